@@ -1,0 +1,196 @@
+package qp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A State is a queue pair state; numbers as in libibverbs. SQE is for
+// unreliable services and never entered by an RC queue pair.
+type State uint8
+
+// The queue pair states (IBTA 1.2.1 §10.3.1).
+const (
+	Reset State = iota
+	InitState
+	RTR
+	RTS
+	SQD
+	SQE
+	Error
+)
+
+// String returns the verbs name.
+func (s State) String() string {
+	names := [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "UNKNOWN"
+}
+
+// Attr holds the attributes of an RC queue pair.
+type Attr struct {
+	State    State
+	Access   Access     // what the peer may do through this queue pair
+	DestAddr netip.Addr // peer's IPv4 address
+	DestQPN  rocev2.QPN
+	PathMTU  int // payload bytes per packet: 256, 512, 1024, 2048 or 4096
+	SQPSN    rocev2.PSN
+	RQPSN    rocev2.PSN
+	Timeout  uint8 // local ACK timeout exponent: 4.096 µs × 2^Timeout; 0 = none
+	RetryCnt uint8 // 0..7 retries after a time-out or sequence NAK
+	RNRRetry uint8 // 0..6 retries after an RNR NAK; 7 = without end
+	// MinRNRTimer is the 5-bit code that this side's RNR NAKs carry. Code 0
+	// means 655.36 ms, the longest.
+	MinRNRTimer uint8
+	DSCP        uint8 // 0..63, for the IPv4 header of what this side sends
+}
+
+// AckTimeout returns the local ACK timeout that exponent t means, 0 for none.
+func AckTimeout(t uint8) time.Duration {
+	if t == 0 {
+		return 0
+	}
+	return 4096 * time.Nanosecond << (t & 0x1f)
+}
+
+// An AttrMask names attributes of Attr.
+type AttrMask uint16
+
+// The attribute names.
+const (
+	MaskState AttrMask = 1 << iota
+	MaskAccess
+	MaskDestAddr
+	MaskDestQPN
+	MaskPathMTU
+	MaskSQPSN
+	MaskRQPSN
+	MaskTimeout
+	MaskRetryCnt
+	MaskRNRRetry
+	MaskMinRNRTimer
+	MaskDSCP
+)
+
+var maskNames = [...]string{"State", "Access", "DestAddr", "DestQPN", "PathMTU", "SQPSN", "RQPSN",
+	"Timeout", "RetryCnt", "RNRRetry", "MinRNRTimer", "DSCP"}
+
+// String lists the names, comma-separated.
+func (m AttrMask) String() string {
+	var out []string
+	for i, n := range maskNames {
+		if m&(1<<i) != 0 {
+			out = append(out, n)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Convenient masks for the usual way up: exactly what each transition needs.
+const (
+	MaskInit = MaskState | MaskAccess
+	MaskRTR  = MaskState | MaskDestAddr | MaskDestQPN | MaskPathMTU | MaskRQPSN | MaskMinRNRTimer
+	MaskRTS  = MaskState | MaskSQPSN | MaskTimeout | MaskRetryCnt | MaskRNRRetry
+)
+
+type transition struct{ required, optional AttrMask }
+
+// transitions is IBTA 1.2.1 table 91, cut to RC and to this API's attributes.
+// Reset and Error can be entered from everywhere with the state alone.
+var transitions = map[[2]State]transition{
+	{Reset, InitState}:     {MaskInit, 0},
+	{InitState, InitState}: {0, MaskState | MaskAccess},
+	{InitState, RTR}:       {MaskRTR, MaskAccess | MaskDSCP},
+	{RTR, RTS}:             {MaskRTS, MaskAccess | MaskMinRNRTimer | MaskDSCP},
+	{RTS, RTS}:             {0, MaskState | MaskAccess | MaskMinRNRTimer},
+	{RTS, SQD}:             {MaskState, 0},
+	{SQD, SQD}:             {0, MaskState | MaskAccess | MaskMinRNRTimer | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskDSCP},
+	{SQD, RTS}:             {MaskState, MaskAccess | MaskMinRNRTimer},
+}
+
+// CheckModify reports whether a queue pair in state cur may be modified with
+// attr and mask: the transition exists, every attribute that it needs is
+// there, none that it forbids, and the values are in range. The error wraps
+// ErrState or ErrAttr and names what is wrong. Every device uses it.
+func CheckModify(cur State, attr *Attr, mask AttrMask) error {
+	next := cur
+	if mask&MaskState != 0 {
+		next = attr.State
+	}
+	if next == Reset || next == Error {
+		if mask&^MaskState != 0 {
+			return fmt.Errorf("%w: %v → %v takes no attributes, got %v", ErrAttr, cur, next, mask&^MaskState)
+		}
+		return nil
+	}
+	t, ok := transitions[[2]State{cur, next}]
+	if !ok {
+		return fmt.Errorf("%w: no transition %v → %v", ErrState, cur, next)
+	}
+	if miss := t.required &^ mask; miss != 0 {
+		return fmt.Errorf("%w: %v → %v needs %v", ErrAttr, cur, next, miss)
+	}
+	if extra := mask &^ (t.required | t.optional); extra != 0 {
+		return fmt.Errorf("%w: %v → %v does not allow %v", ErrAttr, cur, next, extra)
+	}
+	return checkRanges(attr, mask)
+}
+
+func checkRanges(a *Attr, mask AttrMask) error {
+	bad := func(m AttrMask, format string, args ...any) error {
+		return fmt.Errorf("%w: %v: %s", ErrAttr, m, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case mask&MaskAccess != 0 && a.Access >= AccessRemoteAtomic<<1:
+		return bad(MaskAccess, "%#x has unknown bits", uint8(a.Access))
+	case mask&MaskDestAddr != 0 && (!a.DestAddr.Is4() || a.DestAddr.IsUnspecified() || a.DestAddr.IsMulticast()):
+		return bad(MaskDestAddr, "%v is not a unicast IPv4 address", a.DestAddr)
+	case mask&MaskDestQPN != 0 && (a.DestQPN > rocev2.Mask24 || a.DestQPN < 2):
+		return bad(MaskDestQPN, "%#x is not 2..0xffffff", uint32(a.DestQPN))
+	case mask&MaskPathMTU != 0 && !ValidMTU(a.PathMTU):
+		return bad(MaskPathMTU, "%d is not 256, 512, 1024, 2048 or 4096", a.PathMTU)
+	case mask&MaskSQPSN != 0 && a.SQPSN > rocev2.Mask24:
+		return bad(MaskSQPSN, "%#x has more than 24 bits", uint32(a.SQPSN))
+	case mask&MaskRQPSN != 0 && a.RQPSN > rocev2.Mask24:
+		return bad(MaskRQPSN, "%#x has more than 24 bits", uint32(a.RQPSN))
+	case mask&MaskTimeout != 0 && a.Timeout > 31:
+		return bad(MaskTimeout, "%d is not 0..31", a.Timeout)
+	case mask&MaskRetryCnt != 0 && a.RetryCnt > 7:
+		return bad(MaskRetryCnt, "%d is not 0..7", a.RetryCnt)
+	case mask&MaskRNRRetry != 0 && a.RNRRetry > 7:
+		return bad(MaskRNRRetry, "%d is not 0..7", a.RNRRetry)
+	case mask&MaskMinRNRTimer != 0 && a.MinRNRTimer > 31:
+		return bad(MaskMinRNRTimer, "%d is not 0..31", a.MinRNRTimer)
+	case mask&MaskDSCP != 0 && a.DSCP > 63:
+		return bad(MaskDSCP, "%d is not 0..63", a.DSCP)
+	}
+	return nil
+}
+
+// ValidMTU reports whether n is a path MTU of InfiniBand.
+func ValidMTU(n int) bool {
+	switch n {
+	case 256, 512, 1024, 2048, 4096:
+		return true
+	}
+	return false
+}
+
+// MTUFor returns the largest path MTU whose packets fit into a netdev MTU of n
+// bytes with IPv4, UDP and RoCEv2 headers, as the Linux kernel computes it:
+// 1500 → 1024, 4200 → 4096. It returns 0 if not even 256 fits.
+func MTUFor(n int) int {
+	const overhead = 20 + 8 + rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen + rocev2.ICRCLen
+	for _, m := range [...]int{4096, 2048, 1024, 512, 256} {
+		if n >= m+overhead {
+			return m
+		}
+	}
+	return 0
+}

@@ -1,0 +1,92 @@
+// Package rc holds the reliable-connection transport as pure state machines:
+// the Requester turns work requests into packets and acknowledgements into
+// completions, the Responder turns packets into memory writes, receive
+// completions and acknowledgements, and QP joins one of each as a queue pair
+// does. IBTA 1.2.1 §9.7 is the specification; deviations are noted where they
+// are made.
+//
+// The package is pure: no sockets, clocks, goroutines, logging or randomness.
+// Time is a monotonic duration since an epoch that the caller chooses and
+// passes in as now; it must never decrease. The caller feeds packets and work
+// requests, then pulls what came of it:
+//
+//	q.Handle(&in, now)          // a packet has arrived
+//	for q.Next(now, &out) {…}   // packets to send now
+//	for q.NextWC(&wc) {…}       // completions
+//	t := q.Deadline()           // call Tick(t) then, if nothing else happens
+//
+// Nothing allocates in steady state. None of the types is safe for concurrent
+// use: the caller holds one lock per queue pair.
+//
+// It may import rocev2, qp's value types and the standard library, and never
+// sockets or clocks. Production devices, the deterministic simulator and the
+// model checker run this same code.
+package rc
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// Never is the deadline of a machine that waits for nothing but input.
+const Never = time.Duration(1<<63 - 1)
+
+// In is a received packet whose ICRC, addresses, P_Key and destination QPN the
+// caller has checked. Payload is only read during the call.
+type In struct {
+	rocev2.Headers
+	Payload []byte
+	CE      bool // IP ECN field was Congestion Experienced
+}
+
+// Out is a packet to send. The caller reuses one Out for many calls of Next.
+type Out struct {
+	rocev2.Headers
+	// Payload is the payload in order, in pieces that alias the memory of the
+	// work request; valid until the request completes. Padding is not
+	// included: Headers.Pad says how many zero bytes follow.
+	Payload    [][]byte
+	PayloadLen int
+	// Retransmit marks a packet that repeats a PSN sent before.
+	Retransmit bool
+}
+
+// Memory is the responder's view of registered memory.
+type Memory interface {
+	// Remote returns the n bytes at va if rkey grants the peer of this queue
+	// pair remote writes to all of them, and false otherwise. The slice is
+	// used before the next call into the machine and not kept.
+	Remote(rkey uint32, va uint64, n int) ([]byte, bool)
+}
+
+// Config holds a queue pair's attributes. Sizes are fixed at creation; the
+// rest comes from modify-QP.
+type Config struct {
+	MaxSendWR, MaxRecvWR, MaxSGE int
+	SignalAll                    bool
+
+	LocalQPN, RemoteQPN rocev2.QPN
+	PathMTU             int
+	SQPSN, RQPSN        rocev2.PSN
+	Timeout             uint8
+	RetryCnt            uint8
+	RNRRetry            uint8
+	MinRNRTimer         uint8
+	RemoteWrite         bool // the peer may WRITE
+
+	// Window is the largest number of unacknowledged packets, 0 for
+	// DefaultWindow.
+	Window int
+	// AckEvery makes the requester ask for an acknowledgement every so many
+	// packets besides the last of each message; 0 for a quarter of Window.
+	AckEvery int
+
+	// CC holds the congestion control parameters.
+	CC CCParams
+}
+
+// DefaultWindow is the Window of a zero Config: 64 packets of 4 KiB are just
+// inside the receive buffer that Linux gives an unprivileged socket.
+const DefaultWindow = 64

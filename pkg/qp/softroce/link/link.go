@@ -1,0 +1,55 @@
+// Package link is the seam between the softroce device and the ways it reaches
+// the network. A Link carries RoCEv2 packets of one local IPv4 address: it owns
+// everything below the BTH, that is IPv4, UDP and the ICRC, which covers both,
+// while the device owns the transport. udplink attaches to the host's own
+// stack; framelink brings its own Ethernet, ARP and IPv4.
+//
+// It imports the standard library only.
+package link
+
+import "net/netip"
+
+// A Tx is a packet to send.
+type Tx struct {
+	Dst netip.Addr // IPv4
+	TOS uint8      // DSCP in the high six bits, ECN in the low two
+	// Flow selects the UDP source port, so that ECMP spreads queue pairs and
+	// keeps each on one path.
+	Flow uint16
+	// Parts, in order, are the UDP payload without the ICRC, which the link
+	// appends: transport headers, payload pieces, padding. They are read
+	// during Send only.
+	Parts [][]byte
+	// Len is the sum of the lengths of Parts, a multiple of 4.
+	Len int
+}
+
+// An Rx is a received packet whose ICRC was right.
+type Rx struct {
+	Src netip.Addr
+	TOS uint8
+	// Data is the UDP payload without the ICRC, valid until the next Recv.
+	Data []byte
+}
+
+// A Link carries packets. Send may be called by many goroutines at once, Recv
+// by one.
+type Link interface {
+	// Addr is the link's own IPv4 address.
+	Addr() netip.Addr
+	// MTU is the largest IPv4 packet that the link takes, bytes.
+	MTU() int
+	// Send hands packets to the network in order, waiting while its buffers
+	// are full. Packets may be lost on the way like on any network; an error
+	// concerns the link or, wrapped in a *TxError, one packet.
+	Send(batch []Tx) error
+	// Recv waits for packets, fills batch from its start and returns how many
+	// there are, at least one. Bad packets are counted and skipped. After
+	// Close it returns net.ErrClosed.
+	Recv(batch []Rx) (int, error)
+	// Counters adds the link's statistics to m: frames dropped by reason
+	// ("rx_drop_icrc", "rx_drop_truncated", …), syscalls and the like.
+	Counters(m map[string]uint64)
+	// Close stops the link; a blocked Recv returns.
+	Close() error
+}

@@ -1,0 +1,41 @@
+package rocev2
+
+import "time"
+
+// A Syndrome is the AETH syndrome: kind in the top three bits, credits, RNR
+// timer or NAK code in the low five (IBTA 1.2.1 table 45).
+type Syndrome uint8
+
+// The NAK syndromes, and the ACK without a credit limit.
+const (
+	AckNoLimit         Syndrome = 0x1f
+	NakSequence        Syndrome = 0x60
+	NakInvalidRequest  Syndrome = 0x61
+	NakRemoteAccess    Syndrome = 0x62
+	NakRemoteOperation Syndrome = 0x63
+)
+
+// IsAck reports whether s is a positive acknowledgement.
+func (s Syndrome) IsAck() bool { return s>>5 == 0 }
+
+// IsRNR reports whether s is a receiver-not-ready NAK.
+func (s Syndrome) IsRNR() bool { return s>>5 == 1 }
+
+// IsNak reports whether s is a NAK other than RNR.
+func (s Syndrome) IsNak() bool { return s>>5 == 3 }
+
+// RNRSyndrome returns the RNR NAK syndrome with the given 5-bit timer code.
+func RNRSyndrome(timer uint8) Syndrome { return Syndrome(0x20 | timer&0x1f) }
+
+// Value returns the low five bits: credits, timer code or NAK code.
+func (s Syndrome) Value() uint8 { return uint8(s) & 0x1f }
+
+// rnrTimer10us holds IBTA 1.2.1 table 46 in units of 10 µs.
+var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
+
+// RNRTimer returns the delay that a 5-bit RNR timer code asks for. Code 0 is
+// the longest, 655.36 ms, not the shortest.
+func RNRTimer(code uint8) time.Duration {
+	return time.Duration(rnrTimer10us[code&0x1f]) * 10 * time.Microsecond
+}
