@@ -26,7 +26,6 @@ package rc
 import (
 	"time"
 
-	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 

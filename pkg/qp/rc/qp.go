@@ -1,0 +1,158 @@
+package rc
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A QP is an RC queue pair from RTR on: one Requester and one Responder that
+// fail together.
+type QP struct {
+	cfg  Config
+	req  Requester
+	resp Responder
+	err  bool
+	bad  uint64 // packets that belong to neither half
+}
+
+// Stats holds the counters of both halves.
+type Stats struct {
+	Requester  RequesterStats
+	Responder  ResponderStats
+	Unexpected uint64 // READ responses and other packets that nothing here asked for
+}
+
+// NewQP returns a queue pair in RTR: it answers requests, and sends none
+// before StartSend. Zero sizes in cfg mean qp's defaults.
+func NewQP(cfg Config, mem Memory) *QP {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&cfg.MaxSendWR, qp.DefaultWR)
+	def(&cfg.MaxRecvWR, qp.DefaultWR)
+	def(&cfg.MaxSGE, qp.DefaultSGE)
+	def(&cfg.PathMTU, 1024)
+	def(&cfg.Window, DefaultWindow)
+	def(&cfg.AckEvery, max(1, cfg.Window/4))
+	return &QP{cfg: cfg, req: newRequester(cfg), resp: newResponder(cfg, mem)}
+}
+
+// StartSend is the step from RTR to RTS. It takes SQPSN, Timeout, RetryCnt and
+// RNRRetry from cfg.
+func (q *QP) StartSend(cfg *Config) {
+	if !q.err {
+		q.req.start(cfg)
+	}
+}
+
+// PostSend queues a send request whose SGEs have been resolved to gather,
+// which is copied. The opcode must be one that qp.CheckOpcode allows. In the
+// error state the request completes at once with WRFlushErr. Errors wrap
+// qp.ErrQueueFull, qp.ErrSGE, qp.ErrState or qp.ErrOpcode.
+func (q *QP) PostSend(wr *qp.SendWR, gather [][]byte) error {
+	if err := qp.CheckOpcode(wr.Opcode, false); err != nil {
+		return err
+	}
+	return q.req.post(wr, gather)
+}
+
+// PostRecv queues a receive request; like PostSend.
+func (q *QP) PostRecv(id uint64, scatter [][]byte) error { return q.resp.postRecv(id, scatter) }
+
+// Handle takes a packet that arrived at now.
+func (q *QP) Handle(in *In, now time.Duration) {
+	if q.err {
+		return
+	}
+	switch op := in.Opcode; {
+	case op == rocev2.Acknowledge:
+		q.req.handleAck(&in.Headers, now)
+	case op == rocev2.CNP:
+		q.req.stats.CNPs++
+		q.req.cc.notified(now)
+	case op.IsRequest():
+		q.resp.handle(in, now)
+	default:
+		q.bad++
+	}
+	q.join()
+}
+
+// Tick lets timers that are due at now expire. Calling it early does nothing.
+func (q *QP) Tick(now time.Duration) {
+	if !q.err {
+		q.req.tick(now)
+		q.join()
+	}
+}
+
+// join brings both halves down when one of them has failed.
+func (q *QP) join() {
+	if !q.err && (q.req.err || q.resp.err) {
+		q.SetError()
+	}
+}
+
+// Next fills out with the next packet to send at now, acknowledgements and
+// CNPs first, and reports whether there is one.
+func (q *QP) Next(now time.Duration, out *Out) bool {
+	return q.resp.next(out) || q.req.next(now, out)
+}
+
+// NextSendWC hands out the next completion of the send queue.
+func (q *QP) NextSendWC(wc *qp.WC) bool { return q.req.sq.nextWC(wc, q.cfg.LocalQPN) }
+
+// NextRecvWC hands out the next completion of the receive queue.
+func (q *QP) NextRecvWC(wc *qp.WC) bool { return q.resp.rq.nextWC(wc, q.cfg.LocalQPN) }
+
+// Deadline returns the time at which Tick and Next have something to do even
+// if nothing else happens, Never if there is none.
+func (q *QP) Deadline() time.Duration {
+	if q.resp.reply != replyNone || q.resp.np.due {
+		return 0
+	}
+	return q.req.deadline()
+}
+
+// Failed reports whether the queue pair went to the error state by itself,
+// with the status of the request that failed, and the asynchronous event to
+// raise, 0 where a completion tells it.
+func (q *QP) Failed() (qp.Status, qp.EventType, bool) {
+	switch {
+	case q.req.failed != qp.Success:
+		return q.req.failed, 0, true
+	case q.resp.failed != qp.Success:
+		return q.resp.failed, q.resp.failedEvent, true
+	}
+	return qp.Success, 0, false
+}
+
+// SetError moves the queue pair to the error state: all queued requests
+// complete with WRFlushErr, packets are ignored.
+func (q *QP) SetError() {
+	q.err = true
+	q.req.stop()
+	q.resp.stop()
+}
+
+// Drain says whether new messages may not begin (SQD); what has begun goes on.
+func (q *QP) Drain(on bool) { q.req.drain = on }
+
+// SetRemoteWrite says whether the peer may WRITE.
+func (q *QP) SetRemoteWrite(ok bool) { q.resp.cfg.RemoteWrite = ok }
+
+// SetMinRNRTimer sets the timer code of the RNR NAKs that this side sends.
+func (q *QP) SetMinRNRTimer(code uint8) { q.resp.cfg.MinRNRTimer = code }
+
+// PSNs returns the PSN that the next new request packet will carry and the
+// PSN that the responder expects.
+func (q *QP) PSNs() (sq, rq rocev2.PSN) { return q.req.psn(q.req.max), q.resp.epsn }
+
+// Stats returns the counters.
+func (q *QP) Stats() Stats {
+	return Stats{Requester: q.req.stats, Responder: q.resp.stats, Unexpected: q.bad}
+}

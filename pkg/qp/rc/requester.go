@@ -1,0 +1,370 @@
+package rc
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A Requester is the sending half of a queue pair: it cuts messages into
+// packets, keeps at most a window of them unacknowledged, goes back to the
+// oldest when it must (go-back-N, IBTA 1.2.1 §9.7.5), and completes work
+// requests in order as acknowledgements cover them.
+//
+// Packets are numbered internally by a 64-bit position that never wraps; the
+// PSN on the wire is the initial PSN plus the position, modulo 2^24. An
+// arriving 24-bit PSN is placed nearest to the oldest unacknowledged position.
+// With at most a window of packets in flight that is unambiguous.
+type Requester struct {
+	cfg   Config
+	live  bool // RTS or SQD
+	drain bool // SQD: begin no new message
+	err   bool // error state: everything posted is flushed
+
+	sq sendQueue
+
+	una uint64 // oldest unacknowledged position
+	nxt uint64 // next position to send; una ≤ nxt ≤ max
+	max uint64 // one past the highest position ever sent
+	cur uint32 // sq index of the request that nxt lies in, if nxt < sq.end
+
+	retries    uint8         // left
+	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
+	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
+	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
+	probe      bool          // ask for an ACK in the next packet
+
+	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
+	nakAt  time.Duration // when that was
+	rtt    rttMeter
+
+	cc    reactionPoint
+	stats RequesterStats
+
+	failed qp.Status
+}
+
+const (
+	rnrForever = 7 // IBTA 1.2.1 §9.7.5.2.8: an RNR retry count of 7 means without end
+	noNak      = ^uint64(0)
+)
+
+// RequesterStats counts what a Requester did since it was created.
+type RequesterStats struct {
+	Packets     uint64 // request packets sent, retransmissions included
+	Retransmits uint64 // of those, PSNs sent before
+	Timeouts    uint64 // local ACK timer expiries
+	Acks        uint64 // ACKs accepted
+	NakSequence uint64
+	NakRNR      uint64
+	NakFatal    uint64
+	StaleAcks   uint64 // acknowledgements of positions outside the window: ignored
+	BadAcks     uint64 // reserved syndromes and responses that no request asked for: ignored
+	CNPs        uint64
+}
+
+func newRequester(cfg Config) Requester {
+	return Requester{cfg: cfg, sq: newSendQueue(cfg.MaxSendWR, cfg.MaxSGE), ackBy: Never, nakUna: noNak}
+}
+
+// start brings the requester to RTS.
+func (r *Requester) start(cfg *Config) {
+	r.cfg.SQPSN, r.cfg.Timeout = cfg.SQPSN&rocev2.Mask24, cfg.Timeout
+	r.cfg.RetryCnt, r.cfg.RNRRetry = cfg.RetryCnt, cfg.RNRRetry
+	r.retries, r.rnrRetries = cfg.RetryCnt, cfg.RNRRetry
+	r.cc.init(r.cfg.CC)
+	r.live = true
+}
+
+func (r *Requester) psn(pos uint64) rocev2.PSN { return r.cfg.SQPSN.Add(int(pos & rocev2.Mask24)) }
+
+// post queues a send request.
+func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
+	if !r.live && !r.err {
+		return fmt.Errorf("%w: send posted before RTS", qp.ErrState)
+	}
+	if err := r.sq.push(wr, gather, r.cfg.PathMTU, r.cfg.SignalAll); err != nil {
+		return err
+	}
+	if r.err {
+		r.sq.flush()
+	}
+	return nil
+}
+
+// next fills out with the next request packet to send at now.
+func (r *Requester) next(now time.Duration, out *Out) bool {
+	if !r.sendable() || now < r.rnrUntil || !r.cc.allow(now) {
+		return false
+	}
+	r.rnrUntil = 0
+	w := r.sq.at(r.cur)
+	k := int(r.nxt - w.first)
+	last := k == w.packets-1
+	off := k * r.cfg.PathMTU
+	n := min(r.cfg.PathMTU, int(w.length)-off)
+
+	out.BTH = rocev2.BTH{
+		Opcode:    w.opcode(k == 0, last),
+		Solicited: last && w.flags&qp.Solicited != 0 && (!w.op.IsWrite() || w.op.HasImm()),
+		MigReq:    true,
+		Pad:       uint8(-n & 3),
+		PKey:      rocev2.DefaultPKey,
+		DestQP:    r.cfg.RemoteQPN,
+		AckReq:    last || r.wantAck(),
+		PSN:       r.psn(r.nxt),
+	}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
+	out.Imm = w.imm
+	out.Payload = sliceGather(out.Payload[:0], w.gather, off, n)
+	out.PayloadLen = n
+	out.Retransmit = r.nxt < r.max
+
+	r.sent(now, out, last)
+	return true
+}
+
+// sendable reports whether a packet could go but for time: RNR back-off and
+// the rate limiter.
+func (r *Requester) sendable() bool {
+	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= uint64(r.cfg.Window) {
+		return false
+	}
+	return !r.drain || r.nxt < r.max || r.nxt != r.sq.at(r.cur).first
+}
+
+// wantAck is the AckReq policy beside the last packet of each message: every
+// AckEvery packets, so that the window moves on smoothly; when the packet
+// fills the window, because nothing else would ever open it; and in the first
+// packet after a time-out, to learn early what did arrive.
+func (r *Requester) wantAck() bool {
+	return r.probe || r.nxt%uint64(r.cfg.AckEvery) == uint64(r.cfg.AckEvery)-1 ||
+		r.nxt-r.una == uint64(r.cfg.Window)-1
+}
+
+// sent does the books for the packet in out, which leaves now.
+func (r *Requester) sent(now time.Duration, out *Out, last bool) {
+	r.probe = false
+	r.stats.Packets++
+	if out.Retransmit {
+		r.stats.Retransmits++
+	} else if out.AckReq {
+		r.rtt.begin(r.nxt, now)
+	}
+	r.nxt++
+	if last {
+		r.cur++
+	}
+	r.max = max(r.max, r.nxt)
+	if r.ackBy == Never {
+		r.armTimer(now)
+	}
+	r.cc.sent(out.Len()+out.PayloadLen, now)
+}
+
+func (r *Requester) armTimer(now time.Duration) {
+	r.ackBy = Never
+	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
+		r.ackBy = now + t
+	}
+}
+
+// handleAck takes an ACKNOWLEDGE packet: ACK, RNR NAK or NAK.
+func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
+	if !r.live {
+		return
+	}
+	s := h.AETH.Syndrome
+	// pos is the position that the PSN names. An ACK may name any sent
+	// position from una−1 (a repeated ACK) on; a NAK names the position that
+	// is to be sent next, so one that was sent and not acknowledged.
+	pos := r.una + uint64(h.PSN.Sub(r.psn(r.una)))
+	switch {
+	case s.IsAck():
+		if pos+1 < r.una || pos+1 > r.max {
+			r.stats.StaleAcks++
+			return
+		}
+		r.stats.Acks++
+		r.progress(pos+1, now)
+		return
+	case pos < r.una || pos >= r.max:
+		r.stats.StaleAcks++
+		return
+	}
+	switch {
+	case s.IsRNR():
+		r.stats.NakRNR++
+		r.progress(pos, now)
+		r.backOff(rocev2.RNRTimer(s.Value()), now)
+	case s == rocev2.NakSequence:
+		r.stats.NakSequence++
+		r.progress(pos, now)
+		r.sequenceNak(now)
+	case s == rocev2.NakInvalidRequest:
+		r.fatalNak(pos, qp.RemInvReqErr, now)
+	case s == rocev2.NakRemoteAccess:
+		r.fatalNak(pos, qp.RemAccessErr, now)
+	case s == rocev2.NakRemoteOperation:
+		r.fatalNak(pos, qp.RemOpErr, now)
+	default:
+		r.stats.BadAcks++
+	}
+}
+
+// progress acknowledges every position before pos.
+func (r *Requester) progress(pos uint64, now time.Duration) {
+	if pos <= r.una {
+		return
+	}
+	r.una = pos
+	r.rtt.acked(pos, now)
+	r.sq.acknowledge(pos)
+	if r.nxt < pos {
+		// An acknowledgement of the first transmission has overtaken the
+		// retransmission.
+		r.seek(pos)
+	}
+	r.retries, r.rnrRetries = r.cfg.RetryCnt, r.cfg.RNRRetry
+	r.nakUna = noNak
+	r.rnrUntil = 0
+	r.armTimer(now)
+}
+
+// seek makes pos the next position to send.
+func (r *Requester) seek(pos uint64) {
+	r.nxt = pos
+	r.cur = r.sq.find(pos)
+}
+
+// goBack restarts sending at the oldest unacknowledged position.
+func (r *Requester) goBack(now time.Duration) {
+	r.seek(r.una)
+	r.rtt.cancel()
+	r.armTimer(now)
+}
+
+// sequenceNak goes back. The first NAK at a position is charged to the retry
+// count (IBTA 1.2.1 §9.9.2.4.1). A responder sends one NAK per gap, so further
+// ones at the same position are copies, or come from the other members of a
+// multicast group that lost the same packet. Those within one round trip of
+// the go-back say nothing new and are ignored; later ones cause another
+// go-back that is not charged and does not restart the ACK timer: the timer
+// bounds what a responder that repeats itself can make of it.
+func (r *Requester) sequenceNak(now time.Duration) {
+	switch {
+	case r.nxt == r.una:
+	case r.nakUna != r.una:
+		if r.retries == 0 {
+			r.fail(qp.RetryExcErr)
+			return
+		}
+		r.retries--
+		r.nakUna, r.nakAt = r.una, now
+		r.goBack(now)
+	case now-r.nakAt > r.rtt.smoothed:
+		r.nakAt = now
+		r.seek(r.una)
+		r.rtt.cancel()
+	}
+}
+
+// backOff pauses for an RNR NAK of the packet at una. Several members of a
+// multicast group may be unready at once: while the pause lasts, further RNR
+// NAKs can only lengthen it, and only the first is charged.
+func (r *Requester) backOff(d, now time.Duration) {
+	if now < r.rnrUntil {
+		r.rnrUntil = max(r.rnrUntil, now+d)
+		return
+	}
+	if r.cfg.RNRRetry != rnrForever {
+		if r.rnrRetries == 0 {
+			r.fail(qp.RNRRetryExcErr)
+			return
+		}
+		r.rnrRetries--
+	}
+	r.seek(r.una)
+	r.rtt.cancel()
+	r.rnrUntil = now + d
+	r.ackBy = Never // the ACK timer rests; the next packet starts it
+}
+
+func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
+	r.stats.NakFatal++
+	r.progress(pos, now)
+	r.fail(status)
+}
+
+// tick handles the local ACK timer.
+func (r *Requester) tick(now time.Duration) {
+	if now < r.ackBy {
+		return
+	}
+	if r.nxt == r.una { // went back, but the rate limiter has let nothing out yet
+		r.armTimer(now)
+		return
+	}
+	r.stats.Timeouts++
+	if r.retries == 0 {
+		r.fail(qp.RetryExcErr)
+		return
+	}
+	r.retries--
+	r.probe = true
+	r.goBack(now)
+}
+
+// fail completes the oldest request with status and flushes the rest.
+func (r *Requester) fail(status qp.Status) {
+	r.failed = status
+	r.sq.fail(status)
+	r.stop()
+}
+
+// stop puts the requester into the error state.
+func (r *Requester) stop() {
+	r.sq.flush()
+	r.live, r.err = false, true
+	r.ackBy, r.rnrUntil = Never, 0
+}
+
+// deadline returns when tick or next has something to do without new input.
+func (r *Requester) deadline() time.Duration {
+	d := r.ackBy
+	if r.sendable() {
+		d = min(d, max(r.rnrUntil, r.cc.nextSend()))
+	}
+	return d
+}
+
+// An rttMeter keeps a smoothed round-trip time, timing one packet at a time
+// and never a retransmitted one (Karn's rule).
+type rttMeter struct {
+	pos      uint64
+	at       time.Duration
+	timing   bool
+	smoothed time.Duration // 0 before the first sample
+}
+
+func (m *rttMeter) begin(pos uint64, now time.Duration) {
+	if !m.timing {
+		m.pos, m.at, m.timing = pos, now, true
+	}
+}
+
+func (m *rttMeter) acked(pos uint64, now time.Duration) {
+	if !m.timing || pos <= m.pos {
+		return
+	}
+	m.timing = false
+	if sample := now - m.at; m.smoothed == 0 {
+		m.smoothed = sample
+	} else {
+		m.smoothed += (sample - m.smoothed) / 8
+	}
+}
+
+func (m *rttMeter) cancel() { m.timing = false }

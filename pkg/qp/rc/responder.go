@@ -1,0 +1,384 @@
+package rc
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A Responder is the receiving half of a queue pair: it executes each request
+// packet exactly once and in PSN order, and answers as IBTA 1.2.1 §9.7.5.1 and
+// §9.9.3 say. All its acknowledgements are cumulative, so at most one is ever
+// waiting to be sent: whatever arrives between two calls of next is answered
+// by one packet.
+type Responder struct {
+	cfg Config
+	mem Memory
+	err bool
+
+	epsn rocev2.PSN // expected PSN
+	msn  uint32     // messages completed, modulo 2^24
+
+	msg message // the message that has begun and not ended
+	rq  recvQueue
+
+	// reply is the acknowledgement that is due. A sequence or RNR NAK stands
+	// for the ACK of everything before it, so it replaces an ACK.
+	reply     replyKind
+	nakCode   rocev2.Syndrome // for replyNak
+	nakSilent bool            // a NAK for epsn went out: silence until epsn comes (one NAK per gap)
+
+	np    notificationPoint
+	stats ResponderStats
+
+	failed      qp.Status
+	failedEvent qp.EventType
+}
+
+type replyKind uint8
+
+const (
+	replyNone replyKind = iota
+	replyAck
+	replyNak
+)
+
+// A message is the reassembly state between a First and a Last packet.
+type message struct {
+	kind      messageKind
+	done      int // payload bytes placed so far
+	total     int // WRITE: length of the whole DMA
+	rkey      uint32
+	va        uint64
+	solicited bool
+}
+
+type messageKind uint8
+
+const (
+	noMessage messageKind = iota
+	sendMessage
+	writeMessage
+)
+
+// ResponderStats counts what a Responder did since it was created.
+type ResponderStats struct {
+	Packets        uint64 // request packets that arrived
+	Bytes          uint64 // payload bytes placed
+	Messages       uint64
+	Duplicates     uint64 // PSNs executed before: re-acknowledged, not executed
+	OutOfSequence  uint64 // PSNs ahead of the expected one: dropped
+	AcksSent       uint64
+	NakSequence    uint64
+	NakRNR         uint64
+	NakFatal       uint64
+	CNPsSent       uint64
+	CongestionSeen uint64 // packets marked CE
+}
+
+func newResponder(cfg Config, mem Memory) Responder {
+	p := Responder{cfg: cfg, mem: mem, epsn: cfg.RQPSN & rocev2.Mask24, rq: newRecvQueue(cfg.MaxRecvWR, cfg.MaxSGE)}
+	p.np.init(cfg.CC)
+	return p
+}
+
+func (p *Responder) postRecv(id uint64, scatter [][]byte) error {
+	if err := p.rq.push(id, scatter); err != nil {
+		return err
+	}
+	if p.err {
+		p.rq.flush()
+	}
+	return nil
+}
+
+// handle takes one request packet.
+func (p *Responder) handle(in *In, now time.Duration) {
+	if p.err {
+		return
+	}
+	p.stats.Packets++
+	if in.CE {
+		p.stats.CongestionSeen++
+		p.np.marked(now)
+	}
+	switch d := in.PSN.Sub(p.epsn); {
+	case d < 0:
+		p.duplicate(in)
+	case d > 0:
+		p.stats.OutOfSequence++
+		if !p.nakSilent {
+			p.stats.NakSequence++
+			p.nak(rocev2.NakSequence)
+		}
+	default:
+		p.nakSilent = false
+		if p.reply == replyNak { // not sent yet, and no longer true
+			p.reply = replyAck
+		}
+		p.expected(in)
+	}
+}
+
+// duplicate answers a request that was executed before. SEND and WRITE are
+// acknowledged again, with the newest state: the requester may have lost that
+// acknowledgement (IBTA 1.2.1 C9-105). Requests that were never executed here,
+// READs and atomics, are dropped.
+func (p *Responder) duplicate(in *In) {
+	p.stats.Duplicates++
+	if p.reply == replyNone && (in.Opcode.IsSend() || in.Opcode.IsWrite()) {
+		p.reply = replyAck
+	}
+}
+
+// nak makes a NAK of the expected PSN the reply and falls silent until that
+// PSN arrives.
+func (p *Responder) nak(code rocev2.Syndrome) {
+	p.reply, p.nakCode, p.nakSilent = replyNak, code, true
+}
+
+// fatal answers with a NAK after which the queue pair is in the error state.
+func (p *Responder) fatal(code rocev2.Syndrome, local qp.Status, event qp.EventType) {
+	p.stats.NakFatal++
+	p.nak(code)
+	p.failed, p.failedEvent = local, event
+	if local == qp.LocLenErr {
+		p.rq.fail(local)
+	}
+	p.stop()
+}
+
+func (p *Responder) invalid() {
+	p.fatal(rocev2.NakInvalidRequest, qp.RemInvReqErr, qp.EventQPRequestErr)
+}
+
+// stop puts the responder into the error state. A fatal NAK that is due still
+// goes out.
+func (p *Responder) stop() {
+	p.err = true
+	p.rq.flush()
+	if p.reply != replyNak || p.nakCode.IsRNR() || p.nakCode == rocev2.NakSequence {
+		p.reply = replyNone
+	}
+}
+
+// expected executes the packet with the expected PSN.
+func (p *Responder) expected(in *In) {
+	if !p.wellFormed(in) {
+		p.invalid()
+		return
+	}
+	op := in.Opcode
+	if p.needsRecv(op) && !p.rq.ready() {
+		p.stats.NakRNR++
+		p.nak(rocev2.RNRSyndrome(p.cfg.MinRNRTimer))
+		return
+	}
+	if op.IsFirst() {
+		p.msg = message{kind: sendMessage}
+		if op.IsWrite() {
+			p.msg = message{kind: writeMessage, total: int(in.RETH.Length), rkey: in.RETH.RKey, va: in.RETH.VA}
+		}
+	}
+	if !p.place(in) {
+		return
+	}
+	p.msg.done += len(in.Payload)
+	p.stats.Bytes += uint64(len(in.Payload))
+	p.epsn = p.epsn.Add(1)
+	if in.AckReq {
+		p.reply = replyAck
+	}
+	if op.IsLast() {
+		p.complete(in)
+	}
+}
+
+// wellFormed checks opcode sequence and payload length (IBTA 1.2.1 §9.7.4.1.2
+// and §9.7.4.1.6).
+func (p *Responder) wellFormed(in *In) bool {
+	op, n := in.Opcode, len(in.Payload)
+	if !rcRequest(op) || op.IsFirst() != (p.msg.kind == noMessage) {
+		return false
+	}
+	if !op.IsFirst() && op.IsWrite() != (p.msg.kind == writeMessage) {
+		return false
+	}
+	switch {
+	case n > p.cfg.PathMTU, !op.IsLast() && n != p.cfg.PathMTU, !op.IsFirst() && n == 0:
+		return false
+	case !op.IsWrite():
+		return p.msg.done+n <= qp.MaxMessage
+	}
+	total, done := p.msg.total, p.msg.done
+	if op.IsFirst() {
+		total, done = int(in.RETH.Length), 0
+	}
+	if op.IsLast() {
+		return done+n == total
+	}
+	return done+n < total && total <= qp.MaxMessage
+}
+
+// rcRequest reports whether op is a request that this responder executes.
+func rcRequest(op rocev2.Opcode) bool { return op <= rocev2.WriteOnlyImm }
+
+// needsRecv reports whether the packet takes a receive request: the first of a
+// SEND, and the last of a WRITE with immediate.
+func (p *Responder) needsRecv(op rocev2.Opcode) bool {
+	if op.IsWrite() {
+		return op.IsLast() && op.HasImm()
+	}
+	return op.IsFirst()
+}
+
+// place puts the payload where it belongs. If that is not allowed it answers
+// with the fatal NAK and reports false.
+func (p *Responder) place(in *In) bool {
+	if p.msg.kind == sendMessage {
+		if !scatter(p.rq.head().scatter, p.msg.done, in.Payload) {
+			p.fatal(rocev2.NakInvalidRequest, qp.LocLenErr, qp.EventQPRequestErr)
+			return false
+		}
+		return true
+	}
+	if p.msg.total == 0 {
+		return true // no memory is touched, so no key is checked (IBTA 1.2.1 C9-88)
+	}
+	// The whole range is checked by the first packet, before anything is
+	// written; each packet resolves its own part again, because the region may
+	// be deregistered in the middle of a message.
+	ok := p.cfg.RemoteWrite
+	if ok && in.Opcode.IsFirst() && p.msg.total > len(in.Payload) {
+		_, ok = p.mem.Remote(p.msg.rkey, p.msg.va, p.msg.total)
+	}
+	var dst []byte
+	if ok {
+		dst, ok = p.mem.Remote(p.msg.rkey, p.msg.va+uint64(p.msg.done), len(in.Payload))
+	}
+	if !ok {
+		p.fatal(rocev2.NakRemoteAccess, qp.RemAccessErr, qp.EventQPAccessErr)
+		return false
+	}
+	copy(dst, in.Payload)
+	return true
+}
+
+// complete ends the message that in is the last packet of.
+func (p *Responder) complete(in *In) {
+	op := in.Opcode
+	if p.needsRecvWC(op) {
+		w := p.rq.head()
+		w.byteLen = uint32(p.msg.done)
+		w.opcode = qp.WCRecv
+		if op.IsWrite() {
+			w.opcode = qp.WCRecvWriteImm
+		}
+		w.imm, w.hasImm = in.Imm, op.HasImm()
+		p.rq.complete()
+	}
+	p.msn = (p.msn + 1) & rocev2.Mask24
+	p.msg = message{}
+	p.stats.Messages++
+}
+
+func (p *Responder) needsRecvWC(op rocev2.Opcode) bool { return !op.IsWrite() || op.HasImm() }
+
+// next fills out with the acknowledgement or CNP that is due.
+func (p *Responder) next(out *Out) bool {
+	out.Payload, out.PayloadLen, out.Retransmit = out.Payload[:0], 0, false
+	if p.np.take() {
+		p.stats.CNPsSent++
+		out.BTH = rocev2.BTH{Opcode: rocev2.CNP, PKey: rocev2.DefaultPKey, BECN: true, DestQP: p.cfg.RemoteQPN}
+		return true
+	}
+	if p.reply == replyNone {
+		return false
+	}
+	out.BTH = rocev2.BTH{Opcode: rocev2.Acknowledge, MigReq: true, PKey: rocev2.DefaultPKey,
+		DestQP: p.cfg.RemoteQPN, PSN: p.epsn.Add(-1)}
+	out.AETH = rocev2.AETH{Syndrome: rocev2.AckNoLimit, MSN: p.msn}
+	if p.reply == replyNak {
+		out.PSN, out.AETH.Syndrome = p.epsn, p.nakCode
+	} else {
+		p.stats.AcksSent++
+	}
+	p.reply = replyNone
+	return true
+}
+
+// A recvQueue is the ring of posted receive requests, with the same three
+// indices as sendQueue. The request at done is the one in use.
+type recvQueue struct {
+	slots          []recvWQE
+	reported, done uint32
+	tail           uint32
+}
+
+type recvWQE struct {
+	id      uint64
+	scatter [][]byte
+	status  qp.Status
+	opcode  qp.WCOpcode
+	byteLen uint32
+	imm     uint32
+	hasImm  bool
+}
+
+func newRecvQueue(size, maxSGE int) recvQueue {
+	q := recvQueue{slots: make([]recvWQE, ringSize(size))}
+	for i := range q.slots {
+		q.slots[i].scatter = make([][]byte, 0, maxSGE)
+	}
+	return q
+}
+
+func (q *recvQueue) at(i uint32) *recvWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
+
+func (q *recvQueue) push(id uint64, scatter [][]byte) error {
+	if int(q.tail-q.reported) >= len(q.slots) {
+		return fmt.Errorf("%w: %d receive requests outstanding", qp.ErrQueueFull, len(q.slots))
+	}
+	w := q.at(q.tail)
+	if len(scatter) > cap(w.scatter) {
+		return fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(scatter), cap(w.scatter))
+	}
+	*w = recvWQE{id: id, scatter: append(w.scatter[:0], scatter...)}
+	q.tail++
+	return nil
+}
+
+func (q *recvQueue) ready() bool    { return q.done != q.tail }
+func (q *recvQueue) head() *recvWQE { return q.at(q.done) }
+func (q *recvQueue) complete()      { q.done++ }
+
+// fail gives the request in use the status.
+func (q *recvQueue) fail(s qp.Status) {
+	if q.ready() {
+		q.head().status = s
+	}
+}
+
+func (q *recvQueue) flush() {
+	for ; q.done != q.tail; q.done++ {
+		if w := q.head(); w.status == qp.Success {
+			w.status = qp.WRFlushErr
+		}
+	}
+}
+
+func (q *recvQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
+	if q.reported == q.done {
+		return false
+	}
+	w := q.at(q.reported)
+	q.reported++
+	clear(w.scatter)
+	*wc = qp.WC{ID: w.id, Status: w.status, Opcode: w.opcode, QPN: local, ByteLen: w.byteLen, Imm: w.imm, HasImm: w.hasImm}
+	if w.status != qp.Success {
+		wc.Opcode = qp.WCRecv
+	}
+	return true
+}

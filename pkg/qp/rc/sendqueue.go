@@ -1,0 +1,196 @@
+package rc
+
+import (
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A sendQueue is the ring of posted send requests. Three indices run through
+// it, none ever passing the next: reported (completions handed out), done
+// (acknowledged or flushed) and tail (posted). They are 32-bit counters that
+// wrap; a slot is index modulo the ring's size.
+type sendQueue struct {
+	slots          []sendWQE
+	reported, done uint32
+	tail           uint32
+	end            uint64 // one past the last position of the last posted request
+}
+
+// A sendWQE is one posted send request.
+type sendWQE struct {
+	id         uint64
+	op         qp.Opcode
+	flags      qp.SendFlags
+	signaled   bool
+	status     qp.Status
+	imm        uint32
+	rkey       uint32
+	remoteAddr uint64
+	gather     [][]byte
+	length     uint32
+	first      uint64 // position of the first packet
+	packets    int    // at least 1: an empty message is one packet
+}
+
+func newSendQueue(size, maxSGE int) sendQueue {
+	q := sendQueue{slots: make([]sendWQE, ringSize(size))}
+	for i := range q.slots {
+		q.slots[i].gather = make([][]byte, 0, maxSGE)
+	}
+	return q
+}
+
+// ringSize rounds up to a power of two, so that 32-bit indices may wrap.
+func ringSize(n int) int {
+	s := 1
+	for s < n {
+		s <<= 1
+	}
+	return s
+}
+
+func (q *sendQueue) at(i uint32) *sendWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
+
+func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool) error {
+	if int(q.tail-q.reported) >= len(q.slots) {
+		return fmt.Errorf("%w: %d send requests outstanding", qp.ErrQueueFull, len(q.slots))
+	}
+	w := q.at(q.tail)
+	if len(gather) > cap(w.gather) {
+		return fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(gather), cap(w.gather))
+	}
+	length := 0
+	for _, g := range gather {
+		length += len(g)
+	}
+	if length > qp.MaxMessage {
+		return fmt.Errorf("%w: message of %d bytes, at most %d", qp.ErrSGE, length, qp.MaxMessage)
+	}
+	*w = sendWQE{
+		id: wr.ID, op: wr.Opcode, flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, remoteAddr: wr.RemoteAddr,
+		signaled: signalAll || wr.Flags&qp.Signaled != 0,
+		gather:   append(w.gather[:0], gather...),
+		length:   uint32(length),
+		first:    q.end,
+		packets:  max(1, (length+mtu-1)/mtu),
+	}
+	q.end += uint64(w.packets)
+	q.tail++
+	return nil
+}
+
+// acknowledge marks the requests done whose packets all lie before pos.
+func (q *sendQueue) acknowledge(pos uint64) {
+	for q.done != q.tail {
+		w := q.at(q.done)
+		if w.first+uint64(w.packets) > pos {
+			return
+		}
+		q.done++
+	}
+}
+
+// find returns the index of the request that pos lies in, tail if pos is the
+// end.
+func (q *sendQueue) find(pos uint64) uint32 {
+	i := q.done
+	for i != q.tail && q.at(i).first+uint64(q.at(i).packets) <= pos {
+		i++
+	}
+	return i
+}
+
+// fail gives the oldest request that is not done the status.
+func (q *sendQueue) fail(s qp.Status) {
+	if q.done != q.tail {
+		q.at(q.done).status = s
+	}
+}
+
+// flush completes everything that is not done, with WRFlushErr unless fail
+// has set another status.
+func (q *sendQueue) flush() {
+	for ; q.done != q.tail; q.done++ {
+		if w := q.at(q.done); w.status == qp.Success {
+			w.status = qp.WRFlushErr
+		}
+	}
+}
+
+// nextWC hands out the next completion: those of signaled requests and of
+// failed ones.
+func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
+	for q.reported != q.done {
+		w := q.at(q.reported)
+		q.reported++
+		clear(w.gather)
+		if !w.signaled && w.status == qp.Success {
+			continue
+		}
+		*wc = qp.WC{ID: w.id, Status: w.status, Opcode: qp.WCSend, QPN: local, ByteLen: w.length}
+		if w.op.IsWrite() {
+			wc.Opcode = qp.WCWrite
+		}
+		return true
+	}
+	return false
+}
+
+// opcode returns the BTH opcode of a packet of w.
+func (w *sendWQE) opcode(first, last bool) rocev2.Opcode {
+	base, lastImm, onlyImm := rocev2.SendFirst, rocev2.SendLastImm, rocev2.SendOnlyImm
+	if w.op.IsWrite() {
+		base, lastImm, onlyImm = rocev2.WriteFirst, rocev2.WriteLastImm, rocev2.WriteOnlyImm
+	}
+	switch {
+	case first && last && w.op.HasImm():
+		return onlyImm
+	case first && last:
+		return base + (rocev2.SendOnly - rocev2.SendFirst)
+	case first:
+		return base
+	case last && w.op.HasImm():
+		return lastImm
+	case last:
+		return base + (rocev2.SendLast - rocev2.SendFirst)
+	}
+	return base + (rocev2.SendMiddle - rocev2.SendFirst)
+}
+
+// sliceGather appends to dst the pieces of src that make up the n bytes at
+// offset off.
+func sliceGather(dst, src [][]byte, off, n int) [][]byte {
+	for _, s := range src {
+		if n == 0 {
+			break
+		}
+		if off >= len(s) {
+			off -= len(s)
+			continue
+		}
+		piece := s[off:min(len(s), off+n)]
+		dst = append(dst, piece)
+		n -= len(piece)
+		off = 0
+	}
+	return dst
+}
+
+// scatter copies src to offset off of dst. It reports whether all of it fit.
+func scatter(dst [][]byte, off int, src []byte) bool {
+	for _, d := range dst {
+		if len(src) == 0 {
+			break
+		}
+		if off >= len(d) {
+			off -= len(d)
+			continue
+		}
+		n := copy(d[off:], src)
+		src = src[n:]
+		off = 0
+	}
+	return len(src) == 0
+}
