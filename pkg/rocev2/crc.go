@@ -1,7 +1,5 @@
 package rocev2
 
-import "math/bits"
-
 // The arithmetic below treats a 32-bit CRC register as a polynomial over GF(2)
 // modulo the CRC-32 polynomial P, in the reflected order that the wire uses:
 // bit 31 is the coefficient of x^0, bit 0 that of x^31. Feeding a byte b to the
@@ -105,11 +103,4 @@ func feed8(c uint32, w uint64) uint32 {
 	h := uint32(w >> 32)
 	return crcTable[7][c&0xff] ^ crcTable[6][c>>8&0xff] ^ crcTable[5][c>>16&0xff] ^ crcTable[4][c>>24] ^
 		crcTable[3][h&0xff] ^ crcTable[2][h>>8&0xff] ^ crcTable[1][h>>16&0xff] ^ crcTable[0][h>>24]
-}
-
-// unfeed2 returns the two bytes, first byte high, that alone bring the register
-// from zero to c; ok is false if no two bytes do.
-func unfeed2(c uint32) (v uint16, ok bool) {
-	c = shift(c, ^uint32(2))
-	return bits.ReverseBytes16(uint16(c)), c>>16 == 0
 }

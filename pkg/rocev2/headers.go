@@ -22,6 +22,7 @@ const DefaultPKey = 0xffff
 // A BTH is the base transport header (IBTA 1.2.1 §9.2), 12 bytes on the wire.
 // Reserved bits are sent as zero and ignored on receipt, as the specification
 // asks; Resv6 and Resv7 keep them so that a decoded frame re-encodes exactly.
+// (A CNP's reserved bytes are not kept.)
 type BTH struct {
 	Opcode    Opcode
 	Solicited bool
@@ -62,11 +63,20 @@ type Headers struct {
 	Imm  uint32 // immediate data, as the number that the application gave
 }
 
-// Len returns the encoded size of h in bytes, payload and ICRC excluded.
-func (h *Headers) Len() int { return h.Opcode.HeaderLen() }
+// CNPHeaders returns the headers of a congestion notification packet to dst
+// (IBTA 1.2.1 annex A17.9.3). With 16 reserved bytes and no payload its IPv4
+// packet has 60 bytes.
+func CNPHeaders(dst QPN) Headers {
+	return Headers{BTH: BTH{Opcode: CNP, PKey: DefaultPKey, BECN: true, DestQP: dst}}
+}
 
-// AppendTo appends the encoded headers to b and returns the result. It
-// allocates only if b has no room.
+// Len returns the encoded size of h in bytes, payload and ICRC excluded. It is
+// Opcode.HeaderLen, or that of the BTH for an unknown opcode.
+func (h *Headers) Len() int { return max(h.Opcode.HeaderLen(), BTHLen) }
+
+// AppendTo appends the encoded headers to b and returns the result: the BTH
+// alone for an unknown opcode. It allocates only if b has no room. Numbers are
+// cut to the width of their fields.
 func (h *Headers) AppendTo(b []byte) []byte {
 	b = h.appendBTH(b)
 	op := h.Opcode
@@ -100,10 +110,13 @@ func (h *BTH) appendBTH(b []byte) []byte {
 
 // Parse decodes the transport headers at the start of b (the UDP payload
 // without its ICRC) into h and returns the payload without its padding, as a
-// sub-slice of b. It reports ErrTruncated, ErrOpcode (an opcode that this
-// package has no table entry for; the BTH is decoded all the same) or
-// ErrFormat, wrapped with detail. Fields that the opcode does not carry are
-// left as they were.
+// sub-slice of b. Extended headers that Headers does not hold are the first
+// Opcode.ExtLen bytes of the payload, and are there. Parse reports, wrapped with
+// detail, ErrTruncated; ErrOpcode for an opcode that this package has no table
+// entry for (the BTH is decoded all the same); and ErrFormat for a packet that
+// carries payload or padding where its opcode allows none, and for a CNP
+// without its reserved bytes. Fields that the opcode does not carry are left as
+// they were. It allocates only to report an error.
 func (h *Headers) Parse(b []byte) (payload []byte, err error) {
 	if len(b) < BTHLen {
 		return nil, fmt.Errorf("%w: %d bytes, a BTH has %d", ErrTruncated, len(b), BTHLen)
@@ -114,8 +127,14 @@ func (h *Headers) Parse(b []byte) (payload []byte, err error) {
 		return nil, fmt.Errorf("%w 0x%02x", ErrOpcode, uint8(op))
 	}
 	n := op.HeaderLen()
-	if len(b) < n+int(h.Pad) {
-		return nil, fmt.Errorf("%w: %d bytes, %v needs %d and %d of padding", ErrTruncated, len(b), op, n, h.Pad)
+	least := n + op.ExtLen()
+	switch {
+	case op == CNP && len(b) < n:
+		return nil, fmt.Errorf("%w: a CNP without its %d reserved bytes: %w", ErrFormat, CNPPadLen, ErrTruncated)
+	case len(b) < least+int(h.Pad):
+		return nil, fmt.Errorf("%w: %d bytes, %v needs %d and %d of padding", ErrTruncated, len(b), op, least, h.Pad)
+	case !op.HasPayload() && len(b) > least:
+		return nil, fmt.Errorf("%w: %v with %d bytes of payload and padding", ErrFormat, op, len(b)-least)
 	}
 	at := BTHLen
 	if op.HasRETH() {

@@ -6,7 +6,8 @@ import "fmt"
 // operation in the low five (IBTA 1.2.1 table 38; CNP from annex A17).
 type Opcode uint8
 
-// The reliable-connection opcodes, and the congestion notification packet.
+// The reliable-connection opcodes, those of unreliable datagrams, and the
+// congestion notification packet.
 const (
 	SendFirst      Opcode = 0x00
 	SendMiddle     Opcode = 0x01
@@ -53,7 +54,8 @@ const (
 type opInfo struct {
 	name  string
 	flags opFlags
-	len   uint8 // BTH and extended headers, bytes
+	len   uint8 // BTH and the extended headers that Headers holds, bytes
+	ext   uint8 // extended headers behind those, left in the payload, bytes
 }
 
 const (
@@ -61,33 +63,41 @@ const (
 	req  = flagRequest | flagPayload
 )
 
+// Sizes in bytes of the extended headers that Headers does not hold.
+const (
+	dethLen         = 8  // UD: Q_Key and source QPN
+	atomicETHLen    = 28 // VA, rkey and two operands
+	atomicAckETHLen = 8  // the value before the operation
+	iethLen         = 4  // the rkey to invalidate
+)
+
 var opTable = [256]opInfo{
-	SendFirst:      {"SEND_FIRST", flagFirst | flagSend | req, BTHLen},
-	SendMiddle:     {"SEND_MIDDLE", flagSend | req, BTHLen},
-	SendLast:       {"SEND_LAST", flagLast | flagSend | req, BTHLen},
-	SendLastImm:    {"SEND_LAST_IMM", flagLast | flagSend | flagImm | req, BTHLen + ImmDtLen},
-	SendOnly:       {"SEND_ONLY", only | flagSend | req, BTHLen},
-	SendOnlyImm:    {"SEND_ONLY_IMM", only | flagSend | flagImm | req, BTHLen + ImmDtLen},
-	WriteFirst:     {"WRITE_FIRST", flagFirst | flagWrite | flagRETH | req, BTHLen + RETHLen},
-	WriteMiddle:    {"WRITE_MIDDLE", flagWrite | req, BTHLen},
-	WriteLast:      {"WRITE_LAST", flagLast | flagWrite | req, BTHLen},
-	WriteLastImm:   {"WRITE_LAST_IMM", flagLast | flagWrite | flagImm | req, BTHLen + ImmDtLen},
-	WriteOnly:      {"WRITE_ONLY", only | flagWrite | flagRETH | req, BTHLen + RETHLen},
-	WriteOnlyImm:   {"WRITE_ONLY_IMM", only | flagWrite | flagRETH | flagImm | req, BTHLen + RETHLen + ImmDtLen},
-	ReadRequest:    {"READ_REQUEST", only | flagRETH | flagRequest, BTHLen + RETHLen},
-	ReadRespFirst:  {"READ_RESPONSE_FIRST", flagFirst | flagAETH | flagPayload, BTHLen + AETHLen},
-	ReadRespMiddle: {"READ_RESPONSE_MIDDLE", flagPayload, BTHLen},
-	ReadRespLast:   {"READ_RESPONSE_LAST", flagLast | flagAETH | flagPayload, BTHLen + AETHLen},
-	ReadRespOnly:   {"READ_RESPONSE_ONLY", only | flagAETH | flagPayload, BTHLen + AETHLen},
-	Acknowledge:    {"ACKNOWLEDGE", flagAETH, BTHLen + AETHLen},
-	AtomicAck:      {"ATOMIC_ACKNOWLEDGE", flagAETH | flagPayload, BTHLen + AETHLen},
-	CompareSwap:    {"COMPARE_SWAP", only | flagRequest | flagPayload, BTHLen},
-	FetchAdd:       {"FETCH_ADD", only | flagRequest | flagPayload, BTHLen},
-	SendLastInv:    {"SEND_LAST_INVALIDATE", flagLast | flagSend | req, BTHLen},
-	SendOnlyInv:    {"SEND_ONLY_INVALIDATE", only | flagSend | req, BTHLen},
-	UDSendOnly:     {"UD_SEND_ONLY", only | flagSend | flagPayload, BTHLen},
-	UDSendOnlyImm:  {"UD_SEND_ONLY_IMM", only | flagSend | flagImm | flagPayload, BTHLen},
-	CNP:            {"CNP", 0, BTHLen + CNPPadLen},
+	SendFirst:      {"SEND_FIRST", flagFirst | flagSend | req, BTHLen, 0},
+	SendMiddle:     {"SEND_MIDDLE", flagSend | req, BTHLen, 0},
+	SendLast:       {"SEND_LAST", flagLast | flagSend | req, BTHLen, 0},
+	SendLastImm:    {"SEND_LAST_IMM", flagLast | flagSend | flagImm | req, BTHLen + ImmDtLen, 0},
+	SendOnly:       {"SEND_ONLY", only | flagSend | req, BTHLen, 0},
+	SendOnlyImm:    {"SEND_ONLY_IMM", only | flagSend | flagImm | req, BTHLen + ImmDtLen, 0},
+	WriteFirst:     {"WRITE_FIRST", flagFirst | flagWrite | flagRETH | req, BTHLen + RETHLen, 0},
+	WriteMiddle:    {"WRITE_MIDDLE", flagWrite | req, BTHLen, 0},
+	WriteLast:      {"WRITE_LAST", flagLast | flagWrite | req, BTHLen, 0},
+	WriteLastImm:   {"WRITE_LAST_IMM", flagLast | flagWrite | flagImm | req, BTHLen + ImmDtLen, 0},
+	WriteOnly:      {"WRITE_ONLY", only | flagWrite | flagRETH | req, BTHLen + RETHLen, 0},
+	WriteOnlyImm:   {"WRITE_ONLY_IMM", only | flagWrite | flagRETH | flagImm | req, BTHLen + RETHLen + ImmDtLen, 0},
+	ReadRequest:    {"READ_REQUEST", only | flagRETH | flagRequest, BTHLen + RETHLen, 0},
+	ReadRespFirst:  {"READ_RESPONSE_FIRST", flagFirst | flagAETH | flagPayload, BTHLen + AETHLen, 0},
+	ReadRespMiddle: {"READ_RESPONSE_MIDDLE", flagPayload, BTHLen, 0},
+	ReadRespLast:   {"READ_RESPONSE_LAST", flagLast | flagAETH | flagPayload, BTHLen + AETHLen, 0},
+	ReadRespOnly:   {"READ_RESPONSE_ONLY", only | flagAETH | flagPayload, BTHLen + AETHLen, 0},
+	Acknowledge:    {"ACKNOWLEDGE", flagAETH, BTHLen + AETHLen, 0},
+	AtomicAck:      {"ATOMIC_ACKNOWLEDGE", flagAETH, BTHLen + AETHLen, atomicAckETHLen},
+	CompareSwap:    {"COMPARE_SWAP", only | flagRequest, BTHLen, atomicETHLen},
+	FetchAdd:       {"FETCH_ADD", only | flagRequest, BTHLen, atomicETHLen},
+	SendLastInv:    {"SEND_LAST_INVALIDATE", flagLast | flagSend | req, BTHLen, iethLen},
+	SendOnlyInv:    {"SEND_ONLY_INVALIDATE", only | flagSend | req, BTHLen, iethLen},
+	UDSendOnly:     {"UD_SEND_ONLY", only | flagSend | flagPayload, BTHLen, dethLen},
+	UDSendOnlyImm:  {"UD_SEND_ONLY_IMM", only | flagSend | flagPayload, BTHLen, dethLen + ImmDtLen},
+	CNP:            {"CNP", 0, BTHLen + CNPPadLen, 0},
 }
 
 // String returns the specification's name of the opcode, or its number.
@@ -101,9 +111,16 @@ func (o Opcode) String() string {
 // Known reports whether the opcode is in this package's table.
 func (o Opcode) Known() bool { return opTable[o].len != 0 }
 
-// HeaderLen returns the length of BTH and extended headers in bytes, 0 for an
-// unknown opcode.
+// HeaderLen returns the length in bytes of what Headers.AppendTo writes and
+// Headers.Parse reads for a packet with this opcode: BTH, RETH, AETH, ImmDt and
+// a CNP's reserved bytes. It is 0 for an unknown opcode.
 func (o Opcode) HeaderLen() int { return int(opTable[o].len) }
+
+// ExtLen returns the length in bytes of the extended headers that Headers does
+// not hold and that are the beginning of the payload instead: AtomicETH,
+// AtomicAckETH, IETH (SEND with invalidate) and, for UD, DETH and the immediate
+// data behind it. They belong to operations that mcrdma does not offer.
+func (o Opcode) ExtLen() int { return int(opTable[o].ext) }
 
 func (o Opcode) has(f opFlags) bool { return opTable[o].flags&f != 0 }
 
@@ -113,7 +130,8 @@ func (o Opcode) HasRETH() bool { return o.has(flagRETH) }
 // HasAETH reports whether packets with this opcode carry an AETH.
 func (o Opcode) HasAETH() bool { return o.has(flagAETH) }
 
-// HasImm reports whether packets with this opcode carry immediate data.
+// HasImm reports whether packets with this opcode carry immediate data in
+// Headers.Imm. It is false for UD; see ExtLen.
 func (o Opcode) HasImm() bool { return o.has(flagImm) }
 
 // IsFirst reports whether the packet begins a message (First or Only).
@@ -127,6 +145,10 @@ func (o Opcode) IsSend() bool { return o.has(flagSend) }
 
 // IsWrite reports whether the packet is part of an RDMA WRITE.
 func (o Opcode) IsWrite() bool { return o.has(flagWrite) }
+
+// HasPayload reports whether packets with this opcode may carry payload, other
+// than the extended headers that ExtLen counts.
+func (o Opcode) HasPayload() bool { return o.has(flagPayload) }
 
 // IsRequest reports whether the packet goes from requester to responder.
 func (o Opcode) IsRequest() bool { return o.has(flagRequest) }

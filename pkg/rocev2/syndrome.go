@@ -1,6 +1,9 @@
 package rocev2
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Syndrome is the AETH syndrome: kind in the top three bits, credits, RNR
 // timer or NAK code in the low five (IBTA 1.2.1 table 45).
@@ -21,14 +24,70 @@ func (s Syndrome) IsAck() bool { return s>>5 == 0 }
 // IsRNR reports whether s is a receiver-not-ready NAK.
 func (s Syndrome) IsRNR() bool { return s>>5 == 1 }
 
-// IsNak reports whether s is a NAK other than RNR.
+// IsNak reports whether s is a NAK other than RNR. That includes the codes from
+// 4 on, which are reserved on a reliable connection: a requester that gets one
+// was refused, if it does not know why, and must not wait for an ACK. A
+// syndrome that is none of ACK, RNR NAK and NAK is reserved altogether.
 func (s Syndrome) IsNak() bool { return s>>5 == 3 }
+
+// IsFatal reports whether s is a NAK after which the connection cannot go on:
+// all but the sequence error, which asks for a retransmission.
+func (s Syndrome) IsFatal() bool { return s.IsNak() && s != NakSequence }
 
 // RNRSyndrome returns the RNR NAK syndrome with the given 5-bit timer code.
 func RNRSyndrome(timer uint8) Syndrome { return Syndrome(0x20 | timer&0x1f) }
 
 // Value returns the low five bits: credits, timer code or NAK code.
 func (s Syndrome) Value() uint8 { return uint8(s) & 0x1f }
+
+// String returns the kind with its credits, delay or reason.
+func (s Syndrome) String() string {
+	switch {
+	case s.IsAck():
+		if n, limited := Credits(s.Value()); limited {
+			return fmt.Sprintf("ACK(credits %d)", n)
+		}
+		return "ACK"
+	case s.IsRNR():
+		return fmt.Sprintf("RNR_NAK(%v)", RNRTimer(s.Value()))
+	case s == NakSequence:
+		return "NAK(PSN sequence error)"
+	case s == NakInvalidRequest:
+		return "NAK(invalid request)"
+	case s == NakRemoteAccess:
+		return "NAK(remote access error)"
+	case s == NakRemoteOperation:
+		return "NAK(remote operational error)"
+	case s.IsNak():
+		return fmt.Sprintf("NAK(reserved code %d)", s.Value())
+	}
+	return fmt.Sprintf("SYNDROME_0x%02x", uint8(s))
+}
+
+// creditTable holds the credits that the AETH credit codes 0 to 30 stand for
+// (IBTA 1.2.1 §9.7.7.2.4).
+var creditTable = [31]uint16{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768}
+
+// Credits returns how many requests beyond the acknowledged one a 5-bit AETH
+// credit code grants: the requester's limit is (MSN + n) mod 2^24. Code 31
+// means that there is no limit; limited is false then, and n 0.
+func Credits(code uint8) (n int, limited bool) {
+	if code &= 0x1f; int(code) < len(creditTable) {
+		return int(creditTable[code]), true
+	}
+	return 0, false
+}
+
+// CreditCode returns the largest credit code that grants no more than n
+// requests, 0 to 30; it is 0 for a negative n.
+func CreditCode(n int) uint8 {
+	code := len(creditTable) - 1
+	for code > 0 && int(creditTable[code]) > n {
+		code--
+	}
+	return uint8(code)
+}
 
 // rnrTimer10us holds IBTA 1.2.1 table 46 in units of 10 µs.
 var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
@@ -38,4 +97,15 @@ var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 9
 // the longest, 655.36 ms, not the shortest.
 func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimer10us[code&0x1f]) * 10 * time.Microsecond
+}
+
+// RNRTimerCode returns the code of the shortest delay that is at least d: 1
+// (10 µs) to 31, and 0 for what needs 655.36 ms or more.
+func RNRTimerCode(d time.Duration) uint8 {
+	for code := uint8(1); code < 32; code++ {
+		if RNRTimer(code) >= d {
+			return code
+		}
+	}
+	return 0
 }
