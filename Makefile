@@ -1,0 +1,45 @@
+# Every target sets up what it needs itself. Details: CONTRIBUTING.md.
+#   LONG=1        test: many more seeds and scenarios, without the race detector
+#   FUZZTIME=10m  fuzz: time for each fuzz target
+#   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
+
+GO       ?= go
+FUZZTIME ?= 30s
+LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
+
+export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
+
+.PHONY: help build lint test bench fuzz e2e interop clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## compile everything, tests included
+	$(GO) build ./...
+	$(GO) vet -tags interop ./...
+
+lint: ## static analysis, import directions, purity rules
+	@scripts/need gcc
+	$(LINT) run
+	$(GO) test -count=1 ./tests/purity
+
+test: ## go vet and all tests under the race detector; LONG=1 for the long mode
+	@scripts/need gcc ip:iproute2 ethtool
+	$(GO) vet ./...
+ifeq ($(LONG),1)
+	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
+else
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
+endif
+
+interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
+	@scripts/need gcc
+	$(GO) test -tags interop -count=1 -v -timeout 20m ./tests/interop/...
+
+fuzz: ## run every fuzz target, one after the other, FUZZTIME each
+	@GO="$(GO)" scripts/fuzz $(FUZZTIME)
+
+clean: ## remove what the other targets made
+	rm -rf bin out
+	$(GO) clean -testcache -fuzzcache

@@ -1,0 +1,230 @@
+package purity
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/mcrdma/mcrdma/"
+
+// A limit bounds what the packages in and below dir may import, outside their
+// tests. Paths are import paths, this module's without the module's own path,
+// and stand for all that lies below them; std is the standard library.
+type limit struct {
+	dir string
+	// only, if not nil, lists everything that may be imported directly.
+	only []string
+	// never lists what may not be imported even by way of other packages.
+	never []string
+	// except lists directories below dir that have limits of their own.
+	except []string
+}
+
+const (
+	std        = "std"
+	p4runtime  = "github.com/p4lang"
+	gobgp      = "github.com/osrg/gobgp"
+	netlink    = "github.com/vishvananda"
+	switchCode = "internal/softswitch"
+)
+
+// notOfDevices is what RDMA devices know nothing of: daemon, switches, and what
+// is built upon devices.
+var notOfDevices = []string{p4runtime, gobgp, "api", "cmd", switchCode, "internal/connmgr", "internal/p4rt",
+	"internal/routing", "internal/switchagent", "internal/switchspec", "pkg/mcrdma", "pkg/rdmcfallback"}
+
+// limits is the table of docs/architecture.md. It also names packages that are
+// still to come.
+var limits = []limit{
+	{dir: "pkg/rocev2", only: []string{std, "pkg/rocev2"}},
+	{dir: "pkg/ackmerge", only: []string{std, "pkg/rocev2", "pkg/ackmerge"}},
+	{dir: "pkg/bifurcation", only: []string{std, "pkg/bifurcation"}},
+	{dir: "pkg/qp", only: []string{std, "pkg/rocev2"}, except: []string{"pkg/qp/rc", "pkg/qp/softroce", "pkg/qp/ibverbs"}},
+	{dir: "pkg/qp/rc", only: []string{std, "pkg/rocev2", "pkg/qp"}, never: []string{"pkg/qp/softroce", "pkg/qp/ibverbs"}},
+	{dir: "pkg/qp/softroce", never: notOfDevices},
+	{dir: "pkg/qp/softroce/link", only: []string{std}},
+	{dir: "pkg/qp/ibverbs", never: notOfDevices},
+	{dir: "pkg/rdmcfallback", only: []string{std, "pkg/rdmcfallback"}},
+	{dir: "pkg/rdmcfallback/schedule", only: []string{std}},
+	{dir: "pkg/mcrdma", never: []string{p4runtime, gobgp, switchCode, "internal/p4rt", "internal/switchspec",
+		"internal/switchagent", "pkg/ackmerge", "pkg/bifurcation", "bmv2", "cmd"}},
+	{dir: "internal/switchspec", only: []string{std}},
+	{dir: switchCode, never: []string{"internal/switchagent", "internal/connmgr", "internal/p4rt", "pkg/mcrdma", "cmd"}},
+	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
+	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
+	{dir: "internal/switchagent", never: []string{switchCode, "internal/connmgr", "cmd"}},
+	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
+	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
+}
+
+// A monopoly names what only some directories may import directly.
+type monopoly struct {
+	what    string
+	holders []string
+}
+
+// monopolies; the tests below tests/ are no production code and stand outside.
+var monopolies = []monopoly{
+	{gobgp, []string{"internal/routing/bgp"}},
+	{netlink, []string{"internal/routing/kernel", "internal/hostnet"}},
+	{"github.com/spf13/cobra", []string{"cmd"}},
+	{"internal/simnet", []string{"internal/simnet"}},
+	{"tests", nil},
+	{"github.com/gopacket/gopacket", nil},
+	{"github.com/google/go-cmp", nil},
+	{"github.com/cockroachdb/datadriven", nil},
+	{"go.uber.org/goleak", nil},
+	{"pgregory.net/rapid", nil},
+}
+
+// A pkgInfo is what go list says of a package. Deps includes Imports.
+type pkgInfo struct {
+	ImportPath    string
+	Imports, Deps []string
+	Standard      bool
+}
+
+func TestImportDirections(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", root+"/...").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var pkgs []pkgInfo
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkgInfo
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	own, found := wrongImports(pkgs)
+	for _, v := range found {
+		t.Error(v)
+	}
+	if own == 0 {
+		t.Fatal("go list found no package of this module")
+	}
+	t.Logf("%d packages", own)
+}
+
+// wrongImports lists the imports that the tables forbid, and counts the
+// module's own packages.
+func wrongImports(pkgs []pkgInfo) (own int, found []string) {
+	standard := map[string]bool{"C": true, "unsafe": true}
+	for _, p := range pkgs {
+		standard[p.ImportPath] = p.Standard
+	}
+	short := func(path string) string {
+		if standard[path] {
+			return std + " " + path // std's own internal/… is not ours
+		}
+		return strings.TrimPrefix(path, module)
+	}
+	for _, p := range pkgs {
+		path, ok := strings.CutPrefix(p.ImportPath, module)
+		if !ok {
+			continue
+		}
+		own++
+		for _, l := range limits {
+			if !within(path, l.dir) || anyWithin(path, l.except) {
+				continue
+			}
+			for _, imp := range p.Imports {
+				if l.only != nil && !anyWithin(short(imp), l.only) && !(standard[imp] && slices.Contains(l.only, std)) {
+					found = append(found, path+" imports "+short(imp)+"; may import only "+strings.Join(l.only, ", "))
+				}
+			}
+			for _, dep := range p.Deps {
+				if anyWithin(short(dep), l.never) {
+					found = append(found, path+" imports "+short(dep)+", directly or by way of others")
+				}
+			}
+		}
+		if within(path, "tests") {
+			continue
+		}
+		for _, m := range monopolies {
+			for _, imp := range p.Imports {
+				if within(short(imp), m.what) && !anyWithin(path, m.holders) {
+					found = append(found, path+" imports "+short(imp)+"; only "+orTests(m.holders)+" may")
+				}
+			}
+		}
+	}
+	return own, found
+}
+
+func anyWithin(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return within(path, d) })
+}
+
+func orTests(holders []string) string {
+	return strings.Join(append(slices.Clone(holders), "tests"), ", ")
+}
+
+// The guard guards: each of these imports must be found, and nothing else.
+func TestWrongImports(t *testing.T) {
+	for _, c := range []struct {
+		pkg, imp string
+		deps     []string
+		want     bool
+	}{
+		{"pkg/rocev2", "pkg/qp", nil, true},
+		{"pkg/rocev2", "golang.org/x/sys/unix", nil, true},
+		{"pkg/rocev2", "fmt", nil, false},
+		{"pkg/qp", "pkg/rocev2", nil, false},
+		{"pkg/qp", "pkg/qp/rc", nil, true},
+		{"pkg/qp/rc", "pkg/qp", nil, false},
+		{"pkg/qp/rc", "pkg/qp/softroce", nil, true},
+		{"pkg/qp/softroce/link", "pkg/rocev2", nil, true},
+		{"pkg/qp/softroce", "pkg/qp/rc", nil, false},
+		{"pkg/qp/softroce", "pkg/qp/rc", []string{"internal/connmgr"}, true},
+		{"pkg/ackmerge", "pkg/rocev2", nil, false},
+		{"pkg/ackmerge", "pkg/qp", nil, true},
+		{"pkg/bifurcation", "internal/p4rt", nil, true},
+		{"pkg/rdmcfallback", "pkg/qp/softroce", nil, true},
+		{"pkg/rdmcfallback/schedule", "pkg/rdmcfallback", nil, true},
+		{"pkg/mcrdma", "pkg/qp", []string{"internal/softswitch/pre"}, true},
+		{"internal/switchspec", "github.com/p4lang/p4runtime/go/p4/v1", nil, true},
+		{"internal/softswitch/pre", "fmt", []string{"internal/switchagent"}, true},
+		{"internal/p4rt", "fmt", []string{"internal/softswitch/program"}, true},
+		{"internal/switchagent", "internal/p4rt", []string{"internal/p4rt"}, false},
+		{"internal/switchagent", "github.com/osrg/gobgp/v3/api", nil, true},
+		{"internal/routing/bgp", "github.com/osrg/gobgp/v3/api", nil, false},
+		{"internal/routing/kernel", "github.com/vishvananda/netlink", nil, false},
+		{"internal/routing/static", "github.com/vishvananda/netlink", nil, true},
+		{"internal/connmgr", "internal/simnet", nil, true},
+		{"pkg/qp/softroce", "github.com/gopacket/gopacket/layers", nil, true},
+		{"tests/ptf", "github.com/gopacket/gopacket", nil, false},
+		{"cmd/switchctl", "tests/interop", nil, true},
+	} {
+		full := func(path string) string {
+			if path == "fmt" || strings.Contains(path, ".") {
+				return path
+			}
+			return module + path
+		}
+		p := pkgInfo{ImportPath: module + c.pkg, Imports: []string{full(c.imp)}}
+		for _, d := range append(c.deps, c.imp) {
+			p.Deps = append(p.Deps, full(d))
+		}
+		pkgs := []pkgInfo{{ImportPath: "fmt", Standard: true}, p}
+		_, found := wrongImports(pkgs)
+		if got := len(found) > 0; got != c.want {
+			t.Errorf("%s importing %s with %v: found %q, want a finding: %v", c.pkg, c.imp, c.deps, found, c.want)
+		}
+	}
+}
