@@ -7,7 +7,10 @@
 // It imports the standard library only.
 package link
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // A Tx is a packet to send.
 type Tx struct {
@@ -53,3 +56,18 @@ type Link interface {
 	// Close stops the link; a blocked Recv returns.
 	Close() error
 }
+
+// A TxError says that one packet of a batch could not be handed to the network
+// and why: no route to Dst, too long for the MTU, and the like. The link goes
+// on; the other packets of the batch were handed over, save any that failed in
+// the same way after it, which the link counts.
+type TxError struct {
+	Index int // in the batch
+	Err   error
+}
+
+// Error implements error.
+func (e *TxError) Error() string { return fmt.Sprintf("packet %d of the batch: %v", e.Index, e.Err) }
+
+// Unwrap returns the reason.
+func (e *TxError) Unwrap() error { return e.Err }
