@@ -81,13 +81,16 @@ const (
 var maskNames = [...]string{"State", "Access", "DestAddr", "DestQPN", "PathMTU", "SQPSN", "RQPSN",
 	"Timeout", "RetryCnt", "RNRRetry", "MinRNRTimer", "DSCP"}
 
-// String lists the names, comma-separated.
+// String lists the names, comma-separated, and unknown bits in hexadecimal.
 func (m AttrMask) String() string {
 	var out []string
 	for i, n := range maskNames {
 		if m&(1<<i) != 0 {
 			out = append(out, n)
 		}
+	}
+	if rest := m >> len(maskNames) << len(maskNames); rest != 0 {
+		out = append(out, fmt.Sprintf("%#x", uint16(rest)))
 	}
 	return strings.Join(out, ",")
 }
@@ -183,8 +186,9 @@ func ValidMTU(n int) bool {
 }
 
 // MTUFor returns the largest path MTU whose packets fit into a netdev MTU of n
-// bytes with IPv4, UDP and RoCEv2 headers, as the Linux kernel computes it:
-// 1500 → 1024, 4200 → 4096. It returns 0 if not even 256 fits.
+// bytes with IPv4, UDP and RoCEv2 headers: 1500 → 1024, 4200 → 4096, as with
+// the Linux kernel, which however reserves 80 bytes for headers where 64 will
+// do, and so may come out lower in between. It returns 0 if not even 256 fits.
 func MTUFor(n int) int {
 	const overhead = 20 + 8 + rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen + rocev2.ICRCLen
 	for _, m := range [...]int{4096, 2048, 1024, 512, 256} {
