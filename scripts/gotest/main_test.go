@@ -39,6 +39,8 @@ func TestReport(t *testing.T) {
 			"MUST RUN: --- SKIP: TestAway (0.00s)\n    a_test.go:9: no root\nok  \tm/a\t0.01s\n", 1},
 		{"long mode only", "set MCRDMA_LONG=1", true, false,
 			"--- SKIP: TestAway (0.00s)\n    a_test.go:9: set MCRDMA_LONG=1\nok  \tm/a\t0.01s\n", 0},
+		{"optional", "optional: no IPv6", true, false,
+			"--- SKIP: TestAway (0.00s)\n    a_test.go:9: optional: no IPv6\nok  \tm/a\t0.01s\n", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
