@@ -1,0 +1,130 @@
+package pcapfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// capture returns a capture with two frames, the second one cut off.
+func capture(order binary.AppendByteOrder, magic, linkType uint32, frac uint32) []byte {
+	b := order.AppendUint32(nil, magic)
+	b = order.AppendUint16(b, 2)
+	b = order.AppendUint16(b, 4)
+	for _, v := range []uint32{0, 0, 65535, linkType, 1000, frac, 3, 3} {
+		b = order.AppendUint32(b, v)
+	}
+	b = append(b, "abc"...)
+	for _, v := range []uint32{1001, 0, 2, 60} {
+		b = order.AppendUint32(b, v)
+	}
+	return append(b, "de"...)
+}
+
+func readAll(b []byte) (frames []Frame, err error) {
+	p, err := NewReader(bytes.NewReader(b))
+	for err == nil {
+		var f Frame
+		if f, err = p.Next(); err == nil {
+			frames = append(frames, f)
+		}
+	}
+	return frames, err
+}
+
+func TestByteOrdersAndUnits(t *testing.T) {
+	for _, c := range []struct {
+		order binary.AppendByteOrder
+		magic uint32
+		ns    int64
+	}{
+		{binary.LittleEndian, 0xa1b2c3d4, 5000}, {binary.BigEndian, 0xa1b2c3d4, 5000},
+		{binary.LittleEndian, 0xa1b23c4d, 5}, {binary.BigEndian, 0xa1b23c4d, 5},
+	} {
+		got, err := readAll(capture(c.order, c.magic, LinkEthernet, 5))
+		want := []Frame{
+			{Time: time.Unix(1000, c.ns).UTC(), Data: []byte("abc"), Len: 3},
+			{Time: time.Unix(1001, 0).UTC(), Data: []byte("de"), Len: 60},
+		}
+		if diff := cmp.Diff(want, got); diff != "" || err != io.EOF {
+			t.Errorf("%v, magic %#x: %v (-want +got):\n%s", c.order, c.magic, err, diff)
+		}
+	}
+}
+
+func TestDamagedFiles(t *testing.T) {
+	whole := capture(binary.LittleEndian, 0xa1b2c3d4, LinkEthernet, 0)
+	for n := range whole {
+		_, err := readAll(whole[:n])
+		if atFrame := n == 24 || n == 24+16+3; atFrame && err != io.EOF || !atFrame && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("cut off after %d bytes: %v", n, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		at int
+		v  uint32
+	}{
+		"pcapng": {0, 0x0a0d0d0a}, "version 3": {4, 3}, "huge record": {32, MaxFrame + 1}, "record longer than the frame": {36, 2},
+	} {
+		b := bytes.Clone(whole)
+		binary.LittleEndian.PutUint32(b[c.at:], c.v)
+		if _, err := readAll(b); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v, want ErrFormat", name, err)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, b []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	whole := capture(binary.BigEndian, 0xa1b2c3d4, LinkEthernet, 0)
+	if fs, err := ReadFile(write("good", whole)); err != nil || len(fs) != 2 {
+		t.Errorf("%d frames, %v", len(fs), err)
+	}
+	if _, err := ReadFile(write("cut", whole[:len(whole)-1])); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut off: %v", err)
+	}
+	if _, err := ReadFile(write("cooked", capture(binary.BigEndian, 0xa1b2c3d4, 113, 0))); !errors.Is(err, ErrFormat) {
+		t.Errorf("not Ethernet: %v", err)
+	}
+	if _, err := ReadFile(write("empty", nil)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("empty: %v", err)
+	}
+	if _, err := ReadFile(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such file: %v", err)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add(capture(binary.LittleEndian, 0xa1b2c3d4, LinkEthernet, 1))
+	f.Add(capture(binary.BigEndian, 0xa1b23c4d, LinkEthernet, 1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frames, err := readAll(b)
+		if err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, ErrFormat) {
+			t.Fatalf("error %v", err)
+		}
+		n := 24
+		for _, f := range frames {
+			if len(f.Data) > f.Len || len(f.Data) > MaxFrame {
+				t.Fatalf("a frame of %d has %d bytes", f.Len, len(f.Data))
+			}
+			n += 16 + len(f.Data)
+		}
+		if len(frames) > 0 && n > len(b) || err == io.EOF && n != len(b) {
+			t.Fatalf("%d frames took %d bytes of %d", len(frames), n, len(b))
+		}
+	})
+}
