@@ -28,7 +28,8 @@ type Responder struct {
 	// for the ACK of everything before it, so it replaces an ACK.
 	reply     replyKind
 	nakCode   rocev2.Syndrome // for replyNak
-	nakSilent bool            // a NAK for epsn went out: silence until epsn comes (one NAK per gap)
+	nakSilent bool            // a NAK for epsn is due or out: silence until epsn comes (one NAK per gap)
+	ahead     rocev2.PSN      // highest PSN dropped because it came ahead of its turn
 
 	np    notificationPoint
 	stats ResponderStats
@@ -112,13 +113,22 @@ func (p *Responder) handle(in *In, now time.Duration) {
 		if !p.nakSilent {
 			p.stats.NakSequence++
 			p.nak(rocev2.NakSequence)
+			p.ahead = in.PSN
+		} else if in.PSN.After(p.ahead) {
+			p.ahead = in.PSN
 		}
 	default:
 		p.nakSilent = false
-		if p.reply == replyNak { // not sent yet, and no longer true
+		unsent := p.reply == replyNak // and no longer true of this PSN
+		if unsent {
 			p.reply = replyAck
 		}
 		p.expected(in)
+		if unsent && p.nakCode == rocev2.NakSequence && !p.err && !p.ahead.Before(p.epsn) {
+			// Reordered, not lost: but what came ahead was dropped, and is
+			// missing now.
+			p.nak(rocev2.NakSequence)
+		}
 	}
 }
 

@@ -1,0 +1,225 @@
+package rc_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// TestScripts runs testdata/*: one queue pair whose peer and clock are the
+// script. After every command it prints what the queue pair has to say:
+// packets, completions, and when it wants to be woken.
+//
+//	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= nocc]
+//	post   id= op=SEND|RDMA_WRITE|… len= [imm=] [unsignaled]
+//	recv   id= len=
+//	ack    psn= [msn=]          an ACK arrives
+//	nak    psn= code=sequence|invalid|access|operation|rnr:N
+//	pkt    op= psn= [len= pad= ackreq va= rkey= dma= imm= ce]   a request arrives
+//	batch  (several lines of the above, nothing is pulled in between)
+//	wait   10us                 time passes; timers that are due expire
+//	cnp | error | drain | undrain | state
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := &script{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t = t
+			if d.Cmd == "batch" {
+				for line := range strings.Lines(d.Input) {
+					s.do(strings.Fields(line))
+				}
+			} else {
+				line := d.Cmd
+				for _, a := range d.CmdArgs {
+					line += " " + a.String()
+				}
+				s.do(strings.Fields(line))
+			}
+			return s.pull()
+		})
+	})
+}
+
+type script struct {
+	t       *testing.T
+	q       *rc.QP
+	now     time.Duration
+	memory  []byte // the one region: va 4096, rkey 7
+	failure error
+}
+
+func (s *script) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+	if rkey != 7 || va < 4096 || va+uint64(n) > 4096+uint64(len(s.memory)) {
+		return nil, false
+	}
+	return s.memory[va-4096:][:n], true
+}
+
+// args holds the key=value words of a command.
+type args map[string]string
+
+func (a args) num(key string, def int) int {
+	v, ok := a[key]
+	if !ok {
+		return def
+	}
+	var n int
+	if _, err := fmt.Sscan(v, &n); err != nil {
+		panic(fmt.Sprintf("%s=%s: %v", key, v, err))
+	}
+	return n
+}
+
+func (a args) has(key string) bool { _, ok := a[key]; return ok }
+
+func (s *script) do(words []string) {
+	a := args{}
+	for _, w := range words[1:] {
+		k, v, _ := strings.Cut(w, "=")
+		a[k] = v
+	}
+	switch words[0] {
+	case "new":
+		s.create(a)
+	case "post":
+		wr := qp.SendWR{ID: uint64(a.num("id", 0)), Imm: uint32(a.num("imm", 0)), RemoteAddr: 4096, RKey: 7,
+			Flags: qp.Signaled}
+		for wr.Opcode = 0; wr.Opcode.String() != a["op"]; wr.Opcode++ {
+			if wr.Opcode > qp.OpFetchAdd {
+				s.t.Fatalf("op %q", a["op"])
+			}
+		}
+		if a.has("unsignaled") {
+			wr.Flags = 0
+		}
+		s.failure = s.q.PostSend(&wr, [][]byte{make([]byte, a.num("len", 0))})
+	case "recv":
+		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{make([]byte, a.num("len", 0))})
+	case "ack", "nak", "cnp", "pkt":
+		in := packet(s.t, words[0], a)
+		s.q.Handle(&in, s.now)
+	case "wait":
+		d, err := time.ParseDuration(words[1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.now += d
+		s.q.Tick(s.now)
+	case "error":
+		s.q.SetError()
+	case "drain":
+		s.q.Drain(true)
+	case "undrain":
+		s.q.Drain(false)
+	case "state":
+	default:
+		s.t.Fatalf("unknown command %q", words[0])
+	}
+}
+
+func (s *script) create(a args) {
+	cfg := rc.Config{
+		MaxSendWR: 8, MaxRecvWR: 8, LocalQPN: 0x11, RemoteQPN: 0x22, PathMTU: a.num("mtu", 256),
+		Window: a.num("window", 8), AckEvery: a.num("ackevery", 1000),
+		SQPSN: rocev2.PSN(a.num("psn", 100)), RQPSN: rocev2.PSN(a.num("rpsn", 500)),
+		Timeout: uint8(a.num("timeout", 10)), RetryCnt: uint8(a.num("retry", 2)), RNRRetry: uint8(a.num("rnr", 2)),
+		MinRNRTimer: uint8(a.num("rnrtimer", 12)), RemoteWrite: !a.has("nowrite"),
+		CC: rc.CCParams{LineRate: 1e9, Disable: a.has("nocc")},
+	}
+	s.now, s.memory = 0, make([]byte, 1024)
+	s.q = rc.NewQP(cfg, s)
+	if !a.has("rtr") {
+		s.q.StartSend(&cfg)
+	}
+}
+
+func packet(t *testing.T, kind string, a args) rc.In {
+	var in rc.In
+	in.PKey, in.DestQP, in.PSN = rocev2.DefaultPKey, 0x11, rocev2.PSN(a.num("psn", 0))
+	in.CE = a.has("ce")
+	switch kind {
+	case "ack":
+		in.Opcode, in.AETH = rocev2.Acknowledge, rocev2.AETH{Syndrome: rocev2.AckNoLimit, MSN: uint32(a.num("msn", 0))}
+	case "cnp":
+		in.Opcode = rocev2.CNP
+	case "nak":
+		in.Opcode = rocev2.Acknowledge
+		in.AETH.Syndrome = map[string]rocev2.Syndrome{"sequence": rocev2.NakSequence, "invalid": rocev2.NakInvalidRequest,
+			"access": rocev2.NakRemoteAccess, "operation": rocev2.NakRemoteOperation, "reserved": 0x7f}[a["code"]]
+		if n, ok := strings.CutPrefix(a["code"], "rnr:"); ok {
+			in.AETH.Syndrome = rocev2.RNRSyndrome(uint8(args{"n": n}.num("n", 0)))
+		}
+	case "pkt":
+		for op := 0; op < 256 && rocev2.Opcode(op).String() != a["op"]; op++ {
+			in.Opcode = rocev2.Opcode(op + 1)
+		}
+		if in.Opcode.String() != a["op"] {
+			t.Fatalf("opcode %q", a["op"])
+		}
+		in.AckReq, in.Imm = a.has("ackreq"), uint32(a.num("imm", 0))
+		in.RETH = rocev2.RETH{VA: uint64(a.num("va", 4096)), RKey: uint32(a.num("rkey", 7)), Length: uint32(a.num("dma", 0))}
+		in.Payload = make([]byte, a.num("len", 0))
+	}
+	return in
+}
+
+// pull prints all that the queue pair has to say.
+func (s *script) pull() string {
+	var b strings.Builder
+	if s.failure != nil {
+		fmt.Fprintf(&b, "error: %v\n", s.failure)
+		s.failure = nil
+	}
+	var out rc.Out
+	for s.q.Next(s.now, &out) {
+		fmt.Fprintf(&b, "%8v -> %v psn %d", s.now, out.Opcode, out.PSN)
+		switch {
+		case out.Opcode.HasAETH():
+			fmt.Fprintf(&b, " syndrome %#02x msn %d", uint8(out.AETH.Syndrome), out.AETH.MSN)
+		case out.Opcode.IsRequest():
+			fmt.Fprintf(&b, " len %d", out.PayloadLen)
+		}
+		if out.Opcode.HasRETH() {
+			fmt.Fprintf(&b, " dma %d", out.RETH.Length)
+		}
+		if out.Pad > 0 {
+			fmt.Fprintf(&b, " pad %d", out.Pad)
+		}
+		if out.AckReq {
+			b.WriteString(" ackreq")
+		}
+		if out.Retransmit {
+			b.WriteString(" again")
+		}
+		b.WriteByte('\n')
+	}
+	var wc qp.WC
+	for s.q.NextSendWC(&wc) {
+		fmt.Fprintf(&b, "sent %d: %v, %v\n", wc.ID, wc.Opcode, wc.Status)
+	}
+	for s.q.NextRecvWC(&wc) {
+		fmt.Fprintf(&b, "received %d: %v, %v, %d bytes", wc.ID, wc.Opcode, wc.Status, wc.ByteLen)
+		if wc.HasImm {
+			fmt.Fprintf(&b, ", imm %d", wc.Imm)
+		}
+		b.WriteByte('\n')
+	}
+	if status, ev, failed := s.q.Failed(); failed {
+		fmt.Fprintf(&b, "queue pair failed: %v", status)
+		if ev != 0 {
+			fmt.Fprintf(&b, ", event %v", ev)
+		}
+		b.WriteByte('\n')
+	}
+	if d := s.q.Deadline(); d != rc.Never {
+		fmt.Fprintf(&b, "wake at %v\n", d)
+	}
+	return b.String()
+}
