@@ -117,6 +117,7 @@ func BenchmarkICRCDelta(b *testing.B) {
 				d.Replace(16, pkt[16:20], repl[16:20])
 				d.Replace(33, pkt[33:36], repl[33:36])
 				d.Replace(40, pkt[40:52], repl[40:52])
+				d.Sum()
 			}
 		})
 	}
