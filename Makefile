@@ -25,7 +25,7 @@ lint: ## static analysis, import directions, purity rules
 	$(GO) test -count=1 ./tests/purity
 
 test: ## go vet and all tests under the race detector; LONG=1 for the long mode
-	@scripts/need gcc ip:iproute2 ethtool
+	@scripts/need gcc
 	$(GO) vet ./...
 ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
