@@ -69,12 +69,17 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		at int
-		v  uint32
+		v  []uint32
 	}{
-		"pcapng": {0, 0x0a0d0d0a}, "version 3": {4, 3}, "huge record": {32, MaxFrame + 1}, "record longer than the frame": {36, 2},
+		"pcapng":                       {0, []uint32{0x0a0d0d0a}},
+		"version 3":                    {4, []uint32{3}},
+		"huge record":                  {32, []uint32{MaxFrame + 1, MaxFrame + 1}},
+		"record longer than the frame": {32, []uint32{3, 2}},
 	} {
 		b := bytes.Clone(whole)
-		binary.LittleEndian.PutUint32(b[c.at:], c.v)
+		for i, v := range c.v {
+			binary.LittleEndian.PutUint32(b[c.at+4*i:], v)
+		}
 		if _, err := readAll(b); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v, want ErrFormat", name, err)
 		}

@@ -62,16 +62,15 @@ func startICRC(b []byte, ihl int) ICRCState {
 // with the BTH's first byte: byte 4 is masked. It keeps no reference to hdr, so
 // a header built on the stack stays there.
 func (s ICRCState) BTH(hdr []byte) ICRCState {
-	c, masked := uint32(s), 4
+	c := uint32(s)
 	if len(hdr) >= 8 {
 		c = feed8(c, binary.LittleEndian.Uint64(hdr)|maskBTH0)
-		masked = -1
 		for hdr = hdr[8:]; len(hdr) >= 4; hdr = hdr[4:] {
 			c = feed4(c, binary.LittleEndian.Uint32(hdr))
 		}
 	}
-	for i, v := range hdr {
-		if i == masked {
+	for i, v := range hdr { // fewer than four bytes, unless there is no whole BTH
+		if i == 4 {
 			v = 0xff
 		}
 		c = feed1(c, v)

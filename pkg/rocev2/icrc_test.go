@@ -148,7 +148,8 @@ func TestICRCShortPackets(t *testing.T) {
 	if PutICRC(ip); !VerifyICRC(ip) {
 		t.Error("44 bytes, the smallest packet, do not verify")
 	}
-	if ip[0] = 0x44; VerifyICRC(ip) {
+	ip[0] = 0x44
+	if PutICRC(ip); VerifyICRC(ip) {
 		t.Error("a header of 16 bytes verifies")
 	}
 }

@@ -125,10 +125,12 @@ func TestSolveIPIDBruteForce(t *testing.T) {
 			if id, ok := SolveIPID(icrc, computed, n); id != want || !ok {
 				t.Fatalf("n = %d: %#x, %v, want %#x", n, id, ok, want)
 			}
-			near := icrc ^ 1<<(want%32)
-			_, want := explains[near]
-			if _, ok := SolveIPID(near, computed, n); ok != want {
-				t.Fatalf("n = %d, ICRC %#x: explained: %v, want %v", n, near, ok, want)
+			// Also with what a third differing byte would add.
+			for _, near := range []uint32{icrc ^ 1<<(want%32), icrc ^ shift(1<<(16+want%16), uint32(n+2))} {
+				_, want := explains[near]
+				if _, ok := SolveIPID(near, computed, n); ok != want {
+					t.Fatalf("n = %d, ICRC %#x: explained: %v, want %v", n, near, ok, want)
+				}
 			}
 		}
 	}

@@ -152,6 +152,9 @@ func TestParseIPv4UDPErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+	if _, err := ip.Parse(set(0, 0x44)); !errors.Is(err, ErrFormat) {
+		t.Errorf("IPv4 header of 16 bytes: %v, want ErrFormat", err)
+	}
 	for bit := range 160 { // the checksum covers the header
 		b := bytes.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)

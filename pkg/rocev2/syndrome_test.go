@@ -50,6 +50,9 @@ func TestCredits(t *testing.T) {
 	if n, limited := Credits(AckNoLimit.Value()); n != 0 || limited {
 		t.Errorf("Credits(31) = %d, %v, want no limit", n, limited)
 	}
+	if n, _ := Credits(32 + 5); n != 6 {
+		t.Errorf("credit codes are not cut to five bits: Credits(37) = %d", n)
+	}
 	for n := range 40000 { // the largest code that does not grant more
 		c := CreditCode(n)
 		if got, _ := Credits(c); got > n {
