@@ -1,0 +1,268 @@
+package framelink
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func frames(ss ...string) (fs [][]byte) {
+	for _, s := range ss {
+		fs = append(fs, []byte(s))
+	}
+	return fs
+}
+
+// drain receives until it has n frames.
+func drain(t *testing.T, c Conn, n int) (got []string) {
+	t.Helper()
+	fs := make([][]byte, 7)
+	for len(got) < n {
+		k, err := c.Recv(fs)
+		if err != nil || k == 0 {
+			t.Fatalf("after %d of %d frames: %d, %v", len(got), n, k, err)
+		}
+		for _, f := range fs[:k] {
+			got = append(got, string(f))
+		}
+	}
+	return got
+}
+
+func TestPipeOverflow(t *testing.T) {
+	a, b := Pipe(PipeConfig{Queue: 4})
+	for range 3 { // around the ring
+		if err := a.Send(frames("1", "2", "3", "4", "5", "6")); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(drain(t, b, 4), ""); got != "1234" {
+			t.Errorf("received %s, want the first four", got)
+		}
+	}
+	checkCounters(t, b, map[string]uint64{"rx_drop_overflow": 6, "rx_drop_impaired": 0})
+	checkCounters(t, a, map[string]uint64{"rx_drop_overflow": 0})
+}
+
+// What was received stays as it is until the next Recv, whatever is sent.
+func TestPipeOwnership(t *testing.T) {
+	a, b := Pipe(PipeConfig{Queue: 2})
+	sent := frames("aa", "bb")
+	if err := a.Send(sent); err != nil {
+		t.Fatal(err)
+	}
+	fs := make([][]byte, 2)
+	if n, err := b.Recv(fs); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	copy(sent[0], "xx")
+	for range 5 {
+		if err := a.Send(frames("cc", "dd")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(fs[0]) != "aa" || string(fs[1]) != "bb" {
+		t.Errorf("received frames became %q, %q", fs[0], fs[1])
+	}
+}
+
+func TestPipeImpairment(t *testing.T) {
+	fates := map[uint64]Fate{
+		1: {Drop: true, Dups: 3},
+		2: {Dups: 2},
+		4: {Late: 2},
+		7: {Late: 1, Dups: 1},
+		9: {Late: 1}, // nothing comes after it
+	}
+	var seen []uint64
+	a, b := Pipe(PipeConfig{Impair: [2]Impairment{func(n uint64, f []byte) Fate {
+		seen = append(seen, n)
+		if n == 3 {
+			f[0] = '!'
+		}
+		return fates[n]
+	}, nil}})
+	sent := frames("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+	if err := a.Send(sent); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(drain(t, b, 11), ""), "0222!564"+"877"; got != want {
+		t.Errorf("received %s, want %s", got, want)
+	}
+	if string(sent[3]) != "3" {
+		t.Error("the impairment changed the sender's frame")
+	}
+	checkCounters(t, b, map[string]uint64{"rx_drop_impaired": 1})
+	if err := b.Send(frames("back")); err != nil {
+		t.Fatal(err)
+	}
+	if got := drain(t, a, 1); got[0] != "back" || len(seen) != 10 {
+		t.Errorf("the way back: %q; %d frames impaired", got, len(seen))
+	}
+}
+
+func TestPipeClose(t *testing.T) {
+	a, b := Pipe(PipeConfig{})
+	if n, err := b.Recv(nil); n != 0 || err != nil {
+		t.Errorf("Recv(nil) = %d, %v", n, err)
+	}
+	if err := a.Send(frames("last")); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := a.Recv(make([][]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("blocked Recv: %v", err)
+		}
+	})
+	a.Close()
+	wg.Wait()
+	if err := a.Send(frames("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Send after Close: %v", err)
+	}
+	if got := drain(t, b, 1); got[0] != "last" {
+		t.Errorf("the other end got %q", got)
+	}
+	if err := b.Send(frames("x")); err != nil {
+		t.Errorf("Send to a closed end: %v", err)
+	}
+	b.Close()
+	b.Close()
+}
+
+func dial(t testing.TB, cfg TunnelConfig) *Tunnel {
+	t.Helper()
+	c, err := DialTunnel(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	// Nothing here waits longer than this.
+	if err := c.udp.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+var anyPort = netip.MustParseAddrPort("127.0.0.1:0")
+
+// freePort returns a loopback address that nobody has just now.
+func freePort(t testing.TB) netip.AddrPort {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(anyPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+func testTunnel(t testing.TB) (Conn, Conn) {
+	at := freePort(t)
+	a := dial(t, TunnelConfig{Local: anyPort, Remote: at})
+	return a, dial(t, TunnelConfig{Local: at, Remote: a.LocalAddr()})
+}
+
+func TestTunnelPair(t *testing.T) {
+	ca, cb := testTunnel(t)
+	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
+	b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
+	exchange(t, a, b)
+	if counters(a)["syscalls"] == 0 {
+		t.Error("no system calls counted")
+	}
+}
+
+func TestTunnelFilter(t *testing.T) {
+	at := freePort(t)
+	a := dial(t, TunnelConfig{Local: anyPort, Remote: at})
+	b := dial(t, TunnelConfig{Local: at, Remote: a.LocalAddr(), MaxFrame: 60})
+	stranger := dial(t, TunnelConfig{Local: anyPort, Remote: at})
+	frame := strings.Repeat("f", 60)
+	if err := errors.Join(
+		stranger.Send(frames(frame)),
+		a.Send(frames("", strings.Repeat("s", 13), strings.Repeat("l", 61), frame)),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if got := drain(t, b, 1); got[0] != frame {
+		t.Errorf("received %q", got)
+	}
+	checkCounters(t, b, map[string]uint64{"rx_drop_remote": 1, "rx_drop_runt": 2, "rx_drop_too_long": 1})
+}
+
+func TestTunnelLearn(t *testing.T) {
+	b := dial(t, TunnelConfig{Local: anyPort, Learn: true})
+	if err := b.Send(frames("nobody there")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		a := dial(t, TunnelConfig{Local: anyPort, Remote: b.LocalAddr()})
+		for range 2 {
+			hello := fmt.Sprintf("hello, this is end %d", i)
+			if err := a.Send(frames("runt", hello)); err != nil {
+				t.Fatal(err)
+			}
+			if got := drain(t, b, 1); got[0] != hello {
+				t.Fatalf("received %q", got)
+			}
+			if err := b.Send(frames("and this the other")); err != nil {
+				t.Fatal(err)
+			}
+			if got := drain(t, a, 1); got[0] != "and this the other" {
+				t.Errorf("end %d received %q", i, got)
+			}
+		}
+	}
+	checkCounters(t, b, map[string]uint64{"tx_drop_no_remote": 1, "remote_learned": 2, "rx_drop_runt": 4, "rx_drop_remote": 0})
+}
+
+// What the network refuses is lost like on any cable; the rest goes.
+func TestTunnelLoss(t *testing.T) {
+	ca, cb := testTunnel(t)
+	if err := ca.Send(frames("one frame here", string(make([]byte, 66000)), "another frame!")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"one frame here", "another frame!"}, drain(t, cb, 2)); diff != "" {
+		t.Error(diff)
+	}
+	checkCounters(t, ca, map[string]uint64{"tx_drop_tunnel": 1})
+	// Nobody at the other end is no error either.
+	cb.Close()
+	for range 5 {
+		if err := ca.Send(frames("is anybody there?")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTunnelConfig(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	for name, cfg := range map[string]TunnelConfig{
+		"empty":            {},
+		"no remote":        {Local: anyPort},
+		"remote port 0":    {Local: anyPort, Remote: anyPort},
+		"remote any":       {Local: anyPort, Remote: ap("0.0.0.0:1")},
+		"remote multicast": {Local: anyPort, Remote: ap("224.0.0.1:1")},
+		"both":             {Local: anyPort, Remote: ap("127.0.0.1:1"), Learn: true},
+		"families":         {Local: anyPort, Remote: ap("[::1]:1")},
+		"zone":             {Local: ap("[fe80::1%lo]:1"), Remote: ap("[fe80::2]:1")},
+		"frame too small":  {Local: anyPort, Remote: ap("127.0.0.1:1"), MaxFrame: 13},
+		"frame too large":  {Local: anyPort, Remote: ap("127.0.0.1:1"), MaxFrame: 65508},
+		"buffer":           {Local: anyPort, Remote: ap("127.0.0.1:1"), Buffer: -1},
+	} {
+		if c, err := DialTunnel(cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v, %v; want ErrConfig", name, c, err)
+		}
+	}
+	a := dial(t, TunnelConfig{Local: anyPort, Learn: true})
+	if c, err := DialTunnel(TunnelConfig{Local: a.LocalAddr(), Learn: true}); err == nil {
+		c.Close()
+		t.Error("one address twice")
+	}
+}

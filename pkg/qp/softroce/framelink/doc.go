@@ -1,0 +1,35 @@
+// Package framelink attaches a softroce device to a network of its own: it
+// brings Ethernet, ARP, IPv4 and a little ICMP, and moves whole frames over a
+// Conn, either a UDP tunnel (DialTunnel) or memory (Pipe). A host can so hang
+// on a port of the embedded switch, in one process or across processes,
+// without root, interfaces or namespaces.
+//
+//	conn, err := framelink.DialTunnel(framelink.TunnelConfig{Local: …, Remote: …})
+//	l, err := framelink.New(conn, framelink.Config{Prefix: netip.MustParsePrefix("10.0.0.1/24")})
+//
+// or, by name, as a device's configuration gives it:
+//
+//	l, err := framelink.Open("10.0.0.1/24,gw=10.0.0.254,tunnel=127.0.0.1:7001-127.0.0.1:7002")
+//
+// A device that offers several attachments tells this one by Is, which is true
+// of strings with a tunnel in them and of no plain address or interface name:
+// "softroce:10.0.0.1/24,tunnel=…" then opens here what follows the driver's
+// colon.
+//
+// # The tunnel's format
+//
+// One UDP datagram carries one Ethernet frame and nothing else: destination
+// MAC, source MAC, EtherType, payload; no preamble, no frame check sequence,
+// no header of the tunnel's own. A frame may be shorter than the 60 bytes that
+// a physical network asks for; who bridges to one pads. Datagrams shorter than
+// an Ethernet header (14 bytes) are not frames and are dropped. Loss and
+// reordering of datagrams are the network's to do, as with any cable.
+//
+// # Layers
+//
+// The ARP machine (arp.go) is pure: it takes packets and the time, and returns
+// frames. The Host around it holds the lock, the timer and the counters.
+//
+// The package imports rocev2, link, internal/mmsg and the standard library. It
+// must not import the device above it.
+package framelink

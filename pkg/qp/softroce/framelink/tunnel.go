@@ -1,0 +1,227 @@
+package framelink
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/mcrdma/mcrdma/internal/mmsg"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// Defaults of a TunnelConfig.
+const (
+	DefaultTunnelMaxFrame = 9216    // jumbo frames
+	DefaultTunnelBuffer   = 4 << 20 // socket buffers, each way, bytes
+)
+
+// A TunnelConfig describes a tunnel. See the package comment for its format.
+type TunnelConfig struct {
+	// Local is the address to receive on; port 0 takes a free one. Its IP
+	// address may be unspecified.
+	Local netip.AddrPort
+	// Remote is where frames go and the only address that they are accepted
+	// from.
+	Remote netip.AddrPort
+	// Learn, instead of Remote, makes whoever sent the latest frame the remote;
+	// before the first there is none, and frames to send are lost. Use it only
+	// where everybody who can reach Local is trusted.
+	Learn bool
+	// MaxFrame is the size of the largest frame that is received, bytes. 0
+	// means DefaultTunnelMaxFrame.
+	MaxFrame int
+	// Buffer is the size to ask for each of the socket's buffers, bytes; the
+	// kernel may give less (net.core.rmem_max). 0 means DefaultTunnelBuffer.
+	Buffer int
+}
+
+// A Tunnel is a Conn that carries each frame in one UDP datagram.
+type Tunnel struct {
+	udp    *net.UDPConn
+	sock   *mmsg.Socket
+	remote atomic.Pointer[netip.AddrPort] // nil until learned
+	learn  bool
+
+	txMu sync.Mutex
+	tx   [mmsg.MaxBatch]mmsg.Message
+	rx   [mmsg.MaxBatch]mmsg.Message
+
+	txLost, txNoRemote                   atomic.Uint64
+	rxRemote, rxTruncated, rxRunt, moved atomic.Uint64
+}
+
+// DialTunnel opens a tunnel. Nothing is exchanged: it succeeds whether or not
+// somebody is at the other end.
+func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("framelink: tunnel: %w", err)
+	}
+	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(cfg.Local))
+	if err != nil {
+		return nil, fmt.Errorf("framelink: tunnel: %w", err)
+	}
+	t := &Tunnel{udp: udp, learn: cfg.Learn}
+	if !cfg.Learn {
+		t.remote.Store(&cfg.Remote)
+	}
+	for i := range t.rx {
+		t.rx[i].Buf = make([]byte, cfg.MaxFrame+1) // one more shows what is too long
+	}
+	t.sock, err = mmsg.New(udp)
+	err = errors.Join(err, udp.SetReadBuffer(cfg.Buffer), udp.SetWriteBuffer(cfg.Buffer))
+	if err != nil {
+		udp.Close()
+		return nil, fmt.Errorf("framelink: tunnel: %w", err)
+	}
+	return t, nil
+}
+
+// check fills in the defaults and reports what is wrong.
+func (c *TunnelConfig) check() error {
+	if c.MaxFrame == 0 {
+		c.MaxFrame = DefaultTunnelMaxFrame
+	}
+	if c.Buffer == 0 {
+		c.Buffer = DefaultTunnelBuffer
+	}
+	c.Local, c.Remote = unmap(c.Local), unmap(c.Remote)
+	switch {
+	case !c.Local.IsValid():
+		return fmt.Errorf("%w: no local address", ErrConfig)
+	case c.Learn && c.Remote.IsValid():
+		return fmt.Errorf("%w: a remote address (%v) and learning exclude each other", ErrConfig, c.Remote)
+	case c.Local.Addr().Zone() != "" || c.Remote.Addr().Zone() != "":
+		return fmt.Errorf("%w: addresses with a zone are not supported", ErrConfig)
+	case c.MaxFrame < rocev2.EthernetLen || c.MaxFrame > 65507:
+		return fmt.Errorf("%w: frames of %d bytes; a UDP datagram holds %d to 65507", ErrConfig, c.MaxFrame, rocev2.EthernetLen)
+	case c.Buffer < 0:
+		return fmt.Errorf("%w: a socket buffer of %d bytes", ErrConfig, c.Buffer)
+	case c.Learn:
+		return nil
+	case !c.Remote.IsValid() || c.Remote.Addr().IsUnspecified() || c.Remote.Addr().IsMulticast() || c.Remote.Port() == 0:
+		return fmt.Errorf("%w: remote address %v is not one host and port (or ask to learn it)", ErrConfig, c.Remote)
+	case c.Local.Addr().Is4() != c.Remote.Addr().Is4() && !c.Local.Addr().IsUnspecified():
+		return fmt.Errorf("%w: local address %v and remote address %v are of different families", ErrConfig, c.Local, c.Remote)
+	}
+	return nil
+}
+
+func unmap(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// LocalAddr returns the address that the tunnel receives on.
+func (t *Tunnel) LocalAddr() netip.AddrPort {
+	return unmap(t.udp.LocalAddr().(*net.UDPAddr).AddrPort())
+}
+
+// Send implements Conn.
+func (t *Tunnel) Send(frames [][]byte) error {
+	t.txMu.Lock()
+	defer t.txMu.Unlock()
+	to := t.remote.Load()
+	if to == nil {
+		t.txNoRemote.Add(uint64(len(frames)))
+		return nil
+	}
+	for len(frames) > 0 {
+		n := min(len(frames), len(t.tx))
+		for i, f := range frames[:n] {
+			t.tx[i] = mmsg.Message{Buf: f, Addr: *to}
+		}
+		err := t.sendAll(t.tx[:n])
+		clear(t.tx[:n])
+		if err != nil {
+			return err
+		}
+		frames = frames[n:]
+	}
+	return nil
+}
+
+// sendAll sends what the network takes; what it refuses is lost.
+func (t *Tunnel) sendAll(ms []mmsg.Message) error {
+	for {
+		n, err := t.sock.Send(ms)
+		if err == nil {
+			return nil
+		}
+		if !lossy(err) {
+			return err
+		}
+		t.txLost.Add(1)
+		ms = ms[n+1:]
+	}
+}
+
+// lossy reports whether err is about the way to the peer, which may get better
+// and which a network answers with silence, or about one frame.
+func lossy(err error) bool {
+	for _, e := range [...]syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
+		syscall.ECONNREFUSED, syscall.EPERM, syscall.EACCES, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.EINVAL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Recv implements Conn.
+func (t *Tunnel) Recv(frames [][]byte) (int, error) {
+	for len(frames) > 0 {
+		n, err := t.sock.Recv(t.rx[:min(len(frames), len(t.rx))])
+		if err != nil {
+			return 0, err
+		}
+		kept := 0
+		for i := range n {
+			if m := &t.rx[i]; t.accept(m) {
+				frames[kept] = m.Buf[:m.N]
+				kept++
+			}
+		}
+		if kept > 0 {
+			return kept, nil
+		}
+	}
+	return 0, nil
+}
+
+// accept reports whether m is a frame from the remote.
+func (t *Tunnel) accept(m *mmsg.Message) bool {
+	from := t.remote.Load()
+	switch {
+	case !t.learn && m.Addr != *from:
+		t.rxRemote.Add(1)
+	case m.Truncated || m.N == len(m.Buf):
+		t.rxTruncated.Add(1)
+	case m.N < rocev2.EthernetLen:
+		t.rxRunt.Add(1)
+	default:
+		if t.learn && (from == nil || m.Addr != *from) {
+			addr := m.Addr
+			t.remote.Store(&addr)
+			t.moved.Add(1)
+		}
+		return true
+	}
+	return false
+}
+
+// Counters implements Conn.
+func (t *Tunnel) Counters(m map[string]uint64) {
+	m["syscalls"] += t.sock.Syscalls()
+	m["tx_drop_tunnel"] += t.txLost.Load()
+	m["tx_drop_no_remote"] += t.txNoRemote.Load()
+	m["rx_drop_remote"] += t.rxRemote.Load()
+	m["rx_drop_too_long"] += t.rxTruncated.Load()
+	m["rx_drop_runt"] += t.rxRunt.Load()
+	m["remote_learned"] += t.moved.Load()
+}
+
+// Close implements Conn.
+func (t *Tunnel) Close() error { return t.udp.Close() }
