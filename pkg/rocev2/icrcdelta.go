@@ -86,7 +86,9 @@ func (d *ICRCDelta) Sum() uint32 {
 // the one over the packet with identification 0, and behind the number of bytes
 // that the ICRC covers after the identification field: the IPv4 total length
 // less 6 and less the ICRC's own 4. At most one identification fits; ok is
-// false if none does, and then the packet is damaged.
+// false if none does, and then the packet is damaged. If computed is over the
+// packet with some other identification, for example the one expected next, id
+// is the exclusive or of that and the one sought.
 //
 // A damaged packet has 2^16 chances in 2^32 to be explained by some
 // identification, so that the check is only as strong as 16 bits unless the

@@ -93,6 +93,11 @@ func TestSolveIPIDOfCaptures(t *testing.T) {
 		if id != want || !ok {
 			t.Fatalf("frame %d: %#x, %v, want %#x", i, id, ok, want)
 		}
+		ip[4], ip[5] = 0x12, 0x34
+		if id, ok := SolveIPID(received, ICRC(ip[:n]), n-6); id != want^0x1234 || !ok {
+			t.Fatalf("frame %d, from another identification: %#x, %v, want %#x", i, id, ok, want^0x1234)
+		}
+		ip[4], ip[5] = 0, 0
 		if id, ok = SolveIPID(received^1<<7, computed, n-6); ok {
 			t.Fatalf("frame %d: a damaged ICRC is explained by identification %#x", i, id)
 		}
