@@ -1,0 +1,182 @@
+package softroce
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// An MR is a registered memory region.
+type MR struct {
+	pd     *PD
+	buf    []byte
+	addr   uint64
+	access qp.Access
+	key    uint32 // both lkey and rkey: index in the table, and 8 bits that change with each use of it
+}
+
+// Bytes implements qp.MR.
+func (m *MR) Bytes() []byte { return m.buf }
+
+// Addr implements qp.MR.
+func (m *MR) Addr() uint64 { return m.addr }
+
+// LKey implements qp.MR.
+func (m *MR) LKey() uint32 { return m.key }
+
+// RKey implements qp.MR.
+func (m *MR) RKey() uint32 { return m.key }
+
+// SGE implements qp.MR.
+func (m *MR) SGE(off, n int) qp.SGE {
+	_ = m.buf[off : off+n : len(m.buf)]
+	return qp.SGE{Addr: m.addr + uint64(off), Length: uint32(n), LKey: m.key}
+}
+
+// slice returns the n bytes at va if all are inside the region.
+func (m *MR) slice(va uint64, n int) ([]byte, bool) {
+	off := va - m.addr
+	size := uint64(len(m.buf))
+	if off > size || uint64(n) > size-off {
+		return nil, false
+	}
+	return m.buf[off : off+uint64(n) : off+uint64(n)], true
+}
+
+// Close implements qp.MR. A queue pair with work requests outstanding in the
+// region's memory goes to the error state, as on hardware, where they would
+// fail with a local protection error.
+func (m *MR) Close() error {
+	d := m.pd.dev
+	d.mu.Lock()
+	if _, ok := m.pd.mrs[m]; !ok || m.pd.closed {
+		d.mu.Unlock()
+		return errClosed("memory region")
+	}
+	delete(m.pd.mrs, m)
+	d.mrs.remove(m)
+	d.mu.Unlock()
+
+	// The keys find nothing from now on. Memory is accessed under the lock of
+	// a queue pair only, so whoever found the region before is through once
+	// each lock was held here.
+	for _, q := range m.pd.queuePairs() {
+		q.release(m)
+	}
+	return nil
+}
+
+// overlaps reports whether mem lies in the region.
+func (m *MR) overlaps(mem []byte) bool {
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	return len(mem) > 0 && at-m.addr < uint64(len(m.buf))
+}
+
+const (
+	mrChunk  = 1 << 10
+	mrChunks = 1 << 10
+)
+
+// An mrTable finds regions by key without locks. Index 0 is not used, so that
+// no key is 0.
+type mrTable struct {
+	chunks [mrChunks]atomic.Pointer[[mrChunk]atomic.Pointer[MR]]
+
+	mu   sync.Mutex
+	next uint32   // index never used so far
+	free []uint32 // keys of closed regions, oldest first
+	seed uint32
+}
+
+func (t *mrTable) init(seed uint32) { t.next, t.seed = 1, seed }
+
+// add gives m a key and publishes it.
+func (t *mrTable) add(m *MR) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// An index rests for a while, and comes back with other low bits, so that
+	// a key that somebody still holds finds nothing.
+	const rest = 64
+	switch {
+	case len(t.free) > rest || len(t.free) > 0 && t.next > MaxMR:
+		old := t.free[0]
+		t.free = t.free[1:]
+		m.key = old&^0xff | (old+1)&0xff
+	case t.next > MaxMR:
+		return fmt.Errorf("softroce: %w: %d memory regions", qp.ErrLimit, MaxMR)
+	default:
+		t.seed = t.seed*1664525 + 1013904223
+		m.key = t.next<<8 | t.seed>>24
+		t.next++
+	}
+	i := m.key >> 8
+	c := t.chunks[i/mrChunk].Load()
+	if c == nil {
+		c = new([mrChunk]atomic.Pointer[MR])
+		t.chunks[i/mrChunk].Store(c)
+	}
+	c[i%mrChunk].Store(m)
+	return nil
+}
+
+func (t *mrTable) remove(m *MR) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := m.key >> 8
+	t.chunks[i/mrChunk].Load()[i%mrChunk].Store(nil)
+	t.free = append(t.free, m.key)
+}
+
+// find returns the region with the key, nil if there is none.
+func (t *mrTable) find(key uint32) *MR {
+	i := key >> 8
+	if i >= mrChunks*mrChunk {
+		return nil
+	}
+	c := t.chunks[i/mrChunk].Load()
+	if c == nil {
+		return nil
+	}
+	if m := c[i%mrChunk].Load(); m != nil && m.key == key {
+		return m
+	}
+	return nil
+}
+
+// Remote implements rc.Memory for the queue pairs of the domain.
+func (p *PD) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+	m := p.dev.mrs.find(rkey)
+	if m == nil || m.pd != p || m.access&qp.AccessRemoteWrite == 0 {
+		return nil, false
+	}
+	return m.slice(va, n)
+}
+
+// local appends the memory that sges name to dst. For receives it must be
+// writable.
+func (p *PD) local(dst [][]byte, sges []qp.SGE, write bool) ([][]byte, error) {
+	for i := range sges {
+		s := &sges[i]
+		if s.Length == 0 {
+			continue
+		}
+		m := p.dev.mrs.find(s.LKey)
+		switch {
+		case m == nil || m.pd != p:
+			return dst, fmt.Errorf("softroce: %w: entry %d: lkey %#x is of no region of this protection domain",
+				qp.ErrSGE, i, s.LKey)
+		case write && m.access&qp.AccessLocalWrite == 0:
+			return dst, fmt.Errorf("softroce: %w: entry %d: the region lacks local write access", qp.ErrSGE, i)
+		}
+		b, ok := m.slice(s.Addr, int(s.Length))
+		if !ok {
+			return dst, fmt.Errorf("softroce: %w: entry %d: %d bytes at %#x are not inside the region (%d bytes at %#x)",
+				qp.ErrSGE, i, s.Length, s.Addr, len(m.buf), m.addr)
+		}
+		dst = append(dst, b)
+	}
+	return dst, nil
+}

@@ -1,0 +1,69 @@
+package softroce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"unsafe"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// A PD is a protection domain. Its fields are guarded by the device's lock.
+type PD struct {
+	dev    *Device
+	closed bool
+	mrs    map[*MR]struct{}
+	qps    map[*QP]struct{}
+}
+
+// RegMR implements qp.PD. The region's virtual address is that of buf in this
+// process.
+func (p *PD) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
+	const all = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic
+	switch {
+	case len(buf) == 0:
+		return nil, fmt.Errorf("softroce: %w: memory region of 0 bytes", qp.ErrAttr)
+	case access&^all != 0:
+		return nil, fmt.Errorf("softroce: %w: access %#x has unknown bits", qp.ErrAttr, uint8(access))
+	}
+	if access&qp.AccessRemoteWrite != 0 {
+		access |= qp.AccessLocalWrite
+	}
+	d := p.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.closed || d.closed {
+		return nil, errClosed("protection domain")
+	}
+	m := &MR{pd: p, buf: buf, access: access, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))}
+	if err := d.mrs.add(m); err != nil {
+		return nil, err
+	}
+	p.mrs[m] = struct{}{}
+	return m, nil
+}
+
+// Close implements qp.PD.
+func (p *PD) Close() error {
+	d := p.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case p.closed:
+		return errClosed("protection domain")
+	case len(p.mrs)+len(p.qps) > 0:
+		return fmt.Errorf("softroce: %w: protection domain with %d regions and %d queue pairs; close those first",
+			qp.ErrBusy, len(p.mrs), len(p.qps))
+	}
+	p.closed = true
+	delete(d.pds, p)
+	return nil
+}
+
+// queuePairs returns the queue pairs of the domain.
+func (p *PD) queuePairs() []*QP {
+	p.dev.mu.Lock()
+	defer p.dev.mu.Unlock()
+	return slices.Collect(maps.Keys(p.qps))
+}

@@ -1,0 +1,363 @@
+package softroce
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A QP is an RC queue pair.
+type QP struct {
+	dev            *Device
+	pd             *PD
+	qpn            rocev2.QPN
+	init           qp.Init
+	sendCQ, recvCQ *CQ
+
+	touched bool // got packets in this batch; the receive goroutine's
+
+	mu     sync.Mutex
+	closed bool
+	state  qp.State
+	attr   qp.Attr // what Modify was given so far
+	rc     *rc.QP  // from RTR on
+	cfg    rc.Config
+	early  []earlyRecv // receives posted in INIT
+	pieces [][]byte    // scratch: an SGE list resolved to memory
+	flow   uint16
+	talked bool // a request arrived in RTR or later
+	told   bool // the event of a failure was raised
+	armed  time.Duration
+	alarm  alarm
+}
+
+// An earlyRecv is a receive request that was posted before RTR.
+type earlyRecv struct {
+	id      uint64
+	scatter [][]byte
+}
+
+// CreateQP implements qp.PD.
+func (p *PD) CreateQP(init qp.Init) (qp.QP, error) {
+	d := p.dev
+	scq, ok1 := init.SendCQ.(*CQ)
+	rcq, ok2 := init.RecvCQ.(*CQ)
+	if !ok1 || !ok2 || scq == nil || rcq == nil || scq.dev != d || rcq.dev != d {
+		return nil, fmt.Errorf("softroce: %w: a queue pair needs a send and a receive completion queue of its device", qp.ErrAttr)
+	}
+	for _, f := range []struct {
+		name     string
+		v        *int
+		def, max int
+	}{
+		{"MaxSendWR", &init.MaxSendWR, qp.DefaultWR, MaxQPWR},
+		{"MaxRecvWR", &init.MaxRecvWR, qp.DefaultWR, MaxQPWR},
+		{"MaxSGE", &init.MaxSGE, qp.DefaultSGE, MaxSGE},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if *f.v < 1 || *f.v > f.max {
+			return nil, fmt.Errorf("softroce: %w: %s %d is not 1..%d", qp.ErrAttr, f.name, *f.v, f.max)
+		}
+	}
+	q := &QP{dev: d, pd: p, init: init, sendCQ: scq, recvCQ: rcq, armed: rc.Never,
+		pieces: make([][]byte, 0, init.MaxSGE)}
+	q.alarm = alarm{index: -1, qp: q}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.closed || d.closed {
+		return nil, errClosed("protection domain")
+	}
+	for _, c := range []*CQ{scq, rcq} {
+		if _, ok := d.cqs[c]; !ok {
+			return nil, errClosed("completion queue")
+		}
+	}
+	if err := d.qps.add(q); err != nil {
+		return nil, err
+	}
+	scq.users++
+	rcq.users++
+	p.qps[q] = struct{}{}
+	return q, nil
+}
+
+// QPN implements qp.QP.
+func (q *QP) QPN() rocev2.QPN { return q.qpn }
+
+// State implements qp.QP.
+func (q *QP) State() qp.State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.state
+}
+
+// Query implements qp.QP.
+func (q *QP) Query() (qp.Attr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return qp.Attr{}, errClosed("queue pair")
+	}
+	a := q.attr
+	a.State = q.state
+	if q.rc != nil {
+		sq, rq := q.rc.PSNs()
+		a.RQPSN = rq
+		if q.sends() {
+			a.SQPSN = sq
+		}
+	}
+	return a, nil
+}
+
+// sends reports whether the queue pair has been to RTS.
+func (q *QP) sends() bool { return q.state == qp.RTS || q.state == qp.SQD }
+
+// Modify implements qp.QP.
+func (q *QP) Modify(attr *qp.Attr, mask qp.AttrMask) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errClosed("queue pair")
+	}
+	if err := qp.CheckModify(q.state, attr, mask); err != nil {
+		return fmt.Errorf("softroce: queue pair %#x: %w", uint32(q.qpn), err)
+	}
+	if mask&qp.MaskPathMTU != 0 && attr.PathMTU > q.dev.mtu {
+		return fmt.Errorf("softroce: queue pair %#x: %w: path MTU %d, but the link of %v allows %d",
+			uint32(q.qpn), qp.ErrAttr, attr.PathMTU, q.dev.addr, q.dev.mtu)
+	}
+	next := q.state
+	if mask&qp.MaskState != 0 {
+		next = attr.State
+	}
+	switch next {
+	case qp.Reset:
+		q.reset()
+		return nil
+	case qp.Error:
+		q.fail()
+		return nil
+	}
+	q.take(attr, mask)
+	return q.enter(next)
+}
+
+// take copies the attributes that mask names.
+func (q *QP) take(attr *qp.Attr, mask qp.AttrMask) {
+	a := &q.attr
+	for _, f := range []struct {
+		bit  qp.AttrMask
+		copy func()
+	}{
+		{qp.MaskAccess, func() { a.Access = attr.Access }},
+		{qp.MaskDestAddr, func() { a.DestAddr = attr.DestAddr }},
+		{qp.MaskDestQPN, func() { a.DestQPN = attr.DestQPN }},
+		{qp.MaskPathMTU, func() { a.PathMTU = attr.PathMTU }},
+		{qp.MaskSQPSN, func() { a.SQPSN = attr.SQPSN }},
+		{qp.MaskRQPSN, func() { a.RQPSN = attr.RQPSN }},
+		{qp.MaskTimeout, func() { a.Timeout = attr.Timeout }},
+		{qp.MaskRetryCnt, func() { a.RetryCnt = attr.RetryCnt }},
+		{qp.MaskRNRRetry, func() { a.RNRRetry = attr.RNRRetry }},
+		{qp.MaskMinRNRTimer, func() { a.MinRNRTimer = attr.MinRNRTimer }},
+		{qp.MaskDSCP, func() { a.DSCP = attr.DSCP }},
+	} {
+		if mask&f.bit != 0 {
+			f.copy()
+		}
+	}
+}
+
+// enter goes to state next, or stays and applies what take has changed.
+func (q *QP) enter(next qp.State) error {
+	prev := q.state
+	q.state = next
+	switch {
+	case prev == qp.InitState && next == qp.RTR:
+		if err := q.connect(); err != nil {
+			q.state = prev
+			return err
+		}
+	case prev == qp.RTR && next == qp.RTS, prev == qp.SQD && next == qp.SQD:
+		a := &q.attr
+		q.cfg.SQPSN, q.cfg.Timeout, q.cfg.RetryCnt, q.cfg.RNRRetry = a.SQPSN, a.Timeout, a.RetryCnt, a.RNRRetry
+		q.rc.StartSend(&q.cfg)
+	}
+	if q.rc == nil {
+		return nil
+	}
+	q.rc.SetRemoteWrite(q.attr.Access&qp.AccessRemoteWrite != 0)
+	q.rc.SetMinRNRTimer(q.attr.MinRNRTimer)
+	q.rc.Drain(next == qp.SQD)
+	q.pump(q.dev.now())
+	return nil
+}
+
+// connect makes the state machines, in RTR.
+func (q *QP) connect() error {
+	a := &q.attr
+	q.cfg = rc.Config{
+		MaxSendWR: q.init.MaxSendWR, MaxRecvWR: q.init.MaxRecvWR, MaxSGE: q.init.MaxSGE, SignalAll: q.init.SignalAll,
+		LocalQPN: q.qpn, RemoteQPN: a.DestQPN, PathMTU: a.PathMTU, RQPSN: a.RQPSN, MinRNRTimer: a.MinRNRTimer,
+		CC: q.dev.opt.CC,
+	}
+	q.cfg.Window, q.cfg.AckEvery = window(q.dev.opt.Window, a.PathMTU)
+	q.rc = rc.NewQP(q.cfg, q.pd)
+	q.flow = flow(q.qpn, a.DestQPN)
+	for _, e := range q.early {
+		if err := q.rc.PostRecv(e.id, e.scatter); err != nil {
+			return err
+		}
+	}
+	q.early = nil
+	return nil
+}
+
+// window returns how many packets may be unacknowledged, and how often to ask
+// for an acknowledgement. As many packets as one GSO message holds leave with
+// each acknowledgement, so that in the steady state every message is a full
+// one.
+func window(want, mtu int) (window, ackEvery int) {
+	const (
+		gsoBytes = 65507
+		bytes    = 512 << 10
+	)
+	perMessage := min(64, gsoBytes/(mtu+rocev2.BTHLen+rocev2.ICRCLen))
+	if want <= 0 {
+		want = min(bytes/mtu, 4*64)
+	}
+	return want, max(1, min(perMessage, want/4))
+}
+
+// flow hashes a connection to what selects the UDP source port.
+func flow(local, remote rocev2.QPN) uint16 {
+	h := (uint32(local)*0x9e3779b1 ^ uint32(remote)) * 0x85ebca6b
+	return uint16(h >> 16)
+}
+
+// fail brings the queue pair to the error state: everything queued completes
+// with qp.WRFlushErr.
+func (q *QP) fail() {
+	q.state = qp.Error
+	if q.rc != nil {
+		q.rc.SetError()
+		q.pump(q.dev.now())
+		return
+	}
+	for _, e := range q.early {
+		q.complete(q.recvCQ, &qp.WC{ID: e.id, Status: qp.WRFlushErr, Opcode: qp.WCRecv, QPN: q.qpn})
+	}
+	q.early = nil
+}
+
+// reset forgets everything.
+func (q *QP) reset() {
+	q.retire()
+	q.state, q.attr, q.early, q.talked, q.told = qp.Reset, qp.Attr{}, nil, false, false
+}
+
+// retire lets go of the state machines and keeps their statistics.
+func (q *QP) retire() {
+	if q.rc != nil {
+		q.dev.counters.retire(q.rc.Stats())
+		q.rc = nil
+	}
+	q.dev.timers.unset(&q.alarm)
+	q.armed = rc.Never
+}
+
+// Close implements qp.QP.
+func (q *QP) Close() error {
+	if !q.destroy() {
+		return errClosed("queue pair")
+	}
+	d := q.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(q.pd.qps, q)
+	q.sendCQ.users--
+	q.recvCQ.users--
+	return nil
+}
+
+// destroy makes the queue pair unknown to the network and lets go of its
+// memory. It reports false if that was done before.
+func (q *QP) destroy() bool {
+	if !q.dev.qps.remove(q) {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reset()
+	q.closed = true
+	return true
+}
+
+// release lets go of the memory of region m, whose keys are void already.
+func (q *QP) release(m *MR) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	held := q.rc != nil && q.rc.Holds(m.overlaps)
+	for _, e := range q.early {
+		for _, b := range e.scatter {
+			held = held || m.overlaps(b)
+		}
+	}
+	if !held {
+		return
+	}
+	q.dev.event(qp.EventQPFatal, q.qpn, fmt.Errorf("softroce: %w: a memory region was closed under its work requests", qp.ErrSGE))
+	q.told = true
+	q.fail()
+}
+
+// cqFailed is called when one of the completion queues has overrun.
+func (q *QP) cqFailed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.state == qp.Error || q.state == qp.Reset {
+		return
+	}
+	q.dev.event(qp.EventQPFatal, q.qpn, fmt.Errorf("softroce: %w: a completion queue of the queue pair", qp.ErrOverrun))
+	q.told = true
+	q.fail()
+}
+
+// expire is called by the timer goroutine when the alarm has gone off.
+func (q *QP) expire(now time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = rc.Never
+	if q.rc == nil {
+		return
+	}
+	if q.rc.Deadline() <= now {
+		q.rc.Tick(now)
+		q.pump(now)
+		return
+	}
+	q.arm()
+}
+
+// arm sets the alarm if it would go off too late.
+func (q *QP) arm() {
+	if at := q.rc.Deadline(); at < q.armed {
+		q.armed = at
+		q.dev.timers.set(&q.alarm, at)
+	}
+}
+
+// complete puts wc into c.
+func (q *QP) complete(c *CQ, wc *qp.WC) {
+	if !c.push(wc) {
+		q.dev.event(qp.EventCQError, q.qpn, c.overrunErr())
+		q.dev.timers.report(c)
+	}
+}

@@ -1,0 +1,76 @@
+package softroce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// Queue pair numbers given out: the lower half of the number space without the
+// first, which InfiniBand reserves. The upper half is left to multicast groups,
+// whose virtual queue pair numbers (MC_ID) must not be those of a device.
+const (
+	firstQPN = 0x100
+	endQPN   = 0x800000
+)
+
+// A qpTable finds queue pairs by number.
+type qpTable struct {
+	mu    sync.RWMutex
+	m     map[rocev2.QPN]*QP
+	count uint32
+	seed  uint32
+}
+
+func (t *qpTable) init(seed uint32) { t.m, t.seed = map[rocev2.QPN]*QP{}, seed }
+
+// add gives q a number that no living queue pair has, nor any of the last
+// millions: a packet in flight for a queue pair that is gone must not find
+// another. Numbers are scattered, since hash functions on the way see them.
+func (t *qpTable) add(q *QP) error {
+	const (
+		maxQPs = 1 << 20
+		step   = 0x2c5e9b // odd: count×step visits every number before it comes back to one
+	)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.m) >= maxQPs {
+		return fmt.Errorf("softroce: %w: %d queue pairs", qp.ErrLimit, maxQPs)
+	}
+	for {
+		n := rocev2.QPN((t.count*step + t.seed) % endQPN)
+		t.count++
+		if _, used := t.m[n]; n < firstQPN || used {
+			continue
+		}
+		q.qpn = n
+		t.m[n] = q
+		return nil
+	}
+}
+
+func (t *qpTable) remove(q *QP) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.m[q.qpn] != q {
+		return false
+	}
+	delete(t.m, q.qpn)
+	return true
+}
+
+func (t *qpTable) find(n rocev2.QPN) *QP {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.m[n]
+}
+
+func (t *qpTable) all() []*QP {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.m))
+}

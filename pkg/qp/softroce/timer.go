@@ -1,0 +1,140 @@
+package softroce
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+)
+
+// timers holds for each queue pair that waits for a time an alarm at that time
+// or earlier: a deadline that moves back, as that of an ACK timer does with
+// every ACK, costs nothing; the alarm then finds that it is early and is set
+// again. It also takes the completion queues that have overrun, whose queue
+// pairs cannot be brought down by who notices, holding the lock of one.
+type timers struct {
+	mu     sync.Mutex
+	heap   alarmHeap
+	asleep time.Duration // until when the timer goroutine sleeps
+	broken []*CQ
+	wake   chan struct{}
+}
+
+// An alarm is the entry of a queue pair, guarded by timers.mu.
+type alarm struct {
+	at    time.Duration
+	index int // in the heap, -1 if not there
+	qp    *QP
+}
+
+type alarmHeap []*alarm
+
+func (h alarmHeap) Len() int           { return len(h) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h alarmHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *alarmHeap) Push(x any) {
+	a := x.(*alarm)
+	a.index = len(*h)
+	*h = append(*h, a)
+}
+func (h *alarmHeap) Pop() any {
+	old := *h
+	a := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	a.index = -1
+	return a
+}
+
+func (t *timers) init() { t.wake, t.asleep = make(chan struct{}, 1), rc.Never }
+
+// set sets a's alarm to at.
+func (t *timers) set(a *alarm, at time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.at = at
+	if a.index < 0 {
+		heap.Push(&t.heap, a)
+	} else {
+		heap.Fix(&t.heap, a.index)
+	}
+	if at < t.asleep {
+		t.asleep = at
+		t.rouse()
+	}
+}
+
+// unset removes a's alarm.
+func (t *timers) unset(a *alarm) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.index >= 0 {
+		heap.Remove(&t.heap, a.index)
+	}
+}
+
+// report hands over a completion queue that has overrun.
+func (t *timers) report(c *CQ) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.broken = append(t.broken, c)
+	t.rouse()
+}
+
+func (t *timers) rouse() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due takes one alarm that is due, or else a broken completion queue. If there
+// is neither it returns until when to sleep.
+func (t *timers) due(now time.Duration) (*QP, *CQ, time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asleep = 0 // awake: no need to be roused
+	if n := len(t.broken); n > 0 {
+		c := t.broken[n-1]
+		t.broken = t.broken[:n-1]
+		return nil, c, 0
+	}
+	if len(t.heap) == 0 {
+		t.asleep = rc.Never
+	} else if t.heap[0].at > now {
+		t.asleep = t.heap[0].at
+	} else {
+		return heap.Pop(&t.heap).(*alarm).qp, nil, 0
+	}
+	return nil, nil, t.asleep
+}
+
+// serveTimers is the timer goroutine.
+func (d *Device) serveTimers() {
+	clock := time.NewTimer(time.Hour)
+	defer clock.Stop()
+	for {
+		now := d.now()
+		q, c, until := d.timers.due(now)
+		switch {
+		case q != nil:
+			q.expire(now)
+		case c != nil:
+			c.failUsers()
+		default:
+			clock.Reset(min(until-now, time.Hour))
+			select {
+			case <-clock.C:
+			case <-d.timers.wake:
+			case <-d.done:
+			}
+		}
+		if d.closing() {
+			return
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package udplink
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+const (
+	maxSegments = 64    // of one GSO message; what every kernel with GSO takes
+	maxPayload  = 65507 // of one UDP datagram or GSO message, bytes
+	maxIovecs   = 1024  // of one message (UIO_MAXIOV)
+
+	firstPort = 0xc000 // source ports of RoCEv2 (IBTA 1.2.1 annex A17.9.1)
+)
+
+// A txSocket sends from one source port. What a system call needs is kept here
+// so that sending allocates nothing.
+type txSocket struct {
+	link *Link
+	sock *socket
+	head [rocev2.IPv4Len + rocev2.UDPLen]byte // IPv4 and UDP header as the kernel will make them
+
+	mu      sync.Mutex
+	msgs    []mmsghdr
+	meta    []txMessage
+	iovs    []unix.Iovec
+	names   [maxBatch]unix.RawSockaddrInet4
+	control [maxBatch]txControl
+	icrcs   []([rocev2.ICRCLen]byte)
+
+	sent  int // messages that the kernel took, set by ready
+	errno unix.Errno
+	write func(fd uintptr) bool // s.ready, bound once
+}
+
+// A txMessage says what of the batch a message carries.
+type txMessage struct {
+	packets, iovs int
+}
+
+// Send hands packets to the kernel in order; see link.Link. Packets that the
+// kernel refuses are counted by reason and lost. The only error is
+// net.ErrClosed.
+func (l *Link) Send(batch []link.Tx) error {
+	for len(batch) > 0 {
+		slot := batch[0].Flow % txSockets
+		n := 1
+		for n < len(batch) && batch[n].Flow%txSockets == slot {
+			n++
+		}
+		s := l.tx[slot].Load()
+		if s == nil {
+			var err error
+			if s, err = l.openTx(int(slot)); err != nil {
+				return err
+			}
+		}
+		if err := s.send(batch[:n]); err != nil {
+			return err
+		}
+		batch = batch[n:]
+	}
+	return nil
+}
+
+// openTx opens the sending socket of a slot. Each slot has its own 1/16 of the
+// source ports and takes a free one there.
+func (l *Link) openTx(slot int) (*txSocket, error) {
+	l.txMu.Lock()
+	defer l.txMu.Unlock()
+	if l.closed {
+		return nil, net.ErrClosed
+	}
+	if s := l.tx[slot].Load(); s != nil {
+		return s, nil
+	}
+	const span = (1<<16 - firstPort) / txSockets
+	start := rand.IntN(span)
+	var err error
+	for i := range span {
+		port := firstPort + slot*span + (start+i)%span
+		var sock *socket
+		if sock, err = openUDP(l.addr4, port); err != nil {
+			continue
+		}
+		if err = sock.filter(dropAll); err != nil {
+			sock.close()
+			continue
+		}
+		sock.setBuffer(unix.SO_SNDBUF, l.opt.SndBuf)
+		s := newTxSocket(l, sock, port)
+		l.tx[slot].Store(s)
+		return s, nil
+	}
+	return nil, fmt.Errorf("udplink: %v: %w: no source port is free between %d and %d: %w", l.addr, qp.ErrAddrInUse,
+		firstPort+slot*span, firstPort+(slot+1)*span-1, err)
+}
+
+func newTxSocket(l *Link, sock *socket, port int) *txSocket {
+	s := &txSocket{link: l, sock: sock}
+	s.write = s.ready
+	ip := rocev2.IPv4{Flags: rocev2.DontFragment, Protocol: rocev2.ProtocolUDP, Src: l.addr4}
+	udp := rocev2.UDP{SrcPort: uint16(port), DstPort: rocev2.UDPPort}
+	udp.AppendTo(ip.AppendTo(s.head[:0]))
+	s.icrcs = make([][rocev2.ICRCLen]byte, 0, maxBatch*maxSegments)
+	for i := range s.control {
+		s.control[i].init()
+		s.names[i].Family = unix.AF_INET
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&s.names[i].Port))[:], rocev2.UDPPort)
+	}
+	return s
+}
+
+// send sends packets of one slot.
+func (s *txSocket) send(batch []link.Tx) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(batch) > 0 {
+		s.build(batch, !s.link.gsoOff.Load())
+		n, err := s.flush()
+		if err != nil {
+			return err
+		}
+		batch = batch[n:]
+		if s.errno == 0 {
+			continue
+		}
+		// The first message that did not go has an error to answer for.
+		m := s.meta[s.sent].packets
+		if m > 1 && (s.errno == unix.EINVAL || s.errno == unix.EIO) {
+			if err := s.sendSingly(batch[:m]); err != nil {
+				return err
+			}
+		} else {
+			s.link.counters.txErr[classify(s.errno)].Add(uint64(m))
+		}
+		batch = batch[m:]
+	}
+	return nil
+}
+
+// sendSingly repeats without GSO what the kernel refused with it. If that
+// works, GSO was at fault (a device without checksum offload, a tunnel, IPsec)
+// and is not tried again.
+func (s *txSocket) sendSingly(batch []link.Tx) error {
+	s.link.counters.txGSORefused.Add(1)
+	for len(batch) > 0 {
+		s.build(batch, false)
+		n, err := s.flush()
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			s.link.gsoOff.Store(true)
+		}
+		batch = batch[n:]
+		if s.errno != 0 {
+			s.link.counters.txErr[classify(s.errno)].Add(1)
+			batch = batch[1:]
+		}
+	}
+	return nil
+}
+
+// build prepares messages for as many packets of batch as one system call
+// takes.
+func (s *txSocket) build(batch []link.Tx, gso bool) {
+	s.msgs, s.meta, s.iovs, s.icrcs = s.msgs[:0], s.meta[:0], s.iovs[:0], s.icrcs[:0]
+	for len(batch) > 0 && len(s.msgs) < s.link.opt.Batch && len(s.icrcs)+maxSegments <= cap(s.icrcs) {
+		n := 1
+		if gso {
+			n = segments(batch)
+		}
+		s.add(batch[:n])
+		batch = batch[n:]
+	}
+	// Only now do the slices stay where they are.
+	at := 0
+	for i := range s.msgs {
+		s.msgs[i].hdr.Iov = &s.iovs[at]
+		at += s.meta[i].iovs
+	}
+}
+
+// segments returns how many packets at the start of batch can be one GSO
+// message: equally long ones to one place, the last may be shorter. They must
+// be full packets of a path MTU: that is how a receiver in mode RXRaw finds out
+// where one ends if the message reaches it in one piece.
+func segments(batch []link.Tx) int {
+	first := &batch[0]
+	if !qp.ValidMTU(first.Len - headerLen(first)) {
+		return 1
+	}
+	seg := first.Len + rocev2.ICRCLen
+	limit := min(len(batch), maxSegments, maxPayload/seg)
+	iovs := len(first.Parts) + 1
+	n := 1
+	for ; n < limit; n++ {
+		t := &batch[n]
+		iovs += len(t.Parts) + 1
+		if t.Len > first.Len || t.Dst != first.Dst || t.TOS != first.TOS || iovs > maxIovecs {
+			break
+		}
+		if t.Len < first.Len {
+			return n + 1
+		}
+	}
+	return n
+}
+
+// headerLen returns the length of the transport headers of t, 0 if unknown.
+func headerLen(t *link.Tx) int {
+	if len(t.Parts) == 0 || len(t.Parts[0]) == 0 {
+		return 0
+	}
+	return rocev2.Opcode(t.Parts[0][0]).HeaderLen()
+}
+
+// add appends one message that carries packets.
+func (s *txSocket) add(packets []link.Tx) {
+	i := len(s.msgs)
+	first := &packets[0]
+	dst := first.Dst.As4()
+	copy(s.head[16:20], dst[:])
+	before := len(s.iovs)
+	for k := range packets {
+		t := &packets[k]
+		for _, p := range t.Parts {
+			s.addIovec(p)
+		}
+		s.icrcs = append(s.icrcs, s.icrc(t, uint16(k)))
+		s.addIovec(s.icrcs[len(s.icrcs)-1][:])
+	}
+	s.names[i].Addr = dst
+	c := &s.control[i]
+	c.tos = int32(first.TOS)
+	size := txControlTOS
+	if len(packets) > 1 {
+		c.seg = uint16(first.Len + rocev2.ICRCLen)
+		size = txControlAll
+		s.link.counters.txGSO.Add(1)
+	}
+	s.meta = append(s.meta, txMessage{len(packets), len(s.iovs) - before})
+	s.msgs = append(s.msgs, mmsghdr{hdr: unix.Msghdr{
+		Name: (*byte)(unsafe.Pointer(&s.names[i])), Namelen: unix.SizeofSockaddrInet4,
+		Iovlen:  uint64(len(s.iovs) - before),
+		Control: (*byte)(unsafe.Pointer(c)), Controllen: uint64(size),
+	}})
+}
+
+func (s *txSocket) addIovec(b []byte) {
+	s.iovs = append(s.iovs, unix.Iovec{Base: unsafe.SliceData(b), Len: uint64(len(b))})
+}
+
+// icrc computes the ICRC of the packet that the kernel will make of t with
+// identification id.
+func (s *txSocket) icrc(t *link.Tx, id uint16) (b [rocev2.ICRCLen]byte) {
+	udp := uint16(rocev2.UDPLen + t.Len + rocev2.ICRCLen)
+	binary.BigEndian.PutUint16(s.head[2:], rocev2.IPv4Len+udp)
+	binary.BigEndian.PutUint16(s.head[4:], id)
+	binary.BigEndian.PutUint16(s.head[24:], udp)
+	c := rocev2.StartICRC(&s.head)
+	for i, p := range t.Parts {
+		if i == 0 {
+			c = c.BTH(p)
+		} else {
+			c = c.Update(p)
+		}
+	}
+	binary.LittleEndian.PutUint32(b[:], c.Sum())
+	return b
+}
+
+// flush sends what build prepared and returns how many packets went. If not
+// all did, s.errno says why message s.sent did not.
+func (s *txSocket) flush() (packets int, err error) {
+	s.sent, s.errno = 0, 0
+	err = s.sock.conn.Write(s.write)
+	for _, m := range s.meta[:s.sent] {
+		packets += m.packets
+	}
+	s.link.counters.txMessages.Add(uint64(s.sent))
+	clear(s.iovs) // keep no application memory alive
+	if err != nil {
+		return packets, closedErr(err)
+	}
+	return packets, nil
+}
+
+// ready is called by the poller while the socket may be writable; false means
+// to wait.
+func (s *txSocket) ready(fd uintptr) bool {
+	for s.sent < len(s.msgs) {
+		n, errno := sendmmsg(fd, s.msgs[s.sent:])
+		s.link.counters.txSyscalls.Add(1)
+		switch errno {
+		case 0:
+			s.sent += n
+		case unix.EAGAIN:
+			return false
+		default:
+			s.errno = errno
+			return true
+		}
+	}
+	return true
+}
