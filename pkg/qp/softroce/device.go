@@ -75,7 +75,7 @@ func New(l link.Link, opt Options) (*Device, error) {
 	}
 	if d.mtu == 0 {
 		l.Close()
-		return nil, fmt.Errorf("softroce: %w: %s: MTU %d is too small for any path MTU; 316 is the least",
+		return nil, fmt.Errorf("softroce: %w: %s: MTU %d is too small for any path MTU; 320 is the least",
 			qp.ErrDevice, d.name, l.MTU())
 	}
 	d.qps.init(rand.Uint32())
