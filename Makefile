@@ -33,6 +33,9 @@ else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
 endif
 
+bench: ## benchmarks, with allocations
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc
 	$(GO) test -tags interop -count=1 -v -timeout 20m ./tests/interop/...
