@@ -1,7 +1,6 @@
 package framelink
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -116,14 +115,17 @@ func exchange(t *testing.T, a, b *Host) {
 			for i := range n {
 				txs = append(txs, packet(dir[1].Addr(), uint16(i), fmt.Sprintf("%04d", i)))
 			}
-			// The first alone, so that not all of them wait for ARP.
-			if err := errors.Join(dir[0].Send(txs[:1]), dir[0].Send(txs[1:5])); err != nil {
+			// Singly while ARP is under way: those that wait for it and those
+			// that come just after stay in order.
+			for i := range arpHeldEach {
+				if err := dir[0].Send(txs[i : i+1]); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := waitReceived(t, dir[1], arpHeldEach); err != nil {
 				t.Error(err)
 			}
-			if err := waitResolved(t, dir[0]); err != nil {
-				t.Error(err)
-			}
-			if err := dir[0].Send(txs[5:]); err != nil {
+			if err := dir[0].Send(txs[arpHeldEach:]); err != nil {
 				t.Error(err)
 			}
 		})
@@ -138,21 +140,15 @@ func exchange(t *testing.T, a, b *Host) {
 	}
 }
 
-// waitResolved waits until nothing is held for ARP.
-func waitResolved(t *testing.T, h *Host) error {
-	deadline := time.Now().Add(patience)
-	for {
-		h.mu.Lock()
-		held := h.arp.held
-		h.mu.Unlock()
-		switch {
-		case held == 0:
-			return nil
-		case t.Context().Err() != nil || time.Now().After(deadline):
-			return fmt.Errorf("%v: ARP did not resolve: %v", h.Addr(), counters(h))
+// waitReceived waits until h has received n packets.
+func waitReceived(t *testing.T, h *Host, n uint64) error {
+	for deadline := time.Now().Add(patience); counters(h)["rx_packets"] < n; {
+		if t.Context().Err() != nil || time.Now().After(deadline) {
+			return fmt.Errorf("%v did not receive %d packets: %v", h.Addr(), n, counters(h))
 		}
 		time.Sleep(100 * time.Microsecond) // between polls
 	}
+	return nil
 }
 
 func TestPair(t *testing.T) {
@@ -278,8 +274,8 @@ func TestSendErrors(t *testing.T) {
 	received := receiver(t, b)
 	receiver(t, a)
 	long := packet(b.Addr(), 0, string(make([]byte, 1500-20-8-12-4+4)))
-	short, odd, lies := packet(b.Addr(), 0, "data"), packet(b.Addr(), 0, "data"), packet(b.Addr(), 0, "data")
-	short.Len, odd.Len, lies.Len = 8, 14, 20
+	short, odd, lies := packet(b.Addr(), 0, "data"), packet(b.Addr(), 0, "odd"), packet(b.Addr(), 0, "data")
+	short.Len, lies.Len = 8, 20
 	for _, tc := range []struct {
 		name string
 		tx   link.Tx
@@ -328,11 +324,20 @@ func TestClose(t *testing.T) {
 	if err := a.Send([]link.Tx{packet(addr("10.0.0.2"), 0, "held")}); err != nil {
 		t.Fatal(err)
 	}
+	a.timer.Stop()
+	a.tick() // as if the timer had fired too early
+	if !a.timer.Stop() {
+		t.Error("a tick before its time ends the timer")
+	}
 	if err := a.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	for range ch {
 		t.Error("a packet from nowhere")
+	}
+	a.tick() // of a timer that fired just before Close
+	if a.timer.Stop() {
+		t.Error("the timer runs on after Close")
 	}
 	if err := a.Send(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Send after Close: %v", err)
@@ -394,91 +399,32 @@ func TestSourcePort(t *testing.T) {
 	}
 }
 
-// resolve lets both ends of a pair learn each other without leaving a
-// goroutine behind.
-func resolve(t testing.TB, a, b *Host) {
-	t.Helper()
+// Many senders share a host; each one's packets arrive, in its order.
+func TestConcurrentSend(t *testing.T) {
+	ca, cb := Pipe(PipeConfig{})
+	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
+	b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
+	resolve(t, a, b)
+	received := receiver(t, b)
+	const senders, each = 4, 100
 	var wg sync.WaitGroup
-	recv := func(h *Host) func() {
-		return func() {
-			if _, err := h.Recv(make([]link.Rx, 1)); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	wg.Go(recv(a))
-	if err := a.Send([]link.Tx{packet(b.Addr(), 0, "here")}); err != nil {
-		t.Fatal(err)
-	}
-	recv(b)()
-	if err := b.Send([]link.Tx{packet(a.Addr(), 0, "here")}); err != nil {
-		t.Fatal(err)
-	}
-	wg.Wait()
-}
-
-func TestNoAllocs(t *testing.T) {
-	for name, conns := range map[string]func(testing.TB) (Conn, Conn){"pipe": testPipe, "tunnel": testTunnel} {
-		t.Run(name, func(t *testing.T) {
-			ca, cb := conns(t)
-			a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
-			b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
-			resolve(t, a, b)
-			tx, rx := make([]link.Tx, 16), make([]link.Rx, 16)
-			for i := range tx {
-				tx[i] = packet(b.Addr(), uint16(i), string(bytes.Repeat([]byte{byte(i)}, 1024)))
-			}
-			run := func() { sendRecv(t, a, b, tx, rx) }
-			for range DefaultPipeQueue/len(tx) + batch {
-				run() // until every buffer has been used
-			}
-			if n := testing.AllocsPerRun(200, run); n != 0 {
-				t.Errorf("%v allocations per %d packets sent and received, want 0", n, len(tx))
+	for g := range senders {
+		wg.Go(func() {
+			for i := range each {
+				if err := a.Send([]link.Tx{packet(b.Addr(), uint16(g), fmt.Sprintf("%d%03d", g, i))}); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
-}
-
-func testPipe(testing.TB) (Conn, Conn) { return Pipe(PipeConfig{}) }
-
-func sendRecv(t testing.TB, a, b *Host, tx []link.Tx, rx []link.Rx) {
-	if err := a.Send(tx); err != nil {
-		t.Fatal(err)
-	}
-	for n := 0; n < len(tx); {
-		k, err := b.Recv(rx)
-		if err != nil {
-			t.Fatal(err)
+	var next [senders]int
+	for range senders * each {
+		p := <-received
+		var g, i int
+		if _, err := fmt.Sscanf(p.Payload, "%1d%03d", &g, &i); err != nil || i != next[g] {
+			t.Fatalf("got %q, want number %d", p.Payload, next[g])
 		}
-		n += k
+		next[g]++
 	}
-}
-
-func BenchmarkSendRecv(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		conns func(testing.TB) (Conn, Conn)
-	}{{"pipe", testPipe}, {"tunnel", testTunnel}} {
-		for _, size := range []int{1024, 4096} {
-			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {
-				ca, cb := c.conns(b)
-				from := newHost(b, ca, Config{Prefix: prefix("10.0.0.1/24")})
-				to := newHost(b, cb, Config{Prefix: prefix("10.0.0.2/24")})
-				resolve(b, from, to)
-				tx, rx := make([]link.Tx, 32), make([]link.Rx, 32)
-				for i := range tx {
-					tx[i] = packet(to.Addr(), uint16(i), string(make([]byte, size)))
-				}
-				b.ReportAllocs()
-				b.SetBytes(int64(size))
-				n := 0
-				for b.Loop() {
-					if n++; n%len(tx) == 0 { // an iteration is a packet
-						sendRecv(b, from, to, tx, rx)
-					}
-				}
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
-			})
-		}
-	}
+	wg.Wait()
 }
