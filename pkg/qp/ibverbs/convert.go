@@ -1,0 +1,193 @@
+package ibverbs
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// Numbers of libibverbs that the conversions use. They are written out here so
+// that the conversions are plain Go, tested everywhere; consts_cgo.go fails to
+// compile if one differs from the C header.
+const (
+	vState       = 1 << 0
+	vAccess      = 1 << 3
+	vPkeyIndex   = 1 << 4
+	vPort        = 1 << 5
+	vAV          = 1 << 7
+	vPathMTU     = 1 << 8
+	vTimeout     = 1 << 9
+	vRetryCnt    = 1 << 10
+	vRNRRetry    = 1 << 11
+	vRQPSN       = 1 << 12
+	vMaxRdAtomic = 1 << 13
+	vMinRNRTimer = 1 << 15
+	vSQPSN       = 1 << 16
+	vMaxDestRd   = 1 << 17
+	vDestQPN     = 1 << 20
+
+	vMTU256 = 1 // each further doubling is one more
+
+	vSendSignaled  = 1 << 1
+	vSendSolicited = 1 << 2
+
+	vWCSend         = 0
+	vWCWrite        = 1
+	vWCRecv         = 1 << 7
+	vWCRecvWriteImm = vWCRecv + 1
+	vWCWithImm      = 1 << 1
+
+	vMaxStatus = 21 // the last status that qp knows, "general error"
+
+	vEventCQErr       = 0
+	vEventQPFatal     = 1
+	vEventQPReqErr    = 2
+	vEventQPAccessErr = 3
+	vEventCommEst     = 4
+	vEventDevFatal    = 8
+
+	vGIDRoCEv2 = 2
+)
+
+// mtuToVerbs returns the ibv_mtu of an MTU that qp.ValidMTU accepts.
+func mtuToVerbs(n int) int {
+	v := vMTU256
+	for m := 256; m < n; m *= 2 {
+		v++
+	}
+	return v
+}
+
+// mtuFromVerbs returns the bytes of an ibv_mtu, 0 for unknown numbers.
+func mtuFromVerbs(v int) int {
+	if v < vMTU256 || v > vMTU256+4 {
+		return 0
+	}
+	return 128 << v
+}
+
+// verbsMask translates the mask of a transition that qp.CheckModify accepted,
+// and adds what verbs wants beside: port and P_Key with INIT, the depths of
+// READ and atomics with RTR and RTS. It returns qp.ErrAttr for what verbs
+// cannot do where qp could.
+func verbsMask(cur, next qp.State, mask qp.AttrMask) (int, error) {
+	var v int
+	for _, m := range [...]struct {
+		qp    qp.AttrMask
+		verbs int
+	}{
+		{qp.MaskState, vState}, {qp.MaskAccess, vAccess}, {qp.MaskDestAddr, vAV}, {qp.MaskDestQPN, vDestQPN},
+		{qp.MaskPathMTU, vPathMTU}, {qp.MaskSQPSN, vSQPSN}, {qp.MaskRQPSN, vRQPSN}, {qp.MaskTimeout, vTimeout},
+		{qp.MaskRetryCnt, vRetryCnt}, {qp.MaskRNRRetry, vRNRRetry}, {qp.MaskMinRNRTimer, vMinRNRTimer},
+		{qp.MaskDSCP, vAV}, // the address vector's traffic class
+	} {
+		if mask&m.qp != 0 {
+			v |= m.verbs
+		}
+	}
+	switch {
+	case cur == qp.Reset && next == qp.InitState:
+		v |= vPkeyIndex | vPort
+	case cur == qp.InitState && next == qp.RTR:
+		v |= vMaxDestRd
+	case cur == qp.RTR && next == qp.RTS:
+		v |= vMaxRdAtomic
+		if mask&qp.MaskDSCP != 0 {
+			return 0, fmt.Errorf("%w: DSCP: with ibverbs it is part of the address and goes with INIT → RTR", qp.ErrAttr)
+		}
+	}
+	return v, nil
+}
+
+func sendFlags(f qp.SendFlags) int {
+	var v int
+	if f&qp.Signaled != 0 {
+		v |= vSendSignaled
+	}
+	if f&qp.Solicited != 0 {
+		v |= vSendSolicited
+	}
+	return v
+}
+
+// wcOpcode translates the opcode of a completion. It is not defined for failed
+// ones; unknown numbers become WCSend.
+func wcOpcode(v int) qp.WCOpcode {
+	switch v {
+	case vWCWrite:
+		return qp.WCWrite
+	case vWCRecv:
+		return qp.WCRecv
+	case vWCRecvWriteImm:
+		return qp.WCRecvWriteImm
+	}
+	return qp.WCSend
+}
+
+// eventType translates the asynchronous events that qp knows, and 0 for the
+// others.
+func eventType(v int) qp.EventType {
+	switch v {
+	case vEventCQErr:
+		return qp.EventCQError
+	case vEventQPFatal:
+		return qp.EventQPFatal
+	case vEventQPReqErr:
+		return qp.EventQPRequestErr
+	case vEventQPAccessErr:
+		return qp.EventQPAccessErr
+	case vEventCommEst:
+		return qp.EventCommEst
+	case vEventDevFatal:
+		return qp.EventDeviceFatal
+	}
+	return 0
+}
+
+// gidAddr returns the IPv4 address of an IPv4-mapped GID.
+func gidAddr(gid [16]byte) (netip.Addr, bool) {
+	a := netip.AddrFrom16(gid)
+	return a.Unmap(), a.Is4In6()
+}
+
+// verbError describes the failure of a libibverbs function and what can be
+// done about it; it wraps the errno, and qp's sentinel where there is one.
+func verbError(verb string, errno syscall.Errno) error {
+	err := fmt.Errorf("ibverbs: %s: %w", verb, errno)
+	switch {
+	case verb == "ibv_reg_mr" && (errno == syscall.ENOMEM || errno == syscall.EAGAIN):
+		return fmt.Errorf("%w: %w: the limit of locked memory may be too low "+
+			"(see ulimit -l; LimitMEMLOCK=infinity for a systemd service)", err, qp.ErrLimit)
+	case errno == syscall.ENOMEM:
+		return fmt.Errorf("%w: %w: the device has no more of these, or not of this size", err, qp.ErrLimit)
+	case errno == syscall.EACCES || errno == syscall.EPERM:
+		return fmt.Errorf("%w: are the /dev/infiniband files readable and writable for this user?", err)
+	case errno == syscall.EBUSY:
+		return fmt.Errorf("%w: %w", err, qp.ErrBusy)
+	}
+	return err
+}
+
+// merge copies the attributes that mask names.
+func merge(to, from *qp.Attr, mask qp.AttrMask) {
+	set(&to.State, from.State, mask, qp.MaskState)
+	set(&to.Access, from.Access, mask, qp.MaskAccess)
+	set(&to.DestAddr, from.DestAddr, mask, qp.MaskDestAddr)
+	set(&to.DestQPN, from.DestQPN, mask, qp.MaskDestQPN)
+	set(&to.PathMTU, from.PathMTU, mask, qp.MaskPathMTU)
+	set(&to.SQPSN, from.SQPSN, mask, qp.MaskSQPSN)
+	set(&to.RQPSN, from.RQPSN, mask, qp.MaskRQPSN)
+	set(&to.Timeout, from.Timeout, mask, qp.MaskTimeout)
+	set(&to.RetryCnt, from.RetryCnt, mask, qp.MaskRetryCnt)
+	set(&to.RNRRetry, from.RNRRetry, mask, qp.MaskRNRRetry)
+	set(&to.MinRNRTimer, from.MinRNRTimer, mask, qp.MaskMinRNRTimer)
+	set(&to.DSCP, from.DSCP, mask, qp.MaskDSCP)
+}
+
+func set[T any](to *T, from T, mask, name qp.AttrMask) {
+	if mask&name != 0 {
+		*to = from
+	}
+}

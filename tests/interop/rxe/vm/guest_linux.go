@@ -1,0 +1,193 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/interop/rxe/guestexec"
+)
+
+// guestPort is where the guest's init takes commands.
+const guestPort = 7
+
+// A Guest is a running QEMU with a soft-RoCE device rxe0.
+type Guest struct {
+	lab     *Lab
+	addr    netip.Addr
+	cmd     *exec.Cmd
+	console console
+	exited  chan struct{} // closed after QEMU has ended
+	exitErr error
+}
+
+// StartGuest boots a guest with the given address, which must be in the
+// network of HostAddr, and returns when it takes commands.
+func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
+	ours, theirs, err := l.ns.framePair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	last := addr.As4()[3]
+	g := &Guest{lab: l, addr: addr, exited: make(chan struct{})}
+	g.cmd = exec.Command(qemuBin, "-nodefaults", "-no-user-config", "-no-reboot",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "256",
+		"-display", "none", "-monitor", "none", "-serial", "stdio",
+		"-kernel", l.img.kernel, "-initrd", l.img.initramfs,
+		"-append", fmt.Sprintf("console=ttyS0 loglevel=4 panic=-1 tsc=reliable mitigations=off mcrdma.addr=%v/%d mcrdma.mtu=%d",
+			addr, HostAddr.Bits(), l.mtu),
+		"-netdev", "dgram,id=net,local.type=fd,local.str=3",
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:%02x", last))
+	g.cmd.ExtraFiles = []*os.File{theirs}
+	g.cmd.Stdout, g.cmd.Stderr = &g.console, &g.console
+	if err := l.ns.start(g.cmd); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	go func() {
+		g.exitErr = g.cmd.Wait()
+		close(g.exited)
+	}()
+	l.sw.attach(ours)
+	l.mu.Lock()
+	l.guests = append(l.guests, g)
+	l.mu.Unlock()
+	if err := g.waitReady(ctx); err != nil {
+		return nil, fmt.Errorf("vm: guest %v: %w\n%s", addr, err, g.Console())
+	}
+	return g, nil
+}
+
+func (g *Guest) waitReady(ctx context.Context) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		conn, err := g.dial(try)
+		cancel()
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-g.exited:
+			return fmt.Errorf("QEMU ended while booting: %w", g.exitErr)
+		case <-ctx.Done():
+			return fmt.Errorf("booting: %w", context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
+	return g.lab.Dial(ctx, netip.AddrPortFrom(g.addr, guestPort))
+}
+
+// Addr returns the guest's address.
+func (g *Guest) Addr() netip.Addr { return g.addr }
+
+// Console returns the end of what the guest's kernel and init have printed.
+func (g *Guest) Console() string { return g.console.String() }
+
+// A Process is a program running in a guest.
+type Process struct {
+	conn net.Conn
+	once sync.Once
+}
+
+// Write writes to the program's standard input.
+func (p *Process) Write(b []byte) (int, error) { return p.conn.Write(b) }
+
+// CloseWrite ends the program's standard input.
+func (p *Process) CloseWrite() error { return p.conn.(*net.TCPConn).CloseWrite() }
+
+// Copy copies the program's output until it ends; a failure of the program is
+// a *guestexec.ExitError.
+func (p *Process) Copy(stdout, stderr io.Writer) error {
+	return guestexec.Copy(p.conn, stdout, stderr)
+}
+
+// Close drops the program; the guest kills it.
+func (p *Process) Close() error {
+	err := net.ErrClosed
+	p.once.Do(func() { err = p.conn.Close() })
+	return err
+}
+
+// Start starts a program in the guest, which kills it after timeout.
+func (g *Guest) Start(ctx context.Context, timeout time.Duration, argv ...string) (*Process, error) {
+	conn, err := g.dial(ctx)
+	if err == nil {
+		if err = guestexec.Start(conn, guestexec.Request{Argv: argv, Timeout: timeout}); err != nil {
+			conn.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vm: guest %v: %s: %w", g.addr, argv[0], err)
+	}
+	return &Process{conn: conn}, nil
+}
+
+// Run runs a program in the guest to its end and returns its output.
+func (g *Guest) Run(ctx context.Context, timeout time.Duration, argv ...string) (string, error) {
+	p, err := g.Start(ctx, timeout, argv...)
+	if err != nil {
+		return "", err
+	}
+	defer p.Close()
+	stop := context.AfterFunc(ctx, func() { p.Close() })
+	defer stop()
+	var out bytes.Buffer
+	if err := p.Copy(&out, &out); err != nil {
+		return out.String(), fmt.Errorf("vm: guest %v: %v: %w", g.addr, argv, errors.Join(err, ctx.Err()))
+	}
+	return out.String(), nil
+}
+
+// close ends the guest, by force if it does not react.
+func (g *Guest) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	p, err := g.Start(ctx, 0, "/init", "poweroff")
+	if err == nil {
+		defer p.Close()
+	}
+	select {
+	case <-g.exited:
+		return g.exitErr
+	case <-ctx.Done():
+		_ = g.cmd.Process.Kill() // an error means that it has ended meanwhile
+		<-g.exited
+		return fmt.Errorf("vm: guest %v did not end by itself", g.addr)
+	}
+}
+
+// A console keeps the end of what is written to it.
+type console struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const consoleSize = 16 << 10
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.buf = append(c.buf, b...)
+	if over := len(c.buf) - consoleSize; over > 0 {
+		c.buf = append(c.buf[:0], c.buf[over:]...)
+	}
+	return len(b), nil
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.buf)
+}

@@ -1,0 +1,109 @@
+package vm
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// An Impairment is what the network does to RoCEv2 frames; all others pass
+// untouched, so that the tests' control connections stay up.
+type Impairment struct {
+	Loss    float64 // probability that a frame is lost
+	Corrupt float64 // probability that one bit of it is flipped
+	Seed    uint64
+}
+
+// Stats counts RoCEv2 frames, before anything was done to them.
+type Stats struct {
+	Frames, Lost, Corrupted uint64
+	// Acknowledgements that say "receiver not ready" and "out of sequence".
+	RNRNaks, SequenceNaks uint64
+}
+
+// An impairer applies an Impairment. It is safe for concurrent use.
+type impairer struct {
+	mu    sync.Mutex
+	imp   Impairment
+	rng   *rand.Rand
+	stats Stats
+}
+
+// set changes the impairment, restarts its random numbers and returns the
+// counts since the last change.
+func (im *impairer) set(i Impairment) Stats {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	old := im.stats
+	im.imp, im.rng, im.stats = i, rand.New(rand.NewPCG(i.Seed, 0)), Stats{}
+	return old
+}
+
+// count returns the counts since the last set.
+func (im *impairer) count() Stats {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.stats
+}
+
+// apply changes the frame in place and reports whether it is to be delivered.
+func (im *impairer) apply(frame []byte) bool {
+	if !isRoCE(frame) {
+		return true
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.stats.Frames++
+	if bth := frame[ethLen+ipLen+udpLen:]; len(bth) > rocev2.BTHLen && rocev2.Opcode(bth[0]) == rocev2.Acknowledge {
+		switch s := rocev2.Syndrome(bth[rocev2.BTHLen]); {
+		case s.IsRNR():
+			im.stats.RNRNaks++
+		case s == rocev2.NakSequence:
+			im.stats.SequenceNaks++
+		}
+	}
+	switch {
+	case im.imp.Loss > 0 && im.rng.Float64() < im.imp.Loss:
+		im.stats.Lost++
+		return false
+	case im.imp.Corrupt > 0 && im.rng.Float64() < im.imp.Corrupt:
+		im.stats.Corrupted++
+		flip(frame[ethLen:], im.rng)
+	}
+	return true
+}
+
+const (
+	ethLen  = 14
+	ipLen   = 20
+	udpLen  = 8
+	ipv4    = 0x0800
+	roceUDP = 4791
+)
+
+// isRoCE reports whether the Ethernet frame is an IPv4 packet without options
+// to RoCEv2's UDP port, as all RoCEv2 packets in the tests are.
+func isRoCE(f []byte) bool {
+	return len(f) >= ethLen+ipLen+udpLen && binary.BigEndian.Uint16(f[12:]) == ipv4 &&
+		f[ethLen] == 0x45 && f[ethLen+9] == 17 &&
+		binary.BigEndian.Uint16(f[ethLen+ipLen+2:]) == roceUDP
+}
+
+// flip inverts one bit of the IP packet. All of it is covered by the ICRC, by
+// the IP header's checksum or by both, but for what routers may change
+// without recomputing the ICRC and no other checksum covers: the UDP checksum
+// and byte 4 of the BTH (FECN and BECN). Those are left alone, because no
+// receiver could notice.
+func flip(ip []byte, rng *rand.Rand) {
+	const udpSum, bthResv = ipLen + 6, ipLen + udpLen + 4
+	for {
+		at := rng.IntN(len(ip))
+		if at == udpSum || at == udpSum+1 || at == bthResv {
+			continue
+		}
+		ip[at] ^= 1 << rng.IntN(8)
+		return
+	}
+}
