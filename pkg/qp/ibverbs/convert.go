@@ -146,10 +146,15 @@ func eventType(v int) qp.EventType {
 	return 0
 }
 
-// gidAddr returns the IPv4 address of an IPv4-mapped GID.
-func gidAddr(gid [16]byte) (netip.Addr, bool) {
+// wcStatus translates the status of a completion; numbers that qp does not
+// know become GeneralErr.
+func wcStatus(v uint32) qp.Status { return qp.Status(min(v, vMaxStatus)) }
+
+// gidAddr returns the address of a GID of the given type if it is one that
+// this device can use: RoCEv2 over IPv4, which is an IPv4-mapped address.
+func gidAddr(gid [16]byte, typ uint32) (netip.Addr, bool) {
 	a := netip.AddrFrom16(gid)
-	return a.Unmap(), a.Is4In6()
+	return a.Unmap(), a.Is4In6() && typ == vGIDRoCEv2
 }
 
 // verbError describes the failure of a libibverbs function and what can be

@@ -143,7 +143,7 @@ func (c *completionQueue) Poll(wc []qp.WC) (int, error) {
 func convertWC(to *qp.WC, from *C.struct_mc_wc) {
 	*to = qp.WC{
 		ID:        uint64(from.id),
-		Status:    qp.Status(min(from.status, vMaxStatus)),
+		Status:    wcStatus(uint32(from.status)),
 		Opcode:    wcOpcode(int(from.opcode)),
 		QPN:       rocev2.QPN(from.qpn),
 		ByteLen:   uint32(from.byte_len),

@@ -160,12 +160,12 @@ func (d *device) chooseGID(n int) (netip.Addr, error) {
 	}
 	for i := from; i < to; i++ {
 		var gid [16]byte
-		var kind C.uint32_t
-		err := C.mc_query_gid(d.ctx, C.uint8_t(d.target.port), C.uint32_t(i), (*C.uint8_t)(&gid[0]), &kind)
+		var typ C.uint32_t
+		err := C.mc_query_gid(d.ctx, C.uint8_t(d.target.port), C.uint32_t(i), (*C.uint8_t)(&gid[0]), &typ)
 		if err != 0 {
 			continue // an empty entry
 		}
-		if addr, ok := gidAddr(gid); ok && kind == vGIDRoCEv2 {
+		if addr, ok := gidAddr(gid, uint32(typ)); ok {
 			d.target.gid = i
 			return addr, nil
 		}

@@ -133,7 +133,7 @@ func (q *queuePair) Query() (qp.Attr, error) {
 		MinRNRTimer: uint8(a.min_rnr_timer),
 		DSCP:        uint8(a.traffic_class) >> 2,
 	}
-	if addr, ok := gidAddr(*(*[16]byte)(unsafe.Pointer(&a.dgid))); ok {
+	if addr, ok := gidAddr(*(*[16]byte)(unsafe.Pointer(&a.dgid)), vGIDRoCEv2); ok {
 		out.DestAddr = addr
 	}
 	return out, nil

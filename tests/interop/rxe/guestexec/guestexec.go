@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 // A Request names the program to run.
 type Request struct {
 	Argv []string
+	Env  []string // in addition to the server's
 	// Timeout is how long the program may run, 0 for without end.
 	Timeout time.Duration
 }
@@ -105,6 +107,7 @@ func serve(ctx context.Context, req Request, in io.Reader, out frameWriter) erro
 		defer cancel()
 	}
 	cmd := exec.CommandContext(ctx, req.Argv[0], req.Argv[1:]...)
+	cmd.Env = append(os.Environ(), req.Env...)
 	stdout, stderr := out, out
 	stdout.kind, stderr.kind = frameStdout, frameStderr
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -118,7 +121,7 @@ func serve(ctx context.Context, req Request, in io.Reader, out frameWriter) erro
 		return err
 	}
 	go func() {
-		io.Copy(stdin, in)
+		_, _ = io.Copy(stdin, in) // ends when either side does
 		stdin.Close()
 	}()
 	err = cmd.Wait()
@@ -131,7 +134,7 @@ func serve(ctx context.Context, req Request, in io.Reader, out frameWriter) erro
 	return nil
 }
 
-// A ExitError is a program's failure, as the server describes it.
+// An ExitError is a program's failure, as the server describes it.
 type ExitError struct{ Text string }
 
 // Error returns the server's text.

@@ -120,23 +120,23 @@ func (p *Process) Close() error {
 	return err
 }
 
-// Start starts a program in the guest, which kills it after timeout.
-func (g *Guest) Start(ctx context.Context, timeout time.Duration, argv ...string) (*Process, error) {
+// Start starts a program in the guest.
+func (g *Guest) Start(ctx context.Context, req guestexec.Request) (*Process, error) {
 	conn, err := g.dial(ctx)
 	if err == nil {
-		if err = guestexec.Start(conn, guestexec.Request{Argv: argv, Timeout: timeout}); err != nil {
+		if err = guestexec.Start(conn, req); err != nil {
 			conn.Close()
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("vm: guest %v: %s: %w", g.addr, argv[0], err)
+		return nil, fmt.Errorf("vm: guest %v: %v: %w", g.addr, req.Argv, err)
 	}
 	return &Process{conn: conn}, nil
 }
 
 // Run runs a program in the guest to its end and returns its output.
-func (g *Guest) Run(ctx context.Context, timeout time.Duration, argv ...string) (string, error) {
-	p, err := g.Start(ctx, timeout, argv...)
+func (g *Guest) Run(ctx context.Context, req guestexec.Request) (string, error) {
+	p, err := g.Start(ctx, req)
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +145,7 @@ func (g *Guest) Run(ctx context.Context, timeout time.Duration, argv ...string) 
 	defer stop()
 	var out bytes.Buffer
 	if err := p.Copy(&out, &out); err != nil {
-		return out.String(), fmt.Errorf("vm: guest %v: %v: %w", g.addr, argv, errors.Join(err, ctx.Err()))
+		return out.String(), fmt.Errorf("vm: guest %v: %v: %w", g.addr, req.Argv, errors.Join(err, ctx.Err()))
 	}
 	return out.String(), nil
 }
@@ -154,7 +154,7 @@ func (g *Guest) Run(ctx context.Context, timeout time.Duration, argv ...string) 
 func (g *Guest) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	p, err := g.Start(ctx, 0, "/init", "poweroff")
+	p, err := g.Start(ctx, guestexec.Request{Argv: []string{"/init", "poweroff"}})
 	if err == nil {
 		defer p.Close()
 	}

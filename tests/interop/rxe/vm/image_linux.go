@@ -82,11 +82,13 @@ func builtin(root, version string) func(string) bool {
 	return func(name string) bool { return names[name] }
 }
 
-// buildPrograms builds init, the guest's peer and the host's, and returns the
-// files that go into the guest by their names there.
+// buildPrograms builds init, the guest's peer and the host's, and the ibverbs
+// device's own tests, and returns the files that go into the guest by their
+// names there.
 func buildPrograms(ctx context.Context, dir, root, hostPeer string) (map[string]string, error) {
 	const pkg = "github.com/mcrdma/mcrdma/tests/interop/rxe/"
-	initBin, peerBin := filepath.Join(dir, "init"), filepath.Join(dir, "peer")
+	const device = "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"
+	initBin, peerBin, testBin := filepath.Join(dir, "init"), filepath.Join(dir, "peer"), filepath.Join(dir, "ibverbs.test")
 	lib := filepath.Join(root, libDir)
 	cgo := []string{"CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I" + filepath.Join(root, "usr/include"),
 		"CGO_LDFLAGS=-L" + lib + " -Wl,-rpath-link," + lib}
@@ -94,17 +96,18 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string) (map[string]
 		env  []string
 		args []string
 	}{
-		{[]string{"CGO_ENABLED=0"}, []string{"-o", initBin, pkg + "guest"}},
-		{cgo, []string{"-tags", "ibverbs", "-o", peerBin, pkg + "peer"}},
-		{[]string{"CGO_ENABLED=0"}, []string{"-o", hostPeer, pkg + "peer"}},
+		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", initBin, pkg + "guest"}},
+		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", hostPeer, pkg + "peer"}},
+		{cgo, []string{"build", "-tags", "ibverbs", "-o", peerBin, pkg + "peer"}},
+		{cgo, []string{"test", "-c", "-tags", "ibverbs", "-o", testBin, device}},
 	} {
-		cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, b.args...)...)
+		cmd := exec.CommandContext(ctx, "go", b.args...)
 		cmd.Env = append(os.Environ(), b.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%v: %w\n%s", cmd.Args, err, bytes.TrimSpace(out))
 		}
 	}
-	programs := map[string]string{"init": initBin, "bin/peer": peerBin}
+	programs := map[string]string{"init": initBin, "bin/peer": peerBin, "bin/ibverbs.test": testBin}
 	for _, p := range guestPrograms {
 		programs["bin/"+p] = filepath.Join(root, "usr/bin", p)
 	}

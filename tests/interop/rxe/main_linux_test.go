@@ -12,11 +12,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/mcrdma/mcrdma/tests/interop/rxe/guestexec"
 	"github.com/mcrdma/mcrdma/tests/interop/rxe/peerproto"
 	"github.com/mcrdma/mcrdma/tests/interop/rxe/vm"
 )
@@ -33,6 +36,14 @@ func TestMain(m *testing.M) {
 	if labDir, err = os.MkdirTemp("", "mcrdma-interop-"); err != nil {
 		log.Fatal(err)
 	}
+	// The kernel ends the guests with this process; files it leaves alone.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		log.Print(<-interrupted)
+		os.RemoveAll(labDir)
+		os.Exit(1)
+	}()
 	code := m.Run()
 	for _, l := range labs {
 		if err := l.lab.Close(); err != nil {
@@ -111,6 +122,7 @@ func getLab(t *testing.T, mtu, guests int) *testLab {
 // A peer is a running endpoint program.
 type peer struct {
 	name   string
+	kernel bool // its transport is the kernel's
 	enc    *json.Encoder
 	dec    *json.Decoder
 	stderr lockedBuffer
@@ -120,12 +132,12 @@ type peer struct {
 func (l *testLab) guestPeer(t *testing.T, i int) *peer {
 	t.Helper()
 	g := l.guests[i]
-	proc, err := g.Start(t.Context(), 0, "/bin/peer", "ibverbs:rxe0")
+	proc, err := g.Start(t.Context(), guestexec.Request{Argv: []string{"/bin/peer", "ibverbs:rxe0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, w := io.Pipe()
-	p := &peer{name: fmt.Sprintf("rxe %v", g.Addr()), enc: json.NewEncoder(proc), dec: json.NewDecoder(r)}
+	p := &peer{name: fmt.Sprintf("rxe %v", g.Addr()), kernel: true, enc: json.NewEncoder(proc), dec: json.NewDecoder(r)}
 	exited := make(chan error, 1)
 	go func() {
 		err := proc.Copy(w, &p.stderr)
@@ -169,7 +181,7 @@ func (l *testLab) hostPeer(t *testing.T) *peer {
 		go func() { exited <- cmd.Wait() }()
 		err := wait(exited)
 		if errors.Is(err, errStuck) {
-			cmd.Process.Kill()
+			_ = cmd.Process.Kill() // the error that matters is err
 		}
 		p.ended(t, err)
 	})
