@@ -53,7 +53,6 @@ type message struct {
 	total     int // WRITE: length of the whole DMA
 	rkey      uint32
 	va        uint64
-	solicited bool
 }
 
 type messageKind uint8
