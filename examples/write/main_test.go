@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 		"file":           {"", file, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := run(t.Context(), "softroce:127.90.0.1"+c.options, "softroce:127.90.0.2"+c.options, c.file, c.size)
+			err := run(t.Context(), "softroce:127.32.0.1"+c.options, "softroce:127.32.0.2"+c.options, c.file, c.size)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,10 +38,10 @@ func TestRunErrors(t *testing.T) {
 		size       int
 	}{
 		"not this host": {"softroce:192.0.2.1", "", 1},
-		"no such file":  {"softroce:127.90.0.1", filepath.Join(t.TempDir(), "none"), 0},
-		"negative size": {"softroce:127.90.0.1", "", -1},
+		"no such file":  {"softroce:127.32.0.1", filepath.Join(t.TempDir(), "none"), 0},
+		"negative size": {"softroce:127.32.0.1", "", -1},
 	} {
-		if err := run(t.Context(), c.from, "softroce:127.90.0.2", c.file, c.size); err == nil {
+		if err := run(t.Context(), c.from, "softroce:127.32.0.2", c.file, c.size); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
