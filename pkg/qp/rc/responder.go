@@ -48,11 +48,11 @@ const (
 
 // A message is the reassembly state between a First and a Last packet.
 type message struct {
-	kind      messageKind
-	done      int // payload bytes placed so far
-	total     int // WRITE: length of the whole DMA
-	rkey      uint32
-	va        uint64
+	kind  messageKind
+	done  int // payload bytes placed so far
+	total int // WRITE: length of the whole DMA
+	rkey  uint32
+	va    uint64
 }
 
 type messageKind uint8
