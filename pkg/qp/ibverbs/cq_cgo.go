@@ -95,8 +95,12 @@ func (c *completionQueue) overrun() {
 	c.mu.Lock()
 	c.lost = true
 	c.mu.Unlock()
-	c.file.SetReadDeadline(time.Unix(1, 0))
+	c.wake()
 }
+
+// wake makes whoever waits look around. Closing the file, the only way for the
+// deadline to fail, does the same.
+func (c *completionQueue) wake() { _ = c.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // fill makes sure that buf is not empty if there are completions. The caller
 // holds mu.
@@ -190,14 +194,16 @@ func (c *completionQueue) Wait(ctx context.Context) error {
 	if err != nil {
 		return qp.ErrClosed
 	}
-	stop := context.AfterFunc(ctx, func() { c.file.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, c.wake)
 	defer stop()
 	for {
 		// A deadline in the past is how an ended context, the one of an
 		// earlier Wait included, and an overrun wake this. It is removed
 		// first and its causes are looked at afterwards, so that none is
 		// missed.
-		c.file.SetReadDeadline(time.Time{})
+		if c.file.SetReadDeadline(time.Time{}) != nil {
+			return qp.ErrClosed
+		}
 		if ok, err := c.arm(); ok || err != nil {
 			return err
 		}

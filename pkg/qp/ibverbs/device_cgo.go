@@ -279,8 +279,8 @@ func (d *device) Counters() map[string]uint64 {
 	return m
 }
 
-func (d *device) Close() error {
-	err := error(qp.ErrClosed)
+func (d *device) Close() (err error) {
+	err = qp.ErrClosed
 	d.once.Do(func() { err = d.close() })
 	return err
 }
