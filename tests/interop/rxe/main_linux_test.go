@@ -152,14 +152,18 @@ func (l *testLab) guestPeer(t *testing.T, i int) *peer {
 	return p
 }
 
-// hostPeer starts the endpoint on softroce on the host.
+// hostPeer starts the endpoint on softroce on the host, with its defaults.
 func (l *testLab) hostPeer(t *testing.T) *peer {
+	t.Helper()
+	return l.startHostPeer(t, "softroce:"+vm.HostAddr.Addr().String())
+}
+
+func (l *testLab) startHostPeer(t *testing.T, device string) *peer {
 	t.Helper()
 	img, err := image()
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := "softroce:" + vm.HostAddr.Addr().String()
 	cmd := exec.Command(img.HostPeer, device)
 	p := &peer{name: device}
 	cmd.Stderr = &p.stderr

@@ -60,6 +60,11 @@ func transfer(t *testing.T, from, to *peer, b peerproto.Batch) {
 	t.Helper()
 	to.ask(t, peerproto.Request{Prepare: &peerproto.Prepare{Batch: b}})
 	sent := from.ask(t, peerproto.Request{Send: &peerproto.Send{Batch: b}}).Messages
+	for i, m := range sent {
+		if m.Status != qp.Success {
+			t.Fatalf("%v of %d bytes from %s: completes with %q", b.Opcode, b.Sizes[i], from.name, m.Status)
+		}
+	}
 	got := to.ask(t, peerproto.Request{Collect: &b}).Messages
 	compare(t, b, sent, got)
 }
@@ -145,6 +150,52 @@ func TestKernelToKernel(t *testing.T) {
 func TestSoftroceToKernel(t *testing.T) {
 	l := getLab(t, 4200, 1)
 	pair{l.hostPeer(t), l.guestPeer(t, 0)}.matrix(t, l, []int{256, 512, 1024, 2048, 4096})
+}
+
+// TestVariants tries the other ways in which softroce reaches the network.
+func TestVariants(t *testing.T) {
+	l := getLab(t, 4200, 1)
+	tunnel, err := l.lab.Tunnel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := "softroce:" + vm.HostAddr.Addr().String()
+	for _, device := range []string{
+		host + "?rx=raw", host + "?gso=off&gro=off&batch=1", host + "?cc=off&window=512",
+		fmt.Sprintf("softroce:10.77.0.9/24,mtu=4200,tunnel=127.0.0.1:0-%v", tunnel),
+	} {
+		t.Run(device, func(t *testing.T) {
+			p := pair{l.startHostPeer(t, device), l.guestPeer(t, 0)}
+			for _, mtu := range []int{256, 4096} {
+				p.connect(t, usual(mtu))
+				p.batches(t, sizes, uint64(mtu))
+			}
+			for _, imp := range []vm.Impairment{{Loss: 0.02, Seed: 6}, {Corrupt: 0.02, Seed: 7}} {
+				p.connect(t, usual(4096))
+				l.lab.Impair(imp)
+				p.batches(t, sizes, 1)
+				l.lab.Impair(vm.Impairment{})
+			}
+		})
+	}
+}
+
+// TestUnprivilegedReceive: a UDP socket does not show the IP identification,
+// which the kernel counts up and the ICRC covers, so softroce drops what it
+// cannot check instead of taking it on trust. See package udplink.
+func TestUnprivilegedReceive(t *testing.T) {
+	l := getLab(t, 4200, 1)
+	p := pair{l.startHostPeer(t, "softroce:"+vm.HostAddr.Addr().String()+"?rx=udp"), l.guestPeer(t, 0)}
+	c := usual(1024)
+	c.RetryCnt = 1
+	p.connect(t, c)
+	sent := p.a.ask(t, peerproto.Request{Send: &peerproto.Send{Batch: peerproto.Batch{Opcode: qp.OpWrite, Sizes: []int{8}}}}).Messages
+	if sent[0].Status != qp.RetryExcErr {
+		t.Errorf("completes with %q", sent[0].Status)
+	}
+	if n := p.a.ask(t, peerproto.Request{Counters: &peerproto.Counters{}}).Counters["rx_drop_icrc"]; n == 0 {
+		t.Error("no packet was dropped for its ICRC")
+	}
 }
 
 // TestDeviceInGuest runs the tests of package ibverbs where there is a device.

@@ -24,7 +24,7 @@ type Image struct {
 const libDir = "usr/lib/x86_64-linux-gnu"
 
 // Programs of the tools packages that the guests get, in /bin.
-var guestPrograms = []string{"ibv_rc_pingpong", "ibv_devinfo", "ib_write_bw", "ib_send_lat"}
+var guestPrograms = []string{"ibv_rc_pingpong", "ibv_devinfo"}
 
 // Modules that the guests load. The network card's, the checksums that rxe
 // asks the kernel's crypto layer for by name, rxe, and the interfaces to user

@@ -68,6 +68,22 @@ func (l *Lab) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return l.ns.dial(ctx, to)
 }
 
+// Tunnel opens a UDP port on the loopback address of the lab's namespace, by
+// which one program of the host joins the network with its own frames: one
+// datagram, one Ethernet frame.
+func (l *Lab) Tunnel() (netip.AddrPort, error) {
+	p := &tunnelPort{}
+	err := l.ns.visit(func() (err error) {
+		p.conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		return err
+	})
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	l.sw.attach(p)
+	return p.conn.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+}
+
 // Start starts a program of the host on the lab's network. It is killed when
 // the lab closes.
 func (l *Lab) Start(cmd *exec.Cmd) error {

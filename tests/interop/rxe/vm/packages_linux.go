@@ -26,7 +26,7 @@ const (
 
 // tools are the packages whose programs, drivers and headers the guests and
 // the build of their endpoint need.
-var tools = []string{"ibverbs-providers", "ibverbs-utils", "libibverbs-dev", "perftest"}
+var tools = []string{"ibverbs-providers", "ibverbs-utils", "libibverbs-dev"}
 
 func run(ctx context.Context, dir string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
