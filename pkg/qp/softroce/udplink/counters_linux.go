@@ -51,12 +51,12 @@ var rxDropNames = [rxDrops]string{"rx_drop_truncated", "rx_drop_format", "rx_dro
 // counters are the link's statistics. Those of one direction share cache lines
 // with nothing of the other.
 type counters struct {
-	txSyscalls, txMessages, txGSO, txGSORefused atomic.Uint64
-	txErr                                       [txErrors]atomic.Uint64
-	_                                           [64]byte
-	rxSyscalls, rxMessages, rxSplit, rxSolved   atomic.Uint64
-	rxDrop                                      [rxDrops]atomic.Uint64
-	groRefused                                  atomic.Uint64
+	txSyscalls, txMessages, txGSO, txGSORefused, txWaits atomic.Uint64
+	txErr                                                [txErrors]atomic.Uint64
+	_                                                    [64]byte
+	rxSyscalls, rxMessages, rxSplit, rxSolved, rxBlocks  atomic.Uint64
+	rxDrop                                               [rxDrops]atomic.Uint64
+	groRefused                                           atomic.Uint64
 }
 
 // Counters adds the link's statistics to m:
@@ -67,7 +67,9 @@ type counters struct {
 //	tx_syscalls      sendmmsg calls; tx_messages what they carried
 //	tx_gso           messages of several segments among them
 //	tx_gso_refused   how often GSO was refused and then done without
+//	tx_waits         how often the send buffer was full
 //	rx_syscalls      recvmmsg calls that returned messages; rx_messages those
+//	rx_blocks        how often the receiver went to sleep
 //	rx_split         messages that held several segments
 //	rx_id_solved     packets whose IP identification had to be computed
 //	rx_gro_refused   1 if the kernel refused UDP_GRO
@@ -84,7 +86,9 @@ func (l *Link) Counters(m map[string]uint64) {
 	m["tx_messages"] += c.txMessages.Load()
 	m["tx_gso"] += c.txGSO.Load()
 	m["tx_gso_refused"] += c.txGSORefused.Load()
+	m["tx_waits"] += c.txWaits.Load()
 	m["rx_syscalls"] += c.rxSyscalls.Load()
+	m["rx_blocks"] += c.rxBlocks.Load()
 	m["rx_messages"] += c.rxMessages.Load()
 	m["rx_split"] += c.rxSplit.Load()
 	m["rx_id_solved"] += c.rxSolved.Load()

@@ -32,10 +32,10 @@ type Link struct {
 	guard *guard
 	rx    receiver
 
-	gsoOff atomic.Bool // switched off, or refused by the kernel
-	tx     [txSockets]atomic.Pointer[txSocket]
-	txMu   sync.Mutex // opening of sending sockets; closed
-	closed bool
+	gsoOff  atomic.Bool // switched off, or refused by the kernel
+	tx      [txSockets]atomic.Pointer[txSocket]
+	txMu    sync.Mutex // opening and closing of sending sockets
+	closing atomic.Bool
 
 	counters counters
 }
@@ -58,6 +58,9 @@ func Open(addr netip.Addr, opt Options) (*Link, error) {
 	}
 	if opt.SndBuf <= 0 {
 		opt.SndBuf = DefaultBuffer
+	}
+	if opt.Poll == 0 {
+		opt.Poll = DefaultPoll
 	}
 	l := &Link{addr: addr, addr4: addr.As4(), opt: opt}
 	l.gsoOff.Store(opt.NoGSO)
@@ -130,13 +133,12 @@ func (l *Link) RX() RXMode {
 func (l *Link) Close() error {
 	l.txMu.Lock()
 	defer l.txMu.Unlock()
-	if l.closed {
+	if l.closing.Swap(true) {
 		return net.ErrClosed
 	}
-	l.closed = true
 	for i := range l.tx {
 		if s := l.tx[i].Load(); s != nil {
-			s.sock.close()
+			s.close()
 		}
 	}
 	l.guard.close()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // An RXMode says how packets are received; see the package comment.
@@ -30,10 +31,14 @@ func (m RXMode) String() string {
 const (
 	DefaultBatch  = 32
 	DefaultBuffer = 4 << 20
+	DefaultPoll   = 50 * time.Microsecond
 )
 
-// maxBatch is the largest Options.Batch.
-const maxBatch = 64
+// The largest Options.Batch and poll option.
+const (
+	maxBatch = 64
+	maxPoll  = 10 * time.Millisecond
+)
 
 // Options of a Link. The zero value is the fast one.
 type Options struct {
@@ -47,10 +52,14 @@ type Options struct {
 	// DefaultBuffer. Without CAP_NET_ADMIN the kernel caps them at
 	// net.core.rmem_max and wmem_max.
 	RcvBuf, SndBuf int
+	// Poll is for how long the receiver polls before it blocks, after a wait
+	// that was no longer than that; an idle link does not poll. 0 means
+	// DefaultPoll, a negative value never.
+	Poll time.Duration
 }
 
 // ParseOptions reads Options from the query of a device name, for example
-// "rx=udp&gso=off&gro=off&batch=1&rcvbuf=1048576", and deletes from q what it
+// "rx=udp&gso=off&gro=off&batch=1&poll=off&rcvbuf=1048576", and deletes from q what it
 // has understood, so that the caller can refuse the rest.
 func ParseOptions(q url.Values) (Options, error) {
 	var o Options
@@ -77,6 +86,13 @@ func ParseOptions(q url.Values) (Options, error) {
 		}
 		if *n.dst, err = strconv.Atoi(v); err != nil || *n.dst < 1 || *n.dst > n.max {
 			return o, fmt.Errorf("udplink: option %s=%s: want a number from 1 to %d", n.key, v, n.max)
+		}
+	}
+	if v, ok := take(q, "poll"); ok {
+		if v == "off" {
+			o.Poll = -1
+		} else if o.Poll, err = time.ParseDuration(v); err != nil || o.Poll <= 0 || o.Poll > maxPoll {
+			return o, fmt.Errorf("udplink: option poll=%s: want off or a duration up to %v", v, maxPoll)
 		}
 	}
 	return o, nil

@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,10 +37,13 @@ type receiver struct {
 	control []rxControl
 	bufs    [][]byte
 
+	take  int // messages to ask for
+	flags uintptr
 	n     int // messages received
 	next  int // first of them that is not begun
 	errno unix.Errno
-	read  func(fd uintptr) bool // r.ready, bound once
+	read  func(fd uintptr) bool // r.try, bound once
+	eager bool                  // polling before blocking is likely to pay
 
 	cut     cutter
 	mtuHint int    // path MTU of the message split last
@@ -51,7 +57,7 @@ func (r *receiver) init(l *Link, s *socket) {
 		msgs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet4, n),
 		control: make([]rxControl, n), bufs: make([][]byte, n), mtuHint: 4096,
 	}
-	r.read = r.ready
+	r.read = r.try
 	for i := range r.msgs {
 		r.bufs[i] = make([]byte, rxBuffer)
 		r.iovs[i] = unix.Iovec{Base: &r.bufs[i][0], Len: rxBuffer}
@@ -77,39 +83,79 @@ func (l *Link) Recv(batch []link.Rx) (int, error) {
 
 // wait reads the next messages. All packets of the last ones must have been
 // consumed: their buffers are used again.
+//
+// It polls for a short while before it blocks, as long as that pays: if the
+// last wait was shorter than that. Being woken costs both ends more than the
+// time between two bursts. Blocking occupies a thread, but a socket that the
+// runtime's poller knows costs a wake-up of some thread for every packet, also
+// while the receiver is busy.
 func (r *receiver) wait() error {
-	r.n, r.next, r.errno = 0, 0, 0
+	r.prepare()
+	err := r.receive(unix.MSG_DONTWAIT)
+	if err == nil && r.errno == unix.EAGAIN {
+		begin := time.Now()
+		limit := r.link.opt.Poll
+		if r.eager {
+			for err == nil && r.errno == unix.EAGAIN && time.Since(begin) < limit {
+				runtime.Gosched()
+				err = r.receive(unix.MSG_DONTWAIT)
+			}
+		}
+		if err == nil && r.errno == unix.EAGAIN {
+			r.link.counters.rxBlocks.Add(1)
+			err = r.receive(unix.MSG_WAITFORONE)
+		}
+		r.eager = time.Since(begin) < limit
+	}
+	switch {
+	case err != nil:
+		return closedErr(err)
+	case r.link.closing.Load():
+		return net.ErrClosed
+	// What the network reported for some packet sent earlier is cleared by
+	// reading it; anything else is a broken socket.
+	case r.errno != 0 && classify(r.errno) == txOther:
+		return fmt.Errorf("udplink: %v: %w", r.link.addr, os.NewSyscallError("recvmmsg", r.errno))
+	}
+	r.link.counters.rxSyscalls.Add(1)
+	r.link.counters.rxMessages.Add(uint64(r.n))
+	return nil
+}
+
+// prepare sets up the message headers of the next call, and how many. Large
+// messages are taken a few at a time, while they are in the cache and so that
+// the sender hears of the first before the last has been worked through.
+func (r *receiver) prepare() {
+	const few, large = 8, 8 << 10
+	bytes := 0
+	for i := range r.n {
+		bytes += int(r.msgs[i].len)
+	}
+	r.take = len(r.msgs)
+	if bytes > r.n*large {
+		r.take = min(few, r.take)
+	}
 	if r.link.raw == nil {
-		for i := range r.msgs {
+		for i := range r.take {
 			h := &r.msgs[i].hdr
 			h.Name, h.Namelen = (*byte)(unsafe.Pointer(&r.names[i])), unix.SizeofSockaddrInet4
 			h.Control, h.Controllen = (*byte)(unsafe.Pointer(&r.control[i])), uint64(unsafe.Sizeof(r.control[i]))
 		}
 	}
-	if err := r.sock.conn.Read(r.read); err != nil {
-		return closedErr(err)
-	}
-	// What the network reported for some packet sent earlier is cleared by
-	// reading it; anything else is a broken socket.
-	if r.errno != 0 && classify(r.errno) == txOther {
-		return fmt.Errorf("udplink: %v: %w", r.link.addr, os.NewSyscallError("recvmmsg", r.errno))
-	}
-	r.link.counters.rxMessages.Add(uint64(r.n))
-	return nil
+	r.n, r.next = 0, 0
 }
 
-// ready is called by the poller while the socket may be readable; false means
-// to wait.
-func (r *receiver) ready(fd uintptr) bool {
-	r.n, r.errno = recvmmsg(fd, r.msgs)
-	if r.errno == unix.EAGAIN {
-		return false
-	}
-	if r.errno != 0 {
+func (r *receiver) receive(flags uintptr) error {
+	r.flags = flags
+	return r.sock.conn.Read(r.read)
+}
+
+// try makes one system call; it is what conn.Read runs.
+func (r *receiver) try(fd uintptr) bool {
+	r.n, r.errno = recvmmsg(fd, r.msgs[:r.take], r.flags)
+	if r.errno != 0 || r.link.closing.Load() {
 		r.n = 0
-		return true
 	}
-	r.link.counters.rxSyscalls.Add(1)
 	return true
 }
 
@@ -298,7 +344,7 @@ func (c *cutter) icrc(b []byte, id uint16) uint32 {
 }
 
 // solve reports whether b is right for an identification that this package
-// sends. The identification one above the last one is most likely.
+// sends.
 func (c *cutter) solve(r *receiver, b []byte) bool {
 	id := r.idHint
 	got, want := binary.LittleEndian.Uint32(b[len(b)-rocev2.ICRCLen:]), c.icrc(b, id)
@@ -309,7 +355,11 @@ func (c *cutter) solve(r *receiver, b []byte) bool {
 			return false
 		}
 	}
-	r.idHint = (id + 1) % ourIDs
+	// Behind a packet with number 0 that came alone there most likely comes
+	// another such.
+	if r.idHint = 0; id > 0 || len(c.rest) > 0 {
+		r.idHint = (id + 1) % ourIDs
+	}
 	return true
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A socket is a non-blocking socket whose waiting the Go runtime's poller does.
+// A socket is a socket that is used without blocking in system calls. Only one
+// that is polled is known to the Go runtime's poller, and can be waited for.
 type socket struct {
 	file   *os.File
 	conn   syscall.RawConn
@@ -20,7 +21,7 @@ type socket struct {
 
 // newSocket opens a socket, sets it up by f and closes it again if f fails.
 func newSocket(typ, proto int, f func(fd int) error) (*socket, error) {
-	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
+	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
@@ -28,15 +29,41 @@ func newSocket(typ, proto int, f func(fd int) error) (*socket, error) {
 		unix.Close(fd)
 		return nil, err
 	}
+	s, err := wrap(fd)
+	if err != nil {
+		return nil, err
+	}
+	s.missed = s.drops()
+	return s, nil
+}
+
+// wrap makes a socket of fd. The poller gets to know it if it is in
+// non-blocking mode.
+func wrap(fd int) (*socket, error) {
 	file := os.NewFile(uintptr(fd), "udplink")
 	conn, err := file.SyscallConn()
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	s := &socket{file: file, conn: conn}
-	s.missed = s.drops()
-	return s, nil
+	return &socket{file: file, conn: conn}, nil
+}
+
+// polled returns a second descriptor of the socket that the poller knows.
+func (s *socket) polled() (*socket, error) {
+	dup := -1
+	if err := s.control(func(fd int) (err error) {
+		if dup, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+		return os.NewSyscallError("fcntl", unix.SetNonblock(dup, true))
+	}); err != nil {
+		if dup >= 0 {
+			unix.Close(dup)
+		}
+		return nil, err
+	}
+	return wrap(dup)
 }
 
 // openUDP opens an unconnected UDP socket that sends with Don't Fragment and
@@ -137,9 +164,12 @@ func (s *socket) drops() uint64 {
 	return uint64(info[unix.SK_MEMINFO_DROPS]) - s.missed
 }
 
-// close closes the socket, if there is one.
+// close closes the socket, if there is one. A receive that waits returns: a
+// socket that is shut down wakes it up, also a datagram socket, for which
+// shutdown itself reports ENOTCONN.
 func (s *socket) close() {
 	if s != nil {
+		_ = s.control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
 		s.file.Close()
 	}
 }

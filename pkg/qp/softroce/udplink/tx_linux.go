@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ const (
 	maxSegments = 64    // of one GSO message; what every kernel with GSO takes
 	maxPayload  = 65507 // of one UDP datagram or GSO message, bytes
 	maxIovecs   = 1024  // of one message (UIO_MAXIOV)
+
+	maxHeaders = rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen
 
 	firstPort = 0xc000 // source ports of RoCEv2 (IBTA 1.2.1 annex A17.9.1)
 )
@@ -38,9 +41,14 @@ type txSocket struct {
 	control [maxBatch]txControl
 	icrcs   []([rocev2.ICRCLen]byte)
 
-	sent  int // messages that the kernel took, set by ready
+	sent  int // messages that the kernel took, set by try
 	errno unix.Errno
-	write func(fd uintptr) bool // s.ready, bound once
+	full  bool                  // the socket's buffer is
+	write func(fd uintptr) bool // s.try, bound once
+
+	// waiter is a second descriptor of the socket, registered with the
+	// runtime's poller when the buffer was full for the first time.
+	waiter atomic.Pointer[socket]
 }
 
 // A txMessage says what of the batch a message carries.
@@ -78,7 +86,7 @@ func (l *Link) Send(batch []link.Tx) error {
 func (l *Link) openTx(slot int) (*txSocket, error) {
 	l.txMu.Lock()
 	defer l.txMu.Unlock()
-	if l.closed {
+	if l.closing.Load() {
 		return nil, net.ErrClosed
 	}
 	if s := l.tx[slot].Load(); s != nil {
@@ -108,7 +116,7 @@ func (l *Link) openTx(slot int) (*txSocket, error) {
 
 func newTxSocket(l *Link, sock *socket, port int) *txSocket {
 	s := &txSocket{link: l, sock: sock}
-	s.write = s.ready
+	s.write = s.try
 	ip := rocev2.IPv4{Flags: rocev2.DontFragment, Protocol: rocev2.ProtocolUDP, Src: l.addr4}
 	udp := rocev2.UDP{SrcPort: uint16(port), DstPort: rocev2.UDPPort}
 	udp.AppendTo(ip.AppendTo(s.head[:0]))
@@ -272,10 +280,10 @@ func (s *txSocket) icrc(t *link.Tx, id uint16) (b [rocev2.ICRCLen]byte) {
 	c := rocev2.StartICRC(&s.head)
 	for i, p := range t.Parts {
 		if i == 0 {
-			c = c.BTH(p)
-		} else {
-			c = c.Update(p)
+			n := min(maxHeaders, len(p))
+			c, p = c.BTH(p[:n]), p[n:]
 		}
+		c = c.Update(p)
 	}
 	binary.LittleEndian.PutUint32(b[:], c.Sum())
 	return b
@@ -285,21 +293,22 @@ func (s *txSocket) icrc(t *link.Tx, id uint16) (b [rocev2.ICRCLen]byte) {
 // all did, s.errno says why message s.sent did not.
 func (s *txSocket) flush() (packets int, err error) {
 	s.sent, s.errno = 0, 0
-	err = s.sock.conn.Write(s.write)
+	for s.full = true; s.full && err == nil; {
+		if err = s.sock.conn.Write(s.write); err == nil && s.full {
+			err = s.wait()
+		}
+	}
 	for _, m := range s.meta[:s.sent] {
 		packets += m.packets
 	}
 	s.link.counters.txMessages.Add(uint64(s.sent))
 	clear(s.iovs) // keep no application memory alive
-	if err != nil {
-		return packets, closedErr(err)
-	}
-	return packets, nil
+	return packets, closedErr(err)
 }
 
-// ready is called by the poller while the socket may be writable; false means
-// to wait.
-func (s *txSocket) ready(fd uintptr) bool {
+// try sends until everything is sent, the buffer is full, or a message fails.
+func (s *txSocket) try(fd uintptr) bool {
+	s.full = false
 	for s.sent < len(s.msgs) {
 		n, errno := sendmmsg(fd, s.msgs[s.sent:])
 		s.link.counters.txSyscalls.Add(1)
@@ -307,11 +316,40 @@ func (s *txSocket) ready(fd uintptr) bool {
 		case 0:
 			s.sent += n
 		case unix.EAGAIN:
-			return false
+			s.full = true
+			return true
 		default:
 			s.errno = errno
 			return true
 		}
 	}
 	return true
+}
+
+// wait waits until there is room in the socket's buffer. A socket that the
+// poller knows costs a wake-up of a thread whenever the network has taken a
+// packet; most sockets never fill their buffer and are spared that.
+func (s *txSocket) wait() error {
+	w := s.waiter.Load()
+	if w == nil {
+		var err error
+		if w, err = s.sock.polled(); err != nil {
+			return err
+		}
+		s.waiter.Store(w)
+		if s.link.closing.Load() {
+			w.close()
+		}
+	}
+	s.link.counters.txWaits.Add(1)
+	again := false
+	return w.conn.Write(func(uintptr) bool {
+		defer func() { again = true }()
+		return again
+	})
+}
+
+func (s *txSocket) close() {
+	s.sock.close()
+	s.waiter.Load().close()
 }

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// A job is what a child process does.
+type job struct {
+	Role    string // "udp-send", "udp-recv", "udp-ping", "udp-pong", and the same of "roce"
+	Local   string
+	Peer    string
+	Options string // of the softroce device
+	Span    time.Duration
+	CPUProf string
+}
+
+// A hello is what queue pairs tell each other before they start; bare UDP has
+// no need of it.
+type hello struct {
+	QPN  uint32
+	VA   uint64
+	RKey uint32
+}
+
+// A sideResult is what a child reports.
+type sideResult struct {
+	Bytes   uint64 // of payload
+	Packets uint64
+	Seconds float64 // between the first and the last byte
+	CPU     float64 // seconds, user and system, of the whole process while it ran
+	Mallocs uint64
+	RTT     []time.Duration // of "ping"
+	Note    string
+}
+
+// child is a child process: job, and then the peer's hello, come in on stdin;
+// its own hello and the result go out on stdout.
+func child() {
+	in := json.NewDecoder(os.Stdin)
+	out := json.NewEncoder(os.Stdout)
+	fatal := func(err error) {
+		fmt.Fprintln(os.Stderr, "bench child:", err)
+		os.Exit(1)
+	}
+	var j job
+	if err := in.Decode(&j); err != nil {
+		fatal(err)
+	}
+	exchange := func(mine hello) (yours hello, err error) {
+		if err := out.Encode(mine); err != nil {
+			return yours, err
+		}
+		return yours, in.Decode(&yours)
+	}
+	if j.CPUProf != "" {
+		f, err := os.Create(j.CPUProf)
+		if err != nil {
+			fatal(err)
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			fatal(err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	stop := make(chan struct{}) // the parent closes stdin when the time is up
+	role, ok := roles[j.Role]
+	if !ok {
+		fatal(fmt.Errorf("no role %q", j.Role))
+	}
+	r, err := role(j, func(mine hello) (hello, error) {
+		yours, err := exchange(mine)
+		go func() {
+			_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), os.Stdin))
+			close(stop)
+		}()
+		return yours, err
+	}, stop)
+	if err != nil {
+		fatal(fmt.Errorf("%s: %w", j.Role, err))
+	}
+	if err := out.Encode(r); err != nil {
+		fatal(err)
+	}
+}
+
+// A roleFunc tells the peer's hello from exchange when both are ready, and runs
+// until stop is closed.
+type roleFunc func(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (sideResult, error)
+
+var roles = map[string]roleFunc{
+	"udp-send": udpSend, "udp-recv": udpRecv, "udp-ping": udpPing, "udp-pong": udpPong,
+	"roce-send": roceSend, "roce-recv": roceRecv, "roce-ping": rocePing, "roce-pong": rocePong,
+}
+
+// A process is a child seen from its parent.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+	ns  string
+}
+
+// start starts a child in a network namespace.
+func start(ns string, j job) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(exe, "child"), ns: ns}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(bufio.NewReader(out))
+	if err := inNamespace(ns, p.cmd.Start); err != nil {
+		return nil, err
+	}
+	return p, json.NewEncoder(p.in).Encode(j)
+}
+
+// inNamespace runs f, on a thread in the network namespace ns.
+func inNamespace(ns string, f func() error) error {
+	if ns == "" {
+		return f()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	h, err := netns.GetFromName(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := netns.Set(h); err != nil {
+		return err
+	}
+	defer netns.Set(old)
+	return f()
+}
+
+// onOwnThread runs f on a thread that ends with the goroutine, whatever f did
+// to it.
+func onOwnThread(f func() error) error {
+	runtime.LockOSThread()
+	return f()
+}
+
+// duel runs two children against each other: receiver first, both introduced
+// to each other, the sender stopped when the time is up.
+func (t trial) duel(kind, active, passive string) (a, b sideResult, err error) {
+	profile := func(role string) string {
+		if t.profile == "" || kind != "roce" {
+			return ""
+		}
+		return t.profile + "-" + t.path.name + "-" + role + ".pprof"
+	}
+	pb, err := start(t.path.toNS, job{Role: kind + "-" + passive, Local: t.path.to, Peer: t.path.from,
+		Options: t.options, Span: t.span, CPUProf: profile(passive)})
+	if err != nil {
+		return a, b, err
+	}
+	defer pb.kill()
+	pa, err := start(t.path.fromNS, job{Role: kind + "-" + active, Local: t.path.from, Peer: t.path.to,
+		Options: t.options, Span: t.span, CPUProf: profile(active)})
+	if err != nil {
+		return a, b, err
+	}
+	defer pa.kill()
+
+	var ha, hb hello
+	if err := pb.out.Decode(&hb); err != nil {
+		return a, b, err
+	}
+	if err := pa.out.Decode(&ha); err != nil {
+		return a, b, err
+	}
+	if err := json.NewEncoder(pb.in).Encode(ha); err != nil {
+		return a, b, err
+	}
+	if err := json.NewEncoder(pa.in).Encode(hb); err != nil {
+		return a, b, err
+	}
+	// The active side stops by itself; the passive one when told.
+	if err := pa.out.Decode(&a); err != nil {
+		return a, b, err
+	}
+	pb.in.Close()
+	if err := pb.out.Decode(&b); err != nil {
+		return a, b, err
+	}
+	return a, b, nil
+}
+
+func (p *process) kill() {
+	p.in.Close()
+	done := make(chan struct{})
+	go func() { _ = p.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(3 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-done
+	}
+}
+
+func (t trial) flow(kind string) (flowResult, error) {
+	s, r, err := t.duel(kind, "send", "recv")
+	if err == nil && (r.Bytes == 0 || s.Packets == 0 || r.Packets == 0) {
+		err = fmt.Errorf("nothing arrived")
+	}
+	for _, n := range []string{s.Note, r.Note} {
+		if n != "" && t.profile != "" {
+			fmt.Println(n)
+		}
+	}
+	return flowResult{s, r}, err
+}
+
+func (t trial) latency(kind string) (latencyResult, error) {
+	a, _, err := t.duel(kind, "ping", "pong")
+	if err != nil {
+		return latencyResult{}, err
+	}
+	n := len(a.RTT)
+	if n < 100 {
+		return latencyResult{}, fmt.Errorf("only %d round trips", n)
+	}
+	return latencyResult{p50: a.RTT[n/2] / 2, p99: a.RTT[n*99/100] / 2}, nil
+}
+
+// A meter measures what the process uses from its making to its reading.
+type meter struct {
+	start   time.Time
+	cpu     float64
+	mallocs uint64
+}
+
+func cpuSeconds() float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+func newMeter() meter { return meter{time.Now(), cpuSeconds(), mallocs()} }
+
+func (m meter) read(r *sideResult) {
+	r.Seconds = time.Since(m.start).Seconds()
+	r.CPU = cpuSeconds() - m.cpu
+	r.Mallocs = mallocs() - m.mallocs
+}
