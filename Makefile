@@ -35,6 +35,11 @@ endif
 
 bench: ## benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(GO) run ./tests/bench/softroce
+
+e2e: ## whole programs, and devices across network namespaces (needs root)
+	@scripts/need gcc
+	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/...
 
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc

@@ -2,7 +2,7 @@
 // as Go does, one line per package and the output of what failed, and besides
 // that every skipped test with its reason, so that nothing is left out
 // silently. Its exit code is that of go test. With -v it also prints one line
-// for each test that passed.
+// for each test that passed. That nothing ran at all is an error.
 //
 // With MCRDMA_MUST_RUN=1 in the environment, as in continuous integration, a
 // skip counts as a failure, unless its reason says that it need not run there:
@@ -54,6 +54,8 @@ func run(args []string, mustRun bool, w io.Writer) (int, error) {
 		return max(exit.ExitCode(), 1), nil
 	case err != nil:
 		return 1, err
+	case r.passed+r.skipped == 0:
+		return 1, errors.New("no test ran; is the pattern right?")
 	case r.forbidden > 0:
 		return 1, fmt.Errorf("%d tests were skipped that must run here (MCRDMA_MUST_RUN=1)", r.forbidden)
 	}
@@ -122,7 +124,8 @@ func (r *report) event(e *event) {
 // noise reports whether a package-level line says nothing that the package's
 // ok or FAIL line does not.
 func noise(line string) bool {
-	return line == "PASS\n" || line == "FAIL\n" || strings.Contains(line, "[no test files]")
+	return line == "PASS\n" || line == "FAIL\n" || strings.Contains(line, "[no test files]") ||
+		strings.Contains(line, "no tests to run")
 }
 
 func (r *report) test(action string, id testID) {

@@ -66,6 +66,9 @@ func TestRunExitCode(t *testing.T) {
 	if code, _ := run([]string{"./no/such/package"}, false, &out); code == 0 {
 		t.Errorf("exit code 0 for a package that does not exist; printed:\n%s", &out)
 	}
+	if code, err := run([]string{"-run", "^TestThatIsNot$", "."}, false, &out); code == 0 || err == nil {
+		t.Errorf("exit code 0 though no test ran; printed:\n%s", &out)
+	}
 	if code, err := run([]string{"-run", "^TestReport$", "."}, true, &out); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v for a passing test; printed:\n%s", code, err, &out)
 	}
