@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"bufio"
 	"encoding/json"
 	"fmt"
@@ -154,8 +155,7 @@ func inNamespace(ns string, f func() error) error {
 	if err := netns.Set(h); err != nil {
 		return err
 	}
-	defer netns.Set(old)
-	return f()
+	return errors.Join(f(), netns.Set(old))
 }
 
 // onOwnThread runs f on a thread that ends with the goroutine, whatever f did
