@@ -295,6 +295,42 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// TestPollInPieces takes completions out in other portions than libibverbs
+// hands them over.
+func TestPollInPieces(t *testing.T) {
+	dev := openTest(t)
+	a, b := newPair(t, dev, 128)
+	const n = 70 // more than two of Poll's own batches
+	for i := range n {
+		if err := b.qp.PostRecv(&qp.RecvWR{ID: uint64(i)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.qp.PostSend(&qp.SendWR{ID: uint64(i), Opcode: qp.OpSend, Flags: qp.Signaled}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The last send has completed, so all receives have.
+	for i := range n {
+		if wc := one(t, a.sendCQ); wc.ID != uint64(i) || wc.Status != qp.Success {
+			t.Fatalf("send completion %d is %+v", i, wc)
+		}
+	}
+	next := 0
+	for size := 1; next < n; size++ {
+		wc := make([]qp.WC, size)
+		got, err := b.recvCQ.Poll(wc)
+		if err != nil || got != min(size, n-next) {
+			t.Fatalf("polling %d of %d left: %d, %v", size, n-next, got, err)
+		}
+		for _, w := range wc[:got] {
+			if w.ID != uint64(next) {
+				t.Fatalf("receive completion %d is %+v", next, w)
+			}
+			next++
+		}
+	}
+}
+
 func TestQueueFull(t *testing.T) {
 	dev := openTest(t)
 	pd := must(dev.AllocPD())(t)
