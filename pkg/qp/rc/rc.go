@@ -76,7 +76,7 @@ type Config struct {
 	RemoteWrite         bool // the peer may WRITE
 
 	// Window is the largest number of unacknowledged packets, 0 for
-	// DefaultWindow.
+	// DefaultWindow. After a loss it is less for a while.
 	Window int
 	// AckEvery makes the requester ask for an acknowledgement every so many
 	// packets besides the last of each message; 0 for a quarter of Window.

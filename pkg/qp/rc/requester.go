@@ -30,6 +30,8 @@ type Requester struct {
 	max uint64 // one past the highest position ever sent
 	cur uint32 // sq index of the request that nxt lies in, if nxt < sq.end
 
+	window lossWindow
+
 	retries    uint8         // left
 	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
@@ -66,7 +68,8 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	return Requester{cfg: cfg, sq: newSendQueue(cfg.MaxSendWR, cfg.MaxSGE), ackBy: Never, nakUna: noNak}
+	return Requester{cfg: cfg, sq: newSendQueue(cfg.MaxSendWR, cfg.MaxSGE), ackBy: Never, nakUna: noNak,
+		window: newLossWindow(cfg.Window)}
 }
 
 // start brings the requester to RTS.
@@ -129,7 +132,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= uint64(r.cfg.Window) {
+	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size {
 		return false
 	}
 	return !r.drain || r.nxt < r.max || r.nxt != r.sq.at(r.cur).first
@@ -141,7 +144,7 @@ func (r *Requester) sendable() bool {
 // packet after a time-out, to learn early what did arrive.
 func (r *Requester) wantAck() bool {
 	return r.probe || r.nxt%uint64(r.cfg.AckEvery) == uint64(r.cfg.AckEvery)-1 ||
-		r.nxt-r.una == uint64(r.cfg.Window)-1
+		r.nxt-r.una == r.window.size-1
 }
 
 // sent does the books for the packet in out, which leaves now.
@@ -219,6 +222,7 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	if pos <= r.una {
 		return
 	}
+	r.window.acked(pos - r.una)
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
@@ -263,6 +267,7 @@ func (r *Requester) sequenceNak(now time.Duration) {
 		}
 		r.retries--
 		r.nakUna, r.nakAt = r.una, now
+		r.window.lost(r.nxt - r.una)
 		r.goBack(now)
 	case now-r.nakAt > r.rtt.smoothed:
 		r.nakAt = now
@@ -314,6 +319,7 @@ func (r *Requester) tick(now time.Duration) {
 	}
 	r.retries--
 	r.probe = true
+	r.window.lost(r.nxt - r.una)
 	r.goBack(now)
 }
 
@@ -338,6 +344,37 @@ func (r *Requester) deadline() time.Duration {
 		d = min(d, max(r.rnrUntil, r.cc.nextSend()))
 	}
 	return d
+}
+
+// A lossWindow is how many packets may be unacknowledged. It starts at the
+// configured window, halves what was in flight when a packet was lost, and
+// grows by one for each window that is acknowledged. RoCE was made for networks
+// that lose nothing, and NICs have no such thing; but where a switch or a
+// socket buffer does overflow, going back N with all of a large window sends
+// mostly what will be thrown away again.
+type lossWindow struct {
+	size, most uint64
+	credit     uint64 // acknowledged since size has grown
+}
+
+// leastWindow is what loss leaves, so that sequence NAKs still happen.
+const leastWindow = 4
+
+func newLossWindow(most int) lossWindow { return lossWindow{size: uint64(most), most: uint64(most)} }
+
+func (w *lossWindow) acked(n uint64) {
+	if w.size == w.most {
+		return
+	}
+	if w.credit += n; w.credit >= w.size {
+		w.credit -= w.size
+		w.size++
+	}
+}
+
+func (w *lossWindow) lost(inFlight uint64) {
+	w.size = min(max(inFlight/2, leastWindow), w.size)
+	w.credit = 0
 }
 
 // An rttMeter keeps a smoothed round-trip time, timing one packet at a time
