@@ -46,18 +46,18 @@ func (d *Device) CreateCQ(depth int) (qp.CQ, error) {
 	return c, nil
 }
 
-// push adds a completion. If there is no room the queue is broken: it takes
-// nothing more, and push reports false the first time.
-func (c *CQ) push(wc *qp.WC) bool {
+// push adds a completion. It reports whether somebody was waiting, and whether
+// all is well: if there is no room the queue is broken, takes nothing more, and
+// the first time push reports false.
+func (c *CQ) push(wc *qp.WC) (woken, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed || c.overrun != notOverrun:
-		return true
+		return false, true
 	case c.n == len(c.ring):
 		c.overrun = overrunNew
-		c.signal()
-		return false
+		return c.signal(), false
 	}
 	at := c.head + c.n
 	if at >= len(c.ring) {
@@ -65,18 +65,19 @@ func (c *CQ) push(wc *qp.WC) bool {
 	}
 	c.ring[at] = *wc
 	c.n++
-	c.signal()
-	return true
+	return c.signal(), true
 }
 
-// signal lets one waiter look.
-func (c *CQ) signal() {
-	if c.waiters > 0 {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+// signal lets one waiter look, if there is one.
+func (c *CQ) signal() bool {
+	if c.waiters == 0 {
+		return false
 	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return true
 }
 
 // Poll implements qp.CQ.
@@ -132,9 +133,8 @@ func (c *CQ) Wait(ctx context.Context) error {
 		c.mu.Lock()
 		c.waiters--
 		if err != nil {
-			// The token may have been meant for this waiter only in part.
 			if c.n > 0 {
-				c.signal()
+				c.signal() // this waiter may have taken the token of another
 			}
 			return err
 		}

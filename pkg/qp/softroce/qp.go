@@ -33,6 +33,10 @@ type QP struct {
 	told   bool // the event of a failure was raised
 	armed  time.Duration
 	alarm  alarm
+
+	sending bool       // somebody is in link.Send, without the lock
+	hold    int        // goroutines that want nobody to be
+	idle    *sync.Cond // on mu: sending became false while hold > 0
 }
 
 // An earlyRecv is a receive request that was posted before RTR.
@@ -68,6 +72,7 @@ func (p *PD) CreateQP(init qp.Init) (qp.QP, error) {
 	q := &QP{dev: d, pd: p, init: init, sendCQ: scq, recvCQ: rcq, armed: rc.Never,
 		pieces: make([][]byte, 0, init.MaxSGE)}
 	q.alarm = alarm{index: -1, qp: q}
+	q.idle = sync.NewCond(&q.mu)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -259,6 +264,7 @@ func (q *QP) fail() {
 
 // reset forgets everything.
 func (q *QP) reset() {
+	q.stopSending()
 	q.retire()
 	q.state, q.attr, q.early, q.talked, q.told = qp.Reset, qp.Attr{}, nil, false, false
 }
@@ -304,6 +310,7 @@ func (q *QP) destroy() bool {
 func (q *QP) release(m *MR) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.stopSending()
 	held := q.rc != nil && q.rc.Holds(m.overlaps)
 	for _, e := range q.early {
 		for _, b := range e.scatter {
@@ -311,6 +318,9 @@ func (q *QP) release(m *MR) {
 		}
 	}
 	if !held {
+		if q.rc != nil {
+			q.pump(q.dev.now())
+		}
 		return
 	}
 	q.dev.event(qp.EventQPFatal, q.qpn, fmt.Errorf("softroce: %w: a memory region was closed under its work requests", qp.ErrSGE))
@@ -354,10 +364,12 @@ func (q *QP) arm() {
 	}
 }
 
-// complete puts wc into c.
-func (q *QP) complete(c *CQ, wc *qp.WC) {
-	if !c.push(wc) {
+// complete puts wc into c and reports whether that woke somebody.
+func (q *QP) complete(c *CQ, wc *qp.WC) (woken bool) {
+	woken, ok := c.push(wc)
+	if !ok {
 		q.dev.event(qp.EventCQError, q.qpn, c.overrunErr())
 		q.dev.timers.report(c)
 	}
+	return woken
 }

@@ -3,6 +3,7 @@ package softroce
 import (
 	"errors"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -49,28 +50,36 @@ func (r *receiver) handle(batch []link.Rx, now time.Duration) {
 	}
 	r.dev.counters.rxPackets.Add(uint64(packets))
 	r.dev.counters.rxBytes.Add(uint64(bytes))
-	// The last queue pair is still locked; most batches have no other.
-	if q := r.cur; q != nil {
-		r.finish(q, now)
+	r.leave()
+	// Completions first, then packets: if somebody was waiting for one of them,
+	// what he does next can travel with the acknowledgement.
+	woken := false
+	for _, q := range r.touched {
+		q.mu.Lock()
+		woken = q.drain() || woken
+		q.mu.Unlock()
 	}
-	r.cur = nil
+	if woken {
+		runtime.Gosched()
+	}
 	for i, q := range r.touched {
-		if q.touched {
-			q.mu.Lock()
-			r.finish(q, now)
+		q.mu.Lock()
+		q.touched = false
+		if q.rc != nil {
+			q.pump(now)
 		}
+		q.mu.Unlock()
 		r.touched[i] = nil
 	}
 	r.touched = r.touched[:0]
 }
 
-// finish takes out what the packets of the batch have caused and unlocks q.
-func (r *receiver) finish(q *QP, now time.Duration) {
-	q.touched = false
-	if q.rc != nil {
-		q.pump(now)
+// leave unlocks the current queue pair.
+func (r *receiver) leave() {
+	if r.cur != nil {
+		r.cur.mu.Unlock()
+		r.cur = nil
 	}
-	q.mu.Unlock()
 }
 
 // packet checks one packet and hands it to its queue pair.
@@ -124,10 +133,7 @@ func (r *receiver) packet(p *link.Rx, now time.Duration) rxDrop {
 // enter makes the queue pair with number n, locked, the current one; nil if
 // there is none.
 func (r *receiver) enter(n rocev2.QPN) *QP {
-	if r.cur != nil {
-		r.cur.mu.Unlock()
-		r.cur = nil
-	}
+	r.leave()
 	q := r.dev.qps.find(n)
 	if q != nil {
 		q.mu.Lock()

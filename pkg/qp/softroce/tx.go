@@ -20,7 +20,6 @@ type txBatch struct {
 	parts [batchSize][MaxSGE + 2][]byte
 	heads [batchSize][rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen]byte
 	out   rc.Out
-	wc    qp.WC
 }
 
 func newTxBatch() *txBatch {
@@ -31,36 +30,76 @@ func newTxBatch() *txBatch {
 
 var zeros [4]byte
 
-// pump takes out of the state machines what an input has put there:
-// completions first, since somebody may be waiting for them, then packets. It
-// sends under the queue pair's lock: the memory of a request must not go back
-// to the application while the link reads it.
+// maxBatches is how many batches one call of pump sends at most, so that no
+// goroutine keeps transmitting what others make possible. The timer goroutine
+// goes on with the rest.
+const maxBatches = 4
+
+// pump takes out of the state machines what an input has put there: completions
+// first, since somebody may be waiting for them, then packets.
+//
+// It lets go of the queue pair's lock while the link sends, so that in the
+// meantime requests can be posted and acknowledgements taken in; whoever does
+// that leaves the packets to the one who is sending. Meanwhile requests do not
+// complete, because the link reads their memory.
 func (q *QP) pump(now time.Duration) {
+	if q.sending || q.hold > 0 {
+		return
+	}
 	d := q.dev
 	b := d.batches.Get().(*txBatch)
-	for q.rc.NextRecvWC(&b.wc) {
-		q.complete(q.recvCQ, &b.wc)
-	}
-	for q.rc.NextSendWC(&b.wc) {
-		q.complete(q.sendCQ, &b.wc)
-	}
-	for {
+	for range maxBatches {
+		q.drain()
 		n := q.fill(b, now)
 		if n == 0 {
 			break
 		}
+		q.sending = true
+		q.mu.Unlock()
 		if err := d.link.Send(b.tx[:n]); err != nil {
 			d.sendFailed(err)
 		}
-		if n < batchSize {
+		now = d.now()
+		q.mu.Lock()
+		q.sending = false
+		if q.hold > 0 {
+			q.idle.Broadcast()
 			break
 		}
 	}
 	d.batches.Put(b)
+	q.drain()
 	if q.state != qp.Error {
 		q.checkFailed()
 	}
 	q.arm()
+}
+
+// stopSending waits until nobody sends. The lock, which the caller holds, is
+// released while it waits. Whoever has stopped sending for a queue pair that
+// lives on must pump.
+func (q *QP) stopSending() {
+	q.hold++
+	for q.sending {
+		q.idle.Wait()
+	}
+	q.hold--
+}
+
+// drain moves completions to their queues and reports whether that woke
+// somebody who waited for a receive.
+func (q *QP) drain() (woken bool) {
+	if q.rc == nil {
+		return false
+	}
+	var wc qp.WC
+	for q.rc.NextRecvWC(&wc) {
+		woken = q.complete(q.recvCQ, &wc) || woken
+	}
+	for !q.sending && q.rc.NextSendWC(&wc) {
+		q.complete(q.sendCQ, &wc)
+	}
+	return woken
 }
 
 // fill builds the packets that may be sent now and returns how many.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -75,7 +74,8 @@ type mover struct {
 	trap  uintptr
 	n     int
 	errno unix.Errno
-	f     func(fd uintptr) bool
+	f     func(fd uintptr) bool // false: wait
+	once  func(fd uintptr) bool // f, without waiting
 }
 
 func (s *bareSocket) mover(trap uintptr, msgs []mmsghdr) *mover {
@@ -85,6 +85,7 @@ func (s *bareSocket) mover(trap uintptr, msgs []mmsghdr) *mover {
 		m.n, m.errno = int(n), errno
 		return errno != unix.EAGAIN
 	}
+	m.once = func(fd uintptr) bool { m.f(fd); return true }
 	return m
 }
 
@@ -99,11 +100,9 @@ func (m *mover) do() (int, error) {
 		begin := time.Now()
 		var err error
 		for {
-			once := func(fd uintptr) bool { m.f(fd); return true }
-			if err = wait(once); err != nil || m.errno != unix.EAGAIN || time.Since(begin) > poll {
+			if err = wait(m.once); err != nil || m.errno != unix.EAGAIN || time.Since(begin) > poll {
 				break
 			}
-			runtime.Gosched()
 		}
 		if err == nil && m.errno == 0 {
 			return m.n, nil

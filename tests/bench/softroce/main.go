@@ -124,7 +124,10 @@ func (t trial) run() (bare, roce summary, err error) {
 }
 
 // A flowResult is one throughput run.
-type flowResult struct{ send, recv sideResult }
+type flowResult struct {
+	send, recv sideResult
+	lost       float64 // share of what was sent
+}
 
 // A latencyResult is one latency run.
 type latencyResult struct{ p50, p99 time.Duration }
@@ -151,7 +154,7 @@ func summarise(fs []flowResult, ls []latencyResult) (s summary) {
 		allocs: of(func(r flowResult) float64 {
 			return max(float64(r.send.Mallocs)/float64(r.send.Packets), float64(r.recv.Mallocs)/float64(r.recv.Packets))
 		}),
-		lost: of(func(r flowResult) float64 { return max(0, 1-float64(r.recv.Bytes)/float64(r.send.Bytes)) }),
+		lost: of(func(r flowResult) float64 { return r.lost }),
 		p50:  ofL(func(r latencyResult) time.Duration { return r.p50 }),
 		p99:  ofL(func(r latencyResult) time.Duration { return r.p99 }),
 	}

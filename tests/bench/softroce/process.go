@@ -119,7 +119,7 @@ func start(ns string, j job) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(exe, "child"), ns: ns}
+	p := &process{cmd: exec.Command(exe, "child", j.Role), ns: ns}
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -233,7 +233,11 @@ func (t trial) flow(kind string) (flowResult, error) {
 			fmt.Println(n)
 		}
 	}
-	return flowResult{s, r}, err
+	f := flowResult{send: s, recv: r}
+	if kind == "udp" { // the other contestant sends again what is lost
+		f.lost = max(0, 1-float64(r.Bytes)/float64(s.Bytes))
+	}
+	return f, err
 }
 
 func (t trial) latency(kind string) (latencyResult, error) {

@@ -19,6 +19,9 @@ import (
 
 const (
 	rxBuffer = 1 << 16 // holds any IP packet
+	// yieldEvery is the number of futile polls after which other goroutines
+	// get a turn: some microseconds.
+	yieldEvery = 16
 	// minUDP is the shortest UDP payload of a RoCEv2 packet.
 	minUDP = rocev2.BTHLen + rocev2.ICRCLen
 	// ourIDs is one past the largest IP identification that package udplink
@@ -95,9 +98,13 @@ func (r *receiver) wait() error {
 	if err == nil && r.errno == unix.EAGAIN {
 		begin := time.Now()
 		limit := r.link.opt.Poll
+		tries := 0
 		if r.eager {
 			for err == nil && r.errno == unix.EAGAIN && time.Since(begin) < limit {
-				runtime.Gosched()
+				// Now and then, let those run whom the last packets woke.
+				if tries++; tries%yieldEvery == 0 {
+					runtime.Gosched()
+				}
 				err = r.receive(unix.MSG_DONTWAIT)
 			}
 		}
