@@ -7,6 +7,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -213,7 +214,7 @@ func (q *QP) connect() error {
 		LocalQPN: q.qpn, RemoteQPN: a.DestQPN, PathMTU: a.PathMTU, RQPSN: a.RQPSN, MinRNRTimer: a.MinRNRTimer,
 		CC: q.dev.opt.CC,
 	}
-	q.cfg.Window, q.cfg.AckEvery = window(q.dev.opt.Window, a.PathMTU)
+	q.cfg.Window, q.cfg.AckEvery = window(q.dev.opt.Window, a.PathMTU, rxSpace(q.dev.link))
 	q.rc = rc.NewQP(q.cfg, q.pd)
 	q.flow = flow(q.qpn, a.DestQPN)
 	for _, e := range q.early {
@@ -226,19 +227,33 @@ func (q *QP) connect() error {
 }
 
 // window returns how many packets may be unacknowledged, and how often to ask
-// for an acknowledgement. As many packets as one GSO message holds leave with
-// each acknowledgement, so that in the steady state every message is a full
-// one.
-func window(want, mtu int) (window, ackEvery int) {
+// for an acknowledgement. The window is what a peer with a link like this one
+// can hold, space bytes, if its process is not scheduled for a while. As many
+// packets as one GSO message holds leave with each acknowledgement, so that in
+// the steady state every message is a full one.
+func window(want, mtu, space int) (window, ackEvery int) {
 	const (
-		gsoBytes = 65507
-		bytes    = 512 << 10
+		gsoBytes  = 65507
+		enough    = 2 << 20   // half a millisecond at 40 Gb/s
+		mostCount = 512
+		overhead  = 512 // of a packet in a socket's buffer
 	)
-	perMessage := min(64, gsoBytes/(mtu+rocev2.BTHLen+rocev2.ICRCLen))
 	if want <= 0 {
-		want = min(bytes/mtu, 4*64)
+		want = min(min(space, enough)/(mtu+overhead), mostCount)
 	}
+	perMessage := min(64, gsoBytes/(mtu+rocev2.BTHLen+rocev2.ICRCLen))
+	want = max(want, 1)
 	return want, max(1, min(perMessage, want/4))
+}
+
+// rxSpace returns how much l buffers on receipt, or a careful guess.
+func rxSpace(l link.Link) int {
+	if b, ok := l.(link.Buffered); ok {
+		if n := b.RxSpace(); n > 0 {
+			return n
+		}
+	}
+	return 256 << 10
 }
 
 // flow hashes a connection to what selects the UDP source port.

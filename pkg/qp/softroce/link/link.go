@@ -35,6 +35,11 @@ type Rx struct {
 	Data []byte
 }
 
+// A Buffered link knows about how many bytes of packets it holds for Recv before
+// it drops any. The device takes it for what its peers' links hold, too, and
+// sizes its window by it.
+type Buffered interface{ RxSpace() int }
+
 // A Link carries packets. Send may be called by many goroutines at once, Recv
 // by one.
 type Link interface {

@@ -40,7 +40,10 @@ type Link struct {
 	counters counters
 }
 
-var _ link.Link = (*Link)(nil)
+var (
+	_ link.Link     = (*Link)(nil)
+	_ link.Buffered = (*Link)(nil)
+)
 
 // Open claims addr, an IPv4 address of this host. The error wraps
 // qp.ErrAddrInUse, and names the process, if another device, process or the
@@ -120,6 +123,16 @@ func (l *Link) Addr() netip.Addr { return l.addr }
 
 // MTU returns the MTU of the interface that held the address at Open.
 func (l *Link) MTU() int { return l.mtu }
+
+// RxSpace returns the size of the receive buffer that the kernel has granted.
+// The kernel doubles what it is asked for, to leave room for its own overhead.
+func (l *Link) RxSpace() int {
+	n, err := l.rx.sock.getInt(unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return 0
+	}
+	return n / 2
+}
 
 // RX returns the receive mode in use, RXRaw or RXUDP.
 func (l *Link) RX() RXMode {

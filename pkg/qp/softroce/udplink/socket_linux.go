@@ -141,6 +141,14 @@ func (s *socket) filter(prog []bpf.Instruction) error {
 	return s.control(func(fd int) error { return attach(fd, prog) })
 }
 
+func (s *socket) getInt(level, name int) (n int, err error) {
+	cerr := s.control(func(fd int) error {
+		n, err = unix.GetsockoptInt(fd, level, name)
+		return err
+	})
+	return n, cerr
+}
+
 // setBuffer sets SO_RCVBUF or SO_SNDBUF to n bytes, past the system's limit if
 // that is allowed. A smaller buffer than wished for is no error.
 func (s *socket) setBuffer(name, n int) {

@@ -39,7 +39,8 @@ type txSocket struct {
 	iovs    []unix.Iovec
 	names   [maxBatch]unix.RawSockaddrInet4
 	control [maxBatch]txControl
-	icrcs   []([rocev2.ICRCLen]byte)
+	seams   []seam
+	prefix  icrcPrefix
 
 	sent  int // messages that the kernel took, set by try
 	errno unix.Errno
@@ -49,6 +50,24 @@ type txSocket struct {
 	// waiter is a second descriptor of the socket, registered with the
 	// runtime's poller when the buffer was full for the first time.
 	waiter atomic.Pointer[socket]
+}
+
+// A seam is the few bytes between two payloads of a message: the ICRC of one
+// packet and the headers of the next. The kernel copies each piece of a message
+// by itself, and is spared one for each packet this way.
+type seam struct {
+	n     int
+	bytes [rocev2.ICRCLen + maxHeaders]byte
+}
+
+// An icrcPrefix remembers the state of the ICRC after IPv4 and UDP header for
+// packets to one destination of one length, by identification. Those of a GSO
+// message differ in nothing else.
+type icrcPrefix struct {
+	dst    [4]byte
+	len    int
+	states [maxSegments]rocev2.ICRCState
+	n      int // states that are there
 }
 
 // A txMessage says what of the batch a message carries.
@@ -120,7 +139,7 @@ func newTxSocket(l *Link, sock *socket, port int) *txSocket {
 	ip := rocev2.IPv4{Flags: rocev2.DontFragment, Protocol: rocev2.ProtocolUDP, Src: l.addr4}
 	udp := rocev2.UDP{SrcPort: uint16(port), DstPort: rocev2.UDPPort}
 	udp.AppendTo(ip.AppendTo(s.head[:0]))
-	s.icrcs = make([][rocev2.ICRCLen]byte, 0, maxBatch*maxSegments)
+	s.seams = make([]seam, 0, maxBatch*maxSegments)
 	for i := range s.control {
 		s.control[i].init()
 		s.names[i].Family = unix.AF_INET
@@ -183,8 +202,8 @@ func (s *txSocket) sendSingly(batch []link.Tx) error {
 // build prepares messages for as many packets of batch as one system call
 // takes.
 func (s *txSocket) build(batch []link.Tx, gso bool) {
-	s.msgs, s.meta, s.iovs, s.icrcs = s.msgs[:0], s.meta[:0], s.iovs[:0], s.icrcs[:0]
-	for len(batch) > 0 && len(s.msgs) < s.link.opt.Batch && len(s.icrcs)+maxSegments <= cap(s.icrcs) {
+	s.msgs, s.meta, s.iovs, s.seams = s.msgs[:0], s.meta[:0], s.iovs[:0], s.seams[:0]
+	for len(batch) > 0 && len(s.msgs) < s.link.opt.Batch && len(s.seams)+maxSegments+1 <= cap(s.seams) {
 		n := 1
 		if gso {
 			n = segments(batch)
@@ -211,7 +230,7 @@ func segments(batch []link.Tx) int {
 	}
 	seg := first.Len + rocev2.ICRCLen
 	limit := min(len(batch), maxSegments, maxPayload/seg)
-	iovs := len(first.Parts) + 1
+	iovs := len(first.Parts) + 2
 	n := 1
 	for ; n < limit; n++ {
 		t := &batch[n]
@@ -239,16 +258,24 @@ func (s *txSocket) add(packets []link.Tx) {
 	i := len(s.msgs)
 	first := &packets[0]
 	dst := first.Dst.As4()
-	copy(s.head[16:20], dst[:])
 	before := len(s.iovs)
+	glue := s.seam()
 	for k := range packets {
 		t := &packets[k]
-		for _, p := range t.Parts {
+		parts := t.Parts
+		if len(parts) > 0 && len(parts[0]) <= maxHeaders {
+			glue.n += copy(glue.bytes[glue.n:], parts[0])
+			parts = parts[1:]
+		}
+		s.addIovec(glue.bytes[:glue.n])
+		for _, p := range parts {
 			s.addIovec(p)
 		}
-		s.icrcs = append(s.icrcs, s.icrc(t, uint16(k)))
-		s.addIovec(s.icrcs[len(s.icrcs)-1][:])
+		glue = s.seam()
+		glue.n = rocev2.ICRCLen
+		binary.LittleEndian.PutUint32(glue.bytes[:], s.icrc(dst, t, uint16(k)))
 	}
+	s.addIovec(glue.bytes[:glue.n])
 	s.names[i].Addr = dst
 	c := &s.control[i]
 	c.tos = int32(first.TOS)
@@ -270,23 +297,36 @@ func (s *txSocket) addIovec(b []byte) {
 	s.iovs = append(s.iovs, unix.Iovec{Base: unsafe.SliceData(b), Len: uint64(len(b))})
 }
 
+// seam takes the next seam. build has seen to it that there is one.
+func (s *txSocket) seam() *seam {
+	s.seams = append(s.seams, seam{})
+	return &s.seams[len(s.seams)-1]
+}
+
 // icrc computes the ICRC of the packet that the kernel will make of t with
 // identification id.
-func (s *txSocket) icrc(t *link.Tx, id uint16) (b [rocev2.ICRCLen]byte) {
-	udp := uint16(rocev2.UDPLen + t.Len + rocev2.ICRCLen)
-	binary.BigEndian.PutUint16(s.head[2:], rocev2.IPv4Len+udp)
-	binary.BigEndian.PutUint16(s.head[4:], id)
-	binary.BigEndian.PutUint16(s.head[24:], udp)
-	c := rocev2.StartICRC(&s.head)
-	for i, p := range t.Parts {
-		if i == 0 {
-			n := min(maxHeaders, len(p))
-			c, p = c.BTH(p[:n]), p[n:]
-		}
-		c = c.Update(p)
+func (s *txSocket) icrc(dst [4]byte, t *link.Tx, id uint16) uint32 {
+	p := &s.prefix
+	if p.dst != dst || p.len != t.Len {
+		p.dst, p.len, p.n = dst, t.Len, 0
 	}
-	binary.LittleEndian.PutUint32(b[:], c.Sum())
-	return b
+	for ; p.n <= int(id); p.n++ {
+		udp := uint16(rocev2.UDPLen + t.Len + rocev2.ICRCLen)
+		copy(s.head[16:20], dst[:])
+		binary.BigEndian.PutUint16(s.head[2:], rocev2.IPv4Len+udp)
+		binary.BigEndian.PutUint16(s.head[4:], uint16(p.n))
+		binary.BigEndian.PutUint16(s.head[24:], udp)
+		p.states[p.n] = rocev2.StartICRC(&s.head)
+	}
+	c := p.states[id]
+	for i, part := range t.Parts {
+		if i == 0 {
+			n := min(maxHeaders, len(part))
+			c, part = c.BTH(part[:n]), part[n:]
+		}
+		c = c.Update(part)
+	}
+	return c.Sum()
 }
 
 // flush sends what build prepared and returns how many packets went. If not
