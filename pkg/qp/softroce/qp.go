@@ -234,7 +234,7 @@ func (q *QP) connect() error {
 func window(want, mtu, space int) (window, ackEvery int) {
 	const (
 		gsoBytes  = 65507
-		enough    = 2 << 20   // half a millisecond at 40 Gb/s
+		enough    = 2 << 20 // half a millisecond at 40 Gb/s
 		mostCount = 512
 		overhead  = 512 // of a packet in a socket's buffer
 	)
