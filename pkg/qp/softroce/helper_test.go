@@ -223,3 +223,13 @@ func fillPattern(b []byte, seed int) {
 		b[i] = byte(x >> 24)
 	}
 }
+
+// modify changes e's queue pair to state s with e's attributes.
+func modify(t testing.TB, e *end, s qp.State, mask qp.AttrMask) {
+	t.Helper()
+	a := e.attr
+	a.State = s
+	if err := e.qp.Modify(&a, mask); err != nil {
+		t.Fatal(err)
+	}
+}
