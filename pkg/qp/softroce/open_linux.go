@@ -24,7 +24,7 @@ func init() {
 //	gso=off gro=off   without UDP segmentation offloads
 //	batch=N           messages per system call, 1..64
 //	rcvbuf=N sndbuf=N socket buffers, bytes
-//	poll=off|50us     how long to poll before blocking, see udplink.Options
+//	poll=off|100us    how long to poll before blocking, see udplink.Options
 //	cc=off            without congestion control
 //	window=N          unacknowledged packets per queue pair
 func Open(arg string) (*Device, error) {

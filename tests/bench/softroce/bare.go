@@ -90,7 +90,7 @@ func (s *bareSocket) mover(trap uintptr, msgs []mmsghdr) *mover {
 }
 
 // poll is how long a receiver polls before it blocks, like softroce does.
-const poll = 50 * time.Microsecond
+const poll = 100 * time.Microsecond
 
 func (m *mover) do() (int, error) {
 	wait := m.s.conn.Read

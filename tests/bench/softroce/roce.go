@@ -15,7 +15,8 @@ import (
 
 const (
 	writeBytes = 1 << 20
-	inFlight   = 8 // WRITEs posted at a time
+	inFlight   = 16 // WRITEs posted at a time
+	signalEach = 4  // every so many of them complete visibly, as in perftest
 	pathMTU    = 4096
 )
 
@@ -97,7 +98,7 @@ func roceSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 	defer s.dev.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), j.Span+10*time.Second)
 	defer cancel()
-	wr := qp.SendWR{Opcode: qp.OpWrite, Flags: qp.Signaled, SGEs: []qp.SGE{s.mr.SGE(0, writeBytes)},
+	wr := qp.SendWR{Opcode: qp.OpWrite, SGEs: []qp.SGE{s.mr.SGE(0, writeBytes)},
 		RemoteAddr: s.peer.VA, RKey: s.peer.RKey}
 	var wcs [inFlight]qp.WC
 	meter := newMeter()
@@ -107,18 +108,23 @@ func roceSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 		if !more && open == 0 {
 			break
 		}
-		for more && open < inFlight {
-			if err := s.qp.PostSend(&wr); err != nil {
-				return r, err
+		for more && open+signalEach <= inFlight {
+			for i := range signalEach {
+				if wr.Flags = 0; i == signalEach-1 {
+					wr.Flags = qp.Signaled
+				}
+				if err := s.qp.PostSend(&wr); err != nil {
+					return r, err
+				}
 			}
-			open++
+			open += signalEach
 		}
 		n, err := next(ctx, s.scq, wcs[:])
 		if err != nil {
 			return r, err
 		}
-		open -= n
-		r.Bytes += uint64(n) * writeBytes
+		open -= n * signalEach
+		r.Bytes += uint64(n) * signalEach * writeBytes
 	}
 	meter.read(&r)
 	c := s.dev.Counters()

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +14,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// txSockets is the number of sending sockets and so of UDP source ports. They
-// are opened when first used.
+// txSockets is the number of sending sockets and so of UDP source ports. All
+// are opened at once, by the thread that opens the link: which network namespace
+// they belong to depends on the thread.
 const txSockets = 16
 
 // A Link is a link.Link on a local address of the host.
@@ -33,8 +32,7 @@ type Link struct {
 	rx    receiver
 
 	gsoOff  atomic.Bool // switched off, or refused by the kernel
-	tx      [txSockets]atomic.Pointer[txSocket]
-	txMu    sync.Mutex // opening and closing of sending sockets
+	tx      [txSockets]*txSocket
 	closing atomic.Bool
 
 	counters counters
@@ -87,6 +85,11 @@ func (l *Link) open() (err error) {
 	l.guard = openGuard(l.addr)
 	if l.mtu, err = interfaceMTU(l.addr); err != nil {
 		return err
+	}
+	for i := range l.tx {
+		if l.tx[i], err = l.openTx(i); err != nil {
+			return fmt.Errorf("udplink: %v: %w", l.addr, err)
+		}
 	}
 	if l.opt.RX != RXUDP {
 		l.raw, err = openRaw(l.addr4)
@@ -144,13 +147,11 @@ func (l *Link) RX() RXMode {
 
 // Close closes the sockets. A blocked Recv or Send returns net.ErrClosed.
 func (l *Link) Close() error {
-	l.txMu.Lock()
-	defer l.txMu.Unlock()
 	if l.closing.Swap(true) {
 		return net.ErrClosed
 	}
-	for i := range l.tx {
-		if s := l.tx[i].Load(); s != nil {
+	for _, s := range l.tx {
+		if s != nil {
 			s.close()
 		}
 	}
@@ -192,9 +193,10 @@ func interfaceMTU(addr netip.Addr) (int, error) {
 	return 0, fmt.Errorf("udplink: %w: no interface of this host has %v", qp.ErrDevice, addr)
 }
 
-// closedErr maps what the runtime's poller reports after Close.
-func closedErr(err error) error {
-	if errors.Is(err, os.ErrClosed) {
+// closedErr maps whatever a system call or the runtime's poller reports after
+// Close.
+func (l *Link) closedErr(err error) error {
+	if err != nil && l.closing.Load() {
 		return net.ErrClosed
 	}
 	return err

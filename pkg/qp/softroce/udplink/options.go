@@ -31,7 +31,7 @@ func (m RXMode) String() string {
 const (
 	DefaultBatch  = 32
 	DefaultBuffer = 4 << 20
-	DefaultPoll   = 50 * time.Microsecond
+	DefaultPoll   = 100 * time.Microsecond
 )
 
 // The largest Options.Batch and poll option.

@@ -21,7 +21,7 @@ const (
 	rxBuffer = 1 << 16 // holds any IP packet
 	// yieldEvery is the number of futile polls after which other goroutines
 	// get a turn: some microseconds.
-	yieldEvery = 16
+	yieldEvery = 64
 	// minUDP is the shortest UDP payload of a RoCEv2 packet.
 	minUDP = rocev2.BTHLen + rocev2.ICRCLen
 	// ourIDs is one past the largest IP identification that package udplink
@@ -116,7 +116,7 @@ func (r *receiver) wait() error {
 	}
 	switch {
 	case err != nil:
-		return closedErr(err)
+		return r.link.closedErr(err)
 	case r.link.closing.Load():
 		return net.ErrClosed
 	// What the network reported for some packet sent earlier is cleared by

@@ -2,9 +2,9 @@ package udplink
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -45,7 +45,8 @@ type txSocket struct {
 	sent  int // messages that the kernel took, set by try
 	errno unix.Errno
 	full  bool                  // the socket's buffer is
-	write func(fd uintptr) bool // s.try, bound once
+	write func(fd uintptr) bool // s.tryOnce, bound once
+	retry func(fd uintptr) bool // s.tryUntilDone, bound once
 
 	// waiter is a second descriptor of the socket, registered with the
 	// runtime's poller when the buffer was full for the first time.
@@ -85,14 +86,7 @@ func (l *Link) Send(batch []link.Tx) error {
 		for n < len(batch) && batch[n].Flow%txSockets == slot {
 			n++
 		}
-		s := l.tx[slot].Load()
-		if s == nil {
-			var err error
-			if s, err = l.openTx(int(slot)); err != nil {
-				return err
-			}
-		}
-		if err := s.send(batch[:n]); err != nil {
+		if err := l.tx[slot].send(batch[:n]); err != nil {
 			return err
 		}
 		batch = batch[n:]
@@ -103,43 +97,34 @@ func (l *Link) Send(batch []link.Tx) error {
 // openTx opens the sending socket of a slot. Each slot has its own 1/16 of the
 // source ports and takes a free one there.
 func (l *Link) openTx(slot int) (*txSocket, error) {
-	l.txMu.Lock()
-	defer l.txMu.Unlock()
-	if l.closing.Load() {
-		return nil, net.ErrClosed
-	}
-	if s := l.tx[slot].Load(); s != nil {
-		return s, nil
-	}
 	const span = (1<<16 - firstPort) / txSockets
 	start := rand.IntN(span)
 	var err error
 	for i := range span {
 		port := firstPort + slot*span + (start+i)%span
 		var sock *socket
-		if sock, err = openUDP(l.addr4, port); err != nil {
+		if sock, err = openUDP(l.addr4, port); errors.Is(err, unix.EADDRINUSE) {
 			continue
+		} else if err != nil {
+			return nil, err
 		}
 		if err = sock.filter(dropAll); err != nil {
 			sock.close()
-			continue
+			return nil, err
 		}
 		sock.setBuffer(unix.SO_SNDBUF, l.opt.SndBuf)
-		s := newTxSocket(l, sock, port)
-		l.tx[slot].Store(s)
-		return s, nil
+		return newTxSocket(l, sock, port), nil
 	}
-	return nil, fmt.Errorf("udplink: %v: %w: no source port is free between %d and %d: %w", l.addr, qp.ErrAddrInUse,
+	return nil, fmt.Errorf("%w: no source port is free between %d and %d: %w", qp.ErrAddrInUse,
 		firstPort+slot*span, firstPort+(slot+1)*span-1, err)
 }
 
 func newTxSocket(l *Link, sock *socket, port int) *txSocket {
 	s := &txSocket{link: l, sock: sock}
-	s.write = s.try
+	s.write, s.retry = s.tryOnce, s.tryUntilDone
 	ip := rocev2.IPv4{Flags: rocev2.DontFragment, Protocol: rocev2.ProtocolUDP, Src: l.addr4}
 	udp := rocev2.UDP{SrcPort: uint16(port), DstPort: rocev2.UDPPort}
 	udp.AppendTo(ip.AppendTo(s.head[:0]))
-	s.seams = make([]seam, 0, maxBatch*maxSegments)
 	for i := range s.control {
 		s.control[i].init()
 		s.names[i].Family = unix.AF_INET
@@ -152,6 +137,9 @@ func newTxSocket(l *Link, sock *socket, port int) *txSocket {
 func (s *txSocket) send(batch []link.Tx) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.seams == nil {
+		s.seams = make([]seam, 0, maxBatch*maxSegments)
+	}
 	for len(batch) > 0 {
 		s.build(batch, !s.link.gsoOff.Load())
 		n, err := s.flush()
@@ -333,21 +321,19 @@ func (s *txSocket) icrc(dst [4]byte, t *link.Tx, id uint16) uint32 {
 // all did, s.errno says why message s.sent did not.
 func (s *txSocket) flush() (packets int, err error) {
 	s.sent, s.errno = 0, 0
-	for s.full = true; s.full && err == nil; {
-		if err = s.sock.conn.Write(s.write); err == nil && s.full {
-			err = s.wait()
-		}
+	if err = s.sock.conn.Write(s.write); err == nil && s.full {
+		err = s.wait()
 	}
 	for _, m := range s.meta[:s.sent] {
 		packets += m.packets
 	}
 	s.link.counters.txMessages.Add(uint64(s.sent))
 	clear(s.iovs) // keep no application memory alive
-	return packets, closedErr(err)
+	return packets, s.link.closedErr(err)
 }
 
 // try sends until everything is sent, the buffer is full, or a message fails.
-func (s *txSocket) try(fd uintptr) bool {
+func (s *txSocket) try(fd uintptr) {
 	s.full = false
 	for s.sent < len(s.msgs) {
 		n, errno := sendmmsg(fd, s.msgs[s.sent:])
@@ -357,19 +343,29 @@ func (s *txSocket) try(fd uintptr) bool {
 			s.sent += n
 		case unix.EAGAIN:
 			s.full = true
-			return true
+			return
 		default:
 			s.errno = errno
-			return true
+			return
 		}
 	}
+}
+
+func (s *txSocket) tryOnce(fd uintptr) bool {
+	s.try(fd)
 	return true
 }
 
-// wait waits until there is room in the socket's buffer. A socket that the
-// poller knows costs a wake-up of a thread whenever the network has taken a
-// packet; most sockets never fill their buffer and are spared that.
+func (s *txSocket) tryUntilDone(fd uintptr) bool {
+	s.try(fd)
+	return !s.full
+}
+
+// wait goes on sending whenever there is room in the socket's buffer. A socket
+// that the poller knows costs a wake-up of a thread whenever the network has
+// taken a packet; most sockets never fill their buffer and are spared that.
 func (s *txSocket) wait() error {
+	s.link.counters.txWaits.Add(1)
 	w := s.waiter.Load()
 	if w == nil {
 		var err error
@@ -381,12 +377,7 @@ func (s *txSocket) wait() error {
 			w.close()
 		}
 	}
-	s.link.counters.txWaits.Add(1)
-	again := false
-	return w.conn.Write(func(uintptr) bool {
-		defer func() { again = true }()
-		return again
-	})
+	return w.conn.Write(s.retry)
 }
 
 func (s *txSocket) close() {
