@@ -119,6 +119,7 @@ func (c *CQ) Wait(ctx context.Context) error {
 			c.signal() // there may be enough for the next waiter
 			return nil
 		case c.overrun == overrunTold:
+			c.signal() // nobody else would wake the next waiter
 			return c.overrunErr()
 		}
 		c.waiters++
