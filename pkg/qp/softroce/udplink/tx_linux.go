@@ -152,7 +152,7 @@ func (s *txSocket) send(batch []link.Tx) error {
 		}
 		// The first message that did not go has an error to answer for.
 		m := s.meta[s.sent].packets
-		if m > 1 && (s.errno == unix.EINVAL || s.errno == unix.EIO) {
+		if m > 1 && (s.errno == unix.EINVAL || s.errno == unix.EIO || s.errno == unix.EMSGSIZE) {
 			if err := s.sendSingly(batch[:m]); err != nil {
 				return err
 			}
@@ -164,18 +164,21 @@ func (s *txSocket) send(batch []link.Tx) error {
 	return nil
 }
 
-// sendSingly repeats without GSO what the kernel refused with it. If that
-// works, GSO was at fault (a device without checksum offload, a tunnel, IPsec)
-// and is not tried again.
+// sendSingly repeats without GSO what the kernel refused with it. If the reason
+// was not the length of a packet, and it works now, GSO was at fault (a device
+// without checksum offload, a tunnel, IPsec) and is not tried again.
 func (s *txSocket) sendSingly(batch []link.Tx) error {
-	s.link.counters.txGSORefused.Add(1)
+	tooBig := s.errno == unix.EMSGSIZE
+	if !tooBig {
+		s.link.counters.txGSORefused.Add(1)
+	}
 	for len(batch) > 0 {
 		s.build(batch, false)
 		n, err := s.flush()
 		if err != nil {
 			return err
 		}
-		if n > 0 {
+		if n > 0 && !tooBig {
 			s.link.gsoOff.Store(true)
 		}
 		batch = batch[n:]
