@@ -165,26 +165,36 @@ func cut(l *Link, ip []byte) (got [][]byte) {
 	return got
 }
 
-// FuzzRaw: whatever the network brings, the receiver neither panics nor hangs,
-// and hands over nothing whose ICRC is wrong.
+// FuzzRaw: whatever the network brings, with a wrong ICRC or a right one, the
+// receiver neither panics nor hangs, and hands over no less than a BTH, and a
+// single packet only if its ICRC is right.
 func FuzzRaw(f *testing.F) {
 	needRaw(f)
 	l := open(f, Options{RX: RXRaw})
 	peer := loopbackAddr()
-	f.Add(frame(peer, l.addr, 3, 4791, nil, packet(rocev2.SendOnly, 20, 1)))
-	f.Add(frame(peer, l.addr, 3, 4791, []byte{1, 1, 1, 1}, packet(rocev2.WriteOnly, 20, 1)))
+	f.Add(frame(peer, l.addr, 3, 4791, nil, packet(rocev2.SendOnly, 20, 1)), false)
+	f.Add(frame(peer, l.addr, 3, 4791, []byte{1, 1, 1, 1}, packet(rocev2.WriteOnly, 20, 1)), true)
 	two := append(frame(peer, l.addr, 3, 4791, nil, packet(rocev2.SendMiddle, 256, 1))[28:],
 		frame(peer, l.addr, 4, 4791, nil, packet(rocev2.SendLast, 9, 2))[28:]...)
-	f.Add(superPacket(peer, l, 3, two))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Add(superPacket(peer, l, 3, two), false)
+	f.Fuzz(func(t *testing.T, b []byte, right bool) {
 		if len(b) > rxBuffer {
 			return
 		}
+		if right {
+			rocev2.PutICRC(b)
+		}
 		before := l.rx.mtuHint
-		for _, p := range cut(l, b) {
+		got := cut(l, b)
+		for _, p := range got {
 			if len(p) < rocev2.BTHLen {
 				t.Fatalf("a packet of %d bytes", len(p))
 			}
+		}
+		var ip rocev2.IPv4
+		if _, err := ip.Parse(b); err == nil && len(got) == 1 && len(got[0])+4+8+ip.Len() == int(ip.TotalLen) &&
+			!rocev2.VerifyICRC(b[:ip.TotalLen]) {
+			t.Fatal("a packet whose ICRC is wrong")
 		}
 		if before != l.rx.mtuHint && len(b) < 256 {
 			t.Fatal("learned a path MTU from a packet that is shorter")

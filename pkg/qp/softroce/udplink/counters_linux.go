@@ -42,11 +42,10 @@ const (
 	dropFormat                  // IPv4 or UDP header malformed
 	dropFragment
 	dropICRC
-	dropForeign // not for this address and port
 	rxDrops
 )
 
-var rxDropNames = [rxDrops]string{"rx_drop_truncated", "rx_drop_format", "rx_drop_fragment", "rx_drop_icrc", "rx_drop_foreign"}
+var rxDropNames = [rxDrops]string{"rx_drop_truncated", "rx_drop_format", "rx_drop_fragment", "rx_drop_icrc"}
 
 // counters are the link's statistics. Those of one direction share cache lines
 // with nothing of the other.

@@ -64,7 +64,8 @@ func whoHolds(addr netip.Addr) string {
 	if pid := guardPID(addr); pid > 0 {
 		return "held by a softroce device of process " + describe(pid)
 	}
-	f, err := os.Open("/proc/net/udp")
+	// Of this thread: others may be in other network namespaces.
+	f, err := os.Open("/proc/thread-self/net/udp")
 	if err != nil {
 		return "its holder cannot be found: " + err.Error()
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
+// The main thread cannot be thrown away; keep the labs off it.
+func init() { runtime.LockOSThread() }
+
 // A lab is a thread with two network namespaces, joined by a veth pair: 10.0.0.1
 // on veth0 in namespace 0 and 10.0.0.2 on veth1 in namespace 1.
 type lab struct {

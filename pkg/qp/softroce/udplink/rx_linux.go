@@ -203,9 +203,6 @@ func (r *receiver) beginRaw(b []byte) {
 	case err != nil:
 		r.drop(dropFormat)
 		return
-	case ip.Dst != r.link.addr4 || udp.DstPort != rocev2.UDPPort:
-		r.drop(dropForeign)
-		return
 	case len(payload) < minUDP:
 		r.drop(dropTruncated)
 		return
