@@ -7,6 +7,7 @@
 //
 //	softroce:10.0.0.1                     the host's own stack, package udplink
 //	softroce:10.0.0.1?rx=udp&gso=off      with options, see Open
+//	softroce:10.0.0.1/24,tunnel=…         a network of its own, package framelink
 //
 // New makes a device on any other link.Link.
 //
@@ -29,5 +30,5 @@
 // after it. A program that watches memory without a completion must know what
 // the Go memory model says about that.
 //
-// The package imports qp, rc, link, udplink, rocev2 and the standard library.
+// The package imports qp, rc, link, udplink, framelink, rocev2 and the standard library.
 package softroce

@@ -1,0 +1,68 @@
+package softroce
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+func TestOpenErrors(t *testing.T) {
+	for _, c := range []struct{ name, want string }{
+		{"", "IPv4 address"},
+		{"host", "IPv4 address"},
+		{"127.0.0.1?rx=x", "rx=x"},
+		{"127.0.0.1?cc=maybe", "cc=maybe"},
+		{"127.0.0.1?window=0", "window=0"},
+		{"127.0.0.1?windw=5&zz=1", "[windw zz]"},
+		{"127.0.0.1?%zz", "options"},
+		{"192.0.2.55", "192.0.2.55"},
+		{"10.0.0.1/24,tunnel=nowhere", "nowhere"},
+		{"10.0.0.1/24,tunnel=127.0.0.1:0-127.0.0.1:9?gso=off", "[gso]"},
+	} {
+		d, err := qp.Open("softroce:" + c.name)
+		if err == nil {
+			d.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Open(%q): %v, want an error with %q", c.name, err, c.want)
+		}
+	}
+	if _, err := qp.Open("softroce:192.0.2.55"); !errors.Is(err, qp.ErrDevice) {
+		t.Errorf("not an address of this host: %v, want ErrDevice", err)
+	}
+}
+
+func TestOpenOptions(t *testing.T) {
+	d := open(t, "cc=off&window=7&rx=udp")
+	if !d.opt.CC.Disable || d.opt.Window != 7 || !strings.HasSuffix(d.Name(), "?cc=off&window=7&rx=udp") {
+		t.Errorf("device %+v named %s", d.opt, d.Name())
+	}
+	a := d.Attr()
+	if a.Driver != "softroce" || a.ActiveMTU != 4096 || !strings.Contains(d.Name(), a.Addr.String()) {
+		t.Errorf("attributes %+v", a)
+	}
+}
+
+// TestTunnel opens two devices by name that have a cable of their own.
+func TestTunnel(t *testing.T) {
+	a, b := freePort(t), freePort(t)
+	dev := func(addr string, local, remote int) *Device {
+		d := must(qp.Open(fmt.Sprintf("softroce:%s/24,tunnel=127.0.0.1:%d-127.0.0.1:%d,mtu=4200?cc=off", addr, local, remote)))(t).(*Device)
+		closeWith(t, d)
+		return d
+	}
+	x, y := newEnd(t, dev("10.0.0.1", a, b), 1<<20, qp.Init{}), newEnd(t, dev("10.0.0.2", b, a), 1<<20, qp.Init{})
+	connect(x, y)
+	testMessages(t, x, y)
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	c := must(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).Port
+}
