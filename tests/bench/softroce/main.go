@@ -3,7 +3,8 @@
 // one queue pair, CPU time and allocations on each side, and latency of small
 // messages. Sender and receiver are processes of their own, over loopback and
 // over a veth pair between two network namespaces, which it makes itself (that
-// takes root) and removes. The two contestants run in turns.
+// takes root) and removes. The two contestants run in turns, and both poll for
+// up to 100 µs before they sleep.
 //
 //	go run ./tests/bench/softroce [-rounds 7] [-time 1s] [-rx raw|udp] [-options "gso=off&…"]
 package main
@@ -12,7 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"runtime"
 	"slices"
+	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -50,12 +55,22 @@ func run() error {
 		fmt.Println("veth is left out:", err)
 	} else {
 		defer remove()
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+		go func() {
+			<-interrupted
+			remove()
+			os.Exit(1)
+		}()
 		paths = append(paths, veth)
 	}
 	modes := []string{"raw", "udp"}
 	if *rx != "" {
 		modes = []string{*rx}
 	}
+	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
+	fmt.Printf("1 MB WRITEs, path MTU %d; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
+		pathMTU, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "path\trx\tcontestant\tGb/s\tratio\tCPU s/GB send\tCPU s/GB recv\tallocs/packet\tlost %\tp50 µs\tp99 µs\tratio\t")
 	for _, p := range paths {
@@ -84,6 +99,14 @@ func run() error {
 		}
 	}
 	return nil
+}
+
+func readFile(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "unknown"
+	}
+	return string(b)
 }
 
 // A trial is the comparison on one path in one mode.
