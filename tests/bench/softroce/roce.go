@@ -260,7 +260,9 @@ func (t *thrower) throw(ctx context.Context) error {
 
 func (t *thrower) catch(ctx context.Context) error {
 	if _, err := next(ctx, t.s.rcq, t.wcs[:1]); err != nil {
-		return err
+		// What brought the queue pair down is in the other queue.
+		_, reason := next(ctx, t.s.scq, t.wcs[:])
+		return fmt.Errorf("%w; sends: %w; counters %v", err, reason, nonZero(t.s.dev.Counters()))
 	}
 	return t.post()
 }
