@@ -91,6 +91,7 @@ type end struct {
 	attr   qp.Attr // what connect uses
 	ctx    context.Context
 	cancel context.CancelFunc
+	peer   *end // if it is another end
 }
 
 // newEnd makes a queue pair in RESET with a region of size bytes.
@@ -133,6 +134,7 @@ func (e *end) up(addr netip.Addr, qpn rocev2.QPN) {
 
 func connect(a, b *end) {
 	a.t.Helper()
+	a.peer, b.peer = b, a
 	a.up(b.dev.Attr().Addr, b.qp.QPN())
 	b.up(a.dev.Attr().Addr, a.qp.QPN())
 }
@@ -158,7 +160,7 @@ func (e *end) wc() qp.WC {
 			return wc[0]
 		}
 		if err := e.cq.Wait(e.ctx); err != nil {
-			e.t.Fatalf("waiting for a completion: %v; counters %v", err, nonZero(e.dev))
+			e.t.Fatalf("waiting for a completion: %v; %s", err, e.counters())
 		}
 	}
 }
@@ -168,7 +170,7 @@ func (e *end) want(id uint64, s qp.Status) qp.WC {
 	e.t.Helper()
 	wc := e.wc()
 	if wc.ID != id || wc.Status != s {
-		e.t.Fatalf("completion %d %q, want %d %q; counters %v", wc.ID, wc.Status, id, s, nonZero(e.dev))
+		e.t.Fatalf("completion %d %q, want %d %q; %s", wc.ID, wc.Status, id, s, e.counters())
 	}
 	return wc
 }
@@ -192,6 +194,15 @@ func (e *end) recv(id uint64, sges ...qp.SGE) {
 func (e *end) event() qp.Event {
 	e.t.Helper()
 	return must(e.dev.Event(e.ctx))(e.t)
+}
+
+// counters describes e's device and the peer's.
+func (e *end) counters() string {
+	s := "counters " + nonZero(e.dev)
+	if e.peer != nil {
+		s += ", the peer's " + nonZero(e.peer.dev)
+	}
+	return s
 }
 
 func nonZero(d *Device) string {

@@ -69,9 +69,6 @@ func (q *QP) pump(now time.Duration) {
 	}
 	d.batches.Put(b)
 	q.drain()
-	if q.state != qp.Error {
-		q.checkFailed()
-	}
 	q.arm()
 }
 
@@ -87,10 +84,14 @@ func (q *QP) stopSending() {
 }
 
 // drain moves completions to their queues and reports whether that woke
-// somebody who waited for a receive.
+// somebody who waited for a receive. Whoever sees a failed one finds the queue
+// pair in the error state.
 func (q *QP) drain() (woken bool) {
 	if q.rc == nil {
 		return false
+	}
+	if q.state != qp.Error {
+		q.checkFailed()
 	}
 	var wc qp.WC
 	for q.rc.NextRecvWC(&wc) {
