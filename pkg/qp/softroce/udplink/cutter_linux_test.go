@@ -229,7 +229,7 @@ func FuzzCut(f *testing.F) {
 		if lost := drops(l) - before; (lost == 0) != (bytesOut == len(payload)) {
 			t.Errorf("%d of %d bytes delivered, %d drops counted", bytesOut, len(payload), lost)
 		}
-		if int(damage) >= len(payload) && len(payload) > seg && len(payload)%seg >= minUDP && seg > 256 && len(got) == 0 {
+		if int(damage) >= len(payload) && len(payload) > seg && rocev2.Opcode(payload[0]).Known() && len(got) == 0 {
 			t.Error("nothing of a good GSO message is delivered")
 		}
 	})
