@@ -2,6 +2,7 @@ package rc_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,8 @@ import (
 //	pkt    op= psn= [len= pad= ackreq va= rkey= dma= imm= ce]   a request arrives
 //	batch  (several lines of the above, nothing is pulled in between)
 //	wait   10us                 time passes; timers that are due expire
-//	cnp | error | drain | undrain | state
+//	cnp | error | drain | undrain
+//	stats                       prints the requester's counters that are not 0
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -52,6 +54,7 @@ type script struct {
 	q       *rc.QP
 	now     time.Duration
 	memory  []byte // the one region: va 4096, rkey 7
+	notes   string // printed first
 	failure error
 }
 
@@ -118,7 +121,8 @@ func (s *script) do(words []string) {
 		s.q.Drain(true)
 	case "undrain":
 		s.q.Drain(false)
-	case "state":
+	case "stats":
+		s.printStats()
 	default:
 		s.t.Fatalf("unknown command %q", words[0])
 	}
@@ -138,6 +142,17 @@ func (s *script) create(a args) {
 	if !a.has("rtr") {
 		s.q.StartSend(&cfg)
 	}
+}
+
+func (s *script) printStats() {
+	var parts []string
+	v := reflect.ValueOf(s.q.Stats().Requester)
+	for i := range v.NumField() {
+		if n := v.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprint(v.Type().Field(i).Name, " ", n))
+		}
+	}
+	s.notes = strings.Join(parts, ", ") + "\n"
 }
 
 func packet(t *testing.T, kind string, a args) rc.In {
@@ -173,6 +188,8 @@ func packet(t *testing.T, kind string, a args) rc.In {
 // pull prints all that the queue pair has to say.
 func (s *script) pull() string {
 	var b strings.Builder
+	b.WriteString(s.notes)
+	s.notes = ""
 	if s.failure != nil {
 		fmt.Fprintf(&b, "error: %v\n", s.failure)
 		s.failure = nil
