@@ -136,13 +136,13 @@ func exchange(t *testing.T, a, b *Host) {
 	}
 	wg.Wait()
 	for _, h := range []*Host{a, b} {
-		checkCounters(t, h, map[string]uint64{"tx_packets": n, "rx_packets": n, "tx_drop_unresolved": 0, "tx_drop_bad": 0, "rx_drop_icrc": 0})
+		checkCounters(t, h, map[string]uint64{"tx_roce": n, "rx_roce": n, "tx_drop_unresolved": 0, "tx_drop_bad": 0, "rx_drop_icrc": 0})
 	}
 }
 
 // waitReceived waits until h has received n packets.
 func waitReceived(t *testing.T, h *Host, n uint64) error {
-	for deadline := time.Now().Add(patience); counters(h)["rx_packets"] < n; {
+	for deadline := time.Now().Add(patience); counters(h)["rx_roce"] < n; {
 		if t.Context().Err() != nil || time.Now().After(deadline) {
 			return fmt.Errorf("%v did not receive %d packets: %v", h.Addr(), n, counters(h))
 		}
@@ -251,7 +251,7 @@ func TestSilentNeighbour(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		checkCounters(t, a, map[string]uint64{"arp_announcements": 2, "arp_requests": 3, "arp_failed": 1,
-			"tx_drop_unresolved": 1, "tx_packets": 1, "tx_frames": 5})
+			"tx_drop_unresolved": 1, "tx_roce": 1, "tx_frames": 5})
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}

@@ -38,10 +38,10 @@ const (
 
 var counterNames = [numCounters]string{
 	txFrames:        "tx_frames",
-	txPackets:       "tx_packets",
+	txPackets:       "tx_roce",
 	txDropBad:       "tx_drop_bad", // Send refused it
 	rxFrames:        "rx_frames",
-	rxPackets:       "rx_packets",
+	rxPackets:       "rx_roce",
 	rxARP:           "rx_arp",
 	rxEcho:          "rx_icmp_echo",
 	rxDropTruncated: "rx_drop_truncated",

@@ -176,7 +176,7 @@ func TestBadFrames(t *testing.T) {
 			if n != 1 || err != nil || string(rx[0].Data[rocev2.BTHLen:]) != "payload." || rx[0].Src != addr("10.0.0.2") {
 				t.Errorf("Recv = %d, %v, %q from %v", n, err, rx[0].Data, rx[0].Src)
 			}
-			want := map[string]uint64{"rx_frames": 2, "rx_packets": 1, tc.counter: 1}
+			want := map[string]uint64{"rx_frames": 2, "rx_roce": 1, tc.counter: 1}
 			if tc.counter == "rx_drop_arp" {
 				want["rx_arp"] = 1
 			}
