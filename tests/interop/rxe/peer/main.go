@@ -15,12 +15,10 @@ import (
 	"io"
 	"log"
 	"os"
-	"strings"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"
-	"github.com/mcrdma/mcrdma/pkg/qp/softroce"
-	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/tests/interop/rxe/peerproto"
 )
 
@@ -37,7 +35,7 @@ func main() {
 
 // run serves requests until the end of in.
 func run(device string, in io.Reader, out io.Writer) error {
-	dev, err := open(device)
+	dev, err := qp.Open(device)
 	if err != nil {
 		return err
 	}
@@ -61,18 +59,4 @@ func run(device string, in io.Reader, out io.Writer) error {
 			return errors.Join(err, s.close())
 		}
 	}
-}
-
-// open opens a device by its name, or softroce on a link of its own if what
-// follows the driver's name is a framelink's: "softroce:10.77.0.9/24,tunnel=…".
-func open(name string) (qp.Device, error) {
-	arg, ok := strings.CutPrefix(name, "softroce:")
-	if !ok || !framelink.Is(arg) {
-		return qp.Open(name)
-	}
-	l, err := framelink.Open(arg)
-	if err != nil {
-		return nil, err
-	}
-	return softroce.New(l, softroce.Options{Name: name})
 }
