@@ -25,12 +25,13 @@ lint: ## static analysis, import directions, purity rules
 	$(GO) test -count=1 ./tests/purity
 
 test: ## go vet and all tests under the race detector; LONG=1 for the long mode
-	@scripts/need gcc
+	@scripts/need gcc ip:iproute2
 	$(GO) vet ./...
 ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/...
 endif
 
 bench: ## benchmarks, with allocations
@@ -38,7 +39,7 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/softroce
 
 e2e: ## whole programs, and devices across network namespaces (needs root)
-	@scripts/need gcc
+	@scripts/need gcc ip:iproute2
 	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/...
 
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up

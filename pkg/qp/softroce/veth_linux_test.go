@@ -140,7 +140,7 @@ func vethPair(t *testing.T, mtu int, loss float32) (ns [2]netns.NsHandle) {
 		q := netlink.NewNetem(netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT},
 			netlink.NetemQdiscAttrs{Loss: loss})
 		if err := h.QdiscAdd(q); errors.Is(err, os.ErrNotExist) {
-			t.Skipf("this kernel has no netem: %v", err)
+			t.Skipf("optional: this kernel has no netem: %v", err)
 		} else if err != nil {
 			t.Fatalf("netem: %v", err)
 		}

@@ -175,8 +175,9 @@ func TestHolderInodeAddress(t *testing.T) {
 		table string
 		last  byte
 		want  uint64
-	}{{one, 1, 7}, {one, 2, 0}, {any, 1, 7}, {any, 2, 7}, {"", 1, 0}, {strings.Replace(one, " 7 2", " x 2", 1), 1, 0}} {
-		if got := holderInode(strings.NewReader(c.table), [4]byte{127, 0, 0, c.last}, rocev2.UDPPort); got != c.want {
+	}{{one, 1, 7}, {one, 2, 0}, {any, 1, 7}, {any, 2, 7}, {"", 1, 0}, {strings.Replace(one, " 7 2", " x 2", 1), 1, 0},
+		{"  9: 0100007F:12B7 00000000:0000 07\n" + any, 1, 7}} {
+		if got, _ := holderInode(strings.NewReader(c.table), [4]byte{127, 0, 0, c.last}, rocev2.UDPPort); got != c.want {
 			t.Errorf("127.0.0.%d: inode %d, want %d, in\n%s", c.last, got, c.want, c.table)
 		}
 	}

@@ -64,20 +64,36 @@ func whoHolds(addr netip.Addr) string {
 	if pid := guardPID(addr); pid > 0 {
 		return "held by a softroce device of process " + describe(pid)
 	}
-	// Of this thread: others may be in other network namespaces.
-	f, err := os.Open("/proc/thread-self/net/udp")
-	if err != nil {
+	inode, listed, err := findHolder(addr)
+	switch {
+	case err != nil:
 		return "its holder cannot be found: " + err.Error()
-	}
-	defer f.Close()
-	inode := holderInode(f, addr.As4(), rocev2.UDPPort)
-	if inode == 0 {
+	case !listed:
+		return "its holder is not listed in /proc/net/udp any more"
+	case inode == 0:
 		return "held by a socket that no process owns (the kernel's rdma_rxe?)"
 	}
 	if pid := inodePID(inode); pid > 0 {
 		return "held by process " + describe(pid)
 	}
 	return "held by a socket whose process is not visible from here"
+}
+
+// findHolder looks for who holds port 4791 of addr in the network namespace of
+// this thread. The kernel writes the list piece by piece, and misses sockets
+// when others come and go meanwhile, so it may take another look.
+func findHolder(addr netip.Addr) (inode uint64, listed bool, err error) {
+	for range 10 {
+		// Of this thread: others may be in other network namespaces.
+		b, err := os.ReadFile("/proc/thread-self/net/udp")
+		if err != nil {
+			return 0, false, err
+		}
+		if inode, listed = holderInode(bytes.NewReader(b), addr.As4(), rocev2.UDPPort); listed {
+			break
+		}
+	}
+	return inode, listed, nil
 }
 
 // guardPID returns the process that guards addr, 0 if there is none or it is
@@ -111,8 +127,8 @@ func describe(pid int) string {
 
 // holderInode finds in the format of /proc/net/udp the inode of the socket
 // that is bound to addr or to all addresses, 0 if it has none (a socket of the
-// kernel) or is not listed.
-func holderInode(r io.Reader, addr [4]byte, port int) uint64 {
+// kernel), and whether it is listed.
+func holderInode(r io.Reader, addr [4]byte, port int) (inode uint64, listed bool) {
 	// The address is printed as a number in the machine's byte order.
 	want := []string{
 		fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(addr[:]), port),
@@ -124,10 +140,10 @@ func holderInode(r io.Reader, addr [4]byte, port int) uint64 {
 			continue
 		}
 		if inode, err := strconv.ParseUint(f[9], 10, 64); err == nil {
-			return inode
+			return inode, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // inodePID returns a process that has the socket open, 0 if none is visible.

@@ -119,13 +119,15 @@ broken line
 
 func TestHolderInode(t *testing.T) {
 	for _, c := range []struct {
-		port int
-		want uint64
-	}{{4791, 4711}, {4792, 4712}, {4793, 0}, {4794, 0}} {
+		port   int
+		want   uint64
+		listed bool
+	}{{4791, 4711, true}, {4792, 4712, true}, {4793, 0, true}, {4794, 0, false}} {
 		// The test data are of a little-endian machine, as all that this
 		// package is built for are.
-		if got := holderInode(strings.NewReader(procNetUDP), [4]byte{127, 0, 0, 1}, c.port); got != c.want {
-			t.Errorf("port %d: inode %d, want %d", c.port, got, c.want)
+		got, listed := holderInode(strings.NewReader(procNetUDP), [4]byte{127, 0, 0, 1}, c.port)
+		if got != c.want || listed != c.listed {
+			t.Errorf("port %d: inode %d, listed %v, want %d, %v", c.port, got, listed, c.want, c.listed)
 		}
 	}
 }
@@ -133,7 +135,7 @@ func TestHolderInode(t *testing.T) {
 func FuzzHolderInode(f *testing.F) {
 	f.Add(procNetUDP)
 	f.Fuzz(func(t *testing.T, s string) {
-		if n := holderInode(strings.NewReader(s), [4]byte{127, 0, 0, 1}, 4791); n != 0 && !strings.Contains(s, strconv.FormatUint(n, 10)) {
+		if n, _ := holderInode(strings.NewReader(s), [4]byte{127, 0, 0, 1}, 4791); n != 0 && !strings.Contains(s, strconv.FormatUint(n, 10)) {
 			t.Errorf("inode %d is not in the input", n)
 		}
 	})
