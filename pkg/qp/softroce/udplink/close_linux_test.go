@@ -17,7 +17,7 @@ func TestCloseWakesRecv(t *testing.T) {
 	for _, rx := range []RXMode{RXRaw, RXUDP} {
 		for _, poll := range []time.Duration{-1, 0, maxPoll} {
 			l := open(t, Options{RX: rx, Poll: poll})
-			done := make(chan error)
+			done := make(chan error, 1)
 			go func() {
 				_, err := l.Recv(make([]link.Rx, 1))
 				done <- err
@@ -26,8 +26,13 @@ func TestCloseWakesRecv(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-done; !errors.Is(err, net.ErrClosed) {
-				t.Errorf("rx=%v: the Recv that was waiting: %v", rx, err)
+			select {
+			case err := <-done:
+				if !errors.Is(err, net.ErrClosed) {
+					t.Errorf("rx=%v: the Recv that was waiting: %v", rx, err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("rx=%v: Recv still waits", rx)
 			}
 			again, err := Open(l.Addr(), Options{RX: rx})
 			if err != nil {
