@@ -56,6 +56,28 @@ func TestCloseOrder(t *testing.T) {
 	}
 }
 
+// Each of a queue pair's uses alone keeps what it uses.
+func TestCloseInUse(t *testing.T) {
+	w := newWire()
+	d := onLink(t, w, Options{})
+	pd := must(d.AllocPD())(t)
+	scq, rcq := must(d.CreateCQ(4))(t), must(d.CreateCQ(4))(t)
+	q := must(pd.CreateQP(qp.Init{SendCQ: scq, RecvCQ: rcq}))(t)
+	for what, f := range map[string]func() error{"send queue": scq.Close, "receive queue": rcq.Close, "domain": pd.Close} {
+		if err := f(); !errors.Is(err, qp.ErrBusy) {
+			t.Errorf("close of the %s: %v", what, err)
+		}
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func() error{"send queue": scq.Close, "receive queue": rcq.Close, "domain": pd.Close} {
+		if err := f(); err != nil {
+			t.Errorf("close of the %s: %v", what, err)
+		}
+	}
+}
+
 // allClosed checks what the methods of closed objects return.
 func (e *end) allClosed() {
 	e.t.Helper()

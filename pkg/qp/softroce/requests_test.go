@@ -9,6 +9,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -204,6 +205,9 @@ func TestQueueFullEarly(t *testing.T) {
 	if err := s.qp.PostRecv(&qp.RecvWR{}); !errors.Is(err, qp.ErrQueueFull) {
 		t.Errorf("PostRecv: %v", err)
 	}
+	if err := s.qp.PostRecv(&qp.RecvWR{SGEs: make([]qp.SGE, qp.DefaultSGE+1)}); !errors.Is(err, qp.ErrSGE) {
+		t.Errorf("PostRecv with too many entries: %v", err)
+	}
 	s.in(qp.RTS)
 	for id := range uint64(4) {
 		s.request(rocev2.SendOnly, []byte{byte('a' + id)})
@@ -212,6 +216,30 @@ func TestQueueFullEarly(t *testing.T) {
 	if string(s.buf[:4]) != "abcd" {
 		t.Errorf("memory holds %q", s.buf[:4])
 	}
+}
+
+// A request does not complete while the link still reads its memory, though the
+// acknowledgement has arrived already.
+func TestNoCompletionDuringSend(t *testing.T) {
+	s := newStation(t, Options{}, qp.Init{})
+	inSend, release, posted := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.wire.setOnSend(func([]link.Tx) error {
+		close(inSend)
+		<-release
+		return nil
+	})
+	go func() {
+		defer close(posted)
+		s.send(qp.SendWR{ID: 1, Opcode: qp.OpSend, SGEs: []qp.SGE{s.mr.SGE(0, 10)}})
+	}()
+	<-inSend
+	s.respond(s.attr.SQPSN, rocev2.AckNoLimit)
+	if n, err := s.cq.Poll(make([]qp.WC, 1)); n != 0 || err != nil {
+		t.Errorf("%d completions while the link was sending, %v", n, err)
+	}
+	close(release)
+	s.want(1, qp.Success)
+	<-posted
 }
 
 // What this device does not do is refused when it is posted, with the reason.
