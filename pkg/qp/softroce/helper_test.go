@@ -121,7 +121,7 @@ func newEnd(t testing.TB, d *Device, size int, init qp.Init) *end {
 	e.qp = must(e.pd.CreateQP(init))(t)
 	e.attr = qp.Attr{
 		Access: qp.AccessLocalWrite | qp.AccessRemoteWrite, PathMTU: 4096,
-		SQPSN: 0xfffff0, RQPSN: 0xfffff0, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1,
+		SQPSN: 0xfffff0, RQPSN: 0xfffff0, Timeout: 16, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, // 2 s: machines are busy
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -140,22 +141,27 @@ func TestNoPortFree(t *testing.T) {
 // TestNoLeaks: neither a link that was closed nor an Open that failed leaves a
 // descriptor open.
 func TestNoLeaks(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would clean up
 	held := open(t, Options{})
-	used := func() int {
+	use := func() {
 		l := open(t, Options{}) // also opens what the runtime opens once
 		carry(t, l, l, newMaker(l.Addr()).full(1, 256))
 		if err := l.tx[0].wait(); err != nil { // has a second descriptor
 			t.Fatal(err)
 		}
 		l.Close()
+	}
+	count := func() int {
 		fds, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(fds)
 	}
-	before := used()
+	use()
+	before := count()
 	for range 5 {
+		use()
 		for _, a := range []string{held.Addr().String(), "198.51.100.7", "255.255.255.255"} {
 			if l, err := Open(netip.MustParseAddr(a), Options{}); err == nil {
 				l.Close()
@@ -163,9 +169,8 @@ func TestNoLeaks(t *testing.T) {
 			}
 		}
 	}
-	if after := used(); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
+	// The holder may still be about to hang up on those who asked.
+	until(t, "there are no more descriptors than before", func() bool { return count() <= before })
 }
 
 func TestHolderInodeAddress(t *testing.T) {

@@ -25,9 +25,11 @@ func hold(how string) {
 	kind, a, _ := strings.Cut(how, " ")
 	addr := netip.MustParseAddr(a)
 	if kind == "link" {
-		if _, err := Open(addr, Options{}); err != nil {
+		l, err := Open(addr, Options{})
+		if err != nil {
 			panic(err)
 		}
+		defer l.Close() // and the garbage collector does not before
 	} else {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		if err != nil {

@@ -220,8 +220,8 @@ func TestUnlikeEnds(t *testing.T) {
 
 // TestEveryTOS: DSCP and ECN bits go over, in GSO messages too.
 func TestEveryTOS(t *testing.T) {
-	for _, rx := range []RXMode{RXRaw, RXUDP} {
-		a, b := open(t, Options{RX: rx}), open(t, Options{RX: rx})
+	bothModes(t, func(t *testing.T, mode RXMode) {
+		a, b := open(t, Options{RX: mode}), open(t, Options{RX: mode})
 		m := newMaker(b.Addr())
 		for tos := range 256 {
 			batch := m.full(2, 256)
@@ -239,14 +239,14 @@ func TestEveryTOS(t *testing.T) {
 		for run := range slices.Chunk(each, 64) {
 			carry(t, a, b, run)
 		}
-	}
+	})
 }
 
 // TestRecvRoom: Recv gives no more than there is room for, and loses nothing by
 // it.
 func TestRecvRoom(t *testing.T) {
-	for _, rx := range []RXMode{RXRaw, RXUDP} {
-		a, b := open(t, Options{RX: rx}), open(t, Options{RX: rx})
+	bothModes(t, func(t *testing.T, mode RXMode) {
+		a, b := open(t, Options{RX: mode}), open(t, Options{RX: mode})
 		run := newMaker(b.Addr()).full(50, 256)
 		if err := a.Send(run); err != nil {
 			t.Fatal(err)
@@ -267,39 +267,45 @@ func TestRecvRoom(t *testing.T) {
 			}
 			run = run[n:]
 		}
-	}
+	})
 }
 
 // TestToSelf: a link may send to itself.
 func TestToSelf(t *testing.T) {
-	for _, rx := range []RXMode{RXRaw, RXUDP} {
-		l := open(t, Options{RX: rx})
+	bothModes(t, func(t *testing.T, mode RXMode) {
+		l := open(t, Options{RX: mode})
 		carry(t, l, l, newMaker(l.Addr()).full(20, 1024))
-	}
+	})
 }
 
 // TestNoAllocsLong: 256 packets of the largest path MTU there and back into the
 // application's hands, without an allocation.
 func TestNoAllocsLong(t *testing.T) {
-	for _, opt := range []Options{{RX: RXRaw}, {RX: RXUDP}, {RX: RXRaw, NoGSO: true}, {RX: RXUDP, NoGSO: true, NoGRO: true}} {
-		a, b := open(t, opt), open(t, opt)
-		run := newMaker(b.Addr()).full(32, 4096)
-		batch := make([]link.Rx, 64)
-		if n := testing.AllocsPerRun(5, func() {
-			for range 256 / len(run) {
-				if err := a.Send(run); err != nil {
+	bothModes(t, func(t *testing.T, mode RXMode) {
+		testNoAllocs(t, Options{RX: mode})
+		testNoAllocs(t, Options{RX: mode, NoGSO: true, NoGRO: true})
+	})
+}
+
+func testNoAllocs(t *testing.T, opt Options) {
+	t.Helper()
+	a, b := open(t, opt), open(t, opt)
+	run := newMaker(b.Addr()).full(32, 4096)
+	batch := make([]link.Rx, 64)
+	if n := testing.AllocsPerRun(5, func() {
+		for range 256 / len(run) {
+			if err := a.Send(run); err != nil {
+				t.Fatal(err)
+			}
+			for got := 0; got < len(run); {
+				n, err := b.Recv(batch)
+				if err != nil {
 					t.Fatal(err)
 				}
-				for got := 0; got < len(run); {
-					n, err := b.Recv(batch)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got += n
-				}
+				got += n
 			}
-		}); n != 0 {
-			t.Errorf("%+v: %v allocations for 256 packets", opt, n)
 		}
+	}); n != 0 {
+		t.Errorf("%+v: %v allocations for 256 packets", opt, n)
 	}
 }
