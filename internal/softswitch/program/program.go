@@ -1,0 +1,352 @@
+// Package program is the embedded switch's model of a compiled P4 program:
+// p4c's bmv2 JSON, checked and with every name resolved.
+//
+// [Load] reads the JSON. It accepts any v1model program within the feature set
+// that the types of this package can express, and refuses everything else with
+// the construct and the place in the P4 source; nothing is ignored. A *Program
+// is immutable after Load, holds no state and runs nothing: package pipeline
+// compiles it. Everything in it is in range (indices, widths, arity of
+// primitives, targets of jumps), so that its readers need no checks of their
+// own.
+//
+// The package imports the standard library only.
+package program
+
+import "math/big"
+
+// Program is one compiled v1model program. Cross references are indices into
+// its slices.
+type Program struct {
+	Name     string // of the P4 source file, as the compiler gave it
+	Compiler string
+	Version  [2]int // of the JSON format
+
+	Headers      []Header // header instances, metadata and stack elements included
+	Stacks       []Stack
+	Errors       []Enumerator // parser errors
+	Parser       Parser
+	ValueSets    []ValueSet
+	Deparser     []int // headers in the order of emission
+	Calculations []Calculation
+	Checksums    []Checksum
+	Actions      []Action
+	Tables       []Table // of both controls; names are unique
+	Conditionals []Conditional
+	Profiles     []Profile
+	Counters     []Counter
+	Meters       []Meter
+	Registers    []Register
+	Digests      []Digest
+	FieldLists   []FieldList
+	Ingress      Node // where ingress begins
+	Egress       Node
+	Std          Std
+}
+
+// Source is a place in the P4 source. The zero value means that it is not known.
+type Source struct {
+	File         string
+	Line, Column int
+	Fragment     string // the text at that place, perhaps shortened
+}
+
+// None says in an index that there is nothing.
+const None = -1
+
+// Header is a header instance or a metadata struct.
+type Header struct {
+	Name     string
+	Type     string
+	Metadata bool // always valid, never emitted
+	Fields   []Field
+	Bits     int // sum of the fixed-width fields
+	Stack    int // the stack that it is an element of, or None
+	Index    int // in that stack
+	Source   Source
+}
+
+// Field is a field of a header.
+type Field struct {
+	Name   string
+	Bits   int // of a varbit field: the most that it holds
+	Signed bool
+	Var    bool // varbit; at most one in a header
+}
+
+// FieldRef names a field of an instance.
+type FieldRef struct {
+	Header int
+	Field  int // or Valid
+}
+
+// Valid in FieldRef.Field is the header's validity, a 1-bit read-only value.
+const Valid = -2
+
+// NoField is a FieldRef to nothing.
+var NoField = FieldRef{None, None}
+
+// Stack is a header stack.
+type Stack struct {
+	Name    string
+	Headers []int
+}
+
+// Enumerator is a named value, such as a parser error.
+type Enumerator struct {
+	Name  string
+	Value uint32
+}
+
+// Std are the fields of v1model's standard metadata. A field that the program
+// does not declare is NoField.
+type Std struct {
+	IngressPort, EgressSpec, EgressPort  FieldRef
+	InstanceType, PacketLength           FieldRef
+	EnqTimestamp, EnqQdepth              FieldRef
+	DeqTimedelta, DeqQdepth              FieldRef
+	IngressTimestamp, EgressTimestamp    FieldRef // …_global_timestamp
+	McastGrp, EgressRid                  FieldRef
+	ChecksumError, ParserError, Priority FieldRef
+}
+
+// Parser is the parser: state 0 comes first.
+type Parser struct {
+	States []State
+}
+
+// State is a parser state.
+type State struct {
+	Name   string
+	Ops    []Stmt
+	Key    []*Expr // OpField, OpStackField or OpLookahead
+	Cases  []Case  // tried in order
+	Source Source
+}
+
+// Case is a transition. It is taken if all of the key's parts match, each
+// masked; without a match the parser error is NoMatch.
+type Case struct {
+	Default  bool
+	Values   []*big.Int // one for each part of the key; nil with Default or ValueSet
+	Masks    []*big.Int // likewise; nil: exact
+	ValueSet int        // or None
+	Next     int        // state, or Accept
+}
+
+// Accept ends the parser.
+const Accept = -1
+
+// ValueSet is a parser value set.
+type ValueSet struct {
+	Name string
+	Bits []int // widths of the key's parts that it is matched against
+	Size int
+}
+
+// Node is a step of a control.
+type Node struct {
+	Kind  NodeKind
+	Index int // into Tables or Conditionals
+}
+
+// NodeKind tells tables from conditionals.
+type NodeKind uint8
+
+// Kinds of nodes.
+const (
+	NodeEnd NodeKind = iota // the control ends
+	NodeTable
+	NodeConditional
+)
+
+// Conditional is a branch.
+type Conditional struct {
+	Name        string
+	Cond        *Expr // a boolean
+	True, False Node
+	Source      Source
+}
+
+// MatchKind is how a key field matches.
+type MatchKind uint8
+
+// Match kinds. p4c's JSON writes optional as ternary; P4Info knows the difference.
+const (
+	Exact MatchKind = iota
+	LPM
+	Ternary
+	Range
+)
+
+// Table is a table, those synthesized by the compiler included.
+type Table struct {
+	Name    string
+	Egress  bool // of the egress control
+	Key     []KeyField
+	Kind    MatchKind // the most general of the key's, as bmv2 ranks them: exact < LPM < ternary < range
+	Size    int
+	Actions []int  // into Program.Actions
+	Next    []Node // after each action, parallel to Actions; unused if HitMiss
+	HitMiss bool   // Hit and Miss decide instead of Next
+	Hit     Node
+	Miss    Node
+	After   Node // without any action (an indirect table that misses)
+	Counter int  // direct counter, or None
+	Meter   int  // direct meter, or None
+	Timeout bool // supports idle time-outs
+	Profile int  // or None
+	Default *DefaultEntry
+	Entries []Entry // const entries: the table is immutable
+	Source  Source
+}
+
+// KeyField is one field of a table's key.
+type KeyField struct {
+	Name  string
+	Match MatchKind
+	Field FieldRef
+	Bits  int
+	Mask  *big.Int // applied to the field before matching; nil: none
+}
+
+// DefaultEntry is what a table does without a match.
+type DefaultEntry struct {
+	Call        Call
+	ConstAction bool // the control plane cannot choose another action
+	ConstEntry  bool // nor other arguments
+}
+
+// Call is an action with its arguments.
+type Call struct {
+	Action int
+	Args   []*big.Int
+}
+
+// Entry is a const entry.
+type Entry struct {
+	Key      []EntryKey
+	Priority int // smaller comes first, as in the JSON
+	Call     Call
+	Source   Source
+}
+
+// EntryKey is one field of an entry's key; which members count depends on the
+// KeyField's Match.
+type EntryKey struct {
+	Value     *big.Int // of a range: its start
+	Mask      *big.Int // ternary
+	High      *big.Int // end of a range, included
+	PrefixLen int
+}
+
+// Profile is an action profile, with a selector if Input is not empty.
+type Profile struct {
+	Name     string
+	Size     int
+	Selector bool
+	Algo     Algo
+	Input    []FieldRef
+	Source   Source
+}
+
+// Algo is a hash or checksum algorithm.
+type Algo uint8
+
+// Algorithms of v1model.
+const (
+	CRC32 Algo = iota
+	CRC16
+	Csum16
+	Xor16
+	Identity
+	Random
+)
+
+// Calculation hashes the concatenation of its inputs. Fields of invalid
+// headers are left out.
+type Calculation struct {
+	Name   string
+	Algo   Algo
+	Input  []CalcInput
+	Source Source
+}
+
+// CalcInput is one input of a calculation.
+type CalcInput struct {
+	Kind  CalcKind
+	Field FieldRef // CalcField, fixed width or varbit
+	Head  int      // CalcHeader
+	Const *big.Int // CalcConst
+	Bits  int      // CalcConst
+}
+
+// CalcKind says what a CalcInput is.
+type CalcKind uint8
+
+// Kinds of inputs.
+const (
+	CalcField CalcKind = iota
+	CalcConst
+	CalcHeader
+	CalcPayload // what follows the last header named before, and the unparsed rest
+)
+
+// Checksum is verified before ingress, or updated after egress, or both.
+type Checksum struct {
+	Name           string
+	Target         FieldRef
+	Calc           int
+	Verify, Update bool
+	Cond           *Expr // nil: always
+	Source         Source
+}
+
+// Action is an action.
+type Action struct {
+	Name   string
+	Params []Param
+	Body   []Stmt
+	Source Source
+}
+
+// Param is a parameter of an action.
+type Param struct {
+	Name string
+	Bits int
+}
+
+// Counter is a counter array; all count packets and bytes.
+type Counter struct {
+	Name  string
+	Size  int // direct: of its table
+	Table int // a direct counter's table, or None
+}
+
+// Meter is a meter array: two rates, three colours.
+type Meter struct {
+	Name   string
+	Size   int
+	Bytes  bool     // rates in bytes, not packets
+	Table  int      // a direct meter's table, or None
+	Target FieldRef // of a direct meter: where the colour goes
+}
+
+// Register is a register array.
+type Register struct {
+	Name string
+	Size int
+	Bits int
+}
+
+// Digest is the format of a digest ("learn list").
+type Digest struct {
+	ID     int // by which statements name it
+	Name   string
+	Fields []FieldRef
+}
+
+// FieldList is what a clone, resubmission or recirculation preserves.
+type FieldList struct {
+	ID     int
+	Fields []FieldRef
+}
