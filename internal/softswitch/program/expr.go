@@ -6,10 +6,19 @@ import "math/big"
 type Op uint8
 
 // Operations. Arithmetic is on unbounded integers, as bmv2's; the compiler
-// masks a result where the P4 type has a width. So the width of an OpAnd with a
-// constant, of a field, a parameter and a constant is known, and Expr.Bits gives
-// it; a result wider than 64 bits of anything but moves, comparison for
-// equality, bitwise operations, and shifts by constants is refused by Load.
+// masks a result where the P4 type has a width. Expr.Bits and Expr.Signed bound
+// the unbounded value. Load refuses what 64-bit words cannot compute: of every
+// expression that it lets through,
+//
+//   - what is added, subtracted, multiplied, negated, shifted by a variable or
+//     reduced by OpTwoComp needs no more than its lowest 64 bits, or fits in 64,
+//     so that arithmetic modulo 2^64 gives the right result after the mask;
+//   - what is ordered, divided, shifted right by a variable, cast with saturation,
+//     or used as an index, length, amount or identifier fits in 64 bits exactly,
+//     and operands of a comparison fit in uint64 both or in int64 both;
+//   - anything wider consists only of moves, OpAnd, OpOr, OpXor, OpNot, OpCond,
+//     shifts by constants, and OpEq, OpNe and OpD2B of unsigned operands with
+//     known Bits.
 const (
 	OpConst      Op = iota // Const
 	OpBool                 // Const is 0 or 1
@@ -61,7 +70,8 @@ type Expr struct {
 	Head, Stack       int
 	Index             int
 	Offset            int
-	Bits              int  // width of the result if it is known, else 0
+	Bits              int  // n, where 0 <= result < 2^n; 0 if no such bound is known
+	Signed            bool // the bound is -2^(n-1) <= result < 2^(n-1) instead
 	Bool              bool // the result is a boolean
 }
 
@@ -91,8 +101,8 @@ const (
 	StResubmit                    // FieldList
 	StRecirculate                 // FieldList
 	StTruncate                    // to X bytes
-	StJump                        // to statement N
-	StJumpIfZero                  // if X is 0, to statement N
+	StJump                        // to statement N, which may be the body's length; backwards in a loop
+	StJumpIfZero                  // if X is 0, to statement N; likewise
 	StExit                        //
 	StAssert                      // X
 	StLog                         // Text, with {} for each of Exprs
