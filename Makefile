@@ -9,7 +9,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help build lint test bench fuzz e2e interop clean
+.PHONY: help build lint test bench fuzz e2e interop p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,6 +48,9 @@ interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs roo
 
 fuzz: ## run every fuzz target, one after the other, FUZZTIME each
 	@GO="$(GO)" scripts/fuzz $(FUZZTIME)
+
+p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
+	$(GO) run ./bmv2/compile/p4c
 
 clean: ## remove what the other targets made
 	rm -rf bin out
