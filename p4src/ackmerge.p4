@@ -115,7 +115,7 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
                     address();
                 }
             } else {
-                bit<3>  kind = hdr.aeth.syndrome[7:5]; // 0 ACK, 1 RNR NAK, 3 NAK
+                bit<3>  kind = hdr.aeth.syndrome[7:5]; // 0 ACK, 1 RNR NAK, 3 NAK, others reserved
                 bit<1>  ack  = 0;
                 bit<24> psn  = hdr.bth.psn - 1; // what a NAK acknowledges
                 if (kind == 0) {
@@ -126,7 +126,7 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
                     rnr_naks.count(own);
                 } else if (hdr.aeth.syndrome == 0x60) {
                     sequence_naks.count(own);
-                } else if (hdr.aeth.syndrome[7:2] == 0x18) { // 61, 62, 63
+                } else if (kind == 3) { // refused; what the reserved codes mean, too
                     fatal_naks.count(own);
                 } else {
                     drop = DROP_SYNDROME;
