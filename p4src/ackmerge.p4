@@ -66,7 +66,8 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
         size = 131072;
     }
 
-    // members: a bit for each current member. source, sender_qpn: the address that
+    // members: a bit for each current member. epoch: not 0, which is what
+    // registers hold that were never written. source, sender_qpn: the address that
     // the sender's queue pair is connected to, and its own number. cnp_gap: µs
     // between CNPs that are passed on, 0: all are.
     action merge(bit<16> members, bit<16> epoch, bit<24> initial_psn, bit<1> learn,
@@ -101,7 +102,7 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
             bit<32> own   = slots + (bit<32>)meta.merge.index;
             bool known = merge_groups.apply().hit;
             bit<16> member = meta.merge.members >> (bit<8>)meta.merge.index;
-            if (!known || member[0:0] == 0) {
+            if (!known || meta.merge.epoch == 0 || member[0:0] == 0) {
                 drop = DROP_NOT_MEMBER;
             } else if (hdr.bth.opcode == OP_CNP) {
                 cnps.count(own);
