@@ -35,6 +35,10 @@ var pureDirs = []string{
 	"pkg/bifurcation",
 	"pkg/rdmcfallback/schedule",
 	"internal/switchspec",
+	"internal/softswitch/program",
+	"internal/softswitch/match",
+	"internal/softswitch/pre",
+	"internal/softswitch/pipeline",
 }
 
 // impureImports are the packages, with all below them, that reach for the
