@@ -1,0 +1,183 @@
+package match
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// index is a set of keys of n words each, which it numbers: an open-addressing
+// hash table with linear probing over a flat array of keys. Numbers start at 1
+// and are reused after removal.
+type index struct {
+	n     int
+	slots []slot   // a power of two; at most 3/4 in use
+	keys  []uint64 // of number id: keys[id*n : id*n+n]
+	used  []bool   // by number
+	free  []uint32 // numbers to reuse
+	live  int
+}
+
+// slot is one place of the hash table; id 0 means free. The whole hash is kept,
+// so that most comparisons of keys and all rehashing are saved.
+type slot struct{ hash, id uint32 }
+
+const firstSlots = 8
+
+func newIndex(n int) *index {
+	return &index{n: n, slots: make([]slot, firstSlots), keys: make([]uint64, n), used: make([]bool, 1)}
+}
+
+// key is the key with that number; it stays valid until the next add.
+func (x *index) key(id uint32) []uint64 {
+	at := int(id) * x.n
+	return x.keys[at : at+x.n : at+x.n]
+}
+
+// find returns the number of a key, or 0.
+func (x *index) find(w []uint64) uint32 {
+	switch len(w) {
+	case 1:
+		return x.find1(w[0])
+	case 2:
+		return x.find2(w[0], w[1])
+	case 3:
+		return x.find3(w[0], w[1], w[2])
+	}
+	h := hashWords(w)
+	mask := uint32(len(x.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := x.slots[i]
+		if s.id == 0 {
+			return 0
+		}
+		if s.hash == h && slices.Equal(x.key(s.id), w) {
+			return s.id
+		}
+	}
+}
+
+func (x *index) find1(a uint64) uint32 {
+	h := fold(mix(seed, a))
+	mask := uint32(len(x.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := x.slots[i]
+		if s.id == 0 || s.hash == h && x.keys[s.id] == a {
+			return s.id
+		}
+	}
+}
+
+func (x *index) find2(a, b uint64) uint32 {
+	h := fold(mix(mix(seed, a), b))
+	mask := uint32(len(x.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := x.slots[i]
+		if s.id == 0 {
+			return 0
+		}
+		if s.hash == h {
+			if k := x.keys[2*int(s.id):]; k[0] == a && k[1] == b {
+				return s.id
+			}
+		}
+	}
+}
+
+func (x *index) find3(a, b, c uint64) uint32 {
+	h := fold(mix(mix(mix(seed, a), b), c))
+	mask := uint32(len(x.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := x.slots[i]
+		if s.id == 0 {
+			return 0
+		}
+		if s.hash == h {
+			if k := x.keys[3*int(s.id):]; k[0] == a && k[1] == b && k[2] == c {
+				return s.id
+			}
+		}
+	}
+}
+
+// add puts in a key, which must not be there yet, and returns its number.
+func (x *index) add(w []uint64) uint32 {
+	if 4*(x.live+1) > 3*len(x.slots) {
+		x.grow()
+	}
+	var id uint32
+	if n := len(x.free); n > 0 {
+		id = x.free[n-1]
+		x.free = x.free[:n-1]
+		copy(x.key(id), w)
+		x.used[id] = true
+	} else {
+		id = uint32(len(x.used))
+		x.keys = append(x.keys, w...)
+		x.used = append(x.used, true)
+	}
+	x.live++
+	x.place(slot{hashWords(w), id})
+	return id
+}
+
+// remove takes out the key with that number.
+func (x *index) remove(id uint32) {
+	mask := uint32(len(x.slots) - 1)
+	hole := hashWords(x.key(id)) & mask
+	for x.slots[hole].id != id {
+		hole = (hole + 1) & mask
+	}
+	// Close the hole with what probing put behind it, so that no marker of
+	// deletion has to stay.
+	for i := (hole + 1) & mask; x.slots[i].id != 0; i = (i + 1) & mask {
+		if home := x.slots[i].hash & mask; (i-home)&mask >= (i-hole)&mask {
+			x.slots[hole] = x.slots[i]
+			hole = i
+		}
+	}
+	x.slots[hole] = slot{}
+	x.used[id] = false
+	x.free = append(x.free, id)
+	x.live--
+}
+
+func (x *index) grow() {
+	old := x.slots
+	x.slots = make([]slot, 2*len(old))
+	for _, s := range old {
+		if s.id != 0 {
+			x.place(s)
+		}
+	}
+}
+
+func (x *index) place(s slot) {
+	mask := uint32(len(x.slots) - 1)
+	i := s.hash & mask
+	for x.slots[i].id != 0 {
+		i = (i + 1) & mask
+	}
+	x.slots[i] = s
+}
+
+// seed and factor are arbitrary odd numbers without structure. Keys come from
+// the control plane, so the hash need not withstand an adversary.
+const (
+	seed   = 0x9fb21c651e98df25
+	factor = 0xd6e8feb86659fd93
+)
+
+func hashWords(w []uint64) uint32 {
+	h := uint64(seed)
+	for _, a := range w {
+		h = mix(h, a)
+	}
+	return fold(h)
+}
+
+func mix(h, a uint64) uint64 {
+	hi, lo := bits.Mul64(h^a, factor)
+	return hi ^ lo
+}
+
+func fold(h uint64) uint32 { return uint32(h ^ h>>32) }

@@ -1,0 +1,67 @@
+// Package match is the match engine of the embedded switch: tables from keys of
+// exact, longest-prefix, ternary and range fields to values of any type.
+//
+// A [Table] is built once from the [Spec]s of its fields; entries come and go by
+// [Table.Insert] and [Table.Delete], and [Table.Lookup] finds the entry that
+// applies to the words of a packet, without allocation and without Go maps:
+//
+//   - exact keys by an open-addressing hash table;
+//   - keys with prefixes by one probe of such a table for each combination of
+//     prefix lengths in use, longest first;
+//   - keys with ternary or range fields by one probe with the exact fields,
+//     which finds the few entries that agree in them, in order of priority.
+//
+// The package is pure: it imports the standard library only, has no clock, no
+// concurrency and no randomness; the same calls give the same results. A Table
+// is not safe for concurrent use, not even by several Lookups.
+package match
+
+import "errors"
+
+// Kind is how a field matches.
+type Kind uint8
+
+// Kinds of fields.
+const (
+	Exact Kind = iota
+	LPM
+	Ternary
+	Range
+)
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown kind"
+}
+
+var kindNames = [...]string{"exact", "LPM", "ternary", "range"}
+
+// Spec is a field of a table's key.
+type Spec struct {
+	Kind Kind
+	Bits int
+}
+
+// Field is one field of an entry's key. The members that count depend on the
+// Spec's Kind, except that the zero Field is "don't care" for every kind but
+// Exact. A nil Value, Mask or High is zero otherwise.
+type Field struct {
+	Value     Value // of a range: its start
+	Mask      Value // Ternary: the bits that matter; Value has no others
+	High      Value // Range: the end, included
+	PrefixLen int   // LPM: the leading bits that matter; Value has no others
+}
+
+// Key is the key of an entry: a Field for each Spec.
+type Key []Field
+
+// Errors of this package; what it returns wraps one of them and says more.
+var (
+	ErrExists = errors.New("entry exists already")
+	ErrFull   = errors.New("table is full")
+	ErrKey    = errors.New("bad key")
+	ErrRange  = errors.New("value too wide")
+	ErrEmpty  = errors.New("empty value")
+)

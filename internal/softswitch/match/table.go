@@ -1,0 +1,238 @@
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// Table maps keys to values of type V. See [New] for which entry a Lookup finds.
+type Table[V any] struct {
+	fields []field
+	words  int // of all fields
+	size   int
+
+	// Each entry's identity (what makes it the same entry as another) is a
+	// fixed number of words. Keys without ternary and range fields: the
+	// values of all fields, then each prefix length. Others: the exact fields,
+	// two bounds for each word of the loose fields, the priority.
+	ids  *index
+	vals []V // by number in ids
+
+	shapes []shape // if there are prefixes: the lengths in use, longest first
+	lists  *lists  // if there are ternary or range fields
+	buf    []uint64
+	probe  []uint64
+}
+
+// field is a Spec with its place among the words of a key.
+type field struct {
+	Spec
+	at, n int // first word, number of words
+}
+
+// shape is a combination of prefix lengths that some entries have.
+type shape struct {
+	lens    []uint64
+	total   uint64
+	mask    []uint64 // of all words
+	entries int
+}
+
+// New returns an empty table for keys of these fields. It takes as many entries
+// as size says, or any number if size is 0 or less.
+//
+// Without ternary and range fields, at most one entry matches, or among those
+// with prefixes that do, the longest wins (with several prefix fields: the
+// largest sum of lengths, then the longer prefix in the first field where they
+// differ). Priorities must be 0. With a ternary or range field, the largest
+// priority wins, and among equals the entry that was inserted first; a prefix is
+// then a mask like others.
+func New[V any](specs []Spec, size int) *Table[V] {
+	t := &Table[V]{size: size, vals: make([]V, 1)}
+	lpm, loose := 0, false
+	for _, s := range specs {
+		f := field{s, t.words, Words(s.Bits)}
+		t.fields = append(t.fields, f)
+		t.words += f.n
+		loose = loose || s.Kind == Ternary || s.Kind == Range
+		if s.Kind == LPM {
+			lpm++
+		}
+	}
+	n := t.words + lpm
+	if loose {
+		t.lists = newLists(t.fields)
+		n = t.lists.idWords
+	}
+	t.ids = newIndex(n)
+	t.buf = make([]uint64, n)
+	t.probe = make([]uint64, n)
+	return t
+}
+
+// Prioritised reports whether entries have priorities: there is a ternary or
+// range field.
+func (t *Table[V]) Prioritised() bool { return t.lists != nil }
+
+// Len returns the number of entries.
+func (t *Table[V]) Len() int { return t.ids.live }
+
+// Check returns the error, ErrKey or none, that Insert would return for the key
+// and priority as such.
+func (t *Table[V]) Check(k Key, prio int32) error { return t.identify(k, prio, t.buf) }
+
+// Insert adds an entry. The table keeps no reference to the key. Errors:
+// ErrExists if there is an entry with the same key and priority, ErrFull, and
+// ErrKey for a key that does not fit the fields.
+func (t *Table[V]) Insert(k Key, prio int32, v V) error {
+	id := t.buf
+	if err := t.identify(k, prio, id); err != nil {
+		return err
+	}
+	if t.ids.find(id) != 0 {
+		return ErrExists
+	}
+	if t.size > 0 && t.ids.live >= t.size {
+		return fmt.Errorf("%w: it holds %d entries", ErrFull, t.size)
+	}
+	e := t.ids.add(id)
+	if int(e) == len(t.vals) {
+		t.vals = append(t.vals, v)
+	} else {
+		t.vals[e] = v
+	}
+	switch {
+	case t.lists != nil:
+		t.lists.add(t.ids, e)
+	case len(id) > t.words:
+		t.addShape(id[t.words:])
+	}
+	return nil
+}
+
+// Find returns the value of exactly this entry.
+func (t *Table[V]) Find(k Key, prio int32) (v V, ok bool) {
+	if t.identify(k, prio, t.buf) != nil {
+		return v, false
+	}
+	e := t.ids.find(t.buf)
+	return t.vals[e], e != 0
+}
+
+// Delete removes exactly this entry and returns its value.
+func (t *Table[V]) Delete(k Key, prio int32) (v V, ok bool) {
+	if t.identify(k, prio, t.buf) != nil {
+		return v, false
+	}
+	e := t.ids.find(t.buf)
+	if e == 0 {
+		return v, false
+	}
+	switch {
+	case t.lists != nil:
+		t.lists.remove(t.ids, e)
+	case len(t.buf) > t.words:
+		t.removeShape(t.buf[t.words:])
+	}
+	t.ids.remove(e)
+	var zero V
+	v, t.vals[e] = t.vals[e], zero
+	return v, true
+}
+
+// All yields the values of all entries, in an order that depends on nothing but
+// the Inserts and Deletes before. The entry last yielded may be deleted during
+// the iteration.
+func (t *Table[V]) All() iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for e := 1; e < len(t.vals); e++ {
+			if t.ids.used[e] && !yield(t.vals[e]) {
+				return
+			}
+		}
+	}
+}
+
+// Lookup returns the value of the entry that applies to a packet whose key
+// fields have these words: those of all fields in order, each as in a Value.
+// There must be as many as the fields need.
+func (t *Table[V]) Lookup(words []uint64) (v V, ok bool) {
+	var e uint32
+	switch {
+	case t.lists != nil:
+		e = t.lists.lookup(t.ids, words)
+	case len(t.probe) > t.words:
+		e = t.longest(words)
+	default:
+		e = t.ids.find(words)
+	}
+	return t.vals[e], e != 0
+}
+
+// longest finds the entry with the longest prefix. Each shape has only entries
+// of its own lengths, so the first hit is the answer.
+func (t *Table[V]) longest(words []uint64) uint32 {
+	if len(words) == 1 && len(t.probe) == 2 { // the usual case: one address
+		for i := range t.shapes {
+			s := &t.shapes[i]
+			if e := t.ids.find2(words[0]&s.mask[0], s.total); e != 0 {
+				return e
+			}
+		}
+		return 0
+	}
+	p := t.probe
+	for i := range t.shapes {
+		s := &t.shapes[i]
+		for j, m := range s.mask {
+			p[j] = words[j] & m
+		}
+		copy(p[len(s.mask):], s.lens)
+		if e := t.ids.find(p); e != 0 {
+			return e
+		}
+	}
+	return 0
+}
+
+func (t *Table[V]) addShape(lens []uint64) {
+	i, found := t.findShape(lens)
+	if !found {
+		s := shape{lens: slices.Clone(lens), mask: make([]uint64, t.words)}
+		for _, n := range lens {
+			s.total += n
+		}
+		for _, f := range t.fields {
+			n := f.Bits
+			if f.Kind == LPM {
+				n, lens = int(lens[0]), lens[1:]
+			}
+			for j := range f.n {
+				s.mask[f.at+j] = prefixWord(j, n, f.Bits)
+			}
+		}
+		t.shapes = slices.Insert(t.shapes, i, s)
+	}
+	t.shapes[i].entries++
+}
+
+func (t *Table[V]) removeShape(lens []uint64) {
+	i, _ := t.findShape(lens)
+	if t.shapes[i].entries--; t.shapes[i].entries == 0 {
+		t.shapes = slices.Delete(t.shapes, i, i+1)
+	}
+}
+
+// findShape finds the place of a combination of lengths among the shapes, which
+// are in the order that New promises.
+func (t *Table[V]) findShape(lens []uint64) (int, bool) {
+	var total uint64
+	for _, n := range lens {
+		total += n
+	}
+	return slices.BinarySearchFunc(t.shapes, lens, func(s shape, lens []uint64) int {
+		return cmp.Or(cmp.Compare(total, s.total), slices.Compare(lens, s.lens))
+	})
+}

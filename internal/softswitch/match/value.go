@@ -1,0 +1,142 @@
+package match
+
+import (
+	"fmt"
+	"math/big"
+	"math/bits"
+	"slices"
+)
+
+// Value is a bit string of a width known from elsewhere: most significant word
+// first, [Words](bits) words, the bits above the width zero.
+type Value []uint64
+
+// Words returns the number of 64-bit words of a Value of that many bits.
+func Words(bits int) int { return (bits + 63) / 64 }
+
+// FromUint returns the low bits of x as a Value of that many bits.
+func FromUint(x uint64, bits int) Value {
+	v := make(Value, Words(bits))
+	if n := len(v); n > 0 {
+		v[n-1] = x
+		v[0] &= topMask(bits)
+	}
+	return v
+}
+
+// FromBytes reads a big-endian byte string as P4Runtime sends it (§8.4 of its
+// specification): leading zero bytes do not matter. It returns ErrEmpty if there
+// is no byte, and ErrRange if the number needs more than the given bits.
+func FromBytes(b []byte, bits int) (Value, error) {
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: a value of %d bits has at least one byte", ErrEmpty, bits)
+	}
+	v := make(Value, Words(bits))
+	for i, c := range b {
+		if c == 0 {
+			continue
+		}
+		at := len(b) - 1 - i // bytes from the right
+		w := len(v) - 1 - at/8
+		if w < 0 {
+			return nil, fmt.Errorf("%w: 0x%x needs more than %d bits", ErrRange, b, bits)
+		}
+		v[w] |= uint64(c) << (8 * (at % 8))
+	}
+	if !v.Fits(bits) {
+		return nil, fmt.Errorf("%w: 0x%x needs more than %d bits", ErrRange, b, bits)
+	}
+	return v, nil
+}
+
+// FromBig returns x modulo 2^bits, so that a negative number becomes its two's
+// complement. A nil x is 0.
+func FromBig(x *big.Int, bits int) Value {
+	v := make(Value, Words(bits))
+	if x == nil || len(v) == 0 {
+		return v
+	}
+	if x.Sign() < 0 || x.BitLen() > bits {
+		mod := new(big.Int).Lsh(big.NewInt(1), uint(bits))
+		x = mod.Mod(x, mod)
+	}
+	buf := make([]byte, 8*len(v))
+	x.FillBytes(buf)
+	for i := range v {
+		for _, c := range buf[8*i : 8*i+8] {
+			v[i] = v[i]<<8 | uint64(c)
+		}
+	}
+	return v
+}
+
+// Big returns v as a number.
+func (v Value) Big() *big.Int { return new(big.Int).SetBytes(v.Bytes()) }
+
+// Bytes returns v in P4Runtime's canonical form: big-endian, as short as
+// possible, at least one byte.
+func (v Value) Bytes() []byte {
+	n := max((v.bitLen()+7)/8, 1)
+	b := make([]byte, n)
+	for i := range b {
+		at := n - 1 - i
+		if w := len(v) - 1 - at/8; w >= 0 {
+			b[i] = byte(v[w] >> (8 * (at % 8)))
+		}
+	}
+	return b
+}
+
+// Uint returns the low 64 bits of v.
+func (v Value) Uint() uint64 {
+	if len(v) == 0 {
+		return 0
+	}
+	return v[len(v)-1]
+}
+
+// Equal reports whether v and w are the same words.
+func (v Value) Equal(w Value) bool { return slices.Equal(v, w) }
+
+// String returns v in hexadecimal, as 0x0a.
+func (v Value) String() string { return fmt.Sprintf("0x%x", v.Bytes()) }
+
+// bitLen is the number of bits up to the highest one that is set.
+func (v Value) bitLen() int {
+	for i, w := range v {
+		if w != 0 {
+			return 64*(len(v)-1-i) + bits.Len64(w)
+		}
+	}
+	return 0
+}
+
+// Fits reports whether v is a proper Value of that many bits: the right number of
+// words, none of its bits above the width.
+func (v Value) Fits(bits int) bool {
+	return len(v) == Words(bits) && (len(v) == 0 || v[0]&^topMask(bits) == 0)
+}
+
+// topMask covers the bits in use of the first word of a value.
+func topMask(bits int) uint64 {
+	if n := bits % 64; n != 0 {
+		return 1<<n - 1
+	}
+	return ^uint64(0)
+}
+
+// prefixWord is word i of a mask for the first n of that many bits.
+func prefixWord(i, n, bits int) uint64 {
+	m := ^uint64(0)
+	if i == 0 {
+		m = topMask(bits)
+	}
+	low := 64 * (Words(bits) - 1 - i) // bits of lower words
+	switch clear := bits - n - low; { // bits of this word and lower that the prefix leaves out
+	case clear >= 64:
+		return 0
+	case clear > 0:
+		return m &^ (1<<clear - 1)
+	}
+	return m
+}

@@ -1,0 +1,50 @@
+package pipeline
+
+import (
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+)
+
+// digestLimit is how many digests wait for TakeDigests.
+const digestLimit = 4096
+
+// Digest is a message of the program to the control plane.
+type Digest struct {
+	Index  int           // into Program.Digests
+	Values []match.Value // of its fields
+}
+
+// digests is the queue of what has not been taken.
+type digests struct {
+	queue   []Digest
+	limit   int
+	dropped uint64
+}
+
+// TakeDigests returns the digests since the last call, oldest first. At most 4096
+// wait; later ones are dropped and counted.
+func (s *state) TakeDigests() []Digest {
+	d := s.digests.queue
+	s.digests.queue = nil
+	return d
+}
+
+// digest queues a digest whose fields have these words, each as in a Value.
+func (s *state) digest(index int, words []uint64) {
+	if len(s.digests.queue) >= s.digests.limit {
+		s.digests.dropped++
+		return
+	}
+	words = slices.Clone(words)
+	refs := s.prog.Digests[index].Fields
+	values := make([]match.Value, len(refs))
+	for i, r := range refs {
+		n := 1
+		if r.Field >= 0 {
+			n = match.Words(s.prog.Headers[r.Header].Fields[r.Field].Bits)
+		}
+		values[i], words = words[:n:n], words[n:]
+	}
+	s.digests.queue = append(s.digests.queue, Digest{index, values})
+}

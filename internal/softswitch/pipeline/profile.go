@@ -1,0 +1,314 @@
+package pipeline
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// Profile is an action profile: members, which are actions with arguments that
+// table entries refer to. A selector also has groups of members, of which a
+// packet's hash chooses one.
+type Profile struct {
+	s       *state
+	info    *program.Profile
+	tables  []*program.Table // that use it
+	members map[uint32]*Member
+	groups  map[uint32]*Group
+	oneShot int // actions in entries' own sets
+}
+
+// Weighted is one of the actions that a group or one-shot set selects from. A
+// weight of n gets n parts of the hash values; WatchPort is the caller's.
+type Weighted struct {
+	Call      Call   // in an entry's Set
+	Member    uint32 // in a group
+	Weight    int    // 1 or more
+	WatchPort int
+}
+
+// Member is a member of a profile. It is changed by ModifyMember only.
+type Member struct {
+	ID   uint32
+	Call Call
+
+	act   *bound
+	users int // entries and groups
+}
+
+// Group is a group of a selector. It is changed by ModifyGroup only.
+type Group struct {
+	ID      uint32
+	Members []Weighted
+	Max     int // most that the weights may add up to; 0: no limit
+
+	sel   *choice
+	users int // entries
+}
+
+func newProfile(s *state, info *program.Profile) *Profile {
+	return &Profile{s: s, info: info, members: map[uint32]*Member{}, groups: map[uint32]*Group{}}
+}
+
+// Info returns the profile's declaration.
+func (p *Profile) Info() *program.Profile { return p.info }
+
+// Len returns the number of members, actions of one-shot sets included. It stays
+// within Info().Size, if that is not 0.
+func (p *Profile) Len() int { return len(p.members) + p.oneShot }
+
+// InsertMember adds a member. Errors: ErrExists, ErrFull, ErrInvalid.
+func (p *Profile) InsertMember(id uint32, c Call) error {
+	if p.members[id] != nil {
+		return fmt.Errorf("%s: member %d %w", p.info.Name, id, ErrExists)
+	}
+	if err := p.room(1); err != nil {
+		return err
+	}
+	b, err := p.bind(c)
+	if err != nil {
+		return fmt.Errorf("%s: member %d: %w", p.info.Name, id, err)
+	}
+	p.members[id] = &Member{ID: id, Call: c, act: b}
+	return nil
+}
+
+// ModifyMember gives a member another action, for all who refer to it. Errors:
+// ErrNotFound, ErrInvalid.
+func (p *Profile) ModifyMember(id uint32, c Call) error {
+	m, err := p.member(id)
+	if err != nil {
+		return err
+	}
+	b, err := p.bind(c)
+	if err != nil {
+		return fmt.Errorf("%s: member %d: %w", p.info.Name, id, err)
+	}
+	m.Call, *m.act = c, *b // in place: groups have the pointer
+	return nil
+}
+
+// DeleteMember removes a member. Errors: ErrNotFound, ErrInUse while an entry or
+// group refers to it.
+func (p *Profile) DeleteMember(id uint32) error {
+	m, err := p.member(id)
+	if err != nil {
+		return err
+	}
+	if m.users > 0 {
+		return fmt.Errorf("%s: member %d: %w: %d entries and groups refer to it; remove these first", p.info.Name, id, ErrInUse, m.users)
+	}
+	delete(p.members, id)
+	return nil
+}
+
+// Member returns a member, or nil.
+func (p *Profile) Member(id uint32) *Member { return p.members[id] }
+
+// Members yields all members by ascending id.
+func (p *Profile) Members() iter.Seq[*Member] { return ascending(p.members) }
+
+// InsertGroup adds a group of existing members; it may be empty. The weights
+// must not add up to more than limit, unless that is 0. Errors: ErrExists,
+// ErrNotFound (a member), ErrFull (over the limit), ErrInvalid.
+func (p *Profile) InsertGroup(id uint32, members []Weighted, limit int) error {
+	if p.groups[id] != nil {
+		return fmt.Errorf("%s: group %d %w", p.info.Name, id, ErrExists)
+	}
+	g := &Group{ID: id}
+	if err := p.fill(g, members, limit); err != nil {
+		return err
+	}
+	p.groups[id] = g
+	return nil
+}
+
+// ModifyGroup gives a group other members and another limit. Errors as
+// InsertGroup's, with ErrNotFound also for the group.
+func (p *Profile) ModifyGroup(id uint32, members []Weighted, limit int) error {
+	g, err := p.groupOf(id)
+	if err != nil {
+		return err
+	}
+	return p.fill(g, members, limit)
+}
+
+// DeleteGroup removes a group. Errors: ErrNotFound, ErrInUse while an entry
+// refers to it.
+func (p *Profile) DeleteGroup(id uint32) error {
+	g, err := p.groupOf(id)
+	if err != nil {
+		return err
+	}
+	if g.users > 0 {
+		return fmt.Errorf("%s: group %d: %w: %d entries refer to it; remove these first", p.info.Name, id, ErrInUse, g.users)
+	}
+	p.release(g)
+	delete(p.groups, id)
+	return nil
+}
+
+// Group returns a group, or nil.
+func (p *Profile) Group(id uint32) *Group { return p.groups[id] }
+
+// Groups yields all groups by ascending id.
+func (p *Profile) Groups() iter.Seq[*Group] { return ascending(p.groups) }
+
+func ascending[T any](m map[uint32]*T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, id := range slices.Sorted(maps.Keys(m)) {
+			if x := m[id]; x != nil && !yield(x) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Profile) member(id uint32) (*Member, error) {
+	if m := p.members[id]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("%s: member %d %w", p.info.Name, id, ErrNotFound)
+}
+
+func (p *Profile) groupOf(id uint32) (*Group, error) {
+	if g := p.groups[id]; g != nil {
+		return g, nil
+	}
+	return nil, fmt.Errorf("%s: group %d %w", p.info.Name, id, ErrNotFound)
+}
+
+// bind checks a call against all tables that may come to run it.
+func (p *Profile) bind(c Call) (b *bound, err error) {
+	for _, t := range p.tables {
+		if b, err = p.s.bind(t.Actions, c); err != nil {
+			return nil, fmt.Errorf("table %s: %w", t.Name, err)
+		}
+	}
+	if b == nil {
+		return nil, fmt.Errorf("%w: no table uses the profile", ErrInvalid)
+	}
+	return b, nil
+}
+
+// room checks that n more members have a place.
+func (p *Profile) room(n int) error {
+	if p.info.Size > 0 && p.Len()+n > p.info.Size {
+		return fmt.Errorf("%s: %w: %d of %d members are taken, %d more wanted", p.info.Name, ErrFull, p.Len(), p.info.Size, n)
+	}
+	return nil
+}
+
+// fill gives a group its members, or leaves everything as it was.
+func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
+	fail := func(err error) error { return fmt.Errorf("%s: group %d: %w", p.info.Name, g.ID, err) }
+	if !p.info.Selector {
+		return fail(fmt.Errorf("%w: an action profile without selector has no groups", ErrInvalid))
+	}
+	ms := make([]*Member, len(members))
+	acts := make([]*bound, len(members))
+	seen := make(map[uint32]bool, len(members))
+	for i, w := range members {
+		m := p.members[w.Member]
+		switch {
+		case m == nil:
+			return fail(fmt.Errorf("member %d %w", w.Member, ErrNotFound))
+		case seen[w.Member]:
+			return fail(fmt.Errorf("%w: member %d twice; give it a weight instead", ErrInvalid, w.Member))
+		}
+		seen[w.Member] = true
+		ms[i], acts[i] = m, m.act
+	}
+	sel, err := newChoice(members, acts)
+	if err != nil {
+		return fail(err)
+	}
+	if limit < 0 {
+		return fail(fmt.Errorf("%w: maximal size %d", ErrInvalid, limit))
+	}
+	if limit > 0 && sel.total > uint64(limit) {
+		return fail(fmt.Errorf("%w: the weights add up to %d, of %d at most", ErrFull, sel.total, limit))
+	}
+	for _, m := range ms {
+		m.users++
+	}
+	p.release(g)
+	g.Members, g.Max, g.sel = slices.Clone(members), limit, sel
+	return nil
+}
+
+// release takes a group off its members' users.
+func (p *Profile) release(g *Group) {
+	for _, w := range g.Members {
+		p.members[w.Member].users--
+	}
+}
+
+// bindSet prepares a one-shot set.
+func (p *Profile) bindSet(set []Weighted) (*choice, error) {
+	if !p.info.Selector {
+		return nil, fmt.Errorf("%s: %w: an action profile without selector takes no sets of actions", p.info.Name, ErrInvalid)
+	}
+	if len(set) == 0 {
+		return nil, fmt.Errorf("%s: %w: a set of no actions", p.info.Name, ErrInvalid)
+	}
+	if err := p.room(len(set)); err != nil {
+		return nil, err
+	}
+	acts := make([]*bound, len(set))
+	for i, w := range set {
+		b, err := p.bind(w.Call)
+		if err != nil {
+			return nil, err
+		}
+		acts[i] = b
+	}
+	c, err := newChoice(set, acts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.info.Name, err)
+	}
+	return c, nil
+}
+
+// choice is a weighted choice among actions.
+type choice struct {
+	acts  []*bound
+	ends  []uint64 // sum of the weights up to and with this one
+	total uint64
+}
+
+func newChoice(ws []Weighted, acts []*bound) (*choice, error) {
+	c := &choice{acts: acts, ends: make([]uint64, len(ws))}
+	for i, w := range ws {
+		if w.Weight < 1 || w.Weight > math.MaxInt32 {
+			return nil, fmt.Errorf("%w: weight %d: give 1 to %d", ErrInvalid, w.Weight, math.MaxInt32)
+		}
+		c.total += uint64(w.Weight)
+		c.ends[i] = c.total
+	}
+	return c, nil
+}
+
+// pick chooses by the remainder of the hash; nil if there is nothing to choose.
+func (c *choice) pick(hash uint64) *bound {
+	if c.total == 0 {
+		return nil
+	}
+	hash %= c.total
+	if c.total == uint64(len(c.acts)) { // all weights are 1
+		return c.acts[hash]
+	}
+	lo, hi := 0, len(c.ends)
+	for lo < hi {
+		if mid := (lo + hi) / 2; c.ends[mid] <= hash {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return c.acts[lo]
+}

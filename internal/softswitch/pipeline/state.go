@@ -1,0 +1,158 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// state is all that a program remembers between packets, and what the control
+// plane sees: tables, action profiles, counters, meters, registers, value sets,
+// digests. Packets use it by index (the slices are parallel to the program's),
+// the control plane by name. It is not safe for concurrent use.
+type state struct {
+	prog      *program.Program
+	argOffset [][]int // by action and parameter: its first word in bound.args
+	argWords  []int   // by action
+	tables    []*Table
+	profiles  []*Profile
+	counters  []*Counter
+	meters    []*Meter
+	registers []*Register
+	valueSets []*ValueSet
+	digests   digests
+	idle      idleQueue
+	badIndex  uint64 // accesses to counters, meters and registers out of range
+
+	tableNames    map[string]*Table
+	profileNames  map[string]*Profile
+	counterNames  map[string]*Counter
+	meterNames    map[string]*Meter
+	registerNames map[string]*Register
+	valueSetNames map[string]*ValueSet
+}
+
+// newState returns the state that a program starts in: const entries and
+// default actions in place, all else empty or zero. It returns ErrInvalid if
+// const entries contradict each other.
+func newState(p *program.Program) (*state, error) {
+	s := &state{prog: p, digests: digests{limit: digestLimit}}
+	s.argOffset = make([][]int, len(p.Actions))
+	s.argWords = make([]int, len(p.Actions))
+	for i, a := range p.Actions {
+		s.argOffset[i] = make([]int, len(a.Params))
+		for j, prm := range a.Params {
+			s.argOffset[i][j] = s.argWords[i]
+			s.argWords[i] += match.Words(prm.Bits)
+		}
+	}
+	s.profiles, s.profileNames = build(p.Profiles, func(x *program.Profile) (string, *Profile) { return x.Name, newProfile(s, x) })
+	s.counters, s.counterNames = build(p.Counters, func(x *program.Counter) (string, *Counter) { return x.Name, newCounter(s, x) })
+	s.meters, s.meterNames = build(p.Meters, func(x *program.Meter) (string, *Meter) { return x.Name, newMeter(s, x) })
+	s.registers, s.registerNames = build(p.Registers, func(x *program.Register) (string, *Register) { return x.Name, newRegister(s, x) })
+	s.valueSets, s.valueSetNames = build(p.ValueSets, func(x *program.ValueSet) (string, *ValueSet) { return x.Name, newValueSet(x) })
+	s.tables, s.tableNames = build(p.Tables, func(x *program.Table) (string, *Table) { return x.Name, newTable(s, x) })
+	for _, t := range s.tables {
+		if err := t.addConst(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// build makes one object of each declaration, and the names to find them by.
+func build[D, O any](decls []D, make1 func(*D) (string, *O)) ([]*O, map[string]*O) {
+	all, names := make([]*O, len(decls)), make(map[string]*O, len(decls))
+	for i := range decls {
+		name, o := make1(&decls[i])
+		all[i], names[name] = o, o
+	}
+	return all, names
+}
+
+// Table returns the table of that name, nil if there is none. Names are those of
+// the program.Program, for this method and its likes.
+func (s *state) Table(name string) *Table { return s.tableNames[name] }
+
+// Profile returns the action profile or selector of that name, or nil.
+func (s *state) Profile(name string) *Profile { return s.profileNames[name] }
+
+// Counter returns the counter array of that name, or nil. A direct counter has
+// no array; its values are in the table's entries.
+func (s *state) Counter(name string) *Counter { return s.counterNames[name] }
+
+// Meter returns the meter array of that name, or nil. A direct meter has no
+// array; its cells are in the table's entries.
+func (s *state) Meter(name string) *Meter { return s.meterNames[name] }
+
+// Register returns the register array of that name, or nil.
+func (s *state) Register(name string) *Register { return s.registerNames[name] }
+
+// ValueSet returns the parser value set of that name, or nil.
+func (s *state) ValueSet(name string) *ValueSet { return s.valueSetNames[name] }
+
+// Program returns the program that this is the state of.
+func (s *state) Program() *program.Program { return s.prog }
+
+// Call is an action with its arguments.
+type Call struct {
+	Action int           // into Program.Actions
+	Args   []match.Value // of the widths of the action's parameters
+}
+
+// bound is a Call made ready for packets.
+type bound struct {
+	action int
+	args   []uint64 // parameter i begins at state.argOffset[action][i]
+}
+
+// bind checks a call, which must be of one of the allowed actions, and flattens
+// its arguments.
+func (s *state) bind(allowed []int, c Call) (*bound, error) {
+	if !slices.Contains(allowed, c.Action) {
+		return nil, fmt.Errorf("%w: %s is not one of the table's", ErrInvalid, s.actionName(c.Action))
+	}
+	a := &s.prog.Actions[c.Action]
+	if len(c.Args) != len(a.Params) {
+		return nil, fmt.Errorf("%w: action %s: %d arguments for %d parameters", ErrInvalid, a.Name, len(c.Args), len(a.Params))
+	}
+	b := &bound{action: c.Action, args: make([]uint64, 0, s.argWords[c.Action])}
+	for i, v := range c.Args {
+		if p := &a.Params[i]; !v.Fits(p.Bits) {
+			return nil, fmt.Errorf("%w: action %s: argument %s = %v is not %d bits wide", ErrInvalid, a.Name, p.Name, v, p.Bits)
+		}
+		b.args = append(b.args, v...)
+	}
+	return b, nil
+}
+
+func (s *state) actionName(i int) string {
+	if i < 0 || i >= len(s.prog.Actions) {
+		return fmt.Sprintf("action number %d", i)
+	}
+	return "action " + s.prog.Actions[i].Name
+}
+
+// fromProgram converts a call that the program contains.
+func (s *state) fromProgram(c program.Call) Call {
+	params := s.prog.Actions[c.Action].Params
+	args := make([]match.Value, len(c.Args))
+	for i, x := range c.Args {
+		args[i] = match.FromBig(x, params[i].Bits)
+	}
+	return Call{c.Action, args}
+}
+
+// Expired is an entry that no packet has hit for longer than its time-out.
+type Expired struct {
+	Table *Table
+	Entry *Entry
+}
+
+// Expired returns the entries that have become idle by now (pipeline time): each
+// once, and again only when a packet has hit it in between. The work is
+// proportional to the entries that come due, not to all.
+func (s *state) Expired(now time.Duration) []Expired { return s.idle.expired(now) }
