@@ -1,0 +1,416 @@
+package ports
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Interface is a port on a network interface, which it sets to promiscuous
+// mode while it is open. It receives through a ring that it shares with the
+// kernel (TPACKET_V2: unlike with version 3 a frame is seen as soon as it is
+// there) and sends by sendmmsg. Frames that the machine itself sends out of the
+// interface do not come in.
+//
+// A frame that a virtual interface hands over before its checksum was computed
+// gets its checksum; a VLAN tag that was taken out is put back. A frame that
+// stands for several, made by segmentation offload or by GRO, is dropped and
+// counted as RxSegmented: the switch would process it as one packet.
+type Interface struct {
+	name   string
+	index  int
+	rx     *os.File // receives, in the Go runtime's poller
+	rxRaw  syscall.RawConn
+	ringMu sync.Mutex // Recv against Close
+	ring   ring
+	tx     *os.File // only sends
+	txRaw  syscall.RawConn
+	counters
+
+	// Of the one Recv, and of the one Send, at a time; the functions are made
+	// once so that calls allocate nothing.
+	bufs   [][]byte
+	n      int
+	err    error
+	rxCall func(fd uintptr) bool
+	frames [][]byte
+	txDone int
+	txErr  unix.Errno
+	txCall func(fd uintptr) bool
+	hdrs   [MaxBatch]mmsghdr
+	iovs   [MaxBatch]unix.Iovec
+
+	closed  atomic.Bool
+	statsMu sync.Mutex // the kernel's statistics start anew when they are read
+}
+
+// mmsghdr is the kernel's struct mmsghdr.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+}
+
+// OpenInterface opens a port on the network interface of that name in the
+// calling thread's network namespace. The error wraps ErrConfig, os.ErrPermission
+// or what else the operating system says.
+func OpenInterface(name string, o Options) (*Interface, error) {
+	p := &Interface{name: name, counters: counters{hint: o.Hint}}
+	if err := p.open(o); err != nil {
+		err = errors.Join(err, p.closeFiles())
+		return nil, fmt.Errorf("ports: interface %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func (p *Interface) open(o Options) error {
+	ifi, err := net.InterfaceByName(p.name)
+	if err != nil {
+		return fmt.Errorf("%w (\"ip link\" lists the interfaces of this network namespace)", err)
+	}
+	if len(ifi.HardwareAddr) != 6 {
+		return fmt.Errorf("%w: it is not an Ethernet interface", ErrConfig)
+	}
+	p.index = ifi.Index
+	// The receiving socket is bound only when all is set up, so that it
+	// receives nothing before.
+	if p.rx, p.rxRaw, err = packetSocket(p.name); err != nil {
+		return err
+	}
+	if p.tx, p.txRaw, err = packetSocket(p.name); err != nil {
+		return err
+	}
+	p.rxCall, p.txCall = p.recv, p.sendmmsg
+	err = control(p.rxRaw, func(fd int) error { return p.setupRx(fd, ifi.MTU, o.buffer()) })
+	if err != nil {
+		return err
+	}
+	return control(p.txRaw, func(fd int) error {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, o.buffer()) != nil {
+			// Without CAP_NET_ADMIN the kernel's limit holds.
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, o.buffer()); err != nil {
+				return os.NewSyscallError("setsockopt SO_SNDBUF", err)
+			}
+		}
+		return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: p.index}))
+	})
+}
+
+// packetSocket returns a raw packet socket that receives nothing yet.
+func packetSocket(name string) (*os.File, syscall.RawConn, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		err = fmt.Errorf("packet socket: %w", os.NewSyscallError("socket", err))
+		if errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w (run as root or with CAP_NET_RAW and CAP_NET_ADMIN; a UDP tunnel needs neither)", err)
+		}
+		return nil, nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, raw, nil
+}
+
+func control(raw syscall.RawConn, f func(fd int) error) error {
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+func (p *Interface) setupRx(fd, mtu, buffer int) error {
+	for _, opt := range [...]struct {
+		name  string
+		opt   int
+		value int
+	}{
+		{"PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2},
+		{"PACKET_VNET_HDR", unix.PACKET_VNET_HDR, 1},
+	} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, opt.opt, opt.value); err != nil {
+			return os.NewSyscallError("setsockopt "+opt.name, err)
+		}
+	}
+	// An older kernel does not know this; then recv leaves such frames out.
+	err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		return os.NewSyscallError("setsockopt PACKET_IGNORE_OUTGOING", err)
+	}
+	if err := p.ring.open(fd, mtu, buffer); err != nil {
+		return err
+	}
+	promisc := unix.PacketMreq{Ifindex: int32(p.index), Type: unix.PACKET_MR_PROMISC}
+	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promisc); err != nil {
+		return os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP", err)
+	}
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+	return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: p.index, Protocol: all}))
+}
+
+// Name returns the interface's name.
+func (p *Interface) Name() string { return p.name }
+
+// Recv implements Port.
+func (p *Interface) Recv(bufs [][]byte) (int, error) {
+	if len(bufs) == 0 {
+		return 0, nil
+	}
+	p.bufs, p.n, p.err = bufs[:min(len(bufs), MaxBatch)], 0, nil
+	err := p.rxRaw.Read(p.rxCall)
+	p.bufs = nil
+	if err == nil {
+		err = p.err
+	}
+	if err != nil {
+		if p.closed.Load() {
+			err = net.ErrClosed
+		}
+		return 0, fmt.Errorf("ports: interface %s: %w", p.name, err)
+	}
+	return p.n, nil
+}
+
+// recv fetches what is in the ring and reports whether Recv is done.
+func (p *Interface) recv(fd uintptr) bool {
+	p.ringMu.Lock()
+	defer p.ringMu.Unlock()
+	if p.fetch() {
+		return true
+	}
+	switch err := socketError(int(fd)); {
+	case err == nil, errors.Is(err, unix.ENETDOWN):
+		// The interface may come up again. If it was removed it will not.
+		if _, err := linkFlags(int(fd), p.index); errors.Is(err, unix.ENODEV) {
+			p.err = ErrGone
+			return true
+		}
+		return p.fetch()
+	default:
+		p.err = os.NewSyscallError("packet socket", err)
+		return true
+	}
+}
+
+// fetch takes frames from the ring into p.bufs and reports whether there were
+// any to keep.
+func (p *Interface) fetch() bool {
+	bytes := 0
+	for p.n < len(p.bufs) {
+		s := p.ring.next()
+		if s == nil {
+			break
+		}
+		if b, ok := p.accept(s, p.bufs[p.n]); ok {
+			p.bufs[p.n] = b
+			bytes += len(b)
+			p.n++
+		}
+		p.ring.release(s)
+	}
+	p.received(p.n, bytes)
+	return p.n > 0
+}
+
+// accept copies the frame in a slot into buf, or says that it is dropped.
+func (p *Interface) accept(s *slot, buf []byte) ([]byte, bool) {
+	frame, vnet := s.frame(), s.vnet()
+	switch tagged := s.tagged(); {
+	case s.outgoing():
+		return nil, false // not a frame that came in
+	case vnet.segmented():
+		p.drop(RxSegmented, 1)
+		p.advise(RxSegmented, func() string {
+			return fmt.Sprintf("interface %[1]s hands over several frames in one (%[2]d bytes), which are dropped; turn offloads off here "+
+				"with \"ethtool -K %[1]s gro off lro off\" and, if %[1]s is one end of a veth pair, at the other end with "+
+				"\"ethtool -K PEER tx off sg off tso off gso off\"", p.name, s.hdr.Len)
+		})
+	case int(s.hdr.Len) > len(frame), len(frame)+tagged > cap(buf):
+		p.drop(RxTooLong, 1)
+		p.advise(RxTooLong, func() string {
+			return fmt.Sprintf("interface %s: a frame of %d bytes is longer than its MTU was when the port was opened and is dropped; "+
+				"set the MTU before the switch starts", p.name, s.hdr.Len)
+		})
+	case len(frame) < HeaderLen:
+		p.drop(RxRunt, 1)
+	case tagged > 0:
+		buf = buf[:len(frame)+4]
+		copy(buf, frame[:12])
+		binary.BigEndian.PutUint16(buf[12:], s.tpid())
+		binary.BigEndian.PutUint16(buf[14:], s.hdr.Vlan_tci)
+		copy(buf[16:], frame[12:])
+		vnet.complete(buf, 4)
+		return buf, true
+	default:
+		buf = append(buf[:0], frame...)
+		vnet.complete(buf, 0)
+		return buf, true
+	}
+	return nil, false
+}
+
+// Send implements Port.
+func (p *Interface) Send(frames [][]byte) int {
+	sent := 0
+	for len(frames) > 0 {
+		batch := frames[:min(len(frames), MaxBatch)]
+		p.frames, p.txDone, p.txErr = batch, 0, 0
+		if err := p.txRaw.Write(p.txCall); err != nil { // closed
+			p.drop(TxDown, len(frames))
+			break
+		}
+		p.sent(batch[:p.txDone])
+		sent += p.txDone
+		frames = frames[p.txDone:]
+		if p.txErr != 0 {
+			p.refused(frames[0], p.txErr)
+			frames = frames[1:]
+		}
+	}
+	p.frames = nil
+	return sent
+}
+
+// sendmmsg sends p.frames, up to the first that the kernel refuses.
+func (p *Interface) sendmmsg(fd uintptr) bool {
+	for i, f := range p.frames {
+		p.iovs[i].Base = unsafe.SliceData(f)
+		p.iovs[i].SetLen(len(f))
+		p.hdrs[i].hdr.Iov = &p.iovs[i]
+		p.hdrs[i].hdr.SetIovlen(1)
+	}
+	for p.txDone < len(p.frames) && p.txErr == 0 {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&p.hdrs[p.txDone])),
+			uintptr(len(p.frames)-p.txDone), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			p.txDone += int(n)
+		case unix.EINTR:
+		default:
+			p.txErr = errno
+		}
+	}
+	for i := range p.frames {
+		p.iovs[i].Base = nil
+	}
+	return true
+}
+
+// refused counts a frame that the kernel did not take.
+func (p *Interface) refused(frame []byte, errno unix.Errno) {
+	r := sendReason(errno)
+	if len(frame) < HeaderLen {
+		r = TxRunt
+	}
+	p.drop(r, 1)
+	switch r {
+	case TxTooLong:
+		p.advise(r, func() string {
+			return fmt.Sprintf("interface %s: frames that are longer than its MTU allows, such as one of %d bytes, are dropped; "+
+				"give all interfaces of the switch the same MTU", p.name, len(frame))
+		})
+	case TxDown:
+		p.advise(r, func() string {
+			return fmt.Sprintf("interface %[1]s is down and what should leave it is dropped; \"ip link set %[1]s up\" brings it up", p.name)
+		})
+	}
+}
+
+// Up reports whether the interface is up and has a link.
+func (p *Interface) Up() bool {
+	up := false
+	err := control(p.txRaw, func(fd int) error {
+		flags, err := linkFlags(fd, p.index)
+		up = flags&unix.IFF_UP != 0 && flags&unix.IFF_RUNNING != 0
+		return err
+	})
+	return err == nil && up
+}
+
+// Stats implements Port.
+func (p *Interface) Stats() Stats {
+	p.readKernel()
+	return p.stats()
+}
+
+// readKernel adds what the kernel dropped since it was asked last: frames that
+// found the ring full.
+func (p *Interface) readKernel() {
+	p.statsMu.Lock()
+	defer p.statsMu.Unlock()
+	// A closed socket has nothing to add; Close has asked.
+	_ = control(p.rxRaw, func(fd int) error {
+		s, err := unix.GetsockoptTpacketStats(fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err == nil {
+			p.drop(RxFull, int(s.Drops))
+		}
+		return err
+	})
+}
+
+// Close implements Port.
+func (p *Interface) Close() error {
+	if p.closed.Swap(true) {
+		return nil
+	}
+	p.readKernel()
+	return p.closeFiles()
+}
+
+// closeFiles ends the sockets, and the ring when no Recv looks at it any more.
+func (p *Interface) closeFiles() error {
+	var errs []error
+	for _, f := range []*os.File{p.rx, p.tx} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	p.ringMu.Lock()
+	defer p.ringMu.Unlock()
+	return errors.Join(append(errs, p.ring.close())...)
+}
+
+// socketError returns and clears the socket's pending error.
+func socketError(fd int) error {
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return err
+	}
+	if errno == 0 {
+		return nil
+	}
+	return unix.Errno(errno)
+}
+
+// linkFlags returns the flags of the interface of that index, or ENODEV.
+func linkFlags(fd, index int) (uint16, error) {
+	// The name may have changed since, so ask for it.
+	var req struct {
+		name  [unix.IFNAMSIZ]byte
+		index int32
+		_     [20]byte
+	}
+	req.index = int32(index)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCGIFNAME, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return 0, errno
+	}
+	ifr, err := unix.NewIfreq(unix.ByteSliceToString(req.name[:]))
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
+		return 0, err
+	}
+	return ifr.Uint16(), nil
+}

@@ -1,0 +1,63 @@
+package ports
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// A vnetHeader is the kernel's struct virtio_net_hdr, in the machine's byte
+// order, which stands before a frame: what offloads left undone.
+type vnetHeader [vnetLen]byte
+
+const vnetLen = 10
+
+// Members of struct virtio_net_hdr (virtio 1.2, 5.1.6).
+const (
+	vnetFlags      = 0 // u8
+	vnetNeedsCsum  = 1 // in flags: the checksum from start on is to be put at offset
+	vnetGSOType    = 1 // u8, 0 if the frame is one frame
+	vnetCsumStart  = 6 // u16
+	vnetCsumOffset = 8 // u16, from start
+)
+
+// segmented reports whether the frame stands for several.
+func (v *vnetHeader) segmented() bool { return v[vnetGSOType] != 0 }
+
+// complete computes the checksum that the sender left to its hardware. The
+// header counts without a tag of that many bytes, which is in the frame.
+func (v *vnetHeader) complete(frame []byte, tag int) {
+	if v[vnetFlags]&vnetNeedsCsum == 0 {
+		return
+	}
+	start := int(binary.NativeEndian.Uint16(v[vnetCsumStart:])) + tag
+	at := start + int(binary.NativeEndian.Uint16(v[vnetCsumOffset:]))
+	if start > len(frame) || at+2 > len(frame) {
+		return // not of this frame; its receiver sees that
+	}
+	// The field holds the sum of the pseudo header, which so comes in.
+	sum := ^checksum(frame[start:])
+	if sum == 0 {
+		sum = 0xffff // of UDP, 0 would mean none
+	}
+	binary.BigEndian.PutUint16(frame[at:], sum)
+}
+
+// checksum is the Internet checksum's one's complement sum (RFC 1071), not
+// inverted.
+func checksum(b []byte) uint16 {
+	var sum, carry uint64
+	for len(b) >= 8 {
+		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
+		b = b[8:]
+	}
+	var last [8]byte
+	copy(last[:], b)
+	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(last[:]), carry)
+	sum, carry = bits.Add64(sum, 0, carry)
+	sum += carry
+	sum = sum>>32 + sum&0xffffffff
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	return uint16(sum)
+}

@@ -1,0 +1,192 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/mcrdma/mcrdma/internal/mmsg"
+)
+
+// A TunnelConfig describes a UDP tunnel.
+type TunnelConfig struct {
+	// Local is the address to receive on; port 0 takes a free one.
+	Local netip.AddrPort
+	// Remote is where frames go and the only address that they are accepted
+	// from.
+	Remote netip.AddrPort
+	Options
+}
+
+// A Tunnel is a port that carries each frame in one UDP datagram, which holds
+// nothing else: the format of package framelink's tunnels.
+type Tunnel struct {
+	udp           *net.UDPConn
+	sock          *mmsg.Socket
+	name          string
+	local, remote netip.AddrPort
+	closed        atomic.Bool
+	counters
+
+	rx, tx [MaxBatch]mmsg.Message
+}
+
+// OpenTunnel opens a tunnel; nothing is exchanged with the other end. The error
+// wraps ErrConfig or what the operating system says.
+func OpenTunnel(cfg TunnelConfig) (*Tunnel, error) {
+	cfg.Local = netip.AddrPortFrom(cfg.Local.Addr().Unmap(), cfg.Local.Port())
+	cfg.Remote = netip.AddrPortFrom(cfg.Remote.Addr().Unmap(), cfg.Remote.Port())
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("ports: tunnel: %w", err)
+	}
+	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(cfg.Local))
+	if err != nil {
+		return nil, fmt.Errorf("ports: tunnel: %w", err)
+	}
+	t := &Tunnel{udp: udp, remote: cfg.Remote, counters: counters{hint: cfg.Hint}}
+	t.local = udp.LocalAddr().(*net.UDPAddr).AddrPort()
+	t.local = netip.AddrPortFrom(t.local.Addr().Unmap(), t.local.Port())
+	t.name = fmt.Sprintf("udp:%v,%v", t.local, t.remote)
+	t.sock, err = mmsg.New(udp)
+	err = errors.Join(err, udp.SetReadBuffer(cfg.buffer()), udp.SetWriteBuffer(cfg.buffer()))
+	if err != nil {
+		udp.Close()
+		return nil, fmt.Errorf("ports: %s: %w", t.name, err)
+	}
+	return t, nil
+}
+
+func (c *TunnelConfig) check() error {
+	switch l, r := c.Local.Addr(), c.Remote.Addr(); {
+	case !l.IsValid():
+		return fmt.Errorf("%w: no local address", ErrConfig)
+	case l.Zone() != "" || r.Zone() != "":
+		return fmt.Errorf("%w: addresses with a zone are not supported", ErrConfig)
+	case !r.IsValid() || r.IsUnspecified() || r.IsMulticast() || c.Remote.Port() == 0:
+		return fmt.Errorf("%w: the remote address %v is not one host and port", ErrConfig, c.Remote)
+	case l.Is4() != r.Is4() && !l.IsUnspecified():
+		return fmt.Errorf("%w: local address %v and remote address %v are of different families", ErrConfig, c.Local, c.Remote)
+	}
+	return nil
+}
+
+// Name returns udp:LOCAL,REMOTE.
+func (t *Tunnel) Name() string { return t.name }
+
+// LocalAddr returns the address that the tunnel receives on.
+func (t *Tunnel) LocalAddr() netip.AddrPort { return t.local }
+
+// Recv implements Port.
+func (t *Tunnel) Recv(bufs [][]byte) (int, error) {
+	rx := t.rx[:min(len(bufs), MaxBatch)]
+	for len(rx) > 0 {
+		for i := range rx {
+			rx[i].Buf = bufs[i][:cap(bufs[i])]
+		}
+		n, err := t.sock.Recv(rx)
+		if err != nil {
+			return 0, fmt.Errorf("ports: %s: %w", t.name, err)
+		}
+		kept, bytes := 0, 0
+		for i := range n {
+			if m := &rx[i]; t.accept(m) {
+				// What was dropped leaves its room to a later call.
+				bufs[i] = bufs[kept]
+				bufs[kept] = m.Buf[:m.N]
+				bytes += m.N
+				kept++
+			}
+		}
+		if t.received(kept, bytes); kept > 0 {
+			return kept, nil
+		}
+	}
+	return 0, nil
+}
+
+func (t *Tunnel) accept(m *mmsg.Message) bool {
+	switch {
+	case m.Addr != t.remote:
+		t.drop(RxStranger, 1)
+		t.advise(RxStranger, func() string {
+			return fmt.Sprintf("%s: datagrams from %v are not from the tunnel's peer and are dropped; "+
+				"does the peer send from the address that is configured here?", t.name, m.Addr)
+		})
+	case m.Truncated:
+		t.drop(RxTooLong, 1)
+	case m.N < HeaderLen:
+		t.drop(RxRunt, 1)
+	default:
+		return true
+	}
+	return false
+}
+
+// Send implements Port.
+func (t *Tunnel) Send(frames [][]byte) int {
+	if t.closed.Load() {
+		t.drop(TxDown, len(frames))
+		return 0
+	}
+	sent := 0
+	for len(frames) > 0 {
+		n := 0
+		for n < min(len(frames), MaxBatch) && len(frames[n]) >= HeaderLen {
+			t.tx[n] = mmsg.Message{Buf: frames[n], Addr: t.remote}
+			n++
+		}
+		if n == 0 {
+			t.drop(TxRunt, 1)
+			frames = frames[1:]
+			continue
+		}
+		k, err := t.sock.Send(t.tx[:n])
+		clear(t.tx[:n])
+		t.sent(frames[:k])
+		sent += k
+		frames = frames[k:]
+		if err != nil {
+			t.drop(sendReason(err), 1)
+			frames = frames[1:]
+		}
+	}
+	return sent
+}
+
+// sendReason says why the operating system refused a frame.
+func sendReason(err error) Reason {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return TxDown
+	case !errors.As(err, &errno):
+		return TxError
+	}
+	switch errno {
+	case syscall.EAGAIN, syscall.ENOBUFS:
+		return TxFull
+	case syscall.ENETDOWN, syscall.ENODEV, syscall.ENXIO, syscall.EBADF:
+		return TxDown
+	case syscall.EMSGSIZE:
+		return TxTooLong
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ECONNREFUSED, syscall.EPERM, syscall.EACCES:
+		return TxPeer
+	}
+	return TxError
+}
+
+// Up reports whether the tunnel is open; whether anybody is at the other end
+// cannot be known.
+func (t *Tunnel) Up() bool { return !t.closed.Load() }
+
+// Stats implements Port.
+func (t *Tunnel) Stats() Stats { return t.stats() }
+
+// Close implements Port.
+func (t *Tunnel) Close() error {
+	t.closed.Store(true)
+	return t.udp.Close()
+}
