@@ -18,7 +18,7 @@ type Op uint8
 //     and operands of a comparison fit in uint64 both or in int64 both;
 //   - anything wider consists only of moves, OpAnd, OpOr, OpXor, OpNot, OpCond,
 //     shifts by constants, and OpEq, OpNe and OpD2B of unsigned operands with
-//     known Bits.
+//     known Bits; narrower operands of it are unsigned, and so extended by zeros.
 const (
 	OpConst      Op = iota // Const
 	OpBool                 // Const is 0 or 1

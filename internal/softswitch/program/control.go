@@ -1,0 +1,190 @@
+package program
+
+// pending marks a table whose direct counter is still to be found.
+const pending = -2
+
+func (l *loader) loadPipelines(root node) {
+	list := root.in("pipelines").get("pipelines").list()
+	seen := map[string]bool{}
+	for _, n := range list {
+		n = n.in("pipelines").object("name id init_table tables conditionals", "action_profiles action_calls")
+		name := n.get("name").name()
+		if seen[name] || name != "ingress" && name != "egress" {
+			n.unsupported("pipeline %s; v1model has one ingress and one egress", quote(name))
+		}
+		seen[name] = true
+		if len(n.optional("action_calls")) > 0 {
+			n.unsupported("action_calls")
+		}
+		first := l.loadPipeline(n, name == "egress")
+		if name == "egress" {
+			l.prog.Egress = first
+		} else {
+			l.prog.Ingress = first
+		}
+	}
+	if len(seen) != 2 {
+		root.in("pipelines").invalid("ingress or egress is missing")
+	}
+}
+
+// control is one pipeline that is being read.
+type control struct {
+	l      *loader
+	nodes  map[string]Node
+	egress bool
+}
+
+// loadPipeline reads a pipeline's tables and conditionals and returns its first
+// node. Names come before contents because nodes refer to later ones.
+func (l *loader) loadPipeline(n node, egress bool) Node {
+	for _, p := range n.optional("action_profiles") {
+		l.loadProfile(p.in("action profile"))
+	}
+	c := &control{l, map[string]Node{}, egress}
+	tables, conds := n.get("tables").list(), n.get("conditionals").list()
+	firstTable, firstCond := len(l.prog.Tables), len(l.prog.Conditionals)
+	for i := range tables {
+		c.declare(&tables[i], "table", NodeTable, firstTable+i, &l.tables)
+	}
+	for i := range conds {
+		c.declare(&conds[i], "conditional", NodeConditional, firstCond+i, &l.conds)
+	}
+	for _, t := range tables {
+		l.prog.Tables = append(l.prog.Tables, c.table(t))
+	}
+	for _, d := range conds {
+		l.prog.Conditionals = append(l.prog.Conditionals, c.conditional(d))
+	}
+	c.checkCycles(n, firstTable, firstCond)
+	return c.next(n.get("init_table"))
+}
+
+// declare gives a table or conditional its index under its name.
+func (c *control) declare(n *node, kind string, k NodeKind, index int, r *registry) {
+	*n = n.in("a %s", kind)
+	if !n.has("name") || !n.has("id") {
+		n.invalid("it has no name or no id")
+	}
+	name, _ := r.add(*n, index, true)
+	*n = n.in("%s %s", kind, quote(name))
+	if _, ok := c.nodes[name]; ok {
+		n.invalid("a table has the same name")
+	}
+	c.nodes[name] = Node{k, index}
+}
+
+// next reads the name of a node, or null for the end of the control.
+func (c *control) next(n node) Node {
+	if n.isNull() {
+		return Node{}
+	}
+	next, ok := c.nodes[n.str()]
+	if !ok {
+		n.invalid("it goes on to %s, which does not exist in this control", quote(n.str()))
+	}
+	return next
+}
+
+func (c *control) conditional(n node) Conditional {
+	n = n.object("name id expression", "true_next false_next")
+	return Conditional{
+		Name:   n.get("name").str(),
+		Cond:   c.l.condition(n.get("expression"), scope{}),
+		True:   c.next(n.get("true_next")),
+		False:  c.next(n.get("false_next")),
+		Source: n.source,
+	}
+}
+
+func (l *loader) loadProfile(n node) {
+	n = n.object("name id max_size", "selector")
+	name, _ := l.profiles.add(n, len(l.prog.Profiles), true)
+	n = n.in("action profile %s", quote(name))
+	p := Profile{Name: name, Size: n.get("max_size").integer(0, maxCells), Source: n.source}
+	if n.has("selector") {
+		p.Selector = true
+		s := n.get("selector").under("selector").object("algo input", "")
+		p.Algo = algorithm(s.get("algo"))
+		for _, in := range s.get("input").list() {
+			p.Input = append(p.Input, l.fieldElement(in))
+		}
+	}
+	l.prog.Profiles = append(l.prog.Profiles, p)
+}
+
+// successors returns the nodes that may come after n.
+func (c *control) successors(n Node) []Node {
+	if n.Kind == NodeConditional {
+		d := c.l.prog.Conditionals[n.Index]
+		return []Node{d.True, d.False}
+	}
+	t := c.l.prog.Tables[n.Index]
+	return append([]Node{t.Hit, t.Miss, t.After}, t.Next...)
+}
+
+// checkCycles refuses a control in which a packet could go round. It takes away,
+// over and over, nodes that lead nowhere but to the end; a cycle is what remains.
+func (c *control) checkCycles(n node, firstTable, firstCond int) {
+	open := map[Node]int{} // ways out that are left
+	from := map[Node][]Node{}
+	var done []Node
+	add := func(at Node) {
+		for _, s := range c.successors(at) {
+			if s.Kind != NodeEnd {
+				open[at]++
+				from[s] = append(from[s], at)
+			}
+		}
+		if open[at] == 0 {
+			done = append(done, at)
+		}
+	}
+	for i := firstTable; i < len(c.l.prog.Tables); i++ {
+		add(Node{NodeTable, i})
+	}
+	for i := firstCond; i < len(c.l.prog.Conditionals); i++ {
+		add(Node{NodeConditional, i})
+	}
+	for len(done) > 0 {
+		at := done[len(done)-1]
+		done = done[:len(done)-1]
+		delete(open, at)
+		for _, f := range from[at] {
+			if open[f]--; open[f] == 0 {
+				done = append(done, f)
+			}
+		}
+	}
+	for i := firstTable; i < len(c.l.prog.Tables); i++ {
+		c.refuseCycle(n, Node{NodeTable, i}, open)
+	}
+	for i := firstCond; i < len(c.l.prog.Conditionals); i++ {
+		c.refuseCycle(n, Node{NodeConditional, i}, open)
+	}
+}
+
+// refuseCycle refuses the program if at leads into a cycle, naming one node of it.
+func (c *control) refuseCycle(n node, at Node, open map[Node]int) {
+	seen := map[Node]bool{}
+	for open[at] > 0 && !seen[at] {
+		seen[at] = true
+		for _, s := range c.successors(at) {
+			if open[s] > 0 {
+				at = s
+				break
+			}
+		}
+	}
+	if !seen[at] {
+		return
+	}
+	if at.Kind == NodeTable {
+		t := c.l.prog.Tables[at.Index]
+		n, n.source = n.in("table %s", quote(t.Name)), t.Source
+	} else {
+		d := c.l.prog.Conditionals[at.Index]
+		n, n.source = n.in("conditional %s", quote(d.Name)), d.Source
+	}
+	n.invalid("the control comes back to it")
+}

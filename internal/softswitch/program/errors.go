@@ -1,0 +1,65 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The two kinds of reasons for which Load refuses a program.
+var (
+	// ErrUnsupported marks a program that may be a fine one but uses something
+	// that the embedded switch does not have. Rewrite that part of the P4 program.
+	ErrUnsupported = errors.New("not supported by the embedded switch")
+	// ErrInvalid marks JSON that contradicts itself or its format, so that it
+	// was not written by p4c's bmv2 back end, or not for v1model. Compile again.
+	ErrInvalid = errors.New("invalid bmv2 JSON")
+)
+
+// LoadError says what Load refused, and why.
+type LoadError struct {
+	Construct string // the construct, such as `action "ingress.drop", primitive "foo"`
+	Source    Source // where it comes from; zero if the JSON doesn't say
+	Reason    string
+	Kind      error // ErrUnsupported or ErrInvalid
+}
+
+// Error returns "file.p4:12: construct: reason: kind", without the place if it
+// is not known.
+func (e *LoadError) Error() string {
+	s := fmt.Sprintf("%s: %s: %v", e.Construct, e.Reason, e.Kind)
+	if e.Source != (Source{}) {
+		s = e.Source.String() + ": " + s
+	}
+	return s
+}
+
+// Unwrap returns ErrUnsupported or ErrInvalid.
+func (e *LoadError) Unwrap() error { return e.Kind }
+
+// String returns "file.p4:12", with the last element of the file's path, or "?"
+// if the place is not known.
+func (s Source) String() string {
+	if s == (Source{}) {
+		return "?"
+	}
+	return filepath.Base(s.File) + ":" + strconv.Itoa(s.Line)
+}
+
+// refusal carries a LoadError from wherever the loader met the fault up to Load.
+type refusal struct{ err *LoadError }
+
+// shorten cuts a text from the JSON down to what is worth repeating.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit] + "…"
+}
+
+func quote(s string) string { return strconv.Quote(shorten(s, 100)) }

@@ -1,0 +1,240 @@
+package program
+
+// refuseExterns refuses whatever of the JSON's top level the embedded switch has
+// no counterpart of.
+func (l *loader) refuseExterns(root node) {
+	for _, kind := range []struct{ list, one string }{
+		{"header_union_types", "header union type"},
+		{"header_unions", "header union"},
+		{"header_union_stacks", "stack of header unions"},
+		{"extern_instances", "extern instance"},
+	} {
+		l.each(root, kind.list, kind.one, func(_ int, n node) {
+			if o, ok := n.v.(*object); ok && o.members["source_info"] != nil {
+				n.source = n.get("source_info").sourceInfo()
+			}
+			n.unsupported("there is none of its kind")
+		})
+	}
+}
+
+// arraySize reads the size of an indirect array.
+func arraySize(n node) int {
+	if !n.has("size") {
+		n.invalid("%q is missing", "size")
+	}
+	return n.get("size").integer(0, maxCells)
+}
+
+// Bytes that a cell takes, roughly; for the bound on a program's state.
+const (
+	counterBytes = 16
+	meterBytes   = 64
+)
+
+func (l *loader) loadCounters(root node) {
+	l.direct = map[string]bool{}
+	l.each(root, "counter_arrays", "counter", func(i int, n node) {
+		n = n.object("name id", "size is_direct binding")
+		name, _ := l.counters.add(n, i, true)
+		c := Counter{Name: name, Table: None}
+		if n.flag("is_direct", false) {
+			l.direct[name] = true
+		} else {
+			c.Size = arraySize(n)
+			l.allocate(n, c.Size, counterBytes)
+		}
+		l.prog.Counters = append(l.prog.Counters, c)
+	})
+}
+
+func (l *loader) loadMeters(root node) {
+	l.each(root, "meter_arrays", "meter", func(i int, n node) {
+		n = n.object("name id type rate_count", "size is_direct binding result_target")
+		name, _ := l.meters.add(n, i, true)
+		m := Meter{Name: name, Table: None, Target: NoField}
+		switch t := n.get("type").str(); t {
+		case "bytes":
+			m.Bytes = true
+		case "packets":
+		default:
+			n.invalid("type %s, want bytes or packets", quote(t))
+		}
+		if n.get("rate_count").integer(0, 1<<20) != 2 {
+			n.unsupported("%s rates, want two", n.get("rate_count").kind())
+		}
+		if n.flag("is_direct", false) {
+			m.Target = l.fixed(n.get("result_target"))
+		} else {
+			m.Size = arraySize(n)
+			l.allocate(n, m.Size, meterBytes)
+		}
+		l.prog.Meters = append(l.prog.Meters, m)
+	})
+}
+
+// bindDirect joins direct counters and meters to their tables, whose own view of
+// the matter must agree.
+func (l *loader) bindDirect(root node) {
+	p := l.prog
+	l.each(root, "counter_arrays", "counter", func(i int, n node) {
+		if n = n.object("", "name id size is_direct binding"); n.flag("is_direct", false) {
+			t := l.bound(n)
+			table := &p.Tables[t]
+			if table.Counter != pending {
+				n.invalid("table %s has no direct counter, or another one", quote(table.Name))
+			}
+			table.Counter, p.Counters[i].Table, p.Counters[i].Size = i, t, table.Size
+		}
+	})
+	l.each(root, "meter_arrays", "meter", func(i int, n node) {
+		if n.flag("is_direct", false) {
+			t := l.bound(n)
+			table := &p.Tables[t]
+			if table.Meter != i {
+				n.invalid("table %s has no direct meter, or another one", quote(table.Name))
+			}
+			p.Meters[i].Table, p.Meters[i].Size = t, table.Size
+		}
+	})
+	for _, t := range p.Tables {
+		n := root.in("table %s", quote(t.Name))
+		n.source = t.Source
+		if t.Counter == pending {
+			n.invalid("no counter is bound to it")
+		}
+		if t.Meter != None && p.Meters[t.Meter].Table == None {
+			n.invalid("meter %s is not bound to it", quote(p.Meters[t.Meter].Name))
+		}
+	}
+}
+
+// bound returns the table that a direct counter or meter is bound to.
+func (l *loader) bound(n node) int {
+	if !n.has("binding") {
+		n.invalid("it is direct, but has no binding")
+	}
+	return l.tables.named(n.get("binding"), "table")
+}
+
+func (l *loader) loadRegisters(root node) {
+	l.each(root, "register_arrays", "register", func(i int, n node) {
+		n = n.object("name id size bitwidth", "")
+		name, _ := l.registers.add(n, i, true)
+		r := Register{Name: name, Size: arraySize(n), Bits: n.get("bitwidth").integer(1, maxBits)}
+		l.allocate(n, r.Size, (r.Bits+63)/64*8)
+		l.prog.Registers = append(l.prog.Registers, r)
+	})
+}
+
+// algorithm reads the name of a hash or checksum algorithm.
+func algorithm(n node) Algo {
+	switch n.str() {
+	case "crc32":
+		return CRC32
+	case "crc16":
+		return CRC16
+	case "csum16":
+		return Csum16
+	case "xor16":
+		return Xor16
+	case "identity":
+		return Identity
+	case "random":
+		return Random
+	}
+	n.unsupported("hash algorithm %s", quote(n.str()))
+	return 0
+}
+
+func (l *loader) loadCalculations(root node) {
+	l.each(root, "calculations", "calculation", func(i int, n node) {
+		n = n.object("name id algo input", "")
+		name, _ := l.calcs.add(n, i, true)
+		c := Calculation{Name: name, Algo: algorithm(n.get("algo")), Source: n.source}
+		for k, in := range n.get("input").list() {
+			c.Input = append(c.Input, l.calcInput(in.under("input %d", k)))
+		}
+		l.prog.Calculations = append(l.prog.Calculations, c)
+	})
+}
+
+func (l *loader) calcInput(n node) CalcInput {
+	n = n.object("type", "value bitwidth")
+	v := n.get("value")
+	switch t := n.get("type").str(); t {
+	case "field":
+		r := l.field(v)
+		if r.Field == Valid {
+			n.unsupported("a header's validity as input")
+		}
+		return CalcInput{Kind: CalcField, Field: r}
+	case "hexstr":
+		bits := n.get("bitwidth").integer(1, maxBits)
+		return CalcInput{Kind: CalcConst, Const: v.unsigned(bits), Bits: bits}
+	case "header":
+		return CalcInput{Kind: CalcHeader, Head: l.realHeader(v)}
+	case "payload":
+		return CalcInput{Kind: CalcPayload}
+	default:
+		n.unsupported("an input of type %s", quote(t))
+	}
+	return CalcInput{}
+}
+
+func (l *loader) loadDigests(root node) {
+	l.each(root, "learn_lists", "digest", func(i int, n node) {
+		n = n.object("name id elements", "")
+		name, id := l.digests.add(n, i, true)
+		d := Digest{ID: id, Name: name}
+		for _, e := range n.get("elements").list() {
+			d.Fields = append(d.Fields, l.fieldElement(e))
+		}
+		l.prog.Digests = append(l.prog.Digests, d)
+	})
+}
+
+func (l *loader) loadFieldLists(root node) {
+	l.each(root, "field_lists", "field list", func(i int, n node) {
+		n = n.object("name id elements", "")
+		_, id := l.fieldLists.add(n, i, false)
+		f := FieldList{ID: id}
+		for _, e := range n.get("elements").list() {
+			r := l.fieldElement(e)
+			if r.Field == Valid {
+				e.unsupported("a header's validity in a field list")
+			}
+			f.Fields = append(f.Fields, r)
+		}
+		l.prog.FieldLists = append(l.prog.FieldLists, f)
+	})
+}
+
+func (l *loader) loadChecksums(root node) {
+	ids := registry{}
+	l.each(root, "checksums", "checksum", func(i int, n node) {
+		n = n.object("name id target type calculation", "verify update if_cond")
+		name, _ := ids.add(n, i, true)
+		if t := n.get("type").str(); t != "generic" {
+			n.unsupported("type %s, want generic", quote(t))
+		}
+		c := Checksum{
+			Name:   name,
+			Target: l.fixed(n.get("target")),
+			Calc:   l.calcs.named(n.get("calculation"), "calculation"),
+			Verify: n.flag("verify", true),
+			Update: n.flag("update", true),
+			Source: n.source,
+		}
+		if f := l.fieldAt(c.Target); f.Bits > 64 || f.Signed {
+			n.unsupported("target %s is not an unsigned field of up to 64 bits", quote(f.Name))
+		}
+		if cond := n.get("if_cond"); !cond.isNull() {
+			c.Cond = l.condition(cond, scope{})
+			if c.Cond.Op == OpBool && c.Cond.Const.Sign() != 0 {
+				c.Cond = nil
+			}
+		}
+		l.prog.Checksums = append(l.prog.Checksums, c)
+	})
+}

@@ -1,0 +1,292 @@
+package program
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// headerType is a type of headers; its fields are shared by all instances.
+type headerType struct {
+	fields []Field
+	index  map[string]int
+	bits   int
+	varbit int // the index of the varbit field, or None
+}
+
+func (l *loader) loadHeaderTypes(root node) {
+	l.types = map[string]*headerType{}
+	ids := registry{}
+	l.each(root, "header_types", "header type", func(i int, n node) {
+		n = n.object("name id fields", "max_length length_exp")
+		name, _ := ids.add(n, i, true)
+		if n.has("length_exp") {
+			n.unsupported("a length_exp; only extract with a length gives a varbit its length")
+		}
+		l.types[name] = loadHeaderType(n)
+	})
+}
+
+func loadHeaderType(n node) *headerType {
+	t := &headerType{index: map[string]int{}, varbit: None}
+	for i, f := range n.get("fields").list() {
+		part := f.tuple(2, 4)
+		name := part[0].name()
+		if _, ok := t.index[name]; ok || name == validName {
+			n.invalid("two fields have the name %s", quote(name))
+		}
+		t.index[name] = i
+		field := Field{Name: name, Signed: len(part) > 2 && part[2].truth()}
+		if len(part) > 3 && part[3].truth() {
+			n.unsupported("field %s is saturating", quote(name))
+		}
+		if part[1].v == "*" {
+			field.Var = true
+			if t.varbit != None {
+				n.invalid("two varbit fields")
+			}
+			t.varbit = i
+		} else {
+			field.Bits = part[1].under("field %s", quote(name)).integer(1, maxBits)
+			t.bits += field.Bits
+		}
+		t.fields = append(t.fields, field)
+	}
+	if t.varbit != None {
+		t.sizeVarbit(n)
+	}
+	return t
+}
+
+// sizeVarbit gives the varbit field what max_length, in bytes and of the whole
+// header, leaves to it.
+func (t *headerType) sizeVarbit(n node) {
+	if !n.has("max_length") {
+		n.invalid("a varbit field without max_length")
+	}
+	bits := 8*n.get("max_length").integer(0, (maxVarbit+maxBits)/8) - t.bits
+	if bits < 0 || bits > maxVarbit {
+		n.invalid("max_length leaves %d bits to the varbit field", bits)
+	}
+	t.fields[t.varbit].Bits = bits
+}
+
+func (l *loader) loadHeaders(root node) {
+	l.each(root, "headers", "header", func(i int, n node) {
+		n = n.object("name id header_type metadata", "")
+		if i == maxHeaders {
+			n.unsupported("more than %d headers", maxHeaders)
+		}
+		name, _ := l.headers.add(n, i, true)
+		typ := n.get("header_type").str()
+		t := l.types[typ]
+		if t == nil {
+			n.invalid("no header type has the name %s", quote(typ))
+		}
+		l.prog.Headers = append(l.prog.Headers, Header{
+			Name: name, Type: typ, Metadata: n.get("metadata").boolean(), Fields: t.fields, Bits: t.bits,
+			Stack: None, Source: n.source,
+		})
+	})
+}
+
+func (l *loader) loadStacks(root node) {
+	l.each(root, "header_stacks", "header stack", func(i int, n node) {
+		n = n.object("name id header_type size header_ids", "")
+		name, _ := l.stacks.add(n, i, true)
+		typ := n.get("header_type").str()
+		s := Stack{Name: name}
+		for k, id := range n.get("header_ids").list() {
+			h := l.headers.numbered(n, "header", id.integer(0, maxID))
+			hdr := &l.prog.Headers[h]
+			if hdr.Stack != None || hdr.Metadata || hdr.Type != typ {
+				n.invalid("header %s cannot be element %d", quote(hdr.Name), k)
+			}
+			hdr.Stack, hdr.Index = i, k
+			s.Headers = append(s.Headers, h)
+		}
+		if size := n.get("size").integer(1, maxHeaders); size != len(s.Headers) {
+			n.invalid("size %d, but %d elements", size, len(s.Headers))
+		}
+		l.prog.Stacks = append(l.prog.Stacks, s)
+	})
+}
+
+func (l *loader) loadEnums(root node) {
+	l.each(root, "enums", "enum", func(_ int, n node) {
+		n = n.object("name entries", "")
+		for _, e := range n.get("entries").list() {
+			loadEnumerator(e)
+		}
+	})
+}
+
+func loadEnumerator(n node) Enumerator {
+	part := n.tuple(2, 2)
+	return Enumerator{part[0].name(), uint32(part[1].integer(0, 1<<31-1))}
+}
+
+func (l *loader) loadErrors(root node) {
+	names, values := map[string]bool{}, map[uint32]bool{}
+	l.each(root, "errors", "error", func(_ int, n node) {
+		e := loadEnumerator(n)
+		if names[e.Name] || values[e.Value] {
+			n.invalid("%s or its value %d occurs twice", quote(e.Name), e.Value)
+		}
+		names[e.Name], values[e.Value] = true, true
+		l.prog.Errors = append(l.prog.Errors, e)
+	})
+}
+
+func (l *loader) loadAliases(root node) {
+	l.aliases = map[string]FieldRef{}
+	l.each(root, "field_aliases", "field alias", func(_ int, n node) {
+		part := n.tuple(2, 2)
+		from := part[0].name()
+		to := l.fixed(part[1])
+		if have, ok := l.aliases[from]; ok && have != to { // p4c repeats some
+			n.invalid("%s stands for two fields", quote(from))
+		}
+		l.aliases[from] = to
+	})
+	l.each(root, "force_arith", "force_arith", func(_ int, n node) { l.field(n) })
+}
+
+// loadStd finds standard metadata under the names by which bmv2 knows them.
+func (l *loader) loadStd(root node) {
+	s := &l.prog.Std
+	known := []struct {
+		name string
+		ref  *FieldRef
+		must bool
+	}{
+		{"standard_metadata.ingress_port", &s.IngressPort, true},
+		{"standard_metadata.egress_spec", &s.EgressSpec, true},
+		{"standard_metadata.egress_port", &s.EgressPort, true},
+		{"standard_metadata.instance_type", &s.InstanceType, true},
+		{"standard_metadata.packet_length", &s.PacketLength, true},
+		{"standard_metadata.checksum_error", &s.ChecksumError, false},
+		{"standard_metadata.parser_error", &s.ParserError, false},
+		{"queueing_metadata.enq_timestamp", &s.EnqTimestamp, false},
+		{"queueing_metadata.enq_qdepth", &s.EnqQdepth, false},
+		{"queueing_metadata.deq_timedelta", &s.DeqTimedelta, false},
+		{"queueing_metadata.deq_qdepth", &s.DeqQdepth, false},
+		{"intrinsic_metadata.ingress_global_timestamp", &s.IngressTimestamp, false},
+		{"intrinsic_metadata.egress_global_timestamp", &s.EgressTimestamp, false},
+		{"intrinsic_metadata.mcast_grp", &s.McastGrp, false},
+		{"intrinsic_metadata.egress_rid", &s.EgressRid, false},
+		{"intrinsic_metadata.priority", &s.Priority, false},
+	}
+	n := root.in("standard metadata")
+	for _, k := range known {
+		*k.ref = l.stdField(k.name)
+		delete(l.aliases, k.name)
+		if *k.ref == NoField {
+			if k.must {
+				n.invalid("%s is missing", k.name)
+			}
+			continue
+		}
+		f := l.fieldAt(*k.ref)
+		if hdr := &l.prog.Headers[k.ref.Header]; !hdr.Metadata || f.Var || f.Bits > 64 || f.Signed {
+			n.invalid("%s is not an unsigned metadata field of up to 64 bits", k.name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.aliases)) {
+		n.unsupported("an alias for %s", quote(name))
+	}
+	l.std = s.EgressSpec.Header
+}
+
+func (l *loader) stdField(name string) FieldRef {
+	if ref, ok := l.aliases[name]; ok {
+		return ref
+	}
+	header, field, _ := strings.Cut(name, ".")
+	h, ok := l.headers.byName[header]
+	if !ok {
+		return NoField
+	}
+	f, ok := l.types[l.prog.Headers[h].Type].index[field]
+	if !ok {
+		return NoField
+	}
+	return FieldRef{h, f}
+}
+
+// validName is the field by which the JSON speaks of a header's validity.
+const validName = "$valid$"
+
+// fieldAt returns the field; the validity as a field of one bit.
+func (l *loader) fieldAt(r FieldRef) Field {
+	if r.Field == Valid {
+		return Field{Name: validName, Bits: 1}
+	}
+	return l.prog.Headers[r.Header].Fields[r.Field]
+}
+
+// field reads a pair of the names of a header and a field.
+func (l *loader) field(n node) FieldRef {
+	part := n.tuple(2, 2)
+	if _, ok := part[0].v.(*object); ok {
+		n.unsupported("a header stack indexed by an expression, other than to read or write a field")
+	}
+	h := l.headers.named(part[0], "header")
+	name, hdr := part[1].str(), &l.prog.Headers[h]
+	if name == validName {
+		if hdr.Metadata {
+			n.invalid("the validity of metadata %s", quote(hdr.Name))
+		}
+		return FieldRef{h, Valid}
+	}
+	f, ok := l.types[hdr.Type].index[name]
+	if !ok {
+		n.invalid("header %s has no field %s", quote(hdr.Name), quote(name))
+	}
+	return FieldRef{h, f}
+}
+
+// readable reads a field or validity whose width is fixed.
+func (l *loader) readable(n node) FieldRef {
+	r := l.field(n)
+	if f := l.fieldAt(r); f.Var {
+		n.unsupported("varbit field %s as a number", quote(f.Name))
+	}
+	return r
+}
+
+// fixed reads a field that can be assigned to, other than a varbit.
+func (l *loader) fixed(n node) FieldRef {
+	r := l.readable(n)
+	if r.Field == Valid {
+		n.invalid("a header's validity is written by setValid and setInvalid only")
+	}
+	return r
+}
+
+// varbit reads a varbit field.
+func (l *loader) varbit(n node) FieldRef {
+	r := l.field(n)
+	if f := l.fieldAt(r); !f.Var {
+		n.invalid("field %s is not a varbit", quote(f.Name))
+	}
+	return r
+}
+
+// realHeader reads the name of a header that is not metadata.
+func (l *loader) realHeader(n node) int {
+	h := l.headers.named(n, "header")
+	if hdr := &l.prog.Headers[h]; hdr.Metadata {
+		n.invalid("%s is metadata, not a header", quote(hdr.Name))
+	}
+	return h
+}
+
+// fieldElement reads an element of a list of fields.
+func (l *loader) fieldElement(n node) FieldRef {
+	n = n.object("type value", "")
+	if t := n.get("type").str(); t != "field" {
+		n.unsupported("an element of type %s, not field", quote(t))
+	}
+	return l.readable(n.get("value"))
+}

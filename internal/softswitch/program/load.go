@@ -1,0 +1,174 @@
+package program
+
+// Bounds on what a program declares, so that whoever instantiates it does not
+// allocate at the JSON's will.
+const (
+	maxName    = 1000
+	maxHex     = 1024      // digits of a constant
+	maxBits    = 2048      // of a field, parameter or register that is not a varbit; p4c's own limit
+	maxVarbit  = 1 << 19   // bits of a varbit
+	maxHeaders = 1 << 14   // header instances
+	maxCells   = 1 << 24   // of one table, profile, counter, meter or register
+	maxState   = 256 << 20 // bytes of all counters, meters and registers
+	maxID      = 1 << 31   // identifiers in the JSON
+)
+
+// Load returns the program in p4c's bmv2 JSON, format 2.x. Every error is a
+// *LoadError.
+//
+// What the JSON says and Load does not understand is refused. Left aside are only
+// what informs people: compiler, source fragments, pi_omit, enums (the compiler
+// has put the values in their place), force_arith, and the receiver of a digest,
+// which v1model leaves without meaning.
+func Load(json []byte) (p *Program, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case refusal:
+			p, err = nil, r.err
+		default:
+			panic(r)
+		}
+	}()
+	tree, err := parseJSON(json)
+	if err != nil {
+		return nil, &LoadError{"the JSON text", Source{}, err.Error(), ErrInvalid}
+	}
+	l := &loader{prog: &Program{}}
+	l.load(node{v: tree, construct: "the program"})
+	return l.prog, nil
+}
+
+// loader holds what resolves names while a program is read.
+type loader struct {
+	prog       *Program
+	types      map[string]*headerType
+	headers    registry
+	stacks     registry
+	aliases    map[string]FieldRef
+	valueSets  registry
+	setsUsed   []bool
+	calcs      registry
+	counters   registry
+	direct     map[string]bool // names of direct counters
+	meters     registry
+	registers  registry
+	digests    registry
+	fieldLists registry
+	actions    registry
+	tables     registry
+	conds      registry
+	profiles   registry
+	state      int // bytes that counters, meters and registers will take
+	std        int // the header of standard metadata
+}
+
+const rootRequired = "__meta__ header_types headers parsers deparsers actions pipelines"
+
+const rootOptional = "program header_stacks header_union_types header_unions header_union_stacks field_lists " +
+	"errors enums parse_vsets meter_arrays counter_arrays register_arrays calculations learn_lists checksums " +
+	"force_arith extern_instances field_aliases"
+
+func (l *loader) load(n node) {
+	n = n.object(rootRequired, rootOptional)
+	l.meta(n)
+	l.loadHeaderTypes(n)
+	l.loadHeaders(n)
+	l.loadStacks(n)
+	l.loadEnums(n)
+	l.loadErrors(n)
+	l.loadAliases(n)
+	l.loadStd(n)
+	l.refuseExterns(n)
+	l.loadCounters(n)
+	l.loadMeters(n)
+	l.loadRegisters(n)
+	l.loadCalculations(n)
+	l.loadDigests(n)
+	l.loadFieldLists(n)
+	l.loadValueSets(n)
+	l.loadParser(n)
+	l.loadDeparser(n)
+	l.loadActions(n)
+	l.loadPipelines(n)
+	l.bindDirect(n)
+	l.loadChecksums(n)
+}
+
+func (l *loader) meta(n node) {
+	if name := n.get("program"); !name.isNull() {
+		l.prog.Name = name.str()
+	}
+	m := n.get("__meta__").in("__meta__").object("version", "compiler")
+	v := m.get("version").tuple(2, 2)
+	for i := range v {
+		l.prog.Version[i] = v[i].integer(0, 1<<20)
+	}
+	if l.prog.Version[0] != 2 {
+		m.unsupported("format version %d.%d, want 2.x", l.prog.Version[0], l.prog.Version[1])
+	}
+	if c := m.get("compiler"); !c.isNull() {
+		l.prog.Compiler = c.str()
+	}
+}
+
+// registry finds things of one kind by the names and ids that the JSON gives them.
+type registry struct {
+	byName map[string]int
+	byID   map[int]int
+}
+
+// add notes the thing that n describes, with its name and id, under an index.
+// With names that need not be unique, the name is left out of account.
+func (r *registry) add(n node, index int, uniqueNames bool) (name string, id int) {
+	if r.byName == nil {
+		r.byName, r.byID = map[string]int{}, map[int]int{}
+	}
+	name, id = n.get("name").name(), n.get("id").integer(0, maxID)
+	if _, ok := r.byID[id]; ok {
+		n.invalid("id %d is taken", id)
+	}
+	r.byID[id] = index
+	if _, ok := r.byName[name]; ok && uniqueNames {
+		n.invalid("the name %s is taken", quote(name))
+	}
+	r.byName[name] = index
+	return name, id
+}
+
+// named returns the index of the thing that the string n names.
+func (r *registry) named(n node, kind string) int {
+	i, ok := r.byName[n.str()]
+	if !ok {
+		n.invalid("no %s has the name %s", kind, quote(n.str()))
+	}
+	return i
+}
+
+// numbered returns the index of the thing with that id.
+func (r *registry) numbered(n node, kind string, id int) int {
+	i, ok := r.byID[id]
+	if !ok {
+		n.invalid("no %s has the id %d", kind, id)
+	}
+	return i
+}
+
+// each calls f for the elements of a list of the root, each as a named construct.
+func (l *loader) each(root node, list, kind string, f func(i int, n node)) {
+	for i, n := range root.in("%s", list).optional(list) {
+		n = n.in("%s %d", kind, i)
+		if n.has("name") {
+			n = n.in("%s %s", kind, quote(n.get("name").name()))
+		}
+		f(i, n)
+	}
+}
+
+// allocate takes bytes off what the program's state may occupy.
+func (l *loader) allocate(n node, cells, bytes int) {
+	if l.state += cells * bytes; l.state > maxState {
+		n.unsupported("%d cells of %d bytes bring counters, meters and registers to more than %d bytes",
+			cells, bytes, maxState)
+	}
+}

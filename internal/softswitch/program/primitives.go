@@ -1,0 +1,242 @@
+package program
+
+import "strings"
+
+// call is one call of a primitive that is being read.
+type call struct {
+	l    *loader
+	n    node // the statement
+	args []node
+	sc   scope
+	body int // statements in the enclosing action
+}
+
+// primitive says how a primitive's arguments become a statement's.
+type primitive struct {
+	op     StmtOp
+	args   int
+	parser bool // may be called in a parser state
+	load   func(c *call, s *Stmt)
+}
+
+var primitives = map[string]primitive{
+	"assign":                              {StAssign, 2, true, (*call).assign},
+	"assign_VL":                           {StAssignVar, 2, true, (*call).assignVar},
+	"assign_header":                       {StAssignHeader, 2, true, (*call).assignHeader},
+	"assign_header_stack":                 {StAssignStack, 2, true, (*call).assignStack},
+	"add_header":                          {StSetValid, 1, true, (*call).validity},
+	"remove_header":                       {StSetInvalid, 1, true, (*call).validity},
+	"push":                                {StPush, 2, true, (*call).shiftStack},
+	"pop":                                 {StPop, 2, true, (*call).shiftStack},
+	"mark_to_drop":                        {StMarkToDrop, 1, false, (*call).markToDrop},
+	"modify_field_with_hash_based_offset": {StHash, 4, true, (*call).hash},
+	"modify_field_rng_uniform":            {StRandom, 3, true, (*call).random},
+	"register_read":                       {StRegisterRead, 3, true, (*call).registerRead},
+	"register_write":                      {StRegisterWrite, 3, true, (*call).registerWrite},
+	"count":                               {StCount, 2, true, (*call).count},
+	"execute_meter":                       {StMeter, 3, true, (*call).meter},
+	"generate_digest":                     {StDigest, 2, false, (*call).digest},
+	"clone_ingress_pkt_to_egress":         {StCloneIngress, 2, false, (*call).clone},
+	"clone_egress_pkt_to_egress":          {StCloneEgress, 2, false, (*call).clone},
+	"resubmit":                            {StResubmit, 1, false, (*call).again},
+	"recirculate":                         {StRecirculate, 1, false, (*call).again},
+	"truncate":                            {StTruncate, 1, false, (*call).truncate},
+	"_jump":                               {StJump, 1, false, (*call).jump},
+	"_jump_if_zero":                       {StJumpIfZero, 2, false, (*call).jumpIfZero},
+	"exit":                                {StExit, 0, false, func(*call, *Stmt) {}},
+	"assert":                              {StAssert, 1, true, (*call).assert},
+	"assume":                              {StAssert, 1, true, (*call).assert},
+	"log_msg":                             {StLog, 2, true, (*call).log},
+}
+
+// statement reads a call of a primitive, one of several in a body.
+func (l *loader) statement(n node, sc scope, body int) Stmt {
+	n = n.object("op parameters", "")
+	name := n.get("op").str()
+	n = n.under("primitive %s", quote(name))
+	p, ok := primitives[name]
+	switch {
+	case !ok:
+		n.unsupported("unknown primitive")
+	case sc.parser && !p.parser:
+		n.unsupported("not in a parser")
+	}
+	args := n.get("parameters").list()
+	if len(args) != p.args {
+		n.invalid("%d parameters, want %d", len(args), p.args)
+	}
+	s := newStmt(p.op, n)
+	p.load(&call{l, n, args, sc, body}, &s)
+	return s
+}
+
+func newStmt(op StmtOp, n node) Stmt {
+	return Stmt{Op: op, Field: NoField, Src: NoField, FieldList: None, Source: n.source}
+}
+
+func (c *call) data(i int) *Expr { return c.l.exact(c.args[i], c.sc) }
+
+func (c *call) typed(i int, want string) node { return c.l.typed(c.args[i], want) }
+
+func (c *call) header(i int) int { return c.l.realHeader(c.typed(i, "header")) }
+
+func (c *call) stack(i int) int {
+	return c.l.stacks.named(c.typed(i, "header_stack"), "header stack")
+}
+
+func (c *call) assign(s *Stmt) {
+	s.Dst = c.l.destination(c.args[0], c.sc)
+	s.X = c.l.truncated(c.args[1], c.sc, s.Dst.Bits)
+}
+
+func (c *call) assignVar(s *Stmt) {
+	s.Field, s.Src = c.l.varbit(c.typed(0, "field")), c.l.varbit(c.typed(1, "field"))
+	if have, want := c.l.fieldAt(s.Field).Bits, c.l.fieldAt(s.Src).Bits; have < want {
+		c.n.invalid("a varbit<%d> does not fit in a varbit<%d>", want, have)
+	}
+}
+
+func (c *call) assignHeader(s *Stmt) {
+	s.Head, s.Head2 = c.header(0), c.header(1)
+	h := c.l.prog.Headers
+	if h[s.Head].Type != h[s.Head2].Type {
+		c.n.invalid("headers %s and %s differ in type", quote(h[s.Head].Name), quote(h[s.Head2].Name))
+	}
+}
+
+func (c *call) assignStack(s *Stmt) {
+	s.Stack, s.Stack2 = c.stack(0), c.stack(1)
+	a, b := c.l.prog.Stacks[s.Stack], c.l.prog.Stacks[s.Stack2]
+	h := c.l.prog.Headers
+	if len(a.Headers) != len(b.Headers) || h[a.Headers[0]].Type != h[b.Headers[0]].Type {
+		c.n.invalid("header stacks %s and %s differ in type or size", quote(a.Name), quote(b.Name))
+	}
+}
+
+func (c *call) validity(s *Stmt) { s.Head = c.header(0) }
+
+func (c *call) shiftStack(s *Stmt) {
+	s.Stack = c.stack(0)
+	s.N = c.typed(1, "hexstr").small(maxHeaders)
+}
+
+func (c *call) markToDrop(*Stmt) {
+	if h := c.l.headers.named(c.typed(0, "header"), "header"); h != c.l.std {
+		c.n.invalid("%s is not standard metadata", quote(c.l.prog.Headers[h].Name))
+	}
+}
+
+func (c *call) hash(s *Stmt) {
+	s.Dst = c.l.destination(c.args[0], c.sc)
+	s.X = c.data(1)
+	s.Calc = c.l.calcs.named(c.typed(2, "calculation"), "calculation")
+	s.Y = c.data(3)
+}
+
+func (c *call) random(s *Stmt) {
+	s.Dst = c.l.destination(c.args[0], c.sc)
+	s.X, s.Y = c.data(1), c.data(2)
+}
+
+func (c *call) register(i int) int {
+	return c.l.registers.named(c.typed(i, "register_array"), "register")
+}
+
+func (c *call) registerRead(s *Stmt) {
+	s.Dst = c.l.destination(c.args[0], c.sc)
+	s.Register, s.X = c.register(1), c.data(2)
+}
+
+func (c *call) registerWrite(s *Stmt) {
+	s.Register, s.X = c.register(0), c.data(1)
+	s.Y = c.l.truncated(c.args[2], c.sc, c.l.prog.Registers[s.Register].Bits)
+}
+
+func (c *call) count(s *Stmt) {
+	s.Counter = c.l.counters.named(c.typed(0, "counter_array"), "counter")
+	if c.l.direct[c.l.prog.Counters[s.Counter].Name] {
+		c.n.invalid("direct counter %s is called", quote(c.l.prog.Counters[s.Counter].Name))
+	}
+	s.X = c.data(1)
+}
+
+func (c *call) meter(s *Stmt) {
+	s.Meter = c.l.meters.named(c.typed(0, "meter_array"), "meter")
+	if m := c.l.prog.Meters[s.Meter]; m.Target != NoField {
+		c.n.invalid("direct meter %s is called", quote(m.Name))
+	}
+	s.X = c.data(1)
+	s.Dst = c.l.destination(c.args[2], c.sc)
+}
+
+func (c *call) digest(s *Stmt) {
+	c.data(0) // the receiver, which v1model leaves without meaning
+	n := c.typed(1, "hexstr")
+	s.Digest = c.l.digests.numbered(n, "digest", n.small(maxID))
+}
+
+// fieldList reads what is preserved: 0 stands for nothing.
+func (c *call) fieldList(i int) int {
+	n := c.typed(i, "hexstr")
+	id := n.small(maxID)
+	if _, ok := c.l.fieldLists.byID[id]; id == 0 && !ok {
+		return None
+	}
+	return c.l.fieldLists.numbered(n, "field list", id)
+}
+
+func (c *call) clone(s *Stmt) { s.X, s.FieldList = c.data(0), c.fieldList(1) }
+
+func (c *call) again(s *Stmt) { s.FieldList = c.fieldList(0) }
+
+func (c *call) truncate(s *Stmt) { s.X = c.data(0) }
+
+func (c *call) target(i int) int {
+	t := c.typed(i, "hexstr").small(maxID)
+	if t > c.body {
+		c.n.invalid("a jump to statement %d of %d", t, c.body)
+	}
+	return t
+}
+
+func (c *call) jump(s *Stmt) { s.N = c.target(0) }
+
+func (c *call) jumpIfZero(s *Stmt) { s.X, s.N = c.l.whole(c.args[0], c.sc), c.target(1) }
+
+func (c *call) assert(s *Stmt) { s.X = c.l.whole(c.args[0], c.sc) }
+
+func (c *call) log(s *Stmt) {
+	s.Text = c.typed(0, "string").str()
+	v := c.typed(1, "parameters_vector")
+	if o, ok := v.v.(*object); !ok || len(o.names) > 0 { // p4c writes none as {}
+		for _, e := range v.list() {
+			s.Exprs = append(s.Exprs, c.l.whole(e, c.sc))
+		}
+	}
+	if n := strings.Count(s.Text, "{}"); n != len(s.Exprs) {
+		c.n.invalid("%d times {} in the text, but %d values", n, len(s.Exprs))
+	}
+}
+
+func (l *loader) loadActions(root node) {
+	l.each(root, "actions", "action", func(i int, n node) {
+		n = n.object("name id runtime_data primitives", "")
+		name, _ := l.actions.add(n, i, false)
+		a := Action{Name: name, Source: n.source}
+		names := map[string]bool{}
+		for _, d := range n.get("runtime_data").list() {
+			d = d.object("name bitwidth", "")
+			p := Param{d.get("name").name(), d.get("bitwidth").integer(1, maxBits)}
+			if names[p.Name] {
+				n.invalid("two parameters have the name %s", quote(p.Name))
+			}
+			names[p.Name] = true
+			a.Params = append(a.Params, p)
+		}
+		body := n.get("primitives").list()
+		for _, s := range body {
+			a.Body = append(a.Body, l.statement(s, scope{params: a.Params}, len(body)))
+		}
+		l.prog.Actions = append(l.prog.Actions, a)
+	})
+}
