@@ -1,0 +1,119 @@
+package pipeline
+
+import (
+	"math/big"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// maxJumps is how often an action may jump backwards: more than any program has
+// reason to, and few enough that a loop without end is noticed soon.
+const maxJumps = 1 << 14
+
+// An action is an action's statements, ready to run.
+type action struct {
+	run   stmt   // what it does
+	body  []stmt // the same, if it has no jumps
+	exits bool   // it may end the control
+}
+
+// action compiles an action. With consts, its arguments are always these.
+func (c *compiler) action(i int, consts []*big.Int) *action {
+	c.enter(i, consts)
+	body := c.prog.Actions[i].Body
+	a := &action{}
+	jumps := false
+	for j := range body {
+		switch body[j].Op {
+		case program.StJump, program.StJumpIfZero:
+			jumps = true
+		case program.StExit, program.StAssert:
+			a.exits = true
+		}
+	}
+	if jumps {
+		a.run = c.jumping(body)
+		a.body = []stmt{a.run}
+		return a
+	}
+	for j := range body {
+		a.body = append(a.body, c.stmt(&body[j]))
+	}
+	a.run = sequence(a.body)
+	return a
+}
+
+// sequence runs statements one after the other.
+func sequence(body []stmt) stmt {
+	switch len(body) {
+	case 0:
+		return func(*Packet) {}
+	case 1:
+		return body[0]
+	case 2:
+		x, y := body[0], body[1]
+		return func(pk *Packet) {
+			x(pk)
+			y(pk)
+		}
+	}
+	return func(pk *Packet) {
+		for _, s := range body {
+			s(pk)
+		}
+	}
+}
+
+// A step is a statement of an action with jumps. A jump has no run; without a
+// test it is always taken, else if the test fails.
+type step struct {
+	run  stmt
+	test cond
+	to   int
+}
+
+// jumping compiles an action with jumps.
+func (c *compiler) jumping(body []program.Stmt) stmt {
+	steps := make([]step, len(body))
+	for i := range body {
+		switch s := &body[i]; s.Op {
+		case program.StJump:
+			steps[i] = step{to: s.N}
+		case program.StJumpIfZero:
+			c.at(s.Source)
+			steps[i] = step{to: s.N, test: c.nonZero(s.X)}
+		default:
+			steps[i] = step{run: c.stmt(s)}
+		}
+	}
+	st := &c.p.stats
+	return func(pk *Packet) {
+		back := 0
+		for i := 0; i < len(steps); {
+			s := &steps[i]
+			switch {
+			case s.run != nil:
+				s.run(pk)
+				i++
+			case s.test != nil && s.test(pk):
+				i++
+			default:
+				if s.to <= i {
+					if back++; back > maxJumps {
+						st.EndlessLoop++
+						return
+					}
+				}
+				i = s.to
+			}
+		}
+	}
+}
+
+// nonZero compiles the test whether a number, or boolean, is not 0.
+func (c *compiler) nonZero(e *program.Expr) cond {
+	if e.Op == program.OpB2D {
+		return c.cond(e.Left)
+	}
+	return c.cond(&program.Expr{Op: program.OpD2B, Left: e, Bool: true})
+}

@@ -1,0 +1,171 @@
+package pipeline
+
+import "encoding/binary"
+
+// slack is how many bytes are readable behind the end of a frame, and writable
+// behind the end of an output buffer, so that fields move in whole words.
+const slack = 8
+
+// A window is a piece of a fixed-width field, of at most 64 bits, in the packet.
+type window struct {
+	w     int // word that it is kept in
+	off   int // byte at which it begins
+	shift uint8
+	mask  uint64
+	wide  bool // more than 64 bits from its first byte to its last
+	bit   int  // of the wide: first bit, from off
+	bits  int
+}
+
+// windowsOf cuts a run of fields into windows. It returns the bits that the run
+// has.
+func windowsOf(slots []slot) (ws []window, total int) {
+	for _, s := range slots {
+		if s.varb {
+			continue
+		}
+		bits := topBits(s.bits)
+		for i := range s.n {
+			off, bit := total/8, total%8
+			w := window{w: s.w + i, off: off, mask: maskOf(bits), bit: bit, bits: bits}
+			if bit+bits <= 64 {
+				w.shift = uint8(64 - bit - bits)
+			} else {
+				w.wide = true
+			}
+			ws = append(ws, w)
+			total += bits
+			bits = 64
+		}
+	}
+	return ws, total
+}
+
+// load reads the windows from b, which has slack behind the last of them.
+func load(ws []window, w []uint64, b []byte) {
+	for i := range ws {
+		f := &ws[i]
+		x := b[f.off : f.off+8 : f.off+8]
+		v := binary.BigEndian.Uint64(x)
+		if f.wide {
+			v = v<<f.bit | uint64(b[f.off+8])>>(8-f.bit)
+			v >>= 64 - f.bits
+		}
+		w[f.w] = v >> f.shift & f.mask
+	}
+}
+
+// peek reads up to 64 bits at a bit offset; b has slack behind them.
+func peek(b []byte, bit, bits int) uint64 {
+	off, sh := bit/8, bit%8
+	v := binary.BigEndian.Uint64(b[off:])
+	if sh+bits > 64 {
+		v = v<<sh | uint64(b[off+8])>>(8-sh)
+		sh = 0
+	}
+	return v >> (64 - sh - bits) & maskOf(bits)
+}
+
+// An item is one fixed-width thing to be written: a word of a field, or a
+// constant.
+type item struct {
+	w     int // or -1: a constant
+	konst uint64
+	bits  int
+}
+
+// A chunk is up to 8 bytes that are written at once.
+type chunk struct {
+	konst uint64
+	parts []part
+	bytes int
+}
+
+// A part is the contribution of a word to a chunk.
+type part struct {
+	w    int
+	mask uint64 // after right
+	r, l uint8
+}
+
+// chunksOf plans how to write items, which begin at a byte boundary. The last
+// byte is filled with zeros.
+func chunksOf(items []item) (cs []chunk, bits int) {
+	room := 0
+	for _, it := range items {
+		for left := it.bits; left > 0; {
+			if room == 0 {
+				cs = append(cs, chunk{})
+				room = 64
+			}
+			n := min(left, room)
+			c := &cs[len(cs)-1]
+			left -= n
+			room -= n
+			if it.w < 0 {
+				c.konst |= it.konst >> left & maskOf(n) << room
+			} else {
+				c.parts = append(c.parts, part{w: it.w, mask: maskOf(n), r: uint8(left), l: uint8(room)})
+			}
+			bits += n
+		}
+	}
+	for i := range cs {
+		cs[i].bytes = 8
+	}
+	if len(cs) > 0 {
+		last := &cs[len(cs)-1]
+		last.bytes = (64 - room + 7) / 8
+	}
+	return cs, bits
+}
+
+// store writes chunks to b, which has room for slack behind them, and returns
+// how many bytes it wrote.
+func store(cs []chunk, w []uint64, b []byte) int {
+	n := 0
+	for i := range cs {
+		c := &cs[i]
+		v := c.konst
+		for j := range c.parts {
+			p := &c.parts[j]
+			v |= w[p.w] >> p.r & p.mask << p.l
+		}
+		binary.BigEndian.PutUint64(b[n:], v)
+		n += c.bytes
+	}
+	return n
+}
+
+// A bitWriter appends values of any width to a buffer.
+type bitWriter struct {
+	b    []byte
+	bits int // written; the rest of the last byte is zero
+}
+
+// put appends the low bits of v, at most 64.
+func (bw *bitWriter) put(v uint64, bits int) {
+	for bits > 0 {
+		free := -bw.bits & 7
+		if free == 0 {
+			bw.b = append(bw.b, 0)
+			free = 8
+		}
+		n := min(free, bits)
+		bits -= n
+		bw.b[len(bw.b)-1] |= byte(v>>bits&maskOf(n)) << (free - n)
+		bw.bits += n
+	}
+}
+
+// putBytes appends whole bytes.
+func (bw *bitWriter) putBytes(b []byte) {
+	if bw.bits%8 == 0 {
+		bw.b = append(bw.b, b...)
+		bw.bits += 8 * len(b)
+		return
+	}
+	for _, x := range b {
+		bw.put(uint64(x), 8)
+	}
+}

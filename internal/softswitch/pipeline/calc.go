@@ -1,0 +1,293 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// An input is a part of what a calculation hashes: fixed-width pieces in a row,
+// or a varbit field.
+type input struct {
+	chunks []chunk // of fixed-width pieces, if they begin at a byte
+	items  []item  // the same piece by piece, with the
+	valid  []int   // validity of each
+	varb   int     // word of the varbit field, or -1
+	varOK  int     // and its header's validity
+}
+
+// A calculation hashes fields of the packet. Fields of invalid headers are left
+// out.
+type calculation struct {
+	algo    program.Algo
+	inputs  []input
+	needs   []int // validities: if all are set, what follows is as planned
+	aligned bool  // then every input begins at a byte, and is of whole bytes but the last
+	fixed   int   // bytes of all fixed-width pieces
+	payload bool  // the unparsed rest comes last
+	buf     []byte
+}
+
+// calcs compiles a calculation of the program.
+func (c *compiler) calcs(i int) num {
+	k := &c.prog.Calculations[i]
+	old := c.src
+	c.at(k.Source)
+	f := c.calc(k.Algo, k.Input)
+	c.src = old
+	return f
+}
+
+func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
+	k := &calculation{algo: algo}
+	for _, in := range inputs {
+		switch in.Kind {
+		case program.CalcField:
+			c.calcSlot(k, c.heads[in.Field.Header].valid, c.slot(in.Field))
+		case program.CalcConst:
+			words := make([]uint64, wordsOf(in.Bits))
+			bigWords(in.Const, words)
+			for j, w := range words {
+				n := 64
+				if j == 0 {
+					n = topBits(in.Bits)
+				}
+				k.piece(0, item{w: -1, konst: w, bits: n})
+			}
+		case program.CalcHeader:
+			h := &c.heads[in.Head]
+			for _, s := range h.slots {
+				c.calcSlot(k, h.valid, s)
+			}
+		case program.CalcPayload:
+			k.payload = true
+		}
+	}
+	k.plan()
+	if algo == program.Random {
+		r := &c.p.rng
+		return func(*Packet) uint64 { return r.next() }
+	}
+	if algo == program.CRC32 {
+		return k.crc32
+	}
+	f := algorithms[algo]
+	return func(pk *Packet) uint64 { return f(k.bytes(pk)) }
+}
+
+// algorithms are those that need all bytes at once.
+var algorithms = [...]func([]byte) uint64{
+	program.CRC32:    func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) },
+	program.CRC16:    crc16,
+	program.Csum16:   csum16,
+	program.Xor16:    xor16,
+	program.Identity: identity,
+}
+
+// calcSlot adds a field to a calculation.
+func (c *compiler) calcSlot(k *calculation, valid int, s slot) {
+	if s.varb {
+		k.inputs = append(k.inputs, input{varb: s.w, varOK: valid})
+		return
+	}
+	n := topBits(s.bits)
+	for i := range s.n {
+		k.piece(valid, item{w: s.w + i, bits: n})
+		n = 64
+	}
+}
+
+// piece adds a fixed-width piece.
+func (k *calculation) piece(valid int, it item) {
+	if n := len(k.inputs); n == 0 || k.inputs[n-1].varb >= 0 {
+		k.inputs = append(k.inputs, input{varb: -1})
+	}
+	in := &k.inputs[len(k.inputs)-1]
+	in.items = append(in.items, it)
+	in.valid = append(in.valid, valid)
+}
+
+// plan prepares for the case that all headers are valid.
+func (k *calculation) plan() {
+	seen := map[int]bool{0: true} // metadata is always valid
+	need := func(v int) {
+		if !seen[v] {
+			seen[v] = true
+			k.needs = append(k.needs, v)
+		}
+	}
+	k.aligned = true
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.varb >= 0 {
+			need(in.varOK)
+			continue
+		}
+		for _, v := range in.valid {
+			need(v)
+		}
+		var n int
+		in.chunks, n = chunksOf(in.items)
+		k.fixed += (n + 7) / 8
+		if n%8 != 0 && (i < len(k.inputs)-1 || k.payload) {
+			k.aligned = false
+		}
+	}
+	k.buf = make([]byte, k.fixed+slack)
+}
+
+// asPlanned reports that every input begins at a byte.
+func (k *calculation) asPlanned(pk *Packet) bool {
+	ok := uint64(1)
+	for _, v := range k.needs {
+		ok &= pk.w[v]
+	}
+	return ok != 0 && k.aligned
+}
+
+// crc32 hashes without gathering the bytes, as long as bytes they are.
+func (k *calculation) crc32(pk *Packet) uint64 {
+	if !k.asPlanned(pk) {
+		return uint64(crc32.ChecksumIEEE(k.gather(pk)))
+	}
+	sum := uint32(0)
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		b := k.buf
+		if in.varb >= 0 {
+			b = pk.varbit(pk.w[in.varb])
+		} else {
+			b = b[:store(in.chunks, pk.w, b)]
+		}
+		sum = crc32.Update(sum, crc32.IEEETable, b)
+	}
+	if k.payload {
+		sum = crc32.Update(sum, crc32.IEEETable, pk.kept())
+	}
+	return uint64(sum)
+}
+
+// bytes returns all that is hashed.
+func (k *calculation) bytes(pk *Packet) []byte {
+	if !k.asPlanned(pk) {
+		return k.gather(pk)
+	}
+	n := 0
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.varb < 0 {
+			k.room(n + k.fixed)
+			n += store(in.chunks, pk.w, k.buf[n:])
+			continue
+		}
+		v := pk.varbit(pk.w[in.varb])
+		k.room(n + k.fixed + len(v))
+		n += copy(k.buf[n:], v)
+	}
+	if k.payload {
+		v := pk.kept()
+		k.room(n + len(v))
+		n += copy(k.buf[n:], v)
+	}
+	return k.buf[:n]
+}
+
+// room makes room for so many bytes and slack.
+func (k *calculation) room(n int) {
+	if n += slack; n > len(k.buf) {
+		k.buf = append(k.buf, make([]byte, n-len(k.buf))...)
+	}
+}
+
+// gather is bytes for inputs that begin anywhere, or not at all.
+func (k *calculation) gather(pk *Packet) []byte {
+	bw := bitWriter{b: k.buf[:0]}
+	for i := range k.inputs {
+		in := &k.inputs[i]
+		if in.varb >= 0 {
+			if pk.w[in.varOK] != 0 {
+				bw.putBytes(pk.varbit(pk.w[in.varb]))
+			}
+			continue
+		}
+		for j, it := range in.items {
+			if pk.w[in.valid[j]] == 0 {
+				continue
+			}
+			v := it.konst
+			if it.w >= 0 {
+				v = pk.w[it.w]
+			}
+			bw.put(v, it.bits)
+		}
+	}
+	b := bw.b
+	if k.payload { // begins at the next byte
+		b = append(b, pk.kept()...)
+	}
+	k.buf = b[:cap(b)]
+	return b
+}
+
+// crc16 is CRC-16/ARC.
+func crc16(b []byte) uint64 {
+	sum := uint16(0)
+	for _, x := range b {
+		sum = sum>>8 ^ crc16Table[byte(sum)^x]
+	}
+	return uint64(sum)
+}
+
+var crc16Table = func() (t [256]uint16) {
+	for i := range t {
+		x := uint16(i)
+		for range 8 {
+			x = x>>1 ^ -(x&1)&0xa001
+		}
+		t[i] = x
+	}
+	return t
+}()
+
+// csum16 is the Internet checksum (RFC 1071).
+func csum16(b []byte) uint64 {
+	sum, carry := uint64(0), uint64(0)
+	for len(b) >= 8 {
+		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
+		b = b[8:]
+	}
+	var tail [8]byte
+	copy(tail[:], b)
+	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(tail[:]), carry)
+	sum, carry = bits.Add64(sum, 0, carry)
+	sum += carry
+	sum = sum>>32 + sum&0xffffffff
+	sum = sum>>16&0xffff + sum>>32 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	return ^sum & 0xffff
+}
+
+// xor16 is the exclusive or of 16-bit words; the last is filled with zeros.
+func xor16(b []byte) uint64 {
+	sum := uint64(0)
+	for len(b) >= 2 {
+		sum ^= uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) > 0 {
+		sum ^= uint64(b[0]) << 8
+	}
+	return sum
+}
+
+// identity is the number that up to 8 first bytes are.
+func identity(b []byte) uint64 {
+	v := uint64(0)
+	for _, x := range b[:min(len(b), 8)] {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}

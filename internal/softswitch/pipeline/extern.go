@@ -1,0 +1,188 @@
+package pipeline
+
+import (
+	"math/bits"
+	"strings"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// A setter writes a number, cut to the width of the destination, to a
+// field.
+type setter func(pk *Packet, v uint64)
+
+// setter compiles the destination of an extern's result.
+func (c *compiler) setter(dst *program.Expr) setter {
+	if dst.Op != program.OpField {
+		at, s := c.cell(dst)
+		mask, n, st := maskOf(min(s.bits, 64)), s.n, &c.p.stats
+		return func(pk *Packet, v uint64) {
+			i := at(pk)
+			if i < 0 {
+				st.BadStackIndex++
+				return
+			}
+			clear(pk.w[i : i+n])
+			pk.w[i+n-1] = v & mask
+		}
+	}
+	s := c.slot(dst.Field)
+	if s.n > 1 {
+		return func(pk *Packet, v uint64) {
+			clear(pk.w[s.w : s.w+s.n])
+			pk.w[s.w+s.n-1] = v
+		}
+	}
+	d, mask := s.w, maskOf(s.bits)
+	return func(pk *Packet, v uint64) { pk.w[d] = v & mask }
+}
+
+// hashStmt compiles dst = base + hash mod size.
+func (c *compiler) hashStmt(s *program.Stmt) stmt {
+	set, h := c.setter(s.Dst), c.calcs(s.Calc)
+	base, size := c.num(s.X), c.num(s.Y)
+	k, sized := c.konst(s.Y)
+	if b, ok := c.konst(s.X); ok && b == 0 && sized && k != 0 && k&(k-1) == 0 {
+		mask := k - 1
+		return func(pk *Packet) { set(pk, h(pk)&mask) }
+	}
+	return func(pk *Packet) {
+		n := max(size(pk), 1)
+		set(pk, base(pk)+h(pk)%n)
+	}
+}
+
+// random compiles dst = a value of lo … hi. Without any, dst stays as it is.
+func (c *compiler) random(s *program.Stmt) stmt {
+	set, lo, hi, r := c.setter(s.Dst), c.num(s.X), c.num(s.Y), &c.p.rng
+	return func(pk *Packet) {
+		if a, b := lo(pk), hi(pk); a <= b {
+			set(pk, a+r.below(b-a+1))
+		}
+	}
+}
+
+// rng is the splitmix64 generator: all of its state is a word, so that copying
+// it forks the run of a pipeline.
+type rng uint64
+
+func (r *rng) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	x := uint64(*r)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below returns a number less than n; an n of 0 stands for 2^64.
+func (r *rng) below(n uint64) uint64 {
+	x := r.next()
+	if n == 0 {
+		return x
+	}
+	hi, _ := bits.Mul64(x, n)
+	return hi
+}
+
+// registerRead compiles dst = register[i]. An index out of range leaves dst.
+func (c *compiler) registerRead(s *program.Stmt) stmt {
+	r, i := c.p.registers[s.Register], c.num(s.X)
+	if r.words > 1 {
+		return c.registerReadWide(s, r, i)
+	}
+	size := uint64(r.Len())
+	if s.Dst.Op == program.OpField {
+		if f := c.slot(s.Dst.Field); f.n == 1 {
+			d, mask := f.w, maskOf(f.bits)
+			return func(pk *Packet) {
+				if x := i(pk); x < size {
+					pk.w[d] = r.cells[x] & mask
+				} else {
+					r.s.badIndex++
+				}
+			}
+		}
+	}
+	set := c.setter(s.Dst)
+	return func(pk *Packet) {
+		if x := i(pk); x < size {
+			set(pk, r.cells[x])
+		} else {
+			r.s.badIndex++
+		}
+	}
+}
+
+func (c *compiler) registerReadWide(s *program.Stmt, r *Register, i num) stmt {
+	if s.Dst.Op != program.OpField {
+		c.fail("a register of more than 64 bits read into a stack's element")
+		return func(*Packet) {}
+	}
+	f := c.slot(s.Dst.Field)
+	top := maskOf(topBits(f.bits))
+	return func(pk *Packet) {
+		if v := r.readWide(i(pk)); v != nil {
+			extend(pk.w[f.w:f.w+f.n], v, 0)
+			pk.w[f.w] &= top
+		}
+	}
+}
+
+func (c *compiler) registerWrite(s *program.Stmt) stmt {
+	r, i := c.p.registers[s.Register], c.num(s.X)
+	if r.words > 1 {
+		x, t, top := c.wide(s.Y, r.words), make([]uint64, r.words), maskOf(topBits(r.info.Bits))
+		return func(pk *Packet) {
+			x(pk, t)
+			t[0] &= top
+			r.writeWide(i(pk), t)
+		}
+	}
+	x := c.num(c.strip(s.Y, r.info.Bits))
+	return func(pk *Packet) { r.write(i(pk), x(pk)) }
+}
+
+// meter compiles dst = colour of a meter. An index out of range leaves dst.
+func (c *compiler) meter(s *program.Stmt) stmt {
+	m, i, set := c.p.meters[s.Meter], c.num(s.X), c.setter(s.Dst)
+	size := uint64(m.Len())
+	return func(pk *Packet) {
+		x := i(pk)
+		if x >= size {
+			m.s.badIndex++
+			return
+		}
+		set(pk, uint64(m.mark(x, pk.now, pk.inLen)))
+	}
+}
+
+// log compiles a message for Options.Log, if there is one.
+func (c *compiler) log(s *program.Stmt) stmt {
+	out := c.p.opt.Log
+	if out == nil {
+		return func(*Packet) {}
+	}
+	var xs []wide
+	var vs []match.Value
+	for _, e := range s.Exprs {
+		n := max(1, wordsOf(e.Bits))
+		xs, vs = append(xs, c.wide(e, n)), append(vs, make(match.Value, n))
+	}
+	parts := strings.Split(s.Text, "{}")
+	return func(pk *Packet) {
+		var b strings.Builder
+		for i, part := range parts {
+			b.WriteString(part)
+			switch {
+			case i == len(parts)-1:
+			case i < len(xs):
+				xs[i](pk, vs[i])
+				b.WriteString(vs[i].Big().String())
+			default:
+				b.WriteString("{}")
+			}
+		}
+		out(b.String())
+	}
+}

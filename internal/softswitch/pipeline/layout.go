@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// A layout says where a packet's header fields are in its words.
+//
+// Word 0 is always 1; it is the validity of metadata. Then come the validities
+// of the headers, the numbers of valid elements of the stacks, metadata, and the
+// headers' fields. A fixed-width field is in (bits+63)/64 words, the most
+// significant first, without its sign extended; a varbit field is in one word,
+// see Packet.varbit.
+type layout struct {
+	words  int
+	heads  []head
+	stacks []stack
+}
+
+// A head is the place of a header.
+type head struct {
+	valid  int // word of its validity
+	meta   bool
+	slots  []slot
+	lo, hi int // its fields are w[lo:hi]
+	bytes  int // of its fixed-width fields
+	varb   int // word of its varbit field, or -1
+	max    int // bytes that its varbit field holds at most
+}
+
+// A slot is the place of a field.
+type slot struct {
+	w, n   int // first word, number of words
+	bits   int
+	signed bool
+	varb   bool
+}
+
+// A stack is the place of a header stack.
+type stack struct {
+	next  int // word of the number of elements that were extracted or pushed
+	elems []int
+}
+
+// layOut lays out the words of a packet.
+func layOut(p *program.Program) *layout {
+	l := &layout{words: 1, heads: make([]head, len(p.Headers))}
+	for i, h := range p.Headers {
+		l.heads[i] = head{meta: h.Metadata, varb: -1, bytes: h.Bits / 8}
+		if !h.Metadata {
+			l.heads[i].valid = l.words
+			l.words++
+		}
+	}
+	for _, s := range p.Stacks {
+		l.stacks = append(l.stacks, stack{next: l.words, elems: s.Headers})
+		l.words++
+	}
+	for _, meta := range []bool{true, false} {
+		for i, h := range p.Headers {
+			if h.Metadata == meta {
+				l.fields(&l.heads[i], h.Fields)
+			}
+		}
+	}
+	return l
+}
+
+func (l *layout) fields(h *head, fields []program.Field) {
+	h.lo = l.words
+	for _, f := range fields {
+		s := slot{w: l.words, n: wordsOf(f.Bits), bits: f.Bits, signed: f.Signed, varb: f.Var}
+		if f.Var {
+			s.n = 1
+			h.varb, h.max = s.w, f.Bits/8
+		}
+		l.words += s.n
+		h.slots = append(h.slots, s)
+	}
+	h.hi = l.words
+}
+
+// slot returns a field's place. The validity of a header is a field of 1 bit.
+func (l *layout) slot(r program.FieldRef) slot {
+	if r.Field == program.Valid {
+		return slot{w: l.heads[r.Header].valid, n: 1, bits: 1}
+	}
+	return l.heads[r.Header].slots[r.Field]
+}
+
+// wordsOf is how many words hold that many bits, at least one.
+func wordsOf(bits int) int { return max(1, (bits+63)/64) }
+
+// maskOf has the low bits set, all of them from 64 on.
+func maskOf(bits int) uint64 {
+	if bits >= 64 {
+		return ^uint64(0)
+	}
+	return 1<<bits - 1
+}
+
+// topBits is how many bits of a value are in its most significant word.
+func topBits(bits int) int { return bits - 64*(wordsOf(bits)-1) }

@@ -1,0 +1,172 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// A Packet is a packet between ingress and egress: its headers' and metadata's
+// values, and what the parser left over. It belongs to who got it from Ingress
+// or Egress, until it is given to Egress or Release.
+type Packet struct {
+	w    []uint64 // see layout
+	args []uint64 // of the running action
+	buf  *buffer  // the frame; shared with copies, never written
+	pos  int      // where the unparsed rest begins in the frame
+	end  int      // where the frame ends
+
+	now      time.Duration // of the running ingress or egress
+	port     uint16        // where it goes
+	priority int
+	inPort   uint16 // where it came from
+	inLen    int    // for counters and meters: as received or recirculated
+	length   uint64 // for standard metadata: as received, and headers added or removed
+	keep     int    // bytes that are kept of the deparsed frame
+	passes   int    // through ingress or egress, its ancestors' included
+	exited   bool   // the control is being left
+	failed   bool   // by assert
+	inUse    bool   // not in the pool
+
+	parserErr int64
+
+	requests
+}
+
+// requests are what actions asked for, to be done after the control.
+type requests struct {
+	clone, cloneList int // session and field list
+	digest           int
+	resubmit         int // field list, plus 1
+	recirculate      int // likewise
+}
+
+// noRequests is that nothing was asked for.
+var noRequests = requests{clone: -1, cloneList: program.None, digest: -1, resubmit: -1, recirculate: -1}
+
+// keepAll is the keep of a packet that is not truncated.
+const keepAll = 1 << 30
+
+// A buffer holds a received frame, followed by slack.
+type buffer struct {
+	b    []byte
+	refs int
+}
+
+// Port returns the port that the packet goes to.
+func (pk *Packet) Port() uint16 { return pk.port }
+
+// Priority returns the queue of the port that the program asked for in
+// standard_metadata.priority; 0 if it did not.
+func (pk *Packet) Priority() int { return pk.priority }
+
+// Len returns the length of the frame as it came in, in bytes. Egress may still
+// change it.
+func (pk *Packet) Len() int { return pk.end }
+
+// A varbit value is in one word: where it begins in the frame, and its length
+// in bytes. zeros marks one that is all zeros instead.
+const (
+	varOffset = 32
+	varZeros  = 1 << 63
+)
+
+// zeroPage is what varbit values read that are all zeros.
+var zeroPage [1<<16 + slack]byte
+
+// varbit returns the bytes of a varbit value.
+func (pk *Packet) varbit(v uint64) []byte {
+	n := int(uint32(v))
+	if v&varZeros != 0 {
+		return zeroPage[:min(n, len(zeroPage))]
+	}
+	off := int(v >> varOffset)
+	return pk.buf.b[off : off+n]
+}
+
+// zeroed returns the varbit value of the same length with all bits zero.
+func zeroed(v uint64) uint64 {
+	if uint32(v) == 0 {
+		return 0
+	}
+	return varZeros | uint64(uint32(v))
+}
+
+// varLen is the length of a varbit value in bytes.
+func varLen(v uint64) int { return int(uint32(v)) }
+
+// rest returns what the parser left over.
+func (pk *Packet) rest() []byte { return pk.buf.b[pk.pos:pk.end] }
+
+// kept is the rest, truncated.
+func (pk *Packet) kept() []byte { return pk.buf.b[pk.pos:min(pk.end, pk.pos+pk.keep)] }
+
+// A pool keeps packets and buffers that are not in use.
+type pool struct {
+	words   int
+	packets []*Packet
+	buffers []*buffer
+}
+
+// packet returns a packet without a buffer, its words undefined.
+func (po *pool) packet() *Packet {
+	n := len(po.packets)
+	if n == 0 {
+		return &Packet{w: make([]uint64, po.words), inUse: true, keep: keepAll, requests: noRequests}
+	}
+	pk := po.packets[n-1]
+	po.packets = po.packets[:n-1]
+	w := pk.w
+	*pk = Packet{w: w, inUse: true, keep: keepAll, requests: noRequests}
+	return pk
+}
+
+// fill gives a packet a copy of a frame.
+func (po *pool) fill(pk *Packet, frame []byte) {
+	n := len(po.buffers)
+	var b *buffer
+	if n == 0 {
+		b = &buffer{}
+	} else {
+		b = po.buffers[n-1]
+		po.buffers = po.buffers[:n-1]
+	}
+	need := len(frame) + slack
+	if cap(b.b) < need {
+		// Frames of one link are rarely of very different lengths.
+		b.b = make([]byte, max(need, 2048))
+	}
+	b.b = b.b[:need]
+	copy(b.b, frame)
+	clear(b.b[len(frame):])
+	b.refs = 1
+	pk.buf, pk.pos, pk.end = b, 0, len(frame)
+}
+
+// share makes to use from's frame.
+func (po *pool) share(to, from *Packet) {
+	from.buf.refs++
+	to.buf, to.pos, to.end = from.buf, from.pos, from.end
+}
+
+// drop gives up a packet's frame.
+func (po *pool) drop(pk *Packet) {
+	b := pk.buf
+	if b == nil {
+		return
+	}
+	pk.buf = nil
+	if b.refs--; b.refs == 0 {
+		po.buffers = append(po.buffers, b)
+	}
+}
+
+// release takes a packet back. One that is back already stays so.
+func (po *pool) release(pk *Packet) {
+	if pk == nil || !pk.inUse {
+		return
+	}
+	pk.inUse = false
+	po.drop(pk)
+	po.packets = append(po.packets, pk)
+}

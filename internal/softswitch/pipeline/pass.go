@@ -1,0 +1,259 @@
+package pipeline
+
+import (
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+)
+
+// maxPasses bounds how often a packet goes through ingress or egress once more:
+// by resubmission, recirculation, or as a clone.
+const maxPasses = 16
+
+// fresh begins a packet's header and metadata values.
+func (p *Pipeline) fresh(pk *Packet) {
+	clear(pk.w)
+	pk.w[0] = 1
+	pk.length = uint64(pk.inLen)
+}
+
+// again reports whether a packet may go round once more.
+func (p *Pipeline) again(pk *Packet) bool {
+	if pk.passes++; pk.passes < maxPasses {
+		return true
+	}
+	p.stats.TooManyPasses++
+	return false
+}
+
+// save keeps the values of a field list's fields; restore writes them back.
+func (p *Pipeline) save(pk *Packet, list int) {
+	if list < 0 {
+		return
+	}
+	n := 0
+	for _, s := range p.lists[list] {
+		n += copy(p.saved[n:], pk.w[s.w:s.w+s.n])
+	}
+}
+
+func (p *Pipeline) restore(pk *Packet, list int) {
+	if list < 0 {
+		return
+	}
+	n := 0
+	for _, s := range p.lists[list] {
+		n += copy(pk.w[s.w:s.w+s.n], p.saved[n:])
+	}
+}
+
+// runIngress takes a packet through parser and ingress, as often as it asks for.
+// What comes of it is added to p.ready.
+func (p *Pipeline) runIngress(pk *Packet) {
+	for {
+		code := p.parser.parse(pk)
+		if code != p.errs.none {
+			p.stats.ParserErrors++
+		}
+		p.std.parserError.set(pk, uint64(code))
+		p.std.checksumError.set(pk, p.checksums(pk))
+		p.ingress.apply(pk)
+		pk.exited = false
+		if pk.failed {
+			p.pool.release(pk)
+			return
+		}
+		asked := pk.requests
+		if asked.clone >= 0 {
+			pk.clone, pk.cloneList = noRequests.clone, noRequests.cloneList
+			p.cloneIngress(pk, asked)
+		}
+		if asked.digest >= 0 {
+			p.report(pk, asked.digest)
+		}
+		if asked.resubmit < 0 {
+			break
+		}
+		if !p.again(pk) {
+			p.pool.release(pk)
+			return
+		}
+		p.save(pk, asked.resubmit-1)
+		p.fresh(pk)
+		p.restore(pk, asked.resubmit-1)
+		p.std.instanceType.set(pk, instanceResubmitted)
+		p.std.packetLength.set(pk, pk.length)
+		pk.pos, pk.keep, pk.requests = 0, keepAll, noRequests
+	}
+	p.route(pk)
+}
+
+// checksums returns whether one is wrong.
+func (p *Pipeline) checksums(pk *Packet) uint64 {
+	wrong := uint64(0)
+	for _, ok := range p.verify {
+		if !ok(pk) {
+			wrong = 1
+		}
+	}
+	p.stats.ChecksumErrors += wrong
+	return wrong
+}
+
+// route sends a packet on its way after ingress: to a group, or to a port.
+func (p *Pipeline) route(pk *Packet) {
+	if grp := p.std.mcastGrp.get(pk); grp != 0 {
+		p.std.instanceType.set(pk, instanceReplica)
+		p.replicate(pk, p.pre.Group(uint16(grp)), &p.stats.NoGroup)
+		return
+	}
+	to := p.std.egressSpec.get(pk)
+	if to == uint64(p.opt.DropPort) {
+		p.stats.IngressDrops++
+		p.pool.release(pk)
+		return
+	}
+	p.std.instanceType.set(pk, instanceNormal)
+	p.enqueue(pk, uint16(to))
+}
+
+// enqueue hands a packet out.
+func (p *Pipeline) enqueue(pk *Packet, port uint16) {
+	pk.port, pk.priority = port, int(p.std.priority.get(pk))
+	p.ready = append(p.ready, pk)
+}
+
+// replicate makes a copy for each replica, of which the packet itself is the
+// last. Copies are whole and ask for nothing.
+func (p *Pipeline) replicate(pk *Packet, to []pre.Replica, none *uint64) {
+	if len(to) == 0 {
+		*none++
+		p.pool.release(pk)
+		return
+	}
+	pk.keep, pk.requests = keepAll, noRequests
+	for i, r := range to {
+		out := pk
+		if i < len(to)-1 {
+			out = p.copyOf(pk)
+		}
+		p.std.egressRid.set(out, uint64(r.Instance))
+		p.enqueue(out, r.Port)
+	}
+}
+
+// copyOf copies a packet. The frame is shared.
+func (p *Pipeline) copyOf(pk *Packet) *Packet {
+	out := p.pool.packet()
+	w := out.w
+	*out = *pk
+	out.w = w
+	copy(w, pk.w)
+	pk.buf.refs++
+	return out
+}
+
+// cloneIngress makes the clones that ingress asked for: of the packet as it came
+// in, parsed once more.
+func (p *Pipeline) cloneIngress(pk *Packet, asked requests) {
+	out := p.pool.packet()
+	p.pool.share(out, pk)
+	out.pos, out.inPort, out.inLen, out.now = 0, pk.inPort, pk.inLen, pk.now
+	out.passes = pk.passes
+	p.fresh(out)
+	p.std.ingressPort.set(out, uint64(pk.inPort))
+	p.parser.parse(out)
+	p.finishClone(out, pk, asked, instanceIngressClone)
+}
+
+// cloneEgress makes the clones that egress asked for: of the packet as it is.
+func (p *Pipeline) cloneEgress(pk *Packet, asked requests) {
+	p.finishClone(p.copyOf(pk), pk, asked, instanceEgressClone)
+}
+
+// finishClone gives a clone its metadata and sends it on its way.
+func (p *Pipeline) finishClone(out, pk *Packet, asked requests, kind uint64) {
+	clear(out.w[p.meta[0]:p.meta[1]])
+	p.save(pk, asked.cloneList)
+	p.restore(out, asked.cloneList)
+	p.std.instanceType.set(out, kind)
+	out.length = pk.length
+	if kind == instanceIngressClone {
+		out.length = uint64(pk.inLen)
+	}
+	out.exited, out.failed = false, false
+	s := p.pre.Session(uint16(asked.clone))
+	if s == nil {
+		p.stats.NoSession++
+		p.pool.release(out)
+		return
+	}
+	if !p.again(out) {
+		p.pool.release(out)
+		return
+	}
+	first := len(p.ready)
+	p.replicate(out, s.Replicas, &p.stats.NoSession)
+	if s.PacketLength > 0 {
+		for _, c := range p.ready[first:] {
+			c.keep = s.PacketLength
+		}
+	}
+}
+
+// report queues a digest.
+func (p *Pipeline) report(pk *Packet, index int) {
+	n := 0
+	for _, s := range p.reports[index] {
+		n += copy(p.saved[n:], pk.w[s.w:s.w+s.n])
+	}
+	p.state.digest(index, p.saved[:n])
+}
+
+// runEgress takes a packet through egress and deparser, and releases it. What
+// else comes of it is added to p.ready.
+func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
+	p.std.enqTime.set(pk, micros(q.EnqTime))
+	p.std.enqDepth.set(pk, uint64(q.EnqDepth))
+	p.std.deqDelta.set(pk, micros(pk.now)-p.std.enqTime.get(pk))
+	p.std.deqDepth.set(pk, uint64(q.DeqDepth))
+	p.std.egressTime.set(pk, micros(pk.now))
+	p.std.egressPort.set(pk, uint64(pk.port))
+	p.std.egressSpec.set(pk, uint64(p.opt.DropPort)+1) // any but the drop port
+	p.std.packetLength.set(pk, pk.length)
+	p.egress.apply(pk)
+	if asked := pk.requests; asked.clone >= 0 && !pk.failed {
+		p.cloneEgress(pk, asked)
+	}
+	if pk.failed || p.std.egressSpec.get(pk) == uint64(p.opt.DropPort) {
+		if !pk.failed {
+			p.stats.EgressDrops++
+		}
+		p.pool.release(pk)
+		return nil
+	}
+	frame = p.out.deparse(pk)
+	if pk.recirculate >= 0 {
+		p.recirculate(pk, p.out.whole())
+		return nil
+	}
+	p.stats.Emitted++
+	p.pool.release(pk)
+	return frame
+}
+
+// recirculate takes a deparsed packet to the parser again, whole.
+func (p *Pipeline) recirculate(pk *Packet, frame []byte) {
+	if !p.again(pk) {
+		p.pool.release(pk)
+		return
+	}
+	list := pk.recirculate - 1
+	p.save(pk, list)
+	p.pool.drop(pk)
+	p.pool.fill(pk, frame)
+	pk.inLen, pk.keep, pk.requests, pk.exited = len(frame), keepAll, noRequests, false
+	p.fresh(pk)
+	p.restore(pk, list)
+	p.std.instanceType.set(pk, instanceRecirculated)
+	p.std.packetLength.set(pk, pk.length)
+	p.runIngress(pk)
+}

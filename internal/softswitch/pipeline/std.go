@@ -1,0 +1,114 @@
+package pipeline
+
+import "github.com/mcrdma/mcrdma/internal/softswitch/program"
+
+// A stdField is a field of standard metadata. One that the program does not
+// declare has no mask: it takes nothing and reads as 0.
+type stdField struct {
+	w    int
+	mask uint64
+}
+
+func (f stdField) set(pk *Packet, v uint64) {
+	if f.mask != 0 {
+		pk.w[f.w] = v & f.mask
+	}
+}
+
+func (f stdField) get(pk *Packet) uint64 { return pk.w[f.w] & f.mask }
+
+// std is the standard metadata.
+type std struct {
+	ingressPort, egressSpec, egressPort  stdField
+	instanceType, packetLength           stdField
+	enqTime, enqDepth                    stdField
+	deqDelta, deqDepth                   stdField
+	ingressTime, egressTime              stdField
+	mcastGrp, egressRid                  stdField
+	checksumError, parserError, priority stdField
+}
+
+// Instance types, which programs see as standard_metadata.instance_type.
+const (
+	instanceNormal       = 0
+	instanceIngressClone = 1
+	instanceEgressClone  = 2
+	instanceRecirculated = 4
+	instanceReplica      = 5
+	instanceResubmitted  = 6
+)
+
+func (l *layout) standard(s *program.Std) std {
+	at := func(r program.FieldRef) stdField {
+		if r == program.NoField {
+			return stdField{}
+		}
+		f := l.slot(r)
+		return stdField{f.w, maskOf(f.bits)}
+	}
+	return std{
+		ingressPort: at(s.IngressPort), egressSpec: at(s.EgressSpec), egressPort: at(s.EgressPort),
+		instanceType: at(s.InstanceType), packetLength: at(s.PacketLength),
+		enqTime: at(s.EnqTimestamp), enqDepth: at(s.EnqQdepth),
+		deqDelta: at(s.DeqTimedelta), deqDepth: at(s.DeqQdepth),
+		ingressTime: at(s.IngressTimestamp), egressTime: at(s.EgressTimestamp),
+		mcastGrp: at(s.McastGrp), egressRid: at(s.EgressRid),
+		checksumError: at(s.ChecksumError), parserError: at(s.ParserError), priority: at(s.Priority),
+	}
+}
+
+// metadata returns where the metadata's words begin and end.
+func (l *layout) metadata(p *program.Program) (at [2]int) {
+	for i, h := range p.Headers {
+		if !h.Metadata {
+			continue
+		}
+		if at[0] == 0 {
+			at[0] = l.heads[i].lo
+		}
+		at[1] = l.heads[i].hi
+	}
+	return at
+}
+
+// Stats counts what happened to packets, and what was odd.
+type Stats struct {
+	Received uint64 // frames given to Ingress
+	Emitted  uint64 // frames that Egress returned
+
+	// The program dropped it.
+	IngressDrops, EgressDrops uint64
+	// The parser ended with an error. That alone drops no packet.
+	ParserErrors uint64
+	// A checksum was wrong. That alone drops no packet.
+	ChecksumErrors uint64
+	// A multicast group is unknown or empty: the packet is dropped.
+	NoGroup uint64
+	// A clone session is unknown or empty: there is no clone.
+	NoSession uint64
+	// A packet, its ancestors included, was resubmitted, recirculated or cloned
+	// too often: it is dropped.
+	TooManyPasses uint64
+	// One frame made more packets than Process takes on: the others are dropped.
+	TooManyCopies uint64
+	// An index of a register, counter or meter was out of range: what was to be
+	// read stays as it was, nothing is written or counted.
+	BadIndex uint64
+	// Likewise of a header stack.
+	BadStackIndex uint64
+	// A division by 0, which gave 0.
+	DivisionByZero uint64
+	// assert() or assume() did not hold: the packet is dropped.
+	AssertionFailed uint64
+	// An action looped without end and was left.
+	EndlessLoop uint64
+	// The control plane did not take digests in time.
+	DigestsDropped uint64
+}
+
+// Stats returns the counts so far.
+func (p *Pipeline) Stats() Stats {
+	s := p.stats
+	s.BadIndex, s.DigestsDropped = p.badIndex, p.digests.dropped
+	return s
+}
