@@ -1,0 +1,180 @@
+package ackmerge
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A group of which everything is known, with positions instead of PSNs: what
+// Step says is held against what each member has really received.
+type oracle struct {
+	c        Config
+	s        State
+	start    rocev2.PSN
+	received [MaxMembers]int // packets, from position 0 on
+}
+
+// position returns the number of packets that psn, as the last one acknowledged,
+// stands for: the one nearest to what member 0 has.
+func (o *oracle) position(psn rocev2.PSN) int {
+	return o.received[0] + psn.Sub(o.start.Add(o.received[0]-1))
+}
+
+// slowest returns the least of what the current members have received.
+func (o *oracle) slowest() (least int) {
+	least = 1 << 40
+	for i, n := range o.received {
+		if o.c.Members>>i&1 != 0 {
+			least = min(least, n)
+		}
+	}
+	return least
+}
+
+// TestRandom: whatever the members say, in whatever order it comes, through
+// removals, new epochs and losses of state, the sender is never told more than
+// all have received; and an ACK that answers a retransmission is passed on as
+// soon as all have been heard of.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, MaxMembers).Draw(t, "members")
+		o := &oracle{start: rocev2.PSN(rapid.Uint32Range(0, rocev2.Mask24).Draw(t, "psn"))}
+		o.c = Config{Members: uint16(1<<n - 1), Epoch: 1, InitialPSN: o.start}
+		type past struct{ member, upTo int }
+		var said []past
+		t.Repeat(map[string]func(*rapid.T){
+			"receive": func(t *rapid.T) {
+				i := rapid.IntRange(0, n-1).Draw(t, "member")
+				o.received[i] += rapid.IntRange(1, 20).Draw(t, "packets")
+			},
+			"answer": func(t *rapid.T) {
+				i := rapid.IntRange(0, n-1).Draw(t, "member")
+				upTo := o.received[i]
+				said = append(said, past{i, upTo})
+				o.answer(t, i, upTo, rapid.SampledFrom([]rocev2.Syndrome{0, 7, 0x1f, 0x25, 0x60, 0x62, 0x6f, 0x9f}).Draw(t, "syndrome"))
+			},
+			"late": func(t *rapid.T) {
+				if len(said) == 0 {
+					t.Skip("nothing was said")
+				}
+				p := rapid.SampledFrom(said).Draw(t, "what")
+				o.answer(t, p.member, p.upTo, rapid.SampledFrom([]rocev2.Syndrome{0x1f, 0x60}).Draw(t, "syndrome"))
+			},
+			"remove": func(t *rapid.T) {
+				i := rapid.IntRange(0, n-1).Draw(t, "member")
+				if rest := o.c.Members &^ (1 << i); rest != 0 {
+					o.c.Members = rest
+				}
+			},
+			"restart": func(t *rapid.T) {
+				if rapid.Bool().Draw(t, "registers are lost") {
+					o.s = State{}
+				}
+				o.c.Epoch++
+				o.c.Learn = rapid.Bool().Draw(t, "learn")
+				if !o.c.Learn { // a PSN that all have passed
+					o.c.InitialPSN = o.start.Add(rapid.IntRange(0, o.slowest()).Draw(t, "initial"))
+				}
+			},
+		})
+	})
+}
+
+func (o *oracle) answer(t *rapid.T, i, upTo int, s rocev2.Syndrome) {
+	a := Answer{Member: i, Syndrome: s, PSN: o.start.Add(upTo - 1)}
+	if !s.IsAck() {
+		a.PSN = o.start.Add(upTo)
+	}
+	got, verdict := Step(&o.c, &o.s, a, 0)
+	current := o.c.Members>>i&1 != 0
+	if verdict != Pass {
+		if s.IsAck() && current && verdict != Absorbed || !current && verdict != NotMember {
+			t.Fatalf("%+v of member %d: %v", a, i, verdict)
+		}
+		return
+	}
+	if !current {
+		t.Fatalf("member %d was removed, and its %+v passed on", i, a)
+	}
+	acked := got.PSN
+	if !s.IsAck() {
+		acked = got.PSN.Add(-1)
+	}
+	if p := o.position(acked); p > o.slowest() {
+		t.Fatalf("the sender is told of %d packets, the slowest member has %d", p, o.slowest())
+	}
+	if s.IsAck() && got.Syndrome != rocev2.AckNoLimit || !s.IsAck() && got.Syndrome != s {
+		t.Fatalf("%v became %v", s, got.Syndrome)
+	}
+}
+
+// TestProgress: once every member has everything and says so, whatever happened
+// before, the sender is told.
+func TestProgress(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, MaxMembers).Draw(t, "members")
+		c := Config{Members: uint16(1<<n - 1), Epoch: uint16(rapid.IntRange(1, 3).Draw(t, "epoch")),
+			InitialPSN: rocev2.PSN(rapid.Uint32Range(0, rocev2.Mask24).Draw(t, "psn")), Learn: rapid.Bool().Draw(t, "learn")}
+		var s State
+		for range rapid.IntRange(0, 30).Draw(t, "before") {
+			Step(&c, &s, Answer{Member: rapid.IntRange(0, n-1).Draw(t, "member"),
+				PSN:      c.InitialPSN.Add(rapid.IntRange(0, 50).Draw(t, "at")),
+				Syndrome: rapid.SampledFrom([]rocev2.Syndrome{0x1f, 0x60, 0x21}).Draw(t, "syndrome")}, 0)
+		}
+		end := c.InitialPSN.Add(60)
+		var last Answer
+		var v Verdict
+		for i := range n {
+			last, v = Step(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit, MSN: 9}, 0)
+		}
+		if v != Pass || last.PSN != end || last.MSN != 9 {
+			t.Fatalf("all have %d; the sender hears %+v, %v", end, last, v)
+		}
+		for i := range n { // the merged ACK was lost, and all answer a retransmission
+			if again, v := Step(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit}, 0); v != Pass || again.PSN != end {
+				t.Fatalf("the sender hears %+v, %v again", again, v)
+			}
+		}
+	})
+}
+
+func FuzzStep(f *testing.F) {
+	f.Add(uint16(7), uint16(1), uint32(0xfffffe), false, []byte("\x00\x1f\x00\x00\x01\x01\x60\x00\x00\x02"))
+	f.Fuzz(func(t *testing.T, members, epoch uint16, psn uint32, learn bool, script []byte) {
+		c := Config{Members: members, Epoch: epoch, InitialPSN: rocev2.PSN(psn) & rocev2.Mask24, Learn: learn}
+		var s State
+		for ; len(script) >= 5; script = script[5:] {
+			a := Answer{Member: int(int8(script[0])), Syndrome: rocev2.Syndrome(script[1]),
+				PSN: rocev2.PSN(script[2])<<16 | rocev2.PSN(script[3])<<8 | rocev2.PSN(script[4])}
+			got, v := Step(&c, &s, a, 0)
+			if v != Pass {
+				continue
+			}
+			if got.PSN > rocev2.Mask24 || got.MSN > rocev2.Mask24 || s.Passed.Epoch != c.Epoch {
+				t.Fatalf("%+v -> %+v, passed %+v", a, got, s.Passed)
+			}
+		}
+	})
+}
+
+func BenchmarkStep(b *testing.B) {
+	for _, members := range []int{3, 16} {
+		b.Run(map[int]string{3: "members=3", 16: "members=16"}[members], func(b *testing.B) {
+			c := Config{Members: uint16(1<<members - 1), Epoch: 1}
+			var s State
+			b.ReportAllocs()
+			a := Answer{Syndrome: rocev2.AckNoLimit}
+			for b.Loop() {
+				if a.Member++; a.Member == members {
+					a.Member = 0
+					a.PSN = a.PSN.Add(1)
+				}
+				Step(&c, &s, a, time.Microsecond)
+			}
+		})
+	}
+}
