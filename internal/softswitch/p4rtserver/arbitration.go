@@ -1,0 +1,276 @@
+package p4rtserver
+
+import (
+	"fmt"
+	"sync"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+)
+
+// An electionID is a 128-bit number by which the primary is chosen.
+type electionID struct{ high, low uint64 }
+
+func newElectionID(u *p4.Uint128) *electionID {
+	if u == nil {
+		return nil
+	}
+	return &electionID{u.GetHigh(), u.GetLow()}
+}
+
+func (e electionID) less(f electionID) bool {
+	return e.high < f.high || e.high == f.high && e.low < f.low
+}
+
+func (e electionID) String() string {
+	if e.high == 0 {
+		return fmt.Sprint(e.low)
+	}
+	return fmt.Sprintf("(%d, %d)", e.high, e.low)
+}
+
+// A role is a set of controllers with one primary among them at most.
+type role struct {
+	name string
+
+	// change is held by what may make another stream the primary, from beginning
+	// to end.
+	change sync.Mutex
+	// writes is held for reading by the primary's Writes. A new primary is
+	// accepted only when those of the previous one have ended.
+	writes sync.RWMutex
+
+	// Guarded by Server.mu:
+	streams map[*stream]struct{}
+	primary *stream
+	highest *electionID // that a primary ever had; nil: there was none
+}
+
+// String names the role for messages.
+func (r *role) String() string {
+	if r.name == "" {
+		return "the default role"
+	}
+	return fmt.Sprintf("role %q", r.name)
+}
+
+// roleName checks the role of an arbitration message and returns its name.
+func roleName(m *p4.Role) (string, error) {
+	switch {
+	case m.GetConfig() != nil:
+		return "", invalid("role.config is set (%s), but no scheme for it has been agreed on: every role of this switch has full access, leave role.config unset",
+			m.GetConfig().GetTypeUrl())
+	case m.GetId() != 0: //nolint:staticcheck // refused because it is deprecated
+		return "", invalid("roles have names; the deprecated numeric role id is not supported")
+	}
+	return m.GetName(), nil
+}
+
+// arbitrate handles a MasterArbitrationUpdate ("Rules for Handling
+// MasterArbitrationUpdate Messages"). An error ends the stream.
+func (s *Server) arbitrate(st *stream, m *p4.MasterArbitrationUpdate) error {
+	r, err := s.roleFor(st, m)
+	if err != nil {
+		return err
+	}
+	r.change.Lock()
+	defer r.change.Unlock()
+
+	s.mu.Lock()
+	id := newElectionID(m.GetElectionId())
+	if err := s.join(r, st, id); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	was := r.primary == st
+	if id == nil || r.highest != nil && id.less(*r.highest) {
+		if was {
+			r.primary = nil
+			s.publish()
+			s.tell(r, func(*stream) bool { return true })
+		} else {
+			s.tell(r, func(o *stream) bool { return o == st })
+		}
+		s.mu.Unlock()
+		return nil
+	}
+	// st becomes or stays the primary. Until the others' Writes have ended,
+	// nobody's are accepted.
+	r.primary, r.highest = nil, id
+	s.publish()
+	for o := range r.streams {
+		if o != st {
+			o.control(s.advice(r, codes.AlreadyExists))
+		}
+	}
+	s.mu.Unlock()
+
+	r.writes.Lock()
+	s.mu.Lock()
+	r.primary = st
+	s.publish()
+	st.control(s.advice(r, codes.OK))
+	s.mu.Unlock()
+	r.writes.Unlock()
+	return nil
+}
+
+// roleFor checks device and role of an arbitration message and returns the role.
+func (s *Server) roleFor(st *stream, m *p4.MasterArbitrationUpdate) (*role, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkDevice(m.GetDeviceId()); err != nil {
+		if st.role != nil {
+			return nil, fail(codes.FailedPrecondition, "this stream belongs to device %d and cannot change to device %d: open another stream",
+				s.opt.DeviceID, m.GetDeviceId())
+		}
+		return nil, err
+	}
+	name, err := roleName(m.GetRole())
+	if err != nil {
+		return nil, err
+	}
+	if st.role != nil && st.role.name != name {
+		return nil, fail(codes.FailedPrecondition, "this stream belongs to %s and cannot change to %s: open another stream", st.role, &role{name: name})
+	}
+	r := s.roles[name]
+	if r == nil {
+		if len(s.roles) >= maxRoles {
+			return nil, fail(codes.ResourceExhausted, "there are %d roles already, as many as this switch remembers", len(s.roles))
+		}
+		r = &role{name: name, streams: map[*stream]struct{}{}}
+		s.roles[name] = r
+	}
+	return r, nil
+}
+
+// join makes the stream one of the role's, with an election id that no other one
+// has. The caller holds s.mu.
+func (s *Server) join(r *role, st *stream, id *electionID) error {
+	if st.gone {
+		return fail(codes.Canceled, "the stream has ended")
+	}
+	for o := range r.streams {
+		if o != st && id != nil && o.election != nil && *o.election == *id {
+			return invalid("election id %v is already that of another controller of %s", *id, r)
+		}
+	}
+	if _, ok := r.streams[st]; !ok && len(r.streams) >= s.opt.MaxStreams {
+		return fail(codes.ResourceExhausted, "%s has %d controllers already, as many as this switch accepts", r, len(r.streams))
+	}
+	r.streams[st] = struct{}{}
+	st.role, st.election = r, id
+	return nil
+}
+
+// leave takes a stream that has ended out of the arbitration.
+func (s *Server) leave(st *stream) {
+	s.mu.Lock()
+	st.gone = true
+	r := st.role
+	s.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.change.Lock()
+	defer r.change.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(r.streams, st)
+	if r.primary == st {
+		r.primary = nil
+		s.publish()
+		s.tell(r, func(*stream) bool { return true })
+	}
+}
+
+// publish tells the senders of notifications who the primaries are. The caller
+// holds s.mu.
+func (s *Server) publish() {
+	list := []*stream{}
+	for _, r := range s.roles {
+		if r.primary != nil {
+			list = append(list, r.primary)
+		}
+	}
+	s.primaries.Store(&list)
+}
+
+// tell sends the streams that to chooses the advice that holds for them. The
+// caller holds s.mu.
+func (s *Server) tell(r *role, to func(*stream) bool) {
+	for st := range r.streams {
+		if !to(st) {
+			continue
+		}
+		code := codes.AlreadyExists
+		switch r.primary {
+		case st:
+			code = codes.OK
+		case nil:
+			code = codes.NotFound
+		}
+		st.control(s.advice(r, code))
+	}
+}
+
+// advice is the notification of "Client Arbitration Notifications".
+func (s *Server) advice(r *role, code codes.Code) *p4.StreamMessageResponse {
+	text := map[codes.Code]string{
+		codes.OK:            "you are the primary",
+		codes.AlreadyExists: "you are a backup: another controller is the primary",
+		codes.NotFound:      "you are a backup: there is no primary",
+	}[code]
+	m := &p4.MasterArbitrationUpdate{DeviceId: s.opt.DeviceID, Status: &spb.Status{Code: int32(code), Message: text}}
+	if r.name != "" {
+		m.Role = &p4.Role{Name: r.name}
+	}
+	if r.highest != nil {
+		m.ElectionId = &p4.Uint128{High: r.highest.high, Low: r.highest.low}
+	}
+	return &p4.StreamMessageResponse{Update: &p4.StreamMessageResponse_Arbitration{Arbitration: m}}
+}
+
+// asPrimary checks that a call comes from the primary of its role, and keeps it
+// from being replaced until the returned function is called.
+func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Uint128) (func(), error) {
+	if err := s.checkDevice(device); err != nil {
+		return nil, err
+	}
+	if numeric != 0 {
+		return nil, fail(codes.NotFound, "there is no role with the number %d: roles have names, the deprecated role_id is not supported", numeric)
+	}
+	s.mu.Lock()
+	r := s.roles[name]
+	s.mu.Unlock()
+	if r == nil {
+		if name != "" {
+			return nil, fail(codes.NotFound, "there is no %s: no controller has arbitrated for it", &role{name: name})
+		}
+		return nil, fail(codes.PermissionDenied, "there is no primary: send a MasterArbitrationUpdate on a StreamChannel first")
+	}
+	if err := s.checkPrimary(r, newElectionID(id)); err != nil {
+		return nil, err
+	}
+	r.writes.RLock()
+	if err := s.checkPrimary(r, newElectionID(id)); err != nil { // replaced meanwhile
+		r.writes.RUnlock()
+		return nil, err
+	}
+	return r.writes.RUnlock, nil
+}
+
+func (s *Server) checkPrimary(r *role, id *electionID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch p := r.primary; {
+	case p == nil:
+		return fail(codes.PermissionDenied, "%s has no primary now: send a MasterArbitrationUpdate on a StreamChannel", r)
+	case id == nil:
+		return fail(codes.PermissionDenied, "no election id is given; the primary of %s has %v", r, *p.election)
+	case *id != *p.election:
+		return fail(codes.PermissionDenied, "election id %v is not that of the primary of %s, which is %v", *id, r, *p.election)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package p4rtserver
+
+import (
+	"errors"
+	"fmt"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+)
+
+// A failure is something refused: a canonical code, and what is wrong in the
+// words of the P4Info.
+type failure struct {
+	code codes.Code
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// GRPCStatus lets gRPC report the failure by itself.
+func (f *failure) GRPCStatus() *status.Status { return status.New(f.code, f.text) }
+
+func fail(code codes.Code, format string, args ...any) error {
+	return &failure{code, fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) error {
+	return fail(codes.InvalidArgument, format, args...)
+}
+
+// in puts what the error is about in front of it.
+func in(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &failure{codeOf(err), what + ": " + textOf(err)}
+}
+
+// sentinels maps the errors of the switch's state to canonical codes.
+var sentinels = []struct {
+	err  error
+	code codes.Code
+}{
+	{pipeline.ErrExists, codes.AlreadyExists},
+	{pipeline.ErrNotFound, codes.NotFound},
+	{pipeline.ErrFull, codes.ResourceExhausted},
+	{pipeline.ErrInvalid, codes.InvalidArgument},
+	{pipeline.ErrConst, codes.PermissionDenied},
+	{pipeline.ErrInUse, codes.FailedPrecondition},
+	{pre.ErrExists, codes.AlreadyExists},
+	{pre.ErrNotFound, codes.NotFound},
+	{pre.ErrFull, codes.ResourceExhausted},
+	{pre.ErrInvalid, codes.InvalidArgument},
+}
+
+func codeOf(err error) codes.Code {
+	if err == nil {
+		return codes.OK
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.code
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			return s.code
+		}
+	}
+	return codes.Internal
+}
+
+func textOf(err error) string { return err.Error() }
+
+// errorSpace names where the errors come from, as P4Runtime suggests.
+const errorSpace = "softswitch-v1model-mcrdma"
+
+// maxText bounds the texts of all errors of one batch together, in bytes. gRPC
+// carries them in a trailer, for which C++ and Python clients accept 8 KiB
+// unless told otherwise, base64 included; a client that gets a larger one sees
+// no errors at all (guidelines for implementations, "gRPC Metadata Maximum
+// Size"). Each error costs about 37 bytes without its text.
+const maxText = 2000
+
+// batchStatus is the status of a Write or Read with one error or nil for each
+// element of its batch: nil if all are nil, else UNKNOWN with as many p4.v1.Error
+// details as there are elements ("Error Reporting").
+func batchStatus(what string, errs []error) error {
+	failed, first := 0, -1
+	for i, err := range errs {
+		if err != nil {
+			failed++
+			if first < 0 {
+				first = i
+			}
+		}
+	}
+	if failed == 0 {
+		return nil
+	}
+	st := &spb.Status{
+		Code:    int32(codes.Unknown),
+		Message: fmt.Sprintf("%d of %d %s failed; the first is number %d: %s", failed, len(errs), what, first, textOf(errs[first])),
+		Details: make([]*anypb.Any, 0, len(errs)),
+	}
+	room := maxText
+	for i, err := range errs {
+		e := &p4.Error{CanonicalCode: int32(codeOf(err))}
+		if err != nil {
+			if text := textOf(err); i == first || len(text) <= room {
+				e.Message = text
+				room -= len(text)
+			} else {
+				e.Message = "(text left out: too many errors)"
+			}
+			e.Space = errorSpace
+		}
+		detail, err := anypb.New(e)
+		if err != nil {
+			return fail(codes.Internal, "cannot encode an error: %v", err)
+		}
+		st.Details = append(st.Details, detail)
+	}
+	return status.ErrorProto(st)
+}

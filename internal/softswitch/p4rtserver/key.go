@@ -1,0 +1,302 @@
+package p4rtserver
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+)
+
+// A slab gives out the words of many values from one allocation.
+type slab []uint64
+
+func (s *slab) take(bits int) match.Value {
+	n := words(bits)
+	if n > len(*s) {
+		*s = make([]uint64, n)
+	}
+	v := match.Value((*s)[:n:n])
+	*s = (*s)[n:]
+	return v
+}
+
+// fields reads a list of FieldMatch ("Match Format"). What is not there is
+// don't care.
+func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
+	if len(list) > len(x.spec) { // each at most once: one is unknown or twice
+		list = list[:len(x.spec)+1]
+	}
+	key := make(match.Key, len(x.spec))
+	mem := make(slab, x.words)
+	given := 0
+	for _, m := range list {
+		at := findField(x.spec, x.byID, m.GetFieldId())
+		if at < 0 {
+			return nil, invalid("%s: there is no field with id %d", x.of, m.GetFieldId())
+		}
+		f := &x.spec[at]
+		if key[at].Value != nil {
+			return nil, invalid("%s: %s is given twice", x.of, f)
+		}
+		if err := readField(f, m, &key[at], &mem); err != nil {
+			return nil, invalid("%s: %s: %v", x.of, f, err)
+		}
+		given++
+	}
+	if given < len(x.spec) {
+		for i := range x.spec {
+			if f := &x.spec[i]; f.kind == p4cfg.MatchField_EXACT && key[i].Value == nil {
+				return nil, invalid("%s: %s is missing: an exact field cannot be left out", x.of, f)
+			}
+		}
+	}
+	return key, nil
+}
+
+// A keyReader knows the fields of a key, and whose they are.
+type keyReader struct {
+	of    fmt.Stringer
+	spec  []field
+	byID  []int
+	words int
+}
+
+// readField reads one field of a key.
+func readField(f *field, m *p4.FieldMatch, to *match.Field, mem *slab) error {
+	value := func(b []byte) (match.Value, error) {
+		v := mem.take(f.bits)
+		return v, parseBits(v, b, f.bits, "field")
+	}
+	var err error
+	switch t := m.GetFieldMatchType().(type) {
+	case *p4.FieldMatch_Exact_:
+		if f.kind != p4cfg.MatchField_EXACT {
+			break
+		}
+		to.Value, err = value(t.Exact.GetValue())
+		return err
+	case *p4.FieldMatch_Lpm:
+		if f.kind != p4cfg.MatchField_LPM {
+			break
+		}
+		if to.Value, err = value(t.Lpm.GetValue()); err != nil {
+			return err
+		}
+		return setPrefix(f, to, int(t.Lpm.GetPrefixLen()))
+	case *p4.FieldMatch_Ternary_:
+		if f.kind != p4cfg.MatchField_TERNARY {
+			break
+		}
+		if to.Value, err = value(t.Ternary.GetValue()); err != nil {
+			return err
+		}
+		if to.Mask, err = value(t.Ternary.GetMask()); err != nil {
+			return fmt.Errorf("mask: %w", err)
+		}
+		return checkTernary(to)
+	case *p4.FieldMatch_Range_:
+		if f.kind != p4cfg.MatchField_RANGE {
+			break
+		}
+		if to.Value, err = value(t.Range.GetLow()); err != nil {
+			return fmt.Errorf("low: %w", err)
+		}
+		if to.High, err = value(t.Range.GetHigh()); err != nil {
+			return fmt.Errorf("high: %w", err)
+		}
+		return checkRange(f, to)
+	case *p4.FieldMatch_Optional_:
+		if f.kind != p4cfg.MatchField_OPTIONAL {
+			break
+		}
+		if to.Value, err = value(t.Optional.GetValue()); err != nil {
+			return err
+		}
+		to.Mask = mem.take(f.bits)
+		setOnes(to.Mask, f.bits)
+		return nil
+	case nil:
+		return fmt.Errorf("no match is given; this is a field of type %v", f.kind)
+	}
+	return fmt.Errorf("the match is of another type; this is a field of type %v", f.kind)
+}
+
+func setPrefix(f *field, to *match.Field, n int) error {
+	switch {
+	case n == 0:
+		return fmt.Errorf("prefix length 0: a field that does not matter must be left out")
+	case n < 0 || n > f.bits:
+		return fmt.Errorf("prefix length %d of %d bits", n, f.bits)
+	}
+	if trailingZeros(to.Value) < f.bits-n {
+		return fmt.Errorf("value %v has bits outside of its prefix of %d bits", to.Value, n)
+	}
+	to.PrefixLen = n
+	return nil
+}
+
+// trailingZeros is the number of zeros at the end; of zero, more than any width.
+func trailingZeros(v match.Value) int {
+	for i := range v {
+		if w := v[len(v)-1-i]; w != 0 {
+			return 64*i + bits.TrailingZeros64(w)
+		}
+	}
+	return math.MaxInt
+}
+
+func checkTernary(to *match.Field) error {
+	if isZero(to.Mask) {
+		return fmt.Errorf("mask 0: a field that does not matter must be left out")
+	}
+	for i, w := range to.Value {
+		if w&^to.Mask[i] != 0 {
+			return fmt.Errorf("value %v has bits outside of its mask %v", to.Value, to.Mask)
+		}
+	}
+	return nil
+}
+
+func checkRange(f *field, to *match.Field) error {
+	for i, low := range to.Value {
+		if low != to.High[i] {
+			if low > to.High[i] {
+				return fmt.Errorf("low %v is greater than high %v", to.Value, to.High)
+			}
+			break
+		}
+	}
+	if isZero(to.Value) && isOnes(to.High, f.bits) {
+		return fmt.Errorf("the range is that of all values: a field that does not matter must be left out")
+	}
+	return nil
+}
+
+func isZero(v match.Value) bool {
+	for _, w := range v {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// setOnes sets the low bits of v, words(bits) long.
+func setOnes(v match.Value, bits int) {
+	for i := range v {
+		v[i] = ^uint64(0)
+	}
+	if r := bits % 64; r != 0 {
+		v[0] = 1<<r - 1
+	}
+}
+
+func isOnes(v match.Value, bits int) bool {
+	if len(v) != words(bits) || len(v) == 0 {
+		return false
+	}
+	for i, w := range v {
+		want := ^uint64(0)
+		if r := bits % 64; i == 0 && r != 0 {
+			want = 1<<r - 1
+		}
+		if w != want {
+			return false
+		}
+	}
+	return true
+}
+
+// writeKey is the inverse of fields: fields that don't matter are left out.
+func writeKey(spec []field, byID []int, key match.Key) []*p4.FieldMatch {
+	out := make([]*p4.FieldMatch, 0, len(key))
+	for _, at := range byID {
+		f, k := &spec[at], &key[at]
+		m := &p4.FieldMatch{FieldId: f.id}
+		switch f.kind {
+		case p4cfg.MatchField_EXACT:
+			m.FieldMatchType = &p4.FieldMatch_Exact_{Exact: &p4.FieldMatch_Exact{Value: k.Value.Bytes()}}
+		case p4cfg.MatchField_LPM:
+			if k.PrefixLen == 0 {
+				continue
+			}
+			m.FieldMatchType = &p4.FieldMatch_Lpm{Lpm: &p4.FieldMatch_LPM{Value: k.Value.Bytes(), PrefixLen: int32(k.PrefixLen)}}
+		case p4cfg.MatchField_TERNARY:
+			if isZero(k.Mask) {
+				continue
+			}
+			m.FieldMatchType = &p4.FieldMatch_Ternary_{Ternary: &p4.FieldMatch_Ternary{Value: k.Value.Bytes(), Mask: k.Mask.Bytes()}}
+		case p4cfg.MatchField_RANGE:
+			if k.High == nil || isZero(k.Value) && isOnes(k.High, f.bits) {
+				continue
+			}
+			m.FieldMatchType = &p4.FieldMatch_Range_{Range: &p4.FieldMatch_Range{Low: k.Value.Bytes(), High: k.High.Bytes()}}
+		case p4cfg.MatchField_OPTIONAL:
+			if isZero(k.Mask) {
+				continue
+			}
+			m.FieldMatchType = &p4.FieldMatch_Optional_{Optional: &p4.FieldMatch_Optional{Value: k.Value.Bytes()}}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// call reads an action and its arguments ("Action Specification"). The list has
+// the actions that are possible there; of says where.
+func readCall(of fmt.Stringer, list []tableAction, a *p4.Action) (pipeline.Call, *tableAction, error) {
+	ta := findAction(list, a.GetActionId())
+	if ta == nil {
+		return pipeline.Call{}, nil, invalid("%s: action id %d is not one of its actions", of, a.GetActionId())
+	}
+	c := pipeline.Call{Action: ta.prog}
+	if len(ta.params) == 0 && len(a.GetParams()) == 0 {
+		return c, ta, nil
+	}
+	c.Args = make([]match.Value, len(ta.params))
+	mem := make(slab, ta.words)
+	given := 0
+	for _, p := range a.GetParams() {
+		at := findField(ta.params, ta.byID, p.GetParamId())
+		if at < 0 {
+			return c, nil, invalid("%s: %s: there is no parameter with id %d", of, ta, p.GetParamId())
+		}
+		f := &ta.params[at]
+		if c.Args[at] != nil {
+			return c, nil, invalid("%s: %s: parameter %d (%s) is given twice", of, ta, f.id, f.name)
+		}
+		v := mem.take(f.bits)
+		if err := parseBits(v, p.GetValue(), f.bits, "parameter"); err != nil {
+			return c, nil, invalid("%s: %s: parameter %d (%s): %v", of, ta, f.id, f.name, err)
+		}
+		c.Args[at] = v
+		given++
+	}
+	if given < len(ta.params) {
+		for i := range ta.params {
+			if f := &ta.params[i]; c.Args[i] == nil {
+				return c, nil, invalid("%s: %s: parameter %d (%s) is missing", of, ta, f.id, f.name)
+			}
+		}
+	}
+	return c, ta, nil
+}
+
+// writeCall is the inverse of readCall; nil if the P4Info does not have the
+// action.
+func writeCall(list []tableAction, c pipeline.Call) *p4.Action {
+	ta := byProgram(list, c.Action)
+	if ta == nil {
+		return nil
+	}
+	a := &p4.Action{ActionId: ta.id}
+	for _, at := range ta.byID {
+		a.Params = append(a.Params, &p4.Action_Param{ParamId: ta.params[at].id, Value: c.Args[at].Bytes()})
+	}
+	return a
+}

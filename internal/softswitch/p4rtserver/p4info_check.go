@@ -1,0 +1,316 @@
+package p4rtserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// An indexer builds an index and collects what does not fit.
+type indexer struct {
+	*index
+	info     *p4cfg.P4Info
+	prog     *program.Program
+	problems []string
+}
+
+// maxProblems is how many problems an error lists.
+const maxProblems = 8
+
+func (b *indexer) problem(format string, args ...any) {
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
+}
+
+func (b *indexer) result() error {
+	n := len(b.problems)
+	if n == 0 {
+		return nil
+	}
+	more := ""
+	if n > maxProblems {
+		more = fmt.Sprintf("; and %d more", n-maxProblems)
+	}
+	return invalid("P4Info and P4 device config do not go together: %s%s", strings.Join(b.problems[:min(n, maxProblems)], "; "), more)
+}
+
+// declare notes an object's id and name. It returns false if the object cannot
+// be used at all.
+func (b *indexer) declare(kind string, pre *p4cfg.Preamble) bool {
+	id, name := pre.GetId(), pre.GetName()
+	switch {
+	case name == "":
+		b.problem("a %s with id %d has no name", kind, id)
+	case id == 0:
+		b.problem("%s %s has no id", kind, name)
+	case b.kinds[id] != "":
+		b.problem("%s %s has the id %d of %s", kind, name, id, b.kinds[id])
+	default:
+		b.kinds[id] = kind + " " + name
+		return true
+	}
+	return false
+}
+
+// common checks what belongs to no object.
+func (b *indexer) common() {
+	pkg := b.info.GetPkgInfo()
+	if arch := pkg.GetArch(); arch != "" && arch != "v1model" {
+		b.problem("the P4Info is for the architecture %s, this switch runs v1model", arch)
+	}
+	for _, e := range b.info.GetExterns() {
+		for _, i := range e.GetInstances() {
+			b.problem("extern %s of type %s: this switch has only the externs of v1model", i.GetPreamble().GetName(), e.GetExternTypeName())
+		}
+	}
+}
+
+// width is the width to use for something that the P4Info says to have bits
+// bits, and the program has bits. A translated type has the width of the
+// controller's side in the P4Info ("User-defined types"): this switch translates
+// by keeping the number.
+func (b *indexer) width(what string, bits int32, typ *p4cfg.P4NamedType, have int) int {
+	if tr := b.info.GetTypeInfo().GetNewTypes()[typ.GetName()].GetTranslatedType(); tr != nil {
+		if tr.GetSdnBitwidth() == 0 {
+			b.problem("%s: values of type %s are strings to the controller, which this switch cannot translate", what, typ.GetName())
+		}
+		return have
+	}
+	if int(bits) != have {
+		b.problem("%s has %d bits in the P4Info and %d in the program", what, bits, have)
+	}
+	return have
+}
+
+func (b *indexer) readActions() {
+	for _, a := range b.info.GetActions() {
+		if !b.declare("action", a.GetPreamble()) {
+			continue
+		}
+		x := &action{id: a.GetPreamble().GetId(), name: a.GetPreamble().GetName()}
+		at := slices.IndexFunc(b.prog.Actions, func(p program.Action) bool { return p.Name == x.name })
+		if at < 0 {
+			// Nothing calls it, or else the table that does complains.
+			if len(a.GetParams()) == 0 {
+				b.actions[x.id] = x
+				continue
+			}
+			b.problem("%s is not in the program", x)
+			continue
+		}
+		params := b.prog.Actions[at].Params
+		names := make([]string, len(params))
+		widths := make([]int, len(params))
+		for i, p := range params {
+			names[i], widths[i] = p.Name, p.Bits
+		}
+		var got []field
+		for _, p := range a.GetParams() {
+			got = append(got, field{id: p.GetId(), name: p.GetName(), bits: int(p.GetBitwidth())})
+		}
+		x.params, x.byID = b.order(x.String(), "parameter", got, names)
+		for i := range x.params {
+			f := &x.params[i]
+			if f.id == 0 {
+				continue // missing, and reported
+			}
+			p := a.GetParams()[slices.IndexFunc(got, func(g field) bool { return g.id == f.id })]
+			f.bits = b.width(fmt.Sprintf("%s: parameter %s", x, f.name), p.GetBitwidth(), p.GetTypeName(), widths[i])
+			x.words += words(f.bits)
+		}
+		b.actions[x.id] = x
+	}
+}
+
+// order arranges the P4Info's fields as the program has them, by name. Where
+// the same name is there twice, order decides. The second result is the position
+// in the first by the P4Info's order.
+func (b *indexer) order(where, kind string, got []field, names []string) ([]field, []int) {
+	out := make([]field, len(names))
+	byID := make([]int, 0, len(got))
+	ids := map[uint32]bool{}
+	for i, f := range got {
+		if f.id == 0 || ids[f.id] {
+			b.problem("%s: %s %s has the id %d, which is none or another's", where, kind, f.name, f.id)
+			continue
+		}
+		ids[f.id] = true
+		at := -1
+		if i < len(names) && names[i] == f.name && out[i].id == 0 {
+			at = i
+		} else {
+			for j, n := range names {
+				if n == f.name && out[j].id == 0 {
+					at = j
+					break
+				}
+			}
+		}
+		if at < 0 {
+			b.problem("%s: %s %s is not in the program", where, kind, f.name)
+			continue
+		}
+		out[at] = f
+		byID = append(byID, at)
+	}
+	for i, n := range names {
+		if out[i].id == 0 {
+			b.problem("%s: %s %s of the program is not in the P4Info", where, kind, n)
+		}
+	}
+	return out, byID
+}
+
+func (b *indexer) readTables() {
+	for _, t := range b.info.GetTables() {
+		if !b.declare("table", t.GetPreamble()) {
+			continue
+		}
+		x := &table{id: t.GetPreamble().GetId(), name: t.GetPreamble().GetName(), constant: t.GetIsConstTable()}
+		x.prog = slices.IndexFunc(b.prog.Tables, func(p program.Table) bool { return p.Name == x.name })
+		if x.prog < 0 {
+			b.problem("%s is not in the program", x)
+			continue
+		}
+		p := &b.prog.Tables[x.prog]
+		b.readKey(x, t, p)
+		b.readTableActions(x, t, p)
+		b.readImplementation(x, t, p)
+		if d := p.Default; d != nil {
+			x.constAction = d.ConstAction || d.ConstEntry
+		}
+		if t.GetConstDefaultActionId() != 0 {
+			x.constAction = true
+		}
+		if d := t.GetInitialDefaultAction(); d.GetActionId() != 0 {
+			x.initial = &p4.Action{ActionId: d.GetActionId()}
+			for _, a := range d.GetArguments() {
+				x.initial.Params = append(x.initial.Params, &p4.Action_Param{ParamId: a.GetParamId(), Value: canonical(a.GetValue())})
+			}
+		}
+		if p.Entries != nil {
+			x.constant = true // whatever the P4Info says
+		}
+		x.idle = t.GetIdleTimeoutBehavior() == p4cfg.Table_NOTIFY_CONTROL
+		if x.idle != p.Timeout {
+			b.problem("%s: idle time-outs are %s in the P4Info and %s in the program", x, yesNo(x.idle), yesNo(p.Timeout))
+		}
+		b.tables[x.id] = x
+		b.tableList = append(b.tableList, x)
+		b.byTable[x.prog] = x
+	}
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "supported"
+	}
+	return "not supported"
+}
+
+// programKind is what the JSON calls a match type of the P4Info.
+var programKind = map[p4cfg.MatchField_MatchType]program.MatchKind{
+	p4cfg.MatchField_EXACT:    program.Exact,
+	p4cfg.MatchField_LPM:      program.LPM,
+	p4cfg.MatchField_TERNARY:  program.Ternary,
+	p4cfg.MatchField_RANGE:    program.Range,
+	p4cfg.MatchField_OPTIONAL: program.Ternary,
+}
+
+func (b *indexer) readKey(x *table, t *p4cfg.Table, p *program.Table) {
+	names := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		names[i] = k.Name
+	}
+	got := make([]field, len(t.GetMatchFields()))
+	for i, m := range t.GetMatchFields() {
+		got[i] = field{id: m.GetId(), name: m.GetName(), kind: m.GetMatchType(), bits: int(m.GetBitwidth())}
+		if m.GetOtherMatchType() != "" {
+			b.problem("%s: field %s has the match type %s, which is not of v1model", x, m.GetName(), m.GetOtherMatchType())
+		}
+	}
+	x.key.of = x
+	x.key.spec, x.key.byID = b.order(x.String(), "match field", got, names)
+	for i := range x.key.spec {
+		f := &x.key.spec[i]
+		if f.id == 0 {
+			continue
+		}
+		m := t.GetMatchFields()[slices.IndexFunc(got, func(g field) bool { return g.id == f.id })]
+		f.bits = b.width(fmt.Sprintf("%s: match field %s", x, f.name), m.GetBitwidth(), m.GetTypeName(), p.Key[i].Bits)
+		switch kind, ok := programKind[f.kind]; {
+		case !ok:
+			b.problem("%s: match field %s has no match type", x, f.name)
+		case kind != p.Key[i].Match:
+			b.problem("%s: match field %s is %v in the P4Info and %s in the program", x, f.name, f.kind, kindName(p.Key[i].Match))
+		}
+		n := words(f.bits)
+		switch f.kind {
+		case p4cfg.MatchField_TERNARY, p4cfg.MatchField_RANGE, p4cfg.MatchField_OPTIONAL:
+			x.prioritised = true
+			n *= 2
+		}
+		x.key.words += n
+	}
+}
+
+func kindName(k program.MatchKind) string {
+	return [...]string{"EXACT", "LPM", "TERNARY", "RANGE"}[k]
+}
+
+func (b *indexer) readTableActions(x *table, t *p4cfg.Table, p *program.Table) {
+	for _, ref := range t.GetActionRefs() {
+		a := b.actions[ref.GetId()]
+		if a == nil {
+			b.problem("%s: its action with id %d is %s", x, ref.GetId(), b.kindOf(ref.GetId()))
+			continue
+		}
+		at := slices.IndexFunc(p.Actions, func(i int) bool { return b.prog.Actions[i].Name == a.name })
+		if at < 0 {
+			b.problem("%s: %s is not among the table's actions in the program", x, a)
+			continue
+		}
+		prog := p.Actions[at]
+		if !sameParams(a, b.prog.Actions[prog].Params) {
+			b.problem("%s: %s has other parameters in the program", x, a)
+			continue
+		}
+		x.actions = append(x.actions, tableAction{a, prog, ref.GetScope()})
+	}
+}
+
+func sameParams(a *action, params []program.Param) bool {
+	if len(a.params) != len(params) {
+		return false
+	}
+	for i, p := range params {
+		if p.Name != a.params[i].name || p.Bits != a.params[i].bits {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *indexer) readImplementation(x *table, t *p4cfg.Table, p *program.Table) {
+	id := t.GetImplementationId()
+	var have string
+	if p.Profile != program.None {
+		have = b.prog.Profiles[p.Profile].Name
+	}
+	switch {
+	case id == 0 && have == "":
+	case id == 0:
+		b.problem("%s: the program has the action profile %s for it, the P4Info none", x, have)
+	case b.profiles[id] == nil:
+		b.problem("%s: its implementation with id %d is %s", x, id, b.kindOf(id))
+	case b.profiles[id].name != have:
+		b.problem("%s: its %s is not the program's (%q)", x, b.profiles[id], have)
+	default:
+		x.profile = b.profiles[id]
+		x.profile.tables = append(x.profile.tables, x)
+	}
+}

@@ -1,0 +1,286 @@
+package p4rtserver
+
+import (
+	"bytes"
+	"iter"
+	"maps"
+	"slices"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+)
+
+// sorted goes through a map by ascending key.
+func sorted[T any](m map[uint32]T) iter.Seq2[uint32, T] {
+	return func(yield func(uint32, T) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}
+
+// tables adds table entries ("Wildcard Reads" of table entries).
+func (r *reader) tables(te *p4.TableEntry) error {
+	if te.GetMeterCounterData() != nil {
+		return noColours("table entry")
+	}
+	if te.GetTableId() == 0 {
+		if len(te.GetMatch()) > 0 || te.GetAction() != nil || te.GetPriority() != 0 ||
+			te.GetControllerMetadata() != 0 || len(te.GetMetadata()) > 0 { //nolint:staticcheck // deprecated, yet to be kept
+			return invalid("table id 0 means all tables; match, action, priority and metadata need a table id")
+		}
+		for _, t := range r.c.tableList {
+			if te.GetIsDefaultAction() {
+				r.defaultEntry(t, te)
+			} else {
+				r.entries(t, te, func(*pipeline.Entry) bool { return true })
+			}
+		}
+		return nil
+	}
+	t := r.c.tables[te.GetTableId()]
+	if t == nil {
+		return r.c.noSuch("table", te.GetTableId())
+	}
+	if te.GetTimeSinceLastHit() != nil && (!t.idle || te.GetIsDefaultAction()) {
+		return invalid("%s: time_since_last_hit is asked for, but there are no idle time-outs", t)
+	}
+	if te.GetIsDefaultAction() {
+		if len(te.GetMatch()) > 0 || te.GetPriority() != 0 {
+			return invalid("%s: default entry: it has neither match fields nor priority", t)
+		}
+		r.defaultEntry(t, te)
+		return nil
+	}
+	wanted, err := t.filter(te)
+	if err != nil {
+		return err
+	}
+	if key, prio, err := t.readKey(te); err == nil && len(te.GetMatch()) > 0 { // one entry
+		var e *pipeline.Entry
+		r.access(func() { e = t.state.Find(key, prio) })
+		if e != nil && wanted(e) {
+			r.access(func() { r.add(r.entry(t, e, te)) })
+		}
+		return nil
+	}
+	r.entries(t, te, wanted)
+	return nil
+}
+
+// filter returns what chooses among a table's entries.
+func (t *table) filter(te *p4.TableEntry) (func(*pipeline.Entry) bool, error) {
+	var key match.Key
+	if len(te.GetMatch()) > 0 {
+		var err error
+		if key, err = t.key.fields(te.GetMatch()); err != nil {
+			return nil, err
+		}
+	}
+	switch prio := te.GetPriority(); {
+	case prio < 0:
+		return nil, invalid("%s: priority %d", t, prio)
+	case prio != 0 && !t.prioritised:
+		return nil, invalid("%s: priority %d: its entries have no priority", t, prio)
+	}
+	action := pipeline.Call{Action: -1}
+	if te.GetAction() != nil {
+		a, ok := te.GetAction().GetType().(*p4.TableAction_Action)
+		if !ok || t.profile != nil {
+			return nil, invalid("%s: entries can be chosen by the action that they call directly, not by members, groups or sets", t)
+		}
+		ta := findAction(t.actions, a.Action.GetActionId())
+		if ta == nil {
+			return nil, invalid("%s: action id %d is not one of its actions", t, a.Action.GetActionId())
+		}
+		action.Action = ta.prog
+	}
+	return func(e *pipeline.Entry) bool {
+		n := noteOf(e)
+		return (key == nil || sameMatch(key, e.Key)) &&
+			(te.GetPriority() == 0 || te.GetPriority() == e.Priority) &&
+			(action.Action < 0 || action.Action == e.Call.Action) &&
+			(te.GetControllerMetadata() == 0 || te.GetControllerMetadata() == n.controller) && //nolint:staticcheck // deprecated, yet to be kept
+			(len(te.GetMetadata()) == 0 || bytes.Equal(te.GetMetadata(), n.metadata))
+	}, nil
+}
+
+// sameMatch compares keys of one table.
+func sameMatch(a, b match.Key) bool {
+	for i := range a {
+		if a[i].PrefixLen != b[i].PrefixLen || !a[i].Value.Equal(b[i].Value) ||
+			!a[i].Mask.Equal(b[i].Mask) || !a[i].High.Equal(b[i].High) {
+			return false
+		}
+	}
+	return true
+}
+
+// entries adds those of a table's entries that are wanted.
+func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entry) bool) {
+	if r.brief && t.constant {
+		return
+	}
+	// Nobody writes meanwhile, so what is in the table stays there.
+	var all []*pipeline.Entry
+	r.access(func() {
+		all = make([]*pipeline.Entry, 0, t.state.Len())
+		for e := range t.state.All() {
+			all = append(all, e)
+		}
+	})
+	r.each(len(all), func(i int) {
+		if wanted(all[i]) {
+			r.add(r.entry(t, all[i], te))
+		}
+	})
+}
+
+// entry makes an entity of an entry, with the resources that were asked for.
+func (r *reader) entry(t *table, e *pipeline.Entry, asked *p4.TableEntry) *p4.Entity {
+	out := t.identity(e)
+	out.Action = t.writeAction(e)
+	out.IdleTimeoutNs = int64(e.IdleTimeout)
+	out.IsConst = t.constant
+	if asked.GetTimeSinceLastHit() != nil && t.idle {
+		out.TimeSinceLastHit = &p4.TableEntry_IdleTimeout{ElapsedNs: int64(max(r.now-e.LastHit, 0))}
+	}
+	t.writeResources(out, e, asked)
+	return &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: out}}
+}
+
+// identity is what names an entry: its key, and what only the controller
+// understands.
+func (t *table) identity(e *pipeline.Entry) *p4.TableEntry {
+	n := noteOf(e)
+	return &p4.TableEntry{
+		TableId:            t.id,
+		Match:              writeKey(t.key.spec, t.key.byID, e.Key),
+		Priority:           e.Priority,
+		ControllerMetadata: n.controller,
+		Metadata:           n.metadata,
+	}
+}
+
+func (t *table) writeResources(out *p4.TableEntry, e *pipeline.Entry, asked *p4.TableEntry) {
+	if asked.GetCounterData() != nil && t.counter != nil {
+		out.CounterData = counterData(e.Packets, e.Bytes)
+	}
+	if asked.GetMeterConfig() != nil && t.meter != nil {
+		out.MeterConfig = writeMeter(e.Meter)
+	}
+}
+
+func (t *table) writeAction(e *pipeline.Entry) *p4.TableAction {
+	switch e.Ref {
+	case pipeline.RefMember:
+		return &p4.TableAction{Type: &p4.TableAction_ActionProfileMemberId{ActionProfileMemberId: e.Member}}
+	case pipeline.RefGroup:
+		return &p4.TableAction{Type: &p4.TableAction_ActionProfileGroupId{ActionProfileGroupId: e.Group}}
+	case pipeline.RefSet:
+		return &p4.TableAction{Type: &p4.TableAction_ActionProfileActionSet{ActionProfileActionSet: noteOf(e).set}}
+	}
+	return directAction(writeCall(t.actions, e.Call))
+}
+
+func directAction(a *p4.Action) *p4.TableAction {
+	if a == nil {
+		return nil
+	}
+	return &p4.TableAction{Type: &p4.TableAction_Action{Action: a}}
+}
+
+// defaultEntry adds a table's default entry.
+func (r *reader) defaultEntry(t *table, asked *p4.TableEntry) {
+	out := &p4.TableEntry{TableId: t.id, IsDefaultAction: true, IsConst: t.constAction || t.profile != nil}
+	if r.brief && out.IsConst {
+		return
+	}
+	r.access(func() {
+		e := t.state.DefaultEntry()
+		if e == nil {
+			out.Action = directAction(t.initial)
+			return
+		}
+		n := noteOf(e)
+		out.ControllerMetadata, out.Metadata = n.controller, n.metadata //nolint:staticcheck // deprecated, yet to be kept
+		out.Action = directAction(writeCall(t.actions, e.Call))
+		t.writeResources(out, e, asked)
+	})
+	if r.brief && out.Action == nil {
+		return
+	}
+	r.add(&p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: out}})
+}
+
+func (r *reader) directCounters(d *p4.DirectCounterEntry) error {
+	return r.direct(d.GetTableEntry(), "counter", func(t *table) bool { return t.counter != nil }, func(t *table, te *p4.TableEntry, e *pipeline.Entry) {
+		r.add(&p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{
+			TableEntry: te, Data: counterData(e.Packets, e.Bytes),
+		}}})
+	})
+}
+
+func (r *reader) directMeters(d *p4.DirectMeterEntry) error {
+	if d.GetCounterData() != nil {
+		return noColours("direct meter entry")
+	}
+	return r.direct(d.GetTableEntry(), "meter", func(t *table) bool { return t.meter != nil }, func(t *table, te *p4.TableEntry, e *pipeline.Entry) {
+		r.add(&p4.Entity{Entity: &p4.Entity_DirectMeterEntry{DirectMeterEntry: &p4.DirectMeterEntry{
+			TableEntry: te, Config: writeMeter(e.Meter),
+		}}})
+	})
+}
+
+// direct calls f for each table entry that a request for direct resources means:
+// those of all tables, of one, or one entry.
+func (r *reader) direct(te *p4.TableEntry, what string, has func(*table) bool, f func(*table, *p4.TableEntry, *pipeline.Entry)) error {
+	if te == nil {
+		return invalid("direct %s: no table entry is given", what)
+	}
+	if te.GetTableId() == 0 {
+		for _, t := range r.c.tableList {
+			if has(t) {
+				r.directAll(t, f)
+			}
+		}
+		return nil
+	}
+	t := r.c.tables[te.GetTableId()]
+	switch {
+	case t == nil:
+		return r.c.noSuch("table", te.GetTableId())
+	case !has(t):
+		return invalid("%s has no direct %s", t, what)
+	case len(te.GetMatch()) == 0 && te.GetPriority() == 0 && !te.GetIsDefaultAction():
+		r.directAll(t, f)
+		return nil
+	}
+	var err error
+	r.access(func() {
+		var e *pipeline.Entry
+		if t, e, err = r.c.entryOf(te); err != nil {
+			return
+		}
+		f(t, t.entryName(e, te.GetIsDefaultAction()), e)
+	})
+	return err
+}
+
+func (r *reader) directAll(t *table, f func(*table, *p4.TableEntry, *pipeline.Entry)) {
+	var all []*pipeline.Entry
+	r.access(func() { all = slices.AppendSeq(all, t.state.All()) })
+	r.each(len(all), func(i int) { f(t, t.entryName(all[i], false), all[i]) })
+}
+
+// entryName is what names an entry to P4Runtime.
+func (t *table) entryName(e *pipeline.Entry, isDefault bool) *p4.TableEntry {
+	if isDefault {
+		return &p4.TableEntry{TableId: t.id, IsDefaultAction: true}
+	}
+	return &p4.TableEntry{TableId: t.id, Match: writeKey(t.key.spec, t.key.byID, e.Key), Priority: e.Priority}
+}

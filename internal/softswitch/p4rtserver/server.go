@@ -1,0 +1,170 @@
+package p4rtserver
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+)
+
+// Options configure a Server. The zero value is usable.
+type Options struct {
+	DeviceID   uint64
+	MaxStreams int              // streams of one role; 0: 16, as bmv2
+	Queue      int              // packets and other messages that wait for a slow controller, per stream; 0: 1024
+	Clock      func() time.Time // for timestamps in messages; nil: time.Now
+}
+
+// Limits that bound what clients can make the server keep.
+const (
+	defaultStreams = 16
+	defaultQueue   = 1024
+	maxRoles       = 64
+	// maxMessage is the largest message accepted, for large device configs
+	// ("gRPC Server Maximum Receive Message Size").
+	maxMessage = 128 << 20
+)
+
+// apiVersion is what Capabilities reports.
+const apiVersion = "1.5.0"
+
+// A Server implements p4.v1.P4Runtime for one Target.
+type Server struct {
+	p4.UnimplementedP4RuntimeServer
+
+	target Target
+	opt    Options
+	stats  counters
+
+	// mu guards the arbitration's state; it is held shortly.
+	mu        sync.Mutex
+	roles     map[string]*role
+	closed    bool
+	primaries atomic.Pointer[[]*stream] // of all roles
+
+	// state is held for writing while a Write or a change of the pipeline is at
+	// work, and for reading during a Read, so that batches don't mix.
+	state  sync.RWMutex
+	active *config // what packets meet; nil before the first commit
+	saved  *config // by VERIFY_AND_SAVE; nil: none
+
+	running atomic.Pointer[config] // active, for those who must not wait
+	digests *digester
+
+	closing chan struct{}
+	work    sync.WaitGroup // streams and their goroutines, the digester
+}
+
+// New returns a server for the target, whose callbacks it sets. Close ends it.
+func New(t Target, o Options) *Server {
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = defaultStreams
+	}
+	if o.Queue <= 0 {
+		o.Queue = defaultQueue
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	s := &Server{target: t, opt: o, roles: map[string]*role{}, closing: make(chan struct{})}
+	s.primaries.Store(&[]*stream{})
+	s.digests = newDigester()
+	s.work.Go(s.sendDigests)
+	t.SetPacketIn(s.packetIn)
+	t.SetDigests(s.takeDigests)
+	t.SetIdle(s.idle)
+	return s
+}
+
+// ServerOptions are what the gRPC server should be made with: pipelines may be
+// larger than gRPC's default limit.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage)}
+}
+
+// Register adds the service to a gRPC server.
+func (s *Server) Register(g grpc.ServiceRegistrar) { p4.RegisterP4RuntimeServer(g, s) }
+
+// Close ends all streams with UNAVAILABLE, takes the callbacks off the target
+// and waits until nothing of the server runs but unary calls. It may be called
+// more than once.
+func (s *Server) Close() {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if first {
+		s.target.SetPacketIn(func([]byte) {})
+		s.target.SetDigests(func([]pipeline.Digest) {})
+		s.target.SetIdle(func([]pipeline.Expired) {})
+		close(s.closing)
+	}
+	s.work.Wait()
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	PacketIns       uint64 // sent towards controllers, per controller
+	PacketInDrops   uint64 // not sent: no primary, a full queue, or too short for the header
+	PacketOuts      uint64 // injected
+	PacketOutErrors uint64 // refused
+	Digests         uint64 // messages (not lists) sent towards controllers
+	DigestDrops     uint64 // not sent: no primary, or faster than could be sent
+	IdleEntries     uint64 // reported idle
+	IdleDrops       uint64 // not reported: no primary, or a full queue
+	Updates         uint64 // of Write that succeeded
+	UpdateErrors    uint64
+}
+
+type counters struct {
+	packetIns, packetInDrops, packetOuts, packetOutErrors atomic.Uint64
+	digests, digestDrops, idleEntries, idleDrops          atomic.Uint64
+	updates, updateErrors                                 atomic.Uint64
+}
+
+// Stats returns the server's counts.
+func (s *Server) Stats() Stats {
+	c := &s.stats
+	return Stats{
+		PacketIns: c.packetIns.Load(), PacketInDrops: c.packetInDrops.Load(),
+		PacketOuts: c.packetOuts.Load(), PacketOutErrors: c.packetOutErrors.Load(),
+		Digests: c.digests.Load(), DigestDrops: c.digestDrops.Load(),
+		IdleEntries: c.idleEntries.Load(), IdleDrops: c.idleDrops.Load(),
+		Updates: c.updates.Load(), UpdateErrors: c.updateErrors.Load(),
+	}
+}
+
+// Capabilities implements p4.v1.P4Runtime.
+func (s *Server) Capabilities(_ context.Context, req *p4.CapabilitiesRequest) (*p4.CapabilitiesResponse, error) {
+	if id := req.GetDeviceId(); id != 0 {
+		if err := s.checkDevice(id); err != nil {
+			return nil, err
+		}
+	}
+	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil
+}
+
+func (s *Server) checkDevice(id uint64) error {
+	if id != s.opt.DeviceID {
+		return fail(codes.NotFound, "there is no device %d here; this is device %d", id, s.opt.DeviceID)
+	}
+	return nil
+}
+
+// current is the configuration that reads and writes concern: the saved one, if
+// there is one. The caller holds s.state.
+func (s *Server) current() (*config, error) {
+	switch {
+	case s.saved != nil:
+		return s.saved, nil
+	case s.active != nil:
+		return s.active, nil
+	}
+	return nil, fail(codes.FailedPrecondition, "no forwarding pipeline config has been set yet: call SetForwardingPipelineConfig first")
+}

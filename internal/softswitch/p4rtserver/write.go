@@ -1,0 +1,187 @@
+package p4rtserver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+)
+
+// chunk is how many updates are applied, or entities read, while packets wait.
+const chunk = 32
+
+// Write implements p4.v1.P4Runtime.
+func (s *Server) Write(_ context.Context, req *p4.WriteRequest) (*p4.WriteResponse, error) {
+	release, err := s.asPrimary(req.GetDeviceId(), req.GetRole(), req.GetRoleId(), req.GetElectionId()) //nolint:staticcheck // refused if set
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	s.state.Lock()
+	defer s.state.Unlock()
+	c, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	x := &txn{c: c, now: s.target.Now(), keep: req.GetAtomicity() != p4.WriteRequest_CONTINUE_ON_ERROR}
+	var errs []error
+	switch a := req.GetAtomicity(); a {
+	case p4.WriteRequest_CONTINUE_ON_ERROR:
+		errs = s.writeEach(x, req.GetUpdates())
+	case p4.WriteRequest_ROLLBACK_ON_ERROR:
+		errs, err = s.writeAll(x, req.GetUpdates(), chunk)
+	case p4.WriteRequest_DATAPLANE_ATOMIC:
+		errs, err = s.writeAll(x, req.GetUpdates(), len(req.GetUpdates()))
+	default:
+		return nil, invalid("there is no atomicity %d", a)
+	}
+	if x.learned && c.loaded {
+		s.digests.configure(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.countUpdates(errs, len(req.GetUpdates()))
+	if err := batchStatus("updates", errs); err != nil {
+		return nil, err
+	}
+	return &p4.WriteResponse{}, nil
+}
+
+func (s *Server) countUpdates(errs []error, n int) {
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	s.stats.updateErrors.Add(uint64(failed))
+	s.stats.updates.Add(uint64(n - failed))
+}
+
+// writeEach applies all updates, whether others fail or not. The result is nil
+// if none does.
+func (s *Server) writeEach(x *txn, updates []*p4.Update) (errs []error) {
+	for at := 0; at < len(updates); at += chunk {
+		s.do(x.c, func() {
+			for i := at; i < min(at+chunk, len(updates)); i++ {
+				if err := x.update(updates[i]); err != nil {
+					if errs == nil {
+						errs = make([]error, len(updates))
+					}
+					errs[i] = err
+				}
+			}
+		})
+	}
+	return errs
+}
+
+// writeAll applies all updates or none, so many at a time between packets. With
+// the first that fails, what has been done is undone, and all the others are
+// reported as ABORTED.
+func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []error, err error) {
+	for at := 0; at < len(updates) && errs == nil && err == nil; at += atOnce {
+		s.do(x.c, func() {
+			for i := at; i < min(at+atOnce, len(updates)); i++ {
+				failed := x.update(updates[i])
+				if failed == nil {
+					continue
+				}
+				errs = make([]error, len(updates))
+				for j := range errs {
+					if j < i {
+						errs[j] = fail(codes.Aborted, "rolled back, because update %d failed", i)
+					} else {
+						errs[j] = fail(codes.Aborted, "not attempted, because update %d failed", i)
+					}
+				}
+				errs[i] = failed
+				err = x.rollBack()
+				return
+			}
+		})
+	}
+	return errs, err
+}
+
+// A txn applies updates to a config's state. Whoever uses it has exclusive
+// access.
+type txn struct {
+	c       *config
+	now     time.Duration
+	learned bool           // digests have been configured
+	keep    bool           // remember how to undo
+	undo    []func() error // in the order of what was done
+}
+
+// done notes how to undo what has just been done.
+func (x *txn) done(undo func() error) {
+	if x.keep {
+		x.undo = append(x.undo, undo)
+	}
+}
+
+// rollBack undoes everything. It cannot fail unless the state is broken.
+func (x *txn) rollBack() error {
+	var failed []error
+	for i := len(x.undo) - 1; i >= 0; i-- {
+		if err := x.undo[i](); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	x.undo = nil
+	if len(failed) > 0 {
+		return fail(codes.Internal, "roll-back failed: %v", errors.Join(failed...))
+	}
+	return nil
+}
+
+// update applies one update, or leaves the state as it was.
+func (x *txn) update(u *p4.Update) error {
+	kind := u.GetType()
+	switch kind {
+	case p4.Update_INSERT, p4.Update_MODIFY, p4.Update_DELETE:
+	default:
+		return invalid("the update's type is %v: it must be INSERT, MODIFY or DELETE", kind)
+	}
+	switch e := u.GetEntity().GetEntity().(type) {
+	case *p4.Entity_TableEntry:
+		return x.table(kind, e.TableEntry)
+	case *p4.Entity_ActionProfileMember:
+		return x.member(kind, e.ActionProfileMember)
+	case *p4.Entity_ActionProfileGroup:
+		return x.group(kind, e.ActionProfileGroup)
+	case *p4.Entity_CounterEntry:
+		return x.counter(kind, e.CounterEntry)
+	case *p4.Entity_DirectCounterEntry:
+		return x.directCounter(kind, e.DirectCounterEntry)
+	case *p4.Entity_MeterEntry:
+		return x.meter(kind, e.MeterEntry)
+	case *p4.Entity_DirectMeterEntry:
+		return x.directMeter(kind, e.DirectMeterEntry)
+	case *p4.Entity_RegisterEntry:
+		return x.register(kind, e.RegisterEntry)
+	case *p4.Entity_ValueSetEntry:
+		return x.valueSet(kind, e.ValueSetEntry)
+	case *p4.Entity_DigestEntry:
+		return x.digest(kind, e.DigestEntry)
+	case *p4.Entity_PacketReplicationEngineEntry:
+		switch r := e.PacketReplicationEngineEntry.GetType().(type) {
+		case *p4.PacketReplicationEngineEntry_MulticastGroupEntry:
+			return x.multicastGroup(kind, r.MulticastGroupEntry)
+		case *p4.PacketReplicationEngineEntry_CloneSessionEntry:
+			return x.cloneSession(kind, r.CloneSessionEntry)
+		}
+		return invalid("the packet replication engine entry is neither a multicast group nor a clone session")
+	case *p4.Entity_ExternEntry:
+		return noExterns()
+	}
+	return invalid("the update has no entity")
+}
+
+func noExterns() error {
+	return fail(codes.Unimplemented, "v1model has no externs that extern entries could be about")
+}

@@ -1,0 +1,379 @@
+package p4rtserver
+
+import (
+	"time"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+)
+
+// A note is what the service keeps with a table entry (pipeline.Entry.Cookie):
+// what only the controller understands, and a one-shot set as it was written. An
+// entry that has nothing of that has no note.
+type note struct {
+	controller uint64
+	metadata   []byte
+	set        *p4.ActionProfileActionSet
+}
+
+func noteOf(e *pipeline.Entry) note {
+	if n, ok := e.Cookie.(*note); ok {
+		return *n
+	}
+	return note{}
+}
+
+func (n note) cookie() any {
+	if n.controller == 0 && len(n.metadata) == 0 && n.set == nil {
+		return nil
+	}
+	return &n
+}
+
+// table applies an update to a table entry ("TableEntry").
+func (x *txn) table(kind p4.Update_Type, te *p4.TableEntry) error {
+	t := x.c.tables[te.GetTableId()]
+	if t == nil {
+		return x.c.noSuch("table", te.GetTableId())
+	}
+	switch {
+	case te.GetIsConst():
+		return invalid("%s: is_const is set; it is for reading only", t)
+	case te.GetIsDefaultAction():
+		return x.defaultEntry(kind, t, te)
+	case len(t.key.spec) == 0:
+		return invalid("%s has no key and therefore no entries but the default one (is_default_action)", t)
+	}
+	key, prio, err := t.readKey(te)
+	if err != nil {
+		return err
+	}
+	if t.constant {
+		return x.constEntry(kind, t, te, key, prio)
+	}
+	switch kind {
+	case p4.Update_INSERT:
+		return x.insertEntry(t, te, key, prio)
+	case p4.Update_MODIFY:
+		return x.modifyEntry(t, te, key, prio)
+	}
+	old := t.state.Find(key, prio)
+	if err := t.state.Delete(key, prio); err != nil {
+		return err
+	}
+	x.done(func() error { return t.state.Insert(old) })
+	return nil
+}
+
+// readKey reads what identifies an entry.
+func (t *table) readKey(te *p4.TableEntry) (match.Key, int32, error) {
+	key, err := t.key.fields(te.GetMatch())
+	if err != nil {
+		return nil, 0, err
+	}
+	switch prio := te.GetPriority(); {
+	case t.prioritised && prio <= 0:
+		return nil, 0, invalid("%s: priority %d: its key has a ternary, range or optional field, so entries need a priority of 1 or more", t, prio)
+	case !t.prioritised && prio != 0:
+		return nil, 0, invalid("%s: priority %d: its key has no ternary, range or optional field, so entries have no priority", t, prio)
+	}
+	return key, te.GetPriority(), nil
+}
+
+// insertEntry adds an entry.
+func (x *txn) insertEntry(t *table, te *p4.TableEntry, key match.Key, prio int32) error {
+	e := &pipeline.Entry{Key: key, Priority: prio, LastHit: x.now}
+	n := note{te.GetControllerMetadata(), te.GetMetadata(), nil} //nolint:staticcheck // deprecated, yet to be kept
+	if te.GetAction() == nil {
+		return invalid("%s: a new entry needs an action", t)
+	}
+	if err := x.setAction(t, te.GetAction(), e, &n); err != nil {
+		return err
+	}
+	if err := t.checkTimeout(te); err != nil {
+		return err
+	}
+	e.IdleTimeout = time.Duration(te.GetIdleTimeoutNs())
+	config, err := t.directResources(te)
+	if err != nil {
+		return err
+	}
+	e.Meter = config
+	if c := te.GetCounterData(); c != nil {
+		e.Packets, e.Bytes = uint64(c.GetPacketCount()), uint64(c.GetByteCount())
+	}
+	e.Cookie = n.cookie()
+	if err := t.state.Insert(e); err != nil {
+		return err
+	}
+	x.done(func() error { return t.state.Delete(key, prio) })
+	return nil
+}
+
+// modifyEntry changes an entry. An action that is not given stays; so does a
+// counter's value; a meter that is not given is reset.
+func (x *txn) modifyEntry(t *table, te *p4.TableEntry, key match.Key, prio int32) error {
+	old := t.state.Find(key, prio)
+	if old == nil {
+		return t.state.Modify(&pipeline.Entry{Key: key, Priority: prio}) // says so in its words
+	}
+	before := *old
+	e := before
+	n := noteOf(old)
+	n.controller, n.metadata = te.GetControllerMetadata(), te.GetMetadata() //nolint:staticcheck // deprecated, yet to be kept
+	if te.GetAction() != nil {
+		e.Call, e.Ref, e.Member, e.Group, e.Set, n.set = pipeline.Call{}, pipeline.RefNone, 0, 0, nil, nil
+		if err := x.setAction(t, te.GetAction(), &e, &n); err != nil {
+			return err
+		}
+	}
+	if err := t.checkTimeout(te); err != nil {
+		return err
+	}
+	e.IdleTimeout = time.Duration(te.GetIdleTimeoutNs())
+	config, err := t.directResources(te)
+	if err != nil {
+		return err
+	}
+	e.Cookie = n.cookie()
+	if err := t.state.Modify(&e); err != nil {
+		return err
+	}
+	x.done(func() error { return t.state.Modify(&before) })
+	return x.setResources(t, old, te, config)
+}
+
+// constEntry applies an update to an entry of a table whose entries are part of
+// the program: only direct resources can change ("Constant Tables").
+func (x *txn) constEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key match.Key, prio int32) error {
+	if kind != p4.Update_MODIFY {
+		return fail(codes.PermissionDenied, "%s is constant: its entries are those of the program, %v is not possible", t, kind)
+	}
+	if te.GetAction() != nil || len(te.GetMetadata()) > 0 || te.GetControllerMetadata() != 0 || te.GetIdleTimeoutNs() != 0 { //nolint:staticcheck // deprecated
+		return fail(codes.PermissionDenied, "%s is constant: of an entry, only direct resources can be modified", t)
+	}
+	e := t.state.Find(key, prio)
+	if e == nil {
+		return fail(codes.NotFound, "%s: there is no such entry", t)
+	}
+	config, err := t.directResources(te)
+	if err != nil {
+		return err
+	}
+	return x.setResources(t, e, te, config)
+}
+
+// setAction reads an entry's action into the entry.
+func (x *txn) setAction(t *table, a *p4.TableAction, e *pipeline.Entry, n *note) error {
+	switch v := a.GetType().(type) {
+	case *p4.TableAction_Action:
+		if t.profile != nil {
+			return invalid("%s: its entries refer to members or groups of %s, or have an action set; they call no action themselves", t, t.profile)
+		}
+		call, ta, err := readCall(t, t.actions, v.Action)
+		if err != nil {
+			return err
+		}
+		e.Call = call
+		return t.checkScope(ta)
+	case nil:
+		return invalid("%s: the entry's action is empty", t)
+	}
+	if t.profile == nil {
+		return invalid("%s: its entries call actions; it has no action profile whose members, groups or sets they could name", t)
+	}
+	switch v := a.GetType().(type) {
+	case *p4.TableAction_ActionProfileMemberId:
+		e.Ref, e.Member = pipeline.RefMember, v.ActionProfileMemberId
+	case *p4.TableAction_ActionProfileGroupId:
+		if !t.profile.selector {
+			return invalid("%s: %s has no selector, hence no groups", t, t.profile)
+		}
+		e.Ref, e.Group = pipeline.RefGroup, v.ActionProfileGroupId
+	case *p4.TableAction_ActionProfileActionSet:
+		set, err := x.readSet(t, v.ActionProfileActionSet)
+		if err != nil {
+			return err
+		}
+		e.Ref, e.Set, n.set = pipeline.RefSet, set, keepSet(v.ActionProfileActionSet)
+	}
+	return nil
+}
+
+func (t *table) checkScope(a *tableAction) error {
+	switch a.scope {
+	case p4cfg.ActionRef_DEFAULT_ONLY:
+		return fail(codes.PermissionDenied, "%s: %s can only be the default action", t, a)
+	default:
+		return nil
+	}
+}
+
+func (t *table) checkTimeout(te *p4.TableEntry) error {
+	switch {
+	case te.GetTimeSinceLastHit() != nil:
+		return invalid("%s: time_since_last_hit is set; it is for reading only", t)
+	case te.GetIdleTimeoutNs() < 0:
+		return invalid("%s: idle_timeout_ns is %d", t, te.GetIdleTimeoutNs())
+	case te.GetIdleTimeoutNs() != 0 && !t.idle:
+		return invalid("%s: idle_timeout_ns is set, but the table does not support idle time-outs", t)
+	}
+	return nil
+}
+
+// directResources checks what an entry says about its counter and meter, and
+// returns the meter's configuration.
+func (t *table) directResources(te *p4.TableEntry) (pipeline.MeterConfig, error) {
+	if te.GetMeterCounterData() != nil {
+		return pipeline.MeterConfig{}, noColours(t.String())
+	}
+	if c := te.GetCounterData(); c != nil {
+		if t.counter == nil {
+			return pipeline.MeterConfig{}, invalid("%s: counter_data is set, but the table has no direct counter", t)
+		}
+		if err := checkCounts(t.counter.what, c); err != nil {
+			return pipeline.MeterConfig{}, err
+		}
+	}
+	m := te.GetMeterConfig()
+	if m == nil {
+		return pipeline.MeterConfig{}, nil
+	}
+	if t.meter == nil {
+		return pipeline.MeterConfig{}, invalid("%s: meter_config is set, but the table has no direct meter", t)
+	}
+	return readMeter(t.meter.what, t.meter.kind, m)
+}
+
+// setResources gives an entry its counter and meter; all is checked already.
+func (x *txn) setResources(t *table, e *pipeline.Entry, te *p4.TableEntry, config pipeline.MeterConfig) error {
+	if c := te.GetCounterData(); c != nil {
+		x.setCounts(e, c)
+	}
+	if t.meter == nil {
+		return nil
+	}
+	return x.setMeter(t, e, config)
+}
+
+func (x *txn) setCounts(e *pipeline.Entry, c *p4.CounterData) {
+	packets, octets := e.Packets, e.Bytes
+	x.done(func() error {
+		e.Packets, e.Bytes = packets, octets
+		return nil
+	})
+	e.Packets, e.Bytes = uint64(c.GetPacketCount()), uint64(c.GetByteCount())
+}
+
+func (x *txn) setMeter(t *table, e *pipeline.Entry, config pipeline.MeterConfig) error {
+	before := e.Meter
+	if err := t.state.SetMeter(e, config); err != nil {
+		return err
+	}
+	x.done(func() error { return t.state.SetMeter(e, before) })
+	return nil
+}
+
+// defaultEntry applies an update to the default entry ("Default Entry").
+func (x *txn) defaultEntry(kind p4.Update_Type, t *table, te *p4.TableEntry) error {
+	switch {
+	case kind != p4.Update_MODIFY:
+		return invalid("%s: default entry: %v is not possible: it is always there and can only be modified", t, kind)
+	case len(te.GetMatch()) > 0:
+		return invalid("%s: default entry: it has no match fields", t)
+	case te.GetPriority() != 0:
+		return invalid("%s: default entry: it has no priority", t)
+	case te.GetIdleTimeoutNs() != 0 || te.GetTimeSinceLastHit() != nil:
+		return invalid("%s: default entry: it has no idle time-out", t)
+	case t.profile != nil:
+		return fail(codes.PermissionDenied, "%s: default entry: that of a table with an action profile is constant", t)
+	case t.constAction:
+		return fail(codes.PermissionDenied, "%s: default entry: it is constant", t)
+	}
+	config, err := t.directResources(te)
+	if err != nil {
+		return err
+	}
+	undo := x.keepDefault(t)
+	if te.GetAction() == nil {
+		if err := t.state.ResetDefault(); err != nil {
+			return err
+		}
+		x.done(undo)
+		if e := t.state.DefaultEntry(); e != nil {
+			e.Cookie = nil
+			x.setCounts(e, te.GetCounterData())
+			return x.setMeter(t, e, config)
+		}
+		return nil
+	}
+	a, ok := te.GetAction().GetType().(*p4.TableAction_Action)
+	if !ok {
+		return invalid("%s: default entry: it needs an action, not a member, group or set", t)
+	}
+	call, ta, err := readCall(t, t.actions, a.Action)
+	if err != nil {
+		return in("default entry", err)
+	}
+	if ta.scope == p4cfg.ActionRef_TABLE_ONLY {
+		return fail(codes.PermissionDenied, "%s: default entry: %s can only be in entries", t, ta)
+	}
+	if err := t.state.SetDefault(call); err != nil {
+		return err
+	}
+	x.done(undo)
+	e := t.state.DefaultEntry()
+	e.Cookie = note{te.GetControllerMetadata(), te.GetMetadata(), nil}.cookie() //nolint:staticcheck // deprecated, yet to be kept
+	return x.setResources(t, e, te, config)
+}
+
+// keepDefault returns how to bring back the default entry as it is now.
+func (x *txn) keepDefault(t *table) func() error {
+	if !x.keep {
+		return nil
+	}
+	call, had := t.state.Default()
+	var cookie any
+	if e := t.state.DefaultEntry(); e != nil {
+		cookie = e.Cookie
+	}
+	return func() error {
+		if !had {
+			return t.state.ResetDefault()
+		}
+		if err := t.state.SetDefault(call); err != nil {
+			return err
+		}
+		t.state.DefaultEntry().Cookie = cookie
+		return nil
+	}
+}
+
+// entryOf finds the entry that a DirectCounterEntry or DirectMeterEntry is about.
+func (c *config) entryOf(te *p4.TableEntry) (*table, *pipeline.Entry, error) {
+	t := c.tables[te.GetTableId()]
+	if t == nil {
+		return nil, nil, c.noSuch("table", te.GetTableId())
+	}
+	var e *pipeline.Entry
+	if te.GetIsDefaultAction() {
+		if len(te.GetMatch()) > 0 || te.GetPriority() != 0 {
+			return nil, nil, invalid("%s: default entry: it has neither match fields nor priority", t)
+		}
+		e = t.state.DefaultEntry()
+	} else {
+		key, prio, err := t.readKey(te)
+		if err != nil {
+			return nil, nil, err
+		}
+		e = t.state.Find(key, prio)
+	}
+	if e == nil {
+		return nil, nil, fail(codes.NotFound, "%s: there is no such entry", t)
+	}
+	return t, e, nil
+}
