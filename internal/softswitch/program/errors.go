@@ -21,7 +21,7 @@ var (
 // LoadError says what Load refused, and why.
 type LoadError struct {
 	Construct string // the construct, such as `action "ingress.drop", primitive "foo"`
-	Source    Source // where it comes from; zero if the JSON doesn't say
+	Source    Source // where it comes from; only the program's file if the JSON doesn't say
 	Reason    string
 	Kind      error // ErrUnsupported or ErrInvalid
 }
@@ -39,11 +39,14 @@ func (e *LoadError) Error() string {
 // Unwrap returns ErrUnsupported or ErrInvalid.
 func (e *LoadError) Unwrap() error { return e.Kind }
 
-// String returns "file.p4:12", with the last element of the file's path, or "?"
-// if the place is not known.
+// String returns "file.p4:12", with the last element of the file's path; without
+// the line if only the file is known, and "?" if not even that.
 func (s Source) String() string {
-	if s == (Source{}) {
+	switch {
+	case s.File == "":
 		return "?"
+	case s.Line == 0:
+		return filepath.Base(s.File)
 	}
 	return filepath.Base(s.File) + ":" + strconv.Itoa(s.Line)
 }

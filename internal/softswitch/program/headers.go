@@ -277,7 +277,7 @@ func (l *loader) varbit(n node) FieldRef {
 func (l *loader) realHeader(n node) int {
 	h := l.headers.named(n, "header")
 	if hdr := &l.prog.Headers[h]; hdr.Metadata {
-		n.invalid("%s is metadata, not a header", quote(hdr.Name))
+		n.unsupported("metadata %s in the place of a header", quote(hdr.Name))
 	}
 	return h
 }

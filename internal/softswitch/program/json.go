@@ -47,11 +47,11 @@ type reader struct {
 
 func (r *reader) end() error {
 	_, err := r.dec.Token()
-	switch {
-	case err == io.EOF:
+	if err == io.EOF {
 		return nil
-	case err == nil:
-		return errors.New("more text after the JSON object")
+	}
+	if err == nil {
+		err = errors.New("more text after the JSON object")
 	}
 	return err
 }

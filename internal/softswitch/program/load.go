@@ -21,20 +21,23 @@ const (
 // has put the values in their place), force_arith, and the receiver of a digest,
 // which v1model leaves without meaning.
 func Load(json []byte) (p *Program, err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case refusal:
-			p, err = nil, r.err
-		default:
-			panic(r)
-		}
-	}()
 	tree, err := parseJSON(json)
 	if err != nil {
 		return nil, &LoadError{"the JSON text", Source{}, err.Error(), ErrInvalid}
 	}
 	l := &loader{prog: &Program{}}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case refusal:
+			if r.err.Source == (Source{}) {
+				r.err.Source.File = l.prog.Name
+			}
+			p, err = nil, r.err
+		default:
+			panic(r)
+		}
+	}()
 	l.load(node{v: tree, construct: "the program"})
 	return l.prog, nil
 }

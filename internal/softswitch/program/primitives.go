@@ -122,7 +122,7 @@ func (c *call) shiftStack(s *Stmt) {
 
 func (c *call) markToDrop(*Stmt) {
 	if h := c.l.headers.named(c.typed(0, "header"), "header"); h != c.l.std {
-		c.n.invalid("%s is not standard metadata", quote(c.l.prog.Headers[h].Name))
+		c.n.unsupported("on %s, which is not the standard metadata itself", quote(c.l.prog.Headers[h].Name))
 	}
 }
 
