@@ -140,13 +140,14 @@ type waiting[T any] struct {
 func (q *Queue[T]) Limits() Limits { return q.limits }
 
 // SetLimits changes the limits; packets that wait stay, even if they are more
-// than the new depth. The error wraps ErrInvalid.
+// than the new depth, and with another rate the next one may leave at once. The
+// error wraps ErrInvalid.
 func (q *Queue[T]) SetLimits(l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
 	if l.Rate != q.limits.Rate {
-		q.rest = 0
+		q.free, q.rest = 0, 0
 	}
 	q.limits = l
 	return nil

@@ -1,0 +1,536 @@
+// Package softswitch is the embedded switch: it runs a compiled P4 program
+// (package program) on frames from ports (package ports), by a pipeline (package
+// pipeline) with a queue for each port behind its ingress (package traffic), and
+// lets a control plane at it (package p4rtserver, whose Target a Switch is).
+//
+//	sw, err := softswitch.New(softswitch.Config{CPUPort: 510})
+//	err = sw.Attach(0, port)
+//	pipe, engine, err := sw.NewPipeline(prog)
+//	sw.Load(pipe, engine)
+//	…
+//	sw.Close()
+//
+// # From port to port
+//
+// Each port has a goroutine that receives, up to ports.MaxBatch frames at a
+// time, and hands them on. One goroutine processes all packets, one batch after
+// the other and each packet to its end, so that identical arrivals have identical
+// results. It sends before it takes the next batch.
+//
+// There is no queue before the pipeline but a port's few batches: a switch that
+// cannot keep up fetches frames later, and what then finds the operating
+// system's buffer full is dropped there, before any work was spent on it, and
+// counted as that port's rx_full. Each port gets its turn, whatever the others
+// do. Between ingress and egress is one queue for each port with a depth, tail
+// drop and perhaps a rate; without a rate packets pass it at once.
+//
+// The control plane gets in between two batches, and batches between two of its
+// accesses, each in the order in which they asked.
+package softswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+)
+
+// Errors that those of this package wrap, besides those of its parts.
+var (
+	ErrConfig     = errors.New("bad configuration")
+	ErrNoPipeline = errors.New("no pipeline is loaded")
+	ErrBusy       = errors.New("the switch is overloaded")
+	ErrClosed     = errors.New("the switch is closed")
+)
+
+// DefaultDropPort is v1model's port for packets to be dropped.
+const DefaultDropPort = 511
+
+// MaxFrame is the longest frame that a port receives: jumbo frames with tags.
+const MaxFrame = 9728
+
+const (
+	batches     = 4                      // of each port, between its goroutine and the pipeline
+	injectQueue = 1024                   // frames from the control plane that wait
+	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
+	upPeriod    = time.Second            // between looks at the ports' states
+)
+
+// A Config describes a Switch. The zero value works.
+type Config struct {
+	// CPUPort is the port of packet-in and packet-out; 0: there is none.
+	CPUPort uint16
+	// DropPort is the egress_spec of packets to be dropped; 0 means
+	// DefaultDropPort.
+	DropPort uint16
+	// Queue limits each port's queue, until SetQueue says otherwise. The CPU
+	// port's has no rate.
+	Queue traffic.Limits
+	// PRE limits the packet replication engines of new pipelines.
+	PRE pre.Limits
+	// Seed is that of the program's random numbers.
+	Seed uint64
+	// Clock is the pipeline's time; nil means the time since New. It must not
+	// go back.
+	Clock func() time.Duration
+	// Log gets what an operator should know; nil: nothing.
+	Log *slog.Logger
+	// LogMessages has log_msg() of the program logged too.
+	LogMessages bool
+}
+
+// A Switch is an embedded switch. Its methods may be called by many goroutines at
+// once.
+type Switch struct {
+	cfg Config
+	log *slog.Logger
+
+	lock     turns // guards what follows
+	manager  *traffic.Manager
+	pre      *pre.Engine
+	ports    [traffic.Ports]*attachment
+	packetIn func([]byte)
+	digests  func([]pipeline.Digest)
+	idle     func([]pipeline.Expired)
+	noPort   uint64
+	ins      uint64
+
+	// Of the goroutine that processes packets.
+	dirty []*attachment // have frames to send
+
+	in       chan *batch
+	injected chan []byte
+	kick     chan struct{} // limits were changed
+	outs     atomic.Uint64
+	loaded   atomic.Bool // there is a pipeline
+
+	stop context.Context
+	halt context.CancelFunc
+	work sync.WaitGroup
+}
+
+// turns is a mutual exclusion that is given in the order of asking, so that
+// neither the control plane nor packets can keep the other out.
+type turns chan struct{}
+
+func (t turns) take() { t <- struct{}{} }
+func (t turns) give() { <-t }
+
+// An attachment is a port in use.
+type attachment struct {
+	number uint16
+	port   ports.Port
+	free   chan *batch
+	tx     [][]byte // frames to send, in room that is used again
+	failed atomic.Bool
+}
+
+// A batch is what a port received at once.
+type batch struct {
+	from   *attachment
+	frames [][]byte
+	n      int
+}
+
+// New returns a switch without ports and pipeline. Close ends it. The error
+// wraps ErrConfig.
+func New(cfg Config) (*Switch, error) {
+	if cfg.DropPort == 0 {
+		cfg.DropPort = DefaultDropPort
+	}
+	switch {
+	case cfg.CPUPort > pre.MaxPort || cfg.DropPort > pre.MaxPort:
+		return nil, fmt.Errorf("softswitch: %w: CPU port %d, drop port %d; ports are 0 to %d", ErrConfig, cfg.CPUPort, cfg.DropPort, pre.MaxPort)
+	case cfg.CPUPort == cfg.DropPort:
+		return nil, fmt.Errorf("softswitch: %w: port %d cannot be both CPU port and drop port; choose another CPU port", ErrConfig, cfg.CPUPort)
+	}
+	if err := cfg.Queue.Check(); err != nil {
+		return nil, fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
+	}
+	if cfg.Clock == nil {
+		start := time.Now()
+		cfg.Clock = func() time.Duration { return time.Since(start) }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	s := &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
+		injected: make(chan []byte, injectQueue), kick: make(chan struct{}, 1),
+		packetIn: func([]byte) {}, digests: func([]pipeline.Digest) {}, idle: func([]pipeline.Expired) {}}
+	s.stop, s.halt = context.WithCancel(context.Background())
+	s.manager = traffic.New(s.emit)
+	for p := range uint16(traffic.Ports) {
+		l := cfg.Queue
+		if p == cfg.CPUPort && p != 0 {
+			l.Rate = traffic.Rate{}
+		}
+		if err := s.manager.SetLimits(p, l); err != nil {
+			return nil, fmt.Errorf("softswitch: %w", err)
+		}
+	}
+	s.work.Go(s.process)
+	s.work.Go(s.watch)
+	return s, nil
+}
+
+// Attach makes p the port of that number; the Switch closes it. The error wraps
+// ErrConfig or ErrClosed, and then p stays the caller's.
+func (s *Switch) Attach(number uint16, p ports.Port) error {
+	a := &attachment{number: number, port: p, free: make(chan *batch, batches), tx: make([][]byte, 0, ports.MaxBatch)}
+	for range batches {
+		b := &batch{from: a, frames: make([][]byte, ports.MaxBatch)}
+		for i := range b.frames {
+			b.frames[i] = make([]byte, 0, MaxFrame)
+		}
+		a.free <- b
+	}
+	s.lock.take()
+	defer s.lock.give()
+	switch {
+	case s.stop.Err() != nil:
+		return fmt.Errorf("softswitch: port %d: %w", number, ErrClosed)
+	case number > pre.MaxPort:
+		return fmt.Errorf("softswitch: %w: port %d (%s); ports are 0 to %d", ErrConfig, number, p.Name(), pre.MaxPort)
+	case number == s.cfg.DropPort:
+		return fmt.Errorf("softswitch: %w: port %d (%s) is the drop port", ErrConfig, number, p.Name())
+	case number == s.cfg.CPUPort && number != 0:
+		return fmt.Errorf("softswitch: %w: port %d (%s) is the CPU port", ErrConfig, number, p.Name())
+	case s.ports[number] != nil:
+		return fmt.Errorf("softswitch: %w: port %d is both %s and %s", ErrConfig, number, s.ports[number].port.Name(), p.Name())
+	}
+	s.ports[number] = a
+	s.work.Go(func() { s.receive(a) })
+	return nil
+}
+
+// SetQueue changes the limits of one port's queue. The error wraps ErrConfig.
+func (s *Switch) SetQueue(port uint16, l traffic.Limits) error {
+	if port > pre.MaxPort {
+		return fmt.Errorf("softswitch: %w: port %d; ports are 0 to %d", ErrConfig, port, pre.MaxPort)
+	}
+	s.lock.take()
+	defer s.lock.give()
+	if err := s.manager.SetLimits(port, l); err != nil {
+		return fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
+	}
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Close ends the switch and its ports and waits until nothing of it runs.
+func (s *Switch) Close() error {
+	s.halt()
+	s.lock.take()
+	var errs []error
+	for _, a := range s.ports {
+		if a != nil {
+			errs = append(errs, a.port.Close())
+		}
+	}
+	s.lock.give()
+	s.work.Wait()
+	return errors.Join(errs...)
+}
+
+// receive brings in a port's frames until the port ends.
+func (s *Switch) receive(a *attachment) {
+	for {
+		var b *batch
+		select {
+		case b = <-a.free:
+		case <-s.stop.Done():
+			return
+		}
+		n, err := a.port.Recv(b.frames)
+		if err != nil {
+			a.failed.Store(true)
+			if s.stop.Err() == nil && !errors.Is(err, net.ErrClosed) {
+				s.log.Error("a port receives no more; restart the switch when it is back",
+					"port", a.number, "name", a.port.Name(), "error", err)
+			}
+			return
+		}
+		b.n = n
+		select {
+		case s.in <- b:
+		case <-s.stop.Done():
+			return
+		}
+	}
+}
+
+// process processes packets until the switch is closed.
+func (s *Switch) process() {
+	idle := time.NewTicker(idlePeriod)
+	defer idle.Stop()
+	wake := time.NewTimer(time.Hour) // when a queue's rate lets a packet go
+	defer wake.Stop()
+	for {
+		var b *batch
+		var frame []byte
+		look := false
+		select {
+		case b = <-s.in:
+		case frame = <-s.injected:
+		case <-wake.C:
+		case <-s.kick:
+		case <-idle.C:
+			look = true
+		case <-s.stop.Done():
+			return
+		}
+		s.lock.take()
+		if b != nil {
+			for _, f := range b.frames[:b.n] {
+				s.manager.Arrive(s.cfg.Clock(), b.from.number, f)
+			}
+		}
+		if frame != nil {
+			s.manager.Arrive(s.cfg.Clock(), s.cfg.CPUPort, frame)
+		}
+		now := s.cfg.Clock()
+		next, waits := s.manager.Run(now)
+		s.report(now, look)
+		s.lock.give()
+		s.flush()
+		if b != nil {
+			b.from.free <- b
+		}
+		if waits {
+			wake.Reset(max(next-now, 0))
+		}
+	}
+}
+
+// report tells the control plane what is new.
+func (s *Switch) report(now time.Duration, look bool) {
+	p := s.manager.Pipeline()
+	if p == nil {
+		return
+	}
+	if list := p.TakeDigests(); len(list) > 0 {
+		s.digests(list)
+	}
+	if !look {
+		return
+	}
+	if list := p.Expired(now); len(list) > 0 {
+		s.idle(list)
+	}
+}
+
+// emit takes a frame that leaves: the manager calls it.
+func (s *Switch) emit(port uint16, frame []byte) {
+	if port == s.cfg.CPUPort && port != 0 {
+		s.ins++
+		s.packetIn(frame)
+		return
+	}
+	a := s.ports[port]
+	if a == nil {
+		s.noPort++
+		return
+	}
+	n := len(a.tx)
+	if n == cap(a.tx) {
+		a.send()
+		n = 0
+	}
+	if n == 0 {
+		s.dirty = append(s.dirty, a)
+	}
+	a.tx = a.tx[:n+1]
+	a.tx[n] = append(a.tx[n][:0], frame...)
+}
+
+// flush sends what was emitted.
+func (s *Switch) flush() {
+	for _, a := range s.dirty {
+		a.send()
+	}
+	s.dirty = s.dirty[:0]
+}
+
+func (a *attachment) send() {
+	if len(a.tx) > 0 {
+		a.port.Send(a.tx)
+		a.tx = a.tx[:0]
+	}
+}
+
+// watch logs when ports come up or go down.
+func (s *Switch) watch() {
+	tick := time.NewTicker(upPeriod)
+	defer tick.Stop()
+	up := map[*attachment]bool{}
+	for {
+		select {
+		case <-tick.C:
+		case <-s.stop.Done():
+			return
+		}
+		for _, a := range s.attached() {
+			is := a.up()
+			if was, known := up[a]; known && was != is || !known && !is {
+				state := "down"
+				if is {
+					state = "up"
+				}
+				s.log.Warn("a port is "+state, "port", a.number, "name", a.port.Name())
+			}
+			up[a] = is
+		}
+	}
+}
+
+func (a *attachment) up() bool { return !a.failed.Load() && a.port.Up() }
+
+func (s *Switch) attached() (list []*attachment) {
+	s.lock.take()
+	defer s.lock.give()
+	for _, a := range s.ports {
+		if a != nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Stats are a switch's counts.
+type Stats struct {
+	Traffic    traffic.Stats
+	Pipeline   pipeline.Stats // of the present pipeline
+	NoPort     uint64         // frames that left by a port that nothing is attached to
+	PacketIns  uint64         // frames to the control plane
+	PacketOuts uint64         // frames from the control plane
+	Ports      []PortStats    // those attached, by number
+}
+
+// PortStats are the counts of a port.
+type PortStats struct {
+	Number uint16
+	Name   string
+	Up     bool
+	ports.Stats
+	Queue traffic.QueueStats
+}
+
+// Stats returns the switch's counts.
+func (s *Switch) Stats() Stats {
+	attached := s.attached()
+	list := make([]PortStats, len(attached))
+	for i, a := range attached { // the system calls, without the lock
+		list[i] = PortStats{Number: a.number, Name: a.port.Name(), Up: a.up(), Stats: a.port.Stats()}
+	}
+	s.lock.take()
+	defer s.lock.give()
+	for i, a := range attached {
+		list[i].Queue = s.manager.QueueStats(a.number)
+	}
+	st := Stats{Traffic: s.manager.Stats(), NoPort: s.noPort, PacketIns: s.ins, PacketOuts: s.outs.Load(), Ports: list}
+	if p := s.manager.Pipeline(); p != nil {
+		st.Pipeline = p.Stats()
+	}
+	return st
+}
+
+// The rest implements p4rtserver.Target.
+
+// Do calls f with exclusive access to the pipeline and the packet replication
+// engine, which are nil before the first Load. f must not call the Switch.
+func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
+	s.lock.take()
+	defer s.lock.give()
+	f(s.manager.Pipeline(), s.pre)
+}
+
+// Load makes p and e the pipeline and the packet replication engine of packets
+// that arrive from now on; those that wait in queues leave by the one before.
+func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
+	s.lock.take()
+	defer s.lock.give()
+	s.manager.Load(p)
+	s.pre = e
+	s.loaded.Store(true)
+}
+
+// NewPipeline makes a program ready to be loaded. The error says which construct
+// cannot be run.
+func (s *Switch) NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.Engine, error) {
+	e := pre.New(s.cfg.PRE)
+	o := pipeline.Options{PRE: e, Seed: s.cfg.Seed, DropPort: s.cfg.DropPort}
+	if s.cfg.LogMessages {
+		o.Log = func(text string) { s.log.Info("log_msg", "text", text) }
+	}
+	p, err := pipeline.New(prog, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("softswitch: %w", err)
+	}
+	return p, e, nil
+}
+
+// Inject processes a frame as if it had come in on the CPU port. The frame is
+// the Switch's to keep. The error wraps ErrConfig (there is no CPU port),
+// ErrNoPipeline, ErrBusy or ErrClosed.
+func (s *Switch) Inject(frame []byte) error {
+	if s.cfg.CPUPort == 0 {
+		return fmt.Errorf("softswitch: packet-out: %w: there is no CPU port; start the switch with one (--cpu-port)", ErrConfig)
+	}
+	switch {
+	case s.stop.Err() != nil:
+		return fmt.Errorf("softswitch: packet-out: %w", ErrClosed)
+	case !s.loaded.Load():
+		return fmt.Errorf("softswitch: packet-out: %w", ErrNoPipeline)
+	}
+	if frame == nil {
+		frame = []byte{}
+	}
+	select {
+	case s.injected <- frame:
+		s.outs.Add(1)
+		return nil
+	default:
+		return fmt.Errorf("softswitch: packet-out: %w: %d frames wait already; send more slowly", ErrBusy, injectQueue)
+	}
+}
+
+// SetPacketIn sets what is called for each frame that leaves by the CPU port.
+// The frame is valid during the call. f must neither block nor call the Switch.
+func (s *Switch) SetPacketIn(f func(frame []byte)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.packetIn = f
+}
+
+// SetDigests sets what is called with new digests. f must neither block nor call
+// the Switch.
+func (s *Switch) SetDigests(f func([]pipeline.Digest)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.digests = f
+}
+
+// SetIdle sets what is called with entries that have become idle, each reported
+// within 100 ms. f must neither block nor call the Switch.
+func (s *Switch) SetIdle(f func([]pipeline.Expired)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.idle = f
+}
+
+// Now returns the pipeline's time.
+func (s *Switch) Now() time.Duration { return s.cfg.Clock() }
