@@ -8,7 +8,7 @@ import (
 // RouterMAC is the MAC of every switch.
 var RouterMAC = [6]byte{2, 0, 0, 0, 1, 0}
 
-// Hosts of a rack are numbered from 1: host n is on port n.
+// RackHosts is the number of hosts of a rack. Host n, from 1 on, is on port n.
 const RackHosts = 20
 
 // HostIP is the address of host n.
