@@ -6,37 +6,45 @@ import (
 )
 
 // lists finds entries with ternary or range fields: those that agree in the
-// exact fields form a list in order of priority, found by hash.
+// exact fields form a list in order of priority, found by hash. If the only
+// other field is a range of one word, as of addresses, they are a tree instead.
 //
-// An entry's identity is the words of the exact fields; for each loose field two
-// bounds of as many words as it has (value and mask of a ternary one, start and
-// end of a range); the priority.
+// An entry's identity is the words of the exact fields; a lower bound for each
+// word of the others (the value of a ternary one, the start of a range); an upper
+// bound for each (the mask, the end); the priority.
 type lists struct {
 	exact, loose []field
 	exactWords   int
+	looseAt      []int // where among a packet's words those of the loose fields are
 	idWords      int
 	contiguous   bool       // the exact fields come first among the words
-	single       bool       // one loose field of one word
+	masks        bool       // no loose field is a range
+	tree         *ranges    // for one range of one word, else nil
 	heads        *index     // words of the exact fields → number of the list
 	list         [][]uint32 // by that number: entries, the highest priority first
+	root         []uint32   // the same as trees
 	buf          []uint64   // words of the exact fields
 }
 
 func newLists(fields []field) *lists {
-	l := &lists{list: make([][]uint32, 1), contiguous: true}
-	n := 0
+	l := &lists{list: make([][]uint32, 1), root: make([]uint32, 1), contiguous: true, masks: true}
 	for _, f := range fields {
 		if f.Kind == Exact {
 			l.contiguous = l.contiguous && f.at == l.exactWords
 			l.exact = append(l.exact, f)
 			l.exactWords += f.n
-		} else {
-			l.loose = append(l.loose, f)
-			n += f.n
+			continue
+		}
+		l.loose = append(l.loose, f)
+		l.masks = l.masks && f.Kind != Range
+		for j := range f.n {
+			l.looseAt = append(l.looseAt, f.at+j)
 		}
 	}
-	l.single = n == 1 && len(l.loose) == 1
-	l.idWords = l.exactWords + 2*n + 1
+	if !l.masks && len(l.loose) == 1 && len(l.looseAt) == 1 {
+		l.tree = new(ranges)
+	}
+	l.idWords = l.exactWords + 2*len(l.looseAt) + 1
 	l.heads = newIndex(l.exactWords)
 	l.buf = make([]uint64, l.exactWords)
 	return l
@@ -54,8 +62,8 @@ func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) error {
 			exact += s.n
 			continue
 		}
-		lo, hi := id[loose:loose+s.n], id[loose+s.n:loose+2*s.n]
-		loose += 2 * s.n
+		lo, hi := id[loose:loose+s.n], id[loose+len(l.looseAt):][:s.n]
+		loose += s.n
 		put(lo, f.Value)
 		switch s.Kind {
 		case LPM:
@@ -82,7 +90,7 @@ func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) error {
 			}
 		}
 	}
-	id[loose] = uint64(int64(prio))
+	id[len(id)-1] = uint64(int64(prio))
 	return nil
 }
 
@@ -92,12 +100,20 @@ func (l *lists) add(ids *index, e uint32) {
 	id := ids.key(e)
 	h := l.heads.find(id[:l.exactWords])
 	if h == 0 {
-		if h = l.heads.add(id[:l.exactWords]); int(h) == len(l.list) {
-			l.list = append(l.list, nil)
+		h = l.heads.add(id[:l.exactWords])
+	}
+	p := priority(id)
+	if l.tree != nil {
+		if int(h) == len(l.root) {
+			l.root = append(l.root, 0)
 		}
+		l.root[h] = l.tree.insert(l.root[h], e, id[l.exactWords], id[l.exactWords+1], int32(p))
+		return
+	}
+	if int(h) == len(l.list) {
+		l.list = append(l.list, nil)
 	}
 	list := l.list[h]
-	p := priority(id)
 	at := sort.Search(len(list), func(i int) bool { return priority(ids.key(list[i])) < p })
 	l.list[h] = slices.Insert(list, at, e)
 }
@@ -105,6 +121,12 @@ func (l *lists) add(ids *index, e uint32) {
 func (l *lists) remove(ids *index, e uint32) {
 	id := ids.key(e)
 	h := l.heads.find(id[:l.exactWords])
+	if l.tree != nil {
+		if l.root[h] = l.tree.remove(l.root[h], e); l.root[h] == 0 {
+			l.heads.remove(h)
+		}
+		return
+	}
 	list := l.list[h]
 	p := priority(id)
 	at := sort.Search(len(list), func(i int) bool { return priority(ids.key(list[i])) <= p })
@@ -125,29 +147,13 @@ func (l *lists) lookup(ids *index, words []uint64) uint32 {
 			n += copy(exact[n:], words[f.at:f.at+f.n])
 		}
 	}
-	list := l.list[l.heads.find(exact)]
-	if l.single {
-		return l.lookupSingle(ids, list, words[l.loose[0].at])
+	h := l.heads.find(exact)
+	if l.tree != nil {
+		return l.tree.find(l.root[h], words[l.loose[0].at], 0)
 	}
-	for _, e := range list {
-		if l.matches(ids.key(e)[l.exactWords:], words) {
-			return e
-		}
-	}
-	return 0
-}
-
-func (l *lists) lookupSingle(ids *index, list []uint32, w uint64) uint32 {
-	if l.loose[0].Kind == Range {
-		for _, e := range list {
-			if b := ids.keys[int(e)*ids.n+l.exactWords:]; b[0] <= w && w <= b[1] {
-				return e
-			}
-		}
-		return 0
-	}
-	for _, e := range list {
-		if b := ids.keys[int(e)*ids.n+l.exactWords:]; w&b[1] == b[0] {
+	for _, e := range l.list[h] {
+		bounds := ids.key(e)[l.exactWords:]
+		if l.masks && l.masked(bounds, words) || !l.masks && l.matches(bounds, words) {
 			return e
 		}
 	}
@@ -156,10 +162,11 @@ func (l *lists) lookupSingle(ids *index, list []uint32, w uint64) uint32 {
 
 // matches reports whether the words are within the bounds of the loose fields.
 func (l *lists) matches(bounds, words []uint64) bool {
+	at := 0
 	for i := range l.loose {
 		f := &l.loose[i]
-		w, lo, hi := words[f.at:f.at+f.n], bounds[:f.n], bounds[f.n:2*f.n]
-		bounds = bounds[2*f.n:]
+		w, lo, hi := words[f.at:f.at+f.n], bounds[at:at+f.n], bounds[at+len(l.looseAt):][:f.n]
+		at += f.n
 		if f.Kind == Range {
 			if slices.Compare(lo, w) > 0 || slices.Compare(w, hi) > 0 {
 				return false
@@ -170,6 +177,17 @@ func (l *lists) matches(bounds, words []uint64) bool {
 			if w[j]&hi[j] != lo[j] {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// masked is matches for fields without ranges.
+func (l *lists) masked(bounds, words []uint64) bool {
+	masks := bounds[len(l.looseAt):]
+	for i, at := range l.looseAt {
+		if words[at]&masks[i] != bounds[i] {
+			return false
 		}
 	}
 	return true
