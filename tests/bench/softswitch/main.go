@@ -1,0 +1,158 @@
+// Softswitch measures the embedded switch end to end: IPv4 unicast frames from
+// one veth pair to another, through a switch in a process of its own that routes
+// them (a longest-prefix match, new MAC addresses, TTL and checksum), against a
+// plain packet-socket forwarder in its place. The two contestants run in turns.
+//
+// Throughput is without loss: the sender goes on as long as fewer frames than
+// the window are under way, so that only a contestant that loses frames stalls
+// it, which is counted. Latency is with one frame under way at a time. At last
+// the switch gets frames at a fixed rate, whatever comes out of it.
+//
+//	go run ./tests/bench/softswitch [-rounds 9] [-time 1s] [-size 1100] [-rate 150000] [-min 150000]
+//
+// It makes a network namespace of its own, which takes root, and which is gone
+// when it ends. With -min it fails if the switch's median is below that or if
+// frames were lost.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Namespaces belong to threads: the main thread gets one, and children inherit
+// it.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == "child" {
+		child(os.Args[2], os.Args[3])
+		return
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	rounds, size, window, rate, least int
+	span                              time.Duration
+	profile                           string
+}
+
+func run() error {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 9, "how often each contestant runs; medians are shown")
+	flag.DurationVar(&o.span, "time", time.Second, "how long each run takes")
+	flag.IntVar(&o.size, "size", 1100, "bytes of a frame")
+	flag.IntVar(&o.window, "window", 1024, "frames under way")
+	flag.IntVar(&o.rate, "rate", 150000, "frames a second of the last run, which does not wait for any; 0: no such run")
+	flag.IntVar(&o.least, "min", 0, "frames a second that the switch must reach")
+	flag.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of the switch's process in its last run")
+	flag.Parse()
+	if o.size < 34 || o.size > 1514 || o.rounds < 1 || o.window < 1 || flag.NArg() > 0 {
+		flag.Usage()
+		return errors.New("sizes are 34 to 1514 bytes, rounds and window at least 1, and there are no arguments but flags")
+	}
+	if err := makeVeths(); err != nil {
+		return err
+	}
+	t, err := newTraffic(o.size)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
+	fmt.Printf("IPv4 unicast, frames of %d bytes, %d under way; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
+		o.size, o.window, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
+
+	results := map[string][]result{}
+	for i := range o.rounds {
+		for _, role := range []string{"forward", "switch"} {
+			profile := ""
+			if role == "switch" && i == o.rounds-1 {
+				profile = o.profile
+			}
+			r, err := t.measure(role, o, profile)
+			if err != nil {
+				return fmt.Errorf("%s: %w", role, err)
+			}
+			results[role] = append(results[role], r)
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "contestant\tkpps\tratio\tmin kpps\tmax kpps\tCPU µs/frame\tlost\tlatency µs\tratio\t")
+	base, sw := summarise(results["forward"]), summarise(results["switch"])
+	for _, s := range []struct {
+		name string
+		summary
+	}{{"packet sockets", base}, {"softswitch", sw}} {
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t%d\t%.1f\t%.2f\t\n", s.name, s.pps/1e3, s.pps/base.pps, s.lo/1e3, s.hi/1e3,
+			s.cpu, s.lost, s.latency, s.latency/base.latency)
+	}
+	w.Flush()
+	lost := sw.lost
+	if o.rate > 0 {
+		sent, n, drops, err := t.offer(o)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("at %d frames a second for %v: %d of %d lost; dropped by the switch: %s\n", o.rate, 3*o.span, n, sent, drops)
+		lost += n
+	}
+	switch {
+	case o.least > 0 && sw.pps < float64(o.least):
+		return fmt.Errorf("%.0f frames a second are fewer than %d", sw.pps, o.least)
+	case o.least > 0 && lost > 0:
+		return fmt.Errorf("%d frames were lost", lost)
+	}
+	return nil
+}
+
+// A result is one run of a contestant.
+type result struct {
+	pps, cpu, latency float64 // frames a second, µs per frame, µs
+	lost              int
+}
+
+// A summary holds medians, except for what is lost, which is a sum.
+type summary struct {
+	pps, lo, hi, cpu, latency float64
+	lost                      int
+}
+
+func summarise(rs []result) (s summary) {
+	of := func(f func(result) float64) []float64 {
+		var v []float64
+		for _, r := range rs {
+			v = append(v, f(r))
+		}
+		slices.Sort(v)
+		return v
+	}
+	median := func(v []float64) float64 { return (v[(len(v)-1)/2] + v[len(v)/2]) / 2 }
+	pps := of(func(r result) float64 { return r.pps })
+	s.pps, s.lo, s.hi = median(pps), pps[0], pps[len(pps)-1]
+	s.cpu = median(of(func(r result) float64 { return r.cpu }))
+	s.latency = median(of(func(r result) float64 { return r.latency }))
+	for _, r := range rs {
+		s.lost += r.lost
+	}
+	return s
+}
+
+func readFile(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "unknown"
+	}
+	return string(b)
+}
