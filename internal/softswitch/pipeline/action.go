@@ -36,9 +36,14 @@ func (c *compiler) action(i int, consts []*big.Int) *action {
 		a.body = []stmt{a.run}
 		return a
 	}
+	var skip []bool
+	skip, c.copies = c.forward(body)
 	for j := range body {
-		a.body = append(a.body, c.stmt(&body[j]))
+		if !skip[j] {
+			a.body = append(a.body, c.stmt(&body[j]))
+		}
 	}
+	c.copies = nil
 	a.run = sequence(a.body)
 	return a
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math/big"
 	"math/bits"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
@@ -21,10 +22,9 @@ type input struct {
 // A calculation hashes fields of the packet. Fields of invalid headers are left
 // out.
 type calculation struct {
-	algo    program.Algo
 	inputs  []input
-	needs   []int // validities: if all are set, what follows is as planned
-	aligned bool  // then every input begins at a byte, and is of whole bytes but the last
+	needs   []int // validities of fixed-width pieces: if all are set, chunks are right
+	aligned bool  // then every input begins at a byte
 	fixed   int   // bytes of all fixed-width pieces
 	payload bool  // the unparsed rest comes last
 	buf     []byte
@@ -41,25 +41,17 @@ func (c *compiler) calcs(i int) num {
 }
 
 func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
-	k := &calculation{algo: algo}
+	k := &calculation{}
 	for _, in := range inputs {
 		switch in.Kind {
 		case program.CalcField:
-			c.calcSlot(k, c.heads[in.Field.Header].valid, c.slot(in.Field))
+			c.calcField(k, in.Field)
 		case program.CalcConst:
-			words := make([]uint64, wordsOf(in.Bits))
-			bigWords(in.Const, words)
-			for j, w := range words {
-				n := 64
-				if j == 0 {
-					n = topBits(in.Bits)
-				}
-				k.piece(0, item{w: -1, konst: w, bits: n})
-			}
+			k.constant(in.Const, in.Bits)
 		case program.CalcHeader:
 			h := &c.heads[in.Head]
 			for _, s := range h.slots {
-				c.calcSlot(k, h.valid, s)
+				k.slot(h.valid, s)
 			}
 		case program.CalcPayload:
 			k.payload = true
@@ -86,8 +78,32 @@ var algorithms = [...]func([]byte) uint64{
 	program.Identity: identity,
 }
 
-// calcSlot adds a field to a calculation.
-func (c *compiler) calcSlot(k *calculation, valid int, s slot) {
+// calcField adds a field to a calculation, or what was to be copied to it.
+func (c *compiler) calcField(k *calculation, f program.FieldRef) {
+	s, valid := c.slot(f), c.heads[f.Header].valid
+	if from, ok := c.copies[f]; ok {
+		if from.konst != nil {
+			k.constant(from.konst, s.bits)
+			return
+		}
+		s, valid = from.slot, 0
+	}
+	k.slot(valid, s)
+}
+
+// constant adds a constant.
+func (k *calculation) constant(v *big.Int, bits int) {
+	words := make([]uint64, wordsOf(bits))
+	bigWords(v, words)
+	n := topBits(bits)
+	for _, w := range words {
+		k.piece(0, item{w: -1, konst: w, bits: n})
+		n = 64
+	}
+}
+
+// slot adds a field.
+func (k *calculation) slot(valid int, s slot) {
 	if s.varb {
 		k.inputs = append(k.inputs, input{varb: s.w, varOK: valid})
 		return
@@ -109,7 +125,8 @@ func (k *calculation) piece(valid int, it item) {
 	in.valid = append(in.valid, valid)
 }
 
-// plan prepares for the case that all headers are valid.
+// plan prepares for the case that all headers of fixed-width fields are valid.
+// Varbit fields are of whole bytes, and may be left out.
 func (k *calculation) plan() {
 	seen := map[int]bool{0: true} // metadata is always valid
 	need := func(v int) {
@@ -122,7 +139,6 @@ func (k *calculation) plan() {
 	for i := range k.inputs {
 		in := &k.inputs[i]
 		if in.varb >= 0 {
-			need(in.varOK)
 			continue
 		}
 		for _, v := range in.valid {
@@ -157,7 +173,9 @@ func (k *calculation) crc32(pk *Packet) uint64 {
 		in := &k.inputs[i]
 		b := k.buf
 		if in.varb >= 0 {
-			b = pk.varbit(pk.w[in.varb])
+			if b = nil; pk.w[in.varOK] != 0 {
+				b = pk.varbit(pk.w[in.varb])
+			}
 		} else {
 			b = b[:store(in.chunks, pk.w, b)]
 		}
@@ -180,6 +198,9 @@ func (k *calculation) bytes(pk *Packet) []byte {
 		if in.varb < 0 {
 			k.room(n + k.fixed)
 			n += store(in.chunks, pk.w, k.buf[n:])
+			continue
+		}
+		if pk.w[in.varOK] == 0 {
 			continue
 		}
 		v := pk.varbit(pk.w[in.varb])
