@@ -153,8 +153,9 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// TestLookupAllocates nothing, nor do lookups of what is not there.
-func TestLookupAllocates(t *testing.T) {
+// TestLoads: lookups in full tables allocate nothing, neither hits nor misses;
+// and a table that has been emptied searches nowhere any more.
+func TestLoads(t *testing.T) {
 	for _, name := range loadNames {
 		l := loads()[name]()
 		table := l.fill(t)
@@ -166,6 +167,15 @@ func TestLookupAllocates(t *testing.T) {
 			i++
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per lookup", name, n)
+		}
+		for _, k := range l.keys {
+			table.Delete(k, l.prio)
+		}
+		if n := table.Len() + len(table.shapes); n != 0 {
+			t.Errorf("%s: %d entries and shapes left", name, n)
+		}
+		if table.lists != nil && table.lists.heads.live != 0 {
+			t.Errorf("%s: %d lists left", name, table.lists.heads.live)
 		}
 	}
 }

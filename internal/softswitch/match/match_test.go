@@ -255,20 +255,3 @@ func TestHashCollisions(t *testing.T) {
 		}
 	}
 }
-
-// TestNothingStays: a table that has been emptied searches nowhere any more.
-func TestNothingStays(t *testing.T) {
-	for _, name := range loadNames {
-		l := loads()[name]()
-		table := l.fill(t)
-		for _, k := range l.keys {
-			table.Delete(k, l.prio)
-		}
-		if n := table.Len() + len(table.shapes); n != 0 {
-			t.Errorf("%s: %d entries and shapes left", name, n)
-		}
-		if table.lists != nil && table.lists.heads.live != 0 {
-			t.Errorf("%s: %d lists left", name, table.lists.heads.live)
-		}
-	}
-}

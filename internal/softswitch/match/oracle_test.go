@@ -25,10 +25,10 @@ type oracleEntry struct {
 
 // oracleField matches x if x&mask == value, or for a range if lo ≤ x ≤ hi.
 type oracleField struct {
-	kind             Kind
-	value, mask      *big.Int
-	lo, hi           *big.Int
-	prefix, capacity int
+	kind        Kind
+	value, mask *big.Int
+	lo, hi      *big.Int
+	prefix      int
 }
 
 func ones(bits, of int) *big.Int { // the first bits of so many
