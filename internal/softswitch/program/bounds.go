@@ -179,12 +179,15 @@ func (n node) narrow(bits int, what string) {
 }
 
 func (n node) needShift(e *Expr, bits int) {
-	k, constant := e.shift()
+	_, constant := e.shift()
 	switch {
 	case constant && e.Op == OpShl:
 		n.need(e.Left, bits)
 	case constant:
-		n.need(e.Left, bits+k)
+		if e.Left.Signed && !e.Left.fits() {
+			n.unsupported("a signed value of more than %d bits shifted right", word)
+		}
+		n.whole(e.Left)
 	case e.Op == OpShl:
 		n.narrow(bits, "a shift by a variable")
 		n.need(e.Left, bits)

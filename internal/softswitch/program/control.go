@@ -4,7 +4,7 @@ package program
 const pending = -2
 
 func (l *loader) loadPipelines(root node) {
-	list := root.in("pipelines").get("pipelines").list()
+	list := root.get("pipelines").list()
 	seen := map[string]bool{}
 	for _, n := range list {
 		n = n.in("pipelines").object("name id init_table tables conditionals", "action_profiles action_calls")
@@ -24,7 +24,7 @@ func (l *loader) loadPipelines(root node) {
 		}
 	}
 	if len(seen) != 2 {
-		root.in("pipelines").invalid("ingress or egress is missing")
+		root.get("pipelines").invalid("ingress or egress is missing")
 	}
 }
 
@@ -101,7 +101,7 @@ func (l *loader) loadProfile(n node) {
 	n = n.object("name id max_size", "selector")
 	name, _ := l.profiles.add(n, len(l.prog.Profiles), true)
 	n = n.in("action profile %s", quote(name))
-	p := Profile{Name: name, Size: n.get("max_size").integer(0, maxCells), Source: n.source}
+	p := Profile{Name: name, Size: n.get("max_size").size(maxCells), Source: n.source}
 	if n.has("selector") {
 		p.Selector = true
 		s := n.get("selector").under("selector").object("algo input", "")

@@ -13,9 +13,9 @@ type Op uint8
 //   - what is added, subtracted, multiplied, negated, shifted by a variable or
 //     reduced by OpTwoComp needs no more than its lowest 64 bits, or fits in 64,
 //     so that arithmetic modulo 2^64 gives the right result after the mask;
-//   - what is ordered, divided, shifted right by a variable, cast with saturation,
-//     or used as an index, length, amount or identifier fits in 64 bits exactly,
-//     and operands of a comparison fit in uint64 both or in int64 both;
+//   - what is ordered, divided, shifted right, cast with saturation, or used as an
+//     index, length, amount or identifier fits in 64 bits exactly, and operands of
+//     a comparison fit in uint64 both or in int64 both;
 //   - anything wider consists only of moves, OpAnd, OpOr, OpXor, OpNot, OpCond,
 //     shifts by constants, and OpEq, OpNe and OpD2B of unsigned operands with
 //     known Bits; narrower operands of it are unsigned, and so extended by zeros.

@@ -23,7 +23,7 @@ func arraySize(n node) int {
 	if !n.has("size") {
 		n.invalid("%q is missing", "size")
 	}
-	return n.get("size").integer(0, maxCells)
+	return n.get("size").size(maxCells)
 }
 
 // Bytes that a cell takes, roughly; for the bound on a program's state.
@@ -60,8 +60,8 @@ func (l *loader) loadMeters(root node) {
 		default:
 			n.invalid("type %s, want bytes or packets", quote(t))
 		}
-		if n.get("rate_count").integer(0, 1<<20) != 2 {
-			n.unsupported("%s rates, want two", n.get("rate_count").kind())
+		if rates := n.get("rate_count").integer(0, 1<<20); rates != 2 {
+			n.unsupported("%d rates, want 2", rates)
 		}
 		if n.flag("is_direct", false) {
 			m.Target = l.fixed(n.get("result_target"))
@@ -88,7 +88,7 @@ func (l *loader) bindDirect(root node) {
 		}
 	})
 	l.each(root, "meter_arrays", "meter", func(i int, n node) {
-		if n.flag("is_direct", false) {
+		if n = n.object("", "name id type rate_count size is_direct binding result_target"); n.flag("is_direct", false) {
 			t := l.bound(n)
 			table := &p.Tables[t]
 			if table.Meter != i {
@@ -97,13 +97,13 @@ func (l *loader) bindDirect(root node) {
 			p.Meters[i].Table, p.Meters[i].Size = t, table.Size
 		}
 	})
-	for _, t := range p.Tables {
+	for i, t := range p.Tables {
 		n := root.in("table %s", quote(t.Name))
 		n.source = t.Source
 		if t.Counter == pending {
 			n.invalid("no counter is bound to it")
 		}
-		if t.Meter != None && p.Meters[t.Meter].Table == None {
+		if t.Meter != None && p.Meters[t.Meter].Table != i {
 			n.invalid("meter %s is not bound to it", quote(p.Meters[t.Meter].Name))
 		}
 	}

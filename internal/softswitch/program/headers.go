@@ -64,8 +64,8 @@ func (t *headerType) sizeVarbit(n node) {
 	if !n.has("max_length") {
 		n.invalid("a varbit field without max_length")
 	}
-	bits := 8*n.get("max_length").integer(0, (maxVarbit+maxBits)/8) - t.bits
-	if bits < 0 || bits > maxVarbit {
+	bits := 8*n.get("max_length").size(maxVarbit/8) - t.bits
+	if bits < 0 {
 		n.invalid("max_length leaves %d bits to the varbit field", bits)
 	}
 	t.fields[t.varbit].Bits = bits

@@ -34,6 +34,9 @@ func parseJSON(data []byte) (any, error) {
 	if err == nil {
 		err = r.end()
 	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		return nil, fmt.Errorf("byte %d: %w", r.dec.InputOffset(), err)
 	}
@@ -58,9 +61,6 @@ func (r *reader) end() error {
 
 func (r *reader) value(depth int) (any, error) {
 	tok, err := r.dec.Token()
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ const (
 	maxName    = 1000
 	maxHex     = 1024      // digits of a constant
 	maxBits    = 2048      // of a field, parameter or register that is not a varbit; p4c's own limit
-	maxVarbit  = 1 << 19   // bits of a varbit
+	maxVarbit  = 1 << 19   // bits of a header with a varbit
 	maxHeaders = 1 << 14   // header instances
 	maxCells   = 1 << 24   // of one table, profile, counter, meter or register
 	maxState   = 256 << 20 // bytes of all counters, meters and registers
@@ -159,7 +159,7 @@ func (r *registry) numbered(n node, kind string, id int) int {
 
 // each calls f for the elements of a list of the root, each as a named construct.
 func (l *loader) each(root node, list, kind string, f func(i int, n node)) {
-	for i, n := range root.in("%s", list).optional(list) {
+	for i, n := range root.optional(list) {
 		n = n.in("%s %d", kind, i)
 		if n.has("name") {
 			n = n.in("%s %s", kind, quote(n.get("name").name()))

@@ -3,6 +3,7 @@ package program
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -14,18 +15,19 @@ type node struct {
 	v         any
 	construct string
 	detail    string // the part of the construct
+	member    string // of that, by which v was reached
 	source    Source
 }
 
 // in returns n as a part of the named construct.
 func (n node) in(format string, args ...any) node {
-	n.construct, n.detail = fmt.Sprintf(format, args...), ""
+	n.construct, n.detail, n.member = fmt.Sprintf(format, args...), "", ""
 	return n
 }
 
 // under returns n as a named part of the present construct.
 func (n node) under(format string, args ...any) node {
-	n.detail = fmt.Sprintf(format, args...)
+	n.detail, n.member = fmt.Sprintf(format, args...), ""
 	return n
 }
 
@@ -33,6 +35,9 @@ func (n node) refuse(kind error, format string, args ...any) {
 	construct := n.construct
 	if n.detail != "" {
 		construct += ", " + n.detail
+	}
+	if n.member != "" {
+		construct += ", " + n.member
 	}
 	panic(refusal{&LoadError{construct, n.source, fmt.Sprintf(format, args...), kind}})
 }
@@ -97,7 +102,7 @@ next:
 
 // get returns a member of an object, nothing if it has none of that name.
 func (n node) get(name string) node {
-	n.v = n.v.(*object).members[name]
+	n.v, n.member = n.v.(*object).members[name], name
 	return n
 }
 
@@ -184,6 +189,15 @@ func (n node) integer(low, high int) int {
 	i, err := strconv.Atoi(num.String())
 	if err != nil || i < low || i > high {
 		n.invalid("%s is not an integer from %d to %d", shorten(num.String(), 40), low, high)
+	}
+	return i
+}
+
+// size returns a number of things, of which a program may want too many.
+func (n node) size(high int) int {
+	i := n.integer(0, math.MaxInt)
+	if i > high {
+		n.unsupported("%d, more than %d", i, high)
 	}
 	return i
 }

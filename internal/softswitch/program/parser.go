@@ -8,7 +8,7 @@ func (l *loader) loadValueSets(root node) {
 		name, _ := l.valueSets.add(n, i, true)
 		v := ValueSet{Name: name, Bits: []int{n.get("compressed_bitwidth").integer(1, maxBits)}, Size: 1 << 10}
 		if n.has("max_size") {
-			v.Size = n.get("max_size").integer(0, maxCells)
+			v.Size = n.get("max_size").size(maxCells)
 		}
 		l.prog.ValueSets = append(l.prog.ValueSets, v)
 	})
@@ -16,9 +16,9 @@ func (l *loader) loadValueSets(root node) {
 }
 
 func (l *loader) loadParser(root node) {
-	list := root.in("parsers").get("parsers").list()
+	list := root.get("parsers").list()
 	if len(list) != 1 {
-		root.in("parsers").unsupported("%d parsers, want one", len(list))
+		root.get("parsers").unsupported("%d parsers, want one", len(list))
 	}
 	n := list[0].object("name id init_state parse_states", "")
 	nodes := n.get("parse_states").list()
@@ -79,7 +79,7 @@ func (l *loader) parserOp(n node) Stmt {
 		n.invalid("%d parameters, want %d", len(args), want)
 	}
 	for i := range args {
-		args[i].source, args[i].detail = n.source, n.detail
+		args[i] = args[i].parameter(n, i)
 	}
 	switch name {
 	case "extract":
@@ -234,9 +234,9 @@ func (l *loader) useValueSet(n node, s *State, c *Case) {
 }
 
 func (l *loader) loadDeparser(root node) {
-	list := root.in("deparsers").get("deparsers").list()
+	list := root.get("deparsers").list()
 	if len(list) != 1 {
-		root.in("deparsers").unsupported("%d deparsers, want one", len(list))
+		root.get("deparsers").unsupported("%d deparsers, want one", len(list))
 	}
 	n := list[0].in("deparser").object("name id order", "primitives")
 	if p := n.optional("primitives"); len(p) > 0 {

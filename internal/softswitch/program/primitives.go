@@ -1,6 +1,9 @@
 package program
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // call is one call of a primitive that is being read.
 type call struct {
@@ -65,9 +68,18 @@ func (l *loader) statement(n node, sc scope, body int) Stmt {
 	if len(args) != p.args {
 		n.invalid("%d parameters, want %d", len(args), p.args)
 	}
+	for i := range args {
+		args[i] = args[i].parameter(n, i)
+	}
 	s := newStmt(p.op, n)
 	p.load(&call{l, n, args, sc, body}, &s)
 	return s
+}
+
+// parameter returns n as that parameter of a call.
+func (n node) parameter(call node, i int) node {
+	n.source, n.detail, n.member = call.source, call.detail, fmt.Sprintf("parameter %d", i)
+	return n
 }
 
 func newStmt(op StmtOp, n node) Stmt {

@@ -15,7 +15,7 @@ func (c *control) table(n node) Table {
 	t := Table{
 		Name:    n.get("name").str(),
 		Egress:  c.egress,
-		Size:    n.get("max_size").integer(0, maxCells),
+		Size:    n.get("max_size").size(maxCells),
 		Counter: None,
 		Meter:   None,
 		Profile: None,

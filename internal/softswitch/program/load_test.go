@@ -1,0 +1,161 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestText feeds texts that are not the JSON of a program.
+func TestText(t *testing.T) {
+	deep := strings.Repeat("[", maxDepth+1)
+	long := `{"a": [` + strings.Repeat("1,", maxValues) + `1]}`
+	for _, c := range []struct{ text, want string }{
+		{"", "the JSON text: byte 0: unexpected EOF: invalid bmv2 JSON"},
+		{"{", "the JSON text: byte 1: unexpected EOF: invalid bmv2 JSON"},
+		{"[1 2]", "the JSON text: byte 3: invalid character '2' after array element: invalid bmv2 JSON"},
+		{"{} {}", "the JSON text: byte 4: more text after the JSON object: invalid bmv2 JSON"},
+		{`{"a": 1, "a": 2}`, `the JSON text: byte 12: member "a" occurs twice in an object: invalid bmv2 JSON`},
+		{deep, "the JSON text: byte 2001: more than 2000 objects and arrays inside each other: invalid bmv2 JSON"},
+		{long, "the JSON text: byte 4194308: more than 2097152 values: invalid bmv2 JSON"},
+		{strings.Repeat(" ", maxJSON+1), "the JSON text: 67108865 bytes, more than 67108864: invalid bmv2 JSON"},
+		{"null", "the program: want an object, have nothing: invalid bmv2 JSON"},
+		{"7", "the program: want an object, have the number 7: invalid bmv2 JSON"},
+	} {
+		_, err := Load([]byte(c.text))
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", shorten(c.text, 20), err, c.want)
+		}
+	}
+}
+
+// TestErrorParts looks at what a program finds in the error, besides its text.
+func TestErrorParts(t *testing.T) {
+	_, err := Load(readSample(t, "refused_wide"))
+	var e *LoadError
+	if !errors.As(err, &e) || !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalid) {
+		t.Fatalf("%#v", err)
+	}
+	want := LoadError{
+		Construct: `action "refused_wide16", primitive "assign", parameter 1`,
+		Source:    Source{File: "refused_wide.p4", Line: 17, Column: 8, Fragment: "m.w = m.w + 1"},
+		Reason:    "arithmetic on 128 bits, more than 64",
+		Kind:      ErrUnsupported,
+	}
+	if *e != want {
+		t.Errorf("%#v\nwant %#v", *e, want)
+	}
+	text := edit(t, readSample(t, "tables"), `headers/[eth]/id = "x"`)
+	if _, err := Load(text); !errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnsupported) {
+		t.Errorf("%v is not ErrInvalid", err)
+	}
+}
+
+// TestDepth nests an expression deeper and deeper: it loads or is refused.
+func TestDepth(t *testing.T) {
+	nested := func(depth int) []byte {
+		e := `{"type":"bool","value":true}`
+		for range depth {
+			e = `{"type":"expression","value":{"op":"not","left":null,"right":` + e + `}}`
+		}
+		return edit(t, readSample(t, "tables"), "pipelines/0/conditionals/0/expression = "+e)
+	}
+	if _, err := Load(nested(maxExpr - 1)); err != nil {
+		t.Error(err)
+	}
+	_, err := Load(nested(maxExpr))
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "more than 500 levels") {
+		t.Error(err)
+	}
+}
+
+// TestLongNames sees to it that an error does not repeat whatever the JSON says.
+func TestLongNames(t *testing.T) {
+	name := strings.Repeat("ä", maxName)
+	text := edit(t, readSample(t, "tables"), fmt.Sprintf("actions/0/primitives + {\"op\": %q, \"parameters\": []}", name))
+	_, err := Load(text)
+	if err == nil || len(err.Error()) > 300 || !strings.Contains(err.Error(), "ä…") {
+		t.Errorf("%.500v", err)
+	}
+	text = edit(t, readSample(t, "tables"), fmt.Sprintf("headers/0/name = %q", name))
+	if _, err := Load(text); err == nil || !strings.Contains(err.Error(), "a name of 2000 bytes") {
+		t.Errorf("%.500v", err)
+	}
+}
+
+// TestTightBounds pins the bounds that the executing side lives on.
+func TestTightBounds(t *testing.T) {
+	f := func(bits int, signed bool) *Expr { return &Expr{Op: OpField, Bits: bits, Signed: signed} }
+	u32, u64, s8 := f(32, false), f(64, false), f(8, true)
+	for _, c := range []struct {
+		e      *Expr
+		bits   int
+		signed bool
+	}{
+		{&Expr{Op: OpAdd, Left: u32, Right: u32}, 33, false},
+		{&Expr{Op: OpSub, Left: u32, Right: u32}, 33, true},
+		{&Expr{Op: OpSub, Left: s8, Right: s8}, 9, true},
+		{&Expr{Op: OpAdd, Left: u32, Right: s8}, 34, true},
+		{&Expr{Op: OpMul, Left: u32, Right: u64}, 96, false},
+		{&Expr{Op: OpAnd, Left: &Expr{Op: OpNot, Left: u64, Bits: 65, Signed: true}, Right: u32}, 32, false},
+		{&Expr{Op: OpAnd, Left: s8, Right: s8}, 8, true},
+		{&Expr{Op: OpOr, Left: u32, Right: u64}, 64, false},
+		{&Expr{Op: OpNot, Left: u32}, 33, true},
+		{&Expr{Op: OpShl, Left: u32, Right: f(5, false)}, 0, false},
+		{&Expr{Op: OpShr, Left: u32, Right: f(5, false)}, 32, false},
+		{&Expr{Op: OpTwoComp, Left: u64, Right: constant(ones(3))}, 7, true},
+		{&Expr{Op: OpUSatCast, Left: u64, Right: constant(ones(3))}, 7, false},
+		{&Expr{Op: OpMod, Left: u64, Right: u32}, 32, false},
+	} {
+		c.e.bound()
+		if c.e.Bits != c.bits || c.e.Signed != c.signed {
+			t.Errorf("%s of %d and %d bits: %d bits, signed %t; want %d, %t", opName(c.e), c.e.Left.Bits,
+				max(c.bits, 0), c.e.Bits, c.e.Signed, c.bits, c.signed)
+		}
+	}
+}
+
+// TestDefaultLast checks that a default transition comes last, as bmv2 has it,
+// wherever it is written, and that the first state is the initial one.
+func TestDefaultLast(t *testing.T) {
+	text := edit(t, readSample(t, "parser"), `parsers/0/init_state = "address"
+parsers/0/parse_states/[start]/transitions/6 -
+parsers/0/parse_states/[start]/transitions/2 = {"type": "default", "value": null, "mask": null, "next_state": "start"}`)
+	p, err := Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Parser.States
+	if s[0].Name != "address" || s[5].Name != "start" {
+		t.Fatalf("states %s … %s", s[0].Name, s[5].Name)
+	}
+	c := s[5].Cases
+	if len(c) != 6 || !c[5].Default || c[5].Next != 5 || c[2].Default || c[2].Next == None {
+		t.Errorf("cases %+v", c)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	text := readSample(b, "externs")
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Load(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// samples returns the names of all programs in testdata.
+func samples(t testing.TB) []string {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no samples: %v", err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), ".json")
+	}
+	return files
+}
