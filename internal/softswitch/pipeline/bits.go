@@ -51,7 +51,7 @@ func load(ws []window, w []uint64, b []byte) {
 			v = v<<f.bit | uint64(b[f.off+8])>>(8-f.bit)
 			v >>= 64 - f.bits
 		}
-		w[f.w] = v >> f.shift & f.mask
+		w[f.w] = v >> (f.shift & 63) & f.mask
 	}
 }
 
@@ -81,12 +81,17 @@ type chunk struct {
 	bytes int
 }
 
-// A part is the contribution of a word to a chunk.
+// A part is the contribution of a word to a chunk, or to a number: it is shifted
+// to the right, masked, and shifted to the left.
 type part struct {
 	w    int
-	mask uint64 // after right
-	r, l uint8
+	mask uint64
+	r, l uint8 // less than 64
 }
+
+// of returns the part of these words. The masks of the shifts are for the Go
+// compiler, which need not care for larger ones then.
+func (p *part) of(w []uint64) uint64 { return w[p.w] >> (p.r & 63) & p.mask << (p.l & 63) }
 
 // chunksOf plans how to write items, which begin at a byte boundary. The last
 // byte is filled with zeros.
@@ -129,7 +134,7 @@ func store(cs []chunk, w []uint64, b []byte) int {
 		v := c.konst
 		for j := range c.parts {
 			p := &c.parts[j]
-			v |= w[p.w] >> p.r & p.mask << p.l
+			v |= p.of(w)
 		}
 		binary.BigEndian.PutUint64(b[n:], v)
 		n += c.bytes

@@ -4,17 +4,23 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// A test is a condition that needs no call: whether a word is a constant.
+// A test is a condition that needs no call: whether a part of a word is a
+// constant.
 type test struct {
-	w    int
+	part
 	k    uint64
 	isnt bool // the other way round
+}
+
+// holds reports whether the test does.
+func (t *test) holds(w []uint64) bool {
+	return (w[t.w]>>(t.r&63)&t.mask == t.k) != t.isnt
 }
 
 // test returns the condition as a test, if it is one.
 func (c *compiler) test(e *program.Expr) (test, bool) {
 	if i, ok := c.boolWord(e); ok {
-		return test{w: i, k: 1}, true
+		return test{part: part{w: i, mask: 1}, k: 1}, true
 	}
 	switch e.Op {
 	case program.OpLNot:
@@ -26,25 +32,24 @@ func (c *compiler) test(e *program.Expr) (test, bool) {
 		if _, ok := c.konst(l); ok {
 			l, r = r, l
 		}
-		i, ok := c.word(c.strip(l, anyWidth))
-		if !ok {
-			return test{}, false
-		}
+		p, ok := c.operand(l)
 		k := c.constant(r)
-		if k == nil || k.Sign() < 0 || k.BitLen() > 64 {
+		if !ok || k == nil || k.Sign() < 0 || k.BitLen() > 64 || !fits(l) {
 			return test{}, false
 		}
-		return test{w: i, k: k.Uint64(), isnt: e.Op == program.OpNe}, true
+		p.mask <<= p.l // to test a part where it is, so is the constant
+		p.mask >>= p.l
+		v := k.Uint64()
+		if v>>p.l<<p.l != v {
+			return test{}, false // bits that the part does not have
+		}
+		return test{part: part{w: p.w, r: p.r, mask: p.mask}, k: v >> p.l, isnt: e.Op == program.OpNe}, true
 	}
 	return test{}, false
 }
 
 func (t test) cond() cond {
-	i, k := t.w, t.k
-	if t.isnt {
-		return func(pk *Packet) bool { return pk.w[i] != k }
-	}
-	return func(pk *Packet) bool { return pk.w[i] == k }
+	return func(pk *Packet) bool { return t.holds(pk.w) }
 }
 
 // cond compiles a boolean expression.
@@ -119,14 +124,13 @@ func (c *compiler) logic(e *program.Expr) cond {
 
 // testChain is the and, or the or, of tests.
 func testChain(ts []test, and bool) cond {
-	if len(ts) == 2 && and && !ts[0].isnt && !ts[1].isnt {
+	if len(ts) == 2 && and {
 		a, b := ts[0], ts[1]
-		return func(pk *Packet) bool { return pk.w[a.w] == a.k && pk.w[b.w] == b.k }
+		return func(pk *Packet) bool { return a.holds(pk.w) && b.holds(pk.w) }
 	}
 	return func(pk *Packet) bool {
 		for i := range ts {
-			t := &ts[i]
-			if (pk.w[t.w] == t.k) == t.isnt == and {
+			if ts[i].holds(pk.w) != and {
 				return !and
 			}
 		}
@@ -143,12 +147,12 @@ func (c *compiler) compare(e *program.Expr) cond {
 		}
 		return c.wideCompare(e.Left, e.Right, e.Op == program.OpEq)
 	}
-	if l, ok := c.word(e.Left); ok {
-		if r, ok := c.word(e.Right); ok {
-			return compareWords(e.Op, l, r)
+	if l, ok := c.operand(e.Left); ok {
+		if r, ok := c.operand(e.Right); ok {
+			return compareParts(e.Op, l, r)
 		}
 		if k, ok := c.konst(e.Right); ok && !e.Right.Signed {
-			return compareConst(e.Op, l, k)
+			return comparePart(e.Op, l, k)
 		}
 	}
 	x, y := c.num(e.Left), c.num(e.Right)
@@ -177,36 +181,37 @@ func (c *compiler) compare(e *program.Expr) cond {
 	return func(pk *Packet) bool { return x(pk) >= y(pk) }
 }
 
-func compareWords(op program.Op, l, r int) cond {
+// compareParts compares two parts of words, neither of which is signed.
+func compareParts(op program.Op, l, r part) cond {
 	switch op {
 	case program.OpEq:
-		return func(pk *Packet) bool { return pk.w[l] == pk.w[r] }
+		return func(pk *Packet) bool { return l.of(pk.w) == r.of(pk.w) }
 	case program.OpNe:
-		return func(pk *Packet) bool { return pk.w[l] != pk.w[r] }
+		return func(pk *Packet) bool { return l.of(pk.w) != r.of(pk.w) }
 	case program.OpLt:
-		return func(pk *Packet) bool { return pk.w[l] < pk.w[r] }
+		return func(pk *Packet) bool { return l.of(pk.w) < r.of(pk.w) }
 	case program.OpLe:
-		return func(pk *Packet) bool { return pk.w[l] <= pk.w[r] }
+		return func(pk *Packet) bool { return l.of(pk.w) <= r.of(pk.w) }
 	case program.OpGt:
-		return func(pk *Packet) bool { return pk.w[l] > pk.w[r] }
+		return func(pk *Packet) bool { return l.of(pk.w) > r.of(pk.w) }
 	}
-	return func(pk *Packet) bool { return pk.w[l] >= pk.w[r] }
+	return func(pk *Packet) bool { return l.of(pk.w) >= r.of(pk.w) }
 }
 
-func compareConst(op program.Op, l int, k uint64) cond {
+func comparePart(op program.Op, l part, k uint64) cond {
 	switch op {
 	case program.OpEq:
-		return func(pk *Packet) bool { return pk.w[l] == k }
+		return func(pk *Packet) bool { return l.of(pk.w) == k }
 	case program.OpNe:
-		return func(pk *Packet) bool { return pk.w[l] != k }
+		return func(pk *Packet) bool { return l.of(pk.w) != k }
 	case program.OpLt:
-		return func(pk *Packet) bool { return pk.w[l] < k }
+		return func(pk *Packet) bool { return l.of(pk.w) < k }
 	case program.OpLe:
-		return func(pk *Packet) bool { return pk.w[l] <= k }
+		return func(pk *Packet) bool { return l.of(pk.w) <= k }
 	case program.OpGt:
-		return func(pk *Packet) bool { return pk.w[l] > k }
+		return func(pk *Packet) bool { return l.of(pk.w) > k }
 	}
-	return func(pk *Packet) bool { return pk.w[l] >= k }
+	return func(pk *Packet) bool { return l.of(pk.w) >= k }
 }
 
 // compareNumConst is for equality, and order of what is not signed; else nil.

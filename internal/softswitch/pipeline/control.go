@@ -36,7 +36,7 @@ func (b *block) apply(pk *Packet) {
 		}
 		switch b.kind {
 		case blockTest:
-			if (pk.w[b.test.w] == b.test.k) != b.test.isnt {
+			if b.test.holds(pk.w) {
 				b = b.yes
 			} else {
 				b = b.no

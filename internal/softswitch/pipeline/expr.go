@@ -16,6 +16,9 @@ func (c *compiler) num(e *program.Expr) num {
 	if i, ok := c.word(e); ok {
 		return func(pk *Packet) uint64 { return pk.w[i] }
 	}
+	if ps, k, ok := c.parts(e); ok {
+		return partsNum(ps, k)
+	}
 	switch e.Op {
 	case program.OpField:
 		return c.slotNum(c.slot(e.Field))
@@ -24,10 +27,8 @@ func (c *compiler) num(e *program.Expr) num {
 	case program.OpLookahead, program.OpStackField, program.OpStackElem,
 		program.OpStackLast, program.OpStackSize:
 		return c.parserNum(e)
-	case program.OpAdd, program.OpSub, program.OpMul, program.OpOr, program.OpXor:
+	case program.OpAdd, program.OpSub, program.OpMul, program.OpAnd, program.OpOr, program.OpXor:
 		return c.binary(e)
-	case program.OpAnd:
-		return c.and(e)
 	case program.OpShl, program.OpShr:
 		return c.shift(e)
 	case program.OpDiv, program.OpMod:
@@ -103,12 +104,12 @@ func signExtend(x num, bits int) num {
 
 // binary compiles arithmetic for which it does not matter that it is modulo 2^64.
 func (c *compiler) binary(e *program.Expr) num {
-	if l, ok := c.word(e.Left); ok {
-		if r, ok := c.word(e.Right); ok {
-			return wordWord(e.Op, l, r)
-		}
-		if k, ok := c.konst(e.Right); ok {
-			return wordConst(e.Op, l, k)
+	if x := c.strip(e, anyWidth); x != e {
+		return c.num(x)
+	}
+	if l, ok := c.operand(e.Left); ok {
+		if r, ok := c.operand(e.Right); ok {
+			return operands(e.Op, l, r)
 		}
 	}
 	x := c.num(e.Left)
@@ -131,36 +132,21 @@ func (c *compiler) binary(e *program.Expr) num {
 	return func(pk *Packet) uint64 { return x(pk) ^ y(pk) }
 }
 
-func wordWord(op program.Op, l, r int) num {
+// operands is arithmetic of two parts of words.
+func operands(op program.Op, l, r part) num {
 	switch op {
 	case program.OpAdd:
-		return func(pk *Packet) uint64 { return pk.w[l] + pk.w[r] }
+		return func(pk *Packet) uint64 { return l.of(pk.w) + r.of(pk.w) }
 	case program.OpSub:
-		return func(pk *Packet) uint64 { return pk.w[l] - pk.w[r] }
+		return func(pk *Packet) uint64 { return l.of(pk.w) - r.of(pk.w) }
 	case program.OpMul:
-		return func(pk *Packet) uint64 { return pk.w[l] * pk.w[r] }
+		return func(pk *Packet) uint64 { return l.of(pk.w) * r.of(pk.w) }
 	case program.OpOr:
-		return func(pk *Packet) uint64 { return pk.w[l] | pk.w[r] }
+		return func(pk *Packet) uint64 { return l.of(pk.w) | r.of(pk.w) }
 	case program.OpAnd:
-		return func(pk *Packet) uint64 { return pk.w[l] & pk.w[r] }
+		return func(pk *Packet) uint64 { return l.of(pk.w) & r.of(pk.w) }
 	}
-	return func(pk *Packet) uint64 { return pk.w[l] ^ pk.w[r] }
-}
-
-func wordConst(op program.Op, l int, k uint64) num {
-	switch op {
-	case program.OpAdd:
-		return func(pk *Packet) uint64 { return pk.w[l] + k }
-	case program.OpSub:
-		return func(pk *Packet) uint64 { return pk.w[l] - k }
-	case program.OpMul:
-		return func(pk *Packet) uint64 { return pk.w[l] * k }
-	case program.OpOr:
-		return func(pk *Packet) uint64 { return pk.w[l] | k }
-	case program.OpAnd:
-		return func(pk *Packet) uint64 { return pk.w[l] & k }
-	}
-	return func(pk *Packet) uint64 { return pk.w[l] ^ k }
+	return func(pk *Packet) uint64 { return l.of(pk.w) ^ r.of(pk.w) }
 }
 
 func numConst(op program.Op, x num, k uint64) num {
@@ -177,39 +163,6 @@ func numConst(op program.Op, x num, k uint64) num {
 		return func(pk *Packet) uint64 { return x(pk) & k }
 	}
 	return func(pk *Packet) uint64 { return x(pk) ^ k }
-}
-
-// and compiles l & r; with a constant mask it is often the slice of a field, or
-// the compiler's mask of a result.
-func (c *compiler) and(e *program.Expr) num {
-	mask, ok := c.konst(e.Right)
-	if !ok {
-		return c.binary(e)
-	}
-	if k := c.constant(e.Right); k.Sign() > 0 {
-		if n := trailingOnes(k); n == k.BitLen() && within(e.Left, n) {
-			return c.num(e.Left)
-		}
-	}
-	l := e.Left
-	if l.Op == program.OpShr || l.Op == program.OpShl {
-		if i, ok := c.word(l.Left); ok {
-			if n, ok := c.konst(l.Right); ok && n < 64 {
-				if l.Op == program.OpShr {
-					return func(pk *Packet) uint64 { return pk.w[i] >> n & mask }
-				}
-				return func(pk *Packet) uint64 { return pk.w[i] << n & mask }
-			}
-		}
-	}
-	if l.Op == program.OpSub {
-		if a, ok := c.word(l.Left); ok {
-			if b, ok := c.word(l.Right); ok {
-				return func(pk *Packet) uint64 { return (pk.w[a] - pk.w[b]) & mask }
-			}
-		}
-	}
-	return c.binary(e)
 }
 
 // shift compiles shifts. One to the right needs the exact value.

@@ -113,6 +113,9 @@ func (c *compiler) assign(dst, e *program.Expr) stmt {
 		}
 		return func(pk *Packet) { pk.w[d] = pk.w[i] & mask }
 	}
+	if ps, k, ok := c.parts(e); ok {
+		return assignParts(d, ps, k, mask)
+	}
 	if f := c.increment(d, mask, e); f != nil {
 		return f
 	}
@@ -123,13 +126,13 @@ func (c *compiler) assign(dst, e *program.Expr) stmt {
 	return func(pk *Packet) { pk.w[d] = x(pk) & mask }
 }
 
-// increment compiles the assignment of sums and differences of a field and
-// something simple, or returns nil.
+// increment compiles the assignment of sums and differences of parts of words
+// and constants, or returns nil.
 func (c *compiler) increment(d int, mask uint64, e *program.Expr) stmt {
 	if e.Op != program.OpAdd && e.Op != program.OpSub {
 		return nil
 	}
-	a, ok := c.word(e.Left)
+	a, ok := c.operand(e.Left)
 	if !ok {
 		return nil
 	}
@@ -137,16 +140,36 @@ func (c *compiler) increment(d int, mask uint64, e *program.Expr) stmt {
 		if e.Op == program.OpSub {
 			k = -k
 		}
-		return func(pk *Packet) { pk.w[d] = (pk.w[a] + k) & mask }
+		return func(pk *Packet) { pk.w[d] = (a.of(pk.w) + k) & mask }
 	}
-	b, ok := c.word(e.Right)
+	b, ok := c.operand(e.Right)
 	switch {
 	case !ok:
 		return nil
 	case e.Op == program.OpAdd:
-		return func(pk *Packet) { pk.w[d] = (pk.w[a] + pk.w[b]) & mask }
+		return func(pk *Packet) { pk.w[d] = (a.of(pk.w) + b.of(pk.w)) & mask }
 	}
-	return func(pk *Packet) { pk.w[d] = (pk.w[a] - pk.w[b]) & mask }
+	return func(pk *Packet) { pk.w[d] = (a.of(pk.w) - b.of(pk.w)) & mask }
+}
+
+// assignParts compiles the assignment of slices and concatenations.
+func assignParts(d int, ps []part, k, mask uint64) stmt {
+	for i := range ps {
+		ps[i].mask &= mask >> ps[i].l
+	}
+	k &= mask
+	switch len(ps) {
+	case 0:
+		return func(pk *Packet) { pk.w[d] = k }
+	case 1:
+		p := ps[0]
+		return func(pk *Packet) { pk.w[d] = p.of(pk.w) | k }
+	case 2:
+		p, q := ps[0], ps[1]
+		return func(pk *Packet) { pk.w[d] = p.of(pk.w) | q.of(pk.w) | k }
+	}
+	x := partsNum(ps, k)
+	return func(pk *Packet) { pk.w[d] = x(pk) }
 }
 
 func (c *compiler) assignWide(s slot, e *program.Expr) stmt {
