@@ -99,6 +99,16 @@ type meterCell struct {
 	set             bool
 }
 
+// newCell returns a meter of its own, nil for one that is not set.
+func newCell(m MeterConfig) *meterCell {
+	if !m.Set {
+		return nil
+	}
+	c := new(meterCell)
+	c.configure(m)
+	return c
+}
+
 func (c *meterCell) configure(m MeterConfig) {
 	*c = meterCell{
 		committed: bucket{rate: m.CIR, burst: m.CBurst, tokens: m.CBurst},

@@ -63,6 +63,16 @@ func TestMeterAgainstFractions(t *testing.T) {
 	})
 }
 
+// TestBucketCarries: the sum of a product and the rest of the last one may just
+// not fit 64 bits.
+func TestBucketCarries(t *testing.T) {
+	b := bucket{rate: 3, burst: math.MaxInt64, part: 999_999_999}
+	b.fill(math.MaxUint64 / 3)
+	if want := int64(math.MaxUint64/1_000_000_000) + 1; b.tokens != want {
+		t.Errorf("%d tokens, want %d", b.tokens, want)
+	}
+}
+
 func TestMeterArray(t *testing.T) {
 	s := testState(t)
 	m := s.Meter("meter")

@@ -36,8 +36,8 @@ type state struct {
 }
 
 // newState returns the state that a program starts in: const entries and
-// default actions in place, all else empty or zero. It returns ErrInvalid if
-// const entries contradict each other.
+// default actions in place, all else empty or zero. It returns an error if const
+// entries contradict each other.
 func newState(p *program.Program) (*state, error) {
 	s := &state{prog: p, digests: digests{limit: digestLimit}}
 	s.argOffset = make([][]int, len(p.Actions))

@@ -46,7 +46,7 @@ type Entry struct {
 	group *Group  // RefGroup
 	sel   *choice // RefSet
 
-	meter    meterCell
+	meter    *meterCell    // nil: not configured, as most
 	deadline time.Duration // when to look at LastHit again
 	reported time.Duration // LastHit when it was reported idle, or never
 	heapAt   int           // place in the idle queue, plus 1; 0: not there
@@ -171,7 +171,7 @@ func (t *Table) insert(e *Entry) error {
 	if err := t.engine.Insert(e.Key, e.Priority, e); err != nil {
 		return t.keyError(e.Key, e.Priority, err)
 	}
-	e.meter.configure(e.Meter)
+	e.meter = newCell(e.Meter)
 	t.hold(e, 1)
 	e.reported, e.heapAt = never, 0
 	t.s.idle.schedule(e)
@@ -274,8 +274,7 @@ func (t *Table) SetMeter(e *Entry, c MeterConfig) error {
 	if err := t.checkMeter(c); err != nil {
 		return err
 	}
-	e.Meter = c
-	e.meter.configure(c)
+	e.Meter, e.meter = c, newCell(c)
 	return nil
 }
 
@@ -419,6 +418,9 @@ func (e *Entry) bound(hash uint64) *bound {
 
 // mark runs the entry's direct meter and returns the packet's colour.
 func (e *Entry) mark(now time.Duration, bytes int) int {
+	if e.meter == nil {
+		return green
+	}
 	if !e.table.bytes {
 		bytes = 1
 	}

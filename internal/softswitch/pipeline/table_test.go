@@ -212,6 +212,18 @@ func TestDirectMeter(t *testing.T) {
 	if got := d.mark(0, 11); got != red {
 		t.Errorf("the default entry's meter gives colour %d", got)
 	}
+
+	p := stateProgram()
+	p.Meters[2].Bytes = false
+	s, err := newState(p)
+	noErr(t, err)
+	e.Meter = MeterConfig{CBurst: 1, PBurst: 2, Set: true}
+	noErr(t, s.Table("exact").Insert(e))
+	for i, want := range []int{green, yellow, red} {
+		if got := e.mark(0, 50); got != want {
+			t.Errorf("counting packets, number %d is of colour %d, want %d", i, got, want)
+		}
+	}
 }
 
 // BenchmarkTable inserts and looks up 100,000 entries.
