@@ -79,12 +79,13 @@ func textOf(err error) string { return err.Error() }
 // errorSpace names where the errors come from, as P4Runtime suggests.
 const errorSpace = "softswitch-v1model-mcrdma"
 
-// maxText bounds the texts of all errors of one batch together, in bytes. gRPC
-// carries them in a trailer, for which C++ and Python clients accept 8 KiB
-// unless told otherwise, base64 included; a client that gets a larger one sees
-// no errors at all (guidelines for implementations, "gRPC Metadata Maximum
-// Size"). Each error costs about 37 bytes without its text.
-const maxText = 2000
+// maxText bounds the texts of all errors of one batch together, in bytes; those
+// beyond have a code only. gRPC carries them in a trailer, for which C++ and
+// Python clients accept 8 KiB unless told otherwise, base64 included; a client
+// that gets a larger one sees no errors at all (guidelines for implementations,
+// "gRPC Metadata Maximum Size"). Each error costs about 37 bytes besides, so
+// this is enough for batches of 100.
+const maxText = 1200
 
 // batchStatus is the status of a Write or Read with one error or nil for each
 // element of its batch: nil if all are nil, else UNKNOWN with as many p4.v1.Error
@@ -111,13 +112,10 @@ func batchStatus(what string, errs []error) error {
 	for i, err := range errs {
 		e := &p4.Error{CanonicalCode: int32(codeOf(err))}
 		if err != nil {
-			if text := textOf(err); i == first || len(text) <= room {
-				e.Message = text
-				room -= len(text)
-			} else {
-				e.Message = "(text left out: too many errors)"
+			text := textOf(err)
+			if room -= len(text) + len(errorSpace); i == first || room >= 0 {
+				e.Message, e.Space = text, errorSpace
 			}
-			e.Space = errorSpace
 		}
 		detail, err := anypb.New(e)
 		if err != nil {

@@ -51,13 +51,9 @@ func (h *packetHeader) pack(metadata []*p4.PacketMetadata, payload []byte) ([]by
 		if m == nil {
 			return nil, invalid("%s: %s is missing", h.name, f)
 		}
-		value := buf[:]
-		if n := words(f.bits); n <= len(buf) {
-			value = buf[:n]
-			clear(value)
-		} else {
-			value = make([]uint64, n)
-		}
+		mem := slab(buf[:])
+		clear(mem)
+		value := mem.take(f.bits)
 		if err := parseBits(value, m.GetValue(), f.bits, "field"); err != nil {
 			return nil, invalid("%s: %s: %v", h.name, f, err)
 		}

@@ -87,26 +87,42 @@ func (t *table) filter(te *p4.TableEntry) (func(*pipeline.Entry) bool, error) {
 	case prio != 0 && !t.prioritised:
 		return nil, invalid("%s: priority %d: its entries have no priority", t, prio)
 	}
-	action := pipeline.Call{Action: -1}
-	if te.GetAction() != nil {
-		a, ok := te.GetAction().GetType().(*p4.TableAction_Action)
-		if !ok || t.profile != nil {
-			return nil, invalid("%s: entries can be chosen by the action that they call directly, not by members, groups or sets", t)
-		}
-		ta := findAction(t.actions, a.Action.GetActionId())
-		if ta == nil {
-			return nil, invalid("%s: action id %d is not one of its actions", t, a.Action.GetActionId())
-		}
-		action.Action = ta.prog
+	does, err := t.actionFilter(te.GetAction())
+	if err != nil {
+		return nil, err
 	}
 	return func(e *pipeline.Entry) bool {
 		n := noteOf(e)
 		return (key == nil || sameMatch(key, e.Key)) &&
 			(te.GetPriority() == 0 || te.GetPriority() == e.Priority) &&
-			(action.Action < 0 || action.Action == e.Call.Action) &&
+			does(e) &&
 			(te.GetControllerMetadata() == 0 || te.GetControllerMetadata() == n.controller) && //nolint:staticcheck // deprecated, yet to be kept
 			(len(te.GetMetadata()) == 0 || bytes.Equal(te.GetMetadata(), n.metadata))
 	}, nil
+}
+
+// actionFilter chooses by action, without arguments. More than the specification
+// asks for, it also chooses by member or group id.
+func (t *table) actionFilter(a *p4.TableAction) (func(*pipeline.Entry) bool, error) {
+	switch a := a.GetType().(type) {
+	case *p4.TableAction_Action:
+		ta := findAction(t.actions, a.Action.GetActionId())
+		if ta == nil {
+			return nil, invalid("%s: action id %d is not one of its actions", t, a.Action.GetActionId())
+		}
+		return func(e *pipeline.Entry) bool { return e.Ref == pipeline.RefNone && e.Call.Action == ta.prog }, nil
+	case *p4.TableAction_ActionProfileMemberId:
+		return func(e *pipeline.Entry) bool {
+			return e.Ref == pipeline.RefMember && e.Member == a.ActionProfileMemberId
+		}, nil
+	case *p4.TableAction_ActionProfileGroupId:
+		return func(e *pipeline.Entry) bool {
+			return e.Ref == pipeline.RefGroup && e.Group == a.ActionProfileGroupId
+		}, nil
+	case *p4.TableAction_ActionProfileActionSet:
+		return func(e *pipeline.Entry) bool { return e.Ref == pipeline.RefSet }, nil
+	}
+	return func(*pipeline.Entry) bool { return true }, nil
 }
 
 // sameMatch compares keys of one table.

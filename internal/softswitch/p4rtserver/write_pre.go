@@ -15,7 +15,7 @@ const portBits = 9
 func readPort(b []byte) (int, error) {
 	var v [1]uint64
 	if err := parseBits(v[:], b, portBits, "port"); err != nil {
-		return 0, err
+		return 0, invalid("%v", err)
 	}
 	return int(v[0]), nil
 }
