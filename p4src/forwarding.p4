@@ -12,6 +12,7 @@ struct arp_digest_t {
 
 control Forward(inout headers hdr, inout metadata meta, inout standard_metadata_t std, out bit<32> drop) {
     const bit<32> FORWARDED = 0xffffffff;
+    FlowHash() flow;
 
     action to_cpu(Punt reason) {
         meta.punt = reason;
@@ -49,13 +50,8 @@ control Forward(inout headers hdr, inout metadata meta, inout standard_metadata_
 
     table ecmp_groups {
         key = {
-            meta.ecmp:      exact @name("ecmp");
-            hdr.ipv4.src:   selector;
-            hdr.ipv4.dst:   selector;
-            hdr.ipv4.proto: selector;
-            meta.l4_src:    selector;
-            meta.l4_dst:    selector;
-            meta.hash_seed: selector;
+            meta.ecmp: exact @name("ecmp");
+            meta.flow: selector;
         }
         actions = { to_next_hop; }
         implementation = ecmp_selector;
@@ -96,6 +92,7 @@ control Forward(inout headers hdr, inout metadata meta, inout standard_metadata_
             if (mine && hdr.ipv4.isValid()) {
                 routes.apply();
                 if (meta.ecmp != 0) {
+                    flow.apply(hdr, meta);
                     ecmp_groups.apply();
                 }
                 if (drop == FORWARDED && meta.punt == Punt.NONE) {

@@ -168,11 +168,13 @@ struct metadata {
     bit<32> hash_seed;   // makes the switches' ECMP choices differ
     bit<16> l4_src;
     bit<16> l4_dst;
+    bit<32> flow;        // hash of the flow
     bit<16> flood_group; // of the ingress port's bridge
     bit<1>  flooded;
     bit<16> ecmp;
     bit<16> next_hop;    // 0: bridged
     bit<1>  replicated;
+    bit<16> pre_groups;  // equal paths of a multicast group
     bit<16> group;       // this switch's index of a multicast group
     bit<1>  last;        // the copy has its receiver's address now
     fault_t fault;

@@ -7,6 +7,7 @@
 //   parser.p4       Ethernet, ARP, IPv4, UDP, BTH, RETH, AETH, payload, ICRC
 //   icrc.p4         a RoCE packet whose ICRC is wrong goes no further
 //   replication.p4  ⟨source, MC_ID⟩ of a group: to the replication engine
+//   flow.p4         equal paths: which one
 //   forwarding.p4   anything else: routed, bridged, or to the agent
 //   rewrite.p4      egress, copies: the receiver's address, QPN, VA, rkey
 //   ackmerge.p4     egress, ACK, NAK, CNP of a group's members: merged
@@ -24,6 +25,7 @@
 #include "parser.p4"
 #include "icrc.p4"
 #include "fault.p4"
+#include "flow.p4"
 #include "forwarding.p4"
 #include "replication.p4"
 #include "rewrite.p4"

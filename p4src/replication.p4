@@ -5,13 +5,14 @@
 
 control Replicate(inout headers hdr, inout metadata meta, inout standard_metadata_t std, out bit<32> drop) {
     const bit<32> REPLICATED = 0xffffffff;
+    FlowHash() flow;
     direct_counter(CounterType.packets_and_bytes) packets; // of each group
 
     action replicate(bit<16> group, bit<16> first_pre_group, bit<16> pre_groups) {
         meta.group = group;
         meta.replicated = 1;
-        hash(std.mcast_grp, HashAlgorithm.crc16, first_pre_group,
-             { hdr.ipv4.src, hdr.ipv4.dst, hdr.udp.src, hdr.bth.dest_qp, meta.hash_seed }, pre_groups);
+        std.mcast_grp = first_pre_group;
+        meta.pre_groups = pre_groups;
     }
 
     table groups {
@@ -33,6 +34,9 @@ control Replicate(inout headers hdr, inout metadata meta, inout standard_metadat
                 drop = DROP_OPCODE;
             } else if (hdr.ipv4.ttl <= 1) {
                 drop = DROP_TTL;
+            } else if (meta.pre_groups > 1) {
+                flow.apply(hdr, meta);
+                hash(std.mcast_grp, HashAlgorithm.crc16, std.mcast_grp, { meta.flow }, meta.pre_groups);
             }
         }
     }
