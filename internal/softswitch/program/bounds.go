@@ -126,7 +126,7 @@ func (n node) whole(e *Expr) {
 // the comment of Op states.
 func (n node) need(e *Expr, bits int) {
 	if e.Bits > 0 {
-		if bits > word && e.Signed && e.fits() {
+		if bits > word && e.Signed && bits > e.Bits {
 			n.unsupported("a signed value widened to %d bits", bits)
 		}
 		bits = min(bits, e.Bits)
@@ -214,7 +214,7 @@ func (n node) needComparison(e *Expr) {
 		n.exact(left)
 		n.exact(right)
 	case e.Op != OpEq && e.Op != OpNe:
-		n.unsupported("an ordering of values of more than %d bits", word)
+		n.unsupported("an ordering of values that may need more than %d bits", word)
 	case left.Signed || right.Signed:
 		n.unsupported("a comparison of signed values of more than %d bits", word)
 	default:

@@ -71,6 +71,34 @@ func TestDepth(t *testing.T) {
 	}
 }
 
+// TestSmallParts loads what p4c's samples don't have, but the format does.
+func TestSmallParts(t *testing.T) {
+	for _, c := range []struct{ sample, edits, want string }{
+		{"externs", `actions/[externs97]/primitives/1/parameters/0/value = "0x0"`, "  1: recirculate at externs.p4:98"},
+		{"externs", `actions/[externs97]/primitives/0/parameters/0 = {"type": "expression", "value": {"op": "+", ` +
+			`"left": null, "right": {"type": "expression", "value": {"op": "access_field", ` +
+			`"left": {"type": "header", "value": "sum"}, "right": 0}}}}`, "  0: clone egress (0x0 + sum.sum) with field list 1"},
+		{"externs", `actions/[externs97]/primitives/0/parameters/0 = {"type": "expression", "value": {"op": "size_stack", ` +
+			`"left": null, "right": {"type": "header_stack", "value": "tags"}}}`, "  0: clone egress size of tags with"},
+		{"externs", `actions/[externs97]/primitives/0 = {"op": "assign_header_stack", "parameters": [` +
+			`{"type": "header_stack", "value": "tags"}, {"type": "header_stack", "value": "copies"}]}`, "  0: assign stack tags = copies"},
+		{"tables", `pipelines/[egress]/tables/0/action_ids -`, "action Out.rewrite -> end"},
+		{"tables", `pipelines/[egress]/tables/0/key/0/name -`, `key "standard_metadata.egress_rid" standard_metadata.egress_rid`},
+		{"tables", `pipelines/[egress]/tables/0/match_type = "ternary"`, "table Out.replicas ternary size"},
+		{"tables", `pipelines/[ingress]/tables/[In.routes]/default_entry/action_data/0 = "-0x1"`, "default In.forward(0x1ff, "},
+		{"tables", `pipelines/[ingress]/conditionals/1/expression = {"type": "expression", "value": {"op": "valid", ` +
+			`"left": null, "right": {"type": "header", "value": "eth"}}}`, "conditional node_13: valid eth ?"},
+		{"tables", `header_types/[ethernet_t]/fields/0/2 = 1`, "header eth ethernet_t (112): dst:int<48>"},
+	} {
+		p, err := Load(edit(t, readSample(t, c.sample), c.edits))
+		if err != nil {
+			t.Errorf("%s: %v", c.edits, err)
+		} else if !strings.Contains(p.String(), c.want) {
+			t.Errorf("%s: no %q", c.edits, c.want)
+		}
+	}
+}
+
 // TestLongNames sees to it that an error does not repeat whatever the JSON says.
 func TestLongNames(t *testing.T) {
 	name := strings.Repeat("ä", maxName)
@@ -113,6 +141,24 @@ func TestTightBounds(t *testing.T) {
 		if c.e.Bits != c.bits || c.e.Signed != c.signed {
 			t.Errorf("%s of %d and %d bits: %d bits, signed %t; want %d, %t", opName(c.e), c.e.Left.Bits,
 				max(c.bits, 0), c.e.Bits, c.e.Signed, c.bits, c.signed)
+		}
+	}
+}
+
+// TestWidenedSigned has a signed field where its sign would have to be extended.
+func TestWidenedSigned(t *testing.T) {
+	for _, bits := range []int{8, 64, 65} {
+		e := &Expr{
+			Op:    OpOr,
+			Left:  &Expr{Op: OpField, Bits: 128},
+			Right: &Expr{Op: OpField, Bits: bits, Signed: true},
+		}
+		e.bound()
+		if err := refused(func() { node{}.need(e, 128) }); err == nil {
+			t.Errorf("%d bits pass in 128", bits)
+		}
+		if err := refused(func() { node{}.need(e, 64) }); err != nil {
+			t.Errorf("%d bits: %v", bits, err)
 		}
 	}
 }
