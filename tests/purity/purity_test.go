@@ -39,6 +39,7 @@ var pureDirs = []string{
 	"internal/softswitch/match",
 	"internal/softswitch/pre",
 	"internal/softswitch/pipeline",
+	"internal/softswitch/traffic",
 }
 
 // impureImports are the packages, with all below them, that reach for the
