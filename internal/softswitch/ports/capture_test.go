@@ -1,0 +1,78 @@
+package ports
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/pcapfile"
+)
+
+func TestCapture(t *testing.T) {
+	dir := t.TempDir()
+	near, far := Pair("udp:a/b", "far", 0)
+	p, err := Capture(near, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := [][]byte{frame(60, 1), frame(61, 2)}, [][]byte{frame(62, 3), frame(1514, 4)}
+	far.Send(in)
+	p.Send(out)
+	bufs := room(2, 100)
+	if n, err := p.Recv(bufs); n != 2 || err != nil || equal(bufs, in) != nil {
+		t.Error(n, err)
+	}
+	check := func() {
+		t.Helper()
+		for suffix, want := range map[string][][]byte{"in": in, "out": out} {
+			frames, err := pcapfile.ReadFile(filepath.Join(dir, "udp:a_b_"+suffix+".pcap"))
+			var got [][]byte
+			for _, f := range frames {
+				got = append(got, f.Data)
+				if f.Len != len(f.Data) || f.Time.IsZero() {
+					t.Errorf("%+v", f)
+				}
+			}
+			if err = errors.Join(err, equal(got, want)); err != nil {
+				t.Errorf("%s: %v", suffix, err)
+			}
+		}
+	}
+	check() // without Close
+	if p.Name() != near.Name() || p.Stats().TxPackets != 2 {
+		t.Error("it hides its port")
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	p.Send(in)
+	if _, err := p.Recv(bufs); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	check()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	far.Close()
+}
+
+func TestCaptureErrors(t *testing.T) {
+	near, far := Pair("near", "far", 0)
+	defer near.Close()
+	defer far.Close()
+	if _, err := Capture(near, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("optional: there is no /dev/full")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "near_out.pcap")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Capture(near, dir); err == nil {
+		t.Error("a full disk was not noticed")
+	}
+}
