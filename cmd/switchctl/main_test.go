@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
+)
+
+// The main thread cannot be thrown away; keep the labs off it.
+func init() { runtime.LockOSThread() }
+
+func TestMain(m *testing.M) {
+	if os.Getenv("SWITCHCTL_TEST_MAIN") == "1" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 20 * time.Second
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call runs a command line that ends by itself.
+func call(args ...string) (code int, stdout, stderr string) {
+	var out, errs syncBuffer
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	code = run(ctx, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// files writes the sample program into a directory.
+func files(t testing.TB) (dir, json, info string) {
+	t.Helper()
+	dir = t.TempDir()
+	json, info = filepath.Join(dir, "sample.json"), filepath.Join(dir, "sample.p4info.txtpb")
+	must(t, os.WriteFile(json, sample.JSON, 0o644))
+	must(t, os.WriteFile(info, sample.P4Info, 0o644))
+	return dir, json, info
+}
+
+// TestUsage: what is wrong with a command line is said, with exit code 2.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"routes", `there is no sub-command "routes"`},
+		{"softswitch", "no program: name the JSON file that p4c made, or say --no-p4"},
+		{"softswitch --nop4", "unknown flag: --nop4"},
+		{"softswitch a.json b.json", "more than one program: a.json, b.json"},
+		{"softswitch --no-p4 -i veth0", `--interface "veth0" is not PORT@INTERFACE, such as 0@veth0`},
+		{"softswitch --no-p4 -i 512@veth0", `"512" is not one from 0 to 511`},
+		{"softswitch --no-p4 -i -1@veth0", "not one from 0 to 511"},
+		{"softswitch --no-p4 -i x@veth0", `"x" is not one from 0 to 511`},
+		{"softswitch --no-p4 -i 1@", `"" cannot be a network interface's name`},
+		{"softswitch --no-p4 -i 1@sixteen-letters-", "cannot be a network interface's name"},
+		{"softswitch --no-p4 -i 1@a/b", "cannot be a network interface's name"},
+		{"softswitch --no-p4 -i 1@a -i 1@b", `"1@b": port 1 is "1@a" already`},
+		{"softswitch --no-p4 -i 1@a -i 2@a", `"2@a": a is port 1 already`},
+		{"softswitch --no-p4 -i 1@udp:127.0.0.1:7000", "a tunnel takes two addresses"},
+		{"softswitch --no-p4 -i 1@udp:localhost:7000,127.0.0.1:7001", `the local address "localhost:7000" is not IP:PORT`},
+		{"softswitch --no-p4 -i 1@udp:127.0.0.1:7000,7001", `the remote address "7001" is not IP:PORT`},
+		{"softswitch --no-p4 --cpu-port 512", "--cpu-port 512: ports are 1 to 511"},
+		{"softswitch --no-p4 --cpu-port 70000", "--cpu-port 70000"},
+		{"softswitch --no-p4 --cpu-port x", `invalid argument "x" for "--cpu-port"`},
+		{"softswitch --no-p4 --cpu-port 511", "--cpu-port 511 is the drop port too"},
+		{"softswitch --no-p4 --cpu-port 5 --drop-port 5", "is the drop port too"},
+		{"softswitch --no-p4 --drop-port 0", "--drop-port 0"},
+		{"softswitch --no-p4 --cpu-port 7 -i 7@a", "port 7 is the CPU port or the drop port"},
+		{"softswitch --no-p4 -i 511@a", "port 511 is the CPU port or the drop port"},
+		{"softswitch --no-p4 --queue-depth 0", "--queue-depth 0: a queue holds at least one packet"},
+		{"softswitch --no-p4 --queue-depth 1000000", "a queue of 1000000 packets"},
+		{"softswitch --no-p4 --queue-rate fast", `--queue-rate: traffic: invalid limits: "fast" is not a rate such as`},
+		{"softswitch --no-p4 --max-mc-groups 65536", "--max-mc-groups 65536: it is at most 65535"},
+		{"softswitch --no-p4 --max-l2-entries -1", "cannot be negative"},
+		{"softswitch --no-p4 --p4info x", "--p4info goes with a program"},
+		{"softswitch --no-p4 --log-level loud", `--log-level "loud": levels are trace, debug`},
+		{"softswitch --no-p4 --log-console --log-file x", "--log-console and --log-file exclude each other"},
+		{"softswitch --no-p4 --grpc-server-ssl", "--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key"},
+		{"softswitch --no-p4 --grpc-server-cert x --grpc-server-key y", "--grpc-server-cert, --grpc-server-key: TLS is off"},
+		{"softswitch --no-p4 --grpc-server-ssl --grpc-server-cert x --grpc-server-key y --grpc-server-with-client-auth", "takes --grpc-server-cacert"},
+		{"softswitch --no-p4 --use-files 3", "--use-files is not supported"},
+		{"softswitch --no-p4 -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"},
+		{"softswitch --no-p4 --restore-state x", "--restore-state is not supported"},
+		{"softswitch --no-p4 --packet-in x", "--packet-in is not supported"},
+	} {
+		code, stdout, stderr := call(strings.Fields(c.args)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
+			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+// TestFailure: what fails at the start is said, with exit code 1, and nothing
+// is left behind.
+func TestFailure(t *testing.T) {
+	dir, json, info := files(t)
+	broken := filepath.Join(dir, "broken.json")
+	must(t, os.WriteFile(broken, []byte(`{"header_types": 7}`), 0o644))
+	busy, err := listen("127.0.0.1:0")
+	must(t, err)
+	defer busy.Close()
+	addr := busy.Addr().String()
+	const local = " --grpc-server-addr 127.0.0.1:0"
+	for _, c := range []struct{ args, want string }{
+		{"no.json" + local, "program: open no.json: no such file"},
+		{broken + local, broken},
+		{json + " --p4info no.txt" + local, "--p4info: open no.txt: no such file"},
+		{json + " --p4info " + json + local, "it is no P4Info, neither as text"},
+		{broken + " --p4info " + info + local, "P4 device config"},
+		{"--no-p4 --grpc-server-addr " + addr, "another program, perhaps another switch, listens there already"},
+		{"--no-p4 --grpc-server-addr nonsense", "--grpc-server-addr nonsense"},
+		{"--no-p4 -i 3@no-such-if" + local, "port 3: ports: interface no-such-if"},
+		{"--no-p4 -i 3@udp:192.0.2.1:7000,127.0.0.1:7001" + local, "port 3: ports: tunnel"},
+		{"--no-p4 -i 3@udp:127.0.0.1:0,0.0.0.0:7001" + local, "is not one host and port"},
+		{"--no-p4 --pcap=/no/such -i 3@udp:127.0.0.1:0,127.0.0.1:7001" + local, "--pcap"},
+		{"--no-p4 --log-file /no/such/file" + local, "--log-file"},
+		{"--no-p4 --ready-file /no/such/file" + local, "--ready-file"},
+		{"--no-p4 --grpc-server-ssl --grpc-server-cert no.pem --grpc-server-key no.pem" + local, "--grpc-server-cert no.pem"},
+	} {
+		code, stdout, stderr := call(append([]string{"softswitch"}, strings.Fields(c.args)...)...)
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                          "softswitch",
+		"--help":                    "softswitch",
+		"--version":                 "switchctl",
+		"softswitch --help":         "switchctl softswitch --no-p4 -i 0@veth0",
+		"softswitch -h":             "--queue-rate",
+		"softswitch -v":             "version",
+		"softswitch --json-version": jsonVersion,
+	} {
+		code, stdout, stderr := call(strings.Fields(args)...)
+		if code != exitOK || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("%q: exit code %d, %q, %q; want %q", args, code, stdout, stderr, want)
+		}
+		if strings.Contains(stdout, "--thrift-port P") || strings.Contains(stdout, "nanolog") {
+			t.Errorf("%q shows flags that mean nothing", args)
+		}
+	}
+}
+
+// TestExamples: the examples of the help are command lines that are right.
+func TestExamples(t *testing.T) {
+	lines := strings.Split(strings.ReplaceAll(softswitchExamples, "\\\n", " "), "\n")
+	n := 0
+	for _, l := range lines {
+		l = strings.TrimSpace(l)
+		if l == "" || strings.HasPrefix(l, "#") {
+			continue
+		}
+		n++
+		// So that it ends: it is checked completely before the file is missed.
+		args := append(strings.Fields(l)[1:], "--log-file", "/no/such/file")
+		if strings.Contains(l, "--log-console") {
+			args = append(strings.Fields(strings.ReplaceAll(l, "--log-console", ""))[1:], "--log-file", "/no/such/file")
+		}
+		if code, _, stderr := call(args...); code != exitFailure || !strings.Contains(stderr, "--log-file") {
+			t.Errorf("%s: exit code %d, %s", l, code, stderr)
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d examples", n)
+	}
+}
+
+func TestArgs(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                                  "",
+		"other -- --pcap x":                 "other -- --pcap x",
+		"softswitch a.json -- --cpu-port 5": "softswitch a.json --cpu-port 5",
+		"softswitch --no-p4 --":             "softswitch --no-p4",
+		"softswitch --pcap dir a.json":      "softswitch --pcap=dir a.json",
+		"softswitch --pcap a.json":          "softswitch --pcap a.json",
+		"softswitch --pcap -- a.json":       "softswitch --pcap a.json",
+		"softswitch --pcap=dir a.json":      "softswitch --pcap=dir a.json",
+		"softswitch a.json --pcap":          "softswitch a.json --pcap",
+		"softswitch --pcap --log-console":   "softswitch --pcap --log-console",
+		"softswitch -i 0@a -i 1@b --no-p4":  "softswitch -i 0@a -i 1@b --no-p4",
+	} {
+		if got := strings.Join(softswitchArgs(strings.Fields(in)), " "); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzParsePort(f *testing.F) {
+	for _, s := range []string{"0@veth0", "511@udp:127.0.0.1:7000,[::1]:7001", "1@udp:,", "@", "1@"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := parsePort(s)
+		if err != nil {
+			return
+		}
+		if p.number > 511 || (p.name == "") != p.local.IsValid() || p.local.IsValid() != p.remote.IsValid() {
+			t.Fatalf("%q: %+v", s, p)
+		}
+		back := fmt.Sprintf("%d@%s", p.number, p.name)
+		if p.name == "" {
+			back = fmt.Sprintf("%d@udp:%v,%v", p.number, p.local, p.remote)
+		}
+		if again, err := parsePort(back); err != nil || again != p {
+			t.Fatalf("%q: %+v, but %q: %+v, %v", s, p, back, again, err)
+		}
+	})
+}
+
+// A process is the program as a process of its own.
+type process struct {
+	*exec.Cmd
+	ready  string // its first line
+	stderr *syncBuffer
+}
+
+func startProcess(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command("/proc/self/exe", args...), stderr: &syncBuffer{}}
+	p.Env = append(append(os.Environ(), "SWITCHCTL_TEST_MAIN=1"), env...)
+	p.Stderr = p.stderr
+	out, err := p.StdoutPipe()
+	must(t, err)
+	must(t, p.Start())
+	late := time.AfterFunc(patience, func() { _ = p.Process.Kill() })
+	t.Cleanup(func() {
+		late.Stop()
+		if p.ProcessState == nil {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+	})
+	if p.ready, err = bufio.NewReader(out).ReadString('\n'); err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestSignals: SIGUSR1 shows counters, SIGTERM and SIGINT end the switch well.
+func TestSignals(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("optional: signals are tested on Linux")
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		file := filepath.Join(t.TempDir(), "ready")
+		p := startProcess(t, nil, "softswitch", "--no-p4", "-i", "3@udp:127.0.0.1:0,127.0.0.1:9", "--device-id", "7", "--ready-file", file,
+			"--thrift-port", "9090", "--", "--grpc-server-addr", "127.0.0.1:0")
+		if !strings.HasPrefix(p.ready, "ready: P4Runtime on 127.0.0.1:") || !strings.Contains(p.ready, "device 7, 1 ports, no program yet") {
+			t.Fatalf("%q, %s", p.ready, p.stderr)
+		}
+		addr, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(p.ready, strings.TrimSpace(string(addr))) {
+			t.Errorf("ready file: %q, %v", addr, err)
+		}
+		must(t, p.Process.Signal(syscall.SIGUSR1))
+		for end := time.Now().Add(patience); !strings.Contains(p.stderr.String(), "msg=counters port=3") && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		must(t, p.Process.Signal(sig))
+		if err := p.Wait(); err != nil {
+			t.Errorf("%v: %v: %s", sig, err, p.stderr)
+		}
+		if n := strings.Count(p.stderr.String(), "msg=counters port=3"); n != 2 {
+			t.Errorf("counters were shown %d times: %s", n, p.stderr)
+		}
+		if !strings.Contains(p.stderr.String(), "note: --thrift-port has no effect: ") {
+			t.Errorf("no note: %s", p.stderr)
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("the ready file is still there: %v", err)
+		}
+	}
+}

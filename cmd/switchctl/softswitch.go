@@ -1,0 +1,272 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+)
+
+// defaultGRPC is bmv2's port, but reachable from this machine only: P4Runtime
+// without TLS lets everybody who can connect control the switch.
+const defaultGRPC = "127.0.0.1:9559"
+
+// jsonVersion is the latest version of bmv2's JSON format whose features are
+// known.
+const jsonVersion = "2.23"
+
+// softswitchOptions are what the command line says.
+type softswitchOptions struct {
+	program string // file; empty: none yet
+	p4info  string // file
+	ports   []portSpec
+	noP4    bool
+
+	deviceID          uint64
+	cpuPort, dropPort uint16
+	grpc              string
+	tls               tlsOptions
+
+	queue                  traffic.Limits
+	groups, nodes1, nodes2 int
+	pcap                   string
+
+	logConsole bool
+	logFile    string
+	logLevel   string
+	readyFile  string
+}
+
+type tlsOptions struct {
+	on, clientAuth bool
+	ca, cert, key  string
+}
+
+const softswitchHelp = `Runs a P4 program (v1model, compiled by p4c for bmv2) between ports, under the
+control of P4Runtime. The command line is that of bmv2's simple_switch_grpc.
+
+A port is a network interface, which takes root or CAP_NET_RAW and
+CAP_NET_ADMIN, or a UDP tunnel that carries one Ethernet frame in each datagram,
+which takes nothing:
+
+  -i PORT@INTERFACE           -i 0@veth0
+  -i PORT@udp:LOCAL,REMOTE    -i 1@udp:127.0.0.1:7000,127.0.0.1:7001
+
+P4Runtime listens on 127.0.0.1:9559 unless --grpc-server-addr says otherwise.
+Flags may stand before or behind "--"; bmv2's flags that mean nothing here are
+accepted, with a note if that makes a difference.
+
+Once everything works, a line that begins with "ready" goes to standard output;
+--ready-file and systemd (Type=notify) are told too. SIGINT and SIGTERM end the
+switch; SIGUSR1 has it log its counters.`
+
+const softswitchExamples = `  # an empty switch on two veth interfaces, for a controller to load
+  switchctl softswitch --no-p4 -i 0@veth0 -i 1@veth2 --device-id 1
+
+  # a program from the start, with its P4Info, and packet-in and packet-out
+  switchctl softswitch basic.json --p4info basic.p4info.txtpb -i 1@s1-eth1 -i 2@s1-eth2 --cpu-port 510
+
+  # as written for bmv2
+  switchctl softswitch basic.json -i 1@s1-eth1 --log-console --thrift-port 9090 -- \
+      --grpc-server-addr 0.0.0.0:50051 --cpu-port 255
+
+  # without root: ports in UDP tunnels
+  switchctl softswitch --no-p4 -i 0@udp:127.0.0.1:7000,127.0.0.1:7001 -i 1@udp:127.0.0.1:7002,127.0.0.1:7003
+
+  # links of 100 Mbit/s with queues of 200 packets, for experiments with ECN
+  switchctl softswitch basic.json -i 1@s1-eth1 -i 2@s1-eth2 --queue-rate 100mbit --queue-depth 200`
+
+// softswitchCommand returns the sub-command.
+func softswitchCommand() *cobra.Command {
+	var f softswitchFlags
+	cmd := &cobra.Command{
+		Use:                   "softswitch [--no-p4 | PROGRAM.json] [-i PORT@INTERFACE]... [flags]",
+		Short:                 "Run the embedded P4 switch",
+		Long:                  softswitchHelp,
+		Example:               softswitchExamples,
+		Args:                  oneProgram,
+		Version:               version(),
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if f.jsonVersion {
+				_, err := fmt.Fprintln(stdout, jsonVersion)
+				return err
+			}
+			if err := checkForeignFlags(cmd.Flags(), stderr); err != nil {
+				return err
+			}
+			o, err := f.options(args, stderr)
+			if err != nil {
+				return err
+			}
+			return o.serve(cmd.Context(), stdout, stderr)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// softswitchFlags are the flags as they are given.
+type softswitchFlags struct {
+	softswitchOptions
+	interfaces        []string
+	cpuPort, dropPort uint
+	rate              string
+	depth             int
+	jsonVersion       bool
+}
+
+func (f *softswitchFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVarP(&f.interfaces, "interface", "i", nil, "attach a port: `PORT@INTERFACE` or PORT@udp:LOCAL,REMOTE; may be repeated")
+	fs.BoolVar(&f.noP4, "no-p4", false, "start without a program; a controller loads one")
+	fs.StringVar(&f.p4info, "p4info", "", "P4Info `file` of the program, as text or binary; without it a controller has to load the program again")
+	fs.Uint64Var(&f.deviceID, "device-id", 0, "P4Runtime's device `id`")
+	fs.StringVar(&f.grpc, "grpc-server-addr", defaultGRPC, "`address` of the P4Runtime server: HOST:PORT, or unix:PATH")
+	fs.BoolVar(&f.tls.on, "grpc-server-ssl", false, "use TLS")
+	fs.StringVar(&f.tls.cert, "grpc-server-cert", "", "the server's certificate, a PEM `file`")
+	fs.StringVar(&f.tls.key, "grpc-server-key", "", "the server's key, a PEM `file`")
+	fs.StringVar(&f.tls.ca, "grpc-server-cacert", "", "who signs clients' certificates, a PEM `file`")
+	fs.BoolVar(&f.tls.clientAuth, "grpc-server-with-client-auth", false, "clients must have a certificate")
+	fs.UintVar(&f.cpuPort, "cpu-port", 0, "`port` of packet-in and packet-out; 0: none")
+	fs.UintVar(&f.dropPort, "drop-port", softswitch.DefaultDropPort, "`port` that stands for dropping a packet")
+	fs.IntVar(&f.depth, "queue-depth", traffic.DefaultDepth, "`packets` that each port's egress queue holds; one more is dropped")
+	fs.StringVar(&f.rate, "queue-rate", "0", "`rate` at which each port sends, such as 100mbit, 2.5gbit or 15kpps; 0: as fast as it can")
+	fs.IntVar(&f.groups, "max-mc-groups", 0, "most multicast `groups`; 0: "+fmt.Sprint(pre.DefaultGroups))
+	fs.IntVar(&f.nodes1, "max-l1-entries", 0, "most `replicas` in all multicast groups, if more than "+fmt.Sprint(pre.DefaultReplicas))
+	fs.IntVar(&f.nodes2, "max-l2-entries", 0, "likewise `replicas`; the larger one counts")
+	fs.StringVar(&f.pcap, "pcap", "", "write each port's packets to NAME_in.pcap and NAME_out.pcap in a `directory`, by default the present one")
+	fs.Lookup("pcap").NoOptDefVal = "."
+	fs.BoolVar(&f.logConsole, "log-console", false, "log in detail, the program's log_msg() included")
+	fs.StringVar(&f.logFile, "log-file", "", "likewise, but to a `file`")
+	fs.StringVarP(&f.logLevel, "log-level", "L", "", "least `level` that is logged: trace, debug, info, warn, error or off; default info, or debug with the former two")
+	fs.StringVar(&f.readyFile, "ready-file", "", "`file` to make once the switch is ready; it holds P4Runtime's address and is removed at the end")
+	fs.BoolVar(&f.jsonVersion, "json-version", false, "print the version of bmv2's JSON format that is read, and exit")
+	fs.BoolP("help", "h", false, "print this help")
+	fs.BoolP("version", "v", false, "print the version")
+	addForeignFlags(fs)
+}
+
+// options checks the flags. Errors are usage errors.
+func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitchOptions, err error) {
+	o = f.softswitchOptions
+	if len(args) > 0 {
+		o.program = args[0]
+	}
+	if o.ports, err = parsePorts(f.interfaces); err != nil {
+		return o, usageError{err}
+	}
+	if o.queue.Rate, err = traffic.ParseRate(f.rate); err != nil {
+		return o, usagef("--queue-rate: %w", err)
+	}
+	o.queue.Depth = f.depth
+	o.cpuPort, o.dropPort = uint16(min(f.cpuPort, 1<<16-1)), uint16(min(f.dropPort, 1<<16-1))
+	switch {
+	case o.noP4 && o.program != "":
+		fmt.Fprintf(stderr, "switchctl softswitch: note: %s is ignored because of --no-p4\n", o.program)
+		o.program, o.p4info = "", ""
+	case o.noP4 && o.p4info != "":
+		return o, usagef("--p4info goes with a program, and --no-p4 says that there is none")
+	case !o.noP4 && o.program == "":
+		return o, usagef("no program: name the JSON file that p4c made, or say --no-p4 if a controller is to load one")
+	}
+	if f.depth < 1 {
+		return o, usagef("--queue-depth %d: a queue holds at least one packet", f.depth)
+	}
+	if err := o.queue.Check(); err != nil {
+		return o, usagef("--queue-depth, --queue-rate: %w", err)
+	}
+	switch {
+	case o.cpuPort > pre.MaxPort:
+		return o, usagef("--cpu-port %d: ports are 1 to %d, and 0 is for none", f.cpuPort, pre.MaxPort)
+	case o.dropPort > pre.MaxPort || o.dropPort == 0:
+		return o, usagef("--drop-port %d: it is one from 1 to %d", f.dropPort, pre.MaxPort)
+	case o.cpuPort == o.dropPort:
+		return o, usagef("--cpu-port %d is the drop port too; choose another, such as 510", f.cpuPort)
+	case o.groups < 0 || o.groups > pre.MaxGroup:
+		return o, usagef("--max-mc-groups %d: it is at most %d", o.groups, pre.MaxGroup)
+	case o.nodes1 < 0 || o.nodes2 < 0:
+		return o, usagef("--max-l1-entries and --max-l2-entries cannot be negative")
+	}
+	for _, p := range o.ports {
+		if p.number == o.dropPort || p.number == o.cpuPort && o.cpuPort != 0 {
+			return o, usagef("--interface: port %d is the CPU port or the drop port; see --cpu-port and --drop-port", p.number)
+		}
+	}
+	if err := o.tls.check(stderr); err != nil {
+		return o, err
+	}
+	return o, o.checkLogging()
+}
+
+func (t *tlsOptions) check(stderr io.Writer) error {
+	var given []string
+	for _, f := range [...]struct {
+		name  string
+		given bool
+	}{{"--grpc-server-cert", t.cert != ""}, {"--grpc-server-key", t.key != ""}, {"--grpc-server-cacert", t.ca != ""},
+		{"--grpc-server-with-client-auth", t.clientAuth}} {
+		if f.given {
+			given = append(given, f.name)
+		}
+	}
+	switch {
+	case !t.on && len(given) > 0:
+		// To go on without would leave open what was to be protected.
+		return usagef("%s: TLS is off; switch it on with --grpc-server-ssl", strings.Join(given, ", "))
+	case !t.on:
+		return nil
+	case t.cert == "" || t.key == "":
+		return usagef("--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key")
+	case t.clientAuth && t.ca == "":
+		return usagef("--grpc-server-with-client-auth takes --grpc-server-cacert, to check certificates against")
+	case !t.clientAuth && t.ca != "":
+		fmt.Fprintln(stderr, "switchctl softswitch: note: a client may do without certificate; --grpc-server-with-client-auth demands one")
+	}
+	return nil
+}
+
+// levels are bmv2's names.
+var levels = map[string]slog.Level{"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 4}
+
+func (o *softswitchOptions) checkLogging() error {
+	if o.logConsole && o.logFile != "" {
+		return usagef("--log-console and --log-file exclude each other")
+	}
+	if o.logLevel == "" {
+		o.logLevel = "info"
+		if o.detailed() {
+			o.logLevel = "debug"
+		}
+	}
+	if _, ok := levels[o.logLevel]; !ok {
+		return usagef("--log-level %q: levels are trace, debug, info, warn, error and off", o.logLevel)
+	}
+	return nil
+}
+
+// detailed reports whether the program's own messages are logged.
+func (o *softswitchOptions) detailed() bool { return o.logConsole || o.logFile != "" }
+
+// logger returns the log, and what closes its file.
+func (o *softswitchOptions) logger(stderr io.Writer) (*slog.Logger, func() error, error) {
+	w, done := stderr, func() error { return nil }
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--log-file: %w", err)
+		}
+		w, done = f, f.Close
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: levels[o.logLevel]})), done, nil
+}
