@@ -145,6 +145,23 @@ func TestTightBounds(t *testing.T) {
 	}
 }
 
+// TestManyHeaders declares one header more than there may be.
+func TestManyHeaders(t *testing.T) {
+	var b strings.Builder
+	for i := range maxHeaders {
+		fmt.Fprintf(&b, `,{"name": "h%d", "id": %d, "header_type": "ethernet_t", "metadata": false}`, i, i)
+	}
+	_, err := Load(edit(t, readSample(t, "tables"), "headers = ["+b.String()[1:]+"]"))
+	if err == nil || strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+	more := `,{"name": "one", "id": 1000000, "header_type": "ethernet_t", "metadata": false}]`
+	_, err = Load(edit(t, readSample(t, "tables"), "headers = ["+b.String()[1:]+more))
+	if err == nil || !strings.Contains(err.Error(), `header "one": more than 16384 headers`) {
+		t.Error(err)
+	}
+}
+
 // TestWidenedSigned has a signed field where its sign would have to be extended.
 func TestWidenedSigned(t *testing.T) {
 	for _, bits := range []int{8, 64, 65} {
