@@ -88,6 +88,8 @@ func TestSmallParts(t *testing.T) {
 		{"tables", `pipelines/[ingress]/tables/[In.routes]/default_entry/action_data/0 = "-0x1"`, "default In.forward(0x1ff, "},
 		{"tables", `pipelines/[ingress]/conditionals/1/expression = {"type": "expression", "value": {"op": "valid", ` +
 			`"left": null, "right": {"type": "header", "value": "eth"}}}`, "conditional node_13: valid eth ?"},
+		{"tables", `pipelines/[ingress]/tables/[In.acl]/entries/0/match_key/3/prefix_length = 6`, " 0x8000000/6 0x1 priority 1"},
+		{"tables", `pipelines/[ingress]/tables/[In.acl]/entries/0/match_key/3/prefix_length = 0`, " 0x0/0 0x1 priority 1"},
 		{"tables", `header_types/[ethernet_t]/fields/0/2 = 1`, "header eth ethernet_t (112): dst:int<48>"},
 	} {
 		p, err := Load(edit(t, readSample(t, c.sample), c.edits))

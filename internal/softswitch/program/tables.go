@@ -231,8 +231,8 @@ func (e Entry) identity(t *Table) string {
 	return id
 }
 
-// entryKey reads a field of an entry's key. Of a ternary value, bits that don't
-// matter come out as zeros.
+// entryKey reads a field of an entry's key. Bits of the value that don't matter
+// come out as zeros.
 func entryKey(n node, f KeyField) EntryKey {
 	want := map[MatchKind]string{Exact: "key", LPM: "key prefix_length", Ternary: "key mask", Range: "start end"}
 	n = n.object("match_type "+want[f.Match], "")
@@ -250,10 +250,11 @@ func entryKey(n node, f KeyField) EntryKey {
 	switch f.Match {
 	case LPM:
 		k.PrefixLen = n.get("prefix_length").integer(0, f.Bits)
-		if new(big.Int).And(k.Value, ones(f.Bits-k.PrefixLen)).Sign() != 0 {
+		if f.Bits > word && k.PrefixLen == 0 && k.Value.Sign() != 0 {
 			// p4c writes 0 for the length of any mask that ends above the 64th bit.
-			n.invalid("%#x has bits beyond its prefix of %d", k.Value, k.PrefixLen)
+			n.invalid("%#x with a prefix of no bits; write longer masks, or insert the entry at run time", k.Value)
 		}
+		k.Value.AndNot(k.Value, ones(f.Bits-k.PrefixLen))
 	case Ternary:
 		k.Mask = n.get("mask").unsigned(f.Bits)
 		k.Value = new(big.Int).And(k.Value, k.Mask)
