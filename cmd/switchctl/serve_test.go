@@ -187,7 +187,7 @@ func TestServe(t *testing.T) {
 	}
 	// With the stream open: ending must not wait for the controller.
 	r.end(t)
-	if s := r.stderr.String(); !strings.Contains(s, "note: --notifications-addr") || !strings.Contains(s, "rx_packets=1") {
+	if s := r.stderr.String(); !strings.Contains(s, "note: --notifications-addr") || !strings.Contains(s, "rx_packets=1") || !strings.Contains(s, "pipeline=\"map[Emitted:2 Received:2]\"") {
 		t.Errorf("log: %s", s)
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
