@@ -1,7 +1,8 @@
 // Parser, checksums and deparser.
 
 error {
-    RoceLength // the lengths of IP and UDP disagree
+    IPv4Header, // neither version 4 nor a header length of at least 20 bytes
+    RoceLength  // the lengths of IP and UDP disagree
 }
 
 parser Parse(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t std) {
@@ -39,13 +40,18 @@ parser Parse(packet_in packet, out headers hdr, inout metadata meta, inout stand
             (0x45, 0 &&& 0x1fff, PROTO_UDP): udp_fragment;
             (0x45, 0 &&& 0x1fff, PROTO_TCP): tcp;
             (0x45, _, _):                    accept;
-            (0x44 &&& 0xfc, _, _):           ipv4_options;
-            (0x48 &&& 0xf8, _, _):           ipv4_options;
+            (0x40 &&& 0xf0, _, _):           ipv4_options;
+            default:                         not_ipv4;
         }
     }
 
-    // A header length of less than 5 words makes the length negative, and so too long.
+    state not_ipv4 {
+        verify(false, error.IPv4Header);
+        transition accept;
+    }
+
     state ipv4_options {
+        verify(hdr.ipv4.version_ihl[3:0] > 5, error.IPv4Header);
         packet.extract(hdr.ipv4_options, ((bit<32>)hdr.ipv4.version_ihl[3:0] - 5) << 5);
         transition accept;
     }
