@@ -1,6 +1,7 @@
 # Every target sets up what it needs itself. Details: CONTRIBUTING.md.
 #   LONG=1        test: many more seeds and scenarios, without the race detector
 #   FUZZTIME=10m  fuzz: time for each fuzz target
+#   SWITCH=bmv2   ptf: on simple_switch_grpc; TESTS="merge ecn.Threshold": these only
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
 
 GO       ?= go
@@ -9,7 +10,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help build lint test bench fuzz e2e interop p4 clean
+.PHONY: help build lint test bench ptf fuzz e2e interop p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -45,6 +46,9 @@ e2e: ## whole programs, and devices across network namespaces (needs root)
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc
 	$(GO) test -tags interop -count=1 -v -timeout 20m ./tests/interop/...
+
+ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root
+	@GO="$(GO)" tests/ptf/run -s $(or $(SWITCH),softswitch) $(TESTS)
 
 fuzz: ## run every fuzz target, one after the other, FUZZTIME each
 	@GO="$(GO)" scripts/fuzz $(FUZZTIME)
