@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 )
 
 // The main thread cannot be thrown away; keep the labs off it.
@@ -177,6 +180,20 @@ func TestHelp(t *testing.T) {
 		if strings.Contains(stdout, "--thrift-port P") || strings.Contains(stdout, "nanolog") {
 			t.Errorf("%q shows flags that mean nothing", args)
 		}
+	}
+}
+
+// TestDefaultAddress: unless somebody says so, no other machine gets in.
+func TestDefaultAddress(t *testing.T) {
+	var f softswitchFlags
+	f.add(&cobra.Command{})
+	o, err := f.options([]string{"a.json"}, io.Discard)
+	must(t, err)
+	if a, err := netip.ParseAddrPort(o.grpc); err != nil || !a.Addr().IsLoopback() || a.Port() != 9559 {
+		t.Errorf("%q, %v", o.grpc, err)
+	}
+	if o.cpuPort != 0 || o.dropPort != 511 || o.queue != (traffic.Limits{Depth: traffic.DefaultDepth}) || o.logLevel != "info" {
+		t.Errorf("%+v", o)
 	}
 }
 
