@@ -84,7 +84,7 @@ func TestVeth(t *testing.T) {
 		ps := open(t, Options{}, "va", "vb")
 		a, b := ps[0], ps[1]
 		run("ip -d link show va | grep -q 'promiscuity 1'")
-		if a.Name() != "va" || !a.Up() {
+		if a.Name() != "va" || !eventually(a.Up) {
 			t.Error("name or state")
 		}
 		ca, cb := collect(t, a, 1600), collect(t, b, 1600)
@@ -277,14 +277,15 @@ func TestVethDown(t *testing.T) {
 		ps := open(t, Options{}, "va", "vb")
 		c := collect(t, ps[1], 1600)
 		run("ip link set vb down")
-		if ps[0].Up() || ps[1].Up() {
+		// The kernel tells the other end when it has time for that.
+		if ps[1].Up() || !eventually(func() bool { return !ps[0].Up() }) {
 			t.Error("up though the interface is down")
 		}
 		if n := ps[1].Send([][]byte{frame(60, 1)}); n != 0 || ps[1].Stats().Drops["tx_down"] != 1 {
 			t.Error(n, ps[1].Stats())
 		}
 		run("ip link set vb up")
-		if !eventually(ps[0].Up) || !ps[1].Up() {
+		if !eventually(ps[0].Up) || !eventually(ps[1].Up) {
 			t.Error("down though the interface is up")
 		}
 		ps[0].Send([][]byte{frame(60, 2)})
@@ -303,7 +304,7 @@ func TestVethGone(t *testing.T) {
 		ps := open(t, Options{}, "va", "vb")
 		c := collect(t, ps[1], 1600)
 		run("ip link set va name renamed; ip link set vb name other")
-		if !ps[1].Up() {
+		if !eventually(ps[1].Up) {
 			t.Error("down because it has another name")
 		}
 		run("ip link del other")
