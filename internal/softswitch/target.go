@@ -1,0 +1,97 @@
+package softswitch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// This file implements p4rtserver.Target.
+
+// Do calls f with exclusive access to the pipeline and the packet replication
+// engine, which are nil before the first Load. f must not call the Switch.
+func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
+	s.lock.take()
+	defer s.lock.give()
+	f(s.manager.Pipeline(), s.pre)
+}
+
+// Load makes p and e the pipeline and the packet replication engine of packets
+// that arrive from now on; those that wait in queues leave by the one before.
+func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
+	s.lock.take()
+	defer s.lock.give()
+	s.manager.Load(p)
+	s.pre = e
+	s.loaded.Store(true)
+}
+
+// NewPipeline makes a program ready to be loaded. The error says which construct
+// cannot be run.
+func (s *Switch) NewPipeline(prog *program.Program) (*pipeline.Pipeline, *pre.Engine, error) {
+	e := pre.New(s.cfg.PRE)
+	o := pipeline.Options{PRE: e, Seed: s.cfg.Seed, DropPort: s.cfg.DropPort}
+	if s.cfg.LogMessages {
+		o.Log = func(text string) { s.log.Info("log_msg", "text", text) }
+	}
+	p, err := pipeline.New(prog, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("softswitch: %w", err)
+	}
+	return p, e, nil
+}
+
+// Inject processes a frame as if it had come in on the CPU port. The frame is
+// the Switch's to keep. The error wraps ErrConfig (there is no CPU port),
+// ErrNoPipeline, ErrBusy or ErrClosed.
+func (s *Switch) Inject(frame []byte) error {
+	if s.cfg.CPUPort == 0 {
+		return fmt.Errorf("softswitch: packet-out: %w: there is no CPU port; start the switch with one (--cpu-port)", ErrConfig)
+	}
+	switch {
+	case s.stop.Err() != nil:
+		return fmt.Errorf("softswitch: packet-out: %w", ErrClosed)
+	case !s.loaded.Load():
+		return fmt.Errorf("softswitch: packet-out: %w", ErrNoPipeline)
+	}
+	if frame == nil {
+		frame = []byte{}
+	}
+	select {
+	case s.injected <- frame:
+		s.outs.Add(1)
+		return nil
+	default:
+		return fmt.Errorf("softswitch: packet-out: %w: %d frames wait already; send more slowly", ErrBusy, injectQueue)
+	}
+}
+
+// SetPacketIn sets what is called for each frame that leaves by the CPU port.
+// The frame is valid during the call. f must neither block nor call the Switch.
+func (s *Switch) SetPacketIn(f func(frame []byte)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.packetIn = f
+}
+
+// SetDigests sets what is called with new digests. f must neither block nor call
+// the Switch.
+func (s *Switch) SetDigests(f func([]pipeline.Digest)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.digests = f
+}
+
+// SetIdle sets what is called with entries that have become idle, each reported
+// within 100 ms. f must neither block nor call the Switch.
+func (s *Switch) SetIdle(f func([]pipeline.Expired)) {
+	s.lock.take()
+	defer s.lock.give()
+	s.idle = f
+}
+
+// Now returns the pipeline's time.
+func (s *Switch) Now() time.Duration { return s.cfg.Clock() }
