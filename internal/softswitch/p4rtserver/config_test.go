@@ -153,14 +153,14 @@ func TestBadConfigs(t *testing.T) {
 				TranslatedType: &p4cfg.P4NewTypeTranslation{SdnType: &p4cfg.P4NewTypeTranslation_SdnString_{SdnString: &p4cfg.P4NewTypeTranslation_SdnString{}}}}}}
 			table(i, "In.routes").MatchFields[0].TypeName = &p4cfg.P4NamedType{Name: "name_t"}
 		}), "values of type name_t are strings to the controller"},
-		{"action name", info(func(i *p4cfg.P4Info) { action(i, "In.to").Preamble.Name = "In.fro" }), "action In.fro is not in the program"},
+		{"action name", info(func(i *p4cfg.P4Info) { actionOf(i, "In.to").Preamble.Name = "In.fro" }), "action In.fro is not in the program"},
 		{"action of another table", info(func(i *p4cfg.P4Info) {
 			x := table(i, "In.routes")
-			x.ActionRefs = append(x.ActionRefs, &p4cfg.ActionRef{Id: action(i, "In.limited").Preamble.Id})
+			x.ActionRefs = append(x.ActionRefs, &p4cfg.ActionRef{Id: actionOf(i, "In.limited").Preamble.Id})
 		}), "table In.routes: action In.limited is not among the table's actions in the program"},
 		{"action reference", info(func(i *p4cfg.P4Info) { table(i, "In.routes").ActionRefs[0].Id = 4 }), "table In.routes: its action with id 4 is nothing in the P4Info"},
-		{"parameter name", info(func(i *p4cfg.P4Info) { action(i, "In.to").Params[0].Name = "gate" }), "action In.to: parameter gate is not in the program"},
-		{"parameter width", info(func(i *p4cfg.P4Info) { action(i, "In.to").Params[0].Bitwidth = 16 }), "action In.to: parameter port has 16 bits in the P4Info and 9 in the program"},
+		{"parameter name", info(func(i *p4cfg.P4Info) { actionOf(i, "In.to").Params[0].Name = "gate" }), "action In.to: parameter gate is not in the program"},
+		{"parameter width", info(func(i *p4cfg.P4Info) { actionOf(i, "In.to").Params[0].Bitwidth = 16 }), "action In.to: parameter port has 16 bits in the P4Info and 9 in the program"},
 		{"profile missing", info(func(i *p4cfg.P4Info) { table(i, "In.ecmp").ImplementationId = 0 }), "table In.ecmp: the program has the action profile In.hops for it"},
 		{"profile of nothing", info(func(i *p4cfg.P4Info) { table(i, "In.ecmp").ImplementationId = 8 }), "its implementation with id 8 is nothing"},
 		{"other profile", info(func(i *p4cfg.P4Info) {
@@ -243,7 +243,7 @@ func TestBadConfigs(t *testing.T) {
 	expectSame(t, before, r.everything())
 }
 
-func action(i *p4cfg.P4Info, name string) *p4cfg.Action {
+func actionOf(i *p4cfg.P4Info, name string) *p4cfg.Action {
 	for _, a := range i.GetActions() {
 		if a.GetPreamble().GetName() == name {
 			return a
@@ -258,7 +258,7 @@ func TestTranslatedType(t *testing.T) {
 	c := r.config()
 	c.P4Info.TypeInfo.NewTypes = map[string]*p4cfg.P4NewTypeSpec{"port_t": {Representation: &p4cfg.P4NewTypeSpec_TranslatedType{
 		TranslatedType: &p4cfg.P4NewTypeTranslation{SdnType: &p4cfg.P4NewTypeTranslation_SdnBitwidth{SdnBitwidth: 32}}}}}
-	p := action(c.P4Info, "In.to").Params[0]
+	p := actionOf(c.P4Info, "In.to").Params[0]
 	p.Bitwidth, p.TypeName = 32, &p4cfg.P4NamedType{Name: "port_t"}
 	r.set(commitNew, c)
 	r.write(`INSERT ` + route10 + to3 + `}`)

@@ -165,6 +165,7 @@ func newRig(t testing.TB, o Options) *rig {
 		_ = g.Serve(l)
 	}()
 	conn, err := grpc.NewClient("passthrough:x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(inTime),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
@@ -187,6 +188,13 @@ func newRig(t testing.TB, o Options) *rig {
 	r.info = parseInfo(t, entitiesInfo)
 	r.ids = idsOf(r.info)
 	return r
+}
+
+// inTime bounds calls, so that one that hangs fails its test.
+func inTime(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return call(ctx, method, req, reply, cc, opts...)
 }
 
 func parseInfo(t testing.TB, text []byte) *p4cfg.P4Info {

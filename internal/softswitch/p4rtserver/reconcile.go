@@ -6,13 +6,16 @@ import (
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
 // reconcile copies all state of one config into another one that is not loaded
 // yet. Objects are the same if they have the same id and the same name.
 func (s *Server) reconcile(from, to *config) error {
 	var err error
-	s.do(from, func() { err = copyState(from, to, s.target.Now()) })
+	now := s.target.Now()
+	s.do(from, func() { err = copyState(from, to, now) })
 	return err
 }
 
@@ -36,7 +39,42 @@ func copyState(from, to *config, now time.Duration) error {
 			return err
 		}
 	}
+	return copyConstant(from, to)
+}
+
+// copyConstant copies the direct resources of what cannot be written: entries
+// and default entries that are the program's, as far as the new one has them.
+func copyConstant(from, to *config) error {
+	for _, t := range from.tableList {
+		o := to.tables[t.id]
+		if o == nil || o.name != t.name || sameKey(t, o) != nil {
+			continue
+		}
+		if t.constant && o.constant {
+			for e := range t.state.All() {
+				if err := copyResources(o, o.state.Find(e.Key, e.Priority), e); err != nil {
+					return err
+				}
+			}
+		}
+		if t.constAction && o.constAction && t.state.DefaultEntry() != nil {
+			if err := copyResources(o, o.state.DefaultEntry(), t.state.DefaultEntry()); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+func copyResources(t *table, to, from *pipeline.Entry) error {
+	if to == nil {
+		return nil
+	}
+	to.Packets, to.Bytes = from.Packets, from.Bytes
+	if t.meter == nil {
+		return nil
+	}
+	return t.state.SetMeter(to, from.Meter)
 }
 
 // everything reads the whole state, in an order in which it can be written.
