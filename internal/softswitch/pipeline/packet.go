@@ -103,15 +103,18 @@ func (pk *Packet) kept() []byte { return pk.buf.b[pk.pos:min(pk.end, pk.pos+pk.k
 
 // A pool keeps packets and buffers that are not in use.
 type pool struct {
-	words   int
-	packets []*Packet
-	buffers []*buffer
+	words       int
+	packets     []*Packet
+	buffers     []*buffer
+	made        int // packets, in use or not
+	madeBuffers int
 }
 
 // packet returns a packet without a buffer, its words undefined.
 func (po *pool) packet() *Packet {
 	n := len(po.packets)
 	if n == 0 {
+		po.made++
 		return &Packet{w: make([]uint64, po.words), inUse: true, keep: keepAll, requests: noRequests}
 	}
 	pk := po.packets[n-1]
@@ -126,6 +129,7 @@ func (po *pool) fill(pk *Packet, frame []byte) {
 	n := len(po.buffers)
 	var b *buffer
 	if n == 0 {
+		po.madeBuffers++
 		b = &buffer{}
 	} else {
 		b = po.buffers[n-1]

@@ -182,7 +182,7 @@ func (p *Pipeline) Release(pk *Packet) { p.pool.release(pk) }
 
 // maxWork bounds the packets that Process makes of one: a program that copies and
 // recirculates multiplies packets with each pass.
-const maxWork = 8192
+const maxWork = 2048
 
 // Process takes a frame through everything, with queues that are always empty,
 // and hands over each frame that comes out, which is valid during the call.
