@@ -1,6 +1,9 @@
 package p4rtserver
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -43,91 +46,90 @@ func snapshot(t testing.TB, s *Server) []*p4.Entity {
 	return out
 }
 
-// FuzzWrite writes arbitrary batches. None may panic; one that fails under an
-// atomic mode must leave everything as it was; what is said about each update
-// must agree with that; and whatever is read back can be written again.
-func FuzzWrite(f *testing.F) {
-	seeds, _ := direct(f)
-	for _, batch := range [][]string{aBitOfAll, changeAll, append(append([]string{}, aBitOfAll...), changeAll...)} {
-		add := func(a p4.WriteRequest_Atomicity, lines ...string) {
-			req := &p4.WriteRequest{Atomicity: a, Updates: seeds.updates(lines...)}
-			b, err := proto.Marshal(req)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(b)
-		}
-		for a := range p4.WriteRequest_Atomicity(3) {
-			add(a, batch...)
-			add(a, append(batch[:len(batch):len(batch)], hopeless)...)
-		}
-		for _, l := range batch {
-			add(1, l, hopeless)
-		}
-	}
+// lines are all updates of the other tests, good and bad.
+func lines() []string {
+	all := append(append([]string{}, aBitOfAll...), changeAll...)
 	for _, c := range badUpdates {
-		req := &p4.WriteRequest{Atomicity: 1}
 		if c.before != "" {
-			req.Updates = seeds.updates(c.before)
+			all = append(all, c.before)
 		}
-		req.Updates = append(req.Updates, seeds.updates(c.update)...)
-		b, err := proto.Marshal(req)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
+		all = append(all, c.update)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		req := &p4.WriteRequest{}
-		if proto.Unmarshal(b, req) != nil {
-			return
-		}
+	return all
+}
+
+// FuzzWrite writes batches made of the updates of the other tests, changed at
+// random places. None may panic; one that fails under an atomic mode must leave
+// everything as it was; what is said about each update must agree with that; and
+// what there is then must fit into a new pipeline.
+func FuzzWrite(f *testing.F) {
+	for seed := range uint64(40) {
+		f.Add(seed, uint8(seed%5), uint8(seed%4), uint8(1+seed%9))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, edits, atomicity, size uint8) {
 		r, s := direct(t)
-		if _, err := s.Write(t.Context(), &p4.WriteRequest{DeviceId: device, ElectionId: &p4.Uint128{Low: 1}, Updates: r.updates(aBitOfAll...)}); err != nil {
+		m := &mutator{Rand: rand.New(rand.NewPCG(seed, 0)), ids: slices.Sorted(maps.Values(r.ids))}
+		first := &p4.WriteRequest{DeviceId: device, ElectionId: &p4.Uint128{Low: 1}, Updates: r.updates(aBitOfAll...)}
+		if _, err := s.Write(t.Context(), first); err != nil {
 			t.Fatal(describe(err))
 		}
 		before := snapshot(t, s)
+		req := &p4.WriteRequest{}
+		for range size % 32 {
+			req.Updates = append(req.Updates, r.updates(lines()[m.IntN(len(lines()))])...)
+		}
+		m.mutate(req, int(edits%32))
 		req.DeviceId, req.ElectionId, req.Role, req.RoleId = device, &p4.Uint128{Low: 1}, "", 0 //nolint:staticcheck // set so that the batch is looked at
+		req.Atomicity = p4.WriteRequest_Atomicity(atomicity % 4)
 		_, err := s.Write(t.Context(), req)
-		if err != nil && status.Code(err) == codes.Unknown {
-			if n := len(details(err)); n != len(req.GetUpdates()) {
-				t.Fatalf("%d errors for %d updates", n, len(req.GetUpdates()))
-			}
-		} else if err != nil && status.Code(err) != codes.InvalidArgument {
-			t.Fatal(err)
-		}
 		after := snapshot(t, s)
-		if err != nil && req.GetAtomicity() != p4.WriteRequest_CONTINUE_ON_ERROR {
-			expectSame(t, before, after)
-			for i, e := range details(err) {
-				if e.GetCanonicalCode() == 0 {
-					t.Errorf("update %d is reported as done", i)
-				}
-			}
-		}
-		for _, e := range details(err) {
-			if e.GetCanonicalCode() == int32(codes.Internal) {
-				t.Errorf("internal error: %v", e)
-			}
-		}
+		checkWrite(t, req, err, before, after)
 		// All that is there fits into a new pipeline.
-		c := r.config()
-		if err := s.setConfig(reconcile, c); err != nil {
+		if err := s.setConfig(reconcile, r.config()); err != nil {
 			t.Fatal(err)
-		}
-		for _, e := range after {
-			if te := e.GetTableEntry(); te != nil {
-				te.TimeSinceLastHit = nil
-			}
 		}
 		carried := snapshot(t, s)
-		for _, e := range carried {
-			if te := e.GetTableEntry(); te != nil {
-				te.TimeSinceLastHit = nil
-			}
-		}
-		expectSame(t, after, carried)
+		expectSame(t, timeless(after), timeless(carried))
 	})
+}
+
+func checkWrite(t *testing.T, req *p4.WriteRequest, err error, before, after []*p4.Entity) {
+	t.Helper()
+	switch status.Code(err) {
+	case codes.OK:
+		return
+	case codes.InvalidArgument:
+		if req.GetAtomicity() != 3 {
+			t.Fatal(err)
+		}
+	case codes.Unknown:
+		if n := len(details(err)); n != len(req.GetUpdates()) {
+			t.Fatalf("%d errors for %d updates", n, len(req.GetUpdates()))
+		}
+	default:
+		t.Fatal(describe(err))
+	}
+	for i, e := range details(err) {
+		switch {
+		case e.GetCanonicalCode() == int32(codes.Internal):
+			t.Errorf("internal error: %v\n%v", e, req.GetUpdates()[i])
+		case e.GetCanonicalCode() == 0 && req.GetAtomicity() != p4.WriteRequest_CONTINUE_ON_ERROR:
+			t.Errorf("update %d is reported as done", i)
+		}
+	}
+	if req.GetAtomicity() != p4.WriteRequest_CONTINUE_ON_ERROR {
+		expectSame(t, before, after)
+	}
+}
+
+// timeless takes the times since the last hit out.
+func timeless(list []*p4.Entity) []*p4.Entity {
+	for _, e := range list {
+		if te := e.GetTableEntry(); te != nil {
+			te.TimeSinceLastHit = nil
+		}
+	}
+	return list
 }
 
 // FuzzRead reads arbitrary requests.
@@ -169,31 +171,33 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzConfig sets arbitrary P4Infos and programs: a changed copy of one of both.
+// FuzzConfig sets P4Infos and programs that are changed at random places.
 func FuzzConfig(f *testing.F) {
 	r, s := direct(f)
-	info, err := proto.Marshal(r.info)
-	if err != nil {
+	if err := s.setConfig(commitNew, r.config()); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(info, entitiesJSON, 0)
-	f.Add(info, []byte("{}"), 1)
-	f.Add([]byte{}, entitiesJSON, 2)
-	f.Fuzz(func(t *testing.T, info, json []byte, action int) {
+	for seed := range uint64(40) {
+		f.Add(seed, uint8(seed%4), uint8(seed/4%3), uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, edits, cuts, action uint8) {
+		m := &mutator{Rand: rand.New(rand.NewPCG(seed, 0)), ids: slices.Sorted(maps.Values(r.ids))}
 		c := r.config()
-		if proto.Unmarshal(info, c.P4Info) != nil {
-			return
+		m.mutate(c.P4Info, int(edits%16))
+		c.P4DeviceConfig = slices.Clone(c.P4DeviceConfig)
+		for range cuts % 4 {
+			c.P4DeviceConfig = m.cut(c.P4DeviceConfig)
 		}
-		c.P4DeviceConfig = json
-		a := p4.SetForwardingPipelineConfigRequest_Action(uint(action) % 6)
+		a := p4.SetForwardingPipelineConfigRequest_Action(action % 7)
 		if err := s.setConfig(a, c); err != nil {
-			if codeOf(err) == codes.Internal {
-				t.Error(err)
+			if code := codeOf(err); code != codes.InvalidArgument && code != codes.NotFound {
+				t.Error(code, err)
 			}
 			return
 		}
+		// Whatever was accepted works.
 		snapshot(t, s)
-		s.packetIn(make([]byte, 100))
+		s.packetIn(make([]byte, 2000))
 		s.saved = nil
 	})
 }
