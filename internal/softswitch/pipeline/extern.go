@@ -123,7 +123,7 @@ func (c *compiler) registerReadWide(s *program.Stmt, r *Register, i num) stmt {
 	top := maskOf(topBits(f.bits))
 	return func(pk *Packet) {
 		if v := r.readWide(i(pk)); v != nil {
-			extend(pk.w[f.w:f.w+f.n], v, 0)
+			extend(pk.w[f.w:f.w+f.n], v)
 			pk.w[f.w] &= top
 		}
 	}

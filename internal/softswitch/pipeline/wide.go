@@ -18,13 +18,17 @@ func (c *compiler) wide(e *program.Expr, n int) wide {
 		bigWords(k, v)
 		return func(_ *Packet, dst []uint64) { copy(dst, v) }
 	}
+	if fits(e) {
+		return c.wideOf(e)
+	}
 	switch e.Op {
 	case program.OpField:
-		return c.wideSlot(c.slot(e.Field))
+		s := c.slot(e.Field)
+		return func(pk *Packet, dst []uint64) { extend(dst, pk.w[s.w:s.w+s.n]) }
 	case program.OpParam:
 		lo := c.offs[e.Index]
 		hi := lo + wordsOf(c.params[e.Index].Bits)
-		return func(pk *Packet, dst []uint64) { extend(dst, pk.args[lo:hi], 0) }
+		return func(pk *Packet, dst []uint64) { extend(dst, pk.args[lo:hi]) }
 	case program.OpLookahead, program.OpStackField, program.OpStackElem:
 		return c.parserWide(e)
 	case program.OpAnd, program.OpOr, program.OpXor:
@@ -49,9 +53,12 @@ func (c *compiler) wide(e *program.Expr, n int) wide {
 			}
 		}
 	}
-	if !fits(e) {
-		c.fail("operation %d on more than 64 bits", e.Op)
-	}
+	c.fail("operation %d on more than 64 bits", e.Op)
+	return func(*Packet, []uint64) {}
+}
+
+// wideOf widens a number of at most 64 bits.
+func (c *compiler) wideOf(e *program.Expr) wide {
 	x, signed := c.num(e), e.Signed
 	return func(pk *Packet, dst []uint64) {
 		v := x(pk)
@@ -66,31 +73,15 @@ func (c *compiler) wide(e *program.Expr, n int) wide {
 	}
 }
 
-// extend copies the lowest words of src to dst, and fills what dst has more.
-func extend(dst, src []uint64, fill uint64) {
+// extend copies the lowest words of src to dst, and clears what dst has more.
+func extend(dst, src []uint64) {
 	d := len(dst) - len(src)
 	if d < 0 {
 		copy(dst, src[-d:])
 		return
 	}
-	for i := range d {
-		dst[i] = fill
-	}
+	clear(dst[:d])
 	copy(dst[d:], src)
-}
-
-func (c *compiler) wideSlot(s slot) wide {
-	if !s.signed {
-		return func(pk *Packet, dst []uint64) { extend(dst, pk.w[s.w:s.w+s.n], 0) }
-	}
-	top := topBits(s.bits)
-	return func(pk *Packet, dst []uint64) {
-		fill := uint64(int64(pk.w[s.w]<<(64-top)) >> 63)
-		extend(dst, pk.w[s.w:s.w+s.n], fill)
-		if len(dst) >= s.n && top < 64 {
-			dst[len(dst)-s.n] |= fill << top
-		}
-	}
 }
 
 func (c *compiler) wideBitwise(e *program.Expr, n int) wide {
@@ -183,9 +174,6 @@ func (c *compiler) wideCompare(l, r *program.Expr, equal bool) cond {
 		c.fail("a comparison of numbers of unknown width")
 	}
 	n := max(wordsOf(l.Bits), wordsOf(r.Bits))
-	if l.Signed != r.Signed {
-		n++
-	}
 	x, y, s, t := c.wide(l, n), c.wide(r, n), make([]uint64, n), make([]uint64, n)
 	return func(pk *Packet) bool {
 		x(pk, s)
@@ -265,16 +253,13 @@ func (c *compiler) parserWide(e *program.Expr) wide {
 				at += n
 				n = 64
 			}
-			extend(dst, t, 0)
+			extend(dst, t)
 		}
 	}
 	at, shape := c.cell(e)
-	if shape.signed {
-		c.fail("a signed field of more than 64 bits of a stack's element")
-	}
 	return func(pk *Packet, dst []uint64) {
 		if i := at(pk); i >= 0 {
-			extend(dst, pk.w[i:i+shape.n], 0)
+			extend(dst, pk.w[i:i+shape.n])
 			return
 		}
 		clear(dst)
