@@ -59,6 +59,18 @@ class Tcp(EcmpBed):
         self.assertEqual(set(self.paths(frames)), set(PATHS))
 
 
+class Fragments(EcmpBed):
+    """The fragments of a packet take one path, whatever stands where its ports would be."""
+
+    def runTest(self):
+        frames = [
+            ipv4(to_router(1), host_ip(1), TARGET, 17, struct.pack("!I", n) * 10, frag=frag)
+            for n in range(20)
+            for frag in (0x2000, 0x2005, 0x0010)
+        ]
+        self.assertEqual(len(set(self.paths(frames))), 1)
+
+
 class Seed(EcmpBed):
     """Switches with other seeds choose independently: flows that share one path spread again at the next switch."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import re
 import struct
 import time
 from dataclasses import dataclass, field
@@ -33,13 +34,8 @@ MARKER = 0x88B6  # an EtherType of ours
 HELLO = 0x88B5
 PUNT_ARP, PUNT_LOCAL, PUNT_HELLO = 1, 2, 3
 
-DROPS = {
-    name: index
-    for index, name in enumerate(
-        "malformed ip_checksum icrc ttl no_route no_next_hop no_neighbour unknown_mac opcode no_replica "
-        "not_member syndrome absorbed stale_nak undecided_nak cnp_filter fault".split()
-    )
-}
+# The indices of the drop counters, by the reasons' names.
+DROPS = {name: i for i, name in enumerate(re.findall(r'"(\w+)"', (ARTIFACTS / "reasons.go").read_text()))}
 
 _switches: dict[int, Switch] = {}
 _tags = itertools.count(1)
