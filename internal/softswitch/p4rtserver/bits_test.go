@@ -4,10 +4,10 @@ import (
 	"math/big"
 	"testing"
 
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"pgregory.net/rapid"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
-	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
 // The examples of the specification's section on byte strings.

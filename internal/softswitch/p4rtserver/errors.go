@@ -91,13 +91,16 @@ const maxText = 1200
 // element of its batch: nil if all are nil, else UNKNOWN with as many p4.v1.Error
 // details as there are elements ("Error Reporting").
 func batchStatus(what string, errs []error) error {
+	// The first is the first one with a fault of its own: not one that was rolled
+	// back or left because of another's.
 	failed, first := 0, -1
 	for i, err := range errs {
-		if err != nil {
-			failed++
-			if first < 0 {
-				first = i
-			}
+		if err == nil {
+			continue
+		}
+		failed++
+		if first < 0 || codeOf(errs[first]) == codes.Aborted && codeOf(err) != codes.Aborted {
+			first = i
 		}
 	}
 	if failed == 0 {
@@ -105,7 +108,7 @@ func batchStatus(what string, errs []error) error {
 	}
 	st := &spb.Status{
 		Code:    int32(codes.Unknown),
-		Message: fmt.Sprintf("%d of %d %s failed; the first is number %d: %s", failed, len(errs), what, first, textOf(errs[first])),
+		Message: fmt.Sprintf("%d of %d %s failed; number %d: %s", failed, len(errs), what, first, textOf(errs[first])),
 		Details: make([]*anypb.Any, 0, len(errs)),
 	}
 	room := maxText

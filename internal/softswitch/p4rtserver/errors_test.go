@@ -352,7 +352,7 @@ func TestErrorsFitTheTrailer(t *testing.T) {
 	if e := details(err)[99]; e.GetCanonicalCode() != int32(codes.InvalidArgument) || e.GetMessage() != "" {
 		t.Errorf("the last error is %v", e)
 	}
-	expectError(t, err, codes.Unknown, "100 of 100 updates failed; the first is number 0: table In.routes")
+	expectError(t, err, codes.Unknown, "100 of 100 updates failed; number 0: table In.routes")
 	if st := status.Convert(err).Proto(); protoSize(st)*4/3 > 8192 {
 		t.Errorf("the status has %d bytes", protoSize(st))
 	}

@@ -177,7 +177,7 @@ func (t *table) identity(e *pipeline.Entry) *p4.TableEntry {
 		TableId:            t.id,
 		Match:              writeKey(t.key.spec, t.key.byID, e.Key),
 		Priority:           e.Priority,
-		ControllerMetadata: n.controller,
+		ControllerMetadata: n.controller, //nolint:staticcheck // deprecated, yet to be kept
 		Metadata:           n.metadata,
 	}
 }

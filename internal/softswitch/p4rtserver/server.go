@@ -93,7 +93,9 @@ func (s *Server) Register(g grpc.ServiceRegistrar) { p4.RegisterP4RuntimeServer(
 
 // Close ends all streams with UNAVAILABLE, takes the callbacks off the target
 // and waits until nothing of the server runs but unary calls. It may be called
-// more than once.
+// more than once. A controller that does not read what it was sent does not hold
+// up Close, but it does gRPC's GracefulStop, which therefore needs a deadline and
+// then Stop.
 func (s *Server) Close() {
 	s.mu.Lock()
 	first := !s.closed

@@ -219,10 +219,12 @@ func TestDeafController(t *testing.T) {
 }
 
 // A controller that neither reads nor writes does not keep the server from
-// closing (checked by newRig).
+// closing. (It does keep gRPC from stopping gracefully, until it goes.)
 func TestCloseWithStuckController(t *testing.T) {
 	r := newRig(t, Options{Queue: 5000})
-	stuck, err := r.client.StreamChannel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	stuck, err := r.client.StreamChannel(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +315,12 @@ func TestDigestTimeout(t *testing.T) {
 	r.write(`MODIFY table_entry { table_id: @In.acl is_default_action: true action { action { action_id: @In.learn } } }`,
 		`INSERT digest_entry { digest_id: @learn_t config { max_timeout_ns: 5000000 } }`)
 	r.bench.process(1, ethernet(1, false))
+	d := r.server.digests
+	eventually(t, "the digest waits", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.learn[r.ids["learn_t"]].data) == 1
+	})
 	r.bench.pass(5 * time.Millisecond) // the bench's time; the timer runs on the real one
 	if n := len(s.next().GetDigest().GetData()); n != 1 {
 		t.Errorf("%d digests", n)
@@ -320,8 +328,10 @@ func TestDigestTimeout(t *testing.T) {
 	s.close()
 	eventually(t, "no primary", func() bool { return len(*r.server.primaries.Load()) == 0 })
 	r.bench.process(2, ethernet(2, false))
-	r.bench.pass(time.Second)
-	eventually(t, "the digest is dropped", func() bool { return r.server.Stats().DigestDrops == 1 })
+	eventually(t, "the digest is dropped", func() bool {
+		r.bench.pass(5 * time.Millisecond)
+		return r.server.Stats().DigestDrops == 1
+	})
 }
 
 func TestIdleTimeouts(t *testing.T) {

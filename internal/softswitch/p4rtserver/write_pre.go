@@ -92,7 +92,8 @@ func readReplicas(list []*p4.Replica) ([]pre.Replica, error) {
 		case *p4.Replica_Port:
 			port, err = readPort(k.Port)
 		case *p4.Replica_EgressPort:
-			port, err = int(k.EgressPort), checkPort(int64(k.EgressPort))
+			n := k.EgressPort //nolint:staticcheck // deprecated, yet in use
+			port, err = int(n), checkPort(int64(n))
 		}
 		if err != nil {
 			return nil, invalid("replica %d: %v", i, err)
