@@ -106,6 +106,16 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
+// A member whose insertion was rolled back does not stand in the way of sets.
+func TestRolledBackMemberIsForgotten(t *testing.T) {
+	r, _ := ready(t)
+	expectDetail(t, r.tryWrite(p4.WriteRequest_ROLLBACK_ON_ERROR, `INSERT `+member1, hopeless), 1, codes.NotFound, "")
+	r.write(`INSERT ` + ecmp1 + `action { action_profile_action_set {
+		action_profile_actions { action { action_id: @In.to params { param_id: 1 value: "\003" } } weight: 1 } } } }`)
+	expectDetail(t, r.tryWrite(p4.WriteRequest_ROLLBACK_ON_ERROR, `DELETE `+ecmp1+`}`, `INSERT `+member1, hopeless), 2, codes.NotFound, "")
+	expectDetail(t, r.tryWrite(0, `INSERT `+member1), 0, codes.InvalidArgument, "entries with action sets")
+}
+
 func TestContinueOnError(t *testing.T) {
 	r, _ := ready(t)
 	err := r.tryWrite(p4.WriteRequest_CONTINUE_ON_ERROR, hopeless, aBitOfAll[0], hopeless, aBitOfAll[1])

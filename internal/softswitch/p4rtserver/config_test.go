@@ -310,10 +310,16 @@ func TestReconcile(t *testing.T) {
 	expectSame(t, before, r.everything())
 }
 
-func TestConfigIsNotShared(t *testing.T) {
-	r, _ := ready(t)
-	got := r.getConfig(0)
-	if !proto.Equal(got, r.config()) {
-		t.Error("the config has changed")
+func TestPreset(t *testing.T) {
+	r := newRig(t, Options{})
+	expectError(t, r.server.Preset(nil), codes.InvalidArgument, "no config is given")
+	if err := r.server.Preset(r.config()); err != nil {
+		t.Fatal(err)
 	}
+	if !proto.Equal(r.getConfig(0), r.config()) || r.loads() != 1 {
+		t.Error("the config is not in place")
+	}
+	expectError(t, r.tryWrite(0), codes.PermissionDenied, "there is no primary")
+	r.open(1).expectArbitration(codes.OK, 1)
+	r.write(`INSERT ` + route10 + to3 + `}`)
 }

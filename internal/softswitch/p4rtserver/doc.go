@@ -31,6 +31,8 @@
 //     SINGLE_RATE_THREE_COLOR meters are UNIMPLEMENTED or refused at load.
 //   - Reading table entries by a key that is not there gives no entity and no
 //     error; reading anything else by its id is NOT_FOUND then.
+//   - Watch ports are kept and read back, but a member whose port is down is not
+//     left out of the selection.
 //   - Values of translated types keep their number.
 //
 // The package may import grpc, protobuf and the P4Runtime API, and the packages

@@ -254,6 +254,7 @@ func TestWildcardReads(t *testing.T) {
 		{`action_profile_group { action_profile_id: @In.hops group_id: 2 }`, 1},
 		{`counter_entry {}`, 8},
 		{`counter_entry { counter_id: @In.seen }`, 8},
+		{`counter_entry { index { index: 3 } }`, 8}, // an index counts only with an id
 		{`meter_entry {}`, 4},
 		{`register_entry {}`, 20},
 		{`value_set_entry {}`, 2},
