@@ -136,8 +136,8 @@ func BenchmarkRead(b *testing.B) {
 	read := &p4.ReadRequest{DeviceId: device, Entities: []*p4.Entity{{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{TableId: r.ids["In.routes"]}}}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if out, err := s.collect(read); err != nil || len(out) != n {
-			b.Fatal(len(out), err)
+		if out, err := s.collect(read); err != nil || len(out.out) != n {
+			b.Fatal(len(out.out), err)
 		}
 	}
 	b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "entries/s")

@@ -43,7 +43,7 @@ func snapshot(t testing.TB, s *Server) []*p4.Entity {
 	if err != nil {
 		t.Fatal(describe(err))
 	}
-	return out
+	return slices.Collect(out.all())
 }
 
 // lines are all updates of the other tests, good and bad.
@@ -156,7 +156,12 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		req.DeviceId, req.Role = device, ""
-		_, err := s.collect(req)
+		out, err := s.collect(req)
+		for e := range out.all() {
+			if e.GetEntity() == nil {
+				t.Fatal("an empty entity")
+			}
+		}
 		if err == nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package p4rtserver
 
 import (
+	"iter"
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -17,17 +18,24 @@ const responseSize = 512
 // Read implements p4.v1.P4Runtime. What is read is collected before it is sent,
 // so that a slow client holds up nobody's Write.
 func (s *Server) Read(req *p4.ReadRequest, g p4.P4Runtime_ReadServer) error {
-	out, err := s.collect(req)
-	for len(out) > 0 {
-		n, size := 0, 0
-		for n < len(out) && size < responseSize {
-			size += weight(out[n])
-			n++
+	r, err := s.collect(req)
+	if r == nil {
+		return err
+	}
+	m, size := &p4.ReadResponse{}, 0
+	for e := range r.all() {
+		m.Entities = append(m.Entities, e)
+		if size += weight(e); size >= responseSize {
+			if err := g.Send(m); err != nil {
+				return err
+			}
+			m, size = &p4.ReadResponse{}, 0
 		}
-		if err := g.Send(&p4.ReadResponse{Entities: out[:n]}); err != nil {
+	}
+	if size > 0 {
+		if err := g.Send(m); err != nil {
 			return err
 		}
-		out = out[n:]
 	}
 	return err
 }
@@ -49,8 +57,8 @@ func weight(e *p4.Entity) int {
 }
 
 // collect reads all that is asked for, as it is between two Writes. The error
-// tells of the requests that failed.
-func (s *Server) collect(req *p4.ReadRequest) ([]*p4.Entity, error) {
+// tells of the requests that failed; without a reader, all did.
+func (s *Server) collect(req *p4.ReadRequest) (*reader, error) {
 	if err := s.checkDevice(req.GetDeviceId()); err != nil {
 		return nil, err
 	}
@@ -78,7 +86,7 @@ func (s *Server) collect(req *p4.ReadRequest) ([]*p4.Entity, error) {
 			errs[i] = err
 		}
 	}
-	return r.out, batchStatus("requests", errs)
+	return r, batchStatus("requests", errs)
 }
 
 // A reader collects entities. It is given a way to access the state between
@@ -87,10 +95,34 @@ type reader struct {
 	c       *config
 	now     time.Duration
 	between func(*config, func())
-	out     []*p4.Entity
+	out     []piece
 	// brief leaves out what a new pipeline has anyway: zero cells, constant
 	// entries, default entries that have not been changed.
 	brief bool
+}
+
+// A piece is an entity, or so many that are made when they are needed: arrays
+// have very many cells, which as messages would take much memory at once.
+type piece struct {
+	one  *p4.Entity
+	n    int
+	make func(i int) *p4.Entity // may return nil
+}
+
+// all are the entities that were read.
+func (r *reader) all() iter.Seq[*p4.Entity] {
+	return func(yield func(*p4.Entity) bool) {
+		for _, p := range r.out {
+			if p.one != nil && !yield(p.one) {
+				return
+			}
+			for i := range p.n {
+				if e := p.make(i); e != nil && !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // access calls f with exclusive access.
@@ -103,7 +135,7 @@ func (r *reader) access(f func()) {
 }
 
 // each calls f for n things, a chunk of them between two packets.
-func (r *reader) each(n int, f func(i int)) {
+func (r *reader) each(n, chunk int, f func(i int)) {
 	for at := 0; at < n; at += chunk {
 		r.access(func() {
 			for i := at; i < min(at+chunk, n); i++ {
@@ -113,7 +145,10 @@ func (r *reader) each(n int, f func(i int)) {
 	}
 }
 
-func (r *reader) add(e *p4.Entity) { r.out = append(r.out, e) }
+func (r *reader) add(e *p4.Entity) { r.out = append(r.out, piece{one: e}) }
+
+// cellChunk is how many cells of an array are read while packets wait.
+const cellChunk = 1024
 
 // read adds what one request asks for.
 func (r *reader) read(e *p4.Entity) error {
@@ -190,7 +225,7 @@ func (r *reader) members(m *p4.ActionProfileMember) error {
 		if m.GetMemberId() != 0 && len(all) == 0 {
 			return fail(codes.NotFound, "%s: there is no member %d", p, m.GetMemberId())
 		}
-		r.each(len(all), func(i int) {
+		r.each(len(all), chunk, func(i int) {
 			r.add(&p4.Entity{Entity: &p4.Entity_ActionProfileMember{ActionProfileMember: &p4.ActionProfileMember{
 				ActionProfileId: p.id, MemberId: all[i].ID, Action: writeCall(p.actions, all[i].Call),
 			}}})
@@ -231,15 +266,23 @@ func (r *reader) counters(e *p4.CounterEntry) error {
 		if err != nil {
 			return err
 		}
-		r.each(to-from, func(i int) {
-			packets, octets, err := c.state.Get(from + i)
-			if err != nil || r.brief && packets|octets == 0 {
-				return // no error is possible: the index was checked
-			}
-			r.add(&p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{
-				CounterId: c.id, Index: &p4.Index{Index: int64(from + i)}, Data: counterData(packets, octets),
-			}}})
+		type counts struct{ packets, octets uint64 }
+		values := make([]counts, to-from)
+		r.each(len(values), cellChunk, func(i int) {
+			values[i].packets, values[i].octets, err = c.state.Get(from + i)
 		})
+		if err != nil {
+			return err
+		}
+		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
+			v := values[i]
+			if r.brief && v.packets|v.octets == 0 {
+				return nil
+			}
+			return &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{
+				CounterId: c.id, Index: &p4.Index{Index: int64(from + i)}, Data: counterData(v.packets, v.octets),
+			}}}
+		}})
 	}
 	return nil
 }
@@ -269,15 +312,19 @@ func (r *reader) meters(e *p4.MeterEntry) error {
 		if err != nil {
 			return err
 		}
-		r.each(to-from, func(i int) {
-			config, err := m.state.Get(from + i)
-			if err != nil || r.brief && !config.Set {
-				return
+		values := make([]pipeline.MeterConfig, to-from)
+		r.each(len(values), cellChunk, func(i int) { values[i], err = m.state.Get(from + i) })
+		if err != nil {
+			return err
+		}
+		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
+			if r.brief && !values[i].Set {
+				return nil
 			}
-			r.add(&p4.Entity{Entity: &p4.Entity_MeterEntry{MeterEntry: &p4.MeterEntry{
-				MeterId: m.id, Index: &p4.Index{Index: int64(from + i)}, Config: writeMeter(config),
-			}}})
-		})
+			return &p4.Entity{Entity: &p4.Entity_MeterEntry{MeterEntry: &p4.MeterEntry{
+				MeterId: m.id, Index: &p4.Index{Index: int64(from + i)}, Config: writeMeter(values[i]),
+			}}}
+		}})
 	}
 	return nil
 }
@@ -292,16 +339,26 @@ func (r *reader) registers(e *p4.RegisterEntry) error {
 		if err != nil {
 			return err
 		}
-		r.each(to-from, func(i int) {
-			v, err := g.state.Get(from + i)
-			if err != nil || r.brief && isZero(v) {
-				return
+		n := words(g.bits)
+		values := make([]uint64, (to-from)*n)
+		r.each(to-from, cellChunk, func(i int) {
+			var v match.Value
+			v, err = g.state.Get(from + i)
+			copy(values[i*n:], v)
+		})
+		if err != nil {
+			return err
+		}
+		r.out = append(r.out, piece{n: to - from, make: func(i int) *p4.Entity {
+			v := match.Value(values[i*n : (i+1)*n])
+			if r.brief && isZero(v) {
+				return nil
 			}
 			data, _ := g.data.encode([]match.Value{v})
-			r.add(&p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{
+			return &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{
 				RegisterId: g.id, Index: &p4.Index{Index: int64(from + i)}, Data: data,
-			}}})
-		})
+			}}}
+		}})
 	}
 	return nil
 }

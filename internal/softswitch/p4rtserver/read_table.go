@@ -149,7 +149,7 @@ func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entr
 			all = append(all, e)
 		}
 	})
-	r.each(len(all), func(i int) {
+	r.each(len(all), chunk, func(i int) {
 		if wanted(all[i]) {
 			r.add(r.entry(t, all[i], te))
 		}
@@ -290,7 +290,7 @@ func (r *reader) direct(te *p4.TableEntry, what string, has func(*table) bool, f
 func (r *reader) directAll(t *table, f func(*table, *p4.TableEntry, *pipeline.Entry)) {
 	var all []*pipeline.Entry
 	r.access(func() { all = slices.AppendSeq(all, t.state.All()) })
-	r.each(len(all), func(i int) { f(t, t.entryName(all[i], false), all[i]) })
+	r.each(len(all), chunk, func(i int) { f(t, t.entryName(all[i], false), all[i]) })
 }
 
 // entryName is what names an entry to P4Runtime.

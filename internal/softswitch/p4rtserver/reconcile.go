@@ -27,7 +27,7 @@ func copyState(from, to *config, now time.Duration) error {
 		}
 	}
 	x := &txn{c: to, now: now}
-	for _, e := range r.out {
+	for e := range r.all() {
 		u := &p4.Update{Type: p4.Update_INSERT, Entity: e}
 		if onlyModifiable(e) {
 			u.Type = p4.Update_MODIFY
