@@ -32,13 +32,13 @@ parser Parse(packet_in packet, out headers hdr, inout metadata meta, inout stand
         transition accept;
     }
 
-    // RoCE over IP with options or in fragments is forwarded like any other IP.
+    // RoCE over IP with options or in fragments is forwarded like any other IP. Of
+    // fragments only the first has ports: none are used, so all take one path.
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.version_ihl, hdr.ipv4.frag, hdr.ipv4.proto) {
             (0x45, 0 &&& 0x3fff, PROTO_UDP): udp;
-            (0x45, 0 &&& 0x1fff, PROTO_UDP): udp_fragment;
-            (0x45, 0 &&& 0x1fff, PROTO_TCP): tcp;
+            (0x45, 0 &&& 0x3fff, PROTO_TCP): tcp;
             (0x45, _, _):                    accept;
             (0x40 &&& 0xf0, _, _):           ipv4_options;
             default:                         not_ipv4;
@@ -60,11 +60,6 @@ parser Parse(packet_in packet, out headers hdr, inout metadata meta, inout stand
         packet.extract(hdr.tcp);
         meta.l4_src = hdr.tcp.src;
         meta.l4_dst = hdr.tcp.dst;
-        transition accept;
-    }
-
-    state udp_fragment {
-        packet.extract(hdr.udp);
         transition accept;
     }
 
