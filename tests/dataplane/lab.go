@@ -54,6 +54,9 @@ type (
 	Masked struct{ Value, Mask uint64 }
 )
 
+// Exactly is the ternary key of one value of that many bits.
+func Exactly(v uint64, bits int) Masked { return Masked{v, 1<<bits - 1} }
+
 // Add inserts an entry. It panics where the program has nothing of that name,
 // since that is a mistake of the test.
 func (s *Switch) Add(table string, key []any, action string, args ...uint64) {

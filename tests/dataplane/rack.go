@@ -17,7 +17,8 @@ func HostIP(n int) [4]byte { return [4]byte{10, 0, 0, byte(n)} }
 // HostMAC is the MAC of host n.
 func HostMAC(n int) [6]byte { return [6]byte{2, 0, 0, 0, 0, byte(n)} }
 
-func mac(a [6]byte) (v uint64) {
+// MAC returns the number that a table key has for a MAC.
+func MAC(a [6]byte) (v uint64) {
 	for _, b := range a {
 		v = v<<8 | uint64(b)
 	}
@@ -30,11 +31,11 @@ func NewRack() (*Switch, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Add("ingress.unicast.router_macs", []any{mac(RouterMAC)}, "NoAction")
+	s.Add("ingress.unicast.router_macs", []any{MAC(RouterMAC)}, "NoAction")
 	for n := 1; n <= RackHosts; n++ {
 		s.Add("ingress.unicast.routes", []any{Prefix{Addr(HostIP(n)), 32}}, "ingress.unicast.to_next_hop", uint64(n))
 		s.Add("ingress.unicast.next_hops", []any{n}, "ingress.unicast.to_port", uint64(n))
-		s.Add("egress.neighbour.neighbours", []any{n}, "egress.neighbour.rewrite", mac(RouterMAC), mac(HostMAC(n)))
+		s.Add("egress.neighbour.neighbours", []any{n}, "egress.neighbour.rewrite", MAC(RouterMAC), MAC(HostMAC(n)))
 	}
 	return s, nil
 }
@@ -50,8 +51,23 @@ type Group struct {
 	Epoch      int
 	InitialPSN rocev2.PSN
 	Learn      bool
-	Members    uint16 // 0: all
-	CNPGap     uint64 // µs
+	Members    uint16   // 0: all
+	CNPGap     uint64   // µs
+	Targets    []Target // of each member; nil: the functions below say
+}
+
+// A Target is where a member's copies go.
+type Target struct {
+	QPN  rocev2.QPN
+	RKey uint32
+	VA   uint64 // of what the sender addresses as SenderVA
+}
+
+func (g *Group) target(i int) Target {
+	if g.Targets != nil {
+		return g.Targets[i]
+	}
+	return Target{ReceiverQPN(i), ReceiverRKey(i), ReceiverVA(i)}
 }
 
 // The receivers' side of a group: QPN, rkey and VA offset of member i. The
@@ -76,11 +92,12 @@ func ReceiverVA(i int) uint64 { return 0x7f00_0000_0000 + uint64(i)<<32 }
 func (s *Switch) Install(g Group) {
 	var replicas []pre.Replica
 	for i, host := range g.Receivers {
+		to := g.target(i)
 		replicas = append(replicas, pre.Replica{Port: uint16(host), Instance: uint16(i + 1)})
 		s.Add("egress.rewrite.replicas", []any{g.Index, i + 1}, "egress.rewrite.to_receiver",
-			Addr(HostIP(host)), uint64(ReceiverQPN(i)), uint64(host))
+			Addr(HostIP(host)), uint64(to.QPN), uint64(host))
 		s.Add("egress.rewrite.regions", []any{g.Index, i + 1, SenderRKey, Span{SenderVA, SenderVA + RegionLen - 1}},
-			"egress.rewrite.translate", ReceiverVA(i)-SenderVA, uint64(ReceiverRKey(i)))
+			"egress.rewrite.translate", to.VA-SenderVA, uint64(to.RKey))
 		s.Add("egress.ack_merge.merge_members",
 			[]any{Addr(HostIP(host)), Addr(HostIP(g.Sender)), uint64(g.MCID)}, "egress.ack_merge.from", uint64(g.Index), uint64(i))
 	}
