@@ -10,7 +10,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help build lint test bench ptf fuzz e2e interop p4 clean
+.PHONY: help build lint test bench ptf fuzz e2e interop ptf p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,16 +32,18 @@ ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/...
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
 endif
 
 bench: ## benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(GO) run ./tests/bench/softroce
+	$(GO) run ./tests/bench/softswitch
 
-e2e: ## whole programs, and devices across network namespaces (needs root)
+e2e: ## whole programs, devices and switches across network namespaces (needs root)
 	@scripts/need gcc ip:iproute2
-	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/...
+	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/e2e/...
+	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/... ./internal/softswitch/... ./cmd/...
 
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc
