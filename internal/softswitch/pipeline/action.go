@@ -12,7 +12,7 @@ const maxJumps = 1 << 14
 
 // An action is an action's statements, ready to run.
 type action struct {
-	run   stmt   // what it does
+	run   stmt   // what it does; nil: nothing
 	body  []stmt // the same, if it has no jumps
 	exits bool   // it may end the control
 }
@@ -52,7 +52,7 @@ func (c *compiler) action(i int, consts []*big.Int) *action {
 func sequence(body []stmt) stmt {
 	switch len(body) {
 	case 0:
-		return func(*Packet) {}
+		return nil
 	case 1:
 		return body[0]
 	case 2:

@@ -37,8 +37,6 @@ func (c *compiler) test(e *program.Expr) (test, bool) {
 		if !ok || k == nil || k.Sign() < 0 || k.BitLen() > 64 || !fits(l) {
 			return test{}, false
 		}
-		p.mask <<= p.l // to test a part where it is, so is the constant
-		p.mask >>= p.l
 		v := k.Uint64()
 		if v>>p.l<<p.l != v {
 			return test{}, false // bits that the part does not have

@@ -244,8 +244,10 @@ func (r *tableRun) apply(pk *Packet) *block {
 			h = r.hash(pk)
 		}
 		if b := e.bound(h); b != nil {
-			pk.args = b.args
-			r.p.actions[b.action].run(pk)
+			if run := r.p.actions[b.action].run; run != nil {
+				pk.args = b.args
+				run(pk)
+			}
 			then = r.next[b.action]
 		}
 	}

@@ -112,7 +112,11 @@ func (s *sample) unsigned(depth int) *program.Expr {
 	}
 	l, r := s.unsigned(depth-1), s.unsigned(s.IntN(depth))
 	most := max(l.Bits, r.Bits)
-	switch s.IntN(14) {
+	switch s.IntN(15) {
+	case 14: // shifted out and back in
+		e := mask(binaryOf(program.OpShl, l, s.constant(6), l.Bits+63), s.width())
+		e = mask(binaryOf(program.OpShl, e, s.constant(6), e.Bits+63), s.width())
+		return binaryOf(program.OpShr, binaryOf(program.OpOr, e, s.leaf(16), max(e.Bits, 16)), s.constant(6), max(e.Bits, 16))
 	case 0:
 		return mask(binaryOf(program.OpAdd, l, r, most+1), s.width())
 	case 1:
@@ -161,6 +165,10 @@ func (s *sample) signed(depth int) *program.Expr {
 		e = binaryOf(program.OpTwoComp, e, s.widthOf(w), w)
 		e.Signed = true
 		return e
+	}
+	if depth == 0 && s.IntN(4) == 0 {
+		v := new(big.Int).Neg(s.number(7))
+		return &program.Expr{Op: program.OpConst, Const: v, Bits: 8, Signed: true}
 	}
 	if depth == 0 {
 		i := 12 + s.IntN(5)
@@ -239,7 +247,9 @@ func (s *sample) boolean(depth int) *program.Expr {
 		return b(program.OpEq, s.leaf(64), s.constant(3))
 	}
 	order := program.OpEq + program.Op(s.IntN(6))
-	switch s.IntN(9) {
+	switch s.IntN(10) {
+	case 9: // both fit in 63 bits and a sign
+		return b(order, s.leaf(48), s.signed(0))
 	case 0:
 		return b(program.OpLAnd, s.boolean(depth-1), s.boolean(s.IntN(depth)))
 	case 1:

@@ -313,9 +313,34 @@ func TestTruncate(t *testing.T) {
 	p := start(t, "limits", Options{})
 	for n := range uint16(40) {
 		out := process(p, frameOf(opTruncate, 0, n))
-		if got, want := len(out[0].frame), min(int(n), 4+30+4); got != want {
+		if got, want := len(out[0].frame), min(int(n), 4+35+4); got != want {
 			t.Errorf("truncated to %d: %d bytes", n, got)
 		}
+	}
+}
+
+// TestExit leaves the control at once.
+func TestExit(t *testing.T) {
+	p := start(t, "limits", Options{})
+	if out := process(p, []byte{1}); len(out) != 0 || p.Stats().IngressDrops != 1 {
+		t.Errorf("%v, %+v", out, p.Stats())
+	}
+}
+
+func TestSessionID(t *testing.T) {
+	for _, c := range [][2]uint64{{5, 5}, {1<<15 + 5, 5}, {1<<16 + 5, 1<<15 - 1}} {
+		if got := sessionID(c[0]); uint64(got) != c[1] {
+			t.Errorf("session %d is %d, want %d", c[0], got, c[1])
+		}
+	}
+}
+
+// TestAbsentField: setting what a program does not declare changes nothing.
+func TestAbsentField(t *testing.T) {
+	pk := &Packet{w: []uint64{1}}
+	f := stdField{}
+	if f.set(pk, 4); pk.w[0] != 1 || f.get(pk) != 0 {
+		t.Errorf("word 0 is %d, the field %d", pk.w[0], f.get(pk))
 	}
 }
 
@@ -332,5 +357,58 @@ func TestRelease(t *testing.T) {
 	idle(t, p)
 	if p.pool.made != 1 {
 		t.Errorf("%d packets made", p.pool.made)
+	}
+}
+
+// tablesPacket is a packet of tables.p4.
+func tablesPacket(a, b byte, c uint16) []byte {
+	return append([]byte{a, b, byte(c >> 8), byte(c)}, make([]byte, 20)...)
+}
+
+// TestDirect tests what tables count and meter.
+func TestDirect(t *testing.T) {
+	p := start(t, "tables", Options{})
+	setUp(t, p, "entry I.direct 0x0101 0/0 => I.wide 0xff")
+	setUp(t, p, "entry I.limited 1-3 => I.metered 0x40 @5")
+	hit, limited := slices.Collect(p.Table("I.direct").All())[0], slices.Collect(p.Table("I.limited").All())[0]
+	two := MeterConfig{CBurst: 1, PBurst: 2, Set: true} // a packet each, and never more
+	if err := p.Table("I.limited").SetMeter(limited, two); err != nil {
+		t.Fatal(err)
+	}
+	var colours []byte
+	for i := range 3 {
+		p.Process(time.Duration(i)*time.Second, 1, tablesPacket(2, 5, 0x0101), func(_ uint16, b []byte) {
+			colours = append(colours, b[7])
+		})
+	}
+	if !bytes.Equal(colours, []byte{0x40, 0x41, 0x42}) {
+		t.Errorf("colours %x", colours)
+	}
+	if hit.Packets != 3 || hit.Bytes != 3*24 || hit.LastHit != 2*time.Second {
+		t.Errorf("entry: %d packets, %d bytes, last at %v", hit.Packets, hit.Bytes, hit.LastHit)
+	}
+	process(p, tablesPacket(2, 5, 0x0102))
+	if d := p.Table("I.direct").DefaultEntry(); d.Packets != 1 || d.Bytes != 24 {
+		t.Errorf("default entry: %d packets, %d bytes", d.Packets, d.Bytes)
+	}
+	if n, size, err := p.Counter("I.seen").Get(5); n != 4 || size != 4*24 || err != nil {
+		t.Errorf("counter: %d packets, %d bytes, %v", n, size, err)
+	}
+}
+
+// TestEmptyGroup: nothing happens to a packet that selects from nothing.
+func TestEmptyGroup(t *testing.T) {
+	p := start(t, "tables", Options{})
+	for _, s := range []string{"member I.sel 1 I.pick 7 2", "select I.sel 1 1", "entry I.selected 3 => group 1"} {
+		setUp(t, p, s)
+	}
+	if out := process(p, tablesPacket(3, 0, 0)); out[0].port != 2 || out[0].frame[0]&1 != 1 {
+		t.Errorf("%v", out)
+	}
+	if err := p.Profile("I.sel").ModifyGroup(1, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if out := process(p, tablesPacket(3, 0, 0)); out[0].port != 1 || out[0].frame[0]&1 != 1 {
+		t.Errorf("%v", out)
 	}
 }

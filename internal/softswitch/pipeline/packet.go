@@ -142,7 +142,6 @@ func (po *pool) fill(pk *Packet, frame []byte) {
 	}
 	b.b = b.b[:need]
 	copy(b.b, frame)
-	clear(b.b[len(frame):])
 	b.refs = 1
 	pk.buf, pk.pos, pk.end = b, 0, len(frame)
 }

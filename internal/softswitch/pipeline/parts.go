@@ -59,20 +59,17 @@ func shiftLeft(ps []part, n uint8) []part {
 	return kept
 }
 
+// shiftRight shifts parts of a number that fits in a word.
 func shiftRight(ps []part, n uint8) []part {
 	kept := ps[:0]
 	for _, p := range ps {
 		if p.l >= n {
-			// Whatever had left the word to the left stays out of it.
-			p.mask &= ^uint64(0) >> p.l
 			p.l -= n
 			kept = append(kept, p)
 			continue
 		}
-		p.mask &= ^uint64(0) >> p.l
 		p.mask >>= n - p.l
-		p.r, p.l = p.r+n-p.l, 0
-		if p.r < 64 {
+		if p.r, p.l = p.r+n-p.l, 0; p.r < 64 {
 			kept = append(kept, p)
 		}
 	}

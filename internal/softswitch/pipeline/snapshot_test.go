@@ -20,12 +20,19 @@ func TestRegisters(t *testing.T) {
 		}
 		return b
 	}
+	var a, b, c Registers
+	p.SaveRegisters(&a)
+	if len(a.cells) != 0 {
+		t.Fatalf("new registers have %d cells", len(a.cells))
+	}
 	for range 20 {
 		process(p, packet())
 	}
-	var a, b, c Registers
 	p.SaveRegisters(&a)
 	// What the control plane writes counts too.
+	if err := p.Register("I.r.plain").Set(255, match.Value{3}); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Register("I.r.wide").Set(7, match.Value{1, 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +72,10 @@ func TestRegisters(t *testing.T) {
 
 	// A pipeline of its own takes them over; empty ones empty it.
 	q := start(t, "expressions", Options{Seed: 9})
+	q.RestoreRegisters(&a)
+	if v, err := q.Register("I.r.plain").Get(255); err != nil || v.Uint() != 3 {
+		t.Fatalf("a cell that only the control plane wrote: %v, %v", v, err)
+	}
 	q.RestoreRegisters(&b)
 	q.SaveRegisters(&c)
 	if !b.Equal(&c) {
@@ -96,5 +107,23 @@ func TestRegistersRandom(t *testing.T) {
 	c := process(p, frame)
 	if bytes.Equal(a[0].frame, b[0].frame) || !bytes.Equal(a[0].frame, c[0].frame) {
 		t.Fatalf("%x, %x, %x", a[0].frame, b[0].frame, c[0].frame)
+	}
+}
+
+// TestRegistersOrder: it does not matter in which order cells were written, nor
+// whether a 0 was.
+func TestRegistersOrder(t *testing.T) {
+	p, q := start(t, "limits", Options{}), start(t, "limits", Options{})
+	var a, b Registers
+	p.SaveRegisters(&a)
+	q.SaveRegisters(&b)
+	for i := range uint16(4) {
+		process(p, frameOf(opRegister, uint8(i), i))
+		process(q, frameOf(opRegister, uint8(3-i), 3-i))
+	}
+	p.SaveRegisters(&a)
+	q.SaveRegisters(&b)
+	if len(a.cells) != 3 || !a.Equal(&b) {
+		t.Fatalf("%v, %v", a, b)
 	}
 }

@@ -136,9 +136,16 @@ control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
         default_action = NoAction();
         const entries = { (5, 3): set(0x31); (6, 4): set(0x32); (0, 2): set(0x33); }
     }
+    table gone { // what has become invalid at ingress matches as 0
+        key = { h.x.x: exact; h.k.op[2:0]: exact @name("op"); }
+        actions = { set; NoAction; }
+        default_action = NoAction();
+        const entries = { (0, 5): set(0x44); (0, 4): set(0x45); }
+    }
     apply {
         if (!h.k.isValid()) { exit; }
         replicas.apply();
+        gone.apply();
         h.t.instance = s.instance_type[7:0];
         h.t.out_port = (bit<16>)s.egress_port;
         h.t.rid = s.egress_rid;

@@ -36,11 +36,12 @@ parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t
             (2, _): options;
             (3, 0..7): look;
             (4, _): sized;
-            (5, 8w3 &&& 8w0xf): skip;
+            (5, 8w0 &&& 8w1): skip;
             (5, _): verifying;
             (6, _): two;
             (7, _): big;
             (8, 1): accept;
+            (9, _): skip_bits;
             (0x10, _): sets;
             (0x11, _): kinds;
             (0x45, _): dead_end;
@@ -74,9 +75,10 @@ parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t
         transition select(m.ahead) { 0 &&& 0xff: odd; default: accept; }
     }
     state skip {
-        p.advance((bit<32>)h.k.len);
+        p.advance((bit<32>)h.k.len << 2);
         transition select(p.lookahead<bit<8>>()) { 0..4: labels; default: accept; }
     }
+    state skip_bits { p.advance((bit<32>)h.k.len); transition accept; }
     state verifying {
         verify(h.k.len != 1, error.Other);
         verify(h.k.len != 2, error.NoMatch);
