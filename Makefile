@@ -10,7 +10,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help build lint test bench ptf fuzz e2e interop ptf p4 clean
+.PHONY: help build lint test bench ptf fuzz e2e interop ptf model p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -51,6 +51,10 @@ interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs roo
 
 ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root
 	@GO="$(GO)" tests/ptf/run -s $(or $(SWITCH),softswitch) $(TESTS)
+
+model: ## explore the merging exhaustively up to a bound, in the model and in the P4 program
+	$(GO) run ./tests/model
+	$(GO) run ./tests/model -p4
 
 fuzz: ## run every fuzz target, one after the other, FUZZTIME each
 	@GO="$(GO)" scripts/fuzz $(FUZZTIME)

@@ -156,3 +156,9 @@ func (q *QP) PSNs() (sq, rq rocev2.PSN) { return q.req.psn(q.req.max), q.resp.ep
 func (q *QP) Stats() Stats {
 	return Stats{Requester: q.req.stats, Responder: q.resp.stats, Unexpected: q.bad}
 }
+
+// Unacknowledged returns the number of request packets that were sent and not
+// acknowledged yet, and of those that were posted and not acknowledged.
+func (q *QP) Unacknowledged() (sent, posted int) {
+	return int(q.req.max - q.req.una), int(q.req.sq.end - q.req.una)
+}

@@ -1,0 +1,142 @@
+package rc
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// AppendState appends to b all that can change in a queue pair while packets
+// come and go, in a form in which equal bytes mean equal futures. It is for
+// model checkers: they keep millions of states, and tell them apart by these
+// bytes. LoadState is the way back, into the same queue pair or one that was
+// created, started and posted to likewise.
+//
+// What is left out must be constant meanwhile: attributes, the posted requests
+// themselves, and so NextSendWC and NextRecvWC, which let go of them; and congestion
+// control, which must be disabled. Statistics and the status that a failed request
+// completes with are not kept. Times are abstracted: that a
+// timer runs is state, how long it still runs is not, so a checker may let it
+// expire when it likes; round trips are taken to last no time; and retry counts to
+// be full, since how soon they run out is a matter of time, too.
+func (q *QP) AppendState(b []byte, now time.Duration) []byte {
+	c := codec{b: b, now: now}
+	q.state(&c)
+	return c.b
+}
+
+// LoadState takes the state at the beginning of b, as of now, and returns the
+// rest of b. It panics if b is not from AppendState.
+func (q *QP) LoadState(b []byte, now time.Duration) []byte {
+	c := codec{b: b, now: now, load: true}
+	q.state(&c)
+	return c.b
+}
+
+func (q *QP) state(c *codec) {
+	c.bool(&q.err)
+	q.req.state(c)
+	q.resp.state(c)
+}
+
+func (r *Requester) state(c *codec) {
+	c.bool(&r.live)
+	c.bool(&r.drain)
+	c.bool(&r.err)
+	for _, v := range []*uint64{&r.una, &r.nxt, &r.max, &r.window.size, &r.window.credit} {
+		c.uint64(v)
+	}
+	c.uint32(&r.cur)
+	c.uint32(&r.sq.done)
+	c.uint32(&r.sq.tail)
+	c.uint64(&r.sq.end)
+	c.bool(&r.probe)
+	c.byte((*byte)(&r.failed))
+
+	timer, waits, old := r.ackBy != Never, r.rnrUntil > c.now, r.nakUna != noNak && r.nakAt < c.now
+	c.bool(&timer)
+	c.bool(&waits)
+	c.bool(&old)
+	c.uint64(&r.nakUna)
+	if !c.load {
+		return
+	}
+	r.rtt, r.retries, r.rnrRetries = rttMeter{}, r.cfg.RetryCnt, r.cfg.RNRRetry
+	r.ackBy, r.rnrUntil, r.nakAt = Never, 0, c.now
+	if timer {
+		r.ackBy = c.now + qp.AckTimeout(r.cfg.Timeout)
+	}
+	if waits {
+		r.rnrUntil = c.now + time.Millisecond
+	}
+	if old {
+		r.nakAt--
+	}
+}
+
+func (p *Responder) state(c *codec) {
+	c.bool(&p.err)
+	c.uint32((*uint32)(&p.epsn))
+	c.uint32(&p.msn)
+	c.byte((*byte)(&p.msg.kind))
+	c.int(&p.msg.done)
+	c.int(&p.msg.total)
+	c.uint32(&p.msg.rkey)
+	c.uint64(&p.msg.va)
+	c.uint32(&p.rq.done)
+	c.uint32(&p.rq.tail)
+	c.byte((*byte)(&p.reply))
+	c.byte((*byte)(&p.nakCode))
+	c.bool(&p.nakSilent)
+	if !p.nakSilent {
+		p.ahead = 0 // it has no meaning
+	}
+	c.uint32((*uint32)(&p.ahead))
+	c.byte((*byte)(&p.failed))
+}
+
+// A codec writes values to b, or reads them from it.
+type codec struct {
+	b    []byte
+	now  time.Duration
+	load bool
+}
+
+func (c *codec) byte(v *byte) {
+	if c.load {
+		*v, c.b = c.b[0], c.b[1:]
+	} else {
+		c.b = append(c.b, *v)
+	}
+}
+
+func (c *codec) bool(v *bool) {
+	n := byte(0)
+	if *v {
+		n = 1
+	}
+	c.byte(&n)
+	*v = n != 0
+}
+
+func (c *codec) uint64(v *uint64) {
+	if c.load {
+		n, k := binary.Uvarint(c.b)
+		*v, c.b = n, c.b[k:]
+	} else {
+		c.b = binary.AppendUvarint(c.b, *v)
+	}
+}
+
+func (c *codec) uint32(v *uint32) {
+	n := uint64(*v)
+	c.uint64(&n)
+	*v = uint32(n)
+}
+
+func (c *codec) int(v *int) {
+	n := uint64(*v)
+	c.uint64(&n)
+	*v = int(n)
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// An action is one thing that can happen next.
+type action struct {
+	kind   kind
+	member byte
+	over   byte   // 1: an answer overtakes the one before it
+	fates  uint16 // of the packets that are sent: three bits each
+	anew   bool   // the switch loses its state, and is programmed again, just before
+}
+
+type kind byte
+
+const (
+	send         kind = iota // the sender's next packet reaches the switch, and copies leave it; a fate for each member
+	loseSend                 // it does not reach the switch
+	late                     // data that was held reaches a member
+	answer                   // an answer reaches the switch; a fate for what comes of it
+	loseAnswer               //
+	doubleAnswer             // it reaches the switch, and stays under way
+	lateMerged               // a merged answer that was held reaches the sender
+	timeout                  // of the sender's ACK timer
+	earlyTimeout             // the same, though answers are under way
+	retry                    // the sender's RNR wait ends
+	die                      // a member falls silent
+	remove                   // the control plane takes a member out
+)
+
+// What scripts call the kinds.
+var kindNames = [...]string{"send", "lose-send", "late", "answer", "lose-answer", "double-answer", "late-merged",
+	"timeout", "early-timeout", "retry", "die", "remove"}
+
+// ofMember reports whether the action is about one member.
+func (k kind) ofMember() bool { return k >= late && k <= doubleAnswer || k >= die && k <= remove }
+
+// A fate is what becomes of a packet that is sent.
+type fate byte
+
+const (
+	arrives fate = iota
+	lost
+	held    // until the next one has overtaken it, or nothing else moves
+	doubled // arrives twice
+	echoed  // arrives, and again like one that is held
+)
+
+var fateNames = [...]string{"arrives", "lost", "held", "doubled", "echoed"}
+
+func (a action) fate(i int) fate { return fate(a.fates >> (3 * i) & 7) }
+
+func (f fate) of(i int) uint16 { return uint16(f) << (3 * i) }
+
+// String is the action as scripts write it.
+func (a action) String() string {
+	s := kindNames[a.kind]
+	if a.kind.ofMember() {
+		s += fmt.Sprintf(" %d", a.member+1)
+	}
+	if a.over > 0 {
+		s += fmt.Sprintf(" overtakes=%d", a.over)
+	}
+	if a.anew {
+		s += " after-restart"
+	}
+	for i := range maxMembers {
+		if f := a.fate(i); f != arrives && a.kind == send {
+			s += fmt.Sprintf(" %d=%s", i+1, fateNames[f])
+		} else if f != arrives {
+			s += " merged=" + fateNames[f]
+		}
+	}
+	return s
+}
+
+// parseAction is the way back.
+func parseAction(s string) (a action, err error) {
+	words := strings.Fields(s)
+	if len(words) == 0 {
+		return a, errors.New("no action")
+	}
+	k := -1
+	for i, name := range kindNames {
+		if words[0] == name {
+			k = i
+		}
+	}
+	if k < 0 {
+		return a, fmt.Errorf("%s: no such action", words[0])
+	}
+	a.kind = kind(k)
+	for _, w := range words[1:] {
+		key, value, isOption := strings.Cut(w, "=")
+		var n int
+		switch {
+		case key == "after-restart":
+			a.anew = true
+		case !isOption:
+			_, err = fmt.Sscan(key, &n)
+			a.member = byte(n - 1)
+		case key == "overtakes":
+			_, err = fmt.Sscan(value, &a.over)
+		default:
+			i := 0
+			if key != "merged" {
+				_, err = fmt.Sscan(key, &n)
+				i = n - 1
+			}
+			for f, name := range fateNames {
+				if value == name {
+					a.fates |= fate(f).of(i)
+				}
+			}
+		}
+		if err != nil || a.member >= maxMembers || n < 0 || n > maxMembers {
+			return a, fmt.Errorf("%s: cannot read %q", s, w)
+		}
+	}
+	return a, nil
+}
+
+// actions appends all that can happen in w. Some of what is there proves to be
+// impossible when it is taken.
+func (m *machine) actions(w *world, to []action) []action {
+	m.sender.LoadState(w.sender, instant)
+	f := &w.left
+	if m.canSend() { // at once
+		if f.losses > 0 {
+			to = append(to, action{kind: loseSend})
+		}
+		return sends(w, to)
+	}
+	for i := range w.n {
+		b := &w.members[i]
+		at := action{member: byte(i)}
+		to = m.answers(w, b, at, to)
+		if f.deaths > 0 && !b.dead {
+			to = append(to, at.of(die))
+		}
+		if (f.removals > 0 || b.dead) && b.current {
+			to = append(to, at.of(remove))
+		}
+	}
+	return append(to, m.timers(w)...)
+}
+
+func (a action) of(k kind) action {
+	a.kind = k
+	return a
+}
+
+// sends appends a send for each combination of fates that the faults allow.
+func sends(w *world, to []action) []action {
+	var choose func(i int, a action, f faults)
+	choose = func(i int, a action, f faults) {
+		if i == w.n {
+			to = append(to, a)
+			return
+		}
+		choose(i+1, a, f)
+		if !w.reaches(i) {
+			return
+		}
+		for x := lost; x <= echoed; x++ {
+			left, b := f, a
+			if left.spend(x) {
+				b.fates |= x.of(i)
+				choose(i+1, b, left)
+			}
+		}
+	}
+	choose(0, action{kind: send}, w.left)
+	return to
+}
+
+// spend takes a fate out of what may go wrong, if there is enough left.
+func (f *faults) spend(x fate) bool {
+	l, d, r := byte(0), byte(0), byte(0)
+	switch x {
+	case lost:
+		l = 1
+	case held:
+		r = 1
+	case doubled:
+		d = 1
+	case echoed:
+		d, r = 1, 1
+	}
+	if f.losses < l || f.duplicates < d || f.reorderings < r {
+		return false
+	}
+	f.losses, f.duplicates, f.reorderings = f.losses-l, f.duplicates-d, f.reorderings-r
+	return true
+}
+
+// answers appends what can happen to the answers of a member. A switch that loses
+// its state does so just before an answer: earlier, nobody could tell.
+func (m *machine) answers(w *world, b *member, at action, to []action) []action {
+	f := &w.left
+	for i := range min(b.answers.n, 2) {
+		at.over = i
+		for x := arrives; x <= echoed; x++ {
+			left := *f
+			if i > 0 && !left.spend(held) { // overtaking is a reordering, too
+				break
+			}
+			if left.spend(x) {
+				at.fates = x.of(0)
+				to = append(to, at.of(answer))
+				if f.restarts > 0 {
+					a := at.of(answer)
+					a.anew = true
+					to = append(to, a)
+				}
+			}
+		}
+	}
+	at.over = 0
+	at.fates = 0
+	at.over = 0
+	if b.answers.n > 0 && f.losses > 0 {
+		to = append(to, at.of(loseAnswer))
+	}
+	if b.answers.n > 0 && f.duplicates > 0 {
+		to = append(to, at.of(doubleAnswer))
+	}
+	return to
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/ackmerge"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+const (
+	maxMembers = 3
+	mtu        = 256
+	startPSN   = rocev2.PSN(0xfffffe) // so that four packets cross the wrap
+	instant    = time.Hour            // the time of every step; only a timer's expiry passes any
+	timeout14  = 14                   // the queue pairs' local ACK timeout, as a code
+)
+
+var ackTimeout = qp.AckTimeout(timeout14)
+
+// The sender's messages: a WRITE, and a SEND, which takes a receive request; of two
+// packets each.
+var workload = []qp.SendWR{
+	{ID: 1, Opcode: qp.OpWrite, RKey: 1, RemoteAddr: 4096},
+	{ID: 2, Opcode: qp.OpSend},
+}
+
+const messagePackets = 2
+
+// A packet is a packet under way, in as few bytes as tell it from others.
+type packet struct {
+	psn      byte // position from startPSN, plus one; so 0 is the PSN before
+	ack      bool // data: AckReq
+	syndrome rocev2.Syndrome
+	msn      byte
+}
+
+func encodePSN(psn rocev2.PSN) byte { return byte(psn.Sub(startPSN) + 1) }
+
+// wire returns the PSN on the wire.
+func (p packet) wire() rocev2.PSN { return startPSN.Add(int(int8(p.psn)) - 1) }
+
+// A queue holds packets in the order in which they were sent. It is a value, so
+// that worlds can be copied.
+type queue struct {
+	n byte
+	p [30]packet
+}
+
+func (q *queue) push(p packet) {
+	q.p[q.n] = p
+	q.n++
+}
+
+func (q *queue) take(i byte) packet {
+	p := q.p[i]
+	copy(q.p[i:], q.p[i+1:q.n])
+	q.n--
+	return p
+}
+
+func (q *queue) all() []packet { return q.p[:q.n] }
+
+// A member is a receiver, its links, and what the switch knows of it.
+type member struct {
+	state   []byte // of its rc.QP
+	held    queue  // data that is late: others overtake it
+	answers queue  // on their way to the switch
+	record  ackmerge.Record
+	said    byte // packets that answers which have reached the switch acknowledged
+	current bool // in the merge set
+	dead    bool // says nothing any more
+	unready bool // posts its last receive request only after an RNR NAK
+}
+
+// A world is a state of everything: the sender, the members, the switch, packets
+// under way, and what may still go wrong.
+//
+// Data reaches the members, and merged answers the sender, in the step in which
+// they are sent, unless they are lost or held. Nothing is lost by that: a copy that
+// takes its time does to its member what it would have done at once, and answers
+// may wait before the switch for as long as they like. What a late copy would
+// change is what a member has received by the time when the switch speaks for it;
+// so S1 is checked in a stronger form, against what has been said to the switch.
+type world struct {
+	sender  []byte
+	held    queue // merged answers that are late
+	members [maxMembers]member
+	n       int // of them
+	passed  ackmerge.Record
+	learn   bool // the group was installed without its initial PSN
+	left    faults
+}
+
+// faults are what may still go wrong, and what the control plane may still do.
+type faults struct {
+	losses, duplicates, reorderings, earlyTimeouts, deaths, removals, restarts, unready byte
+}
+
+// A machine holds the queue pairs that states are loaded into, one at a time.
+type machine struct {
+	sender   *rc.QP
+	receiver *rc.QP
+	recvs    int
+	empty    []byte // a receiver before it posts
+	merge    merger
+	relearn  bool // after a restart the rules do not say the initial PSN
+	out      rc.Out
+	reply    rc.Out
+	edges    int64
+	encoded  []byte
+	blocks   []byte // of members, while they are sorted
+	arena    []byte // of states' bytes, until the next world is expanded
+	epoch    uint16
+}
+
+// A merger is the switch's merging: the model or the program.
+type merger interface {
+	step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict)
+}
+
+type goMerger struct{}
+
+func (goMerger) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
+	return ackmerge.Step(c, s, a, 0)
+}
+
+// memory grants every WRITE a place that nobody looks at: that bytes are placed
+// once and in order is the adversary's business, in pkg/qp/rc.
+type memory struct{ b [messagePackets * mtu]byte }
+
+func (m *memory) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return m.b[:n], true }
+
+func newMachine(b *bound) *machine {
+	m := &machine{merge: b.newMerger(), relearn: b.relearn, epoch: 1}
+	cfg := rc.Config{MaxSendWR: 4, MaxRecvWR: 4, MaxSGE: 1, SignalAll: true, PathMTU: mtu, SQPSN: startPSN, RQPSN: startPSN,
+		Timeout: timeout14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, RemoteWrite: true, Window: 4, AckEvery: 4,
+		CC: rc.CCParams{Disable: true}}
+	m.sender = rc.NewQP(cfg, &memory{})
+	m.sender.StartSend(&cfg)
+	for i, wr := range workload {
+		if !wr.Opcode.IsWrite() {
+			m.recvs++
+		}
+		if err := m.sender.PostSend(&workload[i], [][]byte{make([]byte, messagePackets*mtu)}); err != nil {
+			panic(err)
+		}
+	}
+	m.receiver = rc.NewQP(cfg, &memory{})
+	m.empty = m.receiver.AppendState(nil, instant)
+	for id := range m.recvs {
+		m.post(id) // so that there are requests for loaded states to name
+	}
+	return m
+}
+
+// initial returns the state before the first packet.
+func (m *machine) initial(b *bound) *world {
+	w := &world{sender: m.sender.AppendState(nil, instant), left: b.faults, n: maxMembers}
+	for i := range maxMembers {
+		m.receiver.LoadState(m.empty, instant)
+		unready := m.recvs > 0 && i < int(b.faults.unready)
+		for id := range m.recvs {
+			if !unready || id < m.recvs-1 {
+				m.post(id)
+			}
+		}
+		w.members[i] = member{state: m.receiver.AppendState(nil, instant), current: true, unready: unready}
+	}
+	w.left.unready = 0
+	return w
+}
+
+// senderState and receiverState keep the state of what is loaded.
+func (m *machine) senderState(now time.Duration) []byte {
+	at := len(m.arena)
+	m.arena = m.sender.AppendState(m.arena, now)
+	return m.arena[at:]
+}
+
+func (m *machine) receiverState() []byte {
+	at := len(m.arena)
+	m.arena = m.receiver.AppendState(m.arena, instant)
+	return m.arena[at:]
+}
+
+func (m *machine) post(id int) {
+	if err := m.receiver.PostRecv(uint64(id), [][]byte{make([]byte, messagePackets*mtu)}); err != nil {
+		panic(err)
+	}
+}
+
+// received returns how many packets a member has executed.
+func (m *machine) received(b *member) int {
+	m.receiver.LoadState(b.state, instant)
+	_, epsn := m.receiver.PSNs()
+	return epsn.Sub(startPSN)
+}
+
+// headers returns the packet that p stands for.
+func (p packet) headers() rocev2.Headers {
+	h := rocev2.Headers{BTH: rocev2.BTH{PSN: p.wire(), AckReq: p.ack, PKey: rocev2.DefaultPKey}}
+	switch p.wire().Sub(startPSN) {
+	case 0:
+		h.Opcode = rocev2.WriteFirst
+		h.RETH = rocev2.RETH{VA: 4096, RKey: 1, Length: messagePackets * mtu}
+	case 1:
+		h.Opcode = rocev2.WriteLast
+	case 2:
+		h.Opcode = rocev2.SendFirst
+	default:
+		h.Opcode = rocev2.SendLast
+	}
+	return h
+}
+
+// done reports whether all work has completed.
+func (m *machine) done(w *world) bool {
+	m.sender.LoadState(w.sender, instant)
+	_, posted := m.sender.Unacknowledged()
+	return posted == 0
+}
