@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -119,7 +120,7 @@ func (t *control) table(i int) *block {
 		k.Counter == program.None && k.Meter == program.None && k.Profile == program.None {
 		return t.straight(k)
 	}
-	r := &tableRun{p: t.p, t: t.p.tables[i], next: make([]*block, len(t.prog.Actions))}
+	r := &tableRun{t: t.p.tables[i], acts: t.p.actions, next: make([]*block, len(t.prog.Actions))}
 	r.words = make([]uint64, r.t.keyWords)
 	for j, f := range k.Key {
 		r.key = append(r.key, t.keyParts(&f, r.t.keyAt[j])...)
@@ -134,12 +135,26 @@ func (t *control) table(i int) *block {
 	r.hitMiss, r.after = k.HitMiss, t.block(k.After)
 	if k.HitMiss {
 		r.hit, r.miss = t.block(k.Hit), t.block(k.Miss)
-		return &block{kind: blockTable, tab: r}
+	} else {
+		for j, a := range k.Actions {
+			r.next[a] = t.block(k.Next[j])
+		}
 	}
-	for j, a := range k.Actions {
-		r.next[a] = t.block(k.Next[j])
+	if k.Profile != program.None {
+		t.share(r, k)
 	}
 	return &block{kind: blockTable, tab: r}
+}
+
+// share has the table run its own copies of what its profile's members call,
+// which are the actions of the profile's first table, and go on from there as
+// from its own.
+func (t *control) share(r *tableRun, k *program.Table) {
+	r.acts = slices.Clone(r.acts)
+	for _, a := range r.t.profile.tables[0].Actions {
+		own := t.p.own(k.Actions, a)
+		r.acts[a], r.next[a] = r.acts[own], r.next[own]
+	}
 }
 
 // straight compiles a table that always calls the same action.
@@ -207,14 +222,14 @@ func (t *control) keyParts(f *program.KeyField, at int) []keyPart {
 
 // A tableRun applies a table.
 type tableRun struct {
-	p         *Pipeline
 	t         *Table
 	key       []keyPart
 	words     []uint64
-	hash      num      // of a selector
-	meter     setter   // takes the colour of the direct meter; nil: none
-	next      []*block // by action
-	hitMiss   bool     // hit and miss decide instead
+	hash      num       // of a selector
+	meter     setter    // takes the colour of the direct meter; nil: none
+	acts      []*action // by action
+	next      []*block  // by action
+	hitMiss   bool      // hit and miss decide instead
 	hit, miss *block
 	after     *block // without any action
 }
@@ -244,7 +259,7 @@ func (r *tableRun) apply(pk *Packet) *block {
 			h = r.hash(pk)
 		}
 		if b := e.bound(h); b != nil {
-			if run := r.p.actions[b.action].run; run != nil {
+			if run := r.acts[b.action].run; run != nil {
 				pk.args = b.args
 				run(pk)
 			}

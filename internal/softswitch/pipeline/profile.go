@@ -182,11 +182,17 @@ func (p *Profile) groupOf(id uint32) (*Group, error) {
 	return nil, fmt.Errorf("%s: group %d %w", p.info.Name, id, ErrNotFound)
 }
 
-// bind checks a call against all tables that may come to run it.
-func (p *Profile) bind(c Call) (b *bound, err error) {
+// bind checks a call against all tables that may come to run it. What it returns
+// has the first table's copy of the action; see state.own.
+func (p *Profile) bind(c Call) (*bound, error) {
+	var b *bound
 	for _, t := range p.tables {
-		if b, err = p.s.bind(t.Actions, c); err != nil {
+		x, err := p.s.bind(t.Actions, Call{p.s.own(t.Actions, c.Action), c.Args})
+		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", t.Name, err)
+		}
+		if b == nil {
+			b = x
 		}
 	}
 	if b == nil {

@@ -129,6 +129,22 @@ func (s *state) bind(allowed []int, c Call) (*bound, error) {
 	return b, nil
 }
 
+// own returns which of a table's actions is meant by that of another table: a
+// compiler gives each table its own copies of the actions, with the same names,
+// but with other numbers. What is not among the table's actions comes back as it
+// is.
+func (s *state) own(table []int, action int) int {
+	if action < 0 || action >= len(s.prog.Actions) || slices.Contains(table, action) {
+		return action
+	}
+	for _, a := range table {
+		if s.prog.Actions[a].Name == s.prog.Actions[action].Name {
+			return a
+		}
+	}
+	return action
+}
+
 func (s *state) actionName(i int) string {
 	if i < 0 || i >= len(s.prog.Actions) {
 		return fmt.Sprintf("action number %d", i)
