@@ -48,11 +48,21 @@ func (b *indexer) finishProfiles() {
 				p.actions = t.actions
 				continue
 			}
-			if !slices.EqualFunc(p.actions, t.actions, func(a, c tableAction) bool { return a.id == c.id }) {
+			if !sameActions(p.actions, t.actions) {
 				b.problem("%s: its tables %s and %s have different actions", p, p.tables[0].name, t.name)
 			}
 		}
 	}
+}
+
+// sameActions reports whether two tables have the same actions, in any order.
+func sameActions(a, b []tableAction) bool {
+	for _, x := range a {
+		if findAction(b, x.id) == nil {
+			return false
+		}
+	}
+	return len(a) == len(b)
 }
 
 func (b *indexer) readArrays() {

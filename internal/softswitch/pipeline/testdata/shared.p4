@@ -1,6 +1,6 @@
 // Two tables that share a selector, and two that share a profile. The compiler
-// gives each table its own copies of the actions, which lead on to other places,
-// and which differ where a parameter has a direction.
+// gives each table its own copies of the actions, which lead on to other places.
+// They may be in another order, and they differ where a parameter has a direction.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -32,7 +32,7 @@ control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
     }
     table second {
         key = { h.k.b: exact; h.k.d: selector; }
-        actions = { pick; twice; NoAction; }
+        actions = { twice; pick; NoAction; }
         implementation = sel;
     }
     action_profile(8) prof;
