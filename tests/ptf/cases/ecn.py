@@ -4,11 +4,11 @@ A flood of many copies to one port fills its queue: copies are made faster than 
 leaves an empty queue, the one before it a queue of one, and so on: there, the outcome is certain.
 """
 
-from bed import Bed, host_ip, host_mac
+from bed import QUEUE, Bed, host_ip, host_mac
 from p4rt import Replica
 from wire import IP, Hop, ip_checksum, ipv4
 
-COPIES = 60  # bmv2 drops what does not fit into a queue of 64
+COPIES = QUEUE
 GROUP = 1
 
 
@@ -79,7 +79,7 @@ class Probability(EcnBed):
         self.assertEqual({m for marks in seen for m in marks}, {2, 3})
         self.assertEqual({marks[-1] for marks in seen}, {2})
         late = sum(marks[-15:].count(3) for marks in seen)
-        before = sum(marks[-45:-30].count(3) for marks in seen)
+        before = sum(marks[-40:-25].count(3) for marks in seen)
         self.assertGreater(before, late, "the chance does not grow with the queue")
 
 
@@ -112,5 +112,5 @@ class OtherPort(EcnBed):
         self.profile(0, 0, 0)
         frame = ipv4(Hop(host_mac(3), host_mac(1)), host_ip(1), host_ip(3), 17, bytes(8), tos=2)
         self.sw.insert("bridge", {"mac": host_mac(3)}, "to_port", port=3)
-        out = self.exchange(1, *[frame] * 100)
-        self.expect(out, {3: [frame] * 100})
+        out = self.exchange(1, *[frame] * QUEUE)
+        self.expect(out, {3: [frame] * QUEUE})

@@ -35,6 +35,16 @@ class RemovedRule(MergeBed):
         self.play([(0, A, 9, None), (1, A, 9, None)])
 
 
+class Joined(MergeBed):
+    """A member that joins within an epoch, behind the others: the sender is not told less than before."""
+
+    def runTest(self):
+        self.install(modify=True, members=0b011)
+        self.play([(0, A, 9, None), (1, A, 9, (A, 9))])
+        self.install(modify=True, members=0b111)
+        self.play([(2, A, 5, None), (0, A, 12, None), (1, A, 12, None), (2, A, 9, None), (2, A, 11, (A, 11))])
+
+
 class NewEpoch(MergeBed):
     """A group that is installed again under another epoch knows nothing of what was said before."""
 

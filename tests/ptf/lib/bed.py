@@ -28,6 +28,7 @@ CAPTURES = HERE.parent.parent / "pkg/rocev2/testdata"
 PORTS = {1: range(1, 9), 2: range(11, 15)}  # by switch
 LINK = 9
 ROUTER_MAC = mac("02:00:00:00:ff:01")
+QUEUE = 50  # frames that may come at once: bmv2's egress queues hold 64
 DEADLINE = 5.0  # s until a packet has come out of a switch
 
 MARKER = 0x88B6  # an EtherType of ours
