@@ -86,7 +86,7 @@ func (s *Switch) SetDigests(f func([]pipeline.Digest)) {
 }
 
 // SetIdle sets what is called with entries that have become idle, each reported
-// within 100 ms. f must neither block nor call the Switch.
+// within 100 ms, and again for each further time-out without a packet. f must neither block nor call the Switch.
 func (s *Switch) SetIdle(f func([]pipeline.Expired)) {
 	s.lock.take()
 	defer s.lock.give()

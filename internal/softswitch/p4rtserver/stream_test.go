@@ -360,10 +360,15 @@ func TestIdleTimeouts(t *testing.T) {
 	if got := n.GetTableEntry()[0]; !proto.Equal(got, want) {
 		t.Errorf("entry %v, want %v", got, want)
 	}
+	r.bench.pass(999)
+	r.bench.pass(1) // another time-out: told once more
+	if got := s.next().GetIdleTimeoutNotification().GetTableEntry(); len(got) != 1 || !proto.Equal(got[0], want) {
+		t.Errorf("entries %v, want %v", got, want)
+	}
 	s.close()
 	eventually(t, "no primary", func() bool { return len(*r.server.primaries.Load()) == 0 })
 	r.bench.pass(10 * time.Second)
-	if st := r.server.Stats(); st.IdleEntries != 1 || st.IdleDrops == 0 {
+	if st := r.server.Stats(); st.IdleEntries != 2 || st.IdleDrops == 0 {
 		t.Errorf("stats %+v", st)
 	}
 }

@@ -22,7 +22,7 @@ func (q *idleQueue) schedule(e *Entry) {
 		q.drop(e)
 		return
 	}
-	e.deadline = after(e.LastHit, e.IdleTimeout)
+	e.deadline = e.due()
 	if e.heapAt == 0 {
 		heap.Push(&q.h, e)
 	} else {
@@ -40,21 +40,20 @@ func (q *idleQueue) expired(now time.Duration) []Expired {
 	var out []Expired
 	for len(q.h) > 0 && q.h[0].deadline <= now {
 		e := q.h[0]
-		switch due := after(e.LastHit, e.IdleTimeout); {
-		case due > now: // hit meanwhile
-			e.deadline = due
-		case e.reported == e.LastHit: // told, and not hit since
-			e.deadline = after(now, e.IdleTimeout)
-		default:
+		if e.due() <= now { // else it was hit meanwhile
 			out = append(out, Expired{e.table, e})
-			e.reported = e.LastHit
-			e.deadline = after(now, e.IdleTimeout)
+			e.reported = now
 		}
+		e.deadline = e.due()
 		heap.Fix(&q.h, 0)
 	}
 	slices.SortStableFunc(out, func(a, b Expired) int { return cmp.Compare(a.Entry.LastHit, b.Entry.LastHit) })
 	return out
 }
+
+// due is when the entry becomes idle, or has been so for one more time-out, if no
+// packet hits it.
+func (e *Entry) due() time.Duration { return after(max(e.LastHit, e.reported), e.IdleTimeout) }
 
 // after adds without overflow.
 func after(t, d time.Duration) time.Duration {

@@ -19,7 +19,7 @@ func TestIdleAgainstOracle(t *testing.T) {
 		}
 		tb := s.Table("exact")
 		var now time.Duration
-		told := map[*Entry]bool{} // and not hit since
+		told := map[*Entry]time.Duration{} // when; and not hit since
 		key := func(t *rapid.T) uint64 { return rapid.Uint64Range(0, 5).Draw(t, "key") }
 		timeout := func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 5).Draw(t, "timeout")) }
 		t.Repeat(map[string]func(*rapid.T){
@@ -49,9 +49,13 @@ func TestIdleAgainstOracle(t *testing.T) {
 			"expired": func(t *rapid.T) {
 				want := map[*Entry]bool{}
 				for e := range tb.All() {
-					if e.IdleTimeout > 0 && now >= e.LastHit+e.IdleTimeout && !told[e] {
+					since := e.LastHit
+					if at, ok := told[e]; ok {
+						since = at
+					}
+					if e.IdleTimeout > 0 && now >= since+e.IdleTimeout {
 						want[e] = true
-						told[e] = true
+						told[e] = now
 					}
 				}
 				got := s.Expired(now)
@@ -81,6 +85,42 @@ func TestIdleAgainstOracle(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestIdleAgain: an entry that stays idle is reported after each time-out, counted
+// from the report, and a packet puts the next one off.
+func TestIdleAgain(t *testing.T) {
+	s := testState(t)
+	tb := s.Table("exact")
+	noErr(t, tb.Insert(&Entry{Key: exact(1), Call: send(1, 1), IdleTimeout: 10, LastHit: 100}))
+	e := tb.Find(exact(1), 0)
+	reports := func(from, to time.Duration) (at []time.Duration) {
+		for now := from; now <= to; now++ {
+			for range s.Expired(now) {
+				at = append(at, now)
+			}
+		}
+		return at
+	}
+	if got := reports(100, 135); !slices.Equal(got, []time.Duration{110, 120, 130}) {
+		t.Errorf("reported at %v", got)
+	}
+	e.hit(136, 1)
+	if got := reports(137, 160); !slices.Equal(got, []time.Duration{146, 156}) {
+		t.Errorf("after a hit reported at %v", got)
+	}
+	m := *e
+	m.IdleTimeout = 20 // what has been reported counts
+	noErr(t, tb.Modify(&m))
+	if got := reports(161, 200); !slices.Equal(got, []time.Duration{176, 196}) {
+		t.Errorf("after Modify reported at %v", got)
+	}
+	if got := reports(1000, 1000); len(got) != 1 { // however many time-outs were slept through
+		t.Errorf("later reported at %v", got)
+	}
+	if got := reports(1001, 1025); !slices.Equal(got, []time.Duration{1020}) {
+		t.Errorf("then reported at %v", got)
+	}
 }
 
 // TestIdleForever: the longest time-outs do not wrap around.

@@ -168,7 +168,8 @@ type Expired struct {
 	Entry *Entry
 }
 
-// Expired returns the entries that have become idle by now (pipeline time): each
-// once, and again only when a packet has hit it in between. The work is
-// proportional to the entries that come due, not to all.
+// Expired returns the entries that no packet has hit for their time-out or longer
+// by now (pipeline time), each of them again whenever another time-out has passed
+// since it was last returned (P4Runtime, "Table Idle Timeout Notification"). The
+// work is proportional to the entries that come due, not to all.
 func (s *state) Expired(now time.Duration) []Expired { return s.idle.expired(now) }

@@ -48,7 +48,7 @@ type Entry struct {
 
 	meter    *meterCell    // nil: not configured, as most
 	deadline time.Duration // when to look at LastHit again
-	reported time.Duration // LastHit when it was reported idle, or never
+	reported time.Duration // when it was last reported idle, or never
 	heapAt   int           // place in the idle queue, plus 1; 0: not there
 }
 
