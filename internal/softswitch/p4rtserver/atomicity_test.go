@@ -116,6 +116,34 @@ func TestRolledBackMemberIsForgotten(t *testing.T) {
 	expectDetail(t, r.tryWrite(0, `INSERT `+member1), 0, codes.InvalidArgument, "entries with action sets")
 }
 
+// A full profile lets its sets be replaced, and what was replaced be brought back.
+func TestRolledBackSets(t *testing.T) {
+	r, _ := ready(t)
+	entry := func(key, actions, port int) string {
+		return fmt.Sprintf(`table_entry { table_id: @In.ecmp match { field_id: 1 exact { value: "\%03o" } } action { action_profile_action_set {`, key) +
+			strings.Repeat(fmt.Sprintf(`action_profile_actions { action { action_id: @In.to params { param_id: 1 value: "\%03o" } } weight: 1 }`, port), actions) + `} } }`
+	}
+	r.write(`INSERT `+entry(1, 8, 1), `INSERT `+entry(2, 8, 2)) // 16 of 16
+	expectDetail(t, r.tryWrite(0, `INSERT `+entry(3, 1, 1)), 0, codes.ResourceExhausted, "In.hops")
+	before := r.everything()
+	for _, batch := range [][]string{
+		{`MODIFY ` + entry(1, 8, 3), `MODIFY ` + entry(2, 8, 4)},
+		{`MODIFY ` + entry(1, 4, 3), `INSERT ` + entry(3, 4, 3), `MODIFY ` + entry(3, 1, 4), `MODIFY ` + entry(2, 11, 5)},
+		{`DELETE ` + entry(2, 1, 1), `MODIFY ` + entry(1, 16, 3), `MODIFY ` + entry(1, 1, 3), `INSERT ` + entry(2, 15, 6)},
+	} {
+		for n := range len(batch) {
+			err := r.tryWrite(p4.WriteRequest_ROLLBACK_ON_ERROR, append(append([]string{}, batch[:n+1]...), hopeless)...)
+			expectDetail(t, err, n+1, codes.NotFound, "entry not found")
+			expectSame(t, before, r.everything())
+		}
+	}
+	if err := r.tryWrite(p4.WriteRequest_ROLLBACK_ON_ERROR, `MODIFY `+entry(1, 8, 3), `MODIFY `+entry(2, 9, 4)); err == nil {
+		t.Error("a set too many")
+	}
+	expectSame(t, before, r.everything())
+	r.write(`MODIFY ` + entry(2, 8, 4))
+}
+
 func TestContinueOnError(t *testing.T) {
 	r, _ := ready(t)
 	err := r.tryWrite(p4.WriteRequest_CONTINUE_ON_ERROR, hopeless, aBitOfAll[0], hopeless, aBitOfAll[1])

@@ -162,6 +162,14 @@ func TestOneShot(t *testing.T) {
 		t.Errorf("%d members", p.Len())
 	}
 	wantErr(t, p.InsertMember(1, send(1, 1)), ErrFull, "8 of 8")
+	// In a full profile, a set makes room for what replaces it, and stays if that
+	// is refused.
+	noErr(t, tb.Modify(&Entry{Key: exact(1), Ref: RefSet, Set: set(11, 12, 13, 14, 15, 16, 17, 18)}))
+	wantErr(t, tb.Modify(&Entry{Key: exact(1), Ref: RefSet, Set: set(1, 2, 3, 4, 5, 6, 7, 8, 9)}), ErrFull, "0 of 8", "9 more")
+	wantErr(t, tb.Modify(&Entry{Key: exact(1), Ref: RefSet, Set: []Weighted{{Call: send(1, 1)}}}), ErrInvalid, "weight 0")
+	if got := port(e.bound(2)); p.Len() != 8 || got != 12 {
+		t.Errorf("%d members, selects %d", p.Len(), got)
+	}
 	noErr(t, tb.Delete(exact(1), 0))
 	if p.Len() != 0 {
 		t.Errorf("%d members left", p.Len())
