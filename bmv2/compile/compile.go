@@ -25,13 +25,13 @@ type Result struct {
 	Made         bmv2.Made
 }
 
-// Compiler finds p4c-bm2-ss: in the environment variable P4C, in PATH, or in
-// /opt/p4/bin or /usr/local/bin.
+// Compiler finds p4c-bm2-ss: named by the environment variable P4C, in PATH, or
+// in /usr/local/bin.
 func Compiler() (string, error) {
 	if p := os.Getenv("P4C"); p != "" {
 		return exec.LookPath(p)
 	}
-	for _, p := range []string{"p4c-bm2-ss", "/usr/local/bin/p4c-bm2-ss", "/opt/p4/bin/p4c-bm2-ss"} {
+	for _, p := range []string{"p4c-bm2-ss", "/usr/local/bin/p4c-bm2-ss"} {
 		if found, err := exec.LookPath(p); err == nil {
 			return found, nil
 		}
