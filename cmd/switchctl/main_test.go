@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // The main thread cannot be thrown away; keep the labs off it.
@@ -45,28 +44,11 @@ func must(t testing.TB, err error) {
 
 // call runs a command line that ends by itself.
 func call(args ...string) (code int, stdout, stderr string) {
-	var out, errs syncBuffer
+	var out, errs testenv.SyncBuffer
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	code = run(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // files writes the sample program into a directory.
@@ -267,12 +249,12 @@ func FuzzParsePort(f *testing.F) {
 type process struct {
 	*exec.Cmd
 	ready  string // its first line
-	stderr *syncBuffer
+	stderr *testenv.SyncBuffer
 }
 
 func startProcess(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("/proc/self/exe", args...), stderr: &syncBuffer{}}
+	p := &process{Cmd: exec.Command("/proc/self/exe", args...), stderr: &testenv.SyncBuffer{}}
 	p.Env = append(append(os.Environ(), "SWITCHCTL_TEST_MAIN=1"), env...)
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 )
 
@@ -37,14 +38,14 @@ type running struct {
 	addr   string
 	stop   func()
 	code   chan int
-	stderr *syncBuffer
+	stderr *testenv.SyncBuffer
 }
 
 // startSwitch starts a switch and waits for its ready line. The test ends it.
 func startSwitch(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{stop: cancel, code: make(chan int, 1), stderr: &syncBuffer{}}
+	r := &running{stop: cancel, code: make(chan int, 1), stderr: &testenv.SyncBuffer{}}
 	lines := make(lineWriter, 10)
 	go func() { r.code <- run(ctx, append([]string{"softswitch"}, args...), lines, r.stderr) }()
 	t.Cleanup(func() { r.end(t) })

@@ -19,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 )
 
@@ -30,7 +31,7 @@ import (
 func inNamespaces(t *testing.T, f func(enter func(i int))) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "network namespaces take root")
+		testenv.Skip(t, "network namespaces take root")
 	}
 	done := make(chan struct{})
 	go func() {

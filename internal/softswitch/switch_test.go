@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 var _ p4rtserver.Target = (*Switch)(nil)
@@ -406,7 +406,7 @@ func (brokenPort) Recv([][]byte) (int, error) { return 0, fmt.Errorf("broken: %w
 // TestPortStates: a port that fails or goes down is reported; others go on.
 func TestPortStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log syncBuffer
+		var log testenv.SyncBuffer
 		s := newSwitch(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		hosts := cables(t, s, 2)
 		near, far := ports.Pair("broken", "far", 0)
@@ -434,23 +434,6 @@ func TestPortStates(t *testing.T) {
 			t.Errorf("%+v", st.Ports[1])
 		}
 	})
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestConfigErrors(t *testing.T) {
@@ -550,12 +533,4 @@ func TestSwitchAllocs(t *testing.T) {
 	if n := testing.AllocsPerRun(300, round); n > 0 {
 		t.Errorf("%v allocations for %d packets", n, len(frames))
 	}
-}
-
-func skip(t testing.TB, reason string) {
-	t.Helper()
-	if os.Getenv("MCRDMA_MUST_RUN") == "1" {
-		t.Fatal("must run here, but: ", reason)
-	}
-	t.Skip(reason)
 }

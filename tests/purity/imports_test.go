@@ -82,6 +82,7 @@ var monopolies = []monopoly{
 	{"github.com/spf13/cobra", []string{"cmd"}},
 	{"internal/simnet", []string{"internal/simnet"}},
 	{"internal/softswitch/sample", nil},
+	{"internal/testenv", nil},
 	{"tests", nil},
 	{"github.com/gopacket/gopacket", nil},
 	{"github.com/google/go-cmp", nil},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,15 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// skip leaves a test out, unless it must run here.
-func skip(t testing.TB, reason string) {
-	t.Helper()
-	if os.Getenv("MCRDMA_MUST_RUN") == "1" {
-		t.Fatal("must run here, but: ", reason)
-	}
-	t.Skip(reason)
-}
 
 const patience = 10 * time.Second
 

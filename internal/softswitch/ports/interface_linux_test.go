@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // The main thread cannot be thrown away; keep the labs off it.
@@ -23,7 +25,7 @@ func init() { runtime.LockOSThread() }
 func inNamespace(t *testing.T, f func(run func(cmd string))) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "network namespaces take root")
+		testenv.Skip(t, "network namespaces take root")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -412,7 +414,7 @@ func TestVethAllocs(t *testing.T) {
 
 func BenchmarkVeth(b *testing.B) {
 	if os.Geteuid() != 0 {
-		skip(b, "network namespaces take root")
+		testenv.Skip(b, "network namespaces take root")
 	}
 	done := make(chan struct{})
 	go func() {

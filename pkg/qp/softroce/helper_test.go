@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -27,25 +26,6 @@ func TestMain(m *testing.M) {
 // when it was started as that.
 var runAsPeer func() bool
 
-// loopback gives each test loopback addresses of its own, so that they may run
-// side by side, in this process and, by the process id, in others.
-var loopback atomic.Uint32
-
-func loopbackAddr() netip.Addr {
-	n := loopback.Add(1)
-	pid := uint32(os.Getpid())
-	return netip.AddrFrom4([4]byte{127, byte(64 + pid>>8&0x7f), byte(pid), byte(n%254 + 1)})
-}
-
-// skip skips the test, unless the environment says that it has to run.
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("MCRDMA_MUST_RUN") == "1" {
-		t.Fatalf("must run, but: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // must is for results that cannot fail in a working test.
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {
@@ -60,7 +40,7 @@ func must[T any](v T, err error) func(t testing.TB) T {
 // open opens a device on a loopback address and closes it with the test.
 func open(t testing.TB, options string) *Device {
 	t.Helper()
-	name := "softroce:" + loopbackAddr().String()
+	name := "softroce:" + testenv.Loopback().String()
 	if options != "" {
 		name += "?" + options
 	}

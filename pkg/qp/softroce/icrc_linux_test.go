@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -19,10 +20,10 @@ func TestWrongICRC(t *testing.T) {
 	for _, mode := range []string{"rx=raw", "rx=udp"} {
 		t.Run(mode, func(t *testing.T) {
 			if mode == "rx=raw" && os.Geteuid() != 0 {
-				skip(t, "raw sockets take CAP_NET_RAW")
+				testenv.Skip(t, "raw sockets take CAP_NET_RAW")
 			}
 			e := newEnd(t, open(t, mode), 4096, qp.Init{})
-			peer := loopbackAddr()
+			peer := testenv.Loopback()
 			conn := must(net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 0))))(t)
 			defer conn.Close()
 			neverFragment(t, conn)

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -63,7 +64,7 @@ type peerAddress struct {
 // what arrives.
 func TestVeth(t *testing.T) {
 	if os.Geteuid() != 0 {
-		skip(t, "network namespaces take root")
+		testenv.Skip(t, "network namespaces take root")
 	}
 	for _, c := range []struct {
 		mtu  int
@@ -114,7 +115,7 @@ func vethPair(t *testing.T, mtu int, loss float32) (ns [2]netns.NsHandle) {
 			made <- err
 		}()
 		if err := <-made; err != nil {
-			skip(t, "network namespace: %v", err)
+			testenv.Skip(t, "network namespace: %v", err)
 		}
 		t.Cleanup(func() { ns[i].Close() })
 		at[i] = must(netlink.NewHandleAt(ns[i]))(t)
@@ -124,7 +125,7 @@ func vethPair(t *testing.T, mtu int, loss float32) (ns [2]netns.NsHandle) {
 	la.Name, la.MTU = "veth0", mtu
 	veth := &netlink.Veth{LinkAttrs: la, PeerName: "veth0", PeerNamespace: netlink.NsFd(ns[1]), PeerMTU: uint32(mtu)}
 	if err := at[0].LinkAdd(veth); err != nil {
-		skip(t, "veth pair: %v", err)
+		testenv.Skip(t, "veth pair: %v", err)
 	}
 	for i, h := range at {
 		l := must(h.LinkByName("veth0"))(t)

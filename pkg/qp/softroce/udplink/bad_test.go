@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -107,7 +108,7 @@ func TestOtherPorts(t *testing.T) {
 func TestOneBadSegment(t *testing.T) {
 	needRaw(t)
 	l := open(t, Options{RX: RXRaw})
-	peer := loopbackAddr()
+	peer := testenv.Loopback()
 	const segments = 5
 	var payload []byte
 	for k := range segments {
@@ -136,7 +137,7 @@ func TestOneBadSegment(t *testing.T) {
 func TestFixedID(t *testing.T) {
 	needRaw(t)
 	l := open(t, Options{RX: RXRaw})
-	peer := loopbackAddr()
+	peer := testenv.Loopback()
 	var payload []byte
 	for k := range 4 {
 		payload = append(payload, frame(peer, l.addr, 9, 4791, nil, packet(rocev2.SendMiddle, 256, k))[28:]...)
@@ -171,7 +172,7 @@ func cut(l *Link, ip []byte) (got [][]byte) {
 func FuzzRaw(f *testing.F) {
 	needRaw(f)
 	l := open(f, Options{RX: RXRaw})
-	peer := loopbackAddr()
+	peer := testenv.Loopback()
 	f.Add(frame(peer, l.addr, 3, 4791, nil, packet(rocev2.SendOnly, 20, 1)), false)
 	f.Add(frame(peer, l.addr, 3, 4791, []byte{1, 1, 1, 1}, packet(rocev2.WriteOnly, 20, 1)), true)
 	two := append(frame(peer, l.addr, 3, 4791, nil, packet(rocev2.SendMiddle, 256, 1))[28:],

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -64,7 +65,7 @@ func TestSecondOpenElsewhere(t *testing.T) {
 
 // TestGuardNameTaken: without the name only the error message suffers.
 func TestGuardNameTaken(t *testing.T) {
-	addr := loopbackAddr()
+	addr := testenv.Loopback()
 	u, err := net.ListenUnix("unix", guardName(addr))
 	if err != nil {
 		t.Fatal(err)
@@ -106,13 +107,13 @@ func TestOpenErrorTexts(t *testing.T) {
 // TestNoPortFree: an address with all source ports of a slot in use cannot be
 // opened, and can again when one is free.
 func TestNoPortFree(t *testing.T) {
-	addr := loopbackAddr()
+	addr := testenv.Loopback()
 	const slot, span = 3, (1<<16 - firstPort) / txSockets
 	var last int
 	for i := range span {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if errors.Is(err, unix.EMFILE) {
-			skip(t, "%d descriptors are too few", i)
+			testenv.Skip(t, "%d descriptors are too few", i)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -5,13 +5,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -24,30 +24,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var loopback atomic.Uint32
-
-// loopbackAddr returns an address that no other test uses, in this process or
-// in another.
-func loopbackAddr() netip.Addr {
-	n := loopback.Add(1)
-	pid := uint32(os.Getpid())
-	return netip.AddrFrom4([4]byte{127, byte(192 + pid>>8&0x3f), byte(pid), byte(n%254 + 1)})
-}
-
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("MCRDMA_MUST_RUN") == "1" {
-		t.Fatalf("must run, but: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // needRaw skips the test if the process may not open raw sockets.
 func needRaw(t testing.TB) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP)
 	if errors.Is(err, unix.EPERM) {
-		skip(t, "raw sockets take CAP_NET_RAW")
+		testenv.Skip(t, "raw sockets take CAP_NET_RAW")
 	}
 	unix.Close(fd)
 }
@@ -58,7 +40,7 @@ func open(t testing.TB, opt Options) *Link {
 	if opt.RX == RXRaw {
 		needRaw(t)
 	}
-	l, err := Open(loopbackAddr(), opt)
+	l, err := Open(testenv.Loopback(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}

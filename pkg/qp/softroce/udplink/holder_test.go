@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -77,7 +78,7 @@ func holder(t *testing.T, kind string, addr netip.Addr) *exec.Cmd {
 func TestAddressInUse(t *testing.T) {
 	for _, kind := range []string{"link", "socket"} {
 		t.Run(kind, func(t *testing.T) {
-			addr := loopbackAddr()
+			addr := testenv.Loopback()
 			first := holder(t, kind, addr)
 			for range 40 { // the holder must not tire of answering
 				_, err := Open(addr, Options{})
@@ -99,7 +100,7 @@ func TestAddressInUse(t *testing.T) {
 
 // TestReopen: a closed link leaves the address free.
 func TestReopen(t *testing.T) {
-	addr := loopbackAddr()
+	addr := testenv.Loopback()
 	for range 3 {
 		l, err := Open(addr, Options{})
 		if err != nil {

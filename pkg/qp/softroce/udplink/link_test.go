@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -129,7 +130,7 @@ func TestMixedDestinations(t *testing.T) {
 // RoCEv2 uses.
 func TestSourcePorts(t *testing.T) {
 	a := open(t, Options{})
-	fd := plainSocket(t, loopbackAddr(), rocev2.UDPPort)
+	fd := plainSocket(t, testenv.Loopback(), rocev2.UDPPort)
 	sa, _ := unix.Getsockname(fd)
 	dst := netip.AddrFrom4(sa.(*unix.SockaddrInet4).Addr)
 	ports := map[int]map[uint16]bool{}

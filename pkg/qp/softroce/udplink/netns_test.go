@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -30,7 +31,7 @@ type lab struct {
 func inLab(t *testing.T, mtu int, f func(l *lab)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "network namespaces take root")
+		testenv.Skip(t, "network namespaces take root")
 	}
 	done := make(chan struct{})
 	go func() {

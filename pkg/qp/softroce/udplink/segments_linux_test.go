@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -15,7 +16,7 @@ import (
 func drawPacket(t *rapid.T) link.Tx {
 	op := rapid.SampledFrom([]rocev2.Opcode{rocev2.WriteFirst, rocev2.WriteMiddle, rocev2.WriteLastImm, rocev2.SendMiddle, 0xff}).Draw(t, "op")
 	mtu := rapid.SampledFrom([]int{256, 256, 1024, 4096, 100}).Draw(t, "mtu")
-	p := link.Tx{Dst: loopbackAddr(), Len: op.HeaderLen() + mtu, Parts: [][]byte{{byte(op)}}}
+	p := link.Tx{Dst: testenv.Loopback(), Len: op.HeaderLen() + mtu, Parts: [][]byte{{byte(op)}}}
 	for range rapid.SampledFrom([]int{0, 1, 29}).Draw(t, "pieces") {
 		p.Parts = append(p.Parts, nil)
 	}
@@ -36,7 +37,7 @@ func TestSegments(t *testing.T) {
 		other.Dst = first.Dst
 		switch rapid.IntRange(0, 3).Draw(t, "change") {
 		case 0:
-			other.Dst = loopbackAddr()
+			other.Dst = testenv.Loopback()
 		case 1:
 			other.TOS = 1
 		}
