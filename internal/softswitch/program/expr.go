@@ -108,7 +108,7 @@ const (
 	StLog                         // Text, with {} for each of Exprs
 
 	StExtract      // parser: Head
-	StExtractStack // parser: next element of Stack
+	StExtractStack // parser: next element of Stack, with X as StExtractVar
 	StExtractVar   // parser: Head, its varbit field X bits long
 	StAdvance      // parser: by X bits
 	StVerify       // parser: X, or else error Y

@@ -130,12 +130,19 @@ func (l *loader) fixedHeader(n node, h int) {
 
 func (l *loader) extractVar(n node, args []node, sc scope) Stmt {
 	arg := args[0].object("type value", "")
-	if t := arg.get("type").str(); t != "regular" {
+	s := newStmt(StExtractVar, n)
+	h := 0
+	switch t := arg.get("type").str(); t {
+	case "regular":
+		s.Head = l.realHeader(arg.get("value"))
+		h = s.Head
+	case "stack":
+		s.Op, s.Stack = StExtractStack, l.stacks.named(arg.get("value"), "header stack")
+		h = l.prog.Stacks[s.Stack].Headers[0]
+	default:
 		n.unsupported("a %s with a varbit field", quote(t))
 	}
-	s := newStmt(StExtractVar, n)
-	s.Head = l.realHeader(arg.get("value"))
-	if hdr := l.prog.Headers[s.Head]; l.types[hdr.Type].varbit == None {
+	if hdr := l.prog.Headers[h]; l.types[hdr.Type].varbit == None {
 		n.invalid("header %s has no varbit field", quote(hdr.Name))
 	}
 	s.X = l.exact(args[1], sc)

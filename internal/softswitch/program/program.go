@@ -124,7 +124,8 @@ type State struct {
 }
 
 // Case is a transition. It is taken if all of the key's parts match, each
-// masked; without a match the parser error is NoMatch.
+// masked. If none of a state's cases matches, the parser accepts, without an
+// error: so does bmv2, although the language's error for it is NoMatch.
 type Case struct {
 	Default  bool
 	Values   []*big.Int // one for each part of the key; nil with Default or ValueSet

@@ -1,4 +1,4 @@
-// A header with a varbit field cannot be extracted to a stack.
+// A header with a varbit field is extracted to a stack.
 #include <core.p4>
 #include <v1model.p4>
 
