@@ -63,7 +63,7 @@ const (
 	batches     = 4                      // of each port, between its goroutine and the pipeline
 	injectQueue = 1024                   // frames from the control plane that wait
 	idlePeriod  = 100 * time.Millisecond // between looks for idle entries
-	upPeriod    = time.Second            // between looks at the ports' states
+	upPeriod    = 100 * time.Millisecond // between looks at the ports' states
 )
 
 // A Config describes a Switch. The zero value works.
@@ -99,6 +99,7 @@ type Switch struct {
 	manager  *traffic.Manager
 	pre      *pre.Engine
 	ports    [traffic.Ports]*attachment
+	down     [traffic.Ports]bool // ports seen to be down; watch changes them
 	packetIn func([]byte)
 	digests  func([]pipeline.Digest)
 	idle     func([]pipeline.Expired)
@@ -371,11 +372,10 @@ func (a *attachment) send() {
 	}
 }
 
-// watch logs when ports come up or go down.
+// watch tells the pipeline when ports come up or go down, and logs it.
 func (s *Switch) watch() {
 	tick := time.NewTicker(upPeriod)
 	defer tick.Stop()
-	up := map[*attachment]bool{}
 	for {
 		select {
 		case <-tick.C:
@@ -383,16 +383,27 @@ func (s *Switch) watch() {
 			return
 		}
 		for _, a := range s.attached() {
-			is := a.up()
-			if was, known := up[a]; known && was != is || !known && !is {
-				state := "down"
-				if is {
-					state = "up"
-				}
-				s.log.Warn("a port is "+state, "port", a.number, "name", a.port.Name())
+			up := a.up()
+			if s.down[a.number] != up {
+				continue
 			}
-			up[a] = is
+			s.setUp(a.number, up)
+			state := "down"
+			if up {
+				state = "up"
+			}
+			s.log.Warn("a port is "+state, "port", a.number, "name", a.port.Name())
 		}
+	}
+}
+
+// setUp notes that a port went up or down.
+func (s *Switch) setUp(port uint16, up bool) {
+	s.lock.take()
+	defer s.lock.give()
+	s.down[port] = !up
+	if p := s.manager.Pipeline(); p != nil {
+		p.SetPortUp(port, up)
 	}
 }
 

@@ -20,10 +20,15 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 }
 
 // Load makes p and e the pipeline and the packet replication engine of packets
-// that arrive from now on; those that wait in queues leave by the one before.
+// that arrive from now on; those that wait in queues leave by the one before. The
+// pipeline is told which ports are down, now and whenever one is seen to go up or
+// down, within 100 ms; ports that are not attached count as up.
 func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
 	s.lock.take()
 	defer s.lock.give()
+	for port, down := range s.down {
+		p.SetPortUp(uint16(port), !down)
+	}
 	s.manager.Load(p)
 	s.pre = e
 	s.loaded.Store(true)

@@ -31,8 +31,8 @@
 //     SINGLE_RATE_THREE_COLOR meters are UNIMPLEMENTED or refused at load.
 //   - Reading table entries by a key that is not there gives no entity and no
 //     error; reading anything else by its id is NOT_FOUND then.
-//   - Watch ports are kept and read back, but a member whose port is down is not
-//     left out of the selection.
+//   - If the ports that all members of a group, or of an action set, watch are
+//     down, nothing happens to a packet, as with an empty group.
 //   - Values of translated types keep their number.
 //
 // The package may import grpc, protobuf and the P4Runtime API, and the packages

@@ -10,6 +10,9 @@ import (
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 )
 
 // The P4Info of ../pipeline/testdata/shared.p4.
@@ -75,6 +78,40 @@ func TestSharedProfile(t *testing.T) {
 	r.expectRead(`table_entry { table_id: @I.second }`, set)
 	if out := r.bench.process(1, []byte{1, 3, 0, 0})[1]; len(out) < 2 || out[1] != 6 {
 		t.Errorf("set: %v", out)
+	}
+}
+
+// TestWatchPorts: what is written with a watch port is not selected while that
+// port is down, in groups and sets; what is written without one always is.
+func TestWatchPorts(t *testing.T) {
+	r, c := sharedRig(t)
+	r.set(p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT, c)
+	action := func(value int) string {
+		return fmt.Sprintf(`action { action_id: @I.pick params { param_id: 1 value: "\%03o" } }`, value)
+	}
+	for name, updates := range map[string][]string{
+		"group": {
+			`INSERT action_profile_member { action_profile_id: @I.sel member_id: 1 ` + action(5) + `}`,
+			`INSERT action_profile_member { action_profile_id: @I.sel member_id: 2 ` + action(6) + `}`,
+			`INSERT action_profile_group { action_profile_id: @I.sel group_id: 1 members { member_id: 1 weight: 1 watch_port: "\000" } members { member_id: 2 weight: 1 } }`,
+			`INSERT table_entry { table_id: @I.first match { field_id: 1 exact { value: "\001" } } action { action_profile_group_id: 1 } }`,
+		},
+		"set": {
+			`INSERT table_entry { table_id: @I.first match { field_id: 1 exact { value: "\001" } } action { action_profile_action_set {
+				action_profile_actions { ` + action(5) + ` weight: 1 watch_port: "\000" } action_profile_actions { ` + action(6) + ` weight: 1 } } } }`,
+		},
+	} {
+		r.write(updates...)
+		for _, up := range []bool{true, false, true} {
+			r.bench.Do(func(p *pipeline.Pipeline, _ *pre.Engine) { p.SetPortUp(0, up) })
+			want := map[bool][2]byte{true: {5, 6}, false: {6, 6}}[up]
+			for hash := range want {
+				if out := r.bench.process(1, []byte{1, 0, 0, byte(hash)})[1]; out[0] != want[hash] {
+					t.Errorf("%s, port up=%t, hash %d: %d, want %d", name, up, hash, out[0], want[hash])
+				}
+			}
+		}
+		r.set(p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT, c)
 	}
 }
 

@@ -19,8 +19,8 @@
 // and counts it in Stats.
 //
 // The package is pure: it has no goroutines, clocks or I/O, and a run depends on
-// nothing but the program, its options, what the control plane did, and the
-// packets with their times. It is not safe for concurrent use; who owns a
+// nothing but the program, its options, what the control plane did, which ports
+// are up, and the packets with their times. It is not safe for concurrent use; who owns a
 // Pipeline locks it. A packet costs no allocations once as many packets as are
 // ever under way have been seen. It imports the standard library, program, match
 // and pre only.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
@@ -23,12 +22,13 @@ type Profile struct {
 }
 
 // Weighted is one of the actions that a group or one-shot set selects from. A
-// weight of n gets n parts of the hash values; WatchPort is the caller's.
+// weight of n gets n parts of the hash values. While the port that it watches is
+// down (SetPortUp), it gets none.
 type Weighted struct {
 	Call      Call   // in an entry's Set
 	Member    uint32 // in a group
 	Weight    int    // 1 or more
-	WatchPort int
+	WatchPort int    // 0 to 65535; negative: none
 }
 
 // Member is a member of a profile. It is changed by ModifyMember only.
@@ -229,15 +229,15 @@ func (p *Profile) fill(g *Group, members []Weighted, limit int) error {
 		seen[w.Member] = true
 		ms[i], acts[i] = m, m.act
 	}
-	sel, err := newChoice(members, acts)
+	sel, err := p.newChoice(members, acts)
 	if err != nil {
 		return fail(err)
 	}
 	if limit < 0 {
 		return fail(fmt.Errorf("%w: maximal size %d", ErrInvalid, limit))
 	}
-	if limit > 0 && sel.total > uint64(limit) {
-		return fail(fmt.Errorf("%w: the weights add up to %d, of %d at most", ErrFull, sel.total, limit))
+	if limit > 0 && sel.weights > uint64(limit) {
+		return fail(fmt.Errorf("%w: the weights add up to %d, of %d at most", ErrFull, sel.weights, limit))
 	}
 	for _, m := range ms {
 		m.users++
@@ -273,48 +273,9 @@ func (p *Profile) bindSet(set []Weighted) (*choice, error) {
 		}
 		acts[i] = b
 	}
-	c, err := newChoice(set, acts)
+	c, err := p.newChoice(set, acts)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.info.Name, err)
 	}
 	return c, nil
-}
-
-// choice is a weighted choice among actions.
-type choice struct {
-	acts  []*bound
-	ends  []uint64 // sum of the weights up to and with this one
-	total uint64
-}
-
-func newChoice(ws []Weighted, acts []*bound) (*choice, error) {
-	c := &choice{acts: acts, ends: make([]uint64, len(ws))}
-	for i, w := range ws {
-		if w.Weight < 1 || w.Weight > math.MaxInt32 {
-			return nil, fmt.Errorf("%w: weight %d: give 1 to %d", ErrInvalid, w.Weight, math.MaxInt32)
-		}
-		c.total += uint64(w.Weight)
-		c.ends[i] = c.total
-	}
-	return c, nil
-}
-
-// pick chooses by the remainder of the hash; nil if there is nothing to choose.
-func (c *choice) pick(hash uint64) *bound {
-	if c.total == 0 {
-		return nil
-	}
-	hash %= c.total
-	if c.total == uint64(len(c.acts)) { // all weights are 1
-		return c.acts[hash]
-	}
-	lo, hi := 0, len(c.ends)
-	for lo < hi {
-		if mid := (lo + hi) / 2; c.ends[mid] <= hash {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return c.acts[lo]
 }

@@ -25,6 +25,7 @@ type state struct {
 	valueSets []*ValueSet
 	digests   digests
 	idle      idleQueue
+	ports     ports
 	badIndex  uint64 // accesses to counters, meters and registers out of range
 
 	tableNames    map[string]*Table

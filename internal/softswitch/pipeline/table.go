@@ -403,7 +403,7 @@ func (e *Entry) hit(now time.Duration, bytes int) {
 func (e *Entry) selects() bool { return e.Ref >= RefGroup }
 
 // bound returns the action that the entry calls, chosen by the hash if it
-// selects; nil if its group is empty.
+// selects; nil if its group is empty, or watches ports that are all down.
 func (e *Entry) bound(hash uint64) *bound {
 	switch e.Ref {
 	case RefNone:

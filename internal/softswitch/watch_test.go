@@ -1,0 +1,103 @@
+package softswitch
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+)
+
+// TestWatchedPorts: members of a selector whose watch port is down are left out,
+// also in a pipeline that is loaded later, and come back with the port.
+func TestWatchedPorts(t *testing.T) {
+	text, err := os.ReadFile("pipeline/testdata/tables.json")
+	must(t, err)
+	prog, err := program.Load(text)
+	must(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitch(t, Config{})
+		hosts := make([]ports.Port, 4)
+		var plugs [4]*plug
+		for i := range hosts {
+			near, far := ports.Pair(fmt.Sprint("sw", i), fmt.Sprint("host", i), 0)
+			defer far.Close()
+			plugs[i], hosts[i] = &plug{Port: near}, far
+			must(t, s.Attach(uint16(i), plugs[i]))
+		}
+		reload := func() {
+			p, e, err := s.NewPipeline(prog)
+			must(t, err)
+			must(t, selectPorts(p, 2, 3))
+			s.Load(p, e)
+		}
+		reload()
+		// The program sends to port 1 what nothing is selected for.
+		arrivals := func() (to [4]bool) {
+			for b := range byte(32) {
+				hosts[0].Send([][]byte{append([]byte{3, b}, make([]byte, 40)...)})
+			}
+			synctest.Wait()
+			for i, p := range s.Stats().Ports {
+				to[i] = p.TxPackets > uint64(plugs[i].seen)
+				plugs[i].seen = int(p.TxPackets)
+			}
+			return to
+		}
+		for i, c := range []struct {
+			pull, plug int // 0: none
+			reload     bool
+			want       [4]bool
+		}{
+			{0, 0, false, [4]bool{2: true, 3: true}},
+			{2, 0, false, [4]bool{3: true}},
+			{0, 0, true, [4]bool{3: true}},
+			{3, 0, false, [4]bool{1: true}},
+			{0, 2, false, [4]bool{2: true}},
+			{0, 3, true, [4]bool{2: true, 3: true}},
+		} {
+			if c.pull > 0 {
+				plugs[c.pull].pulled.Store(true)
+			}
+			if c.plug > 0 {
+				plugs[c.plug].pulled.Store(false)
+			}
+			time.Sleep(upPeriod + 1)
+			if c.reload {
+				reload()
+			}
+			if got := arrivals(); got != c.want {
+				t.Errorf("step %d: frames leave by %v, want %v", i, got, c.want)
+			}
+		}
+	})
+}
+
+// A plug is a port whose cable can be pulled.
+type plug struct {
+	ports.Port
+	pulled atomic.Bool
+	seen   int // frames sent so far
+}
+
+func (p *plug) Up() bool { return !p.pulled.Load() && p.Port.Up() }
+
+// selectPorts has tables.p4 spread packets that begin with 3 over ports, each of
+// which is watched.
+func selectPorts(p *pipeline.Pipeline, to ...int) error {
+	t := p.Table("I.selected")
+	at := slices.IndexFunc(t.Info().Actions, func(a int) bool { return p.Program().Actions[a].Name == "I.pick" })
+	var set []pipeline.Weighted
+	for _, port := range to {
+		args := []match.Value{match.FromUint(7, 16), match.FromUint(uint64(port), 9)}
+		set = append(set, pipeline.Weighted{Call: pipeline.Call{Action: t.Info().Actions[at], Args: args}, Weight: 1, WatchPort: port})
+	}
+	return t.Insert(&pipeline.Entry{Key: match.Key{{Value: match.FromUint(3, 8)}}, Ref: pipeline.RefSet, Set: set})
+}
