@@ -64,6 +64,7 @@ var limits = []limit{
 	{dir: "bmv2", only: []string{std, "bmv2"}},
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
+	{dir: "internal/routing/liveness", only: []string{std}},
 	{dir: "internal/switchagent", never: []string{switchCode, "internal/connmgr", "cmd"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},

@@ -35,6 +35,7 @@ var pureDirs = []string{
 	"pkg/bifurcation",
 	"pkg/rdmcfallback/schedule",
 	"internal/switchspec",
+	"internal/routing/liveness",
 	"internal/softswitch/program",
 	"internal/softswitch/match",
 	"internal/softswitch/pre",

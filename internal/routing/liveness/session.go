@@ -1,0 +1,259 @@
+// Package liveness finds out whether two neighbours still hear each other over
+// a link, in both directions, by the asynchronous mode of RFC 5880 (BFD): each
+// sends small hellos at agreed intervals and calls the link down when none
+// came for a few of them. With the defaults that takes 150 ms.
+//
+// It is pure: a [Session] is told the time and what arrived, and says what to
+// send and when to be called again. The caller moves the hellos, one session
+// per link end, and must let only hellos of that link reach the session (they
+// do not travel through routers, so whoever is not the direct neighbour must
+// not be able to inject them; RFC 5881 uses TTL 255 for that). It imports the
+// standard library only.
+//
+// Left out of RFC 5880 are demand mode, the echo function, authentication and
+// point-to-multipoint.
+package liveness
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Defaults of [Config]. Detection takes DetectMult × the slower of the two
+// ends' intervals.
+const (
+	DefaultInterval   = 50 * time.Millisecond
+	DefaultSlow       = time.Second
+	DefaultDetectMult = 3
+)
+
+// ErrNotOurs is returned by [Session.Receive] for a hello of another session.
+var ErrNotOurs = errors.New("liveness: hello is of another session")
+
+// Config describes one end of a session. Only Discriminator has no default.
+type Config struct {
+	// Discriminator tells this session from all others of this system and from
+	// the neighbour's, lest a looped link pass for a live one: draw it at
+	// random. Not 0.
+	Discriminator uint32
+	DesiredMinTx  time.Duration // between hellos while Up; default 50 ms
+	RequiredMinRx time.Duration // between hellos from the neighbour; default 50 ms
+	// SlowTx is the interval while not Up; default 1 s, the least that RFC 5880
+	// §6.8.3 allows where the path is shared with other traffic.
+	SlowTx     time.Duration
+	DetectMult uint8 // default 3
+	// Rand draws the jitter of §6.8.7. Nil: seeded with the discriminator.
+	Rand *rand.Rand
+}
+
+// An Event is a change of state.
+type Event struct {
+	At       time.Time
+	From, To State
+	Diag     Diag // why, if To is Down
+}
+
+// A Session is one end. Methods must be called with times that do not run
+// backwards. Not for concurrent use.
+type Session struct {
+	cfg   Config
+	state State
+	diag  Diag
+
+	remote       Hello     // the last valid hello; zero if none within the detection time
+	heard        time.Time // when it came
+	nextTx       time.Time
+	polling      bool          // §6.5: asking for an acknowledgement of new timers
+	announcedTx  time.Duration // the desired interval of the last hello
+	mustSend     bool          // content changed: tell at once (§6.8.7)
+	pendingFinal bool
+}
+
+// New returns a session in state Down whose first hello is due at once.
+func New(cfg Config, now time.Time) (*Session, error) {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	set(&cfg.DesiredMinTx, DefaultInterval)
+	set(&cfg.RequiredMinRx, DefaultInterval)
+	set(&cfg.SlowTx, DefaultSlow)
+	if cfg.DetectMult == 0 {
+		cfg.DetectMult = DefaultDetectMult
+	}
+	if cfg.Discriminator == 0 {
+		return nil, errors.New("liveness: discriminator is 0: give each session a number of its own")
+	}
+	for _, d := range []time.Duration{cfg.DesiredMinTx, cfg.RequiredMinRx, cfg.SlowTx} {
+		if d < time.Millisecond || d > time.Minute {
+			return nil, fmt.Errorf("liveness: interval %v: want 1ms to 1m", d)
+		}
+	}
+	cfg.SlowTx = max(cfg.SlowTx, cfg.DesiredMinTx)
+	if cfg.Rand == nil {
+		cfg.Rand = rand.New(rand.NewPCG(uint64(cfg.Discriminator), 0))
+	}
+	return &Session{cfg: cfg, state: Down, nextTx: now, mustSend: true}, nil
+}
+
+// State returns the current state.
+func (s *Session) State() State { return s.state }
+
+// Diag returns why the session last went down.
+func (s *Session) Diag() Diag { return s.diag }
+
+// Remote returns the neighbour's discriminator, 0 if it is not known.
+func (s *Session) Remote() uint32 { return s.remote.My }
+
+// DetectionTime is how long a silence takes the session down (§6.8.4); 0 while
+// nobody is heard.
+func (s *Session) DetectionTime() time.Duration {
+	if s.remote.My == 0 {
+		return 0
+	}
+	return time.Duration(s.remote.DetectMult) * max(s.cfg.RequiredMinRx, s.remote.DesiredMinTx)
+}
+
+// desiredTx is the interval to announce (§6.8.3).
+func (s *Session) desiredTx() time.Duration {
+	if s.state == Up {
+		return s.cfg.DesiredMinTx
+	}
+	return s.cfg.SlowTx
+}
+
+// Receive takes a hello that arrived on the session's link. The error says why
+// it was ignored. Call [Session.Step] afterwards.
+func (s *Session) Receive(now time.Time, h Hello) (Event, error) {
+	if err := h.valid(); err != nil {
+		return Event{}, err
+	}
+	if h.My == s.cfg.Discriminator {
+		return Event{}, fmt.Errorf("%w: it is our own, so the link is a loop, or the neighbour has our discriminator %#x", ErrNotOurs, h.My)
+	}
+	if h.Your != 0 && h.Your != s.cfg.Discriminator {
+		return Event{}, fmt.Errorf("%w: it is for %#x, this is %#x", ErrNotOurs, h.Your, s.cfg.Discriminator)
+	}
+	if s.remote.RequiredMinRx != h.RequiredMinRx {
+		s.nextTx = minTime(s.nextTx, now.Add(s.interval(max(s.desiredTx(), h.RequiredMinRx))))
+	}
+	s.remote, s.heard = h, now
+	if h.Final {
+		s.polling = false
+	}
+	if h.Poll {
+		s.pendingFinal = true
+	}
+	return s.transition(now, h), nil
+}
+
+// transition is the state machine of §6.8.6.
+func (s *Session) transition(now time.Time, h Hello) Event {
+	switch {
+	case s.state == AdminDown:
+	case h.State == AdminDown:
+		if s.state != Down {
+			return s.enter(now, Down, DiagPeerDown)
+		}
+	case s.state == Down && h.State == Down:
+		return s.enter(now, Init, s.diag)
+	case s.state == Down && h.State == Init:
+		return s.enter(now, Up, s.diag)
+	case s.state == Init && h.State >= Init:
+		return s.enter(now, Up, s.diag)
+	case s.state == Up && h.State == Down:
+		return s.enter(now, Down, DiagPeerDown)
+	}
+	return Event{}
+}
+
+func (s *Session) enter(now time.Time, to State, diag Diag) Event {
+	e := Event{At: now, From: s.state, To: to, Diag: diag}
+	s.state, s.diag, s.mustSend = to, diag, true
+	if to == Up {
+		e.Diag, s.diag = DiagNone, DiagNone
+	}
+	// A changed interval must be acknowledged (§6.8.3); not so once the session
+	// is down, for then there may be nobody who could.
+	s.polling = s.desiredTx() != s.announcedTx && to == Up
+	return e
+}
+
+// SetAdminDown takes the session down on purpose, so that the neighbour knows
+// at once, or lets it come up again. Call [Session.Step] afterwards.
+func (s *Session) SetAdminDown(now time.Time, down bool) Event {
+	switch {
+	case down && s.state != AdminDown:
+		return s.enter(now, AdminDown, DiagAdminDown)
+	case !down && s.state == AdminDown:
+		s.remote = Hello{}
+		return s.enter(now, Down, DiagNone)
+	}
+	return Event{}
+}
+
+// Step does what is due at now: it returns the hellos to send, the change of
+// state that the passing of time brought (a zero Event: none), and when to call
+// it next if nothing arrives before.
+func (s *Session) Step(now time.Time) (send []Hello, e Event, next time.Time) {
+	if s.remote.My != 0 && !now.Before(s.heard.Add(s.DetectionTime())) {
+		s.remote = Hello{} // §6.8.1: the neighbour's discriminator is forgotten
+		if s.state == Init || s.state == Up {
+			e = s.enter(now, Down, DiagExpired)
+		}
+	}
+	if s.pendingFinal { // answered at once, regardless of the interval
+		s.pendingFinal, s.mustSend = false, false
+		h := s.hello()
+		h.Poll, h.Final = false, true
+		send = append(send, h)
+		if s.polling { // a packet is either; the question follows
+			s.mustSend = true
+		}
+	}
+	due := !now.Before(s.nextTx)
+	if s.mayTransmit() && (due || s.mustSend) {
+		send = append(send, s.hello())
+		s.mustSend = false
+		s.nextTx = now.Add(s.interval(max(s.desiredTx(), s.remote.RequiredMinRx)))
+	} else if due {
+		s.nextTx = now.Add(s.interval(s.desiredTx()))
+	}
+	next = s.nextTx
+	if s.remote.My != 0 {
+		next = minTime(next, s.heard.Add(s.DetectionTime()))
+	}
+	return send, e, next
+}
+
+// mayTransmit is false while the neighbour wants no hellos (§6.8.7).
+func (s *Session) mayTransmit() bool { return s.remote.My == 0 || s.remote.RequiredMinRx != 0 }
+
+func (s *Session) hello() Hello {
+	s.announcedTx = s.desiredTx()
+	return Hello{
+		Diag: s.diag, State: s.state, Poll: s.polling, DetectMult: s.cfg.DetectMult,
+		My: s.cfg.Discriminator, Your: s.remote.My,
+		DesiredMinTx: s.announcedTx, RequiredMinRx: s.cfg.RequiredMinRx,
+	}
+}
+
+// interval shortens d by a random part of up to a quarter, so that sessions do
+// not fall into step; with a multiplier of 1 by a tenth at least (§6.8.7).
+func (s *Session) interval(d time.Duration) time.Duration {
+	least := time.Duration(0)
+	if s.cfg.DetectMult == 1 {
+		least = d / 10
+	}
+	return d - least - time.Duration(s.cfg.Rand.Int64N(int64(d/4-least)+1))
+}
+
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
