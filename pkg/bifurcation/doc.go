@@ -1,0 +1,69 @@
+// Package bifurcation decides where a multicast group's packets are copied, and
+// how each copy is rewritten: Algorithm 1 of the MC-RDMA paper (§IV-B), with
+// equal-cost paths (§VI-A), with switches that cannot be programmed (§V-A), and
+// with the memory regions of one-sided operations (§IV-E).
+//
+// It is pure and imports the standard library only. A switch's agent calls [Step]
+// for its own switch, installs the [Rules] that come back, and hands each [Branch]
+// to the agents that it names. [Plan] does the same for a whole [Fabric] at once,
+// for planning and tests; [Topology] is a Fabric in memory.
+//
+// # One switch's step
+//
+// A switch gets the receivers that its packets are still to reach, in the group's
+// order. Packets come to it with the address of the first one, the representative,
+// and with the group's MC_ID as destination QPN. Receivers go on together as long
+// as their ways do; each set of receivers that leaves together is a branch, and
+// gets one copy. A branch's representative is its first receiver, so packets that
+// merely pass need no change.
+//
+//   - A branch of several receivers gets a copy to its representative. The MC_ID
+//     stays, and some switch behind copies it again.
+//   - A branch of one receiver gets a copy that is rewritten in full: address, QPN,
+//     and for a WRITE, virtual address and rkey. No switch behind takes it for the
+//     group's, as it no longer carries the MC_ID. So each copy is rewritten in full
+//     exactly once.
+//   - Where all receivers leave as one branch nothing is installed: the packet
+//     follows its unicast route. A group of a single receiver is the exception that
+//     the paper leaves out: nothing ever splits, yet the QPN must be rewritten, and
+//     that happens in the first step.
+//
+// # What "the same way" means
+//
+// Receivers share a branch if the sets of the next programmable switches on their
+// ways are equal. Sets that overlap do not merge (§VI-A): the flow's hash might
+// choose a switch that one of the two does not lead through. Switches that are not
+// programmable are looked through; [Ahead] finds what is behind them. If any
+// path of a receiver's meets no further programmable switch, its copy is
+// rewritten in full here, and nobody shares it.
+//
+// So every switch that a branch is handed to lies on a unicast path to each of the
+// branch's receivers, and routing that is free of loops gives replication that is.
+//
+// # Equal-cost paths
+//
+// A branch leaves by each of its representative's next hops, for some of the flows.
+// The switch has several PRE groups and the flow's hash takes one of them; in group
+// number k a branch of w next hops uses number k mod w, in ascending order. Branches
+// of different widths are all spread evenly if the number of groups is a multiple
+// of each width. The number taken is the one, up to a limit, that loads no path
+// much more than its share, and the smallest of those: it is the least common
+// multiple if that is within the limit ([DefaultMaxPREGroups]). If not, some paths
+// get a little more than others, by at most what the best number leaves.
+//
+// # Where branches meet again
+//
+// With equal-cost paths two branches can reach one switch. If their
+// representatives differ, the switch tells them apart by the destination address
+// (that is why it is in the match), and the switch has two steps. If the
+// representative is the same and the receivers are not, nothing in the packet
+// tells them apart. That is [ErrAmbiguous]. It cannot happen in leaf-spine
+// fabrics and fat trees without failures. The way out is [Request.Early]: the
+// switch before makes the copies of that branch itself. Plan does so.
+//
+// # Where answers meet
+//
+// All of the sender's packets and all answers of all receivers have to pass one
+// programmable switch, the merge point: there the first step is made and answers
+// are merged. [MergePoint] finds the nearest to the sender, in practice its ToR.
+package bifurcation

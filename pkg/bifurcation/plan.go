@@ -1,0 +1,257 @@
+package bifurcation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Link is a way out of a switch, and where it leads.
+type Link struct {
+	Hop
+	To Switch // "" is the destination itself
+}
+
+// Fabric is a network as Plan sees it. Answers are only read, and must not change
+// while a call of this package runs.
+type Fabric interface {
+	// Uplinks are the switches that a host hands its packets to; none if nobody
+	// knows the host.
+	Uplinks(host netip.Addr) []Switch
+
+	// NextHops are the equal-cost next hops of a switch to a host.
+	NextHops(at Switch, dst netip.Addr) []Link
+
+	// Programmable says whether the switch can hold rules.
+	Programmable(at Switch) bool
+}
+
+// Ahead returns a switch's route to a host, with the next programmable switches
+// on its paths. It looks through those that are not, whose own equal-cost paths it
+// follows all. Errors are ErrNoRoute and ErrLoop.
+func Ahead(f Fabric, at Switch, dst netip.Addr) (Route, error) {
+	links := f.NextHops(at, dst)
+	r := Route{Hops: make([]Hop, 0, len(links)), Next: make([]Switch, 0, len(links))}
+	for _, l := range links {
+		r.Hops = append(r.Hops, l.Hop)
+	}
+	w := walk{f: f, dst: dst, stop: func(s Switch) bool {
+		if s == "" {
+			r.Direct = true
+			return true
+		}
+		if s == at || !f.Programmable(s) {
+			return false
+		}
+		if !slices.Contains(r.Next, s) {
+			r.Next = append(r.Next, s)
+		}
+		return true
+	}}
+	return r, w.from(at)
+}
+
+// walk goes all unicast paths to a host, depth first.
+type walk struct {
+	f    Fabric
+	dst  netip.Addr
+	stop func(Switch) bool // called on each arrival, "" at the host: go no further?
+
+	open, done []Switch // on the path to here; gone behind
+}
+
+func (w *walk) from(at Switch) error {
+	if w.stop(at) || slices.Contains(w.done, at) {
+		return nil
+	}
+	if slices.Contains(w.open, at) {
+		return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, w.dst, at)
+	}
+	links := w.f.NextHops(at, w.dst)
+	if len(links) == 0 {
+		return fmt.Errorf("%w to %v from switch %q", ErrNoRoute, w.dst, at)
+	}
+	w.open = append(w.open, at)
+	for _, l := range links {
+		if err := w.from(l.To); err != nil {
+			return err
+		}
+	}
+	w.open = w.open[:len(w.open)-1]
+	w.done = append(w.done, at)
+	return nil
+}
+
+// paths goes all paths from a host to another. It fails if one of them loops or
+// ends, and says whether one of them avoids the switch.
+func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err error) {
+	uplinks := f.Uplinks(from)
+	if len(uplinks) == 0 {
+		return false, fmt.Errorf("%w from %v: it is attached to no switch", ErrNoRoute, from)
+	}
+	w := walk{f: f, dst: to, stop: func(s Switch) bool {
+		avoids = avoids || s == ""
+		return s == "" || s == without
+	}}
+	for _, s := range uplinks {
+		if err := w.from(s); err != nil {
+			return false, err
+		}
+	}
+	return avoids, nil
+}
+
+// MergePoint returns the programmable switch nearest to the sender that all of the
+// sender's packets and all answers pass, whatever equal-cost path they take. The
+// sender's packets are those to the first receiver. Errors are ErrNoMergePoint,
+// ErrNoRoute and ErrLoop.
+func MergePoint(f Fabric, g Group) (Switch, error) {
+	if err := g.Validate(); err != nil {
+		return "", err
+	}
+	dst := g.Receivers[0].Addr
+	if _, err := paths(f, g.Source, dst, ""); err != nil {
+		return "", err
+	}
+	for _, r := range g.Receivers {
+		if _, err := paths(f, r.Addr, g.Source, ""); err != nil {
+			return "", err
+		}
+	}
+	// A switch that all paths pass is on any one of them.
+	for at := f.Uplinks(g.Source)[0]; at != ""; at = f.NextHops(at, dst)[0].To {
+		if f.Programmable(at) && meets(f, g, at) {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no programmable switch is on all paths from and to %v", ErrNoMergePoint, g.Source)
+}
+
+// meets says whether everything passes the switch. Paths are known to be sound.
+func meets(f Fabric, g Group, at Switch) bool {
+	if avoids, err := paths(f, g.Source, g.Receivers[0].Addr, at); avoids || err != nil {
+		return false
+	}
+	for _, r := range g.Receivers {
+		if avoids, err := paths(f, r.Addr, g.Source, at); avoids || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Placed is one switch's step.
+type Placed struct {
+	At        Switch
+	Receivers []Receiver // the first one's address is what the rules match
+	Result
+}
+
+// Planned is a group in the whole fabric.
+type Planned struct {
+	MergePoint Switch
+	Merge      Merge // to be installed there
+
+	// Steps in the order of installation: each after those that it hands its
+	// branches to; the merge point's last. Some have no rules.
+	Steps []Placed
+
+	// Early counts the branches that were given up to keep others apart.
+	Early int
+}
+
+// Plan runs all steps of a group. maxPREGroups is as in Request.
+func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
+	at, err := MergePoint(f, g)
+	if err != nil {
+		return Planned{}, err
+	}
+	for _, r := range g.Receivers {
+		w := walk{f: f, dst: r.Addr, stop: func(s Switch) bool { return s == "" }}
+		if err := w.from(at); err != nil {
+			return Planned{}, err
+		}
+	}
+	p := planner{f: f, g: g, max: maxPREGroups, early: map[Switch][]netip.Addr{}}
+	for n := 0; ; n++ {
+		p.steps, p.states = nil, map[place]*state{}
+		err := p.visit(at, g.Receivers, nil)
+		var clash *clash
+		switch {
+		case err == nil:
+			return Planned{MergePoint: at, Merge: MergeOf(g), Steps: p.steps, Early: n}, nil
+		case !errors.As(err, &clash) || clash.from == "":
+			return Planned{}, err
+		}
+		// Each time, some switch gets a receiver that it did not have: it ends.
+		for _, r := range clash.receivers {
+			p.early[clash.from] = append(p.early[clash.from], r.Addr)
+		}
+	}
+}
+
+// clash is an ErrAmbiguous that knows who could have avoided it.
+type clash struct {
+	from, at  Switch
+	receivers []Receiver
+}
+
+func (c *clash) Error() string {
+	return fmt.Sprintf("%v: at switch %q, that of %v from %q is the second", ErrAmbiguous, c.at, c.receivers[0].Addr, c.from)
+}
+
+func (c *clash) Unwrap() error { return ErrAmbiguous }
+
+// place is where a branch's packets come to, and as what.
+type place struct {
+	at Switch
+	as netip.Addr
+}
+
+type state struct {
+	receivers []Receiver
+	done      bool
+}
+
+type planner struct {
+	f      Fabric
+	g      Group
+	max    int
+	early  map[Switch][]netip.Addr
+	states map[place]*state
+	steps  []Placed
+}
+
+func (p *planner) visit(at Switch, receivers []Receiver, via []Switch) error {
+	key := place{at, receivers[0].Addr}
+	if s := p.states[key]; s != nil {
+		same := slices.EqualFunc(s.receivers, receivers, func(a, b Receiver) bool { return a.Addr == b.Addr })
+		switch {
+		case !s.done:
+			return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, key.as, at)
+		case !same:
+			return &clash{from: via[len(via)-1], at: at, receivers: receivers}
+		}
+		return nil
+	}
+	s := &state{receivers: receivers}
+	p.states[key] = s
+	via = append(via, at)
+	result, err := Step(Request{
+		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Via: via, Early: p.early[at], MaxPREGroups: p.max,
+	}, func(dst netip.Addr) (Route, error) { return Ahead(p.f, at, dst) })
+	if err != nil {
+		return err
+	}
+	for _, b := range result.Branches {
+		for _, next := range b.Next {
+			if err := p.visit(next, b.Receivers, via); err != nil {
+				return err
+			}
+		}
+	}
+	s.done = true
+	p.steps = append(p.steps, Placed{At: at, Receivers: receivers, Result: result})
+	return nil
+}

@@ -1,0 +1,323 @@
+package bifurcation
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// DefaultMaxPREGroups is how many PRE groups one step may take for equal-cost
+// paths, unless the request says otherwise.
+const DefaultMaxPREGroups = 16
+
+// maxHops keeps the RIDs of all receivers' next hops within 16 bits.
+const maxHops = 65535 / MaxReceivers
+
+// Hop is a way out of a switch.
+type Hop struct {
+	NextHop uint16 // the switch's number of it, not 0; an index of its next_hops and neighbours
+	Port    uint32 // data plane port
+}
+
+// Route is what NextHop(dst) of Algorithm 1 gives: one switch's way to a receiver.
+type Route struct {
+	// Hops are the equal-cost next hops, in any order. None: no route.
+	Hops []Hop
+
+	// Next are the next programmable switches on all of the paths, in any order,
+	// behind those that are not.
+	Next []Switch
+
+	// Direct: a path leads to the receiver through no further programmable switch.
+	Direct bool
+}
+
+// Request is what a switch is to do for a group.
+type Request struct {
+	Source netip.Addr // the sender's
+	ID     uint32     // MC_ID
+
+	// Receivers that are to be reached from here, in the group's order. Packets
+	// come with the address of the first.
+	Receivers []Receiver
+
+	// Via are the programmable switches that packets passed before, this one
+	// included. Whoever comes by here again is in a loop.
+	Via []Switch
+
+	// Early are receivers that get a copy of their own here, although they could
+	// share one for longer. See ErrAmbiguous.
+	Early []netip.Addr
+
+	// MaxPREGroups limits Rules.PREGroups; 0 is DefaultMaxPREGroups. Of a branch
+	// with more next hops, only so many are used, in ascending order.
+	MaxPREGroups int
+}
+
+// Replica is a copy that the packet replication engine makes.
+type Replica struct {
+	RID  uint16 // from 1 on
+	Port uint32
+}
+
+// Rewrite says what becomes of the copy with this RID.
+type Rewrite struct {
+	RID     uint16
+	NextHop uint16
+	Dst     netip.Addr // new destination address
+	Last    bool       // to_receiver, with QPN; otherwise to_branch, and the MC_ID stays
+	QPN     uint32     // new destination QPN, if Last
+}
+
+// Translation rewrites the RETH of a last copy: a virtual address in
+// [First, Last] under RKey gets Offset added, modulo 2^64, and NewRKey. A switch's
+// translations do not overlap, so their priorities do not matter.
+type Translation struct {
+	RID         uint16
+	RKey        uint32
+	First, Last uint64 // the sender's virtual addresses, both inclusive
+	Offset      uint64
+	NewRKey     uint32
+}
+
+// Rules are what is to be installed on a switch for packets ⟨Request.Source,
+// Request.ID, address of the first receiver⟩. Indices of PRE groups and of the
+// group are the switch's agent's to choose.
+type Rules struct {
+	// PREGroups: the flow's hash takes one. Each has a replica for each branch.
+	// None: nothing is to be installed, and packets pass by their unicast route.
+	PREGroups    [][]Replica
+	Rewrites     []Rewrite     // by ascending RID
+	Translations []Translation // by ascending RID, then in the order of Receiver.Regions
+}
+
+// Empty says that nothing is to be installed.
+func (r Rules) Empty() bool { return len(r.PREGroups) == 0 }
+
+// Branch is for the next switches: receivers that packets reach together.
+type Branch struct {
+	// Next are the programmable switches that the branch's packets come by, in
+	// ascending order. Each has to make its step, as each gets some flows.
+	Next []Switch
+
+	// Receivers, at least two, in the group's order. The first is the
+	// representative: packets come with its address.
+	Receivers []Receiver
+}
+
+// Result is what a step yields. It shares no memory with the request but the
+// receivers' regions and, where nothing splits, the receivers.
+type Result struct {
+	Rules    Rules
+	Branches []Branch // by their first receiver; those of one receiver end here
+}
+
+// branch is a set of receivers while it is collected.
+type branch struct {
+	route Route // of the representative
+	count int   // receivers
+	alone bool  // nobody may join
+}
+
+// Step is one switch's part of Algorithm 1. route is NextHop of this switch; it is
+// asked once for each receiver, in order, and its answers are only read.
+//
+// The same arguments give the same result, whatever the order within the routes'
+// sets. An error wraps a sentinel of this package, or is route's.
+func Step(req Request, route func(dst netip.Addr) (Route, error)) (Result, error) {
+	if err := validate(req.Source, req.ID, req.Receivers); err != nil {
+		return Result{}, err
+	}
+	var (
+		branches [MaxReceivers]branch
+		of       [MaxReceivers]int // branch of each receiver
+		n        int
+	)
+	for i := range req.Receivers {
+		dst := req.Receivers[i].Addr
+		r, err := route(dst)
+		if err != nil {
+			return Result{}, err
+		}
+		if err := check(dst, r, req.Via); err != nil {
+			return Result{}, err
+		}
+		alone := r.Direct || slices.Contains(req.Early, dst)
+		of[i] = n
+		for b := 0; b < n && !alone; b++ {
+			if !branches[b].alone && sameSet(branches[b].route.Next, r.Next) {
+				of[i] = b
+				break
+			}
+		}
+		if of[i] == n {
+			branches[n] = branch{route: r, alone: alone}
+			n++
+		}
+		branches[of[i]].count++
+	}
+	if n == 1 && len(req.Receivers) > 1 {
+		return Result{Branches: []Branch{{Next: sorted(branches[0].route.Next, cmp.Compare), Receivers: req.Receivers}}}, nil
+	}
+	return Result{
+		Rules:    rules(req, branches[:n], of[:len(req.Receivers)]),
+		Branches: downstream(req, branches[:n], of[:len(req.Receivers)]),
+	}, nil
+}
+
+// check refuses routes that lead nowhere or back.
+func check(dst netip.Addr, r Route, via []Switch) error {
+	if len(r.Hops) == 0 || len(r.Next) == 0 && !r.Direct {
+		return fmt.Errorf("%w to %v", ErrNoRoute, dst)
+	}
+	if len(r.Hops) > maxHops {
+		return fmt.Errorf("%w: %d next hops to %v, and %d is the most", ErrInvalid, len(r.Hops), dst, maxHops)
+	}
+	for _, s := range r.Next {
+		if slices.Contains(via, s) {
+			return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, dst, s)
+		}
+	}
+	return nil
+}
+
+// rules makes the copies. RIDs count through the branches and, within a branch,
+// through its next hops, as each next hop needs a rewriting of its own.
+func rules(req Request, branches []branch, of []int) Rules {
+	var width [MaxReceivers]int
+	var hops [MaxReceivers][]Hop
+	limit := req.MaxPREGroups
+	if limit <= 0 {
+		limit = DefaultMaxPREGroups
+	}
+	copies, translations := 0, 0
+	for b := range branches {
+		hops[b] = sorted(branches[b].route.Hops, compareHops)
+		hops[b] = hops[b][:min(limit, len(hops[b]))]
+		width[b] = len(hops[b])
+		copies += width[b]
+	}
+	for i, b := range of {
+		if branches[b].count == 1 {
+			translations += width[b] * len(req.Receivers[i].Regions)
+		}
+	}
+
+	groups := spread(width[:len(branches)], limit)
+	out := Rules{PREGroups: make([][]Replica, groups), Rewrites: make([]Rewrite, 0, copies)}
+	if translations > 0 {
+		out.Translations = make([]Translation, 0, translations)
+	}
+	replicas := make([]Replica, groups*len(branches))
+	for k := range groups {
+		out.PREGroups[k], replicas = replicas[:len(branches):len(branches)], replicas[len(branches):]
+	}
+
+	rid := uint16(1)
+	for b := range branches {
+		first := &req.Receivers[slices.Index(of, b)]
+		last := branches[b].count == 1
+		for k := range groups {
+			w := k % width[b]
+			out.PREGroups[k][b] = Replica{RID: rid + uint16(w), Port: hops[b][w].Port}
+		}
+		for _, hop := range hops[b] {
+			rewrite := Rewrite{RID: rid, NextHop: hop.NextHop, Dst: first.Addr, Last: last}
+			if last {
+				rewrite.QPN = first.QPN
+				out.Translations = translate(out.Translations, rid, first.Regions)
+			}
+			out.Rewrites = append(out.Rewrites, rewrite)
+			rid++
+		}
+	}
+	return out
+}
+
+func translate(to []Translation, rid uint16, regions []Region) []Translation {
+	for _, m := range regions {
+		to = append(to, Translation{
+			RID: rid, RKey: m.RKey, First: m.VA, Last: m.last(), Offset: m.ReceiverVA - m.VA, NewRKey: m.ReceiverRKey,
+		})
+	}
+	return to
+}
+
+// downstream hands on the branches that are to be split again.
+func downstream(req Request, branches []branch, of []int) []Branch {
+	n, members := 0, 0
+	for _, b := range branches {
+		if b.count > 1 {
+			n++
+			members += b.count
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]Branch, 0, n)
+	receivers := make([]Receiver, 0, members)
+	for b := range branches {
+		if branches[b].count == 1 {
+			continue
+		}
+		from := len(receivers)
+		for i, at := range of {
+			if at == b {
+				receivers = append(receivers, req.Receivers[i])
+			}
+		}
+		out = append(out, Branch{
+			Next:      sorted(branches[b].route.Next, cmp.Compare),
+			Receivers: receivers[from:len(receivers):len(receivers)],
+		})
+	}
+	return out
+}
+
+// spread returns how many PRE groups to take, up to the limit, for branches of
+// these widths: that number for which the busiest path of any branch carries the
+// least above its share; of several, the smallest. In n groups, a path of a branch
+// of width w is taken ceil(n/w) times at most, and its share is n/w.
+func spread(widths []int, limit int) int {
+	best, bestOver := 1, 0
+	for n := 1; n <= limit; n++ {
+		over := 0 // most packets above the share, as a multiple of 1/n of the share
+		for _, w := range widths {
+			over = max(over, (n+w-1)/w*w-n)
+		}
+		if over == 0 {
+			return n
+		}
+		if n == 1 || over*best < bestOver*n {
+			best, bestOver = n, over
+		}
+	}
+	return best
+}
+
+func compareHops(a, b Hop) int {
+	return cmp.Or(cmp.Compare(a.NextHop, b.NextHop), cmp.Compare(a.Port, b.Port))
+}
+
+// sorted returns a set's elements, each once, in ascending order.
+func sorted[T comparable](set []T, compare func(a, b T) int) []T {
+	out := slices.Clone(set)
+	slices.SortFunc(out, compare)
+	return slices.Compact(out)
+}
+
+// sameSet compares sets that are in any order, and may name an element twice.
+func sameSet[T comparable](a, b []T) bool {
+	return slices.Equal(a, b) || subset(a, b) && subset(b, a)
+}
+
+func subset[T comparable](a, b []T) bool {
+	for _, x := range a {
+		if !slices.Contains(b, x) {
+			return false
+		}
+	}
+	return true
+}
