@@ -46,10 +46,11 @@
 // The switch has several PRE groups and the flow's hash takes one of them; in group
 // number k a branch of w next hops uses number k mod w, in ascending order. Branches
 // of different widths are all spread evenly if the number of groups is a multiple
-// of each width. The number taken is the one, up to a limit, that loads no path
-// much more than its share, and the smallest of those: it is the least common
-// multiple if that is within the limit ([DefaultMaxPREGroups]). If not, some paths
-// get a little more than others, by at most what the best number leaves.
+// of each width, so the least common multiple is taken. Where that exceeds the limit
+// ([DefaultMaxPREGroups]), it is the number within the limit that uses all paths and
+// loads the busiest one least above its share: 15 for widths 4 and 5 and the limit
+// 16, where the paths of one branch get 4, 4, 4 and 3 parts. A branch with more next
+// hops than the limit uses only so many.
 //
 // # Where branches meet again
 //

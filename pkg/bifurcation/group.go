@@ -19,8 +19,12 @@ var (
 	ErrNoRoute          = errors.New("no route")
 	ErrLoop             = errors.New("routing loop")
 	ErrNoMergePoint     = errors.New("no merge point")
-	ErrAmbiguous        = errors.New("two branches with one representative meet")
 	ErrInvalid          = errors.New("invalid group")
+
+	// ErrAmbiguous is what a switch answers that is handed two branches of one group
+	// with the same representative and different receivers. The asker makes its
+	// step again, with the branch's receivers in Request.Early.
+	ErrAmbiguous = errors.New("two branches with one representative meet")
 )
 
 // MaxReceivers is the number of members that a switch can merge answers of.

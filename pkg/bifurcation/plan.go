@@ -161,7 +161,8 @@ type Planned struct {
 	Early int
 }
 
-// Plan runs all steps of a group. maxPREGroups is as in Request.
+// Plan runs all steps of a group. maxPREGroups is as in Request. Errors are those
+// of Step, and of MergePoint; not ErrAmbiguous, which Plan resolves itself.
 func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 	at, err := MergePoint(f, g)
 	if err != nil {
@@ -181,7 +182,7 @@ func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 		switch {
 		case err == nil:
 			return Planned{MergePoint: at, Merge: MergeOf(g), Steps: p.steps, Early: n}, nil
-		case !errors.As(err, &clash) || clash.from == "":
+		case !errors.As(err, &clash):
 			return Planned{}, err
 		}
 		// Each time, some switch gets a receiver that it did not have: it ends.

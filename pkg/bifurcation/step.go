@@ -276,21 +276,22 @@ func downstream(req Request, branches []branch, of []int) []Branch {
 	return out
 }
 
-// spread returns how many PRE groups to take, up to the limit, for branches of
-// these widths: that number for which the busiest path of any branch carries the
-// least above its share; of several, the smallest. In n groups, a path of a branch
-// of width w is taken ceil(n/w) times at most, and its share is n/w.
+// spread returns how many PRE groups to take for branches of these widths, none of
+// which exceeds the limit: enough that each path is used, and such that the busiest
+// path of any branch carries the least above its share; of several, the smallest. In
+// n groups, a path of a branch of width w is taken ceil(n/w) times at most, and its
+// share is n/w.
 func spread(widths []int, limit int) int {
-	best, bestOver := 1, 0
-	for n := 1; n <= limit; n++ {
-		over := 0 // most packets above the share, as a multiple of 1/n of the share
+	best, bestOver := 0, 0
+	for n := slices.Max(widths); n <= limit; n++ {
+		over := 0 // above the share, in n-ths of it
 		for _, w := range widths {
 			over = max(over, (n+w-1)/w*w-n)
 		}
 		if over == 0 {
 			return n
 		}
-		if n == 1 || over*best < bestOver*n {
+		if best == 0 || over*best < bestOver*n {
 			best, bestOver = n, over
 		}
 	}
