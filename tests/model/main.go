@@ -68,7 +68,7 @@ var bounds = []bound{
 		faults: faults{losses: 2, duplicates: 1, unready: 1, removals: 1, restarts: 1}},
 	{name: "everything but a second loss", relearn: true,
 		faults: faults{losses: 1, duplicates: 1, reorderings: 1, unready: 1, removals: 1, restarts: 1}},
-	{name: "everything but a removal", relearn: true, optional: true,
+	{name: "everything but a removal", relearn: true,
 		faults: faults{losses: 2, duplicates: 1, reorderings: 1, unready: 1, restarts: 1}},
 	{name: "everything but a restart", optional: true,
 		faults: faults{losses: 2, duplicates: 1, reorderings: 1, unready: 1, removals: 1}},
