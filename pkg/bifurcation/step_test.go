@@ -186,7 +186,7 @@ func TestSpread(t *testing.T) {
 	}{
 		{[]int{1}, 16, 1}, {[]int{4}, 16, 4}, {[]int{2, 3}, 16, 6}, {[]int{2, 3, 4}, 16, 12}, {[]int{4, 4, 1, 2}, 16, 4},
 		{[]int{4, 5}, 16, 15}, // 20 is too many; 15 is even for 5 and 4:4:4:3 for 4
-		{[]int{2, 3}, 5, 5}, {[]int{2, 3}, 3, 3}, {[]int{2}, 1, 1}, {[]int{16, 15}, 16, 16},
+		{[]int{2, 3}, 5, 5}, {[]int{2, 3}, 3, 3}, {[]int{1, 1}, 1, 1}, {[]int{16, 15}, 16, 16}, {[]int{7, 8}, 16, 14},
 	} {
 		if got := spread(c.widths, c.limit); got != c.want {
 			t.Errorf("%v within %d: %d, want %d", c.widths, c.limit, got, c.want)
