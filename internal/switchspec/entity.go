@@ -1,0 +1,323 @@
+package switchspec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Errors that those of this package wrap.
+var (
+	ErrInvalid  = errors.New("invalid entity")
+	ErrDangling = errors.New("dangling reference")
+	ErrConflict = errors.New("change does not fit the state")
+)
+
+// Kind is a type of entities.
+type Kind uint8
+
+// The kinds of entities, in the order in which they are sorted.
+const (
+	KindSettings Kind = iota + 1
+	KindPREGroup
+	KindNeighbour
+	KindNextHop
+	KindECMPGroup
+	KindRouterMAC
+	KindARPTarget
+	KindRoute
+	KindBridgeMAC
+	KindBridgePort
+	KindECNPort
+	KindReplica
+	KindRegion
+	KindMergeGroup
+	KindMergeMember
+	KindMatch
+)
+
+var kindNames = [...]string{
+	KindSettings: "settings", KindPREGroup: "PRE group", KindNeighbour: "neighbour", KindNextHop: "next hop",
+	KindECMPGroup: "ECMP group", KindRouterMAC: "router MAC", KindARPTarget: "ARP target", KindRoute: "route",
+	KindBridgeMAC: "bridge MAC", KindBridgePort: "bridge port", KindECNPort: "ECN port", KindReplica: "replica",
+	KindRegion: "region", KindMergeGroup: "merge group", KindMergeMember: "merge member", KindMatch: "group match",
+}
+
+// Kinds is the number of kinds; the kinds are 1 to Kinds.
+const Kinds = len(kindNames) - 1
+
+func (k Kind) String() string {
+	if k == 0 || int(k) > Kinds {
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+	return kindNames[k]
+}
+
+// A Key identifies an entity in a State. Keys are comparable and ordered; what
+// stands in them depends on the kind.
+type Key struct {
+	kind       Kind
+	a, b, c, d uint64
+}
+
+// Kind is the kind of entity that the key is of.
+func (k Key) Kind() Kind { return k.kind }
+
+func (k Key) compare(o Key) int {
+	for _, p := range [...][2]uint64{{uint64(k.kind), uint64(o.kind)}, {k.a, o.a}, {k.b, o.b}, {k.c, o.c}, {k.d, o.d}} {
+		if p[0] != p[1] {
+			if p[0] < p[1] {
+				return -1
+			}
+			return 1
+		}
+	}
+	return 0
+}
+
+// An Entity is one of the types of this package whose names are kinds.
+type Entity interface {
+	// Key identifies the entity among those of a switch. It is meaningless for an
+	// entity that State.Put refuses.
+	Key() Key
+	equal(Entity) bool
+	check() error
+}
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+func (m MAC) String() string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+func (m MAC) number() uint64 {
+	return binary.BigEndian.Uint64([]byte{0, 0, m[0], m[1], m[2], m[3], m[4], m[5]})
+}
+
+// Limits of the program's numbers.
+const (
+	MaxPort    = 510 // 511 means "drop"
+	MaxQPN     = 1<<24 - 1
+	MaxPSN     = 1<<24 - 1
+	MaxMembers = 16        // of a merge group
+	MaxDepth   = 1<<19 - 1 // of queues, in packets
+	MaxSlot    = 16383
+)
+
+func ip(a netip.Addr) uint64 {
+	if a = a.Unmap(); !a.Is4() {
+		return 0
+	}
+	b := a.As4()
+	return uint64(binary.BigEndian.Uint32(b[:]))
+}
+
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// rules returns the first of the conditions that does not hold.
+type rule struct {
+	ok   bool
+	text string
+}
+
+func rules(what fmt.Stringer, list ...rule) error {
+	for _, r := range list {
+		if !r.ok {
+			return bad("%v: %s", what, r.text)
+		}
+	}
+	return nil
+}
+
+// Settings are those of the switch as a whole. A State without any has the zero
+// value.
+type Settings struct {
+	ICRCOff  bool   // neither check nor compute ICRCs
+	HashSeed uint32 // of the choice among equal paths
+}
+
+// Key implements Entity.
+func (Settings) Key() Key { return Key{kind: KindSettings} }
+
+func (s Settings) String() string {
+	return fmt.Sprintf("settings: ICRC off %t, hash seed %d", s.ICRCOff, s.HashSeed)
+}
+func (s Settings) equal(o Entity) bool { return o == Entity(s) }
+func (s Settings) check() error        { return nil }
+
+// BridgePort is a port that bridges.
+type BridgePort struct {
+	Port       uint16
+	FloodGroup uint16 // PRE group that unknown and broadcast MACs go to; 0: none
+}
+
+// Key implements Entity.
+func (p BridgePort) Key() Key { return Key{kind: KindBridgePort, a: uint64(p.Port)} }
+
+func (p BridgePort) String() string {
+	return fmt.Sprintf("bridge port %d: flood group %d", p.Port, p.FloodGroup)
+}
+func (p BridgePort) equal(o Entity) bool { return o == Entity(p) }
+func (p BridgePort) check() error {
+	return rules(p, rule{p.Port <= MaxPort, "the port is more than 510"})
+}
+
+// BridgeMAC is a station behind a port that bridges.
+type BridgeMAC struct {
+	MAC  MAC
+	Port uint16
+}
+
+// Key implements Entity.
+func (m BridgeMAC) Key() Key { return Key{kind: KindBridgeMAC, a: m.MAC.number()} }
+
+func (m BridgeMAC) String() string      { return fmt.Sprintf("bridge %v: port %d", m.MAC, m.Port) }
+func (m BridgeMAC) equal(o Entity) bool { return o == Entity(m) }
+func (m BridgeMAC) check() error {
+	return rules(m, rule{m.Port <= MaxPort, "the port is more than 510"})
+}
+
+// RouterMAC is an address of the router: frames to it are routed.
+type RouterMAC struct{ MAC MAC }
+
+// Key implements Entity.
+func (m RouterMAC) Key() Key { return Key{kind: KindRouterMAC, a: m.MAC.number()} }
+
+func (m RouterMAC) String() string      { return fmt.Sprintf("router MAC %v", m.MAC) }
+func (m RouterMAC) equal(o Entity) bool { return o == Entity(m) }
+func (m RouterMAC) check() error        { return nil }
+
+// ARPTarget is an address for which the agent answers ARP.
+type ARPTarget struct{ Addr netip.Addr }
+
+// Key implements Entity.
+func (t ARPTarget) Key() Key { return Key{kind: KindARPTarget, a: ip(t.Addr)} }
+
+func (t ARPTarget) String() string      { return fmt.Sprintf("ARP target %v", t.Addr) }
+func (t ARPTarget) equal(o Entity) bool { return o == Entity(t) }
+func (t ARPTarget) check() error {
+	return rules(t, rule{t.Addr.Is4(), "the address is not IPv4"})
+}
+
+// RouteTo says where a route leads.
+type RouteTo uint8
+
+// Where routes lead.
+const (
+	ToNowhere RouteTo = iota // packets are dropped
+	ToNextHop
+	ToECMP
+	ToAgent
+)
+
+// Route is a unicast route.
+type Route struct {
+	Dst    netip.Prefix
+	To     RouteTo
+	Number uint16 // next hop or ECMP group; else 0
+}
+
+// Key implements Entity.
+func (r Route) Key() Key {
+	return Key{kind: KindRoute, a: ip(r.Dst.Addr()), b: uint64(r.Dst.Bits())} //nolint:gosec // -1 only for what Put refuses
+}
+
+func (r Route) String() string {
+	to := map[RouteTo]string{ToNowhere: "nowhere", ToNextHop: fmt.Sprint("next hop ", r.Number), ToECMP: fmt.Sprint("ECMP group ", r.Number), ToAgent: "the agent"}[r.To]
+	return fmt.Sprintf("route %v: to %s", r.Dst, to)
+}
+func (r Route) equal(o Entity) bool { return o == Entity(r) }
+func (r Route) check() error {
+	numbered := r.To == ToNextHop || r.To == ToECMP
+	return rules(r,
+		rule{r.Dst.IsValid() && r.Dst.Addr().Is4(), "the destination is not an IPv4 prefix"},
+		rule{r.Dst == r.Dst.Masked(), "the destination has bits outside of its mask"},
+		rule{r.To <= ToAgent, "there is no such kind of route"},
+		rule{numbered == (r.Number != 0), "next hops and ECMP groups have numbers from 1 on, other routes have none"})
+}
+
+// ECMPHop is one of the next hops of an ECMP group.
+type ECMPHop struct {
+	NextHop uint16
+	Weight  uint16 // share of the flows; 1 or more
+}
+
+// ECMPGroup is a set of next hops among which flows are spread.
+type ECMPGroup struct {
+	ID   uint16
+	Hops []ECMPHop // in ascending order of next hops
+}
+
+// Key implements Entity.
+func (g ECMPGroup) Key() Key { return Key{kind: KindECMPGroup, a: uint64(g.ID)} }
+
+func (g ECMPGroup) String() string { return fmt.Sprintf("ECMP group %d: %v", g.ID, g.Hops) }
+func (g ECMPGroup) equal(o Entity) bool {
+	h, ok := o.(ECMPGroup)
+	return ok && g.ID == h.ID && slices.Equal(g.Hops, h.Hops)
+}
+func (g ECMPGroup) check() error {
+	err := rules(g, rule{g.ID != 0, "the number is 0"}, rule{len(g.Hops) > 0, "there are no next hops"})
+	for i, h := range g.Hops {
+		err = errors.Join(err, rules(g, rule{h.NextHop != 0 && h.Weight != 0, "a next hop or a weight is 0"},
+			rule{i == 0 || g.Hops[i-1].NextHop < h.NextHop, "the next hops are not in ascending order"}))
+	}
+	return err
+}
+
+// NextHop is the port towards a next hop. Its MACs are in the Neighbour of the
+// same number.
+type NextHop struct {
+	ID   uint16
+	Port uint16
+}
+
+// Key implements Entity.
+func (h NextHop) Key() Key { return Key{kind: KindNextHop, a: uint64(h.ID)} }
+
+func (h NextHop) String() string      { return fmt.Sprintf("next hop %d: port %d", h.ID, h.Port) }
+func (h NextHop) equal(o Entity) bool { return o == Entity(h) }
+func (h NextHop) check() error {
+	return rules(h, rule{h.ID != 0, "the number is 0"}, rule{h.Port <= MaxPort, "the port is more than 510"})
+}
+
+// Neighbour holds the MACs of frames to a next hop.
+type Neighbour struct {
+	NextHop  uint16
+	Src, Dst MAC
+}
+
+// Key implements Entity.
+func (n Neighbour) Key() Key { return Key{kind: KindNeighbour, a: uint64(n.NextHop)} }
+
+func (n Neighbour) String() string {
+	return fmt.Sprintf("neighbour %d: from %v to %v", n.NextHop, n.Src, n.Dst)
+}
+func (n Neighbour) equal(o Entity) bool { return o == Entity(n) }
+func (n Neighbour) check() error {
+	return rules(n, rule{n.NextHop != 0, "the number is 0"})
+}
+
+// ECNPort marks packets that leave by a port.
+type ECNPort struct {
+	Port       uint16
+	KMin, KMax uint32 // queue depth in packets
+	PMax       uint16 // probability at KMax, in 1/65536
+}
+
+// Key implements Entity.
+func (p ECNPort) Key() Key { return Key{kind: KindECNPort, a: uint64(p.Port)} }
+
+func (p ECNPort) String() string {
+	return fmt.Sprintf("ECN port %d: %d to %d packets, %d/65536", p.Port, p.KMin, p.KMax, p.PMax)
+}
+func (p ECNPort) equal(o Entity) bool { return o == Entity(p) }
+func (p ECNPort) check() error {
+	return rules(p, rule{p.Port <= MaxPort, "the port is more than 510"},
+		rule{p.KMin <= p.KMax && p.KMax <= MaxDepth, "the depths are not in order, or more than 19 bits"})
+}

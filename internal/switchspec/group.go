@@ -1,0 +1,192 @@
+package switchspec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// PREReplica is a copy that the packet replication engine makes.
+type PREReplica struct {
+	Port     uint16
+	Instance uint16 // the copy's egress_rid
+}
+
+func (r PREReplica) compare(o PREReplica) int {
+	return cmp.Or(cmp.Compare(r.Port, o.Port), cmp.Compare(r.Instance, o.Instance))
+}
+
+// PREGroup is a group of the packet replication engine.
+type PREGroup struct {
+	ID uint16
+	// Replicas come in ascending order of port, then instance: bmv2 loses some
+	// that share an instance otherwise.
+	Replicas []PREReplica
+}
+
+// Key implements Entity.
+func (g PREGroup) Key() Key { return Key{kind: KindPREGroup, a: uint64(g.ID)} }
+
+func (g PREGroup) String() string { return fmt.Sprintf("PRE group %d: %v", g.ID, g.Replicas) }
+func (g PREGroup) equal(o Entity) bool {
+	h, ok := o.(PREGroup)
+	return ok && g.ID == h.ID && slices.Equal(g.Replicas, h.Replicas)
+}
+func (g PREGroup) check() error {
+	err := rules(g, rule{g.ID != 0, "the number is 0"})
+	for i, r := range g.Replicas {
+		err = errors.Join(err, rules(g, rule{r.Port <= MaxPort, "a port is more than 510"},
+			rule{i == 0 || g.Replicas[i-1].compare(r) < 0, "the replicas are not in ascending order"}))
+	}
+	return err
+}
+
+// Match sends a group's packets to the packet replication engine.
+type Match struct {
+	Src  netip.Addr
+	MCID uint32 // the destination QPN in the sender's packets
+	Dst  netip.Addr
+
+	Group     uint16 // index by which Replicas and Regions are found
+	FirstPRE  uint16 // PRE groups FirstPRE to FirstPRE+PREGroups-1,
+	PREGroups uint16 // of which the flow's hash takes one
+}
+
+// Key implements Entity.
+func (m Match) Key() Key {
+	return Key{kind: KindMatch, a: ip(m.Src), b: uint64(m.MCID), c: ip(m.Dst)}
+}
+
+func (m Match) String() string {
+	return fmt.Sprintf("group match %v, %#06x to %v: group %d, PRE groups %d+%d", m.Src, m.MCID, m.Dst, m.Group, m.FirstPRE, m.PREGroups)
+}
+func (m Match) equal(o Entity) bool { return o == Entity(m) }
+func (m Match) check() error {
+	return rules(m, rule{m.Src.Is4() && m.Dst.Is4(), "an address is not IPv4"},
+		rule{m.MCID <= MaxQPN, "the MC_ID has more than 24 bits"},
+		rule{m.FirstPRE != 0 && m.PREGroups != 0, "there is no PRE group"},
+		rule{int(m.FirstPRE)+int(m.PREGroups) <= 1<<16, "the PRE groups' numbers are more than 65535"})
+}
+
+func (m Match) pre(f func(Key)) {
+	for id := range uint64(m.PREGroups) {
+		f(Key{kind: KindPREGroup, a: uint64(m.FirstPRE) + id})
+	}
+}
+
+// Replica is what becomes of a copy.
+type Replica struct {
+	Group uint16
+	RID   uint16
+	// Last says that this is the last copy: it gets its receiver's QPN, and
+	// Regions concern it. Otherwise it will be copied again.
+	Last    bool
+	Dst     netip.Addr // the receiver's, or the branch's representative
+	QPN     uint32     // the receiver's; 0 unless Last
+	NextHop uint16     // Neighbour; 0 leaves the MACs alone
+}
+
+func replicaKey(group, rid uint16) Key {
+	return Key{kind: KindReplica, a: uint64(group), b: uint64(rid)}
+}
+
+// Key implements Entity.
+func (r Replica) Key() Key { return replicaKey(r.Group, r.RID) }
+
+func (r Replica) String() string {
+	if r.Last {
+		return fmt.Sprintf("replica %d/%d: to receiver %v, QPN %#06x, next hop %d", r.Group, r.RID, r.Dst, r.QPN, r.NextHop)
+	}
+	return fmt.Sprintf("replica %d/%d: to branch %v, next hop %d", r.Group, r.RID, r.Dst, r.NextHop)
+}
+func (r Replica) equal(o Entity) bool { return o == Entity(r) }
+func (r Replica) check() error {
+	return rules(r, rule{r.Dst.Is4(), "the address is not IPv4"},
+		rule{r.QPN <= MaxQPN, "the QPN has more than 24 bits"},
+		rule{r.Last || r.QPN == 0, "a copy that will be copied again keeps its QPN"})
+}
+
+// Region translates the addresses of WRITEs for a receiver. Regions of one copy
+// do not overlap.
+type Region struct {
+	Group       uint16
+	RID         uint16
+	RKey        uint32 // in the sender's packets
+	First, Last uint64 // sender's virtual addresses, both included
+
+	Offset  uint64 // is added, mod 2^64
+	NewRKey uint32 // the receiver's
+}
+
+// Key implements Entity.
+func (r Region) Key() Key {
+	return Key{kind: KindRegion, a: uint64(r.Group)<<16 | uint64(r.RID), b: uint64(r.RKey), c: r.First, d: r.Last}
+}
+
+func (r Region) replica() Key { return replicaKey(r.Group, r.RID) }
+
+func (r Region) String() string {
+	return fmt.Sprintf("region %d/%d, rkey %#08x, VA %#x to %#x: offset %#x, rkey %#08x", r.Group, r.RID, r.RKey, r.First, r.Last, r.Offset, r.NewRKey)
+}
+func (r Region) equal(o Entity) bool { return o == Entity(r) }
+func (r Region) check() error {
+	return rules(r, rule{r.First <= r.Last, "the last address is before the first"})
+}
+
+// MergeMember says whose an answer is.
+type MergeMember struct {
+	Src    netip.Addr // the receiver's
+	Dst    netip.Addr // the sender's
+	DestQP uint32     // to which the receiver's queue pair is connected: the MC_ID
+
+	Slot  uint16 // MergeGroup
+	Index uint8  // in its Members
+}
+
+// Key implements Entity.
+func (m MergeMember) Key() Key {
+	return Key{kind: KindMergeMember, a: ip(m.Src), b: ip(m.Dst), c: uint64(m.DestQP)}
+}
+
+func (m MergeMember) String() string {
+	return fmt.Sprintf("merge member %v to %v, QPN %#06x: slot %d, index %d", m.Src, m.Dst, m.DestQP, m.Slot, m.Index)
+}
+func (m MergeMember) equal(o Entity) bool { return o == Entity(m) }
+func (m MergeMember) check() error {
+	return rules(m, rule{m.Src.Is4() && m.Dst.Is4(), "an address is not IPv4"},
+		rule{m.DestQP <= MaxQPN, "the QPN has more than 24 bits"},
+		rule{m.Slot <= MaxSlot, "the slot is more than 16383"},
+		rule{m.Index < MaxMembers, "the index is more than 15"})
+}
+
+// MergeGroup says how the answers of a group become one receiver's.
+type MergeGroup struct {
+	Slot       uint16
+	Members    uint16 // bit i: MergeMember with Index i
+	Epoch      uint16 // of the slot's use; not 0
+	InitialPSN uint32
+	Learn      bool       // pass nothing on until each member was heard of
+	Source     netip.Addr // that the sender is connected to
+	SenderQPN  uint32
+	CNPGap     uint32 // least time between two CNPs, in µs; 0: all pass
+}
+
+func mergeKey(slot uint16) Key { return Key{kind: KindMergeGroup, a: uint64(slot)} }
+
+// Key implements Entity.
+func (g MergeGroup) Key() Key { return mergeKey(g.Slot) }
+
+func (g MergeGroup) String() string {
+	return fmt.Sprintf("merge group %d: members %016b, epoch %d, PSN %d, learn %t, as %v to QPN %#06x, CNP gap %d µs",
+		g.Slot, g.Members, g.Epoch, g.InitialPSN, g.Learn, g.Source, g.SenderQPN, g.CNPGap)
+}
+func (g MergeGroup) equal(o Entity) bool { return o == Entity(g) }
+func (g MergeGroup) check() error {
+	return rules(g, rule{g.Slot <= MaxSlot, "the slot is more than 16383"},
+		rule{g.Epoch != 0, "the epoch is 0"},
+		rule{g.InitialPSN <= MaxPSN, "the PSN has more than 24 bits"},
+		rule{g.Source.Is4(), "the source is not IPv4"},
+		rule{g.SenderQPN <= MaxQPN, "the QPN has more than 24 bits"})
+}
