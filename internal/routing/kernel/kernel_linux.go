@@ -1,0 +1,314 @@
+// Package kernel reads routes and neighbours from the tables of a Linux network
+// namespace, for switches whose operating system's routing daemon fills those,
+// and follows them live.
+//
+// It is the only importer of netlink besides internal/hostnet. A [Source] runs
+// one goroutine until it is closed. Notifications only say that it is time to
+// read the tables again: the kernel sends none for IPv4 routes that vanish with
+// their interface, and loses some when they come too fast (ENOBUFS), so that
+// applying them one by one would drift from the truth.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+)
+
+// settle is how long after a notification the tables are read, so that a burst
+// of changes costs one reading.
+const settle = 2 * time.Millisecond
+
+// maxInterrupted is how often a reading that a change disturbed is repeated
+// before the source waits for the next notification.
+const maxInterrupted = 5
+
+// Config says what to read. The zero value reads the main table of the
+// namespace the process is in.
+type Config struct {
+	// Namespace is the path of a network namespace, such as /run/netns/sw1.
+	Namespace string
+	// Table is the number of the routing table; 0 is the main one.
+	Table int
+	// OnError is told of readings that failed; the state then stays as it was
+	// and the next try follows within a second. Nil: not told. It must not call
+	// Close.
+	OnError func(error)
+}
+
+// A Source follows a namespace's tables. Its next hops' ports are interface
+// names. Weights of multipath routes are not taken into account; next hops
+// whose link is down are left out. Routes that carry a TOS are ignored, as are
+// all but the one of the lowest metric to a prefix. Blackhole, unreachable and
+// prohibit routes have an empty set.
+type Source struct {
+	routing.Table
+	cfg    Config
+	handle *netlink.Handle
+	events *nl.NetlinkSocket
+	dirty  chan struct{} // holds a token when the tables may have changed
+	stop   chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup
+}
+
+var _ routing.Source = (*Source)(nil)
+
+// groups are what changes of routes show in.
+var groups = []uint{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP}
+
+// Open reads the tables and begins to follow them. It needs no privilege but
+// to enter the namespace.
+func Open(cfg Config) (*Source, error) {
+	if cfg.Table == 0 {
+		cfg.Table = unix.RT_TABLE_MAIN
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(error) {}
+	}
+	ns := netns.None()
+	if cfg.Namespace != "" {
+		var err error
+		if ns, err = netns.GetFromPath(cfg.Namespace); err != nil {
+			return nil, fmt.Errorf("kernel: opening network namespace %s: %w", cfg.Namespace, err)
+		}
+		defer func() { _ = ns.Close() }() // the sockets keep it
+	}
+	events, err := nl.SubscribeAt(ns, netns.None(), unix.NETLINK_ROUTE, groups...)
+	if err != nil {
+		return nil, fmt.Errorf("kernel: subscribing to changes of routes%s: %w", in(cfg), err)
+	}
+	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		events.Close()
+		return nil, fmt.Errorf("kernel: opening a netlink socket%s: %w", in(cfg), err)
+	}
+	s := &Source{cfg: cfg, handle: handle, events: events, dirty: make(chan struct{}, 1), stop: make(chan struct{})}
+	if err := s.read(); err != nil {
+		events.Close()
+		handle.Close()
+		return nil, err
+	}
+	s.wg.Go(s.listen)
+	s.wg.Go(s.follow)
+	return s, nil
+}
+
+func in(cfg Config) string {
+	if cfg.Namespace == "" {
+		return ""
+	}
+	return " in " + cfg.Namespace
+}
+
+// Close ends the source.
+func (s *Source) Close() error {
+	s.once.Do(func() {
+		close(s.stop)
+		s.events.Close()
+		s.wg.Wait()
+		s.handle.Close()
+	})
+	return s.Table.Close()
+}
+
+// listen turns notifications, and their loss, into tokens.
+func (s *Source) listen() {
+	for {
+		_, _, err := s.events.Receive()
+		select {
+		case <-s.stop: // closing makes Receive fail in various ways
+			return
+		default:
+		}
+		switch {
+		case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
+			select {
+			case s.dirty <- struct{}{}:
+			default:
+			}
+		default:
+			s.cfg.OnError(fmt.Errorf("kernel: receiving notifications%s: %w", in(s.cfg), err))
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// follow reads the tables whenever they may have changed, but spends no more
+// than about half of its time on that.
+func (s *Source) follow() {
+	wait := func(d time.Duration) bool {
+		select {
+		case <-time.After(d):
+			return true
+		case <-s.stop:
+			return false
+		}
+	}
+	for {
+		select {
+		case <-s.dirty:
+		case <-s.stop:
+			return
+		}
+		pause := settle
+		for {
+			if !wait(pause) {
+				return
+			}
+			start := time.Now()
+			err := s.read()
+			if err == nil {
+				if !wait(time.Since(start)) {
+					return
+				}
+				break
+			}
+			s.cfg.OnError(err)
+			pause = time.Second
+		}
+	}
+}
+
+// read makes the table what the kernel's is.
+func (s *Source) read() error {
+	for range maxInterrupted {
+		err := s.readOnce()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return fmt.Errorf("kernel: routes%s change faster than they can be read", in(s.cfg))
+}
+
+func (s *Source) readOnce() error {
+	links, err := s.handle.LinkList()
+	if err != nil {
+		return fmt.Errorf("kernel: reading interfaces%s: %w", in(s.cfg), err)
+	}
+	names := make(map[int]string, len(links))
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	var routes []routing.Route
+	var neighbors []routing.Neighbor
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		filter := &netlink.Route{Table: s.cfg.Table}
+		list, err := s.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("kernel: reading routes%s: %w", in(s.cfg), err)
+		}
+		routes = append(routes, best(list, names, family)...)
+		known, err := s.handle.NeighList(0, family)
+		if err != nil {
+			return fmt.Errorf("kernel: reading neighbours%s: %w", in(s.cfg), err)
+		}
+		for i := range known {
+			if n, ok := neighbor(&known[i], names); ok {
+				neighbors = append(neighbors, n)
+			}
+		}
+	}
+	s.Replace(routes, neighbors)
+	return nil
+}
+
+// best picks the route in force for each prefix: of the lowest metric, and the
+// first among equals.
+func best(list []netlink.Route, names map[int]string, family int) []routing.Route {
+	metric := map[netip.Prefix]int{}
+	hops := map[netip.Prefix]routing.Hops{}
+	for i := range list {
+		r := &list[i]
+		prefix, ok := destination(r, family)
+		if !ok || r.Tos != 0 || prefix.Addr().IsMulticast() {
+			continue
+		}
+		if m, have := metric[prefix]; have && m <= r.Priority {
+			continue
+		}
+		switch r.Type {
+		case unix.RTN_UNICAST:
+			set := nextHops(r, names)
+			if len(set) == 0 {
+				continue // all its links are down: the next metric's turn
+			}
+			hops[prefix] = set
+		case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT:
+			hops[prefix] = nil
+		default:
+			continue
+		}
+		metric[prefix] = r.Priority
+	}
+	routes := make([]routing.Route, 0, len(hops))
+	for p, set := range hops {
+		routes = append(routes, routing.Route{Prefix: p, Hops: set})
+	}
+	return routes
+}
+
+func destination(r *netlink.Route, family int) (netip.Prefix, bool) {
+	if r.Dst == nil {
+		if family == unix.AF_INET {
+			return netip.PrefixFrom(netip.IPv4Unspecified(), 0), true
+		}
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0), true
+	}
+	a, ok := address(r.Dst.IP)
+	bits, _ := r.Dst.Mask.Size()
+	return netip.PrefixFrom(a, bits), ok
+}
+
+func nextHops(r *netlink.Route, names map[int]string) routing.Hops {
+	var hops []routing.NextHop
+	add := func(index, flags int, gw net.IP, via netlink.Destination) {
+		if flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0 || names[index] == "" {
+			return
+		}
+		if v, ok := via.(*netlink.Via); ok { // an IPv6 neighbour for IPv4
+			gw = v.Addr
+		}
+		a, _ := address(gw) // invalid: the destination is on the link
+		hops = append(hops, routing.NextHop{Addr: a, Port: names[index]})
+	}
+	for _, h := range r.MultiPath {
+		add(h.LinkIndex, h.Flags, h.Gw, h.Via)
+	}
+	if len(r.MultiPath) == 0 {
+		add(r.LinkIndex, r.Flags, r.Gw, r.Via)
+	}
+	return routing.NewHops(hops...)
+}
+
+// neighbor converts an entry; it reports whether it can be used for sending.
+func neighbor(n *netlink.Neigh, names map[int]string) (routing.Neighbor, bool) {
+	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
+	a, ok := address(n.IP)
+	name := names[n.LinkIndex]
+	if !ok || n.State&usable == 0 || len(n.HardwareAddr) != 6 || name == "" || a.IsMulticast() {
+		return routing.Neighbor{}, false
+	}
+	m := routing.MAC(n.HardwareAddr)
+	return routing.Neighbor{NeighborKey: routing.NeighborKey{Addr: a, Port: name}, MAC: m},
+		!m.IsMulticast() && m != routing.MAC{}
+}
+
+func address(ip net.IP) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(ip)
+	return a.Unmap(), ok
+}
