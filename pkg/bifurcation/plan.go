@@ -33,23 +33,28 @@ type Fabric interface {
 func Ahead(f Fabric, at Switch, dst netip.Addr) (Route, error) {
 	links := f.NextHops(at, dst)
 	r := Route{Hops: make([]Hop, 0, len(links)), Next: make([]Switch, 0, len(links))}
-	for _, l := range links {
-		r.Hops = append(r.Hops, l.Hop)
-	}
-	w := walk{f: f, dst: dst, stop: func(s Switch) bool {
-		if s == "" {
+	arrive := func(s Switch) bool {
+		switch {
+		case s == "":
 			r.Direct = true
-			return true
-		}
-		if s == at || !f.Programmable(s) {
+		case s == at || !f.Programmable(s):
 			return false
-		}
-		if !slices.Contains(r.Next, s) {
+		case !slices.Contains(r.Next, s):
 			r.Next = append(r.Next, s)
 		}
 		return true
-	}}
-	return r, w.from(at)
+	}
+	w := walk{f: f, dst: dst, stop: arrive, open: []Switch{at}}
+	for _, l := range links {
+		r.Hops = append(r.Hops, l.Hop)
+		if err := w.from(l.To); err != nil {
+			return Route{}, err
+		}
+	}
+	if len(links) == 0 {
+		return Route{}, fmt.Errorf("%w to %v from switch %q", ErrNoRoute, dst, at)
+	}
+	return r, nil
 }
 
 // walk goes all unicast paths to a host, depth first.
