@@ -181,7 +181,7 @@ func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 	}
 	p := planner{f: f, g: g, max: maxPREGroups, early: map[Switch][]netip.Addr{}}
 	for n := 0; ; n++ {
-		p.steps, p.states = nil, map[place]*state{}
+		p.steps, p.known = nil, map[place][]Receiver{}
 		err := p.visit(at, g.Receivers, nil)
 		var clash *clash
 		switch {
@@ -215,34 +215,26 @@ type place struct {
 	as netip.Addr
 }
 
-type state struct {
-	receivers []Receiver
-	done      bool
-}
-
 type planner struct {
-	f      Fabric
-	g      Group
-	max    int
-	early  map[Switch][]netip.Addr
-	states map[place]*state
-	steps  []Placed
+	f     Fabric
+	g     Group
+	max   int
+	early map[Switch][]netip.Addr
+	steps []Placed
+	known map[place][]Receiver // who is reached from there
 }
 
+// visit makes the step of a switch, after those behind it. Unicast routes are known
+// to be free of loops, and so are the branches, which follow them.
 func (p *planner) visit(at Switch, receivers []Receiver, via []Switch) error {
 	key := place{at, receivers[0].Addr}
-	if s := p.states[key]; s != nil {
-		same := slices.EqualFunc(s.receivers, receivers, func(a, b Receiver) bool { return a.Addr == b.Addr })
-		switch {
-		case !s.done:
-			return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, key.as, at)
-		case !same:
+	if before := p.known[key]; before != nil {
+		if !slices.EqualFunc(before, receivers, func(a, b Receiver) bool { return a.Addr == b.Addr }) {
 			return &clash{from: via[len(via)-1], at: at, receivers: receivers}
 		}
 		return nil
 	}
-	s := &state{receivers: receivers}
-	p.states[key] = s
+	p.known[key] = receivers
 	via = append(via, at)
 	result, err := Step(Request{
 		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Via: via, Early: p.early[at], MaxPREGroups: p.max,
@@ -257,7 +249,6 @@ func (p *planner) visit(at Switch, receivers []Receiver, via []Switch) error {
 			}
 		}
 	}
-	s.done = true
 	p.steps = append(p.steps, Placed{At: at, Receivers: receivers, Result: result})
 	return nil
 }

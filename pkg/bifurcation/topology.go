@@ -95,7 +95,6 @@ func (t *Topology) SetRoute(at Switch, dst netip.Addr, to ...Switch) error {
 		}
 	}
 	s.fixed[dst] = links
-	t.forget()
 	return nil
 }
 
