@@ -1,0 +1,286 @@
+// Package bgp learns routes by BGP from neighbouring switches and tells them
+// the prefixes behind this one, in the manner of RFC 7938: external sessions
+// between private AS numbers, and all paths of the same length used at once,
+// whatever AS numbers they hold.
+//
+// It is the only importer of GoBGP, which runs inside the process. A [Source]
+// implements routing.Source; its next hops carry addresses and no ports.
+// GoBGP keeps some of its options in variables of the process: speakers of one
+// process are safe together if all are opened before sessions are added.
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/server"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+)
+
+// Port is BGP's TCP port.
+const Port = 179
+
+// gracefulShutdown is the community of RFC 8326: routes that carry it are about
+// to go, and are used only where there is nothing else.
+const gracefulShutdown = "65535:0"
+
+// Config describes the local speaker.
+type Config struct {
+	ASN      uint32     // private ones are 64512–65534 and 4200000000–4294967294
+	RouterID netip.Addr // IPv4; unique in the fabric
+	// Listen are the addresses to accept sessions at, all at port ListenPort.
+	// None, or port 0: sessions are only opened, not accepted.
+	Listen     []netip.Addr
+	ListenPort uint16
+	// DrainTime is how long Close waits between asking the neighbours to turn
+	// to other paths and leaving; 0: it leaves at once.
+	DrainTime time.Duration
+	Logger    *slog.Logger // nil: silent
+}
+
+// A Peer is a neighbouring speaker.
+type Peer struct {
+	Addr    netip.Addr
+	ASN     uint32
+	Port    uint16     // 0: 179
+	Local   netip.Addr // own address of the session; invalid: chosen by the system
+	Passive bool       // wait for the peer to open the session
+	// HoldTime is how long a silence ends the session; 0: 9 s. At least 3 s, in
+	// whole seconds. Keepalives are sent every third of it.
+	HoldTime time.Duration
+	// ConnectRetry is the time between attempts; 0: 1 s. In whole seconds.
+	ConnectRetry time.Duration
+	// Hops is how many links away the peer is; 0: 1. Others are not accepted.
+	Hops uint8
+}
+
+// A Source is a speaker. Besides routing.Source it announces prefixes.
+type Source struct {
+	routing.Table
+	cfg    Config
+	server *server.BgpServer
+	cancel context.CancelFunc
+	once   sync.Once
+	wg     sync.WaitGroup
+	dirty  chan struct{} // holds a token when best paths may have changed
+
+	mu   sync.Mutex
+	own  map[netip.Prefix]bool
+	peer map[netip.Addr]bool
+}
+
+var _ routing.Source = (*Source)(nil)
+
+var families = []*api.Family{
+	{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
+	{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
+}
+
+// Open starts a speaker, without sessions and prefixes.
+func Open(ctx context.Context, cfg Config) (*Source, error) {
+	if cfg.ASN == 0 || cfg.ASN == 1<<32-1 || cfg.ASN == 23456 || cfg.ASN == 65535 {
+		return nil, fmt.Errorf("bgp: AS number %d is reserved: use a private one, such as 4200000001", cfg.ASN)
+	}
+	if !cfg.RouterID.Is4() || cfg.RouterID.IsUnspecified() {
+		return nil, fmt.Errorf("bgp: router ID %v: want an IPv4 address, unique in the fabric", cfg.RouterID)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]bool{}, dirty: make(chan struct{}, 1)}
+	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
+	go s.server.Serve() // ends with the process: GoBGP has no way to end it
+	global := &api.Global{Asn: cfg.ASN, RouterId: cfg.RouterID.String(), ListenPort: -1, UseMultiplePaths: true}
+	if cfg.ListenPort != 0 && len(cfg.Listen) > 0 {
+		global.ListenPort = int32(cfg.ListenPort)
+		for _, a := range cfg.Listen {
+			global.ListenAddresses = append(global.ListenAddresses, a.String())
+		}
+	}
+	if err := s.server.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
+		return nil, fmt.Errorf("bgp: starting the speaker (AS %d, port %d): %w", cfg.ASN, cfg.ListenPort, err)
+	}
+	run, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if err := errors.Join(s.deferToOthers(ctx), s.watch(run)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.wg.Go(func() { s.follow(run) })
+	return s, nil
+}
+
+// deferToOthers installs the receiving side of RFC 8326: least preference for
+// routes that are about to go.
+func (s *Source) deferToOthers(ctx context.Context) error {
+	const name = "graceful-shutdown"
+	err := s.server.AddDefinedSet(ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
+		DefinedType: api.DefinedType_COMMUNITY, Name: name, List: []string{"^" + gracefulShutdown + "$"}}})
+	if err == nil {
+		err = s.assign(ctx, api.PolicyDirection_IMPORT, &api.Statement{Name: name + "-in",
+			Conditions: &api.Conditions{CommunitySet: &api.MatchSet{Name: name}},
+			Actions:    &api.Actions{RouteAction: api.RouteAction_ACCEPT, LocalPref: &api.LocalPrefAction{Value: 1}}}) // 0 would mean "unchanged"
+	}
+	if err != nil {
+		return fmt.Errorf("bgp: installing the policy for graceful shutdown: %w", err)
+	}
+	return nil
+}
+
+// assign makes a statement the policy of one direction.
+func (s *Source) assign(ctx context.Context, dir api.PolicyDirection, st *api.Statement) error {
+	policy := &api.Policy{Name: st.Name, Statements: []*api.Statement{st}}
+	if err := s.server.AddPolicy(ctx, &api.AddPolicyRequest{Policy: policy}); err != nil {
+		return err
+	}
+	return s.server.AddPolicyAssignment(ctx, &api.AddPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: "global", Direction: dir, Policies: []*api.Policy{{Name: policy.Name}}, DefaultAction: api.RouteAction_ACCEPT}})
+}
+
+// AddPeer begins to keep a session.
+func (s *Source) AddPeer(ctx context.Context, p Peer) error {
+	if p.ASN == s.cfg.ASN {
+		return fmt.Errorf("bgp: peer %v has our own AS number %d: give each switch one of its own", p.Addr, p.ASN)
+	}
+	if !p.Addr.IsValid() || p.ASN == 0 {
+		return fmt.Errorf("bgp: peer %v of AS %d: needs an address and an AS number", p.Addr, p.ASN)
+	}
+	seconds := func(d, def time.Duration) uint64 {
+		if d == 0 {
+			d = def
+		}
+		return uint64(max(d, time.Second) / time.Second)
+	}
+	hold := seconds(p.HoldTime, 9*time.Second)
+	if hold < 3 {
+		return fmt.Errorf("bgp: peer %v: hold time %v: want 3s or more (RFC 4271)", p.Addr, p.HoldTime)
+	}
+	peer := &api.Peer{
+		Conf:      &api.PeerConf{NeighborAddress: p.Addr.String(), PeerAsn: p.ASN},
+		Transport: &api.Transport{PassiveMode: p.Passive, RemotePort: uint32(p.Port)},
+		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: max(hold/3, 1),
+			ConnectRetry: seconds(p.ConnectRetry, time.Second), IdleHoldTimeAfterReset: 1}},
+	}
+	if p.Local.IsValid() {
+		peer.Transport.LocalAddress = p.Local.String()
+	}
+	if p.Hops > 1 {
+		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Hops)}
+	}
+	for _, f := range families {
+		peer.AfiSafis = append(peer.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true}})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
+		return fmt.Errorf("bgp: adding peer %v: %w", p.Addr, err)
+	}
+	s.peer[p.Addr] = true
+	return nil
+}
+
+// RemovePeer ends a session; its routes are withdrawn at once.
+func (s *Source) RemovePeer(ctx context.Context, addr netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: addr.String()}); err != nil {
+		return fmt.Errorf("bgp: removing peer %v: %w", addr, err)
+	}
+	delete(s.peer, addr)
+	return nil
+}
+
+// Announce tells the peers that a prefix is here.
+func (s *Source) Announce(ctx context.Context, p netip.Prefix) error {
+	path, err := ownPath(p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.server.AddPath(ctx, &api.AddPathRequest{Path: path}); err != nil {
+		return fmt.Errorf("bgp: announcing %v: %w", p, err)
+	}
+	s.own[p.Masked()] = true
+	return nil
+}
+
+// Withdraw takes an announcement back.
+func (s *Source) Withdraw(ctx context.Context, p netip.Prefix) error {
+	path, err := ownPath(p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.own[p.Masked()] {
+		return nil
+	}
+	if err := s.server.DeletePath(ctx, &api.DeletePathRequest{Path: path}); err != nil {
+		return fmt.Errorf("bgp: withdrawing %v: %w", p, err)
+	}
+	delete(s.own, p.Masked())
+	return nil
+}
+
+func ownPath(p netip.Prefix) (*api.Path, error) {
+	if !p.IsValid() {
+		return nil, fmt.Errorf("bgp: %v is not a prefix", p)
+	}
+	p = p.Masked()
+	// These three messages hold only numbers and ASCII: marshalling cannot fail.
+	nlri, _ := anypb.New(&api.IPAddressPrefix{Prefix: p.Addr().String(), PrefixLen: uint32(p.Bits())})
+	origin, _ := anypb.New(&api.OriginAttribute{Origin: 0})
+	if p.Addr().Is4() {
+		hop, _ := anypb.New(&api.NextHopAttribute{NextHop: "0.0.0.0"}) // the session's own address
+		return &api.Path{Family: families[0], Nlri: nlri, Pattrs: []*anypb.Any{origin, hop}}, nil
+	}
+	reach, _ := anypb.New(&api.MpReachNLRIAttribute{Family: families[1], NextHops: []string{"::"}, Nlris: []*anypb.Any{nlri}})
+	return &api.Path{Family: families[1], Nlri: nlri, Pattrs: []*anypb.Any{origin, reach}}, nil
+}
+
+// Close leaves: the peers are told to prefer other paths (RFC 8326), given
+// DrainTime to do so, and then the sessions end.
+func (s *Source) Close() error {
+	var err error
+	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTime+10*time.Second)
+		defer cancel()
+		if s.cfg.DrainTime > 0 {
+			err = s.drain(ctx)
+			select {
+			case <-time.After(s.cfg.DrainTime):
+			case <-ctx.Done():
+			}
+		}
+		s.cancel()
+		s.wg.Wait()
+		err = errors.Join(err, s.server.StopBgp(ctx, &api.StopBgpRequest{}))
+	})
+	return errors.Join(err, s.Table.Close())
+}
+
+// drain announces everything again, with the community of graceful shutdown.
+func (s *Source) drain(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.assign(ctx, api.PolicyDirection_EXPORT, &api.Statement{Name: "graceful-shutdown-out",
+		Conditions: &api.Conditions{},
+		Actions: &api.Actions{RouteAction: api.RouteAction_ACCEPT,
+			Community: &api.CommunityAction{Type: api.CommunityAction_ADD, Communities: []string{gracefulShutdown}}}})
+	for addr := range s.peer {
+		err = errors.Join(err, s.server.ResetPeer(ctx, &api.ResetPeerRequest{
+			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_OUT}))
+	}
+	if err != nil {
+		return fmt.Errorf("bgp: announcing graceful shutdown: %w", err)
+	}
+	return nil
+}

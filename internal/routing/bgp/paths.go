@@ -1,0 +1,204 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/log"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+)
+
+// settle is how long after a change the table is read, so that one update of
+// many prefixes costs one reading.
+const settle = 2 * time.Millisecond
+
+// watch has a token put into s.dirty for every change of best paths. The event
+// itself is not used: a withdrawn path and a new best one come in the same form.
+func (s *Source) watch(ctx context.Context) error {
+	err := s.server.WatchEvent(ctx, &api.WatchEventRequest{
+		Peer: &api.WatchEventRequest_Peer{},
+		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
+			{Type: api.WatchEventRequest_Table_Filter_BEST, Init: true}}}},
+		func(*api.WatchEventResponse) {
+			select {
+			case s.dirty <- struct{}{}:
+			default:
+			}
+		})
+	if err != nil {
+		return fmt.Errorf("bgp: watching best paths: %w", err)
+	}
+	return nil
+}
+
+// follow reads the paths whenever they changed, but spends no more than about
+// half of its time on that.
+func (s *Source) follow(ctx context.Context) {
+	wait := func(d time.Duration) bool {
+		select {
+		case <-time.After(d):
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		select {
+		case <-s.dirty:
+		case <-ctx.Done():
+			return
+		}
+		if !wait(settle) {
+			return
+		}
+		start := time.Now()
+		if err := s.read(ctx); err != nil {
+			s.cfg.Logger.Error("reading BGP paths", "err", err)
+			select { // again in a second
+			case s.dirty <- struct{}{}:
+			default:
+			}
+			start = start.Add(-time.Second)
+		}
+		if !wait(time.Since(start)) {
+			return
+		}
+	}
+}
+
+// read makes the table what GoBGP's is.
+func (s *Source) read(ctx context.Context) error {
+	var routes []routing.Route
+	for _, f := range families {
+		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f},
+			func(d *api.Destination) {
+				prefix, err := netip.ParsePrefix(d.Prefix)
+				if err != nil {
+					return // not unicast
+				}
+				if hops := equalCost(d.Paths); len(hops) > 0 {
+					routes = append(routes, routing.Route{Prefix: prefix, Hops: hops})
+				}
+			})
+		if err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil // the list may be cut short
+	}
+	s.Replace(routes, nil)
+	return nil
+}
+
+// attributes are what paths are compared by.
+type attributes struct {
+	localPref uint32
+	length    int
+	origin    uint32
+	med       uint32
+}
+
+// equalCost returns the next hops of the best path and of those as good: of
+// the same preference, length of AS path, origin and MED, whatever the ASes
+// are. The best path comes first. A prefix of our own has none.
+func equalCost(paths []*api.Path) routing.Hops {
+	var hops []routing.NextHop
+	var best attributes
+	for i, p := range paths {
+		attr, hop := read(p)
+		if i == 0 {
+			best = attr
+		}
+		if attr != best {
+			continue
+		}
+		if !hop.IsValid() || hop.IsUnspecified() {
+			return nil // announced by ourselves
+		}
+		hops = append(hops, routing.NextHop{Addr: hop})
+	}
+	return routing.NewHops(hops...)
+}
+
+func read(p *api.Path) (attributes, netip.Addr) {
+	a := attributes{localPref: 100}
+	var hop netip.Addr
+	parse := func(text string) {
+		if h, err := netip.ParseAddr(text); err == nil {
+			hop = h.Unmap()
+		}
+	}
+	for _, any := range p.Pattrs {
+		switch m := message(any).(type) {
+		case *api.LocalPrefAttribute:
+			a.localPref = m.LocalPref
+		case *api.OriginAttribute:
+			a.origin = m.Origin
+		case *api.MultiExitDiscAttribute:
+			a.med = m.Med
+		case *api.AsPathAttribute:
+			for _, seg := range m.Segments {
+				switch seg.Type {
+				case api.AsSegment_AS_SEQUENCE:
+					a.length += len(seg.Numbers)
+				case api.AsSegment_AS_SET: // counts as one, RFC 4271 §9.1.2.2
+					a.length++
+				}
+			}
+		case *api.NextHopAttribute:
+			parse(m.NextHop)
+		case *api.MpReachNLRIAttribute:
+			if len(m.NextHops) > 0 {
+				parse(m.NextHops[0])
+			}
+		}
+	}
+	return a, hop
+}
+
+func message(a *anypb.Any) any {
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		return nil // an attribute that GoBGP does not know either
+	}
+	return m
+}
+
+// A logger passes GoBGP's log on. Nothing ends the process.
+type logger struct{ l *slog.Logger }
+
+var _ log.Logger = logger{}
+
+func (l logger) log(level slog.Level, msg string, fields log.Fields) {
+	if !l.l.Enabled(context.Background(), level) {
+		return
+	}
+	args := make([]any, 0, 2*len(fields))
+	for k, v := range fields {
+		args = append(args, k, v)
+	}
+	l.l.Log(context.Background(), level, msg, args...)
+}
+
+func (l logger) Panic(msg string, f log.Fields) { l.log(slog.LevelError, msg, f) }
+func (l logger) Fatal(msg string, f log.Fields) { l.log(slog.LevelError, msg, f) }
+func (l logger) Error(msg string, f log.Fields) { l.log(slog.LevelError, msg, f) }
+func (l logger) Warn(msg string, f log.Fields)  { l.log(slog.LevelWarn, msg, f) }
+func (l logger) Info(msg string, f log.Fields)  { l.log(slog.LevelInfo, msg, f) }
+func (l logger) Debug(msg string, f log.Fields) { l.log(slog.LevelDebug, msg, f) }
+func (l logger) SetLevel(log.LogLevel)          {} // the slog handler's
+
+// GetLevel is the level that GoBGP may skip work below.
+func (l logger) GetLevel() log.LogLevel {
+	if l.l.Enabled(context.Background(), slog.LevelDebug) {
+		return log.DebugLevel
+	}
+	return log.InfoLevel
+}
