@@ -1,0 +1,116 @@
+package p4rt
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// An ElectionID decides who is the primary: the highest. Low is the agent's own
+// number, by which two agents of one switch differ; High is raised to follow a
+// primary that has left.
+type ElectionID struct{ High, Low uint64 }
+
+func (e ElectionID) less(o ElectionID) bool {
+	return e.High < o.High || e.High == o.High && e.Low < o.Low
+}
+
+func (e ElectionID) String() string { return fmt.Sprintf("%d.%d", e.High, e.Low) }
+
+func (e ElectionID) wire() *p4.Uint128 { return &p4.Uint128{High: e.High, Low: e.Low} }
+
+// A Config describes a Client. Only Target is needed if there is one agent.
+type Config struct {
+	Target   string // gRPC's name of the switch, "host:port" for example
+	DeviceID uint64
+	// ElectionID is what sessions begin with. Its Low must be no other agent's
+	// of the switch; 0 means 1.
+	ElectionID ElectionID
+	// Standby keeps sessions from following a primary that has left by
+	// themselves.
+	Standby bool
+	// Dial is how to connect; nil: in plain text.
+	Dial []grpc.DialOption
+
+	Batch    int           // most updates in one Write; 0: 256
+	Attempts int           // of one Write; 0: 5
+	Backoff  time.Duration // before the second attempt, doubled for each further; 0: 20 ms
+	Timeout  time.Duration // of one attempt; 0: 10 s
+	Queue    int           // packets and digests that wait to be taken; 0: 1024
+}
+
+// maxMessage bounds what is received: a pipeline, or the largest table.
+const maxMessage = 256 << 20
+
+// A Client is a connection to one switch. Its methods may be called concurrently.
+type Client struct {
+	cfg    Config
+	schema *schema
+	conn   *grpc.ClientConn
+	rpc    p4.P4RuntimeClient
+}
+
+// New makes a client. It does not connect yet. Errors wrap ErrConfig.
+func New(cfg Config) (*Client, error) {
+	cfg.ElectionID.Low = cmp.Or(cfg.ElectionID.Low, 1)
+	cfg.Batch = cmp.Or(cfg.Batch, 256)
+	cfg.Attempts = cmp.Or(cfg.Attempts, 5)
+	cfg.Backoff = cmp.Or(cfg.Backoff, 20*time.Millisecond)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Queue = cmp.Or(cfg.Queue, 1024)
+	if cfg.Target == "" || cfg.Batch < 0 || cfg.Attempts < 0 || cfg.Backoff < 0 || cfg.Timeout < 0 || cfg.Queue < 0 {
+		return nil, fmt.Errorf("p4rt: %w: no target is given, or a limit is negative", ErrConfig)
+	}
+	s, err := newSchema()
+	if err != nil {
+		return nil, err
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
+	dial = append([]grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))}, dial...)
+	conn, err := grpc.NewClient(cfg.Target, dial...)
+	if err != nil {
+		return nil, fmt.Errorf("p4rt: %w: %s: %w", ErrConfig, cfg.Target, err)
+	}
+	return &Client{cfg: cfg, schema: s, conn: conn, rpc: p4.NewP4RuntimeClient(conn)}, nil
+}
+
+// Close ends the connection, and all sessions.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Open opens a stream to the switch and returns when the switch has answered the
+// arbitration. ctx bounds the opening, not the session. Several sessions may be
+// open, with different election ids.
+func (c *Client) Open(ctx context.Context) (*Session, error) {
+	life, end := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, end)
+	stream, err := c.rpc.StreamChannel(life)
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("p4rt: %s: %w: %w", c.cfg.Target, ErrStreamLost, err)
+	}
+	s := &Session{
+		c: c, stream: stream, end: end, id: c.cfg.ElectionID,
+		changed: make(chan struct{}), done: make(chan struct{}),
+		packets: make(chan PacketIn, c.cfg.Queue), digests: make(chan ARPDigest, c.cfg.Queue),
+	}
+	go s.receive()
+	if err = s.arbitrate(s.id); err == nil {
+		err = s.wait(ctx, func() bool { return s.role != 0 })
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("p4rt: %s: arbitration: %w", c.cfg.Target, err)
+	}
+	return s, nil
+}

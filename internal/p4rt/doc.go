@@ -1,0 +1,26 @@
+// Package p4rt is the P4Runtime client of the switch agent: it makes the state of
+// a switch that runs the program of p4src what package switchspec says, and reads
+// it back.
+//
+//	c, err := p4rt.New(p4rt.Config{Target: "127.0.0.1:9559", ElectionID: p4rt.ElectionID{Low: 1}})
+//	s, err := c.Open(ctx)             // a stream, and the arbitration's answer
+//	err = s.WaitPrimary(ctx)
+//	pushed, err := s.EnsurePipeline(ctx)
+//	have, err := s.Read(ctx)
+//	err = s.Apply(ctx, switchspec.Diff(have, want))
+//	…
+//	<-s.Done()                        // the stream was lost, see s.Err
+//	s, err = c.Open(ctx)              // and everything from there on again
+//
+// It speaks to the embedded switch and to bmv2's simple_switch_grpc alike, and
+// copes with both ways in which a primary is followed: by the specification there
+// is none until somebody arbitrates again, with an election id that is not less
+// than any before; bmv2 promotes the next highest. bmv2 accepts writes from
+// anybody, so a Session that is not the primary refuses to write by itself.
+//
+// Writes use CONTINUE_ON_ERROR and rely on no order within a batch, so that
+// stages of changes are batches of their own.
+//
+// The package may import grpc, protobuf and the P4Runtime API, package bmv2 for
+// the program, and switchspec.
+package p4rt

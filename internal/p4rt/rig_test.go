@@ -1,0 +1,210 @@
+package p4rt
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/softswitch"
+	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const device = 3
+
+// A rig is an embedded switch on loopback, with one port.
+type rig struct {
+	target string
+	port   ports.Port // the other end of port 1
+	close  func()
+}
+
+func embedded(t testing.TB, o ...grpc.ServerOption) *rig {
+	t.Helper()
+	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := ports.Pair("switch", "test", 64)
+	if err := sw.Attach(1, near); err != nil {
+		t.Fatal(err)
+	}
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device})
+	g := grpc.NewServer(append(p4rtserver.ServerOptions(), o...)...)
+	server.Register(g)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = g.Serve(l) }()
+	closed := false
+	r := &rig{target: l.Addr().String(), port: far}
+	r.close = func() {
+		if closed {
+			return
+		}
+		closed = true
+		server.Close()
+		g.Stop()
+		<-served
+		_ = sw.Close()
+		_ = far.Close()
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+// real starts bmv2's own switch, if the machine has it.
+func real(t *testing.T) string {
+	t.Helper()
+	program := os.Getenv("SIMPLE_SWITCH_GRPC")
+	if program == "" {
+		program = "simple_switch_grpc"
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skip("optional: bmv2's simple_switch_grpc is not in PATH, and SIMPLE_SWITCH_GRPC does not name it")
+	}
+	var free [2]string
+	for i := range free {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		free[i] = l.Addr().String()
+		l.Close()
+	}
+	_, thrift, _ := net.SplitHostPort(free[0])
+	cmd := exec.Command(path, "--no-p4", "--device-id", fmt.Sprint(device), "--thrift-port", thrift,
+		"--notifications-addr", "ipc://"+filepath.Join(t.TempDir(), "n.ipc"),
+		"--", "--grpc-server-addr", free[1], "--cpu-port", fmt.Sprint(bmv2.CPUPort))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return free[1]
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func client(t testing.TB, cfg Config) *Client {
+	t.Helper()
+	cfg.DeviceID = device
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func open(t testing.TB, c *Client) *Session {
+	t.Helper()
+	var s *Session
+	ctx := within(t)
+	for { // the switch may just be starting
+		var err error
+		if s, err = c.Open(ctx); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		c.conn.ResetConnectBackoff()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// ready opens a session that is the primary of a switch with the program.
+func ready(t testing.TB, target string) *Session {
+	t.Helper()
+	s := open(t, client(t, Config{Target: target}))
+	if err := s.WaitPrimary(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EnsurePipeline(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}) }
+
+// group puts group number n of three receivers into a state that has neighbour 1.
+func group(s *switchspec.State, n uint16) error {
+	pre := switchspec.PREGroup{ID: n}
+	err := s.Put(
+		switchspec.MergeGroup{Slot: n % 16384, Members: 7, Epoch: 1, InitialPSN: 5, Source: ip(1), SenderQPN: 17},
+		switchspec.Match{Src: ip(9), MCID: uint32(n), Dst: ip(1), Group: n, FirstPRE: n, PREGroups: 1})
+	for i := range uint16(3) {
+		pre.Replicas = append(pre.Replicas, switchspec.PREReplica{Port: i + 1, Instance: i + 1})
+		if err == nil {
+			err = s.Put(
+				switchspec.Replica{Group: n, RID: i + 1, Last: true, Dst: ip(int(i) + 1), QPN: 100 + uint32(i), NextHop: 1},
+				switchspec.Region{Group: n, RID: i + 1, RKey: 7, First: 1 << 40, Last: 1<<40 + 4095, Offset: 1 << 63, NewRKey: 8},
+				switchspec.MergeMember{Src: ip(int(i) + 1), Dst: ip(9), DestQP: uint32(n), Slot: n % 16384, Index: uint8(i)})
+		}
+	}
+	if err == nil {
+		err = s.Put(pre)
+	}
+	return err
+}
+
+// everything is a state with all kinds of entities, and values at their limits.
+func everything(t testing.TB) *switchspec.State {
+	t.Helper()
+	s := &switchspec.State{}
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	err := s.Put(
+		switchspec.Settings{ICRCOff: true, HashSeed: 1<<32 - 1},
+		switchspec.PREGroup{ID: 4095, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}, {Port: 2, Instance: 1}, {Port: 3, Instance: 1}, {Port: 3, Instance: 9}}},
+		switchspec.BridgePort{Port: 3, FloodGroup: 4095}, switchspec.BridgePort{Port: 0},
+		switchspec.RouterMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 1}}, switchspec.ARPTarget{Addr: ip(254)},
+		switchspec.BridgeMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 2}, Port: 3},
+		switchspec.Neighbour{NextHop: 1, Src: switchspec.MAC{2}, Dst: switchspec.MAC{5: 3}}, switchspec.Neighbour{NextHop: 2},
+		switchspec.NextHop{ID: 1, Port: 510}, switchspec.NextHop{ID: 2},
+		switchspec.ECMPGroup{ID: 4, Hops: []switchspec.ECMPHop{{NextHop: 1, Weight: 1}, {NextHop: 2, Weight: 3}}},
+		switchspec.Route{Dst: all, To: switchspec.ToECMP, Number: 4},
+		switchspec.Route{Dst: netip.PrefixFrom(ip(0), 8), To: switchspec.ToNextHop, Number: 2},
+		switchspec.Route{Dst: netip.PrefixFrom(ip(254), 32), To: switchspec.ToAgent},
+		switchspec.Route{Dst: netip.PrefixFrom(ip(253), 32), To: switchspec.ToNowhere},
+		switchspec.ECNPort{Port: 1, KMin: 50, KMax: 1<<19 - 1, PMax: 655},
+		switchspec.Replica{Group: 1, RID: 9, Dst: ip(3), NextHop: 2},
+		switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 3, NewRKey: 1<<32 - 1},
+	)
+	if err == nil {
+		err = group(s, 1)
+	}
+	if err == nil {
+		err = s.Check()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package p4rt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+)
+
+// A table is what the client needs of a table of the P4Info.
+type table struct {
+	id     uint32
+	name   string
+	fields []*p4cfg.MatchField
+}
+
+// An action is what it needs of an action.
+type action struct {
+	id     uint32
+	name   string
+	params []*p4cfg.Action_Param
+}
+
+// A schema resolves names of the P4Info to ids and back.
+type schema struct {
+	info    *p4cfg.P4Info
+	cookie  uint64 // of JSON and P4Info
+	tables  map[string]*table
+	byTable map[uint32]*table
+	actions map[string]*action
+	byID    map[uint32]*action
+	names   map[uint32]string
+}
+
+func newSchema() (*schema, error) {
+	s := &schema{info: &p4cfg.P4Info{}, tables: map[string]*table{}, byTable: map[uint32]*table{},
+		actions: map[string]*action{}, byID: map[uint32]*action{}, names: map[uint32]string{}}
+	if err := prototext.Unmarshal(bmv2.P4Info, s.info); err != nil {
+		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
+	}
+	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
+	s.cookie = binary.BigEndian.Uint64(sum[:])
+	for _, t := range s.info.GetTables() {
+		p := t.GetPreamble()
+		x := &table{p.GetId(), p.GetName(), t.GetMatchFields()}
+		s.tables[x.name], s.byTable[x.id], s.names[x.id] = x, x, x.name
+	}
+	for _, a := range s.info.GetActions() {
+		p := a.GetPreamble()
+		x := &action{p.GetId(), p.GetName(), a.GetParams()}
+		s.actions[x.name], s.byID[x.id], s.names[x.id] = x, x, x.name
+	}
+	for _, d := range s.info.GetDigests() {
+		s.names[d.GetPreamble().GetId()] = d.GetPreamble().GetName()
+	}
+	for _, l := range layouts {
+		if s.tables[l.table] == nil {
+			return nil, fmt.Errorf("p4rt: the program has no table %s", l.table)
+		}
+	}
+	return s, nil
+}
+
+// number encodes a number as P4Runtime's canonical byte string: the shortest.
+func number(v uint64) []byte {
+	b := binary.BigEndian.AppendUint64(nil, v)
+	b = bytes.TrimLeft(b, "\x00")
+	if len(b) == 0 {
+		return []byte{0}
+	}
+	return b
+}
+
+// value decodes a byte string of at most 64 bits.
+func value(b []byte) (uint64, error) {
+	b = bytes.TrimLeft(b, "\x00")
+	if len(b) > 8 {
+		return 0, fmt.Errorf("%w: a number of %d bytes", ErrForeign, len(b))
+	}
+	var v uint64
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v, nil
+}
+
+// call encodes an action by name, with its arguments in the P4Info's order.
+func (s *schema) call(name string, args ...uint64) (*p4.Action, error) {
+	a := s.actions[name]
+	if a == nil || len(a.params) != len(args) {
+		return nil, fmt.Errorf("p4rt: the program has no action %s with %d parameters", name, len(args))
+	}
+	out := &p4.Action{ActionId: a.id}
+	for i, p := range a.params {
+		out.Params = append(out.Params, &p4.Action_Param{ParamId: p.GetId(), Value: number(args[i])})
+	}
+	return out, nil
+}
+
+// called decodes an action.
+func (s *schema) called(a *p4.Action) (string, []uint64, error) {
+	x := s.byID[a.GetActionId()]
+	if x == nil {
+		return "", nil, fmt.Errorf("%w: action %#x", ErrForeign, a.GetActionId())
+	}
+	args := make([]uint64, len(x.params))
+	for i, p := range x.params {
+		for _, q := range a.GetParams() {
+			if q.GetParamId() != p.GetId() {
+				continue
+			}
+			v, err := value(q.GetValue())
+			if err != nil {
+				return "", nil, err
+			}
+			args[i] = v
+		}
+	}
+	return x.name, args, nil
+}

@@ -1,0 +1,284 @@
+package p4rt
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// Role is what a session is to its switch.
+type Role uint8
+
+// Roles of sessions.
+const (
+	Primary  Role = iota + 1
+	Backup        // another session is the primary
+	Orphaned      // there is no primary
+)
+
+func (r Role) String() string {
+	return [...]string{"unknown", "primary", "backup", "backup without a primary"}[r]
+}
+
+// A PacketIn is a frame that the switch sent to the agent.
+type PacketIn struct {
+	Port   uint16 // that it came in on
+	Reason uint8  // Punt in the program
+	Frame  []byte
+}
+
+// An ARPDigest is what an ARP packet said of its sender.
+type ARPDigest struct {
+	Port uint16
+	MAC  switchspec.MAC
+	Addr netip.Addr
+}
+
+// A Session is a stream to a switch, from Open until the stream is lost or
+// closed. Its methods may be called concurrently.
+type Session struct {
+	c      *Client
+	stream p4.P4Runtime_StreamChannelClient
+	end    context.CancelFunc
+	send   sync.Mutex // one Send at a time
+
+	mu      sync.Mutex
+	id      ElectionID
+	role    Role // 0: the switch has not answered yet
+	changed chan struct{}
+	err     error
+
+	done    chan struct{}
+	packets chan PacketIn
+	digests chan ARPDigest
+	dropped atomic.Uint64
+}
+
+// Done is closed when the stream has been lost or closed.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why the session is over, or nil. It wraps ErrStreamLost.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// PacketIns are the frames from the switch. What is not taken in time is dropped
+// and counted.
+func (s *Session) PacketIns() <-chan PacketIn { return s.packets }
+
+// Digests are those of ARP packets, after EnableDigests. Lists are acknowledged
+// when they are in the channel; one that does not fit comes again.
+func (s *Session) Digests() <-chan ARPDigest { return s.digests }
+
+// Dropped is the number of frames and digests that were not taken in time.
+func (s *Session) Dropped() uint64 { return s.dropped.Load() }
+
+// Role returns the session's role, and a channel that is closed when it changes.
+func (s *Session) Role() (Role, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.role, s.changed
+}
+
+// ElectionID is the present one; to follow a primary it is raised.
+func (s *Session) ElectionID() ElectionID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// WaitPrimary waits until the session is the primary. Errors are ctx's, or wrap
+// ErrStreamLost.
+func (s *Session) WaitPrimary(ctx context.Context) error {
+	return s.wait(ctx, func() bool { return s.role == Primary })
+}
+
+// wait waits for a condition, which is called with s.mu held.
+func (s *Session) wait(ctx context.Context, ok func() bool) error {
+	for {
+		s.mu.Lock()
+		met, changed, err := ok(), s.changed, s.err
+		s.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case met:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Takeover arbitrates again, with an election id above all that the switch has
+// told of. What comes of it is seen by WaitPrimary and Role.
+func (s *Session) Takeover(above ElectionID) error {
+	s.mu.Lock()
+	if s.id.less(above) {
+		s.id.High = above.High + 1
+	}
+	id := s.id
+	s.mu.Unlock()
+	return s.arbitrate(id)
+}
+
+func (s *Session) arbitrate(id ElectionID) error {
+	return s.write(&p4.StreamMessageRequest{Update: &p4.StreamMessageRequest_Arbitration{
+		Arbitration: &p4.MasterArbitrationUpdate{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire()}}})
+}
+
+func (s *Session) write(m *p4.StreamMessageRequest) error {
+	s.send.Lock()
+	defer s.send.Unlock()
+	if err := s.stream.Send(m); err != nil {
+		<-s.done // Recv has the reason
+		return s.Err()
+	}
+	return nil
+}
+
+// Close ends the session and waits for its goroutine.
+func (s *Session) Close() {
+	s.end()
+	<-s.done
+}
+
+// PacketOut sends a frame out of a port of the switch.
+func (s *Session) PacketOut(port uint16, frame []byte) error {
+	return s.write(&p4.StreamMessageRequest{Update: &p4.StreamMessageRequest_Packet{Packet: &p4.PacketOut{Payload: frame,
+		Metadata: []*p4.PacketMetadata{{MetadataId: 1, Value: number(uint64(port))}, {MetadataId: 2, Value: []byte{0}}}}}})
+}
+
+// receive is the session's goroutine.
+func (s *Session) receive() {
+	defer close(s.done)
+	defer s.end()
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.mu.Lock()
+			s.err = fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, err)
+			s.role = Backup
+			close(s.changed)
+			s.changed = make(chan struct{})
+			s.mu.Unlock()
+			return
+		}
+		switch u := m.GetUpdate().(type) {
+		case *p4.StreamMessageResponse_Arbitration:
+			s.arbitrated(u.Arbitration)
+		case *p4.StreamMessageResponse_Packet:
+			s.packetIn(u.Packet)
+		case *p4.StreamMessageResponse_Digest:
+			s.digest(u.Digest)
+		}
+	}
+}
+
+func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
+	role := Backup
+	switch codes.Code(m.GetStatus().GetCode()) { //nolint:gosec // an unknown code is none of these
+	case codes.OK:
+		role = Primary
+	case codes.NotFound:
+		role = Orphaned
+	}
+	highest := ElectionID{m.GetElectionId().GetHigh(), m.GetElectionId().GetLow()}
+	s.mu.Lock()
+	s.role = role
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if role == Orphaned && !s.c.cfg.Standby {
+		// Sending must not hold up receiving. If it fails, Recv fails too.
+		go func() { _ = s.Takeover(highest) }()
+	}
+}
+
+func (s *Session) packetIn(m *p4.PacketIn) {
+	p := PacketIn{Frame: m.GetPayload()}
+	for _, d := range m.GetMetadata() {
+		switch v, _ := value(d.GetValue()); d.GetMetadataId() {
+		case 1:
+			p.Port = uint16(v) //nolint:gosec // 9 bits
+		case 2:
+			p.Reason = uint8(v) //nolint:gosec // 7 bits
+		}
+	}
+	select {
+	case s.packets <- p:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+func (s *Session) digest(m *p4.DigestList) {
+	if cap(s.digests)-len(s.digests) < len(m.GetData()) { // only this goroutine adds
+		s.dropped.Add(uint64(len(m.GetData())))
+		return
+	}
+	for _, d := range m.GetData() {
+		var v [3]uint64
+		members := d.GetStruct().GetMembers()
+		for i := range min(len(members), len(v)) {
+			v[i], _ = value(members[i].GetBitstring())
+		}
+		s.digests <- ARPDigest{uint16(v[0]), mac(v[1]), addr(v[2])} //nolint:gosec // 9 bits
+	}
+	ack := &p4.StreamMessageRequest{Update: &p4.StreamMessageRequest_DigestAck{
+		DigestAck: &p4.DigestListAck{DigestId: m.GetDigestId(), ListId: m.GetListId()}}}
+	s.send.Lock()
+	defer s.send.Unlock()
+	_ = s.stream.Send(ack) // if it fails, Recv fails too
+}
+
+// EnableDigests has the switch send digests of ARP packets.
+func (s *Session) EnableDigests(ctx context.Context) error {
+	e := &p4.DigestEntry{DigestId: s.c.schema.info.GetDigests()[0].GetPreamble().GetId(), Config: &p4.DigestEntry_Config{
+		MaxTimeoutNs: int64(time.Millisecond), MaxListSize: 64, AckTimeoutNs: int64(time.Second)}}
+	entity := &p4.Entity{Entity: &p4.Entity_DigestEntry{DigestEntry: e}}
+	err := s.call(ctx, []*p4.Update{{Type: p4.Update_INSERT, Entity: entity}})
+	if pe := perUpdate(err, 1); pe != nil && codes.Code(pe[0].GetCanonicalCode()) == codes.AlreadyExists { //nolint:gosec // a code
+		err = s.call(ctx, []*p4.Update{{Type: p4.Update_MODIFY, Entity: entity}})
+	}
+	if err != nil {
+		return fmt.Errorf("p4rt: enabling digests: %w", err)
+	}
+	return nil
+}
+
+// EnsurePipeline gives the switch the program, unless it has it already. The
+// program is known by its cookie, or if the switch does not keep cookies, by
+// itself. A switch that is given it loses all other state. Only the primary can.
+func (s *Session) EnsurePipeline(ctx context.Context) (pushed bool, err error) {
+	have, err := s.HasPipeline(ctx)
+	if err != nil || have {
+		return false, err
+	}
+	if role, _ := s.Role(); role != Primary {
+		return false, fmt.Errorf("p4rt: setting the pipeline: %w", ErrNotPrimary)
+	}
+	_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
+		DeviceId: s.c.cfg.DeviceID, ElectionId: s.ElectionID().wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
+			Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
+	if err != nil {
+		return false, fmt.Errorf("p4rt: setting the pipeline: %w", err)
+	}
+	return true, nil
+}

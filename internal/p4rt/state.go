@@ -1,0 +1,253 @@
+package p4rt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// HasPipeline says whether the switch runs this program.
+func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
+	get := func(what p4.GetForwardingPipelineConfigRequest_ResponseType) (*p4.ForwardingPipelineConfig, error) {
+		r, err := s.c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: what})
+		if c := status.Code(err); c == codes.FailedPrecondition || c == codes.NotFound {
+			return nil, nil // none is set
+		}
+		return r.GetConfig(), err
+	}
+	c, err := get(p4.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
+	if err == nil && c != nil && c.GetCookie() == nil {
+		c, err = get(p4.GetForwardingPipelineConfigRequest_ALL)
+		if err == nil && c.GetCookie() == nil {
+			return bytes.Equal(c.GetP4DeviceConfig(), bmv2.JSON), nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("p4rt: asking for the pipeline: %w", err)
+	}
+	return c.GetCookie().GetCookie() == s.c.schema.cookie && c != nil, nil
+}
+
+// Read reads back the whole state. Errors wrap ErrForeign if there is something
+// in it that this client would not have written.
+func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
+	req := &p4.ReadRequest{DeviceId: s.c.cfg.DeviceID}
+	for _, l := range layouts {
+		t := s.c.schema.tables[l.table]
+		req.Entities = append(req.Entities, &p4.Entity{Entity: &p4.Entity_TableEntry{
+			TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}})
+	}
+	req.Entities = append(req.Entities, &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{
+		PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
+			Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.c.rpc.Read(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("p4rt: reading back: %w", err)
+	}
+	out := &switchspec.State{}
+	for {
+		r, err := stream.Recv()
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("p4rt: reading back: %w", err)
+		}
+		for _, e := range r.GetEntities() {
+			x, err := s.c.schema.decode(e)
+			if err == nil {
+				err = out.Put(x)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("p4rt: reading back: %w", err)
+			}
+		}
+	}
+}
+
+// Apply does the changes, which are in order of their stages (switchspec.Diff),
+// and each stage in batches. What may help is tried again. It stops after the
+// batch in which a change was refused; the error then is a *WriteError, and wraps
+// ErrNotPrimary or ErrStreamLost if that is why.
+func (s *Session) Apply(ctx context.Context, changes []switchspec.Change) error {
+	done := make([]switchspec.Change, 0, len(changes))
+	for i := 0; i < len(changes); {
+		n := i
+		for n < len(changes) && n-i < s.c.cfg.Batch && changes[n].Stage == changes[i].Stage {
+			n++
+		}
+		b := batch{s: s, todo: make([]item, 0, n-i)}
+		for _, c := range changes[i:n] {
+			b.add(c)
+		}
+		err := b.run(ctx)
+		done = append(done, b.done...)
+		if err != nil || len(b.failed) > 0 {
+			w := &WriteError{Failed: b.failed, Done: done, Left: changes[n:], Err: err}
+			for _, x := range b.todo {
+				if x.unsure {
+					w.Unknown = append(w.Unknown, x.change)
+				} else {
+					w.Left = append([]switchspec.Change{x.change}, w.Left...)
+				}
+			}
+			return w
+		}
+		i = n
+	}
+	return nil
+}
+
+// An item is a change on its way.
+type item struct {
+	change switchspec.Change
+	update *p4.Update
+	// unsure: an attempt had no answer. An insertion is then tried as a
+	// modification, for bmv2 adds up the replicas of a PRE group that is inserted
+	// twice; and a deletion that finds nothing has been done.
+	unsure bool
+}
+
+type batch struct {
+	s      *Session
+	todo   []item
+	done   []switchspec.Change
+	failed []*UpdateError
+}
+
+var updateTypes = [...]p4.Update_Type{
+	switchspec.Insert: p4.Update_INSERT, switchspec.Modify: p4.Update_MODIFY, switchspec.Delete: p4.Update_DELETE,
+}
+
+func (b *batch) add(c switchspec.Change) {
+	e, err := b.s.c.schema.encode(c.Entity)
+	if err != nil {
+		b.failed = append(b.failed, &UpdateError{c, codes.InvalidArgument, "", err.Error()})
+		return
+	}
+	if c.Op == switchspec.Delete && e.GetTableEntry() != nil {
+		e.GetTableEntry().Action = nil // the key is enough
+	}
+	b.todo = append(b.todo, item{change: c, update: &p4.Update{Type: updateTypes[c.Op], Entity: e}})
+}
+
+// run writes until nothing is left to do but what makes no sense to try again.
+func (b *batch) run(ctx context.Context) error {
+	wait := b.s.c.cfg.Backoff
+	for attempt := 1; len(b.todo) > 0; {
+		updates := make([]*p4.Update, 0, len(b.todo))
+		for _, x := range b.todo {
+			updates = append(updates, x.update)
+		}
+		err := b.s.call(ctx, updates)
+		again, err := b.settle(err)
+		if err == nil && again == nil {
+			continue // nothing failed, or insertions follow
+		}
+		if err == nil {
+			err = again
+		} else if !transient(status.Code(err)) {
+			return err
+		}
+		if attempt++; attempt > b.s.c.cfg.Attempts {
+			return fmt.Errorf("after %d attempts: %w", attempt-1, err)
+		}
+		timer := time.NewTimer(wait)
+		wait = min(2*wait, time.Second)
+		select {
+		case <-timer.C:
+		case <-b.s.done:
+			timer.Stop()
+			return b.s.Err()
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+	return nil
+}
+
+// settle sorts out what a Write has done. again is why what is left has to wait;
+// err is an error of the call as a whole.
+func (b *batch) settle(err error) (again, whole error) {
+	if err == nil {
+		for _, x := range b.todo {
+			b.done = append(b.done, x.change)
+		}
+		b.todo = nil
+		return nil, nil
+	}
+	each := perUpdate(err, len(b.todo))
+	if each == nil {
+		if errors.Is(err, ErrNotPrimary) {
+			return nil, err
+		}
+		for i := range b.todo {
+			x := &b.todo[i]
+			if c := status.Code(err); !transient(c) && c != codes.Unknown && c != codes.Canceled {
+				continue // refused as a whole
+			}
+			x.unsure = true
+			if x.update.Type == p4.Update_INSERT {
+				x.update.Type = p4.Update_MODIFY
+			}
+		}
+		return nil, err
+	}
+	var left []item
+	for i, x := range b.todo {
+		code := codes.Code(each[i].GetCanonicalCode()) //nolint:gosec // a code
+		switch {
+		case code == codes.OK,
+			code == codes.NotFound && x.unsure && x.change.Op == switchspec.Delete:
+			b.done = append(b.done, x.change)
+		case code == codes.NotFound && x.unsure && x.change.Op == switchspec.Insert && x.update.Type == p4.Update_MODIFY:
+			x.update.Type, x.unsure = p4.Update_INSERT, false
+			left = append(left, x)
+		case transient(code):
+			again = fmt.Errorf("%v: %v: %s", x.change, code, each[i].GetMessage())
+			left = append(left, x)
+		default:
+			object := b.s.c.schema.names[x.update.GetEntity().GetTableEntry().GetTableId()]
+			if object == "" {
+				object = "PRE"
+			}
+			b.failed = append(b.failed, &UpdateError{x.change, code, object, each[i].GetMessage()})
+		}
+	}
+	b.todo = left
+	return again, nil
+}
+
+// call does one Write, if the session is the primary.
+func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
+	s.mu.Lock()
+	role, id, err := s.role, s.id, s.err
+	s.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case role != Primary:
+		return fmt.Errorf("%w: this session is a %v", ErrNotPrimary, role)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
+	defer cancel()
+	_, err = s.c.rpc.Write(ctx, &p4.WriteRequest{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Updates: updates,
+		Atomicity: p4.WriteRequest_CONTINUE_ON_ERROR})
+	if status.Code(err) == codes.PermissionDenied {
+		return fmt.Errorf("%w: %w", ErrNotPrimary, err)
+	}
+	return err
+}
