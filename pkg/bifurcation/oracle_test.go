@@ -192,7 +192,7 @@ func (n *network) arrive(at Switch, c out) ([]netip.Addr, error) {
 // part there, and that those that go on together may. Plans that gave up branches
 // are excused from the first.
 func (n *network) lazy(at Switch, pkt packet, copies [][]netip.Addr) error {
-	if !n.t.Programmable(at) || pkt.qpn != n.g.ID || !n.passedMergePoint(at) {
+	if !n.t.Programmable(at) || pkt.qpn != n.g.ID || !n.passedMergePoint(at, pkt.dst) {
 		return nil
 	}
 	for i, a := range copies {
@@ -214,9 +214,10 @@ func (n *network) lazy(at Switch, pkt packet, copies [][]netip.Addr) error {
 	return nil
 }
 
-// passedMergePoint: before it there is nothing to judge.
-func (n *network) passedMergePoint(at Switch) bool {
-	return slices.ContainsFunc(n.p.Steps, func(s Placed) bool { return s.At == at })
+// passedMergePoint: before it there is nothing to judge, even at a switch that a
+// branch with another representative comes by later.
+func (n *network) passedMergePoint(at Switch, dst netip.Addr) bool {
+	return slices.ContainsFunc(n.p.Steps, func(s Placed) bool { return s.At == at && s.Receivers[0].Addr == dst })
 }
 
 type brute struct {
