@@ -93,7 +93,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(name); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte("switches:\n- {name: a, addres: 10.0.0.1}\n"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte("switches:\n- {name: a, colour: 10.0.0.1}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Load(name)
