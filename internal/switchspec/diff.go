@@ -191,8 +191,8 @@ func (d *differ) modify() {
 	}
 }
 
-// live finds what the groups that stay use, and what all groups will use, and
-// adds the changes of the former's matches: in one step where that is the only
+// live finds what the groups that stay use in each state, and adds the changes of
+// their matches: in one step where that is the only
 // change of what a packet meets, else they are away while everything changes.
 func (d *differ) live() (before, after map[Key]bool) {
 	before, after = map[Key]bool{}, map[Key]bool{}
@@ -214,13 +214,6 @@ func (d *differ) live() (before, after map[Key]bool) {
 		}
 		d.add(stageDetach, Delete, old)
 		d.add(stageAttach, Insert, next)
-	}
-	for k, e := range d.want.each() {
-		if next, ok := e.(Match); ok {
-			if _, stays := d.have.Find(k); !stays {
-				next.pre(func(k Key) { d.meets(d.want, next.Group, k, after, map[Key]bool{}) })
-			}
-		}
 	}
 	return before, after
 }
