@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -40,7 +41,7 @@ Each sub-command explains itself: switchctl softswitch --help`,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no sub-command %q; the sub-commands are: softswitch", args[0])
+				return usagef("there is no sub-command %q; the sub-commands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
 			}
 			return nil
 		},
@@ -63,6 +64,17 @@ Each sub-command explains itself: switchctl softswitch --help`,
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
 	return exitFailure
+}
+
+// subcommands are the names of a command's sub-commands, in order.
+func subcommands(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
 }
 
 // A usageError tells that the command line is wrong.

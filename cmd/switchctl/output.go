@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+)
+
+// Formats that every command with an --output has.
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
+// An output is how a command shows its result: the flag --output. Results go to
+// standard output, in one of the formats; errors and notes go to standard error.
+type output struct {
+	format  string
+	formats []string // that there are; the first is the default
+}
+
+// addOutputFlag adds --output to a command. more are formats beyond text and json.
+func addOutputFlag(cmd *cobra.Command, more ...string) *output {
+	o := &output{format: formatText, formats: append([]string{formatText, formatJSON}, more...)}
+	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+enumeration(o.formats))
+	completeFlag(cmd, "output", func() []string { return o.formats })
+	return o
+}
+
+// String implements pflag.Value.
+func (o *output) String() string { return o.format }
+
+// Type implements pflag.Value.
+func (o *output) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (o *output) Set(s string) error {
+	if !slices.Contains(o.formats, s) {
+		return fmt.Errorf("formats are %s", enumeration(o.formats))
+	}
+	o.format = s
+	return nil
+}
+
+// isJSON says whether the result is wanted as JSON.
+func (o *output) isJSON() bool { return o.format == formatJSON }
+
+// json writes a value as indented JSON, whatever the format.
+func (o *output) json(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// table writes columns under a header, whatever the format. Columns that hold
+// numbers (and perhaps empty strings) are aligned to the right. Without rows only
+// the header is written.
+func (o *output) table(w io.Writer, header []string, rows [][]any) error {
+	t := table.NewWriter()
+	t.SetStyle(table.Style{
+		Box:    table.BoxStyle{MiddleVertical: "  "},
+		Format: table.FormatOptions{Header: text.FormatUpper},
+		Options: table.Options{
+			DoNotColorBordersAndSeparators: true, SeparateColumns: true,
+		},
+	})
+	t.SuppressTrailingSpaces()
+	var head table.Row
+	var columns []table.ColumnConfig
+	for i, h := range header {
+		head = append(head, h)
+		if numeric(rows, i) {
+			columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+	}
+	t.SetColumnConfigs(columns)
+	t.AppendHeader(head)
+	for _, r := range rows {
+		t.AppendRow(table.Row(r))
+	}
+	_, err := fmt.Fprintln(w, t.Render())
+	return err
+}
+
+// numeric says whether a column holds a number, and no text.
+func numeric(rows [][]any, column int) bool {
+	found := false
+	for _, r := range rows {
+		if column >= len(r) || r[column] == "" {
+			continue
+		}
+		switch r[column].(type) {
+		case int, int32, int64, uint, uint8, uint16, uint32, uint64, float64:
+			found = true
+		default:
+			return false
+		}
+	}
+	return found
+}
+
+// completeFlag completes a flag's value from a list.
+func completeFlag(cmd *cobra.Command, flag string, values func() []string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // the flag does not exist, or has a completion: a mistake in this program
+	}
+}
+
+// completeFile completes a flag's value by files with these endings.
+func completeFile(cmd *cobra.Command, flag string, endings ...string) {
+	if err := cmd.MarkFlagFilename(flag, endings...); err != nil {
+		panic(err)
+	}
+}
+
+// enumeration is "a, b or c".
+func enumeration(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
+
+// noArgs refuses arguments, as a usage error.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q: this command takes flags only", args[0])
+	}
+	return nil
+}
