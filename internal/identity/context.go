@@ -1,0 +1,100 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// header is the metadata by which a client claims an identity in plain text.
+const header = "mcrdma-identity"
+
+// FromContext says who calls, in a handler of a server with the credentials of
+// Files.Server. Errors have the gRPC code Unauthenticated and may be returned as
+// they are; they wrap ErrNoIdentity.
+//
+// In plain text the caller is who it claims to be, or a host named as its
+// address. Its address is that of the connection. On loopback, where tests put
+// whole fabrics, it owns all loopback addresses and those that it claims.
+func FromContext(ctx context.Context) (Identity, error) {
+	id, err := fromContext(ctx)
+	if err != nil {
+		return Identity{}, unauthenticated{err}
+	}
+	return id, nil
+}
+
+func fromContext(ctx context.Context) (Identity, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Identity{}, fmt.Errorf("identity: %w: not in a call by gRPC", ErrNoIdentity)
+	}
+	switch a := p.AuthInfo.(type) {
+	case authInfo:
+		return a.id, a.err
+	case plainInfo:
+		return claimed(p.Addr, metadata.ValueFromIncomingContext(ctx, header))
+	}
+	return Identity{}, fmt.Errorf("identity: %w: the server has other credentials than those of Files.Server", ErrNoIdentity)
+}
+
+// claimed is who calls in plain text.
+func claimed(from net.Addr, claims []string) (Identity, error) {
+	tcp, ok := from.(*net.TCPAddr)
+	if !ok {
+		return Identity{}, fmt.Errorf("identity: %w: a peer at %v, which is not TCP", ErrNoIdentity, from)
+	}
+	addr := tcp.AddrPort().Addr().Unmap()
+	id := Identity{Role: Host, Name: addr.String()}
+	switch len(claims) {
+	case 0:
+	case 1:
+		var err error
+		if id, err = parse(claims[0]); err != nil {
+			return Identity{}, fmt.Errorf("identity: claim in the metadata %q: %w", header, err)
+		}
+	default:
+		return Identity{}, fmt.Errorf("identity: %w: %d claims in the metadata %q; send one", ErrNoIdentity, len(claims), header)
+	}
+	if id.loopback = addr.IsLoopback(); !id.loopback || len(id.Addrs) == 0 {
+		id.Addrs = []netip.Addr{addr}
+	}
+	return id, nil
+}
+
+type unauthenticated struct{ error }
+
+func (e unauthenticated) Unwrap() error { return e.error }
+
+func (e unauthenticated) GRPCStatus() *status.Status {
+	return status.New(codes.Unauthenticated, e.Error())
+}
+
+// Claim has a client say in plain text who it is. It does no harm with TLS, where
+// only certificates count. An identity that Parse would not read fails each call.
+func Claim(id Identity) grpc.DialOption {
+	c := claim{text: id.String()}
+	_, c.err = Parse(c.text)
+	return grpc.WithPerRPCCredentials(c)
+}
+
+type claim struct {
+	text string
+	err  error
+}
+
+func (c claim) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if c.err != nil {
+		return nil, unauthenticated{c.err}
+	}
+	return map[string]string{header: c.text}, nil
+}
+
+func (claim) RequireTransportSecurity() bool { return false }

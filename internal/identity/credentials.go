@@ -1,0 +1,138 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Server returns the credentials of a server: TLS 1.3, and clients must have a
+// certificate of the CA. Of the zero Files they are plain text, and clients are
+// who they say they are. Handlers learn by FromContext who calls. Errors wrap
+// ErrFiles.
+func (f Files) Server() (credentials.TransportCredentials, error) {
+	if f.Plain() {
+		return plain{insecure.NewCredentials()}, nil
+	}
+	s, err := newSource(f)
+	if err != nil {
+		return nil, err
+	}
+	return &creds{source: s}, nil
+}
+
+// Client returns the credentials of a client whose server must be who is
+// expected: of that role, of that name, and own all those addresses, each unless
+// zero. Of the zero Files they are plain text, and the server may be anybody.
+// Errors wrap ErrFiles; those of connecting say ErrMismatch or ErrUntrusted.
+func (f Files) Client(expect Identity) (credentials.TransportCredentials, error) {
+	if f.Plain() {
+		return insecure.NewCredentials(), nil
+	}
+	s, err := newSource(f)
+	if err != nil {
+		return nil, err
+	}
+	return &creds{source: s, expect: expect}, nil
+}
+
+// creds are TLS in either direction, with the files as they are at each handshake.
+type creds struct {
+	source *source
+	expect Identity // of a server
+}
+
+// authInfo is what a server knows of a client with a certificate.
+type authInfo struct {
+	credentials.TLSInfo
+	id  Identity
+	err error
+}
+
+func (m *material) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{m.cert},
+		ClientCAs:    m.cas,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		// Connections are few and long; each is to be verified by the files of
+		// its own time.
+		SessionTicketsDisabled: true,
+	}
+}
+
+func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m := c.source.get()
+	conn, info, err := credentials.NewTLS(m.config()).ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("identity: client %v: %w", raw.RemoteAddr(), c.source.explain(err, m))
+	}
+	a := authInfo{TLSInfo: info.(credentials.TLSInfo)}
+	// That a certificate names nobody is said by FromContext, so that the client
+	// gets to know: an alert of TLS has no words.
+	a.id, a.err = FromCert(a.State.PeerCertificates[0])
+	return conn, a, nil
+}
+
+func (c *creds) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	m := c.source.get()
+	cfg := m.config()
+	cfg.InsecureSkipVerify = true // the names of hosts; verify does the rest
+	cfg.VerifyConnection = func(s tls.ConnectionState) error { return m.verify(s.PeerCertificates, c.expect) }
+	conn, info, err := credentials.NewTLS(cfg).ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, fmt.Errorf("identity: server %v: %w", raw.RemoteAddr(), c.source.explain(err, m))
+	}
+	return conn, info, nil
+}
+
+// verify checks a server's chain of certificates, and that it is who is expected.
+func (m *material) verify(chain []*x509.Certificate, expect Identity) error {
+	opts := x509.VerifyOptions{Roots: m.cas, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(opts); err != nil {
+		return fmt.Errorf("identity: %w: that of %s: %w; renew it, or give this side the CA that issued it", ErrUntrusted, subject(chain[0]), err)
+	}
+	id, err := FromCert(chain[0])
+	if err != nil {
+		return err
+	}
+	return id.check(expect)
+}
+
+func (c *creds) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+func (c *creds) Clone() credentials.TransportCredentials {
+	return &creds{source: c.source, expect: c.expect}
+}
+
+// OverrideServerName always fails: servers are known by their identities.
+func (c *creds) OverrideServerName(string) error {
+	return errors.New("identity: servers are known by their identities and not by host names; say whom to expect")
+}
+
+// plain is plain text on a server that was told to allow it.
+type plain struct {
+	credentials.TransportCredentials
+}
+
+// plainInfo marks its connections, so that claims are believed on no others.
+type plainInfo struct{ credentials.CommonAuthInfo }
+
+func (plainInfo) AuthType() string { return "insecure" }
+
+func (plain) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return raw, plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+}
+
+func (p plain) Clone() credentials.TransportCredentials { return plain{p.TransportCredentials.Clone()} }

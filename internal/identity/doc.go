@@ -1,0 +1,27 @@
+// Package identity says who is at the other end of a gRPC connection: a host, a
+// switch or an administrator. Switch agents and daemons use it alike.
+//
+// With TLS, an identity is a URI in the certificate: mcrdma:host:NAME,
+// mcrdma:switch:NAME or mcrdma:admin:NAME. Its addresses are the certificate's IP
+// addresses. A certificate has one identity, is used in both directions (server
+// and client authentication), and is issued by a CA that everybody trusts. Host
+// names do not matter: a client says which identity it expects.
+//
+//	files := identity.Files{Cert: "torA.pem", Key: "torA.key", CA: "ca.pem"}
+//	creds, err := files.Server()
+//	server := grpc.NewServer(grpc.Creds(creds))
+//	…
+//	id, err := identity.FromContext(ctx)          // in a handler
+//	if err != nil || !id.Is(identity.Host) || !id.Owns(source) { …
+//
+//	creds, err := files.Client(identity.Identity{Role: identity.Switch, Name: "torA"})
+//	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds), identity.Claim(own))
+//
+// Files that are replaced count from the next connection on; connections that
+// exist stay what they are.
+//
+// Without files everything is in plain text, and everybody is believed who they
+// say they are (Claim). That is for tests and for loopback.
+//
+// The package may import the standard library and grpc.
+package identity

@@ -1,0 +1,147 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files are the paths of PEM files: a certificate (followed by intermediate ones,
+// if there are any), its private key, and the CA certificates that others' are
+// checked with. The zero Files mean plain text.
+type Files struct{ Cert, Key, CA string }
+
+// Plain says whether there are no files, and so no TLS.
+func (f Files) Plain() bool { return f == Files{} }
+
+// Read reads the files as they are now, and returns whose certificate it is, and
+// until when it is valid. Of the zero Files the identity is zero. Errors wrap
+// ErrFiles; a certificate that has expired is no error here.
+func (f Files) Read() (own Identity, until time.Time, err error) {
+	if f.Plain() {
+		return Identity{}, time.Time{}, nil
+	}
+	raw, err := f.read()
+	if err != nil {
+		return Identity{}, time.Time{}, err
+	}
+	m, err := f.parse(raw)
+	if err != nil {
+		return Identity{}, time.Time{}, err
+	}
+	return m.own, m.cert.Leaf.NotAfter, nil
+}
+
+type contents struct{ cert, key, ca []byte }
+
+func (c contents) equal(o contents) bool {
+	return bytes.Equal(c.cert, o.cert) && bytes.Equal(c.key, o.key) && bytes.Equal(c.ca, o.ca)
+}
+
+func (f Files) read() (c contents, err error) {
+	if f.Cert == "" || f.Key == "" || f.CA == "" {
+		return c, fmt.Errorf("identity: %w: certificate %q, key %q and CA %q must all be given, or none for plain text", ErrFiles, f.Cert, f.Key, f.CA)
+	}
+	for _, x := range []struct {
+		path string
+		to   *[]byte
+	}{{f.Cert, &c.cert}, {f.Key, &c.key}, {f.CA, &c.ca}} {
+		if *x.to, err = os.ReadFile(x.path); err != nil {
+			return c, fmt.Errorf("identity: %w: %w", ErrFiles, err)
+		}
+	}
+	return c, nil
+}
+
+// A material is what the files hold.
+type material struct {
+	raw  contents
+	cert tls.Certificate // with Leaf
+	cas  *x509.CertPool
+	own  Identity
+}
+
+func (f Files) parse(raw contents) (*material, error) {
+	m := &material{raw: raw, cas: x509.NewCertPool()}
+	var err error
+	if m.cert, err = tls.X509KeyPair(raw.cert, raw.key); err != nil {
+		return nil, fmt.Errorf("identity: %w: certificate %s and key %s: %w", ErrFiles, f.Cert, f.Key, err)
+	}
+	if m.own, err = FromCert(m.cert.Leaf); err != nil {
+		return nil, fmt.Errorf("identity: %w: %s: %w", ErrFiles, f.Cert, err)
+	}
+	if !m.cas.AppendCertsFromPEM(raw.ca) {
+		return nil, fmt.Errorf("identity: %w: no CA certificate can be read from %s, which must be PEM", ErrFiles, f.CA)
+	}
+	return m, nil
+}
+
+// recheck is how long files are taken as they were.
+var recheck = time.Second
+
+// A source follows the files. Contents are compared, and not times: three small
+// files at most once a second cost nothing, and nothing is missed.
+type source struct {
+	files Files
+
+	mu     sync.Mutex
+	have   *material
+	due    time.Time
+	failed error // why have is not what the files hold
+}
+
+func newSource(f Files) (*source, error) {
+	s := &source{files: f}
+	s.refresh()
+	s.due = time.Now().Add(recheck)
+	return s, s.failed
+}
+
+func (s *source) refresh() {
+	raw, err := s.files.read()
+	if err == nil && s.have != nil && s.have.raw.equal(raw) {
+		s.failed = nil
+		return
+	}
+	var m *material
+	if err == nil {
+		m, err = s.files.parse(raw)
+	}
+	if s.failed = err; err == nil {
+		s.have = m
+	}
+}
+
+// get returns what the files held when they last made sense. They need not while
+// they are being replaced, one after another.
+func (s *source) get() *material {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); !now.Before(s.due) {
+		s.refresh()
+		s.due = now.Add(recheck)
+	}
+	return s.have
+}
+
+// explain adds to the error of a handshake what is known on this side.
+func (s *source) explain(err error, m *material) error {
+	s.mu.Lock()
+	failed := s.failed
+	s.mu.Unlock()
+	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
+		err = fmt.Errorf("%w; the other side does not speak TLS: give it certificate files, or none to this side", err)
+	}
+	if now := time.Now(); now.After(m.cert.Leaf.NotAfter) || now.Before(m.cert.Leaf.NotBefore) {
+		err = fmt.Errorf("%w; this side's own certificate %s is valid from %v to %v: renew it", err, s.files.Cert, m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter)
+	}
+	if failed != nil {
+		err = fmt.Errorf("%w; this side's files have changed and cannot be used: %w", err, failed)
+	}
+	return err
+}
