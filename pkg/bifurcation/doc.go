@@ -28,6 +28,16 @@
 //     the paper leaves out: nothing ever splits, yet the QPN must be rewritten, and
 //     that happens in the first step.
 //
+// # When the representative leaves
+//
+// The sender's queue pair cannot be connected anew: its packets keep the address of
+// a receiver that may be gone ([Group.Address]). The first step, at the merge point,
+// then matches this address ([Request.Dst]) and rewrites every copy, that of a
+// single branch too, which could pass otherwise: it gets a copy to its
+// representative. No switch behind sees the old address. The same request serves a
+// switch in between whose branch lost its representative, as long as the switch
+// before still sends packets with the old one.
+//
 // # What "the same way" means
 //
 // Receivers share a branch if the sets of the next programmable switches on their

@@ -63,9 +63,33 @@ type Group struct {
 	SenderQPN  uint32     // the queue pair's own number, 24 bits
 	InitialPSN uint32     // its first PSN, 24 bits
 
-	// Receivers, 1 to MaxReceivers. The sender's queue pair is connected to the
-	// address of the first.
+	// Receivers, 1 to MaxReceivers.
 	Receivers []Receiver
+
+	// Address is what the sender's queue pair is connected to, so what its packets
+	// are addressed to and answers come from. Zero: the first receiver's. It stays
+	// when that receiver leaves the group, and nobody needs to be reachable there.
+	Address netip.Addr
+}
+
+// Destination is the address that the sender's packets come with.
+func (g Group) Destination() netip.Addr { return destination(g.Address, g.Receivers) }
+
+func destination(dst netip.Addr, receivers []Receiver) netip.Addr {
+	if !dst.IsValid() && len(receivers) > 0 {
+		return receivers[0].Addr
+	}
+	return dst
+}
+
+// toFront returns the receivers with that of an address, if it is among them,
+// before the others.
+func toFront(dst netip.Addr, receivers []Receiver) []Receiver {
+	i := slices.IndexFunc(receivers, func(r Receiver) bool { return r.Addr == dst })
+	if i <= 0 {
+		return receivers
+	}
+	return slices.Concat(receivers[i:i+1], receivers[:i], receivers[i+1:])
 }
 
 // Validate says whether the group is one, wherever its members are.
@@ -73,15 +97,17 @@ func (g Group) Validate() error {
 	if g.SenderQPN > maxQPN || g.InitialPSN > maxQPN {
 		return fmt.Errorf("%w: sender's QPN %#x or initial PSN %#x has more than 24 bits", ErrInvalid, g.SenderQPN, g.InitialPSN)
 	}
-	return validate(g.Source, g.ID, g.Receivers)
+	return validate(g.Source, g.ID, g.Address, g.Receivers)
 }
 
-func validate(source netip.Addr, id uint32, receivers []Receiver) error {
+func validate(source netip.Addr, id uint32, dst netip.Addr, receivers []Receiver) error {
 	switch {
 	case !source.Is4():
 		return fmt.Errorf("%w: sender's address %v is not IPv4", ErrInvalid, source)
 	case id > maxQPN:
 		return fmt.Errorf("%w: MC_ID %#x has more than 24 bits", ErrInvalid, id)
+	case dst.IsValid() && (!dst.Is4() || dst == source):
+		return fmt.Errorf("%w: packets to %v: the address is not IPv4, or the sender's own", ErrInvalid, dst)
 	case len(receivers) == 0:
 		return fmt.Errorf("%w: group %v %#x", ErrNoReceivers, source, id)
 	case len(receivers) > MaxReceivers:
@@ -156,7 +182,7 @@ func MergeOf(g Group) Merge {
 	m := Merge{
 		Current:    uint16(1<<len(g.Receivers) - 1),
 		InitialPSN: g.InitialPSN,
-		Source:     g.Receivers[0].Addr,
+		Source:     g.Destination(),
 		SenderQPN:  g.SenderQPN,
 		Members:    make([]MergeMember, len(g.Receivers)),
 	}

@@ -64,6 +64,10 @@ type walk struct {
 	stop func(Switch) bool // called on each arrival, "" at the host: go no further?
 
 	open, done []Switch // on the path to here; gone behind
+
+	// astray: paths that end elsewhere or loop are no errors. Where they do, they
+	// arrive as well.
+	astray bool
 }
 
 func (w *walk) from(at Switch) error {
@@ -71,10 +75,18 @@ func (w *walk) from(at Switch) error {
 		return nil
 	}
 	if slices.Contains(w.open, at) {
+		if w.astray {
+			w.stop("")
+			return nil
+		}
 		return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, w.dst, at)
 	}
 	links := w.f.NextHops(at, w.dst)
 	if len(links) == 0 {
+		if w.astray {
+			w.stop("")
+			return nil
+		}
 		return fmt.Errorf("%w to %v from switch %q", ErrNoRoute, w.dst, at)
 	}
 	w.open = append(w.open, at)
@@ -89,13 +101,13 @@ func (w *walk) from(at Switch) error {
 }
 
 // paths goes all paths from a host to another. It fails if one of them loops or
-// ends, and says whether one of them avoids the switch.
-func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err error) {
+// ends, unless they may go astray, and says whether one of them avoids the switch.
+func paths(f Fabric, from, to netip.Addr, without Switch, astray bool) (avoids bool, err error) {
 	uplinks := f.Uplinks(from)
 	if len(uplinks) == 0 {
 		return false, fmt.Errorf("%w from %v: it is attached to no switch", ErrNoRoute, from)
 	}
-	w := walk{f: f, dst: to, stop: func(s Switch) bool {
+	w := walk{f: f, dst: to, astray: astray, stop: func(s Switch) bool {
 		avoids = avoids || s == ""
 		return s == "" || s == without
 	}}
@@ -109,37 +121,53 @@ func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err erro
 
 // MergePoint returns the programmable switch nearest to the sender that all of the
 // sender's packets and all answers pass, whatever equal-cost path they take. The
-// sender's packets are those to the first receiver. Errors are ErrNoMergePoint,
+// sender's packets are those to Group.Destination. Where that is no receiver's
+// address, it does not matter what becomes of them behind the merge point: a path
+// may end, or loop, and counts as far as it goes. Errors are ErrNoMergePoint,
 // ErrNoRoute and ErrLoop.
 func MergePoint(f Fabric, g Group) (Switch, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
 	}
-	dst := g.Receivers[0].Addr
-	if _, err := paths(f, g.Source, dst, ""); err != nil {
+	dst := g.Destination()
+	if _, err := paths(f, g.Source, dst, "", g.astray()); err != nil {
 		return "", err
 	}
 	for _, r := range g.Receivers {
-		if _, err := paths(f, r.Addr, g.Source, ""); err != nil {
+		if _, err := paths(f, r.Addr, g.Source, "", false); err != nil {
 			return "", err
 		}
 	}
 	// A switch that all paths pass is on any one of them.
-	for at := f.Uplinks(g.Source)[0]; at != ""; at = f.NextHops(at, dst)[0].To {
+	var gone []Switch
+	for at := f.Uplinks(g.Source)[0]; at != "" && !slices.Contains(gone, at); {
 		if f.Programmable(at) && meets(f, g, at) {
 			return at, nil
 		}
+		gone = append(gone, at)
+		links := f.NextHops(at, dst)
+		if len(links) == 0 {
+			break
+		}
+		at = links[0].To
 	}
 	return "", fmt.Errorf("%w: no programmable switch is on all paths from and to %v", ErrNoMergePoint, g.Source)
 }
 
+// astray says whether the sender's packets may lead nowhere: their address is not
+// a receiver's.
+func (g Group) astray() bool {
+	dst := g.Destination()
+	return !slices.ContainsFunc(g.Receivers, func(r Receiver) bool { return r.Addr == dst })
+}
+
 // meets says whether everything passes the switch. Paths are known to be sound.
 func meets(f Fabric, g Group, at Switch) bool {
-	if avoids, err := paths(f, g.Source, g.Receivers[0].Addr, at); avoids || err != nil {
+	if avoids, err := paths(f, g.Source, g.Destination(), at, g.astray()); avoids || err != nil {
 		return false
 	}
 	for _, r := range g.Receivers {
-		if avoids, err := paths(f, r.Addr, g.Source, at); avoids || err != nil {
+		if avoids, err := paths(f, r.Addr, g.Source, at, false); avoids || err != nil {
 			return false
 		}
 	}
@@ -149,7 +177,8 @@ func meets(f Fabric, g Group, at Switch) bool {
 // Placed is one switch's step.
 type Placed struct {
 	At        Switch
-	Receivers []Receiver // the first one's address is what the rules match
+	Dst       netip.Addr // what the rules match
+	Receivers []Receiver // the representative first
 	Result
 }
 
@@ -182,7 +211,8 @@ func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 	p := planner{f: f, g: g, max: maxPREGroups, early: map[Switch][]netip.Addr{}}
 	for n := 0; ; n++ {
 		p.steps, p.known = nil, map[place][]Receiver{}
-		err := p.visit(at, g.Receivers, nil)
+		dst := g.Destination()
+		err := p.visit(at, dst, toFront(dst, g.Receivers), nil)
 		var clash *clash
 		switch {
 		case err == nil:
@@ -226,8 +256,8 @@ type planner struct {
 
 // visit makes the step of a switch, after those behind it. Unicast routes are known
 // to be free of loops, and so are the branches, which follow them.
-func (p *planner) visit(at Switch, receivers []Receiver, via []Switch) error {
-	key := place{at, receivers[0].Addr}
+func (p *planner) visit(at Switch, dst netip.Addr, receivers []Receiver, via []Switch) error {
+	key := place{at, dst}
 	if before := p.known[key]; before != nil {
 		if !slices.EqualFunc(before, receivers, func(a, b Receiver) bool { return a.Addr == b.Addr }) {
 			return &clash{from: via[len(via)-1], at: at, receivers: receivers}
@@ -237,18 +267,18 @@ func (p *planner) visit(at Switch, receivers []Receiver, via []Switch) error {
 	p.known[key] = receivers
 	via = append(via, at)
 	result, err := Step(Request{
-		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Via: via, Early: p.early[at], MaxPREGroups: p.max,
+		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Dst: dst, Via: via, Early: p.early[at], MaxPREGroups: p.max,
 	}, func(dst netip.Addr) (Route, error) { return Ahead(p.f, at, dst) })
 	if err != nil {
 		return err
 	}
 	for _, b := range result.Branches {
 		for _, next := range b.Next {
-			if err := p.visit(next, b.Receivers, via); err != nil {
+			if err := p.visit(next, b.Receivers[0].Addr, b.Receivers, via); err != nil {
 				return err
 			}
 		}
 	}
-	p.steps = append(p.steps, Placed{At: at, Receivers: receivers, Result: result})
+	p.steps = append(p.steps, Placed{At: at, Dst: dst, Receivers: receivers, Result: result})
 	return nil
 }

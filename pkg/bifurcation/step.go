@@ -38,9 +38,14 @@ type Request struct {
 	Source netip.Addr // the sender's
 	ID     uint32     // MC_ID
 
-	// Receivers that are to be reached from here, in the group's order. Packets
-	// come with the address of the first.
+	// Receivers that are to be reached from here, in the group's order.
 	Receivers []Receiver
+
+	// Dst is the address that packets come with. Zero: the first receiver's. Other
+	// than that, it is known only to the sender and to switches before, which are
+	// still to be told that this receiver has left; no copy keeps it. If it is one of
+	// the others', that receiver counts as the first.
+	Dst netip.Addr
 
 	// Via are the programmable switches that packets passed before, this one
 	// included. Whoever comes by here again is in a loop.
@@ -82,8 +87,8 @@ type Translation struct {
 }
 
 // Rules are what is to be installed on a switch for packets ⟨Request.Source,
-// Request.ID, address of the first receiver⟩. Indices of PRE groups and of the
-// group are the switch's agent's to choose.
+// Request.ID, Request.Dst⟩. Indices of PRE groups and of the group are the
+// switch's agent's to choose.
 type Rules struct {
 	// PREGroups: the flow's hash takes one. Each has a replica for each branch.
 	// None: nothing is to be installed, and packets pass by their unicast route.
@@ -101,7 +106,7 @@ type Branch struct {
 	// ascending order. Each has to make its step, as each gets some flows.
 	Next []Switch
 
-	// Receivers, at least two, in the group's order. The first is the
+	// Receivers, at least two, in the request's order. The first is the
 	// representative: packets come with its address.
 	Receivers []Receiver
 }
@@ -121,14 +126,17 @@ type branch struct {
 }
 
 // Step is one switch's part of Algorithm 1. route is NextHop of this switch; it is
-// asked once for each receiver, in order, and its answers are only read.
+// asked once for each receiver, the representative first, and its answers are only
+// read.
 //
 // The same arguments give the same result, whatever the order within the routes'
 // sets. An error wraps a sentinel of this package, or is route's.
 func Step(req Request, route func(dst netip.Addr) (Route, error)) (Result, error) {
-	if err := validate(req.Source, req.ID, req.Receivers); err != nil {
+	if err := validate(req.Source, req.ID, req.Dst, req.Receivers); err != nil {
 		return Result{}, err
 	}
+	dst := destination(req.Dst, req.Receivers)
+	req.Receivers = toFront(dst, req.Receivers)
 	var (
 		branches [MaxReceivers]branch
 		of       [MaxReceivers]int // branch of each receiver
@@ -157,7 +165,7 @@ func Step(req Request, route func(dst netip.Addr) (Route, error)) (Result, error
 		}
 		branches[of[i]].count++
 	}
-	if n == 1 && len(req.Receivers) > 1 {
+	if n == 1 && len(req.Receivers) > 1 && dst == req.Receivers[0].Addr {
 		return Result{Branches: []Branch{{Next: sorted(branches[0].route.Next, cmp.Compare), Receivers: req.Receivers}}}, nil
 	}
 	return Result{
