@@ -29,6 +29,7 @@ type network struct {
 	memo  map[flight][]netip.Addr
 	open  map[flight]bool
 	ahead map[place]brute
+	legs  map[leg]map[Switch]bool
 
 	narrow bool // some next hops are left out by a limit, so rules behind may be idle
 }
@@ -43,11 +44,11 @@ const probeRKey, probeVA, probeLen = 7, 0x1000, 0x800
 func newNetwork(t *Topology, g Group, p Planned) (*network, error) {
 	n := &network{
 		t: t, g: g, p: p, rules: map[place]*Placed{}, used: map[place]bool{},
-		memo: map[flight][]netip.Addr{}, open: map[flight]bool{}, ahead: map[place]brute{},
+		memo: map[flight][]netip.Addr{}, open: map[flight]bool{}, ahead: map[place]brute{}, legs: map[leg]map[Switch]bool{},
 	}
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		key := place{s.At, s.Receivers[0].Addr}
+		key := place{s.At, s.Dst}
 		if n.rules[key] != nil {
 			return nil, fmt.Errorf("two entries for %v", key)
 		}
@@ -217,7 +218,7 @@ func (n *network) lazy(at Switch, pkt packet, copies [][]netip.Addr) error {
 // passedMergePoint: before it there is nothing to judge, even at a switch that a
 // branch with another representative comes by later.
 func (n *network) passedMergePoint(at Switch, dst netip.Addr) bool {
-	return slices.ContainsFunc(n.p.Steps, func(s Placed) bool { return s.At == at && s.Receivers[0].Addr == dst })
+	return slices.ContainsFunc(n.p.Steps, func(s Placed) bool { return s.At == at && s.Dst == dst })
 }
 
 type brute struct {
@@ -247,24 +248,36 @@ func (n *network) nextProgrammable(at Switch, dst netip.Addr) brute {
 	return b
 }
 
-// onAll returns the switches that are on all paths from a switch to a host.
-func (n *network) onAll(at Switch, dst netip.Addr) map[Switch]bool {
+type leg struct {
+	at   Switch
+	dst  netip.Addr
+	most int
+}
+
+// onAll returns the switches that are on all paths from a switch to a host, or to
+// where a path ends before. most is the number of switches after which a path has
+// been in a loop, and gone wherever the loop leads.
+func (n *network) onAll(at Switch, dst netip.Addr, most int) map[Switch]bool {
+	key := leg{at, dst, most}
+	if n.legs[key] != nil {
+		return n.legs[key]
+	}
 	var all map[Switch]bool
 	for _, l := range n.t.NextHops(at, dst) {
-		var behind map[Switch]bool
-		if l.To != "" {
-			behind = n.onAll(l.To, dst)
+		behind := map[Switch]bool{}
+		if l.To != "" && most > 0 {
+			behind = n.onAll(l.To, dst, most-1)
 		}
 		if all == nil {
 			all = maps.Clone(behind)
-			if all == nil {
-				all = map[Switch]bool{}
-			}
-			continue
 		}
 		maps.DeleteFunc(all, func(s Switch, _ bool) bool { return !behind[s] })
 	}
+	if all == nil {
+		all = map[Switch]bool{}
+	}
 	all[at] = true
+	n.legs[key] = all
 	return all
 }
 
@@ -273,19 +286,27 @@ func (n *network) meetingPoints() map[Switch]bool {
 	var all map[Switch]bool
 	both := func(from, to netip.Addr) {
 		for _, s := range n.t.Uplinks(from) {
-			on := n.onAll(s, to)
+			on := n.onAll(s, to, len(n.t.switches))
 			if all == nil {
-				all = on
+				all = maps.Clone(on)
 			}
 			maps.DeleteFunc(all, func(s Switch, _ bool) bool { return !on[s] })
 		}
 	}
-	both(n.g.Source, n.g.Receivers[0].Addr)
+	both(n.g.Source, n.address())
 	for _, r := range n.g.Receivers {
 		both(r.Addr, n.g.Source)
 	}
 	maps.DeleteFunc(all, func(s Switch, _ bool) bool { return !n.t.Programmable(s) })
 	return all
+}
+
+// address is what the sender's packets are addressed to.
+func (n *network) address() netip.Addr {
+	if n.g.Address.IsValid() {
+		return n.g.Address
+	}
+	return n.g.Receivers[0].Addr
 }
 
 // check is all that is promised of a plan.
@@ -301,8 +322,11 @@ func (n *network) check() error {
 			return fmt.Errorf("member %d is %v", i, m)
 		}
 	}
+	if n.p.Merge.Source != n.address() {
+		return fmt.Errorf("answers come from %v", n.p.Merge.Source)
+	}
 	slices.SortFunc(want, netip.Addr.Compare)
-	sent := packet{dst: n.g.Receivers[0].Addr, qpn: n.g.ID, va: probeVA + probeLen - 1, rkey: probeRKey}
+	sent := packet{dst: n.address(), qpn: n.g.ID, va: probeVA + probeLen - 1, rkey: probeRKey}
 	for _, s := range n.t.Uplinks(n.g.Source) {
 		got, err := n.deliver(s, sent)
 		if err != nil {
@@ -341,6 +365,6 @@ func (n *network) trace(rnd *rand.Rand) map[wire]int {
 			}
 		}
 	}
-	send(n.t.Uplinks(n.g.Source)[0], packet{dst: n.g.Receivers[0].Addr, qpn: n.g.ID, va: probeVA, rkey: probeRKey})
+	send(n.t.Uplinks(n.g.Source)[0], packet{dst: n.address(), qpn: n.g.ID, va: probeVA, rkey: probeRKey})
 	return count
 }

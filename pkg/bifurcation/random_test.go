@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -160,13 +161,34 @@ func groupOf(hosts []netip.Addr) Group {
 	return g
 }
 
+// leave connects the sender, in every other group, to who is no receiver or not the
+// first: a host, perhaps out of some switches' reach, or an address that is nobody's.
+func leave(rnd *rand.Rand, t *Topology, g *Group, hosts []netip.Addr) {
+	switch rnd.IntN(6) {
+	case 0:
+		g.Address = g.Receivers[rnd.IntN(len(g.Receivers))].Addr
+	case 1:
+		g.Address = addr(1 << 20)
+	case 2:
+		if len(g.Receivers) < 2 {
+			return
+		}
+		g.Address = g.Receivers[0].Addr
+		g.Receivers = g.Receivers[1:]
+		lost := slices.Sorted(maps.Keys(t.switches))
+		for range rnd.IntN(3) {
+			must(t.SetRoute(lost[rnd.IntN(len(lost))], g.Address))
+		}
+	}
+}
+
 func pick(rnd *rand.Rand, hosts []netip.Addr, most int) Group {
 	rnd.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 	return groupOf(hosts[:2+rnd.IntN(min(most, len(hosts)-1))])
 }
 
 // tally counts what random runs have seen, so that they are not empty of it.
-type tally struct{ planned, refused, early, ecmp, looked int }
+type tally struct{ planned, refused, early, ecmp, looked, left int }
 
 func (c *tally) run(rnd *rand.Rand) (err error) {
 	density := []int{0, 0, 2, 5, 9}[rnd.IntN(5)] // tenths that are not programmable
@@ -188,6 +210,7 @@ func (c *tally) run(rnd *rand.Rand) (err error) {
 	}
 	t.SinglePath = single
 	g := pick(rnd, hosts, MaxReceivers)
+	leave(rnd, t, &g, hosts)
 	limit := max(0, rnd.IntN(12)-6)
 	p, err := Plan(t, g, limit)
 	n, _ := newNetwork(t, g, p)
@@ -199,6 +222,9 @@ func (c *tally) run(rnd *rand.Rand) (err error) {
 		return nil
 	}
 	c.planned++
+	if g.astray() {
+		c.left++
+	}
 	c.early += p.Early
 	if p.Early > 0 && kind < 2 {
 		return fmt.Errorf("%d branches given up in a regular fabric", p.Early)
@@ -248,7 +274,7 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", c)
-	if c.planned < 500 || c.refused < 50 || c.early < 2 || c.ecmp < 200 || c.looked < 200 {
+	if c.left < 200 || c.planned < 500 || c.refused < 50 || c.early < 2 || c.ecmp < 200 || c.looked < 200 {
 		t.Errorf("the runs have not seen enough: %+v", c)
 	}
 }

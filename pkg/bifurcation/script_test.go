@@ -13,7 +13,7 @@ import (
 //
 //	fabric [single-path]     a new one; switch NAME…, fixed NAME… (not programmable), link A B, host N SWITCH…
 //	route                    replaces next hops: SWITCH N via SWITCH…, or via host, or via nothing
-//	plan source=1 to=(2,3) [max=4] [regions]    prints where the group's rules are, in the order of installation
+//	plan source=1 to=(2,3) [address=4] [max=4] [regions]    prints where the group's rules are, in the order of installation
 //
 // Each plan that succeeds is also put before the oracle.
 func TestScripts(t *testing.T) {
@@ -89,10 +89,11 @@ func reroute(t *Topology, f []string) error {
 }
 
 func plan(t *testing.T, fabric *Topology, d *datadriven.TestData) string {
-	var source, limit int
+	var source, limit, address int
 	var to []string
 	d.ScanArgs(t, "source", &source)
 	d.MaybeScanArgs(t, "max", &limit)
+	d.MaybeScanArgs(t, "address", &address)
 	for _, a := range d.CmdArgs {
 		if a.Key == "to" {
 			to = a.Vals
@@ -105,6 +106,9 @@ func plan(t *testing.T, fabric *Topology, d *datadriven.TestData) string {
 		}
 	}
 	g := groupOf(all)
+	if address > 0 {
+		g.Address = addr(address)
+	}
 	p, err := Plan(fabric, g, limit)
 	if err != nil {
 		return err.Error() + "\n"
@@ -126,7 +130,7 @@ func show(t *Topology, p Planned, regions bool) string {
 		fmt.Fprintf(&out, "given up early: %d\n", p.Early)
 	}
 	for _, s := range p.Steps {
-		fmt.Fprintf(&out, "%s: to %s for %s", s.At, short(s.Receivers[:1]), short(s.Receivers))
+		fmt.Fprintf(&out, "%s: to %s for %s", s.At, short([]Receiver{{Addr: s.Dst}}), short(s.Receivers))
 		if s.Rules.Empty() {
 			out.WriteString(" passes\n")
 		} else {

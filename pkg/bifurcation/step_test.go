@@ -37,6 +37,8 @@ func TestValidate(t *testing.T) {
 		{"mapped receiver", func(g *Group) { g.Receivers[0].Addr = netip.MustParseAddr("::ffff:10.0.0.2") }, ErrInvalid},
 		{"no receiver's address", func(g *Group) { g.Receivers[1].Addr = netip.Addr{} }, ErrInvalid},
 		{"MC_ID", func(g *Group) { g.ID = 1 << 24 }, ErrInvalid},
+		{"IPv6 address", func(g *Group) { g.Address = netip.IPv6Loopback() }, ErrInvalid},
+		{"connected to itself", func(g *Group) { g.Address = g.Source }, ErrInvalid},
 		{"QPN", func(g *Group) { g.Receivers[0].QPN = 1 << 24 }, ErrInvalid},
 		{"sender's QPN", func(g *Group) { g.SenderQPN = 1 << 24 }, ErrInvalid},
 		{"PSN", func(g *Group) { g.InitialPSN = 1 << 24 }, ErrInvalid},
@@ -164,6 +166,37 @@ func TestStepWhole(t *testing.T) {
 	}
 }
 
+// TestStepLeft: packets still come with the address of a receiver that has left.
+func TestStepLeft(t *testing.T) {
+	r := request(3)
+	r.Dst = addr(99)
+	got, err := Step(r, func(netip.Addr) (Route, error) { return Route{Hops: hops(1, 2), Next: []Switch{"x"}}, nil })
+	want := Result{
+		Rules: Rules{
+			PREGroups: [][]Replica{{{1, 101}}, {{2, 102}}},
+			Rewrites:  []Rewrite{{RID: 1, NextHop: 1, Dst: addr(2)}, {RID: 2, NextHop: 2, Dst: addr(2)}},
+		},
+		Branches: []Branch{{Next: []Switch{"x"}, Receivers: r.Receivers}},
+	}
+	if d := cmp.Diff(want, got, addrs); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	r.Dst = addr(3) // is another one's: that one represents its branch
+	got, err = Step(r, func(netip.Addr) (Route, error) { return Route{Hops: hops(1), Next: []Switch{"x"}}, nil })
+	want = Result{Branches: []Branch{{Next: []Switch{"x"}, Receivers: []Receiver{r.Receivers[1], r.Receivers[0], r.Receivers[2]}}}}
+	if d := cmp.Diff(want, got, addrs); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	if r.Receivers[0].Addr != addr(2) {
+		t.Error("the request's receivers were reordered")
+	}
+	r.Receivers = r.Receivers[:1]
+	got, err = Step(r, func(netip.Addr) (Route, error) { return Route{Hops: hops(1), Direct: true}, nil })
+	if err != nil || len(got.Rules.Rewrites) != 1 || !got.Rules.Rewrites[0].Last || got.Rules.Rewrites[0].Dst != addr(2) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestEarly(t *testing.T) {
 	r := request(3)
 	together := func(netip.Addr) (Route, error) { return Route{Hops: hops(1), Next: []Switch{"x"}}, nil }
@@ -206,6 +239,9 @@ func arbitrary(data []byte) (Request, map[netip.Addr]Route) {
 	}
 	r := request(next() % 18)
 	r.MaxPREGroups = next()%24 - 1
+	if b := next(); b < 128 {
+		r.Dst = addr(b%24 + 1) // perhaps a receiver's
+	}
 	m := map[netip.Addr]Route{}
 	for i := range r.Receivers {
 		var way Route
@@ -273,12 +309,18 @@ func FuzzStep(f *testing.F) {
 func checkStep(t *testing.T, r Request, m map[netip.Addr]Route, got Result) {
 	t.Helper()
 	seen := map[netip.Addr]int{}
+	if got.Rules.Empty() && r.Dst.IsValid() && r.Dst != got.Branches[0].Receivers[0].Addr {
+		t.Errorf("packets to %v pass, to %v", r.Dst, got.Branches[0].Receivers)
+	}
 	for _, b := range got.Branches {
 		if len(b.Receivers) < 2 || len(b.Next) == 0 || !slices.IsSorted(b.Next) {
 			t.Errorf("branch %+v", b)
 		}
 		for _, x := range b.Receivers {
 			seen[x.Addr]++
+			if x.Addr == r.Dst && b.Receivers[0].Addr != r.Dst {
+				t.Errorf("%v does not represent %v", r.Dst, b)
+			}
 			if m[x.Addr].Direct || !sameSet(m[x.Addr].Next, b.Next) || slices.Contains(r.Early, x.Addr) {
 				t.Errorf("%v is in branch %v", x.Addr, b)
 			}
@@ -404,7 +446,11 @@ func arbitraryFabric(data []byte) (*Topology, Group, int) {
 		}
 		must(fabric.SetRoute(at, dst, to...))
 	}
-	return fabric, groupOf(hosts), limit
+	g := groupOf(hosts)
+	if n := len(g.Receivers); limit%2 == 1 && n > 1 {
+		g.Address, g.Receivers = g.Receivers[n-1].Addr, g.Receivers[:n-1]
+	}
+	return fabric, g, limit
 }
 
 func benchmarkStep(b *testing.B, receivers int) {
