@@ -1,0 +1,243 @@
+// Package config is the configuration of a switch agent: the YAML file that
+// people write, and the typed [Config] that it becomes.
+//
+// [Load] and [Parse] are strict: an unknown field, a value of the wrong form and
+// whatever does not fit together are refused, each with file and line. Go code
+// may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
+// what Parse does for a file. testdata/full.yaml shows every field.
+//
+// The package imports the standard library, yaml, and the values of switchspec
+// and routing. It opens no file but the one that Load is given.
+package config
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// MaxFile is the largest file accepted, in bytes.
+const MaxFile = 1 << 20
+
+// Where routes come from.
+const (
+	Static = "static" // a topology file
+	BGP    = "bgp"    // the neighbours, by BGP
+	Kernel = "kernel" // the tables of a network namespace
+)
+
+// A Config is what an agent is told about its switch and the fabric. All
+// addresses are IPv4. Tags say what a field is called in the file; "absent" is
+// what a bool is if it is not there.
+type Config struct {
+	Name         string         `yaml:"name"`
+	Address      netip.Addr     `yaml:"address"`  // the router's own; BGP router ID
+	MAC          switchspec.MAC `yaml:"mac"`      // the router's; default of the ports'
+	Prefixes     []netip.Prefix `yaml:"prefixes"` // of the hosts at this switch
+	Gateways     []netip.Addr   `yaml:"gateways"` // ARP is answered for them
+	Programmable bool           `yaml:"programmable" absent:"true"`
+	ICRCOff      bool           `yaml:"icrc" words:"recompute,nic-check-off"`
+	HashSeed     uint32         `yaml:"hash_seed"`
+	P4Runtime    P4Runtime      `yaml:"p4runtime"`
+	Listen       string         `yaml:"listen"`   // the agent's gRPC, "address:port"
+	Metrics      string         `yaml:"metrics"`  // Prometheus; empty: none
+	TLS          TLS            `yaml:"tls"`      // empty: plain text
+	Insecure     bool           `yaml:"insecure"` // plain text at any address
+	State        string         `yaml:"state"`    // the file of what outlives the agent
+	Routing      Routing        `yaml:"routing"`
+	Hello        Hello          `yaml:"hello"`
+	Leases       Leases         `yaml:"leases"`
+	Limits       Limits         `yaml:"limits"`
+	Ports        []Port         `yaml:"ports"`
+	Hosts        []Host         `yaml:"hosts"`
+	Switches     []Switch       `yaml:"switches"`
+}
+
+// P4Runtime says which switch is programmed.
+type P4Runtime struct {
+	Target     string `yaml:"target"` // "host:port"
+	DeviceID   uint64 `yaml:"device_id"`
+	ElectionID uint64 `yaml:"election_id"`
+}
+
+// TLS holds the names of PEM files.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
+}
+
+// Routing says where unicast routes come from.
+type Routing struct {
+	Source   string        `yaml:"source"`   // Static, BGP or Kernel
+	Topology string        `yaml:"topology"` // Static: the file
+	BGP      Speaker       `yaml:"bgp"`
+	Kernel   KernelRouting `yaml:"kernel"`
+	// Settle is how long after the start missing routes are not taken for
+	// withdrawn ones.
+	Settle time.Duration `yaml:"settle"`
+}
+
+// A Speaker is the agent's own end of BGP.
+type Speaker struct {
+	ASN    uint32        `yaml:"asn"`
+	Listen []netip.Addr  `yaml:"listen"` // none: sessions are only opened
+	Port   uint16        `yaml:"port"`
+	Drain  time.Duration `yaml:"drain"` // between asking neighbours to turn away and leaving
+}
+
+// KernelRouting says which of the kernel's tables to follow.
+type KernelRouting struct {
+	Namespace string `yaml:"namespace"` // a path; empty: the agent's own
+	Table     int    `yaml:"table"`     // 0: main
+}
+
+// Hello is how quickly a dead link is noticed: after Multiplier intervals.
+type Hello struct {
+	Interval   time.Duration `yaml:"interval"`
+	Multiplier uint8         `yaml:"multiplier"`
+}
+
+// Leases are how long groups and branches live without being renewed, where
+// whoever asked did not say.
+type Leases struct {
+	Group  time.Duration `yaml:"group"`
+	Branch time.Duration `yaml:"branch"`
+}
+
+// Limits bound what is installed; 0 in the first three is what the switch's
+// tables hold.
+type Limits struct {
+	Groups          int `yaml:"groups"`
+	GroupsPerSource int `yaml:"groups_per_source"`
+	Steps           int `yaml:"steps"`
+	PREGroups       int `yaml:"pre_groups"` // of one step, for equal-cost paths
+	Receivers       int `yaml:"receivers"`  // of one group
+}
+
+// A Port is a data-plane port.
+type Port struct {
+	Port uint16         `yaml:"port"`
+	To   string         `yaml:"to"`   // the neighbouring switch; empty: hosts
+	Name string         `yaml:"name"` // as the kernel calls it
+	MAC  switchspec.MAC `yaml:"mac"`
+	// PeerMAC is the neighbour's, where nobody else tells it.
+	PeerMAC switchspec.MAC `yaml:"peer_mac"`
+	// Hello watches the link by hellos. In a file it defaults to true for
+	// ports with To, in Go code it is what it is.
+	Hello bool `yaml:"hello"`
+}
+
+// A Host is one that is not learnt by ARP.
+type Host struct {
+	Address netip.Addr     `yaml:"address"`
+	MAC     switchspec.MAC `yaml:"mac"`
+	Port    uint16         `yaml:"port"`
+}
+
+// A Switch is another switch.
+type Switch struct {
+	Name         string         `yaml:"name"`
+	Programmable bool           `yaml:"programmable" absent:"true"`
+	Agent        string         `yaml:"agent"`     // its agent's gRPC, "host:port"
+	Addresses    []netip.Addr   `yaml:"addresses"` // what routing calls it
+	Prefixes     []netip.Prefix `yaml:"prefixes"`  // of the hosts behind it
+	BGP          *Peer          `yaml:"bgp"`       // nil: no session with it
+}
+
+// A Peer is the other end of a BGP session.
+type Peer struct {
+	Address netip.Addr    `yaml:"address"`
+	ASN     uint32        `yaml:"asn"`
+	Port    uint16        `yaml:"port"`
+	Local   netip.Addr    `yaml:"local"`   // own address; invalid: the system chooses
+	Passive bool          `yaml:"passive"` // wait for the peer to connect
+	Hold    time.Duration `yaml:"hold"`
+}
+
+// Load reads the file called name. Relative names of other files in it count
+// from the directory that it lies in. Errors are those of [Parse], or of
+// reading.
+func Load(name string) (*Config, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("config: reading the agent's configuration: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: reading the agent's configuration: %w", err)
+	}
+	c, err := Parse(data, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Routing.Topology, &c.Routing.Kernel.Namespace} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(filepath.Dir(name), *path)
+		}
+	}
+	return c, nil
+}
+
+// SetDefaults fills in what is not set. Bools stay as they are.
+func (c *Config) SetDefaults() {
+	if c.Gateways == nil {
+		for _, p := range c.Prefixes {
+			c.Gateways = append(c.Gateways, firstHost(p))
+		}
+	}
+	if c.HashSeed == 0 {
+		c.HashSeed = seed(c.Name)
+	}
+	set(&c.P4Runtime.Target, "127.0.0.1:9559")
+	set(&c.P4Runtime.ElectionID, 1)
+	set(&c.Listen, "127.0.0.1:9560")
+	set(&c.State, filepath.Join("/var/lib/mcrdma", c.Name+".db"))
+	set(&c.Routing.BGP.Port, 179)
+	if c.Routing.Source == BGP {
+		set(&c.Routing.Settle, 5*time.Second)
+	}
+	set(&c.Hello.Interval, 50*time.Millisecond)
+	set(&c.Hello.Multiplier, 3)
+	set(&c.Leases.Group, 30*time.Second)
+	set(&c.Leases.Branch, 10*time.Minute)
+	set(&c.Limits.PREGroups, 16)
+	set(&c.Limits.Receivers, switchspec.MaxMembers)
+	for i := range c.Ports {
+		set(&c.Ports[i].MAC, c.MAC)
+	}
+	for i := range c.Switches {
+		if p := c.Switches[i].BGP; p != nil {
+			set(&p.Port, 179)
+			set(&p.Hold, 9*time.Second)
+		}
+	}
+}
+
+func set[T comparable](v *T, value T) {
+	if *v == *new(T) {
+		*v = value
+	}
+}
+
+// firstHost is the first address that a host could have.
+func firstHost(p netip.Prefix) netip.Addr {
+	if p.Bits() > 30 {
+		return p.Addr()
+	}
+	return p.Addr().Next()
+}
+
+// seed differs between switches, so that they don't all send a flow the same way.
+func seed(name string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // cannot fail
+	return max(h.Sum32(), 1)
+}
