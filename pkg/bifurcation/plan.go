@@ -64,10 +64,6 @@ type walk struct {
 	stop func(Switch) bool // called on each arrival, "" at the host: go no further?
 
 	open, done []Switch // on the path to here; gone behind
-
-	// astray: paths that end elsewhere or loop are no errors. Where they do, they
-	// arrive as well.
-	astray bool
 }
 
 func (w *walk) from(at Switch) error {
@@ -75,18 +71,10 @@ func (w *walk) from(at Switch) error {
 		return nil
 	}
 	if slices.Contains(w.open, at) {
-		if w.astray {
-			w.stop("")
-			return nil
-		}
 		return fmt.Errorf("%w: packets to %v come by switch %q again", ErrLoop, w.dst, at)
 	}
 	links := w.f.NextHops(at, w.dst)
 	if len(links) == 0 {
-		if w.astray {
-			w.stop("")
-			return nil
-		}
 		return fmt.Errorf("%w to %v from switch %q", ErrNoRoute, w.dst, at)
 	}
 	w.open = append(w.open, at)
@@ -100,14 +88,14 @@ func (w *walk) from(at Switch) error {
 	return nil
 }
 
-// paths goes all paths from a host to another. It fails if one of them loops or
-// ends, unless they may go astray, and says whether one of them avoids the switch.
-func paths(f Fabric, from, to netip.Addr, without Switch, astray bool) (avoids bool, err error) {
+// paths goes all paths from a host to another, as far as the switch. It fails if
+// one of them loops or ends before, and says whether one of them avoids the switch.
+func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err error) {
 	uplinks := f.Uplinks(from)
 	if len(uplinks) == 0 {
 		return false, fmt.Errorf("%w from %v: it is attached to no switch", ErrNoRoute, from)
 	}
-	w := walk{f: f, dst: to, astray: astray, stop: func(s Switch) bool {
+	w := walk{f: f, dst: to, stop: func(s Switch) bool {
 		avoids = avoids || s == ""
 		return s == "" || s == without
 	}}
@@ -122,19 +110,18 @@ func paths(f Fabric, from, to netip.Addr, without Switch, astray bool) (avoids b
 // MergePoint returns the programmable switch nearest to the sender that all of the
 // sender's packets and all answers pass, whatever equal-cost path they take. The
 // sender's packets are those to Group.Destination. Where that is no receiver's
-// address, it does not matter what becomes of them behind the merge point: a path
-// may end, or loop, and counts as far as it goes. Errors are ErrNoMergePoint,
-// ErrNoRoute and ErrLoop.
+// address, it does not matter what becomes of them behind the merge point: paths may
+// end there, or loop. Errors are ErrNoMergePoint, ErrNoRoute and ErrLoop.
 func MergePoint(f Fabric, g Group) (Switch, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
 	}
 	dst := g.Destination()
-	if _, err := paths(f, g.Source, dst, "", g.astray()); err != nil {
+	if _, err := paths(f, g.Source, dst, ""); err != nil && (!g.astray() || len(f.Uplinks(g.Source)) == 0) {
 		return "", err
 	}
 	for _, r := range g.Receivers {
-		if _, err := paths(f, r.Addr, g.Source, "", false); err != nil {
+		if _, err := paths(f, r.Addr, g.Source, ""); err != nil {
 			return "", err
 		}
 	}
@@ -161,13 +148,14 @@ func (g Group) astray() bool {
 	return !slices.ContainsFunc(g.Receivers, func(r Receiver) bool { return r.Addr == dst })
 }
 
-// meets says whether everything passes the switch. Paths are known to be sound.
+// meets says whether everything passes the switch. What ends or loops before does
+// not.
 func meets(f Fabric, g Group, at Switch) bool {
-	if avoids, err := paths(f, g.Source, g.Destination(), at, g.astray()); avoids || err != nil {
+	if avoids, err := paths(f, g.Source, g.Destination(), at); avoids || err != nil {
 		return false
 	}
 	for _, r := range g.Receivers {
-		if avoids, err := paths(f, r.Addr, g.Source, at, false); avoids || err != nil {
+		if avoids, err := paths(f, r.Addr, g.Source, at); avoids || err != nil {
 			return false
 		}
 	}
