@@ -277,20 +277,46 @@ func (s *schema) decode(e *p4.Entity) (switchspec.Entity, error) {
 		return decodePRE(m)
 	}
 	te := e.GetTableEntry()
-	t := s.byTable[te.GetTableId()]
-	if t == nil {
-		return nil, fmt.Errorf("%w: an entity that is neither in a table nor a PRE group: %v", ErrForeign, e)
+	l, t, err := s.layout(te)
+	if err != nil {
+		return nil, err
 	}
 	x, err := s.parts(t, te)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.name, err)
 	}
+	return l.decode(x)
+}
+
+// decodeKey takes from a table entry, which may lack its action, what identifies it.
+func (s *schema) decodeKey(te *p4.TableEntry) (switchspec.Key, error) {
+	l, t, err := s.layout(te)
+	if err != nil {
+		return switchspec.Key{}, err
+	}
+	key, err := s.key(t, te)
+	if err != nil {
+		return switchspec.Key{}, fmt.Errorf("%s: %w", t.name, err)
+	}
+	e, err := l.decode(entry{key: key})
+	if err != nil {
+		return switchspec.Key{}, err
+	}
+	return e.Key(), nil
+}
+
+// layout finds what kind of entity is in an entry's table.
+func (s *schema) layout(te *p4.TableEntry) (layout, *table, error) {
+	t := s.byTable[te.GetTableId()]
+	if t == nil {
+		return layout{}, nil, fmt.Errorf("%w: an entity that is neither in a table nor a PRE group", ErrForeign)
+	}
 	for _, l := range layouts {
 		if l.table == t.name {
-			return l.decode(x)
+			return l, t, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: table %s is not the agent's", ErrForeign, t.name)
+	return layout{}, nil, fmt.Errorf("%w: table %s is not the agent's", ErrForeign, t.name)
 }
 
 func decodePRE(m *p4.MulticastGroupEntry) (switchspec.Entity, error) {
@@ -299,7 +325,7 @@ func decodePRE(m *p4.MulticastGroupEntry) (switchspec.Entity, error) {
 	for _, r := range m.GetReplicas() {
 		port := uint64(r.GetEgressPort()) //nolint:staticcheck // what bmv2 reads back
 		if b := r.GetPort(); len(b) > 0 {
-			v, err := value(b)
+			v, err := value(b, 64)
 			if err != nil {
 				return nil, err
 			}
@@ -317,45 +343,17 @@ func decodePRE(m *p4.MulticastGroupEntry) (switchspec.Entity, error) {
 	return g, nil
 }
 
-// parts takes an entry apart. Fields that are left out match everything.
+// parts takes an entry apart.
 func (s *schema) parts(t *table, te *p4.TableEntry) (x entry, err error) {
-	number := func(b []byte) {
-		v, e := value(b)
-		if e != nil {
-			err = e
-		}
-		x.key = append(x.key, v)
-	}
-	for _, f := range t.fields {
-		i := slices.IndexFunc(te.GetMatch(), func(m *p4.FieldMatch) bool { return m.GetFieldId() == f.GetId() })
-		var m *p4.FieldMatch
-		if i >= 0 {
-			m = te.GetMatch()[i]
-		}
-		switch f.GetMatchType() {
-		case p4cfg.MatchField_LPM:
-			number(m.GetLpm().GetValue())
-			x.key = append(x.key, uint64(m.GetLpm().GetPrefixLen())) //nolint:gosec // up to 32
-		case p4cfg.MatchField_RANGE:
-			if m == nil {
-				x.key = append(x.key, 0, math.MaxUint64>>(64-f.GetBitwidth()))
-				continue
-			}
-			number(m.GetRange().GetLow())
-			number(m.GetRange().GetHigh())
-		default:
-			number(m.GetExact().GetValue())
-		}
-	}
-	if err != nil {
+	if x.key, err = s.key(t, te); err != nil {
 		return x, err
 	}
 	switch a := te.GetAction().GetType().(type) {
 	case *p4.TableAction_Action:
-		x.action, x.args, err = s.called(a.Action)
+		x.action, x.args, err = s.called(t, a.Action)
 	case *p4.TableAction_ActionProfileActionSet:
 		for _, h := range a.ActionProfileActionSet.GetActionProfileActions() {
-			_, args, e := s.called(h.GetAction())
+			_, args, e := s.called(t, h.GetAction())
 			if e != nil || len(args) != 1 || h.GetWeight() < 1 || h.GetWeight() > math.MaxUint16 {
 				return x, fmt.Errorf("%w: %v in a selector", ErrForeign, h)
 			}
@@ -365,4 +363,64 @@ func (s *schema) parts(t *table, te *p4.TableEntry) (x entry, err error) {
 		err = fmt.Errorf("%w: an entry with %T", ErrForeign, a)
 	}
 	return x, err
+}
+
+// key takes an entry's key apart. LPM and range fields that are left out match
+// everything.
+func (s *schema) key(t *table, te *p4.TableEntry) (key []uint64, err error) {
+	number := func(b []byte, width int32) {
+		v, e := value(b, width)
+		if e != nil {
+			err = e
+		}
+		key = append(key, v)
+	}
+	used, priority := 0, int32(0)
+	for _, f := range t.fields {
+		var m *p4.FieldMatch
+		if i := slices.IndexFunc(te.GetMatch(), func(m *p4.FieldMatch) bool { return m.GetFieldId() == f.GetId() }); i >= 0 {
+			m = te.GetMatch()[i]
+			used++
+		}
+		switch x := m.GetFieldMatchType().(type) {
+		case *p4.FieldMatch_Exact_:
+			number(x.Exact.GetValue(), f.GetBitwidth())
+		case *p4.FieldMatch_Lpm:
+			number(x.Lpm.GetValue(), f.GetBitwidth())
+			key = append(key, uint64(x.Lpm.GetPrefixLen())) //nolint:gosec // a negative one is more than any width
+			if key[len(key)-1] > uint64(f.GetBitwidth()) {  //nolint:gosec // not negative
+				return nil, fmt.Errorf("%w: a prefix of %d bits", ErrForeign, x.Lpm.GetPrefixLen())
+			}
+		case *p4.FieldMatch_Range_:
+			number(x.Range.GetLow(), f.GetBitwidth())
+			number(x.Range.GetHigh(), f.GetBitwidth())
+		case nil:
+			key = append(key, 0, math.MaxUint64>>(64-f.GetBitwidth()))
+			if f.GetMatchType() == p4cfg.MatchField_LPM {
+				key[len(key)-1] = 0
+			}
+		}
+		if m == nil && f.GetMatchType() == p4cfg.MatchField_EXACT || m != nil && matchType(m) != f.GetMatchType() {
+			return nil, fmt.Errorf("%w: field %s matches by %v", ErrForeign, f.GetName(), m)
+		}
+		if f.GetMatchType() == p4cfg.MatchField_RANGE {
+			priority = 1
+		}
+	}
+	if used != len(te.GetMatch()) || te.GetPriority() != priority {
+		return nil, fmt.Errorf("%w: an entry of priority %d by %v", ErrForeign, te.GetPriority(), te.GetMatch())
+	}
+	return key, err
+}
+
+func matchType(m *p4.FieldMatch) p4cfg.MatchField_MatchType {
+	switch m.GetFieldMatchType().(type) {
+	case *p4.FieldMatch_Exact_:
+		return p4cfg.MatchField_EXACT
+	case *p4.FieldMatch_Lpm:
+		return p4cfg.MatchField_LPM
+	case *p4.FieldMatch_Range_:
+		return p4cfg.MatchField_RANGE
+	}
+	return p4cfg.MatchField_UNSPECIFIED
 }

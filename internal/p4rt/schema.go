@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -18,6 +20,8 @@ type table struct {
 	id     uint32
 	name   string
 	fields []*p4cfg.MatchField
+	// actions are the ids of those that entries may call.
+	actions map[uint32]bool
 }
 
 // An action is what it needs of an action.
@@ -36,11 +40,15 @@ type schema struct {
 	actions map[string]*action
 	byID    map[uint32]*action
 	names   map[uint32]string
+
+	counters map[string]uint32 // ids
+	direct   map[uint32]bool   // tables, by id, that count packets of each entry
 }
 
 func newSchema() (*schema, error) {
 	s := &schema{info: &p4cfg.P4Info{}, tables: map[string]*table{}, byTable: map[uint32]*table{},
-		actions: map[string]*action{}, byID: map[uint32]*action{}, names: map[uint32]string{}}
+		actions: map[string]*action{}, byID: map[uint32]*action{}, names: map[uint32]string{},
+		counters: map[string]uint32{}, direct: map[uint32]bool{}}
 	if err := prototext.Unmarshal(bmv2.P4Info, s.info); err != nil {
 		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
 	}
@@ -48,7 +56,10 @@ func newSchema() (*schema, error) {
 	s.cookie = binary.BigEndian.Uint64(sum[:])
 	for _, t := range s.info.GetTables() {
 		p := t.GetPreamble()
-		x := &table{p.GetId(), p.GetName(), t.GetMatchFields()}
+		x := &table{p.GetId(), p.GetName(), t.GetMatchFields(), map[uint32]bool{}}
+		for _, a := range t.GetActionRefs() {
+			x.actions[a.GetId()] = a.GetScope() != p4cfg.ActionRef_DEFAULT_ONLY || len(x.fields) == 0
+		}
 		s.tables[x.name], s.byTable[x.id], s.names[x.id] = x, x, x.name
 	}
 	for _, a := range s.info.GetActions() {
@@ -58,6 +69,17 @@ func newSchema() (*schema, error) {
 	}
 	for _, d := range s.info.GetDigests() {
 		s.names[d.GetPreamble().GetId()] = d.GetPreamble().GetName()
+	}
+	for _, c := range s.info.GetCounters() {
+		s.counters[c.GetPreamble().GetName()] = c.GetPreamble().GetId()
+	}
+	for _, c := range s.info.GetDirectCounters() {
+		s.direct[c.GetDirectTableId()] = true
+	}
+	for _, name := range slices.Concat(dropCounters[:], memberCounters[:]) {
+		if s.counters[name] == 0 {
+			return nil, fmt.Errorf("p4rt: the program has no counter %s", name)
+		}
 	}
 	for _, l := range layouts {
 		if s.tables[l.table] == nil {
@@ -77,15 +99,15 @@ func number(v uint64) []byte {
 	return b
 }
 
-// value decodes a byte string of at most 64 bits.
-func value(b []byte) (uint64, error) {
+// value decodes a byte string of a width in bits, at most 64.
+func value(b []byte, width int32) (uint64, error) {
 	b = bytes.TrimLeft(b, "\x00")
-	if len(b) > 8 {
-		return 0, fmt.Errorf("%w: a number of %d bytes", ErrForeign, len(b))
-	}
 	var v uint64
-	for _, x := range b {
+	for _, x := range b[:min(len(b), 8)] {
 		v = v<<8 | uint64(x)
+	}
+	if len(b) > 8 || v > math.MaxUint64>>(64-width) {
+		return 0, fmt.Errorf("%w: %x as a number of %d bits", ErrForeign, b, width)
 	}
 	return v, nil
 }
@@ -103,24 +125,23 @@ func (s *schema) call(name string, args ...uint64) (*p4.Action, error) {
 	return out, nil
 }
 
-// called decodes an action.
-func (s *schema) called(a *p4.Action) (string, []uint64, error) {
+// called decodes an action of an entry in a table.
+func (s *schema) called(t *table, a *p4.Action) (string, []uint64, error) {
 	x := s.byID[a.GetActionId()]
-	if x == nil {
-		return "", nil, fmt.Errorf("%w: action %#x", ErrForeign, a.GetActionId())
+	if x == nil || !t.actions[x.id] || len(a.GetParams()) != len(x.params) {
+		return "", nil, fmt.Errorf("%w: action %#x with %d parameters", ErrForeign, a.GetActionId(), len(a.GetParams()))
 	}
 	args := make([]uint64, len(x.params))
 	for i, p := range x.params {
-		for _, q := range a.GetParams() {
-			if q.GetParamId() != p.GetId() {
-				continue
-			}
-			v, err := value(q.GetValue())
-			if err != nil {
-				return "", nil, err
-			}
-			args[i] = v
+		j := slices.IndexFunc(a.GetParams(), func(q *p4.Action_Param) bool { return q.GetParamId() == p.GetId() })
+		if j < 0 {
+			return "", nil, fmt.Errorf("%w: action %s without %s", ErrForeign, x.name, p.GetName())
 		}
+		v, err := value(a.GetParams()[j].GetValue(), p.GetBitwidth())
+		if err != nil {
+			return "", nil, err
+		}
+		args[i] = v
 	}
 	return x.name, args, nil
 }

@@ -213,7 +213,7 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 func (s *Session) packetIn(m *p4.PacketIn) {
 	p := PacketIn{Frame: m.GetPayload()}
 	for _, d := range m.GetMetadata() {
-		switch v, _ := value(d.GetValue()); d.GetMetadataId() {
+		switch v, _ := value(d.GetValue(), 64); d.GetMetadataId() {
 		case 1:
 			p.Port = uint16(v) //nolint:gosec // 9 bits
 		case 2:
@@ -236,7 +236,7 @@ func (s *Session) digest(m *p4.DigestList) {
 		var v [3]uint64
 		members := d.GetStruct().GetMembers()
 		for i := range min(len(members), len(v)) {
-			v[i], _ = value(members[i].GetBitstring())
+			v[i], _ = value(members[i].GetBitstring(), 64)
 		}
 		s.digests <- ARPDigest{uint16(v[0]), mac(v[1]), addr(v[2])} //nolint:gosec // 9 bits
 	}
@@ -270,15 +270,25 @@ func (s *Session) EnsurePipeline(ctx context.Context) (pushed bool, err error) {
 	if err != nil || have {
 		return false, err
 	}
-	if role, _ := s.Role(); role != Primary {
-		return false, fmt.Errorf("p4rt: setting the pipeline: %w", ErrNotPrimary)
+	if err := s.PushPipeline(ctx); err != nil {
+		return false, err
 	}
-	_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
+	return true, nil
+}
+
+// PushPipeline gives the switch the program even if it has it. All its state is
+// lost: entries, multicast groups, counters, registers, and what it knew of
+// digests. Only the primary can.
+func (s *Session) PushPipeline(ctx context.Context) error {
+	if role, _ := s.Role(); role != Primary {
+		return fmt.Errorf("p4rt: setting the pipeline: %w", ErrNotPrimary)
+	}
+	_, err := s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
 		DeviceId: s.c.cfg.DeviceID, ElectionId: s.ElectionID().wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
 			Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
 	if err != nil {
-		return false, fmt.Errorf("p4rt: setting the pipeline: %w", err)
+		return fmt.Errorf("p4rt: setting the pipeline: %w", err)
 	}
-	return true, nil
+	return nil
 }

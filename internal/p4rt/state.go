@@ -41,37 +41,48 @@ func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
 // Read reads back the whole state. Errors wrap ErrForeign if there is something
 // in it that this client would not have written.
 func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
-	req := &p4.ReadRequest{DeviceId: s.c.cfg.DeviceID}
+	var ask []*p4.Entity
 	for _, l := range layouts {
 		t := s.c.schema.tables[l.table]
-		req.Entities = append(req.Entities, &p4.Entity{Entity: &p4.Entity_TableEntry{
+		ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{
 			TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}})
 	}
-	req.Entities = append(req.Entities, &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{
+	ask = append(ask, &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{
 		PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
 			Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}})
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := s.c.rpc.Read(ctx, req)
+	out := &switchspec.State{}
+	err := s.read(ctx, ask, func(e *p4.Entity) error {
+		x, err := s.c.schema.decode(e)
+		if err != nil {
+			return err
+		}
+		return out.Put(x)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("p4rt: reading back: %w", err)
 	}
-	out := &switchspec.State{}
+	return out, nil
+}
+
+// read calls f for each entity that the switch has of those asked for.
+func (s *Session) read(ctx context.Context, ask []*p4.Entity, f func(*p4.Entity) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := s.c.rpc.Read(ctx, &p4.ReadRequest{DeviceId: s.c.cfg.DeviceID, Entities: ask})
+	if err != nil {
+		return err
+	}
 	for {
 		r, err := stream.Recv()
 		if err == io.EOF {
-			return out, nil
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("p4rt: reading back: %w", err)
+			return err
 		}
 		for _, e := range r.GetEntities() {
-			x, err := s.c.schema.decode(e)
-			if err == nil {
-				err = out.Put(x)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("p4rt: reading back: %w", err)
+			if err := f(e); err != nil {
+				return err
 			}
 		}
 	}
