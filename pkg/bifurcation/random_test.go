@@ -236,6 +236,9 @@ func (c *tally) run(rnd *rand.Rand) (err error) {
 	if err := n.check(); err != nil {
 		return err
 	}
+	if err := n.checkSavings(); err != nil {
+		return err
+	}
 	for _, s := range p.Steps {
 		if len(s.Rules.PREGroups) > 1 {
 			c.ecmp++
