@@ -120,17 +120,51 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// unattached is a fabric that knows of no host where it is attached.
-type unattached struct{ *Topology }
+// TestSaveTwoUplinks: a sender on two switches, each of which gets half of the flows.
+func TestSaveTwoUplinks(t *testing.T) {
+	fabric := &Topology{}
+	must(fabric.AddSwitch("core", true))
+	for _, s := range []Switch{"left", "right"} {
+		must(fabric.AddSwitch(s, false))
+		must(fabric.Connect(s, "core"))
+	}
+	must(fabric.AddHost(addr(1), "left", "right"))
+	must(fabric.AddHost(addr(2), "core"))
+	must(fabric.AddHost(addr(3), "core"))
+	g := groupOf([]netip.Addr{addr(1), addr(2), addr(3)})
+	p, err := Plan(fabric, g, 0)
+	must(err)
+	n, err := newNetwork(fabric, g, p)
+	must(err)
+	if err := errors.Join(n.check(), n.checkSavings()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Save(fabric, g, p)
+	must(err)
+	if l := got.Links[0]; l != (LinkLoad{"", 0, "left", 0.5, 1}) {
+		t.Errorf("%+v", got)
+	}
+}
 
-func (unattached) Uplinks(netip.Addr) []Switch { return nil }
+// unattached is a fabric that does not know where one host is attached.
+type unattached struct {
+	*Topology
+	host netip.Addr
+}
+
+func (u unattached) Uplinks(host netip.Addr) []Switch {
+	if host == u.host {
+		return nil
+	}
+	return u.Topology.Uplinks(host)
+}
 
 func TestUnattached(t *testing.T) {
 	fabric, hosts := leafSpine(2, 2, 2, always, func() bool { return false })
 	for _, left := range []netip.Addr{{}, addr(99)} {
 		g := groupOf(hosts[:3])
 		g.Address = left
-		if _, err := MergePoint(unattached{fabric}, g); !errors.Is(err, ErrNoRoute) {
+		if _, err := MergePoint(unattached{fabric, g.Source}, g); !errors.Is(err, ErrNoRoute) {
 			t.Errorf("%v", err)
 		}
 	}
