@@ -1,0 +1,257 @@
+// Package store keeps what must outlive a switch agent: pairs of keys and values
+// in named buckets, in one file, safe against crashes and power loss.
+//
+//	s, err := store.Open(ctx, "/var/lib/mcrdma/torA.db", store.Options{})
+//	for key, value := range s.Load("groups") { … }
+//	err = s.Commit(ctx, store.Edit{Bucket: "groups", Key: k, Value: v}) // nil: it is on disk
+//
+// A [Store.Commit] happens as a whole or not at all. Commits that come while
+// another one is being written share the next write, so many at once cost little
+// more than one. [Store.Reserve] hands out numbers and [Store.Boot] counts lives,
+// for what must never be used twice.
+//
+// One process has the file at a time. What is read from it has been checked: a
+// file that is damaged is refused by [Open], with [ErrCorrupt].
+//
+// It imports the standard library and bbolt, which keeps the file.
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Errors that those of this package wrap.
+var (
+	ErrLocked  = errors.New("another process uses the state file")
+	ErrVersion = errors.New("the state file was written by a newer version")
+	ErrCorrupt = errors.New("the state file is damaged")
+	ErrClosed  = errors.New("the store is closed")
+	ErrFailed  = errors.New("the state file could not be written")
+	ErrInvalid = errors.New("invalid use of the store")
+)
+
+// version is that of what this package writes.
+const version = 1
+
+// Own things are in a bucket of their own.
+const own = "mcrdma.store"
+
+var (
+	versionKey = []byte("version")
+	bootKey    = []byte("boot")
+)
+
+// counterKey is where the next number of Reserve is.
+func counterKey(name string) []byte { return []byte("next " + name) }
+
+// An Edit sets or deletes one pair.
+type Edit struct {
+	Bucket     string // any name but ""
+	Key, Value []byte // key: 1 to 32768 bytes; value nil: delete
+}
+
+// Options change how a file is opened; the zero value is the usual one.
+type Options struct {
+	// Wait is how long to wait for a process that has the file; 0: not at all.
+	Wait time.Duration
+	// NoSync leaves writing to the disk to the kernel: fast, but nothing is safe
+	// against power loss. For tests.
+	NoSync bool
+}
+
+// A Store is an open file. Its methods may be called concurrently.
+type Store struct {
+	path  string
+	db    *bbolt.DB
+	fresh bool
+	boot  uint64
+
+	queue   chan *request
+	quit    chan struct{}
+	stopped chan struct{} // closed when the writer has ended
+	once    sync.Once
+	err     error // of Close
+
+	failed error // of the first commit that failed; the writer's
+}
+
+// pageSize does not follow the machine's, so that a commit writes little where
+// that is large.
+const pageSize = 4096
+
+// Open opens the file called path, and makes it and its directory if they are
+// not there. Errors wrap ErrLocked, ErrVersion, ErrCorrupt or the file system's;
+// ctx ends waiting for another process.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(path); err != nil {
+			return nil, fmt.Errorf("store: making %s: %w", path, err)
+		}
+	}
+	db, err := open(ctx, path, o)
+	if err != nil {
+		return nil, fmt.Errorf("store: opening %s: %w", path, err)
+	}
+	s := &Store{path: path, db: db, queue: make(chan *request), quit: make(chan struct{}), stopped: make(chan struct{})}
+	if err := guard(func() error { return db.Update(s.begin) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", path, err), db.Close())
+	}
+	go s.write()
+	return s, nil
+}
+
+// options are bbolt's. The list of free pages is not stored: the check at Open
+// reads all pages anyway, and each commit writes less.
+func options(o Options) *bbolt.Options {
+	return &bbolt.Options{PageSize: pageSize, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
+		InitialMmapSize: 16 << 20, NoSync: o.NoSync, NoStatistics: true,
+		Timeout: time.Nanosecond} // the lock is ours by then
+}
+
+// create makes a complete file, or leaves none: it is made under another name
+// first. If another process makes it meanwhile, that one is taken.
+func create(path string) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".new*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it has its name by then, or failed
+	if err := f.Close(); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(f.Name(), 0o600, options(Options{}))
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return put(tx, own, versionKey, binary.BigEndian.AppendUint64(nil, version))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// open locks and checks the file before bbolt, which trusts it, sees it.
+func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error) {
+	opts := options(o)
+	opts.OpenFile = func(path string, _ int, _ os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		err = lock(ctx, f, o.Wait)
+		if err == nil {
+			err = guard(func() error { return verify(f) })
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	}
+	err = guard(func() error {
+		db, err = bbolt.Open(path, 0, opts)
+		return err
+	})
+	return db, err
+}
+
+// guard makes an error of a panic, that of touching what is not there included.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = corrupt("%v", r)
+		}
+	}()
+	return f()
+}
+
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w (%s): move it away and start without, or put back a copy; without it, groups are re-adopted only as far as daemons ask for them again",
+		ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// begin is the first transaction.
+func (s *Store) begin(tx *bbolt.Tx) error {
+	if v := number(tx, versionKey); v > version {
+		return fmt.Errorf("%w: its format is %d, this program knows up to %d: run the newer program, or move the file away", ErrVersion, v, version)
+	} else if v == 0 {
+		return corrupt("it is not the state of a switch agent")
+	}
+	last := number(tx, bootKey)
+	s.fresh = last == 0
+	s.boot = max(last+1, uint64(time.Now().UnixNano()))
+	return put(tx, own, bootKey, binary.BigEndian.AppendUint64(nil, s.boot))
+}
+
+// Fresh reports whether the file was new.
+func (s *Store) Fresh() bool { return s.fresh }
+
+// Boot returns a number that is higher than at any earlier Open of the file. It
+// is not below the time in nanoseconds since 1970.
+func (s *Store) Boot() uint64 { return s.boot }
+
+// Load goes through a bucket in the order of the keys, as it was when the loop
+// began. The slices belong to the caller. A closed store is empty.
+func (s *Store) Load(bucket string) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		var list [][2][]byte // copied, so that the loop may commit
+		_ = s.db.View(func(tx *bbolt.Tx) error {
+			b := tx.Bucket([]byte(bucket))
+			if b == nil || bucket == own {
+				return nil
+			}
+			return b.ForEach(func(k, v []byte) error {
+				list = append(list, [2][]byte{slices.Clone(k), slices.Clone(unsealed(v))})
+				return nil
+			})
+		}) // the one error is that it is closed
+		for _, kv := range list {
+			if !yield(kv[0], kv[1]) {
+				return
+			}
+		}
+	}
+}
+
+// Close waits for what is being committed and closes the file.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		close(s.quit)
+		<-s.stopped
+		if err := s.db.Close(); err != nil {
+			s.err = fmt.Errorf("store: closing %s: %w", s.path, err)
+		}
+	})
+	return s.err
+}
