@@ -66,6 +66,8 @@ var limits = []limit{
 	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/routing/liveness", only: []string{std}},
 	{dir: "internal/switchagent", never: []string{switchCode, "internal/connmgr", "cmd"}},
+	{dir: "internal/switchagent/unicast", only: []string{std, "pkg/bifurcation", "internal/routing", "internal/switchspec"},
+		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
@@ -211,6 +213,9 @@ func TestWrongImports(t *testing.T) {
 		{"internal/softswitch/pre", "fmt", []string{"internal/switchagent"}, true},
 		{"internal/p4rt", "fmt", []string{"internal/softswitch/program"}, true},
 		{"internal/switchagent", "internal/p4rt", []string{"internal/p4rt"}, false},
+		{"internal/switchagent/unicast", "internal/routing", nil, false},
+		{"internal/switchagent/unicast", "internal/routing/static", nil, true},
+		{"internal/switchagent/unicast", "internal/p4rt", nil, true},
 		{"internal/switchagent", "github.com/osrg/gobgp/v3/api", nil, true},
 		{"internal/routing/bgp", "github.com/osrg/gobgp/v3/api", nil, false},
 		{"internal/routing/kernel", "github.com/vishvananda/netlink", nil, false},

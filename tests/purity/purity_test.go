@@ -41,6 +41,7 @@ var pureDirs = []string{
 	"internal/softswitch/pre",
 	"internal/softswitch/pipeline",
 	"internal/softswitch/traffic",
+	"internal/switchagent/unicast",
 }
 
 // impureImports are the packages, with all below them, that reach for the

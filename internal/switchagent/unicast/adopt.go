@@ -1,0 +1,110 @@
+package unicast
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// adopted is where routes led on the switch that was read back.
+type adopted struct{ keys []hopKey }
+
+// Adopt takes over from a switch that was read back: the numbers of next hops and
+// ECMP groups; hosts, which are asked soon whether they are still there; and until
+// Settled the routes, and the MACs of neighbours whose hellos were not heard yet.
+// What the table knows already counts more.
+func (t *Table) Adopt(s *switchspec.State) {
+	keys := map[uint16]hopKey{}
+	for n := range switchspec.Of[switchspec.NextHop](s) {
+		e, _ := s.Find(switchspec.Neighbour{NextHop: n.ID}.Key())
+		if m, ok := e.(switchspec.Neighbour); ok {
+			keys[n.ID] = hopKey{n.Port, m.Src, m.Dst}
+			t.hops.adopt(n.ID, keys[n.ID])
+		}
+	}
+	if t.settled {
+		t.hops.settle()
+	}
+	groups := map[uint16]*adopted{}
+	for g := range switchspec.Of[switchspec.ECMPGroup](s) {
+		groups[g.ID] = t.adoptGroup(g, keys)
+	}
+	hops := map[uint16]*adopted{}
+	for n, k := range keys {
+		hops[n] = &adopted{[]hopKey{k}}
+	}
+	nowhere := &adopted{}
+	for r := range switchspec.Of[switchspec.Route](s) {
+		var a *adopted
+		switch r.To {
+		case switchspec.ToNowhere:
+			a = nowhere
+		case switchspec.ToNextHop:
+			a = hops[r.Number]
+		case switchspec.ToECMP:
+			a = groups[r.Number]
+		}
+		if a == nil || t.adoptHost(s, r.Dst, a) || t.settled {
+			continue
+		}
+		if t.adopted == nil {
+			t.adopted = map[prefix]*adopted{}
+		}
+		t.adopted[toPrefix(r.Dst)] = a
+		for _, k := range a.keys {
+			p := t.ports[k.port]
+			if p != nil && p.routed() && p.Hello && p.state == linkUnknown && p.MAC == k.src && p.assumed == (switchspec.MAC{}) {
+				p.assumed = k.dst
+			}
+		}
+	}
+	t.touch()
+}
+
+func (t *Table) adoptGroup(g switchspec.ECMPGroup, keys map[uint16]hopKey) *adopted {
+	a := &adopted{}
+	var numbers []uint16
+	for _, h := range g.Hops {
+		k, ok := keys[h.NextHop]
+		if !ok {
+			return nil
+		}
+		a.keys = append(a.keys, k)
+		if h.Weight == 1 {
+			numbers = append(numbers, h.NextHop)
+		}
+	}
+	if len(numbers) == len(g.Hops) && len(numbers) > 1 {
+		t.ecmp.adopt(g.ID, ecmpKey(numbers))
+	}
+	return a
+}
+
+// adoptHost takes a route for a host, if it is one's.
+func (t *Table) adoptHost(s *switchspec.State, p netip.Prefix, a *adopted) bool {
+	if p.Bits() != 32 || len(a.keys) != 1 || !t.ownPrefix(p.Addr()) {
+		return false
+	}
+	h := Host{Addr: p.Addr(), MAC: a.keys[0].dst, Port: a.keys[0].port}
+	if e, ok := s.Find(switchspec.BridgeMAC{MAC: h.MAC}.Key()); !ok || e.(switchspec.BridgeMAC).Port != h.Port {
+		return false // a route of the source's
+	}
+	if t.hosts[h.Addr] == nil && t.unfit(h) == "" {
+		t.hosts[h.Addr] = &host{Host: h}
+	}
+	return true
+}
+
+// adoptedWay is where an adopted route leads now.
+func (t *Table) adoptedWay(a *adopted) *way {
+	keys := slices.DeleteFunc(slices.Clone(a.keys), func(k hopKey) bool {
+		p := t.ports[k.port]
+		if p == nil || p.MAC != k.src || !p.usable() || !unicastMAC(k.dst) || t.ownMACs[k.dst] {
+			return true
+		}
+		m := p.mac()
+		return m != switchspec.MAC{} && m != k.dst // somebody else is there now
+	})
+	return t.newWay(keys)
+}

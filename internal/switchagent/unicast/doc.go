@@ -1,0 +1,39 @@
+// Package unicast makes the unicast part of a switch's wanted state out of routes,
+// links and hosts, and tells the bifurcation how the switch reaches an address.
+//
+//	t, err := unicast.New(unicast.Config{…})
+//	t.Adopt(readBack)        // numbers that the switch uses stay
+//	t.Routes(delta)          // from a routing.Source
+//	t.Link(9, true, peerMAC) // from the hellos
+//	t.Learn(host, now)       // from ARP
+//	t.Settled(true)          // the source has told all that it knew
+//	state := t.Wanted()      // merge it with the groups' part, and write the difference
+//	way, err := t.Resolve(receiver)
+//
+// # Which route counts
+//
+// Of routes to the same prefix, the first of these:
+//
+//   - the switch's own address and its gateways: to the agent;
+//   - a known host: to its port, with its MAC. Static ones before those learnt;
+//   - the switch's own prefixes: to the agent, which asks for the host by ARP;
+//   - the source's routes;
+//   - routes that the switch had when it was read back, until Settled.
+//
+// A next hop is a way out if its port is usable and the neighbour's MAC is known;
+// the others drop out of the set. A route with none is unreachable, and so hides
+// shorter prefixes. In an own prefix, a route of the source to a host port whose MAC
+// is not known goes to the agent like the prefix.
+//
+// # Numbers
+//
+// The number of a next hop stands for a port and the two MACs of frames that leave by
+// it, and for nothing else as long as it is wanted or in use: a neighbour with
+// a new MAC gets a new number, and nothing changes under a group that uses the
+// old one until its step has been made again. Numbers are given in turn, so that one
+// that was given up is not soon met with another meaning. ECMP groups are
+// known by the set of their next hops' numbers, likewise.
+//
+// The package is pure, and not for concurrent use. It imports pkg/bifurcation,
+// internal/routing, internal/switchspec and the standard library only.
+package unicast

@@ -1,0 +1,116 @@
+package unicast
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// maxCache is for how many destinations answers are kept.
+const maxCache = 1 << 16
+
+// Unresolved is the error of Resolve for a host in one of the switch's prefixes of
+// whom nothing is known yet: it is to be asked for by ARP.
+type Unresolved struct{ Addr netip.Addr }
+
+func (e *Unresolved) Error() string {
+	return fmt.Sprintf("%v to host %v: its MAC is not known; it has not answered ARP yet", bifurcation.ErrNoRoute, e.Addr)
+}
+
+// Unwrap returns bifurcation.ErrNoRoute.
+func (e *Unresolved) Unwrap() error { return bifurcation.ErrNoRoute }
+
+type answer struct {
+	route bifurcation.Route
+	err   error
+}
+
+// Resolve returns the way to dst, as packets go that the switch routes by Wanted. The
+// answer must not be changed. Errors wrap bifurcation.ErrNoRoute, and may be
+// *Unresolved.
+func (t *Table) Resolve(dst netip.Addr) (bifurcation.Route, error) {
+	t.compile()
+	a, ok := t.cache[dst]
+	if !ok {
+		a.route, a.err = t.resolve(dst)
+		if len(t.cache) == maxCache {
+			clear(t.cache)
+		}
+		t.cache[dst] = a
+	}
+	return a.route, a.err
+}
+
+func (t *Table) resolve(dst netip.Addr) (bifurcation.Route, error) {
+	fail := func(why string) (bifurcation.Route, error) {
+		return bifurcation.Route{}, fmt.Errorf("%w to %v: %s", bifurcation.ErrNoRoute, dst, why)
+	}
+	if !dst.Is4() {
+		return fail("the address is not IPv4")
+	}
+	w, p := t.lookup(dst)
+	switch {
+	case w == nil:
+		return fail("no prefix holds it")
+	case w.note == NoteOwn:
+		return fail("it is the switch's own address")
+	case w.note == NoteHosts && t.edge(dst):
+		return fail("it is a network's own or broadcast address")
+	case w.note == NoteHosts:
+		return bifurcation.Route{}, &Unresolved{dst}
+	case w.note == NoteUnreachable:
+		return fail(fmt.Sprintf("%v is unreachable, says the routing source", p.netip()))
+	case w.to == switchspec.ToNowhere:
+		return fail(fmt.Sprintf("no next hop of %v is usable", p.netip()))
+	case len(w.ahead) == 0:
+		return w.route, nil
+	}
+	r := w.route
+	r.Next = slices.Clone(r.Next)
+	for _, neighbour := range w.ahead {
+		next, direct := t.behind(neighbour, dst)
+		r.Next = append(r.Next, next...)
+		r.Direct = r.Direct || direct || len(next) == 0
+	}
+	slices.Sort(r.Next)
+	r.Next = slices.Compact(r.Next)
+	return r, nil
+}
+
+// lookup finds the longest prefix.
+func (t *Table) lookup(dst netip.Addr) (*way, prefix) {
+	host := single(dst) >> 8
+	for bits := 32; bits >= 0; bits-- {
+		if t.lengths&(1<<bits) == 0 {
+			continue
+		}
+		p := host>>(32-bits)<<(32-bits)<<8 | prefix(bits) //nolint:gosec // 0 to 32
+		if w := t.table[p]; w != nil {
+			return w, p
+		}
+	}
+	return nil, 0
+}
+
+// behind looks through a neighbour that is not programmable.
+func (t *Table) behind(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
+	if t.cfg.Next != nil {
+		return t.cfg.Next(neighbour, dst)
+	}
+	var at *Switch
+	longest := -1
+	for i, s := range t.cfg.Switches {
+		for _, p := range s.Prefixes {
+			if p.Bits() > longest && p.Contains(dst) {
+				at, longest = &t.cfg.Switches[i], p.Bits()
+			}
+		}
+	}
+	if at == nil || !at.Programmable {
+		return nil, true
+	}
+	return []bifurcation.Switch{bifurcation.Switch(at.Name)}, false
+}

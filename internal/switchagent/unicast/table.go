@@ -1,0 +1,248 @@
+package unicast
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// A Table is the unicast state of one switch. It is for one goroutine at a time.
+type Table struct {
+	cfg      Config
+	ports    map[uint16]*port
+	byName   map[string]*port   // by number in decimal, too
+	portsTo  map[string][]*port // by the neighbour; "" has hosts
+	switches map[string]*Switch
+	byAddr   map[netip.Addr]string // of switches
+	own      map[netip.Addr]bool
+	ownMACs  map[switchspec.MAC]bool
+
+	routes     map[prefix]*set
+	sets       map[string]*set
+	neighbours map[routing.NeighborKey]switchspec.MAC
+	hosts      map[netip.Addr]*host
+	refused    map[string]uint64
+	adopted    map[prefix]*adopted // until settled
+	settled    bool
+
+	hops *hopNumbers
+	ecmp *ecmpNumbers
+
+	// What was made of the above; see compile.
+	dirty    bool
+	version  uint64
+	ways     uint64
+	table    map[prefix]*way
+	lengths  uint64 // bit n: there are prefixes of n bits
+	cache    map[netip.Addr]answer
+	problems problems
+	state    *switchspec.State // nil: to be made anew
+}
+
+// A prefix is an IPv4 prefix: the address in the upper bits, the length in
+// the lowest 8.
+type prefix uint64
+
+func toPrefix(p netip.Prefix) prefix {
+	a := p.Addr().As4()
+	return prefix(binary.BigEndian.Uint32(a[:]))<<8 | prefix(p.Bits()) //nolint:gosec // 0 to 32
+}
+
+func single(a netip.Addr) prefix { return toPrefix(netip.PrefixFrom(a, 32)) }
+
+func (p prefix) bits() int { return int(p & 0xff) }
+
+func (p prefix) netip() netip.Prefix {
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], uint32(p>>8)) //nolint:gosec // of 40 bits
+	return netip.PrefixFrom(netip.AddrFrom4(a), p.bits())
+}
+
+// A set is a set of next hops as a source tells it. Routes share it.
+type set struct {
+	key      string
+	hops     routing.Hops
+	routes   int
+	way      *way
+	local    bool // a hop waits for a host of whom nothing is known yet
+	problems []string
+}
+
+// touch says that ways may have changed.
+func (t *Table) touch() {
+	t.dirty = true
+	t.version++
+	t.ways++
+}
+
+// Version rises with every change that Wanted or Resolve could show.
+func (t *Table) Version() uint64 { return t.version }
+
+// WaysVersion rises with every change that Resolve could show. Version rises
+// with each of those, and also when a number that nobody needs any more goes.
+func (t *Table) WaysVersion() uint64 { return t.ways }
+
+// Refresh says that Config.Next may give other answers now.
+func (t *Table) Refresh() { t.touch() }
+
+// Routes takes a change from the source. Routes that are not IPv4 are ignored.
+func (t *Table) Routes(d routing.Delta) {
+	changed := false
+	for _, r := range d.Routes {
+		if p, ok := normal(r.Prefix); ok {
+			changed = t.setRoute(p, r.Hops) || changed
+		}
+	}
+	for _, w := range d.Withdrawn {
+		if p, ok := normal(w); ok {
+			_, kept := t.adopted[p]
+			delete(t.adopted, p)
+			changed = t.dropRoute(p) || kept || changed
+		}
+	}
+	for _, n := range d.Neighbors {
+		changed = t.setNeighbour(n.NeighborKey, switchspec.MAC(n.MAC)) || changed
+	}
+	for _, k := range d.Lost {
+		changed = t.setNeighbour(k, switchspec.MAC{}) || changed
+	}
+	if changed {
+		t.touch()
+	}
+}
+
+func normal(p netip.Prefix) (prefix, bool) {
+	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	if !p.IsValid() || !p.Addr().Is4() {
+		return 0, false
+	}
+	return toPrefix(p.Masked()), true
+}
+
+func (t *Table) setRoute(p prefix, hops routing.Hops) (changed bool) {
+	own := make([]routing.NextHop, len(hops))
+	for i, h := range hops {
+		h.Addr = h.Addr.Unmap()
+		if !h.Addr.IsValid() && p.bits() == 32 {
+			h.Addr = p.netip().Addr() // on the link: the neighbour is the destination
+		}
+		own[i] = h
+	}
+	hops = routing.NewHops(own...)
+	var buf []byte
+	for _, h := range hops {
+		buf = append(append(append(h.Addr.AppendTo(buf), '%'), h.Port...), 0)
+	}
+	old := t.routes[p]
+	if old != nil && old.key == string(buf) {
+		return false
+	}
+	s := t.sets[string(buf)]
+	if s == nil {
+		s = &set{key: string(buf), hops: hops}
+		t.sets[s.key] = s
+	}
+	s.routes++
+	if old != nil {
+		t.leave(old)
+	}
+	t.routes[p] = s
+	return true
+}
+
+func (t *Table) dropRoute(p prefix) (changed bool) {
+	s := t.routes[p]
+	if s == nil {
+		return false
+	}
+	t.leave(s)
+	delete(t.routes, p)
+	return true
+}
+
+func (t *Table) leave(s *set) {
+	if s.routes--; s.routes == 0 {
+		delete(t.sets, s.key)
+	}
+}
+
+func (t *Table) setNeighbour(k routing.NeighborKey, m switchspec.MAC) (changed bool) {
+	k.Addr = k.Addr.Unmap()
+	if t.neighbours[k] == m {
+		return false
+	}
+	if t.neighbours == nil {
+		t.neighbours = map[routing.NeighborKey]switchspec.MAC{}
+	}
+	if t.neighbours[k] = m; m == (switchspec.MAC{}) {
+		delete(t.neighbours, k)
+	}
+	return true
+}
+
+// Settled says whether the source has told all that it knew when it began. Until
+// then, the state of a new table, what was adopted stays: routes that the source
+// does not have, unless it withdrew them; next hops' numbers; and links with
+// hellos of which Link has not told yet are taken to be as they were.
+func (t *Table) Settled(yes bool) {
+	if yes == t.settled {
+		return
+	}
+	t.settled = yes
+	if yes {
+		t.adopted = nil
+		t.hops.settle()
+		for _, p := range t.ports {
+			p.assumed = switchspec.MAC{}
+		}
+	}
+	t.touch()
+}
+
+// Link says that the link at a port with hellos came up, with this neighbour's MAC,
+// or went down. It is ignored for other ports.
+func (t *Table) Link(number uint16, up bool, peer switchspec.MAC) {
+	p := t.ports[number]
+	if p == nil || !p.routed() || !p.Hello {
+		return
+	}
+	state := linkDown
+	if up {
+		state = linkUp
+	} else {
+		peer = switchspec.MAC{}
+	}
+	if p.state != state || p.peer != peer {
+		p.state, p.peer, p.assumed = state, peer, switchspec.MAC{}
+		t.touch()
+	}
+}
+
+// Use counts a user of a next hop's number, and reports whether there is such a next
+// hop. What is in use stays in Wanted, even if no route leads there any more. To be
+// called with numbers that Resolve just returned, or that a switch had which
+// was adopted.
+func (t *Table) Use(number uint16) bool {
+	h := t.hops.at(number)
+	if h == nil {
+		return false
+	}
+	h.uses++
+	return true
+}
+
+// Unuse takes a Use back.
+func (t *Table) Unuse(number uint16) {
+	h := t.hops.at(number)
+	if h == nil || h.uses == 0 {
+		return
+	}
+	if h.uses--; h.uses == 0 && !t.dirty && t.hops.release(number) {
+		t.version++
+		t.state = nil
+	}
+}
