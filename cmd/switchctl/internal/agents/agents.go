@@ -1,0 +1,168 @@
+// Package agents is switchctl's way to running switch agents: their addresses,
+// connections with identity, errors for people, and finding agents through others.
+//
+// Nothing that an agent says is trusted: control characters are taken out of its texts
+// before anybody sees them, and looking for further agents always ends.
+//
+// It may import the contract of the agents (api/mcrdma/v1), internal/identity and grpc.
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// DefaultAddress is where an agent is looked for unless somebody says otherwise.
+const DefaultAddress = "127.0.0.1:" + defaultPort
+
+const (
+	defaultPort    = "9560"
+	defaultTimeout = 5 * time.Second
+)
+
+// An Address is where an agent listens, and perhaps whose it should be.
+type Address struct {
+	Switch   string // empty: any
+	HostPort string
+}
+
+// ParseAddress reads [SWITCH=]HOST[:PORT]. The port is 9560 unless it is given; an IPv6
+// address with a port is in brackets.
+func ParseAddress(s string) (Address, error) {
+	bad := func(why string) (Address, error) {
+		return Address{}, fmt.Errorf("%q: %s; an agent's address is [SWITCH=]HOST:PORT, such as 192.0.2.1:9560 or torA=192.0.2.1:9560", s, why)
+	}
+	var a Address
+	rest := s
+	if name, after, ok := strings.Cut(s, "="); ok {
+		if name == "" {
+			return bad("there is no switch before the =")
+		}
+		a.Switch, rest = name, after
+	}
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil {
+		host, port = strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]"), defaultPort
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return bad("it has too many colons")
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return bad(fmt.Sprintf("the port %q is not one from 1 to 65535", port))
+	}
+	if host == "" || strings.ContainsAny(host, "/ \t[]") {
+		return bad(fmt.Sprintf("%q is no host", host))
+	}
+	a.HostPort = net.JoinHostPort(host, port)
+	return a, nil
+}
+
+// Options are how agents are reached.
+type Options struct {
+	TLS     identity.Files
+	Timeout time.Duration // of each call; 0: 5 s
+}
+
+// A Fleet holds connections to agents, one to each address. It may be used by several
+// goroutines. Close it at the end.
+type Fleet struct {
+	options Options
+	claim   identity.Identity
+
+	mu     sync.Mutex
+	agents map[string]*Agent
+}
+
+// NewFleet returns a fleet without connections.
+func NewFleet(o Options) *Fleet {
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	return &Fleet{options: o, claim: identity.Identity{Role: identity.Admin, Name: userName()}, agents: map[string]*Agent{}}
+}
+
+// userName is who calls, for the agent's log.
+func userName() string {
+	name := os.Getenv("USER")
+	if _, err := identity.Parse("admin:" + name); err != nil {
+		return "switchctl"
+	}
+	return name
+}
+
+// Close closes all connections.
+func (f *Fleet) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, a := range f.agents {
+		errs = append(errs, a.conn.Close())
+	}
+	clear(f.agents)
+	return errors.Join(errs...)
+}
+
+// An Agent is a connection to one, which is made when it is first needed. Errors of
+// calls are *Error. Calls end after the fleet's Timeout.
+type Agent struct {
+	Address Address
+	Status  mcrdmav1.SwitchStatusClient
+	Groups  mcrdmav1.SwitchGroupsClient
+
+	conn *grpc.ClientConn
+}
+
+// Agent returns the agent at an address. Errors are about the TLS files only.
+func (f *Fleet) Agent(addr Address) (*Agent, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.agents[addr.HostPort]; a != nil {
+		return a, nil
+	}
+	creds, err := f.options.TLS.Client(identity.Identity{Role: identity.Switch, Name: addr.Switch})
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)
+	}
+	a := &Agent{Address: addr}
+	a.conn, err = grpc.NewClient("passthrough:///"+addr.HostPort,
+		grpc.WithTransportCredentials(creds),
+		identity.Claim(f.claim),
+		grpc.WithUserAgent("switchctl"),
+		grpc.WithNoProxy(),
+		grpc.WithUnaryInterceptor(f.intercept(addr.HostPort)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: %w", addr.HostPort, err)
+	}
+	a.Status, a.Groups = mcrdmav1.NewSwitchStatusClient(a.conn), mcrdmav1.NewSwitchGroupsClient(a.conn)
+	f.agents[addr.HostPort] = a
+	return a, nil
+}
+
+// intercept bounds each call's time, cleans what comes back, and explains errors.
+func (f *Fleet) intercept(address string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		ctx, cancel := context.WithTimeout(ctx, f.options.Timeout)
+		defer cancel()
+		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+			return explain(address, method, f.options, err)
+		}
+		if m, ok := reply.(proto.Message); ok {
+			clean(m.ProtoReflect())
+		}
+		return nil
+	}
+}

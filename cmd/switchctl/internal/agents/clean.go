@@ -1,0 +1,44 @@
+package agents
+
+import (
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Clean takes out of a text what would do something to a terminal.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// clean does so with all texts of a message.
+func clean(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		text, message := f.Kind() == protoreflect.StringKind, f.Message() != nil
+		switch {
+		case f.IsMap(): // the contract has none
+		case f.IsList() && message:
+			for i := range v.List().Len() {
+				clean(v.List().Get(i).Message())
+			}
+		case f.IsList() && text:
+			for i := range v.List().Len() {
+				v.List().Set(i, protoreflect.ValueOfString(Clean(v.List().Get(i).String())))
+			}
+		case message:
+			clean(v.Message())
+		case text:
+			m.Set(f, protoreflect.ValueOfString(Clean(v.String())))
+		}
+		return true
+	})
+}

@@ -1,0 +1,114 @@
+package agents
+
+import (
+	"context"
+	"sync"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// atOnce is how many agents are asked at the same time.
+const atOnce = 16
+
+// Each calls do for the numbers below n, some of them at the same time, and returns
+// when all have returned.
+func Each(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}
+
+// Found is an agent that was looked for.
+type Found struct {
+	Agent  *Agent
+	From   string // the switch that named it; empty: it was given
+	Status *mcrdmav1.GetStatusResponse
+	Err    error // of asking for Status
+}
+
+// Name is what the switch is called: by itself, by who named it, or its address.
+func (f *Found) Name() string {
+	switch {
+	case f.Status.GetName() != "":
+		return f.Status.GetName()
+	case f.Agent.Address.Switch != "":
+		return f.Agent.Address.Switch
+	}
+	return f.Agent.Address.HostPort
+}
+
+// Discover asks these agents for their status and, if follow is set, the agents that
+// they name as their peers, and so on, until there are most of them. What answers twice,
+// at two addresses, is listed once. An error is about the TLS files.
+func (f *Fleet) Discover(ctx context.Context, given []Address, follow bool, most int) (all []*Found, complete bool, err error) {
+	known := map[string]bool{}    // addresses
+	listed := map[instance]bool{} // of agents
+	next := make([]*Found, 0, len(given))
+	complete = true
+	add := func(addr Address, from string) error {
+		switch {
+		case addr.HostPort == "" || known[addr.HostPort]:
+			return nil
+		case len(known) >= most:
+			complete = false
+			return nil
+		}
+		known[addr.HostPort] = true
+		a, err := f.Agent(addr)
+		if err == nil {
+			next = append(next, &Found{Agent: a, From: from})
+		}
+		return err
+	}
+	for _, a := range given {
+		if err := add(a, ""); err != nil {
+			return nil, false, err
+		}
+	}
+	for len(next) > 0 {
+		level := next
+		next = nil
+		Each(len(level), func(i int) {
+			level[i].Status, level[i].Err = level[i].Agent.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		})
+		for _, found := range level {
+			me := instanceOf(found)
+			if found.Err == nil && listed[me] {
+				continue
+			}
+			listed[me] = true
+			all = append(all, found)
+			for _, p := range found.Status.GetPeers() {
+				addr, err := ParseAddress(p.GetAgent())
+				if !follow || err != nil {
+					continue
+				}
+				addr.Switch = p.GetName()
+				if err := add(addr, found.Name()); err != nil {
+					return nil, false, err
+				}
+			}
+		}
+	}
+	return all, complete, nil
+}
+
+// instance tells one agent from another, whatever address it was reached by.
+type instance struct {
+	name    string
+	started int64
+}
+
+func instanceOf(f *Found) instance {
+	if f.Err != nil {
+		return instance{}
+	}
+	return instance{f.Status.GetName(), f.Status.GetStarted().AsTime().UnixNano()}
+}

@@ -1,0 +1,213 @@
+package tree
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A layout places a graph's boxes in columns from left to right, so that arrows go to
+// the right wherever there is no loop. Arrows over several columns bend around what lies
+// between: there they have a place of their own.
+type layout struct {
+	columns [][]*placed
+	of      map[*box]*placed
+	paths   [][]*placed // of each arrow, both ends included
+}
+
+// placed is a box, or a point that an arrow passes.
+type placed struct {
+	box         *box // nil: a point
+	column      int
+	left, right []*placed // neighbours
+	order       float64   // within the column, while it is sought
+	y           float64   // of the middle
+}
+
+// sweeps is how often the order is improved; small graphs need few.
+const sweeps = 8
+
+// newLayout places everything; height is that of a box, and gap lies between two.
+func newLayout(g *graph, height func(*box) float64, gap float64) *layout {
+	l := &layout{of: map[*box]*placed{}, paths: make([][]*placed, len(g.arrows))}
+	columns := columnsOf(g)
+	for _, b := range g.boxes {
+		l.add(&placed{box: b, column: columns[b]})
+	}
+	for i, a := range g.arrows {
+		from, to := l.of[a.from], l.of[a.to]
+		path := []*placed{from}
+		for c := from.column + 1; c < to.column; c++ {
+			path = append(path, l.add(&placed{column: c}))
+		}
+		path = append(path, to)
+		l.paths[i] = path
+		if from.column < to.column {
+			for j := range len(path) - 1 {
+				path[j].right = append(path[j].right, path[j+1])
+				path[j+1].left = append(path[j+1].left, path[j])
+			}
+		}
+	}
+	size := func(p *placed) float64 {
+		if p.box == nil {
+			return 0
+		}
+		return height(p.box)
+	}
+	l.arrange()
+	l.spread(size, gap)
+	return l
+}
+
+func (l *layout) add(p *placed) *placed {
+	for len(l.columns) <= p.column {
+		l.columns = append(l.columns, nil)
+	}
+	p.order = float64(len(l.columns[p.column]))
+	l.columns[p.column] = append(l.columns[p.column], p)
+	if p.box != nil {
+		l.of[p.box] = p
+	}
+	return p
+}
+
+// columnsOf puts each box right of all that lead to it, arrows of loops aside.
+func columnsOf(g *graph) map[*box]int {
+	out := map[*box][]*box{}
+	to := map[*box]bool{}
+	for _, a := range g.arrows {
+		out[a.from] = append(out[a.from], a.to)
+		to[a.to] = true
+	}
+	var order []*box // backwards
+	state := map[*box]int{}
+	back := map[[2]*box]bool{}
+	var visit func(b *box)
+	visit = func(b *box) {
+		state[b] = 1
+		for _, next := range out[b] {
+			switch state[next] {
+			case 0:
+				visit(next)
+			case 1:
+				back[[2]*box{b, next}] = true
+			}
+		}
+		state[b] = 2
+		order = append(order, b)
+	}
+	for _, b := range g.boxes {
+		if state[b] == 0 {
+			visit(b)
+		}
+	}
+	column := map[*box]int{}
+	last := 0
+	for _, b := range slices.Backward(order) {
+		for _, next := range out[b] {
+			if !back[[2]*box{b, next}] {
+				column[next] = max(column[next], column[b]+1)
+				last = max(last, column[next])
+			}
+		}
+	}
+	for _, b := range g.boxes { // receivers that nobody reaches
+		if b.host && !to[b] && len(out[b]) == 0 {
+			column[b] = max(last, 1)
+		}
+	}
+	return column
+}
+
+// arrange orders the columns by where their neighbours are, to and fro, so that few
+// arrows cross.
+func (l *layout) arrange() {
+	sort := func(column []*placed, neighbours func(*placed) []*placed) {
+		for _, p := range column {
+			if near := neighbours(p); len(near) > 0 {
+				sum := 0.0
+				for _, n := range near {
+					sum += n.order
+				}
+				p.y = sum / float64(len(near))
+			} else {
+				p.y = p.order
+			}
+		}
+		slices.SortStableFunc(column, func(a, b *placed) int { return cmp.Compare(a.y, b.y) })
+		for i, p := range column {
+			p.order = float64(i)
+		}
+	}
+	for range sweeps {
+		for _, c := range l.columns[1:] {
+			sort(c, func(p *placed) []*placed { return p.left })
+		}
+		for _, c := range slices.Backward(l.columns[:len(l.columns)-1]) {
+			sort(c, func(p *placed) []*placed { return p.right })
+		}
+	}
+	for _, c := range l.columns[1:] {
+		sort(c, func(p *placed) []*placed { return p.left })
+	}
+}
+
+// spread gives the boxes their heights: at first packed, then each drawn to the middle
+// of its neighbours as far as the others in its column leave it room.
+func (l *layout) spread(size func(*placed) float64, gap float64) {
+	for _, c := range l.columns {
+		y := 0.0
+		for _, p := range c {
+			p.y = y + size(p)/2
+			y += size(p) + gap
+		}
+	}
+	for range sweeps {
+		for _, c := range slices.Backward(l.columns) {
+			pull(c, func(p *placed) []*placed { return p.right }, size, gap)
+		}
+		for _, c := range l.columns {
+			pull(c, func(p *placed) []*placed { return p.left }, size, gap)
+		}
+	}
+	for _, c := range slices.Backward(l.columns) { // parents in the middle of their children
+		pull(c, func(p *placed) []*placed { return p.right }, size, gap)
+	}
+}
+
+// pull moves a column's boxes towards their neighbours' middle, in order, and keeps
+// them apart: blocks of boxes that touch move together to the mean of their wishes.
+func pull(column []*placed, neighbours func(*placed) []*placed, size func(*placed) float64, gap float64) {
+	type block struct {
+		first, n int
+		sum      float64 // of the wishes, each less its offset in the block
+		length   float64
+	}
+	var blocks []block
+	for i, p := range column {
+		wish := p.y
+		if near := neighbours(p); len(near) > 0 {
+			wish = 0
+			for _, q := range near {
+				wish += q.y / float64(len(near))
+			}
+		}
+		blocks = append(blocks, block{first: i, n: 1, sum: wish - size(p)/2, length: size(p) + gap})
+		for len(blocks) > 1 {
+			a, b := blocks[len(blocks)-2], blocks[len(blocks)-1]
+			if a.sum/float64(a.n)+a.length <= b.sum/float64(b.n) {
+				break
+			}
+			blocks = append(blocks[:len(blocks)-2], block{
+				first: a.first, n: a.n + b.n, sum: a.sum + b.sum - float64(b.n)*a.length, length: a.length + b.length,
+			})
+		}
+	}
+	for _, b := range blocks {
+		y := b.sum / float64(b.n)
+		for _, p := range column[b.first : b.first+b.n] {
+			p.y = y + size(p)/2
+			y += size(p) + gap
+		}
+	}
+}
