@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Link is a way out of a switch, and where it leads.
@@ -111,7 +112,8 @@ func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err erro
 // sender's packets and all answers pass, whatever equal-cost path they take. The
 // sender's packets are those to Group.Destination. Where that is no receiver's
 // address, it does not matter what becomes of them behind the merge point: paths may
-// end there, or loop. Errors are ErrNoMergePoint, ErrNoRoute and ErrLoop.
+// end there, or loop. Errors are ErrNoMergePoint, which says what is the matter with
+// each switch on a path of the packets, ErrNoRoute and ErrLoop.
 func MergePoint(f Fabric, g Group) (Switch, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
@@ -127,18 +129,20 @@ func MergePoint(f Fabric, g Group) (Switch, error) {
 	}
 	// A switch that all paths pass is on any one of them.
 	var gone []Switch
+	var why []string
 	for at := f.Uplinks(g.Source)[0]; at != "" && !slices.Contains(gone, at); {
-		if f.Programmable(at) && meets(f, g, at) {
+		fault := misses(f, g, at)
+		if fault == "" {
 			return at, nil
 		}
-		gone = append(gone, at)
+		gone, why = append(gone, at), append(why, fmt.Sprintf("%s %s", at, fault))
 		links := f.NextHops(at, dst)
 		if len(links) == 0 {
 			break
 		}
 		at = links[0].To
 	}
-	return "", fmt.Errorf("%w: no programmable switch is on all paths from and to %v", ErrNoMergePoint, g.Source)
+	return "", fmt.Errorf("%w: no programmable switch is on all paths from and to %v: %s", ErrNoMergePoint, g.Source, strings.Join(why, "; "))
 }
 
 // astray says whether the sender's packets may lead nowhere: their address is not
@@ -148,18 +152,21 @@ func (g Group) astray() bool {
 	return !slices.ContainsFunc(g.Receivers, func(r Receiver) bool { return r.Addr == dst })
 }
 
-// meets says whether everything passes the switch. What ends or loops before does
-// not.
-func meets(f Fabric, g Group, at Switch) bool {
+// misses says why a switch is no merge point; empty: it is one. What ends or loops
+// before it does not pass it.
+func misses(f Fabric, g Group, at Switch) string {
+	if !f.Programmable(at) {
+		return "is not programmable"
+	}
 	if avoids, err := paths(f, g.Source, g.Destination(), at); avoids || err != nil {
-		return false
+		return fmt.Sprintf("is not on all paths to %v", g.Destination())
 	}
 	for _, r := range g.Receivers {
 		if avoids, err := paths(f, r.Addr, g.Source, at); avoids || err != nil {
-			return false
+			return fmt.Sprintf("is not on all paths of answers from %v", r.Addr)
 		}
 	}
-	return true
+	return ""
 }
 
 // Placed is one switch's step.
