@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
 )
@@ -83,7 +84,7 @@ func shorten(s string, most int) string {
 
 // measure finds the columns' places, and the size of the whole.
 func (d *drawing) measure() {
-	x, low, high := margin, 0.0, 0.0
+	x, low, high := margin, math.Inf(1), math.Inf(-1)
 	labels := 0
 	for _, a := range d.graph.arrows {
 		labels = max(labels, utf8.RuneCountInString(a.label))
@@ -159,12 +160,14 @@ func (d *drawing) ends(from, to *placed) (x1, y1, x2, y2 float64) {
 }
 
 func (d *drawing) arrow(a arrow, path []*placed) {
+	first, last := path[0], path[len(path)-1]
+	back := last.column <= first.column
 	class, tip := "", "tip"
-	if a.problem {
+	if a.problem || back {
 		class, tip = " class=\"bad\"", "badtip"
 	}
 	d.printf("<path%s marker-end=\"url(#%s)\" d=\"", class, tip)
-	if first, last := path[0], path[len(path)-1]; last.column <= first.column {
+	if back {
 		// Back: in a bow above both.
 		x1, y1 := d.x[first.column]+widthOf(first.box)/2, d.top+first.y-heightOf(first.box)/2
 		x2, y2 := d.x[last.column]+widthOf(last.box)/2, d.top+last.y-heightOf(last.box)/2
@@ -185,14 +188,17 @@ func (d *drawing) arrow(a arrow, path []*placed) {
 	d.printf("\"/>\n")
 }
 
-// label writes an arrow's ports where it is steepest no more, near its end.
+// label writes an arrow's ports near that of its ends where fewer others are.
 func (d *drawing) label(a arrow, path []*placed) {
 	if a.label == "" || path[len(path)-1].column <= path[0].column {
 		return
 	}
 	x1, y1, x2, y2 := d.ends(path[0], path[1])
-	// On the curve at t = 0.7: for these control points, x goes as below, y as 3t²−2t³.
-	const t = 0.7
+	t := 0.7
+	if len(path[1].left) > len(path[0].right) {
+		t = 0.3
+	}
+	// On the curve, for these control points, x goes as below, y as 3t²−2t³.
 	bend := (x2 - x1) / 2
 	x := x1 + 3*t*(1-t)*(1-t)*bend + 3*t*t*(1-t)*bend + t*t*t*(x2-x1)
 	y := y1 + (y2-y1)*(3*t*t-2*t*t*t)
