@@ -30,15 +30,19 @@ func (c *Config) Validate() error {
 type checker struct {
 	*faults
 	c       *Config
-	decoded faults // those of decoding
+	decoded []*Error // the faults of decoding
 }
 
 // unread reports whether something at path could not be decoded, so that what
 // depends on it cannot be judged.
-func (k *checker) unread(path string) bool { return k.decoded.at(path) }
+func (k *checker) unread(path string) bool {
+	return slices.ContainsFunc(k.decoded, func(e *Error) bool {
+		return e.Path != "" && (within(e.Path, path) || within(path, e.Path))
+	})
+}
 
 func (k *checker) check() {
-	k.decoded.list = slices.Clone(k.list)
+	k.decoded = slices.Clone(k.list)
 	k.global()
 	k.services()
 	k.routing()
@@ -47,7 +51,7 @@ func (k *checker) check() {
 	k.ports()
 	k.hosts()
 	k.list = slices.DeleteFunc(k.list, func(e *Error) bool {
-		return e.Path != "" && !slices.Contains(k.decoded.list, e) && k.unread(e.Path)
+		return e.Path != "" && !slices.Contains(k.decoded, e) && k.unread(e.Path)
 	})
 }
 
@@ -336,7 +340,9 @@ func (k *checker) ports() {
 		if n, err := strconv.ParseUint(p.Name, 10, 16); err == nil && n != uint64(p.Port) {
 			k.add(at+".name", "%q is the name of port %d, not of port %d", p.Name, n, p.Port)
 		}
-		k.station(at+".mac", p.MAC, "neither the port nor the switch has a MAC address")
+		if p.MAC != c.MAC { // else it is judged there
+			k.station(at+".mac", p.MAC, "the port's MAC address; the defaults are not set")
+		}
 		if p.To == "" {
 			k.hostPortRules(at, p)
 		} else {

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -190,7 +191,9 @@ func Load(name string) (*Config, error) {
 func (c *Config) SetDefaults() {
 	if c.Gateways == nil {
 		for _, p := range c.Prefixes {
-			c.Gateways = append(c.Gateways, firstHost(p))
+			if g := firstHost(p); g.Is4() && !slices.Contains(c.Gateways, g) { // else the prefix is refused
+				c.Gateways = append(c.Gateways, g)
+			}
 		}
 	}
 	if c.HashSeed == 0 {
@@ -229,10 +232,10 @@ func set[T comparable](v *T, value T) {
 
 // firstHost is the first address that a host could have.
 func firstHost(p netip.Prefix) netip.Addr {
-	if p.Bits() > 30 {
+	if p.Bits() > 30 || !p.IsValid() {
 		return p.Addr()
 	}
-	return p.Addr().Next()
+	return p.Masked().Addr().Next()
 }
 
 // seed differs between switches, so that they don't all send a flow the same way.

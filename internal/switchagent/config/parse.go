@@ -50,8 +50,10 @@ type faults struct {
 	list  []*Error
 }
 
-func (f *faults) add(path, format string, args ...any) {
-	f.list = append(f.list, &Error{f.file, f.line(path), path, fmt.Sprintf(format, args...)})
+func (f *faults) add(path, format string, args ...any) { f.addAt(f.line(path), path, format, args...) }
+
+func (f *faults) addAt(line int, path, format string, args ...any) {
+	f.list = append(f.list, &Error{f.file, line, path, fmt.Sprintf(format, args...)})
 }
 
 // line returns the line of a field, or of the last thing on the way to it that
@@ -74,12 +76,10 @@ func (f *faults) place(path string) string {
 	return path
 }
 
-// at reports whether a fault is known of the field or in it.
-func (f *faults) at(path string) bool {
-	return slices.ContainsFunc(f.list, func(e *Error) bool {
-		rest, ok := strings.CutPrefix(e.Path, path)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	})
+// within reports whether path is the field outer or lies in it.
+func within(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 func (f *faults) err() error {
@@ -151,10 +151,15 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	case err != nil:
 		m := yamlLine.FindStringSubmatch(err.Error())
 		line, _ := strconv.Atoi(m[1]) // digits or nothing; a line that overflows is no line
-		d.list = append(d.list, &Error{d.file, line, "", m[2]})
+		d.addAt(line, "", "%s", m[2])
 		return nil
 	}
-	return doc.Content[0]
+	root := doc.Content[0]
+	if root.Kind != yaml.MappingNode {
+		d.addAt(root.Line, "", "%s is no configuration: want fields, as name: torA", text(root))
+		return nil
+	}
+	return root
 }
 
 // value decodes n, which stands at path, into v.
@@ -281,12 +286,10 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 		at := strings.TrimPrefix(path+"."+key.Value, ".")
 		k, known := fields[key.Value]
 		switch first := seen[key.Value]; {
-		case key.Kind != yaml.ScalarNode:
-			d.list = append(d.list, &Error{d.file, key.Line, path, "a field's name is not a word"})
-		case !known:
-			d.list = append(d.list, &Error{d.file, key.Line, path, fmt.Sprintf("unknown field %q: known are %s", key.Value, strings.Join(names, ", "))})
+		case !known || key.Kind != yaml.ScalarNode:
+			d.addAt(key.Line, at, "unknown field: known are %s", strings.Join(names, ", "))
 		case first != 0:
-			d.list = append(d.list, &Error{d.file, key.Line, at, fmt.Sprintf("is there already, in line %d", first)})
+			d.addAt(key.Line, at, "is there already, in line %d", first)
 		default:
 			seen[key.Value] = key.Line
 			d.field(value, at, v.Field(k), v.Type().Field(k).Tag.Get("words"))
