@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -30,7 +32,8 @@ func (f Files) Server() (credentials.TransportCredentials, error) {
 // Client returns the credentials of a client whose server must be who is
 // expected: of that role, of that name, and own all those addresses, each unless
 // zero. Of the zero Files they are plain text, and the server may be anybody.
-// Errors wrap ErrFiles; those of connecting say ErrMismatch or ErrUntrusted.
+// Errors wrap ErrFiles. Handshakes with somebody else fail with ErrMismatch,
+// ErrUntrusted or ErrNoIdentity; calls then fail as Unavailable, with their text.
 func (f Files) Client(expect Identity) (credentials.TransportCredentials, error) {
 	if f.Plain() {
 		return insecure.NewCredentials(), nil
@@ -69,15 +72,39 @@ func (m *material) config() *tls.Config {
 
 func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m := c.source.get()
+	var l *lingering
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		l = &lingering{TCPConn: tcp}
+		raw = l
+	}
 	conn, info, err := credentials.NewTLS(m.config()).ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, fmt.Errorf("identity: client %v: %w", raw.RemoteAddr(), c.source.explain(err, m))
+	}
+	if l != nil {
+		l.accepted = true
 	}
 	a := authInfo{TLSInfo: info.(credentials.TLSInfo)}
 	// That a certificate names nobody is said by FromContext, so that the client
 	// gets to know: an alert of TLS has no words.
 	a.id, a.err = FromCert(a.State.PeerCertificates[0])
 	return conn, a, nil
+}
+
+// lingering is a connection whose Close after a handshake that failed waits until
+// the client has closed it too. The client has sent more by then; closing at once
+// would reset the connection, and the alert that says what is wrong with its
+// certificate could be lost.
+type lingering struct {
+	*net.TCPConn
+	accepted bool
+}
+
+func (l *lingering) Close() error {
+	if !l.accepted && l.CloseWrite() == nil && l.SetReadDeadline(time.Now().Add(time.Second)) == nil {
+		_, _ = io.CopyN(io.Discard, l.TCPConn, 64<<10)
+	}
+	return l.TCPConn.Close()
 }
 
 func (c *creds) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
