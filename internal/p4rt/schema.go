@@ -45,6 +45,12 @@ type schema struct {
 	direct   map[uint32]bool   // tables, by id, that count packets of each entry
 }
 
+// cookie is by what the program is known to a switch that keeps cookies.
+func cookie() uint64 {
+	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
 func newSchema() (*schema, error) {
 	s := &schema{info: &p4cfg.P4Info{}, tables: map[string]*table{}, byTable: map[uint32]*table{},
 		actions: map[string]*action{}, byID: map[uint32]*action{}, names: map[uint32]string{},
@@ -52,8 +58,7 @@ func newSchema() (*schema, error) {
 	if err := prototext.Unmarshal(bmv2.P4Info, s.info); err != nil {
 		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
 	}
-	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
-	s.cookie = binary.BigEndian.Uint64(sum[:])
+	s.cookie = cookie()
 	for _, t := range s.info.GetTables() {
 		p := t.GetPreamble()
 		x := &table{p.GetId(), p.GetName(), t.GetMatchFields(), map[uint32]bool{}}

@@ -54,6 +54,7 @@ type Session struct {
 	mu      sync.Mutex
 	id      ElectionID
 	role    Role // 0: the switch has not answered yet
+	highest ElectionID
 	changed chan struct{}
 	err     error
 
@@ -200,7 +201,7 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	}
 	highest := ElectionID{m.GetElectionId().GetHigh(), m.GetElectionId().GetLow()}
 	s.mu.Lock()
-	s.role = role
+	s.role, s.highest = role, highest
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()

@@ -47,9 +47,7 @@ func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
 		ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{
 			TableEntry: &p4.TableEntry{TableId: t.id, IsDefaultAction: len(t.fields) == 0}}})
 	}
-	ask = append(ask, &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{
-		PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
-			Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}})
+	ask = append(ask, multicastGroups())
 	out := &switchspec.State{}
 	err := s.read(ctx, ask, func(e *p4.Entity) error {
 		x, err := s.c.schema.decode(e)
@@ -62,6 +60,12 @@ func (s *Session) Read(ctx context.Context) (*switchspec.State, error) {
 		return nil, fmt.Errorf("p4rt: reading back: %w", err)
 	}
 	return out, nil
+}
+
+// multicastGroups asks for all of them.
+func multicastGroups() *p4.Entity {
+	return &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
+		Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}}
 }
 
 // read calls f for each entity that the switch has of those asked for.

@@ -1,0 +1,137 @@
+package p4rt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// What stands here only looks, and needs no session: whoever looks takes part in no
+// arbitration, and disturbs nobody.
+
+// A Program is what a switch runs.
+type Program struct {
+	Source    string // what it was compiled from, as the compiler noted it; may be empty
+	Cookie    uint64
+	HasCookie bool
+	JSON      []byte // as it was pushed; empty if the switch does not tell
+	info      *p4cfg.P4Info
+}
+
+// A Table is one of a program's tables.
+type Table struct {
+	Name string
+	Size int64 // entries that there is room for at least
+	id   uint32
+	key  bool
+}
+
+// OwnProgram is the program that this client pushes.
+func OwnProgram() (*Program, error) {
+	p := &Program{JSON: bmv2.JSON, HasCookie: true, info: &p4cfg.P4Info{}}
+	if err := prototext.Unmarshal(bmv2.P4Info, p.info); err != nil {
+		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
+	}
+	p.Cookie, p.Source = cookie(), source(p.JSON)
+	return p, nil
+}
+
+// Tables lists the tables of a program, in the order of its P4Info.
+func (p *Program) Tables() []Table {
+	var out []Table
+	for _, t := range p.info.GetTables() {
+		out = append(out, Table{t.GetPreamble().GetName(), t.GetSize(), t.GetPreamble().GetId(), len(t.GetMatchFields()) > 0})
+	}
+	return out
+}
+
+// Differences says in what respects a switch's program is not another one; none:
+// they are the same. What the switch does not tell is not compared.
+func (p *Program) Differences(want *Program) []string {
+	var out []string
+	if p.HasCookie && p.Cookie != want.Cookie {
+		out = append(out, fmt.Sprintf("the cookie is %#016x, not %#016x", p.Cookie, want.Cookie))
+	}
+	if len(p.JSON) > 0 && !bytes.Equal(p.JSON, want.JSON) {
+		out = append(out, fmt.Sprintf("the JSON is another one, of %d bytes instead of %d", len(p.JSON), len(want.JSON)))
+	}
+	if !proto.Equal(p.info, want.info) {
+		out = append(out, fmt.Sprintf("the P4Info is another one, with %d tables", len(p.info.GetTables())))
+	}
+	return out
+}
+
+func source(text []byte) string {
+	var j struct{ Program string }
+	_ = json.Unmarshal(text, &j) // it need not be JSON
+	return j.Program
+}
+
+// Program asks for the program of the switch; nil: there is none.
+func (c *Client) Program(ctx context.Context) (*Program, error) {
+	r, err := c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: c.cfg.DeviceID})
+	if code := status.Code(err); code == codes.FailedPrecondition || code == codes.NotFound || err == nil && r.GetConfig().GetP4Info() == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("p4rt: asking for the pipeline: %w", err)
+	}
+	g := r.GetConfig()
+	return &Program{Source: source(g.GetP4DeviceConfig()), Cookie: g.GetCookie().GetCookie(), HasCookie: g.GetCookie() != nil,
+		JSON: g.GetP4DeviceConfig(), info: g.GetP4Info()}, nil
+}
+
+// Use counts what is in the tables of the switch, whatever its program, and the
+// groups and replicas of its packet replication engine. Default entries do not
+// count.
+func (c *Client) Use(ctx context.Context, p *Program) (entries map[string]int, groups, replicas int, err error) {
+	entries = map[string]int{}
+	names := map[uint32]string{}
+	ask := []*p4.Entity{multicastGroups()}
+	for _, t := range p.Tables() {
+		names[t.id] = t.Name
+		if t.key {
+			ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{TableId: t.id}}})
+		}
+	}
+	err = (&Session{c: c}).read(ctx, ask, func(e *p4.Entity) error {
+		switch x := e.GetEntity().(type) {
+		case *p4.Entity_TableEntry:
+			if !x.TableEntry.GetIsDefaultAction() {
+				entries[names[x.TableEntry.GetTableId()]]++
+			}
+		case *p4.Entity_PacketReplicationEngineEntry:
+			groups++
+			replicas += len(x.PacketReplicationEngineEntry.GetMulticastGroupEntry().GetReplicas())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("p4rt: counting entries: %w", err)
+	}
+	return entries, groups, replicas, nil
+}
+
+// Read reads back the whole state as Session.Read does.
+func (c *Client) Read(ctx context.Context) (*switchspec.State, error) {
+	return (&Session{c: c}).Read(ctx)
+}
+
+// PrimaryID is the election id of the switch's primary, if this session is its
+// backup; otherwise it is the highest that there was.
+func (s *Session) PrimaryID() ElectionID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.highest
+}
