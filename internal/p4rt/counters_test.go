@@ -1,0 +1,235 @@
+package p4rt
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// preset sets counters, of which the switch would need packets otherwise.
+func preset(t *testing.T, s *Session, entities ...*p4.Entity) {
+	t.Helper()
+	for len(entities) > 0 {
+		n := min(len(entities), 64)
+		var updates []*p4.Update
+		for _, e := range entities[:n] {
+			updates = append(updates, &p4.Update{Type: p4.Update_MODIFY, Entity: e})
+		}
+		if err := s.call(within(t), updates); err != nil {
+			t.Fatal(err)
+		}
+		entities = entities[n:]
+	}
+}
+
+func atCell(s *Session, name string, index int, c Count) *p4.Entity {
+	return &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{CounterId: s.c.schema.counters[name],
+		Index: &p4.Index{Index: int64(index)}, Data: &p4.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}}}}
+}
+
+func cells(t *testing.T, s *Session) {
+	var entities []*p4.Entity
+	var drops []Counter
+	for n, name := range dropCounters {
+		for i, reason := range bmv2.DropReasons {
+			c := Count{uint64(n*100 + i), 1<<40 + uint64(i)}
+			drops = append(drops, Counter{name, reason, c})
+			entities = append(entities, atCell(s, name, i, c))
+		}
+	}
+	slots := map[uint16]*[16]MemberCounts{0: {}, 1: {}, switchspec.MaxSlot: {}}
+	for slot, members := range slots {
+		for i := range members {
+			v := uint64(slot)*1000 + uint64(i)*10 + 1
+			members[i] = MemberCounts{v, v + 1, v + 2, v + 3, v + 4}
+			for n, name := range memberCounters {
+				entities = append(entities, atCell(s, name, 16*int(slot)+i, Count{Packets: v + uint64(n)}))
+			}
+		}
+	}
+	preset(t, s, entities...)
+	got, err := s.ReadCounters(within(t))
+	if d := cmp.Diff(drops, got); d != "" || err != nil {
+		t.Errorf("drops, set (-) and read (+): %v\n%s", err, d)
+	}
+	slots[7] = &[16]MemberCounts{}
+	for slot, want := range slots {
+		got, err := s.ReadMemberCounters(within(t), slot)
+		if d := cmp.Diff(*want, got); d != "" || err != nil {
+			t.Errorf("slot %d, set (-) and read (+): %v\n%s", slot, err, d)
+		}
+	}
+	if _, err := s.ReadMemberCounters(within(t), switchspec.MaxSlot+1); !errors.Is(err, switchspec.ErrInvalid) {
+		t.Errorf("a slot too many: %v", err)
+	}
+}
+
+func entries(t *testing.T, s *Session) {
+	state := everything(t)
+	reach(t, s, state)
+	var ask []switchspec.Entity
+	var set []*p4.Entity
+	want := map[switchspec.Key]Count{}
+	for e := range state.All() {
+		x, err := s.c.schema.encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		te := x.GetTableEntry()
+		if !s.c.schema.direct[te.GetTableId()] {
+			if got, err := s.ReadDirect(within(t), e); !errors.Is(err, switchspec.ErrInvalid) {
+				t.Errorf("%v counts %v, %v", e, got, err)
+			}
+			continue
+		}
+		n := uint64(len(ask) + 1)
+		te.Action = nil
+		c := Count{Packets: n, Bytes: 100 * n}
+		switch e.(type) {
+		case switchspec.MergeGroup, switchspec.ECNPort:
+			c.Bytes = 0
+		}
+		want[e.Key()] = c
+		ask = append(ask, e)
+		set = append(set, &p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{
+			TableEntry: te, Data: &p4.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}}}})
+	}
+	preset(t, s, set...)
+	missing := []switchspec.Entity{switchspec.Match{Src: ip(1), MCID: 1, Dst: ip(2)}, switchspec.Replica{Group: 7, RID: 7, Dst: ip(1)},
+		switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 5, Last: 6}, switchspec.MergeGroup{Slot: 9, Source: ip(1)}}
+	check := func(ask []switchspec.Entity, want map[switchspec.Key]Count) {
+		t.Helper()
+		got, err := s.ReadDirect(within(t), ask...)
+		if err != nil || len(got) != len(want) {
+			t.Errorf("%d counts instead of %d, %v", len(got), len(want), err)
+		}
+		for k, c := range want {
+			if got[k] != c {
+				t.Errorf("a %v has %v, set to %v", k.Kind(), got[k], c)
+			}
+		}
+	}
+	check(nil, nil)
+	check(ask, want)
+	check(missing, nil)
+	for at := range len(ask) { // somewhere among them
+		mixed := append(append(append([]switchspec.Entity{}, ask[:at]...), missing...), ask[at:]...)
+		check(mixed, want)
+	}
+	batch := s.c.cfg.Batch
+	s.c.cfg.Batch = 3
+	check(append(missing, ask...), want)
+	s.c.cfg.Batch = batch
+	check([]switchspec.Entity{switchspec.Match{Src: ip(9), MCID: 1, Dst: ip(1)}}, // what identifies it
+		map[switchspec.Key]Count{(switchspec.Match{Src: ip(9), MCID: 1, Dst: ip(1)}).Key(): want[switchspec.Match{Src: ip(9), MCID: 1, Dst: ip(1)}.Key()]})
+}
+
+// push pushes the pipeline on a switch that is in use.
+func push(t *testing.T, s *Session) {
+	if err := s.PushPipeline(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	have, err := s.Read(within(t))
+	if err != nil || have.Len() != 0 {
+		t.Errorf("left: %v, %v", list(have), err)
+	}
+	drops, err := s.ReadCounters(within(t))
+	if err != nil || len(drops) != 2*len(bmv2.DropReasons) {
+		t.Errorf("%v, %v", drops, err)
+	}
+	for _, c := range drops {
+		if c.Count != (Count{}) {
+			t.Errorf("left: %v", c)
+		}
+	}
+	if ok, err := s.HasPipeline(within(t)); !ok || err != nil {
+		t.Errorf("the pipeline is there: %t, %v", ok, err)
+	}
+	reach(t, s, everything(t))
+}
+
+func counters(t *testing.T, target string) {
+	s := ready(t, target)
+	cells(t, s)
+	entries(t, s)
+	push(t, s)
+	other := open(t, client(t, Config{Target: target, ElectionID: ElectionID{Low: 2}}))
+	if err := other.WaitPrimary(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.wait(within(t), func() bool { return s.role == Backup }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PushPipeline(within(t)); !errors.Is(err, ErrNotPrimary) {
+		t.Errorf("a backup pushes: %v", err)
+	}
+	if _, err := s.ReadCounters(within(t)); err != nil {
+		t.Errorf("a backup reads: %v", err)
+	}
+}
+
+func TestCounters(t *testing.T) { counters(t, embedded(t).target) }
+
+func TestCountersOfBMv2(t *testing.T) { counters(t, real(t)) }
+
+// TestPacketsAreCounted has the switch drop packets, and replicate one that no
+// copy is described of.
+func TestPacketsAreCounted(t *testing.T) {
+	r := embedded(t)
+	s := ready(t, r.target)
+	match := switchspec.Match{Src: ip(9), MCID: 77, Dst: ip(1), Group: 1, FirstPRE: 1, PREGroups: 1}
+	state := &switchspec.State{}
+	if err := state.Put(match, switchspec.Settings{ICRCOff: true}, switchspec.PREGroup{ID: 1, Replicas: []switchspec.PREReplica{{Port: 2, Instance: 5}}}); err != nil {
+		t.Fatal(err)
+	}
+	reach(t, s, state)
+	bad := roce(match.Src, match.Dst, match.MCID)
+	bad[24] ^= 1 // checksum
+	if n := r.port.Send([][]byte{bad, roce(match.Src, match.Dst, match.MCID), bad}); n != 3 {
+		t.Fatal(n, "sent")
+	}
+	want := map[string]uint64{"ingress.drops ip_checksum": 2, "egress.drops no_replica": 1}
+	for ctx := within(t); ; {
+		got, err := s.ReadCounters(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string]uint64{}
+		for _, c := range got {
+			if c.Packets != 0 {
+				have[c.Name+" "+c.Reason] = c.Packets
+			}
+		}
+		if cmp.Equal(want, have) {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(have)
+		}
+	}
+	got, err := s.ReadDirect(within(t), match)
+	if c := (Count{1, uint64(len(bad))}); err != nil || got[match.Key()] != c {
+		t.Errorf("%v, %v; want %v", got, err, c)
+	}
+}
+
+// roce is a SEND without payload.
+func roce(src, dst netip.Addr, qpn uint32) []byte {
+	f := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 17, 0, 0)
+	f = append(append(f, src.AsSlice()...), dst.AsSlice()...)
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(f[i])<<8 | uint32(f[i+1])
+	}
+	sum = sum&0xffff + sum>>16
+	f[24], f[25] = ^byte(sum>>8), ^byte(sum)
+	f = append(f, 0xc0, 0, 4791>>8, 4791&0xff, 0, 24, 0, 0)                          // UDP
+	f = append(f, 4, 0, 0xff, 0xff, 0, byte(qpn>>16), byte(qpn>>8), byte(qpn), 0x80) // BTH
+	return append(f, 0, 0, 1, 0, 0, 0, 0)
+}
