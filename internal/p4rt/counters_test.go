@@ -1,12 +1,15 @@
 package p4rt
 
 import (
+	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -151,7 +154,41 @@ func push(t *testing.T, s *Session) {
 	if ok, err := s.HasPipeline(within(t)); !ok || err != nil {
 		t.Errorf("the pipeline is there: %t, %v", ok, err)
 	}
+	if err := s.EnableDigests(within(t)); err != nil {
+		t.Errorf("digests again: %v", err)
+	}
 	reach(t, s, everything(t))
+}
+
+// TestGroupsAreDeletedBeforeThePipelineIsPushed: bmv2 does not show that it would
+// keep them.
+func TestGroupsAreDeletedBeforeThePipelineIsPushed(t *testing.T) {
+	var deleted, left atomic.Int64
+	r := embedded(t, grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		switch x := req.(type) {
+		case *p4.WriteRequest:
+			for _, u := range x.GetUpdates() {
+				if u.GetType() == p4.Update_DELETE && u.GetEntity().GetPacketReplicationEngineEntry() != nil {
+					deleted.Add(1)
+				}
+			}
+		case *p4.SetForwardingPipelineConfigRequest:
+			left.Store(deleted.Load())
+		}
+		return handle(ctx, req)
+	}))
+	s := ready(t, r.target)
+	s.c.cfg.Batch = 4
+	state := &switchspec.State{}
+	for n := range uint16(10) {
+		if err := state.Put(switchspec.PREGroup{ID: n + 1, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reach(t, s, state)
+	if err := s.PushPipeline(within(t)); err != nil || left.Load() != 10 {
+		t.Errorf("%d groups deleted before, %v", left.Load(), err)
+	}
 }
 
 func counters(t *testing.T, target string) {

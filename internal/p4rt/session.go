@@ -10,6 +10,7 @@ import (
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -284,12 +285,34 @@ func (s *Session) PushPipeline(ctx context.Context) error {
 	if role, _ := s.Role(); role != Primary {
 		return fmt.Errorf("p4rt: setting the pipeline: %w", ErrNotPrimary)
 	}
-	_, err := s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
-		DeviceId: s.c.cfg.DeviceID, ElectionId: s.ElectionID().wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
-		Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
-			Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
+	err := s.deleteGroups(ctx)
+	if err == nil {
+		_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
+			DeviceId: s.c.cfg.DeviceID, ElectionId: s.ElectionID().wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+			Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
+				Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
+	}
 	if err != nil {
 		return fmt.Errorf("p4rt: setting the pipeline: %w", err)
 	}
 	return nil
+}
+
+// deleteGroups deletes all multicast groups. bmv2 forgets them with the pipeline,
+// but still has them: one that is inserted again then has each replica twice.
+func (s *Session) deleteGroups(ctx context.Context) error {
+	var groups []*p4.Update
+	err := s.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
+		groups = append(groups, &p4.Update{Type: p4.Update_DELETE, Entity: e})
+		return nil
+	})
+	if status.Code(err) == codes.FailedPrecondition {
+		return nil // there is no pipeline yet
+	}
+	for err == nil && len(groups) > 0 {
+		n := min(len(groups), s.c.cfg.Batch)
+		err = s.call(ctx, groups[:n])
+		groups = groups[n:]
+	}
+	return err
 }
