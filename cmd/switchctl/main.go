@@ -50,6 +50,7 @@ Each sub-command explains itself: switchctl softswitch --help`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(softswitchCommand())
+	root.AddCommand(planCommand())
 	root.SetArgs(softswitchArgs(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)

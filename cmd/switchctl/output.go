@@ -116,6 +116,23 @@ func completeFlag(cmd *cobra.Command, flag string, values func() []string) {
 	}
 }
 
+// completeList completes the last of a flag's values, which have commas between.
+func completeList(cmd *cobra.Command, flag string, values func() []string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		var out []string
+		for _, v := range values() {
+			if !slices.Contains(strings.Split(before, ","), v) {
+				out = append(out, before+v)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+	if err != nil {
+		panic(err) // likewise
+	}
+}
+
 // completeFile completes a flag's value by files with these endings.
 func completeFile(cmd *cobra.Command, flag string, endings ...string) {
 	if err := cmd.MarkFlagFilename(flag, endings...); err != nil {
