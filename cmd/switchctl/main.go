@@ -47,9 +47,9 @@ Each sub-command explains itself: switchctl softswitch --help`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(softswitchCommand())
+	root.AddCommand(statusCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
 	root.AddCommand(planCommand())
 	root.SetArgs(softswitchArgs(args))
 	root.SetOut(stdout)

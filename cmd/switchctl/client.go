@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// agentEnv is the environment variable that --agent is taken from.
+const agentEnv = "SWITCHCTL_AGENT"
+
+// maxAgents is how many agents are looked for through others.
+const maxAgents = 256
+
+// clientFlags say which agents a command talks to, and how.
+type clientFlags struct {
+	agents  []string
+	peers   bool
+	tls     identity.Files
+	timeout time.Duration
+}
+
+// addClientFlags adds the flags of connections. Commands that can do something with
+// agents that are found through others have --peers too; follow is its default.
+func addClientFlags(cmd *cobra.Command, peers, follow bool) *clientFlags {
+	f := &clientFlags{}
+	fs := cmd.Flags()
+	fs.StringArrayVarP(&f.agents, "agent", "a", nil,
+		"`address` of a switch's agent, [SWITCH=]HOST:PORT; may be repeated; default: those in $"+agentEnv+" (with commas between), else "+agents.DefaultAddress)
+	if peers {
+		fs.BoolVar(&f.peers, "peers", follow, "go on to the agents that these name as their peers, and so on")
+	}
+	fs.StringVar(&f.tls.Cert, "tls-cert", "", "certificate of an administrator (mcrdma:admin:NAME), a PEM `file`; without it everything is in plain text")
+	fs.StringVar(&f.tls.Key, "tls-key", "", "its key, a PEM `file`")
+	fs.StringVar(&f.tls.CA, "tls-ca", "", "who issues the agents' certificates, a PEM `file`")
+	fs.DurationVar(&f.timeout, "timeout", 5*time.Second, "`time` that an agent has for each answer")
+	for _, file := range []string{"tls-cert", "tls-key", "tls-ca"} {
+		completeFile(cmd, file, "pem", "crt", "key")
+	}
+	completeFlag(cmd, "agent", func() []string { return []string{agents.DefaultAddress} })
+	return f
+}
+
+// addresses are those of the agents to be asked first. Errors are usage errors.
+func (f *clientFlags) addresses() ([]agents.Address, error) {
+	list, from := f.agents, "--agent"
+	if len(list) == 0 {
+		for a := range strings.SplitSeq(os.Getenv(agentEnv), ",") {
+			if a = strings.TrimSpace(a); a != "" {
+				list, from = append(list, a), "$"+agentEnv
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = []string{agents.DefaultAddress}
+	}
+	var out []agents.Address
+	seen := map[string]bool{}
+	for _, s := range list {
+		a, err := agents.ParseAddress(s)
+		if err != nil {
+			return nil, usagef("%s %w", from, err)
+		}
+		if !seen[a.HostPort] {
+			out = append(out, a)
+		}
+		seen[a.HostPort] = true
+	}
+	if f.timeout <= 0 {
+		return nil, usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
+	}
+	if t := f.tls; !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
+		return nil, usagef("--tls-cert, --tls-key and --tls-ca go together: name all of them, or none for plain text")
+	}
+	return out, nil
+}
+
+func (f *clientFlags) fleet() *agents.Fleet {
+	return agents.NewFleet(agents.Options{TLS: f.tls, Timeout: f.timeout})
+}
+
+// connect returns the agents that are to be asked. If --peers has more looked for, those
+// that do not answer are listed nevertheless: the next question to them fails again.
+func (f *clientFlags) connect(ctx context.Context, fleet *agents.Fleet) ([]*agents.Agent, error) {
+	given, err := f.addresses()
+	if err != nil {
+		return nil, err
+	}
+	var list []*agents.Agent
+	if f.peers {
+		found, _, err := fleet.Discover(ctx, given, true, maxAgents)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			list = append(list, x.Agent)
+		}
+		return list, nil
+	}
+	for _, addr := range given {
+		a, err := fleet.Agent(addr)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// An answer is what one agent says.
+type answer[T proto.Message] struct {
+	agent *agents.Agent
+	got   T // if err is nil
+	err   error
+}
+
+// askAll asks agents at the same time. The error joins those of all answers.
+func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T, error)) ([]answer[T], error) {
+	out := make([]answer[T], len(list))
+	errs := make([]error, len(list))
+	agents.Each(len(list), func(i int) {
+		out[i].agent = list[i]
+		out[i].got, out[i].err = ask(list[i])
+		errs[i] = out[i].err
+	})
+	return out, errors.Join(errs...)
+}
+
+// answersJSON is the JSON of all commands that ask agents one question: a list with the
+// agent's address, and the message of api/mcrdma/v1 that it answers, or why it does not.
+func answersJSON[T proto.Message](list []answer[T]) (any, error) {
+	type one struct {
+		Agent  string          `json:"agent"`
+		Answer json.RawMessage `json:"answer,omitempty"`
+		Error  string          `json:"error,omitempty"`
+	}
+	out := make([]one, len(list))
+	for i, a := range list {
+		out[i].Agent = a.agent.Address.HostPort
+		if a.err != nil {
+			out[i].Error = a.err.Error()
+			continue
+		}
+		var err error
+		if out[i].Answer, err = messageJSON(a.got); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// messageJSON is a message with the names of its definition.
+func messageJSON(m proto.Message) (json.RawMessage, error) {
+	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+}
+
+// agentColumn puts a column with the agents' addresses before a table's others, if
+// there are several agents.
+func agentColumn(several bool, header []string, rows [][]any) ([]string, [][]any) {
+	if several {
+		return append([]string{"agent"}, header...), rows
+	}
+	for i := range rows {
+		rows[i] = rows[i][1:]
+	}
+	return header, rows
+}
+
+// completionTimeout is how long a shell waits for what agents know.
+const completionTimeout = time.Second
+
+// completeGroups offers the groups that the agents know.
+func completeGroups(f *clientFlags) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return groupNames(cmd.Context(), f), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// groupNames lists groups with a description each. Whatever goes wrong, a shell in the
+// middle of a line is not to be told.
+func groupNames(ctx context.Context, f *clientFlags) (names []string) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	fleet := f.fleet()
+	defer fleet.Close()
+	list, err := f.connect(ctx, fleet)
+	if err != nil {
+		return nil
+	}
+	answers, _ := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
+		return a.Groups.List(ctx, &mcrdmav1.ListRequest{})
+	})
+	for _, a := range answers {
+		for _, g := range a.got.GetGroups() {
+			names = append(names, fmt.Sprintf("%s\t%d receivers, at %s", keyText(g), len(g.GetGroup().GetReceivers()), g.GetSwitch()))
+		}
+	}
+	return names
+}

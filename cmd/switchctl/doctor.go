@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
+)
+
+const doctorHelp = `Looks for what is wrong with switches, with their agents, and with this host's
+interfaces, and says why and what to do.
+
+Agents: those that are named, and those that these name as their peers, and so on.
+Whether they answer, control their switches, see their neighbours and each other,
+have settled routes, room in their tables, the same version and ICRC mode; groups
+that have problems; packets that were dropped and should not have been.
+
+Interfaces: those named by --interface, and with --local all in this network
+namespace that look like switch ports or links to one (veth, swpN). One that has an
+IPv4 address is taken for a host's, others for a switch's port. Offloads that
+damage packets, MTUs that are too small or differ, links that are down. Nothing is
+changed.
+
+Exit code 1 tells that there is at least one error; warnings and notes are none.
+
+The JSON has the findings, with severity, subject, what, why and do, and how many
+agents and interfaces were looked at.`
+
+// doctorCommand looks for what is wrong.
+func doctorCommand() *cobra.Command {
+	var interfaces []string
+	var local, hostOnly bool
+	cmd := &cobra.Command{
+		Use:   "doctor [flags]",
+		Short: "Say what is wrong with switches and this host, why, and what to do",
+		Long:  doctorHelp,
+		Example: `  switchctl doctor
+  switchctl doctor --agent 192.0.2.1:9560 --local
+  switchctl doctor --host-only --interface s1-eth1 --interface s1-eth2`,
+		Args: noArgs,
+	}
+	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, true)
+	cmd.Flags().StringArrayVarP(&interfaces, "interface", "i", nil, "look at this network `interface` of this host too; may be repeated")
+	cmd.Flags().BoolVar(&local, "local", false, "look at all interfaces here that look like switch ports or links to one")
+	cmd.Flags().BoolVar(&hostOnly, "host-only", false, "look at no agents; without --interface this means --local")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		facts := doctor.Facts{Complete: true}
+		if !hostOnly {
+			if err := client.facts(cmd.Context(), &facts); err != nil {
+				return err
+			}
+		}
+		var err error
+		if facts.Interfaces, err = doctor.Interfaces(interfaces, local || hostOnly && len(interfaces) == 0); err != nil {
+			return err
+		}
+		facts.Now = time.Now()
+		findings := doctor.Diagnose(facts)
+		if out.isJSON() {
+			err = out.json(cmd.OutOrStdout(), doctorReport{Agents: len(facts.Agents), Interfaces: len(facts.Interfaces),
+				Findings: append([]doctor.Finding{}, findings...)})
+		} else {
+			err = findingsText(cmd.OutOrStdout(), findings, &facts, colored(cmd.OutOrStdout()))
+		}
+		if worst, any := doctor.Worst(findings); err == nil && any && worst == doctor.Error {
+			err = errors.New("not all is well")
+		}
+		return err
+	}
+	return cmd
+}
+
+// doctorReport is the JSON.
+type doctorReport struct {
+	Agents     int              `json:"agents"`
+	Interfaces int              `json:"interfaces"`
+	Findings   []doctor.Finding `json:"findings"`
+}
+
+// facts asks agents for all that the doctor wants to know.
+func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
+	given, err := f.addresses()
+	if err != nil {
+		return err
+	}
+	// Agents that do not answer cost a timeout on each level of the search.
+	ctx, cancel := context.WithTimeout(ctx, 8*f.timeout)
+	defer cancel()
+	fleet := f.fleet()
+	defer fleet.Close()
+	found, complete, err := fleet.Discover(ctx, given, f.peers, maxAgents)
+	if err != nil {
+		return err
+	}
+	facts.Complete = complete
+	facts.Agents = make([]doctor.Agent, len(found))
+	agents.Each(len(found), func(i int) {
+		x, a := found[i], &facts.Agents[i]
+		*a = doctor.Agent{Address: x.Agent.Address.HostPort, Expected: x.Agent.Address.Switch, From: x.From, Err: x.Err, Status: x.Status}
+		if x.Err != nil {
+			return
+		}
+		failed := func(err error) {
+			if err != nil {
+				a.Failed = append(a.Failed, err)
+			}
+		}
+		groups, err := x.Agent.Groups.List(ctx, &mcrdmav1.ListRequest{})
+		failed(err)
+		steps, err := x.Agent.Status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{})
+		failed(err)
+		counters, err := x.Agent.Status.GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
+		failed(err)
+		a.Groups, a.Steps, a.Counters = groups.GetGroups(), steps.GetSteps(), counters.GetCounters()
+	})
+	return nil
+}
+
+// findingsText writes findings for people.
+func findingsText(w io.Writer, findings []doctor.Finding, facts *doctor.Facts, color bool) error {
+	var b strings.Builder
+	var count [doctor.Error + 1]int
+	for _, f := range findings {
+		count[f.Severity]++
+		word := fmt.Sprintf("%-8s", strings.ToUpper(f.Severity.String()))
+		if color {
+			word = severityColor[f.Severity] + word + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n", word, f.Subject, f.What)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "         why: %s\n", f.Why)
+		}
+		if f.Do != "" {
+			fmt.Fprintf(&b, "         do:  %s\n", f.Do)
+		}
+	}
+	var parts []string
+	for s := doctor.Error; ; s-- {
+		if count[s] > 0 {
+			parts = append(parts, plural(count[s], s.String()))
+		}
+		if s == doctor.Note {
+			break
+		}
+	}
+	switch {
+	case len(facts.Agents)+len(facts.Interfaces) == 0:
+		parts = []string{"there is nothing to look at; name interfaces with --interface"}
+	case len(parts) == 0:
+		parts = []string{"all is well"}
+	default:
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "%s; looked at %s and %s\n", strings.Join(parts, ", "), plural(len(facts.Agents), "agent"), plural(len(facts.Interfaces), "interface"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+var severityColor = [...]string{doctor.Note: "\x1b[36m", doctor.Warning: "\x1b[33m", doctor.Error: "\x1b[31m"}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,270 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+const (
+	// patience is how long after its start an agent may still be learning.
+	patience = time.Minute
+	// settling is how long a link may take to come up.
+	settling = 10 * time.Second
+	// nearlyFull is when a table's use is worth a warning, in percent.
+	nearlyFull = 80
+	// manyPushes: a pipeline is pushed once when the switch is new, and perhaps once
+	// more after it was restarted.
+	manyPushes = 3
+)
+
+func (d *diagnosis) unreachable(a *Agent) {
+	what := "its agent does not answer"
+	if a.From != "" {
+		what += "; " + a.From + " says that it is at " + a.Address
+	}
+	d.add(Error, a.name(), what, a.Err.Error(), "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
+}
+
+func (d *diagnosis) failed(a *Agent) {
+	for _, err := range a.Failed {
+		d.add(Warning, a.name(), "not everything could be asked", err.Error(), "")
+	}
+}
+
+// whose: an address leads to the switch that it should.
+func (d *diagnosis) whose(a *Agent) {
+	if a.Expected == "" || a.Expected == a.Status.GetName() {
+		return
+	}
+	by := "the command line"
+	where := "--agent"
+	if a.From != "" {
+		by, where = a.From, "the configuration of "+a.From
+	}
+	d.add(Error, a.Expected, fmt.Sprintf("its agent is not where it should be: at %s is that of %s", a.Address, a.Status.GetName()),
+		"the address comes from "+by, "correct the address in "+where+", or the name in the agent's configuration")
+}
+
+func (d *diagnosis) p4runtime(a *Agent) {
+	p := a.Status.GetP4Runtime()
+	switch {
+	case !p.GetConnected():
+		d.add(Error, a.name(), "the agent has no connection to the switch by P4Runtime, at "+p.GetTarget(), p.GetError(),
+			"start the switch, or correct p4runtime.target; what is on the switch stays, and goes on forwarding")
+	case !p.GetPrimary():
+		d.add(Error, a.name(), "the agent is not the primary controller of the switch, so it may not change anything",
+			"another controller is connected to "+p.GetTarget()+" with a higher election ID",
+			"stop the other controller, or give this agent a higher p4runtime.election_id")
+	}
+}
+
+func (d *diagnosis) pipeline(a *Agent) {
+	p := a.Status.GetP4Runtime()
+	if p.GetPushes() < manyPushes {
+		return
+	}
+	why, do := "something else loads another pipeline in between: a second controller, or an agent of another version",
+		"see that only one agent controls the switch, and that all are of one version"
+	if p.GetReconnects()+1 >= p.GetPushes() {
+		why, do = fmt.Sprintf("the switch was restarted: the connection was lost %d times", p.GetReconnects()),
+			"look into the switch's log; each push interrupts forwarding"
+	}
+	d.add(Warning, a.name(), fmt.Sprintf("the pipeline was pushed %d times since the agent started", p.GetPushes()), why, do)
+}
+
+func (d *diagnosis) ports(a *Agent) {
+	up := map[string]bool{}
+	for _, p := range a.Status.GetPorts() {
+		if p.GetState() == "up" && p.GetNeighbour() != "" {
+			up[p.GetNeighbour()] = true
+		}
+	}
+	for _, p := range a.Status.GetPorts() {
+		where := fmt.Sprintf("port %d", p.GetPort())
+		if p.GetNeighbour() != "" {
+			where += " to " + p.GetNeighbour()
+		}
+		severity := Error
+		why := p.GetReason()
+		if up[p.GetNeighbour()] {
+			severity, why = Warning, joined(why, "other ports to "+p.GetNeighbour()+" are up and carry its traffic")
+		}
+		switch p.GetState() {
+		case "up", "-", "":
+		case "wrong":
+			d.add(Error, a.name(), where+" leads somewhere else", p.GetReason(), "plug the cable where it belongs, or correct the port's \"to\" in the configuration")
+		case "init":
+			if p.GetSince() == nil || d.Now.Sub(p.GetSince().AsTime()) >= settling {
+				d.add(severity, a.name(), where+" does not come up: hellos arrive, but the other side does not see ours", why,
+					"look for a link that works in one direction only, and for an agent on the other side that does not expect this one")
+			}
+		default:
+			d.add(severity, a.name(), where+" is "+p.GetState(), why, "check the cable, the interface on both sides, and whether the agent of the other side runs")
+		}
+	}
+}
+
+func (d *diagnosis) peers(a *Agent) {
+	for _, p := range a.Status.GetPeers() {
+		if p.GetAgent() == "" || p.GetReachable() {
+			continue
+		}
+		why := p.GetError()
+		if p.GetBranches() > 0 {
+			why = joined(why, fmt.Sprintf("%s there are at stake: their leases end", counted(p.GetBranches(), "branch", "branches")))
+		}
+		d.add(Error, a.name(), fmt.Sprintf("its agent does not reach that of %s, at %s", p.GetName(), p.GetAgent()), why,
+			"see that the other agent runs, that the network between the two lets TCP pass, and that they trust the same CA")
+	}
+}
+
+func (d *diagnosis) usage(a *Agent) {
+	for _, u := range a.Status.GetUsage() {
+		if u.GetSize() == 0 || u.GetUsed() < u.GetSize()/100*nearlyFull+u.GetSize()%100*nearlyFull/100 || u.GetUsed() == 0 {
+			continue
+		}
+		severity, what := Warning, fmt.Sprintf("%s: %d of %d are used", u.GetResource(), u.GetUsed(), u.GetSize())
+		why := "the next groups or routes may not fit"
+		if u.GetUsed() >= u.GetSize() {
+			severity, why = Error, "the next group or route is refused"
+		}
+		d.add(severity, a.name(), what, why, "remove groups that nobody needs, lower the agent's limits, or compile the pipeline with larger tables")
+	}
+}
+
+func (d *diagnosis) routing(a *Agent) {
+	s := a.Status
+	if s.GetSettled() {
+		return
+	}
+	severity, why := Error, "the source of routes ("+s.GetRouting()+") has not delivered all of them"
+	if s.GetStarted() != nil && d.Now.Sub(s.GetStarted().AsTime()) < patience {
+		severity, why = Note, "the agent started a moment ago"
+	}
+	do := map[string]string{
+		"bgp":    "see that the BGP sessions are established: addresses, AS numbers, port 179",
+		"kernel": "see that the routing daemon runs in the namespace that the agent watches",
+		"static": "correct the topology file",
+	}[s.GetRouting()]
+	d.add(severity, a.name(), "its routes are not settled", why, do)
+}
+
+func (d *diagnosis) reported(a *Agent) {
+	for _, p := range a.Status.GetProblems() {
+		d.add(Warning, a.name(), "the agent reports: "+p, "", "")
+	}
+}
+
+func (d *diagnosis) groups(a *Agent) {
+	const do = "switchctl group show %s says where"
+	for _, g := range a.Groups {
+		key := fmt.Sprintf("%s/%d", g.GetGroup().GetKey().GetSource(), g.GetGroup().GetKey().GetMcId())
+		for _, p := range g.GetProblems() {
+			d.add(Error, a.name(), fmt.Sprintf("group %s has a problem", key), p, fmt.Sprintf(do, key))
+		}
+	}
+	for _, s := range a.Steps {
+		key := fmt.Sprintf("%s/%d", s.GetGroup().GetSource(), s.GetGroup().GetMcId())
+		for _, p := range s.GetProblems() {
+			d.add(Error, a.name(), fmt.Sprintf("its step of group %s for %s has a problem", key, s.GetDestination()), p, fmt.Sprintf(do, key))
+		}
+	}
+}
+
+// drops tells of packets that were dropped since the switch started, unless that is how
+// it works.
+func (d *diagnosis) drops(a *Agent) {
+	for _, c := range a.Counters {
+		r, known := DropReasons[c.GetCell()]
+		if !IsDrop(c) || c.GetPackets() == 0 || known && r.Usual {
+			continue
+		}
+		severity := Note
+		if r.Suspicious {
+			severity = Warning
+		}
+		d.add(severity, a.name(), fmt.Sprintf("%s dropped since the switch started (%s, %s)",
+			counted(c.GetPackets(), "packet", "packets"), c.GetName(), c.GetCell()), r.Meaning, r.Do)
+	}
+}
+
+// names: no two agents are of one switch.
+func (d *diagnosis) names() {
+	type instance struct {
+		address string
+		started time.Time
+	}
+	byName := map[string][]instance{}
+	for _, a := range d.Agents {
+		if a.Err != nil {
+			continue
+		}
+		i := instance{a.Address, a.Status.GetStarted().AsTime()}
+		same := func(x instance) bool { return x.started.Equal(i.started) } // one agent at two addresses
+		if n := a.Status.GetName(); !slices.ContainsFunc(byName[n], same) {
+			byName[n] = append(byName[n], i)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(byName)) {
+		if list := byName[n]; len(list) > 1 {
+			var at []string
+			for _, i := range list {
+				at = append(at, i.address)
+			}
+			d.add(Error, n, "several agents call themselves so: those at "+strings.Join(at, " and "), "their switches cannot be told apart",
+				"give each switch a name of its own in its agent's configuration")
+		}
+	}
+}
+
+// differ finds out whether agents that should agree do; it returns who says what.
+func (d *diagnosis) differ(what func(*mcrdmav1.GetStatusResponse) string) (who string, differ bool) {
+	by := map[string][]string{}
+	for i := range d.Agents {
+		if a := &d.Agents[i]; a.Err == nil {
+			by[what(a.Status)] = append(by[what(a.Status)], a.name())
+		}
+	}
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(by)) {
+		slices.Sort(by[k])
+		list = append(list, k+": "+strings.Join(slices.Compact(by[k]), ", "))
+	}
+	return strings.Join(list, "; "), len(by) > 1
+}
+
+func (d *diagnosis) icrc() {
+	who, differ := d.differ(func(s *mcrdmav1.GetStatusResponse) string {
+		if s.GetIcrcOff() {
+			return "nic-check-off"
+		}
+		return "recompute"
+	})
+	if differ {
+		d.add(Error, "fabric", "switches treat the ICRC differently", who,
+			"set the same \"icrc\" for all agents: a switch that checks drops what one that does not recompute has rewritten")
+	}
+}
+
+func (d *diagnosis) versions() {
+	who, differ := d.differ(func(s *mcrdmav1.GetStatusResponse) string { return s.GetVersion() })
+	if differ {
+		d.add(Warning, "fabric", "agents are of different versions", who, "bring all of them to the same version; during an update this is as it should be")
+	}
+}
+
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
+}
+
+func counted(n uint64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

@@ -1,0 +1,123 @@
+// Package doctor says what is wrong with a fabric of switches and with the interfaces of
+// this host, why, and what to do.
+//
+// The rules are pure: Diagnose makes findings of facts that somebody collected. The
+// facts of interfaces are collected here (Interfaces); those of agents are what their
+// gRPC services answer, which the command collects.
+//
+// It may import the contract of the agents (api/mcrdma/v1), golang.org/x/sys and the
+// standard library.
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// Severity says how bad a finding is.
+type Severity uint8
+
+// Severities, the worst last.
+const (
+	Note    Severity = iota // worth knowing
+	Warning                 // works, but not as it should, or not for long
+	Error                   // does not work
+)
+
+func (s Severity) String() string {
+	switch s {
+	case Error:
+		return "error"
+	case Warning:
+		return "warning"
+	}
+	return "note"
+}
+
+// MarshalText makes severities words in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Finding is something that is not as it should be.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"` // a switch, or "interface NAME"
+	What     string   `json:"what"`
+	Why      string   `json:"why,omitempty"`
+	Do       string   `json:"do,omitempty"`
+}
+
+// Facts are what was collected.
+type Facts struct {
+	Now        time.Time
+	Agents     []Agent
+	Complete   bool // no more agents were known than were asked
+	Interfaces []Interface
+}
+
+// An Agent is what one said. What could not be asked is nil.
+type Agent struct {
+	Address  string
+	Expected string // the switch whose it should be; empty: any
+	From     string // the switch that named it; empty: it was given
+	Err      error  // of Status: then nothing else is known
+	Status   *mcrdmav1.GetStatusResponse
+	Groups   []*mcrdmav1.GroupStatus
+	Steps    []*mcrdmav1.Step
+	Counters []*mcrdmav1.Counter
+	// Failed are the errors of asking for anything but Status.
+	Failed []error
+}
+
+// name is what a finding calls the agent.
+func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.Address) }
+
+// Diagnose applies all rules. Findings are in order of severity, the worst first.
+func Diagnose(f Facts) []Finding {
+	d := &diagnosis{Facts: f}
+	for i := range f.Agents {
+		a := &f.Agents[i]
+		if a.Err != nil {
+			d.unreachable(a)
+			continue
+		}
+		for _, rule := range []func(*Agent){
+			d.failed, d.whose, d.p4runtime, d.pipeline, d.ports, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
+		} {
+			rule(a)
+		}
+	}
+	d.names()
+	d.icrc()
+	d.versions()
+	if !f.Complete && len(f.Agents) > 0 {
+		d.add(Warning, "fabric", fmt.Sprintf("only %d agents were looked at", len(f.Agents)), "there are more of them than this command follows",
+			"name the ones that matter with --agent, and say --peers=false")
+	}
+	for i := range f.Interfaces {
+		d.iface(&f.Interfaces[i])
+	}
+	d.mtus()
+	slices.SortStableFunc(d.findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return d.findings
+}
+
+// Worst is the worst severity among findings; false if there are none.
+func Worst(findings []Finding) (Severity, bool) {
+	if len(findings) == 0 {
+		return 0, false
+	}
+	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity, true
+}
+
+type diagnosis struct {
+	Facts
+	findings []Finding
+}
+
+func (d *diagnosis) add(s Severity, subject, what, why, do string) {
+	d.findings = append(d.findings, Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
+}

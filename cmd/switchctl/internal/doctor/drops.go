@@ -1,0 +1,50 @@
+package doctor
+
+import (
+	"strings"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A DropReason explains why a switch drops packets.
+type DropReason struct {
+	Meaning string
+	// Usual: dropping is how merging works, and nothing is wrong.
+	Usual bool
+	// Suspicious: packets that are dropped for this reason should not exist.
+	Suspicious bool
+	Do         string
+}
+
+// DropReasons explains the cells of the counters of drops (bmv2.DropReasons).
+var DropReasons = map[string]DropReason{
+	"malformed": {Meaning: "lengths that disagree, or cut short", Suspicious: true,
+		Do: "look for segmentation offloads on the interfaces that lead here (switchctl doctor --interface) and for an MTU that is too small"},
+	"ip_checksum": {Meaning: "wrong IPv4 checksum", Suspicious: true,
+		Do: "look for checksum offload on virtual interfaces (ethtool -K INTERFACE tx off) and for bad cables"},
+	"icrc": {Meaning: "wrong ICRC: the packet was changed on its way", Suspicious: true,
+		Do: "look for a switch with another \"icrc\" mode, for offloads on the way, and for bad cables"},
+	"ttl":      {Meaning: "TTL used up", Suspicious: true, Do: "look for a routing loop: switchctl routes ADDRESS on each switch"},
+	"no_route": {Meaning: "no route to the destination", Do: "see switchctl routes; addresses that nobody has, and multicast such as mDNS, count here too"},
+	"no_next_hop": {Meaning: "a route's next hop is not there", Suspicious: true,
+		Do: "if it rises, restart the agent, which then writes what is missing"},
+	"no_neighbour": {Meaning: "a next hop's MAC address is not known", Suspicious: true,
+		Do: "if it rises, restart the agent, which then writes what is missing"},
+	"unknown_mac": {Meaning: "for a MAC address that is not the router's, where nothing is bridged",
+		Do: "usual for what hosts send to everybody, such as IPv6 neighbour discovery"},
+	"opcode": {Meaning: "READ, atomic or unknown operation to a group", Suspicious: true,
+		Do: "have the application send WRITE and SEND only to groups"},
+	"no_replica": {Meaning: "a copy that no rule describes", Suspicious: true,
+		Do: "if it rises, a group is half installed: look for problems in switchctl groups"},
+	"not_member": {Meaning: "an answer of a receiver that was removed",
+		Do: "usual for a moment after a receiver or a group was removed"},
+	"syndrome":      {Meaning: "an answer that is neither ACK nor NAK", Suspicious: true, Do: "look for a device that does not speak RoCEv2"},
+	"absorbed":      {Meaning: "ACKs merged: the sender learns nothing new by them", Usual: true},
+	"stale_nak":     {Meaning: "NAKs of what has arrived since", Usual: true},
+	"undecided_nak": {Meaning: "NAKs before every receiver was heard of", Usual: true},
+	"cnp_filter":    {Meaning: "CNPs sooner after one another than the group wants", Usual: true},
+	"fault":         {Meaning: "by a rule of fault injection", Suspicious: true, Do: "remove the rules of *.fault_in and *.fault_out, which are for tests"},
+}
+
+// IsDrop says whether a counter counts drops.
+func IsDrop(c *mcrdmav1.Counter) bool { return strings.HasSuffix(c.GetName(), "drops") }

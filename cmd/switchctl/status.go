@@ -1,0 +1,274 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+)
+
+// show writes answers as JSON, or as text does. Agents that did not answer are told of
+// after what the others said.
+func show[T proto.Message](cmd *cobra.Command, out *output, answers []answer[T], failed error, text func(io.Writer) error) error {
+	w := cmd.OutOrStdout()
+	if out.isJSON() {
+		v, err := answersJSON(answers)
+		if err == nil {
+			err = out.json(w, v)
+		}
+		if err != nil {
+			return err
+		}
+		return failed
+	}
+	if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
+		if err := text(w); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// statusCommand shows agents and their switches.
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show switches: ports, peers, hosts, and how full the tables are",
+		Long: `Shows what agents say of themselves and of their switches. Whether all that is as
+it should be, switchctl doctor says.
+
+The JSON is a list with the address of each agent and its GetStatusResponse
+(api/mcrdma/v1/switch.proto).`,
+		Example: `  switchctl status
+  switchctl status --agent 192.0.2.1:9560 --peers`,
+		Args: noArgs,
+	}
+	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		fleet := client.fleet()
+		defer fleet.Close()
+		list, err := client.connect(ctx, fleet)
+		if err != nil {
+			return err
+		}
+		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
+			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		})
+		return show(cmd, out, answers, failed, func(w io.Writer) error {
+			first := true
+			for _, a := range answers {
+				if a.err != nil {
+					continue
+				}
+				if !first {
+					fmt.Fprintln(w)
+				}
+				first = false
+				if err := statusText(w, out, a.agent.Address.HostPort, a.got, time.Now()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+// statusText writes one switch's status.
+func statusText(w io.Writer, out *output, address string, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, agent %s\n", s.GetName(), address)
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("version", "%s, up %s", s.GetVersion(), since(s.GetStarted(), now))
+	line("address", "%s", s.GetAddress())
+	p := s.GetP4Runtime()
+	switch {
+	case p.GetConnected() && p.GetPrimary():
+		line("P4Runtime", "%s, primary", p.GetTarget())
+	case p.GetConnected():
+		line("P4Runtime", "%s, not primary", p.GetTarget())
+	default:
+		line("P4Runtime", "%s, not connected: %s", p.GetTarget(), p.GetError())
+	}
+	line("pipeline", "pushed %s, reconnected %s", times(p.GetPushes()), times(p.GetReconnects()))
+	line("routing", "%s, %s", s.GetRouting(), either(s.GetSettled(), "settled", "not settled yet"))
+	line("ICRC", "%s", either(s.GetIcrcOff(), "not checked, not recomputed", "checked and recomputed"))
+	line("groups", "%d, steps %d", s.GetGroups(), s.GetSteps())
+	for _, x := range s.GetProblems() {
+		line("problem", "%s", x)
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	return statusTables(w, out, s, now)
+}
+
+// statusTables writes the tables of a status that have rows.
+func statusTables(w io.Writer, out *output, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+	var ports, peers, hosts, usage [][]any
+	for _, p := range s.GetPorts() {
+		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), since(p.GetSince(), now), p.GetReason()})
+	}
+	for _, p := range s.GetPeers() {
+		state := either(p.GetReachable(), "reachable", "unreachable")
+		if p.GetAgent() == "" {
+			state = "not programmable"
+		}
+		peers = append(peers, []any{p.GetName(), p.GetAgent(), state, p.GetBranches(), p.GetHeld(), p.GetError()})
+	}
+	for _, h := range s.GetHosts() {
+		hosts = append(hosts, []any{h.GetAddress(), h.GetMac(), h.GetPort()})
+	}
+	for _, u := range s.GetUsage() {
+		full := ""
+		if u.GetSize() > 0 {
+			full = fmt.Sprintf("%.0f %%", 100*float64(u.GetUsed())/float64(u.GetSize()))
+		}
+		usage = append(usage, []any{u.GetResource(), u.GetUsed(), unlessZero(u.GetSize()), full})
+	}
+	for _, t := range []struct {
+		header []string
+		rows   [][]any
+	}{
+		{[]string{"port", "neighbour", "state", "mac", "since", "reason"}, ports},
+		{[]string{"peer", "agent", "state", "branches there", "held here", "error"}, peers},
+		{[]string{"host", "mac", "port"}, hosts},
+		{[]string{"table", "used", "size", "full"}, usage},
+	} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := out.table(w, t.header, t.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routesCommand shows unicast routes.
+func routesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "routes [ADDRESS] [flags]",
+		Short: "Show switches' unicast routes",
+		Long: `Shows the unicast routes that switches were given: where they lead and by which
+ports. With an address, only the route that a packet to it takes.
+
+A route without port is the switch's own, or a subnet of its hosts, or leads nowhere;
+the note says which.
+
+The JSON is a list with the address of each agent and its ListRoutesResponse
+(api/mcrdma/v1/switch.proto).`,
+		Example: `  switchctl routes
+  switchctl routes 10.2.0.11 --agent 192.0.2.1:9560`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("%d arguments: at most one address", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var to netip.Addr
+		if len(args) == 1 {
+			var err error
+			if to, err = netip.ParseAddr(args[0]); err != nil || !to.Is4() {
+				return usagef("%q is no IPv4 address, such as 10.2.0.11", args[0])
+			}
+		}
+		ctx := cmd.Context()
+		fleet := client.fleet()
+		defer fleet.Close()
+		list, err := client.connect(ctx, fleet)
+		if err != nil {
+			return err
+		}
+		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListRoutesResponse, error) {
+			r, err := a.Status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
+			if err == nil && to.IsValid() {
+				r.Routes = routeTo(r.GetRoutes(), to)
+			}
+			return r, err
+		})
+		return show(cmd, out, answers, failed, func(w io.Writer) error {
+			header, rows := agentColumn(len(answers) > 1, []string{"prefix", "port", "neighbour", "mac", "next hop", "note"}, routeRows(answers))
+			return out.table(w, header, rows)
+		})
+	}
+	return cmd
+}
+
+// routeTo keeps the route with the longest prefix that holds the address.
+func routeTo(routes []*mcrdmav1.RouteStatus, to netip.Addr) (best []*mcrdmav1.RouteStatus) {
+	bits := -1
+	for _, r := range routes {
+		p, err := netip.ParsePrefix(r.GetPrefix())
+		if err == nil && p.Contains(to) && p.Bits() > bits {
+			best, bits = []*mcrdmav1.RouteStatus{r}, p.Bits()
+		}
+	}
+	return best
+}
+
+// routeRows has a row for each next hop; the first column is the agent.
+func routeRows(answers []answer[*mcrdmav1.ListRoutesResponse]) (rows [][]any) {
+	for _, a := range answers {
+		for _, r := range a.got.GetRoutes() {
+			from, prefix, note := a.agent.Address.HostPort, r.GetPrefix(), r.GetNote()
+			if len(r.GetHops()) == 0 {
+				rows = append(rows, []any{from, prefix, "", "", "", "", cmp.Or(note, "unreachable")})
+			}
+			for _, h := range r.GetHops() {
+				rows = append(rows, []any{from, prefix, h.GetPort(), cmp.Or(h.GetNeighbour(), "(host)"), h.GetMac(), h.GetNextHop(), note})
+				from, prefix, note = "", "", ""
+			}
+		}
+	}
+	return rows
+}
+
+// since is how long ago something was.
+func since(t *timestamppb.Timestamp, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return max(now.Sub(t.AsTime()), 0).Truncate(time.Second).String()
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func either(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+func unlessZero(n uint64) any {
+	if n == 0 {
+		return ""
+	}
+	return n
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+)
+
+// maxTopGroups is how many groups' counters are read from each switch. A group takes
+// a read of the switch's tables.
+const maxTopGroups = 64
+
+// topCommand is the live view.
+func topCommand() *cobra.Command {
+	var once bool
+	interval := time.Second
+	cmd := &cobra.Command{
+		Use:   "top [flags]",
+		Short: "Watch switches live: groups' packet rates, answers, ports, drops",
+		Long: `Shows switches, their groups with packet rates and how each receiver answers, ports
+that are not up, and packets that are dropped, and refreshes that each second until
+Ctrl-C. If the output is no terminal, or with --once, it is shown once, after one
+interval. Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
+		Example: `  switchctl top --agent 192.0.2.1:9560
+  switchctl top --once --peers=false`,
+		Args: noArgs,
+	}
+	client := addClientFlags(cmd, true, true)
+	cmd.Flags().BoolVar(&once, "once", false, "show one interval and end")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two looks")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if interval < 100*time.Millisecond {
+			return usagef("--interval %v: it is at least 100ms", interval)
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		fleet := client.fleet()
+		defer fleet.Close()
+		list, err := client.connect(ctx, fleet)
+		if err != nil {
+			return err
+		}
+		t := &top{list: list, interval: interval}
+		terminal, _ := cmd.OutOrStdout().(*os.File)
+		if once || terminal == nil || !isTerminal(terminal) {
+			return t.once(ctx, cmd.OutOrStdout())
+		}
+		return t.live(ctx, terminal, func() (int, int) { return terminalSize(terminal) })
+	}
+	return cmd
+}
+
+// top looks at agents again and again.
+type top struct {
+	list     []*agents.Agent
+	interval time.Duration
+}
+
+// A look is what was seen of all agents at one time.
+type look struct {
+	at     time.Time
+	agents []agentLook
+}
+
+// agentLook is what one agent said; if err is set, nothing.
+type agentLook struct {
+	address  string
+	err      error
+	status   *mcrdmav1.GetStatusResponse
+	groups   []*mcrdmav1.GroupStatus // with counters
+	counters []*mcrdmav1.Counter
+}
+
+func (t *top) look(ctx context.Context) *look {
+	l := &look{agents: make([]agentLook, len(t.list))}
+	agents.Each(len(t.list), func(i int) {
+		l.agents[i] = lookAt(ctx, t.list[i])
+	})
+	l.at = time.Now()
+	return l
+}
+
+func lookAt(ctx context.Context, a *agents.Agent) agentLook {
+	l := agentLook{address: a.Address.HostPort}
+	if l.status, l.err = a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{}); l.err != nil {
+		return l
+	}
+	counters, err := a.Status.GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
+	if err != nil {
+		l.status.Problems = append(l.status.Problems, err.Error())
+	}
+	l.counters = counters.GetCounters()
+	groups, err := a.Groups.List(ctx, &mcrdmav1.ListRequest{})
+	if err != nil {
+		l.status.Problems = append(l.status.Problems, err.Error())
+	}
+	l.groups = groups.GetGroups()
+	agents.Each(min(len(l.groups), maxTopGroups), func(i int) {
+		r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: l.groups[i].GetGroup().GetKey(), Counters: true})
+		if err == nil { // else it has gone since, or the agent has: seen at the next look
+			l.groups[i] = r.GetGroup()
+		}
+	})
+	return l
+}
+
+// once shows one interval.
+func (t *top) once(ctx context.Context, w io.Writer) error {
+	before := t.look(ctx)
+	select {
+	case <-time.After(t.interval):
+	case <-ctx.Done():
+		return nil
+	}
+	now := t.look(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	lines, err := topLines(before, now)
+	if err == nil {
+		_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))
+	}
+	return err
+}
+
+// Sequences that every terminal of today knows.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, no cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	goHome      = "\x1b[H"
+	clearRight  = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// live fills a terminal until ctx ends, and leaves it as it was.
+func (t *top) live(ctx context.Context, w io.Writer, size func() (columns, rows int)) (err error) {
+	if _, err := io.WriteString(w, enterScreen); err != nil {
+		return err
+	}
+	defer func() {
+		if _, e := io.WriteString(w, leaveScreen); err == nil {
+			err = e
+		}
+	}()
+	tick := time.NewTicker(t.interval)
+	defer tick.Stop()
+	var before *look
+	for {
+		now := t.look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		lines, err := topLines(before, now)
+		if err != nil {
+			return err
+		}
+		columns, rows := size()
+		if _, err := io.WriteString(w, screen(lines, columns, rows)); err != nil {
+			return err
+		}
+		before = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// screen is what fills a terminal with lines, cut to its size, without flicker.
+func screen(lines []string, columns, rows int) string {
+	rows = max(rows, 1)
+	if len(lines) > rows {
+		left := len(lines) - rows + 1
+		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("… and %s; make the window higher, or use --once", plural(left, "more line")))
+	}
+	var b strings.Builder
+	b.WriteString(goHome)
+	for i, l := range lines {
+		if r := []rune(l); len(r) > columns {
+			l = string(r[:max(columns-1, 0)]) + "…"
+		}
+		b.WriteString(l + clearRight)
+		if i < len(lines)-1 {
+			b.WriteString("\r\n")
+		}
+	}
+	b.WriteString(clearBelow)
+	return b.String()
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
+)
+
+// topLines is the view of what happened between two looks. Without the first, rates
+// are not known.
+func topLines(before, now *look) ([]string, error) {
+	v := topView{now: now, groups: map[string]*mcrdmav1.GroupStatus{}, counters: map[counterKey]uint64{}}
+	if before != nil {
+		v.span = now.at.Sub(before.at)
+		for _, a := range before.agents {
+			for _, g := range a.groups {
+				v.groups[a.address+" "+keyText(g)] = g
+			}
+			for _, c := range a.counters {
+				v.counters[counterKey{a.address, c.GetName(), c.GetCell()}] = c.GetPackets()
+			}
+		}
+	}
+	groups := 0
+	for _, a := range now.agents {
+		groups += len(a.groups)
+	}
+	v.lines = []string{fmt.Sprintf("%s  %s, %s", now.at.Format(time.TimeOnly), switches(len(now.agents)), plural(groups, "group"))}
+	for _, section := range []func() ([]string, [][]any){v.switches, v.groupRows, v.ports, v.drops} {
+		header, rows := section()
+		if len(rows) == 0 {
+			continue
+		}
+		var b strings.Builder
+		if err := new(output).table(&b, header, rows); err != nil {
+			return nil, err
+		}
+		v.lines = append(v.lines, "")
+		v.lines = append(v.lines, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
+	}
+	return v.lines, nil
+}
+
+func switches(n int) string {
+	if n == 1 {
+		return "1 switch"
+	}
+	return fmt.Sprintf("%d switches", n)
+}
+
+type topView struct {
+	now      *look
+	span     time.Duration // 0: nothing was seen before
+	groups   map[string]*mcrdmav1.GroupStatus
+	counters map[counterKey]uint64
+	lines    []string
+}
+
+// rate is of a counter that was seen before, or "-".
+func (v *topView) rate(seen bool, before, now uint64) string {
+	if v.span <= 0 || !seen {
+		return "-"
+	}
+	return perSecond(rate(before, now, v.span))
+}
+
+// switches has a row for each switch.
+func (v *topView) switches() ([]string, [][]any) {
+	var rows [][]any
+	for _, a := range v.now.agents {
+		if a.err != nil {
+			rows = append(rows, []any{a.address, "", "", "", "", "", "", a.err.Error()})
+			continue
+		}
+		s := a.status
+		up, all := 0, 0
+		for _, p := range s.GetPorts() {
+			if p.GetState() != "-" {
+				all++
+				up += one(p.GetState() == "up")
+			}
+		}
+		reached, peers := 0, 0
+		for _, p := range s.GetPeers() {
+			if p.GetAgent() != "" {
+				peers++
+				reached += one(p.GetReachable())
+			}
+		}
+		control := "primary"
+		switch {
+		case !s.GetP4Runtime().GetConnected():
+			control = "lost"
+		case !s.GetP4Runtime().GetPrimary():
+			control = "not primary"
+		}
+		rows = append(rows, []any{
+			s.GetName(), control, either(s.GetSettled(), "settled", "learning"), fmt.Sprintf("%d of %d", up, all), fmt.Sprintf("%d of %d", reached, peers),
+			s.GetGroups(), s.GetSteps(), strings.Join(s.GetProblems(), "; "),
+		})
+	}
+	return []string{"switch", "control", "routes", "links up", "peers", "groups", "steps", "problems"}, rows
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// groupRows has a row for each receiver; the group stands in the first of them.
+func (v *topView) groupRows() ([]string, [][]any) {
+	var rows [][]any
+	for _, a := range v.now.agents {
+		for _, g := range a.groups {
+			was, seen := v.groups[a.address+" "+keyText(g)]
+			lead := []any{keyText(g), g.GetSwitch(), v.rate(seen, was.GetPackets(), g.GetPackets())}
+			problems := strings.Join(g.GetProblems(), "; ")
+			for i, r := range g.GetGroup().GetReceivers() {
+				var now, old *mcrdmav1.MemberCounters
+				if i < len(g.GetMembers()) {
+					now = g.GetMembers()[i]
+					old = memberOf(was, r.GetAddress())
+				}
+				counts := []any{"", "", "", "", ""}
+				if now != nil {
+					known := old != nil
+					counts = []any{
+						v.rate(known, old.GetAcks(), now.GetAcks()), v.rate(known, old.GetSequenceNaks(), now.GetSequenceNaks()),
+						v.rate(known, old.GetRnrNaks(), now.GetRnrNaks()), now.GetFatalNaks(), v.rate(known, old.GetCnps(), now.GetCnps()),
+					}
+				}
+				row := append(append(slices.Clone(lead), r.GetAddress()), counts...)
+				rows = append(rows, append(row, problems))
+				lead, problems = []any{"", "", ""}, ""
+			}
+		}
+	}
+	return []string{"group", "switch", "packets/s", "receiver", "acks/s", "naks/s", "rnr/s", "fatal", "cnps/s", "problems"}, rows
+}
+
+// memberOf is a receiver's counters in what was seen before; nil if it was not seen.
+func memberOf(g *mcrdmav1.GroupStatus, address string) *mcrdmav1.MemberCounters {
+	for i, r := range g.GetGroup().GetReceivers() {
+		if r.GetAddress() == address && i < len(g.GetMembers()) {
+			return g.GetMembers()[i]
+		}
+	}
+	return nil
+}
+
+// ports has a row for each link that should be up and is not.
+func (v *topView) ports() ([]string, [][]any) {
+	var rows [][]any
+	for _, a := range v.now.agents {
+		for _, p := range a.status.GetPorts() {
+			if s := p.GetState(); s != "up" && s != "-" {
+				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbour(), s, since(p.GetSince(), v.now.at), p.GetReason()})
+			}
+		}
+	}
+	return []string{"switch", "port", "neighbour", "state", "since", "reason"}, rows
+}
+
+// drops has a row for each reason for which packets are dropped just now; those that
+// merging drops are none.
+func (v *topView) drops() ([]string, [][]any) {
+	type drop struct {
+		rate float64
+		row  []any
+	}
+	var list []drop
+	for _, a := range v.now.agents {
+		for _, c := range a.counters {
+			reason := doctor.DropReasons[c.GetCell()]
+			was, seen := v.counters[counterKey{a.address, c.GetName(), c.GetCell()}]
+			if r := rate(was, c.GetPackets(), v.span); doctor.IsDrop(c) && !reason.Usual && seen && r > 0 {
+				list = append(list, drop{r, []any{a.status.GetName(), c.GetName(), c.GetCell(), perSecond(r), c.GetPackets(), reason.Meaning}})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b drop) int { return cmp.Compare(b.rate, a.rate) })
+	var rows [][]any
+	for _, d := range list {
+		rows = append(rows, d.row)
+	}
+	return []string{"switch", "dropped at", "reason", "packets/s", "packets", "meaning"}, rows
+}
