@@ -348,7 +348,11 @@ func (s *schema) parts(t *table, te *p4.TableEntry) (x entry, err error) {
 	if x.key, err = s.key(t, te); err != nil {
 		return x, err
 	}
-	switch a := te.GetAction().GetType().(type) {
+	a := te.GetAction().GetType()
+	if _, set := a.(*p4.TableAction_ActionProfileActionSet); set != t.set {
+		return x, fmt.Errorf("%w: an entry with %T", ErrForeign, a)
+	}
+	switch a := a.(type) {
 	case *p4.TableAction_Action:
 		x.action, x.args, err = s.called(t, a.Action)
 	case *p4.TableAction_ActionProfileActionSet:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,6 +36,11 @@ type rig struct {
 
 func embedded(t testing.TB, o ...grpc.ServerOption) *rig {
 	t.Helper()
+	return embeddedAt(t, "127.0.0.1:0", o...)
+}
+
+func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
+	t.Helper()
 	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +52,7 @@ func embedded(t testing.TB, o ...grpc.ServerOption) *rig {
 	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: device})
 	g := grpc.NewServer(append(p4rtserver.ServerOptions(), o...)...)
 	server.Register(g)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +78,23 @@ func embedded(t testing.TB, o ...grpc.ServerOption) *rig {
 // real starts bmv2's own switch, if the machine has it.
 func real(t *testing.T) string {
 	t.Helper()
+	target := freePort(t)
+	realAt(t, target)
+	return target
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func realAt(t *testing.T, target string) (stop func()) {
+	t.Helper()
 	program := os.Getenv("SIMPLE_SWITCH_GRPC")
 	if program == "" {
 		program = "simple_switch_grpc"
@@ -80,28 +103,20 @@ func real(t *testing.T) string {
 	if err != nil {
 		t.Skip("optional: bmv2's simple_switch_grpc is not in PATH, and SIMPLE_SWITCH_GRPC does not name it")
 	}
-	var free [2]string
-	for i := range free {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		free[i] = l.Addr().String()
-		l.Close()
-	}
-	_, thrift, _ := net.SplitHostPort(free[0])
+	_, thrift, _ := net.SplitHostPort(freePort(t))
 	cmd := exec.Command(path, "--no-p4", "--device-id", fmt.Sprint(device), "--thrift-port", thrift,
 		"--notifications-addr", "ipc://"+filepath.Join(t.TempDir(), "n.ipc"),
-		"--", "--grpc-server-addr", free[1], "--cpu-port", fmt.Sprint(bmv2.CPUPort))
+		"--", "--grpc-server-addr", target, "--cpu-port", fmt.Sprint(bmv2.CPUPort))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return free[1]
+	t.Cleanup(stop)
+	return stop
 }
 
 func within(t testing.TB) context.Context {

@@ -20,6 +20,7 @@ type table struct {
 	id     uint32
 	name   string
 	fields []*p4cfg.MatchField
+	set    bool // an entry has a set of actions, not one
 	// actions are the ids of those that entries may call.
 	actions map[uint32]bool
 }
@@ -61,7 +62,7 @@ func newSchema() (*schema, error) {
 	s.cookie = cookie()
 	for _, t := range s.info.GetTables() {
 		p := t.GetPreamble()
-		x := &table{p.GetId(), p.GetName(), t.GetMatchFields(), map[uint32]bool{}}
+		x := &table{p.GetId(), p.GetName(), t.GetMatchFields(), t.GetImplementationId() != 0, map[uint32]bool{}}
 		for _, a := range t.GetActionRefs() {
 			x.actions[a.GetId()] = a.GetScope() != p4cfg.ActionRef_DEFAULT_ONLY || len(x.fields) == 0
 		}
