@@ -69,6 +69,7 @@ var limits = []limit{
 	{dir: "internal/switchagent", never: []string{switchCode, "internal/connmgr", "cmd"}},
 	{dir: "internal/switchagent/unicast", only: []string{std, "pkg/bifurcation", "internal/routing", "internal/switchspec"},
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
+	{dir: "internal/switchagent/links", only: []string{std, "internal/routing/liveness", "internal/switchspec"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
@@ -218,6 +219,8 @@ func TestWrongImports(t *testing.T) {
 		{"internal/switchagent/unicast", "internal/routing", nil, false},
 		{"internal/switchagent/unicast", "internal/routing/static", nil, true},
 		{"internal/switchagent/unicast", "internal/p4rt", nil, true},
+		{"internal/switchagent/links", "internal/routing/liveness", nil, false},
+		{"internal/switchagent/links", "internal/routing", nil, true},
 		{"internal/switchagent", "github.com/osrg/gobgp/v3/api", nil, true},
 		{"internal/routing/bgp", "github.com/osrg/gobgp/v3/api", nil, false},
 		{"internal/routing/kernel", "github.com/vishvananda/netlink", nil, false},

@@ -42,6 +42,7 @@ var pureDirs = []string{
 	"internal/softswitch/pipeline",
 	"internal/softswitch/traffic",
 	"internal/switchagent/unicast",
+	"internal/switchagent/links",
 }
 
 // impureImports are the packages, with all below them, that reach for the

@@ -1,0 +1,36 @@
+// Package links finds out which of a switch's links work and who is at their other
+// ends. It has the codec of the hellos that switch agents send each other, a manager
+// of one liveness session for each port, and the codec of ARP for the agent's
+// dealings with hosts.
+//
+//	m := links.New(links.Config{Name: "torA", Ports: ports, Rand: r}, now)
+//	for {
+//		send, events, next := m.Step(now)
+//		// send the frames, act upon the events, wait for a frame or until next
+//		err := m.Receive(now, port, frame) // then Step again
+//	}
+//	last := m.Close(now) // send these: the neighbours then know at once
+//
+// # When a link is up
+//
+// A link is up while hellos of the expected neighbour come in, and say that ours
+// reach it. So a link that has failed in one direction is down at both ends.
+// With the defaults a failure is noticed 100 to 150 ms after it; hellos that are lost
+// or late one at a time do no harm.
+//
+// # Wrong neighbours
+//
+// A hello names its sender and the port by which it left. One of a switch other than
+// the port's configuration says, or one of this switch itself, takes the link down at once:
+// a port's state is then "wrong", and stays so until that sender has been
+// silent for its detection time. Nobody else's hello counts meanwhile, so two
+// neighbours on one wire (an unmanaged switch between) cannot make the link flap.
+// Our own hellos go on and say AdminDown, so that the other end can tell its
+// people who is there.
+//
+// A hello carries no proof of who sent it. Whoever can send frames into a
+// link between switches can pretend to be the neighbour; host ports have no session.
+//
+// The package is pure, and a Manager is not for concurrent use. It imports
+// internal/routing/liveness, internal/switchspec and the standard library only.
+package links

@@ -1,0 +1,261 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/routing/liveness"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// Status is the state of a port's link.
+type Status string
+
+// The states of a port's link.
+const (
+	Up    Status = "up"    // hellos pass in both directions
+	Down  Status = "down"  // the neighbour is not heard, or says that it does not want the link
+	Init  Status = "init"  // the neighbour is heard, but has not said that it hears us
+	Wrong Status = "wrong" // somebody else is at the other end
+)
+
+// String returns the state's word.
+func (s Status) String() string { return string(s) }
+
+// Errors of [Manager.Receive], besides [ErrFrame] and [liveness.ErrNotOurs].
+var (
+	ErrPort   = errors.New("links: no hellos are expected at this port")
+	ErrWrong  = errors.New("links: hello of another neighbour")
+	ErrClosed = errors.New("links: closed")
+)
+
+const (
+	// slowTx is the interval of hellos while a link is not up. RFC 5880 §6.8.3 asks
+	// for a second or more, to spare paths that others use; these are links of their own,
+	// and come back sooner for it.
+	slowTx = 200 * time.Millisecond
+	// maxHold bounds how long a wrong neighbour's own word about its interval keeps
+	// a port from coming up once that neighbour is gone.
+	maxHold = 10 * time.Second
+)
+
+// Config describes a switch's links.
+type Config struct {
+	Name  string // the switch's own, at most MaxName bytes; the rest is cut off
+	Ports []Port
+	// Interval is the time between hellos on a link that is up; default 50 ms, 1 ms to
+	// 1 min (a value outside is taken for the nearest). Links that are not up
+	// see one every 200 ms, or every Interval if that is longer.
+	Interval   time.Duration
+	Multiplier uint8 // of the neighbour's intervals without a hello, after which the link is down; default 3
+	// Rand draws discriminators and jitter. Nil: seeded with the name and the time.
+	Rand *rand.Rand
+}
+
+// Port is a port with a link to a switch. Of several with one number the first counts.
+type Port struct {
+	Number uint16
+	MAC    switchspec.MAC // source of its hellos
+	Expect string         // the neighbour's name; "": whoever comes first, until it is silent
+	// ExpectPort is the number of the neighbour's port; 0: any.
+	ExpectPort uint16
+}
+
+// Frame is an Ethernet frame to be sent out of a port. It is the caller's to keep.
+type Frame struct {
+	Port  uint16
+	Bytes []byte
+}
+
+// Event tells that a link came up or went down, that somebody wrong is at its other
+// end or is so no longer, or (Up, and up before) that the neighbour has another MAC.
+// At first all links are down, which no event tells.
+type Event struct {
+	Port   uint16
+	Up     bool
+	Peer   switchspec.MAC // of the neighbour that the event is about; zero: never heard
+	Name   string         // of that neighbour
+	Reason string         // for people; empty: it just came up
+}
+
+// State is what is known of a port.
+type State struct {
+	Port     uint16
+	State    Status
+	Reason   string // for people
+	Expect   string
+	Peer     switchspec.MAC // who was heard last; zero: nobody
+	Name     string
+	PeerPort uint16
+	Since    time.Time // when State last changed
+}
+
+// Manager watches the links of a switch. Make one with [New].
+type Manager struct {
+	name   string
+	ports  []*port // by number
+	closed bool
+	now    time.Time
+}
+
+// New returns a manager all of whose ports are down, and whose first hellos are due at
+// once.
+func New(cfg Config, now time.Time) *Manager {
+	m := &Manager{name: cut(cfg.Name), now: now}
+	if cfg.Rand == nil {
+		seed := fnv.New64a()
+		_, _ = seed.Write([]byte(cfg.Name))
+		cfg.Rand = rand.New(rand.NewPCG(seed.Sum64(), uint64(now.UnixNano()))) //nolint:gosec // told apart, not kept secret
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = liveness.DefaultInterval
+	}
+	interval := min(max(cfg.Interval, time.Millisecond), maxInterval)
+	taken := map[uint32]bool{0: true}
+	for _, c := range cfg.Ports {
+		i, found := slices.BinarySearchFunc(m.ports, c.Number, byNumber)
+		if found {
+			continue
+		}
+		c.Expect = cut(c.Expect)
+		d := cfg.Rand.Uint32()
+		for taken[d] {
+			d = cfg.Rand.Uint32()
+		}
+		taken[d] = true
+		s, err := liveness.New(liveness.Config{Discriminator: d, DesiredMinTx: interval, RequiredMinRx: interval,
+			SlowTx: max(slowTx, interval), DetectMult: cfg.Multiplier, Rand: cfg.Rand}, now)
+		if err != nil {
+			panic(err) // the numbers above are within its bounds
+		}
+		p := &port{Port: c, session: s, discriminator: d, state: Down, since: now, next: now}
+		p.reason = p.expected() + " has not been heard"
+		m.ports = slices.Insert(m.ports, i, p)
+	}
+	return m
+}
+
+func cut(name string) string { return name[:min(len(name), MaxName)] }
+
+func byNumber(p *port, number uint16) int { return int(p.Number) - int(number) }
+
+// Receive takes a hello that came in at a port. The error says why it does not count
+// for the link; it may have changed the port's state all the same. Call
+// [Manager.Step] afterwards.
+func (m *Manager) Receive(now time.Time, number uint16, frame []byte) error {
+	if m.closed {
+		return ErrClosed
+	}
+	now = m.clock(now)
+	i, found := slices.BinarySearchFunc(m.ports, number, byNumber)
+	if !found {
+		return fmt.Errorf("%w: port %d", ErrPort, number)
+	}
+	h, err := parseHello(frame)
+	if err != nil {
+		return fmt.Errorf("port %d: %w", number, err)
+	}
+	p := m.ports[i]
+	if !m.right(p, h) {
+		who := m.who(p, h)
+		p.wrong(now, h, who)
+		return fmt.Errorf("%w: port %d: %s", ErrWrong, number, who)
+	}
+	if err := p.receive(now, h); err != nil {
+		return fmt.Errorf("port %d: %w", number, err)
+	}
+	return nil
+}
+
+// clock keeps time from running backwards.
+func (m *Manager) clock(now time.Time) time.Time {
+	if now.After(m.now) {
+		m.now = now
+	}
+	return m.now
+}
+
+// right says whether a hello is of the neighbour that the port should have.
+func (m *Manager) right(p *port, h hello) bool {
+	return string(h.name) != m.name && (p.Expect == "" || string(h.name) == p.Expect) &&
+		(p.ExpectPort == 0 || h.port == p.ExpectPort)
+}
+
+// who says who is there in place of whom.
+func (m *Manager) who(p *port, h hello) string {
+	if string(h.name) != m.name {
+		return fmt.Sprintf("%s port %d is there, expected %s", h.name, h.port, p.expected())
+	}
+	for _, own := range m.ports {
+		if own.Number != h.port || own.discriminator != h.live.My {
+			continue
+		}
+		if own == p {
+			return fmt.Sprintf("what is sent comes back: the port is looped, expected %s", p.expected())
+		}
+		return fmt.Sprintf("the cable goes to this switch's own port %d, expected %s", h.port, p.expected())
+	}
+	return fmt.Sprintf("another switch that is called %s too is there, with its port %d, expected %s", m.name, h.port, p.expected())
+}
+
+// Step does what is due: it returns the frames to send, what has changed since the
+// last call, each change once, and when to call again if nothing arrives before; the zero
+// time if there is nothing to wait for.
+func (m *Manager) Step(now time.Time) (send []Frame, events []Event, next time.Time) {
+	if m.closed {
+		return nil, nil, time.Time{}
+	}
+	now = m.clock(now)
+	for _, p := range m.ports {
+		if !p.next.After(now) {
+			send = m.step(now, p, send)
+		}
+		if next.IsZero() || p.next.Before(next) {
+			next = p.next
+		}
+		events = append(events, p.pending...)
+		p.pending = p.pending[:0]
+	}
+	return send, events, next
+}
+
+func (m *Manager) step(now time.Time, p *port, send []Frame) []Frame {
+	for _, h := range p.step(now) {
+		frame := make([]byte, 0, max(minFrame, nameAt+len(m.name)))
+		send = append(send, Frame{p.Number, appendHello(frame, p.MAC, h, p.Number, m.name)})
+	}
+	return send
+}
+
+// Close ends all sessions. It returns the last hellos, which tell the neighbours to
+// take the links down at once. The manager then does nothing any more; its ports
+// are down, which no event tells.
+func (m *Manager) Close(now time.Time) []Frame {
+	if m.closed {
+		return nil
+	}
+	now = m.clock(now)
+	var send []Frame
+	for _, p := range m.ports {
+		p.session.SetAdminDown(now, true)
+		send = m.step(now, p, send)
+		p.become(now, Down, "closed")
+		p.pending = nil
+	}
+	m.closed = true
+	return send
+}
+
+// States lists all ports by number.
+func (m *Manager) States() []State {
+	states := make([]State, 0, len(m.ports))
+	for _, p := range m.ports {
+		states = append(states, State{Port: p.Number, State: p.state, Reason: p.reason, Expect: p.Expect,
+			Peer: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
+	}
+	return states
+}

@@ -1,0 +1,163 @@
+package links
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/routing/liveness"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// port is one end of a link.
+type port struct {
+	Port
+	session       *liveness.Session // AdminDown while the state is Wrong
+	discriminator uint32
+
+	state  Status
+	reason string
+	since  time.Time
+
+	// Who was heard last; in state Wrong, who is there.
+	peer     switchspec.MAC
+	name     string
+	peerPort uint16
+
+	wrongUntil time.Time
+	next       time.Time // when step is due
+	pending    []Event   // for Step to return; at most two, see tell
+}
+
+// expected names the neighbour that should be there.
+func (p *port) expected() string {
+	name := p.Expect
+	if name == "" {
+		name = "a neighbour"
+	}
+	if p.ExpectPort != 0 {
+		return fmt.Sprintf("%s port %d", name, p.ExpectPort)
+	}
+	return name
+}
+
+// neighbour names the one that was heard last.
+func (p *port) neighbour() string { return fmt.Sprintf("%s port %d", p.name, p.peerPort) }
+
+// is says whether a hello is of the neighbour heard last.
+func (p *port) is(h hello) bool { return string(h.name) == p.name && h.port == p.peerPort }
+
+func (p *port) meet(h hello) {
+	p.peer, p.peerPort = h.src, h.port
+	if string(h.name) != p.name { // spares a string for each hello
+		p.name = string(h.name)
+	}
+}
+
+// wrong takes a hello that should not have come. The first wrong neighbour stays the
+// one that is named until it is silent.
+func (p *port) wrong(now time.Time, h hello, reason string) {
+	if p.state == Wrong && !p.is(h) {
+		return
+	}
+	hold := time.Duration(h.live.DetectMult) * max(slowTx, h.live.DesiredMinTx)
+	p.wrongUntil = now.Add(min(hold, maxHold))
+	p.next = now
+	p.meet(h)
+	p.session.SetAdminDown(now, true)
+	p.become(now, Wrong, reason)
+}
+
+// receive takes a hello of the right neighbour.
+func (p *port) receive(now time.Time, h hello) error {
+	if p.state == Wrong {
+		return fmt.Errorf("%w: it is the right one, but so far %s was there", ErrWrong, p.neighbour())
+	}
+	if p.Expect == "" && p.session.Remote() != 0 && string(h.name) != p.name {
+		return fmt.Errorf("%w: it is of %s, but %s is there", ErrWrong, h.name, p.neighbour())
+	}
+	restarted := p.session.Remote() != h.live.My
+	if _, err := p.session.Receive(now, h.live); err != nil {
+		return err
+	}
+	p.next = now
+	from := p.peer
+	p.meet(h)
+	switch p.session.State() {
+	case liveness.Up:
+		if p.state != Up {
+			p.become(now, Up, "")
+		} else if from != p.peer {
+			p.reason = fmt.Sprintf("the neighbour's MAC changed from %v to %v", from, p.peer)
+			p.tell()
+		}
+	case liveness.Init:
+		p.become(now, Init, p.neighbour()+" is heard but has not said that it hears us")
+	case liveness.Down, liveness.AdminDown:
+		if h.live.State != liveness.Up { // else it does not know yet that the link is down, nor why
+			p.become(now, Down, p.refusal(h.live, restarted))
+		}
+	}
+	return nil
+}
+
+// refusal puts into words why a hello of the neighbour took or keeps the link down.
+func (p *port) refusal(h liveness.Hello, restarted bool) string {
+	switch {
+	case h.State == liveness.AdminDown:
+		return p.neighbour() + " holds the link down: it is shutting down, or expects another neighbour"
+	case restarted:
+		return p.neighbour() + " has started anew"
+	case h.Diag == liveness.DiagExpired:
+		return p.neighbour() + " does not hear us any more"
+	}
+	return fmt.Sprintf("%s has taken the link down: %v", p.neighbour(), h.Diag)
+}
+
+// step does what the passing of time brings.
+func (p *port) step(now time.Time) []liveness.Hello {
+	if p.state == Wrong && !now.Before(p.wrongUntil) {
+		p.session.SetAdminDown(now, false)
+		p.become(now, Down, fmt.Sprintf("%s is gone; %s has not been heard since", p.neighbour(), p.expected()))
+	}
+	detection := p.session.DetectionTime() // 0: nobody is heard
+	send, _, next := p.session.Step(now)
+	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong {
+		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbour(), detection))
+	}
+	if p.state == Wrong && p.wrongUntil.Before(next) {
+		next = p.wrongUntil
+	}
+	p.next = next
+	return send
+}
+
+// become changes the state, and tells so unless nothing but the way up has begun or
+// ended.
+func (p *port) become(now time.Time, state Status, reason string) {
+	was := p.state
+	p.reason = reason
+	if state == was {
+		return
+	}
+	p.state, p.since = state, now
+	quiet := func(s Status) bool { return s == Down || s == Init }
+	if !quiet(was) || !quiet(state) {
+		p.tell()
+	}
+}
+
+// tell adds an event. If Step has not been called for long, of the changes only
+// the last remains, and the one before if it was the other way; so a link that
+// flaps holds no more than two, and none is lost that matters.
+func (p *port) tell() {
+	e := Event{Port: p.Number, Up: p.state == Up, Peer: p.peer, Name: p.name, Reason: p.reason}
+	n := len(p.pending)
+	switch {
+	case n > 0 && p.pending[n-1].Up == e.Up:
+		p.pending[n-1] = e
+	case n == 2:
+		p.pending = append(p.pending[:0], e)
+	default:
+		p.pending = append(p.pending, e)
+	}
+}
