@@ -12,19 +12,13 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// Status is the state of a port's link.
-type Status string
-
 // The states of a port's link.
 const (
-	Up    Status = "up"    // hellos pass in both directions
-	Down  Status = "down"  // the neighbour is not heard, or says that it does not want the link
-	Init  Status = "init"  // the neighbour is heard, but has not said that it hears us
-	Wrong Status = "wrong" // somebody else is at the other end
+	Up    = "up"    // hellos pass in both directions
+	Down  = "down"  // the neighbour is not heard, or says that it does not want the link
+	Init  = "init"  // the neighbour is heard, but has not said that it hears us
+	Wrong = "wrong" // somebody else is at the other end
 )
-
-// String returns the state's word.
-func (s Status) String() string { return string(s) }
 
 // Errors of [Manager.Receive], besides [ErrFrame] and [liveness.ErrNotOurs].
 var (
@@ -85,11 +79,11 @@ type Event struct {
 // State is what is known of a port.
 type State struct {
 	Port     uint16
-	State    Status
+	State    string // Up, Down, Init or Wrong
 	Reason   string // for people
 	Expect   string
-	Peer     switchspec.MAC // who was heard last; zero: nobody
-	Name     string
+	MAC      switchspec.MAC // of whoever was heard last; zero: nobody
+	Name     string         // theirs
 	PeerPort uint16
 	Since    time.Time // when State last changed
 }
@@ -255,7 +249,7 @@ func (m *Manager) States() []State {
 	states := make([]State, 0, len(m.ports))
 	for _, p := range m.ports {
 		states = append(states, State{Port: p.Number, State: p.state, Reason: p.reason, Expect: p.Expect,
-			Peer: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
+			MAC: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
 	}
 	return states
 }

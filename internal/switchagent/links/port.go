@@ -14,9 +14,8 @@ type port struct {
 	session       *liveness.Session // AdminDown while the state is Wrong
 	discriminator uint32
 
-	state  Status
-	reason string
-	since  time.Time
+	state, reason string
+	since         time.Time
 
 	// Who was heard last; in state Wrong, who is there.
 	peer     switchspec.MAC
@@ -133,14 +132,14 @@ func (p *port) step(now time.Time) []liveness.Hello {
 
 // become changes the state, and tells so unless nothing but the way up has begun or
 // ended.
-func (p *port) become(now time.Time, state Status, reason string) {
+func (p *port) become(now time.Time, state, reason string) {
 	was := p.state
 	p.reason = reason
 	if state == was {
 		return
 	}
 	p.state, p.since = state, now
-	quiet := func(s Status) bool { return s == Down || s == Init }
+	quiet := func(s string) bool { return s == Down || s == Init }
 	if !quiet(was) || !quiet(state) {
 		p.tell()
 	}
