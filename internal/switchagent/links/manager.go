@@ -82,7 +82,7 @@ type State struct {
 	State    string // Up, Down, Init or Wrong
 	Reason   string // for people
 	Expect   string
-	MAC      switchspec.MAC // of whoever was heard last; zero: nobody
+	Peer     switchspec.MAC // MAC of whoever was heard last; zero: nobody
 	Name     string         // theirs
 	PeerPort uint16
 	Since    time.Time // when State last changed
@@ -249,7 +249,7 @@ func (m *Manager) States() []State {
 	states := make([]State, 0, len(m.ports))
 	for _, p := range m.ports {
 		states = append(states, State{Port: p.Number, State: p.state, Reason: p.reason, Expect: p.Expect,
-			MAC: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
+			Peer: p.peer, Name: p.name, PeerPort: p.peerPort, Since: p.since})
 	}
 	return states
 }
