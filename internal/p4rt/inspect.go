@@ -33,8 +33,9 @@ type Program struct {
 type Table struct {
 	Name string
 	Size int64 // entries that there is room for at least
-	id   uint32
-	key  bool
+	// Keyless tables have a default entry only.
+	Keyless bool
+	id      uint32
 }
 
 // OwnProgram is the program that this client pushes.
@@ -51,7 +52,7 @@ func OwnProgram() (*Program, error) {
 func (p *Program) Tables() []Table {
 	var out []Table
 	for _, t := range p.info.GetTables() {
-		out = append(out, Table{t.GetPreamble().GetName(), t.GetSize(), t.GetPreamble().GetId(), len(t.GetMatchFields()) > 0})
+		out = append(out, Table{t.GetPreamble().GetName(), t.GetSize(), len(t.GetMatchFields()) == 0, t.GetPreamble().GetId()})
 	}
 	return out
 }
@@ -101,7 +102,7 @@ func (c *Client) Use(ctx context.Context, p *Program) (entries map[string]int, g
 	ask := []*p4.Entity{multicastGroups()}
 	for _, t := range p.Tables() {
 		names[t.id] = t.Name
-		if t.key {
+		if !t.Keyless {
 			ask = append(ask, &p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{TableId: t.id}}})
 		}
 	}
