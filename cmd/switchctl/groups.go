@@ -75,7 +75,7 @@ func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 	if left < 0 {
 		return "over"
 	}
-	return left.Round(time.Second).String()
+	return age(left)
 }
 
 // groupCommand holds what there is to do with one group.

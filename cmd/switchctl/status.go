@@ -208,7 +208,12 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 			return r, err
 		})
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			header, rows := agentColumn(len(answers) > 1, []string{"prefix", "port", "neighbour", "mac", "next hop", "note"}, routeRows(answers))
+			rows := routeRows(answers)
+			if len(rows) == 0 && to.IsValid() {
+				_, err := fmt.Fprintf(w, "no route to %v\n", to)
+				return err
+			}
+			header, rows := agentColumn(len(answers) > 1, []string{"prefix", "port", "neighbour", "mac", "next hop", "note"}, rows)
 			return out.table(w, header, rows)
 		})
 	}
@@ -249,7 +254,19 @@ func since(t *timestamppb.Timestamp, now time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return max(now.Sub(t.AsTime()), 0).Truncate(time.Second).String()
+	return age(now.Sub(t.AsTime()))
+}
+
+// age is a time span as exact as people want it: 12s, 5m12s, 7h30m, 12d7h.
+func age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return max(d, 0).Truncate(time.Second).String()
 }
 
 func times(n uint64) string {

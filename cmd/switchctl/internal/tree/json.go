@@ -42,7 +42,7 @@ func (t *Tree) MarshalJSON() ([]byte, error) {
 		Problems []string        `json:"problems,omitempty"`
 	}{Source: t.Key.Source.String(), MCID: t.Key.ID, OK: t.OK(), Problems: t.Problems}
 	if t.Group != nil {
-		group, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(t.Group)
+		group, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(t.Group)
 		if err != nil {
 			return nil, err
 		}

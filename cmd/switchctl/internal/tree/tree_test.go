@@ -121,7 +121,7 @@ func TestHanging(t *testing.T) {
 }
 
 // endless is a fabric of liars: each switch names two more.
-type endless struct{ asked map[string]bool }
+type endless struct{}
 
 func (*endless) Status(_ context.Context, a string) (*mcrdmav1.GetStatusResponse, error) {
 	s := &mcrdmav1.GetStatusResponse{Name: a}
@@ -131,7 +131,7 @@ func (*endless) Status(_ context.Context, a string) (*mcrdmav1.GetStatusResponse
 	return s, nil
 }
 
-func (e *endless) Steps(_ context.Context, a string, k *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error) {
+func (*endless) Steps(_ context.Context, a string, k *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error) {
 	s := &mcrdmav1.Step{Group: k, Destination: "10.2.0.11", Root: a == "a", Holders: []string{a[:len(a)-1]}, Receivers: []string{"10.2.0.11"}}
 	if len(a)%2 == 1 {
 		for _, x := range []string{"l", "r"} {

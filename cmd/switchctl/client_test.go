@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// deadAddress is one where nobody listens.
+func deadAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestClientScripts: commands that talk to agents, and what they show. In the
+// scripts, {torA} is an agent's address; in outputs it is torA.agent:9560, which is as
+// long as all addresses here are.
+func TestClientScripts(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	datadriven.Walk(t, "testdata/client", func(t *testing.T, path string) {
+		fakes := lab(t)
+		replace := []string{"{dead}", deadAddress(t)}
+		restore := []string{replace[1], "dead.agent:9560"}
+		for name, f := range fakes {
+			replace = append(replace, "{"+name+"}", f.addr)
+			restore = append(restore, f.addr, name+".agent:9560")
+		}
+		stamp := regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd != "run" {
+				t.Fatalf("no command %q", d.Cmd)
+			}
+			code, stdout, stderr := call(strings.Fields(strings.NewReplacer(replace...).Replace(d.Input))...)
+			if strings.Contains(d.Input, "json") && !json.Valid([]byte(stdout)) {
+				t.Errorf("no JSON: %s", stdout)
+			}
+			out := strings.NewReplacer(restore...).Replace(stdout + stderr)
+			return stamp.ReplaceAllString(out, `"TIME"`) + fmt.Sprintf("exit code %d\n", code)
+		})
+	})
+}
+
+// TestEnvironment: agents are taken from the environment unless the command line names
+// them.
+func TestEnvironment(t *testing.T) {
+	fakes := lab(t)
+	t.Setenv(agentEnv, " "+fakes["torA"].addr+", torB="+fakes["torB"].addr)
+	code, stdout, stderr := call("status")
+	if code != exitOK || !strings.Contains(stdout, "torA, agent") || !strings.Contains(stdout, "torB, agent") {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+	code, stdout, _ = call("status", "--agent", fakes["torB"].addr)
+	if code != exitOK || strings.Contains(stdout, "torA, agent") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+	t.Setenv(agentEnv, "a:b:c")
+	if code, _, stderr = call("status"); code != exitUsage || !strings.Contains(stderr, "$"+agentEnv) {
+		t.Errorf("%d, %s", code, stderr)
+	}
+}
+
+func TestClientUsage(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	for _, c := range []struct{ args, want string }{
+		{"status x", `unexpected argument "x"`},
+		{"status -o yaml", "formats are text or json"},
+		{"status --agent :9560", `"" is no host`},
+		{"status --agent =1.2.3.4", "no switch before the ="},
+		{"status --agent 1.2.3.4:0", `the port "0"`},
+		{"status --agent 1.2.3.4:70000", `the port "70000"`},
+		{"status --agent a/b", `"a/b" is no host`},
+		{"status --timeout 0s", "--timeout 0s"},
+		{"status --tls-cert x", "go together"},
+		{"routes a b", "at most one address"},
+		{"routes ::1", `"::1" is no IPv4 address`},
+		{"group", ""},
+		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
+		{"group show", "0 arguments"},
+		{"group show 1.2.3.4/x", "not one from 0 to 16777215"},
+		{"counters --watch=1ms", "--watch 1ms: it is at least 100ms"},
+		{"counters --watch=-1s", "--watch -1s"},
+		{"top --interval 1ms", "--interval 1ms"},
+		{"doctor x", `unexpected argument "x"`},
+	} {
+		code, stdout, stderr := call(strings.Fields(c.args)...)
+		if c.want == "" {
+			if code != exitOK || !strings.Contains(stdout, "show") {
+				t.Errorf("%s: exit code %d, %q", c.args, code, stdout)
+			}
+			continue
+		}
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
+			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+// TestClientErrors: why an agent cannot be asked, and what to do.
+func TestClientErrors(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	hangs := &fakeAgent{hangs: true}
+	plain, err := identity.Files{}.Server()
+	must(t, err)
+	hangs.serve(t, plain)
+	ca := identitytest.New(t)
+	secure := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "torS"}}
+	creds, err := ca.Switch("torS").Server()
+	must(t, err)
+	secure.serve(t, creds)
+	me := ca.Admin("me")
+	tls := fmt.Sprintf(" --tls-cert %s --tls-key %s --tls-ca %s", me.Cert, me.Key, me.CA)
+
+	for _, c := range []struct{ args, want string }{
+		{"--agent " + deadAddress(t), "cannot be reached: connection refused; is \"switchctl agent\" running there"},
+		{"--timeout 50ms --agent " + hangs.addr, "did not answer within 50ms"},
+		{"--agent no-such-host.invalid", "agent no-such-host.invalid:9560 cannot be reached: "},
+		{"--agent " + secure.addr, "perhaps it wants TLS"},
+		{"--agent " + hangs.addr + tls, "does not speak TLS"},
+		{"--agent torX=" + secure.addr + tls, "the server is switch:torS"},
+		{"--agent " + secure.addr + strings.ReplaceAll(tls, me.Key, "/no/such/key"), "--tls-cert, --tls-key, --tls-ca: identity: bad certificate files"},
+	} {
+		code, stdout, stderr := call(append([]string{"status"}, strings.Fields(c.args)...)...)
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+	for _, name := range []string{"", "torS="} {
+		code, _, stderr := call(append([]string{"status", "--agent", name + secure.addr}, strings.Fields(tls)...)...)
+		if code != exitOK || secure.caller.Role != identity.Admin || secure.caller.Name != "me" {
+			t.Errorf("by TLS: %d, %s, %v", code, stderr, secure.caller)
+		}
+	}
+	fakes := lab(t)
+	t.Setenv("USER", "some one")
+	if code, _, stderr := call("status", "--agent", fakes["torA"].addr); code != exitOK || fakes["torA"].caller.String() != "admin:switchctl 127.0.0.1" {
+		t.Errorf("in plain text: %d, %s, %v", code, stderr, fakes["torA"].caller)
+	}
+}
+
+// TestCompletion: a shell is offered groups, and nothing if agents do not answer.
+func TestCompletion(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	fakes := lab(t)
+	code, stdout, _ := call("__complete", "group", "show", "--agent", fakes["torA"].addr, "")
+	if code != exitOK || !strings.Contains(stdout, "10.1.0.1/2049\t3 receivers, at torA\n") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+	code, stdout, _ = call("__complete", "group", "show", "--agent", deadAddress(t), "")
+	if code != exitOK || !strings.HasPrefix(stdout, ":4") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, stdout, _ := call("completion", shell); code != exitOK || !strings.Contains(stdout, "switchctl") {
+			t.Errorf("%s: %d", shell, code)
+		}
+	}
+}
+
+// TestWatch: rates are shown until an interrupt.
+func TestWatch(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	fakes := lab(t)
+	for _, c := range []struct{ args, want string }{
+		{"counters --watch=100ms", "PACKETS/S"},
+		{"counters --watch=100ms -o json", `"cell": "absorbed"`},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		var out, errs testenv.SyncBuffer
+		done := make(chan int)
+		go func() {
+			done <- run(ctx, append(strings.Fields(c.args), "--agent", fakes["torA"].addr), &out, &errs)
+		}()
+		for strings.Count(out.String(), c.want) < 2 && ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond) // what is waited for comes from another goroutine
+		}
+		cancel()
+		if code := <-done; code != exitOK || strings.Count(out.String(), c.want) < 2 || errs.String() != "" {
+			t.Errorf("%s: %d, %s, %s", c.args, code, out.String(), errs.String())
+		}
+	}
+	code, _, stderr := call("counters", "--watch", "--agent", deadAddress(t))
+	if code != exitFailure || !strings.Contains(stderr, "connection refused") {
+		t.Errorf("%d, %s", code, stderr)
+	}
+}
+
+func TestPerSecond(t *testing.T) {
+	for in, want := range map[float64]string{
+		0: "0", 0.04: "0.0", 0.5: "0.5", 9.94: "9.9", 9.96: "10", 999: "999", 999.6: "1.0k", 12345: "12k", 3.4e6: "3.4M", 7.9e9: "7.9G", 5e12: "5000G",
+	} {
+		if got := perSecond(in); got != want {
+			t.Errorf("%v: %s, want %s", in, got, want)
+		}
+	}
+	if rate(10, 30, 2*time.Second) != 10 || rate(10, 5, time.Second) != 5 || rate(0, 1, 0) != 0 {
+		t.Error("rate")
+	}
+}
+
+func TestAge(t *testing.T) {
+	for in, want := range map[time.Duration]string{
+		-time.Second: "0s", 12300 * time.Millisecond: "12s", 59*time.Minute + time.Second: "59m1s", 90 * time.Minute: "1h30m", 49 * time.Hour: "2d1h",
+	} {
+		if got := age(in); got != want {
+			t.Errorf("%v: %s, want %s", in, got, want)
+		}
+	}
+}
