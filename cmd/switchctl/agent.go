@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/internal/switchagent"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+)
+
+const agentHelp = `Runs the agent of one switch. It programs the switch by P4Runtime: unicast routes
+learned by BGP, from the kernel or from a file, and the switch's part in the
+groups that daemons of hosts have installed, together with the agents of the
+other switches.
+
+The configuration is a YAML file; --check says whether it is right. The
+agent keeps in its state file what must outlive it. When it is restarted, it
+reads the switch back and goes on; the switch forwards meanwhile. SIGINT and
+SIGTERM end the agent and leave the switch as it is.
+
+Once routes are known and all groups are in place, a line that begins with
+"ready" goes to standard output.`
+
+// agentCommand returns the sub-command.
+func agentCommand() *cobra.Command {
+	var o struct {
+		file     string
+		check    bool
+		level    string
+		jsonLogs bool
+	}
+	cmd := &cobra.Command{
+		Use:     "agent --config FILE",
+		Short:   "Run the agent of a switch",
+		Long:    agentHelp,
+		Example: "  switchctl agent --config /etc/mcrdma/torA.yaml\n  switchctl agent --config torA.yaml --check",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.file == "" {
+				return usagef("a configuration is needed: --config FILE")
+			}
+			var level slog.Level
+			if err := level.UnmarshalText([]byte(o.level)); err != nil {
+				return usagef("--log-level %q is none of debug, info, warn, error", o.level)
+			}
+			cfg, err := config.Load(o.file)
+			if err != nil {
+				return err
+			}
+			if o.check {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s, %d ports, %d other switches\n",
+					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
+				return err
+			}
+			return runAgent(cmd.Context(), cfg, agentLog(cmd.ErrOrStderr(), level, o.jsonLogs), cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "config", "c", "", "the agent's configuration, a YAML `file`")
+	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
+	return cmd
+}
+
+func agentLog(w io.Writer, level slog.Level, asJSON bool) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if asJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// runAgent runs until ctx ends or a signal says so.
+func runAgent(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a, err := switchagent.New(ctx, cfg, switchagent.Options{Logger: log, Version: version()})
+	if err != nil {
+		return err
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- a.Run(ctx) }()
+	select {
+	case err := <-ran:
+		return err
+	case <-a.Ready():
+	}
+	notifySystemd("READY=1")
+	fmt.Fprintf(stdout, "ready: agent of switch %s at %v\n", cfg.Name, a.Addr())
+	select {
+	case err := <-ran:
+		return err
+	case <-ctx.Done():
+		stop() // another signal ends it at once
+		notifySystemd("STOPPING=1")
+		return <-ran
+	}
+}

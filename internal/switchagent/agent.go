@@ -1,0 +1,348 @@
+package switchagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
+	"github.com/mcrdma/mcrdma/internal/switchagent/store"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// Store is what the agent needs of its store; store.Store is one.
+type Store interface {
+	Fresh() bool
+	Boot() uint64
+	Load(bucket string) iter.Seq2[[]byte, []byte]
+	Commit(ctx context.Context, edits ...store.Edit) error
+	Reserve(name string, n uint64) (first uint64, err error)
+	Close() error
+}
+
+// Options are what a configuration file does not say. The zero value works.
+type Options struct {
+	Logger  *slog.Logger // nil: silent
+	Version string
+	// Listener serves instead of one at Config.Listen.
+	Listener net.Listener
+	// DialSwitch are further options of the connection to the switch.
+	DialSwitch []grpc.DialOption
+	// OpenStore opens the state instead of store.Open.
+	OpenStore func(ctx context.Context, path string) (Store, error)
+}
+
+// An Agent is the agent of one switch.
+type Agent struct {
+	cfg  *config.Config
+	name bifurcation.Switch
+	opts Options
+	log  *slog.Logger
+
+	store   Store
+	driver  *driver
+	uni     *uni
+	routes  *routes
+	links   *links.Manager // fabric's own but for States
+	peers   map[bifurcation.Switch]*peer
+	metrics *metrics
+	events  events
+
+	listener net.Listener
+	packets  chan p4rt.PacketIn
+	digests  chan p4rt.ARPDigest
+	portTo   map[uint16]string
+	started  time.Time
+	version  string
+
+	adopted  chan struct{} // closed when the switch has been read for the first time
+	settled  chan struct{} // closed when the routes are known
+	restored chan struct{} // closed when all steps have been made again
+	remade   sync.Once
+	rerun    kicker
+	wg       sync.WaitGroup // all goroutines of Run
+	sequence atomic.Uint64  // of requests to others, and generations; never repeats
+
+	sizes map[string]uint64 // of the program's tables
+
+	mu           sync.Mutex
+	steps        map[stepKey]*step
+	groups       map[groupKey]*group
+	bySource     map[netip.Addr]int
+	heldBy       map[bifurcation.Switch]map[*step]struct{}
+	slots        map[uint16]*merging
+	uses         struct{ next, end uint64 } // of slots
+	groupNumbers *numbers
+	preNumbers   *numbers
+}
+
+// New makes an agent. It listens, and opens its state; it does nothing else before
+// Run, which must be called. Errors wrap ErrConfig or say what cannot be opened.
+func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
+	own := *cfg
+	cfg = &own
+	cfg.SetDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger, version: o.Version,
+		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
+		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(kicker, 1),
+		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
+		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{}, slots: map[uint16]*merging{},
+		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.preNumbers.keep(unicast.FloodGroup, 1)
+	a.metrics = newMetrics(a)
+	if err := a.open(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Agent) now() time.Time { return time.Now() }
+
+// open opens all that can fail at the start.
+func (a *Agent) open(ctx context.Context) error {
+	client, err := p4rt.New(p4rt.Config{Target: a.cfg.P4Runtime.Target, DeviceID: a.cfg.P4Runtime.DeviceID,
+		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...)})
+	if err != nil {
+		return err
+	}
+	program, err := p4rt.OwnProgram()
+	if err != nil {
+		return err
+	}
+	a.sizes = map[string]uint64{}
+	for _, t := range program.Tables() {
+		a.sizes[t.Name] = uint64(t.Size) //nolint:gosec // not negative
+	}
+	a.driver = newDriver(client, a.log)
+	a.driver.found, a.driver.opened = a.found, a.listen
+	open := a.opts.OpenStore
+	if open == nil {
+		open = openStore
+	}
+	if a.store, err = open(ctx, a.cfg.State); err != nil {
+		return err
+	}
+	a.sequence.Store(a.store.Boot())
+	a.driver.replace = a.store.Fresh()
+	if err := a.load(); err != nil {
+		return err
+	}
+	if err := a.dialPeers(); err != nil {
+		return err
+	}
+	if a.listener = a.opts.Listener; a.listener == nil {
+		if a.listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+			return fmt.Errorf("%w: the agent cannot serve: %w", ErrConfig, err)
+		}
+	}
+	return nil
+}
+
+func openStore(ctx context.Context, path string) (Store, error) {
+	s, err := store.Open(ctx, path, store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// switchDial is how to connect to the switch: in plain text, as both bmv2 and the
+// embedded switch serve it, beside the agent.
+func (a *Agent) switchDial() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second})}
+}
+
+func (a *Agent) files() identity.Files {
+	return identity.Files{Cert: a.cfg.TLS.Cert, Key: a.cfg.TLS.Key, CA: a.cfg.TLS.CA}
+}
+
+func (a *Agent) dialPeers() error {
+	own := identity.Identity{Role: identity.Switch, Name: a.cfg.Name}
+	for _, s := range a.cfg.Switches {
+		if s.Agent == "" || !s.Programmable {
+			continue
+		}
+		creds, err := a.files().Client(identity.Identity{Role: identity.Switch, Name: s.Name})
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		conn, err := grpc.NewClient(s.Agent, append(clientOptions(), grpc.WithTransportCredentials(creds), identity.Claim(own))...)
+		if err != nil {
+			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
+		}
+		name := bifurcation.Switch(s.Name)
+		a.peers[name] = &peer{name: name, target: s.Agent, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: map[stepKey]heldBranch{}}
+	}
+	return nil
+}
+
+// found is called by the driver with each switch that it has found and read.
+func (a *Agent) found(have, want *switchspec.State) error {
+	select {
+	case <-a.adopted:
+		return a.renewMerging(have, want)
+	default:
+	}
+	if err := a.adopt(have, want); err != nil {
+		return err
+	}
+	close(a.adopted)
+	a.rerun.kick()
+	return nil
+}
+
+// Addr is where the agent serves.
+func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
+
+// Ready is closed when the switch is as the agent wants it for the first time since
+// it was started: routes are known, and all groups of before have been made again.
+func (a *Agent) Ready() <-chan struct{} { return a.restored }
+
+// Run works until ctx ends, and closes the agent. The switch keeps what it has.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var err error
+	if a.routes, err = openRouting(ctx, a.cfg, a.log); err != nil {
+		return err
+	}
+	defer func() { _ = a.routes.Close() }()
+	table, err := unicast.New(a.unicastConfig())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	a.uni = newUni(table)
+	a.started = a.now()
+	a.links = links.New(a.linksConfig(), a.started)
+
+	server, err := a.newServer()
+	if err != nil {
+		return err
+	}
+	metrics, err := a.serveMetrics(cancel)
+	if err != nil {
+		return err
+	}
+	a.wg.Go(func() { a.driver.run(ctx) })
+	a.wg.Go(func() { a.fabric(ctx) })
+	a.wg.Go(func() { a.follow(ctx) })
+	a.wg.Go(func() { a.tick(ctx) })
+	a.wg.Go(func() {
+		select {
+		case <-a.restored: // before, it is not known what is held
+			a.syncPeers(ctx)
+		case <-ctx.Done():
+		}
+	})
+	a.wg.Go(func() {
+		if err := server.Serve(a.listener); err != nil {
+			cancel(fmt.Errorf("serving: %w", err))
+		}
+	})
+	a.log.Info("the agent serves", "switch", a.name, "address", a.listener.Addr())
+	<-ctx.Done()
+	if metrics != nil {
+		_ = metrics.Close()
+	}
+	server.Stop()
+	a.wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (a *Agent) serveMetrics(fail context.CancelCauseFunc) (*http.Server, error) {
+	if a.cfg.Metrics == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", a.cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("%w: metrics cannot be served: %w", ErrConfig, err)
+	}
+	s := &http.Server{Handler: a.metricsHandler(), ReadHeaderTimeout: 10 * time.Second}
+	a.wg.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			fail(fmt.Errorf("serving metrics: %w", err))
+		}
+	})
+	return s, nil
+}
+
+// background runs what must be finished though the one who asked has gone.
+func (a *Agent) background(f func(context.Context)) {
+	a.wg.Go(func() { f(context.Background()) })
+}
+
+func (a *Agent) close() {
+	for _, p := range a.peers {
+		_ = p.conn.Close()
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+	}
+	if a.driver != nil {
+		_ = a.driver.client.Close()
+	}
+	if a.store != nil {
+		_ = a.store.Close()
+	}
+}
+
+func (a *Agent) unicastConfig() unicast.Config {
+	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
+		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, Next: a.routes.next}
+	for _, p := range a.cfg.Ports {
+		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello, PeerMAC: p.PeerMAC})
+	}
+	for _, h := range a.cfg.Hosts {
+		c.Hosts = append(c.Hosts, unicast.Host{Addr: h.Address, MAC: h.MAC, Port: h.Port})
+	}
+	for _, s := range a.cfg.Switches {
+		x := unicast.Switch{Name: s.Name, Programmable: s.Programmable, Addrs: s.Addresses, Prefixes: s.Prefixes}
+		if s.BGP != nil {
+			x.Addrs = append(x.Addrs[:len(x.Addrs):len(x.Addrs)], s.BGP.Address)
+		}
+		c.Switches = append(c.Switches, x)
+	}
+	return c
+}
+
+func (a *Agent) linksConfig() links.Config {
+	c := links.Config{Name: a.cfg.Name, Interval: a.cfg.Hello.Interval, Multiplier: a.cfg.Hello.Multiplier,
+		Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+	for _, p := range a.cfg.Ports {
+		a.portTo[p.Port] = p.To
+		if p.To != "" && p.Hello {
+			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: a.portMAC(p.Port), Expect: p.To})
+		}
+	}
+	return c
+}

@@ -1,0 +1,385 @@
+package switchagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// undoTime bounds how long is spent to take back what failed. What is not taken
+// back by then, others learn by the next Sync.
+const undoTime = 3 * time.Second
+
+// A change is a step's way from what it is to a plan.
+type change struct {
+	strict bool // all or nothing; otherwise as good as it can be
+	spec   spec
+	// merging is an edit of the merge point's that belongs to the change, and
+	// unmerging takes it back; nil: none.
+	merging, unmerging edit
+	// record is what to store once the step is as planned; nil: it is stored already.
+	record func(*step) []byte
+}
+
+// A branchError tells which receivers another switch would not take.
+type branchError struct {
+	receivers []bifurcation.Receiver
+	err       error
+}
+
+func (e *branchError) Error() string { return e.err.Error() }
+func (e *branchError) Unwrap() error { return e.err }
+
+// apply makes a change of a step whose turn the caller has. If another switch
+// cannot tell a branch from another one, or fails and the change is not strict,
+// that branch's receivers get copies of their own from here.
+func (a *Agent) apply(ctx context.Context, s *step, c change) error {
+	var early []netip.Addr
+	for {
+		p, err := a.plan(s.key, c.spec, early, !c.strict)
+		if err != nil {
+			return err
+		}
+		if c.record == nil && c.merging == nil && p.same(s) {
+			a.uni.unuse(nextHops(p.rules))
+			return nil
+		}
+		err = a.transit(ctx, s, p, c)
+		var b *branchError
+		if !errors.As(err, &b) || len(early) >= len(c.spec.receivers) ||
+			c.strict && !errors.Is(err, bifurcation.ErrAmbiguous) || ctx.Err() != nil {
+			return err
+		}
+		for _, r := range b.receivers {
+			if !slices.Contains(early, r.Addr) {
+				early = append(early, r.Addr)
+			}
+		}
+		a.log.Info("a branch is split early", "group", s.key, "receivers", len(b.receivers), "error", b.err)
+	}
+}
+
+// transit takes a step to a plan: what is new is made here and at the next
+// switches, then packets are turned to it, then what was before goes. If anything
+// fails before the turn, all is as it was.
+func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
+	t := transition{was: s.placed, record: s.persisted, holds: map[branchKey][]bifurcation.Receiver{}}
+	// Who moves from one branch to another stays in the first until packets turned.
+	during := map[branchKey][]bifurcation.Receiver{}
+	for k, r := range p.branches {
+		during[k] = union(r, s.branches[k], p.spec.receivers)
+		if s.behind || s.spec.generation != p.spec.generation || !equalReceivers(during[k], s.branches[k]) {
+			t.holds[k] = during[k]
+		}
+	}
+	var err error
+	if t.next, err = a.place(s, p.rules); err != nil {
+		return err
+	}
+	if err := a.writeUnicast(ctx, false); err != nil { // the copies leave by its next hops
+		if t.fresh() {
+			a.forget(t.next)
+		}
+		return err
+	}
+	err = a.prepare(ctx, s, t, p, c)
+	if err == nil && len(t.holds) > 0 {
+		err = a.driver.write(ctx, t.turn())
+	}
+	if err != nil {
+		a.undo(ctx, s, t, c)
+		return err
+	}
+	a.mu.Lock()
+	var gone []branchKey
+	for k := range s.branches {
+		if _, ok := p.branches[k]; !ok {
+			gone = append(gone, k)
+		}
+	}
+	s.spec, s.placed, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, during, p.problems, false
+	a.mu.Unlock()
+	if t.fresh() {
+		a.forget(t.was)
+	}
+	a.trim(ctx, s, p, gone)
+	return nil
+}
+
+// A transition is what transit has to do, and to undo if it fails.
+type transition struct {
+	was, next placed
+	record    []byte                               // before
+	holds     map[branchKey][]bifurcation.Receiver // at other switches
+}
+
+// fresh says that the step gets new entities.
+func (t transition) fresh() bool { return t.next.group != t.was.group }
+
+// turn turns packets from what was to what is next. As the switch does what is
+// new first, it can do for all of a change on this switch.
+func (t transition) turn() edit {
+	if !t.fresh() {
+		return puts(nil, nil)
+	}
+	return puts(t.next.entities, except(keysOf(t.was.entities), keysOf(t.next.entities)))
+}
+
+func except(keys, not []switchspec.Key) []switchspec.Key {
+	return slices.DeleteFunc(keys, func(k switchspec.Key) bool { return slices.Contains(not, k) })
+}
+
+// prepare does all that packets do not meet yet, side by side. Where nothing has to
+// be prepared at other switches, packets are turned at once.
+func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
+	var g gather
+	mine := t.turn()
+	if len(t.holds) > 0 {
+		mine = puts(nil, nil)
+		if t.fresh() && t.next.installed() {
+			mine = puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
+		}
+	}
+	if t.fresh() || c.merging != nil {
+		g.run(func() error { return a.driver.write(ctx, both(mine, c.merging)) })
+	}
+	if c.record != nil {
+		record := c.record(s)
+		g.run(func() error { return a.persist(ctx, s, record) })
+	}
+	for k, r := range t.holds {
+		g.run(func() error {
+			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
+				return &branchError{r, err}
+			}
+			return nil
+		})
+	}
+	return g.wait()
+}
+
+// place gives a step's rules numbers, or those that it has if they are the same.
+// The rules' use of their next hops goes over to what is placed.
+func (a *Agent) place(s *step, rules bifurcation.Rules) (placed, error) {
+	hops := nextHops(rules)
+	if s.placed.installed() && reflect.DeepEqual(rules, s.placed.rules) {
+		a.uni.unuse(hops)
+		return s.placed, nil
+	}
+	if rules.Empty() {
+		return placed{rules: rules}, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	group, err := a.groupNumbers.take(1)
+	if err != nil {
+		a.uni.unuse(hops)
+		return placed{}, at(a.name, err)
+	}
+	pre, err := a.preNumbers.take(len(rules.PREGroups))
+	if err != nil {
+		a.groupNumbers.give(group, 1)
+		a.uni.unuse(hops)
+		return placed{}, at(a.name, err)
+	}
+	return placed{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
+}
+
+// forget gives a placed step's numbers back, when nothing of it is on the switch.
+func (a *Agent) forget(p placed) {
+	if !p.installed() {
+		return
+	}
+	a.mu.Lock()
+	a.groupNumbers.give(p.group, 1)
+	a.preNumbers.give(p.firstPRE, len(p.rules.PREGroups))
+	a.mu.Unlock()
+	a.uni.unuse(nextHops(p.rules))
+}
+
+// writeLater has an edit made that cannot be given up: it waits for it as long as
+// ctx lasts, and otherwise leaves it to a goroutine.
+func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey) {
+	j := a.driver.post(e)
+	finish := func(err error) {
+		if err != nil {
+			a.log.Error("the switch keeps what is no longer needed, until it is read again", "group", key, "error", err)
+			return
+		}
+		then()
+	}
+	select {
+	case err := <-j.done:
+		finish(err)
+	case <-ctx.Done():
+		a.background(func(context.Context) { finish(<-j.done) })
+	}
+}
+
+// undo takes back what a transit has done.
+func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var g gather
+	if t.fresh() || c.merging != nil {
+		back := puts(t.was.entities, except(keysOf(t.next.entities), keysOf(t.was.entities)))
+		if !t.fresh() {
+			back = puts(nil, nil)
+		}
+		g.run(func() error {
+			a.writeLater(ctx, both(back, c.unmerging), func() {
+				if t.fresh() {
+					a.forget(t.next)
+				}
+			}, s.key)
+			return nil
+		})
+	}
+	if c.record != nil {
+		g.run(func() error { return a.persist(ctx, s, t.record) })
+	}
+	for k := range t.holds {
+		g.run(func() error {
+			if r, ok := s.branches[k]; ok {
+				return a.hold(ctx, s, s.spec, k, r)
+			}
+			return a.release(ctx, s, k)
+		})
+	}
+	if err := g.wait(); err != nil {
+		a.mu.Lock()
+		s.behind = len(s.branches) > 0
+		a.mu.Unlock()
+		a.log.Warn("a change was not taken back everywhere; the next sync will", "group", s.key, "error", err)
+	}
+}
+
+// trim gives up what packets no longer need at other switches.
+func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
+	var g gather
+	for _, k := range gone {
+		g.run(func() error { return a.release(ctx, s, k) })
+	}
+	for k, r := range p.branches {
+		if equalReceivers(r, s.branches[k]) {
+			continue
+		}
+		g.run(func() error {
+			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
+				return err
+			}
+			a.mu.Lock()
+			s.branches[k] = r
+			a.mu.Unlock()
+			return nil
+		})
+	}
+	if err := g.wait(); err != nil {
+		a.mu.Lock()
+		s.behind = true
+		a.mu.Unlock()
+		a.log.Warn("another switch keeps receivers that it need not reach, until the next sync", "group", s.key, "error", err)
+	}
+}
+
+// drop takes a step off the switch, and its branches off the others. The caller
+// has its turn; the step is gone then.
+func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
+	a.mu.Lock()
+	s.gone = true
+	delete(a.steps, s.key)
+	was, branches := s.placed, s.branches
+	s.placed, s.branches, s.group = placed{}, nil, nil
+	a.mu.Unlock()
+	var g gather
+	g.run(func() error { return a.persist(ctx, s, nil) })
+	if was.installed() || merging != nil {
+		g.run(func() error {
+			a.writeLater(ctx, both(puts(nil, keysOf(was.entities)), merging), func() { a.forget(was) }, s.key)
+			return nil
+		})
+	}
+	err := g.wait()
+	var down gather
+	for k := range branches {
+		down.run(func() error { return a.release(ctx, s, k) })
+	}
+	if err := down.wait(); err != nil {
+		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.key, "error", err)
+	}
+	return err
+}
+
+// union is what a branch reaches while packets turn: its receivers, and those it
+// had that the step still has elsewhere. The order is the group's.
+func union(next, was, all []bifurcation.Receiver) []bifurcation.Receiver {
+	if len(was) == 0 || equalReceivers(next, was) {
+		return next
+	}
+	var out []bifurcation.Receiver
+	for _, r := range all {
+		same := func(x bifurcation.Receiver) bool { return equalReceiver(x, r) }
+		if slices.ContainsFunc(next, same) || slices.ContainsFunc(was, same) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// both makes one edit of two; the second may be nil.
+func both(first, second edit) edit {
+	if second == nil {
+		return first
+	}
+	return func(d *draft) error {
+		if err := first(d); err != nil {
+			return err
+		}
+		return second(d)
+	}
+}
+
+// gather runs functions side by side and joins their errors.
+type gather struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs []error
+}
+
+func (g *gather) run(f func() error) {
+	g.wg.Go(func() {
+		if err := f(); err != nil {
+			g.mu.Lock()
+			g.errs = append(g.errs, err)
+			g.mu.Unlock()
+		}
+	})
+}
+
+// wait returns the errors; one alone as it is.
+func (g *gather) wait() error {
+	g.wg.Wait()
+	if len(g.errs) == 1 {
+		return g.errs[0]
+	}
+	return errors.Join(g.errs...)
+}
+
+// persist stores a step's record, or deletes it if it is nil.
+func (a *Agent) persist(ctx context.Context, s *step, record []byte) error {
+	if err := a.store.Commit(ctx, storeEdit(s.key, record)); err != nil {
+		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+	}
+	a.mu.Lock()
+	s.persisted = record
+	a.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,462 @@
+package switchagent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// maxJobs bounds how many edits are written to the switch together.
+const maxJobs = 512
+
+// An edit is a change of what is wanted on the switch. It is called when its turn
+// has come, may look at what is wanted then, and changes it by the draft.
+type edit func(d *draft) error
+
+// puts makes an edit of entities to put and keys to delete, in that order.
+func puts(put []switchspec.Entity, del []switchspec.Key) edit {
+	return func(d *draft) error {
+		for _, e := range put {
+			if err := d.put(e); err != nil {
+				return err
+			}
+		}
+		for _, k := range del {
+			d.delete(k)
+		}
+		return nil
+	}
+}
+
+// A draft is the wanted state while it is edited. It remembers what was there.
+type draft struct {
+	want *switchspec.State
+	old  map[switchspec.Key]switchspec.Entity // nil: nothing was there
+}
+
+func (d *draft) touch(k switchspec.Key) {
+	if _, ok := d.old[k]; !ok {
+		d.old[k], _ = d.want.Find(k)
+	}
+}
+
+func (d *draft) put(e switchspec.Entity) error {
+	k := e.Key()
+	old, _ := d.want.Find(k)
+	if err := d.want.Put(e); err != nil {
+		return err
+	}
+	if _, ok := d.old[k]; !ok {
+		d.old[k] = old
+	}
+	return nil
+}
+
+func (d *draft) delete(k switchspec.Key) {
+	d.touch(k)
+	d.want.Delete(k)
+}
+
+// undo takes everything back.
+func (d *draft) undo() {
+	for k, e := range d.old {
+		if e == nil {
+			d.want.Delete(k)
+		} else if err := d.want.Put(e); err != nil {
+			panic(fmt.Sprintf("switchagent: %v was there before: %v", e, err)) // it had been put
+		}
+	}
+}
+
+// A job is an edit that somebody waits for.
+type job struct {
+	edit  edit
+	taken bool
+	done  chan error
+}
+
+// driverStatus is what there is to tell of a driver.
+type driverStatus struct {
+	connected, primary bool
+	err                error // why it is not connected
+	pushes, reconnects uint64
+	refused            []string // changes that the switch did not take when it was reconciled
+}
+
+// A driver keeps the switch as is wanted. It owns the wanted state, and what is
+// known of the switch's: all other parts change them by edits. While there is no
+// switch, edits wait; when one is found, it is read back and gets what it lacks.
+type driver struct {
+	client *p4rt.Client
+	log    *slog.Logger
+	audit  time.Duration // between two looks whether the switch still is as wanted
+	// found is called when a switch has been read, before it is reconciled: what is
+	// wanted may change in the light of it.
+	found func(have *switchspec.State, want *switchspec.State) error
+	// opened is called with each session; its channels are the callee's to read.
+	opened func(*p4rt.Session)
+	// replace says that whatever the switch holds has to be cleared first.
+	replace bool
+
+	mu      sync.Mutex
+	queue   []*job
+	status  driverStatus
+	session *p4rt.Session
+	wake    chan struct{} // capacity 1
+	over    bool          // run has returned
+
+	want, have *switchspec.State // run's own
+	unsettled  []*job            // taken, and the session was lost
+}
+
+func newDriver(client *p4rt.Client, log *slog.Logger) *driver {
+	return &driver{client: client, log: log, wake: make(chan struct{}, 1), want: &switchspec.State{}, have: &switchspec.State{}}
+}
+
+// write has an edit made, and waits until the switch has it. An error that wraps
+// ErrNotReady or ctx's leaves open whether it will; others mean that nothing of it
+// is on the switch.
+func (d *driver) write(ctx context.Context, e edit) error {
+	j := d.post(e)
+	select {
+	case err := <-j.done:
+		return err
+	case <-ctx.Done():
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !j.taken {
+		for i, q := range d.queue {
+			if q == j {
+				d.queue = append(d.queue[:i:i], d.queue[i+1:]...)
+				break
+			}
+		}
+		return fmt.Errorf("the switch was not written: %w: %w", errNotWritten, context.Cause(ctx))
+	}
+	return fmt.Errorf("the switch has not answered: %w", context.Cause(ctx))
+}
+
+// errNotWritten: the edit was not made, and will not be.
+var errNotWritten = errors.New("not written")
+
+// errOver: nothing is written any more.
+var errOver = fmt.Errorf("%w: the agent is shutting down", ErrNotReady)
+
+// post has an edit made, and does not wait.
+func (d *driver) post(e edit) *job {
+	j := &job{edit: e, done: make(chan error, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		j.taken = true
+		j.done <- errOver
+		return j
+	}
+	d.queue = append(d.queue, j)
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+	return j
+}
+
+// take gives the edits that wait.
+func (d *driver) take() []*job {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := min(len(d.queue), maxJobs)
+	jobs := d.queue[:n:n]
+	d.queue = d.queue[n:]
+	for _, j := range jobs {
+		j.taken = true
+	}
+	return jobs
+}
+
+// run serves edits until ctx ends.
+func (d *driver) run(ctx context.Context) {
+	const slowest = 2 * time.Second
+	wait := 50 * time.Millisecond
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := d.once(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		d.setStatus(func(s *driverStatus) { s.connected, s.primary, s.err = false, false, err; s.reconnects++ })
+		d.log.Warn("the switch is not connected", "error", err)
+		if time.Since(begun) > 10*slowest {
+			wait = 50 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, slowest)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	for _, j := range append(d.unsettled, d.queue...) {
+		j.taken = true
+		j.done <- errOver
+	}
+	d.queue = nil
+}
+
+// once opens a session and uses it until it is lost.
+func (d *driver) once(ctx context.Context) error {
+	opening, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	s, err := d.client.Open(opening)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		d.mu.Lock()
+		d.session = nil
+		d.mu.Unlock()
+		s.Close()
+	}()
+	d.setStatus(func(st *driverStatus) { st.connected = true })
+	if role, _ := s.Role(); role != p4rt.Primary {
+		d.log.Info("another agent controls the switch; waiting for it to leave", "role", role)
+	}
+	if err := s.WaitPrimary(ctx); err != nil {
+		return err
+	}
+	if err := d.pipeline(ctx, s); err != nil {
+		return err
+	}
+	if err := s.EnableDigests(ctx); err != nil {
+		return err
+	}
+	if err := d.reconcile(ctx, s); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.session = s
+	d.mu.Unlock()
+	d.setStatus(func(st *driverStatus) { st.primary, st.err = true, nil })
+	d.opened(s)
+	return d.serve(ctx, s)
+}
+
+// pipeline sees to it that the switch runs the program, and nothing that is not
+// known here.
+func (d *driver) pipeline(ctx context.Context, s *p4rt.Session) error {
+	pushed := true
+	var err error
+	if d.replace {
+		err = s.PushPipeline(ctx)
+	} else {
+		pushed, err = s.EnsurePipeline(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	d.replace = false
+	if pushed {
+		d.log.Info("the switch got the program")
+		d.setStatus(func(st *driverStatus) { st.pushes++ })
+	}
+	return nil
+}
+
+// reconcile reads the switch and makes it as is wanted.
+func (d *driver) reconcile(ctx context.Context, s *p4rt.Session) error {
+	have, err := s.Read(ctx)
+	if errors.Is(err, p4rt.ErrForeign) {
+		d.log.Warn("the switch holds what no agent has written; it is cleared", "error", err)
+		if err = s.PushPipeline(ctx); err == nil {
+			have, err = s.Read(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	d.have = have
+	if err := d.found(have, d.want); err != nil {
+		return err
+	}
+	changes := switchspec.Diff(d.have, d.want)
+	d.log.Info("the switch was read", "entities", have.Len(), "changes", len(changes))
+	var refused []string
+	for len(changes) > 0 {
+		left, err := d.settle(ctx, s, changes)
+		if err != nil {
+			return err
+		}
+		for _, f := range left {
+			refused = append(refused, f.Error())
+			d.log.Error("the switch refused a change", "error", f)
+		}
+		if len(left) == 0 {
+			break
+		}
+		changes = without(switchspec.Diff(d.have, d.want), left)
+	}
+	d.setStatus(func(st *driverStatus) { st.refused = refused })
+	for _, j := range d.unsettled {
+		j.done <- nil
+	}
+	d.unsettled = nil
+	return nil
+}
+
+// without drops changes of entities that were refused, so that the rest is tried.
+func without(changes []switchspec.Change, refused []*p4rt.UpdateError) []switchspec.Change {
+	bad := map[switchspec.Key]bool{}
+	for _, f := range refused {
+		bad[f.Change.Entity.Key()] = true
+	}
+	out := changes[:0]
+	for _, c := range changes {
+		if !bad[c.Entity.Key()] {
+			out = append(out, c)
+		}
+	}
+	if len(out) == len(changes) {
+		return nil // no way forward
+	}
+	return out
+}
+
+// settle applies changes and keeps account of what was done. It returns those that
+// the switch refused; an error means that the session is of no more use.
+func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchspec.Change) ([]*p4rt.UpdateError, error) {
+	err := s.Apply(ctx, changes)
+	if err == nil {
+		return nil, d.have.Apply(changes...)
+	}
+	var w *p4rt.WriteError
+	if !errors.As(err, &w) || w.Err != nil || len(w.Failed) == 0 {
+		return nil, err
+	}
+	return w.Failed, d.have.Apply(w.Done...)
+}
+
+// serve makes edits until the session is lost.
+func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
+	audit := time.NewTicker(cmp.Or(d.audit, 5*time.Minute))
+	defer audit.Stop()
+	for {
+		jobs := d.take()
+		if len(jobs) > 0 {
+			if err := d.do(ctx, s, jobs); err != nil {
+				return err
+			}
+			continue
+		}
+		role, changed := s.Role()
+		if role != p4rt.Primary {
+			return p4rt.ErrNotPrimary
+		}
+		select {
+		case <-d.wake:
+		case <-changed:
+		case <-audit.C:
+			if err := d.reconcile(ctx, s); err != nil {
+				return err
+			}
+		case <-s.Done():
+			return s.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// do makes edits, together if they all succeed and else one by one. An error means
+// that the session is of no more use; the jobs are then settled with the next.
+func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
+	dr := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
+	var edited []*job
+	for _, j := range jobs {
+		one := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
+		if err := j.edit(&one); err != nil {
+			one.undo()
+			j.done <- err
+			continue
+		}
+		for k, e := range one.old {
+			if _, ok := dr.old[k]; !ok {
+				dr.old[k] = e
+			}
+		}
+		edited = append(edited, j)
+	}
+	failed, err := d.settle(ctx, s, d.changes(dr.old))
+	if err != nil {
+		d.unsettled = append(d.unsettled, edited...)
+		return err
+	}
+	if len(failed) == 0 {
+		for _, j := range edited {
+			j.done <- nil
+		}
+		return nil
+	}
+	dr.undo()
+	if again, err := d.settle(ctx, s, d.changes(dr.old)); err != nil || len(again) > 0 {
+		d.unsettled = append(d.unsettled, edited...)
+		return errors.Join(err, fmt.Errorf("the switch refused to go back: %v", again))
+	}
+	if len(edited) == 1 {
+		edited[0].done <- refusal(failed)
+		return nil
+	}
+	for i, j := range edited {
+		if err := d.do(ctx, s, []*job{j}); err != nil {
+			d.unsettled = append(d.unsettled, edited[i+1:]...)
+			return err
+		}
+	}
+	return nil
+}
+
+// changes are those that lead to what is wanted, as far as these keys go.
+func (d *driver) changes(keys map[switchspec.Key]switchspec.Entity) []switchspec.Change {
+	var have, want switchspec.State
+	copyTo := func(to *switchspec.State, from *switchspec.State, k switchspec.Key) {
+		if e, ok := from.Find(k); ok {
+			if err := to.Put(e); err != nil {
+				panic(fmt.Sprintf("switchagent: %v is in a state and cannot be put in one: %v", e, err))
+			}
+		}
+	}
+	for k := range keys {
+		copyTo(&have, d.have, k)
+		copyTo(&want, d.want, k)
+	}
+	return switchspec.Diff(&have, &want)
+}
+
+func refusal(failed []*p4rt.UpdateError) error {
+	errs := make([]error, 0, len(failed))
+	for _, f := range failed[:min(len(failed), 3)] {
+		errs = append(errs, f)
+	}
+	return fmt.Errorf("%w: %w", ErrSwitch, errors.Join(errs...))
+}
+
+func (d *driver) setStatus(f func(*driverStatus)) {
+	d.mu.Lock()
+	f(&d.status)
+	d.mu.Unlock()
+}
+
+// current returns the status and the session in use, which may be nil.
+func (d *driver) current() (driverStatus, *p4rt.Session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.status, d.session
+}

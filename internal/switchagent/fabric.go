@@ -1,0 +1,336 @@
+package switchagent
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// linkGrace is how long after the start the routes are taken for not settled if
+// some links have not come up.
+const linkGrace = 3 * time.Second
+
+// fabric is the goroutine that learns what is around the switch: routes, links and
+// hosts. It never waits for the switch.
+func (a *Agent) fabric(ctx context.Context) {
+	deltas := make(chan routing.Delta)
+	a.wg.Go(func() { a.watchRoutes(ctx, deltas) })
+	var (
+		hello   = time.NewTimer(0)
+		second  = time.NewTicker(time.Second)
+		started = a.now()
+		learnt  bool // the source has told what it had
+		adopted = a.adopted
+	)
+	defer hello.Stop()
+	defer second.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for _, f := range a.links.Close(a.now()) {
+				a.send(f.Port, f.Bytes)
+			}
+			return
+		case d := <-deltas:
+			learnt = true
+			a.table(func(t *unicast.Table) { t.Routes(d) })
+		case p := <-a.packets:
+			a.packetIn(p)
+		case d := <-a.digests:
+			a.learn(unicast.Host{Addr: d.Addr, MAC: d.MAC, Port: d.Port})
+		case <-adopted:
+			adopted = nil
+		case <-hello.C:
+		case <-second.C:
+			var ask []unicast.Host
+			a.table(func(t *unicast.Table) { ask, _ = t.Probe(a.now()) })
+			for _, h := range ask {
+				a.request(h.Port, h.Addr)
+			}
+		}
+		hello.Reset(a.stepLinks())
+		if !a.isSettled() && learnt && a.calm(started) {
+			a.settle()
+		}
+	}
+}
+
+// calm says that what the agent has not learnt by now is not there.
+func (a *Agent) calm(started time.Time) bool {
+	select {
+	case <-a.adopted:
+	default:
+		return false
+	}
+	since := a.now().Sub(started)
+	if since < a.cfg.Routing.Settle {
+		return false
+	}
+	if since >= linkGrace {
+		return true
+	}
+	for _, l := range a.links.States() {
+		if l.State != links.Up {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Agent) settle() {
+	a.table(func(t *unicast.Table) { t.Settled(true) })
+	close(a.settled)
+	a.log.Info("routes are settled")
+	a.rerun.kick()
+}
+
+func (a *Agent) isSettled() bool {
+	select {
+	case <-a.settled:
+		return true
+	default:
+		return false
+	}
+}
+
+// table changes the unicast table, and sees to what follows.
+func (a *Agent) table(f func(*unicast.Table)) {
+	if changed, _ := a.uni.do(f); changed {
+		a.rerun.kick()
+	}
+}
+
+func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
+	w := a.routes.Watch()
+	defer w.Close()
+	for {
+		d, err := w.Next(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case to <- d:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stepLinks does what is due on the links, and returns when to come again.
+func (a *Agent) stepLinks() time.Duration {
+	now := a.now()
+	send, events, next := a.links.Step(now)
+	for _, f := range send {
+		a.send(f.Port, f.Bytes)
+	}
+	for _, e := range events {
+		a.log.Info("link", "port", e.Port, "up", e.Up, "switch", e.Name, "reason", e.Reason)
+		a.metrics.linkChanges.Inc()
+		a.table(func(t *unicast.Table) { t.Link(e.Port, e.Up, e.Peer) })
+		a.routes.link(e.Port, a.portTo[e.Port], e.Up)
+	}
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(next.Sub(now), 0)
+}
+
+// send sends a frame out of a port, if there is a switch.
+func (a *Agent) send(port uint16, frame []byte) {
+	_, s := a.driver.current()
+	if s == nil {
+		return
+	}
+	if err := s.PacketOut(port, frame); err != nil {
+		a.metrics.dropped("packet_out")
+	}
+}
+
+// listen hands on what a session's switch sends.
+func (a *Agent) listen(s *p4rt.Session) {
+	a.wg.Go(func() {
+		for {
+			select {
+			case p := <-s.PacketIns():
+				select {
+				case a.packets <- p:
+				case <-s.Done():
+					return
+				}
+			case <-s.Done():
+				return
+			}
+		}
+	})
+	a.wg.Go(func() {
+		for {
+			select {
+			case d := <-s.Digests():
+				select {
+				case a.digests <- d:
+				case <-s.Done():
+					return
+				}
+			case <-s.Done():
+				return
+			}
+		}
+	})
+}
+
+const (
+	etherHello = 0x88b5
+	etherARP   = 0x0806
+	etherIPv4  = 0x0800
+)
+
+// packetIn takes a frame that the switch sent to the agent.
+func (a *Agent) packetIn(p p4rt.PacketIn) {
+	if len(p.Frame) < 14 {
+		a.metrics.dropped("short")
+		return
+	}
+	switch binary.BigEndian.Uint16(p.Frame[12:]) {
+	case etherHello:
+		if err := a.links.Receive(a.now(), p.Port, p.Frame); err != nil {
+			a.metrics.dropped("hello")
+			a.log.Debug("a hello was ignored", "port", p.Port, "error", err)
+		}
+	case etherARP:
+		q, err := links.ParseARP(p.Frame)
+		if err != nil {
+			a.metrics.dropped("arp")
+			return
+		}
+		a.learn(unicast.Host{Addr: q.SenderAddr, MAC: q.SenderMAC, Port: p.Port})
+		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr) {
+			a.send(p.Port, links.AppendReply(nil, a.portMAC(p.Port), q.TargetAddr, q.SenderMAC, q.SenderAddr))
+		}
+	case etherIPv4:
+		if len(p.Frame) < 34 {
+			a.metrics.dropped("short")
+			return
+		}
+		dst := netip.AddrFrom4([4]byte(p.Frame[30:34]))
+		if reply := echoReply(p.Frame, a.portMAC(p.Port)); reply != nil && a.answersFor(dst) {
+			a.send(p.Port, reply)
+		} else if a.attached(dst) && !a.answersFor(dst) {
+			a.askHost(dst)
+		}
+	default:
+		a.metrics.dropped("unknown")
+	}
+}
+
+func (a *Agent) learn(h unicast.Host) {
+	a.table(func(t *unicast.Table) { t.Learn(h, a.now()) })
+}
+
+// answersFor says whether an address is the router's own.
+func (a *Agent) answersFor(dst netip.Addr) bool {
+	if dst == a.cfg.Address {
+		return true
+	}
+	for _, g := range a.cfg.Gateways {
+		if g == dst {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Agent) portMAC(port uint16) switchspec.MAC {
+	for _, p := range a.cfg.Ports {
+		if p.Port == port && p.MAC != (switchspec.MAC{}) {
+			return p.MAC
+		}
+	}
+	return a.cfg.MAC
+}
+
+// askEvery is the least time between two questions for a host.
+const askEvery = 200 * time.Millisecond
+
+// askHost asks for a host's MAC at all ports where it may be.
+func (a *Agent) askHost(host netip.Addr) {
+	now := a.now()
+	a.uni.mu.Lock()
+	wait := now.Sub(a.uni.asked[host]) < askEvery
+	if !wait {
+		if len(a.uni.asked) > unicast.MaxHosts {
+			clear(a.uni.asked)
+		}
+		a.uni.asked[host] = now
+	}
+	a.uni.mu.Unlock()
+	if wait {
+		return
+	}
+	for _, p := range a.cfg.Ports {
+		if p.To == "" {
+			a.request(p.Port, host)
+		}
+	}
+}
+
+// request asks at one port.
+func (a *Agent) request(port uint16, host netip.Addr) {
+	from := a.cfg.Address
+	for i, p := range a.cfg.Prefixes {
+		if p.Contains(host) && i < len(a.cfg.Gateways) {
+			from = a.cfg.Gateways[i]
+		}
+	}
+	a.send(port, links.AppendRequest(nil, a.portMAC(port), from, host))
+}
+
+// echoReply answers a ping of the router, for people who look whether it is there;
+// nil if the frame is something else. The frame is at least 34 bytes long.
+func echoReply(frame []byte, own switchspec.MAC) []byte {
+	const ether, echo, reply, icmp = 14, 8, 0, 1
+	ip := frame[ether:]
+	header := int(ip[0]&0x0f) * 4
+	length := int(binary.BigEndian.Uint16(ip[2:]))
+	fragment := binary.BigEndian.Uint16(ip[6:]) & 0x3fff
+	if ip[0]>>4 != 4 || header < 20 || length > len(ip) || length < header+8 || ip[9] != icmp || fragment != 0 || ip[header] != echo {
+		return nil
+	}
+	out := append([]byte(nil), frame[:ether+length]...)
+	copy(out[0:6], frame[6:12])
+	copy(out[6:12], own[:])
+	o := out[ether:]
+	copy(o[12:16], ip[16:20])
+	copy(o[16:20], ip[12:16])
+	o[8] = 64
+	binary.BigEndian.PutUint16(o[10:], 0)
+	binary.BigEndian.PutUint16(o[10:], checksum(o[:header]))
+	o[header] = reply
+	binary.BigEndian.PutUint16(o[header+2:], 0)
+	binary.BigEndian.PutUint16(o[header+2:], checksum(o[header:]))
+	for len(out) < 60 {
+		out = append(out, 0)
+	}
+	return out
+}
+
+// checksum is that of RFC 1071.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum) //nolint:gosec // folded
+}

@@ -1,0 +1,308 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// A group was installed at this switch, where its answers are merged. All under
+// Agent.mu; whoever changes it also has the turn of its step.
+type group struct {
+	bifurcation.Group // with Address
+	cnpGap            time.Duration
+	lease             time.Duration
+	expires           time.Time
+	generation        uint64
+	merging           *merging
+	step              *step
+}
+
+func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
+
+func (g *group) spec() spec { return spec{generation: g.generation, receivers: g.Receivers} }
+
+func (g *group) stepKey() stepKey { return stepKey{g.key(), g.Address} }
+
+func (g *group) sameAs(o *group) bool {
+	return g.Source == o.Source && g.ID == o.ID && g.SenderQPN == o.SenderQPN && g.InitialPSN == o.InitialPSN &&
+		g.Address == o.Address && g.cnpGap == o.cnpGap && equalReceivers(g.Receivers, o.Receivers)
+}
+
+// install sets a group up along the whole tree, or changes nothing.
+func (a *Agent) install(ctx context.Context, g *group) error {
+	if g.Address == (netip.Addr{}) && len(g.Receivers) > 0 {
+		g.Address = g.Receivers[0].Addr
+	}
+	if err := g.Validate(); err != nil {
+		return err
+	}
+	if max := a.cfg.Limits.Receivers; max > 0 && len(g.Receivers) > max {
+		return fmt.Errorf("%w: %d, and this switch takes %d", bifurcation.ErrTooManyReceivers, len(g.Receivers), max)
+	}
+	if err := a.settledRoutes(ctx); err != nil {
+		return err
+	}
+	if !a.attached(g.Source) {
+		return fmt.Errorf("%w: sender %v is in none of the prefixes of switch %s (%v); install the group at the sender's own ToR",
+			bifurcation.ErrNoMergePoint, g.Source, a.name, a.cfg.Prefixes)
+	}
+	if err := a.resolveHosts(ctx, g.Receivers); err != nil {
+		return err
+	}
+	s, err := a.enter(ctx, g.stepKey())
+	if err != nil {
+		return err
+	}
+	defer a.leave(s)
+	if there, err := a.claim(g, s); there || err != nil {
+		return err
+	}
+	c := change{strict: true, spec: g.spec(), merging: a.mergePut(g.merging), unmerging: a.mergeDelete(g.merging),
+		record: a.groupRecord(g)}
+	if err := a.apply(ctx, s, c); err != nil {
+		a.unclaim(g)
+		return err
+	}
+	a.mu.Lock()
+	s.group, g.step = g, s
+	a.mu.Unlock()
+	a.events.tell(eventInstalled, a.describe(g))
+	return nil
+}
+
+// claim enters a group into the table of groups, unless there is one already: the
+// same is renewed.
+func (a *Agent) claim(g *group, s *step) (there bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if old := a.groups[g.key()]; old != nil {
+		if old.step == nil || !old.sameAs(g) {
+			return true, fmt.Errorf("%w: group %v; remove it first, or update it", ErrExists, g.key())
+		}
+		old.lease, old.expires = g.lease, a.now().Add(g.lease)
+		return true, nil
+	}
+	if len(s.holders) > 0 {
+		return true, fmt.Errorf("%w: packets of group %v are already handed to switch %s by others", bifurcation.ErrLoop, g.key(), a.name)
+	}
+	if max := a.cfg.Limits.Groups; max > 0 && len(a.groups) >= max {
+		return true, fmt.Errorf("%w: this switch is configured to take %d groups", ErrLimit, max)
+	}
+	if max := a.cfg.Limits.GroupsPerSource; max > 0 && a.bySource[g.Source] >= max {
+		return true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, max)
+	}
+	g.merging = newMerging(g.Group, uint32(g.cnpGap.Microseconds())) //nolint:gosec // checked at the border
+	if err := a.useSlot(g.merging); err != nil {
+		return true, err
+	}
+	g.generation = a.sequence.Add(1)
+	g.expires = a.now().Add(g.lease)
+	a.groups[g.key()] = g
+	a.bySource[g.Source]++
+	return false, nil
+}
+
+func (a *Agent) unclaim(g *group) {
+	a.freeSlot(g.merging)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.groups, g.key())
+	if a.bySource[g.Source]--; a.bySource[g.Source] == 0 {
+		delete(a.bySource, g.Source)
+	}
+}
+
+// enterGroup gives the caller a group, and the turn of its step.
+func (a *Agent) enterGroup(ctx context.Context, k groupKey) (*group, *step, error) {
+	for {
+		a.mu.Lock()
+		g := a.groups[k]
+		a.mu.Unlock()
+		if g == nil {
+			return nil, nil, fmt.Errorf("%w: %v", ErrNotFound, k)
+		}
+		s, err := a.enter(ctx, g.stepKey())
+		if err != nil {
+			return nil, nil, err
+		}
+		if s.group == g {
+			return g, s, nil
+		}
+		a.leave(s)
+		if a.group(k) == g {
+			return nil, nil, fmt.Errorf("%w: %v is only being installed", ErrNotFound, k)
+		}
+	}
+}
+
+func (a *Agent) group(k groupKey) *group {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.groups[k]
+}
+
+// update changes a group's receivers. Those that leave are taken out of merging
+// first, so that the sender is not held up by them whatever else happens. For new
+// ones merging begins anew, at psn.
+func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.Receiver, psn *uint32) error {
+	g, s, err := a.enterGroup(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer a.leave(s)
+	next := *g
+	next.Receivers = receivers
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	if equalReceivers(receivers, g.Receivers) {
+		return nil
+	}
+	stay, leave, join := compare(g.Receivers, receivers)
+	if len(join) > 0 && psn == nil {
+		return fmt.Errorf("%w: receiver %v is new, and the PSN that the sender will send next is not given", bifurcation.ErrInvalid, join[0].Addr)
+	}
+	if err := a.resolveHosts(ctx, join); err != nil {
+		return err
+	}
+	if len(leave) > 0 && len(stay) > 0 {
+		if err := a.shrink(ctx, g, s, stay, leave); err != nil {
+			return err
+		}
+	}
+	if len(join) > 0 || len(stay) == 0 || !equalReceivers(g.Receivers, receivers) {
+		if err := a.grow(ctx, g, s, receivers, psn); err != nil {
+			return err
+		}
+	}
+	a.events.tell(eventUpdated, a.describe(g))
+	return nil
+}
+
+// compare tells which receivers stay as they are, which leave, and which are new.
+func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.Receiver) {
+	for _, r := range was {
+		if slices.ContainsFunc(next, func(n bifurcation.Receiver) bool { return equalReceiver(r, n) }) {
+			stay = append(stay, r)
+		} else {
+			leave = append(leave, r)
+		}
+	}
+	for _, n := range next {
+		if !slices.ContainsFunc(was, func(r bifurcation.Receiver) bool { return equalReceiver(r, n) }) {
+			join = append(join, n)
+		}
+	}
+	return stay, leave, join
+}
+
+// shrink takes receivers out. From its first write on it holds, whatever becomes of
+// the tree, which may be larger than it has to be.
+func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bifurcation.Receiver) error {
+	var gone []netip.Addr
+	for _, r := range leave {
+		gone = append(gone, r.Addr)
+	}
+	a.mu.Lock()
+	was, wasReceivers, wasGeneration := g.merging.current, g.Receivers, g.generation
+	g.merging.without(gone)
+	a.mu.Unlock()
+	merge := a.mergePut(g.merging)
+	if err := a.driver.write(ctx, merge); err != nil {
+		a.mu.Lock()
+		g.merging.current = was
+		a.mu.Unlock()
+		a.driver.post(merge)
+		return err
+	}
+	a.mu.Lock()
+	g.Receivers, g.generation = stay, a.sequence.Add(1)
+	a.mu.Unlock()
+	err := a.apply(ctx, s, change{spec: g.spec(), record: a.groupRecord(g)})
+	if err == nil {
+		return nil
+	}
+	if stored := a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)(s)); stored != nil {
+		a.mu.Lock()
+		g.merging.current, g.Receivers, g.generation = was, wasReceivers, wasGeneration
+		a.mu.Unlock()
+		a.driver.post(merge)
+		return stored
+	}
+	a.mu.Lock()
+	s.spec, s.behind = g.spec(), true
+	a.mu.Unlock()
+	a.log.Warn("receivers have left a group, and its tree still reaches them", "group", g.key(), "error", err)
+	a.rerun.kick()
+	return nil
+}
+
+// grow gives a group receivers that it did not have, or another order of them.
+func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurcation.Receiver, psn *uint32) error {
+	next := *g
+	next.Receivers = receivers
+	if psn != nil {
+		next.InitialPSN = *psn
+	}
+	next.merging = newMerging(next.Group, g.merging.cnpGap)
+	was := g.merging
+	a.mu.Lock()
+	err := a.useSlot(next.merging)
+	next.generation = a.sequence.Add(1)
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	next.merging.learn = psn == nil
+	c := change{strict: true, spec: next.spec(), record: a.groupRecord(&next),
+		merging:   both(a.mergePut(next.merging), a.mergeDelete(was)),
+		unmerging: both(a.mergePut(was), a.mergeDelete(next.merging))}
+	if err := a.apply(ctx, s, c); err != nil {
+		a.freeSlot(next.merging)
+		return err
+	}
+	a.freeSlot(was)
+	a.mu.Lock()
+	g.Group, g.generation, g.merging = next.Group, next.generation, next.merging
+	a.mu.Unlock()
+	return nil
+}
+
+// remove takes a group away. Of a group that is not there nothing is to be done.
+func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
+	g, s, err := a.enterGroup(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer a.leave(s)
+	if why == eventExpired && a.now().Before(g.expires) {
+		return nil // renewed meanwhile
+	}
+	status := a.describe(g)
+	if err := a.drop(ctx, s, a.mergeDelete(g.merging)); err != nil {
+		a.log.Error("a group is gone from the switch, but not from the agent's state", "group", k, "error", err)
+	}
+	a.unclaim(g)
+	a.events.tell(why, status)
+	return nil
+}
+
+// renew prolongs leases, and says which groups are not there.
+func (a *Agent) renew(keys []groupKey) (missing []groupKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range keys {
+		g := a.groups[k]
+		if g == nil || g.step == nil {
+			missing = append(missing, k)
+			continue
+		}
+		g.expires = a.now().Add(g.lease)
+	}
+	return missing
+}

@@ -1,0 +1,242 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// enter gives the caller the turn of a step, which it makes if there is none.
+func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
+	for {
+		a.mu.Lock()
+		s := a.steps[k]
+		if s == nil {
+			if max := a.cfg.Limits.Steps; max > 0 && len(a.steps) >= max {
+				a.mu.Unlock()
+				return nil, fmt.Errorf("%w: this switch is configured to take part in %d groups", ErrLimit, max)
+			}
+			s = &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]holder{}}
+			a.steps[k] = s
+		}
+		a.mu.Unlock()
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		if !s.gone {
+			return s, nil
+		}
+		s.unlock()
+	}
+}
+
+// leave ends the caller's turn. A step that is for nothing is forgotten.
+func (a *Agent) leave(s *step) {
+	a.mu.Lock()
+	if s.group == nil && len(s.holders) == 0 && !s.gone {
+		s.gone = true
+		delete(a.steps, s.key)
+	}
+	a.mu.Unlock()
+	s.unlock()
+}
+
+// A holding is what another switch asks for.
+type holding struct {
+	key      stepKey
+	from     bifurcation.Switch
+	sequence uint64
+	spec
+}
+
+// take makes this switch reach receivers for another one.
+func (a *Agent) take(ctx context.Context, h holding) error {
+	if !a.cfg.Programmable {
+		return fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrInvalid)
+	}
+	if len(h.receivers) == 0 || h.receivers[0].Addr != h.key.dst {
+		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, h.key.dst)
+	}
+	if slices.Contains(h.via, a.name) {
+		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.groupKey, a.name)
+	}
+	if err := a.settledRoutes(ctx); err != nil {
+		return err
+	}
+	if err := a.resolveHosts(ctx, h.receivers); err != nil {
+		return err
+	}
+	s, err := a.enter(ctx, h.key)
+	if err != nil {
+		return err
+	}
+	defer a.leave(s)
+	next, err := s.with(h)
+	if err != nil {
+		return err
+	}
+	was, held := s.holders[h.from]
+	mine := holder{h.spec, h.sequence, a.now().Add(a.cfg.Leases.Branch)}
+	if held && was.spec.equal(h.spec) && next.equal(s.spec) && !s.behind {
+		a.setHolder(s, h.from, mine)
+		return nil
+	}
+	c := change{strict: true, spec: next, record: func(*step) []byte { return a.record(s, next, h.from, &mine) }}
+	if err := a.apply(ctx, s, c); err != nil {
+		return err
+	}
+	a.setHolder(s, h.from, mine)
+	return nil
+}
+
+func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
+	a.mu.Lock()
+	s.holders[from] = h
+	a.heldFrom(from)[s] = struct{}{}
+	a.mu.Unlock()
+}
+
+// heldFrom are the steps that a switch holds here. The caller has Agent.mu.
+func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
+	m := a.heldBy[from]
+	if m == nil {
+		m = map[*step]struct{}{}
+		a.heldBy[from] = m
+	}
+	return m
+}
+
+// with is what the step is for when a switch holds it so. The highest generation
+// is right; within one, holders have to agree, as nothing in a packet tells whose
+// it is.
+func (s *step) with(h holding) (spec, error) {
+	if s.group != nil {
+		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
+	}
+	if was, ok := s.holders[h.from]; ok && h.sequence < was.sequence {
+		return spec{}, fmt.Errorf("%w: number %d, after %d", ErrStale, h.sequence, was.sequence)
+	}
+	next := h.spec
+	next.via = slices.Clone(h.via)
+	for from, o := range s.holders {
+		if from == h.from {
+			continue
+		}
+		if o.generation > next.generation {
+			next.generation, next.receivers = o.generation, o.receivers
+		} else if o.generation == h.generation && !equalReceivers(o.receivers, h.receivers) {
+			return spec{}, fmt.Errorf("%w: switch %s reaches %d receivers by %v, and switch %s %d",
+				bifurcation.ErrAmbiguous, from, len(o.receivers), h.key.dst, h.from, len(h.receivers))
+		}
+		for _, v := range o.via {
+			if !slices.Contains(next.via, v) {
+				next.via = append(next.via, v)
+			}
+		}
+	}
+	slices.Sort(next.via)
+	return next, nil
+}
+
+// letGo ends a switch's holding of a step, unless it has held it anew since. The
+// caller does not have the turn.
+func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
+	a.mu.Lock()
+	s := a.steps[k]
+	a.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s, err := a.enter(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer a.leave(s)
+	h, ok := s.holders[from]
+	if !ok || h.sequence > sequence {
+		return nil
+	}
+	a.mu.Lock()
+	delete(s.holders, from)
+	delete(a.heldBy[from], s)
+	last := len(s.holders) == 0
+	a.mu.Unlock()
+	if last {
+		return a.drop(ctx, s, nil)
+	}
+	return a.persist(ctx, s, a.record(s, s.spec, from, nil))
+}
+
+// sync learns all that a switch holds here, as of a sequence. What it does not name
+// it no longer holds. It gets told what is not as it believes.
+func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, held map[stepKey]uint64) (missing []stepKey) {
+	var stale []stepKey
+	until := a.now().Add(a.cfg.Leases.Branch)
+	seen := make(map[stepKey]bool, len(held))
+	a.mu.Lock()
+	for s := range a.heldFrom(from) {
+		h := s.holders[from]
+		want, ok := held[s.key]
+		switch {
+		case ok:
+			h.expires = until
+			s.holders[from] = h
+			seen[s.key] = h.sequence == want
+		case h.sequence <= sequence:
+			stale = append(stale, s.key)
+		}
+	}
+	a.mu.Unlock()
+	for k := range held {
+		if !seen[k] {
+			missing = append(missing, k)
+		}
+	}
+	for _, k := range stale {
+		a.log.Info("a branch is no longer held", "group", k, "switch", from)
+		if err := a.letGo(ctx, k, from, sequence); err != nil {
+			a.log.Warn("a branch that is no longer held stays for now", "group", k, "error", err)
+		}
+	}
+	return missing
+}
+
+// expire drops what was not renewed in time.
+func (a *Agent) expire(ctx context.Context) {
+	now := a.now()
+	type lapsed struct {
+		key  stepKey
+		from bifurcation.Switch
+		seq  uint64
+	}
+	var branches []lapsed
+	var groups []groupKey
+	a.mu.Lock()
+	for _, s := range a.steps {
+		for from, h := range s.holders {
+			if now.After(h.expires) {
+				branches = append(branches, lapsed{s.key, from, h.sequence})
+			}
+		}
+	}
+	for k, g := range a.groups {
+		if g.step != nil && now.After(g.expires) {
+			groups = append(groups, k)
+		}
+	}
+	a.mu.Unlock()
+	for _, k := range groups {
+		a.log.Warn("a group's lease has ended", "group", k)
+		if err := a.remove(ctx, k, eventExpired); err != nil {
+			a.log.Warn("an expired group was not removed", "group", k, "error", err)
+		}
+	}
+	for _, l := range branches {
+		a.log.Warn("a branch was not renewed in time", "group", l.key, "switch", l.from)
+		if err := a.letGo(ctx, l.key, l.from, l.seq); err != nil {
+			a.log.Warn("an expired branch was not released", "group", l.key, "error", err)
+		}
+	}
+}

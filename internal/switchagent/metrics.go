@@ -1,0 +1,80 @@
+package switchagent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what Prometheus sees. No group, PSN or QPN is a label.
+type metrics struct {
+	registry    *prometheus.Registry
+	requests    *prometheus.CounterVec
+	latency     *prometheus.HistogramVec
+	peers       *prometheus.HistogramVec
+	drops       *prometheus.CounterVec
+	linkChanges prometheus.Counter
+	remakes     prometheus.Counter
+	rerunTime   prometheus.Histogram
+}
+
+func newMetrics(a *Agent) *metrics {
+	buckets := prometheus.ExponentialBuckets(0.0005, 2, 14)
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mcrdma_agent_requests_total",
+			Help: "Requests by method and gRPC code."}, []string{"method", "code"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "mcrdma_agent_request_seconds",
+			Help: "Time of requests.", Buckets: buckets}, []string{"method"}),
+		peers: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "mcrdma_agent_peer_call_seconds",
+			Help: "Time of calls to other switches' agents.", Buckets: buckets}, []string{"result"}),
+		drops: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mcrdma_agent_frames_dropped_total",
+			Help: "Frames from and to the switch that were of no use."}, []string{"reason"}),
+		linkChanges: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_agent_link_changes_total",
+			Help: "Links that came up or went down."}),
+		remakes: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_agent_steps_remade_total",
+			Help: "Steps of groups that were made again, because routes changed."}),
+		rerunTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "mcrdma_agent_follow_seconds",
+			Help: "Time to make the switch and the groups follow changed routes.", Buckets: buckets}),
+	}
+	gauge := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	}
+	count := func(f func() int) func() float64 {
+		return func() float64 {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return float64(f())
+		}
+	}
+	m.registry.MustRegister(m.requests, m.latency, m.peers, m.drops, m.linkChanges, m.remakes, m.rerunTime,
+		gauge("mcrdma_agent_groups", "Groups that were installed at this switch.", count(func() int { return len(a.groups) })),
+		gauge("mcrdma_agent_steps", "Groups in which this switch takes part.", count(func() int { return len(a.steps) })),
+		gauge("mcrdma_agent_switch_connected", "1 if the switch is connected and this agent controls it.", func() float64 {
+			if s, _ := a.driver.current(); s.primary {
+				return 1
+			}
+			return 0
+		}),
+	)
+	return m
+}
+
+func (m *metrics) dropped(reason string) { m.drops.WithLabelValues(reason).Inc() }
+
+func (m *metrics) peerCall(d time.Duration, err error) {
+	result := "ok"
+	if err != nil {
+		result = "refused"
+	}
+	if isUnreachable(err) {
+		result = "unreachable"
+	}
+	m.peers.WithLabelValues(result).Observe(d.Seconds())
+}
+
+// isUnreachable says that another agent did not answer, rather than refuse.
+func isUnreachable(err error) bool {
+	return err != nil && errors.Is(err, ErrPeer) && !errors.As(err, new(*remoteError))
+}

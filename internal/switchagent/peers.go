@@ -1,0 +1,185 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// callTime bounds one call to another agent; the caller's deadline may be nearer.
+const callTime = 5 * time.Second
+
+// A peer is the agent of another switch. held and err are under Agent.mu.
+type peer struct {
+	name   bifurcation.Switch
+	target string
+	conn   *grpc.ClientConn
+	rpc    mcrdmav1.SwitchPeerClient
+	held   map[stepKey]heldBranch // that this switch holds there
+	err    error                  // of the last call; nil: it answered
+	tried  bool
+	lost   bool // it did not answer, and has not been synced since
+}
+
+// A heldBranch is a branch that another switch reaches for this one, or is just
+// being asked to.
+type heldBranch struct {
+	owner    *step
+	sequence uint64
+	asking   int // calls that are on their way
+}
+
+// hold has another switch reach a branch's receivers.
+func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
+	p, key, sequence, err := a.ask(s, k)
+	if err != nil {
+		return err
+	}
+	via := make([]string, 0, len(sp.via)+1)
+	for _, v := range sp.via {
+		via = append(via, string(v))
+	}
+	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.generation, Sequence: sequence,
+		Via: append(via, string(a.name)), Destination: k.dst.String(), Receivers: receiversProto(receivers)}
+	err = a.call(ctx, p, func(ctx context.Context) error {
+		_, err := p.rpc.Hold(ctx, req)
+		return err
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := p.held[key]
+	b.asking--
+	if err != nil && b.asking == 0 && s.branches[k] == nil {
+		delete(p.held, key) // the next sync releases it, if it was taken nevertheless
+	} else {
+		p.held[key] = b
+	}
+	return err
+}
+
+// ask enters a branch among those that are held, so that a sync does not give it up
+// meanwhile.
+func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
+	key := stepKey{s.key.groupKey, k.dst}
+	p := a.peers[k.next]
+	if p == nil {
+		return nil, key, 0, fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.next, k.dst)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b := p.held[key]
+	if b.owner != nil && b.owner != s {
+		return nil, key, 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, key, k.next)
+	}
+	b.owner, b.sequence = s, a.sequence.Add(1)
+	b.asking++
+	p.held[key] = b
+	return p, key, b.sequence, nil
+}
+
+// release gives a branch up.
+func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
+	p := a.peers[k.next]
+	if p == nil {
+		return nil
+	}
+	key := stepKey{s.key.groupKey, k.dst}
+	a.mu.Lock()
+	if b := p.held[key]; b.owner == s {
+		delete(p.held, key)
+	}
+	a.mu.Unlock()
+	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.dst.String(), Sequence: a.sequence.Add(1)}
+	return a.call(ctx, p, func(ctx context.Context) error {
+		_, err := p.rpc.Release(ctx, req)
+		return err
+	})
+}
+
+// call makes a call within callTime and keeps account of whether the peer answers.
+func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	begun := time.Now()
+	err := fromStatus(p.name, f(ctx))
+	a.metrics.peerCall(time.Since(begun), err)
+	a.mu.Lock()
+	p.tried = true
+	p.err = nil
+	if isUnreachable(err) {
+		p.err, p.lost = err, true
+	}
+	a.mu.Unlock()
+	return err
+}
+
+// syncPeers tells each switch, every now and then, what is held there, and puts
+// right what is not as it should be.
+func (a *Agent) syncPeers(ctx context.Context) {
+	period := min(a.cfg.Leases.Branch/3, maxSyncPeriod)
+	var wg sync.WaitGroup
+	for _, p := range a.peers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				wait := period
+				if err := a.syncPeer(ctx, p); err != nil {
+					wait = min(wait, time.Second)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(wait):
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// maxSyncPeriod is the longest time between two syncs.
+const maxSyncPeriod = 10 * time.Second
+
+func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
+	req := &mcrdmav1.SyncRequest{}
+	a.mu.Lock()
+	req.Sequence = a.sequence.Load()
+	for k, b := range p.held {
+		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
+			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.sequence})
+	}
+	a.mu.Unlock()
+	var res *mcrdmav1.SyncResponse
+	err := a.call(ctx, p, func(ctx context.Context) (err error) {
+		res, err = p.rpc.Sync(ctx, req)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	repair := false
+	a.mu.Lock()
+	if p.lost {
+		p.lost, repair = false, true // what went round it may come by it again
+	}
+	for _, b := range res.GetMissing() {
+		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
+		if err != nil {
+			continue
+		}
+		h, ok := p.held[k]
+		if ok && h.asking == 0 && h.sequence == b.GetSequence() && h.owner.branches[branchKey{p.name, k.dst}] != nil {
+			h.owner.behind, repair = true, true
+		}
+	}
+	a.mu.Unlock()
+	if repair {
+		a.log.Info("another switch lacks branches that are held there", "switch", p.name, "branches", len(res.GetMissing()))
+		a.rerun.kick()
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package switchagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchagent/store"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// bucket holds a record for each step.
+const bucket = "steps"
+
+// A stepRecord is what must be known of a step after a restart. What is on the
+// switch is not in it: that is read back.
+type stepRecord struct {
+	Spec    specRecord
+	Group   *groupRecord                       `json:",omitempty"`
+	Holders map[bifurcation.Switch]holdsRecord `json:",omitempty"`
+}
+
+type specRecord struct {
+	Generation uint64
+	Via        []bifurcation.Switch   `json:",omitempty"`
+	Receivers  []bifurcation.Receiver `json:",omitempty"` // of a holder: empty if as the step's
+}
+
+type holdsRecord struct {
+	specRecord
+	Sequence uint64
+}
+
+type groupRecord struct {
+	SenderQPN, InitialPSN uint32
+	CNPGap, Lease         time.Duration
+}
+
+// storeEdit puts a record, or deletes it if it is nil.
+func storeEdit(k stepKey, record []byte) store.Edit {
+	return store.Edit{Bucket: bucket, Key: k.appendTo(nil), Value: record}
+}
+
+// appendTo encodes a key in the order of source, MC_ID, destination.
+func (k stepKey) appendTo(b []byte) []byte {
+	b = append(b, k.source.AsSlice()...)
+	b = append(b, byte(k.id>>16), byte(k.id>>8), byte(k.id)) //nolint:gosec // 24 bits
+	return append(b, k.dst.AsSlice()...)
+}
+
+func parseStepKey(b []byte) (stepKey, error) {
+	if len(b) != 11 {
+		return stepKey{}, fmt.Errorf("a key of %d bytes", len(b))
+	}
+	source, _ := netip.AddrFromSlice(b[:4])
+	dst, _ := netip.AddrFromSlice(b[7:])
+	return stepKey{groupKey{source, uint32(b[4])<<16 | uint32(b[5])<<8 | uint32(b[6])}, dst}, nil
+}
+
+// groupRecord makes the record of a group's first step.
+func (a *Agent) groupRecord(g *group) func(*step) []byte {
+	return func(*step) []byte {
+		return encode(stepRecord{Spec: recordOf(g.spec()),
+			Group: &groupRecord{g.SenderQPN, g.InitialPSN, g.cnpGap, g.lease}})
+	}
+}
+
+// record makes the record of a step that others hold, with one holder as he will
+// be; nil: he will be none.
+func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []byte {
+	r := stepRecord{Spec: recordOf(sp), Holders: map[bifurcation.Switch]holdsRecord{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	add := func(name bifurcation.Switch, h holder) {
+		o := holdsRecord{recordOf(h.spec), h.sequence}
+		if equalReceivers(o.Receivers, sp.receivers) {
+			o.Receivers = nil
+		}
+		r.Holders[name] = o
+	}
+	for name, o := range s.holders {
+		if name != from {
+			add(name, o)
+		}
+	}
+	if h != nil {
+		add(from, *h)
+	}
+	return encode(r)
+}
+
+func recordOf(s spec) specRecord { return specRecord{s.generation, s.via, s.receivers} }
+
+func encode(r stepRecord) []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("switchagent: a record: %v", err)) // plain data
+	}
+	return b
+}
+
+// load makes the steps that the agent's state knows. What is on the switch is found
+// out by adopt.
+func (a *Agent) load() error {
+	now := a.now()
+	for key, value := range a.store.Load(bucket) {
+		k, err := parseStepKey(key)
+		var r stepRecord
+		if err == nil {
+			err = json.Unmarshal(value, &r)
+		}
+		if err == nil && (len(r.Spec.Receivers) == 0 || r.Group == nil && len(r.Holders) == 0) {
+			err = fmt.Errorf("it is for nobody")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: the state in %s holds a record that cannot be read (%w); "+
+				"move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
+		}
+		s := &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]holder{}, persisted: slices.Clone(value),
+			spec: spec{r.Spec.Generation, r.Spec.Via, r.Spec.Receivers}, behind: true}
+		for name, h := range r.Holders {
+			o := holder{spec{h.Generation, h.Via, h.Receivers}, h.Sequence, now.Add(a.cfg.Leases.Branch)}
+			if o.receivers == nil {
+				o.receivers = s.spec.receivers
+			}
+			s.holders[name] = o
+			a.heldFrom(name)[s] = struct{}{}
+		}
+		if r.Group != nil {
+			a.loadGroup(s, *r.Group, now)
+		}
+		a.steps[k] = s
+	}
+	return nil
+}
+
+func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
+	g := &group{Group: bifurcation.Group{Source: s.key.source, ID: s.key.id, SenderQPN: r.SenderQPN, InitialPSN: r.InitialPSN,
+		Address: s.key.dst, Receivers: s.spec.receivers}, cnpGap: r.CNPGap, lease: r.Lease, expires: now.Add(r.Lease),
+		generation: s.spec.generation, step: s}
+	s.group = g
+	a.groups[g.key()] = g
+	a.bySource[g.Source]++
+}
+
+// adopt takes over what is on the switch, when the agent meets it for the first
+// time: steps that it knows keep their numbers, and what nobody knows will go.
+func (a *Agent) adopt(have, want *switchspec.State) error {
+	a.uni.adopt(have)
+	base := &switchspec.State{}
+	byGroup := map[uint16][]switchspec.Entity{}
+	pre := map[uint16]switchspec.PREGroup{}
+	for e := range have.All() {
+		switch e := e.(type) {
+		case switchspec.Replica:
+			byGroup[e.Group] = append(byGroup[e.Group], e)
+		case switchspec.Region:
+			byGroup[e.Group] = append(byGroup[e.Group], e)
+		case switchspec.PREGroup:
+			pre[e.ID] = e
+			if e.ID == unicast.FloodGroup {
+				if err := base.Put(e); err != nil {
+					return err
+				}
+			}
+		case switchspec.Match, switchspec.MergeGroup, switchspec.MergeMember:
+		default:
+			if err := base.Put(e); err != nil {
+				return err
+			}
+		}
+	}
+	for e := range base.All() {
+		if err := want.Put(e); err != nil {
+			return err
+		}
+	}
+	a.uni.written = base
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for m := range switchspec.Of[switchspec.Match](have) {
+		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
+		if s == nil || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
+			continue
+		}
+		list := byGroup[m.Group]
+		for i := range m.PREGroups {
+			if g, ok := pre[m.FirstPRE+i]; ok {
+				list = append(list, g)
+			}
+		}
+		list = append(list, m)
+		s.placed = placed{rules: bifurcation.Rules{PREGroups: make([][]bifurcation.Replica, m.PREGroups)},
+			group: m.Group, firstPRE: m.FirstPRE, entities: list}
+		s.placed.rules = readRules(s.placed)
+		a.groupNumbers.keep(m.Group, 1)
+		a.preNumbers.keep(m.FirstPRE, int(m.PREGroups))
+		a.uni.use(nextHops(s.placed.rules))
+		if err := want.Put(list...); err != nil {
+			return err
+		}
+	}
+	return a.adoptMerging(have, want)
+}
+
+// readRules is the opposite of entities.
+func readRules(p placed) bifurcation.Rules {
+	r := bifurcation.Rules{PREGroups: p.rules.PREGroups}
+	var pre []switchspec.PREGroup
+	for _, e := range p.entities {
+		switch e := e.(type) {
+		case switchspec.PREGroup:
+			pre = append(pre, e)
+		case switchspec.Replica:
+			r.Rewrites = append(r.Rewrites, bifurcation.Rewrite{RID: e.RID, NextHop: e.NextHop, Dst: e.Dst, Last: e.Last, QPN: e.QPN})
+		case switchspec.Region:
+			r.Translations = append(r.Translations, bifurcation.Translation{RID: e.RID, RKey: e.RKey, First: e.First, Last: e.Last,
+				Offset: e.Offset, NewRKey: e.NewRKey})
+		}
+	}
+	for _, g := range pre {
+		var list []bifurcation.Replica
+		for _, x := range g.Replicas {
+			list = append(list, bifurcation.Replica{RID: x.Instance, Port: uint32(x.Port)})
+		}
+		slices.SortFunc(list, func(a, b bifurcation.Replica) int { return int(a.RID) - int(b.RID) })
+		r.PREGroups[g.ID-p.firstPRE] = list
+	}
+	slices.SortFunc(r.Translations, compareTranslations)
+	return r
+}
+
+// adoptMerging keeps the merging of groups whose members on the switch are those
+// that are wanted. Others begin anew. The caller has Agent.mu.
+func (a *Agent) adoptMerging(have, want *switchspec.State) error {
+	slots := map[uint16][]switchspec.MergeMember{}
+	for x := range switchspec.Of[switchspec.MergeMember](have) {
+		slots[x.Slot] = append(slots[x.Slot], x)
+	}
+	for _, g := range a.groups {
+		m := newMerging(g.Group, uint32(g.cnpGap.Microseconds())) //nolint:gosec // checked at the border
+		g.merging = m
+		if a.readMerging(m, have, slots) {
+			a.slots[m.slot] = m
+		}
+	}
+	for _, g := range a.groups {
+		m := g.merging
+		if a.slots[m.slot] != m {
+			if err := a.useSlot(m); err != nil {
+				return err
+			}
+			m.learn = true
+		}
+		if err := want.Put(m.entities()...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readMerging finds merging on the switch, and takes over its slot and its members'
+// places.
+func (a *Agent) readMerging(m *merging, have *switchspec.State, slots map[uint16][]switchspec.MergeMember) bool {
+	var found switchspec.MergeGroup
+	index := map[netip.Addr]uint8{}
+	for _, x := range m.members {
+		e, ok := have.Find(switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN}.Key())
+		if !ok {
+			return false
+		}
+		member := e.(switchspec.MergeMember)
+		g, ok := have.Find(switchspec.MergeGroup{Slot: member.Slot}.Key())
+		if !ok || len(index) > 0 && g != found {
+			return false
+		}
+		found = g.(switchspec.MergeGroup)
+		index[x.Src] = member.Index
+	}
+	if found.Source != m.source || found.SenderQPN != m.senderQPN || found.Epoch == 0 || a.slots[found.Slot] != nil {
+		return false
+	}
+	current := uint16(0)
+	for i := range m.members {
+		m.members[i].Index = index[m.members[i].Src]
+		current |= 1 << m.members[i].Index
+	}
+	if current&^found.Members != 0 {
+		return false
+	}
+	for _, x := range slots[found.Slot] {
+		if !slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src }) {
+			m.members = append(m.members, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
+		}
+	}
+	m.slot, m.epoch, m.psn, m.learn, m.current, m.cnpGap = found.Slot, found.Epoch, found.InitialPSN, found.Learn, current, found.CNPGap
+	return true
+}

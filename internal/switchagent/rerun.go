@@ -1,0 +1,159 @@
+package switchagent
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// rerunWidth is how many steps are changed side by side.
+const rerunWidth = 128
+
+// A kicker wakes one who does what has become necessary, however often it did
+// meanwhile.
+type kicker chan struct{}
+
+func (k kicker) kick() {
+	select {
+	case k <- struct{}{}:
+	default:
+	}
+}
+
+// follow makes the switch, and the trees of the groups, follow the unicast table.
+func (a *Agent) follow(ctx context.Context) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.rerun:
+		case <-retry.C:
+		}
+		begun := a.now()
+		if err := a.followOnce(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("the switch does not follow the routes yet", "error", err)
+			retry.Reset(time.Second)
+		}
+		a.metrics.rerunTime.Observe(a.now().Sub(begun).Seconds())
+	}
+}
+
+// followOnce puts new routes on the switch, makes all steps again that they concern,
+// and then takes off what nobody needs any more.
+func (a *Agent) followOnce(ctx context.Context) error {
+	select {
+	case <-a.adopted:
+	default:
+		return nil // the settling comes back to it
+	}
+	if !a.isSettled() {
+		return a.writeUnicast(ctx, true) // what was adopted is kept by the table
+	}
+	if err := a.writeUnicast(ctx, false); err != nil {
+		return err
+	}
+	err := a.remake(ctx)
+	if err := a.writeUnicast(ctx, true); err != nil {
+		return err
+	}
+	a.remade.Do(func() { close(a.restored) })
+	return err
+}
+
+// remake makes steps again whose plans are no longer what they were. Those that
+// cannot be made as they should stay as they are, and their problems are told.
+func (a *Agent) remake(ctx context.Context) error {
+	a.mu.Lock()
+	steps := make([]*step, 0, len(a.steps))
+	for _, s := range a.steps {
+		if s.group != nil || len(s.holders) > 0 {
+			steps = append(steps, s)
+		}
+	}
+	a.mu.Unlock()
+	var (
+		wg    sync.WaitGroup
+		slots = make(chan struct{}, rerunWidth)
+		mu    sync.Mutex
+		worst error
+	)
+	for _, s := range steps {
+		if !a.outdated(s) {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := a.remakeOne(ctx, s); err != nil {
+				mu.Lock()
+				worst = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return worst
+}
+
+// outdated says whether a step's plan may not be what it was.
+func (a *Agent) outdated(s *step) bool {
+	a.mu.Lock()
+	sp, gone := s.spec, s.gone
+	a.mu.Unlock()
+	if gone {
+		return false
+	}
+	p, err := a.plan(s.key, sp, nil, true)
+	if err != nil {
+		return true
+	}
+	defer a.uni.unuse(nextHops(p.rules))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !p.same(s)
+}
+
+func (a *Agent) remakeOne(ctx context.Context, s *step) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTime)
+	defer cancel()
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer a.leave(s)
+	if s.gone || s.group == nil && len(s.holders) == 0 {
+		return nil
+	}
+	sp := s.spec
+	if s.group != nil {
+		sp = s.group.spec()
+	}
+	a.metrics.remakes.Inc()
+	err := a.apply(ctx, s, change{spec: sp})
+	if err != nil {
+		a.mu.Lock()
+		s.problems = []string{err.Error()}
+		a.mu.Unlock()
+		a.log.Warn("a group's copies cannot be made as they should", "group", s.key, "error", err)
+	}
+	return err
+}
+
+// tick sees to leases, and tries again what was not as good as it can be.
+func (a *Agent) tick(ctx context.Context) {
+	expiry := time.NewTicker(min(a.cfg.Leases.Group/4, a.cfg.Leases.Branch/4, time.Second))
+	defer expiry.Stop()
+	again := time.NewTicker(time.Minute)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-expiry.C:
+			a.expire(ctx)
+		case <-again.C:
+			a.rerun.kick()
+		}
+	}
+}

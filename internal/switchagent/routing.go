@@ -1,0 +1,203 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/routing/bgp"
+	"github.com/mcrdma/mcrdma/internal/routing/kernel"
+	"github.com/mcrdma/mcrdma/internal/routing/static"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// routes is the routing source as the agent uses it.
+type routes struct {
+	routing.Source
+	// link tells the source that the agent's hellos found a link up or down. It does
+	// not wait.
+	link func(port uint16, to string, up bool)
+	// next is a look-ahead through switches that are not programmable, if the source
+	// knows the fabric.
+	next func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool)
+}
+
+// openRouting opens the source that the configuration names. What it starts ends
+// with ctx, or by Close.
+func openRouting(ctx context.Context, cfg *config.Config, log *slog.Logger) (*routes, error) {
+	switch cfg.Routing.Source {
+	case config.Static:
+		return openStatic(cfg)
+	case config.Kernel:
+		s, err := kernel.Open(kernel.Config{Namespace: cfg.Routing.Kernel.Namespace, Table: cfg.Routing.Kernel.Table,
+			OnError: func(err error) { log.Error("the kernel's routes cannot be read", "error", err) }})
+		if err != nil {
+			return nil, err
+		}
+		return &routes{Source: s, link: func(uint16, string, bool) {}}, nil
+	case config.BGP:
+		return openBGP(ctx, cfg, log)
+	}
+	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
+}
+
+func openStatic(cfg *config.Config) (*routes, error) {
+	t, err := static.Load(cfg.Routing.Topology)
+	if err != nil {
+		return nil, err
+	}
+	s, err := t.Source(cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &routes{Source: s, next: lookAhead(t), link: func(port uint16, _ string, up bool) {
+		if id, err := t.LinkAt(cfg.Name, uint32(port)); err == nil {
+			_ = s.SetLink(id, up) // the link is in the topology
+		}
+	}}, nil
+}
+
+// lookAhead follows the topology's paths from a switch that is not programmable to
+// the next ones that are.
+func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switch, bool) {
+	programmable := map[string]bool{}
+	isSwitch := map[string]bool{}
+	for _, s := range t.Switches() {
+		programmable[s.Name], isSwitch[s.Name] = s.Programmable, true
+	}
+	return func(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
+		seen := map[string]bool{neighbour: true}
+		for queue := []string{neighbour}; len(queue) > 0; queue = queue[1:] {
+			hops, err := t.Hops(queue[0], dst, nil)
+			if err != nil || len(hops) == 0 {
+				direct = true // nobody knows, so nothing is to be expected behind
+			}
+			for _, h := range hops {
+				switch {
+				case !isSwitch[h.Node]:
+					direct = true
+				case seen[h.Node]:
+				case programmable[h.Node]:
+					seen[h.Node] = true
+					next = append(next, bifurcation.Switch(h.Node))
+				default:
+					seen[h.Node] = true
+					queue = append(queue, h.Node)
+				}
+			}
+		}
+		return next, direct
+	}
+}
+
+// openBGP opens a speaker. A neighbour's session is kept while a link to it works:
+// as sessions may run beside the links, they would not notice.
+func openBGP(ctx context.Context, cfg *config.Config, log *slog.Logger) (*routes, error) {
+	r := cfg.Routing.BGP
+	s, err := bgp.Open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
+		DrainTime: r.Drain, Logger: log.With("part", "bgp")})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range cfg.Prefixes {
+		if err := s.Announce(ctx, p); err != nil {
+			return nil, fmt.Errorf("announcing %v: %w", p, err)
+		}
+	}
+	n := &sessions{source: s, log: log, up: map[string]map[uint16]bool{}, peers: map[string]bgp.Peer{}, on: map[string]bool{},
+		wake: make(chan struct{}, 1)}
+	watched := map[string]bool{}
+	for _, p := range cfg.Ports {
+		if p.To != "" && p.Hello {
+			watched[p.To] = true
+		}
+	}
+	for _, sw := range cfg.Switches {
+		if sw.BGP == nil {
+			continue
+		}
+		n.peers[sw.Name] = bgp.Peer{Addr: sw.BGP.Address, ASN: sw.BGP.ASN, Port: sw.BGP.Port, Local: sw.BGP.Local,
+			Passive: sw.BGP.Passive, HoldTime: sw.BGP.Hold}
+		if !watched[sw.Name] {
+			n.link(0, sw.Name, true)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { n.run(ctx) })
+	return &routes{Source: closing{s, func() { cancel(); wg.Wait() }}, link: n.link}, nil
+}
+
+// closing is a source with something to be done before it is closed.
+type closing struct {
+	routing.Source
+	before func()
+}
+
+func (c closing) Close() error {
+	c.before()
+	return c.Source.Close()
+}
+
+// sessions opens and ends BGP sessions as links come and go.
+type sessions struct {
+	source *bgp.Source
+	log    *slog.Logger
+	peers  map[string]bgp.Peer
+	wake   chan struct{}
+
+	mu sync.Mutex
+	up map[string]map[uint16]bool // neighbour's ports that are up
+	on map[string]bool            // run's own
+}
+
+func (n *sessions) link(port uint16, to string, up bool) {
+	n.mu.Lock()
+	if n.up[to] == nil {
+		n.up[to] = map[uint16]bool{}
+	}
+	if up {
+		n.up[to][port] = true
+	} else {
+		delete(n.up[to], port)
+	}
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *sessions) run(ctx context.Context) {
+	for {
+		for name, p := range n.peers {
+			n.mu.Lock()
+			want := len(n.up[name]) > 0
+			n.mu.Unlock()
+			if want == n.on[name] {
+				continue
+			}
+			var err error
+			if want {
+				err = n.source.AddPeer(ctx, p)
+			} else {
+				err = n.source.RemovePeer(ctx, p.Addr)
+			}
+			if err != nil {
+				n.log.Error("a BGP session", "switch", name, "open", want, "error", err)
+				continue
+			}
+			n.on[name] = want
+			n.log.Info("BGP session", "switch", name, "open", want)
+		}
+		select {
+		case <-n.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

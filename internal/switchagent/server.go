@@ -1,0 +1,367 @@
+package switchagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+const (
+	maxMessage  = 64 << 20         // a sync of many branches
+	requestTime = 30 * time.Second // of a request without deadline
+	maxLease    = 24 * time.Hour
+)
+
+func clientOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
+	}
+}
+
+// newServer makes the gRPC server with all services.
+func (a *Agent) newServer() (*grpc.Server, error) {
+	creds, err := a.files().Server()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(a.unary), grpc.ChainStreamInterceptor(a.stream))
+	mcrdmav1.RegisterSwitchGroupsServer(s, &groupsServer{a: a})
+	mcrdmav1.RegisterSwitchPeerServer(s, &peerServer{a: a})
+	mcrdmav1.RegisterSwitchStatusServer(s, &statusServer{a: a})
+	healthpb.RegisterHealthServer(s, a.health())
+	reflection.Register(s)
+	return s, nil
+}
+
+// health serves while the agent controls its switch and knows its routes.
+func (a *Agent) health() *health.Server {
+	h := health.NewServer()
+	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	a.wg.Go(func() {
+		<-a.restored
+		h.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	})
+	return h
+}
+
+func (a *Agent) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// unary bounds a request's time, survives a handler that panics, and counts.
+func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (res any, err error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, requestTime)
+		defer cancel()
+	}
+	begun := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("a request failed badly", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
+			err = status.Errorf(codes.Internal, "switch %s: internal error, see the agent's log", a.name)
+		}
+		a.metrics.requests.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+		a.metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
+	}()
+	return handle(ctx, req)
+}
+
+func (a *Agent) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	err := handle(srv, s)
+	a.metrics.requests.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	return err
+}
+
+// caller says who calls; it must have one of the roles.
+func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Identity, error) {
+	id, err := identity.FromContext(ctx)
+	if err != nil {
+		return id, err
+	}
+	if !id.Is(any...) {
+		return id, toStatus(a.name, fmt.Errorf("%w: %v may not call this", ErrDenied, id))
+	}
+	return id, nil
+}
+
+// owner says whether the caller may manage a source's groups.
+func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
+	id, err := a.caller(ctx, identity.Host, identity.Admin)
+	if err != nil {
+		return err
+	}
+	if id.Is(identity.Host) && !id.Owns(source) {
+		return toStatus(a.name, fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only", ErrDenied, id, source))
+	}
+	return nil
+}
+
+type groupsServer struct {
+	mcrdmav1.UnimplementedSwitchGroupsServer
+	a *Agent
+}
+
+func (s *groupsServer) Install(ctx context.Context, req *mcrdmav1.InstallRequest) (*mcrdmav1.InstallResponse, error) {
+	a := s.a
+	lease := req.GetLease().AsDuration()
+	if lease == 0 {
+		lease = a.cfg.Leases.Group
+	}
+	if lease < 0 || lease > maxLease {
+		return nil, toStatus(a.name, invalid("a lease of %v is not in 0 to %v", lease, maxLease))
+	}
+	g, err := groupFrom(req.GetGroup(), lease)
+	if err != nil {
+		return nil, toStatus(a.name, err)
+	}
+	if err := a.owner(ctx, g.Source); err != nil {
+		return nil, err
+	}
+	if !a.cfg.Programmable {
+		return nil, toStatus(a.name, fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrNoMergePoint))
+	}
+	if err := a.install(ctx, g); err != nil {
+		return nil, toStatus(a.name, err)
+	}
+	return &mcrdmav1.InstallResponse{Lease: durationpb.New(lease)}, nil
+}
+
+func (s *groupsServer) Update(ctx context.Context, req *mcrdmav1.UpdateRequest) (*mcrdmav1.UpdateResponse, error) {
+	k, err := s.key(ctx, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	receivers, err := receiversFrom(req.GetReceivers())
+	if err == nil && req.InitialPsn != nil && req.GetInitialPsn() > 0xffffff {
+		err = invalid("PSN %#x has more than 24 bits", req.GetInitialPsn())
+	}
+	if err == nil {
+		err = s.a.update(ctx, k, receivers, req.InitialPsn)
+	}
+	if err != nil {
+		return nil, toStatus(s.a.name, err)
+	}
+	return &mcrdmav1.UpdateResponse{}, nil
+}
+
+func (s *groupsServer) Remove(ctx context.Context, req *mcrdmav1.RemoveRequest) (*mcrdmav1.RemoveResponse, error) {
+	k, err := s.key(ctx, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.a.remove(ctx, k, eventRemoved); err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, toStatus(s.a.name, err)
+	}
+	return &mcrdmav1.RemoveResponse{}, nil
+}
+
+func (s *groupsServer) Renew(ctx context.Context, req *mcrdmav1.RenewRequest) (*mcrdmav1.RenewResponse, error) {
+	var keys []groupKey
+	for _, x := range req.GetKeys() {
+		k, err := s.key(ctx, x)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	res := &mcrdmav1.RenewResponse{}
+	for _, k := range s.a.renew(keys) {
+		res.Missing = append(res.Missing, groupKeyProto(k))
+	}
+	return res, nil
+}
+
+func (s *groupsServer) Get(ctx context.Context, req *mcrdmav1.GetRequest) (*mcrdmav1.GetResponse, error) {
+	k, err := s.key(ctx, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	g := s.a.group(k)
+	if g == nil {
+		return nil, toStatus(s.a.name, fmt.Errorf("%w: %v", ErrNotFound, k))
+	}
+	out := s.a.describe(g)
+	if req.GetCounters() {
+		if err := s.a.count(ctx, g, out); err != nil {
+			return nil, toStatus(s.a.name, err)
+		}
+	}
+	return &mcrdmav1.GetResponse{Group: out}, nil
+}
+
+func (s *groupsServer) List(ctx context.Context, req *mcrdmav1.ListRequest) (*mcrdmav1.ListResponse, error) {
+	sees, err := s.sees(ctx, req.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	return &mcrdmav1.ListResponse{Groups: s.a.describeAll(sees)}, nil
+}
+
+func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchResponse]) error {
+	sees, err := s.sees(out.Context(), req.GetSource())
+	if err != nil {
+		return err
+	}
+	w := s.a.events.watch(sees)
+	defer s.a.events.unwatch(w)
+	for _, g := range s.a.describeAll(sees) {
+		if err := out.Send(&mcrdmav1.WatchResponse{Type: eventInstalled, Group: g}); err != nil {
+			return err
+		}
+	}
+	if err := out.Send(&mcrdmav1.WatchResponse{Type: eventSynced}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case e, ok := <-w.queue:
+			if !ok {
+				return out.Send(&mcrdmav1.WatchResponse{Type: eventLost})
+			}
+			if err := out.Send(e); err != nil {
+				return err
+			}
+		case <-out.Context().Done():
+			return status.FromContextError(out.Context().Err()).Err()
+		}
+	}
+}
+
+// key reads a group's key; the caller must be allowed to manage the group.
+func (s *groupsServer) key(ctx context.Context, k *mcrdmav1.GroupKey) (groupKey, error) {
+	key, err := groupKeyFrom(k)
+	if err != nil {
+		return key, toStatus(s.a.name, err)
+	}
+	return key, s.a.owner(ctx, key.source)
+}
+
+// sees says whose groups the caller wants to see, and may.
+func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr) bool, error) {
+	id, err := s.a.caller(ctx, identity.Host, identity.Admin, identity.Switch)
+	if err != nil {
+		return nil, err
+	}
+	var only netip.Addr
+	if source != "" {
+		if only, err = addrFrom(source, "source"); err != nil {
+			return nil, toStatus(s.a.name, err)
+		}
+	}
+	return func(a netip.Addr) bool {
+		return (source == "" || a == only) && (!id.Is(identity.Host) || id.Owns(a))
+	}, nil
+}
+
+type peerServer struct {
+	mcrdmav1.UnimplementedSwitchPeerServer
+	a *Agent
+}
+
+// from says which switch calls. It must be one that the configuration knows.
+func (s *peerServer) from(ctx context.Context) (bifurcation.Switch, error) {
+	id, err := s.a.caller(ctx, identity.Switch)
+	if err != nil {
+		return "", err
+	}
+	for _, x := range s.a.cfg.Switches {
+		if x.Name == id.Name {
+			return bifurcation.Switch(id.Name), nil
+		}
+	}
+	return "", toStatus(s.a.name, fmt.Errorf("%w: switch %s is not in the configuration of switch %s", ErrDenied, id.Name, s.a.name))
+}
+
+func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrdmav1.HoldResponse, error) {
+	from, err := s.from(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h := holding{from: from, sequence: req.GetSequence(), spec: spec{generation: req.GetGeneration()}}
+	h.key, err = stepKeyFrom(req.GetGroup(), req.GetDestination())
+	if err == nil {
+		h.receivers, err = receiversFrom(req.GetReceivers())
+	}
+	for _, v := range req.GetVia() {
+		h.via = append(h.via, bifurcation.Switch(v))
+	}
+	slices.Sort(h.via)
+	if err == nil && (len(h.via) > maxVia || !slices.Contains(h.via, from)) {
+		err = invalid("the %d switches that packets passed are too many, or the caller is not among them", len(h.via))
+	}
+	if err == nil {
+		err = s.a.take(ctx, h)
+	}
+	if err != nil {
+		return nil, toStatus(s.a.name, err)
+	}
+	return &mcrdmav1.HoldResponse{}, nil
+}
+
+// maxVia bounds how many switches a packet may pass.
+const maxVia = 64
+
+func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) (*mcrdmav1.ReleaseResponse, error) {
+	from, err := s.from(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k, err := stepKeyFrom(req.GetGroup(), req.GetDestination())
+	if err == nil {
+		err = s.a.letGo(ctx, k, from, req.GetSequence())
+	}
+	if err != nil {
+		return nil, toStatus(s.a.name, err)
+	}
+	return &mcrdmav1.ReleaseResponse{}, nil
+}
+
+func (s *peerServer) Sync(ctx context.Context, req *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+	from, err := s.from(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[stepKey]uint64, len(req.GetBranches()))
+	for _, b := range req.GetBranches() {
+		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
+		if err != nil {
+			return nil, toStatus(s.a.name, err)
+		}
+		held[k] = b.GetSequence()
+	}
+	if err := s.a.settledRoutes(ctx); err != nil {
+		return nil, toStatus(s.a.name, err)
+	}
+	res := &mcrdmav1.SyncResponse{}
+	for _, k := range s.a.sync(ctx, from, req.GetSequence(), held) {
+		res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: held[k]})
+	}
+	return res, nil
+}

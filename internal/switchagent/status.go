@@ -1,0 +1,309 @@
+package switchagent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+var reconnectBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
+// describe is a group as others see it.
+func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &mcrdmav1.GroupStatus{Switch: string(a.name), Expires: timestamppb.New(g.expires), Group: &mcrdmav1.Group{
+		Key: groupKeyProto(g.key()), SenderQpn: g.SenderQPN, InitialPsn: g.InitialPSN, Address: g.Address.String(),
+		Receivers: receiversProto(g.Receivers)}}
+	if g.cnpGap > 0 {
+		out.Group.CnpGap = durationpb.New(g.cnpGap)
+	}
+	if g.step != nil {
+		out.Problems = slices.Clone(g.step.problems)
+	}
+	return out
+}
+
+// describeAll are the groups of some sources, in order of their keys.
+func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.GroupStatus {
+	a.mu.Lock()
+	var list []*group
+	for k, g := range a.groups {
+		if g.step != nil && sees(k.source) {
+			list = append(list, g)
+		}
+	}
+	a.mu.Unlock()
+	slices.SortFunc(list, func(x, y *group) int { return compareGroups(x.key(), y.key()) })
+	out := make([]*mcrdmav1.GroupStatus, 0, len(list))
+	for _, g := range list {
+		out = append(out, a.describe(g))
+	}
+	return out
+}
+
+func compareGroups(x, y groupKey) int {
+	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.id, y.id))
+}
+
+// count adds what the switch has counted.
+func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) error {
+	_, s := a.driver.current()
+	if s == nil {
+		return fmt.Errorf("%w: the switch is not connected", ErrNotReady)
+	}
+	a.mu.Lock()
+	slot, index := g.merging.slot, map[netip.Addr]uint8{}
+	for _, m := range g.merging.members {
+		index[m.Src] = m.Index
+	}
+	match := switchspec.Match{Src: g.Source, MCID: g.ID, Dst: g.Address}
+	a.mu.Unlock()
+	members, err := s.ReadMemberCounters(ctx, slot)
+	if err != nil {
+		return err
+	}
+	direct, err := s.ReadDirect(ctx, match)
+	if err != nil {
+		return err
+	}
+	out.Packets = direct[match.Key()].Packets
+	for _, r := range g.Receivers {
+		c := members[index[r.Addr]]
+		out.Members = append(out.Members, &mcrdmav1.MemberCounters{Acks: c.ACKs, SequenceNaks: c.SequenceNAKs,
+			RnrNaks: c.RNRNAKs, FatalNaks: c.FatalNAKs, Cnps: c.CNPs})
+	}
+	return nil
+}
+
+type statusServer struct {
+	mcrdmav1.UnimplementedSwitchStatusServer
+	a *Agent
+}
+
+func (s *statusServer) may(ctx context.Context) error {
+	_, err := s.a.caller(ctx, identity.Host, identity.Admin, identity.Switch)
+	return err
+}
+
+func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusRequest) (*mcrdmav1.GetStatusResponse, error) {
+	if err := s.may(ctx); err != nil {
+		return nil, err
+	}
+	a := s.a
+	d, _ := a.driver.current()
+	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.version,
+		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: a.isSettled(), IcrcOff: a.cfg.ICRCOff,
+		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
+			Pushes: d.pushes, Reconnects: d.reconnects}}
+	if d.err != nil {
+		out.P4Runtime.Error = d.err.Error()
+	}
+	out.Problems = append(out.Problems, d.refused...)
+	out.Ports = a.portStatus()
+	hops := 0
+	a.uni.mu.Lock()
+	out.Problems = append(out.Problems, a.uni.table.Problems()...)
+	for _, h := range a.uni.table.HostList() {
+		out.Hosts = append(out.Hosts, &mcrdmav1.HostStatus{Address: h.Addr.String(), Mac: h.MAC.String(), Port: uint32(h.Port)})
+	}
+	hops = len(a.uni.table.HopList())
+	a.uni.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out.Groups, out.Steps = uint64(len(a.groups)), uint64(len(a.steps))
+	out.Peers = a.peerStatus()
+	out.Usage = a.usage(hops)
+	return out, nil
+}
+
+func (a *Agent) portStatus() []*mcrdmav1.PortStatus {
+	states := map[uint16]*mcrdmav1.PortStatus{}
+	for _, l := range a.links.States() {
+		p := &mcrdmav1.PortStatus{State: l.State, Reason: l.Reason, Since: timestamppb.New(l.Since)}
+		if l.Peer != (switchspec.MAC{}) {
+			p.Mac = l.Peer.String()
+		}
+		states[l.Port] = p
+	}
+	var out []*mcrdmav1.PortStatus
+	for _, p := range a.cfg.Ports {
+		x := states[p.Port]
+		if x == nil {
+			x = &mcrdmav1.PortStatus{State: "-"}
+			if p.PeerMAC != (switchspec.MAC{}) {
+				x.Mac = p.PeerMAC.String()
+			}
+		}
+		x.Port, x.Neighbour = uint32(p.Port), p.To
+		out = append(out, x)
+	}
+	return out
+}
+
+// peerStatus is called with Agent.mu.
+func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
+	var out []*mcrdmav1.PeerStatus
+	for _, s := range a.cfg.Switches {
+		name := bifurcation.Switch(s.Name)
+		x := &mcrdmav1.PeerStatus{Name: s.Name, Agent: s.Agent, Held: uint64(len(a.heldBy[name]))}
+		if p := a.peers[name]; p != nil {
+			x.Reachable = p.tried && p.err == nil
+			x.Branches = uint64(len(p.held))
+			if p.err != nil {
+				x.Error = p.err.Error()
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// usage says how full the switch is, as far as groups and next hops go. It is
+// called with Agent.mu.
+func (a *Agent) usage(hops int) []*mcrdmav1.Usage {
+	replicas, regions, members := 0, 0, 0
+	for _, s := range a.steps {
+		replicas += len(s.placed.rules.Rewrites)
+		regions += len(s.placed.rules.Translations)
+	}
+	for _, m := range a.slots {
+		members += len(m.members)
+	}
+	table := func(name string, used int) *mcrdmav1.Usage {
+		return &mcrdmav1.Usage{Resource: name, Used: uint64(used), Size: a.sizes[name]} //nolint:gosec // a length
+	}
+	return []*mcrdmav1.Usage{
+		table("ingress.replication.groups", a.groupNumbers.count),
+		table("egress.rewrite.replicas", replicas),
+		table("egress.rewrite.regions", regions),
+		table("egress.ack_merge.merge_groups", len(a.slots)),
+		table("egress.ack_merge.merge_members", members),
+		table("ingress.unicast.next_hops", hops),
+		{Resource: "pre.groups", Used: uint64(a.preNumbers.count)}, //nolint:gosec // a count
+	}
+}
+
+func (s *statusServer) ListRoutes(ctx context.Context, _ *mcrdmav1.ListRoutesRequest) (*mcrdmav1.ListRoutesResponse, error) {
+	if err := s.may(ctx); err != nil {
+		return nil, err
+	}
+	out := &mcrdmav1.ListRoutesResponse{}
+	var ways []unicast.Way
+	s.a.uni.do(func(t *unicast.Table) { ways = t.RouteList() })
+	for _, w := range ways {
+		r := &mcrdmav1.RouteStatus{Prefix: w.Prefix.String(), Note: w.Note}
+		for _, h := range w.Hops {
+			r.Hops = append(r.Hops, &mcrdmav1.HopStatus{Port: uint32(h.Port), Neighbour: h.To, Mac: h.Dst.String(), NextHop: uint32(h.Number)})
+		}
+		out.Routes = append(out.Routes, r)
+	}
+	return out, nil
+}
+
+func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsRequest) (*mcrdmav1.ListStepsResponse, error) {
+	if err := s.may(ctx); err != nil {
+		return nil, err
+	}
+	a := s.a
+	var only *groupKey
+	if req.GetGroup() != nil {
+		k, err := groupKeyFrom(req.GetGroup())
+		if err != nil {
+			return nil, toStatus(a.name, err)
+		}
+		only = &k
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &mcrdmav1.ListStepsResponse{Switch: string(a.name)}
+	keys := slices.SortedFunc(maps.Keys(a.steps), func(x, y stepKey) int {
+		return cmp.Or(compareGroups(x.groupKey, y.groupKey), x.dst.Compare(y.dst))
+	})
+	for _, k := range keys {
+		if st := a.steps[k]; (only == nil || k.groupKey == *only) && (st.group != nil || len(st.holders) > 0) {
+			out.Steps = append(out.Steps, describeStep(st))
+		}
+	}
+	return out, nil
+}
+
+// describeStep is called with Agent.mu.
+func describeStep(s *step) *mcrdmav1.Step {
+	out := &mcrdmav1.Step{Group: groupKeyProto(s.key.groupKey), Destination: s.key.dst.String(), Generation: s.spec.generation,
+		Root: s.group != nil, Problems: slices.Clone(s.problems)}
+	for name := range s.holders {
+		out.Holders = append(out.Holders, string(name))
+	}
+	slices.Sort(out.Holders)
+	for _, r := range s.spec.receivers {
+		out.Receivers = append(out.Receivers, r.Addr.String())
+	}
+	ports := map[uint16][]uint32{} // by RID
+	for _, g := range s.placed.rules.PREGroups {
+		for _, r := range g {
+			if !slices.Contains(ports[r.RID], r.Port) {
+				ports[r.RID] = append(ports[r.RID], r.Port)
+			}
+		}
+	}
+	var last *mcrdmav1.Copy
+	for _, w := range s.placed.rules.Rewrites {
+		if last == nil || last.Destination != w.Dst.String() {
+			last = &mcrdmav1.Copy{Destination: w.Dst.String(), Last: w.Last, Qpn: w.QPN, Receivers: []string{w.Dst.String()}}
+			if !w.Last {
+				last.Receivers = nil
+			}
+			out.Copies = append(out.Copies, last)
+		}
+		last.Ports = append(last.Ports, ports[w.RID]...)
+	}
+	for k, receivers := range s.branches {
+		for _, c := range out.Copies {
+			if c.Last || c.Destination != k.dst.String() {
+				continue
+			}
+			c.Next = append(c.Next, string(k.next))
+			slices.Sort(c.Next)
+			if c.Receivers == nil {
+				for _, r := range receivers {
+					c.Receivers = append(c.Receivers, r.Addr.String())
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersRequest) (*mcrdmav1.GetCountersResponse, error) {
+	if err := s.may(ctx); err != nil {
+		return nil, err
+	}
+	_, session := s.a.driver.current()
+	if session == nil {
+		return nil, toStatus(s.a.name, fmt.Errorf("%w: the switch is not connected", ErrNotReady))
+	}
+	list, err := session.ReadCounters(ctx)
+	if err != nil {
+		return nil, toStatus(s.a.name, fmt.Errorf("%w: %w", ErrNotReady, err))
+	}
+	out := &mcrdmav1.GetCountersResponse{}
+	for _, c := range list {
+		out.Counters = append(out.Counters, &mcrdmav1.Counter{Name: c.Name, Cell: c.Reason, Packets: c.Packets, Bytes: c.Bytes})
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+package switchagent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// A groupKey names a group in the fabric.
+type groupKey struct {
+	source netip.Addr
+	id     uint32 // MC_ID
+}
+
+func (k groupKey) String() string { return fmt.Sprintf("%v/%#x", k.source, k.id) }
+
+// A stepKey names what a switch does with a group's packets to one address.
+type stepKey struct {
+	groupKey
+	dst netip.Addr
+}
+
+func (k stepKey) String() string { return fmt.Sprintf("%v→%v", k.groupKey, k.dst) }
+
+// A spec is what a step is for.
+type spec struct {
+	generation uint64
+	via        []bifurcation.Switch // without this switch
+	receivers  []bifurcation.Receiver
+}
+
+func (s spec) equal(o spec) bool {
+	return s.generation == o.generation && slices.Equal(s.via, o.via) && equalReceivers(s.receivers, o.receivers)
+}
+
+func equalReceivers(a, b []bifurcation.Receiver) bool { return slices.EqualFunc(a, b, equalReceiver) }
+
+func equalReceiver(a, b bifurcation.Receiver) bool {
+	return a.Addr == b.Addr && a.QPN == b.QPN && slices.Equal(a.Regions, b.Regions)
+}
+
+// A holder is a switch that hands packets to this one.
+type holder struct {
+	spec
+	sequence uint64
+	expires  time.Time
+}
+
+// A step is this switch's part in a group's tree. Whoever changes it has its turn,
+// and changes it under Agent.mu too, under which alone it may be read.
+type step struct {
+	key  stepKey
+	turn chan struct{} // capacity 1: full while somebody has his turn
+	gone bool          // no longer among the agent's steps
+
+	group   *group // that was installed here, of which this is the first step; or nil
+	holders map[bifurcation.Switch]holder
+
+	spec      spec
+	placed    placed
+	early     []netip.Addr
+	branches  map[branchKey][]bifurcation.Receiver // held at other switches
+	behind    bool                                 // some branch is not held as it should be
+	problems  []string
+	persisted []byte // the record as it was stored
+}
+
+// A branchKey names a branch of a group at another switch.
+type branchKey struct {
+	next bifurcation.Switch
+	dst  netip.Addr
+}
+
+// placed is a step on this switch.
+type placed struct {
+	rules    bifurcation.Rules
+	group    uint16 // index; 0: nothing is installed
+	firstPRE uint16
+	entities []switchspec.Entity // the match is the last
+}
+
+func (p placed) installed() bool { return p.group != 0 }
+
+// nextHops are those that copies leave by.
+func nextHops(r bifurcation.Rules) []uint16 {
+	out := make([]uint16, 0, len(r.Rewrites))
+	for _, w := range r.Rewrites {
+		out = append(out, w.NextHop)
+	}
+	return out
+}
+
+// lock waits for one's turn.
+func (s *step) lock(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: group %v is being changed: %w", ErrNotReady, s.key, context.Cause(ctx))
+	}
+}
+
+func (s *step) unlock() { <-s.turn }
+
+// entities are what a step's rules are on a switch, under these numbers; the match
+// is the last.
+func entities(key stepKey, rules bifurcation.Rules, group, firstPRE uint16) []switchspec.Entity {
+	out := make([]switchspec.Entity, 0, len(rules.PREGroups)+len(rules.Rewrites)+len(rules.Translations)+1)
+	for i, replicas := range rules.PREGroups {
+		g := switchspec.PREGroup{ID: firstPRE + uint16(i)} //nolint:gosec // 16 bits, as numbers are
+		for _, r := range replicas {
+			g.Replicas = append(g.Replicas, switchspec.PREReplica{Port: uint16(r.Port), Instance: r.RID}) //nolint:gosec // a port of the switch
+		}
+		slices.SortFunc(g.Replicas, comparePRE)
+		out = append(out, g)
+	}
+	for _, w := range rules.Rewrites {
+		out = append(out, switchspec.Replica{Group: group, RID: w.RID, Last: w.Last, Dst: w.Dst, QPN: w.QPN, NextHop: w.NextHop})
+	}
+	for _, t := range rules.Translations {
+		out = append(out, switchspec.Region{Group: group, RID: t.RID, RKey: t.RKey, First: t.First, Last: t.Last,
+			Offset: t.Offset, NewRKey: t.NewRKey})
+	}
+	return append(out, switchspec.Match{Src: key.source, MCID: key.id, Dst: key.dst, Group: group,
+		FirstPRE: firstPRE, PREGroups: uint16(len(rules.PREGroups))}) //nolint:gosec // 16 or so
+}
+
+func comparePRE(a, b switchspec.PREReplica) int {
+	if a.Port != b.Port {
+		return int(a.Port) - int(b.Port)
+	}
+	return int(a.Instance) - int(b.Instance)
+}
+
+// compareTranslations gives them the order in which a switch is read back.
+func compareTranslations(a, b bifurcation.Translation) int {
+	return cmp.Or(cmp.Compare(a.RID, b.RID), cmp.Compare(a.RKey, b.RKey), cmp.Compare(a.First, b.First))
+}
+
+func keysOf(list []switchspec.Entity) []switchspec.Key {
+	out := make([]switchspec.Key, 0, len(list))
+	for _, e := range list {
+		out = append(out, e.Key())
+	}
+	return out
+}
+
+// A plan is what a step is to become.
+type plan struct {
+	spec     spec
+	rules    bifurcation.Rules
+	early    []netip.Addr
+	branches map[branchKey][]bifurcation.Receiver
+	problems []string
+}
+
+// same says that nothing is to be done on this switch or others.
+func (p plan) same(s *step) bool {
+	if s.behind || len(p.branches) != len(s.branches) || !p.spec.equal(s.spec) || !slices.Equal(p.problems, s.problems) ||
+		p.rules.Empty() == s.placed.installed() || !reflect.DeepEqual(p.rules, s.placed.rules) {
+		return false
+	}
+	for k, r := range p.branches {
+		if !equalReceivers(r, s.branches[k]) {
+			return false
+		}
+	}
+	return true
+}
+
+// plan finds out what a step has to be, with the routes of now. The next hops of
+// its rules count as used: the caller has to see to it that they are unused. If it may leave
+// out receivers, those that cannot be reached are missing, and named among the
+// problems; an error then means that none can be.
+func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
+	p := plan{spec: s, early: early, branches: map[branchKey][]bifurcation.Receiver{}}
+	receivers := s.receivers
+	a.uni.mu.Lock()
+	defer a.uni.mu.Unlock()
+	if leaveOut {
+		receivers = nil
+		for _, r := range s.receivers {
+			if _, err := a.uni.table.Resolve(r.Addr); err != nil {
+				p.problems = append(p.problems, fmt.Sprintf("%v: %v", r.Addr, err))
+				continue
+			}
+			receivers = append(receivers, r)
+		}
+	}
+	req := bifurcation.Request{Source: key.source, ID: key.id, Dst: key.dst, Receivers: receivers, Early: early,
+		Via: append(slices.Clone(s.via), a.name), MaxPREGroups: a.cfg.Limits.PREGroups}
+	res, err := bifurcation.Step(req, a.uni.table.Resolve)
+	if err != nil {
+		return plan{}, at(a.name, err)
+	}
+	p.rules = res.Rules
+	slices.SortFunc(p.rules.Translations, compareTranslations)
+	for _, n := range nextHops(p.rules) {
+		a.uni.table.Use(n)
+	}
+	for _, b := range res.Branches {
+		for _, next := range b.Next {
+			p.branches[branchKey{next, b.Receivers[0].Addr}] = b.Receivers
+		}
+	}
+	return p, nil
+}

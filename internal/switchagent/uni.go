@@ -1,0 +1,170 @@
+package switchagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// uni is the unicast part of the switch. Where both locks are needed, Agent.mu
+// comes first.
+type uni struct {
+	mu      sync.Mutex
+	table   *unicast.Table
+	changed chan struct{} // closed, and made anew, when the table has changed
+	asked   map[netip.Addr]time.Time
+
+	writing sync.Mutex        // one write at a time; guards the rest
+	written *switchspec.State // as was put on the switch
+	version uint64            // of the table, whose additions were written
+	trimmed uint64            // of the table, all of which was written
+}
+
+func newUni(t *unicast.Table) *uni {
+	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}, written: &switchspec.State{}}
+}
+
+// do calls f with the table, and tells those who wait if it has changed. It says
+// which parts have.
+func (u *uni) do(f func(*unicast.Table)) (changed, ways bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	v, w := u.table.Version(), u.table.WaysVersion()
+	f(u.table)
+	changed, ways = u.table.Version() != v, u.table.WaysVersion() != w
+	if changed {
+		close(u.changed)
+		u.changed = make(chan struct{})
+	}
+	return changed, ways
+}
+
+func (u *uni) adopt(s *switchspec.State) { u.do(func(t *unicast.Table) { t.Adopt(s) }) }
+
+func (u *uni) use(hops []uint16) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, n := range hops {
+		u.table.Use(n)
+	}
+}
+
+func (u *uni) unuse(hops []uint16) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, n := range hops {
+		u.table.Unuse(n)
+	}
+}
+
+// attached says whether a sender's packets, and answers to it, all pass this switch.
+func (a *Agent) attached(host netip.Addr) bool {
+	for _, p := range a.cfg.Prefixes {
+		if p.Contains(host) {
+			return true
+		}
+	}
+	return false
+}
+
+// settledRoutes waits until the routes are known, so that "no route" means it.
+func (a *Agent) settledRoutes(ctx context.Context) error {
+	select {
+	case <-a.settled:
+		return nil
+	default:
+	}
+	select {
+	case <-a.settled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: switch %s has just started and is still learning its routes; try again in some seconds", ErrNotReady, a.name)
+	}
+}
+
+// hostTime is how long a host has to answer ARP.
+const hostTime = time.Second
+
+// resolveHosts asks those of the receivers for their MACs that are attached here
+// and have not been heard of, and waits for the answers. Whoever does not answer
+// is no error here: he has no route.
+func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
+	ctx, cancel := context.WithTimeout(ctx, hostTime)
+	defer cancel()
+	again := time.NewTicker(hostTime / 4)
+	defer again.Stop()
+	for {
+		var silent []netip.Addr
+		a.uni.mu.Lock()
+		changed := a.uni.changed
+		for _, r := range receivers {
+			var u *unicast.Unresolved
+			if _, err := a.uni.table.Resolve(r.Addr); errors.As(err, &u) {
+				silent = append(silent, r.Addr)
+			}
+		}
+		a.uni.mu.Unlock()
+		if len(silent) == 0 {
+			return nil
+		}
+		for _, host := range silent {
+			a.askHost(host)
+		}
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// writeUnicast puts the unicast part on the switch. What is no longer wanted stays
+// unless all is to be written, as groups may still use it.
+func (a *Agent) writeUnicast(ctx context.Context, all bool) error {
+	u := a.uni
+	u.mu.Lock()
+	version := u.table.Version()
+	u.mu.Unlock()
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	if u.trimmed >= version || !all && u.version >= version {
+		return nil
+	}
+	u.mu.Lock()
+	version = u.table.Version()
+	want := u.table.Wanted()
+	u.mu.Unlock()
+	next := u.written.Clone()
+	var put []switchspec.Entity
+	var del []switchspec.Key
+	for _, c := range switchspec.Diff(u.written, want) {
+		switch {
+		case c.Op != switchspec.Delete:
+			put = append(put, c.Entity)
+			if err := next.Put(c.Entity); err != nil {
+				return err
+			}
+		case all:
+			del = append(del, c.Entity.Key())
+			next.Delete(c.Entity.Key())
+		}
+	}
+	if len(put)+len(del) > 0 {
+		if err := a.driver.write(ctx, puts(put, del)); err != nil {
+			return fmt.Errorf("unicast routes: %w", err)
+		}
+	}
+	u.written, u.version = next, version
+	if all {
+		u.trimmed = version
+	}
+	return nil
+}
