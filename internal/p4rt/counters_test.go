@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -203,8 +204,16 @@ func counters(t *testing.T, target string) {
 	if err := s.wait(within(t), func() bool { return s.role == Backup }); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PushPipeline(within(t)); !errors.Is(err, ErrNotPrimary) {
+	reach(t, other, &switchspec.State{})
+	// Not even the switch is asked.
+	if err := s.PushPipeline(within(t)); !errors.Is(err, ErrNotPrimary) || !strings.Contains(err.Error(), "this session is a backup") {
 		t.Errorf("a backup pushes: %v", err)
+	}
+	s.mu.Lock()
+	s.role = Primary // as if it did not know yet
+	s.mu.Unlock()
+	if err := s.PushPipeline(within(t)); !errors.Is(err, ErrNotPrimary) {
+		t.Errorf("a backup that does not know it pushes: %v", err)
 	}
 	if _, err := s.ReadCounters(within(t)); err != nil {
 		t.Errorf("a backup reads: %v", err)

@@ -133,6 +133,9 @@ func cuts(t *testing.T, target string) {
 		if err := s.Apply(within(t), switchspec.Diff(everything(t), &switchspec.State{})); !errors.Is(err, ErrStreamLost) {
 			t.Errorf("a lost session writes: %v", err)
 		}
+		if err := s.PushPipeline(within(t)); !errors.Is(err, ErrStreamLost) {
+			t.Errorf("a lost session pushes: %v", err)
+		}
 		s = again(t, s.c)
 		pushed, err := s.EnsurePipeline(within(t))
 		if pushed || err != nil {

@@ -282,17 +282,20 @@ func (s *Session) EnsurePipeline(ctx context.Context) (pushed bool, err error) {
 // lost: entries, multicast groups, counters, registers, and what it knew of
 // digests. Only the primary can.
 func (s *Session) PushPipeline(ctx context.Context) error {
-	if role, _ := s.Role(); role != Primary {
-		return fmt.Errorf("p4rt: setting the pipeline: %w", ErrNotPrimary)
+	id, err := s.primary()
+	if err == nil {
+		err = s.deleteGroups(ctx)
 	}
-	err := s.deleteGroups(ctx)
 	if err == nil {
 		_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
-			DeviceId: s.c.cfg.DeviceID, ElectionId: s.ElectionID().wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+			DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 			Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
 				Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
 	}
-	if err != nil {
+	switch {
+	case status.Code(err) == codes.PermissionDenied:
+		return fmt.Errorf("p4rt: setting the pipeline: %w: %w", ErrNotPrimary, err)
+	case err != nil:
 		return fmt.Errorf("p4rt: setting the pipeline: %w", err)
 	}
 	return nil

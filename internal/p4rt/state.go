@@ -246,16 +246,24 @@ func (b *batch) settle(err error) (again, whole error) {
 	return again, nil
 }
 
+// primary returns the session's election id if it is the primary.
+func (s *Session) primary() (ElectionID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return s.id, s.err
+	case s.role != Primary:
+		return s.id, fmt.Errorf("%w: this session is a %v", ErrNotPrimary, s.role)
+	}
+	return s.id, nil
+}
+
 // call does one Write, if the session is the primary.
 func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
-	s.mu.Lock()
-	role, id, err := s.role, s.id, s.err
-	s.mu.Unlock()
-	switch {
-	case err != nil:
+	id, err := s.primary()
+	if err != nil {
 		return err
-	case role != Primary:
-		return fmt.Errorf("%w: this session is a %v", ErrNotPrimary, role)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
 	defer cancel()
