@@ -20,6 +20,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/store"
@@ -48,6 +49,10 @@ type Options struct {
 	DialSwitch []grpc.DialOption
 	// OpenStore opens the state instead of store.Open.
 	OpenStore func(ctx context.Context, path string) (Store, error)
+	// OpenBGP opens the speaker instead of bgp.Open.
+	OpenBGP func(ctx context.Context, cfg bgp.Config) (Speaker, error)
+	// DialPeers are further options of the connections to other agents.
+	DialPeers []grpc.DialOption
 }
 
 // An Agent is the agent of one switch.
@@ -192,7 +197,7 @@ func (a *Agent) dialPeers() error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
-		conn, err := grpc.NewClient(s.Agent, append(clientOptions(), grpc.WithTransportCredentials(creds), identity.Claim(own))...)
+		conn, err := grpc.NewClient(s.Agent, append(append(clientOptions(), grpc.WithTransportCredentials(creds), identity.Claim(own)), a.opts.DialPeers...)...)
 		if err != nil {
 			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
 		}
@@ -230,7 +235,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var err error
-	if a.routes, err = openRouting(ctx, a.cfg, a.log); err != nil {
+	if a.routes, err = openRouting(ctx, a.cfg, a.opts.OpenBGP, a.log); err != nil {
 		return err
 	}
 	defer func() { _ = a.routes.Close() }()

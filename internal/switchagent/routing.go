@@ -2,6 +2,7 @@ package switchagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -26,9 +27,28 @@ type routes struct {
 	next func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool)
 }
 
+// A Speaker is what the agent needs of a BGP speaker; bgp.Source is one.
+type Speaker interface {
+	routing.Source
+	Announce(ctx context.Context, p netip.Prefix) error
+	AddPeer(ctx context.Context, p bgp.Peer) error
+	RemovePeer(ctx context.Context, addr netip.Addr) error
+}
+
+// speaking opens a speaker.
+type speaking func(ctx context.Context, cfg bgp.Config) (Speaker, error)
+
+func speak(ctx context.Context, cfg bgp.Config) (Speaker, error) {
+	s, err := bgp.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // openRouting opens the source that the configuration names. What it starts ends
 // with ctx, or by Close.
-func openRouting(ctx context.Context, cfg *config.Config, log *slog.Logger) (*routes, error) {
+func openRouting(ctx context.Context, cfg *config.Config, open speaking, log *slog.Logger) (*routes, error) {
 	switch cfg.Routing.Source {
 	case config.Static:
 		return openStatic(cfg)
@@ -40,7 +60,10 @@ func openRouting(ctx context.Context, cfg *config.Config, log *slog.Logger) (*ro
 		}
 		return &routes{Source: s, link: func(uint16, string, bool) {}}, nil
 	case config.BGP:
-		return openBGP(ctx, cfg, log)
+		if open == nil {
+			open = speak
+		}
+		return openBGP(ctx, cfg, open, log)
 	}
 	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
 }
@@ -96,16 +119,16 @@ func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switc
 
 // openBGP opens a speaker. A neighbour's session is kept while a link to it works:
 // as sessions may run beside the links, they would not notice.
-func openBGP(ctx context.Context, cfg *config.Config, log *slog.Logger) (*routes, error) {
+func openBGP(ctx context.Context, cfg *config.Config, open speaking, log *slog.Logger) (*routes, error) {
 	r := cfg.Routing.BGP
-	s, err := bgp.Open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
+	s, err := open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
 		DrainTime: r.Drain, Logger: log.With("part", "bgp")})
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range cfg.Prefixes {
 		if err := s.Announce(ctx, p); err != nil {
-			return nil, fmt.Errorf("announcing %v: %w", p, err)
+			return nil, errors.Join(fmt.Errorf("announcing %v: %w", p, err), s.Close())
 		}
 	}
 	n := &sessions{source: s, log: log, up: map[string]map[uint16]bool{}, peers: map[string]bgp.Peer{}, on: map[string]bool{},
@@ -145,7 +168,7 @@ func (c closing) Close() error {
 
 // sessions opens and ends BGP sessions as links come and go.
 type sessions struct {
-	source *bgp.Source
+	source Speaker
 	log    *slog.Logger
 	peers  map[string]bgp.Peer
 	wake   chan struct{}
