@@ -2,13 +2,15 @@ package unicast
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // adopted is where routes led on the switch that was read back.
-type adopted struct{ keys []hopKey }
+type adopted struct {
+	keys  []hopKey
+	agent bool
+}
 
 // Adopt takes over from a switch that was read back: the numbers of next hops and
 // ECMP groups; hosts, which are asked soon whether they are still there; and until
@@ -32,9 +34,9 @@ func (t *Table) Adopt(s *switchspec.State) {
 	}
 	hops := map[uint16]*adopted{}
 	for n, k := range keys {
-		hops[n] = &adopted{[]hopKey{k}}
+		hops[n] = &adopted{keys: []hopKey{k}}
 	}
-	nowhere := &adopted{}
+	nowhere, agent := &adopted{}, &adopted{agent: true}
 	for r := range switchspec.Of[switchspec.Route](s) {
 		var a *adopted
 		switch r.To {
@@ -44,6 +46,10 @@ func (t *Table) Adopt(s *switchspec.State) {
 			a = hops[r.Number]
 		case switchspec.ToECMP:
 			a = groups[r.Number]
+		case switchspec.ToAgent:
+			if t.inOwn(r.Dst) { // else the switch's address, once
+				a = agent
+			}
 		}
 		if a == nil || t.adoptHost(s, r.Dst, a) || t.settled {
 			continue
@@ -96,15 +102,25 @@ func (t *Table) adoptHost(s *switchspec.State, p netip.Prefix, a *adopted) bool 
 	return true
 }
 
-// adoptedWay is where an adopted route leads now.
+// adoptedWay is where an adopted route leads now: by the same ports, as far as they are
+// usable, to the neighbour that is there now.
 func (t *Table) adoptedWay(a *adopted) *way {
-	keys := slices.DeleteFunc(slices.Clone(a.keys), func(k hopKey) bool {
+	if a.agent {
+		return hostsWay
+	}
+	var keys []hopKey
+	for _, k := range a.keys {
 		p := t.ports[k.port]
-		if p == nil || p.MAC != k.src || !p.usable() || !unicastMAC(k.dst) || t.ownMACs[k.dst] {
-			return true
+		if p == nil || !p.usable() {
+			continue
 		}
-		m := p.mac()
-		return m != switchspec.MAC{} && m != k.dst // somebody else is there now
-	})
+		k.src = p.MAC
+		if m := p.mac(); m != (switchspec.MAC{}) && !p.presumed() {
+			k.dst = m
+		}
+		if unicastMAC(k.dst) && !t.ownMACs[k.dst] {
+			keys = append(keys, k)
+		}
+	}
 	return t.newWay(keys)
 }

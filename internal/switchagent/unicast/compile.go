@@ -252,8 +252,12 @@ func (t *Table) resolvePort(s *set, h routing.NextHop, p *port, keys []hopKey) [
 }
 
 // usable says whether packets may leave by the port.
-func (p *port) usable() bool {
-	return !p.routed() || !p.Hello || p.state == linkUp || p.state == linkUnknown && p.assumed != switchspec.MAC{}
+func (p *port) usable() bool { return !p.routed() || !p.Hello || p.state == linkUp || p.presumed() }
+
+// presumed says whether a link is taken to be as it was on the switch that was
+// adopted.
+func (p *port) presumed() bool {
+	return p.Hello && p.state == linkUnknown && p.assumed != switchspec.MAC{}
 }
 
 // mac is the neighbouring switch's, as far as the link tells; else zero.

@@ -104,7 +104,7 @@ func New(cfg Config) (*Table, error) {
 	t := &Table{
 		cfg: cfg, ports: map[uint16]*port{}, byName: map[string]*port{}, switches: map[string]*Switch{},
 		byAddr: map[netip.Addr]string{}, own: map[netip.Addr]bool{}, ownMACs: map[switchspec.MAC]bool{},
-		sets: map[string]*set{}, routes: map[prefix]*set{}, hosts: map[netip.Addr]*host{}, cache: map[netip.Addr]answer{},
+		sets: map[string]*set{}, routes: map[prefix]*set{}, hosts: map[netip.Addr]*host{}, cache: map[netip.Addr]bifurcation.Route{},
 		refused: map[string]uint64{}, hops: newHopNumbers(), ecmp: newECMPNumbers(), dirty: true, version: 1, ways: 1,
 	}
 	if !unicastMAC(cfg.MAC) {

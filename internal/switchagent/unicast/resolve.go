@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// maxCache is for how many destinations answers are kept.
+// maxCache is for how many destinations answers of lookAhead are kept.
 const maxCache = 1 << 16
 
 // Unresolved is the error of Resolve for a host in one of the switch's prefixes of
@@ -23,51 +23,44 @@ func (e *Unresolved) Error() string {
 // Unwrap returns bifurcation.ErrNoRoute.
 func (e *Unresolved) Unwrap() error { return bifurcation.ErrNoRoute }
 
-type answer struct {
-	route bifurcation.Route
-	err   error
-}
-
 // Resolve returns the way to dst, as packets go that the switch routes by Wanted. The
 // answer must not be changed. Errors wrap bifurcation.ErrNoRoute, and may be
 // *Unresolved.
 func (t *Table) Resolve(dst netip.Addr) (bifurcation.Route, error) {
 	t.compile()
-	a, ok := t.cache[dst]
-	if !ok {
-		a.route, a.err = t.resolve(dst)
-		if len(t.cache) == maxCache {
-			clear(t.cache)
-		}
-		t.cache[dst] = a
-	}
-	return a.route, a.err
-}
-
-func (t *Table) resolve(dst netip.Addr) (bifurcation.Route, error) {
-	fail := func(why string) (bifurcation.Route, error) {
-		return bifurcation.Route{}, fmt.Errorf("%w to %v: %s", bifurcation.ErrNoRoute, dst, why)
+	if r, ok := t.cache[dst]; ok {
+		return r, nil
 	}
 	if !dst.Is4() {
-		return fail("the address is not IPv4")
+		return noRoute(dst, "the address is not IPv4")
 	}
 	w, p := t.lookup(dst)
 	switch {
 	case w == nil:
-		return fail("no prefix holds it")
+		return noRoute(dst, "no prefix holds it")
 	case w.note == NoteOwn:
-		return fail("it is the switch's own address")
+		return noRoute(dst, "it is the switch's own address")
 	case w.note == NoteHosts && t.edge(dst):
-		return fail("it is a network's own or broadcast address")
+		return noRoute(dst, "it is a network's own or broadcast address")
 	case w.note == NoteHosts:
 		return bifurcation.Route{}, &Unresolved{dst}
 	case w.note == NoteUnreachable:
-		return fail(fmt.Sprintf("%v is unreachable, says the routing source", p.netip()))
+		return noRoute(dst, "%v is unreachable, says the routing source", p.netip())
 	case w.to == switchspec.ToNowhere:
-		return fail(fmt.Sprintf("no next hop of %v is usable", p.netip()))
-	case len(w.ahead) == 0:
-		return w.route, nil
+		return noRoute(dst, "no next hop of %v is usable", p.netip())
+	case len(w.ahead) > 0:
+		return t.lookAhead(w, dst), nil
 	}
+	return w.route, nil
+}
+
+func noRoute(dst netip.Addr, why string, args ...any) (bifurcation.Route, error) {
+	return bifurcation.Route{}, fmt.Errorf("%w to %v: %s", bifurcation.ErrNoRoute, dst, fmt.Sprintf(why, args...))
+}
+
+// lookAhead is Resolve through neighbours that are not programmable. Only its answers
+// are worth keeping.
+func (t *Table) lookAhead(w *way, dst netip.Addr) bifurcation.Route {
 	r := w.route
 	r.Next = slices.Clone(r.Next)
 	for _, neighbour := range w.ahead {
@@ -77,7 +70,11 @@ func (t *Table) resolve(dst netip.Addr) (bifurcation.Route, error) {
 	}
 	slices.Sort(r.Next)
 	r.Next = slices.Compact(r.Next)
-	return r, nil
+	if len(t.cache) == maxCache {
+		clear(t.cache)
+	}
+	t.cache[dst] = r
+	return r
 }
 
 // lookup finds the longest prefix.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // A Table is the unicast state of one switch. It is for one goroutine at a time.
@@ -35,8 +36,8 @@ type Table struct {
 	version  uint64
 	ways     uint64
 	table    map[prefix]*way
-	lengths  uint64 // bit n: there are prefixes of n bits
-	cache    map[netip.Addr]answer
+	lengths  uint64                           // bit n: there are prefixes of n bits
+	cache    map[netip.Addr]bifurcation.Route // see lookAhead
 	problems problems
 	state    *switchspec.State // nil: to be made anew
 }
