@@ -1,0 +1,450 @@
+package links
+
+import (
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/routing/liveness"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+var seeds = flag.Uint64("links.seeds", 500, "how many random courses of detection to try")
+
+func TestComesUp(t *testing.T) {
+	s, a, b := newSim(t, 1), end{"A", 1}, end{"B", 1}
+	s.connect(a, b)
+	s.start("A", "B")
+	s.run(time.Minute)
+	s.want(a, Down, "B has not been heard")
+	since := s.now
+	s.start("B", "A")
+	s.run(250 * time.Millisecond) // A's slow interval, and three hellos there and back
+	s.want(a, Up, "")
+	s.want(b, Up, "")
+	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ")
+	s.wantEvents(b, "up=true A 02:41:00:00:00:01: ")
+	st := s.state(a)
+	if st.Peer != mac("B", 1) || st.Name != "B" || st.PeerPort != 1 || st.Expect != "B" || st.Since.Before(since) || !st.Since.Before(s.now) {
+		t.Errorf("state %+v", st)
+	}
+	s.run(time.Hour)
+	s.wantEvents(a)
+	s.wantEvents(b)
+}
+
+// Every failure is noticed at both ends in less than 200 ms, whichever direction
+// has failed and whenever, and the link comes back soon after it is mended.
+func TestDetection(t *testing.T) {
+	var detected, back []time.Duration
+	for seed := range *seeds {
+		s, a, b := two(t, seed)
+		s.delay = func() time.Duration { return time.Duration(s.rng.Int64N(int64(2 * time.Millisecond))) }
+		s.run(time.Second + time.Duration(s.rng.Int64N(int64(time.Second))))
+		broken := map[end]bool{a: seed%3 != 0, b: seed%3 != 1} // one way, other way, both
+		s.lose = func(from end) bool { return broken[from] }
+		cut := s.now
+		s.run(time.Second + time.Duration(s.rng.Int64N(int64(time.Second))))
+		for _, at := range []end{a, b} {
+			ev := s.events[at]
+			if len(ev) != 1 || ev[0].Up {
+				t.Fatalf("seed %d: %v had events %+v after the cut", seed, at, ev)
+			}
+			took := ev[0].at.Sub(cut)
+			if took >= 200*time.Millisecond || took < 95*time.Millisecond {
+				t.Errorf("seed %d: %v noticed the cut after %v", seed, at, took)
+			}
+			detected = append(detected, took)
+			delete(s.events, at)
+		}
+		s.lose = func(end) bool { return false }
+		mended := s.now
+		s.run(time.Second)
+		for _, at := range []end{a, b} {
+			ev := s.events[at]
+			if len(ev) != 1 || !ev[0].Up {
+				t.Fatalf("seed %d: %v had events %+v after the mend", seed, at, ev)
+			}
+			took := ev[0].at.Sub(mended)
+			if took > 500*time.Millisecond {
+				t.Errorf("seed %d: %v came back after %v", seed, at, took)
+			}
+			back = append(back, took)
+		}
+	}
+	for what, d := range map[string][]time.Duration{"noticed": detected, "back": back} {
+		slices.Sort(d)
+		t.Logf("%s: %d ends, least %v, median %v, 99%% %v, most %v", what, len(d), d[0], d[len(d)/2], d[len(d)*99/100], d[len(d)-1])
+	}
+}
+
+func TestOneWayReasons(t *testing.T) {
+	s, a, b := two(t, 2)
+	s.lose = func(from end) bool { return from == a }
+	s.run(time.Second)
+	s.want(a, Init, "B port 1 is heard but has not said that it hears us")
+	s.want(b, Down, "A port 1 was not heard for 150ms")
+	s.wantEvents(a, "up=false B 02:42:00:00:00:01: B port 1 does not hear us any more")
+	s.wantEvents(b, "up=false A 02:41:00:00:00:01: A port 1 was not heard for 150ms")
+}
+
+// Single losses and jitter bring no link down.
+func TestLossAndJitter(t *testing.T) {
+	for seed := range uint64(20) {
+		s, a, b := two(t, seed)
+		s.delay = func() time.Duration { return time.Duration(s.rng.Int64N(int64(20 * time.Millisecond))) }
+		lost := map[end]bool{}
+		s.lose = func(from end) bool {
+			lost[from] = !lost[from] && s.rng.IntN(3) == 0
+			return lost[from]
+		}
+		s.run(time.Minute)
+		s.wantEvents(a)
+		s.wantEvents(b)
+	}
+}
+
+// Under any loss whatever, ends agree in the end, and a link is never up for an end
+// that nothing reaches.
+func TestHeavyLoss(t *testing.T) {
+	for seed := range uint64(20) {
+		s, a, b := two(t, seed)
+		s.lose = func(end) bool { return s.rng.IntN(2) == 0 }
+		s.run(30 * time.Second)
+		if len(s.events[a]) == 0 {
+			t.Errorf("seed %d: no event in 30 s with half of the hellos lost: the loss does not work", seed)
+		}
+		s.lose = func(end) bool { return false }
+		s.run(time.Second)
+		s.want(a, Up, "")
+		s.want(b, Up, "")
+	}
+}
+
+func TestCablesSwapped(t *testing.T) {
+	s, a, b := two(t, 3)
+	c, d := end{"C", 1}, end{"D", 1}
+	s.connect(c, d)
+	s.start("C", "D")
+	s.start("D", "C")
+	s.run(time.Second)
+	s.want(c, Up, "")
+	s.took(c)
+	s.connect(a, c)
+	s.connect(b, d)
+	swapped := s.now
+	s.run(10 * time.Second)
+	s.want(a, Wrong, "C port 1 is there, expected B")
+	s.want(b, Wrong, "D port 1 is there, expected A")
+	s.want(c, Wrong, "A port 1 is there, expected D")
+	for _, at := range []end{a, b, c, d} {
+		if took := s.events[at][0].at.Sub(swapped); took > 60*time.Millisecond {
+			t.Errorf("%v noticed the swap after %v", at, took)
+		}
+	}
+	if st := s.state(a); st.Peer != mac("C", 1) || st.Name != "C" || st.Expect != "B" {
+		t.Errorf("state %+v", st)
+	}
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is there, expected B")
+	if err := s.errs[a]; !errors.Is(err, ErrWrong) || err.Error() != "links: hello of another neighbour: port 1: C port 1 is there, expected B" {
+		t.Errorf("error %v", err)
+	}
+	s.connect(a, b)
+	s.connect(c, d)
+	s.run(2 * time.Second)
+	for _, at := range []end{a, b, c, d} {
+		s.want(at, Up, "")
+	}
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is gone; B has not been heard since",
+		"up=true B 02:42:00:00:00:01: ")
+}
+
+// Between the same two switches, swapped cables come up again, with the other port; unless
+// the ports are said.
+func TestParallelCablesSwapped(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		s := newSim(t, 4)
+		for _, n := range []struct{ name, to string }{{"A", "B"}, {"B", "A"}} {
+			cfg := Config{Name: n.name}
+			for i := range uint16(2) {
+				p := Port{Number: i + 1, MAC: mac(n.name, i+1), Expect: n.to}
+				if strict {
+					p.ExpectPort = i + 1
+				}
+				cfg.Ports = append(cfg.Ports, p)
+			}
+			s.startWith(n.name, cfg)
+		}
+		s.connect(end{"A", 1}, end{"B", 1})
+		s.connect(end{"A", 2}, end{"B", 2})
+		s.run(time.Second)
+		s.want(end{"A", 1}, Up, "")
+		s.took(end{"A", 1})
+		s.connect(end{"A", 1}, end{"B", 2})
+		s.connect(end{"A", 2}, end{"B", 1})
+		s.run(2 * time.Second)
+		if strict {
+			s.want(end{"A", 1}, Wrong, "B port 2 is there, expected B port 1")
+			s.wantEvents(end{"A", 1}, "up=false B 02:42:00:00:00:02: B port 2 is there, expected B port 1")
+			continue
+		}
+		s.want(end{"A", 1}, Up, "")
+		if st := s.state(end{"A", 1}); st.PeerPort != 2 || st.Peer != mac("B", 2) {
+			t.Errorf("state %+v", st)
+		}
+		if got := s.took(end{"A", 1}); len(got) != 2 || !strings.HasPrefix(got[0], "up=false B") || got[1] != "up=true B 02:42:00:00:00:02: " {
+			t.Errorf("events %q", got)
+		}
+	}
+}
+
+func TestOwnHellos(t *testing.T) {
+	s := newSim(t, 5)
+	s.start("A", "B", "B", "B", "")
+	s.start("A2", "B")
+	s.nodes["A2"].name = "A"
+	s.cables[end{"A", 1}] = []end{{"A", 1}}
+	s.connect(end{"A", 2}, end{"A", 4})
+	s.connect(end{"A", 3}, end{"A2", 1})
+	s.run(10 * time.Second)
+	s.want(end{"A", 1}, Wrong, "what is sent comes back: the port is looped, expected B")
+	s.want(end{"A", 2}, Wrong, "the cable goes to this switch's own port 4, expected B")
+	s.want(end{"A", 4}, Wrong, "the cable goes to this switch's own port 2, expected a neighbour")
+	s.want(end{"A", 3}, Wrong, "another switch that is called A too is there, with its port 1, expected B")
+	for p := range uint16(4) {
+		if got := s.took(end{"A", p + 1}); len(got) != 1 {
+			t.Errorf("port %d: events %q", p+1, got)
+		}
+	}
+}
+
+// A link that becomes a loop after it was up goes down at once too.
+func TestLoopOfALiveLink(t *testing.T) {
+	s, a, _ := two(t, 6)
+	s.cables[a] = []end{a}
+	s.run(60 * time.Millisecond)
+	s.want(a, Wrong, "what is sent comes back: the port is looped, expected B")
+}
+
+// With two neighbours on one wire, the port stays wrong until the wrong one leaves.
+func TestTwoNeighboursOnAWire(t *testing.T) {
+	s, a, b := two(t, 7)
+	c := end{"C", 1}
+	s.cables = map[end][]end{a: {b, c}, b: {a, c}, c: {a, b}}
+	s.start("C", "A")
+	s.run(10 * time.Second)
+	s.want(a, Wrong, "C port 1 is there, expected B")
+	s.want(b, Wrong, "C port 1 is there, expected A")
+	s.want(c, Wrong, "B port 1 is there, expected A")
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is there, expected B")
+	s.run(time.Minute)
+	s.wantEvents(a)
+	delete(s.cables, c)
+	s.connect(a, b)
+	s.run(2 * time.Second)
+	s.want(a, Up, "")
+	s.want(b, Up, "")
+}
+
+// A port without an expectation takes whoever comes first, until it is silent.
+func TestAnyNeighbour(t *testing.T) {
+	s, a, b := newSim(t, 8), end{"A", 1}, end{"B", 1}
+	c := end{"C", 1}
+	s.start("A", "")
+	s.start("B", "A")
+	s.connect(a, b)
+	s.run(time.Second)
+	s.want(a, Up, "")
+	s.start("C", "A")
+	s.cables[c] = []end{a} // C is not heard by B
+	s.run(time.Second)
+	s.want(a, Up, "")
+	if err := s.errs[a]; err != nil && !errors.Is(err, ErrWrong) {
+		t.Errorf("error %v", err)
+	}
+	s.connect(a, c)
+	delete(s.cables, b)
+	s.run(time.Second)
+	s.want(a, Up, "")
+	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ",
+		"up=false B 02:42:00:00:00:01: B port 1 was not heard for 150ms", "up=true C 02:43:00:00:00:01: ")
+}
+
+func TestRestart(t *testing.T) {
+	s, a, b := two(t, 9)
+	s.start("B", "A") // killed and back at once: other discriminators
+	s.run(time.Second)
+	s.want(a, Up, "")
+	s.want(b, Up, "")
+	s.wantEvents(a, "up=false B 02:42:00:00:00:01: B port 1 has started anew", "up=true B 02:42:00:00:00:01: ")
+	s.wantEvents(b, "up=true A 02:41:00:00:00:01: ")
+}
+
+func TestClose(t *testing.T) {
+	s, a, b := two(t, 10)
+	m := s.nodes["B"]
+	last := m.Close(s.now)
+	if len(last) != 1 {
+		t.Fatalf("%d last frames", len(last))
+	}
+	s.transmit("B", last)
+	delete(s.nodes, "B")
+	delete(s.next, "B")
+	s.run(time.Millisecond)
+	s.want(a, Down, "B port 1 holds the link down: it is shutting down, or expects another neighbour")
+	s.run(time.Minute)
+	s.wantEvents(a, "up=false B 02:42:00:00:00:01: B port 1 holds the link down: it is shutting down, or expects another neighbour")
+	if st := m.States()[0]; st.State != Down || st.Reason != "closed" {
+		t.Errorf("closed port is %+v", st)
+	}
+	if err := m.Receive(s.now, 1, nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("Receive after Close: %v", err)
+	}
+	if f, e, next := m.Step(s.now); f != nil || e != nil || !next.IsZero() || m.Close(s.now) != nil {
+		t.Error("a closed manager does something")
+	}
+	s.start("B", "A")
+	s.run(time.Second)
+	s.want(b, Up, "")
+}
+
+// The one that refuses says so to the other, which finds nothing wrong.
+func TestRefused(t *testing.T) {
+	s, a, b := newSim(t, 11), end{"A", 1}, end{"B", 1}
+	s.connect(a, b)
+	s.start("A", "B")
+	s.start("B", "C")
+	s.run(10 * time.Second)
+	s.want(a, Down, "B port 1 holds the link down: it is shutting down, or expects another neighbour")
+	s.want(b, Wrong, "A port 1 is there, expected C")
+	s.wantEvents(a)
+}
+
+func TestMACChange(t *testing.T) {
+	s, a, _ := two(t, 12)
+	now := switchspec.MAC{2, 9, 9, 9, 9, 9}
+	s.mangle = func(from end, frame []byte) {
+		if from.name == "B" {
+			copy(frame[6:], now[:])
+		}
+	}
+	s.run(time.Minute)
+	s.want(a, Up, "the neighbour's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
+	s.wantEvents(a, "up=true B 02:09:09:09:09:09: the neighbour's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
+}
+
+// Whoever waits with Step finds what matters of what has happened meanwhile, and the
+// port does not gather the rest.
+func TestFlapsWithoutStep(t *testing.T) {
+	s, _, b := two(t, 13)
+	m := s.nodes["A"]
+	p := m.ports[0]
+	remote := liveness.Hello{State: liveness.Up, DetectMult: 3, My: s.nodes["B"].ports[0].discriminator, Your: p.discriminator,
+		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
+	tell := func(st liveness.State) {
+		remote.State = st
+		if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), remote, b.port, "B")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 1000 {
+		tell(liveness.Down)
+		if p.state != Down && p.state != Init {
+			t.Fatalf("flap %d: %s", i, p.state)
+		}
+		if i%2 == 0 {
+			tell(liveness.Init)
+			if p.state != Up {
+				t.Fatalf("flap %d: %s", i, p.state)
+			}
+		}
+		if len(p.pending) > 2 || cap(p.pending) > 4 {
+			t.Fatalf("flap %d: %d events held, room for %d", i, len(p.pending), cap(p.pending))
+		}
+	}
+	tell(liveness.Down)
+	_, events, _ := m.Step(s.now)
+	if len(events) != 1 || events[0].Up {
+		t.Errorf("events %+v, want the last change", events)
+	}
+	tell(liveness.Init)
+	tell(liveness.Down)
+	tell(liveness.Init)
+	if _, events, _ = m.Step(s.now); len(events) != 1 || !events[0].Up {
+		t.Errorf("events %+v, want the last change", events)
+	}
+	tell(liveness.Down)
+	tell(liveness.Init)
+	if _, events, _ = m.Step(s.now); len(events) != 2 || events[0].Up || !events[1].Up {
+		t.Errorf("events %+v, want down and up", events)
+	}
+}
+
+func TestReceiveErrors(t *testing.T) {
+	m := New(Config{Name: "A", Ports: []Port{{Number: 3, Expect: "B"}, {Number: 1}, {Number: 3, Expect: "C"}}}, time.Unix(0, 0))
+	if got := m.States(); len(got) != 2 || got[0].Port != 1 || got[1].Expect != "B" {
+		t.Fatalf("ports %+v", got)
+	}
+	live := liveness.Hello{State: liveness.Down, DetectMult: 3, My: 1, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
+	good := appendHello(nil, mac("B", 1), live, 1, "B")
+	if err := m.Receive(m.now, 2, good); !errors.Is(err, ErrPort) {
+		t.Errorf("unknown port: %v", err)
+	}
+	if err := m.Receive(m.now, 3, good[:41]); !errors.Is(err, ErrFrame) {
+		t.Errorf("short: %v", err)
+	}
+	live.Your = 12345
+	if err := m.Receive(m.now, 3, appendHello(nil, mac("B", 1), live, 1, "B")); !errors.Is(err, liveness.ErrNotOurs) {
+		t.Errorf("of another session: %v", err)
+	}
+	if st := m.States()[1]; st.State != Down || st.Name != "" {
+		t.Errorf("a hello that was refused changed %+v", st)
+	}
+	if err := m.Receive(m.now, 3, good); err != nil || m.States()[1].State != Init {
+		t.Errorf("good one: %v, %+v", err, m.States()[1])
+	}
+}
+
+// Whatever the configuration, there is a manager.
+func TestConfigBounds(t *testing.T) {
+	now := time.Unix(5, 0)
+	if f, e, next := New(Config{}, now).Step(now); f != nil || e != nil || !next.IsZero() {
+		t.Error("a manager without ports does something")
+	}
+	long := strings.Repeat("x", 1000)
+	for _, d := range []time.Duration{-time.Hour, -1, 0, 1, time.Second, time.Hour, 1<<63 - 1} {
+		for _, mult := range []uint8{0, 1, 255} {
+			m := New(Config{Name: long, Interval: d, Multiplier: mult, Ports: []Port{{Number: 1, MAC: mac("A", 1), Expect: long}}}, now)
+			f, _, next := m.Step(now)
+			if len(f) != 1 || !next.After(now) || next.Sub(now) > time.Minute {
+				t.Errorf("interval %v, multiplier %d: %d frames, next after %v", d, mult, len(f), next.Sub(now))
+			}
+			h, err := parseHello(f[0].Bytes)
+			if err != nil || len(h.name) != MaxName {
+				t.Errorf("interval %v, multiplier %d: %v", d, mult, err)
+			}
+		}
+	}
+	// Without Rand, two switches that start together must not draw alike.
+	s := newSim(t, 14)
+	s.connect(end{"A", 1}, end{"B", 1})
+	for a, b := range map[string]string{"A": "B", "B": "A"} {
+		s.nodes[a], s.next[a] = New(Config{Name: a, Ports: []Port{{Number: 1, MAC: mac(a, 1), Expect: b}}}, s.now), s.now
+	}
+	s.run(time.Second)
+	s.want(end{"A", 1}, Up, "")
+}
+
+// Time that runs backwards is taken for standing still.
+func TestClockBackwards(t *testing.T) {
+	s, a, _ := two(t, 15)
+	if _, ev, next := s.nodes["A"].Step(s.now.Add(-time.Hour)); ev != nil || next.Before(s.now) {
+		t.Errorf("events %v, next %v", ev, next)
+	}
+	s.run(time.Minute)
+	s.want(a, Up, "")
+	s.wantEvents(a)
+}
