@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
+)
+
+// TestPlan runs testdata/plan: "file NAME" makes a file, "plan" is called with its
+// input as arguments, and shows what was written, and an exit code other than 0.
+func TestPlan(t *testing.T) {
+	data, err := filepath.Abs("testdata/plan")
+	must(t, err)
+	t.Chdir(t.TempDir())
+	datadriven.RunTest(t, data, func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "file":
+			must(t, os.WriteFile(d.CmdArgs[0].Key, []byte(d.Input), 0o600))
+			return ""
+		case "plan":
+			code, stdout, stderr := call(append([]string{"plan"}, strings.Fields(d.Input)...)...)
+			if code != exitOK {
+				stderr += fmt.Sprintf("exit code %d\n", code)
+			}
+			return stdout + stderr
+		}
+		d.Fatalf(t, "unknown command")
+		return ""
+	})
+}
+
+// planFiles makes a topology and returns its file.
+func planFiles(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/plan")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(data), "file fabric.yaml\n")
+	topology, _, ok := strings.Cut(rest, "----\n")
+	file := filepath.Join(t.TempDir(), "fabric.yaml")
+	must(t, os.WriteFile(file, []byte(topology), 0o600))
+	if !ok {
+		t.Fatal("testdata/plan has no fabric.yaml")
+	}
+	return file
+}
+
+// TestPlanJSON: the JSON is the report, also if something failed.
+func TestPlanJSON(t *testing.T) {
+	file := planFiles(t)
+	code, stdout, stderr := call("plan", "-t", file, "--source", "h1", "--receivers", "h2,h3,h4", "-o", "json")
+	var r planning.Report
+	must(t, json.Unmarshal([]byte(stdout), &r))
+	if code != exitOK || stderr != "" || len(r.Groups) != 1 || r.Groups[0].MergePoint != "leaf1" || r.Links.Group != 6 || r.Links.Unicast != 10 {
+		t.Errorf("%d, %s, %+v", code, stderr, r)
+	}
+	for _, u := range r.Use {
+		if u.Size == 0 {
+			t.Errorf("the size of %s is not known", u.Table)
+		}
+	}
+	code, stdout, stderr = call("plan", "-t", file, "--source", "h5", "--receivers", "h2,h6", "-o", "json")
+	must(t, json.Unmarshal([]byte(stdout), &r))
+	if code != exitFailure || r.Failed != 1 || r.Groups[0].Reason != "NO_MERGE_POINT" || !strings.Contains(stderr, "no merge point") {
+		t.Errorf("%d, %s, %+v", code, stderr, r)
+	}
+}
+
+func TestPlanUsage(t *testing.T) {
+	file := planFiles(t)
+	for args, want := range map[string]string{
+		"":                                       "name its file by --topology",
+		"x":                                      `unexpected argument "x"`,
+		"-t F":                                   "no group: name its members",
+		"-t F --source h1":                       "no group: name its members",
+		"-t F --from g --source h1":              "--from takes groups from a file",
+		"-t F --source h1 --receivers h2 -o svg": "text, json or dot",
+		"-t F --source h1 --receivers h2 --pre-groups 0":   "--pre-groups 0",
+		"-t F --source h1 --receivers h2 --regions -1":     "--regions -1",
+		"-t F --source h1 --receivers h2 --link-down h1":   `--link-down "h1" is not A:B`,
+		"-t F --source h1 --receivers h2 --link-down h1:x": `no switch or host "x"`,
+	} {
+		code, stdout, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", args, code, stdout, stderr, want)
+		}
+	}
+	for _, args := range []string{"-t /no/such --source h1 --receivers h2", "-t F --from /no/such"} {
+		code, _, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
+		if code != exitFailure || !strings.Contains(stderr, "/no/such") {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
+// TestPlanCompletion: hosts and links are those of the topology.
+func TestPlanCompletion(t *testing.T) {
+	file := planFiles(t)
+	for typed, want := range map[string]string{
+		"--source|": "h1 h2 h3 h4 h5 h6", "--receivers|h3,h1,": "h3,h1,h2 h3,h1,h4 h3,h1,h5 h3,h1,h6", "--output|": "text json dot",
+		"--link-down|": "h1:leaf1 h2:leaf1 h3:leaf2 h4:leaf2 h5:leaf3 h6:leaf3 leaf1:spine1 leaf1:spine2 leaf2:spine1 leaf2:spine2 leaf3:spine1 leaf3:spine2",
+	} {
+		flag, value, _ := strings.Cut(typed, "|")
+		_, stdout, _ := call("__complete", "plan", "-t", file, flag, value)
+		got := slices.DeleteFunc(strings.Fields(stdout), func(s string) bool { return strings.HasPrefix(s, ":") })
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s", typed, got)
+		}
+	}
+	if _, stdout, _ := call("__complete", "plan", "-t", "/no/such", "--source", ""); !strings.HasPrefix(stdout, ":") {
+		t.Errorf("without a topology: %s", stdout)
+	}
+}
