@@ -60,7 +60,7 @@ func (t *Table) Adopt(s *switchspec.State) {
 		t.adopted[toPrefix(r.Dst)] = a
 		for _, k := range a.keys {
 			p := t.ports[k.port]
-			if p != nil && p.routed() && p.Hello && p.state == linkUnknown && p.MAC == k.src && p.assumed == (switchspec.MAC{}) {
+			if p != nil && p.routed() && p.Hello && p.state == linkUnknown {
 				p.assumed = k.dst
 			}
 		}

@@ -146,8 +146,7 @@ func (t *Table) number() {
 		}
 	}
 	if !t.ecmp.assign(sets) {
-		t.problems.add(fmt.Sprintf("all %d ECMP groups, or all %d places in them, are in use: routes that need more are unreachable",
-			MaxECMPGroups, MaxECMPMembers), none)
+		t.problems.add(fmt.Sprintf("all %d places in ECMP groups are in use: routes that need more are unreachable", MaxECMPMembers), none)
 	}
 	for w, key := range groups {
 		if id := t.ecmp.bySet[key]; id != 0 {

@@ -17,8 +17,8 @@ var ErrConfig = errors.New("unicast: configuration")
 // What the tables of the data plane hold.
 const (
 	MaxNextHops    = 8191 // numbers 1 to 8191
-	MaxECMPGroups  = 4096
 	MaxECMPMembers = 8192 // of all ECMP groups together
+	MaxECMPGroups  = 4096 // numbers 1 to 4096
 	MaxRoutes      = 65536
 	MaxHosts       = 4096
 )

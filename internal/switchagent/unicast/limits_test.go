@@ -91,7 +91,7 @@ func fan(ports int) Config {
 }
 
 func TestECMPGroupsRunOut(t *testing.T) {
-	for _, width := range []int{2, 4} { // too many groups; too many members
+	for _, width := range []int{2, 4} {
 		tb := must(New(fan(128)))
 		rng := rand.New(rand.NewPCG(1, 2))
 		var d routing.Delta
@@ -118,6 +118,11 @@ func TestECMPGroupsRunOut(t *testing.T) {
 		s := tb.Wanted()
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
+		}
+		for _, w := range tb.RouteList() {
+			if left := w.Prefix == d.Routes[last].Prefix; left != (w.Note == NoteUnresolved) || left != (len(w.Hops) == 0) {
+				t.Errorf("width %d: the list has %v", width, w)
+			}
 		}
 		if _, err := tb.Resolve(d.Routes[last].Prefix.Addr()); !errors.Is(err, bifurcation.ErrNoRoute) {
 			t.Errorf("width %d: without a group: %v", width, err)
@@ -210,10 +215,41 @@ func TestNext(t *testing.T) {
 	if r := must(tb.Resolve(addr(5))); fmt.Sprint(r.Next, r.Direct) != "[s0 x] false" {
 		t.Errorf("%v", r)
 	}
+	if r := must(tb.Resolve(addr(5))); fmt.Sprint(r.Next, r.Direct) != "[s0 x] false" {
+		t.Errorf("asked again: %v", r)
+	}
 	answer = nil
 	version := tb.WaysVersion()
 	tb.Refresh()
 	if r := must(tb.Resolve(addr(5))); fmt.Sprint(r.Next, r.Direct) != "[s0] true" || tb.WaysVersion() == version {
 		t.Errorf("after Refresh: %v", r)
+	}
+}
+
+// Answers for different destinations share nothing that changes.
+func TestAnswersStay(t *testing.T) {
+	cfg := fan(5)
+	cfg.Switches[3].Programmable, cfg.Switches[4].Programmable = false, false
+	cfg.Next = func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool) {
+		if neighbour == "s3" {
+			return []bifurcation.Switch{bifurcation.Switch("to " + dst.String())}, dst == addr(5)
+		}
+		return []bifurcation.Switch{"s0"}, false
+	}
+	tb := must(New(cfg))
+	var hops []routing.NextHop
+	for i := range uint32(5) {
+		hops = append(hops, routing.NextHop{Addr: addr(30<<24 + i)})
+	}
+	tb.Routes(routing.Delta{Routes: []routing.Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Hops: routing.NewHops(hops...)}}})
+	five, six := must(tb.Resolve(addr(5))), must(tb.Resolve(addr(6)))
+	if got := fmt.Sprint(five.Next, five.Direct, six.Next, six.Direct); got != "[s0 s1 s2 to 0.0.0.5] true [s0 s1 s2 to 0.0.0.6] false" {
+		t.Error(got)
+	}
+
+	state := tb.Wanted()
+	state.Delete(switchspec.NextHop{ID: 1}.Key())
+	if err := tb.Wanted().Check(); err != nil {
+		t.Errorf("Wanted is shared: %v", err)
 	}
 }

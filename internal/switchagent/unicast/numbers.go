@@ -112,7 +112,8 @@ func (n *hopNumbers) release(number uint16) bool {
 	return true
 }
 
-// ecmpNumbers gives ECMP groups their numbers.
+// ecmpNumbers gives ECMP groups their numbers. As each group has at least two members,
+// numbers do not run out before members do.
 type ecmpNumbers struct {
 	bySet   map[string]uint16 // by its numbers of next hops
 	sets    map[uint16]string
@@ -169,12 +170,12 @@ func (n *ecmpNumbers) assign(want map[string]bool) bool {
 		}
 	}
 	slices.Sort(fresh)
-	if len(n.sets)+len(fresh) > MaxECMPGroups || n.members+more > MaxECMPMembers {
+	if n.members+more > MaxECMPMembers {
 		n.sweep(want)
 	}
 	ok := true
 	for _, key := range fresh {
-		if len(n.sets) == MaxECMPGroups || n.members+len(key)/2 > MaxECMPMembers {
+		if n.members+len(key)/2 > MaxECMPMembers {
 			ok = false
 			continue
 		}

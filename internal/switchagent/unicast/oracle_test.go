@@ -533,9 +533,7 @@ func (r *run) adoptedBy(o *oracle, state *switchspec.State) {
 		}
 		o.kept[rt.Dst] = out.keys
 		for _, k := range out.keys {
-			if _, ok := o.assumed[k.port]; !ok {
-				o.assumed[k.port] = k.dst
-			}
+			o.assumed[k.port] = k.dst
 		}
 	}
 	o.hosts = hosts
