@@ -32,17 +32,18 @@ type seen struct {
 
 // sim is some managers, the cables between them, and virtual time.
 type sim struct {
-	t      testing.TB
-	now    time.Time
-	rng    *rand.Rand
-	nodes  map[string]*Manager
-	next   map[string]time.Time
-	cables map[end][]end
-	flying []flight
-	events map[end][]seen
-	told   map[end]bool
-	last   map[hop]time.Time // when the last frame arrives
-	errs   map[end]error     // of the last frame received
+	t         testing.TB
+	now       time.Time
+	rng       *rand.Rand
+	nodes     map[string]*Manager
+	next      map[string]time.Time
+	cables    map[end][]end
+	flying    []flight
+	events    map[end][]seen
+	told      map[end]bool // up, by the events
+	lastEvent map[end]Event
+	last      map[hop]time.Time // when the last frame arrives
+	errs      map[end]error     // of the last frame received
 
 	delay  func() time.Duration
 	lose   func(from end) bool
@@ -52,7 +53,7 @@ type sim struct {
 func newSim(t testing.TB, seed uint64) *sim {
 	return &sim{t: t, now: time.Unix(1000, 0), rng: rand.New(rand.NewPCG(seed, 1)),
 		nodes: map[string]*Manager{}, next: map[string]time.Time{}, cables: map[end][]end{},
-		events: map[end][]seen{}, told: map[end]bool{}, last: map[hop]time.Time{}, errs: map[end]error{},
+		events: map[end][]seen{}, told: map[end]bool{}, lastEvent: map[end]Event{}, last: map[hop]time.Time{}, errs: map[end]error{},
 		delay:  func() time.Duration { return 100 * time.Microsecond },
 		lose:   func(end) bool { return false },
 		mangle: func(end, []byte) {}}
@@ -81,6 +82,7 @@ func (s *sim) startWith(name string, cfg Config) *Manager {
 	for e := range s.told {
 		if e.name == name {
 			delete(s.told, e)
+			delete(s.lastEvent, e)
 		}
 	}
 	return m
@@ -127,6 +129,10 @@ func (s *sim) step(name string) {
 	s.next[name] = next
 	for _, e := range events {
 		at := end{name, e.Port}
+		if e.Up && s.told[at] && e.Reason == "" || e == s.lastEvent[at] {
+			s.t.Fatalf("%v: told twice: %+v", at, e)
+		}
+		s.lastEvent[at] = e
 		s.events[at] = append(s.events[at], seen{e, s.now})
 		s.told[at] = e.Up
 	}
