@@ -252,9 +252,23 @@ config: hosts[0].address: missing: the host's address`
 	if d := cmp.Diff(want, fmt.Sprint(err)); d != "" {
 		t.Error(d)
 	}
-	var none Config
-	if err := none.Validate(); err == nil {
-		t.Error("a Config without anything is valid")
+	want = `config: name: missing: each switch has a name
+config: address: missing: the router's own address
+config: mac: missing: the router's MAC address
+config: hello.interval: 0s: want 1ms to 1m0s
+config: hello.multiplier: 0: want at least 1
+config: leases.group: 0s: want 1s to 24h0m0s
+config: leases.branch: 0s: want 1s to 24h0m0s
+config: limits.pre_groups: 0: want 1 to 65536
+config: limits.receivers: 0: want 1 to 16
+config: p4runtime.target: "" is not an address with a port, as 192.0.2.1:9560
+config: p4runtime.election_id: 0: want at least 1
+config: listen: "" is not an address with a port, as 192.0.2.1:9560
+config: state: missing: the file that keeps what outlives the agent
+config: routing.source: missing: where routes come from, one of static, bgp and kernel
+config: ports: missing: a switch has ports`
+	if d := cmp.Diff(want, fmt.Sprint(new(Config).Validate())); d != "" {
+		t.Error(d)
 	}
 }
 

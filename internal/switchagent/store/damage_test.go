@@ -192,7 +192,7 @@ func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bad.db")
 	r := rand.New(rand.NewPCG(5, 6))
 	refused := 0
-	n := 1500
+	n := 600
 	if testing.Short() {
 		n = 200
 	}
@@ -210,6 +210,127 @@ func TestFlippedBits(t *testing.T) {
 	if refused < n/4 {
 		t.Errorf("only %d of %d files with a flipped bit were refused", refused, n)
 	}
+}
+
+// An entry is one of a page: where it is in the file, and its key and value.
+type entry struct{ at, key, value int }
+
+// entries lists those of a page.
+func entries(data []byte, page uint64) (list []entry) {
+	for i := range int(native.Uint16(data[page*pageSize+10:])) {
+		e := entry{at: int(page)*pageSize + pageHeader + i*elementSize} //nolint:gosec // small
+		e.key = e.at + int(native.Uint32(data[e.at:]))
+		if native.Uint16(data[page*pageSize+8:]) == leafPage {
+			e.key = e.at + int(native.Uint32(data[e.at+4:]))
+			e.value = e.key + int(native.Uint32(data[e.at+8:]))
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// Each rule that a file must keep, broken by itself.
+func TestVerify(t *testing.T) {
+	h := newHistory(t, 20)
+	good := h.content(t)
+	m := newest(good)
+	root := entries(good, m.root) // branches, groups, hosts, mcrdma.store, small
+	if len(root) != 5 {
+		t.Fatalf("%d buckets", len(root))
+	}
+	groups, small := native.Uint64(good[root[1].value:]), root[4]
+	tree := entries(good, groups)
+	if native.Uint16(good[groups*pageSize+8:]) != branchPage || len(tree) < 3 || native.Uint64(good[small.value:]) != 0 {
+		t.Fatal("a file without a tree, or without a page within a page")
+	}
+	child := native.Uint64(good[tree[1].at+8:])
+	leaf := entries(good, child)
+	metas := func(b []byte, f func(meta []byte)) {
+		f(b[pageHeader:])
+		f(b[pageSize+pageHeader:])
+		resum(b)
+	}
+	page := func(b []byte, id uint64) []byte { return b[id*pageSize:] }
+	for _, c := range []struct {
+		want  string
+		spoil func(b []byte) []byte
+	}{
+		{"it is no state file", func(b []byte) []byte { metas(b, func(m []byte) { m[0]++ }); return b }},
+		{"wrong checksum of page 0", func(b []byte) []byte {
+			metas(b, func([]byte) {})
+			b[pageHeader+20]++
+			b[pageSize+pageHeader+20]++
+			return b
+		}},
+		{ErrVersion.Error(), func(b []byte) []byte { metas(b, func(m []byte) { m[4]++ }); return b }},
+		{"pages of 4097 bytes", func(b []byte) []byte { metas(b, func(m []byte) { m[8]++ }); return b }},
+		{"a reference to page 1 of", func(b []byte) []byte { metas(b, func(m []byte) { native.PutUint64(m[16:], 1) }); return b }},
+		{fmt.Sprintf("a reference to page %d of %[1]d", m.high), func(b []byte) []byte {
+			metas(b, func(meta []byte) { native.PutUint64(meta[16:], m.high) })
+			return b
+		}},
+		{"is not the empty list of free pages", func(b []byte) []byte {
+			metas(b, func(m []byte) { native.PutUint64(m[32:], child) })
+			return b
+		}},
+		{"says that it is", func(b []byte) []byte { page(b, child)[0]++; return b }},
+		{"goes on beyond the end", func(b []byte) []byte { native.PutUint32(page(b, child)[12:], uint32(m.high)); return b }}, //nolint:gosec // small
+		{"is in two places", func(b []byte) []byte { native.PutUint64(b[tree[1].at+8:], groups); return b }},
+		{"is in two places", func(b []byte) []byte {
+			native.PutUint32(page(b, min(child, groups))[12:], uint32(m.high-min(child, groups)-1))
+			return b
+		}}, //nolint:gosec // small
+		{"has no branches", func(b []byte) []byte { native.PutUint16(page(b, groups)[10:], 0); return b }},
+		{"is of an unexpected kind, 0x4", func(b []byte) []byte { b[child*pageSize+8] = 4; return b }},
+		{"goes beyond the end", func(b []byte) []byte { native.PutUint16(page(b, child)[10:], 0xffff); return b }},
+		{"goes beyond the end", func(b []byte) []byte { native.PutUint32(b[leaf[0].at+12:], 1<<31); return b }},
+		{"key 1 is out of order", func(b []byte) []byte { copy(b[leaf[1].key:], b[leaf[0].key:leaf[0].value]); return b }},
+		{"key 0 is out of order", func(b []byte) []byte { native.PutUint32(b[tree[0].at+4:], 0); return b }},
+		{fmt.Sprintf("page %d: key 0 is out of order", child), func(b []byte) []byte { // below its branch
+			copy(b[tree[1].key:], "key 9")
+			native.PutUint16(page(b, groups)[10:], 2)
+			return b
+		}},
+		{"is out of order", func(b []byte) []byte { // beyond the next branch
+			copy(b[tree[1].key:tree[1].key+7], b[tree[0].key:])
+			b[tree[1].key+6]++
+			native.PutUint64(b[tree[1].at+8:], 0)
+			return b
+		}},
+		{"entry 1 is of an unexpected kind", func(b []byte) []byte { b[root[1].at] = 0; return b }},
+		{"entry 1 is of an unexpected kind", func(b []byte) []byte { b[leaf[1].at] = bucketFlag; return b }},
+		{"bucket \"small\" is cut short", func(b []byte) []byte { native.PutUint32(b[small.at+12:], bucketHeader-1); return b }},
+		{"bucket \"small\" is cut short", func(b []byte) []byte { native.PutUint32(b[small.at+12:], bucketHeader+pageHeader-1); return b }},
+		{"wrong checksum of \"last\" in \"small\"", func(b []byte) []byte { b[small.value+bucketHeader+pageHeader+elementSize+4]++; return b }},
+		{"is too deep", func(b []byte) []byte {
+			for i := range uint64(maxDepth + 2) { // pages of one branch each
+				p := make([]byte, pageSize)
+				native.PutUint64(p, m.high+i)
+				native.PutUint16(p[8:], branchPage)
+				native.PutUint16(p[10:], 1)
+				native.PutUint32(p[pageHeader:], elementSize)
+				native.PutUint32(p[pageHeader+4:], 1)
+				native.PutUint64(p[pageHeader+8:], m.high+i+1)
+				p[pageHeader+elementSize] = 'k'
+				b = append(b, p...)
+			}
+			metas(b, func(meta []byte) {
+				native.PutUint64(meta[16:], m.high)
+				native.PutUint64(meta[40:], m.high+maxDepth+2)
+			})
+			return b
+		}},
+	} {
+		_, err := h.try(t, filepath.Join(t.TempDir(), "bad.db"), c.spoil(bytes.Clone(good)))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want %q, got %v", c.want, err)
+		}
+	}
+	s, err := h.try(t, filepath.Join(t.TempDir(), "good.db"), good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
 }
 
 // resum makes the checksums of the entry points right again, to get further.

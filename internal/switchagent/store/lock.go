@@ -64,7 +64,7 @@ func holder(f *os.File) string {
 	lines := bufio.NewScanner(bytes.NewReader(locks))
 	for lines.Scan() { // 1: FLOCK ADVISORY WRITE pid major:minor:inode start end
 		w := strings.Fields(lines.Text())
-		if len(w) < 6 || w[1] != "FLOCK" || !strings.HasSuffix(w[5], fmt.Sprintf(":%d", st.Ino)) || w[4] == "0" || w[4] == "-1" {
+		if len(w) < 6 || !strings.HasSuffix(w[5], fmt.Sprintf(":%d", st.Ino)) || w[4] == "0" || w[4] == "-1" {
 			continue
 		}
 		name, err := os.ReadFile("/proc/" + w[4] + "/comm")
