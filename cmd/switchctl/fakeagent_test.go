@@ -164,7 +164,7 @@ func lab(t testing.TB) map[string]*fakeAgent {
 	}
 	torB.status = &mcrdmav1.GetStatusResponse{
 		Name: "torB", Address: "10.255.0.2", Version: "v0.3.0", Started: ago(72 * time.Hour), P4Runtime: ok, Routing: "static", Settled: true,
-		Peers: []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torA", Agent: torA.addr, Reachable: true, Held: 1}},
+		Peers: []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torA", Agent: torA.addr, Held: 1}},
 		Steps: 1,
 	}
 	torA.routes = []*mcrdmav1.RouteStatus{

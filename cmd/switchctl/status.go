@@ -123,11 +123,7 @@ func statusTables(w io.Writer, out *output, s *mcrdmav1.GetStatusResponse, now t
 		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), since(p.GetSince(), now), p.GetReason()})
 	}
 	for _, p := range s.GetPeers() {
-		state := either(p.GetReachable(), "reachable", "unreachable")
-		if p.GetAgent() == "" {
-			state = "not programmable"
-		}
-		peers = append(peers, []any{p.GetName(), p.GetAgent(), state, p.GetBranches(), p.GetHeld(), p.GetError()})
+		peers = append(peers, []any{p.GetName(), p.GetAgent(), peerState(p), p.GetBranches(), p.GetHeld(), p.GetError()})
 	}
 	for _, h := range s.GetHosts() {
 		hosts = append(hosts, []any{h.GetAddress(), h.GetMac(), h.GetPort()})
@@ -159,6 +155,19 @@ func statusTables(w io.Writer, out *output, s *mcrdmav1.GetStatusResponse, now t
 		}
 	}
 	return nil
+}
+
+// peerState is how an agent gets on with another.
+func peerState(p *mcrdmav1.PeerStatus) string {
+	switch {
+	case p.GetAgent() == "":
+		return "not programmable"
+	case p.GetReachable():
+		return "reachable"
+	case p.GetError() == "":
+		return "not needed yet"
+	}
+	return "unreachable"
 }
 
 // routesCommand shows unicast routes.

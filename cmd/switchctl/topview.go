@@ -89,7 +89,7 @@ func (v *topView) switches() ([]string, [][]any) {
 		for _, p := range s.GetPeers() {
 			if p.GetAgent() != "" {
 				peers++
-				reached += one(p.GetReachable())
+				reached += one(p.GetReachable() || p.GetError() == "")
 			}
 		}
 		control := "primary"

@@ -111,7 +111,7 @@ func (d *diagnosis) ports(a *Agent) {
 
 func (d *diagnosis) peers(a *Agent) {
 	for _, p := range a.Status.GetPeers() {
-		if p.GetAgent() == "" || p.GetReachable() {
+		if p.GetReachable() || p.GetError() == "" { // without error: it was not needed yet
 			continue
 		}
 		why := p.GetError()

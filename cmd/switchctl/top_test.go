@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// looks are two of the lab's agents, a second apart, and one that is away.
+func looks(t *testing.T) (before, now *look) {
+	fakes := lab(t)
+	before = &look{at: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
+	for _, name := range []string{"torA", "torB"} {
+		f := fakes[name]
+		for _, p := range f.status.Ports {
+			p.Since = nil
+		}
+		before.agents = append(before.agents, agentLook{address: name, status: f.status, groups: f.groups, counters: f.counters})
+	}
+	before.agents = append(before.agents, agentLook{address: "torC", err: errors.New("agent torC is away")})
+	now = &look{at: before.at.Add(2 * time.Second)}
+	for _, a := range before.agents {
+		b := agentLook{address: a.address, err: a.err, status: a.status}
+		for _, g := range a.groups {
+			g = proto.CloneOf(g)
+			g.Packets += 25_000
+			g.Members[0].Acks += 300
+			g.Members[1].RnrNaks++
+			// Another order, and one that is new: they are known by their addresses.
+			r := g.Group.Receivers
+			slices.Reverse(r)
+			slices.Reverse(g.Members)
+			g.Group.Receivers = append(r, &mcrdmav1.Receiver{Address: "10.3.0.1"})
+			g.Members = append(g.Members, &mcrdmav1.MemberCounters{Acks: 7, FatalNaks: 1})
+			b.groups = append(b.groups, g)
+		}
+		for _, c := range a.counters {
+			c = proto.CloneOf(c)
+			if c.Cell != "icrc" {
+				c.Packets += 50
+			}
+			b.counters = append(b.counters, c)
+		}
+		now.agents = append(now.agents, b)
+	}
+	return before, now
+}
+
+const topWant = `12:00:02  3 switches, 1 group
+
+SWITCH  CONTROL  ROUTES   LINKS UP  PEERS   GROUPS  STEPS  PROBLEMS
+torA    primary  settled  1 of 2    1 of 1       1      1
+torB    primary  settled  0 of 0    1 of 1       0      1
+torC                                                       agent torC is away
+
+GROUP          SWITCH  PACKETS/S  RECEIVER   ACKS/S  NAKS/S  RNR/S  FATAL  CNPS/S  PROBLEMS
+10.1.0.1/2049  torA    12k        10.1.0.12  0       0       0          0  0
+                                  10.2.0.12  0       0       0.5        0  0
+                                  10.2.0.11  150     0       0          0  0
+                                  10.3.0.1   -       -       -          1  -
+
+SWITCH  PORT  NEIGHBOUR  STATE  SINCE  REASON
+torA      10  core       down          no hello for 150ms
+
+SWITCH  DROPPED AT     REASON     PACKETS/S  PACKETS  MEANING
+torA    ingress.drops  malformed  25              50  lengths that disagree, or cut short
+torA    ingress.drops  no_route   25             140  no route to the destination`
+
+func TestTopLines(t *testing.T) {
+	before, now := looks(t)
+	lines, err := topLines(before, now)
+	must(t, err)
+	if got := strings.Join(lines, "\n"); got != topWant {
+		t.Errorf("%s\nwant:\n%s", got, topWant)
+	}
+	first, err := topLines(nil, now)
+	must(t, err)
+	if got := strings.Join(first, "\n"); strings.Contains(got, "DROPPED AT") || !strings.Contains(got, "10.1.0.1/2049  torA    -") {
+		t.Errorf("nothing seen before: %s", got)
+	}
+}
+
+func TestScreen(t *testing.T) {
+	got := screen([]string{"abcdef", "abcdefg", "", "ü漢"}, 6, 4)
+	if want := goHome + "abcdef" + clearRight + "\r\nabcde…" + clearRight + "\r\n" + clearRight + "\r\nü漢" + clearRight + clearBelow; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	got = screen([]string{"1", "2", "3", "4"}, 80, 3)
+	if !strings.Contains(got, "2"+clearRight+"\r\n… and 2 more lines") || strings.Contains(got, "3"+clearRight) {
+		t.Errorf("%q", got)
+	}
+	for _, size := range [][2]int{{0, 0}, {1, 1}, {-1, -1}} {
+		_ = screen([]string{"1", "2"}, size[0], size[1]) // must not panic
+	}
+}
+
+// TestTopOnce: without a terminal there is one view and no sequence of a terminal.
+func TestTopOnce(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	fakes := lab(t)
+	code, stdout, stderr := call("top", "--interval", "100ms", "--agent", fakes["torB"].addr)
+	if code != exitOK || strings.Contains(stdout, "\x1b") || !strings.Contains(stdout, "2 switches, 1 group") || strings.Count(stdout, "GROUP ") != 1 {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+	if strings.Contains(stdout, "  -  ") {
+		t.Errorf("rates are not known: %s", stdout)
+	}
+	code, stdout, _ = call("top", "--once", "--interval", "100ms", "--agent", deadAddress(t))
+	if code != exitOK || !strings.Contains(stdout, "connection refused") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+}
+
+// TestTopLive: the view is refreshed until the end, and leaves the terminal as it was.
+func TestTopLive(t *testing.T) {
+	fakes := lab(t)
+	fleet := agents.NewFleet(agents.Options{})
+	defer fleet.Close()
+	a, err := fleet.Agent(agents.Address{HostPort: fakes["torA"].addr})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out testenv.SyncBuffer
+	done := make(chan error)
+	go func() {
+		top := &top{list: []*agents.Agent{a}, interval: 20 * time.Millisecond}
+		done <- top.live(ctx, &out, func() (int, int) { return 120, 40 })
+	}()
+	for strings.Count(out.String(), goHome) < 3 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // what is waited for comes from another goroutine
+	}
+	cancel()
+	must(t, <-done)
+	s := out.String()
+	if !strings.HasPrefix(s, enterScreen+goHome) || !strings.HasSuffix(s, clearBelow+leaveScreen) || strings.Count(s, enterScreen) != 1 || strings.Count(s, goHome) < 3 {
+		t.Errorf("%q", s)
+	}
+}
+
+// pty opens a terminal of its own: what is written to the second end comes out of the
+// first.
+func pty(t *testing.T) (outer, inner *os.File) {
+	t.Helper()
+	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		testenv.Skip(t, "no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { outer.Close() })
+	must(t, unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
+	must(t, err)
+	inner, err = os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		testenv.Skip(t, "no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { inner.Close() })
+	return outer, inner
+}
+
+func TestTerminal(t *testing.T) {
+	_, inner := pty(t)
+	must(t, unix.IoctlSetWinsize(int(inner.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 133, Row: 44}))
+	if c, r := terminalSize(inner); !isTerminal(inner) || c != 133 || r != 44 {
+		t.Errorf("%v, %d×%d", isTerminal(inner), c, r)
+	}
+	null, err := os.Open(os.DevNull)
+	must(t, err)
+	defer null.Close()
+	if c, r := terminalSize(null); isTerminal(null) || c != 80 || r != 24 {
+		t.Errorf("%v, %d×%d", isTerminal(null), c, r)
+	}
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if !colored(inner) || colored(null) || colored(&strings.Builder{}) {
+		t.Error("colours are for terminals")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if colored(inner) {
+		t.Error("NO_COLOR is ignored")
+	}
+}
