@@ -1,0 +1,176 @@
+package fabric
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// Ready waits until all agents that run have their switches as they want them.
+func (f *Fabric) Ready() {
+	f.t.Helper()
+	for _, n := range f.order {
+		if n.agent == nil {
+			continue
+		}
+		err := within(func(ctx context.Context) error {
+			select {
+			case <-n.agent.agent.Ready():
+				return nil
+			case <-n.agent.done:
+				return fmt.Errorf("agent of %s: it has ended: %w", n.Name, n.agent.err)
+			case <-ctx.Done():
+				return fmt.Errorf("agent of %s: not ready in %v: %s", n.Name, patience, f.describe(n))
+			}
+		})
+		f.must(err)
+	}
+}
+
+// describe tells what is the matter with an agent.
+func (f *Fabric) describe(n *node) string {
+	var out *mcrdmav1.GetStatusResponse
+	err := within(func(ctx context.Context) (err error) {
+		out, err = f.Status(n.Name).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		return err
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return out.String()
+}
+
+// Converged waits until each switch whose agent runs has, towards all others'
+// prefixes, exactly the shortest ways over the wires that are not cut, and knows
+// its hosts. With static routes, which do not tell of wires elsewhere, no wire may
+// be cut.
+func (f *Fabric) Converged() {
+	f.t.Helper()
+	f.eventually("converging", f.converged)
+}
+
+func (f *Fabric) converged() error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(f.order))
+	for i, n := range f.order {
+		if n.agent != nil && n.embedded != nil {
+			wg.Go(func() { errs[i] = within(func(ctx context.Context) error { return n.checkRoutes(ctx) }) })
+		}
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRoutes compares a switch's routes with what they should be.
+func (n *node) checkRoutes(ctx context.Context) error {
+	got, err := n.f.Status(n.Name).ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
+	if err != nil {
+		return err
+	}
+	ports := map[string][]uint16{}
+	for _, r := range got.Routes {
+		for _, h := range r.Hops {
+			ports[r.Prefix] = append(ports[r.Prefix], uint16(h.Port))
+		}
+		slices.Sort(ports[r.Prefix])
+	}
+	for _, o := range n.f.order {
+		if !o.Prefix.IsValid() || o == n {
+			continue
+		}
+		if want, have := n.ways(o), ports[o.Prefix.String()]; !slices.Equal(want, have) {
+			return fmt.Errorf("switch %s reaches %v (%s) by ports %v, want %v", n.Name, o.Prefix, o.Name, have, want)
+		}
+	}
+	for _, h := range n.hosts {
+		if have := ports[h.Addr.String()+"/32"]; !slices.Equal(have, []uint16{h.port}) {
+			return fmt.Errorf("switch %s reaches its host %s (%v) by ports %v, want %d", n.Name, h.Name, h.Addr, have, h.port)
+		}
+	}
+	return nil
+}
+
+// ways are the ports on shortest ways to another switch, over wires that work
+// between switches that do.
+func (n *node) ways(to *node) []uint16 {
+	dist := n.f.distances(to)
+	d, ok := dist[n]
+	if !ok {
+		return nil
+	}
+	var list []uint16
+	for _, w := range n.links {
+		if far, ok := dist[n.neighbour(w)]; ok && w.up() && far == d-1 {
+			list = append(list, n.port(w))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// distances counts the wires on shortest ways to a switch.
+func (f *Fabric) distances(to *node) map[*node]int {
+	works := func(n *node) bool { return n.agent != nil && n.embedded != nil }
+	dist := map[*node]int{}
+	if works(to) {
+		dist[to] = 0
+	}
+	for queue := []*node{to}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
+		for _, w := range n.links {
+			o := n.neighbour(w)
+			if _, seen := dist[o]; !seen && w.up() && works(o) && works(n) {
+				dist[o] = dist[n] + 1
+				queue = append(queue, o)
+			}
+		}
+	}
+	return dist
+}
+
+// Links waits until all agents that run see their links as they are: up, or down
+// where a wire is cut, or where the other end does not run.
+func (f *Fabric) Links() {
+	f.t.Helper()
+	f.eventually("links", func() error {
+		for _, n := range f.order {
+			if err := f.checkLinks(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (f *Fabric) checkLinks(n *node) error {
+	if n.agent == nil || n.embedded == nil {
+		return nil
+	}
+	return within(func(ctx context.Context) error {
+		s, err := f.Status(n.Name).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		if err != nil {
+			return err
+		}
+		state := map[uint16]string{}
+		for _, p := range s.Ports {
+			state[uint16(p.Port)] = p.State
+		}
+		for _, w := range n.links {
+			o := n.neighbour(w)
+			up := w.up() && o.agent != nil && o.embedded != nil
+			if got := state[n.port(w)]; strings.EqualFold(got, "up") != up {
+				return fmt.Errorf("switch %s says that %v is %s", n.Name, w, got)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,24 @@
+// Package fabric is a whole fabric in one process, for tests and benchmarks:
+// embedded switches joined by wires that can be cut, an agent beside each, and
+// hosts. Agents speak gRPC to each other, P4Runtime to their switches and BGP to
+// their neighbours, all over loopback TCP; only the wires are in memory.
+//
+//	f := fabric.Start(t, fabric.Figure3())
+//	g := f.Group("A1", "B1", "D1")
+//	f.Install(g)
+//	f.CheckDelivery(g)          // packets, as they arrive at the receivers
+//	f.CheckAcks(g)              // and their answers, merged
+//	f.Cut(f.Wires("torA", "core")[0])
+//	f.Converged()
+//	f.CheckDelivery(g)
+//	f.Remove(g)
+//	f.CheckLeftovers(0)
+//
+// A cut wire loses frames silently, as one does that a switch in between leads
+// into nowhere: only hellos find out. Switches and agents can be stopped and
+// started one by one. Everything ends with the test, and what the agents logged
+// is shown if it failed (or at once, if the environment has MCRDMA_FABRIC_LOG).
+//
+// Fabrics of one process run one after the other: GoBGP keeps options of all its
+// speakers in variables of the process.
+package fabric
