@@ -199,3 +199,37 @@ func TestVersion(t *testing.T) {
 	})
 	same("a use of what is wanted", func() { tb.Use(1); tb.Unuse(1) })
 }
+
+// What was adopted goes with its withdrawal alone.
+func TestWithdrawAdopted(t *testing.T) {
+	old := must(New(world.cfg))
+	old.Routes(delta([]string{"10.2.0.0/24 10.0.0.3"}))
+	tb := must(New(world.cfg))
+	tb.Adopt(old.Wanted())
+	if r, err := tb.Resolve(netip.MustParseAddr("10.2.0.1")); err != nil || len(r.Hops) != 1 {
+		t.Fatal(r, err)
+	}
+	v := tb.WaysVersion()
+	tb.Routes(delta([]string{"withdrawn 10.2.0.0/24"}))
+	if r, err := tb.Resolve(netip.MustParseAddr("10.2.0.1")); err == nil || tb.WaysVersion() == v {
+		t.Errorf("still there: %v", r)
+	}
+}
+
+// A number that is wanted again, though nobody has asked yet, is not given up by
+// its last user.
+func TestUnuseBeforeAsking(t *testing.T) {
+	tb := must(New(world.cfg))
+	tb.Link(11, true, mac("51"))
+	tb.Routes(delta([]string{"10.2.0.0/24 10.0.0.2"}))
+	number := func() uint16 { return must(tb.Resolve(netip.MustParseAddr("10.2.0.1"))).Hops[0].NextHop }
+	n := number()
+	tb.Use(n)
+	tb.Link(11, false, mac("00"))
+	tb.Wanted()
+	tb.Link(11, true, mac("51"))
+	tb.Unuse(n)
+	if now := number(); now != n {
+		t.Errorf("%d became %d", n, now)
+	}
+}

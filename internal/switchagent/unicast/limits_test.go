@@ -228,22 +228,22 @@ func TestNext(t *testing.T) {
 
 // Answers for different destinations share nothing that changes.
 func TestAnswersStay(t *testing.T) {
-	cfg := fan(5)
-	cfg.Switches[3].Programmable, cfg.Switches[4].Programmable = false, false
+	cfg := fan(7)
+	cfg.Switches[5].Programmable, cfg.Switches[6].Programmable = false, false
 	cfg.Next = func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool) {
-		if neighbour == "s3" {
+		if neighbour == "s5" {
 			return []bifurcation.Switch{bifurcation.Switch("to " + dst.String())}, dst == addr(5)
 		}
 		return []bifurcation.Switch{"s0"}, false
 	}
 	tb := must(New(cfg))
 	var hops []routing.NextHop
-	for i := range uint32(5) {
+	for i := range uint32(7) {
 		hops = append(hops, routing.NextHop{Addr: addr(30<<24 + i)})
 	}
 	tb.Routes(routing.Delta{Routes: []routing.Route{{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Hops: routing.NewHops(hops...)}}})
 	five, six := must(tb.Resolve(addr(5))), must(tb.Resolve(addr(6)))
-	if got := fmt.Sprint(five.Next, five.Direct, six.Next, six.Direct); got != "[s0 s1 s2 to 0.0.0.5] true [s0 s1 s2 to 0.0.0.6] false" {
+	if got := fmt.Sprint(five.Next, five.Direct, six.Next, six.Direct); got != "[s0 s1 s2 s3 s4 to 0.0.0.5] true [s0 s1 s2 s3 s4 to 0.0.0.6] false" {
 		t.Error(got)
 	}
 

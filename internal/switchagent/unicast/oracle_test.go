@@ -250,7 +250,7 @@ var world = func() (w struct {
 		Name: "torA", MAC: mac("a0"), Addr: netip.MustParseAddr("10.255.0.1"), HashSeed: 3,
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.1.4.0/31")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
-		Ports: []Port{{Number: 1}, {Number: 2, Name: "h2", MAC: mac("a2")},
+		Ports: []Port{{Number: 1, Hello: true}, {Number: 2, Name: "h2", MAC: mac("a2")},
 			{Number: 9, To: "core", Name: "swp9", Hello: true}, {Number: 10, To: "core", Hello: true, PeerMAC: mac("ca")},
 			{Number: 11, To: "spine", Hello: true}, {Number: 12, To: "rim", PeerMAC: mac("52")}, {Number: 13, To: "bare"}},
 		Switches: []Switch{{Name: "core", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.0")}},
