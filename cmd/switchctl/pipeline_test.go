@@ -43,7 +43,9 @@ func embeddedSwitch(t *testing.T) (target string, server *p4rtserver.Server) {
 	t.Cleanup(func() {
 		server.Close()
 		g.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 		must(t, sw.Close())
 	})
 	return l.Addr().String(), server
@@ -65,7 +67,7 @@ func bmv2Switch(t *testing.T) (target string) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		free[i] = l.Addr().String()
-		l.Close()
+		must(t, l.Close())
 	}
 	_, thrift, _ := net.SplitHostPort(free[0])
 	cmd := exec.Command(path, "--no-p4", "--device-id", fmt.Sprint(pipelineDevice), "--thrift-port", thrift,

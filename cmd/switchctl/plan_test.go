@@ -118,3 +118,22 @@ func TestPlanCompletion(t *testing.T) {
 		t.Errorf("without a topology: %s", stdout)
 	}
 }
+
+// TestPlanExamples: the examples of the help work on the topology of testdata.
+func TestPlanExamples(t *testing.T) {
+	t.Chdir(filepath.Dir(planFiles(t)))
+	must(t, os.WriteFile("groups.yaml", []byte("groups: [{source: h1, receivers: [h2, h3]}]"), 0o600))
+	n := 0
+	for line := range strings.Lines(planExamples) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), " | ")
+		if args, ok := strings.CutPrefix(line, "switchctl "); ok {
+			n++
+			if code, _, stderr := call(strings.Fields(args)...); code != exitOK {
+				t.Errorf("%s: exit code %d, %s", line, code, stderr)
+			}
+		}
+	}
+	if n < 4 {
+		t.Errorf("%d examples", n)
+	}
+}

@@ -71,6 +71,7 @@ var limits = []limit{
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
 	{dir: "internal/switchagent/links", only: []string{std, "internal/routing/liveness", "internal/switchspec"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
+	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/routing/static", "go.yaml.in/yaml"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
 
