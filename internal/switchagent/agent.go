@@ -85,6 +85,7 @@ type Agent struct {
 	rerun    kicker
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
+	detours  atomic.Bool    // some step goes round a switch that did not answer
 
 	sizes map[string]uint64 // of the program's tables
 

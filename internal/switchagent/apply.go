@@ -43,6 +43,7 @@ func (e *branchError) Unwrap() error { return e.err }
 // that branch's receivers get copies of their own from here.
 func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	var early []netip.Addr
+	unreached := false // a switch did not answer, and is gone round
 	for {
 		p, err := a.plan(s.key, c.spec, early, !c.strict)
 		if err != nil {
@@ -53,11 +54,15 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 			return nil
 		}
 		err = a.transit(ctx, s, p, c)
+		if err == nil && unreached {
+			a.detours.Store(true)
+		}
 		var b *branchError
 		if !errors.As(err, &b) || len(early) >= len(c.spec.receivers) ||
 			c.strict && !errors.Is(err, bifurcation.ErrAmbiguous) || ctx.Err() != nil {
 			return err
 		}
+		unreached = unreached || !errors.Is(err, bifurcation.ErrAmbiguous)
 		for _, r := range b.receivers {
 			if !slices.Contains(early, r.Addr) {
 				early = append(early, r.Addr)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -24,7 +25,6 @@ type peer struct {
 	held   map[stepKey]heldBranch // that this switch holds there
 	err    error                  // of the last call; nil: it answered
 	tried  bool
-	lost   bool // it did not answer, and has not been synced since
 }
 
 // A heldBranch is a branch that another switch reaches for this one, or is just
@@ -108,15 +108,36 @@ func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error
 	defer cancel()
 	begun := time.Now()
 	err := fromStatus(p.name, f(ctx))
+	if isUnreachable(err) && p.back(ctx) {
+		err = fromStatus(p.name, f(ctx)) // all calls may be made twice
+	}
 	a.metrics.peerCall(time.Since(begun), err)
 	a.mu.Lock()
 	p.tried = true
 	p.err = nil
 	if isUnreachable(err) {
-		p.err, p.lost = err, true
+		p.err = err
 	}
 	a.mu.Unlock()
 	return err
+}
+
+// backTime is how long a connection that was lost may take to come back while
+// somebody waits.
+const backTime = 250 * time.Millisecond
+
+// back tries to connect again at once, and reports whether that worked.
+func (p *peer) back(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, backTime)
+	defer cancel()
+	p.conn.ResetConnectBackoff()
+	for s := p.conn.GetState(); s != connectivity.Ready; s = p.conn.GetState() {
+		p.conn.Connect()
+		if !p.conn.WaitForStateChange(ctx, s) {
+			return false
+		}
+	}
+	return true
 }
 
 // syncPeers tells each switch, every now and then, what is held there, and puts
@@ -161,11 +182,8 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	if err != nil {
 		return err
 	}
-	repair := false
+	repair := a.detours.Swap(false) // perhaps it was this one that was gone round
 	a.mu.Lock()
-	if p.lost {
-		p.lost, repair = false, true // what went round it may come by it again
-	}
 	for _, b := range res.GetMissing() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
 		if err != nil {
@@ -178,7 +196,6 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	}
 	a.mu.Unlock()
 	if repair {
-		a.log.Info("another switch lacks branches that are held there", "switch", p.name, "branches", len(res.GetMissing()))
 		a.rerun.kick()
 	}
 	return nil

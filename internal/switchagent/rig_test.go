@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A line is a fabric of switches in a row, sw1 to swN, each with its agent and
-// hosts, with routes from a topology file and without hellos: switches have no
+// hosts, and two links to each neighbour, with routes from a topology file and without hellos: switches have no
 // packets to carry here.
 type line struct {
 	t     testing.TB
@@ -91,6 +91,7 @@ func newLine(t testing.TB, n int) *line {
 	topology.WriteString("links:\n")
 	for i := 1; i < n; i++ {
 		fmt.Fprintf(&topology, "  - {a: {node: sw%d, port: 101}, b: {node: sw%d, port: 100}}\n", i, i+1)
+		fmt.Fprintf(&topology, "  - {a: {node: sw%d, port: 103}, b: {node: sw%d, port: 102}}\n", i, i+1)
 	}
 	if err := os.WriteFile(l.topology(), []byte(topology.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -142,9 +143,11 @@ func (l *line) config(i int) *config.Config {
 		c.Switches = append(c.Switches, config.Switch{Name: other.name, Programmable: true, Agent: other.addr})
 		switch j + 1 {
 		case i - 1:
-			c.Ports = append(c.Ports, config.Port{Port: 100, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i - 1), 0}})
+			c.Ports = append(c.Ports, config.Port{Port: 100, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i - 1), 0}},
+				config.Port{Port: 102, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i - 1), 0}})
 		case i + 1:
-			c.Ports = append(c.Ports, config.Port{Port: 101, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i + 1), 0}})
+			c.Ports = append(c.Ports, config.Port{Port: 101, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i + 1), 0}},
+				config.Port{Port: 103, To: other.name, PeerMAC: switchspec.MAC{2, 0, 0, 0, byte(i + 1), 0}})
 		}
 	}
 	return c
@@ -249,16 +252,20 @@ func dial(t testing.TB, addr string, as identity.Identity) *grpc.ClientConn {
 // state reads switch i back.
 func (l *line) state(i int) *switchspec.State {
 	l.t.Helper()
-	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Read(l.t.Context())
+	s, err := l.read(i)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return s
+}
+
+func (l *line) read(i int) (*switchspec.State, error) {
+	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Read(l.t.Context())
 }
 
 // multicast is what a switch has of groups.
@@ -340,4 +347,3 @@ func eventually(t testing.TB, what string, f func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
-
