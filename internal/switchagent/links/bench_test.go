@@ -65,8 +65,11 @@ func BenchmarkReceive(b *testing.B) {
 	var frame []byte
 	for frame == nil {
 		s.now = s.now.Add(time.Millisecond)
-		if send, _, _ := s.nodes["B"].Step(s.now); len(send) > 0 {
-			frame = send[0].Bytes
+		send, _, _ := s.nodes["B"].Step(s.now)
+		for _, f := range send {
+			if f.Port == 1 {
+				frame = f.Bytes
+			}
 		}
 	}
 	m := s.nodes["A"]

@@ -22,7 +22,7 @@ func TestComesUp(t *testing.T) {
 	s.want(a, Down, "B has not been heard")
 	since := s.now
 	s.start("B", "A")
-	s.run(250 * time.Millisecond) // A's slow interval, and three hellos there and back
+	s.run(time.Millisecond) // three hellos, each answered at once
 	s.want(a, Up, "")
 	s.want(b, Up, "")
 	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ")
@@ -273,6 +273,77 @@ func TestAnyNeighbour(t *testing.T) {
 		"up=false B 02:42:00:00:00:01: B port 1 was not heard for 150ms", "up=true C 02:43:00:00:00:01: ")
 }
 
+// Of several wrong neighbours the first is named until it leaves.
+func TestTwoWrongNeighbours(t *testing.T) {
+	s, a := newSim(t, 16), end{"A", 1}
+	c, d := end{"C", 1}, end{"D", 1}
+	s.start("A", "B")
+	s.start("C", "A")
+	s.cables[c] = []end{a}
+	s.run(time.Second)
+	s.start("D", "A")
+	s.cables[d] = []end{a}
+	for range 100 {
+		s.run(37 * time.Millisecond)
+		s.want(a, Wrong, "C port 1 is there, expected B")
+	}
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is there, expected B")
+	delete(s.cables, c)
+	s.run(2 * time.Second)
+	s.want(a, Wrong, "D port 1 is there, expected B")
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is gone; B has not been heard since",
+		"up=false D 02:44:00:00:00:01: D port 1 is there, expected B")
+}
+
+// One wrong hello takes the link down, the neighbour learns of it at once, and the link
+// stays down for as long as that hello promises, but not for ever.
+func TestOneWrongHello(t *testing.T) {
+	for _, c := range []struct {
+		mult        uint8
+		interval    time.Duration
+		wrong, back time.Duration
+	}{
+		{3, time.Millisecond, 590 * time.Millisecond, 620 * time.Millisecond}, // slows down when it finds its link down
+		{3, time.Second, 2990 * time.Millisecond, 3020 * time.Millisecond},
+		{255, maxInterval, maxHold - 10*time.Millisecond, maxHold + 20*time.Millisecond},
+	} {
+		s, a, b := two(t, 17)
+		live := liveness.Hello{State: liveness.Up, DetectMult: c.mult, My: 1, Your: 2, DesiredMinTx: c.interval, RequiredMinRx: time.Second}
+		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, "C")}}, s.flying...)
+		s.run(time.Millisecond)
+		s.want(b, Down, "A port 1 holds the link down: it is shutting down, or expects another neighbour")
+		s.run(c.wrong - time.Millisecond)
+		s.want(a, Wrong, "C port 1 is there, expected B")
+		s.run(c.back - c.wrong + 300*time.Millisecond)
+		s.want(a, Up, "")
+	}
+	// The end of the wait is kept even if no hello is due until long after.
+	now := time.Unix(0, 0)
+	m := New(Config{Name: "A", Interval: time.Minute, Ports: []Port{{Number: 1, Expect: "B"}}}, now)
+	m.Step(now)
+	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, "C")); !errors.Is(err, ErrWrong) {
+		t.Fatal(err)
+	}
+	if _, _, next := m.Step(now); next.Sub(now) != 600*time.Millisecond {
+		t.Errorf("next step after %v", next.Sub(now))
+	}
+}
+
+// The reason of a failure stays while the neighbour has not heard of it.
+func TestReasonStays(t *testing.T) {
+	s, a, _ := two(t, 18)
+	m, b := s.nodes["A"], s.nodes["B"]
+	s.now = s.now.Add(time.Second)
+	m.Step(s.now)
+	s.want(a, Down, "B port 1 was not heard for 150ms")
+	late := liveness.Hello{State: liveness.Up, DetectMult: 3, My: b.ports[0].discriminator, Your: m.ports[0].discriminator,
+		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
+	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), late, 1, "B")); err != nil {
+		t.Fatal(err)
+	}
+	s.want(a, Down, "B port 1 was not heard for 150ms")
+}
+
 func TestRestart(t *testing.T) {
 	s, a, b := two(t, 9)
 	s.start("B", "A") // killed and back at once: other discriminators
@@ -287,7 +358,7 @@ func TestClose(t *testing.T) {
 	s, a, b := two(t, 10)
 	m := s.nodes["B"]
 	last := m.Close(s.now)
-	if len(last) != 1 {
+	if len(last) != 2 {
 		t.Fatalf("%d last frames", len(last))
 	}
 	s.transmit("B", last)
@@ -381,6 +452,11 @@ func TestFlapsWithoutStep(t *testing.T) {
 	if _, events, _ = m.Step(s.now); len(events) != 2 || events[0].Up || !events[1].Up {
 		t.Errorf("events %+v, want down and up", events)
 	}
+	tell(liveness.Down)
+	_ = m.Receive(s.now, 1, appendHello(nil, mac("C", 1), remote, b.port, "C"))
+	if _, events, _ = m.Step(s.now); len(events) != 1 || events[0].Name != "C" {
+		t.Errorf("events %+v, want one, of the wrong neighbour", events)
+	}
 }
 
 func TestReceiveErrors(t *testing.T) {
@@ -428,8 +504,15 @@ func TestConfigBounds(t *testing.T) {
 			}
 		}
 	}
+	// A name that is too long is cut off in the same place by those who expect it.
+	s := newSim(t, 19)
+	s.connect(end{"A", 1}, end{"B", 1})
+	s.startWith("A", Config{Name: long, Ports: []Port{{Number: 1, MAC: mac("A", 1), Expect: "B"}}})
+	s.start("B", long)
+	s.run(time.Second)
+	s.want(end{"B", 1}, Up, "")
 	// Without Rand, two switches that start together must not draw alike.
-	s := newSim(t, 14)
+	s = newSim(t, 14)
 	s.connect(end{"A", 1}, end{"B", 1})
 	for a, b := range map[string]string{"A": "B", "B": "A"} {
 		s.nodes[a], s.next[a] = New(Config{Name: a, Ports: []Port{{Number: 1, MAC: mac(a, 1), Expect: b}}}, s.now), s.now
@@ -441,7 +524,14 @@ func TestConfigBounds(t *testing.T) {
 // Time that runs backwards is taken for standing still.
 func TestClockBackwards(t *testing.T) {
 	s, a, _ := two(t, 15)
-	if _, ev, next := s.nodes["A"].Step(s.now.Add(-time.Hour)); ev != nil || next.Before(s.now) {
+	m := s.nodes["A"]
+	hello := liveness.Hello{State: liveness.Up, DetectMult: 3, My: s.nodes["B"].ports[0].discriminator, Your: m.ports[0].discriminator,
+		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
+	frame := appendHello(nil, mac("B", 1), hello, 1, "B")
+	if err := m.Receive(s.now.Add(-time.Hour), 1, frame); err != nil {
+		t.Error(err)
+	}
+	if _, ev, next := m.Step(s.now.Add(-time.Hour)); ev != nil || !next.After(s.now) {
 		t.Errorf("events %v, next %v", ev, next)
 	}
 	s.run(time.Minute)

@@ -58,6 +58,7 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 	if p.state == Wrong && !p.is(h) {
 		return
 	}
+	// It may slow down when it finds its own link down.
 	hold := time.Duration(h.live.DetectMult) * max(slowTx, h.live.DesiredMinTx)
 	p.wrongUntil = now.Add(min(hold, maxHold))
 	p.next = now

@@ -218,9 +218,9 @@ func (s *sim) wantEvents(at end, want ...string) {
 func two(t testing.TB, seed uint64) (s *sim, a, b end) {
 	s, a, b = newSim(t, seed), end{"A", 1}, end{"B", 1}
 	s.connect(a, b)
-	s.start("A", "B")
+	s.start("A", "B", "C") // nothing is at port 2
 	s.run(time.Duration(s.rng.Int64N(int64(time.Second))))
-	s.start("B", "A")
+	s.start("B", "A", "C")
 	s.run(time.Second)
 	s.want(a, Up, "")
 	s.want(b, Up, "")
