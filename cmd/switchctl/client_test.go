@@ -134,7 +134,11 @@ func TestClientErrors(t *testing.T) {
 		{"--agent torX=" + secure.addr + tls, "the server is switch:torS"},
 		{"--agent " + secure.addr + strings.ReplaceAll(tls, me.Key, "/no/such/key"), "--tls-cert, --tls-key, --tls-ca: identity: bad certificate files"},
 	} {
+		begin := time.Now()
 		code, stdout, stderr := call(append([]string{"status"}, strings.Fields(c.args)...)...)
+		if time.Since(begin) > patience*3/4 {
+			t.Errorf("%s: took %v", c.args, time.Since(begin))
+		}
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
 		}
@@ -149,6 +153,21 @@ func TestClientErrors(t *testing.T) {
 	t.Setenv("USER", "some one")
 	if code, _, stderr := call("status", "--agent", fakes["torA"].addr); code != exitOK || fakes["torA"].caller.String() != "admin:switchctl 127.0.0.1" {
 		t.Errorf("in plain text: %d, %s, %v", code, stderr, fakes["torA"].caller)
+	}
+}
+
+// TestGroupProblems: a group that is not well is shown, with exit code 1.
+func TestGroupProblems(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	fakes := lab(t)
+	fakes["torB"].steps = nil
+	for format, want := range map[string]string{
+		"text": "! does not know the branch of 10.2.0.11", "json": `"ok": false`, "svg": "does not know the branch", "dot": "does not know the branch",
+	} {
+		code, stdout, stderr := call("group", "show", "10.1.0.1/2049", "-o", format, "--agent", fakes["torA"].addr)
+		if code != exitFailure || !strings.Contains(stdout, want) || !strings.Contains(stderr, "group 10.1.0.1/2049: there are 3 problems") {
+			t.Errorf("%s: %d, %s, %s", format, code, stdout, stderr)
+		}
 	}
 }
 

@@ -74,6 +74,10 @@ func TestErrors(t *testing.T) {
 	if _, err := Collect(t.Context(), f, testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
 		t.Error(err)
 	}
+	f.agents["B"].steps = []*mcrdmav1.Step{{Group: &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 1}, Root: true}}
+	if _, err := Collect(t.Context(), f, testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
+		t.Error("another group was taken for it:", err)
+	}
 	if _, err := Collect(t.Context(), f, testKey, []string{"X"}, nil, Limits{}); err == nil || errors.Is(err, ErrNoGroup) {
 		t.Error(err)
 	}
