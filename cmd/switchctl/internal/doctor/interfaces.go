@@ -76,7 +76,11 @@ func (d *diagnosis) offloads(i *Interface, subject string) {
 		return "ethtool -K " + i.Name + " " + strings.Join(list, " off ") + " off"
 	}
 	if list := on(vethPeer); i.Driver == "veth" && len(list) > 0 {
-		d.add(Error, subject, "offloads are on: "+strings.Join(list, ", "),
+		severity := Error
+		if !i.Host { // a switch sends whole frames; only what the kernel itself sends is damaged
+			severity = Warning
+		}
+		d.add(severity, subject, "offloads are on: "+strings.Join(list, ", "),
 			"a veth pair hands frames over as they are: uncut, of up to 64 KB, and without checksums; a switch at the other end drops them", off(list))
 	}
 	if list := on(port); !i.Host && len(list) > 0 {
