@@ -297,7 +297,10 @@ func (f *Fabric) Groups(sw string) mcrdmav1.SwitchGroupsClient {
 // GroupsAs manages groups at a host's switch, as that host's daemon.
 func (f *Fabric) GroupsAs(name string) mcrdmav1.SwitchGroupsClient {
 	h := f.host(name)
-	return mcrdmav1.NewSwitchGroupsClient(f.connect(h.node, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}}))
+	if h.client == nil {
+		h.client = f.connect(h.node, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
+	}
+	return mcrdmav1.NewSwitchGroupsClient(h.client)
 }
 
 // Status asks a switch's agent.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
@@ -22,6 +24,8 @@ type host struct {
 	port uint16 // of the switch
 	mac  switchspec.MAC
 	wire *Wire
+	// client is the connection of its daemon with the switch's agent; nil: none yet.
+	client *grpc.ClientConn
 
 	plug *plug // nil: the host is somebody else's, or closed
 	done chan struct{}
