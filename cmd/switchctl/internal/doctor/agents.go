@@ -162,15 +162,20 @@ func (d *diagnosis) reported(a *Agent) {
 
 func (d *diagnosis) groups(a *Agent) {
 	const do = "switchctl group show %s says where"
+	said := map[string]bool{} // of a group's first switch, twice
 	for _, g := range a.Groups {
 		key := fmt.Sprintf("%s/%d", g.GetGroup().GetKey().GetSource(), g.GetGroup().GetKey().GetMcId())
 		for _, p := range g.GetProblems() {
 			d.add(Error, a.name(), fmt.Sprintf("group %s has a problem", key), p, fmt.Sprintf(do, key))
+			said[key+p] = true
 		}
 	}
 	for _, s := range a.Steps {
 		key := fmt.Sprintf("%s/%d", s.GetGroup().GetSource(), s.GetGroup().GetMcId())
 		for _, p := range s.GetProblems() {
+			if s.GetRoot() && said[key+p] {
+				continue
+			}
 			d.add(Error, a.name(), fmt.Sprintf("its step of group %s for %s has a problem", key, s.GetDestination()), p, fmt.Sprintf(do, key))
 		}
 	}

@@ -81,7 +81,7 @@ func TestAgentRules(t *testing.T) {
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
-			a.Steps = []*mcrdmav1.Step{{Group: key, Destination: "10.2.0.1", Problems: []string{"no route"}}}
+			a.Steps = []*mcrdmav1.Step{{Group: key, Destination: "10.2.0.1", Root: true, Problems: []string{"torB is away", "no route"}}}
 		}, "error: a|group 10.1.0.1/5 has a problem|torB is away|switchctl group show 10.1.0.1/5\nerror: a|its step of group 10.1.0.1/5 for 10.2.0.1|no route|"},
 		{"drops", func(a *Agent) {
 			a.Counters = []*mcrdmav1.Counter{

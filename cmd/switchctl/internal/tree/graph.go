@@ -30,7 +30,7 @@ type arrow struct {
 
 // graph makes boxes of nodes and receivers. A receiver is one box, whoever reaches it.
 func (t *Tree) graph() *graph {
-	g := &graph{title: "group " + t.Key.String(), problems: append(slices.Clone(t.Problems), t.Group.GetProblems()...)}
+	g := &graph{title: "group " + t.Key.String(), problems: t.general()}
 	add := func(b *box) *box {
 		g.boxes = append(g.boxes, b)
 		return b

@@ -60,7 +60,7 @@ func (p *textPrinter) head(t *Tree) {
 		}
 	}
 	p.line("", "", strings.Join(facts, ", "))
-	for _, problem := range append(t.Problems[:len(t.Problems):len(t.Problems)], t.Group.GetProblems()...) {
+	for _, problem := range t.general() {
 		p.line("", "! ", p.red(problem))
 	}
 }

@@ -10,6 +10,7 @@ package tree
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -58,11 +59,22 @@ func (t *Tree) OK() bool { return len(t.All()) == 0 }
 
 // All lists the problems of the tree, of the group and of all switches.
 func (t *Tree) All() []string {
-	all := append([]string(nil), t.Problems...)
-	all = append(all, t.Group.GetProblems()...)
+	all := t.general()
 	for _, n := range t.Nodes {
 		for _, p := range n.Problems {
 			all = append(all, n.Switch+": "+p)
+		}
+	}
+	return all
+}
+
+// general lists the problems that are no single switch's. Those of the group that its
+// first switch has too are said there.
+func (t *Tree) general() []string {
+	all := slices.Clone(t.Problems)
+	for _, p := range t.Group.GetProblems() {
+		if !slices.ContainsFunc(t.Roots, func(r *Node) bool { return slices.Contains(r.Problems, p) }) {
+			all = append(all, p)
 		}
 	}
 	return all
