@@ -50,7 +50,7 @@ Each sub-command explains itself: switchctl softswitch --help`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(softswitchCommand())
 	root.AddCommand(statusCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
-	root.AddCommand(planCommand(), pipelineCommand())
+	root.AddCommand(agentCommand(), planCommand(), pipelineCommand())
 	root.SetArgs(softswitchArgs(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)

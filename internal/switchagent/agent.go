@@ -66,7 +66,8 @@ type Agent struct {
 	driver  *driver
 	uni     *uni
 	routes  *routes
-	links   *links.Manager // fabric's own but for States
+	linksMu sync.Mutex
+	links   *links.Manager
 	peers   map[bifurcation.Switch]*peer
 	metrics *metrics
 	events  events

@@ -34,7 +34,10 @@ func (a *Agent) fabric(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			for _, f := range a.links.Close(a.now()) {
+			a.linksMu.Lock()
+			last := a.links.Close(a.now())
+			a.linksMu.Unlock()
+			for _, f := range last {
 				a.send(f.Port, f.Bytes)
 			}
 			return
@@ -76,7 +79,7 @@ func (a *Agent) calm(started time.Time) bool {
 	if since >= linkGrace {
 		return true
 	}
-	for _, l := range a.links.States() {
+	for _, l := range a.linkStates() {
 		if l.State != links.Up {
 			return false
 		}
@@ -126,7 +129,9 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 // stepLinks does what is due on the links, and returns when to come again.
 func (a *Agent) stepLinks() time.Duration {
 	now := a.now()
+	a.linksMu.Lock()
 	send, events, next := a.links.Step(now)
+	a.linksMu.Unlock()
 	for _, f := range send {
 		a.send(f.Port, f.Bytes)
 	}
@@ -140,6 +145,12 @@ func (a *Agent) stepLinks() time.Duration {
 		return time.Hour
 	}
 	return max(next.Sub(now), 0)
+}
+
+func (a *Agent) linkStates() []links.State {
+	a.linksMu.Lock()
+	defer a.linksMu.Unlock()
+	return a.links.States()
 }
 
 // send sends a frame out of a port, if there is a switch.
@@ -199,7 +210,10 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 	}
 	switch binary.BigEndian.Uint16(p.Frame[12:]) {
 	case etherHello:
-		if err := a.links.Receive(a.now(), p.Port, p.Frame); err != nil {
+		a.linksMu.Lock()
+		err := a.links.Receive(a.now(), p.Port, p.Frame)
+		a.linksMu.Unlock()
+		if err != nil {
 			a.metrics.dropped("hello")
 			a.log.Debug("a hello was ignored", "port", p.Port, "error", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,6 +32,7 @@ type killer struct {
 	at     int // the call to strike at; negative: never
 	after  bool
 	strike func() // instead of the agent's death, if set
+	watch  func() // after each call, if set
 	dead   bool
 	struck chan struct{}
 }
@@ -45,6 +47,9 @@ func (k *killer) point(do func() error) error {
 	k.points++
 	if !now {
 		k.mu.Unlock()
+		if k.watch != nil {
+			defer k.watch()
+		}
 		return do()
 	}
 	k.at = -1
@@ -94,7 +99,7 @@ func (k *killer) into(c *config.Config, o *Options) {
 	c.Leases.Branch = time.Second // synced three times as often
 	o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if !strings.HasSuffix(method, "/Write") {
+			if w, ok := req.(*p4.WriteRequest); !ok || len(w.Updates) > 0 && w.Updates[0].GetEntity().GetDigestEntry() != nil {
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
 			return k.point(func() error { return invoke(ctx, method, req, reply, cc, opts...) })

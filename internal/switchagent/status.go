@@ -133,7 +133,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 
 func (a *Agent) portStatus() []*mcrdmav1.PortStatus {
 	states := map[uint16]*mcrdmav1.PortStatus{}
-	for _, l := range a.links.States() {
+	for _, l := range a.linkStates() {
 		p := &mcrdmav1.PortStatus{State: l.State, Reason: l.Reason, Since: timestamppb.New(l.Since)}
 		if l.Peer != (switchspec.MAC{}) {
 			p.Mac = l.Peer.String()
