@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -84,8 +85,11 @@ func toStatus(name bifurcation.Switch, err error) error {
 			continue
 		}
 		s := status.New(r.code, at(name, err).Error())
-		with, detailErr := s.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: r.reason,
-			Metadata: map[string]string{"switch": string(where.at), "text": where.err.Error()}})
+		metadata := map[string]string{"switch": string(where.at), "text": where.err.Error()}
+		if stale := (*staleError)(nil); errors.As(err, &stale) {
+			metadata["sequence"] = strconv.FormatUint(stale.have, 10)
+		}
+		with, detailErr := s.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: r.reason, Metadata: metadata})
 		if detailErr != nil {
 			return s.Err()
 		}
@@ -94,10 +98,19 @@ func toStatus(name bifurcation.Switch, err error) error {
 	return status.Error(codes.Internal, at(name, err).Error())
 }
 
+// A staleError tells the sequence that a request was overtaken by.
+type staleError struct{ asked, have uint64 }
+
+func (e *staleError) Error() string {
+	return fmt.Sprintf("%v: number %d, after %d", ErrStale, e.asked, e.have)
+}
+func (e *staleError) Unwrap() error { return ErrStale }
+
 // A remoteError is what another agent told.
 type remoteError struct {
-	text  string
-	cause error
+	text     string
+	cause    error
+	sequence uint64 // of a staleError
 }
 
 func (e *remoteError) Error() string { return e.text }
@@ -117,7 +130,8 @@ func fromStatus(peer bifurcation.Switch, err error) error {
 		for _, r := range reasons {
 			if r.reason == info.GetReason() {
 				where := bifurcation.Switch(info.GetMetadata()["switch"])
-				return &atError{where, &remoteError{info.GetMetadata()["text"], r.err}}
+				sequence, _ := strconv.ParseUint(info.GetMetadata()["sequence"], 10, 64)
+				return &atError{where, &remoteError{info.GetMetadata()["text"], r.err, sequence}}
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func (s *step) with(h holding) (spec, error) {
 		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
 	}
 	if was, ok := s.holders[h.from]; ok && h.sequence < was.sequence {
-		return spec{}, fmt.Errorf("%w: number %d, after %d", ErrStale, h.sequence, was.sequence)
+		return spec{}, &staleError{h.sequence, was.sequence}
 	}
 	next := h.spec
 	next.via = slices.Clone(h.via)

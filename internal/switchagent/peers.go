@@ -2,6 +2,7 @@ package switchagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -37,6 +38,34 @@ type heldBranch struct {
 
 // hold has another switch reach a branch's receivers.
 func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
+	err := a.holdOnce(ctx, s, sp, k, receivers)
+	if a.catchUp(err) {
+		err = a.holdOnce(ctx, s, sp, k, receivers)
+	}
+	return err
+}
+
+// catchUp goes on from the sequence that another agent knows, and reports whether
+// that changes anything. Without its state, or with a clock that was set back, an
+// agent begins with numbers that it has used before.
+func (a *Agent) catchUp(err error) bool {
+	const most = 1 << 62 // nanoseconds since 1970 come there in 2116; more is nonsense
+	var r *remoteError
+	if !errors.Is(err, ErrStale) || !errors.As(err, &r) {
+		return false
+	}
+	for {
+		now := a.sequence.Load()
+		if r.sequence < now || r.sequence > most {
+			return false
+		}
+		if a.sequence.CompareAndSwap(now, r.sequence+1) {
+			return true
+		}
+	}
+}
+
+func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
 	p, key, sequence, err := a.ask(s, k)
 	if err != nil {
 		return err

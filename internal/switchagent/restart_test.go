@@ -3,6 +3,7 @@ package switchagent
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -225,4 +226,31 @@ func TestMakeBeforeBreak(t *testing.T) {
 		t.Errorf("%d checks only", checks)
 	}
 	t.Logf("%d checks", checks)
+}
+
+// An agent that has lost its state, and whose clock was set back, is not taken for
+// a late request of its former self.
+func TestSequenceCatchesUp(t *testing.T) {
+	l := newLine(t, 2)
+	l.startAll()
+	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+	l.install(1, g)
+	want := l.canonical()
+	l.nodes[0].kill()
+	if err := os.Remove(l.config(1).State); err != nil {
+		t.Fatal(err)
+	}
+	l.launch(1)
+	a := l.nodes[0].agent
+	a.sequence.Store(5)
+	<-a.Ready()
+	l.install(1, g)
+	if have := l.canonical(); !slices.Equal(have, want) {
+		t.Errorf("have %v, want %v", have, want)
+	}
+	if a.sequence.Load() < 1<<40 {
+		t.Errorf("the sequence is at %d", a.sequence.Load())
+	}
+	l.remove(1, g)
+	l.noLeftovers()
 }

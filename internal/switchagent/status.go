@@ -115,19 +115,18 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	out.Problems = append(out.Problems, d.refused...)
 	out.Ports = a.portStatus()
-	hops := 0
 	a.uni.mu.Lock()
 	out.Problems = append(out.Problems, a.uni.table.Problems()...)
 	for _, h := range a.uni.table.HostList() {
 		out.Hosts = append(out.Hosts, &mcrdmav1.HostStatus{Address: h.Addr.String(), Mac: h.MAC.String(), Port: uint32(h.Port)})
 	}
-	hops = len(a.uni.table.HopList())
+	hops, routes := len(a.uni.table.HopList()), len(a.uni.table.RouteList())
 	a.uni.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out.Groups, out.Steps = uint64(len(a.groups)), uint64(len(a.steps))
 	out.Peers = a.peerStatus()
-	out.Usage = a.usage(hops)
+	out.Usage = a.usage(routes, hops, len(out.Hosts))
 	return out, nil
 }
 
@@ -173,9 +172,9 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 	return out
 }
 
-// usage says how full the switch is, as far as groups and next hops go. It is
+// usage says how full the switch is. It is
 // called with Agent.mu.
-func (a *Agent) usage(hops int) []*mcrdmav1.Usage {
+func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 	replicas, regions, members := 0, 0, 0
 	for _, s := range a.steps {
 		replicas += len(s.placed.rules.Rewrites)
@@ -193,7 +192,9 @@ func (a *Agent) usage(hops int) []*mcrdmav1.Usage {
 		table("egress.rewrite.regions", regions),
 		table("egress.ack_merge.merge_groups", len(a.slots)),
 		table("egress.ack_merge.merge_members", members),
+		table("ingress.unicast.routes", routes),
 		table("ingress.unicast.next_hops", hops),
+		table("ingress.unicast.bridge", hosts),
 		{Resource: "pre.groups", Used: uint64(a.preNumbers.count)}, //nolint:gosec // a count
 	}
 }
