@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -173,4 +174,19 @@ func (f *Fabric) checkLinks(n *node) error {
 		}
 		return nil
 	})
+}
+
+// since is when the agent at one end of a wire last changed its mind about it.
+func (f *Fabric) since(e End) (at time.Time) {
+	f.t.Helper()
+	f.must(within(func(ctx context.Context) error {
+		s, err := f.Status(e.Node).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		for _, p := range s.GetPorts() {
+			if uint16(p.Port) == e.Port {
+				at = p.Since.AsTime()
+			}
+		}
+		return err
+	}))
+	return at
 }

@@ -78,7 +78,7 @@ func (f *Fabric) idle(n *node) error {
 			if u.Resource == "pre.groups" {
 				used-- // for flooding
 			}
-			if u.Resource != "ingress.unicast.next_hops" && used != 0 {
+			if !strings.HasPrefix(u.Resource, "ingress.unicast.") && used != 0 {
 				return fmt.Errorf("agent of %s: %d of %s are in use", n.Name, used, u.Resource)
 			}
 		}

@@ -155,6 +155,20 @@ func (f *Fabric) CheckDelivery(g *Group) {
 	}
 }
 
+// Repaired waits until packets of all flows reach all receivers of a group, as
+// CheckDelivery wants it.
+func (f *Fabric) Repaired(g *Group) {
+	f.t.Helper()
+	f.eventually("repairing a group", func() error {
+		for flow := range uint16(8) {
+			if err := f.delivered(g, f.Walk(g, flow*977)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // delivered says what is wrong with the copies of a packet that was just sent.
 func (f *Fabric) delivered(g *Group, w *Walk) error {
 	for _, r := range g.Receivers {

@@ -1,0 +1,113 @@
+package fabric
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// wireOf finds a wire between switches that packets of a group cross, the last one
+// on the way from one switch, if it is given.
+func wireOf(f *Fabric, w *Walk, from string) *Wire {
+	for _, wire := range f.wires {
+		if wire.B.Port == 0 || from != "" && wire.A.Node != from && wire.B.Node != from {
+			continue
+		}
+		if w.Crossed[Hop{wire.A, wire.B.Node}]+w.Crossed[Hop{wire.B, wire.A.Node}] > 0 {
+			return wire
+		}
+	}
+	return nil
+}
+
+// TestRepair cuts a wire that a group's packets cross, waits until the group is
+// right again, and mends it.
+func TestRepair(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spec  Spec
+		hosts []string // the sender first
+		from  []string // cut wires of these switches, in turn
+	}{
+		{"figure3", Figure3(), []string{"A1", "A2", "B1", "D1"}, []string{"torA", "core", "torD"}},
+		{"leafspine", LeafSpine(3, 2, 2), []string{"h1-1", "h1-2", "h2-1", "h3-1"}, []string{"leaf1", "leaf2", "leaf3"}},
+		{"fattree", FatTree(4), []string{"h1-1-1", "h1-2-1", "h2-1-1", "h3-1-1", "h3-2-2", "h4-1-2"},
+			[]string{"edge1-1", "agg1-1", "agg1-2", "core1", "core2", "core3", "core4", "agg3-1", "agg3-2", "edge3-1", "edge4-1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := Start(t, c.spec)
+			g := f.Group(c.hosts[0], c.hosts[1:]...)
+			f.Install(g)
+			f.CheckDelivery(g)
+			var noticed, repaired, outage []time.Duration
+			for i, from := range c.from {
+				const flow = 3
+				w := wireOf(f, f.Walk(g, flow), from)
+				if w == nil {
+					continue // equal-cost paths passed it by
+				}
+				oneWay := i%3 == 2
+				p := f.Probe(g, flow, 2*time.Millisecond)
+				f.pause(20 * time.Millisecond)
+				cut := time.Now()
+				if oneWay {
+					f.CutOneWay(from, w)
+				} else {
+					f.Cut(w)
+				}
+				f.Links()
+				f.Converged()
+				f.Repaired(g)
+				repaired = append(repaired, time.Since(cut))
+				o := p.Stop()
+				noticed = append(noticed, f.Noticed(w).Sub(cut))
+				outage = append(outage, o.Longest)
+				if o.Duplicates > 0 {
+					t.Errorf("%v cut: %d copies too many", w, o.Duplicates)
+				}
+				f.CheckDelivery(g)
+				f.CheckAcks(g)
+				f.CheckTrees(patience)
+
+				p = f.Probe(g, flow, 2*time.Millisecond)
+				f.pause(20 * time.Millisecond)
+				f.Mend(w)
+				f.Links()
+				f.Converged()
+				f.Repaired(g)
+				o = p.Stop()
+				if o.Lost > 0 || o.Duplicates > 0 {
+					t.Errorf("%v mended: of %d packets %d lost (%v), %d copies too many", w, o.Sent, o.Lost, o.Longest, o.Duplicates)
+				}
+				f.CheckDelivery(g)
+				f.CheckAcks(g)
+				f.CheckTrees(patience)
+			}
+			t.Logf("%d wires cut; noticed at both ends after %s; nothing arrived for %s; all agents converged after %s",
+				len(noticed), spread(noticed), spread(outage), spread(repaired))
+			if len(noticed) < 2 {
+				t.Error("hardly any wire was cut")
+			}
+			f.Remove(g)
+			f.CheckLeftovers(0)
+		})
+	}
+}
+
+// spread is the least, the middle and the largest.
+func spread(d []time.Duration) string {
+	if len(d) == 0 {
+		return "never"
+	}
+	slices.Sort(d)
+	r := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("%v/%v/%v", r(d[0]), r(d[len(d)/2]), r(d[len(d)-1]))
+}
+
+// pause waits, so that a Probe has sent something.
+func (f *Fabric) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
