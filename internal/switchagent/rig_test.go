@@ -26,7 +26,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// GoBGP leaves a goroutine behind when it is stopped.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"))
+}
 
 // A line is a fabric of switches in a row, sw1 to swN, each with its agent and
 // hosts, and two links to each neighbour, with routes from a topology file and without hellos: switches have no
@@ -346,4 +349,14 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// problems is what the agent says of a group.
+func (l *line) problems(i int, g *mcrdmav1.Group) string {
+	l.t.Helper()
+	res, err := l.groups(i).Get(l.t.Context(), &mcrdmav1.GetRequest{Key: g.Key})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Join(res.Group.Problems, "\n")
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // insideEnv is set in the copy of the test that runs inside the namespace.
@@ -39,7 +41,7 @@ func TestNamespaceBIRD(t *testing.T) {
 	if err != nil {
 		bird = "/usr/sbin/bird" // not in every user's path
 		if _, err := os.Stat(bird); err != nil {
-			t.Skip("optional: BIRD is not installed (Debian: bird2)")
+			testenv.Skip(t, "BIRD is not installed (Debian: bird2)")
 		}
 	}
 	if os.Getenv(insideEnv) != "" {
@@ -47,11 +49,7 @@ func TestNamespaceBIRD(t *testing.T) {
 		return
 	}
 	if os.Geteuid() != 0 {
-		const why = "network namespaces need root"
-		if os.Getenv("MCRDMA_MUST_RUN") == "1" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
+		testenv.Skip(t, "network namespaces need root")
 	}
 	name := fmt.Sprintf("mcrdma-bird-%d", os.Getpid())
 	run := func(args ...string) {
