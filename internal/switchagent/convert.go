@@ -80,11 +80,24 @@ func groupFrom(m *mcrdmav1.Group, lease time.Duration) (*group, error) {
 			return nil, err
 		}
 	}
-	if g.cnpGap < 0 || g.cnpGap > time.Hour {
-		return nil, invalid("a least time of %v between CNPs is not in 0 to 1 h", g.cnpGap)
+	if err := checkTimes(g.cnpGap, g.lease); err != nil {
+		return nil, err
 	}
 	g.Receivers, err = receiversFrom(m.GetReceivers())
 	return g, err
+}
+
+// maxLease bounds leases.
+const maxLease = 24 * time.Hour
+
+func checkTimes(cnpGap, lease time.Duration) error {
+	if cnpGap < 0 || cnpGap > time.Hour {
+		return invalid("a least time of %v between CNPs is not in 0 to 1 h", cnpGap)
+	}
+	if lease <= 0 || lease > maxLease {
+		return invalid("a lease of %v is not in 0 to %v", lease, maxLease)
+	}
+	return nil
 }
 
 func groupKeyProto(k groupKey) *mcrdmav1.GroupKey {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -129,14 +130,28 @@ func fromStatus(peer bifurcation.Switch, err error) error {
 		}
 		for _, r := range reasons {
 			if r.reason == info.GetReason() {
-				where := bifurcation.Switch(info.GetMetadata()["switch"])
+				where := bifurcation.Switch(clip(info.GetMetadata()["switch"], maxName))
 				sequence, _ := strconv.ParseUint(info.GetMetadata()["sequence"], 10, 64)
-				return &atError{where, &remoteError{info.GetMetadata()["text"], r.err, sequence}}
+				return &atError{where, &remoteError{clip(info.GetMetadata()["text"], maxText), r.err, sequence}}
 			}
 		}
 	}
 	if s.Code() == codes.DeadlineExceeded {
 		return fmt.Errorf("%w: switch %s did not answer in time", ErrPeer, peer)
 	}
-	return fmt.Errorf("%w: switch %s: %v: %s", ErrPeer, peer, s.Code(), s.Message())
+	return fmt.Errorf("%w: switch %s: %v: %s", ErrPeer, peer, s.Code(), clip(s.Message(), maxText))
+}
+
+// maxName and maxText bound what others say that is kept, logged and told on.
+const (
+	maxName = 253
+	maxText = 1000
+)
+
+func clip(s string, most int) string {
+	cut := ""
+	if len(s) > most {
+		s, cut = s[:most], "…"
+	}
+	return strings.ToValidUTF8(s, "\ufffd") + cut
 }

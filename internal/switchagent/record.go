@@ -1,8 +1,11 @@
 package switchagent
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -103,6 +106,37 @@ func encode(r stepRecord) []byte {
 	return b
 }
 
+// decode is the opposite of encode, of a step with that key. What nobody can have
+// stored is an error.
+func decode(k stepKey, b []byte) (stepRecord, error) {
+	var r stepRecord
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return r, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r, fmt.Errorf("more follows it")
+	}
+	if k.id == 0 || (r.Group == nil) == (len(r.Holders) == 0) {
+		return r, fmt.Errorf("it is for nobody, or for more than one")
+	}
+	g := bifurcation.Group{Source: k.source, ID: k.id, Address: k.dst, Receivers: r.Spec.Receivers}
+	if r.Group != nil {
+		g.SenderQPN, g.InitialPSN = r.Group.SenderQPN, r.Group.InitialPSN
+		if err := checkTimes(r.Group.CNPGap, r.Group.Lease); err != nil {
+			return r, err
+		}
+	}
+	err := g.Validate()
+	for _, h := range r.Holders {
+		if g.Receivers = h.Receivers; len(h.Receivers) > 0 {
+			err = errors.Join(err, g.Validate())
+		}
+	}
+	return r, err
+}
+
 // load makes the steps that the agent's state knows. What is on the switch is found
 // out by adopt.
 func (a *Agent) load() error {
@@ -111,10 +145,10 @@ func (a *Agent) load() error {
 		k, err := parseStepKey(key)
 		var r stepRecord
 		if err == nil {
-			err = json.Unmarshal(value, &r)
+			r, err = decode(k, value)
 		}
-		if err == nil && (len(r.Spec.Receivers) == 0 || r.Group == nil && len(r.Holders) == 0) {
-			err = fmt.Errorf("it is for nobody")
+		if err == nil && r.Group != nil && a.groups[k.groupKey] != nil {
+			err = fmt.Errorf("group %v is there twice", k.groupKey)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: the state in %s holds a record that cannot be read (%w); "+
@@ -124,7 +158,7 @@ func (a *Agent) load() error {
 			spec: spec{r.Spec.Generation, r.Spec.Via, r.Spec.Receivers}, behind: true}
 		for name, h := range r.Holders {
 			o := holder{spec{h.Generation, h.Via, h.Receivers}, h.Sequence, now.Add(a.cfg.Leases.Branch)}
-			if o.receivers == nil {
+			if len(o.receivers) == 0 {
 				o.receivers = s.spec.receivers
 			}
 			s.holders[name] = o

@@ -28,7 +28,6 @@ import (
 const (
 	maxMessage  = 64 << 20         // a sync of many branches
 	requestTime = 30 * time.Second // of a request without deadline
-	maxLease    = 24 * time.Hour
 )
 
 func clientOptions() []grpc.DialOption {
@@ -133,9 +132,6 @@ func (s *groupsServer) Install(ctx context.Context, req *mcrdmav1.InstallRequest
 	lease := req.GetLease().AsDuration()
 	if lease == 0 {
 		lease = a.cfg.Leases.Group
-	}
-	if lease < 0 || lease > maxLease {
-		return nil, toStatus(a.name, invalid("a lease of %v is not in 0 to %v", lease, maxLease))
 	}
 	g, err := groupFrom(req.GetGroup(), lease)
 	if err != nil {
