@@ -33,6 +33,7 @@ func agentCommand() *cobra.Command {
 	var o struct {
 		file     string
 		check    bool
+		standby  bool
 		level    string
 		jsonLogs bool
 	}
@@ -59,12 +60,14 @@ func agentCommand() *cobra.Command {
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
 				return err
 			}
-			return runAgent(cmd.Context(), cfg, agentLog(cmd.ErrOrStderr(), level, o.jsonLogs), cmd.OutOrStdout())
+			options := switchagent.Options{Logger: agentLog(cmd.ErrOrStderr(), level, o.jsonLogs), Version: version(), Standby: o.standby}
+			return runAgent(cmd.Context(), cfg, options, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "config", "c", "", "the agent's configuration, a YAML `file`")
 	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.BoolVar(&o.standby, "standby", false, "wait while another agent has the state file, and then take over")
 	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
 	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
 	return cmd
@@ -79,10 +82,10 @@ func agentLog(w io.Writer, level slog.Level, asJSON bool) *slog.Logger {
 }
 
 // runAgent runs until ctx ends or a signal says so.
-func runAgent(ctx context.Context, cfg *config.Config, log *slog.Logger, stdout io.Writer) error {
+func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, stdout io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a, err := switchagent.New(ctx, cfg, switchagent.Options{Logger: log, Version: version()})
+	a, err := switchagent.New(ctx, cfg, o)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,9 @@ type Store interface {
 type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Version string
+	// Standby has New wait until no other agent has the state open, and so the
+	// switch.
+	Standby bool
 	// Listener serves instead of one at Config.Listen.
 	Listener net.Listener
 	// DialSwitch are further options of the connection to the switch.
@@ -149,7 +152,7 @@ func (a *Agent) open(ctx context.Context) error {
 	a.driver.found, a.driver.opened = a.found, a.listen
 	open := a.opts.OpenStore
 	if open == nil {
-		open = openStore
+		open = a.openStore
 	}
 	if a.store, err = open(ctx, a.cfg.State); err != nil {
 		return err
@@ -170,8 +173,12 @@ func (a *Agent) open(ctx context.Context) error {
 	return nil
 }
 
-func openStore(ctx context.Context, path string) (Store, error) {
-	s, err := store.Open(ctx, path, store.Options{})
+func (a *Agent) openStore(ctx context.Context, path string) (Store, error) {
+	var o store.Options
+	if a.opts.Standby {
+		o.Wait = 100 * 365 * 24 * time.Hour
+	}
+	s, err := store.Open(ctx, path, o)
 	if err != nil {
 		return nil, err
 	}
