@@ -51,6 +51,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	if !a.isSettled() {
 		return a.writeUnicast(ctx, true) // what was adopted is kept by the table
 	}
+	a.ahead(ctx)
 	if err := a.writeUnicast(ctx, false); err != nil {
 		return err
 	}
