@@ -17,18 +17,21 @@ type Probe struct {
 	interval time.Duration
 	stop     chan struct{}
 	done     chan struct{}
+	qpn      map[string]uint32 // of the receivers
 	deaf     func()
 
-	mu   sync.Mutex
-	sent []time.Time
-	got  map[string][]int // by receiver: copies of each packet
+	mu     sync.Mutex
+	sent   []time.Time
+	got    map[string][]int // by receiver: copies of each packet
+	strays int
 }
 
 // Probe begins to send packets of one flow. Stop ends it.
 func (f *Fabric) Probe(g *Group, flow uint16, interval time.Duration) *Probe {
-	p := &Probe{f: f, g: g, id: f.nonce(), interval: interval, stop: make(chan struct{}), done: make(chan struct{}), got: map[string][]int{}}
+	p := &Probe{f: f, g: g, id: f.nonce(), interval: interval, stop: make(chan struct{}), done: make(chan struct{}), got: map[string][]int{}, qpn: map[string]uint32{}}
 	for _, r := range g.Receivers {
 		p.got[r.Host] = nil
+		p.qpn[r.Host] = r.QPN
 	}
 	p.deaf = f.listen(p.see)
 	go p.run(flow, rocev2.PSN(g.sent))
@@ -62,8 +65,13 @@ func (p *Probe) see(h *host, b []byte) {
 		return
 	}
 	n := int(binary.BigEndian.Uint64(b[at+16:]))
+	c := roce(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if qpn, member := p.qpn[h.Name]; c == nil || !member || uint32(c.DestQP) != qpn || !c.ICRC {
+		p.strays++
+		return
+	}
 	list := p.got[h.Name]
 	for len(list) <= n {
 		list = append(list, 0)
@@ -78,7 +86,8 @@ type Outage struct {
 	Lost       int           // packets that some receiver did not get
 	Longest    time.Duration // time in which all packets were lost for some receiver
 	Last       time.Time     // when the last lost packet was sent; zero: none was
-	Duplicates int           // copies that a receiver, or somebody else, got too much
+	Duplicates int           // copies that a receiver got too much
+	Strays     int           // packets that were not for the host that got them
 }
 
 // Stop ends a Probe and reports what got lost.
@@ -91,23 +100,13 @@ func (p *Probe) Stop() Outage {
 	p.deaf()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := Outage{Sent: len(p.sent)}
+	o := Outage{Sent: len(p.sent), Strays: p.strays}
 	lost := make([]bool, len(p.sent))
-	for name, list := range p.got {
-		member := false
-		for _, r := range p.g.Receivers {
-			member = member || r.Host == name
-		}
+	for _, list := range p.got {
 		for _, n := range list {
-			if !member {
-				o.Duplicates += n
-			} else {
-				o.Duplicates += max(n-1, 0)
-			}
+			o.Duplicates += max(n-1, 0)
 		}
-		if member {
-			o.Longest = max(o.Longest, p.gap(list, lost))
-		}
+		o.Longest = max(o.Longest, p.gap(list, lost))
 	}
 	for n, l := range lost {
 		if l {

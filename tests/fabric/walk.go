@@ -81,8 +81,9 @@ func (f *Fabric) write(g *Group, flow uint16, psn uint32, offset uint64, payload
 
 // Walk sends one packet to a group, the next in sequence, and reports what becomes
 // of it. Packets of different flows may go different ways.
-func (f *Fabric) Walk(g *Group, flow uint16) *Walk {
-	f.t.Helper()
+func (f *Fabric) Walk(g *Group, flow uint16) *Walk { return f.walk(g, flow, arrival) }
+
+func (f *Fabric) walk(g *Group, flow uint16, arrival time.Duration) *Walk {
 	w := &Walk{Copies: map[string][]Copy{}, Crossed: map[Hop]int{}}
 	var mu sync.Mutex
 	missing := map[string]bool{}
@@ -161,7 +162,7 @@ func (f *Fabric) Repaired(g *Group) {
 	f.t.Helper()
 	f.eventually("repairing a group", func() error {
 		for flow := range uint16(8) {
-			if err := f.delivered(g, f.Walk(g, flow*977)); err != nil {
+			if err := f.delivered(g, f.walk(g, flow*977, arrival/20)); err != nil {
 				return err
 			}
 		}
