@@ -3,6 +3,7 @@ package switchagent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -67,6 +68,29 @@ func receiversFrom(list []*mcrdmav1.Receiver) ([]bifurcation.Receiver, error) {
 
 // maxRegions bounds a receiver's memory regions.
 const maxRegions = 1024
+
+// maxVia bounds how many switches a packet may pass.
+const maxVia = 64
+
+// viaFrom reads which switches packets have passed, and sorts them. The caller is
+// the last of them.
+func viaFrom(list []string, caller bifurcation.Switch) ([]bifurcation.Switch, error) {
+	if len(list) == 0 || len(list) > maxVia || list[len(list)-1] != string(caller) {
+		return nil, invalid("the %d switches that packets passed are more than %d, or switch %s, which calls, is not the last of them", len(list), maxVia, caller)
+	}
+	out := make([]bifurcation.Switch, 0, len(list))
+	for _, v := range list {
+		if v == "" || len(v) > maxName {
+			return nil, invalid("%.20q among the switches that packets passed is no name", v)
+		}
+		out = append(out, bifurcation.Switch(v))
+	}
+	slices.Sort(out)
+	if n := len(out); len(slices.Compact(out)) != n {
+		return nil, invalid("packets passed a switch twice: %q", list)
+	}
+	return out, nil
+}
 
 func groupFrom(m *mcrdmav1.Group, lease time.Duration) (*group, error) {
 	k, err := groupKeyFrom(m.GetKey())

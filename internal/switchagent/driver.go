@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -444,6 +447,10 @@ func refusal(failed []*p4rt.UpdateError) error {
 	errs := make([]error, 0, len(failed))
 	for _, f := range failed[:min(len(failed), 3)] {
 		errs = append(errs, f)
+	}
+	full := func(f *p4rt.UpdateError) bool { return f.Code == codes.ResourceExhausted }
+	if slices.ContainsFunc(failed, full) {
+		return fmt.Errorf("%w: the switch is full: %w", ErrLimit, errors.Join(errs...))
 	}
 	return fmt.Errorf("%w: %w", ErrSwitch, errors.Join(errs...))
 }

@@ -41,15 +41,14 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	if err := g.Validate(); err != nil {
 		return err
 	}
-	if max := a.cfg.Limits.Receivers; max > 0 && len(g.Receivers) > max {
-		return fmt.Errorf("%w: %d, and this switch takes %d", bifurcation.ErrTooManyReceivers, len(g.Receivers), max)
+	if err := a.limitReceivers(g.Receivers); err != nil {
+		return err
 	}
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
 	}
 	if !a.attached(g.Source) {
-		return fmt.Errorf("%w: sender %v is in none of the prefixes of switch %s (%v); install the group at the sender's own ToR",
-			bifurcation.ErrNoMergePoint, g.Source, a.name, a.cfg.Prefixes)
+		return a.notAttached(g.Source)
 	}
 	if err := a.resolveHosts(ctx, g.Receivers); err != nil {
 		return err
@@ -73,6 +72,26 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	a.mu.Unlock()
 	a.events.tell(eventInstalled, a.describe(g))
 	return nil
+}
+
+func (a *Agent) limitReceivers(list []bifurcation.Receiver) error {
+	if max := a.cfg.Limits.Receivers; max > 0 && len(list) > max {
+		return fmt.Errorf("%w: %d, and this switch is configured to take %d", bifurcation.ErrTooManyReceivers, len(list), max)
+	}
+	return nil
+}
+
+// notAttached is the error of a group whose sender is elsewhere; it says where, if
+// the configuration does.
+func (a *Agent) notAttached(sender netip.Addr) error {
+	tor := "its own ToR"
+	for _, s := range a.cfg.Switches {
+		if slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(sender) }) {
+			tor += ", which is switch " + s.Name
+		}
+	}
+	return fmt.Errorf("%w: sender %v is in none of the prefixes of switch %s (%v); install the group at %s",
+		bifurcation.ErrNoMergePoint, sender, a.name, a.cfg.Prefixes, tor)
 }
 
 // claim enters a group into the table of groups, unless there is one already: the
@@ -160,10 +179,14 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 	if err := next.Validate(); err != nil {
 		return err
 	}
+	if err := a.limitReceivers(receivers); err != nil {
+		return err
+	}
 	if equalReceivers(receivers, g.Receivers) {
 		return nil
 	}
-	stay, leave, join := compare(g.Receivers, receivers)
+	was := g.Receivers
+	stay, leave, join := compare(was, receivers)
 	if len(join) > 0 && psn == nil {
 		return fmt.Errorf("%w: receiver %v is new, and the PSN that the sender will send next is not given", bifurcation.ErrInvalid, join[0].Addr)
 	}
@@ -175,13 +198,14 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 			return err
 		}
 	}
-	if len(join) > 0 || len(stay) == 0 || !equalReceivers(g.Receivers, receivers) {
-		if err := a.grow(ctx, g, s, receivers, psn); err != nil {
-			return err
-		}
+	shrunk := g.Receivers
+	if !equalReceivers(shrunk, receivers) {
+		err = a.grow(ctx, g, s, receivers, psn)
 	}
-	a.events.tell(eventUpdated, a.describe(g))
-	return nil
+	if err == nil || !equalReceivers(shrunk, was) {
+		a.events.tell(eventUpdated, a.describe(g))
+	}
+	return err
 }
 
 // compare tells which receivers stay as they are, which leave, and which are new.

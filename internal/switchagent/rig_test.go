@@ -54,9 +54,13 @@ type node struct {
 // An embedded switch serves P4Runtime; it can be lost and come back.
 type embedded struct{ close func() }
 
-func startSwitch(t testing.TB, addr string) (*embedded, string) {
+func startSwitch(t testing.TB, addr string, change ...func(*softswitch.Config)) (*embedded, string) {
 	t.Helper()
-	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort})
+	cfg := softswitch.Config{CPUPort: bmv2.CPUPort}
+	for _, f := range change {
+		f(&cfg)
+	}
+	sw, err := softswitch.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

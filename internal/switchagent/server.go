@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -305,12 +304,8 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 	if err == nil {
 		h.receivers, err = receiversFrom(req.GetReceivers())
 	}
-	for _, v := range req.GetVia() {
-		h.via = append(h.via, bifurcation.Switch(v))
-	}
-	slices.Sort(h.via)
-	if err == nil && (len(h.via) > maxVia || !slices.Contains(h.via, from)) {
-		err = invalid("the %d switches that packets passed are too many, or the caller is not among them", len(h.via))
+	if err == nil {
+		h.via, err = viaFrom(req.GetVia(), from)
 	}
 	if err == nil {
 		err = s.a.take(ctx, h)
@@ -320,9 +315,6 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 	}
 	return &mcrdmav1.HoldResponse{}, nil
 }
-
-// maxVia bounds how many switches a packet may pass.
-const maxVia = 64
 
 func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) (*mcrdmav1.ReleaseResponse, error) {
 	from, err := s.from(ctx)
