@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -332,7 +333,7 @@ func (a *Agent) close() {
 
 func (a *Agent) unicastConfig() unicast.Config {
 	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
-		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, Next: a.routes.next}
+		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, ECN: ecnPort(a.cfg.ECN), Next: a.routes.next}
 	for _, p := range a.cfg.Ports {
 		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello, PeerMAC: p.PeerMAC})
 	}
@@ -347,6 +348,16 @@ func (a *Agent) unicastConfig() unicast.Config {
 		c.Switches = append(c.Switches, x)
 	}
 	return c
+}
+
+// ecnPort puts marking in the data plane's units; nil: there is none.
+func ecnPort(e config.ECN) *switchspec.ECNPort {
+	if e == (config.ECN{}) {
+		return nil
+	}
+	// In 1/65536, of which 0 would be no chance at all, and 65536 is one too many.
+	chance := min(max(math.Round(e.PMax*65536), 1), 65535)
+	return &switchspec.ECNPort{KMin: e.KMin, KMax: e.KMax, PMax: uint16(chance)}
 }
 
 func (a *Agent) linksConfig() links.Config {

@@ -18,6 +18,13 @@ import (
 // the drop port (511) nor, by convention here, that of the CPU (510).
 const maxPort = 509
 
+// Bounds of Restart.Hold. Neighbours' BGP takes seconds to open a session again;
+// and a link that is cut meanwhile is not noticed.
+const (
+	minHold = 10 * time.Second
+	maxHold = 2 * time.Minute
+)
+
 // Validate reports what does not fit together in a Config whose defaults are
 // set. The error joins one [*Error] for each fault, up to 20 of them.
 func (c *Config) Validate() error {
@@ -119,6 +126,10 @@ func (k *checker) global() {
 	if c.Hello.Multiplier == 0 {
 		k.add("hello.multiplier", "0: want at least 1")
 	}
+	if h := c.Restart.Hold; h != 0 && (h < minHold || h > maxHold || h%time.Second != 0) {
+		k.add("restart.hold", "%v: want 0s (the agent leaves when it ends), or whole seconds, %v to %v", h, minHold, maxHold)
+	}
+	k.ecn(c.ECN)
 	k.between("leases.group", c.Leases.Group, time.Second, 24*time.Hour)
 	k.between("leases.branch", c.Leases.Branch, time.Second, 24*time.Hour)
 	l := c.Limits
@@ -133,6 +144,21 @@ func (k *checker) global() {
 		if limit.n < limit.min || limit.n > limit.max {
 			k.add(limit.path, "%d: want %d to %d", limit.n, limit.min, limit.max)
 		}
+	}
+}
+
+func (k *checker) ecn(e ECN) {
+	if e == (ECN{}) {
+		return
+	}
+	if e.KMin > e.KMax {
+		k.add("ecn.kmin", "%d packets is more than kmax, %d", e.KMin, e.KMax)
+	}
+	if e.KMax > switchspec.MaxDepth {
+		k.add("ecn.kmax", "%d packets: want at most %d", e.KMax, switchspec.MaxDepth)
+	}
+	if !(e.PMax > 0 && e.PMax <= 1) { // nor NaN
+		k.add("ecn.pmax", "%v: want a probability, more than 0 and at most 1", e.PMax)
 	}
 }
 

@@ -45,6 +45,7 @@ type Config struct {
 	Programmable bool           `yaml:"programmable" absent:"true"`
 	ICRCOff      bool           `yaml:"icrc" words:"recompute,nic-check-off"`
 	HashSeed     uint32         `yaml:"hash_seed"`
+	ECN          ECN            `yaml:"ecn"` // zero: packets are not marked
 	P4Runtime    P4Runtime      `yaml:"p4runtime"`
 	Listen       string         `yaml:"listen"`   // the agent's gRPC, "address:port"
 	Metrics      string         `yaml:"metrics"`  // Prometheus; empty: none
@@ -53,11 +54,21 @@ type Config struct {
 	State        string         `yaml:"state"`    // the file of what outlives the agent
 	Routing      Routing        `yaml:"routing"`
 	Hello        Hello          `yaml:"hello"`
+	Restart      Restart        `yaml:"restart"`
 	Leases       Leases         `yaml:"leases"`
 	Limits       Limits         `yaml:"limits"`
 	Ports        []Port         `yaml:"ports"`
 	Hosts        []Host         `yaml:"hosts"`
 	Switches     []Switch       `yaml:"switches"`
+}
+
+// ECN says when packets that leave by a port are marked (RFC 3168), in the manner of
+// RED: never up to a queue of KMin packets, always from KMax on, and in between with a
+// probability that rises from 0 to PMax.
+type ECN struct {
+	KMin uint32  `yaml:"kmin"`
+	KMax uint32  `yaml:"kmax"`
+	PMax float64 `yaml:"pmax"`
 }
 
 // P4Runtime says which switch is programmed.
@@ -103,6 +114,13 @@ type KernelRouting struct {
 type Hello struct {
 	Interval   time.Duration `yaml:"interval"`
 	Multiplier uint8         `yaml:"multiplier"`
+}
+
+// Restart is what the neighbours are asked for when the agent ends.
+type Restart struct {
+	// Hold is how long they shall count on this switch without its agent: links
+	// stay up, and routes in use. 0: the agent leaves, and they turn to other ways.
+	Hold time.Duration `yaml:"hold"`
 }
 
 // Leases are how long groups and branches live without being renewed, where

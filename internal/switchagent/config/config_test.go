@@ -30,7 +30,7 @@ func full() *Config {
 	return &Config{
 		Name: "torA", Address: addr("10.255.0.1"), MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0},
 		Prefixes: []netip.Prefix{prefix("10.1.0.0/24")}, Gateways: []netip.Addr{addr("10.1.0.1")},
-		Programmable: true, HashSeed: 7,
+		Programmable: true, HashSeed: 7, ECN: ECN{20, 80, 0.1},
 		P4Runtime: P4Runtime{Target: "127.0.0.1:9559", ElectionID: 1},
 		Listen:    "192.0.2.1:9560", Metrics: "127.0.0.1:9561",
 		TLS:   TLS{Cert: "/etc/mcrdma/torA.crt", Key: "/etc/mcrdma/torA.key", CA: "/etc/mcrdma/ca.crt"},
@@ -38,9 +38,10 @@ func full() *Config {
 		Routing: Routing{Source: BGP, Topology: "testdata/fabric.yaml",
 			BGP:    Speaker{ASN: 4200000001, Listen: []netip.Addr{addr("192.0.2.1")}, Port: 179, Drain: time.Second},
 			Kernel: KernelRouting{Namespace: "/run/netns/torA"}, Settle: 5 * time.Second},
-		Hello:  Hello{50 * time.Millisecond, 3},
-		Leases: Leases{30 * time.Second, 10 * time.Minute},
-		Limits: Limits{PREGroups: 16, Receivers: 16},
+		Hello:   Hello{50 * time.Millisecond, 3},
+		Restart: Restart{30 * time.Second},
+		Leases:  Leases{30 * time.Second, 10 * time.Minute},
+		Limits:  Limits{PREGroups: 16, Receivers: 16},
 		Ports: []Port{
 			{Port: 1, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}},
 			{Port: 2, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 2}},

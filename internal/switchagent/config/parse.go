@@ -216,6 +216,8 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		decodeTo(d, n, path, v, strictBool(n), "true or false")
 	case reflect.Int:
 		decodeTo(d, n, path, v, func(s string) (int64, error) { return strconv.ParseInt(s, 0, 64) }, "a whole number")
+	case reflect.Float64:
+		decodeTo(d, n, path, v, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "a number, as 0.1")
 	default: // the unsigned ones
 		bits := v.Type().Bits()
 		decodeTo(d, n, path, v, func(s string) (uint64, error) { return strconv.ParseUint(s, 0, bits) },

@@ -67,6 +67,9 @@ type Config struct {
 
 	HashSeed uint32
 	ICRCOff  bool
+	// ECN, if not nil, is how packets are marked that leave by any of the ports; its
+	// Port is ignored.
+	ECN *switchspec.ECNPort
 
 	// Next, if set, says which programmable switches come next on the ways to dst
 	// through a neighbour that is not programmable, and whether one of them leads to
@@ -127,6 +130,9 @@ func New(cfg Config) (*Table, error) {
 	}
 	if err := errors.Join(t.addSwitches(), t.addPorts()); err != nil {
 		return nil, err
+	}
+	if e := cfg.ECN; e != nil && (e.KMin > e.KMax || e.KMax > switchspec.MaxDepth) {
+		return nil, bad("ECN marking from %d to %d packets: want two depths in order, up to %d", e.KMin, e.KMax, switchspec.MaxDepth)
 	}
 	return t, t.addHosts()
 }

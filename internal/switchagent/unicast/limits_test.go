@@ -253,3 +253,25 @@ func TestAnswersStay(t *testing.T) {
 		t.Errorf("Wanted is shared: %v", err)
 	}
 }
+
+// All ports mark, and what cannot be is refused.
+func TestECN(t *testing.T) {
+	cfg := Config{Name: "a", MAC: mac("a0"), Ports: []Port{{Number: 1}, {Number: 9, To: "b"}}, Switches: []Switch{{Name: "b"}},
+		ECN: &switchspec.ECNPort{Port: 77, KMin: 20, KMax: 80, PMax: 6554}}
+	s := must(New(cfg)).Wanted()
+	n := 0
+	for e := range switchspec.Of[switchspec.ECNPort](s) {
+		if n++; e.KMin != 20 || e.KMax != 80 || e.PMax != 6554 || e.Port != 1 && e.Port != 9 {
+			t.Errorf("%v", e)
+		}
+	}
+	if err := s.Check(); n != 2 || err != nil {
+		t.Errorf("%d ports mark, %v", n, err)
+	}
+	for _, e := range []switchspec.ECNPort{{KMin: 2, KMax: 1}, {KMax: switchspec.MaxDepth + 1}} {
+		cfg.ECN = &e
+		if _, err := New(cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%v: %v", e, err)
+		}
+	}
+}

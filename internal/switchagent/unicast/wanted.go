@@ -42,6 +42,13 @@ func (t *Table) entities() []switchspec.Entity {
 	for _, h := range t.hosts {
 		list = append(list, switchspec.BridgeMAC{MAC: h.MAC, Port: h.Port})
 	}
+	if t.cfg.ECN != nil {
+		for n := range t.ports {
+			e := *t.cfg.ECN
+			e.Port = n
+			list = append(list, e)
+		}
+	}
 	if len(t.portsTo[""]) > 0 {
 		flood := switchspec.PREGroup{ID: FloodGroup}
 		for _, p := range t.portsTo[""] {
