@@ -79,11 +79,15 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	}
 	was, held := s.holders[h.from]
 	mine := holder{h.spec, h.sequence, a.now().Add(a.cfg.Leases.Branch)}
-	if held && was.spec.equal(h.spec) && next.equal(s.spec) && !s.behind {
+	same := held && was.spec.equal(h.spec) && next.equal(s.spec)
+	if same && !s.behind {
 		a.setHolder(s, h.from, mine)
 		return nil
 	}
-	c := change{strict: true, spec: next, record: func(*step) []byte { return a.record(s, next, h.from, &mine) }}
+	c := change{strict: true, spec: next}
+	if !same {
+		c.record = func(*step) []byte { return a.record(s, next, h.from, &mine) }
+	}
 	if err := a.apply(ctx, s, c); err != nil {
 		return err
 	}

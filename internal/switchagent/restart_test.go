@@ -50,6 +50,7 @@ func TestAgentRestartChangesNothing(t *testing.T) {
 		if c := k.calls(); c != 0 {
 			t.Errorf("the agent of %s wrote or stored %d times", n.name, c)
 		}
+		n.usesCounted(t)
 	}
 	if after := l.raw(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
@@ -64,6 +65,74 @@ func TestAgentRestartChangesNothing(t *testing.T) {
 		}
 	}
 	l.noLeftovers()
+}
+
+// What an agent's configuration no longer has goes when it is restarted.
+func TestAgentRestartWithLess(t *testing.T) {
+	l := newLine(t, 1)
+	l.startAll()
+	gone := switchspec.Route{Dst: netip.PrefixFrom(hostAddr(1, hostsEach), 32)}.Key()
+	if _, ok := l.state(1).Find(gone); !ok {
+		t.Fatal("there is no route to the last host")
+	}
+	l.nodes[0].kill()
+	l.start(1, func(c *config.Config, _ *Options) { c.Hosts = c.Hosts[:hostsEach-1] })
+	now := time.Now()
+	l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learnt, so it is asked for
+		for i := range 10 {
+			t.Probe(now.Add(time.Duration(i) * unicast.ProbeAfter))
+		}
+	})
+	eventually(t, "the route is gone", func() bool {
+		_, ok := l.state(1).Find(gone)
+		return !ok
+	})
+}
+
+// If the switch was lost while the agent was away, merging waits as well.
+func TestSwitchRestartWithoutAgent(t *testing.T) {
+	l := newLine(t, 1)
+	l.startAll()
+	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3))
+	l.install(1, g)
+	want := l.canonical()
+	before := l.state(1)
+	n := l.nodes[0]
+	n.kill()
+	n.sw.close()
+	n.sw, _ = startSwitch(t, n.p4)
+	l.start(1)
+	if have := l.canonical(); !slices.Equal(have, want) {
+		t.Errorf("have %v, want %v", have, want)
+	}
+	for m := range switchspec.Of[switchspec.MergeGroup](l.state(1)) {
+		old, _ := before.Find(m.Key())
+		if !m.Learn || old != nil && old.(switchspec.MergeGroup).Epoch == m.Epoch {
+			t.Errorf("before %v, now %v", old, m)
+		}
+	}
+	l.remove(1, g)
+	l.noLeftovers()
+}
+
+// usesCounted checks that the next hops of all copies, and no others, are in use.
+func (n *node) usesCounted(t *testing.T) {
+	t.Helper()
+	want := map[uint16]int{}
+	n.agent.mu.Lock()
+	for _, s := range n.agent.steps {
+		for _, hop := range nextHops(s.placed.rules) {
+			want[hop]++
+		}
+	}
+	n.agent.mu.Unlock()
+	n.agent.uni.mu.Lock()
+	defer n.agent.uni.mu.Unlock()
+	for _, h := range n.agent.uni.table.HopList() {
+		if h.Uses != want[h.Number] {
+			t.Errorf("%s: next hop %d has %d users, and is counted as having %d", n.name, h.Number, want[h.Number], h.Uses)
+		}
+	}
 }
 
 // A switch that comes back empty gets everything again; merging goes on under a new
@@ -176,20 +245,27 @@ func TestMakeBeforeBreak(t *testing.T) {
 		l.start(i+1, watched.into, func(c *config.Config, _ *Options) { c.Leases.Branch = time.Minute }) // checks take time
 	}
 	receivers := []netip.Addr{hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)}
-	l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...))
 	want := []string{"10.1.0.12", "10.2.0.11", "10.3.0.11", "10.3.0.12"}
 	var more []string // possible too
-	checks := 0
+	checks, there := 0, false
 	mu.Lock()
 	check = func() {
 		checks++
+		match := switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}
+		if _, ok := l.state(1).Find(match.Key()); !ok && !there {
+			return // not yet, or no longer
+		}
 		got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))
 		if err != nil || !slices.Equal(got, want) && (more == nil || !slices.Equal(got, more)) {
 			t.Errorf("after a write: reached %v, %v", got, err)
 		}
 	}
 	mu.Unlock()
-	for round := range 6 {
+	l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...))
+	mu.Lock()
+	there = true
+	mu.Unlock()
+	for round := range 4 {
 		up := round%2 == 1
 		for i := range 2 {
 			a := l.nodes[i].agent
@@ -220,8 +296,13 @@ func TestMakeBeforeBreak(t *testing.T) {
 	a.learn(moved)
 	eventually(t, "copies leave by the new port", func() bool { return strings.Contains(canonical(l.state(3)), "port 7 to 10.3.0.100") })
 	mu.Lock()
+	there = false
+	mu.Unlock()
+	l.remove(1, aGroup(hostAddr(1, 1), 0x800001))
+	mu.Lock()
 	check = func() {}
 	mu.Unlock()
+	l.noLeftovers()
 	if checks < 20 {
 		t.Errorf("%d checks only", checks)
 	}

@@ -312,6 +312,13 @@ func (l *line) noLeftovers() {
 			}
 		}
 		n.agent.mu.Unlock()
+		n.agent.uni.mu.Lock()
+		for _, h := range n.agent.uni.table.HopList() {
+			if h.Uses != 0 {
+				l.t.Errorf("%s: next hop %d is in use", n.name, h.Number)
+			}
+		}
+		n.agent.uni.mu.Unlock()
 	}
 }
 
