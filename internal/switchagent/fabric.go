@@ -35,7 +35,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			a.linksMu.Lock()
-			last := a.links.Close(a.now())
+			last := a.links.Close(a.now(), 0)
 			a.linksMu.Unlock()
 			for _, f := range last {
 				a.send(f.Port, f.Bytes)

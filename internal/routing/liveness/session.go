@@ -108,6 +108,10 @@ func (s *Session) Diag() Diag { return s.diag }
 // Remote returns the neighbour's discriminator, 0 if it is not known.
 func (s *Session) Remote() uint32 { return s.remote.My }
 
+// Hello returns what the session has to say now, for a caller that sends it besides
+// those that Step returns.
+func (s *Session) Hello() Hello { return s.hello() }
+
 // DetectionTime is how long a silence takes the session down (§6.8.4); 0 while
 // nobody is heard.
 func (s *Session) DetectionTime() time.Duration {

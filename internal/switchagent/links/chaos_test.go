@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Cables are pulled, swapped, looped and cut in one direction, and switches restarted, at
-// random. Whatever comes of it, a port is never up for anybody but the expected
+// Cables are pulled, swapped, looped and cut in one direction, and switches restarted, with and without
+// a farewell, at random. Whatever comes of it, a port is never up for anybody but the expected
 // neighbour, no port wakes up for nothing, and once all is in order again, all links are
 // soon up. That events and states agree is seen to by sim.step.
 func TestChaos(t *testing.T) {
@@ -28,9 +28,14 @@ func TestChaos(t *testing.T) {
 			boot(name)
 		}
 		for range 60 {
-			switch s.rng.IntN(6) {
+			switch s.rng.IntN(7) {
 			case 0:
 				boot(names[s.rng.IntN(len(names))])
+			case 5:
+				name := names[s.rng.IntN(len(names))]
+				s.close(name, time.Duration(s.rng.Int64N(int64(3*time.Second))))
+				s.run(time.Duration(s.rng.Int64N(int64(2 * time.Second))))
+				boot(name)
 			case 1:
 				broken[ends[s.rng.IntN(len(ends))]] = true
 			case 2:

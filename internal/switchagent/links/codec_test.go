@@ -22,13 +22,13 @@ var sample = liveness.Hello{State: liveness.Up, Poll: true, DetectMult: 3, My: 0
 
 // The bytes on the wire, which agents of other versions must read too.
 func TestHelloBytes(t *testing.T) {
-	got := appendHello([]byte{0xee}, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 0x109, "torÄ")
+	got := appendHello([]byte{0xee}, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 0x109, 30*time.Second, "torÄ")
 	want := []byte{0xee,
 		0x01, 0x80, 0xc2, 0, 0, 0x0e, 2, 0, 0, 0, 0, 1, 0x88, 0xb5,
-		0xa1,
+		0xa2,
 		0x20, 0xe0, 3, 24, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0xc3, 0x50, 0, 0, 0xc3, 0x50, 0, 0, 0, 0,
-		0x01, 0x09, 5, 't', 'o', 'r', 0xc3, 0x84,
-		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		0x01, 0x09, 30, 5, 't', 'o', 'r', 0xc3, 0x84,
+		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	if !bytes.Equal(got, want) {
 		t.Errorf("got\n%x\nwant\n%x", got, want)
 	}
@@ -36,14 +36,14 @@ func TestHelloBytes(t *testing.T) {
 		t.Errorf("%d bytes, want 60 appended", len(got))
 	}
 	h, err := parseHello(got[1:])
-	if err != nil || h.src != (switchspec.MAC{2, 0, 0, 0, 0, 1}) || h.live != sample || h.port != 0x109 || string(h.name) != "torÄ" {
+	if err != nil || h.src != (switchspec.MAC{2, 0, 0, 0, 0, 1}) || h.live != sample || h.port != 0x109 || h.hold != 30*time.Second || string(h.name) != "torÄ" {
 		t.Errorf("parsed %+v, %v", h, err)
 	}
 }
 
 func TestParseHelloRefuses(t *testing.T) {
 	long := strings.Repeat("n", MaxName)
-	good := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, long)
+	good := appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, long)
 	if h, err := parseHello(good); err != nil || string(h.name) != long || len(good) != nameAt+MaxName {
 		t.Fatalf("the longest name: %v", err)
 	}
@@ -60,7 +60,7 @@ func TestParseHelloRefuses(t *testing.T) {
 		"hello to":                   func(f []byte) { f[5] = 0 },
 		"no station's address":       func(f []byte) { f[6] |= 1 },
 		"from 00:00":                 func(f []byte) { clear(f[6:12]) },
-		"not a hello of this":        func(f []byte) { f[14] = 0xa2 },
+		"not a hello of this":        func(f []byte) { f[14] = 0xa1 },
 		"another version":            func(f []byte) { f[15] = 2 << 5 },
 		"authentication":             func(f []byte) { f[16] |= 4 },
 		"detect multiplier 0":        func(f []byte) { f[17] = 0 },
@@ -68,6 +68,9 @@ func TestParseHelloRefuses(t *testing.T) {
 		"intervals 50ms and 0s":      func(f []byte) { binary.BigEndian.PutUint32(f[31:], 0) },
 		"intervals 50ms and 1m0.000": func(f []byte) { binary.BigEndian.PutUint32(f[31:], 60_000_001) },
 		"intervals 1m0.000":          func(f []byte) { binary.BigEndian.PutUint32(f[27:], 60_000_001) },
+		"hold of 2m1s":               func(f []byte) { f[holdAt] = 121 },
+		"link that is Down":          func(f []byte) { f[holdAt], f[16] = 1, 0x40 },
+		"link that is AdminDown":     func(f []byte) { f[holdAt], f[16] = 1, 0 },
 		"name of 0 bytes":            func(f []byte) { f[nameLenAt] = 0 },
 		"not printable":              func(f []byte) { f[nameAt+3] = 0x1b },
 		`\xff`:                       func(f []byte) { f[nameAt+3] = 0xff },
@@ -82,8 +85,9 @@ func TestParseHelloRefuses(t *testing.T) {
 }
 
 func FuzzParseHello(f *testing.F) {
-	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, "torA"))
-	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, strings.Repeat("n", MaxName)))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, "torA"))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, MaxHold, "torA"))
+	f.Add(appendHello(nil, switchspec.MAC{2, 0, 0, 0, 0, 1}, sample, 9, 0, strings.Repeat("n", MaxName)))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		h, err := parseHello(frame)
 		if err != nil {
@@ -92,9 +96,9 @@ func FuzzParseHello(f *testing.F) {
 			}
 			return
 		}
-		again := appendHello(nil, h.src, h.live, h.port, string(h.name))
+		again := appendHello(nil, h.src, h.live, h.port, h.hold, string(h.name))
 		g, err := parseHello(again)
-		if err != nil || g.src != h.src || g.live != h.live || g.port != h.port || !bytes.Equal(g.name, h.name) {
+		if err != nil || g.src != h.src || g.live != h.live || g.port != h.port || g.hold != h.hold || !bytes.Equal(g.name, h.name) {
 			t.Fatalf("%+v written and read is %+v, %v", h, g, err)
 		}
 		// A manager takes it too, and time goes on.

@@ -9,7 +9,7 @@
 //		// send the frames, act upon the events, wait for a frame or until next
 //		err := m.Receive(now, port, frame) // then Step again
 //	}
-//	last := m.Close(now) // send these: the neighbours then know at once
+//	last := m.Close(now, hold) // send these, the neighbours then know
 //
 // # When a link is up
 //
@@ -17,6 +17,18 @@
 // reach it. So a link that has failed in one direction is down at both ends.
 // With the defaults a failure is noticed 100 to 150 ms after it; hellos that are lost
 // or late one at a time do no harm.
+//
+// # When an agent restarts
+//
+// The switch forwards without its agent. So an agent that will be back says so in
+// its last hellos, and for how long (at most MaxHold) the neighbours are to count their
+// links as up without hellos. They do, whoever is the first to break that off:
+// the new agent's session, which comes up unnoticed; an agent of another name or
+// port; the neighbour, by AdminDown; or the end of the time. The last hellos
+// count once and in their own session; a copy of them that comes later means nothing.
+//
+// A link that is cut while it is held is not noticed until it is watched again:
+// that is the price.
 //
 // # Wrong neighbours
 //

@@ -20,8 +20,10 @@ import (
 //	14  1  helloMark
 //	15 24  liveness.Hello
 //	39  2  number of the port by which it leaves
-//	41  1  length of the name, not 0
-//	42  –  name of the switch in printable UTF-8
+//	41  1  hold: for how many seconds the link is to count as up without hellos; 0 but in
+//	       an agent's last hellos, see Manager.Close
+//	42  1  length of the name, not 0
+//	43  –  name of the switch in printable UTF-8
 //	then zeros up to 60 bytes
 
 // EtherHello is the EtherType of hellos: IEEE 802 local experimental 1.
@@ -34,10 +36,11 @@ const (
 	etherLen   = 14
 	liveAt     = etherLen + 1
 	portAt     = liveAt + liveness.HelloLen
-	nameLenAt  = portAt + 2
+	holdAt     = portAt + 2
+	nameLenAt  = holdAt + 1
 	nameAt     = nameLenAt + 1
 	minFrame   = 60   // of Ethernet, without FCS
-	helloMark  = 0xa1 // ours, version 1; other users of the EtherType begin otherwise
+	helloMark  = 0xa2 // ours, version 2; other users of the EtherType begin otherwise
 	groupBit   = 1    // of a MAC's first byte
 	etherTypeA = 12   // offset of the EtherType
 )
@@ -49,6 +52,10 @@ var helloGroup = switchspec.MAC{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e}
 // for hours.
 const maxInterval = time.Minute
 
+// MaxHold is the longest that a link counts as up without hellos while the neighbour's
+// agent restarts.
+const MaxHold = 120 * time.Second
+
 // ErrFrame is wrapped by errors about frames that are not what they should be.
 var ErrFrame = errors.New("links: malformed frame")
 
@@ -57,11 +64,13 @@ type hello struct {
 	src  switchspec.MAC
 	live liveness.Hello
 	port uint16
+	hold time.Duration
 	name []byte
 }
 
-// appendHello appends the frame. name is at most MaxName bytes long.
-func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16, name string) []byte {
+// appendHello appends the frame. hold is in whole seconds, at most MaxHold, and name
+// is at most MaxName bytes long.
+func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16, hold time.Duration, name string) []byte {
 	start := len(b)
 	b = append(b, helloGroup[:]...)
 	b = append(b, src[:]...)
@@ -69,6 +78,7 @@ func appendHello(b []byte, src switchspec.MAC, live liveness.Hello, port uint16,
 	b = append(b, helloMark)
 	b = live.Append(b)
 	b = binary.BigEndian.AppendUint16(b, port)
+	b = append(b, byte(hold/time.Second))
 	b = append(b, byte(len(name))) //nolint:gosec // at most MaxName
 	b = append(b, name...)
 	return pad(b, start)
@@ -109,6 +119,13 @@ func parseHello(frame []byte) (hello, error) {
 		return hello{}, fmt.Errorf("%w: intervals %v and %v, want at most %v, and not none", ErrFrame, live.DesiredMinTx, live.RequiredMinRx, maxInterval)
 	}
 	h.live = live
+	h.hold = time.Duration(frame[holdAt]) * time.Second
+	if h.hold > MaxHold {
+		return hello{}, fmt.Errorf("%w: hold of %v, want at most %v", ErrFrame, h.hold, MaxHold)
+	}
+	if h.hold != 0 && live.State != liveness.Up {
+		return hello{}, fmt.Errorf("%w: hold of %v of a link that is %v", ErrFrame, h.hold, live.State)
+	}
 	n := int(frame[nameLenAt])
 	if n == 0 || nameAt+n > len(frame) {
 		return hello{}, fmt.Errorf("%w: name of %d bytes in a hello of %d", ErrFrame, n, len(frame))

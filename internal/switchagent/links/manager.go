@@ -32,9 +32,12 @@ const (
 	// for a second or more, to spare paths that others use; these are links of their own,
 	// and come back sooner for it.
 	slowTx = 200 * time.Millisecond
-	// maxHold bounds how long a wrong neighbour's own word about its interval keeps
+	// farewells is how many last hellos tell that an agent restarts: the loss of one
+	// would cost the link.
+	farewells = 3
+	// maxWrong bounds how long a wrong neighbour's own word about its interval keeps
 	// a port from coming up once that neighbour is gone.
-	maxHold = 10 * time.Second
+	maxWrong = 10 * time.Second
 )
 
 // Config describes a switch's links.
@@ -90,10 +93,11 @@ type State struct {
 
 // Manager watches the links of a switch. Make one with [New].
 type Manager struct {
-	name   string
-	ports  []*port // by number
-	closed bool
-	now    time.Time
+	name    string
+	ports   []*port         // by number
+	session liveness.Config // but for the discriminator
+	closed  bool
+	now     time.Time
 }
 
 // New returns a manager all of whose ports are down, and whose first hellos are due at
@@ -109,28 +113,35 @@ func New(cfg Config, now time.Time) *Manager {
 		cfg.Interval = liveness.DefaultInterval
 	}
 	interval := min(max(cfg.Interval, time.Millisecond), maxInterval)
-	taken := map[uint32]bool{0: true}
+	m.session = liveness.Config{DesiredMinTx: interval, RequiredMinRx: interval, SlowTx: max(slowTx, interval),
+		DetectMult: cfg.Multiplier, Rand: cfg.Rand}
 	for _, c := range cfg.Ports {
 		i, found := slices.BinarySearchFunc(m.ports, c.Number, byNumber)
 		if found {
 			continue
 		}
 		c.Expect = cut(c.Expect)
-		d := cfg.Rand.Uint32()
-		for taken[d] {
-			d = cfg.Rand.Uint32()
-		}
-		taken[d] = true
-		s, err := liveness.New(liveness.Config{Discriminator: d, DesiredMinTx: interval, RequiredMinRx: interval,
-			SlowTx: max(slowTx, interval), DetectMult: cfg.Multiplier, Rand: cfg.Rand}, now)
-		if err != nil {
-			panic(err) // the numbers above are within its bounds
-		}
-		p := &port{Port: c, session: s, discriminator: d, state: Down, since: now, next: now}
+		p := &port{Port: c, state: Down, since: now, next: now}
+		m.open(now, p)
 		p.reason = p.expected() + " has not been heard"
 		m.ports = slices.Insert(m.ports, i, p)
 	}
 	return m
+}
+
+// open gives a port a new session, with a discriminator that no other port has, nor
+// the port itself had.
+func (m *Manager) open(now time.Time, p *port) {
+	cfg := m.session
+	for cfg.Discriminator == 0 || cfg.Discriminator == p.discriminator ||
+		slices.ContainsFunc(m.ports, func(o *port) bool { return o.discriminator == cfg.Discriminator }) {
+		cfg.Discriminator = cfg.Rand.Uint32()
+	}
+	s, err := liveness.New(cfg, now)
+	if err != nil {
+		panic(err) // the numbers are within its bounds
+	}
+	p.session, p.discriminator = s, cfg.Discriminator
 }
 
 func cut(name string) string { return name[:min(len(name), MaxName)] }
@@ -159,9 +170,27 @@ func (m *Manager) Receive(now time.Time, number uint16, frame []byte) error {
 		p.wrong(now, h, who)
 		return fmt.Errorf("%w: port %d: %s", ErrWrong, number, who)
 	}
-	if err := p.receive(now, h); err != nil {
+	if h.hold > 0 {
+		err = m.hold(now, p, h)
+	} else {
+		err = p.receive(now, h)
+	}
+	if err != nil {
 		return fmt.Errorf("port %d: %w", number, err)
 	}
+	return nil
+}
+
+// hold takes the word of the neighbour's agent that it is restarting: the port stays
+// up, and a new session waits for the new agent. The word counts but once, and in the
+// session in which it is given: said again, it is for a session that is no more.
+func (m *Manager) hold(now time.Time, p *port, h hello) error {
+	if p.session.State() != liveness.Up || h.live.My != p.session.Remote() || h.live.Your != p.discriminator || !p.is(h) {
+		return fmt.Errorf("%w: it asks to be waited for, but the session with %#x is not up", liveness.ErrNotOurs, h.live.My)
+	}
+	m.open(now, p)
+	p.next, p.heldUntil = now, now.Add(h.hold)
+	p.reason = fmt.Sprintf("the agent of %s is restarting, held until %s", p.neighbour(), p.heldUntil.Format(time.TimeOnly))
 	return nil
 }
 
@@ -219,22 +248,37 @@ func (m *Manager) Step(now time.Time) (send []Frame, events []Event, next time.T
 
 func (m *Manager) step(now time.Time, p *port, send []Frame) []Frame {
 	for _, h := range p.step(now) {
-		frame := make([]byte, 0, max(minFrame, nameAt+len(m.name)))
-		send = append(send, Frame{p.Number, appendHello(frame, p.MAC, h, p.Number, m.name)})
+		send = append(send, m.frame(p, h, 0))
 	}
 	return send
 }
 
-// Close ends all sessions. It returns the last hellos, which tell the neighbours to
-// take the links down at once. The manager then does nothing any more; its ports
-// are down, which no event tells.
-func (m *Manager) Close(now time.Time) []Frame {
+func (m *Manager) frame(p *port, h liveness.Hello, hold time.Duration) Frame {
+	frame := make([]byte, 0, max(minFrame, nameAt+len(m.name)))
+	return Frame{p.Number, appendHello(frame, p.MAC, h, p.Number, hold, m.name)}
+}
+
+// Close ends all sessions. It returns the last hellos. With hold 0 they tell the
+// neighbours to take the links down at once. Otherwise they ask them to keep those
+// links up for so long that are, until a new manager of this name is heard; hold
+// is rounded up to whole seconds, and no more than MaxHold. The manager then does
+// nothing any more; its ports are down, which no event tells.
+func (m *Manager) Close(now time.Time, hold time.Duration) []Frame {
 	if m.closed {
 		return nil
 	}
 	now = m.clock(now)
+	hold = (min(max(hold, 0), MaxHold) + time.Second - 1).Truncate(time.Second)
 	var send []Frame
 	for _, p := range m.ports {
+		if hold > 0 && p.session.State() == liveness.Up {
+			for range farewells {
+				send = append(send, m.frame(p, p.session.Hello(), hold))
+			}
+			p.become(now, Down, "closed")
+			p.pending = nil
+			continue
+		}
 		p.session.SetAdminDown(now, true)
 		send = m.step(now, p, send)
 		p.become(now, Down, "closed")

@@ -133,7 +133,7 @@ func TestReasonStays(t *testing.T) {
 	s.want(a, Down, "B port 1 was not heard for 150ms")
 	late := liveness.Hello{State: liveness.Up, DetectMult: 3, My: b.ports[0].discriminator, Your: m.ports[0].discriminator,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
-	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), late, 1, "B")); err != nil {
+	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), late, 1, 0, "B")); err != nil {
 		t.Fatal(err)
 	}
 	s.want(a, Down, "B port 1 was not heard for 150ms")
@@ -152,7 +152,7 @@ func TestRestart(t *testing.T) {
 func TestClose(t *testing.T) {
 	s, a, b := two(t, 10)
 	m := s.nodes["B"]
-	last := m.Close(s.now)
+	last := m.Close(s.now, 0)
 	if len(last) != 2 {
 		t.Fatalf("%d last frames", len(last))
 	}
@@ -169,7 +169,7 @@ func TestClose(t *testing.T) {
 	if err := m.Receive(s.now, 1, nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("Receive after Close: %v", err)
 	}
-	if f, e, next := m.Step(s.now); f != nil || e != nil || !next.IsZero() || m.Close(s.now) != nil {
+	if f, e, next := m.Step(s.now); f != nil || e != nil || !next.IsZero() || m.Close(s.now, 0) != nil {
 		t.Error("a closed manager does something")
 	}
 	s.start("B", "A")
@@ -200,7 +200,7 @@ func TestFlapsWithoutStep(t *testing.T) {
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
 	tell := func(st liveness.State) {
 		remote.State = st
-		if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), remote, b.port, "B")); err != nil {
+		if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), remote, b.port, 0, "B")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestFlapsWithoutStep(t *testing.T) {
 		t.Errorf("events %+v, want down and up", events)
 	}
 	tell(liveness.Down)
-	_ = m.Receive(s.now, 1, appendHello(nil, mac("C", 1), remote, b.port, "C"))
+	_ = m.Receive(s.now, 1, appendHello(nil, mac("C", 1), remote, b.port, 0, "C"))
 	if _, events, _ = m.Step(s.now); len(events) != 1 || events[0].Name != "C" {
 		t.Errorf("events %+v, want one, of the wrong neighbour", events)
 	}
@@ -248,7 +248,7 @@ func TestReceiveErrors(t *testing.T) {
 		t.Fatalf("ports %+v", got)
 	}
 	live := liveness.Hello{State: liveness.Down, DetectMult: 3, My: 1, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
-	good := appendHello(nil, mac("B", 1), live, 1, "B")
+	good := appendHello(nil, mac("B", 1), live, 1, 0, "B")
 	if err := m.Receive(m.now, 2, good); !errors.Is(err, ErrPort) {
 		t.Errorf("unknown port: %v", err)
 	}
@@ -256,7 +256,7 @@ func TestReceiveErrors(t *testing.T) {
 		t.Errorf("short: %v", err)
 	}
 	live.Your = 12345
-	if err := m.Receive(m.now, 3, appendHello(nil, mac("B", 1), live, 1, "B")); !errors.Is(err, liveness.ErrNotOurs) {
+	if err := m.Receive(m.now, 3, appendHello(nil, mac("B", 1), live, 1, 0, "B")); !errors.Is(err, liveness.ErrNotOurs) {
 		t.Errorf("of another session: %v", err)
 	}
 	if st := m.States()[1]; st.State != Down || st.Name != "" {
@@ -310,7 +310,7 @@ func TestClockBackwards(t *testing.T) {
 	m := s.nodes["A"]
 	hello := liveness.Hello{State: liveness.Up, DetectMult: 3, My: s.nodes["B"].ports[0].discriminator, Your: m.ports[0].discriminator,
 		DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 50 * time.Millisecond}
-	frame := appendHello(nil, mac("B", 1), hello, 1, "B")
+	frame := appendHello(nil, mac("B", 1), hello, 1, 0, "B")
 	if err := m.Receive(s.now.Add(-time.Hour), 1, frame); err != nil {
 		t.Error(err)
 	}

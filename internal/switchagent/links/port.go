@@ -23,6 +23,7 @@ type port struct {
 	peerPort uint16
 
 	wrongUntil time.Time
+	heldUntil  time.Time // zero, unless the port is up only because its neighbour restarts
 	next       time.Time // when step is due
 	pending    []Event   // for Step to return; at most two, see tell
 }
@@ -45,6 +46,14 @@ func (p *port) neighbour() string { return fmt.Sprintf("%s port %d", p.name, p.p
 // is says whether a hello is of the neighbour heard last.
 func (p *port) is(h hello) bool { return string(h.name) == p.name && h.port == p.peerPort }
 
+func (p *port) held() bool { return !p.heldUntil.IsZero() }
+
+// release ends a hold by which the link was up.
+func (p *port) release(now time.Time, reason string) {
+	p.heldUntil = time.Time{}
+	p.become(now, Down, reason)
+}
+
 func (p *port) meet(h hello) {
 	p.peer, p.peerPort = h.src, h.port
 	if string(h.name) != p.name { // spares a string for each hello
@@ -60,9 +69,10 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 	}
 	// It may slow down when it finds its own link down.
 	hold := time.Duration(h.live.DetectMult) * max(slowTx, h.live.DesiredMinTx)
-	p.wrongUntil = now.Add(min(hold, maxHold))
+	p.wrongUntil = now.Add(min(hold, maxWrong))
 	p.next = now
 	p.meet(h)
+	p.heldUntil = time.Time{}
 	p.session.SetAdminDown(now, true)
 	p.become(now, Wrong, reason)
 }
@@ -80,22 +90,33 @@ func (p *port) receive(now time.Time, h hello) error {
 		return err
 	}
 	p.next = now
-	from := p.peer
+	switch {
+	case !p.held():
+	case !p.is(h):
+		p.release(now, fmt.Sprintf("%s port %d is there, in place of %s that was restarting", h.name, h.port, p.neighbour()))
+	case h.live.State == liveness.AdminDown:
+		p.release(now, p.refusal(h.live, restarted))
+	}
+	was, from := p.state, p.peer
 	p.meet(h)
 	switch p.session.State() {
 	case liveness.Up:
-		if p.state != Up {
+		if p.held() || p.state != Up {
+			p.heldUntil = time.Time{} // as if nothing had been
 			p.become(now, Up, "")
-		} else if from != p.peer {
-			p.reason = fmt.Sprintf("the neighbour's MAC changed from %v to %v", from, p.peer)
-			p.tell()
 		}
 	case liveness.Init:
-		p.become(now, Init, p.neighbour()+" is heard but has not said that it hears us")
+		if !p.held() {
+			p.become(now, Init, p.neighbour()+" is heard but has not said that it hears us")
+		}
 	case liveness.Down, liveness.AdminDown:
 		if h.live.State != liveness.Up { // else it does not know yet that the link is down, nor why
 			p.become(now, Down, p.refusal(h.live, restarted))
 		}
+	}
+	if was == Up && p.state == Up && from != p.peer {
+		p.reason = fmt.Sprintf("the neighbour's MAC changed from %v to %v", from, p.peer)
+		p.tell()
 	}
 	return nil
 }
@@ -119,13 +140,19 @@ func (p *port) step(now time.Time) []liveness.Hello {
 		p.session.SetAdminDown(now, false)
 		p.become(now, Down, fmt.Sprintf("%s is gone; %s has not been heard since", p.neighbour(), p.expected()))
 	}
+	if p.held() && !now.Before(p.heldUntil) {
+		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbour()))
+	}
 	detection := p.session.DetectionTime() // 0: nobody is heard
 	send, _, next := p.session.Step(now)
-	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong {
+	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong && !p.held() {
 		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbour(), detection))
 	}
 	if p.state == Wrong && p.wrongUntil.Before(next) {
 		next = p.wrongUntil
+	}
+	if p.held() && p.heldUntil.Before(next) {
+		next = p.heldUntil
 	}
 	p.next = next
 	return send

@@ -88,6 +88,13 @@ func (s *sim) startWith(name string, cfg Config) *Manager {
 	return m
 }
 
+// close ends a switch's manager; it is gone then.
+func (s *sim) close(name string, hold time.Duration) {
+	s.transmit(name, s.nodes[name].Close(s.now, hold))
+	delete(s.nodes, name)
+	delete(s.next, name)
+}
+
 func (s *sim) connect(a, b end) {
 	s.cables[a], s.cables[b] = []end{b}, []end{a}
 }

@@ -190,11 +190,11 @@ func TestOneWrongHello(t *testing.T) {
 	}{
 		{3, time.Millisecond, 590 * time.Millisecond, 620 * time.Millisecond}, // slows down when it finds its link down
 		{3, time.Second, 2990 * time.Millisecond, 3020 * time.Millisecond},
-		{255, maxInterval, maxHold - 10*time.Millisecond, maxHold + 20*time.Millisecond},
+		{255, maxInterval, maxWrong - 10*time.Millisecond, maxWrong + 20*time.Millisecond},
 	} {
 		s, a, b := two(t, 17)
 		live := liveness.Hello{State: liveness.Up, DetectMult: c.mult, My: 1, Your: 2, DesiredMinTx: c.interval, RequiredMinRx: time.Second}
-		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, "C")}}, s.flying...)
+		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, 0, "C")}}, s.flying...)
 		s.run(time.Millisecond)
 		s.want(b, Down, "A port 1 holds the link down: it is shutting down, or expects another neighbour")
 		s.run(c.wrong - time.Millisecond)
@@ -206,7 +206,7 @@ func TestOneWrongHello(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := New(Config{Name: "A", Interval: time.Minute, Ports: []Port{{Number: 1, Expect: "B"}}}, now)
 	m.Step(now)
-	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, "C")); !errors.Is(err, ErrWrong) {
+	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, 0, "C")); !errors.Is(err, ErrWrong) {
 		t.Fatal(err)
 	}
 	if _, _, next := m.Step(now); next.Sub(now) != 600*time.Millisecond {
