@@ -27,10 +27,10 @@ type host struct {
 	// client is the connection of its daemon with the switch's agent; nil: none yet.
 	client *grpc.ClientConn
 
-	plug *plug // nil: the host is somebody else's, or closed
 	done chan struct{}
 
 	mu      sync.Mutex
+	plug    *plug          // nil: the host is somebody else's, or closed
 	gateway switchspec.MAC // zero: not known yet
 	learnt  chan struct{}  // closed when it is known
 }
@@ -45,10 +45,13 @@ func newHost(f *Fabric, n *node, spec Host, port uint16, w *Wire) *host {
 
 // close unplugs the host.
 func (h *host) close() {
-	if h.plug != nil {
-		_ = h.plug.Close()
+	h.mu.Lock()
+	p := h.plug
+	h.plug = nil
+	h.mu.Unlock()
+	if p != nil {
+		_ = p.Close()
 		<-h.done
-		h.plug = nil
 	}
 }
 
@@ -106,10 +109,13 @@ func (h *host) takeARP(p *plug, a links.ARP) {
 // send sends an IP packet by way of the gateway.
 func (h *host) send(ip []byte) {
 	h.mu.Lock()
-	dst := h.gateway
+	p, dst := h.plug, h.gateway
 	h.mu.Unlock()
+	if p == nil {
+		return // unplugged
+	}
 	eth := rocev2.Ethernet{Dst: dst, Src: h.mac, EtherType: rocev2.EtherTypeIPv4}
-	h.plug.Send([][]byte{append(eth.AppendTo(make([]byte, 0, rocev2.EthernetLen+len(ip))), ip...)})
+	p.Send([][]byte{append(eth.AppendTo(make([]byte, 0, rocev2.EthernetLen+len(ip))), ip...)})
 }
 
 // datagram is a UDP packet from the host that is no RoCE packet.

@@ -15,6 +15,7 @@ type Probe struct {
 	g        *Group
 	id       []byte
 	interval time.Duration
+	once     sync.Once
 	stop     chan struct{}
 	done     chan struct{}
 	qpn      map[string]uint32 // of the receivers
@@ -34,6 +35,7 @@ func (f *Fabric) Probe(g *Group, flow uint16, interval time.Duration) *Probe {
 		p.qpn[r.Host] = r.QPN
 	}
 	p.deaf = f.listen(p.see)
+	f.t.Cleanup(p.end) // if the test does not come to Stop
 	go p.run(flow, rocev2.PSN(g.sent))
 	return p
 }
@@ -90,10 +92,14 @@ type Outage struct {
 	Strays     int           // packets that were not for the host that got them
 }
 
+func (p *Probe) end() {
+	p.once.Do(func() { close(p.stop) })
+	<-p.done
+}
+
 // Stop ends a Probe and reports what got lost.
 func (p *Probe) Stop() Outage {
-	close(p.stop)
-	<-p.done
+	p.end()
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
 	<-timer.C // for what is on its way
