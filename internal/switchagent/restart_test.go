@@ -335,3 +335,25 @@ func TestSequenceCatchesUp(t *testing.T) {
 	l.remove(1, g)
 	l.noLeftovers()
 }
+
+// An agent that has lost its state is told anew what others hold at it.
+func TestStateLost(t *testing.T) {
+	l := newLine(t, 3)
+	fast := func(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }
+	for i := range l.nodes {
+		l.start(i+1, fast)
+	}
+	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
+	l.install(1, g)
+	want := l.canonical()
+	for _, i := range []int{3, 2} {
+		l.nodes[i-1].kill()
+		if err := os.Remove(l.config(i).State); err != nil {
+			t.Fatal(err)
+		}
+		l.start(i, fast)
+		eventually(t, "the tree is whole again", func() bool { return slices.Equal(l.canonical(), want) })
+	}
+	l.remove(1, g)
+	l.noLeftovers()
+}
