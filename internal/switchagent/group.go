@@ -165,6 +165,16 @@ func (a *Agent) group(k groupKey) *group {
 	return a.groups[k]
 }
 
+// installed is a group that is there, and not only on its way.
+func (a *Agent) installed(k groupKey) *group {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if g := a.groups[k]; g != nil && g.step != nil {
+		return g
+	}
+	return nil
+}
+
 // update changes a group's receivers. Those that leave are taken out of merging
 // first, so that the sender is not held up by them whatever else happens. For new
 // ones merging begins anew, at psn.
@@ -174,6 +184,9 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 		return err
 	}
 	defer a.leave(s)
+	if err := a.settledRoutes(ctx); err != nil { // before, merging is not known
+		return err
+	}
 	next := *g
 	next.Receivers = receivers
 	if err := next.Validate(); err != nil {
@@ -304,8 +317,14 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
 		return err
 	}
 	defer a.leave(s)
-	if why == eventExpired && a.now().Before(g.expires) {
-		return nil // renewed meanwhile
+	if err := a.settledRoutes(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	renewed := why == eventExpired && a.now().Before(g.expires)
+	a.mu.Unlock()
+	if renewed {
+		return nil
 	}
 	status := a.describe(g)
 	if err := a.drop(ctx, s, a.mergeDelete(g.merging)); err != nil {

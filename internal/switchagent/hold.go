@@ -18,7 +18,7 @@ func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
 				a.mu.Unlock()
 				return nil, fmt.Errorf("%w: this switch is configured to take part in %d groups", ErrLimit, max)
 			}
-			s = &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]holder{}}
+			s = &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]*holder{}}
 			a.steps[k] = s
 		}
 		a.mu.Unlock()
@@ -97,7 +97,7 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 
 func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
 	a.mu.Lock()
-	s.holders[from] = h
+	s.holders[from] = &h
 	a.heldFrom(from)[s] = struct{}{}
 	a.mu.Unlock()
 }
@@ -147,6 +147,11 @@ func (s *step) with(h holding) (spec, error) {
 // letGo ends a switch's holding of a step, unless it has held it anew since. The
 // caller does not have the turn.
 func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
+	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.sequence <= sequence })
+}
+
+// letGoIf ends a switch's holding if it is over, which is asked under Agent.mu.
+func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
 	a.mu.Lock()
 	s := a.steps[k]
 	a.mu.Unlock()
@@ -158,11 +163,11 @@ func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, s
 		return err
 	}
 	defer a.leave(s)
-	h, ok := s.holders[from]
-	if !ok || h.sequence > sequence {
+	a.mu.Lock()
+	if h := s.holders[from]; h == nil || !over(h) {
+		a.mu.Unlock()
 		return nil
 	}
-	a.mu.Lock()
 	delete(s.holders, from)
 	delete(a.heldBy[from], s)
 	last := len(s.holders) == 0
@@ -186,7 +191,6 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 		switch {
 		case ok:
 			h.expires = until
-			s.holders[from] = h
 			seen[s.key] = h.sequence == want
 		case h.sequence <= sequence:
 			stale = append(stale, s.key)
@@ -213,7 +217,6 @@ func (a *Agent) expire(ctx context.Context) {
 	type lapsed struct {
 		key  stepKey
 		from bifurcation.Switch
-		seq  uint64
 	}
 	var branches []lapsed
 	var groups []groupKey
@@ -221,12 +224,12 @@ func (a *Agent) expire(ctx context.Context) {
 	for _, s := range a.steps {
 		for from, h := range s.holders {
 			if now.After(h.expires) {
-				branches = append(branches, lapsed{s.key, from, h.sequence})
+				branches = append(branches, lapsed{s.key, from})
 			}
 		}
 	}
 	for k, g := range a.groups {
-		if g.step != nil && now.After(g.expires) {
+		if g.step != nil && now.After(g.expires) && a.isSettled() {
 			groups = append(groups, k)
 		}
 	}
@@ -239,7 +242,7 @@ func (a *Agent) expire(ctx context.Context) {
 	}
 	for _, l := range branches {
 		a.log.Warn("a branch was not renewed in time", "group", l.key, "switch", l.from)
-		if err := a.letGo(ctx, l.key, l.from, l.seq); err != nil {
+		if err := a.letGoIf(ctx, l.key, l.from, func(h *holder) bool { return a.now().After(h.expires) }); err != nil {
 			a.log.Warn("an expired branch was not released", "group", l.key, "error", err)
 		}
 	}

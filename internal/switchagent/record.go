@@ -87,7 +87,7 @@ func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []b
 	}
 	for name, o := range s.holders {
 		if name != from {
-			add(name, o)
+			add(name, *o)
 		}
 	}
 	if h != nil {
@@ -154,14 +154,14 @@ func (a *Agent) load() error {
 			return fmt.Errorf("%w: the state in %s holds a record that cannot be read (%w); "+
 				"move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
 		}
-		s := &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]holder{}, persisted: slices.Clone(value),
+		s := &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]*holder{}, persisted: slices.Clone(value),
 			spec: spec{r.Spec.Generation, r.Spec.Via, r.Spec.Receivers}, behind: true}
 		for name, h := range r.Holders {
 			o := holder{spec{h.Generation, h.Via, h.Receivers}, h.Sequence, now.Add(a.cfg.Leases.Branch)}
 			if len(o.receivers) == 0 {
 				o.receivers = s.spec.receivers
 			}
-			s.holders[name] = o
+			s.holders[name] = &o
 			a.heldFrom(name)[s] = struct{}{}
 		}
 		if r.Group != nil {

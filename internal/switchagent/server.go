@@ -198,7 +198,7 @@ func (s *groupsServer) Get(ctx context.Context, req *mcrdmav1.GetRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	g := s.a.group(k)
+	g := s.a.installed(k)
 	if g == nil {
 		return nil, toStatus(s.a.name, fmt.Errorf("%w: %v", ErrNotFound, k))
 	}

@@ -46,7 +46,8 @@ func equalReceiver(a, b bifurcation.Receiver) bool {
 	return a.Addr == b.Addr && a.QPN == b.QPN && slices.Equal(a.Regions, b.Regions)
 }
 
-// A holder is a switch that hands packets to this one.
+// A holder is a switch that hands packets to this one. expires is under Agent.mu,
+// also without the step's turn; the rest does not change.
 type holder struct {
 	spec
 	sequence uint64
@@ -61,7 +62,7 @@ type step struct {
 	gone bool          // no longer among the agent's steps
 
 	group   *group // that was installed here, of which this is the first step; or nil
-	holders map[bifurcation.Switch]holder
+	holders map[bifurcation.Switch]*holder
 
 	spec      spec
 	placed    placed
