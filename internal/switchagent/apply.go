@@ -273,10 +273,13 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 	for _, k := range gone {
 		g.run(func() error { return a.release(ctx, s, k) })
 	}
+	smaller := map[branchKey][]bifurcation.Receiver{}
 	for k, r := range p.branches {
-		if equalReceivers(r, s.branches[k]) {
-			continue
+		if !equalReceivers(r, s.branches[k]) {
+			smaller[k] = r
 		}
+	}
+	for k, r := range smaller {
 		g.run(func() error {
 			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
 				return err
