@@ -166,6 +166,9 @@ func (f *Fabric) openSwitches() error {
 	if err := l.Close(); err != nil {
 		return err
 	}
+	if f.spec.OwnSpeakers {
+		return nil
+	}
 	for _, n := range f.order {
 		s, err := bgp.Open(f.t.Context(), bgp.Config{ASN: n.asn(), RouterID: n.address(), Listen: []netip.Addr{n.bgp},
 			ListenPort: f.bgpPort, Logger: n.log.With("part", "bgp")})

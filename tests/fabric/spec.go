@@ -20,9 +20,13 @@ type Spec struct {
 	Switches []Switch
 	Links    []Link
 	Hosts    []Host
-	Routing  string        // BGP (default) or Static
-	TLS      bool          // between agents, and with their clients
-	Hello    time.Duration // between two hellos; 0: 50 ms, and longer under the race detector
+	Routing  string // BGP (default) or Static
+	TLS      bool   // between agents, and with their clients
+	// OwnSpeakers has agents open BGP speakers of their own. Otherwise those are
+	// opened once and outlive the agents, which the race detector asks for; but they
+	// know nothing of graceful restart then.
+	OwnSpeakers bool
+	Hello       time.Duration // between two hellos; 0: 50 ms, and longer under the race detector
 	// Settle is how long after its start an agent waits for routes; 0: with BGP
 	// 1 s, and else not at all.
 	Settle time.Duration

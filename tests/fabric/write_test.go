@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,10 +85,11 @@ func TestWrites(t *testing.T) {
 		src[i] = byte(rng.Uint32())
 	}
 	enough := make(chan struct{})
-	rounds := 0
-	go func() { done <- writeAll(ctx, sender, receivers, g, piece, enough, &rounds) }()
+	var written atomic.Int64 // pieces
+	go func() { done <- writeAll(ctx, sender, receivers, g, piece, enough, &written) }()
 	wires := append(f.Wires("torA", "core"), f.Wires("torD", "core")...) // so some that it uses
 	for _, w := range wires {
+		f.flows(&written, done)
 		f.Cut(w)
 		f.Links()
 		f.Converged()
@@ -99,8 +102,8 @@ func TestWrites(t *testing.T) {
 		t.Fatalf("%v; problems: %v", err, f.Problems(g))
 	}
 	c := sender.dev.Counters()
-	t.Logf("%d × %d MiB written to %d receivers while %d wires were cut and mended; %d packets, %d of them again",
-		rounds, region>>20, len(receivers), len(wires), c["tx_packets"], c["tx_retransmits"])
+	t.Logf("%d MiB written to %d receivers while %d wires were cut and mended; %d packets, %d of them again",
+		written.Load()*piece>>20, len(receivers), len(wires), c["tx_packets"], c["tx_retransmits"])
 	if c["tx_retransmits"] == 0 {
 		t.Error("nothing was ever lost")
 	}
@@ -108,12 +111,23 @@ func TestWrites(t *testing.T) {
 	f.CheckLeftovers(0)
 }
 
+// flows waits until some more pieces have been written, or the writer has ended.
+func (f *Fabric) flows(written *atomic.Int64, done chan error) {
+	f.t.Helper()
+	until := written.Load() + 8
+	f.eventually("writing goes on", func() error {
+		if n := written.Load(); n < until && len(done) == 0 {
+			return fmt.Errorf("%d more pieces", until-n)
+		}
+		return nil
+	})
+}
+
 // writeAll writes the sender's whole region to the receivers, over and over until it
 // is enough, and compares after each completion.
-func writeAll(ctx context.Context, s *endpoint, receivers []*endpoint, g *Group, piece int, enough <-chan struct{}, rounds *int) error {
+func writeAll(ctx context.Context, s *endpoint, receivers []*endpoint, g *Group, piece int, enough <-chan struct{}, written *atomic.Int64) error {
 	src := s.mr.Bytes()
 	for {
-		*rounds++
 		posted := 0
 		for at := 0; at < len(src); at += piece {
 			for ; posted < len(src) && posted-at < 4*piece; posted += piece {
@@ -136,6 +150,7 @@ func writeAll(ctx context.Context, s *endpoint, receivers []*endpoint, g *Group,
 					return errors.New("a WRITE is complete, and " + r.name + " has not got it")
 				}
 			}
+			written.Add(1)
 		}
 		select {
 		case <-enough:
