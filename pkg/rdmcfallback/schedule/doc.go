@@ -1,0 +1,74 @@
+// Package schedule says which host relays which block of a message to whom,
+// and when: the algorithms of RDMC, computed for one node and one step at a
+// time. The sources are "RDMC: A Reliable RDMA Multicast for Large Objects"
+// (DSN 2018), below DSN, and the technical report of the same name, below TR.
+//
+// # Model
+//
+// A message is cut into k blocks, numbered from 0. The group has n nodes,
+// numbered from 0, and node 0 is the root, which alone has the message at the
+// beginning. Time is counted in steps. In one step a node sends at most one
+// block and receives at most one, and it sends only what it held when the step
+// began. Every other node receives every block exactly once.
+//
+// Nobody waits for a step to end: steps only put each node's sends in an order,
+// and its receives in an order. A node that performs its sends in their order,
+// each as soon as it holds the block and the peer is ready, and independently
+// its receives in theirs, comes to the end without deadlock, because the first
+// step that is not yet finished can always be performed (DSN §4.2 and §4.3,
+// "fully asynchronous").
+//
+// # Algorithms
+//
+// L is the logarithm of n to base 2, rounded up.
+//
+//   - [Sequential] (DSN §4.3 "Sequential Send"): the root sends the whole
+//     message to one node after another. k(n-1) steps.
+//   - [Chain] (DSN §4.3 "Chain Send"): node i passes each block on to node i+1
+//     in the step after it came. n+k-2 steps.
+//   - [BinomialTree] (DSN §4.3 "Binomial Tree"): who has the whole message
+//     sends it on, so that their number doubles every k steps. In round t, of k
+//     steps, node i < 2^t sends to node i+2^t. kL steps.
+//   - [BinomialPipeline] (DSN §4.3, §4.4; TR §3): binomial trees of all blocks,
+//     interleaved on a hypercube so that nearly every node sends and receives
+//     in every step. L+k-1 steps, the fewest possible, for any n.
+//   - [Hybrid] (DSN §4.3 "Hybrid Algorithms"): a binomial pipeline among one
+//     leader of each rack, and one in each rack, from its leader.
+//
+// # Binomial pipeline
+//
+// Let l be the logarithm of n to base 2, rounded down, so the hypercube has 2^l
+// vertices, and let the root be vertex 0. In step j, vertices exchange blocks
+// along direction d = j mod l: v with v XOR 2^d. The root sends block j, or the
+// last block once j has passed it; any other vertex v sends the highest block
+// that it has, which is j-l+r (at most k-1), where r is the distance from bit d
+// of v upwards, cyclically, to the next bit that is set. If that number is
+// negative it has nothing yet. Nothing is sent to the root (DSN §4.4). Each
+// vertex receives each block once, and has all after step l+k-2.
+//
+// If n is not a power of two, node 2^l+t shares vertex t+1 with node t+1 (TR
+// §3). The vertex receives and sends as it would with one node in it; of the
+// two, the one that has the block sends it, the other receives, and also hands
+// to its partner the block that only it has. That leaves no choice. With m =
+// j-l, between two set bits p < q of v, repeated with period l, there are the
+// steps m = p+1...q. In all of them the vertex sends block q, which one of the
+// two received at m = p, so this one sends in all of them. The other receives
+// block m while m < q, and at m = q the block of the next set bit, with which
+// the two change places. What the other hands over is always block m-1. So who
+// sends is the parity of the number of set bits passed before step j, a
+// population count, and all else follows in constant time. One step more, at
+// the end, lets the two exchange blocks k-1 and k-2.
+//
+// # Use
+//
+// [New] makes a [Schedule], [Schedule.Node] takes one node's part of it, and
+// [Node.NextSend] and [Node.NextRecv] walk through that node's sends and
+// receives. [Choose] selects the algorithm and the size of blocks. Nothing is
+// tabulated: a Schedule and a Node are small values whose size doesn't depend on
+// n or k, and their methods don't allocate, except [Node.Peers]. Only the racks
+// of a hybrid schedule take memory in proportion to the group.
+//
+// The package is pure: no input and output, no clock, no goroutines; it imports
+// the standard library alone. Values may be used from several goroutines at
+// once.
+package schedule
