@@ -8,8 +8,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// aheadTime bounds how long new routes wait for other switches.
-const aheadTime = 250 * time.Millisecond
+// aheadTime bounds how long new routes wait for other switches. These are ones whose
+// hellos come in, so that only an agent that is very busy takes that long.
+const aheadTime = time.Second
 
 // ahead sees to the steps that make no copies, before new routes are put on the
 // switch: their packets go by them, and would come to switches that do not know
