@@ -190,3 +190,28 @@ func (f *Fabric) since(e End) (at time.Time) {
 	}))
 	return at
 }
+
+// Flapped lists wires other than one whose ends took them for down or up since some
+// time. If nobody cut them, the machine was too busy for hellos, and what got lost
+// meanwhile tells nothing.
+func (f *Fabric) Flapped(since time.Time, except *Wire) (list []*Wire) {
+	f.t.Helper()
+	for _, n := range f.order {
+		if n.agent == nil {
+			continue
+		}
+		var s *mcrdmav1.GetStatusResponse
+		f.must(within(func(ctx context.Context) (err error) {
+			s, err = f.Status(n.Name).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+			return err
+		}))
+		for _, p := range s.Ports {
+			for _, w := range n.links {
+				if w != except && uint32(n.port(w)) == p.Port && p.Since.AsTime().After(since) {
+					list = append(list, w)
+				}
+			}
+		}
+	}
+	return list
+}

@@ -6,4 +6,4 @@ import "time"
 
 // The race detector makes everything some ten times slower: with short hellos a
 // busy machine would take links down.
-const defaultHello = 200 * time.Millisecond
+const defaultHello = 400 * time.Millisecond

