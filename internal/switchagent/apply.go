@@ -51,9 +51,9 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 		}
 		if c.record == nil && c.merging == nil && p.same(s) {
 			a.uni.unuse(nextHops(p.rules))
-			return nil
+		} else {
+			err = a.transit(ctx, s, p, c)
 		}
-		err = a.transit(ctx, s, p, c)
 		if err == nil && unreached {
 			a.detours.Store(true)
 		}
@@ -299,16 +299,16 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 }
 
 // drop takes a step off the switch, and its branches off the others. The caller
-// has its turn; the step is gone then.
+// has its turn, and leaves the step, which is gone then: not before, as one with its
+// key that is made meanwhile would be taken off with it.
 func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	a.mu.Lock()
-	s.gone = true
-	delete(a.steps, s.key)
 	was, branches := s.placed, s.branches
 	s.placed, s.branches, s.group = placed{}, nil, nil
 	a.mu.Unlock()
 	var g gather
-	g.run(func() error { return a.persist(ctx, s, nil) })
+	// Whoever asked may not wait so long: a record that stays would come back.
+	g.run(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
 	if was.installed() || merging != nil {
 		g.run(func() error {
 			a.writeLater(ctx, both(puts(nil, keysOf(was.entities)), merging), func() { a.forget(was) }, s.key)

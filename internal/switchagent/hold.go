@@ -175,7 +175,7 @@ func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch,
 	if last {
 		return a.drop(ctx, s, nil)
 	}
-	return a.persist(ctx, s, a.record(s, s.spec, from, nil))
+	return a.persist(context.WithoutCancel(ctx), s, a.record(s, s.spec, from, nil))
 }
 
 // sync learns all that a switch holds here, as of a sequence. What it does not name

@@ -44,7 +44,7 @@ func TestLeases(t *testing.T) {
 		l.start(i+1, shortLeases)
 	}
 	c := l.groups(1)
-	w, err := c.Watch(t.Context(), &mcrdmav1.WatchRequest{})
+	w, err := c.Watch(within(t, 30*time.Second), &mcrdmav1.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestWatchTellsInOrder(t *testing.T) {
 	}
 	install(g, time.Hour)
 	install(h, time.Hour)
-	w, err := c.Watch(t.Context(), &mcrdmav1.WatchRequest{Source: "10.1.0.11"})
+	w, err := c.Watch(within(t, 30*time.Second), &mcrdmav1.WatchRequest{Source: "10.1.0.11"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestSlowWatcherIsLost(t *testing.T) {
 	l.startAll()
 	a := l.nodes[0].agent
 	slow := mcrdmav1.NewSwitchGroupsClient(l.as(1, identity.Identity{Role: identity.Admin, Name: "slow"}))
-	w, err := slow.Watch(t.Context(), &mcrdmav1.WatchRequest{})
+	w, err := slow.Watch(within(t, 30*time.Second), &mcrdmav1.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -218,7 +218,7 @@ func (a *Agent) adopt(have, want *switchspec.State) error {
 	defer a.mu.Unlock()
 	for m := range switchspec.Of[switchspec.Match](have) {
 		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
-		if s == nil || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
+		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
 			continue
 		}
 		list := byGroup[m.Group]

@@ -321,7 +321,7 @@ func TestMalformedUpdateChangesNothing(t *testing.T) {
 	refused{codes.NotFound, "NOT_FOUND", "sw1", []string{"10.1.0.11/0x800001"}}.check(t, "get", err)
 	_, err = c.List(t.Context(), &mcrdmav1.ListRequest{Source: "10.1.0.0/24"})
 	refused{codes.InvalidArgument, "INVALID", "sw1", []string{"source", "10.1.0.0/24"}}.check(t, "list", err)
-	w, err := c.Watch(t.Context(), &mcrdmav1.WatchRequest{Source: "x"})
+	w, err := c.Watch(within(t, 30*time.Second), &mcrdmav1.WatchRequest{Source: "x"})
 	if err == nil {
 		_, err = w.Recv()
 	}
@@ -340,7 +340,7 @@ func TestUpdateThatFailsHalfway(t *testing.T) {
 	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
 	l.install(1, g)
 	c := l.groups(1)
-	w, err := c.Watch(t.Context(), &mcrdmav1.WatchRequest{})
+	w, err := c.Watch(within(t, 30*time.Second), &mcrdmav1.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,6 +360,13 @@ func TestUpdateThatFailsHalfway(t *testing.T) {
 	}
 	l.remove(1, g)
 	l.noLeftovers()
+}
+
+// within is the test's context, with a deadline.
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func expectEvents(t testing.TB, w grpc.ServerStreamingClient[mcrdmav1.WatchResponse], types ...eventType) []*mcrdmav1.WatchResponse {

@@ -1,0 +1,827 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// A fakePeer serves SwitchPeer where another switch's agent should. What is nil
+// answers that all is well, and does nothing.
+type fakePeer struct {
+	mcrdmav1.UnimplementedSwitchPeerServer
+	server *grpc.Server
+
+	mu      sync.Mutex
+	hold    func(context.Context, *mcrdmav1.HoldRequest) error
+	release func(context.Context, *mcrdmav1.ReleaseRequest) error
+	sync    func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error)
+
+	holds, releases, syncs atomic.Int64
+}
+
+func (f *fakePeer) Hold(ctx context.Context, r *mcrdmav1.HoldRequest) (*mcrdmav1.HoldResponse, error) {
+	f.holds.Add(1)
+	f.mu.Lock()
+	do := f.hold
+	f.mu.Unlock()
+	if do == nil {
+		return &mcrdmav1.HoldResponse{}, nil
+	}
+	return &mcrdmav1.HoldResponse{}, do(ctx, r)
+}
+
+func (f *fakePeer) Release(ctx context.Context, r *mcrdmav1.ReleaseRequest) (*mcrdmav1.ReleaseResponse, error) {
+	f.releases.Add(1)
+	f.mu.Lock()
+	do := f.release
+	f.mu.Unlock()
+	if do == nil {
+		return &mcrdmav1.ReleaseResponse{}, nil
+	}
+	return &mcrdmav1.ReleaseResponse{}, do(ctx, r)
+}
+
+func (f *fakePeer) Sync(ctx context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+	f.syncs.Add(1)
+	f.mu.Lock()
+	do := f.sync
+	f.mu.Unlock()
+	if do == nil {
+		return &mcrdmav1.SyncResponse{}, nil
+	}
+	return do(ctx, r)
+}
+
+func (f *fakePeer) onHold(do func(context.Context, *mcrdmav1.HoldRequest) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hold = do
+}
+
+func (f *fakePeer) onSync(do func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sync = do
+}
+
+// listener takes the place where switch i's agent would serve.
+func (l *line) listener(i int) net.Listener {
+	l.t.Helper()
+	n := l.nodes[i-1]
+	l.program(i)
+	listen := n.listen
+	n.listen = nil
+	if listen == nil {
+		var err error
+		if listen, err = net.Listen("tcp", n.addr); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return listen
+}
+
+// program gives switch i the program, so that it can be read.
+func (l *line) program(i int) {
+	l.t.Helper()
+	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := within(l.t, 10*time.Second)
+	s, err := c.Open(ctx)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.WaitPrimary(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	if _, err := s.EnsurePipeline(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// fake has a fakePeer in the place of switch i's agent.
+func (l *line) fake(i int) *fakePeer {
+	l.t.Helper()
+	f := &fakePeer{server: grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(maxMessage))}
+	mcrdmav1.RegisterSwitchPeerServer(f.server, f)
+	listen := l.listener(i)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = f.server.Serve(listen) }()
+	l.t.Cleanup(func() { f.server.Stop(); <-served })
+	return f
+}
+
+// twoHops is a group of sw1 of which sw2 should hold a branch.
+func twoHops(id uint32) *mcrdmav1.Group {
+	return aGroup(hostAddr(1, 1), id, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+}
+
+func syncOften(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }
+
+// TestPeerThatRefuses: an install that another switch refuses, for whatever reason,
+// changes nothing, and its reason comes through. If the other switch cannot tell
+// branches apart, its part is done here.
+func TestPeerThatRefuses(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	l.start(1)
+	before := l.snapshot()
+	seen := map[string]bool{}
+	for i, r := range reasons {
+		if seen[r.reason] {
+			continue
+		}
+		seen[r.reason] = true
+		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
+			return toStatus("sw7", fmt.Errorf("%w: as it wants", r.err))
+		})
+		g := twoHops(uint32(i + 1))
+		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+		if r.reason == "AMBIGUOUS" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
+				t.Errorf("no copies of its own for each receiver, by two ways:\n%s", have)
+			}
+			l.remove(1, g)
+			continue
+		}
+		refused{r.code, r.reason, "sw7", []string{r.err.Error(), "as it wants"}}.check(t, r.reason, err)
+		l.unchanged(r.reason, before)
+	}
+	l.noLeftovers()
+}
+
+// garbage are answers that no agent gives.
+func garbage() map[string]error {
+	big := strings.Repeat("x", 512<<10)
+	info := func(i *errdetails.ErrorInfo) error {
+		s, err := status.New(codes.FailedPrecondition, "no").WithDetails(i)
+		if err != nil {
+			panic(err)
+		}
+		return s.Err()
+	}
+	p := status.New(codes.Internal, "odd").Proto()
+	p.Details = []*anypb.Any{{TypeUrl: "type.googleapis.com/no.such.Type", Value: []byte(big)}, {TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: []byte{0xff}}, {}}
+	return map[string]error{
+		"huge message":   status.Error(codes.Aborted, big),
+		"huge text":      info(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: "LOOP", Metadata: map[string]string{"switch": big, "text": big}}),
+		"huge unknown":   status.ErrorProto(p),
+		"no metadata":    info(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: "LOOP"}),
+		"unknown reason": info(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: "FULL_MOON"}),
+		"other domain":   info(&errdetails.ErrorInfo{Domain: "example.org", Reason: "AMBIGUOUS"}),
+		"future stale": info(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: "STALE",
+			Metadata: map[string]string{"sequence": fmt.Sprint(uint64(math.MaxUint64))}}),
+		"stale junk": info(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: "STALE", Metadata: map[string]string{"sequence": "-1e9"}}),
+		"no text":    status.Error(codes.Code(77), ""),
+		"not UTF-8":  status.Error(codes.Unknown, "\xff\xfe"),
+		"control":    status.Error(codes.Unknown, "\x00\n%00"),
+	}
+}
+
+func TestPeerThatTalksGarbage(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	l.start(1)
+	before := l.snapshot()
+	a := l.nodes[0].agent
+	for name, answer := range garbage() {
+		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error { return answer })
+		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: twoHops(1)})
+		s := status.Convert(err)
+		if s.Code() == codes.OK || s.Code() == codes.Internal || len(s.Message()) > 4000 || len(s.Details()) != 1 {
+			t.Errorf("%s: %v %.300q, %d details", name, s.Code(), s.Message(), len(s.Details()))
+		}
+		l.unchanged(name, before)
+		if n := a.sequence.Load(); n > 1<<62 {
+			t.Fatalf("%s: the sequence is at %d", name, n)
+		}
+	}
+	st, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range st.GetPeers() {
+		if len(p.GetError()) > 4000 {
+			t.Errorf("the error kept of %s has %d bytes", p.GetName(), len(p.GetError()))
+		}
+	}
+	l.noLeftovers()
+}
+
+// TestPeerThatIsSlow: the caller gets an answer by its deadline, and a late success
+// of the other changes nothing.
+func TestPeerThatIsSlow(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	l.start(1)
+	before := l.snapshot()
+	asked := make(chan struct{}, 10)
+	f.onHold(func(ctx context.Context, _ *mcrdmav1.HoldRequest) error {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil // it has done it, and nobody hears
+	})
+	begun := time.Now()
+	ctx := within(t, 300*time.Millisecond)
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.groups(1).Install(ctx, &mcrdmav1.InstallRequest{Group: twoHops(1)})
+		done <- err
+	}()
+	<-asked
+	// What is not there yet is not shown, and is not to be changed.
+	c := mcrdmav1.NewSwitchGroupsClient(l.conn(1))
+	if res, err := c.Get(t.Context(), &mcrdmav1.GetRequest{Key: twoHops(1).Key}); status.Code(err) != codes.NotFound {
+		t.Errorf("half a group: %v, %v", res, err)
+	}
+	if res, err := c.List(t.Context(), &mcrdmav1.ListRequest{}); err != nil || len(res.GetGroups()) != 0 {
+		t.Errorf("half a group: %v, %v", res, err)
+	}
+	if res, err := c.Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{twoHops(1).Key}}); err != nil || len(res.GetMissing()) != 1 {
+		t.Errorf("half a group: %v, %v", res, err)
+	}
+	other := twoHops(1)
+	other.Address = hostAddr(2, 1).String()
+	_, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: other})
+	refused{codes.AlreadyExists, "EXISTS", "sw1", nil}.check(t, "another group of that key", err)
+	if err := <-done; status.Code(err) != codes.DeadlineExceeded {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	eventually(t, "all is taken back", func() bool { return l.snapshot().differs(before) == "" && f.releases.Load() > 0 })
+	f.onHold(nil)
+	l.install(1, twoHops(1)) // the same once more, now it works
+	l.remove(1, twoHops(1))
+	l.noLeftovers()
+}
+
+// TestPeerThatIsGone: whatever answers at another agent's address, or does not, an
+// install fails in time, and all of it.
+func TestPeerThatIsGone(t *testing.T) {
+	l := newLine(t, 2)
+	listen := l.listener(2)
+	addr := listen.Addr().String()
+	l.start(1)
+	before := l.snapshot()
+	try := func(name string, limit time.Duration) {
+		t.Helper()
+		begun := time.Now()
+		_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(1)})
+		refused{codes.Unavailable, "PEER", "sw1", []string{"another agent failed", "switch sw2"}}.check(t, name, err)
+		if took := time.Since(begun); took > limit {
+			t.Errorf("%s: it took %v", name, took)
+		}
+		l.unchanged(name, before)
+		l.noLeftovers()
+	}
+	// serve does something with each connection until it is told to end.
+	serve := func(do func(net.Conn)) (end func()) {
+		if listen == nil {
+			var err error
+			if listen, err = net.Listen("tcp", addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		own := listen
+		listen = nil
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		conns := map[net.Conn]bool{}
+		wg.Go(func() {
+			for {
+				c, err := own.Accept()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				conns[c] = true
+				mu.Unlock()
+				wg.Go(func() { do(c) })
+			}
+		})
+		return func() {
+			_ = own.Close()
+			mu.Lock()
+			for c := range conns {
+				_ = c.Close()
+			}
+			mu.Unlock()
+			wg.Wait()
+		}
+	}
+	read := func(c net.Conn) { // until it ends
+		b := make([]byte, 1024)
+		for {
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+		}
+	}
+	end := serve(func(c net.Conn) { _ = c.Close() })
+	try("closes", 5*time.Second)
+	end()
+	end = serve(func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); read(c) })
+	try("is no gRPC server", 5*time.Second)
+	end()
+	end = serve(read)
+	try("says nothing", callTime+undoTime+5*time.Second)
+	end()
+	try("refuses connections", 5*time.Second)
+
+	// In the middle of a call: its server goes.
+	for _, again := range []bool{false, true} {
+		f := l.fake(2)
+		if again {
+			l.install(1, twoHops(2)) // the connection is up
+			before = l.snapshot()
+		}
+		f.onHold(func(ctx context.Context, _ *mcrdmav1.HoldRequest) error {
+			go f.server.Stop()
+			<-ctx.Done()
+			return nil
+		})
+		begun := time.Now()
+		_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(3)})
+		refused{codes.Unavailable, "PEER", "sw1", []string{"switch sw2"}}.check(t, "dies", err)
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("dies: it took %v", took)
+		}
+		l.unchanged("dies", before)
+	}
+	l.fake(2)
+	l.remove(1, twoHops(2))
+	l.noLeftovers()
+}
+
+// TestPeerThatForgets says all is well, and does nothing; at each sync it lacks
+// everything. It is asked again, at each sync once, and that is all that happens.
+func TestPeerThatForgets(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+		res := &mcrdmav1.SyncResponse{Missing: r.GetBranches()}
+		if n := len(r.GetBranches()); n > 0 { // twice each, and what nobody holds
+			res.Missing = append(res.Missing, r.GetBranches()...)
+			res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: "10.9.9.9", Sequence: math.MaxUint64},
+				&mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: r.GetBranches()[0].GetDestination(), Sequence: math.MaxUint64},
+				&mcrdmav1.HeldBranch{Destination: "junk"}, &mcrdmav1.HeldBranch{}, nil)
+		}
+		return res, nil
+	})
+	var written atomic.Int64
+	l.start(1, syncOften, countWrites(&written))
+	const groups = 10
+	for id := range uint32(groups) {
+		l.install(1, twoHops(id+1))
+	}
+	want := l.canonical()
+	holds, syncs, writes := f.holds.Load(), f.syncs.Load(), written.Load()
+	eventually(t, "some syncs", func() bool { return f.syncs.Load() >= syncs+4 })
+	holds, syncs, writes = f.holds.Load()-holds, f.syncs.Load()-syncs, written.Load()-writes
+	if holds == 0 || holds > (syncs+1)*groups {
+		t.Errorf("%d holds of %d groups in %d syncs", holds, groups, syncs)
+	}
+	if writes > 0 {
+		t.Errorf("%d writes to the switch, which is as it should be", writes)
+	}
+	if have := l.canonical(); !slices.Equal(have, want) {
+		t.Errorf("have %v, want %v", have, want)
+	}
+	// With a peer that keeps what it is given, it ends.
+	f.onSync(nil)
+	eventually(t, "the last repair", func() bool {
+		holds, syncs := f.holds.Load(), f.syncs.Load()
+		eventually(t, "two syncs", func() bool { return f.syncs.Load() >= syncs+2 })
+		return f.holds.Load() == holds
+	})
+	for id := range uint32(groups) {
+		l.remove(1, twoHops(id+1))
+	}
+	l.noLeftovers()
+}
+
+func countWrites(n *atomic.Int64) func(*config.Config, *Options) {
+	return func(_ *config.Config, o *Options) {
+		o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/Write") {
+					n.Add(1)
+				}
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}))
+	}
+}
+
+// TestPeerGoneRoundIsTriedAgain: a switch that refused what routes made necessary is
+// gone round, and tried again at syncs until it takes its part.
+func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	var refusing atomic.Bool
+	f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
+		if refusing.Load() {
+			return toStatus("sw2", fmt.Errorf("%w: no room", ErrLimit))
+		}
+		return nil
+	})
+	l.start(1, syncOften)
+	l.install(1, twoHops(1))
+	want := l.canonical()
+	refusing.Store(true)
+	a := l.nodes[0].agent
+	a.mu.Lock()
+	for _, s := range a.steps {
+		s.behind = true
+	}
+	a.mu.Unlock()
+	a.rerun.kick()
+	round := func() bool { return strings.Count(canonical(l.state(1)), "last=true") == 6 }
+	eventually(t, "copies of its own", round)
+	// It goes on refusing for some syncs; meanwhile it is asked at each.
+	for range 3 {
+		holds := f.holds.Load()
+		eventually(t, "another try", func() bool { return f.holds.Load() > holds })
+		if !round() {
+			t.Errorf("have %v", l.canonical())
+		}
+	}
+	refusing.Store(false)
+	eventually(t, "what was before", func() bool { return slices.Equal(l.canonical(), want) })
+	l.remove(1, twoHops(1))
+	l.noLeftovers()
+}
+
+// A branch that a test holds at switch sw2 in the name of another.
+type rawBranch struct {
+	c    mcrdmav1.SwitchPeerClient
+	name string
+}
+
+func (b rawBranch) request(generation, sequence uint64, receivers ...netip.Addr) *mcrdmav1.HoldRequest {
+	g := aGroup(hostAddr(1, 1), 1, receivers...)
+	return &mcrdmav1.HoldRequest{Group: g.Key, Generation: generation, Sequence: sequence, Via: []string{b.name},
+		Destination: hostAddr(2, 1).String(), Receivers: g.Receivers}
+}
+
+func (b rawBranch) hold(ctx context.Context, generation, sequence uint64, receivers ...netip.Addr) error {
+	_, err := b.c.Hold(ctx, b.request(generation, sequence, receivers...))
+	return err
+}
+
+func (b rawBranch) release(ctx context.Context, sequence uint64) error {
+	r := b.request(0, 0)
+	_, err := b.c.Release(ctx, &mcrdmav1.ReleaseRequest{Group: r.Group, Destination: r.Destination, Sequence: sequence})
+	return err
+}
+
+func (b rawBranch) sync(t testing.TB, sequence uint64, held ...uint64) (missing int) {
+	t.Helper()
+	req := &mcrdmav1.SyncRequest{Sequence: sequence}
+	for _, h := range held {
+		r := b.request(0, 0)
+		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{Group: r.Group, Destination: r.Destination, Sequence: h})
+	}
+	res, err := b.c.Sync(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(res.GetMissing())
+}
+
+// TestLateAndReorderedMessages: requests of a neighbour that come in another order
+// than they were sent, or twice.
+func TestLateAndReorderedMessages(t *testing.T) {
+	l := newLine(t, 3)
+	l.fake(1)
+	l.fake(3)
+	l.start(2)
+	one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+	three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+	ctx := t.Context()
+	two, more := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}, []netip.Addr{hostAddr(2, 1), hostAddr(2, 2), hostAddr(2, 3)}
+	reaches := func(want int) {
+		t.Helper()
+		n := 0
+		for r := range switchspec.Of[switchspec.Replica](l.state(2)) {
+			if r.Last {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d receivers are reached, want %d", n, want)
+		}
+	}
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	stale := refused{codes.Aborted, "STALE", "sw2", []string{"number"}}
+	missing := func(have, want int) {
+		t.Helper()
+		if have != want {
+			t.Errorf("%d are missing, want %d", have, want)
+		}
+	}
+
+	// A Release that overtakes its Hold: the next Sync makes up for it.
+	ok(one.release(ctx, 11))
+	ok(one.hold(ctx, 1, 10, two...))
+	reaches(2)
+	missing(one.sync(t, 11), 0)
+	reaches(0)
+	// An old Hold after a newer one.
+	ok(one.hold(ctx, 2, 21, more...))
+	stale.check(t, "an old hold", one.hold(ctx, 1, 20, two...))
+	reaches(3)
+	// The same one twice, and an old Release.
+	ok(one.hold(ctx, 2, 21, more...))
+	ok(one.release(ctx, 20))
+	reaches(3)
+	// A Sync that is older than a Hold does not know of it.
+	missing(one.sync(t, 20), 0)
+	reaches(3)
+	missing(one.sync(t, 21, 21), 0)
+	// One that names an older or a later hold gets told.
+	missing(one.sync(t, 21, 20), 1)
+	missing(one.sync(t, 22, 22), 1)
+	reaches(3)
+	// A lower generation with a later number: the only holder is right.
+	ok(one.hold(ctx, 1, 23, two...))
+	reaches(2)
+	// Another holder has changed already, and then this one does.
+	ok(three.hold(ctx, 3, 5, more...))
+	reaches(3)
+	ok(one.hold(ctx, 1, 24, two...)) // late: it does not turn back the other
+	reaches(3)
+	ok(one.hold(ctx, 3, 25, more...))
+	// They disagree within one generation.
+	refused{codes.FailedPrecondition, "AMBIGUOUS", "sw2", []string{"sw1", "sw3", "3 receivers"}}.check(t, "disagreeing", one.hold(ctx, 3, 26, two...))
+	reaches(3)
+	// One goes, and then the other.
+	ok(three.release(ctx, math.MaxUint64))
+	reaches(3)
+	ok(three.release(ctx, math.MaxUint64))
+	ok(one.hold(ctx, 3, 27, two...))
+	reaches(2)
+	missing(three.sync(t, math.MaxUint64, 5), 1)
+	reaches(2)
+	// A number of the future: only a Sync that is later than that ends it, or the lease.
+	ok(one.hold(ctx, 3, math.MaxUint64, two...))
+	stale.check(t, "after the future", one.hold(ctx, 4, 28, more...))
+	missing(one.sync(t, 28), 0)
+	reaches(2)
+	missing(one.sync(t, math.MaxUint64), 0)
+	reaches(0)
+	l.noLeftovers()
+}
+
+// TestHoldersThatDisagree: if the next switch cannot tell a group's branches apart,
+// an install makes their copies itself, until it can.
+func TestHoldersThatDisagree(t *testing.T) {
+	l := newLine(t, 3)
+	l.fake(3)
+	l.start(1)
+	l.start(2)
+	three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+	g := twoHops(1)
+	l.install(1, g)
+	want := l.canonical()
+	l.remove(1, g)
+	a := l.nodes[0].agent
+	// As an agent that holds the same generation for others would.
+	next := a.sequence.Load() + 1
+	if err := three.hold(t.Context(), next, 1, hostAddr(2, 1), hostAddr(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	l.install(1, g)
+	if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
+		t.Errorf("no copies of its own:\n%s", have)
+	}
+	a.rerun.kick()
+	if err := three.release(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for deadline := time.Now().Add(10 * time.Second); !slices.Equal(have, want) && time.Now().Before(deadline); have = l.canonical() {
+		a.rerun.kick()
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("not together again: have\n%s\nwant\n%s", strings.Join(have, "\n--\n"), strings.Join(want, "\n--\n"))
+	}
+	l.remove(1, g)
+	l.noLeftovers()
+}
+
+// TestHoldMeetsRelease: one neighbour gives a branch up at the moment in which
+// another begins to hold it. It has it then, on the switch and in the store.
+func TestHoldMeetsRelease(t *testing.T) {
+	l := newLine(t, 3)
+	l.fake(1)
+	l.fake(3)
+	l.start(2)
+	a := l.nodes[1].agent
+	now := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+	next := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+	receivers := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}
+	if err := now.hold(t.Context(), 1, 1, receivers...); err != nil {
+		t.Fatal(err)
+	}
+	want := canonical(l.state(2))
+	for i := range uint64(40) {
+		var wg sync.WaitGroup
+		for _, f := range []func() error{
+			func() error { return now.release(t.Context(), math.MaxUint64) },
+			func() error { return next.hold(t.Context(), 1, i, receivers...) },
+		} {
+			wg.Go(func() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		records := 0
+		for range a.store.Load(bucket) {
+			records++
+		}
+		if have := canonical(l.state(2)); have != want || records != 1 {
+			t.Fatalf("round %d: %d records, and on the switch:\n%s", i, records, have)
+		}
+		now, next = next, now
+	}
+	if err := now.release(t.Context(), math.MaxUint64); err != nil {
+		t.Error(err)
+	}
+	l.noLeftovers()
+}
+
+// TestFloodOfPeerMessages has two neighbours send what they like, much of it
+// impossible, and then go. Nothing is left.
+func TestFloodOfPeerMessages(t *testing.T) {
+	l := newLine(t, 3)
+	l.fake(1)
+	l.fake(3)
+	l.start(2)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	clients := map[string]mcrdmav1.SwitchPeerClient{}
+	for _, name := range []string{"sw1", "sw3"} {
+		clients[name] = mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch(name)))
+	}
+	allowed := map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.FailedPrecondition: true, codes.Aborted: true,
+		codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true, codes.Unavailable: true}
+	var counts [20]atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			r := &flood{rand.New(rand.NewPCG(seed, uint64(w))), []string{"sw1", "sw3"}[w%2]}
+			for range 150 {
+				ctx := context.Background()
+				cancel := func() {}
+				if r.IntN(4) == 0 {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(20000))*time.Microsecond)
+				}
+				err := r.send(ctx, clients[r.from])
+				cancel()
+				code := status.Code(err)
+				counts[code].Add(1)
+				if !allowed[code] {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for code := range counts {
+		if n := counts[code].Load(); n > 0 {
+			t.Logf("%v: %d", codes.Code(code), n)
+		}
+	}
+	if counts[codes.OK].Load() < 200 || counts[codes.InvalidArgument].Load() < 200 {
+		t.Error("hardly anything was accepted, or refused")
+	}
+	for name, c := range clients {
+		if _, err := c.Sync(t.Context(), &mcrdmav1.SyncRequest{Sequence: math.MaxUint64}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	eventually(t, "nothing is left", func() bool {
+		a := l.nodes[1].agent
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.steps) == 0
+	})
+	l.empty("nothing is left on the switch")
+	l.noLeftovers()
+	for k := range l.nodes[1].agent.store.Load(bucket) {
+		t.Errorf("a record is left: %x", k)
+	}
+	// And it works.
+	if err := (rawBranch{clients["sw1"], "sw1"}).hold(t.Context(), 1, 1, hostAddr(2, 1), hostAddr(2, 2)); err != nil {
+		t.Error(err)
+	}
+}
+
+// flood makes up requests of a neighbour.
+type flood struct {
+	*rand.Rand
+	from string
+}
+
+func (r *flood) addr() string {
+	switch r.IntN(40) {
+	case 0:
+		return "junk"
+	case 1:
+		return "fe80::1"
+	case 2:
+		return "192.0.2.1"
+	}
+	return hostAddr(1+r.IntN(3), 1+r.IntN(4)).String()
+}
+
+func (r *flood) number() uint64 {
+	switch r.IntN(10) {
+	case 0:
+		return r.Uint64()
+	case 1:
+		return math.MaxUint64
+	}
+	return r.Uint64N(50)
+}
+
+func (r *flood) key() *mcrdmav1.GroupKey {
+	if r.IntN(30) == 0 {
+		return nil
+	}
+	return &mcrdmav1.GroupKey{Source: r.addr(), McId: 1 + r.Uint32N(3) - r.Uint32N(30)/29}
+}
+
+func (r *flood) send(ctx context.Context, c mcrdmav1.SwitchPeerClient) error {
+	switch r.IntN(6) {
+	case 0:
+		_, err := c.Release(ctx, &mcrdmav1.ReleaseRequest{Group: r.key(), Destination: r.addr(), Sequence: r.number()})
+		return err
+	case 1:
+		req := &mcrdmav1.SyncRequest{Sequence: r.number()}
+		for range r.IntN(8) {
+			req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{Group: r.key(), Destination: r.addr(), Sequence: r.number()})
+		}
+		_, err := c.Sync(ctx, req)
+		return err
+	}
+	req := &mcrdmav1.HoldRequest{Group: r.key(), Generation: r.number(), Sequence: r.number()}
+	for range max(0, r.IntN(6)-3) {
+		names := []string{"sw1", "sw2", "sw3", "", strings.Repeat("x", 300)}
+		if i := r.IntN(40); i < len(names) {
+			req.Via = append(req.Via, names[i])
+		} else {
+			req.Via = append(req.Via, fmt.Sprintf("sw%d", i))
+		}
+	}
+	req.Via = append(slices.DeleteFunc(req.Via, func(v string) bool { return v == r.from && r.IntN(5) > 0 }), r.from)
+	for range r.IntN(5) {
+		x := aReceiver(hostAddr(1, 1), r.Uint32N(1<<24+1<<18))
+		x.Address = r.addr()
+		if r.IntN(20) == 0 {
+			x.Regions[0].Length = r.Uint64()
+		}
+		req.Receivers = append(req.Receivers, x)
+	}
+	if req.Destination = r.addr(); len(req.Receivers) > 0 && r.IntN(10) > 0 {
+		req.Destination = req.Receivers[0].Address
+	}
+	_, err := c.Hold(ctx, req)
+	return err
+}
