@@ -1,0 +1,226 @@
+package tcp
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// maxUnsent is how much of a block the kernel may hold before the network has
+// it. Less makes the sender wait in vain, more lets blocks for different peers
+// mix on the wire and come later than the schedule has it.
+const maxUnsent = 256 << 10
+
+// postRecv posts a buffer. The first one makes the connection.
+func (p *peer) postRecv(buf []byte) error {
+	p.mu.Lock()
+	if p.failing {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.nPosted-p.nRecv == MaxPosted {
+		p.mu.Unlock()
+		return fmt.Errorf("tcp: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
+	}
+	p.posted[p.nPosted%MaxPosted] = buf
+	p.nPosted++
+	var err error
+	if p.in != nil {
+		err = p.tellReady()
+	} else if !p.dialled {
+		p.dialled = true
+		p.wg.Add(1)
+		go p.receive()
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.fail(err, true)
+	}
+	return nil
+}
+
+// tellReady tells the peer how many buffers are posted. The lock is held.
+func (p *peer) tellReady() error {
+	binary.BigEndian.PutUint32(p.ready[:], p.nPosted)
+	return p.readies.send(p.ready[:])
+}
+
+// receive makes the connection for blocks from the peer, and reads it until it
+// ends.
+func (p *peer) receive() {
+	defer p.wg.Done()
+	ctx, cancel := context.WithTimeout(p.t.ctx, p.t.opt.deadAfter())
+	defer cancel()
+	go func() {
+		select {
+		case <-p.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	conn, err := p.dialBlocks(ctx)
+	if err == nil {
+		err = p.readBlocks(conn)
+	}
+	p.fail(err, true)
+}
+
+func (p *peer) dialBlocks(ctx context.Context) (*net.TCPConn, error) {
+	conn, g, err := p.t.dial(ctx, p.id, &greeting{kind: greetBlocks, group: p.t.opt.Group, epoch: p.t.opt.Epoch,
+		from: p.t.opt.Self, to: p.id, run: p.t.run, toRun: p.run})
+	if err != nil {
+		return nil, err
+	}
+	if g.kind != greetBlocks || g.from != p.id || g.run != p.run {
+		closeConns(conn)
+		return nil, fmt.Errorf("%w: somebody else answers at %s", ErrProtocol, p.t.opt.Members[p.id])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err = net.ErrClosed
+	if !p.failing {
+		err = p.readies.open(p, conn, 64<<10)
+	}
+	if err == nil {
+		p.in = conn
+		err = p.tellReady()
+	}
+	if err != nil {
+		closeConns(conn)
+	}
+	return conn, err
+}
+
+// readBlocks reads blocks into the posted buffers.
+func (p *peer) readBlocks(conn *net.TCPConn) error {
+	header := make([]byte, blockHeader)
+	for number := uint32(0); ; number++ {
+		if _, err := io.ReadFull(conn, header); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		posted := p.nPosted != p.nRecv
+		buf := p.posted[p.nRecv%MaxPosted]
+		p.mu.Unlock()
+		if !posted {
+			return fmt.Errorf("%w: a block for which no buffer was posted", ErrProtocol)
+		}
+		imm, n, err := parseBlockHeader(header, number, len(buf))
+		if err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(conn, buf[:n]); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.posted[p.nRecv%MaxPosted] = nil
+		p.nRecv++
+		p.mu.Unlock()
+		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: imm, N: n})
+	}
+}
+
+// supply begins to use the connection for blocks to the peer, which it made.
+func (p *peer) supply(conn *net.TCPConn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing || p.out != nil {
+		return net.ErrClosed
+	}
+	if err := setUnsent(conn, maxUnsent); err != nil {
+		return err
+	}
+	p.out = conn
+	p.wg.Add(2)
+	go p.readReadies(conn)
+	go p.writeBlocks(conn)
+	return nil
+}
+
+// readReadies turns the peer's readiness into events.
+func (p *peer) readReadies(conn *net.TCPConn) {
+	defer p.wg.Done()
+	var seen uint32
+	buf, have := make([]byte, 64*readyBytes), 0
+	for {
+		n, err := conn.Read(buf[have:])
+		have += n
+		used := 0
+		for ; have-used >= readyBytes && err == nil; used += readyBytes {
+			var more uint32
+			if more, err = parseReady(buf[used:], seen, p.nSent.Load()); err != nil {
+				break
+			}
+			seen += more
+			p.credits.Add(int32(more))
+			for range more {
+				p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
+			}
+		}
+		if err != nil {
+			p.fail(err, true)
+			return
+		}
+		have = copy(buf, buf[used:have])
+	}
+}
+
+// sendBlock hands a block to the writer.
+func (p *peer) sendBlock(imm uint32, block []byte) error {
+	select {
+	case <-p.stop:
+		return nil
+	default:
+	}
+	if p.credits.Add(-1) < 0 {
+		p.credits.Add(1)
+		return fmt.Errorf("%w: member %d", ErrNotReady, p.id)
+	}
+	p.sends <- send{imm, block} // has room for all credits
+	return nil
+}
+
+// writeBlocks writes blocks as they come.
+func (p *peer) writeBlocks(conn *net.TCPConn) {
+	defer p.wg.Done()
+	var (
+		header [blockHeader]byte
+		array  [2][]byte
+		vector net.Buffers
+	)
+	for number := uint32(0); ; number++ {
+		var s send
+		select {
+		case s = <-p.sends:
+		case <-p.stop:
+			return
+		}
+		putBlockHeader(header[:], s.imm, len(s.block), number)
+		array[0], array[1] = header[:], s.block
+		vector = array[:]
+		// Counted before, because readiness for more may come before Write
+		// returns.
+		p.nSent.Add(1)
+		if _, err := vector.WriteTo(conn); err != nil {
+			p.fail(err, true)
+			return
+		}
+		array[1] = nil
+		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
+	}
+}
+
+// keepAlive makes a connection notice that its peer's host has gone.
+func (t *Transport) keepAlive(c *net.TCPConn) error {
+	after := t.opt.deadAfter()
+	interval := max(time.Second, after/4)
+	if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: interval, Interval: interval, Count: 3}); err != nil {
+		return err
+	}
+	return setDeadAfter(c, after)
+}

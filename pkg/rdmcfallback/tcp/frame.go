@@ -1,0 +1,73 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+const (
+	blockMagic   = 0x424c4b31 // "BLK1"
+	blockHeader  = 16
+	readyBytes   = 4
+	frameHeader  = 4
+	abortMinimum = 1 // bytes: the code
+)
+
+// Kinds of messages on a control connection.
+const (
+	frameTold  = 1 + iota // of the user
+	frameMet              // bootstrap: the sender has met all members
+	frameAbort            // bootstrap: the sender gives up: code and text
+)
+
+func putBlockHeader(b []byte, imm uint32, n int, number uint32) {
+	binary.BigEndian.PutUint32(b, blockMagic)
+	binary.BigEndian.PutUint32(b[4:], imm)
+	binary.BigEndian.PutUint32(b[8:], uint32(n))
+	binary.BigEndian.PutUint32(b[12:], number)
+}
+
+// parseBlockHeader parses the header of the block with the given number, that
+// must fit into room bytes.
+func parseBlockHeader(b []byte, number uint32, room int) (imm uint32, n int, err error) {
+	size := binary.BigEndian.Uint32(b[8:])
+	switch {
+	case binary.BigEndian.Uint32(b) != blockMagic:
+		return 0, 0, fmt.Errorf("%w: %x where a block's header should begin", ErrProtocol, b[:4])
+	case binary.BigEndian.Uint32(b[12:]) != number:
+		return 0, 0, fmt.Errorf("%w: block %d follows block %d", ErrProtocol, binary.BigEndian.Uint32(b[12:]), number-1)
+	case uint64(size) > uint64(room):
+		return 0, 0, fmt.Errorf("%w: a block of %d bytes for a buffer of %d", ErrProtocol, size, room)
+	}
+	return binary.BigEndian.Uint32(b[4:]), int(size), nil
+}
+
+// parseReady returns how many more blocks may be sent, after seen before, of
+// which sent were used.
+func parseReady(b []byte, seen, sent uint32) (more uint32, err error) {
+	now := binary.BigEndian.Uint32(b)
+	if now-sent > MaxPosted || now-seen > MaxPosted || now == seen {
+		return 0, fmt.Errorf("%w: %d buffers posted, after %d before and %d blocks sent", ErrProtocol, now, seen, sent)
+	}
+	return now - seen, nil
+}
+
+func putFrameHeader(b []byte, kind uint8, n int) {
+	b[0], b[1] = kind, 0
+	binary.BigEndian.PutUint16(b[2:], uint16(n))
+}
+
+func parseFrameHeader(b []byte) (kind uint8, n int, err error) {
+	kind, n = b[0], int(binary.BigEndian.Uint16(b[2:]))
+	switch {
+	case b[1] != 0,
+		kind == frameTold && (n < 1 || n > rdmcfallback.MaxTell),
+		kind == frameMet && n != 0,
+		kind == frameAbort && (n < abortMinimum || n > abortMinimum+maxReason),
+		kind < frameTold || kind > frameAbort:
+		return 0, 0, fmt.Errorf("%w: a message of kind %d with %d bytes (%x)", ErrProtocol, kind, n, b[:frameHeader])
+	}
+	return kind, n, nil
+}

@@ -1,0 +1,91 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// An outbox writes small messages to a connection: at once if the kernel takes
+// them, else by a goroutine that lives for as long as there is a backlog. It is
+// guarded by its peer's lock.
+type outbox struct {
+	p       *peer
+	conn    *net.TCPConn
+	raw     syscall.RawConn
+	limit   int // bytes that may wait
+	backlog []byte
+	spare   []byte        // the backlog before this one
+	idle    chan struct{} // closed when the goroutine ends; nil if there is none
+
+	msg []byte // what attempt writes
+	n   int
+	err error
+	// attempt is the function that raw calls, made once so that it costs no
+	// allocation for each message.
+	attempt func(fd uintptr) bool
+}
+
+func (o *outbox) open(p *peer, conn *net.TCPConn, limit int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	o.p, o.conn, o.raw, o.limit = p, conn, raw, limit
+	o.attempt = func(fd uintptr) bool {
+		o.n, o.err = tryWrite(fd, o.msg)
+		return true
+	}
+	return nil
+}
+
+// send writes msg, or what the kernel doesn't take of it later. The peer's lock
+// is held.
+func (o *outbox) send(msg []byte) error {
+	if o.idle == nil {
+		o.msg, o.n = msg, 0
+		err := o.raw.Write(o.attempt)
+		if err == nil {
+			err = o.err
+		}
+		if o.msg = nil; err != nil {
+			return err
+		}
+		if msg = msg[o.n:]; len(msg) == 0 {
+			return nil
+		}
+	}
+	if len(o.backlog)+len(msg) > o.limit {
+		return fmt.Errorf("%w: %d bytes wait", ErrOverflow, len(o.backlog))
+	}
+	o.backlog = append(o.backlog, msg...)
+	if o.idle == nil {
+		o.idle = make(chan struct{})
+		o.p.wg.Add(1)
+		go o.flush()
+	}
+	return nil
+}
+
+// flush writes the backlog until there is none.
+func (o *outbox) flush() {
+	defer o.p.wg.Done()
+	o.p.mu.Lock()
+	for len(o.backlog) > 0 {
+		chunk := o.backlog
+		o.backlog = o.spare[:0]
+		o.p.mu.Unlock()
+		_, err := o.conn.Write(chunk)
+		if err != nil {
+			o.p.fail(err, true)
+		}
+		o.p.mu.Lock()
+		o.spare = chunk
+		if err != nil {
+			o.backlog = nil
+		}
+	}
+	close(o.idle)
+	o.idle = nil
+	o.p.mu.Unlock()
+}

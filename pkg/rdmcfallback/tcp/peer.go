@@ -1,0 +1,277 @@
+package tcp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+const (
+	maxBacklog = 4 << 20 // bytes told to a peer that wait
+	maxInbox   = 16      // messages of a peer that wait for Events; more wait in the kernel
+	grace      = 500 * time.Millisecond
+	parting    = 2 * time.Second // Close waits so long for peers to read
+)
+
+// A peer is another member and the connections to it.
+type peer struct {
+	t  *Transport
+	id int
+
+	run   uint64 // set, with hello, before it is met
+	hello []byte
+
+	mu      sync.Mutex
+	taken   bool  // somebody is this peer, or is about to be
+	met     bool  // the control connection is up
+	failing bool  // no new goroutines, no new sends
+	err     error // why, the first reason
+	wg      sync.WaitGroup
+	stop    chan struct{} // closed when failing: blocks end
+	cut     chan struct{} // closed when the control connection ends
+
+	// The control connection.
+	ctl     *net.TCPConn
+	ctlDone chan struct{} // closed when its reader has ended
+	tells   outbox
+	frame   [frameHeader + rdmcfallback.MaxTell]byte
+	inbox   chan []byte // free buffers for messages
+	buffers int         // how many there are
+
+	// Blocks from the peer.
+	in      *net.TCPConn
+	dialled bool
+	readies outbox
+	posted  [MaxPosted][]byte // buffers, those at nRecv...nPosted-1
+	nPosted uint32
+	nRecv   uint32
+	ready   [readyBytes]byte
+
+	// Blocks to the peer.
+	out     *net.TCPConn
+	credits atomic.Int32 // how many more blocks it can take
+	nSent   atomic.Uint32
+	sends   chan send
+}
+
+type send struct {
+	imm   uint32
+	block []byte
+}
+
+func newPeer(t *Transport, id int) *peer {
+	return &peer{t: t, id: id, stop: make(chan struct{}), cut: make(chan struct{}), ctlDone: make(chan struct{}),
+		inbox: make(chan []byte, maxInbox), sends: make(chan send, MaxPosted)}
+}
+
+// meet begins to use the control connection.
+func (p *peer) meet(ctl *net.TCPConn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing {
+		return ErrClosed
+	}
+	if err := p.tells.open(p, ctl, maxBacklog); err != nil {
+		return err
+	}
+	p.ctl, p.met = ctl, true
+	p.wg.Add(1)
+	go p.readControl()
+	return nil
+}
+
+// tell sends a message on the control connection.
+func (p *peer) tell(kind uint8, msg []byte) {
+	p.mu.Lock()
+	var err error
+	if p.met && !p.failing {
+		putFrameHeader(p.frame[:], kind, len(msg))
+		n := copy(p.frame[frameHeader:], msg)
+		err = p.tells.send(p.frame[:frameHeader+n])
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.fail(err, true)
+	}
+}
+
+// readControl reads the control connection until it ends.
+func (p *peer) readControl() {
+	defer p.wg.Done()
+	r := bufio.NewReaderSize(p.ctl, 4096)
+	err := p.readFrames(r)
+	close(p.ctlDone)
+	p.fail(err, false)
+}
+
+func (p *peer) readFrames(r *bufio.Reader) error {
+	var header [frameHeader]byte
+	completed := false
+	for {
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			return err
+		}
+		kind, n, err := parseFrameHeader(header[:])
+		if err != nil {
+			return err
+		}
+		if p.t.closing.Load() {
+			if _, err := r.Discard(n); err != nil {
+				return err
+			}
+			continue
+		}
+		buf, err := p.buffer()
+		if err != nil {
+			return err
+		}
+		buf = buf[:n]
+		if _, err := io.ReadFull(r, buf); err != nil {
+			return err
+		}
+		if kind == frameTold {
+			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Told, Peer: p.id, Msg: buf})
+			continue
+		}
+		if kind == frameMet {
+			if completed {
+				return fmt.Errorf("%w: it met all members twice", ErrProtocol)
+			}
+			completed = true
+			p.t.boot.complete()
+		} else {
+			err := parseAbort(buf)
+			p.t.boot.fail(err)
+			return err
+		}
+		p.giveBack(buf)
+	}
+}
+
+// buffer returns an empty buffer for a message, and waits if too many messages
+// wait for Events.
+func (p *peer) buffer() ([]byte, error) {
+	select {
+	case b := <-p.inbox:
+		return b, nil
+	default:
+	}
+	if p.buffers < maxInbox {
+		p.buffers++
+		return make([]byte, 0, rdmcfallback.MaxTell), nil
+	}
+	select {
+	case b := <-p.inbox:
+		return b, nil
+	case <-p.cut:
+		return nil, net.ErrClosed
+	case <-p.t.quit:
+		return make([]byte, 0, rdmcfallback.MaxTell), nil
+	}
+}
+
+// giveBack takes a buffer back. There is always room.
+func (p *peer) giveBack(b []byte) {
+	select {
+	case p.inbox <- b[:0]:
+	default:
+	}
+}
+
+// fail ends all connections to the peer. What the peer has told before is still
+// read if patient is true: the failure may have been seen first on a connection
+// for blocks. When nothing of the peer is in use any more, Down follows. Only
+// the first call has an effect.
+func (p *peer) fail(err error, patient bool) {
+	p.mu.Lock()
+	if p.failing {
+		p.mu.Unlock()
+		return
+	}
+	p.failing, p.err = true, explain(err)
+	in, out, ctl := p.in, p.out, p.ctl
+	p.t.wg.Add(1) // under the lock, so that Close, which takes it, waits
+	p.mu.Unlock()
+	close(p.stop)
+	closeConns(in, out)
+	go func() {
+		defer p.t.wg.Done()
+		if patient && ctl != nil {
+			_ = ctl.SetReadDeadline(time.Now().Add(grace))
+			wait(p.ctlDone, grace)
+		}
+		p.cutOff(ctl)
+		p.t.down(p)
+	}()
+}
+
+// cutOff closes the control connection and waits until all goroutines of the peer
+// have ended.
+func (p *peer) cutOff(ctl *net.TCPConn) {
+	close(p.cut)
+	closeConns(ctl)
+	p.wg.Wait()
+}
+
+// part ends the connections to the peer because this transport is closed: the
+// peer is given the time to read what it has been told.
+func (p *peer) part() {
+	p.mu.Lock()
+	if p.failing {
+		p.mu.Unlock()
+		return
+	}
+	p.failing, p.err = true, ErrClosed
+	in, out, ctl, idle := p.in, p.out, p.ctl, p.tells.idle
+	p.mu.Unlock()
+	close(p.stop)
+	closeConns(in, out)
+	if ctl != nil {
+		_ = ctl.SetDeadline(time.Now().Add(parting))
+		if idle != nil {
+			<-idle
+		}
+		if ctl.CloseWrite() == nil {
+			wait(p.ctlDone, parting)
+		}
+	}
+	p.cutOff(ctl)
+}
+
+func wait(done <-chan struct{}, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+func closeConns(conns ...*net.TCPConn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// explain says what the ends of connections mean.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the peer ended the connection: %w", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the peer does not answer: %w", err)
+	}
+	return fmt.Errorf("the connection to the peer ended: %w", err)
+}

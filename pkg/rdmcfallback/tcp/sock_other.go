@@ -1,0 +1,17 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"net"
+	"time"
+)
+
+// setDeadAfter leaves it to keepalive to find dead peers.
+func setDeadAfter(*net.TCPConn, time.Duration) error { return nil }
+
+// setUnsent leaves it to the kernel how much a connection holds.
+func setUnsent(*net.TCPConn, int) error { return nil }
+
+// tryWrite leaves writing to the backlog's goroutine.
+func tryWrite(uintptr, []byte) (int, error) { return 0, nil }

@@ -1,0 +1,163 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// A Transport is an rdmcfallback.Transport over TCP. Use Connect.
+type Transport struct {
+	opt    Options
+	run    uint64
+	listen net.Listener
+	peers  []*peer // [opt.Self] is nil
+	boot   bootstrap
+	events *queue
+
+	lent []lent // messages that the last Events returned
+
+	ctx       context.Context // of dialling
+	cancel    context.CancelFunc
+	closing   atomic.Bool
+	quit      chan struct{} // closed when closing
+	closed    chan struct{} // closed when Close is done
+	wg        sync.WaitGroup
+	greetings chan struct{} // a token for each greeting that is being read
+}
+
+var _ rdmcfallback.Transport = (*Transport)(nil)
+
+// A lent buffer goes back to its peer.
+type lent struct {
+	p   *peer
+	buf []byte
+}
+
+func newTransport(o Options) *Transport {
+	t := &Transport{opt: o, run: newRun(), listen: o.Listener, events: newQueue(), peers: make([]*peer, len(o.Members)),
+		quit: make(chan struct{}), closed: make(chan struct{}), greetings: make(chan struct{}, maxGreetings)}
+	t.wg.Add(1) // until Close waits
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	for i := range t.peers {
+		if i != o.Self {
+			t.peers[i] = newPeer(t, i)
+		}
+	}
+	t.boot.init(t)
+	return t
+}
+
+// Hello returns what the peer gave as its Options.Hello; nil for this member
+// itself. It is not to be changed.
+func (t *Transport) Hello(peer int) []byte {
+	if p, err := t.peer(peer); err == nil {
+		return p.hello
+	}
+	return nil
+}
+
+func (t *Transport) peer(i int) (*peer, error) {
+	if t.closing.Load() {
+		return nil, ErrClosed
+	}
+	if i < 0 || i >= len(t.peers) || i == t.opt.Self {
+		return nil, fmt.Errorf("tcp: member %d of %d has no peer %d", t.opt.Self, len(t.peers), i)
+	}
+	return t.peers[i], nil
+}
+
+// PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
+// posted for one peer.
+func (t *Transport) PostRecv(peer int, buf []byte) error {
+	p, err := t.peer(peer)
+	if err != nil {
+		return err
+	}
+	return p.postRecv(buf)
+}
+
+// Send implements rdmcfallback.Transport.
+func (t *Transport) Send(peer int, imm uint32, block []byte) error {
+	p, err := t.peer(peer)
+	if err != nil {
+		return err
+	}
+	if uint64(len(block)) > 1<<32-1 {
+		return fmt.Errorf("tcp: a block of %d bytes, at most %d", len(block), uint32(1<<32-1))
+	}
+	return p.sendBlock(imm, block)
+}
+
+// Tell implements rdmcfallback.Transport. A peer that lets several megabytes of
+// what it is told wait is disconnected, with ErrOverflow.
+func (t *Transport) Tell(peer int, msg []byte) error {
+	p, err := t.peer(peer)
+	if err != nil {
+		return err
+	}
+	if len(msg) < 1 || len(msg) > rdmcfallback.MaxTell {
+		return fmt.Errorf("tcp: a message of %d bytes, must be 1 to %d", len(msg), rdmcfallback.MaxTell)
+	}
+	p.tell(frameTold, msg)
+	return nil
+}
+
+// Events implements rdmcfallback.Transport.
+func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (int, error) {
+	if len(events) == 0 {
+		return 0, errors.New("tcp: no room for events")
+	}
+	for i, l := range t.lent {
+		l.p.giveBack(l.buf)
+		t.lent[i] = lent{}
+	}
+	t.lent = t.lent[:0]
+	n, err := t.events.wait(ctx, events)
+	for _, e := range events[:n] {
+		if e.Kind == rdmcfallback.Told {
+			t.lent = append(t.lent, lent{t.peers[e.Peer], e.Msg})
+		}
+	}
+	return n, err
+}
+
+// down says that a peer has gone and nothing of it is in use any more.
+func (t *Transport) down(p *peer) {
+	t.boot.fail(&memberError{p.id, t.opt.Members[p.id], p.err})
+	t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Down, Peer: p.id, Err: p.err})
+}
+
+// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
+// don't read what they have been told.
+func (t *Transport) Close() error {
+	if t.closing.Swap(true) {
+		<-t.closed
+		return nil
+	}
+	close(t.quit)
+	t.cancel()
+	err := t.listen.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	for _, p := range t.peers {
+		if p != nil {
+			t.wg.Add(1)
+			go func() {
+				defer t.wg.Done()
+				p.part()
+			}()
+		}
+	}
+	t.wg.Done()
+	t.wg.Wait()
+	t.events.close()
+	close(t.closed)
+	return err
+}
