@@ -1,6 +1,7 @@
 package switchagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type Options struct {
 	// Standby has New wait until no other agent has the state open, and so the
 	// switch.
 	Standby bool
+	// Audit is the time between two looks whether the switch still is as wanted; 0:
+	// 5 minutes.
+	Audit time.Duration
 	// Listener serves instead of one at Config.Listen.
 	Listener net.Listener
 	// DialSwitch are further options of the connection to the switch.
@@ -150,6 +154,7 @@ func (a *Agent) open(ctx context.Context) error {
 		a.sizes[t.Name] = uint64(t.Size) //nolint:gosec // not negative
 	}
 	a.driver = newDriver(client, a.log)
+	a.driver.audit = cmp.Or(a.opts.Audit, 5*time.Minute)
 	a.driver.found, a.driver.opened = a.found, a.listen
 	open := a.opts.OpenStore
 	if open == nil {

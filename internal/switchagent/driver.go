@@ -1,7 +1,6 @@
 package switchagent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,6 +279,9 @@ func (d *driver) reconcile(ctx context.Context, s *p4rt.Session) error {
 	if errors.Is(err, p4rt.ErrForeign) {
 		d.log.Warn("the switch holds what no agent has written; it is cleared", "error", err)
 		if err = s.PushPipeline(ctx); err == nil {
+			err = s.EnableDigests(ctx) // they were lost with the rest
+		}
+		if err == nil {
 			have, err = s.Read(ctx)
 		}
 	}
@@ -349,7 +351,7 @@ func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchsp
 
 // serve makes edits until the session is lost.
 func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
-	audit := time.NewTicker(cmp.Or(d.audit, 5*time.Minute))
+	audit := time.NewTicker(d.audit)
 	defer audit.Stop()
 	for {
 		jobs := d.take()

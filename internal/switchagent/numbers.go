@@ -62,6 +62,16 @@ func (n *numbers) mark(first, count int, used bool) {
 	}
 }
 
+// free says whether nobody has any of these numbers.
+func (n *numbers) free(first uint16, count int) bool {
+	for i := int(first); i < int(first)+count; i++ {
+		if i > n.limit || n.get(i) {
+			return false
+		}
+	}
+	return true
+}
+
 // keep takes numbers that are known to be in use.
 func (n *numbers) keep(first uint16, count int) {
 	if int(first)+count-1 <= n.limit {

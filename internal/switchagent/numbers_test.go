@@ -70,6 +70,16 @@ func TestNumbersAgainstSet(t *testing.T) {
 				}
 				mark(first, count, true)
 			},
+			"free": func(t *rapid.T) {
+				first, count := rapid.IntRange(1, limit).Draw(t, "first"), rapid.IntRange(1, 16).Draw(t, "count")
+				want := first+count-1 <= limit
+				for i := first; i < first+count; i++ {
+					want = want && !used[i]
+				}
+				if got := n.free(uint16(first), count); got != want {
+					t.Fatalf("free(%d, %d): %t", first, count, got)
+				}
+			},
 			"": func(t *rapid.T) {
 				if n.count != len(used) {
 					t.Fatalf("%d are in use, and it says %d", len(used), n.count)

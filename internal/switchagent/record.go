@@ -221,6 +221,9 @@ func (a *Agent) adopt(have, want *switchspec.State) error {
 		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
 			continue
 		}
+		if !a.groupNumbers.free(m.Group, 1) || !a.preNumbers.free(m.FirstPRE, int(m.PREGroups)) {
+			continue // somebody has changed the switch: they are another group's too
+		}
 		list := byGroup[m.Group]
 		for i := range m.PREGroups {
 			if g, ok := pre[m.FirstPRE+i]; ok {

@@ -1,0 +1,507 @@
+package switchagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/store"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// second is another agent of switch i, with a state of its own unless changed. It
+// is not run yet.
+func (l *line) second(i int, change ...func(*config.Config, *Options)) (*Agent, error) {
+	cfg, o := l.config(i), Options{Logger: testLog(fmt.Sprintf("sw%d'", i))}
+	cfg.Listen = "127.0.0.1:0"
+	cfg.State = filepath.Join(l.dir, fmt.Sprintf("second%d.db", i))
+	for _, f := range change {
+		f(cfg, &o)
+	}
+	return New(l.t.Context(), cfg, o)
+}
+
+// running runs an agent until it is told to end.
+func (l *line) running(a *Agent) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- a.Run(ctx) }()
+	ended := false
+	end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel()
+		if err := <-ran; err != nil {
+			l.t.Errorf("the second agent: %v", err)
+		}
+	}
+	l.t.Cleanup(end)
+	return end
+}
+
+func isReady(a *Agent) bool {
+	select {
+	case <-a.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestOneStateOneAgent: a second agent of the same state does not start, and says
+// why; one that stands by starts when the first has gone, and changes nothing.
+func TestOneStateOneAgent(t *testing.T) {
+	l := newLine(t, 1)
+	l.startAll()
+	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+	l.install(1, g)
+	before := l.state(1)
+	same := func(c *config.Config, _ *Options) { c.State = l.config(1).State }
+	if a, err := l.second(1, same); a != nil || !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), l.config(1).State) {
+		t.Fatalf("%v", err)
+	}
+	type result struct {
+		a   *Agent
+		err error
+	}
+	made := make(chan result, 1)
+	go func() {
+		a, err := l.second(1, same, func(_ *config.Config, o *Options) { o.Standby = true })
+		made <- result{a, err}
+	}()
+	select {
+	case r := <-made:
+		t.Fatalf("it did not wait: %v", r.err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	l.nodes[0].kill()
+	r := <-made
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	end := l.running(r.a)
+	eventually(t, "the second is ready", func() bool { return isReady(r.a) })
+	if d := switchspec.Diff(before, l.state(1)); len(d) > 0 {
+		t.Errorf("it has changed %v", d)
+	}
+	c := dial(t, r.a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
+	defer c.Close()
+	if _, err := mcrdmav1.NewSwitchGroupsClient(c).Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key}); err != nil {
+		t.Error(err)
+	}
+	end()
+	l.noLeftovers()
+}
+
+// TestTwoAgentsOfOneSwitch: of two agents with states of their own one controls the
+// switch. The other refuses what it cannot do, and takes over when the first goes.
+func TestTwoAgentsOfOneSwitch(t *testing.T) {
+	l := newLine(t, 1)
+	first := func(c *config.Config, _ *Options) { c.P4Runtime.ElectionID = 2 }
+	l.start(1, first)
+	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+	l.install(1, g)
+	want := l.canonical()
+	a, err := l.second(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := l.running(a)
+	conn := dial(t, a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
+	defer conn.Close()
+	c := mcrdmav1.NewSwitchGroupsClient(conn)
+	h := aGroup(hostAddr(1, 4), 1, hostAddr(1, 2))
+	_, err = c.Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: h})
+	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
+	st, err := mcrdmav1.NewSwitchStatusClient(conn).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+	if err != nil || st.GetP4Runtime().GetPrimary() || st.GetSettled() || isReady(a) {
+		t.Errorf("%v, %v", st, err)
+	}
+	// The first does not notice.
+	other := aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))
+	l.install(1, other)
+	l.remove(1, other)
+	if have := l.canonical(); !slices.Equal(have, want) {
+		t.Errorf("have %v", have)
+	}
+
+	l.nodes[0].kill()
+	eventually(t, "the second controls the switch", func() bool { return isReady(a) })
+	if left := multicast(l.state(1)); len(left) > 0 {
+		t.Errorf("the first one's groups are still there: %v", left)
+	}
+	if _, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: h}); err != nil {
+		t.Error(err)
+	}
+	// And back: the first has its state.
+	n := l.launch(1, first)
+	end()
+	eventually(t, "the first controls the switch again", func() bool { return isReady(n.agent) })
+	eventually(t, "its groups", func() bool { return slices.Equal(l.canonical(), want) })
+	l.remove(1, g)
+	l.noLeftovers()
+}
+
+// A foreigner writes to a switch beside its agent.
+type foreigner struct {
+	l    *line
+	i    int
+	rpc  p4.P4RuntimeClient
+	conn *grpc.ClientConn
+}
+
+func (l *line) foreigner(i int) *foreigner {
+	l.t.Helper()
+	conn, err := grpc.NewClient(l.nodes[i-1].p4, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = conn.Close() })
+	return &foreigner{l, i, p4.NewP4RuntimeClient(conn), conn}
+}
+
+func (f *foreigner) read(ask ...*p4.Entity) []*p4.Entity {
+	f.l.t.Helper()
+	s, err := f.rpc.Read(f.l.t.Context(), &p4.ReadRequest{Entities: ask})
+	if err != nil {
+		f.l.t.Fatal(err)
+	}
+	var out []*p4.Entity
+	for {
+		res, err := s.Recv()
+		if err != nil {
+			return out
+		}
+		out = append(out, res.GetEntities()...)
+	}
+}
+
+func (f *foreigner) all() []*p4.Entity {
+	return f.read(&p4.Entity{Entity: &p4.Entity_TableEntry{TableEntry: &p4.TableEntry{}}},
+		&p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
+			Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4.MulticastGroupEntry{}}}}})
+}
+
+// write pretends to be the agent.
+func (f *foreigner) write(op p4.Update_Type, list ...*p4.Entity) {
+	f.l.t.Helper()
+	_, s := f.l.nodes[f.i-1].agent.driver.current()
+	if s == nil {
+		f.l.t.Fatal("the agent has no session")
+	}
+	req := &p4.WriteRequest{ElectionId: &p4.Uint128{High: s.ElectionID().High, Low: s.ElectionID().Low}}
+	for _, e := range list {
+		req.Updates = append(req.Updates, &p4.Update{Type: op, Entity: e})
+	}
+	if _, err := f.rpc.Write(f.l.t.Context(), req); err != nil {
+		f.l.t.Fatal(err)
+	}
+}
+
+// canonicalRoutes is what a switch has besides groups, without the numbers that next
+// hops and ECMP groups have.
+func canonicalRoutes(s *switchspec.State) string {
+	hop := func(id uint16) string {
+		h, _ := s.Find(switchspec.NextHop{ID: id}.Key())
+		n, _ := s.Find(switchspec.Neighbour{NextHop: id}.Key())
+		if h == nil || n == nil {
+			return "nowhere"
+		}
+		return fmt.Sprintf("port %d %v %v", h.(switchspec.NextHop).Port, n.(switchspec.Neighbour).Src, n.(switchspec.Neighbour).Dst)
+	}
+	var lines []string
+	for e := range s.All() {
+		switch e := e.(type) {
+		case switchspec.Route:
+			line := fmt.Sprintf("%v %v:", e.Dst, e.To)
+			switch e.To {
+			case switchspec.ToNextHop:
+				line += hop(e.Number)
+			case switchspec.ToECMP:
+				g, _ := s.Find(switchspec.ECMPGroup{ID: e.Number}.Key())
+				var hops []string
+				for _, h := range g.(switchspec.ECMPGroup).Hops {
+					hops = append(hops, hop(h.NextHop))
+				}
+				slices.Sort(hops)
+				line += strings.Join(hops, ", ")
+			}
+			lines = append(lines, line)
+		case switchspec.Match, switchspec.Replica, switchspec.Region, switchspec.MergeGroup, switchspec.MergeMember,
+			switchspec.NextHop, switchspec.Neighbour, switchspec.ECMPGroup:
+		case switchspec.PREGroup:
+			if e.ID == 1 {
+				lines = append(lines, fmt.Sprint(e))
+			}
+		default:
+			lines = append(lines, fmt.Sprint(e))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// digests says whether the switch tells the agent of ARP.
+func (f *foreigner) digests() bool {
+	return len(f.read(&p4.Entity{Entity: &p4.Entity_DigestEntry{DigestEntry: &p4.DigestEntry{}}})) > 0
+}
+
+// TestAuditFindsForeignWrites: what somebody else does to the switch is found by the
+// next look at it, and put right.
+func TestAuditFindsForeignWrites(t *testing.T) {
+	l := newLine(t, 1)
+	l.start(1, func(_ *config.Config, o *Options) { o.Audit = 50 * time.Millisecond })
+	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
+	l.install(1, g)
+	want, routes, entities := l.canonical(), canonicalRoutes(l.state(1)), len(multicast(l.state(1)))
+	f := l.foreigner(1)
+	table := func(pick func(e *p4.TableEntry) bool) (out []*p4.Entity) {
+		for _, e := range f.all() {
+			if t := e.GetTableEntry(); t != nil && len(t.GetMatch()) > 0 && pick(t) {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	isRegion := func(e *p4.TableEntry) bool { return e.GetPriority() > 0 }
+	for name, do := range map[string]func(){
+		"deletes all": func() {
+			f.write(p4.Update_DELETE, table(func(*p4.TableEntry) bool { return true })...)
+			for _, e := range f.all() {
+				if e.GetPacketReplicationEngineEntry() != nil {
+					f.write(p4.Update_DELETE, e)
+				}
+			}
+		},
+		"deletes a copy": func() {
+			for _, e := range f.all() {
+				if m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); m.GetMulticastGroupId() > 1 {
+					m.Replicas = m.Replicas[1:]
+					f.write(p4.Update_MODIFY, e)
+				}
+			}
+		},
+		"changes a region": func() {
+			e := table(isRegion)[0]
+			p := e.GetTableEntry().GetAction().GetAction().GetParams()
+			p[0].Value = []byte{0x42}
+			f.write(p4.Update_MODIFY, e)
+		},
+		"adds a group": func() {
+			e := f.all()
+			m := e[len(e)-1].GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
+			m.MulticastGroupId = 777
+			f.write(p4.Update_INSERT, e[len(e)-1])
+		},
+		"writes what no agent writes": func() {
+			e := table(isRegion)[0]
+			e.GetTableEntry().Priority = 9
+			f.write(p4.Update_INSERT, e)
+		},
+	} {
+		do()
+		eventually(t, name+": put right", func() bool {
+			have, err := l.read(1)
+			return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil && len(multicast(have)) == entities
+		})
+		eventually(t, name+": ARP is learnt", f.digests)
+		l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
+		l.remove(1, aGroup(hostAddr(1, 1), 2))
+	}
+	l.remove(1, g)
+	l.noLeftovers()
+}
+
+// TestForeignController: another controller takes the switch over by a higher
+// election id and writes what it likes. When it goes, all is put right.
+func TestForeignController(t *testing.T) {
+	l := newLine(t, 1)
+	l.startAll()
+	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+	l.install(1, g)
+	want, routes := l.canonical(), canonicalRoutes(l.state(1))
+	s, end := l.control(1)
+	have, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Apply(t.Context(), switchspec.Diff(have, &switchspec.State{})); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.groups(1).Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))})
+	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+		t.Errorf("without the switch: %v", err)
+	}
+	end()
+	eventually(t, "all is put right", func() bool {
+		have, err := l.read(1)
+		return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil
+	})
+	l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
+	l.remove(1, aGroup(hostAddr(1, 1), 2))
+	l.remove(1, g)
+	l.noLeftovers()
+}
+
+// control takes switch i over.
+func (l *line) control(i int) (s *p4rt.Session, end func()) {
+	l.t.Helper()
+	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4, ElectionID: p4rt.ElectionID{High: 1 << 40, Low: 99}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx := within(l.t, 10*time.Second)
+	if s, err = c.Open(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := s.WaitPrimary(ctx); err != nil {
+		l.t.Fatal(err)
+	}
+	return s, func() { s.Close(); _ = c.Close() }
+}
+
+// tamper changes a switch's state at random: entities go, point elsewhere, or are
+// there that nobody wrote.
+func tamper(r *rand.Rand, s *switchspec.State) {
+	var matches []switchspec.Match
+	for m := range switchspec.Of[switchspec.Match](s) {
+		matches = append(matches, m)
+	}
+	put := func(e switchspec.Entity) {
+		if err := s.Put(e); err != nil {
+			panic(err)
+		}
+	}
+	for _, e := range slices.Collect(s.All()) {
+		if r.IntN(4) > 0 {
+			continue
+		}
+		if r.IntN(3) == 0 {
+			s.Delete(e.Key())
+			continue
+		}
+		switch e := e.(type) {
+		case switchspec.Match:
+			// Its copies are another group's, or nobody's.
+			o := matches[r.IntN(len(matches))]
+			switch r.IntN(4) {
+			case 0:
+				e.Group = o.Group
+			case 1:
+				e.FirstPRE, e.PREGroups = o.FirstPRE, o.PREGroups
+			case 2:
+				e.FirstPRE, e.PREGroups = 65530, 6
+			case 3:
+				e.FirstPRE = max(1, e.FirstPRE-1)
+			}
+			put(e)
+			e.MCID ^= 0x40
+			put(e)
+		case switchspec.PREGroup:
+			e.Replicas = slices.Clone(e.Replicas)
+			if len(e.Replicas) > 0 && r.IntN(2) == 0 {
+				e.Replicas = e.Replicas[1:]
+			}
+			put(e)
+			if e.ID += 100; e.ID < 1000 {
+				put(e)
+			}
+		case switchspec.Replica:
+			e.NextHop = uint16(r.IntN(5))
+			put(e)
+			e.Group += uint16(r.IntN(3))
+			put(e)
+		case switchspec.Region:
+			e.Offset++
+			put(e)
+		case switchspec.MergeGroup:
+			e.Epoch, e.Members = max(1, uint16(r.IntN(3))), uint16(r.Uint32())
+			put(e)
+			e.Slot += uint16(r.IntN(5))
+			put(e)
+		case switchspec.MergeMember:
+			e.Slot, e.Index = uint16(r.IntN(5)), uint8(r.IntN(16))
+			put(e)
+		}
+	}
+}
+
+// TestTamperedWhileAway: the agent comes back to a switch that somebody has changed,
+// and makes it what it was.
+func TestTamperedWhileAway(t *testing.T) {
+	l := newLine(t, 2)
+	l.startAll()
+	var groups []*mcrdmav1.Group
+	for id := range uint32(4) {
+		g := aGroup(hostAddr(1, 1), id+1, hostAddr(1, 2+int(id)), hostAddr(2, 1), hostAddr(2, 2))
+		groups = append(groups, g)
+		l.install(1, g)
+	}
+	want, routes := l.canonical(), canonicalRoutes(l.state(1))
+	seed := uint64(time.Now().UnixNano())
+	for i := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, i))
+		l.nodes[0].kill()
+		s, end := l.control(1)
+		have, err := s.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := have.Clone()
+		tamper(r, next)
+		if err := s.Apply(t.Context(), switchspec.Diff(have, next)); err != nil {
+			t.Fatalf("seed %d, round %d: %v", seed, i, err)
+		}
+		end()
+		l.start(1)
+		problem := ""
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			have := l.state(1)
+			problem = l.consistent()
+			if now := canonicalRoutes(have); problem == "" && now != routes {
+				problem = now
+			}
+			if problem == "" && !slices.Equal(l.canonical(), want) {
+				problem = strings.Join(l.canonical(), "\n--\n")
+			}
+			if problem == "" {
+				break
+			}
+		}
+		if problem != "" {
+			t.Fatalf("seed %d, round %d: %s", seed, i, problem)
+		}
+		// Nothing that one group has is another's.
+		g := groups[i%4]
+		l.remove(1, g)
+		l.install(1, g)
+		if !slices.Equal(l.canonical(), want) {
+			t.Fatalf("seed %d, round %d: after one was removed and installed:\n%s", seed, i, strings.Join(l.canonical(), "\n--\n"))
+		}
+	}
+	for _, g := range groups {
+		l.remove(1, g)
+	}
+	l.empty("all groups are gone")
+	l.noLeftovers()
+}
