@@ -5,6 +5,13 @@
 //
 // It is the only importer of GoBGP, which runs inside the process. A [Source]
 // implements routing.Source; its next hops carry addresses and no ports.
+// # Restart
+//
+// A speaker that ends by [Source.Suspend] says nothing to its peers: those with whom
+// graceful restart (RFC 4724) was agreed go on using its routes for Config.Restart. Its
+// successor comes by [Source.Resume]. Speakers always help peers of theirs that
+// restart; also, as RFC 8538 has it, those who just fall silent.
+//
 // GoBGP keeps some of its options in variables of the process: speakers of one
 // process are safe together if all are opened before sessions are added.
 package bgp
@@ -16,6 +23,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -43,7 +51,10 @@ type Config struct {
 	// DrainTime is how long Close waits between asking the neighbours to turn
 	// to other paths and leaving; 0: it leaves at once.
 	DrainTime time.Duration
-	Logger    *slog.Logger // nil: silent
+	// Restart is how long the peers are asked to keep the routes of this speaker
+	// when its sessions break; in whole seconds, up to 4095 s. 0: not at all.
+	Restart time.Duration
+	Logger  *slog.Logger // nil: silent
 }
 
 // A Peer is a neighbouring speaker.
@@ -74,7 +85,10 @@ type Source struct {
 
 	mu   sync.Mutex
 	own  map[netip.Prefix]bool
-	peer map[netip.Addr]bool
+	peer map[netip.Addr]Peer
+
+	stale     atomic.Bool  // there are routes of peers that restart
+	staleTime atomic.Int64 // a time.Duration, see sweep
 }
 
 var _ routing.Source = (*Source)(nil)
@@ -92,10 +106,14 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if !cfg.RouterID.Is4() || cfg.RouterID.IsUnspecified() {
 		return nil, fmt.Errorf("bgp: router ID %v: want an IPv4 address, unique in the fabric", cfg.RouterID)
 	}
+	if cfg.Restart < 0 || cfg.Restart > maxRestart || cfg.Restart%time.Second != 0 {
+		return nil, fmt.Errorf("bgp: restart time %v: want whole seconds, up to %v (RFC 4724)", cfg.Restart, maxRestart)
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]bool{}, dirty: make(chan struct{}, 1)}
+	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, dirty: make(chan struct{}, 1)}
+	s.staleTime.Store(int64(staleTime))
 	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
 	go s.server.Serve() // ends with the process: GoBGP has no way to end it
 	global := &api.Global{Asn: cfg.ASN, RouterId: cfg.RouterID.String(), ListenPort: -1, UseMultiplePaths: true}
@@ -114,6 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.wg.Go(func() { s.follow(run) })
+	s.wg.Go(func() { s.sweep(run) })
 	return s, nil
 }
 
@@ -145,7 +164,9 @@ func (s *Source) assign(ctx context.Context, dir api.PolicyDirection, st *api.St
 }
 
 // AddPeer begins to keep a session.
-func (s *Source) AddPeer(ctx context.Context, p Peer) error {
+func (s *Source) AddPeer(ctx context.Context, p Peer) error { return s.addPeer(ctx, p, false) }
+
+func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	if p.ASN == s.cfg.ASN {
 		return fmt.Errorf("bgp: peer %v has our own AS number %d: give each switch one of its own", p.Addr, p.ASN)
 	}
@@ -167,6 +188,8 @@ func (s *Source) AddPeer(ctx context.Context, p Peer) error {
 		Transport: &api.Transport{PassiveMode: p.Passive, RemotePort: uint32(p.Port)},
 		Timers: &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: max(hold/3, 1),
 			ConnectRetry: seconds(p.ConnectRetry, time.Second), IdleHoldTimeAfterReset: 1}},
+		GracefulRestart: &api.GracefulRestart{Enabled: true, HelperOnly: s.cfg.Restart == 0, RestartTime: uint32(s.cfg.Restart / time.Second),
+			DeferralTime: uint32(s.deferral() / time.Second), LocalRestarting: restarting},
 	}
 	if p.Local.IsValid() {
 		peer.Transport.LocalAddress = p.Local.String()
@@ -175,14 +198,15 @@ func (s *Source) AddPeer(ctx context.Context, p Peer) error {
 		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Hops)}
 	}
 	for _, f := range families {
-		peer.AfiSafis = append(peer.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true}})
+		peer.AfiSafis = append(peer.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: f, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: s.cfg.Restart > 0}}})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 		return fmt.Errorf("bgp: adding peer %v: %w", p.Addr, err)
 	}
-	s.peer[p.Addr] = true
+	s.peer[p.Addr] = p
 	return nil
 }
 
@@ -260,11 +284,15 @@ func (s *Source) Close() error {
 			case <-ctx.Done():
 			}
 		}
-		s.cancel()
-		s.wg.Wait()
-		err = errors.Join(err, s.server.StopBgp(ctx, &api.StopBgpRequest{}))
+		err = errors.Join(err, s.stop(ctx))
 	})
 	return errors.Join(err, s.Table.Close())
+}
+
+func (s *Source) stop(ctx context.Context) error {
+	s.cancel()
+	s.wg.Wait()
+	return s.server.StopBgp(ctx, &api.StopBgpRequest{})
 }
 
 // drain announces everything again, with the community of graceful shutdown.

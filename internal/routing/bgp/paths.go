@@ -75,9 +75,13 @@ func (s *Source) follow(ctx context.Context) {
 // read makes the table what GoBGP's is.
 func (s *Source) read(ctx context.Context) error {
 	var routes []routing.Route
+	stale := false
 	for _, f := range families {
 		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f},
 			func(d *api.Destination) {
+				for _, p := range d.Paths {
+					stale = stale || p.Stale
+				}
 				prefix, err := netip.ParsePrefix(d.Prefix)
 				if err != nil {
 					return // not unicast
@@ -93,6 +97,7 @@ func (s *Source) read(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil // the list may be cut short
 	}
+	s.stale.Store(stale)
 	s.Replace(routes, nil)
 	return nil
 }

@@ -1,0 +1,164 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+	"github.com/osrg/gobgp/v3/pkg/packet/bgp"
+)
+
+const (
+	gateTime = 10 * time.Second // what a gate waits for, at most
+	gateHold = 65535            // seconds without keepalives; GoBGP cannot do without a hold time
+)
+
+// A gate is a peer of our own, at a loopback address, that says for as long as it is
+// shut that it has not told all its routes yet. After a restart GoBGP tells its
+// peers its routes as soon as all of those whose sessions are up have told theirs;
+// with the first session that is up, that would be at once. The gate is up before any.
+type gate struct {
+	s      *Source
+	addr   netip.Addr
+	listen net.Listener
+	conn   net.Conn
+	read   chan struct{} // closed when nothing is read any more
+}
+
+// openGate returns a gate that is shut. With an error it is nil, whose methods
+// do nothing.
+func (s *Source) openGate(ctx context.Context) (*gate, error) {
+	ctx, cancel := context.WithTimeout(ctx, gateTime)
+	defer cancel()
+	g := &gate{s: s, addr: s.freeLoopback(), read: make(chan struct{})}
+	var err error
+	if g.listen, err = new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(g.addr, 0).String()); err != nil {
+		return nil, fmt.Errorf("bgp: waiting for all neighbours: %w", err)
+	}
+	if err = s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: g.peer()}); err == nil {
+		err = g.greet(ctx)
+	}
+	if err != nil {
+		if g.conn == nil {
+			close(g.read)
+		}
+		return nil, fmt.Errorf("bgp: waiting for all neighbours: %w", errors.Join(err, g.close()))
+	}
+	return g, nil
+}
+
+// freeLoopback is a loopback address that is nobody's in particular.
+func (s *Source) freeLoopback() netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		n := rand.Uint32N(1<<24 - 1<<16) //nolint:gosec // not a secret
+		a := netip.AddrFrom4([4]byte{127, byte(n>>16) + 1, byte(n >> 8), byte(n) | 1})
+		if _, taken := s.peer[a]; !taken && a != s.cfg.RouterID {
+			return a
+		}
+	}
+}
+
+// asn is a private AS number that is not ours.
+func (g *gate) asn() uint16 {
+	if g.s.cfg.ASN == 64512 {
+		return 64513
+	}
+	return 64512
+}
+
+func (g *gate) peer() *api.Peer {
+	return &api.Peer{
+		Conf:            &api.PeerConf{NeighborAddress: g.addr.String(), PeerAsn: uint32(g.asn())},
+		Transport:       &api.Transport{RemotePort: uint32(g.listen.Addr().(*net.TCPAddr).Port)}, //nolint:gosec // of 16 bits
+		Timers:          &api.Timers{Config: &api.TimersConfig{HoldTime: gateHold, ConnectRetry: 1}},
+		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: 1, LocalRestarting: true},
+		AfiSafis: []*api.AfiSafi{{Config: &api.AfiSafiConfig{Family: families[0], Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}}},
+	}
+}
+
+// greet opens the session, of which GoBGP makes the connection.
+func (g *gate) greet(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = g.listen.Close() })
+	conn, err := g.listen.Accept()
+	if !stop() || err != nil {
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Join(err, context.Cause(ctx))
+	}
+	g.conn = conn
+	caps := []bgp.ParameterCapabilityInterface{bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC),
+		bgp.NewCapGracefulRestart(false, false, 1, []*bgp.CapGracefulRestartTuple{bgp.NewCapGracefulRestartTuple(bgp.RF_IPv4_UC, true)})}
+	open := bgp.NewBGPOpenMessage(g.asn(), gateHold, g.addr.String(), []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability(caps)})
+	err = errors.Join(conn.SetDeadline(time.Now().Add(gateTime)), g.send(open), g.expect(bgp.BGP_MSG_OPEN),
+		g.send(bgp.NewBGPKeepAliveMessage()), g.expect(bgp.BGP_MSG_KEEPALIVE), conn.SetDeadline(time.Time{}))
+	go func() {
+		defer close(g.read)
+		_, _ = io.Copy(io.Discard, conn) // until it is closed
+	}()
+	return err
+}
+
+func (g *gate) send(m *bgp.BGPMessage) error {
+	b, err := m.Serialize()
+	if err == nil {
+		_, err = g.conn.Write(b)
+	}
+	return err
+}
+
+// expect reads a message of one type.
+func (g *gate) expect(kind uint8) error {
+	var head [bgp.BGP_HEADER_LENGTH]byte
+	if _, err := io.ReadFull(g.conn, head[:]); err != nil {
+		return err
+	}
+	var h bgp.BGPHeader
+	if err := h.DecodeFromBytes(head[:]); err != nil {
+		return err
+	}
+	if h.Type != kind {
+		return fmt.Errorf("message of type %d, want %d", h.Type, kind)
+	}
+	_, err := io.CopyN(io.Discard, g.conn, int64(h.Len)-bgp.BGP_HEADER_LENGTH)
+	return err
+}
+
+// open says that all routes are told, and waits until that is heard.
+func (g *gate) open(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTime)
+	defer cancel()
+	if err := g.send(bgp.NewEndOfRib(bgp.RF_IPv4_UC)); err != nil {
+		return fmt.Errorf("bgp: telling routes after a restart: %w", err)
+	}
+	return g.s.await(ctx, func(told map[string]bool) bool { return told[g.addr.String()] })
+}
+
+// close takes the gate away.
+func (g *gate) close() error {
+	if g == nil {
+		return nil
+	}
+	err := g.s.server.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: g.addr.String()})
+	_ = g.listen.Close()
+	if g.conn != nil {
+		_ = g.conn.Close()
+	}
+	<-g.read
+	if err != nil {
+		return fmt.Errorf("bgp: after a restart: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package bgp
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// hangUp ends the sending side of all sessions' connections, so that the peers see
+// them closed. GoBGP has no way to end a session without a NOTIFICATION, and keeps
+// its sockets to itself; so they are looked up among the files that the process has
+// open. Until release is called nothing comes in by them either: else GoBGP would
+// learn that some have ended, and tell others of it by those that have not yet.
+func (s *Source) hangUp() (release func(), err error) {
+	sockets, err := s.sockets()
+	release = func() {
+		for _, fd := range sockets {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) // or it has ended
+			_ = unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return release, hangUpError(err)
+	}
+	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}
+	for _, fd := range sockets {
+		err = errors.Join(err, ended(unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing})))
+	}
+	for _, fd := range sockets {
+		err = errors.Join(err, ended(unix.Shutdown(fd, unix.SHUT_WR)))
+	}
+	if err != nil {
+		return release, hangUpError(err)
+	}
+	return release, nil
+}
+
+// ended forgives that a connection has ended by itself.
+func ended(err error) error {
+	if errors.Is(err, unix.ENOTCONN) {
+		return nil
+	}
+	return err
+}
+
+// sockets returns duplicates of the sessions' sockets. A file's number may be another
+// file's at any moment; a duplicate stays what it is.
+func (s *Source) sockets() (list []int, err error) {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		n, err := strconv.Atoi(f.Name())
+		if err != nil {
+			continue
+		}
+		fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // not negative
+		if err != nil {
+			continue // closed by now
+		}
+		if local, remote, ok := ends(fd); ok && s.holds(local, remote) {
+			list = append(list, fd)
+			continue
+		}
+		_ = unix.Close(fd)
+	}
+	return list, nil
+}
+
+// ends are the addresses of a TCP connection; false: it is none.
+func ends(fd int) (local, remote netip.AddrPort, ok bool) {
+	if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP {
+		return local, remote, false
+	}
+	l, err := unix.Getsockname(fd)
+	if err != nil {
+		return local, remote, false
+	}
+	r, err := unix.Getpeername(fd)
+	if err != nil {
+		return local, remote, false
+	}
+	local, remote = addrPort(l), addrPort(r)
+	return local, remote, local.IsValid() && remote.IsValid()
+}
+
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch a := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)) //nolint:gosec // of 16 bits
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)) //nolint:gosec // of 16 bits
+	}
+	return netip.AddrPort{}
+}
