@@ -97,7 +97,7 @@ func (p *peer) dialBlocks(ctx context.Context) (*net.TCPConn, error) {
 }
 
 // readBlocks reads blocks into the posted buffers.
-func (p *peer) readBlocks(conn *net.TCPConn) error {
+func (p *peer) readBlocks(conn io.Reader) error {
 	header := make([]byte, blockHeader)
 	for number := uint32(0); ; number++ {
 		if _, err := io.ReadFull(conn, header); err != nil {
@@ -137,14 +137,16 @@ func (p *peer) supply(conn *net.TCPConn) error {
 	}
 	p.out = conn
 	p.wg.Add(2)
-	go p.readReadies(conn)
+	go func() {
+		defer p.wg.Done()
+		p.fail(p.readReadies(conn), true)
+	}()
 	go p.writeBlocks(conn)
 	return nil
 }
 
 // readReadies turns the peer's readiness into events.
-func (p *peer) readReadies(conn *net.TCPConn) {
-	defer p.wg.Done()
+func (p *peer) readReadies(conn io.Reader) error {
 	var seen uint32
 	buf, have := make([]byte, 64*readyBytes), 0
 	for {
@@ -163,8 +165,7 @@ func (p *peer) readReadies(conn *net.TCPConn) {
 			}
 		}
 		if err != nil {
-			p.fail(err, true)
-			return
+			return err
 		}
 		have = copy(buf, buf[used:have])
 	}

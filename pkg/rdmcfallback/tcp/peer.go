@@ -18,6 +18,7 @@ const (
 	maxBacklog = 4 << 20 // bytes told to a peer that wait
 	maxInbox   = 16      // messages of a peer that wait for Events; more wait in the kernel
 	grace      = 500 * time.Millisecond
+	maxDrain   = 1 << 16         // reads of the control connection of a failing peer
 	parting    = 2 * time.Second // Close waits so long for peers to read
 )
 
@@ -41,10 +42,14 @@ type peer struct {
 	// The control connection.
 	ctl     *net.TCPConn
 	ctlDone chan struct{} // closed when its reader has ended
-	tells   outbox
-	frame   [frameHeader + rdmcfallback.MaxTell]byte
-	inbox   chan []byte // free buffers for messages
-	buffers int         // how many there are
+	// draining: the peer is failing, and the control connection is read for as
+	// long as each message comes within the grace, but no more than maxDrain.
+	draining atomic.Bool
+	drained  int
+	tells    outbox
+	frame    [frameHeader + rdmcfallback.MaxTell]byte
+	inbox    chan []byte // free buffers for messages
+	buffers  int         // how many there are
 
 	// Blocks from the peer.
 	in      *net.TCPConn
@@ -116,6 +121,9 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 	var header [frameHeader]byte
 	completed := false
 	for {
+		if err := p.patience(); err != nil {
+			return err
+		}
 		if _, err := io.ReadFull(r, header[:]); err != nil {
 			return err
 		}
@@ -134,6 +142,9 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 			return err
 		}
 		buf = buf[:n]
+		if err := p.patience(); err != nil {
+			return err
+		}
 		if _, err := io.ReadFull(r, buf); err != nil {
 			return err
 		}
@@ -154,6 +165,18 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 		}
 		p.giveBack(buf)
 	}
+}
+
+// patience gives the next read of the control connection its time. That begins
+// here because the reader may have waited long for Events.
+func (p *peer) patience() error {
+	if !p.draining.Load() {
+		return nil
+	}
+	if p.drained++; p.drained > maxDrain {
+		return net.ErrClosed
+	}
+	return p.ctl.SetReadDeadline(time.Now().Add(grace))
 }
 
 // buffer returns an empty buffer for a message, and waits if too many messages
@@ -205,8 +228,12 @@ func (p *peer) fail(err error, patient bool) {
 	go func() {
 		defer p.t.wg.Done()
 		if patient && ctl != nil {
+			p.draining.Store(true)
 			_ = ctl.SetReadDeadline(time.Now().Add(grace))
-			wait(p.ctlDone, grace)
+			select {
+			case <-p.ctlDone:
+			case <-p.t.quit:
+			}
 		}
 		p.cutOff(ctl)
 		p.t.down(p)
