@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,9 +27,10 @@ func check(p plan) error {
 	// held is the step in which each node received each block, -1 for what the
 	// root has from the beginning, and steps for what never comes.
 	held := make([][]int64, len(p.recvs))
+	room := make([]int64, int64(len(p.recvs))*p.blocks)
 	received := 0
 	for i, recvs := range p.recvs {
-		held[i] = make([]int64, p.blocks)
+		held[i], room = room[:p.blocks], room[p.blocks:]
 		for b := range held[i] {
 			held[i][b] = p.steps
 			if i == 0 {
@@ -117,10 +119,32 @@ func byStep(p plan) []send {
 	return all
 }
 
+// newPlan returns an empty plan for a schedule. It reuses old's memory.
+func newPlan(s Schedule, old plan) plan {
+	p := plan{blocks: s.Blocks(), steps: s.Steps(), sends: old.sends, recvs: old.recvs}
+	for _, all := range []*[][]Transfer{&p.sends, &p.recvs} {
+		*all = slices.Grow((*all)[:0], s.Nodes())[:s.Nodes()]
+		for i := range *all {
+			(*all)[i] = (*all)[i][:0]
+		}
+	}
+	return p
+}
+
+// equal tells whether two plans are the same.
+func equal(a, b plan) bool {
+	same := func(x, y []Transfer) bool { return slices.Equal(x, y) }
+	return a.blocks == b.blocks && a.steps == b.steps &&
+		slices.EqualFunc(a.sends, b.sends, same) && slices.EqualFunc(a.recvs, b.recvs, same)
+}
+
 // walk makes a plan of what NextSend and NextRecv say.
-func walk(t *testing.T, s Schedule) plan {
+func walk(t *testing.T, s Schedule) plan { return walkInto(t, s, plan{}) }
+
+// walkInto is walk in old's memory.
+func walkInto(t *testing.T, s Schedule, old plan) plan {
 	t.Helper()
-	p := plan{blocks: s.Blocks(), steps: s.Steps(), sends: make([][]Transfer, s.Nodes()), recvs: make([][]Transfer, s.Nodes())}
+	p := newPlan(s, old)
 	for i := range s.Nodes() {
 		n := node(t, s, i)
 		for x, ok := n.NextSend(-1); ok; x, ok = n.NextSend(x.Step) {
@@ -133,10 +157,10 @@ func walk(t *testing.T, s Schedule) plan {
 	return p
 }
 
-// steps makes a plan of what Send and Recv say of every step.
-func steps(t *testing.T, s Schedule) plan {
+// stepsInto makes a plan of what Send and Recv say of every step, in old's memory.
+func stepsInto(t *testing.T, s Schedule, old plan) plan {
 	t.Helper()
-	p := plan{blocks: s.Blocks(), steps: s.Steps(), sends: make([][]Transfer, s.Nodes()), recvs: make([][]Transfer, s.Nodes())}
+	p := newPlan(s, old)
 	for i := range s.Nodes() {
 		n := node(t, s, i)
 		for j := int64(-2); j < s.Steps()+2; j++ {

@@ -11,12 +11,17 @@
 // block and receives at most one, and it sends only what it held when the step
 // began. Every other node receives every block exactly once.
 //
-// Nobody waits for a step to end: steps only put each node's sends in an order,
-// and its receives in an order. A node that performs its sends in their order,
-// each as soon as it holds the block and the peer is ready, and independently
-// its receives in theirs, comes to the end without deadlock, because the first
-// step that is not yet finished can always be performed (DSN §4.2 and §4.3,
-// "fully asynchronous").
+// Nobody waits for a step to end (DSN §4.2, §4.3): steps only put each node's
+// sends in an order, and its receives in an order. A node performs its sends in
+// their order, each as soon as it holds the block and the peer has announced a
+// buffer for it, and independently of that announces buffers for its receives in
+// theirs. This comes to the end without deadlock, because of all transfers that
+// remain, one of those of the lowest step can always be performed.
+//
+// One send should be under way at a time, and one receive be announced. Two that
+// share a wire both come late, and so does all that depends on them: the
+// pipeline then takes up to twice as long, and on equal links otherwise exactly
+// as long as its number of steps.
 //
 // # Algorithms
 //
@@ -65,8 +70,13 @@
 // [Node.NextSend] and [Node.NextRecv] walk through that node's sends and
 // receives. [Choose] selects the algorithm and the size of blocks. Nothing is
 // tabulated: a Schedule and a Node are small values whose size doesn't depend on
-// n or k, and their methods don't allocate, except [Node.Peers]. Only the racks
-// of a hybrid schedule take memory in proportion to the group.
+// n or k, and their methods don't allocate, except [Node.Peers]. Only [Racks]
+// take memory in proportion to the group.
+//
+// From whom a node receives first is the same for all messages of two blocks and
+// more, and, if n is a power of two or the algorithm is no pipeline, also for
+// messages of one. So a node can expect the first block of a message whose size
+// it doesn't know yet.
 //
 // The package is pure: no input and output, no clock, no goroutines; it imports
 // the standard library alone. Values may be used from several goroutines at

@@ -11,6 +11,7 @@ type Racks struct {
 	rack  []int32 // of each node, in order of the leaders
 	first []int32 // the index in nodes where each rack begins, and the end
 	nodes []int32 // rack after rack, in ascending order within each
+	most  int     // number of nodes in the largest rack
 }
 
 // NewRacks returns racks of the given sizes: the first rack holds nodes 0 to
@@ -57,6 +58,7 @@ func RacksOf(rack []int) (*Racks, error) {
 	r.first = make([]int32, len(sizes)+1)
 	for x, size := range sizes {
 		r.first[x+1] = r.first[x] + size
+		r.most = max(r.most, int(size))
 	}
 	for i, x := range r.rack {
 		r.nodes[r.first[x]+r.rank[i]] = int32(i)
@@ -80,89 +82,31 @@ func (r *Racks) Rack(i int) int { return int(r.rack[i]) }
 func (r *Racks) Size(x int) int { return int(r.first[x+1] - r.first[x]) }
 
 // Leader returns the leader of rack x. It panics if there is no such rack.
-func (r *Racks) Leader(x int) int { return int(r.nodes[r.first[x]]) }
+func (r *Racks) Leader(x int) int { return r.node(x, 0) }
 
-// largest returns the size of the largest rack.
-func (r *Racks) largest() int {
-	n := 0
-	for x := range r.Len() {
-		n = max(n, r.Size(x))
-	}
-	return n
-}
-
-// A clock maps the steps of the two levels to those of the hybrid schedule. A
-// leader sends on both levels, so their steps alternate: step t of the pipeline
-// among leaders is step 2t of the schedule, and step t of those in racks is step
-// 2(t+lag)+1, by when each leader holds block t. When the leaders are done, the
-// steps in racks follow without gaps. So a leader's two sends of a turn take
-// different wires, if the one that leaves the rack is slower.
-type clock struct {
-	leaders int64 // number of steps among leaders
-	racks   int64 // number of steps in the largest rack
-	lag     int64 // how many steps racks are behind leaders
-	mixed   int64 // how many steps in racks come between those of leaders
-	stride  int64 // distance of the steps among leaders
-}
-
-func (r *Racks) clock(blocks int64) clock {
-	c := clock{
-		leaders: pipelineSteps(r.Len(), blocks),
-		racks:   pipelineSteps(r.largest(), blocks),
-		stride:  1,
-	}
-	if c.leaders > 0 && c.racks > 0 {
-		c.lag, c.mixed, c.stride = int64(log2Up(r.Len())), blocks-1, 2
-	}
-	return c
-}
+// node returns the node of a rank in rack x.
+func (r *Racks) node(x, rank int) int { return int(r.nodes[int(r.first[x])+rank]) }
 
 func (r *Racks) steps(blocks int64) int64 {
-	c := r.clock(blocks)
-	return c.stride*c.leaders + c.racks - c.mixed
+	return pipelineSteps(r.Len(), blocks) + pipelineSteps(r.most, blocks)
 }
 
-// leader returns the step of the schedule for step t among leaders.
-func (c *clock) leader(t int64) int64 { return c.stride * t }
-
-// inRack returns the step of the schedule for step t in racks.
-func (c *clock) inRack(t int64) int64 {
-	if t < c.mixed {
-		return 2*(t+c.lag) + 1
-	}
-	return c.stride*c.leaders + t - c.mixed
-}
-
-// leaderBefore returns the last step among leaders that is not after step j of
-// the schedule, or -1.
-func (c *clock) leaderBefore(j int64) int64 {
-	if j < 0 {
-		return -1
-	}
-	return min(j/c.stride, c.leaders-1)
-}
-
-// inRackBefore returns the last step in racks that is not after step j of the
-// schedule, or -1.
-func (c *clock) inRackBefore(j int64) int64 {
-	if end := c.stride * c.leaders; j >= end {
-		return min(j-end+c.mixed, c.racks-1)
-	}
-	return min(max((j+1)/2-1-c.lag, -1), c.mixed-1)
-}
-
-// A place is a node's part of a hybrid schedule.
+// A place is a node's part of a hybrid schedule. All steps among leaders come
+// before those in racks, though nobody waits for that: a leader that has sent
+// what it has to send to others goes on in its rack. It has to send nearly all
+// blocks on either level, so that another order would gain nothing as long as it
+// sends one block at a time.
 type place struct {
 	racks  *Racks
 	rack   int
-	clock  clock
+	before int64  // number of steps among leaders
 	leader vertex // among leaders, if it is one
 	inRack vertex
 }
 
 func (r *Racks) place(i int, blocks int64) place {
 	x := r.Rack(i)
-	p := place{racks: r, rack: x, clock: r.clock(blocks)}
+	p := place{racks: r, rack: x, before: pipelineSteps(r.Len(), blocks)}
 	if r.rank[i] == 0 {
 		p.leader = newVertex(r.Len(), x, blocks)
 	}
@@ -170,52 +114,48 @@ func (r *Racks) place(i int, blocks int64) place {
 	return p
 }
 
-// fromLeaders makes a transfer of the pipeline among leaders one of the schedule.
-func (p *place) fromLeaders(t Transfer, ok bool) (Transfer, bool) {
+// among makes a transfer of the pipeline among leaders one of the schedule.
+func (p *place) among(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false
 	}
-	return Transfer{Step: p.clock.leader(t.Step), Block: t.Block, Peer: p.racks.Leader(t.Peer)}, true
+	t.Peer = p.racks.Leader(t.Peer)
+	return t, true
 }
 
-// fromRack makes a transfer of the rack's pipeline one of the schedule.
-func (p *place) fromRack(t Transfer, ok bool) (Transfer, bool) {
+// within makes a transfer of the rack's pipeline one of the schedule.
+func (p *place) within(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false
 	}
-	peer := p.racks.nodes[int(p.racks.first[p.rack])+t.Peer]
-	return Transfer{Step: p.clock.inRack(t.Step), Block: t.Block, Peer: int(peer)}, true
+	t.Step += p.before
+	t.Peer = p.racks.node(p.rack, t.Peer)
+	return t, true
 }
 
 // do returns what the node sends or receives in step j.
 func (p *place) do(w way, j int64) (Transfer, bool) {
-	if t := p.clock.leaderBefore(j); t >= 0 && p.clock.leader(t) == j {
-		return p.fromLeaders(p.leader.do(w, t))
+	if j < p.before {
+		return p.among(p.leader.do(w, j))
 	}
-	if t := p.clock.inRackBefore(j); t >= 0 && p.clock.inRack(t) == j {
-		return p.fromRack(p.inRack.do(w, t))
-	}
-	return Transfer{}, false
+	return p.within(p.inRack.do(w, j-p.before))
 }
 
 // next returns the first send or receive after a step.
 func (p *place) next(w way, after int64) (Transfer, bool) {
-	a, ok := p.fromLeaders(p.leader.next(w, p.clock.leaderBefore(after)))
-	b, also := p.fromRack(p.inRack.next(w, p.clock.inRackBefore(after)))
-	if ok && (!also || a.Step < b.Step) {
-		return a, true
+	if t, ok := p.among(p.leader.next(w, after)); ok {
+		return t, true
 	}
-	return b, also
+	return p.within(p.inRack.next(w, max(after, -1)-p.before))
 }
 
 // peers appends all nodes that the node exchanges blocks with.
 func (p *place) peers(to []int) []int {
-	leaders := p.leader.peers(nil)
-	for _, x := range leaders {
+	for _, x := range p.leader.peers(nil) {
 		to = append(to, p.racks.Leader(x))
 	}
 	for _, rank := range p.inRack.peers(nil) {
-		to = append(to, int(p.racks.nodes[int(p.racks.first[p.rack])+rank]))
+		to = append(to, p.racks.node(p.rack, rank))
 	}
 	return to
 }

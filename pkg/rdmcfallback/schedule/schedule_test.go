@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 )
@@ -44,18 +43,22 @@ func TestAll(t *testing.T) {
 	for _, a := range []Algorithm{Sequential, Chain, BinomialTree, BinomialPipeline} {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
+			var p, each plan
 			for n := 2; n <= mostNodes; n++ {
 				for k := int64(1); k <= mostBlocks; k++ {
 					s := mustNew(t, a, n, k, nil)
 					if want := wantSteps(a, n, k); s.Steps() != want {
 						t.Fatalf("n=%d k=%d: %d steps, want %d", n, k, s.Steps(), want)
 					}
-					p := walk(t, s)
+					p = walkInto(t, s, p)
 					if err := check(p); err != nil {
 						t.Fatalf("n=%d k=%d: %v", n, k, err)
 					}
-					// The sequential algorithm has too many steps to look at all.
-					if (a != Sequential || n <= 40 && k <= 16) && !reflect.DeepEqual(p, steps(t, s)) {
+					if s.Steps() > 500 && n > 40 {
+						continue // too many to look at each
+					}
+					each = stepsInto(t, s, each)
+					if !equal(p, each) {
 						t.Fatalf("n=%d k=%d: Send and Recv differ from NextSend and NextRecv", n, k)
 					}
 				}
@@ -127,7 +130,7 @@ func TestFirst(t *testing.T) {
 				two := node(t, mustNew(t, a, n, 2, racks), i)
 				want, _ := two.NextRecv(-1)
 				for _, k := range []int64{1, 3, 4, 5, 9, 64, 1000} {
-					if k == 1 && (a == Hybrid || n&(n-1) != 0) {
+					if k == 1 && (a == Hybrid || a == BinomialPipeline && n&(n-1) != 0) {
 						continue
 					}
 					one := node(t, mustNew(t, a, n, k, racks), i)
@@ -146,6 +149,9 @@ func TestLarge(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, a := range []Algorithm{Sequential, Chain, BinomialTree, BinomialPipeline, Hybrid} {
 		for _, n := range []int{2, 3, 1000, 1 << 19, 1<<20 - 1, MaxNodes} {
+			if a == Hybrid && n > 1000 && n < MaxNodes {
+				continue // racks as large take their time to make
+			}
 			racks := someRacks(t, a, n, 3)
 			s := mustNew(t, a, n, MaxBlocks, racks)
 			for range 2000 {
@@ -185,7 +191,7 @@ func TestLarge(t *testing.T) {
 }
 
 // TestPauses: with a pipeline, NextSend and NextRecv never have to look further
-// than at l+2 steps.
+// than at 2l+2 steps.
 func TestPauses(t *testing.T) {
 	for n := 2; n <= mostNodes; n++ {
 		l := int64(bits.Len(uint(n)) - 1)
@@ -194,8 +200,8 @@ func TestPauses(t *testing.T) {
 			for i, ts := range all {
 				last := int64(-1)
 				for _, x := range ts {
-					if x.Step-last > l+2 {
-						t.Errorf("n=%d: node %d pauses from step %d to %d", n, i, last, x.Step)
+					if x.Step-last > 2*l+2 {
+						t.Fatalf("n=%d: node %d pauses from step %d to %d", n, i, last, x.Step)
 					}
 					last = x.Step
 				}

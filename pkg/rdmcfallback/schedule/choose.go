@@ -1,0 +1,314 @@
+package schedule
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What is wrong with the arguments of Choose.
+var (
+	// ErrSize: the message is empty, or too large for the largest block.
+	ErrSize = errors.New("schedule: impossible message size")
+	// ErrHints: a hint is negative.
+	ErrHints = errors.New("schedule: impossible hint")
+)
+
+// What Choose assumes if it isn't told: the values of 100 Gb/s Ethernet and of
+// the orders of magnitude in DSN table 1 and figure 6.
+const (
+	DefaultBandwidth = 12_500_000_000
+	DefaultPerBlock  = 2 * time.Microsecond
+	DefaultRelay     = 10 * time.Microsecond
+	DefaultMaxBlock  = 1 << 20
+)
+
+// minBlock is the smallest block into which Choose cuts a message.
+const minBlock = 4 << 10
+
+// Hints is what Choose is told of hosts and network. All members of a group
+// that give the same hints get the same plan, on any machine: it is computed
+// with integers. A field that is 0 stands for the default or for nothing known.
+type Hints struct {
+	// Bandwidth is that of each host's link, in bytes a second each way.
+	Bandwidth int64
+	// PerBlock is what a block takes besides the time of its bytes: announcing
+	// a buffer, posting, completion.
+	PerBlock time.Duration
+	// Relay is the time from a block's arrival at a host until its sending
+	// begins.
+	Relay time.Duration
+	// MaxBlock is the largest block, in bytes.
+	MaxBlock int64
+	// Racks says which nodes share a switch, or is nil.
+	Racks *Racks
+	// Uplink is the bandwidth between each rack and the others, in bytes a
+	// second each way; 0 if racks are as near to each other as nodes in one.
+	Uplink int64
+}
+
+// An Estimate is what is expected of an algorithm, with the size of blocks that
+// is best for it.
+type Estimate struct {
+	Algorithm Algorithm
+	BlockSize int64 // in bytes; the last block of a message may be shorter
+	Blocks    int64
+	Steps     int64
+	Time      time.Duration
+}
+
+// A Plan is what Choose chose, and why.
+type Plan struct {
+	Estimate
+	// Others are the other algorithms, the fastest first.
+	Others []Estimate
+	// Reasons are sentences for people.
+	Reasons []string
+
+	nodes int
+	racks *Racks // if the algorithm uses them
+}
+
+// String returns the plan and its reasons, a line each.
+func (p Plan) String() string {
+	return fmt.Sprintf("%v\n%s", p.Estimate, strings.Join(p.Reasons, "\n"))
+}
+
+// String returns the estimate in one line.
+func (e Estimate) String() string {
+	return fmt.Sprintf("%v: blocks of %s, %d of them, %d steps, about %v", e.Algorithm, inBytes(e.BlockSize), e.Blocks, e.Steps, e.Time)
+}
+
+// Schedule returns the plan's schedule.
+func (p Plan) Schedule() Schedule {
+	return Schedule{algorithm: p.Algorithm, nodes: p.nodes, blocks: p.Blocks, racks: p.racks}
+}
+
+// Choose selects the algorithm and the size of blocks with which a message of
+// size bytes is expected to reach all of a group of nodes nodes first. The chain
+// is taken only if it is much faster than all others, because it is as slow as
+// its slowest link, and any other is not (DSN §4.5). With racks it takes O(n log
+// n) time. Errors wrap ErrSize, ErrNodes, ErrHints or ErrRacks.
+func Choose(size int64, nodes int, h Hints) (Plan, error) {
+	h, err := h.complete(nodes)
+	if err != nil {
+		return Plan{}, err
+	}
+	if size < 1 {
+		return Plan{}, fmt.Errorf("%w: %d bytes; a message has 1 at least", ErrSize, size)
+	}
+	if (size-1)/h.MaxBlock >= MaxBlocks {
+		return Plan{}, fmt.Errorf("%w: %d bytes are more than %d blocks of %d bytes; allow larger blocks", ErrSize, size, int64(MaxBlocks), h.MaxBlock)
+	}
+	algorithms := []Algorithm{BinomialPipeline, Sequential, BinomialTree, Chain}
+	if h.Racks != nil && h.Racks.Len() > 1 && h.Racks.most > 1 {
+		algorithms = append(algorithms, Hybrid)
+	}
+	var all []Estimate
+	for _, a := range algorithms {
+		all = append(all, h.best(a, nodes, size))
+	}
+	// A stable order: among equals the pipeline is first.
+	slices.SortStableFunc(all, func(a, b Estimate) int { return cmp.Compare(a.Time, b.Time) })
+	chosen := 0
+	if all[0].Algorithm == Chain && all[0].Time > all[1].Time/chainGain*(chainGain-1) {
+		chosen = 1
+	}
+	p := Plan{Estimate: all[chosen], nodes: nodes}
+	p.Others = slices.Delete(all, chosen, chosen+1)
+	if p.Algorithm == Hybrid {
+		p.racks = h.Racks
+	}
+	p.Reasons = h.reasons(p, size)
+	return p, nil
+}
+
+// The chain has to take at least a chainGain-th less time than all others.
+const chainGain = 4
+
+// complete returns the hints with the defaults filled in.
+func (h Hints) complete(nodes int) (Hints, error) {
+	if nodes < 2 || nodes > MaxNodes {
+		return h, fmt.Errorf("%w: %d; a group has 2 to %d", ErrNodes, nodes, MaxNodes)
+	}
+	for _, x := range []struct {
+		name  string
+		value int64
+	}{
+		{"Bandwidth", h.Bandwidth}, {"PerBlock", int64(h.PerBlock)}, {"Relay", int64(h.Relay)}, {"MaxBlock", h.MaxBlock}, {"Uplink", h.Uplink},
+	} {
+		if x.value < 0 {
+			return h, fmt.Errorf("%w: %s is %d; 0 stands for what is not known", ErrHints, x.name, x.value)
+		}
+	}
+	if h.Racks != nil && h.Racks.Nodes() != nodes {
+		return h, fmt.Errorf("%w: they hold %d nodes, and the group has %d", ErrRacks, h.Racks.Nodes(), nodes)
+	}
+	h.Bandwidth = cmp.Or(h.Bandwidth, DefaultBandwidth)
+	h.PerBlock = cmp.Or(h.PerBlock, DefaultPerBlock)
+	h.Relay = cmp.Or(h.Relay, DefaultRelay)
+	h.MaxBlock = cmp.Or(h.MaxBlock, DefaultMaxBlock)
+	return h, nil
+}
+
+// best returns the estimate of an algorithm with the best size of blocks: the
+// largest, or half of it, and so on.
+func (h Hints) best(a Algorithm, nodes int, size int64) Estimate {
+	var best Estimate
+	for block := min(h.MaxBlock, size); ; block /= 2 {
+		blocks := (size-1)/block + 1
+		if blocks > MaxBlocks {
+			return best
+		}
+		s := Schedule{algorithm: a, nodes: nodes, blocks: blocks}
+		if a == Hybrid {
+			s.racks = h.Racks
+		}
+		e := Estimate{Algorithm: a, BlockSize: block, Blocks: blocks, Steps: s.Steps()}
+		e.Time = h.time(s, block)
+		if best.Blocks == 0 || e.Time < best.Time {
+			best = e
+		}
+		if block/2 < minBlock {
+			return best
+		}
+	}
+}
+
+// time estimates how long a schedule takes with blocks of a size: its steps,
+// and how often the end is put off by a relay.
+func (h Hints) time(s Schedule, block int64) time.Duration {
+	near := plus(h.transfer(block, h.Bandwidth), int64(h.PerBlock))
+	step := func(flows int64) int64 { // with so many blocks at a time into or out of a rack
+		if flows == 0 || h.Uplink == 0 {
+			return near
+		}
+		return max(near, plus(h.transfer(times(block, flows), h.Uplink), int64(h.PerBlock)))
+	}
+	var total, relays int64
+	switch s.algorithm {
+	case Hybrid:
+		// First the steps among leaders, one of each rack, then those in racks.
+		leaders, racks := pipelineSteps(s.racks.Len(), s.blocks), pipelineSteps(s.racks.most, s.blocks)
+		total = plus(times(step(1), leaders), times(near, racks))
+		relays = pipelineRelays(s.racks.Len(), s.blocks) + pipelineRelays(s.racks.most, s.blocks)
+	default:
+		crossings := h.crossings(s)
+		for _, flows := range crossings {
+			total = plus(total, step(flows))
+		}
+		total = scale(total, s.Steps(), int64(len(crossings)))
+		switch s.algorithm {
+		case Chain:
+			relays = int64(s.nodes) - 2
+		case BinomialTree:
+			relays = max(int64(bits.Len(uint(s.nodes)))-2, 0)
+		case BinomialPipeline:
+			relays = pipelineRelays(s.nodes, s.blocks)
+		}
+	}
+	return time.Duration(plus(total, times(int64(h.Relay), relays)))
+}
+
+// pipelineRelays returns how often, at most, the end of a pipeline is put off by
+// the time that a relay takes: the first block is relayed in each dimension, and
+// then two steps of three wait for what came in the step before. Simulation gives
+// a few less. Three nodes send each block on only once.
+func pipelineRelays(n int, blocks int64) int64 {
+	switch {
+	case n <= 2:
+		return 0
+	case n == 3:
+		return 1
+	}
+	return int64(log2Up(n)) - 1 + 2*(blocks-1)/3
+}
+
+// crossings returns for each step, or for those of a typical stretch, how many
+// blocks at a time go into or out of one rack, where most do. Without slow
+// uplinks it says that none do.
+func (h Hints) crossings(s Schedule) []int64 {
+	if h.Racks == nil || h.Uplink == 0 {
+		return []int64{0}
+	}
+	if s.algorithm == Sequential {
+		most := make([]int64, s.nodes-1)
+		for i := range most {
+			if h.Racks.Rack(i+1) != 0 {
+				most[i] = 1
+			}
+		}
+		return most
+	}
+	s, from, to := h.stretch(s)
+	racks := h.Racks.Len()
+	most := make([]int64, to-from)
+	count := make([]int64, len(most)*2*racks) // for each step into and out of each rack
+	for i := range s.nodes {
+		n, _ := s.Node(i) // it does exist
+		for t, ok := n.NextSend(from - 1); ok && t.Step < to; t, ok = n.NextSend(t.Step) {
+			here, there := h.Racks.Rack(i), h.Racks.Rack(t.Peer)
+			if here == there {
+				continue
+			}
+			j := int(t.Step - from)
+			at := count[j*2*racks : (j+1)*2*racks]
+			at[2*here]++
+			at[2*there+1]++
+			most[j] = max(most[j], at[2*here], at[2*there+1])
+		}
+	}
+	return most
+}
+
+// stretch returns a schedule and which of its steps stand for all of s: every
+// one, if that isn't much work, otherwise some from the middle.
+func (h Hints) stretch(s Schedule) (_ Schedule, from, to int64) {
+	const much = 1 << 18
+	if s.algorithm == BinomialTree { // each block goes the same way
+		s.blocks = 1
+		return s, 0, s.Steps()
+	}
+	if steps := s.Steps(); s.blocks < much && steps*int64(max(s.nodes, 2*h.Racks.Len())) < much {
+		return s, 0, steps
+	}
+	from = s.Steps() / 2
+	if s.algorithm == Chain { // which changes little from step to step
+		return s, from, from + 1
+	}
+	// Who sends to whom is the same after twice the number of dimensions.
+	return s, from, min(from+2*int64(bits.Len(uint(s.nodes))-1), s.Steps())
+}
+
+// transfer returns how many nanoseconds bytes take.
+func (h Hints) transfer(bytes, bandwidth int64) int64 {
+	if bandwidth == 0 {
+		return 0
+	}
+	return scale(int64(time.Second), bytes, bandwidth)
+}
+
+// plus, times and scale are +, * and a*b/c of numbers that are not negative.
+// Where the result is too large, they return the largest number.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func times(a, b int64) int64 { return scale(a, b, 1) }
+
+func scale(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, math.MaxInt64))
+}

@@ -1,0 +1,64 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+)
+
+// reasons explains a plan: what was known, why the chosen algorithm, and what is
+// against each of the others.
+func (h Hints) reasons(p Plan, size int64) []string {
+	known := fmt.Sprintf("%s to %d receivers, by links of %s; %v for each block besides, and %v to relay one", inBytes(size), p.nodes-1, inBits(h.Bandwidth), h.PerBlock, h.Relay)
+	if h.Racks != nil && h.Uplink > 0 {
+		known += fmt.Sprintf("; %d racks of up to %d nodes share uplinks of %s", h.Racks.Len(), h.Racks.most, inBits(h.Uplink))
+	}
+	r := []string{known, fmt.Sprintf("%v: %s", p.Algorithm, strengths[p.Algorithm])}
+	for _, e := range p.Others {
+		against := weaknesses[e.Algorithm]
+		if e.Time < p.Time {
+			against = "not enough faster to be worth it, as its slowest link slows down all"
+		}
+		r = append(r, fmt.Sprintf("not %v, about %v: %s", e.Algorithm, e.Time, against))
+	}
+	return r
+}
+
+var strengths = [...]string{
+	BinomialPipeline: "every node sends and receives nearly all the time",
+	Sequential:       "nobody waits for a relay, and there is little to send",
+	Chain:            "every node sends and receives nearly all the time, and racks are left and entered once",
+	BinomialTree:     "a message this short has few blocks to relay, and the number of nodes that send doubles",
+	Hybrid:           "each block enters a rack only once",
+}
+
+var weaknesses = [...]string{
+	BinomialPipeline: "many of its blocks go from rack to rack, or wait for a relay",
+	Sequential:       "the root alone sends, one copy after another",
+	Chain:            "the last node waits until all before it have relayed",
+	BinomialTree:     "half of the nodes only receive, and each relays only when it has all",
+	Hybrid:           "leaders send the message twice",
+}
+
+// inBytes writes a number of bytes for people, with up to one decimal.
+func inBytes(n int64) string {
+	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if size := int64(1) << (40 - 10*i); n >= size {
+			if n%size == 0 {
+				return fmt.Sprintf("%d %s", n/size, unit)
+			}
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(size), unit)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// inBits writes bytes a second as bits a second.
+func inBits(n int64) string {
+	bits := 8 * float64(n)
+	for i, unit := range []string{"Tb/s", "Gb/s", "Mb/s", "kb/s"} {
+		if size := math.Pow10(12 - 3*i); bits >= size {
+			return fmt.Sprintf("%.4g %s", bits/size, unit)
+		}
+	}
+	return fmt.Sprintf("%.0f b/s", bits)
+}
