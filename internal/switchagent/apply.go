@@ -89,7 +89,11 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 	if t.next, err = a.place(s, p.rules); err != nil {
 		return err
 	}
-	if err := a.writeUnicast(ctx, false); err != nil { // the copies leave by its next hops
+	by := hops // by which copies leave; packets that are not copied go by the routes
+	if p.rules.Empty() {
+		by = ways
+	}
+	if _, err := a.writeUnicast(ctx, by, 0); err != nil {
 		if t.fresh() {
 			a.forget(t.next)
 		}

@@ -23,8 +23,7 @@ type uni struct {
 
 	writing sync.Mutex        // one write at a time; guards the rest
 	written *switchspec.State // as was put on the switch
-	version uint64            // of the table, whose additions were written
-	trimmed uint64            // of the table, all of which was written
+	has     [whole + 1]uint64 // by part: the table's version that the switch has
 }
 
 func newUni(t *unicast.Table) *uni {
@@ -126,45 +125,66 @@ func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiv
 	}
 }
 
-// writeUnicast puts the unicast part on the switch. What is no longer wanted stays
-// unless all is to be written, as groups may still use it.
-func (a *Agent) writeUnicast(ctx context.Context, all bool) error {
-	u := a.uni
+// A part of the unicast part of the switch.
+type part int
+
+const (
+	hops  part = iota // what copies leave by
+	ways              // and where packets go
+	whole             // and nothing else
+)
+
+// waysVersion is that of the table's ways now; not 0.
+func (u *uni) waysVersion() uint64 {
 	u.mu.Lock()
-	version := u.table.Version()
-	u.mu.Unlock()
+	defer u.mu.Unlock()
+	return u.table.WaysVersion() + 1
+}
+
+// writeUnicast puts a part of the unicast part on the switch. What is no longer
+// wanted stays unless the whole is to be written, as groups may still use it. With a
+// version of the table's ways that is not theirs any more it does nothing, and says
+// so; 0: it takes whatever they are.
+func (a *Agent) writeUnicast(ctx context.Context, p part, of uint64) (done bool, err error) {
+	u := a.uni
 	u.writing.Lock()
 	defer u.writing.Unlock()
-	if u.trimmed >= version || !all && u.version >= version {
-		return nil
-	}
 	u.mu.Lock()
-	version = u.table.Version()
+	version := u.table.Version()
+	if of != 0 && of != u.table.WaysVersion()+1 {
+		u.mu.Unlock()
+		return false, nil
+	}
+	if u.has[p] >= version {
+		u.mu.Unlock()
+		return true, nil
+	}
 	want := u.table.Wanted()
 	u.mu.Unlock()
 	next := u.written.Clone()
 	var put []switchspec.Entity
 	var del []switchspec.Key
 	for _, c := range switchspec.Diff(u.written, want) {
+		kind := c.Entity.Key().Kind()
 		switch {
-		case c.Op != switchspec.Delete:
+		case c.Op != switchspec.Delete && (p != hops || kind == switchspec.KindNextHop || kind == switchspec.KindNeighbour):
 			put = append(put, c.Entity)
 			if err := next.Put(c.Entity); err != nil {
-				return err
+				return false, err
 			}
-		case all:
+		case c.Op == switchspec.Delete && p == whole:
 			del = append(del, c.Entity.Key())
 			next.Delete(c.Entity.Key())
 		}
 	}
 	if len(put)+len(del) > 0 {
 		if err := a.driver.write(ctx, puts(put, del)); err != nil {
-			return fmt.Errorf("unicast routes: %w", err)
+			return false, fmt.Errorf("unicast routes: %w", err)
 		}
 	}
-	u.written, u.version = next, version
-	if all {
-		u.trimmed = version
+	u.written = next
+	for i := range p + 1 {
+		u.has[i] = version
 	}
-	return nil
+	return true, nil
 }
