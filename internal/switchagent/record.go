@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -322,18 +323,27 @@ func (a *Agent) readMerging(m *merging, have *switchspec.State, slots map[uint16
 		return false
 	}
 	current := uint16(0)
-	for i := range m.members {
-		m.members[i].Index = index[m.members[i].Src]
-		current |= 1 << m.members[i].Index
+	for _, i := range index {
+		current |= 1 << i
 	}
-	if current&^found.Members != 0 {
+	if current&^found.Members != 0 || bits.OnesCount16(current) != len(m.members) {
 		return false
 	}
+	group := m.members[0]
+	var left []bifurcation.MergeMember
 	for _, x := range slots[found.Slot] {
-		if !slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src }) {
-			m.members = append(m.members, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
+		if _, stays := index[x.Src]; stays || x.Dst != group.Dst || x.DestQP != group.QPN {
+			continue // what is another group's, somebody has put there
 		}
+		if current&(1<<x.Index) != 0 {
+			return false
+		}
+		left = append(left, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
 	}
+	for i := range m.members {
+		m.members[i].Index = index[m.members[i].Src]
+	}
+	m.members = append(m.members, left...)
 	m.slot, m.epoch, m.psn, m.learn, m.current, m.cnpGap = found.Slot, found.Epoch, found.InitialPSN, found.Learn, current, found.CNPGap
 	return true
 }
