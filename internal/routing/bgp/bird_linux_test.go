@@ -233,6 +233,9 @@ func restartWithBIRD(t *testing.T, bird string) {
 	}
 	becomes(t, s, "10.7.0.1", "{192.0.2.2}")
 	becomes(t, s, "10.8.0.1", "{192.0.2.2}")
+	if out := ask(t, bird, dir, "show", "protocols", "all", "ours"); !strings.Contains(out, "AF preserved: ipv4") {
+		t.Errorf("BIRD has not heard that packets went on:\n%s", out)
+	}
 
 	// The other way round.
 	log := record(t, s)

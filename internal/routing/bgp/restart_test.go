@@ -17,6 +17,8 @@ import (
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // childEnv holds what the copy of the test that is a speaker shall do.
@@ -432,5 +434,43 @@ func TestRestartBounds(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whoever knows graceful restart has told all with an End-of-RIB for each family that
+// it speaks; of others nobody can tell.
+func TestHasTold(t *testing.T) {
+	pack := func(m proto.Message) *anypb.Any {
+		a, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	gr, v4, v6 := pack(&api.GracefulRestartCapability{}), pack(&api.MultiProtocolCapability{Family: families[0]}), pack(&api.MultiProtocolCapability{Family: families[1]})
+	const up = api.PeerState_ESTABLISHED
+	for _, c := range []struct {
+		state      api.PeerState_SessionState
+		caps       []*anypb.Any
+		end4, end6 bool
+		want       bool
+	}{
+		{api.PeerState_ACTIVE, nil, true, true, false},
+		{up, nil, false, false, true},
+		{up, []*anypb.Any{v4, v6}, false, false, true},
+		{up, []*anypb.Any{gr, v4, v6}, false, false, false},
+		{up, []*anypb.Any{gr, v4, v6}, true, false, false},
+		{up, []*anypb.Any{gr, v4, v6}, true, true, true},
+		{up, []*anypb.Any{gr, v4}, true, false, true},
+		{up, []*anypb.Any{gr, v4}, false, true, false},
+	} {
+		p := &api.Peer{State: &api.PeerState{SessionState: c.state, RemoteCap: c.caps}}
+		for i, end := range []bool{c.end4, c.end6} {
+			p.AfiSafis = append(p.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: families[i]},
+				MpGracefulRestart: &api.MpGracefulRestart{State: &api.MpGracefulRestartState{EndOfRibReceived: end}}})
+		}
+		if got := hasTold(p); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }
