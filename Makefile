@@ -32,7 +32,8 @@ ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -run 'Alloc|Everywhere|Anywhere' -timeout 10m ./pkg/... ./internal/softswitch/... ./internal/switchagent ./tests/fabric
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -run 'Anywhere|Repair|Groups|Unicast|Restarts|ShortStop' -timeout 10m ./internal/switchagent ./tests/fabric
 endif
 
 bench: ## benchmarks, with allocations

@@ -20,6 +20,7 @@ func TestGroups(t *testing.T) {
 			{"h4-2-2", "h1-1-1", "h1-1-2", "h1-2-1", "h2-1-1", "h3-1-2", "h4-1-1", "h4-2-1"}}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			large(t, c.name == "fattree")
 			f := Start(t, c.spec)
 			var all []*Group
 			check := func(g *Group) {

@@ -37,6 +37,7 @@ func TestRepair(t *testing.T) {
 			[]string{"edge1-1", "core1", "core2", "core3", "core4", "edge3-1", "edge4-1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			large(t, c.name != "leafspine")
 			f := Start(t, c.spec)
 			g := f.Group(c.hosts[0], c.hosts[1:]...)
 			f.Install(g)

@@ -11,6 +11,7 @@ import (
 // TestAgentRestarts: packets of a group, and of hosts to each other, go on without a
 // gap while agents leave, or crash, and come back.
 func TestAgentRestarts(t *testing.T) {
+	large(t, true)
 	s := LeafSpine(3, 2, 2)
 	s.TLS = true
 	f := Start(t, s)
@@ -47,6 +48,7 @@ func TestAgentRestarts(t *testing.T) {
 // hellos hardly loses a packet: only while they agree upon the link anew. With BGP
 // they know at once; that gap is measured.
 func TestShortStop(t *testing.T) {
+	large(t, true)
 	for _, routing := range []string{Static, BGP} {
 		t.Run(routing, func(t *testing.T) {
 			s := LeafSpine(2, 2, 2)
