@@ -231,8 +231,8 @@ func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
 	return t.begin(p, conn)
 }
 
-// admit decides about a caller. A caller who means this very group, and is
-// wrong, ends the bootstrap.
+// admit decides about a caller. A caller who is wrong about this very group, by
+// its number or by its members, ends the bootstrap.
 func (t *Transport) admit(g *greeting) (rejection, *peer, error) {
 	if g.kind == greetReject {
 		return rejectMismatch, nil, fmt.Errorf("%w: it called to reject", ErrProtocol)
@@ -242,7 +242,8 @@ func (t *Transport) admit(g *greeting) (rejection, *peer, error) {
 	}
 	code, err := t.judge(g)
 	if err != nil {
-		if g.group == t.opt.Group && g.epoch >= t.opt.Epoch {
+		ours := g.group == t.opt.Group || sameMembers(t.opt.Members, g.members) == ""
+		if ours && g.epoch >= t.opt.Epoch {
 			t.boot.fail(fmt.Errorf("a caller who says to be member %d: %w", g.from, err))
 		}
 		return code, nil, err

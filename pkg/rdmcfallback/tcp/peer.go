@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
@@ -295,7 +296,8 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed):
 		return err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("the peer ended the connection: %w", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("the peer does not answer: %w", err)

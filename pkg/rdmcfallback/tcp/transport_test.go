@@ -208,7 +208,8 @@ func TestCloseTells(t *testing.T) {
 		for range 20 {
 			check(t, a.x.Tell(1, make([]byte, 4000)))
 		}
-		check(t, a.x.Close())
+		closed := make(chan error)
+		go func() { closed <- a.x.Close() }() // waits until b has read
 		told := 0
 		for {
 			e := b.next()
@@ -222,6 +223,7 @@ func TestCloseTells(t *testing.T) {
 		if told != 20 {
 			t.Fatalf("%d messages of 20 arrived", told)
 		}
+		check(t, <-closed)
 		check(t, b.x.Close())
 	}
 }

@@ -1,0 +1,378 @@
+package tcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// A liar is member 1 of 2: it greets as the protocol has it, and then says what
+// the test wants.
+type liar struct {
+	t       *testing.T
+	members []string
+	listen  net.Listener
+	run     uint64 // of member 0
+	ctl     net.Conn
+	x       *Transport // member 0
+}
+
+func newLiar(t *testing.T) *liar {
+	l := &liar{t: t}
+	var ls [2]net.Listener
+	for i := range ls {
+		var err error
+		if ls[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		l.members = append(l.members, ls[i].Addr().String())
+	}
+	l.listen = ls[1]
+	t.Cleanup(func() { ls[1].Close() })
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		l.x, err = Connect(t.Context(), Options{Members: l.members, Self: 0, Listener: ls[0]})
+		done <- err
+	}()
+	l.ctl = l.call(greetControl)
+	l.write(l.ctl, []byte{frameMet, 0, 0, 0})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(l.ctl, make([]byte, 4)); err != nil { // it has met all, too
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.ctl.Close() // so that Close doesn't wait for it
+		l.x.Close()
+	})
+	return l
+}
+
+func (l *liar) write(c net.Conn, b []byte) {
+	if _, err := c.Write(b); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *liar) greeting(kind uint8) *greeting {
+	return &greeting{kind: kind, from: 1, to: 0, run: 99, toRun: l.run, members: l.members}
+}
+
+// call connects to member 0.
+func (l *liar) call(kind uint8) net.Conn {
+	c, err := net.Dial("tcp", l.members[0])
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { c.Close() })
+	l.write(c, l.greeting(kind).encode())
+	g, err := readGreeting(c)
+	if err != nil || g.kind != kind {
+		l.t.Fatal(g, err)
+	}
+	l.run = g.run
+	return c
+}
+
+// called answers member 0's call for blocks.
+func (l *liar) called() net.Conn {
+	c, err := l.listen.Accept()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { c.Close() })
+	if _, err := readGreeting(c); err != nil {
+		l.t.Fatal(err)
+	}
+	l.write(c, l.greeting(greetBlocks).encode())
+	return c
+}
+
+// wantDown expects that member 0 finds out, and says what.
+func (l *liar) wantDown(sentinel error, text string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+	defer cancel()
+	events := make([]rdmcfallback.Event, 1)
+	for {
+		_, err := l.x.Events(ctx, events)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if e := events[0]; e.Kind == rdmcfallback.Down {
+			if e.Peer != 1 || sentinel != nil && !errors.Is(e.Err, sentinel) || !strings.Contains(e.Err.Error(), text) {
+				l.t.Errorf("down: %v, want %q", e.Err, text)
+			}
+			return
+		}
+	}
+}
+
+func words(w ...uint32) (b []byte) {
+	for _, x := range w {
+		b = binary.BigEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+func TestNonsenseControl(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"kind 9":         {9, 0, 0, 1, 0},
+		"kind 0":         {0, 0, 0, 0},
+		"0 bytes":        {frameTold, 0, 0, 0},
+		"65535 bytes":    {frameTold, 0, 0xff, 0xff},
+		"0147":           {frameTold, 'G', 'E', 'T'}, // the hexadecimal dump
+		"members twice":  {frameMet, 0, 0, 0},
+		"kind 3":         {frameAbort, 0, 0xff, 0xff},
+		"no mood, ?sry?": append([]byte{frameAbort, 0, 0, 15, 0}, "no mood, \x1bsry\n"...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiar(t)
+			l.write(l.ctl, b)
+			if name == "0147" {
+				l.wantDown(ErrProtocol, "01474554")
+			} else if b[0] == frameAbort && b[2] == 0 {
+				l.wantDown(ErrFailed, name)
+			} else {
+				l.wantDown(ErrProtocol, name)
+			}
+		})
+	}
+	t.Run("ended", func(t *testing.T) {
+		l := newLiar(t)
+		l.write(l.ctl, []byte{frameTold, 0, 0, 100, 1, 2})
+		l.ctl.Close()
+		l.wantDown(io.ErrUnexpectedEOF, "the peer ended the connection")
+	})
+}
+
+func TestNonsenseBlocks(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"a block of 101 bytes for a buffer of 100":        words(blockMagic, 0, 101, 0),
+		"a block of 4294967295 bytes for a buffer of 100": words(blockMagic, 0, 1<<32-1, 0),
+		"48545450 where":                     []byte("HTTP/1.1 200 OK\r\n"),
+		"block 1 follows":                    words(blockMagic, 0, 1, 1),
+		"for which no buffer was posted":     append(append(words(blockMagic, 0, 100, 0), make([]byte, 100)...), words(blockMagic, 0, 1, 1)...),
+		"the peer ended the connection: EOF": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiar(t)
+			if err := l.x.PostRecv(1, make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			c := l.called()
+			l.write(c, b)
+			if len(b) == 0 {
+				c.Close()
+			}
+			l.wantDown(nil, name)
+		})
+	}
+}
+
+func TestNonsenseReady(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"65 buffers posted, after 0": words(MaxPosted + 1),
+		"0 buffers posted":           words(0),
+		"7 buffers posted, after 7":  words(7, 7),
+		"6 buffers posted, after 7":  words(7, 6),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiar(t)
+			l.write(l.call(greetBlocks), b)
+			l.wantDown(ErrProtocol, name)
+		})
+	}
+}
+
+// A peer that is called for blocks may be gone, or somebody else.
+func TestCalledForBlocks(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		answer *greeting
+	}{
+		{"somebody else answers", &greeting{kind: greetBlocks, from: 1, run: 98}},
+		{"somebody else answers", &greeting{kind: greetControl, from: 1, run: 99}},
+		{"who are you", &greeting{kind: greetReject, code: rejectUnknown, reason: "who are you"}},
+		{"of kind 77", &greeting{kind: 77}},
+	} {
+		l := newLiar(t)
+		if err := l.x.PostRecv(1, nil); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.listen.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.write(conn, c.answer.encode())
+		l.wantDown(nil, c.text)
+		conn.Close()
+	}
+	l := newLiar(t)
+	l.listen.Close()
+	if err := l.x.PostRecv(1, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.wantDown(nil, "refused")
+}
+
+// Callers who come when the group is complete are rejected and do no harm.
+func TestLateCallers(t *testing.T) {
+	l := newLiar(t)
+	good := l.greeting(greetBlocks)
+	for _, c := range []struct {
+		change func(g *greeting)
+		want   error
+	}{
+		{func(g *greeting) { g.kind, g.run = greetControl, 98 }, ErrDuplicate},
+		{func(g *greeting) { g.run = 98 }, ErrDuplicate},
+		{func(g *greeting) { g.toRun++ }, ErrDuplicate},
+		{func(g *greeting) { g.from = 0 }, ErrDuplicate},
+		{func(g *greeting) { g.from = 2 }, ErrMismatch},
+		{func(g *greeting) { g.from = 1 << 31 }, ErrMismatch},
+		{func(g *greeting) { g.to = 1 }, ErrMismatch},
+		{func(g *greeting) { g.group = 1 }, ErrMismatch},
+		{func(g *greeting) { g.epoch = 1 }, errNotYet},
+		{func(g *greeting) { g.kind, g.code = greetReject, rejectFailed }, ErrMismatch},
+	} {
+		g := *good
+		c.change(&g)
+		conn, err := net.Dial("tcp", l.members[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.write(conn, g.encode())
+		answer, err := readGreeting(conn)
+		if err != nil || answer.kind != greetReject || !errors.Is(answer.err(), c.want) {
+			t.Errorf("%+v was answered by %+v, %v; want %v", g, answer, err, c.want)
+		}
+		conn.Close()
+	}
+	l.write(l.call(greetBlocks), words(3)) // and the true one is let in
+	events := make([]rdmcfallback.Event, 8)
+	for got := 0; got < 3; {
+		n, err := l.x.Events(t.Context(), events)
+		if err != nil || events[0].Kind != rdmcfallback.Ready {
+			t.Fatal(events[:n], err)
+		}
+		got += n
+	}
+}
+
+func FuzzGreeting(f *testing.F) {
+	members := []string{"a:1", "b:2", "c:3"}
+	for _, g := range []*greeting{
+		{kind: greetControl, group: 1, epoch: 2, from: 1, to: 2, run: 3, members: members, hello: []byte("hello")},
+		{kind: greetBlocks, from: 1, to: 2, run: 3, toRun: 4},
+		{kind: greetReject, code: rejectMismatch, reason: "no"},
+		{kind: greetReject, code: rejectFailed, reason: "\x02no"},
+	} {
+		f.Add(g.encode())
+	}
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g, err := readGreeting(bytes.NewReader(b))
+		if err != nil {
+			if g != nil {
+				t.Error("greeting and error")
+			}
+			return
+		}
+		if g.kind == greetReject {
+			if g.err() == nil {
+				t.Error("a rejection is no error")
+			}
+			_ = g.err().Error()
+			if len(g.reason) == maxReason {
+				return // perhaps cut
+			}
+		}
+		if size := prefixBytes + int(binary.BigEndian.Uint32(b[prefixBytes-4:])); !bytes.Equal(g.encode(), b[:size]) {
+			t.Errorf("%x was parsed to %+v", b, g)
+		}
+		sameMembers(members, g.members)
+	})
+}
+
+func FuzzControl(f *testing.F) {
+	f.Add([]byte{frameTold, 0, 0, 2, 1, 2, frameMet, 0, 0, 0, frameTold, 0, 0, 1, 7})
+	f.Add([]byte{frameAbort, 0, 0, 3, 2, 'n', 'o'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newTransport(Options{Members: []string{"a:1", "b:1"}, Self: 0, Listener: l})
+		defer x.Close()
+		done := make(chan error)
+		go func() { done <- x.peers[1].readFrames(bufio.NewReader(bytes.NewReader(b))) }()
+		events := make([]rdmcfallback.Event, 4)
+		ctx, cancel := context.WithCancel(t.Context())
+		told := make(chan int)
+		go func() {
+			sum := 0
+			defer func() { told <- sum }()
+			for {
+				n, err := x.Events(ctx, events)
+				if err != nil {
+					return
+				}
+				for _, e := range events[:n] {
+					sum += 4 + len(e.Msg)
+				}
+			}
+		}()
+		if err := <-done; err == nil {
+			t.Error("it never ends")
+		}
+		cancel()
+		if sum := <-told; sum > len(b) {
+			t.Errorf("%d bytes told in %d", sum, len(b))
+		}
+	})
+}
+
+func FuzzBlocks(f *testing.F) {
+	f.Add(append(words(blockMagic, 1, 3, 0), 1, 2, 3), uint16(8))
+	f.Add(slices.Concat(words(blockMagic, 1, 0, 0), words(blockMagic, 1, 0, 1)), uint16(0))
+	f.Fuzz(func(t *testing.T, b []byte, room uint16) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newTransport(Options{Members: []string{"a:1", "b:1"}, Self: 0, Listener: l})
+		defer x.Close()
+		p := x.peers[1]
+		p.dialled = true // by the test
+		buf := make([]byte, int(room)+1)
+		for range 3 {
+			if err := p.postRecv(buf[:room]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.readBlocks(bytes.NewReader(b)); err == nil {
+			t.Error("it never ends")
+		}
+		if buf[room] != 0 {
+			t.Error("wrote behind the buffer")
+		}
+		if err := p.readReadies(bytes.NewReader(b)); err == nil {
+			t.Error("it never ends")
+		}
+		if n := p.credits.Load(); n < 0 || n > MaxPosted {
+			t.Errorf("%d blocks may be sent", n)
+		}
+	})
+}
