@@ -34,6 +34,7 @@ var pureDirs = []string{
 	"pkg/ackmerge",
 	"pkg/bifurcation",
 	"pkg/rdmcfallback/schedule",
+	"pkg/rdmcfallback/engine",
 	"internal/switchspec",
 	"internal/routing/liveness",
 	"internal/softswitch/program",

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Control messages. The first byte is the kind, numbers are big-endian.
+type kind byte
+
+const (
+	kindHello  kind = iota + 1 // a greeting
+	kindSize                   // the root: message Number has Value bytes
+	kindClose                  // the root: there are Number messages in all
+	kindHave                   // to the root: I have all Number messages
+	kindDone                   // the root: everybody has all Number messages
+	kindFailed                 // the group has failed
+)
+
+// magic begins a greeting; its last byte is the protocol's version.
+const magic = "RDMC\x01"
+
+// maxText bounds the text of a told failure, in bytes.
+const maxText = 512
+
+// A hello is a greeting: what all members must agree on, and who the member is
+// and what it has.
+type hello struct {
+	terms
+	self uint32
+	have int64
+}
+
+// terms are what all members must agree on.
+type terms struct {
+	nodes     uint32
+	blockSize uint32
+	algorithm uint8
+	root      [8]byte  // a digest of the root's name
+	racks     [8]byte  // … of the racks
+	members   [32]byte // … of all names
+}
+
+// differs says in what two members' terms differ, or "".
+func (t *terms) differs(o *terms) string {
+	switch {
+	case t.nodes != o.nodes:
+		return fmt.Sprintf("%d members and %d", t.nodes, o.nodes)
+	case t.root != o.root:
+		return "another root"
+	case t.members != o.members:
+		return "other members, or the same in another order"
+	case t.blockSize != o.blockSize:
+		return fmt.Sprintf("block sizes %d and %d", t.blockSize, o.blockSize)
+	case t.algorithm != o.algorithm:
+		return fmt.Sprintf("algorithms %d and %d", t.algorithm, o.algorithm)
+	case t.racks != o.racks:
+		return "other racks"
+	}
+	return ""
+}
+
+// A control is a control message of any kind.
+type control struct {
+	kind   kind
+	hello  hello // kindHello
+	number int64
+	value  int64  // kindSize
+	code   byte   // kindFailed
+	text   string // kindFailed
+}
+
+// append appends the message's bytes, at most 4 KiB.
+func (c *control) append(b []byte) []byte {
+	b = append(b, byte(c.kind))
+	switch c.kind {
+	case kindHello:
+		h := &c.hello
+		b = append(b, magic...)
+		b = binary.BigEndian.AppendUint32(b, h.nodes)
+		b = binary.BigEndian.AppendUint32(b, h.self)
+		b = binary.BigEndian.AppendUint32(b, h.blockSize)
+		b = append(b, h.algorithm)
+		b = append(b, h.root[:]...)
+		b = append(b, h.racks[:]...)
+		b = append(b, h.members[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(h.have))
+	case kindFailed:
+		b = append(b, c.code)
+		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
+		b = append(b, c.text...)
+	default:
+		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
+		if c.kind == kindSize {
+			b = binary.BigEndian.AppendUint64(b, uint64(c.value))
+		}
+	}
+	return b
+}
+
+// A reader takes fields off the front of b. After the first one that isn't there,
+// short is set.
+type reader struct {
+	b     []byte
+	short bool
+}
+
+func (r *reader) take(n int) []byte {
+	if len(r.b) < n {
+		r.short, r.b = true, nil
+		return make([]byte, n)
+	}
+	field := r.b[:n]
+	r.b = r.b[n:]
+	return field
+}
+
+func (r *reader) u8() uint8   { return r.take(1)[0] }
+func (r *reader) u32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
+
+// count reads a number that is never negative.
+func (r *reader) count() int64 {
+	v := binary.BigEndian.Uint64(r.take(8))
+	if v>>63 != 0 {
+		r.short = true
+	}
+	return int64(v &^ (1 << 63))
+}
+
+// parse reads a control message. What it returns doesn't refer to b.
+func parse(b []byte) (control, error) {
+	r := reader{b: b}
+	c := control{kind: kind(r.u8())}
+	switch c.kind {
+	case kindHello:
+		if string(r.take(len(magic))) != magic {
+			return control{}, fmt.Errorf("a greeting of another protocol, or of another version")
+		}
+		h := &c.hello
+		h.nodes, h.self, h.blockSize, h.algorithm = r.u32(), r.u32(), r.u32(), r.u8()
+		copy(h.root[:], r.take(len(h.root)))
+		copy(h.racks[:], r.take(len(h.racks)))
+		copy(h.members[:], r.take(len(h.members)))
+		h.have = r.count()
+	case kindSize:
+		c.number, c.value = r.count(), r.count()
+	case kindClose, kindHave, kindDone:
+		c.number = r.count()
+	case kindFailed:
+		c.code, c.number = r.u8(), r.count()
+		if len(r.b) <= maxText {
+			c.text, r.b = printable(string(r.b)), nil
+		}
+	default:
+		return control{}, fmt.Errorf("a control message of unknown kind %d, %d bytes", c.kind, len(b))
+	}
+	if r.short || len(r.b) > 0 {
+		return control{}, fmt.Errorf("a control message of kind %d and a wrong length or number, %d bytes", c.kind, len(b))
+	}
+	return c, nil
+}
+
+// printable makes a text fit to be told and shown: short, and with nothing in it
+// that a terminal might obey.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	for len(s) > maxText {
+		_, n := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-n]
+	}
+	return s
+}

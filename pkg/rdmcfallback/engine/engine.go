@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+const (
+	// Window is how many messages a member may work on at a time. Their numbers
+	// are consecutive.
+	Window = 4
+	// Spare stands for the spare block, as the message of a Span.
+	Spare = -1
+
+	// maxSends is how many blocks may be on their way out at a time: while one
+	// leaves, the next is at hand.
+	maxSends = 2
+	// maxRecvs is how many blocks peers may be allowed to send at a time, besides
+	// the spare one, and maxRecvsPerPeer how many of them one peer may.
+	maxRecvs        = 4
+	maxRecvsPerPeer = 2
+	// maxCredits bounds what a peer may claim to be ready for.
+	maxCredits = 64
+
+	defaultBlockSize = 1 << 20
+	maxBlockSize     = 1 << 30
+)
+
+// A Config describes a group and who the member is.
+type Config struct {
+	// Members are the members' names. The first is the root. All members must
+	// have the same ones in the same order.
+	Members []string
+	// Self is this member's index in Members.
+	Self int
+	// Algorithm is how messages are relayed. Hybrid needs Racks.
+	Algorithm schedule.Algorithm
+	// Racks says for each member in which rack it is.
+	Racks []int
+	// BlockSize is the size of blocks in bytes, at most 1 GiB; 0 means 1 MiB.
+	BlockSize int
+	// Have is told to all others: how many messages of a former group the
+	// member has, for the application to learn what to send again.
+	Have int64
+}
+
+// An ActionKind says what is to be done.
+type ActionKind uint8
+
+// What is to be done.
+const (
+	// PostRecv: post Span for the next block from Peer.
+	PostRecv ActionKind = iota + 1
+	// SendBlock: send the block in Span to Peer, with Imm.
+	SendBlock
+	// Tell: send Msg to Peer as a control message.
+	Tell
+	// Joined: the group is there, Send may be called.
+	Joined
+	// Open: ask the application where message Span.Message, of Size bytes, may
+	// go, and then call Provide or Refuse.
+	Open
+	// Copy: copy the first bytes of the spare block to Span.
+	Copy
+	// Complete: message Span.Message is complete here, and its memory is the
+	// application's again.
+	Complete
+	// Closed: the group has ended and everybody has everything.
+	Closed
+	// Failed: the group has ended otherwise; see Failure.
+	Failed
+)
+
+// A Span is a block's place in a message, or the spare block.
+type Span struct {
+	Message int64
+	Off     int64
+	Len     int
+}
+
+// An Action is something to be done.
+type Action struct {
+	Kind ActionKind
+	Peer int
+	Imm  uint32
+	Span Span
+	Size int64
+	// Msg is valid until the next call of Next.
+	Msg []byte
+}
+
+type phase uint8
+
+const (
+	joining phase = iota
+	open
+	closed
+	failed
+)
+
+// A receive is a posted one.
+type receive struct {
+	peer   int
+	number int64 // Spare, or the message's
+	block  int64
+}
+
+// A sending is a block on its way.
+type sending struct {
+	peer   int
+	number int64
+}
+
+// spare is the state of the spare block.
+type spare uint8
+
+const (
+	spareFree    spare = iota
+	sparePosted        // the first sender may fill it
+	spareArrived       // it holds a block of the next message, whose size isn't known yet
+	spareBegun         // it holds a block of the newest message, until there is memory
+)
+
+// A tell is a control message to be sent to peers next to last-1.
+type tell struct {
+	next, last int
+	msg        []byte
+}
+
+// An Engine is one member. Use New. Its methods are for one goroutine at a time.
+type Engine struct {
+	cfg       Config
+	nodes     int
+	racks     *schedule.Racks
+	terms     terms
+	minBlocks int64
+	first     int // who sends this member the first block of each message
+
+	phase    phase
+	reported bool // Joined, then Closed or Failed, was returned
+	failure  *FailedError
+	tells    []tell
+	credits  []int32 // blocks that each peer is ready for
+	gone     []bool  // Down came
+	greeted  []bool  // the greeting came
+	greets   int
+	have     []int64
+
+	queue    []int64 // root: sizes of the messages accepted but not begun
+	ring     [Window]message
+	started  int64 // messages begun
+	complete int64 // … and completed
+	sendAt   int64 // the message whose sends are issued
+
+	recvs     []receive // posted, oldest first
+	sendings  []sending // issued, oldest first
+	spare     spare
+	spareImm  uint32
+	spareLen  int
+	sizes     []control // sizes told ahead
+	closing   bool      // root: no more messages come
+	total     int64     // how many messages there are in all; -1: not yet known
+	told      bool      // receiver: the root was told that all are here
+	finished  []bool    // root: the member has told so
+	nFinished int
+}
+
+// New returns an engine that has its greetings to tell. The error wraps ErrConfig.
+func New(cfg Config) (*Engine, error) {
+	n := len(cfg.Members)
+	if n < 1 || n > schedule.MaxNodes || cfg.Self < 0 || cfg.Self >= n {
+		return nil, fmt.Errorf("%w: member %d of %d; a group has 1 to %d members, counted from 0", ErrConfig, cfg.Self, n, schedule.MaxNodes)
+	}
+	if cfg.BlockSize == 0 {
+		cfg.BlockSize = defaultBlockSize
+	}
+	if cfg.BlockSize < 1 || cfg.BlockSize > maxBlockSize {
+		return nil, fmt.Errorf("%w: blocks of %d bytes; possible are 1 to %d", ErrConfig, cfg.BlockSize, maxBlockSize)
+	}
+	if cfg.Have < 0 {
+		return nil, fmt.Errorf("%w: %d messages of a former group", ErrConfig, cfg.Have)
+	}
+	seen := make(map[string]int, n)
+	for i, name := range cfg.Members {
+		if first, ok := seen[name]; ok {
+			return nil, fmt.Errorf("%w: members %d and %d are both %q", ErrConfig, first, i, name)
+		}
+		seen[name] = i
+	}
+	e := &Engine{
+		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1,
+		credits: make([]int32, n), gone: make([]bool, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
+		recvs: make([]receive, 0, maxRecvs+1), sendings: make([]sending, 0, maxSends),
+	}
+	if err := e.plan(); err != nil {
+		return nil, err
+	}
+	e.terms = terms{nodes: uint32(n), blockSize: uint32(cfg.BlockSize), algorithm: uint8(cfg.Algorithm)}
+	e.terms.digest(cfg.Members, cfg.Racks)
+	e.greeted[cfg.Self], e.greets, e.have[cfg.Self] = true, 1, cfg.Have
+	e.tellAll(&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(cfg.Self), have: cfg.Have}})
+	return e, nil
+}
+
+// plan checks that there is a schedule for the group, and finds out who sends to
+// this member first.
+func (e *Engine) plan() error {
+	var err error
+	if len(e.cfg.Racks) > 0 {
+		if len(e.cfg.Racks) != e.nodes {
+			return fmt.Errorf("%w: racks of %d members, but there are %d", ErrConfig, len(e.cfg.Racks), e.nodes)
+		}
+		if e.cfg.Algorithm != schedule.Hybrid {
+			return fmt.Errorf("%w: racks with algorithm %v; only %v uses them", ErrConfig, e.cfg.Algorithm, schedule.Hybrid)
+		}
+	}
+	if e.nodes == 1 {
+		return nil
+	}
+	if e.cfg.Algorithm == schedule.Hybrid {
+		if e.racks, err = schedule.RacksOf(e.cfg.Racks); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
+	sched, err := schedule.New(e.cfg.Algorithm, e.nodes, 2, e.racks)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	e.minBlocks = minBlocks(e.cfg.Algorithm, e.nodes, e.racks)
+	node, err := sched.Node(e.cfg.Self)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if t, ok := node.NextRecv(-1); ok {
+		e.first = t.Peer
+	}
+	return nil
+}
+
+// digest fills in the digests.
+func (t *terms) digest(members []string, racks []int) {
+	sum := func(write func(add func([]byte))) [32]byte {
+		h := sha256.New()
+		write(func(b []byte) { h.Write(b) })
+		return [32]byte(h.Sum(nil))
+	}
+	t.members = sum(func(add func([]byte)) {
+		for _, name := range members {
+			add(binary.BigEndian.AppendUint64(nil, uint64(len(name))))
+			add([]byte(name))
+		}
+	})
+	root := sum(func(add func([]byte)) { add([]byte(members[0])) })
+	copy(t.root[:], root[:])
+	places := sum(func(add func([]byte)) {
+		for _, x := range racks {
+			add(binary.BigEndian.AppendUint64(nil, uint64(x)))
+		}
+	})
+	copy(t.racks[:], places[:])
+}
+
+// Self returns the member's number.
+func (e *Engine) Self() int { return e.cfg.Self }
+
+// BlockSize returns the size of blocks, and so of the spare block.
+func (e *Engine) BlockSize() int { return e.cfg.BlockSize }
+
+// Have returns how many messages of a former group a member says it has. It is
+// known from Joined on.
+func (e *Engine) Have(member int) int64 { return e.have[member] }
+
+// Messages returns how many messages the root has accepted, which will be the
+// number of the next.
+func (e *Engine) Messages() int64 { return e.started + int64(len(e.queue)) }
+
+// Completed returns how many messages are complete here.
+func (e *Engine) Completed() int64 { return e.complete }
+
+// Failure returns why the group failed, from the action Failed on, or nil.
+func (e *Engine) Failure() *FailedError { return e.failure }

@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Send makes a message of the given size the root's next. Its memory is the
+// engine's, to read, until Complete. Errors wrap ErrNotRoot, ErrSize or ErrClosed;
+// a group that has failed has a Failure.
+func (e *Engine) Send(size int64) error {
+	switch {
+	case e.phase == failed:
+		return e.failure
+	case e.phase != open || e.closing:
+		return fmt.Errorf("%w: nothing can be sent", ErrClosed)
+	}
+	if err := e.CanSend(size); err != nil {
+		return err
+	}
+	e.queue = append(e.queue, size)
+	return nil
+}
+
+// CanSend says whether this member could ever send a message of the given size.
+// It may be called from any goroutine, at any time.
+func (e *Engine) CanSend(size int64) error {
+	s, ok := e.shapeOf(size)
+	switch {
+	case e.cfg.Self != 0:
+		return fmt.Errorf("%w: this is member %d", ErrNotRoot, e.cfg.Self)
+	case size < 0 || !ok:
+		return fmt.Errorf("%w: %d bytes are %d blocks of %d; use larger blocks", ErrSize, size, s.blocks, e.cfg.BlockSize)
+	}
+	return nil
+}
+
+// Close says that the root sends no more messages. The group ends when everybody
+// has everything. At other members, who wait for the root's word anyway, it does
+// nothing.
+func (e *Engine) Close() {
+	if e.cfg.Self != 0 || e.closing || e.phase != open {
+		return
+	}
+	e.closing, e.total = true, e.Messages()
+	e.tellAll(&control{kind: kindClose, number: e.total})
+}
+
+// Leave fails the group because this member doesn't go on. why is told to all.
+func (e *Engine) Leave(why string) {
+	e.fail(e.cfg.Self, fmt.Errorf("%w: %s", ErrLeft, why))
+}
+
+// Broken fails the group because this member's transport doesn't work any more.
+func (e *Engine) Broken(err error) {
+	e.fail(e.cfg.Self, fmt.Errorf("%w: %w", ErrLost, err))
+}
+
+// Provide says that there is memory for the message that Open asked for.
+func (e *Engine) Provide() {
+	if m := e.newest(); e.phase == open && m.opened && !m.placed {
+		m.place()
+	}
+}
+
+// Refuse fails the group because there is no memory for the message that Open
+// asked for.
+func (e *Engine) Refuse(why string) {
+	e.fail(e.cfg.Self, fmt.Errorf("%w: %s", ErrRefused, why))
+}
+
+// Ready says that a peer can take one more block.
+func (e *Engine) Ready(peer int) {
+	if e.phase > open || !e.isPeer(peer) {
+		return
+	}
+	if e.credits[peer]++; e.credits[peer] > maxCredits {
+		e.violated(peer, "it is ready for %d blocks", e.credits[peer])
+	}
+}
+
+// Sent says that the block sent longest ago to a peer is free again.
+func (e *Engine) Sent(peer int) {
+	if e.phase > open {
+		return
+	}
+	i := slices.IndexFunc(e.sendings, func(s sending) bool { return s.peer == peer })
+	if i < 0 {
+		return // a transport that miscounts can do no harm
+	}
+	e.ring[e.sendings[i].number%Window].sending--
+	e.sendings = slices.Delete(e.sendings, i, i+1)
+}
+
+// Received says that the receive posted longest ago for a peer holds a block of n
+// bytes that came with imm.
+func (e *Engine) Received(peer int, imm uint32, n int) {
+	if e.phase > open || !e.isPeer(peer) {
+		return
+	}
+	i := slices.IndexFunc(e.recvs, func(r receive) bool { return r.peer == peer })
+	if i < 0 {
+		e.violated(peer, "it sent a block that it was not asked for")
+		return
+	}
+	r := e.recvs[i]
+	e.recvs = slices.Delete(e.recvs, i, i+1)
+	if r.number == Spare {
+		e.spare, e.spareImm, e.spareLen = spareArrived, imm, n
+		e.announced(peer)
+		return
+	}
+	m := &e.ring[r.number%Window]
+	if want := m.span(r.number, r.block).Len; imm != m.imm || n != want {
+		e.violated(peer, "block %d of message %d came with %d bytes and immediate value %#x instead of %d and %#x",
+			r.block, r.number, n, imm, want, m.imm)
+		return
+	}
+	if !m.take(r.block) {
+		e.violated(peer, "block %d of message %d came twice", r.block, r.number)
+	}
+}
+
+// announced begins the message whose first block is in the spare block, if its
+// size is known.
+func (e *Engine) announced(peer int) {
+	number, size := e.started, int64(e.spareImm)
+	if e.total >= 0 && number >= e.total {
+		e.violated(peer, "it sent message %d; there are only %d", number, e.total)
+		return
+	}
+	if size >= big {
+		if len(e.sizes) == 0 {
+			return // the root's word is still on its way
+		}
+		if e.sizes[0].number != number {
+			e.violated(peer, "it sent message %d as a large one, but that is message %d", number, e.sizes[0].number)
+			return
+		}
+		size = e.sizes[0].value
+		e.sizes = slices.Delete(e.sizes, 0, 1)
+	} else if len(e.sizes) > 0 && e.sizes[0].number == number {
+		e.violated(peer, "it sent message %d with %d bytes instead of %d", number, size, e.sizes[0].value)
+		return
+	}
+	s, ok := e.shapeOf(size)
+	if !ok || s.imm() != e.spareImm {
+		e.violated(peer, "message %d of %d bytes came with immediate value %#x", number, size, e.spareImm)
+		return
+	}
+	m := e.begin(number, s)
+	if want := m.span(number, m.recv.Block).Len; e.spareLen != want || m.recv.Peer != peer {
+		e.violated(peer, "its first block of message %d has %d bytes instead of %d", number, e.spareLen, want)
+		return
+	}
+	e.started++
+	e.spare = spareBegun
+}
+
+// Down says that the connection to a peer ended.
+func (e *Engine) Down(peer int, err error) {
+	if !e.isPeer(peer) || e.gone[peer] {
+		return
+	}
+	e.gone[peer] = true
+	if e.phase > open {
+		return
+	}
+	if e.told && peer != 0 {
+		return // the root knows better: it has either heard the same, or all it wants
+	}
+	if errors.Is(err, ErrProtocol) {
+		e.fail(peer, err)
+		return
+	}
+	e.fail(peer, fmt.Errorf("%w: %w", ErrLost, err))
+}
+
+// Told says that a peer sent a control message. msg is not kept.
+func (e *Engine) Told(peer int, msg []byte) {
+	if e.phase > open || !e.isPeer(peer) {
+		return
+	}
+	c, err := parse(msg)
+	if err != nil {
+		e.violated(peer, "it sent %v", err)
+		return
+	}
+	if peer != 0 && (c.kind == kindSize || c.kind == kindClose || c.kind == kindDone) {
+		e.violated(peer, "it sent a control message of kind %d, which only the root may", c.kind)
+		return
+	}
+	if !e.greeted[peer] && c.kind != kindHello && c.kind != kindFailed {
+		e.violated(peer, "it sent a control message of kind %d before it greeted", c.kind)
+		return
+	}
+	switch c.kind {
+	case kindHello:
+		e.toldHello(peer, &c.hello)
+	case kindSize:
+		e.toldSize(peer, &c)
+	case kindClose:
+		e.toldClose(peer, c.number)
+	case kindHave:
+		e.toldHave(peer, c.number)
+	case kindDone:
+		e.toldDone(peer, c.number)
+	case kindFailed:
+		e.toldFailed(peer, &c)
+	}
+}
+
+func (e *Engine) isPeer(peer int) bool { return peer >= 0 && peer < e.nodes && peer != e.cfg.Self }
+
+// newest returns the message begun last.
+func (e *Engine) newest() *message { return &e.ring[max(e.started-1, 0)%Window] }

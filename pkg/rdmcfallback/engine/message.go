@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"math/bits"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// big marks immediate values of messages of 2^31 bytes and more.
+const big = 1 << 31
+
+// A shape is how a message is cut into blocks.
+type shape struct {
+	size   int64
+	blocks int64
+	each   int64 // length of all blocks but the last
+}
+
+// shapeOf returns the shape of a message, and false if it has more than
+// schedule.MaxBlocks blocks.
+func (e *Engine) shapeOf(size int64) (shape, bool) {
+	each := int64(e.cfg.BlockSize)
+	s := shape{size: size, blocks: 1, each: each}
+	if size > each {
+		s.blocks = (size-1)/each + 1
+		return s, s.blocks <= schedule.MaxBlocks
+	}
+	s.blocks = e.minBlocks
+	s.each = (size + s.blocks - 1) / s.blocks
+	return s, true
+}
+
+// imm returns the immediate value of the message's blocks.
+func (s *shape) imm() uint32 {
+	if s.size < big {
+		return uint32(s.size)
+	}
+	return big | uint32(s.blocks-1)
+}
+
+// span returns where a block lies.
+func (s *shape) span(number, block int64) Span {
+	off := min(block*s.each, s.size)
+	return Span{Message: number, Off: off, Len: int(min(s.each, s.size-off))}
+}
+
+// minBlocks returns the least number of blocks that messages must have for the
+// first sender of each node not to depend on the number of blocks.
+func minBlocks(a schedule.Algorithm, nodes int, racks *schedule.Racks) int64 {
+	uneven := false
+	switch a {
+	case schedule.BinomialPipeline:
+		uneven = !powerOfTwo(nodes)
+	case schedule.Hybrid:
+		uneven = !powerOfTwo(racks.Len())
+		for x := range racks.Len() {
+			uneven = uneven || !powerOfTwo(racks.Size(x))
+		}
+	}
+	if uneven {
+		return 2
+	}
+	return 1
+}
+
+func powerOfTwo(n int) bool { return bits.OnesCount(uint(n)) == 1 }
+
+// A message is one that the member is working on.
+type message struct {
+	number int64
+	shape
+	imm  uint32
+	node schedule.Node
+
+	send, recv     schedule.Transfer // the next to issue
+	sends, recvs   bool              // there is a next one
+	sending        int               // sends that were issued and aren't over
+	missing        int64             // blocks that aren't here yet
+	held           []uint64          // a bit for each block that is here; unused at the root
+	opened, placed bool              // the application was asked for memory, and has given it
+}
+
+// begin makes m a message of the given shape.
+func (e *Engine) begin(number int64, s shape) *message {
+	m := &e.ring[number%Window]
+	*m = message{number: number, shape: s, imm: s.imm(), held: m.held}
+	if e.nodes > 1 {
+		// The arguments were checked, those of the group by New.
+		sched, _ := schedule.New(e.cfg.Algorithm, e.nodes, s.blocks, e.racks)
+		m.node, _ = sched.Node(e.cfg.Self)
+		m.send, m.sends = m.node.NextSend(-1)
+		m.recv, m.recvs = m.node.NextRecv(-1)
+	}
+	if e.cfg.Self == 0 {
+		m.opened, m.placed = true, true
+	} else {
+		m.missing = s.blocks
+	}
+	return m
+}
+
+// place prepares for blocks, when there is memory for them. The bits come so late
+// because a nonsensical size must not cost anything.
+func (m *message) place() {
+	words := int((m.blocks + 63) / 64)
+	if cap(m.held) < words {
+		m.held = make([]uint64, words)
+	}
+	m.held = m.held[:words]
+	clear(m.held)
+	m.placed = true
+}
+
+// holds reports whether a block is here.
+func (m *message) holds(block int64) bool {
+	return m.missing == 0 || m.placed && m.held[block/64]&(1<<(block%64)) != 0
+}
+
+// take notes that a block came, and returns false if it was here already.
+func (m *message) take(block int64) bool {
+	if m.holds(block) {
+		return false
+	}
+	m.held[block/64] |= 1 << (block % 64)
+	m.missing--
+	return true
+}
+
+// over reports whether the member has done all that it has to do for m.
+func (m *message) over() bool { return m.missing == 0 && !m.sends && m.sending == 0 }

@@ -1,0 +1,176 @@
+package engine
+
+import "slices"
+
+// Next returns the next thing to be done now, and false if there is nothing until
+// the next event. It doesn't allocate, but when a message is longer than all
+// before, and for control messages.
+func (e *Engine) Next() (Action, bool) {
+	for {
+		if a, ok := e.nextTell(); ok {
+			return a, true
+		}
+		switch e.phase {
+		case joining:
+			if e.greets < e.nodes {
+				return Action{}, false
+			}
+			e.phase = open
+			return Action{Kind: Joined}, true
+		case open:
+			if a, ok := e.nextOpen(); ok {
+				return a, true
+			}
+			if !e.barrier() && len(e.tells) == 0 {
+				return Action{}, false
+			}
+		default:
+			if e.reported {
+				return Action{}, false
+			}
+			e.reported = true
+			if e.phase == failed {
+				return Action{Kind: Failed}, true
+			}
+			return Action{Kind: Closed}, true
+		}
+	}
+}
+
+// nextOpen returns what is to be done in an open group: first what others may
+// wait for, last the callback that may take its time.
+func (e *Engine) nextOpen() (Action, bool) {
+	e.beginQueued()
+	if a, ok := e.nextSpare(); ok {
+		return a, true
+	}
+	if a, ok := e.nextSend(); ok {
+		return a, true
+	}
+	if a, ok := e.nextRecv(); ok {
+		return a, true
+	}
+	return e.nextComplete()
+}
+
+// nextTell returns the next control message.
+func (e *Engine) nextTell() (Action, bool) {
+	for len(e.tells) > 0 {
+		t := &e.tells[0]
+		for t.next < t.last {
+			peer := t.next
+			t.next++
+			if e.isPeer(peer) && !e.gone[peer] {
+				return Action{Kind: Tell, Peer: peer, Msg: t.msg}, true
+			}
+		}
+		e.tells = slices.Delete(e.tells, 0, 1)
+	}
+	return Action{}, false
+}
+
+// beginQueued begins messages at the root.
+func (e *Engine) beginQueued() {
+	for len(e.queue) > 0 && e.started-e.complete < Window {
+		s, _ := e.shapeOf(e.queue[0])
+		e.queue = slices.Delete(e.queue, 0, 1)
+		if s.size >= big {
+			e.tellAll(&control{kind: kindSize, number: e.started, value: s.size})
+		}
+		e.begin(e.started, s)
+		e.started++
+	}
+}
+
+// nextSpare does what is to be done about the spare block. The block that arrived
+// there is taken when it is copied, which its owner does before anything else.
+func (e *Engine) nextSpare() (Action, bool) {
+	if e.spare != spareBegun {
+		return Action{}, false
+	}
+	m := e.newest()
+	if !m.opened {
+		m.opened = true
+		return Action{Kind: Open, Span: Span{Message: m.number}, Size: m.size}, true
+	}
+	if !m.placed {
+		return Action{}, false
+	}
+	block := m.recv.Block
+	m.take(block)
+	m.recv, m.recvs = m.node.NextRecv(m.recv.Step)
+	e.spare = spareFree
+	return Action{Kind: Copy, Span: m.span(m.number, block)}, true
+}
+
+// nextSend issues the next send, if its block is here, its peer ready, and not
+// too much on its way already.
+func (e *Engine) nextSend() (Action, bool) {
+	for e.sendAt < e.started {
+		m := &e.ring[e.sendAt%Window]
+		if !m.sends {
+			e.sendAt++
+			continue
+		}
+		t := m.send
+		if len(e.sendings) == maxSends || e.credits[t.Peer] == 0 || !m.holds(t.Block) {
+			break
+		}
+		e.credits[t.Peer]--
+		e.sendings = append(e.sendings, sending{t.Peer, m.number})
+		m.sending++
+		m.send, m.sends = m.node.NextSend(t.Step)
+		return Action{Kind: SendBlock, Peer: t.Peer, Imm: m.imm, Span: m.span(m.number, t.Block)}, true
+	}
+	return Action{}, false
+}
+
+// nextRecv posts the next receive: of the newest message, or, if all of them are
+// posted, of the spare block for the next one.
+func (e *Engine) nextRecv() (Action, bool) {
+	if e.first < 0 {
+		return Action{}, false
+	}
+	if m := e.newest(); e.started > 0 && (m.recvs || !m.placed) {
+		t := m.recv
+		if !m.placed || !m.recvs || !e.mayPost(t.Peer) {
+			return Action{}, false
+		}
+		e.recvs = append(e.recvs, receive{t.Peer, m.number, t.Block})
+		m.recv, m.recvs = m.node.NextRecv(t.Step)
+		return Action{Kind: PostRecv, Peer: t.Peer, Span: m.span(m.number, t.Block)}, true
+	}
+	if e.spare != spareFree || e.started-e.complete == Window || e.started == e.total {
+		return Action{}, false
+	}
+	e.spare = sparePosted
+	e.recvs = append(e.recvs, receive{e.first, Spare, 0})
+	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
+}
+
+// mayPost reports whether one more receive may be posted for a peer.
+func (e *Engine) mayPost(peer int) bool {
+	if len(e.recvs) >= maxRecvs {
+		return false
+	}
+	n := 0
+	for i := range e.recvs {
+		if e.recvs[i].peer == peer {
+			n++
+		}
+	}
+	return n < maxRecvsPerPeer
+}
+
+// nextComplete completes messages in their order.
+func (e *Engine) nextComplete() (Action, bool) {
+	if e.complete == e.started {
+		return Action{}, false
+	}
+	m := &e.ring[e.complete%Window]
+	if !m.over() {
+		return Action{}, false
+	}
+	e.complete++
+	return Action{Kind: Complete, Span: Span{Message: m.number}}, true
+}

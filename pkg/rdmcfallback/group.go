@@ -1,0 +1,231 @@
+package rdmcfallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+const (
+	// accepted bounds how many messages the root may have been given that aren't
+	// complete there.
+	accepted = 64
+	// incomingMax is the size of messages that are received without Incoming.
+	incomingMax = 1 << 30
+)
+
+// A Config describes a group and who the member is. Members, Algorithm, Racks and
+// BlockSize must be the same at all members.
+type Config struct {
+	// Members are the members' names, different from each other. The first is
+	// the root.
+	Members []string
+	// Self is this member's index in Members.
+	Self int
+	// Algorithm is how messages are relayed; the zero value is the binomial
+	// pipeline.
+	Algorithm schedule.Algorithm
+	// Racks says for each member in which rack it is. Hybrid needs it, other
+	// algorithms don't have it.
+	Racks []int
+	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
+	BlockSize int
+	// Have is how many messages of a former group this member has, for all to
+	// learn by Group.Have.
+	Have int64
+	// Incoming is called at a receiver when a message begins, and returns where
+	// it is to go: at least size bytes, which belong to the group until Complete,
+	// or until the group is Done. It may be called before the message before is
+	// complete. An error fails the group for everybody. If Incoming is nil,
+	// messages of up to 1 GiB are received into fresh memory.
+	Incoming func(size int64) ([]byte, error)
+	// Complete, if not nil, is called when a message is complete at this member,
+	// in the messages' order: at a receiver, when it has come and was relayed, at
+	// the root, when it was sent. Its memory belongs to the application again.
+	// Others may still lack it; see Group.Close.
+	//
+	// Incoming and Complete are called from one goroutine, the group's, which
+	// does nothing else meanwhile. They must not call Send or Close.
+	Complete func(msg []byte)
+}
+
+// The errors of this package, and what a FailedError's Reason wraps; package
+// engine describes them.
+var (
+	ErrMismatch = engine.ErrMismatch
+	ErrLost     = engine.ErrLost
+	ErrProtocol = engine.ErrProtocol
+	ErrRefused  = engine.ErrRefused
+	ErrLeft     = engine.ErrLeft
+	ErrConfig   = engine.ErrConfig
+	ErrNotRoot  = engine.ErrNotRoot
+	ErrSize     = engine.ErrSize
+	ErrClosed   = engine.ErrClosed
+)
+
+// A FailedError says that a group has failed, who is suspected, why, and how many
+// messages are complete at this member.
+type FailedError = engine.FailedError
+
+// A Group is one member's end of a group. Use Join, and Close in any case. All
+// methods may be called from any goroutine.
+type Group struct {
+	cfg       Config
+	transport Transport
+	engine    *engine.Engine // the loop's, but for CanSend, and Have once joined
+	spare     []byte
+	messages  [accepted][]byte // the loop's: what isn't complete, by number
+	joined    chan struct{}
+	done      chan struct{}
+	room      chan struct{} // a token for each further message that Send may take
+
+	mu      sync.Mutex
+	pending [][]byte // what the loop has not yet taken from Send
+	closing bool
+	leaving error
+	poked   bool
+	waiting context.Context // of the call of Events that wake ends
+	wake    context.CancelFunc
+	err     error // valid when done is closed
+}
+
+// Join makes the group together with the other members, which do the same
+// concurrently, and returns when all of them are there and agree, or when ctx
+// ends. The transport belongs to the group from now on, and is closed with it,
+// even if Join returns an error. That wraps ErrConfig if the configuration is
+// impossible, or is a FailedError: for example one that wraps ErrMismatch, at
+// every member, if two of them differ.
+func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
+	e, err := engine.New(engine.Config{
+		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize, Have: cfg.Have,
+	})
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	if cfg.Incoming == nil {
+		cfg.Incoming = fresh
+	}
+	if cfg.Complete == nil {
+		cfg.Complete = func([]byte) {}
+	}
+	g := &Group{
+		cfg: cfg, transport: t, engine: e,
+		joined: make(chan struct{}), done: make(chan struct{}), room: make(chan struct{}, accepted),
+	}
+	if cfg.Self != 0 {
+		g.spare = make([]byte, e.BlockSize())
+	}
+	for range accepted {
+		g.room <- struct{}{}
+	}
+	go g.loop()
+	select {
+	case <-g.joined:
+		return g, nil
+	case <-g.done:
+	case <-ctx.Done():
+		g.leave(ctx)
+		<-g.done
+	}
+	if g.err == nil {
+		// Joined and cleanly ended in between.
+		return g, nil
+	}
+	return nil, g.err
+}
+
+// fresh is Incoming if there is none.
+func fresh(size int64) ([]byte, error) {
+	if size > incomingMax {
+		return nil, fmt.Errorf("messages of more than %d bytes need Config.Incoming", incomingMax)
+	}
+	return make([]byte, size), nil
+}
+
+// Have returns how many messages of a former group a member has, by its own
+// Config.Have: the root sends the rest again.
+func (g *Group) Have(member int) int64 { return g.engine.Have(member) }
+
+// Send makes msg the group's next message. Only the root may. It returns when the
+// message has its place in the order; msg belongs to the group, which only reads
+// it, until Complete is called with it or the group is Done. If many messages
+// are under way, Send waits. The error wraps ErrNotRoot, ErrSize or ErrClosed, is
+// ctx's, or is the FailedError of a group that has failed.
+func (g *Group) Send(ctx context.Context, msg []byte) error {
+	if err := g.engine.CanSend(int64(len(msg))); err != nil {
+		return err
+	}
+	select {
+	case <-g.room:
+	case <-g.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.done:
+		if g.err != nil {
+			return g.err
+		}
+	default:
+		if !g.closing && g.leaving == nil {
+			g.pending = append(g.pending, msg)
+			g.poke()
+			return nil
+		}
+		g.room <- struct{}{}
+	}
+	return fmt.Errorf("%w: nothing can be sent", ErrClosed)
+}
+
+// Close ends the group and returns nil if every member has every message, and
+// otherwise a FailedError. At the root, it is the end of the messages; other
+// members wait for that. When ctx ends before the group does, this member leaves,
+// which fails the group. Close may be called again, and returns the same.
+func (g *Group) Close(ctx context.Context) error {
+	g.mu.Lock()
+	g.closing = true
+	g.poke()
+	g.mu.Unlock()
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		g.leave(ctx)
+		<-g.done
+	}
+	return g.err
+}
+
+// Done is closed when the group has ended and uses no memory any more, but that
+// of messages whose Complete hasn't been called, which are lost.
+func (g *Group) Done() <-chan struct{} { return g.done }
+
+// Err returns nil until the group is Done, and then what Close returns.
+func (g *Group) Err() error {
+	select {
+	case <-g.done:
+		return g.err
+	default:
+		return nil
+	}
+}
+
+func (g *Group) leave(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaving = context.Cause(ctx)
+	g.poke()
+}
+
+// poke makes the loop look what it was asked for. g.mu is held.
+func (g *Group) poke() {
+	g.poked = true
+	if g.wake != nil {
+		g.wake()
+	}
+}

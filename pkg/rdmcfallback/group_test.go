@@ -1,0 +1,147 @@
+package rdmcfallback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limited returns a context in which anything here must be over.
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func names(n int) []string {
+	var s []string
+	for i := range n {
+		s = append(s, "host-"+strconv.Itoa(i))
+	}
+	return s
+}
+
+// A member is one of a group under test, with what it received.
+type member struct {
+	*Group
+	err      error // of Join
+	mu       sync.Mutex
+	messages [][]byte
+}
+
+func (m *member) received() [][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.messages)
+}
+
+// join makes a group over the transports. adapt may change each member's
+// configuration.
+func join(t testing.TB, cfg Config, transports []Transport, adapt func(i int, c *Config)) []*member {
+	t.Helper()
+	ctx := limited(t)
+	members := make([]*member, len(transports))
+	var wg sync.WaitGroup
+	for i := range members {
+		m := &member{}
+		members[i] = m
+		c := cfg
+		if c.Members == nil {
+			c.Members = names(len(transports))
+		}
+		c.Self = i
+		c.Complete = func(msg []byte) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.messages = append(m.messages, msg)
+		}
+		if adapt != nil {
+			adapt(i, &c)
+		}
+		wg.Go(func() { m.Group, m.err = Join(ctx, c, transports[i]) })
+	}
+	wg.Wait()
+	return members
+}
+
+// closeAll closes all members at once and returns what each says.
+func closeAll(ctx context.Context, members []*member) []error {
+	errs := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		if m.Group != nil {
+			wg.Go(func() { errs[i] = m.Close(ctx) })
+		}
+	}
+	wg.Wait()
+	return errs
+}
+
+func random(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+func TestMessagesArrive(t *testing.T) {
+	type groupCase struct {
+		cfg Config
+		n   int
+	}
+	var cases []groupCase
+	for _, a := range []schedule.Algorithm{schedule.BinomialPipeline, schedule.Sequential, schedule.Chain, schedule.BinomialTree} {
+		for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33} {
+			cases = append(cases, groupCase{Config{Algorithm: a, BlockSize: 512}, n})
+		}
+	}
+	for _, racks := range [][]int{{0, 0}, {0, 1}, {0, 1, 0, 1, 0, 1, 2}, {0, 0, 0, 1, 1, 1, 1, 2}, {5, 4, 3, 2, 1}} {
+		cases = append(cases, groupCase{Config{Algorithm: schedule.Hybrid, Racks: racks, BlockSize: 512}, len(racks)})
+	}
+	for i, c := range cases {
+		t.Run(fmt.Sprintf("%v/%d/%d", c.cfg.Algorithm, c.n, i), func(t *testing.T) {
+			t.Parallel()
+			ctx := limited(t)
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			members := join(t, c.cfg, Pipe(c.n), nil)
+			var want [][]byte
+			for j := range 100 {
+				size := r.IntN(8000)
+				if j%3 == 0 {
+					size = []int{0, 1, 2, 511, 512, 513, 1024, 1025}[r.IntN(8)]
+				}
+				want = append(want, random(r, size))
+				if err := members[0].Send(ctx, want[j]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for j, err := range closeAll(ctx, members) {
+				if err != nil {
+					t.Errorf("member %d: %v", j, err)
+				}
+			}
+			for j, m := range members {
+				if !slices.EqualFunc(m.received(), want, bytes.Equal) {
+					t.Errorf("member %d has other messages than the root", j)
+				}
+			}
+			if err := members[0].Send(ctx, nil); !errors.Is(err, ErrClosed) {
+				t.Errorf("Send after Close: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package rdmcfallback
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
+)
+
+// loop is the group's goroutine: it carries events of the transport and wishes of
+// the application to the engine, and the engine's actions to both.
+func (g *Group) loop() {
+	var events [64]Event
+	ended := g.perform()
+	for !ended {
+		ctx, poked := g.wishes()
+		if poked {
+			ended = g.perform()
+			continue
+		}
+		n, err := g.transport.Events(ctx, events[:])
+		if n == 0 && err != nil && ctx.Err() == nil {
+			g.engine.Broken(err)
+			ended = g.perform()
+		}
+		for i := range events[:n] {
+			if ended {
+				break
+			}
+			g.event(&events[i])
+			ended = g.perform()
+		}
+	}
+	err := g.transport.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.engine.Failure(); f != nil {
+		g.err = f // whatever closing said matters no more
+	} else if err != nil {
+		g.err = fmt.Errorf("rdmcfallback: everybody has everything, but the transport: %w", err)
+	}
+	if g.wake != nil {
+		g.wake()
+	}
+	close(g.done)
+}
+
+// wishes hands the engine what the application wants, and reports whether there
+// was anything. If there wasn't, ctx ends when there is.
+func (g *Group) wishes() (ctx context.Context, poked bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.poked {
+		if g.waiting == nil {
+			g.waiting, g.wake = context.WithCancel(context.Background())
+		}
+		return g.waiting, false
+	}
+	g.poked = false
+	if g.wake != nil {
+		g.wake()
+		g.waiting, g.wake = nil, nil
+	}
+	for i, msg := range g.pending {
+		number := g.engine.Messages()
+		if err := g.engine.Send(int64(len(msg))); err != nil {
+			break // the group has failed, and that is told otherwise
+		}
+		g.messages[number%accepted] = msg
+		g.pending[i] = nil
+	}
+	g.pending = g.pending[:0]
+	if g.closing {
+		g.engine.Close()
+	}
+	if g.leaving != nil {
+		g.engine.Leave(g.leaving.Error())
+	}
+	return nil, true
+}
+
+// event hands the engine an event.
+func (g *Group) event(ev *Event) {
+	switch ev.Kind {
+	case Received:
+		g.engine.Received(ev.Peer, ev.Imm, ev.N)
+	case Sent:
+		g.engine.Sent(ev.Peer)
+	case Ready:
+		g.engine.Ready(ev.Peer)
+	case Told:
+		g.engine.Told(ev.Peer, ev.Msg)
+	case Down:
+		g.engine.Down(ev.Peer, ev.Err)
+	}
+}
+
+// perform carries out what the engine wants, and reports whether the group has
+// ended.
+func (g *Group) perform() (ended bool) {
+	for {
+		a, ok := g.engine.Next()
+		if !ok {
+			return false
+		}
+		var err error
+		switch a.Kind {
+		case engine.PostRecv:
+			err = g.transport.PostRecv(a.Peer, g.block(a.Span))
+		case engine.SendBlock:
+			err = g.transport.Send(a.Peer, a.Imm, g.block(a.Span))
+		case engine.Tell:
+			err = g.transport.Tell(a.Peer, a.Msg)
+		case engine.Joined:
+			close(g.joined)
+		case engine.Open:
+			g.open(a.Span.Message, a.Size)
+		case engine.Copy:
+			copy(g.block(a.Span), g.spare)
+		case engine.Complete:
+			msg := g.messages[a.Span.Message%accepted]
+			g.messages[a.Span.Message%accepted] = nil
+			if g.cfg.Self == 0 {
+				g.room <- struct{}{}
+			}
+			g.cfg.Complete(msg)
+		case engine.Closed, engine.Failed:
+			return true
+		}
+		if err != nil {
+			g.engine.Broken(err)
+		}
+	}
+}
+
+// block returns the memory of a block.
+func (g *Group) block(s engine.Span) []byte {
+	if s.Message == engine.Spare {
+		return g.spare
+	}
+	return g.messages[s.Message%accepted][s.Off : s.Off+int64(s.Len)]
+}
+
+// open asks the application for a message's memory.
+func (g *Group) open(number, size int64) {
+	buf, err := g.cfg.Incoming(size)
+	switch {
+	case err != nil:
+		g.engine.Refuse(err.Error())
+	case int64(len(buf)) < size:
+		g.engine.Refuse(fmt.Sprintf("the buffer for message %d has %d bytes, but %d are needed", number, len(buf), size))
+	default:
+		g.messages[number%accepted] = buf[:size]
+		g.engine.Provide()
+	}
+}
