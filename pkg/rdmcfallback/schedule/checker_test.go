@@ -15,9 +15,16 @@ type plan struct {
 	sends, recvs [][]Transfer // by node
 }
 
+// A checker checks plans one after another, in the same memory.
+type checker struct {
+	held []int64
+	from []int
+	all  []send
+}
+
 // check says which rule of the model a plan breaks first, or nil. It knows
 // nothing of any algorithm.
-func check(p plan) error {
+func (c *checker) check(p plan) error {
 	if err := inOrder(p.sends, p.steps); err != nil {
 		return fmt.Errorf("sends: %w", err)
 	}
@@ -27,7 +34,8 @@ func check(p plan) error {
 	// held is the step in which each node received each block, -1 for what the
 	// root has from the beginning, and steps for what never comes.
 	held := make([][]int64, len(p.recvs))
-	room := make([]int64, int64(len(p.recvs))*p.blocks)
+	c.held = slices.Grow(c.held[:0], len(p.recvs)*int(p.blocks))
+	room := c.held[:len(p.recvs)*int(p.blocks)]
 	received := 0
 	for i, recvs := range p.recvs {
 		held[i], room = room[:p.blocks], room[p.blocks:]
@@ -53,7 +61,7 @@ func check(p plan) error {
 	}
 	next := make([]int, len(p.recvs)) // of each node's receives
 	sent, last := 0, int64(-1)
-	for _, t := range byStep(p) {
+	for _, t := range c.byStep(p) {
 		if t.peer < 0 || t.peer >= len(p.recvs) || t.peer == t.node {
 			return fmt.Errorf("node %d sends to node %d in step %d", t.node, t.peer, t.step)
 		}
@@ -99,8 +107,10 @@ type send struct {
 }
 
 // byStep returns all sends in order of their steps.
-func byStep(p plan) []send {
-	from := make([]int, p.steps+1)
+func (c *checker) byStep(p plan) []send {
+	c.from = slices.Grow(c.from[:0], int(p.steps)+1)
+	from := c.from[:p.steps+1]
+	clear(from)
 	for _, ts := range p.sends {
 		for _, t := range ts {
 			from[t.Step+1]++
@@ -109,7 +119,8 @@ func byStep(p plan) []send {
 	for j := range p.steps {
 		from[j+1] += from[j]
 	}
-	all := make([]send, from[p.steps])
+	c.all = slices.Grow(c.all[:0], from[p.steps])
+	all := c.all[:from[p.steps]]
 	for i, ts := range p.sends {
 		for _, t := range ts {
 			all[from[t.Step]] = send{step: t.Step, block: t.Block, node: i, peer: t.Peer}
@@ -143,7 +154,6 @@ func walk(t *testing.T, s Schedule) plan { return walkInto(t, s, plan{}) }
 
 // walkInto is walk in old's memory.
 func walkInto(t *testing.T, s Schedule, old plan) plan {
-	t.Helper()
 	p := newPlan(s, old)
 	for i := range s.Nodes() {
 		n := node(t, s, i)
@@ -159,7 +169,6 @@ func walkInto(t *testing.T, s Schedule, old plan) plan {
 
 // stepsInto makes a plan of what Send and Recv say of every step, in old's memory.
 func stepsInto(t *testing.T, s Schedule, old plan) plan {
-	t.Helper()
 	p := newPlan(s, old)
 	for i := range s.Nodes() {
 		n := node(t, s, i)
@@ -176,7 +185,6 @@ func stepsInto(t *testing.T, s Schedule, old plan) plan {
 }
 
 func node(t testing.TB, s Schedule, i int) Node {
-	t.Helper()
 	n, err := s.Node(i)
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +211,7 @@ func TestCheckerRejects(t *testing.T) {
 			recvs:  [][]Transfer{nil, {{0, 0, 0}, {1, 1, 0}}, {{1, 0, 1}, {2, 1, 1}}},
 		}
 	}
-	if err := check(good()); err != nil {
+	if err := new(checker).check(good()); err != nil {
 		t.Fatalf("the good plan: %v", err)
 	}
 	for want, spoil := range map[string]func(*plan){
@@ -223,7 +231,7 @@ func TestCheckerRejects(t *testing.T) {
 	} {
 		p := good()
 		spoil(&p)
-		if err := check(p); err == nil || !strings.Contains(err.Error(), want) {
+		if err := new(checker).check(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, have %v", want, err)
 		}
 	}

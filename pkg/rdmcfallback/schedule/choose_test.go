@@ -98,7 +98,7 @@ func TestEstimates(t *testing.T) {
 			tooMuch, regret = 2.2, 1.2
 		}
 		least, most, worst := math.Inf(1), 0.0, 0.0
-		for range 150 {
+		for range 60 {
 			n := 3 + random.IntN(70)
 			k := int64(1 + random.IntN(100))
 			h := Hints{Bandwidth: bandwidth, PerBlock: 1, Relay: 1 + time.Duration(random.Float64()*unit/4)}
