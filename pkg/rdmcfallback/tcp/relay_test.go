@@ -138,7 +138,7 @@ func TestRelay(t *testing.T) {
 			t.Run(fmt.Sprintf("%v-%d", a, n), func(t *testing.T) {
 				ts := connect(t, n)
 				msg := make([]byte, 64*block-7)
-				rand.NewChaCha8([32]byte{1}).Read(msg)
+				_, _ = rand.NewChaCha8([32]byte{1}).Read(msg)
 				s, err := schedule.New(a, n, 64, nil)
 				if err != nil {
 					t.Fatal(err)

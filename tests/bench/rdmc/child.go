@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
+)
+
+// A job is what a child process does.
+type job struct {
+	Role      string // "group" or "plain"
+	Members   []string
+	Self      int
+	Size      int
+	Algorithm schedule.Algorithm
+	BlockSize int
+}
+
+// A report is what a child says when it is ready, and for each message that is
+// complete: when it began to send it, when it had it, and for the first one, its
+// SHA-256.
+type report struct {
+	Begin, End int64
+	Sum        string
+}
+
+const patience = 30 * time.Second
+
+// now reads the clock that all processes of the machine share, in nanoseconds.
+func now() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano()
+}
+
+// child does the job that comes on stdin. At the root, a line for each message
+// follows; the end of stdin is the end.
+func child() error {
+	in := json.NewDecoder(bufio.NewReader(os.Stdin))
+	var j job
+	if err := in.Decode(&j); err != nil {
+		return err
+	}
+	if prefix := os.Getenv("RDMC_CPUPROFILE"); prefix != "" {
+		f, err := os.Create(fmt.Sprintf("%s-%s-%v-%d.pprof", prefix, j.Role, j.Algorithm, j.Self))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	c := &member{job: j, in: in, out: json.NewEncoder(os.Stdout), msg: make([]byte, j.Size)}
+	if j.Self == 0 {
+		_, _ = rand.NewChaCha8([32]byte{}).Read(c.msg)
+	} else {
+		for i := range c.msg { // in memory, not only promised by the kernel
+			c.msg[i] = 1
+		}
+	}
+	if j.Role == "group" {
+		return c.group()
+	}
+	return c.plain()
+}
+
+type member struct {
+	job
+	in    *json.Decoder
+	out   *json.Encoder
+	msg   []byte
+	count int // of complete messages
+}
+
+func (m *member) report(begin, end int64) error {
+	r := report{Begin: begin, End: end}
+	if m.count == 0 {
+		sum := sha256.Sum256(m.msg)
+		r.Sum = hex.EncodeToString(sum[:])
+	}
+	m.count++
+	return m.out.Encode(r)
+}
+
+// each calls send for each line of stdin.
+func (m *member) each(send func() error) error {
+	for {
+		var round int
+		if err := m.in.Decode(&round); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := send(); err != nil {
+			return err
+		}
+	}
+}
+
+// group is a member of a group over TCP.
+func (m *member) group() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	t, err := tcp.Connect(ctx, tcp.Options{Members: m.Members, Self: m.Self})
+	if err != nil {
+		return err
+	}
+	complete := make(chan int64, 1)
+	g, err := rdmcfallback.Join(ctx, rdmcfallback.Config{
+		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize,
+		Incoming: func(int64) ([]byte, error) { return m.msg, nil },
+		Complete: func([]byte) { complete <- now() },
+	}, t)
+	if err != nil {
+		return err
+	}
+	if err := m.out.Encode(report{}); err != nil {
+		return err
+	}
+	if m.Self == 0 {
+		err = m.each(func() error {
+			begin := now()
+			if err := g.Send(ctx, m.msg); err != nil {
+				return err
+			}
+			return m.report(begin, <-complete)
+		})
+		return errors.Join(err, g.Close(ctx))
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- g.Close(ctx) }()
+	for {
+		select {
+		case end := <-complete:
+			if err := m.report(0, end); err != nil {
+				return err
+			}
+		case err := <-closed:
+			return err
+		}
+	}
+}
+
+// plain sends messages over one connection, as simply as one can. A byte comes
+// back for each, so that the time is that of the receiver.
+func (m *member) plain() error {
+	if m.Self == 0 {
+		l, err := net.Listen("tcp", m.Members[0])
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if err := m.out.Encode(report{}); err != nil {
+			return err
+		}
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return m.each(func() error {
+			begin := now()
+			if _, err := c.Write(m.msg); err != nil {
+				return err
+			}
+			return m.report(begin, now())
+		})
+	}
+	var c net.Conn
+	var err error
+	for range 200 {
+		if c, err = net.Dial("tcp", m.Members[0]); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := m.out.Encode(report{}); err != nil {
+		return err
+	}
+	for {
+		if _, err := io.ReadFull(c, m.msg); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := m.report(0, now()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// A path is what hosts are joined by. Without hosts, it is loopback.
+type path struct {
+	name   string
+	prefix string // of the namespaces' names
+	hosts  []host
+}
+
+type host struct {
+	addr string // IPv4
+	ns   string
+}
+
+func (p *path) namespace(host int) string {
+	if p.hosts == nil {
+		return ""
+	}
+	return p.hosts[host].ns
+}
+
+const (
+	network = "10.99.0.0/24"
+	bucket  = 256 << 10 // bytes that may leave at once
+	backlog = 2 << 20   // bytes that may wait at a link
+)
+
+// limited makes hosts: network namespaces on one bridge, whose links pass rate
+// Mb/s each way.
+func limited(n int, rate uint64) (p *path, remove func(), err error) {
+	if os.Geteuid() != 0 {
+		return nil, nil, errors.New("network namespaces take root")
+	}
+	p = &path{name: fmt.Sprintf("%d Mb/s", rate), prefix: fmt.Sprintf("rdmc%d-", os.Getpid())}
+	var made []string
+	remove = func() {
+		for _, name := range made {
+			_ = netns.DeleteNamed(name)
+		}
+	}
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	hub := p.prefix + "hub"
+	if err := newNamespace(hub); err != nil {
+		return nil, nil, err
+	}
+	made = append(made, hub)
+	h, hubFD, err := handle(hub)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer h.Close()
+	defer hubFD.Close()
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}
+	if err := h.LinkAdd(bridge); err != nil {
+		return nil, nil, fmt.Errorf("bridge: %w", err)
+	}
+	if err := h.LinkSetUp(bridge); err != nil {
+		return nil, nil, err
+	}
+	for i := range n {
+		x := host{addr: fmt.Sprintf("10.99.0.%d", i+1), ns: fmt.Sprintf("%s%d", p.prefix, i+1)}
+		if err := newNamespace(x.ns); err != nil {
+			return nil, nil, err
+		}
+		made = append(made, x.ns)
+		if err := attach(h, hubFD, bridge, i, x, rate); err != nil {
+			return nil, nil, fmt.Errorf("host %d: %w", i, err)
+		}
+		p.hosts = append(p.hosts, x)
+	}
+	return p, remove, nil
+}
+
+func handle(ns string) (*netlink.Handle, netns.NsHandle, error) {
+	fd, err := netns.GetFromName(ns)
+	if err != nil {
+		return nil, fd, err
+	}
+	h, err := netlink.NewHandleAt(fd)
+	return h, fd, err
+}
+
+// attach joins a host to the bridge and limits both ends of its link.
+func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i int, x host, rate uint64) error {
+	h, fd, err := handle(x.ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	defer fd.Close()
+	port := fmt.Sprintf("port%d", i)
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "link", TxQLen: 1000}, PeerName: port, PeerNamespace: netlink.NsFd(hubFD)}
+	if err := h.LinkAdd(veth); err != nil {
+		return err
+	}
+	near, err := h.LinkByName("link")
+	if err != nil {
+		return err
+	}
+	far, err := hub.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	addr, err := netlink.ParseAddr(x.addr + "/24")
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.AddrAdd(near, addr), hub.LinkSetMaster(far, bridge), limit(h, near, rate), limit(hub, far, rate),
+		h.LinkSetUp(lo), h.LinkSetUp(near), hub.LinkSetUp(far))
+}
+
+// limit puts a token bucket in front of a link.
+func limit(h *netlink.Handle, l netlink.Link, rate uint64) error {
+	bytes := rate * 1e6 / 8
+	return h.QdiscAdd(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
+		Rate:       bytes, Limit: backlog, Buffer: uint32(float64(bucket) * 1e6 / float64(bytes) * netlink.TickInUsec()),
+	})
+}
+
+// newNamespace makes a named namespace and leaves this process in its own.
+func newNamespace(name string) error {
+	done := make(chan error)
+	go func() { // on a thread that is thrown away
+		runtime.LockOSThread()
+		h, err := netns.NewNamed(name)
+		if err != nil {
+			done <- fmt.Errorf("namespace %s: %w", name, err)
+			return
+		}
+		done <- h.Close()
+	}()
+	return <-done
+}
+
+// inNamespace runs f on a thread in the network namespace ns.
+func inNamespace(ns string, f func() error) error {
+	if ns == "" {
+		return f()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	h, err := netns.GetFromName(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := netns.Set(h); err != nil {
+		return err
+	}
+	return errors.Join(f(), netns.Set(old))
+}
+
+// agent does for mpirun what it would have ssh do: args are the prefix of the
+// namespaces' names, the host's address, and a command for its shell.
+func agent(args []string) error {
+	if len(args) < 3 {
+		return errors.New("agent PREFIX HOST COMMAND...")
+	}
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		return err
+	}
+	last := args[1][strings.LastIndexByte(args[1], '.')+1:]
+	return inNamespace(args[0]+last, func() error {
+		return syscall.Exec(shell, []string{"sh", "-c", strings.Join(args[2:], " ")}, os.Environ())
+	})
+}

@@ -1,0 +1,174 @@
+// Rdmc measures how long a message takes from the root of a group to all
+// receivers: by package rdmcfallback over TCP, with several algorithms, beside
+// OpenMPI's MPI_Bcast over TCP, and beside one plain TCP connection to one
+// receiver. Every member is a process of its own. There are two paths: loopback,
+// where the processors' copying is the limit, and network namespaces joined by a
+// bridge, in which every host's link is limited, both ways, by a token bucket
+// (that takes root; they are removed in the end). Contestants run in turns, in
+// fresh processes, and never two at once; medians are shown. The time is from the
+// root's call to the last receiver's completion, by the machine's clock.
+//
+// OpenMPI takes part if mpicc and mpirun are installed (Debian: openmpi-bin,
+// libopenmpi-dev). It polls without sleeping, so other load distorts its figures
+// more than the others'.
+//
+//	go run ./tests/bench/rdmc [-rounds 5] [-each 5] [-size 67108864] [-receivers 3,7] [-path loopback|limited]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+func main() {
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "child":
+		err = child()
+	case len(os.Args) > 1 && os.Args[1] == "agent":
+		err = agent(os.Args[2:])
+	default:
+		err = run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A contestant spreads a message from the first host of a path to the others, a
+// number of times, and returns how long each took.
+type contestant struct {
+	name string
+	run  func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error)
+}
+
+const plainTCP = "plain TCP to one"
+
+func contestants(blockSize int) []contestant {
+	cs := []contestant{{plainTCP, plain}}
+	for _, a := range []schedule.Algorithm{schedule.BinomialPipeline, schedule.Chain, schedule.Sequential} {
+		cs = append(cs, contestant{a.String(), func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
+			return group(ctx, p, hosts, size, times, a, blockSize)
+		}})
+	}
+	return cs
+}
+
+func run() error {
+	rounds := flag.Int("rounds", 5, "how often each contestant runs; medians are shown")
+	each := flag.Int("each", 5, "messages in each run; on limited links, one")
+	size := flag.Int("size", 64<<20, "bytes of a message")
+	blockSize := flag.Int("block", 0, "bytes of a block; 0 is the package's default")
+	receivers := flag.String("receivers", "3,7", "numbers of receivers")
+	only := flag.String("path", "", "loopback or limited; both if empty")
+	rate := flag.Uint64("rate", 1000, "Mb/s of a limited link")
+	flag.Parse()
+	counts, err := numbers(*receivers)
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cs := contestants(*blockSize)
+	bcast, remove, err := buildMPI(ctx)
+	if err != nil {
+		fmt.Println("OpenMPI is left out:", err)
+	} else {
+		defer remove()
+		cs = append(cs, contestant{"OpenMPI", bcast})
+	}
+	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
+	fmt.Printf("%d bytes; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
+		*size, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "path\treceivers\tcontestant\tms\tfastest\tslowest\tratio to plain TCP\tratio to OpenMPI\t")
+	if *only != "limited" {
+		if err := compare(ctx, w, &path{name: "loopback"}, cs, counts, *size, *rounds, *each); err != nil {
+			return err
+		}
+	}
+	if *only != "loopback" {
+		p, remove, err := limited(slices.Max(counts)+1, *rate)
+		if err != nil {
+			fmt.Println("limited links are left out:", err)
+			return nil
+		}
+		defer remove()
+		return compare(ctx, w, p, cs, counts, *size, *rounds, 1)
+	}
+	return nil
+}
+
+// compare lets the contestants run in turns, and prints medians.
+func compare(ctx context.Context, w *tabwriter.Writer, p *path, cs []contestant, counts []int, size, rounds, each int) error {
+	for _, n := range counts {
+		took := map[string][]float64{}
+		for range rounds {
+			for _, c := range cs {
+				ds, err := c.run(ctx, p, n+1, size, each)
+				if err != nil {
+					return fmt.Errorf("%s, %d receivers, %s: %w", p.name, n, c.name, err)
+				}
+				for _, d := range ds {
+					took[c.name] = append(took[c.name], d.Seconds()*1e3)
+				}
+			}
+		}
+		one, mpi := median(took[plainTCP]), median(took["OpenMPI"])
+		for _, c := range cs {
+			m := median(took[c.name])
+			beside := "–"
+			if mpi > 0 {
+				beside = fmt.Sprintf("%.2f", m/mpi)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%s\t\n", p.name, n, c.name, m,
+				slices.Min(took[c.name]), slices.Max(took[c.name]), m/one, beside)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func numbers(s string) (n []int, err error) {
+	for f := range strings.SplitSeq(s, ",") {
+		x, err := strconv.Atoi(f)
+		if err != nil || x < 1 || x > 200 {
+			return nil, errors.New("-receivers takes numbers from 1 to 200, separated by commas")
+		}
+		n = append(n, x)
+	}
+	return n, nil
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+}
+
+func readFile(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "unknown"
+	}
+	return string(b)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// A process is a child seen from its parent.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// start starts a child on a host of the path.
+func start(ctx context.Context, p *path, host int, j job) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &process{cmd: exec.CommandContext(ctx, exe, "child")}
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.out = json.NewDecoder(bufio.NewReader(out))
+	if err := inNamespace(p.namespace(host), c.cmd.Start); err != nil {
+		return nil, err
+	}
+	return c, json.NewEncoder(c.in).Encode(j)
+}
+
+// A crew is the processes of one run, the root first.
+type crew []*process
+
+// muster starts children with the same job, but for their numbers.
+func muster(ctx context.Context, p *path, hosts int, j job) (crew, error) {
+	var c crew
+	for i := range hosts {
+		j.Self = i
+		child, err := start(ctx, p, i, j)
+		if err != nil {
+			c.dismiss()
+			return nil, fmt.Errorf("process %d: %w", i, err)
+		}
+		c = append(c, child)
+	}
+	for i := range c {
+		if _, err := c.report(i); err != nil { // it is ready
+			c.dismiss()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c crew) report(i int) (r report, err error) {
+	if err = c[i].out.Decode(&r); errors.Is(err, io.EOF) {
+		err = fmt.Errorf("process %d ended early", i)
+	}
+	return r, err
+}
+
+// spread lets the root send, and returns how long it takes until all have said
+// that they are done. The first message warms the connections, and is checked.
+func (c crew) spread(times int) (ds []time.Duration, err error) {
+	for round := range times + 1 {
+		if err := json.NewEncoder(c[0].in).Encode(round); err != nil {
+			return nil, err
+		}
+		var begin, end int64
+		var sum string
+		for i := range c {
+			r, err := c.report(i)
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				begin, sum = r.Begin, r.Sum
+			} else if round == 0 && r.Sum != sum {
+				return nil, fmt.Errorf("process %d has other bytes than were sent", i)
+			}
+			end = max(end, r.End)
+		}
+		if round > 0 {
+			ds = append(ds, time.Duration(end-begin))
+		}
+	}
+	return ds, nil
+}
+
+// dismiss ends the processes.
+func (c crew) dismiss() {
+	for _, p := range c {
+		_ = p.in.Close()
+	}
+	for _, p := range c {
+		kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+		_ = p.cmd.Wait()
+		kill.Stop()
+	}
+}
+
+func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Duration, error) {
+	var err error
+	if j.Members, err = p.addresses(hosts); err != nil {
+		return nil, err
+	}
+	c, err := muster(ctx, p, hosts, j)
+	if err != nil {
+		return nil, err
+	}
+	defer c.dismiss()
+	return c.spread(times)
+}
+
+func group(ctx context.Context, p *path, hosts, size, times int, a schedule.Algorithm, blockSize int) ([]time.Duration, error) {
+	return perform(ctx, p, hosts, times, job{Role: "group", Size: size, Algorithm: a, BlockSize: blockSize})
+}
+
+func plain(ctx context.Context, p *path, _, size, times int) ([]time.Duration, error) {
+	return perform(ctx, p, 2, times, job{Role: "plain", Size: size})
+}
+
+// addresses returns addresses for members on the first hosts. On loopback, their
+// ports have just been free.
+func (p *path) addresses(hosts int) (a []string, err error) {
+	for i := range hosts {
+		if p.hosts != nil {
+			a = append(a, net.JoinHostPort(p.hosts[i].addr, "4000"))
+			continue
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		a = append(a, l.Addr().String())
+	}
+	return a, nil
+}
