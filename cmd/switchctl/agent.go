@@ -22,8 +22,16 @@ other switches.
 
 The configuration is a YAML file; --check says whether it is right. The
 agent keeps in its state file what must outlive it. When it is restarted, it
-reads the switch back and goes on; the switch forwards meanwhile. SIGINT and
-SIGTERM end the agent and leave the switch as it is.
+reads the switch back and goes on; the switch forwards meanwhile.
+
+SIGINT and SIGTERM end the agent and leave the switch as it is. What the
+neighbours make of that is said by restart.hold in the configuration. If it
+is 30s, say, they keep their links to this switch and its routes for so long
+while the agent is started again, and no packet is lost; they don't notice
+if a cable is pulled meanwhile. If it is 0s, or the time has passed, they turn
+to other ways at once. --on-stop leave has them do so whatever the
+configuration says: before the switch is taken away, restart its agent with
+it, and then stop that one.
 
 Once routes are known and all groups are in place, a line that begins with
 "ready" goes to standard output.`
@@ -36,6 +44,7 @@ func agentCommand() *cobra.Command {
 		standby  bool
 		level    string
 		jsonLogs bool
+		onStop   string
 	}
 	cmd := &cobra.Command{
 		Use:     "agent --config FILE",
@@ -55,6 +64,12 @@ func agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			switch {
+			case o.onStop == "hold" && cfg.Restart.Hold == 0:
+				return usagef("--on-stop hold: restart.hold in %s says for how long, and is 0s", o.file)
+			case o.onStop != "" && o.onStop != "hold" && o.onStop != "leave":
+				return usagef("--on-stop %q is neither hold nor leave", o.onStop)
+			}
 			if o.check {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s, %d ports, %d other switches\n",
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
@@ -69,6 +84,7 @@ func agentCommand() *cobra.Command {
 	f.BoolVar(&o.check, "check", false, "only check the configuration")
 	f.BoolVar(&o.standby, "standby", false, "wait while another agent has the state file, and then take over")
 	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	f.StringVar(&o.onStop, "on-stop", "", "what neighbours do when the agent ends: `hold` on to links and routes, or leave; default: as configured")
 	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
 	return cmd
 }

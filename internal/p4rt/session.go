@@ -154,9 +154,16 @@ func (s *Session) write(m *p4.StreamMessageRequest) error {
 	return nil
 }
 
-// Close ends the session and waits for its goroutine.
+// closeTime is how long a switch has to take what was sent to it before Close.
+const closeTime = time.Second
+
+// Close ends the session, once the switch has taken what was sent, and waits for its
+// goroutine.
 func (s *Session) Close() {
-	s.end()
+	defer time.AfterFunc(closeTime, s.end).Stop()
+	s.send.Lock()
+	_ = s.stream.CloseSend() // if it fails, Recv fails too
+	s.send.Unlock()
 	<-s.done
 }
 

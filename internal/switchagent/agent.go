@@ -59,6 +59,9 @@ type Options struct {
 	OpenStore func(ctx context.Context, path string) (Store, error)
 	// OpenBGP opens the speaker instead of bgp.Open.
 	OpenBGP func(ctx context.Context, cfg bgp.Config) (Speaker, error)
+	// Leave has the neighbours turn to other ways when Run ends, whatever
+	// Config.Restart says: for when the switch itself is to be taken away.
+	Leave bool
 	// DialPeers are further options of the connections to other agents.
 	DialPeers []grpc.DialOption
 }
@@ -88,6 +91,7 @@ type Agent struct {
 	version  string
 
 	adopted  chan struct{} // closed when the switch has been read for the first time
+	forwards bool          // the switch had routes then; to be read once adopted is closed
 	settled  chan struct{} // closed when the routes are known
 	restored chan struct{} // closed when all steps have been made again
 	remade   sync.Once
@@ -232,6 +236,9 @@ func (a *Agent) found(have, want *switchspec.State) error {
 	if err := a.adopt(have, want); err != nil {
 		return err
 	}
+	for r := range switchspec.Of[switchspec.Route](have) {
+		a.forwards = a.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
+	}
 	close(a.adopted)
 	a.rerun.kick()
 	return nil
@@ -244,16 +251,33 @@ func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 // it was started: routes are known, and all groups of before have been made again.
 func (a *Agent) Ready() <-chan struct{} { return a.restored }
 
-// Run works until ctx ends, and closes the agent. The switch keeps what it has.
+// absence is how long neighbours are to count on the switch when Run ends.
+func (a *Agent) absence() time.Duration {
+	if a.opts.Leave {
+		return 0
+	}
+	return a.cfg.Restart.Hold
+}
+
+// farewellTime is how long the last hellos may take to get to the switch.
+const farewellTime = time.Second
+
+// Run works until ctx ends, and closes the agent. The switch keeps what it has. The
+// neighbours count on it for Config.Restart, or turn to other ways if that is zero.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var err error
-	if a.routes, err = openRouting(ctx, a.cfg, a.opts.OpenBGP, a.log); err != nil {
+	found := finding{a.adopted, func() bool { return a.forwards }}
+	if a.routes, err = openRouting(ctx, a.cfg, found, a.opts.OpenBGP, a.log); err != nil {
 		return err
 	}
-	defer func() { _ = a.routes.Close() }()
+	defer func() {
+		if err := a.routes.end(a.absence() > 0); err != nil {
+			a.log.Warn("the end of routing", "error", err)
+		}
+	}()
 	table, err := unicast.New(a.unicastConfig())
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -270,8 +294,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.wg.Go(func() { a.driver.run(ctx) })
-	a.wg.Go(func() { a.fabric(ctx) })
+	driving, stopDriver := context.WithCancel(context.WithoutCancel(ctx)) // the last hellos go to the switch
+	defer stopDriver()
+	said := make(chan struct{})
+	a.wg.Go(func() { a.driver.run(driving) })
+	a.wg.Go(func() { defer close(said); a.fabric(ctx) })
 	a.wg.Go(func() { a.follow(ctx) })
 	a.wg.Go(func() { a.tick(ctx) })
 	a.wg.Go(func() {
@@ -292,6 +319,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		_ = metrics.Close()
 	}
 	server.Stop()
+	select {
+	case <-said:
+	case <-time.After(farewellTime):
+	}
+	stopDriver()
 	a.wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -35,7 +35,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			a.linksMu.Lock()
-			last := a.links.Close(a.now(), 0)
+			last := a.links.Close(a.now(), a.absence())
 			a.linksMu.Unlock()
 			for _, f := range last {
 				a.send(f.Port, f.Bytes)
@@ -71,6 +71,13 @@ func (a *Agent) calm(started time.Time) bool {
 	case <-a.adopted:
 	default:
 		return false
+	}
+	select {
+	case <-a.routes.known:
+	default:
+		if a.routes.known != nil {
+			return false
+		}
 	}
 	since := a.now().Sub(started)
 	if since < a.cfg.Routing.Settle {

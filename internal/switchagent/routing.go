@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
@@ -25,6 +26,20 @@ type routes struct {
 	// next is a look-ahead through switches that are not programmable, if the source
 	// knows the fabric.
 	next func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool)
+	// known is closed when the source knows again what it knew before a restart; nil:
+	// it does from the start.
+	known <-chan struct{}
+	// suspend closes the source so that neighbours wait for its successor; nil: nobody
+	// notices anyhow.
+	suspend func() error
+}
+
+// end closes the source, for good or for a restart.
+func (r *routes) end(restart bool) error {
+	if restart && r.suspend != nil {
+		return r.suspend()
+	}
+	return r.Close()
 }
 
 // A Speaker is what the agent needs of a BGP speaker; bgp.Source is one.
@@ -33,6 +48,15 @@ type Speaker interface {
 	Announce(ctx context.Context, p netip.Prefix) error
 	AddPeer(ctx context.Context, p bgp.Peer) error
 	RemovePeer(ctx context.Context, addr netip.Addr) error
+	Resume(ctx context.Context, peers []bgp.Peer) error
+	Suspend() error
+}
+
+// A finding tells of the switch: done is closed when it has been found, and then
+// forwards says whether it was forwarding packets all the time.
+type finding struct {
+	done     <-chan struct{}
+	forwards func() bool
 }
 
 // speaking opens a speaker.
@@ -48,7 +72,7 @@ func speak(ctx context.Context, cfg bgp.Config) (Speaker, error) {
 
 // openRouting opens the source that the configuration names. What it starts ends
 // with ctx, or by Close.
-func openRouting(ctx context.Context, cfg *config.Config, open speaking, log *slog.Logger) (*routes, error) {
+func openRouting(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
 	switch cfg.Routing.Source {
 	case config.Static:
 		return openStatic(cfg)
@@ -63,7 +87,7 @@ func openRouting(ctx context.Context, cfg *config.Config, open speaking, log *sl
 		if open == nil {
 			open = speak
 		}
-		return openBGP(ctx, cfg, open, log)
+		return openBGP(ctx, cfg, found, open, log)
 	}
 	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
 }
@@ -119,10 +143,10 @@ func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switc
 
 // openBGP opens a speaker. A neighbour's session is kept while a link to it works:
 // as sessions may run beside the links, they would not notice.
-func openBGP(ctx context.Context, cfg *config.Config, open speaking, log *slog.Logger) (*routes, error) {
+func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
 	r := cfg.Routing.BGP
 	s, err := open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
-		DrainTime: r.Drain, Logger: log.With("part", "bgp")})
+		DrainTime: r.Drain, Restart: cfg.Restart.Hold, Logger: log.With("part", "bgp")})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +156,10 @@ func openBGP(ctx context.Context, cfg *config.Config, open speaking, log *slog.L
 		}
 	}
 	n := &sessions{source: s, log: log, up: map[string]map[uint16]bool{}, peers: map[string]bgp.Peer{}, on: map[string]bool{},
-		wake: make(chan struct{}, 1)}
+		wake: make(chan struct{}, 1), known: make(chan struct{})}
+	if cfg.Restart.Hold > 0 {
+		n.found = &found
+	}
 	watched := map[string]bool{}
 	for _, p := range cfg.Ports {
 		if p.To != "" && p.Hello {
@@ -152,7 +179,8 @@ func openBGP(ctx context.Context, cfg *config.Config, open speaking, log *slog.L
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { n.run(ctx) })
-	return &routes{Source: closing{s, func() { cancel(); wg.Wait() }}, link: n.link}, nil
+	end := func() { cancel(); wg.Wait() }
+	return &routes{Source: closing{s, end}, link: n.link, known: n.known, suspend: func() error { end(); return s.Suspend() }}, nil
 }
 
 // closing is a source with something to be done before it is closed.
@@ -172,6 +200,8 @@ type sessions struct {
 	log    *slog.Logger
 	peers  map[string]bgp.Peer
 	wake   chan struct{}
+	found  *finding      // nil: there is nothing to wait for
+	known  chan struct{} // closed when neighbours have told their routes again
 
 	mu sync.Mutex
 	up map[string]map[uint16]bool // neighbour's ports that are up
@@ -195,7 +225,36 @@ func (n *sessions) link(port uint16, to string, up bool) {
 	}
 }
 
+// resume opens all sessions again after a restart, if the switch went on by their
+// routes. Which links work is seen later; by then the neighbours may have lost
+// their patience.
+func (n *sessions) resume(ctx context.Context) {
+	defer close(n.known)
+	if n.found == nil {
+		return
+	}
+	select {
+	case <-n.found.done:
+	case <-ctx.Done():
+		return
+	}
+	if !n.found.forwards() {
+		return
+	}
+	var peers []bgp.Peer
+	for name, p := range n.peers {
+		n.on[name] = true
+		peers = append(peers, p)
+	}
+	begun := time.Now()
+	if err := n.source.Resume(ctx, peers); err != nil && ctx.Err() == nil {
+		n.log.Error("BGP sessions after the restart", "error", err)
+	}
+	n.log.Info("BGP sessions are open again", "after", time.Since(begun))
+}
+
 func (n *sessions) run(ctx context.Context) {
+	n.resume(ctx)
 	for {
 		for name, p := range n.peers {
 			n.mu.Lock()

@@ -47,6 +47,18 @@ func (l *lasting) RemovePeer(ctx context.Context, a netip.Addr) error {
 	return l.Source.RemovePeer(ctx, a)
 }
 
+// Resume is for speakers in processes of their own.
+func (l *lasting) Resume(ctx context.Context, peers []bgp.Peer) error {
+	var errs []error
+	for _, p := range peers {
+		errs = append(errs, l.AddPeer(ctx, p))
+	}
+	return errors.Join(errs...)
+}
+
+// Suspend cannot be told from Close by those who would wait: the speaker goes on.
+func (l *lasting) Suspend() error { return l.Close() }
+
 // Close leaves the speaker to the next agent.
 func (l *lasting) Close() error {
 	l.mu.Lock()

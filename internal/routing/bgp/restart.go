@@ -52,12 +52,11 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	}
 	if err != nil { // then some routes may be gone for a while; without peers all would be
 		s.cfg.Logger.Warn("routes may be told to neighbours before all have been learned", "err", err)
+		err = nil
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
 	for _, p := range peers {
-		if err := s.addPeer(ctx, p, true); err != nil {
-			return err
-		}
+		err = errors.Join(err, s.addPeer(ctx, p, true))
 	}
 	waiting, cancel := context.WithTimeout(ctx, s.deferral())
 	defer cancel()
@@ -71,7 +70,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	}) != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn("not all neighbours have told their routes", "after", s.deferral())
 	}
-	return g.open(ctx)
+	return errors.Join(err, g.open(ctx))
 }
 
 // await waits until a condition holds of the peers, by address, of those that have
