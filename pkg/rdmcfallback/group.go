@@ -34,6 +34,11 @@ type Config struct {
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
 	BlockSize int
+	// Ahead lets up to 3 more blocks be under way at a time in each direction.
+	// That helps where processors are the bottleneck, as on one machine, and does
+	// harm where links are, because blocks then compete for them. Members may
+	// differ in it.
+	Ahead int
 	// Have is how many messages of a former group this member has, for all to
 	// learn by Group.Have.
 	Have int64
@@ -101,7 +106,8 @@ type Group struct {
 // every member, if two of them differ.
 func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 	e, err := engine.New(engine.Config{
-		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize, Have: cfg.Have,
+		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize,
+		Ahead: cfg.Ahead, Have: cfg.Have,
 	})
 	if err != nil {
 		return nil, errors.Join(err, t.Close())

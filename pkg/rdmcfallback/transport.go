@@ -40,9 +40,9 @@ type Transport interface {
 	Tell(peer int, msg []byte) error
 	// Events waits until something has happened or ctx ends, and returns what
 	// happened in events[:n], in the order in which it happened with each peer;
-	// blocks and told messages of one peer have no order among each other. With
-	// n = 0 there is an error: ctx's, or one that says why the transport as a
-	// whole can't go on.
+	// blocks and told messages of one peer have no order among each other, but
+	// Down comes after all that the peer told before it ended. With n = 0 there is
+	// an error: ctx's, or one that says why the transport as a whole can't go on.
 	Events(ctx context.Context, events []Event) (n int, err error)
 	// Close ends all connections and returns when the transport no longer uses
 	// any buffer. Peers see Down. What was told before reaches the peers that

@@ -15,13 +15,11 @@ const (
 	// Spare stands for the spare block, as the message of a Span.
 	Spare = -1
 
-	// maxSends is how many blocks may be on their way out at a time: while one
-	// leaves, the next is at hand.
-	maxSends = 2
-	// maxRecvs is how many blocks peers may be allowed to send at a time, besides
-	// the spare one, and maxRecvsPerPeer how many of them one peer may.
-	maxRecvs        = 4
-	maxRecvsPerPeer = 2
+	// maxAhead bounds Config.Ahead.
+	maxAhead = 3
+	// samePeer is how many transfers in one direction may be under way if they
+	// are all with one peer.
+	samePeer = 2
 	// maxCredits bounds what a peer may claim to be ready for.
 	maxCredits = 64
 
@@ -42,6 +40,13 @@ type Config struct {
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB; 0 means 1 MiB.
 	BlockSize int
+	// Ahead lets more transfers, up to 3, be under way at a time than one in each
+	// direction (two if they are with the same peer): receives are posted, and
+	// blocks sent, that many steps ahead. Where links are the bottleneck that
+	// does harm, because blocks then compete for links and members get out of
+	// step; where processors are, it spares them waiting for each other. Members
+	// may differ in it.
+	Ahead int
 	// Have is told to all others: how many messages of a former group the
 	// member has, for the application to learn what to send again.
 	Have int64
@@ -101,17 +106,11 @@ const (
 	failed
 )
 
-// A receive is a posted one.
-type receive struct {
+// A transfer is a block on its way to or from a peer.
+type transfer struct {
 	peer   int
 	number int64 // Spare, or the message's
 	block  int64
-}
-
-// A sending is a block on its way.
-type sending struct {
-	peer   int
-	number int64
 }
 
 // spare is the state of the spare block.
@@ -155,8 +154,8 @@ type Engine struct {
 	complete int64 // … and completed
 	sendAt   int64 // the message whose sends are issued
 
-	recvs     []receive // posted, oldest first
-	sendings  []sending // issued, oldest first
+	recvs     []transfer // posted, oldest first
+	sendings  []transfer // issued, oldest first
 	spare     spare
 	spareImm  uint32
 	spareLen  int
@@ -180,6 +179,9 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.BlockSize < 1 || cfg.BlockSize > maxBlockSize {
 		return nil, fmt.Errorf("%w: blocks of %d bytes; possible are 1 to %d", ErrConfig, cfg.BlockSize, maxBlockSize)
 	}
+	if cfg.Ahead < 0 || cfg.Ahead > maxAhead {
+		return nil, fmt.Errorf("%w: %d transfers ahead; possible are 0 to %d", ErrConfig, cfg.Ahead, maxAhead)
+	}
 	if cfg.Have < 0 {
 		return nil, fmt.Errorf("%w: %d messages of a former group", ErrConfig, cfg.Have)
 	}
@@ -193,7 +195,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1,
 		credits: make([]int32, n), gone: make([]bool, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
-		recvs: make([]receive, 0, maxRecvs+1), sendings: make([]sending, 0, maxSends),
+		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
 	}
 	if err := e.plan(); err != nil {
 		return nil, err

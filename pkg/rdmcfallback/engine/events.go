@@ -85,7 +85,7 @@ func (e *Engine) Sent(peer int) {
 	if e.phase > open {
 		return
 	}
-	i := slices.IndexFunc(e.sendings, func(s sending) bool { return s.peer == peer })
+	i := slices.IndexFunc(e.sendings, func(s transfer) bool { return s.peer == peer })
 	if i < 0 {
 		return // a transport that miscounts can do no harm
 	}
@@ -99,7 +99,7 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	if e.phase > open || !e.isPeer(peer) {
 		return
 	}
-	i := slices.IndexFunc(e.recvs, func(r receive) bool { return r.peer == peer })
+	i := slices.IndexFunc(e.recvs, func(r transfer) bool { return r.peer == peer })
 	if i < 0 {
 		e.violated(peer, "it sent a block that it was not asked for")
 		return

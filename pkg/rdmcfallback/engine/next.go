@@ -113,11 +113,11 @@ func (e *Engine) nextSend() (Action, bool) {
 			continue
 		}
 		t := m.send
-		if len(e.sendings) == maxSends || e.credits[t.Peer] == 0 || !m.holds(t.Block) {
+		if e.credits[t.Peer] == 0 || !m.holds(t.Block) || !e.mayStart(e.sendings, t.Peer) {
 			break
 		}
 		e.credits[t.Peer]--
-		e.sendings = append(e.sendings, sending{t.Peer, m.number})
+		e.sendings = append(e.sendings, transfer{t.Peer, m.number, t.Block})
 		m.sending++
 		m.send, m.sends = m.node.NextSend(t.Step)
 		return Action{Kind: SendBlock, Peer: t.Peer, Imm: m.imm, Span: m.span(m.number, t.Block)}, true
@@ -133,33 +133,38 @@ func (e *Engine) nextRecv() (Action, bool) {
 	}
 	if m := e.newest(); e.started > 0 && (m.recvs || !m.placed) {
 		t := m.recv
-		if !m.placed || !m.recvs || !e.mayPost(t.Peer) {
+		if !m.placed || !m.recvs || !e.mayStart(e.recvs, t.Peer) {
 			return Action{}, false
 		}
-		e.recvs = append(e.recvs, receive{t.Peer, m.number, t.Block})
+		e.recvs = append(e.recvs, transfer{t.Peer, m.number, t.Block})
 		m.recv, m.recvs = m.node.NextRecv(t.Step)
 		return Action{Kind: PostRecv, Peer: t.Peer, Span: m.span(m.number, t.Block)}, true
 	}
-	if e.spare != spareFree || e.started-e.complete == Window || e.started == e.total {
+	if e.spare != spareFree || e.started-e.complete == Window || e.started == e.total || !e.mayStart(e.recvs, e.first) {
 		return Action{}, false
 	}
 	e.spare = sparePosted
-	e.recvs = append(e.recvs, receive{e.first, Spare, 0})
+	e.recvs = append(e.recvs, transfer{e.first, Spare, 0})
 	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
 }
 
-// mayPost reports whether one more receive may be posted for a peer.
-func (e *Engine) mayPost(peer int) bool {
-	if len(e.recvs) >= maxRecvs {
+// mayStart reports whether one more transfer with a peer may start in a direction
+// in which there are others. If it is with the same peer, it doesn't compete with
+// them. Otherwise it would, and worse, who is ahead of others would get further
+// ahead, at their cost: a pipeline is fast while all are in step.
+func (e *Engine) mayStart(others []transfer, peer int) bool {
+	if len(others) <= e.cfg.Ahead {
+		return true
+	}
+	if len(others) >= samePeer {
 		return false
 	}
-	n := 0
-	for i := range e.recvs {
-		if e.recvs[i].peer == peer {
-			n++
+	for i := range others {
+		if others[i].peer != peer {
+			return false
 		}
 	}
-	return n < maxRecvsPerPeer
+	return true
 }
 
 // nextComplete completes messages in their order.
