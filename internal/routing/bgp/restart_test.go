@@ -19,6 +19,8 @@ import (
 	api "github.com/osrg/gobgp/v3/api"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // childEnv holds what the copy of the test that is a speaker shall do.
@@ -36,7 +38,7 @@ type order struct {
 func TestSpeakerProcess(t *testing.T) {
 	text := os.Getenv(childEnv)
 	if text == "" {
-		t.Skip("only a part of other tests")
+		t.Skip("optional: only a part of other tests")
 	}
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -224,8 +226,8 @@ func stays(t *testing.T, h *history, d time.Duration) {
 // notUnderRace skips a test in which a speaker of this process waits for another.
 func notUnderRace(t *testing.T) {
 	t.Helper()
-	if underRace {
-		t.Skip("GoBGP v3.37.0 lists paths of peers that restart without its lock: a number, and a flag, that are read late do no harm")
+	if testenv.Race {
+		t.Skip("optional: GoBGP v3.37.0 lists paths of peers that restart without its lock: a number, and a flag, that are read late do no harm")
 	}
 }
 

@@ -1,5 +1,0 @@
-//go:build race
-
-package bgp
-
-const underRace = true
