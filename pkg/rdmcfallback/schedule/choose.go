@@ -274,7 +274,7 @@ func (h Hints) stretch(s Schedule) (_ Schedule, from, to int64) {
 		s.blocks = 1
 		return s, 0, s.Steps()
 	}
-	if steps := s.Steps(); s.blocks < much && steps*int64(max(s.nodes, 2*h.Racks.Len())) < much {
+	if steps := s.Steps(); steps*int64(max(s.nodes, 2*h.Racks.Len())) < much {
 		return s, 0, steps
 	}
 	from = s.Steps() / 2

@@ -168,6 +168,8 @@ func TestChooseErrors(t *testing.T) {
 		{MaxBlocks, 4, Hints{MaxBlock: 1}, nil},
 		{math.MaxInt64, 4, Hints{MaxBlock: math.MaxInt64}, nil},
 		{math.MaxInt64, MaxNodes, Hints{MaxBlock: 1 << 40, Bandwidth: 1, PerBlock: math.MaxInt64, Relay: math.MaxInt64}, nil},
+		// Half of the largest block would be faster, but too many.
+		{MaxBlocks * 8192, MaxNodes, Hints{MaxBlock: 8192, Bandwidth: 1e6, PerBlock: 1, Relay: 1}, nil},
 		{1, 1, Hints{}, ErrNodes},
 		{1, MaxNodes + 1, Hints{}, ErrNodes},
 		{1, 4, Hints{Racks: racks}, ErrRacks},
@@ -181,8 +183,13 @@ func TestChooseErrors(t *testing.T) {
 		if !errors.Is(err, c.want) {
 			t.Errorf("Choose(%d, %d, %+v): %v, want %v", c.size, c.nodes, c.hints, err, c.want)
 		}
-		if err == nil && (p.Blocks < 1 || p.Blocks > MaxBlocks || p.Time < 0) {
-			t.Errorf("Choose(%d, %d, %+v): %v", c.size, c.nodes, c.hints, p)
+		if err != nil {
+			continue
+		}
+		for _, e := range append(p.Others, p.Estimate) {
+			if e.Blocks < 1 || e.Blocks > MaxBlocks || e.Time < 0 {
+				t.Errorf("Choose(%d, %d, %+v): %v", c.size, c.nodes, c.hints, e)
+			}
 		}
 	}
 }
