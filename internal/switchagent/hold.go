@@ -62,6 +62,13 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if slices.Contains(h.via, a.name) {
 		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.groupKey, a.name)
 	}
+	group := bifurcation.Group{Source: h.key.source, ID: h.key.id, Receivers: h.receivers}
+	if err := group.Validate(); err != nil {
+		return err
+	}
+	if a.attached(h.key.source) {
+		return fmt.Errorf("%w: sender %v is at switch %s itself, so its packets come from nowhere else", bifurcation.ErrLoop, h.key.source, a.name)
+	}
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
 	}

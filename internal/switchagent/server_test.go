@@ -418,6 +418,7 @@ func TestMalformedPeerRequests(t *testing.T) {
 		"region":            {func(r *mcrdmav1.HoldRequest) { r.Receivers[1].Regions[0].Length = 0 }, invalid},
 		"has passed before": {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"sw2", "sw1"} }, refused{codes.FailedPrecondition, "LOOP", "sw2", []string{"sw2"}}},
 		"sender receives":   {func(r *mcrdmav1.HoldRequest) { r.Group.Source = "10.2.0.14" }, refused{codes.InvalidArgument, "SENDER_RECEIVES", "sw2", nil}},
+		"sender is here":    {func(r *mcrdmav1.HoldRequest) { r.Group.Source = "10.2.0.99" }, refused{codes.FailedPrecondition, "LOOP", "sw2", []string{"10.2.0.99"}}},
 		"two on one":        {func(r *mcrdmav1.HoldRequest) { r.Receivers[1].Address = "10.2.0.13" }, refused{codes.InvalidArgument, "DUPLICATE_ADDRESS", "sw2", nil}},
 		"17": {func(r *mcrdmav1.HoldRequest) { r.Receivers = slices.Repeat(r.Receivers, 9) },
 			refused{codes.InvalidArgument, "TOO_MANY_RECEIVERS", "sw2", nil}},

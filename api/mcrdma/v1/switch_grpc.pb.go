@@ -37,8 +37,9 @@ const (
 //
 // Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
 // NO_ROUTE, LOOP, AMBIGUOUS, NO_MERGE_POINT, DUPLICATE_ADDRESS, SENDER_RECEIVES,
-// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, LIMIT, PEER, NOT_READY; its metadata
-// name the switch under "switch".
+// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, DENIED, EXISTS, NOT_FOUND, LIMIT, STALE,
+// SWITCH (it refused), PEER (another agent does not answer), NOT_READY (try again);
+// its metadata name the switch under "switch".
 type SwitchGroupsClient interface {
 	// Install sets a group up along the whole tree, or changes nothing. To install a
 	// group again that is there with the same content does nothing but renew its
@@ -156,8 +157,9 @@ type SwitchGroups_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 //
 // Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
 // NO_ROUTE, LOOP, AMBIGUOUS, NO_MERGE_POINT, DUPLICATE_ADDRESS, SENDER_RECEIVES,
-// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, LIMIT, PEER, NOT_READY; its metadata
-// name the switch under "switch".
+// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, DENIED, EXISTS, NOT_FOUND, LIMIT, STALE,
+// SWITCH (it refused), PEER (another agent does not answer), NOT_READY (try again);
+// its metadata name the switch under "switch".
 type SwitchGroupsServer interface {
 	// Install sets a group up along the whole tree, or changes nothing. To install a
 	// group again that is there with the same content does nothing but renew its
