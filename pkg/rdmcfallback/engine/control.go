@@ -18,6 +18,8 @@ const (
 	kindHave                   // to the root: I have all Number messages
 	kindDone                   // the root: everybody has all Number messages
 	kindFailed                 // the group has failed
+	kindAsk                    // to the root: have you told the size of message Number?
+	kindTold                   // the root: yes, if there was anything to tell
 )
 
 // magic begins a greeting; its last byte is the protocol's version.
@@ -147,7 +149,7 @@ func parse(b []byte) (control, error) {
 		h.have = r.count()
 	case kindSize:
 		c.number, c.value = r.count(), r.count()
-	case kindClose, kindHave, kindDone:
+	case kindClose, kindHave, kindDone, kindAsk, kindTold:
 		c.number = r.count()
 	case kindFailed:
 		c.code, c.number = r.u8(), r.count()

@@ -132,7 +132,10 @@ func (e *Engine) announced(peer int) {
 	}
 	if size >= big {
 		if len(e.sizes) == 0 {
-			return // the root's word is still on its way
+			// The root's word is still on its way. If it isn't, what the root
+			// answers comes without it.
+			e.tell(0, 1, &control{kind: kindAsk, number: number})
+			return
 		}
 		if e.sizes[0].number != number {
 			e.violated(peer, "it sent message %d as a large one, but that is message %d", number, e.sizes[0].number)
@@ -187,7 +190,7 @@ func (e *Engine) Told(peer int, msg []byte) {
 		e.violated(peer, "it sent %v", err)
 		return
 	}
-	if peer != 0 && (c.kind == kindSize || c.kind == kindClose || c.kind == kindDone) {
+	if fromRoot := c.kind == kindSize || c.kind == kindClose || c.kind == kindDone || c.kind == kindTold; fromRoot && peer != 0 {
 		e.violated(peer, "it sent a control message of kind %d, which only the root may", c.kind)
 		return
 	}
@@ -208,6 +211,12 @@ func (e *Engine) Told(peer int, msg []byte) {
 		e.toldDone(peer, c.number)
 	case kindFailed:
 		e.toldFailed(peer, &c)
+	case kindAsk:
+		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
+	case kindTold:
+		if e.spare == spareArrived && c.number == e.started {
+			e.violated(e.first, "it sent message %d as a large one, which the root doesn't know", c.number)
+		}
 	}
 }
 

@@ -27,10 +27,11 @@ type simulator struct {
 	trace   func(format string, args ...any)
 
 	// What the test chooses.
-	blockTime time.Duration                                // of a block of full size
-	factor    func(from, to int) float64                   // how much slower a link is; nil: 1
-	latency   func() time.Duration                         // of everything
-	kill      func(step, member int) bool                  // asked before each step of a member
+	blockTime time.Duration              // of a block of full size
+	factor    func(from, to int) float64 // how much slower a link is; nil: 1
+	latency   func() time.Duration       // of everything
+	kill      map[int][]int              // who dies before which step
+	killedAt  time.Duration
 	pause     func(m int, now time.Duration) time.Duration // until when a member does nothing
 	script    []int64                                      // sizes of the messages
 	provide   func(m int, number int64) (wait time.Duration, refuse bool)
@@ -102,6 +103,10 @@ func memberNames(n int) []string {
 }
 
 func newSimulator(t testing.TB, seed uint64, cfg Config, n int) *simulator {
+	return newSimulatorOf(t, seed, cfg, n, func(int, *Config) {})
+}
+
+func newSimulatorOf(t testing.TB, seed uint64, cfg Config, n int, adapt func(i int, c *Config)) *simulator {
 	s := &simulator{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)), last: map[simQueue]time.Duration{}, wires: map[simQueue][]*flow{},
 		blockTime: time.Millisecond, trace: func(string, ...any) {},
@@ -113,6 +118,7 @@ func newSimulator(t testing.TB, seed uint64, cfg Config, n int) *simulator {
 		if c.Members == nil {
 			c.Members = memberNames(n)
 		}
+		adapt(i, &c)
 		e, err := New(c)
 		if err != nil {
 			t.Fatal(err)
@@ -167,11 +173,13 @@ func (s *simulator) run() {
 	}
 }
 
-// step counts, and kills the member if the test wants that.
+// step counts, kills who is to die, and reports whether the member is alive.
 func (s *simulator) step(i int) bool {
 	s.steps++
-	if s.kill != nil && !s.members[i].dead && s.kill(s.steps, i) {
-		s.die(i)
+	for _, victim := range s.kill[s.steps] {
+		if m := s.members[victim]; !m.dead && !m.ended {
+			s.die(victim)
+		}
 	}
 	return !s.members[i].dead
 }
@@ -180,7 +188,7 @@ func (s *simulator) step(i int) bool {
 // part, then Down.
 func (s *simulator) die(i int) {
 	s.trace("%v: member %d dies", s.now, i)
-	s.members[i].dead = true
+	s.members[i].dead, s.killedAt = true, s.now
 	cut := map[simQueue]bool{}
 	all := slices.Clone(s.events)
 	slices.SortFunc(all, func(a, b *simEvent) int { return a.seq - b.seq })
@@ -234,6 +242,9 @@ func (s *simulator) perform(i int) {
 		case SendBlock:
 			s.send(i, a)
 		case Tell:
+			if a.Peer >= len(s.members) {
+				continue // there is no such member, whatever this one thinks
+			}
 			msg := slices.Clone(a.Msg)
 			s.after(s.latency(), i, a.Peer, 't', func(p *simMember) { p.Told(i, msg) })
 		case Joined:

@@ -1,0 +1,335 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// maxLatency is how long everything may take on its way in the tests of faults;
+// a block takes 1 ms on the wire besides.
+const maxLatency = 3 * time.Millisecond
+
+// shaky makes everything take a random time.
+func (s *simulator) shaky() *simulator {
+	s.latency = func() time.Duration { return time.Duration(s.rng.Int64N(int64(maxLatency))) }
+	return s
+}
+
+// checkKilled checks a group in which the given members were to die: that
+// survivors know it soon, and who it was.
+func (s *simulator) checkKilled(victims ...int) {
+	s.t.Helper()
+	s.check()
+	died := false
+	for _, m := range s.members {
+		died = died || m.dead
+	}
+	for i, m := range s.members {
+		if m.dead {
+			continue
+		}
+		if f := m.Failure(); f != nil {
+			if !errors.Is(f, ErrLost) || !slices.Contains(victims, f.Suspect) {
+				s.t.Fatalf("member %d: %v, when %v died", i, f, victims)
+			}
+		}
+		// One way for Down to come to somebody, one for the word to everybody.
+		if died && m.endedAt > s.killedAt+2*maxLatency {
+			s.t.Fatalf("member %d ended %v after the death", i, m.endedAt-s.killedAt)
+		}
+	}
+}
+
+// smallGroups calls f for the configurations of small groups.
+func smallGroups(f func(name string, cfg Config, n int)) {
+	for n := 2; n <= 6; n++ {
+		for _, a := range []schedule.Algorithm{schedule.BinomialPipeline, schedule.Chain, schedule.BinomialTree, schedule.Sequential} {
+			if a != schedule.BinomialPipeline && n != 4 && n != 5 {
+				continue
+			}
+			f(fmt.Sprintf("%v/%d", a, n), Config{Algorithm: a, BlockSize: 4}, n)
+		}
+	}
+	f("hybrid", Config{Algorithm: schedule.Hybrid, BlockSize: 4, Racks: []int{0, 1, 0, 2, 1, 1}}, 6)
+}
+
+// Any one member dies at any step of itself or of another, from before the
+// greetings until after the end.
+func TestKilledAtAnyStep(t *testing.T) {
+	smallGroups(func(name string, cfg Config, n int) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for script, sizes := range [][]int64{{}, {11}, {3, 0, 9}} {
+				runs, clean := 0, 0
+				for victim := range n {
+					for step := 1; ; step++ {
+						s := newSimulator(t, uint64(script+step), cfg, n).shaky()
+						s.script, s.kill = sizes, map[int][]int{step: {victim}}
+						s.run()
+						if t.Failed() {
+							return
+						}
+						s.checkKilled(victim)
+						runs++
+						if !s.members[victim].dead {
+							break // it was all over before
+						}
+						for i, m := range s.members {
+							if i != victim && m.closed {
+								clean++
+								break
+							}
+						}
+					}
+				}
+				t.Logf("messages of %v bytes: %d deaths, after %d of them somebody closed cleanly", sizes, runs, clean)
+			}
+		})
+	})
+}
+
+// Several die, in larger groups, at random.
+func TestKilledAtRandom(t *testing.T) {
+	for seed := range uint64(1500) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		n := 3 + r.IntN(20)
+		s := newSimulator(t, seed, Config{BlockSize: 4, Ahead: r.IntN(4)}, n).shaky()
+		for range r.IntN(5) {
+			s.script = append(s.script, r.Int64N(60))
+		}
+		s.kill = map[int][]int{}
+		var victims []int
+		step := 1 + r.IntN(n*n*2+n*100)
+		for range 1 + r.IntN(3) {
+			v := r.IntN(n)
+			victims = append(victims, v)
+			s.kill[step] = append(s.kill[step], v)
+			if r.IntN(2) == 0 {
+				step += r.IntN(20)
+			}
+		}
+		s.run()
+		s.checkKilled(victims...)
+	}
+}
+
+// Whatever the sizes, delays, and times that the application takes: all arrives.
+func TestRandomSequences(t *testing.T) {
+	for seed := range uint64(1500) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		n := 1 + r.IntN(24)
+		cfg := Config{BlockSize: 1 + r.IntN(9), Ahead: r.IntN(4), Algorithm: schedule.Algorithm(r.IntN(4))}
+		if n > 1 && r.IntN(3) == 0 {
+			cfg.Algorithm = schedule.Hybrid
+			for range n {
+				cfg.Racks = append(cfg.Racks, r.IntN(4))
+			}
+		}
+		s := newSimulator(t, seed, cfg, n).shaky()
+		for range r.IntN(12) {
+			s.script = append(s.script, r.Int64N(1+r.Int64N(100)))
+		}
+		s.provide = func(int, int64) (time.Duration, bool) {
+			return time.Duration(max(0, r.Int64N(int64(4*maxLatency))-int64(maxLatency))), false
+		}
+		s.run()
+		s.checkClean()
+		for i, m := range s.members {
+			if m.Messages() != m.Completed() || m.Completed() != int64(len(s.script)) {
+				t.Fatalf("seed %d: member %d has %d of %d messages", seed, i, m.Completed(), m.Messages())
+			}
+		}
+	}
+}
+
+// Sizes that don't fit an immediate value are told apart.
+func TestLargeMessages(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5, 8} {
+		for seed := range uint64(50) {
+			s := newSimulator(t, seed, Config{BlockSize: 1 << 30}, n).shaky()
+			s.blockTime = time.Duration(seed) * 100 * time.Microsecond
+			s.script = []int64{1<<31 - 1, 1 << 31, 7, 1<<31 + 1, 5 << 31, 1 << 32, 0, 1<<40 + 12345}
+			s.run()
+			s.checkClean()
+		}
+	}
+}
+
+// checkAllFailed checks that all members failed for one reason.
+func (s *simulator) checkAllFailed(reason error, suspects ...int) {
+	s.t.Helper()
+	s.check()
+	for i, m := range s.members {
+		f := m.Failure()
+		if !errors.Is(f, reason) || len(suspects) > 0 && !slices.Contains(suspects, f.Suspect) {
+			s.t.Fatalf("member %d: %v; want %v of %v", i, f, reason, suspects)
+		}
+	}
+}
+
+func TestMismatch(t *testing.T) {
+	const n = 5
+	for name, adapt := range map[string]func(*Config){
+		"block size": func(c *Config) { c.BlockSize = 8 },
+		"algorithm":  func(c *Config) { c.Algorithm = schedule.Chain },
+		"other name": func(c *Config) { c.Members[4] = "stranger" },
+		"other root": func(c *Config) { c.Members[0], c.Members[1] = c.Members[1], c.Members[0] },
+		"more":       func(c *Config) { c.Members = append(c.Members, "one more") },
+		"racks":      func(c *Config) { c.Algorithm, c.Racks = schedule.Hybrid, []int{0, 0, 1, 1, 1} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for odd := range n {
+				for seed := range uint64(20) {
+					s := newSimulatorOf(t, seed, Config{BlockSize: 4}, n, func(i int, c *Config) {
+						c.Members = memberNames(n)
+						if i == odd {
+							adapt(c)
+						}
+					}).shaky()
+					s.script = []int64{5}
+					s.run()
+					s.checkAllFailed(ErrMismatch)
+				}
+			}
+		})
+	}
+	t.Run("self", func(t *testing.T) {
+		s := newSimulatorOf(t, 1, Config{}, n, func(i int, c *Config) {
+			if i == 3 {
+				c.Self = 2
+			}
+		})
+		s.run()
+		s.checkAllFailed(ErrMismatch)
+	})
+	t.Run("racks of racks", func(t *testing.T) {
+		s := newSimulatorOf(t, 1, Config{Algorithm: schedule.Hybrid}, 4, func(i int, c *Config) {
+			c.Racks = []int{0, 0, 1, 1}
+			if i == 3 {
+				c.Racks[1] = 1
+			}
+		})
+		s.run()
+		s.checkAllFailed(ErrMismatch)
+	})
+}
+
+// A member's application stops at any time.
+func TestRefusedLeftBroken(t *testing.T) {
+	const n = 5
+	why := errors.New("cable chewed")
+	for i := range n {
+		if i > 0 {
+			for number := range int64(3) {
+				s := newSimulator(t, uint64(i), Config{BlockSize: 4}, n).shaky()
+				s.script = []int64{3, 0, 20}
+				s.provide = func(m int, at int64) (time.Duration, bool) { return maxLatency, m == i && at == number }
+				s.run()
+				s.checkAllFailed(ErrRefused, i)
+			}
+		}
+		for step := range 100 {
+			for _, stop := range []struct {
+				do     func(*simMember)
+				reason error
+			}{
+				{func(m *simMember) { m.Leave("enough") }, ErrLeft},
+				{func(m *simMember) { m.Broken(why) }, ErrLost},
+			} {
+				s := newSimulator(t, uint64(i+step), Config{BlockSize: 4}, n).shaky()
+				s.script = []int64{30, 0, 20}
+				s.after(time.Duration(step)*100*time.Microsecond, i, i, 'x', stop.do)
+				s.run()
+				s.checkAllFailed(stop.reason, i)
+			}
+		}
+	}
+}
+
+// A lie changes an action of a kind.
+type lie struct {
+	kind ActionKind
+	tell func(*Action)
+}
+
+func block(f func(*Action)) lie { return lie{SendBlock, f} }
+func told(f func(*Action)) lie  { return lie{Tell, f} }
+
+// Each block and each control message of one member in turn is nonsense.
+func TestNonsense(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 5} {
+		for name, tamper := range map[string]lie{
+			"imm":       block(func(a *Action) { a.Imm++ }),
+			"large imm": block(func(a *Action) { a.Imm |= big }),
+			"huge imm":  block(func(a *Action) { a.Imm = 1<<32 - 1 }),
+			"longer":    block(func(a *Action) { a.Span.Len++ }),
+			"nothing":   told(func(a *Action) { a.Msg = []byte{0} }),
+			"cut":       told(func(a *Action) { a.Msg = a.Msg[:len(a.Msg)-1] }),
+			"more":      told(func(a *Action) { a.Msg = append(slices.Clone(a.Msg), 0) }),
+			"text":      told(func(a *Action) { a.Msg = []byte("GET / HTTP/1.0\r\n\r\n") }),
+			"done":      told(func(a *Action) { a.Msg = (&control{kind: kindDone, number: 3}).append(nil) }),
+			"have":      told(func(a *Action) { a.Msg = (&control{kind: kindHave, number: 7}).append(nil) }),
+			"close":     told(func(a *Action) { a.Msg = (&control{kind: kindClose, number: 0}).append(nil) }),
+			"size":      told(func(a *Action) { a.Msg = (&control{kind: kindSize, value: 12}).append(nil) }),
+			"blame":     told(func(a *Action) { a.Msg = (&control{kind: kindFailed, code: 3, number: int64(n)}).append(nil) }),
+			"code":      told(func(a *Action) { a.Msg = (&control{kind: kindFailed, code: 77}).append(nil) }),
+		} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				runs := 0
+				for liar := range n {
+					for at := 0; ; at++ {
+						s := newSimulator(t, uint64(at), Config{BlockSize: 4}, n).shaky()
+						s.script = []int64{11, 3}
+						count, lied := 0, false
+						s.tamper = func(from, _ int, a *Action) {
+							if from != liar || lied || a.Kind != tamper.kind {
+								return
+							}
+							if lied = count == at; lied {
+								tamper.tell(a)
+							}
+							count++
+						}
+						s.run()
+						if !lied {
+							break
+						}
+						runs++
+						s.checkNonsense(liar)
+					}
+				}
+				if runs == 0 {
+					t.Error("nothing was tampered with")
+				}
+			})
+		}
+	}
+}
+
+// checkNonsense checks that one lie fails the group for all, but those, if any,
+// who had heard before that it had ended well; and the liar is the one suspected,
+// or somebody it misled.
+func (s *simulator) checkNonsense(liar int) {
+	s.t.Helper()
+	s.check()
+	heard := 0
+	for i, m := range s.members {
+		f := m.Failure()
+		if f == nil {
+			continue
+		}
+		heard++
+		if !errors.Is(f, ErrProtocol) && !errors.Is(f, ErrLost) {
+			s.t.Fatalf("member %d: %v, when member %d lied", i, f, liar)
+		}
+	}
+	if heard == 0 {
+		s.t.Fatalf("nobody minds what member %d said", liar)
+	}
+}
