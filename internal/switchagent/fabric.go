@@ -72,13 +72,6 @@ func (a *Agent) calm(started time.Time) bool {
 	default:
 		return false
 	}
-	select {
-	case <-a.routes.known:
-	default:
-		if a.routes.known != nil {
-			return false
-		}
-	}
 	since := a.now().Sub(started)
 	if since < a.cfg.Routing.Settle {
 		return false
@@ -117,7 +110,17 @@ func (a *Agent) table(f func(*unicast.Table)) {
 	}
 }
 
+// watchRoutes hands on what the source tells. After a restart that is nothing until
+// the source knows all again: a part of it may lead in circles, while what was
+// adopted from the switch still holds.
 func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
+	if a.routes.known != nil {
+		select {
+		case <-a.routes.known:
+		case <-ctx.Done():
+			return
+		}
+	}
 	w := a.routes.Watch()
 	defer w.Close()
 	for {

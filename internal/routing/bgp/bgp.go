@@ -87,6 +87,7 @@ type Source struct {
 	own  map[netip.Prefix]bool
 	peer map[netip.Addr]Peer
 
+	reading   sync.Mutex   // one at a time, so that the last one is the latest
 	stale     atomic.Bool  // there are routes of peers that restart
 	staleTime atomic.Int64 // a time.Duration, see sweep
 }

@@ -74,6 +74,8 @@ func (s *Source) follow(ctx context.Context) {
 
 // read makes the table what GoBGP's is.
 func (s *Source) read(ctx context.Context) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	var routes []routing.Route
 	stale := false
 	for _, f := range families {

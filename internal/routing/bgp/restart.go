@@ -70,7 +70,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	}) != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn("not all neighbours have told their routes", "after", s.deferral())
 	}
-	return errors.Join(err, g.open(ctx))
+	return errors.Join(err, g.open(ctx), s.read(ctx))
 }
 
 // await waits until a condition holds of the peers, by address, of those that have
