@@ -1,0 +1,55 @@
+// Package rdma is the transport of package rdmcfallback over RDMA devices: blocks
+// travel on reliable-connection queue pairs of package qp, whatever drives them
+// ("RDMC: A Reliable RDMA Multicast for Large Objects", DSN 2018, §4.2). Package
+// tcp's control connections are its bootstrap, and carry what is told, the queue
+// pairs' numbers, and the news that a member has ended.
+//
+// # Queue pairs
+//
+// Members that exchange no blocks have no queue pair. Whoever first posts a
+// buffer for a peer's blocks makes one, for blocks in this one direction, and
+// tells the peer its number and first PSN; the peer makes the other end and
+// answers. A block is a SEND with immediate into the posted buffer. Against the
+// blocks flows readiness: an empty SEND whose immediate value is the number of
+// buffers posted so far. So a queue pair's receive queue at the receiver of blocks
+// holds posted buffers only, and at the sender only empty receives; readiness
+// never takes a block's buffer, nor waits behind a block of the other direction.
+// Where both peers send there are two queue pairs.
+//
+// Readiness could travel on the control connection, too. BenchmarkReady compares
+// the two.
+//
+// Nothing is sent that no receive was posted for. A receiver that isn't ready
+// (RNR NAK) is therefore a peer that breaks the rules, and is given up after a
+// few tries. Sent is the acknowledgement: the peer's device has the block.
+//
+// # Memory
+//
+// Devices read and write registered memory only. Memory is registered when a
+// buffer in it is first used, up to the end of the slice's capacity, which for a
+// block of a message is the message's end, but at most 64 MiB at once. Some
+// regions stay registered when they are idle, so blocks of the same message, or
+// of the next one in the same buffer, find theirs. The Go runtime neither moves
+// memory nor uses it again for as long as it is registered. Who uses other memory,
+// such as a mapped file, calls Transport.Forget before the memory is unmapped.
+//
+// # Failures
+//
+// A queue pair that fails, for example because the peer's device has gone and
+// takes nothing for about a second, is Down with the reason, and so is a control
+// connection that ends. Whichever comes first ends both queue pairs to the peer.
+//
+// # Wire format
+//
+// All numbers are big-endian. The hello of the control connections begins with
+// "RDMC/QP", a zero, the version (16 bits), the largest path MTU in bytes (16
+// bits) and the device's IPv4 address (32 bits); the rest is Options.Hello.
+// Messages on the control connection have a kind (8 bits): 0, a message that was
+// told, or its end; 1, the beginning of one that was told and has MaxTell bytes,
+// all but its last; 2, an offer, and 3, the answer to one, each with the number
+// of a queue pair and the PSN of the first packet that it will send (32 bits
+// each).
+//
+// The package imports the standard library, qp, rocev2, rdmcfallback and tcp. It
+// knows no device: the application opens one.
+package rdma

@@ -1,0 +1,188 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// A waiter holds the context in which the completion queue is waited for: it ends
+// with the caller's, and when the mesh has something. It is made again only after
+// it has ended, or when the caller's is another.
+type waiter struct {
+	parent, ctx context.Context
+	cancel      context.CancelFunc
+}
+
+func (w *waiter) within(parent context.Context) context.Context {
+	same := w.ctx != nil && reflect.ValueOf(parent).Comparable() && w.parent == parent
+	if !same || w.ctx.Err() != nil {
+		w.end()
+		w.parent = parent
+		w.ctx, w.cancel = context.WithCancel(parent)
+	}
+	return w.ctx
+}
+
+func (w *waiter) end() {
+	if w.cancel != nil {
+		w.cancel()
+	}
+	*w = waiter{}
+}
+
+func (t *Transport) push(e rdmcfallback.Event) { t.events = append(t.events, e) }
+
+// Events implements rdmcfallback.Transport.
+func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (int, error) {
+	if len(events) == 0 {
+		return 0, errors.New("rdma: no room for events")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for {
+		if t.closed {
+			return 0, ErrClosed
+		}
+		if t.head < len(t.events) {
+			n := copy(events, t.events[t.head:])
+			clear(t.events[t.head : t.head+n])
+			if t.head += n; t.head == len(t.events) {
+				t.events, t.head = t.events[:0], 0
+			}
+			return n, nil
+		}
+		// What was told has been fetched, and by an earlier call.
+		if t.taken {
+			t.batch, t.taken = nil, false
+			t.next <- struct{}{} // has room
+		}
+		found, err := t.collect()
+		if err != nil {
+			return 0, err
+		}
+		if found {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, context.Cause(ctx)
+		}
+		wait := t.wait.within(ctx)
+		t.mu.Unlock()
+		err = t.cq.Wait(wait)
+		t.mu.Lock()
+		if err != nil && wait.Err() == nil && !t.closed {
+			return 0, fmt.Errorf("rdma: the device ended: %w", err)
+		}
+	}
+}
+
+// collect makes events of what the mesh and the device have, and reports whether
+// they had anything.
+func (t *Transport) collect() (found bool, err error) {
+	if t.batch != nil && !t.taken {
+		t.taken = true
+		for i := range t.batch {
+			t.news(&t.batch[i])
+		}
+		found = true
+	}
+	n, err := t.cq.Poll(t.wcs[:])
+	if err != nil {
+		return found, fmt.Errorf("rdma: %w", err)
+	}
+	// Of a failed queue pair's requests all but one are only flushed, and that
+	// one needn't be the first.
+	for i := range t.wcs[:n] {
+		if s := t.wcs[i].Status; s != qp.Success && s != qp.WRFlushErr {
+			if err := t.complete(&t.wcs[i]); err != nil {
+				return true, err
+			}
+		}
+	}
+	for i := range t.wcs[:n] {
+		if err := t.complete(&t.wcs[i]); err != nil {
+			return true, err
+		}
+	}
+	return found || n > 0, nil
+}
+
+// news makes an event of one of the mesh's, or does what a message between
+// transports asks for.
+func (t *Transport) news(e *rdmcfallback.Event) {
+	p := t.peers[e.Peer]
+	if p.down {
+		return
+	}
+	if e.Kind == rdmcfallback.Down {
+		t.fail(p, e.Err)
+		return
+	}
+	if e.Kind != rdmcfallback.Told {
+		t.fail(p, fmt.Errorf("%w: blocks on the control connection", ErrProtocol))
+		return
+	}
+	if err := t.told(p, e.Msg); err != nil {
+		t.fail(p, err)
+	}
+}
+
+// told handles a message of the mesh.
+func (t *Transport) told(p *peer, msg []byte) error {
+	switch kind, rest := msg[0], msg[1:]; kind {
+	case kindTold:
+		if len(rest) == 0 || len(p.part) > 0 && len(rest) > rdmcfallback.MaxTell-partBytes {
+			return fmt.Errorf("%w: it told %d bytes after %d", ErrProtocol, len(rest), len(p.part))
+		}
+		if len(p.part) > 0 {
+			rest, p.part = append(p.part, rest...), nil
+		}
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.Told, Peer: p.id, Msg: rest})
+		return nil
+	case kindPart:
+		if len(rest) != partBytes || len(p.part) > 0 {
+			return fmt.Errorf("%w: it told the beginning of a message with %d bytes", ErrProtocol, len(rest))
+		}
+		p.part = append(make([]byte, 0, rdmcfallback.MaxTell), rest...)
+		return nil
+	case kindOffer:
+		return t.offered(p, msg)
+	case kindAnswer:
+		return t.answered(p, msg)
+	default:
+		return fmt.Errorf("%w: a message of kind %d", ErrProtocol, kind)
+	}
+}
+
+// readMesh fetches the mesh's events, a batch at a time, until it is closed.
+func (t *Transport) readMesh() {
+	defer close(t.ended)
+	var buf [32]rdmcfallback.Event
+	for {
+		n, err := t.mesh.Events(context.Background(), buf[:])
+		if err != nil {
+			return
+		}
+		t.mu.Lock()
+		t.batch = buf[:n]
+		t.wait.interrupt()
+		t.mu.Unlock()
+		select {
+		case <-t.next:
+		case <-t.quit:
+			return
+		}
+	}
+}
+
+// interrupt ends a wait.
+func (w *waiter) interrupt() {
+	if w.cancel != nil {
+		w.cancel()
+	}
+}

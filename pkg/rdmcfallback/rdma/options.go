@@ -1,0 +1,145 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// What can go wrong, besides the errors of package tcp and of the device.
+var (
+	// ErrOptions: Connect was called with impossible options.
+	ErrOptions = errors.New("rdma: impossible options")
+	// ErrVersion: a member speaks another version of the protocol, or another
+	// protocol: all members need a transport of this package.
+	ErrVersion = errors.New("rdma: another protocol, or version of it")
+	// ErrProtocol: a peer did what the protocol doesn't allow.
+	ErrProtocol = fmt.Errorf("rdma: the peer speaks nonsense: %w", rdmcfallback.ErrProtocol)
+	// ErrQueuePair: a queue pair failed. The completion's status is wrapped, too.
+	ErrQueuePair = errors.New("rdma: queue pair failed")
+	// ErrNotReady: Send without readiness of the peer.
+	ErrNotReady = errors.New("rdma: the peer has posted no buffer for this block")
+	// ErrClosed: this transport has been closed.
+	ErrClosed = errors.New("rdma: closed")
+)
+
+// MaxPosted is how many buffers may be posted for blocks of one peer, and so how
+// many blocks may be under way to one.
+const MaxPosted = 8
+
+// Options say which group a transport is for, and over which device.
+type Options struct {
+	// Options are those of the control connections. Hello may be up to MaxHello
+	// bytes.
+	tcp.Options
+	// Device carries the blocks. It stays the caller's, who closes it after the
+	// transport, and may use it for other things, its events included.
+	Device qp.Device
+	// PathMTU limits the packets' payload; 0 means what the devices of both peers
+	// allow.
+	PathMTU int
+}
+
+// MaxHello is how long Options.Hello may be, in bytes.
+const MaxHello = tcp.MaxHello - helloBytes
+
+func (o *Options) check() error {
+	if o.Device == nil {
+		return fmt.Errorf("%w: no device", ErrOptions)
+	}
+	a := o.Device.Attr()
+	switch {
+	case !a.Addr.Is4():
+		return fmt.Errorf("%w: the device %s has no IPv4 address but %v", ErrOptions, o.Device.Name(), a.Addr)
+	case o.PathMTU != 0 && !qp.ValidMTU(o.PathMTU):
+		return fmt.Errorf("%w: a path MTU of %d, must be 256, 512, 1024, 2048 or 4096", ErrOptions, o.PathMTU)
+	case len(o.Hello) > MaxHello:
+		return fmt.Errorf("%w: a hello of %d bytes, at most %d", ErrOptions, len(o.Hello), MaxHello)
+	}
+	return nil
+}
+
+const (
+	magic      = "RDMC/QP\x00"
+	version    = 1
+	helloBytes = len(magic) + 2 + 2 + 4
+)
+
+// A hello is what every member tells every other at first.
+type hello struct {
+	mtu  int
+	addr netip.Addr
+	user []byte
+}
+
+func (h *hello) encode() []byte {
+	b := append(make([]byte, 0, helloBytes+len(h.user)), magic...)
+	b = binary.BigEndian.AppendUint16(b, version)
+	b = binary.BigEndian.AppendUint16(b, uint16(h.mtu))
+	a := h.addr.As4()
+	b = append(b, a[:]...)
+	return append(b, h.user...)
+}
+
+// parseHello parses what encode wrote. Errors wrap ErrVersion or ErrProtocol.
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) < helloBytes || string(b[:len(magic)]) != magic {
+		return h, fmt.Errorf("%w: its hello begins with %q", ErrVersion, b[:min(len(b), len(magic))])
+	}
+	rest := b[len(magic):]
+	if v := binary.BigEndian.Uint16(rest); v != version {
+		return h, fmt.Errorf("%w: it speaks version %d, this is %d", ErrVersion, v, version)
+	}
+	h.mtu, h.addr, h.user = int(binary.BigEndian.Uint16(rest[2:])), netip.AddrFrom4([4]byte(rest[4:8])), rest[8:]
+	switch {
+	case !qp.ValidMTU(h.mtu):
+		return h, fmt.Errorf("%w: its path MTU is %d", ErrProtocol, h.mtu)
+	case h.addr.IsUnspecified(), h.addr.IsMulticast():
+		return h, fmt.Errorf("%w: its device's address is %v", ErrProtocol, h.addr)
+	}
+	return h, nil
+}
+
+// Kinds of messages on a control connection.
+const (
+	kindTold   = iota // a message that was told, or its end
+	kindPart          // the beginning of one
+	kindOffer         // of a queue pair for blocks to its sender
+	kindAnswer        // to an offer
+)
+
+const (
+	// partBytes is what fits beside the kind.
+	partBytes    = rdmcfallback.MaxTell - 1
+	addressBytes = 1 + 4 + 4
+)
+
+// An address is what one end of a queue pair must know of the other, besides what
+// the hello tells.
+type address struct {
+	qpn rocev2.QPN
+	psn rocev2.PSN
+}
+
+func (a *address) encode(kind uint8) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{kind}, uint32(a.qpn))
+	return binary.BigEndian.AppendUint32(b, uint32(a.psn))
+}
+
+// parseAddress parses an offer or an answer, its kind included.
+func parseAddress(b []byte) (a address, err error) {
+	if len(b) != addressBytes {
+		return a, fmt.Errorf("%w: a queue pair's address has %d bytes", ErrProtocol, len(b))
+	}
+	a = address{rocev2.QPN(binary.BigEndian.Uint32(b[1:])), rocev2.PSN(binary.BigEndian.Uint32(b[5:]))}
+	if a.qpn < 2 || a.qpn > rocev2.Mask24 || a.psn > rocev2.Mask24 {
+		return a, fmt.Errorf("%w: a queue pair with number %#x and PSN %#x", ErrProtocol, uint32(a.qpn), uint32(a.psn))
+	}
+	return a, nil
+}

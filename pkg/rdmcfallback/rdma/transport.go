@@ -1,0 +1,236 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
+)
+
+// A Transport is an rdmcfallback.Transport over a device. Use Connect.
+type Transport struct {
+	mesh  *tcp.Transport
+	pd    qp.PD
+	cq    qp.CQ
+	depth int // of cq
+	mtu   int
+	quit  chan struct{} // closed when closing
+	next  chan struct{} // has a token when the mesh may be asked for more
+	ended chan struct{} // closed when the mesh's goroutine has ended
+	gone  chan struct{} // closed when Close is done
+
+	mu       sync.Mutex // guards what follows, and the use of what is above
+	closed   bool
+	closeErr error
+	peers    []*peer // nil at this member's own number
+	memory   memory
+	nQPs     int
+	scratch  [rdmcfallback.MaxTell]byte
+
+	events []rdmcfallback.Event // from head on, not fetched yet
+	head   int
+	wcs    [64]qp.WC
+
+	batch []rdmcfallback.Event // from the mesh, nil if there is none
+	taken bool                 // batch was turned into events
+
+	wait waiter
+
+	// What is posted, here because it would otherwise be allocated each time.
+	send qp.SendWR
+	recv qp.RecvWR
+	sge  [1]qp.SGE
+}
+
+var _ rdmcfallback.Transport = (*Transport)(nil)
+
+// Connect makes the transport of one member. All members call it, in any order;
+// it returns when each has met every other, or fails at every member, as
+// tcp.Connect does. Errors wrap those of package tcp, ErrOptions, ErrVersion,
+// ErrProtocol, or come from the device.
+func Connect(ctx context.Context, o Options) (*Transport, error) {
+	if err := o.check(); err != nil {
+		if o.Listener != nil {
+			_ = o.Listener.Close()
+		}
+		return nil, err
+	}
+	attr := o.Device.Attr()
+	mtu := attr.ActiveMTU
+	if o.PathMTU != 0 {
+		mtu = min(mtu, o.PathMTU)
+	}
+	mine := hello{mtu: mtu, addr: attr.Addr, user: o.Hello}
+	o.Hello = mine.encode()
+	mesh, err := tcp.Connect(ctx, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{mesh: mesh, mtu: mtu, quit: make(chan struct{}), next: make(chan struct{}, 1), ended: make(chan struct{}),
+		gone: make(chan struct{}), peers: make([]*peer, len(o.Members))}
+	if err := t.open(&o, attr.MaxCQE); err != nil {
+		return nil, errors.Join(err, t.destroy(), mesh.Close())
+	}
+	go t.readMesh()
+	return t, nil
+}
+
+// open reads the peers' hellos and makes what all queue pairs share.
+func (t *Transport) open(o *Options, maxCQE int) (err error) {
+	for i := range t.peers {
+		if i == o.Self {
+			continue
+		}
+		p := &peer{id: i}
+		if p.hello, err = parseHello(t.mesh.Hello(i)); err != nil {
+			return fmt.Errorf("member %d (%s): %w", i, o.Members[i], err)
+		}
+		t.peers[i] = p
+	}
+	// Two queue pairs with each peer, all of whose requests may be complete.
+	t.depth = (len(t.peers) - 1) * 2 * 2 * 2 * MaxPosted
+	if maxCQE > 0 {
+		t.depth = min(t.depth, maxCQE)
+	}
+	if t.pd, err = o.Device.AllocPD(); err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	t.memory.pd = t.pd
+	if t.cq, err = o.Device.CreateCQ(t.depth); err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	return nil
+}
+
+// Hello returns what the peer gave as its Options.Hello; nil for this member
+// itself. It is not to be changed.
+func (t *Transport) Hello(peer int) []byte {
+	if peer < 0 || peer >= len(t.peers) || t.peers[peer] == nil {
+		return nil
+	}
+	return t.peers[peer].hello.user
+}
+
+// peer returns a peer. The lock is held.
+func (t *Transport) peer(i int) (*peer, error) {
+	if t.closed {
+		return nil, ErrClosed
+	}
+	if i < 0 || i >= len(t.peers) || t.peers[i] == nil {
+		return nil, fmt.Errorf("rdma: this member has no peer %d of %d", i, len(t.peers))
+	}
+	return t.peers[i], nil
+}
+
+// PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
+// posted for one peer.
+func (t *Transport) PostRecv(peer int, buf []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	if len(buf) > qp.MaxMessage {
+		return fmt.Errorf("rdma: a buffer of %d bytes, at most %d", len(buf), uint32(qp.MaxMessage))
+	}
+	return t.postRecv(p, buf)
+}
+
+// Send implements rdmcfallback.Transport.
+func (t *Transport) Send(peer int, imm uint32, block []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	if len(block) > qp.MaxMessage {
+		return fmt.Errorf("rdma: a block of %d bytes, at most %d", len(block), uint32(qp.MaxMessage))
+	}
+	return t.sendBlock(p, imm, block)
+}
+
+// Tell implements rdmcfallback.Transport.
+func (t *Transport) Tell(peer int, msg []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	if len(msg) < 1 || len(msg) > rdmcfallback.MaxTell {
+		return fmt.Errorf("rdma: a message of %d bytes, must be 1 to %d", len(msg), rdmcfallback.MaxTell)
+	}
+	if len(msg) > partBytes {
+		t.scratch[0] = kindPart
+		copy(t.scratch[1:], msg[:partBytes])
+		if err := t.mesh.Tell(peer, t.scratch[:]); err != nil {
+			return err
+		}
+		msg = msg[partBytes:]
+	}
+	t.scratch[0] = kindTold
+	n := copy(t.scratch[1:], msg)
+	return t.mesh.Tell(peer, t.scratch[:1+n])
+}
+
+// Forget deregisters memory that is about to be unmapped. It is for memory that
+// isn't the Go runtime's, such as a mapped file, and may be called from
+// rdmcfallback.Config.Complete. The error wraps qp.ErrBusy if blocks in the memory
+// are under way.
+func (t *Transport) Forget(buf []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
+	return t.memory.forget(buf)
+}
+
+// Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
+// don't read what they have been told. The device stays open.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		<-t.gone
+		return t.closeErr
+	}
+	t.closed = true
+	t.wait.end()
+	t.mu.Unlock()
+	close(t.quit)
+	err := t.mesh.Close()
+	<-t.ended
+	t.mu.Lock()
+	t.closeErr = errors.Join(err, t.destroy())
+	t.mu.Unlock()
+	close(t.gone)
+	return t.closeErr
+}
+
+// destroy closes what was made from the device.
+func (t *Transport) destroy() error {
+	for _, p := range t.peers {
+		if p != nil {
+			t.release(p)
+		}
+	}
+	t.memory.close()
+	var errs []error
+	if t.cq != nil {
+		errs = append(errs, t.cq.Close())
+	}
+	if t.pd != nil {
+		errs = append(errs, t.pd.Close())
+	}
+	// A device that was closed before has closed all of that.
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, qp.ErrClosed) })
+	return errors.Join(errs...)
+}
