@@ -19,13 +19,19 @@ type waiter struct {
 }
 
 func (w *waiter) within(parent context.Context) context.Context {
-	same := w.ctx != nil && reflect.ValueOf(parent).Comparable() && w.parent == parent
-	if !same || w.ctx.Err() != nil {
+	if w.ctx == nil || w.ctx.Err() != nil || !same(w.parent, parent) {
 		w.end()
 		w.parent = parent
 		w.ctx, w.cancel = context.WithCancel(parent)
 	}
 	return w.ctx
+}
+
+// same reports whether a and b are the same context. Those that Go could refuse to
+// compare count as different.
+func same(a, b context.Context) bool {
+	t := reflect.TypeOf(a)
+	return (t.Kind() == reflect.Pointer || t.Size() == 0) && a == b
 }
 
 func (w *waiter) end() {
