@@ -36,9 +36,11 @@ protocol bgp ours {
 `
 
 // An agent and BIRD, a speaker not written here, exchange routes both ways: BIRD's
-// are on the switch, and the agent's are in BIRD's table. The test runs a copy of
-// itself in a network namespace of its own.
-func TestNamespaceAgentWithBIRD(t *testing.T) {
+// are on the switch, and the agent's are in BIRD's table.
+func TestNamespaceAgentWithBIRD(t *testing.T) { inNamespace(t, agentWithBIRD) }
+
+// inNamespace runs a test with BIRD: a copy of it in a network namespace of its own.
+func inNamespace(t *testing.T, test func(t *testing.T, bird string)) {
 	bird, err := exec.LookPath("bird")
 	if err != nil {
 		bird = "/usr/sbin/bird" // not in every user's path
@@ -47,13 +49,13 @@ func TestNamespaceAgentWithBIRD(t *testing.T) {
 		}
 	}
 	if os.Getenv(insideEnv) != "" {
-		agentWithBIRD(t, bird)
+		test(t, bird)
 		return
 	}
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces need root")
 	}
-	name := fmt.Sprintf("mcrdma-abird-%d", os.Getpid())
+	name := fmt.Sprintf("mcrdma-abird-%d-%d", os.Getpid(), len(t.Name()))
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -67,15 +69,17 @@ func TestNamespaceAgentWithBIRD(t *testing.T) {
 	run("-n", name, "addr", "add", "192.0.2.2/32", "dev", "lo")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", name, os.Args[0], "-test.run", "^TestNamespaceAgentWithBIRD$", "-test.v")
+	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", name, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestNamespaceAgentWithBIRD") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
 		t.Fatalf("inside the namespace: %v\n%s", err, out)
 	}
 }
 
-func agentWithBIRD(t *testing.T, bird string) {
+// startBIRD starts BIRD. end kills it, and routes is what it has of the agent's.
+func startBIRD(t *testing.T, bird string) (end func(), routes func() string) {
+	t.Helper()
 	dir := t.TempDir()
 	conf, ctl := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
 	if err := os.WriteFile(conf, []byte(birdConf), 0o600); err != nil {
@@ -87,37 +91,30 @@ func agentWithBIRD(t *testing.T, bird string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	end := func() {
+	end = func() {
 		stop()
 		_ = cmd.Wait() // "killed"
 	}
 	t.Cleanup(end)
-
-	l := newLine(t, 1)
-	us, them := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	const uplink = 100
-	l.start(1, func(c *config.Config, _ *Options) {
-		c.Routing = config.Routing{Source: config.BGP, BGP: config.Speaker{ASN: 65001, Listen: []netip.Addr{us}, Port: 1790}}
-		c.Ports = append(c.Ports, config.Port{Port: uplink, To: "bird", PeerMAC: switchspec.MAC{2, 0, 0, 0, 0xb1, 0xd0}})
-		c.Switches = []config.Switch{{Name: "bird", BGP: &config.Peer{Address: them, ASN: 65002, Port: 1790, Local: us}}}
-	})
-	learnt := func() bool {
-		s := l.state(1)
-		e, ok := s.Find(switchspec.Route{Dst: netip.MustParsePrefix("10.7.0.0/24")}.Key())
-		if !ok || e.(switchspec.Route).To != switchspec.ToNextHop {
-			return false
-		}
-		hop, ok := s.Find(switchspec.NextHop{ID: e.(switchspec.Route).Number}.Key())
-		return ok && hop.(switchspec.NextHop).Port == uplink
-	}
-	eventually(t, "BIRD's route is on the switch", learnt)
 	birdc := filepath.Join(filepath.Dir(bird), "birdc")
-	eventually(t, "BIRD has the prefix of the switch's hosts", func() bool {
+	return end, func() string {
 		out, err := exec.Command(birdc, "-s", ctl, "show", "route", "protocol", "ours", "all").CombinedOutput()
 		if err != nil {
 			t.Fatalf("birdc: %v: %s", err, out)
 		}
-		return strings.Contains(string(out), "10.1.0.0/24") && strings.Contains(string(out), "BGP.as_path: 65001")
+		return string(out)
+	}
+}
+
+func agentWithBIRD(t *testing.T, bird string) {
+	end, routes := startBIRD(t, bird)
+	l := newLine(t, 1)
+	l.start(1, besideBIRD)
+	learnt := func() bool { return learntOfBIRD(l) }
+	eventually(t, "BIRD's route is on the switch", learnt)
+	eventually(t, "BIRD has the prefix of the switch's hosts", func() bool {
+		out := routes()
+		return strings.Contains(out, "10.1.0.0/24") && strings.Contains(out, "BGP.as_path: 65001")
 	})
 
 	// Behind BIRD nobody copies, so each receiver there gets a whole copy from here.
@@ -136,4 +133,80 @@ func agentWithBIRD(t *testing.T, bird string) {
 	})
 	l.remove(1, g)
 	l.noLeftovers()
+}
+
+// uplink is the port to BIRD.
+const uplink = 100
+
+// besideBIRD gives an agent BIRD for a neighbour.
+func besideBIRD(c *config.Config, _ *Options) {
+	us, them := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	c.Routing = config.Routing{Source: config.BGP, BGP: config.Speaker{ASN: 65001, Listen: []netip.Addr{us}, Port: 1790}}
+	c.Ports = append(c.Ports, config.Port{Port: uplink, To: "bird", PeerMAC: switchspec.MAC{2, 0, 0, 0, 0xb1, 0xd0}})
+	c.Switches = []config.Switch{{Name: "bird", BGP: &config.Peer{Address: them, ASN: 65002, Port: 1790, Local: us}}}
+}
+
+// learntOfBIRD says whether BIRD's route is on the switch.
+func learntOfBIRD(l *line) bool {
+	s := l.state(1)
+	e, ok := s.Find(switchspec.Route{Dst: netip.MustParsePrefix("10.7.0.0/24")}.Key())
+	if !ok || e.(switchspec.Route).To != switchspec.ToNextHop {
+		return false
+	}
+	hop, ok := s.Find(switchspec.NextHop{ID: e.(switchspec.Route).Number}.Key())
+	return ok && hop.(switchspec.NextHop).Port == uplink
+}
+
+// While an agent restarts, BIRD keeps its prefix, and it finds its switch as it wants
+// it; one that leaves is gone at once.
+func TestNamespaceAgentRestartsBesideBIRD(t *testing.T) { inNamespace(t, agentRestartsBesideBIRD) }
+
+func agentRestartsBesideBIRD(t *testing.T, bird string) {
+	_, routes := startBIRD(t, bird)
+	l := newLine(t, 1)
+	hold := func(c *config.Config, o *Options) {
+		besideBIRD(c, o)
+		c.Restart.Hold = 30 * time.Second
+	}
+	has := func() bool { return strings.Contains(routes(), "10.1.0.0/24") }
+	l.start(1, hold)
+	eventually(t, "BIRD's route is on the switch", func() bool { return learntOfBIRD(l) })
+	eventually(t, "BIRD has the prefix", has)
+	before := l.raw()
+	l.nodes[0].kill()
+	stop := make(chan struct{})
+	lost := make(chan bool, 1)
+	go func() {
+		defer close(lost)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if !has() {
+				lost <- true
+				return
+			}
+		}
+	}()
+	k := &killer{at: -1}
+	l.start(1, hold, k.into, func(_ *config.Config, o *Options) { o.Leave = true })
+	close(stop)
+	if <-lost {
+		t.Error("BIRD has not waited")
+	}
+	if c := k.calls(); c != 0 {
+		t.Errorf("the new agent wrote or stored %d times", c)
+	}
+	if after := l.raw(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	eventually(t, "BIRD has the prefix of the new agent", func() bool { return has() && learntOfBIRD(l) })
+	l.nodes[0].kill()
+	begun := time.Now()
+	eventually(t, "BIRD has it no longer", func() bool { return !has() })
+	if d := time.Since(begun); d > 2*time.Second {
+		t.Errorf("that took %v", d)
+	}
 }

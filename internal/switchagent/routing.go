@@ -247,15 +247,42 @@ func (n *sessions) resume(ctx context.Context) {
 		peers = append(peers, p)
 	}
 	begun := time.Now()
+	resuming, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { n.giveUp(resuming) })
+	defer wg.Wait()
+	defer cancel()
 	if err := n.source.Resume(ctx, peers); err != nil && ctx.Err() == nil {
 		n.log.Error("BGP sessions after the restart", "error", err)
 	}
 	n.log.Info("BGP sessions are open again", "after", time.Since(begun))
 }
 
+// giveUp ends the sessions with neighbours who are not there any more, so that nobody
+// waits for them.
+func (n *sessions) giveUp(ctx context.Context) {
+	select {
+	case <-time.After(linkGrace):
+	case <-ctx.Done():
+		return
+	}
+	for name, p := range n.peers {
+		n.mu.Lock()
+		there := len(n.up[name]) > 0
+		n.mu.Unlock()
+		if there {
+			continue
+		}
+		if err := n.source.RemovePeer(ctx, p.Addr); err == nil { // else it is tried again later
+			n.on[name] = false
+			n.log.Info("BGP session", "switch", name, "open", false)
+		}
+	}
+}
+
 func (n *sessions) run(ctx context.Context) {
 	n.resume(ctx)
-	for {
+	for ctx.Err() == nil {
 		for name, p := range n.peers {
 			n.mu.Lock()
 			want := len(n.up[name]) > 0

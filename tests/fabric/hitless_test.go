@@ -398,10 +398,10 @@ func TestNoFarewell(t *testing.T) {
 		signal syscall.Signal
 		leave  bool
 		after  time.Duration
-	}{{"killed", syscall.SIGKILL, false, 0}, {"leaves", syscall.SIGTERM, true, 0}, {"does not come back", syscall.SIGTERM, false, 10 * time.Second}} {
+	}{{"killed", syscall.SIGKILL, false, 0}, {"leaves", syscall.SIGTERM, true, 0}, {"does not come back", syscall.SIGTERM, false, 20 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			f := Start(t, LeafSpine(2, 2, 2))
-			o := f.outside("leaf1", c.leave, 10*time.Second)
+			o := f.outside("leaf1", c.leave, 20*time.Second)
 			f.Links()
 			f.Converged()
 			g := f.Group("h2-1", "h1-1", "h2-2")

@@ -62,7 +62,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	defer cancel()
 	if s.await(waiting, func(told map[string]bool) bool {
 		for _, p := range peers {
-			if !told[p.Addr.String()] {
+			if !told[p.Addr.String()] && s.has(p.Addr) {
 				return false
 			}
 		}
@@ -71,6 +71,13 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 		s.cfg.Logger.Warn("not all neighbours have told their routes", "after", s.deferral())
 	}
 	return errors.Join(err, g.open(ctx), s.read(ctx))
+}
+
+func (s *Source) has(peer netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.peer[peer]
+	return ok
 }
 
 // await waits until a condition holds of the peers, by address, of those that have

@@ -370,9 +370,10 @@ func TestRestartInBetween(t *testing.T) {
 	becomes(t, a.Source, "10.2.0.1", "nothing")
 }
 
-// A neighbour that never comes back does not keep a speaker silent for ever.
+// A neighbour that does not come back does not keep a speaker silent for ever, and
+// one of whom that is known not at all.
 func TestResumeWithoutAll(t *testing.T) {
-	near, o := helpers(t, 1, 10*time.Second)
+	near, o := helpers(t, 1, 12*time.Second)
 	h := near[0]
 	o.Prefixes = prefixes[:1]
 	p := launch(t, o)
@@ -384,6 +385,25 @@ func TestResumeWithoutAll(t *testing.T) {
 	p.says("resumed")
 	becomes(t, h.Source, "10.8.0.1", "{127.1.0.2}")
 	p.end("close")
+
+	s, err := Open(t.Context(), Config{ASN: 65001, RouterID: o.Config.RouterID, Restart: 4000 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumed := make(chan error, 1)
+	go func() { resumed <- s.Resume(t.Context(), o.Peers[1:]) }()
+	for addr := o.Peers[1].Addr; !s.has(addr); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.RemovePeer(t.Context(), o.Peers[1].Addr); err != nil {
+		t.Error(err)
+	}
+	if err := <-resumed; err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A neighbour that is back and does not say that it has told all is not believed for

@@ -18,10 +18,10 @@ import (
 // the drop port (511) nor, by convention here, that of the CPU (510).
 const maxPort = 509
 
-// Bounds of Restart.Hold. Neighbours' BGP takes seconds to open a session again;
-// and a link that is cut meanwhile is not noticed.
+// Bounds of Restart.Hold. It takes neighbours up to some 12 s to open a BGP session
+// again; and a link that is cut meanwhile is not noticed.
 const (
-	minHold = 10 * time.Second
+	minHold = 20 * time.Second
 	maxHold = 2 * time.Minute
 )
 
