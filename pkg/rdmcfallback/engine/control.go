@@ -41,6 +41,7 @@ type terms struct {
 	nodes     uint32
 	blockSize uint32
 	algorithm uint8
+	smallMax  uint32
 	root      [8]byte  // a digest of the root's name
 	racks     [8]byte  // … of the racks
 	members   [32]byte // … of all names
@@ -59,6 +60,8 @@ func (t *terms) differs(o *terms) string {
 		return fmt.Sprintf("block sizes %d and %d", t.blockSize, o.blockSize)
 	case t.algorithm != o.algorithm:
 		return fmt.Sprintf("algorithms %d and %d", t.algorithm, o.algorithm)
+	case t.smallMax != o.smallMax:
+		return fmt.Sprintf("small messages of up to %d and %d bytes", t.smallMax, o.smallMax)
 	case t.racks != o.racks:
 		return "other racks"
 	}
@@ -86,6 +89,7 @@ func (c *control) append(b []byte) []byte {
 		b = binary.BigEndian.AppendUint32(b, h.self)
 		b = binary.BigEndian.AppendUint32(b, h.blockSize)
 		b = append(b, h.algorithm)
+		b = binary.BigEndian.AppendUint32(b, h.smallMax)
 		b = append(b, h.root[:]...)
 		b = append(b, h.racks[:]...)
 		b = append(b, h.members[:]...)
@@ -142,7 +146,7 @@ func parse(b []byte) (control, error) {
 			return control{}, fmt.Errorf("a greeting of another protocol, or of another version")
 		}
 		h := &c.hello
-		h.nodes, h.self, h.blockSize, h.algorithm = r.u32(), r.u32(), r.u32(), r.u8()
+		h.nodes, h.self, h.blockSize, h.algorithm, h.smallMax = r.u32(), r.u32(), r.u32(), r.u8(), r.u32()
 		copy(h.root[:], r.take(len(h.root)))
 		copy(h.racks[:], r.take(len(h.racks)))
 		copy(h.members[:], r.take(len(h.members)))

@@ -47,6 +47,9 @@ type Config struct {
 	// step; where processors are, it spares them waiting for each other. Members
 	// may differ in it.
 	Ahead int
+	// SmallMax is up to which size messages go by the ring; 0 if there is none.
+	// It must be the same at all members.
+	SmallMax int
 	// Have is told to all others: how many messages of a former group the
 	// member has, for the application to learn what to send again.
 	Have int64
@@ -68,6 +71,12 @@ const (
 	// Open: ask the application where message Span.Message, of Size bytes, may
 	// go, and then call Provide or Refuse.
 	Open
+	// PutSmall: put the small message in Span, with Imm, into the ring of Peer.
+	PutSmall
+	// CopySmall: copy the oldest small message in this member's ring to Span.
+	CopySmall
+	// FreeSmall: free the Size oldest slots of this member's ring.
+	FreeSmall
 	// Copy: copy the first bytes of the spare block to Span.
 	Copy
 	// Complete: message Span.Message is complete here, and its memory is the
@@ -160,6 +169,9 @@ type Engine struct {
 	spareImm  uint32
 	spareLen  int
 	sizes     []control // sizes told ahead
+	puts      []put     // receiver: what is in the ring
+	freeable  int       // receiver: slots of the ring that the root doesn't know to be free
+	room      []int     // root: free slots at each receiver
 	closing   bool      // root: no more messages come
 	total     int64     // how many messages there are in all; -1: not yet known
 	told      bool      // receiver: the root was told that all are here
@@ -182,6 +194,9 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Ahead < 0 || cfg.Ahead > maxAhead {
 		return nil, fmt.Errorf("%w: %d transfers ahead; possible are 0 to %d", ErrConfig, cfg.Ahead, maxAhead)
 	}
+	if cfg.SmallMax < 0 || cfg.SmallMax > maxBlockSize {
+		return nil, fmt.Errorf("%w: small messages of up to %d bytes; possible are 0 to %d", ErrConfig, cfg.SmallMax, maxBlockSize)
+	}
 	if cfg.Have < 0 {
 		return nil, fmt.Errorf("%w: %d messages of a former group", ErrConfig, cfg.Have)
 	}
@@ -197,10 +212,16 @@ func New(cfg Config) (*Engine, error) {
 		credits: make([]int32, n), gone: make([]bool, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
 		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
 	}
+	if cfg.SmallMax > 0 {
+		e.puts, e.room = make([]put, 0, SmallSlots), make([]int, n)
+		for i := range e.room {
+			e.room[i] = SmallSlots
+		}
+	}
 	if err := e.plan(); err != nil {
 		return nil, err
 	}
-	e.terms = terms{nodes: uint32(n), blockSize: uint32(cfg.BlockSize), algorithm: uint8(cfg.Algorithm)}
+	e.terms = terms{nodes: uint32(n), blockSize: uint32(cfg.BlockSize), algorithm: uint8(cfg.Algorithm), smallMax: uint32(cfg.SmallMax)}
 	e.terms.digest(cfg.Members, cfg.Racks)
 	e.greeted[cfg.Self], e.greets, e.have[cfg.Self] = true, 1, cfg.Have
 	e.tellAll(&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(cfg.Self), have: cfg.Have}})

@@ -250,7 +250,7 @@ func FuzzEngine(f *testing.F) {
 	f.Add(uint8(3), uint8(2), slices.Repeat([]byte{0, 0, 0, 1, 2, 0, 8, 4, 0, 9, 5, 3, 1, 1, 8}, 9))
 	f.Fuzz(func(t *testing.T, n, self uint8, script []byte) {
 		nodes := 1 + int(n%9)
-		cfg := Config{Members: memberNames(nodes), Self: int(self) % nodes, BlockSize: 8, Ahead: int(n>>4) % 4}
+		cfg := Config{Members: memberNames(nodes), Self: int(self) % nodes, BlockSize: 8, Ahead: int(n>>4) % 4, SmallMax: int(self>>4) % 4 * 20}
 		e, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +276,7 @@ func FuzzEngine(f *testing.F) {
 				if actions > 20*nodes+10000 {
 					t.Fatalf("no rest: %+v", a)
 				}
-				if s := a.Span; s.Len < 0 || s.Len > 8 || s.Off < 0 || s.Message < Spare {
+				if s := a.Span; s.Len < 0 || s.Len > max(8, cfg.SmallMax) || s.Off < 0 || s.Message < Spare {
 					t.Fatalf("%+v", a)
 				}
 				if a.Kind <= Tell && (a.Peer == cfg.Self || a.Peer < 0 || a.Peer >= nodes) {
@@ -291,7 +291,11 @@ func FuzzEngine(f *testing.F) {
 				return
 			}
 			peer := next() % (nodes + 1)
-			switch next() % 12 {
+			switch next() % 14 {
+			case 12:
+				e.Small(peer, uint32(next()%16), next()%70)
+			case 13:
+				e.Freed(peer, next()%40-2)
 			case 0:
 				h := control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(peer)}}
 				e.Told(peer, h.append(nil))
@@ -314,7 +318,7 @@ func FuzzEngine(f *testing.F) {
 				e.Told(peer, script[:n])
 				script = script[n:]
 			case 8:
-				c := control{kind: kind(2 + next()%7), number: int64(next() % 8), value: int64(next()) << 31, code: byte(next() % 7)}
+				c := control{kind: kind(2 + next()%8), number: int64(next() % 8), value: int64(next()) << 31, code: byte(next() % 7)}
 				e.Told(peer, c.append(nil))
 			case 9:
 				if next()%4 == 0 {

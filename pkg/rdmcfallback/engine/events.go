@@ -108,7 +108,11 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	e.recvs = slices.Delete(e.recvs, i, i+1)
 	if r.number == Spare {
 		e.spare, e.spareImm, e.spareLen = spareArrived, imm, n
-		e.announced(peer)
+		if e.isTold(imm) && len(e.sizes) == 0 {
+			// The root's word is still on its way. If it isn't, what the root
+			// answers comes without it.
+			e.tell(0, 1, &control{kind: kindAsk, number: e.started})
+		}
 		return
 	}
 	m := &e.ring[r.number%Window]
@@ -122,39 +126,39 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	}
 }
 
-// announced begins the message whose first block is in the spare block, if its
-// size is known.
-func (e *Engine) announced(peer int) {
-	number, size := e.started, int64(e.spareImm)
-	if e.total >= 0 && number >= e.total {
-		e.violated(peer, "it sent message %d; there are only %d", number, e.total)
+// isTold reports whether the size of a message with this immediate value is told.
+func (e *Engine) isTold(imm uint32) bool { return imm >= big || e.cfg.SmallMax > 0 }
+
+// beginArrived begins the message whose first block is in the spare block, if it is
+// the next and its size is known.
+func (e *Engine) beginArrived() {
+	if e.spare != spareArrived || !e.mayBegin() {
 		return
 	}
-	if size >= big {
-		if len(e.sizes) == 0 {
-			// The root's word is still on its way. If it isn't, what the root
-			// answers comes without it.
-			e.tell(0, 1, &control{kind: kindAsk, number: number})
-			return
-		}
-		if e.sizes[0].number != number {
-			e.violated(peer, "it sent message %d as a large one, but that is message %d", number, e.sizes[0].number)
-			return
-		}
+	number, size := e.started, int64(e.spareImm)
+	if e.total >= 0 && number >= e.total {
+		e.violated(e.first, "it sent message %d; there are only %d", number, e.total)
+		return
+	}
+	known := len(e.sizes) > 0 && e.sizes[0].number == number
+	switch told := e.isTold(e.spareImm); {
+	case told && !known && (len(e.sizes) == 0 || e.cfg.SmallMax > 0):
+		return // the root's word is still on its way, or small messages are that come before
+	case told != known:
+		e.violated(e.first, "it sent message %d with immediate value %#x, but the root told of others", number, e.spareImm)
+		return
+	case known:
 		size = e.sizes[0].value
 		e.sizes = slices.Delete(e.sizes, 0, 1)
-	} else if len(e.sizes) > 0 && e.sizes[0].number == number {
-		e.violated(peer, "it sent message %d with %d bytes instead of %d", number, size, e.sizes[0].value)
-		return
 	}
 	s, ok := e.shapeOf(size)
 	if !ok || s.imm() != e.spareImm {
-		e.violated(peer, "message %d of %d bytes came with immediate value %#x", number, size, e.spareImm)
+		e.violated(e.first, "message %d of %d bytes came with immediate value %#x", number, size, e.spareImm)
 		return
 	}
 	m := e.begin(number, s)
-	if want := m.span(number, m.recv.Block).Len; e.spareLen != want || m.recv.Peer != peer {
-		e.violated(peer, "its first block of message %d has %d bytes instead of %d", number, e.spareLen, want)
+	if want := m.span(number, m.recv.Block).Len; e.spareLen != want {
+		e.violated(e.first, "its first block of message %d has %d bytes instead of %d", number, e.spareLen, want)
 		return
 	}
 	e.started++
@@ -214,8 +218,8 @@ func (e *Engine) Told(peer int, msg []byte) {
 	case kindAsk:
 		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
 	case kindTold:
-		if e.spare == spareArrived && c.number == e.started {
-			e.violated(e.first, "it sent message %d as a large one, which the root doesn't know", c.number)
+		if e.spare == spareArrived && e.isTold(e.spareImm) && len(e.sizes) == 0 {
+			e.violated(e.first, "it sent a message with immediate value %#x, of which the root doesn't know", e.spareImm)
 		}
 	}
 }

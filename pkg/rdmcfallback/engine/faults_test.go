@@ -4,16 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
 // maxLatency is how long everything may take on its way in the tests of faults;
 // a block takes 1 ms on the wire besides.
 const maxLatency = 3 * time.Millisecond
+
+// seeds returns how many seeds a random test takes: few with the race detector,
+// many in the long mode.
+func seeds(n uint64) uint64 {
+	switch {
+	case testenv.Race:
+		return n / 20
+	case os.Getenv("MCRDMA_LONG") != "":
+		return 20 * n
+	}
+	return n
+}
+
+// stride returns in which strides the exhaustive tests walk: all steps, but with
+// the race detector, which has nothing to find here.
+func stride(t testing.TB) int {
+	if testenv.Race {
+		t.Log("with the race detector, a sample only")
+		return 17
+	}
+	return 1
+}
 
 // shaky makes everything take a random time.
 func (s *simulator) shaky() *simulator {
@@ -56,6 +80,7 @@ func smallGroups(f func(name string, cfg Config, n int)) {
 			f(fmt.Sprintf("%v/%d", a, n), Config{Algorithm: a, BlockSize: 4}, n)
 		}
 	}
+	f("small", Config{BlockSize: 4, SmallMax: 9}, 4)
 	f("hybrid", Config{Algorithm: schedule.Hybrid, BlockSize: 4, Racks: []int{0, 1, 0, 2, 1, 1}}, 6)
 }
 
@@ -65,10 +90,11 @@ func TestKilledAtAnyStep(t *testing.T) {
 	smallGroups(func(name string, cfg Config, n int) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			by := stride(t)
 			for script, sizes := range [][]int64{{}, {11}, {3, 0, 9}} {
 				runs, clean := 0, 0
 				for victim := range n {
-					for step := 1; ; step++ {
+					for step := 1; ; step += by {
 						s := newSimulator(t, uint64(script+step), cfg, n).shaky()
 						s.script, s.kill = sizes, map[int][]int{step: {victim}}
 						s.run()
@@ -96,10 +122,10 @@ func TestKilledAtAnyStep(t *testing.T) {
 
 // Several die, in larger groups, at random.
 func TestKilledAtRandom(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range seeds(1500) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		n := 3 + r.IntN(20)
-		s := newSimulator(t, seed, Config{BlockSize: 4, Ahead: r.IntN(4)}, n).shaky()
+		s := newSimulator(t, seed, Config{BlockSize: 4, Ahead: r.IntN(4), SmallMax: max(0, r.IntN(40)-20)}, n).shaky()
 		for range r.IntN(5) {
 			s.script = append(s.script, r.Int64N(60))
 		}
@@ -121,10 +147,10 @@ func TestKilledAtRandom(t *testing.T) {
 
 // Whatever the sizes, delays, and times that the application takes: all arrives.
 func TestRandomSequences(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range seeds(600) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		n := 1 + r.IntN(24)
-		cfg := Config{BlockSize: 1 + r.IntN(9), Ahead: r.IntN(4), Algorithm: schedule.Algorithm(r.IntN(4))}
+		cfg := Config{BlockSize: 1 + r.IntN(9), Ahead: r.IntN(4), Algorithm: schedule.Algorithm(r.IntN(4)), SmallMax: max(0, r.IntN(80)-40)}
 		if n > 1 && r.IntN(3) == 0 {
 			cfg.Algorithm = schedule.Hybrid
 			for range n {
@@ -132,7 +158,7 @@ func TestRandomSequences(t *testing.T) {
 			}
 		}
 		s := newSimulator(t, seed, cfg, n).shaky()
-		for range r.IntN(12) {
+		for range r.IntN(12 + r.IntN(9)/8*100) {
 			s.script = append(s.script, r.Int64N(1+r.Int64N(100)))
 		}
 		s.provide = func(int, int64) (time.Duration, bool) {
@@ -181,6 +207,7 @@ func TestMismatch(t *testing.T) {
 		"other name": func(c *Config) { c.Members[4] = "stranger" },
 		"other root": func(c *Config) { c.Members[0], c.Members[1] = c.Members[1], c.Members[0] },
 		"more":       func(c *Config) { c.Members = append(c.Members, "one more") },
+		"small":      func(c *Config) { c.SmallMax = 8 },
 		"racks":      func(c *Config) { c.Algorithm, c.Racks = schedule.Hybrid, []int{0, 0, 1, 1, 1} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,34 +285,44 @@ type lie struct {
 	tell func(*Action)
 }
 
+// smaller, added to the number of members, says that small messages go by the ring.
+const smaller = 100
+
 func block(f func(*Action)) lie { return lie{SendBlock, f} }
 func told(f func(*Action)) lie  { return lie{Tell, f} }
 
 // Each block and each control message of one member in turn is nonsense.
 func TestNonsense(t *testing.T) {
-	for _, n := range []int{2, 3, 4, 5} {
+	for _, n := range []int{2, 3, 4, 5, 3 + smaller, 4 + smaller} {
+		small := n / smaller * 9
+		n %= smaller
 		for name, tamper := range map[string]lie{
 			"imm":       block(func(a *Action) { a.Imm++ }),
 			"large imm": block(func(a *Action) { a.Imm |= big }),
 			"huge imm":  block(func(a *Action) { a.Imm = 1<<32 - 1 }),
 			"longer":    block(func(a *Action) { a.Span.Len++ }),
+			"number":    {PutSmall, func(a *Action) { a.Imm++ }},
+			"older":     {PutSmall, func(a *Action) { a.Imm-- }},
+			"large put": {PutSmall, func(a *Action) { a.Span.Len += 10 }},
+			"freed":     {FreeSmall, func(a *Action) { a.Size = 33 }},
+			"not freed": {FreeSmall, func(a *Action) { a.Size = 0 }},
 			"nothing":   told(func(a *Action) { a.Msg = []byte{0} }),
 			"cut":       told(func(a *Action) { a.Msg = a.Msg[:len(a.Msg)-1] }),
 			"more":      told(func(a *Action) { a.Msg = append(slices.Clone(a.Msg), 0) }),
 			"text":      told(func(a *Action) { a.Msg = []byte("GET / HTTP/1.0\r\n\r\n") }),
-			"done":      told(func(a *Action) { a.Msg = (&control{kind: kindDone, number: 3}).append(nil) }),
+			"done":      told(func(a *Action) { a.Msg = (&control{kind: kindDone, number: 6}).append(nil) }),
 			"have":      told(func(a *Action) { a.Msg = (&control{kind: kindHave, number: 7}).append(nil) }),
 			"close":     told(func(a *Action) { a.Msg = (&control{kind: kindClose, number: 0}).append(nil) }),
 			"size":      told(func(a *Action) { a.Msg = (&control{kind: kindSize, value: 12}).append(nil) }),
 			"blame":     told(func(a *Action) { a.Msg = (&control{kind: kindFailed, code: 3, number: int64(n)}).append(nil) }),
 			"code":      told(func(a *Action) { a.Msg = (&control{kind: kindFailed, code: 77}).append(nil) }),
 		} {
-			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				runs := 0
+			t.Run(fmt.Sprintf("%s/%d/%d", name, n, small), func(t *testing.T) {
+				runs, lies := 0, min(stride(t), 3)
 				for liar := range n {
-					for at := 0; ; at++ {
-						s := newSimulator(t, uint64(at), Config{BlockSize: 4}, n).shaky()
-						s.script = []int64{11, 3}
+					for at := 0; ; at += lies {
+						s := newSimulator(t, uint64(at), Config{BlockSize: 4, SmallMax: small}, n).shaky()
+						s.script = []int64{11, 3, 9, 10, 0}
 						count, lied := 0, false
 						s.tamper = func(from, _ int, a *Action) {
 							if from != liar || lied || a.Kind != tamper.kind {
@@ -293,6 +330,7 @@ func TestNonsense(t *testing.T) {
 							}
 							if lied = count == at; lied {
 								tamper.tell(a)
+								s.lied = true
 							}
 							count++
 						}
@@ -304,7 +342,7 @@ func TestNonsense(t *testing.T) {
 						s.checkNonsense(liar)
 					}
 				}
-				if runs == 0 {
+				if runs == 0 && tamper.kind != FreeSmall && (tamper.kind != PutSmall || small > 0) {
 					t.Error("nothing was tampered with")
 				}
 			})

@@ -31,20 +31,21 @@ func (e *Engine) toldSize(peer int, c *control) {
 	if len(e.sizes) > 0 {
 		last = e.sizes[len(e.sizes)-1].number
 	}
-	if c.number <= last || c.value < big || len(e.sizes) >= Window*e.nodes {
+	if c.number <= last || !e.isTold(uint32(min(c.value, big))) || e.isSmall(c.value) || len(e.sizes) >= Window*e.nodes {
 		e.violated(peer, "it told that message %d has %d bytes, after message %d", c.number, c.value, last)
 		return
 	}
 	e.sizes = append(e.sizes, *c)
-	if e.spare == spareArrived {
-		e.announced(e.first)
-	}
 }
 
 // toldClose takes in how many messages there are.
 func (e *Engine) toldClose(peer int, total int64) {
 	if e.total >= 0 || total < e.started {
 		e.violated(peer, "it told that there are %d messages, after it sent %d", total, e.started)
+		return
+	}
+	if n := len(e.puts); n > 0 && e.puts[n-1].number >= total {
+		e.violated(peer, "it told that there are %d messages, but sent message %d", total, e.puts[n-1].number)
 		return
 	}
 	e.total = total

@@ -21,11 +21,13 @@ type shape struct {
 func (e *Engine) shapeOf(size int64) (shape, bool) {
 	each := int64(e.cfg.BlockSize)
 	s := shape{size: size, blocks: 1, each: each}
-	if size > each {
+	if size > each && !e.isSmall(size) {
 		s.blocks = (size-1)/each + 1
 		return s, s.blocks <= schedule.MaxBlocks
 	}
-	s.blocks = e.minBlocks
+	if !e.isSmall(size) {
+		s.blocks = e.minBlocks
+	}
 	s.each = (size + s.blocks - 1) / s.blocks
 	return s, true
 }
@@ -75,16 +77,20 @@ type message struct {
 	send, recv     schedule.Transfer // the next to issue
 	sends, recvs   bool              // there is a next one
 	sending        int               // sends that were issued and aren't over
+	small          bool              // it goes by the ring
+	putTo          int               // root: the receiver to whose ring it goes next
 	missing        int64             // blocks that aren't here yet
 	held           []uint64          // a bit for each block that is here; unused at the root
 	opened, placed bool              // the application was asked for memory, and has given it
 }
 
-// begin makes m a message of the given shape.
+// begin begins a message of the given shape, at a receiver one that is not small.
 func (e *Engine) begin(number int64, s shape) *message {
 	m := &e.ring[number%Window]
 	*m = message{number: number, shape: s, imm: s.imm(), held: m.held}
-	if e.nodes > 1 {
+	if m.small = e.isSmall(s.size); m.small {
+		m.putTo, m.sends = 1, e.nodes > 1
+	} else if e.nodes > 1 {
 		// The arguments were checked, those of the group by New.
 		sched, _ := schedule.New(e.cfg.Algorithm, e.nodes, s.blocks, e.racks)
 		m.node, _ = sched.Node(e.cfg.Self)
@@ -97,6 +103,15 @@ func (e *Engine) begin(number int64, s shape) *message {
 		m.missing = s.blocks
 	}
 	return m
+}
+
+// mayBegin reports whether a receiver may begin another message: there is room in
+// the window, what came of the newest is where it belongs, and all else of it has
+// been asked for.
+func (e *Engine) mayBegin() bool {
+	m := e.newest()
+	return e.started-e.complete < Window && e.spare != spareBegun &&
+		(e.started == 0 || !m.recvs && (!m.small || m.missing == 0))
 }
 
 // place prepares for blocks, when there is memory for them. The bits come so late

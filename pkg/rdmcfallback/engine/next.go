@@ -21,7 +21,7 @@ func (e *Engine) Next() (Action, bool) {
 			if a, ok := e.nextOpen(); ok {
 				return a, true
 			}
-			if !e.barrier() && len(e.tells) == 0 {
+			if e.phase == open && !e.barrier() && len(e.tells) == 0 {
 				return Action{}, false
 			}
 		default:
@@ -40,9 +40,20 @@ func (e *Engine) Next() (Action, bool) {
 // nextOpen returns what is to be done in an open group: first what others may
 // wait for, last the callback that may take its time.
 func (e *Engine) nextOpen() (Action, bool) {
-	e.beginQueued()
-	if a, ok := e.nextSpare(); ok {
-		return a, true
+	if e.cfg.Self == 0 {
+		e.beginQueued()
+	} else {
+		e.beginSmall()
+		e.beginArrived()
+		if e.phase > open {
+			return Action{}, false
+		}
+		if a, ok := e.nextSmall(); ok {
+			return a, true
+		}
+		if a, ok := e.nextSpare(); ok {
+			return a, true
+		}
 	}
 	if a, ok := e.nextSend(); ok {
 		return a, true
@@ -74,7 +85,7 @@ func (e *Engine) beginQueued() {
 	for len(e.queue) > 0 && e.started-e.complete < Window {
 		s, _ := e.shapeOf(e.queue[0])
 		e.queue = slices.Delete(e.queue, 0, 1)
-		if s.size >= big {
+		if s.size >= big || e.cfg.SmallMax > 0 && !e.isSmall(s.size) {
 			e.tellAll(&control{kind: kindSize, number: e.started, value: s.size})
 		}
 		e.begin(e.started, s)
@@ -111,6 +122,12 @@ func (e *Engine) nextSend() (Action, bool) {
 		if !m.sends {
 			e.sendAt++
 			continue
+		}
+		if m.small {
+			if a, ok := e.nextPut(m); ok {
+				return a, true
+			}
+			break
 		}
 		t := m.send
 		if e.credits[t.Peer] == 0 || !m.holds(t.Block) || !e.mayStart(e.sendings, t.Peer) {

@@ -1,0 +1,113 @@
+package engine
+
+// Small messages (DSN §4.6 "Small messages"): in a small group the root puts each
+// into a ring of slots at each receiver, directly. Small messages carry the low 32
+// bits of their number, and then the size of every other message is told with its
+// number, so that each receiver knows the order of all.
+
+// SmallSlots is how many small messages there is room for at each receiver.
+const SmallSlots = 32
+
+// A put is a small message in the ring at this receiver.
+type put struct {
+	number int64
+	size   int
+}
+
+// isSmall reports whether a message goes by the ring.
+func (e *Engine) isSmall(size int64) bool { return e.cfg.SmallMax > 0 && size <= int64(e.cfg.SmallMax) }
+
+// Small says that the root put a small message of size bytes into this member's
+// ring.
+func (e *Engine) Small(peer int, imm uint32, size int) {
+	if e.phase > open || !e.isPeer(peer) {
+		return
+	}
+	last := e.started - 1
+	if len(e.puts) > 0 {
+		last = e.puts[len(e.puts)-1].number
+	}
+	number := last + int64(imm-uint32(last))
+	switch {
+	case peer != 0 || e.cfg.SmallMax == 0 || size > e.cfg.SmallMax || len(e.puts)+e.freeable >= SmallSlots:
+		e.violated(peer, "it sent a small message of %d bytes, the %d. here", size, len(e.puts)+1)
+	case number <= last || e.total >= 0 && number >= e.total:
+		e.violated(peer, "it sent small message %d after message %d of %d", number, last, e.total)
+	default:
+		e.puts = append(e.puts, put{number, size})
+	}
+}
+
+// Freed says that n of the slots at a receiver can be used again.
+func (e *Engine) Freed(peer, n int) {
+	if e.phase > open || !e.isPeer(peer) {
+		return
+	}
+	if e.cfg.Self != 0 || e.cfg.SmallMax == 0 || n < 1 || n > SmallSlots-e.room[peer] {
+		e.violated(peer, "it freed %d slots for small messages", n)
+		return
+	}
+	e.room[peer] += n
+}
+
+// beginSmall begins the next message if it is one that is in the ring.
+func (e *Engine) beginSmall() {
+	if len(e.puts) == 0 || !e.mayBegin() {
+		return
+	}
+	number := e.puts[0].number
+	large := len(e.sizes) > 0 && e.sizes[0].number == e.started
+	switch {
+	case number == e.started && large:
+		e.violated(0, "it sent message %d as a small one and as another", number)
+		return
+	case number > e.started && !large && e.total >= 0:
+		// All sizes were told before the total, and puts come in their order.
+		e.violated(0, "it sent small message %d, but never message %d", number, e.started)
+		return
+	case number > e.started:
+		return
+	}
+	m := &e.ring[number%Window]
+	size := int64(e.puts[0].size)
+	*m = message{number: number, shape: shape{size: size, blocks: 1, each: size}, small: true, missing: 1, held: m.held}
+	e.started++
+}
+
+// nextSmall does what is to be done about a small message that was begun: it is
+// copied when there is memory for it, and then its slot is free.
+func (e *Engine) nextSmall() (Action, bool) {
+	if e.freeable >= SmallSlots/4 {
+		n := e.freeable
+		e.freeable = 0
+		return Action{Kind: FreeSmall, Size: int64(n)}, true
+	}
+	if e.started == 0 || !e.newest().small || e.newest().missing == 0 {
+		return Action{}, false
+	}
+	m := e.newest()
+	if !m.opened {
+		m.opened = true
+		return Action{Kind: Open, Span: Span{Message: m.number}, Size: m.size}, true
+	}
+	if !m.placed {
+		return Action{}, false
+	}
+	m.missing = 0
+	e.puts = e.puts[:copy(e.puts, e.puts[1:])]
+	e.freeable++
+	return Action{Kind: CopySmall, Span: m.span(m.number, 0)}, true
+}
+
+// nextPut puts a small message into the ring of the next receiver, if there is
+// room.
+func (e *Engine) nextPut(m *message) (Action, bool) {
+	peer := m.putTo
+	if e.room[peer] == 0 {
+		return Action{}, false
+	}
+	e.room[peer]--
+	m.putTo++
+	m.sends = m.putTo < e.nodes
+	return Action{Kind: PutSmall, Peer: peer, Imm: uint32(m.number), Span: m.span(m.number, 0)}, true
+}
