@@ -56,7 +56,9 @@ func TestCloseReal(t *testing.T) {
 }
 
 // A deaf switch answers once, and then nothing.
-type deaf struct{ p4.UnimplementedP4RuntimeServer }
+type deaf struct {
+	p4.UnimplementedP4RuntimeServer
+}
 
 func (deaf) StreamChannel(g p4.P4Runtime_StreamChannelServer) error {
 	m, err := g.Recv()

@@ -48,6 +48,15 @@
 // epoch must not come back while a switch's registers know it, see useSlot. An
 // agent whose state is new clears the switch.
 //
+// # How an agent ends
+//
+// With Config.Restart the neighbours are asked to wait: their links hold (package
+// links), and their BGP keeps routes (bgp.Source.Suspend). The next agent finds the
+// switch forwarding, and has the sessions resume. What the switch has is adopted, and
+// no route is taken from BGP before all neighbours have told theirs: a part of them
+// may lead in circles. Without Config.Restart, or with Options.Leave, the neighbours
+// are told that the switch is gone.
+//
 // The package may import the pure cores, the adapters (p4rt, routing), identity,
 // its own sub-packages, gRPC, Prometheus; not the embedded switch, nor cmd.
 package switchagent
