@@ -29,10 +29,14 @@ func BenchmarkBlocks(b *testing.B) {
 	}
 }
 
-// BenchmarkMessages sends messages of 1 byte.
+// BenchmarkMessages sends small messages, as blocks and by the ring.
 func BenchmarkMessages(b *testing.B) {
-	for _, n := range []int{2, 4, 16} {
-		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) { benchmark(b, Config{}, n, 1) })
+	for _, size := range []int{1, 10 << 10} {
+		for _, n := range []int{2, 4, 16} {
+			for name, small := range map[string]int{"ring": 0, "blocks": -1} {
+				b.Run(fmt.Sprintf("size=%d/n=%d/%s", size, n, name), func(b *testing.B) { benchmark(b, Config{SmallMax: small}, n, size) })
+			}
+		}
 	}
 }
 

@@ -149,9 +149,9 @@ func TestDeath(t *testing.T) {
 		transports := Pipe(n)
 		var budget atomic.Int64
 		budget.Store(int64(1 + r.IntN(400)))
-		transports[victim] = &mortal{Transport: transports[victim], budget: &budget}
+		transports[victim] = &mortal{pipe: transports[victim].(*pipe), budget: &budget}
 		ctx := limited(t)
-		members := join(t, Config{BlockSize: 64}, transports, nil)
+		members := join(t, Config{BlockSize: 64, SmallMax: 500 * (r.IntN(3) - 1)}, transports, nil)
 		var sent [][]byte
 		if members[0].Group != nil {
 			for range 20 {
@@ -184,14 +184,14 @@ func TestDeath(t *testing.T) {
 			}
 		}
 	}
-	if deaths < 40 {
+	if deaths < 20 {
 		t.Errorf("only %d died", deaths)
 	}
 }
 
 // A mortal transport ends after a number of calls.
 type mortal struct {
-	Transport
+	*pipe
 	budget *atomic.Int64
 }
 
@@ -208,21 +208,35 @@ func (m *mortal) PostRecv(peer int, buf []byte) error {
 	if err := m.live(); err != nil {
 		return err
 	}
-	return m.Transport.PostRecv(peer, buf)
+	return m.pipe.PostRecv(peer, buf)
 }
 
 func (m *mortal) Send(peer int, imm uint32, block []byte) error {
 	if err := m.live(); err != nil {
 		return err
 	}
-	return m.Transport.Send(peer, imm, block)
+	return m.pipe.Send(peer, imm, block)
+}
+
+func (m *mortal) PutSmall(peer int, imm uint32, msg []byte) error {
+	if err := m.live(); err != nil {
+		return err
+	}
+	return m.pipe.PutSmall(peer, imm, msg)
+}
+
+func (m *mortal) FreeSmall(n int) error {
+	if err := m.live(); err != nil {
+		return err
+	}
+	return m.pipe.FreeSmall(n)
 }
 
 func (m *mortal) Tell(peer int, msg []byte) error {
 	if err := m.live(); err != nil {
 		return err
 	}
-	return m.Transport.Tell(peer, msg)
+	return m.pipe.Tell(peer, msg)
 }
 
 // Close with a context that ends fails the group; so does nobody's silence.
@@ -265,7 +279,7 @@ func TestCloseEnds(t *testing.T) {
 func TestSendWaits(t *testing.T) {
 	ctx := limited(t)
 	block := make(chan struct{})
-	members := join(t, Config{}, Pipe(2), func(i int, c *Config) {
+	members := join(t, Config{SmallMax: -1}, Pipe(2), func(i int, c *Config) {
 		if i == 1 {
 			c.Incoming = func(size int64) ([]byte, error) { <-block; return make([]byte, size), nil }
 		}

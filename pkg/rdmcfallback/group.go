@@ -1,6 +1,7 @@
 package rdmcfallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,8 @@ const (
 	incomingMax = 1 << 30
 )
 
-// A Config describes a group and who the member is. Members, Algorithm, Racks and
-// BlockSize must be the same at all members.
+// A Config describes a group and who the member is. Members, Algorithm, Racks,
+// BlockSize and SmallMax must be the same at all members.
 type Config struct {
 	// Members are the members' names, different from each other. The first is
 	// the root.
@@ -34,6 +35,10 @@ type Config struct {
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
 	BlockSize int
+	// SmallMax is up to which size, in bytes, messages go directly from the root to
+	// each receiver, if the transport has a Ring and there are at most 16
+	// members. 0 means 10 KiB, and a negative number, never.
+	SmallMax int
 	// Ahead lets up to 3 more blocks be under way at a time in each direction.
 	// That helps where processors are the bottleneck, as on one machine, and does
 	// harm where links are, because blocks then compete for them. Members may
@@ -81,8 +86,10 @@ type FailedError = engine.FailedError
 type Group struct {
 	cfg       Config
 	transport Transport
+	ring      Ring
 	engine    *engine.Engine // the loop's, but for CanSend, and Have once joined
 	spare     []byte
+	small     [][]byte         // the loop's: what is in the ring
 	messages  [accepted][]byte // the loop's: what isn't complete, by number
 	joined    chan struct{}
 	done      chan struct{}
@@ -105,12 +112,18 @@ type Group struct {
 // impossible, or is a FailedError: for example one that wraps ErrMismatch, at
 // every member, if two of them differ.
 func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
+	ring, small := ringOf(cfg, t)
 	e, err := engine.New(engine.Config{
 		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize,
-		Ahead: cfg.Ahead, Have: cfg.Have,
+		SmallMax: small, Ahead: cfg.Ahead, Have: cfg.Have,
 	})
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
+	}
+	if small > 0 {
+		if err := ring.OpenRing(engine.SmallSlots, small); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
 	}
 	if cfg.Incoming == nil {
 		cfg.Incoming = fresh
@@ -119,7 +132,7 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 		cfg.Complete = func([]byte) {}
 	}
 	g := &Group{
-		cfg: cfg, transport: t, engine: e,
+		cfg: cfg, transport: t, ring: ring, engine: e,
 		joined: make(chan struct{}), done: make(chan struct{}), room: make(chan struct{}, accepted),
 	}
 	if cfg.Self != 0 {
@@ -142,6 +155,16 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 		return g, nil
 	}
 	return nil, g.err
+}
+
+// ringOf returns the transport's ring, and for messages of up to which size it is
+// used; 0 if it isn't.
+func ringOf(cfg Config, t Transport) (Ring, int) {
+	ring, ok := t.(Ring)
+	if n := len(cfg.Members); !ok || cfg.SmallMax < 0 || n < 2 || n > smallMembers {
+		return nil, 0
+	}
+	return ring, cmp.Or(cfg.SmallMax, smallMax)
 }
 
 // fresh is Incoming if there is none.

@@ -112,6 +112,12 @@ func TestMessagesArrive(t *testing.T) {
 	for _, racks := range [][]int{{0, 0}, {0, 1}, {0, 1, 0, 1, 0, 1, 2}, {0, 0, 0, 1, 1, 1, 1, 2}, {5, 4, 3, 2, 1}} {
 		cases = append(cases, groupCase{Config{Algorithm: schedule.Hybrid, Racks: racks, BlockSize: 512}, len(racks)})
 	}
+	for _, c := range cases {
+		c.cfg.SmallMax = -1
+		cases = append(cases, c)
+		c.cfg.SmallMax = 300
+		cases = append(cases, c)
+	}
 	for i, c := range cases {
 		t.Run(fmt.Sprintf("%v/%d/%d", c.cfg.Algorithm, c.n, i), func(t *testing.T) {
 			t.Parallel()
@@ -121,6 +127,9 @@ func TestMessagesArrive(t *testing.T) {
 			var want [][]byte
 			for j := range 100 {
 				size := r.IntN(8000)
+				if i%2 == 0 {
+					size = r.IntN(600)
+				}
 				if j%3 == 0 {
 					size = []int{0, 1, 2, 511, 512, 513, 1024, 1025}[r.IntN(8)]
 				}

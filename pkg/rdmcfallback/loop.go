@@ -3,6 +3,7 @@ package rdmcfallback
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
 )
@@ -90,6 +91,11 @@ func (g *Group) event(ev *Event) {
 		g.engine.Ready(ev.Peer)
 	case Told:
 		g.engine.Told(ev.Peer, ev.Msg)
+	case Small:
+		g.small = append(g.small, ev.Msg)
+		g.engine.Small(ev.Peer, ev.Imm, len(ev.Msg))
+	case Freed:
+		g.engine.Freed(ev.Peer, ev.N)
 	case Down:
 		g.engine.Down(ev.Peer, ev.Err)
 	}
@@ -115,6 +121,13 @@ func (g *Group) perform() (ended bool) {
 			close(g.joined)
 		case engine.Open:
 			g.open(a.Span.Message, a.Size)
+		case engine.PutSmall:
+			err = g.ring.PutSmall(a.Peer, a.Imm, g.block(a.Span))
+		case engine.CopySmall:
+			copy(g.block(a.Span), g.small[0])
+			g.small = slices.Delete(g.small, 0, 1)
+		case engine.FreeSmall:
+			err = g.ring.FreeSmall(int(a.Size))
 		case engine.Copy:
 			copy(g.block(a.Span), g.spare)
 		case engine.Complete:

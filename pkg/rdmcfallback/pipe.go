@@ -30,12 +30,15 @@ type pipe struct {
 	all    []*pipe
 	notify chan struct{} // holds something if events may be there
 
-	mu      sync.Mutex // never two of them at once
-	events  []Event
-	posted  [][][]byte
-	down    []bool // Down was told, nothing follows
-	closed  bool
-	copying sync.WaitGroup // blocks on their way to this member's memory
+	mu     sync.Mutex // never two of them at once
+	events []Event
+	posted [][][]byte
+	down   []bool // Down was told, nothing follows
+	closed bool
+	// The ring: slots, of which taken ones before nextSlot hold something.
+	slots           [][]byte
+	nextSlot, taken int
+	copying         sync.WaitGroup // blocks on their way to this member's memory
 }
 
 // at returns a peer's end.
@@ -120,6 +123,48 @@ func (p *pipe) Tell(peer int, msg []byte) error {
 		return fmt.Errorf("pipe: a message of %d bytes can't be told; 1 to %d can", len(msg), MaxTell)
 	}
 	q.push(Event{Kind: Told, Peer: p.self, Msg: slices.Clone(msg)})
+	return nil
+}
+
+func (p *pipe) OpenRing(slots, size int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slots = make([][]byte, slots)
+	for i := range p.slots {
+		p.slots[i] = make([]byte, size)
+	}
+	return nil
+}
+
+func (p *pipe) PutSmall(peer int, imm uint32, msg []byte) error {
+	q, err := p.at(peer)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.down[p.self] {
+		return nil
+	}
+	if q.taken == len(q.slots) || len(msg) > len(q.slots[0]) {
+		return fmt.Errorf("pipe: member %d has no room for a small message of %d bytes", peer, len(msg))
+	}
+	slot := q.slots[q.nextSlot]
+	q.nextSlot = (q.nextSlot + 1) % len(q.slots)
+	q.taken++
+	q.pushLocked(Event{Kind: Small, Peer: p.self, Imm: imm, Msg: slot[:copy(slot, msg)]})
+	return nil
+}
+
+func (p *pipe) FreeSmall(n int) error {
+	p.mu.Lock()
+	if n < 0 || n > p.taken {
+		p.mu.Unlock()
+		return fmt.Errorf("pipe: member %d frees %d of %d slots", p.self, n, p.taken)
+	}
+	p.taken -= n
+	p.mu.Unlock()
+	p.all[0].push(Event{Kind: Freed, Peer: p.self, N: n})
 	return nil
 }
 

@@ -64,6 +64,10 @@ const (
 	Ready
 	// Told: Peer sent the message Msg.
 	Told
+	// Small: the root put Msg with Imm into the ring at this member; see Ring.
+	Small
+	// Freed: at the root, Peer freed N slots of its ring.
+	Freed
 	// Down: the connection to Peer ended, because of Err. It is the last event
 	// of that peer.
 	Down
@@ -73,11 +77,12 @@ const (
 type Event struct {
 	Kind EventKind
 	Peer int
-	// Imm is what came with a received block.
+	// Imm is what came with a block or a small message.
 	Imm uint32
-	// N is the length of a received block, in bytes.
+	// N is the length of a received block in bytes, or a number of slots.
 	N int
-	// Msg is what was told. It is valid until the next call of Events.
+	// Msg is what was told, valid until the next call of Events, or a small
+	// message, valid until it is freed.
 	Msg []byte
 	// Err says why the connection is down; never nil with Down.
 	Err error

@@ -1,0 +1,28 @@
+package rdmcfallback
+
+// A Ring is what a Transport may have besides, for small messages (DSN §4.6
+// "Small messages"): at each receiver a ring of slots into which the root puts
+// messages directly. All members of a group have it, or none; a wrapper that
+// only has a Transport's methods hides it.
+//
+// In small groups, small messages then take one hop to each receiver, instead of
+// blocks through a pipeline that each have to be asked for.
+type Ring interface {
+	// OpenRing is called at all members, before anything else, with the same
+	// numbers: each receiver is to have slots of size bytes each.
+	OpenRing(slots, size int) error
+	// PutSmall puts msg, of at most size bytes, into the next slot at a peer; imm
+	// travels with it. Only the root calls it, at most slots times more than it
+	// has seen the peer's slots Freed. msg is the caller's again when PutSmall
+	// returns.
+	PutSmall(peer int, imm uint32, msg []byte) error
+	// FreeSmall lets the root use the n oldest slots of this receiver again.
+	FreeSmall(n int) error
+}
+
+const (
+	// smallMax is the default of Config.SmallMax, and smallMembers in how large
+	// groups the ring is faster (DSN §4.6).
+	smallMax     = 10 << 10
+	smallMembers = 16
+)
