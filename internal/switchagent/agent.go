@@ -94,6 +94,7 @@ type Agent struct {
 	forwards bool          // the switch had routes then; to be read once adopted is closed
 	settled  chan struct{} // closed when the routes are known
 	restored chan struct{} // closed when all steps have been made again
+	halt     func()        // ends the driver
 	remade   sync.Once
 	rerun    kicker
 	wg       sync.WaitGroup // all goroutines of Run
@@ -294,8 +295,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	driving, stopDriver := context.WithCancel(context.WithoutCancel(ctx)) // the last hellos go to the switch
-	defer stopDriver()
+	driving, halt := context.WithCancel(context.WithoutCancel(ctx)) // the last hellos go to the switch
+	defer halt()
+	a.halt = halt
 	said := make(chan struct{})
 	a.wg.Go(func() { a.driver.run(driving) })
 	a.wg.Go(func() { defer close(said); a.fabric(ctx) })
@@ -323,7 +325,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-said:
 	case <-time.After(farewellTime):
 	}
-	stopDriver()
+	halt()
 	a.wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

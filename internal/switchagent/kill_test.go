@@ -351,6 +351,7 @@ func (l *line) killAt(name string, op operation, k *killer, victim, point int, a
 		if victim == 1 {
 			cancel() // nobody is there to answer
 		}
+		n.agent.halt() // nothing gets to the switch any more, so nobody need wait for it
 		n.kill()
 		k.arm(-1, false, nil)
 		l.start(victim, k.into)
