@@ -199,3 +199,32 @@ func FuzzTold(f *testing.F) {
 		}
 	})
 }
+
+// A failing is a completion queue with what a failed queue pair leaves there.
+type failing struct {
+	qp.CQ
+	left []qp.WC
+}
+
+func (f *failing) Poll(wc []qp.WC) (int, error) {
+	n := copy(wc, f.left)
+	f.left = f.left[n:]
+	return n, nil
+}
+
+// The reason is the request that failed, even if others were flushed before it
+// was told.
+func TestReason(t *testing.T) {
+	a, _ := pair(t)
+	a.x.mu.Lock()
+	a.x.cq = &failing{a.x.cq, []qp.WC{
+		{ID: requestID(1, sendReady), Status: qp.WRFlushErr},
+		{ID: requestID(1, recvBlock), Status: qp.LocLenErr},
+		{ID: requestID(7, recvBlock), Status: qp.LocLenErr},
+		{ID: requestID(0, recvBlock), Status: qp.LocLenErr},
+	}}
+	a.x.mu.Unlock()
+	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrProtocol) {
+		t.Errorf("%v", e.Err)
+	}
+}

@@ -65,6 +65,9 @@ func TestBlocks(t *testing.T) {
 func TestManyPosted(t *testing.T) {
 	a, b := pair(t)
 	link(t, a, b)
+	if err := a.x.Send(1, 0, nil); !errors.Is(err, ErrNotReady) {
+		t.Errorf("Send before readiness: %v", err)
+	}
 	var bufs [MaxPosted][1]byte
 	for i := range bufs {
 		check(t, b.x.PostRecv(0, bufs[i][:]))
@@ -250,13 +253,23 @@ func TestMemory(t *testing.T) {
 	if err := m.forget(buf[950:]); !errors.Is(err, qp.ErrBusy) {
 		t.Errorf("forgot memory in use: %v", err)
 	}
+	other, n := make([]byte, 10), m.registered
+	for range 3 {
+		use(other, true)
+		use(buf[100:], false)
+		use(buf[500:], true)
+	}
+	if m.registered != n+1 {
+		t.Errorf("%d registrations of one buffer", m.registered-n)
+	}
 	for _, r := range m.regions {
 		r.busy = 0
 	}
 	// What is idle goes when there is too much of it, the oldest first, but not
 	// if it overlaps with what is in use.
 	first.busy = 1
-	second := m.regions[len(m.regions)-1]
+	lo, hi := extent(buf[500:])
+	second := m.find(lo, hi, true) // which overlaps
 	for range 2 * maxRegions {
 		use(make([]byte, 10), true).busy = 0
 	}
