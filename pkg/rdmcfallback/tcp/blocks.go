@@ -11,10 +11,16 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
+// BlockSize is the rdmcfallback.Config.BlockSize, in bytes, that suits TCP: large
+// enough for the cost of a block not to matter, and small enough for the relays
+// to keep a block in the processor's cache, and for a message of some tens of
+// megabytes to fill the pipeline.
+const BlockSize = 256 << 10
+
 // maxUnsent is how much of a block the kernel may hold before the network has
 // it. Less makes the sender wait in vain, more lets blocks for different peers
 // mix on the wire and come later than the schedule has it.
-const maxUnsent = 256 << 10
+const maxUnsent = 64 << 10
 
 // postRecv posts a buffer. The first one makes the connection.
 func (p *peer) postRecv(buf []byte) error {

@@ -143,7 +143,12 @@ func (m *member) group() error {
 			if err := g.Send(ctx, m.msg); err != nil {
 				return err
 			}
-			return m.report(begin, <-complete)
+			select {
+			case end := <-complete:
+				return m.report(begin, end)
+			case <-g.Done():
+				return g.Err()
+			}
 		})
 		return errors.Join(err, g.Close(ctx))
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -36,24 +37,27 @@ const (
 	network = "10.99.0.0/24"
 	bucket  = 256 << 10 // bytes that may leave at once
 	backlog = 2 << 20   // bytes that may wait at a link
+
+	halfNetwork = "10.99.0.0/25" // where all hosts are
+	ccFile      = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
 // limited makes hosts: network namespaces on one bridge, whose links pass rate
-// Mb/s each way.
-func limited(n int, rate uint64) (p *path, remove func(), err error) {
+// Mb/s each way, and whose TCP has the congestion control cc.
+func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, errors.New("network namespaces take root")
 	}
 	p = &path{name: fmt.Sprintf("%d Mb/s", rate), prefix: fmt.Sprintf("rdmc%d-", os.Getpid())}
 	var made []string
-	remove = func() {
+	clean := func() {
 		for _, name := range made {
 			_ = netns.DeleteNamed(name)
 		}
 	}
 	defer func() {
 		if err != nil {
-			remove()
+			clean()
 		}
 	}()
 	hub := p.prefix + "hub"
@@ -80,12 +84,12 @@ func limited(n int, rate uint64) (p *path, remove func(), err error) {
 			return nil, nil, err
 		}
 		made = append(made, x.ns)
-		if err := attach(h, hubFD, bridge, i, x, rate); err != nil {
+		if err := attach(h, hubFD, bridge, i, x, rate, cc); err != nil {
 			return nil, nil, fmt.Errorf("host %d: %w", i, err)
 		}
 		p.hosts = append(p.hosts, x)
 	}
-	return p, remove, nil
+	return p, clean, nil
 }
 
 func handle(ns string) (*netlink.Handle, netns.NsHandle, error) {
@@ -98,7 +102,7 @@ func handle(ns string) (*netlink.Handle, netns.NsHandle, error) {
 }
 
 // attach joins a host to the bridge and limits both ends of its link.
-func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i int, x host, rate uint64) error {
+func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i int, x host, rate uint64, cc string) error {
 	h, fd, err := handle(x.ns)
 	if err != nil {
 		return err
@@ -126,8 +130,16 @@ func attach(hub *netlink.Handle, hubFD netns.NsHandle, bridge netlink.Link, i in
 	if err != nil {
 		return err
 	}
+	// The congestion control comes with the route, because a namespace may not
+	// choose for itself. This one is more specific than the one that comes with the
+	// address.
+	_, half, err := net.ParseCIDR(halfNetwork)
+	if err != nil {
+		return err
+	}
 	return errors.Join(h.AddrAdd(near, addr), hub.LinkSetMaster(far, bridge), limit(h, near, rate), limit(hub, far, rate),
-		h.LinkSetUp(lo), h.LinkSetUp(near), hub.LinkSetUp(far))
+		h.LinkSetUp(lo), h.LinkSetUp(near), hub.LinkSetUp(far),
+		h.RouteAdd(&netlink.Route{LinkIndex: near.Attrs().Index, Dst: half, Scope: netlink.SCOPE_LINK, Congctl: cc}))
 }
 
 // limit puts a token bucket in front of a link.

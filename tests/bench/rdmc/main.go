@@ -27,10 +27,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
 
 func main() {
@@ -56,7 +56,10 @@ type contestant struct {
 	run  func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error)
 }
 
-const plainTCP = "plain TCP to one"
+const (
+	plainTCP = "plain"
+	openMPI  = "openmpi"
+)
 
 func contestants(blockSize int) []contestant {
 	cs := []contestant{{plainTCP, plain}}
@@ -70,12 +73,15 @@ func contestants(blockSize int) []contestant {
 
 func run() error {
 	rounds := flag.Int("rounds", 5, "how often each contestant runs; medians are shown")
-	each := flag.Int("each", 5, "messages in each run; on limited links, one")
+	each := flag.Int("each", 5, "messages in each run on loopback")
+	eachLimited := flag.Int("each-limited", 1, "messages in each run on limited links")
 	size := flag.Int("size", 64<<20, "bytes of a message")
-	blockSize := flag.Int("block", 0, "bytes of a block; 0 is the package's default")
+	blockSize := flag.Int("block", tcp.BlockSize, "bytes of a block")
 	receivers := flag.String("receivers", "3,7", "numbers of receivers")
 	only := flag.String("path", "", "loopback or limited; both if empty")
+	names := flag.String("only", "", "names of contestants, separated by commas; all if empty")
 	rate := flag.Uint64("rate", 1000, "Mb/s of a limited link")
+	cc := flag.String("cc", "cubic", "congestion control on limited links; on loopback it is the system's")
 	flag.Parse()
 	counts, err := numbers(*receivers)
 	if err != nil {
@@ -90,32 +96,37 @@ func run() error {
 		fmt.Println("OpenMPI is left out:", err)
 	} else {
 		defer remove()
-		cs = append(cs, contestant{"OpenMPI", bcast})
+		cs = append(cs, contestant{openMPI, bcast})
+	}
+	if *names != "" {
+		wanted := strings.Split(*names, ",")
+		cs = slices.DeleteFunc(cs, func(c contestant) bool { return !slices.Contains(wanted, c.name) })
 	}
 	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")
 	fmt.Printf("%d bytes; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
 		*size, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "path\treceivers\tcontestant\tms\tfastest\tslowest\tratio to plain TCP\tratio to OpenMPI\t")
+	fmt.Printf("congestion control: %s on loopback, %s on limited links\n", strings.TrimSpace(readFile(ccFile)), *cc)
+	fmt.Println("plain is one TCP connection to one receiver; the ratios are of medians, to plain and to OpenMPI")
+	fmt.Printf(heading, "path", "receivers", "contestant", "ms", "fastest", "slowest", "/plain", "/openmpi")
 	if *only != "limited" {
-		if err := compare(ctx, w, &path{name: "loopback"}, cs, counts, *size, *rounds, *each); err != nil {
+		if err := compare(ctx, &path{name: "loopback"}, cs, counts, *size, *rounds, *each); err != nil {
 			return err
 		}
 	}
 	if *only != "loopback" {
-		p, remove, err := limited(slices.Max(counts)+1, *rate)
+		p, remove, err := limited(slices.Max(counts)+1, *rate, *cc)
 		if err != nil {
 			fmt.Println("limited links are left out:", err)
 			return nil
 		}
 		defer remove()
-		return compare(ctx, w, p, cs, counts, *size, *rounds, 1)
+		return compare(ctx, p, cs, counts, *size, *rounds, *eachLimited)
 	}
 	return nil
 }
 
 // compare lets the contestants run in turns, and prints medians.
-func compare(ctx context.Context, w *tabwriter.Writer, p *path, cs []contestant, counts []int, size, rounds, each int) error {
+func compare(ctx context.Context, p *path, cs []contestant, counts []int, size, rounds, each int) error {
 	for _, n := range counts {
 		took := map[string][]float64{}
 		for range rounds {
@@ -129,28 +140,32 @@ func compare(ctx context.Context, w *tabwriter.Writer, p *path, cs []contestant,
 				}
 			}
 		}
-		one, mpi := median(took[plainTCP]), median(took["OpenMPI"])
+		one, mpi := median(took[plainTCP]), median(took[openMPI])
 		for _, c := range cs {
-			m := median(took[c.name])
-			beside := "–"
-			if mpi > 0 {
-				beside = fmt.Sprintf("%.2f", m/mpi)
-			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%s\t\n", p.name, n, c.name, m,
-				slices.Min(took[c.name]), slices.Max(took[c.name]), m/one, beside)
-		}
-		if err := w.Flush(); err != nil {
-			return err
+			t := took[c.name]
+			fmt.Printf(row, p.name, n, c.name, median(t), slices.Min(t), slices.Max(t), ratio(t, one), ratio(t, mpi))
 		}
 	}
 	return nil
 }
 
+const (
+	heading = "%10s %10s %18s %9s %9s %9s %7s %9s\n"
+	row     = "%10s %10d %18s %9.1f %9.1f %9.1f %7s %9s\n"
+)
+
+func ratio(v []float64, to float64) string {
+	if to == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", median(v)/to)
+}
+
 func numbers(s string) (n []int, err error) {
 	for f := range strings.SplitSeq(s, ",") {
 		x, err := strconv.Atoi(f)
-		if err != nil || x < 1 || x > 200 {
-			return nil, errors.New("-receivers takes numbers from 1 to 200, separated by commas")
+		if err != nil || x < 1 || x > 100 {
+			return nil, errors.New("-receivers takes numbers from 1 to 100, separated by commas")
 		}
 		n = append(n, x)
 	}
