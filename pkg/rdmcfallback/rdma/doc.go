@@ -24,6 +24,12 @@
 // (RNR NAK) is therefore a peer that breaks the rules, and is given up after a
 // few tries. Sent is the acknowledgement: the peer's device has the block.
 //
+// A relay's acknowledgements and readiness leave by the same link as its blocks.
+// If the device's window lets a whole block wait in front of a slow link, they
+// wait behind it, and the next block can't begin. For softroce on links of 1 Gb/s,
+// open the device with window=48; what that gains is 64 MB to three receivers in
+// 1.05 times the time of one transfer instead of 1.4.
+//
 // # Memory
 //
 // Devices read and write registered memory only. Memory is registered when a

@@ -68,6 +68,12 @@ func TestManyPosted(t *testing.T) {
 	if err := a.x.Send(1, 0, nil); !errors.Is(err, ErrNotReady) {
 		t.Errorf("Send before readiness: %v", err)
 	}
+	// So that none of what follows is told only when Events is called.
+	b.turn(func() bool {
+		b.x.mu.Lock()
+		defer b.x.mu.Unlock()
+		return b.x.peers[0].in.telling == 0
+	})
 	var bufs [MaxPosted][1]byte
 	for i := range bufs {
 		check(t, b.x.PostRecv(0, bufs[i][:]))
