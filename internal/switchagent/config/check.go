@@ -18,7 +18,7 @@ import (
 // the drop port (511) nor, by convention here, that of the CPU (510).
 const maxPort = 509
 
-// Bounds of Restart.Hold. It takes neighbours up to some 12 s to open a BGP session
+// Bounds of Restart.Hold. It takes neighbours up to 15 s to open a BGP session
 // again; and a link that is cut meanwhile is not noticed.
 const (
 	minHold = 20 * time.Second
