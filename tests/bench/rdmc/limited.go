@@ -193,7 +193,7 @@ func inNamespace(ns string, f func() error) error {
 // namespaces' names, the host's address, and a command for its shell.
 func agent(args []string) error {
 	if len(args) < 3 {
-		return errors.New("agent PREFIX HOST COMMAND...")
+		return errors.New("the arguments are: PREFIX HOST COMMAND")
 	}
 	shell, err := exec.LookPath("sh")
 	if err != nil {
