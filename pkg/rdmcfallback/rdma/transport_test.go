@@ -197,9 +197,9 @@ func TestNoSuchPeer(t *testing.T) {
 }
 
 // Blocks cost no allocation and no registration, once their memory was used.
-func TestSteadyState(t *testing.T) {
+func TestSteadyStateAllocs(t *testing.T) {
 	if testenv.Race {
-		t.Skip("the race detector allocates")
+		t.Skip("optional: the race detector allocates; \"make test\" runs it without as well")
 	}
 	a, b := pair(t)
 	link(t, a, b)
