@@ -84,7 +84,7 @@ func failed(t *testing.T, members []*member, errs []error, sent [][]byte, reason
 			t.Errorf("member %d: %v", i, errs[i])
 			continue
 		}
-		if m.Err() != errs[i] || m.Close(limited(t)) != errs[i] {
+		if !errors.Is(m.Err(), errs[i]) || !errors.Is(m.Close(limited(t)), errs[i]) {
 			t.Errorf("member %d says first %v, then %v", i, errs[i], m.Err())
 		}
 		got := m.received()
@@ -99,12 +99,14 @@ func TestRefused(t *testing.T) {
 		"error": func(int64) ([]byte, error) { return nil, errors.New("the disk is full") },
 		"short": func(size int64) ([]byte, error) { return make([]byte, size-1), nil },
 	} {
-		for odd := 1; odd < 6; odd++ {
-			t.Run(fmt.Sprint(name, odd), func(t *testing.T) {
+		for odd := range 10 {
+			small := odd%2 - 1 // by the ring, or not
+			odd = odd/2 + 1
+			t.Run(fmt.Sprint(name, odd, small), func(t *testing.T) {
 				ctx := limited(t)
 				var sent [][]byte
 				count := 0
-				members := join(t, Config{BlockSize: 64}, Pipe(6), func(i int, c *Config) {
+				members := join(t, Config{BlockSize: 64, SmallMax: small}, Pipe(6), func(i int, c *Config) {
 					if i == odd {
 						c.Incoming = func(size int64) ([]byte, error) {
 							if count++; count == 5 {
@@ -241,10 +243,11 @@ func (m *mortal) Tell(peer int, msg []byte) error {
 
 // Close with a context that ends fails the group; so does nobody's silence.
 func TestCloseEnds(t *testing.T) {
-	for _, impatient := range []int{0, 1, 2} {
+	for i := range 6 {
+		impatient, small := i/2, i%2-1
 		ctx := limited(t)
 		block := make(chan struct{})
-		members := join(t, Config{}, Pipe(3), func(i int, c *Config) {
+		members := join(t, Config{SmallMax: small}, Pipe(3), func(i int, c *Config) {
 			if i == 2 {
 				c.Incoming = func(size int64) ([]byte, error) { <-block; return make([]byte, size), nil }
 			}
@@ -315,7 +318,7 @@ func TestSendWaits(t *testing.T) {
 func TestSentAgain(t *testing.T) {
 	ctx := limited(t)
 	var sent [][]byte
-	first := join(t, Config{BlockSize: 64}, Pipe(4), func(i int, c *Config) {
+	first := join(t, Config{BlockSize: 64, SmallMax: -1}, Pipe(4), func(i int, c *Config) {
 		if i == 3 {
 			n := 0
 			c.Incoming = func(size int64) ([]byte, error) {

@@ -152,7 +152,6 @@ type Engine struct {
 	failure  *FailedError
 	tells    []tell
 	credits  []int32 // blocks that each peer is ready for
-	gone     []bool  // Down came
 	greeted  []bool  // the greeting came
 	greets   int
 	have     []int64
@@ -209,7 +208,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1,
-		credits: make([]int32, n), gone: make([]bool, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
+		credits: make([]int32, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
 		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
 	}
 	if cfg.SmallMax > 0 {

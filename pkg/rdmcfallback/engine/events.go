@@ -121,9 +121,7 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 			r.block, r.number, n, imm, want, m.imm)
 		return
 	}
-	if !m.take(r.block) {
-		e.violated(peer, "block %d of message %d came twice", r.block, r.number)
-	}
+	m.take(r.block)
 }
 
 // isTold reports whether the size of a message with this immediate value is told.
@@ -167,11 +165,7 @@ func (e *Engine) beginArrived() {
 
 // Down says that the connection to a peer ended.
 func (e *Engine) Down(peer int, err error) {
-	if !e.isPeer(peer) || e.gone[peer] {
-		return
-	}
-	e.gone[peer] = true
-	if e.phase > open {
+	if e.phase > open || !e.isPeer(peer) {
 		return
 	}
 	if e.told && peer != 0 {

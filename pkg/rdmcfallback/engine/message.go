@@ -131,14 +131,10 @@ func (m *message) holds(block int64) bool {
 	return m.missing == 0 || m.placed && m.held[block/64]&(1<<(block%64)) != 0
 }
 
-// take notes that a block came, and returns false if it was here already.
-func (m *message) take(block int64) bool {
-	if m.holds(block) {
-		return false
-	}
+// take notes that a block came. By the schedule each comes once.
+func (m *message) take(block int64) {
 	m.held[block/64] |= 1 << (block % 64)
 	m.missing--
-	return true
 }
 
 // over reports whether the member has done all that it has to do for m.

@@ -71,7 +71,7 @@ func (e *Engine) nextTell() (Action, bool) {
 		for t.next < t.last {
 			peer := t.next
 			t.next++
-			if e.isPeer(peer) && !e.gone[peer] {
+			if e.isPeer(peer) {
 				return Action{Kind: Tell, Peer: peer, Msg: t.msg}, true
 			}
 		}
@@ -157,7 +157,7 @@ func (e *Engine) nextRecv() (Action, bool) {
 		m.recv, m.recvs = m.node.NextRecv(t.Step)
 		return Action{Kind: PostRecv, Peer: t.Peer, Span: m.span(m.number, t.Block)}, true
 	}
-	if e.spare != spareFree || e.started-e.complete == Window || e.started == e.total || !e.mayStart(e.recvs, e.first) {
+	if e.spare != spareFree || e.started == e.total || !e.mayStart(e.recvs, e.first) {
 		return Action{}, false
 	}
 	e.spare = sparePosted

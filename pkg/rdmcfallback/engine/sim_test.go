@@ -48,12 +48,12 @@ type simMember struct {
 	posted      [][]Span // by peer
 	memory      map[int64]map[int64]symbol
 	spare       symbol
-	slots       []symbol // the ring
+	slots       []symbol      // the ring
+	leaving     map[int64]int // blocks of each message that are on their way out
 	sizes       map[int64]int64
 	complete    int64
 	closed      bool
 	joined      bool
-	sent        int
 	finishedAt  []time.Duration // of each message
 	held        int             // posted receives now, and
 	mostHeld    int             // at most
@@ -125,7 +125,7 @@ func newSimulatorOf(t testing.TB, seed uint64, cfg Config, n int, adapt func(i i
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.members = append(s.members, &simMember{Engine: e, posted: make([][]Span, n), memory: map[int64]map[int64]symbol{}, sizes: map[int64]int64{}})
+		s.members = append(s.members, &simMember{Engine: e, posted: make([][]Span, n), memory: map[int64]map[int64]symbol{}, sizes: map[int64]int64{}, leaving: map[int64]int{}})
 	}
 	return s
 }
@@ -311,8 +311,12 @@ func (s *simulator) send(i int, a Action) {
 	}
 	f := &flow{from: i, to: to, left: work}
 	imm := a.Imm
+	m.leaving[a.Span.Message]++
 	f.over = func() {
-		s.after(0, to, i, 's', func(m *simMember) { m.Sent(to) })
+		s.after(s.latency(), to, i, 's', func(m *simMember) {
+			m.leaving[a.Span.Message]--
+			m.Sent(to)
+		})
 		s.after(s.latency(), i, to, 'b', func(p *simMember) { p.arrived(s, i, imm, sym) })
 	}
 	if work == 0 && len(s.wires[simQueue{from: i, to: to}]) == 0 {
@@ -428,6 +432,9 @@ func (s *simulator) completed(i int, number int64) {
 	}
 	m.complete++
 	m.finishedAt = append(m.finishedAt, s.now)
+	if n := m.leaving[number]; n != 0 {
+		s.t.Fatalf("member %d: message %d is complete, but %d blocks of it are on their way", i, number, n)
+	}
 	if s.lied {
 		return // of what liars sent nothing can be known
 	}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+)
+
+// An odd engine is one member, of whose group all others are the test.
+type odd struct {
+	*Engine
+	t *testing.T
+}
+
+// alone returns member self of a group of n that has been greeted by all.
+func alone(t *testing.T, self, n int, cfg Config) odd {
+	t.Helper()
+	cfg.Members, cfg.Self, cfg.BlockSize = memberNames(n), self, 4
+	e, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := odd{e, t}
+	for i := range n {
+		if i != self {
+			o.Told(i, (&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(i)}}).append(nil))
+		}
+	}
+	o.rest()
+	return o
+}
+
+// rest carries out everything, and gives memory to all messages.
+func (o odd) rest() {
+	for {
+		a, ok := o.Next()
+		if !ok {
+			return
+		}
+		if a.Kind == Open {
+			o.Provide()
+		}
+	}
+}
+
+func (o odd) tell(peer int, k kind, number, value int64) {
+	o.Told(peer, (&control{kind: k, number: number, value: value}).append(nil))
+	o.rest()
+}
+
+func (o odd) receive(peer int, imm uint32, n int) {
+	o.Received(peer, imm, n)
+	o.rest()
+}
+
+// What nobody may say, each at the moment at which it is wrong. In a pipeline of
+// 4 members, member 3 first hears of member 1.
+func TestLies(t *testing.T) {
+	ring := Config{SmallMax: 9}
+	for name, c := range map[string]struct {
+		self, n int
+		cfg     Config
+		right   func(o odd) // all is well until here
+		wrong   func(o odd)
+		suspect int
+	}{
+		"two greetings": {1, 3, Config{}, nil, func(o odd) {
+			o.Told(2, (&control{kind: kindHello, hello: hello{terms: o.terms, self: 2}}).append(nil))
+		}, 2},
+		"ready for everything": {1, 3, Config{}, func(o odd) {
+			for range maxCredits {
+				o.Ready(2)
+			}
+		}, func(o odd) { o.Ready(2) }, 2},
+		"a block unasked": {3, 4, Config{}, nil, func(o odd) { o.receive(2, 3, 3) }, 2},
+
+		"closed by a member":       {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindClose, 0, 0) }, 2},
+		"done by a member":         {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(2, kindDone, 0, 0) }, 2},
+		"size by a member":         {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
+		"told by a member":         {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(2, kindTold, 0, 0) }, 2},
+		"size by a member to root": {0, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
+		"closed twice":             {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindClose, 1, 0) }, 0},
+		"closed below": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3) },
+			func(o odd) { o.tell(0, kindClose, 0, 0) }, 0},
+		"done before have": {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0},
+		"done with more":   {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0},
+		"have before close": {0, 3, Config{}, nil, func(o odd) {
+			o.tell(1, kindHave, 0, 0)
+		}, 1},
+		"have twice": {0, 3, Config{}, func(o odd) { o.Close(); o.tell(1, kindHave, 0, 0) }, func(o odd) { o.tell(1, kindHave, 0, 0) }, 1},
+		"have more":  {0, 3, Config{}, func(o odd) { o.Close() }, func(o odd) { o.tell(1, kindHave, 1, 0) }, 1},
+		"have to a member": {3, 4, Config{}, nil, func(o odd) {
+			o.tell(2, kindHave, 0, 0)
+		}, 2},
+
+		"a message too many": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3); o.tell(0, kindClose, 1, 0) },
+			// The spare block was posted before the end was known.
+			func(o odd) { o.receive(1, 3, 3) }, 1},
+		"large, but the next one": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
+		"large, but not by its value": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) },
+			func(o odd) { o.receive(1, 3, 3) }, 1},
+		"large, but another size": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
+		"large, nobody knows": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
+			o.tell(0, kindTold, 0, 0)
+		}, 1},
+		"a short first block": {3, 4, Config{}, nil, func(o odd) { o.receive(1, 9, 3) }, 1},
+		"a small size told":   {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindSize, 0, big-1) }, 0},
+		"sizes backwards":     {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 2, big) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0},
+		"sizes without end": {3, 4, Config{}, func(o odd) {
+			for i := range int64(Window * 4) {
+				o.tell(0, kindSize, i, big)
+			}
+		}, func(o odd) { o.tell(0, kindSize, 99, big) }, 0},
+
+		"small without ring":   {3, 4, Config{}, nil, func(o odd) { o.Small(0, 0, 1) }, 0},
+		"small by a member":    {3, 4, ring, nil, func(o odd) { o.Small(1, 0, 1) }, 1},
+		"small and too large":  {3, 4, ring, nil, func(o odd) { o.Small(0, 0, 10) }, 0},
+		"small again":          {3, 4, ring, func(o odd) { o.Small(0, 0, 1); o.rest() }, func(o odd) { o.Small(0, 0, 1) }, 0},
+		"small after the end":  {3, 4, ring, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.Small(0, 1, 1) }, 0},
+		"the end before small": {3, 4, ring, func(o odd) { o.Small(0, 2, 1) }, func(o odd) { o.tell(0, kindClose, 2, 0) }, 0},
+		"small and told": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10) }, func(o odd) {
+			o.Small(0, 0, 1)
+			o.rest()
+		}, 0},
+		"a small one left out": {3, 4, ring, func(o odd) { o.Small(0, 1, 1); o.rest() }, func(o odd) {
+			o.tell(0, kindClose, 2, 0)
+		}, 0},
+		"too many small": {3, 4, ring, func(o odd) {
+			for i := range SmallSlots {
+				o.Small(0, uint32(i+1), 1)
+			}
+		}, func(o odd) { o.Small(0, SmallSlots+1, 1) }, 0},
+		"small size told":        {3, 4, ring, nil, func(o odd) { o.tell(0, kindSize, 0, 9) }, 0},
+		"freed too much":         {0, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2},
+		"freed nothing":          {0, 4, ring, nil, func(o odd) { o.Freed(2, 0) }, 2},
+		"freed without ring":     {0, 4, Config{}, nil, func(o odd) { o.Freed(2, 1) }, 2},
+		"freed at a member":      {3, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2},
+		"large with ring, alone": {3, 4, ring, func(o odd) { o.receive(1, 10, 4) }, func(o odd) { o.tell(0, kindTold, 0, 0) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := alone(t, c.self, c.n, c.cfg)
+			if c.right != nil {
+				c.right(o)
+			}
+			o.rest()
+			if o.phase != open {
+				t.Fatalf("too early: phase %d, %v", o.phase, o.Failure())
+			}
+			c.wrong(o)
+			o.rest()
+			if f := o.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != c.suspect {
+				t.Fatalf("%v, not member %d", f, c.suspect)
+			}
+		})
+	}
+}
+
+// A control message comes before the greeting.
+func TestNotGreeted(t *testing.T) {
+	e, _ := New(Config{Members: memberNames(3), Self: 1})
+	e.Told(0, (&control{kind: kindClose}).append(nil))
+	if f := e.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 0 {
+		t.Fatal(f)
+	}
+}
