@@ -3,10 +3,10 @@ package tcp
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
@@ -90,6 +90,9 @@ func (p *peer) dialBlocks(ctx context.Context) (*net.TCPConn, error) {
 	defer p.mu.Unlock()
 	err = net.ErrClosed
 	if !p.failing {
+		err = setDeadAfter(conn, p.t.opt.deadAfter())
+	}
+	if err == nil {
 		err = p.readies.open(p, conn, 64<<10)
 	}
 	if err == nil {
@@ -138,7 +141,7 @@ func (p *peer) supply(conn *net.TCPConn) error {
 	if p.failing || p.out != nil {
 		return net.ErrClosed
 	}
-	if err := setUnsent(conn, maxUnsent); err != nil {
+	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.t.opt.deadAfter())); err != nil {
 		return err
 	}
 	p.out = conn
@@ -220,14 +223,4 @@ func (p *peer) writeBlocks(conn *net.TCPConn) {
 		array[1] = nil
 		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
 	}
-}
-
-// keepAlive makes a connection notice that its peer's host has gone.
-func (t *Transport) keepAlive(c *net.TCPConn) error {
-	after := t.opt.deadAfter()
-	interval := max(time.Second, after/4)
-	if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: interval, Interval: interval, Count: 3}); err != nil {
-		return err
-	}
-	return setDeadAfter(c, after)
 }

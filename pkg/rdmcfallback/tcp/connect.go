@@ -47,8 +47,9 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 		o.Listener = l
 	}
 	t := newTransport(o)
-	t.wg.Add(1)
+	t.wg.Add(2)
 	go t.accept()
+	go t.beat()
 	for i := range o.Self {
 		t.wg.Add(1)
 		go t.call(t.peers[i])

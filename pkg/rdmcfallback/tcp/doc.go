@@ -28,9 +28,11 @@
 // # Failures
 //
 // A process that dies is noticed at once, because its kernel ends its
-// connections; a host that dies, or is cut off, or whose process takes nothing
-// more, within Options.DeadAfter. A peer that breaks the protocol is
-// disconnected, and Down says what it did.
+// connections. Members tell each other that they are alive; a host that dies or is
+// cut off, and a process that is stopped, are noticed by their silence, within
+// little more than Options.DeadAfter. A member whose application is busy isn't
+// silent. A peer that breaks the protocol is disconnected, and Down says what it
+// did.
 //
 // # Wire format
 //

@@ -20,6 +20,7 @@ const (
 	frameTold  = 1 + iota // of the user
 	frameMet              // bootstrap: the sender has met all members
 	frameAbort            // bootstrap: the sender gives up: code and text
+	frameAlive            // the sender is alive
 )
 
 func putBlockHeader(b []byte, imm uint32, n int, number uint32) {
@@ -64,9 +65,9 @@ func parseFrameHeader(b []byte) (kind uint8, n int, err error) {
 	switch {
 	case b[1] != 0,
 		kind == frameTold && (n < 1 || n > rdmcfallback.MaxTell),
-		kind == frameMet && n != 0,
+		(kind == frameMet || kind == frameAlive) && n != 0,
 		kind == frameAbort && (n < abortMinimum || n > abortMinimum+maxReason),
-		kind < frameTold || kind > frameAbort:
+		kind < frameTold || kind > frameAlive:
 		return 0, 0, fmt.Errorf("%w: a message of kind %d with %d bytes (%x)", ErrProtocol, kind, n, b[:frameHeader])
 	}
 	return kind, n, nil

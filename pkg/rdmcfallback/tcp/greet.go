@@ -32,9 +32,6 @@ func (t *Transport) dial(ctx context.Context, to int, mine *greeting) (*net.TCPC
 }
 
 func (t *Transport) exchange(conn *net.TCPConn, mine *greeting) (*greeting, error) {
-	if err := t.keepAlive(conn); err != nil {
-		return nil, err
-	}
 	_ = conn.SetDeadline(time.Now().Add(greetingTime))
 	if _, err := conn.Write(mine.encode()); err != nil {
 		return nil, err
@@ -183,11 +180,7 @@ func (t *Transport) accept() {
 func (t *Transport) answer(conn *net.TCPConn) {
 	end := context.AfterFunc(t.ctx, func() { closeConns(conn) })
 	_ = conn.SetDeadline(time.Now().Add(greetingTime))
-	err := t.keepAlive(conn)
-	var g *greeting
-	if err == nil {
-		g, err = readGreeting(conn)
-	}
+	g, err := readGreeting(conn)
 	code := rejectVersion
 	var p *peer
 	if err == nil {

@@ -31,6 +31,8 @@ var (
 	ErrClosed = errors.New("tcp: closed")
 	// ErrOverflow: a peer doesn't read what it is told.
 	ErrOverflow = errors.New("tcp: the peer doesn't read what it is told")
+	// ErrSilent: a peer's process has stopped, or its host is dead or cut off.
+	ErrSilent = errors.New("tcp: nothing is heard of the peer")
 	// ErrNotReady: Send without readiness of the peer.
 	ErrNotReady = errors.New("tcp: the peer has posted no buffer for this block")
 
@@ -67,8 +69,8 @@ type Options struct {
 	// Hello is what all peers get with the greeting, such as parameters and keys.
 	// Transport.Hello returns theirs.
 	Hello []byte
-	// DeadAfter is how long a peer may take nothing from the network before it
-	// counts as dead; from 1 s up. 0 stands for 5 s.
+	// DeadAfter is how long a peer may be silent before it counts as dead; from
+	// 1 s up. 0 stands for 5 s. Peers whose processes end are noticed at once.
 	DeadAfter time.Duration
 	// Progress, if set, is called for each peer that was met, one at a time.
 	Progress func(peer int)

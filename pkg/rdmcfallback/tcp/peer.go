@@ -19,6 +19,7 @@ const (
 	maxBacklog = 4 << 20 // bytes told to a peer that wait
 	maxInbox   = 16      // messages of a peer that wait for Events; more wait in the kernel
 	grace      = 500 * time.Millisecond
+	beats      = 5               // in Options.DeadAfter
 	maxDrain   = 1 << 16         // reads of the control connection of a failing peer
 	parting    = 2 * time.Second // Close waits so long for peers to read
 )
@@ -49,8 +50,10 @@ type peer struct {
 	drained  int
 	tells    outbox
 	frame    [frameHeader + rdmcfallback.MaxTell]byte
-	inbox    chan []byte // free buffers for messages
-	buffers  int         // how many there are
+	inbox    chan []byte  // free buffers for messages
+	buffers  int          // how many there are
+	silent   atomic.Int32 // own beats since something came
+	held     atomic.Bool  // the reader waits for Events, so silence means nothing
 
 	// Blocks from the peer.
 	in      *net.TCPConn
@@ -109,6 +112,29 @@ func (p *peer) tell(kind uint8, msg []byte) {
 	}
 }
 
+// beat tells the peer that this member is alive, and ends the connection if
+// nothing has come from the peer for some beats. They are counted by this
+// member's own, so that one that was stopped itself blames nobody.
+func (p *peer) beat() {
+	p.mu.Lock()
+	if !p.met || p.failing {
+		p.mu.Unlock()
+		return
+	}
+	var err error
+	if p.tells.idle == nil { // else there is enough to be read
+		putFrameHeader(p.frame[:], frameAlive, 0)
+		err = p.tells.send(p.frame[:frameHeader])
+	}
+	p.mu.Unlock()
+	if err == nil && !p.held.Load() && p.silent.Add(1) > beats {
+		err = ErrSilent
+	}
+	if err != nil {
+		p.fail(err, true)
+	}
+}
+
 // readControl reads the control connection until it ends.
 func (p *peer) readControl() {
 	defer p.wg.Done()
@@ -131,6 +157,10 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 		kind, n, err := parseFrameHeader(header[:])
 		if err != nil {
 			return err
+		}
+		p.silent.Store(0)
+		if kind == frameAlive {
+			continue
 		}
 		if p.t.closing.Load() {
 			if _, err := r.Discard(n); err != nil {
@@ -192,8 +222,11 @@ func (p *peer) buffer() ([]byte, error) {
 		p.buffers++
 		return make([]byte, 0, rdmcfallback.MaxTell), nil
 	}
+	p.held.Store(true)
+	defer p.held.Store(false)
 	select {
 	case b := <-p.inbox:
+		p.silent.Store(0)
 		return b, nil
 	case <-p.cut:
 		return nil, net.ErrClosed
@@ -294,7 +327,7 @@ func closeConns(conns ...*net.TCPConn) {
 // explain says what the ends of connections mean.
 func explain(err error) error {
 	switch {
-	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed):
+	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed), errors.Is(err, ErrSilent):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
 		errors.Is(err, syscall.EPIPE):

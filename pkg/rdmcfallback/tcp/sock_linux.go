@@ -12,8 +12,8 @@ const (
 	tcpNotsentLowat = 25
 )
 
-// setDeadAfter makes the kernel end a connection whose peer acknowledges
-// nothing, or takes nothing, for this long, also when there is nothing to send.
+// setDeadAfter makes the kernel end a connection whose peer doesn't acknowledge or
+// take what was sent for this long.
 func setDeadAfter(c *net.TCPConn, after time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

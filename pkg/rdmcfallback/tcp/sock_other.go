@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// setDeadAfter leaves it to keepalive to find dead peers.
+// setDeadAfter leaves it to the control connections to find dead peers.
 func setDeadAfter(*net.TCPConn, time.Duration) error { return nil }
 
 // setUnsent leaves it to the kernel how much a connection holds.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
@@ -125,6 +126,25 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 		}
 	}
 	return n, err
+}
+
+// beat is the goroutine that tells all peers regularly that this member is alive.
+func (t *Transport) beat() {
+	defer t.wg.Done()
+	tick := time.NewTicker(t.opt.deadAfter() / beats)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-t.quit:
+			return
+		}
+		for _, p := range t.peers {
+			if p != nil {
+				p.beat()
+			}
+		}
+	}
 }
 
 // down says that a peer has gone and nothing of it is in use any more.

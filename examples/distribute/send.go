@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// The file travels as a head, pieces, and a tail, each one message.
+const (
+	piece  = 16 << 20 // bytes of a message
+	pieces = 4        // that are read, or written, ahead
+)
+
+type head struct {
+	Name string
+	Size int64
+}
+
+type tail struct{ SHA256 []byte }
+
+// send is the sender.
+func send(ctx context.Context, s *settings, l net.Listener) error {
+	f, err := os.Open(s.file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", s.file)
+	}
+	bar := newBar(os.Stderr, info.Size())
+	free := make(chan []byte, pieces)
+	for range pieces {
+		free <- nil // made when it is needed
+	}
+	g, err := join(ctx, s, l, rdmcfallback.Config{Complete: func(msg []byte) {
+		if cap(msg) == piece {
+			bar.add(len(msg))
+			free <- msg
+		}
+	}}, bar.text)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	sum, sendErr := sendAll(ctx, g, f, head{filepath.Base(s.file), info.Size()}, free)
+	if sendErr != nil {
+		// Leave, so that nobody takes what was sent for the whole.
+		var leave context.CancelFunc
+		ctx, leave = context.WithCancel(ctx)
+		leave()
+	}
+	err = g.Close(ctx)
+	took := time.Since(begin)
+	bar.end()
+	if sendErr != nil && (err == nil || !errors.Is(sendErr, err)) {
+		return errors.Join(sendErr, err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d receivers have %s, %d bytes, after %v, %.2f Gb/s to each; SHA-256 %x\n", len(s.members)-1,
+		filepath.Base(s.file), info.Size(), took.Round(time.Millisecond), float64(info.Size())*8/took.Seconds()/1e9, sum)
+	return nil
+}
+
+func sendAll(ctx context.Context, g *rdmcfallback.Group, f *os.File, h head, free chan []byte) ([]byte, error) {
+	if err := sendJSON(ctx, g, h); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	for left := h.Size; left > 0; {
+		var buf []byte
+		select {
+		case buf = <-free:
+		case <-g.Done():
+			return nil, g.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if buf == nil {
+			buf = make([]byte, piece)
+		}
+		buf = buf[:min(left, piece)]
+		if _, err := io.ReadFull(f, buf); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		_, _ = sum.Write(buf) // never fails
+		left -= int64(len(buf))
+		if err := g.Send(ctx, buf); err != nil {
+			return nil, err
+		}
+	}
+	return sum.Sum(nil), sendJSON(ctx, g, tail{sum.Sum(nil)})
+}
+
+func sendJSON(ctx context.Context, g *rdmcfallback.Group, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return g.Send(ctx, b)
+}
