@@ -377,3 +377,66 @@ func TestBrokenTransport(t *testing.T) {
 	}
 	failed(t, members, closeAll(limited(t), members), nil, ErrLost, 1)
 }
+
+// A transport that doesn't take an order is broken, even if it lives on.
+func TestBrokenOrders(t *testing.T) {
+	for name, wrap := range map[string]func(p *pipe) Transport{
+		"send": func(p *pipe) Transport { return &sendless{p} },
+		"put":  func(p *pipe) Transport { return &putless{p} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := limited(t)
+			p := Pipe(3)
+			p[0] = wrap(p[0].(*pipe))
+			members := join(t, Config{}, p, nil)
+			for _, size := range []int{3, smallMax + 1} {
+				if err := members[0].Send(ctx, make([]byte, size)); err != nil && !errors.Is(err, ErrLost) {
+					t.Fatal(err)
+				}
+			}
+			for i, m := range members {
+				if err := m.Close(ctx); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), errDead.Error()) {
+					t.Errorf("member %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+type sendless struct{ *pipe }
+
+func (*sendless) Send(int, uint32, []byte) error { return errDead }
+
+type putless struct{ *pipe }
+
+func (*putless) PutSmall(int, uint32, []byte) error { return errDead }
+
+// Whoever still sends when the group is being closed hears so at once, each time.
+func TestSendAfterClose(t *testing.T) {
+	ctx := limited(t)
+	block := make(chan struct{})
+	members := join(t, Config{}, Pipe(2), func(i int, c *Config) {
+		if i == 1 {
+			c.Incoming = func(size int64) ([]byte, error) { <-block; return make([]byte, size), nil }
+		}
+	})
+	if err := members[0].Send(ctx, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- members[0].Close(ctx) }()
+	for {
+		if err := members[0].Send(ctx, nil); err != nil {
+			break // the closing has begun
+		}
+	}
+	for range 2 * accepted {
+		if err := members[0].Send(ctx, nil); !errors.Is(err, ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+	close(block)
+	if err := errors.Join(<-closed, members[1].Close(ctx)); err != nil {
+		t.Error(err)
+	}
+}

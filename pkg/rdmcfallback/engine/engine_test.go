@@ -213,6 +213,11 @@ func TestControl(t *testing.T) {
 			t.Errorf("%+v: more bytes are taken", c)
 		}
 	}
+	other := (&control{kind: kindHello, hello: h}).append(nil)
+	other[len(magic)]++
+	if _, err := parse(other); err == nil {
+		t.Error("another version is taken")
+	}
 	if got := printable("a\x1b[2Jb\xff\n"); got != "a?[2Jb??" {
 		t.Errorf("%q", got)
 	}

@@ -187,6 +187,25 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
+// The root never puts more into a ring than there is room for, however slow the
+// receiver.
+func TestRingFills(t *testing.T) {
+	s := newSimulator(t, 1, Config{SmallMax: 9}, 3).shaky()
+	for i := range int64(300) {
+		s.script = append(s.script, i%10)
+	}
+	most := 0
+	s.provide = func(m int, _ int64) (time.Duration, bool) {
+		most = max(most, len(s.members[m].slots))
+		return time.Duration(m) * maxLatency, false
+	}
+	s.run()
+	s.checkClean()
+	if most < SmallSlots/2 {
+		t.Errorf("%d of %d slots were used at a time", most, SmallSlots)
+	}
+}
+
 // checkAllFailed checks that all members failed for one reason.
 func (s *simulator) checkAllFailed(reason error, suspects ...int) {
 	s.t.Helper()
