@@ -33,7 +33,7 @@ ifeq ($(LONG),1)
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 1 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric
 endif
 
 bench: ## benchmarks, with allocations

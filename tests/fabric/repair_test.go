@@ -38,6 +38,9 @@ func TestRepair(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			large(t, c.name != "leafspine")
+			if c.name == "fattree" && c.spec.Hello == 0 {
+				c.spec.Hello = 4 * defaultHello // 20 switches and agents want the processor at once
+			}
 			f := Start(t, c.spec)
 			g := f.Group(c.hosts[0], c.hosts[1:]...)
 			f.Install(g)
