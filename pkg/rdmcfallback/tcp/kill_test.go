@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,8 +64,11 @@ func (j *job) message(i int) []byte {
 }
 
 func (j *job) run() error {
-	// The bound for everything: whoever hangs ends by it, without a report.
-	time.AfterFunc(time.Minute, func() { os.Exit(9) })
+	// The bound for everything: whoever hangs ends by it, and shows where.
+	time.AfterFunc(time.Minute, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("member %d hangs", j.Self))
+	})
 	ctx := context.Background()
 	x, err := tcp.Connect(ctx, tcp.Options{Members: j.Members, Self: j.Self, DeadAfter: j.DeadAfter})
 	if err != nil {
@@ -281,47 +285,51 @@ func TestNamespaceVanishes(t *testing.T) {
 		testenv.Skip(t, "network namespaces take root")
 	}
 	for _, idle := range []bool{false, true} {
-		const n = 3
-		j := job{BlockSize: 64 << 10, Messages: 1 << 20, DeadAfter: time.Second}
-		if idle {
-			j.Messages, j.Slow = 1, time.Hour
-		}
-		ip := func(format string, args ...any) {
-			t.Helper()
-			line := fmt.Sprintf(format, args...)
-			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v: %s", line, err, out)
-			}
-		}
-		ns := func(i int) string { return fmt.Sprintf("rdmcv%d-%d", os.Getpid(), i) } // n is the one with the bridge
-		for i := n; i >= 0; i-- {
-			ip("netns add %s", ns(i))
-			t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ns(i)).Run() })
-			if i == n {
-				ip("-n %s link add bridge type bridge", ns(n))
-				ip("-n %s link set bridge up", ns(n))
-				continue
-			}
-			ip("-n %s link add name e0 type veth peer name port%d netns %s", ns(i), i, ns(n))
-			ip("-n %s addr add 10.98.0.%d/24 dev e0", ns(i), i+1)
-			ip("-n %s link set e0 up", ns(i))
-			ip("-n %s link set port%d master bridge up", ns(n), i)
-		}
-		for i := range n {
-			j.Members = append(j.Members, fmt.Sprintf("10.98.0.%d:4000", i+1))
-		}
-		all := begin(t, j, func(i int) []string { return []string{"ip", "netns", "exec", ns(i)} })
-		const victim = 1
-		then := time.Now()
-		ip("-n %s link set port%d down", ns(n), victim)
-		for i, s := range all {
-			if i != victim {
-				<-s.done
-			}
-		}
-		<-all[victim].done // it knows as well
-		judge(t, all, victim, j.Messages, then, 3*time.Second)
+		t.Run(fmt.Sprint("idle=", idle), func(t *testing.T) { vanish(t, idle) })
 	}
+}
+
+func vanish(t *testing.T, idle bool) {
+	const n = 3
+	j := job{BlockSize: 64 << 10, Messages: 1 << 20, DeadAfter: time.Second}
+	if idle {
+		j.Messages, j.Slow = 1, time.Hour
+	}
+	ip := func(format string, args ...any) {
+		t.Helper()
+		line := fmt.Sprintf(format, args...)
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	ns := func(i int) string { return fmt.Sprintf("rdmcv%d-%d", os.Getpid(), i) } // n is the one with the bridge
+	for i := n; i >= 0; i-- {
+		ip("netns add %s", ns(i))
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ns(i)).Run() })
+		if i == n {
+			ip("-n %s link add bridge type bridge", ns(n))
+			ip("-n %s link set bridge up", ns(n))
+			continue
+		}
+		ip("-n %s link add name e0 type veth peer name port%d netns %s", ns(i), i, ns(n))
+		ip("-n %s addr add 10.98.0.%d/24 dev e0", ns(i), i+1)
+		ip("-n %s link set e0 up", ns(i))
+		ip("-n %s link set port%d master bridge up", ns(n), i)
+	}
+	for i := range n {
+		j.Members = append(j.Members, fmt.Sprintf("10.98.0.%d:4000", i+1))
+	}
+	all := begin(t, j, func(i int) []string { return []string{"ip", "netns", "exec", ns(i)} })
+	const victim = 1
+	then := time.Now()
+	ip("-n %s link set port%d down", ns(n), victim)
+	for i, s := range all {
+		if i != victim {
+			<-s.done
+		}
+	}
+	<-all[victim].done // it knows as well
+	judge(t, all, victim, j.Messages, then, 3*time.Second)
 }
 
 // Nobody is killed: all ends cleanly.
