@@ -102,6 +102,9 @@ func TestLies(t *testing.T) {
 		"large, nobody knows": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
 			o.tell(0, kindTold, 0, 0)
 		}, 1},
+		// Its value is just that of a message of as many bytes.
+		"large, but not yet told": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) },
+			func(o odd) { o.receive(1, big|715827882, 4) }, 1},
 		"a short first block": {3, 4, Config{}, nil, func(o odd) { o.receive(1, 9, 3) }, 1},
 		"a small size told":   {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindSize, 0, big-1) }, 0},
 		"sizes backwards":     {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 2, big) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0},
@@ -115,8 +118,8 @@ func TestLies(t *testing.T) {
 		"small by a member":    {3, 4, ring, nil, func(o odd) { o.Small(1, 0, 1) }, 1},
 		"small and too large":  {3, 4, ring, nil, func(o odd) { o.Small(0, 0, 10) }, 0},
 		"small again":          {3, 4, ring, func(o odd) { o.Small(0, 0, 1); o.rest() }, func(o odd) { o.Small(0, 0, 1) }, 0},
-		"small after the end":  {3, 4, ring, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.Small(0, 1, 1) }, 0},
-		"the end before small": {3, 4, ring, func(o odd) { o.Small(0, 2, 1) }, func(o odd) { o.tell(0, kindClose, 2, 0) }, 0},
+		"small after the end":  {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.tell(0, kindClose, 1, 0) }, func(o odd) { o.Small(0, 1, 1) }, 0},
+		"the end before small": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.Small(0, 2, 1) }, func(o odd) { o.tell(0, kindClose, 2, 0) }, 0},
 		"small and told": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10) }, func(o odd) {
 			o.Small(0, 0, 1)
 			o.rest()

@@ -31,8 +31,8 @@ func (e *Engine) Small(peer int, imm uint32, size int) {
 	switch {
 	case peer != 0 || e.cfg.SmallMax == 0 || size > e.cfg.SmallMax || len(e.puts)+e.freeable >= SmallSlots:
 		e.violated(peer, "it sent a small message of %d bytes, the %d. here", size, len(e.puts)+1)
-	case number <= last || e.total >= 0 && number >= e.total:
-		e.violated(peer, "it sent small message %d after message %d of %d", number, last, e.total)
+	case number <= last:
+		e.violated(peer, "it sent small message %d after message %d", number, last)
 	default:
 		e.puts = append(e.puts, put{number, size})
 	}
@@ -58,6 +58,9 @@ func (e *Engine) beginSmall() {
 	number := e.puts[0].number
 	large := len(e.sizes) > 0 && e.sizes[0].number == e.started
 	switch {
+	case e.total >= 0 && number >= e.total:
+		e.violated(0, "it sent small message %d; there are only %d", number, e.total)
+		return
 	case number == e.started && large:
 		e.violated(0, "it sent message %d as a small one and as another", number)
 		return
