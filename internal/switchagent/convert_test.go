@@ -23,8 +23,8 @@ import (
 	"pgregory.net/rapid"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
-	"github.com/mcrdma/mcrdma/internal/switchagent/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )

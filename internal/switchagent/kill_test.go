@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
-	"github.com/mcrdma/mcrdma/internal/switchagent/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mcrdma/mcrdma/internal/switchagent/store"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"

@@ -19,8 +19,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
-	"github.com/mcrdma/mcrdma/internal/switchagent/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 

@@ -19,9 +19,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
-	"github.com/mcrdma/mcrdma/internal/switchagent/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 

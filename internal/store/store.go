@@ -1,4 +1,4 @@
-// Package store keeps what must outlive a switch agent: pairs of keys and values
+// Package store keeps what must outlive an agent or a daemon: pairs of keys and values
 // in named buckets, in one file, safe against crashes and power loss.
 //
 //	s, err := store.Open(ctx, "/var/lib/mcrdma/torA.db", store.Options{})
