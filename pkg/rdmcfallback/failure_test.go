@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -425,10 +426,10 @@ func TestSendAfterClose(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() { closed <- members[0].Close(ctx) }()
-	for {
-		if err := members[0].Send(ctx, nil); err != nil {
-			break // the closing has begun
-		}
+	for closing := false; !closing; runtime.Gosched() {
+		members[0].mu.Lock()
+		closing = members[0].closing
+		members[0].mu.Unlock()
 	}
 	for range 2 * accepted {
 		if err := members[0].Send(ctx, nil); !errors.Is(err, ErrClosed) {

@@ -35,9 +35,11 @@ type Config struct {
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
 	BlockSize int
-	// SmallMax is up to which size, in bytes, messages go directly from the root to
-	// each receiver, if the transport has a Ring and there are at most 16
-	// members. 0 means 10 KiB, and a negative number, never.
+	// SmallMax is up to which size, in bytes, messages are small. At a receiver,
+	// they are complete before Incoming is called for the next message. They go
+	// directly from the root to each receiver, if the transport has a Ring and
+	// there are at most 16 receivers. 0 means 10 KiB; with a negative number, no
+	// message is small.
 	SmallMax int
 	// Ahead lets up to 3 more blocks be under way at a time in each direction.
 	// That helps where processors are the bottleneck, as on one machine, and does
@@ -49,18 +51,25 @@ type Config struct {
 	Have int64
 	// Incoming is called at a receiver when a message begins, and returns where
 	// it is to go: at least size bytes, which belong to the group until Complete,
-	// or until the group is Done. It may be called before the message before is
-	// complete. An error fails the group for everybody. If Incoming is nil,
+	// or until the group is Done. Messages before this one may not be complete yet,
+	// but small ones are (see SmallMax): what the root sends as a small message
+	// before a large one can say where the large one belongs. An error fails the group for everybody. If Incoming is nil,
 	// messages of up to 1 GiB are received into fresh memory.
 	Incoming func(size int64) ([]byte, error)
 	// Complete, if not nil, is called when a message is complete at this member,
 	// in the messages' order: at a receiver, when it has come and was relayed, at
 	// the root, when it was sent. Its memory belongs to the application again.
-	// Others may still lack it; see Group.Close.
-	//
-	// Incoming and Complete are called from one goroutine, the group's, which
-	// does nothing else meanwhile. They must not call Send or Close.
+	// Others may still lack it; see Everywhere and Group.Close.
 	Complete func(msg []byte)
+	// Everywhere, if not nil, is called at the root when more messages than before
+	// are complete at all members: n of them, those numbered 0 to n-1 in the order
+	// of Send. It costs each receiver a small message to the root for each message,
+	// or for several that are complete at once. Close returns nil only after the
+	// call with the number of all messages. Other members' Everywhere is not used.
+	//
+	// Incoming, Complete and Everywhere are called from one goroutine, the group's,
+	// which does nothing else meanwhile. They must not call Send or Close.
+	Everywhere func(n int64)
 }
 
 // The errors of this package, and what a FailedError's Reason wraps; package
@@ -112,10 +121,11 @@ type Group struct {
 // impossible, or is a FailedError: for example one that wraps ErrMismatch, at
 // every member, if two of them differ.
 func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
-	ring, small := ringOf(cfg, t)
+	cfg.SmallMax = max(0, cmp.Or(cfg.SmallMax, smallMax))
+	ring, small := ringOf(&cfg, t)
 	e, err := engine.New(engine.Config{
 		Members: cfg.Members, Self: cfg.Self, Algorithm: cfg.Algorithm, Racks: cfg.Racks, BlockSize: cfg.BlockSize,
-		SmallMax: small, Ahead: cfg.Ahead, Have: cfg.Have,
+		SmallMax: small, Prompt: cfg.SmallMax, Ahead: cfg.Ahead, Have: cfg.Have, Everywhere: cfg.Everywhere != nil,
 	})
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -159,12 +169,12 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 
 // ringOf returns the transport's ring, and for messages of up to which size it is
 // used; 0 if it isn't.
-func ringOf(cfg Config, t Transport) (Ring, int) {
+func ringOf(cfg *Config, t Transport) (Ring, int) {
 	ring, ok := t.(Ring)
-	if n := len(cfg.Members); !ok || cfg.SmallMax < 0 || n < 2 || n > smallMembers {
+	if n := len(cfg.Members); !ok || n < 2 || n > smallMembers {
 		return nil, 0
 	}
-	return ring, cmp.Or(cfg.SmallMax, smallMax)
+	return ring, cfg.SmallMax
 }
 
 // fresh is Incoming if there is none.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,6 +151,99 @@ func TestMessagesArrive(t *testing.T) {
 			}
 			if err := members[0].Send(ctx, nil); !errors.Is(err, ErrClosed) {
 				t.Errorf("Send after Close: %v", err)
+			}
+		})
+	}
+}
+
+// The root learns when everybody has a message, without closing the group.
+func TestEverywhere(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 6, 8} {
+		for _, small := range []int{-1, 300} {
+			t.Run(fmt.Sprint(n, small), func(t *testing.T) {
+				ctx := limited(t)
+				everywhere := make(chan int64, 100)
+				complete := make([]atomic.Int64, n)
+				members := join(t, Config{BlockSize: 512, SmallMax: small}, Pipe(n), func(i int, c *Config) {
+					c.Complete = func([]byte) { complete[i].Add(1) }
+					c.Everywhere = func(count int64) {
+						for j := range complete {
+							if got := complete[j].Load(); i != 0 || got < count {
+								t.Errorf("member %d was told that %d messages are everywhere; member %d has %d", i, count, j, got)
+							}
+						}
+						everywhere <- count
+					}
+				})
+				sent, known := int64(0), int64(0)
+				for _, batch := range []int{1, 1, 5, 1, 9} {
+					for i := range batch {
+						sent++
+						if err := members[0].Send(ctx, make([]byte, 200+100*i)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for known < sent {
+						select {
+						case count := <-everywhere:
+							if count <= known || count > sent {
+								t.Fatalf("%d messages are everywhere, after %d, of %d", count, known, sent)
+							}
+							known = count
+						case <-ctx.Done():
+							t.Fatalf("%d of %d messages are everywhere", known, sent)
+						}
+					}
+				}
+				for i, err := range closeAll(ctx, members) {
+					if err != nil {
+						t.Errorf("member %d: %v", i, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A small message is complete before the next one comes in, however it goes: what
+// comes in can be judged by it.
+func TestSmallFirst(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		ring bool
+	}{{2, true}, {5, true}, {17, true}, {5, false}, {18, true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			transports := Pipe(c.n)
+			if !c.ring {
+				for i := range transports {
+					transports[i] = struct{ Transport }{transports[i]}
+				}
+			}
+			const header = 40
+			ctx := limited(t)
+			members := join(t, Config{BlockSize: 64, SmallMax: header}, transports, func(i int, cfg *Config) {
+				var last []byte
+				cfg.Complete = func(msg []byte) { last = msg }
+				cfg.Incoming = func(size int64) ([]byte, error) {
+					switch {
+					case size == header:
+					case len(last) != header || int64(last[0])*100 != size:
+						return nil, fmt.Errorf("%d bytes come in after %d", size, len(last))
+					}
+					return make([]byte, size), nil
+				}
+			})
+			for i := range 100 {
+				kind := byte(1 + i%7)
+				err := errors.Join(members[0].Send(ctx, bytes.Repeat([]byte{kind}, header)), members[0].Send(ctx, make([]byte, 100*int(kind))))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, err := range closeAll(ctx, members) {
+				if err != nil {
+					t.Errorf("member %d: %v", i, err)
+				}
 			}
 		})
 	}

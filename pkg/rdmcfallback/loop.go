@@ -137,6 +137,8 @@ func (g *Group) perform() (ended bool) {
 				g.room <- struct{}{}
 			}
 			g.cfg.Complete(msg)
+		case engine.Everywhere:
+			g.cfg.Everywhere(a.Size)
 		case engine.Closed, engine.Failed:
 			return true
 		}

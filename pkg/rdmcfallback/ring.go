@@ -21,8 +21,11 @@ type Ring interface {
 }
 
 const (
-	// smallMax is the default of Config.SmallMax, and smallMembers in how large
-	// groups the ring is faster (DSN §4.6).
-	smallMax     = 10 << 10
-	smallMembers = 16
+	// smallMax is the default of Config.SmallMax, in bytes (DSN §4.6).
+	smallMax = 10 << 10
+	// smallMembers is the number of members of the largest groups that use a ring:
+	// 16 receivers and the root. The root sends to each receiver itself, so the time
+	// grows with their number, while that of blocks grows with its logarithm; the
+	// authors put the limit at about 16 (DSN §4.6).
+	smallMembers = 17
 )

@@ -20,10 +20,11 @@ const (
 	kindFailed                 // the group has failed
 	kindAsk                    // to the root: have you told the size of message Number?
 	kindTold                   // the root: yes, if there was anything to tell
+	kindCount                  // to the root: I have the first Number messages
 )
 
 // magic begins a greeting; its last byte is the protocol's version.
-const magic = "RDMC\x01"
+const magic = "RDMC\x02"
 
 // maxText bounds the text of a told failure, in bytes.
 const maxText = 512
@@ -32,8 +33,9 @@ const maxText = 512
 // and what it has.
 type hello struct {
 	terms
-	self uint32
-	have int64
+	self   uint32
+	counts bool // the root wants to be told what members have
+	have   int64
 }
 
 // terms are what all members must agree on.
@@ -87,6 +89,7 @@ func (c *control) append(b []byte) []byte {
 		b = append(b, magic...)
 		b = binary.BigEndian.AppendUint32(b, h.nodes)
 		b = binary.BigEndian.AppendUint32(b, h.self)
+		b = append(b, flag(h.counts))
 		b = binary.BigEndian.AppendUint32(b, h.blockSize)
 		b = append(b, h.algorithm)
 		b = binary.BigEndian.AppendUint32(b, h.smallMax)
@@ -108,7 +111,7 @@ func (c *control) append(b []byte) []byte {
 }
 
 // A reader takes fields off the front of b. After the first one that isn't there,
-// short is set.
+// or has an impossible value, short is set.
 type reader struct {
 	b     []byte
 	short bool
@@ -126,6 +129,20 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) u8() uint8   { return r.take(1)[0] }
 func (r *reader) u32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
+
+// flag reads a byte that is 0 or 1.
+func (r *reader) flag() bool {
+	v := r.u8()
+	r.short = r.short || v > 1
+	return v == 1
+}
+
+func flag(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
 
 // count reads a number that is never negative.
 func (r *reader) count() int64 {
@@ -146,14 +163,14 @@ func parse(b []byte) (control, error) {
 			return control{}, fmt.Errorf("a greeting of another protocol, or of another version")
 		}
 		h := &c.hello
-		h.nodes, h.self, h.blockSize, h.algorithm, h.smallMax = r.u32(), r.u32(), r.u32(), r.u8(), r.u32()
+		h.nodes, h.self, h.counts, h.blockSize, h.algorithm, h.smallMax = r.u32(), r.u32(), r.flag(), r.u32(), r.u8(), r.u32()
 		copy(h.root[:], r.take(len(h.root)))
 		copy(h.racks[:], r.take(len(h.racks)))
 		copy(h.members[:], r.take(len(h.members)))
 		h.have = r.count()
 	case kindSize:
 		c.number, c.value = r.count(), r.count()
-	case kindClose, kindHave, kindDone, kindAsk, kindTold:
+	case kindClose, kindHave, kindDone, kindAsk, kindTold, kindCount:
 		c.number = r.count()
 	case kindFailed:
 		c.code, c.number = r.u8(), r.count()

@@ -36,7 +36,8 @@
 // directly.
 //
 // A member may work on up to Window messages at a time: it receives the blocks of
-// one while it still relays blocks of others. Sends are in the order of messages
+// one while it still relays blocks of others; but one of Config.Prompt bytes or
+// fewer is complete before the next begins. Sends are in the order of messages
 // and steps, and so are the receives that it posts, but neither waits for the
 // other: a send waits for its own block and for the peer being ready, a posted
 // receive for nothing. Thus the first transfer, in order of messages and steps,
@@ -48,6 +49,13 @@
 // their order, block size, algorithm, racks. Whoever sees a difference fails the
 // group for everybody with ErrMismatch. When a member has all greetings it is
 // joined.
+//
+// # What everybody has
+//
+// A root that wants to know, says so in its greeting. Receivers then tell it how
+// many messages are complete there, whenever they have nothing else to do and that
+// number has changed; the least is what everybody has. Since a receiver's word
+// says that it has relayed all, it needs no more of the message from anybody.
 //
 // # End
 //

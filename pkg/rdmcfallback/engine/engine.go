@@ -50,9 +50,14 @@ type Config struct {
 	// SmallMax is up to which size messages go by the ring; 0 if there is none.
 	// It must be the same at all members.
 	SmallMax int
+	// Prompt is up to which size a message is complete, at a receiver, before the
+	// next one is opened; at least SmallMax. Members may differ in it.
+	Prompt int
 	// Have is told to all others: how many messages of a former group the
 	// member has, for the application to learn what to send again.
 	Have int64
+	// Everywhere asks for the action of this name. Only the root's wish counts.
+	Everywhere bool
 }
 
 // An ActionKind says what is to be done.
@@ -82,6 +87,9 @@ const (
 	// Complete: message Span.Message is complete here, and its memory is the
 	// application's again.
 	Complete
+	// Everywhere, at the root: the first Size messages are complete at all
+	// members. That is more than before.
+	Everywhere
 	// Closed: the group has ended and everybody has everything.
 	Closed
 	// Failed: the group has ended otherwise; see Failure.
@@ -176,6 +184,7 @@ type Engine struct {
 	told      bool      // receiver: the root was told that all are here
 	finished  []bool    // root: the member has told so
 	nFinished int
+	tally     tally
 }
 
 // New returns an engine that has its greetings to tell. The error wraps ErrConfig.
@@ -199,6 +208,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Have < 0 {
 		return nil, fmt.Errorf("%w: %d messages of a former group", ErrConfig, cfg.Have)
 	}
+	cfg.Prompt = max(cfg.Prompt, cfg.SmallMax)
 	seen := make(map[string]int, n)
 	for i, name := range cfg.Members {
 		if first, ok := seen[name]; ok {
@@ -220,10 +230,14 @@ func New(cfg Config) (*Engine, error) {
 	if err := e.plan(); err != nil {
 		return nil, err
 	}
+	counts := cfg.Everywhere && cfg.Self == 0
+	if counts {
+		e.tally.start(n)
+	}
 	e.terms = terms{nodes: uint32(n), blockSize: uint32(cfg.BlockSize), algorithm: uint8(cfg.Algorithm), smallMax: uint32(cfg.SmallMax)}
 	e.terms.digest(cfg.Members, cfg.Racks)
 	e.greeted[cfg.Self], e.greets, e.have[cfg.Self] = true, 1, cfg.Have
-	e.tellAll(&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(cfg.Self), have: cfg.Have}})
+	e.tellAll(&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(cfg.Self), counts: counts, have: cfg.Have}})
 	return e, nil
 }
 

@@ -183,7 +183,7 @@ func TestHave(t *testing.T) {
 
 // Every control message is read as it was written, and nothing else is read.
 func TestControl(t *testing.T) {
-	h := hello{terms: terms{nodes: 1, blockSize: 2, algorithm: 3}, self: 4, have: 5}
+	h := hello{terms: terms{nodes: 1, blockSize: 2, algorithm: 3}, self: 4, counts: true, have: 5}
 	h.digest([]string{"a", "b"}, []int{1, 2})
 	for _, c := range []control{
 		{kind: kindHello, hello: h},
@@ -195,6 +195,7 @@ func TestControl(t *testing.T) {
 		{kind: kindFailed, number: 5, code: 2, text: ""},
 		{kind: kindAsk, number: 6},
 		{kind: kindTold, number: 7},
+		{kind: kindCount, number: 8},
 	} {
 		b := c.append(nil)
 		got, err := parse(b)
@@ -217,6 +218,11 @@ func TestControl(t *testing.T) {
 	other[len(magic)]++
 	if _, err := parse(other); err == nil {
 		t.Error("another version is taken")
+	}
+	other[len(magic)]--
+	other[len(magic)+1+4+4] = 2 // a flag
+	if _, err := parse(other); err == nil {
+		t.Error("a flag of 2 is taken")
 	}
 	if got := printable("a\x1b[2Jb\xff\n"); got != "a?[2Jb??" {
 		t.Errorf("%q", got)
@@ -255,7 +261,7 @@ func FuzzEngine(f *testing.F) {
 	f.Add(uint8(3), uint8(2), slices.Repeat([]byte{0, 0, 0, 1, 2, 0, 8, 4, 0, 9, 5, 3, 1, 1, 8}, 9))
 	f.Fuzz(func(t *testing.T, n, self uint8, script []byte) {
 		nodes := 1 + int(n%9)
-		cfg := Config{Members: memberNames(nodes), Self: int(self) % nodes, BlockSize: 8, Ahead: int(n>>4) % 4, SmallMax: int(self>>4) % 4 * 20}
+		cfg := Config{Members: memberNames(nodes), Self: int(self) % nodes, BlockSize: 8, Ahead: int(n>>4) % 4, SmallMax: int(self>>4) % 4 * 20, Everywhere: n&8 > 0}
 		e, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -302,7 +308,7 @@ func FuzzEngine(f *testing.F) {
 			case 13:
 				e.Freed(peer, next()%40-2)
 			case 0:
-				h := control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(peer)}}
+				h := control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(peer), counts: peer == 0 && n&8 > 0}}
 				e.Told(peer, h.append(nil))
 			case 1:
 				e.Ready(peer)
@@ -323,7 +329,7 @@ func FuzzEngine(f *testing.F) {
 				e.Told(peer, script[:n])
 				script = script[n:]
 			case 8:
-				c := control{kind: kind(2 + next()%8), number: int64(next() % 8), value: int64(next()) << 31, code: byte(next() % 7)}
+				c := control{kind: kind(2 + next()%9), number: int64(next() % 8), value: int64(next()) << 31, code: byte(next() % 7)}
 				e.Told(peer, c.append(nil))
 			case 9:
 				if next()%4 == 0 {
@@ -354,7 +360,7 @@ func TestNoAllocations(t *testing.T) {
 			n        int
 		}
 		queue := make([]arrival, 0, 1<<14)
-		told := [][]byte{}
+		told, nTold, everywhere := make([][]byte, 256), 0, int64(0)
 		pump := func(e *Engine) {
 			for {
 				a, ok := e.Next()
@@ -365,8 +371,12 @@ func TestNoAllocations(t *testing.T) {
 				case PostRecv, SendBlock:
 					queue = append(queue, arrival{a.Kind, e.Self(), a.Peer, a.Imm, a.Span.Len})
 				case Tell:
-					told = append(told, slices.Clone(a.Msg))
-					queue = append(queue, arrival{a.Kind, e.Self(), a.Peer, 0, len(told) - 1})
+					nTold++
+					msg := &told[nTold%len(told)]
+					*msg = append((*msg)[:0], a.Msg...)
+					queue = append(queue, arrival{a.Kind, e.Self(), a.Peer, 0, nTold % len(told)})
+				case Everywhere:
+					everywhere = a.Size
 				case Open:
 					e.Provide()
 				}
@@ -391,7 +401,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 		}
 		for i := range members {
-			members[i], _ = New(Config{Members: memberNames(n), Self: i, BlockSize: 8})
+			members[i], _ = New(Config{Members: memberNames(n), Self: i, BlockSize: 8, Everywhere: true})
 		}
 		for _, e := range members {
 			pump(e)
@@ -404,8 +414,8 @@ func TestNoAllocations(t *testing.T) {
 			pump(members[0])
 			run()
 		}
-		for range 2 * Window {
-			message()
+		for range len(told) {
+			message() // until all buffers have been used
 		}
 		before := members[n-1].Completed()
 		if got := testing.AllocsPerRun(20, message); got != 0 {
@@ -413,6 +423,9 @@ func TestNoAllocations(t *testing.T) {
 		}
 		if members[n-1].Completed() != before+21 {
 			t.Errorf("n=%d: nothing was measured", n)
+		}
+		if everywhere != before+21 {
+			t.Errorf("n=%d: %d messages are everywhere", n, everywhere)
 		}
 	}
 }

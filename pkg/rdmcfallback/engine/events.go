@@ -205,6 +205,8 @@ func (e *Engine) Told(peer int, msg []byte) {
 		e.toldClose(peer, c.number)
 	case kindHave:
 		e.toldHave(peer, c.number)
+	case kindCount:
+		e.toldCount(peer, c.number)
 	case kindDone:
 		e.toldDone(peer, c.number)
 	case kindFailed:

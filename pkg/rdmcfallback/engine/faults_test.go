@@ -77,11 +77,12 @@ func smallGroups(f func(name string, cfg Config, n int)) {
 			if a != schedule.BinomialPipeline && n != 4 && n != 5 {
 				continue
 			}
-			f(fmt.Sprintf("%v/%d", a, n), Config{Algorithm: a, BlockSize: 4}, n)
+			f(fmt.Sprintf("%v/%d", a, n), Config{Algorithm: a, BlockSize: 4, Everywhere: true}, n)
 		}
 	}
-	f("small", Config{BlockSize: 4, SmallMax: 9}, 4)
-	f("hybrid", Config{Algorithm: schedule.Hybrid, BlockSize: 4, Racks: []int{0, 1, 0, 2, 1, 1}}, 6)
+	f("uncounted", Config{BlockSize: 4}, 5)
+	f("small", Config{BlockSize: 4, SmallMax: 9, Everywhere: true}, 4)
+	f("hybrid", Config{Algorithm: schedule.Hybrid, BlockSize: 4, Racks: []int{0, 1, 0, 2, 1, 1}, Everywhere: true}, 6)
 }
 
 // Any one member dies at any step of itself or of another, from before the
@@ -125,7 +126,7 @@ func TestKilledAtRandom(t *testing.T) {
 	for seed := range seeds(1500) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		n := 3 + r.IntN(20)
-		s := newSimulator(t, seed, Config{BlockSize: 4, Ahead: r.IntN(4), SmallMax: max(0, r.IntN(40)-20)}, n).shaky()
+		s := newSimulator(t, seed, Config{BlockSize: 4, Ahead: r.IntN(4), SmallMax: max(0, r.IntN(40)-20), Everywhere: seed%3 > 0}, n).shaky()
 		for range r.IntN(5) {
 			s.script = append(s.script, r.Int64N(60))
 		}
@@ -150,7 +151,7 @@ func TestRandomSequences(t *testing.T) {
 	for seed := range seeds(600) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		n := 1 + r.IntN(24)
-		cfg := Config{BlockSize: 1 + r.IntN(9), Ahead: r.IntN(4), Algorithm: schedule.Algorithm(r.IntN(4)), SmallMax: max(0, r.IntN(80)-40)}
+		cfg := Config{BlockSize: 1 + r.IntN(9), Ahead: r.IntN(4), Algorithm: schedule.Algorithm(r.IntN(4)), SmallMax: max(0, r.IntN(80)-40), Prompt: r.IntN(40), Everywhere: seed%3 > 0}
 		if n > 1 && r.IntN(3) == 0 {
 			cfg.Algorithm = schedule.Hybrid
 			for range n {
@@ -190,7 +191,7 @@ func TestLargeMessages(t *testing.T) {
 // The root never puts more into a ring than there is room for, however slow the
 // receiver.
 func TestRingFills(t *testing.T) {
-	s := newSimulator(t, 1, Config{SmallMax: 9}, 3).shaky()
+	s := newSimulator(t, 1, Config{SmallMax: 9, Everywhere: true}, 3).shaky()
 	for i := range int64(300) {
 		s.script = append(s.script, i%10)
 	}
@@ -330,6 +331,7 @@ func TestNonsense(t *testing.T) {
 			"more":      told(func(a *Action) { a.Msg = append(slices.Clone(a.Msg), 0) }),
 			"text":      told(func(a *Action) { a.Msg = []byte("GET / HTTP/1.0\r\n\r\n") }),
 			"done":      told(func(a *Action) { a.Msg = (&control{kind: kindDone, number: 6}).append(nil) }),
+			"count":     told(func(a *Action) { a.Msg = (&control{kind: kindCount, number: 6}).append(nil) }),
 			"have":      told(func(a *Action) { a.Msg = (&control{kind: kindHave, number: 7}).append(nil) }),
 			"close":     told(func(a *Action) { a.Msg = (&control{kind: kindClose, number: 0}).append(nil) }),
 			"size":      told(func(a *Action) { a.Msg = (&control{kind: kindSize, value: 12}).append(nil) }),
@@ -340,7 +342,7 @@ func TestNonsense(t *testing.T) {
 				runs, lies := 0, min(stride(t), 3)
 				for liar := range n {
 					for at := 0; ; at += lies {
-						s := newSimulator(t, uint64(at), Config{BlockSize: 4, SmallMax: small}, n).shaky()
+						s := newSimulator(t, uint64(at), Config{BlockSize: 4, SmallMax: small, Everywhere: true}, n).shaky()
 						s.script = []int64{11, 3, 9, 10, 0}
 						count, lied := 0, false
 						s.tamper = func(from, _ int, a *Action) {

@@ -19,6 +19,13 @@ func (e *Engine) toldHello(peer int, h *hello) {
 		e.fail(peer, fmt.Errorf("%w: member %d (%s) says that it is member %d", ErrMismatch, peer, e.cfg.Members[peer], h.self))
 		return
 	}
+	if h.counts {
+		if peer != 0 {
+			e.violated(peer, "it wants to be told what others have, as only the root may")
+			return
+		}
+		e.tally.asked = true
+	}
 	e.greeted[peer], e.have[peer] = true, h.have
 	e.greets++
 }
@@ -55,6 +62,7 @@ func (e *Engine) toldHave(peer int, total int64) {
 	}
 	e.finished[peer] = true
 	e.nFinished++
+	e.tally.set(peer, total)
 }
 
 // toldDone ends the group.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -55,7 +56,7 @@ func (o odd) receive(peer int, imm uint32, n int) {
 // What nobody may say, each at the moment at which it is wrong. In a pipeline of
 // 4 members, member 3 first hears of member 1.
 func TestLies(t *testing.T) {
-	ring := Config{SmallMax: 9}
+	ring, asking := Config{SmallMax: 9}, Config{Everywhere: true}
 	for name, c := range map[string]struct {
 		self, n int
 		cfg     Config
@@ -91,6 +92,16 @@ func TestLies(t *testing.T) {
 		"have to a member": {3, 4, Config{}, nil, func(o odd) {
 			o.tell(2, kindHave, 0, 0)
 		}, 2},
+
+		"count unasked":     {0, 3, Config{}, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
+		"count to a member": {3, 4, asking, nil, func(o odd) { o.tell(2, kindCount, 1, 0) }, 2},
+		"count of what was not sent": {0, 3, asking, func(o odd) { o.send(3); o.tell(1, kindCount, 1, 0) },
+			func(o odd) { o.tell(1, kindCount, 2, 0) }, 1},
+		"count of nothing": {0, 3, asking, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 0, 0) }, 1},
+		"count going back": {0, 3, asking, func(o odd) { o.send(3); o.send(3); o.tell(1, kindCount, 2, 0) },
+			func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
+		"count again":      {0, 3, asking, func(o odd) { o.send(3); o.tell(1, kindCount, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
+		"count after have": {0, 3, asking, func(o odd) { o.send(3); o.Close(); o.tell(1, kindHave, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
 
 		"a message too many": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3); o.tell(0, kindClose, 1, 0) },
 			// The spare block was posted before the end was known.
@@ -154,6 +165,67 @@ func TestLies(t *testing.T) {
 				t.Fatalf("%v, not member %d", f, c.suspect)
 			}
 		})
+	}
+}
+
+// send lets the root send a message.
+func (o odd) send(size int64) {
+	o.t.Helper()
+	if err := o.Send(size); err != nil {
+		o.t.Fatal(err)
+	}
+	o.rest()
+}
+
+// A member that isn't the root wants to be told.
+func TestAskingMember(t *testing.T) {
+	e, _ := New(Config{Members: memberNames(3), Self: 1})
+	e.Told(2, (&control{kind: kindHello, hello: hello{terms: e.terms, self: 2, counts: true}}).append(nil))
+	if f := e.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 2 {
+		t.Fatal(f)
+	}
+}
+
+// What is complete at once is told at once, and not what the last word says.
+func TestCountsCoalesce(t *testing.T) {
+	e, _ := New(Config{Members: memberNames(2), Self: 1, BlockSize: 4, SmallMax: 9})
+	e.Told(0, (&control{kind: kindHello, hello: hello{terms: e.terms, counts: true}}).append(nil))
+	told := func() (counts []int64) {
+		for {
+			a, ok := e.Next()
+			if !ok {
+				return counts
+			}
+			switch a.Kind {
+			case Open:
+				e.Provide()
+			case Tell:
+				if c, err := parse(a.Msg); err != nil {
+					t.Fatal(err)
+				} else if c.kind == kindCount {
+					counts = append(counts, c.number)
+				}
+			}
+		}
+	}
+	told()
+	for _, c := range []struct {
+		small int
+		close int64
+		want  []int64
+	}{{1, 0, []int64{1}}, {3, 0, []int64{4}}, {0, 0, nil}, {2, 6, nil}} {
+		for range c.small {
+			e.Small(0, uint32(e.complete)+uint32(len(e.puts)), 5)
+		}
+		if c.close > 0 {
+			e.Told(0, (&control{kind: kindClose, number: c.close}).append(nil))
+		}
+		if got := told(); !slices.Equal(got, c.want) {
+			t.Errorf("%d small messages: told %v, want %v", c.small, got, c.want)
+		}
+	}
+	if e.complete != 6 || !e.told {
+		t.Errorf("%d messages, told %v", e.complete, e.told)
 	}
 }
 

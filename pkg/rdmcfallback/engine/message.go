@@ -107,11 +107,13 @@ func (e *Engine) begin(number int64, s shape) *message {
 
 // mayBegin reports whether a receiver may begin another message: there is room in
 // the window, what came of the newest is where it belongs, and all else of it has
-// been asked for.
+// been asked for, or if it is a prompt one, it is complete.
 func (e *Engine) mayBegin() bool {
+	if e.started == e.complete {
+		return e.spare != spareBegun
+	}
 	m := e.newest()
-	return e.started-e.complete < Window && e.spare != spareBegun &&
-		(e.started == 0 || !m.recvs && (!m.small || m.missing == 0))
+	return e.started-e.complete < Window && e.spare != spareBegun && !m.recvs && m.size > int64(e.cfg.Prompt)
 }
 
 // place prepares for blocks, when there is memory for them. The bits come so late

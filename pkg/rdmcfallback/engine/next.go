@@ -22,7 +22,7 @@ func (e *Engine) Next() (Action, bool) {
 				return a, true
 			}
 			if e.phase == open && !e.barrier() && len(e.tells) == 0 {
-				return Action{}, false
+				return e.nextCount()
 			}
 		default:
 			if e.reported {
@@ -61,7 +61,10 @@ func (e *Engine) nextOpen() (Action, bool) {
 	if a, ok := e.nextRecv(); ok {
 		return a, true
 	}
-	return e.nextComplete()
+	if a, ok := e.nextComplete(); ok {
+		return a, true
+	}
+	return e.nextEverywhere()
 }
 
 // nextTell returns the next control message.
@@ -194,5 +197,6 @@ func (e *Engine) nextComplete() (Action, bool) {
 		return Action{}, false
 	}
 	e.complete++
+	e.tally.set(0, e.complete)
 	return Action{Kind: Complete, Span: Span{Message: m.number}}, true
 }

@@ -55,6 +55,8 @@ type simMember struct {
 	closed      bool
 	joined      bool
 	finishedAt  []time.Duration // of each message
+	everywhere  int64           // what the root was told last
+	counted     int             // control messages about that
 	held        int             // posted receives now, and
 	mostHeld    int             // at most
 }
@@ -248,6 +250,9 @@ func (s *simulator) perform(i int) {
 				continue // there is no such member, whatever this one thinks
 			}
 			msg := slices.Clone(a.Msg)
+			if kind(msg[0]) == kindCount {
+				m.counted++
+			}
 			s.after(s.latency(), i, a.Peer, 't', func(p *simMember) { p.Told(i, msg) })
 		case Joined:
 			m.joined = true
@@ -271,6 +276,8 @@ func (s *simulator) perform(i int) {
 			m.store(a.Span, m.spare)
 		case Complete:
 			s.completed(i, a.Span.Message)
+		case Everywhere:
+			s.everywhere(i, a.Size)
 		case Closed, Failed:
 			m.ended, m.endedAt, m.closed = true, s.now, a.Kind == Closed
 			s.hangUp(i)
@@ -405,6 +412,11 @@ func (m *simMember) arrived(s *simulator, from int, imm uint32, sym symbol) {
 func (s *simulator) open(i int, a Action) {
 	m := s.members[i]
 	m.sizes[a.Span.Message] = a.Size
+	for before := m.complete; before < a.Span.Message; before++ {
+		if size := m.sizes[before]; size <= int64(m.cfg.Prompt) && !s.lied {
+			s.t.Fatalf("member %d: message %d is opened when message %d of %d bytes isn't complete", i, a.Span.Message, before, size)
+		}
+	}
 	if s.provide == nil {
 		m.Provide()
 		return
@@ -457,6 +469,20 @@ func (s *simulator) completed(i int, number int64) {
 	}
 }
 
+// everywhere checks that all have what one member says all have.
+func (s *simulator) everywhere(i int, n int64) {
+	m := s.members[i]
+	if i != 0 || !m.cfg.Everywhere || n <= m.everywhere {
+		s.t.Fatalf("member %d says that all have %d messages, after %d", i, n, m.everywhere)
+	}
+	m.everywhere = n
+	for j, o := range s.members {
+		if o.complete < n && !s.lied {
+			s.t.Fatalf("member %d has %d messages, and all are said to have %d", j, o.complete, n)
+		}
+	}
+}
+
 // check checks what must hold at the end, whatever happened.
 func (s *simulator) check() {
 	s.t.Helper()
@@ -478,6 +504,12 @@ func (s *simulator) check() {
 	for i, m := range s.members {
 		if clean && m.complete != int64(len(s.script)) {
 			s.t.Fatalf("a clean close, but member %d has %d of %d messages", i, m.complete, len(s.script))
+		}
+		if clean && m.cfg.Everywhere && i == 0 && m.everywhere != m.complete && m.closed {
+			s.t.Fatalf("a clean close, but all are said to have %d of %d messages", m.everywhere, m.complete)
+		}
+		if int64(m.counted) > m.complete || m.counted > 0 && !s.members[0].cfg.Everywhere && !s.lied {
+			s.t.Fatalf("member %d told %d times what it has, %d messages", i, m.counted, m.complete)
 		}
 		if m.mostHeld > max(samePeer, 1+m.cfg.Ahead) {
 			s.t.Fatalf("member %d had %d receives posted", i, m.mostHeld)

@@ -1,0 +1,78 @@
+package engine
+
+import "slices"
+
+// What all members have, for a root that wants to know it: members tell it how
+// many messages are complete there, and it takes the least.
+
+// A tally counts messages.
+type tally struct {
+	// At the root, if it wants to know.
+	counts []int64 // complete messages of each member
+	least  int64
+	behind int   // members that have no more than the least
+	said   int64 // what the root's owner knows
+
+	// At a receiver.
+	asked bool
+	told  int64  // what the root was told
+	msg   []byte // in which it is told; kept so that telling doesn't allocate
+}
+
+func (t *tally) start(members int) {
+	t.counts, t.behind = make([]int64, members), members
+}
+
+// set notes at the root how many messages are complete at a member: no fewer than
+// before.
+func (t *tally) set(member int, count int64) {
+	if t.counts == nil {
+		return
+	}
+	if was := t.counts[member]; was == t.least && count > was {
+		t.behind--
+	}
+	t.counts[member] = count
+	if t.behind > 0 {
+		return
+	}
+	t.least = slices.Min(t.counts)
+	for _, c := range t.counts {
+		if c == t.least {
+			t.behind++
+		}
+	}
+}
+
+// toldCount takes in what a member says to have.
+func (e *Engine) toldCount(peer int, count int64) {
+	t := &e.tally
+	if t.counts == nil || count <= t.counts[peer] || count > e.started {
+		e.violated(peer, "it told that it has %d messages", count)
+		return
+	}
+	t.set(peer, count)
+}
+
+// nextEverywhere says at the root what everybody has.
+func (e *Engine) nextEverywhere() (Action, bool) {
+	t := &e.tally
+	if t.said == t.least {
+		return Action{}, false
+	}
+	t.said = t.least
+	return Action{Kind: Everywhere, Size: t.said}, true
+}
+
+// nextCount tells the root what this receiver has. It comes after all else, so that
+// one word is for as many messages as possible. The last word is not needed: that
+// the receiver has everything is told as well, see barrier.
+func (e *Engine) nextCount() (Action, bool) {
+	t := &e.tally
+	if !t.asked || t.told == e.complete || e.told {
+		return Action{}, false
+	}
+	t.told = e.complete
+	t.msg = (&control{kind: kindCount, number: t.told}).append(t.msg[:0])
+	return Action{Kind: Tell, Peer: 0, Msg: t.msg}, true
+}
