@@ -427,9 +427,9 @@ func TestSendAfterClose(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- members[0].Close(ctx) }()
 	for closing := false; !closing; runtime.Gosched() {
-		members[0].mu.Lock()
+		members[0].Group.mu.Lock()
 		closing = members[0].closing
-		members[0].mu.Unlock()
+		members[0].Group.mu.Unlock()
 	}
 	for range 2 * accepted {
 		if err := members[0].Send(ctx, nil); !errors.Is(err, ErrClosed) {
