@@ -158,7 +158,7 @@ func (p *pipe) PutSmall(peer int, imm uint32, msg []byte) error {
 
 func (p *pipe) FreeSmall(n int) error {
 	p.mu.Lock()
-	if n < 0 || n > p.taken {
+	if n < 1 || n > p.taken {
 		p.mu.Unlock()
 		return fmt.Errorf("pipe: member %d frees %d of %d slots", p.self, n, p.taken)
 	}

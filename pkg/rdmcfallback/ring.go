@@ -16,7 +16,8 @@ type Ring interface {
 	// has seen the peer's slots Freed. msg is the caller's again when PutSmall
 	// returns.
 	PutSmall(peer int, imm uint32, msg []byte) error
-	// FreeSmall lets the root use the n oldest slots of this receiver again.
+	// FreeSmall lets the root use the n oldest slots of this receiver again, at
+	// least one.
 	FreeSmall(n int) error
 }
 

@@ -60,6 +60,22 @@ func (p *peer) tellReady() error {
 // ends.
 func (p *peer) receive() {
 	defer p.wg.Done()
+	conn, err := p.dial(greetBlocks, func(conn *net.TCPConn) error {
+		p.in = conn
+		if err := p.readies.open(p, conn, 64<<10); err != nil {
+			return err
+		}
+		return p.tellReady()
+	})
+	if err == nil {
+		err = p.readBlocks(conn)
+	}
+	p.fail(err, true)
+}
+
+// dial makes one more connection to the peer, and calls use with it, under the
+// lock, if it is still wanted.
+func (p *peer) dial(kind uint8, use func(conn *net.TCPConn) error) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(p.t.ctx, p.t.opt.deadAfter())
 	defer cancel()
 	go func() {
@@ -69,20 +85,12 @@ func (p *peer) receive() {
 		case <-ctx.Done():
 		}
 	}()
-	conn, err := p.dialBlocks(ctx)
-	if err == nil {
-		err = p.readBlocks(conn)
-	}
-	p.fail(err, true)
-}
-
-func (p *peer) dialBlocks(ctx context.Context) (*net.TCPConn, error) {
-	conn, g, err := p.t.dial(ctx, p.id, &greeting{kind: greetBlocks, group: p.t.opt.Group, epoch: p.t.opt.Epoch,
+	conn, g, err := p.t.dial(ctx, p.id, &greeting{kind: kind, group: p.t.opt.Group, epoch: p.t.opt.Epoch,
 		from: p.t.opt.Self, to: p.id, run: p.t.run, toRun: p.run})
 	if err != nil {
 		return nil, err
 	}
-	if g.kind != greetBlocks || g.from != p.id || g.run != p.run {
+	if g.kind != kind || g.from != p.id || g.run != p.run {
 		closeConns(conn)
 		return nil, fmt.Errorf("%w: somebody else answers at %s", ErrProtocol, p.t.opt.Members[p.id])
 	}
@@ -93,11 +101,7 @@ func (p *peer) dialBlocks(ctx context.Context) (*net.TCPConn, error) {
 		err = setDeadAfter(conn, p.t.opt.deadAfter())
 	}
 	if err == nil {
-		err = p.readies.open(p, conn, 64<<10)
-	}
-	if err == nil {
-		p.in = conn
-		err = p.tellReady()
+		err = use(conn)
 	}
 	if err != nil {
 		closeConns(conn)
@@ -119,7 +123,7 @@ func (p *peer) readBlocks(conn io.Reader) error {
 		if !posted {
 			return fmt.Errorf("%w: a block for which no buffer was posted", ErrProtocol)
 		}
-		imm, n, err := parseBlockHeader(header, number, len(buf))
+		imm, n, err := parseBlockHeader(header, blockMagic, number, len(buf))
 		if err != nil {
 			return err
 		}
@@ -157,27 +161,15 @@ func (p *peer) supply(conn *net.TCPConn) error {
 // readReadies turns the peer's readiness into events.
 func (p *peer) readReadies(conn io.Reader) error {
 	var seen uint32
-	buf, have := make([]byte, 64*readyBytes), 0
-	for {
-		n, err := conn.Read(buf[have:])
-		have += n
-		used := 0
-		for ; have-used >= readyBytes && err == nil; used += readyBytes {
-			var more uint32
-			if more, err = parseReady(buf[used:], seen, p.nSent.Load()); err != nil {
-				break
-			}
-			seen += more
-			p.credits.Add(int32(more))
-			for range more {
-				p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
-			}
+	return readCounts(conn, func(b []byte) error {
+		more, err := parseReady(b, seen, p.nSent.Load())
+		seen += more
+		p.credits.Add(int32(more))
+		for range more {
+			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
 		}
-		if err != nil {
-			return err
-		}
-		have = copy(buf, buf[used:have])
-	}
+		return err
+	})
 }
 
 // sendBlock hands a block to the writer.
@@ -210,7 +202,7 @@ func (p *peer) writeBlocks(conn *net.TCPConn) {
 		case <-p.stop:
 			return
 		}
-		putBlockHeader(header[:], s.imm, len(s.block), number)
+		putBlockHeader(header[:], blockMagic, s.imm, len(s.block), number)
 		array[0], array[1] = header[:], s.block
 		vector = array[:]
 		// Counted before, because readiness for more may come before Write

@@ -25,6 +25,11 @@
 // [rdmcfallback.Sent] is therefore late enough for a sender that sends one block
 // after the other to keep the order of the schedule on the wire.
 //
+// Small messages travel on one more connection from the root to each receiver,
+// which the root makes when it puts the first one into the receiver's ring. The
+// receiver reads them into the slots, as long as there are free ones, and tells
+// the root on the same connection when it frees some.
+//
 // # Failures
 //
 // A process that dies is noticed at once, because its kernel ends its
@@ -50,7 +55,10 @@
 // bits), bytes. On a connection for blocks, each block has a header: "BLK1", the
 // immediate value, the length, the block's number on this connection (32 bits
 // each); against it flows, as often as it changes, the number of buffers posted
-// so far (32 bits). Block numbers and this one begin at 0 and wrap.
+// so far (32 bits). On a connection for small messages, they come with the same
+// header, but for its beginning, "SML1"; against them flows the number of slots
+// freed so far. Numbers of blocks and small messages and these two begin at 0 and
+// wrap.
 //
 // There is neither encryption nor authentication: groups belong into networks
 // whose hosts trust each other, as RDMA does.

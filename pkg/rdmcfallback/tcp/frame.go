@@ -3,14 +3,16 @@ package tcp
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
 const (
 	blockMagic   = 0x424c4b31 // "BLK1"
-	blockHeader  = 16
-	readyBytes   = 4
+	smallMagic   = 0x534d4c31 // "SML1"
+	blockHeader  = 16         // of a small message, too
+	countBytes   = 4
 	frameHeader  = 4
 	abortMinimum = 1 // bytes: the code
 )
@@ -23,19 +25,19 @@ const (
 	frameAlive            // the sender is alive
 )
 
-func putBlockHeader(b []byte, imm uint32, n int, number uint32) {
-	binary.BigEndian.PutUint32(b, blockMagic)
+func putBlockHeader(b []byte, magic, imm uint32, n int, number uint32) {
+	binary.BigEndian.PutUint32(b, magic)
 	binary.BigEndian.PutUint32(b[4:], imm)
 	binary.BigEndian.PutUint32(b[8:], uint32(n))
 	binary.BigEndian.PutUint32(b[12:], number)
 }
 
-// parseBlockHeader parses the header of the block with the given number, that
-// must fit into room bytes.
-func parseBlockHeader(b []byte, number uint32, room int) (imm uint32, n int, err error) {
+// parseBlockHeader parses the header of the block, or small message, with the given
+// number, that must fit into room bytes.
+func parseBlockHeader(b []byte, magic, number uint32, room int) (imm uint32, n int, err error) {
 	size := binary.BigEndian.Uint32(b[8:])
 	switch {
-	case binary.BigEndian.Uint32(b) != blockMagic:
+	case binary.BigEndian.Uint32(b) != magic:
 		return 0, 0, fmt.Errorf("%w: %x where a block's header should begin", ErrProtocol, b[:4])
 	case binary.BigEndian.Uint32(b[12:]) != number:
 		return 0, 0, fmt.Errorf("%w: block %d follows block %d", ErrProtocol, binary.BigEndian.Uint32(b[12:]), number-1)
@@ -53,6 +55,34 @@ func parseReady(b []byte, seen, sent uint32) (more uint32, err error) {
 		return 0, fmt.Errorf("%w: %d buffers posted, after %d before and %d blocks sent", ErrProtocol, now, seen, sent)
 	}
 	return now - seen, nil
+}
+
+// parseFreed returns how many more slots are free, after freed before, of put that
+// were used.
+func parseFreed(b []byte, freed, put uint32) (more uint32, err error) {
+	now := binary.BigEndian.Uint32(b)
+	if now == freed || now-freed > put-freed {
+		return 0, fmt.Errorf("%w: %d slots freed, after %d before and %d small messages", ErrProtocol, now, freed, put)
+	}
+	return now - freed, nil
+}
+
+// readCounts calls f for each count that comes, until the connection ends or f
+// returns an error.
+func readCounts(conn io.Reader, f func(b []byte) error) error {
+	buf, have := make([]byte, 64*countBytes), 0
+	for {
+		n, err := conn.Read(buf[have:])
+		have += n
+		used := 0
+		for ; have-used >= countBytes && err == nil; used += countBytes {
+			err = f(buf[used:])
+		}
+		if err != nil {
+			return err
+		}
+		have = copy(buf, buf[used:have])
+	}
 }
 
 func putFrameHeader(b []byte, kind uint8, n int) {

@@ -211,9 +211,11 @@ func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
-	if g.kind == greetBlocks {
-		if err == nil {
+	if g.kind != greetControl {
+		if err == nil && g.kind == greetBlocks {
 			err = p.supply(conn)
+		} else if err == nil {
+			err = p.drain(conn)
 		}
 		return err
 	}
@@ -242,11 +244,15 @@ func (t *Transport) admit(g *greeting) (rejection, *peer, error) {
 		return code, nil, err
 	}
 	p := t.peers[g.from]
-	if g.kind == greetBlocks {
+	if g.kind != greetControl {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !p.taken || p.run != g.run || g.toRun != t.run || p.out != nil {
+		switch {
+		case !p.taken || p.run != g.run || g.toRun != t.run,
+			g.kind == greetBlocks && p.out != nil, g.kind == greetRing && p.ring.conn != nil:
 			return rejectUnknown, nil, fmt.Errorf("%w: not the member %d that was met", ErrDuplicate, g.from)
+		case g.kind == greetRing && (g.from != 0 || p.ring.slots == 0):
+			return rejectMismatch, nil, fmt.Errorf("%w: member %d called member %d for a ring that isn't there", ErrProtocol, g.from, t.opt.Self)
 		}
 		return 0, p, nil
 	}

@@ -11,7 +11,7 @@ import (
 // The greeting's fixed part stays the same in all versions.
 const (
 	magic       = "RDMC/TCP"
-	version     = 1
+	version     = 2
 	prefixBytes = len(magic) + 2 + 4
 	maxGreeting = 512 << 10 // bytes after the fixed part
 	maxReason   = 1024      // bytes of text that explain a rejection or an abort
@@ -22,6 +22,7 @@ const (
 	greetControl = 1 + iota
 	greetBlocks
 	greetReject
+	greetRing
 )
 
 // A rejection's code says which error it becomes at the other end.
@@ -157,7 +158,7 @@ func parseGreeting(body []byte) (*greeting, error) {
 			g.members[i] = string(c.take(int(c.uint(2))))
 		}
 		g.hello = slices.Clone(c.take(int(c.uint(2))))
-	case greetBlocks, greetReject:
+	case greetBlocks, greetReject, greetRing:
 	default:
 		return nil, fmt.Errorf("%w: a greeting of kind %d", ErrProtocol, g.kind)
 	}

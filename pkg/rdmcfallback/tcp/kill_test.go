@@ -57,6 +57,9 @@ type job struct {
 func (j *job) message(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 5))
 	b := make([]byte, r.IntN(12*j.BlockSize))
+	if i%2 == 0 {
+		b = b[:min(len(b), r.IntN(9000))] // one for the ring
+	}
 	for at := range b {
 		b[at] = byte(r.Uint32())
 	}

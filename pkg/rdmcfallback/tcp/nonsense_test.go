@@ -16,19 +16,23 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A liar is member 1 of 2: it greets as the protocol has it, and then says what
+// A liar is one member of two: it greets as the protocol has it, and then says what
 // the test wants.
 type liar struct {
 	t       *testing.T
+	self    int
 	members []string
 	listen  net.Listener
-	run     uint64 // of member 0
+	run     uint64 // of the honest member
 	ctl     net.Conn
-	x       *Transport // member 0
+	x       *Transport // the honest member
 }
 
-func newLiar(t *testing.T) *liar {
-	l := &liar{t: t}
+// newLiar returns one that is member 1.
+func newLiar(t *testing.T) *liar { return newLiarAs(t, 1) }
+
+func newLiarAs(t *testing.T, self int) *liar {
+	l := &liar{t: t, self: self}
 	var ls [2]net.Listener
 	for i := range ls {
 		var err error
@@ -37,15 +41,19 @@ func newLiar(t *testing.T) *liar {
 		}
 		l.members = append(l.members, ls[i].Addr().String())
 	}
-	l.listen = ls[1]
-	t.Cleanup(func() { ls[1].Close() })
+	l.listen = ls[self]
+	t.Cleanup(func() { ls[self].Close() })
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		l.x, err = Connect(t.Context(), Options{Members: l.members, Self: 0, Listener: ls[0]})
+		l.x, err = Connect(t.Context(), Options{Members: l.members, Self: 1 - self, Listener: ls[1-self]})
 		done <- err
 	}()
-	l.ctl = l.call(greetControl)
+	if self == 1 {
+		l.ctl = l.call(greetControl)
+	} else {
+		l.ctl = l.called(greetControl)
+	}
 	l.write(l.ctl, []byte{frameMet, 0, 0, 0})
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -67,12 +75,12 @@ func (l *liar) write(c net.Conn, b []byte) {
 }
 
 func (l *liar) greeting(kind uint8) *greeting {
-	return &greeting{kind: kind, from: 1, to: 0, run: 99, toRun: l.run, members: l.members}
+	return &greeting{kind: kind, from: l.self, to: 1 - l.self, run: 99, toRun: l.run, members: l.members}
 }
 
-// call connects to member 0.
+// call connects to the honest member.
 func (l *liar) call(kind uint8) net.Conn {
-	c, err := net.Dial("tcp", l.members[0])
+	c, err := net.Dial("tcp", l.members[1-l.self])
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -86,21 +94,23 @@ func (l *liar) call(kind uint8) net.Conn {
 	return c
 }
 
-// called answers member 0's call for blocks.
-func (l *liar) called() net.Conn {
+// called answers a call of the honest member.
+func (l *liar) called(kind uint8) net.Conn {
 	c, err := l.listen.Accept()
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { c.Close() })
-	if _, err := readGreeting(c); err != nil {
-		l.t.Fatal(err)
+	g, err := readGreeting(c)
+	if err != nil || g.kind != kind {
+		l.t.Fatal(g, err)
 	}
-	l.write(c, l.greeting(greetBlocks).encode())
+	l.run = g.run
+	l.write(c, l.greeting(kind).encode())
 	return c
 }
 
-// wantDown expects that member 0 finds out, and says what.
+// wantDown expects that the honest member finds out, and says what.
 func (l *liar) wantDown(sentinel error, text string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
@@ -112,7 +122,7 @@ func (l *liar) wantDown(sentinel error, text string) {
 			l.t.Fatal(err)
 		}
 		if e := events[0]; e.Kind == rdmcfallback.Down {
-			if e.Peer != 1 || sentinel != nil && !errors.Is(e.Err, sentinel) || !strings.Contains(e.Err.Error(), text) {
+			if e.Peer != l.self || sentinel != nil && !errors.Is(e.Err, sentinel) || !strings.Contains(e.Err.Error(), text) {
 				l.t.Errorf("down: %v, want %q", e.Err, text)
 			}
 			return
@@ -172,7 +182,7 @@ func TestNonsenseBlocks(t *testing.T) {
 			if err := l.x.PostRecv(1, make([]byte, 100)); err != nil {
 				t.Fatal(err)
 			}
-			c := l.called()
+			c := l.called(greetBlocks)
 			l.write(c, b)
 			if len(b) == 0 {
 				c.Close()
@@ -195,6 +205,94 @@ func TestNonsenseReady(t *testing.T) {
 			l.wantDown(ErrProtocol, name)
 		})
 	}
+}
+
+// A root that puts what it must not.
+func TestNonsenseSmall(t *testing.T) {
+	full := slices.Concat(words(smallMagic, 0, 0, 0), words(smallMagic, 0, 0, 1), words(smallMagic, 0, 0, 2))
+	for name, b := range map[string][]byte{
+		"a block of 11 bytes for a buffer of 10":     words(smallMagic, 0, 11, 0),
+		"424c4b31 where":                             words(blockMagic, 0, 1, 0),
+		"block 1 follows":                            words(smallMagic, 0, 1, 1),
+		"all 3 slots are in use":                     slices.Concat(full, words(smallMagic, 0, 0, 3)),
+		"the peer ended the connection: EOF":         full,
+		"the peer ended the connection: unexpected ": append(words(smallMagic, 0, 10, 0), 1, 2, 3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiarAs(t, 0)
+			if err := l.x.OpenRing(3, 10); err != nil {
+				t.Fatal(err)
+			}
+			c := l.call(greetRing)
+			l.write(c, b)
+			if strings.Contains(name, "ended") {
+				c.Close()
+				l.wantDown(nil, name)
+			} else {
+				l.wantDown(ErrProtocol, name)
+			}
+		})
+	}
+}
+
+// A receiver that frees what it must not.
+func TestNonsenseFreed(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"3 slots freed, after 0 before and 2 small": words(3),
+		"0 slots freed":          words(0),
+		"1 slots freed, after 1": words(1, 1),
+		"1 slots freed, after 2": words(2, 1),
+		"4294967295 slots freed, after 1 before and 2 small": words(1, 1<<32-1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiar(t)
+			if err := errors.Join(l.x.OpenRing(3, 10), l.x.PutSmall(1, 0, nil), l.x.PutSmall(1, 0, nil)); err != nil {
+				t.Fatal(err)
+			}
+			l.write(l.called(greetRing), b)
+			l.wantDown(ErrProtocol, name)
+		})
+	}
+}
+
+// Nobody but the root is let in for a ring, once, and if there is one.
+func TestCallsForRings(t *testing.T) {
+	reject := func(l *liar, want error) {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.members[1-l.self])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		l.write(conn, l.greeting(greetRing).encode())
+		g, err := readGreeting(conn)
+		if err != nil || g.kind != greetReject || !errors.Is(g.err(), want) {
+			t.Errorf("%+v, %v", g, err)
+		}
+	}
+	l := newLiarAs(t, 0)
+	reject(l, ErrMismatch) // there is no ring
+	if err := l.x.OpenRing(3, 10); err != nil {
+		t.Fatal(err)
+	}
+	l.call(greetRing)
+	reject(l, ErrDuplicate)
+	l = newLiar(t)
+	if err := l.x.OpenRing(3, 10); err != nil {
+		t.Fatal(err)
+	}
+	reject(l, ErrMismatch) // it isn't the root
+	// And who answers the root must be who was met.
+	if err := l.x.PutSmall(1, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.listen.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l.write(conn, l.greeting(greetBlocks).encode())
+	l.wantDown(ErrProtocol, "somebody else answers")
 }
 
 // A peer that is called for blocks may be gone, or somebody else.
@@ -249,7 +347,7 @@ func TestLateCallers(t *testing.T) {
 	} {
 		g := *good
 		c.change(&g)
-		conn, err := net.Dial("tcp", l.members[0])
+		conn, err := net.Dial("tcp", l.members[1-l.self])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,6 +374,7 @@ func FuzzGreeting(f *testing.F) {
 	for _, g := range []*greeting{
 		{kind: greetControl, group: 1, epoch: 2, from: 1, to: 2, run: 3, members: members, hello: []byte("hello")},
 		{kind: greetBlocks, from: 1, to: 2, run: 3, toRun: 4},
+		{kind: greetRing, from: 0, to: 2, run: 3, toRun: 4},
 		{kind: greetReject, code: rejectMismatch, reason: "no"},
 		{kind: greetReject, code: rejectFailed, reason: "\x02no"},
 	} {
@@ -373,6 +472,35 @@ func FuzzBlocks(f *testing.F) {
 		}
 		if n := p.credits.Load(); n < 0 || n > MaxPosted {
 			t.Errorf("%d blocks may be sent", n)
+		}
+	})
+}
+
+func FuzzRing(f *testing.F) {
+	f.Add(append(words(smallMagic, 1, 3, 0), 1, 2, 3))
+	f.Add(slices.Concat(words(smallMagic, 1, 0, 0), words(smallMagic, 1, 0, 1)))
+	f.Add(words(1, 2, 5))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newTransport(Options{Members: []string{"a:1", "b:1"}, Self: 1, Listener: l})
+		defer x.Close()
+		p := x.peers[0]
+		p.ring.slots, p.ring.size, p.ring.memory = 3, 8, make([]byte, 3*8+1)
+		if err := p.readSmall(bytes.NewReader(b)); err == nil {
+			t.Error("it never ends")
+		}
+		if p.ring.memory[3*8] != 0 || p.ring.nPut > 3 {
+			t.Errorf("%d messages", p.ring.nPut)
+		}
+		p.ring = ring{slots: 3, size: 8, nPut: 6, nFreed: 3}
+		if err := p.readFreed(bytes.NewReader(b)); err == nil {
+			t.Error("it never ends")
+		}
+		if p.ring.nFreed < 3 || p.ring.nFreed > 6 {
+			t.Errorf("%d slots are freed", p.ring.nFreed)
 		}
 	})
 }

@@ -33,8 +33,8 @@ var (
 	ErrOverflow = errors.New("tcp: the peer doesn't read what it is told")
 	// ErrSilent: a peer's process has stopped, or its host is dead or cut off.
 	ErrSilent = errors.New("tcp: nothing is heard of the peer")
-	// ErrNotReady: Send without readiness of the peer.
-	ErrNotReady = errors.New("tcp: the peer has posted no buffer for this block")
+	// ErrNotReady: Send without readiness of the peer, or PutSmall without a slot.
+	ErrNotReady = errors.New("tcp: the peer is not ready for this")
 
 	errNotYet = errors.New("tcp: the member is still in an earlier epoch")
 )

@@ -7,8 +7,8 @@ import (
 )
 
 // An outbox writes small messages to a connection: at once if the kernel takes
-// them, else by a goroutine that lives for as long as there is a backlog. It is
-// guarded by its peer's lock.
+// them, else by a goroutine that lives for as long as there is a backlog. What is
+// sent before there is a connection waits, too. It is guarded by its peer's lock.
 type outbox struct {
 	p       *peer
 	conn    *net.TCPConn
@@ -36,13 +36,16 @@ func (o *outbox) open(p *peer, conn *net.TCPConn, limit int) error {
 		o.n, o.err = tryWrite(fd, o.msg)
 		return true
 	}
+	if len(o.backlog) > 0 {
+		o.start()
+	}
 	return nil
 }
 
 // send writes msg, or what the kernel doesn't take of it later. The peer's lock
 // is held.
 func (o *outbox) send(msg []byte) error {
-	if o.idle == nil {
+	if o.idle == nil && o.conn != nil {
 		o.msg, o.n = msg, 0
 		err := o.raw.Write(o.attempt)
 		if err == nil {
@@ -59,12 +62,16 @@ func (o *outbox) send(msg []byte) error {
 		return fmt.Errorf("%w: %d bytes wait", ErrOverflow, len(o.backlog))
 	}
 	o.backlog = append(o.backlog, msg...)
-	if o.idle == nil {
-		o.idle = make(chan struct{})
-		o.p.wg.Add(1)
-		go o.flush()
+	if o.idle == nil && o.conn != nil {
+		o.start()
 	}
 	return nil
+}
+
+func (o *outbox) start() {
+	o.idle = make(chan struct{})
+	o.p.wg.Add(1)
+	go o.flush()
 }
 
 // flush writes the backlog until there is none.

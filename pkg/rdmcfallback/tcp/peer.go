@@ -62,13 +62,15 @@ type peer struct {
 	posted  [MaxPosted][]byte // buffers, those at nRecv...nPosted-1
 	nPosted uint32
 	nRecv   uint32
-	ready   [readyBytes]byte
+	ready   [countBytes]byte
 
 	// Blocks to the peer.
 	out     *net.TCPConn
 	credits atomic.Int32 // how many more blocks it can take
 	nSent   atomic.Uint32
 	sends   chan send
+
+	ring ring // root: to the peer; else, of peer 0: from it
 }
 
 type send struct {
@@ -254,11 +256,11 @@ func (p *peer) fail(err error, patient bool) {
 		return
 	}
 	p.failing, p.err = true, explain(err)
-	in, out, ctl := p.in, p.out, p.ctl
+	in, out, small, ctl := p.in, p.out, p.ring.conn, p.ctl
 	p.t.wg.Add(1) // under the lock, so that Close, which takes it, waits
 	p.mu.Unlock()
 	close(p.stop)
-	closeConns(in, out)
+	closeConns(in, out, small)
 	go func() {
 		defer p.t.wg.Done()
 		if patient && ctl != nil {
@@ -291,10 +293,10 @@ func (p *peer) part() {
 		return
 	}
 	p.failing, p.err = true, ErrClosed
-	in, out, ctl, idle := p.in, p.out, p.ctl, p.tells.idle
+	in, out, small, ctl, idle := p.in, p.out, p.ring.conn, p.ctl, p.tells.idle
 	p.mu.Unlock()
 	close(p.stop)
-	closeConns(in, out)
+	closeConns(in, out, small)
 	if ctl != nil {
 		_ = ctl.SetDeadline(time.Now().Add(parting))
 		if idle != nil {
