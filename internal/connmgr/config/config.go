@@ -1,0 +1,129 @@
+// Package config is the configuration of a host's daemon: the YAML file that
+// people write, and the typed [Config] that it becomes.
+//
+// The package imports the standard library and yaml.
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"time"
+)
+
+// DefaultPort is where daemons serve each other.
+const DefaultPort = 9550
+
+// A Config is what a daemon is told about its host and the others. All addresses
+// are IPv4. Tags say what a field is called in the file.
+type Config struct {
+	Name       string     `yaml:"name"`        // the host's, as in its certificate
+	Address    netip.Addr `yaml:"address"`     // of the RDMA device
+	Device     string     `yaml:"device"`      // as pkg/qp names it; default "softroce:ADDRESS"
+	Socket     string     `yaml:"socket"`      // for applications
+	SocketMode uint32     `yaml:"socket_mode"` // permissions of the socket
+	Users      []uint32   `yaml:"users"`       // who may connect; none: all that can open the socket
+	Listen     string     `yaml:"listen"`      // for other daemons, "address:port"
+	Metrics    string     `yaml:"metrics"`     // Prometheus; empty: none
+	TLS        TLS        `yaml:"tls"`         // empty: plain text
+	Insecure   bool       `yaml:"insecure"`    // plain text at any address
+	State      string     `yaml:"state"`       // the file of what outlives the daemon
+	Switch     Switch     `yaml:"switch"`      // the ToR; empty: none, hosts relay
+	Direct     string     `yaml:"direct"`      // configuration of a switch agent that runs in the daemon; empty: none
+	Bootstrap  netip.Addr `yaml:"bootstrap"`   // where members of relayed groups listen; default: Address
+	Hosts      []Host     `yaml:"hosts"`
+	Beat       Beat       `yaml:"beat"`
+	Leases     Leases     `yaml:"leases"`
+	Limits     Limits     `yaml:"limits"`
+	Relay      Relay      `yaml:"relay"`
+	Rack       uint32     `yaml:"rack"` // 0: not known
+}
+
+// TLS holds the names of PEM files.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
+}
+
+// A Switch is the host's ToR.
+type Switch struct {
+	Name  string `yaml:"name"`
+	Agent string `yaml:"agent"` // its agent's gRPC, "host:port"
+}
+
+// A Host is another host.
+type Host struct {
+	Name    string     `yaml:"name"`
+	Address netip.Addr `yaml:"address"` // of its RDMA device
+	Daemon  string     `yaml:"daemon"`  // "host:port"; default Address:DefaultPort
+}
+
+// Beat says how quickly a dead receiver is noticed.
+type Beat struct {
+	Interval  time.Duration `yaml:"interval"`
+	DeadAfter time.Duration `yaml:"dead_after"` // of silence
+	Grace     time.Duration `yaml:"grace"`      // for a daemon that is gone, and its host is not
+}
+
+// Leases are how long others keep what is not renewed.
+type Leases struct {
+	Member time.Duration `yaml:"member"` // at receivers
+	Group  time.Duration `yaml:"group"`  // at the switch's agent
+}
+
+// Limits bound what applications use; of the numbers, 0 is the default, and of
+// Memory any.
+type Limits struct {
+	Groups        int    `yaml:"groups"`          // of which this host is the sender
+	GroupsPerUser int    `yaml:"groups_per_user"` // the same, of one user
+	Memberships   int    `yaml:"memberships"`     // in which this host receives
+	Receivers     int    `yaml:"receivers"`       // of one group
+	Regions       int    `yaml:"regions"`         // of one group
+	Memory        uint64 `yaml:"memory"`          // bytes of all regions of one user's memberships; 0: any
+}
+
+// Relay says how hosts relay, where applications don't.
+type Relay struct {
+	Algorithm string `yaml:"algorithm"` // as package schedule names it, or "auto"
+	Transport string `yaml:"transport"` // "auto", "rdma" or "tcp"
+	Block     uint32 `yaml:"block"`     // bytes
+}
+
+// SetDefaults fills in what is not set.
+func (c *Config) SetDefaults() {
+	if c.Address.IsValid() {
+		set(&c.Device, "softroce:"+c.Address.String())
+		set(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPort).String())
+		set(&c.Bootstrap, c.Address)
+	}
+	set(&c.Socket, "/run/mcrdma/daemon.sock")
+	set(&c.SocketMode, 0o660)
+	set(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
+	set(&c.Beat.Interval, 100*time.Millisecond)
+	set(&c.Beat.DeadAfter, time.Second)
+	set(&c.Beat.Grace, 10*time.Second)
+	set(&c.Leases.Member, 30*time.Second)
+	set(&c.Leases.Group, 30*time.Second)
+	set(&c.Limits.Groups, 256)
+	set(&c.Limits.GroupsPerUser, c.Limits.Groups)
+	set(&c.Limits.Memberships, 1024)
+	set(&c.Limits.Receivers, 16)
+	set(&c.Limits.Regions, 16)
+	set(&c.Relay.Algorithm, "auto")
+	set(&c.Relay.Transport, "auto")
+	set(&c.Relay.Block, 1<<20)
+	for i, h := range c.Hosts {
+		if h.Address.IsValid() {
+			set(&c.Hosts[i].Daemon, netip.AddrPortFrom(h.Address, DefaultPort).String())
+		}
+	}
+}
+
+// Validate says what does not fit together.
+func (c *Config) Validate() error { return nil }
+
+func set[T comparable](v *T, value T) {
+	if *v == *new(T) {
+		*v = value
+	}
+}
