@@ -30,6 +30,7 @@ type job struct {
 	Size      int
 	Algorithm schedule.Algorithm
 	BlockSize int
+	Ahead     int
 }
 
 // A report is what a child says when it is ready, and for each message that is
@@ -127,7 +128,7 @@ func (m *member) group() error {
 	}
 	complete := make(chan int64, 1)
 	g, err := rdmcfallback.Join(ctx, rdmcfallback.Config{
-		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize,
+		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize, Ahead: m.Ahead,
 		Incoming: func(int64) ([]byte, error) { return m.msg, nil },
 		Complete: func([]byte) { complete <- now() },
 	}, t)

@@ -201,6 +201,10 @@ func agent(args []string) error {
 	}
 	last := args[1][strings.LastIndexByte(args[1], '.')+1:]
 	return inNamespace(args[0]+last, func() error {
+		// OpenMPI takes hosts of the same name for one.
+		if err := errors.Join(syscall.Unshare(syscall.CLONE_NEWUTS), syscall.Sethostname([]byte(args[0]+last))); err != nil {
+			return err
+		}
 		return syscall.Exec(shell, []string{"sh", "-c", strings.Join(args[2:], " ")}, os.Environ())
 	})
 }

@@ -129,7 +129,11 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 }
 
 func group(ctx context.Context, p *path, hosts, size, times int, a schedule.Algorithm, blockSize int) ([]time.Duration, error) {
-	return perform(ctx, p, hosts, times, job{Role: "group", Size: size, Algorithm: a, BlockSize: blockSize})
+	j := job{Role: "group", Size: size, Algorithm: a, BlockSize: blockSize}
+	if p.hosts == nil {
+		j.Ahead = 2 // processors are the bottleneck
+	}
+	return perform(ctx, p, hosts, times, j)
 }
 
 func plain(ctx context.Context, p *path, _, size, times int) ([]time.Duration, error) {
