@@ -12,7 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
-	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/tree"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
 // groupsCommand lists groups.
@@ -64,7 +64,7 @@ func groupRows(answers []answer[*mcrdmav1.ListResponse], now time.Time) (rows []
 	return rows
 }
 
-func keyText(g *mcrdmav1.GroupStatus) string { return tree.KeyOf(g.GetGroup().GetKey()) }
+func keyText(g *mcrdmav1.GroupStatus) string { return grouptree.KeyOf(g.GetGroup().GetKey()) }
 
 // leaseText is how long a group stays unless it is renewed.
 func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
@@ -125,7 +125,7 @@ func groupShowCommand() *cobra.Command {
 	out, client := addOutputFlag(cmd, "dot", "svg"), addClientFlags(cmd, false, false)
 	cmd.ValidArgsFunction = completeGroups(client)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := tree.ParseKey(args[0])
+		key, err := grouptree.ParseKey(args[0])
 		if err != nil {
 			return usageError{err}
 		}
@@ -142,7 +142,7 @@ func groupShowCommand() *cobra.Command {
 		case "svg":
 			err = t.SVG(w)
 		default:
-			err = t.Text(w, tree.TextOptions{Now: time.Now(), Color: colored(w)})
+			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: colored(w)})
 		}
 		if n := len(t.All()); err == nil && n > 0 {
 			err = fmt.Errorf("group %v: %s", key, problemCount(n))
@@ -160,7 +160,7 @@ func problemCount(n int) string {
 }
 
 // tree collects a group's tree. All in all it takes no longer than four answers may.
-func (f *clientFlags) tree(ctx context.Context, key tree.Key) (*tree.Tree, error) {
+func (f *clientFlags) tree(ctx context.Context, key grouptree.Key) (*grouptree.Tree, error) {
 	given, err := f.addresses()
 	if err != nil {
 		return nil, err
@@ -180,10 +180,10 @@ func (f *clientFlags) tree(ctx context.Context, key tree.Key) (*tree.Tree, error
 			directory[a.Switch] = a.HostPort
 		}
 	}
-	return tree.Collect(ctx, treeSource{fleet}, key, first, directory, tree.Limits{Agents: maxAgents})
+	return grouptree.Collect(ctx, treeSource{fleet}, key, first, directory, grouptree.Limits{Agents: maxAgents})
 }
 
-// treeSource asks agents for package tree.
+// treeSource asks agents for package grouptree.
 type treeSource struct{ fleet *agents.Fleet }
 
 func (s treeSource) agent(address string) (*agents.Agent, error) {

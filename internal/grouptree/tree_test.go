@@ -1,4 +1,4 @@
-package tree
+package grouptree
 
 import (
 	"bytes"
@@ -50,6 +50,8 @@ func TestScripts(t *testing.T) {
 				}
 			case "text":
 				err = tree.Text(&b, TextOptions{Now: noon, Color: true})
+			case "named":
+				err = tree.Text(&b, TextOptions{Now: noon, Names: map[string]string{"10.2.0.11": "h3"}})
 			case "dot":
 				err = tree.DOT(&b)
 			case "svg":

@@ -1,4 +1,4 @@
-package tree
+package grouptree
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 type TextOptions struct {
 	Now   time.Time // to say how long the lease still is
 	Color bool      // problems in red, by ANSI sequences
+	// Names are what hosts are called, by address; nil: nothing.
+	Names map[string]string
 }
 
 // Text writes the tree as tree(1) does directories. A switch that several ways lead to
@@ -42,6 +44,14 @@ func (p *textPrinter) red(s string) string {
 		return s
 	}
 	return "\x1b[31m" + s + "\x1b[0m"
+}
+
+// host is a host's address, after its name if it has one.
+func (p *textPrinter) host(address string) string {
+	if name := p.options.Names[address]; name != "" {
+		return name + " " + address
+	}
+	return address
 }
 
 func (p *textPrinter) head(t *Tree) {
@@ -105,7 +115,7 @@ func (p *textPrinter) edge(e *Edge, prefix, branch, deeper string) {
 	}
 	switch {
 	case e.Receiver != "":
-		p.line(prefix, branch, fmt.Sprintf("%s%s  QPN %s", way, e.Receiver, qpnText(e.QPN)))
+		p.line(prefix, branch, fmt.Sprintf("%s%s  QPN %s", way, p.host(e.Receiver), qpnText(e.QPN)))
 	case len(e.To) == 0:
 		p.line(prefix, branch, way+p.red("nowhere")+"  for "+e.Destination)
 	case len(e.To) == 1:

@@ -1,4 +1,4 @@
-// Package tree collects a group's tree from the agents of the switches that it passes,
+// Package grouptree collects a group's tree from the agents of the switches that it passes,
 // checks that it is whole, and draws it: as text, as JSON, for Graphviz, and as SVG.
 //
 // Agents are asked through a Source. What they say is not trusted: a tree may have
@@ -6,7 +6,7 @@
 // found wrong.
 //
 // It may import the contract of the agents (api/mcrdma/v1) and the standard library.
-package tree
+package grouptree
 
 import (
 	"fmt"
