@@ -3,14 +3,13 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -28,28 +27,18 @@ const (
 // Validate reports what does not fit together in a Config whose defaults are
 // set. The error joins one [*Error] for each fault, up to 20 of them.
 func (c *Config) Validate() error {
-	f := &faults{}
-	(&checker{faults: f, c: c}).check()
-	return f.err()
+	f := &strictyaml.Faults{}
+	(&checker{Faults: f, c: c}).check()
+	return f.Err()
 }
 
 // A checker judges a Config. Of what could not be decoded it says nothing more.
 type checker struct {
-	*faults
-	c       *Config
-	decoded []*Error // the faults of decoding
-}
-
-// unread reports whether something at path could not be decoded, so that what
-// depends on it cannot be judged.
-func (k *checker) unread(path string) bool {
-	return slices.ContainsFunc(k.decoded, func(e *Error) bool {
-		return e.Path != "" && (within(e.Path, path) || within(path, e.Path))
-	})
+	*strictyaml.Faults
+	c *Config
 }
 
 func (k *checker) check() {
-	k.decoded = slices.Clone(k.list)
 	k.global()
 	k.services()
 	k.routing()
@@ -57,81 +46,46 @@ func (k *checker) check() {
 	k.prefixes()
 	k.ports()
 	k.hosts()
-	k.list = slices.DeleteFunc(k.list, func(e *Error) bool {
-		return e.Path != "" && !slices.Contains(k.decoded, e) && k.unread(e.Path)
-	})
 }
 
-// A name goes into frames, certificates and the names of files.
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-
-func (k *checker) name(path, name string) {
-	switch {
-	case name == "":
-		k.add(path, "missing: each switch has a name")
-	case !nameForm.MatchString(name):
-		k.add(path, "%q: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", name)
-	}
-}
-
-// unicast checks an address that must be there.
-func (k *checker) unicast(path string, a netip.Addr, what string) bool {
-	switch {
-	case !a.IsValid():
-		k.add(path, "missing: %s", what)
-	case !a.Is4():
-		k.add(path, "%v is not IPv4, which alone is supported", a)
-	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		k.add(path, "%v is not the address of one station", a)
-	default:
-		return true
-	}
-	return false
-}
+func (k *checker) name(path, name string) { k.Name(path, name, "each switch has a name") }
 
 func (k *checker) station(path string, m switchspec.MAC, what string) {
 	switch {
 	case m == switchspec.MAC{}:
-		k.add(path, "missing: %s", what)
+		k.Add(path, "missing: %s", what)
 	case m[0]&1 != 0:
-		k.add(path, "%v is not the MAC address of one station", m)
-	}
-}
-
-// between checks a time.
-func (k *checker) between(path string, d, least, most time.Duration) {
-	if d < least || d > most {
-		k.add(path, "%v: want %v to %v", d, least, most)
+		k.Add(path, "%v is not the MAC address of one station", m)
 	}
 }
 
 func (k *checker) global() {
 	c := k.c
 	k.name("name", c.Name)
-	k.unicast("address", c.Address, "the router's own address")
+	k.Unicast("address", c.Address, "the router's own address")
 	k.station("mac", c.MAC, "the router's MAC address")
 	seen := map[netip.Addr]string{}
 	for i, g := range c.Gateways {
 		at := fmt.Sprintf("gateways[%d]", i)
 		switch first, taken := seen[g]; {
-		case !k.unicast(at, g, "the gateway's address"):
+		case !k.Unicast(at, g, "the gateway's address"):
 		case taken:
-			k.add(at, "%v is there already, in %s", g, k.place(first))
-		case !contains(c.Prefixes, g) && !k.unread("prefixes"):
-			k.add(at, "%v is in none of the prefixes", g)
+			k.Add(at, "%v is there already, in %s", g, k.Place(first))
+		case !contains(c.Prefixes, g) && !k.Unread("prefixes"):
+			k.Add(at, "%v is in none of the prefixes", g)
 		}
 		seen[g] = at
 	}
-	k.between("hello.interval", c.Hello.Interval, time.Millisecond, time.Minute)
+	k.Between("hello.interval", c.Hello.Interval, time.Millisecond, time.Minute)
 	if c.Hello.Multiplier == 0 {
-		k.add("hello.multiplier", "0: want at least 1")
+		k.Add("hello.multiplier", "0: want at least 1")
 	}
 	if h := c.Restart.Hold; h != 0 && (h < minHold || h > maxHold || h%time.Second != 0) {
-		k.add("restart.hold", "%v: want 0s (the agent leaves when it ends), or whole seconds, %v to %v", h, minHold, maxHold)
+		k.Add("restart.hold", "%v: want 0s (the agent leaves when it ends), or whole seconds, %v to %v", h, minHold, maxHold)
 	}
 	k.ecn(c.ECN)
-	k.between("leases.group", c.Leases.Group, time.Second, 24*time.Hour)
-	k.between("leases.branch", c.Leases.Branch, time.Second, 24*time.Hour)
+	k.Between("leases.group", c.Leases.Group, time.Second, 24*time.Hour)
+	k.Between("leases.branch", c.Leases.Branch, time.Second, 24*time.Hour)
 	l := c.Limits
 	for _, limit := range []struct {
 		path        string
@@ -141,9 +95,7 @@ func (k *checker) global() {
 		{"limits.steps", l.Steps, 0, 1 << 20}, {"limits.pre_groups", l.PREGroups, 1, 1 << 16},
 		{"limits.receivers", l.Receivers, 1, switchspec.MaxMembers},
 	} {
-		if limit.n < limit.min || limit.n > limit.max {
-			k.add(limit.path, "%d: want %d to %d", limit.n, limit.min, limit.max)
-		}
+		k.Number(limit.path, limit.n, limit.min, limit.max)
 	}
 }
 
@@ -152,13 +104,13 @@ func (k *checker) ecn(e ECN) {
 		return
 	}
 	if e.KMin > e.KMax {
-		k.add("ecn.kmin", "%d packets is more than kmax, %d", e.KMin, e.KMax)
+		k.Add("ecn.kmin", "%d packets is more than kmax, %d", e.KMin, e.KMax)
 	}
 	if e.KMax > switchspec.MaxDepth {
-		k.add("ecn.kmax", "%d packets: want at most %d", e.KMax, switchspec.MaxDepth)
+		k.Add("ecn.kmax", "%d packets: want at most %d", e.KMax, switchspec.MaxDepth)
 	}
 	if !(e.PMax > 0 && e.PMax <= 1) { // nor NaN
-		k.add("ecn.pmax", "%v: want a probability, more than 0 and at most 1", e.PMax)
+		k.Add("ecn.pmax", "%v: want a probability, more than 0 and at most 1", e.PMax)
 	}
 }
 
@@ -169,80 +121,63 @@ func contains(list []netip.Prefix, a netip.Addr) bool {
 // services checks what the agent listens at, dials and stores.
 func (k *checker) services() {
 	c := k.c
-	k.hostPort("p4runtime.target", c.P4Runtime.Target)
+	k.HostPort("p4runtime.target", c.P4Runtime.Target)
 	if c.P4Runtime.ElectionID == 0 {
-		k.add("p4runtime.election_id", "0: want at least 1")
+		k.Add("p4runtime.election_id", "0: want at least 1")
 	}
-	host, ok := k.hostPort("listen", c.Listen)
+	host, ok := k.HostPort("listen", c.Listen)
 	files, none := []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA}, TLS{}
 	switch {
 	case c.TLS != none && slices.Contains(files, ""):
-		k.add("tls", "incomplete: want cert, key and ca, or none of them")
-	case c.TLS == none && ok && !loopback(host) && !c.Insecure:
-		k.add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls, or insecure: true to take everybody at their word", c.Listen)
+		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
+	case c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure:
+		k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls, or insecure: true to take everybody at their word", c.Listen)
 	}
 	if c.Metrics != "" {
-		k.hostPort("metrics", c.Metrics)
+		k.HostPort("metrics", c.Metrics)
 	}
 	if c.State == "" {
-		k.add("state", "missing: the file that keeps what outlives the agent")
+		k.Add("state", "missing: the file that keeps what outlives the agent")
 	}
-}
-
-// hostPort checks "host:port" and returns the host.
-func (k *checker) hostPort(path, s string) (host string, ok bool) {
-	host, port, err := net.SplitHostPort(s)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		k.add(path, "%q is not an address with a port, as 192.0.2.1:9560", s)
-	}
-	return host, err == nil
-}
-
-func loopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 // asn checks the number of an autonomous system.
 func (k *checker) asn(path string, n uint32) {
 	switch n {
 	case 0:
-		k.add(path, "missing: the number of the autonomous system, such as 4200000001")
+		k.Add(path, "missing: the number of the autonomous system, such as 4200000001")
 	case 23456, 65535, 1<<32 - 1:
-		k.add(path, "AS %d is reserved: use a private one, such as 4200000001", n)
+		k.Add(path, "AS %d is reserved: use a private one, such as 4200000001", n)
 	}
 }
 
 func (k *checker) routing() {
 	r := k.c.Routing
-	k.between("routing.settle", r.Settle, 0, time.Hour)
-	k.between("routing.bgp.drain", r.BGP.Drain, 0, time.Hour)
+	k.Between("routing.settle", r.Settle, 0, time.Hour)
+	k.Between("routing.bgp.drain", r.BGP.Drain, 0, time.Hour)
 	if r.Kernel.Table < 0 || r.Kernel.Table > 1<<31-1 {
-		k.add("routing.kernel.table", "%d: want 0 (the main one) to %d", r.Kernel.Table, 1<<31-1)
+		k.Add("routing.kernel.table", "%d: want 0 (the main one) to %d", r.Kernel.Table, 1<<31-1)
 	}
 	for i, a := range r.BGP.Listen {
 		if a != netip.IPv4Unspecified() {
-			k.unicast(fmt.Sprintf("routing.bgp.listen[%d]", i), a, "an own address")
+			k.Unicast(fmt.Sprintf("routing.bgp.listen[%d]", i), a, "an own address")
 		}
 	}
 	switch r.Source {
 	case "":
-		k.add("routing.source", "missing: where routes come from, one of static, bgp and kernel")
+		k.Add("routing.source", "missing: where routes come from, one of static, bgp and kernel")
 	case Static:
 		if r.Topology == "" {
-			k.add("routing.topology", "missing: static routes come from a topology file")
+			k.Add("routing.topology", "missing: static routes come from a topology file")
 		}
 	case BGP:
 		k.asn("routing.bgp.asn", r.BGP.ASN)
-		if !slices.ContainsFunc(k.c.Switches, func(s Switch) bool { return s.BGP != nil }) && !k.unread("switches") {
-			k.add("routing.source", "bgp, but with no neighbour: give one of the switches a bgp section")
+		if !slices.ContainsFunc(k.c.Switches, func(s Switch) bool { return s.BGP != nil }) && !k.Unread("switches") {
+			k.Add("routing.source", "bgp, but with no neighbour: give one of the switches a bgp section")
 		}
 	case Kernel:
 	default:
-		k.add("routing.source", "%q: want static, bgp or kernel", r.Source)
+		k.Add("routing.source", "%q: want static, bgp or kernel", r.Source)
 	}
 }
 
@@ -252,7 +187,7 @@ func (k *checker) switches() {
 	peers := map[netip.Addr]string{}
 	unique := func(seen map[netip.Addr]string, at string, a netip.Addr) {
 		if first, taken := seen[a]; taken {
-			k.add(at, "%v is taken already, in %s", a, k.place(first))
+			k.Add(at, "%v is taken already, in %s", a, k.Place(first))
 			return
 		}
 		seen[a] = at
@@ -262,20 +197,20 @@ func (k *checker) switches() {
 		k.name(at+".name", s.Name)
 		switch first, taken := names[s.Name]; {
 		case taken && first == "name" && s.Name != "":
-			k.add(at+".name", "%q is this switch itself: list the others only", s.Name)
+			k.Add(at+".name", "%q is this switch itself: list the others only", s.Name)
 		case taken && s.Name != "":
-			k.add(at+".name", "%q is taken already, in %s", s.Name, k.place(first))
+			k.Add(at+".name", "%q is taken already, in %s", s.Name, k.Place(first))
 		default:
 			names[s.Name] = at + ".name"
 		}
 		switch {
 		case s.Agent != "":
-			k.hostPort(at+".agent", s.Agent)
+			k.HostPort(at+".agent", s.Agent)
 		case k.c.Programmable && s.Programmable:
-			k.add(at+".agent", "missing: where the agent of %q listens (or is it programmable: false?)", s.Name)
+			k.Add(at+".agent", "missing: where the agent of %q listens (or is it programmable: false?)", s.Name)
 		}
 		for j, a := range s.Addresses {
-			if p := fmt.Sprintf("%s.addresses[%d]", at, j); k.unicast(p, a, "an address of the switch") {
+			if p := fmt.Sprintf("%s.addresses[%d]", at, j); k.Unicast(p, a, "an address of the switch") {
 				unique(addrs, p, a)
 			}
 		}
@@ -289,16 +224,16 @@ func (k *checker) switches() {
 }
 
 func (k *checker) peer(at string, p Peer) {
-	k.unicast(at+".address", p.Address, "the neighbour's end of the session")
+	k.Unicast(at+".address", p.Address, "the neighbour's end of the session")
 	k.asn(at+".asn", p.ASN)
 	if p.ASN == k.c.Routing.BGP.ASN && p.ASN != 0 {
-		k.add(at+".asn", "AS %d is our own: give each switch one of its own", p.ASN)
+		k.Add(at+".asn", "AS %d is our own: give each switch one of its own", p.ASN)
 	}
 	if p.Local.IsValid() {
-		k.unicast(at+".local", p.Local, "")
+		k.Unicast(at+".local", p.Local, "")
 	}
 	if p.Hold < 3*time.Second || p.Hold%time.Second != 0 || p.Hold > 65535*time.Second {
-		k.add(at+".hold", "%v: want whole seconds, 3s to 65535s", p.Hold)
+		k.Add(at+".hold", "%v: want whole seconds, 3s to 65535s", p.Hold)
 	}
 }
 
@@ -313,11 +248,11 @@ func (k *checker) prefixes() {
 		for i, p := range list {
 			switch path := fmt.Sprintf("%s[%d]", at, i); {
 			case !p.IsValid():
-				k.add(path, "missing: a prefix, as 10.1.0.0/24")
+				k.Add(path, "missing: a prefix, as 10.1.0.0/24")
 			case !p.Addr().Is4():
-				k.add(path, "%v is not IPv4, which alone is supported", p)
+				k.Add(path, "%v is not IPv4, which alone is supported", p)
 			case p != p.Masked():
-				k.add(path, "%v has host bits set: did you mean %v?", p, p.Masked())
+				k.Add(path, "%v has host bits set: did you mean %v?", p, p.Masked())
 			default:
 				all = append(all, owned{p, path})
 			}
@@ -333,10 +268,10 @@ func (k *checker) prefixes() {
 	for i := 1; i < len(all); i++ { // sorted: whoever overlaps follows its container
 		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
 			first, second := a, b
-			if k.line(first.path) > k.line(second.path) {
+			if k.Line(first.path) > k.Line(second.path) {
 				first, second = b, a
 			}
-			k.add(second.path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.place(first.path))
+			k.Add(second.path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.Place(first.path))
 			all[i] = a // it may contain the next as well
 		}
 	}
@@ -345,26 +280,26 @@ func (k *checker) prefixes() {
 func (k *checker) ports() {
 	c := k.c
 	if len(c.Ports) == 0 {
-		k.add("ports", "missing: a switch has ports")
+		k.Add("ports", "missing: a switch has ports")
 	}
 	numbers, names := map[uint16]string{}, map[string]string{}
 	for i, p := range c.Ports {
 		at := fmt.Sprintf("ports[%d]", i)
 		switch first, taken := numbers[p.Port]; {
 		case p.Port == 0 || p.Port > maxPort:
-			k.add(at+".port", "%d: want 1 to %d", p.Port, maxPort)
+			k.Add(at+".port", "%d: want 1 to %d", p.Port, maxPort)
 		case taken:
-			k.add(at+".port", "port %d is there already, in %s", p.Port, k.place(first))
+			k.Add(at+".port", "port %d is there already, in %s", p.Port, k.Place(first))
 		default:
 			numbers[p.Port] = at + ".port"
 		}
 		if first, taken := names[p.Name]; taken {
-			k.add(at+".name", "%q is taken already, in %s", p.Name, k.place(first))
+			k.Add(at+".name", "%q is taken already, in %s", p.Name, k.Place(first))
 		} else if p.Name != "" {
 			names[p.Name] = at + ".name"
 		}
 		if n, err := strconv.ParseUint(p.Name, 10, 16); err == nil && n != uint64(p.Port) {
-			k.add(at+".name", "%q is the name of port %d, not of port %d", p.Name, n, p.Port)
+			k.Add(at+".name", "%q is the name of port %d, not of port %d", p.Name, n, p.Port)
 		}
 		if p.MAC != c.MAC { // else it is judged there
 			k.station(at+".mac", p.MAC, "the port's MAC address; the defaults are not set")
@@ -379,29 +314,29 @@ func (k *checker) ports() {
 
 func (k *checker) hostPortRules(at string, p Port) {
 	if p.Hello {
-		k.add(at+".hello", "hellos are for links between switches: set \"to\", or leave them out")
+		k.Add(at+".hello", "hellos are for links between switches: set \"to\", or leave them out")
 	}
 	if p.PeerMAC != (switchspec.MAC{}) {
-		k.add(at+".peer_mac", "there are hosts at this port: set \"to\", or list them under hosts")
+		k.Add(at+".peer_mac", "there are hosts at this port: set \"to\", or list them under hosts")
 	}
 }
 
 func (k *checker) linkRules(at string, p Port) {
 	c := k.c
-	if !slices.ContainsFunc(c.Switches, func(s Switch) bool { return s.Name == p.To }) && !k.unread("switches") {
+	if !slices.ContainsFunc(c.Switches, func(s Switch) bool { return s.Name == p.To }) && !k.Unread("switches") {
 		var known []string
 		for _, s := range c.Switches {
 			known = append(known, s.Name)
 		}
-		k.add(at+".to", "unknown neighbour %q: under switches are %s", p.To, cmp.Or(strings.Join(known, ", "), "none"))
+		k.Add(at+".to", "unknown neighbour %q: under switches are %s", p.To, cmp.Or(strings.Join(known, ", "), "none"))
 	}
 	if p.PeerMAC != (switchspec.MAC{}) {
 		k.station(at+".peer_mac", p.PeerMAC, "")
 	} else if !p.Hello && c.Routing.Source == BGP {
-		k.add(at+".peer_mac", "missing: without hellos nobody tells the neighbour's MAC address")
+		k.Add(at+".peer_mac", "missing: without hellos nobody tells the neighbour's MAC address")
 	}
 	if p.Name == "" && c.Routing.Source == Kernel {
-		k.add(at+".name", "missing: the kernel's routes name the interface of the link")
+		k.Add(at+".name", "missing: the kernel's routes name the interface of the link")
 	}
 }
 
@@ -414,24 +349,24 @@ func (k *checker) hosts() {
 	seen[c.Address] = "address"
 	for i, h := range c.Hosts {
 		at := fmt.Sprintf("hosts[%d]", i)
-		if k.unicast(at+".address", h.Address, "the host's address") {
+		if k.Unicast(at+".address", h.Address, "the host's address") {
 			switch first, taken := seen[h.Address]; {
-			case taken && k.line(first) == 0 && strings.HasPrefix(first, "gateways"):
-				k.add(at+".address", "%v is the gateway of its prefix: give the host another, or set gateways", h.Address)
+			case taken && k.Line(first) == 0 && strings.HasPrefix(first, "gateways"):
+				k.Add(at+".address", "%v is the gateway of its prefix: give the host another, or set gateways", h.Address)
 			case taken:
-				k.add(at+".address", "%v is taken already, in %s", h.Address, k.place(first))
-			case !contains(c.Prefixes, h.Address) && !k.unread("prefixes"):
-				k.add(at+".address", "%v is in none of this switch's prefixes", h.Address)
+				k.Add(at+".address", "%v is taken already, in %s", h.Address, k.Place(first))
+			case !contains(c.Prefixes, h.Address) && !k.Unread("prefixes"):
+				k.Add(at+".address", "%v is in none of this switch's prefixes", h.Address)
 			}
 			seen[h.Address] = at + ".address"
 		}
 		k.station(at+".mac", h.MAC, "the host's MAC address")
 		p := slices.IndexFunc(c.Ports, func(p Port) bool { return p.Port == h.Port })
 		switch {
-		case p < 0 && !k.unread("ports"):
-			k.add(at+".port", "there is no port %d", h.Port)
+		case p < 0 && !k.Unread("ports"):
+			k.Add(at+".port", "there is no port %d", h.Port)
 		case p >= 0 && c.Ports[p].To != "":
-			k.add(at+".port", "port %d leads to switch %q, not to hosts", h.Port, c.Ports[p].To)
+			k.Add(at+".port", "port %d leads to switch %q, not to hosts", h.Port, c.Ports[p].To)
 		}
 	}
 }

@@ -6,7 +6,7 @@
 // may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
 // what Parse does for a file. testdata/full.yaml shows every field.
 //
-// The package imports the standard library, yaml, and the values of switchspec
+// The package imports the standard library, strictyaml, and the values of switchspec
 // and routing. It opens no file but the one that Load is given.
 package config
 

@@ -1,0 +1,72 @@
+package strictyaml
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// A name goes into frames, certificates and the names of files.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// Name checks the name of a host or a switch; missing is said if it is empty.
+func (f *Faults) Name(path, name, missing string) bool {
+	switch {
+	case name == "":
+		f.Add(path, "missing: %s", missing)
+	case !nameForm.MatchString(name):
+		f.Add(path, "%q: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", name)
+	default:
+		return true
+	}
+	return false
+}
+
+// Unicast checks an IPv4 address of one station that must be there; what says what it is.
+func (f *Faults) Unicast(path string, a netip.Addr, what string) bool {
+	switch {
+	case !a.IsValid():
+		f.Add(path, "missing: %s", what)
+	case !a.Is4():
+		f.Add(path, "%v is not IPv4, which alone is supported", a)
+	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		f.Add(path, "%v is not the address of one station", a)
+	default:
+		return true
+	}
+	return false
+}
+
+// Between checks a time.
+func (f *Faults) Between(path string, d, least, most time.Duration) {
+	if d < least || d > most {
+		f.Add(path, "%v: want %v to %v", d, least, most)
+	}
+}
+
+// Number checks a number.
+func (f *Faults) Number(path string, n, least, most int) {
+	if n < least || n > most {
+		f.Add(path, "%d: want %d to %d", n, least, most)
+	}
+}
+
+// HostPort checks "host:port" and returns the host.
+func (f *Faults) HostPort(path, s string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		f.Add(path, "%q is not an address with a port, as 192.0.2.1:9560", s)
+	}
+	return host, err == nil
+}
+
+// Loopback says whether a host can be reached from this machine only.
+func Loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
