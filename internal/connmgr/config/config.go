@@ -1,17 +1,32 @@
 // Package config is the configuration of a host's daemon: the YAML file that
 // people write, and the typed [Config] that it becomes.
 //
-// The package imports the standard library and yaml.
+// [Load] and [Parse] are strict: an unknown field, a value of the wrong form and
+// whatever does not fit together are refused, each with file and line. Go code
+// may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
+// what Parse does for a file. testdata/full.yaml shows every field.
+//
+// The package imports the standard library, strictyaml, and the names of relaying
+// algorithms from schedule. It opens no file but the one that Load is given.
 package config
 
 import (
+	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 )
 
-// DefaultPort is where daemons serve each other.
-const DefaultPort = 9550
+// Defaults that others need to know.
+const (
+	DefaultPort   = 9550                      // where daemons serve each other
+	DefaultSocket = "/run/mcrdma/daemon.sock" // where applications look for the daemon
+)
+
+// MaxFile is the largest file accepted, in bytes.
+const MaxFile = 1 << 20
 
 // A Config is what a daemon is told about its host and the others. All addresses
 // are IPv4. Tags say what a field is called in the file.
@@ -89,6 +104,31 @@ type Relay struct {
 	Block     uint32 `yaml:"block"`     // bytes
 }
 
+// Load reads the file called name. Relative names of other files in it count
+// from the directory that it lies in. Errors are those of [Parse], or of
+// reading.
+func Load(name string) (*Config, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("config: reading the daemon's configuration: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read from
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: reading the daemon's configuration: %w", err)
+	}
+	c, err := Parse(data, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Socket, &c.Direct} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(filepath.Dir(name), *path)
+		}
+	}
+	return c, nil
+}
+
 // SetDefaults fills in what is not set.
 func (c *Config) SetDefaults() {
 	if c.Address.IsValid() {
@@ -96,7 +136,7 @@ func (c *Config) SetDefaults() {
 		set(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPort).String())
 		set(&c.Bootstrap, c.Address)
 	}
-	set(&c.Socket, "/run/mcrdma/daemon.sock")
+	set(&c.Socket, DefaultSocket)
 	set(&c.SocketMode, 0o660)
 	set(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
 	set(&c.Beat.Interval, 100*time.Millisecond)
@@ -118,9 +158,6 @@ func (c *Config) SetDefaults() {
 		}
 	}
 }
-
-// Validate says what does not fit together.
-func (c *Config) Validate() error { return nil }
 
 func set[T comparable](v *T, value T) {
 	if *v == *new(T) {
