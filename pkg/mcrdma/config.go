@@ -1,0 +1,223 @@
+package mcrdma
+
+import (
+	"fmt"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A Mode says who may copy a group's packets.
+type Mode uint8
+
+// The modes.
+const (
+	Auto    Mode = iota // switches if they can, else hosts
+	Require             // switches, or it is an error
+	Off                 // hosts
+)
+
+// String returns "auto", "require" or "off".
+func (m Mode) String() string {
+	if text, err := m.MarshalText(); err == nil {
+		return string(text)
+	}
+	return fmt.Sprintf("mode %d", uint8(m))
+}
+
+var modes = [...]struct {
+	name string
+	wire mcrdmav1.Mode
+}{Auto: {"auto", mcrdmav1.Mode_MODE_AUTO}, Require: {"require", mcrdmav1.Mode_MODE_REQUIRE}, Off: {"off", mcrdmav1.Mode_MODE_OFF}}
+
+// MarshalText returns the mode's name, or an error that wraps ErrInvalid.
+func (m Mode) MarshalText() ([]byte, error) {
+	if int(m) >= len(modes) {
+		return nil, fmt.Errorf("%w mode %d", ErrInvalid, uint8(m))
+	}
+	return []byte(modes[m].name), nil
+}
+
+// UnmarshalText reads what MarshalText writes. The error wraps ErrInvalid.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for i, known := range modes {
+		if known.name == string(text) {
+			*m = Mode(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w mode %q: it is auto, require or off", ErrInvalid, text)
+}
+
+// Limits of a group's sender.
+const (
+	DefaultDepth = 64   // operations under way
+	MaxDepth     = 4096 // operations under way
+	MaxPieces    = 16   // of one operation
+)
+
+// A Region is memory that the sender writes to at each receiver.
+type Region struct {
+	Name   string // for the receivers; may be empty
+	Length uint64 // bytes, at least 1
+}
+
+// A GroupConfig says what a group is to be. Service and Receivers are needed; the
+// zero values of the others are good.
+type GroupConfig struct {
+	// Service is for what the receivers listen: 1 to 64 letters, digits, '.', '-', '_'.
+	Service string
+	// Receivers are IPv4 addresses, or names of hosts that the daemon knows: 1 to 16.
+	Receivers []string
+	Mode      Mode
+	// MinSize is how many copies, the sender's own counted, must remain when
+	// receivers fail; 0: more than half.
+	MinSize int
+	DSCP    uint8 // of the packets, 0 to 63
+	// Regions are what is written to; At.Region is an index of it. None are needed for
+	// SENDs alone.
+	Regions []Region
+	// MTU limits the payload of a packet; 0: what the device allows.
+	MTU int
+	// Algorithm is how hosts relay, as package schedule names it ("sequential" is
+	// fan-out by the sender); empty: chosen by TypicalSize and the number of members.
+	Algorithm string
+	// Transport is over what hosts relay, "rdma" or "tcp"; empty: chosen.
+	Transport string
+	// Depth is how many operations may be under way; 0: DefaultDepth.
+	Depth int
+	// TypicalSize is the size of a message in bytes, for what is chosen by it; 0: not known.
+	TypicalSize int64
+	// CNPGap is the least time between two congestion notifications that switches
+	// pass to the sender; 0: the daemon's choice.
+	CNPGap time.Duration
+}
+
+// A Path says who copies a group's packets at present.
+type Path uint8
+
+// The paths.
+const (
+	PathSwitch Path = iota + 1
+	PathRelay       // by hosts
+)
+
+// String returns "switch" or "relay".
+func (p Path) String() string {
+	switch p {
+	case PathSwitch:
+		return "switch"
+	case PathRelay:
+		return "relay"
+	}
+	return "none"
+}
+
+// A GroupID names a group for as long as it lives.
+type GroupID struct {
+	Source string // the sender's address
+	Number uint64
+}
+
+// String returns source/number.
+func (id GroupID) String() string { return fmt.Sprintf("%s/%d", id.Source, id.Number) }
+
+// A Peer is a receiver of a group, as its sender sees it.
+type Peer struct {
+	Address string
+	Host    string
+	QPN     uint32 // 0: none
+}
+
+// A Step is a part of forming a group, and how long it took.
+type Step struct {
+	Name string
+	Took time.Duration
+}
+
+// Stats are what a sender has done.
+type Stats struct {
+	Operations  uint64 // that were submitted
+	Completed   uint64 // operations that every member has
+	Bytes       uint64 // of payload of those that are complete
+	Posts       uint64 // send requests that were posted, or blocks sent where hosts relay
+	Completions uint64 // that the device reported for them
+	Replayed    uint64 // operations that were posted again in another formation
+	Formations  uint64
+	Stalls      uint64 // reported to the daemon
+}
+
+// Info is how a group is at present.
+type Info struct {
+	ID        GroupID
+	Service   string
+	Mode      Mode
+	Path      Path
+	Why       []string // this path and not the other, a line for each reason
+	Members   []Peer   // the receivers
+	MinSize   int
+	Formation uint32 // counts from 1
+	MCID      uint32 // the virtual queue pair that stands for all receivers
+	PSN       uint32 // of the formation's first packet
+	MTU       int    // bytes of payload in a packet, where switches copy
+	Algorithm string // of relaying
+	Transport string // of relaying
+	Block     int    // of relaying, bytes
+	Tree      []string
+	Steps     []Step // of the present formation, the library's own included
+	Stats     Stats
+}
+
+// An EventType says what happened.
+type EventType uint8
+
+// What may happen to a group.
+const (
+	Suspected EventType = iota + 1 // a receiver may be dead
+	Recovered                      // the suspected is well
+	Removed                        // a receiver was taken out; the others go on
+	Reformed                       // the group was formed anew; the path may be another one
+	Route                          // the tree has changed
+	Failed                         // the group is over
+	Closed                         // the group is over, in good order
+	Resumed                        // the daemon was gone, and is back
+)
+
+var eventNames = [...]string{Suspected: "suspected", Recovered: "recovered", Removed: "removed", Reformed: "reformed",
+	Route: "route", Failed: "failed", Closed: "closed", Resumed: "resumed"}
+
+// String returns the type's name in lower case.
+func (t EventType) String() string {
+	if t > 0 && int(t) < len(eventNames) {
+		return eventNames[t]
+	}
+	return fmt.Sprintf("event %d", uint8(t))
+}
+
+// An Event is something that happened to a group.
+type Event struct {
+	Type          EventType
+	Time          time.Time
+	Address, Host string // of the receiver that it is about, if it is about one
+	Text          string // for people
+	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
+	Formation     uint32
+}
+
+// String returns the event in one line.
+func (e Event) String() string {
+	s := e.Type.String()
+	if e.Address != "" {
+		s += " " + e.Address
+	}
+	if e.Host != "" {
+		s += " (" + e.Host + ")"
+	}
+	if e.Before != e.After {
+		s += fmt.Sprintf(" %v → %v", e.Before, e.After)
+	}
+	if e.Text != "" {
+		s += ": " + e.Text
+	}
+	return s
+}

@@ -1,0 +1,122 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Errors that those of this package wrap; test with errors.Is. The error's text
+// says what happened, at which host or switch, and what can be done.
+var (
+	// ErrClosed: the Client, Group, Listener or Member is closed; for a Member, also
+	// by its sender, after everything that was sent.
+	ErrClosed = errors.New("mcrdma: closed")
+	// ErrDaemon: the host's daemon cannot be reached, or does not know what it is
+	// asked for, because it was gone for too long.
+	ErrDaemon = errors.New("mcrdma: daemon")
+	// ErrInvalid: an argument is impossible.
+	ErrInvalid = errors.New("mcrdma: invalid")
+	// ErrDenied: a policy of a daemon or of a receiving application forbids it.
+	ErrDenied = errors.New("mcrdma: denied")
+	// ErrNoService: no application listens for the service at a receiver.
+	ErrNoService = errors.New("mcrdma: no such service")
+	// ErrNoHost: no such host is known.
+	ErrNoHost = errors.New("mcrdma: no such host")
+	// ErrUnreachable: a host's daemon doesn't answer.
+	ErrUnreachable = errors.New("mcrdma: unreachable")
+	// ErrDuplicate: a receiver is named twice, or is the sender.
+	ErrDuplicate = errors.New("mcrdma: duplicate address")
+	// ErrTooMany: more receivers than a group may have.
+	ErrTooMany = errors.New("mcrdma: too many receivers")
+	// ErrMTU: a receiver's device takes smaller packets than the sender's sends.
+	ErrMTU = errors.New("mcrdma: MTU")
+	// ErrVersion: a daemon speaks another version of the protocol.
+	ErrVersion = errors.New("mcrdma: version")
+	// ErrUntrusted: the daemons don't accept each other's certificates.
+	ErrUntrusted = errors.New("mcrdma: untrusted")
+	// ErrLimit: a quota is used up.
+	ErrLimit = errors.New("mcrdma: limit")
+	// ErrNoSwitch: Mode is Require, and the switches can't.
+	ErrNoSwitch = errors.New("mcrdma: switches can't")
+	// ErrMinSize: too few copies are left.
+	ErrMinSize = errors.New("mcrdma: too few members")
+	// ErrTimeout: it took too long.
+	ErrTimeout = errors.New("mcrdma: timeout")
+	// ErrRange: bytes outside of a region or of a Memory.
+	ErrRange = errors.New("mcrdma: out of range")
+	// ErrDepth: more receives than may be posted, or a gather list with more than
+	// MaxPieces.
+	ErrDepth = errors.New("mcrdma: too many")
+	// ErrBusy: the memory is in use by operations under way, receives or regions.
+	ErrBusy = errors.New("mcrdma: in use")
+	// ErrRemoved: this member was taken out of its group.
+	ErrRemoved = errors.New("mcrdma: removed from the group")
+	// ErrSenderLost: the sender's application or host is gone.
+	ErrSenderLost = errors.New("mcrdma: sender lost")
+	// ErrTooLong: a message was longer than the receive that was posted for it. The
+	// member has left its group.
+	ErrTooLong = errors.New("mcrdma: message longer than the receive")
+	// ErrFailed: the group can't be formed anew, or the device failed.
+	ErrFailed = errors.New("mcrdma: failed")
+)
+
+// errorDomain is the domain of the ErrorInfo of daemons.
+const errorDomain = "mcrdma"
+
+var reasons = map[string]error{
+	"INVALID": ErrInvalid, "DENIED": ErrDenied, "NO_SERVICE": ErrNoService, "NO_SUCH_HOST": ErrNoHost,
+	"UNREACHABLE": ErrUnreachable, "DUPLICATE_ADDRESS": ErrDuplicate, "TOO_MANY_RECEIVERS": ErrTooMany,
+	"MTU": ErrMTU, "VERSION": ErrVersion, "UNTRUSTED": ErrUntrusted, "LIMIT": ErrLimit, "NOT_FOUND": ErrDaemon,
+	"MIN_SIZE": ErrMinSize, "NO_SWITCH": ErrNoSwitch, "TIMEOUT": ErrTimeout, "STALE": errStale, "CLOSED": ErrClosed,
+}
+
+// errStale: the daemon is further than the caller.
+var errStale = errors.New("mcrdma: stale")
+
+// A RemoteError is an error that a daemon reported. It wraps the sentinel of this
+// package that its reason stands for.
+type RemoteError struct {
+	Reason string // as in api/mcrdma/v1, for example "NO_SERVICE"
+	Host   string // that it is about; may be empty
+	Switch string // that it is about; may be empty
+	Text   string
+	kind   error
+}
+
+// Error returns the daemon's words.
+func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", e.kind, e.Text) }
+
+// Unwrap returns the sentinel.
+func (e *RemoteError) Unwrap() error { return e.kind }
+
+// fromStatus makes an error of this package of what a call returned.
+func fromStatus(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	for _, d := range s.Details() {
+		info, ok := d.(*errdetails.ErrorInfo)
+		if !ok || info.GetDomain() != errorDomain {
+			continue
+		}
+		kind, ok := reasons[info.GetReason()]
+		if !ok {
+			kind = ErrFailed
+		}
+		return &RemoteError{Reason: info.GetReason(), Host: info.GetMetadata()["host"], Switch: info.GetMetadata()["switch"],
+			Text: s.Message(), kind: kind}
+	}
+	switch s.Code() {
+	case codes.Canceled:
+		return context.Canceled
+	case codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	}
+	return fmt.Errorf("%w: %s (%v)", ErrDaemon, s.Message(), s.Code())
+}

@@ -1,0 +1,167 @@
+package mcrdma
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// A Memory is memory that the device may read and write. All methods may be called
+// by any goroutine.
+type Memory struct {
+	client *Client
+	buf    []byte
+	mr     qp.MR // nil: there is no device
+
+	mu     sync.Mutex
+	users  int // operations, receives and regions
+	closed bool
+}
+
+// A Piece is a part of a Memory: what an operation sends, where a receive goes, or
+// what a region is. The zero Piece is no bytes of no memory. Pieces are small values.
+type Piece struct {
+	mem    *Memory
+	off, n int
+}
+
+// Register lets the device use buf, which is not empty. It stays the caller's, who
+// may use it as before; the Memory keeps it alive until Close. Registering is costly:
+// it is done once for memory that is used often.
+func (c *Client) Register(buf []byte) (*Memory, error) {
+	if len(buf) == 0 {
+		return nil, fmt.Errorf("%w memory: it is empty", ErrInvalid)
+	}
+	m := &Memory{client: c, buf: buf}
+	if c.pd != nil {
+		var err error
+		if m.mr, err = c.pd.RegMR(buf, qp.AccessLocalWrite); err != nil {
+			return nil, fmt.Errorf("register %d bytes: %w", len(buf), closedOr(err))
+		}
+	}
+	return m, nil
+}
+
+// Alloc makes n bytes of memory and registers them.
+func (c *Client) Alloc(n int) (*Memory, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("%w memory of %d bytes", ErrInvalid, n)
+	}
+	return c.Register(make([]byte, n))
+}
+
+// Bytes returns the memory.
+func (m *Memory) Bytes() []byte { return m.buf }
+
+// All returns the whole memory as a Piece.
+func (m *Memory) All() Piece { return Piece{m, 0, len(m.buf)} }
+
+// Slice returns the n bytes from off on. It panics if they are not inside, as slicing
+// would.
+func (m *Memory) Slice(off, n int) Piece {
+	_ = m.buf[off : off+n : off+n]
+	return Piece{m, off, n}
+}
+
+// Close lets the device use the memory no more. The error wraps ErrBusy if operations
+// under way, posted receives or regions lie in it; it stays registered then.
+// Close may be called again.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	if m.users > 0 {
+		return fmt.Errorf("%w: %d operations, receives or regions lie in the memory", ErrBusy, m.users)
+	}
+	m.closed = true
+	if m.mr == nil {
+		return nil
+	}
+	if err := m.mr.Close(); err != nil && !errors.Is(err, qp.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// hold keeps the memory registered until release.
+func (m *Memory) hold() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("%w: the memory was closed", ErrClosed)
+	}
+	m.users++
+	return nil
+}
+
+func (m *Memory) release() {
+	m.mu.Lock()
+	m.users--
+	m.mu.Unlock()
+}
+
+// Len returns the number of bytes.
+func (p Piece) Len() int { return p.n }
+
+// Bytes returns the bytes themselves, and nil for the zero Piece.
+func (p Piece) Bytes() []byte {
+	if p.mem == nil {
+		return nil
+	}
+	return p.mem.buf[p.off : p.off+p.n : p.off+p.n]
+}
+
+// Slice returns n bytes of the piece from off on. It panics if they are not inside.
+func (p Piece) Slice(off, n int) Piece {
+	_ = p.Bytes()[off : off+n : off+n]
+	return Piece{p.mem, p.off + off, n}
+}
+
+func (p Piece) sge() qp.SGE { return p.mem.mr.SGE(p.off, p.n) }
+
+// hold checks that the piece is c's, and keeps it registered until release. Pieces
+// without bytes need nothing.
+func (p Piece) hold(c *Client) error {
+	switch {
+	case p.n == 0:
+		return nil
+	case p.mem.client != c:
+		return fmt.Errorf("%w piece: its memory is registered by another Client", ErrInvalid)
+	}
+	return p.mem.hold()
+}
+
+func (p Piece) release() {
+	if p.n > 0 {
+		p.mem.release()
+	}
+}
+
+// holdAll holds all pieces, or none.
+func holdAll(c *Client, pieces []Piece) error {
+	for i, p := range pieces {
+		if err := p.hold(c); err != nil {
+			releaseAll(pieces[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+func releaseAll(pieces []Piece) {
+	for _, p := range pieces {
+		p.release()
+	}
+}
+
+// closedOr turns a device's ErrClosed into this package's.
+func closedOr(err error) error {
+	if errors.Is(err, qp.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
+}

@@ -1,0 +1,42 @@
+package mcrdma
+
+import "github.com/mcrdma/mcrdma/pkg/qp"
+
+// A Kind is what an operation does.
+type Kind uint8
+
+// The kinds.
+const (
+	OpWrite Kind = iota
+	OpWriteImm
+	OpSend
+	OpSendImm
+)
+
+// String returns the name of verbs.
+func (k Kind) String() string { return qp.Opcode(k).String() }
+
+// At is a place in a region at each receiver.
+type At struct {
+	Region int    // index of GroupConfig.Regions
+	Offset uint64 // bytes
+}
+
+// An Op is an operation for Group.Submit. It belongs to the group from then on, with
+// the bytes of its Pieces, until Done is called; then it may be submitted again.
+type Op struct {
+	Kind   Kind
+	At     At     // for OpWrite and OpWriteImm
+	Imm    uint32 // for OpWriteImm and OpSendImm
+	Pieces []Piece
+	// Done is called when every member has it, or with Err when the group has failed
+	// or was closed before that; the operations' Done are called in the order of
+	// Submit, by one goroutine, which does nothing else meanwhile. It must not wait for
+	// other operations, nor close the group. It may Submit, if nobody else does: the
+	// room of the operation that is done is there.
+	Done func(*Op)
+	// Err is set before Done is called.
+	Err error
+
+	size uint64
+}

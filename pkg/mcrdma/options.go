@@ -1,0 +1,40 @@
+package mcrdma
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// DefaultSocket is where the daemon listens, if neither Options nor the environment's
+// MCRDMA_SOCKET say otherwise.
+const DefaultSocket = "/run/mcrdma/daemon.sock"
+
+// Options say how to reach the daemon, and with which device. The zero value is
+// what most programs want.
+type Options struct {
+	// Socket is the daemon's unix socket; empty: $MCRDMA_SOCKET, or DefaultSocket.
+	Socket string
+	// Device is the device that is used, and stays the caller's. If nil, the one that
+	// the daemon names is opened, whose driver the program has to import, and closed
+	// with the Client. If that can't be opened, groups are relayed over TCP.
+	Device qp.Device
+	// Program says who this is, for people; empty: the program's name.
+	Program string
+	// Logger gets what happens in the background; nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	o.Socket = cmp.Or(o.Socket, os.Getenv("MCRDMA_SOCKET"), DefaultSocket)
+	if o.Program == "" && len(os.Args) > 0 {
+		o.Program = filepath.Base(os.Args[0])
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
