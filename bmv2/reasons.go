@@ -20,4 +20,5 @@ var DropReasons = []string{
 	"undecided_nak",
 	"cnp_filter",
 	"fault",
+	"spoofed",
 }

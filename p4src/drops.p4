@@ -18,4 +18,5 @@ const bit<32> DROP_STALE_NAK     = 13; // the member has acknowledged the packet
 const bit<32> DROP_UNDECIDED_NAK = 14; // not every member has been heard of yet
 const bit<32> DROP_CNP_FILTER    = 15;
 const bit<32> DROP_FAULT         = 16; // by a rule of fault injection
+const bit<32> DROP_SPOOFED       = 17; // not from a host that is at this guarded port
 const bit<32> DROP_REASONS       = 32; // size of the counters

@@ -5,6 +5,7 @@
 // The way of a packet:
 //
 //   parser.p4       Ethernet, ARP, IPv4, UDP, BTH, RETH, AETH, payload, ICRC
+//   guard.p4        hosts at guarded ports speak for themselves only
 //   icrc.p4         a RoCE packet whose ICRC is wrong goes no further
 //   replication.p4  ⟨source, MC_ID⟩ of a group: to the replication engine
 //   flow.p4         equal paths: which one
@@ -25,6 +26,7 @@
 #include "parser.p4"
 #include "icrc.p4"
 #include "fault.p4"
+#include "guard.p4"
 #include "flow.p4"
 #include "forwarding.p4"
 #include "replication.p4"
@@ -35,6 +37,7 @@
 control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
     counter(DROP_REASONS, CounterType.packets_and_bytes) drops;
     Fault() fault_in;
+    Guard() guard;
     Icrc() icrc;
     Replicate() replication;
     Forward() unicast;
@@ -84,6 +87,12 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
         settings.apply();
         bridge_ports.apply();
 
+        bool spoofed;
+        guard.apply(hdr, std, spoofed);
+        if (spoofed) {
+            discard(DROP_SPOOFED);
+            exit;
+        }
         bit<32> drop;
         if (hdr.bth.isValid()) {
             bool faulty;

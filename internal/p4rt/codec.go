@@ -101,6 +101,18 @@ var layouts = []layout{
 		func(k, a []uint64, _ string) switchspec.BridgePort {
 			return switchspec.BridgePort{Port: uint16(k[0]), FloodGroup: uint16(a[0])}
 		}),
+	of("ingress.guard.guarded_ports",
+		func(p switchspec.GuardedPort) entry { return entry{key: nums(uint64(p.Port)), action: noAction} },
+		func(k, _ []uint64, _ string) switchspec.GuardedPort {
+			return switchspec.GuardedPort{Port: uint16(k[0])}
+		}),
+	of("ingress.guard.port_hosts",
+		func(h switchspec.PortHost) entry {
+			return entry{key: nums(uint64(h.Port), u32(h.Addr)), action: "ingress.guard.host", args: nums(u48(h.MAC))}
+		},
+		func(k, a []uint64, _ string) switchspec.PortHost {
+			return switchspec.PortHost{Port: uint16(k[0]), Addr: addr(k[1]), MAC: mac(a[0])}
+		}),
 	of("ingress.unicast.router_macs",
 		func(m switchspec.RouterMAC) entry { return entry{key: nums(u48(m.MAC)), action: noAction} },
 		func(k, _ []uint64, _ string) switchspec.RouterMAC { return switchspec.RouterMAC{MAC: mac(k[0])} }),

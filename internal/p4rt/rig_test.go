@@ -199,6 +199,7 @@ func everything(t testing.TB) *switchspec.State {
 		switchspec.Settings{ICRCOff: true, HashSeed: 1<<32 - 1},
 		switchspec.PREGroup{ID: 4095, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}, {Port: 2, Instance: 1}, {Port: 3, Instance: 1}, {Port: 3, Instance: 9}}},
 		switchspec.BridgePort{Port: 3, FloodGroup: 4095}, switchspec.BridgePort{Port: 0},
+		switchspec.GuardedPort{Port: 3}, switchspec.PortHost{Port: 3, Addr: ip(11), MAC: switchspec.MAC{2, 0, 0, 0, 1, 11}},
 		switchspec.RouterMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 1}}, switchspec.ARPTarget{Addr: ip(254)},
 		switchspec.BridgeMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 2}, Port: 3},
 		switchspec.Neighbour{NextHop: 1, Src: switchspec.MAC{2}, Dst: switchspec.MAC{5: 3}}, switchspec.Neighbour{NextHop: 2},

@@ -372,7 +372,7 @@ func (a *Agent) close() {
 
 func (a *Agent) unicastConfig() unicast.Config {
 	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
-		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, ECN: ecnPort(a.cfg.ECN), Next: a.routes.next}
+		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, ECN: ecnPort(a.cfg.ECN), Guard: a.cfg.Guard, Next: a.routes.next}
 	for _, p := range a.cfg.Ports {
 		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello, PeerMAC: p.PeerMAC})
 	}

@@ -76,15 +76,17 @@ const (
 )
 
 var insertStage = [...]int{
-	KindSettings: stageBase, KindPREGroup: stageBase, KindNeighbour: stageBase, KindECNPort: stageBase,
+	KindSettings: stageBase, KindPREGroup: stageBase, KindNeighbour: stageBase, KindECNPort: stageBase, KindPortHost: stageBase,
 	KindMergeGroup: stageBase, KindNextHop: stageRewrite, KindReplica: stageRewrite, KindRegion: stageRewrite,
 	KindECMPGroup: stageMembers, KindMergeMember: stageMembers, KindRouterMAC: stageSwitch, KindARPTarget: stageSwitch,
-	KindRoute: stageSwitch, KindBridgeMAC: stageSwitch, KindBridgePort: stageSwitch, KindMatch: stageAttach,
+	KindRoute: stageSwitch, KindBridgeMAC: stageSwitch, KindBridgePort: stageSwitch, KindGuardedPort: stageSwitch,
+	KindMatch: stageAttach,
 }
 
 var deleteStage = [...]int{
 	KindMatch: stageDetach, KindMergeMember: stageLeave, KindRouterMAC: stageLeave, KindARPTarget: stageLeave,
 	KindRoute: stageLeave, KindBridgeMAC: stageLeave, KindBridgePort: stageLeave, KindECNPort: stageLeave,
+	KindGuardedPort: stageLeave, KindPortHost: stageBare,
 	KindReplica: stageStrip, KindRegion: stageCleanup, KindECMPGroup: stageStrip, KindMergeGroup: stageStrip,
 	KindPREGroup: stageBare, KindNextHop: stageBare, KindNeighbour: stageLast,
 }

@@ -83,6 +83,7 @@ func drawState(t *rapid.T) *State {
 		}
 		put(Route{Dst: netip.PrefixFrom(addr(m), 32), To: RouteTo(small(t, "to", 1, 2)), Number: small(t, "number", 1, 3)}) //nolint:gosec // small
 		put(BridgePort{Port: m, FloodGroup: small(t, "flood", 0, 4)})
+		put(GuardedPort{Port: m})
 	}
 	prune(s)
 	return s

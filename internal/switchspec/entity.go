@@ -30,6 +30,8 @@ const (
 	KindRoute
 	KindBridgeMAC
 	KindBridgePort
+	KindPortHost
+	KindGuardedPort
 	KindECNPort
 	KindReplica
 	KindRegion
@@ -41,7 +43,7 @@ const (
 var kindNames = [...]string{
 	KindSettings: "settings", KindPREGroup: "PRE group", KindNeighbour: "neighbour", KindNextHop: "next hop",
 	KindECMPGroup: "ECMP group", KindRouterMAC: "router MAC", KindARPTarget: "ARP target", KindRoute: "route",
-	KindBridgeMAC: "bridge MAC", KindBridgePort: "bridge port", KindECNPort: "ECN port", KindReplica: "replica",
+	KindBridgeMAC: "bridge MAC", KindBridgePort: "bridge port", KindPortHost: "port host", KindGuardedPort: "guarded port", KindECNPort: "ECN port", KindReplica: "replica",
 	KindRegion: "region", KindMergeGroup: "merge group", KindMergeMember: "merge member", KindMatch: "group match",
 }
 

@@ -342,6 +342,9 @@ func (k *checker) linkRules(at string, p Port) {
 
 func (k *checker) hosts() {
 	c := k.c
+	if c.Guard && len(c.Hosts) == 0 {
+		k.Add("guard", "no host could send anything: list them under hosts")
+	}
 	seen := map[netip.Addr]string{}
 	for i, g := range c.Gateways {
 		seen[g] = fmt.Sprintf("gateways[%d]", i)

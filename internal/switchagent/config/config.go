@@ -59,7 +59,9 @@ type Config struct {
 	Limits       Limits         `yaml:"limits"`
 	Ports        []Port         `yaml:"ports"`
 	Hosts        []Host         `yaml:"hosts"`
-	Switches     []Switch       `yaml:"switches"`
+	// Guard lets nobody but Hosts send at ports with hosts, each from its port.
+	Guard    bool     `yaml:"guard"`
+	Switches []Switch `yaml:"switches"`
 }
 
 // ECN says when packets that leave by a port are marked (RFC 3168), in the manner of

@@ -50,6 +50,7 @@ func full() *Config {
 			{Port: 10, To: "torB", MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}, PeerMAC: switchspec.MAC{2, 0, 0, 0, 0x0b, 0x0a}},
 		},
 		Hosts: []Host{{addr("10.1.0.11"), switchspec.MAC{2, 0, 0, 0, 1, 0x0b}, 1}},
+		Guard: true,
 		Switches: []Switch{
 			{Name: "core", Addresses: []netip.Addr{addr("10.0.0.0")},
 				BGP: &Peer{Address: addr("192.0.2.10"), ASN: 4200000100, Port: 179, Local: addr("192.0.2.1"), Hold: 9 * time.Second}},

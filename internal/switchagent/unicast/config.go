@@ -64,6 +64,7 @@ type Config struct {
 	Ports    []Port
 	Switches []Switch
 	Hosts    []Host // static
+	Guard    bool   // nobody but Hosts may send at ports with hosts
 
 	HashSeed uint32
 	ICRCOff  bool

@@ -42,6 +42,11 @@ func (t *Table) entities() []switchspec.Entity {
 	for _, h := range t.hosts {
 		list = append(list, switchspec.BridgeMAC{MAC: h.MAC, Port: h.Port})
 	}
+	if t.cfg.Guard {
+		for _, h := range t.cfg.Hosts {
+			list = append(list, switchspec.PortHost{Port: h.Port, Addr: h.Addr, MAC: h.MAC})
+		}
+	}
 	if t.cfg.ECN != nil {
 		for n := range t.ports {
 			e := *t.cfg.ECN
@@ -54,6 +59,9 @@ func (t *Table) entities() []switchspec.Entity {
 		for _, p := range t.portsTo[""] {
 			flood.Replicas = append(flood.Replicas, switchspec.PREReplica{Port: p.Number})
 			list = append(list, switchspec.BridgePort{Port: p.Number, FloodGroup: FloodGroup})
+			if t.cfg.Guard {
+				list = append(list, switchspec.GuardedPort{Port: p.Number})
+			}
 		}
 		slices.SortFunc(flood.Replicas, func(x, y switchspec.PREReplica) int { return cmp.Compare(x.Port, y.Port) })
 		list = append(list, flood)

@@ -43,7 +43,9 @@ var DropReasons = map[string]DropReason{
 	"stale_nak":     {Meaning: "NAKs of what has arrived since", Usual: true},
 	"undecided_nak": {Meaning: "NAKs before every receiver was heard of", Usual: true},
 	"cnp_filter":    {Meaning: "CNPs sooner after one another than the group wants", Usual: true},
-	"fault":         {Meaning: "by a rule of fault injection", Suspicious: true, Do: "remove the rules of *.fault_in and *.fault_out, which are for tests"},
+	"spoofed": {Meaning: "sent in another's name at a guarded port", Suspicious: true,
+		Do: "if the host is meant to be there, list its address, MAC and port under hosts in the agent's configuration"},
+	"fault": {Meaning: "by a rule of fault injection", Suspicious: true, Do: "remove the rules of *.fault_in and *.fault_out, which are for tests"},
 }
 
 // IsDrop says whether a counter counts drops.
