@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -54,11 +54,11 @@ func agentCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.file == "" {
-				return usagef("a configuration is needed: --config FILE")
+				return cli.Usagef("a configuration is needed: --config FILE")
 			}
-			var level slog.Level
-			if err := level.UnmarshalText([]byte(o.level)); err != nil {
-				return usagef("--log-level %q is none of debug, info, warn, error", o.level)
+			log, err := cli.Logger(cmd.ErrOrStderr(), o.level, o.jsonLogs)
+			if err != nil {
+				return err
 			}
 			cfg, err := config.Load(o.file)
 			if err != nil {
@@ -66,16 +66,16 @@ func agentCommand() *cobra.Command {
 			}
 			switch {
 			case o.onStop == "hold" && cfg.Restart.Hold == 0:
-				return usagef("--on-stop hold: restart.hold in %s says for how long, and is 0s", o.file)
+				return cli.Usagef("--on-stop hold: restart.hold in %s says for how long, and is 0s", o.file)
 			case o.onStop != "" && o.onStop != "hold" && o.onStop != "leave":
-				return usagef("--on-stop %q is neither hold nor leave", o.onStop)
+				return cli.Usagef("--on-stop %q is neither hold nor leave", o.onStop)
 			}
 			if o.check {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s, %d ports, %d other switches\n",
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
 				return err
 			}
-			options := switchagent.Options{Logger: agentLog(cmd.ErrOrStderr(), level, o.jsonLogs), Version: version(), Standby: o.standby}
+			options := switchagent.Options{Logger: log, Version: cli.Version(), Standby: o.standby}
 			return runAgent(cmd.Context(), cfg, options, cmd.OutOrStdout())
 		},
 	}
@@ -87,14 +87,6 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&o.onStop, "on-stop", "", "what neighbours do when the agent ends: `hold` on to links and routes, or leave; default: as configured")
 	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
 	return cmd
-}
-
-func agentLog(w io.Writer, level slog.Level, asJSON bool) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	if asJSON {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
 }
 
 // runAgent runs until ctx ends or a signal says so.
@@ -112,14 +104,14 @@ func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, st
 		return err
 	case <-a.Ready():
 	}
-	notifySystemd("READY=1")
+	cli.NotifySystemd("READY=1")
 	fmt.Fprintf(stdout, "ready: agent of switch %s at %v\n", cfg.Name, a.Addr())
 	select {
 	case err := <-ran:
 		return err
 	case <-ctx.Done():
 		stop() // another signal ends it at once
-		notifySystemd("STOPPING=1")
+		cli.NotifySystemd("STOPPING=1")
 		return <-ran
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 // A foreignFlag is a flag of bmv2's simple_switch_grpc that this switch accepts
@@ -56,7 +58,7 @@ func checkForeignFlags(flags *pflag.FlagSet, stderr io.Writer) error {
 		switch {
 		case !flags.Changed(f.name):
 		case f.refused:
-			return usagef("--%s is not supported: %s", f.name, f.note)
+			return cli.Usagef("--%s is not supported: %s", f.name, f.note)
 		case f.name == "priority-queues" && flags.Lookup(f.name).Value.String() == "1":
 		case f.note != "":
 			fmt.Fprintf(stderr, "switchctl softswitch: note: --%s has no effect: %s\n", f.name, f.note)
@@ -89,7 +91,7 @@ func softswitchArgs(args []string) []string {
 // oneProgram checks the arguments that are not flags: at most the program.
 func oneProgram(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return usagef("more than one program: %s", strings.Join(args, ", "))
+		return cli.Usagef("more than one program: %s", strings.Join(args, ", "))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
@@ -47,9 +48,9 @@ func addClientFlags(cmd *cobra.Command, peers, follow bool) *clientFlags {
 	fs.StringVar(&f.tls.CA, "tls-ca", "", "who issues the agents' certificates, a PEM `file`")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Second, "`time` that an agent has for each answer")
 	for _, file := range []string{"tls-cert", "tls-key", "tls-ca"} {
-		completeFile(cmd, file, "pem", "crt", "key")
+		cli.CompleteFile(cmd, file, "pem", "crt", "key")
 	}
-	completeFlag(cmd, "agent", func() []string { return []string{agents.DefaultAddress} })
+	cli.CompleteFlag(cmd, "agent", func() []string { return []string{agents.DefaultAddress} })
 	return f
 }
 
@@ -71,7 +72,7 @@ func (f *clientFlags) addresses() ([]agents.Address, error) {
 	for _, s := range list {
 		a, err := agents.ParseAddress(s)
 		if err != nil {
-			return nil, usagef("%s %w", from, err)
+			return nil, cli.Usagef("%s %w", from, err)
 		}
 		if !seen[a.HostPort] {
 			out = append(out, a)
@@ -79,10 +80,10 @@ func (f *clientFlags) addresses() ([]agents.Address, error) {
 		seen[a.HostPort] = true
 	}
 	if f.timeout <= 0 {
-		return nil, usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
+		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
 	}
 	if t := f.tls; !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
-		return nil, usagef("--tls-cert, --tls-key and --tls-ca go together: name all of them, or none for plain text")
+		return nil, cli.Usagef("--tls-cert, --tls-key and --tls-ca go together: name all of them, or none for plain text")
 	}
 	return out, nil
 }

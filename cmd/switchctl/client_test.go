@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -61,15 +62,15 @@ func TestEnvironment(t *testing.T) {
 	fakes := lab(t)
 	t.Setenv(agentEnv, " "+fakes["torA"].addr+", torB="+fakes["torB"].addr)
 	code, stdout, stderr := call("status")
-	if code != exitOK || !strings.Contains(stdout, "torA, agent") || !strings.Contains(stdout, "torB, agent") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "torA, agent") || !strings.Contains(stdout, "torB, agent") {
 		t.Errorf("%d, %s, %s", code, stdout, stderr)
 	}
 	code, stdout, _ = call("status", "--agent", fakes["torB"].addr)
-	if code != exitOK || strings.Contains(stdout, "torA, agent") {
+	if code != cli.ExitOK || strings.Contains(stdout, "torA, agent") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	t.Setenv(agentEnv, "a:b:c")
-	if code, _, stderr = call("status"); code != exitUsage || !strings.Contains(stderr, "$"+agentEnv) {
+	if code, _, stderr = call("status"); code != cli.ExitUsage || !strings.Contains(stderr, "$"+agentEnv) {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }
@@ -99,12 +100,12 @@ func TestClientUsage(t *testing.T) {
 	} {
 		code, stdout, stderr := call(strings.Fields(c.args)...)
 		if c.want == "" {
-			if code != exitOK || !strings.Contains(stdout, "show") {
+			if code != cli.ExitOK || !strings.Contains(stdout, "show") {
 				t.Errorf("%s: exit code %d, %q", c.args, code, stdout)
 			}
 			continue
 		}
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
+		if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", c.args, code, stdout, stderr, c.want)
 		}
 	}
@@ -139,19 +140,19 @@ func TestClientErrors(t *testing.T) {
 		if time.Since(begin) > patience*3/4 {
 			t.Errorf("%s: took %v", c.args, time.Since(begin))
 		}
-		if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
+		if code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
 		}
 	}
 	for _, name := range []string{"", "torS="} {
 		code, _, stderr := call(append([]string{"status", "--agent", name + secure.addr}, strings.Fields(tls)...)...)
-		if code != exitOK || secure.caller.Role != identity.Admin || secure.caller.Name != "me" {
+		if code != cli.ExitOK || secure.caller.Role != identity.Admin || secure.caller.Name != "me" {
 			t.Errorf("by TLS: %d, %s, %v", code, stderr, secure.caller)
 		}
 	}
 	fakes := lab(t)
 	t.Setenv("USER", "some one")
-	if code, _, stderr := call("status", "--agent", fakes["torA"].addr); code != exitOK || fakes["torA"].caller.String() != "admin:switchctl 127.0.0.1" {
+	if code, _, stderr := call("status", "--agent", fakes["torA"].addr); code != cli.ExitOK || fakes["torA"].caller.String() != "admin:switchctl 127.0.0.1" {
 		t.Errorf("in plain text: %d, %s, %v", code, stderr, fakes["torA"].caller)
 	}
 }
@@ -165,7 +166,7 @@ func TestGroupProblems(t *testing.T) {
 		"text": "! does not know the branch of 10.2.0.11", "json": `"ok": false`, "svg": "does not know the branch", "dot": "does not know the branch",
 	} {
 		code, stdout, stderr := call("group", "show", "10.1.0.1/2049", "-o", format, "--agent", fakes["torA"].addr)
-		if code != exitFailure || !strings.Contains(stdout, want) || !strings.Contains(stderr, "group 10.1.0.1/2049: there are 3 problems") {
+		if code != cli.ExitFailure || !strings.Contains(stdout, want) || !strings.Contains(stderr, "group 10.1.0.1/2049: there are 3 problems") {
 			t.Errorf("%s: %d, %s, %s", format, code, stdout, stderr)
 		}
 	}
@@ -176,15 +177,15 @@ func TestCompletion(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)
 	code, stdout, _ := call("__complete", "group", "show", "--agent", fakes["torA"].addr, "")
-	if code != exitOK || !strings.Contains(stdout, "10.1.0.1/2049\t3 receivers, at torA\n") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "10.1.0.1/2049\t3 receivers, at torA\n") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	code, stdout, _ = call("__complete", "group", "show", "--agent", deadAddress(t), "")
-	if code != exitOK || !strings.HasPrefix(stdout, ":4") {
+	if code != cli.ExitOK || !strings.HasPrefix(stdout, ":4") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, stdout, _ := call("completion", shell); code != exitOK || !strings.Contains(stdout, "switchctl") {
+		if code, stdout, _ := call("completion", shell); code != cli.ExitOK || !strings.Contains(stdout, "switchctl") {
 			t.Errorf("%s: %d", shell, code)
 		}
 	}
@@ -208,12 +209,12 @@ func TestWatch(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // what is waited for comes from another goroutine
 		}
 		cancel()
-		if code := <-done; code != exitOK || strings.Count(out.String(), c.want) < 2 || errs.String() != "" {
+		if code := <-done; code != cli.ExitOK || strings.Count(out.String(), c.want) < 2 || errs.String() != "" {
 			t.Errorf("%s: %d, %s, %s", c.args, code, out.String(), errs.String())
 		}
 	}
 	code, _, stderr := call("counters", "--watch", "--agent", deadAddress(t))
-	if code != exitFailure || !strings.Contains(stderr, "connection refused") {
+	if code != cli.ExitFailure || !strings.Contains(stderr, "connection refused") {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }
@@ -235,7 +236,7 @@ func TestAge(t *testing.T) {
 	for in, want := range map[time.Duration]string{
 		-time.Second: "0s", 12300 * time.Millisecond: "12s", 59*time.Minute + time.Second: "59m1s", 90 * time.Minute: "1h30m", 49 * time.Hour: "2d1h",
 	} {
-		if got := age(in); got != want {
+		if got := cli.Age(in); got != want {
 			t.Errorf("%v: %s, want %s", in, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
 )
@@ -39,15 +40,15 @@ func countersCommand() *cobra.Command {
 		Example: `  switchctl counters
   switchctl counters --watch --agent 192.0.2.1:9560
   switchctl counters --watch=5s --all`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
-	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.Flags().BoolVar(&all, "all", false, "show counters that are zero too")
 	cmd.Flags().DurationVarP(&watch, "watch", "w", 0, "show rates at this `interval`, 1s if none is given")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if watch < 0 || cmd.Flags().Changed("watch") && watch < 100*time.Millisecond {
-			return usagef("--watch %v: it is at least 100ms", watch)
+			return cli.Usagef("--watch %v: it is at least 100ms", watch)
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -68,7 +69,7 @@ func countersCommand() *cobra.Command {
 
 type counterView struct {
 	cmd  *cobra.Command
-	out  *output
+	out  *cli.Output
 	list []*agents.Agent
 	all  bool
 }
@@ -83,7 +84,7 @@ func (c *counterView) once(ctx context.Context) error {
 	answers, failed := c.ask(ctx)
 	return show(c.cmd, c.out, answers, failed, func(w io.Writer) error {
 		header, rows := agentColumn(len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, c.all))
-		return c.out.table(w, header, rows)
+		return c.out.Table(w, header, rows)
 	})
 }
 
@@ -104,12 +105,12 @@ func (c *counterView) watch(ctx context.Context, every time.Duration) error {
 		case failed != nil:
 			fmt.Fprintf(c.cmd.ErrOrStderr(), "%s: %v\n", c.cmd.CommandPath(), failed)
 		}
-		if c.out.isJSON() || !last.IsZero() {
+		if c.out.IsJSON() || !last.IsZero() {
 			err := show(c.cmd, c.out, answers, nil, func(w io.Writer) error {
 				header, rows := agentColumn(len(answers) > 1, []string{"counter", "cell", "packets", "packets/s", "bytes/s"},
 					rateRows(answers, before, now.Sub(last), c.all))
 				fmt.Fprintf(w, "%s\n", now.Format(time.TimeOnly))
-				return c.out.table(w, header, rows)
+				return c.out.Table(w, header, rows)
 			})
 			if err != nil {
 				return err
@@ -165,7 +166,7 @@ func counterRows(answers []answer[*mcrdmav1.GetCountersResponse], all bool) (row
 			meaning := ""
 			if doctor.IsDrop(c) {
 				r := doctor.DropReasons[c.GetCell()]
-				meaning = r.Meaning + either(r.Usual, " (usual)", "")
+				meaning = r.Meaning + cli.Either(r.Usual, " (usual)", "")
 			}
 			rows = append(rows, []any{a.agent.Address.HostPort, c.GetName(), c.GetCell(), c.GetPackets(), unlessZero(c.GetBytes()), meaning})
 		}

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
 )
@@ -45,9 +46,9 @@ func doctorCommand() *cobra.Command {
 		Example: `  switchctl doctor
   switchctl doctor --agent 192.0.2.1:9560 --local
   switchctl doctor --host-only --interface s1-eth1 --interface s1-eth2`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
-	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, true)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, true)
 	cmd.Flags().StringArrayVarP(&interfaces, "interface", "i", nil, "look at this network `interface` of this host too; may be repeated")
 	cmd.Flags().BoolVar(&local, "local", false, "look at all interfaces here that look like switch ports or links to one")
 	cmd.Flags().BoolVar(&hostOnly, "host-only", false, "look at no agents; without --interface this means --local")
@@ -63,14 +64,14 @@ func doctorCommand() *cobra.Command {
 			return err
 		}
 		facts.Now = time.Now()
-		findings := doctor.Diagnose(facts)
-		if out.isJSON() {
-			err = out.json(cmd.OutOrStdout(), doctorReport{Agents: len(facts.Agents), Interfaces: len(facts.Interfaces),
-				Findings: append([]doctor.Finding{}, findings...)})
+		found := doctor.Diagnose(facts)
+		if out.IsJSON() {
+			err = out.JSON(cmd.OutOrStdout(), doctorReport{Agents: len(facts.Agents), Interfaces: len(facts.Interfaces),
+				Findings: append([]doctor.Finding{}, found...)})
 		} else {
-			err = findingsText(cmd.OutOrStdout(), findings, &facts, colored(cmd.OutOrStdout()))
+			err = findingsText(cmd.OutOrStdout(), found, &facts, cli.Colored(cmd.OutOrStdout()))
 		}
-		if worst, any := doctor.Worst(findings); err == nil && any && worst == doctor.Error {
+		if worst, any := findings.Worst(found); err == nil && any && worst == doctor.Error {
 			err = errors.New("not all is well")
 		}
 		return err
@@ -125,50 +126,11 @@ func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
 }
 
 // findingsText writes findings for people.
-func findingsText(w io.Writer, findings []doctor.Finding, facts *doctor.Facts, color bool) error {
-	var b strings.Builder
-	var count [doctor.Error + 1]int
-	for _, f := range findings {
-		count[f.Severity]++
-		word := fmt.Sprintf("%-8s", strings.ToUpper(f.Severity.String()))
-		if color {
-			word = severityColor[f.Severity] + word + "\x1b[0m"
-		}
-		fmt.Fprintf(&b, "%s %s: %s\n", word, f.Subject, f.What)
-		if f.Why != "" {
-			fmt.Fprintf(&b, "         why: %s\n", f.Why)
-		}
-		if f.Do != "" {
-			fmt.Fprintf(&b, "         do:  %s\n", f.Do)
-		}
+func findingsText(w io.Writer, list []doctor.Finding, facts *doctor.Facts, color bool) error {
+	looked := cli.Plural(len(facts.Agents), "agent") + " and " + cli.Plural(len(facts.Interfaces), "interface")
+	if len(facts.Agents)+len(facts.Interfaces) == 0 {
+		_, err := fmt.Fprintf(w, "there is nothing to look at; name interfaces with --interface; looked at %s\n", looked)
+		return err
 	}
-	var parts []string
-	for s := doctor.Error; ; s-- {
-		if count[s] > 0 {
-			parts = append(parts, plural(count[s], s.String()))
-		}
-		if s == doctor.Note {
-			break
-		}
-	}
-	switch {
-	case len(facts.Agents)+len(facts.Interfaces) == 0:
-		parts = []string{"there is nothing to look at; name interfaces with --interface"}
-	case len(parts) == 0:
-		parts = []string{"all is well"}
-	default:
-		b.WriteString("\n")
-	}
-	fmt.Fprintf(&b, "%s; looked at %s and %s\n", strings.Join(parts, ", "), plural(len(facts.Agents), "agent"), plural(len(facts.Interfaces), "interface"))
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-var severityColor = [...]string{doctor.Note: "\x1b[36m", doctor.Warning: "\x1b[33m", doctor.Error: "\x1b[31m"}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return findings.Text(w, list, looked, color)
 }

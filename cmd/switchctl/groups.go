@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
@@ -29,9 +29,9 @@ The JSON is a list with the address of each agent and its ListResponse
 (api/mcrdma/v1/switch.proto).`,
 		Example: `  switchctl groups
   switchctl groups --agent 192.0.2.1:9560 --peers --source 10.1.0.1`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
-	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.Flags().StringVar(&source, "source", "", "only groups of the sender with this `address`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
@@ -45,7 +45,7 @@ The JSON is a list with the address of each agent and its ListResponse
 			return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
 		})
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			return out.table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
+			return out.Table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
 		})
 	}
 	return cmd
@@ -75,7 +75,7 @@ func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 	if left < 0 {
 		return "over"
 	}
-	return age(left)
+	return cli.Age(left)
 }
 
 // groupCommand holds what there is to do with one group.
@@ -83,14 +83,8 @@ func groupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "group",
 		Short: "Look at one group",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("there is no sub-command %q; the sub-commands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cli.Parent(cmd)
 	cmd.AddCommand(groupShowCommand())
 	return cmd
 }
@@ -117,32 +111,32 @@ func groupShowCommand() *cobra.Command {
   switchctl group show 10.1.0.1/2049 -o dot | dot -Tpdf -o group.pdf`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("%d arguments: name one group, SOURCE/MC_ID, such as 10.1.0.1/2049", len(args))
+				return cli.Usagef("%d arguments: name one group, SOURCE/MC_ID, such as 10.1.0.1/2049", len(args))
 			}
 			return nil
 		},
 	}
-	out, client := addOutputFlag(cmd, "dot", "svg"), addClientFlags(cmd, false, false)
+	out, client := cli.AddOutputFlag(cmd, "dot", "svg"), addClientFlags(cmd, false, false)
 	cmd.ValidArgsFunction = completeGroups(client)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		key, err := grouptree.ParseKey(args[0])
 		if err != nil {
-			return usageError{err}
+			return cli.Usage(err)
 		}
 		t, err := client.tree(cmd.Context(), key)
 		if err != nil {
 			return err
 		}
 		w := cmd.OutOrStdout()
-		switch out.format {
-		case formatJSON:
-			err = out.json(w, t)
+		switch out.Format() {
+		case cli.FormatJSON:
+			err = out.JSON(w, t)
 		case "dot":
 			err = t.DOT(w)
 		case "svg":
 			err = t.SVG(w)
 		default:
-			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: colored(w)})
+			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: cli.Colored(w)})
 		}
 		if n := len(t.All()); err == nil && n > 0 {
 			err = fmt.Errorf("group %v: %s", key, problemCount(n))
@@ -217,10 +211,4 @@ func (s treeSource) Group(ctx context.Context, address string, group *mcrdmav1.G
 	}
 	r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: group, Counters: true})
 	return r.GetGroup(), err
-}
-
-// colored says whether text may have colours: on a terminal, unless NO_COLOR is set.
-func colored(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

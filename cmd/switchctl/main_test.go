@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -105,7 +106,7 @@ func TestUsage(t *testing.T) {
 		{"softswitch --no-p4 --packet-in x", "--packet-in is not supported"},
 	} {
 		code, stdout, stderr := call(strings.Fields(c.args)...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
+		if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", c.args, code, stdout, stderr, c.want)
 		}
 	}
@@ -139,7 +140,7 @@ func TestFailure(t *testing.T) {
 		{"--no-p4 --grpc-server-ssl --grpc-server-cert no.pem --grpc-server-key no.pem" + local, "--grpc-server-cert no.pem"},
 	} {
 		code, stdout, stderr := call(append([]string{"softswitch"}, strings.Fields(c.args)...)...)
-		if code != exitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
+		if code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
 		}
 	}
@@ -156,7 +157,7 @@ func TestHelp(t *testing.T) {
 		"softswitch --json-version": jsonVersion,
 	} {
 		code, stdout, stderr := call(strings.Fields(args)...)
-		if code != exitOK || stderr != "" || !strings.Contains(stdout, want) {
+		if code != cli.ExitOK || stderr != "" || !strings.Contains(stdout, want) {
 			t.Errorf("%q: exit code %d, %q, %q; want %q", args, code, stdout, stderr, want)
 		}
 		if strings.Contains(stdout, "--thrift-port P") || strings.Contains(stdout, "nanolog") {
@@ -194,7 +195,7 @@ func TestExamples(t *testing.T) {
 		if strings.Contains(l, "--log-console") {
 			args = append(strings.Fields(strings.ReplaceAll(l, "--log-console", ""))[1:], "--log-file", "/no/such/file")
 		}
-		if code, _, stderr := call(args...); code != exitFailure || !strings.Contains(stderr, "--log-file") {
+		if code, _, stderr := call(args...); code != cli.ExitFailure || !strings.Contains(stderr, "--log-file") {
 			t.Errorf("%s: exit code %d, %s", l, code, stderr)
 		}
 	}

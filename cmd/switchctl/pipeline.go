@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 )
 
@@ -39,7 +40,7 @@ const pipelineExamples = `  # what does the switch run, and how full is it?
 type pipelineFlags struct {
 	cfg     p4rt.Config
 	timeout time.Duration
-	out     *output
+	out     *cli.Output
 
 	election string
 	force    bool
@@ -52,14 +53,8 @@ func pipelineCommand() *cobra.Command {
 		Short:   "Push, show and verify the P4 program of a switch",
 		Long:    pipelineHelp,
 		Example: pipelineExamples,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("there is no sub-command %q; the sub-commands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cli.Parent(cmd)
 	cmd.AddCommand(
 		pipelineSubcommand("show", "Show which program a switch runs, and its tables", `Shows the program that a switch runs, whether it is this switchctl's, its tables with
 their sizes and the entries in them, and the packet replication engine's groups. Any
@@ -91,7 +86,7 @@ as if it had just been started.`, (*pipelineFlags).push, func(f *pipelineFlags, 
 func pipelineSubcommand(name, short, long string, run func(*pipelineFlags, context.Context, *cobra.Command) error, more func(*pipelineFlags, *cobra.Command)) *cobra.Command {
 	f := &pipelineFlags{}
 	cmd := &cobra.Command{
-		Use: name + " [flags]", Short: short, Long: long, Args: noArgs, DisableFlagsInUseLine: true,
+		Use: name + " [flags]", Short: short, Long: long, Args: cli.NoArgs, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.parse(); err != nil {
 				return err
@@ -109,15 +104,15 @@ func pipelineSubcommand(name, short, long string, run func(*pipelineFlags, conte
 		more(f, cmd)
 	}
 	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "`time` that all of it may take")
-	f.out = addOutputFlag(cmd)
-	completeFlag(cmd, "target", func() []string { return []string{defaultGRPC} })
+	f.out = cli.AddOutputFlag(cmd)
+	cli.CompleteFlag(cmd, "target", func() []string { return []string{defaultGRPC} })
 	return cmd
 }
 
 // parse checks the flags.
 func (f *pipelineFlags) parse() error {
 	if f.cfg.Target == "" || f.timeout <= 0 {
-		return usagef("--target is needed, and a --timeout of more than nothing")
+		return cli.Usagef("--target is needed, and a --timeout of more than nothing")
 	}
 	if f.election == "" {
 		return nil
@@ -129,7 +124,7 @@ func (f *pipelineFlags) parse() error {
 		f.cfg.ElectionID.High, errHigh = strconv.ParseUint(strings.TrimSpace(high), 10, 64)
 	}
 	if err != nil || errHigh != nil || f.cfg.ElectionID.Low == 0 {
-		return usagef("--election-id %q is not LOW or LOW,HIGH: numbers of 64 bits, LOW not 0", f.election)
+		return cli.Usagef("--election-id %q is not LOW or LOW,HIGH: numbers of 64 bits, LOW not 0", f.election)
 	}
 	return nil
 }
@@ -231,8 +226,8 @@ func (f *pipelineFlags) show(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	w := cmd.OutOrStdout()
-	if f.out.isJSON() {
-		return f.out.json(w, r)
+	if f.out.IsJSON() {
+		return f.out.JSON(w, r)
 	}
 	return f.showText(w, r)
 }
@@ -268,7 +263,7 @@ func (f *pipelineFlags) showText(w io.Writer, r *pipelineReport) error {
 		rows = append(rows, []any{t.Table, t.Entries, t.Size, percent(float64(t.Entries) / float64(max(t.Size, 1)))})
 	}
 	rows = append(rows, []any{"PRE groups", r.PREGroups, "", ""}, []any{"PRE replicas", r.PREReplicas, "", ""})
-	return f.out.table(w, []string{"table", "entries", "size", "share"}, rows)
+	return f.out.Table(w, []string{"table", "entries", "size", "share"}, rows)
 }
 
 func (f *pipelineFlags) verify(ctx context.Context, cmd *cobra.Command) error {
@@ -292,13 +287,13 @@ func (f *pipelineFlags) verify(ctx context.Context, cmd *cobra.Command) error {
 		}
 	}
 	w := cmd.OutOrStdout()
-	if f.out.isJSON() {
+	if f.out.IsJSON() {
 		verdict := struct {
 			OK       bool     `json:"ok"`
 			Problems []string `json:"problems"`
 			Entries  int      `json:"entries"`
 		}{len(problems) == 0, append([]string{}, problems...), r.Entries}
-		if err := f.out.json(w, verdict); err != nil {
+		if err := f.out.JSON(w, verdict); err != nil {
 			return err
 		}
 	} else {
@@ -311,7 +306,7 @@ func (f *pipelineFlags) verify(ctx context.Context, cmd *cobra.Command) error {
 		return errors.New("verification failed: " + problems[0])
 	case len(problems) > 1:
 		return fmt.Errorf("verification failed: %d problems", len(problems))
-	case f.out.isJSON():
+	case f.out.IsJSON():
 		return nil
 	}
 	_, err = fmt.Fprintf(w, "%s runs this switchctl's program; %d entries and %d multicast groups are consistent\n", r.Target, r.Entries, r.PREGroups)
@@ -361,8 +356,8 @@ func (f *pipelineFlags) push(ctx context.Context, cmd *cobra.Command) error {
 		}
 	}
 	w := cmd.OutOrStdout()
-	if f.out.isJSON() {
-		return f.out.json(w, struct {
+	if f.out.IsJSON() {
+		return f.out.JSON(w, struct {
 			Pushed bool `json:"pushed"`
 			*pipelineReport
 		}{pushed, r})

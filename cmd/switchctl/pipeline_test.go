@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
@@ -120,11 +121,11 @@ func pipelineCall(t *testing.T, target, args string, code int, want ...string) s
 }
 
 func pipelines(t *testing.T, target string) {
-	pipelineCall(t, target, "show", exitOK, "program   none")
-	pipelineCall(t, target, "verify", exitFailure, "runs no program")
-	pipelineCall(t, target, "push", exitOK, "runs this switchctl's program now")
-	pipelineCall(t, target, "push --election-id 9,1", exitOK, "nothing was done")
-	pipelineCall(t, target, "verify", exitOK, "0 entries and 0 multicast groups are consistent")
+	pipelineCall(t, target, "show", cli.ExitOK, "program   none")
+	pipelineCall(t, target, "verify", cli.ExitFailure, "runs no program")
+	pipelineCall(t, target, "push", cli.ExitOK, "runs this switchctl's program now")
+	pipelineCall(t, target, "push --election-id 9,1", cli.ExitOK, "nothing was done")
+	pipelineCall(t, target, "verify", cli.ExitOK, "0 entries and 0 multicast groups are consistent")
 
 	// An agent is at work, with entries. None of this disturbs it.
 	s := agent(t, target, p4rt.ElectionID{Low: 1})
@@ -135,29 +136,29 @@ func pipelines(t *testing.T, target string) {
 		switchspec.Route{Dst: netip.MustParsePrefix("10.0.0.0/8"), To: switchspec.ToNextHop, Number: 1},
 		switchspec.PREGroup{ID: 5, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}, {Port: 2, Instance: 1}}}))
 	must(t, s.Apply(t.Context(), switchspec.Diff(&switchspec.State{}, state)))
-	pipelineCall(t, target, "verify", exitOK, "3 entries and 1 multicast groups are consistent")
-	pipelineCall(t, target, "show", exitOK, "mcrdma.p4, the one of this switchctl", bmv2.Origin().Sources, "PRE replicas")
-	pipelineCall(t, target, "push", exitOK, "already, with 3 entries")
+	pipelineCall(t, target, "verify", cli.ExitOK, "3 entries and 1 multicast groups are consistent")
+	pipelineCall(t, target, "show", cli.ExitOK, "mcrdma.p4, the one of this switchctl", bmv2.Origin().Sources, "PRE replicas")
+	pipelineCall(t, target, "push", cli.ExitOK, "already, with 3 entries")
 	if role, _ := s.Role(); role != p4rt.Primary {
 		t.Errorf("the agent is %v", role)
 	}
 
 	// A reference that leads nowhere.
 	must(t, s.Apply(t.Context(), []switchspec.Change{{Op: switchspec.Delete, Entity: switchspec.NextHop{ID: 1, Port: 1}}}))
-	pipelineCall(t, target, "verify", exitFailure, "dangling", "10.0.0.0/8")
+	pipelineCall(t, target, "verify", cli.ExitFailure, "dangling", "10.0.0.0/8")
 	var verdict struct {
 		OK       bool
 		Problems []string
 		Entries  int
 	}
-	must(t, json.Unmarshal([]byte(pipelineCall(t, target, "verify -o json", exitFailure)), &verdict))
+	must(t, json.Unmarshal([]byte(pipelineCall(t, target, "verify -o json", cli.ExitFailure)), &verdict))
 	if verdict.OK || len(verdict.Problems) == 0 || verdict.Entries != 2 {
 		t.Errorf("%+v", verdict)
 	}
 
 	// By force the switch is as new, although the agent has the same election id.
-	pipelineCall(t, target, "push --force", exitOK, "now, with 0 entries")
-	pipelineCall(t, target, "verify", exitOK)
+	pipelineCall(t, target, "push --force", cli.ExitOK, "now, with 0 entries")
+	pipelineCall(t, target, "verify", cli.ExitOK)
 }
 
 func TestPipeline(t *testing.T) {
@@ -189,34 +190,34 @@ func multicast(t *testing.T, target string, s *p4rt.Session) {
 func TestPipelineForeign(t *testing.T) {
 	target, server := embeddedSwitch(t)
 	load(t, server)
-	pipelineCall(t, target, "show", exitOK, "NOT the one of this switchctl", "the P4Info is another one")
-	pipelineCall(t, target, "verify", exitFailure, "the JSON is another one")
+	pipelineCall(t, target, "show", cli.ExitOK, "NOT the one of this switchctl", "the P4Info is another one")
+	pipelineCall(t, target, "verify", cli.ExitFailure, "the JSON is another one")
 
 	s := agent(t, target, p4rt.ElectionID{Low: 1})
-	pipelineCall(t, target, "push", exitFailure, "another controller is connected with election id 0.1", "--force")
-	pipelineCall(t, target, "push --election-id 4", exitFailure, "--force")
+	pipelineCall(t, target, "push", cli.ExitFailure, "another controller is connected with election id 0.1", "--force")
+	pipelineCall(t, target, "push --election-id 4", cli.ExitFailure, "--force")
 	s.Close()
 
 	s = agent(t, target, p4rt.ElectionID{Low: 7})
 	must(t, s.WaitPrimary(t.Context()))
-	pipelineCall(t, target, "push", exitFailure, "another controller is the primary, with election id 0.7", "--force")
+	pipelineCall(t, target, "push", cli.ExitFailure, "another controller is the primary, with election id 0.7", "--force")
 	if role, _ := s.Role(); role != p4rt.Primary {
 		t.Errorf("the agent is %v", role)
 	}
 	multicast(t, target, s)
 	s.Close()
-	pipelineCall(t, target, "push", exitFailure, "0 entries and 1 multicast groups that would be lost")
-	pipelineCall(t, target, "verify", exitFailure)
-	pipelineCall(t, target, "push --force", exitOK, "now, with 0 entries")
+	pipelineCall(t, target, "push", cli.ExitFailure, "0 entries and 1 multicast groups that would be lost")
+	pipelineCall(t, target, "verify", cli.ExitFailure)
+	pipelineCall(t, target, "push --force", cli.ExitOK, "now, with 0 entries")
 
 	// Without state, and without anybody else, no force is needed.
 	load(t, server)
-	pipelineCall(t, target, "push --election-id 3,9", exitOK, "now")
+	pipelineCall(t, target, "push --election-id 3,9", cli.ExitOK, "now")
 	var r struct {
 		Pushed, Own bool
 		Tables      []tableUse
 	}
-	must(t, json.Unmarshal([]byte(pipelineCall(t, target, "push -o json", exitOK)), &r))
+	must(t, json.Unmarshal([]byte(pipelineCall(t, target, "push -o json", cli.ExitOK)), &r))
 	if r.Pushed || !r.Own || len(r.Tables) < 15 {
 		t.Errorf("%+v", r)
 	}
@@ -227,8 +228,8 @@ func TestPipelineForceDisplaces(t *testing.T) {
 	target, _ := embeddedSwitch(t)
 	s := agent(t, target, p4rt.ElectionID{Low: 7, High: 2})
 	must(t, s.WaitPrimary(t.Context()))
-	pipelineCall(t, target, "push", exitFailure, "with election id 2.7")
-	pipelineCall(t, target, "push --force", exitOK, "now")
+	pipelineCall(t, target, "push", cli.ExitFailure, "with election id 2.7")
+	pipelineCall(t, target, "push --force", cli.ExitOK, "now")
 	// The agent follows when the intruder has left.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -248,13 +249,13 @@ func TestPipelineUsage(t *testing.T) {
 		"show --force":           "unknown flag",
 	} {
 		code, stdout, stderr := call(append([]string{"pipeline"}, strings.Fields(args)...)...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+		if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", args, code, stdout, stderr, want)
 		}
 	}
 	for _, c := range []string{"show", "verify", "push"} {
 		code, _, stderr := call("pipeline", c, "--target", "127.0.0.1:1", "--timeout", "5s")
-		if code != exitFailure || !strings.Contains(stderr, "no P4Runtime server answers there") {
+		if code != cli.ExitFailure || !strings.Contains(stderr, "no P4Runtime server answers there") {
 			t.Errorf("%s without a switch: exit code %d, %s", c, code, stderr)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/routing/static"
@@ -63,7 +64,7 @@ type planFlags struct {
 	down      []string
 	preGroups int
 	summary   bool
-	out       *output
+	out       *cli.Output
 }
 
 // planCommand returns the sub-command.
@@ -74,7 +75,7 @@ func planCommand() *cobra.Command {
 		Short:   "Plan groups on a topology file, without touching a switch",
 		Long:    planHelp,
 		Example: planExamples,
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
 
 		DisableFlagsInUseLine: true,
@@ -90,14 +91,14 @@ func planCommand() *cobra.Command {
 	fs.StringArrayVar(&f.down, "link-down", nil, "plan without the links between two nodes, `A:B`, or that at SWITCH:PORT; may be repeated")
 	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` that one step takes for equal-cost paths")
 	fs.BoolVar(&f.summary, "summary", false, "a line for each group in place of its steps; no single links")
-	f.out = addOutputFlag(cmd, formatDOT)
-	completeFile(cmd, "topology", "yaml", "yml", "json")
-	completeFile(cmd, "from", "yaml", "yml", "json")
+	f.out = cli.AddOutputFlag(cmd, formatDOT)
+	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
+	cli.CompleteFile(cmd, "from", "yaml", "yml", "json")
 	for _, flag := range []string{"source", "address"} {
-		completeFlag(cmd, flag, f.hosts)
+		cli.CompleteFlag(cmd, flag, f.hosts)
 	}
-	completeList(cmd, "receivers", f.hosts)
-	completeFlag(cmd, "link-down", f.links)
+	cli.CompleteList(cmd, "receivers", f.hosts)
+	cli.CompleteFlag(cmd, "link-down", f.links)
 	return cmd
 }
 
@@ -138,7 +139,7 @@ func (f *planFlags) run(w io.Writer) error {
 	fabric := planning.NewFabric(t)
 	for _, l := range f.down {
 		if err := fabric.LinkDown(l); err != nil {
-			return usagef("--link-down %w", err)
+			return cli.Usagef("--link-down %w", err)
 		}
 	}
 	sizes, err := tableSizes()
@@ -147,12 +148,12 @@ func (f *planFlags) run(w io.Writer) error {
 	}
 	report := planning.Plan(fabric, groups, planning.Options{MaxPREGroups: f.preGroups, Sizes: sizes})
 	switch {
-	case f.out.isJSON() && f.summary:
+	case f.out.IsJSON() && f.summary:
 		report = summary(report)
 		fallthrough
-	case f.out.isJSON():
-		err = f.out.json(w, report)
-	case f.out.format == formatDOT:
+	case f.out.IsJSON():
+		err = f.out.JSON(w, report)
+	case f.out.Format() == formatDOT:
 		err = report.DOT(w)
 	case f.from == "" && report.Failed > 0: // the error says it all
 	default:
@@ -170,15 +171,15 @@ func (f *planFlags) groups() ([]planning.Group, error) {
 	single := f.group.Source != "" || len(f.group.Receivers) > 0 || f.group.Address != ""
 	switch {
 	case f.topology == "":
-		return nil, usagef("no topology: name its file by --topology")
+		return nil, cli.Usagef("no topology: name its file by --topology")
 	case f.preGroups < 1:
-		return nil, usagef("--pre-groups %d: a step takes at least one", f.preGroups)
+		return nil, cli.Usagef("--pre-groups %d: a step takes at least one", f.preGroups)
 	case f.regions < 0:
-		return nil, usagef("--regions %d: it cannot be negative", f.regions)
+		return nil, cli.Usagef("--regions %d: it cannot be negative", f.regions)
 	case f.from != "" && single:
-		return nil, usagef("--from takes groups from a file; --source, --receivers and --address are for a single one")
+		return nil, cli.Usagef("--from takes groups from a file; --source, --receivers and --address are for a single one")
 	case f.from == "" && (f.group.Source == "" || len(f.group.Receivers) == 0):
-		return nil, usagef("no group: name its members by --source and --receivers, or a file of groups by --from")
+		return nil, cli.Usagef("no group: name its members by --source and --receivers, or a file of groups by --from")
 	case f.from == "":
 		g := f.group
 		g.Name, g.Regions = "group", &f.regions

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 )
 
@@ -27,7 +28,7 @@ func TestPlan(t *testing.T) {
 			return ""
 		case "plan":
 			code, stdout, stderr := call(append([]string{"plan"}, strings.Fields(d.Input)...)...)
-			if code != exitOK {
+			if code != cli.ExitOK {
 				stderr += fmt.Sprintf("exit code %d\n", code)
 			}
 			return stdout + stderr
@@ -58,7 +59,7 @@ func TestPlanJSON(t *testing.T) {
 	code, stdout, stderr := call("plan", "-t", file, "--source", "h1", "--receivers", "h2,h3,h4", "-o", "json")
 	var r planning.Report
 	must(t, json.Unmarshal([]byte(stdout), &r))
-	if code != exitOK || stderr != "" || len(r.Groups) != 1 || r.Groups[0].MergePoint != "leaf1" || r.Links.Group != 6 || r.Links.Unicast != 10 {
+	if code != cli.ExitOK || stderr != "" || len(r.Groups) != 1 || r.Groups[0].MergePoint != "leaf1" || r.Links.Group != 6 || r.Links.Unicast != 10 {
 		t.Errorf("%d, %s, %+v", code, stderr, r)
 	}
 	for _, u := range r.Use {
@@ -68,7 +69,7 @@ func TestPlanJSON(t *testing.T) {
 	}
 	code, stdout, stderr = call("plan", "-t", file, "--source", "h5", "--receivers", "h2,h6", "-o", "json")
 	must(t, json.Unmarshal([]byte(stdout), &r))
-	if code != exitFailure || r.Failed != 1 || r.Groups[0].Reason != "NO_MERGE_POINT" || !strings.Contains(stderr, "no merge point") {
+	if code != cli.ExitFailure || r.Failed != 1 || r.Groups[0].Reason != "NO_MERGE_POINT" || !strings.Contains(stderr, "no merge point") {
 		t.Errorf("%d, %s, %+v", code, stderr, r)
 	}
 }
@@ -88,13 +89,13 @@ func TestPlanUsage(t *testing.T) {
 		"-t F --source h1 --receivers h2 --link-down h1:x": `no switch or host "x"`,
 	} {
 		code, stdout, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+		if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", args, code, stdout, stderr, want)
 		}
 	}
 	for _, args := range []string{"-t /no/such --source h1 --receivers h2", "-t F --from /no/such"} {
 		code, _, stderr := call(append([]string{"plan"}, strings.Fields(strings.ReplaceAll(args, "F", file))...)...)
-		if code != exitFailure || !strings.Contains(stderr, "/no/such") {
+		if code != cli.ExitFailure || !strings.Contains(stderr, "/no/such") {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}
@@ -128,7 +129,7 @@ func TestPlanExamples(t *testing.T) {
 		line, _, _ = strings.Cut(strings.TrimSpace(line), " | ")
 		if args, ok := strings.CutPrefix(line, "switchctl "); ok {
 			n++
-			if code, _, stderr := call(strings.Fields(args)...); code != exitOK {
+			if code, _, stderr := call(strings.Fields(args)...); code != cli.ExitOK {
 				t.Errorf("%s: exit code %d, %s", line, code, stderr)
 			}
 		}

@@ -70,7 +70,7 @@ func (f *planFlags) summaryText(w io.Writer, r planning.Report) error {
 			rows[i] = rows[i][:len(header)]
 		}
 	}
-	if err := f.out.table(w, header, rows); err != nil {
+	if err := f.out.Table(w, header, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w)
@@ -113,7 +113,7 @@ func (f *planFlags) groupText(w io.Writer, g planning.Planned, several bool) err
 		}
 	}
 	header := []string{"step", "switch", "packets to", "reach", "copy", "becomes", "port", "leads to", "PRE groups"}
-	if err := f.out.table(w, header, rows); err != nil {
+	if err := f.out.Table(w, header, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w)
@@ -175,7 +175,7 @@ func (f *planFlags) useText(w io.Writer, use []planning.Use, sizes map[string]in
 		}
 		rows, use = append(rows, append(row, text)), use[n:]
 	}
-	if err := f.out.table(w, append(header, "fullest"), append(rows, append(last, ""))); err != nil {
+	if err := f.out.Table(w, append(header, "fullest"), append(rows, append(last, ""))); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w)
@@ -201,7 +201,7 @@ func (f *planFlags) linksText(w io.Writer, l planning.Loads) error {
 		}
 		rows = append(rows, []any{x.From, port, x.To, round(x.Group), round(x.Unicast)})
 	}
-	if err := f.out.table(w, []string{"link from", "port", "to", "copies", "unicast"}, rows); err != nil {
+	if err := f.out.Table(w, []string{"link from", "port", "to", "copies", "unicast"}, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w)

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
@@ -106,7 +107,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 			return fmt.Errorf("P4Runtime server: %w", err)
 		case <-ctx.Done():
 			stop() // another signal ends it at once
-			notifySystemd("STOPPING=1")
+			cli.NotifySystemd("STOPPING=1")
 			logCounters(log, sw.Stats(), server.Stats())
 			return nil
 		}
@@ -257,21 +258,8 @@ func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func(
 	if _, err := fmt.Fprintf(stdout, "ready: P4Runtime on %v, device %d, %d ports, %s\n", addr, o.deviceID, len(o.ports), what); err != nil {
 		return nil, errors.Join(fmt.Errorf("ready line: %w", err), remove())
 	}
-	notifySystemd("READY=1")
+	cli.NotifySystemd("READY=1")
 	return remove, nil
-}
-
-// notifySystemd tells the service manager, if one wants to know, of a state
-// (sd_notify(3)).
-func notifySystemd(state string) {
-	name := os.Getenv("NOTIFY_SOCKET")
-	if name == "" {
-		return
-	}
-	if c, err := net.Dial("unixgram", name); err == nil { // a leading @ is an abstract name
-		_, _ = io.WriteString(c, state) // nobody is there to be told of an error
-		c.Close()
-	}
 }
 
 // logCounters logs what may tell why packets are missing.

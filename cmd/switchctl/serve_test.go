@@ -28,6 +28,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
@@ -71,7 +72,7 @@ func (r *running) end(t *testing.T) {
 	select {
 	case code := <-r.code:
 		r.code <- code
-		if code != exitOK && !t.Failed() {
+		if code != cli.ExitOK && !t.Failed() {
 			t.Errorf("exit code %d: %s", code, r.stderr)
 		}
 	case <-time.After(patience):
@@ -329,7 +330,7 @@ func TestTLS(t *testing.T) {
 		})
 	}
 	bad := append(server, "--grpc-server-cacert", key)
-	if code, _, stderr := call(append([]string{"softswitch"}, bad...)...); code != exitFailure || !strings.Contains(stderr, "no PEM certificate") {
+	if code, _, stderr := call(append([]string{"softswitch"}, bad...)...); code != cli.ExitFailure || !strings.Contains(stderr, "no PEM certificate") {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
@@ -92,7 +93,7 @@ func softswitchCommand() *cobra.Command {
 		Long:                  softswitchHelp,
 		Example:               softswitchExamples,
 		Args:                  oneProgram,
-		Version:               version(),
+		Version:               cli.Version(),
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -163,10 +164,10 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 		o.program = args[0]
 	}
 	if o.ports, err = parsePorts(f.interfaces); err != nil {
-		return o, usageError{err}
+		return o, cli.Usage(err)
 	}
 	if o.queue.Rate, err = traffic.ParseRate(f.rate); err != nil {
-		return o, usagef("--queue-rate: %w", err)
+		return o, cli.Usagef("--queue-rate: %w", err)
 	}
 	o.queue.Depth = f.depth
 	o.cpuPort, o.dropPort = uint16(min(f.cpuPort, 1<<16-1)), uint16(min(f.dropPort, 1<<16-1))
@@ -175,31 +176,31 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 		fmt.Fprintf(stderr, "switchctl softswitch: note: %s is ignored because of --no-p4\n", o.program)
 		o.program, o.p4info = "", ""
 	case o.noP4 && o.p4info != "":
-		return o, usagef("--p4info goes with a program, and --no-p4 says that there is none")
+		return o, cli.Usagef("--p4info goes with a program, and --no-p4 says that there is none")
 	case !o.noP4 && o.program == "":
-		return o, usagef("no program: name the JSON file that p4c made, or say --no-p4 if a controller is to load one")
+		return o, cli.Usagef("no program: name the JSON file that p4c made, or say --no-p4 if a controller is to load one")
 	}
 	if f.depth < 1 {
-		return o, usagef("--queue-depth %d: a queue holds at least one packet", f.depth)
+		return o, cli.Usagef("--queue-depth %d: a queue holds at least one packet", f.depth)
 	}
 	if err := o.queue.Check(); err != nil {
-		return o, usagef("--queue-depth, --queue-rate: %w", err)
+		return o, cli.Usagef("--queue-depth, --queue-rate: %w", err)
 	}
 	switch {
 	case o.cpuPort > pre.MaxPort:
-		return o, usagef("--cpu-port %d: ports are 1 to %d, and 0 is for none", f.cpuPort, pre.MaxPort)
+		return o, cli.Usagef("--cpu-port %d: ports are 1 to %d, and 0 is for none", f.cpuPort, pre.MaxPort)
 	case o.dropPort > pre.MaxPort || o.dropPort == 0:
-		return o, usagef("--drop-port %d: it is one from 1 to %d", f.dropPort, pre.MaxPort)
+		return o, cli.Usagef("--drop-port %d: it is one from 1 to %d", f.dropPort, pre.MaxPort)
 	case o.cpuPort == o.dropPort:
-		return o, usagef("--cpu-port %d is the drop port too; choose another, such as 510", f.cpuPort)
+		return o, cli.Usagef("--cpu-port %d is the drop port too; choose another, such as 510", f.cpuPort)
 	case o.groups < 0 || o.groups > pre.MaxGroup:
-		return o, usagef("--max-mc-groups %d: it is at most %d", o.groups, pre.MaxGroup)
+		return o, cli.Usagef("--max-mc-groups %d: it is at most %d", o.groups, pre.MaxGroup)
 	case o.nodes1 < 0 || o.nodes2 < 0:
-		return o, usagef("--max-l1-entries and --max-l2-entries cannot be negative")
+		return o, cli.Usagef("--max-l1-entries and --max-l2-entries cannot be negative")
 	}
 	for _, p := range o.ports {
 		if p.number == o.dropPort || p.number == o.cpuPort && o.cpuPort != 0 {
-			return o, usagef("--interface: port %d is the CPU port or the drop port; see --cpu-port and --drop-port", p.number)
+			return o, cli.Usagef("--interface: port %d is the CPU port or the drop port; see --cpu-port and --drop-port", p.number)
 		}
 	}
 	if err := o.tls.check(stderr); err != nil {
@@ -222,13 +223,13 @@ func (t *tlsOptions) check(stderr io.Writer) error {
 	switch {
 	case !t.on && len(given) > 0:
 		// To go on without would leave open what was to be protected.
-		return usagef("%s: TLS is off; switch it on with --grpc-server-ssl", strings.Join(given, ", "))
+		return cli.Usagef("%s: TLS is off; switch it on with --grpc-server-ssl", strings.Join(given, ", "))
 	case !t.on:
 		return nil
 	case t.cert == "" || t.key == "":
-		return usagef("--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key")
+		return cli.Usagef("--grpc-server-ssl takes --grpc-server-cert and --grpc-server-key")
 	case t.clientAuth && t.ca == "":
-		return usagef("--grpc-server-with-client-auth takes --grpc-server-cacert, to check certificates against")
+		return cli.Usagef("--grpc-server-with-client-auth takes --grpc-server-cacert, to check certificates against")
 	case !t.clientAuth && t.ca != "":
 		fmt.Fprintln(stderr, "switchctl softswitch: note: a client may do without certificate; --grpc-server-with-client-auth demands one")
 	}
@@ -241,7 +242,7 @@ var levels = map[string]slog.Level{"trace": slog.LevelDebug, "debug": slog.Level
 
 func (o *softswitchOptions) checkLogging() error {
 	if o.logConsole && o.logFile != "" {
-		return usagef("--log-console and --log-file exclude each other")
+		return cli.Usagef("--log-console and --log-file exclude each other")
 	}
 	if o.logLevel == "" {
 		o.logLevel = "info"
@@ -250,7 +251,7 @@ func (o *softswitchOptions) checkLogging() error {
 		}
 	}
 	if _, ok := levels[o.logLevel]; !ok {
-		return usagef("--log-level %q: levels are trace, debug, info, warn, error and off", o.logLevel)
+		return cli.Usagef("--log-level %q: levels are trace, debug, info, warn, error and off", o.logLevel)
 	}
 	return nil
 }

@@ -11,20 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
 // show writes answers as JSON, or as text does. Agents that did not answer are told of
 // after what the others said.
-func show[T proto.Message](cmd *cobra.Command, out *output, answers []answer[T], failed error, text func(io.Writer) error) error {
+func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error) error {
 	w := cmd.OutOrStdout()
-	if out.isJSON() {
+	if out.IsJSON() {
 		v, err := answersJSON(answers)
 		if err == nil {
-			err = out.json(w, v)
+			err = out.JSON(w, v)
 		}
 		if err != nil {
 			return err
@@ -51,9 +51,9 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 (api/mcrdma/v1/switch.proto).`,
 		Example: `  switchctl status
   switchctl status --agent 192.0.2.1:9560 --peers`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
-	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		fleet := client.fleet()
@@ -86,13 +86,13 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 }
 
 // statusText writes one switch's status.
-func statusText(w io.Writer, out *output, address string, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetStatusResponse, now time.Time) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, agent %s\n", s.GetName(), address)
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-10s %s\n", what, fmt.Sprintf(format, args...))
 	}
-	line("version", "%s, up %s", s.GetVersion(), since(s.GetStarted(), now))
+	line("version", "%s, up %s", s.GetVersion(), cli.Since(s.GetStarted(), now))
 	line("address", "%s", s.GetAddress())
 	p := s.GetP4Runtime()
 	switch {
@@ -104,8 +104,8 @@ func statusText(w io.Writer, out *output, address string, s *mcrdmav1.GetStatusR
 		line("P4Runtime", "%s, not connected: %s", p.GetTarget(), p.GetError())
 	}
 	line("pipeline", "pushed %s, reconnected %s", times(p.GetPushes()), times(p.GetReconnects()))
-	line("routing", "%s, %s", s.GetRouting(), either(s.GetSettled(), "settled", "not settled yet"))
-	line("ICRC", "%s", either(s.GetIcrcOff(), "not checked, not recomputed", "checked and recomputed"))
+	line("routing", "%s, %s", s.GetRouting(), cli.Either(s.GetSettled(), "settled", "not settled yet"))
+	line("ICRC", "%s", cli.Either(s.GetIcrcOff(), "not checked, not recomputed", "checked and recomputed"))
 	line("groups", "%d, steps %d", s.GetGroups(), s.GetSteps())
 	for _, x := range s.GetProblems() {
 		line("problem", "%s", x)
@@ -117,10 +117,10 @@ func statusText(w io.Writer, out *output, address string, s *mcrdmav1.GetStatusR
 }
 
 // statusTables writes the tables of a status that have rows.
-func statusTables(w io.Writer, out *output, s *mcrdmav1.GetStatusResponse, now time.Time) error {
+func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, now time.Time) error {
 	var ports, peers, hosts, usage [][]any
 	for _, p := range s.GetPorts() {
-		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), since(p.GetSince(), now), p.GetReason()})
+		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), cli.Since(p.GetSince(), now), p.GetReason()})
 	}
 	for _, p := range s.GetPeers() {
 		peers = append(peers, []any{p.GetName(), p.GetAgent(), peerState(p), p.GetBranches(), p.GetHeld(), p.GetError()})
@@ -150,7 +150,7 @@ func statusTables(w io.Writer, out *output, s *mcrdmav1.GetStatusResponse, now t
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
 		}
-		if err := out.table(w, t.header, t.rows); err != nil {
+		if err := out.Table(w, t.header, t.rows); err != nil {
 			return err
 		}
 	}
@@ -187,19 +187,19 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
   switchctl routes 10.2.0.11 --agent 192.0.2.1:9560`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("%d arguments: at most one address", len(args))
+				return cli.Usagef("%d arguments: at most one address", len(args))
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	out, client := addOutputFlag(cmd), addClientFlags(cmd, true, false)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var to netip.Addr
 		if len(args) == 1 {
 			var err error
 			if to, err = netip.ParseAddr(args[0]); err != nil || !to.Is4() {
-				return usagef("%q is no IPv4 address, such as 10.2.0.11", args[0])
+				return cli.Usagef("%q is no IPv4 address, such as 10.2.0.11", args[0])
 			}
 		}
 		ctx := cmd.Context()
@@ -223,7 +223,7 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 				return err
 			}
 			header, rows := agentColumn(len(answers) > 1, []string{"prefix", "port", "neighbour", "mac", "next hop", "note"}, rows)
-			return out.table(w, header, rows)
+			return out.Table(w, header, rows)
 		})
 	}
 	return cmd
@@ -258,38 +258,11 @@ func routeRows(answers []answer[*mcrdmav1.ListRoutesResponse]) (rows [][]any) {
 	return rows
 }
 
-// since is how long ago something was.
-func since(t *timestamppb.Timestamp, now time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return age(now.Sub(t.AsTime()))
-}
-
-// age is a time span as exact as people want it: 12s, 5m12s, 7h30m, 12d7h.
-func age(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= 2*day:
-		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return max(d, 0).Truncate(time.Second).String()
-}
-
 func times(n uint64) string {
 	if n == 1 {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-func either(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
 }
 
 func unlessZero(n uint64) any {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
@@ -33,14 +34,14 @@ Ctrl-C. If the output is no terminal, or with --once, it is shown once, after on
 interval. Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
 		Example: `  switchctl top --agent 192.0.2.1:9560
   switchctl top --once --peers=false`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	client := addClientFlags(cmd, true, true)
 	cmd.Flags().BoolVar(&once, "once", false, "show one interval and end")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 100*time.Millisecond {
-			return usagef("--interval %v: it is at least 100ms", interval)
+			return cli.Usagef("--interval %v: it is at least 100ms", interval)
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -52,10 +53,10 @@ interval. Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are 
 		}
 		t := &top{list: list, interval: interval}
 		terminal, _ := cmd.OutOrStdout().(*os.File)
-		if once || terminal == nil || !isTerminal(terminal) {
+		if once || terminal == nil || !cli.IsTerminal(terminal) {
 			return t.once(ctx, cmd.OutOrStdout())
 		}
-		return t.live(ctx, terminal, func() (int, int) { return terminalSize(terminal) })
+		return t.live(ctx, terminal, func() (int, int) { return cli.TerminalSize(terminal) })
 	}
 	return cmd
 }
@@ -182,7 +183,7 @@ func screen(lines []string, columns, rows int) string {
 	rows = max(rows, 1)
 	if len(lines) > rows {
 		left := len(lines) - rows + 1
-		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("… and %s; make the window higher, or use --once", plural(left, "more line")))
+		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("… and %s; make the window higher, or use --once", cli.Plural(left, "more line")))
 	}
 	var b strings.Builder
 	b.WriteString(goHome)

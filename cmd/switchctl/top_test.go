@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
@@ -112,14 +113,14 @@ func TestTopOnce(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)
 	code, stdout, stderr := call("top", "--interval", "100ms", "--agent", fakes["torB"].addr)
-	if code != exitOK || strings.Contains(stdout, "\x1b") || !strings.Contains(stdout, "2 switches, 1 group") || strings.Count(stdout, "GROUP ") != 1 {
+	if code != cli.ExitOK || strings.Contains(stdout, "\x1b") || !strings.Contains(stdout, "2 switches, 1 group") || strings.Count(stdout, "GROUP ") != 1 {
 		t.Errorf("%d, %s, %s", code, stdout, stderr)
 	}
 	if strings.Contains(stdout, "  -  ") {
 		t.Errorf("rates are not known: %s", stdout)
 	}
 	code, stdout, _ = call("top", "--once", "--interval", "100ms", "--agent", deadAddress(t))
-	if code != exitOK || !strings.Contains(stdout, "connection refused") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "connection refused") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 }
@@ -173,22 +174,22 @@ func pty(t *testing.T) (outer, inner *os.File) {
 func TestTerminal(t *testing.T) {
 	_, inner := pty(t)
 	must(t, unix.IoctlSetWinsize(int(inner.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 133, Row: 44}))
-	if c, r := terminalSize(inner); !isTerminal(inner) || c != 133 || r != 44 {
-		t.Errorf("%v, %d×%d", isTerminal(inner), c, r)
+	if c, r := cli.TerminalSize(inner); !cli.IsTerminal(inner) || c != 133 || r != 44 {
+		t.Errorf("%v, %d×%d", cli.IsTerminal(inner), c, r)
 	}
 	null, err := os.Open(os.DevNull)
 	must(t, err)
 	defer null.Close()
-	if c, r := terminalSize(null); isTerminal(null) || c != 80 || r != 24 {
-		t.Errorf("%v, %d×%d", isTerminal(null), c, r)
+	if c, r := cli.TerminalSize(null); cli.IsTerminal(null) || c != 80 || r != 24 {
+		t.Errorf("%v, %d×%d", cli.IsTerminal(null), c, r)
 	}
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	if !colored(inner) || colored(null) || colored(&strings.Builder{}) {
+	if !cli.Colored(inner) || cli.Colored(null) || cli.Colored(&strings.Builder{}) {
 		t.Error("colours are for terminals")
 	}
 	t.Setenv("NO_COLOR", "1")
-	if colored(inner) {
+	if cli.Colored(inner) {
 		t.Error("NO_COLOR is ignored")
 	}
 }

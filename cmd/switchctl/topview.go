@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/doctor"
 )
 
@@ -30,14 +31,14 @@ func topLines(before, now *look) ([]string, error) {
 	for _, a := range now.agents {
 		groups += len(a.groups)
 	}
-	v.lines = []string{fmt.Sprintf("%s  %s, %s", now.at.Format(time.TimeOnly), switches(len(now.agents)), plural(groups, "group"))}
+	v.lines = []string{fmt.Sprintf("%s  %s, %s", now.at.Format(time.TimeOnly), switches(len(now.agents)), cli.Plural(groups, "group"))}
 	for _, section := range []func() ([]string, [][]any){v.switches, v.groupRows, v.ports, v.drops} {
 		header, rows := section()
 		if len(rows) == 0 {
 			continue
 		}
 		var b strings.Builder
-		if err := new(output).table(&b, header, rows); err != nil {
+		if err := new(cli.Output).Table(&b, header, rows); err != nil {
 			return nil, err
 		}
 		v.lines = append(v.lines, "")
@@ -100,7 +101,7 @@ func (v *topView) switches() ([]string, [][]any) {
 			control = "not primary"
 		}
 		rows = append(rows, []any{
-			s.GetName(), control, either(s.GetSettled(), "settled", "learning"), fmt.Sprintf("%d of %d", up, all), fmt.Sprintf("%d of %d", reached, peers),
+			s.GetName(), control, cli.Either(s.GetSettled(), "settled", "learning"), fmt.Sprintf("%d of %d", up, all), fmt.Sprintf("%d of %d", reached, peers),
 			s.GetGroups(), s.GetSteps(), strings.Join(s.GetProblems(), "; "),
 		})
 	}
@@ -161,7 +162,7 @@ func (v *topView) ports() ([]string, [][]any) {
 	for _, a := range v.now.agents {
 		for _, p := range a.status.GetPorts() {
 			if s := p.GetState(); s != "up" && s != "-" {
-				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbour(), s, since(p.GetSince(), v.now.at), p.GetReason()})
+				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbour(), s, cli.Since(p.GetSince(), v.now.at), p.GetReason()})
 			}
 		}
 	}

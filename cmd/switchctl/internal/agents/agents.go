@@ -4,7 +4,8 @@
 // Nothing that an agent says is trusted: control characters are taken out of its texts
 // before anybody sees them, and looking for further agents always ends.
 //
-// It may import the contract of the agents (api/mcrdma/v1), internal/identity and grpc.
+// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/cli, internal/identity and
+// grpc.
 package agents
 
 import (
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -161,7 +163,7 @@ func (f *Fleet) intercept(address string) grpc.UnaryClientInterceptor {
 			return explain(address, method, f.options, err)
 		}
 		if m, ok := reply.(proto.Message); ok {
-			clean(m.ProtoReflect())
+			cli.CleanMessage(m)
 		}
 		return nil
 	}

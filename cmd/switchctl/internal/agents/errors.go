@@ -9,6 +9,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 // An Error is a call to an agent that failed, in words that say what to do.
@@ -38,10 +40,10 @@ func explain(address, method string, o Options, err error) error {
 	e := &Error{Agent: address, Code: s.Code(), err: err}
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "mcrdma" {
-			e.Reason = Clean(info.GetReason())
+			e.Reason = cli.Clean(info.GetReason())
 		}
 	}
-	said := Clean(s.Message())
+	said := cli.Clean(s.Message())
 	switch s.Code() {
 	case codes.Unavailable:
 		e.text = unavailable(said, o)

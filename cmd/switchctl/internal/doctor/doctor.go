@@ -5,7 +5,7 @@
 // facts of interfaces are collected here (Interfaces); those of agents are what their
 // gRPC services answer, which the command collects.
 //
-// It may import the contract of the agents (api/mcrdma/v1), golang.org/x/sys and the
+// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/findings, golang.org/x/sys and the
 // standard library.
 package doctor
 
@@ -16,39 +16,21 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
 // Severity says how bad a finding is.
-type Severity uint8
+type Severity = findings.Severity
+
+// A Finding is something that is not as it should be.
+type Finding = findings.Finding
 
 // Severities, the worst last.
 const (
-	Note    Severity = iota // worth knowing
-	Warning                 // works, but not as it should, or not for long
-	Error                   // does not work
+	Note    = findings.Note
+	Warning = findings.Warning
+	Error   = findings.Error
 )
-
-func (s Severity) String() string {
-	switch s {
-	case Error:
-		return "error"
-	case Warning:
-		return "warning"
-	}
-	return "note"
-}
-
-// MarshalText makes severities words in JSON.
-func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// A Finding is something that is not as it should be.
-type Finding struct {
-	Severity Severity `json:"severity"`
-	Subject  string   `json:"subject"` // a switch, or "interface NAME"
-	What     string   `json:"what"`
-	Why      string   `json:"why,omitempty"`
-	Do       string   `json:"do,omitempty"`
-}
 
 // Facts are what was collected.
 type Facts struct {
@@ -103,14 +85,6 @@ func Diagnose(f Facts) []Finding {
 	d.mtus()
 	slices.SortStableFunc(d.findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	return d.findings
-}
-
-// Worst is the worst severity among findings; false if there are none.
-func Worst(findings []Finding) (Severity, bool) {
-	if len(findings) == 0 {
-		return 0, false
-	}
-	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity, true
 }
 
 type diagnosis struct {

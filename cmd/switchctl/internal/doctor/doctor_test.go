@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -199,10 +200,10 @@ func TestDropReasons(t *testing.T) {
 }
 
 func TestWorst(t *testing.T) {
-	if _, any := Worst(nil); any {
+	if _, any := findings.Worst(nil); any {
 		t.Error("nothing has a worst")
 	}
-	if w, _ := Worst([]Finding{{Severity: Note}, {Severity: Error}, {Severity: Warning}}); w != Error {
+	if w, _ := findings.Worst([]Finding{{Severity: Note}, {Severity: Error}, {Severity: Warning}}); w != Error {
 		t.Error(w)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -14,55 +14,58 @@ import (
 
 // Formats that every command with an --output has.
 const (
-	formatText = "text"
-	formatJSON = "json"
+	FormatText = "text"
+	FormatJSON = "json"
 )
 
-// An output is how a command shows its result: the flag --output. Results go to
+// An Output is how a command shows its result: the flag --output. Results go to
 // standard output, in one of the formats; errors and notes go to standard error.
-type output struct {
+type Output struct {
 	format  string
 	formats []string // that there are; the first is the default
 }
 
-// addOutputFlag adds --output to a command. more are formats beyond text and json.
-func addOutputFlag(cmd *cobra.Command, more ...string) *output {
-	o := &output{format: formatText, formats: append([]string{formatText, formatJSON}, more...)}
-	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+enumeration(o.formats))
-	completeFlag(cmd, "output", func() []string { return o.formats })
+// AddOutputFlag adds --output to a command. more are formats beyond text and json.
+func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
+	o := &Output{format: FormatText, formats: append([]string{FormatText, FormatJSON}, more...)}
+	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats))
+	CompleteFlag(cmd, "output", func() []string { return o.formats })
 	return o
 }
 
+// Format is the one that was chosen.
+func (o *Output) Format() string { return o.format }
+
 // String implements pflag.Value.
-func (o *output) String() string { return o.format }
+func (o *Output) String() string { return o.format }
 
 // Type implements pflag.Value.
-func (o *output) Type() string { return "format" }
+func (o *Output) Type() string { return "format" }
 
 // Set implements pflag.Value.
-func (o *output) Set(s string) error {
+func (o *Output) Set(s string) error {
 	if !slices.Contains(o.formats, s) {
-		return fmt.Errorf("formats are %s", enumeration(o.formats))
+		return fmt.Errorf("formats are %s", Enumeration(o.formats))
 	}
 	o.format = s
 	return nil
 }
 
-// isJSON says whether the result is wanted as JSON.
-func (o *output) isJSON() bool { return o.format == formatJSON }
+// IsJSON says whether the result is wanted as JSON.
+func (o *Output) IsJSON() bool { return o.format == FormatJSON }
 
-// json writes a value as indented JSON, whatever the format.
-func (o *output) json(w io.Writer, v any) error {
+// JSON writes a value as indented JSON, whatever the format.
+func (o *Output) JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-// table writes columns under a header, whatever the format. Columns that hold
+// Table writes columns under a header, whatever the format. Columns that hold
 // numbers (and perhaps empty strings) are aligned to the right. Without rows only
 // the header is written.
-func (o *output) table(w io.Writer, header []string, rows [][]any) error {
+func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
 		Box:    table.BoxStyle{MiddleVertical: "  "},
@@ -106,8 +109,8 @@ func numeric(rows [][]any, column int) bool {
 	return found
 }
 
-// completeFlag completes a flag's value from a list.
-func completeFlag(cmd *cobra.Command, flag string, values func() []string) {
+// CompleteFlag completes a flag's value from a list.
+func CompleteFlag(cmd *cobra.Command, flag string, values func() []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return values(), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -116,8 +119,8 @@ func completeFlag(cmd *cobra.Command, flag string, values func() []string) {
 	}
 }
 
-// completeList completes the last of a flag's values, which have commas between.
-func completeList(cmd *cobra.Command, flag string, values func() []string) {
+// CompleteList completes the last of a flag's values, which have commas between.
+func CompleteList(cmd *cobra.Command, flag string, values func() []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var out []string
@@ -133,25 +136,25 @@ func completeList(cmd *cobra.Command, flag string, values func() []string) {
 	}
 }
 
-// completeFile completes a flag's value by files with these endings.
-func completeFile(cmd *cobra.Command, flag string, endings ...string) {
+// CompleteFile completes a flag's value by files with these endings.
+func CompleteFile(cmd *cobra.Command, flag string, endings ...string) {
 	if err := cmd.MarkFlagFilename(flag, endings...); err != nil {
 		panic(err)
 	}
 }
 
-// enumeration is "a, b or c".
-func enumeration(list []string) string {
+// Enumeration is "a, b or c".
+func Enumeration(list []string) string {
 	if len(list) < 2 {
 		return strings.Join(list, "")
 	}
 	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }
 
-// noArgs refuses arguments, as a usage error.
-func noArgs(_ *cobra.Command, args []string) error {
+// NoArgs refuses arguments, as a usage error.
+func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("unexpected argument %q: this command takes flags only", args[0])
+		return Usagef("unexpected argument %q: this command takes flags only", args[0])
 	}
 	return nil
 }

@@ -1,9 +1,10 @@
-package agents
+package cli
 
 import (
 	"strings"
 	"unicode"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -20,7 +21,9 @@ func Clean(s string) string {
 	}, s)
 }
 
-// clean does so with all texts of a message.
+// CleanMessage does so with all texts of a message.
+func CleanMessage(m proto.Message) { clean(m.ProtoReflect()) }
+
 func clean(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		text, message := f.Kind() == protoreflect.StringKind, f.Message() != nil

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal says whether a file is one.
-func isTerminal(f *os.File) bool {
+// IsTerminal says whether a file is one.
+func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }
 
-// terminalSize is how many columns and rows a terminal has; 80 and 24 if it does not say.
-func terminalSize(f *os.File) (columns, rows int) {
+// TerminalSize is how many columns and rows a terminal has; 80 and 24 if it does not say.
+func TerminalSize(f *os.File) (columns, rows int) {
 	w, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || w.Col == 0 || w.Row == 0 {
 		return 80, 24

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -9,29 +9,37 @@ import (
 
 func TestOutput(t *testing.T) {
 	cmd := &cobra.Command{}
-	o := addOutputFlag(cmd, "dot")
-	if o.isJSON() || o.format != formatText {
+	o := AddOutputFlag(cmd, "dot")
+	if o.IsJSON() || o.format != FormatText {
 		t.Errorf("by default %q", o.format)
 	}
 	if err := cmd.ParseFlags([]string{"-o", "yaml"}); err == nil || !strings.Contains(err.Error(), "text, json or dot") {
 		t.Errorf("%v", err)
 	}
-	must(t, cmd.ParseFlags([]string{"--output=json"}))
-	if !o.isJSON() {
+	if err := cmd.ParseFlags([]string{"--output=json"}); err != nil {
+		t.Fatal(err)
+	}
+	if !o.IsJSON() {
 		t.Errorf("%q", o.format)
 	}
 	var b strings.Builder
-	must(t, o.table(&b, []string{"name", "n"}, [][]any{{"a", 5}, {"longer", 10}, {"", ""}}))
+	if err := o.Table(&b, []string{"name", "n"}, [][]any{{"a", 5}, {"longer", 10}, {"", ""}}); err != nil {
+		t.Fatal(err)
+	}
 	if want := "NAME     N\na        5\nlonger  10\n\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 	b.Reset()
-	must(t, o.table(&b, []string{"name", "n"}, nil))
+	if err := o.Table(&b, []string{"name", "n"}, nil); err != nil {
+		t.Fatal(err)
+	}
 	if want := "NAME  N\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 	b.Reset()
-	must(t, o.json(&b, map[string]string{"a": "<b>"}))
+	if err := o.JSON(&b, map[string]string{"a": "<b>"}); err != nil {
+		t.Fatal(err)
+	}
 	if want := "{\n  \"a\": \"<b>\"\n}\n"; b.String() != want {
 		t.Errorf("%q", b.String())
 	}

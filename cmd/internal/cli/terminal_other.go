@@ -1,0 +1,11 @@
+//go:build !linux
+
+package cli
+
+import "os"
+
+// IsTerminal says whether a file is one; what cannot be known is none.
+func IsTerminal(*os.File) bool { return false }
+
+// TerminalSize is that of the terminals of old.
+func TerminalSize(*os.File) (columns, rows int) { return 80, 24 }

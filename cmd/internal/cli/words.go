@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Since is how long ago something was.
+func Since(t *timestamppb.Timestamp, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return Age(now.Sub(t.AsTime()))
+}
+
+// Age is a time span as exact as people want it: 12s, 5m12s, 7h30m, 12d7h.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return max(d, 0).Truncate(time.Second).String()
+}
+
+// Either is one of two words.
+func Either(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// Plural counts things.
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,100 @@
+// Package findings is what doctors of any kind say: what is wrong, how bad that is, why,
+// and what to do.
+//
+// It may import the standard library.
+package findings
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Severity says how bad a finding is.
+type Severity uint8
+
+// Severities, the worst last.
+const (
+	Note    Severity = iota // worth knowing
+	Warning                 // works, but not as it should, or not for long
+	Error                   // does not work
+)
+
+func (s Severity) String() string {
+	switch s {
+	case Error:
+		return "error"
+	case Warning:
+		return "warning"
+	}
+	return "note"
+}
+
+// MarshalText makes severities words in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Finding is something that is not as it should be.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"` // a switch, or "interface NAME"
+	What     string   `json:"what"`
+	Why      string   `json:"why,omitempty"`
+	Do       string   `json:"do,omitempty"`
+}
+
+// Worst is the worst severity among findings; false if there are none.
+func Worst(findings []Finding) (Severity, bool) {
+	if len(findings) == 0 {
+		return 0, false
+	}
+	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity, true
+}
+
+// Text writes findings for people; looked says at what the doctor looked. Without
+// findings it says that all is well.
+func Text(w io.Writer, list []Finding, looked string, color bool) error {
+	var b strings.Builder
+	var count [Error + 1]int
+	for _, f := range list {
+		count[f.Severity]++
+		word := fmt.Sprintf("%-8s", strings.ToUpper(f.Severity.String()))
+		if color {
+			word = severityColor[f.Severity] + word + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "%s %s: %s\n", word, f.Subject, f.What)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "         why: %s\n", f.Why)
+		}
+		if f.Do != "" {
+			fmt.Fprintf(&b, "         do:  %s\n", f.Do)
+		}
+	}
+	var parts []string
+	for s := Error; ; s-- {
+		if count[s] > 0 {
+			parts = append(parts, plural(count[s], s.String()))
+		}
+		if s == Note {
+			break
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"all is well"}
+	} else {
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "%s; looked at %s\n", strings.Join(parts, ", "), looked)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+var severityColor = [...]string{Note: "\x1b[36m", Warning: "\x1b[33m", Error: "\x1b[31m"}

@@ -1,0 +1,50 @@
+package findings
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestText(t *testing.T) {
+	list := []Finding{
+		{Error, "torA", "is down", "no power", "plug it in"},
+		{Error, "torB", "is down", "", ""},
+		{Note, "h1", "is old", "", ""},
+	}
+	var b strings.Builder
+	if err := Text(&b, list, "3 things", false); err != nil {
+		t.Fatal(err)
+	}
+	want := `ERROR    torA: is down
+         why: no power
+         do:  plug it in
+ERROR    torB: is down
+NOTE     h1: is old
+
+2 errors, 1 note; looked at 3 things
+`
+	if b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+	b.Reset()
+	if err := Text(&b, list[2:], "it", true); err != nil || !strings.Contains(b.String(), "\x1b[36mNOTE    \x1b[0m h1") {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	b.Reset()
+	if err := Text(&b, nil, "it", true); err != nil || b.String() != "all is well; looked at it\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestWorst(t *testing.T) {
+	if _, any := Worst(nil); any {
+		t.Error("something is wrong with nothing")
+	}
+	if s, any := Worst([]Finding{{Severity: Note}, {Severity: Error}, {Severity: Warning}}); !any || s != Error {
+		t.Errorf("%v, %v", s, any)
+	}
+	if text, err := json.Marshal(Finding{Severity: Warning, Subject: "x", What: "y"}); err != nil || string(text) != `{"severity":"warning","subject":"x","what":"y"}` {
+		t.Errorf("%s, %v", text, err)
+	}
+}
