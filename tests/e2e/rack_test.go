@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
@@ -26,8 +24,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A rack is an embedded switch with hosts on UDP tunnels, in one subnet.
 type rack struct {

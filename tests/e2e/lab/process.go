@@ -1,0 +1,238 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	patience = 30 * time.Second // for a program to be ready
+	farewell = 10 * time.Second // for it to end when asked
+)
+
+// A Process is a program in a namespace. It can be ended and started again.
+type Process struct {
+	Name  string
+	Space *Space
+	Args  []string // the program first
+	Env   []string // added to this process's
+	// Talks: standard input and output are the caller's, and nothing has to say that
+	// it is ready.
+	Talks bool
+
+	In  io.WriteCloser // if it talks
+	Out *bufio.Reader
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
+	err   error
+	log   logBuffer
+}
+
+// Start starts the process and waits until it says that it is ready, which it does
+// by a line that begins with this word.
+func (p *Process) Start(ctx context.Context) error {
+	cmd := exec.Command(p.Args[0], p.Args[1:]...)
+	cmd.Env = append(os.Environ(), p.Env...)
+	cmd.Stderr = &p.log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if p.Talks {
+		if p.In, err = cmd.StdinPipe(); err != nil {
+			return err
+		}
+		p.Out = bufio.NewReaderSize(out, 1<<16)
+	}
+	fmt.Fprintf(&p.log, "— %s starts: %s\n", p.Name, strings.Join(p.Args, " "))
+	if err := p.Space.start(cmd); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	ended := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.ended, p.err = cmd, ended, nil
+	p.mu.Unlock()
+	ready := make(chan bool, 1)
+	go func() {
+		if !p.Talks { // Wait closes the pipe, so all of it has to be read before
+			p.listen(out, ready)
+		}
+		err := p.wait(cmd)
+		p.mu.Lock()
+		p.err = err
+		p.mu.Unlock()
+		close(ended)
+	}()
+	if p.Talks {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case ok := <-ready:
+		if !ok {
+			<-ended
+			return fmt.Errorf("%s ended: %w\n%s", p.Name, errors.Join(p.err, errors.New("it was not ready")), p.Log())
+		}
+		return nil
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("%s does not become ready: %w\n%s", p.Name, context.Cause(ctx), p.Log())
+	}
+}
+
+// wait is cmd.Wait, except that a process that talks keeps its pipe: what it said
+// last may not have been read yet.
+func (p *Process) wait(cmd *exec.Cmd) error {
+	if !p.Talks {
+		return cmd.Wait()
+	}
+	state, err := cmd.Process.Wait()
+	if err == nil && !state.Success() {
+		err = errors.New(state.String())
+	}
+	return err
+}
+
+func (p *Process) listen(out io.Reader, ready chan<- bool) {
+	said := false
+	for s := bufio.NewScanner(out); s.Scan(); {
+		fmt.Fprintln(&p.log, s.Text())
+		if !said && strings.HasPrefix(s.Text(), "ready") {
+			said = true
+			ready <- true
+		}
+	}
+	if !said {
+		ready <- false
+	}
+}
+
+// Running says whether it has been started and has not ended.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID returns the number of the process that was started last.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// Signal sends a signal, to nobody if it does not run.
+func (p *Process) Signal(sig unix.Signal) {
+	if p.Running() {
+		_ = p.cmd.Process.Signal(sig)
+	}
+}
+
+// Kill ends it without a farewell.
+func (p *Process) Kill() {
+	p.Signal(unix.SIGKILL)
+	_ = p.waitEnd(farewell)
+}
+
+// Stop asks it to end, and kills it if it does not; that, and another exit code than
+// 0, is an error.
+func (p *Process) Stop() error {
+	if !p.Running() {
+		return nil
+	}
+	if p.Talks {
+		_ = p.In.Close()
+	} else {
+		p.Signal(unix.SIGTERM)
+	}
+	if err := p.waitEnd(farewell); err != nil {
+		p.Signal(unix.SIGQUIT) // for the stacks
+		if p.waitEnd(time.Second) != nil {
+			p.Kill()
+		}
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return fmt.Errorf("%s: %w", p.Name, p.err)
+	}
+	return nil
+}
+
+func (p *Process) waitEnd(d time.Duration) error {
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(d):
+		return fmt.Errorf("%s does not end", p.Name)
+	}
+}
+
+// Log returns what it said, of all its lives.
+func (p *Process) Log() string { return p.log.String() }
+
+// A logBuffer is a buffer for several goroutines, that keeps the beginning and the
+// end of what is much.
+type logBuffer struct {
+	mu   sync.Mutex
+	head bytes.Buffer
+	tail []byte
+	cut  int
+}
+
+const keepLog = 64 << 10
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.head.Len() < keepLog {
+		return b.head.Write(p)
+	}
+	b.tail = append(b.tail, p...)
+	if over := len(b.tail) - 2*keepLog; over > 0 {
+		b.cut += over
+		b.tail = append(b.tail[:0], b.tail[over:]...)
+	}
+	return len(p), nil
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cut > 0 {
+		return fmt.Sprintf("%s\n… %d bytes …\n%s", b.head.String(), b.cut, b.tail)
+	}
+	return b.head.String() + string(b.tail)
+}

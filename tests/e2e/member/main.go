@@ -1,0 +1,207 @@
+// Command member is an application on pkg/mcrdma that does as it is told: it sends
+// in groups, it receives in groups, and it has ordinary connections beside them, all
+// with one device. Orders come on standard input; see package orders. It ends with
+// its input.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	a := &app{log: log, out: json.NewEncoder(os.Stdout), groups: map[string]*group{}, replicas: map[string]*replica{},
+		listeners: map[string]*mcrdma.Listener{}, flows: map[string]*flow{}}
+	err := a.serve(os.Stdin)
+	if a.client != nil {
+		err = errors.Join(err, a.client.Close())
+	}
+	if a.dev != nil {
+		err = errors.Join(err, a.dev.Close())
+	}
+	if err != nil {
+		log.Error("the end", "error", err)
+		os.Exit(1)
+	}
+}
+
+type app struct {
+	log *slog.Logger
+
+	outMu sync.Mutex
+	out   *json.Encoder
+
+	mu        sync.Mutex
+	dev       qp.Device
+	client    *mcrdma.Client
+	groups    map[string]*group
+	replicas  map[string]*replica // by the group's ID
+	listeners map[string]*mcrdma.Listener
+	flows     map[string]*flow
+}
+
+// serve carries out orders until there are no more, and waits for those under way.
+func (a *app) serve(in io.Reader) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
+		var o orders.Order
+		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			start := time.Now()
+			result, err := a.do(&o)
+			if took := time.Since(start); err != nil || took > time.Second {
+				a.log.Info("order", "id", o.ID, "do", o.Do, "args", string(o.Args), "took", took, "error", err)
+			}
+			a.answer(o.ID, result, err)
+		})
+	}
+}
+
+func (a *app) answer(id int, result any, err error) {
+	ans := orders.Answer{ID: id}
+	if err == nil {
+		ans.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		ans.Error, ans.Is = err.Error(), sentinels(err)
+	}
+	a.outMu.Lock()
+	defer a.outMu.Unlock()
+	if err := a.out.Encode(ans); err != nil {
+		a.log.Error("answer", "error", err)
+	}
+}
+
+// handlers are what each order is done by.
+var handlers = map[string]func(a *app, raw json.RawMessage) (any, error){
+	orders.OpenDevice: with((*app).openDevice),
+	orders.Dial:       with((*app).dial),
+	orders.Listen:     with((*app).listen),
+	orders.Unlisten:   with((*app).unlisten),
+	orders.Create:     with((*app).create),
+	orders.Info:       with((*app).info),
+	orders.Work:       with((*app).work),
+	orders.Events:     with((*app).events),
+	orders.Close:      with((*app).close),
+	orders.Replica:    with((*app).replica),
+	orders.Leave:      with((*app).leave),
+	orders.Counters:   with((*app).counters),
+	orders.FlowEnd:    with((*app).flowEnd),
+	orders.FlowJoin:   with((*app).flowJoin),
+	orders.FlowRun:    with((*app).flowRun),
+	orders.FlowSum:    with((*app).flowSum),
+}
+
+// with makes a handler of a method.
+func with[A, R any](f func(*app, A) (R, error)) func(*app, json.RawMessage) (any, error) {
+	return func(a *app, raw json.RawMessage) (any, error) {
+		var args A
+		if err := json.Unmarshal(raw, &args); err != nil {
+			return nil, err
+		}
+		return f(a, args)
+	}
+}
+
+func (a *app) do(o *orders.Order) (any, error) {
+	h := handlers[o.Do]
+	if h == nil {
+		return nil, fmt.Errorf("there is no order %q", o.Do)
+	}
+	return h(a, o.Args)
+}
+
+// sentinels names those of pkg/mcrdma that err wraps.
+func sentinels(err error) (list []string) {
+	for _, s := range []struct {
+		name string
+		err  error
+	}{
+		{"ErrClosed", mcrdma.ErrClosed}, {"ErrDaemon", mcrdma.ErrDaemon}, {"ErrInvalid", mcrdma.ErrInvalid},
+		{"ErrDenied", mcrdma.ErrDenied}, {"ErrNoService", mcrdma.ErrNoService}, {"ErrNoHost", mcrdma.ErrNoHost},
+		{"ErrUnreachable", mcrdma.ErrUnreachable}, {"ErrDuplicate", mcrdma.ErrDuplicate}, {"ErrTooMany", mcrdma.ErrTooMany},
+		{"ErrMTU", mcrdma.ErrMTU}, {"ErrVersion", mcrdma.ErrVersion}, {"ErrUntrusted", mcrdma.ErrUntrusted},
+		{"ErrLimit", mcrdma.ErrLimit}, {"ErrNoSwitch", mcrdma.ErrNoSwitch}, {"ErrMinSize", mcrdma.ErrMinSize},
+		{"ErrTimeout", mcrdma.ErrTimeout}, {"ErrRange", mcrdma.ErrRange}, {"ErrDepth", mcrdma.ErrDepth},
+		{"ErrRemoved", mcrdma.ErrRemoved}, {"ErrSenderLost", mcrdma.ErrSenderLost}, {"ErrTooLong", mcrdma.ErrTooLong},
+		{"ErrFailed", mcrdma.ErrFailed}, {"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
+	} {
+		if errors.Is(err, s.err) {
+			list = append(list, s.name)
+		}
+	}
+	return list
+}
+
+// within returns a context that ends after some milliseconds, or the default.
+func within(millis int, def time.Duration) (context.Context, context.CancelFunc) {
+	d := time.Duration(millis) * time.Millisecond
+	if d == 0 {
+		d = def
+	}
+	return context.WithTimeout(context.Background(), d)
+}
+
+func (a *app) openDevice(args orders.DeviceArgs) (orders.DeviceInfo, error) {
+	dev, err := qp.Open(args.Device)
+	if err != nil {
+		return orders.DeviceInfo{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.dev = dev
+	return orders.DeviceInfo{MTU: dev.Attr().ActiveMTU}, nil
+}
+
+func (a *app) dial(args orders.DialArgs) (orders.HostInfo, error) {
+	ctx, cancel := within(0, 10*time.Second)
+	defer cancel()
+	a.mu.Lock()
+	dev := a.dev
+	a.mu.Unlock()
+	c, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: args.Socket, Program: args.Program, Device: dev, Logger: a.log})
+	if err != nil {
+		return orders.HostInfo{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client = c
+	return orders.HostInfo{Host: c.Host(), Address: c.Address()}, nil
+}
+
+func (a *app) session() (*mcrdma.Client, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.client == nil {
+		return nil, errors.New("no daemon has been dialled")
+	}
+	return a.client, nil
+}
+
+func (a *app) counters(struct{}) (map[string]uint64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dev == nil {
+		return nil, errors.New("no device has been opened")
+	}
+	return a.dev.Counters(), nil
+}

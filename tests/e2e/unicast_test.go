@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+// openDevices has the hosts' applications open their devices.
+func openDevices(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, h := range l.Hosts {
+		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String()})
+	}
+}
+
+// connect makes an ordinary connection with a name between two hosts.
+func connect(t *testing.T, name string, from, to *lab.HostNode, size, mtu int) {
+	t.Helper()
+	var addr [2]orders.FlowAddr
+	both := []*lab.HostNode{from, to}
+	for i, h := range both {
+		addr[i] = ask[orders.FlowAddr](t, h, orders.FlowEnd, orders.FlowEndArgs{Name: name, Size: size})
+	}
+	for i, h := range both {
+		ask[any](t, h, orders.FlowJoin, orders.FlowJoinArgs{Name: name, Peer: addr[1-i], PSN: 0xfffff0, MTU: mtu})
+	}
+}
+
+// The network itself: ordinary connections between hosts of a rack and across racks,
+// with frames counted one by one, over links that lose nothing and over such that do.
+func TestNamespaceUnicast(t *testing.T) {
+	for name, imp := range map[string]lab.Impairment{"good": {}, "bad": {Loss: 0.01, Reorder: 0.01, Double: 0.01, Seed: 1}} {
+		t.Run(name, func(t *testing.T) {
+			l := startSample(t, lab.Spec{NoHosts: true, Links: imp})
+			openDevices(t, l)
+			h1 := l.Host("h1")
+			for _, to := range []string{"h2", "h3"} {
+				const size, count, mtu = 100_001, 64, 4096
+				connect(t, "flow-"+to, h1, l.Host(to), 1<<20, mtu)
+				tap, err := h1.Tap()
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent := ask[orders.FlowResult](t, h1, orders.FlowRun, orders.FlowRunArgs{Name: "flow-" + to, Size: size, Depth: 8, Count: count})
+				flows, _, err := tap.Stop()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ask[string](t, l.Host(to), orders.FlowSum, orders.Name{Name: "flow-" + to}); got != sent.Sum {
+					t.Errorf("%s has something else", to)
+				}
+				want := lab.Frames(size, mtu, 16)
+				want = lab.TapCount{Frames: count * want.Frames, Bytes: count * want.Bytes}
+				var got lab.TapCount
+				for f, c := range flows {
+					if f.To == l.Host(to).Addr {
+						got = c
+					}
+				}
+				t.Logf("to %s: %v, %v in frames; want %v", to, sent.Took, got, want)
+				if name == "good" && got != want || got.Frames < want.Frames {
+					t.Errorf("frames to %s: %+v, want %+v", to, got, want)
+				}
+			}
+		})
+	}
+}
