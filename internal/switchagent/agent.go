@@ -287,7 +287,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.started = a.now()
 	a.links = links.New(a.linksConfig(), a.started)
 
-	server, err := a.newServer()
+	server, err := a.newServer(ctx)
 	if err != nil {
 		return err
 	}

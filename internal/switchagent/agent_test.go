@@ -2,6 +2,9 @@ package switchagent
 
 import (
 	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
 func TestGroupsAcrossThreeSwitches(t *testing.T) {
@@ -17,4 +20,17 @@ func TestGroupsAcrossThreeSwitches(t *testing.T) {
 	}
 	l.remove(1, g)
 	l.noLeftovers()
+}
+
+// TestEndUnready: an agent that never found its switch ends when it is told to.
+func TestEndUnready(t *testing.T) {
+	l := newLine(t, 1)
+	n := l.launch(1, func(c *config.Config, _ *Options) { c.P4Runtime.Target = "127.0.0.1:1" })
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.kill() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent goes on") // and hangs in the clean-up
+	}
 }

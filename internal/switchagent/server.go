@@ -37,8 +37,8 @@ func clientOptions() []grpc.DialOption {
 	}
 }
 
-// newServer makes the gRPC server with all services.
-func (a *Agent) newServer() (*grpc.Server, error) {
+// newServer makes the gRPC server with all services, for as long as ctx.
+func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	creds, err := a.files().Server()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -50,18 +50,21 @@ func (a *Agent) newServer() (*grpc.Server, error) {
 	mcrdmav1.RegisterSwitchGroupsServer(s, &groupsServer{a: a})
 	mcrdmav1.RegisterSwitchPeerServer(s, &peerServer{a: a})
 	mcrdmav1.RegisterSwitchStatusServer(s, &statusServer{a: a})
-	healthpb.RegisterHealthServer(s, a.health())
+	healthpb.RegisterHealthServer(s, a.health(ctx))
 	reflection.Register(s)
 	return s, nil
 }
 
 // health serves while the agent controls its switch and knows its routes.
-func (a *Agent) health() *health.Server {
+func (a *Agent) health(ctx context.Context) *health.Server {
 	h := health.NewServer()
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	a.wg.Go(func() {
-		<-a.restored
-		h.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+		select {
+		case <-a.restored:
+			h.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+		case <-ctx.Done():
+		}
 	})
 	return h
 }
