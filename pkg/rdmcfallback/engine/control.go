@@ -18,8 +18,8 @@ const (
 	kindHave                   // to the root: I have all Number messages
 	kindDone                   // the root: everybody has all Number messages
 	kindFailed                 // the group has failed
-	kindAsk                    // to the root: have you told the size of message Number?
-	kindTold                   // the root: yes, if there was anything to tell
+	kindAsk                    // to the root: have you told the sizes of all messages sent? Question Number
+	kindTold                   // the root: yes, to question Number
 	kindCount                  // to the root: I have the first Number messages
 )
 

@@ -176,6 +176,8 @@ type Engine struct {
 	spareImm  uint32
 	spareLen  int
 	sizes     []control // sizes told ahead
+	asks      int64     // questions put to the root about sizes
+	answers   int64     // the last one that was answered
 	puts      []put     // receiver: what is in the ring
 	freeable  int       // receiver: slots of the ring that the root doesn't know to be free
 	room      []int     // root: free slots at each receiver

@@ -111,7 +111,8 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 		if e.isTold(imm) && len(e.sizes) == 0 {
 			// The root's word is still on its way. If it isn't, what the root
 			// answers comes without it.
-			e.tell(0, 1, &control{kind: kindAsk, number: e.started})
+			e.asks++
+			e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
 		}
 		return
 	}
@@ -214,9 +215,20 @@ func (e *Engine) Told(peer int, msg []byte) {
 	case kindAsk:
 		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
 	case kindTold:
-		if e.spare == spareArrived && e.isTold(e.spareImm) && len(e.sizes) == 0 {
-			e.violated(e.first, "it sent a message with immediate value %#x, of which the root doesn't know", e.spareImm)
-		}
+		e.toldTold(peer, c.number)
+	}
+}
+
+// toldTold takes in the root's answer: it has told all sizes that it had to tell
+// when it was asked.
+func (e *Engine) toldTold(peer int, ask int64) {
+	if ask <= e.answers || ask > e.asks {
+		e.violated(peer, "it answered question %d, after %d of %d", ask, e.answers, e.asks)
+		return
+	}
+	e.answers = ask
+	if ask == e.asks && e.spare == spareArrived && e.isTold(e.spareImm) && len(e.sizes) == 0 {
+		e.violated(e.first, "it sent a message with immediate value %#x, of which the root doesn't know", e.spareImm)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestLies(t *testing.T) {
 		"closed by a member":       {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindClose, 0, 0) }, 2},
 		"done by a member":         {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(2, kindDone, 0, 0) }, 2},
 		"size by a member":         {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
-		"told by a member":         {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(2, kindTold, 0, 0) }, 2},
+		"told by a member":         {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(2, kindTold, 1, 0) }, 2},
 		"size by a member to root": {0, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
 		"closed twice":             {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindClose, 1, 0) }, 0},
 		"closed below": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3) },
@@ -111,8 +111,14 @@ func TestLies(t *testing.T) {
 			func(o odd) { o.receive(1, 3, 3) }, 1},
 		"large, but another size": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
 		"large, nobody knows": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
-			o.tell(0, kindTold, 0, 0)
+			o.tell(0, kindTold, 1, 0)
 		}, 1},
+		"told unasked": {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0},
+		"told twice": {3, 4, ring, func(o odd) {
+			o.receive(1, 10, 4)
+			o.tell(0, kindSize, 0, 10)
+			o.tell(0, kindTold, 1, 0)
+		}, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0},
 		// Its value is just that of a message of as many bytes.
 		"large, but not yet told": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) },
 			func(o odd) { o.receive(1, big|715827882, 4) }, 1},
@@ -148,7 +154,7 @@ func TestLies(t *testing.T) {
 		"freed nothing":          {0, 4, ring, nil, func(o odd) { o.Freed(2, 0) }, 2},
 		"freed without ring":     {0, 4, Config{}, nil, func(o odd) { o.Freed(2, 1) }, 2},
 		"freed at a member":      {3, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2},
-		"large with ring, alone": {3, 4, ring, func(o odd) { o.receive(1, 10, 4) }, func(o odd) { o.tell(0, kindTold, 0, 0) }, 1},
+		"large with ring, alone": {3, 4, ring, func(o odd) { o.receive(1, 10, 4) }, func(o odd) { o.tell(0, kindTold, 1, 0) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := alone(t, c.self, c.n, c.cfg)
@@ -226,6 +232,28 @@ func TestCountsCoalesce(t *testing.T) {
 	}
 	if e.complete != 6 || !e.told {
 		t.Errorf("%d messages, told %v", e.complete, e.told)
+	}
+}
+
+// An answer may be so late that there is another question already, to which it is
+// none.
+func TestAnswersLate(t *testing.T) {
+	o := alone(t, 1, 2, Config{SmallMax: 9})
+	for i := range int64(2) {
+		o.receive(0, 10, 4)
+		o.tell(0, kindSize, i, 10)
+		o.receive(0, 10, 4)
+		o.receive(0, 10, 2)
+	}
+	o.receive(0, 10, 4)
+	o.tell(0, kindTold, 1, 0)
+	o.tell(0, kindTold, 2, 0)
+	if f := o.Failure(); f != nil || o.asks != 3 || o.complete != 2 {
+		t.Fatalf("%v after %d questions and %d messages", f, o.asks, o.complete)
+	}
+	o.tell(0, kindTold, 3, 0)
+	if f := o.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 0 {
+		t.Fatal(f)
 	}
 }
 

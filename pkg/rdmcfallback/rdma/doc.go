@@ -30,6 +30,19 @@
 // open the device with window=48; what that gains is 64 MB to three receivers in
 // 1.05 times the time of one transfer instead of 1.4.
 //
+// # Small messages
+//
+// For small messages there is a queue pair from the root to each receiver, which
+// the root offers when it puts the first one. The receiver answers with the
+// address and key of its ring, into which the root writes from then on: an RDMA
+// WRITE with immediate into the next slot, so that the receiver has a completion
+// (DSN §4.6). Against them, as readiness against the blocks, flows the number of
+// slots freed so far. As many receives are posted as there are slots, at both ends,
+// and those for more messages before the slots are said to be free.
+//
+// The root keeps a copy of each message until the device has done with it, in as
+// many slots for each receiver as that has.
+//
 // # Memory
 //
 // Devices read and write registered memory only. Memory is registered when a
@@ -55,7 +68,13 @@
 // told, or its end; 1, the beginning of one that was told and has MaxTell bytes,
 // all but its last; 2, an offer, and 3, the answer to one, each with the number
 // of a queue pair and the PSN of the first packet that it will send (32 bits
-// each).
+// each); 4, an offer of a queue pair for small messages, as 2, and 5, the answer,
+// where the ring's address (64 bits), remote key and length (32 bits each) follow.
+//
+// The ring's slots have the same length, a multiple of 64 bytes, as short as
+// possible. In a slot are the message's number, its imm, its length (32 bits each),
+// and its bytes. The WRITE's immediate value is the number as well. Numbers begin
+// at 0 and wrap; the slots take turns.
 //
 // The package imports the standard library, qp, rocev2, rdmcfallback and tcp. It
 // knows no device: the application opens one.

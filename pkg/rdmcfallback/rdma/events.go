@@ -160,6 +160,10 @@ func (t *Transport) told(p *peer, msg []byte) error {
 		return t.offered(p, msg)
 	case kindAnswer:
 		return t.answered(p, msg)
+	case kindRing:
+		return t.offeredRing(p, msg)
+	case kindSlots:
+		return t.answeredRing(p, msg)
 	default:
 		return fmt.Errorf("%w: a message of kind %d", ErrProtocol, kind)
 	}

@@ -23,8 +23,8 @@ var (
 	ErrProtocol = fmt.Errorf("rdma: the peer speaks nonsense: %w", rdmcfallback.ErrProtocol)
 	// ErrQueuePair: a queue pair failed. The completion's status is wrapped, too.
 	ErrQueuePair = errors.New("rdma: queue pair failed")
-	// ErrNotReady: Send without readiness of the peer.
-	ErrNotReady = errors.New("rdma: the peer has posted no buffer for this block")
+	// ErrNotReady: Send without readiness of the peer, or PutSmall without a slot.
+	ErrNotReady = errors.New("rdma: the peer is not ready for this")
 	// ErrClosed: this transport has been closed.
 	ErrClosed = errors.New("rdma: closed")
 )
@@ -67,7 +67,7 @@ func (o *Options) check() error {
 
 const (
 	magic      = "RDMC/QP\x00"
-	version    = 1
+	version    = 2
 	helloBytes = len(magic) + 2 + 2 + 4
 )
 
@@ -112,6 +112,8 @@ const (
 	kindPart          // the beginning of one
 	kindOffer         // of a queue pair for blocks to its sender
 	kindAnswer        // to an offer
+	kindRing          // the root: an offer of a queue pair for small messages
+	kindSlots         // the answer to that
 )
 
 const (

@@ -31,11 +31,16 @@ const (
 	sendReady
 	sendBlock // on the queue pair for blocks to the peer
 	recvReady
-	kindBits = 2
+	recvSmall // on the queue pair for small messages, at the receiver
+	sendFreed
+	putSmall // … at the root
+	recvFreed
+	kindBits = 3
 )
 
 var requestNames = [...]string{recvBlock: "receive of a block", sendReady: "telling readiness", sendBlock: "send of a block",
-	recvReady: "receive of readiness"}
+	recvReady: "receive of readiness", recvSmall: "receive of a small message", sendFreed: "telling that slots are free",
+	putSmall: "write of a small message", recvFreed: "receive of the number of free slots"}
 
 func requestID(peer, kind int) uint64 { return uint64(peer)<<kindBits | uint64(kind) }
 
@@ -46,8 +51,9 @@ type peer struct {
 	down  bool
 	part  []byte // the beginning of a message that is being told
 
-	in  inbound
-	out outbound
+	in   inbound
+	out  outbound
+	ring ring // root: to the peer; else, of peer 0: from it
 }
 
 // An inbound is the receiver's end of a queue pair.
@@ -91,16 +97,20 @@ func (f *fifo) pop() {
 	f.n--
 }
 
-// createQP makes a queue pair in INIT.
-func (t *Transport) createQP() (qp.QP, rocev2.PSN, error) {
-	if t.nQPs++; t.nQPs*4*MaxPosted > t.depth {
-		return nil, 0, fmt.Errorf("rdma: %w: %d queue pairs and a completion queue of %d", qp.ErrLimit, t.nQPs, t.depth)
+// entriesOf is how many entries of the completion queue are kept for a queue pair
+// with so many requests in each direction: those for all of them, twice.
+func entriesOf(requests int) int { return 4 * requests }
+
+// createQP makes a queue pair in INIT, with so many requests in each direction.
+func (t *Transport) createQP(requests int, access qp.Access) (qp.QP, rocev2.PSN, error) {
+	if t.entries += entriesOf(requests); t.entries > t.depth {
+		return nil, 0, fmt.Errorf("rdma: %w: queue pairs need %d completions, and the queue has %d", qp.ErrLimit, t.entries, t.depth)
 	}
-	q, err := t.pd.CreateQP(qp.Init{SendCQ: t.cq, RecvCQ: t.cq, MaxSendWR: MaxPosted, MaxRecvWR: MaxPosted, MaxSGE: 1, SignalAll: true})
+	q, err := t.pd.CreateQP(qp.Init{SendCQ: t.cq, RecvCQ: t.cq, MaxSendWR: requests, MaxRecvWR: requests, MaxSGE: 1, SignalAll: true})
 	if err != nil {
 		return nil, 0, fmt.Errorf("rdma: %w", err)
 	}
-	if err := q.Modify(&qp.Attr{State: qp.InitState}, qp.MaskInit); err != nil {
+	if err := q.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit); err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("rdma: %w", err), q.Close())
 	}
 	var b [4]byte
@@ -126,7 +136,7 @@ func (t *Transport) connectQP(p *peer, q qp.QP, psn rocev2.PSN, a *address) erro
 // offer makes the receiver's end of a queue pair and tells the peer. Buffers can
 // be posted from now on.
 func (t *Transport) offer(p *peer) (err error) {
-	if p.in.qp, p.in.psn, err = t.createQP(); err != nil {
+	if p.in.qp, p.in.psn, err = t.createQP(MaxPosted, 0); err != nil {
 		return err
 	}
 	a := address{p.in.qp.QPN(), p.in.psn}
@@ -143,7 +153,7 @@ func (t *Transport) offered(p *peer, msg []byte) error {
 		return fmt.Errorf("%w: it offered a queue pair twice", ErrProtocol)
 	}
 	mine := address{}
-	if p.out.qp, mine.psn, err = t.createQP(); err != nil {
+	if p.out.qp, mine.psn, err = t.createQP(MaxPosted, 0); err != nil {
 		return err
 	}
 	mine.qpn = p.out.qp.QPN()
@@ -285,6 +295,8 @@ func (t *Transport) complete(wc *qp.WC) error {
 			t.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
 		}
 		err = t.postReady(p)
+	default:
+		err = t.completeRing(p, kind, wc)
 	}
 	return err
 }
@@ -303,6 +315,10 @@ func explain(kind int, s qp.Status) error {
 	switch {
 	case kind == recvBlock && s == qp.LocLenErr:
 		return fmt.Errorf("%w: a block longer than its buffer: %w", ErrProtocol, s.Err())
+	case kind == recvSmall && (s == qp.LocLenErr || s == qp.LocAccessErr):
+		return fmt.Errorf("%w: a small message that isn't for the ring: %w", ErrProtocol, s.Err())
+	case kind == recvSmall && s == qp.WRFlushErr:
+		return fmt.Errorf("%w: %s: the device has ended it, perhaps because the root wrote elsewhere: %w", ErrQueuePair, what, s.Err())
 	case s == qp.RetryExcErr:
 		return fmt.Errorf("%w: %s: the peer's device does not answer: %w", ErrQueuePair, what, s.Err())
 	case s == qp.WRFlushErr:
@@ -328,6 +344,7 @@ func (t *Transport) release(p *peer) {
 			_ = q.Close() // fails only if the device is closed already
 		}
 	}
+	p.ring.close()
 	for _, f := range []*fifo{&p.in.regions, &p.out.regions} {
 		for f.n > 0 {
 			f.pop()

@@ -14,22 +14,24 @@ import (
 
 // A Transport is an rdmcfallback.Transport over a device. Use Connect.
 type Transport struct {
-	mesh  *tcp.Transport
-	pd    qp.PD
-	cq    qp.CQ
-	depth int // of cq
-	mtu   int
-	quit  chan struct{} // closed when closing
-	next  chan struct{} // has a token when the mesh may be asked for more
-	ended chan struct{} // closed when the mesh's goroutine has ended
-	gone  chan struct{} // closed when Close is done
+	mesh   *tcp.Transport
+	self   int
+	device qp.Device
+	pd     qp.PD
+	cq     qp.CQ
+	depth  int // of cq
+	mtu    int
+	quit   chan struct{} // closed when closing
+	next   chan struct{} // has a token when the mesh may be asked for more
+	ended  chan struct{} // closed when the mesh's goroutine has ended
+	gone   chan struct{} // closed when Close is done
 
 	mu       sync.Mutex // guards what follows, and the use of what is above
 	closed   bool
 	closeErr error
 	peers    []*peer // nil at this member's own number
 	memory   memory
-	nQPs     int
+	entries  int // of cq that are spoken for
 	scratch  [rdmcfallback.MaxTell]byte
 
 	events []rdmcfallback.Event // from head on, not fetched yet
@@ -71,9 +73,9 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{mesh: mesh, mtu: mtu, quit: make(chan struct{}), next: make(chan struct{}, 1), ended: make(chan struct{}),
+	t := &Transport{mesh: mesh, self: o.Self, device: o.Device, mtu: mtu, quit: make(chan struct{}), next: make(chan struct{}, 1), ended: make(chan struct{}),
 		gone: make(chan struct{}), peers: make([]*peer, len(o.Members))}
-	if err := t.open(&o, attr.MaxCQE); err != nil {
+	if err := t.open(&o); err != nil {
 		return nil, errors.Join(err, t.destroy(), mesh.Close())
 	}
 	go t.readMesh()
@@ -81,7 +83,7 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 }
 
 // open reads the peers' hellos and makes what all queue pairs share.
-func (t *Transport) open(o *Options, maxCQE int) (err error) {
+func (t *Transport) open(o *Options) (err error) {
 	for i := range t.peers {
 		if i == o.Self {
 			continue
@@ -92,16 +94,21 @@ func (t *Transport) open(o *Options, maxCQE int) (err error) {
 		}
 		t.peers[i] = p
 	}
-	// Two queue pairs with each peer, all of whose requests may be complete.
-	t.depth = (len(t.peers) - 1) * 2 * 2 * 2 * MaxPosted
-	if maxCQE > 0 {
-		t.depth = min(t.depth, maxCQE)
-	}
 	if t.pd, err = o.Device.AllocPD(); err != nil {
 		return fmt.Errorf("rdma: %w", err)
 	}
 	t.memory.pd = t.pd
-	if t.cq, err = o.Device.CreateCQ(t.depth); err != nil {
+	return t.createCQ((len(t.peers) - 1) * 2 * entriesOf(MaxPosted)) // two queue pairs with each peer
+}
+
+// createCQ makes the completion queue, with so many entries if the device has as
+// many.
+func (t *Transport) createCQ(depth int) (err error) {
+	if most := t.device.Attr().MaxCQE; most > 0 {
+		depth = min(depth, most)
+	}
+	t.depth = depth
+	if t.cq, err = t.device.CreateCQ(depth); err != nil {
 		return fmt.Errorf("rdma: %w", err)
 	}
 	return nil

@@ -1,0 +1,334 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+const (
+	// MaxSlots is how many slots a ring may have, if the device's queues are as long.
+	MaxSlots = 1024
+
+	slotHeader = 4 + 4 + 4 // of a slot: the message's number, imm, and length
+	slotAlign  = 64
+	slotsBytes = addressBytes + 8 + 4 + 4
+)
+
+var _ rdmcfallback.Ring = (*Transport)(nil)
+
+// A ring is one end of the way of small messages from the root to a receiver.
+type ring struct {
+	slots, size int // 0 slots: there is none
+	stride      int
+	qp          qp.QP // nil before the first message
+	psn         rocev2.PSN
+	up          bool   // connected
+	memory      []byte // root: messages on their way; receiver: where they are written
+	mr          qp.MR
+
+	nPut uint64 // messages put, or received
+
+	// At the root. Slots are free when the receiver has freed them, and the device
+	// has done with the root's copy.
+	remote  remote
+	nPosted uint64 // messages given to the device
+	nDone   uint64 // messages that it has done with
+	freed   uint64 // slots that the receiver has freed
+	free    uint64 // slots that were Freed
+
+	// At a receiver.
+	nFreed  uint64
+	told    uint64 // nFreed as the root was told
+	telling int    // messages about that which are under way
+}
+
+// A remote is the receiver's memory as the root must know it.
+type remote struct {
+	addr uint64
+	rkey uint32
+	size uint32
+}
+
+// OpenRing implements rdmcfallback.Ring. A ring takes no memory, besides the
+// completion queue's, and no queue pair until its first message.
+func (t *Transport) OpenRing(slots, size int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return ErrClosed
+	}
+	stride := (slotHeader + size + slotAlign - 1) &^ (slotAlign - 1)
+	most := MaxSlots
+	if a := t.device.Attr(); a.MaxQPWR > 0 {
+		most = min(most, a.MaxQPWR)
+	}
+	switch {
+	case slots < 1 || slots > most || size < 0 || size > 1<<30 || slots*stride > qp.MaxMessage:
+		return fmt.Errorf("rdma: a ring of %d slots of %d bytes; possible are %d slots of up to 1 GiB, and 2 GiB in all", slots, size, most)
+	case t.entries > 0:
+		return fmt.Errorf("rdma: a ring can't be opened any more")
+	}
+	rings := 0
+	for i, p := range t.peers {
+		if p == nil || t.self != 0 && i != 0 {
+			continue
+		}
+		if p.ring.slots > 0 {
+			return fmt.Errorf("rdma: the ring is open already")
+		}
+		p.ring.slots, p.ring.size, p.ring.stride = slots, size, stride
+		rings++
+	}
+	if err := t.cq.Close(); err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	return t.createCQ(t.depth + rings*entriesOf(slots))
+}
+
+// PutSmall implements rdmcfallback.Ring.
+func (t *Transport) PutSmall(peer int, imm uint32, msg []byte) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	if t.self != 0 {
+		return fmt.Errorf("rdma: member %d is not the root, which alone puts small messages", t.self)
+	}
+	return t.putSmall(p, imm, msg)
+}
+
+// FreeSmall implements rdmcfallback.Ring.
+func (t *Transport) FreeSmall(n int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(0)
+	if err != nil || p.down {
+		return err
+	}
+	r := &p.ring
+	if taken := int(r.nPut - r.nFreed); n < 1 || n > taken {
+		return fmt.Errorf("rdma: %d slots can't be freed, of %d in use", n, taken)
+	}
+	// For the next messages, before the root knows that there may be some.
+	for range n {
+		if err := t.postEmpty(p, recvSmall); err != nil {
+			return err
+		}
+	}
+	r.nFreed += uint64(n)
+	return t.tellFreed(p)
+}
+
+// putSmall copies a message to where the device can read it, and posts its WRITE
+// when the receiver's memory is known.
+func (t *Transport) putSmall(p *peer, imm uint32, msg []byte) error {
+	r := &p.ring
+	if taken := r.nPut - r.free; taken >= uint64(r.slots) || len(msg) > r.size {
+		return fmt.Errorf("%w: a small message of %d bytes for member %d, %d of %d slots of %d bytes are in use", ErrNotReady,
+			len(msg), p.id, taken, r.slots, r.size)
+	}
+	if r.qp == nil {
+		if err := t.offerRing(p); err != nil {
+			return err
+		}
+	}
+	slot := r.slot(r.nPut)
+	binary.BigEndian.PutUint32(slot, uint32(r.nPut))
+	binary.BigEndian.PutUint32(slot[4:], imm)
+	binary.BigEndian.PutUint32(slot[8:], uint32(len(msg)))
+	copy(slot[slotHeader:], msg)
+	r.nPut++
+	if !r.up {
+		return nil
+	}
+	return t.postPuts(p)
+}
+
+// offset is where the slot of a message is, and slot the memory there.
+func (r *ring) offset(number uint64) int { return int(number%uint64(r.slots)) * r.stride }
+
+func (r *ring) slot(number uint64) []byte { return r.memory[r.offset(number):][:r.stride] }
+
+// prepare makes an end: memory, and a queue pair with receives for all that may
+// come, which are messages at a receiver, and at the root, counts of freed slots.
+func (t *Transport) prepare(p *peer, memory, remote qp.Access, recv int) (err error) {
+	r := &p.ring
+	r.memory = make([]byte, r.slots*r.stride)
+	if r.mr, err = t.pd.RegMR(r.memory, memory); err != nil {
+		return fmt.Errorf("rdma: register a ring of %d bytes: %w", len(r.memory), err)
+	}
+	if r.qp, r.psn, err = t.createQP(r.slots, remote); err != nil {
+		return err
+	}
+	for range r.slots {
+		if err := t.postEmpty(p, recv); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Transport) postEmpty(p *peer, recv int) error {
+	t.recv = qp.RecvWR{ID: requestID(p.id, recv)}
+	return p.ring.qp.PostRecv(&t.recv)
+}
+
+// offerRing makes the root's end and tells the receiver.
+func (t *Transport) offerRing(p *peer) error {
+	if err := t.prepare(p, 0, 0, recvFreed); err != nil {
+		return err
+	}
+	a := address{p.ring.qp.QPN(), p.ring.psn}
+	return t.mesh.Tell(p.id, a.encode(kindRing))
+}
+
+// offeredRing makes the receiver's end.
+func (t *Transport) offeredRing(p *peer, msg []byte) error {
+	a, err := parseAddress(msg)
+	if err != nil {
+		return err
+	}
+	r := &p.ring
+	if p.id != 0 || r.slots == 0 || r.qp != nil {
+		return fmt.Errorf("%w: it offered a ring", ErrProtocol)
+	}
+	if err := t.prepare(p, qp.AccessLocalWrite|qp.AccessRemoteWrite, qp.AccessRemoteWrite, recvSmall); err != nil {
+		return err
+	}
+	if err := t.connectQP(p, r.qp, r.psn, &a); err != nil {
+		return err
+	}
+	r.up = true
+	mine := address{r.qp.QPN(), r.psn}
+	here := remote{r.mr.Addr(), r.mr.RKey(), uint32(len(r.memory))}
+	return t.mesh.Tell(p.id, here.append(mine.encode(kindSlots)))
+}
+
+// answeredRing connects the root's end, and posts what waits.
+func (t *Transport) answeredRing(p *peer, msg []byte) error {
+	a, there, err := parseSlots(msg)
+	if err != nil {
+		return err
+	}
+	r := &p.ring
+	if t.self != 0 || r.qp == nil || r.up {
+		return fmt.Errorf("%w: it answered to no ring", ErrProtocol)
+	}
+	if int(there.size) != len(r.memory) {
+		return fmt.Errorf("%w: its ring has %d bytes, not %d", ErrProtocol, there.size, len(r.memory))
+	}
+	if err := t.connectQP(p, r.qp, r.psn, &a); err != nil {
+		return err
+	}
+	r.up, r.remote = true, there
+	return t.postPuts(p)
+}
+
+// postPuts posts the WRITEs of messages that aren't posted yet, each with its
+// number as the immediate value.
+func (t *Transport) postPuts(p *peer) error {
+	r := &p.ring
+	for r.nPosted != r.nPut {
+		off := r.offset(r.nPosted)
+		n := slotHeader + int(binary.BigEndian.Uint32(r.memory[off+8:]))
+		t.sge[0] = r.mr.SGE(off, n)
+		t.send = qp.SendWR{ID: requestID(p.id, putSmall), Opcode: qp.OpWriteImm, Imm: uint32(r.nPosted), SGEs: t.sge[:],
+			RemoteAddr: r.remote.addr + uint64(off), RKey: r.remote.rkey}
+		if err := r.qp.PostSend(&t.send); err != nil {
+			return err
+		}
+		r.nPosted++
+	}
+	return nil
+}
+
+// tellFreed tells the root how many slots were freed so far, as tellReady does for
+// buffers.
+func (t *Transport) tellFreed(p *peer) error {
+	r := &p.ring
+	if r.told == r.nFreed || r.telling == r.slots {
+		return nil
+	}
+	t.send = qp.SendWR{ID: requestID(p.id, sendFreed), Opcode: qp.OpSendImm, Imm: uint32(r.nFreed)}
+	r.told = r.nFreed
+	r.telling++
+	return r.qp.PostSend(&t.send)
+}
+
+// completeRing turns a completion on the ring's queue pair into an event.
+func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
+	r := &p.ring
+	switch kind {
+	case putSmall:
+		r.nDone++
+		t.freed(p)
+	case recvFreed:
+		more := uint64(wc.Imm - uint32(r.freed))
+		if !wc.HasImm || wc.Opcode != qp.WCRecv || more == 0 || more > r.nPosted-r.freed {
+			t.fail(p, fmt.Errorf("%w: %d slots freed, after %d before and %d small messages", ErrProtocol, wc.Imm, r.freed, r.nPosted))
+			return nil
+		}
+		r.freed += more
+		t.freed(p)
+		err = t.postEmpty(p, recvFreed)
+	case sendFreed:
+		r.telling--
+		err = t.tellFreed(p)
+	case recvSmall:
+		slot := r.slot(r.nPut)
+		n := binary.BigEndian.Uint32(slot[8:])
+		if wc.Opcode != qp.WCRecvWriteImm || wc.Imm != uint32(r.nPut) || binary.BigEndian.Uint32(slot) != wc.Imm ||
+			n > uint32(r.size) || wc.ByteLen != slotHeader+n {
+			t.fail(p, fmt.Errorf("%w: small message %d came as %v of %d bytes with immediate value %d, and %d bytes in its slot", ErrProtocol,
+				r.nPut, wc.Opcode, wc.ByteLen, wc.Imm, n))
+			return nil
+		}
+		r.nPut++
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.Small, Peer: p.id, Imm: binary.BigEndian.Uint32(slot[4:]), Msg: slot[slotHeader:][:n]})
+	}
+	return err
+}
+
+// freed says which slots are free.
+func (t *Transport) freed(p *peer) {
+	r := &p.ring
+	if n := min(r.freed-r.free, r.nDone-r.free); n > 0 {
+		r.free += n
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.Freed, Peer: p.id, N: int(n)})
+	}
+}
+
+// append appends what follows the address in the answer to a ring's offer.
+func (r *remote) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, r.addr)
+	b = binary.BigEndian.AppendUint32(b, r.rkey)
+	return binary.BigEndian.AppendUint32(b, r.size)
+}
+
+func parseSlots(b []byte) (a address, r remote, err error) {
+	if len(b) != slotsBytes {
+		return a, r, fmt.Errorf("%w: a ring's address has %d bytes", ErrProtocol, len(b))
+	}
+	if a, err = parseAddress(b[:addressBytes]); err != nil {
+		return a, r, err
+	}
+	b = b[addressBytes:]
+	return a, remote{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])}, nil
+}
+
+// close closes the queue pair, after which nobody writes to the memory. That
+// itself stays, for messages that haven't been fetched.
+func (r *ring) close() {
+	if r.qp != nil {
+		_ = r.qp.Close() // fails only if the device is closed already
+	}
+	if r.mr != nil {
+		_ = r.mr.Close()
+	}
+}
