@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 )
@@ -23,6 +24,8 @@ func init() {
 // form of a URL query. For every device:
 //
 //	cc=off            without congestion control
+//	rate=1gbit        what the link carries, in kbit, mbit or gbit: congestion control
+//	                  begins there, and its steps are in proportion (default 40gbit)
 //	window=N          unacknowledged packets per queue pair
 //
 // and on a local address:
@@ -64,15 +67,39 @@ func parseOptions(q url.Values) (o Options, err error) {
 	} else if v != "" && v != "on" {
 		return o, fmt.Errorf("option cc=%s: want on or off", v)
 	}
+	if v := q.Get("rate"); v != "" {
+		if o.CC, err = scaled(o.CC, v); err != nil {
+			return o, err
+		}
+	}
 	if v := q.Get("window"); v != "" {
 		if o.Window, err = strconv.Atoi(v); err != nil || o.Window < 1 || o.Window > 1<<16 {
 			return o, fmt.Errorf("option window=%s: want a number from 1 to 65536", v)
 		}
 	}
 	delete(q, "cc")
+	delete(q, "rate")
 	delete(q, "window")
 	if len(q) > 0 {
 		return o, fmt.Errorf("unknown options %v", slices.Sorted(maps.Keys(q)))
 	}
 	return o, nil
+}
+
+// scaled sets the rates of congestion control in proportion to the link's rate, as
+// package rc's defaults are to 40 Gb/s.
+func scaled(c rc.CCParams, rate string) (rc.CCParams, error) {
+	number, unit := rate, 1.0
+	for suffix, u := range map[string]float64{"kbit": 1e3, "mbit": 1e6, "gbit": 1e9} {
+		if n, ok := strings.CutSuffix(rate, suffix); ok {
+			number, unit = n, u
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if n *= unit; err != nil || !(n >= 1e6 && n <= 1e12) { // NaN is neither
+		return c, fmt.Errorf("option rate=%s: want a rate from 1mbit to 1000gbit", rate)
+	}
+	c.LineRate = n
+	c.MinRate, c.AIRate, c.HAIRate = c.LineRate/4000, c.LineRate/1000, c.LineRate/100
+	return c, nil
 }

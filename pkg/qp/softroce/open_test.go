@@ -17,6 +17,9 @@ func TestOpenErrors(t *testing.T) {
 		{"127.0.0.1?rx=x", "rx=x"},
 		{"127.0.0.1?cc=maybe", "cc=maybe"},
 		{"127.0.0.1?window=0", "window=0"},
+		{"127.0.0.1?rate=fast", "rate=fast"},
+		{"127.0.0.1?rate=1", "rate=1"},
+		{"127.0.0.1?rate=NaNgbit", "rate=NaNgbit"},
 		{"127.0.0.1?windw=5&zz=1", "[windw zz]"},
 		{"127.0.0.1?%zz", "options"},
 		{"192.0.2.55", "192.0.2.55"},
@@ -40,6 +43,9 @@ func TestOpenOptions(t *testing.T) {
 	d := open(t, "cc=off&window=7&rx=udp")
 	if !d.opt.CC.Disable || d.opt.Window != 7 || !strings.HasSuffix(d.Name(), "?cc=off&window=7&rx=udp") {
 		t.Errorf("device %+v named %s", d.opt, d.Name())
+	}
+	if cc := open(t, "rate=400mbit").opt.CC; cc.LineRate != 400e6 || cc.MinRate != 100e3 || cc.AIRate != 400e3 || cc.HAIRate != 4e6 {
+		t.Errorf("rate: %+v", cc)
 	}
 	a := d.Attr()
 	if a.Driver != "softroce" || a.ActiveMTU != 4096 || !strings.Contains(d.Name(), a.Addr.String()) {
