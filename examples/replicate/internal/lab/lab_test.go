@@ -1,0 +1,100 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// GoBGP's servers end with the process.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"),
+		goleak.IgnoreAnyFunction("github.com/eapache/channels.(*InfiniteChannel).infiniteBuffer"))
+}
+
+// TestStart: a lab is whole when Start returns, and nothing runs after Close.
+func TestStart(t *testing.T) {
+	var logs testenv.SyncBuffer
+	defer func() {
+		if t.Failed() {
+			t.Log(logs.String())
+		}
+	}()
+	l, err := Start(t.Context(), Options{Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&logs, nil)),
+		Failed: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range switches {
+		n := &switches[i]
+		c, err := l.conn(l.Agent(n.name))
+		if err == nil {
+			err = complete(t.Context(), n, mcrdmav1.NewSwitchStatusClient(c))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if h := l.Host("h4"); h.Address != "10.2.0.12" || h.Switch != "torB" || filepath.Base(h.Socket) != "h4.sock" {
+		t.Errorf("h4 is %+v", h)
+	}
+	key := grouptree.Key{Source: hostOf("h1").addr, ID: 1 << 23}
+	var out strings.Builder
+	if err := l.Draw(t.Context(), &out, key); !errors.Is(err, grouptree.ErrNoGroup) {
+		t.Errorf("drawing no group: %v, %s", err, &out)
+	}
+	if err := l.place.free(); err == nil {
+		t.Errorf("another lab could be in %v, too", l.place)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.place.free(); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestInterrupted: a lab that is stopped while it starts leaves nothing behind.
+func TestInterrupted(t *testing.T) {
+	for _, after := range []time.Duration{0, 20 * time.Millisecond, 200 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		l, err := Start(ctx, Options{Dir: t.TempDir()})
+		if cancel(); l != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %v: lab %v, error %v, want that of the context", after, l, err)
+		}
+	}
+}
+
+// TestTaken: where somebody listens already, no lab is started.
+func TestTaken(t *testing.T) {
+	p, err := findPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := startSwitch(&switches[0], p, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := p.free(); err == nil || !strings.Contains(err.Error(), p.at(1, p4runtimePort).String()) {
+		t.Errorf("free: %v, want the address of P4Runtime", err)
+	}
+	if _, err := startSwitch(&switches[0], p, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "torA") {
+		t.Errorf("a second torA: %v", err)
+	}
+}
