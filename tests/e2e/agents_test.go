@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,6 +18,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
 // A process is a switchctl that can be killed and started again.
@@ -190,24 +190,9 @@ func churn(ctx context.Context, groups mcrdmav1.SwitchGroupsClient, done chan<- 
 // leftOf lists the tables of groups that are not empty.
 func leftOf(t *testing.T, out string) string {
 	t.Helper()
-	var answer struct {
-		Tables []struct {
-			Name    string
-			Entries int
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Tables) == 0 {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var left []string
-	for _, x := range answer.Tables {
-		switch x.Name {
-		case "ingress.replication.groups", "egress.rewrite.replicas", "egress.rewrite.regions",
-			"egress.ack_merge.merge_groups", "egress.ack_merge.merge_members":
-			if x.Entries > 0 {
-				left = append(left, fmt.Sprintf("%s: %d", x.Name, x.Entries))
-			}
-		}
+	left, err := lab.TablesOfGroups([]byte(out))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return strings.Join(left, ", ")
 }

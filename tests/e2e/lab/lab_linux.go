@@ -256,7 +256,7 @@ func (l *Lab) startSwitches(ctx context.Context) error {
 	for _, n := range l.Switches {
 		spec := l.Spec.Switches[n.Name]
 		args := []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510",
-			"--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort), "--log-level", "warn"}
+			"--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort), "--log-level", "info"}
 		for _, port := range portsOf(n.Name) {
 			args = append(args, "-i", fmt.Sprintf("%d@%s", port, swp(port)))
 		}

@@ -80,7 +80,7 @@ func (a *app) flowJoin(args orders.FlowJoinArgs) (any, error) {
 	}{
 		{qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit},
 		{qp.Attr{State: qp.RTR, DestAddr: addr, DestQPN: rocev2.QPN(args.Peer.QPN), PathMTU: args.MTU, RQPSN: psn, MinRNRTimer: 5}, qp.MaskRTR},
-		{qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: 14, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
+		{qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
 	} {
 		if err := f.qp.Modify(&m.a, m.m); err != nil {
 			return nil, err

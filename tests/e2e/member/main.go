@@ -100,6 +100,7 @@ var handlers = map[string]func(a *app, raw json.RawMessage) (any, error){
 	orders.Create:     with((*app).create),
 	orders.Info:       with((*app).info),
 	orders.Work:       with((*app).work),
+	orders.Beyond:     with((*app).beyond),
 	orders.Events:     with((*app).events),
 	orders.Close:      with((*app).close),
 	orders.Replica:    with((*app).replica),

@@ -36,7 +36,7 @@ func (a *app) create(args orders.CreateArgs) (info orders.GroupInfo, err error) 
 	ctx, cancel := within(args.Millis, time.Minute)
 	defer cancel()
 	cfg := mcrdma.GroupConfig{Service: args.Service, Receivers: args.Receivers, MinSize: args.MinSize, DSCP: args.DSCP,
-		MTU: args.MTU, Algorithm: args.Algorithm, Transport: args.Transport, Depth: args.Depth}
+		MTU: args.MTU, Algorithm: args.Algorithm, Transport: args.Transport, Depth: args.Depth, TypicalSize: args.TypicalSize}
 	if args.Mode != "" {
 		if err := cfg.Mode.UnmarshalText([]byte(args.Mode)); err != nil {
 			return info, err
@@ -110,6 +110,24 @@ func (a *app) events(args orders.Name) ([]orders.Event, error) {
 	g.eventsMu.Lock()
 	defer g.eventsMu.Unlock()
 	return append([]orders.Event{}, g.events...), nil
+}
+
+func (a *app) beyond(args orders.BeyondArgs) (any, error) {
+	g, err := a.group(args.Name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.session()
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.Alloc(args.Size)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := within(0, 10*time.Second)
+	defer cancel()
+	return nil, errors.Join(g.g.Write(ctx, mcrdma.At{Offset: args.Offset}, m.All()), m.Close())
 }
 
 func (a *app) close(args orders.Name) (any, error) {

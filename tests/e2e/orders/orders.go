@@ -32,6 +32,7 @@ const (
 	Create     = "create"   // CreateArgs, GroupInfo: makes a group
 	Info       = "info"     // Name, GroupInfo: of a group of its own
 	Work       = "work"     // WorkArgs, WorkResult: writes and sends
+	Beyond     = "beyond"   // BeyondArgs: a WRITE to a place that may not be
 	Events     = "events"   // Name, []Event: of a group of its own, so far
 	Close      = "close"    // Name: closes a group of its own
 	Replica    = "replica"  // ReplicaArgs, ReplicaInfo: what it has received in a group
@@ -94,7 +95,9 @@ type CreateArgs struct {
 	Algorithm string   `json:"algorithm,omitempty"`
 	Transport string   `json:"transport,omitempty"`
 	Depth     int      `json:"depth,omitempty"`
-	Millis    int      `json:"millis,omitempty"` // until it is given up; 0: a minute
+	// TypicalSize of an operation, bytes.
+	TypicalSize int64 `json:"typical_size,omitempty"`
+	Millis      int   `json:"millis,omitempty"` // until it is given up; 0: a minute
 }
 
 // A Step of making a group.
@@ -148,6 +151,13 @@ type WorkResult struct {
 	P50      time.Duration `json:"p50"`
 	P99      time.Duration `json:"p99"`
 	Max      time.Duration `json:"max"`
+}
+
+// BeyondArgs say where to write, whatever is there.
+type BeyondArgs struct {
+	Name   string `json:"name"`
+	Offset uint64 `json:"offset"`
+	Size   int    `json:"size"`
 }
 
 // ReplicaArgs ask for what was received in a group; waits until Count two-sided

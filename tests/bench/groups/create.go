@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+const (
+	warmUp     = 30
+	createGoal = 25 * time.Millisecond // p99
+)
+
+// create makes groups, one after the other, and prints what each step took.
+func create(ctx context.Context, l *lab.Lab, o options) error {
+	h1 := l.Host("h1")
+	var names []string // steps, in their order
+	took := map[string][]time.Duration{}
+	var all []time.Duration
+	for i := range warmUp + o.groups {
+		info, err := lab.Ask[orders.GroupInfo](ctx, h1.Member, orders.Create, orders.CreateArgs{Name: "g", Service: service,
+			Receivers: receivers(l), Mode: "require", Regions: []uint64{1 << 20}})
+		if err != nil {
+			return fmt.Errorf("group %d: %w", i, err)
+		}
+		if err := h1.Member.Do(ctx, orders.Close, orders.Name{Name: "g"}, nil); err != nil {
+			return fmt.Errorf("group %d: %w", i, err)
+		}
+		if i < warmUp {
+			continue
+		}
+		all = append(all, info.Took)
+		for _, s := range info.Steps {
+			if !slices.Contains(names, s.Name) {
+				names = append(names, s.Name)
+			}
+			took[s.Name] = append(took[s.Name], s.Took)
+		}
+	}
+	fmt.Printf("\nmaking a group of 3 receivers over 3 switches, mutual TLS, %d groups after %d to warm up, load %s:\n", o.groups, warmUp, load())
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "step\tn\tmean ms\tp50\tp99\tmax\t")
+	for _, n := range names {
+		row(w, n, took[n])
+	}
+	row(w, "call to ready", all)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println(verdict("p99 of a group", float64(percentile(all, 99))/1e6, float64(createGoal)/1e6, "ms", false))
+	return l.CheckLeftovers(ctx, 5*time.Second)
+}
+
+func row(w *tabwriter.Writer, name string, d []time.Duration) {
+	var sum time.Duration
+	for _, x := range d {
+		sum += x
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, len(d), ms(sum)/float64(len(d)), ms(percentile(d, 50)), ms(percentile(d, 99)), ms(percentile(d, 100)))
+}
+
+// percentile is the least value that p of a hundred do not exceed.
+func percentile(d []time.Duration, p int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(d))
+	return s[max(0, (len(s)*p+99)/100-1)]
+}
+
+// verdict says whether a figure is where it should be.
+func verdict(what string, got, goal float64, unit string, more bool) string {
+	word, sign := "reached", "at most"
+	if more {
+		sign = "at least"
+	}
+	if more && got < goal || !more && got > goal {
+		word = "MISSED"
+	}
+	return fmt.Sprintf("%s: %.3g %s; goal: %s %.3g %s: %s", what, got, unit, sign, goal, unit, word)
+}

@@ -1,0 +1,135 @@
+// Groups measures groups in a lab of real programs: seven network namespaces, three
+// switches, four hosts, mutual TLS (package tests/e2e/lab). It takes root, makes
+// everything itself, and leaves nothing.
+//
+//   - how long it takes to make a group of three receivers across racks, from the
+//     application's call to its being ready, by step;
+//   - what a sender gets through an uplink of limited rate with WRITEs of 1 MB: one
+//     group by switch multicast, the same by copies that the sender makes (fan-out),
+//     and one ordinary connection. The contestants take turns; medians are shown.
+//
+// Run it on a machine that does nothing else:
+//
+//	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 500] [-only create|goodput]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+type options struct {
+	groups, rounds int
+	span           time.Duration
+	rate           uint64
+	only           string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.groups, "groups", 300, "how many groups are made one after the other")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
+	flag.DurationVar(&o.span, "time", 2*time.Second, "how long each run takes")
+	flag.Uint64Var(&o.rate, "rate", 500, "of the sender's uplink, Mb/s")
+	flag.StringVar(&o.only, "only", "", "create or goodput; both if empty")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, o)
+	switch {
+	case errors.Is(err, lab.ErrUnable):
+		fmt.Println("groups are left out:", err)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "groups:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	dir, err := os.MkdirTemp("", "mcrdma-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
+	}
+	p, err := lab.Build(filepath.Join(dir, "bin"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), load())
+	for _, b := range []struct {
+		name string
+		run  func(context.Context, *lab.Lab, options) error
+	}{{"create", create}, {"goodput", goodput}} {
+		if o.only != "" && o.only != b.name {
+			continue
+		}
+		at := filepath.Join(dir, b.name)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return err
+		}
+		l, err := lab.Start(ctx, p, at, lab.Spec{})
+		if err != nil {
+			return err
+		}
+		if err = dial(ctx, l); err == nil {
+			err = b.run(ctx, l, o)
+		}
+		if err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, l.Logs())
+		}
+		if err = errors.Join(err, l.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	text, _, _ := strings.Cut(string(b), " ")
+	return text
+}
+
+const service = "bench"
+
+// dial has all applications connect to their daemons, and receive.
+func dial(ctx context.Context, l *lab.Lab) error {
+	for _, h := range l.Hosts {
+		if err := h.Member.Do(ctx, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String()}, nil); err != nil {
+			return err
+		}
+		if err := h.Member.Do(ctx, orders.Dial, orders.DialArgs{Socket: h.Socket, Program: "bench"}, nil); err != nil {
+			return err
+		}
+		if err := h.Member.Do(ctx, orders.Listen, orders.ListenArgs{Service: service, Receives: 16}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receivers are those of h1's groups: one in its rack, two in the other.
+func receivers(l *lab.Lab) (list []string) {
+	for _, h := range l.Hosts[1:] {
+		list = append(list, h.Addr.String())
+	}
+	return list
+}

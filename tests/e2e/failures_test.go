@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+// patient daemons would make these tests long.
+const hasty = "leases: {member: 4s, group: 4s}\nbeat: {grace: 4s}\n"
+
+// busy is work until the test has done its worst.
+var busy = orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Millis: 4000, Depth: 8, Seed: 9, Patience: 40_000}
+
+// ruin has a group at work, does something at the right time, and returns what came of
+// the work.
+func (m *team) ruin(t *testing.T, worst func()) (orders.WorkResult, error) {
+	t.Helper()
+	type outcome struct {
+		res orders.WorkResult
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		res, err := m.try(t.Context(), busy)
+		done <- outcome{res, err}
+	}()
+	// Not before the work goes on.
+	eventually(t, "work goes on", 10*time.Second, func() bool {
+		return ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name}).Bytes > 1<<20
+	})
+	worst()
+	o := <-done
+	return o.res, o.err
+}
+
+// eventually waits for something.
+func eventually(t *testing.T, what string, within time.Duration, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("not within %v: %s", within, what)
+			return
+		}
+	}
+}
+
+func (m *team) events(t *testing.T) []orders.Event {
+	t.Helper()
+	return ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: m.name})
+}
+
+// told checks that there was an event of a type about a host.
+func told(t *testing.T, events []orders.Event, kind string, h *lab.HostNode) {
+	t.Helper()
+	if !slices.ContainsFunc(events, func(e orders.Event) bool { return e.Type == kind && (h == nil || e.Address == h.Addr.String()) }) {
+		t.Errorf("no event %q about it in %+v", kind, events)
+	}
+}
+
+// ready makes a lab and a group of h1, with h2, h3 and h4 as receivers.
+func ready(t *testing.T, spec lab.Spec, args orders.CreateArgs) (*lab.Lab, *team) {
+	t.Helper()
+	l := startLab(t, spec)
+	dial(t, l.Hosts...)
+	listen(t, small, l.Hosts...)
+	h1 := l.Host("h1")
+	args.Name, args.Service, args.Regions = "g", "small", []uint64{1 << 20}
+	return l, gather(t, h1, others(l, h1), args)
+}
+
+// A receiver's application is killed: it is taken out, the others have everything.
+func TestNamespaceReceiverKilled(t *testing.T) {
+	for _, mode := range []string{"require", "off"} {
+		t.Run(mode, func(t *testing.T) {
+			l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: mode})
+			h3 := l.Host("h3")
+			res, err := m.ruin(t, h3.Member.Kill)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d operations, the longest took %v; %+v", res.Done, res.Max, m.events(t))
+			if err := m.compare(t.Context(), res, l.Host("h2"), l.Host("h4")); err != nil {
+				t.Error(err)
+			}
+			told(t, m.events(t), "removed", h3)
+			m.close(t)
+			nothingLeft(t, l, 10*time.Second)
+		})
+	}
+}
+
+// A receiver's host is cut off: likewise, and when it is back it has nothing.
+func TestNamespaceReceiverVanishes(t *testing.T) {
+	for _, mode := range []string{"require", "off"} {
+		t.Run(mode, func(t *testing.T) {
+			l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: mode})
+			h3 := l.Host("h3")
+			res, err := m.ruin(t, func() {
+				if err := h3.Space.SetUp("eth0", false); err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d operations, the longest took %v; %+v", res.Done, res.Max, m.events(t))
+			if err := m.compare(t.Context(), res, l.Host("h2"), l.Host("h4")); err != nil {
+				t.Error(err)
+			}
+			told(t, m.events(t), "removed", h3)
+			m.close(t)
+			nothingLeft(t, l, 15*time.Second) // at h3 by its lease
+		})
+	}
+}
+
+// Too few are left: the sender and those that remain are told.
+func TestNamespaceMinSize(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require", MinSize: 4})
+	_, err := m.ruin(t, l.Host("h3").Member.Kill)
+	if !lab.Refused(err, "ErrMinSize") {
+		t.Errorf("the work ended with %v", err)
+	}
+	t.Log(err)
+	told(t, m.events(t), "failed", nil)
+	for _, h := range []string{"h2", "h4"} {
+		eventually(t, h+" learns of it", 10*time.Second, func() bool {
+			return ask[orders.ReplicaInfo](t, l.Host(h), orders.Replica, orders.ReplicaArgs{Group: m.info.ID}).Ended != ""
+		})
+	}
+	nothingLeft(t, l, 10*time.Second)
+}
+
+// The sender's application is killed: receivers learn, and all is swept.
+func TestNamespaceSenderKilled(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
+	if _, err := m.ruin(t, m.from.Member.Kill); err == nil {
+		t.Error("the work of a killed application succeeded")
+	}
+	for _, h := range m.to {
+		eventually(t, h.Name+" learns of it", 10*time.Second, func() bool {
+			info := ask[orders.ReplicaInfo](t, h, orders.Replica, orders.ReplicaArgs{Group: m.info.ID})
+			return strings.Contains(info.Ended, "sender lost")
+		})
+	}
+	nothingLeft(t, l, 10*time.Second)
+}
+
+// The sender's daemon and its application are killed, and nobody comes back: leases end.
+func TestNamespaceSenderHostDies(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
+	if _, err := m.ruin(t, func() {
+		m.from.Daemon.Kill()
+		m.from.Member.Kill()
+	}); err == nil {
+		t.Error("the work of a killed application succeeded")
+	}
+	nothingLeft(t, l, 20*time.Second)
+}
+
+// Daemons and agents are killed and started again: the data goes on.
+func TestNamespaceControlRestarts(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
+	for name, p := range map[string]*lab.Process{
+		"the sender's daemon": l.Host("h1").Daemon, "a receiver's daemon": l.Host("h4").Daemon,
+		"the agent of the sender's switch": l.Switch("torA").Agent, "the agent of the spine": l.Switch("spine").Agent,
+	} {
+		t.Run(name, func(t *testing.T) {
+			res, err := m.ruin(t, func() {
+				p.Kill()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := p.Start(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.compare(t.Context(), res, m.to...); err != nil {
+				t.Error(err)
+			}
+			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name})
+			t.Logf("%d operations, the longest took %v; formation %d by %s, %d members; %+v", res.Done, res.Max, info.Formation, info.Path, len(info.Members), m.events(t))
+			if len(info.Members) != 3 {
+				t.Errorf("members are %v", info.Members)
+			}
+		})
+	}
+	eventually(t, "the daemon knows the group again", 10*time.Second, func() bool {
+		res, err := m.from.Groups(t.Context())
+		return err == nil && len(res.GetGroups()) == 1
+	})
+	m.close(t)
+	nothingLeft(t, l, 10*time.Second)
+}
+
+// The agent of the sender's switch is gone for good: the group goes on, and when it is
+// closed and the agent comes back, nothing is left.
+func TestNamespaceAgentGone(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
+	res, err := m.ruin(t, l.Switch("torA").Agent.Kill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.compare(t.Context(), res, m.to...); err != nil {
+		t.Error(err)
+	}
+	m.close(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := l.Switch("torA").Agent.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, l, 15*time.Second)
+}

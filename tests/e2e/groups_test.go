@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+var (
+	allKinds   = []string{"write", "writeimm", "send", "sendimm"}
+	smallSizes = []int{1, 2, 3, 4, 5, 255, 1024, 4095, 4096, 4097, 20_000, 65_536}
+	mib        = 1 << 20
+	small      = orders.ListenArgs{Service: "small", Receives: 512, ReceiveSize: 65_536}
+	large      = orders.ListenArgs{Service: "large", Receives: 6, ReceiveSize: 16 << 20}
+)
+
+// One sender, three receivers in two racks: the replicas are equal, the sender's uplink
+// carries each byte once, and an operation is one post and one completion.
+func TestNamespaceGroups(t *testing.T) {
+	l := startLab(t, lab.Spec{BGP: true})
+	dial(t, l.Hosts...)
+	h1 := l.Host("h1")
+	to := others(l, h1)
+	listen(t, small, to...)
+	listen(t, large, to...)
+	m := gather(t, h1, to, orders.CreateArgs{Name: "small", Service: "small", Mode: "require", Regions: []uint64{100_000, 1 << 20}}).on(t, "switch")
+	t.Logf("made in %v: %v; %q; tree:", m.info.Took, m.info.Steps, m.info.Why)
+	for _, line := range m.info.Tree {
+		t.Log(line)
+	}
+	for _, depth := range []int{1, 2, 16, 64} {
+		m.measured(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 480, Depth: depth, Seed: uint64(depth), Pieces: 1 + depth%5})
+	}
+	m.close(t)
+	m = gather(t, h1, to, orders.CreateArgs{Name: "large", Service: "large", Mode: "require", Regions: []uint64{17 << 20}}).on(t, "switch")
+	m.measured(t, orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: 64, Depth: 64, Seed: 3})
+	m.measured(t, orders.WorkArgs{Kinds: allKinds, Sizes: []int{16 << 20, 3*mib + 1}, Count: 8, Depth: 4, Seed: 4, Pieces: 3})
+	m.close(t)
+	nothingLeft(t, l, 3*time.Second)
+}
+
+// measured has work done that is alone in the network, and checks what it takes.
+func (m *team) measured(t *testing.T, args orders.WorkArgs) {
+	t.Helper()
+	before := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name})
+	var res orders.WorkResult
+	flows, _ := tap(t, m.from, func() { res = m.work(t, args) })
+	after := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name})
+	want, payload := wireBytes(args, m.info.MTU)
+	group := flows[lab.TapFlow{To: netip.MustParseAddr(m.info.Members[0]), QPN: rocev2.QPN(m.info.MCID)}]
+	all := total(flows, m.to)
+	posts, completions := after.Posts-before.Posts, after.Completions-before.Completions
+	ratio := float64(all.Bytes) / float64(want.Bytes)
+	t.Logf("%s: %d operations of %v at depth %d, %d bytes, in %v (%.0f MB/s; p50 %v, p99 %v): uplink %.4f of one copy with its headers, %d frames (once: %d); %.2f posts and %.2f completions each",
+		m.name, res.Done, args.Kinds, args.Depth, payload, res.Took.Round(time.Millisecond), float64(payload)/res.Took.Seconds()/1e6, res.P50, res.P99,
+		ratio, all.Frames, want.Frames, float64(posts)/float64(res.Done), float64(completions)/float64(res.Done))
+	if res.Done != args.Count || res.Bytes != payload || posts != uint64(args.Count) || completions != uint64(args.Count) {
+		t.Errorf("%d operations of %d were done, %d bytes of %d, with %d posts and %d completions", res.Done, args.Count, res.Bytes, payload, posts, completions)
+	}
+	if ratio < 1 || ratio > 1.03 || group != all {
+		t.Errorf("the uplink carried %+v, of that %+v for the group, want %+v", all, group, want)
+	}
+}
+
+// Several groups of several senders at once, and ordinary connections beside them.
+func TestNamespaceManyGroups(t *testing.T) {
+	l := startLab(t, lab.Spec{})
+	dial(t, l.Hosts...)
+	listen(t, small, l.Hosts...)
+	h := l.Hosts
+	teams := []*team{
+		gather(t, h[0], others(l, h[0]), orders.CreateArgs{Name: "a", Service: "small", Mode: "require", Regions: []uint64{1 << 20}}),
+		gather(t, h[0], h[2:], orders.CreateArgs{Name: "b", Service: "small", Mode: "require", Regions: []uint64{1 << 20}}),
+		gather(t, h[2], others(l, h[2]), orders.CreateArgs{Name: "c", Service: "small", Mode: "require", Regions: []uint64{1 << 20, 1 << 20}}),
+		gather(t, h[3], h[:2], orders.CreateArgs{Name: "d", Service: "small", Regions: []uint64{1 << 20}}).on(t, "switch"),
+		gather(t, h[1], h[:1], orders.CreateArgs{Name: "e", Service: "small", Regions: []uint64{1 << 20}}),
+	}
+	connect(t, "x", h[1], h[3], 1<<20, 4096)
+	connect(t, "y", h[2], h[0], 1<<20, 1024)
+	var wg sync.WaitGroup
+	for i, m := range teams {
+		wg.Go(func() {
+			args := orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 400, Depth: 1 << i, Seed: uint64(i)}
+			res, err := m.try(t.Context(), args)
+			if err == nil {
+				err = m.compare(t.Context(), res, m.to...)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, f := range []struct {
+		name     string
+		from, to *lab.HostNode
+	}{{"x", h[1], h[3]}, {"y", h[2], h[0]}} {
+		wg.Go(func() {
+			sent, err := lab.Ask[orders.FlowResult](t.Context(), f.from.Member, orders.FlowRun, orders.FlowRunArgs{Name: f.name, Size: 50_000, Depth: 4, Count: 200})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := lab.Ask[string](t.Context(), f.to.Member, orders.FlowSum, orders.Name{Name: f.name}); err != nil || got != sent.Sum {
+				t.Errorf("flow %s: other content, or %v", f.name, err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, m := range teams {
+		m.close(t)
+	}
+	nothingLeft(t, l, 3*time.Second)
+}
+
+// Every link loses packets, lets some overtake others, and doubles some.
+func TestNamespaceLoss(t *testing.T) {
+	for _, c := range []struct {
+		imp   lab.Impairment
+		count int
+	}{
+		{lab.Impairment{Loss: 0.001, Seed: 1}, 480},
+		{lab.Impairment{Loss: 0.01, Seed: 2}, 240},
+		{lab.Impairment{Loss: 0.05, Seed: 3}, 96},
+		{lab.Impairment{Reorder: 0.02, Double: 0.01, Seed: 4}, 240},
+	} {
+		t.Run(fmt.Sprintf("loss=%v%%,reorder=%v%%", 100*c.imp.Loss, 100*c.imp.Reorder), func(t *testing.T) {
+			l := startLab(t, lab.Spec{Links: c.imp})
+			dial(t, l.Hosts...)
+			to := others(l, l.Host("h1"))
+			listen(t, small, to...)
+			m := gather(t, l.Host("h1"), to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
+			var res orders.WorkResult
+			args := orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: c.count, Depth: 16, Seed: 1, Patience: 100_000}
+			flows, _ := tap(t, m.from, func() { res = m.work(t, args) })
+			want, payload := wireBytes(args, m.info.MTU)
+			t.Logf("%d bytes in %v (p50 %v, p99 %v), uplink %.2f of one copy", payload, res.Took, res.P50, res.P99, float64(total(flows, to).Bytes)/float64(want.Bytes))
+			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
+			events := ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: "g"})
+			if info.Formation != 1 || len(info.Members) != 3 {
+				t.Errorf("the group did not survive as it was: %+v, events %+v", info, events)
+			}
+			m.close(t)
+			nothingLeft(t, l, 10*time.Second)
+		})
+	}
+}
+
+// Copies made by the sender, on the same links.
+func TestNamespaceFanOut(t *testing.T) {
+	l := startLab(t, lab.Spec{})
+	dial(t, l.Hosts...)
+	h1 := l.Host("h1")
+	to := others(l, h1)
+	listen(t, large, to...)
+	for _, transport := range []string{"rdma", "tcp"} {
+		m := gather(t, h1, to, orders.CreateArgs{Name: "fan", Service: "large", Mode: "off", Algorithm: "sequential", Transport: transport, Regions: []uint64{4 << 20}}).on(t, "relay")
+		args := orders.WorkArgs{Kinds: []string{"write", "send"}, Sizes: []int{mib}, Count: 24, Depth: 4, Seed: 1}
+		var res orders.WorkResult
+		flows, other := tap(t, h1, func() { res = m.work(t, args) })
+		payload := uint64(args.Count * mib)
+		carried := total(flows, to)
+		if transport == "tcp" {
+			carried = other // nothing else of size leaves the host
+		}
+		// The headers of TCP (options included) and of RoCEv2 differ little.
+		once, _ := wireBytes(args, 4096)
+		ratio := float64(carried.Bytes) / float64(once.Bytes)
+		t.Logf("by %s: %d bytes in %v: uplink %.3f of one copy with its headers; %q", transport, payload, res.Took, ratio, m.info.Why)
+		if ratio < 2.97 || ratio > 3.06 {
+			t.Errorf("the uplink carried %+v, which is %.3f of one copy", carried, ratio)
+		}
+		m.close(t)
+	}
+	nothingLeft(t, l, 3*time.Second)
+}

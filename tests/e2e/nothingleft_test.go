@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+// abandoned is set where a test process starts a lab and waits to be ended.
+const abandoned = "MCRDMA_E2E_ABANDONED"
+
+// A belonging is what a lab has made.
+type belongings struct {
+	Base   string
+	PIDs   []int
+	Spaces []string // network namespaces, as "net:[4026532345]"
+}
+
+// Whichever way the tests end, nothing is left: no process, no network namespace, and
+// unless they are killed, no file.
+func TestNamespaceNothingLeft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		testenv.Skip(t, "network namespaces take root")
+	}
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestAbandonedLab$", "-test.v")
+			cmd.Env = append(os.Environ(), abandoned+"=1")
+			cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+			in, err1 := cmd.StdinPipe()
+			out, err2 := cmd.StdoutPipe()
+			if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			var has belongings
+			for s := bufio.NewScanner(out); s.Scan() && has.Base == ""; {
+				_ = json.Unmarshal(s.Bytes(), &has) // other lines are not for us
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if len(has.PIDs) < 10 || len(has.Spaces) < 7 {
+				t.Fatalf("there was no lab: %+v", has)
+			}
+			eventually(t, "processes and namespaces are gone", 5*time.Second, func() bool { return remains(has) == "" })
+			if left := remains(has); left != "" {
+				t.Error(left)
+			}
+			if _, err := os.Stat(has.Base); sig != unix.SIGKILL && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is still there: %v", has.Base, err)
+			}
+			_ = os.RemoveAll(has.Base)
+		})
+	}
+}
+
+// remains says what is still there of a lab.
+func remains(b belongings) string {
+	for _, pid := range b.PIDs {
+		if err := unix.Kill(pid, 0); err == nil {
+			return fmt.Sprintf("process %d runs", pid)
+		}
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return err.Error()
+	}
+	for _, d := range dirs {
+		ns, err := os.Readlink(d)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		for _, s := range b.Spaces {
+			if ns == s {
+				return fmt.Sprintf("%s is %s", d, s)
+			}
+		}
+	}
+	return ""
+}
+
+// TestAbandonedLab is the process that TestNamespaceNothingLeft ends.
+func TestAbandonedLab(t *testing.T) {
+	if os.Getenv(abandoned) == "" {
+		t.Skip("optional: for TestNamespaceNothingLeft only")
+	}
+	l := startSample(t, lab.Spec{})
+	has := belongings{Base: base, PIDs: l.PIDs()}
+	for _, pid := range has.PIDs {
+		ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		has.Spaces = append(has.Spaces, ns)
+	}
+	line, err := json.Marshal(has)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("\n%s\n", line)
+	_, _ = bufio.NewReader(os.Stdin).ReadByte() // for as long as the other test wants
+}
