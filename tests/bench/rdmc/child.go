@@ -19,13 +19,13 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
-	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
 
 // A job is what a child process does.
 type job struct {
-	Role      string // "group" or "plain"
+	Role      string // "group", "plain" or "write"
 	Members   []string
+	Devices   []string // the members' RDMA devices; none for TCP
 	Self      int
 	Size      int
 	Algorithm schedule.Algorithm
@@ -79,8 +79,11 @@ func child() error {
 			c.msg[i] = 1
 		}
 	}
-	if j.Role == "group" {
+	switch j.Role {
+	case "group":
 		return c.group()
+	case "write":
+		return c.write()
 	}
 	return c.plain()
 }
@@ -118,14 +121,15 @@ func (m *member) each(send func() error) error {
 	}
 }
 
-// group is a member of a group over TCP.
+// group is a member of a group.
 func (m *member) group() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	t, err := tcp.Connect(ctx, tcp.Options{Members: m.Members, Self: m.Self})
+	t, done, err := m.connect(ctx)
 	if err != nil {
 		return err
 	}
+	defer done()
 	complete := make(chan int64, 1)
 	g, err := rdmcfallback.Join(ctx, rdmcfallback.Config{
 		Members: m.Members, Self: m.Self, Algorithm: m.Algorithm, BlockSize: m.BlockSize, Ahead: m.Ahead,
@@ -192,14 +196,7 @@ func (m *member) plain() error {
 			return m.report(begin, now())
 		})
 	}
-	var c net.Conn
-	var err error
-	for range 200 {
-		if c, err = net.Dial("tcp", m.Members[0]); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	c, err := dial(m.Members[0])
 	if err != nil {
 		return err
 	}
@@ -218,4 +215,15 @@ func (m *member) plain() error {
 			return err
 		}
 	}
+}
+
+// dial calls the root, which may not listen yet.
+func dial(addr string) (c net.Conn, err error) {
+	for range 200 {
+		if c, err = net.Dial("tcp", addr); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return c, err
 }

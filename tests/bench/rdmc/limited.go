@@ -92,6 +92,19 @@ func limited(n int, rate uint64, cc string) (p *path, remove func(), err error) 
 	return p, clean, nil
 }
 
+// removeStale removes namespaces that a process which was killed has left.
+func removeStale() {
+	const dir = "/run/netns"
+	entries, _ := os.ReadDir(dir) // none if it isn't there
+	for _, e := range entries {
+		var pid int
+		var host string
+		if n, _ := fmt.Sscanf(e.Name(), "rdmc%d-%s", &pid, &host); n == 2 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = netns.DeleteNamed(e.Name())
+		}
+	}
+}
+
 func handle(ns string) (*netlink.Handle, netns.NsHandle, error) {
 	fd, err := netns.GetFromName(ns)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Rdmc measures how long a message takes from the root of a group to all
-// receivers: by package rdmcfallback over TCP, with several algorithms, beside
-// OpenMPI's MPI_Bcast over TCP, and beside one plain TCP connection to one
-// receiver. Every member is a process of its own. There are two paths: loopback,
+// receivers: by package rdmcfallback over TCP, with several algorithms, and over
+// softroce devices, beside OpenMPI's MPI_Bcast over TCP, and beside one plain TCP
+// connection, and RDMA WRITEs, to one receiver. Every member is a process of its own. There are two paths: loopback,
 // where the processors' copying is the limit, and network namespaces joined by a
 // bridge, in which every host's link is limited, both ways, by a token bucket
 // (that takes root; they are removed in the end). Contestants run in turns, in
@@ -52,23 +52,26 @@ func main() {
 // A contestant spreads a message from the first host of a path to the others, a
 // number of times, and returns how long each took.
 type contestant struct {
-	name string
-	run  func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error)
+	name  string
+	plain string // the contestant that sends to one receiver only by the same means
+	run   contest
 }
 
+type contest func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error)
+
 const (
-	plainTCP = "plain"
-	openMPI  = "openmpi"
+	plainTCP  = "plain"
+	plainRDMA = "softroce-write"
+	openMPI   = "openmpi"
 )
 
-func contestants(blockSize int) []contestant {
-	cs := []contestant{{plainTCP, plain}}
+func contestants(blockSize, rdmaBlockSize int) []contestant {
+	cs := []contestant{{plainTCP, plainTCP, plain}}
 	for _, a := range []schedule.Algorithm{schedule.BinomialPipeline, schedule.Chain, schedule.Sequential} {
-		cs = append(cs, contestant{a.String(), func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
-			return group(ctx, p, hosts, size, times, a, blockSize)
-		}})
+		cs = append(cs, contestant{a.String(), plainTCP, group(nil, a, blockSize)})
 	}
-	return cs
+	return append(cs, contestant{plainRDMA, plainRDMA, write},
+		contestant{"softroce-pipeline", plainRDMA, group(softroce, schedule.BinomialPipeline, rdmaBlockSize)})
 }
 
 func run() error {
@@ -76,7 +79,8 @@ func run() error {
 	each := flag.Int("each", 5, "messages in each run on loopback")
 	eachLimited := flag.Int("each-limited", 1, "messages in each run on limited links")
 	size := flag.Int("size", 64<<20, "bytes of a message")
-	blockSize := flag.Int("block", tcp.BlockSize, "bytes of a block")
+	blockSize := flag.Int("block", tcp.BlockSize, "bytes of a block over TCP")
+	rdmaBlockSize := flag.Int("rdma-block", 1<<20, "bytes of a block over softroce")
 	receivers := flag.String("receivers", "3,7", "numbers of receivers")
 	only := flag.String("path", "", "loopback or limited; both if empty")
 	names := flag.String("only", "", "names of contestants, separated by commas; all if empty")
@@ -88,15 +92,18 @@ func run() error {
 		return err
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Whatever ends this, even that nobody reads what is printed, must not end it before
+	// the namespaces are removed.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
-	cs := contestants(*blockSize)
+	removeStale()
+	cs := contestants(*blockSize, *rdmaBlockSize)
 	bcast, remove, err := buildMPI(ctx)
 	if err != nil {
 		fmt.Println("OpenMPI is left out:", err)
 	} else {
 		defer remove()
-		cs = append(cs, contestant{openMPI, bcast})
+		cs = append(cs, contestant{openMPI, plainTCP, bcast})
 	}
 	if *names != "" {
 		wanted := strings.Split(*names, ",")
@@ -106,7 +113,8 @@ func run() error {
 	fmt.Printf("%d bytes; %d processors, Linux %s, load %s at the start (other load distorts all figures)\n",
 		*size, runtime.NumCPU(), strings.TrimSpace(readFile("/proc/sys/kernel/osrelease")), load)
 	fmt.Printf("congestion control: %s on loopback, %s on limited links\n", strings.TrimSpace(readFile(ccFile)), *cc)
-	fmt.Println("plain is one TCP connection to one receiver; the ratios are of medians, to plain and to OpenMPI")
+	fmt.Println("plain is one TCP connection to one receiver, softroce-write RDMA WRITEs to one; the ratios are of medians, to that of the",
+		"same means, and to OpenMPI")
 	fmt.Printf(heading, "path", "receivers", "contestant", "ms", "fastest", "slowest", "/plain", "/openmpi")
 	if *only != "limited" {
 		if err := compare(ctx, &path{name: "loopback"}, cs, counts, *size, *rounds, *each); err != nil {
@@ -132,6 +140,9 @@ func compare(ctx context.Context, p *path, cs []contestant, counts []int, size, 
 		for range rounds {
 			for _, c := range cs {
 				ds, err := c.run(ctx, p, n+1, size, each)
+				if ctx.Err() != nil {
+					return errors.New("interrupted")
+				}
 				if err != nil {
 					return fmt.Errorf("%s, %d receivers, %s: %w", p.name, n, c.name, err)
 				}
@@ -140,10 +151,10 @@ func compare(ctx context.Context, p *path, cs []contestant, counts []int, size, 
 				}
 			}
 		}
-		one, mpi := median(took[plainTCP]), median(took[openMPI])
+		mpi := median(took[openMPI])
 		for _, c := range cs {
 			t := took[c.name]
-			fmt.Printf(row, p.name, n, c.name, median(t), slices.Min(t), slices.Max(t), ratio(t, one), ratio(t, mpi))
+			fmt.Printf(row, p.name, n, c.name, median(t), slices.Min(t), slices.Max(t), ratio(t, median(took[c.plain])), ratio(t, mpi))
 		}
 	}
 	return nil

@@ -120,6 +120,11 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 	if j.Members, err = p.addresses(hosts); err != nil {
 		return nil, err
 	}
+	if j.Devices != nil {
+		for i := range hosts {
+			j.Devices = append(j.Devices, p.device(i))
+		}
+	}
 	c, err := muster(ctx, p, hosts, j)
 	if err != nil {
 		return nil, err
@@ -128,16 +133,19 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 	return c.spread(times)
 }
 
-func group(ctx context.Context, p *path, hosts, size, times int, a schedule.Algorithm, blockSize int) ([]time.Duration, error) {
-	j := job{Role: "group", Size: size, Algorithm: a, BlockSize: blockSize}
-	if p.hosts == nil {
-		j.Ahead = 2 // processors are the bottleneck
+// group returns a contestant's run: a group with an algorithm, over TCP or devices.
+func group(devices []string, a schedule.Algorithm, blockSize int) contest {
+	return func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
+		return perform(ctx, p, hosts, times, job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize})
 	}
-	return perform(ctx, p, hosts, times, j)
 }
 
 func plain(ctx context.Context, p *path, _, size, times int) ([]time.Duration, error) {
 	return perform(ctx, p, 2, times, job{Role: "plain", Size: size})
+}
+
+func write(ctx context.Context, p *path, _, size, times int) ([]time.Duration, error) {
+	return perform(ctx, p, 2, times, job{Role: "write", Devices: softroce, Size: size})
 }
 
 // addresses returns addresses for members on the first hosts. On loopback, their
