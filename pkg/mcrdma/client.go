@@ -3,33 +3,199 @@ package mcrdma
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-var errUnderWay = errors.New("mcrdma: this call is not built yet")
+// goodbye is how long it may take to tell the daemon that something is closed.
+const goodbye = 2 * time.Second
 
 // A Client is an application's session with the host's daemon, and its device. All
 // methods may be called by any goroutine.
 type Client struct {
-	opt Options
-	pd  qp.PD // nil: there is no device
+	opt    Options
+	conn   *grpc.ClientConn
+	rpc    mcrdmav1.ApplicationsClient
+	hello  *mcrdmav1.Hello // the first
+	dev    qp.Device       // nil: there is none
+	noDev  error           // why
+	pd     qp.PD           // nil: there is no device
+	opened bool            // the device is this Client's
+
+	maxPieces int // of one operation
+
+	ctx    context.Context // the Client's life
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines
+
+	mu        sync.Mutex
+	link      *link
+	tok       string // of the session
+	closed    bool
+	groups    map[GroupID]*Group
+	creating  int                                  // calls of CreateGroup under way
+	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that are perhaps being created
+	listeners map[string]*Listener
+	members   map[GroupID]*Member
+	attaches  map[uint64]*attach
+
+	closing sync.Once
+	err     error // of Close
 }
 
 // Dial begins a session with the daemon. The error wraps ErrDaemon if it can't be
 // reached, ErrVersion if it speaks another version, or ErrDenied.
-func Dial(ctx context.Context, o Options) (*Client, error) { return nil, errUnderWay }
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	o = o.withDefaults()
+	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))
+	if err != nil {
+		return nil, fmt.Errorf("%w socket %q: %w", ErrInvalid, o.Socket, err)
+	}
+	c := &Client{
+		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
+		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
+		listeners: map[string]*Listener{}, members: map[GroupID]*Member{}, attaches: map[uint64]*attach{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	s, err := c.open(ctx, "")
+	if err == nil {
+		c.hello, c.tok = s.hello, s.hello.GetToken()
+		err = c.openDevice()
+	}
+	if err != nil {
+		c.cancel()
+		return nil, errors.Join(fmt.Errorf("daemon at %s: %w", o.Socket, err), conn.Close())
+	}
+	c.link = newLink()
+	close(c.link.up)
+	c.wg.Go(func() { c.session(s) })
+	c.wg.Go(c.watch)
+	return c, nil
+}
+
+// openDevice opens what the daemon says, unless the application brought a device.
+func (c *Client) openDevice() error {
+	c.dev, c.maxPieces = c.opt.Device, MaxPieces
+	if c.dev == nil {
+		dev, err := qp.Open(c.hello.GetDevice())
+		if err != nil {
+			c.noDev = err
+			c.opt.Logger.Info("no RDMA device: groups are relayed over TCP", "device", c.hello.GetDevice(), "error", err)
+			return nil
+		}
+		c.dev, c.opened = dev, true
+	}
+	err := c.checkDevice()
+	if err != nil && c.opened {
+		err = errors.Join(err, c.dev.Close())
+	}
+	return err
+}
+
+func (c *Client) checkDevice() (err error) {
+	if addr := c.dev.Attr().Addr.String(); addr != c.hello.GetAddress() {
+		return fmt.Errorf("%w device: its address is %s, the daemon's configuration says %s", ErrInvalid, addr, c.hello.GetAddress())
+	}
+	c.maxPieces = min(MaxPieces, c.dev.Attr().MaxSGE)
+	c.pd, err = c.dev.AllocPD()
+	return err
+}
 
 // Host returns the name of this host, as the daemon knows it.
-func (c *Client) Host() string { return "" }
+func (c *Client) Host() string { return c.hello.GetHost() }
 
 // Address returns the address of this host's device.
-func (c *Client) Address() string { return "" }
+func (c *Client) Address() string { return c.hello.GetAddress() }
 
 // Device returns the device; nil if there is none.
-func (c *Client) Device() qp.Device { return nil }
+func (c *Client) Device() qp.Device { return c.dev }
 
 // Close ends the session and all that belongs to it: groups and listeners are closed,
 // members leave, memory is deregistered. Operations under way fail with ErrClosed.
 // To have them complete, close their groups first. Close may be called again.
-func (c *Client) Close() error { return errUnderWay }
+func (c *Client) Close() error {
+	c.closing.Do(func() { c.err = c.close() })
+	return c.err
+}
+
+func (c *Client) close() error {
+	c.mu.Lock()
+	c.closed = true
+	var parts []func()
+	for _, g := range c.groups {
+		parts = append(parts, func() { _ = g.Close(ended) })
+	}
+	for _, m := range c.members {
+		parts = append(parts, func() { _ = m.Close() })
+	}
+	for _, l := range c.listeners {
+		parts = append(parts, func() { _ = l.Close() })
+	}
+	c.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, f := range parts {
+		wg.Go(f)
+	}
+	wg.Wait()
+	c.cancel()
+	err := c.conn.Close()
+	c.wg.Wait()
+	if c.opened {
+		return errors.Join(err, c.dev.Close())
+	}
+	if c.pd != nil {
+		// It stays as long as memory is registered; that belongs to the application.
+		if e := c.pd.Close(); e != nil && !errors.Is(e, qp.ErrBusy) && !errors.Is(e, qp.ErrClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// watch looks for groups in which nothing moves.
+func (c *Client) watch() {
+	tick := time.NewTicker(stallAfter / 5)
+	defer tick.Stop()
+	var groups []*Group
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case now := <-tick.C:
+			c.mu.Lock()
+			groups = groups[:0]
+			for _, g := range c.groups {
+				groups = append(groups, g)
+			}
+			c.mu.Unlock()
+			for _, g := range groups {
+				g.watch(now)
+			}
+		}
+	}
+}
+
+// errClosed says that the Client is closed, under c.mu.
+func (c *Client) errClosed() error {
+	if c.closed {
+		return fmt.Errorf("%w: the Client was closed", ErrClosed)
+	}
+	return nil
+}

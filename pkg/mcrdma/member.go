@@ -1,55 +1,58 @@
 package mcrdma
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"sync"
 
-// A ListenConfig says for what service an application receives.
-type ListenConfig struct {
-	// Service is 1 to 64 letters, digits, '.', '-', '_'.
-	Service string
-	// Accept decides whether to be a receiver of a group, and what for memory it gets.
-	// An error refuses; its text is told to the sender. It is called by a goroutine of
-	// its own for each group, and should answer within a second.
-	Accept func(*Request) (*Grant, error)
-}
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
 
-// A Request is a sender's wish.
-type Request struct {
-	Service string
-	Sender  string // host, by its certificate
-	Program string // of the sender
-	Group   GroupID
-	Regions []Region
-}
-
-// A Grant is what a receiver gives to a group.
-type Grant struct {
-	// Regions are one for each region of the request, in the same order, and at least
-	// as long. Only these bytes, and of them only as many as were asked for, can be
-	// written by the sender.
-	Regions []Piece
-	// Receives are posted before anything comes, as by PostRecv.
-	Receives []Piece
-}
-
-// A Listener accepts groups for a service. All methods may be called by any goroutine.
-type Listener struct{}
-
-// Listen offers a service. The error wraps ErrInvalid, ErrLimit if another application
-// of this host has the service, or what went wrong with the daemon.
-func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error) {
-	return nil, errUnderWay
-}
-
-// Accept returns the next group that this application has become a receiver of. The
-// error wraps ErrClosed, ErrDaemon, or is ctx's.
-func (l *Listener) Accept(ctx context.Context) (*Member, error) { return nil, errUnderWay }
-
-// Close ends the offer. Members go on.
-func (l *Listener) Close() error { return errUnderWay }
+// MaxReceives is how many receives may be posted at a member.
+const MaxReceives = 1024
 
 // A Member is a receiver's place in a group. All methods may be called by any
 // goroutine.
-type Member struct{}
+type Member struct {
+	c        *Client
+	id       GroupID
+	listener *Listener
+	events   *eventQueue
+	over     chan struct{}
+	news     chan struct{} // a token: for Recv
+
+	mu      sync.Mutex
+	regions []granted
+	recvs   ring[Piece] // that wait for messages
+	inbox   ring[Received]
+	have    uint64           // messages that came, of all formations
+	sizes   [MaxDepth]uint32 // of the last ones, by number
+	info    *mcrdmav1.FormationInfo
+	current *attach // that is prepared or formed; nil: none
+	path    inbound // of current, if it is formed
+	formed  bool    // once
+	ending  bool
+	err     error
+
+	todo    ring[func()] // in order, by one goroutine at a time
+	working bool
+}
+
+// A granted is a region that the sender may write.
+type granted struct {
+	piece Piece
+	mr    qp.MR // nil: there is no device
+}
+
+// An inbound is how the messages of one formation come.
+type inbound interface {
+	// more says that there are more receives. m.mu is held.
+	more()
+	// stop returns when nothing more comes, and all that came is delivered. It is not
+	// for the path's own goroutine.
+	stop()
+}
 
 // A Received is a message that came.
 type Received struct {
@@ -64,39 +67,148 @@ type Received struct {
 
 // Bytes returns what a SEND brought; nil for a WRITE.
 func (r *Received) Bytes() []byte {
-	if r.Kind == OpWriteImm {
+	if r.Kind == OpWriteImm || r.N == 0 {
 		return nil
 	}
 	return r.Piece.Bytes()[:r.N]
 }
 
-// MaxReceives is how many receives may be posted at a member.
-const MaxReceives = 1024
+// do has f called after what was given to do before, by a goroutine of the member. It
+// returns false after the member's end.
+func (m *Member) do(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.doLocked(f)
+}
+
+// doLocked is do when m.mu is held.
+func (m *Member) doLocked(f func()) bool {
+	if m.err != nil {
+		return false
+	}
+	m.todo.push(f)
+	if !m.working {
+		m.working = true
+		m.c.wg.Go(m.work)
+	}
+	return true
+}
+
+func (m *Member) work() {
+	for {
+		m.mu.Lock()
+		if m.todo.len() == 0 {
+			m.working = false
+			m.mu.Unlock()
+			return
+		}
+		f := m.todo.pop()
+		m.mu.Unlock()
+		f()
+	}
+}
 
 // PostRecv gives the place for a message that comes after those for which places were
 // given before. It belongs to the member until Recv returns it, or the member has
 // ended. A zero Piece will do for WRITEs with immediate. The error wraps ErrDepth if
 // MaxReceives are posted, or ErrClosed.
-func (m *Member) PostRecv(p Piece) error { return errUnderWay }
+func (m *Member) PostRecv(p Piece) error {
+	if err := p.hold(m.c); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.err
+	if err == nil && m.recvs.len() >= MaxReceives {
+		err = fmt.Errorf("%w receives: %d are posted", ErrDepth, MaxReceives)
+	}
+	if err != nil {
+		p.release()
+		return err
+	}
+	m.recvs.push(p)
+	if m.path != nil {
+		m.path.more()
+	}
+	return nil
+}
+
+// deliver hands a message to Recv, in the oldest receive. m.mu is held.
+func (m *Member) deliver(r Received) {
+	m.have++
+	m.sizes[m.have%MaxDepth] = uint32(r.N)
+	r.Piece = m.recvs.pop()
+	m.inbox.push(r)
+	poke(m.news)
+}
 
 // Recv returns the next message: they come in the sender's order, each once. When the
 // group is over it returns what has come, and then an error that wraps ErrClosed (the
 // sender has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrTooLong,
-// ErrDaemon or ErrFailed.
-func (m *Member) Recv(ctx context.Context) (Received, error) { return Received{}, errUnderWay }
+// ErrTimeout, ErrDaemon or ErrFailed.
+func (m *Member) Recv(ctx context.Context) (Received, error) {
+	for {
+		m.mu.Lock()
+		if m.inbox.len() > 0 {
+			r := m.inbox.pop()
+			if m.inbox.len() > 0 {
+				poke(m.news)
+			}
+			m.mu.Unlock()
+			r.Piece.release()
+			return r, nil
+		}
+		err := m.err
+		m.mu.Unlock()
+		if err != nil {
+			return Received{}, err
+		}
+		select {
+		case <-m.news:
+		case <-m.over:
+		case <-ctx.Done():
+			return Received{}, ctx.Err()
+		}
+	}
+}
 
-// Region returns the bytes of a region, as it was granted. It panics if there is none.
-func (m *Member) Region(i int) []byte { return nil }
+// Region returns the bytes of a region, as it was granted; nil after the end. What
+// WRITEs have brought before the call can be seen in it; to see what comes later, call
+// it again when it is known to be there. It panics if there is no such region.
+func (m *Member) Region(i int) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.regions[i]
+	if m.current != nil && m.current.qp != nil {
+		// This passes the lock under which the queue pair wrote, for Go's memory model.
+		_, _ = m.current.qp.Query()
+	}
+	return g.piece.Bytes()
+}
 
 // Info returns how the group is at present, as far as a receiver knows.
-func (m *Member) Info() Info { return Info{} }
+func (m *Member) Info() Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := infoOf(m.info)
+	i.ID, i.Service = m.id, m.listener.cfg.Service
+	return i
+}
 
 // Events returns what happens to the member. If nobody reads, the oldest are lost. It
 // is closed after the last event, Closed or Failed.
-func (m *Member) Events() <-chan Event { return nil }
+func (m *Member) Events() <-chan Event { return m.events.c }
 
 // Err returns why the member's time is over, and nil before that.
-func (m *Member) Err() error { return nil }
+func (m *Member) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
 
 // Close leaves the group, which goes on without this member. It may be called again.
-func (m *Member) Close() error { return errUnderWay }
+func (m *Member) Close() error {
+	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed), true)
+	<-m.over
+	return nil
+}

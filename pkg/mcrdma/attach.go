@@ -1,0 +1,451 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// An attach is a membership in one formation.
+type attach struct {
+	m   *Member
+	req *mcrdmav1.AttachRequested
+
+	// What it has, from prepare until its end, or until its path has taken it over:
+	cq       qp.CQ
+	qp       qp.QP
+	listener net.Listener
+}
+
+// refusal is an error whose reason the sender's daemon is told.
+type refusal struct {
+	reason string
+	err    error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+func refuse(reason, format string, args ...any) error {
+	return &refusal{reason, fmt.Errorf(format, args...)}
+}
+
+// attachRequested begins to answer.
+func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
+	id := groupID(req.GetGroup())
+	c.mu.Lock()
+	m, l := c.members[id], c.listeners[req.GetService()]
+	a := &attach{m: m, req: req}
+	if m == nil && l != nil && !c.closed {
+		m = &Member{
+			c: c, id: id, listener: l, events: newEventQueue(), over: make(chan struct{}),
+			news: make(chan struct{}, 1),
+		}
+		a.m = m
+		c.members[id] = m
+	}
+	if m != nil {
+		c.attaches[req.GetAttach()] = a
+	}
+	c.mu.Unlock()
+	if m == nil {
+		c.wg.Go(func() {
+			_ = a.answer(c, refuse("NO_SERVICE", "no application of host %s listens for %q", c.Host(), req.GetService()))
+		})
+		return
+	}
+	if !m.do(func() { m.attach(a) }) {
+		c.wg.Go(func() { _ = a.answer(c, errLeft(m)) })
+	}
+}
+
+// errLeft refuses for a member that is over, or about to be.
+func errLeft(m *Member) error {
+	return refuse("CLOSED", "the application of host %s has left the group", m.c.Host())
+}
+
+// answer tells the daemon, and through it the sender's, whether the application wants
+// to be a receiver.
+func (a *attach) answer(c *Client, err error) error {
+	ans := &mcrdmav1.AnswerAttachRequest{Token: c.token(), Attach: a.req.GetAttach()}
+	if err != nil {
+		ans.Refused = err.Error()
+		var r *refusal
+		if errors.As(err, &r) {
+			ans.Reason = r.reason
+		}
+	} else {
+		a.fill(ans)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+	defer cancel()
+	_, e := c.rpc.AnswerAttach(ctx, ans)
+	return errors.Join(err, fromStatus(e))
+}
+
+func (a *attach) fill(ans *mcrdmav1.AnswerAttachRequest) {
+	m := a.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ans.Have = m.have
+	ans.Transport = transportTCP
+	if m.c.dev != nil {
+		ans.Transport = transportRDMA
+	}
+	if a.qp != nil {
+		ans.Qpn = uint32(a.qp.QPN())
+	}
+	if a.listener != nil {
+		ans.Bootstrap = a.listener.Addr().String()
+	}
+	for _, g := range m.regions {
+		r := &mcrdmav1.ReceiverRegion{}
+		if g.mr != nil {
+			r.Rkey, r.Va = g.mr.RKey(), g.mr.Addr()
+		}
+		ans.Regions = append(ans.Regions, r)
+	}
+}
+
+// attach prepares a formation. What there was of an earlier one is over: so it is known
+// what the member has.
+func (m *Member) attach(a *attach) {
+	m.drop()
+	var err error
+	m.mu.Lock()
+	if m.ending {
+		err = errLeft(m)
+	}
+	m.mu.Unlock()
+	if err == nil {
+		err = m.grant(a.req)
+	}
+	if err == nil {
+		err = a.prepare()
+	}
+	if err == nil {
+		m.mu.Lock()
+		m.current = a
+		m.mu.Unlock()
+	}
+	if err := a.answer(m.c, err); err != nil {
+		m.c.opt.Logger.Info("not attached", "group", m.id, "error", err)
+		m.drop()
+		m.unlessFormed(err)
+	}
+}
+
+// unlessFormed ends a member that has never been one.
+func (m *Member) unlessFormed(err error) {
+	m.mu.Lock()
+	formed := m.formed
+	m.mu.Unlock()
+	if !formed {
+		m.end(fmt.Errorf("%w: %w", ErrFailed, err), false)
+	}
+}
+
+// drop ends what there is of a formation.
+func (m *Member) drop() {
+	m.mu.Lock()
+	a, path := m.current, m.path
+	m.current, m.path = nil, nil
+	m.mu.Unlock()
+	if path != nil {
+		path.stop()
+	}
+	if a != nil {
+		a.close()
+	}
+}
+
+// close ends what the attach still has.
+func (a *attach) close() {
+	if a.qp != nil {
+		_ = a.qp.Close()
+		_ = a.cq.Close()
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+	}
+}
+
+// grant asks the application, the first time.
+func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
+	m.mu.Lock()
+	asked := m.regions != nil || m.formed
+	m.mu.Unlock()
+	if asked {
+		return nil
+	}
+	r := &Request{Service: req.GetService(), Sender: req.GetSender(), Program: req.GetSenderProgram(), Group: m.id}
+	for _, s := range req.GetRegions() {
+		r.Regions = append(r.Regions, Region{s.GetName(), s.GetLength()})
+	}
+	g, err := m.listener.cfg.Accept(r)
+	if err != nil {
+		return refuse("DENIED", "%w", err)
+	}
+	if g == nil {
+		g = &Grant{}
+	}
+	if err := m.take(r, g); err != nil {
+		return refuse("INVALID", "the receiver's grant for %q: %w", r.Service, err)
+	}
+	return nil
+}
+
+// take makes the regions, so that the sender can write the granted bytes and no others.
+func (m *Member) take(r *Request, g *Grant) error {
+	if len(g.Regions) != len(r.Regions) {
+		return fmt.Errorf("%w: %d regions, %d were asked for", ErrInvalid, len(g.Regions), len(r.Regions))
+	}
+	regions := []granted{}
+	for i, p := range g.Regions {
+		asked := r.Regions[i].Length
+		if uint64(p.Len()) < asked || p.Len() == 0 {
+			return errors.Join(fmt.Errorf("%w: region %d, %q, has %d bytes, %d were asked for", ErrRange, i, r.Regions[i].Name, p.Len(), asked),
+				closeRegions(regions))
+		}
+		p = p.Slice(0, int(asked))
+		if err := p.hold(m.c); err != nil {
+			return errors.Join(err, closeRegions(regions))
+		}
+		reg := granted{piece: p}
+		if m.c.pd != nil {
+			var err error
+			if reg.mr, err = m.c.pd.RegMR(p.Bytes(), qp.AccessLocalWrite|qp.AccessRemoteWrite); err != nil {
+				p.release()
+				return errors.Join(err, closeRegions(regions))
+			}
+		}
+		regions = append(regions, reg)
+	}
+	m.mu.Lock()
+	m.regions = regions
+	m.mu.Unlock()
+	for _, p := range g.Receives {
+		if err := m.PostRecv(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeRegions lets nobody write any more.
+func closeRegions(regions []granted) (err error) {
+	for _, g := range regions {
+		if g.mr != nil {
+			if e := g.mr.Close(); e != nil && !errors.Is(e, qp.ErrClosed) {
+				err = errors.Join(err, e)
+			}
+		}
+		g.piece.release()
+	}
+	return err
+}
+
+// prepare makes the queue pair, ready to receive, and the listener for relaying.
+func (a *attach) prepare() error {
+	c, conn := a.m.c, a.req.GetConnection()
+	if conn != nil && c.dev != nil {
+		if mtu := c.dev.Attr().ActiveMTU; uint32(mtu) < conn.GetMtu() {
+			return refuse("MTU", "the device of host %s takes packets with up to %d bytes of payload, %s sends %d: give the group an MTU of %d, or the hosts' networks the same",
+				c.Host(), mtu, a.req.GetSender(), conn.GetMtu(), mtu)
+		}
+		if err := a.makeQP(conn); err != nil {
+			a.close()
+			return refuse("LIMIT", "make a queue pair at host %s: %w", c.Host(), err)
+		}
+	}
+	if a.req.GetRelay() {
+		var err error
+		if a.listener, err = c.bootstrap(); err != nil {
+			a.close()
+			return refuse("LIMIT", "host %s: %w", c.Host(), err)
+		}
+	}
+	return nil
+}
+
+func (a *attach) makeQP(conn *mcrdmav1.Connection) (err error) {
+	c := a.m.c
+	attr := c.dev.Attr()
+	if a.cq, err = c.dev.CreateCQ(min(MaxReceives+1, attr.MaxCQE)); err != nil {
+		return err
+	}
+	a.qp, err = c.pd.CreateQP(qp.Init{SendCQ: a.cq, RecvCQ: a.cq, MaxSendWR: 1, MaxRecvWR: min(MaxReceives, attr.MaxQPWR), MaxSGE: 1})
+	if err != nil {
+		_ = a.cq.Close()
+		return err
+	}
+	if err = a.qp.Modify(&qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit); err != nil {
+		return err
+	}
+	return ready(a.qp, conn)
+}
+
+// attachFormed begins a formation.
+func (c *Client) attachFormed(e *mcrdmav1.AttachFormed) {
+	c.mu.Lock()
+	a := c.attaches[e.GetAttach()]
+	c.mu.Unlock()
+	if a != nil {
+		_ = a.m.do(func() { a.m.begin(a, e.GetFormation()) })
+	}
+}
+
+func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
+	m.mu.Lock()
+	if m.current != a || m.path != nil || m.ending {
+		m.mu.Unlock()
+		return
+	}
+	first, before := !m.formed, m.info
+	m.formed, m.info = true, info
+	if first {
+		m.have = info.GetHave()
+	}
+	drop := m.have - info.GetHave()
+	var err error
+	switch {
+	case m.have < info.GetHave() || drop >= MaxDepth:
+		err = fmt.Errorf("%w: this member has %d messages, the group goes on after %d", ErrFailed, m.have, info.GetHave())
+	case Path(info.GetPath()) == PathSwitch:
+		err = m.receiveBySwitch(a, int(drop))
+	default:
+		m.receiveByRelay(a, info)
+	}
+	if err != nil {
+		m.endLocked(err, true)
+	}
+	m.mu.Unlock()
+	switch {
+	case err != nil:
+	case !first:
+		m.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath())}, false)
+	case !m.listener.add(m):
+		m.end(fmt.Errorf("%w: the listener", ErrClosed), true)
+	}
+}
+
+// detached ends a formation, or the membership.
+func (c *Client) detached(e *mcrdmav1.Detached) {
+	c.mu.Lock()
+	a := c.attaches[e.GetAttach()]
+	c.mu.Unlock()
+	if a != nil {
+		_ = a.m.do(func() { a.m.detached(a, e) })
+	}
+}
+
+func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
+	m.mu.Lock()
+	current := m.current == a
+	other := m.current != nil && !current
+	m.mu.Unlock()
+	var err error
+	switch e.GetReason() {
+	case mcrdmav1.Detached_REASON_ABORTED:
+		if current {
+			m.drop()
+			m.unlessFormed(errors.New(e.GetText()))
+		}
+		return
+	case mcrdmav1.Detached_REASON_REFORMED:
+		if current {
+			m.drop()
+		}
+		return
+	case mcrdmav1.Detached_REASON_CLOSED:
+		err = fmt.Errorf("%w: the sender has closed the group", ErrClosed)
+	case mcrdmav1.Detached_REASON_REMOVED:
+		err = fmt.Errorf("%w: %s", ErrRemoved, e.GetText())
+	case mcrdmav1.Detached_REASON_SENDER_LOST:
+		err = fmt.Errorf("%w: %s", ErrSenderLost, e.GetText())
+	default:
+		err = fmt.Errorf("%w: %s", ErrFailed, e.GetText())
+	}
+	if !other { // else another formation has taken this one's place
+		m.end(err, false)
+	}
+}
+
+// end ends the member's time, once, after what has come is delivered.
+func (m *Member) end(err error, leave bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endLocked(err, leave)
+}
+
+// endLocked is end when m.mu is held.
+func (m *Member) endLocked(err error, leave bool) {
+	if !m.ending {
+		m.ending = true
+		m.doLocked(func() { m.finish(err, leave) })
+	}
+}
+
+func (m *Member) finish(err error, leave bool) {
+	m.mu.Lock()
+	a := m.current
+	m.mu.Unlock()
+	m.drop()
+	if leave && a != nil {
+		ctx, cancel := context.WithTimeout(m.c.ctx, goodbye)
+		defer cancel()
+		_, e := call(ctx, m.c, m.c.rpc.Leave, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.req.GetAttach(), Reason: err.Error()})
+		if e != nil {
+			m.c.opt.Logger.Debug("leave", "group", m.id, "error", e)
+		}
+	}
+	m.mu.Lock()
+	for m.recvs.len() > 0 {
+		p := m.recvs.pop()
+		p.release()
+	}
+	regions, formation := m.regions, m.info.GetFormation()
+	m.err = err
+	m.mu.Unlock()
+	if e := closeRegions(regions); e != nil {
+		m.c.opt.Logger.Error("close regions", "group", m.id, "error", e)
+	}
+	m.c.mu.Lock()
+	delete(m.c.members, m.id)
+	maps.DeleteFunc(m.c.attaches, func(_ uint64, a *attach) bool { return a.m == m })
+	m.c.mu.Unlock()
+	e := Event{Type: Failed, Text: err.Error(), Formation: formation}
+	if errors.Is(err, ErrClosed) {
+		e.Type = Closed
+	}
+	m.events.put(e, true)
+	close(m.over)
+}
+
+// resume says to a daemon that has come back that the member is still there. It returns
+// false if the daemon is gone again.
+func (m *Member) resume(ctx context.Context) bool {
+	m.mu.Lock()
+	a, formed := m.current, m.path != nil
+	m.mu.Unlock()
+	if a == nil {
+		return true
+	}
+	if !formed {
+		return true // the sender's daemon asks again
+	}
+	_, err := m.c.rpc.ResumeMember(ctx, &mcrdmav1.ResumeMemberRequest{
+		Token: m.c.token(), Attach: a.req.GetAttach(), Group: m.id.wire(), Formation: a.req.GetFormation(),
+	})
+	if lost(err) {
+		return false
+	}
+	if err != nil {
+		m.end(fmt.Errorf("the daemon was gone, and does not take the member up again: %w", fromStatus(err)), false)
+	}
+	return true
+}

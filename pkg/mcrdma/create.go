@@ -1,0 +1,287 @@
+package mcrdma
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// check says what is wrong with a configuration, as far as the daemon isn't needed for
+// that, and fills in what is missing.
+func (cfg GroupConfig) check() (GroupConfig, error) {
+	cfg.Depth = cmp.Or(cfg.Depth, DefaultDepth)
+	cfg.Receivers, cfg.Regions = slices.Clone(cfg.Receivers), slices.Clone(cfg.Regions)
+	bad := func(format string, args ...any) (GroupConfig, error) {
+		return cfg, fmt.Errorf("%w group: %s", ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case cfg.Service == "":
+		return bad("it needs a Service")
+	case len(cfg.Receivers) == 0:
+		return bad("it needs Receivers")
+	case int(cfg.Mode) >= len(modes):
+		return bad("mode %d", cfg.Mode)
+	case cfg.MinSize < 0:
+		return bad("MinSize %d", cfg.MinSize)
+	case cfg.DSCP > 63:
+		return bad("DSCP %d; at most 63", cfg.DSCP)
+	case cfg.MTU != 0 && !qp.ValidMTU(cfg.MTU):
+		return bad("MTU %d; it is 256, 512, 1024, 2048 or 4096", cfg.MTU)
+	case cfg.Depth < 0 || cfg.Depth > MaxDepth:
+		return bad("Depth %d; at most %d", cfg.Depth, MaxDepth)
+	case cfg.TypicalSize < 0 || cfg.CNPGap < 0:
+		return bad("TypicalSize %d, CNPGap %v", cfg.TypicalSize, cfg.CNPGap)
+	case cfg.Transport != "" && cfg.Transport != transportRDMA && cfg.Transport != transportTCP:
+		return bad("Transport %q; it is %s or %s", cfg.Transport, transportRDMA, transportTCP)
+	case len(cfg.Regions) > 1<<16:
+		return bad("%d Regions", len(cfg.Regions))
+	}
+	for i, r := range cfg.Regions {
+		if r.Length == 0 {
+			return bad("region %d, %q, is empty", i, r.Name)
+		}
+	}
+	if cfg.Algorithm != "" {
+		var a schedule.Algorithm
+		if err := a.UnmarshalText([]byte(cfg.Algorithm)); err != nil {
+			return bad("Algorithm: %v", err)
+		}
+	}
+	return cfg, nil
+}
+
+// Create makes a group, or changes nothing anywhere. It returns when the group is
+// ready. The error wraps one of this package's that says what is wrong, or ctx's.
+func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
+	cfg, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	if c.dev == nil && cfg.Mode == Require {
+		return nil, fmt.Errorf("%w, mode require: this host has no device: %w", ErrNoSwitch, c.noDev)
+	}
+	g := &Group{
+		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth),
+		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{},
+	}
+	for range cfg.Depth {
+		g.room <- struct{}{}
+	}
+	g.ctx, g.stop = context.WithCancelCause(c.ctx)
+	c.mu.Lock()
+	c.creating++
+	c.mu.Unlock()
+	err = g.create(ctx)
+	var strangers []GroupID
+	c.mu.Lock()
+	if c.creating--; c.creating == 0 {
+		for id := range c.orphans {
+			if c.groups[id] == nil {
+				strangers = append(strangers, id)
+			}
+		}
+		clear(c.orphans)
+	}
+	c.mu.Unlock()
+	for _, id := range strangers {
+		c.closeGroup(id)
+	}
+	if err != nil {
+		g.stop(err)
+		return nil, fmt.Errorf("create a group for %q: %w", cfg.Service, err)
+	}
+	return g, nil
+}
+
+func (g *Group) create(ctx context.Context) error {
+	c := g.c
+	b, err := g.bring()
+	if err != nil {
+		return err
+	}
+	resp, err := g.ask(ctx, b)
+	if err != nil {
+		b.close()
+		return err
+	}
+	g.id, g.minSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
+	g.regions = resp.GetRegions()
+	err = g.checkRegions()
+	if err != nil {
+		b.close()
+	} else {
+		err = g.connect(ctx, b, resp.GetFormation())
+	}
+	if err == nil {
+		err = c.adopt(g)
+	}
+	if err != nil {
+		c.closeGroup(g.id)
+	}
+	return err
+}
+
+// ask has the daemon create the group.
+func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, error) {
+	c, cfg := g.c, &g.cfg
+	if _, err := c.ready(ctx); err != nil {
+		return nil, err
+	}
+	req := &mcrdmav1.CreateGroupRequest{
+		Token: c.token(), Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
+		Dscp: uint32(cfg.DSCP), Forming: b.forming(), Algorithm: cfg.Algorithm, TypicalSize: uint64(cfg.TypicalSize), Transport: cfg.Transport,
+	}
+	if c.dev != nil {
+		req.Mtu = uint32(c.dev.Attr().ActiveMTU)
+		if cfg.MTU != 0 {
+			req.Mtu = min(req.Mtu, uint32(cfg.MTU))
+		}
+	}
+	if cfg.CNPGap > 0 {
+		req.CnpGap = durationpb.New(cfg.CNPGap)
+	}
+	for _, r := range cfg.Regions {
+		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
+	}
+	// It is not to be repeated: the group might exist already.
+	resp, err := c.rpc.CreateGroup(ctx, req)
+	if ctx.Err() != nil && err != nil {
+		return nil, ctx.Err()
+	}
+	return resp, fromStatus(err)
+}
+
+func (g *Group) checkRegions() error {
+	if len(g.regions) != len(g.cfg.Regions) {
+		return fmt.Errorf("%w: it answered with %d regions instead of %d", ErrDaemon, len(g.regions), len(g.cfg.Regions))
+	}
+	for i, r := range g.regions {
+		if r.GetLength() != g.cfg.Regions[i].Length {
+			return fmt.Errorf("%w: it made region %d %d bytes long instead of %d", ErrDaemon, i, r.GetLength(), g.cfg.Regions[i].Length)
+		}
+	}
+	return nil
+}
+
+// adopt makes a connected group one of the Client's.
+func (c *Client) adopt(g *Group) error {
+	c.mu.Lock()
+	err := c.errClosed()
+	if err == nil {
+		c.groups[g.id] = g
+		g.early = append(g.early, c.orphans[g.id]...)
+		delete(c.orphans, g.id)
+		ctx := g.begin()
+		c.wg.Go(func() { g.run(ctx) })
+	}
+	c.mu.Unlock()
+	if err != nil {
+		g.next.path.abandon()
+	}
+	return err
+}
+
+// brought is what the sender brings to a formation.
+type brought struct {
+	g        *Group
+	sw       *switched    // nil: no device
+	listener net.Listener // nil: no relaying
+	sent     uint64
+	took     time.Duration
+}
+
+// bring makes a queue pair and a listener, as the group's mode wants them.
+func (g *Group) bring() (*brought, error) {
+	began := time.Now()
+	b := &brought{g: g}
+	g.mu.Lock()
+	b.sent = g.queue.sent()
+	g.mu.Unlock()
+	var err error
+	if g.c.dev != nil {
+		if b.sw, err = newSwitched(g); err != nil {
+			return nil, fmt.Errorf("make a queue pair: %w", closedOr(err))
+		}
+	}
+	if g.cfg.Mode != Require {
+		if b.listener, err = g.c.bootstrap(); err != nil {
+			b.close()
+			return nil, err
+		}
+	}
+	b.took = time.Since(began)
+	return b, nil
+}
+
+// bootstrap listens for the other members of a group in which hosts relay.
+func (c *Client) bootstrap() (net.Listener, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
+	if err != nil {
+		return nil, fmt.Errorf("listen for relaying: %w", err)
+	}
+	return l, nil
+}
+
+func (b *brought) forming() *mcrdmav1.Forming {
+	f := &mcrdmav1.Forming{Sent: b.sent}
+	if b.sw != nil {
+		f.Qpn = uint32(b.sw.qp.QPN())
+	}
+	if b.listener != nil {
+		f.Bootstrap = b.listener.Addr().String()
+	}
+	return f
+}
+
+func (b *brought) close() {
+	if b.sw != nil {
+		b.sw.abandon()
+	}
+	b.closeListener()
+}
+
+func (b *brought) closeListener() {
+	if b.listener != nil {
+		_ = b.listener.Close()
+	}
+}
+
+// connect makes the next formation out of what was brought, and what the daemon made of
+// it. It takes b over.
+func (g *Group) connect(ctx context.Context, b *brought, info *mcrdmav1.FormationInfo) error {
+	began := time.Now()
+	var path outbound
+	var err error
+	switch Path(info.GetPath()) {
+	case PathSwitch:
+		b.closeListener()
+		if path = b.sw; b.sw == nil {
+			err = errors.New("there is no device")
+		} else if err = b.sw.connect(info.GetConnection()); err != nil {
+			b.sw.abandon()
+		}
+	case PathRelay:
+		if b.sw != nil {
+			b.sw.abandon()
+		}
+		path, err = g.relay(ctx, b.listener, info)
+	default:
+		b.close()
+		err = fmt.Errorf("%w: path %v", ErrDaemon, info.GetPath())
+	}
+	if err != nil {
+		return fmt.Errorf("connect by %v: %w", Path(info.GetPath()), err)
+	}
+	g.next = &formation{info, path, []Step{{"qp", b.took}, {"connect", time.Since(began)}}}
+	return nil
+}

@@ -1,0 +1,134 @@
+package mcrdma
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+)
+
+// receiveWithin is how long a message waits for a receive where hosts relay. All others
+// wait with it.
+const receiveWithin = 30 * time.Second
+
+// inRelay is how messages come where hosts relay.
+type inRelay struct {
+	m     *Member
+	info  *mcrdmav1.FormationInfo
+	ctx   context.Context
+	end   context.CancelFunc
+	done  chan struct{} // closed when nothing more comes
+	news  chan struct{} // a token: there are more receives
+	asm   assembler     // package rdmcfallback's goroutine's
+	count tally
+}
+
+// receiveByRelay begins a formation in which hosts relay. m.mu is held.
+func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) {
+	p := &inRelay{m: m, info: info, done: make(chan struct{}), news: make(chan struct{}, 1),
+		count: tally{posts: new(atomic.Uint64), completions: new(atomic.Uint64)}}
+	p.asm = assembler{message: info.GetHave(), have: m.have, receive: p.receive}
+	for _, g := range m.regions {
+		p.asm.regions = append(p.asm.regions, g.piece.Bytes())
+	}
+	p.ctx, p.end = context.WithCancel(m.c.ctx)
+	m.path = p
+	l := a.listener
+	a.listener = nil
+	if a.qp != nil {
+		_ = a.qp.Close()
+		_ = a.cq.Close()
+		a.qp, a.cq = nil, nil
+	}
+	m.c.wg.Go(func() {
+		defer close(p.done)
+		self := -1
+		if l != nil {
+			self = slices.Index(info.GetRelay().GetBootstrap(), l.Addr().String())
+		}
+		join, cancel := context.WithTimeout(p.ctx, joinWithin)
+		defer cancel()
+		g, err := m.c.joinRelay(join, l, info, self, rdmcfallback.Config{Incoming: p.begin, Complete: p.complete}, &p.count)
+		if err != nil {
+			m.c.opt.Logger.Info("not joined", "group", m.id, "formation", info.GetFormation(), "error", err)
+			return
+		}
+		select {
+		case <-g.Done(): // the sender or another member knows, and acts
+		case <-p.ctx.Done():
+		}
+		_ = g.Close(ended)
+	})
+}
+
+func (p *inRelay) more() { poke(p.news) }
+
+func (p *inRelay) stop() {
+	p.end()
+	<-p.done
+}
+
+// begin returns where a message goes.
+func (p *inRelay) begin(size int64) ([]byte, error) {
+	buf, err := p.asm.begin(size)
+	if err != nil && p.ctx.Err() == nil {
+		p.m.end(err, true)
+	}
+	return buf, err
+}
+
+// receive waits for a receive, which stays where it is.
+func (p *inRelay) receive() ([]byte, error) {
+	timeout := time.NewTimer(receiveWithin)
+	defer timeout.Stop()
+	for {
+		p.m.mu.Lock()
+		if p.m.recvs.len() > 0 {
+			defer p.m.mu.Unlock()
+			return p.m.recvs.at(0).Bytes(), nil
+		}
+		p.m.mu.Unlock()
+		select {
+		case <-p.news:
+		case <-p.ctx.Done():
+			return nil, p.ctx.Err()
+		case <-timeout.C:
+			return nil, fmt.Errorf("%w: a message came, and for %v no receive was posted", ErrTimeout, receiveWithin)
+		}
+	}
+}
+
+// complete takes a message that is complete. If that is of no use, the sender must not
+// count it: then nothing more is told.
+func (p *inRelay) complete(msg []byte) {
+	d, ok, err := p.asm.complete(msg)
+	if err == nil && ok {
+		err = p.deliver(d)
+	}
+	if err != nil {
+		p.count.mute.Store(true)
+		if p.ctx.Err() == nil {
+			p.m.end(err, true)
+		}
+	}
+}
+
+// deliver hands a message to the application, after waiting for a receive.
+func (p *inRelay) deliver(d delivery) error {
+	buf, err := p.receive()
+	if err == nil && d.kind.send() {
+		err = fits(d.length, buf)
+	}
+	if err != nil {
+		return err
+	}
+	copy(buf, d.payload)
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.m.deliver(Received{N: int(d.length), Imm: d.imm, HasImm: d.kind.hasImm(), Kind: d.kind})
+	return nil
+}

@@ -1,0 +1,167 @@
+package mcrdma
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// inSwitch is how messages come by switches: into receives that are posted at a queue
+// pair of the formation.
+type inSwitch struct {
+	m    *Member
+	cq   qp.CQ
+	qp   qp.QP
+	wcs  [64]qp.WC
+	end  context.CancelFunc
+	done chan struct{} // closed when nothing more comes
+
+	// Under m.mu:
+	again  int   // messages to come that the member has
+	fillup int   // receives that have to be posted for them
+	spare  qp.MR // for them
+	out    int   // receives at the queue pair
+	posted int   // of m.recvs
+	room   int   // receives that the queue pair takes
+	dead   bool
+	wr     qp.RecvWR
+	sge    [1]qp.SGE
+}
+
+// receiveBySwitch begins a formation in which switches copy. The first again messages
+// are dropped: the member has them. m.mu is held.
+func (m *Member) receiveBySwitch(a *attach, again int) error {
+	if a.qp == nil {
+		return fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+		a.listener = nil
+	}
+	p := &inSwitch{m: m, cq: a.cq, qp: a.qp, done: make(chan struct{}),
+		again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
+	if again > 0 {
+		// Messages that come again want receives as large as they are; the last ones are
+		// not to take those that wait for others.
+		size := uint32(1)
+		for i := range again {
+			size = max(size, m.sizes[(m.have-uint64(i))%MaxDepth])
+		}
+		var err error
+		if p.spare, err = m.c.pd.RegMR(make([]byte, size), qp.AccessLocalWrite); err != nil {
+			return closedOr(err)
+		}
+	}
+	var ctx context.Context
+	ctx, p.end = context.WithCancel(m.c.ctx)
+	m.path = p
+	m.c.wg.Go(func() { p.run(ctx) })
+	p.more()
+	return nil
+}
+
+func (p *inSwitch) stop() {
+	p.end()
+	<-p.done
+}
+
+// more posts what there is room for. m.mu is held.
+func (p *inSwitch) more() {
+	for p.out < p.room && !p.dead {
+		p.wr = qp.RecvWR{SGEs: p.sge[:0]}
+		switch {
+		case p.fillup > 0:
+			p.sge[0] = p.spare.SGE(0, len(p.spare.Bytes()))
+			p.wr.SGEs = p.sge[:1]
+		case p.posted < p.m.recvs.len():
+			if r := *p.m.recvs.at(p.posted); r.n > 0 {
+				p.sge[0] = r.sge()
+				p.wr.SGEs = p.sge[:1]
+			}
+		default:
+			return
+		}
+		if err := p.qp.PostRecv(&p.wr); err != nil {
+			p.dead = true
+			p.m.endLocked(fmt.Errorf("%w: post a receive: %w", ErrFailed, err), true)
+			return
+		}
+		p.out++
+		if p.fillup > 0 {
+			p.fillup--
+		} else {
+			p.posted++
+		}
+	}
+}
+
+// run delivers until ctx ends, or the queue pair has failed.
+func (p *inSwitch) run(ctx context.Context) {
+	defer close(p.done)
+	for p.poll() == nil && p.cq.Wait(ctx) == nil {
+	}
+	_ = p.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
+	// What was acknowledged before that is there, the rest comes back flushed.
+	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
+	defer cancel()
+	for !p.empty() && p.cq.Wait(flush) == nil && p.poll() == nil {
+	}
+	<-ctx.Done()
+	p.m.mu.Lock()
+	p.dead = true
+	p.m.mu.Unlock()
+	_ = p.qp.Close()
+	_ = p.cq.Close()
+	if p.spare != nil {
+		_ = p.spare.Close()
+	}
+}
+
+func (p *inSwitch) empty() bool {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return p.out == 0
+}
+
+// poll takes a batch of completions.
+func (p *inSwitch) poll() error {
+	n, err := p.cq.Poll(p.wcs[:])
+	if n == 0 {
+		return err
+	}
+	m := p.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range p.wcs[:n] {
+		wc := &p.wcs[i]
+		p.out--
+		switch {
+		case wc.Status == qp.WRFlushErr:
+			p.dead = true
+		case wc.Status == qp.LocLenErr:
+			p.dead = true
+			m.endLocked(fmt.Errorf("%w", ErrTooLong), true)
+		case wc.Status != qp.Success:
+			p.dead = true
+		case p.again > 0:
+			p.again--
+		case !p.dead:
+			p.posted--
+			m.deliver(received(wc))
+		}
+	}
+	p.more()
+	return nil
+}
+
+func received(wc *qp.WC) Received {
+	r := Received{N: int(wc.ByteLen), Imm: wc.Imm, HasImm: wc.HasImm, Kind: OpSend}
+	switch {
+	case wc.Opcode == qp.WCRecvWriteImm:
+		r.Kind = OpWriteImm
+	case wc.HasImm:
+		r.Kind = OpSendImm
+	}
+	return r
+}

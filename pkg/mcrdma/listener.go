@@ -1,0 +1,150 @@
+package mcrdma
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A ListenConfig says for what service an application receives.
+type ListenConfig struct {
+	// Service is 1 to 64 letters, digits, '.', '-', '_'.
+	Service string
+	// Accept decides whether to be a receiver of a group, and what for memory it gets.
+	// An error refuses; its text is told to the sender. It is called by a goroutine of
+	// its own for each group, and should answer within a second.
+	Accept func(*Request) (*Grant, error)
+}
+
+// A Request is a sender's wish.
+type Request struct {
+	Service string
+	Sender  string // host, by its certificate
+	Program string // of the sender
+	Group   GroupID
+	Regions []Region
+}
+
+// A Grant is what a receiver gives to a group.
+type Grant struct {
+	// Regions are one for each region of the request, in the same order, and at least
+	// as long. Only these bytes, and of them only as many as were asked for, can be
+	// written by the sender.
+	Regions []Piece
+	// Receives are posted before anything comes, as by PostRecv.
+	Receives []Piece
+}
+
+// A Listener accepts groups for a service. All methods may be called by any goroutine.
+type Listener struct {
+	c   *Client
+	cfg ListenConfig
+
+	mu     sync.Mutex
+	ready  ring[*Member]
+	news   chan struct{} // a token
+	over   chan struct{}
+	closed bool
+}
+
+// Listen offers a service. The error wraps ErrInvalid, ErrLimit if another application
+// of this host has the service, or what went wrong with the daemon.
+func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error) {
+	if cfg.Service == "" || cfg.Accept == nil {
+		return nil, fmt.Errorf("%w: to listen takes a Service and Accept", ErrInvalid)
+	}
+	l := &Listener{c: c, cfg: cfg, news: make(chan struct{}, 1), over: make(chan struct{})}
+	c.mu.Lock()
+	err := c.errClosed()
+	if err == nil && c.listeners[cfg.Service] != nil {
+		err = fmt.Errorf("%w: this Client listens for %q already", ErrInvalid, cfg.Service)
+	}
+	if err == nil {
+		c.listeners[cfg.Service] = l // requests may come before the answer
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := call(ctx, c, c.rpc.Listen, &mcrdmav1.ListenRequest{Token: c.token(), Service: cfg.Service}); err != nil {
+		l.forget()
+		return nil, fmt.Errorf("listen for %q: %w", cfg.Service, err)
+	}
+	return l, nil
+}
+
+// forget takes the listener out of its Client, once, and ends those who were not
+// accepted.
+func (l *Listener) forget() (first bool) {
+	l.c.mu.Lock()
+	if l.c.listeners[l.cfg.Service] == l {
+		delete(l.c.listeners, l.cfg.Service)
+	}
+	l.c.mu.Unlock()
+	l.mu.Lock()
+	first = !l.closed
+	if first {
+		l.closed = true
+		close(l.over)
+	}
+	var waiting []*Member
+	for l.ready.len() > 0 {
+		waiting = append(waiting, l.ready.pop())
+	}
+	l.mu.Unlock()
+	for _, m := range waiting {
+		_ = m.Close()
+	}
+	return first
+}
+
+// add hands a member to Accept; false if the listener is closed.
+func (l *Listener) add(m *Member) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.ready.push(m)
+		poke(l.news)
+	}
+	return !l.closed
+}
+
+// Accept returns the next group that this application has become a receiver of. The
+// error wraps ErrClosed, or is ctx's.
+func (l *Listener) Accept(ctx context.Context) (*Member, error) {
+	for {
+		l.mu.Lock()
+		if l.ready.len() > 0 {
+			m := l.ready.pop()
+			if l.ready.len() > 0 {
+				poke(l.news)
+			}
+			l.mu.Unlock()
+			return m, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-l.news:
+		case <-l.over:
+			return nil, fmt.Errorf("%w: the listener for %q", ErrClosed, l.cfg.Service)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close ends the offer. Members that were accepted go on. It may be called again.
+func (l *Listener) Close() error {
+	if !l.forget() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.c.ctx, goodbye)
+	defer cancel()
+	_, err := call(ctx, l.c, l.c.rpc.Unlisten, &mcrdmav1.UnlistenRequest{Token: l.c.token(), Service: l.cfg.Service})
+	if err != nil {
+		return fmt.Errorf("end the offer of %q: %w", l.cfg.Service, err)
+	}
+	return nil
+}

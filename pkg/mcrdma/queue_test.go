@@ -1,0 +1,98 @@
+package mcrdma
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestQueue plays a sender and a receiver whose connection is lost now and then: each
+// message must arrive once and in order, whatever is replayed.
+func TestQueue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q opQueue
+		var wire []uint64 // operations under way
+		var ops []*Op     // all, by their number
+		popped := 0
+		// A receiver: how far it is in this formation, and what it has.
+		var have uint64
+		var got []int // numbers of messages as they were delivered
+		drop, ever := uint64(0), uint64(0)
+		pop := func() {
+			if op := q.pop(); op != ops[popped] {
+				t.Fatalf("operation %d completed out of order", popped)
+			}
+			popped++
+		}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0:
+				op := &Op{Kind: Kind(rapid.IntRange(0, 3).Draw(t, "kind"))}
+				ops = append(ops, op)
+				q.push(op)
+			case 1:
+				if o := q.next(); o != nil {
+					number := q.first + uint64(q.posted)
+					if o.op != ops[number] {
+						t.Fatalf("next is not operation %d", number)
+					}
+					if again := q.advance(); again != (number < ever) {
+						t.Fatalf("operation %d is said to be posted again: %v", number, again)
+					}
+					ever = max(ever, number+1)
+					wire = append(wire, number)
+				}
+			case 2: // something arrives
+				if len(wire) > 0 {
+					n := wire[0]
+					wire = wire[1:]
+					if ops[n].Kind.message() {
+						if drop > 0 {
+							drop--
+						} else {
+							have++
+							got = append(got, int(n))
+						}
+					}
+					if rapid.Bool().Draw(t, "acknowledged") {
+						for popped <= int(n) {
+							pop()
+						}
+					}
+				}
+			case 3: // the formation is lost
+				sent := q.sent()
+				if have > sent {
+					t.Fatalf("%d messages arrived, %d were sent", have, sent)
+				}
+				// Another member may have less, but never less than is complete.
+				base := rapid.Uint64Range(q.before(), have).Draw(t, "have")
+				q.rewind()
+				wire = nil
+				for range q.had(base) {
+					pop()
+				}
+				if q.before() != base {
+					t.Fatalf("goes on after %d messages, all have %d", q.before(), base)
+				}
+				drop = have - base
+			case 4:
+				if q.ops.len() != len(ops)-popped || q.first != uint64(popped) {
+					t.Fatalf("%d in the queue from %d, %d submitted, %d complete", q.ops.len(), q.first, len(ops), popped)
+				}
+			}
+		}
+		next := 0
+		for n, op := range ops {
+			if op.Kind.message() && next < len(got) {
+				if got[next] != n {
+					t.Fatalf("delivered %v", got)
+				}
+				next++
+			}
+		}
+		if next < len(got) {
+			t.Fatalf("delivered %v", got)
+		}
+	})
+}

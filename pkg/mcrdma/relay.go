@@ -1,0 +1,296 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/rdma"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
+)
+
+// The transports of relaying.
+const (
+	transportRDMA = "rdma"
+	transportTCP  = "tcp"
+)
+
+// joinRelay makes one member's end of a formation in which hosts relay. It takes the
+// listener over. cfg has the callbacks; the rest is filled in.
+func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo, self int, cfg rdmcfallback.Config, count *tally) (*rdmcfallback.Group, error) {
+	r := info.GetRelay()
+	if l == nil || self < 0 || self >= len(r.GetBootstrap()) || len(r.GetBootstrap()) != len(info.GetMembers())+1 {
+		if l != nil {
+			_ = l.Close()
+		}
+		return nil, fmt.Errorf("%w: it gave %d addresses for relaying among %d members and the sender", ErrDaemon,
+			len(r.GetBootstrap()), len(info.GetMembers()))
+	}
+	if err := cfg.Algorithm.UnmarshalText([]byte(r.GetAlgorithm())); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("%w: %w", ErrDaemon, err)
+	}
+	cfg.Members, cfg.Self, cfg.BlockSize = r.GetBootstrap(), self, int(r.GetBlock())
+	if cfg.Algorithm == schedule.Hybrid {
+		for _, rack := range r.GetRacks() {
+			cfg.Racks = append(cfg.Racks, int(rack))
+		}
+	}
+	opt := tcp.Options{Members: r.GetBootstrap(), Self: self, Group: r.GetGroup(), Epoch: uint64(info.GetFormation()), Listener: l}
+	t, err := c.transport(ctx, r.GetTransport(), opt)
+	if err != nil {
+		return nil, err
+	}
+	return rdmcfallback.Join(ctx, cfg, &counted{t, t, count})
+}
+
+// A relayTransport is what both transports are.
+type relayTransport interface {
+	rdmcfallback.Transport
+	rdmcfallback.Ring
+}
+
+// transport connects the members. It takes the listener in opt over.
+func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (relayTransport, error) {
+	switch {
+	case name == transportTCP:
+		t, err := tcp.Connect(ctx, opt)
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	case name == transportRDMA && c.dev != nil:
+		t, err := rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev})
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	}
+	_ = opt.Listener.Close()
+	return nil, fmt.Errorf("%w: relaying over %q; there is a device: %v", ErrDaemon, name, c.dev != nil)
+}
+
+// A tally counts what a member posts.
+type tally struct {
+	posts, completions *atomic.Uint64
+	mute               atomic.Bool // the member tells nothing any more: its part has failed
+}
+
+var errMute = errors.New("a message could not be delivered")
+
+// counted is a transport that counts the blocks and small messages that it is given, and
+// those of them whose end it reports. Small messages are copied, so theirs is at once.
+type counted struct {
+	rdmcfallback.Transport
+	ring  rdmcfallback.Ring
+	tally *tally
+}
+
+func (c *counted) Send(peer int, imm uint32, block []byte) error {
+	c.tally.posts.Add(1)
+	return c.Transport.Send(peer, imm, block)
+}
+
+func (c *counted) Events(ctx context.Context, events []rdmcfallback.Event) (int, error) {
+	n, err := c.Transport.Events(ctx, events)
+	for i := range events[:n] {
+		if events[i].Kind == rdmcfallback.Sent {
+			c.tally.completions.Add(1)
+		}
+	}
+	return n, err
+}
+
+func (c *counted) Tell(peer int, msg []byte) error {
+	if c.tally.mute.Load() {
+		return errMute
+	}
+	return c.Transport.Tell(peer, msg)
+}
+
+func (c *counted) OpenRing(slots, size int) error { return c.ring.OpenRing(slots, size) }
+func (c *counted) FreeSmall(n int) error          { return c.ring.FreeSmall(n) }
+func (c *counted) PutSmall(peer int, imm uint32, msg []byte) error {
+	c.tally.posts.Add(1)
+	c.tally.completions.Add(1)
+	return c.ring.PutSmall(peer, imm, msg)
+}
+
+// suspectOf translates what package rdmcfallback says of a failure.
+func suspectOf(err error, info *mcrdmav1.FormationInfo) error {
+	e := &formationError{err: err}
+	var f *rdmcfallback.FailedError
+	if errors.As(err, &f) && f.Suspect >= 1 && f.Suspect <= len(info.GetMembers()) {
+		e.suspects = []string{info.GetMembers()[f.Suspect-1].GetAddress()}
+	}
+	return e
+}
+
+// relayed is the sender's path where hosts relay.
+type relayed struct {
+	g      *Group
+	info   *mcrdmav1.FormationInfo
+	group  *rdmcfallback.Group
+	work   chan struct{} // a token: something is to be posted
+	news   chan struct{} // a token: everywhere has grown
+	everyw atomic.Int64  // messages that all members have
+
+	// Under g.mu:
+	heads [][]byte    // for headers, by operation modulo their number
+	ends  ring[int64] // how many messages there are up to the end of each operation under way
+	sent  int64       // messages given to the group
+}
+
+// relay makes the path. It takes the listener over.
+func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo) (*relayed, error) {
+	r := &relayed{g: g, info: info, work: make(chan struct{}, 1), news: make(chan struct{}, 1), heads: make([][]byte, g.cfg.Depth)}
+	var err error
+	r.group, err = g.c.joinRelay(ctx, l, info, 0, rdmcfallback.Config{Everywhere: func(n int64) {
+		r.everyw.Store(n)
+		poke(r.news)
+	}}, &tally{posts: &g.posts, completions: &g.comps})
+	if err != nil {
+		return nil, suspectOf(err, info)
+	}
+	return r, nil
+}
+
+// poke leaves a token.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (r *relayed) post() { poke(r.work) }
+
+func (r *relayed) abandon() { _ = r.group.Close(ended) }
+
+// run implements outbound.
+func (r *relayed) run(ctx context.Context) error {
+	pumping, stop := context.WithCancel(ctx)
+	pumped := make(chan error, 1)
+	go func() { pumped <- r.pump(pumping) }()
+	var err error
+	for err == nil {
+		select {
+		case <-r.news:
+			r.settle()
+		case <-r.group.Done():
+			err = r.group.Err()
+			if err == nil {
+				err = errors.New("the members have ended it")
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	r.g.halt()
+	stop()
+	<-pumped
+	r.leave(err)
+	r.settle()
+	return suspectOf(err, r.info)
+}
+
+// leave ends the group, in good order if nothing is under way.
+func (r *relayed) leave(err error) {
+	ctx := ended
+	r.g.mu.Lock()
+	clean := r.ends.len() == 0
+	r.g.mu.Unlock()
+	if clean && errors.Is(err, errClosing) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), goodbye)
+		defer cancel()
+	}
+	_ = r.group.Close(ctx)
+}
+
+// settle completes the operations that all members have.
+func (r *relayed) settle() {
+	have := r.everyw.Load()
+	n := 0
+	r.g.mu.Lock()
+	for r.ends.len() > 0 && *r.ends.at(0) <= have {
+		r.ends.pop()
+		n++
+	}
+	r.g.mu.Unlock()
+	r.g.finish(n)
+}
+
+// pump sends what is queued.
+func (r *relayed) pump(ctx context.Context) error {
+	msgs := make([][]byte, 0, 1+MaxPieces)
+	for {
+		msgs = r.take(msgs[:0])
+		if len(msgs) == 0 {
+			select {
+			case <-r.work:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for _, msg := range msgs {
+			if err := r.group.Send(ctx, msg); err != nil {
+				return err // run learns of it, too
+			}
+		}
+	}
+}
+
+// take takes the next operation out of the queue, as messages. There are none if there
+// is none.
+func (r *relayed) take(msgs [][]byte) [][]byte {
+	g := r.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.queue.next()
+	if o == nil || g.path != r {
+		return msgs
+	}
+	op := o.op
+	h := header{kind: op.Kind, length: op.size}
+	if op.Kind.hasImm() {
+		h.imm = op.Imm
+	}
+	if op.Kind.message() {
+		h.message = uint32(o.message)
+	}
+	if !op.Kind.send() {
+		h.region, h.offset = uint16(op.At.Region), op.At.Offset
+	}
+	msgs = append(msgs, nil)
+	if op.size > inlineMax {
+		for _, p := range op.Pieces {
+			if p.n > 0 {
+				h.pieces++
+				msgs = append(msgs, p.Bytes())
+			}
+		}
+	}
+	// Room for a header is used again when its operation is complete.
+	head := &r.heads[(g.queue.first+uint64(g.queue.posted))%uint64(len(r.heads))]
+	*head = h.appendTo(slices.Grow((*head)[:0], headerLen))
+	if h.pieces == 0 {
+		for _, p := range op.Pieces {
+			*head = append(*head, p.Bytes()...)
+		}
+	}
+	msgs[0] = *head
+	r.sent += int64(len(msgs))
+	r.ends.push(r.sent)
+	if g.queue.advance() {
+		g.stats.Replayed++
+	}
+	return msgs
+}

@@ -1,0 +1,371 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+const (
+	// stallAfter is how long nothing may complete before the daemon is told.
+	stallAfter = 500 * time.Millisecond
+	// maxBarren bounds how many formations in a row are made without one operation
+	// completing, and how often one is tried.
+	maxBarren = 10
+	// joinWithin is how long the connections of a formation may take.
+	joinWithin = 5 * time.Second
+)
+
+// A formationError is why a formation failed.
+type formationError struct {
+	suspects []string // addresses
+	blame    bool     // some receiver refused: the daemon may know which
+	err      error
+}
+
+func (e *formationError) Error() string { return e.err.Error() }
+func (e *formationError) Unwrap() error { return e.err }
+
+// begin begins the next formation: operations are posted. It returns the formation's
+// context.
+func (g *Group) begin() context.Context {
+	ctx, cut := context.WithCancelCause(g.ctx)
+	g.mu.Lock()
+	g.info, g.path, g.steps, g.cut = g.next.info, g.next.path, g.next.steps, cut
+	g.stats.Formations++
+	early := g.early
+	g.early = nil
+	g.moved.Store(time.Now().UnixNano())
+	g.path.post()
+	g.mu.Unlock()
+	for _, e := range early {
+		g.changed(e)
+	}
+	return ctx
+}
+
+// run is the group's goroutine.
+func (g *Group) run(ctx context.Context) {
+	for {
+		g.mu.Lock()
+		path := g.path
+		g.mu.Unlock()
+		err := path.run(ctx)
+		g.halt()
+		g.mu.Lock()
+		g.cut(nil)
+		g.queue.rewind()
+		g.mu.Unlock()
+		if g.ctx.Err() == nil {
+			ctx, err = g.reform(err)
+		}
+		if g.ctx.Err() != nil {
+			err = context.Cause(g.ctx)
+			if errors.Is(err, context.Canceled) {
+				err = errClosing // with the Client
+			}
+		}
+		if err != nil {
+			g.end(err)
+			return
+		}
+	}
+}
+
+// halt says that nothing may be posted any more.
+func (g *Group) halt() {
+	g.mu.Lock()
+	g.path = nil
+	g.mu.Unlock()
+}
+
+// fail ends the present formation. g.mu is held.
+func (g *Group) fail(err error) {
+	if g.cut != nil {
+		g.cut(err)
+	}
+}
+
+// end is the end of the group.
+func (g *Group) end(err error) {
+	g.stop(err)
+	g.mu.Lock()
+	g.err = err
+	g.batch = g.batch[:0]
+	for g.queue.ops.len() > 0 {
+		g.batch = append(g.batch, g.queue.pop())
+	}
+	formation := g.info.GetFormation()
+	g.mu.Unlock()
+	g.hand(err)
+	g.c.closeGroup(g.id)
+	g.c.mu.Lock()
+	delete(g.c.groups, g.id)
+	g.c.mu.Unlock()
+	e := Event{Type: Failed, Text: err.Error(), Formation: formation}
+	if errors.Is(err, ErrClosed) {
+		e.Type = Closed
+	}
+	g.events.put(e, true)
+	close(g.over)
+}
+
+// reform forms the group anew, after a formation has failed because of cause.
+func (g *Group) reform(cause error) (context.Context, error) {
+	g.mu.Lock()
+	before := g.info
+	idle := g.queue.ops.len() == 0
+	g.mu.Unlock()
+	if g.barren++; idle {
+		g.barren = 0
+	}
+	if g.barren > maxBarren {
+		return nil, fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxBarren, cause)
+	}
+	suspects := g.suspects(cause)
+	failed := before.GetFormation()
+	g.c.opt.Logger.Info("a formation has failed", "group", g.id, "formation", failed, "cause", cause, "suspects", suspects)
+	for attempt := 0; ; attempt++ {
+		if attempt == maxBarren {
+			return nil, fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, cause)
+		}
+		if !g.pause(attempt) {
+			return nil, context.Cause(g.ctx)
+		}
+		info, err := g.form(failed, suspects, cause)
+		if err == nil {
+			return g.formed(before, cause), nil
+		}
+		g.c.opt.Logger.Info("a group can't be formed anew", "group", g.id, "attempt", attempt, "error", err)
+		if info != nil {
+			failed = info.GetFormation()
+		}
+		if info == nil && !temporary(err) {
+			return nil, err
+		}
+		cause = err
+	}
+}
+
+// pause waits before a further attempt, and returns false if the group is over.
+func (g *Group) pause(attempt int) bool {
+	if attempt == 0 {
+		return g.ctx.Err() == nil
+	}
+	timer := time.NewTimer(min(10*time.Millisecond<<attempt, time.Second))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-g.ctx.Done():
+		return false
+	}
+}
+
+// temporary reports whether it may help to try again.
+func temporary(err error) bool {
+	for _, e := range []error{ErrUnreachable, ErrTimeout, ErrNoSwitch, errStale, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// suspects says who is to blame for a failure.
+func (g *Group) suspects(cause error) []string {
+	var f *formationError
+	if !errors.As(cause, &f) {
+		return nil
+	}
+	if !f.blame {
+		return f.suspects
+	}
+	return append(f.suspects, g.reportStall(time.Since(time.Unix(0, g.moved.Load())))...)
+}
+
+// form makes one formation. If there is a formation that can't be used, it is returned
+// besides the error.
+func (g *Group) form(failed uint32, suspects []string, cause error) (*mcrdmav1.FormationInfo, error) {
+	b, err := g.bring()
+	if err != nil {
+		return nil, err
+	}
+	c := g.c
+	resp, err := call(g.ctx, c, c.rpc.ReformGroup, &mcrdmav1.ReformGroupRequest{
+		Token: c.token(), Group: g.id.wire(), Formation: failed, Forming: b.forming(), Suspects: suspects, Reason: cause.Error(),
+	})
+	if err != nil {
+		b.close()
+		if errors.Is(err, errStale) {
+			// An answer was lost: the formation that it told of is no good without it.
+			now, e := call(g.ctx, c, c.rpc.ResumeGroup, &mcrdmav1.ResumeGroupRequest{Token: c.token(), Group: g.id.wire(), Formation: failed})
+			if e == nil {
+				return now.GetFormation(), err
+			}
+		}
+		return nil, err
+	}
+	info := resp.GetFormation()
+	if err := g.skip(info.GetHave()); err != nil {
+		b.close()
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, joinWithin)
+	defer cancel()
+	return info, g.connect(ctx, b, info)
+}
+
+// skip completes the operations that all members have already, as their count of
+// messages says.
+func (g *Group) skip(have uint64) error {
+	g.mu.Lock()
+	n, sent := g.queue.had(have), g.queue.sent()
+	g.mu.Unlock()
+	g.finish(n)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if before := g.queue.before(); have != before {
+		return fmt.Errorf("%w: the daemon says that receivers have %d messages; %d are complete and %d were sent",
+			ErrFailed, have, before, sent)
+	}
+	return nil
+}
+
+// formed says that there is a new formation, and begins it.
+func (g *Group) formed(before *mcrdmav1.FormationInfo, cause error) context.Context {
+	info := g.next.info
+	g.lostMembers(before.GetMembers(), info.GetMembers(), "it is not in the new formation")
+	ctx := g.begin()
+	g.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath()),
+		Text: cause.Error()}, false)
+	return ctx
+}
+
+// lostMembers tells the application who is no more among the members.
+func (g *Group) lostMembers(before, after []*mcrdmav1.Member, text string) {
+	for _, m := range before {
+		if !slices.ContainsFunc(after, func(o *mcrdmav1.Member) bool { return o.GetAddress() == m.GetAddress() }) {
+			g.memberRemoved(m.GetAddress(), m.GetHost(), text)
+		}
+	}
+}
+
+// memberRemoved tells the application that a member was taken out, once.
+func (g *Group) memberRemoved(address, host, text string) {
+	g.mu.Lock()
+	known := g.removed[address]
+	g.removed[address] = true
+	formation := g.info.GetFormation()
+	g.mu.Unlock()
+	if !known {
+		g.events.put(Event{Type: Removed, Address: address, Host: host, Text: text, Formation: formation}, false)
+	}
+}
+
+// changed takes an event of the daemon. What is about a formation that isn't there yet
+// waits for it.
+func (g *Group) changed(e *mcrdmav1.GroupChanged) {
+	g.mu.Lock()
+	if e.GetFormation() > g.info.GetFormation() && e.GetType() != mcrdmav1.GroupChanged_TYPE_FAILED {
+		g.early = append(g.early, e)
+		g.mu.Unlock()
+		return
+	}
+	current := e.GetFormation() == g.info.GetFormation()
+	switch e.GetType() {
+	case mcrdmav1.GroupChanged_TYPE_REMOVED:
+		if current {
+			g.info.Members = slices.DeleteFunc(slices.Clone(g.info.GetMembers()), func(m *mcrdmav1.Member) bool {
+				return m.GetAddress() == e.GetAddress()
+			})
+		}
+	case mcrdmav1.GroupChanged_TYPE_REFORM:
+		if current {
+			g.fail(&formationError{err: errors.New(e.GetText())})
+		}
+	case mcrdmav1.GroupChanged_TYPE_FAILED:
+		g.stop(fmt.Errorf("%w: %s", ErrMinSize, e.GetText()))
+	}
+	g.mu.Unlock()
+	out := Event{Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()}
+	switch e.GetType() {
+	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
+		out.Type = Suspected
+	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
+		out.Type = Recovered
+	case mcrdmav1.GroupChanged_TYPE_ROUTE:
+		out.Type = Route
+	case mcrdmav1.GroupChanged_TYPE_REMOVED:
+		g.memberRemoved(e.GetAddress(), e.GetHost(), e.GetText())
+		return
+	default:
+		return
+	}
+	g.events.put(out, false)
+}
+
+// watch reports a stall to the daemon, if there is one.
+func (g *Group) watch(now time.Time) {
+	g.mu.Lock()
+	since := now.Sub(time.Unix(0, g.moved.Load()))
+	stall := g.path != nil && g.queue.posted > 0 && since >= stallAfter && now.Sub(g.stalled) >= stallAfter
+	if stall {
+		g.stalled = now
+	}
+	g.mu.Unlock()
+	if stall {
+		g.c.wg.Go(func() { g.reportStall(since) })
+	}
+}
+
+// reportStall tells the daemon that nothing moves, and returns whom it suspects.
+func (g *Group) reportStall(since time.Duration) []string {
+	g.mu.Lock()
+	g.stats.Stalls++
+	formation := g.info.GetFormation()
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(g.ctx, goodbye)
+	defer cancel()
+	resp, err := g.c.rpc.ReportStall(ctx, &mcrdmav1.ReportStallRequest{
+		Token: g.c.token(), Group: g.id.wire(), Formation: formation, Since: durationpb.New(since),
+	})
+	if err != nil {
+		g.c.opt.Logger.Debug("report a stall", "group", g.id, "error", err)
+	}
+	return resp.GetSuspects()
+}
+
+// resume says to a daemon that has come back that the group is still there. It returns
+// false if the daemon is gone again.
+func (g *Group) resume(ctx context.Context) bool {
+	g.mu.Lock()
+	before := g.info
+	g.mu.Unlock()
+	resp, err := g.c.rpc.ResumeGroup(ctx, &mcrdmav1.ResumeGroupRequest{Token: g.c.token(), Group: g.id.wire(), Formation: before.GetFormation()})
+	if lost(err) {
+		return false
+	}
+	if err != nil {
+		g.stop(fmt.Errorf("the daemon was gone, and does not take the group up again: %w", fromStatus(err)))
+		return true
+	}
+	after := resp.GetFormation()
+	g.mu.Lock()
+	same := g.info.GetFormation() == after.GetFormation() && g.path != nil
+	if same {
+		g.info = after
+	}
+	g.mu.Unlock()
+	if same {
+		g.lostMembers(before.GetMembers(), after.GetMembers(), "it was taken out while the daemon was not there")
+		g.events.put(Event{Type: Resumed, Formation: after.GetFormation()}, false)
+	}
+	return true
+}

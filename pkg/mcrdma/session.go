@@ -1,0 +1,278 @@
+package mcrdma
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+const (
+	protocolVersion = 1
+	reopenEvery     = 50 * time.Millisecond
+)
+
+// A link is one connection of the session to the daemon.
+type link struct {
+	up   chan struct{} // closed when all has been resumed: calls can be made
+	down chan struct{} // closed when it is lost
+}
+
+func newLink() *link { return &link{make(chan struct{}), make(chan struct{})} }
+
+// A stream is the daemon's events, on one link.
+type stream struct {
+	grpc.ServerStreamingClient[mcrdmav1.OpenResponse]
+	hello *mcrdmav1.Hello
+	end   context.CancelFunc
+}
+
+// open begins or resumes the session. The stream lives as long as the Client; ctx is
+// for the beginning only.
+func (c *Client) open(ctx context.Context, token string) (*stream, error) {
+	life, cancel := context.WithCancel(c.ctx)
+	stop := context.AfterFunc(ctx, cancel)
+	fail := func(err error) (*stream, error) {
+		stop()
+		cancel()
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	events, err := c.rpc.Open(life, &mcrdmav1.OpenRequest{Program: c.opt.Program, Version: protocolVersion, Token: token})
+	if err != nil {
+		return fail(fromStatus(err))
+	}
+	first, err := events.Recv()
+	if err != nil {
+		return fail(fromStatus(err))
+	}
+	hello := first.GetHello()
+	switch {
+	case hello == nil:
+		return fail(fmt.Errorf("%w: it didn't say hello", ErrDaemon))
+	case hello.GetVersion() != protocolVersion:
+		return fail(fmt.Errorf("%w: the daemon speaks version %d of the protocol, this program version %d: use the same release of both",
+			ErrVersion, hello.GetVersion(), protocolVersion))
+	case !stop():
+		return fail(ctx.Err())
+	}
+	return &stream{events, hello, cancel}, nil
+}
+
+// session reads the daemon's events, for as long as the Client lives. When the daemon
+// is gone it waits for it to come back.
+func (c *Client) session(s *stream) {
+	for {
+		err := c.read(s)
+		s.end()
+		if c.ctx.Err() != nil {
+			return
+		}
+		c.opt.Logger.Warn("the daemon is gone; data goes on without it", "error", err)
+		c.mu.Lock()
+		close(c.link.down)
+		l := newLink()
+		c.link = l
+		c.mu.Unlock()
+		if s = c.reopen(); s == nil {
+			return
+		}
+		c.wg.Go(func() { c.resume(l) })
+	}
+}
+
+func (c *Client) read(s *stream) error {
+	for {
+		event, err := s.Recv()
+		if err != nil {
+			return fromStatus(err)
+		}
+		c.dispatch(event)
+	}
+}
+
+// reopen returns nil if the Client was closed meanwhile.
+func (c *Client) reopen() *stream {
+	tick := time.NewTicker(reopenEvery)
+	defer tick.Stop()
+	for {
+		s, err := c.open(c.ctx, c.token())
+		if err == nil {
+			c.mu.Lock()
+			c.tok = s.hello.GetToken()
+			c.mu.Unlock()
+			c.opt.Logger.Info("the daemon is back", "resumed", s.hello.GetResumed())
+			return s
+		}
+		select {
+		case <-c.ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
+	switch e := event.GetEvent().(type) {
+	case *mcrdmav1.OpenResponse_GroupChanged:
+		c.groupChanged(e.GroupChanged)
+	case *mcrdmav1.OpenResponse_AttachRequested:
+		c.attachRequested(e.AttachRequested)
+	case *mcrdmav1.OpenResponse_AttachFormed:
+		c.attachFormed(e.AttachFormed)
+	case *mcrdmav1.OpenResponse_Detached:
+		c.detached(e.Detached)
+	}
+}
+
+// groupChanged hands an event to its group, or keeps it for a group that is being
+// created. A group that this Client can't have is closed: its creation was given up.
+func (c *Client) groupChanged(e *mcrdmav1.GroupChanged) {
+	id := groupID(e.GetGroup())
+	c.mu.Lock()
+	g := c.groups[id]
+	if g == nil && c.creating > 0 {
+		c.orphans[id] = append(c.orphans[id], e)
+	}
+	unknown := g == nil && c.creating == 0
+	c.mu.Unlock()
+	switch {
+	case g != nil:
+		g.changed(e)
+	case unknown:
+		c.wg.Go(func() { c.closeGroup(id) })
+	}
+}
+
+// closeGroup has the daemon close a group.
+func (c *Client) closeGroup(id GroupID) {
+	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+	defer cancel()
+	_, err := call(ctx, c, c.rpc.CloseGroup, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire()})
+	if err != nil {
+		c.opt.Logger.Warn("close a group", "group", id, "error", err)
+	}
+}
+
+// resume says what there still is.
+func (c *Client) resume(l *link) {
+	c.mu.Lock()
+	var groups []*Group
+	for _, g := range c.groups {
+		groups = append(groups, g)
+	}
+	var listeners []*Listener
+	for _, offer := range c.listeners {
+		listeners = append(listeners, offer)
+	}
+	var members []*Member
+	for _, m := range c.members {
+		members = append(members, m)
+	}
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.down:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for _, offer := range listeners {
+		_, err := c.rpc.Listen(ctx, &mcrdmav1.ListenRequest{Token: c.token(), Service: offer.cfg.Service})
+		if lost(err) {
+			return
+		}
+		if err != nil {
+			c.opt.Logger.Error("the service cannot be offered any more", "service", offer.cfg.Service, "error", fromStatus(err))
+		}
+	}
+	for _, m := range members {
+		if !m.resume(ctx) {
+			return
+		}
+	}
+	for _, g := range groups {
+		if !g.resume(ctx) {
+			return
+		}
+	}
+	close(l.up)
+}
+
+func (c *Client) token() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tok
+}
+
+// lost reports whether a call failed because the daemon is gone, or the call's context
+// ended; what daemons say themselves is something else.
+func lost(err error) bool {
+	if err == nil {
+		return false
+	}
+	var remote *RemoteError
+	if errors.As(fromStatus(err), &remote) {
+		return false
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return true
+	}
+	return false
+}
+
+// ready waits until calls can be made.
+func (c *Client) ready(ctx context.Context) (*link, error) {
+	for {
+		c.mu.Lock()
+		l := c.link
+		c.mu.Unlock()
+		select {
+		case <-l.up:
+			return l, nil
+		case <-l.down:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
+		case <-c.ctx.Done():
+			return nil, fmt.Errorf("%w: the Client was closed", ErrClosed)
+		}
+	}
+}
+
+// call makes a call that may be made twice: if the daemon goes away meanwhile, it is
+// repeated when the daemon is back.
+func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
+	for {
+		l, err := c.ready(ctx)
+		if err != nil {
+			return resp, err
+		}
+		resp, err = f(ctx, req)
+		if err == nil || !lost(err) || ctx.Err() != nil {
+			return resp, fromStatus(err)
+		}
+		select {
+		case <-l.down:
+		case <-ctx.Done():
+			return resp, fromStatus(err)
+		case <-c.ctx.Done():
+			return resp, fmt.Errorf("%w: the Client was closed", ErrClosed)
+		case <-time.After(reopenEvery): // it was only this call
+		}
+	}
+}
+
+func groupID(id *mcrdmav1.GroupID) GroupID { return GroupID{id.GetSource(), id.GetNumber()} }
+
+func (id GroupID) wire() *mcrdmav1.GroupID {
+	return &mcrdmav1.GroupID{Source: id.Source, Number: id.Number}
+}

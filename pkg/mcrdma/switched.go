@@ -1,0 +1,181 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// The attributes of queue pairs.
+const (
+	ackTimeout  = 16 // 268 ms: with the retries, more than it takes to find a dead receiver and to take it out
+	retries     = 7
+	rnrRetries  = 7  // without end: a receiver may post when it likes
+	minRNRTimer = 12 // 0.64 ms
+	flushWithin = time.Second
+)
+
+// switched is the path by switches: one queue pair, whose peer stands for all
+// receivers; each operation is one send request and one completion.
+type switched struct {
+	g   *Group
+	cq  qp.CQ
+	qp  qp.QP
+	wcs [64]qp.WC
+
+	// Under g.mu:
+	dead   bool // posting has failed
+	wr     qp.SendWR
+	sges   [MaxPieces]qp.SGE
+	posted uint64 // since the beginning of the formation
+
+	// The runner's:
+	completed uint64 // failed ones included
+	broken    bool   // one has failed: what comes after it doesn't count
+}
+
+// newSwitched makes the sender's queue pair, which isn't connected yet.
+func newSwitched(g *Group) (*switched, error) {
+	dev := g.c.dev
+	s := &switched{g: g}
+	var err error
+	if s.cq, err = dev.CreateCQ(g.cfg.Depth + 1); err != nil {
+		return nil, err
+	}
+	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth, MaxRecvWR: 1,
+		MaxSGE: min(MaxPieces, dev.Attr().MaxSGE), Multicast: true})
+	if err != nil {
+		_ = s.cq.Close()
+		return nil, err
+	}
+	if err = s.qp.Modify(&qp.Attr{State: qp.InitState}, qp.MaskInit); err != nil {
+		s.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *switched) abandon() {
+	_ = s.qp.Close()
+	_ = s.cq.Close()
+}
+
+func (s *switched) connect(c *mcrdmav1.Connection) error { return ready(s.qp, c) }
+
+// ready takes a queue pair from INIT to RTS.
+func ready(q qp.QP, c *mcrdmav1.Connection) error {
+	addr, err := netip.ParseAddr(c.GetAddress())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDaemon, err)
+	}
+	psn := rocev2.PSN(c.GetPsn())
+	err = q.Modify(&qp.Attr{State: qp.RTR, DestAddr: addr, DestQPN: rocev2.QPN(c.GetQpn()), PathMTU: int(c.GetMtu()),
+		RQPSN: psn, MinRNRTimer: minRNRTimer, DSCP: uint8(c.GetDscp())}, qp.MaskRTR|qp.MaskDSCP)
+	if err != nil {
+		return err
+	}
+	return q.Modify(&qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: ackTimeout, RetryCnt: retries, RNRRetry: rnrRetries}, qp.MaskRTS)
+}
+
+// post implements outbound.
+func (s *switched) post() {
+	for o := s.g.queue.next(); o != nil && !s.dead; o = s.g.queue.next() {
+		op := o.op
+		n := 0
+		for i := range op.Pieces {
+			if op.Pieces[i].n > 0 {
+				s.sges[n] = op.Pieces[i].sge()
+				n++
+			}
+		}
+		s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.Signaled, SGEs: s.sges[:n], Imm: op.Imm}
+		if !op.Kind.send() {
+			r := s.g.regions[op.At.Region]
+			s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()
+		}
+		if err := s.qp.PostSend(&s.wr); err != nil {
+			s.dead = true
+			s.g.fail(fmt.Errorf("post: %w", err))
+			return
+		}
+		s.posted++
+		s.g.posts.Add(1)
+		if s.g.queue.advance() {
+			s.g.stats.Replayed++
+		}
+	}
+}
+
+// run implements outbound.
+func (s *switched) run(ctx context.Context) error {
+	err := s.carry(ctx)
+	s.g.halt()
+	_ = s.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
+	// What was acknowledged before that is complete, the rest comes back flushed.
+	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
+	defer cancel()
+	for s.completed < s.posted && s.cq.Wait(flush) == nil {
+		_ = s.poll()
+	}
+	s.abandon()
+	return err
+}
+
+// carry hands completions on until the formation is over.
+func (s *switched) carry(ctx context.Context) error {
+	for {
+		if err := s.poll(); err != nil {
+			return err
+		}
+		if err := s.cq.Wait(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// poll takes a batch of completions. The error is that of the first that failed.
+func (s *switched) poll() error {
+	n, err := s.cq.Poll(s.wcs[:])
+	if err != nil {
+		return err
+	}
+	s.g.comps.Add(uint64(n))
+	good := 0
+	for i := range s.wcs[:n] {
+		wc := &s.wcs[i]
+		switch {
+		case s.broken:
+		case wc.Status == qp.Success && wc.ID == s.completed:
+			good++
+		default:
+			s.broken, err = true, failure(wc)
+		}
+		s.completed++
+	}
+	s.g.finish(good)
+	return err
+}
+
+// failure says why a completion is bad.
+func failure(wc *qp.WC) error {
+	if wc.Status == qp.Success {
+		return errors.New("completions are out of order")
+	}
+	e := &formationError{err: wc.Status.Err()}
+	switch wc.Status {
+	case qp.RemInvReqErr, qp.RemAccessErr, qp.RemOpErr:
+		e.blame, e.err = true, fmt.Errorf("a receiver refused: %w", e.err)
+	case qp.RetryExcErr:
+		e.blame, e.err = true, fmt.Errorf("nothing is acknowledged: %w", e.err)
+	}
+	return e
+}
