@@ -1,0 +1,127 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+)
+
+// beat sends a beat to each host in which a group of ours has receivers, and has
+// answered the one before.
+func (m *Manager) beat(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	beats := map[netip.Addr]*mcrdmav1.BeatRequest{}
+	for _, g := range m.groups {
+		if g.form == nil {
+			continue
+		}
+		for _, r := range g.form.Receivers {
+			b := beats[r.Addr]
+			if b == nil {
+				b = &mcrdmav1.BeatRequest{Boot: m.boot}
+				beats[r.Addr] = b
+			}
+			b.Groups = append(b.Groups, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: g.form.N, Address: r.Addr.String()})
+		}
+	}
+	for a, req := range beats {
+		p := m.peers[a]
+		if p == nil || p.beating {
+			continue
+		}
+		p.beating = true
+		p.users++
+		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
+	}
+}
+
+// beatOne sends one beat. How long it takes to learn that there is no answer does
+// not matter: silence counts, and not the failure.
+func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatRequest) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
+	defer cancel()
+	begun := time.Now()
+	res, err := p.rpc.Beat(ctx, req)
+	trip := time.Since(begun)
+	err = p.fault(ctx, err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock.now()
+	p.beating, p.tried, p.err = false, true, err
+	p.users--
+	p.idle = now
+	switch refused := errors.Is(p.link.last(), syscall.ECONNREFUSED); {
+	case err == nil:
+		m.metrics.beats.WithLabelValues("ok").Inc()
+		p.trip = trip
+		m.health.Answered(p.addr, now)
+		m.buried(p, res)
+	case errors.Is(err, Unreachable) && refused:
+		m.metrics.beats.WithLabelValues("refused").Inc()
+		m.health.Refused(p.addr, now)
+	default:
+		m.metrics.beats.WithLabelValues("failed").Inc()
+	}
+}
+
+// buried takes out the receivers that a beat's answer says are gone. It is called
+// with Manager.mu.
+func (m *Manager) buried(p *peer, res *mcrdmav1.BeatResponse) {
+	for _, x := range res.GetGone() {
+		id, err := groupIDFrom(x.GetGroup())
+		if err != nil {
+			continue
+		}
+		g := m.groups[id]
+		if g == nil || g.form == nil || g.form.N != x.GetFormation() || !g.form.has(p.addr) {
+			continue
+		}
+		m.lose(g, p.addr, "left", clip(x.GetReason(), maxText))
+	}
+}
+
+// judge acts on what has changed with the hosts of receivers. It is called with
+// Manager.mu.
+func (m *Manager) judge(now time.Time) {
+	for _, c := range m.health.Step(now) {
+		m.act(c, now)
+	}
+}
+
+func (m *Manager) act(c health.Change, now time.Time) {
+	for _, g := range m.groups {
+		if g.form == nil || !g.form.has(c.Addr) {
+			continue
+		}
+		s := g.states[c.Addr]
+		was := s.state
+		silence := c.For.Round(time.Millisecond)
+		s.since = now
+		switch c.State {
+		case health.OK:
+			s.state, s.reason = stateOK, ""
+			m.tell(g, mcrdmav1.GroupChanged_TYPE_RECOVERED, c.Addr, fmt.Sprintf("%s answers again", s.host))
+		case health.Silent:
+			s.state, s.reason = stateSilent, fmt.Sprintf("nothing is heard of its daemon for %v", silence)
+			m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
+		case health.Down:
+			s.state, s.reason = stateDown, "its daemon does not run"
+			if was == stateOK {
+				m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
+			}
+		case health.Gone:
+			why, reason := fmt.Sprintf("nothing was heard of its daemon for %v", silence), "silent"
+			if was == stateDown {
+				why, reason = fmt.Sprintf("its daemon has not run for %v", silence), "down"
+			}
+			m.lose(g, c.Addr, reason, why)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package connmgr
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// formed makes a formation the group's present one.
+func (m *Manager) formed(g *group, f *formation) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g.over || g.sess.over {
+		return refuse(Closed, "the group has been closed meanwhile")
+	}
+	now := m.clock.now()
+	g.form, g.broken, g.problems, g.since = f, false, nil, time.Time{}
+	g.retry.plan(f, now)
+	clear(g.dead)
+	g.stall = stallSample{}
+	for _, r := range f.Receivers {
+		if s := g.states[r.Addr]; s == nil || s.state != stateOK || s.host != r.Host {
+			g.states[r.Addr] = &peerState{host: r.Host, state: stateOK, since: now}
+		}
+	}
+	m.watch(g, now)
+	return nil
+}
+
+// watch has the receivers of a group followed, and only those that are in some
+// group. It is called with Manager.mu.
+func (m *Manager) watch(g *group, now time.Time) {
+	for _, r := range g.form.Receivers {
+		m.health.Add(r.Addr, now)
+	}
+	m.unwatch(nil)
+}
+
+// unwatch ends following hosts that are in no group any longer. It is called with
+// Manager.mu.
+func (m *Manager) unwatch(without *group) {
+	used := map[netip.Addr]bool{}
+	for _, g := range m.groups {
+		if g.form != nil && g != without {
+			for _, r := range g.form.Receivers {
+				used[r.Addr] = true
+			}
+		}
+	}
+	for _, a := range m.health.Peers() {
+		if !used[a] {
+			m.health.Remove(a)
+		}
+	}
+}
+
+// closeGroup ends a group at its application's wish.
+func (m *Manager) closeGroup(ctx context.Context, s *session, id groupID) error {
+	m.mu.Lock()
+	g := s.groups[id]
+	m.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	// What is being done with the group ends, and this does not end with its caller.
+	m.endGroup(context.WithoutCancel(ctx), g, mcrdmav1.Detached_REASON_CLOSED, "")
+	return nil
+}
+
+// abandon ends a group whose application is gone. It is called with Manager.mu.
+func (m *Manager) abandon(g *group, reason mcrdmav1.Detached_Reason, why string) {
+	if g.over {
+		return
+	}
+	m.background(func(ctx context.Context) { m.endGroup(ctx, g, reason, why) })
+}
+
+// endGroup ends a group everywhere.
+func (m *Manager) endGroup(ctx context.Context, g *group, reason mcrdmav1.Detached_Reason, why string) {
+	g.cancel()
+	select {
+	case g.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer g.leave()
+	m.dissolve(g, reason, why)
+}
+
+// dissolve ends a group everywhere; the caller has its turn.
+func (m *Manager) dissolve(g *group, reason mcrdmav1.Detached_Reason, why string) {
+	m.mu.Lock()
+	over, f := g.over, g.form
+	m.mu.Unlock()
+	if over {
+		return
+	}
+	m.leaveGroup(g)
+	if f == nil {
+		return // who was forming it has undone that
+	}
+	edit := groupEdit(g.id.number, nil)
+	d := m.debtOf(g, reason, why, f.addrs())
+	d.mcID, d.record = f.MCID, &edit
+	d.installed = f.Path == mcrdmav1.Path_PATH_SWITCH
+	m.pay(d)
+	m.log.Info("a group has ended", "group", g.id, "reason", reason, "why", why)
+}
+
+// debtOf is dropping all memberships of some hosts in a group.
+func (m *Manager) debtOf(g *group, reason mcrdmav1.Detached_Reason, why string, addrs []netip.Addr) *debt {
+	return m.debtTo(g.id, 0, addrs, reason, why)
+}
+
+// debtTo is dropping the memberships of some hosts in a formation, or (0) all.
+func (m *Manager) debtTo(id groupID, formation uint32, addrs []netip.Addr, reason mcrdmav1.Detached_Reason, why string) *debt {
+	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
+	for _, a := range addrs {
+		p, err := m.peerAt(a)
+		if err != nil {
+			continue // its lease ends the membership
+		}
+		m.letPeer(p)
+		d.drops[p] = &mcrdmav1.DropRequest{Group: id.proto(), Formation: formation, Address: a.String(), Reason: reason, Text: clip(why, maxText)}
+	}
+	return d
+}

@@ -1,0 +1,94 @@
+package connmgr
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/store"
+)
+
+// A debt is what must be undone elsewhere.
+type debt struct {
+	mcID      uint32 // to be free when all is undone; 0: none
+	installed bool   // the switches may have a group with it
+	drops     map[*peer]*mcrdmav1.DropRequest
+	record    *store.Edit // of the state, when all is undone; nil: none
+}
+
+// pay undoes all of a debt. It returns when that is done, or after a while; then it
+// goes on. What cannot be reached for longer than a lease lasts is left to
+// its lease, and the switches to the next look at what they have.
+func (m *Manager) pay(d *debt) {
+	t := time.NewTimer(m.times.undo)
+	defer t.Stop()
+	select {
+	case <-m.later(d):
+	case <-t.C:
+	}
+}
+
+// later undoes all of a debt, and does not wait for it.
+func (m *Manager) later(d *debt) (done chan struct{}) {
+	done = make(chan struct{})
+	for p := range d.drops {
+		m.hold(p)
+	}
+	m.background(func(ctx context.Context) {
+		defer close(done)
+		var wg sync.WaitGroup
+		if d.installed && m.tor != nil {
+			wg.Go(func() {
+				m.insist(ctx, m.cfg.Leases.Group, func(ctx context.Context) error { return m.tor.remove(ctx, m.addr, d.mcID) })
+			})
+		}
+		for p, req := range d.drops {
+			wg.Go(func() {
+				defer m.letPeer(p)
+				m.insist(ctx, m.cfg.Leases.Member, func(ctx context.Context) error {
+					return p.call(ctx, func(ctx context.Context) error {
+						_, err := p.rpc.Drop(ctx, req)
+						return err
+					})
+				})
+			})
+		}
+		wg.Wait()
+		if ctx.Err() != nil {
+			return // the record has it swept when the daemon is back
+		}
+		if d.record != nil {
+			if err := m.store.Commit(ctx, *d.record); err != nil {
+				m.log.Error("a group is gone, but not from the daemon's state", "error", err)
+			}
+		}
+		if d.mcID != 0 {
+			m.freeMCID(d.mcID)
+		}
+	})
+	return done
+}
+
+// insist calls f until it succeeds, for that long.
+func (m *Manager) insist(ctx context.Context, most time.Duration, f func(context.Context) error) {
+	for begun := time.Now(); ; {
+		one, cancel := context.WithTimeout(ctx, m.times.undo)
+		err := f(one)
+		cancel()
+		if err == nil || ctx.Err() != nil || time.Since(begun) > most {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(m.times.again):
+		}
+	}
+}
+
+func (m *Manager) hold(p *peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.users++
+}

@@ -1,0 +1,46 @@
+// Package connmgr is the daemon of a host: it makes multicast groups for the
+// host's applications, and has the applications take part in those of others.
+//
+//	m, err := connmgr.New(ctx, cfg, connmgr.Options{Logger: log})
+//	…
+//	err = m.Run(ctx) // until ctx ends
+//
+// It serves two gRPC services of api/mcrdma/v1, and calls two:
+//
+//   - Applications, on a unix socket. An application is known by its user, as the
+//     kernel tells it, and by its session, which is the stream of Open.
+//   - Hosts, for the daemons of other hosts, by mTLS (package identity). A daemon
+//     makes groups with its own addresses as the source only.
+//   - It calls Hosts of others, for the groups that start here, and SwitchGroups
+//     of the agent of its ToR.
+//
+// Queue pairs and memory are the applications'; the daemon only arranges what they
+// are connected to.
+//
+// # Groups
+//
+// A group is made in formations 1, 2, …, each with its own MC_ID, PSN, and queue
+// pairs. To make one, the daemon of the sender has all receivers prepare, has the
+// switches installed (or, if they can't be used, has the hosts relay), and commits. It is
+// done as a whole or leaves nothing: what has been begun is undone (debt.go), and
+// leases end what cannot be reached.
+//
+// A formed group is watched over: beats to the receivers' daemons find out who is
+// dead (package health), the leases at the agent are renewed, and its events
+// followed. Receivers that are gone are taken out, or the application is
+// asked to have the group formed anew.
+//
+// # State
+//
+// Groups and memberships are in a store (package store). After a restart they wait
+// for their applications for a while, and are swept if these don't come. What the
+// agent has and no group of the store owns is removed.
+//
+// # Concurrency
+//
+// Everything in memory is under Manager.mu, which is never held while something
+// is waited for. What changes a group's formation has the group's turn.
+//
+// The package may import the standard library, grpc, prometheus, api, and the
+// packages identity, store, rdmcfallback/schedule, and its own parts.
+package connmgr

@@ -1,0 +1,291 @@
+package connmgr
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// forming makes one formation of a group, whose turn its caller has. It is used
+// once.
+type forming struct {
+	m          *Manager
+	g          *group
+	from       sender
+	candidates []netip.Addr
+	joining    []netip.Addr  // of the candidates, those that begin with this formation
+	strict     bool          // all candidates, or none
+	limit      time.Duration // for all to prepare
+	watch      *stopwatch
+	before     func(context.Context) // what is to be done before switches are installed; nil: nothing
+
+	f     *formation
+	peers map[netip.Addr]*peer // of those that may have prepared
+	mu    sync.Mutex
+	out   map[netip.Addr]error // those that could not prepare or commit
+	mayBe bool                 // the switches may be installed
+}
+
+// form makes the formation. If it returns an error, nothing is left. Otherwise the
+// formation is there, and is the caller's to take (Manager.formed) or undo.
+func (x *forming) form(ctx context.Context) (*formation, error) {
+	err := x.number()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.try(ctx); err != nil {
+		x.undo(err.Error())
+		return nil, err
+	}
+	x.f.steps = x.watch.total()
+	x.m.metrics.formation(x.f)
+	return x.f, nil
+}
+
+// number gives the formation its numbers.
+func (x *forming) number() error {
+	id, err := x.m.takeMCID()
+	if err != nil {
+		return err
+	}
+	x.m.mu.Lock()
+	defer x.m.mu.Unlock()
+	x.g.last++
+	x.f = &formation{N: x.g.last, MCID: id, PSN: rand.Uint32N(maxPSN + 1), Sender: x.from} //nolint:gosec // not a secret
+	x.peers, x.out = map[netip.Addr]*peer{}, map[netip.Addr]error{}
+	return nil
+}
+
+func (x *forming) try(ctx context.Context) error {
+	m, g, recorded := x.m, x.g, make(chan error, 1)
+	begun := &formingRecord{N: x.f.N, MCID: x.f.MCID, Candidates: x.candidates}
+	go func() { recorded <- m.record(ctx, g, g.form, begun) }()
+	prepared := x.prepare(ctx)
+	if err := first(prepared, <-recorded); err != nil {
+		return err
+	}
+	x.watch.lap("prepare")
+	if x.before != nil {
+		x.before(ctx)
+	}
+	if err := x.choose(ctx); err != nil {
+		return err
+	}
+	x.watch.lap("install")
+	// What comes after a crash in between finds either no complete record, and
+	// undoes the formation, or one whose members say what they know of it.
+	info, tree := g.info(x.f), make(chan []*mcrdmav1.Step, 1)
+	go func() { recorded <- m.record(ctx, g, x.f, nil) }()
+	go func() { tree <- m.steps(ctx, x.f) }()
+	committed := x.commit(ctx, info)
+	steps := <-tree
+	if err := first(committed, <-recorded); err != nil {
+		return err
+	}
+	m.describeTree(x.f, steps)
+	x.watch.lap("commit")
+	return nil
+}
+
+// first is the first error that there is.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls f for each of the addresses at the same time. If all are needed, the
+// first error ends the others and is returned; else errors are noted.
+func (x *forming) each(ctx context.Context, addrs []netip.Addr, limit time.Duration, f func(context.Context, int) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var wg sync.WaitGroup
+	var failed error
+	for i, a := range addrs {
+		wg.Go(func() {
+			err := f(ctx, i)
+			if err == nil {
+				return
+			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.out[a] = err
+			if failed == nil {
+				failed = err
+			}
+			if x.strict {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if failed != nil && x.strict {
+		return failed
+	}
+	return nil
+}
+
+// prepare has all candidates prepare. Those that did are the formation's receivers.
+func (x *forming) prepare(ctx context.Context) error {
+	m, f := x.m, x.f
+	for _, a := range x.candidates {
+		p, err := m.peerAt(a)
+		if err != nil {
+			return err
+		}
+		x.peers[a] = p
+	}
+	defer func() {
+		for _, p := range x.peers {
+			m.letPeer(p)
+		}
+	}()
+	req := x.request()
+	all := make([]*receiver, len(x.candidates))
+	err := x.each(ctx, x.candidates, x.limit, func(ctx context.Context, i int) error {
+		p := x.peers[x.candidates[i]]
+		r, err := x.prepareOne(ctx, p, req)
+		all[i] = r
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r != nil {
+			f.Receivers = append(f.Receivers, *r)
+		}
+	}
+	if !x.g.enough(len(f.Receivers)) {
+		return x.tooFew(len(f.Receivers))
+	}
+	f.First = f.Receivers[0].Addr
+	x.settleHave()
+	return nil
+}
+
+// tooFew is the error of a group with too few receivers left.
+func (x *forming) tooFew(n int) error {
+	for _, a := range x.candidates {
+		if err := x.out[a]; err != nil {
+			return refuse(MinSize, "%s are left, and min_size is %d; the first that is missing: %v", plural(n+1, "copy"), x.g.spec.MinSize, err)
+		}
+	}
+	return refuse(MinSize, "%s are left, the sender's own counted, and min_size is %d", plural(n+1, "copy"), x.g.spec.MinSize)
+}
+
+// settleHave says where the receivers go on. One that joins has nothing to go on
+// from, and begins there.
+func (x *forming) settleHave() {
+	f := x.f
+	f.Have = x.from.Sent
+	for _, r := range f.Receivers {
+		if !slices.Contains(x.joining, r.Addr) {
+			f.Have = min(f.Have, r.Have)
+		}
+	}
+	for i, r := range f.Receivers {
+		if slices.Contains(x.joining, r.Addr) {
+			f.Receivers[i].Have = f.Have
+		}
+	}
+}
+
+// request is that of Prepare, but for the address and the time.
+func (x *forming) request() *mcrdmav1.PrepareRequest {
+	m, g, f := x.m, x.g, x.f
+	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: g.id.proto(), Formation: f.N, Service: g.spec.Service,
+		Program: g.spec.Program, Regions: g.regionsProto(), Relay: g.spec.Mode != mcrdmav1.Mode_MODE_REQUIRE, Lease: durationpb.New(m.cfg.Leases.Member)}
+	if m.mayUseSwitch(g, f) == "" {
+		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP}
+	}
+	return req
+}
+
+// answerShare is how much of the time that is left an application has to answer.
+const answerShare = 0.9
+
+func (x *forming) prepareOne(ctx context.Context, p *peer, all *mcrdmav1.PrepareRequest) (*receiver, error) {
+	req := &mcrdmav1.PrepareRequest{Version: all.Version, Group: all.Group, Formation: all.Formation, Service: all.Service, Program: all.Program,
+		Address: p.addr.String(), Connection: all.Connection, Regions: all.Regions, Relay: all.Relay, Lease: all.Lease}
+	var res *mcrdmav1.PrepareResponse
+	err := p.call(ctx, func(ctx context.Context) (err error) {
+		if end, ok := ctx.Deadline(); ok {
+			req.Timeout = durationpb.New(time.Duration(answerShare * float64(time.Until(end))))
+		}
+		res, err = p.rpc.Prepare(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return receiverFrom(p, req, res)
+}
+
+// receiverFrom checks what another daemon has answered.
+func receiverFrom(p *peer, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (*receiver, error) {
+	r := &receiver{Addr: p.addr, Host: clip(res.GetHost(), maxName), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
+		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
+	if r.Host == "" {
+		r.Host = p.String()
+	}
+	if v := res.GetVersion(); v != ProtocolVersion {
+		return nil, refuse(Version, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).at(r.Host)
+	}
+	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport}
+	if err := checkAnswer(req, answer); err != nil {
+		return nil, faultOf(err).at(r.Host)
+	}
+	if mtu := res.GetMtu(); req.GetConnection() != nil && r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
+		return nil, refuse(MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).at(r.Host)
+	}
+	for _, x := range res.GetRegions() {
+		r.Regions = append(r.Regions, place{x.GetRkey(), x.GetVa()})
+	}
+	return r, nil
+}
+
+// commit tells all receivers that the formation is complete.
+func (x *forming) commit(ctx context.Context, info *mcrdmav1.FormationInfo) error {
+	strict := x.strict
+	x.strict = true // also who is not needed: without it, the formation is another
+	defer func() { x.strict = strict }()
+	addrs := x.f.addrs()
+	return x.each(ctx, addrs, x.m.times.commit, func(ctx context.Context, i int) error {
+		p := x.peers[addrs[i]]
+		return p.call(ctx, func(ctx context.Context) error {
+			_, err := p.rpc.Commit(ctx, &mcrdmav1.CommitRequest{Formation: info, Address: addrs[i].String()})
+			return err
+		})
+	})
+}
+
+// undo leaves nothing of the formation.
+func (x *forming) undo(why string) {
+	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
+	d.mcID, d.installed = x.f.MCID, x.mayBe
+	for a, p := range x.peers {
+		d.drops[p] = &mcrdmav1.DropRequest{Group: x.g.id.proto(), Formation: x.f.N, Address: a.String(),
+			Reason: mcrdmav1.Detached_REASON_ABORTED, Text: clip(why, maxText)}
+	}
+	if edit := groupEdit(x.g.id.number, nil); x.g.form == nil {
+		d.record = &edit
+	} else if err := x.m.record(x.g.ctx, x.g, x.g.form, nil); err != nil {
+		// After a restart, the formation is undone once more.
+		x.m.log.Error("a formation is undone, but not in the daemon's state", "group", x.g.id, "error", err)
+	}
+	x.m.pay(d)
+}

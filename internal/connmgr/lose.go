@@ -1,0 +1,141 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A loss is why a receiver is to be taken out.
+type loss struct {
+	label string // of the metrics
+	why   string
+}
+
+// lose has a receiver taken out of a group. It is called with Manager.mu.
+func (m *Manager) lose(g *group, a netip.Addr, label, why string) {
+	if g.over || g.form == nil || !g.form.has(a) || g.dead[a] != (loss{}) {
+		return
+	}
+	g.dead[a] = loss{label, why}
+	m.background(func(ctx context.Context) {
+		if g.enter(ctx) != nil {
+			return
+		}
+		defer g.leave()
+		m.takeOut(ctx, g)
+	})
+}
+
+// takeOut takes those out of a group that are lost. The caller has its turn.
+func (m *Manager) takeOut(ctx context.Context, g *group) {
+	m.mu.Lock()
+	f := g.form
+	var lost, stay []receiver
+	for _, r := range f.Receivers {
+		if g.dead[r.Addr] == (loss{}) {
+			stay = append(stay, r)
+		} else {
+			lost = append(lost, r)
+		}
+	}
+	if g.over || g.broken || len(lost) == 0 {
+		m.mu.Unlock()
+		return
+	}
+	first := g.dead[lost[0].Addr].why
+	switch {
+	case !g.enough(len(stay)):
+		m.mu.Unlock()
+		m.fail(g, fmt.Sprintf("%s: %s; %s would be left, and min_size is %d", lost[0].Host, first, plural(len(stay)+1, "copy"), g.spec.MinSize))
+		return
+	case f.Path != mcrdmav1.Path_PATH_SWITCH:
+		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s", lost[0].Host, first))
+		m.mu.Unlock()
+		return
+	}
+	m.mu.Unlock()
+	next := *f
+	next.Receivers = stay
+	if err := m.tor.update(ctx, g, &next); err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s; the switches cannot go on without it: %v", lost[0].Host, first, err))
+		return
+	}
+	gone := make([]netip.Addr, 0, len(lost))
+	m.mu.Lock()
+	g.form = &next
+	for _, r := range lost {
+		m.removed(g, r.Addr)
+		gone = append(gone, r.Addr)
+	}
+	m.unwatch(nil)
+	m.mu.Unlock()
+	m.later(m.debtOf(g, mcrdmav1.Detached_REASON_REMOVED, first, gone))
+	if err := m.record(ctx, g, &next, nil); err != nil && ctx.Err() == nil {
+		m.log.Error("a receiver has left a group, but not in the daemon's state", "group", g.id, "error", err)
+	}
+	m.retree(ctx, g, "")
+}
+
+// removed notes and tells that a receiver is out of a group, for the reason in
+// dead. It is called with Manager.mu.
+func (m *Manager) removed(g *group, a netip.Addr) {
+	l := g.dead[a]
+	delete(g.dead, a)
+	delete(g.suspected, a)
+	s := g.states[a]
+	if s == nil {
+		s = &peerState{host: a.String()}
+		g.states[a] = s
+	}
+	s.state, s.reason, s.since = stateRemoved, l.why, m.clock.now()
+	m.metrics.removed.WithLabelValues(l.label).Inc()
+	m.tell(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, fmt.Sprintf("%s: %s", s.host, l.why))
+	m.log.Info("a receiver was taken out", "group", g.id, "host", s.host, "why", l.why)
+}
+
+// breakUp asks the application to form a group anew. It is called with Manager.mu.
+func (m *Manager) breakUp(g *group, a netip.Addr, text string) {
+	if g.over || g.broken || g.form == nil {
+		return
+	}
+	g.broken = true
+	m.tell(g, mcrdmav1.GroupChanged_TYPE_REFORM, a, text)
+	m.log.Info("a group is to be formed anew", "group", g.id, "why", text)
+}
+
+// fail ends a group that has too few receivers. The caller has its turn.
+func (m *Manager) fail(g *group, text string) {
+	m.mu.Lock()
+	if !g.over {
+		m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, text)
+	}
+	m.mu.Unlock()
+	m.dissolve(g, mcrdmav1.Detached_REASON_REMOVED, "the group has failed: "+text)
+}
+
+// retree looks how the switch copies a group's packets now, and tells if that is
+// not as before and there is a text. The caller has the group's turn.
+func (m *Manager) retree(ctx context.Context, g *group, text string) {
+	f := *g.form
+	steps := m.steps(ctx, &f)
+	if len(steps) == 0 {
+		return
+	}
+	was := f.tree
+	m.describeTree(&f, steps)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g.over || slices.Equal(was, f.tree) {
+		return
+	}
+	g.form = &f
+	if text != "" {
+		m.tell(g, mcrdmav1.GroupChanged_TYPE_ROUTE, netip.Addr{}, text)
+	}
+}

@@ -1,0 +1,326 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/store"
+)
+
+// ProtocolVersion is that of the protocols with applications and among daemons.
+const ProtocolVersion = 1
+
+// Store is what the daemon needs of its store; store.Store is one.
+type Store interface {
+	Boot() uint64
+	Load(bucket string) iter.Seq2[[]byte, []byte]
+	Commit(ctx context.Context, edits ...store.Edit) error
+	Reserve(name string, n uint64) (first uint64, err error)
+	Close() error
+}
+
+// Options are what a configuration file does not say. The zero value works.
+type Options struct {
+	Logger  *slog.Logger // nil: silent
+	Version string       // of the program, for people
+	// Hosts serves other daemons instead of a listener at Config.Listen, and Apps
+	// applications instead of one at Config.Socket. Apps must be a unix socket.
+	Hosts, Apps net.Listener
+	// DialHosts and DialSwitch are further options of the connections to other
+	// daemons, and to the agent of the switch.
+	DialHosts, DialSwitch []grpc.DialOption
+	// OpenStore opens the state instead of store.Open.
+	OpenStore func(ctx context.Context, path string) (Store, error)
+	// Metrics gets the daemon's metrics too; Config.Metrics serves them anyway.
+	Metrics prometheus.Registerer
+
+	clock clock // nil: the real one
+	times times // zero: defaultTimes
+}
+
+// A clock says what time it is, and when to look again. Health, leases and grace
+// follow it; the time that others may take to answer is always real.
+type clock interface {
+	now() time.Time
+	// ticks sends every d until stop is called.
+	ticks(d time.Duration) (c <-chan time.Time, stop func())
+}
+
+type realClock struct{}
+
+func (realClock) now() time.Time { return time.Now() }
+
+func (realClock) ticks(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTicker(d)
+	return t.C, t.Stop
+}
+
+// times bound how long others may take.
+type times struct {
+	request time.Duration // a request of an application without deadline
+	prepare time.Duration // all receivers, for a new group
+	reform  time.Duration // the same, when it is formed anew
+	install time.Duration // the switches
+	commit  time.Duration // all receivers
+	undo    time.Duration // undoing, while somebody waits
+	again   time.Duration // between two tries to undo
+	connect time.Duration // a connection that somebody waits for
+	settle  time.Duration // between two looks whether a receiver is unreachable for the switches
+	window  time.Duration // between two looks at counters
+}
+
+var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
+	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: time.Second,
+	settle: time.Second, window: 100 * time.Millisecond}
+
+// A Manager is the daemon of one host.
+type Manager struct {
+	cfg   *config.Config
+	opts  Options
+	log   *slog.Logger
+	name  string
+	addr  netip.Addr // of the RDMA device
+	files identity.Files
+	times times
+	clock clock
+
+	store   Store
+	boot    uint64
+	metrics *metrics
+	tor     *tor // nil: no switch is configured
+	hosts   net.Listener
+	apps    net.Listener
+	started time.Time
+
+	ready   chan struct{}
+	life    context.Context // ends when Run ends
+	end     context.CancelFunc
+	wg      sync.WaitGroup // all goroutines of Run
+	numbers numbers        // of groups
+	mcIDs   numbers
+	attach  atomic.Uint64 // the last membership's number
+
+	incomplete []*groupRecord // found in the state, to be undone
+	stale      []store.Edit   // the same, to be deleted
+
+	mu          sync.Mutex
+	stopping    bool
+	sessions    map[string]*session // by token
+	services    map[string]*session // by name
+	memberships map[groupID][]*member
+	gone        graveyard
+	groups      map[groupID]*group
+	mcInUse     map[uint32]struct{}
+	peers       map[netip.Addr]*peer
+	usage       map[uint32]*usage // by uid
+	health      *health.Tracker
+}
+
+// New makes a daemon. It opens its state and listens; it does nothing else before
+// Run, which must be called. Errors wrap ErrConfig or say what cannot be opened.
+func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
+	own := *cfg
+	own.SetDefaults()
+	if err := own.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address, times: o.times, clock: o.clock,
+		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
+		ready: make(chan struct{}), sessions: map[string]*session{}, services: map[string]*session{},
+		memberships: map[groupID][]*member{}, groups: map[groupID]*group{}, mcInUse: map[uint32]struct{}{},
+		peers: map[netip.Addr]*peer{}, usage: map[uint32]*usage{}}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	if m.clock == nil {
+		m.clock = realClock{}
+	}
+	if m.times == (times{}) {
+		m.times = defaultTimes
+	}
+	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
+	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})
+	if err := m.open(ctx); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// open opens all that can fail at the start.
+func (m *Manager) open(ctx context.Context) error {
+	if err := m.checkIdentity(); err != nil {
+		return err
+	}
+	var err error
+	if m.metrics, err = newMetrics(m); err != nil {
+		return err
+	}
+	open := m.opts.OpenStore
+	if open == nil {
+		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, store.Options{}) }
+	}
+	if m.store, err = open(ctx, m.cfg.State); err != nil {
+		m.store = nil // and no interface around a nil pointer
+		return err
+	}
+	m.boot = m.store.Boot()
+	m.attach.Store(m.boot)
+	m.numbers.open(m, "groups")
+	m.mcIDs.open(m, "mc_ids")
+	if err := m.dialConfigured(); err != nil {
+		return err
+	}
+	if err := m.dialSwitch(); err != nil {
+		return err
+	}
+	if err := m.load(); err != nil {
+		return err
+	}
+	if m.hosts = m.opts.Hosts; m.hosts == nil {
+		if m.hosts, err = net.Listen("tcp", m.cfg.Listen); err != nil {
+			return fmt.Errorf("%w: other daemons cannot be served: %w", ErrConfig, err)
+		}
+	}
+	if m.apps = m.opts.Apps; m.apps == nil {
+		if m.apps, err = listenUnix(m.cfg.Socket, m.cfg.SocketMode); err != nil {
+			return fmt.Errorf("%w: applications cannot be served: %w", ErrConfig, err)
+		}
+	}
+	return nil
+}
+
+// checkIdentity sees that the certificate is this host's: with another, every other
+// daemon and the agent would refuse what this one asks.
+func (m *Manager) checkIdentity() error {
+	if m.files.Plain() {
+		return nil
+	}
+	id, _, err := m.files.Read()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if !id.Is(identity.Host) || id.Name != m.name || !id.Owns(m.addr) {
+		return fmt.Errorf("%w: the certificate %s is for %v, and this host is host:%s %v: issue one for it, or correct name and address",
+			ErrConfig, m.files.Cert, id, m.name, m.addr)
+	}
+	return nil
+}
+
+// Ready is closed when the daemon serves.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
+
+// Addr is where other daemons are served.
+func (m *Manager) Addr() net.Addr { return m.hosts.Addr() }
+
+// Socket is the path of the unix socket for applications.
+func (m *Manager) Socket() string { return m.apps.Addr().String() }
+
+// Run works until ctx ends, and closes the daemon. What it has made stays: groups
+// live as long as leases do, for a daemon that comes back.
+func (m *Manager) Run(ctx context.Context) error {
+	defer m.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m.started = m.clock.now()
+	hosts, apps, err := m.newServers()
+	if err != nil {
+		return err
+	}
+	metrics, err := m.serveMetrics(cancel)
+	if err != nil {
+		return err
+	}
+	ticks, stopTicks := m.clock.ticks(m.cfg.Beat.Interval)
+	defer stopTicks()
+	m.resumeAll()
+	m.wg.Go(func() { m.tick(ticks) })
+	if m.tor != nil {
+		m.wg.Go(func() { m.tor.run(m.life) })
+	}
+	for _, s := range []struct {
+		*grpc.Server
+		net.Listener
+	}{{hosts, m.hosts}, {apps, m.apps}} {
+		m.wg.Go(func() {
+			if err := s.Serve(s.Listener); err != nil {
+				cancel(fmt.Errorf("serving at %v: %w", s.Addr(), err))
+			}
+		})
+	}
+	m.warm()
+	m.log.Info("the daemon serves", "host", m.name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
+	close(m.ready)
+	<-ctx.Done()
+	m.mu.Lock()
+	m.stopping = true
+	m.mu.Unlock()
+	m.end()
+	if metrics != nil {
+		_ = metrics.Close()
+	}
+	apps.Stop()
+	hosts.Stop()
+	m.wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// tick does what is due, every beat interval.
+func (m *Manager) tick(ticks <-chan time.Time) {
+	for {
+		select {
+		case <-ticks:
+			m.due(m.clock.now())
+		case <-m.life.Done():
+			return
+		}
+	}
+}
+
+// background runs what must be finished though the one who asked has gone; its
+// context ends with Run. It may be called only where a goroutine of Run or a
+// handler runs.
+func (m *Manager) background(f func(context.Context)) {
+	m.wg.Go(func() { f(m.life) })
+}
+
+func (m *Manager) close() {
+	m.end()
+	m.mu.Lock()
+	for _, p := range m.peers {
+		_ = p.conn.Close()
+	}
+	m.mu.Unlock()
+	if m.tor != nil {
+		_ = m.tor.conn.Close()
+	}
+	if m.hosts != nil {
+		_ = m.hosts.Close()
+	}
+	if m.apps != nil {
+		_ = m.apps.Close()
+	}
+	if m.store != nil {
+		_ = m.store.Close()
+	}
+	if m.metrics != nil {
+		m.metrics.close()
+	}
+}

@@ -1,0 +1,319 @@
+package connmgr
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A groupID names a group for all its life.
+type groupID struct {
+	source netip.Addr
+	number uint64
+}
+
+func (id groupID) proto() *mcrdmav1.GroupID {
+	return &mcrdmav1.GroupID{Source: id.source.String(), Number: id.number}
+}
+
+type memberState uint8
+
+const (
+	asked  memberState = iota // the application has not answered yet
+	ready                     // it can receive
+	formed                    // the formation is complete
+)
+
+// A member is the membership of an application of this host in a formation. All
+// under Manager.mu.
+type member struct {
+	memberRecord
+	sess    *session
+	state   memberState
+	request *mcrdmav1.PrepareRequest
+	answer  *mcrdmav1.PrepareResponse // once ready
+	refused error                     // instead
+	done    chan struct{}             // closed when there is either
+	waiting int                       // calls of Prepare
+	expires time.Time
+	resumed bool // false: after a restart, the application has not said that it has it
+	over    bool
+}
+
+// A memberRecord is what is known of a formed membership after a restart.
+type memberRecord struct {
+	ID        groupID
+	Formation uint32
+	Attach    uint64
+	Service   string
+	Sender    string // host
+	Program   string // of the sender
+	Path      mcrdmav1.Path
+	Memory    uint64
+	Lease     time.Duration
+	Since     time.Time
+	User      userRecord
+}
+
+// find returns the membership in a formation; nil: there is none.
+func (m *Manager) find(id groupID, formation uint32) *member {
+	for _, x := range m.memberships[id] {
+		if x.Formation == formation {
+			return x
+		}
+	}
+	return nil
+}
+
+// A request to take part, once it has been checked.
+type invitation struct {
+	id       groupID
+	sender   string
+	memory   uint64
+	lease    time.Duration
+	deadline time.Time
+	*mcrdmav1.PrepareRequest
+}
+
+// prepare has the application that listens answer whether it takes part.
+func (m *Manager) prepare(ctx context.Context, in invitation) (*mcrdmav1.PrepareResponse, error) {
+	m.mu.Lock()
+	x, err := m.invite(in)
+	if err == nil {
+		x.waiting++
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x.waiting--
+	switch {
+	case x.answer != nil && !x.over:
+		return x.answer, nil
+	case x.refused != nil:
+		return nil, x.refused
+	case x.waiting == 0:
+		m.endMember(x, mcrdmav1.Detached_REASON_ABORTED, "the sender did not wait for an answer any longer")
+	}
+	if context.Cause(ctx) == context.Canceled { //nolint:errorlint // the very value
+		return nil, context.Canceled
+	}
+	return nil, refuse(Timeout, "the application that listens for %q did not answer in time", in.GetService())
+}
+
+// invite finds the membership, or makes it and asks the application. It is called
+// with Manager.mu.
+func (m *Manager) invite(in invitation) (*member, error) {
+	if x := m.find(in.id, in.GetFormation()); x != nil {
+		if !sameInvitation(x.request, in.PrepareRequest) {
+			return nil, refuse(Stale, "formation %d of the group has been prepared with another content", in.GetFormation())
+		}
+		return x, nil
+	}
+	var previous *member
+	for _, x := range m.memberships[in.id] {
+		if x.Formation > in.GetFormation() {
+			return nil, refuse(Stale, "formation %d of the group is there already, and %d is asked for", x.Formation, in.GetFormation())
+		}
+		if x.state == formed {
+			previous = x
+		}
+		if x.Memory != in.memory {
+			return nil, refuse(Invalid, "the regions of a group stay as they are: %d bytes, and not %d", x.Memory, in.memory)
+		}
+	}
+	s, attach := m.services[in.GetService()], uint64(0)
+	if previous != nil {
+		s, attach = previous.sess, previous.Attach
+	}
+	if s == nil {
+		return nil, refuse(NoService, "no application listens for the service %q: start it, or correct the name", in.GetService())
+	}
+	if s.stream == 0 {
+		return nil, refuse(NoService, "the application that listens for %q has not come back after the daemon's restart", in.GetService())
+	}
+	if len(m.memberships[in.id]) == 0 {
+		if err := m.takeMembership(s.user.uid, in.memory); err != nil {
+			return nil, err
+		}
+	}
+	now := m.clock.now()
+	x := &member{memberRecord: memberRecord{ID: in.id, Formation: in.GetFormation(), Attach: m.attach.Add(1), Service: in.GetService(),
+		Sender: in.sender, Program: clip(in.GetProgram(), maxName), Memory: in.memory, Lease: in.lease, Since: now, User: s.record()},
+		sess: s, request: in.PrepareRequest, done: make(chan struct{}), expires: now.Add(in.lease), resumed: true}
+	m.memberships[in.id] = append(m.memberships[in.id], x)
+	s.members[x.Attach] = x
+	m.push(s, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachRequested{AttachRequested: in.event(x.Attach, attach)}})
+	return x, nil
+}
+
+// answer takes an application's answer.
+func (m *Manager) answer(s *session, req *mcrdmav1.AnswerAttachRequest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := s.members[req.GetAttach()]
+	if x == nil {
+		return refuse(NotFound, "nobody asks for attachment %d any longer", req.GetAttach())
+	}
+	if x.state != asked {
+		return refuse(Stale, "attachment %d has been answered", req.GetAttach())
+	}
+	if req.GetRefused() != "" {
+		x.refused = refusalOf(req)
+		close(x.done)
+		m.dropMember(x)
+		return nil
+	}
+	if err := checkAnswer(x.request, req); err != nil {
+		return err
+	}
+	x.state = ready
+	x.answer = &mcrdmav1.PrepareResponse{Host: m.name, Qpn: req.GetQpn(), Mtu: x.request.GetConnection().GetMtu(), Regions: req.GetRegions(),
+		Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: m.cfg.Rack}
+	close(x.done)
+	return nil
+}
+
+// commit makes a membership a formed one. The formations before are over.
+func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationInfo) error {
+	m.mu.Lock()
+	x := m.find(id, f.GetFormation())
+	if x == nil || x.state == asked {
+		m.mu.Unlock()
+		return refuse(NotFound, "formation %d of the group has not been prepared, or was given up", f.GetFormation())
+	}
+	if x.state == formed {
+		m.mu.Unlock()
+		return nil
+	}
+	x.Path = f.GetPath()
+	record := x.memberRecord
+	m.mu.Unlock()
+	if err := m.store.Commit(ctx, memberEdit(record.Attach, encode(record))); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x.over {
+		m.forget(memberEdit(x.Attach, nil))
+		return refuse(NotFound, "formation %d of the group was given up", f.GetFormation())
+	}
+	if x.state == formed {
+		return nil
+	}
+	x.state = formed
+	x.expires = m.clock.now().Add(x.Lease)
+	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{
+		AttachFormed: &mcrdmav1.AttachFormed{Attach: x.Attach, Formation: f}}})
+	for _, o := range slices.Clone(m.memberships[id]) {
+		if o.Formation < x.Formation {
+			m.endMember(o, mcrdmav1.Detached_REASON_REFORMED, "")
+		}
+	}
+	return nil
+}
+
+// endMember ends a membership and tells its application, unless that ended it
+// itself. It is called with Manager.mu.
+func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text string) {
+	if x.over {
+		return
+	}
+	if x.state == asked {
+		x.refused = refuse(Closed, "%s", text)
+		close(x.done)
+	}
+	if reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
+		m.gone.bury(grave{x.ID, x.Formation}, text, m.clock.now())
+	} else {
+		m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+			Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
+	}
+	m.dropMember(x)
+}
+
+// dropMember takes a membership out of all tables. It is called with Manager.mu.
+func (m *Manager) dropMember(x *member) {
+	x.over = true
+	delete(x.sess.members, x.Attach)
+	list := slices.DeleteFunc(m.memberships[x.ID], func(o *member) bool { return o == x })
+	if len(list) == 0 {
+		delete(m.memberships, x.ID)
+		m.giveMembership(x.User.UID, x.Memory)
+	} else {
+		m.memberships[x.ID] = list
+	}
+	if x.state == formed {
+		m.forget(memberEdit(x.Attach, nil))
+	}
+}
+
+// leave ends a membership at its application's wish.
+func (m *Manager) leave(s *session, attach uint64, reason string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := s.members[attach]
+	if x == nil {
+		return refuse(NotFound, "there is no attachment %d", attach)
+	}
+	text := "the application has left"
+	if reason != "" {
+		text += ": " + clip(reason, maxText)
+	}
+	m.endMember(x, mcrdmav1.Detached_REASON_UNSPECIFIED, text)
+	return nil
+}
+
+// drop ends a formation of a group, or (0) all, at the sender's wish.
+func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range slices.Clone(m.memberships[id]) {
+		if formation == 0 || x.Formation == formation {
+			m.endMember(x, reason, text)
+		}
+	}
+}
+
+// A grave names a membership that is no more.
+type grave struct {
+	id        groupID
+	formation uint32
+}
+
+// A graveyard remembers for a while why memberships are no more.
+type graveyard struct {
+	texts map[grave]string
+	order []burial
+}
+
+type burial struct {
+	grave
+	at time.Time
+}
+
+const (
+	maxGraves = 4096
+	graveTime = 5 * time.Minute
+)
+
+func (g *graveyard) bury(x grave, text string, now time.Time) {
+	if g.texts == nil {
+		g.texts = map[grave]string{}
+	}
+	for len(g.order) > 0 && (len(g.order) >= maxGraves || now.Sub(g.order[0].at) > graveTime) {
+		delete(g.texts, g.order[0].grave)
+		g.order = g.order[1:]
+	}
+	g.texts[x] = text
+	g.order = append(g.order, burial{x, now})
+}

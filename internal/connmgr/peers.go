@@ -1,0 +1,299 @@
+package connmgr
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// A peer is the daemon of another host, known by the address of its RDMA device.
+type peer struct {
+	m          *Manager
+	addr       netip.Addr
+	name       string // that its certificate must have; "": any that owns the address
+	target     string
+	configured bool
+	conn       *grpc.ClientConn
+	rpc        mcrdmav1.HostsClient
+	link       *link
+
+	// Under Manager.mu.
+	users   int // calls and formations that use it
+	idle    time.Time
+	beating bool // a beat is under way
+	trip    time.Duration
+	err     error // of the last call; nil: it answered
+	tried   bool
+}
+
+func (p *peer) String() string {
+	if p.name != "" {
+		return p.name
+	}
+	return p.addr.String()
+}
+
+// reconnect is short, since beats find out by it that a daemon is back.
+var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond}
+
+// dialOptions are those of all connections to others. Names are resolved by the
+// dialler, and no proxy is used.
+func dialOptions(l *link, own identity.Identity) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(l), grpc.WithContextDialer(l.dial), identity.Claim(own),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: time.Second}),
+		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
+	}
+}
+
+// own is who this daemon is.
+func (m *Manager) own() identity.Identity {
+	return identity.Identity{Role: identity.Host, Name: m.name, Addrs: []netip.Addr{m.addr}}
+}
+
+// newPeer makes a peer. It connects when it is used.
+func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
+	creds, err := m.files.Client(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}})
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, link: &link{TransportCredentials: creds}, idle: m.clock.now()}
+	p.conn, err = grpc.NewClient("passthrough:///"+h.Daemon, append(dialOptions(p.link, m.own()), m.opts.DialHosts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("the daemon of %v: %w", p, err)
+	}
+	p.rpc = mcrdmav1.NewHostsClient(p.conn)
+	return p, nil
+}
+
+func (m *Manager) dialConfigured() error {
+	for _, h := range m.cfg.Hosts {
+		if h.Address == m.addr {
+			continue
+		}
+		p, err := m.newPeer(h, true)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		m.peers[p.addr] = p
+	}
+	return nil
+}
+
+// warm connects to the hosts of the configuration before they are needed.
+func (m *Manager) warm() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.peers {
+		p.conn.Connect()
+	}
+}
+
+// peerAt is the daemon of the host with that address; it is in use until letPeer.
+func (m *Manager) peerAt(addr netip.Addr) (*peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.peerLocked(addr)
+	if err != nil {
+		return nil, err
+	}
+	p.users++
+	return p, nil
+}
+
+func (m *Manager) peerLocked(addr netip.Addr) (*peer, error) {
+	if p := m.peers[addr]; p != nil {
+		return p, nil
+	}
+	p, err := m.newPeer(config.Host{Address: addr, Daemon: netip.AddrPortFrom(addr, config.DefaultPort).String()}, false)
+	if err == nil {
+		m.peers[addr] = p
+	}
+	return p, err
+}
+
+func (m *Manager) letPeer(p *peer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.users--
+	p.idle = m.clock.now()
+}
+
+// idleTime is how long a connection to a host that is not configured is kept
+// without use.
+const idleTime = 5 * time.Minute
+
+// closeIdle is called with Manager.mu.
+func (m *Manager) closeIdle(now time.Time) {
+	for addr, p := range m.peers {
+		if !p.configured && p.users == 0 && now.Sub(p.idle) > idleTime {
+			delete(m.peers, addr)
+			_ = p.conn.Close()
+		}
+	}
+}
+
+// call makes a call and keeps account of whether the peer answers. Calls may be
+// made twice.
+func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
+	begun := time.Now()
+	connect(ctx, p.conn, p.m.times.connect)
+	err := p.fault(ctx, f(ctx))
+	if errors.Is(err, Unreachable) && ctx.Err() == nil && connect(ctx, p.conn, p.m.times.connect) {
+		err = p.fault(ctx, f(ctx)) // the connection had been lost unnoticed
+	}
+	p.m.metrics.peerCall(time.Since(begun), err)
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	p.tried = true
+	p.err = nil
+	if errors.Is(err, Unreachable) || errors.Is(err, Untrusted) {
+		p.err = err
+	}
+	return err
+}
+
+// connect has a connection connect now, if it does not, and waits until it has or
+// could not. It reports whether it had to, and did.
+func connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
+	if conn.GetState() == connectivity.Ready {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	conn.ResetConnectBackoff()
+	for tried := false; ; {
+		switch s := conn.GetState(); {
+		case s == connectivity.Ready:
+			return true
+		case s == connectivity.Shutdown, s == connectivity.TransientFailure && tried:
+			return false
+		default:
+			tried = tried || s == connectivity.Connecting
+			conn.Connect()
+			if !conn.WaitForStateChange(ctx, s) {
+				return false
+			}
+		}
+	}
+}
+
+// fault says what the error of a call to a peer means.
+func (p *peer) fault(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	name := p.String()
+	s := status.Convert(err)
+	if info := infoOf(s); info != nil {
+		if _, ok := reasonCodes[Reason(info.GetReason())]; ok {
+			f := &fault{reason: Reason(info.GetReason()), text: clip(info.GetMetadata()["text"], maxText), host: clip(info.GetMetadata()["host"], maxName)}
+			if f.host == "" {
+				f.host = name
+			}
+			return f
+		}
+	}
+	text := clip(s.Message(), maxText)
+	switch s.Code() {
+	case codes.Unimplemented:
+		return refuse(Version, "its daemon does not know the request (%s): update the older of the two daemons", text).at(name)
+	case codes.Unauthenticated:
+		return refuse(Untrusted, "%s", text).at(name)
+	case codes.PermissionDenied:
+		return refuse(Denied, "%s", text).at(name)
+	case codes.Canceled:
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	case codes.DeadlineExceeded:
+		return refuse(Unreachable, "its daemon at %s did not answer in time: see whether cmd-daemon runs there, and the way to it", p.target).at(name)
+	}
+	if cause := p.link.last(); cause != nil {
+		if untrusted(cause) {
+			return refuse(Untrusted, "its daemon at %s: %v", p.target, cause).at(name)
+		}
+		text = cause.Error()
+	}
+	return refuse(Unreachable, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).at(name)
+}
+
+// untrusted says whether a connection failed because one side does not take the
+// other's certificate.
+func untrusted(err error) bool {
+	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
+		errors.As(err, new(tls.AlertError)) || errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.As(err, new(tls.RecordHeaderError))
+}
+
+// A link is the credentials of a connection, and remembers why connecting failed:
+// gRPC tells that in words only.
+type link struct {
+	credentials.TransportCredentials
+
+	mu  sync.Mutex
+	err error // nil: the last connection was made
+}
+
+func (l *link) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+func (l *link) last() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+func (l *link) dial(ctx context.Context, target string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+	l.note(err)
+	return c, err
+}
+
+func (l *link) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := l.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	l.note(err)
+	if err == nil {
+		c = &linkConn{c, l}
+	}
+	return c, info, err
+}
+
+func (l *link) Clone() credentials.TransportCredentials { return l }
+
+// A linkConn notes the alert by which a server refuses the client's certificate:
+// with TLS 1.3 it comes after the handshake.
+type linkConn struct {
+	net.Conn
+	l *link
+}
+
+func (c *linkConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && errors.As(err, new(tls.AlertError)) {
+		c.l.note(fmt.Errorf("it does not take this host's certificate: %w: renew it, or have it issued by the same CA", err))
+	}
+	return n, err
+}

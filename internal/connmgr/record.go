@@ -1,0 +1,116 @@
+package connmgr
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/store"
+)
+
+// Buckets of the store.
+const (
+	groupsBucket  = "groups"  // by number
+	membersBucket = "members" // by attach
+)
+
+// A groupRecord is what must be known of a group after a restart.
+type groupRecord struct {
+	ID      groupID
+	Spec    spec
+	User    userRecord
+	Created time.Time
+	Form    *formation     `json:",omitempty"` // the one that is formed; nil: none yet
+	Forming *formingRecord `json:",omitempty"` // the one that is being formed
+}
+
+// A formingRecord is what must be undone of a formation that never was complete.
+type formingRecord struct {
+	N          uint32
+	MCID       uint32
+	Candidates []netip.Addr
+}
+
+// A userRecord is a session as groups and memberships remember it.
+type userRecord struct {
+	Token    string
+	UID, PID uint32
+	Program  string
+}
+
+func (s *session) record() userRecord {
+	return userRecord{s.token, s.user.uid, s.user.pid, s.program}
+}
+
+// MarshalText makes a groupID a text in records.
+func (id groupID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText is the opposite of MarshalText.
+func (id *groupID) UnmarshalText(b []byte) error {
+	source, number, _ := bytes.Cut(b, []byte("/"))
+	addr, err := netip.ParseAddr(string(source))
+	if err != nil {
+		return err
+	}
+	id.source = addr
+	_, err = fmt.Sscan(string(number), &id.number)
+	return err
+}
+
+func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func groupEdit(number uint64, record []byte) store.Edit {
+	return store.Edit{Bucket: groupsBucket, Key: numberKey(number), Value: record}
+}
+
+func memberEdit(attach uint64, record []byte) store.Edit {
+	return store.Edit{Bucket: membersBucket, Key: numberKey(attach), Value: record}
+}
+
+// recordOf makes a group's record.
+func (m *Manager) recordOf(g *group, f *formation, begun *formingRecord) []byte {
+	m.mu.Lock()
+	r := groupRecord{ID: g.id, Spec: g.spec, User: g.sess.record(), Created: g.created, Form: f, Forming: begun}
+	m.mu.Unlock()
+	return encode(r)
+}
+
+// record puts a group into the state.
+func (m *Manager) record(ctx context.Context, g *group, f *formation, begun *formingRecord) error {
+	return m.store.Commit(ctx, groupEdit(g.id.number, m.recordOf(g, f, begun)))
+}
+
+// forget deletes from the state in the background. It may be called with Manager.mu.
+func (m *Manager) forget(edits ...store.Edit) {
+	m.background(func(ctx context.Context) {
+		if err := m.store.Commit(ctx, edits...); err != nil && ctx.Err() == nil {
+			m.log.Error("something that is over is still in the daemon's state", "error", err)
+		}
+	})
+}
+
+func encode(r any) []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("connmgr: a record: %v", err)) // plain data
+	}
+	return b
+}
+
+func decode(b []byte, r any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(r); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows it")
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package connmgr
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// auto is a choice that is left to the daemon.
+const auto = "auto"
+
+// relayFor says how hosts relay in a formation. An error says which host cannot.
+func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
+	if f.Sender.Bootstrap == "" {
+		return nil, refuse(Invalid, "hosts would have to relay, and the sender's application has no address where it listens for that")
+	}
+	for _, r := range f.Receivers {
+		if r.Bootstrap == "" {
+			return nil, refuse(Invalid, "hosts would have to relay, and the receiver's application has no address where it listens for that").at(r.Host)
+		}
+	}
+	out := &relay{Block: m.cfg.Relay.Block, Group: relayGroup(g.id, f.N)}
+	var err error
+	if out.Transport, err = m.transportFor(g, f); err != nil {
+		return nil, err
+	}
+	racks := m.racksOf(f)
+	name := cmp.Or(notAuto(g.spec.Algorithm), notAuto(m.cfg.Relay.Algorithm))
+	if name == "" {
+		name = schedule.BinomialPipeline.String()
+		if g.spec.Typical > 0 {
+			h := schedule.Hints{MaxBlock: int64(m.cfg.Relay.Block)}
+			if racks != nil {
+				if h.Racks, err = schedule.NewRacks(rackSizes(racks)...); err != nil {
+					return nil, refuse(Invalid, "racks: %v", err)
+				}
+			}
+			plan, err := schedule.Choose(int64(min(g.spec.Typical, 1<<50)), len(f.Receivers)+1, h) //nolint:gosec // bounded
+			if err != nil {
+				return nil, refuse(Invalid, "no way of relaying can be chosen: %v", err)
+			}
+			name, out.Block = plan.Algorithm.String(), uint32(plan.BlockSize) //nolint:gosec // at most MaxBlock
+		}
+	}
+	if out.Algorithm = name; name == schedule.Hybrid.String() {
+		if racks == nil {
+			return nil, refuse(Invalid, "the hybrid algorithm has to know each host's rack: configure rack at all of them, or use another algorithm")
+		}
+		out.Racks = racks
+	}
+	return out, nil
+}
+
+func notAuto(s string) string {
+	if s == auto {
+		return ""
+	}
+	return s
+}
+
+// transportFor is "rdma" if all can, unless something else is wanted.
+func (m *Manager) transportFor(g *group, f *formation) (string, error) {
+	want := cmp.Or(notAuto(g.spec.Transport), notAuto(m.cfg.Relay.Transport))
+	if want == "tcp" {
+		return want, nil
+	}
+	without := ""
+	if f.Sender.QPN == 0 {
+		without = m.name
+	}
+	for _, r := range f.Receivers {
+		if r.Transport != "rdma" {
+			without = r.Host
+		}
+	}
+	switch {
+	case without == "":
+		return "rdma", nil
+	case want == "rdma":
+		return "", refuse(Invalid, "hosts are to relay by RDMA, and the application has no device: open one, or use transport auto").at(without)
+	}
+	return "tcp", nil
+}
+
+// racksOf are the racks of all members; nil: not all are known.
+func (m *Manager) racksOf(f *formation) []uint32 {
+	racks := []uint32{m.cfg.Rack}
+	for _, r := range f.Receivers {
+		racks = append(racks, r.Rack)
+	}
+	if slices.Contains(racks, 0) {
+		return nil
+	}
+	return racks
+}
+
+// rackSizes is how many members are in each rack, the sender's first.
+func rackSizes(racks []uint32) []int {
+	var order []uint32
+	sizes := map[uint32]int{}
+	for _, r := range racks {
+		if sizes[r] == 0 {
+			order = append(order, r)
+		}
+		sizes[r]++
+	}
+	out := make([]int, 0, len(order))
+	for _, r := range order {
+		out = append(out, sizes[r])
+	}
+	return out
+}
+
+// relayGroup is a number that no other formation of any host is likely to have, so
+// that members that meet by mistake notice it.
+func relayGroup(id groupID, n uint32) uint64 {
+	h := fnv.New64a()
+	b := binary.BigEndian.AppendUint64(id.source.AsSlice(), id.number)
+	_, _ = h.Write(binary.BigEndian.AppendUint32(b, n)) // cannot fail
+	return max(h.Sum64(), 1)
+}
+
+// text says for people how hosts relay.
+func (r *relay) text() string { return fmt.Sprintf("%s over %s", r.Algorithm, r.Transport) }

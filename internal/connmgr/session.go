@@ -1,0 +1,122 @@
+package connmgr
+
+import (
+	"crypto/rand"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A session is an application that has opened. All under Manager.mu.
+type session struct {
+	token   string
+	user    user
+	program string
+	since   time.Time
+
+	services map[string]struct{}
+	groups   map[groupID]*group
+	members  map[uint64]*member // by attach
+
+	stream uint64 // number of the stream that has it; 0: none, it may come back
+	over   bool
+	queue  []*mcrdmav1.OpenResponse
+	wake   chan struct{} // 1
+}
+
+// maxQueue is how many events an application may be behind.
+const maxQueue = 4096
+
+func newSession(token string, u user, program string, now time.Time) *session {
+	return &session{token: token, user: u, program: program, since: now, services: map[string]struct{}{},
+		groups: map[groupID]*group{}, members: map[uint64]*member{}, wake: make(chan struct{}, 1)}
+}
+
+// openSession gives a stream a session: that of the token if the caller's user has
+// it, else a new one. It takes the session from a stream that had it.
+func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, resumed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stream = m.attach.Add(1)
+	if s = m.sessions[token]; s != nil && s.user.uid == u.uid {
+		s.user.pid, s.program = u.pid, program
+		resumed = true
+	} else {
+		s = newSession(rand.Text(), u, program, m.clock.now())
+		m.sessions[s.token] = s
+	}
+	s.stream = stream
+	s.signal() // a stream that had it is to end
+	return s, stream, resumed
+}
+
+// sessionOf finds the session of a request. Another user's is not found.
+func (m *Manager) sessionOf(u user, token string) (*session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[token]
+	if s == nil || s.over || s.user.uid != u.uid {
+		return nil, refuse(NotFound, "there is no such session: open one")
+	}
+	return s, nil
+}
+
+func (s *session) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// push queues an event. An application that does not read its events is given up.
+// It is called with Manager.mu.
+func (m *Manager) push(s *session, e *mcrdmav1.OpenResponse) {
+	if s.over {
+		return
+	}
+	if len(s.queue) >= maxQueue {
+		m.log.Warn("an application does not read its events; its session ends", "program", s.program, "pid", s.user.pid)
+		m.endSessionLocked(s, "the application does not read its events")
+		return
+	}
+	s.queue = append(s.queue, e)
+	s.signal()
+}
+
+// endSession ends a session and all that belongs to it, if the stream still has it.
+func (m *Manager) endSession(s *session, stream uint64, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.over || s.stream != stream || m.stopping {
+		return
+	}
+	m.endSessionLocked(s, why)
+}
+
+func (m *Manager) endSessionLocked(s *session, why string) {
+	s.over = true
+	s.queue = nil
+	delete(m.sessions, s.token)
+	for name := range s.services {
+		delete(m.services, name)
+	}
+	for _, x := range s.members {
+		m.endMember(x, mcrdmav1.Detached_REASON_UNSPECIFIED, why)
+	}
+	for _, g := range s.groups {
+		m.abandon(g, mcrdmav1.Detached_REASON_SENDER_LOST, why)
+	}
+	s.signal()
+	m.log.Info("a session has ended", "program", s.program, "pid", s.user.pid, "why", why)
+}
+
+// take returns what is queued, and whether the stream still has the session.
+func (m *Manager) take(s *session, stream uint64) (list []*mcrdmav1.OpenResponse, mine bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.over || s.stream != stream {
+		return nil, false
+	}
+	list, s.queue = s.queue, nil
+	return list, true
+}

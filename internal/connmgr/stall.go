@@ -1,0 +1,135 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A stallSample is what the switch had counted at the last report of a stall.
+type stallSample struct {
+	formation uint32
+	at        time.Time
+	answers   map[netip.Addr]uint64
+}
+
+// sampleTime is how long a sample is good for comparison.
+const sampleTime = 5 * time.Second
+
+// windows is how often counters are read anew for one report. Together they are
+// longer than the timeout of a queue pair: who lives has answered a
+// retransmission by then.
+const windows = 6
+
+// stalled finds out who is to blame if nothing is acknowledged, and takes it out.
+func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
+	m.mu.Lock()
+	f := g.form
+	if g.over || f == nil || f.N != req.GetFormation() {
+		m.mu.Unlock()
+		return nil, refuse(Stale, "group %v is not at formation %d", g.id, req.GetFormation())
+	}
+	res := &mcrdmav1.ReportStallResponse{}
+	now := m.clock.now()
+	for _, c := range m.health.Blame(f.addrs(), now) {
+		res.Suspects = append(res.Suspects, c.Addr.String())
+		m.act(c, now)
+	}
+	for a := range g.dead {
+		if s := a.String(); !slices.Contains(res.Suspects, s) {
+			res.Suspects = append(res.Suspects, s)
+		}
+	}
+	m.mu.Unlock()
+	if len(res.Suspects) > 0 || f.Path != mcrdmav1.Path_PATH_SWITCH {
+		return res, nil
+	}
+	suspects, err := m.compare(ctx, g, f)
+	if err != nil {
+		m.log.Warn("who stalls a group cannot be found out", "group", g.id, "error", err)
+		return res, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range suspects {
+		res.Suspects = append(res.Suspects, a.String())
+		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", req.GetSince().AsDuration().Round(time.Millisecond)))
+	}
+	return res, nil
+}
+
+// compare finds the receivers of which the switch counts no answers while it counts
+// others'.
+func (m *Manager) compare(ctx context.Context, g *group, f *formation) ([]netip.Addr, error) {
+	m.mu.Lock()
+	was := g.stall
+	m.mu.Unlock()
+	if was.formation != f.N || m.clock.now().Sub(was.at) > sampleTime {
+		was = stallSample{}
+	}
+	seen := false
+	for range windows {
+		answers, err := m.tor.answers(ctx, m.addr, f)
+		if err != nil {
+			return nil, err
+		}
+		if was.answers == nil {
+			was = stallSample{f.N, m.clock.now(), answers}
+			m.mu.Lock()
+			g.stall = was
+			m.mu.Unlock()
+		}
+		still, moving := split(f, was.answers, answers)
+		if len(moving) > 0 && len(still) > 0 && seen {
+			return still, nil // who was only later has had the time of a window
+		}
+		seen = len(moving) > 0
+		select {
+		case <-time.After(m.times.window):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, nil
+}
+
+func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {
+	for _, a := range f.addrs() {
+		if now[a] == was[a] {
+			still = append(still, a)
+		} else {
+			moving = append(moving, a)
+		}
+	}
+	return still, moving
+}
+
+// answers is how many answers of each receiver the switch has counted. One that
+// asks for time (RNR NAK) is alive, and so is one that misses packets.
+func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation) (map[netip.Addr]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
+	defer cancel()
+	var res *mcrdmav1.GetResponse
+	err := t.call(ctx, func(ctx context.Context) (err error) {
+		res, err = t.groups.Get(ctx, &mcrdmav1.GetRequest{Key: t.key(source, f.MCID), Counters: true})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[netip.Addr]uint64{}
+	members := res.GetGroup().GetMembers()
+	for i, r := range res.GetGroup().GetGroup().GetReceivers() {
+		a, err := netip.ParseAddr(r.GetAddress())
+		if err != nil || i >= len(members) {
+			continue
+		}
+		c := members[i]
+		out[a] = c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
+	}
+	return out, nil
+}

@@ -1,0 +1,152 @@
+package connmgr
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+)
+
+func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest) (*mcrdmav1.GetGroupResponse, error) {
+	u, err := userOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := groupIDFrom(req.GetGroup())
+	if err != nil {
+		return nil, err
+	}
+	m := a.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g := m.groups[id]
+	if g == nil || g.form == nil || !u.sees(g.user.uid) {
+		return nil, refuse(NotFound, "there is no group %v of user %d", id, u.uid)
+	}
+	return &mcrdmav1.GetGroupResponse{Group: m.describe(g)}, nil
+}
+
+// sees says whether a user may see what is another's.
+func (u user) sees(uid uint32) bool { return u.root() || u.uid == uid }
+
+func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsRequest) (*mcrdmav1.ListGroupsResponse, error) {
+	u, err := userOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, out := a.m, &mcrdmav1.ListGroupsResponse{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(m.groups), compareIDs) {
+		if g := m.groups[id]; g.form != nil && u.sees(g.user.uid) {
+			out.Groups = append(out.Groups, m.describe(g))
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(m.memberships), compareIDs) {
+		for _, x := range m.memberships[id] {
+			if x.state == formed && u.sees(x.User.UID) {
+				out.Memberships = append(out.Memberships, &mcrdmav1.MembershipInfo{Group: x.ID.proto(), Formation: x.Formation, Service: x.Service,
+					Sender: x.Sender, Program: x.sess.program, Uid: x.User.UID, Pid: x.sess.user.pid, Path: x.Path, Attach: x.Attach,
+					Since: timestamppb.New(x.Since)})
+			}
+		}
+	}
+	return out, nil
+}
+
+func compareIDs(x, y groupID) int {
+	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.number, y.number))
+}
+
+// describe is a group as tools see it. It is called with Manager.mu.
+func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
+	out := &mcrdmav1.GroupInfo{Formation: g.info(g.form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
+		Program: g.spec.Program, Uid: g.user.uid, Pid: g.sess.user.pid, Created: timestamppb.New(g.created), Problems: slices.Clone(g.problems)}
+	if g.broken {
+		out.Problems = append(out.Problems, "the application has been asked to form the group anew")
+	}
+	if !g.resumed {
+		out.Problems = append(out.Problems, "the application has not come back after the daemon's restart")
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(g.states), netip.Addr.Compare) {
+		s := g.states[a]
+		out.States = append(out.States, &mcrdmav1.MemberState{Address: a.String(), Host: s.host, State: s.state, Reason: s.reason, Since: timestamppb.New(s.since)})
+	}
+	return out
+}
+
+// certWarn is how long before its end a certificate is a problem.
+const certWarn = 7 * 24 * time.Hour
+
+func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest) (*mcrdmav1.GetDaemonResponse, error) {
+	u, err := userOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := a.m
+	out := &mcrdmav1.GetDaemonResponse{Host: m.name, Address: m.addr.String(), Device: m.cfg.Device, Version: m.opts.Version,
+		Started: timestamppb.New(m.started), Listen: m.hosts.Addr().String(), Tls: "plain text"}
+	if !m.files.Plain() {
+		id, until, err := m.files.Read()
+		if err != nil {
+			out.Problems = append(out.Problems, err.Error())
+		} else if left := until.Sub(m.clock.now()); left < certWarn {
+			out.Problems = append(out.Problems, fmt.Sprintf("the certificate %s is good until %v only: renew it", m.cfg.TLS.Cert, until))
+		}
+		out.Tls = fmt.Sprintf("%v until %v", id, until.UTC().Format("2006-01-02 15:04:05 MST"))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(len(m.memberships)) //nolint:gosec // bounded by limits
+	if t := m.tor; t != nil {
+		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: t.synced}
+		if t.err != nil {
+			out.Switch.Error = t.err.Error()
+			out.Problems = append(out.Problems, fmt.Sprintf("switch %s: %v", t.name, t.err))
+		}
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {
+		out.Peers = append(out.Peers, m.describePeer(m.peers[addr]))
+	}
+	for _, token := range slices.Sorted(maps.Keys(m.sessions)) {
+		s := m.sessions[token]
+		if !u.sees(s.user.uid) {
+			continue
+		}
+		out.Sessions = append(out.Sessions, &mcrdmav1.SessionInfo{Program: s.program, Uid: s.user.uid, Pid: s.user.pid,
+			Services: slices.Sorted(maps.Keys(s.services)), Since: timestamppb.New(s.since), Lost: s.stream == 0})
+	}
+	slices.SortStableFunc(out.Sessions, func(x, y *mcrdmav1.SessionInfo) int { return x.GetSince().AsTime().Compare(y.GetSince().AsTime()) })
+	return out, nil
+}
+
+// describePeer is called with Manager.mu.
+func (m *Manager) describePeer(p *peer) *mcrdmav1.PeerLink {
+	x := &mcrdmav1.PeerLink{Host: p.name, Address: p.addr.String(), Daemon: p.target, State: stateOK, RoundTrip: durationpb.New(p.trip)}
+	if p.err != nil {
+		x.State, x.Error = "down", p.err.Error()
+	}
+	if m.health.State(p.addr) == health.Silent {
+		x.State = stateSilent
+	}
+	for _, g := range m.groups {
+		if g.form != nil && g.form.has(p.addr) {
+			x.Shared++
+		}
+	}
+	for id := range m.memberships {
+		if id.source == p.addr {
+			x.Shared++
+		}
+	}
+	return x
+}

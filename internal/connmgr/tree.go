@@ -1,0 +1,91 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// treeTime bounds asking for a tree, which is for people.
+const treeTime = 500 * time.Millisecond
+
+// steps asks the agent what its switch does for a formation; nil: it is not known.
+func (m *Manager) steps(ctx context.Context, f *formation) []*mcrdmav1.Step {
+	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, treeTime)
+	defer cancel()
+	res, err := m.tor.status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: m.tor.key(m.addr, f.MCID)})
+	if err != nil {
+		return nil
+	}
+	return res.GetSteps()
+}
+
+// describeTree says in words and lines what the switch does.
+func (m *Manager) describeTree(f *formation, steps []*mcrdmav1.Step) {
+	if f.Path != mcrdmav1.Path_PATH_SWITCH {
+		return
+	}
+	f.tree = m.treeLines(f, steps)
+	behind := []string{m.tor.name}
+	direct := false
+	for _, s := range steps {
+		for _, c := range s.GetCopies() {
+			direct = direct || c.GetLast()
+			for _, n := range c.GetNext() {
+				if n = clip(n, maxName); !slices.Contains(behind, n) {
+					behind = append(behind, n)
+				}
+			}
+		}
+	}
+	if len(steps) == 0 {
+		return
+	}
+	if !direct && len(behind) > 1 {
+		behind = behind[1:]
+	}
+	f.Why = []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"), strings.Join(behind, ", "))}
+}
+
+func (m *Manager) treeLines(f *formation, steps []*mcrdmav1.Step) []string {
+	names := map[string]string{}
+	for _, r := range f.Receivers {
+		names[r.Addr.String()] = r.Host
+	}
+	label := func(addr string) string {
+		if n := names[addr]; n != "" {
+			return fmt.Sprintf("%s (%s)", n, addr)
+		}
+		return clip(addr, maxName)
+	}
+	lines := []string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.name, m.addr, m.tor.name)}
+	for _, s := range steps {
+		if len(s.GetCopies()) == 0 {
+			lines = append(lines, fmt.Sprintf("  as unicast to %s", label(s.GetDestination())))
+		}
+		for _, c := range s.GetCopies() {
+			ports := make([]string, 0, len(c.GetPorts()))
+			for _, p := range c.GetPorts() {
+				ports = append(ports, fmt.Sprint(p))
+			}
+			line := fmt.Sprintf("  port %s -> ", strings.Join(ports, " or "))
+			if c.GetLast() {
+				lines = append(lines, line+label(c.GetDestination()))
+				continue
+			}
+			var to []string
+			for _, r := range c.GetReceivers() {
+				to = append(to, label(r))
+			}
+			lines = append(lines, line+clip(strings.Join(c.GetNext(), ", "), maxName)+" -> "+strings.Join(to, ", "))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,48 @@
+package connmgr
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// listenUnix listens on a unix socket. One that a process has left behind is
+// replaced; one that a process serves is not.
+func listenUnix(path string, mode uint32) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // everybody may find the socket; its own permissions count
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err := removeStale(path); err != nil {
+			return nil, err
+		}
+		l, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, fs.FileMode(mode)&fs.ModePerm); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func removeStale(path string) error {
+	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("%s is there and is no socket: move it away", path)
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+		return fmt.Errorf("another daemon serves %s: stop it, or configure another socket", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
