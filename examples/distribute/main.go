@@ -1,6 +1,6 @@
 // Command distribute copies a file from one process to others, which relay its
 // blocks to each other as they come, over TCP: so n copies take little longer
-// than one. The file appears at its receivers only when all of them have all of
+// than one. The sender says which way of relaying it chose, and why. The file appears at its receivers only when all of them have all of
 // it.
 //
 // One command starts the sender and n receivers on this machine:
@@ -39,6 +39,8 @@ type settings struct {
 	self      int
 	algorithm schedule.Algorithm
 	blockSize int
+	gbps      float64
+	plan      string // why the algorithm was chosen, if it was
 	out       string
 	wait      time.Duration
 	file      string
@@ -69,8 +71,9 @@ func parse(args []string) (*settings, error) {
 	f.IntVar(&s.receivers, "n", 0, "start this number of receivers on this machine, and send to them")
 	members := f.String("members", "", "addresses of all members, host:port, separated by commas; the first is the sender's")
 	f.IntVar(&s.self, "self", 0, "which of the members this is, counted from 0")
-	f.TextVar(&s.algorithm, "algorithm", schedule.BinomialPipeline, "binomial-pipeline, chain, sequential or binomial-tree")
-	f.IntVar(&s.blockSize, "block", tcp.BlockSize, "bytes of a block")
+	algorithm := f.String("algorithm", auto, "binomial-pipeline, chain, sequential or binomial-tree; by default, what is expected to be fastest; the same everywhere")
+	f.IntVar(&s.blockSize, "block", 0, "bytes of a block, the same everywhere; by default, what suits the algorithm")
+	f.Float64Var(&s.gbps, "gbps", 10, "Gb/s of each host's link, the same everywhere, for choosing the algorithm")
 	f.StringVar(&s.out, "out", "", "directory for what is received; the present one, or with -n, one that is removed in the end")
 	f.DurationVar(&s.wait, "wait", time.Minute, "how long to wait for all members to come")
 	f.Usage = func() {
@@ -94,8 +97,12 @@ func parse(args []string) (*settings, error) {
 		return nil, errors.New("the sender needs one file")
 	case s.self != 0 && f.NArg() != 0:
 		return nil, errors.New("receivers take no file, but -out")
+	case s.gbps <= 0 || s.gbps > 1e6:
+		return nil, fmt.Errorf("-gbps is %v, must be more than 0", s.gbps)
+	case s.blockSize < 0:
+		return nil, fmt.Errorf("-block is %d, must be at least 1", s.blockSize)
 	}
-	return s, nil
+	return s, s.choose(*algorithm)
 }
 
 func run(ctx context.Context, s *settings) error {

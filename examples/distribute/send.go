@@ -56,6 +56,10 @@ func send(ctx context.Context, s *settings, l net.Listener) error {
 	if err != nil {
 		return err
 	}
+	if s.plan != "" {
+		bar.end()
+		fmt.Println(s.plan)
+	}
 	begin := time.Now()
 	sum, sendErr := sendAll(ctx, g, f, head{filepath.Base(s.file), info.Size()}, free)
 	if sendErr != nil {
