@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+)
+
+// content returns the bytes to replicate, and what they are, for people.
+func (s *settings) content() ([]byte, string, error) {
+	if s.file == "" {
+		data := make([]byte, s.size)
+		_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
+		return data, "random bytes", nil
+	}
+	data, err := readFile(s.file)
+	return data, s.file, err
+}
+
+func readFile(name string) (_ []byte, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", name)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%s is empty: there is nothing to replicate", name)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s has %s; the demonstration holds it in memory four times, and takes %s at most", name,
+			bytesText(uint64(info.Size())), bytesText(maxFile))
+	}
+	data := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, data); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s has changed", name), err)
+	}
+	return data, nil
+}
+
+// bytesText is a number of bytes for people.
+func bytesText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u+1 < len(units) {
+		v, u = v/1024, u+1
+	}
+	if u == 0 || n%(1<<(10*u)) == 0 {
+		return fmt.Sprintf("%.0f %s", v, units[u])
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}

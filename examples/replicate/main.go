@@ -1,0 +1,169 @@
+// Command replicate shows what mcrdma does: it replicates a file to three hosts in two
+// racks, first by multicast in the switches, and then in the ways that hosts have
+// without it, and compares. Then it kills a receiver, and the write goes on.
+//
+//	go run ./examples/replicate                      # 64 MiB of random bytes
+//	go run ./examples/replicate --file some.iso
+//
+// Everything runs on this machine and takes no privilege: package lab starts embedded
+// P4 switches, their agents and the hosts' daemons in this process; the receivers are
+// processes of their own. What an application has to do is in receiver.go and send.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `replicate [flags]
+
+Replicates a file from host h1 to the hosts h2, h3 and h4, which are in two racks:
+by switch multicast, by fan-out, along a chain, and by RDMC. Then a receiver is
+killed in the middle, and the write goes on. All of it is on this machine: three
+embedded switches with an agent beside each, four daemons, and three processes
+that receive. Nothing is installed, no privilege is needed, nothing is left.
+
+For each way there is a line in the table at the end:
+
+  UPLINK      bytes that h1 has sent, as its switch has counted them; and how many
+              times the file that is: 1.00 would be the file without any headers
+  ALL HOSTS   the same for all four hosts: what relaying takes from the others
+  POSTS       requests that h1 gave its device, for each write; with relaying, blocks
+  COMPLETIONS that h1 waited for, for each write
+  GOODPUT     at each receiver. The switches are programs on this machine, which all
+              shares its processors: compare bytes rather than times
+
+Exit codes: 0, all replicas were equal; 1, something failed; 2, wrong flags; 130,
+interrupted.
+
+Flags:
+`
+
+// settings are what the flags say.
+type settings struct {
+	file    string
+	size    int
+	write   int
+	depth   int
+	json    bool
+	keep    bool
+	verbose bool
+}
+
+// Limits of settings. The file is in memory four times: at its sender and at three
+// receivers.
+const (
+	maxFile  = 1 << 30
+	maxDepth = 256
+)
+
+func main() {
+	if socket := os.Getenv(receiverEnv); socket != "" {
+		os.Exit(receiverMain(socket, os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command runs the program and returns its exit code.
+func command(args []string, stdout, stderr *os.File) int {
+	s, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "replicate: %v; --help says more\n", err)
+		return 2
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	d := &demo{settings: s, stderr: stderr, results: stdout, out: stdout, cancel: cancel}
+	if s.json {
+		d.out = stderr
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go d.heed(signals, over)
+	return d.exit(d.run(ctx))
+}
+
+// An interruption ends the program by a signal.
+type interruption struct{ syscall.Signal }
+
+func (i interruption) Error() string { return i.String() }
+
+// heed ends the demonstration at the first signal, and at the second the program,
+// whatever is left to be done.
+func (d *demo) heed(signals <-chan os.Signal, over <-chan struct{}) {
+	for n := 0; ; n++ {
+		select {
+		case sig := <-signals:
+			why := interruption{sig.(syscall.Signal)}
+			if n > 0 {
+				d.abandon()
+				os.Exit(128 + int(why.Signal))
+			}
+			d.cancel(why)
+		case <-over:
+			return
+		}
+	}
+}
+
+// exit says what was wrong, and returns the exit code.
+func (d *demo) exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	d.bar.end()
+	var i interruption
+	if errors.As(err, &i) {
+		fmt.Fprintf(d.stderr, "replicate: ended by a signal (%v)\n", i)
+		return 128 + int(i.Signal)
+	}
+	fmt.Fprintf(d.stderr, "replicate: %v\n", err)
+	if log := d.log.String(); log != "" && !d.settings.verbose {
+		fmt.Fprintf(d.stderr, "what was logged last:\n%s", log)
+	}
+	return 1
+}
+
+func parse(args []string, stderr io.Writer) (*settings, error) {
+	s := &settings{}
+	f := flag.NewFlagSet("replicate", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&s.file, "file", "", "the `file` to replicate, of 1 GiB at most; default: random bytes, the same each time")
+	f.IntVar(&s.size, "size", 64<<20, "`bytes` of random bytes, without --file")
+	f.IntVar(&s.write, "write", 1<<20, "`bytes` of each write")
+	f.IntVar(&s.depth, "depth", 8, "`writes` under way at the same time")
+	f.BoolVar(&s.json, "json", false, "print the results as JSON to standard output, and all else to standard error")
+	f.BoolVar(&s.keep, "keep", false, "in the end, keep everything running until Ctrl-C, to be looked at")
+	f.BoolVar(&s.verbose, "verbose", false, "log what agents, daemons and switches do, to standard error")
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stderr, usage)
+		f.SetOutput(stderr)
+		f.PrintDefaults()
+		return nil, err
+	case err != nil:
+		return nil, err
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("%q: the file is given as --file %[1]s", f.Arg(0))
+	case s.file == "" && (s.size < 1 || s.size > maxFile):
+		return nil, fmt.Errorf("--size %d: it is 1 to %d", s.size, maxFile)
+	case s.write < 1 || s.write > maxFile:
+		return nil, fmt.Errorf("--write %d: it is 1 to %d", s.write, maxFile)
+	case s.depth < 1 || s.depth > maxDepth:
+		return nil, fmt.Errorf("--depth %d: it is 1 to %d", s.depth, maxDepth)
+	}
+	return s, nil
+}
