@@ -156,7 +156,10 @@ func (p *inSwitch) poll() error {
 }
 
 func received(wc *qp.WC) Received {
-	r := Received{N: int(wc.ByteLen), Imm: wc.Imm, HasImm: wc.HasImm, Kind: OpSend}
+	r := Received{N: int(wc.ByteLen), Kind: OpSend}
+	if wc.HasImm {
+		r.Imm, r.HasImm = wc.Imm, true
+	}
 	switch {
 	case wc.Opcode == qp.WCRecvWriteImm:
 		r.Kind = OpWriteImm
