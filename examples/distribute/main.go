@@ -1,7 +1,7 @@
 // Command distribute copies a file from one process to others, which relay its
 // blocks to each other as they come, over TCP: so n copies take little longer
-// than one. The sender says which way of relaying it chose, and why. The file appears at its receivers only when all of them have all of
-// it.
+// than one. The sender says which way of relaying it chose, and why. The file
+// appears at its receivers only when all of them have all of it.
 //
 // One command starts the sender and n receivers on this machine:
 //

@@ -39,7 +39,8 @@ type Config struct {
 	// they are complete before Incoming is called for the next message. They go
 	// directly from the root to each receiver, if the transport has a Ring and
 	// there are at most 16 receivers. 0 means 10 KiB; with a negative number, no
-	// message is small.
+	// message is small. The ring takes the memory of 32 such messages at each
+	// receiver, and with some transports as much at the root for each receiver.
 	SmallMax int
 	// Ahead lets up to 3 more blocks be under way at a time in each direction.
 	// That helps where processors are the bottleneck, as on one machine, and does

@@ -248,3 +248,18 @@ func TestSmallFirst(t *testing.T) {
 		})
 	}
 }
+
+// The ring is for groups of 2 to 17 members whose transport has one.
+func TestRingOf(t *testing.T) {
+	for n, want := range map[int]int{1: 0, 2: 5, 17: 5, 18: 0} {
+		for _, small := range []int{0, 5} {
+			p := Pipe(n)
+			if _, got := ringOf(&Config{Members: names(n), SmallMax: small}, p[0]); got != min(want, small) {
+				t.Errorf("%d members: small messages of up to %d bytes go by the ring, not %d", n, got, want)
+			}
+			if ring, got := ringOf(&Config{Members: names(n), SmallMax: small}, struct{ Transport }{p[0]}); ring != nil || got != 0 {
+				t.Errorf("a transport without a ring has one for up to %d bytes", got)
+			}
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
 // An odd engine is one member, of whose group all others are the test.
@@ -254,6 +256,28 @@ func TestAnswersLate(t *testing.T) {
 	o.tell(0, kindTold, 3, 0)
 	if f := o.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 0 {
 		t.Fatal(f)
+	}
+}
+
+// Whoever can't relay takes no more messages than it can keep apart.
+func TestWindow(t *testing.T) {
+	o := alone(t, 1, 3, Config{Algorithm: schedule.Chain})
+	for range Window {
+		o.receive(0, 4, 4)
+	}
+	if o.started != Window || o.complete != 0 {
+		t.Fatalf("%d messages begun, %d complete", o.started, o.complete)
+	}
+	o.receive(0, 4, 4)
+	if o.started != Window || o.spare != spareArrived {
+		t.Fatalf("%d messages begun, spare %d", o.started, o.spare)
+	}
+	o.Ready(2)
+	o.rest()
+	o.Sent(2)
+	o.rest()
+	if o.started != Window+1 || o.complete != 1 {
+		t.Fatalf("%d messages begun, %d complete", o.started, o.complete)
 	}
 }
 

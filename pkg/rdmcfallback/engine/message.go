@@ -110,7 +110,7 @@ func (e *Engine) begin(number int64, s shape) *message {
 // been asked for, or if it is a prompt one, it is complete.
 func (e *Engine) mayBegin() bool {
 	if e.started == e.complete {
-		return e.spare != spareBegun
+		return true
 	}
 	m := e.newest()
 	return e.started-e.complete < Window && e.spare != spareBegun && !m.recvs && m.size > int64(e.cfg.Prompt)

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"net"
 	"testing"
 
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -25,4 +26,16 @@ func TestGroupMemory(t *testing.T) {
 		t.Skip("optional: the race detector takes memory itself; \"make test\" runs it without as well")
 	}
 	grouptest.Memory(t, transports)
+}
+
+func TestKilledProcesses(t *testing.T) {
+	grouptest.Kill(t, func(n int) (members []string) {
+		for range n {
+			l, err := net.Listen("tcp", testenv.Loopback().String()+":0")
+			check(t, err)
+			members = append(members, l.Addr().String())
+			check(t, l.Close()) // for the member to use
+		}
+		return members
+	})
 }

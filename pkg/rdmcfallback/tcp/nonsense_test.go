@@ -277,6 +277,9 @@ func TestCallsForRings(t *testing.T) {
 	}
 	l.call(greetRing)
 	reject(l, ErrDuplicate)
+	if err := l.x.peers[0].drain(nil); !errors.Is(err, net.ErrClosed) { // two came at once
+		t.Errorf("a second connection: %v", err)
+	}
 	l = newLiar(t)
 	if err := l.x.OpenRing(3, 10); err != nil {
 		t.Fatal(err)

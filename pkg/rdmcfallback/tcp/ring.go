@@ -194,7 +194,7 @@ func (p *peer) freeSmall(n int) error {
 		p.mu.Unlock()
 		return nil
 	}
-	if taken := int(r.nPut - r.nFreed); p.id != 0 || n < 1 || n > taken {
+	if taken := int(r.nPut - r.nFreed); n < 1 || n > taken {
 		p.mu.Unlock()
 		return fmt.Errorf("tcp: %d slots can't be freed, of %d in use", n, taken)
 	}
