@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -155,16 +154,11 @@ func answersJSON[T proto.Message](list []answer[T]) (any, error) {
 			continue
 		}
 		var err error
-		if out[i].Answer, err = messageJSON(a.got); err != nil {
+		if out[i].Answer, err = cli.MessageJSON(a.got); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
-}
-
-// messageJSON is a message with the names of its definition.
-func messageJSON(m proto.Message) (json.RawMessage, error) {
-	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 }
 
 // agentColumn puts a column with the agents' addresses before a table's others, if

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // Formats that every command with an --output has.
@@ -29,6 +32,8 @@ type Output struct {
 func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
 	o := &Output{format: FormatText, formats: append([]string{FormatText, FormatJSON}, more...)}
 	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats))
+	cmd.Flags().Var(jsonFlag{o}, "json", "the same as --output json")
+	cmd.Flags().Lookup("json").NoOptDefVal = "true"
 	CompleteFlag(cmd, "output", func() []string { return o.formats })
 	return o
 }
@@ -51,6 +56,24 @@ func (o *Output) Set(s string) error {
 	return nil
 }
 
+// jsonFlag is --json.
+type jsonFlag struct{ o *Output }
+
+func (f jsonFlag) String() string   { return "" }
+func (f jsonFlag) Type() string     { return "bool" }
+func (f jsonFlag) IsBoolFlag() bool { return true }
+
+func (f jsonFlag) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	if f.o.format = FormatText; on {
+		f.o.format = FormatJSON
+	}
+	return nil
+}
+
 // IsJSON says whether the result is wanted as JSON.
 func (o *Output) IsJSON() bool { return o.format == FormatJSON }
 
@@ -60,6 +83,20 @@ func (o *Output) JSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// MessageJSON is a message with the names of its definition.
+func MessageJSON(m proto.Message) (json.RawMessage, error) {
+	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+}
+
+// Message writes a message as JSON, whatever the format.
+func (o *Output) Message(w io.Writer, m proto.Message) error {
+	raw, err := MessageJSON(m)
+	if err != nil {
+		return err
+	}
+	return o.JSON(w, raw)
 }
 
 // Table writes columns under a header, whatever the format. Columns that hold

@@ -22,6 +22,14 @@ func TestOutput(t *testing.T) {
 	if !o.IsJSON() {
 		t.Errorf("%q", o.format)
 	}
+	for args, want := range map[string]string{"--json": "json", "--json=false": "text", "--json -o dot": "dot"} {
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil || o.Format() != want {
+			t.Errorf("%s: %q, %v", args, o.Format(), err)
+		}
+	}
+	if err := cmd.ParseFlags([]string{"--json=perhaps"}); err == nil {
+		t.Error("--json=perhaps")
+	}
 	var b strings.Builder
 	if err := o.Table(&b, []string{"name", "n"}, [][]any{{"a", 5}, {"longer", 10}, {"", ""}}); err != nil {
 		t.Fatal(err)

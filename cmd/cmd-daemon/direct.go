@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent"
+	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
+)
+
+// A direct is the agent of the host's switch that runs within the daemon. The daemon
+// talks to it by gRPC as to any other: to the agent this host is one like others.
+type direct struct {
+	cfg     *agentconfig.Config
+	address string // once it has begun
+}
+
+// loadDirect reads the agent's configuration. If the daemon's names a switch too, it must
+// be the same.
+func loadDirect(cfg *config.Config) (*direct, error) {
+	own, err := agentconfig.Load(cfg.Direct)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Switch.Name != "" && cfg.Switch.Name != own.Name {
+		return nil, fmt.Errorf("%s is the configuration of switch %s, and \"switch\" is %s: leave \"switch\" out", cfg.Direct, own.Name, cfg.Switch.Name)
+	}
+	if plain := own.TLS == (agentconfig.TLS{}); plain != files(cfg).Plain() {
+		return nil, fmt.Errorf("%s has %s, and the daemon %s: give both certificates, or neither", cfg.Direct,
+			cli.Either(plain, "no tls", "tls"), cli.Either(plain, "has", "has not"))
+	}
+	cfg.Switch = config.Switch{Name: own.Name, Agent: own.Listen}
+	return &direct{cfg: own}, nil
+}
+
+// start begins the agent, which runs until life ends; if it ends before, that ends life.
+// wait waits for its end.
+func (d *direct) start(life context.Context, fail context.CancelCauseFunc, log *slog.Logger) (wait func(), err error) {
+	a, err := switchagent.New(life, d.cfg, switchagent.Options{Logger: log.With("agent", d.cfg.Name), Version: cli.Version()})
+	if err != nil {
+		return func() {}, fmt.Errorf("agent of switch %s: %w", d.cfg.Name, err)
+	}
+	d.address = reachable(a.Addr())
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		if err := a.Run(life); err != nil {
+			log.Error("the agent has ended", "switch", d.cfg.Name, "error", err)
+			fail(fmt.Errorf("agent of switch %s: %w", d.cfg.Name, err))
+		}
+	}()
+	return func() { <-ran }, nil
+}
+
+// point has the daemon use the agent.
+func (d *direct) point(cfg *config.Config) {
+	cfg.Switch = config.Switch{Name: d.cfg.Name, Agent: d.address}
+}
+
+// reachable is where one connects to what listens at an address.
+func reachable(a net.Addr) string {
+	if p, err := netip.ParseAddrPort(a.String()); err == nil && p.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Port()).String()
+	}
+	return a.String()
+}

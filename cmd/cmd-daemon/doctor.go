@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/cmd-daemon/internal/doctor"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+)
+
+// defaultConfig is where packages put the configuration; a test has another.
+var defaultConfig = "/etc/mcrdma/daemon.yaml"
+
+const doctorHelp = `Looks for what is wrong with this host's daemon and what it needs, and says why and
+what to do.
+
+The daemon: whether it answers, and what it says of its switch and of other daemons.
+With its configuration (--config; /etc/mcrdma/daemon.yaml if that is there): whether
+certificates are this host's, valid, and the clock is right by them; whether the
+daemons of the others and the switch's agent can be reached from here, and accept
+this host; whether the address is on an interface, and its MTU; whether the device
+opens; limits on locked memory.
+
+Nothing is changed. The device is opened for a moment, unless --no-device says no:
+an application that starts just then would find it in use.
+
+Exit code 1 tells that there is at least one error; warnings and notes are none.
+
+The JSON has the findings, with severity, subject, what, why and do.`
+
+// doctorCommand looks for what is wrong.
+func doctorCommand() *cobra.Command {
+	var file string
+	var noDevice bool
+	cmd := &cobra.Command{
+		Use:     "doctor [flags]",
+		Short:   "Say what is wrong with this host's daemon, why, and what to do",
+		Long:    doctorHelp,
+		Example: "  cmd-daemon doctor\n  cmd-daemon doctor --config lab/h1/daemon.yaml",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.Flags().StringVarP(&file, "config", "c", "", "the daemon's configuration, a YAML `file`; default: "+defaultConfig+" if it is there")
+	cmd.Flags().BoolVar(&noDevice, "no-device", false, "do not open the device")
+	cli.CompleteFile(cmd, "config", "yaml", "yml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		facts, looked, err := collect(cmd.Context(), flags, file, !noDevice)
+		if err != nil {
+			return err
+		}
+		found := doctor.Diagnose(facts)
+		w := cmd.OutOrStdout()
+		if out.IsJSON() {
+			err = out.JSON(w, struct {
+				Findings []findings.Finding `json:"findings"`
+			}{append([]findings.Finding{}, found...)})
+		} else {
+			err = findings.Text(w, found, looked, cli.Colored(w))
+		}
+		if worst, any := findings.Worst(found); err == nil && any && worst == findings.Error {
+			err = errors.New("not all is well")
+		}
+		return err
+	}
+	return cmd
+}
+
+// collect collects all facts; looked says about what.
+func collect(ctx context.Context, flags *daemonFlags, file string, device bool) (facts doctor.Facts, looked string, err error) {
+	looked = "the daemon"
+	if file == "" {
+		if _, err := os.Stat(defaultConfig); err == nil {
+			file = defaultConfig
+		}
+	}
+	own := *flags
+	if file != "" {
+		s, err := loadConfigured(file)
+		if err != nil {
+			return facts, "", err
+		}
+		trying, cancel := context.WithTimeout(ctx, flags.timeout)
+		facts = doctor.Collect(trying, s.cfg, device)
+		cancel()
+		if own.socket == "" && os.Getenv(socketEnv) == "" {
+			own.socket = s.cfg.Socket
+		}
+		looked = fmt.Sprintf("the daemon, %s, and this host", file)
+	}
+	d, err := own.dial()
+	if err != nil {
+		return facts, "", err
+	}
+	defer d.close()
+	facts.Daemon, facts.DaemonErr = d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
+	if errorCode(facts.DaemonErr) == codes.Canceled {
+		return facts, "", facts.DaemonErr
+	}
+	return facts, looked, nil
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+// groupsCommand lists the groups that start here.
+func groupsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "groups [flags]",
+		Short: "List the groups of which an application of this host is the sender",
+		Long: `Lists the groups of which an application of this host is the sender. Users see
+their own, and root sees all.
+
+The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without memberships.`,
+		Example: "  cmd-daemon groups\n  cmd-daemon groups -o json",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return list(cmd, flags, func(w io.Writer, l *mcrdmav1.ListGroupsResponse) error {
+			if l.Memberships = nil; out.IsJSON() {
+				return out.Message(w, l)
+			}
+			var rows [][]any
+			for _, g := range l.GetGroups() {
+				f := g.GetFormation()
+				rows = append(rows, []any{groupName(f.GetGroup()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
+					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), time.Now()), strings.Join(g.GetProblems(), "; ")})
+			}
+			return out.Table(w, []string{"group", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
+		})
+	}
+	return cmd
+}
+
+// membersCommand lists the groups in which applications of this host receive.
+func membersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "members [flags]",
+		Short: "List the groups in which an application of this host receives",
+		Long: `Lists the memberships of this host's applications: the groups in which they are
+receivers. Users see their own, and root sees all.
+
+The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
+		Example: "  cmd-daemon members\n  cmd-daemon members -o json",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return list(cmd, flags, func(w io.Writer, l *mcrdmav1.ListGroupsResponse) error {
+			if l.Groups = nil; out.IsJSON() {
+				return out.Message(w, l)
+			}
+			var rows [][]any
+			for _, m := range l.GetMemberships() {
+				rows = append(rows, []any{groupName(m.GetGroup()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
+					m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
+			}
+			return out.Table(w, []string{"group", "sender", "service", "path", "formation", "program", "pid", "user", "age"}, rows)
+		})
+	}
+	return cmd
+}
+
+// list asks for groups and memberships, and shows them.
+func list(cmd *cobra.Command, flags *daemonFlags, show func(io.Writer, *mcrdmav1.ListGroupsResponse) error) error {
+	d, err := flags.dial()
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+	if err != nil {
+		return err
+	}
+	return show(cmd.OutOrStdout(), l)
+}
+
+// groupCommand holds what there is to do with one group.
+func groupCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "group", Short: "Look at one group"}
+	cli.Parent(cmd)
+	cmd.AddCommand(groupShowCommand())
+	return cmd
+}
+
+func groupShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show SOURCE/NUMBER [flags]",
+		Short: "Show a group of this host: its members, its path and why, its tree",
+		Long: `Shows a group of which an application of this host is the sender: who its members
+are and how they do, whether switches copy or hosts relay, and why that and not the
+other. How the switches have the group, switchctl group show says.
+
+The JSON is a GroupInfo (api/mcrdma/v1/daemon.proto).
+
+Exit code 1 tells that the group was not found, or that something is wrong with it.`,
+		Example: "  cmd-daemon group show 10.1.0.11/3",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("%d arguments: name one group, SOURCE/NUMBER, such as 10.1.0.11/3", len(args))
+			}
+			return nil
+		},
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.ValidArgsFunction = completeGroups(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := parseGroup(args[0])
+		if err != nil {
+			return err
+		}
+		d, err := flags.dial()
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		answer, err := d.GetGroup(cmd.Context(), &mcrdmav1.GetGroupRequest{Group: id})
+		if errorCode(err) == codes.NotFound {
+			return fmt.Errorf("there is no group %s here; \"cmd-daemon groups\" lists those there are", args[0])
+		}
+		if err != nil {
+			return err
+		}
+		g := answer.GetGroup()
+		if out.IsJSON() {
+			err = out.Message(cmd.OutOrStdout(), g)
+		} else {
+			err = groupText(cmd.OutOrStdout(), out, g, time.Now())
+		}
+		if n := len(g.GetProblems()); err == nil && n > 0 {
+			err = fmt.Errorf("group %s: %s", args[0], cli.Plural(n, "problem"))
+		}
+		return err
+	}
+	return cmd
+}
+
+// parseGroup reads SOURCE/NUMBER. Errors are usage errors.
+func parseGroup(s string) (*mcrdmav1.GroupID, error) {
+	source, number, _ := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(source)
+	if err != nil || !a.Is4() {
+		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is no IPv4 address", s, source)
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is no number", s, number)
+	}
+	return &mcrdmav1.GroupID{Source: a.String(), Number: n}, nil
+}
+
+func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Time) error {
+	f := g.GetFormation()
+	var b strings.Builder
+	fmt.Fprintf(&b, "group %s, service %s\n", groupName(f.GetGroup()), g.GetService())
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("program", "%s, pid %d, user %s, since %s", g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), now))
+	line("mode", "%s, at least %d copies", modeName(g.GetMode()), g.GetMinSize())
+	line("path", "%s, formation %d", pathName(f.GetPath()), f.GetFormation())
+	for _, why := range f.GetWhy() {
+		line("why", "%s", why)
+	}
+	if c := f.GetConnection(); f.GetPath() == mcrdmav1.Path_PATH_SWITCH && c != nil {
+		line("peer", "%s, MC_ID 0x%06x, PSN 0x%06x, MTU %d", c.GetAddress(), f.GetMcId(), c.GetPsn(), c.GetMtu())
+	}
+	if r := f.GetRelay(); f.GetPath() == mcrdmav1.Path_PATH_RELAY && r != nil {
+		line("relay", "%s over %s, blocks of %d bytes", r.GetAlgorithm(), r.GetTransport(), r.GetBlock())
+	}
+	for _, p := range g.GetProblems() {
+		line("problem", "%s", p)
+	}
+	if tree := f.GetTree(); len(tree) > 0 {
+		fmt.Fprintf(&b, "\n  %s\n", strings.Join(tree, "\n  "))
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	return tables(w, out, table{[]string{"receiver", "host", "qpn", "state", "since", "reason"}, memberRows(g, now)},
+		table{[]string{"step", "us"}, stepRows(f.GetSteps())})
+}
+
+// memberRows has a row for each receiver that is or was.
+func memberRows(g *mcrdmav1.GroupInfo, now time.Time) (rows [][]any) {
+	states := map[string]*mcrdmav1.MemberState{}
+	for _, s := range g.GetStates() {
+		states[s.GetAddress()] = s
+	}
+	row := func(address, host string, qpn any) {
+		s := states[address]
+		delete(states, address)
+		rows = append(rows, []any{address, cmp.Or(host, s.GetHost()), qpn, s.GetState(), cli.Since(s.GetSince(), now), s.GetReason()})
+	}
+	for _, m := range g.GetFormation().GetMembers() {
+		var qpn any = ""
+		if m.GetQpn() != 0 {
+			qpn = m.GetQpn()
+		}
+		row(m.GetAddress(), m.GetHost(), qpn)
+	}
+	for _, s := range g.GetStates() { // those that are members no more, in their order
+		if states[s.GetAddress()] != nil {
+			row(s.GetAddress(), s.GetHost(), "")
+		}
+	}
+	return rows
+}
+
+func stepRows(steps []*mcrdmav1.StepTime) (rows [][]any) {
+	for _, s := range steps {
+		rows = append(rows, []any{s.GetStep(), s.GetTook().AsDuration().Microseconds()})
+	}
+	return rows
+}
+
+func groupName(id *mcrdmav1.GroupID) string {
+	return fmt.Sprintf("%s/%d", id.GetSource(), id.GetNumber())
+}
+
+func pathName(p mcrdmav1.Path) string {
+	switch p {
+	case mcrdmav1.Path_PATH_SWITCH:
+		return "switch"
+	case mcrdmav1.Path_PATH_RELAY:
+		return "relay"
+	}
+	return "none"
+}
+
+func modeName(m mcrdmav1.Mode) string {
+	switch m {
+	case mcrdmav1.Mode_MODE_REQUIRE:
+		return "require"
+	case mcrdmav1.Mode_MODE_OFF:
+		return "off"
+	}
+	return "auto"
+}
+
+// completionTimeout is how long a shell waits for what the daemon knows.
+const completionTimeout = time.Second
+
+// completeGroups offers this host's groups. Whatever goes wrong, a shell in the middle
+// of a line is not to be told.
+func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		d, err := (&daemonFlags{socket: flags.socket, timeout: completionTimeout}).dial()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer d.close()
+		l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, g := range l.GetGroups() {
+			names = append(names, fmt.Sprintf("%s\t%s, %s", groupName(g.GetFormation().GetGroup()), g.GetService(), cli.Plural(len(g.GetFormation().GetMembers()), "receiver")))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/cmd-daemon/internal/lab"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+const initHelp = `Makes what a lab of a few hosts needs: a CA, certificates, and a configuration for
+the daemon of each host that works at once. Each host has its own directory in DIR,
+which may be copied to it as a whole.
+
+A switch is named with the address of its agent and the hosts behind it; one without
+hosts is that of all the others. Its agent gets a certificate. Without switches
+hosts relay. An administrator's certificate is for switchctl.
+
+Nothing is overwritten. With --add, hosts, switches and administrators come to a lab
+that is there, and the new hosts into the configurations of the old ones. With
+--renew, all certificates are replaced.
+
+If all addresses are loopback addresses, or with --local, sockets and state files are
+within DIR, so that all the daemons can run on this machine.`
+
+// initOptions are the flags of init.
+type initOptions struct {
+	hosts, switches, admins []string
+	add, renew, local       bool
+	days                    int
+}
+
+func initCommand() *cobra.Command {
+	var o initOptions
+	cmd := &cobra.Command{
+		Use:   "init DIR --host NAME=ADDRESS… [flags]",
+		Short: "Make certificates and configurations for a lab",
+		Long:  initHelp,
+		Example: `  cmd-daemon init lab --host h1=10.1.0.11 --host h2=10.1.0.12 --host h3=10.2.0.11 \
+      --switch torA=192.0.2.1:9560,h1,h2 --switch torB=192.0.2.2:9560,h3 --admin me
+  cmd-daemon init lab --add --host h4=10.2.0.12 --switch torB=192.0.2.2:9560,h4
+  cmd-daemon init lab --renew`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("%d arguments: name one directory for the lab", len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(args[0], cmd.Flags().Changed("local"), cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.hosts, "host", nil, "a host, `NAME=ADDRESS` of its RDMA device; may be repeated")
+	f.StringArrayVar(&o.switches, "switch", nil, "a switch, `NAME=AGENT[,HOST…]`: its agent's address and the hosts behind it; may be repeated")
+	f.StringArrayVar(&o.admins, "admin", nil, "a certificate for an administrator of this `name`; may be repeated")
+	f.BoolVar(&o.add, "add", false, "add to the lab that is there")
+	f.BoolVar(&o.renew, "renew", false, "replace all certificates of the lab that is there")
+	f.BoolVar(&o.local, "local", false, "all daemons run on this machine; default: if all addresses are loopback addresses")
+	f.IntVar(&o.days, "days", 365, "how many `days` the certificates are valid")
+	return cmd
+}
+
+// spec reads the flags. Errors are usage errors.
+func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
+	if o.days < 1 || o.days > 3650 {
+		return spec, cli.Usagef("--days %d: want 1 to 3650", o.days)
+	}
+	spec.Valid = time.Duration(o.days) * 24 * time.Hour
+	spec.Here = len(o.hosts) > 0
+	for _, s := range o.hosts {
+		h, err := lab.ParseHost(s)
+		if err != nil {
+			return spec, cli.Usagef("--host %w", err)
+		}
+		spec.Hosts = append(spec.Hosts, h)
+		spec.Here = spec.Here && h.Address.IsLoopback()
+	}
+	for _, s := range o.switches {
+		w, err := lab.ParseSwitch(s)
+		if err != nil {
+			return spec, cli.Usagef("--switch %w", err)
+		}
+		spec.Switches = append(spec.Switches, w)
+	}
+	for _, s := range o.admins {
+		a, err := lab.ParseAdmin(s)
+		if err != nil {
+			return spec, cli.Usagef("--admin %w", err)
+		}
+		spec.Admins = append(spec.Admins, a)
+	}
+	if localSet {
+		spec.Here = o.local
+	}
+	return spec, nil
+}
+
+func (o *initOptions) run(dir string, localSet bool, w io.Writer) error {
+	spec, err := o.spec(localSet)
+	if err != nil {
+		return err
+	}
+	nothing := len(spec.Hosts)+len(spec.Switches)+len(spec.Admins) == 0
+	switch {
+	case o.renew && (o.add || !nothing):
+		return cli.Usagef("--renew goes without --add, --host, --switch and --admin: first the one, then the other")
+	case o.renew:
+		renewed, err := lab.Renew(dir, spec.Valid)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "renewed for %d days: %s\nCopy host.crt and host.key (switch.crt and switch.key) to their places; daemons and agents\ntake them up with the next connection.\n",
+			o.days, strings.Join(renewed, ", "))
+		return err
+	case o.add && nothing:
+		return cli.Usagef("--add what? name a --host, a --switch or an --admin")
+	case !o.add && len(spec.Hosts) == 0:
+		return cli.Usagef("a lab has hosts: --host NAME=ADDRESS, such as --host h1=10.1.0.11")
+	}
+	create := lab.Create
+	if o.add {
+		create = lab.Add
+	}
+	r, err := create(dir, spec)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, initText(dir, spec, r))
+	return err
+}
+
+// initText says what was made, and what to do next.
+func initText(dir string, spec lab.Spec, r *lab.Result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "made in %s: %s\n", dir, strings.Join(r.Made, ", "))
+	if len(r.Changed) > 0 {
+		fmt.Fprintf(&b, "added the new hosts to %s; restart those daemons\n", strings.Join(r.Changed, ", "))
+	}
+	for _, file := range slices.Sorted(maps.Keys(r.ByHand)) {
+		fmt.Fprintf(&b, "%s has been changed: add to its hosts by hand\n%s", file, r.ByHand[file])
+	}
+	b.WriteString("\nNext:\n")
+	switch {
+	case len(spec.Hosts) == 0:
+	case spec.Here:
+		b.WriteString("- run the daemons, each in its own terminal or under a service manager:\n")
+		for _, h := range spec.Hosts {
+			fmt.Fprintf(&b, "    cmd-daemon run --config %s\n", filepath.Join(dir, h.Name, lab.Configuration))
+		}
+		fmt.Fprintf(&b, "- see how one does: cmd-daemon status --socket %s\n", filepath.Join(dir, spec.Hosts[0].Name, "daemon.sock"))
+	default:
+		b.WriteString("- copy each host's directory to it as /etc/mcrdma (host.key is for its daemon only), for example\n")
+		for _, h := range spec.Hosts {
+			fmt.Fprintf(&b, "    scp -r %s root@%v:/etc/mcrdma\n", filepath.Join(dir, h.Name), h.Address)
+		}
+		b.WriteString("- there, check it and run it:\n    cmd-daemon doctor --config /etc/mcrdma/daemon.yaml\n    cmd-daemon run --config /etc/mcrdma/daemon.yaml\n")
+	}
+	for _, s := range spec.Switches {
+		fmt.Fprintf(&b, "- in the configuration of the agent of %s (switchctl agent), which listens at %s, set\n    tls: {cert: switch.crt, key: switch.key, ca: ca.crt}   # of %s\n",
+			s.Name, s.Agent, filepath.Join(dir, s.Name))
+	}
+	for _, a := range spec.Admins {
+		at := func(name string) string { return filepath.Join(dir, a, name) }
+		fmt.Fprintf(&b, "- as %s: switchctl status --tls-cert %s --tls-key %s --tls-ca %s\n", a, at("admin.crt"), at("admin.key"), at("ca.crt"))
+	}
+	fmt.Fprintf(&b, "- keep %s to yourself: whoever has it can be any host\n", filepath.Join(dir, "ca.key"))
+	return b.String()
+}

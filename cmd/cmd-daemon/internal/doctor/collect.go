@@ -1,0 +1,143 @@
+package doctor
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// errRejected: the other side has hung up after the handshake.
+var errRejected = errors.New("hung up after the handshake: it does not accept this host's certificate")
+
+// Collect looks at this host, at its certificates, and whom it can reach. Nothing is
+// changed; the device is opened for a moment unless device is false.
+func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
+	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost()}
+	f.Links = tryLinks(ctx, cfg)
+	if device {
+		f.Device = tryDevice(cfg.Device)
+	}
+	return f
+}
+
+func files(cfg *config.Config) identity.Files {
+	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
+}
+
+func readCertificate(cfg *config.Config) *Certificate {
+	own := files(cfg)
+	if own.Plain() {
+		return nil
+	}
+	c := &Certificate{}
+	if c.Own, c.Until, c.Err = own.Read(); c.Err != nil {
+		return c
+	}
+	if list := certificates(own.Cert); len(list) > 0 {
+		c.From = list[0].NotBefore
+	}
+	for _, ca := range certificates(own.CA) {
+		if ca.NotAfter.After(c.CAUntil) {
+			c.CAUntil = ca.NotAfter
+		}
+	}
+	if i, err := os.Stat(own.Key); err == nil {
+		c.KeyMode = i.Mode().Perm()
+	}
+	return c
+}
+
+// certificates reads those of a PEM file, as far as they can be.
+func certificates(name string) (list []*x509.Certificate) {
+	rest, _ := os.ReadFile(name) // identity has read it: what is wrong was said
+	for {
+		var b *pem.Block
+		if b, rest = pem.Decode(rest); b == nil {
+			return list
+		}
+		if c, err := x509.ParseCertificate(b.Bytes); err == nil {
+			list = append(list, c)
+		}
+	}
+}
+
+// tryLinks reaches for all whom the configuration names, at the same time.
+func tryLinks(ctx context.Context, cfg *config.Config) []Link {
+	type aim struct {
+		Link
+		expect identity.Identity
+	}
+	aims := []aim{{Link{What: "this host's daemon", Address: cfg.Listen, Own: true}, identity.Identity{Role: identity.Host, Name: cfg.Name}}}
+	for _, h := range cfg.Hosts {
+		aims = append(aims, aim{Link{What: "daemon of host " + h.Name, Address: h.Daemon},
+			identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}})
+	}
+	if s := cfg.Switch; s.Agent != "" {
+		aims = append(aims, aim{Link{What: "agent of switch " + s.Name, Address: s.Agent}, identity.Identity{Role: identity.Switch, Name: s.Name}})
+	}
+	out := make([]Link, len(aims))
+	var all sync.WaitGroup
+	for i, a := range aims {
+		all.Go(func() {
+			out[i] = a.Link
+			out[i].Err = reach(ctx, files(cfg), a.Address, a.expect)
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// reach connects to a server, sees by its certificate that it is who it should be, and
+// that it keeps the connection: a client learns only so that its own certificate is
+// accepted. A server of gRPC speaks first.
+func reach(ctx context.Context, own identity.Files, address string, expect identity.Identity) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if own.Plain() {
+		return nil
+	}
+	creds, err := own.Client(expect)
+	if err != nil {
+		return err
+	}
+	secure, _, err := creds.ClientHandshake(ctx, address, conn)
+	if err != nil {
+		return err
+	}
+	if end, ok := ctx.Deadline(); ok {
+		if err := secure.SetReadDeadline(end); err != nil {
+			return err
+		}
+	}
+	if _, err := io.ReadFull(secure, make([]byte, 1)); err != nil {
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("is silent: %w", err)
+		}
+		return fmt.Errorf("%w: %w", errRejected, err)
+	}
+	return nil
+}
+
+// tryDevice opens the device and closes it.
+func tryDevice(name string) *Device {
+	dev, err := qp.Open(name)
+	if err != nil {
+		return &Device{Err: err}
+	}
+	return &Device{Attr: dev.Attr(), Err: dev.Close()}
+}

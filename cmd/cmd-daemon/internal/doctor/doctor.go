@@ -1,0 +1,309 @@
+// Package doctor says what is wrong with a host's daemon, why, and what to do.
+//
+// The rules are pure: Diagnose makes findings of facts that somebody collected. Collect
+// looks at this host and its neighbours for them; what the daemon itself says is
+// collected by the command.
+//
+// It may import the daemon's contract (api/mcrdma/v1), cmd/internal/findings,
+// internal/connmgr/config, internal/identity, pkg/qp, x/sys and the standard library.
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// Facts are what was collected. What was not looked at is zero.
+type Facts struct {
+	Now    time.Time
+	Config *config.Config
+
+	// What the daemon said at its socket; DaemonErr if it did not answer.
+	Daemon    *mcrdmav1.GetDaemonResponse
+	DaemonErr error
+
+	Certificate *Certificate // nil: plain text
+	Links       []Link       // to other daemons and to the switch's agent
+	Host        Host
+	Device      *Device // nil: not tried
+}
+
+// A Certificate is this host's own.
+type Certificate struct {
+	Err         error // nothing else is known
+	Own         identity.Identity
+	From, Until time.Time
+	CAUntil     time.Time // the last of the CAs; zero: not known
+	KeyMode     os.FileMode
+}
+
+// A Link is an attempt to reach somebody.
+type Link struct {
+	What    string // "daemon of host h2", "agent of switch torA"
+	Address string
+	Err     error
+	Own     bool // it is the daemon's own address
+}
+
+// A Host is what this machine has.
+type Host struct {
+	Addresses []Address // nil: not looked at
+	MemLock   uint64    // soft limit of this process, bytes
+	Unlimited bool      // of locked memory
+	RawNet    bool      // CAP_NET_RAW
+}
+
+// An Address is one of an interface.
+type Address struct {
+	Prefix    netip.Prefix
+	Interface string
+	MTU       int
+	Up        bool
+}
+
+// A Device is an attempt to open the RDMA device.
+type Device struct {
+	Err  error
+	Attr qp.DeviceAttr
+}
+
+// Severities, for short.
+const (
+	note    = findings.Note
+	warning = findings.Warning
+	failure = findings.Error
+)
+
+// soon is how long before their end certificates are to be renewed.
+const soon = 14 * 24 * time.Hour
+
+// Diagnose applies all rules. Findings are in order of severity, the worst first.
+func Diagnose(f Facts) []findings.Finding {
+	d := &diagnosis{Facts: f}
+	d.daemon()
+	if f.Config != nil {
+		d.certificate()
+		d.address()
+		d.device()
+		d.memory()
+		d.times()
+	}
+	d.links()
+	slices.SortStableFunc(d.list, func(a, b findings.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return d.list
+}
+
+type diagnosis struct {
+	Facts
+	list []findings.Finding
+}
+
+func (d *diagnosis) add(s findings.Severity, subject, what, why, do string) {
+	d.list = append(d.list, findings.Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
+}
+
+// daemon judges what it says of itself.
+func (d *diagnosis) daemon() {
+	if d.DaemonErr != nil {
+		d.add(failure, "daemon", "does not answer", d.DaemonErr.Error(), `start it: cmd-daemon run --config FILE, or systemctl start cmd-daemon`)
+		return
+	}
+	if d.Daemon == nil {
+		return
+	}
+	who := "daemon of " + d.Daemon.GetHost()
+	for _, p := range d.Daemon.GetProblems() {
+		d.add(warning, who, p, "", "")
+	}
+	if s := d.Daemon.GetSwitch(); s != nil && !s.GetReachable() {
+		d.add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" is not reachable for the daemon", s.GetError(),
+			"see that switchctl agent runs there; meanwhile hosts relay, and groups of mode require are refused")
+	}
+	for _, p := range d.Daemon.GetPeers() {
+		if s := p.GetState(); s != "ok" && s != "" {
+			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
+			d.add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(),
+				fmt.Sprintf("see that cmd-daemon runs there; groups and memberships that depend on it: %d", p.GetShared()))
+		}
+	}
+	lost := 0
+	for _, s := range d.Daemon.GetSessions() {
+		if s.GetLost() {
+			lost++
+		}
+	}
+	if lost > 0 {
+		d.add(note, who, fmt.Sprintf("%d of %d applications have not come back since the daemon was restarted", lost, len(d.Daemon.GetSessions())),
+			"their groups end when the grace is over", "")
+	}
+	if c := d.Config; c != nil && (c.Name != d.Daemon.GetHost() || c.Address.String() != d.Daemon.GetAddress()) {
+		d.add(failure, "daemon", fmt.Sprintf("the one that answers is host %s, %s; the configuration is of host %s, %v", d.Daemon.GetHost(), d.Daemon.GetAddress(), c.Name, c.Address),
+			"it runs with another configuration, or was not restarted since this one was changed", "restart it, or name its configuration (--config)")
+	}
+}
+
+// certificate judges this host's own, and the clock by it.
+func (d *diagnosis) certificate() {
+	c, cfg := d.Certificate, d.Config
+	const who = "certificate"
+	switch {
+	case c == nil:
+		if !cfg.Insecure {
+			return // loopback
+		}
+		d.add(warning, "tls", "everything is in plain text, and everybody is believed who they say they are", "insecure: true", "cmd-daemon init makes certificates")
+		return
+	case c.Err != nil:
+		d.add(failure, who, "cannot be used", c.Err.Error(), "correct tls in the configuration; cmd-daemon init makes certificates")
+		return
+	}
+	if !c.Own.Is(identity.Host) || c.Own.Name != cfg.Name || !c.Own.Owns(cfg.Address) {
+		d.add(failure, who, fmt.Sprintf("%s is for %v", cfg.TLS.Cert, c.Own), fmt.Sprintf("this is host:%s %v", cfg.Name, cfg.Address),
+			"issue one for it, or correct name and address")
+	}
+	at := func(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
+	const renew = "renew it; the daemon takes it up by itself (cmd-daemon init --renew for a lab's)"
+	switch {
+	case d.Now.Before(c.From):
+		d.add(failure, who, "is valid only from "+at(c.From)+" on", fmt.Sprintf("by this host's clock it is %s: the clock is slow, by %v at least, or the issuer's is fast", at(d.Now), c.From.Sub(d.Now).Round(time.Second)),
+			"set the clock (NTP)")
+	case d.Now.After(c.Until):
+		d.add(failure, who, "has ended, on "+at(c.Until), "or this host's clock is fast: it says "+at(d.Now), renew)
+	case c.Until.Sub(d.Now) < soon:
+		d.add(warning, who, "ends soon, on "+at(c.Until), "", renew)
+	}
+	switch {
+	case c.CAUntil.IsZero():
+	case d.Now.After(c.CAUntil):
+		d.add(failure, who, "that of the CA has ended, on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
+	case c.CAUntil.Sub(d.Now) < 4*soon:
+		d.add(warning, who, "that of the CA ends on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
+	}
+	if c.KeyMode&0o077 != 0 {
+		d.add(warning, who, fmt.Sprintf("others can read the key %s (mode %#o)", cfg.TLS.Key, c.KeyMode.Perm()), "whoever has it can be this host", "chmod 600 "+cfg.TLS.Key)
+	}
+}
+
+// onHost says whether the device uses an address of this host, rather than a network of
+// its own.
+func onHost(device string) bool {
+	driver, where, _ := strings.Cut(device, ":")
+	where, _, _ = strings.Cut(where, "?")
+	_, err := netip.ParseAddr(where)
+	return driver != "softroce" || err == nil
+}
+
+// address judges the interface that the device's address is on.
+func (d *diagnosis) address() {
+	cfg := d.Config
+	if d.Host.Addresses == nil || !onHost(cfg.Device) {
+		return
+	}
+	subject := "address " + cfg.Address.String()
+	i := slices.IndexFunc(d.Host.Addresses, func(a Address) bool {
+		return a.Prefix.Addr() == cfg.Address || a.Prefix.Addr().IsLoopback() && a.Prefix.Contains(cfg.Address)
+	})
+	if i < 0 {
+		var have []string
+		for _, a := range d.Host.Addresses {
+			if a.Prefix.Addr().Is4() && !a.Prefix.Addr().IsLoopback() {
+				have = append(have, fmt.Sprintf("%v (%s)", a.Prefix.Addr(), a.Interface))
+			}
+		}
+		d.add(failure, subject, "is on no interface of this host", "there are "+cmp.Or(strings.Join(have, ", "), "none but loopback addresses"),
+			"correct address in the configuration, or give it to an interface: ip address add")
+		return
+	}
+	a := d.Host.Addresses[i]
+	if !a.Up {
+		d.add(failure, "interface "+a.Interface, "is down", "it has the device's address, "+cfg.Address.String(), "ip link set "+a.Interface+" up")
+	}
+	switch mtu := qp.MTUFor(a.MTU); {
+	case mtu < 1024:
+		d.add(failure, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, leaves room for %d bytes of payload in a packet", a.MTU, mtu),
+			"switches and other hosts expect 1024 or more", "ip link set "+a.Interface+" mtu 1500, or better 4200 or more, on all hosts and switches alike")
+	case mtu < 4096:
+		d.add(note, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, allows packets of %d bytes of payload", a.MTU, mtu),
+			"", "with an MTU of 4200 or more on all hosts and switches, packets are of 4096 bytes, and fewer")
+	}
+}
+
+// device judges whether it can be opened.
+func (d *diagnosis) device() {
+	v := d.Device
+	if v == nil {
+		return
+	}
+	subject := "device " + d.Config.Device
+	switch {
+	case errors.Is(v.Err, qp.ErrAddrInUse):
+		d.add(note, subject, "is in use", v.Err.Error(), "that is as it should be if an application of this host is running; only one can have it")
+	case v.Err != nil:
+		d.add(failure, subject, "cannot be opened", v.Err.Error(), "correct device in the configuration; without a device applications are relayed to over TCP only")
+	case v.Attr.Addr.IsValid() && v.Attr.Addr != d.Config.Address:
+		d.add(failure, subject, fmt.Sprintf("has the address %v, and the configuration says %v", v.Attr.Addr, d.Config.Address), "", "correct address or device in the configuration")
+	}
+	if v.Err == nil && v.Attr.Driver == "softroce" && onHost(d.Config.Device) && !d.Host.RawNet {
+		d.add(note, subject, "cannot check ICRCs of packets from hardware", "who looked, you, has no CAP_NET_RAW; applications that have not are as limited",
+			"give it to applications that talk to real NICs: setcap cap_net_raw+ep PROGRAM")
+	}
+}
+
+// lockable is less than what one would ever register.
+const lockable = 64 << 20
+
+// memory judges how much may be locked, which NICs need.
+func (d *diagnosis) memory() {
+	h := d.Host
+	if !strings.HasPrefix(d.Config.Device, "ibverbs:") || h.Unlimited || h.Addresses == nil {
+		return
+	}
+	sev := note
+	if h.MemLock < lockable {
+		sev = warning
+	}
+	d.add(sev, "RLIMIT_MEMLOCK", fmt.Sprintf("is %d KiB here", h.MemLock>>10), "registered memory is locked, and registering more fails",
+		"LimitMEMLOCK=infinity in the units of applications, or memlock in /etc/security/limits.conf")
+}
+
+// retryBudget is what a sender's queue pair waits for an acknowledgement, with the
+// timeout and retries that the library sets.
+const retryBudget = 2 * time.Second
+
+// times judges whether the dead are found in time.
+func (d *diagnosis) times() {
+	if b := d.Config.Beat; b.DeadAfter > retryBudget-500*time.Millisecond {
+		d.add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
+			"make it 1s, the default")
+	}
+}
+
+// links judges whom this host cannot reach by itself.
+func (d *diagnosis) links() {
+	for _, l := range d.Links {
+		if l.Err == nil {
+			continue
+		}
+		sev, do := failure, "see that it runs, that the address is right, and that no firewall is in the way"
+		if l.Own {
+			do = "start the daemon, or see why it ended: journalctl -u cmd-daemon"
+			sev = warning
+		}
+		if errors.Is(l.Err, identity.ErrUntrusted) || errors.Is(l.Err, identity.ErrMismatch) || errors.Is(l.Err, errRejected) {
+			do = "compare the certificates of both, their CA, and the clocks"
+		}
+		d.add(sev, l.What, "cannot be reached at "+l.Address, l.Err.Error(), do)
+	}
+}

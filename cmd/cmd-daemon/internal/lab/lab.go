@@ -1,0 +1,238 @@
+// Package lab makes what a few hosts need to try things out: a CA, certificates, and a
+// configuration for each host's daemon, in one directory.
+//
+//	DIR/ca.crt, ca.key               the CA
+//	DIR/NAME/daemon.yaml             a host's configuration
+//	DIR/NAME/host.crt, .key, ca.crt  and its certificate
+//	DIR/NAME/switch.crt, …           a switch's, for its agent
+//	DIR/NAME/admin.crt, …            an administrator's, for switchctl
+//
+// Nothing that is there is overwritten, but what Renew is asked for; a lab that could not
+// be made whole leaves nothing new behind.
+//
+// It may import internal/connmgr/config, internal/identity, internal/labca and the
+// standard library.
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/labca"
+)
+
+// Errors that those of this package wrap.
+var (
+	ErrExists = errors.New("exists already")   // what is to be made is there
+	ErrNone   = errors.New("there is no lab")  // what is to be added to is not
+	ErrSpec   = errors.New("impossible names") // they don't fit together
+)
+
+// Configuration is the name of a host's configuration, in its directory.
+const Configuration = "daemon.yaml"
+
+// caValid is how long a CA lasts.
+const caValid = 10 * 365 * 24 * time.Hour
+
+// A Host is one to be made.
+type Host struct {
+	Name    string
+	Address netip.Addr
+}
+
+// A Switch is one whose agent gets a certificate.
+type Switch struct {
+	Name  string
+	Agent string   // "host:port"
+	Hosts []string // behind it; none: all that no other switch has
+}
+
+// A Spec says what is to be made.
+type Spec struct {
+	Hosts    []Host
+	Switches []Switch
+	Admins   []string
+	// Valid is how long certificates last.
+	Valid time.Duration
+	// Here has sockets and state files within the directory, for daemons that all
+	// run on this machine.
+	Here bool
+}
+
+// ParseHost reads NAME=ADDRESS.
+func ParseHost(s string) (Host, error) {
+	name, address, _ := strings.Cut(s, "=")
+	a, err := netip.ParseAddr(address)
+	if err != nil || !a.Is4() || !goodName(name) {
+		return Host{}, fmt.Errorf("%q is not NAME=ADDRESS, such as h1=10.1.0.11", s)
+	}
+	return Host{name, a}, nil
+}
+
+// ParseSwitch reads NAME=HOST:PORT[,HOST…].
+func ParseSwitch(s string) (Switch, error) {
+	name, rest, _ := strings.Cut(s, "=")
+	agent, hosts, some := strings.Cut(rest, ",")
+	host, port, err := net.SplitHostPort(agent)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || !goodName(name) {
+		return Switch{}, fmt.Errorf("%q is not NAME=HOST:PORT[,HOST…], such as torA=192.0.2.1:9560 or torA=192.0.2.1:9560,h1,h2", s)
+	}
+	w := Switch{Name: name, Agent: agent}
+	if some {
+		w.Hosts = strings.Split(hosts, ",")
+	}
+	return w, nil
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func goodName(s string) bool { return nameForm.MatchString(s) }
+
+// ParseAdmin reads a name.
+func ParseAdmin(s string) (string, error) {
+	if !goodName(s) {
+		return "", fmt.Errorf("%q is no name: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", s)
+	}
+	return s, nil
+}
+
+// A Result is what was made.
+type Result struct {
+	Made []string // directories and files, relative to the lab's
+	// Changed are configurations to which new hosts were added.
+	Changed []string
+	// ByHand are configurations to which they could not be, with the lines that are
+	// missing there.
+	ByHand map[string]string
+}
+
+// Create makes a lab in a directory that does not exist, or is empty.
+func Create(dir string, spec Spec) (*Result, error) {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("%s %w; add to it (--add), or name another directory", dir, ErrExists)
+	}
+	ca, err := labca.New("mcrdma lab", caValid)
+	if err != nil {
+		return nil, err
+	}
+	m := maker{dir: dir, ca: ca, spec: spec}
+	m.file("ca.crt", ca.Pair().Cert, 0o644)
+	m.file("ca.key", ca.Pair().Key, 0o600)
+	return m.make(nil)
+}
+
+// Add adds to a lab, and the new hosts to the configurations of the old ones.
+func Add(dir string, spec Spec) (*Result, error) {
+	ca, err := loadCA(dir)
+	if err != nil {
+		return nil, err
+	}
+	old, err := hosts(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := maker{dir: dir, ca: ca, spec: spec}
+	return m.make(old)
+}
+
+// Renew replaces all certificates of a lab by new ones of the same identities and new
+// keys, and returns the directories. Daemons take them up by themselves.
+func Renew(dir string, valid time.Duration) (renewed []string, err error) {
+	ca, err := loadCA(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, role := range roles {
+		certs, err := filepath.Glob(filepath.Join(dir, "*", role+".crt"))
+		if err != nil {
+			return renewed, err
+		}
+		for _, cert := range certs {
+			at := filepath.Dir(cert)
+			own, _, err := filesIn(at, role).Read()
+			if err != nil {
+				return renewed, err
+			}
+			p, err := ca.Issue(own, valid)
+			if err != nil {
+				return renewed, err
+			}
+			// Whoever reads one of them too early finds that they don't fit, and reads
+			// both again at the next connection.
+			if err := errors.Join(replace(filepath.Join(at, role+".key"), p.Key, 0o600), replace(cert, p.Cert, 0o644)); err != nil {
+				return renewed, err
+			}
+			renewed = append(renewed, filepath.Base(at))
+		}
+	}
+	slices.Sort(renewed)
+	return slices.Compact(renewed), nil
+}
+
+var roles = []string{"host", "switch", "admin"}
+
+func filesIn(dir, role string) identity.Files {
+	return identity.Files{Cert: filepath.Join(dir, role+".crt"), Key: filepath.Join(dir, role+".key"), CA: filepath.Join(dir, "ca.crt")}
+}
+
+func loadCA(dir string) (*labca.CA, error) {
+	cert, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w in %s: it has no ca.crt; make one without --add or --renew", ErrNone, dir)
+	}
+	key, errKey := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err := errors.Join(err, errKey); err != nil {
+		return nil, err
+	}
+	return labca.Load(labca.Pair{Cert: cert, Key: key})
+}
+
+// A known host is one that is in a lab.
+type known struct {
+	*config.Config
+	file string // its configuration, relative to the lab
+}
+
+// hosts are those that are in a lab, in order of their directories' names.
+func hosts(dir string) (list []known, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*", Configuration))
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		c, err := config.Load(n)
+		if err != nil {
+			return nil, fmt.Errorf("a host of the lab: %w", err)
+		}
+		list = append(list, known{c, filepath.Join(filepath.Base(filepath.Dir(n)), Configuration)})
+	}
+	return list, nil
+}
+
+// replace puts a file in another's place, at once.
+func replace(name string, data []byte, mode os.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}

@@ -1,0 +1,256 @@
+package lab
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+var addr = netip.MustParseAddr
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// racked is a lab of two racks.
+func racked() Spec {
+	return Spec{
+		Hosts:    []Host{{"h1", addr("10.1.0.11")}, {"h2", addr("10.1.0.12")}, {"h3", addr("10.2.0.11")}},
+		Switches: []Switch{{Name: "torA", Agent: "192.0.2.1:9560"}, {Name: "torB", Agent: "192.0.2.2:9560", Hosts: []string{"h3"}}},
+		Admins:   []string{"me"}, Valid: time.Hour,
+	}
+}
+
+// tree are the files of a lab, with their modes.
+func tree(t testing.TB, dir string) (list []string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		i, err := d.Info()
+		list = append(list, strings.TrimPrefix(path, dir+"/")+" "+i.Mode().String())
+		return err
+	}))
+	return list
+}
+
+// TestCreate: everything is there, keys are for their owners only, each configuration is
+// right, and each certificate is whose it should be.
+func TestCreate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "lab")
+	r, err := Create(dir, racked())
+	must(t, err)
+	if d := cmp.Diff([]string{"ca.crt", "ca.key", "h1/", "h2/", "h3/", "torA/", "torB/", "me/"}, r.Made); d != "" {
+		t.Error(d)
+	}
+	want := []string{"ca.crt -rw-r--r--", "ca.key -rw-------"}
+	for _, h := range []string{"h1", "h2", "h3"} {
+		want = append(want, h+"/ca.crt -rw-r--r--", h+"/daemon.yaml -rw-r--r--", h+"/host.crt -rw-r--r--", h+"/host.key -rw-------")
+	}
+	want = append(want, "me/admin.crt -rw-r--r--", "me/admin.key -rw-------", "me/ca.crt -rw-r--r--")
+	for _, s := range []string{"torA", "torB"} {
+		want = append(want, s+"/ca.crt -rw-r--r--", s+"/switch.crt -rw-r--r--", s+"/switch.key -rw-------")
+	}
+	if d := cmp.Diff(want, tree(t, dir)); d != "" {
+		t.Error(d)
+	}
+	for i, h := range racked().Hosts {
+		c, err := config.Load(filepath.Join(dir, h.Name, Configuration))
+		must(t, err)
+		own, _, err := (identity.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}).Read()
+		must(t, err)
+		if own.String() != "host:"+h.Name+" "+h.Address.String() || c.Name != h.Name || c.Address != h.Address || len(c.Hosts) != 2 ||
+			c.Switch.Name != []string{"torA", "torA", "torB"}[i] || c.Rack != []uint32{1, 1, 2}[i] || c.Socket != config.DefaultSocket {
+			t.Errorf("%v %+v", own, c)
+		}
+	}
+	for who, role := range map[string]string{"torA": "switch", "me": "admin"} {
+		own, _, err := filesIn(filepath.Join(dir, who), role).Read()
+		if err != nil || own.String() != role+":"+who {
+			t.Errorf("%v, %v", own, err)
+		}
+	}
+	if _, err := Create(dir, racked()); !errors.Is(err, ErrExists) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// TestAdd: new hosts know the old ones, and old configurations learn of the new ones
+// unless people have changed them so that they can't.
+func TestAdd(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Create(dir, racked())
+	must(t, err)
+	changed := filepath.Join(dir, "h2", Configuration)
+	text, err := os.ReadFile(changed)
+	must(t, err)
+	must(t, os.WriteFile(changed, append(text, "beat: {interval: 50ms}\n"...), 0o644))
+	r, err := Add(dir, Spec{Hosts: []Host{{"h4", addr("10.2.0.12")}}, Switches: []Switch{{"torB", "192.0.2.2:9560", []string{"h4"}}}, Valid: time.Hour})
+	must(t, err)
+	want := &Result{Made: []string{"h4/"}, Changed: []string{"h1/daemon.yaml", "h3/daemon.yaml"},
+		ByHand: map[string]string{"h2/daemon.yaml": "  - {name: h4, address: 10.2.0.12}\n"}}
+	if d := cmp.Diff(want, r); d != "" {
+		t.Error(d)
+	}
+	for name, others := range map[string]int{"h1": 3, "h2": 2, "h3": 3, "h4": 3} {
+		c, err := config.Load(filepath.Join(dir, name, Configuration))
+		must(t, err)
+		if len(c.Hosts) != others || name == "h4" && (c.Rack != 2 || c.Switch.Name != "torB" || c.Hosts[0].Daemon != "10.1.0.11:9550") {
+			t.Errorf("%+v", c)
+		}
+	}
+	if l := tree(t, dir); slices.ContainsFunc(l, func(s string) bool { return strings.Contains(s, ".new") || strings.Contains(s, "/.") }) {
+		t.Errorf("%q", l)
+	}
+	r, err = Add(dir, Spec{Admins: []string{"you"}, Valid: time.Hour})
+	if err != nil || len(r.Made) != 1 || len(r.Changed) != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestNothingLeft: what cannot be made whole leaves nothing, and nothing is overwritten.
+func TestNothingLeft(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lab")
+	one := func(edit func(*Spec)) Spec { s := racked(); edit(&s); return s }
+	for want, s := range map[string]Spec{
+		"host h1: there is a host of that name":                one(func(s *Spec) { s.Hosts[1].Name = "h1" }),
+		"host h2: 10.1.0.11 is the address of h1":              one(func(s *Spec) { s.Hosts[1].Address = s.Hosts[0].Address }),
+		"switch h1: there is a host of that name":              one(func(s *Spec) { s.Switches[0].Name = "h1" }),
+		"administrator torA: there is a switch of that name":   one(func(s *Spec) { s.Admins = []string{"torA"} }),
+		"both torA and torB have no hosts named":               one(func(s *Spec) { s.Switches[1].Hosts = nil }),
+		`switch torB: "h9" is none of the hosts`:               one(func(s *Spec) { s.Switches[1].Hosts = []string{"h9"} }),
+		"host h3 is behind both torA and torB":                 one(func(s *Spec) { s.Switches[0].Hosts = []string{"h3"} }),
+		"host h1: there is a host of that name\nimpossible na": one(func(s *Spec) { s.Hosts[1].Name = "h1"; s.Admins = []string{"torA"} }),
+	} {
+		_, err := Create(dir, s)
+		if !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: something was made: %v", want, err)
+		}
+	}
+	if _, err := Add(dir, racked()); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	if _, err := Renew(dir, time.Hour); !errors.Is(err, ErrNone) {
+		t.Error(err)
+	}
+	_, err := Create(dir, racked())
+	must(t, err)
+	before := tree(t, dir)
+	for want, s := range map[string]Spec{
+		"host h1: there is a host of that name":    {Hosts: []Host{{"h1", addr("10.9.0.1")}}},
+		"host new: 10.1.0.12 is the address of h2": {Hosts: []Host{{"new", addr("10.1.0.12")}}},
+		"me exists already":                        {Admins: []string{"me"}},
+		"torA exists already":                      {Hosts: []Host{{"torA", addr("10.9.0.1")}}},
+	} {
+		if _, err := Add(dir, s); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	// A file that stands in the way in the middle of writing.
+	m := maker{dir: dir}
+	m.file("h8/new", []byte("x"), 0o644)
+	m.file("h1/host.key", []byte("x"), 0o600)
+	if err := m.write(); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	if d := cmp.Diff(before, tree(t, dir)); d != "" {
+		t.Error(d)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "h8")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory is left: %v", err)
+	}
+}
+
+// TestRenew: all certificates are new, of the same identities, and their keys fit.
+func TestRenew(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Create(dir, racked())
+	must(t, err)
+	before := map[string]time.Time{}
+	for _, role := range roles {
+		all, _ := filepath.Glob(filepath.Join(dir, "*", role+".crt"))
+		for _, c := range all {
+			_, until, err := filesIn(filepath.Dir(c), role).Read()
+			must(t, err)
+			before[c] = until
+		}
+	}
+	renewed, err := Renew(dir, 24*time.Hour)
+	must(t, err)
+	if d := cmp.Diff([]string{"h1", "h2", "h3", "me", "torA", "torB"}, renewed); d != "" {
+		t.Error(d)
+	}
+	for c, was := range before {
+		role := strings.TrimSuffix(filepath.Base(c), ".crt")
+		own, until, err := filesIn(filepath.Dir(c), role).Read()
+		if err != nil || until.Sub(was) < 20*time.Hour || own.Name != filepath.Base(filepath.Dir(c)) {
+			t.Errorf("%s: %v, %v, %v", c, own, until, err)
+		}
+	}
+	if l := tree(t, dir); !slices.Contains(l, "h1/host.key -rw-------") || slices.ContainsFunc(l, func(s string) bool { return strings.Contains(s, "/.") }) {
+		t.Errorf("%q", l)
+	}
+}
+
+// TestNames: whatever a host may be called, its configuration says so.
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	s := Spec{Valid: time.Hour, Here: true, Switches: []Switch{{Name: "NULL", Agent: "127.0.0.1:1"}}}
+	for i, n := range []string{"null", "yes", "1e3", "0x10", "2026-01-01", "a.b-c_d", "True"} {
+		s.Hosts = append(s.Hosts, Host{n, netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)})})
+	}
+	_, err := Create(dir, s)
+	must(t, err)
+	for _, h := range s.Hosts {
+		c, err := config.Load(filepath.Join(dir, h.Name, Configuration))
+		if err != nil || c.Name != h.Name || c.Switch.Name != "NULL" || c.Socket != filepath.Join(dir, h.Name, "daemon.sock") {
+			t.Errorf("%s: %+v, %v", h.Name, c, err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	if h, err := ParseHost("h1=10.1.0.11"); err != nil || h != (Host{"h1", addr("10.1.0.11")}) {
+		t.Errorf("%v, %v", h, err)
+	}
+	for _, s := range []string{"", "h1", "h1=", "=10.0.0.1", "h1=::1", "../x=10.0.0.1", "-a=10.0.0.1", "h1=10.0.0.1,x"} {
+		if _, err := ParseHost(s); err == nil {
+			t.Errorf("host %q", s)
+		}
+	}
+	for s, want := range map[string]Switch{
+		"torA=192.0.2.1:9560":       {"torA", "192.0.2.1:9560", nil},
+		"torA=sw.example:9560,a,b":  {"torA", "sw.example:9560", []string{"a", "b"}},
+		"torA=[2001:db8::1]:9560,a": {"torA", "[2001:db8::1]:9560", []string{"a"}},
+	} {
+		if got, err := ParseSwitch(s); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%q: %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "torA", "torA=x", "torA=x:0", "torA=x:y", "torA=:9560", "a/b=x:1"} {
+		if _, err := ParseSwitch(s); err == nil {
+			t.Errorf("switch %q", s)
+		}
+	}
+	if _, err := ParseAdmin("a/b"); err == nil {
+		t.Error("administrator a/b")
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/connmgr"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+const runHelp = `Runs the daemon of this host. Applications reach it by a unix socket, the daemons
+of other hosts by gRPC with certificates. It makes groups with the agent of the
+host's top-of-rack switch; where the switches can't, hosts relay.
+
+The configuration is a YAML file; --check says whether it is right. The daemon
+keeps in its state file what must outlive it.
+
+SIGINT and SIGTERM end the daemon. Groups go on without it, and the next daemon
+takes them up if it comes within beat.grace of the configuration. With --on-stop
+close they are ended first, everywhere: for a host that is taken out of service.
+
+With "direct", the agent of the host's switch runs within the daemon.
+
+Once applications and other daemons are served, a line that begins with "ready"
+goes to standard output, and systemd is told. With "metrics", there are /metrics
+for Prometheus, /healthz, and /readyz, which answers 503 while the daemon starts
+or ends.`
+
+// closeTimeout is how long groups may take to be closed at the end.
+const closeTimeout = 10 * time.Second
+
+// runOptions are the flags of run.
+type runOptions struct {
+	file     string
+	check    bool
+	level    string
+	jsonLogs bool
+	onStop   string
+}
+
+func runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:     "run --config FILE",
+		Short:   "Run the daemon of this host",
+		Long:    runHelp,
+		Example: "  cmd-daemon run --config /etc/mcrdma/daemon.yaml\n  cmd-daemon run --config lab/h1/daemon.yaml --check",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.file == "" {
+				return cli.Usagef("a configuration is needed: --config FILE; \"cmd-daemon init\" makes one")
+			}
+			if o.onStop != "keep" && o.onStop != "close" {
+				return cli.Usagef("--on-stop %q is neither keep nor close", o.onStop)
+			}
+			log, err := cli.Logger(cmd.ErrOrStderr(), o.level, o.jsonLogs)
+			if err != nil {
+				return err
+			}
+			s, err := loadSetup(o.file)
+			if err != nil {
+				return err
+			}
+			if o.check {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), s)
+				return err
+			}
+			return s.run(cmd.Context(), log, o.onStop == "close", cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "config", "c", "", "the daemon's configuration, a YAML `file`")
+	f.BoolVar(&o.check, "check", false, "only check the configuration, and the certificates that it names")
+	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	f.StringVar(&o.onStop, "on-stop", "keep", "what becomes of this host's groups when the daemon ends: `keep` them for the next one, or close")
+	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "json-logs" {
+			name = "log-json"
+		}
+		return pflag.NormalizedName(name)
+	})
+	cli.CompleteFile(cmd, "config", "yaml", "yml")
+	return cmd
+}
+
+// A setup is all that the configuration files say.
+type setup struct {
+	file   string
+	cfg    *config.Config
+	direct *direct // nil: the switch's agent runs elsewhere, or there is none
+}
+
+// loadSetup reads the configuration, and the files that it names, to say what is wrong
+// with any of them before anything is begun.
+func loadSetup(file string) (*setup, error) {
+	s, err := loadConfigured(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCertificate(s.cfg, time.Now()); err != nil {
+		return nil, fmt.Errorf("%s: tls: %w", file, err)
+	}
+	return s, nil
+}
+
+// loadConfigured reads the configuration, and that of the agent that it names; with
+// which the switch is known.
+func loadConfigured(file string) (*setup, error) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{file: file, cfg: cfg}
+	if cfg.Direct != "" {
+		if s.direct, err = loadDirect(cfg); err != nil {
+			return nil, fmt.Errorf("%s: direct: %w", file, err)
+		}
+	}
+	return s, nil
+}
+
+// checkCertificate says whether others will take this host for what the configuration
+// calls it.
+func checkCertificate(cfg *config.Config, now time.Time) error {
+	own, until, err := files(cfg).Read()
+	switch {
+	case err != nil || own.Role == 0: // plain text
+		return err
+	case !own.Is(identity.Host) || own.Name != cfg.Name || !own.Owns(cfg.Address):
+		return fmt.Errorf("%s is the certificate of %v, and this host is host:%s %v: issue one for it, or correct name and address",
+			cfg.TLS.Cert, own, cfg.Name, cfg.Address)
+	case now.After(until):
+		return fmt.Errorf("%s was valid until %s: renew it (cmd-daemon init --renew for a lab's)", cfg.TLS.Cert, until.Format(time.DateTime))
+	}
+	return nil
+}
+
+func files(cfg *config.Config) identity.Files {
+	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
+}
+
+// String is one line for people.
+func (s *setup) String() string {
+	text := fmt.Sprintf("%s is right: host %s at %v, %s", s.file, s.cfg.Name, s.cfg.Address, cli.Plural(len(s.cfg.Hosts), "other host"))
+	switch {
+	case s.direct != nil:
+		text += ", switch " + s.direct.cfg.Name + ", whose agent runs here"
+	case s.cfg.Switch.Agent != "":
+		text += ", switch " + s.cfg.Switch.Name
+	default:
+		text += ", no switch"
+	}
+	return text + cli.Either(files(s.cfg).Plain(), ", plain text", ", TLS")
+}
+
+// run runs the daemon until ctx ends or a signal says so.
+func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, stdout io.Writer) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// What runs here ends after the groups have been closed, by its own context.
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	wait := func() {}
+	defer func() {
+		end(nil)
+		wait()
+		if cause := causeOf(life); cause != nil && !errors.Is(err, cause) {
+			err = errors.Join(cause, err)
+		}
+	}()
+	if err := makeDirectories(s.cfg); err != nil {
+		return err
+	}
+	if s.direct != nil {
+		if wait, err = s.direct.start(life, end, log); err != nil {
+			return err
+		}
+		s.direct.point(s.cfg)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	own := *s.cfg
+	own.Metrics = "" // served here, with health
+	m, err := connmgr.New(ctx, &own, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry})
+	if err != nil {
+		return err
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- m.Run(life) }()
+	up, err := serveHealth(s.cfg.Metrics, registry, end)
+	if err != nil {
+		end(nil)
+		return errors.Join(err, <-ran)
+	}
+	defer up.close()
+	select {
+	case err := <-ran:
+		return err
+	case <-ctx.Done():
+		end(nil)
+		return <-ran
+	case <-m.Ready():
+	}
+	up.set(true)
+	cli.NotifySystemd("READY=1")
+	fmt.Fprintf(stdout, "ready: daemon of host %s at %v, applications at %s\n", s.cfg.Name, m.Addr(), m.Socket())
+	select {
+	case err := <-ran:
+		return err
+	case <-life.Done():
+	case <-ctx.Done():
+		stop() // another signal ends it at once
+	}
+	up.set(false)
+	cli.NotifySystemd("STOPPING=1")
+	if closeGroups && life.Err() == nil {
+		late, cancel := context.WithTimeout(life, closeTimeout)
+		if err := m.CloseAll(late); err != nil {
+			log.Warn("some groups could not be closed everywhere; leases end the rest", "error", err)
+		}
+		cancel()
+	}
+	end(nil)
+	return <-ran
+}
+
+// causeOf is the fault that ended ctx; nil if there is none.
+func causeOf(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// makeDirectories makes those of socket and state, where systemd has not.
+func makeDirectories(cfg *config.Config) error {
+	for _, d := range []struct {
+		file, what string
+		mode       os.FileMode
+	}{{cfg.Socket, "socket", 0o755}, {cfg.State, "state", 0o700}} {
+		if err := os.MkdirAll(filepath.Dir(d.file), d.mode); err != nil {
+			return fmt.Errorf("%s: %w; make the directory, or name a file elsewhere in the configuration", d.what, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+// statusCommand shows the daemon.
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show the daemon: its host, its switch, other daemons, applications",
+		Long: `Shows what the daemon says of itself. Whether all that is as it should be,
+cmd-daemon doctor says.
+
+The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
+		Example: `  cmd-daemon status
+  cmd-daemon status --socket lab/h1/daemon.sock -o json`,
+		Args: cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := flags.dial()
+		if err != nil {
+			return err
+		}
+		defer d.close()
+		s, err := d.GetDaemon(cmd.Context(), &mcrdmav1.GetDaemonRequest{})
+		if err != nil {
+			return err
+		}
+		if out.IsJSON() {
+			return out.Message(cmd.OutOrStdout(), s)
+		}
+		return statusText(cmd.OutOrStdout(), out, d.socket, s, time.Now())
+	}
+	return cmd
+}
+
+func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaemonResponse, now time.Time) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, daemon at %s\n", s.GetHost(), socket)
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-8s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("version", "%s, up %s", s.GetVersion(), cli.Since(s.GetStarted(), now))
+	line("address", "%s, device %s", s.GetAddress(), s.GetDevice())
+	line("listens", "%s, %s", s.GetListen(), s.GetTls())
+	switch l := s.GetSwitch(); {
+	case l == nil:
+		line("switch", "none: hosts relay")
+	case l.GetReachable():
+		line("switch", "%s, agent %s, reachable", l.GetName(), l.GetAgent())
+	default:
+		line("switch", "%s, agent %s, not reachable: %s", l.GetName(), l.GetAgent(), l.GetError())
+	}
+	line("groups", "%d, memberships %d", s.GetGroups(), s.GetMemberships())
+	for _, p := range s.GetProblems() {
+		line("problem", "%s", p)
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	var peers, sessions [][]any
+	for _, p := range s.GetPeers() {
+		peers = append(peers, []any{p.GetHost(), p.GetAddress(), p.GetDaemon(), p.GetState(), micros(p.GetRoundTrip().AsDuration()), p.GetShared(), p.GetError()})
+	}
+	for _, x := range s.GetSessions() {
+		sessions = append(sessions, []any{x.GetProgram(), x.GetPid(), userName(x.GetUid()), strings.Join(x.GetServices(), ", "),
+			cli.Since(x.GetSince(), now), cli.Either(x.GetLost(), "lost", "open")})
+	}
+	return tables(w, out,
+		table{[]string{"peer", "address", "daemon", "state", "round trip", "shared", "error"}, peers},
+		table{[]string{"application", "pid", "user", "listens for", "since", "session"}, sessions})
+}
+
+// A table is a header and its rows.
+type table struct {
+	header []string
+	rows   [][]any
+}
+
+// tables writes those that have rows, each after an empty line.
+func tables(w io.Writer, out *cli.Output, list ...table) error {
+	for _, t := range list {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := out.Table(w, t.header, t.rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// micros is a short time span, or nothing if it is not known.
+func micros(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d us", d.Microseconds())
+}
+
+// userName is the name of a user of this host, or else the number.
+func userName(uid uint32) string {
+	number := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(number); err == nil {
+		return cmp.Or(u.Username, number)
+	}
+	return number
+}
