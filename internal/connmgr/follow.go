@@ -20,7 +20,7 @@ func (t *tor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := t.follow(ctx)
 		t.m.mu.Lock()
-		if t.synced {
+		if t.synced && ctx.Err() == nil {
 			wait = followAgain
 			t.m.log.Warn("the switch's agent is lost", "switch", t.name, "error", err)
 		}
@@ -58,10 +58,10 @@ func (t *tor) follow(ctx context.Context) error {
 		case mcrdmav1.WatchResponse_TYPE_INSTALLED:
 			if !synced {
 				there = append(there, id)
-				t.m.changed(e.GetGroup())
+				t.m.changed(e.GetGroup(), "")
 			}
 		case mcrdmav1.WatchResponse_TYPE_UPDATED:
-			t.m.changed(e.GetGroup())
+			t.m.changed(e.GetGroup(), "the way to the receivers has changed")
 		case mcrdmav1.WatchResponse_TYPE_REMOVED, mcrdmav1.WatchResponse_TYPE_EXPIRED:
 			t.look()
 		case mcrdmav1.WatchResponse_TYPE_SYNCED:
@@ -166,8 +166,9 @@ func (m *Manager) verify(ctx context.Context, g *group, id uint32) {
 	m.breakUp(g, netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", m.tor.name))
 }
 
-// changed looks after a group of which the agent has told something new.
-func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
+// changed looks after a group of which the agent has told something, and tells the
+// text if its tree is another. 
+func (m *Manager) changed(s *mcrdmav1.GroupStatus, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, g := range m.groups {
@@ -186,7 +187,7 @@ func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
 				return
 			}
 			defer g.leave()
-			m.retree(ctx, g, "the way to the receivers has changed")
+			m.retree(ctx, g, text)
 		})
 	}
 }

@@ -138,9 +138,6 @@ func (m *Manager) invite(in invitation) (*member, error) {
 	if s == nil {
 		return nil, refuse(NoService, "no application listens for the service %q: start it, or correct the name", in.GetService())
 	}
-	if s.stream == 0 {
-		return nil, refuse(NoService, "the application that listens for %q has not come back after the daemon's restart", in.GetService())
-	}
 	if len(m.memberships[in.id]) == 0 {
 		if err := m.takeMembership(s.user.uid, in.memory); err != nil {
 			return nil, err
@@ -232,13 +229,13 @@ func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text str
 		x.refused = refuse(Closed, "%s", text)
 		close(x.done)
 	}
+	m.dropMember(x)
 	if reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
 		m.gone.bury(grave{x.ID, x.Formation}, text, m.clock.now())
-	} else {
-		m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
-			Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
+		return
 	}
-	m.dropMember(x)
+	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+		Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
 }
 
 // dropMember takes a membership out of all tables. It is called with Manager.mu.

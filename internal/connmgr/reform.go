@@ -174,7 +174,6 @@ func (m *Manager) takeDown(g *group, f *formation) func(context.Context) {
 // formedAs makes a formation the group's present one, and tells who is not in it any
 // longer.
 func (m *Manager) formedAs(g *group, x *forming, lost map[netip.Addr]loss) error {
-	old := g.form
 	for a, err := range x.failed() {
 		lost[a] = lossOf(err)
 	}
@@ -195,6 +194,5 @@ func (m *Manager) formedAs(g *group, x *forming, lost map[netip.Addr]loss) error
 	if len(gone) > 0 {
 		m.later(m.debtOf(g, mcrdmav1.Detached_REASON_REMOVED, "it could not be in the next formation", gone))
 	}
-	_ = old
 	return nil
 }

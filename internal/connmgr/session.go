@@ -21,7 +21,7 @@ type session struct {
 	stream uint64 // number of the stream that has it; 0: none, it may come back
 	over   bool
 	queue  []*mcrdmav1.OpenResponse
-	wake   chan struct{} // 1
+	wake   chan struct{} // 1; the stream's, and closed when another has taken the session
 }
 
 // maxQueue is how many events an application may be behind.
@@ -34,20 +34,21 @@ func newSession(token string, u user, program string, now time.Time) *session {
 
 // openSession gives a stream a session: that of the token if the caller's user has
 // it, else a new one. It takes the session from a stream that had it.
-func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, resumed bool) {
+func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, wake <-chan struct{}, resumed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stream = m.attach.Add(1)
 	if s = m.sessions[token]; s != nil && s.user.uid == u.uid {
 		s.user.pid, s.program = u.pid, program
+		close(s.wake)
+		s.wake = make(chan struct{}, 1)
 		resumed = true
 	} else {
 		s = newSession(rand.Text(), u, program, m.clock.now())
 		m.sessions[s.token] = s
 	}
 	s.stream = stream
-	s.signal() // a stream that had it is to end
-	return s, stream, resumed
+	return s, stream, s.wake, resumed
 }
 
 // sessionOf finds the session of a request. Another user's is not found.
@@ -61,6 +62,7 @@ func (m *Manager) sessionOf(u user, token string) (*session, error) {
 	return s, nil
 }
 
+// signal is called with Manager.mu.
 func (s *session) signal() {
 	select {
 	case s.wake <- struct{}{}:

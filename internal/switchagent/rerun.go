@@ -155,6 +155,9 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 		a.mu.Unlock()
 		a.log.Warn("a group's copies cannot be made as they should", "group", s.key, "error", err)
 	}
+	if s.group != nil {
+		a.events.tell(eventUpdated, a.describe(s.group))
+	}
 	return err
 }
 

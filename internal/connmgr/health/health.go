@@ -124,8 +124,8 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 func (t *Tracker) Step(now time.Time) []Change {
 	if pause := now.Sub(t.last); !t.last.IsZero() && pause > t.cfg.DeadAfter/4+t.cfg.Interval {
 		for _, p := range t.peers {
-			p.answered = p.answered.Add(pause - t.cfg.Interval)
-			p.heard = p.heard.Add(pause - t.cfg.Interval)
+			p.answered = earlier(p.answered.Add(pause-t.cfg.Interval), now)
+			p.heard = earlier(p.heard.Add(pause-t.cfg.Interval), now)
 		}
 	}
 	t.last = now
@@ -138,6 +138,13 @@ func (t *Tracker) Step(now time.Time) []Change {
 		}
 	}
 	return out
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func (t *Tracker) judge(p *peer, now time.Time) State {

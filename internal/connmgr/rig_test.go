@@ -1,0 +1,494 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+	"github.com/mcrdma/mcrdma/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A rig is some hosts, each with its daemon, on loopback. Health, leases and grace
+// follow its clock.
+type rig struct {
+	t     testing.TB
+	dir   string
+	ca    *identitytest.CA // nil: plain text
+	clock *fakeClock
+	hosts []*host
+	sw    *fakeSwitch // nil: none
+}
+
+type host struct {
+	r      *rig
+	name   string
+	addr   netip.Addr
+	listen string
+	files  identity.Files
+	m      *Manager
+	stop   func()
+	conns  []*grpc.ClientConn
+}
+
+// hostAddr is that of host i, from 1 on: all of 127/8 is this machine.
+func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 9, 0, byte(i)}) }
+
+type rigOption func(*rig)
+
+func withTLS(r *rig)    { r.ca = identitytest.New(r.t) }
+func withSwitch(r *rig) { r.sw = newFakeSwitch(r) }
+
+// newRig starts n hosts, h1 to hn.
+func newRig(t testing.TB, n int, options ...rigOption) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "connmgr") // short: paths of sockets are
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	r := &rig{t: t, dir: dir, clock: newFakeClock()}
+	for _, o := range options {
+		o(r)
+	}
+	for i := 1; i <= n; i++ {
+		l, err := net.Listen("tcp", net.JoinHostPort(hostAddr(i).String(), "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String()}
+		_ = l.Close()
+		if r.ca != nil {
+			h.files = r.ca.Host(h.name, h.addr)
+		}
+		r.hosts = append(r.hosts, h)
+	}
+	t.Cleanup(r.close)
+	for i := range r.hosts {
+		r.start(i + 1)
+	}
+	return r
+}
+
+func (r *rig) close() {
+	for _, h := range r.hosts {
+		h.kill()
+		for _, c := range h.conns {
+			_ = c.Close()
+		}
+	}
+	if r.sw != nil {
+		r.sw.close()
+	}
+}
+
+// host is host i, from 1 on.
+func (r *rig) host(i int) *host { return r.hosts[i-1] }
+
+func (r *rig) config(i int) *config.Config {
+	h := r.host(i)
+	c := &config.Config{Name: h.name, Address: h.addr, Listen: h.listen, Socket: filepath.Join(r.dir, h.name+".sock"),
+		State: filepath.Join(r.dir, h.name+".db"), TLS: config.TLS{Cert: h.files.Cert, Key: h.files.Key, CA: h.files.CA}, Rack: uint32(1 + i%2)}
+	for _, o := range r.hosts {
+		if o != h {
+			c.Hosts = append(c.Hosts, config.Host{Name: o.name, Address: o.addr, Daemon: o.listen})
+		}
+	}
+	if r.sw != nil {
+		c.Switch = config.Switch{Name: "torA", Agent: r.sw.addr}
+	}
+	return c
+}
+
+func testLog(name string) *slog.Logger {
+	if !testing.Verbose() {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
+}
+
+// testTimes are short where tests wait for them.
+var testTimes = times{request: 20 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: time.Second,
+	commit: 2 * time.Second, undo: time.Second, again: 20 * time.Millisecond, connect: time.Second,
+	settle: time.Second, window: 5 * time.Millisecond}
+
+// start starts the daemon of host i, and waits until it serves.
+func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {
+	r.t.Helper()
+	h := r.host(i)
+	cfg := r.config(i)
+	o := Options{Logger: testLog(h.name), Version: "test", clock: r.clock, times: testTimes,
+		OpenStore: func(ctx context.Context, path string) (Store, error) {
+			return store.Open(ctx, path, store.Options{NoSync: true})
+		}}
+	for _, f := range change {
+		f(cfg, &o)
+	}
+	m, err := New(context.Background(), cfg, o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	h.m = m
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("%s: %v", h.name, err)
+		}
+	})
+	select {
+	case <-m.Ready():
+	case <-time.After(10 * time.Second):
+		r.t.Fatalf("%s does not serve", h.name)
+	}
+	return h
+}
+
+func (h *host) kill() {
+	if h.stop != nil {
+		h.stop()
+		h.stop = nil
+	}
+}
+
+// restart stops a daemon and starts it again.
+func (r *rig) restart(i int, change ...func(*config.Config, *Options)) {
+	r.t.Helper()
+	r.host(i).kill()
+	r.start(i, change...)
+}
+
+// A fakeClock stands still until it is advanced.
+type fakeClock struct {
+	mu   sync.Mutex
+	time time.Time
+}
+
+func newFakeClock() *fakeClock { return &fakeClock{time: time.Unix(1_700_000_000, 0)} }
+
+func (c *fakeClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.time
+}
+
+func (c *fakeClock) ticks(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }
+
+// pass lets time pass, in steps of a beat. After each, all daemons do what is due,
+// and beats that are answered at all have been.
+func (r *rig) pass(d time.Duration) {
+	r.t.Helper()
+	const beat = 100 * time.Millisecond
+	for ; d > 0; d -= beat {
+		r.clock.mu.Lock()
+		r.clock.time = r.clock.time.Add(min(d, beat))
+		r.clock.mu.Unlock()
+		for _, h := range r.hosts {
+			if h.stop != nil {
+				h.m.due(r.clock.now())
+			}
+		}
+		for _, h := range r.hosts {
+			if h.stop != nil {
+				r.until("beats are answered", func() bool { return h.settled() })
+			}
+		}
+	}
+}
+
+// settled says that no beat is under way, except to those that hang.
+func (h *host) settled() bool {
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	for _, p := range h.m.peers {
+		if p.beating && !h.r.hangs(p.addr) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *rig) hangs(netip.Addr) bool { return false }
+
+// until polls until something is so.
+func (r *rig) until(what string, f func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("not so after a long time: %s", what)
+		}
+	}
+}
+
+// An app is an application: a client, and what it has been told.
+type app struct {
+	r     *rig
+	h     *host
+	rpc   mcrdmav1.ApplicationsClient
+	token string
+	hello *mcrdmav1.Hello
+	end   func() // closes the stream and waits for that
+
+	mu       sync.Mutex
+	accept   func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest // nil answer: none
+	attached map[uint64]*mcrdmav1.AttachRequested
+	formed   map[uint64]*mcrdmav1.FormationInfo
+	detached map[uint64]*mcrdmav1.Detached
+	changes  []*mcrdmav1.GroupChanged
+	ended    error
+}
+
+// dial connects an application's process to a daemon.
+func (h *host) dial() *grpc.ClientConn {
+	h.r.t.Helper()
+	c, err := grpc.NewClient("unix:"+filepath.Join(h.r.dir, h.name+".sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		h.r.t.Fatal(err)
+	}
+	h.conns = append(h.conns, c)
+	return c
+}
+
+// app opens a session; token is that of one that is to be resumed.
+func (h *host) app(token string) *app {
+	h.r.t.Helper()
+	a := &app{r: h.r, h: h, rpc: mcrdmav1.NewApplicationsClient(h.dial()), attached: map[uint64]*mcrdmav1.AttachRequested{},
+		formed: map[uint64]*mcrdmav1.FormationInfo{}, detached: map[uint64]*mcrdmav1.Detached{}}
+	a.open(token)
+	return a
+}
+
+func (a *app) open(token string) {
+	t := a.r.t
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := a.rpc.Open(ctx, &mcrdmav1.OpenRequest{Program: "test", Version: ProtocolVersion, Token: token}, grpc.WaitForReady(true))
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	e, err := s.Recv()
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	a.hello = e.GetHello()
+	a.token = a.hello.GetToken()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			e, err := s.Recv()
+			if err != nil {
+				a.mu.Lock()
+				a.ended = err
+				a.mu.Unlock()
+				return
+			}
+			a.event(e)
+		}
+	}()
+	a.end = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(func() { a.end() })
+}
+
+func (a *app) event(e *mcrdmav1.OpenResponse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch e := e.GetEvent().(type) {
+	case *mcrdmav1.OpenResponse_AttachRequested:
+		x := e.AttachRequested
+		a.attached[x.GetAttach()] = x
+		if a.accept == nil {
+			return
+		}
+		if ans := a.accept(x); ans != nil {
+			ans.Token, ans.Attach = a.token, x.GetAttach()
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				_, _ = a.rpc.AnswerAttach(ctx, ans)
+			}()
+		}
+	case *mcrdmav1.OpenResponse_AttachFormed:
+		a.formed[e.AttachFormed.GetAttach()] = e.AttachFormed.GetFormation()
+	case *mcrdmav1.OpenResponse_Detached:
+		a.detached[e.Detached.GetAttach()] = e.Detached
+	case *mcrdmav1.OpenResponse_GroupChanged:
+		a.changes = append(a.changes, e.GroupChanged)
+	}
+}
+
+// willing accepts whatever it is asked.
+func willing(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+	out := &mcrdmav1.AnswerAttachRequest{Bootstrap: "127.0.0.1:7000", Transport: "rdma"}
+	if x.GetConnection() != nil {
+		out.Qpn = 0x100 + x.GetFormation()
+	}
+	for i := range x.GetRegions() {
+		out.Regions = append(out.Regions, &mcrdmav1.ReceiverRegion{Rkey: uint32(0x1000 + i), Va: uint64(0x7f0000000000 + i<<20)})
+	}
+	return out
+}
+
+// receiver is an application that listens for "store" and is willing.
+func (h *host) receiver() *app {
+	h.r.t.Helper()
+	a := h.app("")
+	a.mu.Lock()
+	a.accept = willing
+	a.mu.Unlock()
+	if _, err := a.rpc.Listen(h.r.t.Context(), &mcrdmav1.ListenRequest{Token: a.token, Service: "store"}); err != nil {
+		h.r.t.Fatal(err)
+	}
+	return a
+}
+
+// receivers are those of hosts 2 to n.
+func (r *rig) receivers() []*app {
+	var out []*app
+	for _, h := range r.hosts[1:] {
+		out = append(out, h.receiver())
+	}
+	return out
+}
+
+// request is one of host 1 for all others.
+func (a *app) request() *mcrdmav1.CreateGroupRequest {
+	req := &mcrdmav1.CreateGroupRequest{Token: a.token, Service: "store", Mtu: 1024,
+		Regions: []*mcrdmav1.RegionSpec{{Name: "log", Length: 1 << 20}, {Name: "index", Length: 4096}},
+		Forming: &mcrdmav1.Forming{Qpn: 0x42, Bootstrap: "127.0.0.1:7001"}}
+	for _, h := range a.r.hosts {
+		if h != a.h {
+			req.Receivers = append(req.Receivers, h.name)
+		}
+	}
+	return req
+}
+
+func (a *app) create(req *mcrdmav1.CreateGroupRequest) *mcrdmav1.CreateGroupResponse {
+	a.r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	res, err := a.rpc.CreateGroup(ctx, req)
+	if err != nil {
+		a.r.t.Fatalf("CreateGroup: %v", err)
+	}
+	return res
+}
+
+// waitChange waits for an event of that type, and returns it.
+func (a *app) waitChange(t mcrdmav1.GroupChanged_Type) *mcrdmav1.GroupChanged {
+	a.r.t.Helper()
+	var out *mcrdmav1.GroupChanged
+	a.r.until(fmt.Sprintf("event %v", t), func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, c := range a.changes {
+			if c.GetType() == t {
+				out = c
+			}
+		}
+		return out != nil
+	})
+	return out
+}
+
+func (a *app) countChanges(t mcrdmav1.GroupChanged_Type) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, c := range a.changes {
+		if c.GetType() == t {
+			n++
+		}
+	}
+	return n
+}
+
+// reasonOf is the ErrorInfo of an error.
+func reasonOf(err error) (reason, host, sw string) {
+	for _, d := range status.Convert(err).Details() {
+		if i, ok := d.(*errdetails.ErrorInfo); ok {
+			return i.GetReason(), i.GetMetadata()["host"], i.GetMetadata()["switch"]
+		}
+	}
+	return "", "", ""
+}
+
+// wantNothing sees that no daemon, no application, no store and no switch has
+// anything left.
+func (r *rig) wantNothing() {
+	r.t.Helper()
+	for _, h := range r.hosts {
+		if h.stop == nil {
+			continue
+		}
+		r.until("nothing is left at "+h.name, func() bool { return h.leftovers() == "" })
+	}
+	if r.sw != nil {
+		r.until("nothing is left at the switch", func() bool { return len(r.sw.list()) == 0 })
+	}
+}
+
+// leftovers says what a daemon has.
+func (h *host) leftovers() string {
+	m := h.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := ""
+	if n := len(m.groups); n > 0 {
+		out += fmt.Sprintf(" %d groups", n)
+	}
+	if n := len(m.memberships); n > 0 {
+		out += fmt.Sprintf(" %d memberships", n)
+	}
+	if n := len(m.mcInUse); n > 0 {
+		out += fmt.Sprintf(" %d MC_IDs", n)
+	}
+	if n := len(m.usage); n > 0 {
+		out += fmt.Sprintf(" usage of %d users", n)
+	}
+	for _, s := range m.sessions {
+		if len(s.groups)+len(s.members) > 0 {
+			out += " a session's"
+		}
+	}
+	for _, p := range m.peers {
+		if p.users != 0 {
+			out += fmt.Sprintf(" %v is used %d times", p, p.users)
+		}
+	}
+	if n := len(m.health.Peers()); n > 0 {
+		out += fmt.Sprintf(" %d hosts are followed", n)
+	}
+	for _, b := range []string{groupsBucket, membersBucket} {
+		for range m.store.Load(b) {
+			out += " " + b + " in the store"
+		}
+	}
+	return out
+}
+
+var errNot = errors.New("not")
