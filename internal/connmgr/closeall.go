@@ -11,31 +11,35 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// CloseAll takes the host out of service while Run goes on: the groups of its
-// applications end for all their members, and its memberships are given up, which
-// their senders learn by the next beat. Applications are told. It returns when all
+// drainText is what everybody is told.
+const drainText = "the daemon of the host is being stopped"
+
+// CloseAll takes the host out of service while Run goes on: there are no new groups
+// and memberships, the groups of its applications end for all their members, and its
+// memberships are given up, which their senders learn by the next beat.
+// Applications are told. It returns when all
 // that is done, as far as the others can be reached within seconds, or with ctx's
 // error; what is left then ends with its leases. The next thing to do is to end Run.
 func (m *Manager) CloseAll(ctx context.Context) error {
-	const why = "the daemon of the host is being stopped"
 	m.mu.Lock()
+	m.draining = true
 	groups := slices.Collect(maps.Values(m.groups))
 	for _, g := range groups {
 		if !g.over {
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, why)
+			m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, drainText)
 		}
 	}
 	members := len(m.memberships)
 	for _, list := range m.memberships {
 		for _, x := range slices.Clone(list) {
-			m.gone.bury(grave{x.ID, x.Formation}, why, m.clock.now())
-			m.endMember(x, mcrdmav1.Detached_REASON_REMOVED, why)
+			m.gone.bury(grave{x.ID, x.Formation}, drainText, m.clock.now())
+			m.endMember(x, mcrdmav1.Detached_REASON_REMOVED, drainText)
 		}
 	}
 	m.mu.Unlock()
 	var all sync.WaitGroup
 	for _, g := range groups {
-		all.Go(func() { m.endGroup(ctx, g, mcrdmav1.Detached_REASON_SENDER_LOST, why) })
+		all.Go(func() { m.endGroup(ctx, g, mcrdmav1.Detached_REASON_SENDER_LOST, drainText) })
 	}
 	if members > 0 {
 		beats := time.NewTimer(3 * m.cfg.Beat.Interval)

@@ -227,6 +227,9 @@ func (m *Manager) enterGroup(s *session, sp spec) (*group, error) {
 	if s.over {
 		return nil, refuse(NotFound, "the session has ended")
 	}
+	if m.draining {
+		return nil, refuse(Unreachable, drainText)
+	}
 	if err := m.takeGroup(s.user.uid); err != nil {
 		return nil, err
 	}

@@ -119,6 +119,7 @@ type Manager struct {
 
 	mu          sync.Mutex
 	stopping    bool
+	draining    bool                // see CloseAll
 	sessions    map[string]*session // by token
 	services    map[string]*session // by name
 	memberships map[groupID][]*member

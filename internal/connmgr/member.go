@@ -119,6 +119,9 @@ func (m *Manager) invite(in invitation) (*member, error) {
 		}
 		return x, nil
 	}
+	if m.draining {
+		return nil, refuse(NoService, drainText)
+	}
 	var previous *member
 	for _, x := range m.memberships[in.id] {
 		if x.Formation > in.GetFormation() {
