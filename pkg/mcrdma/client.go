@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type Client struct {
 	listeners map[string]*Listener
 	members   map[GroupID]*Member
 	attaches  map[uint64]*attach
+	memories  map[*Memory]struct{}
 
 	closing sync.Once
 	err     error // of Close
@@ -65,6 +68,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
 		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
 		listeners: map[string]*Listener{}, members: map[GroupID]*Member{}, attaches: map[uint64]*attach{},
+		memories: map[*Memory]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	s, err := c.open(ctx, "")
@@ -150,14 +154,25 @@ func (c *Client) close() error {
 	c.cancel()
 	err := c.conn.Close()
 	c.wg.Wait()
-	if c.opened {
-		return errors.Join(err, c.dev.Close())
+	c.mu.Lock()
+	memories := slices.Collect(maps.Keys(c.memories))
+	c.mu.Unlock()
+	for _, m := range memories {
+		err = errors.Join(err, m.deregister())
 	}
 	if c.pd != nil {
-		// It stays as long as memory is registered; that belongs to the application.
-		if e := c.pd.Close(); e != nil && !errors.Is(e, qp.ErrBusy) && !errors.Is(e, qp.ErrClosed) {
-			err = errors.Join(err, e)
-		}
+		err = errors.Join(err, ignoreClosed(c.pd.Close()))
+	}
+	if c.opened {
+		err = errors.Join(err, ignoreClosed(c.dev.Close()))
+	}
+	return err
+}
+
+// ignoreClosed is for what the application may have closed before, with its device.
+func ignoreClosed(err error) error {
+	if errors.Is(err, qp.ErrClosed) {
+		return nil
 	}
 	return err
 }

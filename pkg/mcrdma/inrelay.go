@@ -72,8 +72,16 @@ func (p *inRelay) stop() {
 	<-p.done
 }
 
+// passLock puts what the application did with its memory, before it called a method of
+// the Member, before what comes now, for Go's memory model.
+func (p *inRelay) passLock() {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+}
+
 // begin returns where a message goes.
 func (p *inRelay) begin(size int64) ([]byte, error) {
+	p.passLock()
 	buf, err := p.asm.begin(size)
 	if err != nil && p.ctx.Err() == nil {
 		p.m.end(err, true)
@@ -105,6 +113,7 @@ func (p *inRelay) receive() ([]byte, error) {
 // complete takes a message that is complete. If that is of no use, the sender must not
 // count it: then nothing more is told.
 func (p *inRelay) complete(msg []byte) {
+	p.passLock()
 	d, ok, err := p.asm.complete(msg)
 	if err == nil && ok {
 		err = p.deliver(d)

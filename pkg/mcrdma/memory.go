@@ -35,12 +35,18 @@ func (c *Client) Register(buf []byte) (*Memory, error) {
 		return nil, fmt.Errorf("%w memory: it is empty", ErrInvalid)
 	}
 	m := &Memory{client: c, buf: buf}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.errClosed()
+	if err != nil {
+		return nil, err
+	}
 	if c.pd != nil {
-		var err error
 		if m.mr, err = c.pd.RegMR(buf, qp.AccessLocalWrite); err != nil {
 			return nil, fmt.Errorf("register %d bytes: %w", len(buf), closedOr(err))
 		}
 	}
+	c.memories[m] = struct{}{}
 	return m, nil
 }
 
@@ -78,13 +84,17 @@ func (m *Memory) Close() error {
 		return fmt.Errorf("%w: %d operations, receives or regions lie in the memory", ErrBusy, m.users)
 	}
 	m.closed = true
+	m.client.mu.Lock()
+	delete(m.client.memories, m)
+	m.client.mu.Unlock()
+	return m.deregister()
+}
+
+func (m *Memory) deregister() error {
 	if m.mr == nil {
 		return nil
 	}
-	if err := m.mr.Close(); err != nil && !errors.Is(err, qp.ErrClosed) {
-		return err
-	}
-	return nil
+	return ignoreClosed(m.mr.Close())
 }
 
 // hold keeps the memory registered until release.

@@ -1,0 +1,265 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// wants checks an error.
+func wants(t *testing.T, what string, err, want error, text string) {
+	t.Helper()
+	if !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v; expected %q and %q in it", what, err, want, text)
+	}
+}
+
+func TestDialErrors(t *testing.T) {
+	_, ds := newWorld(t, 1)
+	ctx := t.Context()
+	_, err := Dial(ctx, Options{Socket: ds[0].socket + "x"})
+	wants(t, "no daemon", err, ErrDaemon, ds[0].socket+"x")
+	ds[0].version = 2
+	_, err = Dial(ctx, Options{Socket: ds[0].socket})
+	wants(t, "version", err, ErrVersion, "version 2")
+	ds[0].version = protocolVersion
+	dev, err := qp.Open("softroce:127.41.0.200?rx=udp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	_, err = Dial(ctx, Options{Socket: ds[0].socket, Device: dev})
+	wants(t, "another device", err, ErrInvalid, "127.41.0.200")
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = Dial(ctx, Options{Socket: ds[0].socket})
+	wants(t, "context", err, context.Canceled, "")
+	t.Setenv("MCRDMA_SOCKET", ds[0].socket)
+	c, err := Dial(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Host() != "host-"+ds[0].address || c.Address() != ds[0].address || c.Device() == nil {
+		t.Error(c.Host(), c.Address())
+	}
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+	_, err = c.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{"x"}})
+	wants(t, "create after Close", err, ErrClosed, "")
+	_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return nil, nil }})
+	wants(t, "listen after Close", err, ErrClosed, "")
+	_, err = c.Alloc(1)
+	wants(t, "memory after Close", err, ErrClosed, "")
+}
+
+func TestCreateErrors(t *testing.T) {
+	w, ds := newWorld(t, 3)
+	src := ds[0].client()
+	deny := ds[1].client()
+	mem, err := deny.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var grant *Grant
+	var refusal error
+	if _, err = deny.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return grant, refusal }}); err != nil {
+		t.Fatal(err)
+	}
+	ds[2].receiver(100, 0)
+	to := []string{ds[2].address, ds[1].address}
+	good := GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", 100}}}
+	change := func(f func(*GroupConfig)) GroupConfig {
+		c := good
+		f(&c)
+		return c
+	}
+	for name, c := range map[string]struct {
+		cfg  GroupConfig
+		want error
+		text string
+	}{
+		"no service name": {change(func(c *GroupConfig) { c.Service = "" }), ErrInvalid, "Service"},
+		"no receivers":    {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
+		"mode":            {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
+		"min size":        {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
+		"DSCP":            {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
+		"MTU":             {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
+		"depth":           {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},
+		"negative depth":  {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
+		"size":            {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
+		"CNP gap":         {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
+		"transport":       {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
+		"algorithm":       {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
+		"empty region":    {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
+		"regions":         {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
+		"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), ErrNoHost, "1.2.3.4"},
+		"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), ErrNoService, "other"},
+	} {
+		_, err := src.Create(t.Context(), c.cfg)
+		wants(t, name, err, c.want, c.text)
+	}
+	refusal = errors.New("I don't like you")
+	_, err = src.Create(t.Context(), good)
+	wants(t, "policy", err, ErrDenied, "don't like")
+	refusal = nil
+	for name, g := range map[string]*Grant{
+		"no grant":     nil,
+		"no region":    {},
+		"many regions": {Regions: []Piece{mem.All(), mem.All()}},
+		"short":        {Regions: []Piece{mem.Slice(0, 99)}},
+		"zero":         {Regions: []Piece{{}}},
+		"receives":     {Regions: []Piece{mem.All()}, Receives: make([]Piece, MaxReceives+1)},
+	} {
+		grant = g
+		_, err := src.Create(t.Context(), good)
+		wants(t, name, err, ErrInvalid, "")
+	}
+	var remote *RemoteError
+	if !errors.As(err, &remote) || remote.Reason != "DENIED" || remote.Host != "somewhere" {
+		t.Errorf("%#v", remote)
+	}
+	// Nothing is left behind: not with the daemons, nor in the applications.
+	w.mu.Lock()
+	left := len(w.groups)
+	w.mu.Unlock()
+	if left > 0 {
+		t.Errorf("%d groups", left)
+	}
+	eventually(t, "no memory is in use", func() bool { return mem.Close() == nil })
+	eventually(t, "no members", func() bool {
+		deny.mu.Lock()
+		defer deny.mu.Unlock()
+		return len(deny.members) == 0 && len(deny.attaches) == 0
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// TestMTU: a receiver whose device takes less says so.
+func TestMTU(t *testing.T) {
+	w, ds := newWorld(t, 2)
+	src := ds[0].client()
+	ds[1].receiver(100, 0)
+	g := &fakeGroup{id: &mcrdmav1.GroupID{Source: ds[0].address, Number: 7}, source: ds[0], req: &mcrdmav1.CreateGroupRequest{Service: "s",
+		Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}}
+	mtu := src.Device().Attr().ActiveMTU
+	_, err := w.prepare(t.Context(), g, ds[1], &mcrdmav1.Connection{Address: ds[0].address, Qpn: 0x800000, Psn: 1, Mtu: uint32(2 * mtu)}, 1)
+	wants(t, "MTU", fromStatus(err), ErrMTU, "host-"+ds[1].address)
+}
+
+func TestSubmitErrors(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		m := r.mem
+		wants(t, "behind the end", r.g.Write(ctx, At{0, regionSize - 9}, m.Slice(0, 10)), ErrRange, "region of 1048576")
+		wants(t, "overflow", r.g.Write(ctx, At{0, math.MaxUint64}, m.Slice(0, 10)), ErrRange, "")
+		wants(t, "region", r.g.WriteImm(ctx, At{1, 0}, 0, m.Slice(0, 10)), ErrRange, "region 1")
+		wants(t, "negative region", r.g.Write(ctx, At{-1, 0}, m.Slice(0, 10)), ErrRange, "region -1")
+		wants(t, "pieces", r.g.Send(ctx, make([]Piece, MaxPieces+1)...), ErrDepth, "17")
+		wants(t, "submitted pieces", r.g.Submit(ctx, &Op{Kind: OpSend, Pieces: make([]Piece, MaxPieces+1), Done: func(*Op) {}}), ErrDepth, "17")
+		wants(t, "another client's memory", r.g.Write(ctx, At{}, r.rs[0].mem.Slice(0, 1)), ErrInvalid, "another Client")
+		wants(t, "kind", r.g.Submit(ctx, &Op{Kind: 4, Done: func(*Op) {}}), ErrInvalid, "kind 4")
+		wants(t, "no Done", r.g.Submit(ctx, &Op{}), ErrInvalid, "Done")
+		closed, err := r.c.Alloc(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(closed.Close(), closed.Close()); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "closed memory", r.g.Write(ctx, At{}, m.Slice(0, 1), closed.All()), ErrClosed, "memory")
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		wants(t, "context", r.g.Write(gone, At{}, m.Slice(0, 1)), context.Canceled, "")
+		wants(t, "region's memory", r.rs[0].mem.Close(), ErrBusy, "")
+		// All that goes on all the same, and holds no memory.
+		if err := r.g.Write(ctx, At{0, regionSize - 10}, m.Slice(regionSize-10, 10)); err != nil {
+			t.Fatal(err)
+		}
+		r.same(regionSize-10, 10)
+		if m.users != 0 {
+			t.Errorf("the memory has %d users", m.users)
+		}
+		if got := r.g.Info().Stats.Operations; got != 1 {
+			t.Errorf("%d operations", got)
+		}
+		for range MaxReceives {
+			if err := r.rs[0].m.PostRecv(Piece{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wants(t, "receives", r.rs[0].m.PostRecv(Piece{}), ErrDepth, "1024")
+		wants(t, "another client's receive", r.rs[0].m.PostRecv(m.Slice(0, 1)), ErrInvalid, "another Client")
+	})
+}
+
+func TestMemory(t *testing.T) {
+	_, ds := newWorld(t, 1)
+	c := ds[0].client()
+	_, err := c.Register(nil)
+	wants(t, "nothing", err, ErrInvalid, "empty")
+	_, err = c.Alloc(0)
+	wants(t, "nothing", err, ErrInvalid, "0 bytes")
+	m, err := c.Register(make([]byte, 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := m.Slice(10, 50).Slice(5, 20)
+	if p.Len() != 20 || &p.Bytes()[0] != &m.Bytes()[15] || cap(p.Bytes()) != 20 || m.All().Len() != 100 || (Piece{}).Bytes() != nil {
+		t.Error(p)
+	}
+	for name, f := range map[string]func(){
+		"behind":   func() { m.Slice(90, 11) },
+		"before":   func() { m.Slice(-1, 5) },
+		"negative": func() { m.Slice(5, -1) },
+		"piece":    func() { p.Slice(10, 11) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestModes(t *testing.T) {
+	for m := range Mode(3) {
+		text, err := m.MarshalText()
+		var back Mode
+		if err != nil || back.UnmarshalText(text) != nil || back != m || m.String() != string(text) {
+			t.Errorf("%v: %q, %v", m, text, err)
+		}
+	}
+	if _, err := Mode(3).MarshalText(); !errors.Is(err, ErrInvalid) || Mode(3).String() != "mode 3" {
+		t.Error(err)
+	}
+	if err := new(Mode).UnmarshalText([]byte("maybe")); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	e := Event{Type: Reformed, Before: PathSwitch, After: PathRelay, Text: "why"}
+	if s := e.String(); s != "reformed switch → relay: why" {
+		t.Error(s)
+	}
+	e = Event{Type: Removed, Address: "a", Host: "h"}
+	if s := e.String(); s != "removed a (h)" || EventType(0).String() != "event 0" || EventType(99).String() != "event 99" || Path(0).String() != "none" {
+		t.Error(s)
+	}
+}
