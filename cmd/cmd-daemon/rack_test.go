@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// TestRack: the example of a rack works: one daemon has the switch's agent in itself, and
+// groups are made by the switch. It builds and runs programs, so it takes a while.
+func TestRack(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		testenv.Skip(t, "there is no bash")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "../../examples/rack/run", "cmd-daemon", "cmtime", "--service", "bench", "--receivers", "h2,h3",
+		"--mode", "require", "-n", "3", "--write", "100000", "--json")
+	cmd.Env = append(os.Environ(), "RACK_ADDRESS="+testenv.Loopback().String())
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	var stderr testenv.SyncBuffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var r timingReport
+	if err := json.Unmarshal(out, &r); err != nil || r.Groups != 3 || r.Paths["switch"] != 3 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	steps := ""
+	for _, s := range r.Steps {
+		steps += s.Step + " "
+	}
+	if !strings.Contains(steps, "install") || !strings.Contains(steps, "write") {
+		t.Errorf("steps %s", steps)
+	}
+}
