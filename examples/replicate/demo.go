@@ -152,7 +152,7 @@ func (d *demo) replicate(ctx context.Context, number int, w way) (wayResult, err
 		return wayResult{}, err
 	}
 	defer func() { _ = closeGroup(g) }() // again
-	d.say("\n%d. By %s: %s", number, w.name, strings.Join(g.Info().Why, "; "))
+	d.say("\n%d. %s\n   %s", number, w.title(), strings.Join(g.Info().Why, "\n   "))
 	if w.path == mcrdma.PathSwitch {
 		if err := d.draw(ctx, g); err != nil {
 			return wayResult{}, err
@@ -238,7 +238,7 @@ func (d *demo) draw(ctx context.Context, g *mcrdma.Group) error {
 
 // failure replicates by the switches while a receiver is killed.
 func (d *demo) failure(ctx context.Context) (*failureResult, error) {
-	d.say("%d. By %s once more, and in the middle of it the receiver on %s is killed", len(ways)+1, ways[0].name, victim)
+	d.say("%d. %s again; in the middle, the receiver on %s is killed", len(ways)+1, ways[0].title(), victim)
 	g, err := d.sender.group(ctx, ways[0], receivers)
 	if err != nil {
 		return nil, err
@@ -251,6 +251,9 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 	go func() {
 		defer close(events)
 		for e := range g.Events() {
+			if e.Type == mcrdma.Closed {
+				continue // by over
+			}
 			text := fmt.Sprintf("%5.0f ms  %v", float64(e.Time.Sub(begun).Microseconds())/1e3, e)
 			d.bar.line("   " + text)
 			r.Events = append(r.Events, text)
@@ -259,11 +262,10 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 			}
 		}
 	}()
-	c, err := d.sender.replicate(ctx, g, d.bar.add, func() error {
+	c, err := d.sender.replicate(ctx, g, d.bar.add, func() {
 		d.bar.line(fmt.Sprintf("   %5.0f ms  kill -9 %d, the receiver on %s", float64(time.Since(begun).Microseconds())/1e3,
 			d.process(victim).cmd.Process.Pid, victim))
 		d.kill(victim)
-		return nil
 	})
 	d.bar.end()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ func (d *demo) keep(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = closeGroup(g) }()
+	defer d.forget()
 	d.explain(g)
 	piece := d.sender.memory.Slice(0, min(d.settings.write, len(d.sender.memory.Bytes())))
 	tick := time.NewTicker(time.Second)
@@ -46,6 +48,20 @@ func (d *demo) keep(ctx context.Context) error {
 			return nil // as was said
 		}
 	}
+}
+
+// forget forgets receivers that somebody has killed meanwhile.
+func (d *demo) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.processes, func(_ string, p *process) bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // explain says what can be done with what is running.

@@ -98,7 +98,7 @@ func command(args []string, stdout, stderr *os.File) int {
 // An interruption ends the program by a signal.
 type interruption struct{ syscall.Signal }
 
-func (i interruption) Error() string { return i.String() }
+func (i interruption) Error() string { return fmt.Sprintf("ended by a signal (%v)", i.Signal) }
 
 // heed ends the demonstration at the first signal, and at the second the program,
 // whatever is left to be done.
@@ -124,13 +124,12 @@ func (d *demo) exit(err error) int {
 		return 0
 	}
 	d.bar.end()
+	fmt.Fprintf(d.stderr, "replicate: %v\n", err)
 	var i interruption
 	if errors.As(err, &i) {
-		fmt.Fprintf(d.stderr, "replicate: ended by a signal (%v)\n", i)
 		return 128 + int(i.Signal)
 	}
-	fmt.Fprintf(d.stderr, "replicate: %v\n", err)
-	if log := d.log.String(); log != "" && !d.settings.verbose {
+	if log := d.log.String(); log != "" {
 		fmt.Fprintf(d.stderr, "what was logged last:\n%s", log)
 	}
 	return 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ var ways = []way{
 	{"chain of hosts", mcrdma.Off, "chain", mcrdma.PathRelay},
 	{"RDMC (binomial pipeline)", mcrdma.Off, "binomial-pipeline", mcrdma.PathRelay},
 }
+
+// title is the name as it begins a line.
+func (w way) title() string { return strings.ToUpper(w.name[:1]) + w.name[1:] }
 
 // A sender is the application on h1.
 type sender struct {
@@ -70,19 +74,26 @@ const stalled = 60 * time.Second
 
 // replicate writes the file to the receivers' memory, depth writes at a time. At each
 // completion it calls done with the write's number of bytes. Once half of the writes
-// are submitted it calls half, if that is not nil.
-func (s *sender) replicate(ctx context.Context, g *mcrdma.Group, done func(n int), half func() error) (course, error) {
+// are submitted, and a quarter is complete, it calls half, if that is not nil.
+func (s *sender) replicate(ctx context.Context, g *mcrdma.Group, done func(n int), half func()) (course, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	size, total := len(s.memory.Bytes()), s.writes()
 	begun := time.Now()
-	t := &tracker{left: total, last: begun, over: make(chan struct{}), moved: make(chan struct{}, 1)}
-	go t.watch(ctx, cancel)
+	t := &tracker{total: total, last: begun, under: make(chan struct{}), over: make(chan struct{}), moved: make(chan struct{}, 1)}
+	if total/4 == 0 {
+		close(t.under)
+	}
+	watched := make(chan struct{})
+	defer func() { cancel(nil); <-watched }()
+	go func() { defer close(watched); t.watch(ctx, cancel) }()
 	for i := range total {
 		if i == total/2 && half != nil {
-			if err := half(); err != nil {
-				return course{}, err
+			select {
+			case <-t.under:
+			case <-ctx.Done():
+				return course{}, context.Cause(ctx)
 			}
+			half()
 		}
 		off := i * s.write
 		n := min(s.write, size-off)
@@ -123,11 +134,13 @@ func causeOf(ctx context.Context, err error) error {
 
 // A tracker follows completions.
 type tracker struct {
+	total int
+	under chan struct{} // closed when a quarter is complete
 	over  chan struct{} // closed when all writes are complete
-	moved chan struct{}
+	moved chan struct{} // holds a token after each completion
 
 	mu    sync.Mutex
-	left  int
+	count int
 	last  time.Time
 	pause time.Duration
 	err   error // the first one
@@ -142,7 +155,11 @@ func (t *tracker) done(err error) {
 	if t.err == nil {
 		t.err = err
 	}
-	if t.left--; t.left == 0 {
+	t.count++
+	if t.count == t.total/4 {
+		close(t.under)
+	}
+	if t.count == t.total {
 		close(t.over)
 	}
 	select {

@@ -20,7 +20,7 @@ func (l *Lab) daemonConfig(h *host, files identity.Files) *config.Config {
 		State:     filepath.Join(l.o.Dir, h.name+".db"),
 		Switch:    config.Switch{Name: h.tor, Agent: l.Agent(h.tor)},
 		Bootstrap: l.place.addr(h.number),
-		Relay:     config.Relay{Transport: "rdma"}, // over the lab's cables
+		Relay:     config.Relay{Transport: "rdma", Block: 128 << 10}, // over the lab's cables, and several blocks to a write
 		Rack:      h.rack}
 	for _, o := range hosts {
 		if o.name != h.name {
