@@ -195,8 +195,11 @@ func impostor(t *testing.T, l *lab.Lab, h *lab.HostNode, files identity.Files, h
 	if hosts != nil {
 		mcrdmav1.RegisterHostsServer(g, hosts)
 	}
-	done := make(chan error)
-	go func() { done <- g.Serve(listener) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(listener) // until it is stopped
+	}()
 	t.Cleanup(func() {
 		g.Stop()
 		<-done

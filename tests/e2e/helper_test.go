@@ -45,11 +45,10 @@ func addrs(hosts []*lab.HostNode) (list []string) {
 
 // A team is a group with its sender and receivers.
 type team struct {
-	name     string
-	from     *lab.HostNode
-	to       []*lab.HostNode
-	info     orders.GroupInfo // when it was made
-	messages int              // two-sided ones, so far
+	name string
+	from *lab.HostNode
+	to   []*lab.HostNode
+	info orders.GroupInfo // when it was made
 }
 
 // gather makes a group.

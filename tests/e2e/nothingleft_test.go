@@ -45,7 +45,7 @@ func TestNamespaceNothingLeft(t *testing.T) {
 			}
 			defer in.Close()
 			var has belongings
-			for s := bufio.NewScanner(out); s.Scan() && has.Base == ""; {
+			for s := bufio.NewScanner(out); has.Base == "" && s.Scan(); {
 				_ = json.Unmarshal(s.Bytes(), &has) // other lines are not for us
 			}
 			if err := cmd.Process.Signal(sig); err != nil {

@@ -27,7 +27,7 @@ const module = "github.com/mcrdma/mcrdma/"
 
 // Build compiles the programs into dir.
 func Build(dir string) (Programs, error) {
-	cmd := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"tests/e2e/member")
+	cmd := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -35,7 +35,7 @@ func Refused(err error, sentinel string) bool {
 	return errors.As(err, &r) && slices.Contains(r.Is, sentinel)
 }
 
-// ErrEnded: the application has ended.
+// ErrEnded tells that the application has ended.
 var ErrEnded = errors.New("the application has ended")
 
 func newMember(p *Process) *Member { return &Member{Process: p} }

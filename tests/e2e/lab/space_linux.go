@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnable: this machine or user cannot have network namespaces.
+// ErrUnable tells that this machine or user cannot have network namespaces.
 var ErrUnable = errors.New("network namespaces cannot be made here")
 
 // A Space is a network namespace. It has no name: the kernel removes it when no
