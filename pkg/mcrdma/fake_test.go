@@ -347,6 +347,10 @@ func (w *world) prepare(ctx context.Context, g *fakeGroup, d *fakeDaemon, conn *
 	case <-gone:
 		return nil, fail(codes.Unavailable, "UNREACHABLE", "nobody at %s any more", d.address)
 	case <-ctx.Done():
+		w.mu.Lock()
+		delete(w.waiting, m.attach)
+		w.mu.Unlock()
+		m.detach(mcrdmav1.Detached_REASON_ABORTED, "the creation was given up")
 		return nil, ctx.Err()
 	}
 	if text := m.answer.GetRefused(); text != "" {
