@@ -1,5 +1,6 @@
 # Every target sets up what it needs itself. Details: CONTRIBUTING.md.
 #   LONG=1        test: many more seeds and scenarios, without the race detector
+#   FILE=some.iso demo: what is replicated; ARGS=--keep: it keeps running, to be looked at
 #   FUZZTIME=10m  fuzz: time for each fuzz target
 #   SWITCH=bmv2   ptf: on simple_switch_grpc; TESTS="merge ecn.Threshold": these only
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
@@ -10,11 +11,15 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help build lint test bench ptf fuzz e2e interop model proto p4 clean
+.PHONY: help demo build lint test bench ptf fuzz e2e interop model proto p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## a file to three hosts by switches and by hosts, and one of them dies
+	$(GO) build -o bin/replicate ./examples/replicate
+	@bin/replicate $(if $(FILE),--file '$(FILE)') $(ARGS)
 
 build: ## compile everything, tests included
 	$(GO) build ./...
