@@ -110,6 +110,7 @@ func (p *program) leftovers(t *testing.T) {
 
 // TestRun: the whole demonstration, of a file whose size is nothing round.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	data := bytes.Repeat([]byte("All of this goes to three hosts. "), 100_001)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
@@ -182,6 +183,7 @@ func equal(t *testing.T, replicas map[string]string, want string, hosts ...strin
 // TestSignals: whenever it is told to end, the command ends with the signal's exit
 // code, soon, and leaves nothing.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		at     string
 		signal syscall.Signal
@@ -196,6 +198,7 @@ func TestSignals(t *testing.T) {
 		"in a hurry":               {" % of", syscall.SIGINT, 2, 130},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProgram(t, "--size", "8000000")
 			p.begin(t)
 			before := p.until(t, c.at)
@@ -223,6 +226,7 @@ func TestSignals(t *testing.T) {
 
 // TestKilled: receivers end with the process that has started them, however it ends.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	p := newProgram(t, "--size", "1000000", "--keep")
 	p.begin(t)
 	p.until(t, "or kill a receiver")
@@ -237,6 +241,7 @@ func TestKilled(t *testing.T) {
 
 // TestKeep: what is kept goes on, and says what to do with it, until Ctrl-C.
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	p := newProgram(t, "--size", "1000000", "--keep")
 	p.begin(t)
 	p.until(t, "SWITCHCTL_AGENT=127.")
