@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## a file to three hosts by switches and by hosts, and one of them dies
-	$(GO) build -o bin/replicate ./examples/replicate
+	@$(GO) build -o bin/replicate ./examples/replicate
 	@bin/replicate $(if $(FILE),--file '$(FILE)') $(ARGS)
 
 build: ## compile everything, tests included
