@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -61,30 +62,27 @@ func (t *Transport) OpenRing(slots, size int) error {
 	if t.closed {
 		return ErrClosed
 	}
+	if t.opened {
+		return errors.New("rdma: the ring is open already")
+	}
 	stride := (slotHeader + size + slotAlign - 1) &^ (slotAlign - 1)
 	most := MaxSlots
 	if a := t.device.Attr(); a.MaxQPWR > 0 {
 		most = min(most, a.MaxQPWR)
 	}
-	switch {
-	case slots < 1 || slots > most || size < 0 || size > 1<<30 || slots*stride > qp.MaxMessage:
+	if slots < 1 || slots > most || size < 0 || size > 1<<30 || slots*stride > qp.MaxMessage {
 		return fmt.Errorf("rdma: a ring of %d slots of %d bytes; possible are %d slots of up to 1 GiB, and 2 GiB in all", slots, size, most)
-	case t.entries > 0:
-		return fmt.Errorf("rdma: a ring can't be opened any more")
-	}
-	rings := 0
-	for i, p := range t.peers {
-		if p == nil || t.self != 0 && i != 0 {
-			continue
-		}
-		if p.ring.slots > 0 {
-			return fmt.Errorf("rdma: the ring is open already")
-		}
-		p.ring.slots, p.ring.size, p.ring.stride = slots, size, stride
-		rings++
 	}
 	if err := t.cq.Close(); err != nil {
-		return fmt.Errorf("rdma: %w", err)
+		return fmt.Errorf("rdma: a ring can't be opened any more: %w", err)
+	}
+	t.opened = true
+	rings := 0
+	for i, p := range t.peers {
+		if p != nil && (t.self == 0 || i == 0) {
+			p.ring.slots, p.ring.size, p.ring.stride = slots, size, stride
+			rings++
+		}
 	}
 	return t.createCQ(t.depth + rings*entriesOf(slots))
 }
@@ -217,7 +215,7 @@ func (t *Transport) answeredRing(p *peer, msg []byte) error {
 		return err
 	}
 	r := &p.ring
-	if t.self != 0 || r.qp == nil || r.up {
+	if r.qp == nil || r.up {
 		return fmt.Errorf("%w: it answered to no ring", ErrProtocol)
 	}
 	if int(there.size) != len(r.memory) {

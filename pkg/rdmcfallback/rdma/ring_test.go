@@ -90,6 +90,11 @@ func TestRingMisuse(t *testing.T) {
 		}
 	}
 	check(t, errors.Join(a.x.OpenRing(1, 3), b.x.OpenRing(1, 3)))
+	late, other := pair(t)
+	link(t, late, other)
+	if err := late.x.OpenRing(1, 3); !errors.Is(err, qp.ErrBusy) {
+		t.Errorf("a ring after the first block: %v", err)
+	}
 	for name, err := range map[string]error{
 		"a second ring":   a.x.OpenRing(1, 3),
 		"too long":        a.x.PutSmall(1, 0, make([]byte, 4)),
@@ -295,6 +300,59 @@ func TestRingOffers(t *testing.T) {
 	there := remote{size: 5 * 128}
 	good := there.append([]byte{kindSlots, 0, 0, 0, 77, 0, 0, 0, 1})
 	wrong("two answers", b, a, good, good)
+	a, b = ringPair(t)
+	check(t, a.x.PutSmall(1, 0, nil))
+	wrong("a long answer", b, a, append(slices.Clone(good), 0))
+}
+
+// completed is what a device could say, but softroce can't be made to.
+func (b *inbox) completed(kind int, wc qp.WC) {
+	b.x.mu.Lock()
+	defer b.x.mu.Unlock()
+	check(b.t, b.x.completeRing(b.x.peers[1-b.x.self], kind, &wc))
+}
+
+func TestRingOddCompletions(t *testing.T) {
+	for name, wc := range map[string]qp.WC{
+		"a number of freed slots that isn't one": {Opcode: qp.WCRecv, Imm: 1},
+		"a number of freed slots by a WRITE":     {Opcode: qp.WCRecvWriteImm, HasImm: true, Imm: 1},
+	} {
+		a, _ := ringUp(t)
+		a.completed(recvFreed, wc)
+		a.wantDownOf(1, name)
+	}
+	a, b := ringUp(t)
+	check(t, a.x.PutSmall(1, 0, nil))
+	b.want(rdmcfallback.Small, 0)
+	b.x.peers[0].ring.nPut-- // it is there already
+	b.completed(recvSmall, qp.WC{Opcode: qp.WCRecv, HasImm: true, Imm: 2, ByteLen: slotHeader})
+	b.wantDownOf(0, "a small message by a SEND")
+}
+
+func (b *inbox) wantDownOf(peer int, what string) {
+	b.t.Helper()
+	if e := b.want(rdmcfallback.Down, peer); !errors.Is(e.Err, ErrProtocol) {
+		b.t.Errorf("%s: %v", what, e.Err)
+	}
+}
+
+// Freed slots are told later, and at once, if much is being told already.
+func TestRingTellsLater(t *testing.T) {
+	a, b := ringUp(t)
+	r := &b.x.peers[0].ring
+	r.telling = ringSlots
+	check(t, b.x.FreeSmall(1))
+	check(t, b.x.FreeSmall(1))
+	if r.told != 0 {
+		t.Fatalf("%d freed slots are being told", r.told)
+	}
+	b.completed(sendFreed, qp.WC{})
+	for freed := 0; freed < 2; {
+		freed += a.want(rdmcfallback.Freed, 1).N
+	}
+	if r.told != 2 {
+		t.Fatalf("%d freed slots are told", r.told)
+	}
 }
 
 // A slot is Freed only when the device has done with the root's copy as well, and

@@ -31,7 +31,8 @@ type Transport struct {
 	closeErr error
 	peers    []*peer // nil at this member's own number
 	memory   memory
-	entries  int // of cq that are spoken for
+	entries  int  // of cq that are spoken for
+	opened   bool // the ring
 	scratch  [rdmcfallback.MaxTell]byte
 
 	events []rdmcfallback.Event // from head on, not fetched yet

@@ -235,6 +235,26 @@ func TestNonsenseSmall(t *testing.T) {
 	}
 }
 
+// A peer that fails otherwise is Down, though its connection for small messages stays.
+func TestRingEndsWithPeer(t *testing.T) {
+	for self := range 2 {
+		l := newLiarAs(t, self)
+		if err := l.x.OpenRing(3, 10); err != nil {
+			t.Fatal(err)
+		}
+		if self == 0 {
+			l.call(greetRing)
+		} else {
+			if err := l.x.PutSmall(1, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			l.called(greetRing)
+		}
+		l.write(l.ctl, []byte{9, 0, 0, 1, 0})
+		l.wantDown(ErrProtocol, "kind 9")
+	}
+}
+
 // A receiver that frees what it must not.
 func TestNonsenseFreed(t *testing.T) {
 	for name, b := range map[string][]byte{
