@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -144,6 +145,16 @@ ports: [{port: 1}]
 	})
 	if code, stdout, stderr := call("run", "--check", "-c", one); code != cli.ExitOK || !strings.HasSuffix(stdout, "switch sw1, whose agent runs here, plain text\n") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
+	}
+}
+
+// TestExpired: a certificate that has ended keeps the daemon from starting: nobody would
+// accept it.
+func TestExpired(t *testing.T) {
+	s, err := loadSetup(filepath.Join(makeLab(t, 1), "h1", "daemon.yaml"))
+	must(t, err)
+	if err := checkCertificate(s.cfg, time.Now().Add(366*24*time.Hour)); err == nil || !strings.Contains(err.Error(), "was valid until") {
+		t.Error(err)
 	}
 }
 
