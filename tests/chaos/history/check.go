@@ -1,0 +1,414 @@
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// A Group is all that is known of one.
+type Group struct {
+	Name string
+	Key  uint64 // of Fill
+	// Sender is the journal of the sender, and SenderLived whether its process did, to
+	// the end.
+	Sender      []Entry
+	SenderLived bool
+	Members     []Member
+	// Blamable are the members that something was done to: these may be removed, and
+	// no others. Doomed: the group may fail even if enough are left, since something was
+	// done to its sender, or to what it cannot do without.
+	Blamable []string
+	Doomed   bool
+	// Quiet is when the last fault was over, and Bound how long after that, or after
+	// its submission, an operation may be under way, in µs. 0: any time.
+	Quiet, Bound int64
+}
+
+// A Member is a receiver; it has a Life for each process that was it.
+type Member struct {
+	Name  string
+	Lives []Life
+}
+
+// A Life is what one process of a member has left.
+type Life struct {
+	Log     []Entry
+	Regions [][]byte
+	Lived   bool // to the end
+}
+
+// A Violation is a promise that was not kept.
+type Violation struct {
+	Rule, Group, Member string
+	Op                  uint64
+	Text                string
+}
+
+func (v Violation) String() string {
+	s := v.Rule + ": group " + v.Group
+	if v.Member != "" {
+		s += ", member " + v.Member
+	}
+	return s + ": " + v.Text
+}
+
+// Rules that may be violated.
+const (
+	RuleJournal = "journal" // a journal makes no sense
+	RuleOrder   = "order"   // completions are in order, each once, none after a failure
+	RuleMinSize = "minsize" // nothing is promised with too few members
+	RuleBlame   = "blame"   // nobody is removed to whom nothing was done
+	RuleFailure = "failure" // the group did not have to fail
+	RuleHang    = "hang"    // nothing takes longer than the bound
+	RuleTold    = "told"    // all learn of the end
+	RuleMemory  = "memory"  // a member's memory is as promised
+	RuleMessage = "message" // a member's messages are as promised
+	RuleReturn  = "return"  // who has gone is not taken back
+)
+
+// Check returns all promises that were not kept; none if all is well.
+func Check(g *Group) []Violation {
+	c := &checker{g: g, removed: map[string]uint64{}}
+	if !c.read() {
+		return c.found
+	}
+	c.completions()
+	c.membership()
+	for i := range g.Members {
+		c.member(&g.Members[i])
+	}
+	return c.found
+}
+
+// A Summary is a group's history in numbers.
+type Summary struct {
+	Submitted, Promised, Failed int
+	Bytes                       uint64
+	Removed                     []string // "name from operation n on"
+	Longest                     int64    // µs from submission to completion
+	End                         string
+}
+
+// Summarize counts.
+func Summarize(g *Group) (s Summary) {
+	at := map[uint64]Entry{}
+	for _, e := range g.Sender {
+		switch e.What {
+		case Submit:
+			s.Submitted++
+			at[e.N] = e
+		case Done:
+			if e.Text != "" {
+				s.Failed++
+				continue
+			}
+			s.Promised++
+			s.Bytes += uint64(max(0, at[e.N].Size))
+			s.Longest = max(s.Longest, e.At-at[e.N].At)
+		case Removed:
+			s.Removed = append(s.Removed, fmt.Sprintf("%s from operation %d on", e.Member, e.N))
+		case Over:
+			s.End = e.Text
+		}
+	}
+	return s
+}
+
+type checker struct {
+	g       *Group
+	found   []Violation
+	created Entry
+	over    *Entry
+	ops     []Entry // submissions, by number
+	done    []Entry // completions, in the journal's order
+	good    int     // promised operations: the first ones
+	removed map[string]uint64
+}
+
+func (c *checker) fail(rule, member string, op uint64, format string, args ...any) {
+	c.found = append(c.found, Violation{rule, c.g.Name, member, op, fmt.Sprintf(format, args...)})
+}
+
+// maxRegion bounds what a journal may claim.
+const maxRegion = 1 << 30
+
+// read takes the sender's journal apart.
+func (c *checker) read() bool {
+	if len(c.g.Sender) == 0 {
+		return true // it was killed before there was a group
+	}
+	c.created = c.g.Sender[0]
+	if c.created.What != Created {
+		c.fail(RuleJournal, "", 0, "it begins with %q", c.created.What)
+		return false
+	}
+	for i := range c.g.Sender[1:] {
+		e := &c.g.Sender[1+i]
+		switch e.What {
+		case Submit:
+			if e.N != uint64(len(c.ops)) || !c.proper(e) {
+				c.fail(RuleJournal, "", e.N, "%+v is submitted as operation %d", *e, len(c.ops))
+				return false
+			}
+			c.ops = append(c.ops, *e)
+		case Done:
+			if e.N >= uint64(len(c.ops)) {
+				c.fail(RuleJournal, "", e.N, "operation %d is done before it is submitted", e.N)
+				return false
+			}
+			c.done = append(c.done, *e)
+		case Removed:
+			if was, ok := c.removed[e.Member]; ok {
+				c.fail(RuleJournal, e.Member, e.N, "it is removed twice, from operation %d and %d on", was, e.N)
+			} else {
+				c.removed[e.Member] = e.N
+			}
+		case Over:
+			c.over = e
+		case Note:
+		default:
+			c.fail(RuleJournal, "", 0, "a sender's journal has %q", e.What)
+			return false
+		}
+	}
+	return true
+}
+
+// proper says whether an operation lies in its region.
+func (c *checker) proper(e *Entry) bool {
+	switch e.Kind {
+	case Send, SendImm:
+		return e.Size >= 0 && e.Size <= maxRegion
+	case Write, WriteImm:
+		if e.Region < 0 || e.Region >= len(c.created.Regions) {
+			return false
+		}
+		n := c.created.Regions[e.Region]
+		return n <= maxRegion && e.Size >= 0 && e.Size <= n && e.Offset >= 0 && e.Offset <= n-e.Size
+	}
+	return false
+}
+
+// completions checks order, and that nothing hangs.
+func (c *checker) completions() {
+	failed := false
+	for i, d := range c.done {
+		switch {
+		case d.N != uint64(i):
+			c.fail(RuleOrder, "", d.N, "completion %d is that of operation %d", i, d.N)
+			return
+		case d.Text == "" && failed:
+			c.fail(RuleOrder, "", d.N, "it is complete, and one before it failed")
+		case d.Text == "":
+			c.good++
+		}
+		failed = failed || d.Text != ""
+	}
+	if !c.g.SenderLived {
+		return
+	}
+	if n := len(c.ops) - len(c.done); n > 0 {
+		c.fail(RuleHang, "", uint64(len(c.done)), "%d operations, from %d on, have no end", n, len(c.done))
+	}
+	if c.g.Bound > 0 {
+		for i, d := range c.done {
+			if took := d.At - max(c.ops[i].At, c.g.Quiet); took > c.g.Bound {
+				c.fail(RuleHang, "", d.N, "operation %d took %d ms after the last fault", i, took/1000)
+				break
+			}
+		}
+	}
+}
+
+// membership checks who was removed, and how many were left.
+func (c *checker) membership() {
+	if len(c.g.Sender) == 0 {
+		return
+	}
+	var gone []uint64
+	for name, n := range c.removed {
+		if !slices.Contains(c.created.Members, name) {
+			c.fail(RuleJournal, name, n, "it is removed, and never was a member")
+			continue
+		}
+		gone = append(gone, n)
+		if !slices.Contains(c.g.Blamable, name) {
+			c.fail(RuleBlame, name, n, "it was removed, and nothing was done to it")
+		}
+	}
+	slices.Sort(gone)
+	left := len(c.created.Members) + 1
+	for i, n := range gone {
+		// The operations from n on, until the next is removed, were promised by left.
+		left--
+		end := uint64(c.good)
+		if i+1 < len(gone) {
+			end = min(end, gone[i+1])
+		}
+		if n < end && (left < c.created.MinSize || left < 2) {
+			c.fail(RuleMinSize, "", n, "operation %d was completed with %d copies, min_size is %d", n, left, c.created.MinSize)
+			break
+		}
+	}
+	if !c.g.SenderLived {
+		return
+	}
+	switch {
+	case c.over == nil:
+		c.fail(RuleTold, "", 0, "the sender was not told that the group is over")
+	case c.good < len(c.ops) && !c.g.Doomed && len(c.created.Members)+1-len(c.g.Blamable) >= max(2, c.created.MinSize):
+		c.fail(RuleFailure, "", uint64(c.good), "the group has failed, for no reason in what was done: %s", c.over.Text)
+	}
+}
+
+// member checks what one member has.
+func (c *checker) member(m *Member) {
+	joined := -1
+	for i := range m.Lives {
+		if !slices.ContainsFunc(m.Lives[i].Log, func(e Entry) bool { return e.What == Joined }) {
+			continue
+		}
+		if joined >= 0 {
+			c.fail(RuleReturn, m.Name, 0, "its process %d is in the group, as process %d had been before", i, joined)
+			return
+		}
+		joined = i
+	}
+	promised := c.good
+	if n, ok := c.removed[m.Name]; ok {
+		promised = int(min(uint64(promised), n))
+	}
+	if joined < 0 {
+		if promised > 0 && slices.Contains(c.created.Members, m.Name) {
+			c.fail(RuleMemory, m.Name, 0, "%d operations are promised, and it never was in the group", promised)
+		}
+		return
+	}
+	life := &m.Lives[joined]
+	c.messages(m.Name, life, promised)
+	for i := range c.created.Regions {
+		if i >= len(life.Regions) || len(life.Regions[i]) != c.created.Regions[i] {
+			c.fail(RuleMemory, m.Name, 0, "region %d is not there", i)
+			continue
+		}
+		c.memory(m.Name, i, life.Regions[i], promised)
+	}
+}
+
+// messages checks what a member has taken.
+func (c *checker) messages(name string, l *Life, promised int) {
+	var sent []Entry // submissions of messages
+	due := 0         // of them promised
+	for i, o := range c.ops {
+		if o.Kind != Write {
+			sent = append(sent, o)
+			if i < promised {
+				due++
+			}
+		}
+	}
+	got, ended := 0, false
+	for _, e := range l.Log {
+		switch e.What {
+		case Ended:
+			ended = true
+		case Receive:
+			if got >= len(sent) {
+				c.fail(RuleMessage, name, 0, "it took message %d, and %d were sent", got, len(sent))
+				return
+			}
+			if want := c.message(&sent[got]); e.Kind != want.Kind || e.Size != want.Size || e.Imm != want.Imm || e.Sum != want.Sum {
+				c.fail(RuleMessage, name, sent[got].N, "message %d is %s, and should be operation %d, %s%s",
+					got, describe(&e), sent[got].N, describe(&want), c.instead(&e, sent))
+				return
+			}
+			got++
+		}
+	}
+	if !l.Lived {
+		return
+	}
+	if !ended {
+		c.fail(RuleTold, name, 0, "it was not told that its time is over")
+	}
+	if got < due {
+		c.fail(RuleMessage, name, sent[got].N, "it took %d messages, and %d are promised; operation %d, %s, is the first that is lost", got, due, sent[got].N, sent[got].Kind)
+	}
+}
+
+// message is what a submission is like where it is received.
+func (c *checker) message(o *Entry) Entry {
+	e := Entry{Kind: o.Kind, Size: o.Size, Imm: o.Imm}
+	if o.Kind != WriteImm {
+		b := make([]byte, o.Size)
+		Fill(b, c.g.Key, o.N)
+		e.Sum = Sum(b)
+	}
+	return e
+}
+
+func describe(e *Entry) string {
+	return fmt.Sprintf("%s of %d bytes (imm %d, sum %08x)", e.Kind, e.Size, e.Imm, e.Sum)
+}
+
+// instead says which operation a message is.
+func (c *checker) instead(e *Entry, sent []Entry) string {
+	for i := range sent {
+		if sent[i].Kind == e.Kind && sent[i].Size == e.Size && sent[i].Imm == e.Imm && c.message(&sent[i]).Sum == e.Sum {
+			return fmt.Sprintf("; it is operation %d, message %d", sent[i].N, i)
+		}
+	}
+	return "; it is none that was sent"
+}
+
+// memory compares a region with what the promised operations make of it.
+func (c *checker) memory(name string, region int, has []byte, promised int) {
+	want := make([]byte, len(has))
+	for i := range c.ops[:promised] {
+		if o := &c.ops[i]; o.in(region) {
+			Fill(want[o.Offset:o.Offset+o.Size], c.g.Key, o.N)
+		}
+	}
+	if bytes.Equal(want, has) {
+		return
+	}
+	wrong, n := make([]bool, len(has)), 0
+	for i := range has {
+		if want[i] != has[i] {
+			wrong[i] = true
+			n++
+		}
+	}
+	// What is not promised may have come, in part too.
+	for i := promised; i < len(c.ops) && n > 0; i++ {
+		o := &c.ops[i]
+		if !o.in(region) || !slices.Contains(wrong[o.Offset:o.Offset+o.Size], true) {
+			continue
+		}
+		Fill(want[o.Offset:o.Offset+o.Size], c.g.Key, o.N)
+		for at := o.Offset; at < o.Offset+o.Size; at++ {
+			if wrong[at] && want[at] == has[at] {
+				wrong[at] = false
+				n--
+			}
+		}
+	}
+	if n == 0 {
+		return
+	}
+	first := slices.Index(wrong, true)
+	for i := promised - 1; i >= 0; i-- {
+		if o := &c.ops[i]; o.in(region) && first >= o.Offset && first < o.Offset+o.Size {
+			c.fail(RuleMemory, name, o.N, "%d bytes of region %d are wrong, the first at %d, where promised operation %d should be (of %d promised, %d submitted)",
+				n, region, first, o.N, promised, len(c.ops))
+			return
+		}
+	}
+	c.fail(RuleMemory, name, 0, "%d bytes of region %d are wrong, the first at %d, where nothing was promised", n, region, first)
+}
+
+// in says whether an operation writes to a region.
+func (e *Entry) in(region int) bool {
+	return e.Region == region && (e.Kind == Write || e.Kind == WriteImm)
+}

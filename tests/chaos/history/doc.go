@@ -1,0 +1,17 @@
+// Package history is what is recorded of a group while the worst happens around it,
+// and the judge of it: [Check] compares what each member has with what its sender
+// was told. It is pure: no files, no clocks.
+//
+// A journal is the entries of one process's part in one group, as lines of JSON,
+// each written before the process goes on. A process that is killed leaves its
+// journal, and so does the memory of a member: both are files.
+//
+// A completion at the sender is a promise: each member that had not been removed
+// before that operation has it. So a member's memory must be what the promised
+// operations make of it, in their order; a byte may differ only where a later
+// operation, whose fate is open, covers it with the value that is there. The messages
+// that a member took must be the first of those that were sent, each once and in
+// order, and all that were promised, unless the member was killed.
+//
+// The package imports the standard library only.
+package history
