@@ -100,14 +100,19 @@ func TestAdd(t *testing.T) {
 	text, err := os.ReadFile(changed)
 	must(t, err)
 	must(t, os.WriteFile(changed, append(text, "beat: {interval: 50ms}\n"...), 0o644))
+	// The lines would become a part of the last field, and no one would complain.
+	tricky := filepath.Join(dir, "h3", Configuration)
+	text, err = os.ReadFile(tricky)
+	must(t, err)
+	must(t, os.WriteFile(tricky, append([]byte(strings.Replace(string(text), "state:", "# state:", 1)), "state: |\n  d.db\n"...), 0o644))
 	r, err := Add(dir, Spec{Hosts: []Host{{"h4", addr("10.2.0.12")}}, Switches: []Switch{{"torB", "192.0.2.2:9560", []string{"h4"}}}, Valid: time.Hour})
 	must(t, err)
-	want := &Result{Made: []string{"h4/"}, Changed: []string{"h1/daemon.yaml", "h3/daemon.yaml"},
-		ByHand: map[string]string{"h2/daemon.yaml": "  - {name: h4, address: 10.2.0.12}\n"}}
+	want := &Result{Made: []string{"h4/"}, Changed: []string{"h1/daemon.yaml"},
+		ByHand: map[string]string{"h2/daemon.yaml": hostLine(Host{"h4", addr("10.2.0.12")}), "h3/daemon.yaml": hostLine(Host{"h4", addr("10.2.0.12")})}}
 	if d := cmp.Diff(want, r); d != "" {
 		t.Error(d)
 	}
-	for name, others := range map[string]int{"h1": 3, "h2": 2, "h3": 3, "h4": 3} {
+	for name, others := range map[string]int{"h1": 3, "h2": 2, "h3": 2, "h4": 3} {
 		c, err := config.Load(filepath.Join(dir, name, Configuration))
 		must(t, err)
 		if len(c.Hosts) != others || name == "h4" && (c.Rack != 2 || c.Switch.Name != "torB" || c.Hosts[0].Daemon != "10.1.0.11:9550") {
@@ -163,6 +168,11 @@ func TestNothingLeft(t *testing.T) {
 		if _, err := Add(dir, s); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+	foreign := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(foreign, "letter.txt"), nil, 0o600))
+	if _, err := Create(foreign, racked()); !errors.Is(err, ErrExists) || len(tree(t, foreign)) != 1 {
+		t.Errorf("in a directory with something else: %v", err)
 	}
 	// A file that stands in the way in the middle of writing.
 	m := maker{dir: dir}
