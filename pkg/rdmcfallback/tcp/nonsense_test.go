@@ -183,6 +183,10 @@ func TestNonsenseBlocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := l.called(greetBlocks)
+			// Readiness that isn't read would make the end a reset.
+			if _, err := io.ReadFull(c, make([]byte, countBytes)); err != nil {
+				t.Fatal(err)
+			}
 			l.write(c, b)
 			if len(b) == 0 {
 				c.Close()
