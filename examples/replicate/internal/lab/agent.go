@@ -107,12 +107,6 @@ func (p *part) wait(ctx context.Context) error {
 	}
 }
 
-func (p *part) close() error {
-	p.end()
-	<-p.done
-	return p.err
-}
-
 func startAgent(ctx context.Context, cfg *config.Config, speaker *bgp.Source, log *slog.Logger, failed func(error)) (*part, error) {
 	a, err := switchagent.New(ctx, cfg, switchagent.Options{Logger: log, Version: "lab",
 		OpenBGP: func(context.Context, bgp.Config) (switchagent.Speaker, error) { return speaker, nil }})
