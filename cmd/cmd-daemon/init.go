@@ -164,7 +164,7 @@ func initText(dir string, spec lab.Spec, r *lab.Result) string {
 		for _, h := range spec.Hosts {
 			fmt.Fprintf(&b, "    scp -r %s root@%v:/etc/mcrdma\n", filepath.Join(dir, h.Name), h.Address)
 		}
-		b.WriteString("- there, check it and run it:\n    cmd-daemon doctor --config /etc/mcrdma/daemon.yaml\n    cmd-daemon run --config /etc/mcrdma/daemon.yaml\n")
+		b.WriteString("- there, check it and run it (as user mcrdma: chown -R mcrdma: /etc/mcrdma first):\n    cmd-daemon doctor --config /etc/mcrdma/daemon.yaml\n    cmd-daemon run --config /etc/mcrdma/daemon.yaml\n")
 	}
 	for _, s := range spec.Switches {
 		fmt.Fprintf(&b, "- in the configuration of the agent of %s (switchctl agent), which listens at %s, set\n    tls: {cert: switch.crt, key: switch.key, ca: ca.crt}   # of %s\n",

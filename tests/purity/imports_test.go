@@ -80,6 +80,7 @@ var limits = []limit{
 	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
+	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "internal/connmgr/config", "internal/identity", "internal/labca"}},
 	{dir: "cmd/internal/findings", only: []string{std}},
 	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/routing/static", "go.yaml.in/yaml"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},

@@ -255,7 +255,7 @@ func (d *diagnosis) device() {
 	case v.Attr.Addr.IsValid() && v.Attr.Addr != d.Config.Address:
 		d.add(failure, subject, fmt.Sprintf("has the address %v, and the configuration says %v", v.Attr.Addr, d.Config.Address), "", "correct address or device in the configuration")
 	}
-	if v.Err == nil && v.Attr.Driver == "softroce" && onHost(d.Config.Device) && !d.Host.RawNet {
+	if v.Err == nil && v.Attr.Driver == "softroce" && onHost(d.Config.Device) && !d.Config.Address.IsLoopback() && !d.Host.RawNet {
 		d.add(note, subject, "cannot check ICRCs of packets from hardware", "who looked, you, has no CAP_NET_RAW; applications that have not are as limited",
 			"give it to applications that talk to real NICs: setcap cap_net_raw+ep PROGRAM")
 	}
