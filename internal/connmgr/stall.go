@@ -48,7 +48,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	if len(res.Suspects) > 0 || f.Path != mcrdmav1.Path_PATH_SWITCH {
 		return res, nil
 	}
-	suspects, err := m.compare(ctx, g, f)
+	suspects, err := m.compare(ctx, g, f, req.GetSince().AsDuration())
 	if err != nil {
 		m.log.Warn("who stalls a group cannot be found out", "group", g.id, "error", err)
 		return res, nil
@@ -63,12 +63,14 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
-// others'.
-func (m *Manager) compare(ctx context.Context, g *group, f *formation) ([]netip.Addr, error) {
+// others', for half the time after which a silent host counts as dead: where many
+// packets are lost, answers to some retransmissions are missing. Nothing has been
+// acknowledged since that time.
+func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration) ([]netip.Addr, error) {
 	m.mu.Lock()
 	was := g.stall
 	m.mu.Unlock()
-	if was.formation != f.N || m.clock.now().Sub(was.at) > sampleTime {
+	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
 		was = stallSample{}
 	}
 	seen := false
@@ -84,7 +86,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation) ([]netip.
 			m.mu.Unlock()
 		}
 		still, moving := split(f, was.answers, answers)
-		if len(moving) > 0 && len(still) > 0 && seen {
+		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= m.cfg.Beat.DeadAfter/2 {
 			return still, nil // who was only later has had the time of a window
 		}
 		seen = len(moving) > 0
