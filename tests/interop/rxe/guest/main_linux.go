@@ -1,14 +1,17 @@
 // Command guest is the init of the interoperability tests' QEMU guests: it
 // loads the kernel modules in /modules, gives eth0 the address and MTU that
-// the kernel command line states (mcrdma.addr=10.0.0.1/24 mcrdma.mtu=4200),
-// makes the soft-RoCE device rxe0 on it and then runs programs for the host
-// (package guestexec). Run as "/init poweroff" it ends the guest.
+// the kernel command line states (mcrdma.addr=10.0.0.1/24 mcrdma.mtu=4200; a
+// second address is that of eth1, and so on; mcrdma.gw=10.0.0.254 is the default
+// route), makes the soft-RoCE device rxe0 on eth0 and then runs programs for the
+// host (package guestexec). Run as "/init poweroff" it ends the guest, as
+// "/init put FILE" it writes its input to a file.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"os"
@@ -30,8 +33,14 @@ const port = "7"
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("init: ")
-	if slices.Equal(os.Args[1:], []string{"poweroff"}) {
+	switch {
+	case slices.Equal(os.Args[1:], []string{"poweroff"}):
 		reboot()
+	case len(os.Args) == 3 && os.Args[1] == "put":
+		if err := put(os.Args[2], os.Stdin); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	if os.Getpid() != 1 {
 		log.Fatal("this is the init of a test guest; it must be process 1")
@@ -42,6 +51,18 @@ func main() {
 	}
 	log.Print("failed: ", err)
 	reboot()
+}
+
+// put writes a file, and makes its directory.
+func put(name string, from io.Reader) error {
+	data, err := io.ReadAll(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(name, data, 0o600)
 }
 
 // reboot ends the guest: QEMU is told to exit instead of rebooting.
@@ -62,32 +83,50 @@ func boot() error {
 			return fmt.Errorf("mount %s: %w", m.dir, err)
 		}
 	}
-	addr, mtu, err := parameters()
+	p, err := parameters()
 	if err != nil {
 		return err
 	}
 	if err := loadModules(); err != nil {
 		return err
 	}
-	for _, dev := range []string{"lo", "eth0"} {
+	if err := p.network(); err != nil {
+		return err
+	}
+	if err := netlink.RdmaLinkAdd("rxe0", "rxe", "eth0"); err != nil {
+		return fmt.Errorf("rdma link add rxe0: %w", err)
+	}
+	return nil
+}
+
+// network sets the interfaces up.
+func (p *params) network() error {
+	names := []string{"lo"}
+	for i := range p.addrs {
+		names = append(names, fmt.Sprint("eth", i))
+	}
+	for i, dev := range names {
 		link, err := linkByName(dev)
 		if err != nil {
 			return err
 		}
-		if dev == "eth0" {
-			if err := netlink.LinkSetMTU(link, mtu); err != nil {
-				return fmt.Errorf("eth0: MTU %d: %w", mtu, err)
+		if i > 0 {
+			if err := netlink.LinkSetMTU(link, p.mtu); err != nil {
+				return fmt.Errorf("%s: MTU %d: %w", dev, p.mtu, err)
 			}
-			if err := netlink.AddrAdd(link, addr); err != nil {
-				return fmt.Errorf("eth0: address %v: %w", addr, err)
+			if err := netlink.AddrAdd(link, p.addrs[i-1]); err != nil {
+				return fmt.Errorf("%s: address %v: %w", dev, p.addrs[i-1], err)
 			}
 		}
 		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("%s: up: %w", dev, err)
 		}
 	}
-	if err := netlink.RdmaLinkAdd("rxe0", "rxe", "eth0"); err != nil {
-		return fmt.Errorf("rdma link add rxe0: %w", err)
+	if p.gateway == nil {
+		return nil
+	}
+	if err := netlink.RouteAdd(&netlink.Route{Gw: p.gateway}); err != nil {
+		return fmt.Errorf("gateway %v: %w", p.gateway, err)
 	}
 	return nil
 }
@@ -107,29 +146,39 @@ func linkByName(name string) (netlink.Link, error) {
 	}
 }
 
-func parameters() (*netlink.Addr, int, error) {
+// params are what the kernel command line says.
+type params struct {
+	addrs   []*netlink.Addr // of eth0, eth1, …
+	mtu     int
+	gateway net.IP
+}
+
+func parameters() (*params, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	var addr *netlink.Addr
-	mtu := 1500
+	p := &params{mtu: 1500}
 	for _, f := range strings.Fields(string(line)) {
 		key, val, _ := strings.Cut(f, "=")
 		switch key {
 		case "mcrdma.addr":
+			var addr *netlink.Addr
 			addr, err = netlink.ParseAddr(val)
+			p.addrs = append(p.addrs, addr)
 		case "mcrdma.mtu":
-			mtu, err = strconv.Atoi(val)
+			p.mtu, err = strconv.Atoi(val)
+		case "mcrdma.gw":
+			err = p.gateway.UnmarshalText([]byte(val))
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", f, err)
+			return nil, fmt.Errorf("%s: %w", f, err)
 		}
 	}
-	if addr == nil {
-		return nil, 0, errors.New("no mcrdma.addr on the kernel command line")
+	if len(p.addrs) == 0 {
+		return nil, errors.New("no mcrdma.addr on the kernel command line")
 	}
-	return addr, mtu, nil
+	return p, nil
 }
 
 // loadModules inserts /modules/NNN-name.ko in the order of their numbers.

@@ -21,12 +21,13 @@ const guestPort = 7
 
 // A Guest is a running QEMU with a soft-RoCE device rxe0.
 type Guest struct {
-	lab     *Lab
 	addr    netip.Addr
+	connect func(context.Context) (net.Conn, error) // to its init
 	cmd     *exec.Cmd
 	console console
 	exited  chan struct{} // closed after QEMU has ended
 	exitErr error
+	machine *machine // nil: the Lab has its network
 }
 
 // StartGuest boots a guest with the given address, which must be in the
@@ -37,40 +38,65 @@ func (l *Lab) StartGuest(ctx context.Context, addr netip.Addr) (*Guest, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	last := addr.As4()[3]
-	g := &Guest{lab: l, addr: addr, exited: make(chan struct{})}
-	g.cmd = exec.Command(qemuBin, "-nodefaults", "-no-user-config", "-no-reboot",
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "256",
-		"-display", "none", "-monitor", "none", "-serial", "stdio",
-		"-kernel", l.img.kernel, "-initrd", l.img.initramfs,
-		"-append", fmt.Sprintf("console=ttyS0 loglevel=4 panic=-1 tsc=reliable mitigations=off mcrdma.addr=%v/%d mcrdma.mtu=%d",
-			addr, HostAddr.Bits(), l.mtu),
-		"-netdev", "dgram,id=net,local.type=fd,local.str=3",
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=net,romfile=,mac=52:54:00:77:00:%02x", last))
-	g.cmd.ExtraFiles = []*os.File{theirs}
-	g.cmd.Stdout, g.cmd.Stderr = &g.console, &g.console
-	if err := l.ns.start(g.cmd); err != nil {
+	g := &Guest{addr: addr, exited: make(chan struct{})}
+	g.connect = func(ctx context.Context) (net.Conn, error) { return l.Dial(ctx, netip.AddrPortFrom(addr, guestPort)) }
+	params := fmt.Sprintf("mcrdma.addr=%v/%d mcrdma.mtu=%d", addr, HostAddr.Bits(), l.mtu)
+	nic := nic{theirs, net.HardwareAddr{0x52, 0x54, 0, 0x77, 0, addr.As4()[3]}}
+	if err := g.start(l.ns, l.img, 256, params, nic); err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, err
+	}
+	l.sw.attach(ours)
+	l.mu.Lock()
+	l.guests = append(l.guests, g)
+	l.mu.Unlock()
+	return g, g.waitReady(ctx)
+}
+
+// A nic is a guest's network card, and the socket by which QEMU has its frames.
+type nic struct {
+	frames *os.File
+	mac    net.HardwareAddr
+}
+
+// start starts QEMU. The card that is given first is eth0.
+func (g *Guest) start(ns *netns, img *Image, memory int, params string, nics ...nic) error {
+	args := []string{"-nodefaults", "-no-user-config", "-no-reboot",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", fmt.Sprint(memory),
+		"-display", "none", "-monitor", "none", "-serial", "stdio",
+		"-kernel", img.kernel, "-initrd", img.initramfs,
+		"-append", "console=ttyS0 loglevel=4 panic=-1 tsc=reliable mitigations=off " + params}
+	var files []*os.File
+	for i, n := range nics {
+		args = append(args, "-netdev", fmt.Sprintf("dgram,id=net%d,local.type=fd,local.str=%d", i, 3+i),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,romfile=,mac=%v", i, n.mac))
+		files = append(files, n.frames)
+	}
+	g.cmd = exec.Command(qemuBin, args...)
+	g.cmd.ExtraFiles = files
+	g.cmd.Stdout, g.cmd.Stderr = &g.console, &g.console
+	if err := ns.start(g.cmd); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	go func() {
 		g.exitErr = g.cmd.Wait()
 		close(g.exited)
 	}()
-	l.sw.attach(ours)
-	l.mu.Lock()
-	l.guests = append(l.guests, g)
-	l.mu.Unlock()
-	if err := g.waitReady(ctx); err != nil {
-		return nil, fmt.Errorf("vm: guest %v: %w\n%s", addr, err, g.Console())
-	}
-	return g, nil
+	return nil
 }
 
+// waitReady waits until the guest takes commands.
 func (g *Guest) waitReady(ctx context.Context) error {
+	if err := g.wait(ctx); err != nil {
+		return fmt.Errorf("vm: guest %v: %w\n%s", g.addr, err, g.Console())
+	}
+	return nil
+}
+
+func (g *Guest) wait(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, time.Second)
-		conn, err := g.dial(try)
+		conn, err := g.connect(try)
 		cancel()
 		if err == nil {
 			return conn.Close()
@@ -83,10 +109,6 @@ func (g *Guest) waitReady(ctx context.Context) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-func (g *Guest) dial(ctx context.Context) (net.Conn, error) {
-	return g.lab.Dial(ctx, netip.AddrPortFrom(g.addr, guestPort))
 }
 
 // Addr returns the guest's address.
@@ -122,7 +144,7 @@ func (p *Process) Close() error {
 
 // Start starts a program in the guest.
 func (g *Guest) Start(ctx context.Context, req guestexec.Request) (*Process, error) {
-	conn, err := g.dial(ctx)
+	conn, err := g.connect(ctx)
 	if err == nil {
 		if err = guestexec.Start(conn, req); err != nil {
 			conn.Close()

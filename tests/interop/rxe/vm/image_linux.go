@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,11 +33,18 @@ var guestPrograms = []string{"ibv_rc_pingpong", "ibv_devinfo"}
 var guestModules = []string{"virtio_pci", "virtio_net", "crc32_generic", "crc32c_generic", "crc32-pclmul",
 	"crc32c-intel", "rdma_rxe", "ib_uverbs", "rdma_ucm"}
 
+// A Program is one more for the guests, who have it in /bin.
+type Program struct {
+	Package string // its import path
+	Verbs   bool   // it uses pkg/qp/ibverbs
+}
+
 // BuildImage prepares everything that guests need and puts what is not worth
 // caching into dir: it downloads and unpacks packages on first use, builds the
-// guest's programs from the module that the working directory is in, and packs
-// an initramfs. Errors wrap ErrUnavailable if the machine lacks something.
-func BuildImage(ctx context.Context, dir string, logf func(string, ...any)) (*Image, error) {
+// guest's programs from the module that the working directory is in, and more if
+// so told, and packs an initramfs. Errors wrap ErrUnavailable if the machine lacks
+// something.
+func BuildImage(ctx context.Context, dir string, logf func(string, ...any), more ...Program) (*Image, error) {
 	if err := need(ctx, logf); err != nil {
 		return nil, err
 	}
@@ -61,7 +69,7 @@ func BuildImage(ctx context.Context, dir string, logf func(string, ...any)) (*Im
 		}
 	}
 	logf("building the guest's programs")
-	programs, err := buildPrograms(ctx, dir, root, img.HostPeer)
+	programs, err := buildPrograms(ctx, dir, root, img.HostPeer, more)
 	if err != nil {
 		return nil, err
 	}
@@ -85,29 +93,41 @@ func builtin(root, version string) func(string) bool {
 // buildPrograms builds init, the guest's peer and the host's, and the ibverbs
 // device's own tests, and returns the files that go into the guest by their
 // names there.
-func buildPrograms(ctx context.Context, dir, root, hostPeer string) (map[string]string, error) {
+func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Program) (map[string]string, error) {
 	const pkg = "github.com/mcrdma/mcrdma/tests/interop/rxe/"
 	const device = "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"
 	initBin, peerBin, testBin := filepath.Join(dir, "init"), filepath.Join(dir, "peer"), filepath.Join(dir, "ibverbs.test")
 	lib := filepath.Join(root, libDir)
 	cgo := []string{"CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I" + filepath.Join(root, "usr/include"),
 		"CGO_LDFLAGS=-L" + lib + " -Wl,-rpath-link," + lib}
-	for _, b := range []struct {
+	type build struct {
 		env  []string
 		args []string
-	}{
+	}
+	builds := []build{
 		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", initBin, pkg + "guest"}},
 		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", hostPeer, pkg + "peer"}},
 		{cgo, []string{"build", "-tags", "ibverbs", "-o", peerBin, pkg + "peer"}},
 		{cgo, []string{"test", "-c", "-tags", "ibverbs", "-o", testBin, device}},
-	} {
+	}
+	programs := map[string]string{"init": initBin, "bin/peer": peerBin, "bin/ibverbs.test": testBin}
+	for _, m := range more {
+		base := path.Base(m.Package)
+		bin := filepath.Join(dir, base)
+		b := build{[]string{"CGO_ENABLED=0"}, []string{"build", "-ldflags=-s -w", "-o", bin, m.Package}}
+		if m.Verbs {
+			b = build{cgo, []string{"build", "-tags", "ibverbs", "-ldflags=-s -w", "-o", bin, m.Package}}
+		}
+		builds = append(builds, b)
+		programs["bin/"+base] = bin
+	}
+	for _, b := range builds {
 		cmd := exec.CommandContext(ctx, "go", b.args...)
 		cmd.Env = append(os.Environ(), b.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%v: %w\n%s", cmd.Args, err, bytes.TrimSpace(out))
 		}
 	}
-	programs := map[string]string{"init": initBin, "bin/peer": peerBin, "bin/ibverbs.test": testBin}
 	for _, p := range guestPrograms {
 		programs["bin/"+p] = filepath.Join(root, "usr/bin", p)
 	}

@@ -66,6 +66,9 @@ func (s *ethSwitch) route(from io.Writer, dst, src [6]byte) []io.Writer {
 	}
 	s.where[src] = from
 	if p, ok := s.where[dst]; ok {
+		if p == from {
+			return nil // it is there already
+		}
 		return []io.Writer{p}
 	}
 	var out []io.Writer

@@ -1,0 +1,17 @@
+package lab
+
+import (
+	"bufio"
+	"io"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+// Elsewhere returns an application that somebody else has started, and ends: what
+// goes to its standard input, and what comes from its standard output.
+func Elsewhere(name string, in io.WriteCloser, out io.Reader) *Member {
+	m := newMember(&Process{Name: name, In: in, Out: bufio.NewReader(out)})
+	m.waiting = map[int]chan orders.Answer{}
+	go m.read()
+	return m
+}
