@@ -8,13 +8,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-func portsOf(sw string) []int {
-	if sw == "spine" {
-		return []int{1, 2}
-	}
-	return []int{1, 2, uplink}
-}
-
 func switchAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 0, byte(1 + i)}) }
 
 func switchMAC(i int) string { return fmt.Sprintf("02:00:00:00:%02x:00", 0x50+i) }
@@ -23,7 +16,7 @@ func switchMAC(i int) string { return fmt.Sprintf("02:00:00:00:%02x:00", 0x50+i)
 func (l *Lab) writeTopology() error {
 	var b strings.Builder
 	b.WriteString("switches:\n")
-	for i, name := range switchNames {
+	for i, name := range l.Spec.switchNames() {
 		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q", name, switchAddr(i), switchMAC(i))
 		if r := rackOf(name); r != 0 {
 			fmt.Fprintf(&b, ", prefixes: [%v]", prefixOf(r))
@@ -35,12 +28,11 @@ func (l *Lab) writeTopology() error {
 	}
 	b.WriteString("hosts:\n")
 	links := "links:\n"
-	for i, name := range hostNames {
-		rack, port, addr := hostAt(i)
-		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q}\n", name, addr, hostMAC(i))
-		links += fmt.Sprintf("  - {a: {node: %s}, b: {node: %s, port: %d}}\n", name, torOf(rack), port)
+	for i, at := range l.Spec.seats() {
+		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q}\n", hostName(i), at.addr, hostMAC(i))
+		links += fmt.Sprintf("  - {a: {node: %s}, b: {node: %s, port: %d}}\n", hostName(i), torOf(at.rack), at.port)
 	}
-	for rack := 1; rack <= 2; rack++ {
+	for _, rack := range l.Spec.uplinks() {
 		links += fmt.Sprintf("  - {a: {node: %s, port: %d}, b: {node: spine, port: %d}}\n", torOf(rack), uplink, rack)
 	}
 	_, err := l.write("fabric.yaml", b.String()+links)
@@ -54,7 +46,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 		return "", err
 	}
 	self := 0
-	for i, name := range switchNames {
+	for i, name := range l.Spec.switchNames() {
 		if name == n.Name {
 			self = i
 		}
@@ -74,7 +66,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 		b.WriteString("routing: {source: static, topology: fabric.yaml}\n")
 	}
 	b.WriteString("ports:\n")
-	for _, p := range portsOf(n.Name) {
+	for _, p := range l.Spec.portsOf(n.Name) {
 		switch {
 		case n.Name == "spine":
 			fmt.Fprintf(&b, "  - {port: %d, to: %s}\n", p, torOf(p))
@@ -85,7 +77,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 		}
 	}
 	b.WriteString("switches:\n")
-	for i, name := range switchNames {
+	for i, name := range l.Spec.switchNames() {
 		if i == self {
 			continue
 		}
@@ -110,7 +102,7 @@ func (l *Lab) writeDaemon(h *HostNode) error {
 	if err != nil {
 		return err
 	}
-	rack, _, _ := hostAt(h.index)
+	rack := l.Spec.seats()[h.index].rack
 	spec := l.Spec.Hosts[h.Name]
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\naddress: %v\nrack: %d\nsocket: %s\nstate: %s.db\n", h.Name, h.Addr, rack, h.Socket, h.Name)

@@ -79,8 +79,8 @@ type HostNode struct {
 // other one. On failure nothing is left.
 func Start(ctx context.Context, p Programs, dir string, spec Spec) (*Lab, error) {
 	l := &Lab{Spec: spec, Dir: dir, programs: p}
-	if l.Spec.MTU == 0 {
-		l.Spec.MTU = defaultMTU
+	if err := l.Spec.complete(); err != nil {
+		return nil, err
 	}
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -132,7 +132,7 @@ func (l *Lab) makeSpaces() (err error) {
 	if l.wireroom, err = l.space("wires"); err != nil {
 		return err
 	}
-	for i, name := range switchNames {
+	for i, name := range l.Spec.switchNames() {
 		s, err := l.space(name)
 		if err != nil {
 			return err
@@ -142,14 +142,13 @@ func (l *Lab) makeSpaces() (err error) {
 			return err
 		}
 	}
-	for i, name := range hostNames {
-		s, err := l.space(name)
+	for i, at := range l.Spec.seats() {
+		s, err := l.space(hostName(i))
 		if err != nil {
 			return err
 		}
-		_, _, addr := hostAt(i)
-		l.Hosts = append(l.Hosts, &HostNode{Name: name, Addr: addr, Space: s, lab: l, index: i})
-		if err := l.manage(s, len(switchNames)+i, bridge); err != nil {
+		l.Hosts = append(l.Hosts, &HostNode{Name: s.Name, Addr: at.addr, Space: s, lab: l, index: i})
+		if err := l.manage(s, len(l.Switches)+i, bridge); err != nil {
 			return err
 		}
 	}
@@ -172,12 +171,12 @@ func (l *Lab) manage(s *Space, i int, bridge netlink.Link) error {
 // makeLinks makes the links of the fabric. A switch's interface for port 1 is swp1.
 func (l *Lab) makeLinks() error {
 	for i, h := range l.Hosts {
-		rack, port, addr := hostAt(i)
+		at := l.Spec.seats()[i]
 		mtu := l.Spec.MTU
 		if m := l.Spec.Hosts[h.Name].MTU; m != 0 {
 			mtu = m
 		}
-		if err := l.link(h.Space, "eth0", l.Switch(torOf(rack)).Space, swp(port), mtu, uint64(i)); err != nil {
+		if err := l.link(h.Space, "eth0", l.Switch(torOf(at.rack)).Space, swp(at.port), mtu, uint64(i)); err != nil {
 			return err
 		}
 		nic, err := h.Space.nl.LinkByName("eth0")
@@ -189,11 +188,11 @@ func (l *Lab) makeLinks() error {
 			return err
 		}
 		if err := errors.Join(h.Space.nl.LinkSetDown(nic), h.Space.nl.LinkSetHardwareAddr(nic, mac),
-			h.Space.up("eth0", netip.PrefixFrom(addr, 24)), h.Space.gateway("eth0", gatewayOf(rack))); err != nil {
+			h.Space.up("eth0", netip.PrefixFrom(at.addr, 24)), h.Space.gateway("eth0", gatewayOf(at.rack))); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
-	for rack := 1; rack <= 2; rack++ {
+	for _, rack := range l.Spec.uplinks() {
 		if err := l.link(l.Switch(torOf(rack)).Space, swp(uplink), l.Switch("spine").Space, swp(rack), l.Spec.MTU, uint64(100+rack)); err != nil {
 			return err
 		}
@@ -207,7 +206,7 @@ func swp(port int) string { return fmt.Sprint("swp", port) }
 
 // link makes a link that is up, by a wire if it is to be impaired.
 func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, number uint64) error {
-	if l.Spec.Links.none() {
+	if l.Spec.Links.none() && !l.Spec.Wired {
 		return errors.Join(join(a, aName, b, bName, mtu), a.up(aName, netip.Prefix{}), b.up(bName, netip.Prefix{}))
 	}
 	var ends [2]ports.Port
@@ -232,17 +231,19 @@ func (l *Lab) link(a *Space, aName string, b *Space, bName string, mtu int, numb
 	}
 	imp := l.Spec.Links
 	imp.Seed += number
-	l.wires = append(l.wires, newWire(ends[0], ends[1], imp))
+	l.wires = append(l.wires, newWire([2]string{a.Name, b.Name}, ends, imp))
 	return nil
 }
 
 // Switch returns a switch by its name.
 func (l *Lab) Switch(name string) *SwitchNode {
-	return l.Switches[slices.Index(switchNames, name)]
+	return l.Switches[slices.IndexFunc(l.Switches, func(n *SwitchNode) bool { return n.Name == name })]
 }
 
 // Host returns a host by its name.
-func (l *Lab) Host(name string) *HostNode { return l.Hosts[slices.Index(hostNames, name)] }
+func (l *Lab) Host(name string) *HostNode {
+	return l.Hosts[slices.IndexFunc(l.Hosts, func(h *HostNode) bool { return h.Name == name })]
+}
 
 // process adds a process that ends with the lab.
 func (l *Lab) process(p *Process) *Process {
@@ -257,7 +258,7 @@ func (l *Lab) startSwitches(ctx context.Context) error {
 		spec := l.Spec.Switches[n.Name]
 		args := []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510",
 			"--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort), "--log-level", "info"}
-		for _, port := range portsOf(n.Name) {
+		for _, port := range l.Spec.portsOf(n.Name) {
 			args = append(args, "-i", fmt.Sprintf("%d@%s", port, swp(port)))
 		}
 		if spec.Rate != "" {

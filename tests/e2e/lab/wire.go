@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -15,10 +16,31 @@ type Impairment struct {
 	Loss    float64 // share of frames that are lost
 	Reorder float64 // share of frames that are overtaken by others, for up to a millisecond
 	Double  float64 // share of frames that arrive twice
-	Seed    uint64
+	Corrupt float64 // share of frames of which a bit is wrong
+	// Rate is how many bits pass in a second; what the interface's buffer does not take
+	// meanwhile is lost. 0: any.
+	Rate uint64
+	Seed uint64
 }
 
-func (i Impairment) none() bool { return i.Loss == 0 && i.Reorder == 0 && i.Double == 0 }
+func (i Impairment) none() bool { return i == (Impairment{Seed: i.Seed}) }
+
+// Cut is a cable that has been pulled.
+var Cut = Impairment{Loss: 1}
+
+// Impair has the wire between two nodes do this from now on. The lab is Wired.
+func (l *Lab) Impair(a, b string, imp Impairment) error {
+	for _, w := range l.wires {
+		if w.nodes == [2]string{a, b} || w.nodes == [2]string{b, a} {
+			w.imp.Store(&imp)
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no wire between %s and %s", a, b)
+}
+
+// ToR is the switch of a host's rack.
+func (h *HostNode) ToR() *SwitchNode { return h.lab.Switch(torOf(h.lab.Spec.seats()[h.index].rack)) }
 
 // late is how long a frame may be held for others to overtake it.
 const late = time.Millisecond
@@ -26,15 +48,17 @@ const late = time.Millisecond
 // A wire joins two interfaces by hand, and impairs what passes. It does what
 // netem does, which not every kernel has, and from a seed.
 type wire struct {
-	ends [2]ports.Port
-	imp  Impairment
-	done sync.WaitGroup
+	nodes [2]string
+	ends  [2]ports.Port
+	imp   atomic.Pointer[Impairment]
+	done  sync.WaitGroup
 
-	passed, lost, held, doubled atomic.Uint64
+	passed, lost, held, doubled, corrupted atomic.Uint64
 }
 
-func newWire(a, b ports.Port, imp Impairment) *wire {
-	w := &wire{ends: [2]ports.Port{a, b}, imp: imp}
+func newWire(nodes [2]string, ends [2]ports.Port, imp Impairment) *wire {
+	w := &wire{nodes: nodes, ends: ends}
+	w.imp.Store(&imp)
 	for i := range 2 {
 		d := &direction{wire: w, from: w.ends[i], to: w.ends[1-i], rng: rand.New(rand.NewPCG(imp.Seed, uint64(i)))}
 		w.done.Go(d.run)
@@ -58,6 +82,7 @@ type direction struct {
 	held  [][]byte
 	out   [][]byte
 	timer *time.Timer
+	free  time.Time // when a slow wire has sent what came
 }
 
 const maxFrame = 9100
@@ -83,17 +108,25 @@ func (d *direction) run() {
 // pass sends what is to be sent of some frames.
 func (d *direction) pass(frames [][]byte) {
 	d.out = d.out[:0]
+	imp := d.imp.Load()
 	for _, f := range frames {
+		if imp.Rate > 0 {
+			d.pace(len(f), imp.Rate)
+		}
 		switch x := d.rng.Float64(); {
-		case x < d.imp.Loss:
+		case x < imp.Loss:
 			d.wire.lost.Add(1)
-		case x < d.imp.Loss+d.imp.Reorder:
+		case x < imp.Loss+imp.Reorder:
 			d.wire.held.Add(1)
 			d.held = append(d.held, append([]byte(nil), f...))
 			d.timer.Reset(late)
-		case x < d.imp.Loss+d.imp.Reorder+d.imp.Double:
+		case x < imp.Loss+imp.Reorder+imp.Double:
 			d.doubled.Add(1)
 			d.out = append(d.out, f, f)
+		case x < imp.Loss+imp.Reorder+imp.Double+imp.Corrupt:
+			d.corrupted.Add(1)
+			f[d.rng.IntN(len(f))] ^= 1 << d.rng.IntN(8)
+			d.out = append(d.out, f)
 		default:
 			d.out = append(d.out, f)
 			if len(d.held) > 0 && d.rng.IntN(4) == 0 { // what was held follows those that came later
@@ -106,6 +139,17 @@ func (d *direction) pass(frames [][]byte) {
 		n := min(len(rest), ports.MaxBatch)
 		d.wire.passed.Add(uint64(d.to.Send(rest[:n])))
 		rest = rest[n:]
+	}
+}
+
+// pace waits for a slow wire.
+func (d *direction) pace(bytes int, rate uint64) {
+	if now := time.Now(); d.free.Before(now) {
+		d.free = now
+	}
+	d.free = d.free.Add(time.Duration(uint64(bytes) * 8 * uint64(time.Second) / rate))
+	if wait := time.Until(d.free); wait > time.Millisecond { // frames come in bursts of a millisecond
+		time.Sleep(wait)
 	}
 }
 
