@@ -8,10 +8,14 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// formed makes a formation the group's present one.
-func (m *Manager) formed(g *group, f *formation) error {
+// formed makes a formation the group's present one, unless nobody waits for it any
+// longer.
+func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if g.over || g.sess.over {
 		return refuse(Closed, "the group has been closed meanwhile")
 	}

@@ -59,10 +59,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 	x := &forming{m: m, g: g, from: from, candidates: addrs, strict: true, limit: m.times.prepare, watch: watch}
 	f, err := x.form(ctx)
 	if err == nil {
-		if err = ctx.Err(); err == nil {
-			err = m.formed(g, f)
-		}
-		if err != nil {
+		if err = m.formed(ctx, g, f); err != nil {
 			x.undo("the sender's application has gone")
 		}
 	}

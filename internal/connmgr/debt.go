@@ -32,9 +32,14 @@ func (m *Manager) pay(d *debt) {
 // later undoes all of a debt, and does not wait for it.
 func (m *Manager) later(d *debt) (done chan struct{}) {
 	done = make(chan struct{})
+	m.mu.Lock()
 	for p := range d.drops {
-		m.hold(p)
+		p.users++
 	}
+	if d.mcID != 0 {
+		m.mcInUse[d.mcID] = false
+	}
+	m.mu.Unlock()
 	m.background(func(ctx context.Context) {
 		defer close(done)
 		var wg sync.WaitGroup
@@ -85,10 +90,4 @@ func (m *Manager) insist(ctx context.Context, most time.Duration, f func(context
 		case <-time.After(m.times.again):
 		}
 	}
-}
-
-func (m *Manager) hold(p *peer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p.users++
 }

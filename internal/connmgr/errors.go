@@ -55,6 +55,7 @@ type fault struct {
 	host   string // "": not at a host, or at this one
 	sw     string // switch
 	text   string
+	unsent bool // the request cannot have arrived
 }
 
 func (f *fault) Error() string {

@@ -36,6 +36,7 @@ type fakeSwitch struct {
 	groups   map[string]*mcrdmav1.GroupStatus
 	before   func(ctx context.Context, method string, req any) error // instead of the request, if it fails
 	after    func(method string) error                               // instead of the answer, if it fails
+	wrap     func(ctx context.Context, method string, call func(context.Context) error) error
 	watchers map[chan *mcrdmav1.WatchResponse]struct{}
 	counters map[string]*mcrdmav1.MemberCounters // by address
 	tree     []*mcrdmav1.Copy
@@ -76,7 +77,7 @@ func (s *fakeSwitch) close() { s.server.Stop() }
 func (s *fakeSwitch) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 	_, method, _ := cut(info.FullMethod)
 	s.mu.Lock()
-	before, after := s.before, s.after
+	before, after, wrap := s.before, s.after, s.wrap
 	s.calls[method]++
 	s.mu.Unlock()
 	if before != nil {
@@ -84,7 +85,17 @@ func (s *fakeSwitch) intercept(ctx context.Context, req any, info *grpc.UnarySer
 			return nil, err
 		}
 	}
-	res, err := h(ctx, req)
+	var res any
+	call := func(ctx context.Context) (err error) {
+		res, err = h(ctx, req)
+		return err
+	}
+	var err error
+	if wrap != nil {
+		err = wrap(ctx, method, call)
+	} else {
+		err = call(ctx)
+	}
 	if after != nil && err == nil {
 		if err := after(method); err != nil {
 			return nil, err
@@ -131,6 +142,13 @@ func (s *fakeSwitch) set(before func(ctx context.Context, method string, req any
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before, s.after = before, after
+}
+
+// around has f stand around requests; nil: nothing.
+func (s *fakeSwitch) around(f func(ctx context.Context, method string, call func(context.Context) error) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrap = f
 }
 
 func (s *fakeSwitch) tell(t mcrdmav1.WatchResponse_Type, g *mcrdmav1.GroupStatus) {

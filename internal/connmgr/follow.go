@@ -53,41 +53,44 @@ func (t *tor) follow(ctx context.Context) error {
 		if err != nil {
 			return t.fault(ctx, err)
 		}
-		id := e.GetGroup().GetGroup().GetKey().GetMcId()
 		switch e.GetType() {
 		case mcrdmav1.WatchResponse_TYPE_INSTALLED:
-			if !synced {
-				there = append(there, id)
-				t.m.changed(e.GetGroup(), "")
+			if there = append(there, e.GetGroup().GetGroup().GetKey().GetMcId()); synced {
+				t.sweep(there)
+				there = nil
 			}
+			t.m.changed(e.GetGroup(), "")
 		case mcrdmav1.WatchResponse_TYPE_UPDATED:
 			t.m.changed(e.GetGroup(), "the way to the receivers has changed")
 		case mcrdmav1.WatchResponse_TYPE_REMOVED, mcrdmav1.WatchResponse_TYPE_EXPIRED:
 			t.look()
 		case mcrdmav1.WatchResponse_TYPE_SYNCED:
 			synced = true
-			t.sync(there)
+			t.sweep(there)
+			there = nil
+			t.m.mu.Lock()
+			t.synced, t.err = true, nil
+			t.m.mu.Unlock()
+			t.look()
 		case mcrdmav1.WatchResponse_TYPE_LOST:
 			return errLost
 		}
 	}
 }
 
-// sync compares what the agent has with what it should have: what is nobody's is
-// removed.
-func (t *tor) sync(there []uint32) {
+// sweep removes those of the groups that the agent has which are nobody's, or are
+// being undone: a request to install one may be done after that to remove it.
+func (t *tor) sweep(there []uint32) {
 	m := t.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t.synced, t.err = true, nil
 	for _, id := range there {
-		if _, ok := m.mcInUse[id]; !ok {
+		if !m.mcInUse[id] {
 			m.log.Warn("the switch has a group that is none of this daemon's; it is removed", "switch", t.name, "mc_id", id)
-			m.mcInUse[id] = struct{}{}
+			m.mcInUse[id] = false
 			m.background(func(context.Context) { m.later(&debt{mcID: id, installed: true}) })
 		}
 	}
-	t.look()
 }
 
 // look has the agent be asked whether it has our groups.
@@ -167,7 +170,7 @@ func (m *Manager) verify(ctx context.Context, g *group, id uint32) {
 }
 
 // changed looks after a group of which the agent has told something, and tells the
-// text if its tree is another. 
+// text if its tree is another.
 func (m *Manager) changed(s *mcrdmav1.GroupStatus, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -278,6 +279,9 @@ func (x *forming) undo(why string) {
 	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
 	d.mcID, d.installed = x.f.MCID, x.mayBe
 	for a, p := range x.peers {
+		if f := (*fault)(nil); errors.As(x.out[a], &f) && f.unsent {
+			continue
+		}
 		d.drops[p] = &mcrdmav1.DropRequest{Group: x.g.id.proto(), Formation: x.f.N, Address: a.String(),
 			Reason: mcrdmav1.Detached_REASON_ABORTED, Text: clip(why, maxText)}
 	}

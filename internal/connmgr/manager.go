@@ -84,7 +84,7 @@ type times struct {
 }
 
 var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
-	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: time.Second,
+	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: 2 * time.Second,
 	settle: time.Second, window: 100 * time.Millisecond}
 
 // A Manager is the daemon of one host.
@@ -125,7 +125,7 @@ type Manager struct {
 	memberships map[groupID][]*member
 	gone        graveyard
 	groups      map[groupID]*group
-	mcInUse     map[uint32]struct{}
+	mcInUse     map[uint32]bool // MC_IDs; false: what has it is being undone
 	peers       map[netip.Addr]*peer
 	usage       map[uint32]*usage // by uid
 	health      *health.Tracker
@@ -142,7 +142,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address, times: o.times, clock: o.clock,
 		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
 		ready: make(chan struct{}), sessions: map[string]*session{}, services: map[string]*session{},
-		memberships: map[groupID][]*member{}, groups: map[groupID]*group{}, mcInUse: map[uint32]struct{}{},
+		memberships: map[groupID][]*member{}, groups: map[groupID]*group{}, mcInUse: map[uint32]bool{},
 		peers: map[netip.Addr]*peer{}, usage: map[uint32]*usage{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)

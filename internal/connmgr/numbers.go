@@ -76,7 +76,7 @@ func (m *Manager) takeMCID() (uint32, error) {
 		m.mu.Lock()
 		_, used := m.mcInUse[id]
 		if !used {
-			m.mcInUse[id] = struct{}{}
+			m.mcInUse[id] = true
 		}
 		m.mu.Unlock()
 		if !used {

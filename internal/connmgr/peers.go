@@ -156,10 +156,12 @@ func (m *Manager) closeIdle(now time.Time) {
 // made twice.
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
-	connect(ctx, p.conn, p.m.times.connect)
-	err := p.fault(ctx, f(ctx))
-	if errors.Is(err, Unreachable) && ctx.Err() == nil && connect(ctx, p.conn, p.m.times.connect) {
-		err = p.fault(ctx, f(ctx)) // the connection had been lost unnoticed
+	err := p.once(ctx, f)
+	if errors.Is(err, Unreachable) && ctx.Err() == nil && p.conn.GetState() != connectivity.Ready {
+		again := p.once(ctx, f) // the connection had been lost unnoticed
+		if u := (*fault)(nil); !errors.As(again, &u) || !u.unsent {
+			err = again
+		}
 	}
 	p.m.metrics.peerCall(time.Since(begun), err)
 	p.m.mu.Lock()
@@ -172,27 +174,36 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
+func (p *peer) once(ctx context.Context, f func(context.Context) error) error {
+	if p.link.connect(ctx, p.conn, p.m.times.connect) {
+		return p.fault(ctx, f(ctx))
+	}
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+		return ctx.Err()
+	}
+	u := p.unreachable("no connection in time")
+	u.unsent = true
+	return u
+}
+
 // connect has a connection connect now, if it does not, and waits until it has or
-// could not. It reports whether it had to, and did.
-func connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
+// could not. It reports whether there is one.
+func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
 	if conn.GetState() == connectivity.Ready {
-		return false
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	defer l.onFailure(cancel)()
 	conn.ResetConnectBackoff()
-	for tried := false; ; {
-		switch s := conn.GetState(); {
-		case s == connectivity.Ready:
+	for {
+		s := conn.GetState()
+		if s == connectivity.Ready {
 			return true
-		case s == connectivity.Shutdown, s == connectivity.TransientFailure && tried:
+		}
+		conn.Connect()
+		if s == connectivity.Shutdown || !conn.WaitForStateChange(ctx, s) {
 			return false
-		default:
-			tried = tried || s == connectivity.Connecting
-			conn.Connect()
-			if !conn.WaitForStateChange(ctx, s) {
-				return false
-			}
 		}
 	}
 }
@@ -228,13 +239,18 @@ func (p *peer) fault(ctx context.Context, err error) error {
 	case codes.DeadlineExceeded:
 		return refuse(Unreachable, "its daemon at %s did not answer in time: see whether cmd-daemon runs there, and the way to it", p.target).at(name)
 	}
+	return p.unreachable(text)
+}
+
+// unreachable says why there is no connection; text is what else is known.
+func (p *peer) unreachable(text string) *fault {
 	if cause := p.link.last(); cause != nil {
 		if untrusted(cause) {
-			return refuse(Untrusted, "its daemon at %s: %v", p.target, cause).at(name)
+			return refuse(Untrusted, "its daemon at %s: %v", p.target, cause).at(p.String())
 		}
 		text = cause.Error()
 	}
-	return refuse(Unreachable, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).at(name)
+	return refuse(Unreachable, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).at(p.String())
 }
 
 // untrusted says whether a connection failed because one side does not take the
@@ -250,14 +266,36 @@ func untrusted(err error) bool {
 type link struct {
 	credentials.TransportCredentials
 
-	mu  sync.Mutex
-	err error // nil: the last connection was made
+	mu      sync.Mutex
+	err     error                // nil: the last connection was made
+	waiting map[*func()]struct{} // called when one could not
 }
 
 func (l *link) note(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = err
+	if err == nil {
+		return
+	}
+	for f := range l.waiting {
+		(*f)()
+	}
+}
+
+// onFailure has f called when a connection cannot be made, until stop is called.
+func (l *link) onFailure(f func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == nil {
+		l.waiting = map[*func()]struct{}{}
+	}
+	l.waiting[&f] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.waiting, &f)
+	}
 }
 
 func (l *link) last() error {

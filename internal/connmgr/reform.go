@@ -112,7 +112,7 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.times.reform, watch: watch, before: m.takeDown(g, old)}
 		var err error
 		if f, err = x.form(ctx); err == nil {
-			if err = first(ctx.Err(), m.formedAs(g, x, lost)); err == nil {
+			if err = m.formedAs(ctx, g, x, lost); err == nil {
 				break
 			}
 			x.undo("the sender's application has gone")
@@ -173,11 +173,11 @@ func (m *Manager) takeDown(g *group, f *formation) func(context.Context) {
 
 // formedAs makes a formation the group's present one, and tells who is not in it any
 // longer.
-func (m *Manager) formedAs(g *group, x *forming, lost map[netip.Addr]loss) error {
+func (m *Manager) formedAs(ctx context.Context, g *group, x *forming, lost map[netip.Addr]loss) error {
 	for a, err := range x.failed() {
 		lost[a] = lossOf(err)
 	}
-	if err := m.formed(g, x.f); err != nil {
+	if err := m.formed(ctx, g, x.f); err != nil {
 		return err
 	}
 	var gone []netip.Addr

@@ -10,6 +10,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
+// minBlock is the smallest block that is chosen: messages may be larger than they
+// typically are.
+const minBlock = 4096
+
 // auto is a choice that is left to the daemon.
 const auto = "auto"
 
@@ -43,7 +47,7 @@ func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
 			if err != nil {
 				return nil, refuse(Invalid, "no way of relaying can be chosen: %v", err)
 			}
-			name, out.Block = plan.Algorithm.String(), uint32(plan.BlockSize) //nolint:gosec // at most MaxBlock
+			name, out.Block = plan.Algorithm.String(), max(uint32(plan.BlockSize), min(minBlock, out.Block)) //nolint:gosec // at most MaxBlock
 		}
 	}
 	if out.Algorithm = name; name == schedule.Hybrid.String() {

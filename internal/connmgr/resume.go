@@ -45,7 +45,7 @@ func (m *Manager) lostSession(r userRecord) *session {
 
 func (m *Manager) loadGroup(r *groupRecord) {
 	if b := r.Forming; b != nil {
-		m.mcInUse[b.MCID] = struct{}{}
+		m.mcInUse[b.MCID] = false
 		m.incomplete = append(m.incomplete, r)
 	}
 	if r.Form == nil {
@@ -58,7 +58,7 @@ func (m *Manager) loadGroup(r *groupRecord) {
 		g.last = max(g.last, b.N)
 	}
 	m.groups[g.id], s.groups[g.id] = g, g
-	m.mcInUse[g.form.MCID] = struct{}{}
+	m.mcInUse[g.form.MCID] = true
 	m.use(s.user.uid, func(u *usage) { u.groups++ })
 	for _, x := range g.form.Receivers {
 		g.states[x.Addr] = &peerState{host: x.Host, state: stateOK, since: m.clock.now()}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -47,7 +49,61 @@ type host struct {
 	files  identity.Files
 	m      *Manager
 	stop   func()
+	last   string // what was left
 	conns  []*grpc.ClientConn
+
+	mu   sync.Mutex
+	dead bool // nothing gets out any more
+	hook hook // around calls to other daemons
+	hung map[netip.Addr]bool
+}
+
+// A hook stands around calls of a daemon to others.
+type hook func(ctx context.Context, method string, to *host, call func(context.Context) error) error
+
+func (h *host) setHook(f hook) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hook = f
+}
+
+// hang has beats to a host hang, as if it were cut off, or ends that.
+func (h *host) hang(to *host, on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hung[to.addr] = on
+}
+
+func (h *host) hangs(to netip.Addr) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hung[to]
+}
+
+func (h *host) intercept(ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	_, method, _ := cut(full)
+	target := strings.TrimPrefix(cc.Target(), "passthrough:///")
+	var to *host
+	for _, o := range h.r.hosts {
+		if o.listen == target {
+			to = o
+		}
+	}
+	if h.isDead() {
+		return errDead
+	}
+	if to != nil && h.hangs(to.addr) {
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	h.mu.Lock()
+	f := h.hook
+	h.mu.Unlock()
+	call := func(ctx context.Context) error { return invoke(ctx, full, req, reply, cc, opts...) }
+	if f == nil || to == nil {
+		return call(ctx)
+	}
+	return f(ctx, method, to, call)
 }
 
 // hostAddr is that of host i, from 1 on: all of 127/8 is this machine.
@@ -70,23 +126,29 @@ func newRig(t testing.TB, n int, options ...rigOption) *rig {
 	for _, o := range options {
 		o(r)
 	}
-	for i := 1; i <= n; i++ {
+	t.Cleanup(r.close)
+	r.add(n)
+	for i := range r.hosts {
+		r.start(i + 1)
+	}
+	return r
+}
+
+// add adds hosts that are not started.
+func (r *rig) add(n int) {
+	t := r.t
+	for i := len(r.hosts) + 1; n > 0; i, n = i+1, n-1 {
 		l, err := net.Listen("tcp", net.JoinHostPort(hostAddr(i).String(), "0"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String()}
+		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String(), hung: map[netip.Addr]bool{}}
 		_ = l.Close()
 		if r.ca != nil {
 			h.files = r.ca.Host(h.name, h.addr)
 		}
 		r.hosts = append(r.hosts, h)
 	}
-	t.Cleanup(r.close)
-	for i := range r.hosts {
-		r.start(i + 1)
-	}
-	return r
 }
 
 func (r *rig) close() {
@@ -137,6 +199,8 @@ func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {
 	h := r.host(i)
 	cfg := r.config(i)
 	o := Options{Logger: testLog(h.name), Version: "test", clock: r.clock, times: testTimes,
+		DialHosts:  []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
+		DialSwitch: []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
 		OpenStore: func(ctx context.Context, path string) (Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		}}
@@ -163,6 +227,20 @@ func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {
 		r.t.Fatalf("%s does not serve", h.name)
 	}
 	return h
+}
+
+var errDead = status.Error(codes.Unavailable, "killed")
+
+func (h *host) isDead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dead
+}
+
+func (h *host) setDead(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dead = on
 }
 
 func (h *host) kill() {
@@ -193,6 +271,12 @@ func (c *fakeClock) now() time.Time {
 	return c.time
 }
 
+func (c *fakeClock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.time = c.time.Add(d)
+}
+
 func (c *fakeClock) ticks(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }
 
 // pass lets time pass, in steps of a beat. After each, all daemons do what is due,
@@ -201,9 +285,7 @@ func (r *rig) pass(d time.Duration) {
 	r.t.Helper()
 	const beat = 100 * time.Millisecond
 	for ; d > 0; d -= beat {
-		r.clock.mu.Lock()
-		r.clock.time = r.clock.time.Add(min(d, beat))
-		r.clock.mu.Unlock()
+		r.clock.add(min(d, beat))
 		for _, h := range r.hosts {
 			if h.stop != nil {
 				h.m.due(r.clock.now())
@@ -222,20 +304,23 @@ func (h *host) settled() bool {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	for _, p := range h.m.peers {
-		if p.beating && !h.r.hangs(p.addr) {
+		if p.beating && !h.hangs(p.addr) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *rig) hangs(netip.Addr) bool { return false }
-
 // until polls until something is so.
 func (r *rig) until(what string, f func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(end) {
+			for _, h := range r.hosts {
+				if h.last != "" {
+					what += "; " + h.name + " has" + h.last
+				}
+			}
 			r.t.Fatalf("not so after a long time: %s", what)
 		}
 	}
@@ -340,6 +425,12 @@ func (a *app) event(e *mcrdmav1.OpenResponse) {
 	}
 }
 
+func (a *app) setAccept(f func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.accept = f
+}
+
 // willing accepts whatever it is asked.
 func willing(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
 	out := &mcrdmav1.AnswerAttachRequest{Bootstrap: "127.0.0.1:7000", Transport: "rdma"}
@@ -356,9 +447,7 @@ func willing(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
 func (h *host) receiver() *app {
 	h.r.t.Helper()
 	a := h.app("")
-	a.mu.Lock()
-	a.accept = willing
-	a.mu.Unlock()
+	a.setAccept(willing)
 	if _, err := a.rpc.Listen(h.r.t.Context(), &mcrdmav1.ListenRequest{Token: a.token, Service: "store"}); err != nil {
 		h.r.t.Fatal(err)
 	}
@@ -445,7 +534,10 @@ func (r *rig) wantNothing() {
 		if h.stop == nil {
 			continue
 		}
-		r.until("nothing is left at "+h.name, func() bool { return h.leftovers() == "" })
+		r.until("nothing is left at "+h.name, func() bool {
+			h.last = h.leftovers()
+			return h.last == ""
+		})
 	}
 	if r.sw != nil {
 		r.until("nothing is left at the switch", func() bool { return len(r.sw.list()) == 0 })

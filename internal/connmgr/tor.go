@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -60,9 +61,9 @@ var errNotYet = errors.New("the agent has not answered yet")
 
 // A torError is what an agent has answered, or that it has not.
 type torError struct {
-	reason   string // of its ErrorInfo; "": it did not answer
-	sw, text string
-	answered bool // it has changed nothing
+	reason    string // of its ErrorInfo; "": it did not answer
+	sw, text  string
+	unchanged bool // it has changed nothing
 }
 
 func (e *torError) Error() string {
@@ -73,7 +74,15 @@ func (e *torError) Error() string {
 }
 
 // transient says whether another try later may do.
-func (e *torError) transient() bool { return !e.answered || e.reason == "NOT_READY" }
+func (e *torError) transient() bool {
+	return e.reason == "" || e.reason == "NOT_READY" || e.reason == codes.DeadlineExceeded.String()
+}
+
+// An unsentError is that of a request that cannot have arrived.
+type unsentError struct{ s *status.Status }
+
+func (e *unsentError) Error() string              { return e.s.Message() }
+func (e *unsentError) GRPCStatus() *status.Status { return e.s }
 
 // fault says what the error of a call to the agent means.
 func (t *tor) fault(ctx context.Context, err error) error {
@@ -84,22 +93,23 @@ func (t *tor) fault(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	s := status.Convert(err)
+	_, unsent := errors.AsType[*unsentError](err)
 	if info := infoOf(s); info != nil && info.GetReason() != "" {
 		e := &torError{reason: clip(info.GetReason(), maxName), sw: clip(info.GetMetadata()["switch"], maxName),
-			text: clip(info.GetMetadata()["text"], maxText), answered: s.Code() != codes.DeadlineExceeded}
+			text: clip(info.GetMetadata()["text"], maxText), unchanged: s.Code() != codes.DeadlineExceeded}
 		if e.sw == "" {
 			e.sw = t.name
 		}
 		return e
 	}
-	e := &torError{sw: t.name, text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, clip(s.Message(), maxText))}
+	e := &torError{sw: t.name, unchanged: unsent, text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, clip(s.Message(), maxText))}
 	switch cause := t.link.last(); {
 	case s.Code() == codes.DeadlineExceeded:
 		e.text = fmt.Sprintf("its agent at %s did not answer in time", t.target)
 	case s.Code() == codes.Unavailable && cause != nil:
 		e.text = fmt.Sprintf("its agent at %s does not answer: %v", t.target, cause)
 	case s.Code() != codes.Unavailable && s.Code() != codes.Internal && s.Code() != codes.Unknown:
-		e.reason, e.answered = s.Code().String(), s.Code() != codes.Canceled
+		e.reason, e.unchanged = s.Code().String(), s.Code() != codes.Canceled
 	}
 	return e
 }
@@ -107,13 +117,22 @@ func (t *tor) fault(ctx context.Context, err error) error {
 // call makes a call, which may be made twice.
 func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
-	connect(ctx, t.conn, t.m.times.connect)
-	err := f(ctx)
-	if status.Code(err) == codes.Unavailable && infoOf(status.Convert(err)) == nil && connect(ctx, t.conn, t.m.times.connect) {
-		err = f(ctx)
+	err := t.once(ctx, f)
+	if status.Code(err) == codes.Unavailable && infoOf(status.Convert(err)) == nil && ctx.Err() == nil && t.conn.GetState() != connectivity.Ready {
+		err = t.once(ctx, f) // the connection had been lost unnoticed
 	}
 	t.m.metrics.agentCall(time.Since(begun), err)
 	return t.fault(ctx, err)
+}
+
+func (t *tor) once(ctx context.Context, f func(context.Context) error) error {
+	if !t.link.connect(ctx, t.conn, t.m.times.connect) {
+		if ctx.Err() != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		return &unsentError{status.New(codes.Unavailable, "no connection in time")}
+	}
+	return f(ctx)
 }
 
 func (t *tor) key(source netip.Addr, mcID uint32) *mcrdmav1.GroupKey {
@@ -202,7 +221,7 @@ func (x *forming) choose(ctx context.Context) error {
 		why, sw = err.Error(), m.tor.name
 		if e := (*torError)(nil); errors.As(err, &e) {
 			sw, f.Transient = e.sw, e.transient()
-			x.mayBe = !e.answered
+			x.mayBe = !e.unchanged
 		}
 	}
 	if g.spec.Mode == mcrdmav1.Mode_MODE_REQUIRE {

@@ -78,6 +78,9 @@ func New(cfg Config) *Tracker {
 // Add begins to follow a peer that has just answered. One that is followed and not
 // Gone stays what it is.
 func (t *Tracker) Add(a netip.Addr, now time.Time) {
+	if t.last.IsZero() {
+		t.last = now
+	}
 	if p := t.peers[a]; p == nil || p.state == Gone {
 		t.peers[a] = &peer{answered: now, heard: now}
 	}
@@ -122,7 +125,7 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 // Step says which peers have changed, in order of their addresses. If the caller
 // itself was held up since the last step, nobody is blamed for that time.
 func (t *Tracker) Step(now time.Time) []Change {
-	if pause := now.Sub(t.last); !t.last.IsZero() && pause > t.cfg.DeadAfter/4+t.cfg.Interval {
+	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/4+t.cfg.Interval {
 		for _, p := range t.peers {
 			p.answered = earlier(p.answered.Add(pause-t.cfg.Interval), now)
 			p.heard = earlier(p.heard.Add(pause-t.cfg.Interval), now)
