@@ -261,3 +261,18 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	}
 	return p
 }
+
+func FuzzParseGroup(f *testing.F) {
+	for _, s := range []string{"10.1.0.11/3", "/", "1.2.3.4/18446744073709551616", "::1/1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := parseGroup(s)
+		if err != nil {
+			return
+		}
+		if again, err := parseGroup(groupName(id)); err != nil || groupName(again) != groupName(id) {
+			t.Errorf("%q: %v, %v", s, id, err)
+		}
+	})
+}

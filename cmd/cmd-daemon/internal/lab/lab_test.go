@@ -264,3 +264,23 @@ func TestParse(t *testing.T) {
 		t.Error("administrator a/b")
 	}
 }
+
+// FuzzParse: what is accepted has a name that is one of a directory, and is written as
+// it was read.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"h1=10.1.0.11", "torA=192.0.2.1:9560,h1,h2", "a=[::1]:1", "=", "../x=1.2.3.4", "x=:,"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if h, err := ParseHost(s); err == nil && (filepath.Base(h.Name) != h.Name || h.Name == ".." || !h.Address.Is4()) {
+			t.Errorf("%q: %+v", s, h)
+		}
+		w, err := ParseSwitch(s)
+		if err != nil {
+			return
+		}
+		if back := strings.Join(append([]string{w.Name + "=" + w.Agent}, w.Hosts...), ","); back != s || filepath.Base(w.Name) != w.Name {
+			t.Errorf("%q: %+v", s, w)
+		}
+	})
+}
