@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
 // commandEnv has the test binary be the command.
@@ -285,7 +287,24 @@ func TestFailures(t *testing.T) {
 	if err := d.start(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
-	d.sum[0] = 1 // some other file's
+	d.sum = sha256.Sum256(data)
+	if _, err := d.replicate(t.Context(), 1, ways[0]); err != nil {
+		t.Error(err)
+	}
+	g, err := d.sender.group(t.Context(), ways[0], receivers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.WriteImm(t.Context(), mcrdma.At{}, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.check(t.Context(), g, receivers); err == nil || !strings.Contains(err.Error(), "not equal") {
+		t.Errorf("nothing was written, and the replicas are equal: %v", err)
+	}
+	if err := d.over(t.Context(), g, receivers); err != nil {
+		t.Error(err)
+	}
+	d.sum[0]++ // some other file's
 	if _, err := d.replicate(t.Context(), 1, ways[0]); err == nil || !strings.Contains(err.Error(), "at h2 is not equal") {
 		t.Errorf("another file's SHA-256: %v", err)
 	}

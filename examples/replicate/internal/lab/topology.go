@@ -93,10 +93,15 @@ func (p place) cable(n *node, port uint16) (local, remote netip.AddrPort) {
 	return local, p.at(far.number, tunnelPort+far.port(n.name))
 }
 
+// window is how many packets a queue pair has under way. The buffers of three times
+// so many, of the longest packets, are what a socket gets from Linux by default; with
+// larger windows cables would lose packets.
+const window = 16
+
 // device is the host's RDMA device, as package qp opens it.
 func (p place) device(h *host) string {
 	tor := switchOf(h.tor)
 	remote, local := p.cable(tor, tor.port(h.name))
-	return fmt.Sprintf("softroce:%v,gw=%v,mac=%v,tunnel=%v-%v", netip.PrefixFrom(h.addr, tor.prefix.Bits()), tor.gateway(),
-		switchspec.MAC(framelink.DefaultMAC(h.addr)), local, remote)
+	return fmt.Sprintf("softroce:%v,gw=%v,mac=%v,tunnel=%v-%v?window=%d", netip.PrefixFrom(h.addr, tor.prefix.Bits()), tor.gateway(),
+		switchspec.MAC(framelink.DefaultMAC(h.addr)), local, remote, window)
 }
