@@ -40,7 +40,9 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	c.mu.Lock()
 	m, l := c.members[id], c.listeners[req.GetService()]
 	a := &attach{m: m, req: req}
-	if m == nil && l != nil && !c.closed {
+	// Who isn't a member any more can't go on as one: it lacks what came before.
+	first := req.GetFormation() == 1
+	if m == nil && l != nil && first && !c.closed {
 		m = &Member{
 			c: c, id: id, listener: l, events: newEventQueue(), over: make(chan struct{}),
 			news: make(chan struct{}, 1),
@@ -54,18 +56,22 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	c.mu.Unlock()
 	if m == nil {
 		c.wg.Go(func() {
-			_ = a.answer(c, refuse("NO_SERVICE", "no application of host %s listens for %q", c.Host(), req.GetService()))
+			err := refuse("NO_SERVICE", "no application of host %s listens for %q", c.Host(), req.GetService())
+			if !first {
+				err = c.errLeft()
+			}
+			_ = a.answer(c, err)
 		})
 		return
 	}
 	if !m.do(func() { m.attach(a) }) {
-		c.wg.Go(func() { _ = a.answer(c, errLeft(m)) })
+		c.wg.Go(func() { _ = a.answer(c, c.errLeft()) })
 	}
 }
 
 // errLeft refuses for a member that is over, or about to be.
-func errLeft(m *Member) error {
-	return refuse("CLOSED", "the application of host %s has left the group", m.c.Host())
+func (c *Client) errLeft() error {
+	return refuse("CLOSED", "the application of host %s has left the group", c.Host())
 }
 
 // answer tells the daemon, and through it the sender's, whether the application wants
@@ -118,7 +124,7 @@ func (m *Member) attach(a *attach) {
 	var err error
 	m.mu.Lock()
 	if m.ending {
-		err = errLeft(m)
+		err = m.c.errLeft()
 	}
 	m.mu.Unlock()
 	if err == nil {
@@ -394,8 +400,8 @@ func (m *Member) finish(err error, leave bool) {
 	m.mu.Lock()
 	a := m.current
 	m.mu.Unlock()
-	m.drop()
 	if leave && a != nil {
+		// The daemons are told first, so that nobody waits for this member.
 		ctx, cancel := context.WithTimeout(m.c.ctx, goodbye)
 		defer cancel()
 		_, e := call(ctx, m.c, m.c.rpc.Leave, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.req.GetAttach(), Reason: err.Error()})
@@ -403,6 +409,7 @@ func (m *Member) finish(err error, leave bool) {
 			m.c.opt.Logger.Debug("leave", "group", m.id, "error", e)
 		}
 	}
+	m.drop()
 	m.mu.Lock()
 	for m.recvs.len() > 0 {
 		p := m.recvs.pop()

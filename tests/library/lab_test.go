@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
@@ -46,6 +47,7 @@ type host struct {
 	cancel context.CancelFunc // of the daemon that runs
 	done   chan error
 	client *mcrdma.Client
+	away   atomic.Bool // the switch's agent cannot be reached from here
 }
 
 // hostNames are the hosts of the fabric of labs.
@@ -54,7 +56,8 @@ var hostNames = []string{"h1-1", "h2-1", "h1-2", "h2-2"}
 var labs atomic.Int32
 
 // newLab starts four hosts, behind two switches and a spine or on loopback addresses.
-func newLab(t *testing.T, switches bool) *lab {
+// away are hosts whose switch's agent is not there at first.
+func newLab(t *testing.T, switches bool, away ...int) *lab {
 	t.Helper()
 	l := &lab{t: t}
 	if switches {
@@ -84,6 +87,9 @@ func newLab(t *testing.T, switches bool) *lab {
 		}
 		h.cfg.Address = h.addr
 		l.hosts = append(l.hosts, h)
+	}
+	for _, i := range away {
+		l.hosts[i].away.Store(true)
 	}
 	for i, h := range l.hosts {
 		for _, o := range l.hosts {
@@ -117,9 +123,18 @@ func (h *host) start(hosts net.Listener) {
 		h.lab.must(err)
 	}
 	cfg := *h.cfg
-	m, err := connmgr.New(context.Background(), &cfg, connmgr.Options{Hosts: hosts, OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
-		return store.Open(ctx, path, store.Options{NoSync: true})
-	}})
+	m, err := connmgr.New(context.Background(), &cfg, connmgr.Options{
+		Hosts: hosts,
+		OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
+			return store.Open(ctx, path, store.Options{NoSync: true})
+		},
+		DialSwitch: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			if h.away.Load() {
+				return nil, errors.New("it is away")
+			}
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		})},
+	})
 	h.lab.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel, h.done = cancel, make(chan error, 1)

@@ -1,0 +1,311 @@
+package library
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+var seedFlag = flag.Uint64("library.seed", 0, "of random tests; 0: another one each time")
+
+func newSeed(t *testing.T) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-library.seed=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// A writer writes again and again until it is stopped.
+type writer struct {
+	tm   *team
+	stop chan struct{}
+	wg   sync.WaitGroup
+	n    int
+	err  error
+}
+
+func (tm *team) keepWriting(size int) *writer {
+	w := &writer{tm: tm, stop: make(chan struct{})}
+	w.wg.Go(func() {
+		for w.err == nil {
+			select {
+			case <-w.stop:
+				return
+			default:
+			}
+			w.err = tm.g.Write(tm.t.Context(), mcrdma.At{}, tm.mem.Slice(0, size))
+			w.n++
+		}
+	})
+	return w
+}
+
+func (w *writer) end() {
+	w.tm.t.Helper()
+	close(w.stop)
+	w.wg.Wait()
+	if w.err != nil {
+		w.tm.t.Errorf("after %d writes: %v", w.n, w.err)
+	}
+}
+
+// TestKilled: a receiver's application dies while the sender writes: it is taken out,
+// and the writing goes on.
+func TestKilled(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
+		w := tm.keepWriting(100_000)
+		eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > 5 })
+		before := time.Now()
+		l.hosts[2].kill()
+		e := event(t, tm.g.Events(), mcrdma.Removed)
+		if e.Address != l.hosts[2].addr.String() || e.Host != l.hosts[2].name {
+			t.Errorf("%+v", e)
+		}
+		t.Logf("%v after %v", e, time.Since(before))
+		seen := tm.g.Info().Stats.Completed
+		eventually(t, "it goes on", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+		t.Logf("went on after %v", time.Since(before))
+		w.end()
+		tm.apps = slices.Delete(tm.apps, 1, 2)
+		tm.same(100_000)
+		info := tm.g.Info()
+		if len(info.Members) != 2 {
+			t.Errorf("%+v", info.Members)
+		}
+		if info.Path == mcrdma.PathSwitch && info.Formation != 1 {
+			t.Errorf("formation %d: the sender's queue pair has not survived", info.Formation)
+		}
+		tm.close()
+	})
+}
+
+// TestLeaves: a member closes while the sender writes.
+func TestLeaves(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
+		w := tm.keepWriting(50_000)
+		eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > 5 })
+		l.must(tm.apps[0].m.Close())
+		event(t, tm.g.Events(), mcrdma.Removed)
+		seen := tm.g.Info().Stats.Completed
+		eventually(t, "it goes on", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+		w.end()
+		tm.apps = tm.apps[1:]
+		tm.same(50_000)
+		tm.close()
+	})
+}
+
+// TestMinSize: too few are left: sender and receivers learn of it.
+func TestMinSize(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		cfg.MinSize = 4
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
+		l.must(tm.apps[0].m.Close())
+		event(t, tm.g.Events(), mcrdma.Failed)
+		if err := tm.g.Write(t.Context(), mcrdma.At{}); !errors.Is(err, mcrdma.ErrMinSize) {
+			t.Error(err)
+		}
+		for _, a := range tm.apps[1:] {
+			if _, err := a.m.Recv(t.Context()); err == nil || t.Context().Err() != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestNoReceive: for longer than a stall is suspected, one member has no receive posted.
+// It is not taken out, and gets its message when it has one.
+func TestNoReceive(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 1<<20, cfg)
+		done := make(chan error, 1)
+		go func() { done <- tm.g.Send(t.Context(), tm.mem.Slice(0, 50_000)) }()
+		for _, a := range tm.apps[1:] {
+			l.must(a.m.PostRecv(a.mem.Slice(a.region, 50_000)))
+		}
+		eventually(t, "stalls were reported", func() bool { return tm.g.Info().Stats.Stalls >= 3 })
+		l.must(tm.apps[0].m.PostRecv(tm.apps[0].mem.Slice(1<<20, 50_000)))
+		l.must(<-done)
+		tm.recv(mcrdma.Received{N: 50_000, Kind: mcrdma.OpSend}, tm.mem.Bytes()[:50_000])
+		if n := len(tm.g.Info().Members); n != 3 {
+			t.Errorf("%d members are left", n)
+		}
+		tm.close()
+	})
+}
+
+// TestTooLong: a receive that is too short costs its member the membership.
+func TestTooLong(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 1<<20, cfg)
+		for i, a := range tm.apps {
+			n := 50_000
+			if i == 1 {
+				n--
+			}
+			l.must(a.m.PostRecv(a.mem.Slice(a.region, n)))
+		}
+		l.must(tm.g.Send(t.Context(), tm.mem.Slice(0, 50_000)))
+		if _, err := tm.apps[1].m.Recv(t.Context()); !errors.Is(err, mcrdma.ErrTooLong) {
+			t.Error(err)
+		}
+		tm.apps = slices.Delete(tm.apps, 1, 2)
+		tm.recv(mcrdma.Received{N: 50_000, Kind: mcrdma.OpSend}, tm.mem.Bytes()[:50_000])
+		if n := len(tm.g.Info().Members); n != 2 {
+			t.Errorf("%d members are left", n)
+		}
+		tm.close()
+	})
+}
+
+// TestDaemonsRestart: all daemons are stopped and started, one after the other, while the
+// sender writes; the group is the same afterwards.
+func TestDaemonsRestart(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
+		w := tm.keepWriting(50_000)
+		for i, h := range l.hosts {
+			seen := tm.g.Info().Stats.Completed
+			eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+			h.stop()
+			seen = tm.g.Info().Stats.Completed
+			eventually(t, "writing without a daemon", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
+			h.start(nil)
+			if i == 0 {
+				event(t, tm.g.Events(), mcrdma.Resumed)
+			}
+		}
+		w.end()
+		tm.same(50_000)
+		if info := tm.g.Info(); len(info.Members) != 3 {
+			t.Errorf("%d members are left, in formation %d", len(info.Members), info.Formation)
+		}
+		tm.close()
+		// And new groups can be made.
+		l.group("s2", l.hosts[0], l.hosts[1:], 1<<10, 0, cfg).close()
+	})
+}
+
+// TestPathChanges: the group begins where hosts relay, because the agent isn't there; when
+// it is, switches copy; when the spine has failed, hosts relay again. Messages come once
+// and in order all the time.
+func TestPathChanges(t *testing.T) {
+	l := newLab(t, true, 0)
+	cfg := mcrdma.GroupConfig{Depth: 16}
+	tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 64<<10, cfg)
+	if info := tm.g.Info(); info.Path != mcrdma.PathRelay {
+		t.Fatalf("%+v", info)
+	}
+	t.Logf("%q", tm.g.Info().Why)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	sent := 0
+	wg.Go(func() { sent = tm.stream(stop) })
+	ends := make(chan int, 3)
+	for _, a := range tm.apps {
+		wg.Go(func() { ends <- a.drink(tm.mem.Bytes()) })
+	}
+	eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > 20 })
+	l.hosts[0].away.Store(false)
+	e := event(t, tm.g.Events(), mcrdma.Reformed)
+	if e.Before != mcrdma.PathRelay || e.After != mcrdma.PathSwitch {
+		t.Errorf("%v", e)
+	}
+	t.Log(e)
+	seen := tm.g.Info().Stats.Completed
+	eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > seen+20 })
+	close(stop)
+	wg.Wait()
+	for range tm.apps {
+		if n := <-ends; n != sent {
+			t.Errorf("%d messages came of %d", n, sent)
+		}
+	}
+	t.Logf("%d messages; %+v", sent, tm.g.Info().Stats)
+}
+
+const cup = 3000 // bytes of a message of stream
+
+// stream sends numbered messages until it is stopped, and closes the group. It returns
+// how many there were.
+func (tm *team) stream(stop <-chan struct{}) (sent int) {
+	done := 0
+	for ; ; sent++ {
+		select {
+		case <-stop:
+			if err := tm.g.Close(tm.t.Context()); err != nil || done != sent {
+				tm.t.Errorf("%d of %d are done: %v", done, sent, err)
+			}
+			return sent
+		default:
+		}
+		kind := mcrdma.OpSendImm
+		if sent%3 == 0 {
+			kind = mcrdma.OpWriteImm
+		}
+		size := cup
+		if sent%5 == 0 {
+			size *= 5 // relayed in another way
+		}
+		at := sent % 1000
+		err := tm.g.Submit(tm.t.Context(), &mcrdma.Op{Kind: kind, Imm: uint32(sent), Pieces: []mcrdma.Piece{tm.mem.Slice(at, size)},
+			Done: func(op *mcrdma.Op) {
+				if op.Err != nil || op.Imm != uint32(done) {
+					tm.t.Errorf("operation %d is done after %d: %v", op.Imm, done, op.Err)
+				}
+				done++
+			}})
+		if err != nil {
+			tm.t.Errorf("message %d: %v", sent, err)
+			return sent
+		}
+	}
+}
+
+// drink receives what stream sends, until the group is closed.
+func (a *app) drink(content []byte) (n int) {
+	t := a.h.lab.t
+	room := (a.mem.All().Len() - a.region) / (5 * cup)
+	for i := range room {
+		if err := a.m.PostRecv(a.mem.Slice(a.region+i*5*cup, 5*cup)); err != nil {
+			t.Error(err)
+			return 0
+		}
+	}
+	for ; ; n++ {
+		got, err := a.m.Recv(t.Context())
+		if err != nil {
+			if !errors.Is(err, mcrdma.ErrClosed) {
+				t.Errorf("%s: after %d messages: %v", a.h.name, n, err)
+			}
+			return n
+		}
+		size := cup
+		if n%5 == 0 {
+			size *= 5
+		}
+		if got.Imm != uint32(n) || got.N != size || (got.Kind == mcrdma.OpWriteImm) != (n%3 == 0) {
+			t.Errorf("%s: %+v instead of message %d", a.h.name, got, n)
+			return n
+		}
+		if got.Kind == mcrdma.OpSendImm && !bytes.Equal(got.Bytes(), content[n%1000:n%1000+size]) {
+			t.Errorf("%s: the content of message %d differs", a.h.name, n)
+			return n
+		}
+		if err := a.m.PostRecv(got.Piece); err != nil && !errors.Is(err, mcrdma.ErrClosed) {
+			t.Error(err)
+			return n
+		}
+	}
+}
