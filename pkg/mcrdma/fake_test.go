@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A world is the daemons of several hosts, as far as applications can see them. What it
 // calls a path by switches is a direct connection, so it is for one receiver.
 type world struct {
-	t *testing.T
+	t testing.TB
 
 	mu        sync.Mutex
 	hosts     map[string]*fakeDaemon // by address
@@ -88,7 +88,7 @@ type fakeMember struct {
 }
 
 // newWorld starts the daemons of n hosts.
-func newWorld(t *testing.T, n int) (*world, []*fakeDaemon) {
+func newWorld(t testing.TB, n int) (*world, []*fakeDaemon) {
 	t.Helper()
 	w := &world{t: t, hosts: map[string]*fakeDaemon{}, groups: map[uint64]*fakeGroup{}, waiting: map[uint64]chan *mcrdmav1.AnswerAttachRequest{}}
 	net := worlds.Add(1)

@@ -37,6 +37,7 @@ type Group struct {
 	cut     context.CancelCauseFunc // ends the present formation
 	early   []*mcrdmav1.GroupChanged
 	removed map[string]bool // addresses that were taken out, which the application knows
+	missing []missing
 	closing bool
 	drained chan struct{} // closed when closing and nothing is under way
 	err     error

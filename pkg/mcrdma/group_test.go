@@ -13,7 +13,7 @@ import (
 
 // A receiver is an application that receives for a service "s", with a region.
 type receiver struct {
-	t      *testing.T
+	t      testing.TB
 	c      *Client
 	mem    *Memory // the region, and behind it room for receives
 	region int
@@ -49,7 +49,7 @@ func (r *receiver) accept() *Member {
 
 // rig is a sender and receivers, and their group.
 type rig struct {
-	t   *testing.T
+	t   testing.TB
 	w   *world
 	src *fakeDaemon
 	c   *Client
@@ -61,7 +61,7 @@ type rig struct {
 
 const regionSize = 1 << 20
 
-func newRig(t *testing.T, receivers int, relay bool, cfg GroupConfig) *rig {
+func newRig(t testing.TB, receivers int, relay bool, cfg GroupConfig) *rig {
 	t.Helper()
 	w, ds := newWorld(t, receivers+1)
 	w.relay = relay

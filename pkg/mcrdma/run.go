@@ -108,6 +108,7 @@ func (g *Group) end(err error) {
 	g.c.mu.Lock()
 	delete(g.c.groups, g.id)
 	g.c.mu.Unlock()
+	g.tellMissing(time.Now())
 	e := Event{Type: Failed, Text: err.Error(), Formation: formation}
 	if errors.Is(err, ErrClosed) {
 		e.Type = Closed
@@ -241,19 +242,47 @@ func (g *Group) skip(have uint64) error {
 // formed says that there is a new formation, and begins it.
 func (g *Group) formed(before *mcrdmav1.FormationInfo, cause error) context.Context {
 	info := g.next.info
+	g.mu.Lock()
 	g.lostMembers(before.GetMembers(), info.GetMembers(), "it is not in the new formation")
+	g.mu.Unlock()
 	ctx := g.begin()
 	g.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath()),
 		Text: cause.Error()}, false)
 	return ctx
 }
 
-// lostMembers tells the application who is no more among the members.
+// A missing is a member that isn't in a formation any more. The daemon says why in an
+// event, which may come later than the formation.
+type missing struct {
+	member *mcrdmav1.Member
+	since  time.Time
+	text   string
+}
+
+// reasonWithin is how long the daemon's reason is waited for.
+const reasonWithin = 300 * time.Millisecond
+
+// lostMembers keeps in mind who is no more among the members. g.mu is held.
 func (g *Group) lostMembers(before, after []*mcrdmav1.Member, text string) {
 	for _, m := range before {
 		if !slices.ContainsFunc(after, func(o *mcrdmav1.Member) bool { return o.GetAddress() == m.GetAddress() }) {
-			g.memberRemoved(m.GetAddress(), m.GetHost(), text)
+			g.missing = append(g.missing, missing{m, time.Now(), text})
 		}
+	}
+}
+
+// tellMissing tells the application who is missing since some time.
+func (g *Group) tellMissing(since time.Time) {
+	for {
+		g.mu.Lock()
+		if len(g.missing) == 0 || g.missing[0].since.After(since) {
+			g.mu.Unlock()
+			return
+		}
+		m := g.missing[0]
+		g.missing = g.missing[1:]
+		g.mu.Unlock()
+		g.memberRemoved(m.member.GetAddress(), m.member.GetHost(), m.text)
 	}
 }
 
@@ -311,7 +340,8 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 	g.events.put(out, false)
 }
 
-// watch reports a stall to the daemon, if there is one.
+// watch does what is to be done from time to time: it reports a stall to the daemon, if
+// there is one.
 func (g *Group) watch(now time.Time) {
 	g.mu.Lock()
 	since := now.Sub(time.Unix(0, g.moved.Load()))
@@ -323,6 +353,7 @@ func (g *Group) watch(now time.Time) {
 	if stall {
 		g.c.wg.Go(func() { g.reportStall(since) })
 	}
+	g.tellMissing(now.Add(-reasonWithin))
 }
 
 // reportStall tells the daemon that nothing moves, and returns whom it suspects.
@@ -360,11 +391,11 @@ func (g *Group) resume(ctx context.Context) bool {
 	g.mu.Lock()
 	same := g.info.GetFormation() == after.GetFormation() && g.path != nil
 	if same {
+		g.lostMembers(g.info.GetMembers(), after.GetMembers(), "it was taken out while the daemon was not there")
 		g.info = after
 	}
 	g.mu.Unlock()
 	if same {
-		g.lostMembers(before.GetMembers(), after.GetMembers(), "it was taken out while the daemon was not there")
 		g.events.put(Event{Type: Resumed, Formation: after.GetFormation()}, false)
 	}
 	return true
