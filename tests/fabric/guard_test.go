@@ -1,0 +1,174 @@
+package fabric
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// guarded has the agents of a fabric guard the ports of its hosts.
+func guarded(s Spec) Spec {
+	s.Agent = func(name string, cfg *config.Config, _ *switchagent.Options) {
+		cfg.Guard = true
+		at := 0
+		for _, h := range s.Hosts {
+			if h.Switch == name {
+				cfg.Hosts = append(cfg.Hosts, config.Host{Address: h.Addr, MAC: framelink.DefaultMAC(h.Addr), Port: cfg.Ports[at].Port})
+				at++
+			}
+		}
+		cfg.Guard = at > 0
+	}
+	return s
+}
+
+// spoofed is how many packets a switch has dropped because of their source.
+func (f *Fabric) spoofed(sw string) uint64 {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	defer cancel()
+	res, err := f.Status(sw).GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, c := range res.GetCounters() {
+		if c.GetName() == "ingress.drops" && c.GetCell() == "spoofed" {
+			return c.GetPackets()
+		}
+	}
+	f.t.Fatalf("switch %s counts no spoofed packets", sw)
+	return 0
+}
+
+// An attack has a host send what it must not. It returns how many packets that
+// were, and whether somebody was deceived.
+type attack struct {
+	what string
+	do   func(f *Fabric, g *Group, mallory *host) (sent int, deceived bool)
+}
+
+// attacks on a group, by a host that is not in it. After the last, hosts are lost.
+var attacks = []attack{
+	{"acknowledgements of the receivers", func(f *Fabric, g *Group, mallory *host) (int, bool) {
+		f.Walk(g, 0)
+		deceived := f.hears(g.Sender, g.SenderQPN, func() {
+			for _, r := range g.Receivers {
+				mallory.send(f.host(r.Host).packet(f.host(g.Sender).Addr, 1, rocev2.Headers{
+					BTH:  rocev2.BTH{Opcode: rocev2.Acknowledge, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(g.MCID), PSN: rocev2.PSN(g.sent)},
+					AETH: rocev2.AETH{Syndrome: rocev2.AckNoLimit, MSN: 1}}, nil))
+			}
+		})
+		return len(g.Receivers), deceived
+	}},
+	{"data into the group", func(f *Fabric, g *Group, mallory *host) (int, bool) {
+		r := g.Receivers[0]
+		payload := f.nonce()
+		return 1, f.hears(r.Host, r.QPN, func() {
+			mallory.send(f.host(g.Sender).packet(f.address(g), 1, rocev2.Headers{
+				BTH:  rocev2.BTH{Opcode: rocev2.WriteOnly, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(g.MCID), PSN: rocev2.PSN(g.sent).Add(1)},
+				RETH: rocev2.RETH{VA: g.VA, RKey: g.RKey, Length: uint32(len(payload))}}, payload))
+		})
+	}},
+	{"data to a receiver", func(f *Fabric, g *Group, mallory *host) (int, bool) {
+		r := g.Receivers[0]
+		payload := f.nonce()
+		return 1, f.hears(r.Host, r.QPN, func() {
+			mallory.send(f.host(g.Sender).packet(f.host(r.Host).Addr, 1, rocev2.Headers{
+				BTH:  rocev2.BTH{Opcode: rocev2.WriteOnly, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(r.QPN), PSN: rocev2.PSN(g.sent).Add(1)},
+				RETH: rocev2.RETH{VA: r.VA, RKey: r.RKey, Length: uint32(len(payload))}}, payload))
+		})
+	}},
+	{"the sender's address, by ARP", func(f *Fabric, g *Group, mallory *host) (int, bool) {
+		victim := f.host(g.Sender)
+		mallory.mu.Lock()
+		p := mallory.plug
+		mallory.mu.Unlock()
+		p.Send([][]byte{links.AppendReply(nil, mallory.mac, victim.Addr, mallory.node.mac(0), mallory.node.gateway())})
+		other := f.host(g.Receivers[0].Host)
+		deceived := false
+		for range 4 { // an agent takes its time to believe it
+			deceived = deceived || f.hears(mallory.Name, g.SenderQPN, func() {
+				other.send(other.packet(victim.Addr, 1, rocev2.Headers{
+					BTH: rocev2.BTH{Opcode: rocev2.SendOnly, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(g.SenderQPN)}}, f.nonce()))
+			})
+		}
+		return 1, deceived
+	}},
+}
+
+// hears reports whether a host gets a RoCE packet for a queue pair after something
+// was done.
+func (f *Fabric) hears(name string, qpn uint32, do func()) bool {
+	f.t.Helper()
+	got := make(chan struct{}, 1)
+	stop := f.listen(func(h *host, b []byte) {
+		if c := roce(b); c != nil && h.Name == name && uint32(c.DestQP) == qpn {
+			select {
+			case got <- struct{}{}:
+			default:
+			}
+		}
+	})
+	defer stop()
+	do()
+	select {
+	case <-got:
+		return true
+	case <-time.After(10 * quiet):
+		return false
+	}
+}
+
+// At guarded ports, a host cannot speak in another's name, whether it is in the
+// sender's rack or in another one; the group doesn't notice. Without the guard each
+// of the attacks that can work does, so the test sees them.
+func TestSpoofing(t *testing.T) {
+	s := LeafSpine(2, 2, 4)
+	s.Routing = Static
+	for _, guard := range []bool{true, false} {
+		name := "unguarded"
+		if guard {
+			name = "guarded"
+			s = guarded(s)
+		} else {
+			s.Agent = nil
+		}
+		t.Run(name, func(t *testing.T) {
+			f := Start(t, s)
+			for i, a := range attacks {
+				for _, from := range []string{"h1-4", "h2-4"} {
+					g := f.Group("h1-1", "h1-2", "h2-1", "h2-2")
+					f.Install(g)
+					f.CheckDelivery(g)
+					mallory := f.host(from)
+					before := f.spoofed(mallory.Switch)
+					sent, deceived := a.do(f, g, mallory)
+					counted := f.spoofed(mallory.Switch) - before
+					switch {
+					case guard && deceived:
+						t.Errorf("%s from %s: it worked", a.what, from)
+					case guard && counted != uint64(sent):
+						t.Errorf("%s from %s: %d packets were sent, %d counted as spoofed", a.what, from, sent, counted)
+					case !guard && from == "h1-4" && !deceived:
+						t.Errorf("%s from %s: it does not work without the guard either: the test cannot fail", a.what, from)
+					}
+					if guard {
+						f.CheckDelivery(g)
+						f.CheckAcks(g)
+					}
+					f.Remove(g)
+					if !guard && i == len(attacks)-1 {
+						return
+					}
+				}
+			}
+		})
+	}
+}
