@@ -143,7 +143,10 @@ func (p *inSwitch) poll() error {
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w", ErrTooLong), true)
 		case wc.Status != qp.Success:
+			// Whatever it is, it would fail again: soft-RoCE, for one, calls messages that
+			// are too long an operation error of the queue pair.
 			p.dead = true
+			m.endLocked(fmt.Errorf("%w: receive: %w", ErrFailed, wc.Status.Err()), true)
 		case p.again > 0:
 			p.again--
 		case !p.dead:
