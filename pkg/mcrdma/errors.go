@@ -29,7 +29,7 @@ var (
 	ErrNoHost = errors.New("mcrdma: no such host")
 	// ErrUnreachable: a host's daemon doesn't answer.
 	ErrUnreachable = errors.New("mcrdma: unreachable")
-	// ErrDuplicate: a receiver is named twice, or is the sender.
+	// ErrDuplicate: a receiver is named twice.
 	ErrDuplicate = errors.New("mcrdma: duplicate address")
 	// ErrTooMany: more receivers than a group may have.
 	ErrTooMany = errors.New("mcrdma: too many receivers")

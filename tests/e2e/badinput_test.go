@@ -78,16 +78,17 @@ func TestNamespaceBadGroups(t *testing.T) {
 		{"refused by policy", orders.CreateArgs{Service: "picky", Receivers: addrs(far)}, "ErrDenied", []string{"no visitors, please", "h4"}},
 		{"too many members", orders.CreateArgs{Receivers: many}, "ErrTooMany", []string{"17", "16"}},
 		{"duplicate addresses", orders.CreateArgs{Receivers: []string{"h3", "10.2.0.11"}}, "ErrDuplicate", []string{"10.2.0.11"}},
-		{"the sender itself", orders.CreateArgs{Receivers: []string{"h1", "h3"}}, "ErrDuplicate", nil},
+		{"the sender itself", orders.CreateArgs{Receivers: []string{"h1", "h3"}}, "ErrInvalid", []string{"h1", "sender"}},
 		{"unknown host", orders.CreateArgs{Receivers: []string{"h3", "h99"}}, "ErrNoHost", []string{"h99"}},
 		{"no receivers", orders.CreateArgs{Receivers: []string{}}, "ErrInvalid", nil},
 		{"MTU mismatch", orders.CreateArgs{Receivers: addrs(to)}, "ErrMTU", []string{"1024", "4096", "h2"}},
 		{"absent host", orders.CreateArgs{Receivers: []string{"h3", "10.2.0.99"}}, "ErrUnreachable", []string{"10.2.0.99"}},
 		{"region of nothing", orders.CreateArgs{Receivers: addrs(far), Regions: []uint64{0}}, "ErrInvalid", nil},
-		{"region granted too small", orders.CreateArgs{Service: "mean", Receivers: addrs(far)}, "ErrRange", []string{"h"}},
+		{"region granted too small", orders.CreateArgs{Service: "mean", Receivers: addrs(far)}, "ErrInvalid", []string{"host h", "out of range", "1048476", "1048576"}},
 		{"too many regions", orders.CreateArgs{Receivers: addrs(far), Regions: make([]uint64, 17)}, "ErrInvalid", nil},
-		{"impossible min_size", orders.CreateArgs{Receivers: addrs(far), MinSize: 4}, "ErrInvalid", nil},
-		{"cancelled in the middle", orders.CreateArgs{Service: "slow", Receivers: addrs(far), Millis: 500}, "DeadlineExceeded", nil},
+		{"impossible min_size", orders.CreateArgs{Receivers: addrs(far), MinSize: 4}, "ErrMinSize", []string{"4", "3"}},
+		{"too late", orders.CreateArgs{Service: "slow", Receivers: addrs(far), Millis: 500}, "ErrTimeout", []string{"h4", "slow"}},
+		{"cancelled in the middle", orders.CreateArgs{Service: "slow", Receivers: addrs(far), Cancel: 500}, "Canceled", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) { refused(t, l, c.args, c.sentinel, c.words...) })
 	}
@@ -149,6 +150,7 @@ func TestNamespaceBadPeers(t *testing.T) {
 	if err := h4.Daemon.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
+	h4.Member.Kill() // it had a session with the daemon that is gone
 	if err := h4.NewMember(ctx); err != nil {
 		t.Fatal(err)
 	}

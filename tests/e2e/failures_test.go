@@ -201,22 +201,53 @@ func TestNamespaceControlRestarts(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// The agent of the sender's switch is gone for good: the group goes on, and when it is
-// closed and the agent comes back, nothing is left.
-func TestNamespaceAgentGone(t *testing.T) {
-	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
-	res, err := m.ruin(t, l.Switch("torA").Agent.Kill)
+// An agent is stopped for a while, and has said so: the group goes on without it, and
+// what was closed meanwhile is gone when it is back.
+func TestNamespaceAgentStopped(t *testing.T) {
+	hold := lab.Switch{Agent: "restart: {hold: 30s}\n"}
+	l, m := ready(t, lab.Spec{Daemon: hasty, Switches: map[string]lab.Switch{"torA": hold, "spine": hold, "torB": hold}}, orders.CreateArgs{Mode: "require"})
+	agent := l.Switch("torA").Agent
+	res, err := m.ruin(t, func() {
+		if err := agent.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := m.compare(t.Context(), res, m.to...); err != nil {
 		t.Error(err)
 	}
+	t.Logf("%d operations, the longest took %v; %+v", res.Done, res.Max, m.events(t))
 	m.close(t)
+	start(t, agent)
+	nothingLeft(t, l, 15*time.Second)
+}
+
+// An agent is killed, and its neighbours turn away from its switch: the hosts there are
+// cut off. The work goes on with who is left, or fails with words; nothing is left when
+// the agent is back.
+func TestNamespaceAgentKilled(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{})
+	agent := l.Switch("torA").Agent
+	res, err := m.ruin(t, agent.Kill)
+	t.Logf("%d operations, the longest took %v; %v; %+v", res.Done, res.Max, err, m.events(t))
+	if err == nil {
+		err = m.compare(t.Context(), res, l.Host("h2"))
+		if err != nil {
+			t.Error(err)
+		}
+		m.close(t)
+	}
+	start(t, agent)
+	nothingLeft(t, l, 15*time.Second)
+}
+
+func start(t *testing.T, p *lab.Process) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := l.Switch("torA").Agent.Start(ctx); err != nil {
+	if err := p.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, l, 15*time.Second)
 }

@@ -130,7 +130,9 @@ func TestNamespaceLoss(t *testing.T) {
 		{lab.Impairment{Reorder: 0.02, Double: 0.01, Seed: 4}, 240},
 	} {
 		t.Run(fmt.Sprintf("loss=%v%%,reorder=%v%%", 100*c.imp.Loss, 100*c.imp.Reorder), func(t *testing.T) {
-			l := startLab(t, lab.Spec{Links: c.imp})
+			// A daemon is one that is silent for long, where one of three questions or
+			// answers is lost on its way by four links.
+			l := startLab(t, lab.Spec{Links: c.imp, Daemon: "beat: {dead_after: 12s, grace: 12s}\n"})
 			dial(t, l.Hosts...)
 			to := others(l, l.Host("h1"))
 			listen(t, small, to...)

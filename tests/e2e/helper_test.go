@@ -14,8 +14,22 @@ import (
 // dial has the hosts' applications open their devices and connect to the daemons.
 func dial(t *testing.T, hosts ...*lab.HostNode) {
 	t.Helper()
+	openDevices(t, hosts, "")
+	dialOnly(t, hosts...)
+}
+
+// openDevices has the hosts' applications open their devices, with options.
+func openDevices(t *testing.T, hosts []*lab.HostNode, options string) {
+	t.Helper()
 	for _, h := range hosts {
-		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String()})
+		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String() + options})
+	}
+}
+
+// dialOnly has applications that have opened their devices connect to the daemons.
+func dialOnly(t *testing.T, hosts ...*lab.HostNode) {
+	t.Helper()
+	for _, h := range hosts {
 		got := ask[orders.HostInfo](t, h, orders.Dial, orders.DialArgs{Socket: h.Socket, Program: "member"})
 		if got.Host != h.Name || got.Address != h.Addr.String() {
 			t.Errorf("the daemon of %s says that this is %+v", h.Name, got)

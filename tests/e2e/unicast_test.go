@@ -7,14 +7,6 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// openDevices has the hosts' applications open their devices, with options.
-func openDevices(t *testing.T, l *lab.Lab, options string) {
-	t.Helper()
-	for _, h := range l.Hosts {
-		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String() + options})
-	}
-}
-
 // connect makes an ordinary connection with a name between two hosts.
 func connect(t *testing.T, name string, from, to *lab.HostNode, size, mtu int) {
 	t.Helper()
@@ -34,7 +26,7 @@ func TestNamespaceUnicast(t *testing.T) {
 	for name, imp := range map[string]lab.Impairment{"good": {}, "bad": {Loss: 0.01, Reorder: 0.01, Double: 0.01, Seed: 1}} {
 		t.Run(name, func(t *testing.T) {
 			l := startSample(t, lab.Spec{NoHosts: true, Links: imp})
-			openDevices(t, l, "")
+			openDevices(t, l.Hosts, "")
 			h1 := l.Host("h1")
 			for _, to := range []string{"h2", "h3"} {
 				const size, count, mtu = 100_001, 64, 4096

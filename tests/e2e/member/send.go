@@ -35,6 +35,9 @@ func (a *app) create(args orders.CreateArgs) (info orders.GroupInfo, err error) 
 	}
 	ctx, cancel := within(args.Millis, time.Minute)
 	defer cancel()
+	if args.Cancel > 0 {
+		defer time.AfterFunc(time.Duration(args.Cancel)*time.Millisecond, cancel).Stop()
+	}
 	cfg := mcrdma.GroupConfig{Service: args.Service, Receivers: args.Receivers, MinSize: args.MinSize, DSCP: args.DSCP,
 		MTU: args.MTU, Algorithm: args.Algorithm, Transport: args.Transport, Depth: args.Depth, TypicalSize: args.TypicalSize}
 	if args.Mode != "" {

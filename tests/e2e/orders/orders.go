@@ -97,7 +97,8 @@ type CreateArgs struct {
 	Depth     int      `json:"depth,omitempty"`
 	// TypicalSize of an operation, bytes.
 	TypicalSize int64 `json:"typical_size,omitempty"`
-	Millis      int   `json:"millis,omitempty"` // until it is given up; 0: a minute
+	Millis      int   `json:"millis,omitempty"` // until its time is over; 0: a minute
+	Cancel      int   `json:"cancel,omitempty"` // milliseconds until it is cancelled; 0: it is not
 }
 
 // A Step of making a group.
