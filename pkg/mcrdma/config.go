@@ -201,6 +201,9 @@ type Event struct {
 	Address, Host string // of the receiver that it is about, if it is about one
 	Text          string // for people
 	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
+	// Operation, of Removed: the receiver has all operations before this one, and may
+	// lack it and any after it. Operations are counted from 0 in the order of Submit.
+	Operation uint64
 	Formation     uint32
 }
 

@@ -72,7 +72,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	g := &Group{
 		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth),
-		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{},
+		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{}, lacks: map[string]uint64{},
 	}
 	for range cfg.Depth {
 		g.room <- struct{}{}

@@ -38,6 +38,9 @@ type Group struct {
 	early   []*mcrdmav1.GroupChanged
 	removed map[string]bool // addresses that were taken out, which the application knows
 	missing []missing
+	marks   marks
+	halted  uint64            // operations that were complete when the last formation ended
+	lacks   map[string]uint64 // what Event.Operation says of those who are missing, by address
 	closing bool
 	drained chan struct{} // closed when closing and nothing is under way
 	err     error
@@ -212,8 +215,18 @@ func (g *Group) finish(n int) {
 	if n == 0 {
 		return
 	}
-	g.batch, g.barren = g.batch[:0], 0
+	g.barren = 0
 	g.mu.Lock()
+	g.take(n)
+	g.mu.Unlock()
+	g.hand(nil)
+	g.checkDrained()
+}
+
+// take puts the n oldest operations, which are complete, into the batch. g.mu is held.
+func (g *Group) take(n int) {
+	g.batch = g.batch[:0]
+	g.marks.put(time.Now().UnixMicro(), g.stats.Completed)
 	for range n {
 		op := g.queue.pop()
 		g.batch = append(g.batch, op)
@@ -221,9 +234,6 @@ func (g *Group) finish(n int) {
 		g.stats.Bytes += op.size
 	}
 	g.moved.Store(time.Now().UnixNano())
-	g.mu.Unlock()
-	g.hand(nil)
-	g.checkDrained()
 }
 
 // hand gives the batch back to the application.

@@ -60,19 +60,19 @@ func (q *opQueue) sent() uint64 {
 	if q.ever > 0 {
 		return q.ops.at(q.ever - 1).message
 	}
-	return q.before()
+	return q.before(0)
 }
 
-// before returns how many messages come before the oldest operation.
-func (q *opQueue) before() uint64 {
-	if q.ops.len() == 0 {
+// before returns how many messages come before the operation n places behind the oldest.
+func (q *opQueue) before(n int) uint64 {
+	if n == q.ops.len() {
 		return q.messages
 	}
-	oldest := q.ops.at(0)
-	if oldest.op.Kind.message() {
-		return oldest.message - 1
+	o := q.ops.at(n)
+	if o.op.Kind.message() {
+		return o.message - 1
 	}
-	return oldest.message
+	return o.message
 }
 
 // had returns how many of the oldest operations are complete if all members have

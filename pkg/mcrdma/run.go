@@ -32,8 +32,9 @@ type formationError struct {
 func (e *formationError) Error() string { return e.err.Error() }
 func (e *formationError) Unwrap() error { return e.err }
 
-// begin begins the next formation: operations are posted. It returns the formation's
-// context.
+// begin begins the next formation: the operations that all members have already, as their
+// count of messages says, are complete, and the others are posted. It returns the
+// formation's context.
 func (g *Group) begin() context.Context {
 	ctx, cut := context.WithCancelCause(g.ctx)
 	g.mu.Lock()
@@ -41,9 +42,11 @@ func (g *Group) begin() context.Context {
 	g.stats.Formations++
 	early := g.early
 	g.early = nil
-	g.moved.Store(time.Now().UnixNano())
+	g.take(g.queue.had(g.info.GetHave()))
 	g.path.post()
 	g.mu.Unlock()
+	g.hand(nil)
+	g.checkDrained()
 	for _, e := range early {
 		g.changed(e)
 	}
@@ -61,6 +64,7 @@ func (g *Group) run(ctx context.Context) {
 		g.mu.Lock()
 		g.cut(nil)
 		g.queue.rewind()
+		g.halted = g.stats.Completed
 		g.mu.Unlock()
 		if g.ctx.Err() == nil {
 			ctx, err = g.reform(err)
@@ -214,7 +218,7 @@ func (g *Group) form(failed uint32, suspects []string, cause error) (*mcrdmav1.F
 		return nil, err
 	}
 	info := resp.GetFormation()
-	if err := g.skip(info.GetHave()); err != nil {
+	if err := g.canSkip(info.GetHave()); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -223,18 +227,14 @@ func (g *Group) form(failed uint32, suspects []string, cause error) (*mcrdmav1.F
 	return info, g.connect(ctx, b, info)
 }
 
-// skip completes the operations that all members have already, as their count of
-// messages says.
-func (g *Group) skip(have uint64) error {
-	g.mu.Lock()
-	n, sent := g.queue.had(have), g.queue.sent()
-	g.mu.Unlock()
-	g.finish(n)
+// canSkip says whether the group can go on after the messages that all members have, as
+// the daemon says.
+func (g *Group) canSkip(have uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if before := g.queue.before(); have != before {
+	if before := g.queue.before(g.queue.had(have)); have != before {
 		return fmt.Errorf("%w: the daemon says that receivers have %d messages; %d are complete and %d were sent",
-			ErrFailed, have, before, sent)
+			ErrFailed, have, g.queue.before(0), g.queue.sent())
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (g *Group) skip(have uint64) error {
 func (g *Group) formed(before *mcrdmav1.FormationInfo, cause error) context.Context {
 	info := g.next.info
 	g.mu.Lock()
-	g.lostMembers(before.GetMembers(), info.GetMembers(), "it is not in the new formation")
+	g.lostMembers(before.GetMembers(), info, "it is not in the new formation")
 	g.mu.Unlock()
 	ctx := g.begin()
 	g.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath()),
@@ -263,12 +263,32 @@ type missing struct {
 const reasonWithin = 300 * time.Millisecond
 
 // lostMembers keeps in mind who is no more among the members. g.mu is held.
-func (g *Group) lostMembers(before, after []*mcrdmav1.Member, text string) {
+func (g *Group) lostMembers(before []*mcrdmav1.Member, after *mcrdmav1.FormationInfo, text string) {
 	for _, m := range before {
-		if !slices.ContainsFunc(after, func(o *mcrdmav1.Member) bool { return o.GetAddress() == m.GetAddress() }) {
+		if !slices.ContainsFunc(after.GetMembers(), func(o *mcrdmav1.Member) bool { return o.GetAddress() == m.GetAddress() }) {
 			g.missing = append(g.missing, missing{m, time.Now(), text})
+			g.lacking(m.GetAddress(), after)
 		}
 	}
+}
+
+// lacking notes from which operation on a member may lack some, now that there is
+// another formation, or the same without it. g.mu is held.
+func (g *Group) lacking(address string, after *mcrdmav1.FormationInfo) {
+	if _, known := g.lacks[address]; known {
+		return
+	}
+	// It had all that was complete in the formation before.
+	n := g.halted
+	if after.GetFormation() == g.info.GetFormation() {
+		n = 0
+	}
+	for _, d := range after.GetDepartures() {
+		if d.GetAddress() == address && d.GetSince() > 0 {
+			n = g.marks.before(d.GetSince())
+		}
+	}
+	g.lacks[address] = n
 }
 
 // tellMissing tells the application who is missing since some time.
@@ -291,10 +311,10 @@ func (g *Group) memberRemoved(address, host, text string) {
 	g.mu.Lock()
 	known := g.removed[address]
 	g.removed[address] = true
-	formation := g.info.GetFormation()
+	formation, operation := g.info.GetFormation(), g.lacks[address]
 	g.mu.Unlock()
 	if !known {
-		g.events.put(Event{Type: Removed, Address: address, Host: host, Text: text, Formation: formation}, false)
+		g.events.put(Event{Type: Removed, Address: address, Host: host, Text: text, Formation: formation, Operation: operation}, false)
 	}
 }
 
@@ -310,6 +330,9 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 	current := e.GetFormation() == g.info.GetFormation()
 	switch e.GetType() {
 	case mcrdmav1.GroupChanged_TYPE_REMOVED:
+		if _, known := g.lacks[e.GetAddress()]; !known && e.GetSince() > 0 {
+			g.lacks[e.GetAddress()] = g.marks.before(e.GetSince())
+		}
 		if current {
 			g.info.Members = slices.DeleteFunc(slices.Clone(g.info.GetMembers()), func(m *mcrdmav1.Member) bool {
 				return m.GetAddress() == e.GetAddress()
@@ -391,7 +414,7 @@ func (g *Group) resume(ctx context.Context) bool {
 	g.mu.Lock()
 	same := g.info.GetFormation() == after.GetFormation() && g.path != nil
 	if same {
-		g.lostMembers(g.info.GetMembers(), after.GetMembers(), "it was taken out while the daemon was not there")
+		g.lostMembers(g.info.GetMembers(), after, "it was taken out while the daemon was not there")
 		g.info = after
 	}
 	g.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -303,9 +304,66 @@ func (a *app) drink(content []byte) (n int) {
 			t.Errorf("%s: the content of message %d differs", a.h.name, n)
 			return n
 		}
+		if a.lag && n%10 == 0 {
+			time.Sleep(5 * time.Millisecond) // the others are ahead then
+		}
 		if err := a.m.PostRecv(got.Piece); err != nil && !errors.Is(err, mcrdma.ErrClosed) {
 			t.Error(err)
 			return n
 		}
+	}
+}
+
+// TestOnceInOrder: the switches lose the group or all that they know, again and again,
+// while one member is slow to post receives and so lacks messages that others have. They
+// come once and in order all the same.
+func TestOnceInOrder(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, l *lab, info mcrdma.Info){
+		"group": func(t *testing.T, l *lab, info mcrdma.Info) {
+			_, err := l.f.Groups("leaf1").Remove(t.Context(), &mcrdmav1.RemoveRequest{
+				Key: &mcrdmav1.GroupKey{Source: info.ID.Source, McId: info.MCID}})
+			l.must(err)
+		},
+		"switch": func(_ *testing.T, l *lab, _ mcrdma.Info) {
+			l.f.StopSwitch("leaf1")
+			l.f.StartSwitch("leaf1")
+			l.f.Ready()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rng := newSeed(t)
+			l := newLab(t, true)
+			tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 64<<10, mcrdma.GroupConfig{Depth: 8})
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			sent := 0
+			wg.Go(func() { sent = tm.stream(stop) })
+			ends := make(chan int, 3)
+			for i, a := range tm.apps {
+				a.lag = i == 1
+				wg.Go(func() { ends <- a.drink(tm.mem.Bytes()) })
+			}
+			const rounds = 4
+			for range rounds {
+				before := tm.g.Info()
+				more := 10 + rng.Uint64N(50)
+				eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > before.Stats.Completed+more })
+				lose(t, l, before)
+				if name == "group" {
+					eventually(t, "another formation", func() bool { return tm.g.Info().Formation > before.Formation })
+				}
+			}
+			seen := tm.g.Info().Stats.Completed
+			eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > seen+20 || tm.g.Err() != nil })
+			close(stop)
+			wg.Wait()
+			for range tm.apps {
+				if n := <-ends; n != sent {
+					t.Errorf("%d messages came of %d", n, sent)
+				}
+			}
+			info := tm.g.Info()
+			t.Logf("%d messages, formation %d, %v; %+v", sent, info.Formation, info.Why, info.Stats)
+		})
 	}
 }

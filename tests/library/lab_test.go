@@ -244,6 +244,7 @@ type app struct {
 	region int
 	l      *mcrdma.Listener
 	m      *mcrdma.Member
+	lag    bool // slow to post receives
 }
 
 // receive has a host listen for a service.
