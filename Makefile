@@ -54,7 +54,7 @@ e2e: ## whole programs, devices and switches across network namespaces (needs ro
 
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc
-	$(GO) test -tags interop -count=1 -v -timeout 20m ./tests/interop/...
+	$(GO) test -tags interop -p 1 -count=1 -v -timeout 20m ./tests/interop/...
 
 ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root
 	@GO="$(GO)" tests/ptf/run -s $(or $(SWITCH),softswitch) $(TESTS)

@@ -19,8 +19,8 @@ var (
 	kinds = []string{"write", "writeimm", "send", "sendimm"}
 	// sizes are around nothing, a word, the path MTU, and more.
 	sizes = []int{0, 1, 3, 1023, 1024, 1025, 65_537, 1<<20 + 1}
-	// each kind with each size
-	matrix = orders.WorkArgs{Kinds: kinds, Sizes: sizes, Count: len(kinds) * len(sizes), Depth: 8, Patience: 100_000}
+	// everything is each kind with each size.
+	everything = orders.WorkArgs{Kinds: kinds, Sizes: sizes, Count: len(kinds) * len(sizes), Depth: 8, Patience: 100_000}
 )
 
 // A team is a group with its sender and receivers.
@@ -43,16 +43,19 @@ func ask[T any](t *testing.T, h *lab.HostNode, order string, args any) T {
 	return res
 }
 
-// gather makes a group that goes by switches.
+// gather starts applications, whose receivers offer a service.
 func (b *bed) gather(t *testing.T, from string, to ...string) *team {
 	t.Helper()
 	m := &team{bed: b, from: b.Host(from)}
-	args := orders.CreateArgs{Name: "g", Service: "s", Mode: "require", Regions: []uint64{1<<20 + 1, 2 << 20}}
 	for _, name := range to {
-		h := b.Host(name)
-		m.to = append(m.to, h)
-		args.Receivers = append(args.Receivers, h.Addr.String())
+		m.to = append(m.to, b.Host(name))
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			m.impair(0)
+			m.dismiss(t)
+		}
+	})
 	for _, h := range append(m.to, m.from) {
 		dev := "softroce:" + h.Addr.String()
 		if g := b.guests[h.Name]; g != nil {
@@ -67,10 +70,23 @@ func (b *bed) gather(t *testing.T, from string, to ...string) *team {
 		ask[orders.HostInfo](t, h, orders.Dial, orders.DialArgs{Socket: h.Socket, Program: "member"})
 	}
 	for _, h := range m.to {
-		ask[any](t, h, orders.Listen, orders.ListenArgs{Service: "s", Receives: 8, ReceiveSize: slices.Max(sizes)})
+		ask[any](t, h, orders.Listen, service)
+	}
+	return m
+}
+
+// service is what receivers offer.
+var service = orders.ListenArgs{Service: "s", Receives: 8, ReceiveSize: slices.Max(sizes)}
+
+// form makes the group, which is to go that way.
+func (m *team) form(t *testing.T, mode, path string) *team {
+	t.Helper()
+	args := orders.CreateArgs{Name: "g", Service: "s", Mode: mode, Regions: []uint64{1<<20 + 1, 2 << 20}}
+	for _, h := range m.to {
+		args.Receivers = append(args.Receivers, h.Addr.String())
 	}
 	m.info = ask[orders.GroupInfo](t, m.from, orders.Create, args)
-	if m.info.Path != "switch" || m.info.MTU != 1024 {
+	if m.info.Path != path || path == "switch" && m.info.MTU != 1024 {
 		t.Fatalf("the group goes by %s with an MTU of %d: %q", m.info.Path, m.info.MTU, m.info.Why)
 	}
 	t.Logf("made in %v: %q; tree:", m.info.Took.Round(time.Millisecond), m.info.Why)
@@ -104,50 +120,69 @@ func (m *team) compare(t *testing.T, res orders.WorkResult, to []*lab.HostNode) 
 	}
 }
 
-// impair has the cables of all guests lose packets, and returns what happened since
-// the last time.
-func (b *bed) impair(loss float64) (sum vm.Stats) {
-	for i, h := range b.Hosts {
-		if g := b.guests[h.Name]; g != nil && g.vm != nil {
+// impair has the cables of all guests lose packets, and returns what has happened since
+// the last time, on all of them and on the sender's.
+func (m *team) impair(loss float64) (all, own vm.Stats) {
+	for i, h := range m.Hosts {
+		if g := m.guests[h.Name]; g != nil && g.vm != nil {
 			s := g.vm.Impair(vm.Impairment{Loss: loss, Seed: uint64(i + 1)})
-			sum.Frames += s.Frames
-			sum.Lost += s.Lost
-			sum.SequenceNaks += s.SequenceNaks
-			sum.RNRNaks += s.RNRNaks
+			all.Frames += s.Frames
+			all.Lost += s.Lost
+			all.SequenceNaks += s.SequenceNaks
+			all.RNRNaks += s.RNRNaks
+			if h == m.from {
+				own = s
+			}
 		}
 	}
-	return sum
+	return all, own
 }
 
-// all is what is asked of each group.
-func (m *team) all(t *testing.T, victim string) {
+// frames is how many packets one copy of the work is.
+func frames(args orders.WorkArgs) (n uint64) {
+	for i := range args.Count {
+		size := args.Sizes[i/len(args.Kinds)%len(args.Sizes)]
+		n += uint64(max(1, (size+1023)/1024))
+	}
+	return n
+}
+
+// matrix has the sender send everything, without loss and with.
+func (m *team) matrix(t *testing.T) {
 	for _, loss := range []float64{0, 0.01} {
 		m.impair(loss)
-		args := matrix
+		args := everything
 		args.Seed = uint64(1 + loss*100)
 		res := m.work(t, args)
-		st := m.impair(0)
-		t.Logf("loss %v%%: %d operations, %d bytes in %v (p50 %v, longest %v); on the guests' cables: %+v", loss*100, res.Done, res.Bytes,
-			res.Took.Round(time.Millisecond), res.P50.Round(time.Millisecond), res.Max.Round(time.Millisecond), st)
+		st, own := m.impair(0)
+		t.Logf("loss %v%%: %d operations, %d bytes in %v (p50 %v, longest %v); frames on the guests' cables: %+v; on the sender's: %+v; once: %d",
+			loss*100, res.Done, res.Bytes, res.Took.Round(time.Millisecond), res.P50.Round(time.Millisecond), res.Max.Round(time.Millisecond),
+			st, own, frames(args))
 		if st.Frames == 0 || (st.Lost > 0) != (loss > 0) {
 			t.Errorf("the network did not do as told: %+v", st)
 		}
+		if once := frames(args); loss == 0 && m.info.Path == "switch" && m.guests[m.from.Name] != nil && own.Frames > 2*once {
+			t.Errorf("%d frames on the sender's cable, and one copy has %d", own.Frames, once)
+		}
 	}
-	m.loses(t, victim)
+}
+
+// close ends the group and the applications, which must find that all is in order.
+func (m *team) close(t *testing.T) {
 	ask[any](t, m.from, orders.Close, orders.Name{Name: "g"})
 	m.nothingLeft(t)
 	m.dismiss(t)
 }
 
-// dismiss ends the applications, which must find that all is in order.
+// dismiss ends the applications.
 func (m *team) dismiss(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, h := range append(m.to, m.from) {
 		var err error
 		if g := m.guests[h.Name]; g == nil {
 			err = errors.Join(h.Member.Stop(), h.NewMember(ctx))
-		} else if g.vm != nil {
+		} else if g.vm != nil && g.member != nil {
 			err = g.dismiss(ctx)
 		}
 		if err != nil {
@@ -169,7 +204,7 @@ func (m *team) loses(t *testing.T, name string) {
 	defer cancel()
 	go func() {
 		res, err := lab.Ask[orders.WorkResult](ctx, m.from.Member, orders.Work, orders.WorkArgs{Name: "g", Kinds: kinds,
-			Sizes: []int{1, 1023, 1025, 8000, 65_537}, Millis: 8000, Depth: 8, Seed: 7, Patience: 90_000})
+			Sizes: []int{1, 1023, 1025, 8000, 65_537}, Millis: 5000, Depth: 8, Seed: 7, Patience: 90_000})
 		done <- outcome{res, err}
 	}()
 	before := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
@@ -189,17 +224,52 @@ func (m *team) loses(t *testing.T, name string) {
 	if o.err != nil {
 		t.Fatalf("%v; events: %+v", o.err, events)
 	}
-	rest := slices.DeleteFunc(slices.Clone(m.to), func(h *lab.HostNode) bool { return h == victim.host })
+	rest := m.but(victim.host)
 	m.compare(t, o.res, rest)
 	after := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
 	t.Logf("%s killed: %d operations, %d bytes in %v (p50 %v, longest %v); formation %d, by %s, %d members; events: %+v", name, o.res.Done, o.res.Bytes,
 		o.res.Took.Round(time.Millisecond), o.res.P50.Round(time.Millisecond), o.res.Max.Round(time.Millisecond),
 		after.Formation, after.Path, len(after.Members), events)
-	if len(after.Members) != len(rest) || after.Path != "switch" {
+	if len(after.Members) != len(rest) || after.Path != m.info.Path {
 		t.Errorf("afterwards the members are %q, by %s", after.Members, after.Path)
 	}
-	if !slices.ContainsFunc(events, func(e orders.Event) bool { return e.Type == "removed" && e.Address == victim.host.Addr.String() }) {
-		t.Errorf("nobody said that %s was removed: %+v", name, events)
+	removed(t, events, victim.host)
+}
+
+// refuses has one receiver offer receives that are too short for what comes.
+func (m *team) refuses(t *testing.T, name string) {
+	one := m.Host(name)
+	ask[any](t, one, orders.Unlisten, orders.Name{Name: service.Service})
+	short := service
+	short.ReceiveSize = 3000
+	ask[any](t, one, orders.Listen, short)
+	m.form(t, "require", "switch")
+	args := orders.WorkArgs{Name: "g", Kinds: []string{"write", "send"}, Sizes: []int{3000, 3001, 1}, Count: 12, Depth: 4, Seed: 3}
+	start := time.Now()
+	res, err := lab.Ask[orders.WorkResult](t.Context(), m.from.Member, orders.Work, args)
+	events := ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: "g"})
+	t.Logf("after %v: %+v", time.Since(start).Round(time.Millisecond), events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.compare(t, res, m.but(one))
+	removed(t, events, one)
+	if got := ask[orders.ReplicaInfo](t, one, orders.Replica, orders.ReplicaArgs{Group: m.info.ID}); got.Open || got.Count != 1 {
+		t.Errorf("%s has got %d messages, and not the one before that which was too long; it ended with %q", name, got.Count, got.Ended)
+	} else {
+		t.Logf("%s ended with %q", name, got.Ended)
+	}
+}
+
+// but returns all receivers but one.
+func (m *team) but(one *lab.HostNode) []*lab.HostNode {
+	return slices.DeleteFunc(slices.Clone(m.to), func(h *lab.HostNode) bool { return h == one })
+}
+
+func removed(t *testing.T, events []orders.Event, h *lab.HostNode) {
+	t.Helper()
+	if !slices.ContainsFunc(events, func(e orders.Event) bool { return e.Type == "removed" && e.Address == h.Addr.String() }) {
+		t.Errorf("nobody said that %s was removed: %+v", h.Name, events)
 	}
 }
 
@@ -228,20 +298,34 @@ func (b *bed) nothingLeft(t *testing.T) {
 	}
 }
 
+// The hosts relay, kernel to kernel: what groups fall back to where switches can't.
+func TestKernelsRelay(t *testing.T) {
+	m := getBed(t, "h1", "h2", "h3", "h4").gather(t, "h1", "h2", "h3", "h4").form(t, "off", "relay")
+	m.matrix(t)
+	m.close(t)
+}
+
 // The kernel sends: its data is replicated to three other kernels in two racks, and it
 // gets one answer for all.
 func TestKernelSends(t *testing.T) {
-	b := getBed(t, "h1", "h2", "h3", "h4")
-	b.gather(t, "h1", "h2", "h3", "h4").all(t, "h4")
+	m := getBed(t, "h1", "h2", "h3", "h4").gather(t, "h1", "h2", "h3", "h4").form(t, "require", "switch")
+	m.matrix(t)
+	m.loses(t, "h4")
+	m.close(t)
+}
+
+// A kernel refuses a message: its receive is too short. The sender learns it from the
+// merged answers, and the group goes on without that one.
+func TestKernelRefuses(t *testing.T) {
+	m := getBed(t, "h1", "h2", "h3").gather(t, "h4", "h1", "h2", "h3")
+	m.refuses(t, "h1")
+	m.close(t)
 }
 
 // Three kernels receive what softroce sends.
 func TestKernelsReceive(t *testing.T) {
-	b := getBed(t, "h1", "h2", "h3")
-	b.gather(t, "h4", "h1", "h2", "h3").all(t, "h2")
-}
-
-func TestOne(t *testing.T) {
-	b := getBed(t, "h3")
-	b.gather(t, "h1", "h2", "h3", "h4").all(t, "h3")
+	m := getBed(t, "h1", "h2", "h3").gather(t, "h4", "h1", "h2", "h3").form(t, "require", "switch")
+	m.matrix(t)
+	m.loses(t, "h2")
+	m.close(t)
 }

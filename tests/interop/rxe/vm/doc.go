@@ -6,6 +6,6 @@
 // descriptors, and QEMU is killed by the kernel when its parent dies.
 //
 // It imports the standard library, x/sys, netlink, rocev2 and
-// guestexec. Only the
-// tests of the package above use it.
+// guestexec. Only tests
+// below tests/interop use it.
 package vm

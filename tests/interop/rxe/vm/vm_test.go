@@ -267,9 +267,10 @@ func TestSwitchLearns(t *testing.T) {
 		t.Fatal("a frame for a known station did not arrive")
 	}
 	a.in <- frame(2, 1) // now to b alone
+	a.in <- frame(1, 3) // to nobody: 1 is where it comes from
 	a.in <- make([]byte, 5)
 	s.close()
-	if len(a.out) != 0 || len(b.out) != 1 || len(c.out) != 0 || seen.Load() != 3 {
+	if len(a.out) != 0 || len(b.out) != 1 || len(c.out) != 0 || seen.Load() != 4 {
 		t.Errorf("%d, %d and %d further frames arrived, %d seen", len(a.out), len(b.out), len(c.out), seen.Load())
 	}
 }
