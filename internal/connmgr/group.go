@@ -111,11 +111,13 @@ type group struct {
 	resumed   bool // false: after a restart, the application has not said that it has it
 	suspected map[netip.Addr]int
 	dead      map[netip.Addr]loss // receivers that are to be taken out
-	states    map[netip.Addr]*peerState
-	problems  []string
-	since     time.Time // of problems
-	retry     retry
-	stall     stallSample
+	// departures are changed with the turn and Manager.mu, and read with either.
+	departures []departure
+	states     map[netip.Addr]*peerState
+	problems   []string
+	since      time.Time // of problems
+	retry      retry
+	stall      stallSample
 }
 
 // A peerState is what people are told of a receiver.
@@ -182,6 +184,9 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 			out.Relay.Bootstrap = append(out.Relay.Bootstrap, x.Bootstrap)
 		}
 	}
+	for _, d := range g.departures {
+		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why, Since: d.Since})
+	}
 	for _, s := range f.steps {
 		out.Steps = append(out.Steps, &mcrdmav1.StepTime{Step: s.name, Took: durationpb.New(s.took)})
 	}
@@ -206,6 +211,9 @@ func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, 
 		c.Address = addr.String()
 		if s := g.states[addr]; s != nil {
 			c.Host = s.host
+		}
+		if d := g.departed(addr); d != nil && t == mcrdmav1.GroupChanged_TYPE_REMOVED {
+			c.Since = d.Since
 		}
 	}
 	m.push(g.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})

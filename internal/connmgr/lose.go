@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -57,7 +58,14 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 		m.mu.Unlock()
 		return
 	}
+	for _, r := range lost {
+		m.depart(g, departure{Addr: r.Addr, Host: r.Host, Why: g.dead[r.Addr].why, Since: time.Now().UnixMicro()})
+	}
 	m.mu.Unlock()
+	// Whatever becomes of this daemon, from now on they may lack something.
+	if err := m.record(ctx, g, f, nil); err != nil && ctx.Err() == nil {
+		m.log.Error("a receiver is about to leave a group, but not in the daemon's state", "group", g.id, "error", err)
+	}
 	next := *f
 	next.Receivers = stay
 	if err := m.tor.update(ctx, g, &next); err != nil {
@@ -82,6 +90,34 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	m.retree(ctx, g, "")
 }
 
+// A departure is a receiver that was, or is being, taken out of a group.
+type departure struct {
+	Addr netip.Addr
+	Host string
+	Why  string
+	// Since is when the switches may have begun to go on without it, in µs since 1970; 0:
+	// it was not in the next formation.
+	Since int64
+}
+
+// depart notes a departure, unless there is an earlier one. The caller has the
+// group's turn and Manager.mu.
+func (m *Manager) depart(g *group, d departure) {
+	if g.departed(d.Addr) == nil {
+		g.departures = append(g.departures, d)
+	}
+}
+
+// departed finds a departure; nil: there is none.
+func (g *group) departed(a netip.Addr) *departure {
+	for i := range g.departures {
+		if g.departures[i].Addr == a {
+			return &g.departures[i]
+		}
+	}
+	return nil
+}
+
 // removed notes and tells that a receiver is out of a group, for the reason in
 // dead. It is called with Manager.mu.
 func (m *Manager) removed(g *group, a netip.Addr) {
@@ -94,6 +130,7 @@ func (m *Manager) removed(g *group, a netip.Addr) {
 		g.states[a] = s
 	}
 	s.state, s.reason, s.since = stateRemoved, l.why, m.clock.now()
+	m.depart(g, departure{Addr: a, Host: s.host, Why: l.why})
 	m.metrics.removed.WithLabelValues(l.label).Inc()
 	m.tell(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, fmt.Sprintf("%s: %s", s.host, l.why))
 	m.log.Info("a receiver was taken out", "group", g.id, "host", s.host, "why", l.why)

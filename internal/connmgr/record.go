@@ -28,6 +28,8 @@ type groupRecord struct {
 	Created time.Time
 	Form    *formation     `json:",omitempty"` // the one that is formed; nil: none yet
 	Forming *formingRecord `json:",omitempty"` // the one that is being formed
+	// Departures are receivers that are out, and those of Form that are to be.
+	Departures []departure `json:",omitempty"`
 }
 
 // A formingRecord is what must be undone of a formation that never was complete.
@@ -76,7 +78,7 @@ func memberEdit(attach uint64, record []byte) store.Edit {
 // recordOf makes a group's record.
 func (m *Manager) recordOf(g *group, f *formation, begun *formingRecord) []byte {
 	m.mu.Lock()
-	r := groupRecord{ID: g.id, Spec: g.spec, User: g.sess.record(), Created: g.created, Form: f, Forming: begun}
+	r := groupRecord{ID: g.id, Spec: g.spec, User: g.sess.record(), Created: g.created, Form: f, Forming: begun, Departures: g.departures}
 	m.mu.Unlock()
 	return encode(r)
 }

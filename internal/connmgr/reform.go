@@ -107,6 +107,9 @@ func (m *Manager) candidates(g *group, req *mcrdmav1.ReformGroupRequest, suspect
 // reformWith makes the formation of those of the candidates that can.
 func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candidates, add []netip.Addr, lost map[netip.Addr]loss, watch *stopwatch) (*formation, error) {
 	old := g.form
+	m.mu.Lock()
+	g.departures = slices.DeleteFunc(g.departures, func(d departure) bool { return slices.Contains(add, d.Addr) })
+	m.mu.Unlock()
 	var f *formation
 	for try := 1; ; try++ {
 		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.times.reform, watch: watch, before: m.takeDown(g, old)}

@@ -53,7 +53,7 @@ func (m *Manager) loadGroup(r *groupRecord) {
 	}
 	s := m.lostSession(r.User)
 	g := m.newGroup(r.ID, r.Spec, s)
-	g.created, g.form, g.last = r.Created, r.Form, r.Form.N
+	g.created, g.form, g.last, g.departures = r.Created, r.Form, r.Form.N, r.Departures
 	if b := r.Forming; b != nil {
 		g.last = max(g.last, b.N)
 	}
@@ -89,13 +89,16 @@ func (m *Manager) resumeAll() {
 			}
 		}
 		m.watch(g, now)
+		for _, d := range g.departures { // taking out was begun
+			m.lose(g, d.Addr, "resumed", d.Why)
+		}
 	}
 	for _, r := range m.incomplete {
 		b := r.Forming
 		g := m.groups[r.ID]
 		edit := groupEdit(r.ID.number, nil)
 		if g != nil {
-			edit = groupEdit(r.ID.number, encode(groupRecord{ID: r.ID, Spec: r.Spec, User: r.User, Created: r.Created, Form: r.Form}))
+			edit = groupEdit(r.ID.number, encode(groupRecord{ID: r.ID, Spec: r.Spec, User: r.User, Created: r.Created, Form: r.Form, Departures: r.Departures}))
 			m.breakUp(g, netip.Addr{}, "the daemon was restarted while the group was formed anew")
 		}
 		m.background(func(context.Context) {

@@ -204,7 +204,7 @@ type Event struct {
 	// Operation, of Removed: the receiver has all operations before this one, and may
 	// lack it and any after it. Operations are counted from 0 in the order of Submit.
 	Operation uint64
-	Formation     uint32
+	Formation uint32
 }
 
 // String returns the event in one line.

@@ -240,7 +240,7 @@ func (x GroupChanged_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupChanged_Type.Descriptor instead.
 func (GroupChanged_Type) EnumDescriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37, 0}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // A GroupID names a group for as long as it lives, in all its formations.
@@ -1434,12 +1434,13 @@ type FormationInfo struct {
 	Members   []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // the receivers
 	// Where the receivers go on: message number have+1. Receivers that have more drop
 	// those that they have.
-	Have          uint64      `protobuf:"varint,6,opt,name=have,proto3" json:"have,omitempty"`
-	Connection    *Connection `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // of the sender's queue pair, for PATH_SWITCH
-	Relay         *Relay      `protobuf:"bytes,8,opt,name=relay,proto3" json:"relay,omitempty"`           // for PATH_RELAY
-	McId          uint32      `protobuf:"varint,9,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
-	Tree          []string    `protobuf:"bytes,10,rep,name=tree,proto3" json:"tree,omitempty"`   // lines of text
-	Steps         []*StepTime `protobuf:"bytes,11,rep,name=steps,proto3" json:"steps,omitempty"` // how long each step of forming took
+	Have          uint64       `protobuf:"varint,6,opt,name=have,proto3" json:"have,omitempty"`
+	Connection    *Connection  `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // of the sender's queue pair, for PATH_SWITCH
+	Relay         *Relay       `protobuf:"bytes,8,opt,name=relay,proto3" json:"relay,omitempty"`           // for PATH_RELAY
+	McId          uint32       `protobuf:"varint,9,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
+	Tree          []string     `protobuf:"bytes,10,rep,name=tree,proto3" json:"tree,omitempty"`             // lines of text
+	Steps         []*StepTime  `protobuf:"bytes,11,rep,name=steps,proto3" json:"steps,omitempty"`           // how long each step of forming took
+	Departures    []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that are out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1551,6 +1552,84 @@ func (x *FormationInfo) GetSteps() []*StepTime {
 	return nil
 }
 
+func (x *FormationInfo) GetDepartures() []*Departure {
+	if x != nil {
+		return x.Departures
+	}
+	return nil
+}
+
+// A Departure is a receiver that was taken out.
+type Departure struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Host    string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Text    string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // why
+	// When the switches began to go on without it, in µs since 1970: what was complete
+	// before that, it has. 0: it was not in the next formation.
+	Since         int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Departure) Reset() {
+	*x = Departure{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Departure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Departure) ProtoMessage() {}
+
+func (x *Departure) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Departure.ProtoReflect.Descriptor instead.
+func (*Departure) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Departure) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Departure) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Departure) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Departure) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -1564,7 +1643,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1655,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1668,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Member) GetAddress() string {
@@ -1643,7 +1722,7 @@ type Relay struct {
 
 func (x *Relay) Reset() {
 	*x = Relay{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1734,7 @@ func (x *Relay) String() string {
 func (*Relay) ProtoMessage() {}
 
 func (x *Relay) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1747,7 @@ func (x *Relay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relay.ProtoReflect.Descriptor instead.
 func (*Relay) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Relay) GetAlgorithm() string {
@@ -1723,7 +1802,7 @@ type StepTime struct {
 
 func (x *StepTime) Reset() {
 	*x = StepTime{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1814,7 @@ func (x *StepTime) String() string {
 func (*StepTime) ProtoMessage() {}
 
 func (x *StepTime) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1827,7 @@ func (x *StepTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepTime.ProtoReflect.Descriptor instead.
 func (*StepTime) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StepTime) GetStep() string {
@@ -1788,7 +1867,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1879,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1892,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateGroupRequest) GetToken() string {
@@ -1919,7 +1998,7 @@ type Forming struct {
 
 func (x *Forming) Reset() {
 	*x = Forming{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2010,7 @@ func (x *Forming) String() string {
 func (*Forming) ProtoMessage() {}
 
 func (x *Forming) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2023,7 @@ func (x *Forming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forming.ProtoReflect.Descriptor instead.
 func (*Forming) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Forming) GetQpn() uint32 {
@@ -1979,7 +2058,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2070,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2083,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateGroupResponse) GetFormation() *FormationInfo {
@@ -2043,7 +2122,7 @@ type ReformGroupRequest struct {
 
 func (x *ReformGroupRequest) Reset() {
 	*x = ReformGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2134,7 @@ func (x *ReformGroupRequest) String() string {
 func (*ReformGroupRequest) ProtoMessage() {}
 
 func (x *ReformGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2147,7 @@ func (x *ReformGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReformGroupRequest.ProtoReflect.Descriptor instead.
 func (*ReformGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReformGroupRequest) GetToken() string {
@@ -2129,7 +2208,7 @@ type ReformGroupResponse struct {
 
 func (x *ReformGroupResponse) Reset() {
 	*x = ReformGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2220,7 @@ func (x *ReformGroupResponse) String() string {
 func (*ReformGroupResponse) ProtoMessage() {}
 
 func (x *ReformGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2233,7 @@ func (x *ReformGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReformGroupResponse.ProtoReflect.Descriptor instead.
 func (*ReformGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReformGroupResponse) GetFormation() *FormationInfo {
@@ -2176,7 +2255,7 @@ type ReportStallRequest struct {
 
 func (x *ReportStallRequest) Reset() {
 	*x = ReportStallRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2267,7 @@ func (x *ReportStallRequest) String() string {
 func (*ReportStallRequest) ProtoMessage() {}
 
 func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2280,7 @@ func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallRequest.ProtoReflect.Descriptor instead.
 func (*ReportStallRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportStallRequest) GetToken() string {
@@ -2241,7 +2320,7 @@ type ReportStallResponse struct {
 
 func (x *ReportStallResponse) Reset() {
 	*x = ReportStallResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2332,7 @@ func (x *ReportStallResponse) String() string {
 func (*ReportStallResponse) ProtoMessage() {}
 
 func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2345,7 @@ func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallResponse.ProtoReflect.Descriptor instead.
 func (*ReportStallResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportStallResponse) GetSuspects() []string {
@@ -2286,7 +2365,7 @@ type CloseGroupRequest struct {
 
 func (x *CloseGroupRequest) Reset() {
 	*x = CloseGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2377,7 @@ func (x *CloseGroupRequest) String() string {
 func (*CloseGroupRequest) ProtoMessage() {}
 
 func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2390,7 @@ func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupRequest.ProtoReflect.Descriptor instead.
 func (*CloseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CloseGroupRequest) GetToken() string {
@@ -2336,7 +2415,7 @@ type CloseGroupResponse struct {
 
 func (x *CloseGroupResponse) Reset() {
 	*x = CloseGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2427,7 @@ func (x *CloseGroupResponse) String() string {
 func (*CloseGroupResponse) ProtoMessage() {}
 
 func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2440,7 @@ func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupResponse.ProtoReflect.Descriptor instead.
 func (*CloseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 type GetGroupRequest struct {
@@ -2373,7 +2452,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2464,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2477,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetGroupRequest) GetGroup() *GroupID {
@@ -2417,7 +2496,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2508,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2521,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupInfo {
@@ -2460,7 +2539,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2551,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2564,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 type ListGroupsResponse struct {
@@ -2498,7 +2577,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2589,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2602,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupInfo {
@@ -2559,7 +2638,7 @@ type GroupInfo struct {
 
 func (x *GroupInfo) Reset() {
 	*x = GroupInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2650,7 @@ func (x *GroupInfo) String() string {
 func (*GroupInfo) ProtoMessage() {}
 
 func (x *GroupInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2663,7 @@ func (x *GroupInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInfo.ProtoReflect.Descriptor instead.
 func (*GroupInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GroupInfo) GetFormation() *FormationInfo {
@@ -2671,7 +2750,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2762,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2775,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemberState) GetAddress() string {
@@ -2753,7 +2832,7 @@ type MembershipInfo struct {
 
 func (x *MembershipInfo) Reset() {
 	*x = MembershipInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2844,7 @@ func (x *MembershipInfo) String() string {
 func (*MembershipInfo) ProtoMessage() {}
 
 func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2857,7 @@ func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipInfo.ProtoReflect.Descriptor instead.
 func (*MembershipInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MembershipInfo) GetGroup() *GroupID {
@@ -2861,13 +2940,14 @@ type GroupChanged struct {
 	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	Since         int64                  `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"` // TYPE_REMOVED: as in Departure
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupChanged) Reset() {
 	*x = GroupChanged{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +2959,7 @@ func (x *GroupChanged) String() string {
 func (*GroupChanged) ProtoMessage() {}
 
 func (x *GroupChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +2972,7 @@ func (x *GroupChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChanged.ProtoReflect.Descriptor instead.
 func (*GroupChanged) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupChanged) GetGroup() *GroupID {
@@ -2937,6 +3017,13 @@ func (x *GroupChanged) GetText() string {
 	return ""
 }
 
+func (x *GroupChanged) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 type ResumeGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2948,7 +3035,7 @@ type ResumeGroupRequest struct {
 
 func (x *ResumeGroupRequest) Reset() {
 	*x = ResumeGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3047,7 @@ func (x *ResumeGroupRequest) String() string {
 func (*ResumeGroupRequest) ProtoMessage() {}
 
 func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3060,7 @@ func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResumeGroupRequest) GetToken() string {
@@ -3006,7 +3093,7 @@ type ResumeGroupResponse struct {
 
 func (x *ResumeGroupResponse) Reset() {
 	*x = ResumeGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3105,7 @@ func (x *ResumeGroupResponse) String() string {
 func (*ResumeGroupResponse) ProtoMessage() {}
 
 func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3118,7 @@ func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ResumeGroupResponse) GetFormation() *FormationInfo {
@@ -3053,7 +3140,7 @@ type ResumeMemberRequest struct {
 
 func (x *ResumeMemberRequest) Reset() {
 	*x = ResumeMemberRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3152,7 @@ func (x *ResumeMemberRequest) String() string {
 func (*ResumeMemberRequest) ProtoMessage() {}
 
 func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3165,7 @@ func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberRequest.ProtoReflect.Descriptor instead.
 func (*ResumeMemberRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ResumeMemberRequest) GetToken() string {
@@ -3117,7 +3204,7 @@ type ResumeMemberResponse struct {
 
 func (x *ResumeMemberResponse) Reset() {
 	*x = ResumeMemberResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3216,7 @@ func (x *ResumeMemberResponse) String() string {
 func (*ResumeMemberResponse) ProtoMessage() {}
 
 func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3229,7 @@ func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberResponse.ProtoReflect.Descriptor instead.
 func (*ResumeMemberResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 type LeaveRequest struct {
@@ -3156,7 +3243,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3255,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3268,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LeaveRequest) GetToken() string {
@@ -3213,7 +3300,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3312,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3325,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 type GetDaemonRequest struct {
@@ -3249,7 +3336,7 @@ type GetDaemonRequest struct {
 
 func (x *GetDaemonRequest) Reset() {
 	*x = GetDaemonRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3348,7 @@ func (x *GetDaemonRequest) String() string {
 func (*GetDaemonRequest) ProtoMessage() {}
 
 func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3361,7 @@ func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonRequest.ProtoReflect.Descriptor instead.
 func (*GetDaemonRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 type GetDaemonResponse struct {
@@ -3298,7 +3385,7 @@ type GetDaemonResponse struct {
 
 func (x *GetDaemonResponse) Reset() {
 	*x = GetDaemonResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3397,7 @@ func (x *GetDaemonResponse) String() string {
 func (*GetDaemonResponse) ProtoMessage() {}
 
 func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3410,7 @@ func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonResponse.ProtoReflect.Descriptor instead.
 func (*GetDaemonResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetDaemonResponse) GetHost() string {
@@ -3429,7 +3516,7 @@ type SwitchLink struct {
 
 func (x *SwitchLink) Reset() {
 	*x = SwitchLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3528,7 @@ func (x *SwitchLink) String() string {
 func (*SwitchLink) ProtoMessage() {}
 
 func (x *SwitchLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3541,7 @@ func (x *SwitchLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchLink.ProtoReflect.Descriptor instead.
 func (*SwitchLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SwitchLink) GetName() string {
@@ -3500,7 +3587,7 @@ type PeerLink struct {
 
 func (x *PeerLink) Reset() {
 	*x = PeerLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3599,7 @@ func (x *PeerLink) String() string {
 func (*PeerLink) ProtoMessage() {}
 
 func (x *PeerLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3612,7 @@ func (x *PeerLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerLink.ProtoReflect.Descriptor instead.
 func (*PeerLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PeerLink) GetHost() string {
@@ -3591,7 +3678,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3690,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3703,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SessionInfo) GetProgram() string {
@@ -3759,7 +3846,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x0eREASON_REMOVED\x10\x02\x12\x16\n" +
 	"\x12REASON_SENDER_LOST\x10\x03\x12\x12\n" +
 	"\x0eREASON_ABORTED\x10\x04\x12\x13\n" +
-	"\x0fREASON_REFORMED\x10\x05\"\x82\x03\n" +
+	"\x0fREASON_REFORMED\x10\x05\"\xb8\x03\n" +
 	"\rFormationInfo\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12#\n" +
@@ -3774,7 +3861,15 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05mc_id\x18\t \x01(\rR\x04mcId\x12\x12\n" +
 	"\x04tree\x18\n" +
 	" \x03(\tR\x04tree\x12)\n" +
-	"\x05steps\x18\v \x03(\v2\x13.mcrdma.v1.StepTimeR\x05steps\"z\n" +
+	"\x05steps\x18\v \x03(\v2\x13.mcrdma.v1.StepTimeR\x05steps\x124\n" +
+	"\n" +
+	"departures\x18\f \x03(\v2\x14.mcrdma.v1.DepartureR\n" +
+	"departures\"c\n" +
+	"\tDeparture\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"z\n" +
 	"\x06Member\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
@@ -3872,14 +3967,15 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04path\x18\b \x01(\x0e2\x0f.mcrdma.v1.PathR\x04path\x12\x16\n" +
 	"\x06attach\x18\t \x01(\x04R\x06attach\x120\n" +
 	"\x05since\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd5\x02\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xeb\x02\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
 	"\x04type\x18\x03 \x01(\x0e2\x1c.mcrdma.v1.GroupChanged.TypeR\x04type\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
-	"\x04text\x18\x06 \x01(\tR\x04text\"\x88\x01\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\x12\x14\n" +
+	"\x05since\x18\a \x01(\x03R\x05since\"\x88\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eTYPE_SUSPECTED\x10\x01\x12\x10\n" +
@@ -3985,7 +4081,7 @@ func file_mcrdma_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(Path)(0),                     // 0: mcrdma.v1.Path
 	(Mode)(0),                     // 1: mcrdma.v1.Mode
@@ -4009,130 +4105,132 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*AttachFormed)(nil),          // 19: mcrdma.v1.AttachFormed
 	(*Detached)(nil),              // 20: mcrdma.v1.Detached
 	(*FormationInfo)(nil),         // 21: mcrdma.v1.FormationInfo
-	(*Member)(nil),                // 22: mcrdma.v1.Member
-	(*Relay)(nil),                 // 23: mcrdma.v1.Relay
-	(*StepTime)(nil),              // 24: mcrdma.v1.StepTime
-	(*CreateGroupRequest)(nil),    // 25: mcrdma.v1.CreateGroupRequest
-	(*Forming)(nil),               // 26: mcrdma.v1.Forming
-	(*CreateGroupResponse)(nil),   // 27: mcrdma.v1.CreateGroupResponse
-	(*ReformGroupRequest)(nil),    // 28: mcrdma.v1.ReformGroupRequest
-	(*ReformGroupResponse)(nil),   // 29: mcrdma.v1.ReformGroupResponse
-	(*ReportStallRequest)(nil),    // 30: mcrdma.v1.ReportStallRequest
-	(*ReportStallResponse)(nil),   // 31: mcrdma.v1.ReportStallResponse
-	(*CloseGroupRequest)(nil),     // 32: mcrdma.v1.CloseGroupRequest
-	(*CloseGroupResponse)(nil),    // 33: mcrdma.v1.CloseGroupResponse
-	(*GetGroupRequest)(nil),       // 34: mcrdma.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 35: mcrdma.v1.GetGroupResponse
-	(*ListGroupsRequest)(nil),     // 36: mcrdma.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 37: mcrdma.v1.ListGroupsResponse
-	(*GroupInfo)(nil),             // 38: mcrdma.v1.GroupInfo
-	(*MemberState)(nil),           // 39: mcrdma.v1.MemberState
-	(*MembershipInfo)(nil),        // 40: mcrdma.v1.MembershipInfo
-	(*GroupChanged)(nil),          // 41: mcrdma.v1.GroupChanged
-	(*ResumeGroupRequest)(nil),    // 42: mcrdma.v1.ResumeGroupRequest
-	(*ResumeGroupResponse)(nil),   // 43: mcrdma.v1.ResumeGroupResponse
-	(*ResumeMemberRequest)(nil),   // 44: mcrdma.v1.ResumeMemberRequest
-	(*ResumeMemberResponse)(nil),  // 45: mcrdma.v1.ResumeMemberResponse
-	(*LeaveRequest)(nil),          // 46: mcrdma.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 47: mcrdma.v1.LeaveResponse
-	(*GetDaemonRequest)(nil),      // 48: mcrdma.v1.GetDaemonRequest
-	(*GetDaemonResponse)(nil),     // 49: mcrdma.v1.GetDaemonResponse
-	(*SwitchLink)(nil),            // 50: mcrdma.v1.SwitchLink
-	(*PeerLink)(nil),              // 51: mcrdma.v1.PeerLink
-	(*SessionInfo)(nil),           // 52: mcrdma.v1.SessionInfo
-	(*durationpb.Duration)(nil),   // 53: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*Departure)(nil),             // 22: mcrdma.v1.Departure
+	(*Member)(nil),                // 23: mcrdma.v1.Member
+	(*Relay)(nil),                 // 24: mcrdma.v1.Relay
+	(*StepTime)(nil),              // 25: mcrdma.v1.StepTime
+	(*CreateGroupRequest)(nil),    // 26: mcrdma.v1.CreateGroupRequest
+	(*Forming)(nil),               // 27: mcrdma.v1.Forming
+	(*CreateGroupResponse)(nil),   // 28: mcrdma.v1.CreateGroupResponse
+	(*ReformGroupRequest)(nil),    // 29: mcrdma.v1.ReformGroupRequest
+	(*ReformGroupResponse)(nil),   // 30: mcrdma.v1.ReformGroupResponse
+	(*ReportStallRequest)(nil),    // 31: mcrdma.v1.ReportStallRequest
+	(*ReportStallResponse)(nil),   // 32: mcrdma.v1.ReportStallResponse
+	(*CloseGroupRequest)(nil),     // 33: mcrdma.v1.CloseGroupRequest
+	(*CloseGroupResponse)(nil),    // 34: mcrdma.v1.CloseGroupResponse
+	(*GetGroupRequest)(nil),       // 35: mcrdma.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),      // 36: mcrdma.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),     // 37: mcrdma.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),    // 38: mcrdma.v1.ListGroupsResponse
+	(*GroupInfo)(nil),             // 39: mcrdma.v1.GroupInfo
+	(*MemberState)(nil),           // 40: mcrdma.v1.MemberState
+	(*MembershipInfo)(nil),        // 41: mcrdma.v1.MembershipInfo
+	(*GroupChanged)(nil),          // 42: mcrdma.v1.GroupChanged
+	(*ResumeGroupRequest)(nil),    // 43: mcrdma.v1.ResumeGroupRequest
+	(*ResumeGroupResponse)(nil),   // 44: mcrdma.v1.ResumeGroupResponse
+	(*ResumeMemberRequest)(nil),   // 45: mcrdma.v1.ResumeMemberRequest
+	(*ResumeMemberResponse)(nil),  // 46: mcrdma.v1.ResumeMemberResponse
+	(*LeaveRequest)(nil),          // 47: mcrdma.v1.LeaveRequest
+	(*LeaveResponse)(nil),         // 48: mcrdma.v1.LeaveResponse
+	(*GetDaemonRequest)(nil),      // 49: mcrdma.v1.GetDaemonRequest
+	(*GetDaemonResponse)(nil),     // 50: mcrdma.v1.GetDaemonResponse
+	(*SwitchLink)(nil),            // 51: mcrdma.v1.SwitchLink
+	(*PeerLink)(nil),              // 52: mcrdma.v1.PeerLink
+	(*SessionInfo)(nil),           // 53: mcrdma.v1.SessionInfo
+	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
 	13, // 1: mcrdma.v1.OpenResponse.attach_requested:type_name -> mcrdma.v1.AttachRequested
 	19, // 2: mcrdma.v1.OpenResponse.attach_formed:type_name -> mcrdma.v1.AttachFormed
 	20, // 3: mcrdma.v1.OpenResponse.detached:type_name -> mcrdma.v1.Detached
-	41, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
-	53, // 5: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
+	42, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
+	54, // 5: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
 	8,  // 6: mcrdma.v1.Hello.limits:type_name -> mcrdma.v1.Limits
 	4,  // 7: mcrdma.v1.AttachRequested.group:type_name -> mcrdma.v1.GroupID
 	14, // 8: mcrdma.v1.AttachRequested.connection:type_name -> mcrdma.v1.Connection
 	15, // 9: mcrdma.v1.AttachRequested.regions:type_name -> mcrdma.v1.RegionSpec
-	54, // 10: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
+	55, // 10: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
 	17, // 11: mcrdma.v1.AnswerAttachRequest.regions:type_name -> mcrdma.v1.ReceiverRegion
 	21, // 12: mcrdma.v1.AttachFormed.formation:type_name -> mcrdma.v1.FormationInfo
 	2,  // 13: mcrdma.v1.Detached.reason:type_name -> mcrdma.v1.Detached.Reason
 	4,  // 14: mcrdma.v1.FormationInfo.group:type_name -> mcrdma.v1.GroupID
 	0,  // 15: mcrdma.v1.FormationInfo.path:type_name -> mcrdma.v1.Path
-	22, // 16: mcrdma.v1.FormationInfo.members:type_name -> mcrdma.v1.Member
+	23, // 16: mcrdma.v1.FormationInfo.members:type_name -> mcrdma.v1.Member
 	14, // 17: mcrdma.v1.FormationInfo.connection:type_name -> mcrdma.v1.Connection
-	23, // 18: mcrdma.v1.FormationInfo.relay:type_name -> mcrdma.v1.Relay
-	24, // 19: mcrdma.v1.FormationInfo.steps:type_name -> mcrdma.v1.StepTime
-	53, // 20: mcrdma.v1.StepTime.took:type_name -> google.protobuf.Duration
-	1,  // 21: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
-	15, // 22: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
-	26, // 23: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	53, // 24: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
-	21, // 25: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	15, // 26: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
-	4,  // 27: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	26, // 28: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	21, // 29: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 30: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
-	53, // 31: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
-	4,  // 32: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 33: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	38, // 34: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
-	38, // 35: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
-	40, // 36: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
-	21, // 37: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
-	1,  // 38: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
-	54, // 39: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
-	39, // 40: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
-	54, // 41: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
-	4,  // 42: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
-	0,  // 43: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
-	54, // 44: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
-	4,  // 45: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
-	3,  // 46: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
-	4,  // 47: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	21, // 48: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 49: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
-	54, // 50: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
-	50, // 51: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
-	51, // 52: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
-	52, // 53: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	53, // 54: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	54, // 55: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	5,  // 56: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 57: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 58: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 59: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	46, // 60: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	25, // 61: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	28, // 62: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	30, // 63: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	32, // 64: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	34, // 65: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	36, // 66: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	42, // 67: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	44, // 68: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	48, // 69: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	6,  // 70: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 71: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 72: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 73: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	47, // 74: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	27, // 75: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	29, // 76: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	31, // 77: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	33, // 78: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	35, // 79: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	37, // 80: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	43, // 81: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	45, // 82: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	49, // 83: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	70, // [70:84] is the sub-list for method output_type
-	56, // [56:70] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	24, // 18: mcrdma.v1.FormationInfo.relay:type_name -> mcrdma.v1.Relay
+	25, // 19: mcrdma.v1.FormationInfo.steps:type_name -> mcrdma.v1.StepTime
+	22, // 20: mcrdma.v1.FormationInfo.departures:type_name -> mcrdma.v1.Departure
+	54, // 21: mcrdma.v1.StepTime.took:type_name -> google.protobuf.Duration
+	1,  // 22: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
+	15, // 23: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
+	27, // 24: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
+	54, // 25: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
+	21, // 26: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	15, // 27: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
+	4,  // 28: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	27, // 29: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
+	21, // 30: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 31: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
+	54, // 32: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
+	4,  // 33: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 34: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	39, // 35: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
+	39, // 36: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
+	41, // 37: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
+	21, // 38: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
+	1,  // 39: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
+	55, // 40: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
+	40, // 41: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
+	55, // 42: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
+	4,  // 43: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
+	0,  // 44: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
+	55, // 45: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
+	4,  // 46: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
+	3,  // 47: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
+	4,  // 48: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	21, // 49: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 50: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
+	55, // 51: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
+	51, // 52: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
+	52, // 53: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
+	53, // 54: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
+	54, // 55: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	55, // 56: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	5,  // 57: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 58: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 59: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 60: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	47, // 61: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	26, // 62: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	29, // 63: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	31, // 64: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	33, // 65: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	35, // 66: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	37, // 67: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	43, // 68: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	45, // 69: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	49, // 70: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	6,  // 71: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 72: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 73: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 74: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	48, // 75: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	28, // 76: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	30, // 77: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	32, // 78: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	34, // 79: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	36, // 80: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	38, // 81: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	44, // 82: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	46, // 83: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	50, // 84: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	71, // [71:85] is the sub-list for method output_type
+	57, // [57:71] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }
@@ -4153,7 +4251,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_daemon_proto_rawDesc), len(file_mcrdma_v1_daemon_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
