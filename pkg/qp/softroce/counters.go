@@ -96,6 +96,7 @@ func (c *counters) retire(st rc.Stats) {
 //	rx_drop_length        more payload than the path MTU
 //	rc_*                  what the state machines of all queue pairs counted
 //	events_lost           events that nobody read in time
+//	qps                   queue pairs that there are
 //
 // and those of the link (see for example udplink.Link.Counters), with which the
 // names of equal meaning are added up.
@@ -109,6 +110,7 @@ func (d *Device) Counters() map[string]uint64 {
 	m["rx_packets"] = c.rxPackets.Load()
 	m["rx_bytes"] = c.rxBytes.Load()
 	m["events_lost"] = c.eventsLost.Load()
+	m["qps"] = uint64(len(d.qps.all()))
 	for i := noDrop + 1; i < rxDrops; i++ {
 		m[rxDropNames[i]] = c.rxDrop[i].Load()
 	}
