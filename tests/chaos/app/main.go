@@ -1,0 +1,166 @@
+// Command app is the application of the fault matrix: it sends in groups and receives
+// in groups, and all that it does and sees goes into journals, which outlive it, as
+// does the memory that its groups write to. It is told what to do by lines of JSON on
+// its standard input; see package tests/chaos/orders. It ends with its input.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
+	"github.com/mcrdma/mcrdma/tests/chaos/history"
+	"github.com/mcrdma/mcrdma/tests/chaos/orders"
+	e2e "github.com/mcrdma/mcrdma/tests/e2e/orders"
+)
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	a := &app{log: log, out: json.NewEncoder(os.Stdout), senders: map[string]*sender{}, members: map[string]*member{}}
+	err := a.serve(os.Stdin)
+	if a.client != nil {
+		err = errors.Join(err, a.client.Close())
+	}
+	if a.dev != nil {
+		err = errors.Join(err, a.dev.Close())
+	}
+	if err != nil {
+		log.Error("the end", "error", err)
+		os.Exit(1)
+	}
+}
+
+type app struct {
+	log *slog.Logger
+
+	outMu sync.Mutex
+	out   *json.Encoder
+
+	mu      sync.Mutex
+	args    orders.OpenArgs
+	dev     qp.Device
+	client  *mcrdma.Client
+	senders map[string]*sender // by the group's name
+	members map[string]*member
+}
+
+func (a *app) serve(in io.Reader) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
+		var o e2e.Order
+		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			result, err := a.do(&o)
+			ans := e2e.Answer{ID: o.ID}
+			if err == nil {
+				ans.Result, err = json.Marshal(result)
+			}
+			if err != nil {
+				ans.Error = err.Error()
+			}
+			a.outMu.Lock()
+			defer a.outMu.Unlock()
+			if err := a.out.Encode(ans); err != nil {
+				a.log.Error("answer", "error", err)
+			}
+		})
+	}
+}
+
+func (a *app) do(o *e2e.Order) (any, error) {
+	switch o.Do {
+	case orders.Open:
+		return with(o.Args, a.open)
+	case orders.Listen:
+		return with(o.Args, a.listen)
+	case orders.Create:
+		return with(o.Args, a.create)
+	case orders.Work:
+		return with(o.Args, a.work)
+	case orders.Finish:
+		return with(o.Args, a.finish)
+	case orders.Settle:
+		return with(o.Args, a.settle)
+	case orders.Left:
+		return a.left()
+	}
+	return nil, fmt.Errorf("there is no order %q", o.Do)
+}
+
+func with[A, R any](raw json.RawMessage, f func(A) (R, error)) (any, error) {
+	var args A
+	if err := json.Unmarshal(raw, &args); err != nil {
+		return nil, err
+	}
+	return f(args)
+}
+
+// wait returns a context that ends after some milliseconds.
+func wait(millis int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Duration(millis)*time.Millisecond)
+}
+
+func (a *app) open(args orders.OpenArgs) (any, error) {
+	dev, err := qp.Open(args.Device)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := wait(10_000)
+	defer cancel()
+	c, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: args.Socket, Program: "chaos", Device: dev, Logger: a.log})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.args, a.dev, a.client = args, dev, c
+	return nil, err
+}
+
+func (a *app) left() (orders.LeftResult, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dev == nil {
+		return orders.LeftResult{}, nil
+	}
+	return orders.LeftResult{QPs: a.dev.Counters()["qps"]}, nil
+}
+
+// A journal is a file that entries are appended to.
+type journal struct {
+	log *slog.Logger
+	mu  sync.Mutex
+	f   *os.File
+}
+
+func (a *app) journal(name string) (*journal, error) {
+	f, err := os.OpenFile(filepath.Join(a.args.Dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return &journal{log: a.log, f: f}, err
+}
+
+// put writes an entry; it is there when put returns, whatever becomes of the process.
+func (j *journal) put(e history.Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.At = time.Now().UnixMicro()
+	line, err := e.Line()
+	if err == nil {
+		_, err = j.f.Write(line)
+	}
+	if err != nil {
+		j.log.Error("journal", "error", err)
+	}
+}

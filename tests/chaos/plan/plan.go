@@ -1,0 +1,282 @@
+// Package plan makes up what happens in a run of the fault matrix: a lab, groups with
+// their work, and faults, all from a seed. It is pure.
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Plan is one run.
+type Plan struct {
+	Seed   uint64
+	Racks  []int
+	Work   time.Duration // how long operations are submitted
+	Groups []Group
+	Faults []Fault
+}
+
+// A Group is one, with what its sender does.
+type Group struct {
+	Name      string   `json:"name"` // and that of the service
+	Key       uint64   `json:"key"`  // of what is written
+	Sender    string   `json:"sender"`
+	Receivers []string `json:"receivers"`
+	Mode      string   `json:"mode"`
+	MinSize   int      `json:"min_size"`
+	Regions   []int    `json:"regions"`
+	Kinds     []string `json:"kinds"`
+	Largest   int      `json:"largest"` // bytes of an operation
+	Depth     int      `json:"depth"`
+	Transport string   `json:"transport,omitempty"`
+	// Pause is the longest between two operations.
+	Pause time.Duration `json:"pause,omitempty"`
+}
+
+// A What is a kind of fault.
+type What string
+
+// The faults. Those of processes are of a host or a switch, the others of the
+// link between two nodes.
+const (
+	KillApp    What = "kill app"    // SIGKILL; another comes after the time
+	StopApp    What = "stop app"    // SIGSTOP, and SIGCONT after the time
+	KillDaemon What = "kill daemon" // started again after the time
+	StopDaemon What = "stop daemon"
+	WarpDaemon What = "warp daemon" // as KillDaemon; its clocks have jumped
+	KillAgent  What = "kill agent"
+	StopAgent  What = "stop agent"
+	WarpAgent  What = "warp agent"
+	KillSwitch What = "kill switch"
+	StopSwitch What = "stop switch"
+	Cut        What = "cut"
+	Loss       What = "loss"
+	Reorder    What = "reorder"
+	Corrupt    What = "corrupt"
+	Slow       What = "slow"
+)
+
+// OnLink says whether it is a link's.
+func (w What) OnLink() bool { return slices.Contains([]What{Cut, Loss, Reorder, Corrupt, Slow}, w) }
+
+// A Fault is one.
+type Fault struct {
+	What What
+	At   time.Duration // since the work has begun
+	For  time.Duration // until it is undone; 0: never
+	// Node is what it happens to: a host or a switch; and Other is what a link's other
+	// end is.
+	Node, Other string
+	Share       float64 // of frames, for Loss, Reorder and Corrupt
+	Rate        uint64  // bits per second, for Slow
+}
+
+func (f Fault) String() string {
+	s := fmt.Sprintf("%4d ms: %s of %s", f.At.Milliseconds(), f.What, f.Node)
+	if f.Other != "" {
+		s += "–" + f.Other
+	}
+	switch {
+	case f.Share > 0:
+		s += fmt.Sprintf(", %.1f %%", 100*f.Share)
+	case f.Rate > 0:
+		s += fmt.Sprintf(", %d Mb/s", f.Rate/1e6)
+	}
+	if f.For == 0 {
+		return s + ", for good"
+	}
+	return s + fmt.Sprintf(", for %d ms", f.For.Milliseconds())
+}
+
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: racks of %v hosts, %v of work\n", p.Seed, p.Racks, p.Work)
+	for _, g := range p.Groups {
+		fmt.Fprintf(&b, "  group %s: %s to %v, mode %s%s, min_size %d, regions %v, %v of up to %d bytes, depth %d, pause %v\n",
+			g.Name, g.Sender, g.Receivers, g.Mode, g.Transport, g.MinSize, g.Regions, g.Kinds, g.Largest, g.Depth, g.Pause)
+	}
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "  %v\n", f)
+	}
+	return b.String()
+}
+
+// racks that there are to choose from.
+var racks = [][]int{{2}, {3}, {4}, {5}, {2, 2}, {3, 2}, {2, 3}, {1, 3}, {1, 4}}
+
+const ms = time.Millisecond
+
+// Make makes a plan.
+func Make(seed uint64) *Plan {
+	rng := rand.New(rand.NewPCG(seed, 0x6d6372646d61))
+	p := &Plan{Seed: seed, Racks: racks[rng.IntN(len(racks))], Work: between(rng, 2000*ms, 4000*ms)}
+	hosts := p.Hosts()
+	for i := range 1 + rng.IntN(3)*rng.IntN(2) {
+		p.Groups = append(p.Groups, makeGroup(rng, i, hosts))
+	}
+	for range 1 + rng.IntN(3) {
+		p.Faults = append(p.Faults, p.makeFault(rng))
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	return p
+}
+
+func makeGroup(rng *rand.Rand, i int, hosts []string) Group {
+	order := slices.Clone(hosts)
+	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	if rng.IntN(4) > 0 { // mostly h1 sends, so that other groups share its fate
+		at := slices.Index(order, "h1")
+		order[0], order[at] = order[at], order[0]
+	}
+	n := 1 + rng.IntN(min(4, len(order)-1))
+	if rng.IntN(2) == 0 {
+		n = min(4, len(order)-1)
+	}
+	g := Group{Name: fmt.Sprint("g", i+1), Key: rng.Uint64(), Sender: order[0], Receivers: order[1 : 1+n],
+		Mode: []string{"require", "require", "auto", "auto", "off"}[rng.IntN(5)], Depth: []int{1, 2, 4, 16}[rng.IntN(4)]}
+	switch rng.IntN(4) {
+	case 0: // by default
+	case 1:
+		g.MinSize = 1 + n
+	default:
+		g.MinSize = 1 + rng.IntN(2)
+	}
+	for range 1 + rng.IntN(2) {
+		g.Regions = append(g.Regions, []int{64 << 10, 1 << 20, 4 << 20}[rng.IntN(3)])
+	}
+	g.Kinds = [][]string{{"write"}, {"write"}, {"write", "writeimm"}, {"send"}, {"send", "sendimm"},
+		{"write", "writeimm", "send", "sendimm"}, {"write", "writeimm", "send", "sendimm"}}[rng.IntN(7)]
+	g.Largest = min([]int{64, 4096, 64 << 10, 1 << 20}[rng.IntN(4)], slices.Min(g.Regions))
+	if rng.IntN(2) == 0 {
+		g.Pause = []time.Duration{ms / 2, 2 * ms, 20 * ms}[rng.IntN(3)]
+	}
+	if g.Mode == "off" && rng.IntN(2) == 0 {
+		g.Transport = []string{"tcp", "rdma"}[rng.IntN(2)]
+	}
+	return g
+}
+
+// Hosts are the names of all.
+func (p *Plan) Hosts() (list []string) {
+	for _, n := range p.Racks {
+		for range n {
+			list = append(list, fmt.Sprint("h", len(list)+1))
+		}
+	}
+	return list
+}
+
+// Switches likewise.
+func (p *Plan) Switches() []string {
+	if len(p.Racks) == 1 {
+		return []string{"torA"}
+	}
+	return []string{"torA", "spine", "torB"}
+}
+
+// ToR is the switch of a host's rack.
+func (p *Plan) ToR(host string) string {
+	i := slices.Index(p.Hosts(), host)
+	if i < p.Racks[0] {
+		return "torA"
+	}
+	return "torB"
+}
+
+// kinds of faults, the frequent ones several times.
+var kinds = []What{KillApp, KillApp, KillApp, StopApp, StopApp, KillDaemon, KillDaemon, StopDaemon, WarpDaemon, KillAgent, StopAgent,
+	WarpAgent, KillSwitch, StopSwitch, Cut, Cut, Cut, Loss, Loss, Reorder, Corrupt, Slow}
+
+func (p *Plan) makeFault(rng *rand.Rand) Fault {
+	f := Fault{What: kinds[rng.IntN(len(kinds))], At: between(rng, 200*ms, p.Work*3/4), For: between(rng, 50*ms, 2000*ms)}
+	host := func() string {
+		g := p.Groups[rng.IntN(len(p.Groups))]
+		if rng.IntN(4) == 0 {
+			return g.Sender
+		}
+		return g.Receivers[rng.IntN(len(g.Receivers))]
+	}
+	switch {
+	case f.What.OnLink():
+		f.Node = host()
+		f.Other = p.ToR(f.Node)
+		if len(p.Racks) > 1 && rng.IntN(3) == 0 {
+			f.Node, f.Other = []string{"torA", "torB"}[rng.IntN(2)], "spine"
+		}
+	case slices.Contains([]What{KillAgent, StopAgent, WarpAgent, KillSwitch, StopSwitch}, f.What):
+		f.Node = p.Switches()[rng.IntN(len(p.Switches()))]
+	default:
+		f.Node = host()
+	}
+	switch f.What {
+	case Loss:
+		f.Share = []float64{0.01, 0.05, 0.3}[rng.IntN(3)]
+	case Reorder, Corrupt:
+		f.Share = []float64{0.001, 0.01, 0.05}[rng.IntN(3)]
+	case Slow:
+		f.Rate = []uint64{5e6, 20e6, 100e6}[rng.IntN(3)]
+	case KillApp, KillDaemon, KillAgent, Cut:
+		if rng.IntN(3) == 0 {
+			f.For = 0
+		}
+	}
+	return f
+}
+
+func between(rng *rand.Rand, a, b time.Duration) time.Duration {
+	return (a + time.Duration(rng.Int64N(int64(b-a+1)))).Truncate(ms)
+}
+
+// Blame says which receivers of a group may be removed for what is done: those to
+// which it is done, and those whose way to the sender it is done to. Doomed is a
+// group that may fail even so.
+func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
+	for _, f := range p.Faults {
+		for _, r := range g.Receivers {
+			if f.Node == r && f.What != WarpDaemon || slices.Contains(p.way(g.Sender, r), f.Node) && f.onTheWay() {
+				if f.What.OnLink() && !p.crosses(g.Sender, r, f) {
+					continue
+				}
+				if !slices.Contains(blamable, r) {
+					blamable = append(blamable, r)
+				}
+			}
+		}
+		tor := p.ToR(g.Sender)
+		switch {
+		case f.Node == g.Sender: // its application, its daemon, its link
+			doomed = true
+		case f.Node == tor && !f.What.OnLink():
+			doomed = true
+		}
+	}
+	slices.Sort(blamable)
+	return blamable, doomed
+}
+
+// onTheWay says whether it disturbs what passes a node.
+func (f Fault) onTheWay() bool {
+	return f.What == KillSwitch || f.What == StopSwitch || f.What.OnLink()
+}
+
+// way are the nodes from one host to another, both included.
+func (p *Plan) way(a, b string) []string {
+	if p.ToR(a) == p.ToR(b) {
+		return []string{a, p.ToR(a), b}
+	}
+	return []string{a, p.ToR(a), "spine", p.ToR(b), b}
+}
+
+// crosses says whether the way from one host to another uses a fault's link.
+func (p *Plan) crosses(a, b string, f Fault) bool {
+	w := p.way(a, b)
+	return slices.Contains(w, f.Node) && slices.Contains(w, f.Other)
+}
+
+// Kills says whether a host's application is killed.
+func (p *Plan) Kills(host string) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == KillApp && f.Node == host })
+}
