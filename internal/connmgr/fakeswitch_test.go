@@ -254,11 +254,13 @@ func (s *fakeSwitch) Get(_ context.Context, req *mcrdmav1.GetRequest) (*mcrdmav1
 	return &mcrdmav1.GetResponse{Group: g}, nil
 }
 
-func (s *fakeSwitch) Watch(_ *mcrdmav1.WatchRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchResponse]) error {
+func (s *fakeSwitch) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchResponse]) error {
 	w := make(chan *mcrdmav1.WatchResponse, 1024)
 	s.mu.Lock()
 	for _, k := range slices.Sorted(maps.Keys(s.groups)) {
-		w <- &mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_INSTALLED, Group: proto.CloneOf(s.groups[k])}
+		if s.groups[k].GetGroup().GetKey().GetSource() == req.GetSource() {
+			w <- &mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_INSTALLED, Group: proto.CloneOf(s.groups[k])}
+		}
 	}
 	w <- &mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_SYNCED}
 	s.watchers[w] = struct{}{}
@@ -271,6 +273,9 @@ func (s *fakeSwitch) Watch(_ *mcrdmav1.WatchRequest, out grpc.ServerStreamingSer
 	for {
 		select {
 		case e := <-w:
+			if e.GetGroup() != nil && e.GetGroup().GetGroup().GetKey().GetSource() != req.GetSource() {
+				continue
+			}
 			if err := out.Send(e); err != nil {
 				return err
 			}

@@ -53,6 +53,9 @@ func (t *tor) follow(ctx context.Context) error {
 		if err != nil {
 			return t.fault(ctx, err)
 		}
+		if g := e.GetGroup(); g != nil && g.GetGroup().GetKey().GetSource() != t.m.addr.String() {
+			continue // nobody asked for that
+		}
 		switch e.GetType() {
 		case mcrdmav1.WatchResponse_TYPE_INSTALLED:
 			if there = append(there, e.GetGroup().GetGroup().GetKey().GetMcId()); synced {

@@ -190,7 +190,7 @@ func testLog(name string) *slog.Logger {
 
 // testTimes are short where tests wait for them.
 var testTimes = times{request: 20 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: time.Second,
-	commit: 2 * time.Second, undo: time.Second, again: 20 * time.Millisecond, connect: time.Second,
+	commit: 2 * time.Second, undo: 300 * time.Millisecond, again: 20 * time.Millisecond, connect: time.Second,
 	settle: time.Second, window: 5 * time.Millisecond}
 
 // start starts the daemon of host i, and waits until it serves.
@@ -502,6 +502,27 @@ func (a *app) waitChange(t mcrdmav1.GroupChanged_Type) *mcrdmav1.GroupChanged {
 		return out != nil
 	})
 	return out
+}
+
+// await is waitChange while time passes.
+func (a *app) await(t mcrdmav1.GroupChanged_Type) *mcrdmav1.GroupChanged {
+	a.r.t.Helper()
+	a.r.passUntil(fmt.Sprintf("event %v", t), func() bool { return a.countChanges(t) > 0 })
+	return a.waitChange(t)
+}
+
+// passUntil lets time pass until something is so, but not for long.
+func (r *rig) passUntil(what string, f func() bool) {
+	r.t.Helper()
+	for range 500 {
+		r.pass(100 * time.Millisecond)
+		for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); time.Sleep(200 * time.Microsecond) {
+			if f() {
+				return
+			}
+		}
+	}
+	r.t.Fatalf("not so after a long time: %s", what)
 }
 
 func (a *app) countChanges(t mcrdmav1.GroupChanged_Type) int {

@@ -60,7 +60,7 @@ type Change struct {
 type Tracker struct {
 	cfg   Config
 	peers map[netip.Addr]*peer
-	last  time.Time // Step
+	last  time.Time // Step or Blame
 }
 
 type peer struct {
@@ -122,9 +122,8 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 	}
 }
 
-// Step says which peers have changed, in order of their addresses. If the caller
-// itself was held up since the last step, nobody is blamed for that time.
-func (t *Tracker) Step(now time.Time) []Change {
+// excuse lets nobody be blamed for the time in which the caller itself was held up.
+func (t *Tracker) excuse(now time.Time) {
 	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/4+t.cfg.Interval {
 		for _, p := range t.peers {
 			p.answered = earlier(p.answered.Add(pause-t.cfg.Interval), now)
@@ -132,6 +131,12 @@ func (t *Tracker) Step(now time.Time) []Change {
 		}
 	}
 	t.last = now
+}
+
+// Step says which peers have changed, in order of their addresses. If the caller
+// itself was held up since the last step, nobody is blamed for that time.
+func (t *Tracker) Step(now time.Time) []Change {
+	t.excuse(now)
 	var out []Change
 	for _, a := range t.Peers() {
 		p := t.peers[a]
@@ -169,6 +174,7 @@ const missed = 3
 // Blame says which of these peers are to blame for a stall that the data path
 // reports: those that do not answer either. They are Gone from now on.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
+	t.excuse(now)
 	var out []Change
 	for _, a := range among {
 		p := t.peers[a]
