@@ -260,14 +260,14 @@ func TestDepth(t *testing.T) {
 }
 
 // receiveAll receives messages that count, with the content of the sender's memory.
-func (o *receiver) receiveAll(ops, size int) {
+func (r *receiver) receiveAll(ops, size int) {
 	want := make([]byte, regionSize)
 	fillRandom(want, 1)
 	const window = 16
 	for i := range ops + window {
 		if i < ops {
-			if err := o.m.PostRecv(o.mem.Slice(regionSize+i%(2*window)*size, size)); err != nil {
-				o.t.Error(err)
+			if err := r.m.PostRecv(r.mem.Slice(regionSize+i%(2*window)*size, size)); err != nil {
+				r.t.Error(err)
 				return
 			}
 		}
@@ -275,13 +275,13 @@ func (o *receiver) receiveAll(ops, size int) {
 			continue
 		}
 		n := i - window
-		got, err := o.m.Recv(o.t.Context())
+		got, err := r.m.Recv(r.t.Context())
 		if err != nil {
-			o.t.Error(err)
+			r.t.Error(err)
 			return
 		}
 		if int(got.Imm) != n || !bytes.Equal(got.Bytes(), want[n*size:(n+1)*size]) {
-			o.t.Errorf("message %d instead of %d, or its content differs", got.Imm, n)
+			r.t.Errorf("message %d instead of %d, or its content differs", got.Imm, n)
 			return
 		}
 	}
@@ -299,8 +299,8 @@ func TestNoReceive(t *testing.T) {
 				}
 				for i, o := range r.rs {
 					select {
-					case <-done:
-						t.Fatalf("a %v is done before there are receives", kind)
+					case err := <-done:
+						t.Fatalf("a %v is done before there are receives: %v", kind, err)
 					case <-time.After(20 * time.Millisecond):
 					}
 					if err := o.m.PostRecv(o.mem.Slice(regionSize, size)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -176,8 +177,8 @@ func (r *relayed) abandon() { _ = r.group.Close(ended) }
 // run implements outbound.
 func (r *relayed) run(ctx context.Context) error {
 	pumping, stop := context.WithCancel(ctx)
-	pumped := make(chan error, 1)
-	go func() { pumped <- r.pump(pumping) }()
+	var pump sync.WaitGroup
+	pump.Go(func() { r.pump(pumping) })
 	var err error
 	for err == nil {
 		select {
@@ -194,7 +195,7 @@ func (r *relayed) run(ctx context.Context) error {
 	}
 	r.g.halt()
 	stop()
-	<-pumped
+	pump.Wait()
 	r.leave(err)
 	r.settle()
 	return suspectOf(err, r.info)
@@ -227,8 +228,8 @@ func (r *relayed) settle() {
 	r.g.finish(n)
 }
 
-// pump sends what is queued.
-func (r *relayed) pump(ctx context.Context) error {
+// pump sends what is queued, until ctx ends or the group does.
+func (r *relayed) pump(ctx context.Context) {
 	msgs := make([][]byte, 0, 1+MaxPieces)
 	for {
 		msgs = r.take(msgs[:0])
@@ -237,12 +238,12 @@ func (r *relayed) pump(ctx context.Context) error {
 			case <-r.work:
 				continue
 			case <-ctx.Done():
-				return ctx.Err()
+				return
 			}
 		}
 		for _, msg := range msgs {
-			if err := r.group.Send(ctx, msg); err != nil {
-				return err // run learns of it, too
+			if r.group.Send(ctx, msg) != nil {
+				return // run learns of it, too
 			}
 		}
 	}
