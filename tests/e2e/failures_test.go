@@ -120,6 +120,67 @@ func TestNamespaceReceiverVanishes(t *testing.T) {
 	}
 }
 
+// A receiver's daemon is killed and does not come back: its application is taken out
+// when it has had its time, and is told so.
+func TestNamespaceReceiverDaemonGone(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
+	h3 := l.Host("h3")
+	res, err := m.ruin(t, h3.Daemon.Kill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d operations, the longest took %v; %+v", res.Done, res.Max, m.events(t))
+	eventually(t, "h3 is taken out", 10*time.Second, func() bool {
+		return slices.ContainsFunc(m.events(t), func(e orders.Event) bool { return e.Type == "removed" && e.Host == "h3" })
+	})
+	res = m.workFor(t, 100, l.Host("h2"), l.Host("h4"))
+	t.Logf("%d operations without it", res.Done)
+	m.close(t)
+	nothingLeft(t, l, 10*time.Second)
+}
+
+// A switch is killed and started again, empty: its agent makes it what it was.
+func TestNamespaceSwitchRestarts(t *testing.T) {
+	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{})
+	for _, name := range []string{"torA", "spine"} {
+		t.Run(name, func(t *testing.T) {
+			res, err := m.ruin(t, func() {
+				l.Switch(name).Switch.Kill()
+				start(t, l.Switch(name).Switch)
+			})
+			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name})
+			t.Logf("%d operations, the longest took %v; formation %d by %s with %v; %v; %+v", res.Done, res.Max, info.Formation, info.Path, info.Members, err, m.events(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range m.to {
+				if slices.Contains(info.Members, h.Addr.String()) {
+					if err := m.compare(t.Context(), res, h); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	m.close(t)
+	nothingLeft(t, l, 15*time.Second)
+}
+
+// workFor has so many operations done, and compares them at some receivers.
+func (m *team) workFor(t *testing.T, count int, receivers ...*lab.HostNode) orders.WorkResult {
+	t.Helper()
+	args := busy
+	args.Millis, args.Count = 0, count
+	res, err := m.try(t.Context(), args)
+	if err == nil {
+		err = m.compare(t.Context(), res, receivers...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
 // Too few are left: the sender and those that remain are told.
 func TestNamespaceMinSize(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require", MinSize: 4})

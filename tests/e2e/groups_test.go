@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,12 @@ func TestNamespaceGroups(t *testing.T) {
 	m.close(t)
 	m = gather(t, h1, to, orders.CreateArgs{Name: "large", Service: "large", Mode: "require", Regions: []uint64{17 << 20}}).on(t, "switch")
 	m.measured(t, orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: 64, Depth: 64, Seed: 3})
+	// Packets are copied as late as possible: once by the spine's link to torB.
+	args := orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: 16, Depth: 4, Seed: 5}
+	flows, _ := tapAt(t, func() (*lab.Tap, error) { return l.Switch("spine").Tap(2) }, func() { m.work(t, args) })
+	if want, _ := wireBytes(args, m.info.MTU); total(flows, to) != want {
+		t.Errorf("the link between the racks carried %+v, want %+v", total(flows, to), want)
+	}
 	m.measured(t, orders.WorkArgs{Kinds: allKinds, Sizes: []int{16 << 20, 3*mib + 1}, Count: 8, Depth: 4, Seed: 4, Pieces: 3})
 	m.close(t)
 	nothingLeft(t, l, 3*time.Second)
@@ -66,6 +73,25 @@ func (m *team) measured(t *testing.T, args orders.WorkArgs) {
 	if ratio < 1 || ratio > 1.03 || group != all {
 		t.Errorf("the uplink carried %+v, of that %+v for the group, want %+v", all, group, want)
 	}
+}
+
+// The shortest of all, so that "make test" has one, too.
+func TestNamespaceSample(t *testing.T) {
+	l := startSample(t, lab.Spec{})
+	dial(t, l.Hosts...)
+	to := others(l, l.Host("h1"))
+	listen(t, small, to...)
+	m := gather(t, l.Host("h1"), to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
+	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 96, Depth: 8, Seed: 1})
+	// What is there is seen, so that what is left would be.
+	err := l.CheckLeftovers(t.Context(), 0)
+	for _, who := range []string{"torA", "spine has left", "torB has left", "daemon of h1", "daemon of h4"} {
+		if err == nil || !strings.Contains(err.Error(), who) {
+			t.Errorf("while the group is there: nothing of %s in %v", who, err)
+		}
+	}
+	m.close(t)
+	nothingLeft(t, l, 5*time.Second)
 }
 
 // Several groups of several senders at once, and ordinary connections beside them.

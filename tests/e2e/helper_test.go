@@ -152,7 +152,12 @@ func wireBytes(args orders.WorkArgs, mtu int) (sum lab.TapCount, payload uint64)
 // tap counts what a host sends while f runs.
 func tap(t *testing.T, h *lab.HostNode, f func()) (flows map[lab.TapFlow]lab.TapCount, other lab.TapCount) {
 	t.Helper()
-	x, err := h.Tap()
+	return tapAt(t, h.Tap, f)
+}
+
+func tapAt(t *testing.T, open func() (*lab.Tap, error), f func()) (flows map[lab.TapFlow]lab.TapCount, other lab.TapCount) {
+	t.Helper()
+	x, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}

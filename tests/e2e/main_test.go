@@ -44,13 +44,19 @@ func TestMain(m *testing.M) {
 // programs are built when they are needed first.
 var programs = sync.OnceValues(func() (lab.Programs, error) { return lab.Build(filepath.Join(base, "bin")) })
 
-// startLab makes a lab that ends with the test. It is not for "make test", which runs
-// with the race detector and at the side of all other packages, but for a sample.
-func startLab(t *testing.T, spec lab.Spec) *lab.Lab {
+// wholeLabs skips what is not for "make test", which runs with the race detector and at
+// the side of all other packages.
+func wholeLabs(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MCRDMA_E2E") != "1" {
 		t.Skip("optional: whole labs belong to \"make e2e\"")
 	}
+}
+
+// startLab makes a lab that ends with the test.
+func startLab(t *testing.T, spec lab.Spec) *lab.Lab {
+	t.Helper()
+	wholeLabs(t)
 	return startSample(t, spec)
 }
 

@@ -30,6 +30,7 @@ type belongings struct {
 // Whichever way the tests end, nothing is left: no process, no network namespace, and
 // unless they are killed, no file.
 func TestNamespaceNothingLeft(t *testing.T) {
+	wholeLabs(t)
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces take root")
 	}

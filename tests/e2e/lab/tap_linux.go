@@ -14,8 +14,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Tap counts what a host's interface sends: RoCEv2 packets by whom they are for. It
-// looks on, and changes nothing.
+// A Tap counts what an interface sends: RoCEv2 packets by whom they are for. It looks
+// on, and changes nothing.
 type Tap struct {
 	fd   int
 	over atomic.Bool
@@ -54,10 +54,15 @@ const (
 )
 
 // Tap begins to count what the host sends. Stop ends it.
-func (h *HostNode) Tap() (*Tap, error) {
+func (h *HostNode) Tap() (*Tap, error) { return h.Space.tap("eth0") }
+
+// Tap begins to count what the switch sends by a port. Stop ends it.
+func (n *SwitchNode) Tap(port int) (*Tap, error) { return n.Space.tap(swp(port)) }
+
+func (s *Space) tap(name string) (*Tap, error) {
 	t := &Tap{fd: -1, flows: map[TapFlow]TapCount{}}
-	err := h.Space.Do(func() (err error) {
-		nic, err := h.Space.nl.LinkByName("eth0")
+	err := s.Do(func() (err error) {
+		nic, err := s.nl.LinkByName(name)
 		if err != nil {
 			return err
 		}
@@ -77,7 +82,7 @@ func (h *HostNode) Tap() (*Tap, error) {
 		if t.fd >= 0 {
 			_ = unix.Close(t.fd)
 		}
-		return nil, fmt.Errorf("tap at %s: %w", h.Name, err)
+		return nil, fmt.Errorf("tap at %s of %s: %w", name, s.Name, err)
 	}
 	t.done.Go(t.run)
 	return t, nil
