@@ -29,6 +29,7 @@ type team struct {
 	from *lab.HostNode
 	to   []*lab.HostNode
 	info orders.GroupInfo // when it was made
+	over bool             // its applications have ended
 }
 
 // ask gives an order to a host's application, and fails the test on an error.
@@ -178,6 +179,10 @@ func (m *team) close(t *testing.T) {
 
 // dismiss ends the applications.
 func (m *team) dismiss(t *testing.T) {
+	if m.over {
+		return
+	}
+	m.over = true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, h := range append(m.to, m.from) {

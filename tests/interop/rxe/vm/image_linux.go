@@ -100,6 +100,9 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Progr
 	lib := filepath.Join(root, libDir)
 	cgo := []string{"CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I" + filepath.Join(root, "usr/include"),
 		"CGO_LDFLAGS=-L" + lib + " -Wl,-rpath-link," + lib}
+	// Without the C library's resolver only what needs cgo is built with these flags, and
+	// the rest is as any other build leaves it in the cache.
+	const tags = "ibverbs,netgo,osusergo"
 	type build struct {
 		env  []string
 		args []string
@@ -107,8 +110,8 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Progr
 	builds := []build{
 		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", initBin, pkg + "guest"}},
 		{[]string{"CGO_ENABLED=0"}, []string{"build", "-o", hostPeer, pkg + "peer"}},
-		{cgo, []string{"build", "-tags", "ibverbs", "-o", peerBin, pkg + "peer"}},
-		{cgo, []string{"test", "-c", "-tags", "ibverbs", "-o", testBin, device}},
+		{cgo, []string{"build", "-tags", tags, "-o", peerBin, pkg + "peer"}},
+		{cgo, []string{"test", "-c", "-tags", tags, "-o", testBin, device}},
 	}
 	programs := map[string]string{"init": initBin, "bin/peer": peerBin, "bin/ibverbs.test": testBin}
 	for _, m := range more {
@@ -116,7 +119,7 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Progr
 		bin := filepath.Join(dir, base)
 		b := build{[]string{"CGO_ENABLED=0"}, []string{"build", "-ldflags=-s -w", "-o", bin, m.Package}}
 		if m.Verbs {
-			b = build{cgo, []string{"build", "-tags", "ibverbs", "-ldflags=-s -w", "-o", bin, m.Package}}
+			b = build{cgo, []string{"build", "-tags", tags, "-ldflags=-s -w", "-o", bin, m.Package}}
 		}
 		builds = append(builds, b)
 		programs["bin/"+base] = bin
