@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -334,9 +335,12 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 			g.lacks[e.GetAddress()] = g.marks.before(e.GetSince())
 		}
 		if current {
-			g.info.Members = slices.DeleteFunc(slices.Clone(g.info.GetMembers()), func(m *mcrdmav1.Member) bool {
+			// Others hold the one that was there.
+			info := proto.CloneOf(g.info)
+			info.Members = slices.DeleteFunc(info.Members, func(m *mcrdmav1.Member) bool {
 				return m.GetAddress() == e.GetAddress()
 			})
+			g.info = info
 		}
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
 		if current {
