@@ -85,7 +85,7 @@ func TestNamespaceSample(t *testing.T) {
 	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 96, Depth: 8, Seed: 1})
 	// What is there is seen, so that what is left would be.
 	err := l.CheckLeftovers(t.Context(), 0)
-	for _, who := range []string{"torA", "spine has left", "torB has left", "daemon of h1", "daemon of h4"} {
+	for _, who := range []string{"torA has left", "torB has left", "daemon of h1", "daemon of h4"} {
 		if err == nil || !strings.Contains(err.Error(), who) {
 			t.Errorf("while the group is there: nothing of %s in %v", who, err)
 		}

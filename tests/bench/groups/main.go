@@ -10,7 +10,7 @@
 //
 // Run it on a machine that does nothing else:
 //
-//	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 500] [-only create|goodput]
+//	go run ./tests/bench/groups [-groups 300] [-rounds 5] [-time 2s] [-rate 200] [-only create|goodput]
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.groups, "groups", 300, "how many groups are made one after the other")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 2*time.Second, "how long each run takes")
-	flag.Uint64Var(&o.rate, "rate", 500, "of the sender's uplink, Mb/s")
+	flag.Uint64Var(&o.rate, "rate", 200, "of the sender's uplink, Mb/s")
 	flag.StringVar(&o.only, "only", "", "create or goodput; both if empty")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
