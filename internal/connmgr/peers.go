@@ -257,7 +257,7 @@ func (p *peer) unreachable(text string) *fault {
 // other's certificate.
 func untrusted(err error) bool {
 	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
-		errors.As(err, new(tls.AlertError)) || errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.Is(err, errRefused) || errors.As(err, new(*tls.CertificateVerificationError)) ||
 		errors.As(err, new(tls.RecordHeaderError))
 }
 
@@ -306,32 +306,42 @@ func (l *link) last() error {
 
 func (l *link) dial(ctx context.Context, target string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
-	l.note(err)
+	if err != nil {
+		l.note(err)
+	}
 	return c, err
 }
 
 func (l *link) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, info, err := l.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	l.note(err)
-	if err == nil {
-		c = &linkConn{c, l}
+	if err != nil {
+		l.note(err)
+		return c, info, err
 	}
-	return c, info, err
+	return &linkConn{Conn: c, l: l}, info, nil
 }
 
 func (l *link) Clone() credentials.TransportCredentials { return l }
 
-// A linkConn notes the alert by which a server refuses the client's certificate:
-// with TLS 1.3 it comes after the handshake.
+// A linkConn finds out whether the server takes the client's certificate: with TLS
+// 1.3 only what comes after the handshake tells.
 type linkConn struct {
 	net.Conn
-	l *link
+	l    *link
+	read bool // something has come; the reader's
 }
+
+var errRefused = errors.New("it does not take this host's certificate")
 
 func (c *linkConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err != nil && errors.As(err, new(tls.AlertError)) {
-		c.l.note(fmt.Errorf("it does not take this host's certificate: %w: renew it, or have it issued by the same CA", err))
+	switch op := (*net.OpError)(nil); {
+	case c.read:
+	case n > 0:
+		c.read = true
+		c.l.note(nil)
+	case errors.As(err, &op) && op.Op == "remote error": // an alert
+		c.l.note(fmt.Errorf("%w: %w: renew it, or have it issued by the same CA", errRefused, err))
 	}
 	return n, err
 }
