@@ -56,6 +56,7 @@ type fault struct {
 	sw     string // switch
 	text   string
 	unsent bool // the request cannot have arrived
+	cause  error
 }
 
 func (f *fault) Error() string {
@@ -68,7 +69,12 @@ func (f *fault) Error() string {
 	return f.text
 }
 
-func (f *fault) Unwrap() error { return f.reason }
+func (f *fault) Unwrap() []error {
+	if f.cause == nil {
+		return []error{f.reason}
+	}
+	return []error{f.reason, f.cause}
+}
 
 // refuse makes a fault. The text says what is wrong and what to do.
 func refuse(r Reason, format string, args ...any) *fault {

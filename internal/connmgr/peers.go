@@ -179,7 +179,7 @@ func (p *peer) once(ctx context.Context, f func(context.Context) error) error {
 		return p.fault(ctx, f(ctx))
 	}
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
-		return ctx.Err()
+		return &fault{reason: Closed, text: "the caller has gone", unsent: true, cause: ctx.Err()}
 	}
 	u := p.unreachable("no connection in time")
 	u.unsent = true
