@@ -83,7 +83,7 @@ func TestNamespaceSample(t *testing.T) {
 	listen(t, small, to...)
 	m := gather(t, l.Host("h1"), to, orders.CreateArgs{Name: "g", Service: "small", Mode: "require", Regions: []uint64{1 << 20}})
 	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Count: 96, Depth: 8, Seed: 1})
-	// What is there is seen, so that what is left would be.
+	// What is there is seen, so that what is left would be. The spine has no part in it.
 	err := l.CheckLeftovers(t.Context(), 0)
 	for _, who := range []string{"torA has left", "torB has left", "daemon of h1", "daemon of h4"} {
 		if err == nil || !strings.Contains(err.Error(), who) {
