@@ -1,45 +1,56 @@
 package mcrdma
 
-import "time"
-
-// marks remember how many operations were complete at which time, for some while: who
-// is told of a member's removal only after it wants to know from where on that one
-// may lack something. They are pure. Times are those of the wall clock, which the
-// daemon has too.
+// marks remember how many operations were complete at which time: who is told of a
+// member's removal only after it wants to know from where on that one may lack
+// something. They are pure. Times are those of the wall clock, in µs since 1970, which
+// the daemon has too.
 type marks struct {
+	fine, coarse markRing
+}
+
+// A markRing keeps the last marks that are some time apart.
+type markRing struct {
 	list [256]mark
 	n    int // that were ever made
 }
 
 type mark struct {
-	at       int64 // µs since 1970
+	at       int64
 	complete uint64
 }
 
-// markEvery is the least time between two marks: what was complete in between counts
-// as not complete.
-const markEvery = int64(2 * time.Millisecond / time.Microsecond)
+const (
+	fineMarks   = 2_000   // µs: half a second's at least
+	coarseMarks = 100_000 // the last 25 seconds'
+)
 
 // put says that so many operations are complete.
 func (m *marks) put(at int64, complete uint64) {
-	if m.n > 0 {
+	m.fine.put(at, complete, fineMarks)
+	m.coarse.put(at, complete, coarseMarks)
+}
+
+func (r *markRing) put(at int64, complete uint64, apart int64) {
+	if r.n > 0 {
 		// A clock that goes back makes what it says of later times doubtful.
-		last := m.list[(m.n-1)%len(m.list)]
-		if at < last.at {
-			m.n = 0
-		} else if at-last.at < markEvery {
+		last := r.list[(r.n-1)%len(r.list)].at
+		if at < last {
+			r.n = 0
+		} else if at-last < apart {
 			return
 		}
 	}
-	m.list[m.n%len(m.list)] = mark{at, complete}
-	m.n++
+	r.list[r.n%len(r.list)] = mark{at, complete}
+	r.n++
 }
 
 // before returns a number of operations that were complete at some time: as many as
 // are known for sure, 0 if nothing is known of that time.
-func (m *marks) before(at int64) uint64 {
-	for i := m.n - 1; i >= max(0, m.n-len(m.list)); i-- {
-		if x := m.list[i%len(m.list)]; x.at < at {
+func (m *marks) before(at int64) uint64 { return max(m.fine.before(at), m.coarse.before(at)) }
+
+func (r *markRing) before(at int64) uint64 {
+	for i := r.n - 1; i >= max(0, r.n-len(r.list)); i-- {
+		if x := r.list[i%len(r.list)]; x.at < at {
 			return x.complete
 		}
 	}

@@ -172,20 +172,28 @@ func (t *Tracker) judge(p *peer, now time.Time) State {
 const missed = 3
 
 // Blame says which of these peers are to blame for a stall that the data path
-// reports: those that do not answer either. They are Gone from now on.
+// reports: those that do not answer either. They are Gone from now on. If nobody
+// answers, it may well be this side, and only time tells.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
 	t.excuse(now)
 	var out []Change
+	answers := false
 	for _, a := range among {
 		p := t.peers[a]
 		if p == nil || p.state == Gone {
 			continue
 		}
 		silent := now.Sub(p.answered)
-		if p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4 {
-			p.state = Gone
+		switch {
+		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
 			out = append(out, Change{a, Gone, silent})
+		default:
+			answers = true
 		}
+	}
+	out = slices.DeleteFunc(out, func(c Change) bool { return !answers && !t.peers[c.Addr].refused })
+	for _, c := range out {
+		t.peers[c.Addr].state = Gone
 	}
 	return out
 }

@@ -234,32 +234,40 @@ func between(rng *rand.Rand, a, b time.Duration) time.Duration {
 // which it is done, and those whose way to the sender it is done to. Doomed is a
 // group that may fail even so.
 func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
+	agents := false
 	for _, f := range p.Faults {
 		for _, r := range g.Receivers {
-			if f.Node == r && f.What != WarpDaemon || slices.Contains(p.way(g.Sender, r), f.Node) && f.onTheWay() {
-				if f.What.OnLink() && !p.crosses(g.Sender, r, f) {
-					continue
-				}
-				if !slices.Contains(blamable, r) {
-					blamable = append(blamable, r)
-				}
+			if p.hits(f, g.Sender, r) && !slices.Contains(blamable, r) {
+				blamable = append(blamable, r)
 			}
+			agents = agents || f.onAgent() && slices.Contains(p.way(g.Sender, r), f.Node)
 		}
-		tor := p.ToR(g.Sender)
-		switch {
-		case f.Node == g.Sender: // its application, its daemon, its link
-			doomed = true
-		case f.Node == tor && !f.What.OnLink():
-			doomed = true
+		if f.Node == g.Sender || f.Node == p.ToR(g.Sender) && !f.What.OnLink() && !f.onAgent() {
+			doomed = true // its application, its daemon, its link, its switch
 		}
 	}
 	slices.Sort(blamable)
-	return blamable, doomed
+	// Without their agents, the switches cannot go on without somebody.
+	return blamable, doomed || agents && len(p.Faults) > 1
 }
 
-// onTheWay says whether it disturbs what passes a node.
-func (f Fault) onTheWay() bool {
-	return f.What == KillSwitch || f.What == StopSwitch || f.What.OnLink()
+// hits says whether a fault is of a receiver, or of its way from the sender.
+func (p *Plan) hits(f Fault, sender, receiver string) bool {
+	switch {
+	case f.What.OnLink():
+		return p.crosses(sender, receiver, f)
+	case f.What == WarpDaemon:
+		return false
+	case f.What == KillSwitch || f.What == StopSwitch:
+		return slices.Contains(p.way(sender, receiver), f.Node)
+	case f.onAgent(): // its hellos cease, and neighbours take their links to it for dead
+		return p.ToR(sender) != p.ToR(receiver)
+	}
+	return f.Node == receiver
+}
+
+func (f Fault) onAgent() bool {
+	return f.What == KillAgent || f.What == StopAgent || f.What == WarpAgent
 }
 
 // way are the nodes from one host to another, both included.
@@ -274,9 +282,4 @@ func (p *Plan) way(a, b string) []string {
 func (p *Plan) crosses(a, b string, f Fault) bool {
 	w := p.way(a, b)
 	return slices.Contains(w, f.Node) && slices.Contains(w, f.Other)
-}
-
-// Kills says whether a host's application is killed.
-func (p *Plan) Kills(host string) bool {
-	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What == KillApp && f.Node == host })
 }

@@ -62,8 +62,8 @@ func TestBlame(t *testing.T) {
 	}{
 		{Fault{What: KillApp, Node: "h3"}, []string{"h3"}, false},
 		{Fault{What: KillApp, Node: "h5"}, nil, false},
-		{Fault{What: KillAgent, Node: "torB"}, nil, false},
-		{Fault{What: KillAgent, Node: "torA"}, nil, true},
+		{Fault{What: KillAgent, Node: "torB"}, []string{"h3", "h4"}, false},
+		{Fault{What: WarpAgent, Node: "torA"}, []string{"h3", "h4"}, false},
 		{Fault{What: WarpDaemon, Node: "h3"}, nil, false},
 		{Fault{What: StopSwitch, Node: "torB"}, []string{"h3", "h4"}, false},
 		{Fault{What: KillSwitch, Node: "torA"}, []string{"h2", "h3", "h4"}, true},

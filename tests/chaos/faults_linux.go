@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+// wreck lets the faults happen, each at its time, and returns when the work's time is
+// over and all faults that end have ended.
+func (r *run) wreck(ctx context.Context) {
+	start := time.Now()
+	r.quiet = start
+	var wg sync.WaitGroup
+	for _, f := range r.plan.Faults {
+		wg.Go(func() {
+			sleep(ctx, time.Until(start.Add(f.At)))
+			r.do(f)
+			if f.For > 0 {
+				sleep(ctx, f.For)
+				if err := r.undo(ctx, f); err != nil {
+					r.note("%v: %v", f, err)
+				}
+			}
+			r.mu.Lock()
+			r.quiet = time.Now()
+			r.mu.Unlock()
+		})
+	}
+	sleep(ctx, time.Until(start.Add(r.plan.Work)))
+	wg.Wait()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (r *run) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, fmt.Sprintf(format, args...))
+}
+
+// do has a fault begin.
+func (r *run) do(f plan.Fault) {
+	switch f.What {
+	case plan.KillApp:
+		r.mu.Lock()
+		h := r.hosts[f.Node]
+		m := h.Member
+		h.killed[h.life] = true
+		r.mu.Unlock()
+		m.Kill()
+	case plan.StopApp:
+		if m, _ := r.app(f.Node); m != nil {
+			m.Signal(unix.SIGSTOP)
+		}
+	case plan.KillDaemon, plan.WarpDaemon, plan.KillAgent, plan.WarpAgent, plan.KillSwitch:
+		r.process(f).Kill()
+	case plan.StopDaemon, plan.StopAgent, plan.StopSwitch:
+		r.process(f).Signal(unix.SIGSTOP)
+	default:
+		imp := lab.Impairment{Rate: f.Rate, Seed: r.plan.Seed}
+		switch f.What {
+		case plan.Cut:
+			imp = lab.Cut
+		case plan.Loss:
+			imp.Loss = f.Share
+		case plan.Reorder:
+			imp.Reorder = f.Share
+		case plan.Corrupt:
+			imp.Corrupt = f.Share
+		}
+		if err := r.lab.Impair(f.Node, f.Other, imp); err != nil {
+			r.note("%v: %v", f, err)
+		}
+	}
+}
+
+// process is what a fault is about, other than an application.
+func (r *run) process(f plan.Fault) *lab.Process {
+	switch f.What {
+	case plan.KillDaemon, plan.StopDaemon, plan.WarpDaemon:
+		return r.lab.Host(f.Node).Daemon
+	case plan.KillSwitch, plan.StopSwitch:
+		return r.lab.Switch(f.Node).Switch
+	}
+	return r.lab.Switch(f.Node).Agent
+}
+
+// undo has a fault end.
+func (r *run) undo(ctx context.Context, f plan.Fault) error {
+	switch f.What {
+	case plan.KillApp:
+		return r.another(ctx, f.Node)
+	case plan.StopApp:
+		if m, _ := r.app(f.Node); m != nil {
+			m.Signal(unix.SIGCONT)
+		}
+	case plan.WarpDaemon, plan.WarpAgent:
+		return r.restart(ctx, r.process(f), true)
+	case plan.KillDaemon, plan.KillAgent, plan.KillSwitch:
+		return r.restart(ctx, r.process(f), false)
+	case plan.StopDaemon, plan.StopAgent, plan.StopSwitch:
+		r.process(f).Signal(unix.SIGCONT)
+	default:
+		return r.lab.Impair(f.Node, f.Other, lab.Impairment{})
+	}
+	return nil
+}
+
+// another starts an application in place of one that was killed. It listens as that
+// one did.
+func (r *run) another(ctx context.Context, name string) error {
+	r.mu.Lock()
+	h := r.hosts[name]
+	defer r.mu.Unlock()
+	if h.Member.Running() {
+		return nil // two faults had it killed at the same time
+	}
+	h.life++
+	if err := h.NewMember(ctx); err != nil {
+		return err
+	}
+	m, life := h.Member, h.life
+	// It may be killed meanwhile, and its daemon may not be there.
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		_ = r.open(ctx, h, m, life)
+	}()
+	return nil
+}
+
+// jump is by how much clocks jump, in seconds.
+const jump = "864000"
+
+// restart starts a process that was killed; if it is to be warped, in a time namespace
+// of its own, in which it is ten days later.
+func (r *run) restart(ctx context.Context, p *lab.Process, warp bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Running() {
+		return nil
+	}
+	if warp && p.Args[0] != "unshare" {
+		p.Args = append([]string{"unshare", "--time", "--monotonic", jump, "--boottime", jump}, p.Args...)
+	}
+	return p.Start(ctx)
+}
+
+// heal undoes all, also what was for good, except that applications stay killed.
+func (r *run) heal(ctx context.Context) (bad []string) {
+	for _, f := range r.plan.Faults {
+		if f.What != plan.KillApp {
+			if err := r.undo(ctx, f); err != nil {
+				bad = append(bad, fmt.Sprintf("%v: %v", f, strings.ReplaceAll(err.Error(), "\n", "; ")))
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(bad, r.events...)
+}

@@ -1,0 +1,3 @@
+package main
+
+func (r *run) lie() error { return nil }

@@ -1,0 +1,142 @@
+// Command chaos is the fault matrix: runs of groups in labs of network namespaces, with
+// real daemons, agents, switches and applications, to which the worst is done, all
+// made up from a seed.
+//
+//	go run ./tests/chaos -seed 17      one run: plan, history, verdict
+//	go run ./tests/chaos -runs 200     runs of seeds from 1 on
+//	go run ./tests/chaos -liar         with a switch that acknowledges what nobody has
+//	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
+//
+// Package plan makes up what happens, package history judges what came of it, and
+// command app is the application. It takes root, and Linux.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/tests/chaos/history"
+	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+func main() {
+	seed := flag.Uint64("seed", 1, "of the run, or the first of several")
+	runs := flag.Int("runs", 1, "how many")
+	liar := flag.Bool("liar", false, "the senders' switches acknowledge what nobody has")
+	kills := flag.Int("measure", 0, "measure so many deaths of a receiver, each way")
+	keep := flag.String("keep", filepath.Join("out", "chaos"), "directory for logs and journals of runs that fail")
+	flag.BoolVar(&keepAll, "keep-all", false, "keep also what is left of runs that do not fail")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := do(ctx, *seed, *runs, *liar, *kills, *keep); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // nothing is deferred but stop
+	}
+}
+
+var keepAll bool
+
+func do(ctx context.Context, seed uint64, runs int, liar bool, kills int, keep string) error {
+	base, err := os.MkdirTemp("", "mcrdma-chaos-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(base)
+	programs, err := build(filepath.Join(base, "bin"))
+	if err != nil {
+		return err
+	}
+	if kills > 0 {
+		return measure(ctx, programs, base, kills)
+	}
+	begun, failed := time.Now(), []uint64{}
+	var sum history.Summary
+	for i := range runs {
+		s := seed + uint64(i) //nolint:gosec // not negative
+		res, err := one(ctx, programs, base, s, liar, keep)
+		if err != nil {
+			return fmt.Errorf("seed %d: %w", s, err)
+		}
+		for _, g := range res.Groups {
+			x := history.Summarize(g)
+			sum.Submitted += x.Submitted
+			sum.Promised += x.Promised
+			sum.Bytes += x.Bytes
+			sum.Removed = append(sum.Removed, x.Removed...)
+		}
+		fmt.Println(report(plan.Make(s), res))
+		if len(res.Violations) > 0 {
+			failed = append(failed, s)
+		}
+	}
+	if runs > 1 {
+		fmt.Printf("%d runs in %v: %d operations, of which %d (%d MB) were promised, %d removals\n",
+			runs, time.Since(begun).Round(time.Second), sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d runs failed; seeds %v", len(failed), runs, failed)
+	}
+	return nil
+}
+
+// one carries out the run of a seed. What its processes left goes to keep if it fails.
+func one(ctx context.Context, programs lab.Programs, base string, seed uint64, liar bool, keep string) (*result, error) {
+	dir, err := os.MkdirTemp(base, "run-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	res, err := carryOut(ctx, programs, dir, plan.Make(seed), liar)
+	if err != nil || len(res.Violations) == 0 && !keepAll || keep == "" {
+		return res, err
+	}
+	keep = filepath.Join(keep, fmt.Sprint(seed))
+	_ = os.RemoveAll(keep)
+	if err := os.MkdirAll(keep, 0o750); err != nil {
+		return res, err
+	}
+	if err := os.WriteFile(filepath.Join(keep, "logs"), []byte(res.Logs), 0o600); err != nil {
+		return res, err
+	}
+	for _, pattern := range []string{"*.sender", "*.member"} {
+		files, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, f := range files {
+			if b, err := os.ReadFile(f); err == nil {
+				_ = os.WriteFile(filepath.Join(keep, filepath.Base(f)), b, 0o600)
+			}
+		}
+	}
+	return res, nil
+}
+
+// report is what people read of a run.
+func report(p *plan.Plan, res *result) string {
+	var b strings.Builder
+	b.WriteString(p.String())
+	for _, g := range res.Groups {
+		s := history.Summarize(g)
+		fmt.Fprintf(&b, "  %s: %d operations, %d promised (%d kB), the longest took %d ms; %s", g.Name, s.Submitted, s.Promised, s.Bytes>>10, s.Longest/1000, s.End)
+		for _, x := range s.Removed {
+			fmt.Fprintf(&b, "; without %s", x)
+		}
+		b.WriteByte('\n')
+	}
+	if len(res.Violations) == 0 {
+		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
+	}
+	for _, v := range res.Violations {
+		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+// namespaces are the network namespaces of a lab's processes.
+func belongings(l *lab.Lab) map[string]bool {
+	out := map[string]bool{}
+	for _, pid := range l.PIDs() {
+		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil {
+			out[ns] = true
+		}
+	}
+	return out
+}
+
+// remains looks, when the lab is closed, for processes in its namespaces, and for
+// groups in the daemons' states.
+func (r *run) remains(ctx context.Context, spaces map[string]bool) (bad []string) {
+	for _, pid := range r.lab.PIDs() {
+		bad = append(bad, fmt.Sprintf("left: process %d runs", pid))
+	}
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text := inhabited(spaces)
+		if text == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			bad = append(bad, "left: "+text)
+			break
+		}
+	}
+	for name := range r.hosts {
+		if err := stateOf(ctx, filepath.Join(r.dir, name+".db")); err != nil {
+			bad = append(bad, fmt.Sprintf("left: daemon of %s: %v", name, err))
+		}
+	}
+	return bad
+}
+
+func inhabited(spaces map[string]bool) string {
+	dirs, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return err.Error()
+	}
+	for _, d := range dirs {
+		if ns, err := os.Readlink(d); err == nil && spaces[ns] {
+			if pid := 0; func() bool { _, err := fmt.Sscanf(d, "/proc/%d", &pid); return err == nil }() && unix.Kill(pid, 0) == nil {
+				return fmt.Sprintf("process %d is in a namespace of the lab, %s", pid, ns)
+			}
+		}
+	}
+	return ""
+}
+
+// stateOf says what a daemon's state still holds.
+func stateOf(ctx context.Context, file string) error {
+	s, err := store.Open(ctx, file, store.Options{NoSync: true})
+	if err != nil {
+		return err
+	}
+	for _, bucket := range []string{"groups", "members"} {
+		for key := range s.Load(bucket) {
+			err = errors.Join(err, fmt.Errorf("its state has an entry %x of %s", key, bucket))
+		}
+	}
+	return errors.Join(err, s.Close())
+}

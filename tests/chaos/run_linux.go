@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/chaos/history"
+	"github.com/mcrdma/mcrdma/tests/chaos/orders"
+	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+const (
+	// bound is how long an operation may be under way after the last fault is over, or
+	// after its submission; docs/failures.md says what it is made of.
+	bound = 20 * time.Second
+	// settling is how long members may take to learn of the end, and what is left of
+	// groups to vanish: the longest of leases and grace, and the time to act on it.
+	settling = 15 * time.Second
+)
+
+// daemons has the labs' leases end soon. When a host counts as dead is as by default.
+const daemons = "leases: {member: 4s, group: 4s}\nbeat: {grace: 4s}\n"
+
+// Build compiles the programs of labs into dir.
+func build(dir string) (lab.Programs, error) {
+	const module = "github.com/mcrdma/mcrdma/"
+	out, err := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/chaos/app").CombinedOutput()
+	if err != nil {
+		return lab.Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "app")}, nil
+}
+
+// A run is one plan being carried out.
+type run struct {
+	plan *plan.Plan
+	lab  *lab.Lab
+	dir  string
+	liar bool // the switch of the senders acknowledges what nobody has; see liar_linux.go
+
+	mu     sync.Mutex
+	hosts  map[string]*host
+	quiet  time.Time // the last fault was over
+	events []string  // what went wrong with faults
+}
+
+// A host of a run.
+type host struct {
+	*lab.HostNode
+	life   int          // of its application: how many there were before
+	killed map[int]bool // lives that were
+}
+
+// A result is what came of a run.
+type result struct {
+	Groups     []*history.Group
+	Violations []string
+	Took       time.Duration
+	Logs       string // of all processes
+}
+
+// carryOut carries a plan out and judges it. The error says that it could not be.
+func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, liar bool) (res *result, err error) {
+	start := time.Now()
+	r := &run{plan: p, dir: dir, liar: liar, hosts: map[string]*host{}}
+	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons}
+	if r.lab, err = lab.Start(ctx, programs, dir, spec); err != nil {
+		return nil, err
+	}
+	mine := belongings(r.lab)
+	closed := false
+	defer func() {
+		if !closed {
+			err = errors.Join(err, r.lab.Close())
+		}
+	}()
+	for _, h := range r.lab.Hosts {
+		r.hosts[h.Name] = &host{HostNode: h, killed: map[int]bool{}}
+	}
+	if err := r.begin(ctx); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, r.lab.Logs())
+	}
+	r.wreck(ctx)
+	res = &result{}
+	res.Violations = append(res.Violations, r.end(ctx)...)
+	closed = true
+	if err := r.lab.Close(); err != nil {
+		res.Violations = append(res.Violations, "end: "+err.Error())
+	}
+	res.Violations = append(res.Violations, r.remains(ctx, mine)...)
+	for i := range p.Groups {
+		g, err := r.history(&p.Groups[i])
+		if err != nil {
+			res.Violations = append(res.Violations, "journal: "+err.Error())
+			continue
+		}
+		res.Groups = append(res.Groups, g)
+		for _, v := range history.Check(g) {
+			res.Violations = append(res.Violations, v.String())
+		}
+	}
+	res.Took, res.Logs = time.Since(start), r.lab.Logs()
+	return res, nil
+}
+
+// each calls f for all at once.
+func each[T any](all []T, f func(T) error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, x := range all {
+		wg.Go(func() { errs[i] = f(x) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// begin starts the applications, makes the groups and begins their work.
+func (r *run) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := each(r.lab.Hosts, func(h *lab.HostNode) error { return r.open(ctx, r.hosts[h.Name], h.Member, 0) }); err != nil {
+		return err
+	}
+	addresses := map[string]string{}
+	for _, h := range r.lab.Hosts {
+		addresses[h.Name] = h.Addr.String()
+	}
+	for _, g := range r.plan.Groups {
+		if err := r.hosts[g.Sender].Member.Do(ctx, orders.Create, orders.CreateArgs{Group: g, Addresses: addresses}, nil); err != nil {
+			return fmt.Errorf("group %s: %w", g.Name, err)
+		}
+	}
+	if r.liar {
+		if err := r.lie(); err != nil {
+			return err
+		}
+	}
+	for _, g := range r.plan.Groups {
+		if err := r.hosts[g.Sender].Member.Do(ctx, orders.Work, orders.Name{Name: g.Name}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open has a host's application dial and listen.
+func (r *run) open(ctx context.Context, h *host, m *lab.Member, life int) error {
+	err := m.Do(ctx, orders.Open, orders.OpenArgs{Device: "softroce:" + h.Addr.String(), Socket: h.Socket, Dir: r.dir, Host: h.Name, Life: life}, nil)
+	for _, g := range r.plan.Groups {
+		if err == nil && slices.Contains(g.Receivers, h.Name) {
+			err = m.Do(ctx, orders.Listen, orders.ListenArgs{Group: g}, nil)
+		}
+	}
+	return err
+}
+
+// app is the application of a host at present, and its life; nil: none runs.
+func (r *run) app(name string) (*lab.Member, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hosts[name]
+	if !h.Member.Running() {
+		return nil, h.life
+	}
+	return h.Member, h.life
+}
+
+// end ends the groups, undoes all faults, and looks for what is left.
+func (r *run) end(ctx context.Context) (bad []string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*bound+4*settling)
+	defer cancel()
+	var mu sync.Mutex
+	note := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		bad = append(bad, fmt.Sprintf(format, args...))
+	}
+	_ = each(r.plan.Groups, func(g plan.Group) error {
+		if m, life := r.app(g.Sender); m != nil && life == 0 {
+			if err := m.Do(ctx, orders.Finish, orders.FinishArgs{Name: g.Name, Millis: int((bound + settling).Milliseconds())}, nil); err != nil {
+				note("hang: group %s: %v", g.Name, err)
+			}
+		}
+		return nil
+	})
+	for _, text := range r.heal(ctx) {
+		note("restart: %s", text)
+	}
+	_ = each(r.plan.Groups, func(g plan.Group) error {
+		return each(g.Receivers, func(name string) error {
+			if m, _ := r.app(name); m != nil {
+				if err := m.Do(ctx, orders.Settle, orders.FinishArgs{Name: g.Name, Millis: int(settling.Milliseconds())}, nil); err != nil {
+					note("hang: group %s at %s: %v", g.Name, name, err)
+				}
+			}
+			return nil
+		})
+	})
+	if err := r.lab.CheckLeftovers(ctx, settling); err != nil {
+		note("left: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	for name := range r.hosts {
+		if text := r.queuePairs(ctx, name); text != "" {
+			note("left: %s: %s", name, text)
+		}
+	}
+	return bad
+}
+
+// queuePairs says what a host's application has too many of.
+func (r *run) queuePairs(ctx context.Context, name string) string {
+	m, _ := r.app(name)
+	if m == nil {
+		return ""
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		left, err := lab.Ask[orders.LeftResult](ctx, m, orders.Left, nil)
+		if err == nil && left.QPs == 0 {
+			return ""
+		}
+		if time.Now().After(deadline) {
+			return fmt.Sprintf("%d queue pairs, %v", left.QPs, err)
+		}
+	}
+}
+
+// history collects what is known of a group.
+func (r *run) history(g *plan.Group) (*history.Group, error) {
+	h := &history.Group{Name: g.Name, Key: g.Key, Quiet: r.quiet.UnixMicro(), Bound: bound.Microseconds(), SenderLived: !r.hosts[g.Sender].killed[0]}
+	h.Blamable, h.Doomed = r.plan.Blame(g)
+	var err error
+	if h.Sender, err = journal(filepath.Join(r.dir, orders.SenderFile(g.Name))); err != nil {
+		return nil, err
+	}
+	for _, name := range g.Receivers {
+		m := history.Member{Name: name}
+		for life := 0; life <= r.hosts[name].life; life++ {
+			log, err := journal(filepath.Join(r.dir, orders.MemberFile(g.Name, name, life)))
+			if err != nil {
+				return nil, err
+			}
+			l := history.Life{Log: log, Lived: !r.hosts[name].killed[life]}
+			for i := range g.Regions {
+				b, err := os.ReadFile(filepath.Join(r.dir, orders.RegionFile(g.Name, name, life, i)))
+				if err == nil {
+					l.Regions = append(l.Regions, b)
+				} else if !errors.Is(err, os.ErrNotExist) {
+					return nil, err
+				}
+			}
+			m.Lives = append(m.Lives, l)
+		}
+		h.Members = append(h.Members, m)
+	}
+	return h, nil
+}
+
+// journal reads a file; nothing if there is none.
+func journal(name string) ([]history.Entry, error) {
+	b, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := history.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
+	}
+	return list, nil
+}
