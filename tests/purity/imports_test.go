@@ -79,6 +79,7 @@ var limits = []limit{
 	{dir: "internal/strictyaml", only: []string{std, "go.yaml.in/yaml"}},
 	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
+	{dir: "internal/connmgr/health", only: []string{std}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
 	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "internal/connmgr/config", "internal/identity", "internal/labca"}},
 	{dir: "cmd/internal/findings", only: []string{std}},

@@ -44,6 +44,7 @@ var pureDirs = []string{
 	"internal/softswitch/traffic",
 	"internal/switchagent/unicast",
 	"internal/switchagent/links",
+	"internal/connmgr/health",
 }
 
 // impureImports are the packages, with all below them, that reach for the
