@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrConfig: the configuration cannot be used.
+// ErrConfig is wrapped by errors of configurations that cannot be used.
 var ErrConfig = errors.New("bad configuration")
 
 // A Reason is what kind of error something is: the reason of an ErrorInfo, and an

@@ -23,14 +23,12 @@ type killer struct {
 	at     int // negative: never
 	after  bool
 	dead   bool
-	seen   [][]store.Edit
 }
 
 func (k *killer) Commit(ctx context.Context, edits ...store.Edit) error {
 	k.mu.Lock()
 	now := k.points == k.at
 	k.points++
-	k.seen = append(k.seen, edits)
 	if k.dead || now && !k.after {
 		k.die()
 		k.mu.Unlock()
@@ -57,12 +55,6 @@ func (k *killer) arm(n int, after bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.points, k.at, k.after = 0, n, after
-}
-
-func (k *killer) count() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.points
 }
 
 func (k *killer) isDead() bool {

@@ -142,7 +142,6 @@ func TestReceiverRestarts(t *testing.T) {
 		t.Errorf("members %q", got)
 	}
 	// The next formation finds its previous membership.
-	x.rpc.Listen(t.Context(), &mcrdmav1.ListenRequest{Token: x.token, Service: "store"})
 	a.reform(f, nil)
 	x.formation(2)
 	if d := x.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REFORMED || d.GetAttach() != attach {
