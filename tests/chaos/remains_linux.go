@@ -14,7 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// namespaces are the network namespaces of a lab's processes.
+// belongings are the network namespaces of a lab's processes.
 func belongings(l *lab.Lab) map[string]bool {
 	out := map[string]bool{}
 	for _, pid := range l.PIDs() {
@@ -25,9 +25,8 @@ func belongings(l *lab.Lab) map[string]bool {
 	return out
 }
 
-// remains looks, when the lab is closed, for processes in its namespaces, and for
-// groups in the daemons' states.
-func (r *run) remains(ctx context.Context, spaces map[string]bool) (bad []string) {
+// remains looks, when the lab is closed, for processes in its namespaces.
+func (r *run) remains(spaces map[string]bool) (bad []string) {
 	for _, pid := range r.lab.PIDs() {
 		bad = append(bad, fmt.Sprintf("left: process %d runs", pid))
 	}
@@ -41,12 +40,27 @@ func (r *run) remains(ctx context.Context, spaces map[string]bool) (bad []string
 			break
 		}
 	}
-	for name := range r.hosts {
-		if err := stateOf(ctx, filepath.Join(r.dir, name+".db")); err != nil {
-			bad = append(bad, fmt.Sprintf("left: daemon of %s: %v", name, err))
-		}
-	}
 	return bad
+}
+
+// states looks into the daemons' states, which takes their end. What a daemon still
+// owes others then, it has to pay when it is back.
+func (r *run) states(ctx context.Context) error {
+	return each(r.lab.Hosts, func(h *lab.HostNode) error {
+		for deadline := time.Now().Add(settling); ; {
+			if err := h.Daemon.Stop(); err != nil {
+				return err
+			}
+			err := stateOf(ctx, filepath.Join(r.dir, h.Name+".db"))
+			if err == nil || time.Now().After(deadline) {
+				return err
+			}
+			if err := h.Daemon.Start(ctx); err != nil {
+				return err
+			}
+			sleep(ctx, settling/5)
+		}
+	})
 }
 
 func inhabited(spaces map[string]bool) string {
@@ -72,7 +86,7 @@ func stateOf(ctx context.Context, file string) error {
 	}
 	for _, bucket := range []string{"groups", "members"} {
 		for key := range s.Load(bucket) {
-			err = errors.Join(err, fmt.Errorf("its state has an entry %x of %s", key, bucket))
+			err = errors.Join(err, fmt.Errorf("%s has an entry %x of %s", filepath.Base(file), key, bucket))
 		}
 	}
 	return errors.Join(err, s.Close())

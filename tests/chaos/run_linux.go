@@ -96,7 +96,7 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 	if err := r.lab.Close(); err != nil {
 		res.Violations = append(res.Violations, "end: "+err.Error())
 	}
-	res.Violations = append(res.Violations, r.remains(ctx, mine)...)
+	res.Violations = append(res.Violations, r.remains(mine)...)
 	for i := range p.Groups {
 		g, err := r.history(&p.Groups[i])
 		if err != nil {
@@ -212,6 +212,9 @@ func (r *run) end(ctx context.Context) (bad []string) {
 		if text := r.queuePairs(ctx, name); text != "" {
 			note("left: %s: %s", name, text)
 		}
+	}
+	if err := r.states(ctx); err != nil {
+		note("left: in the daemons' states: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return bad
 }

@@ -104,6 +104,9 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
+// FirstMCID is the first of the virtual queue pairs that stand for groups.
+const FirstMCID = 0x80_0000
+
 // racks that there are to choose from.
 var racks = [][]int{{2}, {3}, {4}, {5}, {2, 2}, {3, 2}, {2, 3}, {1, 3}, {1, 4}}
 

@@ -39,6 +39,20 @@ func (l *Lab) Impair(a, b string, imp Impairment) error {
 	return fmt.Errorf("there is no wire between %s and %s", a, b)
 }
 
+// Tamper has f see each frame that a node sends into the wire to another one. What f
+// returns comes back to the node, as if from the other. The lab is Wired.
+func (l *Lab) Tamper(from, to string, f func(frame []byte) [][]byte) error {
+	for _, w := range l.wires {
+		for i, d := range w.ways {
+			if w.nodes[i] == from && w.nodes[1-i] == to {
+				d.tamper.Store(&f)
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("there is no wire from %s to %s", from, to)
+}
+
 // ToR is the switch of a host's rack.
 func (h *HostNode) ToR() *SwitchNode { return h.lab.Switch(torOf(h.lab.Spec.seats()[h.index].rack)) }
 
@@ -50,6 +64,7 @@ const late = time.Millisecond
 type wire struct {
 	nodes [2]string
 	ends  [2]ports.Port
+	ways  [2]*direction
 	imp   atomic.Pointer[Impairment]
 	done  sync.WaitGroup
 
@@ -60,8 +75,10 @@ func newWire(nodes [2]string, ends [2]ports.Port, imp Impairment) *wire {
 	w := &wire{nodes: nodes, ends: ends}
 	w.imp.Store(&imp)
 	for i := range 2 {
-		d := &direction{wire: w, from: w.ends[i], to: w.ends[1-i], rng: rand.New(rand.NewPCG(imp.Seed, uint64(i)))}
-		w.done.Go(d.run)
+		w.ways[i] = &direction{wire: w, from: w.ends[i], to: w.ends[1-i], rng: rand.New(rand.NewPCG(imp.Seed, uint64(i)))}
+	}
+	for i, d := range w.ways {
+		w.done.Go(func() { d.run(w.ways[1-i]) })
 	}
 	return w
 }
@@ -83,11 +100,13 @@ type direction struct {
 	out   [][]byte
 	timer *time.Timer
 	free  time.Time // when a slow wire has sent what came
+
+	tamper atomic.Pointer[func([]byte) [][]byte]
 }
 
 const maxFrame = 9100
 
-func (d *direction) run() {
+func (d *direction) run(back *direction) {
 	bufs := make([][]byte, ports.MaxBatch)
 	for i := range bufs {
 		bufs[i] = make([]byte, 0, maxFrame)
@@ -102,6 +121,11 @@ func (d *direction) run() {
 		d.mu.Lock()
 		d.pass(bufs[:n])
 		d.mu.Unlock()
+		if f := d.tamper.Load(); f != nil {
+			for _, b := range bufs[:n] {
+				back.add((*f)(b))
+			}
+		}
 	}
 }
 
@@ -139,6 +163,15 @@ func (d *direction) pass(frames [][]byte) {
 		n := min(len(rest), ports.MaxBatch)
 		d.wire.passed.Add(uint64(d.to.Send(rest[:n])))
 		rest = rest[n:]
+	}
+}
+
+// add sends further frames.
+func (d *direction) add(frames [][]byte) {
+	if len(frames) > 0 {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.pass(frames)
 	}
 }
 
