@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -111,7 +112,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: t.synced}
 		if t.err != nil {
 			out.Switch.Error = t.err.Error()
-			out.Problems = append(out.Problems, fmt.Sprintf("switch %s: %v", t.name, t.err))
+			out.Problems = append(out.Problems, "switch "+t.name+": "+strings.TrimPrefix(t.err.Error(), t.name+": "))
 		}
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {

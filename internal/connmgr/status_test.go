@@ -48,9 +48,9 @@ func TestGetDaemon(t *testing.T) {
 	r.sw.close()
 	r.passUntil("what is wrong is told", func() bool {
 		d = get(a)
-		return !d.GetSwitch().GetReachable() && d.GetPeers()[1].GetState() == "down"
+		return !d.GetSwitch().GetReachable() && d.GetPeers()[1].GetState() == "down" && strings.Contains(d.GetPeers()[1].GetError(), "refused")
 	})
-	if d.GetSwitch().GetError() == "" || len(d.GetProblems()) == 0 || !strings.Contains(d.GetPeers()[1].GetError(), "refused") {
+	if d.GetSwitch().GetError() == "" || len(d.GetProblems()) != 1 || !strings.HasPrefix(d.GetProblems()[0], "switch torA: its agent") {
 		t.Errorf("%v", d)
 	}
 	r.sw.serve(r.sw.addr)
