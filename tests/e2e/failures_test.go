@@ -55,12 +55,14 @@ func (m *team) events(t *testing.T) []orders.Event {
 	return ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: m.name})
 }
 
-// told checks that there was an event of a type about a host.
-func told(t *testing.T, events []orders.Event, kind string, h *lab.HostNode) {
+// told checks that there is an event of a type, about a host unless that is nil.
+func (m *team) told(t *testing.T, kind string, h *lab.HostNode) {
 	t.Helper()
-	if !slices.ContainsFunc(events, func(e orders.Event) bool { return e.Type == kind && (h == nil || e.Address == h.Addr.String()) }) {
-		t.Errorf("no event %q about it in %+v", kind, events)
-	}
+	eventually(t, "an event of type "+kind, 5*time.Second, func() bool {
+		return slices.ContainsFunc(m.events(t), func(e orders.Event) bool {
+			return e.Type == kind && (h == nil || e.Address == h.Addr.String())
+		})
+	})
 }
 
 // ready makes a lab and a group of h1, with h2, h3 and h4 as receivers.
@@ -88,7 +90,7 @@ func TestNamespaceReceiverKilled(t *testing.T) {
 			if err := m.compare(t.Context(), res, l.Host("h2"), l.Host("h4")); err != nil {
 				t.Error(err)
 			}
-			told(t, m.events(t), "removed", h3)
+			m.told(t, "removed", h3)
 			m.close(t)
 			nothingLeft(t, l, 10*time.Second)
 		})
@@ -113,7 +115,7 @@ func TestNamespaceReceiverVanishes(t *testing.T) {
 			if err := m.compare(t.Context(), res, l.Host("h2"), l.Host("h4")); err != nil {
 				t.Error(err)
 			}
-			told(t, m.events(t), "removed", h3)
+			m.told(t, "removed", h3)
 			m.close(t)
 			nothingLeft(t, l, 15*time.Second) // at h3 by its lease
 		})
@@ -130,9 +132,7 @@ func TestNamespaceReceiverDaemonGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d operations, the longest took %v; %+v", res.Done, res.Max, m.events(t))
-	eventually(t, "h3 is taken out", 10*time.Second, func() bool {
-		return slices.ContainsFunc(m.events(t), func(e orders.Event) bool { return e.Type == "removed" && e.Host == "h3" })
-	})
+	m.told(t, "removed", h3)
 	res = m.workFor(t, 100, l.Host("h2"), l.Host("h4"))
 	t.Logf("%d operations without it", res.Done)
 	m.close(t)
@@ -189,7 +189,7 @@ func TestNamespaceMinSize(t *testing.T) {
 		t.Errorf("the work ended with %v", err)
 	}
 	t.Log(err)
-	told(t, m.events(t), "failed", nil)
+	m.told(t, "failed", nil)
 	for _, h := range []string{"h2", "h4"} {
 		eventually(t, h+" learns of it", 10*time.Second, func() bool {
 			return ask[orders.ReplicaInfo](t, l.Host(h), orders.Replica, orders.ReplicaArgs{Group: m.info.ID}).Ended != ""

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // abandoned is set where a test process starts a lab and waits to be ended.
 const abandoned = "MCRDMA_E2E_ABANDONED"
 
-// A belonging is what a lab has made.
+// Belongings are what a lab has made.
 type belongings struct {
 	Base   string
 	PIDs   []int
@@ -49,6 +50,9 @@ func TestNamespaceNothingLeft(t *testing.T) {
 			for s := bufio.NewScanner(out); has.Base == "" && s.Scan(); {
 				_ = json.Unmarshal(s.Bytes(), &has) // other lines are not for us
 			}
+			if remains(has) == "" {
+				t.Error("what is there is not seen")
+			}
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -68,26 +72,25 @@ func TestNamespaceNothingLeft(t *testing.T) {
 	}
 }
 
-// remains says what is still there of a lab.
+// remains says what is still there of a lab: processes of its programs, or a namespace
+// that has been given a place among the files, which keeps it without a process.
 func remains(b belongings) string {
-	for _, pid := range b.PIDs {
-		if err := unix.Kill(pid, 0); err == nil {
-			return fmt.Sprintf("process %d runs", pid)
-		}
-	}
-	dirs, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err.Error()
 	}
-	for _, d := range dirs {
-		ns, err := os.Readlink(d)
-		if err != nil {
-			continue // it has ended meanwhile
+	for _, l := range lines {
+		if text, err := os.ReadFile(l); err == nil && strings.Contains(string(text), b.Base) { // or it has ended meanwhile
+			return fmt.Sprintf("%s: %q", l, text)
 		}
-		for _, s := range b.Spaces {
-			if ns == s {
-				return fmt.Sprintf("%s is %s", d, s)
-			}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err.Error()
+	}
+	for _, s := range b.Spaces {
+		if strings.Contains(string(mounts), s) {
+			return s + " is mounted"
 		}
 	}
 	return ""
