@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mcrdma/mcrdma/examples/replicate/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 

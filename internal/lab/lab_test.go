@@ -82,7 +82,7 @@ func TestTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := startSwitch(&switches[0], p, slog.New(slog.DiscardHandler))
+	s, err := startSwitch(&switches[0], p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestTaken(t *testing.T) {
 	if err := p.free(); err == nil || !strings.Contains(err.Error(), p.at(1, p4runtimePort).String()) {
 		t.Errorf("free: %v, want the address of P4Runtime", err)
 	}
-	if _, err := startSwitch(&switches[0], p, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "torA") {
+	if _, err := startSwitch(&switches[0], p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs}); err == nil || !strings.Contains(err.Error(), "torA") {
 		t.Errorf("a second torA: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package lab runs a small data centre in one process, for the demonstration: two
+// Package lab runs a small data centre in one process, two
 // racks and a spine of embedded switches, an agent beside each switch with BGP
 // between the agents, and a daemon for each of four hosts.
 //
@@ -12,5 +12,5 @@
 // but the files in Options.Dir. Everybody has a certificate of the lab's own CA.
 //
 // The package may import the embedded switch, the switch's agent and the daemon,
-// and certificates are issued by it. It is for examples/replicate only.
+// and certificates are issued by it. It is for demonstrations and benchmarks.
 package lab

@@ -14,6 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
 
 // Options are what a lab may be told.
@@ -26,6 +27,10 @@ type Options struct {
 	// Failed is told of an agent or daemon that ends although nobody told it to. It
 	// must not block; nil: nobody is told.
 	Failed func(error)
+	// Port is given each port as it is opened, of a switch at the cable to a host or
+	// another switch, and returns what the switch gets instead: one that loses frames,
+	// is slower, or writes them down. nil: as they are.
+	Port func(at, to string, p ports.Port) (ports.Port, error)
 }
 
 // A Lab runs. Its methods may be called by many goroutines at once.
@@ -43,6 +48,8 @@ type Lab struct {
 	conns map[string]*grpc.ClientConn // with agents, by address
 }
 
+func asItIs(_, _ string, p ports.Port) (ports.Port, error) { return p, nil }
+
 // patience bounds what takes seconds.
 const patience = 30 * time.Second
 
@@ -54,6 +61,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}
+	}
+	if o.Port == nil {
+		o.Port = asItIs
 	}
 	l := &Lab{o: o, switches: map[string]*embedded{}, speakers: map[string]*bgp.Source{}, conns: map[string]*grpc.ClientConn{}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
@@ -76,7 +86,7 @@ func (l *Lab) start(ctx context.Context) (err error) {
 	}
 	for i := range switches {
 		n := &switches[i]
-		if l.switches[n.name], err = startSwitch(n, l.place, l.o.Logger.With("switch", n.name)); err != nil {
+		if l.switches[n.name], err = startSwitch(n, l.place, l.o); err != nil {
 			delete(l.switches, n.name)
 			return err
 		}

@@ -3,7 +3,6 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 
 	"google.golang.org/grpc"
@@ -22,7 +21,7 @@ type embedded struct {
 	served chan struct{}
 }
 
-func startSwitch(n *node, p place, log *slog.Logger) (_ *embedded, err error) {
+func startSwitch(n *node, p place, o Options) (_ *embedded, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("switch %s: %w", n.name, err)
@@ -32,16 +31,20 @@ func startSwitch(n *node, p place, log *slog.Logger) (_ *embedded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort, Log: log})
+	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort, Log: o.Logger.With("switch", n.name)})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	for i := range n.cables {
+	for i, to := range n.cables {
 		number := uint16(i + 1)
 		local, remote := p.cable(n, number)
-		port, err := ports.OpenTunnel(ports.TunnelConfig{Local: local, Remote: remote})
+		tunnel, err := ports.OpenTunnel(ports.TunnelConfig{Local: local, Remote: remote})
 		if err != nil {
 			return nil, errors.Join(err, l.Close(), sw.Close())
+		}
+		port, err := o.Port(n.name, to, tunnel)
+		if err != nil {
+			return nil, errors.Join(err, tunnel.Close(), l.Close(), sw.Close())
 		}
 		if err := sw.Attach(number, port); err != nil {
 			return nil, errors.Join(err, port.Close(), l.Close(), sw.Close())
