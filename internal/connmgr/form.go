@@ -182,10 +182,10 @@ func (x *forming) prepare(ctx context.Context) error {
 func (x *forming) tooFew(n int) error {
 	for _, a := range x.candidates {
 		if err := x.out[a]; err != nil {
-			return refuse(MinSize, "%s are left, and min_size is %d; the first that is missing: %v", plural(n+1, "copy"), x.g.spec.MinSize, err)
+			return refuse(MinSize, "%s; the first that is missing: %v", x.g.few(n), err)
 		}
 	}
-	return refuse(MinSize, "%s are left, the sender's own counted, and min_size is %d", plural(n+1, "copy"), x.g.spec.MinSize)
+	return refuse(MinSize, "%s", x.g.few(n))
 }
 
 // settleHave says where the receivers go on. One that joins has nothing to go on

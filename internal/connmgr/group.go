@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -156,6 +157,14 @@ func (g *group) copies(receivers int) uint32 { return uint32(receivers) + 1 } //
 // enough says whether a group may go on with so many receivers.
 func (g *group) enough(receivers int) bool {
 	return receivers > 0 && g.copies(receivers) >= g.spec.MinSize
+}
+
+// few says why so many receivers are not enough.
+func (g *group) few(receivers int) string {
+	if receivers == 0 {
+		return fmt.Sprintf("no receiver is left, whatever min_size is (%d)", g.spec.MinSize)
+	}
+	return fmt.Sprintf("%s are left, the sender's own counted, and min_size is %d", plural(receivers+1, "copy"), g.spec.MinSize)
 }
 
 func (f *formation) addrs() []netip.Addr {

@@ -51,7 +51,7 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	switch {
 	case !g.enough(len(stay)):
 		m.mu.Unlock()
-		m.fail(g, fmt.Sprintf("%s: %s; %s would be left, and min_size is %d", lost[0].Host, first, plural(len(stay)+1, "copy"), g.spec.MinSize))
+		m.fail(g, fmt.Sprintf("%s: %s; %s", lost[0].Host, first, g.few(len(stay))))
 		return
 	case f.Path != mcrdmav1.Path_PATH_SWITCH:
 		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s", lost[0].Host, first))

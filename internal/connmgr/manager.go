@@ -193,7 +193,7 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	if m.hosts = m.opts.Hosts; m.hosts == nil {
-		if m.hosts, err = net.Listen("tcp", m.cfg.Listen); err != nil {
+		if m.hosts, err = listenHosts(ctx, m.cfg.Listen); err != nil {
 			return fmt.Errorf("%w: other daemons cannot be served: %w", ErrConfig, err)
 		}
 	}

@@ -305,7 +305,7 @@ func (l *link) last() error {
 }
 
 func (l *link) dial(ctx context.Context, target string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+	c, err := (&net.Dialer{Control: steady}).DialContext(ctx, "tcp", target)
 	if err != nil {
 		l.note(err)
 	}

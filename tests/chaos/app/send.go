@@ -24,7 +24,8 @@ type sender struct {
 	slots   chan *slot
 	ctx     context.Context // of the work
 	stop    context.CancelFunc
-	done    chan struct{} // closed when nothing is submitted any more
+	done    chan struct{}  // closed when nothing is submitted any more
+	refused *history.Entry // the operation that could not be submitted; known when done
 	events  sync.WaitGroup
 }
 
@@ -164,7 +165,7 @@ func (s *sender) submit(rng *rand.Rand, x *slot, n uint64) bool {
 	s.journal.put(e)
 	// The submission is not given up with the work: it has an end of its own.
 	if err := s.g.Submit(context.Background(), &x.op); err != nil {
-		s.journal.put(history.Entry{What: history.Done, N: n, Text: "not submitted: " + err.Error()})
+		s.refused = &history.Entry{What: history.Done, N: n, Text: "not submitted: " + err.Error()}
 		return false
 	}
 	return true
@@ -190,6 +191,9 @@ func (a *app) finish(args orders.FinishArgs) (any, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("operations do not end; group: %w", s.g.Err())
 		}
+	}
+	if s.refused != nil { // after the ends of those before it
+		s.journal.put(*s.refused)
 	}
 	err = s.g.Close(ctx)
 	s.events.Wait()
