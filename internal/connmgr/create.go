@@ -238,7 +238,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (*group, error) {
 }
 
 func (m *Manager) newGroup(id groupID, sp spec, s *session) *group {
-	g := &group{id: id, spec: sp, user: s.user, sess: s, turn: make(chan struct{}, 1),
+	g := &group{id: id, spec: sp, timeout: ackTimeout(m.cfg.Beat.DeadAfter), user: s.user, sess: s, turn: make(chan struct{}, 1),
 		suspected: map[netip.Addr]int{}, dead: map[netip.Addr]loss{}, states: map[netip.Addr]*peerState{}}
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	return g

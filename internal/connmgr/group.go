@@ -98,6 +98,8 @@ type group struct {
 	spec    spec
 	created time.Time
 
+	timeout uint32 // of its queue pairs; see ackTimeout
+
 	turn   chan struct{} // 1: who has it may change the formation
 	ctx    context.Context
 	cancel context.CancelFunc // when the group ends
@@ -159,6 +161,17 @@ func (g *group) enough(receivers int) bool {
 	return receivers > 0 && g.copies(receivers) >= g.spec.MinSize
 }
 
+// ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With
+// its tries the queue pair lasts for twice the time that it takes to notice that a
+// receiver is dead, which leaves as much again to take it out. It is not less than
+// hosts that are busy take to answer, nor more than a lost packet is worth.
+func ackTimeout(deadAfter time.Duration) (n uint32) {
+	const tries, least, most = 8, 13, 16 // 34 ms, 268 ms
+	for n = least; n < most && tries*(4096*time.Nanosecond<<n) < 2*deadAfter; n++ {
+	}
+	return n
+}
+
 // few says why so many receivers are not enough.
 func (g *group) few(receivers int) string {
 	if receivers == 0 {
@@ -184,7 +197,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		out.Members = append(out.Members, &mcrdmav1.Member{Address: r.Addr.String(), Host: r.Host, Qpn: r.QPN, Bootstrap: r.Bootstrap, Have: r.Have})
 	}
 	if f.Path == mcrdmav1.Path_PATH_SWITCH {
-		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP}
+		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: g.timeout}
 	}
 	if r := f.Relay; r != nil {
 		out.Relay = &mcrdmav1.Relay{Algorithm: r.Algorithm, Transport: r.Transport, Block: r.Block, Racks: r.Racks, Group: r.Group,

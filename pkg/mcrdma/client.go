@@ -186,7 +186,7 @@ var ended = func() context.Context {
 
 // watch looks for groups in which nothing moves.
 func (c *Client) watch() {
-	tick := time.NewTicker(stallAfter / 5)
+	tick := time.NewTicker(stallAfter / looks)
 	defer tick.Stop()
 	var groups []*Group
 	for {
@@ -200,12 +200,17 @@ func (c *Client) watch() {
 				groups = append(groups, g)
 			}
 			c.mu.Unlock()
+			every := stallAfter
 			for _, g := range groups {
-				g.watch(now)
+				every = min(every, g.watch(now))
 			}
+			tick.Reset(every / looks)
 		}
 	}
 }
+
+// looks is how often in a stall's time is looked whether there is one.
+const looks = 5
 
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {

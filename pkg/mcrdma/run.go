@@ -11,10 +11,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 const (
-	// stallAfter is how long nothing may complete before the daemon is told.
+	// stallAfter is how long nothing may complete before the daemon is told, at most.
 	stallAfter = 500 * time.Millisecond
 	// maxBarren bounds how many formations in a row are made without one operation
 	// completing, and how often one is tried.
@@ -368,11 +369,12 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 }
 
 // watch does what is to be done from time to time: it reports a stall to the daemon, if
-// there is one.
-func (g *Group) watch(now time.Time) {
+// there is one. It returns how long nothing may complete.
+func (g *Group) watch(now time.Time) (after time.Duration) {
 	g.mu.Lock()
 	since := now.Sub(time.Unix(0, g.moved.Load()))
-	stall := g.path != nil && g.queue.posted > 0 && since >= stallAfter && now.Sub(g.stalled) >= stallAfter
+	after = g.patience()
+	stall := g.path != nil && g.queue.posted > 0 && since >= after && now.Sub(g.stalled) >= after
 	if stall {
 		g.stalled = now
 	}
@@ -381,6 +383,16 @@ func (g *Group) watch(now time.Time) {
 		g.c.wg.Go(func() { g.reportStall(since) })
 	}
 	g.tellMissing(now.Add(-reasonWithin))
+	return after
+}
+
+// patience is how long nothing may complete before the daemon is told: two timeouts of
+// the queue pair, if there is one. g.mu is held.
+func (g *Group) patience() time.Duration {
+	if c := g.info.GetConnection(); c != nil {
+		return min(stallAfter, 2*qp.AckTimeout(timeoutOf(c)))
+	}
+	return stallAfter
 }
 
 // reportStall tells the daemon that nothing moves, and returns whom it suspects.

@@ -14,7 +14,7 @@ import (
 
 // The attributes of queue pairs.
 const (
-	ackTimeout  = 16 // 268 ms: with the retries, more than it takes to find a dead receiver and to take it out
+	ackTimeout  = 16 // 268 ms, where the daemon does not say: with the retries, more than it takes to find a dead receiver and to take it out
 	retries     = 7
 	rnrRetries  = 7  // without end: a receiver may post when it likes
 	minRNRTimer = 12 // 0.64 ms
@@ -68,6 +68,14 @@ func (s *switched) abandon() {
 
 func (s *switched) connect(c *mcrdmav1.Connection) error { return ready(s.qp, c) }
 
+// timeoutOf is the local ACK timeout, as its exponent.
+func timeoutOf(c *mcrdmav1.Connection) uint8 {
+	if t := c.GetTimeout(); t > 0 && t < 32 {
+		return uint8(t)
+	}
+	return ackTimeout
+}
+
 // ready takes a queue pair from INIT to RTS.
 func ready(q qp.QP, c *mcrdmav1.Connection) error {
 	addr, err := netip.ParseAddr(c.GetAddress())
@@ -80,7 +88,7 @@ func ready(q qp.QP, c *mcrdmav1.Connection) error {
 	if err != nil {
 		return err
 	}
-	return q.Modify(&qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: ackTimeout, RetryCnt: retries, RNRRetry: rnrRetries}, qp.MaskRTS)
+	return q.Modify(&qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: timeoutOf(c), RetryCnt: retries, RNRRetry: rnrRetries}, qp.MaskRTS)
 }
 
 // post implements outbound.

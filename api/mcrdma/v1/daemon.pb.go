@@ -975,6 +975,7 @@ type Connection struct {
 	Psn           uint32                 `protobuf:"varint,3,opt,name=psn,proto3" json:"psn,omitempty"` // of the first packet in each direction
 	Mtu           uint32                 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"` // path MTU, bytes of payload
 	Dscp          uint32                 `protobuf:"varint,5,opt,name=dscp,proto3" json:"dscp,omitempty"`
+	Timeout       uint32                 `protobuf:"varint,6,opt,name=timeout,proto3" json:"timeout,omitempty"` // local ACK timeout, 4.096 µs · 2^n, of the sender's queue pair; 0: 16
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1040,6 +1041,13 @@ func (x *Connection) GetMtu() uint32 {
 func (x *Connection) GetDscp() uint32 {
 	if x != nil {
 		return x.Dscp
+	}
+	return 0
+}
+
+func (x *Connection) GetTimeout() uint32 {
+	if x != nil {
+		return x.Timeout
 	}
 	return 0
 }
@@ -3805,14 +3813,15 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05relay\x18\t \x01(\bR\x05relay\x126\n" +
 	"\bdeadline\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1a\n" +
-	"\bprevious\x18\v \x01(\x04R\bprevious\"p\n" +
+	"\bprevious\x18\v \x01(\x04R\bprevious\"\x8a\x01\n" +
 	"\n" +
 	"Connection\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x10\n" +
 	"\x03psn\x18\x03 \x01(\rR\x03psn\x12\x10\n" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x12\x12\n" +
-	"\x04dscp\x18\x05 \x01(\rR\x04dscp\"\\\n" +
+	"\x04dscp\x18\x05 \x01(\rR\x04dscp\x12\x18\n" +
+	"\atimeout\x18\x06 \x01(\rR\atimeout\"\\\n" +
 	"\n" +
 	"RegionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
