@@ -185,7 +185,7 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
 		}
 		silent := now.Sub(p.answered)
 		switch {
-		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
+		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/2:
 			out = append(out, Change{a, Gone, silent})
 		default:
 			answers = true
