@@ -36,6 +36,7 @@ func TestNamespaceWithoutSwitches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			c.spec.Daemon = calm
 			l := startLab(t, c.spec)
 			dial(t, l.Hosts...)
 			h1 := l.Host("h1")
