@@ -12,6 +12,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // event returns the next event of a type.
@@ -393,6 +394,9 @@ func TestTooLong(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
+				if n := len(r.g.Info().Members); err == nil && n != len(r.rs)-1 {
+					t.Errorf("it is complete with %d members, one of which hasn't got it", n)
+				}
 				_, err = r.rs[0].m.Recv(t.Context())
 				wants(t, "receiver", err, ErrTooLong, "")
 				r.rs = r.rs[1:]
@@ -715,5 +719,92 @@ func TestListener(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClosedWhileReformed: a group that ends just when it has been formed anew leaves
+// nothing behind; and what all have is complete with the new formation.
+func TestClosedWhileReformed(t *testing.T) {
+	for name, p := range paths {
+		if !p.relay {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 1, true, p.cfg)
+			r.post(10)
+			m := r.rs[0].m
+			eventually(t, "the receiver has its path", func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.path != nil
+			})
+			m.mu.Lock()
+			m.path.(*inRelay).count.mute.Store(true) // it gets the message, and cannot say so
+			m.mu.Unlock()
+			done := make(chan error, 1)
+			op := &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 10)}, Done: func(op *Op) {
+				r.g.stop(errClosing) // by the runner, before it runs the new path
+				done <- op.Err
+			}}
+			if err := r.g.Submit(t.Context(), op); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			<-r.g.over
+			if i := r.g.Info(); i.Formation != 2 || i.Stats.Completed != 1 || i.Stats.Replayed != 0 {
+				t.Errorf("%+v", i)
+			}
+			r.recv(Received{N: 10, Kind: OpSend}, r.mem.Bytes()[:10])
+		})
+	}
+}
+
+// A listCQ is a completion queue with what is in it.
+type listCQ struct {
+	qp.CQ
+	list []qp.WC
+}
+
+func (c *listCQ) Poll(wc []qp.WC) (int, error) { return copy(wc, c.list), nil }
+
+// TestCompletions: what comes before a failure is complete, and the failure is the reason,
+// not what is flushed after it. A receiver's refusal blames nobody: who it was leaves.
+func TestCompletions(t *testing.T) {
+	for name, c := range map[string]struct {
+		list  []qp.WC
+		good  int
+		text  string
+		blame bool
+	}{
+		"all":     {[]qp.WC{{ID: 0}, {ID: 1}, {ID: 2}}, 3, "", false},
+		"order":   {[]qp.WC{{ID: 0}, {ID: 2}, {ID: 2}}, 1, "out of order", false},
+		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.RemInvReqErr}, {ID: 2, Status: qp.WRFlushErr}}, 1, "a receiver refused", false},
+		"access":  {[]qp.WC{{ID: 0, Status: qp.RemAccessErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "a receiver refused", false},
+		"silent":  {[]qp.WC{{ID: 0, Status: qp.RetryExcErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "nothing is acknowledged", true},
+	} {
+		done := 0
+		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
+		for range 3 {
+			g.queue.push(&Op{Done: func(*Op) { done++ }})
+			g.queue.advance()
+		}
+		s := &switched{g: g, cq: &listCQ{list: c.list}, posted: 3}
+		err := s.poll()
+		if done != c.good || s.completed != uint64(len(c.list)) {
+			t.Errorf("%s: %d are done", name, done)
+		}
+		if c.text == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		var f *formationError
+		if err == nil || !strings.Contains(err.Error(), c.text) || (errors.As(err, &f) && f.blame) != c.blame {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -74,7 +74,10 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 		return t, nil
 	}
 	_ = opt.Listener.Close()
-	return nil, fmt.Errorf("%w: relaying over %q; there is a device: %v", ErrDaemon, name, c.dev != nil)
+	if name == transportRDMA {
+		return nil, fmt.Errorf("relaying over %q: this host has no device: %w", name, c.noDev)
+	}
+	return nil, fmt.Errorf("%w: relaying over %q", ErrDaemon, name)
 }
 
 // A tally counts what a member posts.

@@ -69,7 +69,9 @@ func (g *Group) run(ctx context.Context) {
 		g.halted = g.stats.Completed
 		g.mu.Unlock()
 		if g.ctx.Err() == nil {
-			ctx, err = g.reform(err)
+			if ctx, err = g.reform(err); err == nil {
+				continue // even if the group is over by now: what was connected is to be ended
+			}
 		}
 		if g.ctx.Err() != nil {
 			err = context.Cause(g.ctx)
@@ -77,10 +79,8 @@ func (g *Group) run(ctx context.Context) {
 				err = errClosing // with the Client
 			}
 		}
-		if err != nil {
-			g.end(err)
-			return
-		}
+		g.end(err)
+		return
 	}
 }
 
