@@ -754,6 +754,11 @@ func TestClosedWhileReformed(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-r.g.over
+			select {
+			case <-r.g.next.path.(*relayed).group.Done():
+			default:
+				t.Error("the new formation goes on")
+			}
 			if i := r.g.Info(); i.Formation != 2 || i.Stats.Completed != 1 || i.Stats.Replayed != 0 {
 				t.Errorf("%+v", i)
 			}
