@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -55,12 +57,16 @@ func (a *app) open(token string) {
 	t := a.r.t
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, err := a.rpc.Open(ctx, &mcrdmav1.OpenRequest{Program: "test", Version: ProtocolVersion, Token: token}, grpc.WaitForReady(true))
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	e, err := s.Recv()
+	var s grpc.ServerStreamingClient[mcrdmav1.OpenResponse]
+	var e *mcrdmav1.OpenResponse
+	var err error
+	a.r.until("the daemon answers", func() bool {
+		s, err = a.rpc.Open(ctx, &mcrdmav1.OpenRequest{Program: "test", Version: ProtocolVersion, Token: token}, grpc.WaitForReady(true))
+		if err == nil {
+			e, err = s.Recv()
+		}
+		return status.Code(err) != codes.Unavailable // the connection was another daemon's, which has gone
+	})
 	if err != nil {
 		cancel()
 		t.Fatal(err)
