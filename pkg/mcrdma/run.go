@@ -342,6 +342,7 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 				return m.GetAddress() == e.GetAddress()
 			})
 			g.info = info
+			g.nudge()
 		}
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
 		if current {
@@ -366,6 +367,13 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 		return
 	}
 	g.events.put(out, false)
+}
+
+// nudge hurries on what waited for a member that is out. g.mu is held.
+func (g *Group) nudge() {
+	if s, ok := g.path.(*switched); ok {
+		s.nudge()
+	}
 }
 
 // watch does what is to be done from time to time: it reports a stall to the daemon, if
@@ -432,6 +440,7 @@ func (g *Group) resume(ctx context.Context) bool {
 	if same {
 		g.lostMembers(g.info.GetMembers(), after, "it was taken out while the daemon was not there")
 		g.info = after
+		g.nudge()
 	}
 	g.mu.Unlock()
 	if same {

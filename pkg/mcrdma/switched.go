@@ -34,6 +34,7 @@ type switched struct {
 	wr     qp.SendWR
 	sges   [MaxPieces]qp.SGE
 	posted uint64 // since the beginning of the formation
+	nudged bool   // a nudge is under way
 
 	// The runner's:
 	completed uint64 // failed ones included
@@ -45,10 +46,10 @@ func newSwitched(g *Group) (*switched, error) {
 	dev := g.c.dev
 	s := &switched{g: g}
 	var err error
-	if s.cq, err = dev.CreateCQ(g.cfg.Depth + 1); err != nil {
+	if s.cq, err = dev.CreateCQ(g.cfg.Depth + 2); err != nil {
 		return nil, err
 	}
-	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth, MaxRecvWR: 1,
+	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth + 1, MaxRecvWR: 1,
 		MaxSGE: min(MaxPieces, dev.Attr().MaxSGE), Multicast: true})
 	if err != nil {
 		_ = s.cq.Close()
@@ -120,6 +121,22 @@ func (s *switched) post() {
 	}
 }
 
+// nudgeID is the ID of a nudge; operations have others.
+const nudgeID = 1 << 63
+
+// nudge has the receivers acknowledge once more, now that one of them was taken out: an
+// operation that the others have acknowledged before is complete as soon as the
+// switch hears of any of them again, and else with the queue pair's timeout. A WRITE of
+// nothing does it. g.mu is held.
+func (s *switched) nudge() {
+	if s.nudged || s.dead || s.g.queue.posted == 0 || len(s.g.regions) == 0 {
+		return
+	}
+	r := s.g.regions[0]
+	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.Signaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
+	s.nudged = s.qp.PostSend(&s.wr) == nil // or the timeout has to do
+}
+
 // run implements outbound.
 func (s *switched) run(ctx context.Context) error {
 	err := s.carry(ctx)
@@ -156,18 +173,25 @@ func (s *switched) poll() error {
 	if err != nil {
 		return err
 	}
-	s.g.comps.Add(uint64(n))
 	good := 0
 	for i := range s.wcs[:n] {
 		wc := &s.wcs[i]
+		nudge := wc.ID == nudgeID
 		switch {
 		case s.broken:
+		case nudge && wc.Status == qp.Success:
+			s.g.mu.Lock()
+			s.nudged = false
+			s.g.mu.Unlock()
 		case wc.Status == qp.Success && wc.ID == s.completed:
 			good++
 		default:
 			s.broken, err = true, failure(wc)
 		}
-		s.completed++
+		if !nudge {
+			s.completed++
+			s.g.comps.Add(1)
+		}
 	}
 	s.g.finish(good)
 	return err

@@ -6,6 +6,8 @@
 //	go run ./tests/chaos -runs 200     runs of seeds from 1 on
 //	go run ./tests/chaos -liar         with a switch that acknowledges what nobody has
 //	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
+//	go run ./tests/chaos -soak 1000s -cpus 2
+//	                                   whether anybody is suspected under load
 //
 // Package plan makes up what happens, package history judges what came of it, and
 // command app is the application. It takes root, and Linux.
@@ -32,13 +34,16 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the run, or the first of several")
 	runs := flag.Int("runs", 1, "how many")
 	liar := flag.Bool("liar", false, "the senders' switches acknowledge what nobody has")
-	kills := flag.Int("measure", 0, "measure so many deaths of a receiver, each way")
+	var m measurements
+	flag.IntVar(&m.kills, "measure", 0, "measure so many deaths of a receiver, each way")
+	flag.DurationVar(&m.soak, "soak", 0, "load for so long, with the fast profile")
+	flag.IntVar(&m.cpus, "cpus", 0, "for -soak: on so many processors; 0: all")
 	keep := flag.String("keep", filepath.Join("out", "chaos"), "directory for logs and journals of runs that fail")
 	flag.BoolVar(&keepAll, "keep-all", false, "keep also what is left of runs that do not fail")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := do(ctx, *seed, *runs, *liar, *kills, *keep); err != nil {
+	if err := do(ctx, *seed, *runs, *liar, m, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // nothing is deferred but stop
@@ -47,7 +52,14 @@ func main() {
 
 var keepAll bool
 
-func do(ctx context.Context, seed uint64, runs int, liar bool, kills int, keep string) error {
+// measurements are done instead of runs.
+type measurements struct {
+	kills int
+	soak  time.Duration
+	cpus  int
+}
+
+func do(ctx context.Context, seed uint64, runs int, liar bool, m measurements, keep string) error {
 	base, err := os.MkdirTemp("", "mcrdma-chaos-")
 	if err != nil {
 		return err
@@ -57,8 +69,11 @@ func do(ctx context.Context, seed uint64, runs int, liar bool, kills int, keep s
 	if err != nil {
 		return err
 	}
-	if kills > 0 {
-		return measure(ctx, programs, base, kills)
+	if m.kills > 0 {
+		return measure(ctx, programs, base, m.kills)
+	}
+	if m.soak > 0 {
+		return soak(ctx, programs, base, m.soak, m.cpus)
 	}
 	begun, failed := time.Now(), []uint64{}
 	var sum history.Summary
