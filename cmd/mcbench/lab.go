@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/lab"
+	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+)
+
+// A lab runs in the first process. Receivers and the sender are processes of their own,
+// so that each has a device, and the sender's processor time is its own.
+
+// innerEnv is set in these processes, whose standard input ends when the first does.
+const innerEnv = "MCBENCH_INNER"
+
+const (
+	labSender = "h1"
+	parting   = 5 * time.Second // for a process to end when it is told to
+	starting  = 30 * time.Second
+)
+
+var labReceivers = []string{"h2", "h3", "h4"}
+
+// longPath is the cable between the racks that loses packets, in this direction.
+var longPath = [2]string{"spine", "torB"}
+
+// withParent ends the context when the process that has started this one has ended. It
+// is for processes of labs; for others it changes nothing.
+func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if os.Getenv(innerEnv) != "" {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
+	}
+	return ctx, cancel
+}
+
+// wires are the lab's cables, as the options want them.
+type wires struct {
+	loss atomic.Uint64 // of 2^32 packets on the long path
+	rate uint64        // of hosts, bits a second; 0: unlimited
+}
+
+func (w *wires) port(at, to string, p ports.Port) (ports.Port, error) {
+	switch {
+	case [2]string{at, to} == longPath:
+		return &lossy{Port: p, loss: &w.loss, random: rand.New(rand.NewPCG(seed, 1))}, nil //nolint:gosec // not for secrets
+	case strings.HasPrefix(to, "h") && w.rate > 0:
+		return &paced{Port: p, rate: w.rate}, nil
+	}
+	return p, nil
+}
+
+// A lossy port loses frames that it sends.
+type lossy struct {
+	ports.Port
+	loss   *atomic.Uint64
+	random *rand.Rand
+	left   [][]byte
+}
+
+// Send implements ports.Port.
+func (l *lossy) Send(frames [][]byte) int {
+	loss := l.loss.Load()
+	if loss == 0 {
+		return l.Port.Send(frames)
+	}
+	l.left = l.left[:0]
+	for _, f := range frames {
+		if uint64(l.random.Uint32()) >= loss {
+			l.left = append(l.left, f)
+		}
+	}
+	if len(l.left) == 0 {
+		return 0
+	}
+	return l.Port.Send(l.left)
+}
+
+// A paced port receives at a rate: frames come as late as from a cable of that rate.
+type paced struct {
+	ports.Port
+	rate uint64 // bits a second
+	free time.Time
+}
+
+const (
+	grain = 200 * time.Microsecond // the shortest time that is slept: shorter ones add up
+	late  = 10 * time.Millisecond  // what is made up for if a sleep was longer than it should have been
+)
+
+// Recv implements ports.Port.
+func (p *paced) Recv(bufs [][]byte) (int, error) {
+	n, err := p.Port.Recv(bufs[:min(len(bufs), 4)]) // a few at a time, as they would come
+	now := time.Now()
+	if least := now.Add(-late); p.free.Before(least) {
+		p.free = least
+	}
+	for _, b := range bufs[:n] {
+		p.free = p.free.Add(time.Duration(float64(len(b)*8) * 1e9 / float64(p.rate)))
+	}
+	if wait := p.free.Sub(now); wait > grain {
+		time.Sleep(wait)
+	}
+	return n, err
+}
+
+// inLab starts a lab and measures in it. The exit code is that of the process that
+// measures, which has said what went wrong, if anything did.
+func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Writer) (code int, err error) {
+	dir, err := os.MkdirTemp("", "mcbench")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w := &wires{rate: o.rate}
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, Failed: func(err error) { cancel(err) },
+		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if e := l.Close(); e != nil && err == nil && ctx.Err() == nil {
+			err = e
+		}
+	}()
+	for _, name := range o.receivers {
+		r, err := startReceiver(ctx, l.Host(name).Socket, o.service, stderr)
+		if err != nil {
+			return 0, fmt.Errorf("the receiver at %s: %w", name, err)
+		}
+		defer r.end()
+	}
+	code, err = measure(ctx, args, l, w, stdout, stderr)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // the lab's
+	}
+	return code, err
+}
+
+// A child is a process of a lab.
+type child struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	done  chan struct{} // closed when it is gone
+	err   error         // of the process, once done is closed
+}
+
+// startChild starts this program. What it prints goes to out, or is read by follow.
+func startChild(args []string, socket string, extra []*os.File, stdout, stderr io.Writer, follow func(io.Reader)) (*child, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.Command(exe, args...), done: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), innerEnv+"=1", socketEnv+"="+socket)
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = stdout, stderr, extra
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the first process, which tells the others
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	var out io.Reader
+	if follow != nil {
+		if out, err = c.cmd.StdoutPipe(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.done)
+		if follow != nil {
+			follow(out)
+		}
+		c.err = c.cmd.Wait()
+	}()
+	return c, nil
+}
+
+// end ends the process: in good order if it does so in time.
+func (c *child) end() {
+	_ = c.stdin.Close()
+	select {
+	case <-c.done:
+	case <-time.After(parting):
+		_ = c.cmd.Process.Kill() // it may be gone by now
+		<-c.done
+	}
+}
+
+// startReceiver starts a receiver, and waits until it listens. What else it says goes to
+// standard error if it is about something wrong.
+func startReceiver(ctx context.Context, socket, service string, stderr io.Writer) (*child, error) {
+	ready := make(chan struct{})
+	c, err := startChild([]string{"serve", "--service", service}, socket, nil, nil, stderr, func(out io.Reader) {
+		lines, told := bufio.NewScanner(out), false
+		for lines.Scan() {
+			switch text := lines.Text(); {
+			case !told && strings.HasPrefix(text, "ready"):
+				told = true
+				close(ready)
+			case strings.Contains(text, "WRONG"):
+				fmt.Fprintln(stderr, text)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-ready:
+		return c, nil
+	case <-c.done:
+		return nil, fmt.Errorf("it has ended: %w", c.err)
+	case <-time.After(starting):
+		err = fmt.Errorf("it did not listen within %v", starting)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	c.end()
+	return nil, err
+}
+
+// measure runs the sender, and answers what it asks of the lab.
+func measure(ctx context.Context, args []string, l *lab.Lab, w *wires, stdout, stderr io.Writer) (int, error) {
+	asked, ask, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer asked.Close()
+	answers, answer, err := os.Pipe()
+	if err != nil {
+		return 0, errors.Join(err, ask.Close())
+	}
+	defer answer.Close()
+	c, err := startChild(args, l.Host(labSender).Socket, []*os.File{ask, answers}, stdout, stderr, nil)
+	_, _ = ask.Close(), answers.Close() // they are the child's
+	if err != nil {
+		return 0, err
+	}
+	go func() {
+		d, e := json.NewDecoder(asked), json.NewEncoder(answer)
+		for {
+			var q labRequest
+			if d.Decode(&q) != nil {
+				return // it has ended
+			}
+			if q.Loss != nil {
+				w.loss.Store(uint64(math.Round(*q.Loss * (1 << 32))))
+			}
+			if e.Encode(labAnswer{Uplink: l.Uplink(labSender)}) != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.end()
+	}
+	var exit *exec.ExitError
+	if errors.As(c.err, &exit) && exit.ExitCode() > 0 {
+		return exit.ExitCode(), nil
+	}
+	return 0, c.err
+}
+
+// The sender asks for the lab's state, and may change it: a line of JSON each.
+type (
+	labRequest struct{ Loss *float64 }
+	labAnswer  struct{ Uplink uint64 }
+)
+
+// A labLink is the sender's connection with the lab. A nil one is without a lab.
+type labLink struct {
+	out, in *os.File
+	answers *json.Decoder
+}
+
+func openLab() *labLink {
+	l := &labLink{out: os.NewFile(3, "lab's requests"), in: os.NewFile(4, "lab's answers")}
+	l.answers = json.NewDecoder(l.in)
+	return l
+}
+
+func (l *labLink) close() { _, _ = l.out.Close(), l.in.Close() }
+
+func (l *labLink) ask(q labRequest) (a labAnswer, err error) {
+	if err = json.NewEncoder(l.out).Encode(q); err == nil {
+		err = l.answers.Decode(&a)
+	}
+	if err != nil {
+		err = fmt.Errorf("the lab does not answer: %w", err)
+	}
+	return a, err
+}
+
+// lose sets the share of packets that the long path loses.
+func (l *labLink) lose(share float64) error {
+	if l == nil {
+		return nil
+	}
+	_, err := l.ask(labRequest{Loss: &share})
+	return err
+}
+
+// uplink is how many bytes the sender's cable has carried so far.
+func (l *labLink) uplink() (uint64, error) {
+	if l == nil {
+		return 0, nil
+	}
+	a, err := l.ask(labRequest{})
+	return a.Uplink, err
+}

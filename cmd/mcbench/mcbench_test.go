@@ -1,0 +1,387 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/inproc"
+)
+
+// commandEnv has the test's program be mcbench.
+const commandEnv = "MCBENCH_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(commandEnv) != "" || os.Getenv(innerEnv) != "" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"),
+		goleak.IgnoreAnyFunction("github.com/eapache/channels.(*InfiniteChannel).infiniteBuffer"))
+}
+
+// command runs the command.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err testenv.SyncBuffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// TestUsage: what cannot be is said, with the flag, and the exit code is 2.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"lat", "--receivers HOST,… is needed"},
+		{"lat -r h2 -s 0", `--size "0": want numbers from 1`},
+		{"lat -r h2 -s 1G", `--size "1G"`},
+		{"lat -r h2 -s 9999M", `--size "9999M"`},
+		{"lat -r h2 -s ,", "want at least one of each"},
+		{"bw -r h2 -t 5000", `--depth "5000": want numbers from 1 to 4096`},
+		{"bw -r h2 -t 2000 --check", "--depth 2000 is more"},
+		{"bw -r h2 -s 256M -t 64", "which gives 1073741824 at most"},
+		{"lat -r h2 --way ring", `there is no way "ring"; the ways are: multicast, fan-out, chain, rdmc`},
+		{"compare -r h2 --rounds 0", "--rounds 0"},
+		{"compare -r h2 --ways ,", "want at least one of each"},
+		{"lat -r h2 -n 0", "--iterations 0"},
+		{"lat -r h2 --warm-up -1", "--warm-up -1"},
+		{"lat -r h2 -D -1s", "--duration -1s"},
+		{"lat -r h2 --timeout 0s", "--timeout 0s"},
+		{"lat -r h2 --transport ip", `--transport "ip"`},
+		{"lat -r h2 --loss 1/1024", "go with --lab"},
+		{"lat -r h2 --rate 10mbit", "go with --lab"},
+		{"lat --lab --loss 2", `--loss "2"`},
+		{"lat --lab --loss 1/0", `--loss "1/0"`},
+		{"lat --lab --loss x", `--loss "x"`},
+		{"lat --lab --rate fast", "--rate: "},
+		{"lat --lab --rate 100", "not in bits a second"},
+		{"lat --lab -r h7", "the lab's receivers are h2, h3, h4"},
+		{"lat -r h2 extra", "extra"},
+		{"lat -r h2 -o xml", "formats are text or json"},
+		{"serve --service=", "--service is empty"},
+		{"ride", "there is no sub-command"},
+	} {
+		code, out, err := command(t, strings.Fields(c.args)...)
+		if code != 2 || out != "" || !strings.Contains(err, c.want) {
+			t.Errorf("%s: exit code %d, %q, want 2 and %q", c.args, code, err, c.want)
+		}
+	}
+	t.Setenv(socketEnv, filepath.Join(t.TempDir(), "none.sock"))
+	if code, _, err := command(t, "lat", "-r", "h2", "--timeout", "300ms"); code != 1 || !strings.Contains(err, "daemon") {
+		t.Errorf("without a daemon: exit code %d, %q", code, err)
+	}
+}
+
+// hosts are daemons and receivers without switches.
+type hosts struct {
+	sender *mcrdma.Client
+	out    testenv.SyncBuffer // of the receivers
+	addrs  []string           // likewise
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("not within 10 s")
+		}
+	}
+}
+
+func startHosts(t *testing.T, names ...string) *hosts {
+	t.Helper()
+	h := &hosts{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var served []chan error
+	t.Cleanup(func() {
+		cancel()
+		for _, c := range served {
+			_ = <-c // what was wrong is in the output
+		}
+	})
+	var all []inproc.Host
+	for i, name := range append([]string{"s"}, names...) {
+		addr := testenv.Loopback()
+		d, err := inproc.Start(t.Context(), inproc.Options{Name: name, Address: addr, Hosts: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, inproc.Host{Name: name, Address: addr})
+		c, err := mcrdma.Dial(t.Context(), mcrdma.Options{Socket: d.Socket()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(); _ = d.Close() })
+		if i == 0 {
+			h.sender = c
+			continue
+		}
+		h.addrs = append(h.addrs, addr.String())
+		done := make(chan error, 1)
+		served = append(served, done)
+		go func() { done <- serve(ctx, c, defaultService, &h.out) }()
+	}
+	eventually(t, func() bool { return strings.Count(h.out.String(), "ready: ") == len(names) })
+	return h
+}
+
+func (h *hosts) options(f flags) *options {
+	f.receivers, f.service, f.timeout, f.quiet = h.addrs, defaultService, 20*time.Second, true
+	f.rounds = max(f.rounds, 1)
+	f.loss, f.rate = "0", "0"
+	o, err := f.options()
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// TestRelayed measures fan-out and a chain, with checks, and finds every write verified
+// by both receivers.
+func TestRelayed(t *testing.T) {
+	h := startHosts(t, "a", "b")
+	o := h.options(flags{ways: "fan-out,chain,rdmc", sizes: "128,20K", depths: "1,4", count: 31, warmUp: 5, rounds: 2, check: true})
+	b := &bench{o: o, client: h.sender, progress: newProgress(io.Discard), report: newReport(kinds[2], o, h.sender)}
+	if err := b.all(t.Context()); err != nil {
+		t.Fatal(err, h.out.String())
+	}
+	if n := len(b.report.Results); n != 3*2*2 {
+		t.Fatalf("%d results", n)
+	}
+	for _, r := range b.report.Results {
+		if r.Iterations != 31 || r.Min <= 0 || r.Min > r.Typical || r.Typical > r.Max || r.P99 > r.P999 || r.BWPeak < r.BWAverage*0.99 || r.LatencyRatio <= 0 || !r.Checked {
+			t.Errorf("%+v", r)
+		}
+		if r.Way == "fan-out" && (r.LatencyRatio != 1 || r.BandwidthRatio != 1) {
+			t.Errorf("fan-out to itself: %+v", r)
+		}
+	}
+	eventually(t, func() bool { return strings.Count(h.out.String(), "36 writes of ") == 2*3*2*2 })
+	for _, k := range kinds {
+		var text bytes.Buffer
+		if err := k.form(&text, new(cli.Output), b.report); err != nil || !strings.Contains(text.String(), "20480 ") {
+			t.Errorf("%s: %v\n%s", k.name, err, &text)
+		}
+	}
+}
+
+// TestWrongContent: if what arrives is not what is expected, the receivers say so and
+// leave, and the sender fails.
+func TestWrongContent(t *testing.T) {
+	h := startHosts(t, "a", "b")
+	o := h.options(flags{ways: "fan-out", sizes: "4096", depths: "4", count: 500, check: true})
+	memory, err := h.sender.Alloc(4096 + shifts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(memory.Bytes(), pattern(4096))
+	memory.Bytes()[4096+100] ^= 1 // in some writes
+	s, err := newStream(t.Context(), h.sender, memory, o, ways[1], 4096, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.run(t.Context(), 500, 0, func() {})
+	if err == nil {
+		err = s.verified(t.Context())
+	}
+	if !errors.Is(err, mcrdma.ErrMinSize) || !strings.Contains(err.Error(), "a receiver whose check fails leaves") {
+		t.Errorf("error %v", err)
+	}
+	_ = s.close()
+	eventually(t, func() bool { return strings.Contains(h.out.String(), "WRONG CONTENT: write ") })
+}
+
+// TestLayout: names are read as they are written, foreign ones are refused, and each
+// byte of a write counts.
+func TestLayout(t *testing.T) {
+	l := layoutOf(300, 4, true)
+	if got, err := parseLayout(l.String(), uint64(l.length())); err != nil || got != l {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, name := range []string{"", "log", l.String() + " ", strings.Replace(l.String(), "300", "0300", 1),
+		"mcbench size=-1 slots=9 receives=4 check=true", "mcbench size=300 slots=9 receives=10 check=true"} {
+		if _, err := parseLayout(name, uint64(l.length())); err == nil {
+			t.Errorf("%q is taken", name)
+		}
+	}
+	if _, err := parseLayout(l.String(), maxServed+1); err == nil {
+		t.Error("a region of any length is taken")
+	}
+	p, region := pattern(300), make([]byte, l.length())
+	for _, seq := range []uint32{0, 1, 8, 9, 4095, 4096, 1 << 31} {
+		slot := region[l.offset(seq):][:300]
+		copy(slot, p[shift(seq):])
+		if err := l.verify(region, p, seq); err != nil {
+			t.Error(err)
+		}
+		if err := l.verify(region, p, seq+9); err == nil {
+			t.Errorf("write %d looks like that before it in the same slot", seq+9)
+		}
+		for i := range slot {
+			if slot[i] ^= 0x10; l.verify(region, p, seq) == nil {
+				t.Fatalf("byte %d of write %d is not compared", i, seq)
+			}
+			slot[i] ^= 0x10
+		}
+	}
+}
+
+func FuzzParseLayout(f *testing.F) {
+	f.Add("mcbench size=300 slots=9 receives=4 check=true", uint64(2701))
+	f.Fuzz(func(t *testing.T, name string, length uint64) {
+		if l, err := parseLayout(name, length); err == nil && (uint64(l.length()) != length || l.receives < 0 || l.offset(1<<32-1)+l.size > int(length)) {
+			t.Errorf("%q of %d bytes: %+v", name, length, l)
+		}
+	})
+}
+
+// TestStatistics: figures of known samples.
+func TestStatistics(t *testing.T) {
+	var own, other sample
+	for i := range 1000 {
+		d := time.Duration(i+1) * time.Microsecond
+		own.latency, own.ends = append(own.latency, d), append(own.ends, time.Duration(i+1)*10*time.Microsecond)
+		other.latency = append(other.latency, d/2)
+	}
+	own.n, own.took, own.cpu, own.uplink = 1000, 10*time.Millisecond, 3*time.Millisecond, 2000_000
+	other.n, other.took, other.cpu = 1000, 5*time.Millisecond, time.Millisecond
+	r := result{MsgSize: 1000, Depth: 8}
+	r.summarize([]*sample{&own})
+	r.compare([]*sample{&own}, []*sample{&other})
+	for _, c := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"t_min", r.Min, 1}, {"t_max", r.Max, 1000}, {"t_typical", r.Typical, 501}, {"t_avg", r.Avg, 500.5}, {"t_stdev", r.Stdev, 288.675},
+		{"99%", r.P99, 990}, {"99.9%", r.P999, 999}, {"BW average", r.BWAverage, 0.8}, {"BW peak", r.BWPeak, 0.8}, {"MsgRate", r.MsgRate, 0.1},
+		{"CPU", r.CPU, 3}, {"uplink", r.Uplink, 2}, {"latency ratio", r.LatencyRatio, 2}, {"bandwidth ratio", r.BandwidthRatio, 0.5}, {"CPU ratio", r.CPURatio, 3},
+	} {
+		if math.Abs(c.got-c.want) > 0.001 {
+			t.Errorf("%s is %v, want %v", c.what, c.got, c.want)
+		}
+	}
+	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
+		t.Errorf("median %v", m)
+	}
+	var empty result
+	empty.summarize([]*sample{{}})
+	empty.compare([]*sample{{}}, []*sample{{}})
+	if math.IsNaN(empty.Avg + empty.LatencyRatio) {
+		t.Error("no samples are no number")
+	}
+}
+
+// TestShares: what is written as a fraction is shown as one.
+func TestShares(t *testing.T) {
+	for _, s := range []string{"0", "1/4096", "1/1024", "0.3"} {
+		if p, err := share(s); err != nil || shareText(p) != s {
+			t.Errorf("%s: %v, %s, %v", s, p, shareText(p), err)
+		}
+	}
+}
+
+// TestPlot: the drawing is XML, holds every curve, and points lie where values are.
+func TestPlot(t *testing.T) {
+	r := &report{Info: info{Test: "compare", Ways: []string{"multicast", "chain"}, Receivers: []string{"<h2>"}}}
+	for _, size := range []int{128, 4096, 1 << 20} {
+		for i, w := range r.Info.Ways {
+			r.Results = append(r.Results, result{Way: w, Depth: 8, MsgSize: size, LatencyRatio: float64(1 + i), BandwidthRatio: 1, CPURatio: 1, Avg: 1})
+		}
+	}
+	name := filepath.Join(t.TempDir(), "x.svg")
+	if err := writePlot(name, r); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	circles := map[string]int{} // by height
+	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch x := tok.(type) {
+		case xml.CharData:
+			texts = append(texts, string(x))
+		case xml.StartElement:
+			for _, a := range x.Attr {
+				if x.Name.Local == "circle" && a.Name.Local == "cy" {
+					circles[a.Value]++
+				}
+			}
+		}
+	}
+	for _, want := range []string{"multicast", "chain", "128", "4K", "1M", "bytes of a write", "latency, to multicast", "mcbench compare, receivers <h2>"} {
+		if !slices.Contains(texts, want) {
+			t.Errorf("the drawing lacks %q", want)
+		}
+	}
+	// With an axis from 0 to 2, multicast's 1 is in the middle.
+	if y := "220.0"; circles[y] != 3 {
+		t.Errorf("points of multicast: %v, want 3 at %s", circles, y)
+	}
+	if err := writePlot(filepath.Join(t.TempDir(), "no", "x.svg"), r); err == nil || !strings.Contains(err.Error(), "--plot") {
+		t.Errorf("a drawing in no directory: %v", err)
+	}
+	lossy := &report{Info: r.Info, Results: []result{{Way: "chain", BWAverage: 4, P99: 1}, {Way: "chain", Loss: 1. / 1024, BWAverage: 3, P99: 2}}}
+	if p := panelsOf(lossy); len(p) != 2 || !slices.Equal(p[0].ticks, []string{"0", "1/1024"}) || !slices.Equal(p[0].series[0].points, []float64{1, 0.75}) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestLab measures the switches' way and another in a lab of processes, with packets lost
+// and content verified: the sender's cable carries the payload once, or twice.
+func TestLab(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "x.svg")
+	code, out, errs := command(t, "compare", "--lab", "--ways", "multicast,fan-out", "-r", "h2,h3", "-s", "32K", "-n", "40", "--warm-up", "4",
+		"--rounds", "2", "--check", "--loss", "0,1/50", "--rate", "400mbit", "-q", "--json", "--plot", plot)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	var r report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Results) != 4 {
+		t.Fatalf("%d results: %s", len(r.Results), out)
+	}
+	for _, x := range r.Results {
+		want := map[string]float64{"multicast": 1, "fan-out": 2}[x.Way]
+		if x.Iterations != 40 || !x.Checked || x.Uplink < want || x.Loss == 0 && x.Uplink > want*1.15 {
+			t.Errorf("%+v, want an uplink of %v", x, want)
+		}
+		if x.CPU <= 0 || x.MsgSize != 32768 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if svg, err := os.ReadFile(plot); err != nil || !bytes.Contains(svg, []byte("loss between the racks")) {
+		t.Errorf("the plot: %v", err)
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+const (
+	defaultService = "mcbench"
+	smallest       = 128     // bytes, of --all
+	largest        = 1 << 20 // likewise
+	maxSize        = 1 << 28 // bytes of one write
+	maxCount       = 1 << 24 // writes
+	maxRounds      = 1000
+)
+
+// flags are the command line of lat, bw and compare as it was given.
+type flags struct {
+	socket, service, ways, sizes, depths, loss, rate, plot, transport string
+	receivers                                                         []string
+	all, check, lab, quiet                                            bool
+	count, warmUp, rounds                                             int
+	duration, timeout                                                 time.Duration
+}
+
+// options are what is to be measured.
+type options struct {
+	flags
+	ways   []way
+	sizes  []int
+	depths []int
+	losses []float64 // of a lab; without one, a single 0
+	rate   uint64    // bits a second of a lab's hosts; 0: unlimited
+}
+
+func (f *flags) add(cmd *cobra.Command, k kind) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVarP(&f.receivers, "receivers", "r", nil, "the receivers, `hosts` or addresses with commas between")
+	fs.StringVar(&f.service, "service", defaultService, "`name` of the service for which the receivers listen")
+	addSocketFlag(cmd, &f.socket)
+	if k.compare {
+		fs.StringVar(&f.ways, "ways", strings.Join(wayNames(), ","), "`ways` with commas between; ratios are to the first")
+		fs.IntVar(&f.rounds, "rounds", 3, "`rounds` in which the ways take turns")
+		cli.CompleteList(cmd, "ways", wayNames)
+	} else {
+		fs.StringVar(&f.ways, "way", ways[0].name, "`way`: "+cli.Enumeration(wayNames()))
+		f.rounds = 1
+		cli.CompleteFlag(cmd, "way", wayNames)
+	}
+	fs.StringVarP(&f.sizes, "size", "s", "65536", "`bytes` of a write; several with commas between; K and M stand for KiB and MiB")
+	fs.BoolVarP(&f.all, "all", "a", false, fmt.Sprintf("all sizes from %d to %d, each twice the one before", smallest, largest))
+	fs.StringVarP(&f.depths, "depth", "t", strconv.Itoa(k.depth), "`writes` under way at a time; several with commas between")
+	fs.IntVarP(&f.count, "iterations", "n", 1000, "`writes` of each size")
+	fs.DurationVarP(&f.duration, "duration", "D", 0, "end each size after this `time`, even if there were fewer writes; 0: never")
+	fs.IntVar(&f.warmUp, "warm-up", 50, "`writes` before, not counted")
+	fs.BoolVar(&f.check, "check", false, "receivers verify the content of every write; that takes time")
+	fs.StringVar(&f.transport, "transport", "", "over what hosts relay, `rdma or tcp`; default: the daemon's choice")
+	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` without any progress that is an error")
+	fs.StringVar(&f.plot, "plot", "", "draw ratios to an SVG `file`")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
+	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
+	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
+	fs.StringVar(&f.loss, "loss", "0", "with --lab: `share` of the packets that get lost between the racks, such as 1/1024; several with commas between")
+	cli.CompleteFile(cmd, "plot", "svg")
+	cli.CompleteFlag(cmd, "transport", func() []string { return []string{"rdma", "tcp"} })
+}
+
+// check reads the flags. Errors are usage errors.
+func (f *flags) options() (*options, error) {
+	o := &options{flags: *f}
+	var err error
+	for _, name := range split(f.ways) {
+		w, ok := wayOf(name)
+		if !ok {
+			return nil, cli.Usagef("there is no way %q; the ways are: %s", name, strings.Join(wayNames(), ", "))
+		}
+		o.ways = append(o.ways, w)
+	}
+	if o.sizes, err = numbers("--size", f.sizes, maxSize); err != nil {
+		return nil, err
+	}
+	if f.all {
+		o.sizes = nil
+		for n := smallest; n <= largest; n *= 2 {
+			o.sizes = append(o.sizes, n)
+		}
+	}
+	if o.depths, err = numbers("--depth", f.depths, mcrdma.MaxDepth); err != nil {
+		return nil, err
+	}
+	for _, s := range split(f.loss) {
+		p, err := share(s)
+		if err != nil {
+			return nil, err
+		}
+		o.losses = append(o.losses, p)
+	}
+	rate, err := traffic.ParseRate(f.rate)
+	if err == nil && rate.PerSecond > 0 && !rate.Bits {
+		err = fmt.Errorf("%q is not in bits a second, such as 100mbit", f.rate)
+	}
+	if err != nil {
+		return nil, cli.Usagef("--rate: %w", err)
+	}
+	o.rate = rate.PerSecond
+	if f.lab && len(o.receivers) == 0 {
+		o.receivers = slices.Clone(labReceivers)
+	}
+	return o, o.consistent()
+}
+
+// consistent says what flags do not go together.
+func (o *options) consistent() error {
+	depth := slices.Max(append(o.depths, 0))
+	switch {
+	case len(o.ways) == 0 || len(o.sizes) == 0 || len(o.depths) == 0 || len(o.losses) == 0:
+		return cli.Usagef("ways, sizes, depths and losses: want at least one of each")
+	case len(o.receivers) == 0:
+		return cli.Usagef("--receivers HOST,… is needed, each with \"mcbench serve\" running; or --lab, which starts all that it takes")
+	case o.service == "":
+		return cli.Usagef("--service is empty: it is the name for which the receivers listen")
+	case o.count < 1 || o.count > maxCount:
+		return cli.Usagef("--iterations %d: want 1 to %d", o.count, maxCount)
+	case o.warmUp < 0 || o.warmUp > maxCount:
+		return cli.Usagef("--warm-up %d: want 0 to %d", o.warmUp, maxCount)
+	case o.rounds < 1 || o.rounds > maxRounds:
+		return cli.Usagef("--rounds %d: want 1 to %d", o.rounds, maxRounds)
+	case o.duration < 0:
+		return cli.Usagef("--duration %v: it is 0 or more", o.duration)
+	case o.timeout <= 0:
+		return cli.Usagef("--timeout %v: it is more than 0, such as 30s", o.timeout)
+	case o.transport != "" && o.transport != "rdma" && o.transport != "tcp":
+		return cli.Usagef("--transport %q is neither rdma nor tcp", o.transport)
+	case o.check && depth > mcrdma.MaxReceives:
+		return cli.Usagef("--check takes a receive for each write under way, of which there are %d at most: --depth %d is more", mcrdma.MaxReceives, depth)
+	case !o.lab && (o.rate > 0 || len(o.losses) > 1 || o.losses[0] > 0):
+		return cli.Usagef("--rate and --loss go with --lab: other links are as they are")
+	}
+	if n := layoutOf(slices.Max(o.sizes), depth, o.check).length(); n > maxServed {
+		return cli.Usagef("writes of %d bytes, %d at a time, take %d bytes at each receiver, which gives %d at most", slices.Max(o.sizes), depth, n, maxServed)
+	}
+	if o.lab {
+		for _, r := range o.receivers {
+			if !slices.Contains(labReceivers, r) {
+				return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(labReceivers, ", "), r)
+			}
+		}
+	}
+	return nil
+}
+
+func split(list string) (out []string) {
+	for s := range strings.SplitSeq(list, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// numbers reads a list of numbers from 1 to most. Errors are usage errors.
+func numbers(flag, list string, most int) (out []int, err error) {
+	for _, s := range split(list) {
+		digits, mul := s, 1
+		switch upper := strings.ToUpper(s); {
+		case strings.HasSuffix(upper, "K"):
+			digits, mul = s[:len(s)-1], 1<<10
+		case strings.HasSuffix(upper, "M"):
+			digits, mul = s[:len(s)-1], 1<<20
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > most/mul {
+			return nil, cli.Usagef("%s %q: want numbers from 1 to %d with commas between, such as 128,4K,1M", flag, s, most)
+		}
+		out = append(out, n*mul)
+	}
+	return out, nil
+}
+
+// share reads a probability: 0.001 or 1/1024. Errors are usage errors.
+func share(s string) (float64, error) {
+	above, below, fraction := strings.Cut(s, "/")
+	a, err := strconv.ParseFloat(above, 64)
+	b := 1.0
+	if err == nil && fraction {
+		b, err = strconv.ParseFloat(below, 64)
+	}
+	p := a / b
+	if err != nil || math.IsNaN(p) || p < 0 || p > 0.5 {
+		return 0, cli.Usagef("--loss %q: want shares from 0 to 0.5 with commas between, such as 0,1/4096,0.001", s)
+	}
+	return p, nil
+}
+
+// shareText is a share as people write it.
+func shareText(p float64) string {
+	if p > 0 && math.Abs(1/p-math.Round(1/p)) < 1e-6/p {
+		return fmt.Sprintf("1/%.0f", 1/p)
+	}
+	return strconv.FormatFloat(p, 'g', 4, 64)
+}
+
+// socketEnv is the environment variable that --socket is taken from.
+const socketEnv = "MCRDMA_SOCKET"
+
+func addSocketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVar(socket, "socket", "", "the daemon's unix socket, a `file`; default: $"+socketEnv+", else "+mcrdma.DefaultSocket)
+	cli.CompleteFile(cmd, "socket", "sock")
+}
+
+// socketOr is the socket to be used.
+func socketOr(flag string) string { return cmp.Or(flag, os.Getenv(socketEnv), mcrdma.DefaultSocket) }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// writePlot draws what a report says to a file: ratios, as figures depend on machines.
+func writePlot(name string, r *report) error {
+	var b bytes.Buffer
+	drawPanels(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), panelsOf(r))
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // for everybody to look at
+		return fmt.Errorf("--plot: %w", err)
+	}
+	return nil
+}
+
+// A dimension is what a report can have several values of.
+type dimension struct {
+	label string
+	of    func(x *result) string
+}
+
+var dimensions = []dimension{
+	{"bytes of a write", func(x *result) string { return sizeText(x.MsgSize) }},
+	{"writes under way", func(x *result) string { return fmt.Sprint(x.Depth) }},
+	{"loss between the racks", func(x *result) string { return shareText(x.Loss) }},
+}
+
+func sizeText(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%dM", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%dK", n>>10)
+	}
+	return fmt.Sprint(n)
+}
+
+// panelsOf chooses what is drawn. The x axis is the first dimension with several values;
+// each way is a curve, once for each value of the other dimensions.
+func panelsOf(r *report) []panel {
+	axis := 0
+	for i := len(dimensions) - 1; i >= 0; i-- {
+		if values := distinct(r, dimensions[i].of); len(values) > 1 {
+			axis = i
+		}
+	}
+	ticks := distinct(r, dimensions[axis].of)
+	curve := func(x *result) string {
+		name := x.Way
+		for i, d := range dimensions {
+			if i != axis && len(distinct(r, d.of)) > 1 {
+				name += ", " + d.label + " " + d.of(x)
+			}
+		}
+		return name
+	}
+	build := func(title string, value, base func(x *result) float64) panel {
+		p := panel{title: title, label: dimensions[axis].label, ticks: ticks}
+		for _, name := range distinct(r, curve) {
+			s := series{name: name, points: make([]float64, len(ticks))}
+			var first float64 // what the curve's values are divided by
+			for i := range r.Results {
+				x := &r.Results[i]
+				if curve(x) != name {
+					continue
+				}
+				if first == 0 {
+					first = base(x)
+				}
+				if first > 0 {
+					s.points[slices.Index(ticks, dimensions[axis].of(x))] = value(x) / first
+				}
+			}
+			p.series = append(p.series, s)
+		}
+		return p
+	}
+	one := func(*result) float64 { return 1 }
+	latency := func(x *result) float64 { return x.Avg }
+	p99 := func(x *result) float64 { return x.P99 }
+	bandwidth := func(x *result) float64 { return x.BWAverage }
+	base := r.Info.Ways[0]
+	switch {
+	case axis == 2: // each way in comparison with itself
+		return []panel{build("throughput, to that without loss", bandwidth, bandwidth), build("99% latency, to that without loss", p99, p99)}
+	case len(r.Info.Ways) > 1:
+		panels := []panel{build("latency, to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
+			build("bandwidth, to "+base, func(x *result) float64 { return x.BandwidthRatio }, one),
+			build("sender's CPU per write, to "+base, func(x *result) float64 { return x.CPURatio }, one)}
+		if r.Info.Lab {
+			panels = append(panels, build("sender's bytes per byte of payload", func(x *result) float64 { return x.Uplink }, one))
+		}
+		return panels
+	case r.Info.Test == "lat":
+		return []panel{build("mean latency, to the first", latency, latency), build("99% latency, to the first", p99, p99)}
+	}
+	return []panel{build("bandwidth, to the first", bandwidth, bandwidth)}
+}
+
+func distinct(r *report, of func(*result) string) (values []string) {
+	for i := range r.Results {
+		if v := of(&r.Results[i]); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	return values
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+const serveHelp = `Is a receiver for lat, bw and compare, until an interrupt. It needs the host's
+daemon, and the host's RDMA device for itself, as any application does.
+
+Where the sender says --check, the content of every write is verified. A receiver
+that finds it wrong says so, and leaves the group, which the sender takes for what
+it is.`
+
+func serveCommand() *cobra.Command {
+	var socket, service string
+	cmd := &cobra.Command{
+		Use:     "serve [flags]",
+		Short:   "Receive what is measured",
+		Long:    serveHelp,
+		Example: "  mcbench serve\n  mcbench serve --service bench2 --socket lab/h2/daemon.sock",
+		Args:    cli.NoArgs,
+	}
+	addSocketFlag(cmd, &socket)
+	cmd.Flags().StringVar(&service, "service", defaultService, "`name` of the service, the same as the sender's")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if service == "" {
+			return cli.Usagef("--service is empty")
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		ctx, end := withParent(ctx)
+		defer end()
+		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: socketOr(socket), Program: "mcbench"})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }() // what it holds ends with the session anyhow
+		return serve(ctx, client, service, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// A server receives. Each group has memory of its own.
+type server struct {
+	client *mcrdma.Client
+
+	mu      sync.Mutex
+	w       io.Writer
+	granted map[string]grant // groups that are not accepted yet, by name
+	bad     int              // groups with wrong content
+}
+
+// A grant is what a group has got.
+type grant struct {
+	layout layout
+	memory *mcrdma.Memory
+}
+
+func (s *server) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = fmt.Fprintf(s.w, format+"\n", args...) // who does not listen misses it
+}
+
+// serve receives until ctx ends. It fails if any content was wrong.
+func serve(ctx context.Context, client *mcrdma.Client, service string, w io.Writer) error {
+	s := &server{client: client, w: w, granted: map[string]grant{}}
+	l, err := client.Listen(ctx, mcrdma.ListenConfig{Service: service, Accept: s.accept})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }() // the session ends next
+	s.say("ready: host %s receives for service %s; an interrupt ends it", client.Host(), service)
+	var members sync.WaitGroup
+	defer members.Wait()
+	for {
+		m, err := l.Accept(ctx)
+		switch {
+		case ctx.Err() != nil:
+			members.Wait()
+			if s.bad > 0 {
+				return fmt.Errorf("%s had wrong content", cli.Plural(s.bad, "group"))
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+		members.Go(func() { s.member(ctx, m) })
+	}
+}
+
+// accept gives memory.
+func (s *server) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
+	if len(r.Regions) != 1 {
+		return nil, fmt.Errorf("mcbench gives one region, and %d are asked for", len(r.Regions))
+	}
+	l, err := parseLayout(r.Regions[0].Name, r.Regions[0].Length)
+	if err != nil {
+		return nil, err
+	}
+	if l.receives > mcrdma.MaxReceives {
+		return nil, fmt.Errorf("%d receives are asked for, and %d can be posted", l.receives, mcrdma.MaxReceives)
+	}
+	memory, err := s.client.Alloc(l.length())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// A group that was granted and never came to be has left its memory here; it is
+	// freed with the client.
+	s.granted[r.Group.String()] = grant{l, memory}
+	return &mcrdma.Grant{Regions: []mcrdma.Piece{memory.All()}, Receives: make([]mcrdma.Piece, l.receives)}, nil
+}
+
+// member is there until the group is over.
+func (s *server) member(ctx context.Context, m *mcrdma.Member) {
+	id := m.Info().ID.String()
+	s.mu.Lock()
+	g := s.granted[id]
+	delete(s.granted, id)
+	s.mu.Unlock()
+	verified, err := receive(ctx, m, g.layout)
+	_ = m.Close()        // it is over
+	_ = g.memory.Close() // it would be freed with the client
+	var wrong contentError
+	switch {
+	case errors.As(err, &wrong):
+		s.mu.Lock()
+		s.bad++
+		s.mu.Unlock()
+		s.say("group %s: WRONG CONTENT: %v", id, wrong)
+	case ctx.Err() == nil && !errors.Is(err, mcrdma.ErrClosed):
+		s.say("group %s: %v", id, err)
+	case g.layout.check:
+		s.say("group %s: %s of %d bytes verified", id, cli.Plural(verified, "write"), g.layout.size)
+	}
+}
+
+// A contentError tells of bytes that are not those that were sent.
+type contentError struct{ error }
+
+// receive verifies writes until the group is over, and returns why that is. Without
+// checks it only waits.
+func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err error) {
+	var want []byte
+	if l.check {
+		want = pattern(l.size)
+	}
+	for {
+		r, err := m.Recv(ctx)
+		if err != nil {
+			return verified, err
+		}
+		if r.Imm != last {
+			region := m.Region(0)
+			if region == nil {
+				continue // it is over, as the next Recv says
+			}
+			if err := l.verify(region, want, r.Imm); err != nil {
+				return verified, contentError{err}
+			}
+			verified++
+		}
+		// Where a write was sent again after it had been taken, the receive is there still.
+		if err := m.PostRecv(mcrdma.Piece{}); err != nil && !errors.Is(err, mcrdma.ErrDepth) {
+			return verified, err
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"math"
+)
+
+// A panel is one diagram.
+type panel struct {
+	title, label string   // of the diagram and of the x axis
+	ticks        []string // of the x axis, evenly spaced
+	series       []series
+}
+
+// A series is a curve: a value for each tick; 0: there is none.
+type series struct {
+	name   string
+	points []float64
+}
+
+// Sizes of what is drawn.
+const (
+	panelWidth, panelHeight  = 400, 300 // of the axes' rectangle
+	marginLeft, marginTop    = 60, 70
+	marginRight, marginBelow = 30, 50
+	legendLine               = 18
+)
+
+// colours that differ for the colour-blind, too; marks differ besides.
+var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+
+// drawPanels writes diagrams side by side as one SVG.
+func drawPanels(b *bytes.Buffer, title string, panels []panel) {
+	curves := 0
+	for _, p := range panels {
+		curves = max(curves, len(p.series))
+	}
+	cell := marginLeft + panelWidth + marginRight
+	width, height := cell*len(panels), marginTop+panelHeight+marginBelow+legendLine*curves
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12">`+"\n", width, height)
+	fmt.Fprintf(b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", escape(title))
+	text(b, 10, 22, "start", `font-size="15"`, title)
+	for i, p := range panels {
+		p.draw(b, float64(i*cell+marginLeft), marginTop)
+	}
+	b.WriteString("</svg>\n")
+}
+
+func (p *panel) draw(b *bytes.Buffer, left, top float64) {
+	top1 := p.top()
+	step := niceStep(top1 / 5)
+	top1 = math.Ceil(top1/step-1e-9) * step
+	x := func(i int) float64 { return left + panelWidth*(float64(i)+0.5)/float64(len(p.ticks)) }
+	y := func(v float64) float64 { return top + panelHeight*(1-v/top1) }
+	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, p.title)
+	for i := 0; float64(i)*step <= top1+1e-9; i++ {
+		v := float64(i) * step
+		colour := "#dddddd"
+		if v == 0 || math.Abs(v-1) < 1e-9 {
+			colour = "#888888"
+		}
+		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), colour)
+		text(b, left-6, y(v)+4, "end", "", fmt.Sprintf("%.4g", v))
+	}
+	for i, t := range p.ticks {
+		text(b, x(i), top+panelHeight+16, "middle", `font-size="10"`, t)
+	}
+	text(b, left+panelWidth/2, top+panelHeight+36, "middle", "", p.label)
+	for i, s := range p.series {
+		colour := colours[i%len(colours)]
+		path, pen := "", "M"
+		for j, v := range s.points {
+			if v <= 0 {
+				pen = "M"
+				continue
+			}
+			path += fmt.Sprintf("%s%.1f %.1f ", pen, x(j), y(v))
+			pen = "L"
+			mark(b, i, x(j), y(v), colour)
+		}
+		if path != "" {
+			fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", path[:len(path)-1], colour)
+		}
+		at := top + panelHeight + marginBelow + legendLine*float64(i)
+		mark(b, i, left+8, at, colour)
+		text(b, left+20, at+4, "start", "", s.name)
+	}
+}
+
+// top is the largest value that is drawn, at least 1.
+func (p *panel) top() float64 {
+	largest := 1.0
+	for _, s := range p.series {
+		for _, v := range s.points {
+			largest = max(largest, v)
+		}
+	}
+	return largest
+}
+
+// niceStep is the least of 1, 2 and 5 times a power of ten that is not less.
+func niceStep(least float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(least)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= least-1e-12 {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// mark draws a point: each curve has a shape of its own.
+func mark(b *bytes.Buffer, curve int, x, y float64, colour string) {
+	switch curve % 4 {
+	case 0:
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", x, y, colour)
+	case 1:
+		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="7" height="7" fill="%s"/>`+"\n", x-3.5, y-3.5, colour)
+	case 2:
+		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 8 h-9 z" fill="%s"/>`+"\n", x, y-5, colour)
+	default:
+		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 4.5 l-4.5 4.5 l-4.5 -4.5 z" fill="%s"/>`+"\n", x, y-4.5, colour)
+	}
+}
+
+func text(b *bytes.Buffer, x, y float64, anchor, style, s string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", x, y, anchor, style, escape(s))
+}
+
+func escape(s string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(s)) // a buffer has no errors
+	return b.String()
+}

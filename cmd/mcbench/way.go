@@ -1,0 +1,40 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// A way is one of bringing a write to several hosts. All are the same calls of the
+// library.
+type way struct {
+	name      string
+	words     string
+	mode      mcrdma.Mode
+	algorithm string
+	path      mcrdma.Path // that its groups must have
+}
+
+var ways = []way{
+	{"multicast", "switches copy", mcrdma.Require, "", mcrdma.PathSwitch},
+	{"fan-out", "the sender sends to each", mcrdma.Off, "sequential", mcrdma.PathRelay},
+	{"chain", "each host relays to the next", mcrdma.Off, "chain", mcrdma.PathRelay},
+	{"rdmc", "hosts relay, binomial pipeline", mcrdma.Off, "binomial-pipeline", mcrdma.PathRelay},
+}
+
+func wayNames() (names []string) {
+	for _, w := range ways {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+func wayOf(name string) (way, bool) {
+	for _, w := range ways {
+		if w.name == strings.ToLower(name) {
+			return w, true
+		}
+	}
+	return way{}, false
+}
