@@ -1,0 +1,247 @@
+"""What a network is: switches, hosts and links; what is left out of it is filled in.
+
+Addresses that nobody names: rack n, in the order of switches with hosts, has
+10.n.0.0/24, its hosts .11, .12 and so on; switch n has 198.19.n.1 as a router. The
+gateway is the first address of a prefix.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+
+MAX_PORT = 509  # 510 is the CPU's, 511 drops
+ROUTERS = ipaddress.ip_network("198.19.0.0/16")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}\Z")
+INTERFACE = 15  # characters, at most
+
+
+class TopologyError(Exception):
+    """What is wrong with a topology: one line for each fault."""
+
+    def __init__(self, name: str, faults: list[str]):
+        super().__init__("\n".join(f"{name}: {f}" for f in faults))
+        self.faults = faults
+
+
+@dataclass
+class Switch:
+    name: str
+    programmable: bool = True  # for groups; others forward only
+    address: str = ""  # as a router
+    mac: str = ""
+    prefixes: list[str] = field(default_factory=list)  # of its hosts
+    gateways: list[str] = field(default_factory=list)  # empty: the first address of each prefix
+
+
+@dataclass
+class Host:
+    name: str
+    address: str = ""
+    mac: str = ""
+    gateway: str = ""
+    length: int = 0  # of the prefix; 0: as its switch has it
+    commands: list[str] = field(default_factory=list)  # run there in the end
+
+
+@dataclass
+class Link:
+    """A link; ports of hosts are 0, those of switches that are None get the next one."""
+
+    a: str
+    a_port: int | None
+    b: str
+    b_port: int | None
+    shape: dict = field(default_factory=dict)  # bw (Mbit/s), delay ("5ms"), loss (%), for Mininet's TCLink
+
+
+@dataclass
+class Fabric:
+    name: str
+    switches: list[Switch] = field(default_factory=list)
+    hosts: list[Host] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what of a file means nothing here
+    mtu: int = 4200
+
+    def switch(self, name: str) -> Switch:
+        return next(s for s in self.switches if s.name == name)
+
+    def host(self, name: str) -> Host:
+        return next(h for h in self.hosts if h.name == name)
+
+    def at(self, switch: str) -> list[Host]:
+        """The hosts at a switch."""
+        return [h for h in self.hosts if self.tor(h.name) == switch]
+
+    def tor(self, host: str) -> str:
+        """The switch of a host; of one without a link, none."""
+        for link in self.links:
+            if host in (link.a, link.b):
+                return link.b if link.a == host else link.a
+        return ""
+
+    def ports(self, switch: str) -> list[tuple[int, str]]:
+        """A switch's ports, and who is there."""
+        ends = [(x.a, x.a_port, x.b) for x in self.links] + [(x.b, x.b_port, x.a) for x in self.links]
+        return sorted((port, far) for near, port, far in ends if near == switch)
+
+    def complete(self) -> Fabric:
+        """Fills in what is missing, and raises a TopologyError for all that is wrong."""
+        faults = _names(self) + _links(self)
+        if not faults:
+            faults = _addresses(self)
+        if not faults:
+            faults = _connected(self)
+        if faults:
+            raise TopologyError(self.name, faults)
+        return self
+
+
+def _names(f: Fabric) -> list[str]:
+    faults, seen = [], {"mgmt": "name that is taken"}
+    if not f.switches:
+        faults.append("no switches: at least one is needed")
+    if len(f.hosts) < 2:
+        faults.append(f"{len(f.hosts)} hosts: at least two are needed")
+    for kind, nodes in (("switch", f.switches), ("host", f.hosts)):
+        for n in nodes:
+            if not NAME.match(n.name):
+                faults.append(f"{kind} {n.name!r}: a name has letters, digits, dots, dashes and underscores")
+            elif n.name in seen:
+                faults.append(f"{kind} {n.name}: there is a {seen[n.name]} of that name")
+            if n.mac and not MAC.match(n.mac):
+                faults.append(f"{kind} {n.name}: {n.mac!r} is no MAC address, such as 02:00:00:00:01:0b")
+            seen[n.name] = kind
+    return faults
+
+
+def _links(f: Fabric) -> list[str]:
+    faults: list[str] = []
+    switches, hosts = {s.name for s in f.switches}, {h.name for h in f.hosts}
+    used: dict[tuple[str, int], int] = {}
+    attached: dict[str, int] = {}
+    for i, x in enumerate(f.links):
+        if {x.a, x.b} <= hosts or x.a == x.b:
+            faults.append(f"links[{i}]: it joins {x.a} and {x.b}: one end at least is a switch, and both differ")
+        for name, port in ((x.a, x.a_port), (x.b, x.b_port)):
+            if name in hosts:
+                if name in attached:
+                    faults.append(f"links[{i}]: host {name} has a link already, links[{attached[name]}]")
+                attached[name] = i
+                if port:
+                    faults.append(f"links[{i}]: host {name} has no port {port}: hosts have one interface")
+            elif name not in switches:
+                faults.append(f"links[{i}]: there is no switch or host {name!r}")
+            elif port is not None:
+                if not 1 <= port <= MAX_PORT:
+                    faults.append(f"links[{i}]: port {port} of switch {name}: ports are 1 to {MAX_PORT}")
+                elif (name, port) in used:
+                    faults.append(f"links[{i}]: port {port} of switch {name} is used twice: links[{used[name, port]}] has it")
+                used.setdefault((name, port), i)
+    faults += [f"host {h.name}: no link leads to it" for h in f.hosts if h.name not in attached]
+    if faults:
+        return faults
+    for x in f.links:  # ports that nobody names: the next ones
+        for end, port in (("a", x.a_port), ("b", x.b_port)):
+            name = getattr(x, end)
+            if name in hosts:
+                port = 0
+            elif port is None:
+                port = 1 + max((p for n, p in used if n == name), default=0)
+                used[name, port] = 0
+            setattr(x, f"{end}_port", port)
+    for name, port in used:
+        if len(f"{name}-eth{port}") > INTERFACE:
+            faults.append(f"switch {name}: the name is too long: its interface {name}-eth{port} has more than {INTERFACE} characters")
+    return faults
+
+
+def _addresses(f: Fabric) -> list[str]:
+    faults: list[str] = []
+    owner: dict[ipaddress.IPv4Network, str] = {}
+    rack = 0
+    for i, s in enumerate(f.switches):
+        s.address = s.address or str(ROUTERS[256 * (i % 256) + 1 + i // 256])
+        s.mac = s.mac or f"02:00:00:{i >> 8:02x}:{i & 255:02x}:00"
+        hosts = f.at(s.name)
+        rack += 1 if hosts else 0
+        if hosts and not s.prefixes:
+            s.prefixes = _prefixes(hosts, rack, faults)
+        for text in s.prefixes:
+            try:
+                p = ipaddress.IPv4Network(text)
+            except ValueError as e:
+                faults.append(f"switch {s.name}: prefix {text!r}: {e}")
+                continue
+            for other, name in owner.items():
+                if p.overlaps(other):
+                    faults.append(f"switch {s.name}: prefix {p}: {name} has {other}; switches route, so each has subnets of its own")
+            owner[p] = s.name
+    if not faults:
+        faults += _hosts(f)
+    seen: dict[str, str] = {}
+    for n in [*f.switches, *f.hosts]:
+        try:
+            n.address = str(ipaddress.IPv4Address(n.address))
+        except ValueError:
+            faults.append(f"{n.name}: {n.address!r} is no IPv4 address")
+        if n.address in seen:
+            faults.append(f"{n.name}: {n.address} is the address of {seen[n.address]}")
+        seen[n.address] = n.name
+    return faults
+
+
+def _prefixes(hosts: list[Host], rack: int, faults: list[str]) -> list[str]:
+    """The subnets of hosts whose switch names none."""
+    nets: list[ipaddress.IPv4Network] = []
+    for h in hosts:
+        try:
+            p = ipaddress.IPv4Network(f"{h.address or f'10.{rack}.0.0'}/{h.length or 24}", strict=False)
+        except ValueError as e:
+            faults.append(f"host {h.name}: {e}")
+            continue
+        if p not in nets:
+            nets.append(p)
+    return [str(p) for p in nets]
+
+
+def _hosts(f: Fabric) -> list[str]:
+    """Hosts' addresses, those of their gateways, and MAC addresses."""
+    faults: list[str] = []
+    taken = {h.address for h in f.hosts}
+    for s in f.switches:
+        nets = [ipaddress.IPv4Network(p) for p in s.prefixes]
+        gateways: dict[ipaddress.IPv4Network, str] = {}
+        for h in f.at(s.name):
+            if not h.address:
+                h.address = next(str(nets[0][11 + i]) for i in range(240) if str(nets[0][11 + i]) not in taken)
+                taken.add(h.address)
+            try:
+                net = next((n for n in nets if ipaddress.IPv4Address(h.address) in n), None)
+            except ValueError:
+                continue  # said elsewhere
+            if net is None:
+                faults.append(f"host {h.name}: {h.address} is in none of the prefixes of {s.name}: {', '.join(s.prefixes)}")
+                continue
+            h.length = net.prefixlen
+            h.gateway = h.gateway or gateways.get(net) or next(str(a) for a in net.hosts() if str(a) not in taken)
+            if gateways.setdefault(net, h.gateway) != h.gateway:
+                faults.append(f"host {h.name}: gateway {h.gateway}: another host in {net} has {gateways[net]}")
+            h.mac = h.mac or "02:01:" + ":".join(f"{b:02x}" for b in ipaddress.IPv4Address(h.address).packed)
+        s.gateways = s.gateways or list(gateways.values())
+    return faults
+
+
+def _connected(f: Fabric) -> list[str]:
+    switches = {s.name for s in f.switches}
+    reached, todo = set(), [f.switches[0].name]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += [far for _, far in f.ports(name) if far in switches]
+    lost = sorted(switches - reached)
+    return [f"no links lead from {f.switches[0].name} to {', '.join(lost)}"] if lost else []

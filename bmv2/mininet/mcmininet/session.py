@@ -1,0 +1,134 @@
+"""What is done with networks: a prompt, the test, the table. All of it runs within
+namespaces that isolate has made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+from mininet.cli import CLI
+from mininet.log import info, setLogLevel
+
+from . import multicast
+from .fabric import Fabric
+from .net import McNet
+from .nodes import StartError
+from .shipped import figure3
+
+HELP = """
+Hosts run cmd-daemon, and switches an agent; their logs are in {logs}. For example:
+    {switch} switchctl status --peers
+    {receivers}
+    {sender} cmd-daemon cmtime --service bench --receivers {names} --mode require -n 20 --write 10000
+"exit" ends everything.
+"""
+
+# For daemons in tests: all hosts and switches share this machine's processors, and may
+# be kept waiting without being dead.
+PATIENT = "beat: {interval: 500ms, dead_after: 12s, grace: 12s}\n"
+
+
+class Shapeless(Exception):
+    """The kernel cannot limit links."""
+
+
+def _shaping(f: Fabric) -> None:
+    """Mininet goes on if tc fails; a link would then be another one than was asked for."""
+    if any(x.shape for x in f.links):
+        for kind in ("htb", "netem delay 1ms"):
+            made = subprocess.run(f"tc qdisc add dev lo root {kind}".split(), capture_output=True, text=True)
+            if made.returncode:
+                name = kind.split()[0]
+                raise Shapeless(f"{f.name}: links with bw, delay or loss need the kernel's {name} (modprobe sch_{name}): {made.stderr.strip()}")
+            subprocess.run("tc qdisc del dev lo root".split(), capture_output=True)
+
+
+@contextmanager
+def network(f: Fabric, kind: str, lab: str, out: str, options: list[str], daemon: str = ""):
+    """A network that runs; at the end nothing of it is left."""
+    _shaping(f)
+    logs = os.path.join(out, "logs", f"{os.path.splitext(f.name)[0]}-{kind}")
+    shutil.rmtree(logs, ignore_errors=True)
+    os.makedirs(logs)
+    directory = os.path.join(lab, "net")
+    net = None
+    try:
+        net = McNet(f, directory, kind, options, os.path.join(out, "bin"), logs, daemon)
+        net.build()
+        net.start()
+        yield net
+    finally:
+        if net:
+            net.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def left() -> list[str]:
+    """What is there besides this process: other processes, and interfaces."""
+    found = [f"interface {i}" for i in os.listdir("/sys/class/net") if i not in ("lo", "bonding_masters")]
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                status = f.read()
+        except OSError:
+            continue
+        if int(pid) != os.getpid() and "State:\tZ" not in status:
+            found.append(f"process {pid}: {status.split()[1]}")
+    return found
+
+
+def _errors(f) -> int:
+    """Calls f, and says what its errors say."""
+    setLogLevel("info")
+    try:
+        return f() or 0
+    except (StartError, Shapeless, multicast.Failed) as e:
+        print(f"mininet: {e}", file=sys.stderr)
+        return 1
+
+
+def prompt(f: Fabric, kind: str, lab: str, out: str, options: list[str]) -> int:
+    def work():
+        with network(f, kind, lab, out, options) as net:
+            sender, receivers = multicast.choose(f)
+            serve = "\n    ".join(f"{r} cmd-daemon cmtime --serve --service bench >/dev/null &" for r in receivers)
+            print(HELP.format(logs=net.logs, switch=f.switches[0].name, receivers=serve, sender=sender, names=",".join(receivers)))
+            CLI(net)
+
+    return _errors(work)
+
+
+def test(fabrics: list[Fabric], kinds: list[str], lab: str, out: str, options: list[str]) -> int:
+    def work():
+        for kind in kinds:
+            for f in fabrics:
+                start = time.monotonic()
+                with network(f, kind, lab, out, options, PATIENT) as net:
+                    up = time.monotonic() - start
+                    multicast.check(net, multicast.LARGE if kind == "softswitch" else multicast.SMALL)
+                remains = left()
+                if remains:
+                    raise multicast.Failed(f"{f.name} on {kind} has left: {', '.join(remains)}")
+                print(f"ok  {f.name} on {kind}: up after {up:.1f} s, {time.monotonic() - start:.1f} s in all, nothing left", flush=True)
+
+    return _errors(work)
+
+
+def table(lab: str, out: str, kind: str, options: list[str]) -> int:
+    def work():
+        columns = {}
+        size = sum(multicast.BULK.sizes)
+        for f, name in ((figure3(), "ToR-only"), (figure3(core=True), "full")):
+            ways = [*multicast.WAYS] if name == "ToR-only" else ["multicast"]
+            with network(f.complete(), kind, lab, out, options, PATIENT) as net:
+                for way, links in multicast.measure(net, ways).items():
+                    columns[name if way == "multicast" else way] = links
+        sender, receivers = multicast.choose(f)
+        info(f"\n{size / multicast.MIB:g} MiB from {sender} to {', '.join(receivers)}:\n")
+        print(multicast.table(columns, size))
+
+    return _errors(work)
