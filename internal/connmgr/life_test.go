@@ -38,6 +38,13 @@ func (h *host) members(g *mcrdmav1.GroupID) string {
 	return strings.Join(out, " ")
 }
 
+// followed is how many hosts are watched over.
+func (h *host) followed() int {
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	return len(h.m.health.Peers())
+}
+
 // atSwitch is the same, as the switch has them.
 func (r *rig) atSwitch() string {
 	var out []string
@@ -73,6 +80,9 @@ func TestSilentReceiver(t *testing.T) {
 	r.pass(200 * time.Millisecond)
 	if c := a.waitChange(removed); c.GetAddress() != "127.9.0.2" || c.GetFormation() != 1 {
 		t.Errorf("%v", c)
+	}
+	if n := r.host(1).followed(); n != 2 {
+		t.Errorf("%d hosts are followed", n)
 	}
 	if got := r.host(1).members(f.GetGroup()) + "|" + r.atSwitch(); got != "3 4|3 4" {
 		t.Errorf("members %q", got)
@@ -249,6 +259,9 @@ func TestRelayBreaks(t *testing.T) {
 	if c := a.waitChange(removed); c.GetHost() != "h3" || c.GetFormation() != 2 {
 		t.Errorf("%v", c)
 	}
+	if n := r.host(1).followed(); n != 2 {
+		t.Errorf("%d hosts are followed", n)
+	}
 	for _, i := range []int{0, 2} {
 		apps[i].formation(2)
 		if d := apps[i].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REFORMED {
@@ -293,7 +306,7 @@ func TestLease(t *testing.T) {
 	r.clock.add(25 * time.Second)
 	r.host(1).kill()
 	r.pass(time.Second)
-	if len(apps[0].detached) > 0 {
+	if s := r.host(2).leftovers(); !strings.Contains(s, "1 memberships") {
 		t.Fatal("detached too early")
 	}
 	r.clock.add(5 * time.Second)

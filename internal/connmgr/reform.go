@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 )
 
 const (
@@ -84,8 +83,6 @@ func (m *Manager) candidates(g *group, req *mcrdmav1.ReformGroupRequest, suspect
 		switch l := g.dead[a]; {
 		case l != loss{}:
 			lost[a] = l
-		case m.health.State(a) == health.Gone:
-			lost[a] = loss{"silent", "its daemon does not answer"}
 		case g.suspected[a] >= maxSuspected:
 			lost[a] = loss{"suspected", fmt.Sprintf("the sender has suspected it in %d formations in a row", g.suspected[a])}
 		default:

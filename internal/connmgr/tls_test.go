@@ -296,6 +296,20 @@ func TestBadAnswers(t *testing.T) {
 	b := r.host(2).receiver()
 	rpc := r.host(2).caller(identity.Files{})
 	b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { return nil })
+	// Without any, the sender is told in time, and the application that it is over.
+	req := prepareRequest()
+	req.Group.Number, req.Timeout = 7, durationpb.New(50*time.Millisecond)
+	err := second(rpc.Prepare(t.Context(), req))
+	if reason, _, _ := reasonOf(err); reason != "TIMEOUT" {
+		t.Errorf("%v", err)
+	}
+	if d := b.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_ABORTED {
+		t.Errorf("%v", d)
+	}
+	r.wantNothing()
+	b.mu.Lock()
+	clear(b.attached)
+	b.mu.Unlock()
 	done := make(chan error, 1)
 	go func() { done <- second(rpc.Prepare(t.Context(), prepareRequest())) }()
 	var ask *mcrdmav1.AttachRequested

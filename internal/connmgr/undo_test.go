@@ -2,7 +2,9 @@ package connmgr
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -251,4 +253,43 @@ func TestUndoneLater(t *testing.T) {
 	r.host(1).hang(r.host(2), false)
 	r.sw.around(nil)
 	r.wantNothing()
+}
+
+// TestEndsOnce: what may happen at the same time from two sides counts once, and
+// nothing is formed for a caller that has gone.
+func TestEndsOnce(t *testing.T) {
+	r := newRig(t, 2)
+	a := r.host(1).app("")
+	m := r.host(1).m
+	s, err := m.sessionOf(user{uid: uint32(os.Getuid())}, a.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.enterGroup(s, spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f := &formation{N: 1, Receivers: []receiver{{Addr: hostAddr(2)}}}
+	if err := m.formed(ctx, g, f); !errors.Is(err, context.Canceled) || g.form != nil {
+		t.Errorf("formed for nobody: %v", err)
+	}
+	if err := m.formed(t.Context(), g, f); err != nil {
+		t.Error(err)
+	}
+	m.mu.Lock()
+	m.breakUp(g, hostAddr(2), "once")
+	m.breakUp(g, hostAddr(2), "twice")
+	m.mu.Unlock()
+	a.waitChange(broken)
+	m.leaveGroup(g)
+	m.leaveGroup(g)
+	if err := m.formed(t.Context(), g, f); !errors.Is(err, Closed) {
+		t.Errorf("formed what is over: %v", err)
+	}
+	r.wantNothing()
+	if n := a.countChanges(broken); n != 1 {
+		t.Errorf("told %d times", n)
+	}
 }
