@@ -11,7 +11,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test bench ptf fuzz e2e interop model proto p4 clean
+.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop model proto p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,7 +38,7 @@ ifeq ($(LONG),1)
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 1 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 1 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric ./tests/chaos
 endif
 
 bench: ## benchmarks, with allocations
@@ -46,6 +46,10 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/softroce
 	$(GO) run ./tests/bench/softswitch
 	$(GO) run ./tests/bench/groups
+
+chaos: ## the fault matrix: 200 runs with faults in network namespaces; needs root
+	@scripts/need gcc ip:iproute2
+	$(GO) run ./tests/chaos -runs 200
 
 e2e: ## whole programs, devices and switches across network namespaces (needs root)
 	@scripts/need gcc ip:iproute2

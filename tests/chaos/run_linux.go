@@ -30,9 +30,6 @@ const (
 // daemons has the labs' leases end soon. When a host counts as dead is as by default.
 const daemons = "leases: {member: 4s, group: 4s}\nbeat: {grace: 4s}\n"
 
-// agents has links between switches survive that a busy machine lets an agent wait.
-var agents = lab.Switch{Agent: "hello: {interval: 200ms, multiplier: 5}\n"}
-
 // build compiles the programs of labs into dir.
 func build(dir string) (lab.Programs, error) {
 	const module = "github.com/mcrdma/mcrdma/"
@@ -75,7 +72,7 @@ type result struct {
 func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, liar bool) (res *result, err error) {
 	start := time.Now()
 	r := &run{plan: p, dir: dir, liar: liar, hosts: map[string]*host{}}
-	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": agents, "spine": agents, "torB": agents}}
+	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons}
 	if r.lab, err = lab.Start(ctx, programs, dir, spec); err != nil {
 		return nil, err
 	}

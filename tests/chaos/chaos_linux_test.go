@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/chaos/history"
+	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+var (
+	seed = flag.Uint64("chaos.seed", 1, "of the first run")
+	runs = flag.Int("chaos.runs", 0, "how many; 0: 20, 200 with MCRDMA_LONG=1")
+)
+
+// base is where files of labs are. It goes with the tests, also when they are
+// interrupted.
+var base string
+
+func TestMain(m *testing.M) {
+	var err error
+	if base, err = os.MkdirTemp("", "mcrdma-chaos-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	go func() {
+		<-interrupted
+		_ = os.RemoveAll(base) // processes and namespaces end with this one
+		os.Exit(130)
+	}()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(base)
+		os.Exit(code)
+	}))
+}
+
+// programs compiles them, once a test needs them.
+func programs(t *testing.T) lab.Programs {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		testenv.Skip(t, "network namespaces take root")
+	}
+	p, err := build(filepath.Join(base, "bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func carry(t *testing.T, p lab.Programs, seed uint64, liar bool) *result {
+	t.Helper()
+	keep := os.Getenv("MCRDMA_CHAOS_KEEP")
+	if liar {
+		keep = ""
+	}
+	res, err := one(t.Context(), p, base, seed, liar, keep)
+	if errors.Is(err, lab.ErrUnable) {
+		testenv.Skip(t, "%v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// The fault matrix: 20 runs, 200 of the long mode, and one with the race detector (which
+// the processes of a lab are not built with).
+func TestMatrix(t *testing.T) {
+	p := programs(t)
+	n := 20
+	switch {
+	case *runs > 0:
+		n = *runs
+	case testenv.Race:
+		n = 1
+	case os.Getenv("MCRDMA_LONG") != "":
+		n = 200
+	}
+	for i := range n {
+		s := *seed + uint64(i) //nolint:gosec // not negative
+		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) {
+			res := carry(t, p, s, false)
+			t.Log(report(plan.Make(s), res))
+			if len(res.Violations) > 0 {
+				t.Errorf("replay: go run ./tests/chaos -seed %d", s)
+			}
+		})
+	}
+}
+
+// A switch that acknowledges before the minimum is there is found within 20 runs.
+func TestLiarIsFound(t *testing.T) {
+	p := programs(t)
+	if testenv.Race {
+		t.Skip("optional: with the race detector, one run is enough")
+	}
+	for s := range uint64(20) {
+		res := carry(t, p, 1+s, true)
+		for _, v := range res.Violations {
+			for _, rule := range []string{history.RuleMemory, history.RuleMessage} {
+				if len(v) > len(rule) && v[:len(rule)] == rule {
+					t.Logf("found in run %d: %s", s+1, v)
+					return
+				}
+			}
+		}
+	}
+	t.Error("not found in 20 runs")
+}
+
+// A plan that cannot be carried out is an error, and leaves nothing.
+func TestCancelled(t *testing.T) {
+	p := programs(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	if res, err := carryOut(ctx, p, dir, plan.Make(1), false); err == nil {
+		t.Errorf("it was carried out: %v", res.Violations)
+	}
+}
+
+// A liar's answers are as good as a switch's: who gets them has to believe them.
+func TestLiar(t *testing.T) {
+	eth := rocev2.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1}, Src: [6]byte{2, 0, 0, 0, 0, 2}, EtherType: rocev2.EtherTypeIPv4}
+	host, rep := [4]byte{10, 1, 0, 11}, [4]byte{10, 1, 0, 12}
+	frame := func(src, dst [4]byte, h rocev2.Headers) []byte {
+		return answer(eth, rocev2.IPv4{TTL: 64, Protocol: rocev2.ProtocolUDP, Src: dst, Dst: src}, h) // it swaps them
+	}
+	l := &liar{known: map[[4]byte]map[rocev2.QPN]rocev2.Headers{}}
+	ask := func(psn rocev2.PSN, qpn rocev2.QPN) [][]byte {
+		return l.asked(frame(host, rep, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, DestQP: qpn, PSN: psn, AckReq: true, PKey: 0xffff}}))
+	}
+	if out := ask(5, plan.FirstMCID); len(out) > 0 {
+		t.Fatal("it answers for nobody")
+	}
+	ack := rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.Acknowledge, DestQP: 17, PSN: 5, PKey: 0xffff}, AETH: rocev2.AETH{Syndrome: 0x1f, MSN: 3}}
+	if out := l.answered(frame(rep, host, ack)); len(out) > 0 {
+		t.Fatal("an answer is answered")
+	}
+	for _, out := range [][][]byte{ask(5, plan.FirstMCID), ask(6, 0x11)} {
+		if len(out) > 0 {
+			t.Error("it answers what needs no lie")
+		}
+	}
+	out := ask(9, plan.FirstMCID)
+	if len(out) != 1 {
+		t.Fatalf("it answers %d times", len(out))
+	}
+	got, ip, h, ok := parsed(out[0])
+	if !ok || got.Dst != eth.Dst || ip.Src != rep || ip.Dst != host || h.DestQP != 17 || h.PSN != 9 || !h.AETH.Syndrome.IsAck() ||
+		!rocev2.VerifyICRC(out[0][rocev2.EthernetLen:]) {
+		t.Errorf("%v %v %+v %v", got, ip, h, ok)
+	}
+}
+
+// What is measured ends the pause that the death has made, and no other.
+func TestWaited(t *testing.T) {
+	at := func(what string, ms int64) history.Entry { return history.Entry{What: what, At: ms * 1000, Member: "h2"} }
+	log := []history.Entry{at(history.Done, 10), at(history.Done, 101), at(history.Done, 103), at(history.Removed, 250), at(history.Done, 255),
+		at(history.Done, 256), at(history.Done, 900)}
+	if got, err := waited(log, 100_000, "h2"); err != nil || got.Milliseconds() != 155 {
+		t.Errorf("waited %v, %v", got, err)
+	}
+	if _, err := waited(log[:3], 100_000, "h2"); err == nil {
+		t.Error("nobody was removed")
+	}
+}
