@@ -208,7 +208,7 @@ func TestWrongContent(t *testing.T) {
 	if !errors.Is(err, mcrdma.ErrMinSize) || !strings.Contains(err.Error(), "a receiver whose check fails leaves") {
 		t.Errorf("error %v", err)
 	}
-	_ = s.close()
+	_ = s.close(t.Context())
 	eventually(t, func() bool { return strings.Contains(h.out.String(), "WRONG CONTENT: write ") })
 }
 

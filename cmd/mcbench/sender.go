@@ -140,7 +140,7 @@ func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, de
 	streams := make([]*stream, 0, len(b.o.ways))
 	defer func() {
 		for _, s := range streams {
-			if e := s.close(); err == nil {
+			if e := s.close(ctx); err == nil {
 				err = e // after another error groups are rarely in good order
 			}
 		}

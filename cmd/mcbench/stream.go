@@ -57,7 +57,7 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 		return nil, fmt.Errorf("%s: making the group: %w", w.name, err)
 	}
 	if info := s.group.Info(); info.Path != w.path {
-		return nil, errors.Join(fmt.Errorf("%s: the group's path is %v and should be %v: %v", w.name, info.Path, w.path, info.Why), s.close())
+		return nil, errors.Join(fmt.Errorf("%s: the group's path is %v and should be %v: %v", w.name, info.Path, w.path, info.Why), s.close(ctx))
 	}
 	for range depth {
 		x := &slot{}
@@ -70,9 +70,13 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 	return s, nil
 }
 
-// close ends the group.
-func (s *stream) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+// close ends the group; quickly, if ctx has ended.
+func (s *stream) close(ctx context.Context) error {
+	patience := s.timeout
+	if ctx.Err() != nil {
+		patience = min(patience, parting/2)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := s.group.Close(ctx); err != nil {
 		return fmt.Errorf("%s: closing the group: %w", s.way.name, err)
