@@ -161,10 +161,14 @@ func TestTooLong(t *testing.T) {
 		if _, err := tm.apps[1].m.Recv(t.Context()); !errors.Is(err, mcrdma.ErrTooLong) {
 			t.Error(err)
 		}
+		left := tm.apps[1].m
 		tm.apps = slices.Delete(tm.apps, 1, 2)
 		tm.recv(mcrdma.Received{N: 50_000, Kind: mcrdma.OpSend}, tm.mem.Bytes()[:50_000])
-		if n := len(tm.g.Info().Members); n != 2 {
-			t.Errorf("%d members are left", n)
+		if i := tm.g.Info(); len(i.Members) != 2 {
+			t.Errorf("%d members are left, in formation %d, the one that left: %v; %+v", len(i.Members), i.Formation, left.Err(), i.Stats)
+			for len(tm.g.Events()) > 0 {
+				t.Error(<-tm.g.Events())
+			}
 		}
 		tm.close()
 	})
