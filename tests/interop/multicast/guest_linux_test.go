@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -199,22 +198,32 @@ func (g *guest) logs(t *testing.T) {
 	}
 }
 
-// left says what the daemon has of groups.
-func (g *guest) left(ctx context.Context) (list []string, err error) {
+// nothingLeft checks that the daemon has nothing of any group, at the latest after some
+// time.
+func (g *guest) nothingLeft(ctx context.Context, after time.Duration) error {
+	for deadline := time.Now().Add(after); ; time.Sleep(100 * time.Millisecond) {
+		err := g.left(ctx)
+		if err == nil || !time.Now().Before(deadline) {
+			return err
+		}
+	}
+}
+
+func (g *guest) left(ctx context.Context) error {
 	for _, what := range []string{"groups", "members"} {
 		out, err := g.vm.Run(ctx, guestexec.Request{Argv: []string{"/bin/cmd-daemon", what, "-o", "json", "--socket", g.host.Socket}, Timeout: time.Minute})
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s", err, out)
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		var l mcrdmav1.ListGroupsResponse
 		if err := protojson.Unmarshal([]byte(out), &l); err != nil {
-			return nil, fmt.Errorf("%w: %s", err, out)
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		if n := len(l.GetGroups()) + len(l.GetMemberships()); n > 0 {
-			list = append(list, fmt.Sprintf("%s has %d %s", g.host.Name, n, what))
+			return fmt.Errorf("it has %d %s: %s", n, what, out)
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // A program runs in a guest. What is written to it is its standard input.
@@ -272,11 +281,4 @@ func (p *program) ready(ctx context.Context, out *bufio.Reader) error {
 	case <-ctx.Done():
 		return fmt.Errorf("it does not become ready: %w", context.Cause(ctx))
 	}
-}
-
-func describe(list []string) error {
-	if len(list) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(list, "; "))
 }

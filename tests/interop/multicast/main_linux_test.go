@@ -8,7 +8,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -66,11 +65,8 @@ type bed struct {
 var theBed bed
 
 // patient daemons bear with guests, whose time other guests may have. A receiver that
-// acknowledges nothing is taken out after a quarter of it.
-const patient = "beat: {dead_after: 4s}\n"
-
-// calm agents do not take a link for dead because guests have all processors.
-var calm = lab.Switch{Agent: "hello: {interval: 200ms, multiplier: 8}\n"}
+// acknowledges nothing is taken out after half of it.
+const patient = "beat: {dead_after: 3s}\n"
 
 // getBed returns the lab, in which those hosts are guests, and the others are not.
 func getBed(t *testing.T, guests ...string) *bed {
@@ -105,17 +101,16 @@ func getBed(t *testing.T, guests ...string) *bed {
 }
 
 func (b *bed) start(t *testing.T) error {
-	p, err := lab.Build(filepath.Join(base))
+	p, err := lab.Build(base)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(base, "lab")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(base, "lab-")
+	if err != nil {
 		return err
 	}
 	b.guests = map[string]*guest{}
-	b.Lab, err = lab.Start(t.Context(), p, dir, lab.Spec{MTU: mtu, Daemon: patient,
-		Switches: map[string]lab.Switch{"torA": calm, "spine": calm, "torB": calm}})
+	b.Lab, err = lab.Start(t.Context(), p, dir, lab.Spec{MTU: mtu, Daemon: patient})
 	return err
 }
 
