@@ -364,7 +364,7 @@ func TestBadRequests(t *testing.T) {
 			tt.change(req)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			if tt.reason == "TIMEOUT" {
-				ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+				ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 			}
 			defer cancel()
 			_, err := a.rpc.CreateGroup(ctx, req)

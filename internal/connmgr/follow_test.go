@@ -277,6 +277,16 @@ func TestReformed(t *testing.T) {
 	if first == 0 || first != second {
 		t.Errorf("previous is %d, want %d", second, first)
 	}
+	// An answer to a beat for the formation before comes late.
+	m := r.host(1).m
+	m.mu.Lock()
+	m.buried(m.peers[hostAddr(2)], &mcrdmav1.BeatResponse{Gone: []*mcrdmav1.Gone{{Group: f.GetGroup(), Formation: 1, Address: "127.9.0.2"}, {}}})
+	for _, g := range m.groups {
+		if len(g.dead) > 0 {
+			t.Error("a receiver is lost by what was said of the formation before")
+		}
+	}
+	m.mu.Unlock()
 	// If the sender's own messages go less far, that counts.
 	next = a.reform(next, func(q *mcrdmav1.ReformGroupRequest) { q.Forming.Sent = 3 }).GetFormation()
 	if next.GetHave() != 0 && next.GetHave() != 3 {
