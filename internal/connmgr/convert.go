@@ -110,7 +110,7 @@ func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.Prepar
 func (in invitation) event(attach, previous uint64) *mcrdmav1.AttachRequested {
 	return &mcrdmav1.AttachRequested{Attach: attach, Service: in.GetService(), Group: in.id.proto(), Formation: in.GetFormation(),
 		Sender: in.sender, SenderProgram: clip(in.GetProgram(), maxName), Connection: in.GetConnection(), Regions: in.GetRegions(),
-		Relay: in.GetRelay(), Deadline: timestamppb.New(in.deadline), Previous: previous}
+		Relay: in.GetRelay(), Deadline: timestamppb.New(in.deadline), Previous: previous, Joins: in.GetJoins()}
 }
 
 // sameInvitation compares but for how long to wait.

@@ -221,7 +221,8 @@ const answerShare = 0.9
 
 func (x *forming) prepareOne(ctx context.Context, p *peer, all *mcrdmav1.PrepareRequest) (*receiver, error) {
 	req := &mcrdmav1.PrepareRequest{Version: all.Version, Group: all.Group, Formation: all.Formation, Service: all.Service, Program: all.Program,
-		Address: p.addr.String(), Connection: all.Connection, Regions: all.Regions, Relay: all.Relay, Lease: all.Lease}
+		Address: p.addr.String(), Connection: all.Connection, Regions: all.Regions, Relay: all.Relay, Lease: all.Lease,
+		Joins: x.strict || slices.Contains(x.joining, p.addr)}
 	var res *mcrdmav1.PrepareResponse
 	err := p.call(ctx, func(ctx context.Context) (err error) {
 		if end, ok := ctx.Deadline(); ok {

@@ -134,6 +134,10 @@ func (m *Manager) invite(in invitation) (*member, error) {
 			return nil, refuse(Invalid, "the regions of a group stay as they are: %d bytes, and not %d", x.Memory, in.memory)
 		}
 	}
+	if previous != nil && in.GetJoins() {
+		m.endMember(previous, mcrdmav1.Detached_REASON_REMOVED, "the sender has begun anew with this host")
+		return nil, refuse(Stale, "this host's membership of before has only now ended: try again")
+	}
 	s, attach := m.services[in.GetService()], uint64(0)
 	if previous != nil {
 		s, attach = previous.sess, previous.Attach

@@ -183,7 +183,7 @@ func (m *Manager) formedAs(ctx context.Context, g *group, x *forming, lost map[n
 	var gone []netip.Addr
 	m.mu.Lock()
 	for a, l := range lost {
-		if x.f.has(a) {
+		if x.f.has(a) || slices.Contains(x.joining, a) { // who could not join never was a receiver
 			continue
 		}
 		g.dead[a] = l

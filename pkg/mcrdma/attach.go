@@ -41,7 +41,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	m, l := c.members[id], c.listeners[req.GetService()]
 	a := &attach{m: m, req: req}
 	// Who isn't a member any more can't go on as one: it lacks what came before.
-	first := req.GetFormation() == 1
+	first := req.GetFormation() == 1 || req.GetJoins()
 	if m == nil && l != nil && first && !c.closed {
 		m = &Member{
 			c: c, id: id, listener: l, events: newEventQueue(), over: make(chan struct{}),

@@ -181,10 +181,11 @@ const (
 	Failed                         // the group is over
 	Closed                         // the group is over, in good order
 	Resumed                        // the daemon was gone, and is back
+	Added                          // a receiver has joined; see Group.Add
 )
 
 var eventNames = [...]string{Suspected: "suspected", Recovered: "recovered", Removed: "removed", Reformed: "reformed",
-	Route: "route", Failed: "failed", Closed: "closed", Resumed: "resumed"}
+	Route: "route", Failed: "failed", Closed: "closed", Resumed: "resumed", Added: "added"}
 
 // String returns the type's name in lower case.
 func (t EventType) String() string {
@@ -202,7 +203,8 @@ type Event struct {
 	Text          string // for people
 	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
 	// Operation, of Removed: the receiver has all operations before this one, and may
-	// lack it and any after it. Operations are counted from 0 in the order of Submit.
+	// lack it and any after it; of Added: it has none before this one, and this one and
+	// those after it. Operations are counted from 0 in the order of Submit.
 	Operation uint64
 	Formation uint32
 }

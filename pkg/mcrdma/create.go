@@ -181,7 +181,7 @@ func (c *Client) adopt(g *Group) error {
 		c.groups[g.id] = g
 		g.early = append(g.early, c.orphans[g.id]...)
 		delete(c.orphans, g.id)
-		ctx := g.begin()
+		ctx := g.begin(nil, nil)
 		c.wg.Go(func() { g.run(ctx) })
 	}
 	c.mu.Unlock()

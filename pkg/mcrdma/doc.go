@@ -51,7 +51,8 @@
 // # Failures
 //
 // If a receiver fails, the daemons find out, take it out, and the rest goes on, as
-// long as GroupConfig.MinSize copies remain; the sender learns by an Event. If the
+// long as GroupConfig.MinSize copies remain; the sender learns by an Event from which
+// operation on it may lack something. Group.Add takes another in its place. If the
 // connection of the whole group is lost, the group is formed anew, and what wasn't
 // complete is sent again; each message is delivered to a receiver once, in order.
 // Applications see a pause, and an Event.

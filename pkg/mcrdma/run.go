@@ -37,7 +37,9 @@ func (e *formationError) Unwrap() error { return e.err }
 // begin begins the next formation: the operations that all members have already, as their
 // count of messages says, are complete, and the others are posted. It returns the
 // formation's context.
-func (g *Group) begin() context.Context {
+//
+// The first formation has nothing before it, and nobody was asked to join.
+func (g *Group) begin(before []*mcrdmav1.Member, asked []string) context.Context {
 	ctx, cut := context.WithCancelCause(g.ctx)
 	g.mu.Lock()
 	g.info, g.path, g.steps, g.cut = g.next.info, g.next.path, g.next.steps, cut
@@ -46,7 +48,14 @@ func (g *Group) begin() context.Context {
 	g.early = nil
 	g.take(g.queue.had(g.info.GetHave()))
 	g.path.post()
+	var added []Event
+	if before != nil {
+		added = g.joined(before, asked, g.stats.Completed)
+	}
 	g.mu.Unlock()
+	for _, e := range added {
+		g.events.put(e, false)
+	}
 	g.hand(nil)
 	g.checkDrained()
 	for _, e := range early {
@@ -136,7 +145,7 @@ func (g *Group) reform(cause error) (context.Context, error) {
 		return nil, fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxBarren, cause)
 	}
 	suspects := g.suspects(cause)
-	failed := before.GetFormation()
+	failed, members := before.GetFormation(), before.GetMembers()
 	g.c.opt.Logger.Info("a formation has failed", "group", g.id, "formation", failed, "cause", cause, "suspects", suspects)
 	for attempt := 0; ; attempt++ {
 		if attempt == maxBarren {
@@ -145,16 +154,21 @@ func (g *Group) reform(cause error) (context.Context, error) {
 		if !g.pause(attempt) {
 			return nil, context.Cause(g.ctx)
 		}
-		info, err := g.form(failed, suspects, cause)
+		asked := g.wanted()
+		add := slices.DeleteFunc(slices.Clone(asked), func(r string) bool { return among(members, r) })
+		info, err := g.form(failed, suspects, add, cause)
 		if err == nil {
-			return g.formed(before, cause), nil
+			return g.formed(before, asked, cause), nil
 		}
 		g.c.opt.Logger.Info("a group can't be formed anew", "group", g.id, "attempt", attempt, "error", err)
 		if info != nil {
-			failed = info.GetFormation()
+			failed, members = info.GetFormation(), info.GetMembers()
 		}
 		if info == nil && !temporary(err) {
-			return nil, err
+			if len(add) == 0 {
+				return nil, err
+			}
+			g.refused(asked, err)
 		}
 		cause = err
 	}
@@ -199,14 +213,14 @@ func (g *Group) suspects(cause error) []string {
 
 // form makes one formation. If there is a formation that can't be used, it is returned
 // besides the error.
-func (g *Group) form(failed uint32, suspects []string, cause error) (*mcrdmav1.FormationInfo, error) {
+func (g *Group) form(failed uint32, suspects, add []string, cause error) (*mcrdmav1.FormationInfo, error) {
 	b, err := g.bring()
 	if err != nil {
 		return nil, err
 	}
 	c := g.c
 	resp, err := call(g.ctx, c, c.rpc.ReformGroup, &mcrdmav1.ReformGroupRequest{
-		Token: c.token(), Group: g.id.wire(), Formation: failed, Forming: b.forming(), Suspects: suspects, Reason: cause.Error(),
+		Token: c.token(), Group: g.id.wire(), Formation: failed, Forming: b.forming(), Suspects: suspects, Add: add, Reason: cause.Error(),
 	})
 	if err != nil {
 		b.close()
@@ -242,12 +256,12 @@ func (g *Group) canSkip(have uint64) error {
 }
 
 // formed says that there is a new formation, and begins it.
-func (g *Group) formed(before *mcrdmav1.FormationInfo, cause error) context.Context {
+func (g *Group) formed(before *mcrdmav1.FormationInfo, asked []string, cause error) context.Context {
 	info := g.next.info
 	g.mu.Lock()
 	g.lostMembers(before.GetMembers(), info, "it is not in the new formation")
 	g.mu.Unlock()
-	ctx := g.begin()
+	ctx := g.begin(before.GetMembers(), asked)
 	g.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath()),
 		Text: cause.Error()}, false)
 	return ctx

@@ -168,7 +168,9 @@ func TestLiar(t *testing.T) {
 
 // What is measured ends the pause that the death has made, and no other.
 func TestWaited(t *testing.T) {
-	at := func(what string, ms int64) history.Entry { return history.Entry{What: what, At: ms * 1000, Member: "h2"} }
+	at := func(what string, ms int64) history.Entry {
+		return history.Entry{What: what, At: ms * 1000, Member: "h2"}
+	}
 	log := []history.Entry{at(history.Done, 10), at(history.Done, 101), at(history.Done, 103), at(history.Removed, 250), at(history.Done, 255),
 		at(history.Done, 256), at(history.Done, 900)}
 	if got, err := waited(log, 100_000, "h2"); err != nil || got.Milliseconds() != 155 {

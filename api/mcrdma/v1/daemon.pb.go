@@ -856,6 +856,7 @@ type AttachRequested struct {
 	Relay         bool                   `protobuf:"varint,9,opt,name=relay,proto3" json:"relay,omitempty"` // hosts may relay: the answer is to have a bootstrap address
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	Previous      uint64                 `protobuf:"varint,11,opt,name=previous,proto3" json:"previous,omitempty"` // the membership of the formation before; 0: none
+	Joins         bool                   `protobuf:"varint,12,opt,name=joins,proto3" json:"joins,omitempty"`       // the receiver begins with this formation, whatever its number
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -965,6 +966,13 @@ func (x *AttachRequested) GetPrevious() uint64 {
 		return x.Previous
 	}
 	return 0
+}
+
+func (x *AttachRequested) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
 }
 
 // A Connection is the peer that a queue pair is to be connected to.
@@ -3798,7 +3806,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x0fUnlistenRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\"\x12\n" +
-	"\x10UnlistenResponse\"\x9c\x03\n" +
+	"\x10UnlistenResponse\"\xb2\x03\n" +
 	"\x0fAttachRequested\x12\x16\n" +
 	"\x06attach\x18\x01 \x01(\x04R\x06attach\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12(\n" +
@@ -3813,7 +3821,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05relay\x18\t \x01(\bR\x05relay\x126\n" +
 	"\bdeadline\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1a\n" +
-	"\bprevious\x18\v \x01(\x04R\bprevious\"\x8a\x01\n" +
+	"\bprevious\x18\v \x01(\x04R\bprevious\x12\x14\n" +
+	"\x05joins\x18\f \x01(\bR\x05joins\"\x8a\x01\n" +
 	"\n" +
 	"Connection\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +

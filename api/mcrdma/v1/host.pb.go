@@ -35,6 +35,7 @@ type PrepareRequest struct {
 	Relay         bool                   `protobuf:"varint,9,opt,name=relay,proto3" json:"relay,omitempty"`
 	Timeout       *durationpb.Duration   `protobuf:"bytes,10,opt,name=timeout,proto3" json:"timeout,omitempty"` // for the application to answer
 	Lease         *durationpb.Duration   `protobuf:"bytes,11,opt,name=lease,proto3" json:"lease,omitempty"`
+	Joins         bool                   `protobuf:"varint,12,opt,name=joins,proto3" json:"joins,omitempty"` // the receiver begins with this formation
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +145,13 @@ func (x *PrepareRequest) GetLease() *durationpb.Duration {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *PrepareRequest) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
 }
 
 type PrepareResponse struct {
@@ -692,7 +700,7 @@ var File_mcrdma_v1_host_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\n" +
-	"\x14mcrdma/v1/host.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16mcrdma/v1/daemon.proto\"\xa4\x03\n" +
+	"\x14mcrdma/v1/host.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16mcrdma/v1/daemon.proto\"\xba\x03\n" +
 	"\x0ePrepareRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -707,7 +715,8 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\x05relay\x18\t \x01(\bR\x05relay\x123\n" +
 	"\atimeout\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12/\n" +
-	"\x05lease\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xfc\x01\n" +
+	"\x05lease\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x14\n" +
+	"\x05joins\x18\f \x01(\bR\x05joins\"\xfc\x01\n" +
 	"\x0fPrepareResponse\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x10\n" +
