@@ -2,7 +2,8 @@
 #   LONG=1        test: many more seeds and scenarios, without the race detector
 #   FILE=some.iso demo: what is replicated; ARGS=--keep: it keeps running, to be looked at
 #   FUZZTIME=10m  fuzz: time for each fuzz target
-#   SWITCH=bmv2   ptf: on simple_switch_grpc; TESTS="merge ecn.Threshold": these only
+#   SWITCH=bmv2   ptf, mininet, mininet-test: on simple_switch_grpc
+#   TESTS="merge ecn.Threshold" ptf: these only; TOPO=figure3 mininet, mininet-test: on this topology
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
 
 GO       ?= go
@@ -11,11 +12,11 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop model proto p4 clean
+.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## a file to three hosts by switches and by hosts, and one of them dies
 	@$(GO) build -o bin/replicate ./examples/replicate
@@ -62,6 +63,13 @@ interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs roo
 
 ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root
 	@GO="$(GO)" tests/ptf/run -s $(or $(SWITCH),softswitch) $(TESTS)
+
+mininet: ## a prompt on switches and hosts in Mininet: TOPO=rack, figure3, fattree or a file, SWITCH=bmv2; needs root
+	@GO="$(GO)" bmv2/mininet/run $(if $(SWITCH),-s $(SWITCH)) $(TOPO)
+
+mininet-test: ## the multicast test in Mininet, on bmv2 too if it is installed, and what is left then; needs root
+	@GO="$(GO)" bmv2/mininet/run --test $(if $(SWITCH),-s $(SWITCH)) $(TOPO)
+	@cd bmv2/mininet && GO="$(GO)" /usr/bin/python3 -B -m unittest discover -s tests -t .
 
 model: ## explore the merging exhaustively up to a bound, in the model and in the P4 program
 	$(GO) run ./tests/model

@@ -139,7 +139,9 @@ def _links(f: Fabric) -> list[str]:
                 if not 1 <= port <= MAX_PORT:
                     faults.append(f"links[{i}]: port {port} of switch {name}: ports are 1 to {MAX_PORT}")
                 elif (name, port) in used:
-                    faults.append(f"links[{i}]: port {port} of switch {name} is used twice: links[{used[name, port]}] has it")
+                    faults.append(
+                        f"links[{i}]: port {port} of switch {name} is used twice: links[{used[name, port]}] has it"
+                    )
                 used.setdefault((name, port), i)
     faults += [f"host {h.name}: no link leads to it" for h in f.hosts if h.name not in attached]
     if faults:
@@ -155,7 +157,9 @@ def _links(f: Fabric) -> list[str]:
             setattr(x, f"{end}_port", port)
     for name, port in used:
         if len(f"{name}-eth{port}") > INTERFACE:
-            faults.append(f"switch {name}: the name is too long: its interface {name}-eth{port} has more than {INTERFACE} characters")
+            faults.append(
+                f"switch {name}: its interface {name}-eth{port} has a name of more than {INTERFACE} characters"
+            )
     return faults
 
 
@@ -178,7 +182,9 @@ def _addresses(f: Fabric) -> list[str]:
                 continue
             for other, name in owner.items():
                 if p.overlaps(other):
-                    faults.append(f"switch {s.name}: prefix {p}: {name} has {other}; switches route, so each has subnets of its own")
+                    faults.append(
+                        f"switch {s.name}: prefix {p}: {name} has {other}; as switches route, subnets are of one each"
+                    )
             owner[p] = s.name
     if not faults:
         faults += _hosts(f)
@@ -224,7 +230,9 @@ def _hosts(f: Fabric) -> list[str]:
             except ValueError:
                 continue  # said elsewhere
             if net is None:
-                faults.append(f"host {h.name}: {h.address} is in none of the prefixes of {s.name}: {', '.join(s.prefixes)}")
+                faults.append(
+                    f"host {h.name}: {h.address} is in none of the prefixes of {s.name}: {', '.join(s.prefixes)}"
+                )
                 continue
             h.length = net.prefixlen
             h.gateway = h.gateway or gateways.get(net) or next(str(a) for a in net.hosts() if str(a) not in taken)

@@ -14,8 +14,8 @@ from .fabric import Fabric, Host, Link, Switch, TopologyError
 
 # What p4app.json may say besides its topology: how P4 programs are compiled, run and
 # controlled there.
-P4APP = """program p4_src switch switch_cli switch_node router_node host_node compiler compiler_module client_module options
-    cli pcap_dump enable_log topo_module controller_module topodb_module mininet_module tasks_file exec_scripts
+P4APP = """program p4_src switch switch_cli switch_node router_node host_node compiler compiler_module client_module
+    options cli pcap_dump enable_log topo_module controller_module topodb_module mininet_module tasks_file exec_scripts
     sched_grace""".split()
 P4APP_SWITCH = "cli_input program p4_src runtime_json thrift_port grpc_port device_id cpu_port sw_bin".split()
 UNUSED_LINK = "weight queue_length max_queue_size intfName1 intfName2 params1 params2".split()
@@ -123,7 +123,9 @@ def _yaml(path: str, text: str):
     try:
         import yaml
     except ImportError as e:
-        raise TopologyError(path, ["reading YAML takes PyYAML: apt-get install python3-yaml; or write it as JSON"]) from e
+        raise TopologyError(
+            path, ["reading YAML takes PyYAML: apt-get install python3-yaml; or write it as JSON"]
+        ) from e
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node, deep=False):
@@ -226,7 +228,7 @@ def _switches(r: _Reader, f: Fabric, switches: dict, ignored) -> None:
 
 
 def _end(text: str) -> tuple[str, int | None]:
-    """"s1-p3" is port 3 of s1, "h1" a host."""
+    """ "s1-p3" is port 3 of s1, "h1" a host."""
     m = re.fullmatch(r"(.+)-p(\d+)", text)
     return (m.group(1), int(m.group(2))) if m else (text, None)
 
@@ -240,7 +242,9 @@ def _tutorials(path: str, data: dict) -> Fabric:
     for i, x in enumerate(r.list(data, "links", list)):
         where = f"links[{i}]"
         if not 2 <= len(x) <= 4 or not all(isinstance(e, str) for e in x[:2]):
-            r.fail(f"{where}: {_short(x)} is not of the form [NODE, NODE, latency, bandwidth], with nodes as h1 or s1-p1")
+            r.fail(
+                f"{where}: {_short(x)} is not of the form [NODE, NODE, latency, bandwidth], with nodes as h1 or s1-p1"
+            )
             continue
         delay, bw = (x + [None, None])[2:4]
         f.links.append(Link(*_end(x[0]), *_end(x[1]), _shape(r, where, bw, delay, None)))
@@ -269,7 +273,9 @@ def _p4app(path: str, data: dict) -> Fabric:
     macs = _hosts(r, f, r.value(t, "hosts", "topology", dict, {}), "ip mac gw defaultRoute commands", ("scheduler",))
     _switches(r, f, r.value(t, "switches", "topology", dict, {}), P4APP_SWITCH)
     shaping = "bw delay loss"
-    default = r.fields(t.get("default", {}), "topology.default", "", shaping, [*UNUSED_LINK, "auto_arp_tables", "auto_gw_arp"])
+    default = r.fields(
+        t.get("default", {}), "topology.default", "", shaping, [*UNUSED_LINK, "auto_arp_tables", "auto_gw_arp"]
+    )
     for i, x in enumerate(r.list(t, "links", list)):
         where = f"links[{i}]"
         if not 2 <= len(x) <= 3 or not all(isinstance(e, str) for e in x[:2]):
@@ -291,7 +297,10 @@ def _assign(r: _Reader, f: Fabric, strategy: str) -> None:
     if strategy not in ("l2", "l3", "mixed", "manual"):
         r.fail(f"topology: assignment_strategy {_short(strategy)}: there are l2, l3, mixed and manual")
     elif strategy == "l2" and len(racks) > 1 and not all(h.address for h in f.hosts):
-        r.fail(f"topology: assignment_strategy l2 puts the hosts at {', '.join(racks)} into one subnet, and switches route here: use mixed, l3 or manual")
+        r.fail(
+            f"topology: assignment_strategy l2 puts the hosts at {', '.join(racks)} into one subnet, "
+            "and switches route here: use mixed, l3 or manual"
+        )
     elif strategy == "manual":
         r.faults += [f"host {h.name}: no ip, and assignment_strategy is manual" for h in f.hosts if not h.address]
     else:

@@ -83,7 +83,9 @@ def _watch(child: int, signals: set) -> int:
         elif got and got.si_signo == signal.SIGINT and got.si_code != SI_USER:
             continue  # from the terminal, which has told the child, too
         else:
-            os.kill(child, signal.SIGKILL if asked else signal.SIGTERM)
+            # A SIGINT would end no more than what is being done at a prompt.
+            ask = signal.SIGHUP if got and got.si_signo == signal.SIGHUP else signal.SIGTERM
+            os.kill(child, signal.SIGKILL if asked else ask)
             asked = True
 
 

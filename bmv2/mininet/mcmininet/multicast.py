@@ -148,7 +148,12 @@ def replicate(net: McNet, work: Work, **group) -> Result:
         for name in receivers:
             apps[name]("listen", service="test", receives=8, receive_size=size)
         made = apps[sender](
-            "create", name="g", service="test", receivers=[apps[r].address for r in receivers], regions=[2 * size], **group
+            "create",
+            name="g",
+            service="test",
+            receivers=[apps[r].address for r in receivers],
+            regions=[2 * size],
+            **group,
         )
         traffic = Traffic(net)
         done = apps[sender](
@@ -201,8 +206,8 @@ def check(net: McNet, work: Work) -> None:
     uplink = r.copies[sender, net.fabric.tor(sender)]
     payload = sum(work.sizes) * len(work.kinds)
     info(
-        f"{sender} → {', '.join(receivers)}: {payload / MIB:.1f} MiB by WRITE and SEND in {r.seconds:.2f} s, all equal; "
-        f"uplink {uplink:.2f}x, {r.again} packets sent again\n"
+        f"{sender} → {', '.join(receivers)}: {payload / MIB:.1f} MiB by WRITE and SEND in {r.seconds:.2f} s, "
+        f"all equal; uplink {uplink:.2f}x, {r.again} packets sent again\n"
     )
     for (a, b), want in expected(net.fabric).items():
         n = r.copies[a, b]
@@ -244,7 +249,10 @@ def table(columns: dict[str, dict[tuple[str, str], float]], size: int) -> str:
     rows.append(["all links", *(f"{v:.2f}" for v in sums)])
     rows.append([f"bytes, of {size / MIB:g} MiB", *(f"{v * size / MIB:.1f} MiB" for v in sums)])
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))) for r in rows]
+    lines = [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
+        for r in rows
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 

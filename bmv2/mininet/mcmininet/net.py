@@ -137,7 +137,7 @@ class McNet(Mininet):
         for h in self.fabric.hosts:
             others = " ".join(o.address for o in self.fabric.hosts if o is not h)
             script = (
-                f"for a in {others}; do until timeout 1 bash -c \"exec 3<>/dev/tcp/$a/{config.DAEMON}\" 2>/dev/null; do "
+                f'for a in {others}; do until timeout 1 bash -c "exec 3<>/dev/tcp/$a/{config.DAEMON}" 2>/dev/null; do '
                 f'[ $SECONDS -lt {PATIENCE:g} ] || {{ echo "$a"; exit 1; }}; sleep 0.05; done; done'
             )
             waits.append((h, self[h.name].popen(["bash", "-c", script], text=True)))

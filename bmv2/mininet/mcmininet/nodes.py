@@ -105,7 +105,9 @@ class McSwitch(Switch):
     programs, logs: directories
     """
 
-    def __init__(self, name, kind="softswitch", device=1, agent=None, options=(), programs=PROGRAMS, logs=".", **params):
+    def __init__(
+        self, name, kind="softswitch", device=1, agent=None, options=(), programs=PROGRAMS, logs=".", **params
+    ):
         if kind not in ("softswitch", "bmv2"):
             raise ValueError(f"{kind}: there are softswitch and bmv2")
         self.kind, self.device, self.agent_config = kind, device, agent
@@ -170,7 +172,9 @@ class McHost(Host):
         """Starts the daemon; Process.wait_ready tells when it is ready."""
         if self.daemon_config:
             args = [os.path.join(self.programs, "cmd-daemon"), "run", "--config", self.daemon_config]
-            self.daemon = Process(self, f"daemon of {self.name}", args, os.path.join(self.logs, f"{self.name}-daemon.log"))
+            self.daemon = Process(
+                self, f"daemon of {self.name}", args, os.path.join(self.logs, f"{self.name}-daemon.log")
+            )
 
     def terminate(self):
         """Ends the daemon, and all else that the host is."""

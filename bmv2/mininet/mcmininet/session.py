@@ -43,7 +43,10 @@ def _shaping(f: Fabric) -> None:
             made = subprocess.run(f"tc qdisc add dev lo root {kind}".split(), capture_output=True, text=True)
             if made.returncode:
                 name = kind.split()[0]
-                raise Shapeless(f"{f.name}: links with bw, delay or loss need the kernel's {name} (modprobe sch_{name}): {made.stderr.strip()}")
+                raise Shapeless(
+                    f"{f.name}: links with bw, delay or loss need the kernel's {name} (modprobe sch_{name}): "
+                    + made.stderr.strip()
+                )
             subprocess.run("tc qdisc del dev lo root".split(), capture_output=True)
 
 
@@ -96,7 +99,11 @@ def prompt(f: Fabric, kind: str, lab: str, out: str, options: list[str]) -> int:
         with network(f, kind, lab, out, options) as net:
             sender, receivers = multicast.choose(f)
             serve = "\n    ".join(f"{r} cmd-daemon cmtime --serve --service bench >/dev/null &" for r in receivers)
-            print(HELP.format(logs=net.logs, switch=f.switches[0].name, receivers=serve, sender=sender, names=",".join(receivers)))
+            print(
+                HELP.format(
+                    logs=net.logs, switch=f.switches[0].name, receivers=serve, sender=sender, names=",".join(receivers)
+                )
+            )
             CLI(net)
 
     return _errors(work)
@@ -110,10 +117,13 @@ def test(fabrics: list[Fabric], kinds: list[str], lab: str, out: str, options: l
                 with network(f, kind, lab, out, options, PATIENT) as net:
                     up = time.monotonic() - start
                     multicast.check(net, multicast.LARGE if kind == "softswitch" else multicast.SMALL)
-                remains = left()
+                took, remains = time.monotonic() - start, left()
                 if remains:
                     raise multicast.Failed(f"{f.name} on {kind} has left: {', '.join(remains)}")
-                print(f"ok  {f.name} on {kind}: up after {up:.1f} s, {time.monotonic() - start:.1f} s in all, nothing left", flush=True)
+                print(
+                    f"ok  {f.name} on {kind}: up after {up:.1f} s, {took:.1f} s in all, nothing left",
+                    flush=True,
+                )
 
     return _errors(work)
 

@@ -1,0 +1,190 @@
+"""The command from outside: what it says to bad input, and what it leaves."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+RUN = os.path.join(HERE, "../run")
+MARK = "MCRDMA_MININET_TEST"
+
+
+def run(*args, **env):
+    return subprocess.run(
+        [RUN, *args], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, env={**os.environ, **env}
+    )
+
+
+class BadInput(unittest.TestCase):
+    def test_topologies(self):
+        with tempfile.TemporaryDirectory() as d:
+            name = os.path.join(d, "topology.json")
+            with open(name, "w", encoding="utf-8") as f:
+                f.write(
+                    '{"hosts": {"h1": {}, "h2": {"colour": 1}}, "switches": {"s1": {}},'
+                    ' "links": [["h1", "s1-p1"], ["h2", "s1-p1"]]}'
+                )
+            done = run(name)
+            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.stderr.count(name + ": "), 1)
+            self.assertIn("unknown key 'colour'", done.stderr)
+        done = run("nosuch")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no such file, and none of rack, figure3", done.stderr)
+
+    def test_no_bmv2(self):
+        with tempfile.TemporaryDirectory() as d:
+            os.symlink("/bin/true", os.path.join(d, "true"))
+            done = run("-s", "bmv2", SIMPLE_SWITCH_GRPC=os.path.join(d, "simple_switch_grpc"))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("simple_switch_grpc is missing", done.stderr)
+            self.assertIn("p4lang-bmv2", done.stderr)
+
+    def test_not_root(self):
+        if os.geteuid() != 0:
+            user = {}
+        else:
+            user = {"user": 65534}
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o755)
+            subprocess.run(
+                ["cp", "-r", os.path.join(HERE, ".."), os.path.join(d, "mininet")], check=True
+            )  # where that user may read
+            command = [os.path.join(d, "mininet/run")]
+            done = subprocess.run([*command, "rack"], capture_output=True, text=True, **user)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("not root", done.stderr)
+            for must, status in (("", 0), ("1", 1)):
+                done = subprocess.run(
+                    [*command, "--test"],
+                    capture_output=True,
+                    text=True,
+                    env={**os.environ, "MCRDMA_MUST_RUN": must},
+                    **user,
+                )
+                self.assertEqual(done.returncode, status)
+                self.assertIn("skipped: not root", done.stdout)
+
+
+def marked(mark: str) -> dict[int, set[str]]:
+    """Processes with that in their environment, and the namespaces that they are in."""
+    found = {}
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if mark.encode() in f.read():
+                    found[int(pid)] = {os.readlink(f"/proc/{pid}/ns/{n}") for n in ("net", "pid", "mnt")}
+        except OSError:
+            continue
+    return found
+
+
+def namespaces() -> set[str]:
+    """Those that anybody is in."""
+    found = set()
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        for n in ("net", "pid", "mnt"):
+            try:
+                found.add(os.readlink(f"/proc/{pid}/ns/{n}"))
+            except OSError:
+                continue
+    return found
+
+
+@unittest.skipUnless(os.geteuid() == 0, "it takes root")
+class NothingLeft(unittest.TestCase):
+    def start(self, *args, **env):
+        """Starts it at a terminal of its own; returns its process, the terminal and a mark."""
+        mark = f"{MARK}={os.getpid()}-{time.monotonic_ns()}"
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(RUN, [RUN, *args], {**os.environ, **env, MARK: mark.partition("=")[2]})
+        self.addCleanup(os.close, terminal)
+        return pid, terminal, mark
+
+    def read_until(self, terminal, words, seconds=120):
+        said, end = "", time.monotonic() + seconds
+        while words not in said:
+            if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+                self.fail(f"{words!r} is not in {said}")
+            try:
+                said += os.read(terminal, 4096).decode(errors="replace")
+            except OSError:  # it has ended
+                self.fail(f"{words!r} is not in {said}")
+        return said
+
+    def gone(self, pid, terminal, mark, there, seconds=20):
+        """Waits for the process, and for all that was there to be gone. Returns its status."""
+        end, status = time.monotonic() + seconds, None
+        while time.monotonic() < end:
+            if select.select([terminal], [], [], 0.05)[0]:
+                try:
+                    os.read(terminal, 4096)
+                except OSError:
+                    pass
+            if status is None:
+                done, code = os.waitpid(pid, os.WNOHANG)
+                status = os.waitstatus_to_exitcode(code) if done else None
+            left = marked(mark)
+            if status is not None and not left and not there & namespaces():
+                return status
+        self.fail(f"after {seconds} s: status {status}, processes {left}, namespaces {there & namespaces()}")
+
+    def belongings(self, mark):
+        has = marked(mark)
+        own = set().union(*has.values()) - {os.readlink(f"/proc/self/ns/{n}") for n in ("net", "pid", "mnt")}
+        return has, own
+
+    def test_signals(self):
+        """At the prompt, and while it starts."""
+        for words, signo, group, want in (
+            ("mininet>", signal.SIGKILL, False, -9),
+            ("mininet>", signal.SIGTERM, False, 143),
+            ("mininet>", signal.SIGHUP, False, 129),
+            ("mininet>", signal.SIGINT, False, 143),
+            ("Starting daemons", signal.SIGINT, True, 130),
+            ("Starting daemons", signal.SIGKILL, False, -9),
+        ):
+            with self.subTest(words=words, signal=signal.Signals(signo).name):
+                before = sorted(os.listdir("/sys/class/net"))
+                pid, terminal, mark = self.start("rack")
+                self.read_until(terminal, words)
+                has, own = self.belongings(mark)
+                self.assertGreater(len(has), 5)  # five nodes at least
+                self.assertGreater(len(own), 6)
+                if group:
+                    os.write(terminal, b"\x03")
+                else:
+                    os.kill(pid, signo)
+                self.assertEqual(self.gone(pid, terminal, mark, own), want)
+                self.assertEqual(
+                    [i for i in os.listdir("/sys/class/net") if i.startswith(("tor", "mgmt", "h1", "m1"))], [], before
+                )
+
+    def test_exit(self):
+        pid, terminal, mark = self.start("rack")
+        self.read_until(terminal, "mininet>")
+        _, own = self.belongings(mark)
+        os.write(terminal, b"\x03")  # a Ctrl-C at the prompt ends nothing
+        self.read_until(terminal, "mininet>")
+        os.write(terminal, b"h1 ping -c1 h4\n")
+        self.read_until(terminal, "1 received")
+        self.read_until(terminal, "mininet>")  # until then, it is ping that reads
+        os.write(terminal, b"exit\n")
+        self.assertEqual(self.gone(pid, terminal, mark, own), 0)
+
+    def test_failed_start(self):
+        """The switch's own words, and nothing left."""
+        pid, terminal, mark = self.start("--option=--queue-depth=0", "rack")
+        said = self.read_until(terminal, "a queue holds at least one packet")
+        self.assertIn("switch tor ended with status 2", said)
+        self.assertEqual(self.gone(pid, terminal, mark, set()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

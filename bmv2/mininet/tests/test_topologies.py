@@ -1,0 +1,308 @@
+"""What topologies say, in which format whatever, and what is wrong with them."""
+
+import copy
+import json
+import os
+import random
+import subprocess
+import tempfile
+import unittest
+
+from mcmininet import config, formats
+from mcmininet.fabric import Fabric, Host, Link, Switch, TopologyError
+from mcmininet.multicast import choose, expected, once
+from mcmininet.shipped import SHIPPED
+
+TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../.."))
+
+OWN = {
+    "switches": [
+        {"name": "s1", "prefixes": ["10.1.0.0/24"]},
+        {"name": "s2", "address": "10.255.0.2", "programmable": False},
+    ],
+    "hosts": [{"name": "h1", "address": "10.1.0.7"}, {"name": "h2", "mac": "02:00:00:00:01:0b"}],
+    "links": [
+        {"a": {"node": "h1"}, "b": {"node": "s1", "port": 3}},
+        {"a": {"node": "s2", "port": 1}, "b": {"node": "h2"}},
+        {"a": {"node": "s1"}, "b": {"node": "s2"}},
+    ],
+}
+
+TUTORIAL = {
+    "hosts": {
+        "h1": {
+            "ip": "10.0.1.1/24",
+            "mac": "08:00:00:00:01:11",
+            "commands": [
+                "route add default gw 10.0.1.10 dev eth0",
+                "arp -i eth0 -s 10.0.1.10 08:00:00:00:01:00",
+                "echo hello",
+            ],
+        },
+        "h2": {"ip": "10.0.2.2/24", "commands": ["route add default gw 10.0.2.20 dev eth0"]},
+    },
+    "switches": {"s1": {"runtime_json": "s1-runtime.json"}, "s2": {}},
+    "links": [["h1", "s1-p1"], ["h2", "s2-p1"], ["s1-p2", "s2-p4", "5", 10]],
+}
+
+P4APP = {
+    "program": "main.p4",
+    "switch": "simple_switch",
+    "switch_node": {"object_name": "P4RuntimeSwitch"},
+    "topology": {
+        "assignment_strategy": "l3",
+        "links": [["h1", "s1"], ["h2", "s2"], ["s1", "s2", {"port1": 5, "delay": 3, "weight": 2}]],
+        "hosts": {"h1": {}, "h2": {"ip": "10.9.9.9/24", "gw": "10.9.9.1"}},
+        "switches": {"s1": {"cli_input": "s1.txt"}, "s2": {}},
+    },
+}
+
+
+def parse(data, name="f.json") -> Fabric:
+    return formats.parse(name, data if isinstance(data, str) else json.dumps(data))
+
+
+def edited(data, edit):
+    data = copy.deepcopy(data)
+    edit(data)
+    return data
+
+
+class Formats(unittest.TestCase):
+    def faults(self, data, *words, name="f.json"):
+        with self.assertRaises(TopologyError) as e:
+            parse(data, name)
+        for w in words:
+            self.assertIn(w, str(e.exception))
+        self.assertTrue(all(line.startswith(name + ": ") for line in str(e.exception).splitlines()))
+
+    def test_own(self):
+        f = parse(OWN)
+        self.assertEqual(
+            [(s.name, s.programmable, s.address, s.prefixes) for s in f.switches],
+            [("s1", True, "198.19.0.1", ["10.1.0.0/24"]), ("s2", False, "10.255.0.2", ["10.2.0.0/24"])],
+        )
+        self.assertEqual(
+            [(h.address, h.length, h.gateway) for h in f.hosts],
+            [("10.1.0.7", 24, "10.1.0.1"), ("10.2.0.11", 24, "10.2.0.1")],
+        )
+        self.assertEqual([(x.a_port, x.b_port) for x in f.links], [(0, 3), (1, 0), (4, 2)])
+        text = "switches: [{name: s1}]\nhosts: [{name: a}, {name: b}]\nlinks:\n"
+        text += "- {a: {node: a}, b: {node: s1}}\n- {a: {node: b}, b: {node: s1}}\n"
+        self.assertEqual([p for p, _ in parse(text, "f.yaml").ports("s1")], [1, 2])
+
+    def test_tutorials(self):
+        f = parse(TUTORIAL)
+        self.assertEqual(
+            [(h.address, h.gateway, h.commands) for h in f.hosts],
+            [("10.0.1.1", "10.0.1.10", ["echo hello"]), ("10.0.2.2", "10.0.2.20", [])],
+        )
+        self.assertEqual(f.switch("s1").mac, "08:00:00:00:01:00")
+        self.assertEqual(f.switch("s1").gateways, ["10.0.1.10"])
+        self.assertEqual(f.links[2], Link("s1", 2, "s2", 4, {"bw": 10, "delay": "5ms"}))
+        self.assertIn("runtime_json", f.notes[0])
+
+    def test_p4app(self):
+        f = parse(P4APP)
+        self.assertEqual(
+            [(h.address, h.length, h.gateway) for h in f.hosts],
+            [("10.1.1.2", 24, "10.1.1.1"), ("10.9.9.9", 24, "10.9.9.1")],
+        )
+        self.assertEqual(f.links[2], Link("s1", 5, "s2", 2, {"delay": "3ms"}))
+        self.assertIn("program", f.notes[0])
+        mixed = edited(P4APP, lambda d: d["topology"].update(assignment_strategy="mixed"))
+        self.assertEqual(
+            [(h.address, h.gateway) for h in parse(mixed).hosts], [("10.0.1.1", "10.0.1.254"), ("10.9.9.9", "10.9.9.1")]
+        )
+        one = {
+            "topology": {"links": [["h1", "s1"], ["h2", "s1"]], "hosts": {"h1": {}, "h2": {}}, "switches": {"s1": {}}}
+        }
+        self.assertEqual([(h.address, h.length) for h in parse(one).hosts], [("10.0.0.1", 16), ("10.0.0.2", 16)])
+
+    def test_faults(self):
+        for base, edit, *words in (
+            (
+                OWN,
+                lambda d: d["switches"][0].update(colour="red"),
+                "switches[0]",
+                "unknown key 'colour'",
+                "programmable",
+            ),
+            (OWN, lambda d: d.update(nodes=[]), "unknown key 'nodes'"),
+            (
+                OWN,
+                lambda d: d["links"][2].update(a={"node": "s1", "port": 3}),
+                "port 3 of switch s1 is used twice",
+                "links[0]",
+            ),
+            (OWN, lambda d: d["links"][0]["b"].update(port=510), "ports are 1 to 509"),
+            (OWN, lambda d: d["links"][0]["b"].update(port="3"), "links[0].b: port: '3', and not of type int"),
+            (OWN, lambda d: d["links"][0]["b"].update(port=True), "not of type int"),
+            (OWN, lambda d: d["links"][0]["b"].update(node="s9"), "no switch or host 's9'"),
+            (
+                OWN,
+                lambda d: d["links"][2].update(b={"node": "h2"}),
+                "host h2 has a link already",
+            ),
+            (OWN, lambda d: d["links"].pop(2), "no links lead from s1 to s2"),
+            (OWN, lambda d: d["links"].pop(0), "host h1: no link leads to it"),
+            (OWN, lambda d: d["links"][0]["a"].update(port=2), "hosts have one interface"),
+            (OWN, lambda d: d["hosts"].append({"name": "s1"}), "there is a switch of that name"),
+            (OWN, lambda d: d["hosts"][0].update(address="10.3.0.1"), "none of the prefixes of s1"),
+            (OWN, lambda d: d["hosts"][0].update(address="10.1.0.300"), "no IPv4 address"),
+            (OWN, lambda d: d["hosts"][0].update(mac="02"), "no MAC address"),
+            (
+                OWN,
+                lambda d: d["switches"][0].update(prefixes=["10.2.0.0/16", "10.1.0.0/24"]),
+                "10.2.0.0/24",
+                "subnets of its own",
+            ),
+            (OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.1/24"]), "host bits"),
+            (OWN, lambda d: d["switches"][0].update(name="a b"), "letters, digits"),
+            (
+                TUTORIAL,
+                lambda d: (d["switches"].update(muchtoolong={}), d["links"].append(["s1-p9", "muchtoolong-p1"])),
+                "more than 15 characters",
+            ),
+            (OWN, lambda d: d.update(switches=[], links=[]), "no switches"),
+            (OWN, lambda d: d.update(hosts=7), "hosts: 7, and not a list"),
+            (TUTORIAL, lambda d: d["hosts"]["h1"].update(ipv4="1"), "host h1: unknown key 'ipv4'"),
+            (TUTORIAL, lambda d: d["links"].append(["h1"]), "links[3]"),
+            (TUTORIAL, lambda d: d["links"].append(["s1-p1", "s2-p2"]), "port 1 of switch s1 is used twice"),
+            (TUTORIAL, lambda d: d["links"][2].__setitem__(2, "soon"), "no time such as 5ms"),
+            (TUTORIAL, lambda d: d["links"][2].__setitem__(3, "fast"), "no number of Mbit/s"),
+            (TUTORIAL, lambda d: d["hosts"]["h1"].update(ip="10.0.1.1/x"), "10.0.1.1/24"),
+            (P4APP, lambda d: d.update(programm="x"), "unknown key 'programm'"),
+            (P4APP, lambda d: d["topology"].update(routers={}), "unknown key 'routers'"),
+            (P4APP, lambda d: d["topology"].update(assignment_strategy="l4"), "there are l2, l3, mixed and manual"),
+            (P4APP, lambda d: d["topology"].update(assignment_strategy="l2"), "switches route here"),
+            (P4APP, lambda d: d["topology"].update(assignment_strategy="manual"), "host h1: no ip"),
+            (P4APP, lambda d: d["topology"]["links"][2][2].update(speed=1), "unknown key 'speed'"),
+        ):
+            with self.subTest(words=words):
+                self.faults(edited(base, edit), *words)
+
+    def test_not_even_that(self):
+        self.faults("{", "no JSON")
+        self.faults("[" * 100_000, "no JSON")
+        self.faults("[1]", "not a mapping")
+        self.faults('{"hosts": {}, "hosts": {}}', "'hosts' is there twice")
+        self.faults("a: [", "no YAML", name="f.yaml")
+        self.faults("hosts: []\nhosts: []\n", "line 2", "twice", name="f.yaml")
+        self.faults("? [a]\n: 1\n", "YAML", name="f.yaml")
+        with self.assertRaises(TopologyError):
+            formats.load("/nonexistent")
+
+    def test_whatever(self):
+        """Whatever a file says, it is a topology or its faults are told."""
+        rng, good = random.Random(1), 0
+        for _ in range(3000):
+            data = copy.deepcopy(rng.choice([OWN, TUTORIAL, P4APP]))
+            for _ in range(rng.randint(0, 3)):
+                mutate(rng, data)
+            try:
+                parse(data)
+                good += 1
+            except TopologyError as e:
+                self.assertTrue(e.faults)
+        self.assertGreater(good, 100)
+
+
+def mutate(rng, data):
+    """Alters something somewhere in it."""
+    while True:
+        keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        if isinstance(data[key], dict | list) and data[key] and rng.random() < 0.8:
+            data = data[key]
+            continue
+        if rng.random() < 0.3:
+            del data[key]
+        else:
+            data[key] = rng.choice(
+                [None, True, -1, 0, 1, 1 << 70, 0.5, "", "h1", "s1-p1", "10.0.0.0/8", "x/y", [], {}, [1], {"a": 1}]
+            )
+        return
+
+
+class Shipped(unittest.TestCase):
+    def test_sizes(self):
+        for name, switches, hosts, links in (
+            ("rack", 1, 4, 4),
+            ("figure3", 5, 8, 24),
+            ("figure3-full", 5, 8, 24),
+            ("fattree", 20, 16, 48),
+        ):
+            f = SHIPPED[name]().complete()
+            self.assertEqual((len(f.switches), len(f.hosts), len(f.links)), (switches, hosts, links), name)
+        self.assertEqual([s.name for s in SHIPPED["figure3"]().switches if not s.programmable], ["core"])
+
+    def test_copies(self):
+        want = {
+            ("A1", "torA"): 1,
+            ("torB", "B1"): 1,
+            ("torB", "B2"): 1,
+            ("torC", "C1"): 1,
+            ("core", "torB"): 1,
+            ("core", "torC"): 1,
+        }
+        for name, uplink in (("figure3", 2), ("figure3-full", 1)):
+            f = SHIPPED[name]().complete()
+            self.assertEqual(choose(f), ("A1", ["B1", "B2", "C1"]))
+            self.assertEqual(expected(f), want | {("torA", "core"): uplink})
+
+    def test_bytes(self):
+        # One packet: Ethernet 14, IP 20, UDP 8, BTH 12, RETH 16, a byte and 3 of padding, ICRC 4.
+        self.assertEqual(once([1], 1024, 16), 78)
+        self.assertEqual(once([1024, 1025], 1024, 0), 3 * 58 + 1024 + 1028)
+
+    def test_configurations(self):
+        """The agents, cmd-daemon and switchctl read what is written for them."""
+        go = os.environ.get("GO", "go")
+        try:
+            subprocess.run([go, "version"], check=True, capture_output=True)
+        except OSError:
+            self.skipTest("there is no Go")
+        with tempfile.TemporaryDirectory() as d:
+            subprocess.run([go, "build", "-o", d + "/", "./cmd/switchctl", "./cmd/cmd-daemon"], cwd=TOP, check=True)
+            for name, make in SHIPPED.items():
+                f = make().complete()
+                lab = os.path.join(d, name)
+                for args in config.lab(f, lab):
+                    subprocess.run([f"{d}/cmd-daemon", *args], check=True, capture_output=True)
+                with open(f"{lab}/fabric.yaml", "w", encoding="utf-8") as out:
+                    out.write(config.topology(f))
+                for s in (f.switches[0], f.switches[-1]):
+                    with open(f"{lab}/{s.name}/agent.yaml", "w", encoding="utf-8") as out:
+                        out.write(config.agent(f, s.name))
+                    done = subprocess.run(
+                        [f"{d}/switchctl", "agent", "--check", "--config", out.name], capture_output=True, text=True
+                    )
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                sender, receivers = choose(f)
+                addresses = [f.host(r).address for r in receivers]
+                plan = [
+                    f"{d}/switchctl",
+                    "plan",
+                    "--topology",
+                    f"{lab}/fabric.yaml",
+                    "--source",
+                    f.host(sender).address,
+                ]
+                done = subprocess.run([*plan, "--receivers", ",".join(addresses)], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                again = formats.load(f"{lab}/fabric.yaml")
+                self.assertEqual([h.address for h in again.hosts], [h.address for h in f.hosts])
+
+    def test_by_hand(self):
+        f = Fabric(
+            "mine", [Switch("s")], [Host("a"), Host("b")], [Link("a", 0, "s", None), Link("s", None, "b", 0)]
+        ).complete()
+        self.assertEqual(f.ports("s"), [(1, "a"), (2, "b")])
+        self.assertEqual(config.management(f, "b"), "198.18.0.3")
+
+
+if __name__ == "__main__":
+    unittest.main()
