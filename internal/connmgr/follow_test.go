@@ -97,6 +97,15 @@ func TestForeignGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantNothing()
+	// So is what is installed though it is being undone: a request came late.
+	m := r.host(1).m
+	m.mu.Lock()
+	m.mcInUse[0x900002] = false
+	m.mu.Unlock()
+	if _, err := r.sw.Install(t.Context(), foreign(0x900002)); err != nil {
+		t.Fatal(err)
+	}
+	r.wantNothing()
 }
 
 // TestRoute: the application is told when the tree changes, and has the group formed
