@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -449,4 +450,41 @@ func TestReformUndone(t *testing.T) {
 	}
 	a.closeGroup(f.GetGroup())
 	r.wantNothing()
+}
+
+// TestMissingIsConfirmed: an agent that misses a group only for a moment, as while it is
+// being changed, is asked again before the group is formed anew.
+func TestMissingIsConfirmed(t *testing.T) {
+	r := newRig(t, 2, withSwitch)
+	r.receivers()
+	a := r.host(1).app("")
+	a.create(a.request())
+	r.until("followed", func() bool { r.host(1).m.mu.Lock(); defer r.host(1).m.mu.Unlock(); return r.host(1).m.tor.synced })
+	var mu sync.Mutex
+	calls := 0
+	r.sw.around(func(ctx context.Context, m string, call func(context.Context) error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if m != "Renew" {
+			return call(ctx)
+		}
+		if calls++; calls > 1 {
+			return call(ctx)
+		}
+		r.sw.mu.Lock()
+		groups := r.sw.groups
+		r.sw.groups = map[string]*mcrdmav1.GroupStatus{}
+		r.sw.mu.Unlock()
+		err := call(ctx)
+		r.sw.mu.Lock()
+		r.sw.groups = groups
+		r.sw.mu.Unlock()
+		return err
+	})
+	r.host(1).m.tor.look()
+	r.until("it is asked again", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
+	r.pass(500 * time.Millisecond)
+	if n := a.countChanges(broken); n > 0 {
+		t.Error("formed anew for nothing")
+	}
 }
