@@ -263,3 +263,29 @@ func TestModes(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+// TestGrantLarger: of a larger grant, the sender gets only what it asked for.
+func TestGrantLarger(t *testing.T) {
+	_, ds := newWorld(t, 2)
+	src := ds[0].client()
+	r := ds[1].receiver(200, 0)
+	g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.accept()
+	if n := len(m.Region(0)); n != 100 {
+		t.Errorf("the region has %d bytes", n)
+	}
+	m.mu.Lock()
+	registered := len(m.regions[0].mr.Bytes())
+	m.mu.Unlock()
+	if registered != 100 {
+		t.Errorf("%d bytes can be written from outside", registered)
+	}
+	mem, err := src.Alloc(200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrRange, "")
+}

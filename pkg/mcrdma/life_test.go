@@ -558,8 +558,15 @@ func TestDaemonGoneWhileReforming(t *testing.T) {
 // under way.
 func TestStall(t *testing.T) {
 	onPaths(t, func(t *testing.T, r *rig) {
-		if n := r.w.stalls.Load(); n > 0 {
-			t.Errorf("%d reports with nothing under way", n)
+		if err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 10)); err != nil {
+			t.Fatal(err)
+		}
+		r.g.watch(time.Now().Add(time.Hour))
+		r.g.mu.Lock()
+		stalled := r.g.stalled
+		r.g.mu.Unlock()
+		if !stalled.IsZero() {
+			t.Error("a stall with nothing under way")
 		}
 		op := &Op{Kind: OpSend, Done: func(*Op) {}}
 		began := time.Now()
@@ -598,6 +605,10 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, "again")
+	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", "after that")
+	if e := <-r.g.Events(); e.Type != Route {
+		t.Errorf("%v is told twice", e)
+	}
 	for n := range 3 * kept {
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", fmt.Sprint(n))
 	}
