@@ -80,9 +80,14 @@ func (b *bench) group(ctx context.Context, mode string) (*plan.Group, error) {
 }
 
 const (
-	warmUp = 300 * time.Millisecond  // of work, before a receiver dies
-	after  = 2500 * time.Millisecond // of work, from then on
+	warmUp   = 300 * time.Millisecond  // of work, before a receiver dies
+	killed   = 1200 * time.Millisecond // of work, when an application was killed
+	vanished = 2500 * time.Millisecond // of work, when a host was cut off
 )
+
+// errSpoilt: something else went wrong at the same time, such as another receiver that
+// did not answer in time since the machine was busy.
+var errSpoilt = errors.New("spoilt")
 
 // kill has a receiver die, and returns how long the sender waited for it.
 func (b *bench) kill(ctx context.Context, d death, victim string) (time.Duration, error) {
@@ -99,7 +104,11 @@ func (b *bench) kill(ctx context.Context, d death, victim string) (time.Duration
 	}
 	died := time.Now()
 	b.do(f)
-	sleep(ctx, after)
+	if d.vanishes {
+		sleep(ctx, vanished)
+	} else {
+		sleep(ctx, killed)
+	}
 	if err := b.hosts["h1"].Member.Do(ctx, orders.Finish, orders.FinishArgs{Name: g.Name, Millis: 10_000}, nil); err != nil {
 		return 0, err
 	}
@@ -146,7 +155,7 @@ func waited(log []history.Entry, died int64, victim string) (time.Duration, erro
 			continue
 		}
 		if e.Text != "" {
-			return 0, fmt.Errorf("operation %d: %s", e.N, e.Text)
+			return 0, fmt.Errorf("%w: operation %d: %s", errSpoilt, e.N, e.Text)
 		}
 		if pause := e.At - last; pause > longest && !over {
 			longest, end = pause, e.At
@@ -154,7 +163,7 @@ func waited(log []history.Entry, died int64, victim string) (time.Duration, erro
 		last, over = e.At, removed
 	}
 	if !removed {
-		return 0, fmt.Errorf("%s was not removed", victim)
+		return 0, fmt.Errorf("%w: %s was not removed", errSpoilt, victim)
 	}
 	return time.Duration(end-died) * time.Microsecond, nil
 }
@@ -169,21 +178,38 @@ func measure(ctx context.Context, programs lab.Programs, base string, kills int)
 		}
 		for _, d := range deaths {
 			var list []time.Duration
+			spoilt := 0
 			for i := range kills {
 				w, err := b.kill(ctx, d, []string{"h2", "h3", "h4"}[i%3])
-				if err != nil {
+				if errors.Is(err, errSpoilt) {
+					spoilt++
+					continue
+				} else if err != nil {
 					return errors.Join(fmt.Errorf("%s, %d: %w\n%s", d.name, i, err, b.lab.Logs()), b.lab.Close())
 				}
 				list = append(list, w.Round(100*time.Microsecond))
 			}
-			slices.Sort(list)
-			fmt.Printf("  %-40s %d times: p50 %v, p99 %v, longest %v\n", d.name+",", kills, list[kills/2], list[min(kills-1, kills*99/100)], list[kills-1])
+			fmt.Printf("  %-40s %s", d.name+",", distribution(list))
+			if spoilt > 0 {
+				fmt.Printf("; %d more were spoilt by a busy machine", spoilt)
+			}
+			fmt.Println()
 		}
 		if err := b.lab.Close(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// distribution is what people want to know of a list of times.
+func distribution(list []time.Duration) string {
+	n := len(list)
+	if n == 0 {
+		return "never"
+	}
+	slices.Sort(list)
+	return fmt.Sprintf("%d times: p50 %v, p99 %v, longest %v", n, list[n/2], list[min(n-1, n*99/100)], list[n-1])
 }
 
 // soak has groups work for some time on some processors, with the fast profile, and
