@@ -135,7 +135,7 @@ func TestHostsCallers(t *testing.T) {
 	if _, err := own.Prepare(t.Context(), prepareRequest()); err != nil {
 		t.Fatal(err)
 	}
-	for name, files := range map[string]identity.Files{"h3": r.host(3).files, "switch": r.ca.Switch("torA"), "admin": r.ca.Admin("joe")} {
+	for name, files := range map[string]identity.Files{"h3": r.host(3).files, "switch": r.ca.Switch("torA"), "admin": r.ca.Issue(identity.Identity{Role: identity.Admin, Name: "joe", Addrs: []netip.Addr{hostAddr(1)}})} {
 		rpc := r.host(2).caller(files)
 		g := prepareRequest().GetGroup()
 		for method, err := range map[string]error{
