@@ -30,6 +30,6 @@ Each sub-command explains itself: switchctl softswitch --help`,
 	}
 	root.AddCommand(softswitchCommand())
 	root.AddCommand(statusCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
-	root.AddCommand(agentCommand(), planCommand(), pipelineCommand())
+	root.AddCommand(agentCommand(), planCommand(), pipelineCommand(), captureCommand())
 	return cli.Run(ctx, root, softswitchArgs(args), stdout, stderr)
 }

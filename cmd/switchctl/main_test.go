@@ -31,7 +31,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("SWITCHCTL_TEST_MAIN") == "1" {
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	// GoBGP's servers, of labs, end with the process.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"),
+		goleak.IgnoreAnyFunction("github.com/eapache/channels.(*InfiniteChannel).infiniteBuffer"))
 }
 
 const patience = 20 * time.Second

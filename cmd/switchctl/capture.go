@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/journey"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/internal/pcapfile"
+	"github.com/mcrdma/mcrdma/internal/pcapng"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+const captureHelp = `Shows one write of a group on its way: each packet at each port of a switch, with a
+comment that says whether and where it is copied, what was rewritten, how answers
+were merged, and what was dropped and why. The file is in the pcapng format;
+Wireshark shows the comments, and "tshark -r FILE -T fields -e frame.comment".
+
+Packets are seen in two ways:
+
+  -i SWITCH:PORT@INTERFACE    a network interface, on this machine and in this network
+                              namespace; it takes root or CAP_NET_RAW
+  -i SWITCH:PORT@pcap:BASE    what "switchctl softswitch --pcap" has written of the port:
+                              BASE_in.pcap and BASE_out.pcap
+
+The first is for switches whose ports are interfaces: the embedded one, bmv2, or those
+of Mininet. The second is for the embedded switch with ports in UDP tunnels. The group
+and its tree are asked of the agents, as "switchctl group show" does, so the group has
+to exist. The port at the sender's link is needed; what is not watched elsewhere is
+missing in the file, and comments say so.
+
+Interfaces are watched until one write has been completed from its first packet on, or
+for as long as --for says. Of files the latest complete write is taken. Why a packet was
+dropped within a switch is told by its counters only (switchctl counters); comments name
+what can be seen from outside.`
+
+// captureOptions are the flags.
+type captureOptions struct {
+	file     string
+	ports    []string
+	patience time.Duration
+	all      bool
+	psn      string
+}
+
+func captureCommand() *cobra.Command {
+	var o captureOptions
+	cmd := &cobra.Command{
+		Use:   "capture SOURCE/MC_ID -w FILE.pcapng -i SWITCH:PORT@WHERE... [flags]",
+		Short: "Write down one write's way through the switches, with comments",
+		Long:  captureHelp,
+		Example: `  switchctl capture 10.1.0.1/2049 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
+  switchctl capture 10.1.0.1/2049 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611
+  tshark -r write.pcapng -T fields -e frame.interface_name -e frame.comment`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("%d arguments: name one group, SOURCE/MC_ID, such as 10.1.0.1/2049", len(args))
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "write", "w", "", "the `file` to be written")
+	f.StringArrayVarP(&o.ports, "interface", "i", nil, "a switch's port, `SWITCH:PORT@WHERE`; may be repeated")
+	f.DurationVar(&o.patience, "for", 30*time.Second, "how long a write is waited for, a `time`")
+	f.BoolVar(&o.all, "all", false, "all of the group's packets, until --for is over or an interrupt")
+	f.StringVar(&o.psn, "psn", "", "the write with this packet, a `number`")
+	cli.CompleteFile(cmd, "write", "pcapng")
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, false, false)
+	cmd.ValidArgsFunction = completeGroups(client)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key, err := grouptree.ParseKey(args[0])
+		if err != nil {
+			return cli.Usage(err)
+		}
+		taps, choice, err := o.check()
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		tree, err := client.tree(ctx, key)
+		if err != nil {
+			return err
+		}
+		j, err := o.capture(ctx, tree, taps, choice)
+		if err != nil {
+			return err
+		}
+		if err := writeJourney(o.file, j); err != nil {
+			return err
+		}
+		return showJourney(cmd, out, o.file, j)
+	}
+	return cmd
+}
+
+// A tapSpec is a port, and where its packets are seen.
+type tapSpec struct {
+	sw   string
+	port uint32
+	name string // of an interface, or empty
+	base string // of capture files
+}
+
+func parseTap(s string) (t tapSpec, err error) {
+	at, where, ok := strings.Cut(s, "@")
+	sw, number, colon := strings.Cut(at, ":")
+	if !ok || !colon || sw == "" {
+		return t, cli.Usagef("--interface %q is not SWITCH:PORT@INTERFACE, such as s1:1@s1-eth1, nor SWITCH:PORT@pcap:BASE", s)
+	}
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n > pre.MaxPort {
+		return t, cli.Usagef("--interface %q: the port's number %q is not one from 0 to %d", s, number, pre.MaxPort)
+	}
+	t = tapSpec{sw: sw, port: uint32(n)}
+	if base, ok := strings.CutPrefix(where, "pcap:"); ok && base != "" {
+		t.base = base
+		return t, nil
+	}
+	if where == "" || len(where) > maxIfName || strings.ContainsAny(where, "/: \t") {
+		return t, cli.Usagef("--interface %q: %q cannot be a network interface's name", s, where)
+	}
+	t.name = where
+	return t, nil
+}
+
+// check reads the flags. Errors are usage errors.
+func (o *captureOptions) check() (taps []tapSpec, choice journey.Options, err error) {
+	seen := map[string]bool{}
+	for _, s := range o.ports {
+		t, err := parseTap(s)
+		if err != nil {
+			return nil, choice, err
+		}
+		at := fmt.Sprint(t.sw, ":", t.port)
+		if seen[at] {
+			return nil, choice, cli.Usagef("--interface: port %s is named twice", at)
+		}
+		seen[at] = true
+		taps = append(taps, t)
+	}
+	choice.All = o.all
+	switch {
+	case o.file == "":
+		return nil, choice, cli.Usagef("--write FILE is needed")
+	case len(taps) == 0:
+		return nil, choice, cli.Usagef("--interface SWITCH:PORT@WHERE is needed, for each port that is to be watched; \"switchctl group show\" tells which are the group's")
+	case o.patience <= 0:
+		return nil, choice, cli.Usagef("--for %v: it is more than 0, such as 30s", o.patience)
+	case o.all && o.psn != "":
+		return nil, choice, cli.Usagef("--all and --psn exclude each other")
+	}
+	if o.psn != "" {
+		n, err := strconv.ParseUint(o.psn, 0, 24)
+		if err != nil {
+			return nil, choice, cli.Usagef("--psn %q is not a number from 0 to %d", o.psn, rocev2.Mask24)
+		}
+		psn := rocev2.PSN(n)
+		choice.PSN = &psn
+	}
+	choice.Latest = !slices.ContainsFunc(taps, func(t tapSpec) bool { return t.name != "" })
+	return taps, choice, nil
+}
+
+const (
+	maxCaptured = 1 << 18                // packets of the group
+	straggling  = 300 * time.Millisecond // for packets behind the completion
+	looking     = 100 * time.Millisecond // between two looks at what there is
+)
+
+// A capturer collects packets.
+type capturer struct {
+	explainer *journey.Explainer
+	packets   []journey.Packet // of interfaces
+	files     []tapSpec
+	live      <-chan journey.Packet // nil: there are no interfaces
+	failed    <-chan error
+}
+
+// capture collects packets until there is a write, and explains them.
+func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps []tapSpec, choice journey.Options) (*journey.Journey, error) {
+	explainer, err := journey.New(tree)
+	if err != nil {
+		return nil, err
+	}
+	c := &capturer{explainer: explainer}
+	var interfaces []tapSpec
+	for _, t := range taps {
+		if explainer.Watch(t.sw, t.port); t.name != "" {
+			interfaces = append(interfaces, t)
+		} else {
+			c.files = append(c.files, t)
+		}
+	}
+	if len(interfaces) > 0 {
+		packets, failed, stop, err := openTaps(interfaces)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		c.live, c.failed = packets, failed
+	}
+	if err := c.wait(ctx, o.patience, choice); err != nil {
+		return nil, err
+	}
+	packets, err := c.all()
+	if err != nil {
+		return nil, err
+	}
+	return explainer.Explain(packets, choice)
+}
+
+// wait collects until what is wanted is there, or time is over.
+func (c *capturer) wait(ctx context.Context, patience time.Duration, choice journey.Options) error {
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	tick := time.NewTicker(looking)
+	defer tick.Stop()
+	for news := true; ; {
+		select {
+		case p := <-c.live:
+			if c.explainer.Relevant(&p) {
+				news, c.packets = true, append(c.packets, p)
+			}
+			if len(c.packets) >= maxCaptured {
+				return nil
+			}
+		case err := <-c.failed:
+			return err
+		case <-tick.C:
+			if !news && c.live != nil || choice.All && c.live != nil {
+				continue
+			}
+			news = false
+			packets, err := c.all()
+			if err != nil {
+				return err
+			}
+			if _, err := c.explainer.Explain(packets, choice); err == nil {
+				if choice.PSN == nil && !choice.All && c.live != nil {
+					end.Reset(straggling)
+					choice.All = true // collects what else there is
+					continue
+				}
+				return nil
+			} else if !errors.Is(err, journey.ErrNoWrite) {
+				return err
+			}
+		case <-end.C:
+			return nil
+		case <-ctx.Done(): // what there is will be shown
+			return nil
+		}
+	}
+}
+
+// all are the packets of interfaces and files.
+func (c *capturer) all() ([]journey.Packet, error) {
+	all := slices.Clone(c.packets)
+	for _, t := range c.files {
+		for _, direction := range []struct {
+			suffix string
+			out    bool
+		}{{"_in.pcap", false}, {"_out.pcap", true}} {
+			frames, err := pcapfile.ReadFile(t.base + direction.suffix)
+			if err != nil && len(frames) == 0 {
+				return nil, fmt.Errorf("port %d of switch %s: %w", t.port, t.sw, err)
+			}
+			for _, f := range frames {
+				if p := (journey.Packet{Switch: t.sw, Port: t.port, Out: direction.out, Time: f.Time, Data: f.Data}); c.explainer.Relevant(&p) {
+					all = append(all, p)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// writeJourney writes the file.
+func writeJourney(name string, j *journey.Journey) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return fmt.Errorf("--write: %w", err)
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	b := bufio.NewWriter(f)
+	w, err := pcapng.NewWriter(b, pcapng.Section{Program: "switchctl " + cli.Version(), Comment: j.Text})
+	if err != nil {
+		return err
+	}
+	interfaces := map[string]int{}
+	for _, p := range j.Packets {
+		at := fmt.Sprintf("%s port %d", p.Switch, p.Port)
+		id, known := interfaces[at]
+		if !known {
+			if id, err = w.Interface(pcapng.Interface{Name: at}); err != nil {
+				return err
+			}
+			interfaces[at] = id
+		}
+		d := pcapng.In
+		if p.Out {
+			d = pcapng.Out
+		}
+		if err := w.Packet(pcapng.Packet{Interface: id, Time: p.Time, Direction: d, Data: p.Data, Comment: p.Comment}); err != nil {
+			return err
+		}
+	}
+	return b.Flush()
+}
+
+// A seenPacket is the JSON of a packet.
+type seenPacket struct {
+	Micros    float64 `json:"us"` // since the first
+	Switch    string  `json:"switch"`
+	Port      uint32  `json:"port"`
+	Direction string  `json:"direction"`
+	Packet    string  `json:"packet"`
+	Comment   string  `json:"comment"`
+}
+
+func showJourney(cmd *cobra.Command, out *cli.Output, file string, j *journey.Journey) error {
+	var list []seenPacket
+	for _, p := range j.Packets {
+		list = append(list, seenPacket{float64(p.Time.Sub(j.Packets[0].Time).Nanoseconds()) / 1e3, p.Switch, p.Port,
+			cli.Either(p.Out, "out", "in"), p.Summary, p.Comment})
+	}
+	w := cmd.OutOrStdout()
+	if out.IsJSON() {
+		return out.JSON(w, struct {
+			File    string       `json:"file"`
+			Text    string       `json:"text"`
+			Dropped int          `json:"dropped"`
+			Packets []seenPacket `json:"packets"`
+		}{file, j.Text, j.Dropped, list})
+	}
+	for _, p := range list {
+		if _, err := fmt.Fprintf(w, "%9.1f us  %s port %d %s  %s\n              %s\n", p.Micros, p.Switch, p.Port, p.Direction, p.Packet, strings.ReplaceAll(p.Comment, "; ", "\n              ")); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s; in %s\n", j.Text, file)
+	return err
+}

@@ -1,0 +1,185 @@
+package journey
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// ErrNoWrite tells that no whole write was among the packets.
+var ErrNoWrite = errors.New("no whole write was seen")
+
+// Options say what is to be explained.
+type Options struct {
+	// All explains all of the group's packets, and not those of one write.
+	All bool
+	// Latest takes the last write that was completed, and not the first.
+	Latest bool
+	// PSN, if not nil, takes the write with this packet.
+	PSN *rocev2.PSN
+}
+
+// A Journey is what was found.
+type Journey struct {
+	Packets []Packet   // in the order of their times
+	First   rocev2.PSN // of the write
+	Last    rocev2.PSN // likewise
+	Dropped int        // packets of which something became of nothing
+	Text    string     // of the whole, in a sentence
+}
+
+// An Explainer knows a group.
+type Explainer struct {
+	tree   *grouptree.Tree
+	group  groupInfo
+	places map[place]bool // switches and ports that are watched
+}
+
+type place struct {
+	sw   string
+	port uint32
+}
+
+// New returns an Explainer of a group whose packets are watched at some ports. It fails
+// if the agents do not tell the group.
+func New(tree *grouptree.Tree) (*Explainer, error) {
+	g, err := infoOf(tree)
+	if err != nil {
+		return nil, err
+	}
+	return &Explainer{tree: tree, group: g, places: map[place]bool{}}, nil
+}
+
+// Watch tells that a switch's port is watched: what isn't seen there was not there.
+func (e *Explainer) Watch(sw string, port uint32) { e.places[place{sw, port}] = true }
+
+// Relevant says whether a packet is one of the group.
+func (e *Explainer) Relevant(p *Packet) bool {
+	x := parse(p)
+	return x != nil && e.group.holds(x)
+}
+
+// Complete says whether packets hold a whole write that the sender knows to be complete.
+func (e *Explainer) Complete(packets []Packet) bool {
+	_, err := e.choose(e.parse(packets), Options{})
+	return err == nil
+}
+
+// parse takes the group's packets, in the order of their times; of the same time, what
+// comes in is before what leaves.
+func (e *Explainer) parse(packets []Packet) []*parsed {
+	var list []*parsed
+	for _, p := range packets {
+		if x := parse(&p); x != nil && e.group.holds(x) {
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *parsed) int {
+		if c := a.Time.Compare(b.Time); c != 0 || a.Out == b.Out {
+			return c
+		}
+		if a.Out {
+			return 1
+		}
+		return -1
+	})
+	return list
+}
+
+// Explain explains packets. The error wraps ErrNoWrite.
+func (e *Explainer) Explain(packets []Packet, o Options) (*Journey, error) {
+	list := e.parse(packets)
+	w := write{}
+	if !o.All {
+		var err error
+		if w, err = e.choose(list, o); err != nil {
+			return nil, err
+		}
+	} else if len(list) == 0 {
+		return nil, fmt.Errorf("%w: none of the packets is of group %v", ErrNoWrite, e.tree.Key)
+	}
+	e.follow(list)
+	j := &Journey{First: w.first, Last: w.last}
+	for _, x := range list {
+		if !o.All && !w.holds(x) {
+			continue
+		}
+		if slices.ContainsFunc(x.notes, func(n string) bool { return strings.HasPrefix(n, "dropped") }) {
+			j.Dropped++
+		}
+		x.Comment = strings.Join(x.notes, "; ")
+		j.Packets = append(j.Packets, *x.Packet)
+	}
+	j.Text = fmt.Sprintf("group %v, %d receivers: %d packets", e.tree.Key, len(e.group.members), len(j.Packets))
+	if !o.All {
+		j.Text = fmt.Sprintf("group %v, %d receivers: one write, PSN %d to %d, seen as %d packets in %v", e.tree.Key, len(e.group.members),
+			w.first, w.last, len(j.Packets), j.Packets[len(j.Packets)-1].Time.Sub(j.Packets[0].Time).Round(time.Microsecond))
+	}
+	return j, nil
+}
+
+// A write is one of the sender's messages.
+type write struct {
+	first, last rocev2.PSN
+	begun, end  time.Time
+}
+
+// choose finds the write that is to be explained: from where it comes in first, to the
+// merged answer that completes it.
+func (e *Explainer) choose(list []*parsed, o Options) (write, error) {
+	var whole []write
+	begun := map[rocev2.PSN]*parsed{} // first packets, by PSN
+	var open *parsed                  // the message that is coming in
+	var waiting []write               // messages that have come in
+	for _, x := range list {
+		switch {
+		case e.group.fromSender(x) && x.Switch == e.group.root && !x.Out:
+			if x.h.Opcode.IsFirst() {
+				if begun[x.h.PSN] != nil {
+					continue // again
+				}
+				open, begun[x.h.PSN] = x, x
+			}
+			if x.h.Opcode.IsLast() && open != nil && !x.h.PSN.Before(open.h.PSN) {
+				waiting = append(waiting, write{first: open.h.PSN, last: x.h.PSN, begun: open.Time})
+				open = nil
+			}
+		case e.group.merged(x) && x.h.Opcode == rocev2.Acknowledge && x.h.AETH.Syndrome.IsAck():
+			waiting = slices.DeleteFunc(waiting, func(w write) bool {
+				done := !w.last.After(x.h.PSN)
+				if w.end = x.Time; done {
+					whole = append(whole, w)
+				}
+				return done
+			})
+		}
+	}
+	if o.PSN != nil {
+		i := slices.IndexFunc(whole, func(w write) bool { return !o.PSN.Before(w.first) && !o.PSN.After(w.last) })
+		if i < 0 {
+			return write{}, fmt.Errorf("%w with PSN %d among %d", ErrNoWrite, *o.PSN, len(whole))
+		}
+		return whole[i], nil
+	}
+	switch {
+	case len(whole) == 0:
+		return write{}, fmt.Errorf("%w: of the packets that were seen, %d are of group %v; the port at the sender's link of switch %s has to be watched",
+			ErrNoWrite, len(list), e.tree.Key, e.group.root)
+	case o.Latest:
+		return whole[len(whole)-1], nil
+	}
+	return whole[0], nil
+}
+
+// holds says whether a packet has to do with the write.
+func (w *write) holds(x *parsed) bool {
+	if x.h.Opcode == rocev2.CNP {
+		return !x.Time.Before(w.begun) && !x.Time.After(w.end)
+	}
+	return !x.h.PSN.Before(w.first) && !x.h.PSN.After(w.last)
+}

@@ -1,0 +1,278 @@
+package journey
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mcrdma/mcrdma/internal/grouptree"
+	"github.com/mcrdma/mcrdma/pkg/ackmerge"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A copyOf is a copy that a switch is to make of a packet.
+type copyOf struct {
+	edge *grouptree.Edge
+	seen bool
+}
+
+// A follower goes through packets in their order.
+type follower struct {
+	*Explainer
+	before []*parsed // those that came before, of which some are expected to be seen again
+	merger merger
+}
+
+// follow comments on all packets.
+func (e *Explainer) follow(list []*parsed) {
+	f := &follower{Explainer: e, merger: newMerger(&e.group, list)}
+	for _, x := range list {
+		switch {
+		case x.answer && x.Out:
+			f.answerOut(x)
+		case x.answer:
+			f.answerIn(x)
+		case x.Out:
+			f.dataOut(x)
+		default:
+			f.dataIn(x)
+		}
+		f.before = append(f.before, x)
+	}
+	for _, x := range list {
+		f.missing(x)
+	}
+}
+
+// last finds the latest packet before that fits.
+func (f *follower) last(fits func(y *parsed) bool) *parsed {
+	for _, y := range slices.Backward(f.before) {
+		if fits(y) {
+			return y
+		}
+	}
+	return nil
+}
+
+// node is the tree's node for packets that a switch gets; nil: it has none.
+func (e *Explainer) node(sw, destination string) *grouptree.Node {
+	i := slices.IndexFunc(e.tree.Nodes, func(n *grouptree.Node) bool { return n.Switch == sw && n.Destination == destination && n.Step != nil })
+	if i < 0 {
+		return nil
+	}
+	return e.tree.Nodes[i]
+}
+
+func (f *follower) dataIn(x *parsed) {
+	if f.group.fromSender(x) && x.Switch == f.group.root {
+		again := f.last(func(y *parsed) bool {
+			return !y.answer && !y.Out && y.Switch == x.Switch && y.h.PSN == x.h.PSN && y.dst == x.dst
+		})
+		x.note("%s sent by %v to the group (MC_ID %s), addressed to %v, which stands for all", either(again != nil, "again", "as"), x.src, qpn(f.group.mcid), x.dst)
+	}
+	if x.from = f.last(func(y *parsed) bool {
+		return y.Out && !y.answer && !y.seen && slices.Contains(y.to, x.Switch) && y.h.PSN == x.h.PSN && y.dst == x.dst
+	}); x.from != nil {
+		x.from.seen = true
+		x.note("comes from %s", x.from.Switch)
+	}
+	n := f.node(x.Switch, x.dst.String())
+	switch {
+	case !x.intact:
+		x.note("dropped: its ICRC is wrong (icrc)")
+	case f.group.receiver(x) >= 0 || n == nil || len(n.Edges) == 0:
+		x.note("not copied here: it passes by its unicast route")
+	case !copied(x.h.Opcode):
+		x.note("dropped: groups take WRITEs and SENDs, not %v (opcode)", x.h.Opcode)
+	case x.ip.TTL <= 1:
+		x.note("dropped: its TTL is %d (ttl)", x.ip.TTL)
+	default:
+		var list []string
+		for i := range n.Edges {
+			x.copies = append(x.copies, &copyOf{edge: &n.Edges[i]})
+			list = append(list, goal(&n.Edges[i]))
+		}
+		switch {
+		case len(list) == 1 && n.Edges[0].Unicast:
+			x.note("not copied here: it passes %s", list[0])
+		case len(list) == 1:
+			x.note("one copy, %s", list[0])
+		default:
+			x.note("replicated: %d copies, %s", len(list), strings.Join(list, " and "))
+		}
+	}
+}
+
+func copied(o rocev2.Opcode) bool { return o.IsWrite() || o.IsSend() }
+
+// goal is where a copy goes.
+func goal(e *grouptree.Edge) string {
+	by := "by its unicast route"
+	if !e.Unicast {
+		by = "by port " + ports(e)
+	}
+	if e.Receiver != "" {
+		return by + " to receiver " + e.Receiver
+	}
+	return fmt.Sprintf("%s to %s for %s", by, strings.Join(names(e.To), " or "), strings.Join(e.Receivers, ", "))
+}
+
+func ports(e *grouptree.Edge) string {
+	var list []string
+	for _, p := range e.Ports {
+		list = append(list, fmt.Sprint(p))
+	}
+	return strings.Join(list, " or ")
+}
+
+func names(nodes []*grouptree.Node) (list []string) {
+	for _, n := range nodes {
+		list = append(list, n.Switch)
+	}
+	return list
+}
+
+// fits says whether a packet that leaves is this copy.
+func (c *copyOf) fits(g *groupInfo, x *parsed) bool {
+	if c.seen || !c.edge.Unicast && !slices.Contains(c.edge.Ports, x.Port) {
+		return false
+	}
+	if c.edge.Receiver != "" {
+		return x.dst.String() == c.edge.Receiver && (x.h.DestQP == rocev2.QPN(c.edge.QPN) || c.edge.Unicast && x.h.DestQP == g.mcid)
+	}
+	return x.dst.String() == c.edge.Destination && x.h.DestQP == g.mcid
+}
+
+func (f *follower) dataOut(x *parsed) {
+	var c *copyOf
+	in := f.last(func(y *parsed) bool {
+		if y.answer || y.Out || y.Switch != x.Switch || y.h.PSN != x.h.PSN {
+			return false
+		}
+		i := slices.IndexFunc(y.copies, func(c *copyOf) bool { return c.fits(&f.group, x) })
+		if i < 0 {
+			return false
+		}
+		c = y.copies[i]
+		return true
+	})
+	if in == nil {
+		if f.passed(x) == nil {
+			x.note("leaves %s; how it came in was not seen", x.Switch)
+		}
+		return
+	}
+	c.seen = true
+	if x.to = names(c.edge.To); c.edge.Receiver != "" {
+		x.note("rewritten for receiver %s: %s", c.edge.Receiver, changes(in, x))
+		return
+	}
+	x.note("%s for %s; next is %s; changed: %s", either(c.edge.Unicast, "passed on", "copied"), strings.Join(c.edge.Receivers, ", "), strings.Join(x.to, " or "), changes(in, x))
+}
+
+// passed finds the packet that leaves here by its unicast route as it came in, and says
+// so at x.
+func (f *follower) passed(x *parsed) *parsed {
+	in := f.last(func(y *parsed) bool {
+		return !y.Out && !y.seen && len(y.copies) == 0 && y.Switch == x.Switch && y.h.PSN == x.h.PSN && y.src == x.src && y.dst == x.dst &&
+			y.h.DestQP == x.h.DestQP && y.h.Opcode == x.h.Opcode
+	})
+	if in != nil {
+		in.seen = true
+		x.note("passed on by its unicast route; changed: %s", changes(in, x))
+	}
+	return in
+}
+
+func (f *follower) answerIn(x *parsed) {
+	if x.Switch != f.group.root {
+		x.note("%s; it passes by its unicast route to %s, where answers are merged", f.says(x), f.group.root)
+		return
+	}
+	x.note("%s", f.says(x))
+	if !x.intact {
+		x.note("dropped: its ICRC is wrong (icrc)")
+		return
+	}
+	f.merger.take(x, f.group.answerer(x))
+}
+
+// says is what an answer says.
+func (f *follower) says(x *parsed) string {
+	switch s := x.h.AETH.Syndrome; {
+	case x.h.Opcode == rocev2.CNP:
+		return fmt.Sprintf("%v tells of congestion", x.src)
+	case s.IsAck():
+		return fmt.Sprintf("%v acknowledges all up to PSN %d", x.src, x.h.PSN)
+	case s.IsRNR():
+		return fmt.Sprintf("%v has no receive posted for PSN %d, and has all before", x.src, x.h.PSN)
+	default:
+		return fmt.Sprintf("%v refuses PSN %d, %v, and has all before", x.src, x.h.PSN, s)
+	}
+}
+
+func (f *follower) answerOut(x *parsed) {
+	if !f.group.merged(x) {
+		if f.passed(x) == nil {
+			x.note("leaves %s; how it came in was not seen", x.Switch)
+		}
+		return
+	}
+	in := f.last(func(y *parsed) bool {
+		return y.answer && !y.Out && !y.seen && y.Switch == x.Switch && f.merger.became(y, x)
+	})
+	if in == nil {
+		x.note("merged: the sender takes it for the answer of all; what it was made of was not seen")
+		return
+	}
+	in.seen, x.merged = true, in
+	if x.h.Opcode == rocev2.CNP {
+		x.note("merged: passed on to the sender; changed: %s", changes(in, x))
+		return
+	}
+	x.note("merged: the sender takes it for the answer of all %d (%s); changed: %s", len(f.group.members), in.state.text(&f.group), changes(in, x))
+}
+
+// missing says what did not come of a packet.
+func (f *follower) missing(x *parsed) {
+	for _, c := range x.copies {
+		switch {
+		case c.seen:
+		case !f.watched(x.Switch, c.edge):
+			x.note("the copy %s was not watched", goal(c.edge))
+		default:
+			x.note("dropped: the copy %s did not leave: lost in the queue, by a test's rule, or for want of a next hop; \"switchctl counters\" says which", goal(c.edge))
+		}
+	}
+	switch {
+	case x.Out && !x.answer && len(x.to) > 0 && !x.seen && slices.ContainsFunc(x.to, f.watches):
+		x.note("dropped: it did not arrive at %s: lost on the link", strings.Join(x.to, " or "))
+	case !x.Out && x.answer && x.Switch == f.group.root && x.intact && x.state.verdict == ackmerge.Pass && x.state.known && !x.seen:
+		x.note("dropped: it was to be passed on to the sender, and was not seen to leave")
+	}
+}
+
+// watched says whether it would have been seen if a copy had left.
+func (f *follower) watched(sw string, e *grouptree.Edge) bool {
+	if e.Unicast {
+		return f.watches(sw)
+	}
+	return !slices.ContainsFunc(e.Ports, func(p uint32) bool { return !f.places[place{sw, p}] })
+}
+
+// watches says whether any port of a switch is watched.
+func (f *follower) watches(sw string) bool {
+	for p := range f.places {
+		if p.sw == sw {
+			return true
+		}
+	}
+	return false
+}
+
+func either(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}

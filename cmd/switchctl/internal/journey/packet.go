@@ -1,0 +1,136 @@
+// Package journey explains the packets of a group, as they were seen at the ports of
+// switches: which were copied and rewritten, which answers were merged, and what was
+// dropped and why, as far as that can be known.
+//
+// What it says comes from the packets' headers, from the group's tree as the agents have
+// it, and from the model of merging, which the switches' program equals. It does no I/O,
+// and reads no clock.
+package journey
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A Packet is one that was seen at a switch's port.
+type Packet struct {
+	Switch string
+	Port   uint32
+	Out    bool // it leaves the switch
+	Time   time.Time
+	Data   []byte // an Ethernet frame
+	// Summary and Comment say what it is, and what became of it. Explain fills them in.
+	Summary, Comment string
+}
+
+// parsed is a RoCE packet with what was found out about it.
+type parsed struct {
+	*Packet
+	eth      rocev2.Ethernet
+	ip       rocev2.IPv4
+	udp      rocev2.UDP
+	h        rocev2.Headers
+	payload  int
+	icrc     uint32
+	intact   bool // the ICRC is right
+	answer   bool // and not data
+	src, dst netip.Addr
+	notes    []string
+
+	copies []*copyOf   // of data that comes in: those that are to be made
+	to     []string    // of data that leaves: the switches of which one is to see it next
+	from   *parsed     // of data that comes in: as it left the switch before
+	seen   bool        // of what is to be seen again: it was
+	merged *parsed     // of a merged answer: what it was made of
+	state  memberState // of an answer at the merging switch: what members had acknowledged then
+}
+
+// parse reads a packet; nil if it is no RoCE.
+func parse(p *Packet) *parsed {
+	x := &parsed{Packet: p}
+	rest, err := x.eth.Parse(p.Data)
+	if err != nil || x.eth.EtherType != rocev2.EtherTypeIPv4 {
+		return nil
+	}
+	body, err := rocev2.ParseIPv4UDP(rest, &x.ip, &x.udp)
+	if err != nil || x.udp.DstPort != rocev2.UDPPort || len(body) < rocev2.BTHLen+rocev2.ICRCLen {
+		return nil
+	}
+	x.intact = rocev2.VerifyICRC(rest[:x.ip.TotalLen])
+	end := len(body) - rocev2.ICRCLen
+	for i := range rocev2.ICRCLen {
+		x.icrc |= uint32(body[end+i]) << (8 * i)
+	}
+	payload, err := x.h.Parse(body[:end])
+	if err != nil {
+		return nil
+	}
+	x.payload = len(payload)
+	x.src, x.dst = netip.AddrFrom4(x.ip.Src), netip.AddrFrom4(x.ip.Dst)
+	x.answer = x.h.Opcode == rocev2.Acknowledge || x.h.Opcode == rocev2.CNP
+	x.Summary = x.summary()
+	return x
+}
+
+// summary is the packet itself, in a line.
+func (x *parsed) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v > %v QPN %s PSN %d ", x.src, x.dst, qpn(x.h.DestQP), x.h.PSN)
+	switch {
+	case x.h.Opcode == rocev2.CNP:
+		b.WriteString("CNP")
+	case x.answer:
+		fmt.Fprintf(&b, "%v MSN %d", x.h.AETH.Syndrome, x.h.AETH.MSN)
+	default:
+		fmt.Fprintf(&b, "%v, %d bytes", x.h.Opcode, x.payload)
+	}
+	if !x.intact {
+		b.WriteString(", wrong ICRC")
+	}
+	return b.String()
+}
+
+func (x *parsed) note(format string, args ...any) {
+	x.notes = append(x.notes, fmt.Sprintf(format, args...))
+}
+
+// qpn is a QPN as drivers and tools print it.
+func qpn(n rocev2.QPN) string { return fmt.Sprintf("0x%06x", uint32(n)) }
+
+// changes says what differs between a packet that came in and one that left.
+func changes(a, b *parsed) string {
+	var list []string
+	add := func(what, before, after string) {
+		if before != after {
+			list = append(list, what+" "+before+" → "+after)
+		}
+	}
+	add("source", a.src.String(), b.src.String())
+	add("destination", a.dst.String(), b.dst.String())
+	add("QPN", qpn(a.h.DestQP), qpn(b.h.DestQP))
+	add("PSN", fmt.Sprint(a.h.PSN), fmt.Sprint(b.h.PSN))
+	if a.h.Opcode.HasRETH() && b.h.Opcode.HasRETH() {
+		add("VA", fmt.Sprintf("0x%x", a.h.RETH.VA), fmt.Sprintf("0x%x", b.h.RETH.VA))
+		add("rkey", fmt.Sprintf("0x%x", a.h.RETH.RKey), fmt.Sprintf("0x%x", b.h.RETH.RKey))
+	}
+	if a.h.Opcode.HasAETH() && b.h.Opcode.HasAETH() {
+		add("syndrome", a.h.AETH.Syndrome.String(), b.h.AETH.Syndrome.String())
+		add("MSN", fmt.Sprint(a.h.AETH.MSN), fmt.Sprint(b.h.AETH.MSN))
+	}
+	add("ICRC", fmt.Sprintf("0x%08x", a.icrc), fmt.Sprintf("0x%08x", b.icrc))
+	add("TTL", fmt.Sprint(a.ip.TTL), fmt.Sprint(b.ip.TTL))
+	if a.ip.TOS&3 != 3 && b.ip.TOS&3 == 3 {
+		list = append(list, "marked: congestion experienced")
+	}
+	if a.eth.Dst != b.eth.Dst || a.eth.Src != b.eth.Src {
+		list = append(list, "MACs")
+	}
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
