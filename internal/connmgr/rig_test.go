@@ -312,7 +312,7 @@ func (h *host) settled() bool {
 // until polls until something is so.
 func (r *rig) until(what string, f func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
+	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(end) {
 			for _, h := range r.hosts {
 				if h.last != "" {

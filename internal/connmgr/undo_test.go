@@ -293,3 +293,23 @@ func TestEndsOnce(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 }
+
+// TestMCIDs: when they begin anew, those that are in use are passed over.
+func TestMCIDs(t *testing.T) {
+	r := newRig(t, 1)
+	m := r.host(1).m
+	first, err := m.takeMCID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mcIDs.mu.Lock()
+	m.mcIDs.next += countMCID - 1 // all others have had their turn
+	m.mcIDs.end = m.mcIDs.next + numbersBlock
+	m.mcIDs.mu.Unlock()
+	second, err := m.takeMCID()
+	if err != nil || second != first+1 {
+		t.Errorf("%#x after %#x, %v", second, first, err)
+	}
+	m.freeMCID(first)
+	m.freeMCID(second)
+}
