@@ -145,6 +145,9 @@ func report(p *plan.Plan, res *result) string {
 		for _, x := range s.Removed {
 			fmt.Fprintf(&b, "; without %s", x)
 		}
+		for _, x := range s.Added {
+			fmt.Fprintf(&b, "; with %s", x)
+		}
 		b.WriteByte('\n')
 	}
 	if len(res.Violations) == 0 {

@@ -156,7 +156,7 @@ func (r *run) begin(ctx context.Context) error {
 func (r *run) open(ctx context.Context, h *host, m *lab.Member, life int) error {
 	err := m.Do(ctx, orders.Open, orders.OpenArgs{Device: "softroce:" + h.Addr.String(), Socket: h.Socket, Dir: r.dir, Host: h.Name, Life: life}, nil)
 	for _, g := range r.plan.Groups {
-		if err == nil && slices.Contains(g.Receivers, h.Name) {
+		if err == nil && slices.Contains(g.All(), h.Name) {
 			err = m.Do(ctx, orders.Listen, orders.ListenArgs{Group: g}, nil)
 		}
 	}
@@ -196,7 +196,7 @@ func (r *run) end(ctx context.Context) (bad []string) {
 		note("restart: %s", text)
 	}
 	_ = each(r.plan.Groups, func(g plan.Group) error {
-		return each(g.Receivers, func(name string) error {
+		return each(g.All(), func(name string) error {
 			if m, _ := r.app(name); m != nil {
 				if err := m.Do(ctx, orders.Settle, orders.FinishArgs{Name: g.Name, Millis: int(settling.Milliseconds())}, nil); err != nil {
 					note("hang: group %s at %s: %v", g.Name, name, err)
@@ -244,7 +244,7 @@ func (r *run) history(g *plan.Group) (*history.Group, error) {
 	if h.Sender, err = journal(filepath.Join(r.dir, orders.SenderFile(g.Name))); err != nil {
 		return nil, err
 	}
-	for _, name := range g.Receivers {
+	for _, name := range g.All() {
 		m := history.Member{Name: name}
 		for life := 0; life <= r.hosts[name].life; life++ {
 			log, err := journal(filepath.Join(r.dir, orders.MemberFile(g.Name, name, life)))

@@ -19,6 +19,7 @@ import (
 type sender struct {
 	plan    plan.Group
 	names   map[string]string // of hosts, by address
+	spare   string            // address; empty: none, or it was added
 	g       *mcrdma.Group
 	journal *journal
 	slots   chan *slot
@@ -50,6 +51,10 @@ func (a *app) create(args orders.CreateArgs) (res orders.CreateResult, err error
 	for _, host := range s.plan.Receivers {
 		cfg.Receivers = append(cfg.Receivers, args.Addresses[host])
 		s.names[args.Addresses[host]] = host
+	}
+	if s.plan.Spare != "" {
+		s.spare = args.Addresses[s.plan.Spare]
+		s.names[s.spare] = s.plan.Spare
 	}
 	for _, n := range s.plan.Regions {
 		cfg.Regions = append(cfg.Regions, mcrdma.Region{Length: uint64(n)}) //nolint:gosec // small
@@ -84,7 +89,18 @@ func (s *sender) watch() {
 		if e.Type == mcrdma.Removed {
 			entry.What, entry.Member, entry.N = history.Removed, s.names[e.Address], e.Operation
 		}
+		if e.Type == mcrdma.Added {
+			entry.What, entry.Member, entry.N = history.Added, s.names[e.Address], e.Operation
+		}
 		s.journal.put(entry)
+		if e.Type == mcrdma.Removed && s.spare != "" {
+			spare := s.spare
+			s.spare = ""
+			s.events.Go(func() {
+				err := s.g.Add(context.Background(), spare)
+				s.journal.put(history.Entry{What: history.Note, Text: fmt.Sprintf("to add %s: %v", s.names[spare], err)})
+			})
+		}
 	}
 }
 

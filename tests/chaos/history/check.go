@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -69,7 +70,7 @@ const (
 
 // Check returns all promises that were not kept; none if all is well.
 func Check(g *Group) []Violation {
-	c := &checker{g: g, removed: map[string]uint64{}}
+	c := &checker{g: g, removed: map[string]uint64{}, added: map[string]uint64{}}
 	if !c.read() {
 		return c.found
 	}
@@ -85,7 +86,7 @@ func Check(g *Group) []Violation {
 type Summary struct {
 	Submitted, Promised, Failed int
 	Bytes                       uint64
-	Removed                     []string // "name from operation n on"
+	Removed, Added              []string // "name from operation n on"
 	Longest                     int64    // µs from submission to completion
 	End                         string
 }
@@ -108,6 +109,8 @@ func Summarize(g *Group) (s Summary) {
 			s.Longest = max(s.Longest, e.At-at[e.N].At)
 		case Removed:
 			s.Removed = append(s.Removed, fmt.Sprintf("%s from operation %d on", e.Member, e.N))
+		case Added:
+			s.Added = append(s.Added, fmt.Sprintf("%s from operation %d on", e.Member, e.N))
 		case Over:
 			s.End = e.Text
 		}
@@ -120,10 +123,11 @@ type checker struct {
 	found   []Violation
 	created Entry
 	over    *Entry
-	ops     []Entry // submissions, by number
-	done    []Entry // completions, in the journal's order
-	good    int     // promised operations: the first ones
-	removed map[string]uint64
+	ops     []Entry           // submissions, by number
+	done    []Entry           // completions, in the journal's order
+	good    int               // promised operations: the first ones
+	removed map[string]uint64 // by name, from which operation on
+	added   map[string]uint64
 }
 
 func (c *checker) fail(rule, member string, op uint64, format string, args ...any) {
@@ -164,6 +168,12 @@ func (c *checker) read() bool {
 			} else {
 				c.removed[e.Member] = e.N
 			}
+		case Added:
+			if _, ok := c.added[e.Member]; ok || slices.Contains(c.created.Members, e.Member) {
+				c.fail(RuleJournal, e.Member, e.N, "it is added, and was a member before")
+				return false
+			}
+			c.added[e.Member] = e.N
 		case Over:
 			c.over = e
 		case Note:
@@ -226,27 +236,23 @@ func (c *checker) membership() {
 	if len(c.g.Sender) == 0 {
 		return
 	}
-	var gone []uint64
+	var changes []uint64 // where there are others than before
+	for _, n := range c.added {
+		changes = append(changes, n)
+	}
 	for name, n := range c.removed {
-		if !slices.Contains(c.created.Members, name) {
+		if _, ok := c.first(name); !ok {
 			c.fail(RuleJournal, name, n, "it is removed, and never was a member")
 			continue
 		}
-		gone = append(gone, n)
+		changes = append(changes, n)
 		if !slices.Contains(c.g.Blamable, name) {
 			c.fail(RuleBlame, name, n, "it was removed, and nothing was done to it")
 		}
 	}
-	slices.Sort(gone)
-	left := len(c.created.Members) + 1
-	for i, n := range gone {
-		// The operations from n on, until the next is removed, were promised by left.
-		left--
-		end := uint64(c.good)
-		if i+1 < len(gone) {
-			end = min(end, gone[i+1])
-		}
-		if n < end && (left < c.created.MinSize || left < 2) {
+	slices.Sort(changes)
+	for _, n := range changes {
+		if left := c.copies(n); n < uint64(c.good) && (left < c.created.MinSize || left < 2) {
 			c.fail(RuleMinSize, "", n, "operation %d was completed with %d copies, min_size is %d", n, left, c.created.MinSize)
 			break
 		}
@@ -254,12 +260,40 @@ func (c *checker) membership() {
 	if !c.g.SenderLived {
 		return
 	}
+	left := len(c.created.Members) + 1
+	for _, name := range c.created.Members {
+		if slices.Contains(c.g.Blamable, name) {
+			left--
+		}
+	}
 	switch {
 	case c.over == nil:
 		c.fail(RuleTold, "", 0, "the sender was not told that the group is over")
-	case c.good < len(c.ops) && !c.g.Doomed && len(c.created.Members)+1-len(c.g.Blamable) >= max(2, c.created.MinSize):
+	case c.good < len(c.ops) && !c.g.Doomed && left >= max(2, c.created.MinSize):
 		c.fail(RuleFailure, "", uint64(c.good), "the group has failed, for no reason in what was done: %s", c.over.Text)
 	}
+}
+
+// first is the first operation that a member has; false if it never was one.
+func (c *checker) first(name string) (n uint64, ok bool) {
+	if slices.Contains(c.created.Members, name) {
+		return 0, true
+	}
+	n, ok = c.added[name]
+	return n, ok
+}
+
+// copies is how many there are of an operation, the sender's own included.
+func (c *checker) copies(op uint64) (n int) {
+	n = 1
+	for _, name := range slices.AppendSeq(slices.Clone(c.created.Members), maps.Keys(c.added)) {
+		from, _ := c.first(name)
+		until, gone := c.removed[name]
+		if from <= op && (!gone || op < until) {
+			n++
+		}
+	}
+	return n
 }
 
 // member checks what one member has.
@@ -279,29 +313,38 @@ func (c *checker) member(m *Member) {
 	if n, ok := c.removed[m.Name]; ok {
 		promised = int(min(uint64(promised), n))
 	}
+	from, member := c.first(m.Name)
+	first := int(min(from, uint64(len(c.ops)))) //nolint:gosec // no more than there are
 	if joined < 0 {
-		if promised > 0 && slices.Contains(c.created.Members, m.Name) {
+		if promised > first && member {
 			c.fail(RuleMemory, m.Name, 0, "%d operations are promised, and it never was in the group", promised)
 		}
 		return
 	}
 	life := &m.Lives[joined]
-	c.messages(m.Name, life, promised)
+	if !member {
+		// It was about to join when the group or the sender came to its end.
+		if c.g.SenderLived && !c.g.Doomed && c.over != nil && c.good == len(c.ops) {
+			c.fail(RuleTold, m.Name, 0, "it is in the group, and the sender was not told")
+		}
+		return
+	}
+	c.messages(m.Name, life, first, promised)
 	for i := range c.created.Regions {
 		if i >= len(life.Regions) || len(life.Regions[i]) != c.created.Regions[i] {
 			c.fail(RuleMemory, m.Name, 0, "region %d is not there", i)
 			continue
 		}
-		c.memory(m.Name, i, life.Regions[i], promised)
+		c.memory(m.Name, i, life.Regions[i], first, promised)
 	}
 }
 
 // messages checks what a member has taken.
-func (c *checker) messages(name string, l *Life, promised int) {
+func (c *checker) messages(name string, l *Life, first, promised int) {
 	var sent []Entry // submissions of messages
 	due := 0         // of them promised
 	for i, o := range c.ops {
-		if o.Kind != Write {
+		if o.Kind != Write && i >= first {
 			sent = append(sent, o)
 			if i < promised {
 				due++
@@ -363,9 +406,9 @@ func (c *checker) instead(e *Entry, sent []Entry) string {
 }
 
 // memory compares a region with what the promised operations make of it.
-func (c *checker) memory(name string, region int, has []byte, promised int) {
+func (c *checker) memory(name string, region int, has []byte, first, promised int) {
 	want := make([]byte, len(has))
-	for i := range c.ops[:promised] {
+	for i := first; i < promised; i++ {
 		if o := &c.ops[i]; o.in(region) {
 			Fill(want[o.Offset:o.Offset+o.Size], c.g.Key, o.N)
 		}
@@ -381,7 +424,7 @@ func (c *checker) memory(name string, region int, has []byte, promised int) {
 		}
 	}
 	// What is not promised may have come, in part too.
-	for i := promised; i < len(c.ops) && n > 0; i++ {
+	for i := max(first, promised); i < len(c.ops) && n > 0; i++ {
 		o := &c.ops[i]
 		if !o.in(region) || !slices.Contains(wrong[o.Offset:o.Offset+o.Size], true) {
 			continue
@@ -397,15 +440,15 @@ func (c *checker) memory(name string, region int, has []byte, promised int) {
 	if n == 0 {
 		return
 	}
-	first := slices.Index(wrong, true)
-	for i := promised - 1; i >= 0; i-- {
-		if o := &c.ops[i]; o.in(region) && first >= o.Offset && first < o.Offset+o.Size {
+	at := slices.Index(wrong, true)
+	for i := promised - 1; i >= first; i-- {
+		if o := &c.ops[i]; o.in(region) && at >= o.Offset && at < o.Offset+o.Size {
 			c.fail(RuleMemory, name, o.N, "%d bytes of region %d are wrong, the first at %d, where promised operation %d should be (of %d promised, %d submitted)",
-				n, region, first, o.N, promised, len(c.ops))
+				n, region, at, o.N, promised, len(c.ops))
 			return
 		}
 	}
-	c.fail(RuleMemory, name, 0, "%d bytes of region %d are wrong, the first at %d, where nothing was promised", n, region, first)
+	c.fail(RuleMemory, name, 0, "%d bytes of region %d are wrong, the first at %d, where nothing was promised", n, region, at)
 }
 
 // in says whether an operation writes to a region.

@@ -11,7 +11,8 @@ import (
 const key = 77
 
 // sample is a group whose promises are all kept, by members "a", "b" and "c", of which
-// c is removed from operation 40 on, when its process is killed.
+// c is removed from operation 40 on, when its process is killed, and by "d", which is
+// added and has all from operation 47 on.
 func sample(seed uint64) *Group {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	kinds := []string{Write, WriteImm, Send, SendImm}
@@ -19,7 +20,7 @@ func sample(seed uint64) *Group {
 	add := func(e Entry) { g.Sender = append(g.Sender, e) }
 	add(Entry{What: Created, Members: []string{"a", "b", "c"}, MinSize: 2, Regions: []int{4096, 1000}})
 	logs := map[string]*Life{}
-	for _, m := range []string{"a", "b", "c"} {
+	for _, m := range []string{"a", "b", "c", "d"} {
 		logs[m] = &Life{Lived: m != "c", Regions: [][]byte{make([]byte, 4096), make([]byte, 1000)}, Log: []Entry{{What: Joined}}}
 	}
 	for n := range uint64(60) {
@@ -32,7 +33,7 @@ func sample(seed uint64) *Group {
 		}
 		add(o)
 		for name, l := range logs {
-			if name == "c" && n >= 43 { // it had three more than it must
+			if name == "c" && n >= 43 || name == "d" && n < 47 { // c had three more than it must
 				continue
 			}
 			if o.in(o.Region) {
@@ -48,10 +49,13 @@ func sample(seed uint64) *Group {
 		if n == 45 {
 			add(Entry{What: Removed, Member: "c", N: 40})
 		}
+		if n == 48 {
+			add(Entry{What: Added, Member: "d", N: 47})
+		}
 		add(Entry{At: int64(n) + 10, What: Done, N: n})
 	}
 	add(Entry{What: Over, Text: "closed"})
-	for _, m := range []string{"a", "b", "c"} {
+	for _, m := range []string{"a", "b", "c", "d"} {
 		if m != "c" {
 			logs[m].Log = append(logs[m].Log, Entry{What: Ended, Text: "closed"})
 		}
@@ -146,6 +150,12 @@ func TestBroken(t *testing.T) {
 			e := &g.Sender[g.find(Submit, 9)]
 			e.Kind, e.Offset = Write, 1<<20
 		}},
+		{"the added lacks its first", RuleMemory, func(g *Group) { g.Sender[g.find(Added, 47)].N = 40 }},
+		{"the added has more than it should", RuleMemory, func(g *Group) { g.life(3).Regions = g.life(0).Regions }},
+		{"the added has other messages", RuleMessage, func(g *Group) { g.life(3).Log = g.life(0).Log }},
+		{"nobody says that it was added", RuleTold, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Delete(g.Sender, i, i+1) }},
+		{"it is added twice", RuleJournal, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Insert(g.Sender, i, g.Sender[i]) }},
+		{"the added is counted too early", RuleMinSize, func(g *Group) { g.Sender[0].MinSize = 4 }},
 		{"a stranger is removed", RuleJournal, func(g *Group) { g.Sender[g.find(Removed, 40)].Member = "x" }},
 		{"it is done before it begins", RuleJournal, func(g *Group) { g.Sender[g.find(Done, 20)].N = 1000 }},
 	} {

@@ -22,6 +22,7 @@ const (
 	Submit  = "submit"  // sender: N, Kind, Region, Offset, Size, Imm
 	Done    = "done"    // sender: N, and Text if it failed
 	Removed = "removed" // sender: Member, and N, the first operation that it may lack
+	Added   = "added"   // sender: Member, and N, the first operation that it has
 	Note    = "note"    // anyone: Text for people
 	Over    = "over"    // sender: the group is over, by Text
 	Joined  = "joined"  // member

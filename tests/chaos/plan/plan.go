@@ -34,6 +34,16 @@ type Group struct {
 	Transport string   `json:"transport,omitempty"`
 	// Pause is the longest between two operations.
 	Pause time.Duration `json:"pause,omitempty"`
+	// Spare is added when a receiver was removed; empty: nobody.
+	Spare string `json:"spare,omitempty"`
+}
+
+// All are the receivers with the spare one.
+func (g *Group) All() []string {
+	if g.Spare == "" {
+		return g.Receivers
+	}
+	return append(slices.Clone(g.Receivers), g.Spare)
 }
 
 // A What is a kind of fault.
@@ -95,8 +105,8 @@ func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: racks of %v hosts, %v of work\n", p.Seed, p.Racks, p.Work)
 	for _, g := range p.Groups {
-		fmt.Fprintf(&b, "  group %s: %s to %v, mode %s%s, min_size %d, regions %v, %v of up to %d bytes, depth %d, pause %v\n",
-			g.Name, g.Sender, g.Receivers, g.Mode, g.Transport, g.MinSize, g.Regions, g.Kinds, g.Largest, g.Depth, g.Pause)
+		fmt.Fprintf(&b, "  group %s: %s to %v, mode %s%s, min_size %d, regions %v, %v of up to %d bytes, depth %d, pause %v, spare %q\n",
+			g.Name, g.Sender, g.Receivers, g.Mode, g.Transport, g.MinSize, g.Regions, g.Kinds, g.Largest, g.Depth, g.Pause, g.Spare)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "  %v\n", f)
@@ -155,6 +165,9 @@ func makeGroup(rng *rand.Rand, i int, hosts []string) Group {
 	g.Largest = min([]int{64, 4096, 64 << 10, 1 << 20}[rng.IntN(4)], slices.Min(g.Regions))
 	if rng.IntN(2) == 0 {
 		g.Pause = []time.Duration{ms / 2, 2 * ms, 20 * ms}[rng.IntN(3)]
+	}
+	if rest := order[1+n:]; len(rest) > 0 {
+		g.Spare = rest[0]
 	}
 	if g.Mode == "off" && rng.IntN(2) == 0 {
 		g.Transport = []string{"tcp", "rdma"}[rng.IntN(2)]
@@ -239,7 +252,7 @@ func between(rng *rand.Rand, a, b time.Duration) time.Duration {
 func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
 	agents := false
 	for _, f := range p.Faults {
-		for _, r := range g.Receivers {
+		for _, r := range g.All() {
 			if p.hits(f, g.Sender, r) && !slices.Contains(blamable, r) {
 				blamable = append(blamable, r)
 			}
