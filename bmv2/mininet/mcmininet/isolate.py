@@ -8,18 +8,20 @@ So there is nothing to clean up, neither after Ctrl-C nor after kill -9.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
+import termios
 import traceback
 from collections.abc import Callable
 
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
 SI_USER = 0  # si_code of a signal by kill(2); those of terminals have another
-PATIENCE = 20  # seconds to end in order, once asked to
+AGAIN, TIMES = 0.5, 10  # the child is asked to end every so many seconds, so many times at most
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -56,8 +58,6 @@ def run(main: Callable[[], int], memory: str) -> int:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             status = _inside(main, memory)
-        except SystemExit as e:
-            status = e.code if isinstance(e.code, int) else 1
         except KeyboardInterrupt:
             status = 130
         except BaseException:
@@ -71,22 +71,29 @@ def run(main: Callable[[], int], memory: str) -> int:
 
 def _watch(child: int, signals: set) -> int:
     """Passes on what this process is told, and waits for the child."""
-    asked = False
+    terminal = termios.tcgetattr(0) if os.isatty(0) else None  # a prompt may end before it sets it right
+    asked, times = 0, 0
     while True:
-        got = signal.sigtimedwait(signals, PATIENCE if asked else 3600)
-        if got is None and not asked:
-            continue
+        got = signal.sigtimedwait(signals, AGAIN)
         if got and got.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid == child:
-                return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        elif got and got.si_signo == signal.SIGINT and got.si_code != SI_USER:
-            continue  # from the terminal, which has told the child, too
-        else:
-            # A SIGINT would end no more than what is being done at a prompt.
-            ask = signal.SIGHUP if got and got.si_signo == signal.SIGHUP else signal.SIGTERM
-            os.kill(child, signal.SIGKILL if asked else ask)
-            asked = True
+                break
+        elif got and (
+            got.si_signo != signal.SIGINT or got.si_code == SI_USER
+        ):  # the terminal's has told the child, too
+            # A SIGINT would end no more than what is being done at the prompt.
+            asked = asked or (signal.SIGHUP if got.si_signo == signal.SIGHUP else signal.SIGTERM)
+        if asked:  # again and again: readline may sleep although it has got one
+            times += 1
+            os.kill(child, asked if times < TIMES else signal.SIGKILL)
+    if terminal:
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with contextlib.suppress(termios.error):  # it may be gone
+            termios.tcsetattr(0, termios.TCSANOW, terminal)
+    if asked:
+        return 128 + asked
+    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def _inside(main: Callable[[], int], memory: str) -> int:
@@ -103,7 +110,7 @@ def _inside(main: Callable[[], int], memory: str) -> int:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", memory], check=True)
 
     def end(signo, _frame):
-        raise SystemExit(128 + signo)
+        os._exit(128 + signo)  # and the kernel ends all others; an exception might be caught on its way
 
     for s in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(s, end)

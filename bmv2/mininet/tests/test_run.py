@@ -105,10 +105,11 @@ class NothingLeft(unittest.TestCase):
         if pid == 0:
             os.execve(RUN, [RUN, *args], {**os.environ, **env, MARK: mark.partition("=")[2]})
         self.addCleanup(os.close, terminal)
+        self.rest = ""
         return pid, terminal, mark
 
     def read_until(self, terminal, words, seconds=120):
-        said, end = "", time.monotonic() + seconds
+        said, end = self.rest, time.monotonic() + seconds
         while words not in said:
             if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
                 self.fail(f"{words!r} is not in {said}")
@@ -116,7 +117,8 @@ class NothingLeft(unittest.TestCase):
                 said += os.read(terminal, 4096).decode(errors="replace")
             except OSError:  # it has ended
                 self.fail(f"{words!r} is not in {said}")
-        return said
+        said, words, self.rest = said.partition(words)
+        return said + words
 
     def gone(self, pid, terminal, mark, there, seconds=20):
         """Waits for the process, and for all that was there to be gone. Returns its status."""
@@ -165,6 +167,20 @@ class NothingLeft(unittest.TestCase):
                 self.assertEqual(
                     [i for i in os.listdir("/sys/class/net") if i.startswith(("tor", "mgmt", "h1", "m1"))], [], before
                 )
+
+    def test_killed_without_terminal(self):
+        """Nobody hangs up then: it is the death of its parent that ends the rest."""
+        mark = f"{MARK}={time.monotonic_ns()}"
+        env = {**os.environ, MARK: mark.partition("=")[2]}
+        p = subprocess.Popen([RUN, "rack"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.addCleanup(p.stdin.close)
+        self.addCleanup(p.stderr.close)
+        self.rest = ""
+        self.read_until(p.stderr.fileno(), "Starting CLI")
+        _, own = self.belongings(mark)
+        os.kill(p.pid, signal.SIGKILL)
+        self.assertEqual(self.gone(p.pid, p.stderr.fileno(), mark, own), -9)
+        p.returncode = -9  # it has been waited for
 
     def test_exit(self):
         pid, terminal, mark = self.start("rack")
