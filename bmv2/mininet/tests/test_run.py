@@ -172,7 +172,9 @@ class NothingLeft(unittest.TestCase):
         """Nobody hangs up then: it is the death of its parent that ends the rest."""
         mark = f"{MARK}={time.monotonic_ns()}"
         env = {**os.environ, MARK: mark.partition("=")[2]}
-        p = subprocess.Popen([RUN, "rack"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        p = subprocess.Popen(
+            [RUN, "rack"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env
+        )
         self.addCleanup(p.stdin.close)
         self.addCleanup(p.stderr.close)
         self.rest = ""
