@@ -43,24 +43,27 @@ func (r *run) remains(spaces map[string]bool) (bad []string) {
 	return bad
 }
 
-// states looks into the daemons' states, which takes their end. What a daemon still
-// owes others then, it has to pay when it is back.
+// states looks into the daemons' states, which takes their end, one after the other.
+// What a daemon still owes others then, it has to pay when it is back.
 func (r *run) states(ctx context.Context) error {
-	return each(r.lab.Hosts, func(h *lab.HostNode) error {
-		for deadline := time.Now().Add(settling); ; {
+	for _, h := range r.lab.Hosts {
+		for deadline := time.Now().Add(settling); ; sleep(ctx, settling/5) {
 			if err := h.Daemon.Stop(); err != nil {
 				return err
 			}
-			err := stateOf(ctx, filepath.Join(r.dir, h.Name+".db"))
-			if err == nil || time.Now().After(deadline) {
-				return err
-			}
+			state := stateOf(ctx, filepath.Join(r.dir, h.Name+".db"))
 			if err := h.Daemon.Start(ctx); err != nil {
 				return err
 			}
-			sleep(ctx, settling/5)
+			if state == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return state
+			}
 		}
-	})
+	}
+	return nil
 }
 
 func inhabited(spaces map[string]bool) string {
