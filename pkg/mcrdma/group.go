@@ -39,7 +39,7 @@ type Group struct {
 	removed map[string]bool // addresses that were taken out, which the application knows
 	missing []missing
 	marks   marks
-	wishes  []*wish // of Add, for the next formation
+	wishes  []*wish           // of Add, for the next formation
 	halted  uint64            // operations that were complete when the last formation ended
 	lacks   map[string]uint64 // what Event.Operation says of those who are missing, by address
 	closing bool
