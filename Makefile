@@ -12,7 +12,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 clean
+.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -83,6 +83,10 @@ proto: ## check api/ and generate its Go code
 
 p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 	$(GO) run ./bmv2/compile/p4c
+
+deb: ## the Debian package, in out/deb; installed below a directory and tried
+	@scripts/need dpkg-deb:dpkg gzip git
+	@deb=$$(GO="$(GO)" packaging/build) && MCRDMA_DEB=$$deb $(GO) test -count=1 ./packaging && ls -l $$deb
 
 clean: ## remove what the other targets made
 	rm -rf bin out

@@ -113,11 +113,11 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	t.Helper()
 	h := &hosts{}
 	ctx, cancel := context.WithCancel(context.Background())
-	var served []chan error
+	var served []chan struct{}
 	t.Cleanup(func() {
 		cancel()
 		for _, c := range served {
-			_ = <-c // what was wrong is in the output
+			<-c
 		}
 	})
 	var all []inproc.Host
@@ -138,9 +138,12 @@ func startHosts(t *testing.T, names ...string) *hosts {
 			continue
 		}
 		h.addrs = append(h.addrs, addr.String())
-		done := make(chan error, 1)
+		done := make(chan struct{})
 		served = append(served, done)
-		go func() { done <- serve(ctx, c, defaultService, &h.out) }()
+		go func() {
+			defer close(done)
+			_ = serve(ctx, c, defaultService, &h.out) // what was wrong is in the output
+		}()
 	}
 	eventually(t, func() bool { return strings.Count(h.out.String(), "ready: ") == len(names) })
 	return h

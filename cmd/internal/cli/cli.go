@@ -26,6 +26,7 @@ const (
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.Version = Version()
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.AddCommand(manCommand())
 	Parent(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 	root.SetArgs(args)

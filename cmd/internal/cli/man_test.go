@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestMan: each command has a page, with its flags, and no text turns into a request.
+func TestMan(t *testing.T) {
+	build := func() *cobra.Command {
+		root := &cobra.Command{Use: "prog", Short: "Does things", Long: "Long text.\n.PP is no request\n'nor is this\nback\\slash"}
+		sub := &cobra.Command{Use: "sub X", Short: "Part", Example: "  prog sub -n 5", Run: func(*cobra.Command, []string) {}}
+		sub.Flags().IntP("number", "n", 7, "a `count` of things")
+		sub.Flags().String("secret", "", "not to be seen")
+		if err := sub.Flags().MarkHidden("secret"); err != nil {
+			t.Fatal(err)
+		}
+		root.AddCommand(sub)
+		return root
+	}
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	if code := Run(t.Context(), build(), []string{"man", dir}, &out, &errs); code != ExitOK || out.Len() > 0 {
+		t.Fatalf("%d, %s", code, &errs)
+	}
+	for name, wants := range map[string][]string{
+		"prog.1":     {".TH PROG 1", "prog \\- Does things\n", "\n\\&.PP is no request\n\\&'nor is this\nback\\eslash\n", ".BR prog\\-sub (1)\nPart\n"},
+		"prog-sub.1": {".TH PROG\\-SUB 1", ".B prog sub X", "\\fB\\-n\\fP, \\fB\\-\\-number\\fP \\fIcount\\fP\na count of things (default 7)\n", "  prog sub \\-n 5\n", ".BR prog (1)"},
+	} {
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(page), want) {
+				t.Errorf("%s lacks %q:\n%s", name, want, page)
+			}
+		}
+		if strings.Contains(string(page), "secret") {
+			t.Errorf("%s tells a hidden flag", name)
+		}
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 2 && len(files) != 7 { // cobra's completions have pages too
+		t.Errorf("%d pages", len(files))
+	}
+	for _, args := range [][]string{{"man"}, {"man", "a", "b"}} {
+		if code := Run(t.Context(), build(), args, &out, &errs); code != ExitUsage {
+			t.Errorf("%v: exit code %d", args, code)
+		}
+	}
+	if code := Run(t.Context(), build(), []string{"man", filepath.Join(dir, "none")}, &out, &errs); code != ExitFailure {
+		t.Errorf("no directory: exit code %d", code)
+	}
+}
