@@ -155,7 +155,7 @@ class Formats(unittest.TestCase):
                 OWN,
                 lambda d: d["switches"][0].update(prefixes=["10.2.0.0/16", "10.1.0.0/24"]),
                 "10.2.0.0/24",
-                "subnets of its own",
+                "subnets are of one each",
             ),
             (OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.1/24"]), "host bits"),
             (OWN, lambda d: d["switches"][0].update(name="a b"), "letters, digits"),
