@@ -39,12 +39,13 @@ class Shapeless(Exception):
 def _shaping(f: Fabric) -> None:
     """Mininet goes on if tc fails; a link would then be another one than was asked for."""
     if any(x.shape for x in f.links):
-        for kind in ("htb", "netem delay 1ms"):
+        shapes = {key for x in f.links for key in x.shape}
+        for kind in ["htb"] * ("bw" in shapes) + ["netem delay 1ms"] * bool(shapes - {"bw"}):
             made = subprocess.run(f"tc qdisc add dev lo root {kind}".split(), capture_output=True, text=True)
             if made.returncode:
                 name = kind.split()[0]
                 raise Shapeless(
-                    f"{f.name}: links with bw, delay or loss need the kernel's {name} (modprobe sch_{name}): "
+                    f"{f.name}: links with {', '.join(sorted(shapes))} need the kernel's {name} (modprobe sch_{name}): "
                     + made.stderr.strip()
                 )
             subprocess.run("tc qdisc del dev lo root".split(), capture_output=True)
