@@ -453,6 +453,8 @@ func (m *Member) resume(ctx context.Context) bool {
 	}
 	if err != nil {
 		m.end(fmt.Errorf("the daemon was gone, and does not take the member up again: %w", fromStatus(err)), false)
+		return true
 	}
+	m.events.put(Event{Type: Resumed, Formation: a.req.GetFormation()}, false)
 	return true
 }

@@ -141,7 +141,7 @@ func TestCreateErrors(t *testing.T) {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -39,6 +39,8 @@ type world struct {
 	noDevice  bool   // hosts have no device
 	haveLie   uint64 // added to what formations say
 	stalls    atomic.Int64
+	client    *Client       // that sees it
+	early     string        // if not empty, an event that comes before the answer of CreateGroup
 	hold      chan struct{} // if not nil, forming waits for it to be closed
 	bootstrap string
 }
@@ -239,6 +241,14 @@ func (d *fakeDaemon) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupR
 		delete(w.groups, g.id.GetNumber())
 		w.mu.Unlock()
 		return nil, err
+	}
+	if w.early != "" {
+		w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", w.early)
+		eventually(w.t, "the client has it", func() bool {
+			w.client.mu.Lock()
+			defer w.client.mu.Unlock()
+			return len(w.client.orphans) > 0
+		})
 	}
 	return &mcrdmav1.CreateGroupResponse{Formation: g.info, Regions: g.regions, MinSize: max(1, req.GetMinSize())}, nil
 }

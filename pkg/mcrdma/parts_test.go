@@ -1,0 +1,284 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// TestNoDevice: hosts without devices relay over TCP.
+func TestNoDevice(t *testing.T) {
+	w, ds := newWorld(t, 3)
+	w.noDevice, w.bootstrap = true, "127.0.0.1"
+	r := &rig{t: t, w: w, c: ds[0].client(), ds: ds[1:]}
+	var err error
+	if r.mem, err = r.c.Alloc(regionSize); err != nil {
+		t.Fatal(err)
+	}
+	fillRandom(r.mem.Bytes(), 3)
+	for _, d := range r.ds {
+		r.rs = append(r.rs, d.receiver(regionSize, regionSize))
+	}
+	to := []string{ds[1].address, ds[2].address}
+	_, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Mode: Require})
+	wants(t, "require", err, ErrNoSwitch, "nothing")
+	if r.g, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", regionSize}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range r.rs {
+		o.accept()
+	}
+	r.everyKind(100, []Piece{r.mem.Slice(0, 100)})
+	r.everyKind(100_000, []Piece{r.mem.Slice(0, 100_000)})
+	if info := r.g.Info(); info.Path != PathRelay || info.Transport != "tcp" || info.Block == 0 || info.Algorithm == "" {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestListener(t *testing.T) {
+	_, ds := newWorld(t, 2)
+	src, c := ds[0].client(), ds[1].client()
+	accept := func(*Request) (*Grant, error) { return &Grant{}, nil }
+	_, err := c.Listen(t.Context(), ListenConfig{Service: "s"})
+	wants(t, "no policy", err, ErrInvalid, "Accept")
+	_, err = c.Listen(t.Context(), ListenConfig{Accept: accept})
+	wants(t, "no service", err, ErrInvalid, "Service")
+	_, err = c.Listen(t.Context(), ListenConfig{Service: "taken", Accept: accept})
+	wants(t, "taken", err, ErrLimit, "taken")
+	l, err := c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
+	wants(t, "twice", err, ErrInvalid, `"s" already`)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	_, err = l.Accept(ctx)
+	wants(t, "nobody comes", err, context.DeadlineExceeded, "")
+	var groups []*Group
+	for range 3 {
+		g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, g)
+	}
+	first, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := first.Info(); i.Service != "s" || i.Path != PathSwitch || i.ID != groups[0].Info().ID {
+		t.Errorf("%+v", i)
+	}
+	eventually(t, "two more are there", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.ready.len() == 2
+	})
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Accept(t.Context())
+	wants(t, "closed", err, ErrClosed, `"s"`)
+	for _, g := range groups[1:] { // nobody accepted these
+		if e := event(t, g.Events(), Removed); e.Address != ds[1].address {
+			t.Errorf("%+v", e)
+		}
+	}
+	if err := groups[0].Write(t.Context(), At{}); !errors.Is(err, ErrRange) {
+		t.Error(err)
+	}
+	if err := first.PostRecv(Piece{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := groups[0].Send(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClosedWhileReformed: a group that ends just when it has been formed anew leaves
+// nothing behind; and what all have is complete with the new formation.
+func TestClosedWhileReformed(t *testing.T) {
+	for name, p := range paths {
+		if !p.relay {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 1, true, p.cfg)
+			r.post(10)
+			m := r.rs[0].m
+			eventually(t, "the receiver has its path", func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.path != nil
+			})
+			m.mu.Lock()
+			m.path.(*inRelay).count.mute.Store(true) // it gets the message, and cannot say so
+			m.mu.Unlock()
+			done := make(chan error, 1)
+			op := &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 10)}, Done: func(op *Op) {
+				r.g.stop(errClosing) // by the runner, before it runs the new path
+				done <- op.Err
+			}}
+			if err := r.g.Submit(t.Context(), op); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			<-r.g.over
+			select {
+			case <-r.g.next.path.(*relayed).group.Done():
+			default:
+				t.Error("the new formation goes on")
+			}
+			if i := r.g.Info(); i.Formation != 2 || i.Stats.Completed != 1 || i.Stats.Replayed != 0 {
+				t.Errorf("%+v", i)
+			}
+			r.recv(Received{N: 10, Kind: OpSend}, r.mem.Bytes()[:10])
+		})
+	}
+}
+
+// A listCQ is a completion queue with what is in it.
+type listCQ struct {
+	qp.CQ
+	list []qp.WC
+}
+
+func (c *listCQ) Poll(wc []qp.WC) (int, error) { return copy(wc, c.list), nil }
+
+// TestCompletions: what comes before a failure is complete, and the failure is the reason,
+// not what is flushed after it. A receiver's refusal blames nobody: who it was leaves.
+func TestCompletions(t *testing.T) {
+	for name, c := range map[string]struct {
+		list  []qp.WC
+		good  int
+		text  string
+		blame bool
+	}{
+		"all":     {[]qp.WC{{ID: 0}, {ID: 1}, {ID: 2}}, 3, "", false},
+		"order":   {[]qp.WC{{ID: 0}, {ID: 2}, {ID: 2}}, 1, "out of order", false},
+		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.RemInvReqErr}, {ID: 2, Status: qp.WRFlushErr}}, 1, "a receiver refused", false},
+		"access":  {[]qp.WC{{ID: 0, Status: qp.RemAccessErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "a receiver refused", false},
+		"silent":  {[]qp.WC{{ID: 0, Status: qp.RetryExcErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "nothing is acknowledged", true},
+	} {
+		done := 0
+		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
+		for range 3 {
+			g.queue.push(&Op{Done: func(*Op) { done++ }})
+			g.queue.advance()
+		}
+		s := &switched{g: g, cq: &listCQ{list: c.list}, posted: 3}
+		err := s.poll()
+		if done != c.good || s.completed != uint64(len(c.list)) {
+			t.Errorf("%s: %d are done", name, done)
+		}
+		if c.text == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		var f *formationError
+		if err == nil || !strings.Contains(err.Error(), c.text) || (errors.As(err, &f) && f.blame) != c.blame {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEventQueue: nobody has to read, and the newest are kept.
+func TestEventQueue(t *testing.T) {
+	q := newEventQueue()
+	for n := range 3 * kept {
+		q.put(Event{Type: Route, Text: fmt.Sprint(n)}, false)
+	}
+	q.put(Event{Type: Closed}, true)
+	q.put(Event{Type: Route}, false)
+	n := 3*kept - (kept - 1)
+	for e := range q.c {
+		if e.Type == Closed {
+			break
+		}
+		if e.Text != fmt.Sprint(n) {
+			t.Fatalf("event %s instead of %d", e.Text, n)
+		}
+		n++
+	}
+	if _, more := <-q.c; more || n != 3*kept {
+		t.Errorf("the last was %d", n)
+	}
+}
+
+// TestEarlyEvent: what the daemon says of a group before it has answered is not lost.
+func TestEarlyEvent(t *testing.T) {
+	w, ds := newWorld(t, 2)
+	w.early = "before the answer"
+	ds[1].receiver(8, 0)
+	w.client = ds[0].client()
+	g, err := w.client.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 8}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := event(t, g.Events(), Route); e.Text != w.early {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A stubQP can be ended.
+type stubQP struct{ qp.QP }
+
+func (stubQP) Modify(*qp.Attr, qp.AttrMask) error { return nil }
+func (stubQP) Close() error                       { return nil }
+
+// A lateCQ gives its completions one by one, and only to those who wait for them.
+type lateCQ struct {
+	listCQ
+	waits int
+}
+
+func (c *lateCQ) Poll(wc []qp.WC) (int, error) {
+	if c.waits < 2 || len(c.list) == 0 {
+		return 0, nil
+	}
+	n := copy(wc, c.list[:1])
+	c.list = c.list[1:]
+	return n, nil
+}
+
+func (c *lateCQ) Wait(ctx context.Context) error {
+	c.waits++
+	return ctx.Err()
+}
+
+func (c *lateCQ) Close() error { return nil }
+
+// TestFlush: what was acknowledged before the end of a formation is complete, though its
+// completion was not polled by then.
+func TestFlush(t *testing.T) {
+	done := 0
+	g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
+	for range 3 {
+		g.queue.push(&Op{Done: func(*Op) { done++ }})
+		g.queue.advance()
+	}
+	s := &switched{g: g, qp: stubQP{}, cq: &lateCQ{listCQ: listCQ{list: []qp.WC{{ID: 0}, {ID: 1}, {ID: 2, Status: qp.WRFlushErr}}}}, posted: 3}
+	if err := s.run(ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if done != 2 || s.completed != 3 {
+		t.Errorf("%d are done of %d", done, s.completed)
+	}
+}
