@@ -16,7 +16,7 @@ from .fabric import Fabric
 from .nodes import PATIENCE, PROGRAMS, McHost, McSwitch, StartError, bare
 
 # Subcommands of switchctl that ask agents, and need an administrator's certificate.
-ASKING = "status|routes|counters|groups|group|top|doctor"
+ASKING = "status|routes|counters|groups|group|top|doctor|capture"
 
 
 class McNet(Mininet):
