@@ -47,6 +47,7 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/softroce
 	$(GO) run ./tests/bench/softswitch
 	$(GO) run ./tests/bench/groups
+	$(GO) run ./tests/bench/rdmc
 
 chaos: ## the fault matrix: 200 runs with faults in network namespaces; needs root
 	@scripts/need gcc ip:iproute2
