@@ -136,7 +136,11 @@ func perform(ctx context.Context, p *path, hosts, times int, j job) ([]time.Dura
 // group returns a contestant's run: a group with an algorithm, over TCP or devices.
 func group(devices []string, a schedule.Algorithm, blockSize int) contest {
 	return func(ctx context.Context, p *path, hosts, size, times int) ([]time.Duration, error) {
-		return perform(ctx, p, hosts, times, job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize})
+		j := job{Role: "group", Devices: devices, Size: size, Algorithm: a, BlockSize: blockSize}
+		if p.hosts == nil {
+			j.Ahead = 2 // processors are the bottleneck
+		}
+		return perform(ctx, p, hosts, times, j)
 	}
 }
 
