@@ -282,3 +282,17 @@ func TestFlush(t *testing.T) {
 		t.Errorf("%d are done of %d", done, s.completed)
 	}
 }
+
+// TestFlushReceived: what was acknowledged before the end of a formation is delivered,
+// though its completion was not polled by then: the sender may know that it is there.
+func TestFlushReceived(t *testing.T) {
+	m := &Member{news: make(chan struct{}, 1)}
+	m.recvs.push(Piece{})
+	m.recvs.push(Piece{})
+	cq := &lateCQ{listCQ: listCQ{list: []qp.WC{{Opcode: qp.WCRecvWriteImm, ByteLen: 9}, {Status: qp.WRFlushErr}}}}
+	p := &inSwitch{m: m, qp: stubQP{}, cq: cq, done: make(chan struct{}), out: 2, posted: 2}
+	p.run(ended)
+	if m.have != 1 || m.inbox.len() != 1 || m.recvs.len() != 1 || p.out != 0 {
+		t.Errorf("the member has %d messages, %d to deliver; %d receives are left, %d at the queue pair", m.have, m.inbox.len(), m.recvs.len(), p.out)
+	}
+}
