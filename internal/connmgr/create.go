@@ -67,6 +67,9 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 		m.leaveGroup(g)
 		return nil, err
 	}
+	m.mu.Lock()
+	m.tell(g, mcrdmav1.GroupChanged_TYPE_CREATED, netip.Addr{}, "")
+	m.mu.Unlock()
 	m.log.Info("a group has been formed", "group", g.id, "path", f.Path, "receivers", len(f.Receivers), "why", f.Why)
 	return &mcrdmav1.CreateGroupResponse{Formation: g.info(f), Regions: g.regionsProto(), MinSize: g.spec.MinSize}, nil
 }

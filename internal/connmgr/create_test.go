@@ -78,6 +78,9 @@ func TestCreateBySwitch(t *testing.T) {
 	if want := "by switches: torA merges, 3 receivers behind torA"; f.GetWhy()[0] != want {
 		t.Errorf("why: %q, want %q", f.GetWhy(), want)
 	}
+	if c := a.waitChange(mcrdmav1.GroupChanged_TYPE_CREATED); c.GetFormation() != 1 || c.GetGroup().GetNumber() != f.GetGroup().GetNumber() {
+		t.Errorf("told of %v", c)
+	}
 	if c := f.GetConnection(); c.GetAddress() != "127.9.0.2" || c.GetQpn() != f.GetMcId() || c.GetQpn() < 0x800000 || c.GetMtu() != 1024 || c.GetDscp() != 26 {
 		t.Errorf("connection %v", c)
 	}

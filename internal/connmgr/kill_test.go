@@ -108,7 +108,7 @@ func TestKilled(t *testing.T) {
 					r.host(1).kill()
 					r.startKillable(1)
 					r.clock.add(31 * time.Second) // grace, and leases
-					r.pass(200 * time.Millisecond)
+					r.passUntil("all is swept", func() bool { return r.host(1).leftovers() == "" })
 					r.wantNothing()
 					r.close()
 				}
@@ -189,7 +189,7 @@ func TestReceiverKilled(t *testing.T) {
 			r.host(2).kill()
 			r.startKillable(2)
 			r.clock.add(11 * time.Second) // grace
-			r.pass(200 * time.Millisecond)
+			r.passUntil("all is swept", func() bool { return r.host(2).leftovers() == "" })
 			r.wantNothing()
 			r.close()
 		}

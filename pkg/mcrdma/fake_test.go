@@ -41,6 +41,7 @@ type world struct {
 	stalls    atomic.Int64
 	client    *Client       // that sees it
 	early     string        // if not empty, an event that comes before the answer of CreateGroup
+	lost      func()        // if not nil, called when a group is there; then the answer of CreateGroup waits for the end of the call
 	hold      chan struct{} // if not nil, forming waits for it to be closed
 	bootstrap string
 }
@@ -241,6 +242,11 @@ func (d *fakeDaemon) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupR
 		delete(w.groups, g.id.GetNumber())
 		w.mu.Unlock()
 		return nil, err
+	}
+	if w.lost != nil {
+		w.lost()
+		<-ctx.Done()
+		w.changed(g, mcrdmav1.GroupChanged_TYPE_CREATED, "", "")
 	}
 	if w.early != "" {
 		w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", w.early)

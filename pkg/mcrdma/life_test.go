@@ -263,6 +263,26 @@ func TestCreateCancelled(t *testing.T) {
 	}
 }
 
+// A group whose creation is cancelled when the daemon has made it already is closed.
+func TestCreateAnswerLost(t *testing.T) {
+	w, ds := newWorld(t, 2)
+	src, r := ds[0].client(), ds[1].receiver(100, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.lost = cancel
+	_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+	wants(t, "create", err, context.Canceled, `"s"`)
+	eventually(t, "it is closed", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.groups) == 0
+	})
+	eventually(t, "nothing is left", func() bool {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		return len(r.c.members) == 0
+	})
+}
+
 // TestStrangeGroup: a group of which the client knows nothing is closed, when the daemon
 // says that there is one.
 func TestStrangeGroup(t *testing.T) {

@@ -192,6 +192,9 @@ const (
 	GroupChanged_TYPE_ROUTE       GroupChanged_Type = 4 // the tree has changed
 	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group is over, too few receivers are left
 	GroupChanged_TYPE_RECOVERED   GroupChanged_Type = 6 // the suspected is well
+	// The group is there. This comes besides CreateGroup's answer, which may be lost if
+	// the call is cancelled: who does not want the group any longer closes it.
+	GroupChanged_TYPE_CREATED GroupChanged_Type = 7
 )
 
 // Enum value maps for GroupChanged_Type.
@@ -204,6 +207,7 @@ var (
 		4: "TYPE_ROUTE",
 		5: "TYPE_FAILED",
 		6: "TYPE_RECOVERED",
+		7: "TYPE_CREATED",
 	}
 	GroupChanged_Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED": 0,
@@ -213,6 +217,7 @@ var (
 		"TYPE_ROUTE":       4,
 		"TYPE_FAILED":      5,
 		"TYPE_RECOVERED":   6,
+		"TYPE_CREATED":     7,
 	}
 )
 
@@ -2946,8 +2951,7 @@ func (x *MembershipInfo) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-// A GroupChanged tells a sender about its group. The first such event after a
-// formation is there has its state.
+// A GroupChanged tells a sender about its group.
 type GroupChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -3985,7 +3989,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04path\x18\b \x01(\x0e2\x0f.mcrdma.v1.PathR\x04path\x12\x16\n" +
 	"\x06attach\x18\t \x01(\x04R\x06attach\x120\n" +
 	"\x05since\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xeb\x02\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xfd\x02\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
@@ -3993,7 +3997,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x14\n" +
-	"\x05since\x18\a \x01(\x03R\x05since\"\x88\x01\n" +
+	"\x05since\x18\a \x01(\x03R\x05since\"\x9a\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eTYPE_SUSPECTED\x10\x01\x12\x10\n" +
@@ -4002,7 +4006,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"TYPE_ROUTE\x10\x04\x12\x0f\n" +
 	"\vTYPE_FAILED\x10\x05\x12\x12\n" +
-	"\x0eTYPE_RECOVERED\x10\x06\"r\n" +
+	"\x0eTYPE_RECOVERED\x10\x06\x12\x10\n" +
+	"\fTYPE_CREATED\x10\a\"r\n" +
 	"\x12ResumeGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
