@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -294,5 +295,24 @@ func TestFlushReceived(t *testing.T) {
 	p.run(ended)
 	if m.have != 1 || m.inbox.len() != 1 || m.recvs.len() != 1 || p.out != 0 {
 		t.Errorf("the member has %d messages, %d to deliver; %d receives are left, %d at the queue pair", m.have, m.inbox.len(), m.recvs.len(), p.out)
+	}
+}
+
+// TestRegionsOfDaemon: regions other than those that were asked for are not used.
+func TestRegionsOfDaemon(t *testing.T) {
+	asked := []Region{{"a", 10}, {"b", 20}}
+	for name, c := range map[string]struct {
+		got []*mcrdmav1.RegionSpec
+		ok  bool
+	}{
+		"right":  {[]*mcrdmav1.RegionSpec{{Length: 10}, {Length: 20}}, true},
+		"none":   {nil, false},
+		"more":   {[]*mcrdmav1.RegionSpec{{Length: 10}, {Length: 20}, {Length: 30}}, false},
+		"longer": {[]*mcrdmav1.RegionSpec{{Length: 10}, {Length: 21}}, false},
+	} {
+		g := &Group{cfg: GroupConfig{Regions: asked}, regions: c.got}
+		if err := g.checkRegions(); (err == nil) != c.ok || (err != nil && !errors.Is(err, ErrDaemon)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
