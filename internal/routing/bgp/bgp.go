@@ -285,9 +285,36 @@ func (s *Source) Close() error {
 			case <-ctx.Done():
 			}
 		}
+		s.quiesce(ctx)
 		err = errors.Join(err, s.stop(ctx))
 	})
 	return errors.Join(err, s.Table.Close())
+}
+
+// quiesce ends all sessions, and waits for that, but not long: GoBGP does not bear
+// being stopped while it receives.
+func (s *Source) quiesce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s.mu.Lock()
+	for addr := range s.peer {
+		_ = s.server.DisablePeer(ctx, &api.DisablePeerRequest{Address: addr.String()}) // or it is stopped as it is
+	}
+	s.mu.Unlock()
+	for {
+		idle := true
+		err := s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+			idle = idle && p.GetState().GetSessionState() == api.PeerState_IDLE
+		})
+		if err != nil || idle {
+			return
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *Source) stop(ctx context.Context) error {
