@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -159,6 +160,9 @@ func (p *Interface) setupRx(fd, mtu, buffer int) error {
 	return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: p.index, Protocol: all}))
 }
 
+// downCheck is how often an interface that is down is looked at: it may be gone.
+const downCheck = 200 * time.Millisecond
+
 // Name returns the interface's name.
 func (p *Interface) Name() string { return p.name }
 
@@ -169,6 +173,10 @@ func (p *Interface) Recv(bufs [][]byte) (int, error) {
 	}
 	p.bufs, p.n, p.err = bufs[:min(len(bufs), MaxBatch)], 0, nil
 	err := p.rxRaw.Read(p.rxCall)
+	for errors.Is(err, os.ErrDeadlineExceeded) && !p.closed.Load() {
+		_ = p.rx.SetReadDeadline(time.Time{}) // or the file is closed, which Read says
+		err = p.rxRaw.Read(p.rxCall)
+	}
 	p.bufs = nil
 	if err == nil {
 		err = p.err
@@ -191,10 +199,15 @@ func (p *Interface) recv(fd uintptr) bool {
 	}
 	switch err := socketError(int(fd)); {
 	case err == nil, errors.Is(err, unix.ENETDOWN):
-		// The interface may come up again. If it was removed it will not.
-		if _, err := linkFlags(int(fd), p.index); errors.Is(err, unix.ENODEV) {
+		// The interface may come up again. If it was removed it will not. One that
+		// is being removed goes down first, and then nobody tells any more.
+		flags, err := linkFlags(int(fd), p.index)
+		if errors.Is(err, unix.ENODEV) {
 			p.err = ErrGone
 			return true
+		}
+		if flags&unix.IFF_UP == 0 {
+			_ = p.rx.SetReadDeadline(time.Now().Add(downCheck)) // as above
 		}
 		return p.fetch()
 	default:

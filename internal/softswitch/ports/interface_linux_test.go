@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -315,6 +316,23 @@ func TestVethGone(t *testing.T) {
 		}
 		if ps[1].Up() || ps[1].Send([][]byte{frame(60, 1)}) != 0 || ps[1].Stats().Drops["tx_down"] != 1 {
 			t.Errorf("alive: %v", ps[1].Stats())
+		}
+	})
+}
+
+// TestVethGoneWhileDown: the kernel says nothing any more of an interface that is down.
+func TestVethGoneWhileDown(t *testing.T) {
+	inNamespace(t, func(run func(string)) {
+		ps := open(t, Options{}, "va", "vb")
+		c := collect(t, ps[1], 1600)
+		run("ip link set vb down")
+		if !eventually(func() bool { return !ps[1].Up() }) {
+			t.Error("it is up")
+		}
+		time.Sleep(2 * downCheck) // until the receiver has heard that it is down
+		run("ip link del vb")
+		if _, err := c.wait(1); !errors.Is(err, ErrGone) {
+			t.Errorf("%v, want ErrGone", err)
 		}
 	})
 }
