@@ -1,4 +1,4 @@
-// Groups measures groups in a lab of real programs: seven network namespaces, three
+// Command groups measures groups in a lab of real programs: seven network namespaces, three
 // switches, four hosts, mutual TLS (package tests/e2e/lab). It takes root, makes
 // everything itself, and leaves nothing.
 //

@@ -1,4 +1,4 @@
-// Rdmc measures how long a message takes from the root of a group to all
+// Command rdmc measures how long a message takes from the root of a group to all
 // receivers: by package rdmcfallback over TCP, with several algorithms, and over
 // softroce devices, beside OpenMPI's MPI_Bcast over TCP, and beside one plain TCP
 // connection, and RDMA WRITEs, to one receiver. Every member is a process of its own. There are two paths: loopback,

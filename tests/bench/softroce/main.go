@@ -1,4 +1,4 @@
-// Softroce measures the softroce device against bare UDP that is moved with the
+// Command softroce measures the softroce device against bare UDP that is moved with the
 // same batching and segmentation offloads: throughput of 1 MB RDMA WRITEs on
 // one queue pair, CPU time and allocations on each side, and latency of small
 // messages. Sender and receiver are processes of their own, over loopback and

@@ -1,4 +1,4 @@
-// Softswitch measures the embedded switch end to end: IPv4 unicast frames from
+// Command softswitch measures the embedded switch end to end: IPv4 unicast frames from
 // one veth pair to another, through a switch in a process of its own that routes
 // them (a longest-prefix match, new MAC addresses, TTL and checksum), against a
 // plain packet-socket forwarder in its place. The two contestants run in turns.
