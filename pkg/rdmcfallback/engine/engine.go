@@ -178,6 +178,8 @@ type Engine struct {
 	sizes     []control // sizes told ahead
 	asks      int64     // questions put to the root about sizes
 	answers   int64     // the last one that was answered
+	gap       int64     // receiver: a message that is not in the ring, though a later one is, and of which the root was asked
+	gapAsk    int64     // … by this question
 	puts      []put     // receiver: what is in the ring
 	freeable  int       // receiver: slots of the ring that the root doesn't know to be free
 	room      []int     // root: free slots at each receiver
@@ -219,7 +221,7 @@ func New(cfg Config) (*Engine, error) {
 		seen[name] = i
 	}
 	e := &Engine{
-		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1,
+		cfg: cfg, nodes: n, minBlocks: 1, first: -1, total: -1, gap: -1,
 		credits: make([]int32, n), greeted: make([]bool, n), have: make([]int64, n), finished: make([]bool, n),
 		recvs: make([]transfer, 0, maxAhead+samePeer), sendings: make([]transfer, 0, maxAhead+samePeer),
 	}

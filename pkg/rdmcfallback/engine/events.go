@@ -40,11 +40,9 @@ func (e *Engine) CanSend(size int64) error {
 // has everything. At other members, who wait for the root's word anyway, it does
 // nothing.
 func (e *Engine) Close() {
-	if e.cfg.Self != 0 || e.closing || e.phase != open {
-		return
+	if e.cfg.Self == 0 && e.phase == open {
+		e.closing = true
 	}
-	e.closing, e.total = true, e.Messages()
-	e.tellAll(&control{kind: kindClose, number: e.total})
 }
 
 // Leave fails the group because this member doesn't go on. why is told to all.
@@ -109,10 +107,7 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	if r.number == Spare {
 		e.spare, e.spareImm, e.spareLen = spareArrived, imm, n
 		if e.isTold(imm) && len(e.sizes) == 0 {
-			// The root's word is still on its way. If it isn't, what the root
-			// answers comes without it.
-			e.asks++
-			e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
+			e.ask()
 		}
 		return
 	}
@@ -123,6 +118,13 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 		return
 	}
 	m.take(r.block)
+}
+
+// ask asks the root for a size. The root's word is still on its way; if it isn't,
+// what the root answers comes without it.
+func (e *Engine) ask() {
+	e.asks++
+	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
 }
 
 // isTold reports whether the size of a message with this immediate value is told.
@@ -139,7 +141,7 @@ func (e *Engine) beginArrived() {
 		e.violated(e.first, "it sent message %d; there are only %d", number, e.total)
 		return
 	}
-	known := len(e.sizes) > 0 && e.sizes[0].number == number
+	known := e.nextIsTold()
 	switch told := e.isTold(e.spareImm); {
 	case told && !known && (len(e.sizes) == 0 || e.cfg.SmallMax > 0):
 		return // the root's word is still on its way, or small messages are that come before
@@ -229,6 +231,9 @@ func (e *Engine) toldTold(peer int, ask int64) {
 	e.answers = ask
 	if ask == e.asks && e.spare == spareArrived && e.isTold(e.spareImm) && len(e.sizes) == 0 {
 		e.violated(e.first, "it sent a message with immediate value %#x, of which the root doesn't know", e.spareImm)
+	}
+	if ask == e.gapAsk && e.gap == e.started && len(e.sizes) == 0 {
+		e.missed()
 	}
 }
 

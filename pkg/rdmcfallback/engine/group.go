@@ -38,7 +38,7 @@ func (e *Engine) toldSize(peer int, c *control) {
 	if len(e.sizes) > 0 {
 		last = e.sizes[len(e.sizes)-1].number
 	}
-	if c.number <= last || !e.isTold(uint32(min(c.value, big))) || e.isSmall(c.value) || len(e.sizes) >= Window*e.nodes {
+	if e.total >= 0 || c.number <= last || !e.isTold(uint32(min(c.value, big))) || e.isSmall(c.value) || len(e.sizes) >= Window*e.nodes {
 		e.violated(peer, "it told that message %d has %d bytes, after message %d", c.number, c.value, last)
 		return
 	}

@@ -83,7 +83,8 @@ func (e *Engine) nextTell() (Action, bool) {
 	return Action{}, false
 }
 
-// beginQueued begins messages at the root.
+// beginQueued begins messages at the root. When there are no more, it tells how
+// many there were, after all that it told of them.
 func (e *Engine) beginQueued() {
 	for len(e.queue) > 0 && e.started-e.complete < Window {
 		s, _ := e.shapeOf(e.queue[0])
@@ -93,6 +94,10 @@ func (e *Engine) beginQueued() {
 		}
 		e.begin(e.started, s)
 		e.started++
+	}
+	if e.closing && e.total < 0 && len(e.queue) == 0 {
+		e.total = e.started
+		e.tellAll(&control{kind: kindClose, number: e.total})
 	}
 }
 

@@ -30,6 +30,7 @@ type simulator struct {
 	blockTime time.Duration              // of a block of full size
 	factor    func(from, to int) float64 // how much slower a link is; nil: 1
 	latency   func() time.Duration       // of everything
+	words     int                        // … times this of what is told, if it isn't 0
 	kill      map[int][]int              // who dies before which step
 	killedAt  time.Duration
 	lied      bool                                         // somebody has
@@ -253,7 +254,7 @@ func (s *simulator) perform(i int) {
 			if kind(msg[0]) == kindCount {
 				m.counted++
 			}
-			s.after(s.latency(), i, a.Peer, 't', func(p *simMember) { p.Told(i, msg) })
+			s.after(s.latency()*time.Duration(max(1, s.words)), i, a.Peer, 't', func(p *simMember) { p.Told(i, msg) })
 		case Joined:
 			m.joined = true
 			if i == 0 {

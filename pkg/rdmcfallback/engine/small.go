@@ -56,19 +56,15 @@ func (e *Engine) beginSmall() {
 		return
 	}
 	number := e.puts[0].number
-	large := len(e.sizes) > 0 && e.sizes[0].number == e.started
 	switch {
 	case e.total >= 0 && number >= e.total:
 		e.violated(0, "it sent small message %d; there are only %d", number, e.total)
 		return
-	case number == e.started && large:
+	case number == e.started && e.nextIsTold():
 		e.violated(0, "it sent message %d as a small one and as another", number)
 		return
-	case number > e.started && !large && e.total >= 0:
-		// All sizes were told before the total, and puts come in their order.
-		e.violated(0, "it sent small message %d, but never message %d", number, e.started)
-		return
 	case number > e.started:
+		e.fillGap()
 		return
 	}
 	m := &e.ring[number%Window]
@@ -76,6 +72,28 @@ func (e *Engine) beginSmall() {
 	*m = message{number: number, shape: shape{size: size, blocks: 1, each: size}, small: true, missing: 1, held: m.held}
 	e.started++
 }
+
+// fillGap sees to it that the next message, which is not a small one, as puts come
+// in their order, is one of which the root tells.
+func (e *Engine) fillGap() {
+	switch {
+	case e.nextIsTold():
+	case len(e.sizes) > 0: // which come in their order, too
+		e.missed()
+	case e.gap < e.started:
+		e.gap = e.started
+		e.ask()
+		e.gapAsk = e.asks
+	}
+}
+
+// missed fails the group because the next message is neither small nor told of.
+func (e *Engine) missed() {
+	e.violated(0, "it sent small message %d, but never message %d", e.puts[0].number, e.started)
+}
+
+// nextIsTold reports whether the root has told the size of the next message.
+func (e *Engine) nextIsTold() bool { return len(e.sizes) > 0 && e.sizes[0].number == e.started }
 
 // nextSmall does what is to be done about a small message that was begun: it is
 // copied when there is memory for it, and then its slot is free.
