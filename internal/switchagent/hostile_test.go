@@ -76,6 +76,15 @@ func (f *fakePeer) onHold(do func(context.Context, *mcrdmav1.HoldRequest) error)
 	f.hold = do
 }
 
+func (f *fakePeer) onRelease(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release = func(context.Context, *mcrdmav1.ReleaseRequest) error {
+		do()
+		return nil
+	}
+}
+
 func (f *fakePeer) onSync(do func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,11 +252,13 @@ func TestPeerThatIsSlow(t *testing.T) {
 	l.start(1)
 	before := l.snapshot()
 	asked := make(chan struct{}, 10)
-	f.onHold(func(ctx context.Context, _ *mcrdmav1.HoldRequest) error {
+	given := make(chan struct{}) // up
+	f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
 		asked <- struct{}{}
-		<-ctx.Done()
+		<-given
 		return nil // it has done it, and nobody hears
 	})
+	f.onRelease(sync.OnceFunc(func() { close(given) }))
 	begun := time.Now()
 	ctx := within(t, 300*time.Millisecond)
 	done := make(chan error, 1)
@@ -271,7 +282,8 @@ func TestPeerThatIsSlow(t *testing.T) {
 	other.Address = hostAddr(2, 1).String()
 	_, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: other})
 	refused{codes.AlreadyExists, "EXISTS", "sw1", nil}.check(t, "another group of that key", err)
-	if err := <-done; status.Code(err) != codes.DeadlineExceeded {
+	// The agent may have given up just before who asked it.
+	if err := <-done; status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
 	if took := time.Since(begun); took > 2*time.Second {
