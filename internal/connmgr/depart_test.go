@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
 // TestDeparture: the sender learns since when a receiver may lack something, even if its
@@ -33,9 +35,13 @@ func TestDeparture(t *testing.T) {
 	r.startKillable(1)
 	r.until("the switch goes on without", func() bool { return r.atSwitch() == "3 4" })
 	a.reopen()
-	info := a.resumeGroup(f)
+	var info *mcrdmav1.FormationInfo
+	r.until("the daemon knows that", func() bool {
+		info = a.resumeGroup(f)
+		return len(info.GetMembers()) == 2
+	})
 	if list := info.GetDepartures(); len(list) != 1 || list[0].GetAddress() != "127.9.0.2" || list[0].GetSince() < begun || list[0].GetSince() > noted ||
-		!strings.Contains(list[0].GetText(), "ended") || len(info.GetMembers()) != 2 {
+		!strings.Contains(list[0].GetText(), "ended") {
 		t.Errorf("noted between %d and %d: %v", begun, noted, info)
 	}
 	// And so on.
