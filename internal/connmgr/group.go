@@ -162,12 +162,13 @@ func (g *group) enough(receivers int) bool {
 }
 
 // ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With
-// its tries the queue pair lasts for twice the time that it takes to notice that a
-// receiver is dead, which leaves as much again to take it out. It is not less than
-// hosts that are busy take to answer, nor more than a lost packet is worth.
+// its tries the queue pair lasts for longer than it takes to notice that a receiver
+// is dead, which with packets under way is a quarter of that (health.Tracker.Blame)
+// and two timeouts. It is not less than hosts that are busy take to answer, nor more
+// than a lost packet is worth.
 func ackTimeout(deadAfter time.Duration) (n uint32) {
-	const tries, least, most = 8, 13, 16 // 34 ms, 268 ms
-	for n = least; n < most && tries*(4096*time.Nanosecond<<n) < 2*deadAfter; n++ {
+	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
+	for n = least; n < most && tries*(4096*time.Nanosecond<<n) <= deadAfter; n++ {
 	}
 	return n
 }

@@ -152,6 +152,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	if m.times == (times{}) {
 		m.times = defaultTimes
+		m.times.window = min(m.times.window, own.Beat.DeadAfter/8)
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})

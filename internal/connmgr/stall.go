@@ -63,7 +63,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
-// others', for half the time after which a silent host counts as dead: where many
+// others', for a quarter of the time after which a silent host counts as dead: where many
 // packets are lost, answers to some retransmissions are missing. Nothing has been
 // acknowledged since that time.
 func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration) ([]netip.Addr, error) {
@@ -86,7 +86,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 			m.mu.Unlock()
 		}
 		still, moving := split(f, was.answers, answers)
-		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= m.cfg.Beat.DeadAfter/2 {
+		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= m.cfg.Beat.DeadAfter/4 {
 			return still, nil // who was only later has had the time of a window
 		}
 		seen = len(moving) > 0

@@ -10,12 +10,12 @@ func TestAckTimeout(t *testing.T) {
 	for _, c := range []struct {
 		deadAfter time.Duration
 		want      uint32
-	}{{time.Millisecond, 13}, {100 * time.Millisecond, 13}, {200 * time.Millisecond, 14}, {500 * time.Millisecond, 15}, {time.Second, 16}, {time.Hour, 16}} {
+	}{{time.Millisecond, 12}, {130 * time.Millisecond, 12}, {140 * time.Millisecond, 13}, {500 * time.Millisecond, 14}, {time.Second, 15}, {2 * time.Second, 16}, {time.Hour, 16}} {
 		got := ackTimeout(c.deadAfter)
 		if got != c.want {
 			t.Errorf("dead_after %v: exponent %d, want %d", c.deadAfter, got, c.want)
 		}
-		if budget := 8 * (4096 * time.Nanosecond << got); got < 16 && budget < 2*c.deadAfter {
+		if budget := 8 * (4096 * time.Nanosecond << got); got < 16 && budget <= c.deadAfter {
 			t.Errorf("dead_after %v: the queue pair gives up after %v", c.deadAfter, budget)
 		}
 	}

@@ -28,7 +28,7 @@ const (
 )
 
 // daemons has the labs' leases end soon. When a host counts as dead is as by default.
-const daemons = "leases: {member: 4s, group: 4s}\nbeat: {grace: 4s}\n"
+const daemons = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
 // build compiles the programs of labs into dir.
 func build(dir string) (lab.Programs, error) {

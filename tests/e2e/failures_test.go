@@ -12,7 +12,7 @@ import (
 )
 
 // patient daemons would make these tests long.
-const hasty = "leases: {member: 4s, group: 4s}\nbeat: {grace: 4s}\n"
+const hasty = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
 // busy is work until the test has done its worst.
 var busy = orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Millis: 4000, Depth: 8, Seed: 9, Patience: 40_000}

@@ -139,7 +139,7 @@ func (c *Config) SetDefaults() {
 	set(&c.Socket, DefaultSocket)
 	set(&c.SocketMode, 0o660)
 	set(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
-	set(&c.Beat.Interval, 100*time.Millisecond)
+	set(&c.Beat.Interval, 50*time.Millisecond)
 	set(&c.Beat.DeadAfter, time.Second)
 	set(&c.Beat.Grace, 10*time.Second)
 	set(&c.Leases.Member, 30*time.Second)

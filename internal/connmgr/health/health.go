@@ -124,7 +124,7 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 
 // excuse lets nobody be blamed for the time in which the caller itself was held up.
 func (t *Tracker) excuse(now time.Time) {
-	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/4+t.cfg.Interval {
+	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/8+t.cfg.Interval {
 		for _, p := range t.peers {
 			p.answered = earlier(p.answered.Add(pause-t.cfg.Interval), now)
 			p.heard = earlier(p.heard.Add(pause-t.cfg.Interval), now)
@@ -168,7 +168,8 @@ func (t *Tracker) judge(p *peer, now time.Time) State {
 	return OK
 }
 
-// missed is how many beats in a row make a peer the suspect of a stall.
+// missed is how many beats in a row make a peer the suspect of a stall, if they are
+// a quarter of DeadAfter, too.
 const missed = 3
 
 // Blame says which of these peers are to blame for a stall that the data path
@@ -185,7 +186,7 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
 		}
 		silent := now.Sub(p.answered)
 		switch {
-		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/2:
+		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
 			out = append(out, Change{a, Gone, silent})
 		default:
 			answers = true

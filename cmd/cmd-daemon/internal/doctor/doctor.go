@@ -279,12 +279,12 @@ func (d *diagnosis) memory() {
 }
 
 // retryBudget is what a sender's queue pair waits for an acknowledgement, with the
-// timeout and retries that the library sets.
+// longest timeout and the retries that the library sets.
 const retryBudget = 2 * time.Second
 
 // times judges whether the dead are found in time.
 func (d *diagnosis) times() {
-	if b := d.Config.Beat; b.DeadAfter > retryBudget-500*time.Millisecond {
+	if b := d.Config.Beat; b.DeadAfter/4 > retryBudget-time.Second { // a quarter, when packets are under way
 		d.add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
 			"make it 1s, the default")
 	}

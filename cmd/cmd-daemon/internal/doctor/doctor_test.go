@@ -93,7 +93,7 @@ func TestRules(t *testing.T) {
 		{"locked memory", func(f *Facts) { f.Config.Device = "ibverbs:mlx5_0" }, "warning RLIMIT_MEMLOCK: is 8192 KiB here"},
 		{"more of it", func(f *Facts) { f.Config.Device = "ibverbs:mlx5_0"; f.Host.MemLock = 1 << 30 }, "note RLIMIT_MEMLOCK: is 1048576 KiB here"},
 		{"unlimited", func(f *Facts) { f.Config.Device = "ibverbs:mlx5_0"; f.Host.Unlimited = true }, ""},
-		{"slow beats", func(f *Facts) { f.Config.Beat.DeadAfter = 3 * time.Second }, "warning beat.dead_after: is 3s"},
+		{"slow beats", func(f *Facts) { f.Config.Beat.DeadAfter = 5 * time.Second }, "warning beat.dead_after: is 5s"},
 		{"link", func(f *Facts) { f.Links[0].Err = errors.New("refused") }, "error daemon of host h2: cannot be reached at 10.1.0.12:9550"},
 		{"own link", func(f *Facts) { f.Links[0].Err, f.Links[0].Own = errors.New("refused"), true }, "warning daemon of host h2: cannot be reached"},
 	} {
@@ -111,7 +111,7 @@ func TestRules(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	f := well()
-	f.Host.Addresses[1].MTU, f.Config.Beat.DeadAfter, f.DaemonErr = 1500, 3*time.Second, errors.New("no")
+	f.Host.Addresses[1].MTU, f.Config.Beat.DeadAfter, f.DaemonErr = 1500, 5*time.Second, errors.New("no")
 	list := Diagnose(f)
 	if len(list) != 3 || list[0].Severity != findings.Error || list[2].Severity != findings.Note {
 		t.Errorf("%+v", list)
