@@ -207,6 +207,36 @@ func TestLauncherStartsAndStops(t *testing.T) {
 	l.ends(t, 0, "terminated")
 }
 
+// The launcher is killed, and cannot tell the switch: that ends all the same.
+func TestLauncherKilled(t *testing.T) {
+	if err := exec.Command("setpriv", "--pdeathsig", "KILL", "true").Run(); err != nil {
+		t.Skipf("optional: setpriv of util-linux: %v", err)
+	}
+	l := launch(t, "good", addresses(t)...)
+	await(t, l, l.run(t, "ready"))
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.ends(t, -1) // when its output ends, which the switch has, too
+}
+
+func TestLauncherWhich(t *testing.T) {
+	l := launch(t, "good", "--which")
+	l.run(t, "")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ends(t, 0, self+"\n")
+	if strings.Contains(l.words(), "arguments:") {
+		t.Errorf("the switch was started:\n%s", l.words())
+	}
+	l = launch(t, "good", "--which")
+	l.cmd.Env = append(l.cmd.Env, "SIMPLE_SWITCH_GRPC=/nonexistent")
+	l.run(t, "")
+	l.ends(t, 1, "/nonexistent: no such program")
+}
+
 func TestLauncherOldVersion(t *testing.T) {
 	l := launch(t, "old", addresses(t)...)
 	await(t, l, l.run(t, "ready"))
