@@ -2,7 +2,7 @@
 #   LONG=1        test: many more seeds and scenarios, without the race detector
 #   FILE=some.iso demo: what is replicated; ARGS=--keep: it keeps running, to be looked at
 #   FUZZTIME=10m  fuzz: time for each fuzz target
-#   SWITCH=bmv2   ptf, mininet, mininet-test: on simple_switch_grpc
+#   SWITCH=bmv2   ptf, e2e, mininet, mininet-test: on simple_switch_grpc
 #   TESTS="merge ecn.Threshold" ptf: these only; TOPO=figure3 mininet, mininet-test: on this topology
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
 
@@ -53,10 +53,14 @@ chaos: ## the fault matrix: 200 runs with faults in network namespaces; needs ro
 	@scripts/need gcc ip:iproute2
 	$(GO) run ./tests/chaos -runs 200
 
-e2e: ## whole programs, devices and switches across network namespaces (needs root)
+e2e: ## whole programs, devices and switches across network namespaces, on bmv2 with SWITCH=bmv2 (needs root)
 	@scripts/need gcc ip:iproute2
+ifeq ($(or $(SWITCH),softswitch),softswitch)
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/e2e/...
 	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/... ./internal/softswitch/... ./cmd/...
+else
+	MCRDMA_E2E=1 MCRDMA_SWITCH=$(SWITCH) $(GO) run ./scripts/gotest -v -count=1 -timeout 30m ./tests/e2e
+endif
 
 interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
 	@scripts/need gcc

@@ -77,6 +77,7 @@ func (p *process) kill() {
 // again while groups come and go. In the end everything is as the agents say, and
 // when all groups have been removed, nothing is left.
 func TestProcessesKilled(t *testing.T) {
+	embeddedOnly(t, "the link between the switches is a UDP tunnel")
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "switchctl")
 	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/switchctl").CombinedOutput(); err != nil {

@@ -135,8 +135,9 @@ type racers = map[string]func(ctx context.Context, d time.Duration) (uint64, tim
 
 // Two groups and an ordinary connection share a bottleneck fairly, and nothing is lost.
 func TestNamespaceCongestion(t *testing.T) {
+	embeddedOnly(t, "it has queues with a rate, and says how deep they were")
 	l := startLab(t, narrow())
-	openDevices(t, l.Hosts, "?rate=500mbit")
+	openDevices(t, l.Hosts, "rate=500mbit")
 	dialOnly(t, l.Hosts...)
 	h := l.Hosts
 	listen(t, small, h...)

@@ -48,15 +48,15 @@ func TestNamespaceGroups(t *testing.T) {
 	}
 	m.close(t)
 	m = gather(t, h1, to, orders.CreateArgs{Name: "large", Service: "large", Mode: "require", Regions: []uint64{17 << 20}}).on(t, "switch")
-	m.measured(t, orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: 64, Depth: 64, Seed: 3})
+	m.measured(t, orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: l.Share(64), Depth: 64, Seed: 3})
 	// Packets are copied as late as possible: once by the spine's link to torB.
-	args := orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: 16, Depth: 4, Seed: 5}
+	args := orders.WorkArgs{Kinds: []string{"write"}, Sizes: []int{mib}, Count: l.Share(16), Depth: 4, Seed: 5}
 	flows, _ := tapAt(t, func() (*lab.Tap, error) { return l.Switch("spine").Tap(2) }, func() { m.work(t, args) })
 	want, _ := wireBytes(args, m.info.MTU)
 	if got := total(flows, to); got.Bytes < want.Bytes || got.Bytes > want.Bytes*3/2 {
 		t.Errorf("the link between the racks carried %+v, want %+v", got, want)
 	}
-	m.measured(t, orders.WorkArgs{Kinds: allKinds, Sizes: []int{16 << 20, 3*mib + 1}, Count: 8, Depth: 4, Seed: 4, Pieces: 3})
+	m.measured(t, orders.WorkArgs{Kinds: allKinds, Sizes: []int{l.Share(16 << 20), 3*mib + 1}, Count: 8, Depth: 4, Seed: 4, Pieces: 3})
 	m.close(t)
 	nothingLeft(t, l, 3*time.Second)
 }
@@ -217,7 +217,7 @@ func TestNamespaceFanOut(t *testing.T) {
 	for _, transport := range []string{"rdma", "tcp"} {
 		m := gather(t, h1, to, orders.CreateArgs{Name: "fan", Service: "large", Mode: "off", Algorithm: "sequential", Transport: transport, Regions: []uint64{4 << 20}}).on(t, "relay")
 		for attempt := 1; ; attempt++ {
-			ratio := m.fanOut(t, transport)
+			ratio := m.fanOut(t, transport, l.Share(24))
 			if ratio >= 2.97 && ratio <= 3.06 {
 				break
 			}
@@ -233,9 +233,9 @@ func TestNamespaceFanOut(t *testing.T) {
 
 // fanOut returns what the uplink carries if the sender makes the copies, as a multiple
 // of one copy.
-func (m *team) fanOut(t *testing.T, transport string) float64 {
+func (m *team) fanOut(t *testing.T, transport string, count int) float64 {
 	t.Helper()
-	args := orders.WorkArgs{Kinds: []string{"write", "send"}, Sizes: []int{mib}, Count: 24, Depth: 4, Seed: 1}
+	args := orders.WorkArgs{Kinds: []string{"write", "send"}, Sizes: []int{mib}, Count: count, Depth: 4, Seed: 1}
 	var res orders.WorkResult
 	flows, other := tap(t, m.from, func() { res = m.work(t, args) })
 	carried := total(flows, m.to)

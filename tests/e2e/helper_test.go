@@ -14,15 +14,15 @@ import (
 // dial has the hosts' applications open their devices and connect to the daemons.
 func dial(t *testing.T, hosts ...*lab.HostNode) {
 	t.Helper()
-	openDevices(t, hosts, "")
+	openDevices(t, hosts)
 	dialOnly(t, hosts...)
 }
 
 // openDevices has the hosts' applications open their devices, with options.
-func openDevices(t *testing.T, hosts []*lab.HostNode, options string) {
+func openDevices(t *testing.T, hosts []*lab.HostNode, options ...string) {
 	t.Helper()
 	for _, h := range hosts {
-		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: "softroce:" + h.Addr.String() + options})
+		ask[orders.DeviceInfo](t, h, orders.OpenDevice, orders.DeviceArgs{Device: h.Device(options...)})
 	}
 }
 

@@ -23,8 +23,11 @@ import (
 var base string
 
 func TestMain(m *testing.M) {
-	var err error
-	if base, err = os.MkdirTemp("", "mcrdma-e2e-"); err != nil {
+	err := chooseSwitch()
+	if err == nil {
+		base, err = os.MkdirTemp("", "mcrdma-e2e-")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -41,8 +44,35 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// launcher is that of bmv2, where labs have bmv2's switches instead of the embedded one.
+var launcher string
+
+// chooseSwitch looks for the kind of switch that MCRDMA_SWITCH names.
+func chooseSwitch() (err error) {
+	switch kind := os.Getenv("MCRDMA_SWITCH"); kind {
+	case "", "softswitch":
+	case "bmv2":
+		launcher, err = lab.FindBMv2()
+	default:
+		err = fmt.Errorf("MCRDMA_SWITCH=%s: there are softswitch and bmv2", kind)
+	}
+	return err
+}
+
+// embeddedOnly skips what bmv2 has not.
+func embeddedOnly(t *testing.T, why string) {
+	t.Helper()
+	if launcher != "" {
+		t.Skip("optional: for the embedded switch only: " + why)
+	}
+}
+
 // programs are built when they are needed first.
-var programs = sync.OnceValues(func() (lab.Programs, error) { return lab.Build(filepath.Join(base, "bin")) })
+var programs = sync.OnceValues(func() (lab.Programs, error) {
+	p, err := lab.Build(filepath.Join(base, "bin"))
+	p.BMv2 = launcher
+	return p, err
+})
 
 // wholeLabs skips what is not for "make test", which runs with the race detector and at
 // the side of all other packages.
@@ -74,6 +104,7 @@ func startSample(t *testing.T, spec lab.Spec) *lab.Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec.BMv2 = launcher != ""
 	start := time.Now()
 	l, err := lab.Start(t.Context(), p, dir, spec)
 	if errors.Is(err, lab.ErrUnable) {

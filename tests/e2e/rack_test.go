@@ -176,6 +176,7 @@ func (r *rack) group(t *testing.T) dataplane.Group {
 // every receiver has it; the same with packets lost, corrupted and marked on every
 // way: to all, to one, from one, and merged.
 func TestReplicatedWrites(t *testing.T) {
+	embeddedOnly(t, "it is within this process")
 	for _, faulty := range []bool{false, true} {
 		for _, members := range []int{1, 3, 7} {
 			t.Run(fmt.Sprintf("members=%d,faults=%v", members, faulty), func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestNamespaceUnicast(t *testing.T) {
 	for name, imp := range map[string]lab.Impairment{"good": {}, "bad": {Loss: 0.01, Reorder: 0.01, Double: 0.01, Seed: 1}} {
 		t.Run(name, func(t *testing.T) {
 			l := startSample(t, lab.Spec{NoHosts: true, Links: imp})
-			openDevices(t, l.Hosts, "")
+			openDevices(t, l.Hosts)
 			h1 := l.Host("h1")
 			for _, to := range []string{"h2", "h3"} {
 				const size, count, mtu = 100_001, 64, 4096

@@ -21,7 +21,10 @@ import (
 )
 
 // Programs are where the programs are that a lab consists of.
-type Programs struct{ Switchctl, Daemon, Member string }
+type Programs struct {
+	Switchctl, Daemon, Member string
+	BMv2                      string // the launcher of bmv2, from FindBMv2; only for labs with it
+}
 
 const module = "github.com/mcrdma/mcrdma/"
 
@@ -191,6 +194,11 @@ func (l *Lab) makeLinks() error {
 			h.Space.up("eth0", netip.PrefixFrom(at.addr, 24)), h.Space.gateway("eth0", gatewayOf(at.rack))); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
+		if l.Spec.BMv2 {
+			if err := h.Space.limit("eth0", bmv2Rate, bmv2Burst); err != nil {
+				return fmt.Errorf("%s: rate of eth0: %w", h.Name, err)
+			}
+		}
 	}
 	for _, rack := range l.Spec.uplinks() {
 		if err := l.link(l.Switch(torOf(rack)).Space, swp(uplink), l.Switch("spine").Space, swp(rack), l.Spec.MTU, uint64(100+rack)); err != nil {
@@ -255,19 +263,8 @@ func (l *Lab) process(p *Process) *Process {
 
 func (l *Lab) startSwitches(ctx context.Context) error {
 	for _, n := range l.Switches {
-		spec := l.Spec.Switches[n.Name]
-		args := []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510",
-			"--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort), "--log-level", "info"}
-		for _, port := range l.Spec.portsOf(n.Name) {
-			args = append(args, "-i", fmt.Sprintf("%d@%s", port, swp(port)))
-		}
-		if spec.Rate != "" {
-			args = append(args, "--queue-rate", spec.Rate)
-		}
-		if spec.Depth != 0 {
-			args = append(args, "--queue-depth", fmt.Sprint(spec.Depth))
-		}
-		n.Switch = l.process(&Process{Name: n.Name, Space: n.Space, Args: args})
+		n.Switch = l.process(&Process{Name: n.Name, Space: n.Space})
+		n.Switch.Args, n.Switch.Ready = l.switchCommand(n)
 		config, err := l.writeAgent(n)
 		if err != nil {
 			return err
@@ -278,6 +275,27 @@ func (l *Lab) startSwitches(ctx context.Context) error {
 		return err
 	}
 	return each(l.Switches, func(n *SwitchNode) error { return n.Agent.Start(ctx) })
+}
+
+// switchCommand returns what starts a switch, and what it says when it is ready.
+func (l *Lab) switchCommand(n *SwitchNode) (args []string, ready string) {
+	if l.Spec.BMv2 {
+		args, ready = l.bmv2Command(n)
+	} else {
+		spec := l.Spec.Switches[n.Name]
+		args = []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510", "--log-level", "info"}
+		if spec.Rate != "" {
+			args = append(args, "--queue-rate", spec.Rate)
+		}
+		if spec.Depth != 0 {
+			args = append(args, "--queue-depth", fmt.Sprint(spec.Depth))
+		}
+	}
+	args = append(args, "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort))
+	for _, port := range l.Spec.portsOf(n.Name) {
+		args = append(args, "-i", fmt.Sprintf("%d@%s", port, swp(port)))
+	}
+	return args, ready
 }
 
 func (l *Lab) startHosts(ctx context.Context) error {
@@ -407,6 +425,18 @@ func (l *Lab) PIDs() (list []int) {
 // Issue makes a certificate for a host, in place of the one that it has.
 func (h *HostNode) Issue() (identity.Files, error) {
 	return h.lab.CA.Issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
+}
+
+// Device is the name of the host's device, with options in the form name=value.
+func (h *HostNode) Device(options ...string) string {
+	if h.lab.Spec.BMv2 {
+		options = append(options, bmv2Window)
+	}
+	name, sep := "softroce:"+h.Addr.String(), "?"
+	for _, o := range options {
+		name, sep = name+sep+o, "&"
+	}
+	return name
 }
 
 // NewMember starts another application at the host, in place of the one before,

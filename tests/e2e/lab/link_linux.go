@@ -100,7 +100,9 @@ const (
 
 // Limit has an interface send at most so many bits a second, headers included, by a
 // token bucket.
-func (s *Space) Limit(name string, bits uint64) error {
+func (s *Space) Limit(name string, bits uint64) error { return s.limit(name, bits, bucket) }
+
+func (s *Space) limit(name string, bits, bucket uint64) error {
 	l, err := s.nl.LinkByName(name)
 	if err != nil {
 		return err

@@ -30,6 +30,9 @@ type Process struct {
 	// Talks: standard input and output are the caller's, and nothing has to say that
 	// it is ready.
 	Talks bool
+	// Ready is in the line by which it says that it is ready; "": the line begins with
+	// this word.
+	Ready string
 
 	In  io.WriteCloser // if it talks
 	Out *bufio.Reader
@@ -42,7 +45,7 @@ type Process struct {
 }
 
 // Start starts the process and waits until it says that it is ready, which it does
-// by a line that begins with this word.
+// by a line that begins with this word (or see Ready).
 func (p *Process) Start(ctx context.Context) error {
 	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Env = append(os.Environ(), p.Env...)
@@ -111,7 +114,7 @@ func (p *Process) listen(out io.Reader, ready chan<- bool) {
 	said := false
 	for s := bufio.NewScanner(out); s.Scan(); {
 		fmt.Fprintln(&p.log, s.Text())
-		if !said && strings.HasPrefix(s.Text(), "ready") {
+		if !said && p.saysReady(s.Text()) {
 			said = true
 			ready <- true
 		}
@@ -119,6 +122,13 @@ func (p *Process) listen(out io.Reader, ready chan<- bool) {
 	if !said {
 		ready <- false
 	}
+}
+
+func (p *Process) saysReady(line string) bool {
+	if p.Ready != "" {
+		return strings.Contains(line, p.Ready)
+	}
+	return strings.HasPrefix(line, "ready")
 }
 
 // Running says whether it has been started and has not ended.

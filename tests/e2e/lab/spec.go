@@ -21,6 +21,9 @@ type Spec struct {
 	// Hosts likewise: h1 and h2 in the rack of torA, h3 and h4 in that of torB, unless
 	// Racks says otherwise.
 	Hosts map[string]Host
+	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
+	// the embedded switch's only, Rate and Depth, is refused.
+	BMv2 bool
 	// Configuration for all daemons: lines of YAML.
 	Daemon string
 }
@@ -94,6 +97,11 @@ func (s *Spec) complete() error {
 	for _, hosts := range s.Racks {
 		if hosts < 1 || hosts > mostHosts || len(s.Racks) > 2 {
 			return fmt.Errorf("racks of %v hosts: one or two, of 1 to %d", s.Racks, mostHosts)
+		}
+	}
+	for name, sw := range s.Switches {
+		if s.BMv2 && (sw.Rate != "" || sw.Depth != 0) {
+			return fmt.Errorf("%s: bmv2 has no options for rate and depth of queues", name)
 		}
 	}
 	return nil
