@@ -25,7 +25,10 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 	if v := req.GetVersion(); v != ProtocolVersion {
 		return refuse(Version, "the application speaks version %d of the protocol, and this daemon %d: update the older of the two", v, ProtocolVersion)
 	}
-	s, stream, wake, resumed := m.openSession(u, req.GetToken(), clip(req.GetProgram(), maxName))
+	s, stream, wake, resumed, err := m.openSession(u, req.GetToken(), clip(req.GetProgram(), maxName))
+	if err != nil {
+		return err
+	}
 	defer m.endSession(s, stream, "the application has ended")
 	if err := out.Send(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Hello{Hello: m.hello(s, resumed)}}); err != nil {
 		return err

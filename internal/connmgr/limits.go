@@ -1,5 +1,7 @@
 package connmgr
 
+import "net/netip"
+
 // usage is what a user's applications use.
 type usage struct {
 	groups, memberships int
@@ -32,6 +34,39 @@ func (m *Manager) takeGroup(uid uint32) error {
 
 // giveGroup is called with Manager.mu.
 func (m *Manager) giveGroup(uid uint32) { m.use(uid, func(u *usage) { u.groups-- }) }
+
+// maxSessions is how many applications of one user may be there at a time.
+const maxSessions = 1024
+
+// roomForSession is called with Manager.mu.
+func (m *Manager) roomForSession(uid uint32) error {
+	n := 0
+	for _, s := range m.sessions {
+		if s.user.uid == uid {
+			n++
+		}
+	}
+	if n >= maxSessions {
+		return refuse(Limit, "user %d has %d sessions, and is allowed no more: end some", uid, n)
+	}
+	return nil
+}
+
+// roomForSender says whether a sender may have one more group in which this host
+// receives, so that no sender takes all the room there is. It is called with
+// Manager.mu.
+func (m *Manager) roomForSender(sender netip.Addr) error {
+	n := 0
+	for id := range m.memberships {
+		if id.source == sender {
+			n++
+		}
+	}
+	if n >= m.cfg.Limits.PerSender {
+		return refuse(Limit, "its applications are in %d groups of this sender, and its daemon is configured to allow no more: close some, or raise limits.memberships_per_sender there", n)
+	}
+	return nil
+}
 
 // takeMembership counts the membership of a user's application in a group, if
 // limits allow. It is called with Manager.mu.

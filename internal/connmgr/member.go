@@ -78,6 +78,11 @@ type invitation struct {
 	*mcrdmav1.PrepareRequest
 }
 
+// maxFormations is how many formations of a group may be there at a time: the one
+// that is formed, the one that is being made, and some whose end has not come
+// through yet.
+const maxFormations = 4
+
 // prepare has the application that listens answer whether it takes part.
 func (m *Manager) prepare(ctx context.Context, in invitation) (*mcrdmav1.PrepareResponse, error) {
 	m.mu.Lock()
@@ -145,7 +150,13 @@ func (m *Manager) invite(in invitation) (*member, error) {
 	if s == nil {
 		return nil, refuse(NoService, "no application listens for the service %q: start it, or correct the name", in.GetService())
 	}
-	if len(m.memberships[in.id]) == 0 {
+	switch n := len(m.memberships[in.id]); {
+	case n >= maxFormations:
+		return nil, refuse(Limit, "%d formations of the group are there, and none of them is given up: drop those that are not to be", n)
+	case n == 0:
+		if err := m.roomForSender(in.id.source); err != nil {
+			return nil, err
+		}
 		if err := m.takeMembership(s.user.uid, in.memory); err != nil {
 			return nil, err
 		}
@@ -237,12 +248,29 @@ func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text str
 		close(x.done)
 	}
 	m.dropMember(x)
+	if m.unask(x) {
+		return
+	}
 	if reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
 		m.gone.bury(grave{x.ID, x.Formation}, text, m.clock.now())
 		return
 	}
 	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
 		Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
+}
+
+// unask takes a question out of an application's queue that it has not fetched, so
+// that a sender who asks and gives up, again and again, does not fill it. It is
+// called with Manager.mu.
+func (m *Manager) unask(x *member) bool {
+	if x.state != asked {
+		return false
+	}
+	n := len(x.sess.queue)
+	x.sess.queue = slices.DeleteFunc(x.sess.queue, func(e *mcrdmav1.OpenResponse) bool {
+		return e.GetAttachRequested().GetAttach() == x.Attach
+	})
+	return len(x.sess.queue) < n
 }
 
 // dropMember takes a membership out of all tables. It is called with Manager.mu.

@@ -12,10 +12,13 @@ import (
 
 // metrics are what Prometheus sees. No group, host, PSN or QPN is a label.
 type metrics struct {
+	host       string
 	registry   *prometheus.Registry
 	also       prometheus.Registerer
 	all        []prometheus.Collector
 	requests   *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	handshakes prometheus.Counter
 	latency    *prometheus.HistogramVec
 	peers      *prometheus.HistogramVec
 	agent      *prometheus.HistogramVec
@@ -40,8 +43,11 @@ func newMetrics(m *Manager) (*metrics, error) {
 			return float64(f())
 		})
 	}
-	x := &metrics{registry: prometheus.NewRegistry(), also: m.opts.Metrics,
-		requests:   counter("requests_total", "Requests by method and gRPC code.", "method", "code"),
+	x := &metrics{host: m.name, registry: prometheus.NewRegistry(), also: m.opts.Metrics,
+		requests: counter("requests_total", "Requests by method and gRPC code.", "method", "code"),
+		refused:  counter("refused_total", "Requests that this daemon refused, or its applications, by reason.", "reason"),
+		handshakes: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_daemon_handshakes_failed_total",
+			Help: "Connections of others that failed before a request, for want of a certificate that is good."}),
 		latency:    histogram("request_seconds", "Time of requests.", "method"),
 		peers:      histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result"),
 		agent:      histogram("agent_call_seconds", "Time of calls to the agent of the switch.", "result"),
@@ -50,7 +56,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 		removed:    counter("receivers_removed_total", "Receivers that were taken out of groups.", "reason"),
 		beats:      counter("beats_total", "Beats to other daemons.", "result"),
 	}
-	x.all = []prometheus.Collector{x.requests, x.latency, x.peers, x.agent, x.formations, x.steps, x.removed, x.beats,
+	x.all = []prometheus.Collector{x.requests, x.refused, x.handshakes, x.latency, x.peers, x.agent, x.formations, x.steps, x.removed, x.beats,
 		gauge("groups", "Groups of which this host is the sender.", func() int { return len(m.groups) }),
 		gauge("memberships", "Groups in which applications of this host receive.", func() int { return len(m.memberships) }),
 		gauge("sessions", "Applications.", func() int { return len(m.sessions) }),
@@ -86,6 +92,9 @@ func (x *metrics) close() {
 
 func (x *metrics) request(method string, took time.Duration, err error) {
 	x.requests.WithLabelValues(method, status.Code(err).String()).Inc()
+	if info := infoOf(status.Convert(err)); info != nil && info.GetMetadata()["host"] == x.host {
+		x.refused.WithLabelValues(info.GetReason()).Inc()
+	}
 	x.latency.WithLabelValues(method).Observe(took.Seconds())
 }
 
@@ -94,6 +103,8 @@ func (x *metrics) peerCall(took time.Duration, err error) {
 	switch {
 	case errors.Is(err, Unreachable):
 		result = "unreachable"
+	case errors.Is(err, Untrusted):
+		result = "untrusted"
 	case err != nil:
 		result = "refused"
 	}

@@ -2,9 +2,9 @@ package connmgr
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
@@ -27,7 +27,7 @@ func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
 			return nil, refuse(Invalid, "hosts would have to relay, and the receiver's application has no address where it listens for that").at(r.Host)
 		}
 	}
-	out := &relay{Block: m.cfg.Relay.Block, Group: relayGroup(g.id, f.N)}
+	out := &relay{Block: m.cfg.Relay.Block, Group: relayGroup()}
 	var err error
 	if out.Transport, err = m.transportFor(g, f); err != nil {
 		return nil, err
@@ -119,13 +119,12 @@ func rackSizes(racks []uint32) []int {
 	return out
 }
 
-// relayGroup is a number that no other formation of any host is likely to have, so
-// that members that meet by mistake notice it.
-func relayGroup(id groupID, n uint32) uint64 {
-	h := fnv.New64a()
-	b := binary.BigEndian.AppendUint64(id.source.AsSlice(), id.number)
-	_, _ = h.Write(binary.BigEndian.AppendUint32(b, n)) // cannot fail
-	return max(h.Sum64(), 1)
+// relayGroup is a number that no other formation has and nobody can guess, so that
+// members that meet by mistake notice it, and strangers are turned away.
+func relayGroup() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return max(binary.BigEndian.Uint64(b[:]), 1)
 }
 
 // text says for people how hosts relay.

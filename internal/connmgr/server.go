@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
 // maxMessage bounds messages of others; the largest are beats for many groups.
@@ -31,14 +32,18 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	failed := func(err error) {
+		m.metrics.handshakes.Inc()
+		m.log.Warn("somebody was not let in", "error", err)
+	}
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true})}
-	hosts = grpc.NewServer(append(options, grpc.Creds(creds), grpc.ChainUnaryInterceptor(m.unary))...)
+	hosts = grpc.NewServer(append(options, grpc.Creds(identity.Watched(creds, failed)), grpc.ChainUnaryInterceptor(m.unary))...)
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
 	h := health.NewServer() // it serves as long as the daemon does
 	healthpb.RegisterHealthServer(hosts, h)
 	reflection.Register(hosts)
-	apps = grpc.NewServer(append(options, grpc.Creds(peerCred{}), grpc.ChainUnaryInterceptor(m.unary, m.allowed), grpc.ChainStreamInterceptor(m.stream))...)
+	apps = grpc.NewServer(append(options, grpc.Creds(identity.Watched(peerCred{}, failed)), grpc.ChainUnaryInterceptor(m.unary, m.allowed), grpc.ChainStreamInterceptor(m.stream))...)
 	mcrdmav1.RegisterApplicationsServer(apps, &appsServer{m: m})
 	healthpb.RegisterHealthServer(apps, h)
 	reflection.Register(apps)
@@ -61,7 +66,13 @@ func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		m.metrics.request(info.FullMethod, time.Since(begun), err)
 	}()
 	res, err = handle(ctx, req)
-	if _, ok := status.FromError(err); !ok {
+	switch _, ok := status.FromError(err); {
+	case ok:
+	case m.life.Err() != nil:
+		// What failed because the daemon ends has not failed for good: the caller tries again
+		// when it is back, as if it had not answered.
+		err = status.Errorf(codes.Unavailable, "host %s: the daemon is being stopped", m.name)
+	default:
 		err = m.toStatus(err)
 	}
 	return res, err

@@ -34,7 +34,7 @@ func newSession(token string, u user, program string, now time.Time) *session {
 
 // openSession gives a stream a session: that of the token if the caller's user has
 // it, else a new one. It takes the session from a stream that had it.
-func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, wake <-chan struct{}, resumed bool) {
+func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stream = m.attach.Add(1)
@@ -44,11 +44,14 @@ func (m *Manager) openSession(u user, token, program string) (s *session, stream
 		s.wake = make(chan struct{}, 1)
 		resumed = true
 	} else {
+		if err := m.roomForSession(u.uid); err != nil {
+			return nil, 0, nil, false, err
+		}
 		s = newSession(rand.Text(), u, program, m.clock.now())
 		m.sessions[s.token] = s
 	}
 	s.stream = stream
-	return s, stream, s.wake, resumed
+	return s, stream, s.wake, resumed, nil
 }
 
 // sessionOf finds the session of a request. Another user's is not found.

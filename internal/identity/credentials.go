@@ -91,6 +91,28 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, a, nil
 }
 
+// Watched are a server's credentials that tell of each handshake that fails.
+func Watched(c credentials.TransportCredentials, failed func(error)) credentials.TransportCredentials {
+	return watched{c, failed}
+}
+
+type watched struct {
+	credentials.TransportCredentials
+	failed func(error)
+}
+
+func (w watched) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		w.failed(err)
+	}
+	return conn, info, err
+}
+
+func (w watched) Clone() credentials.TransportCredentials {
+	return watched{w.TransportCredentials.Clone(), w.failed}
+}
+
 // lingering is a connection whose Close after a handshake that failed waits until
 // the client has closed it too. The client has sent more by then; closing at once
 // would reset the connection, and the alert that says what is wrong with its

@@ -89,12 +89,13 @@ type Leases struct {
 // Limits bound what applications use; of the numbers, 0 is the default, and of
 // Memory any.
 type Limits struct {
-	Groups        int    `yaml:"groups"`          // of which this host is the sender
-	GroupsPerUser int    `yaml:"groups_per_user"` // the same, of one user
-	Memberships   int    `yaml:"memberships"`     // in which this host receives
-	Receivers     int    `yaml:"receivers"`       // of one group
-	Regions       int    `yaml:"regions"`         // of one group
-	Memory        uint64 `yaml:"memory"`          // bytes of all regions of one user's memberships; 0: any
+	Groups        int    `yaml:"groups"`                 // of which this host is the sender
+	GroupsPerUser int    `yaml:"groups_per_user"`        // the same, of one user
+	Memberships   int    `yaml:"memberships"`            // in which this host receives
+	PerSender     int    `yaml:"memberships_per_sender"` // the same, of one sender's groups
+	Receivers     int    `yaml:"receivers"`              // of one group
+	Regions       int    `yaml:"regions"`                // of one group
+	Memory        uint64 `yaml:"memory"`                 // bytes of all regions of one user's memberships; 0: any
 }
 
 // Relay says how hosts relay, where applications don't.
@@ -147,6 +148,7 @@ func (c *Config) SetDefaults() {
 	set(&c.Limits.Groups, 256)
 	set(&c.Limits.GroupsPerUser, c.Limits.Groups)
 	set(&c.Limits.Memberships, 1024)
+	set(&c.Limits.PerSender, max(c.Limits.Memberships/4, 1))
 	set(&c.Limits.Receivers, 16)
 	set(&c.Limits.Regions, 16)
 	set(&c.Relay.Algorithm, "auto")

@@ -37,7 +37,7 @@ func full() *Config {
 		Hosts:     []Host{{"h2", addr("10.1.0.12"), "10.1.0.12:9550"}, {"h3", addr("10.2.0.11"), "192.0.2.13:9550"}},
 		Beat:      Beat{50 * time.Millisecond, time.Second, 10 * time.Second},
 		Leases:    Leases{30 * time.Second, 30 * time.Second},
-		Limits:    Limits{Groups: 256, GroupsPerUser: 256, Memberships: 1024, Receivers: 16, Regions: 16},
+		Limits:    Limits{Groups: 256, GroupsPerUser: 256, Memberships: 1024, PerSender: 256, Receivers: 16, Regions: 16},
 		Relay:     Relay{"auto", "auto", 1 << 20},
 	}
 }
@@ -195,6 +195,7 @@ config: leases.group: 0s: want 1s to 24h0m0s
 config: limits.groups: 0: want 1 to 65536
 config: limits.groups_per_user: 0: want 1 to 65536
 config: limits.memberships: 0: want 1 to 1048576
+config: limits.memberships_per_sender: 0: want 1 to 1048576
 config: limits.receivers: 0: want 1 to 16
 config: limits.regions: 0: want 1 to 16
 config: relay.algorithm: "": want auto or one of binomial-pipeline, sequential, chain, binomial-tree, hybrid

@@ -175,6 +175,7 @@ func (k *checker) limits() {
 	k.Number("limits.groups", l.Groups, 1, 1<<16)
 	k.Number("limits.groups_per_user", l.GroupsPerUser, 1, 1<<16)
 	k.Number("limits.memberships", l.Memberships, 1, 1<<20)
+	k.Number("limits.memberships_per_sender", l.PerSender, 1, 1<<20)
 	k.Number("limits.receivers", l.Receivers, 1, maxReceivers)
 	k.Number("limits.regions", l.Regions, 1, maxRegions)
 	if l.Memory > math.MaxInt64 {
