@@ -180,6 +180,7 @@ const (
 	maxCaptured = 1 << 18                // packets of the group
 	straggling  = 300 * time.Millisecond // for packets behind the completion
 	looking     = 100 * time.Millisecond // between two looks at what there is
+	settling    = 20 * time.Millisecond  // until the kernel puts times on packets
 )
 
 // A capturer collects packets.
@@ -207,7 +208,7 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 		}
 	}
 	if len(interfaces) > 0 {
-		packets, failed, stop, err := openTaps(interfaces)
+		packets, failed, stop, err := openTaps(interfaces, settling)
 		if err != nil {
 			return nil, err
 		}
