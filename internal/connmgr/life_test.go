@@ -402,6 +402,41 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// TestRefusal: the switch's counters tell who has refused an operation. The sender is
+// told, and nobody is taken out for that.
+func TestRefusal(t *testing.T) {
+	r := newRig(t, 4, withSwitch)
+	r.receivers()
+	a := r.host(1).app("")
+	f := a.create(a.request()).GetFormation()
+	report := func() []string {
+		res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1, Refused: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.GetSuspects()
+	}
+	if s := report(); len(s) > 0 {
+		t.Errorf("nobody has refused: %v", s)
+	}
+	r.sw.mu.Lock()
+	for addr, c := range map[string]*mcrdmav1.MemberCounters{"127.9.0.2": {Acks: 9, SequenceNaks: 1}, "127.9.0.3": {Acks: 9, FatalNaks: 1}, "127.9.0.4": {RnrNaks: 1}} {
+		r.sw.counters[addr] = c
+	}
+	r.sw.mu.Unlock()
+	if s := report(); len(s) != 1 || s[0] != "127.9.0.3" {
+		t.Errorf("%v", s)
+	}
+	if c := a.waitChange(suspected); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "fatal NAK") || !strings.Contains(c.GetText(), "torA") {
+		t.Errorf("%v", c)
+	}
+	if got := r.atSwitch(); got != "2 3 4" {
+		t.Errorf("at the switch: %s", got)
+	}
+	a.closeGroup(f.GetGroup())
+	r.wantNothing()
+}
+
 // TestUpdateFails: if the switches cannot go on without a receiver, the group is
 // formed anew, without it.
 func TestUpdateFails(t *testing.T) {

@@ -34,6 +34,11 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 		return nil, refuse(Stale, "group %v is not at formation %d", g.id, req.GetFormation())
 	}
 	res := &mcrdmav1.ReportStallResponse{}
+	if req.GetRefused() {
+		m.mu.Unlock()
+		res.Suspects = m.refusers(ctx, g, f)
+		return res, nil
+	}
 	now := m.clock.now()
 	for _, c := range m.health.Blame(f.addrs(), now) {
 		res.Suspects = append(res.Suspects, c.Addr.String())
@@ -75,7 +80,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 	}
 	seen := false
 	for range windows {
-		answers, err := m.tor.answers(ctx, m.addr, f)
+		answers, err := m.tor.answers(ctx, m.addr, f, answered)
 		if err != nil {
 			return nil, err
 		}
@@ -110,9 +115,40 @@ func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.
 	return still, moving
 }
 
-// answers is how many answers of each receiver the switch has counted. One that
-// asks for time (RNR NAK) is alive, and so is one that misses packets.
-func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation) (map[netip.Addr]uint64, error) {
+// refusers are the receivers of which the switch has counted fatal NAKs. They are not
+// taken out for that: they may do better in the next formation.
+func (m *Manager) refusers(ctx context.Context, g *group, f *formation) (suspects []string) {
+	if f.Path != mcrdmav1.Path_PATH_SWITCH {
+		return nil
+	}
+	fatal, err := m.tor.answers(ctx, m.addr, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
+	if err != nil {
+		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range f.Receivers {
+		if fatal[r.Addr] == 0 {
+			continue
+		}
+		why := fmt.Sprintf("%s: it has refused an operation (fatal NAK), as %s has counted", r.Host, m.tor.name)
+		m.log.Warn("a receiver is suspected", "group", g.id, "host", r.Host, "why", why)
+		m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, r.Addr, why)
+		suspects = append(suspects, r.Addr.String())
+	}
+	return suspects
+}
+
+// answered is how many answers show that a receiver is alive. One that asks for time
+// (RNR NAK) is, and so is one that misses packets.
+func answered(c *mcrdmav1.MemberCounters) uint64 {
+	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
+}
+
+// answers is how many answers of each receiver, of the kinds that count, the switch has
+// counted.
+func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
 	defer cancel()
 	var res *mcrdmav1.GetResponse
@@ -130,8 +166,7 @@ func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation) (map
 		if err != nil || i >= len(members) {
 			continue
 		}
-		c := members[i]
-		out[a] = c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
+		out[a] = count(members[i])
 	}
 	return out, nil
 }

@@ -162,19 +162,19 @@ type listCQ struct {
 func (c *listCQ) Poll(wc []qp.WC) (int, error) { return copy(wc, c.list), nil }
 
 // TestCompletions: what comes before a failure is complete, and the failure is the reason,
-// not what is flushed after it. A receiver's refusal blames nobody: who it was leaves.
+// not what is flushed after it. The daemon is asked who is to blame.
 func TestCompletions(t *testing.T) {
 	for name, c := range map[string]struct {
-		list  []qp.WC
-		good  int
-		text  string
-		blame bool
+		list           []qp.WC
+		good           int
+		text           string
+		blame, refused bool
 	}{
-		"all":     {[]qp.WC{{ID: 0}, {ID: 1}, {ID: 2}}, 3, "", false},
-		"order":   {[]qp.WC{{ID: 0}, {ID: 2}, {ID: 2}}, 1, "out of order", false},
-		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.RemInvReqErr}, {ID: 2, Status: qp.WRFlushErr}}, 1, "a receiver refused", false},
-		"access":  {[]qp.WC{{ID: 0, Status: qp.RemAccessErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "a receiver refused", false},
-		"silent":  {[]qp.WC{{ID: 0, Status: qp.RetryExcErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "nothing is acknowledged", true},
+		"all":     {[]qp.WC{{ID: 0}, {ID: 1}, {ID: 2}}, 3, "", false, false},
+		"order":   {[]qp.WC{{ID: 0}, {ID: 2}, {ID: 2}}, 1, "out of order", false, false},
+		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.RemInvReqErr}, {ID: 2, Status: qp.WRFlushErr}}, 1, "a receiver refused", true, true},
+		"access":  {[]qp.WC{{ID: 0, Status: qp.RemAccessErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "a receiver refused", true, true},
+		"silent":  {[]qp.WC{{ID: 0, Status: qp.RetryExcErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "nothing is acknowledged", true, false},
 	} {
 		done := 0
 		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
@@ -194,7 +194,7 @@ func TestCompletions(t *testing.T) {
 			continue
 		}
 		var f *formationError
-		if err == nil || !strings.Contains(err.Error(), c.text) || (errors.As(err, &f) && f.blame) != c.blame {
+		if err == nil || !strings.Contains(err.Error(), c.text) || errors.As(err, &f) != c.blame || f != nil && (f.blame != c.blame || f.refused != c.refused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -27,7 +27,8 @@ const (
 // A formationError is why a formation failed.
 type formationError struct {
 	suspects []string // addresses
-	blame    bool     // some receiver refused: the daemon may know which
+	blame    bool     // somebody is to blame: the daemon may know who
+	refused  bool     // … and has refused something
 	err      error
 }
 
@@ -208,7 +209,7 @@ func (g *Group) suspects(cause error) []string {
 	if !f.blame {
 		return f.suspects
 	}
-	return append(f.suspects, g.reportStall(time.Since(time.Unix(0, g.moved.Load())))...)
+	return append(f.suspects, g.reportStall(time.Since(time.Unix(0, g.moved.Load())), f.refused)...)
 }
 
 // form makes one formation. If there is a formation that can't be used, it is returned
@@ -402,7 +403,7 @@ func (g *Group) watch(now time.Time) (after time.Duration) {
 	}
 	g.mu.Unlock()
 	if stall {
-		g.c.wg.Go(func() { g.reportStall(since) })
+		g.c.wg.Go(func() { g.reportStall(since, false) })
 	}
 	g.tellMissing(now.Add(-reasonWithin))
 	return after
@@ -417,16 +418,19 @@ func (g *Group) patience() time.Duration {
 	return stallAfter
 }
 
-// reportStall tells the daemon that nothing moves, and returns whom it suspects.
-func (g *Group) reportStall(since time.Duration) []string {
+// reportStall tells the daemon that nothing moves, or that a receiver has refused
+// something, and returns whom it suspects.
+func (g *Group) reportStall(since time.Duration, refused bool) []string {
 	g.mu.Lock()
-	g.stats.Stalls++
+	if !refused {
+		g.stats.Stalls++
+	}
 	formation := g.info.GetFormation()
 	g.mu.Unlock()
 	ctx, cancel := context.WithTimeout(g.ctx, goodbye)
 	defer cancel()
 	resp, err := g.c.rpc.ReportStall(ctx, &mcrdmav1.ReportStallRequest{
-		Token: g.c.token(), Group: g.id.wire(), Formation: formation, Since: durationpb.New(since),
+		Token: g.c.token(), Group: g.id.wire(), Formation: formation, Since: durationpb.New(since), Refused: refused,
 	})
 	if err != nil {
 		g.c.opt.Logger.Debug("report a stall", "group", g.id, "error", err)

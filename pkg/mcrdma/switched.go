@@ -205,9 +205,9 @@ func failure(wc *qp.WC) error {
 	e := &formationError{err: wc.Status.Err()}
 	switch wc.Status {
 	case qp.RemInvReqErr, qp.RemAccessErr, qp.RemOpErr:
-		// Who that was leaves by itself. The others were cut short, at different places:
-		// what each has acknowledged says nothing about it.
-		e.err = fmt.Errorf("a receiver refused: %w", e.err)
+		// The switch has counted whose refusal it was. The others were cut short, at
+		// different places: what each has acknowledged says nothing about it.
+		e.blame, e.refused, e.err = true, true, fmt.Errorf("a receiver refused: %w", e.err)
 	case qp.RetryExcErr:
 		e.blame, e.err = true, fmt.Errorf("nothing is acknowledged: %w", e.err)
 	}

@@ -2269,7 +2269,8 @@ type ReportStallRequest struct {
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Formation     uint32                 `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"`
-	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"` // the last acknowledgement
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`      // the last acknowledgement
+	Refused       bool                   `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"` // a receiver has refused an operation: the queue pair got a fatal NAK
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2332,9 +2333,16 @@ func (x *ReportStallRequest) GetSince() *durationpb.Duration {
 	return nil
 }
 
+func (x *ReportStallRequest) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 type ReportStallResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Suspects      []string               `protobuf:"bytes,1,rep,name=suspects,proto3" json:"suspects,omitempty"` // that are being taken out
+	Suspects      []string               `protobuf:"bytes,1,rep,name=suspects,proto3" json:"suspects,omitempty"` // that are being taken out, or have refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3940,12 +3948,13 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x03add\x18\x06 \x03(\tR\x03add\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\"M\n" +
 	"\x13ReformGroupResponse\x126\n" +
-	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"\xa3\x01\n" +
+	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\"\xbd\x01\n" +
 	"\x12ReportStallRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x03 \x01(\rR\tformation\x12/\n" +
-	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\"1\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\bR\arefused\"1\n" +
 	"\x13ReportStallResponse\x12\x1a\n" +
 	"\bsuspects\x18\x01 \x03(\tR\bsuspects\"S\n" +
 	"\x11CloseGroupRequest\x12\x14\n" +

@@ -71,8 +71,9 @@ type ApplicationsClient interface {
 	// formation has failed or to change its receivers. What is under way in the old
 	// formation is lost; FormationInfo.have says where to go on.
 	ReformGroup(ctx context.Context, in *ReformGroupRequest, opts ...grpc.CallOption) (*ReformGroupResponse, error)
-	// ReportStall says that nothing is acknowledged although something is under way.
-	// The daemon finds out who is to blame, and takes it out.
+	// ReportStall says that nothing is acknowledged although something is under way, or
+	// that a receiver has refused something. The daemon finds out who is to blame, and
+	// takes who does not answer out.
 	ReportStall(ctx context.Context, in *ReportStallRequest, opts ...grpc.CallOption) (*ReportStallResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(ctx context.Context, in *CloseGroupRequest, opts ...grpc.CallOption) (*CloseGroupResponse, error)
@@ -280,8 +281,9 @@ type ApplicationsServer interface {
 	// formation has failed or to change its receivers. What is under way in the old
 	// formation is lost; FormationInfo.have says where to go on.
 	ReformGroup(context.Context, *ReformGroupRequest) (*ReformGroupResponse, error)
-	// ReportStall says that nothing is acknowledged although something is under way.
-	// The daemon finds out who is to blame, and takes it out.
+	// ReportStall says that nothing is acknowledged although something is under way, or
+	// that a receiver has refused something. The daemon finds out who is to blame, and
+	// takes who does not answer out.
 	ReportStall(context.Context, *ReportStallRequest) (*ReportStallResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(context.Context, *CloseGroupRequest) (*CloseGroupResponse, error)
