@@ -89,8 +89,8 @@ proto: ## check api/ and generate its Go code
 p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 	$(GO) run ./bmv2/compile/p4c
 
-deb: ## the Debian package, in out/deb; installed below a directory and tried
-	@scripts/need dpkg-deb:dpkg gzip git
+deb: ## the Debian package, in out/deb, and its life on a machine: installed, upgraded, removed; needs root for that
+	@scripts/need dpkg-deb:dpkg gzip git ip:iproute2 systemctl:systemd
 	@deb=$$(GO="$(GO)" packaging/build) && MCRDMA_DEB=$$deb $(GO) test -count=1 ./packaging && ls -l $$deb
 
 clean: ## remove what the other targets made

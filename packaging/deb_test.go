@@ -49,7 +49,8 @@ func TestContents(t *testing.T) {
 		"usr/lib/systemd/system/switchctl-agent@.service", "usr/lib/sysusers.d/mcrdma.conf", "usr/share/man/man1/switchctl-group-show.1.gz",
 		"usr/share/man/man1/mcbench-compare.1.gz", "usr/share/bash-completion/completions/switchctl", "usr/share/zsh/vendor-completions/_mcbench",
 		"usr/share/fish/vendor_completions.d/cmd-daemon.fish", "usr/share/doc/mcrdma/copyright", "usr/share/doc/mcrdma/daemon.md.gz",
-		"usr/share/doc/mcrdma/changelog.gz", "usr/share/mcrdma/mcrdma.json", "etc/mcrdma"} {
+		"usr/share/doc/mcrdma/changelog.gz", "usr/share/doc/mcrdma/README.md.gz", "usr/share/doc/mcrdma/examples/application.conf",
+		"usr/share/mcrdma/mcrdma.json", "usr/share/mcrdma/mcrdma.p4info.txtpb", "usr/share/lintian/overrides/mcrdma", "etc/mcrdma"} {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 			t.Error(err)
 		}
@@ -150,6 +151,17 @@ func pages(t *testing.T, dir string) {
 		}
 		_ = r.Close()
 	}
+}
+
+// TestLintian: Debian's own checks find no error; what is overridden has its reason in
+// the package.
+func TestLintian(t *testing.T) {
+	name := deb(t)
+	lintian, err := exec.LookPath("lintian")
+	if err != nil {
+		t.Skip("optional: lintian is not installed")
+	}
+	command(t, lintian, "--allow-root", "--fail-on", "error", name)
 }
 
 // TestInstall has dpkg install the package below a directory, and remove it.
