@@ -161,6 +161,9 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 		again := p.once(ctx, f) // the connection had been lost unnoticed
 		if u := (*fault)(nil); !errors.As(again, &u) || !u.unsent {
 			err = again
+		} else if u.reason == Untrusted { // which says more, though the first request may have arrived
+			u.unsent = false
+			err = u
 		}
 	}
 	p.m.metrics.peerCall(time.Since(begun), err)

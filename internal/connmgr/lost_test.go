@@ -1,0 +1,47 @@
+package connmgr
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// TestUntrustedAfterLoss: a request goes into a connection whose other end has gone, and
+// who is there now has no good certificate. That is what the caller learns, and the first
+// request may have arrived all the same.
+func TestUntrustedAfterLoss(t *testing.T) {
+	r := newRig(t, 2, withTLS)
+	p, err := r.host(1).m.peerAt(hostAddr(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.host(1).m.letPeer(p)
+	calls := 0
+	err = p.call(t.Context(), func(context.Context) error {
+		calls++
+		r.host(2).kill()
+		r.ca.Reissue(r.host(2).files, identity.Identity{Role: identity.Host, Name: "h2", Addrs: []netip.Addr{hostAddr(2)}}, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+		})
+		r.restart(2)
+		r.until("the loss is noticed", func() bool { return p.conn.GetState() != connectivity.Ready })
+		return status.Error(codes.Unavailable, "error reading from server: EOF")
+	})
+	var f *fault
+	if !errors.As(err, &f) || f.reason != Untrusted || !strings.Contains(f.Error(), "expired") || f.unsent {
+		t.Errorf("%v (%+v)", err, f)
+	}
+	if calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+}
