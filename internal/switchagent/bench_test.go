@@ -11,6 +11,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
 // BenchmarkInstall installs and removes a group over three switches, each of which
@@ -91,7 +92,7 @@ func BenchmarkManyGroups(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		l := newLine(b, 1)
-		l.startAll()
+		l.start(1, func(c *config.Config, _ *Options) { c.Limits.GroupsPerSource = groups })
 		b.StartTimer()
 		d := many(b, l, groups, 256, hostAddr(1, 5), hostAddr(1, 6), hostAddr(1, 7))
 		b.StopTimer()

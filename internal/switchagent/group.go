@@ -112,7 +112,7 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	if max := a.cfg.Limits.Groups; max > 0 && len(a.groups) >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups", ErrLimit, max)
 	}
-	if max := a.cfg.Limits.GroupsPerSource; max > 0 && a.bySource[g.Source] >= max {
+	if max := a.cfg.Limits.GroupsPerSource; a.bySource[g.Source] >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, max)
 	}
 	g.merging = newMerging(g.Group, uint32(g.cnpGap.Microseconds())) //nolint:gosec // checked at the border

@@ -5,12 +5,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // metrics are what Prometheus sees. No group, PSN or QPN is a label.
 type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+	handshakes  prometheus.Counter
 	latency     *prometheus.HistogramVec
 	peers       *prometheus.HistogramVec
 	drops       *prometheus.CounterVec
@@ -25,6 +31,10 @@ func newMetrics(a *Agent) *metrics {
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mcrdma_agent_requests_total",
 			Help: "Requests by method and gRPC code."}, []string{"method", "code"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mcrdma_agent_refused_total",
+			Help: "Requests that this agent refused, by reason."}, []string{"reason"}),
+		handshakes: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_agent_handshakes_failed_total",
+			Help: "Connections of others that failed before a request, for want of a certificate that is good."}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "mcrdma_agent_request_seconds",
 			Help: "Time of requests.", Buckets: buckets}, []string{"method"}),
 		peers: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "mcrdma_agent_peer_call_seconds",
@@ -48,7 +58,7 @@ func newMetrics(a *Agent) *metrics {
 			return float64(f())
 		}
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.peers, m.drops, m.linkChanges, m.remakes, m.rerunTime,
+	m.registry.MustRegister(m.requests, m.refused, m.handshakes, m.latency, m.peers, m.drops, m.linkChanges, m.remakes, m.rerunTime,
 		gauge("mcrdma_agent_groups", "Groups that were installed at this switch.", count(func() int { return len(a.groups) })),
 		gauge("mcrdma_agent_steps", "Groups in which this switch takes part.", count(func() int { return len(a.steps) })),
 		gauge("mcrdma_agent_switch_connected", "1 if the switch is connected and this agent controls it.", func() float64 {
@@ -72,6 +82,17 @@ func (m *metrics) peerCall(d time.Duration, err error) {
 		result = "unreachable"
 	}
 	m.peers.WithLabelValues(result).Observe(d.Seconds())
+}
+
+// request counts a request's end. What another switch refused, its agent counts.
+func (m *metrics) request(name bifurcation.Switch, method string, err error) {
+	s := status.Convert(err)
+	m.requests.WithLabelValues(method, s.Code().String()).Inc()
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain && info.GetMetadata()["switch"] == string(name) {
+			m.refused.WithLabelValues(info.GetReason()).Inc()
+		}
+	}
 }
 
 // isUnreachable says that another agent did not answer, rather than refuse.

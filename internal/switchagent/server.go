@@ -43,6 +43,10 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	creds = identity.Watched(creds, func(err error) {
+		a.metrics.handshakes.Inc()
+		a.log.Warn("somebody was not let in", "error", err)
+	})
 	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -88,7 +92,7 @@ func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 			a.log.Error("a request failed badly", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
 			err = status.Errorf(codes.Internal, "switch %s: internal error, see the agent's log", a.name)
 		}
-		a.metrics.requests.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+		a.metrics.request(a.name, info.FullMethod, err)
 		a.metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
 	}()
 	return handle(ctx, req)
@@ -96,7 +100,7 @@ func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 
 func (a *Agent) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	err := handle(srv, s)
-	a.metrics.requests.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	a.metrics.request(a.name, info.FullMethod, err)
 	return err
 }
 

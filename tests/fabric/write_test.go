@@ -27,7 +27,13 @@ type endpoint struct {
 
 func (f *Fabric) endpoint(name string, region int) *endpoint {
 	f.t.Helper()
-	e := &endpoint{name: name, dev: f.Device(name, softroce.Options{})}
+	return f.endpointOn(name, f.Device(name, softroce.Options{}), region)
+}
+
+// endpointOn is one more on a host's device.
+func (f *Fabric) endpointOn(name string, dev *softroce.Device, region int) *endpoint {
+	f.t.Helper()
+	e := &endpoint{name: name, dev: dev}
 	pd, err := e.dev.AllocPD()
 	f.must(err)
 	e.cq, err = e.dev.CreateCQ(256)

@@ -91,7 +91,7 @@ func (k *checker) global() {
 		path        string
 		n, min, max int
 	}{
-		{"limits.groups", l.Groups, 0, 1 << 20}, {"limits.groups_per_source", l.GroupsPerSource, 0, 1 << 20},
+		{"limits.groups", l.Groups, 0, 1 << 20}, {"limits.groups_per_source", l.GroupsPerSource, 1, 1 << 20},
 		{"limits.steps", l.Steps, 0, 1 << 20}, {"limits.pre_groups", l.PREGroups, 1, 1 << 16},
 		{"limits.receivers", l.Receivers, 1, switchspec.MaxMembers},
 	} {

@@ -132,8 +132,11 @@ type Leases struct {
 	Branch time.Duration `yaml:"branch"`
 }
 
-// Limits bound what is installed; 0 in the first three is what the switch's
-// tables hold.
+// DefaultPerSource is as many groups as a daemon makes unless it is told otherwise.
+const DefaultPerSource = 256
+
+// Limits bound what is installed; 0 in Groups and Steps is what the switch's tables
+// hold.
 type Limits struct {
 	Groups          int `yaml:"groups"`
 	GroupsPerSource int `yaml:"groups_per_source"`
@@ -231,6 +234,7 @@ func (c *Config) SetDefaults() {
 	set(&c.Hello.Multiplier, 3)
 	set(&c.Leases.Group, 30*time.Second)
 	set(&c.Leases.Branch, 10*time.Minute)
+	set(&c.Limits.GroupsPerSource, DefaultPerSource)
 	set(&c.Limits.PREGroups, 16)
 	set(&c.Limits.Receivers, switchspec.MaxMembers)
 	for i := range c.Ports {

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/store"
@@ -49,6 +51,8 @@ type Options struct {
 	// how long one may be silent. 0: 100 ms and 1 s.
 	Beat, DeadAfter time.Duration
 	Logger          *slog.Logger // nil: silent
+	// Metrics gets the daemon's metrics; nil: nobody does.
+	Metrics prometheus.Registerer
 }
 
 // A Host is another host.
@@ -93,7 +97,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	open := func(ctx context.Context, path string) (connmgr.Store, error) {
 		return store.Open(ctx, path, store.Options{NoSync: true})
 	}
-	m, err := connmgr.New(ctx, cfg, connmgr.Options{Logger: o.Logger, Hosts: o.Listener, OpenStore: open, Version: "in process"})
+	m, err := connmgr.New(ctx, cfg, connmgr.Options{Logger: o.Logger, Metrics: o.Metrics, Hosts: o.Listener, OpenStore: open, Version: "in process"})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("inproc: host %s: %w", o.Name, err), os.RemoveAll(dir))
 	}
