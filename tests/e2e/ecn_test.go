@@ -18,7 +18,7 @@ import (
 
 // narrow is a lab whose spine is a bottleneck that marks packets.
 func narrow() lab.Spec {
-	return lab.Spec{Daemon: calm, Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Depth: 8000, Agent: "ecn: {kmin: 10, kmax: 100, pmax: 0.2}\n"}}}
+	return lab.Spec{Calm: true, Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Depth: 8000, Agent: "ecn: {kmin: 10, kmax: 100, pmax: 0.2}\n"}}}
 }
 
 // A share is what a flow got of the bottleneck, in bits a second.

@@ -141,7 +141,7 @@ func TestNamespaceReceiverDaemonGone(t *testing.T) {
 
 // A switch is killed and started again, empty: its agent makes it what it was.
 func TestNamespaceSwitchRestarts(t *testing.T) {
-	l, m := ready(t, lab.Spec{Daemon: calm}, orders.CreateArgs{Mode: "require"})
+	l, m := ready(t, lab.Spec{Calm: true}, orders.CreateArgs{Mode: "require"})
 	for _, name := range []string{"torA", "spine"} {
 		t.Run(name, func(t *testing.T) {
 			res, err := m.ruin(t, func() {

@@ -21,10 +21,6 @@ var (
 	large      = orders.ListenArgs{Service: "large", Receives: 6, ReceiveSize: 16 << 20}
 )
 
-// calm daemons don't give up hosts that are late, as all are where many processes
-// share few processors. What they do when hosts are dead is the matter of other tests.
-const calm = "beat: {dead_after: 6s}\n"
-
 // attempts bounds how often something is measured anew that other load may spoil, such
 // as how many packets were sent again.
 const attempts = 3
@@ -32,7 +28,7 @@ const attempts = 3
 // One sender, three receivers in two racks: the replicas are equal, the sender's uplink
 // carries each byte once, and an operation is one post and one completion.
 func TestNamespaceGroups(t *testing.T) {
-	l := startLab(t, lab.Spec{BGP: true, Daemon: calm})
+	l := startLab(t, lab.Spec{BGP: true, Calm: true})
 	dial(t, l.Hosts...)
 	h1 := l.Host("h1")
 	to := others(l, h1)
@@ -105,7 +101,7 @@ func (m *team) measure(t *testing.T, args orders.WorkArgs) error {
 
 // The shortest of all, so that "make test" has one, too.
 func TestNamespaceSample(t *testing.T) {
-	l := startSample(t, lab.Spec{Daemon: calm})
+	l := startSample(t, lab.Spec{Calm: true})
 	dial(t, l.Hosts...)
 	to := others(l, l.Host("h1"))
 	listen(t, small, to...)
@@ -124,7 +120,7 @@ func TestNamespaceSample(t *testing.T) {
 
 // Several groups of several senders at once, and ordinary connections beside them.
 func TestNamespaceManyGroups(t *testing.T) {
-	l := startLab(t, lab.Spec{Daemon: calm})
+	l := startLab(t, lab.Spec{Calm: true})
 	dial(t, l.Hosts...)
 	listen(t, small, l.Hosts...)
 	h := l.Hosts
@@ -209,7 +205,7 @@ func TestNamespaceLoss(t *testing.T) {
 
 // Copies made by the sender, on the same links.
 func TestNamespaceFanOut(t *testing.T) {
-	l := startLab(t, lab.Spec{Daemon: calm})
+	l := startLab(t, lab.Spec{Calm: true})
 	dial(t, l.Hosts...)
 	h1 := l.Host("h1")
 	to := others(l, h1)

@@ -36,7 +36,7 @@ func TestNamespaceWithoutSwitches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.spec.Daemon = calm
+			c.spec.Calm = true
 			l := startLab(t, c.spec)
 			dial(t, l.Hosts...)
 			h1 := l.Host("h1")

@@ -119,6 +119,9 @@ func (l *Lab) writeDaemon(h *HostNode) error {
 			fmt.Fprintf(&b, "  - {name: %s, address: %v}\n", o.Name, o.Addr)
 		}
 	}
+	if l.Spec.Calm {
+		fmt.Fprintf(&b, "beat: {dead_after: %v}\n", l.Spec.deadAfter())
+	}
 	b.WriteString(l.Spec.Daemon + spec.Daemon)
 	h.Config, err = l.write(h.Name+".yaml", b.String())
 	return err
