@@ -19,6 +19,7 @@ const (
 	retryFirst   = 10 * time.Millisecond
 	retryLast    = 500 * time.Millisecond
 	maxGreetings = 256 // that are read at a time
+	maxFromOne   = 192 // of them, from one address: others find room if one is silent
 	// linger is how long a member whose bootstrap has failed waits for members
 	// that it hasn't met yet, to tell them why.
 	linger = 700 * time.Millisecond
@@ -185,6 +186,9 @@ func (b *bootstrap) try(p *peer, err error) {
 
 // stranger notes that somebody who doesn't belong here has called.
 func (b *bootstrap) stranger(c net.Conn, err error) {
+	if f := b.t.opt.Stranger; f != nil {
+		f(c.RemoteAddr(), err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over && len(b.strangers) < 3 {

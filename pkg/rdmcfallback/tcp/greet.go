@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -166,14 +167,51 @@ func (t *Transport) accept() {
 			t.boot.fail(fmt.Errorf("%w: the listener's connections are not TCP but %T", ErrOptions, c))
 			continue
 		}
+		done, ok := t.callers.enter(conn.RemoteAddr())
+		if !ok {
+			closeConns(conn) // a member calls again
+			t.boot.stranger(conn, errCrowd)
+			continue
+		}
 		t.greetings <- struct{}{}
 		t.wg.Add(1)
 		go func() {
 			defer t.wg.Done()
+			defer done()
 			defer func() { <-t.greetings }()
 			t.answer(conn)
 		}()
 	}
+}
+
+// callers counts those whose greetings are being read, by address.
+type callers struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// enter makes room for one more, if there are not too many of that address.
+func (c *callers) enter(from net.Addr) (done func(), ok bool) {
+	host, _, err := net.SplitHostPort(from.String())
+	if err != nil {
+		host = from.String()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[string]int{}
+	}
+	if c.counts[host] >= maxFromOne {
+		return nil, false
+	}
+	c.counts[host]++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.counts[host]--; c.counts[host] == 0 {
+			delete(c.counts, host)
+		}
+	}, true
 }
 
 // answer reads a caller's greeting and takes the connection in or rejects it.

@@ -36,6 +36,7 @@ var (
 	// ErrNotReady: Send without readiness of the peer, or PutSmall without a slot.
 	ErrNotReady = errors.New("tcp: the peer is not ready for this")
 
+	errCrowd  = errors.New("tcp: too many callers from one address who do not say who they are")
 	errNotYet = errors.New("tcp: the member is still in an earlier epoch")
 )
 
@@ -72,6 +73,9 @@ type Options struct {
 	// DeadAfter is how long a peer may be silent before it counts as dead; from
 	// 1 s up. 0 stands for 5 s. Peers whose processes end are noticed at once.
 	DeadAfter time.Duration
+	// Stranger, if set, is called for each caller who was turned away: who is no
+	// member, or not of this group. It may be called by many goroutines at once.
+	Stranger func(from net.Addr, why error)
 	// Progress, if set, is called for each peer that was met, one at a time.
 	Progress func(peer int)
 }

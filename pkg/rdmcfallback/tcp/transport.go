@@ -30,6 +30,7 @@ type Transport struct {
 	closed    chan struct{} // closed when Close is done
 	wg        sync.WaitGroup
 	greetings chan struct{} // a token for each greeting that is being read
+	callers   callers
 }
 
 var _ rdmcfallback.Transport = (*Transport)(nil)
