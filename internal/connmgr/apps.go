@@ -113,7 +113,16 @@ func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 	if err != nil {
 		return nil, err
 	}
-	return a.m.reform(ctx, g, req)
+	res, err := a.m.reform(ctx, g, req)
+	if err != nil {
+		// Perhaps the group has failed meanwhile: that counts, and not how this call ended.
+		a.m.mu.Lock()
+		defer a.m.mu.Unlock()
+		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
+			return nil, why
+		}
+	}
+	return res, err
 }
 
 func (a *appsServer) ReportStall(ctx context.Context, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
@@ -169,7 +178,7 @@ func (a *appsServer) group(ctx context.Context, req interface {
 	defer a.m.mu.Unlock()
 	g := s.groups[id]
 	if g == nil {
-		return nil, refuse(NotFound, "there is no group %v of this application", id)
+		return nil, s.whyEnded(id, 0, refuse(NotFound, "there is no group %v of this application", id))
 	}
 	return g, nil
 }

@@ -20,7 +20,7 @@ func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 		return refuse(Closed, "the group has been closed meanwhile")
 	}
 	now := m.clock.now()
-	g.form, g.broken, g.problems, g.since = f, false, nil, time.Time{}
+	g.form, g.broken, g.problems, g.since, g.late = f, false, nil, time.Time{}, 0
 	g.retry.plan(f, now)
 	clear(g.dead)
 	g.stall = stallSample{}

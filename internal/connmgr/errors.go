@@ -37,6 +37,8 @@ const (
 	Timeout          Reason = "TIMEOUT"
 	Stale            Reason = "STALE"
 	Closed           Reason = "CLOSED"
+	Removed          Reason = "REMOVED"
+	SenderLost       Reason = "SENDER_LOST"
 )
 
 var reasonCodes = map[Reason]codes.Code{
@@ -45,6 +47,7 @@ var reasonCodes = map[Reason]codes.Code{
 	MTU: codes.FailedPrecondition, Version: codes.FailedPrecondition, Untrusted: codes.Unauthenticated,
 	Limit: codes.ResourceExhausted, NotFound: codes.NotFound, MinSize: codes.FailedPrecondition,
 	NoSwitch: codes.FailedPrecondition, Timeout: codes.DeadlineExceeded, Stale: codes.Aborted, Closed: codes.Canceled,
+	Removed: codes.NotFound, SenderLost: codes.NotFound,
 }
 
 func (r Reason) Error() string { return string(r) }

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 )
 
 // forming makes one formation of a group, whose turn its caller has. It is used
@@ -178,8 +180,34 @@ func (x *forming) prepare(ctx context.Context) error {
 	return nil
 }
 
+// errLate says that a group might go on if its receivers answered in time.
+var errLate = errors.New("receivers are late")
+
+// maxLate is how often in a row a group may try again because its receivers are late.
+const maxLate = 3
+
+// late says how many receivers have not answered in time, and are not dead as far as is
+// known: they, or this host, may have been busy.
+func (x *forming) late() (n int) {
+	x.m.mu.Lock()
+	defer x.m.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for a, err := range x.out {
+		if (errors.Is(err, Timeout) || errors.Is(err, Unreachable)) && x.m.health.State(a) != health.Gone && x.g.dead[a] == (loss{}) {
+			n++
+		}
+	}
+	return n
+}
+
 // tooFew is the error of a group with too few receivers left.
 func (x *forming) tooFew(n int) error {
+	if late := x.late(); !x.strict && x.g.late < maxLate && x.g.enough(n+late) {
+		x.g.late++
+		return &fault{reason: Timeout, cause: errLate,
+			text: fmt.Sprintf("%s; %s did not answer in time, and may yet: try again", x.g.few(n), plural(late, "receiver"))}
+	}
 	for _, a := range x.candidates {
 		if err := x.out[a]; err != nil {
 			return refuse(MinSize, "%s; the first that is missing: %v", x.g.few(n), err)

@@ -109,10 +109,12 @@ type group struct {
 	sess      *session
 	form      *formation // nil: the first is being formed
 	last      uint32     // number of the latest formation that was begun
+	late      int        // tries in a row to form it anew that failed because receivers were late; who has the turn's
 	over      bool
-	broken    bool // the application has been asked to form it anew
-	resumed   bool // false: after a restart, the application has not said that it has it
-	suspected map[netip.Addr]int
+	broken    bool                // the application has been asked to form it anew
+	resumed   bool                // false: after a restart, the application has not said that it has it
+	suspected map[netip.Addr]int  // in how many formations in a row
+	counted   uint32              // the formation that was counted last in suspected
 	dead      map[netip.Addr]loss // receivers that are to be taken out
 	// departures are changed with the turn and Manager.mu, and read with either.
 	departures []departure

@@ -68,7 +68,11 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	}
 	next := *f
 	next.Receivers = stay
-	if err := m.tor.update(ctx, g, &next); err != nil {
+	err := errNoAgent
+	if m.tor != nil {
+		err = m.tor.update(ctx, g, &next)
+	}
+	if err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s; the switches cannot go on without it: %v", lost[0].Host, first, err))
@@ -150,6 +154,7 @@ func (m *Manager) breakUp(g *group, a netip.Addr, text string) {
 func (m *Manager) fail(g *group, text string) {
 	m.mu.Lock()
 	if !g.over {
+		g.sess.noteEnd(end{group: g.id, why: refuse(MinSize, "%s", text)})
 		m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, text)
 	}
 	m.mu.Unlock()

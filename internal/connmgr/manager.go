@@ -73,7 +73,7 @@ func (realClock) ticks(d time.Duration) (<-chan time.Time, func()) {
 type times struct {
 	request time.Duration // a request of an application without deadline
 	prepare time.Duration // all receivers, for a new group
-	reform  time.Duration // the same, when it is formed anew
+	reform  time.Duration // the same, when it is formed anew; at least: see reformTime
 	install time.Duration // the switches
 	commit  time.Duration // all receivers
 	undo    time.Duration // undoing, while somebody waits

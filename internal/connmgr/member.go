@@ -207,6 +207,7 @@ func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationI
 		return refuse(NotFound, "formation %d of the group has not been prepared, or was given up", f.GetFormation())
 	}
 	if x.state == formed {
+		m.tellFormed(x, f) // this daemon may have been restarted before its application was told
 		m.mu.Unlock()
 		return nil
 	}
@@ -227,14 +228,19 @@ func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationI
 	}
 	x.state = formed
 	x.expires = m.clock.now().Add(x.Lease)
-	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{
-		AttachFormed: &mcrdmav1.AttachFormed{Attach: x.Attach, Formation: f}}})
+	m.tellFormed(x, f)
 	for _, o := range slices.Clone(m.memberships[id]) {
 		if o.Formation < x.Formation {
 			m.endMember(o, mcrdmav1.Detached_REASON_REFORMED, "")
 		}
 	}
 	return nil
+}
+
+// tellFormed is called with Manager.mu.
+func (m *Manager) tellFormed(x *member, f *mcrdmav1.FormationInfo) {
+	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{
+		AttachFormed: &mcrdmav1.AttachFormed{Attach: x.Attach, Formation: f}}})
 }
 
 // endMember ends a membership and tells its application, unless that ended it
@@ -255,8 +261,23 @@ func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text str
 		m.gone.bury(grave{x.ID, x.Formation}, text, m.clock.now())
 		return
 	}
+	x.sess.noteEnd(end{attach: x.Attach, why: detachedFault(reason, text)})
 	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
 		Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
+}
+
+// detachedFault is what an application gets to see that asks for a membership which has
+// ended for that reason; nil: it need not know.
+func detachedFault(reason mcrdmav1.Detached_Reason, text string) *fault {
+	switch reason {
+	case mcrdmav1.Detached_REASON_CLOSED:
+		return refuse(Closed, "the sender has closed the group")
+	case mcrdmav1.Detached_REASON_REMOVED:
+		return refuse(Removed, "%s", text)
+	case mcrdmav1.Detached_REASON_SENDER_LOST:
+		return refuse(SenderLost, "%s", text)
+	}
+	return nil
 }
 
 // unask takes a question out of an application's queue that it has not fetched, so

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -74,11 +75,14 @@ func (m *Manager) candidates(g *group, req *mcrdmav1.ReformGroupRequest, suspect
 		return nil, nil, refuse(Stale, "group %v is at formation %d, and not %d", g.id, g.form.N, req.GetFormation())
 	}
 	lost = map[netip.Addr]loss{}
+	again := g.counted == g.form.N // the same formation's end, after a try that failed
+	g.counted = g.form.N
 	for _, a := range g.form.addrs() {
-		if slices.Contains(suspects, a) {
-			g.suspected[a]++
-		} else {
+		switch {
+		case !slices.Contains(suspects, a):
 			delete(g.suspected, a)
+		case !again || g.suspected[a] == 0:
+			g.suspected[a]++
 		}
 		switch l := g.dead[a]; {
 		case l != loss{}:
@@ -109,7 +113,7 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 	m.mu.Unlock()
 	var f *formation
 	for try := 1; ; try++ {
-		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.times.reform, watch: watch, before: m.takeDown(g, old)}
+		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.reformTime(), watch: watch, before: m.takeDown(g, old)}
 		var err error
 		if f, err = x.form(ctx); err == nil {
 			if err = m.formedAs(ctx, g, x, lost); err == nil {
@@ -119,7 +123,7 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 			return nil, err
 		}
 		out := x.failed()
-		if ctx.Err() != nil || len(out) == 0 || try == reformTries || errors.Is(err, MinSize) {
+		if ctx.Err() != nil || len(out) == 0 || try == reformTries || errors.Is(err, MinSize) || errors.Is(err, errLate) {
 			return nil, err
 		}
 		candidates = slices.DeleteFunc(slices.Clone(candidates), func(a netip.Addr) bool {
@@ -135,6 +139,10 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 	}
 	return f, nil
 }
+
+// reformTime is how long receivers may take to prepare: as long as the silent may live,
+// at least.
+func (m *Manager) reformTime() time.Duration { return max(m.times.reform, m.cfg.Beat.DeadAfter) }
 
 // failed are the receivers that dropped out, and why.
 func (x *forming) failed() map[netip.Addr]error {

@@ -89,6 +89,10 @@ func (m *Manager) resumeAll() {
 			}
 		}
 		m.watch(g, now)
+		g.retry.plan(g.form, now)
+		if g.form.Path == mcrdmav1.Path_PATH_SWITCH && m.tor == nil {
+			m.breakUp(g, netip.Addr{}, "by switches: "+errNoAgent.Error()+" any longer")
+		}
 		for _, d := range g.departures { // taking out was begun
 			m.lose(g, d.Addr, "resumed", d.Why)
 		}
@@ -124,7 +128,7 @@ func (m *Manager) resumeGroup(g *group, req *mcrdmav1.ResumeGroupRequest) (*mcrd
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if g.over || g.form == nil {
-		return nil, refuse(NotFound, "there is no group %v any longer", g.id)
+		return nil, g.sess.whyEnded(g.id, 0, refuse(NotFound, "there is no group %v any longer", g.id))
 	}
 	if req.GetFormation() > g.form.N {
 		return nil, refuse(Stale, "group %v is at formation %d, and not %d", g.id, g.form.N, req.GetFormation())
@@ -143,7 +147,7 @@ func (m *Manager) resumeMember(s *session, req *mcrdmav1.ResumeMemberRequest) er
 	defer m.mu.Unlock()
 	x := s.members[req.GetAttach()]
 	if x == nil || x.ID != id || x.Formation != req.GetFormation() {
-		return refuse(NotFound, "there is no membership %d in formation %d of group %v", req.GetAttach(), req.GetFormation(), id)
+		return s.whyEnded(id, req.GetAttach(), refuse(NotFound, "there is no membership %d in formation %d of group %v", req.GetAttach(), req.GetFormation(), id))
 	}
 	x.resumed = true
 	return nil

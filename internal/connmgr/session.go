@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"crypto/rand"
+	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -22,6 +23,41 @@ type session struct {
 	over   bool
 	queue  []*mcrdmav1.OpenResponse
 	wake   chan struct{} // 1; the stream's, and closed when another has taken the session
+	ends   []end         // the last ones
+}
+
+// An end is why a group or a membership of a session is no more, if others have ended it.
+// The application is told by an event; but it may ask for what it still believes to have
+// before it reads that, above all when it comes back after a restart.
+type end struct {
+	group  groupID // or
+	attach uint64  // of a membership; 0: it is a group
+	why    *fault
+}
+
+// maxEnds is how many of them are remembered.
+const maxEnds = 256
+
+// noteEnd is called with Manager.mu.
+func (s *session) noteEnd(e end) {
+	if e.why == nil {
+		return
+	}
+	if len(s.ends) >= maxEnds {
+		s.ends = slices.Delete(s.ends, 0, 1)
+	}
+	s.ends = append(s.ends, e)
+}
+
+// whyEnded says why a group (attach 0) or a membership has ended, or else what is given.
+// It is called with Manager.mu.
+func (s *session) whyEnded(id groupID, attach uint64, unknown *fault) *fault {
+	for _, e := range s.ends {
+		if e.attach == attach && (attach != 0 || e.group == id) {
+			return e.why
+		}
+	}
+	return unknown
 }
 
 // maxQueue is how many events an application may be behind.

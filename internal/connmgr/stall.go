@@ -50,7 +50,7 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 		}
 	}
 	m.mu.Unlock()
-	if len(res.Suspects) > 0 || f.Path != mcrdmav1.Path_PATH_SWITCH {
+	if len(res.Suspects) > 0 || f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return res, nil
 	}
 	suspects, err := m.compare(ctx, g, f, req.GetSince().AsDuration())
@@ -118,7 +118,7 @@ func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.
 // refusers are the receivers of which the switch has counted fatal NAKs. They are not
 // taken out for that: they may do better in the next formation.
 func (m *Manager) refusers(ctx context.Context, g *group, f *formation) (suspects []string) {
-	if f.Path != mcrdmav1.Path_PATH_SWITCH {
+	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
 	}
 	fatal, err := m.tor.answers(ctx, m.addr, f, (*mcrdmav1.MemberCounters).GetFatalNaks)

@@ -57,7 +57,10 @@ func (m *Manager) dialSwitch() error {
 	return nil
 }
 
-var errNotYet = errors.New("the agent has not answered yet")
+var (
+	errNotYet  = errors.New("the agent has not answered yet")
+	errNoAgent = errors.New("no switch agent is configured") // any longer, if a formation has switches
+)
 
 // A torError is what an agent has answered, or that it has not.
 type torError struct {
@@ -192,7 +195,7 @@ func (m *Manager) mayUseSwitch(g *group, f *formation) string {
 	case g.spec.Mode == mcrdmav1.Mode_MODE_OFF:
 		return "the application wants it so (mode off)"
 	case m.tor == nil:
-		return "no switch agent is configured"
+		return errNoAgent.Error()
 	case f.Sender.QPN == 0:
 		return "the sender's application has no RDMA device"
 	}
