@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,6 +141,7 @@ func (m *Member) attach(a *attach) {
 	}
 	if err := a.answer(m.c, err); err != nil {
 		m.c.opt.Logger.Info("not attached", "group", m.id, "error", err)
+		m.c.takeAttach(a.req.GetAttach())
 		m.drop()
 		m.unlessFormed(err)
 	}
@@ -312,7 +314,7 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 		return
 	}
 	first, before := !m.formed, m.info
-	m.formed, m.info = true, info
+	m.formed, m.info, m.last = true, info, a
 	if first {
 		m.have = info.GetHave()
 	}
@@ -341,12 +343,18 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 
 // detached ends a formation, or the membership.
 func (c *Client) detached(e *mcrdmav1.Detached) {
-	c.mu.Lock()
-	a := c.attaches[e.GetAttach()]
-	c.mu.Unlock()
-	if a != nil {
+	if a := c.takeAttach(e.GetAttach()); a != nil {
 		_ = a.m.do(func() { a.m.detached(a, e) })
 	}
+}
+
+// takeAttach forgets an attach, of which the daemon has no more to say, and returns it.
+func (c *Client) takeAttach(number uint64) *attach {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.attaches[number]
+	delete(c.attaches, number)
+	return a
 }
 
 func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
@@ -357,10 +365,7 @@ func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
 	var err error
 	switch e.GetReason() {
 	case mcrdmav1.Detached_REASON_ABORTED:
-		if current {
-			m.drop()
-			m.unlessFormed(errors.New(e.GetText()))
-		}
+		m.abort(a, errors.New(e.GetText()))
 		return
 	case mcrdmav1.Detached_REASON_REFORMED:
 		if current {
@@ -398,13 +403,15 @@ func (m *Member) endLocked(err error, leave bool) {
 
 func (m *Member) finish(err error, leave bool) {
 	m.mu.Lock()
-	a := m.current
+	a := cmp.Or(m.current, m.last)
 	m.mu.Unlock()
 	if leave && a != nil {
 		// The daemons are told first, so that nobody waits for this member.
-		ctx, cancel := context.WithTimeout(m.c.ctx, goodbye)
-		defer cancel()
-		_, e := call(ctx, m.c, m.c.rpc.Leave, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.req.GetAttach(), Reason: err.Error()})
+		text := err.Error()
+		e := m.c.say(func(ctx context.Context) error {
+			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.req.GetAttach(), Reason: text})
+			return err
+		})
 		if e != nil {
 			m.c.opt.Logger.Debug("leave", "group", m.id, "error", e)
 		}
@@ -433,28 +440,68 @@ func (m *Member) finish(err error, leave bool) {
 	close(m.over)
 }
 
-// resume says to a daemon that has come back that the member is still there. It returns
-// false if the daemon is gone again.
+// resume says to a daemon that has come back that the member is still there, in the
+// formation that is being made, if one is, and in the one before, which the daemon has
+// until then. It returns false if the daemon is gone again.
 func (m *Member) resume(ctx context.Context) bool {
 	m.mu.Lock()
-	a, formed := m.current, m.path != nil
+	current, last := m.current, m.last
 	m.mu.Unlock()
-	if a == nil {
+	if current != nil && current != last {
+		err := m.resumeAs(ctx, current)
+		if lost(err) {
+			return false
+		}
+		if err != nil {
+			// It was not complete when the daemon ended. The sender's asks again.
+			m.do(func() { m.abort(current, fromStatus(err)) })
+		}
+	}
+	if last == nil {
 		return true
 	}
-	if !formed {
-		return true // the sender's daemon asks again
-	}
-	_, err := m.c.rpc.ResumeMember(ctx, &mcrdmav1.ResumeMemberRequest{
-		Token: m.c.token(), Attach: a.req.GetAttach(), Group: m.id.wire(), Formation: a.req.GetFormation(),
-	})
+	err := m.resumeAs(ctx, last)
 	if lost(err) {
 		return false
 	}
 	if err != nil {
-		m.end(fmt.Errorf("the daemon was gone, and does not take the member up again: %w", fromStatus(err)), false)
+		m.do(func() { m.notResumed(last, fromStatus(err)) })
 		return true
 	}
-	m.events.put(Event{Type: Resumed, Formation: a.req.GetFormation()}, false)
+	m.events.put(Event{Type: Resumed, Formation: last.req.GetFormation()}, false)
 	return true
+}
+
+func (m *Member) resumeAs(ctx context.Context, a *attach) error {
+	_, err := m.c.rpc.ResumeMember(ctx, &mcrdmav1.ResumeMemberRequest{
+		Token: m.c.token(), Attach: a.req.GetAttach(), Group: m.id.wire(), Formation: a.req.GetFormation(),
+	})
+	return err
+}
+
+// abort ends a formation that was never complete, if it still is the present one.
+func (m *Member) abort(a *attach, err error) {
+	m.mu.Lock()
+	present := m.current == a && m.path == nil
+	m.mu.Unlock()
+	if present {
+		m.c.takeAttach(a.req.GetAttach())
+		m.drop()
+		m.unlessFormed(err)
+	}
+}
+
+// notResumed ends the member, because the daemon does not have it, unless another
+// formation has taken that one's place.
+func (m *Member) notResumed(a *attach, err error) {
+	m.mu.Lock()
+	other := m.current != nil && m.current != a || m.last != a
+	m.mu.Unlock()
+	if other {
+		return
+	}
+	if errors.Is(err, ErrDaemon) {
+		err = fmt.Errorf("the daemon was gone, and does not take the member up again: %w", err)
+	}
+	m.end(err, false)
 }

@@ -49,6 +49,7 @@ type Client struct {
 	members   map[GroupID]*Member
 	attaches  map[uint64]*attach
 	memories  map[*Memory]struct{}
+	unsaid    []func(context.Context) error // what the daemon has to be told when it is back
 
 	closing sync.Once
 	err     error // of Close

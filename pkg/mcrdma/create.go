@@ -109,7 +109,7 @@ func (g *Group) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resp, err := g.ask(ctx, b)
+	resp, l, err := g.ask(ctx, b)
 	if err != nil {
 		b.close()
 		return err
@@ -123,7 +123,7 @@ func (g *Group) create(ctx context.Context) error {
 		err = g.connect(ctx, b, resp.GetFormation())
 	}
 	if err == nil {
-		err = c.adopt(g)
+		err = c.adopt(g, l)
 	}
 	if err != nil {
 		c.closeGroup(g.id)
@@ -131,11 +131,12 @@ func (g *Group) create(ctx context.Context) error {
 	return err
 }
 
-// ask has the daemon create the group.
-func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, error) {
+// ask has the daemon create the group. It returns the link on which it was asked.
+func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *link, error) {
 	c, cfg := g.c, &g.cfg
-	if _, err := c.ready(ctx); err != nil {
-		return nil, err
+	l, err := c.ready(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	req := &mcrdmav1.CreateGroupRequest{
 		Token: c.token(), Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
@@ -156,9 +157,9 @@ func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupRespo
 	// It is not to be repeated: the group might exist already.
 	resp, err := c.rpc.CreateGroup(ctx, req)
 	if ctx.Err() != nil && err != nil {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
-	return resp, fromStatus(err)
+	return resp, l, fromStatus(err)
 }
 
 func (g *Group) checkRegions() error {
@@ -173,8 +174,8 @@ func (g *Group) checkRegions() error {
 	return nil
 }
 
-// adopt makes a connected group one of the Client's.
-func (c *Client) adopt(g *Group) error {
+// adopt makes a connected group one of the Client's, which was created on that link.
+func (c *Client) adopt(g *Group, l *link) error {
 	c.mu.Lock()
 	err := c.errClosed()
 	if err == nil {
@@ -183,6 +184,9 @@ func (c *Client) adopt(g *Group) error {
 		delete(c.orphans, g.id)
 		ctx := g.begin(nil, nil)
 		c.wg.Go(func() { g.run(ctx) })
+		if c.link != l { // the daemon was gone meanwhile, and others have been resumed without it
+			c.wg.Go(func() { c.resumeLate(g) })
+		}
 	}
 	c.mu.Unlock()
 	if err != nil {

@@ -73,6 +73,7 @@ var reasons = map[string]error{
 	"UNREACHABLE": ErrUnreachable, "DUPLICATE_ADDRESS": ErrDuplicate, "TOO_MANY_RECEIVERS": ErrTooMany,
 	"MTU": ErrMTU, "VERSION": ErrVersion, "UNTRUSTED": ErrUntrusted, "LIMIT": ErrLimit, "NOT_FOUND": ErrDaemon,
 	"MIN_SIZE": ErrMinSize, "NO_SWITCH": ErrNoSwitch, "TIMEOUT": ErrTimeout, "STALE": errStale, "CLOSED": ErrClosed,
+	"REMOVED": ErrRemoved, "SENDER_LOST": ErrSenderLost,
 }
 
 // errStale: the daemon is further than the caller.

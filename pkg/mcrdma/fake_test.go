@@ -61,7 +61,9 @@ type fakeDaemon struct {
 	session  *fakeSession // of the one application
 	tokens   int
 	services map[string]bool
-	left     []string // reasons
+	left     []string                  // reasons
+	resumed  []uint64                  // attaches
+	refuse   func(attach uint64) error // of ResumeMember, if not nil
 }
 
 type fakeSession struct {
@@ -469,6 +471,15 @@ func (d *fakeDaemon) ResumeGroup(_ context.Context, req *mcrdmav1.ResumeGroupReq
 }
 
 func (d *fakeDaemon) ResumeMember(_ context.Context, req *mcrdmav1.ResumeMemberRequest) (*mcrdmav1.ResumeMemberResponse, error) {
+	d.mu.Lock()
+	d.resumed = append(d.resumed, req.GetAttach())
+	refuse := d.refuse
+	d.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(req.GetAttach()); err != nil {
+			return nil, err
+		}
+	}
 	g := d.w.group(req.GetGroup())
 	if g == nil {
 		return nil, fail(codes.NotFound, "NOT_FOUND", "no such group")

@@ -30,6 +30,7 @@ type Member struct {
 	sizes   [MaxDepth]uint32 // of the last ones, by number
 	info    *mcrdmav1.FormationInfo
 	current *attach // that is prepared or formed; nil: none
+	last    *attach // that was formed last; nil: none
 	path    inbound // of current, if it is formed
 	formed  bool    // once
 	ending  bool

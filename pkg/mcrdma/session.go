@@ -152,11 +152,68 @@ func (c *Client) groupChanged(e *mcrdmav1.GroupChanged) {
 
 // closeGroup has the daemon close a group.
 func (c *Client) closeGroup(id GroupID) {
-	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
-	defer cancel()
-	_, err := call(ctx, c, c.rpc.CloseGroup, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire()})
+	err := c.say(func(ctx context.Context) error {
+		_, err := c.rpc.CloseGroup(ctx, &mcrdmav1.CloseGroupRequest{Token: c.token(), Group: id.wire()})
+		return err
+	})
 	if err != nil {
 		c.opt.Logger.Warn("close a group", "group", id, "error", err)
+	}
+}
+
+// say tells the daemon that something is over, by a call that may be made twice. If it
+// can't now, it is told when it is back: else it would wait for what never comes back, and
+// tell the others that it was lost.
+func (c *Client) say(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
+	defer cancel()
+	_, err := call(ctx, c, func(ctx context.Context, _ struct{}, _ ...grpc.CallOption) (struct{}, error) {
+		return struct{}{}, f(ctx)
+	}, struct{}{})
+	if err == nil || errors.As(err, new(*RemoteError)) || c.ctx.Err() != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.link.up: // it takes its time, but has been told
+	default:
+		c.unsaid = append(c.unsaid, f)
+	}
+	return err
+}
+
+// sayRest tells the daemon what it could not be told. It returns false if it is gone again.
+func (c *Client) sayRest(ctx context.Context) bool {
+	for {
+		c.mu.Lock()
+		if len(c.unsaid) == 0 {
+			c.mu.Unlock()
+			return true
+		}
+		f := c.unsaid[0]
+		c.unsaid = c.unsaid[1:]
+		c.mu.Unlock()
+		if err := f(ctx); lost(err) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.unsaid = append(c.unsaid, f)
+			return false
+		}
+	}
+}
+
+// resumeLate resumes a group that was not there when the others were.
+func (c *Client) resumeLate(g *Group) {
+	for {
+		l, err := c.ready(g.ctx)
+		if err != nil || g.resume(g.ctx) {
+			return
+		}
+		select {
+		case <-l.down:
+		case <-g.ctx.Done():
+		}
 	}
 }
 
@@ -193,6 +250,9 @@ func (c *Client) resume(l *link) {
 		if err != nil {
 			c.opt.Logger.Error("the service cannot be offered any more", "service", offer.cfg.Service, "error", fromStatus(err))
 		}
+	}
+	if !c.sayRest(ctx) {
+		return
 	}
 	for _, m := range members {
 		if !m.resume(ctx) {

@@ -1,0 +1,188 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// TestEndedWhileAway: a membership that ended while the daemon was not there ends for the
+// reason that the daemon gives.
+func TestEndedWhileAway(t *testing.T) {
+	for reason, want := range map[string]error{"CLOSED": ErrClosed, "REMOVED": ErrRemoved, "SENDER_LOST": ErrSenderLost, "NOT_FOUND": ErrDaemon} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 1, false, GroupConfig{})
+			d := r.ds[0]
+			d.stop()
+			d.refuse = func(uint64) error { return fail(codes.NotFound, reason, "for the test") }
+			d.start()
+			_, err := r.rs[0].m.Recv(t.Context())
+			wants(t, "receiver", err, want, "for the test")
+		})
+	}
+}
+
+// TestSaidLater: a group that is closed, and a member that leaves, while the daemon is not
+// there: it is told when it is back.
+func TestSaidLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, true, GroupConfig{})
+	r.src.stop()
+	r.ds[0].stop()
+	left := make(chan error, 1)
+	go func() { left <- r.rs[0].m.Close() }()
+	if err := errors.Join(r.g.Close(t.Context()), <-left); err != nil {
+		t.Fatal(err)
+	}
+	if r.w.group(r.g.id.wire()) == nil {
+		t.Fatal("the daemon was told, though it was not there")
+	}
+	r.ds[0].start()
+	eventually(t, "it is told that the member has left", func() bool {
+		r.ds[0].mu.Lock()
+		defer r.ds[0].mu.Unlock()
+		return len(r.ds[0].left) == 1
+	})
+	r.src.start()
+	eventually(t, "it is told that the group is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
+	_, err := r.rs[1].m.Recv(t.Context())
+	wants(t, "the other receiver", err, ErrClosed, "the sender has closed")
+	for _, c := range []*Client{r.c, r.rs[0].c} {
+		c.mu.Lock()
+		if n := len(c.unsaid); n > 0 {
+			t.Errorf("%d things are still to be told", n)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// TestResumedBetweenFormations: the daemon is restarted when a formation is being made. It
+// knows nothing of that any more, but of the one before: that is what the member has.
+func TestResumedBetweenFormations(t *testing.T) {
+	for name, forgets := range map[string]bool{"known": false, "forgotten": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 1, false, GroupConfig{})
+			m, d := r.rs[0].m, r.ds[0]
+			last := m.last.req.GetAttach()
+			r.w.mu.Lock()
+			r.w.hold = make(chan struct{})
+			r.w.mu.Unlock()
+			r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
+			var next uint64
+			eventually(t, "it is prepared", func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if m.current != nil && m.current != m.last && !m.working { // it has been answered
+					next = m.current.req.GetAttach()
+				}
+				return next != 0
+			})
+			d.stop()
+			d.refuse = func(attach uint64) error {
+				if attach == next || forgets {
+					return fail(codes.NotFound, "NOT_FOUND", "nobody knows")
+				}
+				return nil
+			}
+			d.start()
+			if forgets {
+				_, err := m.Recv(t.Context())
+				wants(t, "receiver", err, ErrDaemon, "nobody knows")
+				return
+			}
+			event(t, m.Events(), Resumed)
+			eventually(t, "the formation is given up", func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.current == nil
+			})
+			d.mu.Lock()
+			if !slices.Equal(d.resumed, []uint64{next, last}) {
+				t.Errorf("resumed %d instead of %d and %d", d.resumed, next, last)
+			}
+			d.mu.Unlock()
+			// It is left out of the next formation.
+			d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+				Detached: &mcrdmav1.Detached{Attach: last, Reason: mcrdmav1.Detached_REASON_REMOVED, Text: "left out"}}})
+			_, err := m.Recv(t.Context())
+			wants(t, "receiver", err, ErrRemoved, "left out")
+		})
+	}
+}
+
+// TestLeavesBetweenFormations: a member that leaves when no formation of it is there, leaves
+// the one that its daemon has.
+func TestLeavesBetweenFormations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, false, GroupConfig{})
+	m, d := r.rs[0].m, r.ds[0]
+	d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+		Detached: &mcrdmav1.Detached{Attach: m.last.req.GetAttach(), Reason: mcrdmav1.Detached_REASON_REFORMED}}})
+	eventually(t, "it has none", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.current == nil
+	})
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.left) != 1 {
+		t.Errorf("left %q", d.left)
+	}
+}
+
+// TestAttachesAreForgotten: of a member's formations only the present one is kept in mind.
+func TestAttachesAreForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, false, GroupConfig{})
+	for range 10 {
+		r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
+		event(t, r.g.Events(), Reformed)
+	}
+	c := r.rs[0].c
+	eventually(t, "forgotten", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.attaches) == 1
+	})
+}
+
+// TestAdoptedLate: a group whose daemon was gone while its members connected is resumed by
+// itself, since the others have been already.
+func TestAdoptedLate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, true, GroupConfig{})
+	r.g.stop(errClosing)
+	<-r.g.over
+	r.src.stop()
+	g := &Group{c: r.c, id: GroupID{r.src.address, 99}, cfg: r.g.cfg, events: newEventQueue(), over: make(chan struct{}), drained: make(chan struct{}),
+		removed: map[string]bool{}, lacks: map[string]uint64{}, next: &formation{info: r.g.info, path: nothing{}}}
+	g.ctx, g.stop = context.WithCancelCause(r.c.ctx)
+	if err := r.c.adopt(g, newLink()); err != nil {
+		t.Fatal(err)
+	}
+	r.w.mu.Lock()
+	r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: g.info}
+	r.w.mu.Unlock()
+	r.src.start()
+	event(t, g.Events(), Resumed)
+}
+
+// nothing is a path on which nothing goes.
+type nothing struct{}
+
+func (nothing) post()    {}
+func (nothing) abandon() {}
+func (nothing) run(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
