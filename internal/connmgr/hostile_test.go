@@ -73,7 +73,7 @@ func scalar(rnd *rand.Rand, f protoreflect.FieldDescriptor, known []string) prot
 }
 
 // TestHostile: whatever is asked for in whatever order, there is no internal error,
-// and a good application's group lives on.
+// what cannot be meant is counted, and a good application's group lives on.
 func TestHostile(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
 	if *hostileSeed != 0 {
@@ -184,6 +184,11 @@ func TestHostile(t *testing.T) {
 		r.pass(time.Second)
 		if got := r.host(1).members(f.GetGroup()); got != "2 3" {
 			t.Errorf("-connmgr.seed=%d: members %q", seed, got)
+		}
+		for _, h := range r.hosts[:2] {
+			if h.refused("INVALID") == 0 {
+				t.Errorf("-connmgr.seed=%d: %s has counted no invalid request", seed, h.name)
+			}
 		}
 		good.closeGroup(f.GetGroup())
 		bad.end()

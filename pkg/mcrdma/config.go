@@ -145,6 +145,7 @@ type Stats struct {
 	Replayed    uint64 // operations that were posted again in another formation
 	Formations  uint64
 	Stalls      uint64 // reported to the daemon
+	Strangers   uint64 // that called where members of a relayed group listen, and were turned away
 }
 
 // Info is how a group is at present.

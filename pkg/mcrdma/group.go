@@ -14,17 +14,18 @@ import (
 
 // A Group is a sender's. All methods may be called by any goroutine.
 type Group struct {
-	c       *Client
-	cfg     GroupConfig
-	id      GroupID
-	regions []*mcrdmav1.RegionSpec
-	minSize int
-	events  *eventQueue
-	room    chan struct{} // a token for each further operation
-	over    chan struct{} // closed when the group is over
-	moved   atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
-	posts   atomic.Uint64
-	comps   atomic.Uint64
+	c         *Client
+	cfg       GroupConfig
+	id        GroupID
+	regions   []*mcrdmav1.RegionSpec
+	minSize   int
+	events    *eventQueue
+	room      chan struct{} // a token for each further operation
+	over      chan struct{} // closed when the group is over
+	moved     atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
+	posts     atomic.Uint64
+	comps     atomic.Uint64
+	strangers atomic.Uint64
 
 	ctx  context.Context         // the group's life; its cause is why it is over
 	stop context.CancelCauseFunc // ends it
@@ -281,7 +282,7 @@ func (g *Group) Info() Info {
 	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.minSize
 	i.Steps = append(i.Steps, g.steps...)
 	i.Stats = g.stats
-	i.Stats.Posts, i.Stats.Completions = g.posts.Load(), g.comps.Load()
+	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.posts.Load(), g.comps.Load(), g.strangers.Load()
 	return i
 }
 

@@ -30,7 +30,7 @@ type inRelay struct {
 // receiveByRelay begins a formation in which hosts relay. m.mu is held.
 func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) {
 	p := &inRelay{m: m, info: info, done: make(chan struct{}), news: make(chan struct{}, 1),
-		count: tally{posts: new(atomic.Uint64), completions: new(atomic.Uint64)}}
+		count: tally{posts: new(atomic.Uint64), completions: new(atomic.Uint64), strangers: new(atomic.Uint64)}}
 	p.asm = assembler{message: info.GetHave(), have: m.have, receive: p.receive}
 	for _, g := range m.regions {
 		p.asm.regions = append(p.asm.regions, g.piece.Bytes())

@@ -43,7 +43,11 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 			cfg.Racks = append(cfg.Racks, int(rack))
 		}
 	}
-	opt := tcp.Options{Members: r.GetBootstrap(), Self: self, Group: r.GetGroup(), Epoch: uint64(info.GetFormation()), Listener: l}
+	opt := tcp.Options{Members: r.GetBootstrap(), Self: self, Group: r.GetGroup(), Epoch: uint64(info.GetFormation()), Listener: l,
+		Stranger: func(from net.Addr, why error) {
+			count.strangers.Add(1)
+			c.opt.Logger.Warn("a stranger called where members listen", "from", from, "why", why)
+		}}
 	t, err := c.transport(ctx, r.GetTransport(), opt)
 	if err != nil {
 		return nil, err
@@ -82,8 +86,8 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 
 // A tally counts what a member posts.
 type tally struct {
-	posts, completions *atomic.Uint64
-	mute               atomic.Bool // the member tells nothing any more: its part has failed
+	posts, completions, strangers *atomic.Uint64
+	mute                          atomic.Bool // the member tells nothing any more: its part has failed
 }
 
 var errMute = errors.New("a message could not be delivered")
@@ -158,7 +162,7 @@ func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.Format
 	r.group, err = g.c.joinRelay(ctx, l, info, 0, rdmcfallback.Config{Everywhere: func(n int64) {
 		r.everyw.Store(n)
 		poke(r.news)
-	}}, &tally{posts: &g.posts, completions: &g.comps})
+	}}, &tally{posts: &g.posts, completions: &g.comps, strangers: &g.strangers})
 	if err != nil {
 		return nil, suspectOf(err, info)
 	}
