@@ -52,7 +52,8 @@ const (
 // INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
 // daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
 // UNTRUSTED (certificates), LIMIT, NOT_FOUND, MIN_SIZE (too few receivers are left),
-// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED;
+// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
+// REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
 // its metadata name the host under "host" and the switch under "switch".
 type ApplicationsClient interface {
 	// Open begins a session, or resumes one. The first answer is a Hello.
@@ -262,7 +263,8 @@ func (c *applicationsClient) GetDaemon(ctx context.Context, in *GetDaemonRequest
 // INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
 // daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
 // UNTRUSTED (certificates), LIMIT, NOT_FOUND, MIN_SIZE (too few receivers are left),
-// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED;
+// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
+// REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
 // its metadata name the host under "host" and the switch under "switch".
 type ApplicationsServer interface {
 	// Open begins a session, or resumes one. The first answer is a Hello.
