@@ -27,35 +27,46 @@ func TestNamespaceUnicast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := startSample(t, lab.Spec{NoHosts: true, Links: imp})
 			openDevices(t, l.Hosts)
-			h1 := l.Host("h1")
 			for _, to := range []string{"h2", "h3"} {
-				const size, count, mtu = 100_001, 64, 4096
-				connect(t, "flow-"+to, h1, l.Host(to), 1<<20, mtu)
-				tap, err := h1.Tap()
-				if err != nil {
-					t.Fatal(err)
-				}
-				sent := ask[orders.FlowResult](t, h1, orders.FlowRun, orders.FlowRunArgs{Name: "flow-" + to, Size: size, Depth: 8, Count: count})
-				flows, _, err := tap.Stop()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := ask[string](t, l.Host(to), orders.FlowSum, orders.Name{Name: "flow-" + to}); got != sent.Sum {
-					t.Errorf("%s has something else", to)
-				}
-				want := lab.Frames(size, mtu, 16)
-				want = lab.TapCount{Frames: count * want.Frames, Bytes: count * want.Bytes}
-				var got lab.TapCount
-				for f, c := range flows {
-					if f.To == l.Host(to).Addr {
-						got = c
+				connect(t, "flow-"+to, l.Host("h1"), l.Host(to), 1<<20, flowMTU)
+				for attempt := 1; ; attempt++ {
+					got, want := flowFrames(t, l, to)
+					if got == want || name == "bad" && got.Frames >= want.Frames {
+						break
 					}
-				}
-				t.Logf("to %s: %v, %v in frames; want %v", to, sent.Took, got, want)
-				if name == "good" && got != want || got.Frames < want.Frames {
-					t.Errorf("frames to %s: %+v, want %+v", to, got, want)
+					// Where other load keeps bmv2 waiting, a timeout may pass.
+					if !l.Spec.BMv2 || attempt == attempts {
+						t.Errorf("frames to %s: %+v, want %+v", to, got, want)
+						break
+					}
 				}
 			}
 		})
 	}
+}
+
+const flowMTU = 4096
+
+// flowFrames has h1 write to another host, and returns in how many frames it did, and in
+// how many it would if nothing was lost or late.
+func flowFrames(t *testing.T, l *lab.Lab, to string) (got, want lab.TapCount) {
+	t.Helper()
+	const size, count = 100_001, 64
+	h1 := l.Host("h1")
+	var sent orders.FlowResult
+	flows, _ := tap(t, h1, func() {
+		sent = ask[orders.FlowResult](t, h1, orders.FlowRun, orders.FlowRunArgs{Name: "flow-" + to, Size: size, Depth: 8, Count: count})
+	})
+	if sum := ask[string](t, l.Host(to), orders.FlowSum, orders.Name{Name: "flow-" + to}); sum != sent.Sum {
+		t.Errorf("%s has something else", to)
+	}
+	want = lab.Frames(size, flowMTU, 16)
+	want = lab.TapCount{Frames: count * want.Frames, Bytes: count * want.Bytes}
+	for f, c := range flows {
+		if f.To == l.Host(to).Addr {
+			got = c
+		}
+	}
+	t.Logf("to %s: %v, %v in frames; want %v", to, sent.Took, got, want)
+	return got, want
 }
