@@ -180,7 +180,7 @@ const (
 	maxCaptured = 1 << 18                // packets of the group
 	straggling  = 300 * time.Millisecond // for packets behind the completion
 	looking     = 100 * time.Millisecond // between two looks at what there is
-	settling    = 20 * time.Millisecond  // until the kernel puts times on packets
+	settling    = 50 * time.Millisecond  // for answers that tell how far members are
 )
 
 // A capturer collects packets.
@@ -208,12 +208,13 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 		}
 	}
 	if len(interfaces) > 0 {
-		packets, failed, stop, err := openTaps(interfaces, settling)
+		packets, failed, stop, err := openTaps(interfaces)
 		if err != nil {
 			return nil, err
 		}
 		defer stop()
 		c.live, c.failed = packets, failed
+		choice.After = time.Now().Add(settling)
 	}
 	if err := c.wait(ctx, o.patience, choice); err != nil {
 		return nil, err

@@ -17,9 +17,8 @@ import (
 )
 
 // openTaps watches interfaces, in both directions. Packets come with the kernel's times.
-// What passes until a time of settling after the last one was opened is left out: copies that
-// nobody was there to see would be taken for lost. stop ends it.
-func openTaps(taps []tapSpec, settling time.Duration) (packets <-chan journey.Packet, failed <-chan error, stop func(), err error) {
+// stop ends it.
+func openTaps(taps []tapSpec) (packets <-chan journey.Packet, failed <-chan error, stop func(), err error) {
 	var sockets []*os.File
 	var running sync.WaitGroup
 	done := make(chan struct{})
@@ -38,11 +37,8 @@ func openTaps(taps []tapSpec, settling time.Duration) (packets <-chan journey.Pa
 			return nil, nil, nil, fmt.Errorf("port %d of switch %s: interface %s: %w", t.port, t.sw, t.name, err)
 		}
 		sockets = append(sockets, s)
-	}
-	since := time.Now().Add(settling)
-	for i, t := range taps {
 		running.Go(func() {
-			if err := follow(sockets[i], t, since, out, done); err != nil {
+			if err := follow(s, t, out, done); err != nil {
 				bad <- fmt.Errorf("interface %s: %w", t.name, err)
 			}
 		})
@@ -83,8 +79,8 @@ func tapSocket(name string) (_ *os.File, err error) {
 	return f, os.NewSyscallError("bind", err)
 }
 
-// follow hands on what a socket has received since then, until it is closed.
-func follow(s *os.File, t tapSpec, since time.Time, out chan<- journey.Packet, done <-chan struct{}) error {
+// follow hands on what a socket receives, until it is closed.
+func follow(s *os.File, t tapSpec, out chan<- journey.Packet, done <-chan struct{}) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return err
@@ -110,11 +106,7 @@ func follow(s *os.File, t tapSpec, since time.Time, out chan<- journey.Packet, d
 		if !ok {
 			continue
 		}
-		at := stamp(control[:oobn])
-		if at.Before(since) {
-			continue
-		}
-		p := journey.Packet{Switch: t.sw, Port: t.port, Out: ll.Pkttype == unix.PACKET_OUTGOING, Time: at, Data: append([]byte(nil), buf[:n]...)}
+		p := journey.Packet{Switch: t.sw, Port: t.port, Out: ll.Pkttype == unix.PACKET_OUTGOING, Time: stamp(control[:oobn]), Data: append([]byte(nil), buf[:n]...)}
 		select {
 		case out <- p:
 		case <-done:

@@ -20,7 +20,10 @@ type Options struct {
 	All bool
 	// Latest takes the last write that was completed, and not the first.
 	Latest bool
-	// PSN, if not nil, takes the write with this packet.
+	// After leaves out writes that began before: when not all ports had been watched, and
+	// little was known of the members.
+	After time.Time
+	// PSN, if not nil, takes the write with this packet, whenever it began.
 	PSN *rocev2.PSN
 }
 
@@ -166,6 +169,7 @@ func (e *Explainer) choose(list []*parsed, o Options) (write, error) {
 		}
 		return whole[i], nil
 	}
+	whole = slices.DeleteFunc(whole, func(w write) bool { return w.begun.Before(o.After) })
 	switch {
 	case len(whole) == 0:
 		return write{}, fmt.Errorf("%w: of the packets that were seen, %d are of group %v; the port at the sender's link of switch %s has to be watched",

@@ -160,7 +160,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestChoice: the first or the last whole write is taken, or that with a PSN; packets of
+// TestChoice: the first whole write is taken, of all or after a time, or the last, or that with a PSN; packets of
 // others are left out.
 func TestChoice(t *testing.T) {
 	var s scene
@@ -177,7 +177,8 @@ func TestChoice(t *testing.T) {
 		o     Options
 		first rocev2.PSN
 		n     int
-	}{{Options{}, first, 6}, {Options{Latest: true}, first + 2, 6}, {Options{PSN: &psn}, psn, 6}, {Options{All: true}, 0, 19}} {
+	}{{Options{}, first, 6}, {Options{Latest: true}, first + 2, 6}, {Options{PSN: &psn}, psn, 6}, {Options{All: true}, 0, 19},
+		{Options{After: start.Add(time.Second / 2)}, first + 1, 6}, {Options{After: start.Add(time.Minute), PSN: &psn}, psn, 6}} {
 		if j := explain(t, s, c.o, 1, 2, 3); j.First != c.first || len(j.Packets) != c.n {
 			t.Errorf("%+v: %d packets from PSN %d on, want %d from %d", c.o, len(j.Packets), j.First, c.n, c.first)
 		}
