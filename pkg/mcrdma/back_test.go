@@ -3,9 +3,12 @@ package mcrdma
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -185,4 +188,22 @@ func (nothing) abandon() {}
 func (nothing) run(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// TestSlowDaemon: a daemon that takes its time to answer is there all the same.
+func TestSlowDaemon(t *testing.T) {
+	t.Parallel()
+	_, ds := newWorld(t, 1)
+	d := ds[0]
+	d.socket += "low"
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	mcrdmav1.RegisterApplicationsServer(srv, d)
+	t.Cleanup(srv.Stop)
+	begun := time.AfterFunc(1500*time.Millisecond, func() { _ = srv.Serve(l) })
+	defer begun.Stop()
+	d.client()
 }

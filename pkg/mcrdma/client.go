@@ -20,6 +20,10 @@ import (
 // goodbye is how long it may take to tell the daemon that something is closed.
 const goodbye = 2 * time.Second
 
+// slowDaemon is how long a daemon that is there may take to accept a connection: its host
+// may be busy. One that is not there is noticed at once.
+const slowDaemon = 10 * time.Second
+
 // A Client is an application's session with the host's daemon, and its device. All
 // methods may be called by any goroutine.
 type Client struct {
@@ -60,7 +64,7 @@ type Client struct {
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
 	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: slowDaemon,
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))
 	if err != nil {
 		return nil, fmt.Errorf("%w socket %q: %w", ErrInvalid, o.Socket, err)
