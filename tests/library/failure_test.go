@@ -174,6 +174,28 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
+// TestClosedWhileAway: the sender closes while the daemons of the others are not there. They
+// learn that it has when these are back, and nobody takes it for lost.
+func TestClosedWhileAway(t *testing.T) {
+	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
+		l.must(tm.g.Write(t.Context(), mcrdma.At{}, tm.mem.Slice(0, 1000)))
+		away := l.hosts[:3] // and one is there: it learns of it by the sender's daemon, when that is back
+		for _, h := range away {
+			h.stop()
+		}
+		l.must(tm.g.Close(t.Context()))
+		for _, h := range away {
+			h.start(nil)
+		}
+		for _, a := range tm.apps {
+			if _, err := a.m.Recv(t.Context()); !errors.Is(err, mcrdma.ErrClosed) {
+				t.Errorf("%s: %v", a.h.name, err)
+			}
+		}
+	})
+}
+
 // TestDaemonsRestart: all daemons are stopped and started, one after the other, while the
 // sender writes; the group is the same afterwards.
 func TestDaemonsRestart(t *testing.T) {

@@ -55,6 +55,10 @@ var hostNames = []string{"h1-1", "h2-1", "h1-2", "h2-2"}
 
 var labs atomic.Int32
 
+// patience is how long hosts may take to answer here, where all share a machine that has
+// other things to do: nobody dies so that only silence tells.
+const patience = 5 * time.Second
+
 // newLab starts four hosts, behind two switches and a spine or on loopback addresses.
 // away are hosts whose switch's agent is not there at first.
 func newLab(t *testing.T, switches bool, away ...int) *lab {
@@ -75,7 +79,8 @@ func newLab(t *testing.T, switches bool, away ...int) *lab {
 		listeners = append(listeners, hosts)
 		dir := t.TempDir()
 		h.cfg = &config.Config{Name: name, Insecure: true, Listen: h.listen, Socket: filepath.Join(dir, "d"),
-			State: filepath.Join(dir, "state"), Bootstrap: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+			State: filepath.Join(dir, "state"), Bootstrap: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+			Beat: config.Beat{DeadAfter: patience}}
 		if switches {
 			h.addr = l.f.Addr(name)
 			h.cfg.Switch.Name, h.cfg.Switch.Agent = l.f.Agent(name)
