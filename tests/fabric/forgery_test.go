@@ -155,7 +155,50 @@ func TestForgery(t *testing.T) {
 					f.forge(devices, a, "h2-4", guard)
 				}
 			}
+			if !guard {
+				f.corrupt(devices, "h1-4")
+			}
 		})
+	}
+}
+
+// corrupt sends data with the group's MC_ID whose ICRC is wrong where no guard is in the
+// way: a switch that computed it anew would make it right.
+func (f *Fabric) corrupt(devices map[string]*softroce.Device, from string) {
+	t := f.t
+	t.Helper()
+	p := f.prey(devices)
+	mallory := f.host(from)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p.post(0)
+	f.must(p.sender.wait(ctx))
+	before := f.drops(mallory.Switch, "icrc")
+	const sent = 32
+	for bit := range sent {
+		h, payload := p.evil(p.g.MCID, p.g.RKey, p.g.VA)
+		b := f.host(p.g.Sender).packet(f.address(p.g), 1, h, payload)
+		b[len(b)-1-bit/8] ^= 1 << (bit % 8)
+		mallory.send(b)
+	}
+	f.eventually("wrong ICRCs are counted", func() error {
+		if n := f.drops(mallory.Switch, "icrc") - before; n != sent {
+			return fmt.Errorf("%d packets were sent, and %d are counted as icrc", sent, n)
+		}
+		return nil
+	})
+	p.goesOn(ctx)
+	f.Remove(p.g)
+}
+
+// goesOn sees that nobody is harmed, and that all that is written comes through.
+func (p *prey) goesOn(ctx context.Context) {
+	p.f.t.Helper()
+	p.f.must(p.harmed())
+	for at := 0; at < preyRegion; at += preyPiece {
+		p.post(at)
+		p.f.must(p.sender.wait(ctx))
+		p.f.must(p.harmed())
 	}
 }
 
@@ -194,11 +237,7 @@ func (f *Fabric) forge(devices map[string]*softroce.Device, a forgery, from stri
 		if err := p.harmed(); err != nil {
 			t.Errorf("%s from %s: %v", a.name, from, err)
 		}
-		for at := 0; at < preyRegion; at += preyPiece {
-			p.post(at)
-			f.must(p.sender.wait(ctx))
-			f.must(p.harmed())
-		}
+		p.goesOn(ctx)
 	}
 	f.Mend(f.host("h2-1").wire)
 	f.Remove(p.g)

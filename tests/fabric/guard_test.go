@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,6 +33,12 @@ func guarded(s Spec) Spec {
 // spoofed is how many packets a switch has dropped because of their source.
 func (f *Fabric) spoofed(sw string) uint64 {
 	f.t.Helper()
+	return f.drops(sw, "spoofed")
+}
+
+// drops is how many packets a switch has dropped for a reason before any was copied.
+func (f *Fabric) drops(sw, reason string) uint64 {
+	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
 	defer cancel()
 	res, err := f.Status(sw).GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
@@ -39,11 +46,11 @@ func (f *Fabric) spoofed(sw string) uint64 {
 		f.t.Fatal(err)
 	}
 	for _, c := range res.GetCounters() {
-		if c.GetName() == "ingress.drops" && c.GetCell() == "spoofed" {
+		if c.GetName() == "ingress.drops" && c.GetCell() == reason {
 			return c.GetPackets()
 		}
 	}
-	f.t.Fatalf("switch %s counts no spoofed packets", sw)
+	f.t.Fatalf("switch %s counts no packets as %s", sw, reason)
 	return 0
 }
 
@@ -171,4 +178,72 @@ func TestSpoofing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForgedHellos: a host says hello as a spine does. Guarded or not, no link goes
+// down or comes up for that, groups are delivered, and guarded ports count each hello
+// as spoofed.
+func TestForgedHellos(t *testing.T) {
+	s := LeafSpine(2, 2, 4)
+	s.Routing = Static
+	for _, guard := range []bool{true, false} {
+		name := "unguarded"
+		if guard {
+			name, s = "guarded", guarded(s)
+		} else {
+			s.Agent = nil
+		}
+		edit := s.Agent
+		s.Agent = func(name string, cfg *config.Config, o *switchagent.Options) {
+			if edit != nil {
+				edit(name, cfg, o)
+			}
+			cfg.Hello.Multiplier = 200 // so that no link goes down because the machine is busy
+		}
+		t.Run(name, func(t *testing.T) {
+			f := Start(t, s)
+			g := f.Group("h1-1", "h1-2", "h2-1")
+			f.Install(g)
+			f.Repaired(g)
+			if w := f.helloAs("spine1", f.host("h1-4"), g, guard); len(w) > 0 {
+				t.Errorf("links have changed because a host said hello: %v", w)
+			}
+			f.CheckAcks(g)
+			f.Remove(g)
+		})
+	}
+}
+
+// helloAs has a host say hello in a switch's name. It returns the links that changed
+// meanwhile.
+func (f *Fabric) helloAs(sw string, mallory *host, g *Group, guard bool) []*Wire {
+	f.t.Helper()
+	f.Links()
+	before, since := f.spoofed(mallory.Switch), time.Now()
+	now := since
+	liar := links.New(links.Config{Name: sw, Ports: []links.Port{{Number: 1, MAC: mallory.mac}}}, now)
+	mallory.mu.Lock()
+	p := mallory.plug
+	mallory.mu.Unlock()
+	sent := uint64(0)
+	for range 100 {
+		frames, _, next := liar.Step(now)
+		for _, fr := range frames {
+			p.Send([][]byte{fr.Bytes})
+			sent++
+		}
+		now = next
+	}
+	want := uint64(0)
+	if guard {
+		want = sent
+	}
+	f.eventually("hellos are counted", func() error {
+		if n := f.spoofed(mallory.Switch) - before; sent == 0 || n != want {
+			return fmt.Errorf("%d hellos were sent, and %d are counted as spoofed", sent, n)
+		}
+		return nil
+	})
+	f.Repaired(g)
+	return f.Flapped(since, nil)
 }
