@@ -31,8 +31,9 @@ func (m *team) ruin(t *testing.T, worst func()) (orders.WorkResult, error) {
 		done <- outcome{res, err}
 	}()
 	// Not before the work goes on.
+	enough := uint64(m.from.Lab().Share(1 << 20))
 	eventually(t, "work goes on", 10*time.Second, func() bool {
-		return ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name}).Bytes > 1<<20
+		return ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: m.name}).Bytes > enough
 	})
 	worst()
 	o := <-done

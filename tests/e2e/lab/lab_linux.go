@@ -427,6 +427,9 @@ func (h *HostNode) Issue() (identity.Files, error) {
 	return h.lab.CA.Issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Addr}})
 }
 
+// Lab is the lab that the host is in.
+func (h *HostNode) Lab() *Lab { return h.lab }
+
 // Device is the name of the host's device, with options in the form name=value.
 func (h *HostNode) Device(options ...string) string {
 	if h.lab.Spec.BMv2 {
