@@ -15,6 +15,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -67,9 +68,9 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 		return fmt.Errorf("%w: the switch is not connected", ErrNotReady)
 	}
 	a.mu.Lock()
-	slot, index := g.merging.slot, map[netip.Addr]uint8{}
+	slot, index := g.merging.slot, map[string]uint8{}
 	for _, m := range g.merging.members {
-		index[m.Src] = m.Index
+		index[m.Src.String()] = m.Index
 	}
 	match := switchspec.Match{Src: g.Source, MCID: g.ID, Dst: g.Address}
 	a.mu.Unlock()
@@ -82,8 +83,11 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 		return err
 	}
 	out.Packets = direct[match.Key()].Packets
-	for _, r := range g.Receivers {
-		c := members[index[r.Addr]]
+	for _, r := range out.GetGroup().GetReceivers() { // which may not be the present ones any more
+		var c p4rt.MemberCounts
+		if i, ok := index[r.GetAddress()]; ok {
+			c = members[i]
+		}
 		out.Members = append(out.Members, &mcrdmav1.MemberCounters{Acks: c.ACKs, SequenceNaks: c.SequenceNAKs,
 			RnrNaks: c.RNRNAKs, FatalNaks: c.FatalNAKs, Cnps: c.CNPs})
 	}
