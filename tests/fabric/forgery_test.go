@@ -144,7 +144,7 @@ func TestForgery(t *testing.T) {
 			s.Agent = nil
 		}
 		t.Run(name, func(t *testing.T) {
-			f := Start(t, s)
+			f := Start(t, patient(s))
 			devices := map[string]*softroce.Device{}
 			for _, h := range []string{"h1-1", "h1-2", "h2-1"} {
 				devices[h] = f.Device(h, softroce.Options{})

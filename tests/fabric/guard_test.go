@@ -36,6 +36,18 @@ func (f *Fabric) spoofed(sw string) uint64 {
 	return f.drops(sw, "spoofed")
 }
 
+// patient has no link of a fabric go down because the machine is busy.
+func patient(s Spec) Spec {
+	edit := s.Agent
+	s.Agent = func(name string, cfg *config.Config, o *switchagent.Options) {
+		if edit != nil {
+			edit(name, cfg, o)
+		}
+		cfg.Hello.Multiplier = 200
+	}
+	return s
+}
+
 // drops is how many packets a switch has dropped for a reason before any was copied.
 func (f *Fabric) drops(sw, reason string) uint64 {
 	f.t.Helper()
@@ -193,15 +205,8 @@ func TestForgedHellos(t *testing.T) {
 		} else {
 			s.Agent = nil
 		}
-		edit := s.Agent
-		s.Agent = func(name string, cfg *config.Config, o *switchagent.Options) {
-			if edit != nil {
-				edit(name, cfg, o)
-			}
-			cfg.Hello.Multiplier = 200 // so that no link goes down because the machine is busy
-		}
 		t.Run(name, func(t *testing.T) {
-			f := Start(t, s)
+			f := Start(t, patient(s))
 			g := f.Group("h1-1", "h1-2", "h2-1")
 			f.Install(g)
 			f.Repaired(g)
