@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -70,6 +71,8 @@ func TestUsage(t *testing.T) {
 		{"lat --lab --rate fast", "--rate: "},
 		{"lat --lab --rate 100", "not in bits a second"},
 		{"lat --lab -r h7", "the lab's receivers are h2, h3, h4"},
+		{"lat -r h2,h3,h2", `"h2" is there twice`},
+		{"lat -r h2 --plot /nonexistent/x.svg", "there is no directory /nonexistent"},
 		{"lat -r h2 extra", "extra"},
 		{"lat -r h2 -o xml", "formats are text or json"},
 		{"serve --service=", "--service is empty"},
@@ -89,14 +92,15 @@ func TestUsage(t *testing.T) {
 // hosts are daemons and receivers without switches.
 type hosts struct {
 	sender *mcrdma.Client
-	out    testenv.SyncBuffer // of the receivers
+	out    testenv.SyncBuffer // of the receivers, and how they have ended
 	addrs  []string           // likewise
+	stop   func()             // ends the receivers
 }
 
 // eventually waits until something is so.
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -104,7 +108,7 @@ func eventually(t *testing.T, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatal("not within 10 s")
+			t.Fatal("not within 2 minutes")
 		}
 	}
 }
@@ -114,12 +118,13 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	h := &hosts{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var served []chan struct{}
-	t.Cleanup(func() {
+	h.stop = func() {
 		cancel()
 		for _, c := range served {
 			<-c
 		}
-	})
+	}
+	t.Cleanup(func() { h.stop() })
 	var all []inproc.Host
 	for i, name := range append([]string{"s"}, names...) {
 		addr := testenv.Loopback()
@@ -142,7 +147,9 @@ func startHosts(t *testing.T, names ...string) *hosts {
 		served = append(served, done)
 		go func() {
 			defer close(done)
-			_ = serve(ctx, c, defaultService, &h.out) // what was wrong is in the output
+			if err := serve(ctx, c, defaultService, &h.out); err != nil {
+				_, _ = fmt.Fprintf(&h.out, "serve: %v\n", err) // it has no error
+			}
 		}()
 	}
 	eventually(t, func() bool { return strings.Count(h.out.String(), "ready: ") == len(names) })
@@ -213,6 +220,10 @@ func TestWrongContent(t *testing.T) {
 	}
 	_ = s.close(t.Context())
 	eventually(t, func() bool { return strings.Contains(h.out.String(), "WRONG CONTENT: write ") })
+	h.stop()
+	if !strings.Contains(h.out.String(), "serve: 1 group had wrong content") {
+		t.Errorf("the receivers have not failed: %s", h.out.String())
+	}
 }
 
 // TestLayout: names are read as they are written, foreign ones are refused, and each

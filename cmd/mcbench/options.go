@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,12 +153,25 @@ func (o *options) consistent() error {
 	if n := layoutOf(slices.Max(o.sizes), depth, o.check).length(); n > maxServed {
 		return cli.Usagef("writes of %d bytes, %d at a time, take %d bytes at each receiver, which gives %d at most", slices.Max(o.sizes), depth, n, maxServed)
 	}
-	if o.lab {
-		for _, r := range o.receivers {
-			if !slices.Contains(labReceivers, r) {
-				return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(labReceivers, ", "), r)
-			}
+	return o.exist()
+}
+
+// exist says what is named, and is not there, or is there twice.
+func (o *options) exist() error {
+	for i, r := range o.receivers {
+		switch {
+		case slices.Contains(o.receivers[:i], r):
+			return cli.Usagef("--receivers: %q is there twice", r)
+		case o.lab && !slices.Contains(labReceivers, r):
+			return cli.Usagef("--receivers: the lab's receivers are %s, and not %q", strings.Join(labReceivers, ", "), r)
 		}
+	}
+	if o.plot == "" {
+		return nil
+	}
+	dir := filepath.Dir(o.plot) // now, and not when all is measured
+	if i, err := os.Stat(dir); err != nil || !i.IsDir() {
+		return cli.Usagef("--plot %s: there is no directory %s", o.plot, dir)
 	}
 	return nil
 }

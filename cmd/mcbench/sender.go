@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -139,10 +140,14 @@ func (b *bench) all(ctx context.Context) error {
 func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, depth, size int) (err error) {
 	streams := make([]*stream, 0, len(b.o.ways))
 	defer func() {
-		for _, s := range streams {
-			if e := s.close(ctx); err == nil {
-				err = e // after another error groups are rarely in good order
-			}
+		errs := make([]error, len(streams))
+		var closing sync.WaitGroup
+		for i, s := range streams { // all at once, as without a daemon each takes its time
+			closing.Go(func() { errs[i] = s.close(ctx) })
+		}
+		closing.Wait()
+		if err == nil {
+			err = errors.Join(errs...) // after another error groups are rarely in good order
 		}
 	}()
 	if err := b.lab.lose(0); err != nil { // groups are made in peace

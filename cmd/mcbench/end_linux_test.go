@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// processes counts those that have a variable in their environment.
+func processes(t *testing.T, variable string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		// What has ended meanwhile cannot be read, nor can what is others'.
+		if env, err := os.ReadFile(f); err == nil && bytes.Contains(env, []byte(variable+"\x00")) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEnd: a lab that is ended while it measures, in good order or by force, ends with
+// all its processes.
+func TestEnd(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			dir := t.TempDir()
+			mark := fmt.Sprintf("MCBENCH_TEST_MARK=%d-%d", os.Getpid(), time.Now().UnixNano())
+			var out, errs testenv.SyncBuffer
+			cmd := exec.Command(os.Args[0], "compare", "--lab", "-r", "h2,h3", "--ways", "multicast,chain", "-s", "128", "-n", "1000000", "--json")
+			cmd.Env = append(os.Environ(), commandEnv+"=1", "TMPDIR="+dir, mark)
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			cmd.WaitDelay = 2 * time.Minute // the others have its outputs, too
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill() }) // it is gone, unless the test has failed
+			eventually(t, func() bool { return strings.Contains(errs.String(), "round 1 of 3: ") })
+			if n := processes(t, mark); n != 4 {
+				t.Errorf("%d processes: want the lab's, the sender's and two receivers'", n)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			err := <-ended
+			eventually(t, func() bool { return processes(t, mark) == 0 })
+			if signal == syscall.SIGKILL {
+				return // nobody was left to say anything
+			}
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(errs.String(), "mcbench compare: ") || out.String() != "" {
+				t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("it has left %v, %v", left, err)
+			}
+		})
+	}
+}
