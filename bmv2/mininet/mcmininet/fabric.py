@@ -155,10 +155,11 @@ def _links(f: Fabric) -> list[str]:
                 port = 1 + max((p for n, p in used if n == name), default=0)
                 used[name, port] = 0
             setattr(x, f"{end}_port", port)
-    for name, port in used:
+    for name, port in [*used, *((h, 0) for h in attached)]:  # Mininet calls a host's so until it has moved there
         if len(f"{name}-eth{port}") > INTERFACE:
             faults.append(
-                f"switch {name}: its interface {name}-eth{port} has a name of more than {INTERFACE} characters"
+                f"{'host' if name in hosts else 'switch'} {name}: its interface {name}-eth{port} has a name of more "
+                f"than {INTERFACE} characters"
             )
     return faults
 

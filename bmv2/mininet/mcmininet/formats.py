@@ -7,8 +7,10 @@ misspelt word. What is known and means nothing here goes to the fabric's notes.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import reprlib
 
 from .fabric import Fabric, Host, Link, Switch, TopologyError
 
@@ -19,6 +21,9 @@ P4APP = """program p4_src switch switch_cli switch_node router_node host_node co
     sched_grace""".split()
 P4APP_SWITCH = "cli_input program p4_src runtime_json thrift_port grpc_port device_id cpu_port sw_bin".split()
 UNUSED_LINK = "weight queue_length max_queue_size intfName1 intfName2 params1 params2".split()
+
+MAX_BW = 1000  # Mbit/s: Mininet leaves a link without a limit if it is higher
+MAX_INT = 1 << 63
 
 ROUTE = re.compile(r"\s*(?:route add default gw|ip route add default via)\s+(\S+)")
 ARP = re.compile(r"\s*arp\s.*-s\s+\S+\s+(\S+)")
@@ -59,6 +64,9 @@ class _Reader:
     def value(self, thing: dict, key: str, where: str, kind: type, default=None):
         """A field's value, if it is of that type."""
         v = thing.get(key, default)
+        if kind is int and isinstance(v, int) and abs(v) >= MAX_INT:
+            self.fail(f"{where}: {key}: the number is too large")
+            return default
         if v is default or (isinstance(v, kind) and not (kind is int and isinstance(v, bool))):
             return v
         self.fail(f"{where}: {key}: {_short(v)}, and not of type {kind.__name__}")
@@ -76,8 +84,15 @@ class _Reader:
         return [x for x in v if isinstance(x, kind)]
 
 
+SHORT = reprlib.Repr()  # a file of a few lines of YAML may mean terabytes
+SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother = 2, 9, 9, 60, 60
+
+
 def _short(v) -> str:
-    text = repr(v)
+    try:
+        text = SHORT.repr(v)
+    except ValueError:  # Python writes no number of thousands of digits
+        text = "a number that is too large"
     return text if len(text) < 60 else text[:57] + "..."
 
 
@@ -183,8 +198,11 @@ def _shape(r: _Reader, where: str, bw, delay, loss) -> dict:
     for key, v in (("bw", bw), ("loss", loss)):
         if isinstance(v, str) and re.fullmatch(r"\d+(\.\d+)?", v):
             v = float(v)
-        if v is not None and (isinstance(v, bool) or not isinstance(v, int | float) or v < 0):
-            r.fail(f"{where}: {key}: {_short(v)} is no number of {'Mbit/s' if key == 'bw' else 'percent'}")
+        most, unit = (MAX_BW, "Mbit/s") if key == "bw" else (100, "percent")
+        if v is not None and (isinstance(v, bool) or not isinstance(v, int | float) or math.isnan(v) or v < 0):
+            r.fail(f"{where}: {key}: {_short(v)} is no number of {unit}")
+        elif v and v > most:
+            r.fail(f"{where}: {key}: {_short(v)}: Mininet limits links to {most} {unit} at most")
         elif v:
             shape[key] = v
     if delay is not None and not re.fullmatch(r"\d+(\.\d+)?(us|ms|s)?", str(delay)):
@@ -204,8 +222,8 @@ def _hosts(r: _Reader, f: Fabric, hosts: dict, optional: str, ignored=()) -> dic
         if not isinstance(h, dict):
             continue
         ip, _, length = r.value(h, "ip", where, str, "").partition("/")
-        if length and not length.isdecimal():
-            r.fail(f"{where}: ip: {h['ip']!r} is not of the form 10.0.1.1/24")
+        if length and not re.fullmatch("[0-9]{1,2}", length):
+            r.fail(f"{where}: ip: {_short(h['ip'])} is not of the form 10.0.1.1/24")
             length = ""
         host = Host(str(name), ip, r.value(h, "mac", where, str, ""), length=int(length or 0))
         for key in ("gw", "defaultRoute"):
@@ -229,7 +247,7 @@ def _switches(r: _Reader, f: Fabric, switches: dict, ignored) -> None:
 
 def _end(text: str) -> tuple[str, int | None]:
     """ "s1-p3" is port 3 of s1, "h1" a host."""
-    m = re.fullmatch(r"(.+)-p(\d+)", text)
+    m = re.fullmatch(r"(.+)-p([0-9]{1,9})", text)
     return (m.group(1), int(m.group(2))) if m else (text, None)
 
 

@@ -12,6 +12,8 @@ import unittest
 HERE = os.path.dirname(os.path.realpath(__file__))
 RUN = os.path.join(HERE, "../run")
 MARK = "MCRDMA_MININET_TEST"
+INNER = "SIGKILL within"  # the process that runs the network, and not the one that watches it
+INTERFACES = ("tor", "mgmt", "h1", "m1")  # as those of topology rack begin
 
 
 def run(*args, **env):
@@ -33,6 +35,20 @@ class BadInput(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertEqual(done.stderr.count(name + ": "), 1)
             self.assertIn("unknown key 'colour'", done.stderr)
+            for ending, content, fault in (
+                ("json", b"{", "no JSON"),
+                ("json", b"\xff\xfe", "it cannot be read"),
+                ("yaml", b"hosts: [", "no YAML"),
+                ("yaml", b"hosts: []\nhosts: []\n", "line 2: key 'hosts' is there twice"),
+            ):
+                name = os.path.join(d, "broken." + ending)
+                with open(name, "wb") as f:
+                    f.write(content)
+                for args in ((name,), ("--check", name), ("--test", name)):
+                    done = run(*args)
+                    self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                    self.assertIn(f"{name}: {fault}", done.stderr)
         done = run("nosuch")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no such file, and none of rack, figure3", done.stderr)
@@ -84,6 +100,14 @@ def marked(mark: str) -> dict[int, set[str]]:
     return found
 
 
+def first(pid: int) -> int:
+    """The child of a process that has namespaces of its own."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return next(
+            int(c) for c in f.read().split() if os.readlink(f"/proc/{c}/ns/net") != os.readlink(f"/proc/{pid}/ns/net")
+        )
+
+
 def namespaces() -> set[str]:
     """Those that anybody is in."""
     found = set()
@@ -108,7 +132,7 @@ class NothingLeft(unittest.TestCase):
         self.rest = ""
         return pid, terminal, mark
 
-    def read_until(self, terminal, words, seconds=120):
+    def read_until(self, terminal, words, seconds=300):  # programs may have to be built first
         said, end = self.rest, time.monotonic() + seconds
         while words not in said:
             if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
@@ -134,6 +158,7 @@ class NothingLeft(unittest.TestCase):
                 status = os.waitstatus_to_exitcode(code) if done else None
             left = marked(mark)
             if status is not None and not left and not there & namespaces():
+                self.assertEqual([i for i in os.listdir("/sys/class/net") if i.startswith(INTERFACES)], [])
                 return status
         self.fail(f"after {seconds} s: status {status}, processes {left}, namespaces {there & namespaces()}")
 
@@ -149,11 +174,11 @@ class NothingLeft(unittest.TestCase):
             ("mininet>", signal.SIGTERM, False, 143),
             ("mininet>", signal.SIGHUP, False, 129),
             ("mininet>", signal.SIGINT, False, 143),
+            ("mininet>", INNER, False, 137),
             ("Starting daemons", signal.SIGINT, True, 130),
             ("Starting daemons", signal.SIGKILL, False, -9),
         ):
-            with self.subTest(words=words, signal=signal.Signals(signo).name):
-                before = sorted(os.listdir("/sys/class/net"))
+            with self.subTest(words=words, signal=signo):
                 pid, terminal, mark = self.start("rack")
                 self.read_until(terminal, words)
                 has, own = self.belongings(mark)
@@ -161,12 +186,11 @@ class NothingLeft(unittest.TestCase):
                 self.assertGreater(len(own), 6)
                 if group:
                     os.write(terminal, b"\x03")
+                elif signo == INNER:
+                    os.kill(first(pid), signal.SIGKILL)
                 else:
                     os.kill(pid, signo)
                 self.assertEqual(self.gone(pid, terminal, mark, own), want)
-                self.assertEqual(
-                    [i for i in os.listdir("/sys/class/net") if i.startswith(("tor", "mgmt", "h1", "m1"))], [], before
-                )
 
     def test_killed_without_terminal(self):
         """Nobody hangs up then: it is the death of its parent that ends the rest."""
@@ -202,6 +226,19 @@ class NothingLeft(unittest.TestCase):
         said = self.read_until(terminal, "a queue holds at least one packet")
         self.assertIn("switch tor ended with status 2", said)
         self.assertEqual(self.gone(pid, terminal, mark, set()), 1)
+
+    def test_failed_bmv2(self):
+        """The same of bmv2, or of what is taken for it."""
+        with tempfile.TemporaryDirectory() as d:
+            os.chmod(d, 0o755)
+            name = os.path.join(d, "simple_switch_grpc")
+            with open(name, "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\necho >&2 'bmv2 has no wish to run'\nexit 3\n")
+            os.chmod(name, 0o755)
+            pid, terminal, mark = self.start("-s", "bmv2", "rack", SIMPLE_SWITCH_GRPC=name)
+            said = self.read_until(terminal, "bmv2 has no wish to run")
+            self.assertIn("switch tor ended with status ", said)
+            self.assertEqual(self.gone(pid, terminal, mark, set()), 1)
 
 
 if __name__ == "__main__":

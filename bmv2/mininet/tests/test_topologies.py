@@ -164,6 +164,12 @@ class Formats(unittest.TestCase):
                 lambda d: (d["switches"].update(muchtoolong={}), d["links"].append(["s1-p9", "muchtoolong-p1"])),
                 "more than 15 characters",
             ),
+            (
+                OWN,
+                lambda d: (d["hosts"][0].update(name="muchtoolong"), d["links"][0]["a"].update(node="muchtoolong")),
+                "host muchtoolong",
+                "more than 15 characters",
+            ),
             (OWN, lambda d: d.update(switches=[], links=[]), "no switches"),
             (OWN, lambda d: d.update(hosts=7), "hosts: 7, and not a list"),
             (TUTORIAL, lambda d: d["hosts"]["h1"].update(ipv4="1"), "host h1: unknown key 'ipv4'"),
@@ -171,13 +177,18 @@ class Formats(unittest.TestCase):
             (TUTORIAL, lambda d: d["links"].append(["s1-p1", "s2-p2"]), "port 1 of switch s1 is used twice"),
             (TUTORIAL, lambda d: d["links"][2].__setitem__(2, "soon"), "no time such as 5ms"),
             (TUTORIAL, lambda d: d["links"][2].__setitem__(3, "fast"), "no number of Mbit/s"),
+            (TUTORIAL, lambda d: d["links"][2].__setitem__(3, 1001), "bw: 1001", "1000 Mbit/s at most"),
+            (TUTORIAL, lambda d: d["links"][2].__setitem__(3, float("nan")), "no number of Mbit/s"),
+            (TUTORIAL, lambda d: d["links"].append(["s1-p" + "1" * 5000, "s2-p9"]), "no switch or host"),
             (TUTORIAL, lambda d: d["hosts"]["h1"].update(ip="10.0.1.1/x"), "10.0.1.1/24"),
+            (TUTORIAL, lambda d: d["hosts"]["h1"].update(ip="10.0.1.1/" + "1" * 5000), "10.0.1.1/24"),
             (P4APP, lambda d: d.update(programm="x"), "unknown key 'programm'"),
             (P4APP, lambda d: d["topology"].update(routers={}), "unknown key 'routers'"),
             (P4APP, lambda d: d["topology"].update(assignment_strategy="l4"), "there are l2, l3, mixed and manual"),
             (P4APP, lambda d: d["topology"].update(assignment_strategy="l2"), "switches route here"),
             (P4APP, lambda d: d["topology"].update(assignment_strategy="manual"), "host h1: no ip"),
             (P4APP, lambda d: d["topology"]["links"][2][2].update(speed=1), "unknown key 'speed'"),
+            (P4APP, lambda d: d["topology"]["links"][2][2].update(loss=101), "loss: 101", "100 percent at most"),
         ):
             with self.subTest(words=words):
                 self.faults(edited(base, edit), *words)
@@ -190,6 +201,12 @@ class Formats(unittest.TestCase):
         self.faults("a: [", "no YAML", name="f.yaml")
         self.faults("hosts: []\nhosts: []\n", "line 2", "twice", name="f.yaml")
         self.faults("? [a]\n: 1\n", "YAML", name="f.yaml")
+        # Few lines that mean very much, and numbers that Python does not write.
+        laughs = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
+        self.faults(laughs + "switches: *a39\nhosts: []\nlinks: *a39\n", "not of type dict", name="f.yaml")
+        port = "switches: [{name: s}]\nhosts: []\nlinks: [{a: {node: s, port: 0x" + "f" * 5000 + "}}]\n"
+        self.faults(port, "links[0].a: port: the number is too large", name="f.yaml")
+        self.faults("switches: 0x" + "f" * 5000 + "\nhosts: []\nlinks: []\n", "switches: a number", name="f.yaml")
         with self.assertRaises(TopologyError):
             formats.load("/nonexistent")
 
