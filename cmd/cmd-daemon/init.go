@@ -162,7 +162,7 @@ func initText(dir string, spec lab.Spec, r *lab.Result) string {
 	default:
 		b.WriteString("- copy each host's directory to it as /etc/mcrdma (host.key is for its daemon only), for example\n")
 		for _, h := range spec.Hosts {
-			fmt.Fprintf(&b, "    scp -r %s root@%v:/etc/mcrdma\n", filepath.Join(dir, h.Name), h.Address)
+			fmt.Fprintf(&b, "    ssh root@%v mkdir -p /etc/mcrdma; scp -r %s/* root@%v:/etc/mcrdma\n", h.Address, filepath.Join(dir, h.Name), h.Address)
 		}
 		b.WriteString("- there, check it and run it (as user mcrdma: chown -R mcrdma: /etc/mcrdma first):\n    cmd-daemon doctor --config /etc/mcrdma/daemon.yaml\n    cmd-daemon run --config /etc/mcrdma/daemon.yaml\n")
 	}

@@ -34,7 +34,7 @@ Next:
 
 Next:
 - copy each host's directory to it as /etc/mcrdma (host.key is for its daemon only), for example
-    scp -r racks/h1 root@10.1.0.11:/etc/mcrdma
+    ssh root@10.1.0.11 mkdir -p /etc/mcrdma; scp -r racks/h1/* root@10.1.0.11:/etc/mcrdma
 - there, check it and run it (as user mcrdma: chown -R mcrdma: /etc/mcrdma first):
     cmd-daemon doctor --config /etc/mcrdma/daemon.yaml
     cmd-daemon run --config /etc/mcrdma/daemon.yaml

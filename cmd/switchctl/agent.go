@@ -71,7 +71,10 @@ func agentCommand() *cobra.Command {
 				return cli.Usagef("--on-stop %q is neither hold nor leave", o.onStop)
 			}
 			if o.check {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s, %d ports, %d other switches\n",
+				if err := switchagent.Check(cfg); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is right: switch %s; ports: %d; other switches: %d\n",
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
 				return err
 			}
@@ -81,7 +84,7 @@ func agentCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "config", "c", "", "the agent's configuration, a YAML `file`")
-	f.BoolVar(&o.check, "check", false, "only check the configuration")
+	f.BoolVar(&o.check, "check", false, "only check the configuration, and the topology and certificates that it names")
 	f.BoolVar(&o.standby, "standby", false, "wait while another agent has the state file, and then take over")
 	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
 	f.StringVar(&o.onStop, "on-stop", "", "what neighbours do when the agent ends: `hold` on to links and routes, or leave; default: as configured")

@@ -20,11 +20,17 @@ ports: [{port: 1}]
 	leaves, holds := filepath.Join(dir, "leaves.yaml"), filepath.Join(dir, "holds.yaml")
 	must(t, os.WriteFile(leaves, []byte(text), 0o600))
 	must(t, os.WriteFile(holds, []byte(text+"restart: {hold: 30s}\n"), 0o600))
+	lost, strange := filepath.Join(dir, "lost.yaml"), filepath.Join(dir, "strange.yaml")
+	static := strings.Replace(text, "{source: kernel}", "{source: static, topology: nowhere.yaml}", 1)
+	must(t, os.WriteFile(lost, []byte(static), 0o600))
+	must(t, os.WriteFile(strange, []byte(text+"tls: {cert: a.crt, key: a.key, ca: ca.crt}\n"), 0o600))
 	for _, c := range []struct {
 		file, on string
 		code     int
 		want     string
 	}{
+		{lost, "leave", 1, "nowhere.yaml"},
+		{strange, "leave", 1, "a.crt"},
 		{leaves, "leave", 0, "is right"},
 		{holds, "leave", 0, "is right"},
 		{holds, "hold", 0, "is right"},

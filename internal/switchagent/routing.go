@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/routing/kernel"
@@ -90,6 +91,21 @@ func openRouting(ctx context.Context, cfg *config.Config, found finding, open sp
 		return openBGP(ctx, cfg, found, open, log)
 	}
 	return nil, fmt.Errorf("%w: there is no routing source %q", ErrConfig, cfg.Routing.Source)
+}
+
+// Check reads the files that a right configuration names, besides the state: the
+// topology and the certificates.
+func Check(cfg *config.Config) error {
+	if cfg.Routing.Source == config.Static {
+		if _, err := openStatic(cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.TLS.Cert == "" {
+		return nil
+	}
+	_, err := identity.Files(cfg.TLS).Server()
+	return err
 }
 
 func openStatic(cfg *config.Config) (*routes, error) {

@@ -182,7 +182,7 @@ func TestNamespaceLoss(t *testing.T) {
 		t.Run(fmt.Sprintf("loss=%v%%,reorder=%v%%", 100*c.imp.Loss, 100*c.imp.Reorder), func(t *testing.T) {
 			// A daemon is one that is silent for long, where one of three questions or
 			// answers is lost on its way by four links.
-			l := startLab(t, lab.Spec{Links: c.imp, Daemon: "beat: {dead_after: 12s, grace: 12s}\n"})
+			l := startLab(t, lab.Spec{Links: c.imp, Daemon: "beat: {dead_after: 24s, grace: 12s}\n"})
 			dial(t, l.Hosts...)
 			to := others(l, l.Host("h1"))
 			listen(t, small, to...)

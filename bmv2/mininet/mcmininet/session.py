@@ -29,7 +29,7 @@ Hosts run cmd-daemon, and switches an agent; their logs are in {logs}. For examp
 
 # For daemons in tests: all hosts and switches share this machine's processors, and may
 # be kept waiting without being dead.
-PATIENT = "beat: {interval: 500ms, dead_after: 12s, grace: 12s}\n"
+PATIENT = "beat: {interval: 500ms, dead_after: 24s, grace: 12s}\n"
 
 
 class Shapeless(Exception):

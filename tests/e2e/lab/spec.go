@@ -117,7 +117,7 @@ func (s *Spec) deadAfter() time.Duration {
 	if s.BMv2 {
 		return bmv2DeadAfter
 	}
-	return 6 * time.Second
+	return 12 * time.Second
 }
 
 // portsOf are the ports of a switch.

@@ -65,8 +65,8 @@ type bed struct {
 var theBed bed
 
 // patient daemons bear with guests, whose time other guests may have. A receiver that
-// acknowledges nothing is taken out after half of it.
-const patient = "beat: {dead_after: 3s}\n"
+// acknowledges nothing is taken out after a quarter of it.
+const patient = "beat: {dead_after: 6s}\n"
 
 // getBed returns the lab, in which those hosts are guests, and the others are not.
 func getBed(t *testing.T, guests ...string) *bed {
