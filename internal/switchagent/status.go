@@ -277,6 +277,9 @@ func describeStep(s *step) *mcrdmav1.Step {
 		}
 		last.Ports = append(last.Ports, ports[w.RID]...)
 	}
+	for _, c := range out.Copies {
+		slices.Sort(c.Ports)
+	}
 	for k, receivers := range s.branches {
 		for _, c := range out.Copies {
 			if c.Last || c.Destination != k.dst.String() {
