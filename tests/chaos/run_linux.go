@@ -112,22 +112,11 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 	return res, nil
 }
 
-// each calls f for all at once.
-func each[T any](all []T, f func(T) error) error {
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, x := range all {
-		wg.Go(func() { errs[i] = f(x) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // begin starts the applications, makes the groups and begins their work.
 func (r *run) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := each(r.lab.Hosts, func(h *lab.HostNode) error { return r.open(ctx, r.hosts[h.Name], h.Member, 0) }); err != nil {
+	if err := lab.Each(r.lab.Hosts, func(h *lab.HostNode) error { return r.open(ctx, r.hosts[h.Name], h.Member, 0) }); err != nil {
 		return err
 	}
 	addresses := map[string]string{}
@@ -184,7 +173,7 @@ func (r *run) end(ctx context.Context) (bad []string) {
 		defer mu.Unlock()
 		bad = append(bad, fmt.Sprintf(format, args...))
 	}
-	_ = each(r.plan.Groups, func(g plan.Group) error {
+	_ = lab.Each(r.plan.Groups, func(g plan.Group) error {
 		if m, life := r.app(g.Sender); m != nil && life == 0 {
 			if err := m.Do(ctx, orders.Finish, orders.FinishArgs{Name: g.Name, Millis: int((bound + settling).Milliseconds())}, nil); err != nil {
 				note("hang: group %s: %v", g.Name, err)
@@ -195,8 +184,8 @@ func (r *run) end(ctx context.Context) (bad []string) {
 	for _, text := range r.heal(ctx) {
 		note("restart: %s", text)
 	}
-	_ = each(r.plan.Groups, func(g plan.Group) error {
-		return each(g.All(), func(name string) error {
+	_ = lab.Each(r.plan.Groups, func(g plan.Group) error {
+		return lab.Each(g.All(), func(name string) error {
 			if m, _ := r.app(name); m != nil {
 				if err := m.Do(ctx, orders.Settle, orders.FinishArgs{Name: g.Name, Millis: int(settling.Milliseconds())}, nil); err != nil {
 					note("hang: group %s at %s: %v", g.Name, name, err)

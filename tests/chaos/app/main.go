@@ -5,12 +5,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -27,8 +24,8 @@ import (
 
 func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	a := &app{log: log, out: json.NewEncoder(os.Stdout), senders: map[string]*sender{}, members: map[string]*member{}}
-	err := a.serve(os.Stdin)
+	a := &app{log: log, senders: map[string]*sender{}, members: map[string]*member{}}
+	err := e2e.Serve(log, os.Stdin, os.Stdout, a.do, nil)
 	if a.client != nil {
 		err = errors.Join(err, a.client.Close())
 	}
@@ -44,9 +41,6 @@ func main() {
 type app struct {
 	log *slog.Logger
 
-	outMu sync.Mutex
-	out   *json.Encoder
-
 	mu      sync.Mutex
 	args    orders.OpenArgs
 	dev     qp.Device
@@ -55,60 +49,24 @@ type app struct {
 	members map[string]*member
 }
 
-func (a *app) serve(in io.Reader) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
-		var o e2e.Order
-		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		wg.Go(func() {
-			result, err := a.do(&o)
-			ans := e2e.Answer{ID: o.ID}
-			if err == nil {
-				ans.Result, err = json.Marshal(result)
-			}
-			if err != nil {
-				ans.Error = err.Error()
-			}
-			a.outMu.Lock()
-			defer a.outMu.Unlock()
-			if err := a.out.Encode(ans); err != nil {
-				a.log.Error("answer", "error", err)
-			}
-		})
-	}
-}
-
 func (a *app) do(o *e2e.Order) (any, error) {
 	switch o.Do {
 	case orders.Open:
-		return with(o.Args, a.open)
+		return e2e.With(o.Args, a.open)
 	case orders.Listen:
-		return with(o.Args, a.listen)
+		return e2e.With(o.Args, a.listen)
 	case orders.Create:
-		return with(o.Args, a.create)
+		return e2e.With(o.Args, a.create)
 	case orders.Work:
-		return with(o.Args, a.work)
+		return e2e.With(o.Args, a.work)
 	case orders.Finish:
-		return with(o.Args, a.finish)
+		return e2e.With(o.Args, a.finish)
 	case orders.Settle:
-		return with(o.Args, a.settle)
+		return e2e.With(o.Args, a.settle)
 	case orders.Left:
 		return a.left()
 	}
 	return nil, fmt.Errorf("there is no order %q", o.Do)
-}
-
-func with[A, R any](raw json.RawMessage, f func(A) (R, error)) (any, error) {
-	var args A
-	if err := json.Unmarshal(raw, &args); err != nil {
-		return nil, err
-	}
-	return f(args)
 }
 
 // wait returns a context that ends after some milliseconds.

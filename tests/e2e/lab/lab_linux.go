@@ -271,10 +271,10 @@ func (l *Lab) startSwitches(ctx context.Context) error {
 		}
 		n.Agent = l.process(&Process{Name: "agent of " + n.Name, Space: n.Space, Args: []string{l.programs.Switchctl, "agent", "--config", config}})
 	}
-	if err := each(l.Switches, func(n *SwitchNode) error { return n.Switch.Start(ctx) }); err != nil {
+	if err := Each(l.Switches, func(n *SwitchNode) error { return n.Switch.Start(ctx) }); err != nil {
 		return err
 	}
-	return each(l.Switches, func(n *SwitchNode) error { return n.Agent.Start(ctx) })
+	return Each(l.Switches, func(n *SwitchNode) error { return n.Agent.Start(ctx) })
 }
 
 // switchCommand returns what starts a switch, and what it says when it is ready.
@@ -309,7 +309,7 @@ func (l *Lab) startHosts(ctx context.Context) error {
 		}
 		h.Member = newMember(l.process(&Process{Name: "application of " + h.Name, Space: h.Space, Args: []string{l.programs.Member}, Talks: true}))
 	}
-	return each(l.Hosts, func(h *HostNode) error {
+	return Each(l.Hosts, func(h *HostNode) error {
 		if h.Daemon != nil {
 			if err := h.Daemon.Start(ctx); err != nil {
 				return err
@@ -319,8 +319,8 @@ func (l *Lab) startHosts(ctx context.Context) error {
 	})
 }
 
-// each calls f for all at once.
-func each[T any](all []T, f func(T) error) error {
+// Each calls f for all at once.
+func Each[T any](all []T, f func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, x := range all {
@@ -335,7 +335,7 @@ func each[T any](all []T, f func(T) error) error {
 func (l *Lab) reachable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return each(l.Hosts, func(h *HostNode) error {
+	return Each(l.Hosts, func(h *HostNode) error {
 		for _, to := range l.Hosts {
 			if to == h {
 				continue
@@ -377,7 +377,7 @@ func (h *HostNode) Reach(ctx context.Context, to netip.Addr) error {
 // ended even so.
 func (l *Lab) Close() error {
 	var errs []error
-	stop := func(list []*Process) { errs = append(errs, each(list, (*Process).Stop)) }
+	stop := func(list []*Process) { errs = append(errs, Each(list, (*Process).Stop)) }
 	var apps, daemons, agents, rest []*Process
 	for _, p := range l.processes {
 		switch {

@@ -104,13 +104,13 @@ func (l *Lab) CheckLeftovers(ctx context.Context, after time.Duration) error {
 }
 
 func (l *Lab) leftovers(ctx context.Context) error {
-	return errors.Join(each(l.Switches, func(n *SwitchNode) error {
+	return errors.Join(Each(l.Switches, func(n *SwitchNode) error {
 		if !n.Switch.Running() {
 			return nil
 		}
 		left, err := n.Left()
 		return told(n.Name, left, err)
-	}), each(l.Hosts, func(h *HostNode) error {
+	}), Each(l.Hosts, func(h *HostNode) error {
 		if h.Daemon == nil || !h.Daemon.Running() {
 			return nil
 		}

@@ -5,12 +5,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -24,9 +22,9 @@ import (
 
 func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	a := &app{log: log, out: json.NewEncoder(os.Stdout), groups: map[string]*group{}, replicas: map[string]*replica{},
+	a := &app{log: log, groups: map[string]*group{}, replicas: map[string]*replica{},
 		listeners: map[string]*mcrdma.Listener{}, flows: map[string]*flow{}}
-	err := a.serve(os.Stdin)
+	err := orders.Serve(log, os.Stdin, os.Stdout, a.do, sentinels)
 	if a.client != nil {
 		err = errors.Join(err, a.client.Close())
 	}
@@ -42,9 +40,6 @@ func main() {
 type app struct {
 	log *slog.Logger
 
-	outMu sync.Mutex
-	out   *json.Encoder
-
 	mu        sync.Mutex
 	dev       qp.Device
 	client    *mcrdma.Client
@@ -52,43 +47,6 @@ type app struct {
 	replicas  map[string]*replica // by the group's ID
 	listeners map[string]*mcrdma.Listener
 	flows     map[string]*flow
-}
-
-// serve carries out orders until there are no more, and waits for those under way.
-func (a *app) serve(in io.Reader) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
-		var o orders.Order
-		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		wg.Go(func() {
-			start := time.Now()
-			result, err := a.do(&o)
-			if took := time.Since(start); err != nil || took > time.Second {
-				a.log.Info("order", "id", o.ID, "do", o.Do, "args", string(o.Args), "took", took, "error", err)
-			}
-			a.answer(o.ID, result, err)
-		})
-	}
-}
-
-func (a *app) answer(id int, result any, err error) {
-	ans := orders.Answer{ID: id}
-	if err == nil {
-		ans.Result, err = json.Marshal(result)
-	}
-	if err != nil {
-		ans.Error, ans.Is = err.Error(), sentinels(err)
-	}
-	a.outMu.Lock()
-	defer a.outMu.Unlock()
-	if err := a.out.Encode(ans); err != nil {
-		a.log.Error("answer", "error", err)
-	}
 }
 
 // handlers are what each order is done by.
@@ -115,11 +73,7 @@ var handlers = map[string]func(a *app, raw json.RawMessage) (any, error){
 // with makes a handler of a method.
 func with[A, R any](f func(*app, A) (R, error)) func(*app, json.RawMessage) (any, error) {
 	return func(a *app, raw json.RawMessage) (any, error) {
-		var args A
-		if err := json.Unmarshal(raw, &args); err != nil {
-			return nil, err
-		}
-		return f(a, args)
+		return orders.With(raw, func(args A) (R, error) { return f(a, args) })
 	}
 }
 
