@@ -44,7 +44,8 @@ type Client struct {
 
 	mu        sync.Mutex
 	link      *link
-	tok       string // of the session
+	tok       string        // of the session
+	grace     time.Duration // for which the daemon keeps it
 	closed    bool
 	groups    map[GroupID]*Group
 	creating  int                                  // calls of CreateGroup under way
@@ -78,7 +79,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	s, err := c.open(ctx, "")
 	if err == nil {
-		c.hello, c.tok = s.hello, s.hello.GetToken()
+		c.hello, c.tok, c.grace = s.hello, s.hello.GetToken(), s.hello.GetGrace().AsDuration()
 		err = c.openDevice()
 	}
 	if err != nil {

@@ -35,9 +35,10 @@ type world struct {
 	number    uint64
 	attach    uint64
 	waiting   map[uint64]chan *mcrdmav1.AnswerAttachRequest
-	relay     bool   // prefer hosts
-	noDevice  bool   // hosts have no device
-	haveLie   uint64 // added to what formations say
+	relay     bool          // prefer hosts
+	noDevice  bool          // hosts have no device
+	haveLie   uint64        // added to what formations say
+	grace     time.Duration // 0: a minute
 	stalls    atomic.Int64
 	client    *Client       // that sees it
 	early     string        // if not empty, an event that comes before the answer of CreateGroup
@@ -165,7 +166,7 @@ func (d *fakeDaemon) Open(req *mcrdmav1.OpenRequest, stream grpc.ServerStreaming
 	d.session = s
 	d.mu.Unlock()
 	hello := &mcrdmav1.Hello{Token: s.token, Host: "host-" + d.address, Address: d.address, Device: "softroce:" + d.address + "?rx=udp",
-		Version: d.version, Bootstrap: cmp.Or(d.w.bootstrap, d.address), Grace: durationpb.New(time.Second), Resumed: resumed}
+		Version: d.version, Bootstrap: cmp.Or(d.w.bootstrap, d.address), Grace: durationpb.New(cmp.Or(d.w.grace, time.Minute)), Resumed: resumed}
 	if d.w.noDevice {
 		hello.Device = "nothing:"
 	}

@@ -288,6 +288,22 @@ func TestDaemonGoneWhileReforming(t *testing.T) {
 	}
 }
 
+// TestDaemonGoneForGood: a group whose formation has failed does not wait for ever for a
+// daemon to form it anew.
+func TestDaemonGoneForGood(t *testing.T) {
+	r := newRig(t, 2, true, GroupConfig{})
+	r.src.w.grace = 200 * time.Millisecond
+	r.src.stop()
+	r.src.start() // it says so when it is back
+	event(t, r.g.Events(), Resumed)
+	r.src.stop()
+	r.rs[0].c.kill()
+	err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000))
+	wants(t, "write", err, ErrDaemon, "away for more than 200ms")
+	event(t, r.g.Events(), Failed)
+	wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
+}
+
 // TestStall: that nothing moves is reported, again and again, and not when nothing is
 // under way.
 func TestStall(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 const (
 	protocolVersion = 1
 	reopenEvery     = 50 * time.Millisecond
+	defaultGrace    = 10 * time.Second // of a daemon that does not tell
 )
 
 // A link is one connection of the session to the daemon.
@@ -105,7 +106,7 @@ func (c *Client) reopen() *stream {
 		s, err := c.open(c.ctx, c.token())
 		if err == nil {
 			c.mu.Lock()
-			c.tok = s.hello.GetToken()
+			c.tok, c.grace = s.hello.GetToken(), s.hello.GetGrace().AsDuration()
 			c.mu.Unlock()
 			c.opt.Logger.Info("the daemon is back", "resumed", s.hello.GetResumed())
 			return s
@@ -308,11 +309,26 @@ func (c *Client) ready(ctx context.Context) (*link, error) {
 	}
 }
 
+// readySoon waits for the daemon as long as it would keep the session. Whoever needs it
+// to go on has to give up then: the others do not wait any longer either.
+func (c *Client) readySoon(ctx context.Context) (*link, error) {
+	c.mu.Lock()
+	grace := cmp.Or(c.grace, defaultGrace)
+	c.mu.Unlock()
+	soon, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	l, err := c.ready(soon)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w has been away for more than %v, for which it keeps sessions", ErrDaemon, grace)
+	}
+	return l, err
+}
+
 // call makes a call that may be made twice: if the daemon goes away meanwhile, it is
-// repeated when the daemon is back.
+// repeated when the daemon is back, if that is soon.
 func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
 	for {
-		l, err := c.ready(ctx)
+		l, err := c.readySoon(ctx)
 		if err != nil {
 			return resp, err
 		}
