@@ -139,7 +139,7 @@ func TestRecovered(t *testing.T) {
 }
 
 // TestDaemonGone: while a host refuses connections, its receivers have the time of
-// grace; a stall shortens it.
+// grace; a stall shortens it, unless the switch counts answers of their applications.
 func TestDaemonGone(t *testing.T) {
 	for _, stall := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stall %v", stall), func(t *testing.T) {
@@ -160,7 +160,24 @@ func TestDaemonGone(t *testing.T) {
 				t.Fatal("removed within grace")
 			}
 			if stall {
+				r.sw.set(func(_ context.Context, method string, _ any) error {
+					if method == "Get" {
+						r.sw.mu.Lock()
+						defer r.sw.mu.Unlock()
+						for i := 2; i <= 4; i++ {
+							addr := fmt.Sprintf("127.9.0.%d", i)
+							r.sw.counters[addr] = &mcrdmav1.MemberCounters{Acks: r.sw.counters[addr].GetAcks() + 1}
+						}
+					}
+					return nil
+				}, nil)
 				res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
+				if err != nil || len(res.GetSuspects()) > 0 || a.countChanges(removed) > 0 {
+					t.Errorf("its application answers: %v, %v", res, err)
+				}
+				r.sw.set(nil, nil)
+				r.pass(100 * time.Millisecond) // of another stall
+				res, err = a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
 				if err != nil || len(res.GetSuspects()) != 1 || res.GetSuspects()[0] != "127.9.0.3" {
 					t.Errorf("%v, %v", res, err)
 				}

@@ -39,8 +39,32 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 		res.Suspects = m.refusers(ctx, g, f)
 		return res, nil
 	}
+	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // which knows of applications, too
+	m.blame(g, f, !switched, res)
+	m.mu.Unlock()
+	if len(res.Suspects) > 0 || !switched {
+		return res, nil
+	}
+	suspects, alive, err := m.compare(ctx, g, f, req.GetSince().AsDuration())
+	if err != nil {
+		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !alive {
+		m.blame(g, f, true, res)
+	}
+	for _, a := range suspects {
+		res.Suspects = append(res.Suspects, a.String())
+		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", req.GetSince().AsDuration().Round(time.Millisecond)))
+	}
+	return res, nil
+}
+
+// blame takes out who does not answer beats either. It is called with Manager.mu.
+func (m *Manager) blame(g *group, f *formation, down bool, res *mcrdmav1.ReportStallResponse) {
 	now := m.clock.now()
-	for _, c := range m.health.Blame(f.addrs(), now) {
+	for _, c := range m.health.Blame(f.addrs(), now, down) {
 		res.Suspects = append(res.Suspects, c.Addr.String())
 		m.act(c, now)
 	}
@@ -49,29 +73,13 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 			res.Suspects = append(res.Suspects, s)
 		}
 	}
-	m.mu.Unlock()
-	if len(res.Suspects) > 0 || f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
-		return res, nil
-	}
-	suspects, err := m.compare(ctx, g, f, req.GetSince().AsDuration())
-	if err != nil {
-		m.log.Warn("who stalls a group cannot be found out", "group", g.id, "error", err)
-		return res, nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, a := range suspects {
-		res.Suspects = append(res.Suspects, a.String())
-		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", req.GetSince().AsDuration().Round(time.Millisecond)))
-	}
-	return res, nil
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
 // others', for a quarter of the time after which a silent host counts as dead: where many
 // packets are lost, answers to some retransmissions are missing. Nothing has been
-// acknowledged since that time.
-func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration) ([]netip.Addr, error) {
+// acknowledged since that time. alive says that the switch counts answers of somebody.
+func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration) (suspects []netip.Addr, alive bool, err error) {
 	m.mu.Lock()
 	was := g.stall
 	m.mu.Unlock()
@@ -82,7 +90,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 	for range windows {
 		answers, err := m.tor.answers(ctx, m.addr, f, answered)
 		if err != nil {
-			return nil, err
+			return nil, alive, err
 		}
 		if was.answers == nil {
 			was = stallSample{f.N, m.clock.now(), answers}
@@ -92,16 +100,17 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 		}
 		still, moving := split(f, was.answers, answers)
 		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= m.cfg.Beat.DeadAfter/4 {
-			return still, nil // who was only later has had the time of a window
+			return still, true, nil // who was only later has had the time of a window
 		}
 		seen = len(moving) > 0
+		alive = alive || seen
 		select {
 		case <-time.After(m.times.window):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, alive, ctx.Err()
 		}
 	}
-	return nil, nil
+	return nil, alive, nil
 }
 
 func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {

@@ -174,8 +174,10 @@ const missed = 3
 
 // Blame says which of these peers are to blame for a stall that the data path
 // reports: those that do not answer either. They are Gone from now on. If nobody
-// answers, it may well be this side, and only time tells.
-func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
+// answers, it may well be this side, and only time tells. One whose host refuses is
+// among them if down is true: its applications may be well, and the caller may know
+// another way to find out.
+func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 	t.excuse(now)
 	var out []Change
 	answers := false
@@ -185,7 +187,10 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time) []Change {
 			continue
 		}
 		silent := now.Sub(p.answered)
+		refuses := p.refused && now.Sub(p.heard) < t.cfg.DeadAfter/4
 		switch {
+		case refuses && !down:
+			answers = true // its host does
 		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
 			out = append(out, Change{a, Gone, silent})
 		default:

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestScripts runs testdata. Commands are "tracker [interval=] [dead-after=]
 // [grace=]", "add", "remove", "answered", "refused" of addresses, "step at=", and
-// "blame". Time is in milliseconds.
+// "blame [spare-down]". Time is in milliseconds.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var tr *Tracker
@@ -81,7 +81,7 @@ func TestScripts(t *testing.T) {
 				}
 				return out.String()
 			case "blame":
-				return changes(tr.Blame(addrs, now)) + states(tr)
+				return changes(tr.Blame(addrs, now, !d.HasArg("spare-down"))) + states(tr)
 			}
 			t.Fatalf("unknown command %s", d.Cmd)
 			return ""
