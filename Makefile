@@ -39,7 +39,8 @@ ifeq ($(LONG),1)
 else
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
 	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 1 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric ./tests/chaos
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 2 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric
+	$(GO) run ./scripts/gotest $(if $(CI),-v) -timeout 10m ./tests/chaos
 endif
 
 bench: ## benchmarks, with allocations
