@@ -92,7 +92,7 @@ p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 
 deb: ## the Debian package, in out/deb, and its life on a machine: installed, upgraded, removed; needs root for that
 	@scripts/need dpkg-deb:dpkg gzip git ip:iproute2 systemctl:systemd
-	@deb=$$(GO="$(GO)" packaging/build) && MCRDMA_DEB=$$deb $(GO) test -count=1 ./packaging && ls -l $$deb
+	@deb=$$(GO="$(GO)" packaging/build) && MCRDMA_DEB=$$deb $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 ./packaging && ls -l $$deb
 
 clean: ## remove what the other targets made
 	rm -rf bin out

@@ -134,32 +134,22 @@ var forgeries = []forgery{
 // nothing else, no write is complete that somebody lacks, the group goes on, and each
 // forged packet is counted; unguarded, each of the forgeries works.
 func TestForgery(t *testing.T) {
-	s := LeafSpine(2, 2, 4)
-	s.Routing = Static
-	for _, guard := range []bool{true, false} {
-		name := "unguarded"
-		if guard {
-			name, s = "guarded", guarded(s)
-		} else {
-			s.Agent = nil
+	guardedAndNot(t, func(t *testing.T, s Spec, guard bool) {
+		f := Start(t, patient(s))
+		devices := map[string]*softroce.Device{}
+		for _, h := range []string{"h1-1", "h1-2", "h2-1"} {
+			devices[h] = f.Device(h, softroce.Options{})
 		}
-		t.Run(name, func(t *testing.T) {
-			f := Start(t, patient(s))
-			devices := map[string]*softroce.Device{}
-			for _, h := range []string{"h1-1", "h1-2", "h2-1"} {
-				devices[h] = f.Device(h, softroce.Options{})
+		for _, a := range forgeries {
+			f.forge(devices, a, "h1-4", guard)
+			if guard {
+				f.forge(devices, a, "h2-4", guard)
 			}
-			for _, a := range forgeries {
-				f.forge(devices, a, "h1-4", guard)
-				if guard {
-					f.forge(devices, a, "h2-4", guard)
-				}
-			}
-			if !guard {
-				f.corrupt(devices, "h1-4")
-			}
-		})
-	}
+		}
+		if !guard {
+			f.corrupt(devices, "h1-4")
+		}
+	})
 }
 
 // corrupt sends data with the group's MC_ID whose ICRC is wrong where no guard is in the

@@ -30,6 +30,15 @@ func guarded(s Spec) Spec {
 	return s
 }
 
+// guardedAndNot runs a test for two racks with the guard, and for the same without.
+func guardedAndNot(t *testing.T, test func(t *testing.T, s Spec, guard bool)) {
+	t.Helper()
+	s := LeafSpine(2, 2, 4)
+	s.Routing = Static
+	t.Run("guarded", func(t *testing.T) { test(t, guarded(s), true) })
+	t.Run("unguarded", func(t *testing.T) { test(t, s, false) })
+}
+
 // spoofed is how many packets a switch has dropped because of their source.
 func (f *Fabric) spoofed(sw string) uint64 {
 	f.t.Helper()
@@ -149,74 +158,53 @@ func (f *Fabric) hears(name string, qpn uint32, do func()) bool {
 // sender's rack or in another one; the group doesn't notice. Without the guard each
 // of the attacks that can work does, so the test sees them.
 func TestSpoofing(t *testing.T) {
-	s := LeafSpine(2, 2, 4)
-	s.Routing = Static
-	for _, guard := range []bool{true, false} {
-		name := "unguarded"
-		if guard {
-			name = "guarded"
-			s = guarded(s)
-		} else {
-			s.Agent = nil
-		}
-		t.Run(name, func(t *testing.T) {
-			f := Start(t, s)
-			for i, a := range attacks {
-				for _, from := range []string{"h1-4", "h2-4"} {
-					g := f.Group("h1-1", "h1-2", "h2-1", "h2-2")
-					f.Install(g)
+	guardedAndNot(t, func(t *testing.T, s Spec, guard bool) {
+		f := Start(t, s)
+		for i, a := range attacks {
+			for _, from := range []string{"h1-4", "h2-4"} {
+				g := f.Group("h1-1", "h1-2", "h2-1", "h2-2")
+				f.Install(g)
+				f.CheckDelivery(g)
+				mallory := f.host(from)
+				before := f.spoofed(mallory.Switch)
+				sent, deceived := a.do(f, g, mallory)
+				counted := f.spoofed(mallory.Switch) - before
+				switch {
+				case guard && deceived:
+					t.Errorf("%s from %s: it worked", a.what, from)
+				case guard && counted != uint64(sent):
+					t.Errorf("%s from %s: %d packets were sent, %d counted as spoofed", a.what, from, sent, counted)
+				case !guard && from == "h1-4" && !deceived:
+					t.Errorf("%s from %s: it does not work without the guard either: the test cannot fail", a.what, from)
+				}
+				if guard {
 					f.CheckDelivery(g)
-					mallory := f.host(from)
-					before := f.spoofed(mallory.Switch)
-					sent, deceived := a.do(f, g, mallory)
-					counted := f.spoofed(mallory.Switch) - before
-					switch {
-					case guard && deceived:
-						t.Errorf("%s from %s: it worked", a.what, from)
-					case guard && counted != uint64(sent):
-						t.Errorf("%s from %s: %d packets were sent, %d counted as spoofed", a.what, from, sent, counted)
-					case !guard && from == "h1-4" && !deceived:
-						t.Errorf("%s from %s: it does not work without the guard either: the test cannot fail", a.what, from)
-					}
-					if guard {
-						f.CheckDelivery(g)
-						f.CheckAcks(g)
-					}
-					f.Remove(g)
-					if !guard && i == len(attacks)-1 {
-						return
-					}
+					f.CheckAcks(g)
+				}
+				f.Remove(g)
+				if !guard && i == len(attacks)-1 {
+					return
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestForgedHellos: a host says hello as a spine does. Guarded or not, no link goes
 // down or comes up for that, groups are delivered, and guarded ports count each hello
 // as spoofed.
 func TestForgedHellos(t *testing.T) {
-	s := LeafSpine(2, 2, 4)
-	s.Routing = Static
-	for _, guard := range []bool{true, false} {
-		name := "unguarded"
-		if guard {
-			name, s = "guarded", guarded(s)
-		} else {
-			s.Agent = nil
+	guardedAndNot(t, func(t *testing.T, s Spec, guard bool) {
+		f := Start(t, patient(s))
+		g := f.Group("h1-1", "h1-2", "h2-1")
+		f.Install(g)
+		f.Repaired(g)
+		if w := f.helloAs("spine1", f.host("h1-4"), g, guard); len(w) > 0 {
+			t.Errorf("links have changed because a host said hello: %v", w)
 		}
-		t.Run(name, func(t *testing.T) {
-			f := Start(t, patient(s))
-			g := f.Group("h1-1", "h1-2", "h2-1")
-			f.Install(g)
-			f.Repaired(g)
-			if w := f.helloAs("spine1", f.host("h1-4"), g, guard); len(w) > 0 {
-				t.Errorf("links have changed because a host said hello: %v", w)
-			}
-			f.CheckAcks(g)
-			f.Remove(g)
-		})
-	}
+		f.CheckAcks(g)
+		f.Remove(g)
+	})
 }
 
 // helloAs has a host say hello in a switch's name. It returns the links that changed
