@@ -12,8 +12,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 )
 
-// beat sends a beat to each host in which a group of ours has receivers, and has
-// answered the one before.
+// maxBeats bounds the beats to a host that are under way. There are several, since TCP
+// notices at once that packets were lost when later ones arrive, and else only after a
+// timeout that doubles.
+const maxBeats = 256
+
+// beat sends a beat to each host in which a group of ours has receivers.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,10 +37,10 @@ func (m *Manager) beat(now time.Time) {
 	}
 	for a, req := range beats {
 		p := m.peers[a]
-		if p == nil || p.beating {
+		if p == nil || p.beats == maxBeats {
 			continue
 		}
-		p.beating = true
+		p.beats++
 		p.users++
 		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
 	}
@@ -54,7 +58,8 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.now()
-	p.beating, p.tried, p.err = false, true, err
+	p.beats--
+	p.tried, p.err = true, err
 	p.users--
 	p.idle = now
 	switch refused := errors.Is(p.link.last(), syscall.ECONNREFUSED); {

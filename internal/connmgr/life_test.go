@@ -126,7 +126,7 @@ func TestRecovered(t *testing.T) {
 		h := r.host(1)
 		h.m.mu.Lock()
 		defer h.m.mu.Unlock()
-		return !h.m.peers[hostAddr(3)].beating
+		return h.m.peers[hostAddr(3)].beats == 0
 	})
 	r.pass(200 * time.Millisecond)
 	if c := a.waitChange(recovered); c.GetAddress() != "127.9.0.3" {

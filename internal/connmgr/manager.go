@@ -84,7 +84,7 @@ type times struct {
 }
 
 var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
-	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: 2 * time.Second,
+	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: connectTime,
 	settle: time.Second, window: 100 * time.Millisecond}
 
 // A Manager is the daemon of one host.

@@ -35,12 +35,12 @@ type peer struct {
 	link       *link
 
 	// Under Manager.mu.
-	users   int // calls and formations that use it
-	idle    time.Time
-	beating bool // a beat is under way
-	trip    time.Duration
-	err     error // of the last call; nil: it answered
-	tried   bool
+	users int // calls and formations that use it
+	idle  time.Time
+	beats int // that are under way
+	trip  time.Duration
+	err   error // of the last call; nil: it answered
+	tried bool
 }
 
 func (p *peer) String() string {
@@ -49,6 +49,16 @@ func (p *peer) String() string {
 	}
 	return p.addr.String()
 }
+
+// connectTime is how long one try to connect may take, with its handshake. Where one
+// packet of twenty is lost by each of four links, that is enough.
+const connectTime = 2 * time.Second
+
+// lostTime is after how long a connection between daemons is given up of which
+// something is not acknowledged: where many packets are lost, making another is faster
+// than waiting for the kernel, which waits twice as long after each loss. Both sides
+// count, as an answer may be lost like a request.
+const lostTime = time.Second
 
 // reconnect is short, since beats find out by it that a daemon is back.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond}
@@ -59,8 +69,8 @@ func dialOptions(l *link, own identity.Identity) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(l), grpc.WithContextDialer(l.dial), identity.Claim(own),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: lostTime}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
 		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
 	}
 }
@@ -76,7 +86,7 @@ func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, link: &link{TransportCredentials: creds}, idle: m.clock.now()}
+	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, link: &link{TransportCredentials: creds, once: dialOnce}, idle: m.clock.now()}
 	p.conn, err = grpc.NewClient("passthrough:///"+h.Daemon, append(dialOptions(p.link, m.own()), m.opts.DialHosts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("the daemon of %v: %w", p, err)
@@ -157,7 +167,7 @@ func (m *Manager) closeIdle(now time.Time) {
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
 	err := p.once(ctx, f)
-	if errors.Is(err, Unreachable) && ctx.Err() == nil && p.conn.GetState() != connectivity.Ready {
+	if errors.Is(err, Unreachable) && ctx.Err() == nil && time.Since(begun) < p.m.times.connect && p.conn.GetState() != connectivity.Ready {
 		again := p.once(ctx, f) // the connection had been lost unnoticed
 		if u := (*fault)(nil); !errors.As(again, &u) || !u.unsent {
 			err = again
@@ -189,8 +199,8 @@ func (p *peer) once(ctx context.Context, f func(context.Context) error) error {
 	return u
 }
 
-// connect has a connection connect now, if it does not, and waits until it has or
-// could not. It reports whether there is one.
+// connect has a connection connect now, if it does not, and waits until it has, is
+// turned down, or time is up. It reports whether there is one.
 func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
 	if conn.GetState() == connectivity.Ready {
 		return true
@@ -198,7 +208,9 @@ func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Dur
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	defer l.onFailure(cancel)()
-	conn.ResetConnectBackoff()
+	if conn.GetState() == connectivity.TransientFailure { // else it races with gRPC's own first steps
+		conn.ResetConnectBackoff()
+	}
 	for {
 		s := conn.GetState()
 		if s == connectivity.Ready {
@@ -268,18 +280,19 @@ func untrusted(err error) bool {
 // gRPC tells that in words only.
 type link struct {
 	credentials.TransportCredentials
+	once dialer // dialOnce, but in tests
 
 	mu      sync.Mutex
 	err     error                // nil: the last connection was made
-	waiting map[*func()]struct{} // called when one could not
+	waiting map[*func()]struct{} // called when one could not, and the next will hardly
 }
 
 func (l *link) note(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = err
-	if err == nil {
-		return
+	if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		return // or packets were lost
 	}
 	for f := range l.waiting {
 		(*f)()
@@ -308,7 +321,7 @@ func (l *link) last() error {
 }
 
 func (l *link) dial(ctx context.Context, target string) (net.Conn, error) {
-	c, err := (&net.Dialer{Control: steady}).DialContext(ctx, "tcp", target)
+	c, err := dialMany(ctx, target, l.once)
 	if err != nil {
 		l.note(err)
 	}

@@ -302,7 +302,7 @@ func (h *host) settled() bool {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	for _, p := range h.m.peers {
-		if p.beating && !h.hangs(p.addr) {
+		if p.beats > 0 && !h.hangs(p.addr) {
 			return false
 		}
 	}

@@ -46,7 +46,7 @@ func (m *Manager) dialSwitch() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	t := &tor{m: m, name: c.Name, target: c.Agent, link: &link{TransportCredentials: creds}, kick: make(chan struct{}, 1), err: errNotYet}
+	t := &tor{m: m, name: c.Name, target: c.Agent, link: &link{TransportCredentials: creds, once: dialOnce}, kick: make(chan struct{}, 1), err: errNotYet}
 	if t.conn, err = grpc.NewClient("passthrough:///"+c.Agent, append(dialOptions(t.link, m.own()), m.opts.DialSwitch...)...); err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
@@ -121,7 +121,7 @@ func (t *tor) fault(ctx context.Context, err error) error {
 func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
 	err := t.once(ctx, f)
-	if status.Code(err) == codes.Unavailable && infoOf(status.Convert(err)) == nil && ctx.Err() == nil && t.conn.GetState() != connectivity.Ready {
+	if status.Code(err) == codes.Unavailable && infoOf(status.Convert(err)) == nil && ctx.Err() == nil && time.Since(begun) < t.m.times.connect && t.conn.GetState() != connectivity.Ready {
 		err = t.once(ctx, f) // the connection had been lost unnoticed
 	}
 	t.m.metrics.agentCall(time.Since(begun), err)

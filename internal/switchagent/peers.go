@@ -159,7 +159,9 @@ const backTime = 250 * time.Millisecond
 func (p *peer) back(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, backTime)
 	defer cancel()
-	p.conn.ResetConnectBackoff()
+	if p.conn.GetState() == connectivity.TransientFailure { // else it races with gRPC's own first steps
+		p.conn.ResetConnectBackoff()
+	}
 	for s := p.conn.GetState(); s != connectivity.Ready; s = p.conn.GetState() {
 		p.conn.Connect()
 		if !p.conn.WaitForStateChange(ctx, s) {

@@ -194,7 +194,9 @@ func TestNamespaceLoss(t *testing.T) {
 			t.Logf("%d bytes in %v (p50 %v, p99 %v), uplink %.2f of one copy", payload, res.Took, res.P50, res.P99, float64(total(flows, to).Bytes)/float64(want.Bytes))
 			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
 			events := ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: "g"})
-			if info.Formation != 1 || len(info.Members) != 3 {
+			// With one of three questions or answers lost, a queue pair's eight tries may
+			// all fail; the group is formed anew then, with everybody.
+			if info.Formation != 1 && c.imp.Loss < 0.05 || len(info.Members) != 3 {
 				t.Errorf("the group did not survive as it was: %+v, events %+v", info, events)
 			}
 			m.close(t)

@@ -1,0 +1,96 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+)
+
+// TestDialMany: what is lost is asked for once more, long before the kernel does, and of
+// several connections one is left.
+func TestDialMany(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		takes []time.Duration // of each try; 0: never
+		fails int             // a try that does, from 1
+		want  time.Duration
+		err   error
+	}{
+		{name: "at once", takes: []time.Duration{time.Millisecond}, want: time.Millisecond},
+		{name: "lost", takes: []time.Duration{0, time.Millisecond}, want: dialAgain + time.Millisecond},
+		{name: "lost thrice", takes: []time.Duration{0, 0, 0, time.Millisecond}, want: 3*dialAgain + time.Millisecond},
+		{name: "slow", takes: []time.Duration{dialAgain + 2*time.Millisecond, time.Millisecond}, want: dialAgain + time.Millisecond},
+		{name: "refused", takes: []time.Duration{0, time.Millisecond}, fails: 2, want: dialAgain + time.Millisecond, err: errNot},
+		{name: "nobody", takes: []time.Duration{0, 0, 0, 0, 0}, want: 900 * time.Millisecond, err: os.ErrDeadlineExceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+				defer cancel()
+				var tries, open atomic.Int32
+				begun := time.Now()
+				c, err := dialMany(ctx, "x:1", func(ctx context.Context, _ string) (net.Conn, error) {
+					n := int(tries.Add(1))
+					takes := tt.takes[n-1]
+					if takes == 0 {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					time.Sleep(takes) // of a bubble; and ends even if nobody wants it any more
+					if n == tt.fails {
+						return nil, errNot
+					}
+					open.Add(1)
+					return &countedConn{open: &open}, nil
+				})
+				if !errors.Is(err, tt.err) || (err == nil) != (c != nil) {
+					t.Errorf("%v, %v", c, err)
+				}
+				if took := time.Since(begun); took != tt.want || int(tries.Load()) != len(tt.takes) {
+					t.Errorf("%v and %d tries", took, tries.Load())
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if want := map[bool]int32{true: 1}[err == nil]; open.Load() != want {
+					t.Errorf("%d connections are open", open.Load())
+				}
+			})
+		})
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	open *atomic.Int32
+}
+
+func (c *countedConn) Close() error { c.open.Add(-1); return nil }
+
+// TestConnectAgain: who waits for a connection is told at once that nobody is there, but
+// not that one try was lost.
+func TestConnectAgain(t *testing.T) {
+	r := newRig(t, 2)
+	to := r.host(2)
+	p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.conn.Close()
+	tries := 0
+	p.link.once = func(ctx context.Context, target string) (net.Conn, error) {
+		if tries++; tries == 1 {
+			return nil, os.ErrDeadlineExceeded
+		}
+		return dialOnce(ctx, target)
+	}
+	if !p.link.connect(t.Context(), p.conn, time.Minute) || tries != 2 {
+		t.Errorf("after %d tries: %v", tries, p.link.last())
+	}
+}
