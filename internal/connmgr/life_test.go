@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +138,35 @@ func TestRecovered(t *testing.T) {
 	if got := r.host(1).members(f.GetGroup()); got != "2 3" {
 		t.Errorf("members %q", got)
 	}
+}
+
+// TestBeatsOverlap: a beat that is held up holds up none after it.
+func TestBeatsOverlap(t *testing.T) {
+	r := newRig(t, 3)
+	r.receivers()
+	h := r.host(1)
+	a := h.app("")
+	a.create(a.request())
+	var begun, answered atomic.Int32
+	held := make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	defer release()
+	h.setHook(func(ctx context.Context, method string, to *host, call func(context.Context) error) error {
+		if method != "Beat" || to != r.host(2) {
+			return call(ctx)
+		}
+		if begun.Add(1) == 1 {
+			<-held
+		}
+		defer answered.Add(1)
+		return call(ctx)
+	})
+	for range 3 {
+		h.m.beat(r.clock.now())
+	}
+	r.until("two beats are answered", func() bool { return answered.Load() == 2 })
+	release()
+	r.until("all are", func() bool { return answered.Load() == 3 })
 }
 
 // TestDaemonGone: while a host refuses connections, its receivers have the time of
