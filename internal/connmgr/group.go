@@ -166,7 +166,7 @@ func (g *group) enough(receivers int) bool {
 // ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With
 // its tries the queue pair lasts for longer than it takes to notice that a receiver
 // is dead, which with packets under way is a quarter of that (health.Tracker.Blame)
-// and two timeouts. It is not less than hosts that are busy take to answer, nor more
+// or one timeout and a little. It is not less than hosts that are busy take to answer, nor more
 // than a lost packet is worth.
 func ackTimeout(deadAfter time.Duration) (n uint32) {
 	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
@@ -174,6 +174,9 @@ func ackTimeout(deadAfter time.Duration) (n uint32) {
 	}
 	return n
 }
+
+// ackTimeout is the same as a time.
+func (g *group) ackTimeout() time.Duration { return 4096 * time.Nanosecond << g.timeout }
 
 // few says why so many receivers are not enough.
 func (g *group) few(receivers int) string {

@@ -80,7 +80,7 @@ type times struct {
 	again   time.Duration // between two tries to undo
 	connect time.Duration // a connection that somebody waits for
 	settle  time.Duration // between two looks whether a receiver is unreachable for the switches
-	window  time.Duration // between two looks at counters
+	window  time.Duration // between two looks at counters, at most
 }
 
 var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,

@@ -20,10 +20,12 @@ type stallSample struct {
 // sampleTime is how long a sample is good for comparison.
 const sampleTime = 5 * time.Second
 
-// windows is how often counters are read anew for one report. Together they are
-// longer than the timeout of a queue pair: who lives has answered a
-// retransmission by then.
-const windows = 6
+// A report of a stall is followed for longer than a timeout of the queue pair: who lives
+// has answered a retransmission by then.
+const (
+	looks     = 12 // at beats and counters, for one report
+	looksPerT = 8  // in a timeout, at least
+)
 
 // stalled finds out who is to blame if nothing is acknowledged, and takes it out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
@@ -45,13 +47,13 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	if len(res.Suspects) > 0 || !switched {
 		return res, nil
 	}
-	suspects, alive, err := m.compare(ctx, g, f, req.GetSince().AsDuration())
+	suspects, alive, err := m.compare(ctx, g, f, req.GetSince().AsDuration(), res)
 	if err != nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !alive {
+	if !alive && len(res.Suspects) == 0 {
 		m.blame(g, f, true, res)
 	}
 	for _, a := range suspects {
@@ -76,18 +78,19 @@ func (m *Manager) blame(g *group, f *formation, down bool, res *mcrdmav1.ReportS
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
-// others', for a quarter of the time after which a silent host counts as dead: where many
-// packets are lost, answers to some retransmissions are missing. Nothing has been
-// acknowledged since that time. alive says that the switch counts answers of somebody.
-func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration) (suspects []netip.Addr, alive bool, err error) {
+// others', for as long as fruitless says. Meanwhile it goes on asking who does not answer
+// beats; those are in res, and end it. Nothing has been acknowledged since that
+// time. alive says that the switch counts answers of somebody.
+func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration, res *mcrdmav1.ReportStallResponse) (suspects []netip.Addr, alive bool, err error) {
 	m.mu.Lock()
 	was := g.stall
 	m.mu.Unlock()
 	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
 		was = stallSample{}
 	}
+	timeout := g.ackTimeout()
 	seen := false
-	for range windows {
+	for range looks {
 		answers, err := m.tor.answers(ctx, m.addr, f, answered)
 		if err != nil {
 			return nil, alive, err
@@ -99,18 +102,31 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 			m.mu.Unlock()
 		}
 		still, moving := split(f, was.answers, answers)
-		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= m.cfg.Beat.DeadAfter/4 {
-			return still, true, nil // who was only later has had the time of a window
+		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= fruitless(m.cfg.Beat.DeadAfter, timeout) {
+			return still, true, nil // who was only later has had the time of a look
 		}
 		seen = len(moving) > 0
 		alive = alive || seen
 		select {
-		case <-time.After(m.times.window):
+		case <-time.After(min(m.times.window, timeout/looksPerT)):
 		case <-ctx.Done():
 			return nil, alive, ctx.Err()
 		}
+		m.mu.Lock()
+		m.blame(g, f, false, res)
+		m.mu.Unlock()
+		if len(res.Suspects) > 0 {
+			return nil, alive, nil
+		}
 	}
 	return nil, alive, nil
+}
+
+// fruitless is for how long a receiver must not answer while others do, to be taken out:
+// a quarter of the time after which a silent host counts as dead, and two
+// retransmissions, since one may be lost.
+func fruitless(deadAfter, timeout time.Duration) time.Duration {
+	return max(deadAfter/4, 2*timeout+timeout/looksPerT)
 }
 
 func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {

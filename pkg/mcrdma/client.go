@@ -216,7 +216,7 @@ func (c *Client) watch() {
 }
 
 // looks is how often in a stall's time is looked whether there is one.
-const looks = 5
+const looks = 10
 
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {

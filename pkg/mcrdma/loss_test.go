@@ -311,7 +311,7 @@ func TestStall(t *testing.T) {
 		if err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 10)); err != nil {
 			t.Fatal(err)
 		}
-		r.g.watch(time.Now().Add(time.Hour))
+		patience := r.g.watch(time.Now().Add(time.Hour))
 		r.g.mu.Lock()
 		stalled := r.g.stalled
 		r.g.mu.Unlock()
@@ -324,8 +324,8 @@ func TestStall(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "two reports", func() bool { return r.w.stalls.Load() == 2 })
-		if d := time.Since(began); d < 2*stallAfter {
-			t.Errorf("two reports within %v", d)
+		if d := time.Since(began); d < 2*patience {
+			t.Errorf("two reports within %v, with a patience of %v", d, patience)
 		}
 		r.post(0)
 		if err := r.g.Close(t.Context()); err != nil {

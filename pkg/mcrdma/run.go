@@ -409,11 +409,13 @@ func (g *Group) watch(now time.Time) (after time.Duration) {
 	return after
 }
 
-// patience is how long nothing may complete before the daemon is told: two timeouts of
-// the queue pair, if there is one. g.mu is held.
+// patience is how long nothing may complete before the daemon is told: a timeout of the
+// queue pair, if there is one, and time for an answer to what is sent again then. g.mu
+// is held.
 func (g *Group) patience() time.Duration {
 	if c := g.info.GetConnection(); c != nil {
-		return min(stallAfter, 2*qp.AckTimeout(timeoutOf(c)))
+		t := qp.AckTimeout(timeoutOf(c))
+		return min(stallAfter, t+t/8)
 	}
 	return stallAfter
 }

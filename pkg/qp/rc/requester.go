@@ -93,8 +93,19 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	}
 	if r.err {
 		r.sq.flush()
+	} else if r.retries < r.cfg.RetryCnt && r.nxt-r.una >= r.window.size {
+		r.ask()
 	}
 	return nil
+}
+
+// ask has the oldest packet ask for an ACK once more, without waiting for the timer,
+// which goes on. After a loss, that is what a post does of which nothing fits into
+// the window: whoever posts may know that the way is free again.
+func (r *Requester) ask() {
+	r.probe = true
+	r.rtt.cancel()
+	r.seek(r.una)
 }
 
 // next fills out with the next request packet to send at now.
