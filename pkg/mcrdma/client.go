@@ -190,33 +190,34 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// watch looks for groups in which nothing moves.
+// watch looks for groups in which nothing moves, when that may be and every lookAfter.
 func (c *Client) watch() {
-	tick := time.NewTicker(stallAfter / looks)
-	defer tick.Stop()
+	timer := time.NewTimer(lookAfter)
+	defer timer.Stop()
 	var groups []*Group
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
-		case now := <-tick.C:
+		case now := <-timer.C:
 			c.mu.Lock()
 			groups = groups[:0]
 			for _, g := range c.groups {
 				groups = append(groups, g)
 			}
 			c.mu.Unlock()
-			every := stallAfter
+			next := lookAfter
 			for _, g := range groups {
-				every = min(every, g.watch(now))
+				next = min(next, g.watch(now))
 			}
-			tick.Reset(every / looks)
+			timer.Reset(max(next, time.Millisecond))
 		}
 	}
 }
 
-// looks is how often in a stall's time is looked whether there is one.
-const looks = 10
+// lookAfter is the longest time between two looks. Who has a shorter patience
+// is looked at more often from the first look on.
+const lookAfter = 50 * time.Millisecond
 
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {

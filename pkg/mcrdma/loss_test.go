@@ -311,9 +311,9 @@ func TestStall(t *testing.T) {
 		if err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 10)); err != nil {
 			t.Fatal(err)
 		}
-		patience := r.g.watch(time.Now().Add(time.Hour))
+		r.g.watch(time.Now().Add(time.Hour))
 		r.g.mu.Lock()
-		stalled := r.g.stalled
+		patience, stalled := r.g.patience(), r.g.stalled
 		r.g.mu.Unlock()
 		if !stalled.IsZero() {
 			t.Error("a stall with nothing under way")

@@ -392,21 +392,26 @@ func (g *Group) nudge() {
 }
 
 // watch does what is to be done from time to time: it reports a stall to the daemon, if
-// there is one. It returns how long nothing may complete.
-func (g *Group) watch(now time.Time) (after time.Duration) {
+// there is one. It returns after which time there may be one.
+func (g *Group) watch(now time.Time) (next time.Duration) {
 	g.mu.Lock()
 	since := now.Sub(time.Unix(0, g.moved.Load()))
-	after = g.patience()
-	stall := g.path != nil && g.queue.posted > 0 && since >= after && now.Sub(g.stalled) >= after
+	patience := g.patience()
+	waits := g.path != nil && g.queue.posted > 0
+	next = patience
+	if waits {
+		next = patience - min(since, now.Sub(g.stalled))
+	}
+	stall := waits && next <= 0
 	if stall {
-		g.stalled = now
+		g.stalled, next = now, patience
 	}
 	g.mu.Unlock()
 	if stall {
 		g.c.wg.Go(func() { g.reportStall(since, false) })
 	}
 	g.tellMissing(now.Add(-reasonWithin))
-	return after
+	return next
 }
 
 // patience is how long nothing may complete before the daemon is told: a timeout of the
@@ -415,7 +420,7 @@ func (g *Group) watch(now time.Time) (after time.Duration) {
 func (g *Group) patience() time.Duration {
 	if c := g.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
-		return min(stallAfter, t+t/8)
+		return min(stallAfter, t+t/16)
 	}
 	return stallAfter
 }
