@@ -420,7 +420,7 @@ func (g *Group) watch(now time.Time) (next time.Duration) {
 func (g *Group) patience() time.Duration {
 	if c := g.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
-		return min(stallAfter, t+t/16)
+		return min(stallAfter, t+t/32)
 	}
 	return stallAfter
 }

@@ -23,7 +23,7 @@ var profiles = []struct{ name, beat string }{
 	{"fast", fast},
 }
 
-const fast = "beat: {interval: 20ms, dead_after: 300ms, grace: 4s}\n"
+const fast = "beat: {interval: 20ms, dead_after: 280ms, grace: 4s}\n"
 
 // A death is a way for a receiver to die.
 type death struct {
