@@ -166,8 +166,8 @@ func (g *group) enough(receivers int) bool {
 // ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With
 // its tries the queue pair lasts for longer than it takes to notice that a receiver
 // is dead, which with packets under way is a quarter of that (health.Tracker.Blame)
-// or one timeout and a little. It is not less than hosts that are busy take to answer, nor more
-// than a lost packet is worth.
+// or one timeout and a little. It is not less than hosts that are busy take to answer,
+// nor more than a lost packet is worth.
 func ackTimeout(deadAfter time.Duration) (n uint32) {
 	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
 	for n = least; n < most && tries*(4096*time.Nanosecond<<n) <= deadAfter; n++ {

@@ -425,7 +425,11 @@ func TestStall(t *testing.T) {
 	if s := report(400 * time.Millisecond); len(s) > 0 {
 		t.Errorf("blamed for another stall: %v", s)
 	}
-	r.pass(500 * time.Millisecond)
+	r.pass(260 * time.Millisecond) // more than a quarter of dead_after, but one retransmission only
+	if s := report(660 * time.Millisecond); len(s) > 0 {
+		t.Errorf("blamed for one lost answer: %v", s)
+	}
+	r.pass(240 * time.Millisecond)
 	if s := report(900 * time.Millisecond); len(s) != 1 || s[0] != "127.9.0.3" {
 		t.Errorf("blamed: %v", s)
 	}
@@ -447,6 +451,54 @@ func TestStall(t *testing.T) {
 	_, err := a.rpc.ReportStall(t.Context(), req)
 	if reason, _, _ := reasonOf(err); reason != "STALE" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestStallFollowed: who falls silent while a report of a stall is looked into is taken
+// out by that report, unless the switch counts its answers.
+func TestStallFollowed(t *testing.T) {
+	for _, alive := range []bool{false, true} {
+		t.Run(fmt.Sprintf("alive %v", alive), func(t *testing.T) {
+			r := newRig(t, 4, withSwitch)
+			r.receivers()
+			a := r.host(1).app("")
+			f := a.create(a.request()).GetFormation()
+			r.pass(time.Second)
+			r.host(1).hang(r.host(3), true)
+			r.pass(200 * time.Millisecond)
+			gets := 0
+			r.sw.set(func(_ context.Context, method string, _ any) error {
+				if method != "Get" {
+					return nil
+				}
+				if gets++; gets == 3 {
+					r.clock.add(60 * time.Millisecond)
+				}
+				r.sw.mu.Lock()
+				defer r.sw.mu.Unlock()
+				for i := 2; i <= 4; i++ {
+					if i != 3 || alive {
+						r.sw.counters[hostAddr(i).String()] = &mcrdmav1.MemberCounters{Acks: uint64(gets)}
+					}
+				}
+				return nil
+			}, nil)
+			res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := strings.Join(res.GetSuspects(), " "), "127.9.0.3"
+			if alive {
+				want = ""
+			}
+			if got != want || !alive && gets != 3 {
+				t.Errorf("blamed: %q after %d looks", got, gets)
+			}
+			if !alive {
+				a.waitChange(removed)
+			}
+			r.host(1).hang(r.host(3), false)
+		})
 	}
 }
 

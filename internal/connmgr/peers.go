@@ -56,8 +56,8 @@ const connectTime = 2 * time.Second
 
 // lostTime is after how long a connection between daemons is given up of which
 // something is not acknowledged: where many packets are lost, making another is faster
-// than waiting for the kernel, which waits twice as long after each loss. Both sides
-// count, as an answer may be lost like a request.
+// than waiting for the kernel, which waits twice as long after each loss. Who answers is
+// more patient: the other side would not learn that it has given up.
 const lostTime = time.Second
 
 // reconnect is short, since beats find out by it that a daemon is back.

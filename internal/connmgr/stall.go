@@ -112,6 +112,9 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 		case <-ctx.Done():
 			return nil, alive, ctx.Err()
 		}
+		if len(still) == 0 {
+			continue // all have answered since: it may be over
+		}
 		m.mu.Lock()
 		m.blame(g, f, false, res)
 		m.mu.Unlock()
