@@ -58,7 +58,8 @@
 // Applications see a pause, and an Event.
 //
 // The daemon may be restarted: data goes on without it, and the session is taken up
-// again when it is back.
+// again when it is back. If it stays away for longer than it keeps sessions, memberships end
+// with ErrDaemon, as others take out whose daemon is gone.
 //
 // # Imports
 //

@@ -304,6 +304,28 @@ func TestDaemonGoneForGood(t *testing.T) {
 	wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
 }
 
+// TestReceiversDaemonGoneForGood: a receiver whose daemon stays away is not left to believe
+// that it is a member: the sender's daemon takes it out. Its own is told when it is back.
+func TestReceiversDaemonGoneForGood(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		m, d := r.rs[0].m, r.ds[0]
+		r.w.grace = 200 * time.Millisecond
+		d.stop()
+		d.start() // it says so when it is back
+		event(t, m.Events(), Resumed)
+		d.stop()
+		_, err := m.Recv(t.Context())
+		wants(t, "receiver", err, ErrDaemon, "away for more than 200ms")
+		event(t, m.Events(), Failed)
+		d.start()
+		eventually(t, "the daemon is told", func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return len(d.left) == 1
+		})
+	})
+}
+
 // TestStall: that nothing moves is reported, again and again, and not when nothing is
 // under way.
 func TestStall(t *testing.T) {

@@ -102,6 +102,9 @@ func (c *Client) read(s *stream) error {
 func (c *Client) reopen() *stream {
 	tick := time.NewTicker(reopenEvery)
 	defer tick.Stop()
+	patience := c.patience()
+	late := time.NewTimer(patience)
+	defer late.Stop()
 	for {
 		s, err := c.open(c.ctx, c.token())
 		if err == nil {
@@ -114,9 +117,33 @@ func (c *Client) reopen() *stream {
 		select {
 		case <-c.ctx.Done():
 			return nil
+		case <-late.C:
+			c.forsake(away(patience))
 		case <-tick.C:
 		}
 	}
+}
+
+// forsake ends all memberships, of which nobody would say any more that they are over: the
+// senders' daemons take out whose daemon is away for so long. The daemon is told when it
+// is back.
+func (c *Client) forsake(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		c.wg.Go(func() { m.end(err, true) })
+	}
+}
+
+// patience is for how long the daemon may be away: it keeps sessions for that time.
+func (c *Client) patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(c.grace, defaultGrace)
+}
+
+func away(patience time.Duration) error {
+	return fmt.Errorf("%w has been away for more than %v, for which it keeps sessions", ErrDaemon, patience)
 }
 
 func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
@@ -312,14 +339,12 @@ func (c *Client) ready(ctx context.Context) (*link, error) {
 // readySoon waits for the daemon as long as it would keep the session. Whoever needs it
 // to go on has to give up then: the others do not wait any longer either.
 func (c *Client) readySoon(ctx context.Context) (*link, error) {
-	c.mu.Lock()
-	grace := cmp.Or(c.grace, defaultGrace)
-	c.mu.Unlock()
-	soon, cancel := context.WithTimeout(ctx, grace)
+	patience := c.patience()
+	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	l, err := c.ready(soon)
 	if err != nil && soon.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w has been away for more than %v, for which it keeps sessions", ErrDaemon, grace)
+		return nil, away(patience)
 	}
 	return l, err
 }
