@@ -216,7 +216,7 @@ func TestSendErrors(t *testing.T) {
 // loses nothing.
 func TestSendBufferFull(t *testing.T) {
 	inLab(t, 1500, func(l *lab) {
-		l.run("tc qdisc add dev veth0 root tbf rate 100mbit burst 20kb limit 100mb")
+		l.run("tc qdisc add dev veth0 root tbf rate 10mbit burst 5kb limit 100mb")
 		a, b := l.open(Options{SndBuf: 32 << 10, NoGSO: true})
 		c := collect(t, b)
 		const n = 1000
