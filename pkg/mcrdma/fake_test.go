@@ -40,6 +40,7 @@ type world struct {
 	haveLie   uint64        // added to what formations say
 	grace     time.Duration // 0: a minute
 	stalls    atomic.Int64
+	suspects  []string // of a stall
 	client    *Client       // that sees it
 	early     string        // if not empty, an event that comes before the answer of CreateGroup
 	lost      func()        // if not nil, called when a group is there; then the answer of CreateGroup waits for the end of the call
@@ -437,7 +438,7 @@ func (d *fakeDaemon) CloseGroup(_ context.Context, req *mcrdmav1.CloseGroupReque
 
 func (d *fakeDaemon) ReportStall(context.Context, *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	d.w.stalls.Add(1)
-	return &mcrdmav1.ReportStallResponse{}, nil
+	return &mcrdmav1.ReportStallResponse{Suspects: d.w.suspects}, nil
 }
 
 func (d *fakeDaemon) Leave(_ context.Context, req *mcrdmav1.LeaveRequest) (*mcrdmav1.LeaveResponse, error) {

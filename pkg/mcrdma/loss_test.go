@@ -359,6 +359,33 @@ func TestStall(t *testing.T) {
 	})
 }
 
+// TestHurry: as soon as somebody is to blame, the others are made to acknowledge once more,
+// a few times: the daemon's word of the removal may come later than that counts.
+func TestHurry(t *testing.T) {
+	r := newRig(t, 1, false, GroupConfig{})
+	r.w.suspects = []string{r.ds[0].address}
+	op := &Op{Kind: OpSend, Done: func(*Op) {}} // nothing is posted to receive it
+	if err := r.g.Submit(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nudges", func() bool {
+		r.g.mu.Lock()
+		defer r.g.mu.Unlock()
+		s, ok := r.g.path.(*switched)
+		return ok && s.nudges == maxNudges-1
+	})
+	r.post(0)
+	eventually(t, "the nudges are over", func() bool {
+		r.g.mu.Lock()
+		defer r.g.mu.Unlock()
+		s, ok := r.g.path.(*switched)
+		return ok && s.nudges == 0
+	})
+	if err := r.g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEvents: what the daemon says is told, and Info is kept true.
 func TestEvents(t *testing.T) {
 	r := newRig(t, 3, true, GroupConfig{})

@@ -408,10 +408,29 @@ func (g *Group) watch(now time.Time) (next time.Duration) {
 	}
 	g.mu.Unlock()
 	if stall {
-		g.c.wg.Go(func() { g.reportStall(since, false) })
+		g.c.wg.Go(func() {
+			if len(g.reportStall(since, false)) > 0 {
+				g.hurry()
+			}
+		})
 	}
 	g.tellMissing(now.Add(-reasonWithin))
 	return next
+}
+
+// hurry nudges while those that are to blame are being taken out: the switch goes on
+// without them first, and the daemons' word of it has to wait for disks.
+func (g *Group) hurry() {
+	for _, pause := range [maxNudges - 1]time.Duration{4 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond} {
+		select {
+		case <-time.After(pause):
+		case <-g.ctx.Done():
+			return
+		}
+		g.mu.Lock()
+		g.nudge()
+		g.mu.Unlock()
+	}
 }
 
 // patience is how long nothing may complete before the daemon is told: a timeout of the

@@ -34,7 +34,7 @@ type switched struct {
 	wr     qp.SendWR
 	sges   [MaxPieces]qp.SGE
 	posted uint64 // since the beginning of the formation
-	nudged bool   // a nudge is under way
+	nudges int    // that are under way
 
 	// The runner's:
 	completed uint64 // failed ones included
@@ -46,10 +46,10 @@ func newSwitched(g *Group) (*switched, error) {
 	dev := g.c.dev
 	s := &switched{g: g}
 	var err error
-	if s.cq, err = dev.CreateCQ(g.cfg.Depth + 2); err != nil {
+	if s.cq, err = dev.CreateCQ(g.cfg.Depth + maxNudges + 1); err != nil {
 		return nil, err
 	}
-	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth + 1, MaxRecvWR: 1,
+	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
 		MaxSGE: min(MaxPieces, dev.Attr().MaxSGE), Multicast: true})
 	if err != nil {
 		_ = s.cq.Close()
@@ -124,17 +124,22 @@ func (s *switched) post() {
 // nudgeID is the ID of a nudge; operations have others.
 const nudgeID = 1 << 63
 
+// maxNudges bounds the nudges that are under way: those of hurry, and that of a removal.
+const maxNudges = 4
+
 // nudge has the receivers acknowledge once more, now that one of them was taken out: an
 // operation that the others have acknowledged before is complete as soon as the
 // switch hears of any of them again, and else with the queue pair's timeout. A WRITE of
 // nothing does it. g.mu is held.
 func (s *switched) nudge() {
-	if s.nudged || s.dead || s.g.queue.posted == 0 || len(s.g.regions) == 0 {
+	if s.nudges == maxNudges || s.dead || s.g.queue.posted == 0 || len(s.g.regions) == 0 {
 		return
 	}
 	r := s.g.regions[0]
 	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.Signaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
-	s.nudged = s.qp.PostSend(&s.wr) == nil // or the timeout has to do
+	if s.qp.PostSend(&s.wr) == nil { // or the timeout has to do
+		s.nudges++
+	}
 }
 
 // run implements outbound.
@@ -181,7 +186,7 @@ func (s *switched) poll() error {
 		case s.broken:
 		case nudge && wc.Status == qp.Success:
 			s.g.mu.Lock()
-			s.nudged = false
+			s.nudges--
 			s.g.mu.Unlock()
 		case wc.Status == qp.Success && wc.ID == s.completed:
 			good++
