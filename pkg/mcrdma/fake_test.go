@@ -40,7 +40,7 @@ type world struct {
 	haveLie   uint64        // added to what formations say
 	grace     time.Duration // 0: a minute
 	stalls    atomic.Int64
-	suspects  []string // of a stall
+	suspects  []string      // of a stall
 	client    *Client       // that sees it
 	early     string        // if not empty, an event that comes before the answer of CreateGroup
 	lost      func()        // if not nil, called when a group is there; then the answer of CreateGroup waits for the end of the call
