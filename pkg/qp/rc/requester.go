@@ -37,6 +37,7 @@ type Requester struct {
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
+	silent     bool          // the timer has expired, and nothing was acknowledged since
 
 	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
 	nakAt  time.Duration // when that was
@@ -93,19 +94,13 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	}
 	if r.err {
 		r.sq.flush()
-	} else if r.retries < r.cfg.RetryCnt && r.nxt-r.una >= r.window.size {
-		r.ask()
+	} else if r.silent && r.nxt-r.una >= r.window.size {
+		// Nothing of it fits into the window. Whoever posts now may know that the way is
+		// free again, so the oldest packet asks once more; the timer goes on.
+		r.probe = true
+		r.rewind()
 	}
 	return nil
-}
-
-// ask has the oldest packet ask for an ACK once more, without waiting for the timer,
-// which goes on. After a loss, that is what a post does of which nothing fits into
-// the window: whoever posts may know that the way is free again.
-func (r *Requester) ask() {
-	r.probe = true
-	r.rtt.cancel()
-	r.seek(r.una)
 }
 
 // next fills out with the next request packet to send at now.
@@ -243,6 +238,7 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 		r.seek(pos)
 	}
 	r.retries, r.rnrRetries = r.cfg.RetryCnt, r.cfg.RNRRetry
+	r.silent = false
 	r.nakUna = noNak
 	r.rnrUntil = 0
 	r.armTimer(now)
@@ -254,10 +250,15 @@ func (r *Requester) seek(pos uint64) {
 	r.cur = r.sq.find(pos)
 }
 
-// goBack restarts sending at the oldest unacknowledged position.
-func (r *Requester) goBack(now time.Duration) {
+// rewind makes the oldest unacknowledged position the next to send.
+func (r *Requester) rewind() {
 	r.seek(r.una)
 	r.rtt.cancel()
+}
+
+// goBack restarts sending at the oldest unacknowledged position.
+func (r *Requester) goBack(now time.Duration) {
+	r.rewind()
 	r.armTimer(now)
 }
 
@@ -329,7 +330,7 @@ func (r *Requester) tick(now time.Duration) {
 		return
 	}
 	r.retries--
-	r.probe = true
+	r.probe, r.silent = true, true
 	r.window.lost(r.nxt - r.una)
 	r.goBack(now)
 }
