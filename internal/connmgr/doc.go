@@ -42,5 +42,5 @@
 // is waited for. What changes a group's formation has the group's turn.
 //
 // The package may import the standard library, grpc, prometheus, api, and the
-// packages identity, store, rdmcfallback/schedule, and its own parts.
+// packages identity, store, rdmcfallback/schedule, qp (its units), and its own parts.
 package connmgr

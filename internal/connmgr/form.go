@@ -239,7 +239,7 @@ func (x *forming) request() *mcrdmav1.PrepareRequest {
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: g.id.proto(), Formation: f.N, Service: g.spec.Service,
 		Program: g.spec.Program, Regions: g.regionsProto(), Relay: g.spec.Mode != mcrdmav1.Mode_MODE_REQUIRE, Lease: durationpb.New(m.cfg.Leases.Member)}
 	if m.mayUseSwitch(g, f) == "" {
-		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: g.timeout}
+		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: uint32(g.timeout)}
 	}
 	return req
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // A spec is what an application has asked a group to be.
@@ -98,7 +99,7 @@ type group struct {
 	spec    spec
 	created time.Time
 
-	timeout uint32 // of its queue pairs; see ackTimeout
+	timeout uint8 // of its queue pairs; see ackTimeout
 
 	turn   chan struct{} // 1: who has it may change the formation
 	ctx    context.Context
@@ -168,15 +169,12 @@ func (g *group) enough(receivers int) bool {
 // is dead, which with packets under way is a quarter of that (health.Tracker.Blame)
 // or one timeout and a little. It is not less than hosts that are busy take to answer,
 // nor more than a lost packet is worth.
-func ackTimeout(deadAfter time.Duration) (n uint32) {
+func ackTimeout(deadAfter time.Duration) (n uint8) {
 	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
-	for n = least; n < most && tries*(4096*time.Nanosecond<<n) <= deadAfter; n++ {
+	for n = least; n < most && tries*qp.AckTimeout(n) <= deadAfter; n++ {
 	}
 	return n
 }
-
-// ackTimeout is the same as a time.
-func (g *group) ackTimeout() time.Duration { return 4096 * time.Nanosecond << g.timeout }
 
 // few says why so many receivers are not enough.
 func (g *group) few(receivers int) string {
@@ -203,7 +201,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		out.Members = append(out.Members, &mcrdmav1.Member{Address: r.Addr.String(), Host: r.Host, Qpn: r.QPN, Bootstrap: r.Bootstrap, Have: r.Have})
 	}
 	if f.Path == mcrdmav1.Path_PATH_SWITCH {
-		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: g.timeout}
+		out.Connection = &mcrdmav1.Connection{Address: f.First.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: uint32(g.timeout)}
 	}
 	if r := f.Relay; r != nil {
 		out.Relay = &mcrdmav1.Relay{Algorithm: r.Algorithm, Transport: r.Transport, Block: r.Block, Racks: r.Racks, Group: r.Group,

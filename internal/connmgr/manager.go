@@ -80,12 +80,11 @@ type times struct {
 	again   time.Duration // between two tries to undo
 	connect time.Duration // a connection that somebody waits for
 	settle  time.Duration // between two looks whether a receiver is unreachable for the switches
-	window  time.Duration // between two looks at counters, at most
 }
 
 var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
 	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: connectTime,
-	settle: time.Second, window: 100 * time.Millisecond}
+	settle: time.Second}
 
 // A Manager is the daemon of one host.
 type Manager struct {
@@ -152,7 +151,6 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	if m.times == (times{}) {
 		m.times = defaultTimes
-		m.times.window = min(m.times.window, own.Beat.DeadAfter/8)
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})

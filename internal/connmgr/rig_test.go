@@ -189,7 +189,7 @@ func testLog(name string) *slog.Logger {
 // testTimes are short where tests wait for them.
 var testTimes = times{request: 20 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: time.Second,
 	commit: 2 * time.Second, undo: 300 * time.Millisecond, again: 20 * time.Millisecond, connect: time.Second,
-	settle: time.Second, window: 5 * time.Millisecond}
+	settle: time.Second}
 
 // start starts the daemon of host i, and waits until it serves.
 func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {

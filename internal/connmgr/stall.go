@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // A stallSample is what the switch had counted at the last report of a stall.
@@ -24,7 +25,7 @@ const sampleTime = 5 * time.Second
 // has answered a retransmission by then.
 const (
 	looks     = 12 // at beats and counters, for one report
-	looksPerT = 8  // in a timeout, at least
+	looksPerT = 8  // in a timeout
 )
 
 // stalled finds out who is to blame if nothing is acknowledged, and takes it out.
@@ -88,7 +89,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
 		was = stallSample{}
 	}
-	timeout := g.ackTimeout()
+	timeout := qp.AckTimeout(g.timeout)
 	seen := false
 	for range looks {
 		answers, err := m.tor.answers(ctx, m.addr, f, answered)
@@ -108,7 +109,7 @@ func (m *Manager) compare(ctx context.Context, g *group, f *formation, since tim
 		seen = len(moving) > 0
 		alive = alive || seen
 		select {
-		case <-time.After(min(m.times.window, timeout/looksPerT)):
+		case <-time.After(timeout / looksPerT):
 		case <-ctx.Done():
 			return nil, alive, ctx.Err()
 		}

@@ -9,7 +9,7 @@ import (
 func TestAckTimeout(t *testing.T) {
 	for _, c := range []struct {
 		deadAfter time.Duration
-		want      uint32
+		want      uint8
 	}{{time.Millisecond, 12}, {130 * time.Millisecond, 12}, {140 * time.Millisecond, 13}, {500 * time.Millisecond, 14}, {time.Second, 15}, {2 * time.Second, 16}, {time.Hour, 16}} {
 		got := ackTimeout(c.deadAfter)
 		if got != c.want {
