@@ -10,9 +10,10 @@ import (
 )
 
 // dialAgain is after how long a connection is asked for once more beside the first
-// request. The kernel repeats a request that is lost after a second (RFC 6298, 2.1), which
-// is a large part of what a caller waits, and is lost in one of three tries where four
-// links between two hosts lose one packet of twenty.
+// request; after that it takes twice as long each time, so that hosts which are slow to
+// answer are not kept from it by many requests. The kernel repeats a request that is lost
+// after a second (RFC 6298, 2.1), which is a large part of what a caller waits, and is lost
+// in one of three tries where four links between two hosts lose one packet of twenty.
 const dialAgain = 200 * time.Millisecond
 
 // dialer makes one connection.
@@ -22,8 +23,8 @@ func dialOnce(ctx context.Context, target string) (net.Conn, error) {
 	return (&net.Dialer{Control: steady}).DialContext(ctx, "tcp", target)
 }
 
-// dialMany asks for a connection, every dialAgain once more, until one is made, one fails
-// or ctx ends. What is made later is closed.
+// dialMany asks for a connection, after dialAgain and then ever later once more, until one
+// is made, one fails or ctx ends. What is made later is closed.
 func dialMany(ctx context.Context, target string, dial dialer) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -42,7 +43,8 @@ func dialMany(ctx context.Context, target string, dial dialer) (net.Conn, error)
 			}
 		}
 	}
-	again := time.NewTicker(dialAgain)
+	pause := dialAgain
+	again := time.NewTimer(pause)
 	defer again.Stop()
 	go try()
 	for {
@@ -51,6 +53,8 @@ func dialMany(ctx context.Context, target string, dial dialer) (net.Conn, error)
 			return r.conn, r.err
 		case <-again.C:
 			go try()
+			pause *= 2
+			again.Reset(pause)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return nil, ctx.Err()

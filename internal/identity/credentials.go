@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -91,7 +92,8 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, a, nil
 }
 
-// Watched are a server's credentials that tell of each handshake that fails.
+// Watched are a server's credentials that tell of each handshake that fails. Who goes away
+// before its end was not turned away: a health check, or a host that had two connections.
 func Watched(c credentials.TransportCredentials, failed func(error)) credentials.TransportCredentials {
 	return watched{c, failed}
 }
@@ -103,7 +105,7 @@ type watched struct {
 
 func (w watched) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		w.failed(err)
 	}
 	return conn, info, err

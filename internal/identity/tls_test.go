@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -322,5 +323,55 @@ func TestOtherCredentialsIdentifyNobody(t *testing.T) {
 	says(t, err, "Unauthenticated", "other credentials")
 	if _, err := identity.FromContext(t.Context()); !errors.Is(err, identity.ErrNoIdentity) {
 		t.Errorf("outside of a call: %v", err)
+	}
+}
+
+// TestWatched: a server tells of those whom it did not let in, and not of those who went
+// away by themselves.
+func TestWatched(t *testing.T) {
+	ca := identitytest.New(t)
+	creds, err := ca.Switch("torA").Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, tt := range []struct {
+		name string
+		come func(*net.TCPConn)
+		told bool
+	}{
+		{"goes", func(*net.TCPConn) {}, false},
+		{"is reset", func(c *net.TCPConn) { _ = c.SetLinger(0) }, false},
+		{"is no client", func(c *net.TCPConn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }, true},
+		{"goes amid its hello", func(c *net.TCPConn) { _, _ = c.Write([]byte{22, 3, 1}) }, true},
+		{"is a stranger", func(c *net.TCPConn) {
+			_ = tls.Client(c, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context())
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var told atomic.Bool
+			done := make(chan error)
+			go func() {
+				c, err := l.Accept()
+				if err == nil {
+					_, _, err = identity.Watched(creds, func(error) { told.Store(true) }).ServerHandshake(c)
+					c.Close()
+				}
+				done <- err
+			}()
+			c, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.come(c.(*net.TCPConn))
+			c.Close()
+			if err := <-done; err == nil || told.Load() != tt.told {
+				t.Errorf("told: %v; %v", told.Load(), err)
+			}
+		})
 	}
 }
