@@ -188,7 +188,7 @@ func (g *guest) leave(ctx context.Context) error {
 // logs shows what was said in the guest.
 func (g *guest) logs(t *testing.T) {
 	if g.vm != nil {
-		t.Logf("══ console of %s\n%s", g.host.Name, g.vm.Console())
+		t.Logf("══ console of %s\n%s%s", g.host.Name, g.vm.Console(), g.vm.Cables())
 	}
 	if g.daemon != nil {
 		t.Logf("══ daemon of %s\n%s", g.host.Name, g.daemon.log.String())

@@ -66,7 +66,7 @@ var theBed bed
 
 // patient daemons bear with guests, whose time other guests may have. A receiver that
 // acknowledges nothing is taken out after a quarter of it.
-const patient = "beat: {dead_after: 6s}\n"
+const patient = "beat: {dead_after: 12s}\n"
 
 // getBed returns the lab, in which those hosts are guests, and the others are not.
 func getBed(t *testing.T, guests ...string) *bed {

@@ -99,6 +99,16 @@ func (g *Guest) boot(img *Image, m Machine) (err error) {
 // and returns what it did to them since the last call.
 func (g *Guest) Impair(i Impairment) Stats { return g.machine.cables[0].impair.set(i) }
 
+// Cables says what has come through the guest's cables: port 0 is the far end, port 1 the
+// guest.
+func (g *Guest) Cables() string {
+	var cables []string
+	for i, s := range g.machine.cables {
+		cables = append(cables, fmt.Sprintf("eth%d: %v", i, s))
+	}
+	return strings.Join(cables, "\n")
+}
+
 // Put writes a file in the guest.
 func (g *Guest) Put(ctx context.Context, name string, data []byte) error {
 	p, err := g.Start(ctx, guestexec.Request{Argv: []string{"/init", "put", name}})

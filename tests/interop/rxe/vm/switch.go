@@ -1,8 +1,14 @@
 package vm
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
+	"strings"
 	"sync"
+	"time"
 )
 
 // maxFrame is the largest Ethernet frame that the switch carries.
@@ -20,14 +26,46 @@ type ethSwitch struct {
 	wg sync.WaitGroup
 
 	mu    sync.Mutex
-	ports []io.ReadWriteCloser
-	where map[[6]byte]io.Writer
+	ports []*ethPort
+	where map[[6]byte]*ethPort
+}
+
+// An ethPort is one of the switch's, and what has come from there.
+type ethPort struct {
+	io.ReadWriteCloser
+	frames int
+	last   time.Time
+	ended  error // why no more come
+}
+
+// String says what has come, for those who look for frames that did not.
+func (p *ethPort) String() string {
+	s := fmt.Sprintf("%d frames", p.frames)
+	if p.frames > 0 {
+		s += fmt.Sprintf(", the last %v ago", time.Since(p.last).Round(time.Millisecond))
+	}
+	if p.ended != nil {
+		s += fmt.Sprintf("; ended: %v", p.ended)
+	}
+	return s
+}
+
+// String says what has come from each port.
+func (s *ethSwitch) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ports []string
+	for i, p := range s.ports {
+		ports = append(ports, fmt.Sprintf("port %d: %v", i, p))
+	}
+	return strings.Join(ports, "; ")
 }
 
 // attach adds a port and carries its frames until it is closed.
-func (s *ethSwitch) attach(p io.ReadWriteCloser) {
+func (s *ethSwitch) attach(rw io.ReadWriteCloser) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p := &ethPort{ReadWriteCloser: rw}
 	s.ports = append(s.ports, p)
 	s.wg.Add(1)
 	go func() {
@@ -35,6 +73,7 @@ func (s *ethSwitch) attach(p io.ReadWriteCloser) {
 		buf := make([]byte, maxFrame)
 		for {
 			n, err := p.Read(buf)
+			s.note(p, err)
 			if err != nil {
 				return
 			}
@@ -43,9 +82,20 @@ func (s *ethSwitch) attach(p io.ReadWriteCloser) {
 	}()
 }
 
+func (s *ethSwitch) note(p *ethPort, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		p.frames++
+		p.last = time.Now()
+	} else if !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
+		p.ended = err
+	}
+}
+
 // forward sends a frame on its way. What a port cannot take is lost, as on any
 // network.
-func (s *ethSwitch) forward(from io.Writer, frame []byte) {
+func (s *ethSwitch) forward(from *ethPort, frame []byte) {
 	if len(frame) < ethLen || !s.impair.apply(frame) {
 		return
 	}
@@ -58,22 +108,22 @@ func (s *ethSwitch) forward(from io.Writer, frame []byte) {
 }
 
 // route learns where src is and returns the ports for dst.
-func (s *ethSwitch) route(from io.Writer, dst, src [6]byte) []io.Writer {
+func (s *ethSwitch) route(from *ethPort, dst, src [6]byte) []*ethPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.where == nil {
-		s.where = map[[6]byte]io.Writer{}
+		s.where = map[[6]byte]*ethPort{}
 	}
 	s.where[src] = from
 	if p, ok := s.where[dst]; ok {
 		if p == from {
 			return nil // it is there already
 		}
-		return []io.Writer{p}
+		return []*ethPort{p}
 	}
-	var out []io.Writer
+	var out []*ethPort
 	for _, p := range s.ports {
-		if io.Writer(p) != from {
+		if p != from {
 			out = append(out, p)
 		}
 	}

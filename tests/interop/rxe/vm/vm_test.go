@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -272,6 +273,9 @@ func TestSwitchLearns(t *testing.T) {
 	s.close()
 	if len(a.out) != 0 || len(b.out) != 1 || len(c.out) != 0 || seen.Load() != 4 {
 		t.Errorf("%d, %d and %d further frames arrived, %d seen", len(a.out), len(b.out), len(c.out), seen.Load())
+	}
+	if got := s.String(); !strings.HasPrefix(got, "port 0: 4 frames, the last ") || !strings.HasSuffix(got, "; port 2: 0 frames; ended: EOF") {
+		t.Error(got)
 	}
 }
 
