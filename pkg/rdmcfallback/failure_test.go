@@ -42,16 +42,25 @@ func TestMismatchEverywhere(t *testing.T) {
 }
 
 func TestImpossibleConfig(t *testing.T) {
-	p := Pipe(2)
-	if _, err := Join(limited(t), Config{Members: names(2), Self: 2}, p[0]); !errors.Is(err, ErrConfig) {
-		t.Error(err)
-	}
-	// The transport was closed all the same.
-	if _, err := p[0].Events(limited(t), make([]Event, 1)); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-	if err := p[1].Close(); err != nil {
-		t.Error(err)
+	for _, tt := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Members: names(2), BlockSize: -1}, "blocks of -1 bytes"},
+		{Config{Members: names(2), Self: 1}, "member 1 of 2, and the transport is that of member 0 of 2"},
+		{Config{Members: names(3)}, "member 0 of 3, and the transport is that of member 0 of 2"},
+	} {
+		p := Pipe(2)
+		if _, err := Join(limited(t), tt.cfg, p[0]); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tt.want) {
+			t.Error(err)
+		}
+		// The transport was closed all the same.
+		if _, err := p[0].Events(limited(t), make([]Event, 1)); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if err := p[1].Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

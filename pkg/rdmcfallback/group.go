@@ -122,6 +122,10 @@ type Group struct {
 // impossible, or is a FailedError: for example one that wraps ErrMismatch, at
 // every member, if two of them differ.
 func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
+	if self, members := t.Place(); self != cfg.Self || members != len(cfg.Members) {
+		return nil, errors.Join(fmt.Errorf("%w: this is member %d of %d, and the transport is that of member %d of %d",
+			ErrConfig, cfg.Self, len(cfg.Members), self, members), t.Close())
+	}
 	cfg.SmallMax = max(0, cmp.Or(cfg.SmallMax, smallMax))
 	ring, small := ringOf(&cfg, t)
 	e, err := engine.New(engine.Config{

@@ -68,6 +68,8 @@ func (p *pipe) pushLocked(ev Event) {
 	}
 }
 
+func (p *pipe) Place() (self, members int) { return p.self, len(p.all) }
+
 func (p *pipe) PostRecv(peer int, buf []byte) error {
 	q, err := p.at(peer)
 	if err != nil {

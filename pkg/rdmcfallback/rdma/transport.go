@@ -135,6 +135,9 @@ func (t *Transport) peer(i int) (*peer, error) {
 	return t.peers[i], nil
 }
 
+// Place implements rdmcfallback.Transport.
+func (t *Transport) Place() (self, members int) { return t.mesh.Place() }
+
 // PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
 // posted for one peer.
 func (t *Transport) PostRecv(peer int, buf []byte) error {
