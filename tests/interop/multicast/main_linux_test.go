@@ -35,11 +35,7 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(base) // processes, guests and namespaces end with this one
 		os.Exit(130)
 	}()
-	code := m.Run()
-	if err := theBed.close(); err != nil {
-		log.Print(err)
-		code = max(code, 1)
-	}
+	code := vm.Tests(m.Run, theBed.hung, theBed.close)
 	if err := os.RemoveAll(base); err != nil {
 		log.Print(err)
 		code = max(code, 1)
@@ -114,6 +110,15 @@ func (b *bed) start(t *testing.T) error {
 	return err
 }
 
+func (b *bed) hung() bool {
+	for _, g := range b.guests {
+		if g.vm != nil && g.vm.Hung() {
+			return true
+		}
+	}
+	return false
+}
+
 func (b *bed) close() error {
 	if b.Lab == nil {
 		return nil
@@ -122,5 +127,7 @@ func (b *bed) close() error {
 	for _, g := range b.guests {
 		errs = append(errs, g.close())
 	}
-	return errors.Join(append(errs, b.Lab.Close())...)
+	errs = append(errs, b.Lab.Close())
+	*b = bed{}
+	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,17 +45,29 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(labDir)
 		os.Exit(1)
 	}()
-	code := m.Run()
-	for _, l := range labs {
-		if err := l.lab.Close(); err != nil {
-			log.Print(err)
-			code = max(code, 1)
-		}
-	}
+	code := vm.Tests(m.Run, hung, closeLabs)
 	if err := os.RemoveAll(labDir); err != nil {
 		log.Print(err)
 	}
 	os.Exit(code)
+}
+
+func hung() bool {
+	for _, l := range labs {
+		if slices.ContainsFunc(l.guests, (*vm.Guest).Hung) {
+			return true
+		}
+	}
+	return false
+}
+
+func closeLabs() error {
+	var errs []error
+	for _, l := range labs {
+		errs = append(errs, l.lab.Close())
+	}
+	clear(labs)
+	return errors.Join(errs...)
 }
 
 var image = sync.OnceValues(func() (*vm.Image, error) {

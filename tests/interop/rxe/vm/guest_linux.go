@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,6 +123,10 @@ func (g *Guest) Addr() netip.Addr { return g.addr }
 
 // Console returns the end of what the guest's kernel and init have printed.
 func (g *Guest) Console() string { return g.console.String() }
+
+// Hung reports whether the guest's kernel has found that a network card sends nothing any
+// more of what it was given. The card is QEMU's.
+func (g *Guest) Hung() bool { return strings.Contains(g.Console(), "NETDEV WATCHDOG") }
 
 // A Process is a program running in a guest.
 type Process struct {

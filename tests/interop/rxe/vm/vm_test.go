@@ -279,6 +279,34 @@ func TestSwitchLearns(t *testing.T) {
 	}
 }
 
+// TestTests: what fails because a card hangs runs once more, and nothing else does.
+func TestTests(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		codes []int
+		hangs []bool
+		end   error
+		want  int
+	}{
+		{"all is well", []int{0}, []bool{false}, nil, 0},
+		{"tests fail", []int{1}, []bool{false}, nil, 1},
+		{"a card hangs and nobody minds", []int{0}, []bool{true}, nil, 0},
+		{"a card hangs", []int{1, 0}, []bool{true, false}, nil, 0},
+		{"tests fail the second time", []int{1, 1}, []bool{true, false}, nil, 1},
+		{"a card hangs twice", []int{1, 1}, []bool{true, true}, nil, 1},
+		{"guests do not end", []int{0}, []bool{false}, io.ErrClosedPipe, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			runs, ends := 0, 0
+			got := Tests(func() int { runs++; return tt.codes[runs-1] }, func() bool { return tt.hangs[runs-1] },
+				func() error { ends++; return tt.end })
+			if got != tt.want || runs != len(tt.codes) || ends != runs {
+				t.Errorf("exit code %d after %d runs and %d ends", got, runs, ends)
+			}
+		})
+	}
+}
+
 func TestPcapWriter(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x.pcap")
 	w, err := pcapWriter(name)
