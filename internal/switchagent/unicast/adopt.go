@@ -15,7 +15,9 @@ type adopted struct {
 // Adopt takes over from a switch that was read back: the numbers of next hops and
 // ECMP groups; hosts, which are asked soon whether they are still there; and until
 // Settled the routes, and the MACs of neighbours whose hellos were not heard yet.
-// What the table knows already counts more.
+// What the table knows already counts more. A source's route to one address of an own
+// prefix, to a known host's port and MAC, is taken for that of a host, until ARP or the
+// lack of an answer tells.
 func (t *Table) Adopt(s *switchspec.State) {
 	keys := map[uint16]hopKey{}
 	for n := range switchspec.Of[switchspec.NextHop](s) {

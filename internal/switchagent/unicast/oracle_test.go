@@ -474,7 +474,7 @@ func (r *run) restart() {
 			next.Link(p, true, *m)
 		}
 	}
-	r.adoptedBy(o, state)
+	guessed := r.adoptedBy(o, state)
 	var d routing.Delta
 	for _, p := range world.prefix {
 		hops, ok := o.routes[p]
@@ -488,7 +488,7 @@ func (r *run) restart() {
 		d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: k, MAC: routing.MAC(m)})
 	}
 	next.Routes(d)
-	if all {
+	if all && !guessed {
 		same("once told all")
 	}
 	for _, n := range r.usedNow {
@@ -499,14 +499,17 @@ func (r *run) restart() {
 	if o.settled {
 		next.Settled(true)
 		r.oracle.kept, r.oracle.gleaned, r.oracle.assumed = nil, nil, nil
-		same("once settled")
+		if !guessed {
+			same("once settled")
+		}
 	}
 	r.table, r.version, r.ways = next, 0, 0
 	r.restarts++
 }
 
-// adoptedBy has the oracle adopt a state.
-func (r *run) adoptedBy(o *oracle, state *switchspec.State) {
+// adoptedBy has the oracle adopt a state. It reports whether routes of the source are taken
+// for hosts, so that others which lead by these addresses may differ.
+func (r *run) adoptedBy(o *oracle, state *switchspec.State) (guessed bool) {
 	routes, _ := r.meaning(state)
 	bridged := map[switchspec.MAC]uint16{}
 	for b := range switchspec.Of[switchspec.BridgeMAC](state) {
@@ -528,6 +531,8 @@ func (r *run) adoptedBy(o *oracle, state *switchspec.State) {
 		if k := out.keys; rt.Dst.IsSingleIP() && o.inOwn(rt.Dst) && len(k) == 1 && bridged[k[0].dst] == k[0].port && k[0].port <= 2 {
 			if _, known := hosts[rt.Dst.Addr()]; !known {
 				hosts[rt.Dst.Addr()] = oracleHost{Host: Host{rt.Dst.Addr(), k[0].dst, k[0].port}}
+				_, known := o.hosts[rt.Dst.Addr()]
+				guessed = guessed || !known
 			}
 			continue
 		}
@@ -540,6 +545,7 @@ func (r *run) adoptedBy(o *oracle, state *switchspec.State) {
 	if len(hosts) < len(r.table.hosts) {
 		r.Fatalf("hosts were lost: %v of %v are left", hosts, r.table.HostList())
 	}
+	return guessed
 }
 
 // meaning takes the numbers out of a state.
