@@ -147,13 +147,15 @@ func (m *Member) attach(a *attach) {
 	}
 }
 
-// unlessFormed ends a member that has never been one.
+// unlessFormed ends a member that has never been one, or is none any more.
 func (m *Member) unlessFormed(err error) {
 	m.mu.Lock()
-	formed := m.formed
-	m.mu.Unlock()
-	if !formed {
-		m.end(fmt.Errorf("%w: %w", ErrFailed, err), false)
+	defer m.mu.Unlock()
+	switch {
+	case !m.formed:
+		m.endLocked(fmt.Errorf("%w: %w", ErrFailed, err), false)
+	case m.fate != nil:
+		m.endLocked(m.fate, false)
 	}
 }
 
@@ -314,7 +316,7 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 		return
 	}
 	first, before := !m.formed, m.info
-	m.formed, m.info, m.last = true, info, a
+	m.formed, m.info, m.last, m.fate = true, info, a, nil
 	if first {
 		m.have = info.GetHave()
 	}
@@ -360,7 +362,6 @@ func (c *Client) takeAttach(number uint64) *attach {
 func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
 	m.mu.Lock()
 	current := m.current == a
-	other := m.current != nil && !current
 	m.mu.Unlock()
 	var err error
 	switch e.GetReason() {
@@ -381,8 +382,19 @@ func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
 	default:
 		err = fmt.Errorf("%w: %s", ErrFailed, e.GetText())
 	}
-	if !other { // else another formation has taken this one's place
-		m.end(err, false)
+	m.endWith(a, err)
+}
+
+// endWith ends the member with its formation, unless another one has taken the place of
+// that. If another one is only being made, that decides.
+func (m *Member) endWith(a *attach, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.current == nil || m.current == a:
+		m.endLocked(err, false)
+	case m.path == nil:
+		m.fate = err
 	}
 }
 
@@ -495,7 +507,7 @@ func (m *Member) abort(a *attach, err error) {
 // formation has taken that one's place.
 func (m *Member) notResumed(a *attach, err error) {
 	m.mu.Lock()
-	other := m.current != nil && m.current != a || m.last != a
+	other := m.last != a
 	m.mu.Unlock()
 	if other {
 		return
@@ -503,5 +515,5 @@ func (m *Member) notResumed(a *attach, err error) {
 	if errors.Is(err, ErrDaemon) {
 		err = fmt.Errorf("the daemon was gone, and does not take the member up again: %w", err)
 	}
-	m.end(err, false)
+	m.endWith(a, err)
 }

@@ -207,3 +207,42 @@ func TestSlowDaemon(t *testing.T) {
 	defer begun.Stop()
 	d.client()
 }
+
+// TestEndBetweenFormations: that a formation is over while the next one is being made ends
+// the member, unless the next one is formed, in whatever order that is told.
+func TestEndBetweenFormations(t *testing.T) {
+	closed := func(old, _ *fakeMember) { old.detach(mcrdmav1.Detached_REASON_CLOSED, "") }
+	lost := func(_, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_SENDER_LOST, "not heard") }
+	aborted := func(_, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test") }
+	formed := func(_, next *fakeMember) {
+		next.d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{AttachFormed: &mcrdmav1.AttachFormed{
+			Attach: next.attach, Formation: &mcrdmav1.FormationInfo{Formation: 2, Path: mcrdmav1.Path_PATH_RELAY}}}})
+	}
+	for name, tt := range map[string]struct {
+		told []func(old, next *fakeMember)
+		err  error
+	}{
+		"aborted, closed":      {[]func(_, _ *fakeMember){aborted, closed}, ErrClosed},
+		"closed, aborted":      {[]func(_, _ *fakeMember){closed, aborted}, ErrClosed},
+		"closed, lost":         {[]func(_, _ *fakeMember){closed, lost}, ErrSenderLost},
+		"closed, formed, lost": {[]func(_, _ *fakeMember){closed, formed, lost}, ErrSenderLost},
+		"formed, closed, lost": {[]func(_, _ *fakeMember){formed, closed, lost}, ErrSenderLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 1, false, GroupConfig{}) // whose sender does not notice
+			g := r.w.group(r.g.id.wire())
+			next, err := r.w.prepare(t.Context(), g, r.ds[0], nil, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tell := range tt.told {
+				tell(g.members[0], next)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err = r.rs[0].m.Recv(ctx)
+			wants(t, "member", err, tt.err, "")
+		})
+	}
+}

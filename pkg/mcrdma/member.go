@@ -32,6 +32,7 @@ type Member struct {
 	current *attach // that is prepared or formed; nil: none
 	last    *attach // that was formed last; nil: none
 	path    inbound // of current, if it is formed
+	fate    error   // why last is over while current is not formed: the member's end, unless current will be
 	formed  bool    // once
 	ending  bool
 	err     error
