@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -21,11 +22,13 @@ import (
 // request may have arrived all the same.
 func TestUntrustedAfterLoss(t *testing.T) {
 	r := newRig(t, 2, withTLS)
-	p, err := r.host(1).m.peerAt(hostAddr(2))
+	to := r.host(2)
+	// A connection of the test's own, so that nobody else connects while nobody is there.
+	p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.host(1).m.letPeer(p)
+	defer p.conn.Close()
 	calls := 0
 	err = p.call(t.Context(), func(context.Context) error {
 		calls++
