@@ -211,22 +211,32 @@ func TestSlowDaemon(t *testing.T) {
 // TestEndBetweenFormations: that a formation is over while the next one is being made ends
 // the member, unless the next one is formed, in whatever order that is told.
 func TestEndBetweenFormations(t *testing.T) {
-	closed := func(old, _ *fakeMember) { old.detach(mcrdmav1.Detached_REASON_CLOSED, "") }
-	lost := func(_, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_SENDER_LOST, "not heard") }
-	aborted := func(_, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test") }
-	formed := func(_, next *fakeMember) {
+	closed := func(_ *rig, old, _ *fakeMember) { old.detach(mcrdmav1.Detached_REASON_CLOSED, "") }
+	lost := func(_ *rig, _, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_SENDER_LOST, "not heard") }
+	aborted := func(_ *rig, _, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test") }
+	formed := func(_ *rig, _, next *fakeMember) {
 		next.d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{AttachFormed: &mcrdmav1.AttachFormed{
 			Attach: next.attach, Formation: &mcrdmav1.FormationInfo{Formation: 2, Path: mcrdmav1.Path_PATH_RELAY}}}})
 	}
+	// another is one more formation, which is given up.
+	another := func(r *rig, _, _ *fakeMember) {
+		third, err := r.w.prepare(t.Context(), r.w.group(r.g.id.wire()), r.ds[0], nil, 3)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		third.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test")
+	}
 	for name, tt := range map[string]struct {
-		told []func(old, next *fakeMember)
+		told []func(r *rig, old, next *fakeMember)
 		err  error
 	}{
-		"aborted, closed":      {[]func(_, _ *fakeMember){aborted, closed}, ErrClosed},
-		"closed, aborted":      {[]func(_, _ *fakeMember){closed, aborted}, ErrClosed},
-		"closed, lost":         {[]func(_, _ *fakeMember){closed, lost}, ErrSenderLost},
-		"closed, formed, lost": {[]func(_, _ *fakeMember){closed, formed, lost}, ErrSenderLost},
-		"formed, closed, lost": {[]func(_, _ *fakeMember){formed, closed, lost}, ErrSenderLost},
+		"aborted, closed":               {[]func(_ *rig, _, _ *fakeMember){aborted, closed}, ErrClosed},
+		"closed, aborted":               {[]func(_ *rig, _, _ *fakeMember){closed, aborted}, ErrClosed},
+		"closed, lost":                  {[]func(_ *rig, _, _ *fakeMember){closed, lost}, ErrSenderLost},
+		"closed, formed, another, lost": {[]func(_ *rig, _, _ *fakeMember){closed, formed, another, lost}, ErrSenderLost},
+		"closed, formed, lost":          {[]func(_ *rig, _, _ *fakeMember){closed, formed, lost}, ErrSenderLost},
+		"formed, closed, lost":          {[]func(_ *rig, _, _ *fakeMember){formed, closed, lost}, ErrSenderLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +247,7 @@ func TestEndBetweenFormations(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, tell := range tt.told {
-				tell(g.members[0], next)
+				tell(r, g.members[0], next)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
