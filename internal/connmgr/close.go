@@ -30,6 +30,10 @@ func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 		}
 	}
 	m.watch(g, now)
+	if s := g.news; s != nil && f.Path == mcrdmav1.Path_PATH_SWITCH {
+		m.heard(g, s)
+	}
+	g.making, g.news = 0, nil
 	return nil
 }
 

@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -64,7 +66,8 @@ func (s *fakeSwitch) serve(addr string) {
 		s.r.t.Fatal(err)
 	}
 	s.addr = l.Addr().String()
-	s.server = grpc.NewServer(grpc.Creds(creds), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.intercept))
+	s.server = grpc.NewServer(grpc.Creds(creds), grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.intercept),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})) // as the agent's
 	mcrdmav1.RegisterSwitchGroupsServer(s.server, s)
 	mcrdmav1.RegisterSwitchStatusServer(s.server, s)
 	s.health = health.NewServer()

@@ -62,9 +62,9 @@ func (t *tor) follow(ctx context.Context) error {
 				t.sweep(there)
 				there = nil
 			}
-			t.m.changed(e.GetGroup(), "")
+			t.m.changed(e.GetGroup())
 		case mcrdmav1.WatchResponse_TYPE_UPDATED:
-			t.m.changed(e.GetGroup(), "the way to the receivers has changed")
+			t.m.changed(e.GetGroup())
 		case mcrdmav1.WatchResponse_TYPE_REMOVED, mcrdmav1.WatchResponse_TYPE_EXPIRED:
 			t.look()
 		case mcrdmav1.WatchResponse_TYPE_SYNCED:
@@ -172,30 +172,37 @@ func (m *Manager) verify(ctx context.Context, g *group, id uint32) {
 	m.breakUp(g, netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", m.tor.name))
 }
 
-// changed looks after a group of which the agent has told something, and tells the
-// text if its tree is another.
-func (m *Manager) changed(s *mcrdmav1.GroupStatus, text string) {
+// changed looks after a group of which the agent has told something: that it has
+// been installed, too, as its tree may be another already when that is heard of.
+func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	id := s.GetGroup().GetKey().GetMcId()
 	for _, g := range m.groups {
-		f := g.form
-		if f == nil || f.Path != mcrdmav1.Path_PATH_SWITCH || f.MCID != s.GetGroup().GetKey().GetMcId() {
-			continue
+		if f := g.form; f != nil && f.Path == mcrdmav1.Path_PATH_SWITCH && f.MCID == id {
+			m.heard(g, s)
+		} else if g.making == id {
+			g.news = s
 		}
-		had := len(g.problems) > 0
-		if g.problems = clipAll(s.GetProblems()); len(g.problems) == 0 {
-			g.since = time.Time{}
-		} else if !had {
-			g.since = m.clock.now()
-		}
-		m.background(func(ctx context.Context) {
-			if g.enter(ctx) != nil {
-				return
-			}
-			defer g.leave()
-			m.retree(ctx, g, text)
-		})
 	}
+}
+
+// heard takes what the agent has told of a group's formation. It is called with
+// Manager.mu.
+func (m *Manager) heard(g *group, s *mcrdmav1.GroupStatus) {
+	had := len(g.problems) > 0
+	if g.problems = clipAll(s.GetProblems()); len(g.problems) == 0 {
+		g.since = time.Time{}
+	} else if !had {
+		g.since = m.clock.now()
+	}
+	m.background(func(ctx context.Context) {
+		if g.enter(ctx) != nil {
+			return
+		}
+		defer g.leave()
+		m.retree(ctx, g, true)
+	})
 }
 
 func clipAll(list []string) []string {

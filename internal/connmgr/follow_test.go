@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +167,42 @@ func TestRoute(t *testing.T) {
 	r.until("the problem is known", func() bool { return len(describe().GetProblems()) == 1 })
 	r.pass(1100 * time.Millisecond)
 	if c := a.waitChange(broken); c.GetHost() != "h3" || c.GetText() != "127.9.0.3: no route" {
+		t.Errorf("%v", c)
+	}
+	a.closeGroup(f.GetGroup())
+	r.wantNothing()
+}
+
+// TestToldWhileForming: what the agent tells of a group while that is being formed
+// is not forgotten: a tree that is not what the application has been told, and a
+// receiver that cannot be reached.
+func TestToldWhileForming(t *testing.T) {
+	r := newRig(t, 3, withSwitch)
+	r.receivers()
+	a := r.host(1).app("")
+	r.until("followed", func() bool { r.host(1).m.mu.Lock(); defer r.host(1).m.mu.Unlock(); return r.host(1).m.tor.synced })
+	var asked atomic.Int32
+	r.sw.set(func(_ context.Context, method string, _ any) error {
+		r.sw.mu.Lock()
+		defer r.sw.mu.Unlock()
+		switch {
+		case method != "ListSteps":
+		case asked.Add(1) == 1: // for the formation
+			for _, g := range r.sw.groups {
+				g.Problems = []string{"127.9.0.3: no route"}
+				r.sw.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g)
+			}
+		default:
+			r.sw.tree = []*mcrdmav1.Copy{{Ports: []uint32{9}, Destination: "127.9.0.2", Next: []string{"torB"}, Receivers: []string{"127.9.0.2"}}}
+		}
+		return nil
+	}, nil)
+	f := a.create(a.request()).GetFormation()
+	if got := strings.Join(f.GetTree(), "\n"); strings.Contains(got, "torB") {
+		t.Errorf("tree:\n%s", got)
+	}
+	a.waitChange(rerouted)
+	if c := a.await(broken); c.GetHost() != "h3" || c.GetText() != "127.9.0.3: no route" {
 		t.Errorf("%v", c)
 	}
 	a.closeGroup(f.GetGroup())

@@ -61,6 +61,7 @@ func (x *forming) number() error {
 	x.m.mu.Lock()
 	defer x.m.mu.Unlock()
 	x.g.last++
+	x.g.making, x.g.news = id, nil
 	x.f = &formation{N: x.g.last, MCID: id, PSN: rand.Uint32N(maxPSN + 1), Sender: x.from} //nolint:gosec // not a secret
 	x.peers, x.out = map[netip.Addr]*peer{}, map[netip.Addr]error{}
 	return nil

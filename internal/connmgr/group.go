@@ -108,9 +108,11 @@ type group struct {
 	// Under Manager.mu.
 	user      user
 	sess      *session
-	form      *formation // nil: the first is being formed
-	last      uint32     // number of the latest formation that was begun
-	late      int        // tries in a row to form it anew that failed because receivers were late; who has the turn's
+	form      *formation            // nil: the first is being formed
+	last      uint32                // number of the latest formation that was begun
+	making    uint32                // MC_ID of the formation that was begun last, until it is the present one
+	news      *mcrdmav1.GroupStatus // what the agent has told of that one last; nil: nothing
+	late      int                   // tries in a row to form it anew that failed because receivers were late; who has the turn's
 	over      bool
 	broken    bool                // the application has been asked to form it anew
 	resumed   bool                // false: after a restart, the application has not said that it has it

@@ -91,7 +91,7 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	if err := m.record(ctx, g, &next, nil); err != nil && ctx.Err() == nil {
 		m.log.Error("a receiver has left a group, but not in the daemon's state", "group", g.id, "error", err)
 	}
-	m.retree(ctx, g, "")
+	m.retree(ctx, g, false)
 }
 
 // A departure is a receiver that was, or is being, taken out of a group.
@@ -161,15 +161,15 @@ func (m *Manager) fail(g *group, text string) {
 	m.dissolve(g, mcrdmav1.Detached_REASON_REMOVED, "the group has failed: "+text)
 }
 
-// retree looks how the switch copies a group's packets now, and tells if that is
-// not as before and there is a text. The caller has the group's turn.
-func (m *Manager) retree(ctx context.Context, g *group, text string) {
+// retree looks how the switch copies a group's packets now, and if it is to tell
+// does so if that was known and is not as before. The caller has the group's turn.
+func (m *Manager) retree(ctx context.Context, g *group, tells bool) {
 	f := *g.form
 	steps := m.steps(ctx, &f)
 	if len(steps) == 0 {
 		return
 	}
-	was := f.tree
+	was := f.tree // without its steps, it is one line
 	m.describeTree(&f, steps)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *Manager) retree(ctx context.Context, g *group, text string) {
 		return
 	}
 	g.form = &f
-	if text != "" {
-		m.tell(g, mcrdmav1.GroupChanged_TYPE_ROUTE, netip.Addr{}, text)
+	if tells && len(was) > 1 {
+		m.tell(g, mcrdmav1.GroupChanged_TYPE_ROUTE, netip.Addr{}, "the way to the receivers has changed")
 	}
 }
