@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,24 +16,41 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
+// spaces are network namespaces by their names, "net:[inode]". Each is kept open, as
+// the kernel gives the inode of one that has ended to the next, which may be anybody's.
+type spaces map[string]*os.File
+
 // belongings are the network namespaces of a lab's processes.
-func belongings(l *lab.Lab) map[string]bool {
-	out := map[string]bool{}
+func belongings(l *lab.Lab) spaces {
+	out := spaces{}
 	for _, pid := range l.PIDs() {
-		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil {
-			out[ns] = true
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			continue
 		}
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		if err != nil || out[name] != nil {
+			_ = f.Close()
+			continue
+		}
+		out[name] = f
 	}
 	return out
 }
 
+func (s spaces) close() {
+	for _, f := range s {
+		_ = f.Close()
+	}
+}
+
 // remains looks, when the lab is closed, for processes in its namespaces.
-func (r *run) remains(spaces map[string]bool) (bad []string) {
+func (r *run) remains(mine spaces) (bad []string) {
 	for _, pid := range r.lab.PIDs() {
 		bad = append(bad, fmt.Sprintf("left: process %d runs", pid))
 	}
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		text := inhabited(spaces)
+		text := mine.inhabited()
 		if text == "" {
 			break
 		}
@@ -66,16 +85,20 @@ func (r *run) states(ctx context.Context) error {
 	return nil
 }
 
-func inhabited(spaces map[string]bool) string {
-	dirs, err := filepath.Glob("/proc/[0-9]*/ns/net")
+// inhabited says which process is in one of the namespaces; "": none.
+func (s spaces) inhabited() string {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return err.Error()
 	}
 	for _, d := range dirs {
-		if ns, err := os.Readlink(d); err == nil && spaces[ns] {
-			if pid := 0; func() bool { _, err := fmt.Sscanf(d, "/proc/%d", &pid); return err == nil }() && unix.Kill(pid, 0) == nil {
-				return fmt.Sprintf("process %d is in a namespace of the lab, %s", pid, ns)
-			}
+		pid, err := strconv.Atoi(filepath.Base(d))
+		if err != nil {
+			continue
+		}
+		if name, err := os.Readlink(d + "/ns/net"); err == nil && s[name] != nil && unix.Kill(pid, 0) == nil {
+			words, _ := os.ReadFile(d + "/cmdline")
+			return fmt.Sprintf("process %d is in a namespace of the lab, %s: %s", pid, name, strings.ReplaceAll(string(words), "\x00", " "))
 		}
 	}
 	return ""

@@ -77,6 +77,7 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 		return nil, err
 	}
 	mine := belongings(r.lab)
+	defer mine.close()
 	closed := false
 	defer func() {
 		if !closed {
