@@ -57,7 +57,7 @@ var labs atomic.Int32
 
 // patience is how long hosts may take to answer here, where all share a machine that has
 // other things to do: nobody dies so that only silence tells.
-const patience = 5 * time.Second
+const patience = 15 * time.Second
 
 // newLab starts four hosts, behind two switches and a spine or on loopback addresses.
 // away are hosts whose switch's agent is not there at first.
