@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,10 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Threads that take another user's identity are thrown away, which the main thread
+// cannot be: no goroutine but main's is on it.
+func init() { runtime.LockOSThread() }
 
 // A rig is some hosts, each with its daemon, on loopback. Health, leases and grace
 // follow its clock.

@@ -26,6 +26,7 @@ import (
 const peerVar = "SOFTROCE_TEST_PEER"
 
 func init() {
+	runtime.LockOSThread() // the main thread cannot be thrown away: nothing but main is on it
 	runAsPeer = func() bool {
 		device := os.Getenv(peerVar)
 		if device == "" {

@@ -108,6 +108,7 @@ type startRequest struct {
 var starts = make(chan startRequest)
 
 func init() {
+	runtime.LockOSThread() // the main thread cannot be thrown away, and would stay in a namespace
 	go func() {
 		runtime.LockOSThread()
 		for r := range starts {

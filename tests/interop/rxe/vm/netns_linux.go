@@ -23,6 +23,9 @@ type netns struct {
 	jobs chan func()
 }
 
+// The main thread would not end with its goroutine: no goroutine but main's is on it.
+func init() { runtime.LockOSThread() }
+
 func newNetns() (*netns, error) {
 	n := &netns{jobs: make(chan func())}
 	ready := make(chan error)
