@@ -242,7 +242,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 		check()
 	}}
 	for i := range l.nodes {
-		l.start(i+1, watched.into, func(c *config.Config, _ *Options) { c.Leases.Branch = time.Minute }) // checks take time
+		l.start(i+1, watched.into, func(c *config.Config, _ *Options) { c.Leases.Branch = 10 * time.Minute }) // checks take time
 	}
 	receivers := []netip.Addr{hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)}
 	want := []string{"10.1.0.12", "10.2.0.11", "10.3.0.11", "10.3.0.12"}
@@ -251,8 +251,13 @@ func TestMakeBeforeBreak(t *testing.T) {
 	mu.Lock()
 	check = func() {
 		checks++
+		s, err := l.read(1)
+		if err != nil {
+			t.Error(err) // and not Fatal, on an agent's goroutine
+			return
+		}
 		match := switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}
-		if _, ok := l.state(1).Find(match.Key()); !ok && !there {
+		if _, ok := s.Find(match.Key()); !ok && !there {
 			return // not yet, or no longer
 		}
 		got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))

@@ -138,7 +138,8 @@ func (l *line) config(i int) *config.Config {
 	c := &config.Config{Name: n.name, Address: netip.AddrFrom4([4]byte{10, 255, 0, byte(i)}),
 		MAC: switchspec.MAC{2, 0, 0, 0, byte(i), 0}, Prefixes: []netip.Prefix{netip.PrefixFrom(hostAddr(i, -10), 24)},
 		Programmable: true, P4Runtime: config.P4Runtime{Target: n.p4}, Listen: n.addr,
-		State: filepath.Join(l.dir, n.name+".db"), Routing: config.Routing{Source: config.Static, Topology: l.topology()}}
+		State: filepath.Join(l.dir, n.name+".db"), Routing: config.Routing{Source: config.Static, Topology: l.topology()},
+		Leases: config.Leases{Group: 10 * time.Minute, Branch: 10 * time.Minute}} // tests may take their time
 	for h := 1; h <= hostsEach; h++ {
 		c.Ports = append(c.Ports, config.Port{Port: uint16(h)})
 		c.Hosts = append(c.Hosts, config.Host{Address: hostAddr(i, h), MAC: switchspec.MAC{2, 0, 0, 0, byte(i), byte(h)}, Port: uint16(h)})
