@@ -142,7 +142,7 @@ func whoMayDoWhat(t *testing.T, l *line, sec security) {
 		}, nil},
 		{"hold", peer, func(ctx context.Context, c clients) error {
 			_, err := c.peer.Hold(ctx, &mcrdmav1.HoldRequest{Group: key, Generation: 1, Via: []string{"sw2"},
-				Sequence: math.MaxUint64, // or a sync of the true sw2, which does not know of it, ends it
+				Sequence:    math.MaxUint64, // or a sync of the true sw2, which does not know of it, ends it
 				Destination: "10.1.0.15", Receivers: []*mcrdmav1.Receiver{aReceiver(hostAddr(1, 5), 1), aReceiver(hostAddr(1, 6), 2)}})
 			return err
 		}, nil},
