@@ -105,7 +105,7 @@ func (d *demo) start(ctx context.Context, data []byte) error {
 	d.dir = dir
 	d.mu.Unlock()
 	d.say("Two racks and a spine, all on this machine: embedded P4 switches joined by UDP tunnels.\n\n%s", lab.Picture)
-	d.lab, err = lab.Start(ctx, lab.Options{Dir: dir, Logger: d.logger(),
+	d.lab, err = lab.Start(ctx, lab.Options{Dir: dir, Logger: d.logger(), DeadAfter: silence,
 		Failed: func(err error) { d.cancel(err) }})
 	if err != nil {
 		return err
@@ -193,9 +193,12 @@ func (d *demo) uplinks() map[string]uint64 {
 func (d *demo) check(ctx context.Context, g *mcrdma.Group, receivers []string) (map[string]string, error) {
 	id, sums := g.Info().ID.String(), map[string]string{}
 	for _, host := range receivers {
-		r, err := d.process(host).expect(ctx, "to have the file", func(r report) bool { return r.Group == id && r.SHA256 != nil })
+		r, err := d.process(host).expect(ctx, "to have the file", func(r report) bool { return r.Group == id })
 		if err != nil {
 			return nil, err
+		}
+		if r.Ended != "" {
+			return nil, fmt.Errorf("the receiver at %s is in the group no longer, and without the file: %s", host, r.Ended)
 		}
 		if !bytes.Equal(r.SHA256, d.sum[:]) {
 			return nil, fmt.Errorf("the replica at %s is not equal: SHA-256 %x, the file's is %x", host, r.SHA256, d.sum)

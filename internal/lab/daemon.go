@@ -21,7 +21,8 @@ func (l *Lab) daemonConfig(h *host, files identity.Files) *config.Config {
 		Switch:    config.Switch{Name: h.tor, Agent: l.Agent(h.tor)},
 		Bootstrap: l.place.addr(h.number),
 		Relay:     config.Relay{Transport: "rdma", Block: 128 << 10}, // over the lab's cables, and several blocks to a write
-		Rack:      h.rack}
+		Rack:      h.rack,
+		Beat:      config.Beat{DeadAfter: l.o.DeadAfter}}
 	for _, o := range hosts {
 		if o.name != h.name {
 			c.Hosts = append(c.Hosts, config.Host{Name: o.name, Address: o.addr, Daemon: l.place.at(o.number, daemonPort).String()})

@@ -31,6 +31,10 @@ type Options struct {
 	// another switch, and returns what the switch gets instead: one that loses frames,
 	// is slower, or writes them down. nil: as they are.
 	Port func(at, to string, p ports.Port) (ports.Port, error)
+	// DeadAfter is how long a daemon may be silent before its host is taken out of
+	// groups; 0: as daemons have it by themselves, for hosts that are not all on one
+	// machine.
+	DeadAfter time.Duration
 }
 
 // A Lab runs. Its methods may be called by many goroutines at once.

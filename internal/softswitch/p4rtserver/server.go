@@ -83,9 +83,10 @@ func New(t Target, o Options) *Server {
 }
 
 // ServerOptions are what the gRPC server should be made with: pipelines may be
-// larger than gRPC's default limit.
+// larger than gRPC's default limit, and when Stop has returned nothing is being done
+// to the switch any more.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage)}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true)}
 }
 
 // Register adds the service to a gRPC server.
