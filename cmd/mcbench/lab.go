@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -132,7 +133,11 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: o.rate}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, Failed: func(err error) { cancel(err) },
+	patience := 10 * time.Second // all is on one machine
+	if slices.Max(o.losses) > 0 {
+		patience = 0 // queue pairs with less of it send what was lost again earlier
+	}
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: patience, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err

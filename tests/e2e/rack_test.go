@@ -134,7 +134,7 @@ func (h *host) connect(t *testing.T, peer [4]byte, qpn rocev2.QPN) {
 	}{
 		{qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit},
 		{qp.Attr{State: qp.RTR, DestAddr: netip.AddrFrom4(peer), DestQPN: qpn, PathMTU: 1024, RQPSN: startPSN, MinRNRTimer: 5}, qp.MaskRTR},
-		{qp.Attr{State: qp.RTS, SQPSN: startPSN, Timeout: 13, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
+		{qp.Attr{State: qp.RTS, SQPSN: startPSN, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
 	} {
 		if err := h.qp.Modify(&m.a, m.m); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ func TestManyQueuePairs(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range pairs {
 		a, b := newEnd(t, da, 2*size, qp.Init{}), newEnd(t, db, 2*size, qp.Init{})
+		a.attr.Timeout, b.attr.Timeout = 18, 18 // all wait for each other, for seconds on a busy machine
 		connect(a, b)
 		for _, dir := range [][2]*end{{a, b}, {b, a}} {
 			from, to := dir[0], dir[1]
