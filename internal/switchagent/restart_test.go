@@ -234,6 +234,7 @@ func (l *line) reached(at int, src netip.Addr, id uint32, dst netip.Addr) ([]str
 // While routes change, packets reach all receivers after each single write.
 func TestMakeBeforeBreak(t *testing.T) {
 	l := newLine(t, 3)
+	l.readOften()
 	var mu sync.Mutex
 	check := func() {}
 	watched := &killer{at: -1, watch: func() {
@@ -251,16 +252,20 @@ func TestMakeBeforeBreak(t *testing.T) {
 	mu.Lock()
 	check = func() {
 		checks++
-		s, err := l.read(1)
-		if err != nil {
-			t.Error(err) // and not Fatal, on an agent's goroutine
-			return
+		known := func() bool {
+			s, err := l.read(1)
+			if err != nil {
+				t.Error(err) // and not Fatal, on an agent's goroutine
+				return false
+			}
+			_, ok := s.Find(switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}.Key())
+			return ok
 		}
-		match := switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}
-		if _, ok := s.Find(match.Key()); !ok && !there {
+		before := there || known()
+		got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))
+		if !before || !there && !known() {
 			return // not yet, or no longer
 		}
-		got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))
 		if err != nil || !slices.Equal(got, want) && (more == nil || !slices.Equal(got, more)) {
 			t.Errorf("after a write: reached %v, %v", got, err)
 		}

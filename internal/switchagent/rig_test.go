@@ -49,6 +49,7 @@ type node struct {
 	agent  *Agent
 	stop   func()
 	client *grpc.ClientConn
+	reader *p4rt.Client // nil: a connection for each time that it is read
 }
 
 // An embedded switch serves P4Runtime; it can be lost and come back.
@@ -127,6 +128,9 @@ func (l *line) close() {
 		}
 		if n.client != nil {
 			_ = n.client.Close()
+		}
+		if n.reader != nil {
+			n.reader.Close()
 		}
 		n.sw.close()
 	}
@@ -268,12 +272,27 @@ func (l *line) state(i int) *switchspec.State {
 }
 
 func (l *line) read(i int) (*switchspec.State, error) {
-	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4})
+	n := l.nodes[i-1]
+	if n.reader != nil {
+		return n.reader.Read(l.t.Context())
+	}
+	c, err := p4rt.New(p4rt.Config{Target: n.p4})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	return c.Read(l.t.Context())
+}
+
+// readOften has read use one connection for each switch, none of which may restart.
+func (l *line) readOften() {
+	l.t.Helper()
+	for _, n := range l.nodes {
+		var err error
+		if n.reader, err = p4rt.New(p4rt.Config{Target: n.p4}); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 }
 
 // multicast is what a switch has of groups.
