@@ -96,7 +96,15 @@ func TestWrites(t *testing.T) {
 	wires := append(f.Wires("torA", "core"), f.Wires("torD", "core")...) // so some that it uses
 	for _, w := range wires {
 		f.flows(&written, done)
+		again := sender.dev.Counters()["tx_retransmits"]
 		f.Cut(w)
+		until := written.Load() + 8
+		f.eventually("the cut is felt, or the wire is not used", func() error {
+			if sender.dev.Counters()["tx_retransmits"] > again || written.Load() >= until || len(done) > 0 {
+				return nil
+			}
+			return fmt.Errorf("%d pieces are written", written.Load())
+		})
 		f.Links()
 		f.Converged()
 		f.Mend(w)
