@@ -87,14 +87,10 @@ func (m *Manager) abandon(g *group, reason mcrdmav1.Detached_Reason, why string)
 
 // endGroup ends a group everywhere.
 func (m *Manager) endGroup(ctx context.Context, g *group, reason mcrdmav1.Detached_Reason, why string) {
-	g.cancel()
-	select {
-	case g.turn <- struct{}{}:
-	case <-ctx.Done():
-		return
+	if g.seize(ctx) {
+		defer g.leave()
+		m.dissolve(g, reason, why)
 	}
-	defer g.leave()
-	m.dissolve(g, reason, why)
 }
 
 // dissolve ends a group everywhere; the caller has its turn.

@@ -24,11 +24,6 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.draining = true
 	groups := slices.Collect(maps.Values(m.groups))
-	for _, g := range groups {
-		if !g.over {
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, drainText)
-		}
-	}
 	members := len(m.memberships)
 	for _, list := range m.memberships {
 		for _, x := range slices.Clone(list) {
@@ -39,7 +34,18 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	m.mu.Unlock()
 	var all sync.WaitGroup
 	for _, g := range groups {
-		all.Go(func() { m.endGroup(ctx, g, mcrdmav1.Detached_REASON_SENDER_LOST, drainText) })
+		all.Go(func() {
+			if !g.seize(ctx) {
+				return
+			}
+			defer g.leave() // who is told may close it, but its members have been told why by then
+			m.mu.Lock()
+			if !g.over {
+				m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, drainText)
+			}
+			m.mu.Unlock()
+			m.dissolve(g, mcrdmav1.Detached_REASON_SENDER_LOST, drainText)
+		})
 	}
 	if members > 0 {
 		beats := time.NewTimer(3 * m.cfg.Beat.Interval)

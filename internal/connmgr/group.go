@@ -156,6 +156,18 @@ func (g *group) enter(ctx context.Context) error {
 	}
 }
 
+// seize is enter for who ends the group: what others do with it ends. It says whether
+// the caller has the turn.
+func (g *group) seize(ctx context.Context) bool {
+	g.cancel()
+	select {
+	case g.turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func (g *group) leave() { <-g.turn }
 
 // copies is how many there are with so many receivers.
