@@ -133,9 +133,9 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: o.rate}
-	patience := 10 * time.Second // all is on one machine
-	if slices.Max(o.losses) > 0 {
-		patience = 0 // queue pairs with less of it send what was lost again earlier
+	patience := o.deadAfter
+	if patience == 0 && slices.Max(o.losses) == 0 {
+		patience = 10 * time.Second // all is on one machine
 	}
 	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: patience, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})

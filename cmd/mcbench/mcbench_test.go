@@ -65,6 +65,8 @@ func TestUsage(t *testing.T) {
 		{"lat -r h2 --transport ip", `--transport "ip"`},
 		{"lat -r h2 --loss 1/1024", "go with --lab"},
 		{"lat -r h2 --rate 10mbit", "go with --lab"},
+		{"lat -r h2 --dead-after 3s", "goes with --lab"},
+		{"lat --lab --dead-after 199ms", "want 200ms to 1m0s"},
 		{"lat --lab --loss 2", `--loss "2"`},
 		{"lat --lab --loss 1/0", `--loss "1/0"`},
 		{"lat --lab --loss x", `--loss "x"`},
@@ -375,7 +377,7 @@ func TestPlot(t *testing.T) {
 func TestLab(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "x.svg")
 	code, out, errs := command(t, "compare", "--lab", "--ways", "multicast,fan-out", "-r", "h2,h3", "-s", "32K", "-n", "40", "--warm-up", "4",
-		"--rounds", "2", "--check", "--loss", "0,1/50", "--rate", "400mbit", "-q", "--json", "--plot", plot)
+		"--rounds", "2", "--check", "--loss", "0,1/50", "--rate", "400mbit", "--dead-after", "20s", "-q", "--json", "--plot", plot)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}

@@ -33,7 +33,7 @@ type flags struct {
 	receivers                                                         []string
 	all, check, lab, quiet                                            bool
 	count, warmUp, rounds                                             int
-	duration, timeout                                                 time.Duration
+	duration, timeout, deadAfter                                      time.Duration
 }
 
 // options are what is to be measured.
@@ -45,6 +45,9 @@ type options struct {
 	losses []float64 // of a lab; without one, a single 0
 	rate   uint64    // bits a second of a lab's hosts; 0: unlimited
 }
+
+// leastDeadAfter is four beats of a daemon.
+const leastDeadAfter = 200 * time.Millisecond
 
 func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs := cmd.Flags()
@@ -75,6 +78,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
 	fs.StringVar(&f.loss, "loss", "0", "with --lab: `share` of the packets that get lost between the racks, such as 1/1024; several with commas between")
+	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 10s, or 1s with --loss")
 	cli.CompleteFile(cmd, "plot", "svg")
 	cli.CompleteFlag(cmd, "transport", func() []string { return []string{"rdma", "tcp"} })
 }
@@ -149,6 +153,10 @@ func (o *options) consistent() error {
 		return cli.Usagef("--check takes a receive for each write under way, of which there are %d at most: --depth %d is more", mcrdma.MaxReceives, depth)
 	case !o.lab && (o.rate > 0 || len(o.losses) > 1 || o.losses[0] > 0):
 		return cli.Usagef("--rate and --loss go with --lab: other links are as they are")
+	case !o.lab && o.deadAfter != 0:
+		return cli.Usagef("--dead-after goes with --lab: other daemons have it in their configuration")
+	case o.deadAfter != 0 && (o.deadAfter < leastDeadAfter || o.deadAfter > time.Minute):
+		return cli.Usagef("--dead-after %v: want %v to %v", o.deadAfter, leastDeadAfter, time.Minute)
 	}
 	if n := layoutOf(slices.Max(o.sizes), depth, o.check).length(); n > maxServed {
 		return cli.Usagef("writes of %d bytes, %d at a time, take %d bytes at each receiver, which gives %d at most", slices.Max(o.sizes), depth, n, maxServed)
