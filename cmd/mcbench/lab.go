@@ -133,11 +133,11 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: o.rate}
-	patience := o.deadAfter
-	if patience == 0 && slices.Max(o.losses) == 0 {
-		patience = 10 * time.Second // all is on one machine
+	silence := o.deadAfter
+	if silence == 0 && slices.Max(o.losses) > 0 {
+		silence = time.Second // as daemons elsewhere, which send again as early
 	}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: patience, Failed: func(err error) { cancel(err) },
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: silence, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err

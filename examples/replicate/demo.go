@@ -105,7 +105,7 @@ func (d *demo) start(ctx context.Context, data []byte) error {
 	d.dir = dir
 	d.mu.Unlock()
 	d.say("Two racks and a spine, all on this machine: embedded P4 switches joined by UDP tunnels.\n\n%s", lab.Picture)
-	d.lab, err = lab.Start(ctx, lab.Options{Dir: dir, Logger: d.logger(), DeadAfter: silence,
+	d.lab, err = lab.Start(ctx, lab.Options{Dir: dir, Logger: d.logger(),
 		Failed: func(err error) { d.cancel(err) }})
 	if err != nil {
 		return err

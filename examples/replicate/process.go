@@ -23,7 +23,6 @@ type process struct {
 
 const (
 	patience = 30 * time.Second // for what takes a moment
-	silence  = 10 * time.Second // of daemons on a machine that may have other things to do
 	parting  = 3 * time.Second  // for a process to end when it is told to
 )
 

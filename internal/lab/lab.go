@@ -32,8 +32,8 @@ type Options struct {
 	// is slower, or writes them down. nil: as they are.
 	Port func(at, to string, p ports.Port) (ports.Port, error)
 	// DeadAfter is how long a daemon may be silent before its host is taken out of
-	// groups; 0: as daemons have it by themselves, for hosts that are not all on one
-	// machine.
+	// groups; 0: 10 s, since all hosts are on one machine, which may have other things
+	// to do. With more of it, queue pairs send later again what was lost.
 	DeadAfter time.Duration
 }
 
@@ -65,6 +65,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	}
 	if o.Failed == nil {
 		o.Failed = func(error) {}
+	}
+	if o.DeadAfter == 0 {
+		o.DeadAfter = 10 * time.Second
 	}
 	if o.Port == nil {
 		o.Port = asItIs

@@ -143,7 +143,7 @@ func (l *line) config(i int) *config.Config {
 		MAC: switchspec.MAC{2, 0, 0, 0, byte(i), 0}, Prefixes: []netip.Prefix{netip.PrefixFrom(hostAddr(i, -10), 24)},
 		Programmable: true, P4Runtime: config.P4Runtime{Target: n.p4}, Listen: n.addr,
 		State: filepath.Join(l.dir, n.name+".db"), Routing: config.Routing{Source: config.Static, Topology: l.topology()},
-		Leases: config.Leases{Group: 10 * time.Minute, Branch: 10 * time.Minute}} // tests may take their time
+		Leases: config.Leases{Group: 10 * time.Minute}} // tests may take their time
 	for h := 1; h <= hostsEach; h++ {
 		c.Ports = append(c.Ports, config.Port{Port: uint16(h)})
 		c.Hosts = append(c.Hosts, config.Host{Address: hostAddr(i, h), MAC: switchspec.MAC{2, 0, 0, 0, byte(i), byte(h)}, Port: uint16(h)})
