@@ -50,9 +50,9 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/groups
 	$(GO) run ./tests/bench/rdmc
 
-chaos: ## the fault matrix: 200 runs with faults in network namespaces; needs root
+chaos: ## the fault matrix: rows, and 200 runs with faults in network namespaces; needs root
 	@scripts/need gcc ip:iproute2
-	$(GO) run ./tests/chaos -runs 200
+	$(GO) run ./tests/chaos -rows -runs 200
 
 e2e: ## whole programs, devices and switches across network namespaces, on bmv2 with SWITCH=bmv2 (needs root)
 	@scripts/need gcc ip:iproute2

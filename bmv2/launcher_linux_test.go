@@ -34,7 +34,7 @@ func fakeSwitch(how string, args []string) int {
 	if slices.Contains(args, "--help") {
 		fmt.Println("--grpc-server-addr arg  Bind gRPC server to given address")
 		if how != "old" {
-			fmt.Println("--max-mc-groups arg\n--max-l1-entries arg\n--max-l2-entries arg")
+			fmt.Println("--max-mc-groups arg\n--max-l1-entries arg\n--max-l2-entries arg\n--priority-queues arg")
 		}
 		return 0
 	}
@@ -240,7 +240,7 @@ func TestLauncherWhich(t *testing.T) {
 func TestLauncherOldVersion(t *testing.T) {
 	l := launch(t, "old", addresses(t)...)
 	await(t, l, l.run(t, "ready"))
-	if strings.Contains(l.words(), "--max-mc-groups 32768") {
+	if strings.Contains(l.words(), "--max-mc-groups 32768") || strings.Contains(l.words(), "--priority-queues 2") {
 		t.Errorf("an option that this version does not know:\n%s", l.words())
 	}
 	if err := l.cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -252,7 +252,7 @@ func TestLauncherOldVersion(t *testing.T) {
 func TestLauncherSwitchRefuses(t *testing.T) {
 	l := launch(t, "refuse", addresses(t)...)
 	l.run(t, "")
-	l.ends(t, 3, "these are my last words", "ended with status 3 before P4Runtime answered", "--cpu-port 510")
+	l.ends(t, 3, "these are my last words", "ended with status 3 before P4Runtime answered", "--cpu-port 510", "--priority-queues 2")
 }
 
 func TestLauncherSwitchMute(t *testing.T) {

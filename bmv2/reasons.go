@@ -21,4 +21,7 @@ var DropReasons = []string{
 	"cnp_filter",
 	"fault",
 	"spoofed",
+	"unreadable",
+	"window",
+	"bypass",
 }

@@ -10,11 +10,17 @@
 // have acknowledged what came before initial_psn; where nobody knows that PSN any
 // more (`learn`), nothing is passed on until each member has been heard of.
 //
-// PSNs are compared as 24-bit serial numbers: a is newer than b if a-b, as a
-// 24-bit number, is neither 0 nor has its top bit set.
+// PSNs are numbers of a circle. They are compared by their distance from what the
+// sender was told last, which no member's record is behind. An answer behind it, or
+// more than WINDOW ahead, is dropped: so whatever a member claims, no record leaves
+// the half of the circle ahead, and the one that is nearest is the minimum. While the
+// sender has been told nothing and the initial PSN is not known, the records must
+// lie within SPREAD of the PSN that is answered.
 
 const bit<32> MERGE_GROUPS  = 16384;
 const bit<32> MERGE_SLOTS   = 262144;  // 16 members for each group
+const bit<24> WINDOW        = 0x400000;
+const bit<24> SPREAD        = 0x100000;
 
 #define EPOCH(state) state[63:48]
 #define MSN(state)   state[47:24]
@@ -22,15 +28,19 @@ const bit<32> MERGE_SLOTS   = 262144;  // 16 members for each group
 
 // Takes member i into the minimum.
 #define CONSIDER(i)                                                                \
-    if (meta.merge.members[i:i] == 1) {                                                       \
+    if (meta.merge.members[i:i] == 1) {                                            \
         acked.read(state, slots + i);                                              \
-        if (EPOCH(state) != meta.merge.epoch) {                                               \
+        if (EPOCH(state) != meta.merge.epoch) {                                    \
             silent = 1;                                                            \
-            state = meta.merge.epoch ++ 24w0 ++ meta.merge.before;                                       \
+            state = meta.merge.epoch ++ 24w0 ++ meta.merge.before;                 \
         }                                                                          \
-        distance = PSN(state) - PSN(meta.merge.lowest);                                       \
-        if (distance[23:23] == 1) {                                                \
-            meta.merge.lowest = state;                                                        \
+        distance = PSN(state) - base;                                              \
+        if (distance < least) {                                                    \
+            least = distance;                                                      \
+            meta.merge.lowest = state;                                             \
+        }                                                                          \
+        if (distance > reach) {                                                    \
+            far = 1;                                                               \
         }                                                                          \
     }
 
@@ -55,13 +65,17 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
         meta.merge.index = index;
     }
 
+    // The packet goes to the sender's queue pair itself, from the address that this
+    // is connected to. It would take the answer of one member for that of all.
+    action bypass() { meta.merge.bypass = 1; }
+
     table merge_members {
         key = {
             hdr.ipv4.src:    exact @name("src");
             hdr.ipv4.dst:    exact @name("dst");
             hdr.bth.dest_qp: exact @name("dest_qp");
         }
-        actions = { from; @defaultonly NoAction; }
+        actions = { from; bypass; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 131072;
     }
@@ -100,10 +114,14 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
         if (merge_members.apply().hit) {
             bit<32> slots = (bit<32>)meta.merge.slot << 4;
             bit<32> own   = slots + (bit<32>)meta.merge.index;
-            bool known = merge_groups.apply().hit;
+            bool known = meta.merge.bypass == 0 && merge_groups.apply().hit;
             bit<16> member = meta.merge.members >> (bit<8>)meta.merge.index;
-            if (!known || meta.merge.epoch == 0 || member[0:0] == 0) {
+            if (meta.merge.bypass == 1) {
+                drop = DROP_BYPASS;
+            } else if (!known || meta.merge.epoch == 0 || member[0:0] == 0) {
                 drop = DROP_NOT_MEMBER;
+            } else if (hdr.bth.opcode != OP_ACK && hdr.bth.opcode != OP_CNP) {
+                drop = DROP_OPCODE;
             } else if (hdr.bth.opcode == OP_CNP) {
                 cnps.count(own);
                 bit<48> last;
@@ -133,32 +151,48 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
                     drop = DROP_SYNDROME;
                 }
 
-                // The member's own state.
+                // PSNs are compared by how far they lie ahead of base: what the sender
+                // has been told. Before it has been told anything, that is what comes
+                // before the initial PSN; where that is not known, the place from
+                // which records on both sides of this answer are ahead.
+                bit<64> told;
+                passed.read(told, (bit<32>)meta.merge.slot);
+                bit<24> base  = PSN(told);
+                bit<24> reach = WINDOW;
+                bit<1>  undecided = 0;
+                if (EPOCH(told) != meta.merge.epoch) {
+                    undecided = meta.merge.learn;
+                    base = meta.merge.before;
+                    if (undecided == 1) {
+                        base  = psn - SPREAD;
+                        reach = 2 * SPREAD;
+                    }
+                }
+                bit<24> least = psn - base;
+                if (drop == PASS && least > reach) {
+                    drop = DROP_WINDOW;
+                }
+
+                // The member's own state. It only moves forward, but where nothing is
+                // decided yet: there the last answer counts.
                 bit<64> state;
                 bit<24> distance;
                 bit<1>  silent   = 0; // some member has not been heard of in this epoch
+                bit<1>  far      = 0; // some member's PSN cannot be compared
                 bit<1>  advanced = 0;
                 if (drop == PASS) {
                     acked.read(meta.merge.lowest, own);
-                    if (EPOCH(meta.merge.lowest) == meta.merge.epoch) {
-                        distance = psn - PSN(meta.merge.lowest);
-                    } else if (meta.merge.learn == 1) {
-                        distance = 1;
+                    state = meta.merge.epoch ++ hdr.aeth.msn ++ psn;
+                    distance = PSN(meta.merge.lowest) - base;
+                    if (undecided == 1 || EPOCH(meta.merge.lowest) != meta.merge.epoch || distance < least) {
+                        advanced = 1;
+                        meta.merge.lowest = state;
+                        acked.write(own, state);
                     } else {
-                        distance = psn - meta.merge.before;
-                        meta.merge.lowest = meta.merge.epoch ++ hdr.aeth.msn ++ meta.merge.before;
-                        if (distance == 0) {
-                            acked.write(own, meta.merge.lowest);
-                        }
-                    }
-                    if (distance[23:23] == 1) {
-                        if (ack == 0) {
+                        if (ack == 0 && distance != least) {
                             drop = DROP_STALE_NAK;
                         }
-                    } else if (distance != 0) {
-                        advanced = 1;
-                        meta.merge.lowest = meta.merge.epoch ++ hdr.aeth.msn ++ psn;
-                        acked.write(own, meta.merge.lowest);
+                        least = distance;
                     }
                 }
 
@@ -189,19 +223,12 @@ control AckMerge(inout headers hdr, inout metadata meta, inout standard_metadata
                     // news. One that only repeats answers a retransmission: the
                     // sender may have missed the news. One that advances a member
                     // ahead of others is neither.
-                    bit<64> told;
-                    passed.read(told, (bit<32>)meta.merge.slot);
-                    distance = PSN(meta.merge.lowest) - PSN(told);
-                    bit<1> news = 0;
-                    if (EPOCH(told) != meta.merge.epoch || (distance != 0 && distance[23:23] == 0)) {
-                        news = 1;
-                    }
-                    if (ack == 1 && (silent == 1 || (advanced == 1 && news == 0))) {
+                    if (ack == 1 && (silent == 1 || far == 1 || (advanced == 1 && least == 0))) {
                         drop = DROP_ABSORBED;
-                    } else if (ack == 0 && silent == 1 && meta.merge.learn == 1) {
+                    } else if (ack == 0 && (far == 1 || (silent == 1 && meta.merge.learn == 1))) {
                         drop = DROP_UNDECIDED_NAK;
                     } else {
-                        if (news == 1) {
+                        if (least != 0) {
                             passed.write((bit<32>)meta.merge.slot, meta.merge.lowest);
                         }
                         if (ack == 1) {

@@ -19,4 +19,7 @@ const bit<32> DROP_UNDECIDED_NAK = 14; // not every member has been heard of yet
 const bit<32> DROP_CNP_FILTER    = 15;
 const bit<32> DROP_FAULT         = 16; // by a rule of fault injection
 const bit<32> DROP_SPOOFED       = 17; // not from a host that is at this guarded port
+const bit<32> DROP_UNREADABLE    = 18; // at a guarded port, neither plain IPv4 nor well-formed ARP
+const bit<32> DROP_WINDOW        = 19; // an answer behind what the sender was told, or too far ahead
+const bit<32> DROP_BYPASS        = 20; // to a sender's queue pair itself, past merging
 const bit<32> DROP_REASONS       = 32; // size of the counters

@@ -4,7 +4,8 @@
 control Ecn(inout headers hdr, inout standard_metadata_t std) {
     direct_counter(CounterType.packets) looked_at;
 
-    // kmin, kmax: packets, kmin <= kmax. pmax: in units of 1/65536.
+    // kmin, kmax: in the unit of deq_qdepth (packets on bmv2, cells of 64 bytes on the
+    // embedded switch with --queue-unit 64), kmin <= kmax. pmax: in units of 1/65536.
     action red(bit<19> kmin, bit<19> kmax, bit<16> pmax) {
         bit<16> draw;
         random(draw, 0, 0xffff);

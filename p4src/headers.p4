@@ -7,6 +7,7 @@ const bit<16> ETHERTYPE_HELLO = 0x88b5;  // IEEE 802 local experimental: the age
 const bit<8>  PROTO_TCP       = 6;
 const bit<8>  PROTO_UDP       = 17;
 const bit<16> UDP_ROCE        = 4791;
+const bit<3>  URGENT          = 1;       // the class that queues serve first; of two, 0 and 1
 
 // Why a packet went to the agent.
 enum bit<7> Punt {
@@ -148,6 +149,7 @@ struct fault_t {
 struct merge_t {
     bit<16> slot;       // this switch's index of the group's merging state
     bit<4>  index;      // of the member
+    bit<1>  bypass;     // to the sender's queue pair itself
     bit<16> members;    // a bit for each current member
     bit<16> epoch;
     bit<24> before;     // the initial PSN less one

@@ -5,13 +5,14 @@
 // The way of a packet:
 //
 //   parser.p4       Ethernet, ARP, IPv4, UDP, BTH, RETH, AETH, payload, ICRC
-//   guard.p4        hosts at guarded ports speak for themselves only
+//   guard.p4        hosts at guarded ports speak for themselves only, and plainly
 //   icrc.p4         a RoCE packet whose ICRC is wrong goes no further
 //   replication.p4  ⟨source, MC_ID⟩ of a group: to the replication engine
 //   flow.p4         equal paths: which one
 //   forwarding.p4   anything else: routed, bridged, or to the agent
 //   rewrite.p4      egress, copies: the receiver's address, QPN, VA, rkey
-//   ackmerge.p4     egress, ACK, NAK, CNP of a group's members: merged
+//   ackmerge.p4     egress, ACK, NAK, CNP of a group's members: merged; to a
+//                   group's sender nothing else passes
 //   forwarding.p4   egress: the next hop's MAC
 //   ecn.p4          egress: marked by queue depth
 //   icrc.p4         egress: computed anew if a field that it covers has changed
@@ -47,16 +48,18 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
         drops.count(reason);
     }
 
-    action configure(bit<1> icrc_off, bit<32> hash_seed) {
+    action configure(bit<1> icrc_off, bit<32> hash_seed, bit<64> owner, bit<64> numbers) {
         meta.icrc_off = icrc_off;
         meta.hash_seed = hash_seed;
     }
 
-    // Settings of the switch. icrc_off = 1 is for NICs whose check is off.
+    // Settings of the switch. icrc_off = 1 is for NICs whose check is off. owner and
+    // numbers are a note of the agent to itself: which of its state files programmed
+    // this switch, and the first number that it had not reserved by then.
     table settings {
         key = {}
         actions = { configure; }
-        default_action = configure(0, 0);
+        default_action = configure(0, 0, 0, 0);
         size = 1;
     }
 
@@ -73,6 +76,7 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
     apply {
         if (hdr.packet_out.isValid()) {
             meta.direct = 1;
+            std.priority = URGENT;
             std.egress_spec = hdr.packet_out.egress_port;
             exit;
         }
@@ -87,13 +91,15 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
         settings.apply();
         bridge_ports.apply();
 
-        bool spoofed;
-        guard.apply(hdr, std, spoofed);
-        if (spoofed) {
-            discard(DROP_SPOOFED);
+        bit<32> drop;
+        guard.apply(hdr, std, drop);
+        if (drop < DROP_REASONS) {
+            discard(drop);
             exit;
         }
-        bit<32> drop;
+        if (hdr.ethernet.type == ETHERTYPE_HELLO) {
+            std.priority = URGENT;
+        }
         if (hdr.bth.isValid()) {
             bool faulty;
             fault_in.apply(hdr, meta, std, std.ingress_port, faulty);
@@ -109,7 +115,9 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
                     exit;
                 }
             }
-            if (hdr.bth.opcode != OP_ACK && hdr.bth.opcode != OP_CNP) {
+            if (hdr.bth.opcode == OP_ACK || hdr.bth.opcode == OP_CNP) {
+                std.priority = URGENT;
+            } else {
                 replication.apply(hdr, meta, std, drop);
                 if (drop < DROP_REASONS) {
                     discard(drop);
@@ -162,7 +170,7 @@ control egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
                 discard(DROP_NO_REPLICA);
                 exit;
             }
-        } else if (hdr.aeth.isValid() || hdr.bth.isValid() && hdr.bth.opcode == OP_CNP) {
+        } else if (hdr.bth.isValid()) {
             bit<32> drop;
             ack_merge.apply(hdr, meta, std, drop);
             if (drop < DROP_REASONS) {

@@ -13,6 +13,9 @@ func TestUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../contrib/systemd/cmd-daemon.service")
 	must(t, err)
 	conf := filepath.Join(makeLab(t, 1), "h1", "daemon.yaml")
+	if !strings.Contains(string(unit), "\nRestart=on-failure\n") {
+		t.Error("a daemon that panics is not started again")
+	}
 	lines := 0
 	for line := range strings.Lines(string(unit)) {
 		key, command, _ := strings.Cut(strings.TrimSpace(line), "=")

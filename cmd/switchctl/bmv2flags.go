@@ -34,7 +34,6 @@ var foreignFlags = []foreignFlag{
 	{name: "max-port-count"}, // all 512 can be used
 	{name: "enable-swap", bare: true},
 	{name: "disable-swap", bare: true, note: "the program can be replaced through P4Runtime all the same"},
-	{name: "priority-queues", note: "each port has one queue; the program's priorities make no difference"},
 	{name: "use-files", refused: true, note: "packets cannot come from files; replay them on a veth pair (tcpreplay)"},
 	{name: "packet-in", refused: true, note: "packets cannot come over nanomsg; use a UDP tunnel as port (-i PORT@udp:LOCAL,REMOTE)"},
 	{name: "dp-grpc-server-addr", refused: true, note: "packets cannot come over gRPC; use a UDP tunnel as port (-i PORT@udp:LOCAL,REMOTE)"},
@@ -59,7 +58,6 @@ func checkForeignFlags(flags *pflag.FlagSet, stderr io.Writer) error {
 		case !flags.Changed(f.name):
 		case f.refused:
 			return cli.Usagef("--%s is not supported: %s", f.name, f.note)
-		case f.name == "priority-queues" && flags.Lookup(f.name).Value.String() == "1":
 		case f.note != "":
 			fmt.Fprintf(stderr, "switchctl softswitch: note: --%s has no effect: %s\n", f.name, f.note)
 		}

@@ -92,10 +92,13 @@ func TestUsage(t *testing.T) {
 		{"softswitch --no-p4 --drop-port 0", "--drop-port 0"},
 		{"softswitch --no-p4 --cpu-port 7 -i 7@a", "port 7 is the CPU port or the drop port"},
 		{"softswitch --no-p4 -i 511@a", "port 511 is the CPU port or the drop port"},
-		{"softswitch --no-p4 --queue-depth 0", "--queue-depth 0: a queue holds at least one packet"},
-		{"softswitch --no-p4 --queue-depth 1000000", "a queue of 1000000 packets"},
+		{"softswitch --no-p4 --buffer 0", "--buffer 0: want 1 to"},
+		{"softswitch --no-p4 --buffer -5", "--buffer -5: want 1 to"},
+		{"softswitch --no-p4 --priority-queues 9", "--priority-queues 9: a port has 1 to 8"},
+		{"softswitch --no-p4 --priority-queues 0", "--priority-queues 0: a port has 1 to 8"},
+		{"softswitch --no-p4 --queue-unit -1", "--queue-unit -1: want 1 to"},
 		{"softswitch --no-p4 --queue-rate fast", `--queue-rate: traffic: invalid limits: "fast" is not a rate such as`},
-		{"softswitch --no-p4 --max-mc-groups 65536", "--max-mc-groups 65536: it is at most 65535"},
+		{"softswitch --no-p4 --max-mc-groups 65536", "--max-mc-groups 65536: want 1 to 65535"},
 		{"softswitch --no-p4 --max-l2-entries -1", "cannot be negative"},
 		{"softswitch --no-p4 --p4info x", "--p4info goes with a program"},
 		{"softswitch --no-p4 --log-level loud", `--log-level "loud": levels are trace, debug`},
@@ -178,7 +181,8 @@ func TestDefaultAddress(t *testing.T) {
 	if a, err := netip.ParseAddrPort(o.grpc); err != nil || !a.Addr().IsLoopback() || a.Port() != 9559 {
 		t.Errorf("%q, %v", o.grpc, err)
 	}
-	if o.cpuPort != 0 || o.dropPort != 511 || o.queue != (traffic.Limits{Depth: traffic.DefaultDepth}) || o.logLevel != "info" {
+	if o.cpuPort != 0 || o.dropPort != 511 || o.rate != (traffic.Rate{}) ||
+		o.traffic != (traffic.Config{Memory: traffic.Memory{Shared: traffic.DefaultShared}, Classes: 2}) || o.logLevel != "info" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -295,14 +299,14 @@ func TestSignals(t *testing.T) {
 			t.Errorf("ready file: %q, %v", addr, err)
 		}
 		must(t, p.Process.Signal(syscall.SIGUSR1))
-		for end := time.Now().Add(patience); !strings.Contains(p.stderr.String(), "msg=counters port=3") && time.Now().Before(end); {
+		for end := time.Now().Add(patience); !strings.Contains(p.stderr.String(), "msg=counters port=3 name=") && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		must(t, p.Process.Signal(sig))
 		if err := p.Wait(); err != nil {
 			t.Errorf("%v: %v: %s", sig, err, p.stderr)
 		}
-		if n := strings.Count(p.stderr.String(), "msg=counters port=3"); n != 2 {
+		if n := strings.Count(p.stderr.String(), "msg=counters port=3 name="); n != 2 {
 			t.Errorf("counters were shown %d times: %s", n, p.stderr)
 		}
 		if !strings.Contains(p.stderr.String(), "note: --thrift-port has no effect: ") {

@@ -52,7 +52,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
 
-	sw, err := softswitch.New(softswitch.Config{CPUPort: o.cpuPort, DropPort: o.dropPort, Queue: o.queue,
+	sw, err := softswitch.New(softswitch.Config{CPUPort: o.cpuPort, DropPort: o.dropPort, Traffic: o.traffic, Rate: o.rate,
 		PRE: o.replication(), Log: log, LogMessages: o.detailed()})
 	if err != nil {
 		return err
@@ -266,10 +266,13 @@ func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func(
 func logCounters(log *slog.Logger, st softswitch.Stats, p4rt p4rtserver.Stats) {
 	for _, p := range st.Ports {
 		log.Info("counters", "port", p.Number, "name", p.Name, "up", p.Up, "rx_packets", p.RxPackets, "rx_bytes", p.RxBytes,
-			"tx_packets", p.TxPackets, "tx_bytes", p.TxBytes, "drops", p.Drops, "queue_waiting", p.Queue.Waiting,
-			"queue_peak", p.Queue.Peak, "queue_drops", p.Queue.Dropped)
+			"tx_packets", p.TxPackets, "tx_bytes", p.TxBytes, "drops", p.Drops)
+		for class, q := range p.Classes {
+			log.Info("counters", "port", p.Number, "class", class, "queued", q.Queued, "queue_bytes", q.Waiting.Bytes,
+				"queue_peak", q.Peak.Bytes, "queue_drops", q.Dropped)
+		}
 	}
-	log.Info("counters", "frames", st.Traffic.Arrived, "without_program", st.Traffic.NoPipeline, "to_no_port", st.NoPort,
+	log.Info("counters", "frames", st.Traffic.Arrived, "without_program", st.Traffic.NoPipeline, "without_class", st.Traffic.NoClass, "to_no_port", st.NoPort,
 		"packet_ins", st.PacketIns, "packet_outs", st.PacketOuts, "pipeline", nonZero(st.Pipeline), "p4runtime", nonZero(p4rt))
 }
 

@@ -35,7 +35,8 @@ type softswitchOptions struct {
 	grpc              string
 	tls               tlsOptions
 
-	queue                  traffic.Limits
+	traffic                traffic.Config
+	rate                   traffic.Rate
 	groups, nodes1, nodes2 int
 	pcap                   string
 
@@ -81,8 +82,8 @@ const softswitchExamples = `  # an empty switch on two veth interfaces, for a co
   # without root: ports in UDP tunnels
   switchctl softswitch --no-p4 -i 0@udp:127.0.0.1:7000,127.0.0.1:7001 -i 1@udp:127.0.0.1:7002,127.0.0.1:7003
 
-  # links of 100 Mbit/s with queues of 200 packets, for experiments with ECN
-  switchctl softswitch basic.json -i 1@s1-eth1 -i 2@s1-eth2 --queue-rate 100mbit --queue-depth 200`
+  # links of 100 Mbit/s, a buffer of 1 MB, and queue depths told in bytes, for experiments with ECN
+  switchctl softswitch basic.json -i 1@s1-eth1 -i 2@s1-eth2 --queue-rate 100mbit --buffer 1000000 --queue-unit 64`
 
 // softswitchCommand returns the sub-command.
 func softswitchCommand() *cobra.Command {
@@ -121,7 +122,6 @@ type softswitchFlags struct {
 	interfaces        []string
 	cpuPort, dropPort uint
 	rate              string
-	depth             int
 	jsonVersion       bool
 }
 
@@ -140,8 +140,10 @@ func (f *softswitchFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.tls.clientAuth, "grpc-server-with-client-auth", false, "clients must have a certificate")
 	fs.UintVar(&f.cpuPort, "cpu-port", 0, "`port` of packet-in and packet-out; 0: none")
 	fs.UintVar(&f.dropPort, "drop-port", softswitch.DefaultDropPort, "`port` that stands for dropping a packet")
-	fs.IntVar(&f.depth, "queue-depth", traffic.DefaultDepth, "`packets` that each port's egress queue holds; one more is dropped")
 	fs.StringVar(&f.rate, "queue-rate", "0", "`rate` at which each port sends, such as 100mbit, 2.5gbit or 15kpps; 0: as fast as it can")
+	fs.IntVar(&f.traffic.Memory.Shared, "buffer", traffic.DefaultShared, "`bytes` of packets that wait at all ports together; a queue gets as many as are free")
+	fs.IntVar(&f.traffic.Classes, "priority-queues", traffic.DefaultClasses, "`queues` of each port; standard_metadata.priority chooses one, and the highest is sent first")
+	fs.IntVar(&f.traffic.Unit, "queue-unit", 0, "`bytes` that one step of enq_qdepth and deq_qdepth stands for; 0: they count packets")
 	fs.IntVar(&f.groups, "max-mc-groups", 0, "most multicast `groups`; 0: "+fmt.Sprint(pre.DefaultGroups))
 	fs.IntVar(&f.nodes1, "max-l1-entries", 0, "most `replicas` in all multicast groups, if more than "+fmt.Sprint(pre.DefaultReplicas))
 	fs.IntVar(&f.nodes2, "max-l2-entries", 0, "likewise `replicas`; the larger one counts")
@@ -166,10 +168,9 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 	if o.ports, err = parsePorts(f.interfaces); err != nil {
 		return o, cli.Usage(err)
 	}
-	if o.queue.Rate, err = traffic.ParseRate(f.rate); err != nil {
+	if o.rate, err = traffic.ParseRate(f.rate); err != nil {
 		return o, cli.Usagef("--queue-rate: %w", err)
 	}
-	o.queue.Depth = f.depth
 	o.cpuPort, o.dropPort = uint16(min(f.cpuPort, 1<<16-1)), uint16(min(f.dropPort, 1<<16-1))
 	switch {
 	case o.noP4 && o.program != "":
@@ -180,13 +181,13 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 	case !o.noP4 && o.program == "":
 		return o, cli.Usagef("no program: name the JSON file that p4c made, or say --no-p4 if a controller is to load one")
 	}
-	if f.depth < 1 {
-		return o, cli.Usagef("--queue-depth %d: a queue holds at least one packet", f.depth)
-	}
-	if err := o.queue.Check(); err != nil {
-		return o, cli.Usagef("--queue-depth, --queue-rate: %w", err)
-	}
 	switch {
+	case o.traffic.Memory.Shared < 1 || o.traffic.Memory.Shared > traffic.MaxShared:
+		return o, cli.Usagef("--buffer %d: want 1 to %d bytes, such as %d", o.traffic.Memory.Shared, int64(traffic.MaxShared), traffic.DefaultShared)
+	case o.traffic.Classes < 1 || o.traffic.Classes > traffic.MaxClasses:
+		return o, cli.Usagef("--priority-queues %d: a port has 1 to %d", o.traffic.Classes, traffic.MaxClasses)
+	case o.traffic.Unit < 0 || o.traffic.Unit > traffic.MaxUnit:
+		return o, cli.Usagef("--queue-unit %d: want 1 to %d bytes, such as 64, or 0 for packets", o.traffic.Unit, traffic.MaxUnit)
 	case o.cpuPort > pre.MaxPort:
 		return o, cli.Usagef("--cpu-port %d: ports are 1 to %d, and 0 is for none", f.cpuPort, pre.MaxPort)
 	case o.dropPort > pre.MaxPort || o.dropPort == 0:
@@ -194,7 +195,7 @@ func (f *softswitchFlags) options(args []string, stderr io.Writer) (o softswitch
 	case o.cpuPort == o.dropPort:
 		return o, cli.Usagef("--cpu-port %d is the drop port too; choose another, such as 510", f.cpuPort)
 	case o.groups < 0 || o.groups > pre.MaxGroup:
-		return o, cli.Usagef("--max-mc-groups %d: it is at most %d", o.groups, pre.MaxGroup)
+		return o, cli.Usagef("--max-mc-groups %d: want 1 to %d, or 0 for the default", o.groups, pre.MaxGroup)
 	case o.nodes1 < 0 || o.nodes2 < 0:
 		return o, cli.Usagef("--max-l1-entries and --max-l2-entries cannot be negative")
 	}

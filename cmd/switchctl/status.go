@@ -104,6 +104,9 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 		line("P4Runtime", "%s, not connected: %s", p.GetTarget(), p.GetError())
 	}
 	line("pipeline", "pushed %s, reconnected %s", times(p.GetPushes()), times(p.GetReconnects()))
+	if why := p.GetCleared(); why != "" {
+		line("cleared", "%s", why)
+	}
 	line("routing", "%s, %s", s.GetRouting(), cli.Either(s.GetSettled(), "settled", "not settled yet"))
 	line("ICRC", "%s", cli.Either(s.GetIcrcOff(), "not checked, not recomputed", "checked and recomputed"))
 	line("groups", "%d, steps %d", s.GetGroups(), s.GetSteps())

@@ -23,7 +23,7 @@ func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 	g.form, g.broken, g.problems, g.since, g.late = f, false, nil, time.Time{}, 0
 	g.retry.plan(f, now)
 	clear(g.dead)
-	g.stall = stallSample{}
+	g.looks = &looks{}
 	for _, r := range f.Receivers {
 		if s := g.states[r.Addr]; s == nil || s.state != stateOK || s.host != r.Host {
 			g.states[r.Addr] = &peerState{host: r.Host, state: stateOK, since: now}

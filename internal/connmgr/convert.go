@@ -113,8 +113,12 @@ func (in invitation) event(attach, previous uint64) *mcrdmav1.AttachRequested {
 		Relay: in.GetRelay(), Deadline: timestamppb.New(in.deadline), Previous: previous, Joins: in.GetJoins()}
 }
 
-// sameInvitation compares but for how long to wait.
+// sameInvitation compares but for how long to wait. Nothing is the same as one that is not known
+// any longer (nil).
 func sameInvitation(a, b *mcrdmav1.PrepareRequest) bool {
+	if a == nil {
+		return false
+	}
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	a.Timeout, b.Timeout = nil, nil
 	return proto.Equal(a, b)

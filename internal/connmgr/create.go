@@ -43,6 +43,11 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 	if err != nil {
 		return nil, err
 	}
+	leave, err := m.creating.enter(s)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	g, err := m.enterGroup(s, sp)
 	if err != nil {
 		return nil, err
@@ -57,6 +62,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 	}
 	defer g.leave()
 	x := &forming{m: m, g: g, from: from, candidates: addrs, strict: true, limit: m.times.prepare, watch: watch}
+	defer x.release()
 	f, err := x.form(ctx)
 	if err == nil {
 		if err = m.formed(ctx, g, f); err != nil {
@@ -180,8 +186,8 @@ func (m *Manager) regionsFrom(list []*mcrdmav1.RegionSpec) ([]region, error) {
 
 // senderFrom checks what the sender brings to a formation.
 func (m *Manager) senderFrom(sp spec, req *mcrdmav1.Forming) (sender, error) {
-	from := sender{QPN: req.GetQpn(), Bootstrap: req.GetBootstrap(), Sent: req.GetSent()}
-	relays := sp.Mode != mcrdmav1.Mode_MODE_REQUIRE
+	from := sender{QPN: req.GetQpn(), Bootstrap: req.GetBootstrap(), Sent: req.GetSent(), CatchUp: req.GetCatchUp()}
+	relays := from.relays(sp)
 	switch {
 	case from.QPN > maxQPN || from.QPN == 1:
 		return from, refuse(Invalid, "QPN %#x is none of a device", from.QPN)
@@ -193,7 +199,7 @@ func (m *Manager) senderFrom(sp spec, req *mcrdmav1.Forming) (sender, error) {
 		return from, refuse(NoSwitch, "mode require, and the application has no RDMA device: open one, or use mode auto")
 	case from.QPN == 0 && from.Bootstrap == "":
 		return from, refuse(Invalid, "the sender has neither a queue pair nor an address for relaying")
-	case relays && from.Bootstrap == "" && (m.tor == nil || sp.Mode == mcrdmav1.Mode_MODE_OFF):
+	case relays && from.Bootstrap == "" && (m.tor == nil || from.CatchUp || sp.Mode == mcrdmav1.Mode_MODE_OFF):
 		return from, refuse(Invalid, "hosts are to relay, and the sender has no address where it listens for that")
 	}
 	if from.Bootstrap != "" {
@@ -218,10 +224,6 @@ func (m *Manager) checkRelay(sp spec) error {
 
 // enterGroup makes a group that has no formation yet.
 func (m *Manager) enterGroup(s *session, sp spec) (*group, error) {
-	n, err := m.numbers.take()
-	if err != nil {
-		return nil, err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.over {
@@ -233,7 +235,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (*group, error) {
 	if err := m.takeGroup(s.user.uid); err != nil {
 		return nil, err
 	}
-	g := m.newGroup(groupID{m.addr, n}, sp, s)
+	g := m.newGroup(groupID{m.addr, m.numbers.take()}, sp, s)
 	g.created = m.clock.now()
 	g.resumed = true
 	m.groups[g.id], s.groups[g.id] = g, g
@@ -242,7 +244,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (*group, error) {
 
 func (m *Manager) newGroup(id groupID, sp spec, s *session) *group {
 	g := &group{id: id, spec: sp, timeout: ackTimeout(m.cfg.Beat.DeadAfter), user: s.user, sess: s, turn: make(chan struct{}, 1),
-		suspected: map[netip.Addr]int{}, dead: map[netip.Addr]loss{}, states: map[netip.Addr]*peerState{}}
+		looks: &looks{}, suspected: map[netip.Addr]int{}, dead: map[netip.Addr]loss{}, states: map[netip.Addr]*peerState{}}
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	return g
 }

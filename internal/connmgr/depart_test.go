@@ -6,6 +6,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/hostclock"
 )
 
 // TestDeparture: the sender learns since when a receiver may lack something, even if its
@@ -20,14 +21,14 @@ func TestDeparture(t *testing.T) {
 	k := r.startKillable(1)
 	a := r.host(1).app("")
 	f := a.create(a.request()).GetFormation()
-	begun := time.Now().UnixMicro()
+	begun := hostclock.Now()
 	k.arm(0, true)
 	apps[0].end()
 	r.until("the daemon is killed", func() bool {
 		r.pass(100 * time.Millisecond)
 		return k.isDead()
 	})
-	noted := time.Now().UnixMicro()
+	noted := hostclock.Now()
 	if at := r.atSwitch(); at != "2 3 4" {
 		t.Errorf("the switch was told before it was noted: %s", at)
 	}
@@ -40,18 +41,20 @@ func TestDeparture(t *testing.T) {
 		info = a.resumeGroup(f)
 		return len(info.GetMembers()) == 2
 	})
-	if list := info.GetDepartures(); len(list) != 1 || list[0].GetAddress() != "127.9.0.2" || list[0].GetSince() < begun || list[0].GetSince() > noted ||
+	if list := info.GetDepartures(); len(list) != 1 || list[0].GetAddress() != "127.9.0.2" || list[0].GetSince() < begun || list[0].GetSince() > noted || list[0].GetClock() != hostclock.Name() ||
 		!strings.Contains(list[0].GetText(), "ended") {
 		t.Errorf("noted between %d and %d: %v", begun, noted, info)
 	}
 	// And so on.
-	begun = time.Now().UnixMicro()
+	begun = hostclock.Now()
 	apps[1].end()
 	r.until("the switch goes on without", func() bool {
 		r.pass(100 * time.Millisecond)
 		return r.atSwitch() == "4"
 	})
-	a.waitChange(removed)
+	if e := a.waitChange(removed); e.GetSince() == 0 || e.GetClock() != hostclock.Name() {
+		t.Errorf("%v", e)
+	}
 	if list := a.resumeGroup(f).GetDepartures(); len(list) != 2 || list[1].GetAddress() != "127.9.0.3" || list[1].GetSince() < begun {
 		t.Errorf("%v, and the second was not before %d", list, begun)
 	}

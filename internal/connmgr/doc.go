@@ -36,6 +36,13 @@
 // for their applications for a while, and are swept if these don't come. What the
 // agent has and no group of the store owns is removed.
 //
+// Durable writes at the sender: the formation that is begun (while receivers of a new
+// group prepare, but before those of an old one hear its number), and that it is complete
+// (while receivers commit); who is to be taken out, before the switch goes on without it, and
+// that it is out; that a formation was given up; that a group is gone, once all is undone
+// elsewhere. At a receiver: a membership, before its application is told that it is formed,
+// and its end. A handler that panics ends the process, which begins anew with these.
+//
 // # Concurrency
 //
 // Everything in memory is under Manager.mu, which is never held while something

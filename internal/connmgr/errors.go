@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -59,7 +60,9 @@ type fault struct {
 	sw     string // switch
 	text   string
 	unsent bool // the request cannot have arrived
-	cause  error
+	// formation is the latest that a receiver knows, if that is why it refuses; 0: it is not.
+	formation uint32
+	cause     error
 }
 
 func (f *fault) Error() string {
@@ -126,6 +129,9 @@ func (m *Manager) toStatus(err error) error {
 	}
 	if f.sw != "" {
 		metadata["switch"] = f.sw
+	}
+	if f.formation != 0 {
+		metadata["formation"] = strconv.FormatUint(uint64(f.formation), 10)
 	}
 	with, detailErr := s.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: string(f.reason), Metadata: metadata})
 	if detailErr != nil {

@@ -169,7 +169,7 @@ func (s *fakeSwitch) Install(_ context.Context, req *mcrdmav1.InstallRequest) (*
 	}
 	k := name(g.GetKey())
 	if old := s.groups[k]; old != nil && !proto.Equal(old.GetGroup(), g) {
-		return nil, refused(codes.AlreadyExists, "EXISTS", "the group is there with another content")
+		return nil, refused(codes.AlreadyExists, "EXISTS", "another group has these numbers")
 	}
 	s.groups[k] = &mcrdmav1.GroupStatus{Group: g, Switch: "torA"}
 	s.tell(mcrdmav1.WatchResponse_TYPE_INSTALLED, s.groups[k])

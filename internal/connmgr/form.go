@@ -25,12 +25,13 @@ type forming struct {
 	candidates []netip.Addr
 	joining    []netip.Addr  // of the candidates, those that begin with this formation
 	strict     bool          // all candidates, or none
+	skipped    bool          // receivers' word on later formations has been taken
 	limit      time.Duration // for all to prepare
 	watch      *stopwatch
 	before     func(context.Context) // what is to be done before switches are installed; nil: nothing
 
 	f     *formation
-	peers map[netip.Addr]*peer // of those that may have prepared
+	peers map[netip.Addr]*peer // of those that may have prepared; in use until release
 	mu    sync.Mutex
 	out   map[netip.Addr]error // those that could not prepare or commit
 	mayBe bool                 // the switches may be installed
@@ -39,12 +40,12 @@ type forming struct {
 // form makes the formation. If it returns an error, nothing is left. Otherwise the
 // formation is there, and is the caller's to take (Manager.formed) or undo.
 func (x *forming) form(ctx context.Context) (*formation, error) {
-	err := x.number()
-	if err != nil {
+	if err := x.number(); err != nil {
 		return nil, err
 	}
 	if err := x.try(ctx); err != nil {
 		x.undo(err.Error())
+		x.release()
 		return nil, err
 	}
 	x.f.steps = x.watch.total()
@@ -70,7 +71,13 @@ func (x *forming) number() error {
 func (x *forming) try(ctx context.Context) error {
 	m, g, recorded := x.m, x.g, make(chan error, 1)
 	begun := &formingRecord{N: x.f.N, MCID: x.f.MCID, Candidates: x.candidates}
-	go func() { recorded <- m.record(ctx, g, g.form, begun) }()
+	if g.form == nil { // a group's number is that of one run of the daemon
+		go func() { recorded <- m.record(ctx, g, nil, begun) }()
+	} else if err := m.record(ctx, g, g.form, begun); err != nil {
+		return err
+	} else {
+		recorded <- nil
+	}
 	prepared := x.prepare(ctx)
 	if err := first(prepared, <-recorded); err != nil {
 		return err
@@ -149,11 +156,6 @@ func (x *forming) prepare(ctx context.Context) error {
 		}
 		x.peers[a] = p
 	}
-	defer func() {
-		for _, p := range x.peers {
-			m.letPeer(p)
-		}
-	}()
 	req := x.request()
 	all := make([]*receiver, len(x.candidates))
 	err := x.each(ctx, x.candidates, x.limit, func(ctx context.Context, i int) error {
@@ -168,6 +170,9 @@ func (x *forming) prepare(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if n := x.ahead(); n > 0 && !x.skipped {
+		return &fault{reason: Stale, cause: errBehind, formation: n, text: "receivers know a later formation"}
+	}
 	for _, r := range all {
 		if r != nil {
 			f.Receivers = append(f.Receivers, *r)
@@ -179,6 +184,26 @@ func (x *forming) prepare(ctx context.Context) error {
 	f.First = f.Receivers[0].Addr
 	x.settleHave()
 	return nil
+}
+
+// errBehind says that receivers know a later formation than the one that was begun: this
+// daemon's state is an older copy. With a later number they take part.
+var errBehind = errors.New("the formation's number was used")
+
+// maxAhead bounds by how much a receiver's word raises the number of formations.
+const maxAhead = 1 << 16
+
+// ahead is the highest number of a formation that receivers know; 0: none is as high as the
+// one that was begun.
+func (x *forming) ahead() (n uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, err := range x.out {
+		if f := (*fault)(nil); errors.As(err, &f) && f.reason == Stale && f.formation >= x.f.N && f.formation-x.f.N < maxAhead {
+			n = max(n, f.formation)
+		}
+	}
+	return n
 }
 
 // errLate says that a group might go on if its receivers answered in time.
@@ -238,7 +263,7 @@ func (x *forming) settleHave() {
 func (x *forming) request() *mcrdmav1.PrepareRequest {
 	m, g, f := x.m, x.g, x.f
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: g.id.proto(), Formation: f.N, Service: g.spec.Service,
-		Program: g.spec.Program, Regions: g.regionsProto(), Relay: g.spec.Mode != mcrdmav1.Mode_MODE_REQUIRE, Lease: durationpb.New(m.cfg.Leases.Member)}
+		Program: g.spec.Program, Regions: g.regionsProto(), Relay: f.Sender.relays(g.spec), Lease: durationpb.New(m.cfg.Leases.Member)}
 	if m.mayUseSwitch(g, f) == "" {
 		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: g.spec.MTU, Dscp: g.spec.DSCP, Timeout: uint32(g.timeout)}
 	}
@@ -304,6 +329,14 @@ func (x *forming) commit(ctx context.Context, info *mcrdmav1.FormationInfo) erro
 	})
 }
 
+// release ends the use of the candidates' daemons.
+func (x *forming) release() {
+	for _, p := range x.peers {
+		x.m.letPeer(p)
+	}
+	x.peers = nil
+}
+
 // undo leaves nothing of the formation.
 func (x *forming) undo(why string) {
 	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
@@ -312,8 +345,7 @@ func (x *forming) undo(why string) {
 		if f := (*fault)(nil); errors.As(x.out[a], &f) && f.unsent {
 			continue
 		}
-		d.drops[p] = &mcrdmav1.DropRequest{Group: x.g.id.proto(), Formation: x.f.N, Address: a.String(),
-			Reason: mcrdmav1.Detached_REASON_ABORTED, Text: clip(why, maxText)}
+		d.drops[p] = abort(x.g.id, x.f.N, a, why)
 	}
 	if edit := groupEdit(x.g.id.number, nil); x.g.form == nil {
 		d.record = &edit
@@ -322,4 +354,10 @@ func (x *forming) undo(why string) {
 		x.m.log.Error("a formation is undone, but not in the daemon's state", "group", x.g.id, "error", err)
 	}
 	x.m.pay(d)
+}
+
+// abort drops a formation that was given up.
+func abort(id groupID, formation uint32, a netip.Addr, why string) *mcrdmav1.DropRequest {
+	return &mcrdmav1.DropRequest{Group: id.proto(), Formation: formation, Address: a.String(),
+		Reason: mcrdmav1.Detached_REASON_ABORTED, Text: clip(why, maxText)}
 }

@@ -77,7 +77,11 @@ type sender struct {
 	QPN       uint32
 	Bootstrap string
 	Sent      uint64
+	CatchUp   bool `json:",omitempty"` // hosts are to relay
 }
+
+// relays says whether hosts may relay in a formation of a group.
+func (s sender) relays(sp spec) bool { return s.CatchUp || sp.Mode != mcrdmav1.Mode_MODE_REQUIRE }
 
 // A relay says how hosts relay.
 type relay struct {
@@ -125,7 +129,7 @@ type group struct {
 	problems   []string
 	since      time.Time // of problems
 	retry      retry
-	stall      stallSample
+	looks      *looks // at who stalls the present formation
 }
 
 // A peerState is what people are told of a receiver.
@@ -225,7 +229,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		}
 	}
 	for _, d := range g.departures {
-		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why, Since: d.Since})
+		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why, Since: d.Since, Clock: d.Clock})
 	}
 	for _, s := range f.steps {
 		out.Steps = append(out.Steps, &mcrdmav1.StepTime{Step: s.name, Took: durationpb.New(s.took)})
@@ -253,7 +257,7 @@ func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, 
 			c.Host = s.host
 		}
 		if d := g.departed(addr); d != nil && t == mcrdmav1.GroupChanged_TYPE_REMOVED {
-			c.Since = d.Since
+			c.Since, c.Clock = d.Since, d.Clock
 		}
 	}
 	m.push(g.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/hostclock"
 )
 
 // A loss is why a receiver is to be taken out.
@@ -58,24 +58,27 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 		m.mu.Unlock()
 		return
 	}
+	before := g.departures
 	for _, r := range lost {
-		m.depart(g, departure{Addr: r.Addr, Host: r.Host, Why: g.dead[r.Addr].why, Since: time.Now().UnixMicro()})
+		m.depart(g, departure{Addr: r.Addr, Host: r.Host, Why: g.dead[r.Addr].why, Since: hostclock.Now(), Clock: hostclock.Name()})
 	}
 	m.mu.Unlock()
-	// Whatever becomes of this daemon, from now on they may lack something.
-	if err := m.record(ctx, g, f, nil); err != nil && ctx.Err() == nil {
-		m.log.Error("a receiver is about to leave a group, but not in the daemon's state", "group", g.id, "error", err)
-	}
 	next := *f
 	next.Receivers = stay
-	err := errNoAgent
-	if m.tor != nil {
+	// From the update on they may lack something, whatever becomes of this daemon: its state
+	// says so before.
+	err := m.record(ctx, g, f, nil)
+	if err != nil {
+		m.mu.Lock()
+		g.departures = before
+		m.mu.Unlock()
+	} else if err = errNoAgent; m.tor != nil {
 		err = m.tor.update(ctx, g, &next)
 	}
 	if err != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s; the switches cannot go on without it: %v", lost[0].Host, first, err))
+		m.breakUp(g, lost[0].Addr, fmt.Sprintf("%s: %s; the group cannot go on without it: %v", lost[0].Host, first, err))
 		return
 	}
 	gone := make([]netip.Addr, 0, len(lost))
@@ -99,9 +102,10 @@ type departure struct {
 	Addr netip.Addr
 	Host string
 	Why  string
-	// Since is when the switches may have begun to go on without it, in µs since 1970; 0:
-	// it was not in the next formation.
+	// Since is when the switches may have begun to go on without it, in µs by the clock of
+	// package hostclock that has this name; 0: it was not in the next formation.
 	Since int64
+	Clock string `json:",omitempty"`
 }
 
 // depart notes a departure, unless there is an earlier one. The caller has the

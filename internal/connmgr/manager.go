@@ -30,6 +30,7 @@ type Store interface {
 	Load(bucket string) iter.Seq2[[]byte, []byte]
 	Commit(ctx context.Context, edits ...store.Edit) error
 	Reserve(name string, n uint64) (first uint64, err error)
+	Failed() error
 	Close() error
 }
 
@@ -105,13 +106,14 @@ type Manager struct {
 	apps    net.Listener
 	started time.Time
 
-	ready   chan struct{}
-	life    context.Context // ends when Run ends
-	end     context.CancelFunc
-	wg      sync.WaitGroup // all goroutines of Run
-	numbers numbers        // of groups
-	mcIDs   numbers
-	attach  atomic.Uint64 // the last membership's number
+	ready    chan struct{}
+	life     context.Context // ends when Run ends
+	end      context.CancelFunc
+	wg       sync.WaitGroup // all goroutines of Run
+	numbers  groupNumbers
+	mcIDs    numbers
+	creating gate
+	attach   atomic.Uint64 // the last membership's number
 
 	incomplete []*groupRecord // found in the state, to be undone
 	stale      []store.Edit   // the same, to be deleted
@@ -180,7 +182,7 @@ func (m *Manager) open(ctx context.Context) error {
 	}
 	m.boot = m.store.Boot()
 	m.attach.Store(m.boot)
-	m.numbers.open(m, "groups")
+	m.numbers.open()
 	m.mcIDs.open(m, "mc_ids")
 	if err := m.dialConfigured(); err != nil {
 		return err

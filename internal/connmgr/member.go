@@ -33,7 +33,7 @@ type member struct {
 	memberRecord
 	sess    *session
 	state   memberState
-	request *mcrdmav1.PrepareRequest
+	request *mcrdmav1.PrepareRequest  // nil: it is known from the state only
 	answer  *mcrdmav1.PrepareResponse // once ready
 	refused error                     // instead
 	done    chan struct{}             // closed when there is either
@@ -53,6 +53,7 @@ type memberRecord struct {
 	Program   string // of the sender
 	Path      mcrdmav1.Path
 	Memory    uint64
+	Joins     bool `json:",omitempty"` // there was no formation before
 	Lease     time.Duration
 	Since     time.Time
 	User      userRecord
@@ -66,6 +67,15 @@ func (m *Manager) find(id groupID, formation uint32) *member {
 		}
 	}
 	return nil
+}
+
+// latest is the highest number of a formation of the group that is there. It is called with
+// Manager.mu.
+func (m *Manager) latest(id groupID) (n uint32) {
+	for _, x := range m.memberships[id] {
+		n = max(n, x.Formation)
+	}
+	return n
 }
 
 // A request to take part, once it has been checked.
@@ -118,10 +128,7 @@ func (m *Manager) prepare(ctx context.Context, in invitation) (*mcrdmav1.Prepare
 // invite finds the membership, or makes it and asks the application. It is called
 // with Manager.mu.
 func (m *Manager) invite(in invitation) (*member, error) {
-	if x := m.find(in.id, in.GetFormation()); x != nil {
-		if !sameInvitation(x.request, in.PrepareRequest) {
-			return nil, refuse(Stale, "formation %d of the group has been prepared with another content", in.GetFormation())
-		}
+	if x := m.find(in.id, in.GetFormation()); x != nil && sameInvitation(x.request, in.PrepareRequest) {
 		return x, nil
 	}
 	if m.draining {
@@ -129,8 +136,10 @@ func (m *Manager) invite(in invitation) (*member, error) {
 	}
 	var previous *member
 	for _, x := range m.memberships[in.id] {
-		if x.Formation > in.GetFormation() {
-			return nil, refuse(Stale, "formation %d of the group is there already, and %d is asked for", x.Formation, in.GetFormation())
+		if x.Formation >= in.GetFormation() {
+			f := refuse(Stale, "formation %d of the group is there already, and %d is asked for with another content", x.Formation, in.GetFormation())
+			f.formation = m.latest(in.id)
+			return nil, f
 		}
 		if x.state == formed {
 			previous = x
@@ -163,7 +172,7 @@ func (m *Manager) invite(in invitation) (*member, error) {
 	}
 	now := m.clock.now()
 	x := &member{memberRecord: memberRecord{ID: in.id, Formation: in.GetFormation(), Attach: m.attach.Add(1), Service: in.GetService(),
-		Sender: in.sender, Program: clip(in.GetProgram(), maxName), Memory: in.memory, Lease: in.lease, Since: now, User: s.record()},
+		Sender: in.sender, Program: clip(in.GetProgram(), maxName), Memory: in.memory, Joins: in.GetJoins(), Lease: in.lease, Since: now, User: s.record()},
 		sess: s, request: in.PrepareRequest, done: make(chan struct{}), expires: now.Add(in.lease), resumed: true}
 	m.memberships[in.id] = append(m.memberships[in.id], x)
 	s.members[x.Attach] = x
@@ -214,7 +223,7 @@ func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationI
 	x.Path = f.GetPath()
 	record := x.memberRecord
 	m.mu.Unlock()
-	if err := m.store.Commit(ctx, memberEdit(record.Attach, encode(record))); err != nil {
+	if err := m.commitState(ctx, memberEdit(record.Attach, encode(record))); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -326,12 +335,13 @@ func (m *Manager) leave(s *session, attach uint64, reason string) error {
 	return nil
 }
 
-// drop ends a formation of a group, or (0) all, at the sender's wish.
+// drop ends a formation of a group, or (0) all, at the sender's wish. One that was given up but
+// is committed here, and has ended the one before, stays until the next takes its place.
 func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, x := range slices.Clone(m.memberships[id]) {
-		if formation == 0 || x.Formation == formation {
+		if formation == 0 || x.Formation == formation && (x.state != formed || x.Joins || reason != mcrdmav1.Detached_REASON_ABORTED) {
 			m.endMember(x, reason, text)
 		}
 	}

@@ -19,6 +19,7 @@ type metrics struct {
 	requests   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
 	handshakes prometheus.Counter
+	closed     prometheus.Counter
 	latency    *prometheus.HistogramVec
 	peers      *prometheus.HistogramVec
 	agent      *prometheus.HistogramVec
@@ -48,6 +49,8 @@ func newMetrics(m *Manager) (*metrics, error) {
 		refused:  counter("refused_total", "Requests that this daemon refused, or its applications, by reason.", "reason"),
 		handshakes: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_daemon_handshakes_failed_total",
 			Help: "Connections of others that failed before a request, for want of a certificate that is good."}),
+		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_daemon_connections_closed_total",
+			Help: "Connections of other hosts that were closed since a host had too many."}),
 		latency:    histogram("request_seconds", "Time of requests.", "method"),
 		peers:      histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result"),
 		agent:      histogram("agent_call_seconds", "Time of calls to the agent of the switch.", "result"),
@@ -56,12 +59,18 @@ func newMetrics(m *Manager) (*metrics, error) {
 		removed:    counter("receivers_removed_total", "Receivers that were taken out of groups.", "reason"),
 		beats:      counter("beats_total", "Beats to other daemons.", "result"),
 	}
-	x.all = []prometheus.Collector{x.requests, x.refused, x.handshakes, x.latency, x.peers, x.agent, x.formations, x.steps, x.removed, x.beats,
+	x.all = []prometheus.Collector{x.requests, x.refused, x.handshakes, x.closed, x.latency, x.peers, x.agent, x.formations, x.steps, x.removed, x.beats,
 		gauge("groups", "Groups of which this host is the sender.", func() int { return len(m.groups) }),
 		gauge("memberships", "Groups in which applications of this host receive.", func() int { return len(m.memberships) }),
 		gauge("sessions", "Applications.", func() int { return len(m.sessions) }),
 		gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", func() int {
 			if m.tor != nil && m.tor.synced {
+				return 1
+			}
+			return 0
+		}),
+		gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
+			if m.store.Failed() != nil {
 				return 1
 			}
 			return 0

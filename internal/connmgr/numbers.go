@@ -2,9 +2,22 @@ package connmgr
 
 import (
 	"context"
-	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 )
+
+// groupNumbers number groups, upward from a random number. So those of earlier runs of the
+// daemon are not met again, even if its state file was lost or is an older copy: a receiver would
+// take a group of another run for one that it knows.
+type groupNumbers struct{ last atomic.Uint64 }
+
+// firstGroups bounds the first number of a run: numbers are exact in JSON, whatever reads it.
+const firstGroups = 1 << 48
+
+func (n *groupNumbers) open() { n.last.Store(rand.Uint64N(firstGroups)) } //nolint:gosec // not a secret
+
+func (n *groupNumbers) take() uint64 { return n.last.Add(1) }
 
 // numbers hands out numbers that are never handed out again. They are reserved
 // many at a time, and before they run out, so that nobody waits for the disk.
@@ -53,7 +66,7 @@ func (n *numbers) take() (uint64, error) {
 func (n *numbers) fill() error {
 	first, err := n.m.store.Reserve(n.name, numbersBlock)
 	if err != nil {
-		return fmt.Errorf("numbers of %s: %w", n.name, err)
+		return stateError(err)
 	}
 	n.next, n.end = first, first+numbersBlock
 	return nil

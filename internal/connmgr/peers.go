@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -146,17 +148,34 @@ func (m *Manager) letPeer(p *peer) {
 	defer m.mu.Unlock()
 	p.users--
 	p.idle = m.clock.now()
+	if m.spare(p) && (p.conn.GetState() != connectivity.Ready || len(m.peers) > len(m.cfg.Hosts)+maxIdlePeers) {
+		m.closeIdle(p.idle)
+	}
 }
 
 // idleTime is how long a connection to a host that is not configured is kept
 // without use.
 const idleTime = 5 * time.Minute
 
-// closeIdle is called with Manager.mu.
+// spare says whether a peer is neither configured nor used, nor in a group. It is called with
+// Manager.mu.
+func (m *Manager) spare(p *peer) bool {
+	return !p.configured && p.users == 0 && !m.health.Follows(p.addr)
+}
+
+// closeIdle closes connections that are hardly used again: those that are not made, those that
+// were not used for long, and the longest idle of too many. It is called with Manager.mu.
 func (m *Manager) closeIdle(now time.Time) {
-	for addr, p := range m.peers {
-		if !p.configured && p.users == 0 && now.Sub(p.idle) > idleTime {
-			delete(m.peers, addr)
+	var idle []*peer
+	for _, p := range m.peers {
+		if m.spare(p) {
+			idle = append(idle, p)
+		}
+	}
+	slices.SortFunc(idle, func(x, y *peer) int { return y.idle.Compare(x.idle) })
+	for i, p := range idle {
+		if i >= maxIdlePeers || now.Sub(p.idle) > idleTime || p.conn.GetState() != connectivity.Ready {
+			delete(m.peers, p.addr)
 			_ = p.conn.Close()
 		}
 	}
@@ -236,6 +255,8 @@ func (p *peer) fault(ctx context.Context, err error) error {
 			if f.host == "" {
 				f.host = name
 			}
+			n, _ := strconv.ParseUint(info.GetMetadata()["formation"], 10, 32) // 0: it says none
+			f.formation = uint32(n)
 			return f
 		}
 	}

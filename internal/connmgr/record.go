@@ -28,6 +28,9 @@ type groupRecord struct {
 	Created time.Time
 	Form    *formation     `json:",omitempty"` // the one that is formed; nil: none yet
 	Forming *formingRecord `json:",omitempty"` // the one that is being formed
+	// Last is the highest number that a formation was given. It is durable before a receiver
+	// of an earlier formation hears of the number: such a receiver refuses it the second time.
+	Last uint32 `json:",omitempty"`
 	// Departures are receivers that are out, and those of Form that are to be.
 	Departures []departure `json:",omitempty"`
 }
@@ -75,17 +78,27 @@ func memberEdit(attach uint64, record []byte) store.Edit {
 	return store.Edit{Bucket: membersBucket, Key: numberKey(attach), Value: record}
 }
 
-// recordOf makes a group's record.
-func (m *Manager) recordOf(g *group, f *formation, begun *formingRecord) []byte {
-	m.mu.Lock()
-	r := groupRecord{ID: g.id, Spec: g.spec, User: g.sess.record(), Created: g.created, Form: f, Forming: begun, Departures: g.departures}
-	m.mu.Unlock()
-	return encode(r)
-}
-
 // record puts a group into the state.
 func (m *Manager) record(ctx context.Context, g *group, f *formation, begun *formingRecord) error {
-	return m.store.Commit(ctx, groupEdit(g.id.number, m.recordOf(g, f, begun)))
+	m.mu.Lock()
+	r := groupRecord{ID: g.id, Spec: g.spec, User: g.sess.record(), Created: g.created, Form: f, Forming: begun, Last: g.last, Departures: g.departures}
+	m.mu.Unlock()
+	return m.commitState(ctx, groupEdit(g.id.number, encode(r)))
+}
+
+// commitState makes changes of the state durable.
+func (m *Manager) commitState(ctx context.Context, edits ...store.Edit) error {
+	return stateError(m.store.Commit(ctx, edits...))
+}
+
+// stateError tells who asked for what needs the state what to do if it cannot be written. The
+// daemon goes on with what it has.
+func stateError(err error) error {
+	if !errors.Is(err, store.ErrFailed) {
+		return err
+	}
+	return &fault{reason: Limit, cause: err,
+		text: fmt.Sprintf("the daemon's state file cannot be written: make room on its disk, or repair it, and restart the daemon (%v)", err)}
 }
 
 // forget deletes from the state in the background. It may be called with Manager.mu.

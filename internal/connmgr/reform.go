@@ -112,15 +112,28 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 	g.departures = slices.DeleteFunc(g.departures, func(d departure) bool { return slices.Contains(add, d.Addr) })
 	m.mu.Unlock()
 	var f *formation
+	skipped := false
 	for try := 1; ; try++ {
-		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.reformTime(), watch: watch, before: m.takeDown(g, old)}
+		x := &forming{m: m, g: g, from: from, candidates: candidates, joining: add, limit: m.reformTime(), watch: watch,
+			before: m.takeDown(g, old), skipped: skipped}
 		var err error
 		if f, err = x.form(ctx); err == nil {
-			if err = m.formedAs(ctx, g, x, lost); err == nil {
-				break
+			err = m.formedAs(ctx, g, x, lost)
+			if err != nil {
+				x.undo("the sender's application has gone")
 			}
-			x.undo("the sender's application has gone")
-			return nil, err
+			x.release()
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+		if errors.Is(err, errBehind) {
+			m.mu.Lock()
+			g.last = max(g.last, faultOf(err).formation)
+			m.mu.Unlock()
+			skipped = true
+			continue
 		}
 		out := x.failed()
 		if ctx.Err() != nil || len(out) == 0 || try == reformTries || errors.Is(err, MinSize) || errors.Is(err, errLate) {

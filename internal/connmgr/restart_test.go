@@ -80,8 +80,10 @@ func TestSenderRestarts(t *testing.T) {
 	}
 	// Its numbers are not used again.
 	again := a.create(a.request()).GetFormation()
-	if again.GetGroup().GetNumber() <= other.GetGroup().GetNumber() || again.GetMcId() <= other.GetMcId() {
-		t.Errorf("numbers go back: %v", again)
+	for _, was := range []*mcrdmav1.FormationInfo{f, other} {
+		if again.GetGroup().GetNumber() == was.GetGroup().GetNumber() || again.GetMcId() <= was.GetMcId() {
+			t.Errorf("numbers of %v are used again: %v", was, again)
+		}
 	}
 	r.host(1).hang(r.host(2), true)
 	r.pass(1200 * time.Millisecond)

@@ -53,8 +53,8 @@ func (m *Manager) loadGroup(r *groupRecord) {
 	}
 	s := m.lostSession(r.User)
 	g := m.newGroup(r.ID, r.Spec, s)
-	g.created, g.form, g.last, g.departures = r.Created, r.Form, r.Form.N, r.Departures
-	if b := r.Forming; b != nil {
+	g.created, g.form, g.last, g.departures = r.Created, r.Form, max(r.Last, r.Form.N), r.Departures
+	if b := r.Forming; b != nil { // a state of before Last
 		g.last = max(g.last, b.N)
 	}
 	m.groups[g.id], s.groups[g.id] = g, g
@@ -99,22 +99,19 @@ func (m *Manager) resumeAll() {
 	}
 	for _, r := range m.incomplete {
 		b := r.Forming
-		g := m.groups[r.ID]
-		edit := groupEdit(r.ID.number, nil)
-		if g != nil {
-			edit = groupEdit(r.ID.number, encode(groupRecord{ID: r.ID, Spec: r.Spec, User: r.User, Created: r.Created, Form: r.Form, Departures: r.Departures}))
+		d := &debt{mcID: b.MCID, installed: true, drops: map[*peer]*mcrdmav1.DropRequest{}}
+		if g := m.groups[r.ID]; g != nil { // its next record does not name the formation
 			m.breakUp(g, netip.Addr{}, "the daemon was restarted while the group was formed anew")
+		} else {
+			edit := groupEdit(r.ID.number, nil)
+			d.record = &edit
 		}
-		m.background(func(context.Context) {
-			d := m.debtTo(r.ID, b.N, b.Candidates, mcrdmav1.Detached_REASON_ABORTED, "the sender's daemon was restarted")
-			d.mcID, d.installed = b.MCID, true
-			if g == nil {
-				d.record = &edit
-			} else if err := m.store.Commit(m.life, edit); err != nil {
-				m.log.Error("a formation is undone, but not in the daemon's state", "group", r.ID, "error", err)
+		for _, a := range b.Candidates {
+			if p, err := m.peerLocked(a); err == nil { // else its lease ends the membership
+				d.drops[p] = abort(r.ID, b.N, a, "the sender's daemon was restarted")
 			}
-			m.later(d)
-		})
+		}
+		m.background(func(context.Context) { m.later(d) })
 	}
 	m.incomplete = nil
 	if len(m.stale) > 0 {

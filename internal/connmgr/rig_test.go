@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
@@ -59,6 +60,9 @@ type host struct {
 	dead bool // nothing gets out any more
 	hook hook // around calls to other daemons
 	hung map[netip.Addr]bool
+	// asked is what receivers were asked for each formation; one that is not the same the
+	// second time is an error.
+	asked map[string]string
 }
 
 // A hook stands around calls of a daemon to others.
@@ -101,6 +105,13 @@ func (h *host) intercept(ctx context.Context, full string, req, reply any, cc *g
 	}
 	h.mu.Lock()
 	f := h.hook
+	if p, ok := req.(*mcrdmav1.PrepareRequest); ok {
+		number, content := fmt.Sprintf("%v formation %d", p.GetGroup(), p.GetFormation()), p.GetConnection().String()
+		if was, there := h.asked[number]; there && was != content {
+			h.r.t.Errorf("%s: a number is used twice: %s for %s and then %s", h.name, number, was, content)
+		}
+		h.asked[number] = content
+	}
 	h.mu.Unlock()
 	call := func(ctx context.Context) error { return invoke(ctx, full, req, reply, cc, opts...) }
 	if f == nil || to == nil {
@@ -145,7 +156,7 @@ func (r *rig) add(n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String(), hung: map[netip.Addr]bool{}}
+		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String(), hung: map[netip.Addr]bool{}, asked: map[string]string{}}
 		_ = l.Close()
 		if r.ca != nil {
 			h.files = r.ca.Host(h.name, h.addr)

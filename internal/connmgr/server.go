@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -32,25 +31,29 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	if !m.files.Plain() {
+		creds = newPerHost(creds, m.metrics.closed.Inc)
+	}
 	failed := func(err error) {
 		m.metrics.handshakes.Inc()
 		m.log.Warn("somebody was not let in", "error", err)
 	}
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true})}
-	hosts = grpc.NewServer(append(options, grpc.Creds(identity.Watched(creds, failed)), grpc.ChainUnaryInterceptor(m.unary))...)
+	hosts = grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxStreams), grpc.Creds(identity.Watched(creds, failed)), grpc.ChainUnaryInterceptor(m.unary))...)
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
 	h := health.NewServer() // it serves as long as the daemon does
 	healthpb.RegisterHealthServer(hosts, h)
 	reflection.Register(hosts)
-	apps = grpc.NewServer(append(options, grpc.Creds(identity.Watched(peerCred{}, failed)), grpc.ChainUnaryInterceptor(m.unary, m.allowed), grpc.ChainStreamInterceptor(m.stream))...)
+	apps = grpc.NewServer(append(options, grpc.MaxConcurrentStreams(2*maxSessions), grpc.Creds(identity.Watched(peerCred{}, failed)), grpc.ChainUnaryInterceptor(m.unary, m.allowed), grpc.ChainStreamInterceptor(m.stream))...)
 	mcrdmav1.RegisterApplicationsServer(apps, &appsServer{m: m})
 	healthpb.RegisterHealthServer(apps, h)
 	reflection.Register(apps)
 	return hosts, apps, nil
 }
 
-// unary bounds a request's time, survives a handler that panics, and counts.
+// unary bounds a request's time, and counts. A handler that panics ends the process: it may
+// hold Manager.mu, and what is in memory may be wrong; what is durable is not.
 func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (res any, err error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -58,13 +61,6 @@ func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		defer cancel()
 	}
 	begun := time.Now()
-	defer func() {
-		if p := recover(); p != nil {
-			m.log.Error("a request failed badly", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
-			err = status.Errorf(codes.Internal, "host %s: internal error, see the daemon's log", m.name)
-		}
-		m.metrics.request(info.FullMethod, time.Since(begun), err)
-	}()
 	res, err = handle(ctx, req)
 	switch _, ok := status.FromError(err); {
 	case ok:
@@ -75,6 +71,7 @@ func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	default:
 		err = m.toStatus(err)
 	}
+	m.metrics.request(info.FullMethod, time.Since(begun), err)
 	return res, err
 }
 

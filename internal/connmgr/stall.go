@@ -24,106 +24,120 @@ const sampleTime = 5 * time.Second
 // A report of a stall is followed for longer than a timeout of the queue pair: who lives
 // has answered a retransmission by then.
 const (
-	looks     = 12 // at beats and counters, for one report
+	looksEach = 12 // at beats and counters, for one report
 	looksPerT = 8  // in a timeout
 )
+
+// looks are those at who stalls a formation. Each kind is one at a time, whose reading of
+// counters all share who report meanwhile.
+type looks struct {
+	stalls, refusals shared
+	sample           stallSample // of the look at a stall
+}
 
 // stalled finds out who is to blame if nothing is acknowledged, and takes it out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	m.mu.Lock()
-	f := g.form
-	if g.over || f == nil || f.N != req.GetFormation() {
-		m.mu.Unlock()
+	f, l := g.form, g.looks
+	over := g.over
+	m.mu.Unlock()
+	if over || f == nil || f.N != req.GetFormation() {
 		return nil, refuse(Stale, "group %v is not at formation %d", g.id, req.GetFormation())
 	}
-	res := &mcrdmav1.ReportStallResponse{}
+	var suspects []netip.Addr
+	var err error
 	if req.GetRefused() {
-		m.mu.Unlock()
-		res.Suspects = m.refusers(ctx, g, f)
-		return res, nil
+		suspects, err = l.refusals.do(ctx, m, func() []netip.Addr { return m.refusers(g, f) })
+	} else {
+		since := req.GetSince().AsDuration()
+		suspects, err = l.stalls.do(ctx, m, func() []netip.Addr { return m.stallers(g, f, &l.sample, since) })
 	}
+	res := &mcrdmav1.ReportStallResponse{}
+	for _, a := range suspects {
+		res.Suspects = append(res.Suspects, a.String())
+	}
+	return res, err
+}
+
+// stallers finds who does not answer, and takes it out. Nothing has been acknowledged since
+// that time.
+func (m *Manager) stallers(g *group, f *formation, was *stallSample, since time.Duration) []netip.Addr {
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // which knows of applications, too
-	m.blame(g, f, !switched, res)
-	m.mu.Unlock()
-	if len(res.Suspects) > 0 || !switched {
-		return res, nil
+	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
+		return suspects
 	}
-	suspects, alive, err := m.compare(ctx, g, f, req.GetSince().AsDuration(), res)
-	if err != nil {
+	suspects, still, alive, err := m.compare(g, f, was, since)
+	if err != nil && g.ctx.Err() == nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
+	}
+	if !alive && len(suspects) == 0 {
+		return m.blame(g, f, true)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !alive && len(res.Suspects) == 0 {
-		m.blame(g, f, true, res)
+	if g.form.N != f.N {
+		return nil
 	}
-	for _, a := range suspects {
-		res.Suspects = append(res.Suspects, a.String())
-		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", req.GetSince().AsDuration().Round(time.Millisecond)))
+	for _, a := range still {
+		suspects = append(suspects, a)
+		m.lose(g, a, "stalled", fmt.Sprintf("it acknowledges nothing, and the others do (for %v)", since.Round(time.Millisecond)))
 	}
-	return res, nil
+	return suspects
 }
 
-// blame takes out who does not answer beats either. It is called with Manager.mu.
-func (m *Manager) blame(g *group, f *formation, down bool, res *mcrdmav1.ReportStallResponse) {
+// blame takes out who does not answer beats either, and returns all that are to be taken out.
+func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := m.clock.now()
 	for _, c := range m.health.Blame(f.addrs(), now, down) {
-		res.Suspects = append(res.Suspects, c.Addr.String())
+		suspects = append(suspects, c.Addr)
 		m.act(c, now)
 	}
 	for a := range g.dead {
-		if s := a.String(); !slices.Contains(res.Suspects, s) {
-			res.Suspects = append(res.Suspects, s)
+		if !slices.Contains(suspects, a) {
+			suspects = append(suspects, a)
 		}
 	}
+	return suspects
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
-// others', for as long as fruitless says. Meanwhile it goes on asking who does not answer
-// beats; those are in res, and end it. Nothing has been acknowledged since that
-// time. alive says that the switch counts answers of somebody.
-func (m *Manager) compare(ctx context.Context, g *group, f *formation, since time.Duration, res *mcrdmav1.ReportStallResponse) (suspects []netip.Addr, alive bool, err error) {
-	m.mu.Lock()
-	was := g.stall
-	m.mu.Unlock()
+// others', for as long as fruitless says: those are still. Meanwhile it goes on asking who does
+// not answer beats; such suspects end it. alive says that the switch counts answers of somebody.
+func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
-		was = stallSample{}
+		*was = stallSample{}
 	}
 	timeout := qp.AckTimeout(g.timeout)
 	seen := false
-	for range looks {
-		answers, err := m.tor.answers(ctx, m.addr, f, answered)
+	for range looksEach {
+		answers, err := m.tor.answers(g.ctx, m.addr, f, answered)
 		if err != nil {
-			return nil, alive, err
+			return nil, nil, alive, err
 		}
 		if was.answers == nil {
-			was = stallSample{f.N, m.clock.now(), answers}
-			m.mu.Lock()
-			g.stall = was
-			m.mu.Unlock()
+			*was = stallSample{f.N, m.clock.now(), answers}
 		}
 		still, moving := split(f, was.answers, answers)
 		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= fruitless(m.cfg.Beat.DeadAfter, timeout) {
-			return still, true, nil // who was only later has had the time of a look
+			return nil, still, true, nil // who was only later has had the time of a look
 		}
 		seen = len(moving) > 0
 		alive = alive || seen
 		select {
 		case <-time.After(timeout / looksPerT):
-		case <-ctx.Done():
-			return nil, alive, ctx.Err()
+		case <-g.ctx.Done():
+			return nil, nil, alive, g.ctx.Err()
 		}
 		if len(still) == 0 {
 			continue // all have answered since: it may be over
 		}
-		m.mu.Lock()
-		m.blame(g, f, false, res)
-		m.mu.Unlock()
-		if len(res.Suspects) > 0 {
-			return nil, alive, nil
+		if suspects := m.blame(g, f, false); len(suspects) > 0 {
+			return suspects, nil, alive, nil
 		}
 	}
-	return nil, alive, nil
+	return nil, nil, alive, nil
 }
 
 // fruitless is for how long a receiver must not answer while others do, to be taken out:
@@ -146,11 +160,11 @@ func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.
 
 // refusers are the receivers of which the switch has counted fatal NAKs. They are not
 // taken out for that: they may do better in the next formation.
-func (m *Manager) refusers(ctx context.Context, g *group, f *formation) (suspects []string) {
+func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
 	}
-	fatal, err := m.tor.answers(ctx, m.addr, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
+	fatal, err := m.tor.answers(g.ctx, m.addr, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
 	if err != nil {
 		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
 		return nil
@@ -164,7 +178,7 @@ func (m *Manager) refusers(ctx context.Context, g *group, f *formation) (suspect
 		why := fmt.Sprintf("%s: it has refused an operation (fatal NAK), as %s has counted", r.Host, m.tor.name)
 		m.log.Warn("a receiver is suspected", "group", g.id, "host", r.Host, "why", why)
 		m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, r.Addr, why)
-		suspects = append(suspects, r.Addr.String())
+		suspects = append(suspects, r.Addr)
 	}
 	return suspects
 }
@@ -180,6 +194,12 @@ func answered(c *mcrdmav1.MemberCounters) uint64 {
 func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
 	defer cancel()
+	select {
+	case t.reads <- struct{}{}:
+		defer func() { <-t.reads }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	var res *mcrdmav1.GetResponse
 	err := t.call(ctx, func(ctx context.Context) (err error) {
 		res, err = t.groups.Get(ctx, &mcrdmav1.GetRequest{Key: t.key(source, f.MCID), Counters: true})

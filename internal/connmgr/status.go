@@ -105,6 +105,9 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		}
 		out.Tls = fmt.Sprintf("%v until %v", id, until.UTC().Format("2006-01-02 15:04:05 MST"))
 	}
+	if err := m.store.Failed(); err != nil {
+		out.Problems = append(out.Problems, err.Error())
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(len(m.memberships)) //nolint:gosec // bounded by limits

@@ -29,6 +29,7 @@ type tor struct {
 	status mcrdmav1.SwitchStatusClient
 	health healthpb.HealthClient
 	kick   chan struct{} // 1: look whether the agent has our groups
+	reads  chan struct{} // maxAgentCounters: reads of counters that are under way
 
 	// Under Manager.mu.
 	synced bool  // events are followed
@@ -46,7 +47,7 @@ func (m *Manager) dialSwitch() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	t := &tor{m: m, name: c.Name, target: c.Agent, link: &link{TransportCredentials: creds, once: dialOnce}, kick: make(chan struct{}, 1), err: errNotYet}
+	t := &tor{m: m, name: c.Name, target: c.Agent, link: &link{TransportCredentials: creds, once: dialOnce}, kick: make(chan struct{}, 1), reads: make(chan struct{}, maxAgentCounters), err: errNotYet}
 	if t.conn, err = grpc.NewClient("passthrough:///"+c.Agent, append(dialOptions(t.link, m.own()), m.opts.DialSwitch...)...); err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
@@ -76,9 +77,10 @@ func (e *torError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.sw, e.reason, e.text)
 }
 
-// transient says whether another try later may do.
+// transient says whether another try later may do. One has another MC_ID: what EXISTS is of a
+// state that this daemon has lost.
 func (e *torError) transient() bool {
-	return e.reason == "" || e.reason == "NOT_READY" || e.reason == codes.DeadlineExceeded.String()
+	return e.reason == "" || e.reason == "NOT_READY" || e.reason == "EXISTS" || e.reason == codes.DeadlineExceeded.String()
 }
 
 // An unsentError is that of a request that cannot have arrived.
@@ -194,6 +196,8 @@ func (m *Manager) mayUseSwitch(g *group, f *formation) string {
 	switch {
 	case g.spec.Mode == mcrdmav1.Mode_MODE_OFF:
 		return "the application wants it so (mode off)"
+	case f.Sender.CatchUp:
+		return "some receivers have to catch up with others"
 	case m.tor == nil:
 		return errNoAgent.Error()
 	case f.Sender.QPN == 0:
@@ -227,7 +231,7 @@ func (x *forming) choose(ctx context.Context) error {
 			x.mayBe = !e.unchanged
 		}
 	}
-	if g.spec.Mode == mcrdmav1.Mode_MODE_REQUIRE {
+	if !f.Sender.relays(g.spec) {
 		e := refuse(NoSwitch, "mode require, and switches cannot copy: %s", why)
 		e.sw = sw
 		return e

@@ -79,6 +79,7 @@ const (
 	toPort     = "ingress.unicast.to_port"
 	toBranch   = "egress.rewrite.to_branch"
 	toReceiver = "egress.rewrite.to_receiver"
+	bypass     = "egress.ack_merge.bypass"
 )
 
 var routeActions = [...]string{
@@ -89,10 +90,10 @@ var routeActions = [...]string{
 var layouts = []layout{
 	of("ingress.settings",
 		func(s switchspec.Settings) entry {
-			return entry{action: "ingress.configure", args: nums(bit(s.ICRCOff), uint64(s.HashSeed))}
+			return entry{action: "ingress.configure", args: nums(bit(s.ICRCOff), uint64(s.HashSeed), s.Owner, s.Numbers)}
 		},
 		func(_, a []uint64, _ string) switchspec.Settings {
-			return switchspec.Settings{ICRCOff: a[0] == 1, HashSeed: uint32(a[1])}
+			return switchspec.Settings{ICRCOff: a[0] == 1, HashSeed: uint32(a[1]), Owner: a[2], Numbers: a[3]}
 		}),
 	of("ingress.bridge_ports",
 		func(p switchspec.BridgePort) entry {
@@ -194,14 +195,25 @@ var layouts = []layout{
 			return switchspec.Region{Group: uint16(k[0]), RID: uint16(k[1]), RKey: uint32(k[2]), First: k[3], Last: k[4],
 				Offset: a[0], NewRKey: uint32(a[1])}
 		}),
-	of("egress.ack_merge.merge_members",
-		func(m switchspec.MergeMember) entry {
-			return entry{key: nums(u32(m.Src), u32(m.Dst), uint64(m.DestQP)), action: "egress.ack_merge.from",
-				args: nums(uint64(m.Slot), uint64(m.Index))}
+	{"egress.ack_merge.merge_members",
+		func(e switchspec.Entity) (entry, bool) {
+			switch m := e.(type) {
+			case switchspec.MergeMember:
+				return entry{key: nums(u32(m.Src), u32(m.Dst), uint64(m.DestQP)), action: "egress.ack_merge.from",
+					args: nums(uint64(m.Slot), uint64(m.Index))}, true
+			case switchspec.Bypass:
+				return entry{key: nums(u32(m.Src), u32(m.Dst), uint64(m.QPN)), action: bypass}, true
+			}
+			return entry{}, false
 		},
-		func(k, a []uint64, _ string) switchspec.MergeMember {
-			return switchspec.MergeMember{Src: addr(k[0]), Dst: addr(k[1]), DestQP: uint32(k[2]), Slot: uint16(a[0]), Index: uint8(a[1])}
-		}),
+		func(e entry) (switchspec.Entity, error) {
+			src, dst, qpn := addr(e.key[0]), addr(e.key[1]), uint32(e.key[2])
+			if e.action == bypass {
+				return switchspec.Bypass{Src: src, Dst: dst, QPN: qpn}, nil
+			}
+			a := append(e.args, 0, 0) // those of a key alone
+			return switchspec.MergeMember{Src: src, Dst: dst, DestQP: qpn, Slot: uint16(a[0]), Index: uint8(a[1])}, nil
+		}},
 	of("egress.ack_merge.merge_groups",
 		func(g switchspec.MergeGroup) entry {
 			return entry{key: nums(uint64(g.Slot)), action: "egress.ack_merge.merge", args: nums(uint64(g.Members), uint64(g.Epoch),
@@ -306,11 +318,16 @@ func (s *schema) decodeKey(te *p4.TableEntry) (switchspec.Key, error) {
 	if err != nil {
 		return switchspec.Key{}, err
 	}
-	key, err := s.key(t, te)
+	var x entry
+	if te.GetAction() != nil {
+		x, err = s.parts(t, te)
+	} else {
+		x.key, err = s.key(t, te)
+	}
 	if err != nil {
 		return switchspec.Key{}, fmt.Errorf("%s: %w", t.name, err)
 	}
-	e, err := l.decode(entry{key: key})
+	e, err := l.decode(x)
 	if err != nil {
 		return switchspec.Key{}, err
 	}

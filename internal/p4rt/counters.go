@@ -26,6 +26,12 @@ type Counter struct {
 // MemberCounts are the answers of one member of a merge group, before merging.
 type MemberCounts struct{ ACKs, SequenceNAKs, RNRNAKs, FatalNAKs, CNPs uint64 }
 
+// Since is what was counted after an earlier reading.
+func (c MemberCounts) Since(was MemberCounts) MemberCounts {
+	return MemberCounts{c.ACKs - was.ACKs, c.SequenceNAKs - was.SequenceNAKs, c.RNRNAKs - was.RNRNAKs,
+		c.FatalNAKs - was.FatalNAKs, c.CNPs - was.CNPs}
+}
+
 var (
 	dropCounters   = [...]string{"ingress.drops", "egress.drops"}
 	memberCounters = [...]string{"egress.ack_merge.acks", "egress.ack_merge.sequence_naks", "egress.ack_merge.rnr_naks",

@@ -18,6 +18,9 @@ var (
 	ErrNotPrimary = errors.New("not the primary controller of the switch")
 	// ErrStreamLost: the session is over; open another one, and read the switch.
 	ErrStreamLost = errors.New("the stream to the switch was lost")
+	// ErrElection: the switch has had a primary whose election id cannot be exceeded. It
+	// forgets that when it restarts.
+	ErrElection = errors.New("no higher election id is left")
 	// ErrForeign: the switch holds what this client would not have written.
 	ErrForeign = errors.New("not written by this agent")
 	// ErrConfig: the client's configuration cannot work.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -275,4 +277,40 @@ func BenchmarkGroups(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(groups*float64(b.N)/b.Elapsed().Seconds(), "groups/s")
+}
+
+// TestElectionIDsEnd: the primary that has left had the highest High there is. Who has
+// a higher Low follows it, and others are told that they cannot.
+func TestElectionIDsEnd(t *testing.T) {
+	target := embedded(t).target
+	ctx := within(t)
+	try := func(id ElectionID) (*Session, error) {
+		c, err := New(Config{Target: target, DeviceID: device, ElectionID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		s, err := c.Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(s.Close)
+		return s, s.WaitPrimary(ctx)
+	}
+	last, err := try(ElectionID{math.MaxUint64, 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Takeover(ElectionID{math.MaxUint64, 6}); !errors.Is(err, ErrElection) {
+		t.Errorf("a takeover of what is higher: %v", err)
+	}
+	last.Close()
+	for _, low := range []uint64{1, 5} {
+		if _, err := try(ElectionID{Low: low}); !errors.Is(err, ErrElection) || !strings.Contains(err.Error(), "18446744073709551615.5") {
+			t.Errorf("Low %d: %v", low, err)
+		}
+	}
+	if s, err := try(ElectionID{Low: 7}); err != nil || s.ElectionID() != (ElectionID{math.MaxUint64, 7}) {
+		t.Errorf("Low 7: %v", err)
+	}
 }

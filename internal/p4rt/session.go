@@ -2,7 +2,9 @@ package p4rt
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -128,13 +130,22 @@ func (s *Session) wait(ctx context.Context, ok func() bool) error {
 }
 
 // Takeover arbitrates again, with an election id above all that the switch has
-// told of. What comes of it is seen by WaitPrimary and Role.
+// told of. What comes of it is seen by WaitPrimary and Role. An error that wraps
+// ErrElection says that there is none above.
 func (s *Session) Takeover(above ElectionID) error {
 	s.mu.Lock()
-	if s.id.less(above) {
-		s.id.High = above.High + 1
-	}
 	id := s.id
+	if id.less(above) {
+		id.High = above.High + 1
+		if above.High == math.MaxUint64 {
+			id.High = above.High
+		}
+	}
+	if id.less(above) || id == above && id != s.id {
+		s.mu.Unlock()
+		return fmt.Errorf("p4rt: %s: %w: it has had a primary with %v, and this controller's Low is %d", s.c.cfg.Target, ErrElection, above, id.Low)
+	}
+	s.id = id
 	s.mu.Unlock()
 	return s.arbitrate(id)
 }
@@ -180,12 +191,7 @@ func (s *Session) receive() {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			s.mu.Lock()
-			s.err = fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, err)
-			s.role = Backup
-			close(s.changed)
-			s.changed = make(chan struct{})
-			s.mu.Unlock()
+			s.lose(fmt.Errorf("p4rt: %s: %w: %w", s.c.cfg.Target, ErrStreamLost, err))
 			return
 		}
 		switch u := m.GetUpdate().(type) {
@@ -197,6 +203,18 @@ func (s *Session) receive() {
 			s.digest(u.Digest)
 		}
 	}
+}
+
+// lose notes why the session is over; the first reason stays.
+func (s *Session) lose(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.role = Backup
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
@@ -215,7 +233,12 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	s.mu.Unlock()
 	if role == Orphaned && !s.c.cfg.Standby {
 		// Sending must not hold up receiving. If it fails, Recv fails too.
-		go func() { _ = s.Takeover(highest) }()
+		go func() {
+			if err := s.Takeover(highest); errors.Is(err, ErrElection) {
+				s.lose(err)
+				s.end()
+			}
+		}()
 	}
 }
 

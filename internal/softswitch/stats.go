@@ -22,7 +22,7 @@ type PortStats struct {
 	Name   string
 	Up     bool
 	ports.Stats
-	Queue traffic.QueueStats
+	Classes []traffic.ClassStats // of its queues, the lowest first
 }
 
 // Stats returns the switch's counts.
@@ -35,7 +35,7 @@ func (s *Switch) Stats() Stats {
 	s.lock.take()
 	defer s.lock.give()
 	for i, a := range attached {
-		list[i].Queue = s.manager.QueueStats(a.number)
+		list[i].Classes = s.manager.ClassStats(a.number)
 	}
 	st := Stats{Traffic: s.manager.Stats(), NoPort: s.noPort, PacketIns: s.ins, PacketOuts: s.outs.Load(), Ports: list}
 	if p := s.manager.Pipeline(); p != nil {

@@ -21,8 +21,9 @@
 // cannot keep up fetches frames later, and what then finds the operating
 // system's buffer full is dropped there, before any work was spent on it, and
 // counted as that port's rx_full. Each port gets its turn, whatever the others
-// do. Between ingress and egress is one queue for each port with a depth, tail
-// drop and perhaps a rate; without a rate packets pass it at once.
+// do, and what the control plane sends goes before all. Between ingress and egress
+// each port has queues of strict priority in a buffer that all share, and perhaps a
+// rate; without a rate packets pass at once.
 //
 // The control plane gets in between two batches, and batches between two of its
 // accesses, each in the order in which they asked.
@@ -73,9 +74,11 @@ type Config struct {
 	// DropPort is the egress_spec of packets to be dropped; 0 means
 	// DefaultDropPort.
 	DropPort uint16
-	// Queue limits each port's queue, until SetQueue says otherwise. The CPU
-	// port's has no rate.
-	Queue traffic.Limits
+	// Traffic describes the packet memory and its queues.
+	Traffic traffic.Config
+	// Rate is how fast each port sends, until SetRate says otherwise. The CPU port
+	// has no rate.
+	Rate traffic.Rate
 	// PRE limits the packet replication engines of new pipelines.
 	PRE pre.Limits
 	// Seed is that of the program's random numbers.
@@ -111,7 +114,7 @@ type Switch struct {
 
 	in       chan *batch
 	injected chan []byte
-	kick     chan struct{} // limits were changed
+	kick     chan struct{} // a rate was changed
 	outs     atomic.Uint64
 	loaded   atomic.Bool // there is a pipeline
 
@@ -145,7 +148,7 @@ type batch struct {
 
 // New returns a switch without ports and pipeline. Close ends it. The error
 // wraps ErrConfig.
-func New(cfg Config) (*Switch, error) {
+func New(cfg Config) (s *Switch, err error) {
 	if cfg.DropPort == 0 {
 		cfg.DropPort = DefaultDropPort
 	}
@@ -155,9 +158,6 @@ func New(cfg Config) (*Switch, error) {
 	case cfg.CPUPort == cfg.DropPort:
 		return nil, fmt.Errorf("softswitch: %w: port %d cannot be both CPU port and drop port; choose another CPU port", ErrConfig, cfg.CPUPort)
 	}
-	if err := cfg.Queue.Check(); err != nil {
-		return nil, fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
-	}
 	if cfg.Clock == nil {
 		start := time.Now()
 		cfg.Clock = func() time.Duration { return time.Since(start) }
@@ -165,18 +165,19 @@ func New(cfg Config) (*Switch, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	s := &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
+	s = &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
 		injected: make(chan []byte, injectQueue), kick: make(chan struct{}, 1),
 		packetIn: func([]byte) {}, digests: func([]pipeline.Digest) {}, idle: func([]pipeline.Expired) {}}
 	s.stop, s.halt = context.WithCancel(context.Background())
-	s.manager = traffic.New(s.emit)
+	if s.manager, err = traffic.New(cfg.Traffic, s.emit); err != nil {
+		return nil, fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
+	}
 	for p := range uint16(traffic.Ports) {
-		l := cfg.Queue
 		if p == cfg.CPUPort && p != 0 {
-			l.Rate = traffic.Rate{}
+			continue
 		}
-		if err := s.manager.SetLimits(p, l); err != nil {
-			return nil, fmt.Errorf("softswitch: %w", err)
+		if err := s.manager.SetRate(p, cfg.Rate); err != nil {
+			return nil, fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
 		}
 	}
 	s.work.Go(s.process)
@@ -214,14 +215,14 @@ func (s *Switch) Attach(number uint16, p ports.Port) error {
 	return nil
 }
 
-// SetQueue changes the limits of one port's queue. The error wraps ErrConfig.
-func (s *Switch) SetQueue(port uint16, l traffic.Limits) error {
+// SetRate changes how fast a port sends. The error wraps ErrConfig.
+func (s *Switch) SetRate(port uint16, r traffic.Rate) error {
 	if port > pre.MaxPort {
 		return fmt.Errorf("softswitch: %w: port %d; ports are 0 to %d", ErrConfig, port, pre.MaxPort)
 	}
 	s.lock.take()
 	defer s.lock.give()
-	if err := s.manager.SetLimits(port, l); err != nil {
+	if err := s.manager.SetRate(port, r); err != nil {
 		return fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
 	}
 	select {
@@ -284,14 +285,18 @@ func (s *Switch) process() {
 		var frame []byte
 		look := false
 		select {
-		case b = <-s.in:
-		case frame = <-s.injected:
-		case <-wake.C:
-		case <-s.kick:
-		case <-idle.C:
-			look = true
-		case <-s.stop.Done():
-			return
+		case frame = <-s.injected: // before all else
+		default:
+			select {
+			case b = <-s.in:
+			case frame = <-s.injected:
+			case <-wake.C:
+			case <-s.kick:
+			case <-idle.C:
+				look = true
+			case <-s.stop.Done():
+				return
+			}
 		}
 		s.lock.take()
 		if b != nil {

@@ -146,7 +146,7 @@ func TestNamespaceTCP(t *testing.T) {
 			t.Error(err)
 		}
 		for _, p := range s.Stats().Ports {
-			if len(p.Drops) > 0 || p.Queue.Dropped > 0 {
+			if len(p.Drops) > 0 || p.Classes[0].Dropped > 0 {
 				t.Errorf("%+v", p)
 			}
 		}

@@ -146,7 +146,7 @@ func TestForward(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	p := st.Ports[3]
-	if p.Number != 3 || p.Name != "sw3" || !p.Up || p.TxPackets != 4 || p.RxPackets != 1 || p.Queue.Sent != 4 {
+	if p.Number != 3 || p.Name != "sw3" || !p.Up || p.TxPackets != 4 || p.RxPackets != 1 || p.Classes[0].Sent != 4 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -173,7 +173,7 @@ func TestOrder(t *testing.T) {
 // TestRateOverTime: the switch lets frames go when their queue says so.
 func TestRateOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSwitch(t, Config{Queue: traffic.Limits{Depth: 3, Rate: traffic.Rate{PerSecond: 1000}}})
+		s := newSwitch(t, Config{Traffic: traffic.Config{Memory: traffic.Memory{Shared: 1, Reserve: 180}}, Rate: traffic.Rate{PerSecond: 1000}})
 		hosts := cables(t, s, 2)
 		patch(t, s, 0, 1)
 		start := time.Now()
@@ -187,25 +187,25 @@ func TestRateOverTime(t *testing.T) {
 				t.Errorf("frame %d left at %v", i, at)
 			}
 		}
-		if q := s.Stats().Ports[1].Queue; q.Dropped != 6 || q.Sent != 4 || q.Peak != 3 {
+		if q := s.Stats().Ports[1].Classes[0]; q.Dropped != 6 || q.Sent != 4 || q.Peak != (traffic.Depth{Packets: 3, Bytes: 180}) {
 			t.Errorf("%+v", q)
 		}
 		// Slow it down, let frames wait, and let them all go.
-		must(t, s.SetQueue(1, traffic.Limits{Rate: traffic.Rate{PerSecond: 1}}))
+		must(t, s.SetRate(1, traffic.Rate{PerSecond: 1}))
 		hosts[0].Send([][]byte{frame(60, 1), frame(60, 2), frame(60, 3)})
 		want(t, hosts[1], frame(60, 1))
 		synctest.Wait()
 		start = time.Now()
-		must(t, s.SetQueue(1, traffic.Limits{}))
+		must(t, s.SetRate(1, traffic.Rate{}))
 		want(t, hosts[1], frame(60, 2))
 		want(t, hosts[1], frame(60, 3))
 		if d := time.Since(start); d != 0 {
 			t.Errorf("they waited %v although there is no rate any more", d)
 		}
-		if err := s.SetQueue(1, traffic.Limits{Depth: -1}); !errors.Is(err, ErrConfig) || !errors.Is(err, traffic.ErrInvalid) {
+		if err := s.SetRate(1, traffic.Rate{PerSecond: 1 << 60}); !errors.Is(err, ErrConfig) || !errors.Is(err, traffic.ErrInvalid) {
 			t.Error(err)
 		}
-		if err := s.SetQueue(512, traffic.Limits{}); !errors.Is(err, ErrConfig) {
+		if err := s.SetRate(512, traffic.Rate{}); !errors.Is(err, ErrConfig) {
 			t.Error(err)
 		}
 	})
@@ -213,7 +213,7 @@ func TestRateOverTime(t *testing.T) {
 
 func TestPacketInOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSwitch(t, Config{CPUPort: sample.CPUPort, Queue: traffic.Limits{Rate: traffic.Rate{PerSecond: 1}}})
+		s := newSwitch(t, Config{CPUPort: sample.CPUPort, Rate: traffic.Rate{PerSecond: 1}})
 		hosts := cables(t, s, 2)
 		do(t, s, func(p *pipeline.Pipeline, _ *pre.Engine) error { return sample.Patch(p, 1, "In.to_cpu") })
 		in := make(chan []byte, 10)
@@ -236,6 +236,32 @@ func TestPacketInOut(t *testing.T) {
 		must(t, s.Close())
 		if err := s.Inject(frame(60, 1)); !errors.Is(err, ErrClosed) {
 			t.Error(err)
+		}
+	})
+}
+
+// TestPacketOutFirst: what the control plane sends waits for no frames but those that
+// are at work already.
+func TestPacketOutFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitch(t, Config{CPUPort: sample.CPUPort})
+		hosts := cables(t, s, 9)
+		for i := uint16(1); i < 9; i++ {
+			patch(t, s, i, 0)
+		}
+		for range 20 {
+			s.Do(func(*pipeline.Pipeline, *pre.Engine) {
+				for _, h := range hosts[1:] {
+					h.Send([][]byte{frame(60, 1)})
+				}
+				synctest.Wait()
+				must(t, s.Inject(append([]byte{0, 0}, frame(70, 2)...)))
+			})
+			for i := range 9 {
+				if f := recv(t, hosts[0]); len(f) == 70 && i > 1 {
+					t.Errorf("the packet-out left after %d frames", i)
+				}
+			}
 		}
 	})
 }
@@ -441,7 +467,8 @@ func TestConfigErrors(t *testing.T) {
 		"CPU port":  {CPUPort: 512},
 		"drop port": {DropPort: 512},
 		"both":      {CPUPort: 511},
-		"queue":     {Queue: traffic.Limits{Depth: -1}},
+		"classes":   {Traffic: traffic.Config{Classes: -1}},
+		"rate":      {Rate: traffic.Rate{PerSecond: 1 << 60}},
 	} {
 		if s, err := New(c); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v, %v", name, s, err)

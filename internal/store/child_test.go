@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"go.etcd.io/bbolt"
 )
 
 // Tests here start the test's own binary as another process; the environment
@@ -39,6 +42,19 @@ func child(role string) {
 	if role == "hold" {
 		alive()
 		return
+	}
+	if role == "panic" {
+		if err := s.Commit(context.Background(), Edit{"b", []byte("before"), []byte("v")}); err != nil {
+			fmt.Println("error", err)
+		}
+		err := s.submit(context.Background(), func(tx *bbolt.Tx) error {
+			if err := put(tx, "b", []byte("half"), []byte("v")); err != nil {
+				return err
+			}
+			panic("page 7")
+		})
+		fmt.Println("it goes on", err)
+		os.Exit(0)
 	}
 	go func() {
 		alive()
@@ -258,5 +274,22 @@ func TestCreateAtOnce(t *testing.T) {
 	wg.Wait()
 	if len(boots) != 6 || fresh != 1 {
 		t.Errorf("%d boot numbers, %d times fresh", len(boots), fresh)
+	}
+}
+
+// A panic while the file is written ends the process. The next one finds the file as
+// it was before.
+func TestPanicEndsProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	cmd, lines := start(t, "panic", path)
+	for lines.Scan() {
+		t.Error(lines.Text())
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the process ended as if all were well")
+	}
+	s := mustOpen(t, path, Options{})
+	if got := all(s, "b"); !slices.Equal(got, []string{"before=v"}) {
+		t.Errorf("b holds %q", got)
 	}
 }

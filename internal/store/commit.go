@@ -137,23 +137,31 @@ func (s *Store) write() {
 // transact does a batch. After a failure nobody knows what is on the disk, so
 // nothing more goes there.
 func (s *Store) transact(batch []*request) error {
-	if s.failed != nil {
-		return s.failed
+	if err := s.Failed(); err != nil {
+		return err
 	}
-	err := guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
-			for _, r := range batch {
-				if err := r.do(tx); err != nil {
-					return err
-				}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		for _, r := range batch {
+			if err := r.do(tx); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
-		s.failed = fmt.Errorf("store: %w: %s: %w: free or repair the disk, then restart the agent", ErrFailed, s.path, err)
+		err = fmt.Errorf("store: %w: %s: %w: free or repair the disk, then restart the program", ErrFailed, s.path, err)
+		s.failed.Store(&err)
 	}
-	return s.failed
+	return err
+}
+
+// Failed returns why nothing is written any more: the error, which wraps ErrFailed, of
+// the first Commit that failed so; nil: none has.
+func (s *Store) Failed() error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Values end with a checksum of the pair, by which Open knows that it is what

@@ -28,6 +28,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -85,7 +86,7 @@ type Store struct {
 	once    sync.Once
 	err     error // of Close
 
-	failed error // of the first commit that failed; the writer's
+	failed atomic.Pointer[error] // of the first commit that failed
 }
 
 // pageSize does not follow the machine's, so that a commit writes little where
@@ -185,7 +186,8 @@ func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error)
 	return db, err
 }
 
-// guard makes an error of a panic, that of touching what is not there included.
+// guard makes an error of a panic, that of touching what is not there included. It is
+// for opening: a panic of later ends the process, and the next one checks the file.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -197,7 +199,7 @@ func guard(f func() error) (err error) {
 }
 
 func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w (%s): move it away and start without, or put back a copy; without it, groups are re-adopted only as far as daemons ask for them again",
+	return fmt.Errorf("%w (%s): move it away and start without it; groups that only it knew end, or are formed anew. An older copy is no better",
 		ErrCorrupt, fmt.Sprintf(format, args...))
 }
 

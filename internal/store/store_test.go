@@ -302,6 +302,9 @@ func TestFailure(t *testing.T) {
 	if err := s.Commit(t.Context(), set("b", "after", "v")); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
+	if err := s.Failed(); !errors.Is(err, ErrFailed) {
+		t.Errorf("failed: %v", err)
+	}
 	if _, err := s.Reserve("n", 1); !errors.Is(err, ErrFailed) {
 		t.Error(err)
 	}
@@ -311,13 +314,6 @@ func TestFailure(t *testing.T) {
 	s = mustOpen(t, path, Options{})
 	if got := all(s, "b"); !slices.Contains(got, "before=v") || slices.Contains(got, "after=v") {
 		t.Errorf("b holds %q", got)
-	}
-}
-
-func TestPanic(t *testing.T) {
-	s := mustOpen(t, filepath.Join(t.TempDir(), "x.db"), Options{})
-	if err := s.submit(t.Context(), func(*bbolt.Tx) error { panic("page 7") }); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "page 7") {
-		t.Error(err)
 	}
 }
 

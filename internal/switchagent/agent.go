@@ -33,11 +33,10 @@ import (
 
 // Store is what the agent needs of its store; store.Store is one.
 type Store interface {
-	Fresh() bool
 	Boot() uint64
 	Load(bucket string) iter.Seq2[[]byte, []byte]
 	Commit(ctx context.Context, edits ...store.Edit) error
-	Reserve(name string, n uint64) (first uint64, err error)
+	Failed() error
 	Close() error
 }
 
@@ -108,8 +107,7 @@ type Agent struct {
 	groups       map[groupKey]*group
 	bySource     map[netip.Addr]int
 	heldBy       map[bifurcation.Switch]map[*step]struct{}
-	slots        map[uint16]*merging
-	uses         struct{ next, end uint64 } // of slots
+	slots        *slots
 	groupNumbers *numbers
 	preNumbers   *numbers
 }
@@ -127,7 +125,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
 		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(kicker, 1),
 		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
-		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{}, slots: map[uint16]*merging{},
+		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{},
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -160,7 +158,7 @@ func (a *Agent) open(ctx context.Context) error {
 	}
 	a.driver = newDriver(client, a.log)
 	a.driver.audit = cmp.Or(a.opts.Audit, 5*time.Minute)
-	a.driver.found, a.driver.opened = a.found, a.listen
+	a.driver.judge, a.driver.found, a.driver.opened = a.judge, a.found, a.listen
 	open := a.opts.OpenStore
 	if open == nil {
 		open = a.openStore
@@ -169,8 +167,10 @@ func (a *Agent) open(ctx context.Context) error {
 		return err
 	}
 	a.sequence.Store(a.store.Boot())
-	a.driver.replace = a.store.Fresh()
-	if err := a.load(); err != nil {
+	if a.slots, err = loadSlots(ctx, a.store); err == nil {
+		err = a.load()
+	}
+	if err != nil {
 		return err
 	}
 	if err := a.dialPeers(); err != nil {
@@ -227,22 +227,14 @@ func (a *Agent) dialPeers() error {
 	return nil
 }
 
-// found is called by the driver with each switch that it has found and read.
-func (a *Agent) found(have, want *switchspec.State) error {
+// isAdopted says whether the switch has been read since the agent was started.
+func (a *Agent) isAdopted() bool {
 	select {
 	case <-a.adopted:
-		return a.renewMerging(have, want)
+		return true
 	default:
+		return false
 	}
-	if err := a.adopt(have, want); err != nil {
-		return err
-	}
-	for r := range switchspec.Of[switchspec.Route](have) {
-		a.forwards = a.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
-	}
-	close(a.adopted)
-	a.rerun.kick()
-	return nil
 }
 
 // Addr is where the agent serves.
@@ -372,7 +364,7 @@ func (a *Agent) close() {
 
 func (a *Agent) unicastConfig() unicast.Config {
 	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
-		HashSeed: a.cfg.HashSeed, ICRCOff: a.cfg.ICRCOff, ECN: ecnPort(a.cfg.ECN), Guard: a.cfg.Guard, Next: a.routes.next}
+		ECN: ecnPort(a.cfg.ECN), Guard: a.cfg.Guard, Next: a.routes.next}
 	for _, p := range a.cfg.Ports {
 		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello, PeerMAC: p.PeerMAC})
 	}
@@ -391,12 +383,13 @@ func (a *Agent) unicastConfig() unicast.Config {
 
 // ecnPort puts marking in the data plane's units; nil: there is none.
 func ecnPort(e config.ECN) *switchspec.ECNPort {
-	if e == (config.ECN{}) {
+	if e.Off {
 		return nil
 	}
+	kmin, kmax := e.Steps()
 	// In 1/65536, of which 0 would be no chance at all, and 65536 is one too many.
 	chance := min(max(math.Round(e.PMax*65536), 1), 65535)
-	return &switchspec.ECNPort{KMin: e.KMin, KMax: e.KMax, PMax: uint16(chance)}
+	return &switchspec.ECNPort{KMin: kmin, KMax: kmax, PMax: uint16(chance)}
 }
 
 func (a *Agent) linksConfig() links.Config {

@@ -100,8 +100,8 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 		return err
 	}
 	err = a.prepare(ctx, s, t, p, c)
-	if err == nil && len(t.holds) > 0 {
-		err = a.driver.write(ctx, t.turn())
+	if err == nil && (len(t.holds) > 0 || c.merging != nil) {
+		err = a.driver.write(ctx, both(t.turn(), c.merging))
 	}
 	if err != nil {
 		a.undo(ctx, s, t, c)
@@ -147,18 +147,16 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 }
 
 // prepare does all that packets do not meet yet, side by side. Where nothing has to
-// be prepared at other switches, packets are turned at once.
+// be prepared at other switches, packets are turned at once. Merging waits for the
+// record: the switch must not know a later use of a slot than the agent's state.
 func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
 	var g gather
-	mine := t.turn()
-	if len(t.holds) > 0 {
-		mine = puts(nil, nil)
-		if t.fresh() && t.next.installed() {
-			mine = puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
-		}
-	}
-	if t.fresh() || c.merging != nil {
-		g.run(func() error { return a.driver.write(ctx, both(mine, c.merging)) })
+	switch {
+	case len(t.holds) > 0 && t.fresh() && t.next.installed():
+		early := puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
+		g.run(func() error { return a.driver.write(ctx, early) })
+	case len(t.holds) == 0 && c.merging == nil && t.fresh():
+		g.run(func() error { return a.driver.write(ctx, t.turn()) })
 	}
 	if c.record != nil {
 		record := c.record(s)

@@ -233,7 +233,7 @@ func TestFloodOfGroups(t *testing.T) {
 		c := mcrdmav1.NewSwitchGroupsClient(v.as(1, files))
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				g := aGroup(hostAddr(1, 3), uint32(id.Add(1)), hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+				g := aGroup(hostAddr(1, 3), 0x800000+uint32(id.Add(1)), hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
 				_, err := c.Install(ctx, &mcrdmav1.InstallRequest{Group: g})
 				switch {
 				case err == nil:

@@ -97,6 +97,9 @@ func groupFrom(m *mcrdmav1.Group, lease time.Duration) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.GetSenderQpn() == k.id {
+		return nil, invalid("MC_ID %#x is the sender's own QPN", k.id)
+	}
 	g := &group{Group: bifurcation.Group{Source: k.source, ID: k.id, SenderQPN: m.GetSenderQpn(), InitialPSN: m.GetInitialPsn()},
 		lease: lease, cnpGap: m.GetCnpGap().AsDuration()}
 	if m.GetAddress() != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -181,18 +182,12 @@ func FuzzParseStepKey(f *testing.F) {
 // A memStore holds records that tests make up.
 type memStore struct {
 	records [][2][]byte
-	next    uint64
 }
 
-func (m *memStore) Fresh() bool                                 { return false }
 func (m *memStore) Boot() uint64                                { return 1 }
 func (m *memStore) Commit(context.Context, ...store.Edit) error { return nil }
+func (m *memStore) Failed() error                               { return nil }
 func (m *memStore) Close() error                                { return nil }
-
-func (m *memStore) Reserve(_ string, n uint64) (uint64, error) {
-	m.next += n
-	return m.next - n, nil
-}
 
 func (m *memStore) Load(string) iter.Seq2[[]byte, []byte] {
 	return func(yield func(k, v []byte) bool) {
@@ -208,7 +203,7 @@ func (m *memStore) Load(string) iter.Seq2[[]byte, []byte] {
 func bare(s Store) *Agent {
 	c := &config.Config{Name: "sw1", State: "/var/lib/x.db", Leases: config.Leases{Group: time.Minute, Branch: time.Minute}}
 	return &Agent{cfg: c, name: "sw1", store: s, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
-		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{}, slots: map[uint16]*merging{},
+		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{}, slots: newSlots(s), log: slog.New(slog.DiscardHandler),
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
 }
 
@@ -255,11 +250,11 @@ func sound(t testing.TB, a *Agent) {
 			t.Errorf("group %v: %v", k, err)
 		}
 	}
-	if err := a.adoptMerging(&switchspec.State{}, &want); err != nil {
+	if _, err := a.adoptMerging(&switchspec.State{}, &want); err != nil {
 		t.Error(err)
 	}
-	if len(a.slots) != len(a.groups) {
-		t.Errorf("%d slots for %d groups", len(a.slots), len(a.groups))
+	if len(a.slots.used) != len(a.groups) {
+		t.Errorf("%d slots for %d groups", len(a.slots.used), len(a.groups))
 	}
 }
 

@@ -45,8 +45,12 @@
 //
 // The store holds what each step is for, and for whom; what is on the switch is
 // never remembered but read back. Merging is the exception that needs care: an
-// epoch must not come back while a switch's registers know it, see useSlot. An
-// agent whose state is new clears the switch.
+// epoch must not come back while a switch's registers know it. So uses of slots are
+// numbered (slots), and the switch's settings say whose numbers it knows and up to
+// which (ownership): the state reserves numbers first, then the switch learns of them,
+// then they are used. A state that is not the one the switch knows, or older, has the
+// switch cleared and gives up its groups (judge). So does an agent that starts and finds a
+// switch that knows nothing.
 //
 // # How an agent ends
 //

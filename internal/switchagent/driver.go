@@ -18,65 +18,6 @@ import (
 // maxJobs bounds how many edits are written to the switch together.
 const maxJobs = 512
 
-// An edit is a change of what is wanted on the switch. It is called when its turn
-// has come, may look at what is wanted then, and changes it by the draft.
-type edit func(d *draft) error
-
-// puts makes an edit of entities to put and keys to delete, in that order.
-func puts(put []switchspec.Entity, del []switchspec.Key) edit {
-	return func(d *draft) error {
-		for _, e := range put {
-			if err := d.put(e); err != nil {
-				return err
-			}
-		}
-		for _, k := range del {
-			d.delete(k)
-		}
-		return nil
-	}
-}
-
-// A draft is the wanted state while it is edited. It remembers what was there.
-type draft struct {
-	want *switchspec.State
-	old  map[switchspec.Key]switchspec.Entity // nil: nothing was there
-}
-
-func (d *draft) touch(k switchspec.Key) {
-	if _, ok := d.old[k]; !ok {
-		d.old[k], _ = d.want.Find(k)
-	}
-}
-
-func (d *draft) put(e switchspec.Entity) error {
-	k := e.Key()
-	old, _ := d.want.Find(k)
-	if err := d.want.Put(e); err != nil {
-		return err
-	}
-	if _, ok := d.old[k]; !ok {
-		d.old[k] = old
-	}
-	return nil
-}
-
-func (d *draft) delete(k switchspec.Key) {
-	d.touch(k)
-	d.want.Delete(k)
-}
-
-// undo takes everything back.
-func (d *draft) undo() {
-	for k, e := range d.old {
-		if e == nil {
-			d.want.Delete(k)
-		} else if err := d.want.Put(e); err != nil {
-			panic(fmt.Sprintf("switchagent: %v was there before: %v", e, err)) // it had been put
-		}
-	}
-}
-
 // A job is an edit that somebody waits for.
 type job struct {
 	edit  edit
@@ -90,6 +31,7 @@ type driverStatus struct {
 	err                error // why it is not connected
 	pushes, reconnects uint64
 	refused            []string // changes that the switch did not take when it was reconciled
+	cleared            string   // why it got the program, which it had, the last time
 }
 
 // A driver keeps the switch as is wanted. It owns the wanted state, and what is
@@ -99,15 +41,17 @@ type driver struct {
 	client *p4rt.Client
 	log    *slog.Logger
 	audit  time.Duration // between two looks whether the switch still is as wanted
-	// found is called when a switch has been read, before it is reconciled: what is
-	// wanted may change in the light of it.
-	found func(have *switchspec.State, want *switchspec.State) error
+	// judge is called when a switch has been read. It says why the program has to be
+	// pushed anew, which clears the switch; "": it has not.
+	judge func(have *switchspec.State) (why string, err error)
+	// found is called before a switch is reconciled: what is wanted may change in the
+	// light of what it has. blank: it has just got the program.
+	found func(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error
 	// opened is called with each session; its channels are the callee's to read.
 	opened func(*p4rt.Session)
-	// replace says that whatever the switch holds has to be cleared first.
-	replace bool
 
 	mu      sync.Mutex
+	replace bool // the program has to be pushed before anything else is written
 	queue   []*job
 	status  driverStatus
 	session *p4rt.Session
@@ -115,7 +59,6 @@ type driver struct {
 	over    bool          // run has returned
 
 	want, have *switchspec.State // run's own
-	unsettled  []*job            // taken, and the session was lost
 }
 
 func newDriver(client *p4rt.Client, log *slog.Logger) *driver {
@@ -163,24 +106,40 @@ func (d *driver) post(e edit) *job {
 		return j
 	}
 	d.queue = append(d.queue, j)
+	d.kick()
+	return j
+}
+
+// clear has the program pushed anew, before any edit that is posted from now on.
+func (d *driver) clear(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.replace, d.status.cleared = true, why
+	d.kick()
+}
+
+// kick wakes serve. The caller has driver.mu.
+func (d *driver) kick() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
-	return j
 }
 
-// take gives the edits that wait.
-func (d *driver) take() []*job {
+// take gives the edits that wait, unless the program is to be pushed before them.
+func (d *driver) take() (jobs []*job, replace bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.replace {
+		return nil, true
+	}
 	n := min(len(d.queue), maxJobs)
-	jobs := d.queue[:n:n]
+	jobs = d.queue[:n:n]
 	d.queue = d.queue[n:]
 	for _, j := range jobs {
 		j.taken = true
 	}
-	return jobs
+	return jobs, false
 }
 
 // run serves edits until ctx ends.
@@ -207,7 +166,7 @@ func (d *driver) run(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.over = true
-	for _, j := range append(d.unsettled, d.queue...) {
+	for _, j := range d.queue {
 		j.taken = true
 		j.done <- errOver
 	}
@@ -235,13 +194,7 @@ func (d *driver) once(ctx context.Context) error {
 	if err := s.WaitPrimary(ctx); err != nil {
 		return err
 	}
-	if err := d.pipeline(ctx, s); err != nil {
-		return err
-	}
-	if err := s.EnableDigests(ctx); err != nil {
-		return err
-	}
-	if err := d.reconcile(ctx, s); err != nil {
+	if err := d.program(ctx, s); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -252,36 +205,58 @@ func (d *driver) once(ctx context.Context) error {
 	return d.serve(ctx, s)
 }
 
-// pipeline sees to it that the switch runs the program, and nothing that is not
-// known here.
-func (d *driver) pipeline(ctx context.Context, s *p4rt.Session) error {
-	pushed := true
-	var err error
-	if d.replace {
-		err = s.PushPipeline(ctx)
-	} else {
-		pushed, err = s.EnsurePipeline(ctx)
+// program sees to it that the switch runs the program, and has what is wanted.
+func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
+	d.mu.Lock()
+	replace := d.replace
+	d.replace = false
+	d.mu.Unlock()
+	if !replace {
+		has, err := s.HasPipeline(ctx)
+		if err != nil {
+			return err
+		}
+		if has {
+			if err := s.EnableDigests(ctx); err != nil {
+				return err
+			}
+			return d.reconcile(ctx, s, false)
+		}
 	}
-	if err != nil {
+	if err := d.push(ctx, s); err != nil {
+		d.mu.Lock()
+		d.replace = d.replace || replace
+		d.mu.Unlock()
 		return err
 	}
-	d.replace = false
-	if pushed {
-		d.log.Info("the switch got the program")
-		d.setStatus(func(st *driverStatus) { st.pushes++ })
-	}
-	return nil
+	return d.reconcile(ctx, s, true)
 }
 
-// reconcile reads the switch and makes it as is wanted.
-func (d *driver) reconcile(ctx context.Context, s *p4rt.Session) error {
+// push gives the switch the program. All that it holds is lost.
+func (d *driver) push(ctx context.Context, s *p4rt.Session) error {
+	if err := s.PushPipeline(ctx); err != nil {
+		return err
+	}
+	d.log.Info("the switch got the program")
+	d.setStatus(func(st *driverStatus) { st.pushes++ })
+	return s.EnableDigests(ctx)
+}
+
+// reconcile reads the switch and makes it as is wanted. blank says that it has just
+// got the program.
+func (d *driver) reconcile(ctx context.Context, s *p4rt.Session, blank bool) error {
 	have, err := s.Read(ctx)
+	why := ""
 	if errors.Is(err, p4rt.ErrForeign) {
-		d.log.Warn("the switch holds what no agent has written; it is cleared", "error", err)
-		if err = s.PushPipeline(ctx); err == nil {
-			err = s.EnableDigests(ctx) // they were lost with the rest
-		}
-		if err == nil {
+		why, err = err.Error(), nil
+	} else if err == nil {
+		why, err = d.judge(have)
+	}
+	if err == nil && why != "" && !blank {
+		d.log.Warn("the switch is cleared", "reason", why)
+		d.setStatus(func(st *driverStatus) { st.cleared = why })
+		if err = d.push(ctx, s); err == nil {
+			blank = true
 			have, err = s.Read(ctx)
 		}
 	}
@@ -289,7 +264,7 @@ func (d *driver) reconcile(ctx context.Context, s *p4rt.Session) error {
 		return err
 	}
 	d.have = have
-	if err := d.found(have, d.want); err != nil {
+	if err := d.found(ctx, s, have, d.want, blank); err != nil {
 		return err
 	}
 	changes := switchspec.Diff(d.have, d.want)
@@ -310,10 +285,6 @@ func (d *driver) reconcile(ctx context.Context, s *p4rt.Session) error {
 		changes = without(switchspec.Diff(d.have, d.want), left)
 	}
 	d.setStatus(func(st *driverStatus) { st.refused = refused })
-	for _, j := range d.unsettled {
-		j.done <- nil
-	}
-	d.unsettled = nil
 	return nil
 }
 
@@ -354,7 +325,13 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 	audit := time.NewTicker(d.audit)
 	defer audit.Stop()
 	for {
-		jobs := d.take()
+		jobs, replace := d.take()
+		if replace {
+			if err := d.program(ctx, s); err != nil {
+				return err
+			}
+			continue
+		}
 		if len(jobs) > 0 {
 			if err := d.do(ctx, s, jobs); err != nil {
 				return err
@@ -369,7 +346,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 		case <-d.wake:
 		case <-changed:
 		case <-audit.C:
-			if err := d.reconcile(ctx, s); err != nil {
+			if err := d.reconcile(ctx, s, false); err != nil {
 				return err
 			}
 		case <-s.Done():
@@ -381,7 +358,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 }
 
 // do makes edits, together if they all succeed and else one by one. An error means
-// that the session is of no more use; the jobs are then settled with the next.
+// that the session is of no more use; jobs whose fate is open then wait for the next.
 func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	dr := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
 	var edited []*job
@@ -400,32 +377,46 @@ func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 		edited = append(edited, j)
 	}
 	failed, err := d.settle(ctx, s, d.changes(dr.old))
-	if err != nil {
-		d.unsettled = append(d.unsettled, edited...)
-		return err
-	}
-	if len(failed) == 0 {
+	if err == nil && len(failed) == 0 {
 		for _, j := range edited {
 			j.done <- nil
 		}
 		return nil
 	}
 	dr.undo()
-	if again, err := d.settle(ctx, s, d.changes(dr.old)); err != nil || len(again) > 0 {
-		d.unsettled = append(d.unsettled, edited...)
-		return errors.Join(err, fmt.Errorf("the switch refused to go back: %v", again))
+	if err != nil {
+		d.again(edited)
+		return err
 	}
-	if len(edited) == 1 {
-		edited[0].done <- refusal(failed)
-		return nil
+	back, err := d.settle(ctx, s, d.changes(dr.old))
+	if len(back) > 0 {
+		err = fmt.Errorf("it cannot go back: %w", refusal(back))
+	}
+	switch {
+	case len(edited) == 1 || len(back) > 0:
+		for _, j := range edited {
+			j.done <- refusal(failed)
+		}
+		return err
+	case err != nil:
+		d.again(edited)
+		return err
 	}
 	for i, j := range edited {
 		if err := d.do(ctx, s, []*job{j}); err != nil {
-			d.unsettled = append(d.unsettled, edited[i+1:]...)
+			d.again(edited[i+1:])
 			return err
 		}
 	}
 	return nil
+}
+
+// again has jobs wait whose edits have been taken back. They stay taken: some of what
+// they want may be on the switch until it is read.
+func (d *driver) again(jobs []*job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queue = append(slices.Clone(jobs), d.queue...)
 }
 
 // changes are those that lead to what is wanted, as far as these keys go.
@@ -461,6 +452,18 @@ func (d *driver) setStatus(f func(*driverStatus)) {
 	d.mu.Lock()
 	f(&d.status)
 	d.mu.Unlock()
+}
+
+// connected waits for a session.
+func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
+	for {
+		if _, s := d.current(); s != nil {
+			return s, nil
+		}
+		if err := d.write(ctx, puts(nil, nil)); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // current returns the status and the session in use, which may be nil.

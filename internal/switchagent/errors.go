@@ -21,7 +21,7 @@ var (
 	ErrSwitch   = errors.New("the switch refused")
 	ErrLimit    = errors.New("limit reached")
 	ErrPeer     = errors.New("another agent failed")
-	ErrExists   = errors.New("the group is there with another content")
+	ErrExists   = errors.New("another group has these numbers")
 	ErrNotFound = errors.New("there is no such group")
 	ErrDenied   = errors.New("not allowed")
 	ErrStale    = errors.New("overtaken by a later request")

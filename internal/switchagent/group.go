@@ -20,6 +20,7 @@ type group struct {
 	generation        uint64
 	merging           *merging
 	step              *step
+	void              bool // given up: it is as if it were not there, and goes
 }
 
 func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
@@ -61,6 +62,10 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	if there, err := a.claim(g, s); there || err != nil {
 		return err
 	}
+	if err := a.begin(ctx, g.merging); err != nil {
+		a.unclaim(g)
+		return err
+	}
 	c := change{strict: true, spec: g.spec(), merging: a.mergePut(g.merging), unmerging: a.mergeDelete(g.merging),
 		record: a.groupRecord(g)}
 	if err := a.apply(ctx, s, c); err != nil {
@@ -100,6 +105,9 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old := a.groups[g.key()]; old != nil {
+		if old.void {
+			return true, fmt.Errorf("%w: what the switch had of group %v is being removed", ErrNotReady, g.key())
+		}
 		if old.step == nil || !old.sameAs(g) {
 			return true, fmt.Errorf("%w: group %v; remove it first, or update it", ErrExists, g.key())
 		}
@@ -115,7 +123,7 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	if max := a.cfg.Limits.GroupsPerSource; a.bySource[g.Source] >= max {
 		return true, fmt.Errorf("%w: this switch is configured to take %d groups of one sender", ErrLimit, max)
 	}
-	g.merging = newMerging(g.Group, uint32(g.cnpGap.Microseconds())) //nolint:gosec // checked at the border
+	g.merging = newMerging(g)
 	if err := a.useSlot(g.merging); err != nil {
 		return true, err
 	}
@@ -169,7 +177,7 @@ func (a *Agent) group(k groupKey) *group {
 func (a *Agent) installed(k groupKey) *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if g := a.groups[k]; g != nil && g.step != nil {
+	if g := a.groups[k]; g != nil && g.step != nil && !g.void {
 		return g
 	}
 	return nil
@@ -186,6 +194,9 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 	defer a.leave(s)
 	if err := a.settledRoutes(ctx); err != nil { // before, merging is not known
 		return err
+	}
+	if a.installed(k) != g {
+		return fmt.Errorf("%w: %v", ErrNotFound, k)
 	}
 	next := *g
 	next.Receivers = receivers
@@ -286,13 +297,17 @@ func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurca
 	if psn != nil {
 		next.InitialPSN = *psn
 	}
-	next.merging = newMerging(next.Group, g.merging.cnpGap)
+	next.merging = newMerging(&next)
 	was := g.merging
 	a.mu.Lock()
 	err := a.useSlot(next.merging)
 	next.generation = a.sequence.Add(1)
 	a.mu.Unlock()
 	if err != nil {
+		return err
+	}
+	if err := a.begin(ctx, next.merging); err != nil {
+		a.freeSlot(next.merging)
 		return err
 	}
 	next.merging.learn = psn == nil
@@ -306,6 +321,7 @@ func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurca
 	a.freeSlot(was)
 	a.mu.Lock()
 	g.Group, g.generation, g.merging = next.Group, next.generation, next.merging
+	g.merging.of = g
 	a.mu.Unlock()
 	return nil
 }
@@ -341,7 +357,7 @@ func (a *Agent) renew(keys []groupKey) (missing []groupKey) {
 	defer a.mu.Unlock()
 	for _, k := range keys {
 		g := a.groups[k]
-		if g == nil || g.step == nil {
+		if g == nil || g.step == nil || g.void {
 			missing = append(missing, k)
 			continue
 		}

@@ -242,7 +242,7 @@ func (a *Agent) expire(ctx context.Context) {
 	}
 	a.mu.Unlock()
 	for _, k := range groups {
-		a.log.Warn("a group's lease has ended", "group", k)
+		a.log.Warn("a group's lease has ended, or it was given up", "group", k)
 		if err := a.remove(ctx, k, eventExpired); err != nil {
 			a.log.Warn("an expired group was not removed", "group", k, "error", err)
 		}

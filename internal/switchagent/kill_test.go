@@ -100,7 +100,8 @@ func (k *killer) into(c *config.Config, o *Options) {
 	c.Leases.Branch = time.Second // synced three times as often
 	o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if w, ok := req.(*p4.WriteRequest); !ok || len(w.Updates) > 0 && w.Updates[0].GetEntity().GetDigestEntry() != nil {
+			_, pushes := req.(*p4.SetForwardingPipelineConfigRequest)
+			if w, ok := req.(*p4.WriteRequest); !pushes && (!ok || len(w.Updates) > 0 && w.Updates[0].GetEntity().GetDigestEntry() != nil) {
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}
 			return k.point(func() error { return invoke(ctx, method, req, reply, cc, opts...) })
@@ -159,6 +160,9 @@ func canonical(s *switchspec.State) string {
 		slices.Sort(members)
 		lines = append(lines, fmt.Sprintf("merge as %v to %#x: %v", g.Source, g.SenderQPN, members))
 	}
+	for b := range switchspec.Of[switchspec.Bypass](s) {
+		lines = append(lines, b.String())
+	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
@@ -184,7 +188,7 @@ func (l *line) consistent() string {
 		}
 		n.agent.mu.Lock()
 		steps := len(n.agent.steps)
-		slots := len(n.agent.slots)
+		slots := len(n.agent.slots.used)
 		groups := len(n.agent.groups)
 		n.agent.mu.Unlock()
 		matches, merges := 0, 0

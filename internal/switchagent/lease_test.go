@@ -347,16 +347,14 @@ func TestRequestsBeforeTheSwitchIsFound(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the agent is not ready")
 	}
-	eventually(t, "the end of what expired meanwhile", func() bool { return a.group(groupKey{hostAddr(1, 1), 4}) == nil })
-	for i, g := range groups {
-		if i == 3 {
-			continue
-		}
-		if _, err := c.Get(t.Context(), &mcrdmav1.GetRequest{Key: g.Key, Counters: true}); err != nil {
-			t.Errorf("%v: %v", g.Key, err)
-		}
-		l.remove(1, g)
+	for _, g := range groups { // the switch knows nothing, so no state can be told from an older copy
+		eventually(t, "the group is gone", func() bool { return l.missing(g) })
 	}
+	eventually(t, "nothing is left of them", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.groups) == 0
+	})
 	l.empty(fmt.Sprint(len(groups), " groups"))
 	l.noLeftovers()
 }

@@ -3,6 +3,7 @@ package switchagent
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -132,6 +133,34 @@ func TestFullSwitch(t *testing.T) {
 	}
 	for _, g := range there {
 		l.remove(1, g)
+	}
+	l.noLeftovers()
+}
+
+// TestRefusedAfterSwitchRestart: the switch restarts while a group is written to it,
+// and then has no room for that group. The install fails, and nothing of it stays.
+func TestRefusedAfterSwitchRestart(t *testing.T) {
+	l := newLine(t, 1)
+	room := pre.Limits{Groups: 4} // one is for floods
+	l.smallSwitch(1, room)
+	k := &killer{at: -1}
+	l.start(1, k.into)
+	for id := range uint32(3) {
+		l.install(1, aGroup(hostAddr(1, 1), id+1, hostAddr(1, 2), hostAddr(1, 3)))
+	}
+	want := l.canonical()
+	k.arm(0, false, func() { l.smallSwitch(1, room) })
+	g := aGroup(hostAddr(1, 1), 9, hostAddr(1, 2), hostAddr(1, 3))
+	_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+	refused{codes.ResourceExhausted, "LIMIT", "sw1", []string{"full"}}.check(t, "install", err)
+	if !k.fired() {
+		t.Fatal("the switch was not written")
+	}
+	eventually(t, "the switch has the groups of before", func() bool { return l.consistent() == "" && slices.Equal(l.canonical(), want) })
+	l.remove(1, aGroup(hostAddr(1, 1), 1))
+	l.install(1, g) // there is room now
+	for _, id := range []uint32{2, 3, 9} {
+		l.remove(1, aGroup(hostAddr(1, 1), id))
 	}
 	l.noLeftovers()
 }

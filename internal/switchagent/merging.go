@@ -1,42 +1,58 @@
 package switchagent
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // merging is how a group's answers become one receiver's. All under Agent.mu.
 type merging struct {
-	slot, epoch uint16
-	psn         uint32
-	learn       bool
-	members     []bifurcation.MergeMember // those that left too: their late answers are to be dropped
-	current     uint16                    // bits of members
-	source      netip.Addr
-	senderQPN   uint32
-	cnpGap      uint32 // µs
+	of        *group
+	use       uint64 // the number of its use of a slot; 0: it has none
+	leaving   bool   // an edit takes it off the switch
+	psn       uint32
+	learn     bool
+	members   []bifurcation.MergeMember // those that left too: their late answers are to be dropped
+	current   uint16                    // bits of members
+	source    netip.Addr
+	senderQPN uint32
+	cnpGap    uint32              // µs
+	base      []p4rt.MemberCounts // what the slot had counted before this use; nil: nothing
 }
 
-// newMerging is that of a group that begins at a PSN. It has no slot yet.
-func newMerging(g bifurcation.Group, cnpGap uint32) *merging {
-	m := bifurcation.MergeOf(g)
-	return &merging{psn: m.InitialPSN, members: m.Members, current: m.Current, source: m.Source, senderQPN: m.SenderQPN, cnpGap: cnpGap}
+// newMerging is that of a group that begins at its PSN. It has no slot yet.
+func newMerging(g *group) *merging {
+	m := bifurcation.MergeOf(g.Group)
+	return &merging{of: g, psn: m.InitialPSN, members: m.Members, current: m.Current, source: m.Source, senderQPN: m.SenderQPN,
+		cnpGap: uint32(g.cnpGap.Microseconds())} //nolint:gosec // checked at the border
 }
+
+func (m *merging) slot() uint16 { return slotOf(m.use) }
 
 func (m *merging) group() switchspec.MergeGroup {
-	return switchspec.MergeGroup{Slot: m.slot, Members: m.current, Epoch: m.epoch, InitialPSN: m.psn, Learn: m.learn,
+	return switchspec.MergeGroup{Slot: m.slot(), Members: m.current, Epoch: epochOf(m.use), InitialPSN: m.psn, Learn: m.learn,
 		Source: m.source, SenderQPN: m.senderQPN, CNPGap: m.cnpGap}
 }
 
+func (m *merging) bypass() switchspec.Bypass {
+	return switchspec.Bypass{Src: m.source, Dst: m.of.Source, QPN: m.senderQPN}
+}
+
 func (m *merging) entities() []switchspec.Entity {
-	out := make([]switchspec.Entity, 0, len(m.members)+1)
-	out = append(out, m.group())
+	out := make([]switchspec.Entity, 0, len(m.members)+2)
+	out = append(out, m.bypass(), m.group())
 	for _, x := range m.members {
-		out = append(out, switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN, Slot: m.slot, Index: x.Index})
+		out = append(out, switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN, Slot: m.slot(), Index: x.Index})
 	}
 	return out
 }
@@ -50,110 +66,246 @@ func (m *merging) without(addrs []netip.Addr) {
 	}
 }
 
-// useSlot gives merging a slot, in an epoch that the slot's registers do not know.
-// The caller has Agent.mu.
-//
-// Uses of slots are numbered, for the life of the agent's state: number u is slot
-// u mod 16384 in epoch ⌊u/16384⌋ mod 65535 + 1. So registers hold the epoch of the
-// slot's last use, which is an earlier number.
-func (a *Agent) useSlot(m *merging) error {
-	const slots = switchspec.MaxSlot + 1
-	for range slots {
-		if a.uses.next == a.uses.end {
-			first, err := a.store.Reserve("slots", slotBlock)
-			if err != nil {
-				return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
-			}
-			a.uses.next, a.uses.end = first, first+slotBlock
-		}
-		u := a.uses.next
-		a.uses.next++
-		slot := uint16(u % slots) //nolint:gosec // below slots
-		if a.slots[slot] == nil {
-			m.slot, m.epoch = slot, uint16(u/slots%0xffff)+1 //nolint:gosec // 1 to 65535
-			a.slots[slot] = m
-			return nil
+// checkQPNs refuses merging whose MC_ID is the QPN of another group's sender, or the other
+// way round, where the switch could not tell an answer from what bypasses merging. The
+// caller has Agent.mu.
+func (a *Agent) checkQPNs(m *merging) error {
+	other, clash := a.groups[groupKey{m.of.Source, m.senderQPN}]
+	clash = clash && other.merging != nil && slices.ContainsFunc(other.merging.members, func(x bifurcation.MergeMember) bool { return x.Src == m.source })
+	for _, x := range m.members {
+		for _, o := range a.slots.bypasses[switchspec.Bypass{Src: x.Src, Dst: x.Dst, QPN: x.QPN}.Key()] {
+			other, clash = o.of, true
 		}
 	}
-	return fmt.Errorf("%w: all %d slots for merging are in use", ErrLimit, slots)
+	if !clash {
+		return nil
+	}
+	return fmt.Errorf("%w: the MC_ID of one is the QPN of the other's sender, and both have a receiver in common: groups %v and %v; take MC_IDs that no device gives to a queue pair",
+		ErrExists, m.of.key(), other.key())
 }
 
-// slotBlock is how many uses of slots are reserved at once.
-const slotBlock = 4096
+// useSlot gives merging a slot. The caller has Agent.mu.
+func (a *Agent) useSlot(m *merging) error {
+	if err := a.checkQPNs(m); err != nil {
+		return err
+	}
+	err := a.slots.take(m)
+	if errors.Is(err, errUsedUp) {
+		a.log.Warn("the switch is cleared", "reason", err)
+		a.driver.clear(err.Error())
+	}
+	return err
+}
 
-// freeSlot gives a slot back whose entities are gone, or were never there.
 func (a *Agent) freeSlot(m *merging) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.slots[m.slot] == m {
-		delete(a.slots, m.slot)
-	}
+	a.slots.give(m)
 }
 
-// mergePut is the edit that puts merging on the switch as it is then.
+// settings are those of the switch. The caller has Agent.mu.
+func (a *Agent) settings() switchspec.Settings {
+	return switchspec.Settings{ICRCOff: a.cfg.ICRCOff, HashSeed: a.cfg.HashSeed, Owner: a.slots.Owner, Numbers: a.slots.Numbers}
+}
+
+// mergePut is the edit that puts merging on the switch as it is then. The switch knows
+// before that the use's number is taken.
 func (a *Agent) mergePut(m *merging) edit {
 	return func(d *draft) error {
 		a.mu.Lock()
-		list := m.entities()
+		if m.use == 0 {
+			a.mu.Unlock()
+			return fmt.Errorf("%w: it has been given up", ErrNotFound)
+		}
+		m.leaving = false
+		list, settings := m.entities(), a.settings()
 		a.mu.Unlock()
+		if err := d.keep(settings); err != nil {
+			return err
+		}
 		return puts(list, nil)(d)
 	}
 }
 
-// mergeDelete is the edit that takes it off, but for members that another group or
-// another slot has taken over.
+// mergeDelete is the edit that takes it off, but for what another group or another
+// slot has taken over.
 func (a *Agent) mergeDelete(m *merging) edit {
 	return func(d *draft) error {
 		a.mu.Lock()
-		list := m.entities()
-		a.mu.Unlock()
-		for _, e := range list {
-			if member, ok := e.(switchspec.MergeMember); ok {
-				now, there := d.want.Find(member.Key())
-				if !there || now.(switchspec.MergeMember).Slot != member.Slot {
+		m.leaving = true
+		var gone []switchspec.Entity
+		if !a.slots.shared(m) {
+			gone = append(gone, m.bypass())
+		}
+		if m.use != 0 {
+			gone = append(gone, m.group())
+			for _, e := range m.entities() {
+				member, ok := e.(switchspec.MergeMember)
+				if !ok {
 					continue
 				}
+				if now, there := d.want.Find(member.Key()); there && now.(switchspec.MergeMember).Slot == member.Slot {
+					gone = append(gone, member)
+				}
 			}
-			d.delete(e.Key())
+		}
+		a.mu.Unlock()
+		for _, k := range keysOf(gone) {
+			d.delete(k)
 		}
 		return nil
 	}
 }
 
-// renewMerging is called when a switch was found and before it gets what it lacks:
-// groups whose merging it no longer has get it under a new epoch, and nothing is
-// passed on until each member has been heard of, as nobody knows where they are.
-func (a *Agent) renewMerging(have, want *switchspec.State) error {
+// found is called by the driver with each switch that it has found and read, before
+// the switch gets what it lacks. blank says that its registers and counters are.
+func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error {
+	first := !a.isAdopted()
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	var begun []*merging
+	var err error
+	if first {
+		begun, err = a.adopt(have, want)
+	} else {
+		begun, err = a.renewMerging(have, want)
+	}
+	if err == nil {
+		err = want.Put(a.settings())
+	}
+	a.mu.Unlock()
+	for _, m := range begun {
+		if err == nil {
+			err = a.baseline(ctx, s, m, blank)
+		}
+	}
+	if err != nil || !first {
+		return err
+	}
+	for r := range switchspec.Of[switchspec.Route](have) {
+		a.forwards = a.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
+	}
+	close(a.adopted)
+	a.rerun.kick()
+	return nil
+}
+
+// renewMerging gives groups whose merging the switch no longer has another use of a
+// slot. Nothing is passed on until each member has been heard of, as nobody knows where
+// they are. The caller has Agent.mu.
+func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, err error) {
 	var lost []switchspec.MergeGroup
 	for g := range switchspec.Of[switchspec.MergeGroup](want) {
 		if old, ok := have.Find(g.Key()); !ok || old.(switchspec.MergeGroup).Epoch != g.Epoch {
 			lost = append(lost, g)
 		}
 	}
+	gone := map[uint16]*merging{}
 	for _, g := range lost {
-		var was []switchspec.Key
-		for x := range switchspec.Of[switchspec.MergeMember](want) {
-			if x.Slot == g.Slot {
-				was = append(was, x.Key())
-			}
+		gone[g.Slot] = nil
+		if m := a.slots.used[g.Slot]; m != nil && m.use == useOf(g) {
+			gone[g.Slot] = m // else an edit that takes it away is on its way
 		}
-		for _, k := range append(was, g.Key()) {
-			want.Delete(k)
+		want.Delete(g.Key())
+	}
+	var members []switchspec.Key
+	for x := range switchspec.Of[switchspec.MergeMember](want) {
+		if _, ok := gone[x.Slot]; ok {
+			members = append(members, x.Key())
 		}
-		m := a.slots[g.Slot]
-		if m == nil || m.epoch != g.Epoch {
-			continue // an edit that takes it away is on its way
+	}
+	for _, k := range members {
+		want.Delete(k)
+	}
+	for _, g := range lost {
+		m := gone[g.Slot]
+		if m == nil {
+			continue
 		}
-		if err := a.useSlot(m); err != nil {
-			return err
+		if err := a.beginAnew(m, want); err != nil {
+			return nil, err
 		}
-		delete(a.slots, g.Slot)
-		m.learn = true
-		if err := want.Put(m.entities()...); err != nil {
-			return err
+		begun = append(begun, m)
+	}
+	return begun, nil
+}
+
+// beginAnew gives merging another use of a slot, in which nothing is passed on before
+// all have been heard of. The caller has Agent.mu.
+func (a *Agent) beginAnew(m *merging, want *switchspec.State) error {
+	a.slots.give(m)
+	if err := a.useSlot(m); err != nil {
+		return err
+	}
+	m.learn = true
+	return want.Put(m.entities()...)
+}
+
+// baseline notes what the counters of merging's slot stand at, as they count on from
+// one use to the next; those of a blank switch are 0.
+func (a *Agent) baseline(ctx context.Context, s *p4rt.Session, m *merging, blank bool) error {
+	var base []p4rt.MemberCounts
+	if !blank {
+		counts, err := s.ReadMemberCounters(ctx, m.slot())
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
+		if counts != [switchspec.MaxMembers]p4rt.MemberCounts{} {
+			base = counts[:]
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m.base = base
+	return nil
+}
+
+// begin takes the baseline of merging that is not on the switch yet.
+func (a *Agent) begin(ctx context.Context, m *merging) error {
+	s, err := a.driver.connected(ctx)
+	if err != nil {
+		return err
+	}
+	return a.baseline(ctx, s, m, false)
+}
+
+// judge says why a switch's registers may hold answers that epochs of this agent's would
+// count, and have to be cleared; "": they do not.
+func (a *Agent) judge(have *switchspec.State) (why string, err error) {
+	e, _ := have.Find(switchspec.Settings{}.Key())
+	known := e.(switchspec.Settings)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch own := a.slots.ownership; {
+	case known.Owner == 0 && (a.isAdopted() || len(a.groups) == 0):
+		return "its registers are nobody's", nil
+	case known.Owner == 0: // the state may be an older copy, and the switch cannot tell
+		why = "it has started anew, as the agent has"
+		a.log.Warn("the groups in the agent's state are given up, and will be formed anew", "reason", why)
+	case known.Owner != own.Owner:
+		why = "another agent, or one with another state, has had the switch"
+	case known.Numbers > own.Numbers:
+		why = "the agent's state is older than what the switch knows: a copy was put back"
+	default:
+		return "", nil
+	}
+	return why, a.giveUp(slices.Collect(maps.Values(a.groups)), ownership{newOwner(), a.slots.Numbers})
+}
+
+// giveUp makes groups void that were installed here: they may have been changed since
+// without this agent, and what its few members have must not pass for what all have.
+// The daemons are told that they are gone, and form them anew. The caller has Agent.mu.
+func (a *Agent) giveUp(groups []*group, next ownership) error {
+	groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == nil }) // it is being installed
+	var edits []store.Edit
+	for _, g := range groups {
+		edits = append(edits, storeEdit(g.stepKey(), nil))
+	}
+	if err := a.slots.become(context.Background(), next, edits...); err != nil {
+		return err
+	}
+	for _, g := range groups {
+		a.slots.give(g.merging)
+		g.void, g.expires, g.step.persisted, g.merging.use = true, time.Time{}, nil, 0
 	}
 	return nil
 }

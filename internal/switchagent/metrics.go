@@ -67,6 +67,12 @@ func newMetrics(a *Agent) *metrics {
 			}
 			return 0
 		}),
+		gauge("mcrdma_agent_state_failed", "1 if the state file could not be written: make room, and restart the agent.", func() float64 {
+			if a.store.Failed() != nil {
+				return 1
+			}
+			return 0
+		}),
 	)
 	return m
 }

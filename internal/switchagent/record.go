@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -42,6 +43,9 @@ type holdsRecord struct {
 type groupRecord struct {
 	SenderQPN, InitialPSN uint32
 	CNPGap, Lease         time.Duration
+	// What the slot's counters stood at when this use of it began.
+	Use  uint64              `json:",omitempty"`
+	Base []p4rt.MemberCounts `json:",omitempty"`
 }
 
 // storeEdit puts a record, or deletes it if it is nil.
@@ -68,8 +72,10 @@ func parseStepKey(b []byte) (stepKey, error) {
 // groupRecord makes the record of a group's first step.
 func (a *Agent) groupRecord(g *group) func(*step) []byte {
 	return func(*step) []byte {
-		return encode(stepRecord{Spec: recordOf(g.spec()),
-			Group: &groupRecord{g.SenderQPN, g.InitialPSN, g.cnpGap, g.lease}})
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return encode(stepRecord{Spec: recordOf(g.spec()), Group: &groupRecord{SenderQPN: g.SenderQPN, InitialPSN: g.InitialPSN,
+			CNPGap: g.cnpGap, Lease: g.lease, Use: g.merging.use, Base: g.merging.base}})
 	}
 }
 
@@ -128,6 +134,9 @@ func decode(k stepKey, b []byte) (stepRecord, error) {
 		if err := checkTimes(r.Group.CNPGap, r.Group.Lease); err != nil {
 			return r, err
 		}
+		if n := len(r.Group.Base); n != 0 && n != switchspec.MaxMembers || r.Group.Use >= useEnd {
+			return r, fmt.Errorf("use %d of a slot, with counts of %d members", r.Group.Use, n)
+		}
 	}
 	err := g.Validate()
 	for _, h := range r.Holders {
@@ -177,14 +186,17 @@ func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 	g := &group{Group: bifurcation.Group{Source: s.key.source, ID: s.key.id, SenderQPN: r.SenderQPN, InitialPSN: r.InitialPSN,
 		Address: s.key.dst, Receivers: s.spec.receivers}, cnpGap: r.CNPGap, lease: r.Lease, expires: now.Add(r.Lease),
 		generation: s.spec.generation, step: s}
+	g.merging = newMerging(g)
+	g.merging.use, g.merging.base = r.Use, r.Base
 	s.group = g
 	a.groups[g.key()] = g
 	a.bySource[g.Source]++
 }
 
 // adopt takes over what is on the switch, when the agent meets it for the first
-// time: steps that it knows keep their numbers, and what nobody knows will go.
-func (a *Agent) adopt(have, want *switchspec.State) error {
+// time: steps that it knows keep their numbers, and what nobody knows will go. It
+// returns the merging that begins anew. The caller has Agent.mu.
+func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 	a.uni.adopt(have)
 	base := &switchspec.State{}
 	byGroup := map[uint16][]switchspec.Entity{}
@@ -199,24 +211,22 @@ func (a *Agent) adopt(have, want *switchspec.State) error {
 			pre[e.ID] = e
 			if e.ID == unicast.FloodGroup {
 				if err := base.Put(e); err != nil {
-					return err
+					return nil, err
 				}
 			}
-		case switchspec.Match, switchspec.MergeGroup, switchspec.MergeMember:
+		case switchspec.Match, switchspec.MergeGroup, switchspec.MergeMember, switchspec.Bypass, switchspec.Settings:
 		default:
 			if err := base.Put(e); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	for e := range base.All() {
 		if err := want.Put(e); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	a.uni.written = base
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for m := range switchspec.Of[switchspec.Match](have) {
 		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
 		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
@@ -239,7 +249,7 @@ func (a *Agent) adopt(have, want *switchspec.State) error {
 		a.preNumbers.keep(m.FirstPRE, int(m.PREGroups))
 		a.uni.use(nextHops(s.placed.rules))
 		if err := want.Put(list...); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	return a.adoptMerging(have, want)
@@ -273,77 +283,102 @@ func readRules(p placed) bifurcation.Rules {
 }
 
 // adoptMerging keeps the merging of groups whose members on the switch are those
-// that are wanted. Others begin anew. The caller has Agent.mu.
-func (a *Agent) adoptMerging(have, want *switchspec.State) error {
-	slots := map[uint16][]switchspec.MergeMember{}
+// that are wanted. Others begin anew. It returns those whose baseline is not known. The
+// caller has Agent.mu.
+func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, err error) {
+	there := map[groupKey][]switchspec.MergeMember{}
 	for x := range switchspec.Of[switchspec.MergeMember](have) {
-		slots[x.Slot] = append(slots[x.Slot], x)
+		k := groupKey{x.Dst, x.DestQP}
+		there[k] = append(there[k], x)
 	}
-	for _, g := range a.groups {
-		m := newMerging(g.Group, uint32(g.cnpGap.Microseconds())) //nolint:gosec // checked at the border
-		g.merging = m
-		if a.readMerging(m, have, slots) {
-			a.slots[m.slot] = m
+	var older []*group
+	var lost []*merging
+	for k, g := range a.groups {
+		if g.step == nil || g.void {
+			continue
 		}
-	}
-	for _, g := range a.groups {
-		m := g.merging
-		if a.slots[m.slot] != m {
-			if err := a.useSlot(m); err != nil {
-				return err
+		m, recorded := g.merging, g.merging.use
+		switch m.use = 0; {
+		case m.outgrown(have, there[k]):
+			older = append(older, g)
+		case m.read(have, there[k]) && a.slots.used[m.slot()] == nil:
+			a.slots.keep(m, m.use)
+			if m.use != recorded {
+				begun = append(begun, m)
 			}
-			m.learn = true
-		}
-		if err := want.Put(m.entities()...); err != nil {
-			return err
+			if err := want.Put(m.entities()...); err != nil {
+				return nil, err
+			}
+		default:
+			lost = append(lost, m)
 		}
 	}
-	return nil
+	if len(older) > 0 {
+		a.log.Warn("the switch has groups with more members than the agent's state knows of; they are given up", "groups", len(older))
+		if err := a.giveUp(older, a.slots.ownership); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range lost {
+		if err := a.beginAnew(m, want); err != nil {
+			return nil, err
+		}
+	}
+	return append(begun, lost...), nil
 }
 
-// readMerging finds merging on the switch, and takes over its slot and its members'
-// places.
-func (a *Agent) readMerging(m *merging, have *switchspec.State, slots map[uint16][]switchspec.MergeMember) bool {
+// outgrown says whether merging waits for members on the switch that it does not know
+// of. The agent's state knows of members before the switch, so it has become older.
+func (m *merging) outgrown(have *switchspec.State, there []switchspec.MergeMember) bool {
+	places := map[[2]uint16]bool{} // slot and index
+	known := func(x switchspec.MergeMember) bool {
+		return slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src })
+	}
+	for _, x := range there {
+		if known(x) {
+			places[[2]uint16{x.Slot, uint16(x.Index)}] = true
+		}
+	}
+	return slices.ContainsFunc(there, func(x switchspec.MergeMember) bool {
+		e, ok := have.Find(switchspec.MergeGroup{Slot: x.Slot}.Key())
+		return ok && !known(x) && !places[[2]uint16{x.Slot, uint16(x.Index)}] && e.(switchspec.MergeGroup).Members&(1<<x.Index) != 0
+	})
+}
+
+// read finds merging on the switch by its members there, and takes over its slot and
+// their places.
+func (m *merging) read(have *switchspec.State, there []switchspec.MergeMember) bool {
 	var found switchspec.MergeGroup
-	index := map[netip.Addr]uint8{}
-	for _, x := range m.members {
-		e, ok := have.Find(switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN}.Key())
-		if !ok {
-			return false
-		}
-		member := e.(switchspec.MergeMember)
-		g, ok := have.Find(switchspec.MergeGroup{Slot: member.Slot}.Key())
-		if !ok || len(index) > 0 && g != found {
-			return false
-		}
-		found = g.(switchspec.MergeGroup)
-		index[x.Src] = member.Index
-	}
-	if found.Source != m.source || found.SenderQPN != m.senderQPN || found.Epoch == 0 || a.slots[found.Slot] != nil {
-		return false
-	}
+	var others []switchspec.MergeMember // that left
+	places := map[netip.Addr]uint8{}
 	current := uint16(0)
-	for _, i := range index {
-		current |= 1 << i
-	}
-	if current&^found.Members != 0 || bits.OnesCount16(current) != len(m.members) {
-		return false
-	}
-	group := m.members[0]
-	var left []bifurcation.MergeMember
-	for _, x := range slots[found.Slot] {
-		if _, stays := index[x.Src]; stays || x.Dst != group.Dst || x.DestQP != group.QPN {
-			continue // what is another group's, somebody has put there
+	for _, x := range there {
+		if !slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src }) {
+			others = append(others, x)
+			continue
 		}
-		if current&(1<<x.Index) != 0 {
+		e, ok := have.Find(switchspec.MergeGroup{Slot: x.Slot}.Key())
+		if !ok || found.Epoch != 0 && e != switchspec.Entity(found) {
 			return false
 		}
-		left = append(left, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
+		found = e.(switchspec.MergeGroup)
+		places[x.Src] = x.Index
+		current |= 1 << x.Index
+	}
+	if found.Epoch == 0 || found.Source != m.source || found.SenderQPN != m.senderQPN || current&^found.Members != 0 ||
+		bits.OnesCount16(current) != len(m.members) {
+		return false
+	}
+	others = slices.DeleteFunc(others, func(x switchspec.MergeMember) bool { return x.Slot != found.Slot })
+	if slices.ContainsFunc(others, func(x switchspec.MergeMember) bool { return current&(1<<x.Index) != 0 }) {
+		return false
 	}
 	for i := range m.members {
-		m.members[i].Index = index[m.members[i].Src]
+		m.members[i].Index = places[m.members[i].Src]
 	}
-	m.members = append(m.members, left...)
-	m.slot, m.epoch, m.psn, m.learn, m.current, m.cnpGap = found.Slot, found.Epoch, found.InitialPSN, found.Learn, current, found.CNPGap
+	for _, x := range others {
+		m.members = append(m.members, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
+	}
+	m.use, m.psn, m.learn, m.current, m.cnpGap = useOf(found), found.InitialPSN, found.Learn, current, found.CNPGap
 	return true
 }

@@ -86,7 +86,7 @@ func (a *Agent) remake(ctx context.Context) error {
 	a.mu.Lock()
 	steps := make([]*step, 0, len(a.steps))
 	for _, s := range a.steps {
-		if s.group != nil || len(s.holders) > 0 {
+		if s.group != nil && !s.group.void || len(s.holders) > 0 {
 			steps = append(steps, s)
 		}
 	}

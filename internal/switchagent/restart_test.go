@@ -89,32 +89,6 @@ func TestAgentRestartWithLess(t *testing.T) {
 	})
 }
 
-// If the switch was lost while the agent was away, merging waits as well.
-func TestSwitchRestartWithoutAgent(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3))
-	l.install(1, g)
-	want := l.canonical()
-	before := l.state(1)
-	n := l.nodes[0]
-	n.kill()
-	n.sw.close()
-	n.sw, _ = startSwitch(t, n.p4)
-	l.start(1)
-	if have := l.canonical(); !slices.Equal(have, want) {
-		t.Errorf("have %v, want %v", have, want)
-	}
-	for m := range switchspec.Of[switchspec.MergeGroup](l.state(1)) {
-		old, _ := before.Find(m.Key())
-		if !m.Learn || old != nil && old.(switchspec.MergeGroup).Epoch == m.Epoch {
-			t.Errorf("before %v, now %v", old, m)
-		}
-	}
-	l.remove(1, g)
-	l.noLeftovers()
-}
-
 // usesCounted checks that the next hops of all copies, and no others, are in use.
 func (n *node) usesCounted(t *testing.T) {
 	t.Helper()

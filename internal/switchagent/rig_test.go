@@ -300,7 +300,7 @@ func multicast(s *switchspec.State) []switchspec.Entity {
 	var out []switchspec.Entity
 	for e := range s.All() {
 		switch e := e.(type) {
-		case switchspec.Match, switchspec.Replica, switchspec.Region, switchspec.MergeGroup, switchspec.MergeMember:
+		case switchspec.Match, switchspec.Replica, switchspec.Region, switchspec.MergeGroup, switchspec.MergeMember, switchspec.Bypass:
 			out = append(out, e)
 		case switchspec.PREGroup:
 			if e.ID != 1 {
@@ -322,9 +322,9 @@ func (l *line) noLeftovers() {
 			continue
 		}
 		n.agent.mu.Lock()
-		if a := n.agent; len(a.steps)+len(a.groups)+len(a.slots)+a.groupNumbers.count > 0 || a.preNumbers.count != 1 {
+		if a := n.agent; len(a.steps)+len(a.groups)+len(a.slots.used)+a.groupNumbers.count > 0 || a.preNumbers.count != 1 {
 			l.t.Errorf("%s: %d steps, %d groups, %d slots, %d group numbers, %d PRE numbers are in use", n.name,
-				len(a.steps), len(a.groups), len(a.slots), a.groupNumbers.count, a.preNumbers.count)
+				len(a.steps), len(a.groups), len(a.slots.used), a.groupNumbers.count, a.preNumbers.count)
 		}
 		for p, x := range n.agent.peers {
 			if len(x.held) > 0 {
@@ -344,7 +344,7 @@ func (l *line) noLeftovers() {
 
 // aGroup is a group of a sender with receivers.
 func aGroup(source netip.Addr, id uint32, receivers ...netip.Addr) *mcrdmav1.Group {
-	g := &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source.String(), McId: id}, SenderQpn: 0x11, InitialPsn: 0xfffff0}
+	g := &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source.String(), McId: id}, SenderQpn: 0x4711, InitialPsn: 0xfffff0}
 	for i, r := range receivers {
 		g.Receivers = append(g.Receivers, aReceiver(r, uint32(0x100+i)))
 	}

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -50,7 +49,7 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(a.unary), grpc.ChainStreamInterceptor(a.stream))
+		grpc.ChainUnaryInterceptor(a.unary), grpc.ChainStreamInterceptor(a.stream, (&streamLimit{at: a.name, open: map[string]int{}}).intercept))
 	mcrdmav1.RegisterSwitchGroupsServer(s, &groupsServer{a: a})
 	mcrdmav1.RegisterSwitchPeerServer(s, &peerServer{a: a})
 	mcrdmav1.RegisterSwitchStatusServer(s, &statusServer{a: a})
@@ -79,29 +78,60 @@ func (a *Agent) metricsHandler() http.Handler {
 	return mux
 }
 
-// unary bounds a request's time, survives a handler that panics, and counts.
-func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (res any, err error) {
+// unary bounds a request's time, and counts it. A handler that panics ends the process:
+// what it held locked, or had changed by half, nothing else could put right.
+func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, requestTime)
 		defer cancel()
 	}
 	begun := time.Now()
-	defer func() {
-		if p := recover(); p != nil {
-			a.log.Error("a request failed badly", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
-			err = status.Errorf(codes.Internal, "switch %s: internal error, see the agent's log", a.name)
-		}
-		a.metrics.request(a.name, info.FullMethod, err)
-		a.metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
-	}()
-	return handle(ctx, req)
+	res, err := handle(ctx, req)
+	a.metrics.request(a.name, info.FullMethod, err)
+	a.metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
+	return res, err
 }
 
 func (a *Agent) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	err := handle(srv, s)
 	a.metrics.request(a.name, info.FullMethod, err)
 	return err
+}
+
+// maxStreams is how many streams one host may have open. A daemon needs one or two.
+const maxStreams = 16
+
+// A streamLimit bounds the open streams of each host.
+type streamLimit struct {
+	at   bifurcation.Switch
+	mu   sync.Mutex
+	open map[string]int // by the host's name
+}
+
+func (l *streamLimit) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	id, err := identity.FromContext(s.Context())
+	if err != nil {
+		return err
+	}
+	if !id.Is(identity.Host) {
+		return handle(srv, s)
+	}
+	l.mu.Lock()
+	if l.open[id.Name] >= maxStreams {
+		l.mu.Unlock()
+		return toStatus(l.at, fmt.Errorf("%w: host %s has %d streams open, and may have no more", ErrLimit, id.Name, maxStreams))
+	}
+	l.open[id.Name]++
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open[id.Name]--; l.open[id.Name] == 0 {
+			delete(l.open, id.Name)
+		}
+	}()
+	return handle(srv, s)
 }
 
 // caller says who calls; it must have one of the roles.
@@ -277,9 +307,12 @@ func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr
 			return nil, toStatus(s.a.name, err)
 		}
 	}
-	return func(a netip.Addr) bool {
-		return (source == "" || a == only) && (!id.Is(identity.Host) || id.Owns(a))
-	}, nil
+	return func(a netip.Addr) bool { return (source == "" || a == only) && mayKnow(id, a) }, nil
+}
+
+// mayKnow says whether somebody may know of a source's groups.
+func mayKnow(id identity.Identity, source netip.Addr) bool {
+	return !id.Is(identity.Host) || id.Owns(source)
 }
 
 type peerServer struct {

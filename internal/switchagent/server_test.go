@@ -68,7 +68,9 @@ func (l *line) snapshot() snapshot {
 	l.t.Helper()
 	var s snapshot
 	for i, n := range l.nodes {
-		s.switches = append(s.switches, l.state(i+1))
+		have := l.state(i + 1)
+		have.Delete(switchspec.Settings{}.Key()) // numbers that are reserved stay so
+		s.switches = append(s.switches, have)
 		stored := map[string]string{}
 		if n.agent != nil {
 			for k, v := range n.agent.store.Load(bucket) {
@@ -453,4 +455,79 @@ func TestMalformedPeerRequests(t *testing.T) {
 	}
 	l.remove(1, g)
 	l.noLeftovers()
+}
+
+// TestHostsSeeTheirOwn: a host is told of no group but its own, whatever it calls.
+func TestHostsSeeTheirOwn(t *testing.T) {
+	l := newLine(t, 2)
+	l.startAll()
+	mine := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+	other := aGroup(hostAddr(1, 3), 2, hostAddr(1, 4), hostAddr(2, 1), hostAddr(2, 2))
+	l.install(1, mine)
+	l.install(1, other)
+	steps := func(at int, as identity.Identity, only *mcrdmav1.GroupKey) (out []string) {
+		t.Helper()
+		conn := dial(t, l.nodes[at-1].addr, as)
+		defer conn.Close()
+		res, err := mcrdmav1.NewSwitchStatusClient(conn).ListSteps(t.Context(), &mcrdmav1.ListStepsRequest{Group: only})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range res.GetSteps() {
+			out = append(out, s.GetGroup().GetSource())
+		}
+		return out
+	}
+	host := identity.Identity{Role: identity.Host, Name: "h", Addrs: []netip.Addr{hostAddr(1, 1)}}
+	receiver := identity.Identity{Role: identity.Host, Name: "r", Addrs: []netip.Addr{hostAddr(2, 1)}}
+	both := []string{hostAddr(1, 1).String(), hostAddr(1, 3).String()}
+	for at := 1; at <= 2; at++ {
+		for _, role := range []identity.Role{identity.Admin, identity.Switch} {
+			if got := steps(at, identity.Identity{Role: role, Name: "sw1"}, nil); !slices.Equal(got, both) {
+				t.Errorf("sw%d shows %v the groups of %v", at, role, got)
+			}
+		}
+		if got := steps(at, host, nil); !slices.Equal(got, both[:1]) {
+			t.Errorf("sw%d shows a host the groups of %v", at, got)
+		}
+		if got := steps(at, host, other.Key); len(got) > 0 {
+			t.Errorf("sw%d shows a host the group of %v", at, got)
+		}
+		if got := steps(at, receiver, nil); len(got) > 0 {
+			t.Errorf("sw%d shows a receiver the groups of %v", at, got)
+		}
+	}
+}
+
+// TestStreamsOfHosts: a host may have some streams open, over whatever connections.
+// More are refused; others have theirs, and there is room when one ends.
+func TestStreamsOfHosts(t *testing.T) {
+	l := newLine(t, 1)
+	l.start(1)
+	host := identity.Identity{Role: identity.Host, Name: "h", Addrs: []netip.Addr{hostAddr(1, 1)}}
+	other := identity.Identity{Role: identity.Host, Name: "o", Addrs: []netip.Addr{hostAddr(1, 2)}}
+	watch := func(as identity.Identity) (end func(), err error) {
+		conn := dial(t, l.nodes[0].addr, as)
+		t.Cleanup(func() { _ = conn.Close() })
+		s, err := mcrdmav1.NewSwitchGroupsClient(conn).Watch(t.Context(), &mcrdmav1.WatchRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return func() { _ = conn.Close() }, err
+	}
+	end, err := watch(host)
+	for n := 1; err == nil; n++ {
+		if n > 100 {
+			t.Fatal("100 streams, and no end")
+		}
+		_, err = watch(host)
+	}
+	refused{codes.ResourceExhausted, "LIMIT", "sw1", []string{"host h", "streams"}}.check(t, "one more", err)
+	for _, as := range []identity.Identity{other, {Role: identity.Admin, Name: "h"}} {
+		if _, err := watch(as); err != nil {
+			t.Errorf("%v: %v", as, err)
+		}
+	}
+	end()
+	eventually(t, "there is room again", func() bool { _, err := watch(host); return err == nil })
 }

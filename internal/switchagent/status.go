@@ -44,7 +44,7 @@ func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.Group
 	a.mu.Lock()
 	var list []*group
 	for k, g := range a.groups {
-		if g.step != nil && sees(k.source) {
+		if g.step != nil && !g.void && sees(k.source) {
 			list = append(list, g)
 		}
 	}
@@ -68,7 +68,7 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 		return fmt.Errorf("%w: the switch is not connected", ErrNotReady)
 	}
 	a.mu.Lock()
-	slot, index := g.merging.slot, map[string]uint8{}
+	slot, base, index := g.merging.slot(), g.merging.base, map[string]uint8{}
 	for _, m := range g.merging.members {
 		index[m.Src.String()] = m.Index
 	}
@@ -87,6 +87,9 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 		var c p4rt.MemberCounts
 		if i, ok := index[r.GetAddress()]; ok {
 			c = members[i]
+			if base != nil {
+				c = c.Since(base[i])
+			}
 		}
 		out.Members = append(out.Members, &mcrdmav1.MemberCounters{Acks: c.ACKs, SequenceNaks: c.SequenceNAKs,
 			RnrNaks: c.RNRNAKs, FatalNaks: c.FatalNAKs, Cnps: c.CNPs})
@@ -99,13 +102,13 @@ type statusServer struct {
 	a *Agent
 }
 
-func (s *statusServer) may(ctx context.Context) error {
-	_, err := s.a.caller(ctx, identity.Host, identity.Admin, identity.Switch)
-	return err
+func (s *statusServer) may(ctx context.Context) (identity.Identity, error) {
+	return s.a.caller(ctx, identity.Host, identity.Admin, identity.Switch)
 }
 
 func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusRequest) (*mcrdmav1.GetStatusResponse, error) {
-	if err := s.may(ctx); err != nil {
+	id, err := s.may(ctx)
+	if err != nil {
 		return nil, err
 	}
 	a := s.a
@@ -113,11 +116,18 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.version,
 		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: a.isSettled(), IcrcOff: a.cfg.ICRCOff,
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
-			Pushes: d.pushes, Reconnects: d.reconnects}}
+			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
 	if d.err != nil {
 		out.P4Runtime.Error = d.err.Error()
 	}
-	out.Problems = append(out.Problems, d.refused...)
+	if id.Is(identity.Host) && len(d.refused) > 0 { // they name others' groups
+		out.Problems = append(out.Problems, fmt.Sprintf("the switch refused %d changes", len(d.refused)))
+	} else {
+		out.Problems = append(out.Problems, d.refused...)
+	}
+	if err := a.store.Failed(); err != nil {
+		out.Problems = append(out.Problems, err.Error())
+	}
 	out.Ports = a.portStatus()
 	a.uni.mu.Lock()
 	out.Problems = append(out.Problems, a.uni.table.Problems()...)
@@ -184,7 +194,7 @@ func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 		replicas += len(s.placed.rules.Rewrites)
 		regions += len(s.placed.rules.Translations)
 	}
-	for _, m := range a.slots {
+	for _, m := range a.slots.used {
 		members += len(m.members)
 	}
 	table := func(name string, used int) *mcrdmav1.Usage {
@@ -194,8 +204,8 @@ func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 		table("ingress.replication.groups", a.groupNumbers.count),
 		table("egress.rewrite.replicas", replicas),
 		table("egress.rewrite.regions", regions),
-		table("egress.ack_merge.merge_groups", len(a.slots)),
-		table("egress.ack_merge.merge_members", members),
+		table("egress.ack_merge.merge_groups", len(a.slots.used)),
+		table("egress.ack_merge.merge_members", members+len(a.slots.bypasses)),
 		table("ingress.unicast.routes", routes),
 		table("ingress.unicast.next_hops", hops),
 		table("ingress.unicast.bridge", hosts),
@@ -204,7 +214,7 @@ func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 }
 
 func (s *statusServer) ListRoutes(ctx context.Context, _ *mcrdmav1.ListRoutesRequest) (*mcrdmav1.ListRoutesResponse, error) {
-	if err := s.may(ctx); err != nil {
+	if _, err := s.may(ctx); err != nil {
 		return nil, err
 	}
 	out := &mcrdmav1.ListRoutesResponse{}
@@ -221,7 +231,8 @@ func (s *statusServer) ListRoutes(ctx context.Context, _ *mcrdmav1.ListRoutesReq
 }
 
 func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsRequest) (*mcrdmav1.ListStepsResponse, error) {
-	if err := s.may(ctx); err != nil {
+	id, err := s.may(ctx)
+	if err != nil {
 		return nil, err
 	}
 	a := s.a
@@ -240,7 +251,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 		return cmp.Or(compareGroups(x.groupKey, y.groupKey), x.dst.Compare(y.dst))
 	})
 	for _, k := range keys {
-		if st := a.steps[k]; (only == nil || k.groupKey == *only) && (st.group != nil || len(st.holders) > 0) {
+		if st := a.steps[k]; (only == nil || k.groupKey == *only) && mayKnow(id, k.source) && (st.group != nil || len(st.holders) > 0) {
 			out.Steps = append(out.Steps, describeStep(st))
 		}
 	}
@@ -298,7 +309,7 @@ func describeStep(s *step) *mcrdmav1.Step {
 }
 
 func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersRequest) (*mcrdmav1.GetCountersResponse, error) {
-	if err := s.may(ctx); err != nil {
+	if _, err := s.may(ctx); err != nil {
 		return nil, err
 	}
 	_, session := s.a.driver.current()

@@ -156,7 +156,22 @@ func TestTwoAgentsOfOneSwitch(t *testing.T) {
 	n := l.launch(1, first)
 	end()
 	eventually(t, "the first controls the switch again", func() bool { return isReady(n.agent) })
-	eventually(t, "its groups", func() bool { return slices.Equal(l.canonical(), want) })
+	st, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+	if err != nil || !strings.Contains(st.GetP4Runtime().GetCleared(), "another agent") {
+		t.Errorf("%v, %v", st.GetP4Runtime(), err)
+	}
+	// What it had may be another's by now: its daemons have to install it again.
+	res, err := l.groups(1).Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{g.Key}})
+	if err != nil || len(res.GetMissing()) != 1 {
+		t.Errorf("%v, %v", res, err)
+	}
+	eventually(t, "the group can be installed", func() bool {
+		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+		return err == nil
+	})
+	if have := l.canonical(); !slices.Equal(have, want) {
+		t.Errorf("have %v", have)
+	}
 	l.remove(1, g)
 	l.noLeftovers()
 }
@@ -247,11 +262,13 @@ func canonicalRoutes(s *switchspec.State) string {
 			}
 			lines = append(lines, line)
 		case switchspec.Match, switchspec.Replica, switchspec.Region, switchspec.MergeGroup, switchspec.MergeMember,
-			switchspec.NextHop, switchspec.Neighbour, switchspec.ECMPGroup:
+			switchspec.Bypass, switchspec.NextHop, switchspec.Neighbour, switchspec.ECMPGroup:
 		case switchspec.PREGroup:
 			if e.ID == 1 {
 				lines = append(lines, fmt.Sprint(e))
 			}
+		case switchspec.Settings:
+			lines = append(lines, fmt.Sprint(e.ICRCOff, e.HashSeed))
 		default:
 			lines = append(lines, fmt.Sprint(e))
 		}

@@ -25,8 +25,8 @@ func tamper(r *rand.Rand, s *switchspec.State) {
 		}
 	}
 	for _, e := range slices.Collect(s.All()) {
-		if r.IntN(4) > 0 {
-			continue
+		if _, settings := e.(switchspec.Settings); settings || r.IntN(4) > 0 {
+			continue // without the settings, groups are given up: TestStateOlderThanSwitch
 		}
 		if r.IntN(3) == 0 {
 			s.Delete(e.Key())
@@ -176,18 +176,18 @@ func TestAdoptedMergingIsItsOwn(t *testing.T) {
 		if err := have.Put(x.change...); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.adoptMerging(&have, &want); err != nil {
+		if _, err := a.adoptMerging(&have, &want); err != nil {
 			t.Fatal(err)
 		}
 		m := a.groups[one.groupKey].merging
-		if kept := m.slot == 100 && m.epoch == 9 && !m.learn; kept != x.kept || len(m.members) != 2+x.late || m.current != 3 || a.slots[m.slot] != m {
+		if kept := m.slot() == 100 && epochOf(m.use) == 9 && !m.learn; kept != x.kept || len(m.members) != 2+x.late || m.current != 3 || a.slots.used[m.slot()] != m {
 			t.Errorf("%s: %+v", name, m)
 		}
-		if other := a.groups[two.groupKey].merging; other.slot != 200 || other.learn || len(other.members) != 2 {
+		if other := a.groups[two.groupKey].merging; other.slot() != 200 || other.learn || len(other.members) != 2 {
 			t.Errorf("%s: the other group: %+v", name, other)
 		}
 		for e := range switchspec.Of[switchspec.MergeMember](&want) {
-			if g := a.groups[groupKey{e.Dst, e.DestQP}]; g == nil || g.merging.slot != e.Slot {
+			if g := a.groups[groupKey{e.Dst, e.DestQP}]; g == nil || g.merging.slot() != e.Slot {
 				t.Errorf("%s: %v is wanted", name, e)
 			}
 		}

@@ -63,7 +63,7 @@ func (s *State) Apply(list ...Change) error {
 const (
 	stageDetach  = iota // matches that go, or wait
 	stageUnmerge        // members of slots that get another group
-	stageBase           // PRE groups, neighbours, merge groups
+	stageBase           // settings, PRE groups, neighbours, merge groups, bypasses
 	stageRewrite        // replicas, regions, next hops
 	stageMembers        // members, ECMP groups
 	stageSwitch         // what is in use changes, by one step
@@ -72,12 +72,12 @@ const (
 	stageLeave          // routes, members
 	stageStrip          // replicas, ECMP and merge groups
 	stageBare           // PRE groups, next hops
-	stageLast           // neighbours
+	stageLast           // neighbours, bypasses
 )
 
 var insertStage = [...]int{
 	KindSettings: stageBase, KindPREGroup: stageBase, KindNeighbour: stageBase, KindECNPort: stageBase, KindPortHost: stageBase,
-	KindMergeGroup: stageBase, KindNextHop: stageRewrite, KindReplica: stageRewrite, KindRegion: stageRewrite,
+	KindMergeGroup: stageBase, KindBypass: stageBase, KindNextHop: stageRewrite, KindReplica: stageRewrite, KindRegion: stageRewrite,
 	KindECMPGroup: stageMembers, KindMergeMember: stageMembers, KindRouterMAC: stageSwitch, KindARPTarget: stageSwitch,
 	KindRoute: stageSwitch, KindBridgeMAC: stageSwitch, KindBridgePort: stageSwitch, KindGuardedPort: stageSwitch,
 	KindMatch: stageAttach,
@@ -89,6 +89,7 @@ var deleteStage = [...]int{
 	KindGuardedPort: stageLeave, KindPortHost: stageBare,
 	KindReplica: stageStrip, KindRegion: stageCleanup, KindECMPGroup: stageStrip, KindMergeGroup: stageStrip,
 	KindPREGroup: stageBare, KindNextHop: stageBare, KindNeighbour: stageLast,
+	KindBypass: stageLast,
 }
 
 // Diff returns the changes that make a switch in state have one in state want, in

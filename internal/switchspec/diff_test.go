@@ -27,7 +27,7 @@ func drawState(t *rapid.T) *State {
 	}
 	maybe := func(odds int) bool { return rapid.IntRange(0, 9).Draw(t, "maybe") < odds }
 	if maybe(5) {
-		put(Settings{HashSeed: uint32(small(t, "seed", 0, 1))})
+		put(Settings{HashSeed: uint32(small(t, "seed", 0, 1)), Owner: uint64(small(t, "owner", 0, 1)), Numbers: uint64(small(t, "numbers", 0, 1))})
 	}
 	for i := range uint16(3) {
 		if maybe(9) {
@@ -69,6 +69,9 @@ func drawState(t *rapid.T) *State {
 		if maybe(7) {
 			put(MergeGroup{Slot: slot, Epoch: small(t, "epoch", 1, 2), Members: small(t, "members", 0, 3), Source: addr(9)})
 		}
+	}
+	if maybe(5) {
+		put(Bypass{Src: addr(9), Dst: addr(8), QPN: uint32(small(t, "qpn", 0, 1))})
 	}
 	for m := range uint16(3) {
 		put(MergeMember{Src: addr(m), Dst: addr(9), Slot: small(t, "slot", 0, 1), Index: uint8(small(t, "index", 0, 1))}) //nolint:gosec // small

@@ -37,6 +37,7 @@ const (
 	KindRegion
 	KindMergeGroup
 	KindMergeMember
+	KindBypass
 	KindMatch
 )
 
@@ -44,7 +45,7 @@ var kindNames = [...]string{
 	KindSettings: "settings", KindPREGroup: "PRE group", KindNeighbour: "neighbour", KindNextHop: "next hop",
 	KindECMPGroup: "ECMP group", KindRouterMAC: "router MAC", KindARPTarget: "ARP target", KindRoute: "route",
 	KindBridgeMAC: "bridge MAC", KindBridgePort: "bridge port", KindPortHost: "port host", KindGuardedPort: "guarded port", KindECNPort: "ECN port", KindReplica: "replica",
-	KindRegion: "region", KindMergeGroup: "merge group", KindMergeMember: "merge member", KindMatch: "group match",
+	KindRegion: "region", KindMergeGroup: "merge group", KindMergeMember: "merge member", KindBypass: "bypass", KindMatch: "group match",
 }
 
 // Kinds is the number of kinds; the kinds are 1 to Kinds.
@@ -105,7 +106,7 @@ const (
 	MaxQPN     = 1<<24 - 1
 	MaxPSN     = 1<<24 - 1
 	MaxMembers = 16        // of a merge group
-	MaxDepth   = 1<<19 - 1 // of queues, in packets
+	MaxDepth   = 1<<19 - 1 // of queues, as the switch tells it
 	MaxSlot    = 16383
 )
 
@@ -141,13 +142,17 @@ func rules(what fmt.Stringer, list ...rule) error {
 type Settings struct {
 	ICRCOff  bool   // neither check nor compute ICRCs
 	HashSeed uint32 // of the choice among equal paths
+	// Whose epochs the registers hold, and that all of them are of uses of slots with
+	// lower numbers. The program does not look at them.
+	Owner   uint64 // 0: nobody's
+	Numbers uint64
 }
 
 // Key implements Entity.
 func (Settings) Key() Key { return Key{kind: KindSettings} }
 
 func (s Settings) String() string {
-	return fmt.Sprintf("settings: ICRC off %t, hash seed %d", s.ICRCOff, s.HashSeed)
+	return fmt.Sprintf("settings: ICRC off %t, hash seed %d, owner %016x, numbers to %d", s.ICRCOff, s.HashSeed, s.Owner, s.Numbers)
 }
 func (s Settings) equal(o Entity) bool { return o == Entity(s) }
 func (s Settings) check() error        { return nil }
@@ -308,7 +313,7 @@ func (n Neighbour) check() error {
 // ECNPort marks packets that leave by a port.
 type ECNPort struct {
 	Port       uint16
-	KMin, KMax uint32 // queue depth in packets
+	KMin, KMax uint32 // queue depth, as the switch tells it
 	PMax       uint16 // probability at KMax, in 1/65536
 }
 
@@ -316,7 +321,7 @@ type ECNPort struct {
 func (p ECNPort) Key() Key { return Key{kind: KindECNPort, a: uint64(p.Port)} }
 
 func (p ECNPort) String() string {
-	return fmt.Sprintf("ECN port %d: %d to %d packets, %d/65536", p.Port, p.KMin, p.KMax, p.PMax)
+	return fmt.Sprintf("ECN port %d: depths of %d to %d, %d/65536", p.Port, p.KMin, p.KMax, p.PMax)
 }
 func (p ECNPort) equal(o Entity) bool { return o == Entity(p) }
 func (p ECNPort) check() error {

@@ -161,6 +161,28 @@ func (m MergeMember) check() error {
 		rule{m.Index < MaxMembers, "the index is more than 15"})
 }
 
+// Bypass drops RoCE packets from Src to a group's sender that are not addressed to the
+// group: they would pass for what merging says. It is in the table of MergeMembers.
+type Bypass struct {
+	Src netip.Addr // that the sender is connected to
+	Dst netip.Addr // the sender's
+	QPN uint32     // the sender's own
+}
+
+// Key implements Entity.
+func (b Bypass) Key() Key {
+	return Key{kind: KindBypass, a: ip(b.Src), b: ip(b.Dst), c: uint64(b.QPN)}
+}
+
+func (b Bypass) String() string {
+	return fmt.Sprintf("bypass %v to %v, QPN %#06x: dropped", b.Src, b.Dst, b.QPN)
+}
+func (b Bypass) equal(o Entity) bool { return o == Entity(b) }
+func (b Bypass) check() error {
+	return rules(b, rule{b.Src.Is4() && b.Dst.Is4(), "an address is not IPv4"},
+		rule{b.QPN <= MaxQPN, "the QPN has more than 24 bits"})
+}
+
 // MergeGroup says how the answers of a group become one receiver's.
 type MergeGroup struct {
 	Slot       uint16

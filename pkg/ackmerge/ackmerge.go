@@ -10,6 +10,16 @@ import (
 // MaxMembers is the number of members that a group can have at one switch.
 const MaxMembers = 16
 
+// Window is how far ahead of what the sender was told an answer may lie: less than
+// half of all PSNs, so that any two records can be compared. Spread is how far from
+// an answer the members' records may lie as long as nothing is decided: the slowest
+// is then at most twice that behind, and as much is left of the window for what the
+// sender has under way.
+const (
+	Window = 1 << 22
+	Spread = 1 << 20
+)
+
 // Config is what the control plane says of a group. It may change while packets
 // flow; State lives on.
 type Config struct {
@@ -51,13 +61,14 @@ type Verdict uint8
 // Verdicts. All but Pass are reasons to drop it, and have a counter of their
 // own at the switch.
 const (
-	Pass         Verdict = iota // goes to the sender, rewritten
-	NotMember                   // of a member that was removed
-	BadSyndrome                 // neither ACK nor RNR NAK nor NAK
-	Absorbed                    // an ACK that tells the sender nothing
-	StaleNAK                    // the member has acknowledged the packet since
-	UndecidedNAK                // not every member has been heard of yet
-	FilteredCNP                 // too soon after another one
+	Pass          Verdict = iota // goes to the sender, rewritten
+	NotMember                    // of a member that was removed
+	BadSyndrome                  // neither ACK nor RNR NAK nor NAK
+	Absorbed                     // an ACK that tells the sender nothing
+	StaleNAK                     // the member has acknowledged the packet since
+	UndecidedNAK                 // not every member has been heard of yet
+	FilteredCNP                  // too soon after another one
+	OutsideWindow                // behind what the sender was told, or too far ahead of it
 )
 
 // Step takes in an answer that arrives at now, and says what becomes of it. If it
@@ -82,16 +93,21 @@ func Step(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 		}
 		psn = psn.Add(-1)
 	}
-	advanced, stale := s.note(c, a.Member, psn, a.MSN)
+	v := view{c: c, s: s}
+	v.look(psn)
+	if v.ahead(psn) > v.reach {
+		return a, OutsideWindow
+	}
+	advanced, stale := v.note(a.Member, psn, a.MSN)
 	if stale && !ack {
 		return a, StaleNAK
 	}
-	lowest, silent := s.lowest(c, a.Member)
-	news := s.Passed.Epoch != c.Epoch || lowest.PSN.Sub(s.Passed.PSN) > 0
+	lowest, silent, far := v.lowest(a.Member)
+	news := v.ahead(lowest.PSN) > 0
 	switch {
-	case ack && (silent || advanced && !news):
+	case ack && (silent || far || advanced && !news):
 		return a, Absorbed
-	case !ack && silent && c.Learn:
+	case !ack && (far || silent && c.Learn):
 		return a, UndecidedNAK
 	}
 	if news {
@@ -107,51 +123,72 @@ func Step(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	return a, Pass
 }
 
+// A view is a group's state as seen from where PSNs are measured.
+type view struct {
+	c         *Config
+	s         *State
+	base      rocev2.PSN // what the sender was told
+	reach     uint32     // how far ahead of that a PSN counts
+	undecided bool       // it was told nothing yet, and the initial PSN is not known
+}
+
+// look finds where PSNs are measured from when a member has acknowledged psn.
+func (v *view) look(psn rocev2.PSN) {
+	v.reach = Window
+	switch {
+	case v.s.Passed.Epoch == v.c.Epoch:
+		v.base = v.s.Passed.PSN
+	case v.c.Learn:
+		v.base, v.reach, v.undecided = psn.Add(-Spread), 2*Spread, true
+	default:
+		v.base = v.c.before()
+	}
+}
+
+// ahead is how far psn lies ahead of the base, around the circle.
+func (v *view) ahead(psn rocev2.PSN) uint32 { return uint32(psn-v.base) & rocev2.Mask24 }
+
 // note records that member i has everything up to psn. Advanced: that is more
-// than it was known to have. Stale: it is less.
-func (s *State) note(c *Config, i int, psn rocev2.PSN, msn uint32) (advanced, stale bool) {
-	r := &s.Acked[i]
-	heard := r.Epoch == c.Epoch
-	distance := 1 // to a member of which nothing is known, anything is news
-	if heard {
-		distance = psn.Sub(r.PSN)
-	} else if !c.Learn {
-		distance = psn.Sub(c.before())
+// than it was known to have, or nothing is decided yet. Stale: it is less.
+func (v *view) note(i int, psn rocev2.PSN, msn uint32) (advanced, stale bool) {
+	r := &v.s.Acked[i]
+	now, known := v.ahead(psn), v.ahead(r.PSN)
+	if v.undecided || r.Epoch != v.c.Epoch || now > known {
+		*r = Record{v.c.Epoch, msn & rocev2.Mask24, psn}
+		return true, false
 	}
-	if distance > 0 || distance == 0 && !heard {
-		*r = Record{c.Epoch, msn & rocev2.Mask24, psn}
-	}
-	return distance > 0, distance < 0
+	return false, now < known
 }
 
 // lowest is the record of the current member that is farthest behind; of several,
 // that of own, or else the first. Silent: there is a member that has not been
-// heard of in this epoch.
-func (s *State) lowest(c *Config, own int) (low Record, silent bool) {
-	low = s.record(c, own)
-	for m := c.Members; m != 0; m &= m - 1 {
-		r := s.record(c, bits.TrailingZeros16(m))
-		silent = silent || r.Epoch != c.Epoch
-		if r.PSN.Sub(low.PSN) < 0 {
+// heard of in this epoch. Far: there is one whose PSN cannot be compared.
+func (v *view) lowest(own int) (low Record, silent, far bool) {
+	low = v.record(own)
+	for m := v.c.Members; m != 0; m &= m - 1 {
+		r := v.record(bits.TrailingZeros16(m))
+		silent = silent || r.Epoch != v.c.Epoch
+		far = far || v.ahead(r.PSN) > v.reach
+		if v.ahead(r.PSN) < v.ahead(low.PSN) {
 			low = r
 		}
 	}
-	low.Epoch = c.Epoch
-	return low, silent
+	low.Epoch = v.c.Epoch
+	return low, silent, far
 }
 
 // record is what member i has acknowledged, or what is taken for granted if it has
 // not been heard of; its epoch is then another.
-func (s *State) record(c *Config, i int) Record {
-	if r := s.Acked[i]; r.Epoch == c.Epoch {
+func (v *view) record(i int) Record {
+	if r := v.s.Acked[i]; r.Epoch == v.c.Epoch {
 		return r
 	}
-	return Record{PSN: c.before()}
+	return Record{PSN: v.c.before()}
 }
 
 func (c *Config) before() rocev2.PSN { return c.InitialPSN.Add(-1) }
 
-var verdicts = [...]string{"pass", "not a member", "bad syndrome", "absorbed", "stale NAK", "undecided NAK", "CNP filtered"}
+var verdicts = [...]string{"pass", "not a member", "bad syndrome", "absorbed", "stale NAK", "undecided NAK", "CNP filtered", "outside the window"}
 
 // String names the verdict.
 func (v Verdict) String() string { return verdicts[v] }

@@ -14,19 +14,30 @@
 // S1: the sender is told that packet p has arrived only if every current member
 // has said that p has arrived. No loss, duplication, reordering, wrap of the PSN,
 // removal of a member, re-installation of the group or restart of the switch
-// breaks it.
+// breaks it, and no member that answers with PSNs of its own making: it can speak
+// for itself only.
 //
 // L1: as long as packets get through now and then, the sender learns how far the
-// slowest current member has got.
+// slowest current member has got. A member that lies can hold the group up, as one
+// that is silent can. Once it is removed, nothing that it said does so any more.
 //
 // # What a switch keeps
 //
 // Per member, the highest PSN that it has acknowledged, and the MSN that came
 // with it; the last PSN passed on. An acknowledgement is a statement about the
 // past that stays true, so the highest is the truth, in whatever order they come.
-// PSNs are 24-bit serial numbers: a is later than b if a-b, as a signed 24-bit
-// number, is positive. At most half the space, 8,388,608 packets, can lie between
-// the members, and a queue pair's window is far smaller.
+//
+// PSNs are the numbers of a circle. Of any two one can be taken for the later, but
+// over half the circle that is not transitive: a member that claimed PSNs half the
+// circle ahead would make the minimum one that another member has not reached. So
+// PSNs are compared by their distance from one place, the PSN passed on last, or
+// else the one before the initial PSN. No record is behind it: what is passed on is
+// their minimum. An answer behind it, or more than [Window] ahead, is dropped. So
+// records are at most Window apart, the distances order them as their members'
+// streams do, and no claim brings a record around the circle. What is behind is no
+// loss: it was overtaken on the way, for a responder answers a duplicate with
+// the last PSN that it has. The sender may have Window less twice [Spread], two
+// million, packets under way; a message of 2 GiB has as many at an MTU of 1024.
 //
 // # The rules, and why
 //
@@ -66,8 +77,9 @@
 // credits would be right only if the switch knew how many receive requests each
 // has used since; RNR NAKs do the same work, exactly.
 //
-// Stale and reordered ACKs move nothing, and are answered with the minimum, which
-// the sender may have heard before: a duplicate ACK, which it ignores.
+// Stale and reordered ACKs move nothing. Behind what was passed on they are dropped;
+// others are answered with the minimum, which the sender may have heard before: a
+// duplicate ACK, which it ignores.
 //
 // Lost merged ACKs. A later one says more. After the last, the sender's timer
 // runs out and it retransmits; every member answers a duplicate with an ACK, and
@@ -81,16 +93,24 @@
 // on: it could only repeat what the sender knows. A NAK is passed on meanwhile,
 // with silent members taken to be just before the initial PSN: so the loss of a
 // group's first packet is repaired at once. An answer that lies before the
-// initial PSN of an epoch is late news of an earlier one, and sets no record.
+// initial PSN of an epoch is late news of an earlier one, and is dropped.
 //
 // A switch that lost its state is programmed again, with a new epoch, while the
 // queue pairs run on. How far they are is then often unknown (the initial PSN may
-// be half the PSN space away, and comparisons with it meaningless). With
-// Config.Learn a silent member's first answer is believed whatever its PSN, and
-// nothing at all is passed on until all have been heard of, NAKs included, since
-// nobody knows the minimum. The sender's timer then has it retransmit, and every
-// member answers. The statements of an earlier epoch are still true, because
-// the queue pairs are the same.
+// be anywhere on the circle, and comparisons with it meaningless). With Config.Learn
+// a member's answer is believed whatever its PSN, and nothing at all is passed on,
+// NAKs included, until an answer finds that all have been heard of and that all
+// records are within Spread of its own PSN, on either side. Such records are in one
+// order, and their minimum is the first PSN passed on. Until then, a member's record
+// is what it said last: one that said something else once, or was overtaken, does
+// not hold up the others for ever. The sender's timer has it retransmit, and every
+// member answers; honest members, which differ by no more than the sender has under
+// way, come together. The statements of an earlier epoch are still true, because the
+// queue pairs are the same.
+//
+// A member that lies can bring the first PSN passed on to twice Spread behind the
+// others, no farther: so what they acknowledge when it is removed is in the window.
+// For the same reason an initial PSN that is known must not be older than that.
 //
 // Removal of a member. Its bit is cleared, the minimum is then over the others.
 // What it sends afterwards is dropped. The next answer of any other member tells

@@ -65,6 +65,17 @@ func among(members []*mcrdmav1.Member, receiver string) bool {
 	return slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return m.GetAddress() == receiver || m.GetHost() == receiver })
 }
 
+// isNew says whether a member has nothing of what the group before had: it was not in it,
+// or it has left since and was added again.
+func isNew(m *mcrdmav1.Member, before []*mcrdmav1.Member, added []string) bool {
+	return !among(before, m.GetAddress()) || slices.Contains(added, m.GetAddress()) || slices.Contains(added, m.GetHost())
+}
+
+// allNew says that of all members.
+func allNew(members, before []*mcrdmav1.Member, added []string) bool {
+	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
+}
+
 // wanted are the receivers of all wishes so far.
 func (g *Group) wanted() (list []string) {
 	g.mu.Lock()
@@ -90,13 +101,21 @@ func (g *Group) refused(receivers []string, err error) {
 // joined answers the wishes that these receivers are of: they are in the formation that
 // has just begun, with that operation, or could not be taken into it. It returns what
 // the application is to be told. g.mu is held.
-func (g *Group) joined(before []*mcrdmav1.Member, asked []string, operation uint64) (events []Event) {
+func (g *Group) joined(before []*mcrdmav1.Member, asked, add []string, operation uint64) (events []Event) {
 	for _, m := range g.info.GetMembers() {
-		if among(before, m.GetAddress()) {
+		if !isNew(m, before, add) {
 			continue
 		}
+		// That it was removed is told before that it is back.
+		g.missing = slices.DeleteFunc(g.missing, func(old missing) bool {
+			same := old.member.GetAddress() == m.GetAddress()
+			if same {
+				events = append(events, g.removal(m.GetAddress(), m.GetHost(), old.text)...)
+			}
+			return same
+		})
 		delete(g.removed, m.GetAddress())
-		delete(g.lacks, m.GetAddress())
+		delete(g.lacks.first, m.GetAddress())
 		events = append(events, Event{Type: Added, Address: m.GetAddress(), Host: m.GetHost(), Formation: g.info.GetFormation(), Operation: operation})
 	}
 	for len(asked) > 0 {

@@ -1,6 +1,9 @@
 package mcrdma
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // An assembler puts operations together at a receiver, out of the messages that
 // package rdmcfallback brings. It is pure, but for the receive function that it is
@@ -12,14 +15,15 @@ import "fmt"
 type assembler struct {
 	regions [][]byte // as granted
 	message uint64   // that came in this and other formations, those dropped included
-	have    uint64   // that the receiver has: those up to here are dropped
+	have    uint64   // that the receiver has: nothing is written or delivered of what came up to here
 	// receive returns the oldest posted receive, after waiting for one.
 	receive func() ([]byte, error)
 
 	buf      []byte // for headers
 	op       header
-	again    bool   // op is a message that the receiver has
+	again    bool   // the receiver has op
 	dest     []byte // of op's pieces
+	spare    []byte // the dest of what it has
 	off      uint64 // in dest, of the next piece
 	incoming int    // pieces of op that have not begun
 	waiting  int    // pieces of op that are not complete
@@ -61,13 +65,14 @@ func (a *assembler) begin(size int64) ([]byte, error) {
 // place finds where op's pieces go.
 func (a *assembler) place() (err error) {
 	switch {
+	case a.again:
+		a.spare = slices.Grow(a.spare[:0], int(a.op.length))
+		a.dest = a.spare[:a.op.length]
 	case !a.op.kind.send():
 		a.dest = a.region()
-		if a.op.kind == OpWriteImm && !a.again {
+		if a.op.kind == OpWriteImm {
 			_, err = a.receive() // so it is there when the last piece is complete
 		}
-	case a.again:
-		a.dest = make([]byte, a.op.length)
 	default:
 		if a.dest, err = a.receive(); err == nil {
 			err = fits(a.op.length, a.dest)
@@ -100,13 +105,14 @@ func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 	if err != nil {
 		return d, false, err
 	}
+	// What comes before a message that the receiver has, it has as well.
+	a.again = a.message < a.have
 	if a.op.kind.message() {
 		a.message++
 		if a.op.message != uint32(a.message) {
 			return d, false, fmt.Errorf("%w: message %d instead of %d", errNonsense, a.op.message, a.message)
 		}
 	}
-	a.again = a.op.kind.message() && a.message <= a.have
 	if !a.op.kind.send() {
 		if err := a.inside(); err != nil {
 			return d, false, err
@@ -118,7 +124,9 @@ func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 		return d, false, nil
 	}
 	if !a.op.kind.send() {
-		copy(a.region(), payload)
+		if !a.again {
+			copy(a.region(), payload)
+		}
 		payload = nil
 	}
 	return delivery{a.op, payload}, a.op.kind.message() && !a.again, nil

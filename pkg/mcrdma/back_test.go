@@ -168,7 +168,7 @@ func TestAdoptedLate(t *testing.T) {
 	<-r.g.over
 	r.src.stop()
 	g := &Group{c: r.c, id: GroupID{r.src.address, 99}, cfg: r.g.cfg, events: newEventQueue(), over: make(chan struct{}), drained: make(chan struct{}),
-		removed: map[string]bool{}, lacks: map[string]uint64{}, next: &formation{info: r.g.info, path: nothing{}}}
+		removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}}, next: &formation{info: r.g.info, path: nothing{}}}
 	g.ctx, g.stop = context.WithCancelCause(r.c.ctx)
 	if err := r.c.adopt(g, newLink()); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ type Mode uint8
 // The modes.
 const (
 	Auto    Mode = iota // switches if they can, else hosts
-	Require             // switches, or it is an error
+	Require             // switches, or it is an error; hosts relay only what receivers have to catch up with
 	Off                 // hosts
 )
 
@@ -71,7 +71,8 @@ type GroupConfig struct {
 	Receivers []string
 	Mode      Mode
 	// MinSize is how many copies, the sender's own counted, must remain when
-	// receivers fail; 0: more than half.
+	// receivers fail; 0: half of them, rounded up: 2 of 4, 2 of 3. One receiver must
+	// remain anyhow.
 	MinSize int
 	DSCP    uint8 // of the packets, 0 to 63
 	// Regions are what is written to; At.Region is an index of it. None are needed for

@@ -72,7 +72,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	g := &Group{
 		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth),
-		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{}, lacks: map[string]uint64{},
+		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}},
 	}
 	for range cfg.Depth {
 		g.room <- struct{}{}
@@ -105,7 +105,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 
 func (g *Group) create(ctx context.Context) error {
 	c := g.c
-	b, err := g.bring()
+	b, err := g.bring(false)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (c *Client) adopt(g *Group, l *link) error {
 		c.groups[g.id] = g
 		g.early = append(g.early, c.orphans[g.id]...)
 		delete(c.orphans, g.id)
-		ctx := g.begin(nil, nil)
+		ctx := g.begin(nil, nil, nil)
 		c.wg.Go(func() { g.run(ctx) })
 		if c.link != l { // the daemon was gone meanwhile, and others have been resumed without it
 			c.wg.Go(func() { c.resumeLate(g) })
@@ -201,13 +201,15 @@ type brought struct {
 	sw       *switched    // nil: no device
 	listener net.Listener // nil: no relaying
 	sent     uint64
+	catchUp  bool // hosts are to relay
 	took     time.Duration
 }
 
-// bring makes a queue pair and a listener, as the group's mode wants them.
-func (g *Group) bring() (*brought, error) {
+// bring makes a queue pair and a listener, as the group's mode wants them. If receivers
+// have to catch up, hosts relay in any mode.
+func (g *Group) bring(catchUp bool) (*brought, error) {
 	began := time.Now()
-	b := &brought{g: g}
+	b := &brought{g: g, catchUp: catchUp}
 	g.mu.Lock()
 	b.sent = g.queue.sent()
 	g.mu.Unlock()
@@ -217,7 +219,7 @@ func (g *Group) bring() (*brought, error) {
 			return nil, fmt.Errorf("make a queue pair: %w", closedOr(err))
 		}
 	}
-	if g.cfg.Mode != Require {
+	if g.cfg.Mode != Require || catchUp {
 		if b.listener, err = g.c.bootstrap(); err != nil {
 			b.close()
 			return nil, err
@@ -237,7 +239,7 @@ func (c *Client) bootstrap() (net.Listener, error) {
 }
 
 func (b *brought) forming() *mcrdmav1.Forming {
-	f := &mcrdmav1.Forming{Sent: b.sent}
+	f := &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp}
 	if b.sw != nil {
 		f.Qpn = uint32(b.sw.qp.QPN())
 	}
@@ -286,6 +288,6 @@ func (g *Group) connect(ctx context.Context, b *brought, info *mcrdmav1.Formatio
 	if err != nil {
 		return fmt.Errorf("connect by %v: %w", Path(info.GetPath()), err)
 	}
-	g.next = &formation{info, path, []Step{{"qp", b.took}, {"connect", time.Since(began)}}}
+	g.next = &formation{info, path, []Step{{"qp", b.took}, {"connect", time.Since(began)}}, b.catchUp}
 	return nil
 }

@@ -35,8 +35,20 @@
 // copies no payload, but for messages of up to 8 KiB that hosts relay.
 //
 // A Piece given to an operation must not be changed until the operation is done.
-// What a WRITE under way covers at the receivers is undefined until it is done: if
-// the group has to be made anew, it is written again.
+//
+// What a receiver was told stays. When Recv returns a message, the receiver's regions
+// hold what all operations up to that one wrote, or what later ones wrote over it, and
+// they never show anything older again. If the group has to be formed anew, the sender
+// sends again what some receivers lack. Where bytes were written twice, this would take
+// the others back. Then hosts relay until all have caught up, in any mode, because a
+// receiver's library skips what it has, and after that switches copy again. Elsewhere
+// the same bytes may be written once more: a receiver must not change them before the
+// operation is done everywhere.
+//
+// A receiver that polls its regions instead sees WRITEs take effect in their order. When
+// the group was formed anew, those that come after the last message that it got may take
+// effect once more, in the same order; so what a WRITE that is not done covers may show
+// older bytes for a while.
 //
 // # Operations
 //
@@ -54,7 +66,8 @@
 // long as GroupConfig.MinSize copies remain; the sender learns by an Event from which
 // operation on it may lack something. Group.Add takes another in its place. If the
 // connection of the whole group is lost, the group is formed anew, and what wasn't
-// complete is sent again; each message is delivered to a receiver once, in order.
+// complete is sent again (see Memory); each message is delivered to a receiver once, in
+// order.
 // Applications see a pause, and an Event.
 //
 // The daemon may be restarted: data goes on without it, and the session is taken up

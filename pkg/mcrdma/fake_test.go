@@ -270,7 +270,7 @@ func (w *world) form(ctx context.Context, g *fakeGroup, f *mcrdmav1.Forming, rec
 	g.mcID = 0x800000 + uint32(g.id.GetNumber())<<8 + g.formation
 	formation, hold := g.formation, w.hold
 	w.mu.Unlock()
-	direct := len(receivers) == 1 && !w.relay && g.req.GetMode() != mcrdmav1.Mode_MODE_OFF && f.GetQpn() != 0
+	direct := len(receivers) == 1 && !w.relay && g.req.GetMode() != mcrdmav1.Mode_MODE_OFF && f.GetQpn() != 0 && !f.GetCatchUp()
 	conn := &mcrdmav1.Connection{Address: g.source.address, Qpn: f.GetQpn(), Psn: 0xfffff0 + formation, Mtu: cmp.Or(g.req.GetMtu(), 1024), Dscp: g.req.GetDscp()}
 	if !direct {
 		conn = nil
@@ -326,7 +326,7 @@ func (w *world) settle(g *fakeGroup, f *mcrdmav1.Forming, members []*fakeMember,
 	r := &mcrdmav1.Relay{Algorithm: cmp.Or(g.req.GetAlgorithm(), "binomial-pipeline"), Transport: cmp.Or(g.req.GetTransport(), "tcp"), Block: 64 << 10,
 		Bootstrap: []string{f.GetBootstrap()}, Group: g.id.GetNumber()}
 	for _, m := range members {
-		info.Members = append(info.Members, &mcrdmav1.Member{Address: m.d.address, Host: "host-" + m.d.address, Qpn: m.answer.GetQpn()})
+		info.Members = append(info.Members, &mcrdmav1.Member{Address: m.d.address, Host: "host-" + m.d.address, Qpn: m.answer.GetQpn(), Have: m.answer.GetHave()})
 		info.Have = min(info.GetHave(), m.answer.GetHave())
 		r.Bootstrap = append(r.Bootstrap, m.answer.GetBootstrap())
 	}

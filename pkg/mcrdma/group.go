@@ -9,6 +9,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/hostclock"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -39,10 +40,8 @@ type Group struct {
 	early   []*mcrdmav1.GroupChanged
 	removed map[string]bool // addresses that were taken out, which the application knows
 	missing []missing
-	marks   marks
-	wishes  []*wish           // of Add, for the next formation
-	halted  uint64            // operations that were complete when the last formation ended
-	lacks   map[string]uint64 // what Event.Operation says of those who are missing, by address
+	lacks   lacks
+	wishes  []*wish // of Add, for the next formation
 	closing bool
 	drained chan struct{} // closed when closing and nothing is under way
 	err     error
@@ -74,6 +73,8 @@ type formation struct {
 	info  *mcrdmav1.FormationInfo
 	path  outbound
 	steps []Step
+	// catchUp: it is only for what some receivers have and others lack.
+	catchUp bool
 }
 
 // A waiter is an operation that somebody waits for.
@@ -228,12 +229,15 @@ func (g *Group) finish(n int) {
 // take puts the n oldest operations, which are complete, into the batch. g.mu is held.
 func (g *Group) take(n int) {
 	g.batch = g.batch[:0]
-	g.marks.put(time.Now().UnixMicro(), g.stats.Completed)
+	g.lacks.marks.put(hostclock.Now(), g.stats.Completed)
 	for range n {
 		op := g.queue.pop()
 		g.batch = append(g.batch, op)
 		g.stats.Completed++
 		g.stats.Bytes += op.size
+	}
+	if g.queue.caughtUp() {
+		g.fail(errCaughtUp)
 	}
 	g.moved.Store(time.Now().UnixNano())
 }

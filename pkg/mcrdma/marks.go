@@ -2,8 +2,8 @@ package mcrdma
 
 // marks remember how many operations were complete at which time: who is told of a
 // member's removal only after it wants to know from where on that one may lack
-// something. They are pure. Times are those of the wall clock, in µs since 1970, which
-// the daemon has too.
+// something. They are pure. Times are in µs, of a clock that the daemon has too, and that
+// cannot be set (package hostclock).
 type marks struct {
 	fine, coarse markRing
 }
@@ -31,14 +31,8 @@ func (m *marks) put(at int64, complete uint64) {
 }
 
 func (r *markRing) put(at int64, complete uint64, apart int64) {
-	if r.n > 0 {
-		// A clock that goes back makes what it says of later times doubtful.
-		last := r.list[(r.n-1)%len(r.list)].at
-		if at < last {
-			r.n = 0
-		} else if at-last < apart {
-			return
-		}
+	if r.n > 0 && at-r.list[(r.n-1)%len(r.list)].at < apart {
+		return
 	}
 	r.list[r.n%len(r.list)] = mark{at, complete}
 	r.n++

@@ -1,5 +1,10 @@
 package mcrdma
 
+import (
+	"cmp"
+	"slices"
+)
+
 // An opQueue holds a sender's operations that are not complete, in their order: the
 // oldest are posted in the present formation, the others not yet. It is pure.
 //
@@ -12,6 +17,7 @@ type opQueue struct {
 	ever     int    // posted in this or another formation; the oldest
 	messages uint64 // all that were pushed
 	first    uint64 // number of the oldest operation
+	until    uint64 // number of the first operation that waits for another formation; 0: none does
 }
 
 type queued struct {
@@ -29,7 +35,7 @@ func (q *opQueue) push(op *Op) {
 
 // next returns the operation that is to be posted next; nil if there is none.
 func (q *opQueue) next() *queued {
-	if q.posted == q.ops.len() {
+	if q.posted == q.ops.len() || q.until > 0 && q.first+uint64(q.posted) == q.until {
 		return nil
 	}
 	return q.ops.at(q.posted)
@@ -53,7 +59,46 @@ func (q *opQueue) pop() *Op {
 }
 
 // rewind says that the formation is over: nothing is posted.
-func (q *opQueue) rewind() { q.posted = 0 }
+func (q *opQueue) rewind() { q.posted, q.until = 0, 0 }
+
+// renumber has the messages of what is not complete follow message have. It is for a
+// formation without any receiver of the one before: its receivers count from have on, and
+// have nothing of what was posted.
+func (q *opQueue) renumber(have uint64) {
+	shift := have - q.before(0)
+	for i := range q.ops.len() {
+		q.ops.at(i).message += shift
+	}
+	q.messages += shift
+	q.ever = 0
+}
+
+// catchUp says that the formation is only for what comes up to message most.
+func (q *opQueue) catchUp(most uint64) { q.until = q.first + uint64(q.had(most)) }
+
+// caughtUp reports whether nothing is left for the formation to do.
+func (q *opQueue) caughtUp() bool { return q.until > 0 && q.first == q.until }
+
+// stepsBack reports whether to write again what comes behind message have would show older
+// bytes to a member that has message most: if bytes are written twice up to there, it sees
+// what the first of these operations wrote until the second one comes.
+func (q *opQueue) stepsBack(have, most uint64) bool {
+	var writes []*Op
+	for i := q.had(have); i < q.had(most); i++ {
+		if op := q.ops.at(i).op; !op.Kind.send() && op.size > 0 {
+			writes = append(writes, op)
+		}
+	}
+	slices.SortFunc(writes, func(a, b *Op) int {
+		return cmp.Or(cmp.Compare(a.At.Region, b.At.Region), cmp.Compare(a.At.Offset, b.At.Offset))
+	})
+	for i := 1; i < len(writes); i++ {
+		if a, b := writes[i-1], writes[i]; a.At.Region == b.At.Region && a.At.Offset+a.size > b.At.Offset {
+			return true
+		}
+	}
+	return false
+}
 
 // sent returns how many messages were posted in all formations.
 func (q *opQueue) sent() uint64 {

@@ -100,3 +100,32 @@ func TestQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestRenumber: all receivers that had something are gone, and the next formation has new
+// ones only, who count from what was posted. Nothing that is not complete counts as theirs.
+func TestRenumber(t *testing.T) {
+	var q opQueue
+	for _, k := range []Kind{OpSend, OpSend, OpWrite, OpWriteImm, OpSend} {
+		q.push(&Op{Kind: k})
+	}
+	q.advance()
+	q.pop() // the first is complete
+	for range 3 {
+		q.advance()
+	}
+	q.rewind()
+	sent := q.sent()
+	if sent != 3 || q.had(sent) != 3 {
+		t.Fatalf("sent %d, had %d", sent, q.had(sent))
+	}
+	q.renumber(sent)
+	if q.had(sent) != 0 || q.before(0) != sent || q.sent() != sent {
+		t.Errorf("had %d, before %d, sent %d", q.had(sent), q.before(0), q.sent())
+	}
+	for i, want := range []uint64{4, 4, 5, 6} {
+		q.advance()
+		if q.sent() != want {
+			t.Errorf("after %d operations %d messages are sent, want %d", i+1, q.sent(), want)
+		}
+	}
+}

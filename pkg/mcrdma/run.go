@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,24 +40,30 @@ func (e *formationError) Unwrap() error { return e.err }
 // count of messages says, are complete, and the others are posted. It returns the
 // formation's context.
 //
-// The first formation has nothing before it, and nobody was asked to join.
-func (g *Group) begin(before []*mcrdmav1.Member, asked []string) context.Context {
+// add are those that any attempt at this formation added. The first formation has nothing
+// before it, and none were added.
+func (g *Group) begin(before []*mcrdmav1.Member, asked, add []string) context.Context {
 	ctx, cut := context.WithCancelCause(g.ctx)
 	g.mu.Lock()
 	g.info, g.path, g.steps, g.cut = g.next.info, g.next.path, g.next.steps, cut
 	g.stats.Formations++
 	early := g.early
 	g.early = nil
+	if before != nil && allNew(g.info.GetMembers(), before, add) {
+		g.queue.renumber(g.info.GetHave())
+	}
+	if g.next.catchUp {
+		g.queue.catchUp(most(g.info))
+	}
 	g.take(g.queue.had(g.info.GetHave()))
+	g.lacks.began = g.stats.Completed
 	g.path.post()
 	var added []Event
 	if before != nil {
-		added = g.joined(before, asked, g.stats.Completed)
+		added = g.joined(before, asked, add, g.stats.Completed)
 	}
 	g.mu.Unlock()
-	for _, e := range added {
-		g.events.put(e, false)
-	}
+	g.tell(added)
 	g.hand(nil)
 	g.checkDrained()
 	for _, e := range early {
@@ -76,7 +83,7 @@ func (g *Group) run(ctx context.Context) {
 		g.mu.Lock()
 		g.cut(nil)
 		g.queue.rewind()
-		g.halted = g.stats.Completed
+		g.lacks.ended = g.stats.Completed
 		g.mu.Unlock()
 		if g.ctx.Err() == nil {
 			if ctx, err = g.reform(err); err == nil {
@@ -148,6 +155,7 @@ func (g *Group) reform(cause error) (context.Context, error) {
 	suspects := g.suspects(cause)
 	failed, members := before.GetFormation(), before.GetMembers()
 	g.c.opt.Logger.Info("a formation has failed", "group", g.id, "formation", failed, "cause", cause, "suspects", suspects)
+	var added []string // by any attempt: what a member had before it left does not count
 	for attempt := 0; ; attempt++ {
 		if attempt == maxBarren {
 			return nil, fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, cause)
@@ -157,9 +165,10 @@ func (g *Group) reform(cause error) (context.Context, error) {
 		}
 		asked := g.wanted()
 		add := slices.DeleteFunc(slices.Clone(asked), func(r string) bool { return among(members, r) })
-		info, err := g.form(failed, suspects, add, cause)
+		added = append(added, add...)
+		info, err := g.form(failed, suspects, add, cause, false)
 		if err == nil {
-			return g.formed(before, asked, cause), nil
+			return g.formed(before, asked, added, cause), nil
 		}
 		g.c.opt.Logger.Info("a group can't be formed anew", "group", g.id, "attempt", attempt, "error", err)
 		if info != nil {
@@ -212,10 +221,26 @@ func (g *Group) suspects(cause error) []string {
 	return append(f.suspects, g.reportStall(time.Since(time.Unix(0, g.moved.Load())), f.refused)...)
 }
 
+// errCatchUp and errCaughtUp are why formations end that are well.
+var (
+	errCatchUp  = errors.New("some receivers lack WRITEs that others were told of: hosts relay these first")
+	errCaughtUp = errors.New("all receivers have what some of them were told of")
+)
+
+// most is how many messages the member has that has most.
+func most(info *mcrdmav1.FormationInfo) (n uint64) {
+	for _, m := range info.GetMembers() {
+		n = max(n, m.GetHave())
+	}
+	return n
+}
+
 // form makes one formation. If there is a formation that can't be used, it is returned
-// besides the error.
-func (g *Group) form(failed uint32, suspects, add []string, cause error) (*mcrdmav1.FormationInfo, error) {
-	b, err := g.bring()
+// besides the error. One in which switches would write again what some receivers were told
+// of, and so show them older bytes, is not used: hosts relay until the others have
+// caught up, since hosts skip what they have.
+func (g *Group) form(failed uint32, suspects, add []string, cause error, catchUp bool) (*mcrdmav1.FormationInfo, error) {
+	b, err := g.bring(catchUp)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +264,18 @@ func (g *Group) form(failed uint32, suspects, add []string, cause error) (*mcrdm
 		b.close()
 		return nil, err
 	}
+	g.mu.Lock()
+	stepsBack := Path(info.GetPath()) == PathSwitch && g.queue.stepsBack(info.GetHave(), most(info))
+	g.mu.Unlock()
+	switch {
+	case stepsBack && catchUp:
+		b.close()
+		return info, fmt.Errorf("%w: it does not let hosts relay, and some receivers lack what others were told of", ErrDaemon)
+	case stepsBack:
+		b.close()
+		next, err := g.form(info.GetFormation(), nil, nil, errCatchUp, true)
+		return cmp.Or(next, info), err
+	}
 	ctx, cancel := context.WithTimeout(g.ctx, joinWithin)
 	defer cancel()
 	return info, g.connect(ctx, b, info)
@@ -257,12 +294,12 @@ func (g *Group) canSkip(have uint64) error {
 }
 
 // formed says that there is a new formation, and begins it.
-func (g *Group) formed(before *mcrdmav1.FormationInfo, asked []string, cause error) context.Context {
+func (g *Group) formed(before *mcrdmav1.FormationInfo, asked, added []string, cause error) context.Context {
 	info := g.next.info
 	g.mu.Lock()
 	g.lostMembers(before.GetMembers(), info, "it is not in the new formation")
 	g.mu.Unlock()
-	ctx := g.begin(before.GetMembers(), asked)
+	ctx := g.begin(before.GetMembers(), asked, added)
 	g.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath()),
 		Text: cause.Error()}, false)
 	return ctx
@@ -292,20 +329,16 @@ func (g *Group) lostMembers(before []*mcrdmav1.Member, after *mcrdmav1.Formation
 // lacking notes from which operation on a member may lack some, now that there is
 // another formation, or the same without it. g.mu is held.
 func (g *Group) lacking(address string, after *mcrdmav1.FormationInfo) {
-	if _, known := g.lacks[address]; known {
-		return
-	}
-	// It had all that was complete in the formation before.
-	n := g.halted
-	if after.GetFormation() == g.info.GetFormation() {
-		n = 0
-	}
+	var departed int64
 	for _, d := range after.GetDepartures() {
-		if d.GetAddress() == address && d.GetSince() > 0 {
-			n = g.marks.before(d.GetSince())
+		if d.GetAddress() == address {
+			departed = since(d.GetSince(), d.GetClock())
 		}
 	}
-	g.lacks[address] = n
+	if departed == 0 && after.GetFormation() == g.info.GetFormation() {
+		departed = longAgo // the daemon does not say when
+	}
+	g.lacks.out(address, departed)
 }
 
 // tellMissing tells the application who is missing since some time.
@@ -318,20 +351,25 @@ func (g *Group) tellMissing(since time.Time) {
 		}
 		m := g.missing[0]
 		g.missing = g.missing[1:]
+		e := g.removal(m.member.GetAddress(), m.member.GetHost(), m.text)
 		g.mu.Unlock()
-		g.memberRemoved(m.member.GetAddress(), m.member.GetHost(), m.text)
+		g.tell(e)
 	}
 }
 
-// memberRemoved tells the application that a member was taken out, once.
-func (g *Group) memberRemoved(address, host, text string) {
-	g.mu.Lock()
-	known := g.removed[address]
+// removal returns what the application is to be told of a member that was taken out:
+// nothing, if it knows. g.mu is held.
+func (g *Group) removal(address, host, text string) []Event {
+	if g.removed[address] {
+		return nil
+	}
 	g.removed[address] = true
-	formation, operation := g.info.GetFormation(), g.lacks[address]
-	g.mu.Unlock()
-	if !known {
-		g.events.put(Event{Type: Removed, Address: address, Host: host, Text: text, Formation: formation, Operation: operation}, false)
+	return []Event{{Type: Removed, Address: address, Host: host, Text: text, Formation: g.info.GetFormation(), Operation: g.lacks.first[address]}}
+}
+
+func (g *Group) tell(list []Event) {
+	for _, e := range list {
+		g.events.put(e, false)
 	}
 }
 
@@ -345,12 +383,11 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 		return
 	}
 	current := e.GetFormation() == g.info.GetFormation()
+	var out []Event
 	switch e.GetType() {
 	case mcrdmav1.GroupChanged_TYPE_REMOVED:
-		if _, known := g.lacks[e.GetAddress()]; !known && e.GetSince() > 0 {
-			g.lacks[e.GetAddress()] = g.marks.before(e.GetSince())
-		}
 		if current {
+			g.lacks.out(e.GetAddress(), since(cmp.Or(e.GetSince(), longAgo), e.GetClock()))
 			// Others hold the one that was there.
 			info := proto.CloneOf(g.info)
 			info.Members = slices.DeleteFunc(info.Members, func(m *mcrdmav1.Member) bool {
@@ -359,29 +396,25 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 			g.info = info
 			g.nudge()
 		}
+		if !among(g.info.GetMembers(), e.GetAddress()) { // else it was removed before it was added
+			out = g.removal(e.GetAddress(), e.GetHost(), e.GetText())
+		}
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
 		if current {
 			g.fail(&formationError{err: errors.New(e.GetText())})
 		}
 	case mcrdmav1.GroupChanged_TYPE_FAILED:
 		g.stop(fmt.Errorf("%w: %s", ErrMinSize, e.GetText()))
+	case mcrdmav1.GroupChanged_TYPE_SUSPECTED, mcrdmav1.GroupChanged_TYPE_RECOVERED, mcrdmav1.GroupChanged_TYPE_ROUTE:
+		out = []Event{{Type: passedOn[e.GetType()], Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()}}
 	}
 	g.mu.Unlock()
-	out := Event{Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()}
-	switch e.GetType() {
-	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
-		out.Type = Suspected
-	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
-		out.Type = Recovered
-	case mcrdmav1.GroupChanged_TYPE_ROUTE:
-		out.Type = Route
-	case mcrdmav1.GroupChanged_TYPE_REMOVED:
-		g.memberRemoved(e.GetAddress(), e.GetHost(), e.GetText())
-		return
-	default:
-		return
-	}
-	g.events.put(out, false)
+	g.tell(out)
+}
+
+// passedOn are the events of the daemon that concern the application alone.
+var passedOn = map[mcrdmav1.GroupChanged_Type]EventType{
+	mcrdmav1.GroupChanged_TYPE_SUSPECTED: Suspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: Recovered, mcrdmav1.GroupChanged_TYPE_ROUTE: Route,
 }
 
 // nudge hurries on what waited for a member that is out. g.mu is held.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -54,20 +55,20 @@ func programs(t *testing.T) lab.Programs {
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces take root")
 	}
-	p, err := build(filepath.Join(base, "bin"))
+	p, err := build(filepath.Join(base, "bin"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func carry(t *testing.T, p lab.Programs, seed uint64, liar bool) *result {
+func carry(t *testing.T, p lab.Programs, what *plan.Plan, liar bool) *result {
 	t.Helper()
 	keep := os.Getenv("MCRDMA_CHAOS_KEEP")
 	if liar {
 		keep = ""
 	}
-	res, err := one(t.Context(), p, base, seed, liar, keep)
+	res, err := one(t.Context(), p, base, what, liar, keep)
 	if errors.Is(err, lab.ErrUnable) {
 		testenv.Skip(t, "%v", err)
 	} else if err != nil {
@@ -90,15 +91,33 @@ func TestMatrix(t *testing.T) {
 		n = 200
 	}
 	for i := range n {
-		s := *seed + uint64(i) //nolint:gosec // not negative
-		t.Run(fmt.Sprint("seed=", s), func(t *testing.T) {
-			res := carry(t, p, s, false)
-			t.Log(report(plan.Make(s), res))
-			if len(res.Violations) > 0 {
-				t.Errorf("replay: go run ./tests/chaos -seed %d", s)
-			}
-		})
+		judge(t, p, plan.Make(*seed+uint64(i))) //nolint:gosec // not negative
 	}
+}
+
+// What draws seldom bring about.
+func TestRows(t *testing.T) {
+	p := programs(t)
+	if testenv.Race {
+		t.Skip("optional: with the race detector, one run is enough")
+	}
+	for _, row := range plan.Rows() {
+		judge(t, p, row)
+	}
+}
+
+// judge carries a plan out; a promise that was not kept fails the test.
+func judge(t *testing.T, p lab.Programs, what *plan.Plan) {
+	t.Run(strings.ReplaceAll(what.Name(), " ", "="), func(t *testing.T) {
+		res := carry(t, p, what, false)
+		t.Log(report(what, res))
+		if len(res.Violations) > 0 {
+			t.Errorf("replay: go run ./tests/chaos -%s", what.Name())
+		}
+		if what.Seed >= plan.FirstRow && res.Struck < what.Kills() {
+			t.Error("it came to no such write")
+		}
+	})
 }
 
 // A switch that acknowledges before the minimum is there is found within 20 runs.
@@ -108,7 +127,7 @@ func TestLiarIsFound(t *testing.T) {
 		t.Skip("optional: with the race detector, one run is enough")
 	}
 	for s := range uint64(20) {
-		res := carry(t, p, 1+s, true)
+		res := carry(t, p, plan.Make(1+s), true)
 		for _, v := range res.Violations {
 			for _, rule := range []string{history.RuleMemory, history.RuleMessage} {
 				if len(v) > len(rule) && v[:len(rule)] == rule {

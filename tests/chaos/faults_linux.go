@@ -20,7 +20,17 @@ func (r *run) wreck(ctx context.Context) {
 	r.quiet = start
 	var wg sync.WaitGroup
 	for _, f := range r.plan.Faults {
+		if f.What == plan.KillAtWrite {
+			r.late.Go(func() { r.killAtWrite(ctx, f, start) })
+			continue
+		}
 		wg.Go(func() {
+			if f.What == plan.OldState && f.Copied != plan.BeforeGroups {
+				sleep(ctx, time.Until(start.Add(f.Copied)))
+				if err := r.keepCopy(f); err != nil {
+					r.note("%v: %v", f, err)
+				}
+			}
 			sleep(ctx, time.Until(start.Add(f.At)))
 			r.do(f)
 			if f.For > 0 {
@@ -69,6 +79,17 @@ func (r *run) do(f plan.Fault) {
 		r.process(f).Kill()
 	case plan.StopDaemon, plan.StopAgent, plan.StopSwitch:
 		r.process(f).Signal(unix.SIGSTOP)
+	case plan.SetClock:
+		r.setClock(f)
+	case plan.OldState:
+		r.process(f).Kill()
+		if err := r.putBack(f); err != nil {
+			r.note("%v: %v", f, err)
+		}
+	case plan.FullDisk:
+		if err := r.nodes[f.Node].disk.fill(); err != nil {
+			r.note("%v: %v", f, err)
+		}
 	default:
 		imp := lab.Impairment{Rate: f.Rate, Seed: r.plan.Seed}
 		switch f.What {
@@ -95,6 +116,9 @@ func (r *run) process(f plan.Fault) *lab.Process {
 	case plan.KillSwitch, plan.StopSwitch:
 		return r.lab.Switch(f.Node).Switch
 	}
+	if r.hosts[f.Node] != nil {
+		return r.lab.Host(f.Node).Daemon
+	}
 	return r.lab.Switch(f.Node).Agent
 }
 
@@ -109,7 +133,20 @@ func (r *run) undo(ctx context.Context, f plan.Fault) error {
 		}
 	case plan.WarpDaemon, plan.WarpAgent:
 		return r.restart(ctx, r.process(f), true)
-	case plan.KillDaemon, plan.KillAgent, plan.KillSwitch:
+	case plan.SetClock:
+		f.By = -f.By
+		r.setClock(f)
+	case plan.FullDisk:
+		d := r.nodes[f.Node].disk
+		if !d.full() {
+			return nil // it was freed before
+		}
+		if err := d.free(); err != nil {
+			return err
+		}
+		r.process(f).Kill()
+		return r.restart(ctx, r.process(f), false)
+	case plan.KillDaemon, plan.KillAgent, plan.KillSwitch, plan.OldState, plan.KillAtWrite:
 		return r.restart(ctx, r.process(f), false)
 	case plan.StopDaemon, plan.StopAgent, plan.StopSwitch:
 		r.process(f).Signal(unix.SIGCONT)
@@ -156,13 +193,17 @@ func (r *run) restart(ctx context.Context, p *lab.Process, warp bool) error {
 	if warp && p.Args[0] != "unshare" {
 		p.Args = append([]string{"unshare", "--time", "--monotonic", jump, "--boottime", jump}, p.Args...)
 	}
-	return p.Start(ctx)
+	err := p.Start(ctx)
+	if n := r.nodes[p.Space.Name]; err != nil && n != nil && n.disk != nil && n.disk.full() {
+		return nil // it is started again when there is room
+	}
+	return err
 }
 
 // heal undoes all, also what was for good, except that applications stay killed.
 func (r *run) heal(ctx context.Context) (bad []string) {
 	for _, f := range r.plan.Faults {
-		if f.What != plan.KillApp {
+		if f.What != plan.KillApp && f.What != plan.SetClock {
 			if err := r.undo(ctx, f); err != nil {
 				bad = append(bad, fmt.Sprintf("%v: %v", f, strings.ReplaceAll(err.Error(), "\n", "; ")))
 			}

@@ -3,7 +3,9 @@
 // made up from a seed.
 //
 //	go run ./tests/chaos -seed 17      one run: plan, history, verdict
-//	go run ./tests/chaos -runs 200     runs of seeds from 1 on
+//	go run ./tests/chaos -row 3        one of those that are not drawn
+//	go run ./tests/chaos -rows -runs 200
+//	                                   all of those, and runs of seeds from 1 on
 //	go run ./tests/chaos -liar         with a switch that acknowledges what nobody has
 //	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
 //	go run ./tests/chaos -soak 1000s -cpus 2
@@ -40,10 +42,16 @@ func main() {
 	flag.IntVar(&m.cpus, "cpus", 0, "for -soak: on so many processors; 0: all")
 	keep := flag.String("keep", filepath.Join("out", "chaos"), "directory for logs and journals of runs that fail")
 	flag.BoolVar(&keepAll, "keep-all", false, "keep also what is left of runs that do not fail")
+	row := flag.Int("row", 0, "only the run of that row of the plan's, from 1 on")
+	rows := flag.Bool("rows", false, "the runs of all rows as well")
 	flag.Parse()
+	if *row > len(plan.Rows()) {
+		fmt.Fprintf(os.Stderr, "chaos: there are %d rows\n", len(plan.Rows()))
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := do(ctx, *seed, *runs, *liar, m, *keep); err != nil {
+	if err := do(ctx, numbers(*seed, *runs, *row, *rows), *liar, m, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // nothing is deferred but stop
@@ -59,13 +67,29 @@ type measurements struct {
 	cpus  int
 }
 
-func do(ctx context.Context, seed uint64, runs int, liar bool, m measurements, keep string) error {
+// numbers are those of the runs, as plan.Of takes them.
+func numbers(seed uint64, runs, row int, rows bool) (list []uint64) {
+	if row > 0 {
+		return []uint64{plan.FirstRow + uint64(row) - 1} //nolint:gosec // positive
+	}
+	if rows {
+		for _, p := range plan.Rows() {
+			list = append(list, p.Seed)
+		}
+	}
+	for i := range runs {
+		list = append(list, seed+uint64(i)) //nolint:gosec // not negative
+	}
+	return list
+}
+
+func do(ctx context.Context, numbers []uint64, liar bool, m measurements, keep string) error {
 	base, err := os.MkdirTemp("", "mcrdma-chaos-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(base)
-	programs, err := build(filepath.Join(base, "bin"))
+	programs, err := build(filepath.Join(base, "bin"), m == measurements{})
 	if err != nil {
 		return err
 	}
@@ -75,13 +99,13 @@ func do(ctx context.Context, seed uint64, runs int, liar bool, m measurements, k
 	if m.soak > 0 {
 		return soak(ctx, programs, base, m.soak, m.cpus)
 	}
-	begun, failed := time.Now(), []uint64{}
+	begun, failed := time.Now(), []string{}
 	var sum history.Summary
-	for i := range runs {
-		s := seed + uint64(i) //nolint:gosec // not negative
-		res, err := one(ctx, programs, base, s, liar, keep)
+	for _, n := range numbers {
+		p := plan.Of(n)
+		res, err := one(ctx, programs, base, p, liar, keep)
 		if err != nil {
-			return fmt.Errorf("seed %d: %w", s, err)
+			return fmt.Errorf("%s: %w", p.Name(), err)
 		}
 		for _, g := range res.Groups {
 			x := history.Summarize(g)
@@ -90,33 +114,33 @@ func do(ctx context.Context, seed uint64, runs int, liar bool, m measurements, k
 			sum.Bytes += x.Bytes
 			sum.Removed = append(sum.Removed, x.Removed...)
 		}
-		fmt.Println(report(plan.Make(s), res))
+		fmt.Println(report(p, res))
 		if len(res.Violations) > 0 {
-			failed = append(failed, s)
+			failed = append(failed, p.Name())
 		}
 	}
-	if runs > 1 {
+	if len(numbers) > 1 {
 		fmt.Printf("%d runs in %v: %d operations, of which %d (%d MB) were promised, %d removals\n",
-			runs, time.Since(begun).Round(time.Second), sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
+			len(numbers), time.Since(begun).Round(time.Second), sum.Submitted, sum.Promised, sum.Bytes>>20, len(sum.Removed))
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d runs failed; seeds %v", len(failed), runs, failed)
+		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(numbers), strings.Join(failed, ", "))
 	}
 	return nil
 }
 
-// one carries out the run of a seed. What its processes left goes to keep if it fails.
-func one(ctx context.Context, programs lab.Programs, base string, seed uint64, liar bool, keep string) (*result, error) {
+// one carries out the run of a plan. What its processes left goes to keep if it fails.
+func one(ctx context.Context, programs lab.Programs, base string, p *plan.Plan, liar bool, keep string) (*result, error) {
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	res, err := carryOut(ctx, programs, dir, plan.Make(seed), liar)
+	res, err := carryOut(ctx, programs, dir, p, liar)
 	if err != nil || len(res.Violations) == 0 && !keepAll || keep == "" {
 		return res, err
 	}
-	keep = filepath.Join(keep, fmt.Sprint(seed))
+	keep = filepath.Join(keep, strings.ReplaceAll(p.Name(), " ", "-"))
 	_ = os.RemoveAll(keep)
 	if err := os.MkdirAll(keep, 0o750); err != nil {
 		return res, err
@@ -149,6 +173,9 @@ func report(p *plan.Plan, res *result) string {
 			fmt.Fprintf(&b, "; with %s", x)
 		}
 		b.WriteByte('\n')
+	}
+	if n := p.Kills(); n > 0 {
+		fmt.Fprintf(&b, "  %d of %d kills at writes came to be\n", res.Struck, n)
 	}
 	if len(res.Violations) == 0 {
 		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())

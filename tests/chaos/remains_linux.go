@@ -70,7 +70,7 @@ func (r *run) states(ctx context.Context) error {
 			if err := h.Daemon.Stop(); err != nil {
 				return err
 			}
-			state := stateOf(ctx, filepath.Join(r.dir, h.Name+".db"))
+			state := stateOf(ctx, r.lab.StateFile(h.Name))
 			if err := h.Daemon.Start(ctx); err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ func stateOf(ctx context.Context, file string) error {
 	}
 	for _, bucket := range []string{"groups", "members"} {
 		for key := range s.Load(bucket) {
-			err = errors.Join(err, fmt.Errorf("%s has an entry %x of %s", filepath.Base(file), key, bucket))
+			err = errors.Join(err, fmt.Errorf("%s has an entry %x of %s", filepath.Base(filepath.Dir(file)), key, bucket))
 		}
 	}
 	return errors.Join(err, s.Close())

@@ -15,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/chaos/history"
 	"github.com/mcrdma/mcrdma/tests/chaos/orders"
 	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/chaos/skew"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -30,10 +31,22 @@ const (
 // daemons has the labs' leases end soon. When a host counts as dead is as by default.
 const daemons = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
-// build compiles the programs of labs into dir.
-func build(dir string) (lab.Programs, error) {
+// build compiles the programs of labs into dir: such that live by clocks that can be
+// set, if they shall.
+func build(dir string, clocks bool) (lab.Programs, error) {
 	const module = "github.com/mcrdma/mcrdma/"
-	out, err := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/chaos/app").CombinedOutput()
+	args := []string{"build", "-o", dir + "/"}
+	if clocks {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return lab.Programs{}, err
+		}
+		overlay, err := skew.Overlay(dir)
+		if err != nil {
+			return lab.Programs{}, err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	out, err := exec.Command("go", append(args, module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/chaos/app")...).CombinedOutput()
 	if err != nil {
 		return lab.Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -47,10 +60,15 @@ type run struct {
 	dir  string
 	liar bool // the switch of the senders acknowledges what nobody has; see liar_linux.go
 
+	nodes  map[string]*node // hosts and switches
+	closed chan struct{}    // when the groups are closed
+	late   sync.WaitGroup   // faults that may last until then
+
 	mu     sync.Mutex
 	hosts  map[string]*host
 	quiet  time.Time // the last fault was over
 	events []string  // what went wrong with faults
+	struck int       // faults of KillAtWrite that came to be
 }
 
 // A host of a run.
@@ -64,6 +82,7 @@ type host struct {
 type result struct {
 	Groups     []*history.Group
 	Violations []string
+	Struck     int // processes that were killed at a write
 	Took       time.Duration
 	Logs       string // of all processes
 }
@@ -71,8 +90,12 @@ type result struct {
 // carryOut carries a plan out and judges it. The error says that it could not be.
 func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Plan, liar bool) (res *result, err error) {
 	start := time.Now()
-	r := &run{plan: p, dir: dir, liar: liar, hosts: map[string]*host{}}
-	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons}
+	r := &run{plan: p, dir: dir, liar: liar, hosts: map[string]*host{}, closed: make(chan struct{})}
+	if err := r.makeNodes(); err != nil {
+		return nil, err
+	}
+	defer r.closeNodes()
+	spec := lab.Spec{Racks: p.Racks, Wired: true, Daemon: daemons, Prepare: r.prepare(programs)}
 	if r.lab, err = lab.Start(ctx, programs, dir, spec); err != nil {
 		return nil, err
 	}
@@ -109,7 +132,7 @@ func carryOut(ctx context.Context, programs lab.Programs, dir string, p *plan.Pl
 			res.Violations = append(res.Violations, v.String())
 		}
 	}
-	res.Took, res.Logs = time.Since(start), r.lab.Logs()
+	res.Struck, res.Took, res.Logs = r.struck, time.Since(start), r.lab.Logs()
 	return res, nil
 }
 
@@ -118,6 +141,9 @@ func (r *run) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := lab.Each(r.lab.Hosts, func(h *lab.HostNode) error { return r.open(ctx, r.hosts[h.Name], h.Member, 0) }); err != nil {
+		return err
+	}
+	if err := r.keepCopies(plan.BeforeGroups); err != nil {
 		return err
 	}
 	addresses := map[string]string{}
@@ -182,6 +208,8 @@ func (r *run) end(ctx context.Context) (bad []string) {
 		}
 		return nil
 	})
+	close(r.closed)
+	r.late.Wait()
 	for _, text := range r.heal(ctx) {
 		note("restart: %s", text)
 	}

@@ -62,6 +62,7 @@ func (p *pair) set(s ackmerge.State) {
 var reasons = map[ackmerge.Verdict]string{
 	ackmerge.NotMember: "not_member", ackmerge.BadSyndrome: "syndrome", ackmerge.Absorbed: "absorbed",
 	ackmerge.StaleNAK: "stale_nak", ackmerge.UndecidedNAK: "undecided_nak", ackmerge.FilteredCNP: "cnp_filter",
+	ackmerge.OutsideWindow: "window",
 }
 
 // answer gives both the same answer, and returns how what they make of it
@@ -94,6 +95,10 @@ func (p *pair) answer(a ackmerge.Answer) string {
 	return ""
 }
 
+// lies are how far from the others a member's claims lie: at the ends of what is
+// compared.
+var lies = []int{ackmerge.Spread, ackmerge.Spread + 1, ackmerge.Window, ackmerge.Window + 1, 1 << 23, -ackmerge.Spread - 1}
+
 // TestMergeEnumerated: every sequence of answers up to a length, over PSNs across
 // the wrap, and over all configurations. Sequences that lead to the same state are
 // followed once.
@@ -111,6 +116,9 @@ func TestMergeEnumerated(t *testing.T) {
 					PSN: rocev2.PSN(0xfffffd).Add(i), MSN: uint32(member<<8 + i)})
 			}
 		}
+	}
+	for _, far := range lies[1:4] { // member 0 lies
+		answers = append(answers, ackmerge.Answer{Syndrome: rocev2.AckNoLimit, PSN: rocev2.PSN(0xfffffd).Add(far)})
 	}
 	steps, states := 0, 0
 	for _, c := range []ackmerge.Config{
@@ -191,8 +199,11 @@ func (p *pair) sequence(rng *rand.Rand, n int) string {
 		a := ackmerge.Answer{Member: rng.IntN(n), PSN: at.Add(-rng.IntN(12)), MSN: rng.Uint32N(1 << 24),
 			Syndrome: []rocev2.Syndrome{0x1f, 0x1f, 0x05, 0x60, 0x61, 0x2c, rocev2.Syndrome(rng.Uint32())}[rng.IntN(7)],
 			CNP:      rng.IntN(20) == 0}
-		if rng.IntN(50) == 0 {
+		switch rng.IntN(50) {
+		case 0:
 			a.PSN = rocev2.PSN(rng.Uint32N(1 << 24))
+		case 1, 2:
+			a.PSN = at.Add(lies[rng.IntN(len(lies))] + rng.IntN(5) - 2)
 		}
 		if diff := p.answer(a); diff != "" {
 			return fmt.Sprintf("step %d, %+v of %+v: %s", step, a, c, diff)

@@ -104,6 +104,7 @@ func (s *Switch) Install(g Group) {
 	if err := s.PRE.InsertGroup(uint32(g.Index), replicas); err != nil {
 		panic(err)
 	}
+	s.Add("egress.ack_merge.merge_members", []any{Addr(HostIP(g.Receivers[0])), Addr(HostIP(g.Sender)), uint64(g.SenderQPN)}, "egress.ack_merge.bypass")
 	s.Add("egress.ack_merge.merge_groups", []any{g.Index}, "egress.ack_merge.merge", g.merge()...)
 	s.Add("ingress.replication.groups", []any{Addr(HostIP(g.Sender)), uint64(g.MCID), Addr(HostIP(g.Receivers[0]))},
 		"ingress.replication.replicate", uint64(g.Index), uint64(g.Index), 1)

@@ -18,7 +18,7 @@ import (
 
 // narrow is a lab whose spine is a bottleneck that marks packets.
 func narrow() lab.Spec {
-	return lab.Spec{Calm: true, Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Depth: 8000, Agent: "ecn: {kmin: 10, kmax: 100, pmax: 0.2}\n"}}}
+	return lab.Spec{Calm: true, Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Agent: "ecn: {unit: 64}\n"}}}
 }
 
 // A share is what a flow got of the bottleneck, in bits a second.
@@ -69,22 +69,27 @@ func fair(shares []share) (ok bool, text string) {
 	return ok, text + fmt.Sprintf("together %.1f Mb/s", sum/1e6)
 }
 
-var queueDrops = regexp.MustCompile(`queue_peak=(\d+) queue_drops=(\d+)`)
+var queueLine = regexp.MustCompile(`class=(\d) queued=(\d+) queue_bytes=\d+ queue_peak=(\d+) queue_drops=(\d+)`)
 
-// queues reads the queues of a switch: the deepest, and how many packets were dropped.
-func queues(t *testing.T, n *lab.SwitchNode) (peak, drops int) {
+// queues reads the queues of a switch: the deepest, how many packets were dropped, and
+// how many were urgent.
+func queues(t *testing.T, n *lab.SwitchNode) (peak, drops, urgent int) {
 	t.Helper()
-	before := len(queueDrops.FindAllString(n.Switch.Log(), -1))
+	before := len(queueLine.FindAllString(n.Switch.Log(), -1))
 	n.Switch.Signal(unix.SIGUSR1)
 	eventually(t, "the switch logs its counters", 5*time.Second, func() bool {
-		return len(queueDrops.FindAllString(n.Switch.Log(), -1)) >= before+2
+		return len(queueLine.FindAllString(n.Switch.Log(), -1)) >= before+4 // two ports with two classes each
 	})
-	for _, m := range queueDrops.FindAllStringSubmatch(n.Switch.Log(), -1) {
-		p, _ := strconv.Atoi(m[1])
-		d, _ := strconv.Atoi(m[2])
+	for _, m := range queueLine.FindAllStringSubmatch(n.Switch.Log(), -1) {
+		n, _ := strconv.Atoi(m[2])
+		p, _ := strconv.Atoi(m[3])
+		d, _ := strconv.Atoi(m[4])
 		peak, drops = max(peak, p), max(drops, d)
+		if m[1] == "1" {
+			urgent = max(urgent, n)
+		}
 	}
-	return peak, drops
+	return peak, drops, urgent
 }
 
 // flow returns a function that has an ordinary connection at work for a while.
@@ -116,6 +121,7 @@ type result struct {
 	text               string
 	cnps, again        uint64
 	queuePeak, dropped int
+	urgent             int
 }
 
 // settled has flows share the bottleneck.
@@ -126,8 +132,8 @@ func settled(t *testing.T, l *lab.Lab, flows racers) (r result) {
 	r.fair, r.text = fair(race(t, flows, 5*time.Second))
 	r.cnps = counted(t, "rc_cnps_received", l.Hosts...) - cnps
 	r.again = counted(t, "tx_retransmits", l.Hosts...) - again
-	r.queuePeak, r.dropped = queues(t, l.Switch("spine"))
-	t.Logf("%s; %d notifications of congestion; a queue of up to %d packets, of which %d were dropped; %d sent again", r.text, r.cnps, r.queuePeak, r.dropped, r.again)
+	r.queuePeak, r.dropped, r.urgent = queues(t, l.Switch("spine"))
+	t.Logf("%s; %d notifications of congestion; a queue of up to %d bytes, %d packets dropped, and %d urgent ones; %d sent again", r.text, r.cnps, r.queuePeak, r.dropped, r.urgent, r.again)
 	return r
 }
 
@@ -150,11 +156,11 @@ func TestNamespaceCongestion(t *testing.T) {
 	// it may try again; shares come nearer to each other each time.
 	for attempt := 1; ; attempt++ {
 		r := settled(t, l, flows)
-		if r.fair && r.dropped == 0 && r.again == 0 && r.cnps > 0 {
+		if r.fair && r.dropped == 0 && r.again == 0 && r.cnps > 0 && r.urgent > 0 {
 			break
 		}
 		if attempt == 2*attempts {
-			t.Error("the shares are not fair, packets were lost, or there was no congestion")
+			t.Error("the shares are not fair, packets were lost, there was no congestion, or answers were not urgent")
 			break
 		}
 	}

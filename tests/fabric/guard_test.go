@@ -119,7 +119,7 @@ var attacks = []attack{
 		p := mallory.plug
 		mallory.mu.Unlock()
 		p.Send([][]byte{links.AppendReply(nil, mallory.mac, victim.Addr, mallory.node.mac(0), mallory.node.gateway())})
-		other := f.host(g.Receivers[0].Host)
+		other := f.host(g.Receivers[1].Host) // what the first one sends to the sender's queue pair is dropped
 		deceived := false
 		for range 4 { // an agent takes its time to believe it
 			deceived = deceived || f.hears(mallory.Name, g.SenderQPN, func() {

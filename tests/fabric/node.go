@@ -208,13 +208,6 @@ func (m *mortal) Commit(ctx context.Context, edits ...store.Edit) error {
 	return m.Store.Commit(ctx, edits...)
 }
 
-func (m *mortal) Reserve(name string, count uint64) (uint64, error) {
-	if m.dead.Load() {
-		return 0, errDead
-	}
-	return m.Store.Reserve(name, count)
-}
-
 // connections are an agent's, so that they can be cut at once.
 type connections struct {
 	mu   sync.Mutex

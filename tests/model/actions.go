@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,14 +31,15 @@ const (
 	retry                    // the sender's RNR wait ends
 	die                      // a member falls silent
 	remove                   // the control plane takes a member out
+	lie                      // an answer of a liar's own making reaches the switch; fates say which
 )
 
 // What scripts call the kinds.
 var kindNames = [...]string{"send", "lose-send", "late", "answer", "lose-answer", "double-answer", "late-merged",
-	"timeout", "early-timeout", "retry", "die", "remove"}
+	"timeout", "early-timeout", "retry", "die", "remove", "lie"}
 
 // ofMember reports whether the action is about one member.
-func (k kind) ofMember() bool { return k >= late && k <= doubleAnswer || k >= die && k <= remove }
+func (k kind) ofMember() bool { return k >= late && k <= doubleAnswer || k >= die && k <= lie }
 
 // A fate is what becomes of a packet that is sent.
 type fate byte
@@ -67,6 +69,9 @@ func (a action) String() string {
 	}
 	if a.anew {
 		s += " after-restart"
+	}
+	if a.kind == lie {
+		return s + fmt.Sprintf(" %s=%d", [...]string{"ack", "nak"}[a.fates%2], claims[a.fates/2])
 	}
 	for i := range maxMembers {
 		if f := a.fate(i); f != arrives && a.kind == send {
@@ -105,6 +110,12 @@ func parseAction(s string) (a action, err error) {
 			a.member = byte(n - 1)
 		case key == "overtakes":
 			_, err = fmt.Sscan(value, &a.over)
+		case key == "ack" || key == "nak":
+			c := 0
+			_, err = fmt.Sscan(value, &c)
+			if a.fates = uint16(2 * slices.Index(claims[:], c)); key == "nak" {
+				a.fates++
+			}
 		default:
 			i := 0
 			if key != "merged" {
@@ -139,14 +150,32 @@ func (m *machine) actions(w *world, to []action) []action {
 		b := &w.members[i]
 		at := action{member: byte(i)}
 		to = m.answers(w, b, at, to)
+		if f.lies > 0 && b.liar && !b.dead {
+			to = lies(f, at, to)
+		}
 		if f.deaths > 0 && !b.dead {
 			to = append(to, at.of(die))
 		}
-		if (f.removals > 0 || b.dead) && b.current {
+		if (f.removals > 0 || b.dead || b.liar) && b.current {
 			to = append(to, at.of(remove))
 		}
 	}
 	return append(to, m.timers(w)...)
+}
+
+// lies appends what a liar can claim, also as the first answer to a switch that has
+// lost its state.
+func lies(f *faults, at action, to []action) []action {
+	for i := range 2 * len(claims) {
+		at.fates = uint16(i)
+		to = append(to, at.of(lie))
+		if f.restarts > 0 {
+			a := at.of(lie)
+			a.anew = true
+			to = append(to, a)
+		}
+	}
+	return to
 }
 
 func (a action) of(k kind) action {

@@ -17,7 +17,7 @@ func (m *machine) encode(w *world, to []byte) ([]byte, [maxMembers]byte) {
 		flags |= 0x20
 	}
 	f := &w.left
-	to = append(to, flags, f.losses, f.duplicates, f.reorderings, f.earlyTimeouts, f.deaths, f.removals, f.restarts)
+	to = append(to, flags, f.losses, f.duplicates, f.reorderings, f.earlyTimeouts, f.deaths, f.removals, f.restarts, f.lies)
 	to = append(to, byte(len(w.sender)))
 	to = append(to, w.sender...)
 	to = m.appendRecord(to, w.passed)
@@ -41,7 +41,7 @@ func (m *machine) encode(w *world, to []byte) ([]byte, [maxMembers]byte) {
 
 func (m *machine) appendMember(to []byte, b *member) []byte {
 	flags := byte(0)
-	for i, on := range []bool{b.current, b.dead, b.unready} {
+	for i, on := range []bool{b.current, b.dead, b.unready, b.liar} {
 		if on {
 			flags |= 1 << i
 		}
@@ -80,7 +80,7 @@ func (m *machine) decode(b []byte) *world {
 	flags := d.byte()
 	w := &world{learn: flags&0x20 != 0, n: int(flags & 0xf)}
 	f := &w.left
-	for _, v := range []*byte{&f.losses, &f.duplicates, &f.reorderings, &f.earlyTimeouts, &f.deaths, &f.removals, &f.restarts} {
+	for _, v := range []*byte{&f.losses, &f.duplicates, &f.reorderings, &f.earlyTimeouts, &f.deaths, &f.removals, &f.restarts, &f.lies} {
 		*v = d.byte()
 	}
 	w.sender = d.bytes()
@@ -88,7 +88,7 @@ func (m *machine) decode(b []byte) *world {
 	w.held = d.packets()
 	for i := range w.n {
 		flags := d.byte()
-		w.members[i] = member{current: flags&1 != 0, dead: flags&2 != 0, unready: flags&4 != 0,
+		w.members[i] = member{current: flags&1 != 0, dead: flags&2 != 0, unready: flags&4 != 0, liar: flags&8 != 0,
 			state: d.bytes(), record: d.record(), said: d.byte(), held: d.packets(), answers: d.packets()}
 	}
 	return w

@@ -2,7 +2,7 @@
 // between a sender, the switch that merges, and the receivers of a group: the real
 // requester and responder of pkg/qp/rc, the merging of pkg/ackmerge or of the
 // compiled P4 program, and a network that loses, duplicates and reorders, members
-// that die, are removed, or are not ready, and a switch that loses its state. In
+// that die, are removed, are not ready or lie, and a switch that loses its state. In
 // every state S1 must hold, and from every state all work must complete once
 // nothing goes wrong any more (L1). See pkg/ackmerge for both.
 //
@@ -72,6 +72,10 @@ var bounds = []bound{
 		faults: faults{losses: 2, duplicates: 1, reorderings: 1, unready: 1, restarts: 1}},
 	{name: "everything but a restart", optional: true,
 		faults: faults{losses: 2, duplicates: 1, reorderings: 1, unready: 1, removals: 1}},
+	{name: "liar, losses", faults: faults{losses: 2, lies: 2}},
+	{name: "liar, duplicate and reordering", faults: faults{duplicates: 1, reorderings: 1, lies: 1}},
+	{name: "liar, restart", relearn: true, faults: faults{losses: 1, restarts: 1, lies: 2}},
+	{name: "liar, initial PSN known after restart", faults: faults{losses: 1, restarts: 1, lies: 2}},
 	{name: "initial PSN known after restart", faults: faults{losses: 2, duplicates: 1, restarts: 1, removals: 1}},
 }
 
@@ -81,6 +85,8 @@ var small = []bound{
 	{name: "small: restart", relearn: true, faults: faults{losses: 1, restarts: 1, removals: 1, unready: 1}},
 	{name: "small: restart, initial PSN known", faults: faults{losses: 1, duplicates: 1, restarts: 1}},
 	{name: "small: reordering", faults: faults{losses: 1, duplicates: 1, reorderings: 1}},
+	{name: "small: liar", faults: faults{losses: 1, lies: 2}},
+	{name: "small: liar and restart", relearn: true, faults: faults{restarts: 1, lies: 2}},
 	{name: "small: death", faults: faults{losses: 1, deaths: 1, earlyTimeouts: 1}},
 }
 
@@ -89,6 +95,8 @@ var tiny = []bound{
 	{name: "tiny: loss", faults: faults{losses: 1}},
 	{name: "tiny: restart", relearn: true, faults: faults{losses: 1, restarts: 1}},
 	{name: "tiny: restart, initial PSN known", faults: faults{restarts: 1, removals: 1}},
+	{name: "tiny: liar", faults: faults{losses: 1, lies: 1}},
+	{name: "tiny: liar and restart", relearn: true, faults: faults{restarts: 1, lies: 2}},
 	{name: "tiny: duplicate and reordering", faults: faults{duplicates: 1, reorderings: 1}},
 	{name: "tiny: death and removal", faults: faults{losses: 1, deaths: 1}},
 	{name: "tiny: not ready", faults: faults{losses: 1, unready: 1}},

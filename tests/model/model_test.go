@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 
 // TestProgram has the compiled program merge.
 func TestProgram(t *testing.T) {
-	for _, b := range testBounds()[:3] {
+	for _, b := range testBounds()[:5] {
 		b.merger = newP4Merger
 		check(t, &b)
 	}
@@ -69,6 +69,10 @@ var mistakes = []struct {
 	{"NAK passed on unmodified", variant{rawNAK: true}, "S1", faults{losses: 2}, false},
 	{"epoch ignored", variant{noEpoch: true}, "", faults{losses: 1, restarts: 1}, true},
 	{"minimum over members that are gone", variant{allSlots: true}, "L1", faults{losses: 1, deaths: 1, removals: 1}, false},
+	{"no window", variant{noWindow: true}, "L1", faults{losses: 1, reorderings: 1}, false},
+	{"window behind what was told", variant{behind: true}, "L1", faults{}, false},
+	{"records of any distance after a restart", variant{noSpread: true}, "S1", faults{restarts: 1, lies: 1}, true},
+	{"PSNs compared two by two", variant{pairwise: true}, "S1", faults{lies: 2}, false},
 	{"ACK of a retransmission suppressed", variant{noRepeat: true}, "L1", faults{losses: 1}, false},
 }
 
@@ -108,6 +112,9 @@ func TestVariantIsTheModel(t *testing.T) {
 		for range 40 {
 			a := ackmerge.Answer{Member: rng.IntN(3), PSN: c.InitialPSN.Add(rng.IntN(12) - 2), MSN: uint32(rng.IntN(9)),
 				Syndrome: []rocev2.Syndrome{0x1f, 3, 0x60, 0x25, 0x62}[rng.IntN(5)]}
+			if a.Member == 2 && rng.IntN(3) == 0 {
+				a.PSN = a.PSN.Add(claims[rng.IntN(len(claims))])
+			}
 			want, wantVerdict := ackmerge.Step(&c, &s, a, 0)
 			got, verdict := variant{}.step(&c, &v, a)
 			if verdict != wantVerdict || verdict == ackmerge.Pass && got != want || v != s {
@@ -167,14 +174,14 @@ func lateness(v variant, members int) float64 {
 // received, in parentheses what the switch knows of that, data that is late, and
 // its answers under way.
 //
-//	run [losses=N] [duplicates=N] [reorderings=N] [early=N] [deaths=N] [removals=N] [restarts=N] [unready=N] [learn] [p4]
+//	run [losses=N] [duplicates=N] [reorderings=N] [early=N] [deaths=N] [removals=N] [restarts=N] [unready=N] [lies=N] [learn] [p4]
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			b := &bound{relearn: d.HasArg("learn")}
 			f := &b.faults
 			for name, v := range map[string]*byte{"losses": &f.losses, "duplicates": &f.duplicates, "reorderings": &f.reorderings,
-				"early": &f.earlyTimeouts, "deaths": &f.deaths, "removals": &f.removals, "restarts": &f.restarts, "unready": &f.unready} {
+				"early": &f.earlyTimeouts, "deaths": &f.deaths, "removals": &f.removals, "restarts": &f.restarts, "unready": &f.unready, "lies": &f.lies} {
 				n := 0
 				d.MaybeScanArgs(t, name, &n)
 				*v = byte(n)

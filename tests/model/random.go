@@ -49,10 +49,11 @@ type runMember struct {
 	received int // packets
 	epsn     rocev2.PSN
 	dead     bool
+	liar     bool
 	recvs    int
 }
 
-type runStats struct{ Packets, Faults, Completed, Removed, Restarts, RNRs int }
+type runStats struct{ Packets, Faults, Completed, Removed, Lied, Restarts, RNRs int }
 
 const (
 	runMTU     = 256
@@ -102,11 +103,13 @@ func (r *run) setUp() {
 	}
 	for range r.rng.IntN(4) {
 		at := time.Duration(r.rng.Int64N(int64(r.quiet)))
-		switch r.rng.IntN(3) {
+		switch r.rng.IntN(4) {
 		case 0:
 			r.at(at, func() { r.burst = r.now + time.Millisecond })
 		case 1:
 			r.at(at, r.kill)
+		case 2:
+			r.at(at, r.lie)
 		default:
 			r.at(at, r.restart)
 		}
@@ -148,7 +151,7 @@ func (r *run) fault(n int, format string, args ...any) bool {
 // kill makes a member fall silent; some time later it is removed.
 func (r *run) kill() {
 	i := r.rng.IntN(len(r.members))
-	if r.config.Members&^(1<<i) == 0 || !r.fault(1, "member %d dies", i+1) {
+	if r.honest()&^(1<<i) == 0 || !r.fault(1, "member %d dies", i+1) {
 		return
 	}
 	r.members[i].dead = true
@@ -156,6 +159,41 @@ func (r *run) kill() {
 		r.config.Members &^= 1 << i
 		r.stats.Removed++
 	})
+}
+
+// lie makes a member claim what it does not have, until it is removed.
+func (r *run) lie() {
+	i := r.rng.IntN(len(r.members))
+	if r.honest()&^(1<<i) == 0 || !r.fault(1, "member %d lies", i+1) {
+		return
+	}
+	r.members[i].liar = true
+	n := 1 + r.rng.IntN(20)
+	for range n {
+		r.at(r.now+time.Duration(r.rng.IntN(2000))*time.Microsecond, func() { r.claim(i) })
+	}
+	r.at(r.now+2*time.Millisecond, func() {
+		r.config.Members &^= 1 << i
+		r.stats.Lied++
+	})
+}
+
+// claim sends one lie, at any distance from what the others have.
+func (r *run) claim(i int) {
+	c := claims[r.rng.IntN(len(claims))] + r.rng.IntN(100) - 50
+	h := rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.Acknowledge, PSN: r.start.Add(r.slowest() + c)},
+		AETH: rocev2.AETH{Syndrome: []rocev2.Syndrome{rocev2.AckNoLimit, rocev2.NakSequence}[r.rng.IntN(2)]}}
+	r.answer(i, h)
+}
+
+// honest returns the current members that do not lie.
+func (r *run) honest() (members uint16) {
+	for i, b := range r.members {
+		if !b.liar && !b.dead {
+			members |= r.config.Members & (1 << i)
+		}
+	}
+	return members
 }
 
 // restart makes the switch lose its state. Later it is programmed again, with or
@@ -178,7 +216,7 @@ func (r *run) restart() {
 func (r *run) slowest() int {
 	least := 1 << 40
 	for i, b := range r.members {
-		if r.config.Members>>i&1 != 0 {
+		if r.config.Members>>i&1 != 0 && !b.liar {
 			least = min(least, b.received)
 		}
 	}

@@ -48,15 +48,15 @@ func (m *machine) timers(w *world) []action {
 	return nil
 }
 
-// fair returns what happens next if nothing goes wrong any more: repairs first,
-// then whatever is under way, the sender, and its timers last.
+// fair returns what happens next if nothing goes wrong any more: repairs first (a
+// member that is dead or lies is removed), then whatever is under way, the sender, and its timers last.
 func (m *machine) fair(w *world) (action, bool) {
 	m.sender.LoadState(w.sender, instant)
 	if m.canSend() {
 		return action{kind: send}, true
 	}
 	for i := range w.n {
-		if b := &w.members[i]; b.dead && b.current {
+		if b := &w.members[i]; (b.dead || b.liar) && b.current {
 			return action{kind: remove, member: byte(i)}, true
 		}
 	}
@@ -93,6 +93,9 @@ func (m *machine) take(w *world, a action) error {
 			f.reorderings--
 		}
 		return m.answer(w, int(a.member), p, a.fate(0), a.anew)
+	case lie:
+		f.lies--
+		return m.answer(w, int(a.member), a.claim(), arrives, a.anew)
 	case loseAnswer:
 		f.losses--
 		b.answers.take(0)
@@ -192,7 +195,9 @@ func (m *machine) answer(w *world, i int, p packet, x fate, anew bool) error {
 			w.members[j].record = ackmerge.Record{}
 		}
 	}
-	b.said = max(b.said, byte(p.acknowledges()))
+	if !b.liar {
+		b.said = max(b.said, byte(p.acknowledges()))
+	}
 	c := ackmerge.Config{Epoch: m.epoch, InitialPSN: startPSN, Learn: w.learn}
 	s := ackmerge.State{Passed: w.passed}
 	for j := range w.n {
@@ -257,11 +262,11 @@ func (p packet) acknowledges() int {
 	return n
 }
 
-// checkS1: an answer to the sender acknowledges only what every current member
-// has acknowledged to the switch.
+// checkS1: an answer to the sender acknowledges only what every current member that
+// is no liar has acknowledged to the switch.
 func (w *world) checkS1(p packet) error {
 	for i := range w.n {
-		if b := &w.members[i]; b.current && p.acknowledges() > int(b.said) {
+		if b := &w.members[i]; b.current && !b.liar && p.acknowledges() > int(b.said) {
 			return fmt.Errorf("S1: the sender is told that %d packets arrived; member %d has said so of %d",
 				p.acknowledges(), i+1, b.said)
 		}

@@ -47,6 +47,8 @@ func (m *machine) describe(w *world) string {
 		switch {
 		case b.dead:
 			out.WriteString("dead")
+		case b.liar && b.current:
+			out.WriteString("liar")
 		case !b.current:
 			out.WriteString("out")
 		}

@@ -16,13 +16,42 @@ type variant struct {
 	noRepeat  bool // an ACK that moves nothing is not passed on
 	literal   bool // the paper: an ACK is passed on if it is itself the smallest
 	noStale   bool // NAKs that were overtaken are passed on
+	noWindow  bool // an answer may be anywhere
+	behind    bool // the window lies behind what the sender was told
+	noSpread  bool // where nothing is decided, records need not be near each other
+	pairwise  bool // PSNs compared two by two, around the circle, and no window
 }
 
-func (v variant) newer(a, b rocev2.PSN) bool {
-	if v.plainLess {
+// newer compares by distance from base.
+func (v variant) newer(a, b, base rocev2.PSN) bool {
+	switch {
+	case v.plainLess:
 		return a > b
+	case v.pairwise:
+		return a.Sub(b) > 0
 	}
-	return a.Sub(b) > 0
+	return ahead(a, base) > ahead(b, base)
+}
+
+func ahead(psn, base rocev2.PSN) int { return int(psn-base) & rocev2.Mask24 }
+
+// place returns where distances begin, and how far they may reach.
+func (v variant) place(c *ackmerge.Config, s *ackmerge.State, psn rocev2.PSN) (base rocev2.PSN, reach int, undecided bool) {
+	base, reach = c.InitialPSN.Add(-1), ackmerge.Window
+	if s.Passed.Epoch == c.Epoch || v.noEpoch {
+		base = s.Passed.PSN
+	} else if c.Learn {
+		base, reach, undecided = psn.Add(-ackmerge.Spread), 2*ackmerge.Spread, true
+	}
+	return base, reach, undecided
+}
+
+// outside reports whether an answer is dropped for where it lies.
+func (v variant) outside(psn, base rocev2.PSN, reach int) bool {
+	if v.behind {
+		psn, base = base, psn
+	}
+	return !v.noWindow && !v.pairwise && !v.plainLess && ahead(psn, base) > reach
 }
 
 func (v variant) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
@@ -43,14 +72,18 @@ func (v variant) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) 
 	if !heard {
 		base = before
 	}
-	advanced := v.newer(psn, base) || !heard && c.Learn
+	from, reach, undecided := v.place(c, s, psn)
+	if v.outside(psn, from, reach) {
+		return a, ackmerge.OutsideWindow
+	}
+	advanced := v.newer(psn, base, from) || undecided || !heard
 	if !ack && !v.noStale && !advanced && psn != base {
 		return a, ackmerge.StaleNAK
 	}
-	if advanced || !heard && psn == base {
+	if advanced {
 		*own = ackmerge.Record{Epoch: c.Epoch, MSN: a.MSN, PSN: psn}
 	}
-	low, silent := ackmerge.Record{PSN: psn}, false
+	low, silent, far := ackmerge.Record{PSN: psn}, false, false
 	if r := *own; known(r) {
 		low = r
 	}
@@ -63,16 +96,17 @@ func (v variant) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) 
 		if !known(r) {
 			silent, r = true, ackmerge.Record{PSN: before}
 		}
-		if v.newer(low.PSN, r.PSN) {
+		far = far || ahead(r.PSN, from) > reach && !v.noSpread && !v.pairwise && !v.plainLess
+		if v.newer(low.PSN, r.PSN, from) {
 			low = r
 		}
 	}
-	news := s.Passed.Epoch != c.Epoch || v.newer(low.PSN, s.Passed.PSN)
+	news := v.newer(low.PSN, from, from)
 	switch {
-	case ack && silent, ack && v.literal && v.newer(psn, low.PSN), ack && !v.literal && advanced && !news,
+	case ack && (silent || far), ack && v.literal && v.newer(psn, low.PSN, from), ack && !v.literal && advanced && !news,
 		ack && v.noRepeat && !news:
 		return a, ackmerge.Absorbed
-	case !ack && silent && c.Learn:
+	case !ack && (far || silent && c.Learn):
 		return a, ackmerge.UndecidedNAK
 	}
 	if news {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
@@ -36,10 +37,46 @@ type packet struct {
 	msn      byte
 }
 
-func encodePSN(psn rocev2.PSN) byte { return byte(psn.Sub(startPSN) + 1) }
+// claims are the PSNs that liars acknowledge, by their distance from startPSN: what
+// they do not have, and what is on either side of all that the switch compares.
+var claims = [...]int{messagePackets*2 - 1, ackmerge.Spread, ackmerge.Window - 4, ackmerge.Window, ackmerge.Window + 8,
+	1<<23 - 4, 1<<23 + 2, -ackmerge.Spread, -ackmerge.Window}
+
+// Bytes from farPSN on are PSNs around the claims.
+const (
+	farPSN = 64
+	around = 8
+)
+
+func encodePSN(psn rocev2.PSN) byte {
+	if n := psn.Sub(startPSN) + 1; n >= 0 && n < farPSN {
+		return byte(n)
+	}
+	for i, c := range claims {
+		if d := psn.Sub(startPSN.Add(c)) + around/2; d >= 0 && d < around {
+			return byte(farPSN + i*around + d)
+		}
+	}
+	panic(fmt.Sprintf("PSN %d is nothing that anybody says", psn))
+}
 
 // wire returns the PSN on the wire.
-func (p packet) wire() rocev2.PSN { return startPSN.Add(int(int8(p.psn)) - 1) }
+func (p packet) wire() rocev2.PSN {
+	if p.psn < farPSN {
+		return startPSN.Add(int(p.psn) - 1)
+	}
+	i := int(p.psn - farPSN)
+	return startPSN.Add(claims[i/around] + i%around - around/2)
+}
+
+// claim is the answer that the action of a liar sends: an ACK, or a NAK.
+func (a action) claim() packet {
+	psn := startPSN.Add(claims[a.fates/2])
+	if a.fates%2 == 1 {
+		return packet{psn: encodePSN(psn.Add(1)), syndrome: rocev2.NakSequence}
+	}
+	return packet{psn: encodePSN(psn), syndrome: rocev2.AckNoLimit}
+}
 
 // A queue holds packets in the order in which they were sent. It is a value, so
 // that worlds can be copied.
@@ -72,6 +109,7 @@ type member struct {
 	current bool // in the merge set
 	dead    bool // says nothing any more
 	unready bool // posts its last receive request only after an RNR NAK
+	liar    bool // may also claim what is not so
 }
 
 // A world is a state of everything: the sender, the members, the switch, packets
@@ -95,7 +133,7 @@ type world struct {
 
 // faults are what may still go wrong, and what the control plane may still do.
 type faults struct {
-	losses, duplicates, reorderings, earlyTimeouts, deaths, removals, restarts, unready byte
+	losses, duplicates, reorderings, earlyTimeouts, deaths, removals, restarts, unready, lies byte
 }
 
 // A machine holds the queue pairs that states are loaded into, one at a time.
@@ -166,7 +204,7 @@ func (m *machine) initial(b *bound) *world {
 				m.post(id)
 			}
 		}
-		w.members[i] = member{state: m.receiver.AppendState(nil, instant), current: true, unready: unready}
+		w.members[i] = member{state: m.receiver.AppendState(nil, instant), current: true, unready: unready, liar: i == maxMembers-1 && b.faults.lies > 0}
 	}
 	w.left.unready = 0
 	return w

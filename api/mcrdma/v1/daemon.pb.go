@@ -1586,9 +1586,13 @@ type Departure struct {
 	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	Host    string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Text    string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // why
-	// When the switches began to go on without it, in µs since 1970: what was complete
-	// before that, it has. 0: it was not in the next formation.
-	Since         int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	// When the switches began to go on without it, in µs by CLOCK_MONOTONIC of the
+	// daemon's host: what was complete before that, it has. 0: it was not in the next
+	// formation.
+	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Whose clock since is of: a boot and a time namespace. To an application with another
+	// clock, since says nothing.
+	Clock         string `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1649,6 +1653,13 @@ func (x *Departure) GetSince() int64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *Departure) GetClock() string {
+	if x != nil {
+		return x.Clock
+	}
+	return ""
 }
 
 type Member struct {
@@ -1872,7 +1883,7 @@ type CreateGroupRequest struct {
 	Receivers []string               `protobuf:"bytes,3,rep,name=receivers,proto3" json:"receivers,omitempty"` // IPv4 addresses, or names of hosts
 	Mode      Mode                   `protobuf:"varint,4,opt,name=mode,proto3,enum=mcrdma.v1.Mode" json:"mode,omitempty"`
 	// How many copies, the sender's own counted, must remain when receivers fail; as
-	// Ceph's min_size. 0: more than half.
+	// Ceph's min_size. 0: as its default, half of them, rounded up: 2 of 4, 2 of 3, 1 of 2.
 	MinSize       uint32               `protobuf:"varint,5,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
 	Dscp          uint32               `protobuf:"varint,6,opt,name=dscp,proto3" json:"dscp,omitempty"`
 	Regions       []*RegionSpec        `protobuf:"bytes,7,rep,name=regions,proto3" json:"regions,omitempty"` // names and lengths
@@ -2009,10 +2020,14 @@ func (x *CreateGroupRequest) GetTransport() string {
 
 // Forming is what the sender brings to a formation.
 type Forming struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Qpn           uint32                 `protobuf:"varint,1,opt,name=qpn,proto3" json:"qpn,omitempty"`            // 0: it has no device, so no switch can be used
-	Bootstrap     string                 `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
-	Sent          uint64                 `protobuf:"varint,3,opt,name=sent,proto3" json:"sent,omitempty"`          // messages with a receive completion, sent in all formations
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Qpn       uint32                 `protobuf:"varint,1,opt,name=qpn,proto3" json:"qpn,omitempty"`            // 0: it has no device, so no switch can be used
+	Bootstrap string                 `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
+	Sent      uint64                 `protobuf:"varint,3,opt,name=sent,proto3" json:"sent,omitempty"`          // messages with a receive completion, sent in all formations
+	// Hosts are to relay in this formation, even in mode require. Some receivers lack WRITEs
+	// that others were told of, and these would see older bytes if they were written again.
+	// A host that relays skips what its application was told of; a switch cannot.
+	CatchUp       bool `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2066,6 +2081,13 @@ func (x *Forming) GetSent() uint64 {
 		return x.Sent
 	}
 	return 0
+}
+
+func (x *Forming) GetCatchUp() bool {
+	if x != nil {
+		return x.CatchUp
+	}
+	return false
 }
 
 type CreateGroupResponse struct {
@@ -2969,6 +2991,7 @@ type GroupChanged struct {
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	Since         int64                  `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"` // TYPE_REMOVED: as in Departure
+	Clock         string                 `protobuf:"bytes,8,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3050,6 +3073,13 @@ func (x *GroupChanged) GetSince() int64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *GroupChanged) GetClock() string {
+	if x != nil {
+		return x.Clock
+	}
+	return ""
 }
 
 type ResumeGroupRequest struct {
@@ -3894,12 +3924,13 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05steps\x18\v \x03(\v2\x13.mcrdma.v1.StepTimeR\x05steps\x124\n" +
 	"\n" +
 	"departures\x18\f \x03(\v2\x14.mcrdma.v1.DepartureR\n" +
-	"departures\"c\n" +
+	"departures\"y\n" +
 	"\tDeparture\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x03R\x05since\"z\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x14\n" +
+	"\x05clock\x18\x05 \x01(\tR\x05clock\"z\n" +
 	"\x06Member\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
@@ -3930,11 +3961,12 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	" \x01(\tR\talgorithm\x12!\n" +
 	"\ftypical_size\x18\v \x01(\x04R\vtypicalSize\x122\n" +
 	"\acnp_gap\x18\f \x01(\v2\x19.google.protobuf.DurationR\x06cnpGap\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"M\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"h\n" +
 	"\aForming\x12\x10\n" +
 	"\x03qpn\x18\x01 \x01(\rR\x03qpn\x12\x1c\n" +
 	"\tbootstrap\x18\x02 \x01(\tR\tbootstrap\x12\x12\n" +
-	"\x04sent\x18\x03 \x01(\x04R\x04sent\"\x99\x01\n" +
+	"\x04sent\x18\x03 \x01(\x04R\x04sent\x12\x19\n" +
+	"\bcatch_up\x18\x04 \x01(\bR\acatchUp\"\x99\x01\n" +
 	"\x13CreateGroupResponse\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12/\n" +
 	"\aregions\x18\x02 \x03(\v2\x15.mcrdma.v1.RegionSpecR\aregions\x12\x19\n" +
@@ -3998,7 +4030,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04path\x18\b \x01(\x0e2\x0f.mcrdma.v1.PathR\x04path\x12\x16\n" +
 	"\x06attach\x18\t \x01(\x04R\x06attach\x120\n" +
 	"\x05since\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xfd\x02\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x93\x03\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
@@ -4006,7 +4038,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x14\n" +
-	"\x05since\x18\a \x01(\x03R\x05since\"\x9a\x01\n" +
+	"\x05since\x18\a \x01(\x03R\x05since\x12\x14\n" +
+	"\x05clock\x18\b \x01(\tR\x05clock\"\x9a\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eTYPE_SUSPECTED\x10\x01\x12\x10\n" +

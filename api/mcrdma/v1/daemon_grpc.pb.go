@@ -51,7 +51,8 @@ const (
 // Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
 // INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
 // daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
-// UNTRUSTED (certificates), LIMIT, NOT_FOUND, MIN_SIZE (too few receivers are left),
+// UNTRUSTED (certificates), LIMIT (also of a disk: a state file cannot be written),
+// NOT_FOUND, MIN_SIZE (too few receivers are left),
 // NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
 // REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
 // its metadata name the host under "host" and the switch under "switch".
@@ -262,7 +263,8 @@ func (c *applicationsClient) GetDaemon(ctx context.Context, in *GetDaemonRequest
 // Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
 // INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
 // daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
-// UNTRUSTED (certificates), LIMIT, NOT_FOUND, MIN_SIZE (too few receivers are left),
+// UNTRUSTED (certificates), LIMIT (also of a disk: a state file cannot be written),
+// NOT_FOUND, MIN_SIZE (too few receivers are left),
 // NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
 // REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
 // its metadata name the host under "host" and the switch under "switch".

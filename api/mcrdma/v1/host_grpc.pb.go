@@ -35,12 +35,15 @@ const (
 type HostsClient interface {
 	// Prepare asks for a receiver of a formation. It returns when the application has
 	// its queue pair ready to receive. To prepare again what is there is answered
-	// as before. A later formation takes an earlier one's place when it is formed.
+	// as before. A later formation takes an earlier one's place when it is formed. A
+	// formation that is not later than one that is there is refused as STALE, and the
+	// ErrorInfo's metadata have the latest number under "formation".
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Drop ends a formation, or a group with all its formations. It succeeds if
-	// there is none.
+	// there is none. A formation that was given up (REASON_ABORTED), but is committed
+	// here and has taken an earlier one's place, stays until a later one takes its.
 	Drop(ctx context.Context, in *DropRequest, opts ...grpc.CallOption) (*DropResponse, error)
 	// Beat is called regularly by the daemon of a sender for all groups in which the
 	// called host has receivers: it says that the sender lives, renews leases, and
@@ -106,12 +109,15 @@ func (c *hostsClient) Beat(ctx context.Context, in *BeatRequest, opts ...grpc.Ca
 type HostsServer interface {
 	// Prepare asks for a receiver of a formation. It returns when the application has
 	// its queue pair ready to receive. To prepare again what is there is answered
-	// as before. A later formation takes an earlier one's place when it is formed.
+	// as before. A later formation takes an earlier one's place when it is formed. A
+	// formation that is not later than one that is there is refused as STALE, and the
+	// ErrorInfo's metadata have the latest number under "formation".
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Drop ends a formation, or a group with all its formations. It succeeds if
-	// there is none.
+	// there is none. A formation that was given up (REASON_ABORTED), but is committed
+	// here and has taken an earlier one's place, stays until a later one takes its.
 	Drop(context.Context, *DropRequest) (*DropResponse, error)
 	// Beat is called regularly by the daemon of a sender for all groups in which the
 	// called host has receivers: it says that the sender lives, renews leases, and

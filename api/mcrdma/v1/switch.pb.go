@@ -721,6 +721,8 @@ func (x *GroupStatus) GetPackets() uint64 {
 	return 0
 }
 
+// MemberCounters begin at 0 when the group begins to use its place at the switch: when
+// it is installed or gets new members, and when the switch has been restarted.
 type MemberCounters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Acks          uint64                 `protobuf:"varint,1,opt,name=acks,proto3" json:"acks,omitempty"`
@@ -1473,6 +1475,7 @@ type P4RuntimeStatus struct {
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`    // the last one, if not connected
 	Pushes        uint64                 `protobuf:"varint,5,opt,name=pushes,proto3" json:"pushes,omitempty"` // of the pipeline, since the agent started
 	Reconnects    uint64                 `protobuf:"varint,6,opt,name=reconnects,proto3" json:"reconnects,omitempty"`
+	Cleared       string                 `protobuf:"bytes,7,opt,name=cleared,proto3" json:"cleared,omitempty"` // why the switch was cleared the last time, though it had the program
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1547,6 +1550,13 @@ func (x *P4RuntimeStatus) GetReconnects() uint64 {
 		return x.Reconnects
 	}
 	return 0
+}
+
+func (x *P4RuntimeStatus) GetCleared() string {
+	if x != nil {
+		return x.Cleared
+	}
+	return ""
 }
 
 type PortStatus struct {
@@ -2579,7 +2589,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bicrc_off\x18\f \x01(\bR\aicrcOff\x12\x1a\n" +
 	"\bproblems\x18\r \x03(\tR\bproblems\x12\x16\n" +
 	"\x06groups\x18\x0e \x01(\x04R\x06groups\x12\x14\n" +
-	"\x05steps\x18\x0f \x01(\x04R\x05steps\"\xaf\x01\n" +
+	"\x05steps\x18\x0f \x01(\x04R\x05steps\"\xc9\x01\n" +
 	"\x0fP4RuntimeStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
@@ -2588,7 +2598,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x06pushes\x18\x05 \x01(\x04R\x06pushes\x12\x1e\n" +
 	"\n" +
 	"reconnects\x18\x06 \x01(\x04R\n" +
-	"reconnects\"\xb0\x01\n" +
+	"reconnects\x12\x18\n" +
+	"\acleared\x18\a \x01(\tR\acleared\"\xb0\x01\n" +
 	"\n" +
 	"PortStatus\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1c\n" +

@@ -602,7 +602,7 @@ type SwitchStatusClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (*ListRoutesResponse, error)
 	// ListSteps gives what this switch does for groups, its own and those that other
-	// switches hand it.
+	// switches hand it; to a host, for the groups of its addresses.
 	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
 	GetCounters(ctx context.Context, in *GetCountersRequest, opts ...grpc.CallOption) (*GetCountersResponse, error)
 }
@@ -664,7 +664,7 @@ type SwitchStatusServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	ListRoutes(context.Context, *ListRoutesRequest) (*ListRoutesResponse, error)
 	// ListSteps gives what this switch does for groups, its own and those that other
-	// switches hand it.
+	// switches hand it; to a host, for the groups of its addresses.
 	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
 	GetCounters(context.Context, *GetCountersRequest) (*GetCountersResponse, error)
 	mustEmbedUnimplementedSwitchStatusServer()

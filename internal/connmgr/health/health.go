@@ -99,6 +99,9 @@ func (t *Tracker) Peers() []netip.Addr {
 	return out
 }
 
+// Follows says whether a peer is followed.
+func (t *Tracker) Follows(a netip.Addr) bool { return t.peers[a] != nil }
+
 // State is a peer's; OK if it is not followed.
 func (t *Tracker) State(a netip.Addr) State {
 	if p := t.peers[a]; p != nil {

@@ -250,11 +250,8 @@ func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Ui
 		}
 		return nil, fail(codes.PermissionDenied, "there is no primary: send a MasterArbitrationUpdate on a StreamChannel first")
 	}
+	r.writes.RLock() // waits while the primary is replaced
 	if err := s.checkPrimary(r, newElectionID(id)); err != nil {
-		return nil, err
-	}
-	r.writes.RLock()
-	if err := s.checkPrimary(r, newElectionID(id)); err != nil { // replaced meanwhile
 		r.writes.RUnlock()
 		return nil, err
 	}

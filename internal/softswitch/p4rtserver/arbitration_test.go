@@ -2,11 +2,13 @@ package p4rtserver
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -273,14 +275,18 @@ func TestNewPrimaryWaitsForWrites(t *testing.T) {
 	b.arbitrate(9)
 	a.expectArbitration(codes.AlreadyExists, 9)
 	// From here on nobody may write, and b is not told yet.
-	_, err := r.client.Write(t.Context(), r.request(0))
-	expectError(t, err, codes.PermissionDenied, "no primary now")
+	late := make(chan error)
+	go func() {
+		_, err := r.client.Write(t.Context(), r.request(0))
+		late <- err
+	}()
 	select {
 	case m := <-b.in:
 		t.Fatalf("%v before the Write has ended", m)
 	case <-time.After(20 * time.Millisecond):
 	}
 	r.bench.mu.Unlock()
+	expectError(t, <-late, codes.PermissionDenied, "election id 1 is not that of the primary of the default role, which is 9")
 	if err := <-wrote; err != nil {
 		t.Error(describe(err))
 	}
@@ -307,4 +313,61 @@ func TestCloseEndsStreams(t *testing.T) {
 	b := r.channel()
 	b.expectEnd(codes.Unavailable, "the switch is shutting down")
 	r.server.Close() // again does no harm
+}
+
+// After each arbitration, whoever is told that it is the primary may write and set the
+// pipeline, by the election id that it has then, and nobody else may.
+func TestWhoMayWriteAfterArbitration(t *testing.T) {
+	r, a := ready(t) // election id 1
+	b := r.open(0)
+	b.expectArbitration(codes.AlreadyExists, 1)
+	only := func(what string, allowed ...uint64) {
+		t.Helper()
+		for id := range uint64(10) {
+			want := codes.PermissionDenied
+			if slices.Contains(allowed, id) {
+				want = codes.OK
+			}
+			req := r.request(0, `INSERT packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 } }`,
+				`DELETE packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 } }`)
+			req.ElectionId = &p4.Uint128{Low: id}
+			if _, err := r.client.Write(t.Context(), req); status.Code(err) != want {
+				t.Errorf("%s: id %d writes: %v", what, id, err)
+			}
+			_, err := r.client.SetForwardingPipelineConfig(t.Context(), &p4.SetForwardingPipelineConfigRequest{DeviceId: device,
+				ElectionId: &p4.Uint128{Low: id}, Action: p4.SetForwardingPipelineConfigRequest_VERIFY, Config: r.config()})
+			if status.Code(err) != want {
+				t.Errorf("%s: id %d sets the pipeline: %v", what, id, err)
+			}
+		}
+	}
+	only("one primary", 1)
+	b.arbitrate(5)
+	a.expectArbitration(codes.AlreadyExists, 5)
+	b.expectArbitration(codes.OK, 5)
+	only("another has taken over", 5)
+	b.arbitrate(7)
+	a.expectArbitration(codes.AlreadyExists, 7)
+	b.expectArbitration(codes.OK, 7)
+	only("the primary has another id", 7)
+	a.arbitrate(6)
+	a.expectArbitration(codes.AlreadyExists, 7)
+	only("a backup has another id", 7)
+	b.arbitrate(3)
+	a.expectArbitration(codes.NotFound, 7)
+	b.expectArbitration(codes.NotFound, 7)
+	only("the primary has stepped down")
+	a.arbitrate(7)
+	b.expectArbitration(codes.AlreadyExists, 7)
+	a.expectArbitration(codes.OK, 7)
+	only("the backup is the primary", 7)
+	b.close()
+	only("a backup has left", 7)
+	a.close()
+	c := r.open(2)
+	c.expectArbitration(codes.NotFound, 7)
+	only("the primary has left")
+	c.arbitrate(9)
+	c.expectArbitration(codes.OK, 9)
+	only("another has come", 9)
 }

@@ -140,7 +140,7 @@ func (c *compiler) fieldList(fields []program.FieldRef) []slot {
 
 // Queue is what a packet's egress metadata says of the queue that it has been in.
 type Queue struct {
-	EnqDepth, DeqDepth uint32        // packets in the queue when it came, and when it left
+	EnqDepth, DeqDepth uint32        // how deep the queue was when it came, and when it left, in the unit of whoever keeps it
 	EnqTime            time.Duration // when it came
 }
 

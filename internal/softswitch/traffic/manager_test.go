@@ -31,10 +31,16 @@ type output struct {
 }
 
 func newRig(t testing.TB) *rig {
+	return newRigOf(t, Config{})
+}
+
+func newRigOf(t testing.TB, c Config) *rig {
 	r := &rig{t: t}
-	r.Manager = New(func(port uint16, frame []byte) {
+	var err error
+	r.Manager, err = New(c, func(port uint16, frame []byte) {
 		r.out = append(r.out, output{r.now, port, bytes.Clone(frame)})
 	})
+	r.must(err)
 	r.load()
 	return r
 }
@@ -114,8 +120,8 @@ func TestAtOnce(t *testing.T) {
 	if next, ok := r.Run(0); ok {
 		t.Errorf("something waits until %v", next)
 	}
-	s := r.QueueStats(3)
-	if s != (QueueStats{Queued: 2, Peak: 2, Sent: 2, Bytes: 200}) || r.Stats().Arrived != 3 {
+	s := r.ClassStats(3)
+	if !slices.Equal(s, []ClassStats{{Queued: 2, Peak: Depth{2, 200}, Sent: 2, Bytes: 200}, {}}) || r.Stats().Arrived != 3 {
 		t.Errorf("%+v, %+v", s, r.Stats())
 	}
 }
@@ -123,11 +129,11 @@ func TestAtOnce(t *testing.T) {
 // TestRate: packets leave at their port's rate and no other port's, and are
 // marked by how many waited.
 func TestRate(t *testing.T) {
-	r := newRig(t)
+	r := newRigOf(t, Config{Memory: Memory{Shared: 1, Reserve: 5000}})
 	r.must(sample.Route(r.pipe, netip.MustParsePrefix("10.0.0.0/8"), 2, 1, 2))
 	r.must(sample.Patch(r.pipe, 9, "In.forward", 3))
 	r.must(sample.Mark(r.pipe, 2, 3))
-	r.must(r.SetLimits(2, Limits{Depth: 5, Rate: Rate{8e8, true}})) // 1000 bytes in 10 µs
+	r.must(r.SetRate(2, Rate{8e8, true})) // 1000 bytes in 10 µs
 	for range 8 {
 		r.Arrive(0, 1, ipv4(1000, "10.1.2.3"))
 	}
@@ -142,23 +148,23 @@ func TestRate(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if s := r.QueueStats(2); s != (QueueStats{Queued: 6, Dropped: 2, Peak: 5, Sent: 6, Bytes: 6000}) {
+	if s := r.ClassStats(2)[0]; s != (ClassStats{Queued: 6, Dropped: 2, Peak: Depth{5, 5000}, Sent: 6, Bytes: 6000}) {
 		t.Errorf("%+v", s)
 	}
 }
 
-// TestLimitsChange: a rate that is taken away lets all go that waited for it.
-func TestLimitsChange(t *testing.T) {
+// TestRateChange: a rate that is taken away lets all go that waited for it.
+func TestRateChange(t *testing.T) {
 	r := newRig(t)
 	r.must(sample.Patch(r.pipe, 1, "In.forward", 2))
-	r.must(r.SetLimits(2, Limits{Rate: Rate{PerSecond: 1}}))
+	r.must(r.SetRate(2, Rate{PerSecond: 1}))
 	for i := range 5 {
 		r.Arrive(0, 1, frame(100, byte(i)))
 	}
-	if len(r.out) != 1 || r.QueueStats(2).Waiting != 4 || r.Limits(2).Rate.PerSecond != 1 {
-		t.Fatalf("%d left, %+v", len(r.out), r.QueueStats(2))
+	if len(r.out) != 1 || r.ClassStats(2)[0].Waiting != (Depth{4, 400}) || r.Rate(2).PerSecond != 1 {
+		t.Fatalf("%d left, %+v", len(r.out), r.ClassStats(2))
 	}
-	r.must(r.SetLimits(2, Limits{}))
+	r.must(r.SetRate(2, Rate{}))
 	if _, ok := r.Run(0); ok || len(r.out) != 5 {
 		t.Errorf("%d left, want 5", len(r.out))
 	}
@@ -169,7 +175,7 @@ func TestLimitsChange(t *testing.T) {
 func TestReplacedPipeline(t *testing.T) {
 	r := newRig(t)
 	r.must(sample.Patch(r.pipe, 1, "In.forward", 2))
-	r.must(r.SetLimits(2, Limits{Rate: Rate{PerSecond: 1e6}}))
+	r.must(r.SetRate(2, Rate{PerSecond: 1e6}))
 	for i := range 3 {
 		r.Arrive(0, 1, frame(100, byte(i)))
 	}
@@ -183,7 +189,10 @@ func TestReplacedPipeline(t *testing.T) {
 }
 
 func TestNoPipeline(t *testing.T) {
-	m := New(func(uint16, []byte) { t.Error("something left") })
+	m, err := New(Config{}, func(uint16, []byte) { t.Error("something left") })
+	if err != nil {
+		t.Fatal(err)
+	}
 	m.Arrive(0, 1, frame(100, 1))
 	if _, ok := m.Run(0); ok || m.Stats() != (Stats{Arrived: 1, NoPipeline: 1}) || m.Pipeline() != nil {
 		t.Errorf("%+v", m.Stats())
@@ -193,12 +202,12 @@ func TestNoPipeline(t *testing.T) {
 // TestDeterminism: the same arrivals have the same results at the same times.
 func TestDeterminism(t *testing.T) {
 	run := func() []output {
-		r := newRig(t)
+		r := newRigOf(t, Config{Memory: Memory{Shared: 1, Reserve: 2000}})
 		r.must(sample.Route(r.pipe, netip.MustParsePrefix("10.0.0.0/8"), 2, 1, 2))
 		r.must(sample.Patch(r.pipe, 1, "In.replicate", 7))
 		r.must(r.pre.InsertGroup(7, []pre.Replica{{Port: 3, Instance: 1}, {Port: 2, Instance: 2}}))
-		r.must(r.SetLimits(2, Limits{Depth: 7, Rate: Rate{3e8, true}}))
-		r.must(r.SetLimits(3, Limits{Depth: 7, Rate: Rate{PerSecond: 70000}}))
+		r.must(r.SetRate(2, Rate{3e8, true}))
+		r.must(r.SetRate(3, Rate{PerSecond: 70000}))
 		for i := range 300 {
 			at := time.Duration(i*i%97+i*5) * us
 			for {

@@ -9,33 +9,60 @@ import (
 	"pgregory.net/rapid"
 )
 
-// run lets a queue work by virtual time: packets arrive at the given times, each
+// open returns a port of some classes with a buffer of its own.
+func open(t testing.TB, m Memory, classes int, r Rate) *Port[int] {
+	t.Helper()
+	b, err := NewBuffer(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return share(t, b, classes, r)
+}
+
+// share returns a port with a buffer that others use too.
+func share(t testing.TB, b *Buffer, classes int, r Rate) *Port[int] {
+	t.Helper()
+	p, err := NewPort[int](b, classes)
+	if err == nil {
+		err = p.SetRate(r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// until takes what may leave by a time, as early as it may, and gives it to f.
+func (p *Port[T]) until(now time.Duration, bytes func(T) int, f func(at time.Duration, item T, s Seen)) {
+	for {
+		at, ok := p.Next()
+		if !ok || at > now {
+			return
+		}
+		item, seen, ok := p.Take(at)
+		if !ok {
+			panic("Next and Take disagree")
+		}
+		f(at, item, seen)
+		p.Sent(bytes(item))
+	}
+}
+
+// run lets a port work by virtual time: packets arrive at the given times, each
 // of that many bytes, and leave as early as they may. It returns when each left,
 // or -1 for a drop, and what it saw.
-func run(q *Queue[int], arrivals []time.Duration, bytes []int) (left []time.Duration, saw []Times) {
-	left, saw = make([]time.Duration, len(arrivals)), make([]Times, len(arrivals))
+func run(p *Port[int], arrivals []time.Duration, bytes []int) (left []time.Duration, saw []Seen) {
+	left, saw = make([]time.Duration, len(arrivals)), make([]Seen, len(arrivals))
 	for i := range left {
 		left[i] = -1
 	}
-	until := func(now time.Duration) {
-		for {
-			at, ok := q.Next()
-			if !ok || at > now {
-				return
-			}
-			k, t, ok := q.Take(at)
-			if !ok {
-				panic("Next and Take disagree")
-			}
-			left[k], saw[k] = at, t
-			q.Sent(bytes[k])
-		}
-	}
+	size := func(k int) int { return bytes[k] }
+	note := func(at time.Duration, k int, s Seen) { left[k], saw[k] = at, s }
 	for i, at := range arrivals {
-		until(at - 1) // what arrives comes before what leaves at the same time
-		q.Put(at, i)
+		p.until(at-1, size, note) // what arrives comes before what leaves at the same time
+		p.Put(at, 0, bytes[i], i)
 	}
-	until(1 << 62)
+	p.until(1<<62, size, note)
 	return left, saw
 }
 
@@ -47,28 +74,28 @@ func TestRates(t *testing.T) {
 	at := func(d ...time.Duration) []time.Duration { return d }
 	for _, c := range []struct {
 		name     string
-		limits   Limits
+		rate     Rate
 		arrivals []time.Duration
 		bytes    []int
 		want     []time.Duration
 	}{
-		{"no limit", Limits{}, at(0, 0, 3*us), ones(3), at(0, 0, 3*us)},
-		{"packets", Limits{Rate: Rate{PerSecond: 1000}}, at(0, 0, 0, 10*us), []int{1, 9000, 1, 1},
+		{"no limit", Rate{}, at(0, 0, 3*us), ones(3), at(0, 0, 3*us)},
+		{"packets", Rate{PerSecond: 1000}, at(0, 0, 0, 10*us), []int{1, 9000, 1, 1},
 			at(0, 1000*us, 2000*us, 3000*us)},
-		{"idle in between", Limits{Rate: Rate{PerSecond: 1000}}, at(0, 500*us, 9000*us, 9001*us), ones(4),
+		{"idle in between", Rate{PerSecond: 1000}, at(0, 500*us, 9000*us, 9001*us), ones(4),
 			at(0, 1000*us, 9000*us, 10000*us)},
-		{"bits", Limits{Rate: Rate{1e9, true}}, at(0, 0, 0, 0), []int{125, 1250, 12500, 1}, at(0, us, 11*us, 111*us)},
-		{"fractions add up", Limits{Rate: Rate{PerSecond: 3e8}}, at(0, 0, 0, 0, 0, 0, 0), ones(7),
+		{"bits", Rate{1e9, true}, at(0, 0, 0, 0), []int{125, 1250, 12500, 1}, at(0, us, 11*us, 111*us)},
+		{"fractions add up", Rate{PerSecond: 3e8}, at(0, 0, 0, 0, 0, 0, 0), ones(7),
 			at(0, 3, 6, 10, 13, 16, 20)},
-		{"tail drop", Limits{Depth: 2, Rate: Rate{PerSecond: 1e6}}, at(0, 0, 0, us, us, 2*us), ones(6),
+		{"no room", Rate{PerSecond: 1e6}, at(0, 0, 0, us, us, 2*us), slices.Repeat([]int{1000}, 6),
 			at(0, us, -1, 2*us, -1, 3*us)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var q Queue[int]
-			if err := q.SetLimits(c.limits); err != nil {
-				t.Fatal(err)
+			p := open(t, Memory{Shared: 1, Reserve: 2000}, 1, c.rate)
+			if c.name != "no room" {
+				p = open(t, Memory{}, 1, c.rate)
 			}
-			if left, _ := run(&q, c.arrivals, c.bytes); !slices.Equal(left, c.want) {
+			if left, _ := run(p, c.arrivals, c.bytes); !slices.Equal(left, c.want) {
 				t.Errorf("left %v, want %v", left, c.want)
 			}
 		})
@@ -77,35 +104,36 @@ func TestRates(t *testing.T) {
 
 // TestDepths: as in bmv2, a packet does not see itself.
 func TestDepths(t *testing.T) {
-	var q Queue[int]
-	if err := q.SetLimits(Limits{Depth: 3, Rate: Rate{PerSecond: 1e6}}); err != nil {
-		t.Fatal(err)
-	}
-	_, saw := run(&q, []time.Duration{0, 0, 0, 0, 2 * us}, ones(5))
-	want := []Times{{0, 0, 2}, {0, 1, 1}, {0, 2, 1}, {}, {2 * us, 1, 0}}
+	p := open(t, Memory{Shared: 1, Reserve: 100}, 1, Rate{PerSecond: 1e6})
+	_, saw := run(p, []time.Duration{0, 0, 0, 0, 2 * us}, []int{10, 20, 70, 2, 30})
+	want := []Seen{{0, 0, Depth{}, Depth{2, 90}}, {0, 0, Depth{1, 10}, Depth{1, 70}}, {0, 0, Depth{2, 30}, Depth{1, 30}},
+		{}, {0, 2 * us, Depth{1, 70}, Depth{}}}
 	if !slices.Equal(saw, want) {
 		t.Errorf("saw %v, want %v", saw, want)
+	}
+	if s := p.Stats(0); s != (ClassStats{Queued: 4, Dropped: 1, Sent: 4, Bytes: 130, Peak: Depth{3, 100}}) {
+		t.Errorf("%+v", s)
 	}
 }
 
 // TestLate: a late Take sends what should have left, so that the rate is kept.
 func TestLate(t *testing.T) {
-	var q Queue[int]
-	if err := q.SetLimits(Limits{Rate: Rate{PerSecond: 1e6}}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 10 {
-		q.Put(0, i)
+	p := open(t, Memory{}, 2, Rate{PerSecond: 1e6})
+	put := func(now time.Duration, n int) {
+		for i := range n {
+			p.Put(now, i%2, 100, i)
+		}
 	}
 	take := func(now time.Duration) (n int) {
 		for {
-			if _, _, ok := q.Take(now); !ok {
+			if _, _, ok := p.Take(now); !ok {
 				return n
 			}
-			q.Sent(1)
+			p.Sent(1)
 			n++
 		}
 	}
+	put(0, 10)
 	var got []int
 	for _, now := range []time.Duration{0, 4500, 4900, 5000, 20 * us, 20 * us} {
 		got = append(got, take(now))
@@ -114,115 +142,122 @@ func TestLate(t *testing.T) {
 		t.Errorf("left %v, want %v", got, want)
 	}
 	// Time that nothing waited for is not made up for.
-	for i := range 10 {
-		q.Put(100*us, i)
-	}
+	put(100*us, 10)
 	if n := take(102 * us); n != 3 {
 		t.Errorf("%d left, want 3", n)
+	}
+	// Nor is time lost that a lower class waited, if a higher one goes first.
+	p.Put(109*us, 1, 100, 0)
+	if n := take(110 * us); n != 8 {
+		t.Errorf("%d left, want 8", n)
 	}
 }
 
 // TestDropBehind: a packet that was not sent costs nothing.
 func TestDropBehind(t *testing.T) {
-	var q Queue[int]
-	if err := q.SetLimits(Limits{Rate: Rate{PerSecond: 1e6}}); err != nil {
-		t.Fatal(err)
-	}
+	p := open(t, Memory{}, 1, Rate{PerSecond: 1e6})
 	for i := range 3 {
-		q.Put(0, i)
+		p.Put(0, 0, 100, i)
 	}
-	q.Take(0)
-	if _, _, ok := q.Take(0); !ok {
+	p.Take(0)
+	if _, _, ok := p.Take(0); !ok {
 		t.Error("had to wait for a packet that was dropped")
 	}
-	q.Sent(1)
-	if at, _ := q.Next(); at != us {
+	p.Sent(1)
+	if at, _ := p.Next(); at != us {
 		t.Errorf("next at %v", at)
 	}
 }
 
-// TestQueueModel: at most Depth wait, order is kept, nothing is lost, and the
-// link is never used faster than its rate nor left idle while packets wait.
-func TestQueueModel(t *testing.T) {
+// TestPortModel checks a port against a naive one, which looks at all that came
+// before: order is kept in each class, a higher class goes first, what finds no room
+// by the rule of the buffer is dropped and nothing else, and the link is never used
+// faster than its rate nor left idle while packets wait.
+func TestPortModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := Limits{
-			Depth: rapid.IntRange(1, 40).Draw(t, "depth"),
-			Rate:  Rate{rapid.Uint64Range(1e5, 1e9).Draw(t, "rate"), rapid.Bool().Draw(t, "bits")},
-		}
+		m := Memory{Shared: rapid.IntRange(1, 30000).Draw(t, "shared"), Reserve: rapid.IntRange(1, 4000).Draw(t, "reserve"),
+			Shift: rapid.IntRange(0, 3).Draw(t, "shift")}
+		r := Rate{rapid.Uint64Range(1e5, 1e9).Draw(t, "rate"), rapid.Bool().Draw(t, "bits")}
 		gaps := rapid.SliceOfN(rapid.Int64Range(0, 20000), 1, 200).Draw(t, "gaps")
-		arrivals, bytes := make([]time.Duration, len(gaps)), make([]int, len(gaps))
-		var now time.Duration
-		for i, g := range gaps {
-			now += time.Duration(g)
-			arrivals[i], bytes[i] = now, 60+int(g)%1400
-		}
-		var q Queue[int]
-		if err := q.SetLimits(l); err != nil {
+		const classes = 3
+		b, err := NewBuffer(m)
+		if err != nil {
 			t.Fatal(err)
 		}
-		left, saw := run(&q, arrivals, bytes)
+		p, err := NewPort[int](b, classes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SetRate(r); err != nil {
+			t.Fatal(err)
+		}
 
-		cost := func(i int) float64 {
-			if l.Rate.Bits {
-				return float64(bytes[i]) * 8e9 / float64(l.Rate.PerSecond)
+		var now time.Duration
+		var arrivals []time.Duration
+		size := func(i int) int { return 60 + int(gaps[i])%1400 }
+		class := func(i int) int { return int(gaps[i]) % classes }
+		var waiting [classes][]int // by the naive port
+		sum := func(k int) (n int) {
+			for _, i := range waiting[k] {
+				n += size(i)
 			}
-			return 1e9 / float64(l.Rate.PerSecond)
+			return n
 		}
 		free := 0.0 // of an ideal link
-		for i := range arrivals {
-			waiting := 0
-			for j := range i {
-				if left[j] >= arrivals[i] {
-					waiting++
+		left := func(at time.Duration, i int, s Seen) {
+			high := classes - 1
+			for len(waiting[high]) == 0 {
+				high--
+			}
+			if want := waiting[high][0]; i != want || s.Class != high {
+				t.Fatalf("packet %d of class %d left before packet %d of class %d", i, s.Class, want, high)
+			}
+			waiting[high] = waiting[high][1:]
+			if want := (Depth{len(waiting[high]), sum(high)}); s.Deq != want || s.Since != arrivals[i] {
+				t.Fatalf("packet %d saw %+v, want %+v", i, s, want)
+			}
+			first := arrivals[i]
+			for _, w := range waiting {
+				if len(w) > 0 {
+					first = min(first, arrivals[w[0]])
 				}
 			}
-			if (left[i] < 0) != (waiting >= l.Depth) {
-				t.Fatalf("packet %d left at %v although %d of %d waited", i, left[i], waiting, l.Depth)
+			ideal := max(free, float64(first))
+			if d := float64(at) - ideal; d < -2 || d > 2 {
+				t.Fatalf("packet %d left at %v, ideally %v", i, at, ideal)
 			}
-			if left[i] < 0 {
-				continue
+			cost := 1e9 / float64(r.PerSecond)
+			if r.Bits {
+				cost *= 8 * float64(size(i))
 			}
-			if saw[i].EnqDepth != waiting || saw[i].EnqTime != arrivals[i] {
-				t.Fatalf("packet %d: %+v, but %d waited at %v", i, saw[i], waiting, arrivals[i])
+			free = float64(at) + cost
+		}
+		for i, g := range gaps {
+			now += time.Duration(g)
+			arrivals = append(arrivals, now)
+			p.until(now-1, size, left)
+			k := class(i)
+			shared := m.Shared
+			for j := range classes {
+				shared -= max(0, sum(j)-m.Reserve)
 			}
-			ideal := max(free, float64(arrivals[i]))
-			if d := float64(left[i]) - ideal; d < -2 || d > 2 {
-				t.Fatalf("packet %d left at %v, ideally %v", i, left[i], ideal)
+			if shared < 0 || b.Free() != shared {
+				t.Fatalf("%d shared bytes are free, want %d", b.Free(), shared)
 			}
-			free = float64(left[i]) + cost(i)
+			more := sum(k) + size(i) - m.Reserve
+			room := more <= 0 || more <= shared>>m.Shift
+			if p.Put(now, k, size(i), i) != room {
+				t.Fatalf("packet %d was taken: %v, with %d bytes before it and %d shared ones free", i, !room, sum(k), shared)
+			}
+			if room {
+				waiting[k] = append(waiting[k], i)
+			}
+		}
+		p.until(1<<62, size, left)
+		if b.Free() != m.Shared || p.Len() != 0 {
+			t.Fatalf("%d of %d bytes are free of an empty port", b.Free(), m.Shared)
 		}
 	})
-}
-
-func TestLimitsCheck(t *testing.T) {
-	var q Queue[int]
-	for _, l := range []Limits{{Depth: -1}, {Depth: MaxDepth + 1}, {Rate: Rate{PerSecond: 1 << 60}}} {
-		if err := q.SetLimits(l); !errors.Is(err, ErrInvalid) || q.Limits() != (Limits{}) {
-			t.Errorf("%+v: %v", l, err)
-		}
-	}
-	for i := range DefaultDepth {
-		if !q.Put(0, i) {
-			t.Fatalf("full with %d", i)
-		}
-	}
-	if q.Put(0, 0) {
-		t.Error("a queue of the default depth takes one more")
-	}
-	// A smaller depth keeps what waits.
-	if err := q.SetLimits(Limits{Depth: 1}); err != nil || q.Len() != DefaultDepth {
-		t.Error(err, q.Len())
-	}
-	n := 0
-	q.Drain(func(i int) {
-		if i != n {
-			t.Errorf("drained %d at %d", i, n)
-		}
-		n++
-	})
-	if n != DefaultDepth || !q.Put(0, 1) || q.Put(0, 2) {
-		t.Error("the new depth is not in force")
-	}
 }
 
 func TestParseRate(t *testing.T) {
@@ -254,7 +289,7 @@ func FuzzParseRate(f *testing.F) {
 		if err != nil || r == (Rate{}) {
 			return
 		}
-		if err := (Limits{Rate: r}).Check(); err != nil {
+		if err := r.Check(); err != nil {
 			t.Fatal(err)
 		}
 		if back, err := ParseRate(r.String()); back != r || err != nil {
@@ -263,18 +298,14 @@ func FuzzParseRate(f *testing.F) {
 	})
 }
 
-func BenchmarkQueue(b *testing.B) {
-	var q Queue[*int]
-	if err := q.SetLimits(Limits{Rate: Rate{1e12, true}}); err != nil {
-		b.Fatal(err)
-	}
-	x := new(int)
+func BenchmarkPort(b *testing.B) {
+	p := open(b, Memory{}, 2, Rate{1e12, true})
 	b.ReportAllocs()
 	var now time.Duration
 	for b.Loop() {
 		now += us
-		q.Put(now, x)
-		q.Take(now)
-		q.Sent(1100)
+		p.Put(now, 0, 1100, 1)
+		p.Take(now)
+		p.Sent(1100)
 	}
 }

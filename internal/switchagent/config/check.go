@@ -83,7 +83,7 @@ func (k *checker) global() {
 	if h := c.Restart.Hold; h != 0 && (h < minHold || h > maxHold || h%time.Second != 0) {
 		k.Add("restart.hold", "%v: want 0s (the agent leaves when it ends), or whole seconds, %v to %v", h, minHold, maxHold)
 	}
-	k.ecn(c.ECN)
+	c.ECN.check(k)
 	k.Between("leases.group", c.Leases.Group, time.Second, 24*time.Hour)
 	k.Between("leases.branch", c.Leases.Branch, time.Second, 24*time.Hour)
 	l := c.Limits
@@ -96,21 +96,6 @@ func (k *checker) global() {
 		{"limits.receivers", l.Receivers, 1, switchspec.MaxMembers},
 	} {
 		k.Number(limit.path, limit.n, limit.min, limit.max)
-	}
-}
-
-func (k *checker) ecn(e ECN) {
-	if e == (ECN{}) {
-		return
-	}
-	if e.KMin > e.KMax {
-		k.Add("ecn.kmin", "%d packets is more than kmax, %d", e.KMin, e.KMax)
-	}
-	if e.KMax > switchspec.MaxDepth {
-		k.Add("ecn.kmax", "%d packets: want at most %d", e.KMax, switchspec.MaxDepth)
-	}
-	if !(e.PMax > 0 && e.PMax <= 1) { // nor NaN
-		k.Add("ecn.pmax", "%v: want a probability, more than 0 and at most 1", e.PMax)
 	}
 }
 

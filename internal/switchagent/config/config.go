@@ -45,7 +45,7 @@ type Config struct {
 	Programmable bool           `yaml:"programmable" absent:"true"`
 	ICRCOff      bool           `yaml:"icrc" words:"recompute,nic-check-off"`
 	HashSeed     uint32         `yaml:"hash_seed"`
-	ECN          ECN            `yaml:"ecn"` // zero: packets are not marked
+	ECN          ECN            `yaml:"ecn"`
 	P4Runtime    P4Runtime      `yaml:"p4runtime"`
 	Listen       string         `yaml:"listen"`   // the agent's gRPC, "address:port"
 	Metrics      string         `yaml:"metrics"`  // Prometheus; empty: none
@@ -62,15 +62,6 @@ type Config struct {
 	// Guard lets nobody but Hosts send at ports with hosts, each from its port.
 	Guard    bool     `yaml:"guard"`
 	Switches []Switch `yaml:"switches"`
-}
-
-// ECN says when packets that leave by a port are marked (RFC 3168), in the manner of
-// RED: never up to a queue of KMin packets, always from KMax on, and in between with a
-// probability that rises from 0 to PMax.
-type ECN struct {
-	KMin uint32  `yaml:"kmin"`
-	KMax uint32  `yaml:"kmax"`
-	PMax float64 `yaml:"pmax"`
 }
 
 // P4Runtime says which switch is programmed.
@@ -222,6 +213,7 @@ func (c *Config) SetDefaults() {
 	if c.HashSeed == 0 {
 		c.HashSeed = seed(c.Name)
 	}
+	c.ECN.setDefaults()
 	set(&c.P4Runtime.Target, "127.0.0.1:9559")
 	set(&c.P4Runtime.ElectionID, 1)
 	set(&c.Listen, "127.0.0.1:9560")

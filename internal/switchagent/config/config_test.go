@@ -31,7 +31,7 @@ func full() *Config {
 	return &Config{
 		Name: "torA", Address: addr("10.255.0.1"), MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0},
 		Prefixes: []netip.Prefix{prefix("10.1.0.0/24")}, Gateways: []netip.Addr{addr("10.1.0.1")},
-		Programmable: true, HashSeed: 7, ECN: ECN{20, 80, 0.1},
+		Programmable: true, HashSeed: 7, ECN: ECN{KMin: 20_000, KMax: 80_000, PMax: 0.1, Unit: 64},
 		P4Runtime: P4Runtime{Target: "127.0.0.1:9559", ElectionID: 1},
 		Listen:    "192.0.2.1:9560", Metrics: "127.0.0.1:9561",
 		TLS:   TLS{Cert: "/etc/mcrdma/torA.crt", Key: "/etc/mcrdma/torA.key", CA: "/etc/mcrdma/ca.crt"},
@@ -259,6 +259,8 @@ config: address: missing: the router's own address
 config: mac: missing: the router's MAC address
 config: hello.interval: 0s: want 1ms to 1m0s
 config: hello.multiplier: 0: want at least 1
+config: ecn.unit: 0 bytes: want 1 to 10000
+config: ecn.pmax: 0: want a probability, more than 0 and at most 1
 config: leases.group: 0s: want 1s to 24h0m0s
 config: leases.branch: 0s: want 1s to 24h0m0s
 config: limits.groups_per_source: 0: want 1 to 1048576

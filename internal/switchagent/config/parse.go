@@ -17,6 +17,7 @@ var format = strictyaml.Format{MaxBytes: MaxFile, Example: "name: torA", Types: 
 		m, err := routing.ParseMAC(s)
 		return switchspec.MAC(m), err
 	}),
+	strictyaml.Leaf("a number of bytes, as 64 or 50KB", parseBytes),
 }}
 
 // Parse reads a configuration; name is what messages call the file. Defaults
@@ -34,6 +35,7 @@ func Parse(data []byte, name string) (*Config, error) {
 		}
 	}
 	settle := c.Routing.Settle
+	c.ECN.noZeros(f)
 	c.SetDefaults()
 	if f.Has("routing.settle") {
 		c.Routing.Settle = settle // 0 is a value here

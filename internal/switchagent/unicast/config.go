@@ -66,8 +66,6 @@ type Config struct {
 	Hosts    []Host // static
 	Guard    bool   // nobody but Hosts may send at ports with hosts
 
-	HashSeed uint32
-	ICRCOff  bool
 	// ECN, if not nil, is how packets are marked that leave by any of the ports; its
 	// Port is ignored.
 	ECN *switchspec.ECNPort
@@ -133,7 +131,7 @@ func New(cfg Config) (*Table, error) {
 		return nil, err
 	}
 	if e := cfg.ECN; e != nil && (e.KMin > e.KMax || e.KMax > switchspec.MaxDepth) {
-		return nil, bad("ECN marking from %d to %d packets: want two depths in order, up to %d", e.KMin, e.KMax, switchspec.MaxDepth)
+		return nil, bad("ECN marking at depths from %d to %d: want two depths in order, up to %d", e.KMin, e.KMax, switchspec.MaxDepth)
 	}
 	return t, t.addHosts()
 }

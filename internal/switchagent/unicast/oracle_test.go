@@ -247,7 +247,7 @@ var world = func() (w struct {
 	hosts  []netip.Addr
 }) {
 	w.cfg = Config{
-		Name: "torA", MAC: mac("a0"), Addr: netip.MustParseAddr("10.255.0.1"), HashSeed: 3,
+		Name: "torA", MAC: mac("a0"), Addr: netip.MustParseAddr("10.255.0.1"),
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.1.4.0/31")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
 		Ports: []Port{{Number: 1, Hello: true}, {Number: 2, Name: "h2", MAC: mac("a2")},

@@ -23,7 +23,6 @@ func (t *Table) Wanted() *switchspec.State {
 
 func (t *Table) entities() []switchspec.Entity {
 	list := make([]switchspec.Entity, 0, len(t.table)+2*len(t.hops.byKey)+len(t.ecmp.sets)+len(t.hosts)+len(t.own)+3*len(t.ports)+8)
-	list = append(list, switchspec.Settings{ICRCOff: t.cfg.ICRCOff, HashSeed: t.cfg.HashSeed})
 	for m := range t.ownMACs {
 		list = append(list, switchspec.RouterMAC{MAC: m})
 	}

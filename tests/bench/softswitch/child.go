@@ -184,8 +184,10 @@ func drops(st softswitch.Stats) map[string]uint64 {
 		for reason, n := range p.Drops {
 			m[p.Name+" "+reason] = n
 		}
-		if p.Queue.Dropped > 0 {
-			m[p.Name+" queue"] = p.Queue.Dropped
+		for class, q := range p.Classes {
+			if q.Dropped > 0 {
+				m[fmt.Sprint(p.Name, " class ", class)] = q.Dropped
+			}
 		}
 	}
 	if n := st.Pipeline.IngressDrops + st.Pipeline.EgressDrops; n > 0 {

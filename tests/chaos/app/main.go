@@ -14,16 +14,23 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/tests/chaos/history"
 	"github.com/mcrdma/mcrdma/tests/chaos/orders"
+	"github.com/mcrdma/mcrdma/tests/chaos/watch"
 	e2e "github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
 func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if len(os.Args) > 3 && os.Args[1] == orders.Watched {
+		log.Error(orders.Watched, "error", watch.Exec(os.Args[2], os.Args[3:]))
+		os.Exit(1)
+	}
 	a := &app{log: log, senders: map[string]*sender{}, members: map[string]*member{}}
 	err := e2e.Serve(log, os.Stdin, os.Stdout, a.do, nil)
 	if a.client != nil {
@@ -113,7 +120,9 @@ func (a *app) journal(name string) (*journal, error) {
 func (j *journal) put(e history.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e.At = time.Now().UnixMicro()
+	var now unix.Timespec // time.Now is what the fault matrix sets
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME, &now)
+	e.At = now.Nano() / 1000
 	line, err := e.Line()
 	if err == nil {
 		_, err = j.f.Write(line)

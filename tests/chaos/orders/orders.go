@@ -15,6 +15,10 @@ const (
 	Left   = "left"   // LeftResult: what there still is
 )
 
+// Watched is the first argument of an application that is none: the others are a socket of
+// package watch, and the command that it has watched.
+const Watched = "watched"
+
 // OpenArgs say who the application is.
 type OpenArgs struct {
 	Device string `json:"device"`

@@ -67,6 +67,11 @@ const (
 	Reorder    What = "reorder"
 	Corrupt    What = "corrupt"
 	Slow       What = "slow"
+
+	SetClock    What = "set clock"     // of a host or a switch: CLOCK_REALTIME jumps
+	OldState    What = "old state"     // a daemon or an agent is killed, and comes back with an older copy of its state
+	FullDisk    What = "full disk"     // that of a daemon's or an agent's state; started again when there is room
+	KillAtWrite What = "kill at write" // a daemon or an agent, before one of its durable writes
 )
 
 // OnLink says whether it is a link's.
@@ -82,7 +87,18 @@ type Fault struct {
 	Node, Other string
 	Share       float64 // of frames, for Loss, Reorder and Corrupt
 	Rate        uint64  // bits per second, for Slow
+
+	By     time.Duration // by how much the clock jumps, for SetClock
+	N      int           // for SetClock: so often; for KillAtWrite: before the N-th write
+	Hold   time.Duration // for KillAtWrite: that write has taken so long by then
+	Copied time.Duration // for OldState: when the copy was made; BeforeGroups: before there were any
 }
+
+// BeforeGroups is when a copy is made that knows of no group.
+const BeforeGroups = -time.Nanosecond
+
+// Between are pauses between the jumps of a clock.
+const Between = 5 * ms
 
 func (f Fault) String() string {
 	s := fmt.Sprintf("%4d ms: %s of %s", f.At.Milliseconds(), f.What, f.Node)
@@ -94,6 +110,14 @@ func (f Fault) String() string {
 		s += fmt.Sprintf(", %.1f %%", 100*f.Share)
 	case f.Rate > 0:
 		s += fmt.Sprintf(", %d Mb/s", f.Rate/1e6)
+	case f.What == SetClock:
+		s += fmt.Sprintf(", %d × %v", f.N, f.By)
+	case f.What == KillAtWrite:
+		s += fmt.Sprintf(", number %d, after %d ms", f.N, f.Hold.Milliseconds())
+	case f.What == OldState && f.Copied == BeforeGroups:
+		s += ", from before the groups"
+	case f.What == OldState:
+		s += fmt.Sprintf(", from %d ms", f.Copied.Milliseconds())
 	}
 	if f.For == 0 {
 		return s + ", for good"
@@ -103,7 +127,7 @@ func (f Fault) String() string {
 
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: racks of %v hosts, %v of work\n", p.Seed, p.Racks, p.Work)
+	fmt.Fprintf(&b, "%s: racks of %v hosts, %v of work\n", p.Name(), p.Racks, p.Work)
 	for _, g := range p.Groups {
 		fmt.Fprintf(&b, "  group %s: %s to %v, mode %s%s, min_size %d, regions %v, %v of up to %d bytes, depth %d, pause %v, spare %q\n",
 			g.Name, g.Sender, g.Receivers, g.Mode, g.Transport, g.MinSize, g.Regions, g.Kinds, g.Largest, g.Depth, g.Pause, g.Spare)
@@ -133,6 +157,7 @@ func Make(seed uint64) *Plan {
 	for range 1 + rng.IntN(3) {
 		p.Faults = append(p.Faults, p.makeFault(rng))
 	}
+	p.further(rand.New(rand.NewPCG(seed, 0x66757274686572)))
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
 }
@@ -208,16 +233,9 @@ var kinds = []What{KillApp, KillApp, KillApp, StopApp, StopApp, KillDaemon, Kill
 
 func (p *Plan) makeFault(rng *rand.Rand) Fault {
 	f := Fault{What: kinds[rng.IntN(len(kinds))], At: between(rng, 200*ms, p.Work*3/4), For: between(rng, 50*ms, 2000*ms)}
-	host := func() string {
-		g := p.Groups[rng.IntN(len(p.Groups))]
-		if rng.IntN(4) == 0 {
-			return g.Sender
-		}
-		return g.Receivers[rng.IntN(len(g.Receivers))]
-	}
 	switch {
 	case f.What.OnLink():
-		f.Node = host()
+		f.Node = p.host(rng)
 		f.Other = p.ToR(f.Node)
 		if len(p.Racks) > 1 && rng.IntN(3) == 0 {
 			f.Node, f.Other = []string{"torA", "torB"}[rng.IntN(2)], "spine"
@@ -225,7 +243,7 @@ func (p *Plan) makeFault(rng *rand.Rand) Fault {
 	case slices.Contains([]What{KillAgent, StopAgent, WarpAgent, KillSwitch, StopSwitch}, f.What):
 		f.Node = p.Switches()[rng.IntN(len(p.Switches()))]
 	default:
-		f.Node = host()
+		f.Node = p.host(rng)
 	}
 	switch f.What {
 	case Loss:
@@ -240,6 +258,15 @@ func (p *Plan) makeFault(rng *rand.Rand) Fault {
 		}
 	}
 	return f
+}
+
+// host is one of a group.
+func (p *Plan) host(rng *rand.Rand) string {
+	g := p.Groups[rng.IntN(len(p.Groups))]
+	if rng.IntN(4) == 0 {
+		return g.Sender
+	}
+	return g.Receivers[rng.IntN(len(g.Receivers))]
 }
 
 func between(rng *rand.Rand, a, b time.Duration) time.Duration {
@@ -258,13 +285,20 @@ func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
 			}
 			agents = agents || f.onAgent() && slices.Contains(p.way(g.Sender, r), f.Node)
 		}
-		if f.Node == g.Sender || f.Node == p.ToR(g.Sender) && !f.What.OnLink() && !f.onAgent() {
-			doomed = true // its application, its daemon, its link, its switch
-		}
+		doomed = doomed || p.dooms(f, g.Sender)
 	}
 	slices.Sort(blamable)
 	// Without their agents, the switches cannot go on without somebody.
 	return blamable, doomed || agents && len(p.Faults) > 1
+}
+
+// dooms says whether a group may fail for a fault of its sender's application, daemon,
+// link or switch. A clock is none of them, and a daemon that dies at a write is soon back.
+func (p *Plan) dooms(f Fault, sender string) bool {
+	if f.What == SetClock || f.What == KillAtWrite {
+		return false
+	}
+	return f.Node == sender || f.Node == p.ToR(sender) && !f.What.OnLink() && !f.onAgent()
 }
 
 // hits says whether a fault is of a receiver, or of its way from the sender.
@@ -272,7 +306,7 @@ func (p *Plan) hits(f Fault, sender, receiver string) bool {
 	switch {
 	case f.What.OnLink():
 		return p.crosses(sender, receiver, f)
-	case f.What == WarpDaemon:
+	case f.What == WarpDaemon || f.What == SetClock:
 		return false
 	case f.What == KillSwitch || f.What == StopSwitch:
 		return slices.Contains(p.way(sender, receiver), f.Node)
@@ -283,8 +317,21 @@ func (p *Plan) hits(f Fault, sender, receiver string) bool {
 }
 
 func (f Fault) onAgent() bool {
-	return f.What == KillAgent || f.What == StopAgent || f.What == WarpAgent
+	return f.What == KillAgent || f.What == StopAgent || f.What == WarpAgent ||
+		(f.What == OldState || f.What == FullDisk || f.What == KillAtWrite) && isSwitch(f.Node)
 }
+
+// Kills counts the faults that are kills at a write. They come to be if there is that write.
+func (p *Plan) Kills() (n int) {
+	for _, f := range p.Faults {
+		if f.What == KillAtWrite {
+			n++
+		}
+	}
+	return n
+}
+
+func isSwitch(node string) bool { return slices.Contains([]string{"torA", "spine", "torB"}, node) }
 
 // way are the nodes from one host to another, both included.
 func (p *Plan) way(a, b string) []string {

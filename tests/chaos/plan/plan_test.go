@@ -31,13 +31,16 @@ func TestMake(t *testing.T) {
 		}
 		for _, f := range p.Faults {
 			faults[f.What]++
+			if f.What == OldState && f.Copied > f.At || f.What == SetClock && (f.N < 1 || f.By == 0) || f.What == KillAtWrite && (f.N < 1 || f.For == 0) {
+				t.Fatalf("seed %d: %v", seed, f)
+			}
 			if f.At > p.Work || f.For > 2*time.Second || !slices.Contains(append(p.Hosts(), p.Switches()...), f.Node) {
 				t.Fatalf("seed %d: %v", seed, f)
 			}
 		}
 	}
 	for _, w := range []What{KillApp, StopApp, KillDaemon, StopDaemon, WarpDaemon, KillAgent, StopAgent, WarpAgent, KillSwitch, StopSwitch,
-		Cut, Loss, Reorder, Corrupt, Slow} {
+		Cut, Loss, Reorder, Corrupt, Slow, SetClock, OldState, FullDisk, KillAtWrite} {
 		if faults[w] < 50 {
 			t.Errorf("only %d × %s", faults[w], w)
 		}
@@ -49,6 +52,25 @@ func TestMake(t *testing.T) {
 	}
 	if racks[1] < 300 || racks[2] < 300 || modes["off"] < 100 || modes["auto"] < 300 || modes["require"] < 300 || len(kinds) != 4 {
 		t.Errorf("racks %v, modes %v, kinds %v", racks, modes, kinds)
+	}
+}
+
+// Rows have numbers and names of their own, and what they need.
+func TestRows(t *testing.T) {
+	names := map[string]bool{}
+	for i, p := range Rows() {
+		names[p.Name()] = true
+		if !reflect.DeepEqual(Of(FirstRow+uint64(i)), p) { //nolint:gosec // not negative
+			t.Errorf("%s is not number %d", p.Name(), i)
+		}
+		for _, f := range p.Faults {
+			if !slices.Contains(append(p.Hosts(), p.Switches()...), f.Node) || f.At > p.Work {
+				t.Errorf("%s: %v", p.Name(), f)
+			}
+		}
+	}
+	if len(names) != len(Rows()) || names["seed 1"] || Of(7).Name() != "seed 7" {
+		t.Errorf("names %v", names)
 	}
 }
 
@@ -75,6 +97,16 @@ func TestBlame(t *testing.T) {
 		{Fault{What: Cut, Node: "h5", Other: "torB"}, nil, false},
 		{Fault{What: Cut, Node: "h1", Other: "torA"}, []string{"h2", "h3", "h4"}, true},
 		{Fault{What: StopApp, Node: "h1"}, nil, true},
+		{Fault{What: SetClock, Node: "h1"}, nil, false},
+		{Fault{What: SetClock, Node: "h3"}, nil, false},
+		{Fault{What: SetClock, Node: "torA"}, nil, false},
+		{Fault{What: OldState, Node: "h3"}, []string{"h3"}, false},
+		{Fault{What: OldState, Node: "h1"}, nil, true},
+		{Fault{What: OldState, Node: "torA"}, []string{"h3", "h4"}, false},
+		{Fault{What: FullDisk, Node: "h1"}, nil, true},
+		{Fault{What: FullDisk, Node: "torB"}, []string{"h3", "h4"}, false},
+		{Fault{What: KillAtWrite, Node: "h1"}, nil, false},
+		{Fault{What: KillAtWrite, Node: "h4"}, []string{"h4"}, false},
 	} {
 		p.Faults = []Fault{c.fault}
 		if who, doomed := p.Blame(g); !slices.Equal(who, c.who) || doomed != c.doomed {

@@ -52,7 +52,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\naddress: %v\nmac: %q\nlisten: %v:%d\nstate: %s.db\n", n.Name, switchAddr(self), switchMAC(self), n.Management, agentPort, n.Name)
+	fmt.Fprintf(&b, "name: %s\naddress: %v\nmac: %q\nlisten: %v:%d\nstate: %s\n", n.Name, switchAddr(self), switchMAC(self), n.Management, agentPort, l.StateFile(n.Name))
 	fmt.Fprintf(&b, "tls: {cert: %s, key: %s, ca: %s}\n", files.Cert, files.Key, files.CA)
 	if r := rackOf(n.Name); r != 0 {
 		fmt.Fprintf(&b, "prefixes: [%v]\n", prefixOf(r))
@@ -107,7 +107,7 @@ func (l *Lab) writeDaemon(h *HostNode) error {
 	rack := l.Spec.seats()[h.index].rack
 	spec := l.Spec.Hosts[h.Name]
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\naddress: %v\nrack: %d\nsocket: %s\nstate: %s.db\n", h.Name, h.Addr, rack, h.Socket, h.Name)
+	fmt.Fprintf(&b, "name: %s\naddress: %v\nrack: %d\nsocket: %s\nstate: %s\n", h.Name, h.Addr, rack, h.Socket, l.StateFile(h.Name))
 	fmt.Fprintf(&b, "tls: {cert: %s, key: %s, ca: %s}\n", files.Cert, files.Key, files.CA)
 	if !spec.NoSwitch {
 		tor := l.Switch(torOf(rack))

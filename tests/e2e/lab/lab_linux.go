@@ -253,8 +253,18 @@ func (l *Lab) Host(name string) *HostNode {
 	return l.Hosts[slices.IndexFunc(l.Hosts, func(h *HostNode) bool { return h.Name == name })]
 }
 
+// StateDir is the directory in which the daemon of a host, or the agent of a switch, of a
+// lab in dir has its state, and nothing else is.
+func StateDir(dir, name string) string { return filepath.Join(dir, name+".state") }
+
+// StateFile is the file itself.
+func (l *Lab) StateFile(name string) string { return filepath.Join(StateDir(l.Dir, name), "state.db") }
+
 // process adds a process that ends with the lab.
 func (l *Lab) process(p *Process) *Process {
+	if l.Spec.Prepare != nil {
+		l.Spec.Prepare(p)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.processes = append(l.processes, p)
@@ -285,10 +295,7 @@ func (l *Lab) switchCommand(n *SwitchNode) (args []string, ready string) {
 		spec := l.Spec.Switches[n.Name]
 		args = []string{l.programs.Switchctl, "softswitch", "--no-p4", "--cpu-port", "510", "--log-level", "info"}
 		if spec.Rate != "" {
-			args = append(args, "--queue-rate", spec.Rate)
-		}
-		if spec.Depth != 0 {
-			args = append(args, "--queue-depth", fmt.Sprint(spec.Depth))
+			args = append(args, "--queue-rate", spec.Rate, "--queue-unit", "64")
 		}
 	}
 	args = append(args, "--grpc-server-addr", fmt.Sprintf("127.0.0.1:%d", p4rtPort))

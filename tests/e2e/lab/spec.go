@@ -23,19 +23,21 @@ type Spec struct {
 	// Racks says otherwise.
 	Hosts map[string]Host
 	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
-	// the embedded switch's only, Rate and Depth, is refused.
+	// the embedded switch's only, Rate, is refused.
 	BMv2 bool
 	// Calm: daemons don't give up hosts that are late, as all are where many processes
 	// share few processors. What they do when hosts are dead is the matter of other tests.
 	Calm bool
 	// Configuration for all daemons: lines of YAML.
 	Daemon string
+	// Prepare, if it isn't nil, is called with each process before its first start, and
+	// may change how it is started.
+	Prepare func(*Process)
 }
 
 // A Switch is one of the lab.
 type Switch struct {
-	Rate            string // of each port, as "switchctl softswitch --queue-rate" takes it
-	Depth           int    // of each port's queue, packets
+	Rate            string // of each port, as "switchctl softswitch --queue-rate" takes it; depths are then in units of 64 bytes
 	Agent           string // lines of YAML for the agent's configuration
 	NotProgrammable bool   // for groups
 }
@@ -104,8 +106,8 @@ func (s *Spec) complete() error {
 		}
 	}
 	for name, sw := range s.Switches {
-		if s.BMv2 && (sw.Rate != "" || sw.Depth != 0) {
-			return fmt.Errorf("%s: bmv2 has no options for rate and depth of queues", name)
+		if s.BMv2 && sw.Rate != "" {
+			return fmt.Errorf("%s: bmv2 has no option for the rate of queues", name)
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 """Source guard: hosts at guarded ports speak for themselves only."""
 
-from bed import HELLO, MARKER, Bed, host_ip, host_mac, roce, to_router
-from wire import SEND_ONLY, Hop, arp, ipv4
+from bed import HELLO, Bed, host_ip, host_mac, roce, to_router
+from wire import ACK, SEND_ONLY, Hop, arp, ipv4, patch
 
 BROADCAST = 0xFFFFFFFFFFFF
 
@@ -20,7 +20,7 @@ class GuardBed(Bed):
 
 
 class OwnName(GuardBed):
-    """What a host sends in its own name passes, and so does what is neither IPv4 nor ARP."""
+    """What a host sends in its own name passes."""
 
     def runTest(self):
         hop = Hop(host_mac(3), host_mac(1))
@@ -28,9 +28,46 @@ class OwnName(GuardBed):
             ipv4(hop, host_ip(1), host_ip(3), 6, bytes(20)),
             roce(1, 3, SEND_ONLY, 5, 6, payload=b"x").to(hop=hop).bytes(),
             arp(hop, 2, host_mac(1), host_ip(1), host_mac(3), host_ip(3)),
-            hop.bytes(MARKER) + bytes(50),
         ):
             self.passes(1, frame, {3: [frame]})
+
+
+def hidden() -> dict[str, bytes]:
+    """Frames that Linux takes for an ACK of host 2, or for part of one, though no plain IPv4 header says so."""
+    hop = Hop(host_mac(3), host_mac(1))
+    ack = roce(2, 3, ACK, 5, 6, syndrome=0x1F).to(hop=hop).bytes()
+    macs, rest = ack[:12], ack[12:]
+    udp = ack[34:]
+    return {
+        "VID 0": macs + b"\x81\0\0\0" + rest,
+        "two tags": macs + b"\x81\0\0\0\x81\0\0\0" + rest,
+        "802.1ad": macs + b"\x88\xa8\0\0" + rest,
+        "QinQ of old": macs + b"\x91\0\0\0" + rest,
+        "LLC and SNAP": macs + (len(rest) + 6).to_bytes(2, "big") + b"\xaa\xaa\3\0\0\0" + rest,
+        "options": ipv4(hop, host_ip(1), host_ip(3), 17, udp, options=b"\1\1\1\1"),
+        "first fragment": ipv4(hop, host_ip(1), host_ip(3), 17, udp[:16], frag=0x2000),
+        "later fragment": ipv4(hop, host_ip(1), host_ip(3), 17, udp[16:], frag=0x0002),
+        "IPv6": macs + b"\x86\xdd\x60" + bytes(5) + b"\x11\x40" + bytes(32) + udp,
+        "neighbor discovery": macs + b"\x86\xdd\x60" + bytes(4) + b"\x08\x3a\xff" + bytes(32) + b"\x88" + bytes(7),
+        "any other": macs + b"\x88\xcc" + bytes(50),
+    }
+
+
+class Unreadable(GuardBed):
+    """What the guard cannot read does not pass."""
+
+    def runTest(self):
+        for frame in hidden().values():
+            self.dropped(1, frame, "unreadable")
+
+
+class MalformedArp(GuardBed):
+    """ARP that is not about IPv4 over Ethernet, or neither asks nor answers, does not pass."""
+
+    def runTest(self):
+        frame = arp(Hop(host_mac(3), host_mac(1)), 2, host_mac(1), host_ip(1), host_mac(3), host_ip(3))
+        for at, value in ((1, 6), (2, 0x86), (4, 8), (5, 16), (7, 3), (6, 1)):
+            self.dropped(1, patch(frame, 14 + at, bytes([value])), "unreadable")
 
 
 class Spoofed(GuardBed):
@@ -52,11 +89,12 @@ class Spoofed(GuardBed):
 
 
 class Unguarded(GuardBed):
-    """At other ports anybody is believed."""
+    """At other ports anybody is believed, and what the guard cannot read is bridged."""
 
     def runTest(self):
         frame = ipv4(Hop(host_mac(3), host_mac(2)), host_ip(1), host_ip(3), 6, bytes(20))
-        self.passes(2, frame, {3: [frame]})
+        for frame in (frame, *hidden().values()):
+            self.passes(2, frame, {3: [frame]})
 
 
 class GroupOfAnother(GuardBed):
@@ -66,6 +104,7 @@ class GroupOfAnother(GuardBed):
 
     def runTest(self):
         own = Hop(host_mac(3), host_mac(1))
+        self.sw.insert("port_hosts", {"port": 2, "ip": host_ip(2)}, "host", mac=host_mac(2))
         self.sw.insert("guarded_ports", {"port": 2}, "NoAction")
         self.dropped(1, roce(2, 3, SEND_ONLY, 0x800001, 6, payload=b"x").to(hop=own).bytes(), "spoofed")
         self.dropped(2, roce(1, 3, SEND_ONLY, 0x800001, 6, payload=b"x").to(hop=own).bytes(), "spoofed")

@@ -89,8 +89,9 @@ class Stale(MergeBed):
     def runTest(self):
         self.play([(0, A, 5, None), (1, A, 5, None), (2, A, 5, (A, 5)), (0, A, 9, None)])
         for syndrome in (NAK_SEQUENCE, RNR, NAK_ACCESS):
-            for psn in (9, 6, 0):
+            for psn in (9, 6):
                 self.refused(0, syndrome, psn, "stale_nak")
+            self.refused(0, syndrome, 5, "window")  # behind what the sender was told
         self.play([(0, NAK_SEQUENCE, 10, (NAK_SEQUENCE, 6))])
 
 
@@ -114,7 +115,8 @@ class Wrap(MergeBed):
             (0, NAK_SEQUENCE, 0, (NAK_SEQUENCE, 0)),
             (2, NAK_SEQUENCE, 2, (NAK_SEQUENCE, 0)),
         ])  # fmt: skip
-        self.refused(2, NAK_SEQUENCE, 0xFFFFFF, "stale_nak")
+        self.refused(2, NAK_SEQUENCE, 1, "stale_nak")
+        self.refused(2, NAK_SEQUENCE, 0xFFFFFF, "window")
 
 
 class Unknown(MergeBed):

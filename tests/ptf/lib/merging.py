@@ -53,6 +53,7 @@ class MergeBed(Bed):
         self.hosts(1, 2)
         for i in range(self.members):
             self.add_member(i)
+        self.sw.insert("merge_members", {"src": SOURCE, "dst": host_ip(1), "dest_qp": SENDER_QPN}, "bypass")
         self.install()
 
     def add_member(self, i: int, slot: int = SLOT) -> None:

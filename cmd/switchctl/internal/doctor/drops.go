@@ -45,6 +45,12 @@ var DropReasons = map[string]DropReason{
 	"cnp_filter":    {Meaning: "CNPs sooner after one another than the group wants", Usual: true},
 	"spoofed": {Meaning: "sent in another's name at a guarded port", Suspicious: true,
 		Do: "if the host is meant to be there, list its address, MAC and port under hosts in the agent's configuration"},
+	"unreadable": {Meaning: "not plain IPv4 nor ARP, at a guarded port: IPv6, VLAN tags, IP options, fragments",
+		Do: "usual for what hosts send to everybody, such as IPv6 neighbor discovery and IGMP; send nothing else from hosts behind a guard"},
+	"window": {Meaning: "answers behind what the sender was told, or more than 4,194,304 packets ahead",
+		Do: "usual for ACKs that overtook one another; if one receiver's rises all the time, its device answers what it was never sent: take it out"},
+	"bypass": {Meaning: "from a group's first receiver to the sender's own queue pair, past merging", Suspicious: true,
+		Do: "look on that receiver's host for a program that sends RoCE of its own making"},
 	"fault": {Meaning: "by a rule of fault injection", Suspicious: true, Do: "remove the rules of *.fault_in and *.fault_out, which are for tests"},
 }
 

@@ -44,6 +44,7 @@ func inNamespace(t *testing.T, f func(run func(cmd string))) {
 			echo 1 > /proc/sys/net/ipv6/conf/va/disable_ipv6
 			echo 0 > /proc/sys/net/ipv6/conf/vb/disable_ipv6
 			ip link set va up; ip link set vb up; ip addr add 192.0.2.1/24 dev vb
+			until ip -o link show va | grep -q LOWER_UP; do sleep 0.01; done
 			ip link add swp1 mtu 1000 type veth peer name other`)
 		f(run)
 	}()

@@ -130,7 +130,7 @@ func TestExplain(t *testing.T) {
 			s := whole(first)
 			s.see(3, false, 3, 1, ack(mcID, first, rocev2.NakSequence), nil)
 			return s
-		}, []uint32{1, 2, 3}, 6, []string{"refuses PSN 100", "(stale_nak)"}, 1},
+		}, []uint32{1, 2, 3}, 6, []string{"refuses PSN 100", "behind what the sender was told", "(window)"}, 1},
 		{"no merged answer", func() scene {
 			s := whole(first)
 			for _, p := range whole(first + 1)[:5] { // of another write, and the last answer does not leave

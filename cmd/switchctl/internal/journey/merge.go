@@ -65,6 +65,8 @@ func (m *merger) take(x *parsed, member int) {
 		x.note("merged away (%s): the sender learns nothing from it yet: %s", words[s.verdict], s.text(m.group))
 	case ackmerge.StaleNAK:
 		x.note("dropped: it has acknowledged that packet since (%s)", words[s.verdict])
+	case ackmerge.OutsideWindow:
+		x.note("dropped: behind what the sender was told, or too far ahead (%s)", words[s.verdict])
 	default:
 		x.note("dropped (%s)", words[s.verdict])
 	}
@@ -72,7 +74,7 @@ func (m *merger) take(x *parsed, member int) {
 
 // words are the verdicts as the counters of the switch have them.
 var words = map[ackmerge.Verdict]string{ackmerge.NotMember: "not_member", ackmerge.BadSyndrome: "syndrome", ackmerge.Absorbed: "absorbed",
-	ackmerge.StaleNAK: "stale_nak", ackmerge.UndecidedNAK: "undecided_nak", ackmerge.FilteredCNP: "cnp_filter"}
+	ackmerge.StaleNAK: "stale_nak", ackmerge.UndecidedNAK: "undecided_nak", ackmerge.FilteredCNP: "cnp_filter", ackmerge.OutsideWindow: "window"}
 
 // silent lists the members that nothing was heard of, and notes what the others have.
 func (m *merger) silent(s *memberState) (silent []string) {

@@ -1,0 +1,73 @@
+package switchagent
+
+import (
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// An edit is a change of what is wanted on the switch. It is called when its turn
+// has come, may look at what is wanted then, and changes it by the draft.
+type edit func(d *draft) error
+
+// puts makes an edit of entities to put and keys to delete, in that order.
+func puts(put []switchspec.Entity, del []switchspec.Key) edit {
+	return func(d *draft) error {
+		for _, e := range put {
+			if err := d.put(e); err != nil {
+				return err
+			}
+		}
+		for _, k := range del {
+			d.delete(k)
+		}
+		return nil
+	}
+}
+
+// A draft is the wanted state while it is edited. It remembers what was there.
+type draft struct {
+	want *switchspec.State
+	old  map[switchspec.Key]switchspec.Entity // nil: nothing was there
+}
+
+func (d *draft) touch(k switchspec.Key) {
+	if _, ok := d.old[k]; !ok {
+		d.old[k], _ = d.want.Find(k)
+	}
+}
+
+func (d *draft) put(e switchspec.Entity) error {
+	k := e.Key()
+	old, _ := d.want.Find(k)
+	if err := d.want.Put(e); err != nil {
+		return err
+	}
+	if _, ok := d.old[k]; !ok {
+		d.old[k] = old
+	}
+	return nil
+}
+
+// keep puts what is not to be taken back with the rest.
+func (d *draft) keep(e switchspec.Entity) error {
+	err := d.want.Put(e)
+	d.old[e.Key()] = e
+	return err
+}
+
+func (d *draft) delete(k switchspec.Key) {
+	d.touch(k)
+	d.want.Delete(k)
+}
+
+// undo takes everything back.
+func (d *draft) undo() {
+	for k, e := range d.old {
+		if e == nil {
+			d.want.Delete(k)
+		} else if err := d.want.Put(e); err != nil {
+			panic(fmt.Sprintf("switchagent: %v was there before: %v", e, err)) // it had been put
+		}
+	}
+}

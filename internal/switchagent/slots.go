@@ -1,0 +1,150 @@
+package switchagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+)
+
+// An ownership says whose epochs a switch's registers hold. The agent's state has it,
+// and the switch among its settings, always written after the state.
+type ownership struct {
+	Owner   uint64 // random; another one whenever the registers are cleared on purpose
+	Numbers uint64 // all uses of slots since then have lower numbers
+}
+
+// slots are the places where answers are merged. Uses of slots are numbered: number u
+// is slot u mod 16384 in epoch ⌊u/16384⌋ + 1. Numbers do not come back while a switch's
+// registers may know them. All under Agent.mu.
+type slots struct {
+	store Store
+	ownership
+	next, end uint64 // of the block of numbers in use
+	used      map[uint16]*merging
+	// by the entries that keep a sender from being told past them; some groups may
+	// share one for a while
+	bypasses map[switchspec.Key][]*merging
+}
+
+const (
+	slotCount = switchspec.MaxSlot + 1
+	slotBlock = 4096              // numbers are reserved at once
+	useEnd    = slotCount * 65535 // that of the first use without an epoch
+)
+
+// The agent's bucket in its state holds one pair.
+const ownBucket, ownKey = "agent", "ownership"
+
+// loadSlots finds out whose the agent's state is; a new one gets an owner.
+func loadSlots(ctx context.Context, s Store) (*slots, error) {
+	x := newSlots(s)
+	for _, value := range s.Load(ownBucket) {
+		err := json.Unmarshal(value, &x.ownership)
+		if err == nil && (x.Owner == 0 || x.Numbers == 0 || x.Numbers > useEnd) {
+			err = fmt.Errorf("owner %#x, numbers to %d", x.Owner, x.Numbers)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: the state holds a record that cannot be read (%w); move the file away to begin anew", ErrConfig, err)
+		}
+		return x, nil
+	}
+	return x, x.become(ctx, ownership{newOwner(), 1})
+}
+
+func newSlots(s Store) *slots {
+	return &slots{store: s, ownership: ownership{Numbers: 1}, used: map[uint16]*merging{}, bypasses: map[switchspec.Key][]*merging{}}
+}
+
+func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
+
+// become stores an ownership, with further edits, and then has it.
+func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit) error {
+	value, err := json.Marshal(next)
+	if err != nil {
+		panic(fmt.Sprintf("switchagent: %v: %v", next, err)) // two numbers
+	}
+	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: value})
+	if err := s.store.Commit(ctx, edits...); err != nil {
+		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
+	}
+	s.ownership = next
+	return nil
+}
+
+// take gives merging a slot, in an epoch that the slot's registers do not know. After
+// errUsedUp, which is once in 2^30 uses, they have to be cleared.
+func (s *slots) take(m *merging) error {
+	for range slotCount {
+		if s.next == s.end {
+			if err := s.reserve(); err != nil {
+				return err
+			}
+		}
+		u := s.next
+		s.next++
+		if s.used[slotOf(u)] == nil {
+			s.keep(m, u)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: all %d slots for merging are in use", ErrLimit, slotCount)
+}
+
+var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the switch gets its program anew", ErrNotReady)
+
+// reserve has a block of numbers, first in the agent's state; the switch learns of it
+// with the first entry that is made of it.
+func (s *slots) reserve() error {
+	first := s.Numbers
+	if first == useEnd {
+		if err := s.become(context.Background(), ownership{newOwner(), 1}); err != nil {
+			return err
+		}
+		return errUsedUp
+	}
+	if err := s.become(context.Background(), ownership{s.Owner, min(first+slotBlock, useEnd)}); err != nil {
+		return err
+	}
+	s.next, s.end = first, s.Numbers
+	return nil
+}
+
+// keep enters merging under the number of a use.
+func (s *slots) keep(m *merging, use uint64) {
+	m.use = use
+	s.used[m.slot()] = m
+	k := m.bypass().Key()
+	s.bypasses[k] = append(s.bypasses[k], m)
+}
+
+// give takes a slot back whose entities are gone, or were never there.
+func (s *slots) give(m *merging) {
+	if m.use == 0 || s.used[m.slot()] != m {
+		return
+	}
+	delete(s.used, m.slot())
+	k := m.bypass().Key()
+	left := slices.DeleteFunc(s.bypasses[k], func(o *merging) bool { return o == m })
+	if s.bypasses[k] = left; len(left) == 0 {
+		delete(s.bypasses, k)
+	}
+}
+
+// shared says whether another group needs merging's bypass.
+func (s *slots) shared(m *merging) bool {
+	return slices.ContainsFunc(s.bypasses[m.bypass().Key()], func(o *merging) bool { return o != m && !o.leaving })
+}
+
+func slotOf(use uint64) uint16 { return uint16(use % slotCount) } //nolint:gosec // below slotCount
+
+func epochOf(use uint64) uint16 { return uint16(use/slotCount) + 1 } //nolint:gosec // use is below useEnd
+
+// useOf is the number of the use that a switch's merge group is of.
+func useOf(g switchspec.MergeGroup) uint64 {
+	return uint64(g.Epoch-1)*slotCount + uint64(g.Slot)
+}
