@@ -2,6 +2,7 @@ package switchagent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -12,56 +13,109 @@ import (
 // hellos come in, so that only an agent that is very busy takes that long.
 const aheadTime = time.Second
 
-// ahead sees to the steps that make no copies, before new routes are put on the
-// switch: their packets go by them, and would come to switches that do not know
-// the group yet. What does not work in time is left to remake, after a gap.
-func (a *Agent) ahead(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, aheadTime)
-	defer cancel()
+// errOutdated says that routes have changed since a step was planned.
+var errOutdated = errors.New("routes have changed")
+
+// writeWays puts routes on the switch, and before that has the next switches hold the
+// steps that make no copies: their packets go by the routes, and would come to switches
+// that do not know the group yet. What the switches do not do in time is left to
+// remake, after a gap. Routes that change meanwhile have their own turn.
+func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
+	for done := false; !done && err == nil; {
+		want, next := a.uni.waysOf(a.uncopied())
+		of = want.ways
+		done, err = a.writeWaysOf(ctx, want, next)
+	}
+	return of, err
+}
+
+// sameWays sees to it that the switch has the routes by which a step was planned, or
+// returns errOutdated. The step's own branches are held.
+func (a *Agent) sameWays(ctx context.Context, of uint64) error {
+	for {
+		a.uni.writing.Lock()
+		have := a.uni.ways
+		a.uni.writing.Unlock()
+		if have == of {
+			return nil
+		}
+		want, next := a.uni.waysOf(a.uncopied())
+		if have > of || want.ways != of {
+			return errOutdated
+		}
+		if _, err := a.writeWaysOf(ctx, want, next); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *Agent) writeWaysOf(ctx context.Context, want wanted, next map[*step][]bifurcation.Switch) (done bool, err error) {
+	a.ahead(ctx, next)
+	a.uni.writing.Lock()
+	defer a.uni.writing.Unlock()
+	return a.putUnicast(ctx, ways, want)
+}
+
+// uncopied are the steps that make no copies here, or are about to make none.
+func (a *Agent) uncopied() (steps []*step) {
 	a.mu.Lock()
-	var steps []*step
+	defer a.mu.Unlock()
 	for _, s := range a.steps {
-		if !s.placed.installed() && (s.group != nil || len(s.holders) > 0) {
+		if s.coming != nil || !s.placed.installed() && (s.group != nil || len(s.holders) > 0) {
 			steps = append(steps, s)
 		}
 	}
-	a.mu.Unlock()
+	return steps
+}
+
+// waysOf is what is wanted on the switch, and the switches that the steps' packets
+// come to then.
+func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := make(map[*step][]bifurcation.Switch, len(steps))
+	for _, s := range steps {
+		if route, err := u.table.Resolve(s.key.dst); err == nil {
+			next[s] = route.Next
+		}
+	}
+	return u.wantedLocked(), next
+}
+
+// ahead has switches hold steps that make no copies here.
+func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) {
+	ctx, cancel := context.WithTimeout(ctx, aheadTime)
+	defer cancel()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, rerunWidth)
-	for _, s := range steps {
-		if len(a.strange(s)) == 0 {
+	for s, to := range next {
+		if len(a.lacking(s, to)) == 0 {
 			continue
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.announce(ctx, s)
+			a.announce(ctx, s, to)
 		})
 	}
 	wg.Wait()
 }
 
-// strange are the switches that a step's packets will come to by the routes of now,
-// and that do not hold all of it.
-func (a *Agent) strange(s *step) (keys []branchKey) {
-	a.uni.mu.Lock()
-	route, err := a.uni.table.Resolve(s.key.dst)
-	a.uni.mu.Unlock()
-	if err != nil {
-		return nil
-	}
+// lacking are the switches that do not hold all of a step.
+func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, n := range route.Next {
-		if k := (branchKey{n, s.key.dst}); !equalReceivers(s.branches[k], s.spec.receivers) {
+	for _, n := range to {
+		k := branchKey{n, s.key.dst}
+		if s.coming[k] == nil && (s.coming != nil || !equalReceivers(s.branches[k], s.spec.receivers)) {
 			keys = append(keys, k)
 		}
 	}
 	return keys
 }
 
-// announce has the switches to come hold all of a step that makes no copies.
-func (a *Agent) announce(ctx context.Context, s *step) {
+// announce has switches hold all of a step that makes no copies.
+func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) {
 	if s.lock(ctx) != nil {
 		return
 	}
@@ -70,7 +124,7 @@ func (a *Agent) announce(ctx context.Context, s *step) {
 		return
 	}
 	var g gather
-	for _, k := range a.strange(s) {
+	for _, k := range a.lacking(s, to) {
 		g.run(func() error {
 			if err := a.hold(ctx, s, s.spec, k, s.spec.receivers); err != nil {
 				return err

@@ -54,6 +54,9 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 		} else {
 			err = a.transit(ctx, s, p, c)
 		}
+		if errors.Is(err, errOutdated) {
+			continue
+		}
 		if err == nil && unreached {
 			a.detours.Store(true)
 		}
@@ -89,25 +92,31 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 	if t.next, err = a.place(s, p.rules); err != nil {
 		return err
 	}
-	by := hops // by which copies leave; packets that are not copied go by the routes
-	if p.rules.Empty() {
-		by = ways
-	}
-	if _, err := a.writeUnicast(ctx, by, 0); err != nil {
+	if err := a.writeHops(ctx); err != nil {
 		if t.fresh() {
 			a.forget(t.next)
 		}
 		return err
 	}
 	err = a.prepare(ctx, s, t, p, c)
-	if err == nil && (len(t.holds) > 0 || c.merging != nil) {
+	if err == nil && p.rules.Empty() { // packets that are not copied go by the routes
+		a.mu.Lock()
+		s.coming = during
+		a.mu.Unlock()
+		err = a.sameWays(ctx, p.ways)
+	}
+	if err == nil && !t.atOnce(c) {
 		err = a.driver.write(ctx, both(t.turn(), c.merging))
 	}
 	if err != nil {
+		a.mu.Lock()
+		s.coming = nil
+		a.mu.Unlock()
 		a.undo(ctx, s, t, c)
 		return err
 	}
 	a.mu.Lock()
+	s.coming = nil
 	var gone []branchKey
 	for k := range s.branches {
 		if _, ok := p.branches[k]; !ok {
@@ -133,6 +142,12 @@ type transition struct {
 // fresh says that the step gets new entities.
 func (t transition) fresh() bool { return t.next.group != t.was.group }
 
+// atOnce says that packets can be turned while the rest is prepared: nothing has to
+// be done before.
+func (t transition) atOnce(c change) bool {
+	return len(t.holds) == 0 && c.merging == nil && (t.next.installed() || !t.fresh())
+}
+
 // turn turns packets from what was to what is next. As the switch does what is
 // new first, it can do for all of a change on this switch.
 func (t transition) turn() edit {
@@ -146,8 +161,8 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 	return slices.DeleteFunc(keys, func(k switchspec.Key) bool { return slices.Contains(not, k) })
 }
 
-// prepare does all that packets do not meet yet, side by side. Where nothing has to
-// be prepared at other switches, packets are turned at once. Merging waits for the
+// prepare does all that packets do not meet yet, side by side. Where they need not wait
+// for that, packets are turned at once. Merging waits for the
 // record: the switch must not know a later use of a slot than the agent's state.
 func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
 	var g gather
@@ -155,7 +170,7 @@ func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c ch
 	case len(t.holds) > 0 && t.fresh() && t.next.installed():
 		early := puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
 		g.run(func() error { return a.driver.write(ctx, early) })
-	case len(t.holds) == 0 && c.merging == nil && t.fresh():
+	case t.atOnce(c) && t.fresh():
 		g.run(func() error { return a.driver.write(ctx, t.turn()) })
 	}
 	if c.record != nil {

@@ -112,7 +112,7 @@ func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
 	return p, key, b.sequence, nil
 }
 
-// release gives a branch up.
+// release gives a branch up, unless it is another step's by now.
 func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 	p := a.peers[k.next]
 	if p == nil {
@@ -120,11 +120,14 @@ func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 	}
 	key := stepKey{s.key.groupKey, k.dst}
 	a.mu.Lock()
-	if b := p.held[key]; b.owner == s {
-		delete(p.held, key)
+	if b, ok := p.held[key]; ok && b.owner != s {
+		a.mu.Unlock()
+		return nil
 	}
+	delete(p.held, key)
+	sequence := a.sequence.Add(1) // before another step can ask for it
 	a.mu.Unlock()
-	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.dst.String(), Sequence: a.sequence.Add(1)}
+	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.dst.String(), Sequence: sequence}
 	return a.call(ctx, p, func(ctx context.Context) error {
 		_, err := p.rpc.Release(ctx, req)
 		return err

@@ -183,6 +183,41 @@ func TestHoldersThatDisagree(t *testing.T) {
 	l.noLeftovers()
 }
 
+// TestSameBranchTwice: packets of a group come on two ways, and those of both would go on
+// to one switch with one address. The second step makes copies of its own; that another
+// switch does not take its branch does not take the first step's branch away.
+func TestSameBranchTwice(t *testing.T) {
+	l := newLine(t, 3)
+	l.fake(1)
+	l.start(2)
+	l.start(3)
+	one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+	first := one.request(1, 1, hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
+	second := one.request(1, 2, hostAddr(3, 1), hostAddr(3, 2), hostAddr(2, 2))
+	second.Destination = hostAddr(3, 1).String()
+	if _, err := one.c.Hold(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	want := canonical(l.state(3))
+	for i, r := range []*mcrdmav1.HoldRequest{second, first} {
+		if _, err := one.c.Hold(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if have := canonical(l.state(3)); have != want {
+			t.Errorf("hold %d: on sw3\n%s\nwant\n%s", i, have, want)
+		}
+		if n := strings.Count(canonical(l.state(2)), "last=true"); n != 2*4 { // either link to sw3 has its own
+			t.Errorf("hold %d: sw2 makes %d last copies, want 8", i, n)
+		}
+	}
+	for _, r := range []*mcrdmav1.HoldRequest{first, second} {
+		if _, err := one.c.Release(t.Context(), &mcrdmav1.ReleaseRequest{Group: r.Group, Destination: r.Destination, Sequence: 3}); err != nil {
+			t.Error(err)
+		}
+	}
+	l.noLeftovers()
+}
+
 // TestHoldMeetsRelease: one neighbour gives a branch up at the moment in which
 // another begins to hold it. It has it then, on the switch and in the store.
 func TestHoldMeetsRelease(t *testing.T) {

@@ -49,8 +49,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 		return nil // the settling comes back to it
 	}
 	if !a.isSettled() {
-		_, err := a.writeUnicast(ctx, whole, 0) // what was adopted is kept by the table
-		return err
+		return a.writeWhole(ctx, a.uni.wanted().ways) // what was adopted is kept by the table
 	}
 	of, err := a.writeWays(ctx)
 	if err != nil {
@@ -58,26 +57,11 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	}
 	err = a.remake(ctx)
 	// Ways that have changed since have their own turn: a kick for it has come.
-	if _, err := a.writeUnicast(ctx, whole, of); err != nil {
+	if err := a.writeWhole(ctx, of); err != nil {
 		return err
 	}
 	a.remade.Do(func() { close(a.restored) })
 	return err
-}
-
-// writeWays puts new routes on the switch when the next switches know what comes, and
-// returns their version. If they change faster than those can be told, packets may come
-// to switches too early.
-func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
-	for range 4 {
-		of = a.uni.waysVersion()
-		a.ahead(ctx)
-		if done, err := a.writeUnicast(ctx, ways, of); done || err != nil {
-			return of, err
-		}
-	}
-	_, err = a.writeUnicast(ctx, ways, 0)
-	return of, err
 }
 
 // remake makes steps again whose plans are no longer what they were. Those that

@@ -68,6 +68,7 @@ type step struct {
 	placed    placed
 	early     []netip.Addr
 	branches  map[branchKey][]bifurcation.Receiver // held at other switches
+	coming    map[branchKey][]bifurcation.Receiver // held too, while the step changes to one that makes no copies
 	behind    bool                                 // some branch is not held as it should be
 	problems  []string
 	persisted []byte // the record as it was stored
@@ -161,6 +162,7 @@ func keysOf(list []switchspec.Entity) []switchspec.Key {
 // A plan is what a step is to become.
 type plan struct {
 	spec     spec
+	ways     uint64 // version of the routes
 	rules    bifurcation.Rules
 	early    []netip.Addr
 	branches map[branchKey][]bifurcation.Receiver
@@ -206,7 +208,7 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 	if err != nil {
 		return plan{}, at(a.name, err)
 	}
-	p.rules = res.Rules
+	p.rules, p.ways = res.Rules, a.uni.table.WaysVersion()
 	slices.SortFunc(p.rules.Translations, compareTranslations)
 	for _, n := range nextHops(p.rules) {
 		a.uni.table.Use(n)

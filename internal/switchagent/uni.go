@@ -24,6 +24,7 @@ type uni struct {
 	writing sync.Mutex        // one write at a time; guards the rest
 	written *switchspec.State // as was put on the switch
 	has     [whole + 1]uint64 // by part: the table's version that the switch has
+	ways    uint64            // the version of the ways that it has
 }
 
 func newUni(t *unicast.Table) *uni {
@@ -134,40 +135,62 @@ const (
 	whole             // and nothing else
 )
 
-// waysVersion is that of the table's ways now; not 0.
-func (u *uni) waysVersion() uint64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.table.WaysVersion() + 1
+// wanted is what the table wants on the switch, and the table's versions then.
+type wanted struct {
+	state         *switchspec.State
+	version, ways uint64
 }
 
-// writeUnicast puts a part of the unicast part on the switch. What is no longer
-// wanted stays unless the whole is to be written, as groups may still use it. With a
-// version of the table's ways that is not theirs any more it does nothing, and says
-// so; 0: it takes whatever they are.
-func (a *Agent) writeUnicast(ctx context.Context, p part, of uint64) (done bool, err error) {
-	u := a.uni
-	u.writing.Lock()
-	defer u.writing.Unlock()
+func (u *uni) wanted() wanted {
 	u.mu.Lock()
-	version := u.table.Version()
-	if of != 0 && of != u.table.WaysVersion()+1 {
-		u.mu.Unlock()
-		return false, nil
+	defer u.mu.Unlock()
+	return u.wantedLocked()
+}
+
+func (u *uni) wantedLocked() wanted {
+	return wanted{u.table.Wanted(), u.table.Version(), u.table.WaysVersion()}
+}
+
+// writeHops puts on the switch what copies leave by.
+func (a *Agent) writeHops(ctx context.Context) error {
+	a.uni.writing.Lock()
+	defer a.uni.writing.Unlock()
+	_, err := a.putUnicast(ctx, hops, a.uni.wanted())
+	return err
+}
+
+// writeWhole puts all on the switch, and takes off the rest, unless the ways are not
+// those of this version any more.
+func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
+	a.uni.writing.Lock()
+	defer a.uni.writing.Unlock()
+	w := a.uni.wanted()
+	if w.ways != ways {
+		return nil
 	}
-	if u.has[p] >= version {
-		u.mu.Unlock()
+	_, err := a.putUnicast(ctx, whole, w)
+	return err
+}
+
+// putUnicast puts a part on the switch, unless it has a later one. What is no longer
+// wanted stays unless the whole is to be put, as groups may still use it. It does nothing,
+// and says so, if the numbers of next hops mean something else on the switch since. The
+// caller has uni.writing.
+func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool, err error) {
+	u := a.uni
+	if u.has[p] >= want.version {
 		return true, nil
 	}
-	want := u.table.Wanted()
-	u.mu.Unlock()
 	next := u.written.Clone()
 	var put []switchspec.Entity
 	var del []switchspec.Key
-	for _, c := range switchspec.Diff(u.written, want) {
+	for _, c := range switchspec.Diff(u.written, want.state) {
 		kind := c.Entity.Key().Kind()
+		hop := kind == switchspec.KindNextHop || kind == switchspec.KindNeighbour
 		switch {
-		case c.Op != switchspec.Delete && (p != hops || kind == switchspec.KindNextHop || kind == switchspec.KindNeighbour):
+		case c.Op != switchspec.Delete && hop && u.has[hops] > want.version:
+			return false, nil
+		case c.Op != switchspec.Delete && (hop || p != hops):
 			put = append(put, c.Entity)
 			if err := next.Put(c.Entity); err != nil {
 				return false, err
@@ -184,7 +207,10 @@ func (a *Agent) writeUnicast(ctx context.Context, p part, of uint64) (done bool,
 	}
 	u.written = next
 	for i := range p + 1 {
-		u.has[i] = version
+		u.has[i] = max(u.has[i], want.version)
+	}
+	if p != hops {
+		u.ways = want.ways
 	}
 	return true, nil
 }
