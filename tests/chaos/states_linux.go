@@ -100,11 +100,14 @@ func (r *run) prepare(programs lab.Programs) func(*lab.Process) {
 func (r *run) killAtWrite(ctx context.Context, f plan.Fault, start time.Time) {
 	sleep(ctx, time.Until(start.Add(f.At)))
 	w := r.nodes[f.Node].watcher
+	died := w.Arm(f.N, f.Hold)
 	select {
-	case <-w.Arm(f.N, f.Hold):
+	case <-died:
 	case <-r.closed:
-		w.Disarm()
-		return
+		if w.Disarm() {
+			return
+		}
+		<-died
 	}
 	r.process(f).Kill() // until it has ended
 	sleep(ctx, f.For)

@@ -74,11 +74,13 @@ func (w *Watcher) Arm(n int, hold time.Duration) <-chan struct{} {
 	return w.died
 }
 
-// Disarm has it live.
-func (w *Watcher) Disarm() {
+// Disarm has it live, and reports whether it does: the kill may have begun.
+func (w *Watcher) Disarm() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	lives := w.left > 0
 	w.left = 0
+	return lives
 }
 
 // Writes counts the durable writes that were begun since Listen.
