@@ -66,7 +66,7 @@ func (r *run) remains(mine spaces) (bad []string) {
 // What a daemon still owes others then, it has to pay when it is back.
 func (r *run) states(ctx context.Context) error {
 	for _, h := range r.lab.Hosts {
-		for deadline := time.Now().Add(settling); ; sleep(ctx, settling/5) {
+		for deadline := time.Now().Add(settling); ; sleep(ctx, settling/3) { // longer than the grace, in which groups wait for applications
 			if err := h.Daemon.Stop(); err != nil {
 				return err
 			}
