@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // or …/ibverbs, for NICs
@@ -20,7 +21,7 @@ func main() {
 
 	if hosts := os.Args[1:]; len(hosts) > 0 {
 		group := must(client.Create(ctx, mcrdma.GroupConfig{
-			Service: "hello", Receivers: hosts, Regions: []mcrdma.Region{{Length: 64}}}))
+			Service: "hello", Receivers: hosts, Regions: []mcrdma.Region{{Length: 64}}, Wait: 10 * time.Second}))
 		n := copy(memory.Bytes(), "Hello, all of you!")
 		must(0, group.WriteImm(ctx, mcrdma.At{}, uint32(n), memory.Slice(0, n)))
 		fmt.Println("all have it;", group.Info().Why) // by switches or by hosts, and why

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +21,59 @@ func wants(t *testing.T, what string, err, want error, text string) {
 	}
 }
 
+// TestStarting: Dial waits for a daemon, and Create for receivers, that are only starting.
+func TestStarting(t *testing.T) {
+	_, ds := newWorld(t, 2)
+	late := func(f func()) { time.AfterFunc(100*time.Millisecond, f) }
+	ds[0].stop()
+	late(ds[0].start)
+	c, err := Dial(t.Context(), Options{Socket: ds[0].socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	receiver := ds[1].client()
+	defer receiver.Close()
+	group := GroupConfig{Service: "late", Receivers: []string{ds[1].address}}
+	_, err = c.Create(t.Context(), group)
+	wants(t, "without Wait", err, ErrNoService, "")
+	listening := make(chan error, 1)
+	late(func() {
+		_, err := receiver.Listen(t.Context(), ListenConfig{Service: "late", Accept: func(*Request) (*Grant, error) { return &Grant{}, nil }})
+		listening <- err
+	})
+	group.Wait = 20 * time.Second
+	g, err := c.Create(t.Context(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-listening, g.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	group.Service = "never"
+	_, err = c.Create(ctx, group)
+	wants(t, "until the context ends", err, context.DeadlineExceeded, "")
+	wants(t, "until the context ends", err, ErrNoService, "")
+}
+
 func TestDialErrors(t *testing.T) {
 	_, ds := newWorld(t, 1)
 	ctx := t.Context()
-	_, err := Dial(ctx, Options{Socket: ds[0].socket + "x"})
+	_, err := Dial(ctx, Options{Socket: ds[0].socket + "x", Wait: -1})
 	wants(t, "no daemon", err, ErrDaemon, ds[0].socket+"x")
+	wants(t, "no daemon", err, ErrDaemon, "cmd-daemon run")
+	begun := time.Now()
+	_, err = Dial(ctx, Options{Socket: filepath.Join(t.TempDir(), "none", "daemon.sock")})
+	wants(t, "no directory", err, ErrDaemon, "there is no directory")
+	_, err = Dial(ctx, Options{Socket: "badinput_test.go"})
+	wants(t, "a file", err, ErrInvalid, "it is no socket")
+	_, err = Dial(ctx, Options{Socket: "/" + strings.Repeat("x", 200)})
+	wants(t, "a long name", err, ErrInvalid, "invalid argument")
+	if took := time.Since(begun); took > defaultWait/2 {
+		t.Errorf("it waited %v where no daemon can be expected", took)
+	}
 	ds[0].version = 2
 	_, err = Dial(ctx, Options{Socket: ds[0].socket})
 	wants(t, "version", err, ErrVersion, "version 2")

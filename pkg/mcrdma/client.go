@@ -60,8 +60,10 @@ type Client struct {
 	err     error // of Close
 }
 
-// Dial begins a session with the daemon. The error wraps ErrDaemon if it can't be
-// reached, ErrVersion if it speaks another version, or ErrDenied.
+// Dial begins a session with the daemon. It waits for a daemon that is only starting, up
+// to Options.Wait, but not where none can be expected: without a directory for its socket,
+// or without permission. The error wraps ErrDaemon if the daemon can't be reached,
+// ErrVersion if it speaks another version, or ErrDenied.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
 	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -77,14 +79,14 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		memories: map[*Memory]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	s, err := c.open(ctx, "")
+	s, err := c.first(ctx)
 	if err == nil {
 		c.hello, c.tok, c.grace = s.hello, s.hello.GetToken(), s.hello.GetGrace().AsDuration()
 		err = c.openDevice()
 	}
 	if err != nil {
 		c.cancel()
-		return nil, errors.Join(fmt.Errorf("daemon at %s: %w", o.Socket, err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("dial %s: %w", o.Socket, err), conn.Close())
 	}
 	c.link = newLink()
 	close(c.link.up)

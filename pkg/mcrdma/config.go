@@ -92,6 +92,9 @@ type GroupConfig struct {
 	// CNPGap is the least time between two congestion notifications that switches
 	// pass to the sender; 0: the daemon's choice.
 	CNPGap time.Duration
+	// Wait is how long Create waits for receivers that are only starting: daemons that
+	// do not answer, and hosts where no application listens for the service; 0: not at all.
+	Wait time.Duration
 }
 
 // A Path says who copies a group's packets at present.

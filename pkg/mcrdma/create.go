@@ -39,8 +39,8 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 		return bad("MTU %d; it is 256, 512, 1024, 2048 or 4096", cfg.MTU)
 	case cfg.Depth < 0 || cfg.Depth > MaxDepth:
 		return bad("Depth %d; at most %d", cfg.Depth, MaxDepth)
-	case cfg.TypicalSize < 0 || cfg.CNPGap < 0:
-		return bad("TypicalSize %d, CNPGap %v", cfg.TypicalSize, cfg.CNPGap)
+	case cfg.TypicalSize < 0 || cfg.CNPGap < 0 || cfg.Wait < 0:
+		return bad("TypicalSize %d, CNPGap %v, Wait %v", cfg.TypicalSize, cfg.CNPGap, cfg.Wait)
 	case cfg.Transport != "" && cfg.Transport != transportRDMA && cfg.Transport != transportTCP:
 		return bad("Transport %q; it is %s or %s", cfg.Transport, transportRDMA, transportTCP)
 	case len(cfg.Regions) > 1<<16:
@@ -105,13 +105,8 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 
 func (g *Group) create(ctx context.Context) error {
 	c := g.c
-	b, err := g.bring(false)
+	b, resp, l, err := g.askUntil(ctx, time.Now().Add(g.cfg.Wait))
 	if err != nil {
-		return err
-	}
-	resp, l, err := g.ask(ctx, b)
-	if err != nil {
-		b.close()
 		return err
 	}
 	g.id, g.minSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
@@ -130,6 +125,35 @@ func (g *Group) create(ctx context.Context) error {
 	}
 	return err
 }
+
+// askUntil asks again while receivers are only starting.
+func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *link, error) {
+	again := time.NewTicker(createEvery)
+	defer again.Stop()
+	for {
+		b, err := g.bring(false)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		resp, l, err := g.ask(ctx, b)
+		if err == nil {
+			return b, resp, l, nil
+		}
+		b.close()
+		starting := errors.Is(err, ErrNoService) || errors.Is(err, ErrUnreachable)
+		if !starting || !time.Now().Before(deadline) {
+			return nil, nil, nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-again.C:
+		}
+	}
+}
+
+// createEvery is how often Create asks for receivers that are only starting.
+const createEvery = 100 * time.Millisecond
 
 // ask has the daemon create the group. It returns the link on which it was asked.
 func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *link, error) {

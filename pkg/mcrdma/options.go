@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
@@ -24,6 +25,9 @@ type Options struct {
 	Device qp.Device
 	// Program says who this is, for people; empty: the program's name.
 	Program string
+	// Wait is how long Dial waits for a daemon that is only starting; 0: 10 s; less: it
+	// does not wait.
+	Wait time.Duration
 	// Logger gets what happens in the background; nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -33,6 +37,7 @@ func (o Options) withDefaults() Options {
 	if o.Program == "" && len(os.Args) > 0 {
 		o.Program = filepath.Base(os.Args[0])
 	}
+	o.Wait = cmp.Or(o.Wait, defaultWait)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

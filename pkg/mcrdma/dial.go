@@ -1,0 +1,91 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	defaultWait = 10 * time.Second
+	dialEvery   = 50 * time.Millisecond
+)
+
+// first begins the session, and waits for a daemon that is only starting.
+func (c *Client) first(ctx context.Context) (*stream, error) {
+	late := time.NewTimer(c.opt.Wait)
+	defer late.Stop()
+	tick := time.NewTicker(dialEvery)
+	defer tick.Stop()
+	last := errStarting
+	for waits := false; ; waits = true {
+		s, err := c.firstTry(ctx)
+		if err == nil || ctx.Err() == nil && !errors.Is(err, errStarting) {
+			return s, err
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		if !waits {
+			c.opt.Logger.Info("waiting for the daemon", "socket", c.opt.Socket, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w %w: %w", ErrDaemon, last, ctx.Err())
+		case <-late.C:
+			return nil, fmt.Errorf("%w %w; start it with cmd-daemon run, or as a service with systemctl start cmd-daemon; "+
+				"another one's socket is named by MCRDMA_SOCKET or Options.Socket", ErrDaemon, last)
+		case <-tick.C:
+		}
+	}
+}
+
+// errStarting: there may be a daemon in a moment.
+var errStarting = errors.New("does not answer")
+
+func (c *Client) firstTry(ctx context.Context) (*stream, error) {
+	if err := reachable(ctx, c.opt.Socket); err != nil {
+		return nil, err
+	}
+	s, err := c.open(ctx, "")
+	var remote *RemoteError
+	if errors.Is(err, ErrDaemon) && !errors.As(err, &remote) {
+		return nil, fmt.Errorf("%w: %w", errStarting, err) // it ended meanwhile, or does not serve yet
+	}
+	return s, err
+}
+
+// reachable says in words what gRPC would say in codes. Its error wraps errStarting if
+// waiting may help.
+func reachable(ctx context.Context, socket string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err == nil {
+		return conn.Close()
+	}
+	dir := filepath.Dir(socket)
+	switch info, statErr := os.Stat(dir); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(statErr, fs.ErrNotExist):
+		return fmt.Errorf("%w: there is no directory %s, so no daemon runs there: start cmd-daemon, "+
+			"or name its socket by MCRDMA_SOCKET or Options.Socket", ErrDaemon, dir)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: no permission to use its socket: the user has to be in the group of %s", ErrDenied, socket)
+	case statErr == nil && !info.IsDir(), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOTSOCK), errors.Is(err, syscall.EPROTOTYPE):
+		return fmt.Errorf("%w socket %q: %w", ErrInvalid, socket, errors.Unwrap(err))
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: it has made no socket yet", errStarting)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		if info, err := os.Stat(socket); err == nil && info.Mode()&fs.ModeSocket == 0 {
+			return fmt.Errorf("%w socket %q: it is no socket", ErrInvalid, socket)
+		}
+		return errStarting
+	}
+	return fmt.Errorf("%w: %w", errStarting, errors.Unwrap(err))
+}
