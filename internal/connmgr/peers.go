@@ -43,6 +43,7 @@ type peer struct {
 	trip  time.Duration
 	err   error // of the last call; nil: it answered
 	tried bool
+	asked time.Time // for a status
 }
 
 func (p *peer) String() string {

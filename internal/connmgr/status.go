@@ -3,11 +3,13 @@ package connmgr
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -94,6 +96,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		return nil, err
 	}
 	m := a.m
+	m.askPeers(ctx)
 	out := &mcrdmav1.GetDaemonResponse{Host: m.name, Address: m.addr.String(), Device: m.cfg.Device, Version: m.opts.Version,
 		Started: timestamppb.New(m.started), Listen: m.hosts.Addr().String(), Tls: "plain text"}
 	if !m.files.Plain() {
@@ -133,10 +136,54 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	return out, nil
 }
 
+// askEvery is how often other hosts are asked at most, for what a status says of them.
+const askEvery = time.Second
+
+// askPeers has those hosts answer that beats do not ask, so that what a status says of
+// them is true now.
+func (m *Manager) askPeers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, m.times.connect)
+	defer cancel()
+	var wg sync.WaitGroup
+	m.mu.Lock()
+	now := m.clock.now()
+	for _, p := range m.peers {
+		if m.health.Follows(p.addr) || p.tried && now.Sub(p.asked) < askEvery {
+			continue
+		}
+		p.asked = now
+		p.users++
+		wg.Go(func() { m.askPeer(ctx, p) })
+	}
+	m.mu.Unlock()
+	wg.Wait()
+}
+
+func (m *Manager) askPeer(ctx context.Context, p *peer) {
+	defer m.letPeer(p)
+	var trip time.Duration
+	err := p.call(ctx, func(ctx context.Context) error {
+		begun := time.Now()
+		_, err := p.rpc.Beat(ctx, &mcrdmav1.BeatRequest{Boot: m.boot})
+		trip = time.Since(begun)
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.err = err; err == nil {
+		p.trip = trip
+	}
+}
+
 // describePeer is called with Manager.mu.
 func (m *Manager) describePeer(p *peer) *mcrdmav1.PeerLink {
 	x := &mcrdmav1.PeerLink{Host: p.name, Address: p.addr.String(), Daemon: p.target, State: stateOK, RoundTrip: durationpb.New(p.trip)}
-	if p.err != nil {
+	switch {
+	case !p.tried:
+		x.State = "unknown"
+	case errors.Is(p.err, Untrusted):
+		x.State, x.Error = "untrusted", p.err.Error()
+	case p.err != nil:
 		x.State, x.Error = "down", p.err.Error()
 	}
 	if m.health.State(p.addr) == health.Silent {

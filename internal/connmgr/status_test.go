@@ -58,6 +58,36 @@ func TestGetDaemon(t *testing.T) {
 	a.closeGroup(f.GetGroup())
 }
 
+// TestStatusOfIdleHosts: the status says who answers also if no group has needed the hosts.
+func TestStatusOfIdleHosts(t *testing.T) {
+	r := newRig(t, 0, withTLS)
+	r.add(3)
+	r.start(1)
+	r.start(2)
+	a := r.host(1).app("")
+	states := func() string {
+		d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := d.GetPeers()
+		return p[0].GetState() + " " + p[1].GetState()
+	}
+	if s := states(); s != "ok down" {
+		t.Errorf("h3 was never there: %s", s)
+	}
+	r.start(3)
+	r.pass(askEvery)
+	if s := states(); s != "ok ok" {
+		t.Errorf("h3 has come: %s", s)
+	}
+	r.host(2).kill()
+	r.pass(askEvery)
+	if s := states(); s != "down ok" {
+		t.Errorf("h2 has gone: %s", s)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	r := newRig(t, 0, withSwitch)
 	r.add(3)

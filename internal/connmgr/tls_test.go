@@ -49,8 +49,12 @@ func TestWrongCertificates(t *testing.T) {
 			}
 			r.receivers()
 			a := r.host(1).app("")
+			d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+			if err != nil || d.GetPeers()[0].GetState() != "untrusted" || !strings.Contains(d.GetPeers()[0].GetError(), tt.text) {
+				t.Errorf("status: %v, %v", d.GetPeers(), err)
+			}
 			begun := time.Now()
-			_, err := a.rpc.CreateGroup(t.Context(), a.request())
+			_, err = a.rpc.CreateGroup(t.Context(), a.request())
 			if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || !strings.HasPrefix(host, tt.host) || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%v (%s at %s)", err, reason, host)
 			}

@@ -147,7 +147,7 @@ func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error
 	a.mu.Lock()
 	p.tried = true
 	p.err = nil
-	if isUnreachable(err) {
+	if isUnreachable(err) || errors.Is(err, ErrDenied) {
 		p.err = err
 	}
 	a.mu.Unlock()

@@ -365,3 +365,21 @@ func TestBadCertificatesStopTheAgent(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestPeerThatDenies: an agent that answers, and does not let this one do anything, is not
+// reachable for it.
+func TestPeerThatDenies(t *testing.T) {
+	l := newLine(t, 2)
+	f := l.fake(2)
+	f.onSync(func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+		return nil, toStatus("sw2", fmt.Errorf("%w: who is sw1?", ErrDenied))
+	})
+	l.start(1)
+	eventually(t, "sw1 says so", func() bool {
+		a := l.nodes[0].agent
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		p := a.peerStatus()[0]
+		return !p.GetReachable() && strings.Contains(p.GetError(), "who is sw1?")
+	})
+}

@@ -3635,7 +3635,7 @@ type PeerLink struct {
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Daemon        string                 `protobuf:"bytes,3,opt,name=daemon,proto3" json:"daemon,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // "ok", "silent", "down"
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // "ok", "silent", "down", "untrusted", "unknown"
 	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	RoundTrip     *durationpb.Duration   `protobuf:"bytes,6,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"`
 	Shared        uint32                 `protobuf:"varint,7,opt,name=shared,proto3" json:"shared,omitempty"` // groups and memberships with it
