@@ -158,8 +158,12 @@ func lab(t testing.TB) map[string]*fakeAgent {
 			{Port: 9, Neighbour: "core", State: "up", Mac: "02:00:00:00:0c:01", Since: ago(2 * time.Hour)},
 			{Port: 10, Neighbour: "core", State: "down", Reason: "no hello for 150ms", Since: ago(50 * time.Hour)},
 		},
-		Peers:  []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torB", Agent: torB.addr, Reachable: true, Branches: 1}},
-		Hosts:  []*mcrdmav1.HostStatus{{Address: "10.1.0.1", Mac: "02:00:00:01:00:01", Port: 1}, {Address: "10.1.0.12", Mac: "02:00:00:01:00:0c", Port: 2}},
+		Peers: []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torB", Agent: torB.addr, Reachable: true, Branches: 1}},
+		Hosts: []*mcrdmav1.HostStatus{{Address: "10.1.0.1", Mac: "02:00:00:01:00:01", Port: 1}, {Address: "10.1.0.12", Mac: "02:00:00:01:00:0c", Port: 2}},
+		Bgp: []*mcrdmav1.BgpNeighbor{
+			{Switch: "core", Address: "192.0.2.9", Asn: 4200000009, State: "Established", Since: ago(2 * time.Hour), Received: 3, Accepted: 3, Advertised: 1},
+			{Switch: "old", Address: "192.0.2.10", Asn: 4200000010, State: "no link"},
+		},
 		Usage:  []*mcrdmav1.Usage{{Resource: "ingress.groups", Used: 1, Size: 1024}, {Resource: "ingress.routes", Used: 900, Size: 1024}, {Resource: "ports"}},
 		Groups: 1, Steps: 1,
 	}

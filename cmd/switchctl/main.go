@@ -29,7 +29,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 Each sub-command explains itself: switchctl softswitch --help`,
 	}
 	root.AddCommand(softswitchCommand())
-	root.AddCommand(statusCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
+	root.AddCommand(statusCommand(), bgpCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
 	root.AddCommand(agentCommand(), planCommand(), pipelineCommand(), captureCommand())
 	return cli.Run(ctx, root, softswitchArgs(args), stdout, stderr)
 }

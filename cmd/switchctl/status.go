@@ -122,6 +122,7 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 // statusTables writes the tables of a status that have rows.
 func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, now time.Time) error {
 	var ports, peers, hosts, usage [][]any
+	sessions := bgpRows(s.GetBgp(), now)
 	for _, p := range s.GetPorts() {
 		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), cli.Since(p.GetSince(), now), p.GetReason()})
 	}
@@ -143,6 +144,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 		rows   [][]any
 	}{
 		{[]string{"port", "neighbour", "state", "mac", "since", "reason"}, ports},
+		{bgpHeader, sessions},
 		{[]string{"peer", "agent", "state", "branches there", "held here", "error"}, peers},
 		{[]string{"host", "mac", "port"}, hosts},
 		{[]string{"table", "used", "size", "full"}, usage},

@@ -1,6 +1,7 @@
 package switchagent
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -74,7 +76,41 @@ func newMetrics(a *Agent) *metrics {
 			return 0
 		}),
 	)
+	m.registry.MustRegister(bgpCollector{a})
 	return m
+}
+
+// bgpCollector has the BGP sessions as they are when Prometheus asks.
+type bgpCollector struct{ a *Agent }
+
+var (
+	bgpUp       = prometheus.NewDesc("mcrdma_agent_bgp_established", "1 if the BGP session with the switch is established.", []string{"switch"}, nil)
+	bgpPrefixes = prometheus.NewDesc("mcrdma_agent_bgp_prefixes", "Prefixes received from the switch, of those accepted, and advertised to it.",
+		[]string{"switch", "which"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (bgpCollector) Describe(c chan<- *prometheus.Desc) { c <- bgpUp; c <- bgpPrefixes }
+
+// Collect implements prometheus.Collector.
+func (b bgpCollector) Collect(c chan<- prometheus.Metric) {
+	list, err := b.a.bgpStatus(context.Background())
+	if err != nil {
+		c <- prometheus.NewInvalidMetric(bgpUp, err)
+	}
+	gauge := func(d *prometheus.Desc, v uint64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	for _, n := range list {
+		up := uint64(0)
+		if n.GetState() == bgp.Established {
+			up = 1
+		}
+		gauge(bgpUp, up, n.GetSwitch())
+		gauge(bgpPrefixes, n.GetReceived(), n.GetSwitch(), "received")
+		gauge(bgpPrefixes, n.GetAccepted(), n.GetSwitch(), "accepted")
+		gauge(bgpPrefixes, n.GetAdvertised(), n.GetSwitch(), "advertised")
+	}
 }
 
 func (m *metrics) dropped(reason string) { m.drops.WithLabelValues(reason).Inc() }

@@ -41,7 +41,10 @@ func (n *noted) Announce(context.Context, netip.Prefix) error     { return nil }
 func (n *noted) AddPeer(_ context.Context, p bgp.Peer) error      { return n.note("add", p.Addr) }
 func (n *noted) RemovePeer(_ context.Context, a netip.Addr) error { return n.note("remove", a) }
 func (n *noted) Suspend() error                                   { n.calls = append(n.calls, "suspend"); return nil }
-func (n *noted) Close() error                                     { n.calls = append(n.calls, "close"); return nil }
+func (n *noted) Neighbors(context.Context) ([]bgp.Neighbor, error) {
+	return []bgp.Neighbor{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, 2}), State: bgp.Established}}, nil
+}
+func (n *noted) Close() error { n.calls = append(n.calls, "close"); return nil }
 func (n *noted) Resume(ctx context.Context, peers []bgp.Peer) (err error) {
 	slices.SortFunc(peers, func(a, b bgp.Peer) int { return a.Addr.Compare(b.Addr) })
 	for _, p := range peers {
@@ -63,6 +66,19 @@ func neighbours(hold time.Duration) *config.Config {
 		c.Switches = append(c.Switches, config.Switch{Name: name, BGP: &config.Peer{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})}})
 	}
 	return c
+}
+
+// TestNeighborsOfConfiguration: the neighbors are those of the configuration, by name; of
+// those without a session it is said that there is no link.
+func TestNeighborsOfConfiguration(t *testing.T) {
+	n := &sessions{source: &noted{}, peers: map[string]bgp.Peer{}}
+	for _, s := range neighbours(0).Switches {
+		n.peers[s.Name] = bgp.Peer{Addr: s.BGP.Address, ASN: 7}
+	}
+	list, err := n.neighbors(t.Context())
+	if err != nil || len(list) != 2 || list[0].name != "a" || list[0].State != noLink || list[0].ASN != 7 || list[1].State != bgp.Established {
+		t.Errorf("%+v, %v", list, err)
+	}
 }
 
 // Which sessions are opened, and when, after a start.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,9 @@ type routes struct {
 	// known is closed when the source knows again what it knew before a restart; nil:
 	// it does from the start.
 	known <-chan struct{}
+	// neighbors are the BGP sessions, those of the configuration that are not open included;
+	// nil: the source is not BGP.
+	neighbors func(ctx context.Context) ([]neighbor, error)
 	// suspend closes the source so that neighbours wait for its successor; nil: nobody
 	// notices anyhow.
 	suspend func() error
@@ -51,7 +56,17 @@ type Speaker interface {
 	RemovePeer(ctx context.Context, addr netip.Addr) error
 	Resume(ctx context.Context, peers []bgp.Peer) error
 	Suspend() error
+	Neighbors(ctx context.Context) ([]bgp.Neighbor, error)
 }
+
+// A neighbor is a switch with which there is a BGP session, or is to be one.
+type neighbor struct {
+	bgp.Neighbor
+	name string
+}
+
+// noLink is the state of a session that is not open as no link to the switch is up.
+const noLink = "no link"
 
 // A finding tells of the switch: done is closed when it has been found, and then
 // forwards says whether it was forwarding packets all the time.
@@ -196,7 +211,7 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 	var wg sync.WaitGroup
 	wg.Go(func() { n.run(ctx) })
 	end := func() { cancel(); wg.Wait() }
-	return &routes{Source: closing{s, end}, link: n.link, known: n.known, suspend: func() error { end(); return s.Suspend() }}, nil
+	return &routes{Source: closing{s, end}, link: n.link, known: n.known, neighbors: n.neighbors, suspend: func() error { end(); return s.Suspend() }}, nil
 }
 
 // closing is a source with something to be done before it is closed.
@@ -222,6 +237,25 @@ type sessions struct {
 	mu sync.Mutex
 	up map[string]map[uint16]bool // neighbour's ports that are up
 	on map[string]bool            // run's own
+}
+
+// neighbors are all switches of the configuration with which there is to be a session, by
+// name.
+func (n *sessions) neighbors(ctx context.Context) ([]neighbor, error) {
+	open, err := n.source.Neighbors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []neighbor
+	for _, name := range slices.Sorted(maps.Keys(n.peers)) {
+		p := n.peers[name]
+		x := bgp.Neighbor{Addr: p.Addr, ASN: p.ASN, State: noLink}
+		if i := slices.IndexFunc(open, func(o bgp.Neighbor) bool { return o.Addr == p.Addr }); i >= 0 {
+			x = open[i]
+		}
+		out = append(out, neighbor{x, name})
+	}
+	return out, nil
 }
 
 func (n *sessions) link(port uint16, to string, up bool) {

@@ -129,6 +129,9 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 		out.Problems = append(out.Problems, err.Error())
 	}
 	out.Ports = a.portStatus()
+	if out.Bgp, err = a.bgpStatus(ctx); err != nil {
+		out.Problems = append(out.Problems, err.Error())
+	}
 	a.uni.mu.Lock()
 	out.Problems = append(out.Problems, a.uni.table.Problems()...)
 	for _, h := range a.uni.table.HostList() {
@@ -142,6 +145,22 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	out.Peers = a.peerStatus()
 	out.Usage = a.usage(routes, hops, len(out.Hosts))
 	return out, nil
+}
+
+func (a *Agent) bgpStatus(ctx context.Context) (out []*mcrdmav1.BgpNeighbor, err error) {
+	if a.routes.neighbors == nil {
+		return nil, nil
+	}
+	list, err := a.routes.neighbors(ctx)
+	for _, n := range list {
+		x := &mcrdmav1.BgpNeighbor{Switch: n.name, Address: n.Addr.String(), Asn: n.ASN, State: n.State,
+			Received: n.Received, Accepted: n.Accepted, Advertised: n.Advertised}
+		if !n.Since.IsZero() {
+			x.Since = timestamppb.New(n.Since)
+		}
+		out = append(out, x)
+	}
+	return out, err
 }
 
 func (a *Agent) portStatus() []*mcrdmav1.PortStatus {

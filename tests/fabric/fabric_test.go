@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -32,7 +33,26 @@ func TestUnicast(t *testing.T) {
 				s.Routing = routing
 				f := Start(t, s)
 				f.Reach()
+				f.checkNeighbors()
 			})
+		}
+	}
+}
+
+// checkNeighbors: each agent says of its BGP sessions that they are established and since
+// when, and counts prefixes; without BGP it has none.
+func (f *Fabric) checkNeighbors() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		s, err := f.Status(n.Name).GetStatus(f.t.Context(), &mcrdmav1.GetStatusRequest{})
+		f.must(err)
+		if want := f.spec.Routing == BGP; want != (len(s.GetBgp()) > 0) {
+			f.t.Errorf("%s: %d BGP neighbors", n.Name, len(s.GetBgp()))
+		}
+		for _, x := range s.GetBgp() {
+			if x.GetState() != "Established" || x.GetSince() == nil || x.GetReceived() == 0 || x.GetAdvertised() == 0 || x.GetSwitch() == "" {
+				f.t.Errorf("%s: %v", n.Name, x)
+			}
 		}
 	}
 }

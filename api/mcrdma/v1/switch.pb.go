@@ -1328,6 +1328,7 @@ type GetStatusResponse struct {
 	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // in words
 	Groups        uint64                 `protobuf:"varint,14,opt,name=groups,proto3" json:"groups,omitempty"`
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
+	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"` // if routing is bgp
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,6 +1468,114 @@ func (x *GetStatusResponse) GetSteps() uint64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetBgp() []*BgpNeighbor {
+	if x != nil {
+		return x.Bgp
+	}
+	return nil
+}
+
+// BgpNeighbor is a BGP session with another switch, or one that is to be.
+type BgpNeighbor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Switch        string                 `protobuf:"bytes,1,opt,name=switch,proto3" json:"switch,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Asn           uint32                 `protobuf:"varint,3,opt,name=asn,proto3" json:"asn,omitempty"`
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`            // of RFC 4271: "Established", …; "no link" if there is none to open it over
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`            // when it was established, or ended; none: it never was
+	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`     // prefixes that it told
+	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`     // of those, the ones in use
+	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"` // prefixes that it was told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BgpNeighbor) Reset() {
+	*x = BgpNeighbor{}
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BgpNeighbor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BgpNeighbor) ProtoMessage() {}
+
+func (x *BgpNeighbor) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BgpNeighbor.ProtoReflect.Descriptor instead.
+func (*BgpNeighbor) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BgpNeighbor) GetSwitch() string {
+	if x != nil {
+		return x.Switch
+	}
+	return ""
+}
+
+func (x *BgpNeighbor) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *BgpNeighbor) GetAsn() uint32 {
+	if x != nil {
+		return x.Asn
+	}
+	return 0
+}
+
+func (x *BgpNeighbor) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *BgpNeighbor) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *BgpNeighbor) GetReceived() uint64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *BgpNeighbor) GetAccepted() uint64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *BgpNeighbor) GetAdvertised() uint64 {
+	if x != nil {
+		return x.Advertised
+	}
+	return 0
+}
+
 type P4RuntimeStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -1482,7 +1591,7 @@ type P4RuntimeStatus struct {
 
 func (x *P4RuntimeStatus) Reset() {
 	*x = P4RuntimeStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1603,7 @@ func (x *P4RuntimeStatus) String() string {
 func (*P4RuntimeStatus) ProtoMessage() {}
 
 func (x *P4RuntimeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1616,7 @@ func (x *P4RuntimeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use P4RuntimeStatus.ProtoReflect.Descriptor instead.
 func (*P4RuntimeStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{25}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *P4RuntimeStatus) GetTarget() string {
@@ -1573,7 +1682,7 @@ type PortStatus struct {
 
 func (x *PortStatus) Reset() {
 	*x = PortStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1694,7 @@ func (x *PortStatus) String() string {
 func (*PortStatus) ProtoMessage() {}
 
 func (x *PortStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1707,7 @@ func (x *PortStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortStatus.ProtoReflect.Descriptor instead.
 func (*PortStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{26}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PortStatus) GetPort() uint32 {
@@ -1657,7 +1766,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1778,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1791,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{27}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PeerStatus) GetName() string {
@@ -1738,7 +1847,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1859,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1872,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{28}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HostStatus) GetAddress() string {
@@ -1799,7 +1908,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1920,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1933,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Usage) GetResource() string {
@@ -1856,7 +1965,7 @@ type ListRoutesRequest struct {
 
 func (x *ListRoutesRequest) Reset() {
 	*x = ListRoutesRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1977,7 @@ func (x *ListRoutesRequest) String() string {
 func (*ListRoutesRequest) ProtoMessage() {}
 
 func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1990,7 @@ func (x *ListRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesRequest.ProtoReflect.Descriptor instead.
 func (*ListRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{31}
 }
 
 type ListRoutesResponse struct {
@@ -1893,7 +2002,7 @@ type ListRoutesResponse struct {
 
 func (x *ListRoutesResponse) Reset() {
 	*x = ListRoutesResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2014,7 @@ func (x *ListRoutesResponse) String() string {
 func (*ListRoutesResponse) ProtoMessage() {}
 
 func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2027,7 @@ func (x *ListRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRoutesResponse.ProtoReflect.Descriptor instead.
 func (*ListRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListRoutesResponse) GetRoutes() []*RouteStatus {
@@ -1939,7 +2048,7 @@ type RouteStatus struct {
 
 func (x *RouteStatus) Reset() {
 	*x = RouteStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2060,7 @@ func (x *RouteStatus) String() string {
 func (*RouteStatus) ProtoMessage() {}
 
 func (x *RouteStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2073,7 @@ func (x *RouteStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStatus.ProtoReflect.Descriptor instead.
 func (*RouteStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RouteStatus) GetPrefix() string {
@@ -2000,7 +2109,7 @@ type HopStatus struct {
 
 func (x *HopStatus) Reset() {
 	*x = HopStatus{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2121,7 @@ func (x *HopStatus) String() string {
 func (*HopStatus) ProtoMessage() {}
 
 func (x *HopStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2134,7 @@ func (x *HopStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HopStatus.ProtoReflect.Descriptor instead.
 func (*HopStatus) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HopStatus) GetPort() uint32 {
@@ -2065,7 +2174,7 @@ type ListStepsRequest struct {
 
 func (x *ListStepsRequest) Reset() {
 	*x = ListStepsRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2186,7 @@ func (x *ListStepsRequest) String() string {
 func (*ListStepsRequest) ProtoMessage() {}
 
 func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2199,7 @@ func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsRequest.ProtoReflect.Descriptor instead.
 func (*ListStepsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListStepsRequest) GetGroup() *GroupKey {
@@ -2110,7 +2219,7 @@ type ListStepsResponse struct {
 
 func (x *ListStepsResponse) Reset() {
 	*x = ListStepsResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2231,7 @@ func (x *ListStepsResponse) String() string {
 func (*ListStepsResponse) ProtoMessage() {}
 
 func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2244,7 @@ func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsResponse.ProtoReflect.Descriptor instead.
 func (*ListStepsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListStepsResponse) GetSwitch() string {
@@ -2169,7 +2278,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2290,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2303,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Step) GetGroup() *GroupKey {
@@ -2268,7 +2377,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2389,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2402,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Copy) GetPorts() []uint32 {
@@ -2346,7 +2455,7 @@ type GetCountersRequest struct {
 
 func (x *GetCountersRequest) Reset() {
 	*x = GetCountersRequest{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2467,7 @@ func (x *GetCountersRequest) String() string {
 func (*GetCountersRequest) ProtoMessage() {}
 
 func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2480,7 @@ func (x *GetCountersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersRequest.ProtoReflect.Descriptor instead.
 func (*GetCountersRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{39}
 }
 
 type GetCountersResponse struct {
@@ -2383,7 +2492,7 @@ type GetCountersResponse struct {
 
 func (x *GetCountersResponse) Reset() {
 	*x = GetCountersResponse{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2504,7 @@ func (x *GetCountersResponse) String() string {
 func (*GetCountersResponse) ProtoMessage() {}
 
 func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2517,7 @@ func (x *GetCountersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCountersResponse.ProtoReflect.Descriptor instead.
 func (*GetCountersResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetCountersResponse) GetCounters() []*Counter {
@@ -2430,7 +2539,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2551,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_switch_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_switch_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2564,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_switch_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Counter) GetName() string {
@@ -2572,7 +2681,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\"?\n" +
 	"\fSyncResponse\x12/\n" +
 	"\amissing\x18\x01 \x03(\v2\x15.mcrdma.v1.HeldBranchR\amissing\"\x12\n" +
-	"\x10GetStatusRequest\"\x93\x04\n" +
+	"\x10GetStatusRequest\"\xbd\x04\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -2589,7 +2698,19 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bicrc_off\x18\f \x01(\bR\aicrcOff\x12\x1a\n" +
 	"\bproblems\x18\r \x03(\tR\bproblems\x12\x16\n" +
 	"\x06groups\x18\x0e \x01(\x04R\x06groups\x12\x14\n" +
-	"\x05steps\x18\x0f \x01(\x04R\x05steps\"\xc9\x01\n" +
+	"\x05steps\x18\x0f \x01(\x04R\x05steps\x12(\n" +
+	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\"\xf1\x01\n" +
+	"\vBgpNeighbor\x12\x16\n" +
+	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03asn\x18\x03 \x01(\rR\x03asn\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
+	"\breceived\x18\x06 \x01(\x04R\breceived\x12\x1a\n" +
+	"\baccepted\x18\a \x01(\x04R\baccepted\x12\x1e\n" +
+	"\n" +
+	"advertised\x18\b \x01(\x04R\n" +
+	"advertised\"\xc9\x01\n" +
 	"\x0fP4RuntimeStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
@@ -2701,7 +2822,7 @@ func file_mcrdma_v1_switch_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_switch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mcrdma_v1_switch_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_mcrdma_v1_switch_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_mcrdma_v1_switch_proto_goTypes = []any{
 	(WatchResponse_Type)(0),       // 0: mcrdma.v1.WatchResponse.Type
 	(*InstallRequest)(nil),        // 1: mcrdma.v1.InstallRequest
@@ -2729,98 +2850,101 @@ var file_mcrdma_v1_switch_proto_goTypes = []any{
 	(*SyncResponse)(nil),          // 23: mcrdma.v1.SyncResponse
 	(*GetStatusRequest)(nil),      // 24: mcrdma.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 25: mcrdma.v1.GetStatusResponse
-	(*P4RuntimeStatus)(nil),       // 26: mcrdma.v1.P4RuntimeStatus
-	(*PortStatus)(nil),            // 27: mcrdma.v1.PortStatus
-	(*PeerStatus)(nil),            // 28: mcrdma.v1.PeerStatus
-	(*HostStatus)(nil),            // 29: mcrdma.v1.HostStatus
-	(*Usage)(nil),                 // 30: mcrdma.v1.Usage
-	(*ListRoutesRequest)(nil),     // 31: mcrdma.v1.ListRoutesRequest
-	(*ListRoutesResponse)(nil),    // 32: mcrdma.v1.ListRoutesResponse
-	(*RouteStatus)(nil),           // 33: mcrdma.v1.RouteStatus
-	(*HopStatus)(nil),             // 34: mcrdma.v1.HopStatus
-	(*ListStepsRequest)(nil),      // 35: mcrdma.v1.ListStepsRequest
-	(*ListStepsResponse)(nil),     // 36: mcrdma.v1.ListStepsResponse
-	(*Step)(nil),                  // 37: mcrdma.v1.Step
-	(*Copy)(nil),                  // 38: mcrdma.v1.Copy
-	(*GetCountersRequest)(nil),    // 39: mcrdma.v1.GetCountersRequest
-	(*GetCountersResponse)(nil),   // 40: mcrdma.v1.GetCountersResponse
-	(*Counter)(nil),               // 41: mcrdma.v1.Counter
-	(*Group)(nil),                 // 42: mcrdma.v1.Group
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*GroupKey)(nil),              // 44: mcrdma.v1.GroupKey
-	(*Receiver)(nil),              // 45: mcrdma.v1.Receiver
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*BgpNeighbor)(nil),           // 26: mcrdma.v1.BgpNeighbor
+	(*P4RuntimeStatus)(nil),       // 27: mcrdma.v1.P4RuntimeStatus
+	(*PortStatus)(nil),            // 28: mcrdma.v1.PortStatus
+	(*PeerStatus)(nil),            // 29: mcrdma.v1.PeerStatus
+	(*HostStatus)(nil),            // 30: mcrdma.v1.HostStatus
+	(*Usage)(nil),                 // 31: mcrdma.v1.Usage
+	(*ListRoutesRequest)(nil),     // 32: mcrdma.v1.ListRoutesRequest
+	(*ListRoutesResponse)(nil),    // 33: mcrdma.v1.ListRoutesResponse
+	(*RouteStatus)(nil),           // 34: mcrdma.v1.RouteStatus
+	(*HopStatus)(nil),             // 35: mcrdma.v1.HopStatus
+	(*ListStepsRequest)(nil),      // 36: mcrdma.v1.ListStepsRequest
+	(*ListStepsResponse)(nil),     // 37: mcrdma.v1.ListStepsResponse
+	(*Step)(nil),                  // 38: mcrdma.v1.Step
+	(*Copy)(nil),                  // 39: mcrdma.v1.Copy
+	(*GetCountersRequest)(nil),    // 40: mcrdma.v1.GetCountersRequest
+	(*GetCountersResponse)(nil),   // 41: mcrdma.v1.GetCountersResponse
+	(*Counter)(nil),               // 42: mcrdma.v1.Counter
+	(*Group)(nil),                 // 43: mcrdma.v1.Group
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*GroupKey)(nil),              // 45: mcrdma.v1.GroupKey
+	(*Receiver)(nil),              // 46: mcrdma.v1.Receiver
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_mcrdma_v1_switch_proto_depIdxs = []int32{
-	42, // 0: mcrdma.v1.InstallRequest.group:type_name -> mcrdma.v1.Group
-	43, // 1: mcrdma.v1.InstallRequest.lease:type_name -> google.protobuf.Duration
-	43, // 2: mcrdma.v1.InstallResponse.lease:type_name -> google.protobuf.Duration
-	44, // 3: mcrdma.v1.UpdateRequest.key:type_name -> mcrdma.v1.GroupKey
-	45, // 4: mcrdma.v1.UpdateRequest.receivers:type_name -> mcrdma.v1.Receiver
-	44, // 5: mcrdma.v1.RemoveRequest.key:type_name -> mcrdma.v1.GroupKey
-	44, // 6: mcrdma.v1.RenewRequest.keys:type_name -> mcrdma.v1.GroupKey
-	44, // 7: mcrdma.v1.RenewResponse.missing:type_name -> mcrdma.v1.GroupKey
-	44, // 8: mcrdma.v1.GetRequest.key:type_name -> mcrdma.v1.GroupKey
+	43, // 0: mcrdma.v1.InstallRequest.group:type_name -> mcrdma.v1.Group
+	44, // 1: mcrdma.v1.InstallRequest.lease:type_name -> google.protobuf.Duration
+	44, // 2: mcrdma.v1.InstallResponse.lease:type_name -> google.protobuf.Duration
+	45, // 3: mcrdma.v1.UpdateRequest.key:type_name -> mcrdma.v1.GroupKey
+	46, // 4: mcrdma.v1.UpdateRequest.receivers:type_name -> mcrdma.v1.Receiver
+	45, // 5: mcrdma.v1.RemoveRequest.key:type_name -> mcrdma.v1.GroupKey
+	45, // 6: mcrdma.v1.RenewRequest.keys:type_name -> mcrdma.v1.GroupKey
+	45, // 7: mcrdma.v1.RenewResponse.missing:type_name -> mcrdma.v1.GroupKey
+	45, // 8: mcrdma.v1.GetRequest.key:type_name -> mcrdma.v1.GroupKey
 	13, // 9: mcrdma.v1.GetResponse.group:type_name -> mcrdma.v1.GroupStatus
 	13, // 10: mcrdma.v1.ListResponse.groups:type_name -> mcrdma.v1.GroupStatus
-	42, // 11: mcrdma.v1.GroupStatus.group:type_name -> mcrdma.v1.Group
-	46, // 12: mcrdma.v1.GroupStatus.expires:type_name -> google.protobuf.Timestamp
+	43, // 11: mcrdma.v1.GroupStatus.group:type_name -> mcrdma.v1.Group
+	47, // 12: mcrdma.v1.GroupStatus.expires:type_name -> google.protobuf.Timestamp
 	14, // 13: mcrdma.v1.GroupStatus.members:type_name -> mcrdma.v1.MemberCounters
 	0,  // 14: mcrdma.v1.WatchResponse.type:type_name -> mcrdma.v1.WatchResponse.Type
 	13, // 15: mcrdma.v1.WatchResponse.group:type_name -> mcrdma.v1.GroupStatus
-	44, // 16: mcrdma.v1.HoldRequest.group:type_name -> mcrdma.v1.GroupKey
-	45, // 17: mcrdma.v1.HoldRequest.receivers:type_name -> mcrdma.v1.Receiver
-	44, // 18: mcrdma.v1.ReleaseRequest.group:type_name -> mcrdma.v1.GroupKey
+	45, // 16: mcrdma.v1.HoldRequest.group:type_name -> mcrdma.v1.GroupKey
+	46, // 17: mcrdma.v1.HoldRequest.receivers:type_name -> mcrdma.v1.Receiver
+	45, // 18: mcrdma.v1.ReleaseRequest.group:type_name -> mcrdma.v1.GroupKey
 	22, // 19: mcrdma.v1.SyncRequest.branches:type_name -> mcrdma.v1.HeldBranch
-	44, // 20: mcrdma.v1.HeldBranch.group:type_name -> mcrdma.v1.GroupKey
+	45, // 20: mcrdma.v1.HeldBranch.group:type_name -> mcrdma.v1.GroupKey
 	22, // 21: mcrdma.v1.SyncResponse.missing:type_name -> mcrdma.v1.HeldBranch
-	46, // 22: mcrdma.v1.GetStatusResponse.started:type_name -> google.protobuf.Timestamp
-	26, // 23: mcrdma.v1.GetStatusResponse.p4runtime:type_name -> mcrdma.v1.P4RuntimeStatus
-	27, // 24: mcrdma.v1.GetStatusResponse.ports:type_name -> mcrdma.v1.PortStatus
-	28, // 25: mcrdma.v1.GetStatusResponse.peers:type_name -> mcrdma.v1.PeerStatus
-	29, // 26: mcrdma.v1.GetStatusResponse.hosts:type_name -> mcrdma.v1.HostStatus
-	30, // 27: mcrdma.v1.GetStatusResponse.usage:type_name -> mcrdma.v1.Usage
-	46, // 28: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
-	33, // 29: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
-	34, // 30: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
-	44, // 31: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
-	37, // 32: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
-	44, // 33: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
-	38, // 34: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
-	41, // 35: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
-	1,  // 36: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
-	3,  // 37: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
-	5,  // 38: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
-	7,  // 39: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
-	9,  // 40: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
-	11, // 41: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
-	15, // 42: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
-	17, // 43: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
-	19, // 44: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
-	21, // 45: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
-	24, // 46: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
-	31, // 47: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
-	35, // 48: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
-	39, // 49: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
-	2,  // 50: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
-	4,  // 51: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
-	6,  // 52: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
-	8,  // 53: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
-	10, // 54: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
-	12, // 55: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
-	16, // 56: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
-	18, // 57: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
-	20, // 58: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
-	23, // 59: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
-	25, // 60: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
-	32, // 61: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
-	36, // 62: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
-	40, // 63: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
-	50, // [50:64] is the sub-list for method output_type
-	36, // [36:50] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	47, // 22: mcrdma.v1.GetStatusResponse.started:type_name -> google.protobuf.Timestamp
+	27, // 23: mcrdma.v1.GetStatusResponse.p4runtime:type_name -> mcrdma.v1.P4RuntimeStatus
+	28, // 24: mcrdma.v1.GetStatusResponse.ports:type_name -> mcrdma.v1.PortStatus
+	29, // 25: mcrdma.v1.GetStatusResponse.peers:type_name -> mcrdma.v1.PeerStatus
+	30, // 26: mcrdma.v1.GetStatusResponse.hosts:type_name -> mcrdma.v1.HostStatus
+	31, // 27: mcrdma.v1.GetStatusResponse.usage:type_name -> mcrdma.v1.Usage
+	26, // 28: mcrdma.v1.GetStatusResponse.bgp:type_name -> mcrdma.v1.BgpNeighbor
+	47, // 29: mcrdma.v1.BgpNeighbor.since:type_name -> google.protobuf.Timestamp
+	47, // 30: mcrdma.v1.PortStatus.since:type_name -> google.protobuf.Timestamp
+	34, // 31: mcrdma.v1.ListRoutesResponse.routes:type_name -> mcrdma.v1.RouteStatus
+	35, // 32: mcrdma.v1.RouteStatus.hops:type_name -> mcrdma.v1.HopStatus
+	45, // 33: mcrdma.v1.ListStepsRequest.group:type_name -> mcrdma.v1.GroupKey
+	38, // 34: mcrdma.v1.ListStepsResponse.steps:type_name -> mcrdma.v1.Step
+	45, // 35: mcrdma.v1.Step.group:type_name -> mcrdma.v1.GroupKey
+	39, // 36: mcrdma.v1.Step.copies:type_name -> mcrdma.v1.Copy
+	42, // 37: mcrdma.v1.GetCountersResponse.counters:type_name -> mcrdma.v1.Counter
+	1,  // 38: mcrdma.v1.SwitchGroups.Install:input_type -> mcrdma.v1.InstallRequest
+	3,  // 39: mcrdma.v1.SwitchGroups.Update:input_type -> mcrdma.v1.UpdateRequest
+	5,  // 40: mcrdma.v1.SwitchGroups.Remove:input_type -> mcrdma.v1.RemoveRequest
+	7,  // 41: mcrdma.v1.SwitchGroups.Renew:input_type -> mcrdma.v1.RenewRequest
+	9,  // 42: mcrdma.v1.SwitchGroups.Get:input_type -> mcrdma.v1.GetRequest
+	11, // 43: mcrdma.v1.SwitchGroups.List:input_type -> mcrdma.v1.ListRequest
+	15, // 44: mcrdma.v1.SwitchGroups.Watch:input_type -> mcrdma.v1.WatchRequest
+	17, // 45: mcrdma.v1.SwitchPeer.Hold:input_type -> mcrdma.v1.HoldRequest
+	19, // 46: mcrdma.v1.SwitchPeer.Release:input_type -> mcrdma.v1.ReleaseRequest
+	21, // 47: mcrdma.v1.SwitchPeer.Sync:input_type -> mcrdma.v1.SyncRequest
+	24, // 48: mcrdma.v1.SwitchStatus.GetStatus:input_type -> mcrdma.v1.GetStatusRequest
+	32, // 49: mcrdma.v1.SwitchStatus.ListRoutes:input_type -> mcrdma.v1.ListRoutesRequest
+	36, // 50: mcrdma.v1.SwitchStatus.ListSteps:input_type -> mcrdma.v1.ListStepsRequest
+	40, // 51: mcrdma.v1.SwitchStatus.GetCounters:input_type -> mcrdma.v1.GetCountersRequest
+	2,  // 52: mcrdma.v1.SwitchGroups.Install:output_type -> mcrdma.v1.InstallResponse
+	4,  // 53: mcrdma.v1.SwitchGroups.Update:output_type -> mcrdma.v1.UpdateResponse
+	6,  // 54: mcrdma.v1.SwitchGroups.Remove:output_type -> mcrdma.v1.RemoveResponse
+	8,  // 55: mcrdma.v1.SwitchGroups.Renew:output_type -> mcrdma.v1.RenewResponse
+	10, // 56: mcrdma.v1.SwitchGroups.Get:output_type -> mcrdma.v1.GetResponse
+	12, // 57: mcrdma.v1.SwitchGroups.List:output_type -> mcrdma.v1.ListResponse
+	16, // 58: mcrdma.v1.SwitchGroups.Watch:output_type -> mcrdma.v1.WatchResponse
+	18, // 59: mcrdma.v1.SwitchPeer.Hold:output_type -> mcrdma.v1.HoldResponse
+	20, // 60: mcrdma.v1.SwitchPeer.Release:output_type -> mcrdma.v1.ReleaseResponse
+	23, // 61: mcrdma.v1.SwitchPeer.Sync:output_type -> mcrdma.v1.SyncResponse
+	25, // 62: mcrdma.v1.SwitchStatus.GetStatus:output_type -> mcrdma.v1.GetStatusResponse
+	33, // 63: mcrdma.v1.SwitchStatus.ListRoutes:output_type -> mcrdma.v1.ListRoutesResponse
+	37, // 64: mcrdma.v1.SwitchStatus.ListSteps:output_type -> mcrdma.v1.ListStepsResponse
+	41, // 65: mcrdma.v1.SwitchStatus.GetCounters:output_type -> mcrdma.v1.GetCountersResponse
+	52, // [52:66] is the sub-list for method output_type
+	38, // [38:52] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_switch_proto_init() }
@@ -2836,7 +2960,7 @@ func file_mcrdma_v1_switch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_switch_proto_rawDesc), len(file_mcrdma_v1_switch_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

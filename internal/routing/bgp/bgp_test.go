@@ -137,6 +137,53 @@ func TestMultipath(t *testing.T) {
 	becomes(t, leaf2.Source, "10.2.0.9", "nothing")
 }
 
+// TestNeighbors: what is said of sessions that are, that were, and that never came to be.
+func TestNeighbors(t *testing.T) {
+	sp, port := speakers(t, 3, 0)
+	a, b := sp[0], sp[1]
+	for _, p := range []string{"10.2.0.0/24", "10.2.1.0/24"} {
+		if err := b.Announce(t.Context(), netip.MustParsePrefix(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Announce(t.Context(), netip.MustParsePrefix("10.1.0.0/24")); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().Truncate(time.Second)
+	connect(t, a, b, port)
+	if err := a.AddPeer(t.Context(), Peer{Addr: sp[2].addr, ASN: sp[2].asn, Local: a.addr, Port: port}); err != nil {
+		t.Fatal(err) // who does not know this one
+	}
+	becomes(t, a.Source, "10.2.1.1", "{127.1.0.2}")
+	becomes(t, b.Source, "10.1.0.1", "{127.1.0.1}")
+	get := func() []Neighbor {
+		list, err := a.Neighbors(t.Context())
+		if err != nil || len(list) != 2 {
+			t.Fatal(list, err)
+		}
+		return list
+	}
+	list := get()
+	other, err := b.Neighbors(t.Context())
+	if err != nil || len(other) != 1 || other[0].Accepted != 1 {
+		t.Fatalf("the other side: %+v, %v", other, err)
+	}
+	want := Neighbor{Addr: b.addr, ASN: b.asn, State: Established, Since: list[0].Since, Received: 2, Accepted: 2, Advertised: other[0].Received}
+	if list[0] != want || list[0].Since.Before(begun) || time.Now().Before(list[0].Since) {
+		t.Errorf("%+v, want %+v", list[0], want)
+	}
+	if n := list[1]; n.Addr != sp[2].addr || n.State == Established || n.State == "" || n.Received != 0 {
+		t.Errorf("a session that cannot be: %+v", n)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, a.Source, "10.2.1.1", "nothing")
+	if n := get()[0]; n.State == Established || n.Since.Before(list[0].Since) || n.Received != 0 {
+		t.Errorf("a session that has ended: %+v", n)
+	}
+}
+
 // While a speaker drains, traffic turns to the other path, and only with no
 // other path stays.
 func TestGracefulShutdown(t *testing.T) {

@@ -109,6 +109,30 @@ func (d *diagnosis) ports(a *Agent) {
 	}
 }
 
+// bgp judges the sessions over links that work. Those without a link are the links' matter.
+func (d *diagnosis) bgp(a *Agent) {
+	for _, n := range a.Status.GetBgp() {
+		who := fmt.Sprintf("its BGP session with %s, AS %d at %s,", n.GetSwitch(), n.GetAsn(), n.GetAddress())
+		switch {
+		case n.GetState() == "Established" && n.GetReceived() == 0 && !d.starting(a, n):
+			d.add(Warning, a.name(), who+" is established, and no prefix has come", "packets to what is behind it go other ways, or nowhere",
+				"see what the neighbor announces, and whether its policy lets it")
+		case n.GetState() != "Established" && n.GetState() != "no link" && !d.starting(a, n):
+			d.add(Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
+				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open")
+		}
+	}
+}
+
+// starting says that a session has not had the time to be established.
+func (d *diagnosis) starting(a *Agent, n *mcrdmav1.BgpNeighbor) bool {
+	since := a.Status.GetStarted().AsTime()
+	if t := n.GetSince(); t != nil {
+		since = t.AsTime()
+	}
+	return d.Now.Sub(since) < settling
+}
+
 func (d *diagnosis) peers(a *Agent) {
 	for _, p := range a.Status.GetPeers() {
 		if p.GetReachable() || p.GetError() == "" { // without error: it was not needed yet

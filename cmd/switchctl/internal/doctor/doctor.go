@@ -67,7 +67,7 @@ func Diagnose(f Facts) []Finding {
 			continue
 		}
 		for _, rule := range []func(*Agent){
-			d.failed, d.whose, d.p4runtime, d.pipeline, d.ports, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
+			d.failed, d.whose, d.p4runtime, d.pipeline, d.ports, d.bgp, d.peers, d.usage, d.routing, d.reported, d.groups, d.drops,
 		} {
 			rule(a)
 		}

@@ -67,6 +67,16 @@ func TestAgentRules(t *testing.T) {
 		{"coming up", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[1].Since = "init", before(9*time.Second) }, ""},
 		{"stuck", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[1].Since = "init", before(10*time.Second) },
 			"error: a|port 9 to core does not come up|one direction"},
+		{"BGP", func(a *Agent) {
+			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", Address: "192.0.2.9", Asn: 7, State: "Established", Received: 1, Since: before(time.Hour)},
+				{Switch: "cut", State: "no link"}, {Switch: "new", State: "OpenSent", Since: before(time.Second)}, {Switch: "y", State: "Established", Since: before(time.Second)}}
+		}, ""},
+		{"BGP not established", func(a *Agent) {
+			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", Address: "192.0.2.9", Asn: 7, State: "Active"}}
+		}, "error: a|its BGP session with x, AS 7 at 192.0.2.9, is not established: Active|no routes|AS number"},
+		{"BGP without prefixes", func(a *Agent) {
+			a.Status.Bgp = []*mcrdmav1.BgpNeighbor{{Switch: "x", State: "Established", Since: before(time.Hour)}}
+		}, "warning: a|is established, and no prefix has come|other ways|announces"},
 		{"peer unreachable", func(a *Agent) { a.Status.Peers[1].Reachable, a.Status.Peers[1].Error = false, "refused" },
 			"error: a|does not reach that of torB, at b:1|refused|CA"},
 		{"peer unreachable with branches", func(a *Agent) {

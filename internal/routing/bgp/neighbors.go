@@ -1,0 +1,63 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+)
+
+// Established is the state of a session over which routes are exchanged.
+const Established = "Established"
+
+// states are those of RFC 4271, section 8.2.2.
+var states = map[api.PeerState_SessionState]string{
+	api.PeerState_IDLE: "Idle", api.PeerState_CONNECT: "Connect", api.PeerState_ACTIVE: "Active",
+	api.PeerState_OPENSENT: "OpenSent", api.PeerState_OPENCONFIRM: "OpenConfirm", api.PeerState_ESTABLISHED: Established,
+}
+
+// A Neighbor is the state of the session with a peer.
+type Neighbor struct {
+	Addr  netip.Addr
+	ASN   uint32
+	State string    // as RFC 4271 names it
+	Since time.Time // when it was established, or ended; zero: it never was
+	// Prefixes that the peer told, those of them that are used, and those that it was told.
+	Received, Accepted, Advertised uint64
+}
+
+// Neighbors returns the peers' sessions, by address.
+func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
+	var list []Neighbor
+	err := s.server.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
+		n := Neighbor{ASN: p.GetConf().GetPeerAsn(), State: states[p.GetState().GetSessionState()]}
+		n.Addr, _ = netip.ParseAddr(p.GetConf().GetNeighborAddress()) // it was made from one
+		since := p.GetTimers().GetState().GetDowntime()
+		if n.State == Established {
+			since = p.GetTimers().GetState().GetUptime()
+		}
+		if since.GetSeconds() > 0 {
+			n.Since = since.AsTime()
+		}
+		for _, f := range p.GetAfiSafis() {
+			n.Received += f.GetState().GetReceived()
+			n.Accepted += f.GetState().GetAccepted()
+			if told := f.GetState().GetAdvertised(); told > 0 {
+				n.Advertised += told - 1 // GoBGP counts the End-of-RIB marker of graceful restart
+			}
+		}
+		if n.State == "" {
+			n.State = strings.ToLower(p.GetState().GetSessionState().String())
+		}
+		list = append(list, n)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bgp: sessions: %w", err)
+	}
+	slices.SortFunc(list, func(x, y Neighbor) int { return x.Addr.Compare(y.Addr) })
+	return list, nil
+}
