@@ -151,10 +151,21 @@ func (u *uni) wantedLocked() wanted {
 	return wanted{u.table.Wanted(), u.table.Version(), u.table.WaysVersion()}
 }
 
+// current says whether the switch has a part as the table wants it now. The caller has
+// writing.
+func (u *uni) current(p part) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.has[p] >= u.table.Version()
+}
+
 // writeHops puts on the switch what copies leave by.
 func (a *Agent) writeHops(ctx context.Context) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
+	if a.uni.current(hops) {
+		return nil
+	}
 	_, err := a.putUnicast(ctx, hops, a.uni.wanted())
 	return err
 }
@@ -164,6 +175,9 @@ func (a *Agent) writeHops(ctx context.Context) error {
 func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
+	if a.uni.current(whole) {
+		return nil
+	}
 	w := a.uni.wanted()
 	if w.ways != ways {
 		return nil
