@@ -466,6 +466,21 @@ func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
 	}
 }
 
+// reader is a session to read by. While the switch is being read after a connection it
+// waits for that, but not long: another agent may have the switch.
+func (d *driver) reader(ctx context.Context) (*p4rt.Session, error) {
+	status, s := d.current()
+	if s == nil && status.connected {
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		s, _ = d.connected(soon)
+	}
+	if s == nil {
+		return nil, fmt.Errorf("%w: the switch is not connected", ErrNotReady)
+	}
+	return s, nil
+}
+
 // current returns the status and the session in use, which may be nil.
 func (d *driver) current() (driverStatus, *p4rt.Session) {
 	d.mu.Lock()

@@ -63,9 +63,9 @@ func compareGroups(x, y groupKey) int {
 
 // count adds what the switch has counted.
 func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) error {
-	_, s := a.driver.current()
-	if s == nil {
-		return fmt.Errorf("%w: the switch is not connected", ErrNotReady)
+	s, err := a.driver.reader(ctx)
+	if err != nil {
+		return err
 	}
 	a.mu.Lock()
 	slot, base, index := g.merging.slot(), g.merging.base, map[string]uint8{}
@@ -331,9 +331,9 @@ func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersR
 	if _, err := s.may(ctx); err != nil {
 		return nil, err
 	}
-	_, session := s.a.driver.current()
-	if session == nil {
-		return nil, toStatus(s.a.name, fmt.Errorf("%w: the switch is not connected", ErrNotReady))
+	session, err := s.a.driver.reader(ctx)
+	if err != nil {
+		return nil, toStatus(s.a.name, err)
 	}
 	list, err := session.ReadCounters(ctx)
 	if err != nil {
