@@ -67,7 +67,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 		m.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip = trip
 		m.health.Answered(p.addr, now)
-		m.buried(p, res)
+		m.removeEnded(p, res)
 	case errors.Is(err, Unreachable) && refused:
 		m.metrics.beats.WithLabelValues("refused").Inc()
 		m.health.Refused(p.addr, now)
@@ -76,9 +76,9 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	}
 }
 
-// buried takes out the receivers that a beat's answer says are gone. It is called
+// removeEnded takes out the receivers that a beat's answer says are gone. It is called
 // with Manager.mu.
-func (m *Manager) buried(p *peer, res *mcrdmav1.BeatResponse) {
+func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
 	for _, x := range res.GetGone() {
 		id, err := groupIDFrom(x.GetGroup())
 		if err != nil {

@@ -64,7 +64,7 @@ func (m *Manager) unwatch(without *group) {
 	}
 }
 
-// closeGroup ends a group at its application's wish.
+// closeGroup ends a group as its application asks.
 func (m *Manager) closeGroup(ctx context.Context, s *session, id groupID) error {
 	m.mu.Lock()
 	g := s.groups[id]
@@ -87,7 +87,7 @@ func (m *Manager) abandon(g *group, reason mcrdmav1.Detached_Reason, why string)
 
 // endGroup ends a group everywhere.
 func (m *Manager) endGroup(ctx context.Context, g *group, reason mcrdmav1.Detached_Reason, why string) {
-	if g.seize(ctx) {
+	if g.enterToEnd(ctx) {
 		defer g.leave()
 		m.dissolve(g, reason, why)
 	}
@@ -106,21 +106,21 @@ func (m *Manager) dissolve(g *group, reason mcrdmav1.Detached_Reason, why string
 		return // who was forming it has undone that
 	}
 	edit := groupEdit(g.id.number, nil)
-	d := m.debtOf(g, reason, why, f.addrs())
+	d := m.cleanupOf(g, reason, why, f.addrs())
 	d.mcID, d.record = f.MCID, &edit
 	d.installed = f.Path == mcrdmav1.Path_PATH_SWITCH
-	m.pay(d)
+	m.cleanUp(d)
 	m.log.Info("a group has ended", "group", g.id, "reason", reason, "why", why)
 }
 
-// debtOf is dropping all memberships of some hosts in a group.
-func (m *Manager) debtOf(g *group, reason mcrdmav1.Detached_Reason, why string, addrs []netip.Addr) *debt {
-	return m.debtTo(g.id, 0, addrs, reason, why)
+// cleanupOf is dropping all memberships of some hosts in a group.
+func (m *Manager) cleanupOf(g *group, reason mcrdmav1.Detached_Reason, why string, addrs []netip.Addr) *cleanup {
+	return m.cleanupTo(g.id, 0, addrs, reason, why)
 }
 
-// debtTo is dropping the memberships of some hosts in a formation, or (0) all.
-func (m *Manager) debtTo(id groupID, formation uint32, addrs []netip.Addr, reason mcrdmav1.Detached_Reason, why string) *debt {
-	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
+// cleanupTo is dropping the memberships of some hosts in a formation, or (0) all.
+func (m *Manager) cleanupTo(id groupID, formation uint32, addrs []netip.Addr, reason mcrdmav1.Detached_Reason, why string) *cleanup {
+	d := &cleanup{drops: map[*peer]*mcrdmav1.DropRequest{}}
 	for _, a := range addrs {
 		p, err := m.peerAt(a)
 		if err != nil {

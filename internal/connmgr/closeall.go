@@ -27,7 +27,7 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	members := len(m.memberships)
 	for _, list := range m.memberships {
 		for _, x := range slices.Clone(list) {
-			m.gone.bury(grave{x.ID, x.Formation}, drainText, m.clock.now())
+			m.gone.add(endedKey{x.ID, x.Formation}, drainText, m.clock.now())
 			m.endMember(x, mcrdmav1.Detached_REASON_REMOVED, drainText)
 		}
 	}
@@ -35,7 +35,7 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, g := range groups {
 		all.Go(func() {
-			if !g.seize(ctx) {
+			if !g.enterToEnd(ctx) {
 				return
 			}
 			defer g.leave() // who is told may close it, but its members have been told why by then

@@ -22,7 +22,7 @@
 // A group is made in formations 1, 2, …, each with its own MC_ID, PSN, and queue
 // pairs. To make one, the daemon of the sender has all receivers prepare, has the
 // switches installed (or, if they can't be used, has the hosts relay), and commits. It is
-// done as a whole or leaves nothing: what has been begun is undone (debt.go), and
+// done as a whole or leaves nothing: what has been begun is undone (cleanup.go), and
 // leases end what cannot be reached.
 //
 // A formed group is watched over: beats to the receivers' daemons find out who is

@@ -91,7 +91,7 @@ func (t *tor) sweep(there []uint32) {
 		if !m.mcInUse[id] {
 			m.log.Warn("the switch has a group that is none of this daemon's; it is removed", "switch", t.name, "mc_id", id)
 			m.mcInUse[id] = false
-			m.background(func(context.Context) { m.later(&debt{mcID: id, installed: true}) })
+			m.background(func(context.Context) { m.startCleanup(&cleanup{mcID: id, installed: true}) })
 		}
 	}
 }

@@ -327,7 +327,7 @@ func TestReformed(t *testing.T) {
 	// An answer to a beat for the formation before comes late.
 	m := r.host(1).m
 	m.mu.Lock()
-	m.buried(m.peers[hostAddr(2)], &mcrdmav1.BeatResponse{Gone: []*mcrdmav1.Gone{{Group: f.GetGroup(), Formation: 1, Address: "127.9.0.2"}, {}}})
+	m.removeEnded(m.peers[hostAddr(2)], &mcrdmav1.BeatResponse{Gone: []*mcrdmav1.Gone{{Group: f.GetGroup(), Formation: 1, Address: "127.9.0.2"}, {}}})
 	for _, g := range m.groups {
 		if len(g.dead) > 0 {
 			t.Error("a receiver is lost by what was said of the formation before")

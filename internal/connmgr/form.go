@@ -339,7 +339,7 @@ func (x *forming) release() {
 
 // undo leaves nothing of the formation.
 func (x *forming) undo(why string) {
-	d := &debt{drops: map[*peer]*mcrdmav1.DropRequest{}}
+	d := &cleanup{drops: map[*peer]*mcrdmav1.DropRequest{}}
 	d.mcID, d.installed = x.f.MCID, x.mayBe
 	for a, p := range x.peers {
 		if f := (*fault)(nil); errors.As(x.out[a], &f) && f.unsent {
@@ -353,7 +353,7 @@ func (x *forming) undo(why string) {
 		// After a restart, the formation is undone once more.
 		x.m.log.Error("a formation is undone, but not in the daemon's state", "group", x.g.id, "error", err)
 	}
-	x.m.pay(d)
+	x.m.cleanUp(d)
 }
 
 // abort drops a formation that was given up.

@@ -160,9 +160,9 @@ func (g *group) enter(ctx context.Context) error {
 	}
 }
 
-// seize is enter for who ends the group: what others do with it ends. It says whether
+// enterToEnd is enter for who ends the group: what others do with it ends. It says whether
 // the caller has the turn.
-func (g *group) seize(ctx context.Context) bool {
+func (g *group) enterToEnd(ctx context.Context) bool {
 	g.cancel()
 	select {
 	case g.turn <- struct{}{}:

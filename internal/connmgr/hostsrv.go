@@ -122,7 +122,7 @@ func (m *Manager) beaten(id groupID, formation uint32, now time.Time) (why strin
 	if ok {
 		return "", true
 	}
-	if why = m.gone.texts[grave{id, formation}]; why == "" {
+	if why = m.gone.texts[endedKey{id, formation}]; why == "" {
 		why = "the host's daemon does not know the membership"
 	}
 	return why, false

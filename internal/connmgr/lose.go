@@ -90,7 +90,7 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	}
 	m.unwatch(nil)
 	m.mu.Unlock()
-	m.later(m.debtOf(g, mcrdmav1.Detached_REASON_REMOVED, first, gone))
+	m.startCleanup(m.cleanupOf(g, mcrdmav1.Detached_REASON_REMOVED, first, gone))
 	if err := m.record(ctx, g, &next, nil); err != nil && ctx.Err() == nil {
 		m.log.Error("a receiver has left a group, but not in the daemon's state", "group", g.id, "error", err)
 	}

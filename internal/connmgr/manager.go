@@ -124,7 +124,7 @@ type Manager struct {
 	sessions    map[string]*session // by token
 	services    map[string]*session // by name
 	memberships map[groupID][]*member
-	gone        graveyard
+	gone        endedCache
 	groups      map[groupID]*group
 	mcInUse     map[uint32]bool // MC_IDs; false: what has it is being undone
 	peers       map[netip.Addr]*peer

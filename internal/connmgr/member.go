@@ -267,7 +267,7 @@ func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text str
 		return
 	}
 	if reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
-		m.gone.bury(grave{x.ID, x.Formation}, text, m.clock.now())
+		m.gone.add(endedKey{x.ID, x.Formation}, text, m.clock.now())
 		return
 	}
 	x.sess.noteEnd(end{attach: x.Attach, why: detachedFault(reason, text)})
@@ -319,7 +319,7 @@ func (m *Manager) dropMember(x *member) {
 	}
 }
 
-// leave ends a membership at its application's wish.
+// leave ends a membership as its application asks.
 func (m *Manager) leave(s *session, attach uint64, reason string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -335,7 +335,7 @@ func (m *Manager) leave(s *session, attach uint64, reason string) error {
 	return nil
 }
 
-// drop ends a formation of a group, or (0) all, at the sender's wish. One that was given up but
+// drop ends a formation of a group, or (0) all, as the sender asks. One that was given up but
 // is committed here, and has ended the one before, stays until the next takes its place.
 func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
 	m.mu.Lock()
@@ -347,20 +347,20 @@ func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Re
 	}
 }
 
-// A grave names a membership that is no more.
-type grave struct {
+// An endedKey names a membership that has ended.
+type endedKey struct {
 	id        groupID
 	formation uint32
 }
 
-// A graveyard remembers for a while why memberships are no more.
-type graveyard struct {
-	texts map[grave]string
+// An endedCache remembers for a while why memberships have ended.
+type endedCache struct {
+	texts map[endedKey]string
 	order []burial
 }
 
 type burial struct {
-	grave
+	endedKey
 	at time.Time
 }
 
@@ -369,12 +369,12 @@ const (
 	graveTime = 5 * time.Minute
 )
 
-func (g *graveyard) bury(x grave, text string, now time.Time) {
+func (g *endedCache) add(x endedKey, text string, now time.Time) {
 	if g.texts == nil {
-		g.texts = map[grave]string{}
+		g.texts = map[endedKey]string{}
 	}
 	for len(g.order) > 0 && (len(g.order) >= maxGraves || now.Sub(g.order[0].at) > graveTime) {
-		delete(g.texts, g.order[0].grave)
+		delete(g.texts, g.order[0].endedKey)
 		g.order = g.order[1:]
 	}
 	g.texts[x] = text

@@ -187,7 +187,7 @@ func (m *Manager) takeDown(g *group, f *formation) func(context.Context) {
 		defer cancel()
 		if err := m.tor.remove(ctx, m.addr, f.MCID); err != nil {
 			m.log.Warn("a formation that is over is still at the switch; it will be removed", "group", g.id, "error", err)
-			m.later(&debt{mcID: f.MCID, installed: true})
+			m.startCleanup(&cleanup{mcID: f.MCID, installed: true})
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (m *Manager) formedAs(ctx context.Context, g *group, x *forming, lost map[n
 	}
 	m.mu.Unlock()
 	if len(gone) > 0 {
-		m.later(m.debtOf(g, mcrdmav1.Detached_REASON_REMOVED, "it could not be in the next formation", gone))
+		m.startCleanup(m.cleanupOf(g, mcrdmav1.Detached_REASON_REMOVED, "it could not be in the next formation", gone))
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (m *Manager) resumeAll() {
 	}
 	for _, r := range m.incomplete {
 		b := r.Forming
-		d := &debt{mcID: b.MCID, installed: true, drops: map[*peer]*mcrdmav1.DropRequest{}}
+		d := &cleanup{mcID: b.MCID, installed: true, drops: map[*peer]*mcrdmav1.DropRequest{}}
 		if g := m.groups[r.ID]; g != nil { // its next record does not name the formation
 			m.breakUp(g, netip.Addr{}, "the daemon was restarted while the group was formed anew")
 		} else {
@@ -111,7 +111,7 @@ func (m *Manager) resumeAll() {
 				d.drops[p] = abort(r.ID, b.N, a, "the sender's daemon was restarted")
 			}
 		}
-		m.background(func(context.Context) { m.later(d) })
+		m.background(func(context.Context) { m.startCleanup(d) })
 	}
 	m.incomplete = nil
 	if len(m.stale) > 0 {

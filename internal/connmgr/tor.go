@@ -245,7 +245,7 @@ func (x *forming) choose(ctx context.Context) error {
 	f.Path, f.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, "relayed as " + f.Relay.text()}
 	if x.mayBe { // whatever the agent has made of it
 		x.mayBe = false
-		m.later(&debt{mcID: f.MCID, installed: true})
+		m.startCleanup(&cleanup{mcID: f.MCID, installed: true})
 	}
 	return nil
 }

@@ -176,23 +176,23 @@ func (l *layout) spread(size func(*placed) float64, gap float64) {
 }
 
 // pull moves a column's boxes towards their neighbours' middle, in order, and keeps
-// them apart: blocks of boxes that touch move together to the mean of their wishes.
+// them apart: blocks of boxes that touch move together to the mean of their targets.
 func pull(column []*placed, neighbours func(*placed) []*placed, size func(*placed) float64, gap float64) {
 	type block struct {
 		first, n int
-		sum      float64 // of the wishes, each less its offset in the block
+		sum      float64 // of the targets, each less its offset in the block
 		length   float64
 	}
 	var blocks []block
 	for i, p := range column {
-		wish := p.y
+		target := p.y
 		if near := neighbours(p); len(near) > 0 {
-			wish = 0
+			target = 0
 			for _, q := range near {
-				wish += q.y / float64(len(near))
+				target += q.y / float64(len(near))
 			}
 		}
-		blocks = append(blocks, block{first: i, n: 1, sum: wish - size(p)/2, length: size(p) + gap})
+		blocks = append(blocks, block{first: i, n: 1, sum: target - size(p)/2, length: size(p) + gap})
 		for len(blocks) > 1 {
 			a, b := blocks[len(blocks)-2], blocks[len(blocks)-1]
 			if a.sum/float64(a.n)+a.length <= b.sum/float64(b.n) {

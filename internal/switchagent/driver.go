@@ -358,7 +358,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 }
 
 // do makes edits, together if they all succeed and else one by one. An error means
-// that the session is of no more use; jobs whose fate is open then wait for the next.
+// that the session is of no more use; jobs that are open then wait for the next.
 func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	dr := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
 	var edited []*job

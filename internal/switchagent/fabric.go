@@ -91,7 +91,7 @@ func (a *Agent) settle() {
 	a.table(func(t *unicast.Table) { t.Settled(true) })
 	close(a.settled)
 	a.log.Info("routes are settled")
-	a.rerun.kick()
+	a.rerun.wake()
 }
 
 func (a *Agent) isSettled() bool {
@@ -106,7 +106,7 @@ func (a *Agent) isSettled() bool {
 // table changes the unicast table, and sees to what follows.
 func (a *Agent) table(f func(*unicast.Table)) {
 	if changed, _ := a.uni.do(f); changed {
-		a.rerun.kick()
+		a.rerun.wake()
 	}
 }
 

@@ -286,7 +286,7 @@ func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bif
 	s.spec, s.behind = g.spec(), true
 	a.mu.Unlock()
 	a.log.Warn("receivers have left a group, and its tree still reaches them", "group", g.key(), "error", err)
-	a.rerun.kick()
+	a.rerun.wake()
 	return nil
 }
 

@@ -481,7 +481,7 @@ func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
 		s.behind = true
 	}
 	a.mu.Unlock()
-	a.rerun.kick()
+	a.rerun.wake()
 	round := func() bool { return strings.Count(canonical(l.state(1)), "last=true") == 6 }
 	eventually(t, "copies of its own", round)
 	// It goes on refusing for some syncs; meanwhile it is asked at each.

@@ -185,7 +185,7 @@ func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchsp
 		a.forwards = a.forwards || r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
 	}
 	close(a.adopted)
-	a.rerun.kick()
+	a.rerun.wake()
 	return nil
 }
 

@@ -230,7 +230,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	}
 	a.mu.Unlock()
 	if repair {
-		a.rerun.kick()
+		a.rerun.wake()
 	}
 	return nil
 }

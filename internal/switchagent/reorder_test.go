@@ -168,13 +168,13 @@ func TestHoldersThatDisagree(t *testing.T) {
 	if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
 		t.Errorf("no copies of its own:\n%s", have)
 	}
-	a.rerun.kick()
+	a.rerun.wake()
 	if err := three.release(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	var have []string
 	for deadline := time.Now().Add(10 * time.Second); !slices.Equal(have, want) && time.Now().Before(deadline); have = l.canonical() {
-		a.rerun.kick()
+		a.rerun.wake()
 	}
 	if !slices.Equal(have, want) {
 		t.Errorf("not together again: have\n%s\nwant\n%s", strings.Join(have, "\n--\n"), strings.Join(want, "\n--\n"))

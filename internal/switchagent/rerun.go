@@ -9,13 +9,13 @@ import (
 // rerunWidth is how many steps are changed side by side.
 const rerunWidth = 128
 
-// A kicker wakes one who does what has become necessary, however often it did
-// meanwhile.
-type kicker chan struct{}
+// A wakeup wakes the goroutine that does what has become necessary: once, if it was woken
+// several times meanwhile.
+type wakeup chan struct{}
 
-func (k kicker) kick() {
+func (w wakeup) wake() {
 	select {
-	case k <- struct{}{}:
+	case w <- struct{}{}:
 	default:
 	}
 }
@@ -56,7 +56,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 		return err
 	}
 	err = a.remake(ctx)
-	// Ways that have changed since have their own turn: a kick for it has come.
+	// Ways that have changed since have their own turn: they have woken follow.
 	if err := a.writeWhole(ctx, of); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a *Agent) tick(ctx context.Context) {
 		case <-expiry.C:
 			a.expire(ctx)
 		case <-again.C:
-			a.rerun.kick()
+			a.rerun.wake()
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A wish is for further receivers.
-type wish struct {
+// An addition asks for further receivers.
+type addition struct {
 	receivers []string
 	done      chan error // 1
 }
@@ -32,7 +32,7 @@ func (g *Group) Add(ctx context.Context, receivers ...string) error {
 	if len(receivers) == 0 {
 		return fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
 	}
-	w := &wish{slices.Clone(receivers), make(chan error, 1)}
+	w := &addition{slices.Clone(receivers), make(chan error, 1)}
 	g.mu.Lock()
 	err := g.err
 	if err == nil && g.closing {
@@ -47,7 +47,7 @@ func (g *Group) Add(ctx context.Context, receivers ...string) error {
 		g.mu.Unlock()
 		return err
 	}
-	g.wishes = append(g.wishes, w)
+	g.adding = append(g.adding, w)
 	g.fail(errAdding)
 	g.mu.Unlock()
 	select {
@@ -76,29 +76,29 @@ func allNew(members, before []*mcrdmav1.Member, added []string) bool {
 	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
 }
 
-// wanted are the receivers of all wishes so far.
+// wanted are the receivers of all additions so far.
 func (g *Group) wanted() (list []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range g.wishes {
+	for _, w := range g.adding {
 		list = append(list, w.receivers...)
 	}
 	return list
 }
 
-// refused answers those wishes that these receivers are of, because the daemon
+// refused answers those additions that these receivers are of, because the daemon
 // doesn't form the group with them.
 func (g *Group) refused(receivers []string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for len(receivers) > 0 {
-		w := g.wishes[0]
-		g.wishes, receivers = g.wishes[1:], receivers[len(w.receivers):]
+		w := g.adding[0]
+		g.adding, receivers = g.adding[1:], receivers[len(w.receivers):]
 		w.done <- err
 	}
 }
 
-// joined answers the wishes that these receivers are of: they are in the formation that
+// joined answers the additions that these receivers are of: they are in the formation that
 // has just begun, with that operation, or could not be taken into it. It returns what
 // the application is to be told. g.mu is held.
 func (g *Group) joined(before []*mcrdmav1.Member, asked, add []string, operation uint64) (events []Event) {
@@ -119,8 +119,8 @@ func (g *Group) joined(before []*mcrdmav1.Member, asked, add []string, operation
 		events = append(events, Event{Type: Added, Address: m.GetAddress(), Host: m.GetHost(), Formation: g.info.GetFormation(), Operation: operation})
 	}
 	for len(asked) > 0 {
-		w := g.wishes[0]
-		g.wishes, asked = g.wishes[1:], asked[len(w.receivers):]
+		w := g.adding[0]
+		g.adding, asked = g.adding[1:], asked[len(w.receivers):]
 		var err error
 		for _, r := range w.receivers {
 			if !among(g.info.GetMembers(), r) {
@@ -129,7 +129,7 @@ func (g *Group) joined(before []*mcrdmav1.Member, asked, add []string, operation
 		}
 		w.done <- err
 	}
-	if len(g.wishes) > 0 { // they came too late for this formation
+	if len(g.adding) > 0 { // they came too late for this formation
 		g.fail(errAdding)
 	}
 	return events

@@ -154,8 +154,8 @@ func (m *Member) unlessFormed(err error) {
 	switch {
 	case !m.formed:
 		m.endLocked(fmt.Errorf("%w: %w", ErrFailed, err), false)
-	case m.fate != nil:
-		m.endLocked(m.fate, false)
+	case m.pendingEnd != nil:
+		m.endLocked(m.pendingEnd, false)
 	}
 }
 
@@ -316,7 +316,7 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 		return
 	}
 	first, before := !m.formed, m.info
-	m.formed, m.info, m.last, m.fate = true, info, a, nil
+	m.formed, m.info, m.last, m.pendingEnd = true, info, a, nil
 	if first {
 		m.have = info.GetHave()
 	}
@@ -394,7 +394,7 @@ func (m *Member) endWith(a *attach, err error) {
 	case m.current == nil || m.current == a:
 		m.endLocked(err, false)
 	case m.path == nil:
-		m.fate = err
+		m.pendingEnd = err
 	}
 }
 

@@ -41,7 +41,7 @@ type Group struct {
 	removed map[string]bool // addresses that were taken out, which the application knows
 	missing []missing
 	lacks   lacks
-	wishes  []*wish // of Add, for the next formation
+	adding  []*addition // of Add, for the next formation
 	closing bool
 	drained chan struct{} // closed when closing and nothing is under way
 	err     error
@@ -52,9 +52,9 @@ type Group struct {
 	closeErr error // of Close, once over
 
 	// The runner's:
-	next   *formation // connected, not begun
-	batch  []*Op
-	barren int // formations in a row in which nothing was completed
+	next      *formation // connected, not begun
+	batch     []*Op
+	fruitless int // formations in a row in which nothing was completed
 }
 
 // An outbound is how the operations of one formation travel.
@@ -218,7 +218,7 @@ func (g *Group) finish(n int) {
 	if n == 0 {
 		return
 	}
-	g.barren = 0
+	g.fruitless = 0
 	g.mu.Lock()
 	g.take(n)
 	g.mu.Unlock()

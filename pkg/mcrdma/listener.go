@@ -18,7 +18,7 @@ type ListenConfig struct {
 	Accept func(*Request) (*Grant, error)
 }
 
-// A Request is a sender's wish.
+// A Request is what a sender asks for.
 type Request struct {
 	Service string
 	Sender  string // host, by its certificate

@@ -22,20 +22,20 @@ type Member struct {
 	over     chan struct{}
 	news     chan struct{} // a token: for Recv
 
-	mu      sync.Mutex
-	regions []granted
-	recvs   ring[Piece] // that wait for messages
-	inbox   ring[Received]
-	have    uint64           // messages that came, of all formations
-	sizes   [MaxDepth]uint32 // of the last ones, by number
-	info    *mcrdmav1.FormationInfo
-	current *attach // that is prepared or formed; nil: none
-	last    *attach // that was formed last; nil: none
-	path    inbound // of current, if it is formed
-	fate    error   // why last is over while current is not formed: the member's end, unless current will be
-	formed  bool    // once
-	ending  bool
-	err     error
+	mu         sync.Mutex
+	regions    []granted
+	recvs      ring[Piece] // that wait for messages
+	inbox      ring[Received]
+	have       uint64           // messages that came, of all formations
+	sizes      [MaxDepth]uint32 // of the last ones, by number
+	info       *mcrdmav1.FormationInfo
+	current    *attach // that is prepared or formed; nil: none
+	last       *attach // that was formed last; nil: none
+	path       inbound // of current, if it is formed
+	pendingEnd error   // why last is over while current is not formed: the member's end, unless current will be
+	formed     bool    // once
+	ending     bool
+	err        error
 
 	todo    ring[func()] // in order, by one goroutine at a time
 	working bool

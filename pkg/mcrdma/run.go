@@ -18,9 +18,9 @@ import (
 const (
 	// stallAfter is how long nothing may complete before the daemon is told, at most.
 	stallAfter = 500 * time.Millisecond
-	// maxBarren bounds how many formations in a row are made without one operation
+	// maxFruitless bounds how many formations in a row are made without one operation
 	// completing, and how often one is tried.
-	maxBarren = 10
+	maxFruitless = 10
 	// joinWithin is how long the connections of a formation may take.
 	joinWithin = 5 * time.Second
 )
@@ -146,18 +146,18 @@ func (g *Group) reform(cause error) (context.Context, error) {
 	before := g.info
 	idle := g.queue.ops.len() == 0
 	g.mu.Unlock()
-	if g.barren++; idle {
-		g.barren = 0
+	if g.fruitless++; idle {
+		g.fruitless = 0
 	}
-	if g.barren > maxBarren {
-		return nil, fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxBarren, cause)
+	if g.fruitless > maxFruitless {
+		return nil, fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause)
 	}
 	suspects := g.suspects(cause)
 	failed, members := before.GetFormation(), before.GetMembers()
 	g.c.opt.Logger.Info("a formation has failed", "group", g.id, "formation", failed, "cause", cause, "suspects", suspects)
 	var added []string // by any attempt: what a member had before it left does not count
 	for attempt := 0; ; attempt++ {
-		if attempt == maxBarren {
+		if attempt == maxFruitless {
 			return nil, fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, cause)
 		}
 		if !g.pause(attempt) {

@@ -118,16 +118,16 @@ func (c *Client) reopen() *stream {
 		case <-c.ctx.Done():
 			return nil
 		case <-late.C:
-			c.forsake(away(patience))
+			c.endMemberships(away(patience))
 		case <-tick.C:
 		}
 	}
 }
 
-// forsake ends all memberships, of which nobody would say any more that they are over: the
+// endMemberships ends all memberships, of which nobody would say any more that they are over: the
 // senders' daemons take out whose daemon is away for so long. The daemon is told when it
 // is back.
-func (c *Client) forsake(err error) {
+func (c *Client) endMemberships(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.members {

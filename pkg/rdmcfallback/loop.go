@@ -8,13 +8,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
 )
 
-// loop is the group's goroutine: it carries events of the transport and wishes of
+// loop is the group's goroutine: it carries events of the transport and orders of
 // the application to the engine, and the engine's actions to both.
 func (g *Group) loop() {
 	var events [64]Event
 	ended := g.perform()
 	for !ended {
-		ctx, poked := g.wishes()
+		ctx, poked := g.orders()
 		if poked {
 			ended = g.perform()
 			continue
@@ -46,9 +46,9 @@ func (g *Group) loop() {
 	close(g.done)
 }
 
-// wishes hands the engine what the application wants, and reports whether there
+// orders hands the engine what the application wants, and reports whether there
 // was anything. If there wasn't, ctx ends when there is.
-func (g *Group) wishes() (ctx context.Context, poked bool) {
+func (g *Group) orders() (ctx context.Context, poked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.poked {

@@ -75,7 +75,7 @@ type report struct {
 	w       io.Writer
 	mustRun bool
 	verbose bool
-	// output holds the output of each running test until its fate is known.
+	// output holds the output of each running test until it ends.
 	output                             map[testID][]string
 	passed, skipped, failed, forbidden int
 }

@@ -9,20 +9,20 @@ import (
 
 // An action is one thing that can happen next.
 type action struct {
-	kind   kind
-	member byte
-	over   byte   // 1: an answer overtakes the one before it
-	fates  uint16 // of the packets that are sent: three bits each
-	anew   bool   // the switch loses its state, and is programmed again, just before
+	kind     kind
+	member   byte
+	over     byte   // 1: an answer overtakes the one before it
+	outcomes uint16 // of the packets that are sent: three bits each
+	anew     bool   // the switch loses its state, and is programmed again, just before
 }
 
 type kind byte
 
 const (
-	send         kind = iota // the sender's next packet reaches the switch, and copies leave it; a fate for each member
+	send         kind = iota // the sender's next packet reaches the switch, and copies leave it; an outcome for each member
 	loseSend                 // it does not reach the switch
 	late                     // data that was held reaches a member
-	answer                   // an answer reaches the switch; a fate for what comes of it
+	answer                   // an answer reaches the switch; an outcome for what comes of it
 	loseAnswer               //
 	doubleAnswer             // it reaches the switch, and stays under way
 	lateMerged               // a merged answer that was held reaches the sender
@@ -31,7 +31,7 @@ const (
 	retry                    // the sender's RNR wait ends
 	die                      // a member falls silent
 	remove                   // the control plane takes a member out
-	lie                      // an answer of a liar's own making reaches the switch; fates say which
+	lie                      // an answer of a liar's own making reaches the switch; outcomes say which
 )
 
 // What scripts call the kinds.
@@ -41,22 +41,22 @@ var kindNames = [...]string{"send", "lose-send", "late", "answer", "lose-answer"
 // ofMember reports whether the action is about one member.
 func (k kind) ofMember() bool { return k >= late && k <= doubleAnswer || k >= die && k <= lie }
 
-// A fate is what becomes of a packet that is sent.
-type fate byte
+// An outcome is what becomes of a packet that is sent.
+type outcome byte
 
 const (
-	arrives fate = iota
+	arrives outcome = iota
 	lost
 	held    // until the next one has overtaken it, or nothing else moves
 	doubled // arrives twice
 	echoed  // arrives, and again like one that is held
 )
 
-var fateNames = [...]string{"arrives", "lost", "held", "doubled", "echoed"}
+var outcomeNames = [...]string{"arrives", "lost", "held", "doubled", "echoed"}
 
-func (a action) fate(i int) fate { return fate(a.fates >> (3 * i) & 7) }
+func (a action) outcome(i int) outcome { return outcome(a.outcomes >> (3 * i) & 7) }
 
-func (f fate) of(i int) uint16 { return uint16(f) << (3 * i) }
+func (f outcome) of(i int) uint16 { return uint16(f) << (3 * i) }
 
 // String is the action as scripts write it.
 func (a action) String() string {
@@ -71,13 +71,13 @@ func (a action) String() string {
 		s += " after-restart"
 	}
 	if a.kind == lie {
-		return s + fmt.Sprintf(" %s=%d", [...]string{"ack", "nak"}[a.fates%2], claims[a.fates/2])
+		return s + fmt.Sprintf(" %s=%d", [...]string{"ack", "nak"}[a.outcomes%2], claims[a.outcomes/2])
 	}
 	for i := range maxMembers {
-		if f := a.fate(i); f != arrives && a.kind == send {
-			s += fmt.Sprintf(" %d=%s", i+1, fateNames[f])
+		if f := a.outcome(i); f != arrives && a.kind == send {
+			s += fmt.Sprintf(" %d=%s", i+1, outcomeNames[f])
 		} else if f != arrives {
-			s += " merged=" + fateNames[f]
+			s += " merged=" + outcomeNames[f]
 		}
 	}
 	return s
@@ -113,8 +113,8 @@ func parseAction(s string) (a action, err error) {
 		case key == "ack" || key == "nak":
 			c := 0
 			_, err = fmt.Sscan(value, &c)
-			if a.fates = uint16(2 * slices.Index(claims[:], c)); key == "nak" {
-				a.fates++
+			if a.outcomes = uint16(2 * slices.Index(claims[:], c)); key == "nak" {
+				a.outcomes++
 			}
 		default:
 			i := 0
@@ -122,9 +122,9 @@ func parseAction(s string) (a action, err error) {
 				_, err = fmt.Sscan(key, &n)
 				i = n - 1
 			}
-			for f, name := range fateNames {
+			for f, name := range outcomeNames {
 				if value == name {
-					a.fates |= fate(f).of(i)
+					a.outcomes |= outcome(f).of(i)
 				}
 			}
 		}
@@ -167,7 +167,7 @@ func (m *machine) actions(w *world, to []action) []action {
 // lost its state.
 func lies(f *faults, at action, to []action) []action {
 	for i := range 2 * len(claims) {
-		at.fates = uint16(i)
+		at.outcomes = uint16(i)
 		to = append(to, at.of(lie))
 		if f.restarts > 0 {
 			a := at.of(lie)
@@ -183,7 +183,7 @@ func (a action) of(k kind) action {
 	return a
 }
 
-// sends appends a send for each combination of fates that the faults allow.
+// sends appends a send for each combination of outcomes that the faults allow.
 func sends(w *world, to []action) []action {
 	var choose func(i int, a action, f faults)
 	choose = func(i int, a action, f faults) {
@@ -198,7 +198,7 @@ func sends(w *world, to []action) []action {
 		for x := lost; x <= echoed; x++ {
 			left, b := f, a
 			if left.spend(x) {
-				b.fates |= x.of(i)
+				b.outcomes |= x.of(i)
 				choose(i+1, b, left)
 			}
 		}
@@ -207,8 +207,8 @@ func sends(w *world, to []action) []action {
 	return to
 }
 
-// spend takes a fate out of what may go wrong, if there is enough left.
-func (f *faults) spend(x fate) bool {
+// spend takes an outcome out of what may go wrong, if there is enough left.
+func (f *faults) spend(x outcome) bool {
 	l, d, r := byte(0), byte(0), byte(0)
 	switch x {
 	case lost:
@@ -239,7 +239,7 @@ func (m *machine) answers(w *world, b *member, at action, to []action) []action 
 				break
 			}
 			if left.spend(x) {
-				at.fates = x.of(0)
+				at.outcomes = x.of(0)
 				to = append(to, at.of(answer))
 				if f.restarts > 0 {
 					a := at.of(answer)
@@ -250,7 +250,7 @@ func (m *machine) answers(w *world, b *member, at action, to []action) []action 
 		}
 	}
 	at.over = 0
-	at.fates = 0
+	at.outcomes = 0
 	at.over = 0
 	if b.answers.n > 0 && f.losses > 0 {
 		to = append(to, at.of(loseAnswer))

@@ -323,9 +323,9 @@ func (e *explorer) named(as []action) []action {
 			b.member = who[a.member]
 		}
 		if a.kind == send {
-			b.fates = 0
+			b.outcomes = 0
 			for i := range w.n {
-				b.fates |= a.fate(i).of(int(who[i]))
+				b.outcomes |= a.outcome(i).of(int(who[i]))
 			}
 		}
 		out = append(out, b)

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// errImpossible: the action has no meaning here, such as a fate for a merged
+// errImpossible: the action has no meaning here, such as an outcome for a merged
 // answer where there is none.
 var errImpossible = errors.New("cannot happen")
 
@@ -92,7 +92,7 @@ func (m *machine) take(w *world, a action) error {
 		if a.over > 0 {
 			f.reorderings--
 		}
-		return m.answer(w, int(a.member), p, a.fate(0), a.anew)
+		return m.answer(w, int(a.member), p, a.outcome(0), a.anew)
 	case lie:
 		f.lies--
 		return m.answer(w, int(a.member), a.claim(), arrives, a.anew)
@@ -150,7 +150,7 @@ func (m *machine) replicate(w *world, a action) {
 		if !w.reaches(i) {
 			continue
 		}
-		b, x := &w.members[i], a.fate(i)
+		b, x := &w.members[i], a.outcome(i)
 		w.left.spend(x)
 		late := b.held
 		for range x.times() {
@@ -186,7 +186,7 @@ func (m *machine) receive(b *member, p packet) {
 var zeros [mtu]byte
 
 // answer gives the switch an answer, and what comes of it to the sender.
-func (m *machine) answer(w *world, i int, p packet, x fate, anew bool) error {
+func (m *machine) answer(w *world, i int, p packet, x outcome, anew bool) error {
 	b := &w.members[i]
 	if anew {
 		w.left.restarts--
@@ -243,7 +243,7 @@ func (m *machine) answer(w *world, i int, p packet, x fate, anew bool) error {
 }
 
 // times returns how often a packet arrives at once.
-func (f fate) times() int {
+func (f outcome) times() int {
 	switch f {
 	case lost, held:
 		return 0

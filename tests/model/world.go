@@ -71,8 +71,8 @@ func (p packet) wire() rocev2.PSN {
 
 // claim is the answer that the action of a liar sends: an ACK, or a NAK.
 func (a action) claim() packet {
-	psn := startPSN.Add(claims[a.fates/2])
-	if a.fates%2 == 1 {
+	psn := startPSN.Add(claims[a.outcomes/2])
+	if a.outcomes%2 == 1 {
 		return packet{psn: encodePSN(psn.Add(1)), syndrome: rocev2.NakSequence}
 	}
 	return packet{psn: encodePSN(psn), syndrome: rocev2.AckNoLimit}

@@ -233,10 +233,10 @@ class NothingLeft(unittest.TestCase):
             os.chmod(d, 0o755)
             name = os.path.join(d, "simple_switch_grpc")
             with open(name, "w", encoding="utf-8") as f:
-                f.write("#!/bin/sh\necho >&2 'bmv2 has no wish to run'\nexit 3\n")
+                f.write("#!/bin/sh\necho >&2 'bmv2 does not run'\nexit 3\n")
             os.chmod(name, 0o755)
             pid, terminal, mark = self.start("-s", "bmv2", "rack", SIMPLE_SWITCH_GRPC=name)
-            said = self.read_until(terminal, "bmv2 has no wish to run")
+            said = self.read_until(terminal, "bmv2 does not run")
             self.assertIn("switch tor ended with status ", said)
             self.assertEqual(self.gone(pid, terminal, mark, set()), 1)
 

@@ -8,13 +8,13 @@ import (
 // constant.
 type test struct {
 	part
-	k    uint64
-	isnt bool // the other way round
+	k       uint64
+	negated bool // the other way round
 }
 
 // holds reports whether the test does.
 func (t *test) holds(w []uint64) bool {
-	return (w[t.w]>>(t.r&63)&t.mask == t.k) != t.isnt
+	return (w[t.w]>>(t.r&63)&t.mask == t.k) != t.negated
 }
 
 // test returns the condition as a test, if it is one.
@@ -25,7 +25,7 @@ func (c *compiler) test(e *program.Expr) (test, bool) {
 	switch e.Op {
 	case program.OpLNot:
 		t, ok := c.test(e.Left)
-		t.isnt = !t.isnt
+		t.negated = !t.negated
 		return t, ok
 	case program.OpEq, program.OpNe:
 		l, r := e.Left, e.Right
@@ -41,7 +41,7 @@ func (c *compiler) test(e *program.Expr) (test, bool) {
 		if v>>p.l<<p.l != v {
 			return test{}, false // bits that the part does not have
 		}
-		return test{part: part{w: p.w, r: p.r, mask: p.mask}, k: v >> p.l, isnt: e.Op == program.OpNe}, true
+		return test{part: part{w: p.w, r: p.r, mask: p.mask}, k: v >> p.l, negated: e.Op == program.OpNe}, true
 	}
 	return test{}, false
 }

@@ -86,7 +86,7 @@ func (p *domain) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
 		return nil, fmt.Errorf("%w: access %#x has unknown bits", qp.ErrAttr, uint8(access))
 	}
 	if access&(qp.AccessRemoteWrite|qp.AccessRemoteAtomic) != 0 {
-		access |= qp.AccessLocalWrite // verbs insists on it
+		access |= qp.AccessLocalWrite // verbs requires it
 	}
 	if err := p.use(); err != nil {
 		return nil, err

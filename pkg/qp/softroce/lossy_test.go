@@ -20,7 +20,7 @@ type badNetwork struct{ lose, repeat, delay, damage float64 }
 func (n badNetwork) impair(seed uint64) framelink.Impairment {
 	r := rand.New(rand.NewPCG(seed, 1))
 	hit := func(percent float64) bool { return r.Float64()*100 < percent }
-	return func(_ uint64, frame []byte) (f framelink.Fate) {
+	return func(_ uint64, frame []byte) (f framelink.Outcome) {
 		if frame[12] != rocev2.EtherTypeIPv4>>8 || frame[13] != rocev2.EtherTypeIPv4&0xff {
 			return f
 		}

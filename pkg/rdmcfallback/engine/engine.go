@@ -56,7 +56,7 @@ type Config struct {
 	// Have is told to all others: how many messages of a former group the
 	// member has, for the application to learn what to send again.
 	Have int64
-	// Everywhere asks for the action of this name. Only the root's wish counts.
+	// Everywhere asks for the action of this name. Only what the root asks for counts.
 	Everywhere bool
 }
 

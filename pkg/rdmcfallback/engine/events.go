@@ -217,13 +217,13 @@ func (e *Engine) Told(peer int, msg []byte) {
 	case kindAsk:
 		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
 	case kindTold:
-		e.toldTold(peer, c.number)
+		e.sizesAnnounced(peer, c.number)
 	}
 }
 
-// toldTold takes in the root's answer: it has told all sizes that it had to tell
+// sizesAnnounced takes in the root's answer: it has told all sizes that it had to tell
 // when it was asked.
-func (e *Engine) toldTold(peer int, ask int64) {
+func (e *Engine) sizesAnnounced(peer int, ask int64) {
 	if ask <= e.answers || ask > e.asks {
 		e.violated(peer, "it answered question %d, after %d of %d", ask, e.answers, e.asks)
 		return

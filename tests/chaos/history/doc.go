@@ -10,7 +10,7 @@
 // before that operation has it. So a member's memory must be what the promised
 // operations make of it, in their order, for one that has joined later from its first
 // on; a byte may differ only where a later
-// operation, whose fate is open, covers it with the value that is there. The messages
+// operation, whose outcome is open, covers it with the value that is there. The messages
 // that a member took must be the first of those that were sent, each once and in
 // order, and all that were promised, unless the member was killed.
 //

@@ -165,7 +165,7 @@ func Make(seed uint64) *Plan {
 func makeGroup(rng *rand.Rand, i int, hosts []string) Group {
 	order := slices.Clone(hosts)
 	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	if rng.IntN(4) > 0 { // mostly h1 sends, so that other groups share its fate
+	if rng.IntN(4) > 0 { // mostly h1 sends, so that other groups share its outcome
 		at := slices.Index(order, "h1")
 		order[0], order[at] = order[at], order[0]
 	}

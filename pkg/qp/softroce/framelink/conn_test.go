@@ -73,7 +73,7 @@ func TestPipeOwnership(t *testing.T) {
 }
 
 func TestPipeImpairment(t *testing.T) {
-	fates := map[uint64]Fate{
+	outcomes := map[uint64]Outcome{
 		1: {Drop: true, Dups: 3},
 		2: {Dups: 2},
 		4: {Late: 2},
@@ -81,12 +81,12 @@ func TestPipeImpairment(t *testing.T) {
 		9: {Late: 1}, // nothing comes after it
 	}
 	var seen []uint64
-	a, b := Pipe(PipeConfig{Impair: [2]Impairment{func(n uint64, f []byte) Fate {
+	a, b := Pipe(PipeConfig{Impair: [2]Impairment{func(n uint64, f []byte) Outcome {
 		seen = append(seen, n)
 		if n == 3 {
 			f[0] = '!'
 		}
-		return fates[n]
+		return outcomes[n]
 	}, nil}})
 	sent := frames("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 	if err := a.Send(sent); err != nil {

@@ -22,10 +22,10 @@ type PipeConfig struct {
 
 // An Impairment decides what happens to frame number n (counted from 0) of one
 // direction. It may change the frame in place, and only during the call.
-type Impairment func(n uint64, frame []byte) Fate
+type Impairment func(n uint64, frame []byte) Outcome
 
-// A Fate is what happens to a frame on its way. The zero value delivers it.
-type Fate struct {
+// An Outcome is what happens to a frame on its way. The zero value delivers it.
+type Outcome struct {
 	// Drop loses the frame, whatever else is set.
 	Drop bool
 	// Dups is how many more copies are delivered, right behind the frame.
@@ -129,15 +129,15 @@ func (q *queue) push(frame []byte) {
 
 func (q *queue) pushImpaired(frame []byte) {
 	q.scratch = append(q.scratch[:0], frame...)
-	fate := q.impair(q.seen, q.scratch)
+	outcome := q.impair(q.seen, q.scratch)
 	q.seen++
 	switch {
-	case fate.Drop:
+	case outcome.Drop:
 		q.impaired++
-	case fate.Late > 0:
-		q.late = append(q.late, lateFrame{bytes.Clone(q.scratch), fate.Late + 1, fate.Dups})
+	case outcome.Late > 0:
+		q.late = append(q.late, lateFrame{bytes.Clone(q.scratch), outcome.Late + 1, outcome.Dups})
 	default:
-		for range 1 + fate.Dups {
+		for range 1 + outcome.Dups {
 			q.push(q.scratch)
 		}
 	}

@@ -71,7 +71,7 @@ func verdict(b []byte) string {
 	return ""
 }
 
-// judge feeds an IP packet that is no GSO message to l and checks its fate.
+// judge feeds an IP packet that is no GSO message to l and checks its outcome.
 func judge(t testing.TB, l *Link, b []byte) (reason string) {
 	t.Helper()
 	before := drops(l)
@@ -108,7 +108,7 @@ func TestEveryBit(t *testing.T) {
 			t.Fatalf("the good packet: %s", reason)
 		}
 		ihl := rocev2.IPv4Len + len(options)
-		fates := map[string]int{}
+		outcomes := map[string]int{}
 		for i := range 8 * len(good) {
 			b := bytes.Clone(good)
 			b[i/8] ^= 0x80 >> (i % 8)
@@ -118,13 +118,13 @@ func TestEveryBit(t *testing.T) {
 					binary.BigEndian.PutUint16(b[10:], rocev2.IPv4Checksum(b[:n]))
 				}
 			}
-			fates[judge(t, l, b)]++
+			outcomes[judge(t, l, b)]++
 		}
 		// Good are ToS, TTL, UDP checksum and byte 4 of the BTH. (Of the wrong
 		// header lengths some look like a packet with a wrong ICRC.)
-		if fates[""] != 8+8+16+8 || fates["rx_drop_format"] < 8*2 || fates["rx_drop_fragment"] != 14 ||
-			fates["rx_drop_icrc"] < 8*(len(good)-ihl-rocev2.UDPLen-1) {
-			t.Errorf("%d bits: %v", 8*len(good), fates)
+		if outcomes[""] != 8+8+16+8 || outcomes["rx_drop_format"] < 8*2 || outcomes["rx_drop_fragment"] != 14 ||
+			outcomes["rx_drop_icrc"] < 8*(len(good)-ihl-rocev2.UDPLen-1) {
+			t.Errorf("%d bits: %v", 8*len(good), outcomes)
 		}
 	}
 }

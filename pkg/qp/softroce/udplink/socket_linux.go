@@ -150,7 +150,7 @@ func (s *socket) getInt(level, name int) (n int, err error) {
 }
 
 // setBuffer sets SO_RCVBUF or SO_SNDBUF to n bytes, past the system's limit if
-// that is allowed. A smaller buffer than wished for is no error.
+// that is allowed. A smaller buffer than asked for is no error.
 func (s *socket) setBuffer(name, n int) {
 	force := unix.SO_RCVBUFFORCE
 	if name == unix.SO_SNDBUF {

@@ -9,28 +9,28 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
-// A debt is what must be undone elsewhere.
-type debt struct {
+// A cleanup is what must be undone elsewhere.
+type cleanup struct {
 	mcID      uint32 // to be free when all is undone; 0: none
 	installed bool   // the switches may have a group with it
 	drops     map[*peer]*mcrdmav1.DropRequest
 	record    *store.Edit // of the state, when all is undone; nil: none
 }
 
-// pay undoes all of a debt. It returns when that is done, or after a while; then it
+// cleanUp undoes all of it. It returns when that is done, or after a while; then it
 // goes on. What cannot be reached for longer than a lease lasts is left to
 // its lease, and the switches to the next look at what they have.
-func (m *Manager) pay(d *debt) {
+func (m *Manager) cleanUp(d *cleanup) {
 	t := time.NewTimer(m.times.undo)
 	defer t.Stop()
 	select {
-	case <-m.later(d):
+	case <-m.startCleanup(d):
 	case <-t.C:
 	}
 }
 
-// later undoes all of a debt, and does not wait for it.
-func (m *Manager) later(d *debt) (done chan struct{}) {
+// startCleanup undoes all of it, and does not wait for that. done is closed at the end.
+func (m *Manager) startCleanup(d *cleanup) (done chan struct{}) {
 	done = make(chan struct{})
 	m.mu.Lock()
 	for p := range d.drops {
@@ -45,13 +45,13 @@ func (m *Manager) later(d *debt) (done chan struct{}) {
 		var wg sync.WaitGroup
 		if d.installed && m.tor != nil {
 			wg.Go(func() {
-				m.insist(ctx, m.cfg.Leases.Group, func(ctx context.Context) error { return m.tor.remove(ctx, m.addr, d.mcID) })
+				m.retryUntil(ctx, m.cfg.Leases.Group, func(ctx context.Context) error { return m.tor.remove(ctx, m.addr, d.mcID) })
 			})
 		}
 		for p, req := range d.drops {
 			wg.Go(func() {
 				defer m.letPeer(p)
-				m.insist(ctx, m.cfg.Leases.Member, func(ctx context.Context) error {
+				m.retryUntil(ctx, m.cfg.Leases.Member, func(ctx context.Context) error {
 					return p.call(ctx, func(ctx context.Context) error {
 						_, err := p.rpc.Drop(ctx, req)
 						return err
@@ -75,8 +75,8 @@ func (m *Manager) later(d *debt) (done chan struct{}) {
 	return done
 }
 
-// insist calls f until it succeeds, for that long.
-func (m *Manager) insist(ctx context.Context, most time.Duration, f func(context.Context) error) {
+// retryUntil calls f until it succeeds, for that long.
+func (m *Manager) retryUntil(ctx context.Context, most time.Duration, f func(context.Context) error) {
 	for begun := time.Now(); ; {
 		one, cancel := context.WithTimeout(ctx, m.times.undo)
 		err := f(one)

@@ -1,0 +1,59 @@
+package purity
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// avoided are pictures and private words, and what a reader would search for instead. They
+// also count as parts of names.
+var avoided = []struct{ bad, good string }{
+	{"graveyard", "a cache of what has ended"}, {"bury", "add, remove"}, {"buried", "removed"}, {"insist", "retry"},
+	{"forsake", "end"}, {"forsaken", "ended"}, {"barren", "without progress"}, {"wish", "request"}, {"wishes", "requests"},
+	{"fate", "outcome"}, {"fates", "outcomes"}, {"seize", "take"}, {"seized", "taken"}, {"debt", "cleanup"}, {"debts", "cleanups"},
+	{"kicker", "wakeup"}, {"told told", "announced"}, {"isnt", "negated"},
+}
+
+// TestWords: no name and no sentence of the project has one of the words.
+func TestWords(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch name := d.Name(); {
+		case d.IsDir() && slices.Contains([]string{".git", "bin", "out", "lab", "testdata", "node_modules"}, name):
+			return filepath.SkipDir
+		case d.IsDir(), name == "words_test.go", strings.HasSuffix(name, ".pb.go"),
+			!slices.Contains([]string{".go", ".md", ".proto", ".p4", ".py", ".yaml"}, filepath.Ext(name)):
+			return nil
+		}
+		files++
+		text, err := os.ReadFile(path)
+		checkWords(t, path, strings.ToLower(inName.ReplaceAllString(string(text), "$1 $2")))
+		return err
+	})
+	if err != nil || files < 500 {
+		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+func checkWords(t *testing.T, path, text string) {
+	for _, w := range avoided {
+		if !strings.Contains(text, w.bad) {
+			continue
+		}
+		for _, at := range regexp.MustCompile(`\b`+w.bad+`\b`).FindAllStringIndex(text, -1) {
+			t.Errorf("%s:%d: %q: say %q or the like", path, 1+strings.Count(text[:at[0]], "\n"), w.bad, w.good)
+		}
+	}
+}
+
+// inName matches where a word begins within a name.
+var inName = regexp.MustCompile(`([a-z0-9])([A-Z])`)
