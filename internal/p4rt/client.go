@@ -31,8 +31,8 @@ type Config struct {
 	// ElectionID is what sessions begin with. Its Low must be no other agent's
 	// of the switch; 0 means 1.
 	ElectionID ElectionID
-	// Standby keeps sessions from following a primary that has left by
-	// themselves.
+	// Standby keeps sessions from automatically following a primary that has
+	// left.
 	Standby bool
 	// Dial is how to connect; nil: in plain text.
 	Dial []grpc.DialOption

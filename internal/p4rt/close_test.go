@@ -55,7 +55,7 @@ func TestCloseReal(t *testing.T) {
 	}
 }
 
-// A deaf switch answers once, and then nothing.
+// A deaf switch answers once, and then never.
 type deaf struct {
 	p4.UnimplementedP4RuntimeServer
 }

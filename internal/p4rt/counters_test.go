@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// preset sets counters, of which the switch would need packets otherwise.
+// preset sets counters, for which the switch would need packets otherwise.
 func preset(t *testing.T, s *Session, entities ...*p4.Entity) {
 	t.Helper()
 	for len(entities) > 0 {
@@ -224,8 +224,8 @@ func TestCounters(t *testing.T) { counters(t, embedded(t).target) }
 
 func TestCountersOfBMv2(t *testing.T) { counters(t, real(t)) }
 
-// TestPacketsAreCounted has the switch drop packets, and replicate one that no
-// copy is described of.
+// TestPacketsAreCounted makes the switch drop packets, and replicate one for which no
+// copy is described.
 func TestPacketsAreCounted(t *testing.T) {
 	r := embedded(t)
 	s := ready(t, r.target)

@@ -14,9 +14,9 @@
 //
 // It speaks to the embedded switch and to bmv2's simple_switch_grpc alike, and
 // copes with both ways in which a primary is followed: by the specification there
-// is none until somebody arbitrates again, with an election id that is not less
+// is none until a client arbitrates again, with an election id that is not less
 // than any before; bmv2 promotes the next highest. bmv2 accepts writes from
-// anybody, so a Session that is not the primary refuses to write by itself.
+// any client, so a Session that is not the primary refuses to write by itself.
 //
 // Writes use CONTINUE_ON_ERROR and rely on no order within a batch, so that
 // stages of changes are batches of their own.

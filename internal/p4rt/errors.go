@@ -14,9 +14,9 @@ import (
 
 // Errors that those of this package wrap.
 var (
-	// ErrNotPrimary: another agent controls the switch, or nobody does.
+	// ErrNotPrimary: another agent controls the switch, or none does.
 	ErrNotPrimary = errors.New("not the primary controller of the switch")
-	// ErrStreamLost: the session is over; open another one, and read the switch.
+	// ErrStreamLost: the session has ended; open another one, and read the switch.
 	ErrStreamLost = errors.New("the stream to the switch was lost")
 	// ErrElection: the switch has had a primary whose election id cannot be exceeded. It
 	// forgets that when it restarts.
@@ -32,7 +32,7 @@ type UpdateError struct {
 	Change switchspec.Change
 	Code   codes.Code // canonical
 	Object string     // the table's name in the P4Info, or "PRE"
-	Text   string     // the switch's words; may be empty
+	Text   string     // the switch's message; may be empty
 }
 
 func (e *UpdateError) Error() string {
@@ -81,7 +81,7 @@ func (e *WriteError) Unwrap() []error {
 	return out
 }
 
-// perUpdate returns the code and words for each of n updates of a Write that
+// perUpdate returns the code and message for each of n updates of a Write that
 // failed, or nil if the error is not about updates: P4Runtime reports those as
 // UNKNOWN with a p4.v1.Error for each.
 func perUpdate(err error, n int) []*p4.Error {

@@ -17,8 +17,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// What stands here only looks, and needs no session: whoever looks takes part in no
-// arbitration, and disturbs nobody.
+// The methods here only read, and need no session: a reader takes no part in
+// arbitration, and does not disturb other clients.
 
 // A Program is what a switch runs.
 type Program struct {
@@ -57,8 +57,8 @@ func (p *Program) Tables() []Table {
 	return out
 }
 
-// Differences says in what respects a switch's program is not another one; none:
-// they are the same. What the switch does not tell is not compared.
+// Differences says in what respects a switch's program differs from another one;
+// none: they are the same. What the switch does not report is not compared.
 func (p *Program) Differences(want *Program) []string {
 	var out []string
 	if p.HasCookie && p.Cookie != want.Cookie {

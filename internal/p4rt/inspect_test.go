@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// inspect: who looks sees the program and its entries, and needs no session.
+// inspect: a reader sees the program and its entries, and needs no session.
 func inspect(t *testing.T, target string) {
 	c := client(t, Config{Target: target})
 	s := open(t, c)

@@ -27,7 +27,7 @@ func list(s *switchspec.State) (out []string) {
 	return out
 }
 
-// reach brings the switch to a state, and sees that it is there.
+// reach brings the switch to a state, and checks that it is there.
 func reach(t testing.TB, s *Session, want *switchspec.State) {
 	t.Helper()
 	have, err := s.Read(within(t))
@@ -104,7 +104,7 @@ func failover(t *testing.T, target string) {
 func TestFailover(t *testing.T) {
 	r := embedded(t)
 	failover(t, r.target)
-	// An agent that comes back with less than there has been becomes the primary
+	// An agent that comes back with a lower id than before becomes the primary
 	// all the same if there is none.
 	if s := ready(t, r.target); s.ElectionID().High == 0 {
 		t.Errorf("primary as %v, after higher ones", s.ElectionID())
@@ -279,8 +279,8 @@ func BenchmarkGroups(b *testing.B) {
 	b.ReportMetric(groups*float64(b.N)/b.Elapsed().Seconds(), "groups/s")
 }
 
-// TestElectionIDsEnd: the primary that has left had the highest High there is. Who has
-// a higher Low follows it, and others are told that they cannot.
+// TestElectionIDsEnd: the primary that has left had the highest High there is. A client
+// with a higher Low follows it, and others get an error.
 func TestElectionIDsEnd(t *testing.T) {
 	target := embedded(t).target
 	ctx := within(t)

@@ -75,7 +75,7 @@ func TestBMv2Restarts(t *testing.T) {
 	})
 }
 
-// A relay stands between client and switch, and cuts what goes through it.
+// A relay sits between client and switch, and cuts the connections through it.
 type relay struct {
 	target string
 	mu     sync.Mutex
@@ -149,7 +149,7 @@ func cuts(t *testing.T, target string) {
 			t.Errorf("lost: %v", d)
 		}
 	}
-	// In the midst of changes.
+	// In the middle of changes.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cut := make(chan struct{})

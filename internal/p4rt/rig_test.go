@@ -169,7 +169,7 @@ func ready(t testing.TB, target string) *Session {
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}) }
 
-// group puts group number n of three receivers into a state that has neighbour 1.
+// group puts group number n of three receivers into a state that has neighbor 1.
 func group(s *switchspec.State, n uint16) error {
 	pre := switchspec.PREGroup{ID: n}
 	err := s.Put(

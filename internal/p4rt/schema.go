@@ -25,7 +25,7 @@ type table struct {
 	actions map[uint32]bool
 }
 
-// An action is what it needs of an action.
+// An action is what the client needs of an action.
 type action struct {
 	id     uint32
 	name   string
@@ -46,7 +46,7 @@ type schema struct {
 	direct   map[uint32]bool   // tables, by id, that count packets of each entry
 }
 
-// cookie is by what the program is known to a switch that keeps cookies.
+// cookie identifies the program to a switch that keeps cookies.
 func cookie() uint64 {
 	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
 	return binary.BigEndian.Uint64(sum[:])

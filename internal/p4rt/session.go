@@ -70,7 +70,7 @@ type Session struct {
 // Done is closed when the stream has been lost or closed.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err says why the session is over, or nil. It wraps ErrStreamLost.
+// Err says why the session has ended, or nil. It wraps ErrStreamLost.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Session) wait(ctx context.Context, ok func() bool) error {
 }
 
 // Takeover arbitrates again, with an election id above all that the switch has
-// told of. What comes of it is seen by WaitPrimary and Role. An error that wraps
+// reported. WaitPrimary and Role show the outcome. An error that wraps
 // ErrElection says that there is none above.
 func (s *Session) Takeover(above ElectionID) error {
 	s.mu.Lock()
@@ -205,7 +205,7 @@ func (s *Session) receive() {
 	}
 }
 
-// lose notes why the session is over; the first reason stays.
+// lose records why the session has ended; the first reason stays.
 func (s *Session) lose(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,7 +232,7 @@ func (s *Session) arbitrated(m *p4.MasterArbitrationUpdate) {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	if role == Orphaned && !s.c.cfg.Standby {
-		// Sending must not hold up receiving. If it fails, Recv fails too.
+		// Sending must not block receiving. If it fails, Recv fails too.
 		go func() {
 			if err := s.Takeover(highest); errors.Is(err, ErrElection) {
 				s.lose(err)

@@ -158,7 +158,7 @@ func (b *batch) add(c switchspec.Change) {
 	b.todo = append(b.todo, item{change: c, update: &p4.Update{Type: updateTypes[c.Op], Entity: e}})
 }
 
-// run writes until nothing is left to do but what makes no sense to try again.
+// run writes until only changes are left that are not worth retrying.
 func (b *batch) run(ctx context.Context) error {
 	wait := b.s.c.cfg.Backoff
 	for attempt := 1; len(b.todo) > 0; {
@@ -194,8 +194,8 @@ func (b *batch) run(ctx context.Context) error {
 	return nil
 }
 
-// settle sorts out what a Write has done. again is why what is left has to wait;
-// err is an error of the call as a whole.
+// settle records what a Write has done. again is why what is left has to wait;
+// whole is an error of the call as a whole.
 func (b *batch) settle(err error) (again, whole error) {
 	if err == nil {
 		for _, x := range b.todo {

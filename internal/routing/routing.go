@@ -1,5 +1,5 @@
 // Package routing says where a switch sends unicast packets: the next-hop set
-// of every prefix, the neighbours behind the next hops, and how both change.
+// of every prefix, the neighbors behind the next hops, and how both change.
 //
 // A [Source] is one place to learn this from. The packages below implement it
 // for a topology file (static), the kernel's tables (kernel) and BGP (bgp), all
@@ -39,8 +39,8 @@ type Source interface {
 
 // A NextHop is one way out of a switch. It can be compared with ==.
 type NextHop struct {
-	// Addr is the neighbour's address. It is invalid if the destination itself
-	// is on the link: the neighbour's address is then the destination's.
+	// Addr is the neighbor's address. It is invalid if the destination itself
+	// is on the link: the neighbor's address is then the destination's.
 	Addr netip.Addr
 	// Port is the port as the source calls it: the data-plane port number in
 	// decimal (static) or an interface name (kernel). It is empty where the
@@ -101,7 +101,7 @@ type Route struct {
 // String returns "prefix → {hops}".
 func (r Route) String() string { return r.Prefix.String() + " → " + r.Hops.String() }
 
-// A NeighborKey names a neighbour: an address behind a port.
+// A NeighborKey names a neighbor: an address behind a port.
 type NeighborKey struct {
 	Addr netip.Addr
 	Port string // as in NextHop
@@ -134,7 +134,7 @@ func ParseMAC(s string) (MAC, error) {
 	return m, nil
 }
 
-// IsMulticast reports whether the group bit is set; no neighbour has such an
+// IsMulticast reports whether the group bit is set; no neighbor has such an
 // address.
 func (m MAC) IsMulticast() bool { return m[0]&1 != 0 }
 
@@ -148,7 +148,7 @@ type Delta struct {
 	Routes    []Route        // new, or with another set than before
 	Withdrawn []netip.Prefix // routes that are gone
 	Neighbors []Neighbor     // new, or with another MAC than before
-	Lost      []NeighborKey  // neighbours that are gone
+	Lost      []NeighborKey  // neighbors that are gone
 }
 
 // Empty reports whether nothing changes.
@@ -172,7 +172,7 @@ func compareKeys(a, b NeighborKey) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 }
 
-// A Watch is one consumer's view of a source. It never holds the source up:
+// A Watch is one consumer's view of a source. It never blocks the source:
 // what the consumer has not fetched yet is merged, so that it always gets the
 // latest state, and changes that undo each other may go unseen.
 // A Watch is for one goroutine at a time.

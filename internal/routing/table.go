@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A Table holds routes and neighbours and tells watchers of changes. Sources
+// A Table holds routes and neighbors and tells watchers of changes. Sources
 // embed it and feed it; it does [Source] for them. The zero value is empty and
 // ready for use. It is safe for concurrent use, and no method waits for a
 // watcher.
@@ -55,7 +55,7 @@ func (t *Table) Routes() []Route {
 	return d.Routes
 }
 
-// Neighbor returns the MAC address of a neighbour, and whether it is known.
+// Neighbor returns the MAC address of a neighbor, and whether it is known.
 func (t *Table) Neighbor(k NeighborKey) (MAC, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -93,7 +93,7 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// Apply makes a step. Prefixes are masked, sets normalised and neighbours
+// Apply makes a step. Prefixes are masked, sets normalized and neighbors
 // without a MAC address taken for lost ones; routes with an invalid prefix are
 // ignored. What is as it was causes no notice.
 func (t *Table) Apply(d Delta) {
@@ -118,7 +118,7 @@ func (t *Table) Apply(d Delta) {
 	t.notify()
 }
 
-// Replace makes the given routes and neighbours all there is.
+// Replace makes the given routes and neighbors all there is.
 func (t *Table) Replace(routes []Route, neighbors []Neighbor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,7 +248,7 @@ func (t *Table) forget(w *Watch) {
 	w.notify()
 }
 
-// normal returns p masked, and as IPv4 where it is IPv4 in IPv6's clothes.
+// normal returns p masked, and as IPv4 where it is IPv4-mapped IPv6.
 func normal(p netip.Prefix) netip.Prefix {
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)

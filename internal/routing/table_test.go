@@ -42,7 +42,7 @@ func next(t *testing.T, w *Watch, want Delta) {
 	}
 }
 
-// quiet fails if the watch has something to say.
+// quiet fails if the watch has a change.
 func quiet(t *testing.T, w *Watch) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watcher that fetches whenever it likes ends up with the table.
+// A watcher that fetches at any time ends up with the table.
 func TestWatchFollows(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var tbl Table

@@ -129,8 +129,8 @@ func start(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, lines
 }
 
-// A process is killed again and again while it commits. All that it was told is
-// durable is there, and nothing is there by half.
+// A process is killed again and again while it commits. All acknowledged commits are
+// there, and none in part.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	rounds, acks, reserved := 12, 0, uint64(0)
@@ -174,7 +174,7 @@ func TestKill(t *testing.T) {
 			t.Errorf("half a commit: %d and %d pairs", len(have["first"]), len(have["second"]))
 		}
 		for w, i := range last {
-			// The last that was acknowledged, or the one after it, of which nobody heard.
+			// The last that was acknowledged, or the next one, which was not.
 			later := pairs(boot, w, i+1)
 			if _, ok := have["first"][string(later[0].Key)]; ok {
 				i++

@@ -52,7 +52,7 @@ func (e Edit) check() error {
 	return nil
 }
 
-// maxValue bounds values, since each is rewritten with its neighbours.
+// maxValue bounds values, since each is rewritten with its neighbors.
 const maxValue = 64 << 20
 
 func (e Edit) apply(tx *bbolt.Tx) error {
@@ -134,8 +134,8 @@ func (s *Store) write() {
 	}
 }
 
-// transact does a batch. After a failure nobody knows what is on the disk, so
-// nothing more goes there.
+// transact does a batch. After a failure it is not known what is on the disk, so
+// nothing more is written.
 func (s *Store) transact(batch []*request) error {
 	if err := s.Failed(); err != nil {
 		return err
@@ -189,7 +189,7 @@ func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
 
 func unsealed(v []byte) []byte { return v[:len(v)-sealLen] }
 
-// number reads a number of our own; 0: it is not there.
+// number reads one of the store's own numbers; 0: it is not there.
 func number(tx *bbolt.Tx, key []byte) uint64 {
 	b := tx.Bucket([]byte(own))
 	if b == nil {

@@ -84,8 +84,8 @@ func newest(data []byte) meta {
 	return m
 }
 
-// try opens data as a file. Whatever opens holds only what once was there, and
-// can be worked with.
+// try opens data as a file. A file that opens holds only what once was there, and
+// can be used.
 func (h *history) try(t *testing.T, path string, data []byte) (*Store, error) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -15,7 +15,7 @@ import (
 const lockPoll = 20 * time.Millisecond
 
 // lock takes the file for this process, as bbolt does: by flock. Another process
-// gets up to wait to let go of it.
+// has up to wait to release it.
 func lock(ctx context.Context, f *os.File, wait time.Duration) error {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -49,7 +49,7 @@ func locked(f *os.File, wait time.Duration) error {
 		ErrLocked, holder(f), wait)
 }
 
-// holder says who has the lock, as far as the kernel tells us.
+// holder says which process has the lock, as far as the kernel tells.
 func holder(f *os.File) string {
 	const unknown = "the kernel does not say which"
 	locks, err := os.ReadFile("/proc/locks")

@@ -47,7 +47,7 @@ var (
 // version is that of what this package writes.
 const version = 1
 
-// Own things are in a bucket of their own.
+// The store's own pairs are in a bucket of their own.
 const own = "mcrdma.store"
 
 var (
@@ -186,8 +186,8 @@ func open(ctx context.Context, path string, o Options) (db *bbolt.DB, err error)
 	return db, err
 }
 
-// guard makes an error of a panic, that of touching what is not there included. It is
-// for opening: a panic of later ends the process, and the next one checks the file.
+// guard turns a panic into an error, a memory fault included. It is for opening: a
+// later panic ends the process, and the next one checks the file.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

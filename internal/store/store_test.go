@@ -89,7 +89,7 @@ func TestCommit(t *testing.T) {
 	for i := range 500 {
 		mustCommit(t, s, set("large", fmt.Sprint(i), "value"))
 	}
-	for k, v := range s.Load("large") { // what it yields is ours
+	for k, v := range s.Load("large") { // what it yields belongs to the caller
 		k[0], v[0] = 'x', 'x'
 	}
 	boot := s.Boot()
@@ -252,8 +252,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Who gives up before the writer took the commit gets nothing done; who gives up
-// later gets it done.
+// A commit whose caller gives up before the writer took it is not done; if it gives up
+// later, it is.
 func TestContext(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "x.db"), Options{NoSync: true})
 	release := hold(t, s)
@@ -280,7 +280,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// A disk that is full: everybody in the transaction hears of it, nothing more is
+// A disk that is full: every caller in the transaction gets the error, nothing more is
 // written, and what was acknowledged is there afterwards.
 func TestFailure(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")

@@ -11,8 +11,8 @@ import (
 	"os"
 )
 
-// bbolt trusts its file: what is damaged makes it panic, in goroutines of its
-// own too, read beyond the file, or go round in circles. So the whole file is
+// bbolt trusts its file: damage makes it panic, in goroutines of its own
+// too, read beyond the file, or loop for ever. So the whole file is
 // read once, by the layout that bbolt documents, before bbolt opens it. Numbers
 // are in the machine's byte order.
 const (
@@ -119,7 +119,7 @@ func (v *verifier) file() error {
 	return v.tree(m.root, nil, nil, nil, 0)
 }
 
-// A page is one in the tree, with the pages that it overflows into.
+// A page is a page in the tree, with the pages that it overflows into.
 type page struct {
 	id           uint64
 	flags, count uint16

@@ -47,8 +47,8 @@ type Options struct {
 	// Standby has New wait until no other agent has the state open, and so the
 	// switch.
 	Standby bool
-	// Audit is the time between two looks whether the switch still is as wanted; 0:
-	// 5 minutes.
+	// Audit is the time between two checks that the switch still is in the wanted
+	// state; 0: 5 minutes.
 	Audit time.Duration
 	// Listener serves instead of one at Config.Listen.
 	Listener net.Listener
@@ -58,7 +58,7 @@ type Options struct {
 	OpenStore func(ctx context.Context, path string) (Store, error)
 	// OpenBGP opens the speaker instead of bgp.Open.
 	OpenBGP func(ctx context.Context, cfg bgp.Config) (Speaker, error)
-	// Leave has the neighbours turn to other ways when Run ends, whatever
+	// Leave makes the neighbors turn to other paths when Run ends, whatever
 	// Config.Restart says: for when the switch itself is to be taken away.
 	Leave bool
 	// DialPeers are further options of the connections to other agents.
@@ -98,7 +98,7 @@ type Agent struct {
 	rerun    wakeup
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
-	detours  atomic.Bool    // some step goes round a switch that did not answer
+	detours  atomic.Bool    // some step bypasses a switch that did not answer
 
 	sizes map[string]uint64 // of the program's tables
 
@@ -240,11 +240,11 @@ func (a *Agent) isAdopted() bool {
 // Addr is where the agent serves.
 func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 
-// Ready is closed when the switch is as the agent wants it for the first time since
-// it was started: routes are known, and all groups of before have been made again.
+// Ready is closed when the switch first is in the wanted state after the agent
+// started: routes are known, and all earlier groups have been made again.
 func (a *Agent) Ready() <-chan struct{} { return a.restored }
 
-// absence is how long neighbours are to count on the switch when Run ends.
+// absence is how long neighbors keep using the switch when Run ends.
 func (a *Agent) absence() time.Duration {
 	if a.opts.Leave {
 		return 0
@@ -256,7 +256,7 @@ func (a *Agent) absence() time.Duration {
 const farewellTime = time.Second
 
 // Run works until ctx ends, and closes the agent. The switch keeps what it has. The
-// neighbours count on it for Config.Restart, or turn to other ways if that is zero.
+// neighbors keep using it for Config.Restart, or turn to other paths if that is zero.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -342,7 +342,7 @@ func (a *Agent) serveMetrics(fail context.CancelCauseFunc) (*http.Server, error)
 	return s, nil
 }
 
-// background runs what must be finished though the one who asked has gone.
+// background runs what must be finished even if the caller has gone.
 func (a *Agent) background(f func(context.Context)) {
 	a.wg.Go(func() { f(context.Background()) })
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// aheadTime bounds how long new routes wait for other switches. These are ones whose
-// hellos come in, so that only an agent that is very busy takes that long.
+// aheadTime bounds how long new routes wait for other switches. Their hellos come in,
+// so only a very busy agent takes that long.
 const aheadTime = time.Second
 
 // errOutdated says that routes have changed since a step was planned.
 var errOutdated = errors.New("routes have changed")
 
-// writeWays puts routes on the switch, and before that has the next switches hold the
-// steps that make no copies: their packets go by the routes, and would come to switches
+// writeWays writes routes to the switch. Before that it makes the next switches hold the
+// steps that make no copies: their packets follow the routes, and would reach switches
 // that do not know the group yet. What the switches do not do in time is left to
-// remake, after a gap. Routes that change meanwhile have their own turn.
+// remake, after a gap. Routes that change meanwhile are done next.
 func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
 	for done := false; !done && err == nil; {
 		want, next := a.uni.waysOf(a.uncopied())
@@ -29,7 +29,7 @@ func (a *Agent) writeWays(ctx context.Context) (of uint64, err error) {
 	return of, err
 }
 
-// sameWays sees to it that the switch has the routes by which a step was planned, or
+// sameWays makes sure that the switch has the routes by which a step was planned, or
 // returns errOutdated. The step's own branches are held.
 func (a *Agent) sameWays(ctx context.Context, of uint64) error {
 	for {
@@ -69,7 +69,7 @@ func (a *Agent) uncopied() (steps []*step) {
 }
 
 // waysOf is what is wanted on the switch, and the switches that the steps' packets
-// come to then.
+// reach then.
 func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -82,7 +82,7 @@ func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
 	return u.wantedLocked(), next
 }
 
-// ahead has switches hold steps that make no copies here.
+// ahead makes switches hold steps that make no copies here.
 func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, aheadTime)
 	defer cancel()
@@ -114,7 +114,7 @@ func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 	return keys
 }
 
-// announce has switches hold all of a step that makes no copies.
+// announce makes switches hold all of a step that makes no copies.
 func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) {
 	if s.lock(ctx) != nil {
 		return

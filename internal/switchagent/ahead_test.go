@@ -14,7 +14,7 @@ import (
 )
 
 // TestRoutesWaitForSwitches: routes change one after the other, each while another
-// switch is being told of the packets that will come to it by the one before. None is on
+// switch learns of the packets that will reach it by the previous one. None is on
 // this switch before the other one knows its group.
 func TestRoutesWaitForSwitches(t *testing.T) {
 	const routes, port = 8, 104

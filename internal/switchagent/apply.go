@@ -14,16 +14,16 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// undoTime bounds how long is spent to take back what failed. What is not taken
-// back by then, others learn by the next Sync.
+// undoTime bounds how long a failed change is rolled back. Others learn what is left
+// by the next Sync.
 const undoTime = 3 * time.Second
 
-// A change is a step's way from what it is to a plan.
+// A change takes a step from what it is to a plan.
 type change struct {
-	strict bool // all or nothing; otherwise as good as it can be
+	strict bool // all or nothing; otherwise best effort
 	spec   spec
-	// merging is an edit of the merge point's that belongs to the change, and
-	// unmerging takes it back; nil: none.
+	// merging is the merge point's edit that belongs to the change, and
+	// unmerging reverts it; nil: none.
 	merging, unmerging edit
 	// record is what to store once the step is as planned; nil: it is stored already.
 	record func(*step) []byte
@@ -38,12 +38,12 @@ type branchError struct {
 func (e *branchError) Error() string { return e.err.Error() }
 func (e *branchError) Unwrap() error { return e.err }
 
-// apply makes a change of a step whose turn the caller has. If another switch
+// apply makes a change to a step whose turn the caller has. If another switch
 // cannot tell a branch from another one, or fails and the change is not strict,
 // that branch's receivers get copies of their own from here.
 func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	var early []netip.Addr
-	unreached := false // a switch did not answer, and is gone round
+	unreached := false // a switch did not answer, and is bypassed
 	for {
 		p, err := a.plan(s.key, c.spec, early, !c.strict)
 		if err != nil {
@@ -75,12 +75,12 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	}
 }
 
-// transit takes a step to a plan: what is new is made here and at the next
-// switches, then packets are turned to it, then what was before goes. If anything
-// fails before the turn, all is as it was.
+// transit takes a step to a plan: new entries are made here and at the next
+// switches, then packets are switched to them, then the old ones are deleted. If
+// anything fails before the switch, all is as it was.
 func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 	t := transition{was: s.placed, record: s.persisted, holds: map[branchKey][]bifurcation.Receiver{}}
-	// Who moves from one branch to another stays in the first until packets turned.
+	// A receiver that moves between branches stays in the first until packets turned.
 	during := map[branchKey][]bifurcation.Receiver{}
 	for k, r := range p.branches {
 		during[k] = union(r, s.branches[k], p.spec.receivers)
@@ -99,7 +99,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 		return err
 	}
 	err = a.prepare(ctx, s, t, p, c)
-	if err == nil && p.rules.Empty() { // packets that are not copied go by the routes
+	if err == nil && p.rules.Empty() { // packets that are not copied follow the routes
 		a.mu.Lock()
 		s.coming = during
 		a.mu.Unlock()
@@ -143,13 +143,13 @@ type transition struct {
 func (t transition) fresh() bool { return t.next.group != t.was.group }
 
 // atOnce says that packets can be turned while the rest is prepared: nothing has to
-// be done before.
+// be done first.
 func (t transition) atOnce(c change) bool {
 	return len(t.holds) == 0 && c.merging == nil && (t.next.installed() || !t.fresh())
 }
 
-// turn turns packets from what was to what is next. As the switch does what is
-// new first, it can do for all of a change on this switch.
+// turn turns packets from the old entries to the new ones. As the switch inserts new
+// entries first, it can do all of a change on this switch.
 func (t transition) turn() edit {
 	if !t.fresh() {
 		return puts(nil, nil)
@@ -161,9 +161,9 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 	return slices.DeleteFunc(keys, func(k switchspec.Key) bool { return slices.Contains(not, k) })
 }
 
-// prepare does all that packets do not meet yet, side by side. Where they need not wait
-// for that, packets are turned at once. Merging waits for the
-// record: the switch must not know a later use of a slot than the agent's state.
+// prepare does in parallel all that does not affect packets yet. Packets that need not
+// wait for it are turned at once. Merging waits for the record: the switch must not know
+// a later use of a slot than the agent's state.
 func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
 	var g gather
 	switch {
@@ -188,8 +188,8 @@ func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c ch
 	return g.wait()
 }
 
-// place gives a step's rules numbers, or those that it has if they are the same.
-// The rules' use of their next hops goes over to what is placed.
+// place gives a step's rules numbers, or those that it has if the rules are the same.
+// The result takes over the rules' use of their next hops.
 func (a *Agent) place(s *step, rules bifurcation.Rules) (placed, error) {
 	hops := nextHops(rules)
 	if s.placed.installed() && reflect.DeepEqual(rules, s.placed.rules) {
@@ -215,7 +215,7 @@ func (a *Agent) place(s *step, rules bifurcation.Rules) (placed, error) {
 	return placed{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
 }
 
-// forget gives a placed step's numbers back, when nothing of it is on the switch.
+// forget frees a placed step's numbers, when nothing of it is on the switch.
 func (a *Agent) forget(p placed) {
 	if !p.installed() {
 		return
@@ -227,8 +227,8 @@ func (a *Agent) forget(p placed) {
 	a.uni.unuse(nextHops(p.rules))
 }
 
-// writeLater has an edit made that cannot be given up: it waits for it as long as
-// ctx lasts, and otherwise leaves it to a goroutine.
+// writeLater posts an edit that must be made: it waits for it until ctx ends, and then
+// leaves the wait to a goroutine.
 func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey) {
 	j := a.driver.post(e)
 	finish := func(err error) {
@@ -246,7 +246,7 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 	}
 }
 
-// undo takes back what a transit has done.
+// undo rolls back what a transit has done.
 func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -284,7 +284,7 @@ func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
 	}
 }
 
-// trim gives up what packets no longer need at other switches.
+// trim releases what packets no longer need at other switches.
 func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 	var g gather
 	for _, k := range gone {
@@ -315,16 +315,16 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 	}
 }
 
-// drop takes a step off the switch, and its branches off the others. The caller
-// has its turn, and leaves the step, which is gone then: not before, as one with its
-// key that is made meanwhile would be taken off with it.
+// drop removes a step from the switch, and its branches from the others. The caller
+// has its turn; the step is gone only when the caller leaves it, else a step with the
+// same key made meanwhile would be removed too.
 func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	a.mu.Lock()
 	was, branches := s.placed, s.branches
 	s.placed, s.branches, s.group = placed{}, nil, nil
 	a.mu.Unlock()
 	var g gather
-	// Whoever asked may not wait so long: a record that stays would come back.
+	// The caller may not wait so long: a record that stays would come back.
 	g.run(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
 	if was.installed() || merging != nil {
 		g.run(func() error {
@@ -343,8 +343,8 @@ func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	return err
 }
 
-// union is what a branch reaches while packets turn: its receivers, and those it
-// had that the step still has elsewhere. The order is the group's.
+// union is what a branch reaches while packets turn: its receivers, and its former
+// ones that the step still has elsewhere. The order is the group's.
 func union(next, was, all []bifurcation.Receiver) []bifurcation.Receiver {
 	if len(was) == 0 || equalReceivers(next, was) {
 		return next
@@ -372,7 +372,7 @@ func both(first, second edit) edit {
 	}
 }
 
-// gather runs functions side by side and joins their errors.
+// gather runs functions in parallel and joins their errors.
 type gather struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
@@ -389,7 +389,7 @@ func (g *gather) run(f func() error) {
 	})
 }
 
-// wait returns the errors; one alone as it is.
+// wait returns the errors; a single one unchanged.
 func (g *gather) wait() error {
 	g.wg.Wait()
 	if len(g.errs) == 1 {

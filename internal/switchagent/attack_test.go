@@ -46,7 +46,7 @@ func (n *node) refused(t testing.TB, reason string) int {
 }
 
 // A victim is a group of host 1 at sw1 with receivers there and at sw2, in a fabric
-// where everybody has certificates.
+// where all clients and agents have certificates.
 type victim struct {
 	l     *line
 	ca    *identitytest.CA
@@ -58,7 +58,7 @@ type victim struct {
 func newVictim(t *testing.T, switches int, change ...func(*config.Config, *Options)) *victim {
 	t.Helper()
 	v := &victim{l: newLine(t, switches), ca: identitytest.New(t), group: twoHops(1)}
-	patient := func(c *config.Config, _ *Options) { c.Leases.Group = time.Hour } // nobody renews
+	patient := func(c *config.Config, _ *Options) { c.Leases.Group = time.Hour } // without renewals
 	for i := range v.l.nodes {
 		v.l.start(i+1, append(change, patient, tlsFiles(v.ca.Switch(v.l.nodes[i].name)))...)
 	}
@@ -80,8 +80,8 @@ func (v *victim) as(i int, f identity.Files) *grpc.ClientConn {
 	return v.l.call(i, grpc.WithTransportCredentials(creds))
 }
 
-// fine sees that neither switches nor states have changed, that the group is renewed,
-// and that its host is not kept from making, changing and removing another.
+// fine checks that neither switches nor states have changed, that the group is renewed,
+// and that its host can make, change and remove another.
 func (v *victim) fine(what string) {
 	t := v.l.t
 	t.Helper()
@@ -101,8 +101,8 @@ func (v *victim) fine(what string) {
 	}
 }
 
-// TestAttackByHost: a host of the same switch, with a good certificate, speaks of
-// another's groups, and as if it were a switch.
+// TestAttackByHost: a host of the same switch, with a good certificate, names another
+// host's groups, and calls as if it were a switch.
 func TestAttackByHost(t *testing.T) {
 	v := newVictim(t, 2)
 	for i := 1; i <= 2; i++ {
@@ -144,8 +144,8 @@ func releaseOf(g *mcrdmav1.Group) *mcrdmav1.ReleaseRequest {
 	return &mcrdmav1.ReleaseRequest{Group: g.Key, Destination: g.Receivers[1].Address, Sequence: math.MaxUint64}
 }
 
-// TestAttackByNeighbour: agents of other switches want a branch that is not theirs
-// ended or changed: one that the configuration does not know, and one that it does.
+// TestAttackByNeighbour: agents of other switches try to end or change a branch that is
+// not theirs: one that the configuration does not know, and one that it does.
 func TestAttackByNeighbour(t *testing.T) {
 	v := newVictim(t, 3)
 	n := v.l.nodes[1] // holds a branch for sw1
@@ -175,7 +175,7 @@ func TestAttackByNeighbour(t *testing.T) {
 	v.fine("an unknown switch")
 
 	known := mcrdmav1.NewSwitchPeerClient(v.as(2, v.ca.Switch("sw3")))
-	for what, err := range map[string]error{ // of its own there is nothing to be ended
+	for what, err := range map[string]error{ // it has none of its own to end
 		"release": second(known.Release(t.Context(), releaseOf(v.group))),
 		"sync":    second(known.Sync(t.Context(), &mcrdmav1.SyncRequest{Sequence: math.MaxUint64})),
 	} {
@@ -192,7 +192,7 @@ func TestAttackByNeighbour(t *testing.T) {
 	v.fine("a neighbour")
 }
 
-// TestAttackByStranger: who has no good certificate is not listened to.
+// TestAttackByStranger: a client without a good certificate is rejected.
 func TestAttackByStranger(t *testing.T) {
 	v := newVictim(t, 2)
 	n := v.l.nodes[0]
@@ -215,7 +215,7 @@ func TestAttackByStranger(t *testing.T) {
 	}
 }
 
-// TestFloodOfGroups: a host asks for groups without end, from many sides at once;
+// TestFloodOfGroups: a host asks for groups without end, over many connections at once;
 // another host of the same switch makes and removes its own all the time.
 func TestFloodOfGroups(t *testing.T) {
 	const most = 32

@@ -114,8 +114,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkRebifurcate turns 1,000 groups over after one route has changed: one of
-// two links to the next switch goes, or comes back.
+// BenchmarkRebifurcate switches 1,000 groups over after one route has changed: one of
+// two links to the next switch goes down, or comes back.
 func BenchmarkRebifurcate(b *testing.B) {
 	const groups = 1000
 	l := newLine(b, 2)

@@ -35,7 +35,7 @@ protocol bgp ours {
 }
 `
 
-// An agent and BIRD, a speaker not written here, exchange routes both ways: BIRD's
+// An agent and BIRD, an independent speaker, exchange routes both ways: BIRD's
 // are on the switch, and the agent's are in BIRD's table.
 func TestNamespaceAgentWithBIRD(t *testing.T) { inNamespace(t, agentWithBIRD) }
 
@@ -117,7 +117,7 @@ func agentWithBIRD(t *testing.T, bird string) {
 		return strings.Contains(out, "10.1.0.0/24") && strings.Contains(out, "BGP.as_path: 65001")
 	})
 
-	// Behind BIRD nobody copies, so each receiver there gets a whole copy from here.
+	// No switch behind BIRD copies, so each receiver there gets a whole copy from here.
 	far := netip.MustParseAddr("10.7.0.5")
 	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), far, far.Next())
 	l.install(1, g)
@@ -138,7 +138,7 @@ func agentWithBIRD(t *testing.T, bird string) {
 // uplink is the port to BIRD.
 const uplink = 100
 
-// besideBIRD gives an agent BIRD for a neighbour.
+// besideBIRD gives an agent BIRD for a neighbor.
 func besideBIRD(c *config.Config, _ *Options) {
 	us, them := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	c.Routing = config.Routing{Source: config.BGP, BGP: config.Speaker{ASN: 65001, Listen: []netip.Addr{us}, Port: 1790}}
@@ -157,8 +157,8 @@ func learntOfBIRD(l *line) bool {
 	return ok && hop.(switchspec.NextHop).Port == uplink
 }
 
-// While an agent restarts, BIRD keeps its prefix, and it finds its switch as it wants
-// it; one that leaves is gone at once.
+// While an agent restarts, BIRD keeps its prefix, and the agent finds its switch as it
+// wants it; the prefix of one that leaves is gone at once.
 func TestNamespaceAgentRestartsBesideBIRD(t *testing.T) { inNamespace(t, agentRestartsBesideBIRD) }
 
 func agentRestartsBesideBIRD(t *testing.T, bird string) {

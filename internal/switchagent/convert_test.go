@@ -30,10 +30,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// TestErrorsToldAndHeard: what an agent tells by gRPC, the next one takes for the
-// same error, at the same switch, however many agents it passes.
+// TestErrorsToldAndHeard: an error that an agent sends by gRPC is the same error at the
+// next one, at the same switch, however many agents it passes.
 func TestErrorsToldAndHeard(t *testing.T) {
-	first := map[string]int{} // of two with one reason the first is heard
+	first := map[string]int{} // of two with one reason the first is received
 	for i, r := range reasons {
 		if _, ok := first[r.reason]; !ok {
 			first[r.reason] = i
@@ -70,7 +70,7 @@ func TestErrorsToldAndHeard(t *testing.T) {
 }
 
 // FuzzHeardError: whatever another agent answers, the error says which switch, is
-// short enough to be handed on, and can be.
+// short enough to be passed on, and can be.
 func FuzzHeardError(f *testing.F) {
 	f.Add(uint32(9), "message", "AMBIGUOUS", "mcrdma", "sw3", "text", []byte{})
 	f.Add(uint32(9), "message", "AMBIGUOUS", "elsewhere", "", "", []byte{})
@@ -199,7 +199,7 @@ func (m *memStore) Load(string) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// bare is an agent that has its state, and no more.
+// bare is an agent that has only its state.
 func bare(s Store) *Agent {
 	c := &config.Config{Name: "sw1", State: "/var/lib/x.db", Leases: config.Leases{Group: time.Minute, Branch: time.Minute}}
 	return &Agent{cfg: c, name: "sw1", store: s, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
@@ -276,7 +276,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// badRecords are records that nobody can have stored, each changed from a good one.
+// badRecords are records that no agent can have stored, each changed from a good one.
 func badRecords(t testing.TB) map[string][2][]byte {
 	root, held := goodRecords(t)
 	key := aStepKey.appendTo(nil)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCountersOfWhoLeaves: counters are read while a receiver leaves: they are those of the
-// receivers that are told besides them, in their order.
+// receivers in the same answer, in their order.
 func TestCountersOfWhoLeaves(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()
@@ -51,9 +51,9 @@ func TestCountersOfWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestCountsBeginWithTheUse: what a slot's counters stand at when a group begins to use
-// it is not the group's, also not when the agent has been started again. With further
-// members the group uses another slot, whose counts begin at 0, too.
+// TestCountsBeginWithTheUse: what a slot's counters had when a group began to use it is
+// not the group's, also not after a restart of the agent. With further members the group
+// uses another slot, whose counts begin at 0, too.
 func TestCountsBeginWithTheUse(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()

@@ -7,7 +7,7 @@ import (
 )
 
 // An edit is a change of what is wanted on the switch. It is called when its turn
-// has come, may look at what is wanted then, and changes it by the draft.
+// comes, may read what is wanted then, and changes it through the draft.
 type edit func(d *draft) error
 
 // puts makes an edit of entities to put and keys to delete, in that order.
@@ -49,7 +49,7 @@ func (d *draft) put(e switchspec.Entity) error {
 	return nil
 }
 
-// keep puts what is not to be taken back with the rest.
+// keep puts an entity that undo leaves in place.
 func (d *draft) keep(e switchspec.Entity) error {
 	err := d.want.Put(e)
 	d.old[e.Key()] = e
@@ -61,7 +61,7 @@ func (d *draft) delete(k switchspec.Key) {
 	d.want.Delete(k)
 }
 
-// undo takes everything back.
+// undo reverts all but what keep has put.
 func (d *draft) undo() {
 	for k, e := range d.old {
 		if e == nil {

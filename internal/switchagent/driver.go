@@ -18,36 +18,36 @@ import (
 // maxJobs bounds how many edits are written to the switch together.
 const maxJobs = 512
 
-// A job is an edit that somebody waits for.
+// A job is an edit that a caller waits for.
 type job struct {
 	edit  edit
 	taken bool
 	done  chan error
 }
 
-// driverStatus is what there is to tell of a driver.
+// driverStatus is what a driver reports.
 type driverStatus struct {
 	connected, primary bool
 	err                error // why it is not connected
 	pushes, reconnects uint64
 	refused            []string // changes that the switch did not take when it was reconciled
-	cleared            string   // why it got the program, which it had, the last time
+	cleared            string   // why it last got the program again
 }
 
-// A driver keeps the switch as is wanted. It owns the wanted state, and what is
-// known of the switch's: all other parts change them by edits. While there is no
-// switch, edits wait; when one is found, it is read back and gets what it lacks.
+// A driver keeps the switch in the wanted state. It owns that state, and what is
+// known of the switch's: all other parts change them by edits. While no switch is
+// connected, edits wait; when one is found, it is read back and gets what it lacks.
 type driver struct {
 	client *p4rt.Client
 	log    *slog.Logger
-	audit  time.Duration // between two looks whether the switch still is as wanted
+	audit  time.Duration // between two checks of the switch against the wanted state
 	// judge is called when a switch has been read. It says why the program has to be
-	// pushed anew, which clears the switch; "": it has not.
+	// pushed again, which clears the switch; "": it need not.
 	judge func(have *switchspec.State) (why string, err error)
-	// found is called before a switch is reconciled: what is wanted may change in the
-	// light of what it has. blank: it has just got the program.
+	// found is called before a switch is reconciled: it may change what is wanted
+	// according to what the switch has. blank: it has just got the program.
 	found func(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error
-	// opened is called with each session; its channels are the callee's to read.
+	// opened is called with each session; the callee reads its channels.
 	opened func(*p4rt.Session)
 
 	mu      sync.Mutex
@@ -65,8 +65,8 @@ func newDriver(client *p4rt.Client, log *slog.Logger) *driver {
 	return &driver{client: client, log: log, wake: make(chan struct{}, 1), want: &switchspec.State{}, have: &switchspec.State{}}
 }
 
-// write has an edit made, and waits until the switch has it. An error that wraps
-// ErrNotReady or ctx's leaves open whether it will; others mean that nothing of it
+// write posts an edit, and waits until the switch has it. With an error that wraps
+// ErrNotReady or ctx's, the switch may still get it; others mean that nothing of it
 // is on the switch.
 func (d *driver) write(ctx context.Context, e edit) error {
 	j := d.post(e)
@@ -92,10 +92,10 @@ func (d *driver) write(ctx context.Context, e edit) error {
 // errNotWritten: the edit was not made, and will not be.
 var errNotWritten = errors.New("not written")
 
-// errOver: nothing is written any more.
+// errOver: the driver has stopped writing.
 var errOver = fmt.Errorf("%w: the agent is shutting down", ErrNotReady)
 
-// post has an edit made, and does not wait.
+// post queues an edit, and does not wait.
 func (d *driver) post(e edit) *job {
 	j := &job{edit: e, done: make(chan error, 1)}
 	d.mu.Lock()
@@ -110,7 +110,7 @@ func (d *driver) post(e edit) *job {
 	return j
 }
 
-// clear has the program pushed anew, before any edit that is posted from now on.
+// clear makes the driver push the program again, before any edit that is posted later.
 func (d *driver) clear(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +126,7 @@ func (d *driver) kick() {
 	}
 }
 
-// take gives the edits that wait, unless the program is to be pushed before them.
+// take returns the queued edits, unless the program is to be pushed before them.
 func (d *driver) take() (jobs []*job, replace bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,7 +205,7 @@ func (d *driver) once(ctx context.Context) error {
 	return d.serve(ctx, s)
 }
 
-// program sees to it that the switch runs the program, and has what is wanted.
+// program makes sure that the switch runs the program, and has what is wanted.
 func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
 	d.mu.Lock()
 	replace := d.replace
@@ -232,7 +232,7 @@ func (d *driver) program(ctx context.Context, s *p4rt.Session) error {
 	return d.reconcile(ctx, s, true)
 }
 
-// push gives the switch the program. All that it holds is lost.
+// push gives the switch the program. The switch loses all that it holds.
 func (d *driver) push(ctx context.Context, s *p4rt.Session) error {
 	if err := s.PushPipeline(ctx); err != nil {
 		return err
@@ -242,8 +242,8 @@ func (d *driver) push(ctx context.Context, s *p4rt.Session) error {
 	return s.EnableDigests(ctx)
 }
 
-// reconcile reads the switch and makes it as is wanted. blank says that it has just
-// got the program.
+// reconcile reads the switch and brings it to the wanted state. blank says that it has
+// just got the program.
 func (d *driver) reconcile(ctx context.Context, s *p4rt.Session, blank bool) error {
 	have, err := s.Read(ctx)
 	why := ""
@@ -301,13 +301,13 @@ func without(changes []switchspec.Change, refused []*p4rt.UpdateError) []switchs
 		}
 	}
 	if len(out) == len(changes) {
-		return nil // no way forward
+		return nil // no progress
 	}
 	return out
 }
 
-// settle applies changes and keeps account of what was done. It returns those that
-// the switch refused; an error means that the session is of no more use.
+// settle applies changes and records what was done. It returns those that the switch
+// refused; an error means that the session can no longer be used.
 func (d *driver) settle(ctx context.Context, s *p4rt.Session, changes []switchspec.Change) ([]*p4rt.UpdateError, error) {
 	err := s.Apply(ctx, changes)
 	if err == nil {
@@ -358,7 +358,7 @@ func (d *driver) serve(ctx context.Context, s *p4rt.Session) error {
 }
 
 // do makes edits, together if they all succeed and else one by one. An error means
-// that the session is of no more use; jobs that are open then wait for the next.
+// that the session can no longer be used; unfinished jobs then wait for the next.
 func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	dr := draft{want: d.want, old: map[switchspec.Key]switchspec.Entity{}}
 	var edited []*job
@@ -411,7 +411,7 @@ func (d *driver) do(ctx context.Context, s *p4rt.Session, jobs []*job) error {
 	return nil
 }
 
-// again has jobs wait whose edits have been taken back. They stay taken: some of what
+// again queues jobs whose edits have been undone. They stay taken: some of what
 // they want may be on the switch until it is read.
 func (d *driver) again(jobs []*job) {
 	d.mu.Lock()
@@ -419,7 +419,7 @@ func (d *driver) again(jobs []*job) {
 	d.queue = append(slices.Clone(jobs), d.queue...)
 }
 
-// changes are those that lead to what is wanted, as far as these keys go.
+// changes are those that lead to the wanted state, for these keys only.
 func (d *driver) changes(keys map[switchspec.Key]switchspec.Entity) []switchspec.Change {
 	var have, want switchspec.State
 	copyTo := func(to *switchspec.State, from *switchspec.State, k switchspec.Key) {

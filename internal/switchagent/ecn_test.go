@@ -7,7 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// All ports mark as is configured, and no longer once it is not.
+// All ports mark as configured, and stop once the configuration is removed.
 func TestECN(t *testing.T) {
 	l := newLine(t, 1)
 	marking := func() (list []switchspec.ECNPort) {

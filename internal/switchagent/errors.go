@@ -27,8 +27,8 @@ var (
 	ErrStale    = errors.New("overtaken by a later request")
 )
 
-// reasons maps errors to what a client is told: a code of gRPC and the reason of an
-// ErrorInfo. The first that fits counts.
+// reasons maps errors to what a client gets: a gRPC code and the reason of an
+// ErrorInfo. The first match counts.
 var reasons = []struct {
 	err    error
 	code   codes.Code
@@ -74,7 +74,7 @@ func at(name bifurcation.Switch, err error) error {
 	return &atError{name, err}
 }
 
-// toStatus is what a client gets to see of an error.
+// toStatus is the status that a client gets for an error.
 func toStatus(name bifurcation.Switch, err error) error {
 	if err == nil {
 		return nil
@@ -99,7 +99,7 @@ func toStatus(name bifurcation.Switch, err error) error {
 	return status.Error(codes.Internal, at(name, err).Error())
 }
 
-// A staleError tells the sequence that a request was overtaken by.
+// A staleError has the sequence of the later request that overtook this one.
 type staleError struct{ asked, have uint64 }
 
 func (e *staleError) Error() string {
@@ -107,7 +107,7 @@ func (e *staleError) Error() string {
 }
 func (e *staleError) Unwrap() error { return ErrStale }
 
-// A remoteError is what another agent told.
+// A remoteError is an error that another agent returned.
 type remoteError struct {
 	text     string
 	cause    error
@@ -117,7 +117,7 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.cause }
 
-// fromStatus is the error that another agent told, or that it could not be asked.
+// fromStatus is the error that another agent returned, or that the call failed.
 func fromStatus(peer bifurcation.Switch, err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +142,7 @@ func fromStatus(peer bifurcation.Switch, err error) error {
 	return fmt.Errorf("%w: switch %s: %v: %s", ErrPeer, peer, s.Code(), clip(s.Message(), maxText))
 }
 
-// maxName and maxText bound what others say that is kept, logged and told on.
+// maxName and maxText bound texts from others that are stored, logged and passed on.
 const (
 	maxName = 253
 	maxText = 1000

@@ -18,7 +18,7 @@ const (
 	eventLost      = mcrdmav1.WatchResponse_TYPE_LOST
 )
 
-// watchQueue is how many events a watcher may be behind.
+// watchQueue is how many events a watcher may lag.
 const watchQueue = 1024
 
 // events tells watchers what happens to groups.
@@ -27,7 +27,7 @@ type events struct {
 	watchers map[*watcher]struct{}
 }
 
-// A watcher's queue is closed when it was too slow.
+// A watcher's queue is closed when the watcher was too slow.
 type watcher struct {
 	queue chan *mcrdmav1.WatchResponse
 	sees  func(source netip.Addr) bool

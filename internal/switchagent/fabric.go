@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// linkGrace is how long after the start the routes are taken for not settled if
+// linkGrace is how long after the start the routes count as not settled while
 // some links have not come up.
 const linkGrace = 3 * time.Second
 
@@ -26,7 +26,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		hello   = time.NewTimer(0)
 		second  = time.NewTicker(time.Second)
 		started = a.now()
-		learnt  bool // the source has told what it had
+		learnt  bool // the source has reported what it had
 		adopted = a.adopted
 	)
 	defer hello.Stop()
@@ -65,7 +65,7 @@ func (a *Agent) fabric(ctx context.Context) {
 	}
 }
 
-// calm says that what the agent has not learnt by now is not there.
+// calm says that what the agent has not learned by now does not exist.
 func (a *Agent) calm(started time.Time) bool {
 	select {
 	case <-a.adopted:
@@ -103,16 +103,16 @@ func (a *Agent) isSettled() bool {
 	}
 }
 
-// table changes the unicast table, and sees to what follows.
+// table changes the unicast table, and wakes follow.
 func (a *Agent) table(f func(*unicast.Table)) {
 	if changed, _ := a.uni.do(f); changed {
 		a.rerun.wake()
 	}
 }
 
-// watchRoutes hands on what the source tells. After a restart that is nothing until
-// the source knows all again: a part of it may lead in circles, while what was
-// adopted from the switch still holds.
+// watchRoutes passes on the source's routes. After a restart it waits until the source
+// knows all again: a part of the routes may form a loop, while what was adopted from
+// the switch still holds.
 func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 	if a.routes.known != nil {
 		select {
@@ -136,7 +136,7 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 	}
 }
 
-// stepLinks does what is due on the links, and returns when to come again.
+// stepLinks does what is due on the links, and returns when to call it again.
 func (a *Agent) stepLinks() time.Duration {
 	now := a.now()
 	a.linksMu.Lock()
@@ -174,7 +174,7 @@ func (a *Agent) send(port uint16, frame []byte) {
 	}
 }
 
-// listen hands on what a session's switch sends.
+// listen passes on what a session's switch sends.
 func (a *Agent) listen(s *p4rt.Session) {
 	a.wg.Go(func() {
 		for {
@@ -279,7 +279,7 @@ func (a *Agent) portMAC(port uint16) switchspec.MAC {
 	return a.cfg.MAC
 }
 
-// askEvery is the least time between two questions for a host.
+// askEvery is the least time between two ARP requests for a host.
 const askEvery = 200 * time.Millisecond
 
 // askHost asks for a host's MAC at all ports where it may be.
@@ -315,8 +315,8 @@ func (a *Agent) request(port uint16, host netip.Addr) {
 	a.send(port, links.AppendRequest(nil, a.portMAC(port), from, host))
 }
 
-// echoReply answers a ping of the router, for people who look whether it is there;
-// nil if the frame is something else. The frame is at least 34 bytes long.
+// echoReply answers a ping of the router, so that operators can check that it is
+// reachable; nil if the frame is something else. The frame is at least 34 bytes long.
 func echoReply(frame []byte, own switchspec.MAC) []byte {
 	const ether, echo, reply, icmp = 14, 8, 0, 1
 	ip := frame[ether:]

@@ -11,7 +11,7 @@ import (
 )
 
 // A group was installed at this switch, where its answers are merged. All under
-// Agent.mu; whoever changes it also has the turn of its step.
+// Agent.mu; a goroutine that changes it also has the turn of its step.
 type group struct {
 	bifurcation.Group // with Address
 	cnpGap            time.Duration
@@ -20,7 +20,7 @@ type group struct {
 	generation        uint64
 	merging           *merging
 	step              *step
-	void              bool // given up: it is as if it were not there, and goes
+	void              bool // given up: it counts as absent, and will be removed
 }
 
 func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
@@ -86,8 +86,8 @@ func (a *Agent) limitReceivers(list []bifurcation.Receiver) error {
 	return nil
 }
 
-// notAttached is the error of a group whose sender is elsewhere; it says where, if
-// the configuration does.
+// notAttached is the error of a group whose sender is at another switch; it names that
+// switch if the configuration does.
 func (a *Agent) notAttached(sender netip.Addr) error {
 	tor := "its own ToR"
 	for _, s := range a.cfg.Switches {
@@ -99,8 +99,8 @@ func (a *Agent) notAttached(sender netip.Addr) error {
 		bifurcation.ErrNoMergePoint, sender, a.name, a.cfg.Prefixes, tor)
 }
 
-// claim enters a group into the table of groups, unless there is one already: the
-// same is renewed.
+// claim adds a group to the table of groups, unless there is one already: an identical
+// one is renewed.
 func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,7 +173,7 @@ func (a *Agent) group(k groupKey) *group {
 	return a.groups[k]
 }
 
-// installed is a group that is there, and not only on its way.
+// installed returns a group whose installation is complete, or nil.
 func (a *Agent) installed(k groupKey) *group {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,7 +184,7 @@ func (a *Agent) installed(k groupKey) *group {
 }
 
 // update changes a group's receivers. Those that leave are taken out of merging
-// first, so that the sender is not held up by them whatever else happens. For new
+// first, so that they do not block the sender whatever else happens. For new
 // ones merging begins anew, at psn.
 func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.Receiver, psn *uint32) error {
 	g, s, err := a.enterGroup(ctx, k)
@@ -192,7 +192,7 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 		return err
 	}
 	defer a.leave(s)
-	if err := a.settledRoutes(ctx); err != nil { // before, merging is not known
+	if err := a.settledRoutes(ctx); err != nil { // until then merging is not known
 		return err
 	}
 	if a.installed(k) != g {
@@ -232,7 +232,7 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 	return err
 }
 
-// compare tells which receivers stay as they are, which leave, and which are new.
+// compare returns which receivers stay unchanged, which leave, and which are new.
 func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.Receiver) {
 	for _, r := range was {
 		if slices.ContainsFunc(next, func(n bifurcation.Receiver) bool { return equalReceiver(r, n) }) {
@@ -249,8 +249,8 @@ func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.
 	return stay, leave, join
 }
 
-// shrink takes receivers out. From its first write on it holds, whatever becomes of
-// the tree, which may be larger than it has to be.
+// shrink removes receivers. It takes effect with its first write, whatever becomes of
+// the tree, which may be larger than necessary.
 func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bifurcation.Receiver) error {
 	var gone []netip.Addr
 	for _, r := range leave {
@@ -326,7 +326,7 @@ func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurca
 	return nil
 }
 
-// remove takes a group away. Of a group that is not there nothing is to be done.
+// remove removes a group. If there is none, the error wraps ErrNotFound.
 func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
 	g, s, err := a.enterGroup(ctx, k)
 	if err != nil {
@@ -351,7 +351,7 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
 	return nil
 }
 
-// renew prolongs leases, and says which groups are not there.
+// renew prolongs leases, and returns the groups that do not exist.
 func (a *Agent) renew(keys []groupKey) (missing []groupKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// Guarded, all ports with hosts let the configured hosts send, each at its own; and
-// anybody once the guard is gone.
+// With the guard, all ports with hosts let only the configured hosts send, each at its
+// own; without it, any host.
 func TestGuard(t *testing.T) {
 	l := newLine(t, 1)
 	for _, guard := range []bool{true, false} {

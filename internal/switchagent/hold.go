@@ -32,7 +32,7 @@ func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
 	}
 }
 
-// leave ends the caller's turn. A step that is for nothing is forgotten.
+// leave ends the caller's turn. A step without a group and holders is removed.
 func (a *Agent) leave(s *step) {
 	a.mu.Lock()
 	if s.group == nil && len(s.holders) == 0 && !s.gone {
@@ -119,9 +119,9 @@ func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
 	return m
 }
 
-// with is what the step is for when a switch holds it so. The highest generation
-// is right; within one, holders have to agree, as nothing in a packet tells whose
-// it is.
+// with is what the step is for once a switch holds it so. The highest generation
+// wins; within one, holders have to agree, as nothing in a packet tells from which
+// it comes.
 func (s *step) with(h holding) (spec, error) {
 	if s.group != nil {
 		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
@@ -151,13 +151,13 @@ func (s *step) with(h holding) (spec, error) {
 	return next, nil
 }
 
-// letGo ends a switch's holding of a step, unless it has held it anew since. The
-// caller does not have the turn.
+// letGo ends a switch's holding of a step, unless the switch has held it again since.
+// The caller does not have the turn.
 func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
 	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.sequence <= sequence })
 }
 
-// letGoIf ends a switch's holding if it is over, which is asked under Agent.mu.
+// letGoIf ends a switch's holding if over says so; it is called under Agent.mu.
 func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch, over func(*holder) bool) error {
 	a.mu.Lock()
 	s := a.steps[k]
@@ -185,8 +185,8 @@ func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch,
 	return a.persist(context.WithoutCancel(ctx), s, a.record(s, s.spec, from, nil))
 }
 
-// sync learns all that a switch holds here, as of a sequence. What it does not name
-// it no longer holds. It gets told what is not as it believes.
+// sync learns all that a switch holds here, as of a sequence. What the switch does not
+// name it no longer holds. The result is what it names and does not hold here.
 func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, held map[stepKey]uint64) (missing []stepKey) {
 	var stale []stepKey
 	until := a.now().Add(a.cfg.Leases.Branch)

@@ -23,8 +23,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// A fakePeer serves SwitchPeer where another switch's agent should. What is nil
-// answers that all is well, and does nothing.
+// A fakePeer serves SwitchPeer where another switch's agent should. A nil function
+// answers with success, and does nothing.
 type fakePeer struct {
 	mcrdmav1.UnimplementedSwitchPeerServer
 	server *grpc.Server
@@ -129,7 +129,7 @@ func (l *line) program(i int) {
 	}
 }
 
-// fake has a fakePeer in the place of switch i's agent.
+// fake runs a fakePeer in place of switch i's agent.
 func (l *line) fake(i int) *fakePeer {
 	l.t.Helper()
 	f := &fakePeer{server: grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxRecvMsgSize(maxMessage))}
@@ -256,7 +256,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 	f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
 		asked <- struct{}{}
 		<-given
-		return nil // it has done it, and nobody hears
+		return nil // done, but the answer comes too late
 	})
 	f.onRelease(sync.OnceFunc(func() { close(given) }))
 	begun := time.Now()
@@ -267,7 +267,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 		done <- err
 	}()
 	<-asked
-	// What is not there yet is not shown, and is not to be changed.
+	// A group that is not installed yet is not shown, and cannot be changed.
 	c := mcrdmav1.NewSwitchGroupsClient(l.conn(1))
 	if res, err := c.Get(t.Context(), &mcrdmav1.GetRequest{Key: twoHops(1).Key}); status.Code(err) != codes.NotFound {
 		t.Errorf("half a group: %v, %v", res, err)
@@ -282,7 +282,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 	other.Address = hostAddr(2, 1).String()
 	_, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: other})
 	refused{codes.AlreadyExists, "EXISTS", "sw1", nil}.check(t, "another group of that key", err)
-	// The agent may have given up just before who asked it.
+	// The agent may have given up just before its caller.
 	if err := <-done; status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
@@ -394,14 +394,14 @@ func TestPeerThatIsGone(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestPeerThatForgets says all is well, and does nothing; at each sync it lacks
-// everything. It is asked again, at each sync once, and that is all that happens.
+// TestPeerThatForgets: a peer answers with success, and does nothing; at each sync it
+// lacks everything. It is asked again, once at each sync, and nothing else happens.
 func TestPeerThatForgets(t *testing.T) {
 	l := newLine(t, 2)
 	f := l.fake(2)
 	f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
 		res := &mcrdmav1.SyncResponse{Missing: r.GetBranches()}
-		if n := len(r.GetBranches()); n > 0 { // twice each, and what nobody holds
+		if n := len(r.GetBranches()); n > 0 { // twice each, and one that is not held
 			res.Missing = append(res.Missing, r.GetBranches()...)
 			res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: "10.9.9.9", Sequence: math.MaxUint64},
 				&mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: r.GetBranches()[0].GetDestination(), Sequence: math.MaxUint64},
@@ -460,7 +460,7 @@ func countWrites(n *atomic.Int64) func(*config.Config, *Options) {
 }
 
 // TestPeerGoneRoundIsTriedAgain: a switch that refused what routes made necessary is
-// gone round, and tried again at syncs until it takes its part.
+// bypassed, and tried again at syncs until it takes its part.
 func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
 	l := newLine(t, 2)
 	f := l.fake(2)

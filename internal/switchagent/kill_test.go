@@ -24,7 +24,7 @@ import (
 
 var errDead = status.Error(codes.Unavailable, "killed")
 
-// A killer stands between an agent and what outlives it: P4Runtime's Write and the
+// A killer sits between an agent and what outlives it: P4Runtime's Write and the
 // store. From one of their calls on, before or after it is done, nothing gets
 // through any more, as if the agent had been killed there.
 type killer struct {
@@ -95,7 +95,7 @@ func (k *killer) calls() int {
 	return k.points
 }
 
-// into puts the killer between an agent and the world.
+// into puts the killer between an agent and its switch and store.
 func (k *killer) into(c *config.Config, o *Options) {
 	c.Leases.Branch = time.Second // synced three times as often
 	o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(
@@ -121,7 +121,7 @@ func (s killedStore) Commit(ctx context.Context, edits ...store.Edit) error {
 	return s.k.point(func() error { return s.Store.Commit(ctx, edits...) })
 }
 
-// canonical is what a switch does for groups, without the numbers it does it by.
+// canonical is what a switch does for groups, without the numbers that it uses.
 func canonical(s *switchspec.State) string {
 	var lines []string
 	for m := range switchspec.Of[switchspec.Match](s) {
@@ -175,7 +175,7 @@ func (l *line) canonical() []string {
 	return out
 }
 
-// consistent says why the fabric is not as its agents want it, or has what nobody
+// consistent says why the fabric is not as its agents want it, or has what no agent
 // wants; "" if it is.
 func (l *line) consistent() string {
 	for i, n := range l.nodes {
@@ -284,7 +284,7 @@ func TestKilledAnywhere(t *testing.T) {
 		}
 		want = append(want, l.canonical())
 		l.tidy(op.name)
-		// Who leaves goes first: this may be what is left of an exchange.
+		// Receivers that leave go first: this may be what is left of an exchange.
 		stay := slices.DeleteFunc(slices.Clone(op.before), func(i int) bool { return !slices.Contains(op.after, i) })
 		if op.before != nil && op.after != nil && len(stay) < len(op.before) && len(stay) > 0 {
 			want = append(want, setUp(op.before))
@@ -353,9 +353,9 @@ func (l *line) killAt(name string, op operation, k *killer, victim, point int, a
 	}
 	if !theSwitch {
 		if victim == 1 {
-			cancel() // nobody is there to answer
+			cancel() // no agent is there to answer
 		}
-		n.agent.halt() // nothing gets to the switch any more, so nobody need wait for it
+		n.agent.halt() // nothing gets to the switch any more, so do not wait for it
 		n.kill()
 		k.arm(-1, false, nil)
 		l.start(victim, k.into)

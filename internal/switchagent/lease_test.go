@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// shortLeases has groups and branches expire as soon as a configuration can.
+// shortLeases sets the shortest leases of groups and branches that a configuration may.
 func shortLeases(c *config.Config, _ *Options) {
 	c.Leases = config.Leases{Group: time.Second, Branch: time.Second}
 }
@@ -37,7 +37,7 @@ func (l *line) empty(what string) {
 	})
 }
 
-// TestLeases: a group that nobody renews goes along the whole tree, and others stay.
+// TestLeases: a group that is not renewed goes along the whole tree, and others stay.
 func TestLeases(t *testing.T) {
 	l := newLine(t, 3)
 	for i := range 3 {
@@ -100,8 +100,8 @@ func TestLeases(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestBranchLeases: what an agent held elsewhere goes when it has gone, and comes
-// back with it.
+// TestBranchLeases: what an agent held elsewhere is removed when the agent has gone, and
+// comes back with it.
 func TestBranchLeases(t *testing.T) {
 	l := newLine(t, 3)
 	long := func(c *config.Config, o *Options) {
@@ -127,8 +127,8 @@ func TestBranchLeases(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestRenewalBeatsExpiry renews groups and branches at the moment of their end, in
-// which nothing may be lost that was renewed in time.
+// TestRenewalBeatsExpiry renews groups and branches as they expire; nothing that was
+// renewed in time may be lost.
 func TestRenewalBeatsExpiry(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()
@@ -142,7 +142,7 @@ func TestRenewalBeatsExpiry(t *testing.T) {
 	}
 	b.mu.Unlock()
 	k := groupKey{hostAddr(1, 1), 1}
-	// Somebody has the turn of both steps while their ends are found.
+	// Another goroutine has the turn of both steps while their ends are found.
 	turns := []*step{a.steps[stepKey{k, hostAddr(1, 2)}], b.steps[held]}
 	for _, s := range turns {
 		if err := s.lock(t.Context()); err != nil {
@@ -228,7 +228,7 @@ func TestWatchTellsInOrder(t *testing.T) {
 	}
 }
 
-// TestSlowWatcherIsLost: who does not read is told so, and holds nobody up.
+// TestSlowWatcherIsLost: a client that does not read gets LOST, and blocks no other.
 func TestSlowWatcherIsLost(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()
@@ -270,7 +270,7 @@ func TestSlowWatcherIsLost(t *testing.T) {
 	}
 }
 
-// TestRequestsBeforeTheSwitchIsFound: an agent that has groups of before, and no
+// TestRequestsBeforeTheSwitchIsFound: an agent that has earlier groups, and no
 // switch yet.
 func TestRequestsBeforeTheSwitchIsFound(t *testing.T) {
 	l := newLine(t, 2)
@@ -330,8 +330,8 @@ func TestRequestsBeforeTheSwitchIsFound(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// What needs no switch works; and the one whose lease has ended is not lost to
-	// the agent before it can take it off the switch.
+	// What needs no switch works; and the agent keeps the group whose lease has ended
+	// until it can remove it from the switch.
 	time.Sleep(1500 * time.Millisecond)
 	for _, g := range groups {
 		if res, err := c.Get(brief(), &mcrdmav1.GetRequest{Key: g.Key}); err != nil || len(res.GetGroup().GetGroup().GetReceivers()) != 3 {

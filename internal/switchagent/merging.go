@@ -30,7 +30,7 @@ type merging struct {
 	base      []p4rt.MemberCounts // what the slot had counted before this use; nil: nothing
 }
 
-// newMerging is that of a group that begins at its PSN. It has no slot yet.
+// newMerging makes the merging of a group that begins at its PSN. It has no slot yet.
 func newMerging(g *group) *merging {
 	m := bifurcation.MergeOf(g.Group)
 	return &merging{of: g, psn: m.InitialPSN, members: m.Members, current: m.Current, source: m.Source, senderQPN: m.SenderQPN,
@@ -57,7 +57,7 @@ func (m *merging) entities() []switchspec.Entity {
 	return out
 }
 
-// without takes receivers out of what answers are waited for.
+// without removes receivers from those whose answers are waited for.
 func (m *merging) without(addrs []netip.Addr) {
 	for _, x := range m.members {
 		if slices.Contains(addrs, x.Src) {
@@ -66,9 +66,9 @@ func (m *merging) without(addrs []netip.Addr) {
 	}
 }
 
-// checkQPNs refuses merging whose MC_ID is the QPN of another group's sender, or the other
-// way round, where the switch could not tell an answer from what bypasses merging. The
-// caller has Agent.mu.
+// checkQPNs refuses merging whose MC_ID is the QPN of another group's sender, or vice
+// versa, where the switch could not tell an answer from a packet that bypasses merging.
+// The caller has Agent.mu.
 func (a *Agent) checkQPNs(m *merging) error {
 	other, clash := a.groups[groupKey{m.of.Source, m.senderQPN}]
 	clash = clash && other.merging != nil && slices.ContainsFunc(other.merging.members, func(x bifurcation.MergeMember) bool { return x.Src == m.source })
@@ -108,8 +108,8 @@ func (a *Agent) settings() switchspec.Settings {
 	return switchspec.Settings{ICRCOff: a.cfg.ICRCOff, HashSeed: a.cfg.HashSeed, Owner: a.slots.Owner, Numbers: a.slots.Numbers}
 }
 
-// mergePut is the edit that puts merging on the switch as it is then. The switch knows
-// before that the use's number is taken.
+// mergePut is the edit that puts merging on the switch as it is then. The switch first
+// learns that the use's number is taken.
 func (a *Agent) mergePut(m *merging) edit {
 	return func(d *draft) error {
 		a.mu.Lock()
@@ -127,8 +127,8 @@ func (a *Agent) mergePut(m *merging) edit {
 	}
 }
 
-// mergeDelete is the edit that takes it off, but for what another group or another
-// slot has taken over.
+// mergeDelete is the edit that deletes it, except what another group or another slot
+// has taken over.
 func (a *Agent) mergeDelete(m *merging) edit {
 	return func(d *draft) error {
 		a.mu.Lock()
@@ -158,7 +158,7 @@ func (a *Agent) mergeDelete(m *merging) edit {
 }
 
 // found is called by the driver with each switch that it has found and read, before
-// the switch gets what it lacks. blank says that its registers and counters are.
+// the switch gets what it lacks. blank says that its registers and counters are zero.
 func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error {
 	first := !a.isAdopted()
 	a.mu.Lock()
@@ -189,9 +189,9 @@ func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchsp
 	return nil
 }
 
-// renewMerging gives groups whose merging the switch no longer has another use of a
-// slot. Nothing is passed on until each member has been heard of, as nobody knows where
-// they are. The caller has Agent.mu.
+// renewMerging gives groups whose merging the switch has lost another use of a slot.
+// Nothing is passed on until each member has answered, as their PSNs are not known.
+// The caller has Agent.mu.
 func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, err error) {
 	var lost []switchspec.MergeGroup
 	for g := range switchspec.Of[switchspec.MergeGroup](want) {
@@ -203,7 +203,7 @@ func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, er
 	for _, g := range lost {
 		gone[g.Slot] = nil
 		if m := a.slots.used[g.Slot]; m != nil && m.use == useOf(g) {
-			gone[g.Slot] = m // else an edit that takes it away is on its way
+			gone[g.Slot] = m // else an edit that deletes it is queued
 		}
 		want.Delete(g.Key())
 	}
@@ -230,7 +230,7 @@ func (a *Agent) renewMerging(have, want *switchspec.State) (begun []*merging, er
 }
 
 // beginAnew gives merging another use of a slot, in which nothing is passed on before
-// all have been heard of. The caller has Agent.mu.
+// all members have answered. The caller has Agent.mu.
 func (a *Agent) beginAnew(m *merging, want *switchspec.State) error {
 	a.slots.give(m)
 	if err := a.useSlot(m); err != nil {
@@ -240,8 +240,8 @@ func (a *Agent) beginAnew(m *merging, want *switchspec.State) error {
 	return want.Put(m.entities()...)
 }
 
-// baseline notes what the counters of merging's slot stand at, as they count on from
-// one use to the next; those of a blank switch are 0.
+// baseline records the counters of merging's slot, as they count on from one use to
+// the next; those of a blank switch are 0.
 func (a *Agent) baseline(ctx context.Context, s *p4rt.Session, m *merging, blank bool) error {
 	var base []p4rt.MemberCounts
 	if !blank {
@@ -268,8 +268,8 @@ func (a *Agent) begin(ctx context.Context, m *merging) error {
 	return a.baseline(ctx, s, m, false)
 }
 
-// judge says why a switch's registers may hold answers that epochs of this agent's would
-// count, and have to be cleared; "": they do not.
+// judge says why a switch's registers have to be cleared, as they may hold answers that
+// this agent's epochs would count; "": they need not.
 func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	e, _ := have.Find(switchspec.Settings{}.Key())
 	known := e.(switchspec.Settings)
@@ -292,8 +292,9 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 }
 
 // giveUp makes groups void that were installed here: they may have been changed since
-// without this agent, and what its few members have must not pass for what all have.
-// The daemons are told that they are gone, and form them anew. The caller has Agent.mu.
+// without this agent, and an answer of the members that it knows must not pass for one
+// of all. The daemons learn that they are gone, and form them anew. The caller has
+// Agent.mu.
 func (a *Agent) giveUp(groups []*group, next ownership) error {
 	groups = slices.DeleteFunc(groups, func(g *group) bool { return g.step == nil }) // it is being installed
 	var edits []store.Edit

@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// metrics are what Prometheus sees. No group, PSN or QPN is a label.
+// metrics are exported to Prometheus. No group, PSN or QPN is a label.
 type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.CounterVec
@@ -126,7 +126,7 @@ func (m *metrics) peerCall(d time.Duration, err error) {
 	m.peers.WithLabelValues(result).Observe(d.Seconds())
 }
 
-// request counts a request's end. What another switch refused, its agent counts.
+// request counts a finished request. The agent that refused it counts the refusal.
 func (m *metrics) request(name bifurcation.Switch, method string, err error) {
 	s := status.Convert(err)
 	m.requests.WithLabelValues(method, s.Code().String()).Inc()
@@ -137,7 +137,7 @@ func (m *metrics) request(name bifurcation.Switch, method string, err error) {
 	}
 }
 
-// isUnreachable says that another agent did not answer, rather than refuse.
+// isUnreachable says that another agent did not answer, rather than refused.
 func isUnreachable(err error) bool {
 	return err != nil && errors.Is(err, ErrPeer) && !errors.As(err, new(*remoteError))
 }

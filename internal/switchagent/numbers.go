@@ -62,7 +62,7 @@ func (n *numbers) mark(first, count int, used bool) {
 	}
 }
 
-// free says whether nobody has any of these numbers.
+// free says whether none of these numbers is in use.
 func (n *numbers) free(first uint16, count int) bool {
 	for i := int(first); i < int(first)+count; i++ {
 		if i > n.limit || n.get(i) {

@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNumbersAgainstSet compares numbers with a set that is searched from its
-// beginning each time.
+// TestNumbersAgainstSet compares numbers with a set that is searched linearly.
 func TestNumbersAgainstSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.OneOf(rapid.IntRange(1, 200), rapid.SampledFrom([]int{63, 64, 65, 127, 128, 65535})).Draw(t, "limit")

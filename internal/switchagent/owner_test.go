@@ -115,7 +115,7 @@ func (l *line) installAgain(g *mcrdmav1.Group) {
 	})
 }
 
-// TestStateOlderThanSwitch: the agent's state is lost, or a copy of it put back. Epochs
+// TestStateOlderThanSwitch: the agent's state is lost, or a copy of it is restored. Epochs
 // that the switch's registers know are not used for other groups, whenever the agents
 // in between were killed, and groups that may have changed since are gone.
 func TestStateOlderThanSwitch(t *testing.T) {
@@ -168,9 +168,9 @@ func TestStateOlderThanSwitch(t *testing.T) {
 	}
 }
 
-// TestCopyOfRunningState: a copy is put back that was made while the agent ran, in the
-// same block of numbers. A group that has got members since is gone, as the copy would
-// have the switch not wait for them; others stay.
+// TestCopyOfRunningState: a copy is restored that was made while the agent ran, in the
+// same block of numbers. A group that has got members since is gone, as with the copy
+// the switch would not wait for them; others stay.
 func TestCopyOfRunningState(t *testing.T) {
 	l, r := newRegisters(t)
 	grown, same := smallGroup(1, 0x800001, 2), smallGroup(1, 0x800002, 2)
@@ -203,9 +203,9 @@ func TestCopyOfRunningState(t *testing.T) {
 	r.look("after")
 }
 
-// TestCopyAndRestartedSwitch: a copy is put back that lacks a member, and the switch is
-// restarted before the agent sees it. It can no longer tell that the copy is older, so no
-// group of the copy may come back.
+// TestCopyAndRestartedSwitch: a copy is restored that lacks a member, and the switch is
+// restarted before the agent sees it. The switch can no longer tell that the copy is
+// older, so no group of the copy may come back.
 func TestCopyAndRestartedSwitch(t *testing.T) {
 	l, r := newRegisters(t)
 	g := smallGroup(1, 0x800001, 2)
@@ -228,7 +228,7 @@ func TestCopyAndRestartedSwitch(t *testing.T) {
 }
 
 // TestQPNsThatClash: the MC_ID of a group is the QPN of another group's sender, and they
-// have a receiver in common. The second is refused in words, whichever it is.
+// have a receiver in common. The second is refused with an explanation, whichever it is.
 func TestQPNsThatClash(t *testing.T) {
 	l, _ := newRegisters(t)
 	a, b := smallGroup(1, 0x1000, 2), smallGroup(1, 0x2000, 2)
@@ -243,8 +243,8 @@ func TestQPNsThatClash(t *testing.T) {
 }
 
 // TestNumbersUsedUp: when all numbers of uses have been handed out, the switch is
-// cleared and they begin anew. A group that asks then is told to try again; those that
-// are there stay, and wait until they have heard of everybody.
+// cleared and they begin anew. An install then fails with NOT_READY; existing groups
+// stay, and wait until all their members have answered.
 func TestNumbersUsedUp(t *testing.T) {
 	l, r := newRegisters(t)
 	kept := smallGroup(1, 0x800001, 2)
@@ -309,9 +309,9 @@ func TestNumbersUsedUp(t *testing.T) {
 	}
 }
 
-// TestUpgrade: the switch runs another program, and the agent's state says nothing of
-// numbers, as that of earlier versions. The switch gets the program, once; whether the
-// state is the latest cannot be told, so its groups are gone.
+// TestUpgrade: the switch runs another program, and the agent's state has no numbers,
+// like that of earlier versions. The switch gets the program, once; it is not known
+// whether the state is the latest, so its groups are gone.
 func TestUpgrade(t *testing.T) {
 	l, r := newRegisters(t)
 	g := smallGroup(1, 0x800001, 2)
@@ -376,7 +376,7 @@ func (s panickingStore) Commit(ctx context.Context, edits ...store.Edit) error {
 	return s.Store.Commit(ctx, edits...)
 }
 
-// TestPanicEndsAgent: a request that panics ends the process, which tells where.
+// TestPanicEndsAgent: a request that panics ends the process, with a stack trace.
 func TestPanicEndsAgent(t *testing.T) {
 	if os.Getenv("MCRDMA_TEST_PANIC") == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicEndsAgent$")

@@ -28,15 +28,15 @@ type peer struct {
 	tried  bool
 }
 
-// A heldBranch is a branch that another switch reaches for this one, or is just
-// being asked to.
+// A heldBranch is a branch that another switch reaches for this one, or has been
+// asked to.
 type heldBranch struct {
 	owner    *step
 	sequence uint64
-	asking   int // calls that are on their way
+	asking   int // calls in progress
 }
 
-// hold has another switch reach a branch's receivers.
+// hold makes another switch reach a branch's receivers.
 func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receivers []bifurcation.Receiver) error {
 	err := a.holdOnce(ctx, s, sp, k, receivers)
 	if a.catchUp(err) {
@@ -49,7 +49,7 @@ func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receive
 // that changes anything. Without its state, or with a clock that was set back, an
 // agent begins with numbers that it has used before.
 func (a *Agent) catchUp(err error) bool {
-	const most = 1 << 62 // nanoseconds since 1970 come there in 2116; more is nonsense
+	const most = 1 << 62 // nanoseconds since 1970 reach this in 2116; more is invalid
 	var r *remoteError
 	if !errors.Is(err, ErrStale) || !errors.As(err, &r) {
 		return false
@@ -92,8 +92,7 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 	return err
 }
 
-// ask enters a branch among those that are held, so that a sync does not give it up
-// meanwhile.
+// ask records a branch as held, so that a sync does not release it meanwhile.
 func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
 	key := stepKey{s.key.groupKey, k.dst}
 	p := a.peers[k.next]
@@ -112,7 +111,7 @@ func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
 	return p, key, b.sequence, nil
 }
 
-// release gives a branch up, unless it is another step's by now.
+// release gives up a branch, unless it belongs to another step by now.
 func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 	p := a.peers[k.next]
 	if p == nil {
@@ -134,7 +133,7 @@ func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 	})
 }
 
-// call makes a call within callTime and keeps account of whether the peer answers.
+// call makes a call within callTime and records whether the peer answers.
 func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -154,8 +153,7 @@ func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error
 	return err
 }
 
-// backTime is how long a connection that was lost may take to come back while
-// somebody waits.
+// backTime is how long a call waits for a lost connection to come back.
 const backTime = 250 * time.Millisecond
 
 // back tries to connect again at once, and reports whether that worked.
@@ -174,8 +172,8 @@ func (p *peer) back(ctx context.Context) bool {
 	return true
 }
 
-// syncPeers tells each switch, every now and then, what is held there, and puts
-// right what is not as it should be.
+// syncPeers periodically tells each switch what is held there, and repairs what is
+// missing.
 func (a *Agent) syncPeers(ctx context.Context) {
 	period := min(a.cfg.Leases.Branch/3, maxSyncPeriod)
 	var wg sync.WaitGroup
@@ -216,7 +214,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	if err != nil {
 		return err
 	}
-	repair := a.detours.Swap(false) // perhaps it was this one that was gone round
+	repair := a.detours.Swap(false) // perhaps a step bypasses this one
 	a.mu.Lock()
 	for _, b := range res.GetMissing() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())

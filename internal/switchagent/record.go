@@ -79,8 +79,8 @@ func (a *Agent) groupRecord(g *group) func(*step) []byte {
 	}
 }
 
-// record makes the record of a step that others hold, with one holder as he will
-// be; nil: he will be none.
+// record makes the record of a step that others hold, with one holder as it will
+// be; nil: it will be none.
 func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []byte {
 	r := stepRecord{Spec: recordOf(sp), Holders: map[bifurcation.Switch]holdsRecord{}}
 	a.mu.Lock()
@@ -113,8 +113,8 @@ func encode(r stepRecord) []byte {
 	return b
 }
 
-// decode is the opposite of encode, of a step with that key. What nobody can have
-// stored is an error.
+// decode is the opposite of encode, for a step with that key. A record that no agent
+// can have stored is an error.
 func decode(k stepKey, b []byte) (stepRecord, error) {
 	var r stepRecord
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -147,8 +147,7 @@ func decode(k stepKey, b []byte) (stepRecord, error) {
 	return r, err
 }
 
-// load makes the steps that the agent's state knows. What is on the switch is found
-// out by adopt.
+// load makes the steps that the agent's state knows; adopt reads what is on the switch.
 func (a *Agent) load() error {
 	now := a.now()
 	for key, value := range a.store.Load(bucket) {
@@ -193,8 +192,8 @@ func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 	a.bySource[g.Source]++
 }
 
-// adopt takes over what is on the switch, when the agent meets it for the first
-// time: steps that it knows keep their numbers, and what nobody knows will go. It
+// adopt takes over what is on the switch, when the agent first connects to it: steps
+// that the agent knows keep their numbers, and unknown entries will be deleted. It
 // returns the merging that begins anew. The caller has Agent.mu.
 func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 	a.uni.adopt(have)
@@ -233,7 +232,7 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 			continue
 		}
 		if !a.groupNumbers.free(m.Group, 1) || !a.preNumbers.free(m.FirstPRE, int(m.PREGroups)) {
-			continue // somebody has changed the switch: they are another group's too
+			continue // another program has changed the switch: they are another group's too
 		}
 		list := byGroup[m.Group]
 		for i := range m.PREGroups {
@@ -328,7 +327,7 @@ func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, er
 }
 
 // outgrown says whether merging waits for members on the switch that it does not know
-// of. The agent's state knows of members before the switch, so it has become older.
+// of. The agent's state knows of members before the switch does, so it is an older copy.
 func (m *merging) outgrown(have *switchspec.State, there []switchspec.MergeMember) bool {
 	places := map[[2]uint16]bool{} // slot and index
 	known := func(x switchspec.MergeMember) bool {

@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// refuseNext has the switch refuse the next write after the flag is set.
+// refuseNext makes the switch refuse the next write after the flag is set.
 func refuseNext(armed *atomic.Bool) func(*config.Config, *Options) {
 	return func(_ *config.Config, o *Options) {
 		o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(
@@ -39,8 +39,8 @@ func refuseNext(armed *atomic.Bool) func(*config.Config, *Options) {
 	}
 }
 
-// TestRefusedLeaving: the switch refuses that a receiver leaves. It stays a member, also
-// of what the switch gets when it has been restarted.
+// TestRefusedLeaving: the switch refuses that a receiver leaves. The receiver stays a
+// member, also of what the switch gets when it has been restarted.
 func TestRefusedLeaving(t *testing.T) {
 	l := newLine(t, 1)
 	var refuse atomic.Bool
@@ -63,7 +63,7 @@ func TestRefusedLeaving(t *testing.T) {
 }
 
 // TestMergingThatIsMadeAnew: where the receivers are in another order, merging begins
-// anew without a PSN, and waits until it has heard of everybody. With new receivers it
+// anew without a PSN, and waits until all members have answered. With new receivers it
 // begins at the PSN that is given.
 func TestMergingThatIsMadeAnew(t *testing.T) {
 	l := newLine(t, 1)

@@ -20,7 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// A branch that a test holds at switch sw2 in the name of another.
+// A branch that a test holds at switch sw2 on behalf of another switch.
 type rawBranch struct {
 	c    mcrdmav1.SwitchPeerClient
 	name string
@@ -57,7 +57,7 @@ func (b rawBranch) sync(t testing.TB, sequence uint64, held ...uint64) (missing 
 	return len(res.GetMissing())
 }
 
-// TestLateAndReorderedMessages: requests of a neighbour that come in another order
+// TestLateAndReorderedMessages: requests of a neighbor arrive in another order
 // than they were sent, or twice.
 func TestLateAndReorderedMessages(t *testing.T) {
 	l := newLine(t, 3)
@@ -112,7 +112,7 @@ func TestLateAndReorderedMessages(t *testing.T) {
 	missing(one.sync(t, 20), 0)
 	reaches(3)
 	missing(one.sync(t, 21, 21), 0)
-	// One that names an older or a later hold gets told.
+	// One that names an older or a later hold gets it back as missing.
 	missing(one.sync(t, 21, 20), 1)
 	missing(one.sync(t, 22, 22), 1)
 	reaches(3)
@@ -218,8 +218,8 @@ func TestSameBranchTwice(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestHoldMeetsRelease: one neighbour gives a branch up at the moment in which
-// another begins to hold it. It has it then, on the switch and in the store.
+// TestHoldMeetsRelease: one neighbor releases a branch at the moment in which another
+// begins to hold it. The other has it then, on the switch and in the store.
 func TestHoldMeetsRelease(t *testing.T) {
 	l := newLine(t, 3)
 	l.fake(1)
@@ -261,7 +261,7 @@ func TestHoldMeetsRelease(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestFloodOfPeerMessages has two neighbours send what they like, much of it
+// TestFloodOfPeerMessages has two neighbors send what they like, much of it
 // impossible, and then go. Nothing is left.
 func TestFloodOfPeerMessages(t *testing.T) {
 	l := newLine(t, 3)
@@ -328,7 +328,7 @@ func TestFloodOfPeerMessages(t *testing.T) {
 	}
 }
 
-// flood makes up requests of a neighbour.
+// flood makes up requests of a neighbor.
 type flood struct {
 	*rand.Rand
 	from string

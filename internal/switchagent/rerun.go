@@ -9,8 +9,8 @@ import (
 // rerunWidth is how many steps are changed side by side.
 const rerunWidth = 128
 
-// A wakeup wakes the goroutine that does what has become necessary: once, if it was woken
-// several times meanwhile.
+// A wakeup wakes the goroutine that does the pending work; several calls before it
+// runs wake it once.
 type wakeup chan struct{}
 
 func (w wakeup) wake() {
@@ -41,7 +41,7 @@ func (a *Agent) follow(ctx context.Context) {
 }
 
 // followOnce puts new routes on the switch, makes all steps again that they concern,
-// and then takes off what nobody needs any more.
+// and then removes what no group needs any more.
 func (a *Agent) followOnce(ctx context.Context) error {
 	select {
 	case <-a.adopted:
@@ -56,7 +56,7 @@ func (a *Agent) followOnce(ctx context.Context) error {
 		return err
 	}
 	err = a.remake(ctx)
-	// Ways that have changed since have their own turn: they have woken follow.
+	// Ways that have changed since are done next: they have woken follow.
 	if err := a.writeWhole(ctx, of); err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (a *Agent) followOnce(ctx context.Context) error {
 	return err
 }
 
-// remake makes steps again whose plans are no longer what they were. Those that
-// cannot be made as they should stay as they are, and their problems are told.
+// remake makes steps again whose plans have changed. Those that cannot be made as
+// planned stay as they are, and their problems are reported.
 func (a *Agent) remake(ctx context.Context) error {
 	a.mu.Lock()
 	steps := make([]*step, 0, len(a.steps))
@@ -99,7 +99,7 @@ func (a *Agent) remake(ctx context.Context) error {
 	return worst
 }
 
-// outdated says whether a step's plan may not be what it was.
+// outdated says whether a step's plan may have changed.
 func (a *Agent) outdated(s *step) bool {
 	a.mu.Lock()
 	sp, gone := s.spec, s.gone
@@ -145,7 +145,7 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 	return err
 }
 
-// tick sees to leases, and tries again what was not as good as it can be.
+// tick expires leases, and retries what is not yet as good as it can be.
 func (a *Agent) tick(ctx context.Context) {
 	expiry := time.NewTicker(min(a.cfg.Leases.Group/4, a.cfg.Leases.Branch/4, time.Second))
 	defer expiry.Stop()

@@ -67,7 +67,7 @@ func TestAgentRestartChangesNothing(t *testing.T) {
 	l.noLeftovers()
 }
 
-// What an agent's configuration no longer has goes when it is restarted.
+// What an agent's configuration no longer has is removed when the agent restarts.
 func TestAgentRestartWithLess(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()
@@ -78,7 +78,7 @@ func TestAgentRestartWithLess(t *testing.T) {
 	l.nodes[0].kill()
 	l.start(1, func(c *config.Config, _ *Options) { c.Hosts = c.Hosts[:hostsEach-1] })
 	now := time.Now()
-	l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learnt, so it is asked for
+	l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learned, so it is asked for
 		for i := range 10 {
 			t.Probe(now.Add(time.Duration(i) * unicast.ProbeAfter))
 		}
@@ -110,7 +110,7 @@ func (n *node) usesCounted(t *testing.T) {
 }
 
 // A switch that comes back empty gets everything again; merging goes on under a new
-// epoch, and waits until it has heard of everyone.
+// epoch, and waits until all members have answered.
 func TestSwitchRestart(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()
@@ -153,8 +153,8 @@ func TestSwitchRestart(t *testing.T) {
 	l.noLeftovers()
 }
 
-// reached are the receivers that a group's packets come to, once each, whichever of
-// the equal ways they take; an error says where they go wrong.
+// reached are the receivers that a group's packets reach, once each, whichever of
+// the equal-cost paths they take; an error says where they go wrong.
 func (l *line) reached(at int, src netip.Addr, id uint32, dst netip.Addr) ([]string, error) {
 	s, err := l.read(at)
 	if err != nil {
@@ -293,8 +293,8 @@ func TestMakeBeforeBreak(t *testing.T) {
 	t.Logf("%d checks", checks)
 }
 
-// An agent that has lost its state, and whose clock was set back, is not taken for
-// a late request of its former self.
+// Requests of an agent that has lost its state, and whose clock was set back, are not
+// taken for late ones from before.
 func TestSequenceCatchesUp(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()
@@ -320,7 +320,7 @@ func TestSequenceCatchesUp(t *testing.T) {
 	l.noLeftovers()
 }
 
-// An agent that has lost its state is told anew what others hold at it.
+// An agent that has lost its state learns again what others hold at it.
 func TestStateLost(t *testing.T) {
 	l := newLine(t, 3)
 	fast := func(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }

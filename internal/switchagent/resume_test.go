@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// A noted speaker writes down what is asked of it.
+// A noted speaker records the calls to it.
 type noted struct {
 	routing.Table
 	mu     sync.Mutex
@@ -54,11 +54,11 @@ func (n *noted) Resume(ctx context.Context, peers []bgp.Peer) (err error) {
 	return nil
 }
 
-// lookAgain is how often the speaker looks whom it waits for, and not just when
-// a session is given up.
+// lookAgain is how often the speaker checks which peers it waits for, and not just
+// when a session is given up.
 const lookAgain = 70 * time.Millisecond
 
-// neighbours are two with links that are watched.
+// neighbors are two with links that are watched.
 func neighbours(hold time.Duration) *config.Config {
 	c := &config.Config{Restart: config.Restart{Hold: hold}}
 	for i, name := range []string{"a", "b"} {
@@ -68,8 +68,8 @@ func neighbours(hold time.Duration) *config.Config {
 	return c
 }
 
-// TestNeighborsOfConfiguration: the neighbors are those of the configuration, by name; of
-// those without a session it is said that there is no link.
+// TestNeighborsOfConfiguration: the neighbors are those of the configuration, by name;
+// those without a session are reported as without a link.
 func TestNeighborsOfConfiguration(t *testing.T) {
 	n := &sessions{source: &noted{}, peers: map[string]bgp.Peer{}}
 	for _, s := range neighbours(0).Switches {
@@ -93,13 +93,13 @@ func TestSessionsAfterStart(t *testing.T) {
 		// As links come up.
 		{"no restart", 0, true, "add 192.0.2.1, close", 0},
 		{"new switch", time.Minute, false, "add 192.0.2.1, suspend", 0},
-		// All at once; who turns out not to be there is not waited for, and comes later.
+		// All at once; a neighbor that turns out to be absent is not waited for, and comes later.
 		{"restart", time.Minute, true, "resume 192.0.2.1, resume 192.0.2.2, remove 192.0.2.2, suspend", 3010 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &noted{}
-				s.resume = func(context.Context) { // until nobody is left to be waited for
+				s.resume = func(context.Context) { // until no peer is left to wait for
 					for d := time.Duration(0); d < time.Minute && !s.has("remove 192.0.2.2"); d += lookAgain {
 						time.Sleep(lookAgain)
 					}

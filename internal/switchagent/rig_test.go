@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/osrg/gobgp/v3/pkg/server.(*BgpServer).Serve"))
 }
 
-// A line is a fabric of switches in a row, sw1 to swN, each with its agent and
-// hosts, and two links to each neighbour, with routes from a topology file and without hellos: switches have no
-// packets to carry here.
+// A line is a fabric of switches in a row, sw1 to swN, each with its agent and hosts,
+// and two links to each neighbor, with routes from a topology file and without hellos:
+// switches have no packets to carry here.
 type line struct {
 	t     testing.TB
 	dir   string
@@ -284,7 +284,7 @@ func (l *line) read(i int) (*switchspec.State, error) {
 	return c.Read(l.t.Context())
 }
 
-// readOften has read use one connection for each switch, none of which may restart.
+// readOften makes read use one connection for each switch, none of which may restart.
 func (l *line) readOften() {
 	l.t.Helper()
 	for _, n := range l.nodes {

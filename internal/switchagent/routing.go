@@ -24,7 +24,7 @@ import (
 type routes struct {
 	routing.Source
 	// link tells the source that the agent's hellos found a link up or down. It does
-	// not wait.
+	// not block.
 	link func(port uint16, to string, up bool)
 	// next is a look-ahead through switches that are not programmable, if the source
 	// knows the fabric.
@@ -35,12 +35,12 @@ type routes struct {
 	// neighbors are the BGP sessions, those of the configuration that are not open included;
 	// nil: the source is not BGP.
 	neighbors func(ctx context.Context) ([]neighbor, error)
-	// suspend closes the source so that neighbours wait for its successor; nil: nobody
-	// notices anyhow.
+	// suspend closes the source so that neighbors wait for its successor; nil: no
+	// neighbor notices the end.
 	suspend func() error
 }
 
-// end closes the source, for good or for a restart.
+// end closes the source, permanently or for a restart.
 func (r *routes) end(restart bool) error {
 	if restart && r.suspend != nil {
 		return r.suspend()
@@ -65,7 +65,7 @@ type neighbor struct {
 	name string
 }
 
-// noLink is the state of a session that is not open as no link to the switch is up.
+// noLink is the state of a session that is not open because no link to the switch is up.
 const noLink = "no link"
 
 // A finding tells of the switch: done is closed when it has been found, and then
@@ -152,7 +152,7 @@ func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switc
 		for queue := []string{neighbour}; len(queue) > 0; queue = queue[1:] {
 			hops, err := t.Hops(queue[0], dst, nil)
 			if err != nil || len(hops) == 0 {
-				direct = true // nobody knows, so nothing is to be expected behind
+				direct = true // unknown, so expect no programmable switch behind
 			}
 			for _, h := range hops {
 				switch {
@@ -172,8 +172,8 @@ func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switc
 	}
 }
 
-// openBGP opens a speaker. A neighbour's session is kept while a link to it works:
-// as sessions may run beside the links, they would not notice.
+// openBGP opens a speaker. A neighbor's session is kept only while a link to it works:
+// a session may run over another network, and would not notice.
 func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaking, log *slog.Logger) (*routes, error) {
 	r := cfg.Routing.BGP
 	s, err := open(ctx, bgp.Config{ASN: r.ASN, RouterID: cfg.Address, Listen: r.Listen, ListenPort: r.Port,
@@ -214,7 +214,7 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 	return &routes{Source: closing{s, end}, link: n.link, known: n.known, neighbors: n.neighbors, suspend: func() error { end(); return s.Suspend() }}, nil
 }
 
-// closing is a source with something to be done before it is closed.
+// closing is a source with a function to be called before it is closed.
 type closing struct {
 	routing.Source
 	before func()
@@ -232,10 +232,10 @@ type sessions struct {
 	peers  map[string]bgp.Peer
 	wake   chan struct{}
 	found  *finding      // nil: there is nothing to wait for
-	known  chan struct{} // closed when neighbours have told their routes again
+	known  chan struct{} // closed when neighbors have announced their routes again
 
 	mu sync.Mutex
-	up map[string]map[uint16]bool // neighbour's ports that are up
+	up map[string]map[uint16]bool // neighbor's ports that are up
 	on map[string]bool            // run's own
 }
 
@@ -275,9 +275,9 @@ func (n *sessions) link(port uint16, to string, up bool) {
 	}
 }
 
-// resume opens all sessions again after a restart, if the switch went on by their
-// routes. Which links work is seen later; by then the neighbours may have lost
-// their patience.
+// resume opens all sessions again after a restart, if the switch kept forwarding by
+// their routes. It does not wait to see which links work; by then the neighbors may
+// have dropped the routes.
 func (n *sessions) resume(ctx context.Context) {
 	defer close(n.known)
 	if n.found == nil {
@@ -308,8 +308,8 @@ func (n *sessions) resume(ctx context.Context) {
 	n.log.Info("BGP sessions are open again", "after", time.Since(begun))
 }
 
-// giveUp ends the sessions with neighbours who are not there any more, so that nobody
-// waits for them.
+// giveUp ends the sessions with neighbors that are no longer there, so that no
+// speaker waits for them.
 func (n *sessions) giveUp(ctx context.Context) {
 	select {
 	case <-time.After(linkGrace):

@@ -79,7 +79,7 @@ func (a *Agent) metricsHandler() http.Handler {
 }
 
 // unary bounds a request's time, and counts it. A handler that panics ends the process:
-// what it held locked, or had changed by half, nothing else could put right.
+// nothing else could repair what it had locked or changed in part.
 func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -310,7 +310,7 @@ func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr
 	return func(a netip.Addr) bool { return (source == "" || a == only) && mayKnow(id, a) }, nil
 }
 
-// mayKnow says whether somebody may know of a source's groups.
+// mayKnow says whether a client may know of a source's groups.
 func mayKnow(id identity.Identity, source netip.Addr) bool {
 	return !id.Is(identity.Host) || id.Owns(source)
 }

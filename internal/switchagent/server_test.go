@@ -23,7 +23,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// A refused is what a request that must fail has to fail with.
+// A refused is the error that a request must fail with.
 type refused struct {
 	code   codes.Code
 	reason string   // of the ErrorInfo
@@ -102,7 +102,7 @@ func (l *line) unchanged(what string, since snapshot) {
 	}
 }
 
-// as is a connection to switch i's agent of somebody else than the administrator.
+// as is a connection to switch i's agent by a caller other than the administrator.
 func (l *line) as(i int, id identity.Identity) *grpc.ClientConn {
 	l.t.Helper()
 	c := dial(l.t, l.nodes[i-1].addr, id)
@@ -196,8 +196,8 @@ func badGroups() map[string]struct {
 	return out
 }
 
-// TestMalformedInstallChangesNothing asks for groups that cannot be, beside one that
-// is there.
+// TestMalformedInstallChangesNothing asks for impossible groups, beside an existing
+// one.
 func TestMalformedInstallChangesNothing(t *testing.T) {
 	l := newLine(t, 2)
 	l.start(1, func(c *config.Config, _ *Options) {
@@ -296,7 +296,7 @@ func TestMalformedUpdateChangesNothing(t *testing.T) {
 		x.want.check(t, name, err)
 		l.unchanged(name, before)
 	}
-	// What changes nothing changes nothing.
+	// An update without a difference changes nothing.
 	if _, err := c.Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, Receivers: with()}); err != nil {
 		t.Error(err)
 	}
@@ -385,7 +385,7 @@ func expectEvents(t testing.TB, w grpc.ServerStreamingClient[mcrdmav1.WatchRespo
 	return out
 }
 
-// TestMalformedPeerRequests are requests of a neighbour that cannot be meant.
+// TestMalformedPeerRequests are invalid requests of a neighbor.
 func TestMalformedPeerRequests(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()
@@ -445,7 +445,7 @@ func TestMalformedPeerRequests(t *testing.T) {
 	}
 	_, err := c.Sync(t.Context(), &mcrdmav1.SyncRequest{Sequence: math.MaxUint64, Branches: []*mcrdmav1.HeldBranch{nil}})
 	invalid.check(t, "sync", err)
-	// Of nobody's branch nothing is to be released.
+	// A release of a branch that no switch holds changes nothing.
 	if _, err := c.Release(t.Context(), &mcrdmav1.ReleaseRequest{Group: good().Group, Destination: "10.2.0.13", Sequence: math.MaxUint64}); err != nil {
 		t.Error(err)
 	}
@@ -457,7 +457,7 @@ func TestMalformedPeerRequests(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestHostsSeeTheirOwn: a host is told of no group but its own, whatever it calls.
+// TestHostsSeeTheirOwn: a host sees no group but its own, whatever it calls.
 func TestHostsSeeTheirOwn(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()

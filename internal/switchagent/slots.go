@@ -11,10 +11,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// An ownership says whose epochs a switch's registers hold. The agent's state has it,
-// and the switch among its settings, always written after the state.
+// An ownership says whose epochs a switch's registers hold. It is in the agent's state
+// and in the switch's settings, which are always written after the state.
 type ownership struct {
-	Owner   uint64 // random; another one whenever the registers are cleared on purpose
+	Owner   uint64 // random; a new one whenever the agent clears the registers
 	Numbers uint64 // all uses of slots since then have lower numbers
 }
 
@@ -26,7 +26,7 @@ type slots struct {
 	ownership
 	next, end uint64 // of the block of numbers in use
 	used      map[uint16]*merging
-	// by the entries that keep a sender from being told past them; some groups may
+	// by the entries that drop answers which bypass merging; some groups may
 	// share one for a while
 	bypasses map[switchspec.Key][]*merging
 }
@@ -40,7 +40,7 @@ const (
 // The agent's bucket in its state holds one pair.
 const ownBucket, ownKey = "agent", "ownership"
 
-// loadSlots finds out whose the agent's state is; a new one gets an owner.
+// loadSlots reads the owner of the agent's state; a new state gets one.
 func loadSlots(ctx context.Context, s Store) (*slots, error) {
 	x := newSlots(s)
 	for _, value := range s.Load(ownBucket) {
@@ -62,7 +62,7 @@ func newSlots(s Store) *slots {
 
 func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
-// become stores an ownership, with further edits, and then has it.
+// become stores an ownership, with further edits, and then takes effect.
 func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit) error {
 	value, err := json.Marshal(next)
 	if err != nil {
@@ -97,8 +97,8 @@ func (s *slots) take(m *merging) error {
 
 var errUsedUp = fmt.Errorf("%w: all epochs of merging have been used; the switch gets its program anew", ErrNotReady)
 
-// reserve has a block of numbers, first in the agent's state; the switch learns of it
-// with the first entry that is made of it.
+// reserve takes a block of numbers, first in the agent's state; the switch learns of it
+// with the first entry that uses it.
 func (s *slots) reserve() error {
 	first := s.Numbers
 	if first == useEnd {
@@ -114,7 +114,7 @@ func (s *slots) reserve() error {
 	return nil
 }
 
-// keep enters merging under the number of a use.
+// keep records merging under the number of a use.
 func (s *slots) keep(m *merging, use uint64) {
 	m.use = use
 	s.used[m.slot()] = m
@@ -122,7 +122,7 @@ func (s *slots) keep(m *merging, use uint64) {
 	s.bypasses[k] = append(s.bypasses[k], m)
 }
 
-// give takes a slot back whose entities are gone, or were never there.
+// give frees a slot whose entities are gone, or were never there.
 func (s *slots) give(m *merging) {
 	if m.use == 0 || s.used[m.slot()] != m {
 		return

@@ -83,7 +83,7 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 		return err
 	}
 	out.Packets = direct[match.Key()].Packets
-	for _, r := range out.GetGroup().GetReceivers() { // which may not be the present ones any more
+	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be the present ones
 		var c p4rt.MemberCounts
 		if i, ok := index[r.GetAddress()]; ok {
 			c = members[i]
@@ -205,8 +205,7 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 	return out
 }
 
-// usage says how full the switch is. It is
-// called with Agent.mu.
+// usage says how full the switch is. It is called with Agent.mu.
 func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 	replicas, regions, members := 0, 0, 0
 	for _, s := range a.steps {

@@ -54,11 +54,11 @@ type holder struct {
 	expires  time.Time
 }
 
-// A step is this switch's part in a group's tree. Whoever changes it has its turn,
-// and changes it under Agent.mu too, under which alone it may be read.
+// A step is this switch's part in a group's tree. A goroutine that changes it has its
+// turn and Agent.mu; Agent.mu alone is enough to read it.
 type step struct {
 	key  stepKey
-	turn chan struct{} // capacity 1: full while somebody has his turn
+	turn chan struct{} // capacity 1: full while a goroutine has its turn
 	gone bool          // no longer among the agent's steps
 
 	group   *group // that was installed here, of which this is the first step; or nil
@@ -90,7 +90,7 @@ type placed struct {
 
 func (p placed) installed() bool { return p.group != 0 }
 
-// nextHops are those that copies leave by.
+// nextHops are the next hops that copies leave by.
 func nextHops(r bifurcation.Rules) []uint16 {
 	out := make([]uint16, 0, len(r.Rewrites))
 	for _, w := range r.Rewrites {
@@ -99,7 +99,7 @@ func nextHops(r bifurcation.Rules) []uint16 {
 	return out
 }
 
-// lock waits for one's turn.
+// lock waits for the caller's turn.
 func (s *step) lock(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -116,7 +116,7 @@ func (s *step) lock(ctx context.Context) error {
 
 func (s *step) unlock() { <-s.turn }
 
-// entities are what a step's rules are on a switch, under these numbers; the match
+// entities are the switch's entries for a step's rules, under these numbers; the match
 // is the last.
 func entities(key stepKey, rules bifurcation.Rules, group, firstPRE uint16) []switchspec.Entity {
 	out := make([]switchspec.Entity, 0, len(rules.PREGroups)+len(rules.Rewrites)+len(rules.Translations)+1)
@@ -146,7 +146,7 @@ func comparePRE(a, b switchspec.PREReplica) int {
 	return int(a.Instance) - int(b.Instance)
 }
 
-// compareTranslations gives them the order in which a switch is read back.
+// compareTranslations orders translations as they are read back from a switch.
 func compareTranslations(a, b bifurcation.Translation) int {
 	return cmp.Or(cmp.Compare(a.RID, b.RID), cmp.Compare(a.RKey, b.RKey), cmp.Compare(a.First, b.First))
 }
@@ -169,7 +169,7 @@ type plan struct {
 	problems []string
 }
 
-// same says that nothing is to be done on this switch or others.
+// same says that nothing needs to change on this switch or others.
 func (p plan) same(s *step) bool {
 	if s.behind || len(p.branches) != len(s.branches) || !p.spec.equal(s.spec) || !slices.Equal(p.problems, s.problems) ||
 		p.rules.Empty() == s.placed.installed() || !reflect.DeepEqual(p.rules, s.placed.rules) {
@@ -183,10 +183,10 @@ func (p plan) same(s *step) bool {
 	return true
 }
 
-// plan finds out what a step has to be, with the routes of now. The next hops of
-// its rules count as used: the caller has to see to it that they are unused. If it may leave
-// out receivers, those that cannot be reached are missing, and named among the
-// problems; an error then means that none can be.
+// plan computes what a step has to be, with the present routes. The next hops of
+// its rules count as used: the caller has to unuse them. With leaveOut, receivers
+// that cannot be reached are left out, and named among the problems; an error then
+// means that none can be reached.
 func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
 	p := plan{spec: s, early: early, branches: map[branchKey][]bifurcation.Receiver{}}
 	receivers := s.receivers

@@ -65,8 +65,8 @@ func isReady(a *Agent) bool {
 	}
 }
 
-// TestOneStateOneAgent: a second agent of the same state does not start, and says
-// why; one that stands by starts when the first has gone, and changes nothing.
+// TestOneStateOneAgent: a second agent with the same state does not start, and says
+// why; a standby starts when the first has gone, and changes nothing.
 func TestOneStateOneAgent(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()
@@ -282,8 +282,8 @@ func (f *foreigner) digests() bool {
 	return len(f.read(&p4.Entity{Entity: &p4.Entity_DigestEntry{DigestEntry: &p4.DigestEntry{}}})) > 0
 }
 
-// TestAuditFindsForeignWrites: what somebody else does to the switch is found by the
-// next look at it, and put right.
+// TestAuditFindsForeignWrites: the next audit finds what another controller did to the
+// switch, and repairs it.
 func TestAuditFindsForeignWrites(t *testing.T) {
 	l := newLine(t, 1)
 	l.start(1, func(_ *config.Config, o *Options) { o.Audit = 50 * time.Millisecond })
@@ -348,8 +348,8 @@ func TestAuditFindsForeignWrites(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestForeignController: another controller takes the switch over by a higher
-// election id and writes what it likes. When it goes, all is put right.
+// TestForeignController: another controller takes over the switch by a higher
+// election id and writes what it likes. When it goes, the agent repairs everything.
 func TestForeignController(t *testing.T) {
 	l := newLine(t, 1)
 	l.startAll()

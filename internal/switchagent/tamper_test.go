@@ -12,8 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// tamper changes a switch's state at random: entities go, point elsewhere, or are
-// there that nobody wrote.
+// tamper changes a switch's state at random: it deletes, redirects and adds entities.
 func tamper(r *rand.Rand, s *switchspec.State) {
 	var matches []switchspec.Match
 	for m := range switchspec.Of[switchspec.Match](s) {
@@ -34,7 +33,7 @@ func tamper(r *rand.Rand, s *switchspec.State) {
 		}
 		switch e := e.(type) {
 		case switchspec.Match:
-			// Its copies are another group's, or nobody's.
+			// Its copies are another group's, or no group's.
 			o := matches[r.IntN(len(matches))]
 			switch r.IntN(4) {
 			case 0:
@@ -78,8 +77,8 @@ func tamper(r *rand.Rand, s *switchspec.State) {
 	}
 }
 
-// TestTamperedWhileAway: the agent comes back to a switch that somebody has changed,
-// and makes it what it was.
+// TestTamperedWhileAway: the agent comes back to a switch that was changed meanwhile,
+// and restores it.
 func TestTamperedWhileAway(t *testing.T) {
 	l := newLine(t, 2)
 	l.startAll()
@@ -138,9 +137,9 @@ func TestTamperedWhileAway(t *testing.T) {
 	l.noLeftovers()
 }
 
-// TestAdoptedMergingIsItsOwn: merging that is found on a switch is kept if nobody has
-// changed it, with the members that left; else it begins anew, and nothing that was
-// another group's comes with it.
+// TestAdoptedMergingIsItsOwn: merging that is found on a switch is kept if it was not
+// changed, with the members that left; else it begins anew, without anything of
+// another group.
 func TestAdoptedMergingIsItsOwn(t *testing.T) {
 	root, _ := goodRecords(t) // receivers 1.2 and 2.1
 	one, two := aStepKey, stepKey{groupKey{hostAddr(1, 1), 0x800002}, hostAddr(1, 2)}

@@ -21,7 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
-// A security is how callers say who they are.
+// A security is how callers prove their identity.
 type security struct {
 	agent  func(name string) func(*config.Config, *Options) // of a switch
 	caller func(id identity.Identity) []grpc.DialOption     // of switch sw1
@@ -64,7 +64,7 @@ func (l *line) call(i int, opts ...grpc.DialOption) *grpc.ClientConn {
 	return c
 }
 
-// callers are all who might call sw1's agent about a group of host 10.1.0.11.
+// callers are all that might call sw1's agent about a group of host 10.1.0.11.
 var callers = []identity.Identity{
 	aHost(hostAddr(1, 1)),
 	aHost(hostAddr(1, 2), hostAddr(1, 1)),
@@ -76,7 +76,7 @@ var callers = []identity.Identity{
 	{Role: identity.Admin, Name: "ops"},
 }
 
-// TestWhoMayDoWhat lets everybody call everything, in plain text and by TLS.
+// TestWhoMayDoWhat makes every kind of caller call everything, in plain text and by TLS.
 func TestWhoMayDoWhat(t *testing.T) {
 	for name, f := range map[string]func(testing.TB) security{"plain text": plainText, "TLS": withTLS} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func whoMayDoWhat(t *testing.T, l *line, sec security) {
 			return err
 		}, nil},
 	} {
-		// First all who may not, so that nothing changes.
+		// First all callers that may not, so that nothing changes.
 		before := l.snapshot()
 		for _, may := range []bool{false, true} {
 			for _, id := range callers {
@@ -232,7 +232,7 @@ func sees(t *testing.T, l *line, sec security) {
 				have = append(have, g.GetGroup().GetKey().GetSource())
 			}
 		}
-		// Of what happens then, too: the last event is one that it may see.
+		// Later events, too: the last one is one that it may see.
 		a := l.nodes[0].agent
 		for _, source := range []string{"10.1.0.15", "10.1.0.11", "10.1.0.14", "10.1.0.12"} {
 			a.events.tell(eventRemoved, &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
@@ -266,8 +266,8 @@ func ownSources(id identity.Identity, source string) int {
 	return n
 }
 
-// TestStrangersAreKeptOut: with TLS, nobody gets in without a certificate of the CA,
-// and what is claimed beside a certificate does not count.
+// TestStrangersAreKeptOut: with TLS, no client gets in without a certificate of the CA,
+// and an identity claimed beside a certificate does not count.
 func TestStrangersAreKeptOut(t *testing.T) {
 	l := newLine(t, 1)
 	ca, other := identitytest.New(t), identitytest.New(t)
@@ -317,7 +317,7 @@ func wantOther(t testing.TB, ca *identitytest.CA) grpc.DialOption {
 	return grpc.WithTransportCredentials(creds)
 }
 
-// TestAgentsKnowEachOther: an agent hands groups to another only if that has the
+// TestAgentsKnowEachOther: an agent hands groups to another only if that one has the
 // certificate of the switch that it should be.
 func TestAgentsKnowEachOther(t *testing.T) {
 	l := newLine(t, 2)

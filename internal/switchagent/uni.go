@@ -31,8 +31,8 @@ func newUni(t *unicast.Table) *uni {
 	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}, written: &switchspec.State{}}
 }
 
-// do calls f with the table, and tells those who wait if it has changed. It says
-// which parts have.
+// do calls f with the table, and wakes the waiting goroutines if it has changed. It
+// says which parts have.
 func (u *uni) do(f func(*unicast.Table)) (changed, ways bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *Agent) attached(host netip.Addr) bool {
 	return false
 }
 
-// settledRoutes waits until the routes are known, so that "no route" means it.
+// settledRoutes waits until the routes are known, so that "no route" is reliable.
 func (a *Agent) settledRoutes(ctx context.Context) error {
 	select {
 	case <-a.settled:
@@ -92,9 +92,9 @@ func (a *Agent) settledRoutes(ctx context.Context) error {
 // hostTime is how long a host has to answer ARP.
 const hostTime = time.Second
 
-// resolveHosts asks those of the receivers for their MACs that are attached here
-// and have not been heard of, and waits for the answers. Whoever does not answer
-// is no error here: he has no route.
+// resolveHosts asks the receivers that are attached here and have not been heard for
+// their MACs, and waits for the answers. A receiver that does not answer is no error
+// here: it has no route.
 func (a *Agent) resolveHosts(ctx context.Context, receivers []bifurcation.Receiver) error {
 	ctx, cancel := context.WithTimeout(ctx, hostTime)
 	defer cancel()
@@ -159,7 +159,7 @@ func (u *uni) current(p part) bool {
 	return u.has[p] >= u.table.Version()
 }
 
-// writeHops puts on the switch what copies leave by.
+// writeHops writes the next hops of copies to the switch.
 func (a *Agent) writeHops(ctx context.Context) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
@@ -170,8 +170,8 @@ func (a *Agent) writeHops(ctx context.Context) error {
 	return err
 }
 
-// writeWhole puts all on the switch, and takes off the rest, unless the ways are not
-// those of this version any more.
+// writeWhole writes everything to the switch, and deletes the rest, unless the ways are
+// no longer those of this version.
 func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	a.uni.writing.Lock()
 	defer a.uni.writing.Unlock()
@@ -186,10 +186,10 @@ func (a *Agent) writeWhole(ctx context.Context, ways uint64) error {
 	return err
 }
 
-// putUnicast puts a part on the switch, unless it has a later one. What is no longer
-// wanted stays unless the whole is to be put, as groups may still use it. It does nothing,
-// and says so, if the numbers of next hops mean something else on the switch since. The
-// caller has uni.writing.
+// putUnicast writes a part to the switch, unless the switch has a later one. What is no
+// longer wanted stays unless the whole is written, as groups may still use it. It does
+// nothing, and returns false, if the numbers of next hops have got another meaning on the
+// switch since. The caller has uni.writing.
 func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool, err error) {
 	u := a.uni
 	if u.has[p] >= want.version {

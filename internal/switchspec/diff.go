@@ -38,8 +38,8 @@ type Change struct {
 func (c Change) String() string { return fmt.Sprintf("%d %v %v", c.Stage, c.Op, c.Entity) }
 
 // Apply does the changes. Errors wrap ErrConflict (it is there already, or not)
-// or ErrInvalid, and tell of the first that could not be done; those before it
-// are.
+// or ErrInvalid, and name the first that could not be done; those before it
+// are done.
 func (s *State) Apply(list ...Change) error {
 	for _, c := range list {
 		if err := valid(c.Entity); err != nil {
@@ -63,7 +63,7 @@ func (s *State) Apply(list ...Change) error {
 const (
 	stageDetach  = iota // matches that go, or wait
 	stageUnmerge        // members of slots that get another group
-	stageBase           // settings, PRE groups, neighbours, merge groups, bypasses
+	stageBase           // settings, PRE groups, neighbors, merge groups, bypasses
 	stageRewrite        // replicas, regions, next hops
 	stageMembers        // members, ECMP groups
 	stageSwitch         // what is in use changes, by one step
@@ -72,7 +72,7 @@ const (
 	stageLeave          // routes, members
 	stageStrip          // replicas, ECMP and merge groups
 	stageBare           // PRE groups, next hops
-	stageLast           // neighbours, bypasses
+	stageLast           // neighbors, bypasses
 )
 
 var insertStage = [...]int{
@@ -167,7 +167,7 @@ func (d *differ) modify() {
 		return
 	}
 	before, after := d.live()
-	for i, c := range d.out { // before somebody meets it by a change in use
+	for i, c := range d.out { // before a packet meets it by a change in use
 		if r, ok := c.Entity.(Region); ok && c.Op == Delete && !before[r.replica()] {
 			d.out[i].Stage = stageRewrite
 		}
@@ -195,8 +195,8 @@ func (d *differ) modify() {
 }
 
 // live finds what the groups that stay use in each state, and adds the changes of
-// their matches: in one step where that is the only
-// change of what a packet meets, else they are away while everything changes.
+// their matches: in one step where that is the only change of what a packet meets,
+// else they are removed while everything changes.
 func (d *differ) live() (before, after map[Key]bool) {
 	before, after = map[Key]bool{}, map[Key]bool{}
 	for k, e := range d.have.each() {

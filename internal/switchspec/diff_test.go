@@ -12,7 +12,7 @@ import (
 
 func addr(n uint16) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 
-// small draws a number of few, so that states share keys and references.
+// small draws one of few numbers, so that states share keys and references.
 func small(t *rapid.T, name string, least, most int) uint16 {
 	return uint16(rapid.IntRange(least, most).Draw(t, name)) //nolint:gosec // small
 }
@@ -92,7 +92,7 @@ func drawState(t *rapid.T) *State {
 	return s
 }
 
-// prune takes out what refers to what is not there.
+// prune removes entities with dangling references.
 func prune(s *State) {
 	for again := true; again; {
 		again = false

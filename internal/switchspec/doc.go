@@ -21,7 +21,7 @@
 //   - a packet of a group that is in both states is treated as in one of the
 //     two, or as if the group were not there, but never as something between.
 //     The latter happens only where that takes more than one change of entities
-//     that are in use; who wants to avoid it gives what changes fresh numbers,
+//     that are in use; to avoid it, a caller gives what changes fresh numbers,
 //     so that the [Match] is the one change;
 //   - answers of one group's members are never merged as another group's: a
 //     member's entry does not meet a [MergeGroup] of an epoch that is not its own.

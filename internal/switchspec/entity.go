@@ -144,7 +144,7 @@ type Settings struct {
 	HashSeed uint32 // of the choice among equal paths
 	// Whose epochs the registers hold, and that all of them are of uses of slots with
 	// lower numbers. The program does not look at them.
-	Owner   uint64 // 0: nobody's
+	Owner   uint64 // 0: none
 	Numbers uint64
 }
 

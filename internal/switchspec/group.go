@@ -162,7 +162,7 @@ func (m MergeMember) check() error {
 }
 
 // Bypass drops RoCE packets from Src to a group's sender that are not addressed to the
-// group: they would pass for what merging says. It is in the table of MergeMembers.
+// group: they would pass for merged answers. It is in the table of MergeMembers.
 type Bypass struct {
 	Src netip.Addr // that the sender is connected to
 	Dst netip.Addr // the sender's

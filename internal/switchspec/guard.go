@@ -6,7 +6,7 @@ import (
 )
 
 // GuardedPort is a port at which only its PortHosts may send IPv4 and ARP, and
-// nobody hellos.
+// no station may send hellos.
 type GuardedPort struct{ Port uint16 }
 
 // Key implements Entity.

@@ -1,4 +1,4 @@
-// Package bgp learns routes by BGP from neighbouring switches and tells them
+// Package bgp learns routes by BGP from neighboring switches and tells them
 // the prefixes behind this one, in the manner of RFC 7938: external sessions
 // between private AS numbers, and all paths of the same length used at once,
 // whatever AS numbers they hold.
@@ -7,10 +7,10 @@
 // implements routing.Source; its next hops carry addresses and no ports.
 // # Restart
 //
-// A speaker that ends by [Source.Suspend] says nothing to its peers: those with whom
-// graceful restart (RFC 4724) was agreed go on using its routes for Config.Restart. Its
-// successor comes by [Source.Resume]. Speakers always help peers of theirs that
-// restart; also, as RFC 8538 has it, those who just fall silent.
+// A speaker that ends by [Source.Suspend] says nothing to its peers: those that agreed
+// to graceful restart (RFC 4724) go on using its routes for Config.Restart. Its
+// successor calls [Source.Resume]. Speakers always help peers that restart; also, by
+// RFC 8538, those that just fall silent.
 //
 // GoBGP keeps some of its options in variables of the process: speakers of one
 // process are safe together if all are opened before sessions are added.
@@ -48,7 +48,7 @@ type Config struct {
 	// None, or port 0: sessions are only opened, not accepted.
 	Listen     []netip.Addr
 	ListenPort uint16
-	// DrainTime is how long Close waits between asking the neighbours to turn
+	// DrainTime is how long Close waits between asking the neighbors to turn
 	// to other paths and leaving; 0: it leaves at once.
 	DrainTime time.Duration
 	// Restart is how long the peers are asked to keep the routes of this speaker
@@ -57,7 +57,7 @@ type Config struct {
 	Logger  *slog.Logger // nil: silent
 }
 
-// A Peer is a neighbouring speaker.
+// A Peer is a neighboring speaker.
 type Peer struct {
 	Addr    netip.Addr
 	ASN     uint32
@@ -291,8 +291,8 @@ func (s *Source) Close() error {
 	return errors.Join(err, s.Table.Close())
 }
 
-// quiesce ends all sessions, and waits for that, but not long: GoBGP does not bear
-// being stopped while it receives.
+// quiesce ends all sessions, and waits briefly for that: GoBGP must not be stopped
+// while it receives.
 func (s *Source) quiesce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -137,7 +137,8 @@ func TestMultipath(t *testing.T) {
 	becomes(t, leaf2.Source, "10.2.0.9", "nothing")
 }
 
-// TestNeighbors: what is said of sessions that are, that were, and that never came to be.
+// TestNeighbors: what is reported of sessions that are up, that have ended, and that
+// never came up.
 func TestNeighbors(t *testing.T) {
 	sp, port := speakers(t, 3, 0)
 	a, b := sp[0], sp[1]
@@ -152,7 +153,7 @@ func TestNeighbors(t *testing.T) {
 	begun := time.Now().Truncate(time.Second)
 	connect(t, a, b, port)
 	if err := a.AddPeer(t.Context(), Peer{Addr: sp[2].addr, ASN: sp[2].asn, Local: a.addr, Port: port}); err != nil {
-		t.Fatal(err) // who does not know this one
+		t.Fatal(err) // which does not know this one
 	}
 	becomes(t, a.Source, "10.2.1.1", "{127.1.0.2}")
 	becomes(t, b.Source, "10.1.0.1", "{127.1.0.1}")
@@ -225,7 +226,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%+v passed", cfg)
 		}
 	}
-	l, err := net.Listen("tcp4", "127.1.0.1:0") // somebody has the port
+	l, err := net.Listen("tcp4", "127.1.0.1:0") // the port is in use
 	if err != nil {
 		t.Fatal(err)
 	}

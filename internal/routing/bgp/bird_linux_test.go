@@ -35,7 +35,7 @@ protocol bgp ours {
 }
 `
 
-// BIRD, a speaker not written here, exchanges routes with us both ways.
+// BIRD, an independent speaker, exchanges routes with us both ways.
 func TestNamespaceBIRD(t *testing.T) { inNamespace(t, withBIRD) }
 
 // BIRD keeps our routes while we restart, and we keep those of BIRD.
@@ -45,7 +45,7 @@ func TestNamespaceBIRDRestart(t *testing.T) {
 }
 
 // inNamespace runs a test with BIRD. It runs a copy of the test inside a network
-// namespace, since GoBGP makes its sockets on whatever thread it pleases.
+// namespace, since GoBGP may make its sockets on any thread.
 func inNamespace(t *testing.T, test func(t *testing.T, bird string)) {
 	bird, err := exec.LookPath("bird")
 	if err != nil {
@@ -104,7 +104,7 @@ func startBIRD(t *testing.T, bird, dir, text string, args ...string) (end func()
 	return end
 }
 
-// ask has BIRD answer a question.
+// ask runs a command of BIRD.
 func ask(t *testing.T, bird, dir string, args ...string) string {
 	t.Helper()
 	birdc := filepath.Join(filepath.Dir(bird), "birdc")
@@ -237,7 +237,7 @@ func restartWithBIRD(t *testing.T, bird string) {
 		t.Errorf("BIRD has not heard that packets went on:\n%s", out)
 	}
 
-	// The other way round.
+	// The other way around.
 	log := record(t, s)
 	end()
 	session(t, s, peer.Addr, false)

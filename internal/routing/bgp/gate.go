@@ -19,10 +19,10 @@ const (
 	gateHold = 65535            // seconds without keepalives; GoBGP cannot do without a hold time
 )
 
-// A gate is a peer of our own, at a loopback address, that says for as long as it is
-// shut that it has not told all its routes yet. After a restart GoBGP tells its
-// peers its routes as soon as all of those whose sessions are up have told theirs;
-// with the first session that is up, that would be at once. The gate is up before any.
+// A gate is a peer of our own, at a loopback address, that sends no End-of-RIB while it
+// is shut. After a restart GoBGP sends its peers its routes as soon as all of those whose
+// sessions are up have sent theirs; with the first session that is up, that would be at
+// once. The gate is up before any.
 type gate struct {
 	s      *Source
 	addr   netip.Addr
@@ -53,7 +53,7 @@ func (s *Source) openGate(ctx context.Context) (*gate, error) {
 	return g, nil
 }
 
-// freeLoopback is a loopback address that is nobody's in particular.
+// freeLoopback is a random loopback address that no peer uses.
 func (s *Source) freeLoopback() netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (g *gate) peer() *api.Peer {
 	}
 }
 
-// greet opens the session, of which GoBGP makes the connection.
+// greet opens the session, over a connection that GoBGP makes.
 func (g *gate) greet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = g.listen.Close() })
 	conn, err := g.listen.Accept()
@@ -133,7 +133,7 @@ func (g *gate) expect(kind uint8) error {
 	return err
 }
 
-// open says that all routes are told, and waits until that is heard.
+// open says that all routes have been sent, and waits until GoBGP has read that.
 func (g *gate) open(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -146,7 +146,7 @@ func (g *gate) open(ctx context.Context) error {
 	return g.s.await(ctx, func(told map[string]bool) bool { return told[g.addr.String()] })
 }
 
-// close takes the gate away.
+// close removes the gate.
 func (g *gate) close() error {
 	if g == nil {
 		return nil

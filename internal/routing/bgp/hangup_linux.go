@@ -38,7 +38,7 @@ func (s *Source) hangUp() (release func(), err error) {
 	return release, nil
 }
 
-// ended forgives that a connection has ended by itself.
+// ended ignores the error of a connection that has ended by itself.
 func ended(err error) error {
 	if errors.Is(err, unix.ENOTCONN) {
 		return nil

@@ -26,7 +26,7 @@ type Neighbor struct {
 	ASN   uint32
 	State string    // as RFC 4271 names it
 	Since time.Time // when it was established, or ended; zero: it never was
-	// Prefixes that the peer told, those of them that are used, and those that it was told.
+	// Prefixes that the peer sent, those of them that are used, and those sent to it.
 	Received, Accepted, Advertised uint64
 }
 

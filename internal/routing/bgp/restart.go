@@ -12,39 +12,39 @@ import (
 
 const (
 	maxRestart = 4095 * time.Second // 12 bits
-	// staleTime is how long a peer that is back may take to tell all its routes. It
-	// is a bit more than speakers use to wait for their own peers, RFC 4724 §4.1.
+	// staleTime is how long a peer that is back may take to send all its routes. It is
+	// a bit more than speakers usually wait for their own peers, RFC 4724 §4.1.
 	staleTime = 400 * time.Second
 	// lookEvery is the time between two looks at how far sessions are.
 	lookEvery = 50 * time.Millisecond
 )
 
 // deferral is how long a speaker that has restarted waits for its peers' routes
-// before it tells its own: RFC 4724 §4.1's Selection_Deferral_Timer.
+// before it sends its own: RFC 4724 §4.1's Selection_Deferral_Timer.
 func (s *Source) deferral() time.Duration {
 	return max(s.cfg.Restart/2, time.Second).Truncate(time.Second)
 }
 
-// Suspend closes the speaker without a farewell, for a restart: its connections
-// just end. Peers without graceful restart take the routes away as after Close.
+// Suspend closes the speaker without a NOTIFICATION, for a restart: its connections
+// just end. Peers without graceful restart remove the routes as after Close.
 func (s *Source) Suspend() error {
 	var err error
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var release func()
-		release, err = s.hangUp() // what GoBGP says when it stops does not get out any more
+		release, err = s.hangUp() // what GoBGP sends when it stops no longer gets out
 		err = errors.Join(err, s.stop(ctx))
 		release()
 	})
 	return errors.Join(err, s.Table.Close())
 }
 
-// Resume adds the peers of a speaker that was suspended, or broke down, while the
-// switch went on forwarding by its routes. They go on using these until they have
-// been told all anew. That is not before all of them have told theirs: a route
-// that leads through one of them must not be missing when the others are told that
-// this was all. Resume returns then, or when Config.Restart is half over.
+// Resume adds the peers of a speaker that was suspended, or crashed, while the
+// switch kept forwarding by its routes. The peers keep using these until they have
+// received all again. That is not before all of them have sent theirs: a route that
+// leads through one of them must not be missing when the others get End-of-RIB.
+// Resume returns then, or after half of Config.Restart.
 func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	g, err := s.openGate(ctx)
 	if ctx.Err() != nil {
@@ -80,8 +80,8 @@ func (s *Source) has(peer netip.Addr) bool {
 	return ok
 }
 
-// await waits until a condition holds of the peers, by address, of those that have
-// told all their routes.
+// await waits until a condition holds for the set of peers, by address, that have
+// sent all their routes.
 func (s *Source) await(ctx context.Context, cond func(told map[string]bool) bool) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -102,7 +102,7 @@ func (s *Source) await(ctx context.Context, cond func(told map[string]bool) bool
 	}
 }
 
-// hasTold says whether a peer has told all its routes, as far as it lets know.
+// hasTold says whether a peer has sent all its routes, as far as can be known.
 func hasTold(p *api.Peer) bool {
 	if p.State.SessionState != api.PeerState_ESTABLISHED {
 		return false
@@ -124,7 +124,7 @@ func hasTold(p *api.Peer) bool {
 	return true
 }
 
-// restarts says whether a peer has told that it knows graceful restart.
+// restarts says whether a peer has announced graceful restart.
 func restarts(p *api.Peer) bool {
 	for _, c := range p.State.RemoteCap {
 		if _, ok := message(c).(*api.GracefulRestartCapability); ok {
@@ -134,9 +134,8 @@ func restarts(p *api.Peer) bool {
 	return false
 }
 
-// sweep sees to it that routes of peers that restarted don't stay for ever: GoBGP
-// waits without end for a peer that is back to say that it has told all, even for one
-// that does not know any more what graceful restart is.
+// sweep removes stale routes of peers that restarted: GoBGP waits without end for the
+// End-of-RIB of a peer that is back, even of one that no longer does graceful restart.
 func (s *Source) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -159,7 +158,7 @@ func (s *Source) sweep(ctx context.Context) {
 	}
 }
 
-// dropStale resets the sessions of peers that had their time.
+// dropStale resets the sessions of peers whose time has run out.
 func (s *Source) dropStale(ctx context.Context) error {
 	stale := map[string]bool{}
 	for _, f := range families {
@@ -190,7 +189,7 @@ func (s *Source) dropStale(ctx context.Context) error {
 	return err
 }
 
-// holds says whether a connection between two addresses is of a session.
+// holds says whether a connection between two addresses belongs to a session.
 func (s *Source) holds(local, remote netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +204,7 @@ func (s *Source) holds(local, remote netip.AddrPort) bool {
 	return remote.Port() == port || s.cfg.ListenPort != 0 && local.Port() == s.cfg.ListenPort
 }
 
-// errHangUp is wrapped by errors of Suspend after which the peers are told that the
+// errHangUp is wrapped by errors of Suspend after which the peers learn that the
 // speaker leaves.
 var errHangUp = errors.New("bgp: the connections cannot be ended silently")
 

@@ -72,7 +72,7 @@ func TestSpeakerProcess(t *testing.T) {
 	end := map[string]func() error{"suspend": s.Suspend, "close": s.Close}
 	in := bufio.NewScanner(os.Stdin)
 	if !in.Scan() {
-		os.Exit(3) // whoever started it has gone
+		os.Exit(3) // the parent process has gone
 	}
 	if err := end[in.Text()](); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func (p *process) says(want string) {
 	}
 }
 
-// end has the speaker end by a method, or, with none, as in a crash.
+// end makes the speaker end by a method, or, with none, as in a crash.
 func (p *process) end(how string) {
 	p.t.Helper()
 	if how == "" {
@@ -232,7 +232,7 @@ func notUnderRace(t *testing.T) {
 }
 
 // helpers opens n speakers in this process, and describes one that is their
-// neighbour, in a process of its own.
+// neighbor, in a process of its own.
 func helpers(t *testing.T, n int, restart time.Duration) ([]speaker, order) {
 	t.Helper()
 	notUnderRace(t)
@@ -258,8 +258,8 @@ func toFar(o order, near speaker) Peer {
 
 var prefixes = []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustParsePrefix("10.8.0.0/24"), netip.MustParsePrefix("2001:db8:7::/48")}
 
-// A speaker that restarts keeps its place: its routes stay, but for those that it does
-// not announce again.
+// The routes of a speaker that restarts stay, except those that it does not announce
+// again.
 func TestRestart(t *testing.T) {
 	for _, how := range []string{"suspend", ""} {
 		near, o := helpers(t, 1, 30*time.Second)
@@ -294,8 +294,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A speaker that does not come back is waited for as long as it asked for, and whoever
-// knows better need not wait.
+// Peers wait for a speaker that does not come back as long as it asked for, and a peer
+// that removes it need not wait.
 func TestNoReturn(t *testing.T) {
 	near, o := helpers(t, 1, 3*time.Second)
 	h := near[0]
@@ -370,8 +370,8 @@ func TestRestartInBetween(t *testing.T) {
 	becomes(t, a.Source, "10.2.0.1", "nothing")
 }
 
-// A neighbour that does not come back does not keep a speaker silent for ever, and
-// one of whom that is known not at all.
+// A neighbor that does not come back does not keep a speaker silent for ever, and
+// one that is known not to come back does not at all.
 func TestResumeWithoutAll(t *testing.T) {
 	near, o := helpers(t, 1, 12*time.Second)
 	h := near[0]
@@ -406,7 +406,7 @@ func TestResumeWithoutAll(t *testing.T) {
 	}
 }
 
-// A neighbour that is back and does not say that it has told all is not believed for
+// The stale routes of a neighbor that is back and sends no End-of-RIB do not stay for
 // ever.
 func TestStale(t *testing.T) {
 	near, o := helpers(t, 1, 60*time.Second)
@@ -459,8 +459,8 @@ func TestRestartBounds(t *testing.T) {
 	}
 }
 
-// Whoever knows graceful restart has told all with an End-of-RIB for each family that
-// it speaks; of others nobody can tell.
+// A peer with graceful restart has told all with an End-of-RIB for each family that
+// it speaks; for others that is not known.
 func TestHasTold(t *testing.T) {
 	pack := func(m proto.Message) *anypb.Any {
 		a, err := anypb.New(m)

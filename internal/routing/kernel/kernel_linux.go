@@ -1,4 +1,4 @@
-// Package kernel reads routes and neighbours from the tables of a Linux network
+// Package kernel reads routes and neighbors from the tables of a Linux network
 // namespace, for switches whose operating system's routing daemon fills those,
 // and follows them live.
 //
@@ -40,8 +40,8 @@ type Config struct {
 	Namespace string
 	// Table is the number of the routing table; 0 is the main one.
 	Table int
-	// OnError is told of readings that failed; the state then stays as it was
-	// and the next try follows within a second. Nil: not told. It must not call
+	// OnError is called when a reading failed; the state then stays as it was
+	// and the next try follows within a second. It may be nil, and must not call
 	// Close.
 	OnError func(error)
 }
@@ -280,7 +280,7 @@ func nextHops(r *netlink.Route, names map[int]string) routing.Hops {
 		if flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0 || names[index] == "" {
 			return
 		}
-		if v, ok := via.(*netlink.Via); ok { // an IPv6 neighbour for IPv4
+		if v, ok := via.(*netlink.Via); ok { // an IPv6 neighbor for IPv4
 			gw = v.Addr
 		}
 		a, _ := address(gw) // invalid: the destination is on the link

@@ -137,7 +137,7 @@ func TestNamespaceRoutes(t *testing.T) {
 	is("10.9.1.1", "10.9.0.0/16 → {10.0.0.2 via v0, 10.0.2.2 via v2}")
 	n.ip("link set p1 up")
 	is("10.9.1.1", "10.9.0.0/16 → {10.0.0.2 via v0, 10.0.1.2 via v1, 10.0.2.2 via v2}")
-	n.ip("link set v2 down") // takes routes away without telling
+	n.ip("link set v2 down") // removes routes without a notification
 	is("203.0.114.1", "nothing")
 	is("10.9.1.1", "10.9.0.0/16 → {10.0.0.2 via v0, 10.0.1.2 via v1}")
 

@@ -39,11 +39,11 @@ func (s State) String() string {
 // Diag is why a session last left the Up state (RFC 5880 §4.1, "Diag").
 type Diag uint8
 
-// The reasons that arise here. Others may come from a neighbour.
+// The reasons that arise here. Others may come from a neighbor.
 const (
 	DiagNone        Diag = 0
 	DiagExpired     Diag = 1 // nothing heard for the detection time
-	DiagPeerDown    Diag = 3 // the neighbour said that its session is down
+	DiagPeerDown    Diag = 3 // the neighbor said that its session is down
 	DiagForwarding  Diag = 4
 	DiagAdminDown   Diag = 7
 	maxDiagnostic   Diag = 31

@@ -1,4 +1,4 @@
-// Package liveness finds out whether two neighbours still hear each other over
+// Package liveness finds out whether two neighbors still hear each other over
 // a link, in both directions, by the asynchronous mode of RFC 5880 (BFD): each
 // sends small hellos at agreed intervals and calls the link down when none
 // came for a few of them. With the defaults that takes 150 ms.
@@ -6,8 +6,8 @@
 // It is pure: a [Session] is told the time and what arrived, and says what to
 // send and when to be called again. The caller moves the hellos, one session
 // per link end, and must let only hellos of that link reach the session (they
-// do not travel through routers, so whoever is not the direct neighbour must
-// not be able to inject them; RFC 5881 uses TTL 255 for that). It imports the
+// do not travel through routers, so only the direct neighbor must be
+// able to inject them; RFC 5881 uses TTL 255 for that). It imports the
 // standard library only.
 //
 // Left out of RFC 5880 are demand mode, the echo function, authentication and
@@ -35,11 +35,11 @@ var ErrNotOurs = errors.New("liveness: hello is of another session")
 // Config describes one end of a session. Only Discriminator has no default.
 type Config struct {
 	// Discriminator tells this session from all others of this system and from
-	// the neighbour's, lest a looped link pass for a live one: draw it at
-	// random. Not 0.
+	// the neighbor's, so that a looped link does not pass for a live one: draw it
+	// at random. Not 0.
 	Discriminator uint32
 	DesiredMinTx  time.Duration // between hellos while Up; default 50 ms
-	RequiredMinRx time.Duration // between hellos from the neighbour; default 50 ms
+	RequiredMinRx time.Duration // between hellos from the neighbor; default 50 ms
 	// SlowTx is the interval while not Up; default 1 s, the least that RFC 5880
 	// §6.8.3 allows where the path is shared with other traffic.
 	SlowTx     time.Duration
@@ -105,7 +105,7 @@ func (s *Session) State() State { return s.state }
 // Diag returns why the session last went down.
 func (s *Session) Diag() Diag { return s.diag }
 
-// Remote returns the neighbour's discriminator, 0 if it is not known.
+// Remote returns the neighbor's discriminator, 0 if it is not known.
 func (s *Session) Remote() uint32 { return s.remote.My }
 
 // Hello returns what the session has to say now, for a caller that sends it besides
@@ -113,7 +113,7 @@ func (s *Session) Remote() uint32 { return s.remote.My }
 func (s *Session) Hello() Hello { return s.hello() }
 
 // DetectionTime is how long a silence takes the session down (§6.8.4); 0 while
-// nobody is heard.
+// no hellos are heard.
 func (s *Session) DetectionTime() time.Duration {
 	if s.remote.My == 0 {
 		return 0
@@ -181,12 +181,12 @@ func (s *Session) enter(now time.Time, to State, diag Diag) Event {
 		e.Diag, s.diag = DiagNone, DiagNone
 	}
 	// A changed interval must be acknowledged (§6.8.3); not so once the session
-	// is down, for then there may be nobody who could.
+	// is down, for then there may be no peer that could.
 	s.polling = s.desiredTx() != s.announcedTx && to == Up
 	return e
 }
 
-// SetAdminDown takes the session down on purpose, so that the neighbour knows
+// SetAdminDown takes the session down on purpose, so that the neighbor knows
 // at once, or lets it come up again. Call [Session.Step] afterwards.
 func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 	switch {
@@ -204,7 +204,7 @@ func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 // it next if nothing arrives before.
 func (s *Session) Step(now time.Time) (send []Hello, e Event, next time.Time) {
 	if s.remote.My != 0 && !now.Before(s.heard.Add(s.DetectionTime())) {
-		s.remote = Hello{} // §6.8.1: the neighbour's discriminator is forgotten
+		s.remote = Hello{} // §6.8.1: the neighbor's discriminator is forgotten
 		if s.state == Init || s.state == Up {
 			e = s.enter(now, Down, DiagExpired)
 		}
@@ -233,7 +233,7 @@ func (s *Session) Step(now time.Time) (send []Hello, e Event, next time.Time) {
 	return send, e, next
 }
 
-// mayTransmit is false while the neighbour wants no hellos (§6.8.7).
+// mayTransmit is false while the neighbor wants no hellos (§6.8.7).
 func (s *Session) mayTransmit() bool { return s.remote.My == 0 || s.remote.RequiredMinRx != 0 }
 
 func (s *Session) hello() Hello {

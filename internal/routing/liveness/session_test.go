@@ -207,7 +207,7 @@ func TestAdminDown(t *testing.T) {
 	}
 }
 
-// A neighbour that restarts knows nothing of the session; it must come back.
+// A neighbor that restarts knows nothing of the session; it must come back.
 func TestNeighborRestarts(t *testing.T) {
 	w := newWire(t, Config{}, Config{})
 	w.run(t, 3*time.Second)
@@ -223,7 +223,7 @@ func TestNeighborRestarts(t *testing.T) {
 }
 
 // Whatever is cut and lost and however long, the ends agree soon after the link
-// is well again, and an end that hears nothing is never Up for long.
+// is repaired, and an end that hears nothing is never Up for long.
 func TestRandomFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mult := rapid.Uint8Range(1, 5)

@@ -324,7 +324,7 @@ func (p *parser) end(id int, e endYAML, path ...any) (end, bool) {
 	return x, true
 }
 
-// address reads an address that nobody else may have. Empty: none.
+// address reads an address that no other owner may have. Empty: none.
 func (p *parser) address(text, owner string, path ...any) netip.Addr {
 	if text == "" {
 		return netip.Addr{}
@@ -362,8 +362,8 @@ func (p *parser) mac(text string, path ...any) routing.MAC {
 	return m
 }
 
-// checkPrefixes makes sure that each prefix belongs to one switch: everybody
-// else sends what is for the prefix there.
+// checkPrefixes makes sure that each prefix belongs to one switch: all others
+// send what is for the prefix there.
 func (p *parser) checkPrefixes(file fileYAML) {
 	type owned struct {
 		prefix netip.Prefix
@@ -381,7 +381,7 @@ func (p *parser) checkPrefixes(file fileYAML) {
 	slices.SortStableFunc(all, func(a, b owned) int {
 		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 	})
-	for i := 1; i < len(all); i++ { // sorted: whoever overlaps follows its container
+	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
 		if a, b := all[i-1], all[i]; a.prefix.Overlaps(b.prefix) {
 			p.fail(max(a.line, b.line), "prefix %v of switch %q overlaps %v of %q, in line %d", b.prefix, b.n.name, a.prefix, a.n.name, min(a.line, b.line))
 			all[i] = a // it may contain the next as well

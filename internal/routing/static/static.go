@@ -173,7 +173,7 @@ func (t *Topology) Hops(sw string, dst netip.Addr, down Down) ([]Hop, error) {
 	return t.hops(n, t.distances(owner, down), down), nil
 }
 
-// owner finds who has an address: itself, or in a prefix.
+// owner finds the node that has an address: itself, or in a prefix.
 func (t *Topology) owner(a netip.Addr) *node {
 	var holder *node
 	for _, n := range t.nodes {
@@ -258,7 +258,7 @@ func (t *Topology) Routes(sw string, down Down) ([]routing.Route, error) {
 	return table.Routes(), nil
 }
 
-// Neighbors returns a switch's neighbours over links that are up, as far as
+// Neighbors returns a switch's neighbors over links that are up, as far as
 // their MAC addresses are in the file.
 func (t *Topology) Neighbors(sw string, down Down) ([]routing.Neighbor, error) {
 	n, err := t.aSwitch(sw)

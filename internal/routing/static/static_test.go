@@ -163,7 +163,7 @@ links:
 }
 
 // Next hops on random fabrics, checked against all-pairs distances computed in
-// another way: a hop is right exactly if it leads one link nearer.
+// another way: a hop is correct exactly if it leads one link nearer.
 func TestHopsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "switches")

@@ -17,7 +17,7 @@ import (
 // the drop port (511) nor, by convention here, that of the CPU (510).
 const maxPort = 509
 
-// Bounds of Restart.Hold. It takes neighbours up to 15 s to open a BGP session
+// Bounds of Restart.Hold. It takes neighbors up to 15 s to open a BGP session
 // again; and a link that is cut meanwhile is not noticed.
 const (
 	minHold = 20 * time.Second
@@ -32,7 +32,7 @@ func (c *Config) Validate() error {
 	return f.Err()
 }
 
-// A checker judges a Config. Of what could not be decoded it says nothing more.
+// A checker validates a Config. It ignores what could not be decoded.
 type checker struct {
 	*strictyaml.Faults
 	c *Config
@@ -250,7 +250,7 @@ func (k *checker) prefixes() {
 	slices.SortStableFunc(all, func(a, b owned) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	for i := 1; i < len(all); i++ { // sorted: whoever overlaps follows its container
+	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
 		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
 			first, second := a, b
 			if k.Line(first.path) > k.Line(second.path) {

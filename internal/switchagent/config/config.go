@@ -29,13 +29,13 @@ const MaxFile = 1 << 20
 // Where routes come from.
 const (
 	Static = "static" // a topology file
-	BGP    = "bgp"    // the neighbours, by BGP
+	BGP    = "bgp"    // the neighbors, by BGP
 	Kernel = "kernel" // the tables of a network namespace
 )
 
-// A Config is what an agent is told about its switch and the fabric. All
-// addresses are IPv4. Tags say what a field is called in the file; "absent" is
-// what a bool is if it is not there.
+// A Config describes an agent's switch and the fabric. All addresses are IPv4.
+// Tags give a field's name in the file; "absent" is a bool's value if it is not
+// there.
 type Config struct {
 	Name         string         `yaml:"name"`
 	Address      netip.Addr     `yaml:"address"`  // the router's own; BGP router ID
@@ -59,7 +59,7 @@ type Config struct {
 	Limits       Limits         `yaml:"limits"`
 	Ports        []Port         `yaml:"ports"`
 	Hosts        []Host         `yaml:"hosts"`
-	// Guard lets nobody but Hosts send at ports with hosts, each from its port.
+	// Guard lets only Hosts send at ports with hosts, each from its port.
 	Guard    bool     `yaml:"guard"`
 	Switches []Switch `yaml:"switches"`
 }
@@ -94,7 +94,7 @@ type Speaker struct {
 	ASN    uint32        `yaml:"asn"`
 	Listen []netip.Addr  `yaml:"listen"` // none: sessions are only opened
 	Port   uint16        `yaml:"port"`
-	Drain  time.Duration `yaml:"drain"` // between asking neighbours to turn away and leaving
+	Drain  time.Duration `yaml:"drain"` // between asking neighbors to turn away and leaving
 }
 
 // KernelRouting says which of the kernel's tables to follow.
@@ -109,21 +109,21 @@ type Hello struct {
 	Multiplier uint8         `yaml:"multiplier"`
 }
 
-// Restart is what the neighbours are asked for when the agent ends.
+// Restart is what the agent asks of the neighbors when it ends.
 type Restart struct {
-	// Hold is how long they shall count on this switch without its agent: links
-	// stay up, and routes in use. 0: the agent leaves, and they turn to other ways.
+	// Hold is how long they keep using this switch without its agent: links stay
+	// up, and routes in use. 0: the agent leaves, and they turn to other paths.
 	Hold time.Duration `yaml:"hold"`
 }
 
-// Leases are how long groups and branches live without being renewed, where
-// whoever asked did not say.
+// Leases are how long groups and branches live without being renewed, if the
+// request does not say.
 type Leases struct {
 	Group  time.Duration `yaml:"group"`
 	Branch time.Duration `yaml:"branch"`
 }
 
-// DefaultPerSource is as many groups as a daemon makes unless it is told otherwise.
+// DefaultPerSource is a daemon's own default limit of groups.
 const DefaultPerSource = 256
 
 // Limits bound what is installed; 0 in Groups and Steps is what the switch's tables
@@ -139,17 +139,17 @@ type Limits struct {
 // A Port is a data-plane port.
 type Port struct {
 	Port uint16         `yaml:"port"`
-	To   string         `yaml:"to"`   // the neighbouring switch; empty: hosts
+	To   string         `yaml:"to"`   // the neighboring switch; empty: hosts
 	Name string         `yaml:"name"` // as the kernel calls it
 	MAC  switchspec.MAC `yaml:"mac"`
-	// PeerMAC is the neighbour's, where nobody else tells it.
+	// PeerMAC is the neighbor's, if hellos do not tell it.
 	PeerMAC switchspec.MAC `yaml:"peer_mac"`
 	// Hello watches the link by hellos. In a file it defaults to true for
 	// ports with To, in Go code it is what it is.
 	Hello bool `yaml:"hello"`
 }
 
-// A Host is one that is not learnt by ARP.
+// A Host is one that is not learned by ARP.
 type Host struct {
 	Address netip.Addr     `yaml:"address"`
 	MAC     switchspec.MAC `yaml:"mac"`

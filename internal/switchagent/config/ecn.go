@@ -17,7 +17,7 @@ type ECN struct {
 	KMin Bytes   `yaml:"kmin"`
 	KMax Bytes   `yaml:"kmax"`
 	PMax float64 `yaml:"pmax"`
-	// Unit is what one step of the depth stands for that the switch tells its
+	// Unit is the size of one step of the queue depth that the switch gives its
 	// program. Where the switch counts packets, it is their average size.
 	Unit Bytes `yaml:"unit"`
 }

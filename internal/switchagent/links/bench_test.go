@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// A switch with 64 links that are up: what each hello costs that comes in, and the one
-// that goes out for it.
+// A switch with 64 links that are up: the cost of each hello that comes in, and of the
+// one that goes out for it.
 func BenchmarkManager(b *testing.B) {
 	const ports = 64
 	now := time.Unix(0, 0)

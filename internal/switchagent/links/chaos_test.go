@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Cables are pulled, swapped, looped and cut in one direction, and switches restarted, with and without
-// a farewell, at random. Whatever comes of it, a port is never up for anybody but the expected
-// neighbour, no port wakes up for nothing, and once all is in order again, all links are
-// soon up. That events and states agree is seen to by sim.step.
+// Cables are pulled, swapped, looped and cut in one direction, and switches restarted,
+// with and without last hellos, at random. A port is never up for a switch other than
+// the expected neighbor, no port wakes up for nothing, and once all is repaired, all
+// links are soon up. sim.step checks that events and states agree.
 func TestChaos(t *testing.T) {
 	names := []string{"A", "B", "C"}
 	expect := map[string][]string{"A": {"B", "C"}, "B": {"A", "C"}, "C": {"A", "B"}}

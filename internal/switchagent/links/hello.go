@@ -48,11 +48,11 @@ const (
 // helloGroup is LLDP's nearest-bridge address: it ends at the next bridge.
 var helloGroup = switchspec.MAC{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e}
 
-// maxInterval is the longest between hellos. A neighbour that says more would not be missed
+// maxInterval is the longest between hellos. A neighbor that says more would not be missed
 // for hours.
 const maxInterval = time.Minute
 
-// MaxHold is the longest that a link counts as up without hellos while the neighbour's
+// MaxHold is the longest that a link counts as up without hellos while the neighbor's
 // agent restarts.
 const MaxHold = 120 * time.Second
 

@@ -16,7 +16,7 @@ func heldReason(until time.Time) string {
 	return "the agent of B port 1 is restarting, held until " + until.Format(time.TimeOnly)
 }
 
-// An agent that is back in time was never away, as far as its neighbours' events tell.
+// The absence of an agent that is back in time causes no event at its neighbors.
 func TestHold(t *testing.T) {
 	for seed := range uint64(50) {
 		s, a, b := two(t, seed)
@@ -51,7 +51,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// An agent that is back before its neighbour would have missed it is no trouble.
+// An agent that is back before its neighbor would have missed it causes no event.
 func TestHoldShort(t *testing.T) {
 	for wait := time.Duration(0); wait < 400*time.Millisecond; wait += 10 * time.Millisecond {
 		s, a, b := two(t, uint64(wait))
@@ -82,7 +82,7 @@ func TestHoldLoss(t *testing.T) {
 	}
 }
 
-// Whoever does not come back is down when the hold ends, and not sooner or later.
+// An agent that does not come back is down when the hold ends, and not sooner or later.
 func TestHoldEnds(t *testing.T) {
 	for _, hold := range []time.Duration{1, time.Second, 30 * time.Second, MaxHold, time.Hour} {
 		s, a, _ := two(t, 4)
@@ -125,7 +125,7 @@ func TestHoldEndsInHandshake(t *testing.T) {
 	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ")
 }
 
-// A new agent that dies in the handshake is waited for on.
+// A new agent that dies in the handshake is still waited for.
 func TestHoldThroughFailedStart(t *testing.T) {
 	s, a, _ := two(t, 6)
 	s.close("B", 30*time.Second)
@@ -171,14 +171,14 @@ func TestHoldBoth(t *testing.T) {
 	}
 }
 
-// An agent that ends for good while it is held, or when it has come back, is down at
-// once.
+// An agent that leaves without a hold while it is held, or when it has come back, is
+// down at once.
 func TestHoldThenLeave(t *testing.T) {
 	leaves := "B port 1 holds the link down: it is shutting down, or expects another neighbour"
 	s, a, _ := two(t, 7)
 	s.close("B", 30*time.Second)
 	s.run(time.Second)
-	s.lose = func(from end) bool { return from == a } // it hears nobody
+	s.lose = func(from end) bool { return from == a } // it hears nothing
 	s.start("B", "A")
 	s.run(time.Second)
 	s.wantEvents(a)
@@ -197,7 +197,7 @@ func TestHoldThenLeave(t *testing.T) {
 	s.want(a, Down, leaves)
 }
 
-// Somebody else at the cable ends the hold at once, and for good.
+// Another switch at the cable ends the hold at once, and permanently.
 func TestHoldWrongNeighbour(t *testing.T) {
 	s, a, b := two(t, 9)
 	s.close("B", 30*time.Second)
@@ -223,7 +223,7 @@ func TestHoldWrongNeighbour(t *testing.T) {
 	s.wantEvents(a, "up=true B 02:42:00:00:00:01: ")
 }
 
-// Without an expected neighbour, only the one that is held, at its port, is waited for.
+// Without an expected neighbor, only the one that is held, at its port, is waited for.
 func TestHoldOtherNeighbour(t *testing.T) {
 	for _, other := range []end{{"C", 1}, {"B", 2}} {
 		s, a, b := newSim(t, 10), end{"A", 1}, end{"B", 1}
@@ -248,7 +248,7 @@ func TestHoldOtherNeighbour(t *testing.T) {
 	}
 }
 
-// A new agent with other MACs is told of, as always.
+// A new agent with other MACs causes an event, as always.
 func TestHoldMACChange(t *testing.T) {
 	s, a, _ := two(t, 11)
 	s.close("B", 30*time.Second)
@@ -262,8 +262,8 @@ func TestHoldMACChange(t *testing.T) {
 	s.wantEvents(a, "up=true B 02:09:09:09:09:09: the neighbour's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
 }
 
-// The last hellos, heard again at whatever time, hold nothing: not longer than they
-// said, nor the link of the next session, nor one that is down.
+// The last hellos, repeated at any time, hold nothing: not longer than they said, nor
+// the link of the next session, nor one that is down.
 func TestHoldReplay(t *testing.T) {
 	s, a, b := two(t, 12)
 	last := s.nodes["B"].Close(s.now, 10*time.Second)[0].Bytes
@@ -305,7 +305,7 @@ func TestHoldReplay(t *testing.T) {
 	s.want(b, Down, "A port 1 was not heard for 150ms")
 }
 
-// Only who has a session that is up may ask to be waited for.
+// Only an agent with a session that is up may ask to be waited for.
 func TestHoldRefused(t *testing.T) {
 	s, a, _ := two(t, 13)
 	m := s.nodes["A"]
@@ -336,7 +336,7 @@ func TestHoldRefused(t *testing.T) {
 	s.want(a, Wrong, "X port 1 is there, expected B")
 }
 
-// Nor may one whom we hear, but who has not heard us.
+// Nor may one that we hear, but that has not heard us.
 func TestHoldInHandshake(t *testing.T) {
 	s, a, b := newSim(t, 15), end{"A", 1}, end{"B", 1}
 	s.connect(a, b)

@@ -15,9 +15,9 @@ import (
 // The states of a port's link.
 const (
 	Up    = "up"    // hellos pass in both directions
-	Down  = "down"  // the neighbour is not heard, or says that it does not want the link
-	Init  = "init"  // the neighbour is heard, but has not said that it hears us
-	Wrong = "wrong" // somebody else is at the other end
+	Down  = "down"  // the neighbor is not heard, or says that it does not want the link
+	Init  = "init"  // the neighbor is heard, but has not said that it hears us
+	Wrong = "wrong" // another switch is at the other end
 )
 
 // Errors of [Manager.Receive], besides [ErrFrame] and [liveness.ErrNotOurs].
@@ -35,8 +35,8 @@ const (
 	// farewells is how many last hellos tell that an agent restarts: the loss of one
 	// would cost the link.
 	farewells = 3
-	// maxWrong bounds how long a wrong neighbour's own word about its interval keeps
-	// a port from coming up once that neighbour is gone.
+	// maxWrong bounds how long the interval that a wrong neighbor announced keeps a
+	// port from coming up once that neighbor is gone.
 	maxWrong = 10 * time.Second
 )
 
@@ -48,7 +48,7 @@ type Config struct {
 	// 1 min (a value outside is taken for the nearest). Links that are not up
 	// see one every 200 ms, or every Interval if that is longer.
 	Interval   time.Duration
-	Multiplier uint8 // of the neighbour's intervals without a hello, after which the link is down; default 3
+	Multiplier uint8 // of the neighbor's intervals without a hello, after which the link is down; default 3
 	// Rand draws discriminators and jitter. Nil: seeded with the name and the time.
 	Rand *rand.Rand
 }
@@ -57,8 +57,8 @@ type Config struct {
 type Port struct {
 	Number uint16
 	MAC    switchspec.MAC // source of its hellos
-	Expect string         // the neighbour's name; "": whoever comes first, until it is silent
-	// ExpectPort is the number of the neighbour's port; 0: any.
+	Expect string         // the neighbor's name; "": the first one heard, until it is silent
+	// ExpectPort is the number of the neighbor's port; 0: any.
 	ExpectPort uint16
 }
 
@@ -68,14 +68,14 @@ type Frame struct {
 	Bytes []byte
 }
 
-// Event tells that a link came up or went down, that somebody wrong is at its other
-// end or is so no longer, or (Up, and up before) that the neighbour has another MAC.
-// At first all links are down, which no event tells.
+// Event tells that a link came up or went down, that a wrong switch is at its other
+// end or no longer is, or (Up, and up before) that the neighbor has another MAC.
+// At first all links are down, without an event.
 type Event struct {
 	Port   uint16
 	Up     bool
-	Peer   switchspec.MAC // of the neighbour that the event is about; zero: never heard
-	Name   string         // of that neighbour
+	Peer   switchspec.MAC // of the neighbor that the event is about; zero: never heard
+	Name   string         // of that neighbor
 	Reason string         // for people; empty: it just came up
 }
 
@@ -85,8 +85,8 @@ type State struct {
 	State    string // Up, Down, Init or Wrong
 	Reason   string // for people
 	Expect   string
-	Peer     switchspec.MAC // MAC of whoever was heard last; zero: nobody
-	Name     string         // theirs
+	Peer     switchspec.MAC // MAC of the sender heard last; zero: none
+	Name     string         // that sender's
 	PeerPort uint16
 	Since    time.Time // when State last changed
 }
@@ -129,8 +129,8 @@ func New(cfg Config, now time.Time) *Manager {
 	return m
 }
 
-// open gives a port a new session, with a discriminator that no other port has, nor
-// the port itself had.
+// open gives a port a new session, with a discriminator that no other port has and
+// that the port has not had.
 func (m *Manager) open(now time.Time, p *port) {
 	cfg := m.session
 	for cfg.Discriminator == 0 || cfg.Discriminator == p.discriminator ||
@@ -181,9 +181,9 @@ func (m *Manager) Receive(now time.Time, number uint16, frame []byte) error {
 	return nil
 }
 
-// hold takes the word of the neighbour's agent that it is restarting: the port stays
-// up, and a new session waits for the new agent. The word counts but once, and in the
-// session in which it is given: said again, it is for a session that is no more.
+// hold accepts that the neighbor's agent is restarting: the port stays up, and a new
+// session waits for the new agent. Such a hello counts only once, and in its own
+// session: a repeated one is of a session that has ended.
 func (m *Manager) hold(now time.Time, p *port, h hello) error {
 	if p.session.State() != liveness.Up || h.live.My != p.session.Remote() || h.live.Your != p.discriminator || !p.is(h) {
 		return fmt.Errorf("%w: it asks to be waited for, but the session with %#x is not up", liveness.ErrNotOurs, h.live.My)
@@ -202,13 +202,13 @@ func (m *Manager) clock(now time.Time) time.Time {
 	return m.now
 }
 
-// right says whether a hello is of the neighbour that the port should have.
+// right says whether a hello is from the neighbor that the port should have.
 func (m *Manager) right(p *port, h hello) bool {
 	return string(h.name) != m.name && (p.Expect == "" || string(h.name) == p.Expect) &&
 		(p.ExpectPort == 0 || h.port == p.ExpectPort)
 }
 
-// who says who is there in place of whom.
+// who says which switch is there instead of which.
 func (m *Manager) who(p *port, h hello) string {
 	if string(h.name) != m.name {
 		return fmt.Sprintf("%s port %d is there, expected %s", h.name, h.port, p.expected())
@@ -259,10 +259,10 @@ func (m *Manager) frame(p *port, h liveness.Hello, hold time.Duration) Frame {
 }
 
 // Close ends all sessions. It returns the last hellos. With hold 0 they tell the
-// neighbours to take the links down at once. Otherwise they ask them to keep those
-// links up for so long that are, until a new manager of this name is heard; hold
+// neighbors to take the links down at once. Otherwise they ask them to keep those
+// links up that are, for at most hold, until a new manager of this name is heard; hold
 // is rounded up to whole seconds, and no more than MaxHold. The manager then does
-// nothing any more; its ports are down, which no event tells.
+// nothing any more; its ports are down, without an event.
 func (m *Manager) Close(now time.Time, hold time.Duration) []Frame {
 	if m.closed {
 		return nil

@@ -124,7 +124,7 @@ func TestHeavyLoss(t *testing.T) {
 	}
 }
 
-// The reason of a failure stays while the neighbour has not heard of it.
+// The reason of a failure stays while the neighbor has not heard of it.
 func TestReasonStays(t *testing.T) {
 	s, a, _ := two(t, 18)
 	m, b := s.nodes["A"], s.nodes["B"]
@@ -190,8 +190,8 @@ func TestMACChange(t *testing.T) {
 	s.wantEvents(a, "up=true B 02:09:09:09:09:09: the neighbour's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
 }
 
-// Whoever waits with Step finds what matters of what has happened meanwhile, and the
-// port does not gather the rest.
+// A late call of Step returns the events that still matter, and the port does not
+// queue the rest.
 func TestFlapsWithoutStep(t *testing.T) {
 	s, _, b := two(t, 13)
 	m := s.nodes["A"]
@@ -287,7 +287,7 @@ func TestConfigBounds(t *testing.T) {
 			}
 		}
 	}
-	// A name that is too long is cut off in the same place by those who expect it.
+	// A name that is too long is cut off in the same place in what others expect.
 	s := newSim(t, 19)
 	s.connect(end{"A", 1}, end{"B", 1})
 	s.startWith("A", Config{Name: long, Ports: []Port{{Number: 1, MAC: mac("A", 1), Expect: "B"}}})

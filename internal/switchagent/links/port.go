@@ -17,18 +17,18 @@ type port struct {
 	state, reason string
 	since         time.Time
 
-	// Who was heard last; in state Wrong, who is there.
+	// The sender heard last; in state Wrong, the one that is there.
 	peer     switchspec.MAC
 	name     string
 	peerPort uint16
 
 	wrongUntil time.Time
-	heldUntil  time.Time // zero, unless the port is up only because its neighbour restarts
+	heldUntil  time.Time // zero, unless the port is up only because its neighbor restarts
 	next       time.Time // when step is due
 	pending    []Event   // for Step to return; at most two, see tell
 }
 
-// expected names the neighbour that should be there.
+// expected names the neighbor that should be there.
 func (p *port) expected() string {
 	name := p.Expect
 	if name == "" {
@@ -43,7 +43,7 @@ func (p *port) expected() string {
 // neighbour names the one that was heard last.
 func (p *port) neighbour() string { return fmt.Sprintf("%s port %d", p.name, p.peerPort) }
 
-// is says whether a hello is of the neighbour heard last.
+// is says whether a hello is from the neighbor heard last.
 func (p *port) is(h hello) bool { return string(h.name) == p.name && h.port == p.peerPort }
 
 func (p *port) held() bool { return !p.heldUntil.IsZero() }
@@ -61,8 +61,8 @@ func (p *port) meet(h hello) {
 	}
 }
 
-// wrong takes a hello that should not have come. The first wrong neighbour stays the
-// one that is named until it is silent.
+// wrong handles a hello from a wrong sender. The first wrong neighbor stays the one
+// that is named until it is silent.
 func (p *port) wrong(now time.Time, h hello, reason string) {
 	if p.state == Wrong && !p.is(h) {
 		return
@@ -77,7 +77,7 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 	p.become(now, Wrong, reason)
 }
 
-// receive takes a hello of the right neighbour.
+// receive handles a hello from the right neighbor.
 func (p *port) receive(now time.Time, h hello) error {
 	if p.state == Wrong {
 		return fmt.Errorf("%w: it is the right one, but so far %s was there", ErrWrong, p.neighbour())
@@ -102,7 +102,7 @@ func (p *port) receive(now time.Time, h hello) error {
 	switch p.session.State() {
 	case liveness.Up:
 		if p.held() || p.state != Up {
-			p.heldUntil = time.Time{} // as if nothing had been
+			p.heldUntil = time.Time{} // as if there had been no hold
 			p.become(now, Up, "")
 		}
 	case liveness.Init:
@@ -121,7 +121,7 @@ func (p *port) receive(now time.Time, h hello) error {
 	return nil
 }
 
-// refusal puts into words why a hello of the neighbour took or keeps the link down.
+// refusal describes why a hello from the neighbor took or keeps the link down.
 func (p *port) refusal(h liveness.Hello, restarted bool) string {
 	switch {
 	case h.State == liveness.AdminDown:
@@ -143,7 +143,7 @@ func (p *port) step(now time.Time) []liveness.Hello {
 	if p.held() && !now.Before(p.heldUntil) {
 		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbour()))
 	}
-	detection := p.session.DetectionTime() // 0: nobody is heard
+	detection := p.session.DetectionTime() // 0: no hellos are heard
 	send, _, next := p.session.Step(now)
 	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong && !p.held() {
 		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbour(), detection))
@@ -158,8 +158,8 @@ func (p *port) step(now time.Time) []liveness.Hello {
 	return send
 }
 
-// become changes the state, and tells so unless nothing but the way up has begun or
-// ended.
+// become changes the state, and adds an event unless the old and the new state are
+// both Down or Init.
 func (p *port) become(now time.Time, state, reason string) {
 	was := p.state
 	p.reason = reason
@@ -173,9 +173,9 @@ func (p *port) become(now time.Time, state, reason string) {
 	}
 }
 
-// tell adds an event. If Step has not been called for long, of the changes only
-// the last remains, and the one before if it was the other way; so a link that
-// flaps holds no more than two, and none is lost that matters.
+// tell adds an event. If Step has not been called for long, only the last change
+// remains, and the one before if it was in the other direction; so a link that
+// flaps holds no more than two, and no relevant one is lost.
 func (p *port) tell() {
 	e := Event{Port: p.Number, Up: p.state == Up, Peer: p.peer, Name: p.name, Reason: p.reason}
 	n := len(p.pending)

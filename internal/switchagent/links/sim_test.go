@@ -65,7 +65,7 @@ func mac(name string, port uint16) switchspec.MAC {
 	return m
 }
 
-// start boots a switch; expect[i] is the neighbour of port i+1.
+// start boots a switch; expect[i] is the neighbor of port i+1.
 func (s *sim) start(name string, expect ...string) *Manager {
 	var ports []Port
 	for i, e := range expect {

@@ -48,7 +48,7 @@ func TestCablesSwapped(t *testing.T) {
 }
 
 // Between the same two switches, swapped cables come up again, with the other port; unless
-// the ports are said.
+// the configuration names the ports.
 func TestParallelCablesSwapped(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s := newSim(t, 4)
@@ -114,7 +114,7 @@ func TestLoopOfALiveLink(t *testing.T) {
 	s.want(a, Wrong, "what is sent comes back: the port is looped, expected B")
 }
 
-// With two neighbours on one wire, the port stays wrong until the wrong one leaves.
+// With two neighbors on one wire, the port stays wrong until the wrong one leaves.
 func TestTwoNeighboursOnAWire(t *testing.T) {
 	s, a, b := two(t, 7)
 	c := end{"C", 1}
@@ -134,7 +134,7 @@ func TestTwoNeighboursOnAWire(t *testing.T) {
 	s.want(b, Up, "")
 }
 
-// A port without an expectation takes whoever comes first, until it is silent.
+// A port without an expectation takes the first switch heard, until it is silent.
 func TestAnyNeighbour(t *testing.T) {
 	s, a, b := newSim(t, 8), end{"A", 1}, end{"B", 1}
 	c := end{"C", 1}
@@ -158,7 +158,7 @@ func TestAnyNeighbour(t *testing.T) {
 		"up=false B 02:42:00:00:00:01: B port 1 was not heard for 150ms", "up=true C 02:43:00:00:00:01: ")
 }
 
-// Of several wrong neighbours the first is named until it leaves.
+// Of several wrong neighbors the first is named until it leaves.
 func TestTwoWrongNeighbours(t *testing.T) {
 	s, a := newSim(t, 16), end{"A", 1}
 	c, d := end{"C", 1}, end{"D", 1}
@@ -180,7 +180,7 @@ func TestTwoWrongNeighbours(t *testing.T) {
 		"up=false D 02:44:00:00:00:01: D port 1 is there, expected B")
 }
 
-// One wrong hello takes the link down, the neighbour learns of it at once, and the link
+// One wrong hello takes the link down, the neighbor learns of it at once, and the link
 // stays down for as long as that hello promises, but not for ever.
 func TestOneWrongHello(t *testing.T) {
 	for _, c := range []struct {

@@ -14,10 +14,10 @@ type adopted struct {
 
 // Adopt takes over from a switch that was read back: the numbers of next hops and
 // ECMP groups; hosts, which are asked soon whether they are still there; and until
-// Settled the routes, and the MACs of neighbours whose hellos were not heard yet.
-// What the table knows already counts more. A source's route to one address of an own
-// prefix, to a known host's port and MAC, is taken for that of a host, until ARP or the
-// lack of an answer tells.
+// Settled the routes, and the MACs of neighbors whose hellos were not heard yet.
+// What the table already knows takes precedence. A source's route to one address of an
+// own prefix, to a known host's port and MAC, is taken for that of a host, until ARP
+// confirms it or gets no answer.
 func (t *Table) Adopt(s *switchspec.State) {
 	keys := map[uint16]hopKey{}
 	for n := range switchspec.Of[switchspec.NextHop](s) {
@@ -105,7 +105,7 @@ func (t *Table) adoptHost(s *switchspec.State, p netip.Prefix, a *adopted) bool 
 }
 
 // adoptedWay is where an adopted route leads now: by the same ports, as far as they are
-// usable, to the neighbour that is there now.
+// usable, to the neighbor that is there now.
 func (t *Table) adoptedWay(a *adopted) *way {
 	if a.agent {
 		return hostsWay

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// TestAdoptElse adopts states that another configuration left, or somebody else.
+// TestAdoptElse adopts states that another configuration or another program left.
 // Lines of have are: hop number port src dst; ecmp number hop/weight…; route prefix
 // to number; bridge mac port. Those of want must be in Wanted, and those of never not.
 func TestAdoptElse(t *testing.T) {
@@ -200,7 +200,7 @@ func TestVersion(t *testing.T) {
 	same("a use of what is wanted", func() { tb.Use(1); tb.Unuse(1) })
 }
 
-// What was adopted goes with its withdrawal alone.
+// A withdrawal alone removes an adopted route.
 func TestWithdrawAdopted(t *testing.T) {
 	old := must(New(world.cfg))
 	old.Routes(delta([]string{"10.2.0.0/24 10.0.0.3"}))
@@ -216,7 +216,7 @@ func TestWithdrawAdopted(t *testing.T) {
 	}
 }
 
-// A number that is wanted again, though nobody has asked yet, is not given up by
+// A number that is wanted again, though no call has returned it yet, is not freed by
 // its last user.
 func TestUnuseBeforeAsking(t *testing.T) {
 	tb := must(New(world.cfg))

@@ -18,7 +18,7 @@ type way struct {
 	number uint16   // as in switchspec.Route
 	keys   []hopKey // sorted, without duplicates
 	route  bifurcation.Route
-	ahead  []string // neighbours that are not programmable: what is behind depends on the destination
+	ahead  []string // neighbors that are not programmable: what is behind depends on the destination
 }
 
 // Notes say what a route without next hops is.
@@ -36,7 +36,7 @@ var (
 	unreachableWay = &way{to: switchspec.ToNowhere, note: NoteUnreachable}
 )
 
-// compile makes table, numbers and problems of what is known, if that has
+// compile computes table, numbers and problems from what is known, if that has
 // changed.
 func (t *Table) compile() {
 	if !t.dirty {
@@ -86,7 +86,7 @@ func (t *Table) compile() {
 	t.number()
 }
 
-// limit leaves routes of the longest prefixes out if the switch has no room for all.
+// limit leaves out routes of the longest prefixes if the switch has no room for all.
 func (t *Table) limit() {
 	t.lengths = 0
 	if over := len(t.table) - MaxRoutes; over > 0 {
@@ -259,7 +259,7 @@ func (p *port) presumed() bool {
 	return p.Hello && p.state == linkUnknown && p.assumed != switchspec.MAC{}
 }
 
-// mac is the neighbouring switch's, as far as the link tells; else zero.
+// mac is the neighboring switch's, as far as the link tells; else zero.
 func (p *port) mac() switchspec.MAC {
 	for _, m := range []switchspec.MAC{p.peer, p.assumed, p.PeerMAC} {
 		if p.routed() && m != (switchspec.MAC{}) {
@@ -287,7 +287,7 @@ type problem struct {
 	first  prefix
 }
 
-// none is in place of a prefix where the problem is not a single route's.
+// none stands for a prefix where the problem is not of a single route.
 const none = ^prefix(0)
 
 // maxProblems is how many Problems lists.
@@ -302,7 +302,7 @@ func (p problems) add(cause string, at prefix) {
 	p[cause] = q
 }
 
-// Problems says in words what keeps routes from being as the source has them, except
+// Problems describes what keeps routes from being as the source has them, except
 // for links that are down. It is empty if all is well.
 func (t *Table) Problems() []string {
 	t.compile()

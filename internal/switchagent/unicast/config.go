@@ -23,7 +23,7 @@ const (
 	MaxHosts       = 4096
 )
 
-// FloodGroup is the PRE group of the host ports. Nobody else uses its number.
+// FloodGroup is the PRE group of the host ports. No other group uses its number.
 const FloodGroup = 1
 
 // maxPort is the last port of the data plane: 510 is the CPU's.
@@ -34,9 +34,9 @@ type Port struct {
 	Number  uint16
 	Name    string         // as a routing source may call it; empty: by number only
 	MAC     switchspec.MAC // zero: Config.MAC
-	To      string         // the neighbouring switch; empty: hosts
+	To      string         // the neighboring switch; empty: hosts
 	Hello   bool           // usable only while Link says so; of links to switches
-	PeerMAC switchspec.MAC // the neighbour's, if hellos do not tell
+	PeerMAC switchspec.MAC // the neighbor's, if hellos do not tell
 }
 
 // A Switch is another switch.
@@ -64,14 +64,14 @@ type Config struct {
 	Ports    []Port
 	Switches []Switch
 	Hosts    []Host // static
-	Guard    bool   // nobody but Hosts may send at ports with hosts
+	Guard    bool   // only Hosts may send at ports with hosts
 
 	// ECN, if not nil, is how packets are marked that leave by any of the ports; its
 	// Port is ignored.
 	ECN *switchspec.ECNPort
 
 	// Next, if set, says which programmable switches come next on the ways to dst
-	// through a neighbour that is not programmable, and whether one of them leads to
+	// through a neighbor that is not programmable, and whether one of them leads to
 	// dst through none. Its answers are kept until Refresh.
 	Next func(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool)
 }

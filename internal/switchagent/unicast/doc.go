@@ -15,12 +15,12 @@
 // Of routes to the same prefix, the first of these:
 //
 //   - the switch's own address and its gateways: to the agent;
-//   - a known host: to its port, with its MAC. Static ones before those learnt;
+//   - a known host: to its port, with its MAC. Static ones before those learned;
 //   - the switch's own prefixes: to the agent, which asks for the host by ARP;
 //   - the source's routes;
 //   - routes that the switch had when it was read back, until Settled.
 //
-// A next hop is a way out if its port is usable and the neighbour's MAC is known;
+// A next hop is a way out if its port is usable and the neighbor's MAC is known;
 // the others drop out of the set. A route with none is unreachable, and so hides
 // shorter prefixes. In an own prefix, a route of the source to a host port whose MAC
 // is not known goes to the agent like the prefix.
@@ -28,11 +28,11 @@
 // # Numbers
 //
 // The number of a next hop stands for a port and the two MACs of frames that leave by
-// it, and for nothing else as long as it is wanted or in use: a neighbour with
+// it, and for nothing else as long as it is wanted or in use: a neighbor with
 // a new MAC gets a new number, and nothing changes under a group that uses the
-// old one until its step has been made again. Numbers are given in turn, so that one
-// that was given up is not soon met with another meaning. ECMP groups are
-// known by the set of their next hops' numbers, likewise.
+// old one until its step has been made again. Numbers are given in turn, so that a
+// freed number does not soon get another meaning. ECMP groups likewise are
+// identified by the set of their next hops' numbers.
 //
 // The package is pure, and not for concurrent use. It imports pkg/bifurcation,
 // internal/routing, internal/switchspec and the standard library only.

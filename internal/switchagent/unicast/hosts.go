@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// How hosts that are learnt age.
+// How hosts that are learned age.
 const (
 	ProbeAfter = 60 * time.Second // without having been heard, a host is asked
 	ProbeEvery = time.Second      // and again, if it does not answer
@@ -37,7 +37,7 @@ const (
 // Refused counts the hosts that Learn did not take, by the reason.
 func (t *Table) Refused() map[string]uint64 { return maps.Clone(t.refused) }
 
-// unfit says why nobody can be such a host; empty: somebody can.
+// unfit says why there can be no such host; empty: there can.
 func (t *Table) unfit(h Host) string {
 	p := t.ports[h.Port]
 	switch {

@@ -154,7 +154,7 @@ func TestTooManyRoutes(t *testing.T) {
 	if n != MaxRoutes {
 		t.Errorf("%d routes", n)
 	}
-	// What is left out goes by the shorter prefix on the switch, and here.
+	// What is left out follows the shorter prefix on the switch, and here.
 	if r, err := tb.Resolve(addr(20<<24 + MaxRoutes - 1)); err != nil || len(r.Hops) != 1 {
 		t.Errorf("left out: %v, %v", r, err)
 	}
@@ -198,7 +198,7 @@ func TestManyDestinations(t *testing.T) {
 	}
 }
 
-// Config.Next looks through neighbours that are not programmable, and only those.
+// Config.Next looks through neighbors that are not programmable, and only those.
 func TestNext(t *testing.T) {
 	cfg := fan(2)
 	cfg.Switches[1].Programmable = false

@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// The oracle is told what the table is told, and works each answer out anew, from
+// The oracle gets the same inputs as the table, and computes each answer afresh, from
 // the rules of the package comment, without numbers, sets or caches.
 type oracle struct {
 	cfg     Config
@@ -73,7 +73,7 @@ func (o *oracle) inOwn(p netip.Prefix) bool {
 	return false
 }
 
-// link says whether a port is usable, and the neighbouring switch's MAC, if known.
+// link says whether a port is usable, and the neighboring switch's MAC, if known.
 func (o *oracle) link(p *Port) (switchspec.MAC, bool) {
 	if p.To == "" {
 		return switchspec.MAC{}, true
@@ -145,7 +145,7 @@ type outcome struct {
 	keys []hopKey
 }
 
-// all works all routes out.
+// all computes all routes.
 func (o *oracle) all() map[netip.Prefix]outcome {
 	out := map[netip.Prefix]outcome{}
 	set := func(p netip.Prefix, keys []hopKey) {
@@ -282,7 +282,7 @@ var world = func() (w struct {
 	return w
 }()
 
-// TestRandom holds the table against the oracle, step by step, and restarts it now
+// TestRandom compares the table with the oracle, step by step, and restarts it now
 // and then.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -507,7 +507,7 @@ func (r *run) restart() {
 	r.restarts++
 }
 
-// adoptedBy has the oracle adopt a state. It reports whether routes of the source are taken
+// adoptedBy makes the oracle adopt a state. It reports whether routes of the source are taken
 // for hosts, so that others which lead by these addresses may differ.
 func (r *run) adoptedBy(o *oracle, state *switchspec.State) (guessed bool) {
 	routes, _ := r.meaning(state)
@@ -548,7 +548,7 @@ func (r *run) adoptedBy(o *oracle, state *switchspec.State) (guessed bool) {
 	return guessed
 }
 
-// meaning takes the numbers out of a state.
+// meaning removes the numbers from a state.
 func (r *run) meaning(s *switchspec.State) (map[netip.Prefix]outcome, map[uint16]hopKey) {
 	hops := map[uint16]hopKey{}
 	for n := range switchspec.Of[switchspec.NextHop](s) {

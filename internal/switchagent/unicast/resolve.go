@@ -12,8 +12,8 @@ import (
 // maxCache is for how many destinations answers of lookAhead are kept.
 const maxCache = 1 << 16
 
-// Unresolved is the error of Resolve for a host in one of the switch's prefixes of
-// whom nothing is known yet: it is to be asked for by ARP.
+// Unresolved is the error of Resolve for a host in one of the switch's prefixes that
+// is not known yet: it has to be asked for by ARP.
 type Unresolved struct{ Addr netip.Addr }
 
 func (e *Unresolved) Error() string {
@@ -58,7 +58,7 @@ func noRoute(dst netip.Addr, why string, args ...any) (bifurcation.Route, error)
 	return bifurcation.Route{}, fmt.Errorf("%w to %v: %s", bifurcation.ErrNoRoute, dst, fmt.Sprintf(why, args...))
 }
 
-// lookAhead is Resolve through neighbours that are not programmable. Only its answers
+// lookAhead is Resolve through neighbors that are not programmable. Only its answers
 // are worth keeping.
 func (t *Table) lookAhead(w *way, dst netip.Addr) bifurcation.Route {
 	r := w.route
@@ -92,7 +92,7 @@ func (t *Table) lookup(dst netip.Addr) (*way, prefix) {
 	return nil, 0
 }
 
-// behind looks through a neighbour that is not programmable.
+// behind looks through a neighbor that is not programmable.
 func (t *Table) behind(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
 	if t.cfg.Next != nil {
 		return t.cfg.Next(neighbour, dst)

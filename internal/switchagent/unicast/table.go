@@ -14,7 +14,7 @@ type Table struct {
 	cfg      Config
 	ports    map[uint16]*port
 	byName   map[string]*port   // by number in decimal, too
-	portsTo  map[string][]*port // by the neighbour; "" has hosts
+	portsTo  map[string][]*port // by the neighbor; "" has hosts
 	switches map[string]*Switch
 	byAddr   map[netip.Addr]string // of switches
 	own      map[netip.Addr]bool
@@ -67,7 +67,7 @@ type set struct {
 	hops     routing.Hops
 	routes   int
 	way      *way
-	local    bool // a hop waits for a host of whom nothing is known yet
+	local    bool // a hop waits for a host that is not known yet
 	problems []string
 }
 
@@ -82,7 +82,7 @@ func (t *Table) touch() {
 func (t *Table) Version() uint64 { return t.version }
 
 // WaysVersion rises with every change that Resolve could show. Version rises
-// with each of those, and also when a number that nobody needs any more goes.
+// with each of those, and also when a number that is no longer needed is freed.
 func (t *Table) WaysVersion() uint64 { return t.ways }
 
 // Refresh says that Config.Next may give other answers now.
@@ -129,7 +129,7 @@ func (t *Table) setRoute(p prefix, hops routing.Hops) (changed bool) {
 	for i, h := range hops {
 		h.Addr = h.Addr.Unmap()
 		if !h.Addr.IsValid() && p.bits() == 32 {
-			h.Addr = p.netip().Addr() // on the link: the neighbour is the destination
+			h.Addr = p.netip().Addr() // on the link: the neighbor is the destination
 		}
 		own[i] = h
 	}
@@ -185,10 +185,10 @@ func (t *Table) setNeighbour(k routing.NeighborKey, m switchspec.MAC) (changed b
 	return true
 }
 
-// Settled says whether the source has told all that it knew when it began. Until
-// then, the state of a new table, what was adopted stays: routes that the source
-// does not have, unless it withdrew them; next hops' numbers; and links with
-// hellos of which Link has not told yet are taken to be as they were.
+// Settled says whether the source has reported all that it knew when it began. Until
+// then (a new table has not settled) what was adopted stays: routes that the source
+// does not have, unless it withdrew them; next hops' numbers; and links with hellos
+// count as they were until Link reports them.
 func (t *Table) Settled(yes bool) {
 	if yes == t.settled {
 		return
@@ -204,7 +204,7 @@ func (t *Table) Settled(yes bool) {
 	t.touch()
 }
 
-// Link says that the link at a port with hellos came up, with this neighbour's MAC,
+// Link says that the link at a port with hellos came up, with this neighbor's MAC,
 // or went down. It is ignored for other ports.
 func (t *Table) Link(number uint16, up bool, peer switchspec.MAC) {
 	p := t.ports[number]
@@ -224,9 +224,8 @@ func (t *Table) Link(number uint16, up bool, peer switchspec.MAC) {
 }
 
 // Use counts a user of a next hop's number, and reports whether there is such a next
-// hop. What is in use stays in Wanted, even if no route leads there any more. To be
-// called with numbers that Resolve just returned, or that a switch had which
-// was adopted.
+// hop. What is in use stays in Wanted, even if no route leads there any more. Call it
+// with numbers that Resolve just returned, or that an adopted switch had.
 func (t *Table) Use(number uint16) bool {
 	h := t.hops.at(number)
 	if h == nil {

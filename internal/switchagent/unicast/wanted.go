@@ -72,7 +72,7 @@ func (t *Table) entities() []switchspec.Entity {
 type Hop struct {
 	Number   uint16
 	Port     uint16
-	To       string         // the neighbouring switch; empty: a host
+	To       string         // the neighboring switch; empty: a host
 	Src, Dst switchspec.MAC // of frames
 	Uses     int            // by groups
 }
