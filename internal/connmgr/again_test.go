@@ -120,7 +120,7 @@ func TestOlderCopy(t *testing.T) {
 	if err := os.WriteFile(state, older, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clear(r.host(1).asked) // it cannot but use its numbers again; they are refused
+	clear(r.host(1).asked) // it has to use its numbers again; they are refused
 	r.start(1)
 	a.reopen()
 	f.Formation = 1

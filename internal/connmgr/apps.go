@@ -9,8 +9,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// appsServer serves applications. Handlers return faults; the interceptors make
-// statuses of them.
+// appsServer serves applications. Handlers return faults; the interceptors turn them into
+// statuses.
 type appsServer struct {
 	mcrdmav1.UnimplementedApplicationsServer
 	m *Manager
@@ -59,7 +59,7 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 		Limits: &mcrdmav1.Limits{Receivers: uint32(m.cfg.Limits.Receivers), Regions: uint32(m.cfg.Limits.Regions), Memory: m.cfg.Limits.Memory}} //nolint:gosec // checked by the configuration
 }
 
-// session is that of a request, with the token that is in it.
+// session returns the session of a request, by the token in it.
 func (a *appsServer) session(ctx context.Context, req interface{ GetToken() string }) (*session, error) {
 	u, err := userOf(ctx)
 	if err != nil {
@@ -115,7 +115,8 @@ func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 	}
 	res, err := a.m.reform(ctx, g, req)
 	if err != nil {
-		// Perhaps the group has failed meanwhile: that counts, and not how this call ended.
+		// The group may have failed meanwhile; then that is the result, not how this call
+		// ended.
 		a.m.mu.Lock()
 		defer a.m.mu.Unlock()
 		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
@@ -161,7 +162,7 @@ func (a *appsServer) ResumeMember(ctx context.Context, req *mcrdmav1.ResumeMembe
 	return &mcrdmav1.ResumeMemberResponse{}, a.m.resumeMember(s, req)
 }
 
-// group is the one of a request, which must be its session's.
+// group returns the group of a request, which must belong to the request's session.
 func (a *appsServer) group(ctx context.Context, req interface {
 	GetToken() string
 	GetGroup() *mcrdmav1.GroupID
@@ -183,7 +184,7 @@ func (a *appsServer) group(ctx context.Context, req interface {
 	return g, nil
 }
 
-// listen offers a service. A service is one application's.
+// listen offers a service. A service belongs to one application.
 func (m *Manager) listen(s *session, service string) error {
 	if err := checkService(service); err != nil {
 		return err

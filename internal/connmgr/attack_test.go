@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 )
 
-// counter is what Prometheus would read of a host's daemon: the metric of that name
+// counter returns what Prometheus would read from a host's daemon: the metric of that name
 // and label, or how many values a histogram has.
 func (h *host) counter(name, label string) int {
 	h.r.t.Helper()
@@ -47,7 +47,7 @@ func (h *host) refused(reason string) int {
 	return h.counter("mcrdma_daemon_refused_total", reason)
 }
 
-// wantRefused sees that a daemon has counted so many requests more under a reason.
+// wantRefused checks that a daemon has counted so many more requests under a reason.
 func (h *host) wantRefused(reason string, before, more int) {
 	h.r.t.Helper()
 	if got := h.refused(reason) - before; got != more {
@@ -55,8 +55,8 @@ func (h *host) wantRefused(reason string, before, more int) {
 	}
 }
 
-// A victim is a group from host 1 to hosts 2 and 3 whose sender and receivers want
-// nothing but peace.
+// A victim is a group from host 1 to hosts 2 and 3 whose sender and receivers do nothing
+// wrong.
 type victim struct {
 	r         *rig
 	sender    *app
@@ -83,9 +83,9 @@ func (v *victim) request() *mcrdmav1.CreateGroupRequest {
 	return req
 }
 
-// fine sees that the group is what it was: at the daemons, at the switch and as its
-// applications were told; that it goes on while time passes; and that its sender is
-// not kept from making and closing another.
+// fine checks that the group is unchanged: at the daemons, at the switch and as its
+// applications were told; that it goes on while time passes; and that its sender can make
+// and close another.
 func (v *victim) fine(what string) {
 	t := v.r.t
 	t.Helper()
@@ -152,7 +152,7 @@ func TestAttackByApplication(t *testing.T) {
 			}
 			_, err := bad.rpc.CloseGroup(t.Context(), &mcrdmav1.CloseGroupRequest{Token: token, Group: v.group})
 			if token == bad.token && err != nil {
-				t.Error(err) // of what it does not have, nothing is closed
+				t.Error(err) // it owns nothing of that, so nothing is closed
 			} else if token != bad.token {
 				n++
 			}
@@ -171,8 +171,8 @@ func TestAttackByApplication(t *testing.T) {
 	}
 }
 
-// TestAttackByUser: another user, with stolen tokens, more groups than he may have,
-// and sessions without end.
+// TestAttackByUser: another user, with stolen tokens, more groups than the quota, and
+// sessions without end.
 func TestAttackByUser(t *testing.T) {
 	mustBeRoot(t)
 	r := newRig(t, 0, withTLS, withSwitch)
@@ -251,7 +251,7 @@ func TestAttackByUser(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := refusals.Load(); n != 1 { // he had one before
+	if n := refusals.Load(); n != 1 { // the user had one before
 		t.Errorf("%d sessions were refused", n)
 	}
 	h.wantRefused("LIMIT", before, 1)
@@ -297,7 +297,7 @@ func TestAttackByHost(t *testing.T) {
 	}
 }
 
-// TestAttackByStranger: who has no good certificate is not listened to.
+// TestAttackByStranger: a caller without a good certificate is refused.
 func TestAttackByStranger(t *testing.T) {
 	r := newRig(t, 3, withTLS, withSwitch)
 	v := r.victim()
@@ -320,7 +320,7 @@ func TestAttackByStranger(t *testing.T) {
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
-		// The client may hear of it first.
+		// The client may see the failure first.
 		r.until("the handshake is counted", func() bool { return h.counter("mcrdma_daemon_handshakes_failed_total", "") > before })
 		v.fine(name)
 	}
@@ -332,8 +332,8 @@ func withCA(f identity.Files, ca string) identity.Files {
 	return f
 }
 
-// TestAttackByImpostor: at the place of a receiver's daemon another host answers,
-// with a good certificate that is its own.
+// TestAttackByImpostor: in place of a receiver's daemon another host answers, with a good
+// certificate that is its own.
 func TestAttackByImpostor(t *testing.T) {
 	r := newRig(t, 0, withTLS, withSwitch)
 	r.add(4)

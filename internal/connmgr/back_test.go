@@ -135,7 +135,7 @@ func TestTransientAfterRestart(t *testing.T) {
 }
 
 // TestSuspectedOnceEachFormation: tries to form a group anew which fail do not count
-// against who was suspected when the formation ended.
+// against a receiver that was suspected when the formation ended.
 func TestSuspectedOnceEachFormation(t *testing.T) {
 	r := newRig(t, 4, withSwitch)
 	r.receivers()
@@ -169,7 +169,7 @@ func TestSuspectedOnceEachFormation(t *testing.T) {
 }
 
 // TestCommitAgain: a Commit that comes again, because the answer was lost with the daemon,
-// is told to the application again: perhaps it was not told before.
+// is passed to the application again: it may not have learned of it before.
 func TestCommitAgain(t *testing.T) {
 	r := newRig(t, 2)
 	x := r.receivers()[0]
@@ -192,8 +192,8 @@ func TestCommitAgain(t *testing.T) {
 	x.formation(1)
 }
 
-// TestStoppedMeanwhile: what an application asks for while its daemon is being stopped
-// has not failed for good.
+// TestStoppedMeanwhile: a request of an application while its daemon is being stopped does
+// not fail permanently.
 func TestStoppedMeanwhile(t *testing.T) {
 	r := newRig(t, 2)
 	x := r.receivers()[0]
@@ -213,8 +213,8 @@ func TestStoppedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLateReceivers: a group does not fail because receivers that live take long to
-// answer, unless they go on so.
+// TestLateReceivers: a group does not fail because receivers that are alive take long to
+// answer, unless that continues.
 func TestLateReceivers(t *testing.T) {
 	r := newRig(t, 0, withSwitch)
 	r.add(3)
@@ -259,7 +259,7 @@ func TestLateReceivers(t *testing.T) {
 	r.wantNothing()
 }
 
-// TestStopping: what a request that failed because the daemon ends is answered: try again.
+// TestStopping: the answer to a request that failed because the daemon ends is: try again.
 func TestStopping(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.host(1).m

@@ -12,9 +12,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 )
 
-// maxBeats bounds the beats to a host that are under way. There are several, since TCP
-// notices at once that packets were lost when later ones arrive, and else only after a
-// timeout that doubles.
+// maxBeats bounds the beats to a host that are under way. There are several because TCP
+// notices lost packets at once when later ones arrive, and otherwise only after a timeout
+// that doubles.
 const maxBeats = 256
 
 // beat sends a beat to each host in which a group of ours has receivers.
@@ -46,8 +46,8 @@ func (m *Manager) beat(now time.Time) {
 	}
 }
 
-// beatOne sends one beat. How long it takes to learn that there is no answer does
-// not matter: silence counts, and not the failure.
+// beatOne sends one beat. It does not matter how long a failure takes to show: what counts
+// is silence, not the failure.
 func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatRequest) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Beat.DeadAfter)
 	defer cancel()

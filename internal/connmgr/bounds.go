@@ -12,9 +12,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// Bounds of what others can have the daemon do at a time.
+// Limits on what callers can have the daemon do at a time.
 const (
-	maxStreams       = 1024 // calls of another host's connection; more wait at the caller
+	maxStreams       = 1024 // calls of another host's connection; the caller queues the rest
 	maxHostConns     = 8    // connections of another host; its daemon has one
 	maxCreating      = 32   // groups that a session makes
 	maxCreatingAll   = 128  // the same, of all sessions
@@ -22,14 +22,14 @@ const (
 	maxAgentCounters = 8    // reads of counters at the switch's agent for stalls
 )
 
-// A gate bounds how much is under way at a time, of each session and in all.
+// A gate limits how much is under way at a time, for each session and in total.
 type gate struct {
 	mu  sync.Mutex
 	all int
 	of  map[*session]int
 }
 
-// enter refuses, or counts until leave.
+// enter refuses, or counts the request until leave is called.
 func (g *gate) enter(s *session) (leave func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,8 +54,8 @@ func (g *gate) enter(s *session) (leave func(), err error) {
 	}, nil
 }
 
-// A shared is something that is done once at a time. Who asks for it meanwhile gets what comes
-// of it.
+// A shared is a task that runs once at a time. A caller that asks for it meanwhile gets the
+// same outcome.
 type shared struct {
 	mu  sync.Mutex
 	now *outcome // nil: nothing is under way
@@ -66,7 +66,7 @@ type outcome struct {
 	suspects []netip.Addr // once done
 }
 
-// do has f run in the background, unless it does already, and waits for its end or ctx's.
+// do runs f in the background, unless it runs already, and waits until it or ctx ends.
 func (s *shared) do(ctx context.Context, m *Manager, f func() []netip.Addr) ([]netip.Addr, error) {
 	s.mu.Lock()
 	o := s.now
@@ -90,12 +90,12 @@ func (s *shared) do(ctx context.Context, m *Manager, f func() []netip.Addr) ([]n
 	}
 }
 
-// perHost are credentials of a server that keeps maxHostConns connections of each identity. One
-// more closes the oldest, so that a host that comes back is not kept out by what it has left
-// behind. In plain text callers are not known, and all are let in.
+// perHost is the credentials of a server that keeps maxHostConns connections of each
+// identity. One more closes the oldest, so that a host that comes back is not kept out by
+// its stale connections. In plain text the callers are unknown, and all are let in.
 type perHost struct {
 	credentials.TransportCredentials
-	closed func() // is told of each that is closed
+	closed func() // called for each connection that is closed
 	mu     sync.Mutex
 	conns  map[string][]*hostConn // the oldest first
 }
@@ -107,7 +107,7 @@ func newPerHost(c credentials.TransportCredentials, closed func()) *perHost {
 // A hostConn is a connection that is counted.
 type hostConn struct {
 	net.Conn
-	end func() // of counting
+	end func() // stops counting it
 }
 
 func (c *hostConn) Close() error {
@@ -151,5 +151,5 @@ func (p *perHost) remove(key string, c *hostConn) {
 	}
 }
 
-// Clone returns the same: what is counted is one server's.
+// Clone returns p itself: the counts belong to one server.
 func (p *perHost) Clone() credentials.TransportCredentials { return p }

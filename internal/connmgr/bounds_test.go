@@ -89,8 +89,8 @@ func TestIdleHosts(t *testing.T) {
 	m.mu.Unlock()
 }
 
-// TestManyCreations: an application makes many groups at the same time. It is told when they are
-// too many, and others are not kept from making theirs.
+// TestManyCreations: an application makes many groups at the same time. It gets an error
+// when they are too many, and other applications can still make theirs.
 func TestManyCreations(t *testing.T) {
 	r := newRig(t, 2)
 	x := r.host(2).receiver()
@@ -164,8 +164,9 @@ func TestManyCreationsOfAll(t *testing.T) {
 	}
 }
 
-// TestManyStallReports: an application reports one stall, or one refusal, again and again at the
-// same time. The switch's agent is asked as for one, and all get the answer.
+// TestManyStallReports: an application reports one stall, or one refusal, again and again
+// at the same time. The switch's agent is asked as often as for one report, and all callers
+// get the answer.
 func TestManyStallReports(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		r := newRig(t, 3, withSwitch)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestCatchUp: while receivers catch up with others, hosts relay, whatever the mode; the
-// sender learns who has what, and the next formation is by switches again.
+// sender learns what each receiver has, and the next formation is by switches again.
 func TestCatchUp(t *testing.T) {
 	for _, mode := range []mcrdmav1.Mode{mcrdmav1.Mode_MODE_AUTO, mcrdmav1.Mode_MODE_REQUIRE} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -11,15 +11,15 @@ import (
 
 // A cleanup is what must be undone elsewhere.
 type cleanup struct {
-	mcID      uint32 // to be free when all is undone; 0: none
+	mcID      uint32 // freed when all is undone; 0: none
 	installed bool   // the switches may have a group with it
 	drops     map[*peer]*mcrdmav1.DropRequest
 	record    *store.Edit // of the state, when all is undone; nil: none
 }
 
-// cleanUp undoes all of it. It returns when that is done, or after a while; then it
-// goes on. What cannot be reached for longer than a lease lasts is left to
-// its lease, and the switches to the next look at what they have.
+// cleanUp undoes all of it. It returns when that is done, or after a while, and then goes
+// on in the background. A host that cannot be reached for longer than a lease is left to
+// the lease, and switches to the next check of their groups.
 func (m *Manager) cleanUp(d *cleanup) {
 	t := time.NewTimer(m.times.undo)
 	defer t.Stop()
@@ -61,7 +61,7 @@ func (m *Manager) startCleanup(d *cleanup) (done chan struct{}) {
 		}
 		wg.Wait()
 		if ctx.Err() != nil {
-			return // the record has it swept when the daemon is back
+			return // after a restart, the record has it swept
 		}
 		if d.record != nil {
 			if err := m.store.Commit(ctx, *d.record); err != nil {
@@ -75,7 +75,7 @@ func (m *Manager) startCleanup(d *cleanup) (done chan struct{}) {
 	return done
 }
 
-// retryUntil calls f until it succeeds, for that long.
+// retryUntil calls f until it succeeds, but for no longer than most.
 func (m *Manager) retryUntil(ctx context.Context, most time.Duration, f func(context.Context) error) {
 	for begun := time.Now(); ; {
 		one, cancel := context.WithTimeout(ctx, m.times.undo)

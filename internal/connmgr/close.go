@@ -8,8 +8,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// formed makes a formation the group's present one, unless nobody waits for it any
-// longer.
+// formed makes a formation the group's present one, unless the caller no longer waits for
+// it.
 func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,8 +37,8 @@ func (m *Manager) formed(ctx context.Context, g *group, f *formation) error {
 	return nil
 }
 
-// watch has the receivers of a group followed, and only those that are in some
-// group. It is called with Manager.mu.
+// watch follows the receivers of a group, and stops following hosts that are in no group.
+// It is called with Manager.mu.
 func (m *Manager) watch(g *group, now time.Time) {
 	for _, r := range g.form.Receivers {
 		m.health.Add(r.Addr, now)
@@ -72,7 +72,7 @@ func (m *Manager) closeGroup(ctx context.Context, s *session, id groupID) error 
 	if g == nil {
 		return nil
 	}
-	// What is being done with the group ends, and this does not end with its caller.
+	// This stops other work on the group, and does not end with its caller.
 	m.endGroup(context.WithoutCancel(ctx), g, mcrdmav1.Detached_REASON_CLOSED, "")
 	return nil
 }
@@ -103,7 +103,7 @@ func (m *Manager) dissolve(g *group, reason mcrdmav1.Detached_Reason, why string
 	}
 	m.leaveGroup(g)
 	if f == nil {
-		return // who was forming it has undone that
+		return // the goroutine that was forming it has undone that
 	}
 	edit := groupEdit(g.id.number, nil)
 	d := m.cleanupOf(g, reason, why, f.addrs())
@@ -113,12 +113,13 @@ func (m *Manager) dissolve(g *group, reason mcrdmav1.Detached_Reason, why string
 	m.log.Info("a group has ended", "group", g.id, "reason", reason, "why", why)
 }
 
-// cleanupOf is dropping all memberships of some hosts in a group.
+// cleanupOf returns the cleanup that drops all memberships of some hosts in a group.
 func (m *Manager) cleanupOf(g *group, reason mcrdmav1.Detached_Reason, why string, addrs []netip.Addr) *cleanup {
 	return m.cleanupTo(g.id, 0, addrs, reason, why)
 }
 
-// cleanupTo is dropping the memberships of some hosts in a formation, or (0) all.
+// cleanupTo returns the cleanup that drops the memberships of some hosts in a formation, or
+// (0) in all.
 func (m *Manager) cleanupTo(id groupID, formation uint32, addrs []netip.Addr, reason mcrdmav1.Detached_Reason, why string) *cleanup {
 	d := &cleanup{drops: map[*peer]*mcrdmav1.DropRequest{}}
 	for _, a := range addrs {

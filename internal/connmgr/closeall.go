@@ -11,15 +11,14 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// drainText is what everybody is told.
+// drainText is the reason that applications and members get.
 const drainText = "the daemon of the host is being stopped"
 
-// CloseAll takes the host out of service while Run goes on: there are no new groups
-// and memberships, the groups of its applications end for all their members, and its
-// memberships are given up, which their senders learn by the next beat.
-// Applications are told. It returns when all
-// that is done, as far as the others can be reached within seconds, or with ctx's
-// error; what is left then ends with its leases. The next thing to do is to end Run.
+// CloseAll takes the host out of service while Run goes on: it accepts no new groups and
+// memberships, ends the groups of its applications for all their members, and gives up its
+// memberships, which their senders learn by the next beat. Applications are notified. It
+// returns when all that is done, as far as the other hosts can be reached within seconds,
+// or with ctx's error; what is left then ends with its leases. The caller then ends Run.
 func (m *Manager) CloseAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.draining = true
@@ -38,7 +37,7 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 			if !g.enterToEnd(ctx) {
 				return
 			}
-			defer g.leave() // who is told may close it, but its members have been told why by then
+			defer g.leave() // the application may close it when notified, but its members know the reason by then
 			m.mu.Lock()
 			if !g.over {
 				m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, drainText)

@@ -8,8 +8,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// TestCloseAll: the members of a group that ends with its sender's daemon are told so.
-// Its application, which may close the group as soon as it hears of that, hears of it
+// TestCloseAll: the members of a group that ends with its sender's daemon get that reason.
+// Its application, which may close the group as soon as it learns of the end, learns of it
 // when it is too late for another reason.
 func TestCloseAll(t *testing.T) {
 	r := newRig(t, 2)
@@ -22,7 +22,7 @@ func TestCloseAll(t *testing.T) {
 	for _, g = range m.groups {
 	}
 	m.mu.Unlock()
-	if err := g.enter(t.Context()); err != nil { // as who closes it would
+	if err := g.enter(t.Context()); err != nil { // as a caller that closes it would
 		t.Fatal(err)
 	}
 	done := make(chan error)

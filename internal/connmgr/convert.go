@@ -16,7 +16,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// Bounds of what others may ask for.
+// Limits on what other daemons and applications may ask for.
 const (
 	maxQPN     = 0x7fffff  // above are MC_IDs
 	maxPSN     = 0xffffff  // 24 bits
@@ -60,7 +60,7 @@ func checkService(s string) error {
 	return nil
 }
 
-// checkEndpoint says what is wrong with a host:port where somebody listens.
+// checkEndpoint says what is wrong with a host:port at which a member listens.
 func checkEndpoint(s, what string) error {
 	host, port, err := net.SplitHostPort(s)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 || len(s) > maxAddress {
@@ -106,15 +106,15 @@ func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.Prepar
 	return in, nil
 }
 
-// event asks the application.
+// event returns the event that asks the application.
 func (in invitation) event(attach, previous uint64) *mcrdmav1.AttachRequested {
 	return &mcrdmav1.AttachRequested{Attach: attach, Service: in.GetService(), Group: in.id.proto(), Formation: in.GetFormation(),
 		Sender: in.sender, SenderProgram: clip(in.GetProgram(), maxName), Connection: in.GetConnection(), Regions: in.GetRegions(),
 		Relay: in.GetRelay(), Deadline: timestamppb.New(in.deadline), Previous: previous, Joins: in.GetJoins()}
 }
 
-// sameInvitation compares but for how long to wait. Nothing is the same as one that is not known
-// any longer (nil).
+// sameInvitation compares all but the time to wait. An invitation that is no longer known
+// (nil) equals none.
 func sameInvitation(a, b *mcrdmav1.PrepareRequest) bool {
 	if a == nil {
 		return false
@@ -156,10 +156,10 @@ func checkAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 	return checkEndpoint(req.GetBootstrap(), "address for relaying")
 }
 
-// transports are those of relaying.
+// transports are the transports for relaying.
 var transports = []string{"rdma", "tcp"}
 
-// plural is for texts for people.
+// plural formats a count for people.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -80,7 +80,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 	return &mcrdmav1.CreateGroupResponse{Formation: g.info(f), Regions: g.regionsProto(), MinSize: g.spec.MinSize}, nil
 }
 
-// specFrom checks an application's request before anybody else is bothered.
+// specFrom checks an application's request before any other host is asked.
 func (m *Manager) specFrom(s *session, req *mcrdmav1.CreateGroupRequest) (spec, []netip.Addr, error) {
 	sp := spec{Service: req.GetService(), Program: s.program, Mode: cmp.Or(req.GetMode(), mcrdmav1.Mode_MODE_AUTO), MinSize: req.GetMinSize(),
 		DSCP: req.GetDscp(), MTU: req.GetMtu(), Algorithm: req.GetAlgorithm(), Transport: req.GetTransport(),
@@ -249,7 +249,7 @@ func (m *Manager) newGroup(id groupID, sp spec, s *session) *group {
 	return g
 }
 
-// leaveGroup takes a group out of all tables.
+// leaveGroup removes a group from all tables.
 func (m *Manager) leaveGroup(g *group) {
 	g.cancel()
 	m.mu.Lock()

@@ -141,7 +141,7 @@ func TestCreateBySwitch(t *testing.T) {
 	}
 	a.closeGroup(other.GetGroup())
 	a.closeGroup(f.GetGroup())
-	a.closeGroup(f.GetGroup()) // there is none any longer
+	a.closeGroup(f.GetGroup()) // it does not exist any longer
 	for _, x := range apps {
 		if d := x.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_CLOSED {
 			t.Errorf("detached: %v", d)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// dialAgain is after how long a connection is asked for once more beside the first
-// request; after that it takes twice as long each time, so that hosts which are slow to
-// answer are not kept from it by many requests. The kernel repeats a request that is lost
-// after a second (RFC 6298, 2.1), which is a large part of what a caller waits, and is lost
-// in one of three tries where four links between two hosts lose one packet of twenty.
+// dialAgain is the time after which a second connection attempt starts beside the first;
+// each further attempt waits twice as long, so that many attempts do not hold up hosts that
+// are slow to answer. The kernel repeats a lost SYN after a second (RFC 6298, 2.1), which
+// is a large part of what a caller waits. One try in three is lost where four links between
+// two hosts each lose one packet in twenty.
 const dialAgain = 200 * time.Millisecond
 
 // dialer makes one connection.
@@ -23,8 +23,8 @@ func dialOnce(ctx context.Context, target string) (net.Conn, error) {
 	return (&net.Dialer{Control: steady}).DialContext(ctx, "tcp", target)
 }
 
-// dialMany asks for a connection, after dialAgain and then ever later once more, until one
-// is made, one fails or ctx ends. What is made later is closed.
+// dialMany starts a connection, another one after dialAgain and then at growing intervals,
+// until one is made, one fails or ctx ends. It closes connections made later.
 func dialMany(ctx context.Context, target string, dial dialer) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

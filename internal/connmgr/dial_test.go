@@ -13,8 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 )
 
-// TestDialMany: what is lost is asked for once more, long before the kernel does, and of
-// several connections one is left.
+// TestDialMany: a lost attempt is repeated long before the kernel does it, and of several
+// connections one is left.
 func TestDialMany(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -43,7 +43,7 @@ func TestDialMany(t *testing.T) {
 						<-ctx.Done()
 						return nil, ctx.Err()
 					}
-					time.Sleep(takes) // of a bubble; and ends even if nobody wants it any more
+					time.Sleep(takes) // of a bubble; and ends even if no caller wants it any more
 					if n == tt.fails {
 						return nil, errNot
 					}
@@ -73,8 +73,8 @@ type countedConn struct {
 
 func (c *countedConn) Close() error { c.open.Add(-1); return nil }
 
-// TestConnectAgain: who waits for a connection is told at once that nobody is there, but
-// not that one try was lost.
+// TestConnectAgain: a caller that waits for a connection learns at once that no daemon is
+// there, but not that one try was lost.
 func TestConnectAgain(t *testing.T) {
 	r := newRig(t, 2)
 	to := r.host(2)

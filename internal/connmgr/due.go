@@ -7,7 +7,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// due does what is due at a time: beats, leases, and the end of grace.
+// due does what is due at now: beats, leases, and the end of grace.
 func (m *Manager) due(now time.Time) {
 	m.beat(now)
 	m.mu.Lock()
@@ -18,8 +18,8 @@ func (m *Manager) due(now time.Time) {
 	m.dueAtSwitch(now)
 }
 
-// expire ends memberships whose sender is silent, and what no application has come
-// back for. It is called with Manager.mu.
+// expire ends memberships whose sender is silent, and groups and memberships that no
+// application has come back for. It is called with Manager.mu.
 func (m *Manager) expire(now time.Time) {
 	for _, list := range m.memberships {
 		for _, x := range slices.Clone(list) {

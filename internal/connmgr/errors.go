@@ -15,8 +15,8 @@ import (
 // ErrConfig is wrapped by errors of configurations that cannot be used.
 var ErrConfig = errors.New("bad configuration")
 
-// A Reason is what kind of error something is: the reason of an ErrorInfo, and an
-// error that those of this package wrap.
+// A Reason is the kind of an error: the reason of an ErrorInfo, and an error that the
+// errors of this package wrap.
 type Reason string
 
 // Reasons, as api/mcrdma/v1 has them.
@@ -60,7 +60,8 @@ type fault struct {
 	sw     string // switch
 	text   string
 	unsent bool // the request cannot have arrived
-	// formation is the latest that a receiver knows, if that is why it refuses; 0: it is not.
+	// formation is the latest that a receiver knows, if it refuses for that reason; 0:
+	// another reason.
 	formation uint32
 	cause     error
 }
@@ -109,7 +110,7 @@ func faultOf(err error) *fault {
 
 const errorDomain = "mcrdma"
 
-// toStatus is what a caller gets to see of an error of this host.
+// toStatus turns an error of this host into the status that a caller sees.
 func (m *Manager) toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -150,7 +151,7 @@ func infoOf(s *status.Status) *errdetails.ErrorInfo {
 	return nil
 }
 
-// maxName and maxText bound what others say that is kept, logged and told on.
+// maxName and maxText limit texts from others that are kept, logged and passed on.
 const (
 	maxName = 253
 	maxText = 1000

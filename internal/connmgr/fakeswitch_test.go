@@ -24,8 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// A fakeSwitch is an agent that keeps groups in memory, and does what tests want
-// to requests.
+// A fakeSwitch is an agent that keeps groups in memory, and lets tests alter requests.
 type fakeSwitch struct {
 	mcrdmav1.UnimplementedSwitchGroupsServer
 	mcrdmav1.UnimplementedSwitchStatusServer
@@ -147,7 +146,7 @@ func (s *fakeSwitch) set(before func(ctx context.Context, method string, req any
 	s.before, s.after = before, after
 }
 
-// around has f stand around requests; nil: nothing.
+// around makes f wrap requests; nil: nothing.
 func (s *fakeSwitch) around(f func(ctx context.Context, method string, call func(context.Context) error) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

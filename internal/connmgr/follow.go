@@ -54,7 +54,7 @@ func (t *tor) follow(ctx context.Context) error {
 			return t.fault(ctx, err)
 		}
 		if g := e.GetGroup(); g != nil && g.GetGroup().GetKey().GetSource() != t.m.addr.String() {
-			continue // nobody asked for that
+			continue // a group that the request did not ask for
 		}
 		switch e.GetType() {
 		case mcrdmav1.WatchResponse_TYPE_INSTALLED:
@@ -81,8 +81,8 @@ func (t *tor) follow(ctx context.Context) error {
 	}
 }
 
-// sweep removes those of the groups that the agent has which are nobody's, or are
-// being undone: a request to install one may be done after that to remove it.
+// sweep removes the agent's groups that no group here owns or that are being undone: a
+// request to install one may take effect after the one to remove it.
 func (t *tor) sweep(there []uint32) {
 	m := t.m
 	m.mu.Lock()
@@ -96,7 +96,7 @@ func (t *tor) sweep(there []uint32) {
 	}
 }
 
-// look has the agent be asked whether it has our groups.
+// look starts a check whether the agent has our groups.
 func (t *tor) look() {
 	select {
 	case t.kick <- struct{}{}:
@@ -154,8 +154,8 @@ func (t *tor) missing(ctx context.Context, req *mcrdmav1.RenewRequest) []uint32 
 	return out
 }
 
-// verify has a group formed anew if the agent really does not have it: while a
-// formation is being changed, it need not.
+// verify has a group formed anew if the agent really does not have it: while a formation is
+// being changed, the agent may lack it for a moment.
 func (m *Manager) verify(ctx context.Context, g *group, id uint32) {
 	if g.enter(ctx) != nil {
 		return
@@ -172,8 +172,8 @@ func (m *Manager) verify(ctx context.Context, g *group, id uint32) {
 	m.breakUp(g, netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", m.tor.name))
 }
 
-// changed looks after a group of which the agent has told something: that it has
-// been installed, too, as its tree may be another already when that is heard of.
+// changed handles the agent's news of a group, its installation included: its tree may have
+// changed by the time that news arrives.
 func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,8 +187,7 @@ func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
 	}
 }
 
-// heard takes what the agent has told of a group's formation. It is called with
-// Manager.mu.
+// heard takes the agent's news of a group's formation. It is called with Manager.mu.
 func (m *Manager) heard(g *group, s *mcrdmav1.GroupStatus) {
 	had := len(g.problems) > 0
 	if g.problems = clipAll(s.GetProblems()); len(g.problems) == 0 {
@@ -213,7 +212,7 @@ func clipAll(list []string) []string {
 	return out
 }
 
-// retry is when to see whether switches can copy after all.
+// retry says when to check again whether switches can copy.
 type retry struct {
 	at    time.Time
 	wait  time.Duration
@@ -225,8 +224,8 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// plan is called with a group that has just been formed, under Manager.mu. Whenever
-// the switches fail again, it waits longer: to form a group anew takes time.
+// plan is called with a group that has just been formed, under Manager.mu. Each time the
+// switches fail again, it waits longer: forming a group anew takes time.
 func (r *retry) plan(f *formation, now time.Time) {
 	if !f.Transient {
 		*r = retry{}
@@ -236,8 +235,8 @@ func (r *retry) plan(f *formation, now time.Time) {
 	r.at = now.Add(r.wait)
 }
 
-// dueAtSwitch renews leases at the agent, and has groups formed anew for which it
-// was not ready, or whose receivers it cannot reach. It is called with Manager.mu.
+// dueAtSwitch renews leases at the agent. It has groups formed anew if the agent was not
+// ready for them, or if it cannot reach their receivers. It is called with Manager.mu.
 func (m *Manager) dueAtSwitch(now time.Time) {
 	t := m.tor
 	if t == nil {
@@ -282,7 +281,7 @@ func unreachable(f *formation, problems []string) (netip.Addr, string) {
 	return netip.Addr{}, ""
 }
 
-// probe has the groups formed anew that wait for the agent, if it is ready.
+// probe has the groups that wait for the agent formed anew, if it is ready.
 func (t *tor) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
 	defer cancel()

@@ -81,8 +81,8 @@ func (s *fakeSwitch) called(method string) int {
 	return s.calls[method]
 }
 
-// TestForeignGroup: what the agent has with this host as the source and nobody owns
-// is removed.
+// TestForeignGroup: a group at the agent with this host as the source that no group here
+// owns is removed.
 func TestForeignGroup(t *testing.T) {
 	r := newRig(t, 0, withSwitch)
 	r.add(2)
@@ -99,7 +99,7 @@ func TestForeignGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wantNothing()
-	// So is what is installed though it is being undone: a request came late.
+	// So is a group that is installed while it is being undone, by a late request.
 	m := r.host(1).m
 	m.mu.Lock()
 	m.mcInUse[0x900002] = false
@@ -236,7 +236,7 @@ func TestAgentComesBack(t *testing.T) {
 	} else {
 		f = next
 	}
-	// It was not ready after all: the next try comes later.
+	// It was not ready: the next try comes later.
 	r.pass(15 * time.Second)
 	if n := a.countChanges(broken); n > 1 {
 		t.Fatal("tried again too early")
@@ -254,7 +254,7 @@ func TestAgentComesBack(t *testing.T) {
 	r.wantNothing()
 }
 
-// TestAgentRefusesAgain: a refusal for good is no reason to try again.
+// TestAgentRefusesAgain: a permanent refusal is no reason to try again.
 func TestAgentRefusesAgain(t *testing.T) {
 	r := newRig(t, 2, withSwitch)
 	r.receivers()
@@ -373,8 +373,8 @@ func manyAddrs(n int) []string {
 	return out
 }
 
-// TestReformLeavesOut: who cannot prepare or commit in time is left out, who is
-// suspected too often too, and with too few the group is over.
+// TestReformLeavesOut: a receiver that cannot prepare or commit in time is left out, one
+// that is suspected too often too, and with too few the group ends.
 func TestReformLeavesOut(t *testing.T) {
 	r := newRig(t, 4, withSwitch)
 	apps := r.receivers()
@@ -472,7 +472,7 @@ func TestReformUndone(t *testing.T) {
 			r.until("only the first formation is there", func() bool { return x.openMemberships() == 1 })
 		}
 		r.until("the switch has nothing", func() bool { return len(r.sw.list()) == 0 })
-		// The switch has forgotten the old one by then, and that is found out.
+		// The switch has removed the old one by then, and the daemon notices.
 		r.until("the group can be entered", func() bool {
 			h := r.host(1)
 			h.m.mu.Lock()

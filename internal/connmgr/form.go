@@ -25,10 +25,10 @@ type forming struct {
 	candidates []netip.Addr
 	joining    []netip.Addr  // of the candidates, those that begin with this formation
 	strict     bool          // all candidates, or none
-	skipped    bool          // receivers' word on later formations has been taken
+	skipped    bool          // numbers of later formations that receivers reported have been skipped
 	limit      time.Duration // for all to prepare
 	watch      *stopwatch
-	before     func(context.Context) // what is to be done before switches are installed; nil: nothing
+	before     func(context.Context) // runs before the switches are installed; nil: nothing
 
 	f     *formation
 	peers map[netip.Addr]*peer // of those that may have prepared; in use until release
@@ -37,8 +37,8 @@ type forming struct {
 	mayBe bool                 // the switches may be installed
 }
 
-// form makes the formation. If it returns an error, nothing is left. Otherwise the
-// formation is there, and is the caller's to take (Manager.formed) or undo.
+// form makes the formation. If it returns an error, nothing is left. Otherwise the caller
+// owns the formation, and takes it (Manager.formed) or undoes it.
 func (x *forming) form(ctx context.Context) (*formation, error) {
 	if err := x.number(); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (x *forming) try(ctx context.Context) error {
 		return err
 	}
 	x.watch.lap("install")
-	// What comes after a crash in between finds either no complete record, and
-	// undoes the formation, or one whose members say what they know of it.
+	// After a crash in between, the daemon finds no complete record and undoes the
+	// formation, or one whose members report what they know of it.
 	info, tree := g.info(x.f), make(chan []*mcrdmav1.Step, 1)
 	go func() { recorded <- m.record(ctx, g, x.f, nil) }()
 	go func() { tree <- m.steps(ctx, x.f) }()
@@ -105,7 +105,7 @@ func (x *forming) try(ctx context.Context) error {
 	return nil
 }
 
-// first is the first error that there is.
+// first returns the first error that is not nil.
 func first(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -115,8 +115,8 @@ func first(errs ...error) error {
 	return nil
 }
 
-// each calls f for each of the addresses at the same time. If all are needed, the
-// first error ends the others and is returned; else errors are noted.
+// each calls f for each of the addresses at the same time. If all are needed, the first
+// error ends the other calls and is returned; otherwise errors are noted.
 func (x *forming) each(ctx context.Context, addrs []netip.Addr, limit time.Duration, f func(context.Context, int) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -190,11 +190,11 @@ func (x *forming) prepare(ctx context.Context) error {
 // daemon's state is an older copy. With a later number they take part.
 var errBehind = errors.New("the formation's number was used")
 
-// maxAhead bounds by how much a receiver's word raises the number of formations.
+// maxAhead limits by how much a receiver can raise the number of formations.
 const maxAhead = 1 << 16
 
-// ahead is the highest number of a formation that receivers know; 0: none is as high as the
-// one that was begun.
+// ahead returns the highest number of a formation that receivers know; 0: none is as high
+// as the one that was begun.
 func (x *forming) ahead() (n uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -209,11 +209,11 @@ func (x *forming) ahead() (n uint32) {
 // errLate says that a group might go on if its receivers answered in time.
 var errLate = errors.New("receivers are late")
 
-// maxLate is how often in a row a group may try again because its receivers are late.
+// maxLate is how many times in a row a group may try again because its receivers are late.
 const maxLate = 3
 
-// late says how many receivers have not answered in time, and are not dead as far as is
-// known: they, or this host, may have been busy.
+// late returns how many receivers have not answered in time and are not known to be dead:
+// they, or this host, may have been busy.
 func (x *forming) late() (n int) {
 	x.m.mu.Lock()
 	defer x.m.mu.Unlock()
@@ -227,7 +227,7 @@ func (x *forming) late() (n int) {
 	return n
 }
 
-// tooFew is the error of a group with too few receivers left.
+// tooFew returns the error of a group with too few receivers left.
 func (x *forming) tooFew(n int) error {
 	if late := x.late(); !x.strict && x.g.late < maxLate && x.g.enough(n+late) {
 		x.g.late++
@@ -242,8 +242,8 @@ func (x *forming) tooFew(n int) error {
 	return refuse(MinSize, "%s", x.g.few(n))
 }
 
-// settleHave says where the receivers go on. One that joins has nothing to go on
-// from, and begins there.
+// settleHave determines where the receivers go on. A receiver that joins has nothing, and
+// begins there.
 func (x *forming) settleHave() {
 	f := x.f
 	f.Have = x.from.Sent
@@ -259,7 +259,7 @@ func (x *forming) settleHave() {
 	}
 }
 
-// request is that of Prepare, but for the address and the time.
+// request returns the request of Prepare, without the address and the time.
 func (x *forming) request() *mcrdmav1.PrepareRequest {
 	m, g, f := x.m, x.g, x.f
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: g.id.proto(), Formation: f.N, Service: g.spec.Service,
@@ -317,7 +317,7 @@ func receiverFrom(p *peer, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareRe
 // commit tells all receivers that the formation is complete.
 func (x *forming) commit(ctx context.Context, info *mcrdmav1.FormationInfo) error {
 	strict := x.strict
-	x.strict = true // also who is not needed: without it, the formation is another
+	x.strict = true // receivers that are not required too: without one, the formation is another
 	defer func() { x.strict = strict }()
 	addrs := x.f.addrs()
 	return x.each(ctx, addrs, x.m.times.commit, func(ctx context.Context, i int) error {
@@ -329,7 +329,7 @@ func (x *forming) commit(ctx context.Context, info *mcrdmav1.FormationInfo) erro
 	})
 }
 
-// release ends the use of the candidates' daemons.
+// release releases the candidates' daemons.
 func (x *forming) release() {
 	for _, p := range x.peers {
 		x.m.letPeer(p)
@@ -337,7 +337,7 @@ func (x *forming) release() {
 	x.peers = nil
 }
 
-// undo leaves nothing of the formation.
+// undo removes the formation everywhere.
 func (x *forming) undo(why string) {
 	d := &cleanup{drops: map[*peer]*mcrdmav1.DropRequest{}}
 	d.mcID, d.installed = x.f.MCID, x.mayBe
@@ -356,7 +356,7 @@ func (x *forming) undo(why string) {
 	x.m.cleanUp(d)
 }
 
-// abort drops a formation that was given up.
+// abort returns the request that drops a formation that was given up.
 func abort(id groupID, formation uint32, a netip.Addr, why string) *mcrdmav1.DropRequest {
 	return &mcrdmav1.DropRequest{Group: id.proto(), Formation: formation, Address: a.String(),
 		Reason: mcrdmav1.Detached_REASON_ABORTED, Text: clip(why, maxText)}

@@ -51,7 +51,7 @@ func (r *rig) startOnDisk(i int) *disk {
 	return d
 }
 
-// wantFull sees that an error says that a host's disk is full, and what to do.
+// wantFull checks that an error says that a host's disk is full, and what to do.
 func wantFull(t *testing.T, what string, err error, at string) {
 	t.Helper()
 	if reason, host, _ := reasonOf(err); reason != "LIMIT" || host != at || status.Code(err) != codes.ResourceExhausted ||
@@ -60,9 +60,9 @@ func wantFull(t *testing.T, what string, err error, at string) {
 	}
 }
 
-// TestDiskFull: the disk of the sender's daemon is full. What needs the state is refused, and is
-// told so; no switch goes on without a receiver; what there is goes on, and all is well when there
-// is room again.
+// TestDiskFull: the disk of the sender's daemon is full. Requests that need the state are
+// refused with that reason; no switch goes on without a receiver; what exists goes on, and
+// everything works when there is room again.
 func TestDiskFull(t *testing.T) {
 	r := newRig(t, 0, withSwitch)
 	r.add(4)

@@ -53,7 +53,7 @@ type place struct {
 	VA   uint64
 }
 
-// A formation is how a group works.
+// A formation is how a group is connected.
 type formation struct {
 	N         uint32
 	MCID      uint32
@@ -61,7 +61,7 @@ type formation struct {
 	Path      mcrdmav1.Path
 	Why       []string
 	Receivers []receiver
-	First     netip.Addr // that the sender's queue pair is connected to
+	First     netip.Addr // receiver that the sender's queue pair is connected to
 	Have      uint64
 	Relay     *relay `json:",omitempty"`
 	Sender    sender
@@ -97,7 +97,7 @@ type step struct {
 	took time.Duration
 }
 
-// A group is one of which an application of this host is the sender.
+// A group is a group whose sender is an application of this host.
 type group struct {
 	id      groupID
 	spec    spec
@@ -105,7 +105,7 @@ type group struct {
 
 	timeout uint8 // of its queue pairs; see ackTimeout
 
-	turn   chan struct{} // 1: who has it may change the formation
+	turn   chan struct{} // 1: its holder may change the formation
 	ctx    context.Context
 	cancel context.CancelFunc // when the group ends
 
@@ -115,8 +115,8 @@ type group struct {
 	form      *formation            // nil: the first is being formed
 	last      uint32                // number of the latest formation that was begun
 	making    uint32                // MC_ID of the formation that was begun last, until it is the present one
-	news      *mcrdmav1.GroupStatus // what the agent has told of that one last; nil: nothing
-	late      int                   // tries in a row to form it anew that failed because receivers were late; who has the turn's
+	news      *mcrdmav1.GroupStatus // the agent's last news of that one; nil: none
+	late      int                   // tries in a row to form it anew that failed because receivers were late; guarded by the turn
 	over      bool
 	broken    bool                // the application has been asked to form it anew
 	resumed   bool                // false: after a restart, the application has not said that it has it
@@ -129,10 +129,10 @@ type group struct {
 	problems   []string
 	since      time.Time // of problems
 	retry      retry
-	looks      *looks // at who stalls the present formation
+	looks      *looks // for receivers that stall the present formation
 }
 
-// A peerState is what people are told of a receiver.
+// A peerState is a receiver's state as users see it.
 type peerState struct {
 	host   string
 	state  string
@@ -160,8 +160,8 @@ func (g *group) enter(ctx context.Context) error {
 	}
 }
 
-// enterToEnd is enter for who ends the group: what others do with it ends. It says whether
-// the caller has the turn.
+// enterToEnd is enter for a caller that ends the group: it stops other work on the group.
+// It reports whether the caller has the turn.
 func (g *group) enterToEnd(ctx context.Context) bool {
 	g.cancel()
 	select {
@@ -174,7 +174,7 @@ func (g *group) enterToEnd(ctx context.Context) bool {
 
 func (g *group) leave() { <-g.turn }
 
-// copies is how many there are with so many receivers.
+// copies returns how many copies there are with so many receivers.
 func (g *group) copies(receivers int) uint32 { return uint32(receivers) + 1 } //nolint:gosec // at most 16
 
 // enough says whether a group may go on with so many receivers.
@@ -182,11 +182,11 @@ func (g *group) enough(receivers int) bool {
 	return receivers > 0 && g.copies(receivers) >= g.spec.MinSize
 }
 
-// ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With
-// its tries the queue pair lasts for longer than it takes to notice that a receiver
-// is dead, which with packets under way is a quarter of that (health.Tracker.Blame)
-// or one timeout and a little. It is not less than hosts that are busy take to answer,
-// nor more than a lost packet is worth.
+// ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With its
+// retries the queue pair lasts longer than it takes to notice that a receiver is dead,
+// which with packets under way is a quarter of deadAfter (health.Tracker.Blame) or a little
+// more than one timeout. It is not shorter than busy hosts take to answer, and not so long
+// that a lost packet costs too much.
 func ackTimeout(deadAfter time.Duration) (n uint8) {
 	const tries, least, most = 8, 12, 16 // 17 ms, 268 ms
 	for n = least; n < most && tries*qp.AckTimeout(n) <= deadAfter; n++ {
@@ -212,7 +212,7 @@ func (f *formation) addrs() []netip.Addr {
 
 func (f *formation) has(a netip.Addr) bool { return slices.Contains(f.addrs(), a) }
 
-// info is what applications and other daemons get to see of a formation.
+// info returns what applications and other daemons see of a formation.
 func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 	out := &mcrdmav1.FormationInfo{Group: g.id.proto(), Formation: f.N, Path: f.Path, Why: f.Why, Have: f.Have, McId: f.MCID, Tree: f.tree}
 	for _, r := range f.Receivers {

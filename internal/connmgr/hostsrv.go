@@ -33,7 +33,7 @@ func (h *hostsServer) owner(ctx context.Context, g *mcrdmav1.GroupID) (groupID, 
 	return id, who, nil
 }
 
-// here sees that a request for an address is for this host.
+// here checks that a request for an address is for this host.
 func (h *hostsServer) here(address string) error {
 	addr, err := addrFrom(address, "receiver")
 	if err != nil {
@@ -110,8 +110,8 @@ func (h *hostsServer) Beat(ctx context.Context, req *mcrdmav1.BeatRequest) (*mcr
 	return res, nil
 }
 
-// beaten renews the leases of a group's memberships, since the sender lives. It
-// reports whether there is one in that formation, or a later one, and else why not.
+// beaten renews the leases of a group's memberships, since the sender lives. It reports
+// whether there is one in that formation, or a later one, and if not, why.
 func (m *Manager) beaten(id groupID, formation uint32, now time.Time) (why string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

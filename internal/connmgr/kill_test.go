@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
-// A killer is a store that, from one of its commits on, before or after it is done,
-// does nothing more, and neither does its daemon: as if that had been killed there.
+// A killer is a store that stops at one of its commits, before or after it is done, and
+// stops its daemon too: as if the daemon had been killed there.
 type killer struct {
 	Store
 	h *host
@@ -50,7 +50,7 @@ func (k *killer) die() {
 	k.h.setDead(true)
 }
 
-// arm makes it strike at the n-th commit from now on.
+// arm makes it stop at the n-th commit from now on.
 func (k *killer) arm(n int, after bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A career is what a group's applications do, and what the sender's knows of its group.
+// A career is what a group's applications do, and what the sender's application knows of
+// its group.
 type career struct {
 	r    *rig
 	k    *killer
@@ -86,7 +87,7 @@ func (a *app) knows(attach uint64) {
 	a.event(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{Detached: &mcrdmav1.Detached{Attach: attach}}})
 }
 
-// swept sees that in time all receivers learn of the end, and nothing is left.
+// swept checks that in time all receivers learn of the end, and nothing is left.
 func (c *career) swept() {
 	c.r.passUntil("all are told of the end, and nothing is left", func() bool {
 		for _, x := range c.apps {
@@ -104,8 +105,8 @@ func (c *career) swept() {
 	c.r.wantNothing()
 }
 
-// goOn sees that the group goes on from what its sender knows: with all receivers that are well,
-// or with those that the daemon has, if one may be missing.
+// goOn checks that the group goes on from what its sender knows: with all receivers that
+// are well, or with those that the daemon has, if one may be missing.
 func (c *career) goOn(missing bool) {
 	r, a := c.r, c.a
 	if c.f == nil { // the application knows of none

@@ -40,7 +40,7 @@ func (h *host) members(g *mcrdmav1.GroupID) string {
 	return strings.Join(out, " ")
 }
 
-// followed is how many hosts are watched over.
+// followed is how many hosts are monitored.
 func (h *host) followed() int {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
@@ -223,7 +223,7 @@ func TestDaemonGone(t *testing.T) {
 	}
 }
 
-// TestMinSize: a group with too few receivers left is over, everywhere.
+// TestMinSize: a group with too few receivers left ends, everywhere.
 func TestMinSize(t *testing.T) {
 	for _, tt := range []struct {
 		min   uint32
@@ -299,7 +299,7 @@ func TestRelayBreaks(t *testing.T) {
 	if n := a.countChanges(broken); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	// It cannot be in the next, which is told then.
+	// It cannot be in the next, and the application learns that then.
 	res := a.reform(f, nil)
 	if got := res.GetFormation(); got.GetFormation() != 2 || len(got.GetMembers()) != 2 || got.GetMcId() == f.GetMcId() || got.GetRelay().GetGroup() == f.GetRelay().GetGroup() {
 		t.Errorf("%v", got)
@@ -341,7 +341,7 @@ func (a *app) reformRequest(f *mcrdmav1.FormationInfo, change func(*mcrdmav1.Ref
 	return req
 }
 
-// TestLease: a receiver of whose sender nothing is heard is told so.
+// TestLease: a receiver whose sender is silent is told so.
 func TestLease(t *testing.T) {
 	r := newRig(t, 2)
 	apps := r.receivers()
@@ -365,14 +365,14 @@ func TestLease(t *testing.T) {
 	r.wantNothing()
 }
 
-// TestStall: the switch's counters tell who is to blame if all answer beats.
+// TestStall: the switch's counters show which receiver is to blame if all answer beats.
 func TestStall(t *testing.T) {
 	r := newRig(t, 4, withSwitch)
 	r.receivers()
 	a := r.host(1).app("")
 	f := a.create(a.request()).GetFormation()
 	req := &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1}
-	// Nobody answers, or all do: nobody is to blame.
+	// No receiver answers, or all do: none is to blame.
 	count := func(add map[string]*mcrdmav1.MemberCounters) func(context.Context, string, any) error {
 		return func(_ context.Context, method string, _ any) error {
 			if method == "Get" {
@@ -415,7 +415,7 @@ func TestStall(t *testing.T) {
 			r.pass(500 * time.Millisecond)
 		}
 	}
-	// A CNP is no answer. Nobody is to blame before there was time to answer, and what
+	// A CNP is no answer. No receiver is to blame before there was time to answer, and what
 	// was counted before the stall does not matter.
 	r.sw.set(count(map[string]*mcrdmav1.MemberCounters{"127.9.0.2": one, "127.9.0.4": one, "127.9.0.3": {Cnps: 1}}), nil)
 	if s := report(400 * time.Millisecond); len(s) > 0 {
@@ -454,8 +454,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStallFollowed: who falls silent while a report of a stall is looked into is taken
-// out by that report, unless the switch counts its answers.
+// TestStallFollowed: a receiver that falls silent while a report of a stall is processed is
+// taken out by that report, unless the switch counts its answers.
 func TestStallFollowed(t *testing.T) {
 	for _, alive := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alive %v", alive), func(t *testing.T) {
@@ -502,8 +502,8 @@ func TestStallFollowed(t *testing.T) {
 	}
 }
 
-// TestRefusal: the switch's counters tell who has refused an operation. The sender is
-// told, and nobody is taken out for that.
+// TestRefusal: the switch's counters show which receiver has refused an operation. The
+// sender is told, and no receiver is taken out for that.
 func TestRefusal(t *testing.T) {
 	r := newRig(t, 4, withSwitch)
 	r.receivers()

@@ -31,7 +31,7 @@ func (m *Manager) lose(g *group, a netip.Addr, label, why string) {
 	})
 }
 
-// takeOut takes those out of a group that are lost. The caller has its turn.
+// takeOut takes the lost receivers out of a group. The caller has its turn.
 func (m *Manager) takeOut(ctx context.Context, g *group) {
 	m.mu.Lock()
 	f := g.form
@@ -65,8 +65,8 @@ func (m *Manager) takeOut(ctx context.Context, g *group) {
 	m.mu.Unlock()
 	next := *f
 	next.Receivers = stay
-	// From the update on they may lack something, whatever becomes of this daemon: its state
-	// says so before.
+	// From the update on they may lack something, even if this daemon ends: so its state
+	// says so first.
 	err := m.record(ctx, g, f, nil)
 	if err != nil {
 		m.mu.Lock()
@@ -126,8 +126,8 @@ func (g *group) departed(a netip.Addr) *departure {
 	return nil
 }
 
-// removed notes and tells that a receiver is out of a group, for the reason in
-// dead. It is called with Manager.mu.
+// removed records that a receiver is out of a group, for the reason in dead, and tells the
+// application. It is called with Manager.mu.
 func (m *Manager) removed(g *group, a netip.Addr) {
 	l := g.dead[a]
 	delete(g.dead, a)
@@ -165,8 +165,8 @@ func (m *Manager) fail(g *group, text string) {
 	m.dissolve(g, mcrdmav1.Detached_REASON_REMOVED, "the group has failed: "+text)
 }
 
-// retree looks how the switch copies a group's packets now, and if it is to tell
-// does so if that was known and is not as before. The caller has the group's turn.
+// retree asks how the switch copies a group's packets now. If tells is set, it tells the
+// application when the known tree has changed. The caller has the group's turn.
 func (m *Manager) retree(ctx context.Context, g *group, tells bool) {
 	f := *g.form
 	steps := m.steps(ctx, &f)

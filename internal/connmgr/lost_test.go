@@ -18,12 +18,13 @@ import (
 )
 
 // TestUntrustedAfterLoss: a request goes into a connection whose other end has gone, and
-// who is there now has no good certificate. That is what the caller learns, and the first
+// the process there now has no good certificate. The caller learns that, and the first
 // request may have arrived all the same.
 func TestUntrustedAfterLoss(t *testing.T) {
 	r := newRig(t, 2, withTLS)
 	to := r.host(2)
-	// A connection of the test's own, so that nobody else connects while nobody is there.
+	// A connection of the test's own, so that the daemon does not connect while no host is
+	// there.
 	p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
 	if err != nil {
 		t.Fatal(err)

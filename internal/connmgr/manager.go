@@ -53,11 +53,11 @@ type Options struct {
 	times times // zero: defaultTimes
 }
 
-// A clock says what time it is, and when to look again. Health, leases and grace
-// follow it; the time that others may take to answer is always real.
+// A clock tells the time, and ticks. Health, leases and grace follow it; time limits for
+// answers always use real time.
 type clock interface {
 	now() time.Time
-	// ticks sends every d until stop is called.
+	// ticks sends the time every d until stop is called.
 	ticks(d time.Duration) (c <-chan time.Time, stop func())
 }
 
@@ -70,17 +70,17 @@ func (realClock) ticks(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, t.Stop
 }
 
-// times bound how long others may take.
+// times limits how long others may take.
 type times struct {
 	request time.Duration // a request of an application without deadline
 	prepare time.Duration // all receivers, for a new group
 	reform  time.Duration // the same, when it is formed anew; at least: see reformTime
 	install time.Duration // the switches
 	commit  time.Duration // all receivers
-	undo    time.Duration // undoing, while somebody waits
+	undo    time.Duration // undoing, while a caller waits
 	again   time.Duration // between two tries to undo
-	connect time.Duration // a connection that somebody waits for
-	settle  time.Duration // between two looks whether a receiver is unreachable for the switches
+	connect time.Duration // a connection that a caller waits for
+	settle  time.Duration // between two checks whether the switches cannot reach a receiver
 }
 
 var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
@@ -126,7 +126,7 @@ type Manager struct {
 	memberships map[groupID][]*member
 	gone        endedCache
 	groups      map[groupID]*group
-	mcInUse     map[uint32]bool // MC_IDs; false: what has it is being undone
+	mcInUse     map[uint32]bool // MC_IDs; false: its group is being undone
 	peers       map[netip.Addr]*peer
 	usage       map[uint32]*usage // by uid
 	health      *health.Tracker
@@ -177,7 +177,7 @@ func (m *Manager) open(ctx context.Context) error {
 		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, store.Options{}) }
 	}
 	if m.store, err = open(ctx, m.cfg.State); err != nil {
-		m.store = nil // and no interface around a nil pointer
+		m.store = nil // not an interface around a nil pointer
 		return err
 	}
 	m.boot = m.store.Boot()
@@ -206,8 +206,8 @@ func (m *Manager) open(ctx context.Context) error {
 	return nil
 }
 
-// checkIdentity sees that the certificate is this host's: with another, every other
-// daemon and the agent would refuse what this one asks.
+// checkIdentity checks that the certificate is this host's: with another one, every other
+// daemon and the agent would refuse this daemon's requests.
 func (m *Manager) checkIdentity() error {
 	if m.files.Plain() {
 		return nil
@@ -232,8 +232,8 @@ func (m *Manager) Addr() net.Addr { return m.hosts.Addr() }
 // Socket is the path of the unix socket for applications.
 func (m *Manager) Socket() string { return m.apps.Addr().String() }
 
-// Run works until ctx ends, and closes the daemon. What it has made stays: groups
-// live as long as leases do, for a daemon that comes back.
+// Run works until ctx ends, and closes the daemon. Groups stay until their leases end, for
+// a daemon that comes back.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -296,9 +296,8 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 	}
 }
 
-// background runs what must be finished though the one who asked has gone; its
-// context ends with Run. It may be called only where a goroutine of Run or a
-// handler runs.
+// background runs work that must finish even if the caller that asked for it has gone; its
+// context ends with Run. It may be called only from a goroutine of Run or a handler.
 func (m *Manager) background(f func(context.Context)) {
 	m.wg.Go(func() { f(m.life) })
 }

@@ -43,7 +43,7 @@ type member struct {
 	over    bool
 }
 
-// A memberRecord is what is known of a formed membership after a restart.
+// A memberRecord is what the daemon knows of a formed membership after a restart.
 type memberRecord struct {
 	ID        groupID
 	Formation uint32
@@ -69,7 +69,7 @@ func (m *Manager) find(id groupID, formation uint32) *member {
 	return nil
 }
 
-// latest is the highest number of a formation of the group that is there. It is called with
+// latest returns the highest number of a formation of the group here. It is called with
 // Manager.mu.
 func (m *Manager) latest(id groupID) (n uint32) {
 	for _, x := range m.memberships[id] {
@@ -78,7 +78,7 @@ func (m *Manager) latest(id groupID) (n uint32) {
 	return n
 }
 
-// A request to take part, once it has been checked.
+// An invitation is a checked request to take part.
 type invitation struct {
 	id       groupID
 	sender   string
@@ -88,9 +88,8 @@ type invitation struct {
 	*mcrdmav1.PrepareRequest
 }
 
-// maxFormations is how many formations of a group may be there at a time: the one
-// that is formed, the one that is being made, and some whose end has not come
-// through yet.
+// maxFormations is how many formations of a group may exist at a time: the one that is
+// formed, the one that is being made, and some whose end has not arrived yet.
 const maxFormations = 4
 
 // prepare has the application that listens answer whether it takes part.
@@ -207,7 +206,7 @@ func (m *Manager) answer(s *session, req *mcrdmav1.AnswerAttachRequest) error {
 	return nil
 }
 
-// commit makes a membership a formed one. The formations before are over.
+// commit makes a membership a formed one. The earlier formations end.
 func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationInfo) error {
 	m.mu.Lock()
 	x := m.find(id, f.GetFormation())
@@ -216,7 +215,7 @@ func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationI
 		return refuse(NotFound, "formation %d of the group has not been prepared, or was given up", f.GetFormation())
 	}
 	if x.state == formed {
-		m.tellFormed(x, f) // this daemon may have been restarted before its application was told
+		m.tellFormed(x, f) // this daemon may have been restarted before it told its application
 		m.mu.Unlock()
 		return nil
 	}
@@ -252,8 +251,8 @@ func (m *Manager) tellFormed(x *member, f *mcrdmav1.FormationInfo) {
 		AttachFormed: &mcrdmav1.AttachFormed{Attach: x.Attach, Formation: f}}})
 }
 
-// endMember ends a membership and tells its application, unless that ended it
-// itself. It is called with Manager.mu.
+// endMember ends a membership and tells its application, unless the application ended it.
+// It is called with Manager.mu.
 func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text string) {
 	if x.over {
 		return
@@ -275,8 +274,8 @@ func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text str
 		Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
 }
 
-// detachedFault is what an application gets to see that asks for a membership which has
-// ended for that reason; nil: it need not know.
+// detachedFault is the error for an application that asks for a membership which has ended
+// for that reason; nil: it need not know.
 func detachedFault(reason mcrdmav1.Detached_Reason, text string) *fault {
 	switch reason {
 	case mcrdmav1.Detached_REASON_CLOSED:
@@ -289,9 +288,8 @@ func detachedFault(reason mcrdmav1.Detached_Reason, text string) *fault {
 	return nil
 }
 
-// unask takes a question out of an application's queue that it has not fetched, so
-// that a sender who asks and gives up, again and again, does not fill it. It is
-// called with Manager.mu.
+// unask removes a question that an application has not fetched from its queue, so that a
+// sender that asks and gives up repeatedly does not fill it. It is called with Manager.mu.
 func (m *Manager) unask(x *member) bool {
 	if x.state != asked {
 		return false
@@ -303,7 +301,7 @@ func (m *Manager) unask(x *member) bool {
 	return len(x.sess.queue) < n
 }
 
-// dropMember takes a membership out of all tables. It is called with Manager.mu.
+// dropMember removes a membership from all tables. It is called with Manager.mu.
 func (m *Manager) dropMember(x *member) {
 	x.over = true
 	delete(x.sess.members, x.Attach)
@@ -335,8 +333,9 @@ func (m *Manager) leave(s *session, attach uint64, reason string) error {
 	return nil
 }
 
-// drop ends a formation of a group, or (0) all, as the sender asks. One that was given up but
-// is committed here, and has ended the one before, stays until the next takes its place.
+// drop ends a formation of a group, or (0) all, as the sender asks. A formation that was
+// given up but is committed here, and so has ended the one before, stays until the next one
+// replaces it.
 func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// metrics are what Prometheus sees. No group, host, PSN or QPN is a label.
+// metrics are the metrics for Prometheus. No group, host, PSN or QPN is a label.
 type metrics struct {
 	host       string
 	registry   *prometheus.Registry
@@ -89,7 +89,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 	return x, nil
 }
 
-// close takes the metrics out of where they were registered too.
+// close also removes the metrics from the registry that they were added to.
 func (x *metrics) close() {
 	if x.also == nil {
 		return

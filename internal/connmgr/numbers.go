@@ -7,20 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// groupNumbers number groups, upward from a random number. So those of earlier runs of the
-// daemon are not met again, even if its state file was lost or is an older copy: a receiver would
-// take a group of another run for one that it knows.
+// groupNumbers number groups, upward from a random number. So numbers of earlier runs of
+// the daemon are not used again, even if its state file was lost or is an older copy: a
+// receiver would mistake a group of another run for one that it knows.
 type groupNumbers struct{ last atomic.Uint64 }
 
-// firstGroups bounds the first number of a run: numbers are exact in JSON, whatever reads it.
+// firstGroups bounds the first number of a run: such numbers are exact in JSON for any
+// reader.
 const firstGroups = 1 << 48
 
 func (n *groupNumbers) open() { n.last.Store(rand.Uint64N(firstGroups)) } //nolint:gosec // not a secret
 
 func (n *groupNumbers) take() uint64 { return n.last.Add(1) }
 
-// numbers hands out numbers that are never handed out again. They are reserved
-// many at a time, and before they run out, so that nobody waits for the disk.
+// numbers hands out numbers that are never handed out again. They are reserved many at a
+// time, and before they run out, so that no caller waits for the disk.
 type numbers struct {
 	m    *Manager
 	name string

@@ -10,7 +10,7 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// A user is who is at the other end of the unix socket, as the kernel tells it.
+// A user is the process at the other end of the unix socket, as the kernel reports it.
 type user struct{ uid, pid uint32 }
 
 func (u user) root() bool { return u.uid == 0 }
@@ -23,8 +23,8 @@ type userInfo struct {
 
 func (userInfo) AuthType() string { return "peercred" }
 
-// peerCred are the credentials of a server on a unix socket: clients prove nothing,
-// the kernel says who they are (SO_PEERCRED). Other connections are refused.
+// peerCred is the credentials of a server on a unix socket: clients prove nothing, the
+// kernel identifies them (SO_PEERCRED). Other connections are refused.
 type peerCred struct{}
 
 func (peerCred) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -62,7 +62,7 @@ func (c peerCred) Clone() credentials.TransportCredentials { return c }
 
 func (peerCred) OverrideServerName(string) error { return nil }
 
-// userOf says who calls.
+// userOf returns the user that calls.
 func userOf(ctx context.Context) (user, error) {
 	if p, ok := grpcpeer.FromContext(ctx); ok {
 		if u, ok := p.AuthInfo.(userInfo); ok {

@@ -57,17 +57,17 @@ func (p *peer) String() string {
 // packet of twenty is lost by each of four links, that is enough.
 const connectTime = 2 * time.Second
 
-// lostTime is after how long a connection between daemons is given up of which
-// something is not acknowledged: where many packets are lost, making another is faster
-// than waiting for the kernel, which waits twice as long after each loss. Who answers is
-// more patient: the other side would not learn that it has given up.
+// lostTime is how long data on a connection between daemons may stay unacknowledged before
+// the client gives the connection up: where many packets are lost, a new connection is
+// faster than the kernel, which waits twice as long after each loss. The server is more
+// patient: the client would not learn that it has given up.
 const lostTime = time.Second
 
-// reconnect is short, since beats find out by it that a daemon is back.
+// reconnect is short, because beats detect by it that a daemon is back.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond}
 
-// dialOptions are those of all connections to others. Names are resolved by the
-// dialler, and no proxy is used.
+// dialOptions are those of all connections to others. The dialer resolves names, and no
+// proxy is used.
 func dialOptions(l *link, own identity.Identity) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(l), grpc.WithContextDialer(l.dial), identity.Claim(own),
@@ -78,7 +78,7 @@ func dialOptions(l *link, own identity.Identity) []grpc.DialOption {
 	}
 }
 
-// own is who this daemon is.
+// own returns this daemon's identity.
 func (m *Manager) own() identity.Identity {
 	return identity.Identity{Role: identity.Host, Name: m.name, Addrs: []netip.Addr{m.addr}}
 }
@@ -121,7 +121,7 @@ func (m *Manager) warm() {
 	}
 }
 
-// peerAt is the daemon of the host with that address; it is in use until letPeer.
+// peerAt returns the daemon of the host with that address; it is in use until letPeer.
 func (m *Manager) peerAt(addr netip.Addr) (*peer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,14 +158,15 @@ func (m *Manager) letPeer(p *peer) {
 // without use.
 const idleTime = 5 * time.Minute
 
-// spare says whether a peer is neither configured nor used, nor in a group. It is called with
-// Manager.mu.
+// spare reports whether a peer is neither configured nor used, nor in a group. It is called
+// with Manager.mu.
 func (m *Manager) spare(p *peer) bool {
 	return !p.configured && p.users == 0 && !m.health.Follows(p.addr)
 }
 
-// closeIdle closes connections that are hardly used again: those that are not made, those that
-// were not used for long, and the longest idle of too many. It is called with Manager.mu.
+// closeIdle closes connections that are unlikely to be used again: those that are not
+// established, those not used for long, and if there are too many, the longest idle. It is
+// called with Manager.mu.
 func (m *Manager) closeIdle(now time.Time) {
 	var idle []*peer
 	for _, p := range m.peers {
@@ -182,8 +183,7 @@ func (m *Manager) closeIdle(now time.Time) {
 	}
 }
 
-// call makes a call and keeps account of whether the peer answers. Calls may be
-// made twice.
+// call makes a call and records whether the peer answers. It may make the call twice.
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
 	err := p.once(ctx, f)
@@ -191,7 +191,7 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 		again := p.once(ctx, f) // the connection had been lost unnoticed
 		if u := (*fault)(nil); !errors.As(again, &u) || !u.unsent {
 			err = again
-		} else if u.reason == Untrusted { // which says more, though the first request may have arrived
+		} else if u.reason == Untrusted { // more specific, though the first request may have arrived
 			u.unsent = false
 			err = u
 		}
@@ -219,8 +219,8 @@ func (p *peer) once(ctx context.Context, f func(context.Context) error) error {
 	return u
 }
 
-// connect has a connection connect now, if it does not, and waits until it has, is
-// turned down, or time is up. It reports whether there is one.
+// connect makes a connection connect now, if it is not connecting, and waits until it is
+// connected, is refused, or time is up. It reports whether it is connected.
 func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
 	if conn.GetState() == connectivity.Ready {
 		return true
@@ -228,7 +228,7 @@ func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Dur
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	defer l.onFailure(cancel)()
-	if conn.GetState() == connectivity.TransientFailure { // else it races with gRPC's own first steps
+	if conn.GetState() == connectivity.TransientFailure { // otherwise it races with gRPC's own first steps
 		conn.ResetConnectBackoff()
 	}
 	for {
@@ -290,23 +290,23 @@ func (p *peer) unreachable(text string) *fault {
 	return refuse(Unreachable, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).at(p.String())
 }
 
-// untrusted says whether a connection failed because one side does not take the
-// other's certificate.
+// untrusted reports whether a connection failed because one side rejects the other's
+// certificate.
 func untrusted(err error) bool {
 	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
 		errors.Is(err, errRefused) || errors.As(err, new(*tls.CertificateVerificationError)) ||
 		errors.As(err, new(tls.RecordHeaderError))
 }
 
-// A link is the credentials of a connection, and remembers why connecting failed:
-// gRPC tells that in words only.
+// A link is the credentials of a connection, and remembers why connecting failed: gRPC
+// reports that only as text.
 type link struct {
 	credentials.TransportCredentials
 	once dialer // dialOnce, but in tests
 
 	mu      sync.Mutex
 	err     error                // nil: the last connection was made
-	waiting map[*func()]struct{} // called when one could not, and the next will hardly
+	waiting map[*func()]struct{} // called when one could not be made, and the next is unlikely to be
 }
 
 func (l *link) note(err error) {
@@ -361,8 +361,8 @@ func (l *link) ClientHandshake(ctx context.Context, authority string, raw net.Co
 
 func (l *link) Clone() credentials.TransportCredentials { return l }
 
-// A linkConn finds out whether the server takes the client's certificate: with TLS
-// 1.3 only what comes after the handshake tells.
+// A linkConn finds out whether the server accepts the client's certificate: with TLS 1.3
+// only what arrives after the handshake shows it.
 type linkConn struct {
 	net.Conn
 	l    *link

@@ -28,10 +28,11 @@ type groupRecord struct {
 	Created time.Time
 	Form    *formation     `json:",omitempty"` // the one that is formed; nil: none yet
 	Forming *formingRecord `json:",omitempty"` // the one that is being formed
-	// Last is the highest number that a formation was given. It is durable before a receiver
-	// of an earlier formation hears of the number: such a receiver refuses it the second time.
+	// Last is the highest number that a formation was given. It is durable before a
+	// receiver of an earlier formation learns the number: such a receiver refuses it the
+	// second time.
 	Last uint32 `json:",omitempty"`
-	// Departures are receivers that are out, and those of Form that are to be.
+	// Departures are receivers that were taken out, and those of Form that are about to be.
 	Departures []departure `json:",omitempty"`
 }
 
@@ -42,7 +43,7 @@ type formingRecord struct {
 	Candidates []netip.Addr
 }
 
-// A userRecord is a session as groups and memberships remember it.
+// A userRecord is a session as stored with groups and memberships.
 type userRecord struct {
 	Token    string
 	UID, PID uint32
@@ -91,8 +92,8 @@ func (m *Manager) commitState(ctx context.Context, edits ...store.Edit) error {
 	return stateError(m.store.Commit(ctx, edits...))
 }
 
-// stateError tells who asked for what needs the state what to do if it cannot be written. The
-// daemon goes on with what it has.
+// stateError returns the error for a request that needs the state when it cannot be
+// written, with what to do about it. The daemon goes on with what it has.
 func stateError(err error) error {
 	if !errors.Is(err, store.ErrFailed) {
 		return err

@@ -15,8 +15,8 @@ const (
 	// maxSuspected is in how many formations in a row a receiver may be suspected
 	// and yet stay.
 	maxSuspected = 3
-	// reformTries is how often a formation is tried if receivers drop out of it at
-	// the very end.
+	// reformTries is how many times a formation is tried if receivers drop out of it at the
+	// very end.
 	reformTries = 3
 )
 
@@ -105,7 +105,7 @@ func (m *Manager) candidates(g *group, req *mcrdmav1.ReformGroupRequest, suspect
 	return stay, lost, nil
 }
 
-// reformWith makes the formation of those of the candidates that can.
+// reformWith makes the formation of the candidates that can take part.
 func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candidates, add []netip.Addr, lost map[netip.Addr]loss, watch *stopwatch) (*formation, error) {
 	old := g.form
 	m.mu.Lock()
@@ -153,11 +153,11 @@ func (m *Manager) reformWith(ctx context.Context, g *group, from sender, candida
 	return f, nil
 }
 
-// reformTime is how long receivers may take to prepare: as long as the silent may live,
-// at least.
+// reformTime is how long receivers may take to prepare: at least as long as a silent host
+// is not yet dead.
 func (m *Manager) reformTime() time.Duration { return max(m.times.reform, m.cfg.Beat.DeadAfter) }
 
-// failed are the receivers that dropped out, and why.
+// failed returns the receivers that dropped out, and why.
 func (x *forming) failed() map[netip.Addr]error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -177,7 +177,7 @@ func lossOf(err error) loss {
 	return loss{"unprepared", err.Error()}
 }
 
-// takeDown has the switches forget a formation before they get to know the next.
+// takeDown removes a formation from the switches before the next one is installed.
 func (m *Manager) takeDown(g *group, f *formation) func(context.Context) {
 	return func(ctx context.Context) {
 		if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
@@ -192,8 +192,8 @@ func (m *Manager) takeDown(g *group, f *formation) func(context.Context) {
 	}
 }
 
-// formedAs makes a formation the group's present one, and tells who is not in it any
-// longer.
+// formedAs makes a formation the group's present one, and tells the application which
+// receivers are no longer in it.
 func (m *Manager) formedAs(ctx context.Context, g *group, x *forming, lost map[netip.Addr]loss) error {
 	for a, err := range x.failed() {
 		lost[a] = lossOf(err)
@@ -204,7 +204,7 @@ func (m *Manager) formedAs(ctx context.Context, g *group, x *forming, lost map[n
 	var gone []netip.Addr
 	m.mu.Lock()
 	for a, l := range lost {
-		if x.f.has(a) || slices.Contains(x.joining, a) { // who could not join never was a receiver
+		if x.f.has(a) || slices.Contains(x.joining, a) { // one that could not join never was a receiver
 			continue
 		}
 		g.dead[a] = l

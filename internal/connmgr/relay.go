@@ -17,7 +17,7 @@ const minBlock = 4096
 // auto is a choice that is left to the daemon.
 const auto = "auto"
 
-// relayFor says how hosts relay in a formation. An error says which host cannot.
+// relayFor decides how hosts relay in a formation. An error names the host that cannot.
 func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
 	if f.Sender.Bootstrap == "" {
 		return nil, refuse(Invalid, "hosts would have to relay, and the sender's application has no address where it listens for that")
@@ -90,7 +90,7 @@ func (m *Manager) transportFor(g *group, f *formation) (string, error) {
 	return "tcp", nil
 }
 
-// racksOf are the racks of all members; nil: not all are known.
+// racksOf returns the racks of all members; nil: not all are known.
 func (m *Manager) racksOf(f *formation) []uint32 {
 	racks := []uint32{m.cfg.Rack}
 	for _, r := range f.Receivers {
@@ -119,13 +119,13 @@ func rackSizes(racks []uint32) []int {
 	return out
 }
 
-// relayGroup is a number that no other formation has and nobody can guess, so that
-// members that meet by mistake notice it, and strangers are turned away.
+// relayGroup returns a number that no other formation has and no stranger can guess, so
+// that members that meet by mistake notice it, and strangers are turned away.
 func relayGroup() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return max(binary.BigEndian.Uint64(b[:]), 1)
 }
 
-// text says for people how hosts relay.
+// text describes how hosts relay, for people.
 func (r *relay) text() string { return fmt.Sprintf("%s over %s", r.Algorithm, r.Transport) }

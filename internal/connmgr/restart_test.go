@@ -30,8 +30,8 @@ func (a *app) resumeGroup(f *mcrdmav1.FormationInfo) *mcrdmav1.FormationInfo {
 	return res.GetFormation()
 }
 
-// TestSenderRestarts: the sender's daemon comes back, and so does the application:
-// the group goes on. Whoever does not come back is swept.
+// TestSenderRestarts: the sender's daemon comes back, and so does the application: the
+// group goes on. What its application does not come back for is swept.
 func TestSenderRestarts(t *testing.T) {
 	r := newRig(t, 4, withTLS, withSwitch)
 	apps := r.receivers()
@@ -54,7 +54,7 @@ func TestSenderRestarts(t *testing.T) {
 		len(got.GetMembers()) != 3 {
 		t.Errorf("%v", got)
 	}
-	// It goes on as before: it is watched over.
+	// It goes on as before: it is monitored.
 	r.pass(2 * time.Second)
 	if n := len(a.changes) - a.countChanges(mcrdmav1.GroupChanged_TYPE_CREATED); n > 0 {
 		t.Errorf("%v", a.changes)
@@ -280,7 +280,7 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
-	// A socket that nobody serves any longer is replaced, and has the mode wanted.
+	// A socket that no process serves any longer is replaced, and has the configured mode.
 	h := r.start(2, func(c *config.Config, _ *Options) { c.SocketMode = 0o600 })
 	path := h.m.Socket()
 	h.kill()

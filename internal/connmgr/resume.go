@@ -8,8 +8,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// load makes the groups and memberships that the state knows. Their applications
-// have to come back for them.
+// load restores the groups and memberships of the state. Their applications have to come
+// back for them.
 func (m *Manager) load() error {
 	for key, value := range m.store.Load(groupsBucket) {
 		var r groupRecord
@@ -33,7 +33,7 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// lostSession is one of before the restart.
+// lostSession returns a session of before the restart.
 func (m *Manager) lostSession(r userRecord) *session {
 	s := m.sessions[r.Token]
 	if s == nil {
@@ -54,7 +54,7 @@ func (m *Manager) loadGroup(r *groupRecord) {
 	s := m.lostSession(r.User)
 	g := m.newGroup(r.ID, r.Spec, s)
 	g.created, g.form, g.last, g.departures = r.Created, r.Form, max(r.Last, r.Form.N), r.Departures
-	if b := r.Forming; b != nil { // a state of before Last
+	if b := r.Forming; b != nil { // a state written before Last existed
 		g.last = max(g.last, b.N)
 	}
 	m.groups[g.id], s.groups[g.id] = g, g
@@ -107,7 +107,7 @@ func (m *Manager) resumeAll() {
 			d.record = &edit
 		}
 		for _, a := range b.Candidates {
-			if p, err := m.peerLocked(a); err == nil { // else its lease ends the membership
+			if p, err := m.peerLocked(a); err == nil { // otherwise its lease ends the membership
 				d.drops[p] = abort(r.ID, b.N, a, "the sender's daemon was restarted")
 			}
 		}

@@ -60,12 +60,12 @@ type host struct {
 	dead bool // nothing gets out any more
 	hook hook // around calls to other daemons
 	hung map[netip.Addr]bool
-	// asked is what receivers were asked for each formation; one that is not the same the
-	// second time is an error.
+	// asked is the request to receivers for each formation; a different one the second time
+	// is an error.
 	asked map[string]string
 }
 
-// A hook stands around calls of a daemon to others.
+// A hook wraps calls of a daemon to others.
 type hook func(ctx context.Context, method string, to *host, call func(context.Context) error) error
 
 func (h *host) setHook(f hook) {
@@ -74,7 +74,7 @@ func (h *host) setHook(f hook) {
 	h.hook = f
 }
 
-// hang has beats to a host hang, as if it were cut off, or ends that.
+// hang makes beats to a host hang, as if it were cut off, or ends that.
 func (h *host) hang(to *host, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,7 +313,7 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// settled says that no beat is under way, except to those that hang.
+// settled reports whether no beat is under way, except to hosts that hang.
 func (h *host) settled() bool {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
@@ -325,7 +325,7 @@ func (h *host) settled() bool {
 	return true
 }
 
-// until polls until something is so.
+// until polls until a condition holds.
 func (r *rig) until(what string, f func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
@@ -350,8 +350,8 @@ func reasonOf(err error) (reason, host, sw string) {
 	return "", "", ""
 }
 
-// wantNothing sees that no daemon, no application, no store and no switch has
-// anything left.
+// wantNothing checks that no daemon, no application, no store and no switch has anything
+// left.
 func (r *rig) wantNothing() {
 	r.t.Helper()
 	for _, h := range r.hosts {

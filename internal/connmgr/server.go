@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// maxMessage bounds messages of others; the largest are beats for many groups.
+// maxMessage limits messages of others; the largest are beats for many groups.
 const maxMessage = 4 << 20
 
 // newServers makes the gRPC servers for other daemons and for applications.
@@ -52,8 +52,9 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	return hosts, apps, nil
 }
 
-// unary bounds a request's time, and counts. A handler that panics ends the process: it may
-// hold Manager.mu, and what is in memory may be wrong; what is durable is not.
+// unary limits a request's time, and counts requests. A handler that panics ends the
+// process: it may hold Manager.mu, and what is in memory may be wrong; what is durable is
+// not.
 func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (res any, err error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -65,8 +66,8 @@ func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	switch _, ok := status.FromError(err); {
 	case ok:
 	case m.life.Err() != nil:
-		// What failed because the daemon ends has not failed for good: the caller tries again
-		// when it is back, as if it had not answered.
+		// A request that failed because the daemon ends is temporary: the caller tries
+		// again when the daemon is back, as if it had not answered.
 		err = status.Errorf(codes.Unavailable, "host %s: the daemon is being stopped", m.name)
 	default:
 		err = m.toStatus(err)

@@ -19,15 +19,15 @@ type session struct {
 	groups   map[groupID]*group
 	members  map[uint64]*member // by attach
 
-	stream uint64 // number of the stream that has it; 0: none, it may come back
+	stream uint64 // number of the stream that has the session; 0: none, the application may come back
 	over   bool
 	queue  []*mcrdmav1.OpenResponse
-	wake   chan struct{} // 1; the stream's, and closed when another has taken the session
+	wake   chan struct{} // 1; read by the stream, and closed when another has taken the session
 	ends   []end         // the last ones
 }
 
-// An end is why a group or a membership of a session is no more, if others have ended it.
-// The application is told by an event; but it may ask for what it still believes to have
+// An end is why a group or a membership of a session has ended, if others have ended it.
+// The application learns of it by an event, but it may ask for the group or membership
 // before it reads that, above all when it comes back after a restart.
 type end struct {
 	group  groupID // or
@@ -35,7 +35,7 @@ type end struct {
 	why    *fault
 }
 
-// maxEnds is how many of them are remembered.
+// maxEnds is how many ends are remembered.
 const maxEnds = 256
 
 // noteEnd is called with Manager.mu.
@@ -49,8 +49,8 @@ func (s *session) noteEnd(e end) {
 	s.ends = append(s.ends, e)
 }
 
-// whyEnded says why a group (attach 0) or a membership has ended, or else what is given.
-// It is called with Manager.mu.
+// whyEnded returns why a group (attach 0) or a membership has ended, and unknown if no end
+// is remembered. It is called with Manager.mu.
 func (s *session) whyEnded(id groupID, attach uint64, unknown *fault) *fault {
 	for _, e := range s.ends {
 		if e.attach == attach && (attach != 0 || e.group == id) {
@@ -60,7 +60,7 @@ func (s *session) whyEnded(id groupID, attach uint64, unknown *fault) *fault {
 	return unknown
 }
 
-// maxQueue is how many events an application may be behind.
+// maxQueue is how many events may wait for an application.
 const maxQueue = 4096
 
 func newSession(token string, u user, program string, now time.Time) *session {

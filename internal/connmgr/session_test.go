@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// leave leaves a socket behind that nobody serves.
+// leave leaves a socket behind that no process serves.
 func leave(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -30,7 +30,7 @@ func leave(t *testing.T, path string) {
 	_ = l.Close()
 }
 
-// as connects as another user: the kernel notes who makes the connection.
+// as connects as another user: the kernel notes the user that makes the connection.
 func (h *host) as(uid int) *grpc.ClientConn {
 	h.r.t.Helper()
 	path := h.m.Socket()
@@ -67,8 +67,8 @@ func mustBeRoot(t *testing.T) {
 	}
 }
 
-// TestUsers: who a user is, the kernel says; others' sessions and groups are not
-// there for him, root sees all, and each has its own quota.
+// TestUsers: the kernel identifies users; a user does not see others' sessions and groups,
+// root sees all, and each has its own quota.
 func TestUsers(t *testing.T) {
 	mustBeRoot(t)
 	r := newRig(t, 0, withSwitch)
@@ -106,7 +106,7 @@ func TestUsers(t *testing.T) {
 	if d, err := root.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err != nil || len(d.GetSessions()) != 3 {
 		t.Errorf("root sees %v, %v", d.GetSessions(), err)
 	}
-	// Alice's token is of no use to bob, and not even root may act as her.
+	// Alice's token is useless to bob, and not even root may act with it.
 	for _, x := range []*app{bob, root} {
 		for name, err := range map[string]error{
 			"CloseGroup":   second(x.rpc.CloseGroup(t.Context(), &mcrdmav1.CloseGroupRequest{Token: alice.token, Group: f.GetGroup()})),
@@ -123,7 +123,7 @@ func TestUsers(t *testing.T) {
 			}
 		}
 		if _, err := x.rpc.CloseGroup(t.Context(), &mcrdmav1.CloseGroupRequest{Token: x.token, Group: f.GetGroup()}); err != nil {
-			t.Error(err) // of what it does not have, nothing is closed
+			t.Error(err) // it owns nothing of that, so nothing is closed
 		}
 		thief := &app{r: r, h: r.host(1), rpc: x.rpc}
 		thief.open(alice.token)
@@ -148,7 +148,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	bob.closeGroup(g.GetGroup())
-	// Receivers' memory: all of a user's, which is root here.
+	// Receivers' memory: all of one user's memberships count, here root's.
 	req = bob.request()
 	req.Regions[0].Length = 3 << 20
 	_, err = bob.rpc.CreateGroup(t.Context(), req)
@@ -234,8 +234,8 @@ func TestServices(t *testing.T) {
 	r.until("the name is free", func() bool { return listen(a, "s") == "" })
 }
 
-// TestDeafApplication: one that does not read its events is given up, and what it
-// has ends.
+// TestDeafApplication: the session of an application that does not read its events ends,
+// with all that it has.
 func TestDeafApplication(t *testing.T) {
 	r := newRig(t, 2, withSwitch)
 	r.receivers()

@@ -9,10 +9,9 @@ import (
 // thinLinear is TCP_THIN_LINEAR_TIMEOUTS of tcp(7), which package syscall lacks.
 const thinLinear = 16
 
-// steady has a connection repeat what is lost at an even pace, and not after twice the
-// time whenever it is lost again: after a short outage, a beat would otherwise
-// wait longer for its next chance than the outage was. A kernel that does not know
-// that does without.
+// steady has a connection retransmit at an even pace instead of doubling the time after
+// each loss: after a short outage, a beat would otherwise wait longer for its next
+// retransmission than the outage lasted. A kernel without the option ignores it.
 func steady(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, thinLinear, 1) //nolint:gosec // a descriptor

@@ -18,24 +18,24 @@ type stallSample struct {
 	answers   map[netip.Addr]uint64
 }
 
-// sampleTime is how long a sample is good for comparison.
+// sampleTime is how long a sample can be used for comparison.
 const sampleTime = 5 * time.Second
 
-// A report of a stall is followed for longer than a timeout of the queue pair: who lives
-// has answered a retransmission by then.
+// A report of a stall is followed for longer than a timeout of the queue pair: a receiver
+// that is alive has answered a retransmission by then.
 const (
 	looksEach = 12 // at beats and counters, for one report
 	looksPerT = 8  // in a timeout
 )
 
-// looks are those at who stalls a formation. Each kind is one at a time, whose reading of
-// counters all share who report meanwhile.
+// looks are the checks for receivers that stall a formation. One of each kind runs at a
+// time, and callers that report meanwhile share its reading of counters.
 type looks struct {
 	stalls, refusals shared
 	sample           stallSample // of the look at a stall
 }
 
-// stalled finds out who is to blame if nothing is acknowledged, and takes it out.
+// stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	m.mu.Lock()
 	f, l := g.form, g.looks
@@ -59,10 +59,10 @@ func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportSta
 	return res, err
 }
 
-// stallers finds who does not answer, and takes it out. Nothing has been acknowledged since
-// that time.
+// stallers finds the receivers that do not answer, and takes them out. Nothing has been
+// acknowledged for since.
 func (m *Manager) stallers(g *group, f *formation, was *stallSample, since time.Duration) []netip.Addr {
-	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // which knows of applications, too
+	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
@@ -85,7 +85,8 @@ func (m *Manager) stallers(g *group, f *formation, was *stallSample, since time.
 	return suspects
 }
 
-// blame takes out who does not answer beats either, and returns all that are to be taken out.
+// blame takes out the receivers that do not answer beats either, and returns all that are
+// to be taken out.
 func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,8 +104,9 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 }
 
 // compare finds the receivers of which the switch counts no answers while it counts
-// others', for as long as fruitless says: those are still. Meanwhile it goes on asking who does
-// not answer beats; such suspects end it. alive says that the switch counts answers of somebody.
+// others', for as long as fruitless says: those are still. Meanwhile it keeps checking for
+// receivers that do not answer beats; such suspects end it. alive says that the switch
+// counts answers of some receiver.
 func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
 		*was = stallSample{}
@@ -121,7 +123,7 @@ func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.D
 		}
 		still, moving := split(f, was.answers, answers)
 		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= fruitless(m.cfg.Beat.DeadAfter, timeout) {
-			return nil, still, true, nil // who was only later has had the time of a look
+			return nil, still, true, nil // a receiver that was only late has had the time of a look
 		}
 		seen = len(moving) > 0
 		alive = alive || seen
@@ -131,7 +133,7 @@ func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.D
 			return nil, nil, alive, g.ctx.Err()
 		}
 		if len(still) == 0 {
-			continue // all have answered since: it may be over
+			continue // all have answered since: the stall may have ended
 		}
 		if suspects := m.blame(g, f, false); len(suspects) > 0 {
 			return suspects, nil, alive, nil
@@ -140,9 +142,9 @@ func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.D
 	return nil, nil, alive, nil
 }
 
-// fruitless is for how long a receiver must not answer while others do, to be taken out:
-// a quarter of the time after which a silent host counts as dead, and two
-// retransmissions, since one may be lost.
+// fruitless is how long a receiver must fail to answer while others do, to be taken out: a
+// quarter of the time after which a silent host counts as dead, and two retransmissions,
+// since one may be lost.
 func fruitless(deadAfter, timeout time.Duration) time.Duration {
 	return max(deadAfter/4, 2*timeout+timeout/looksPerT)
 }
@@ -158,8 +160,8 @@ func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.
 	return still, moving
 }
 
-// refusers are the receivers of which the switch has counted fatal NAKs. They are not
-// taken out for that: they may do better in the next formation.
+// refusers returns the receivers of which the switch has counted fatal NAKs. They are not
+// taken out for that: the next formation may work for them.
 func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
@@ -183,14 +185,14 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	return suspects
 }
 
-// answered is how many answers show that a receiver is alive. One that asks for time
-// (RNR NAK) is, and so is one that misses packets.
+// answered returns how many answers show that a receiver is alive. One that asks for time
+// (RNR NAK) is alive, and so is one that misses packets.
 func answered(c *mcrdmav1.MemberCounters) uint64 {
 	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
 }
 
-// answers is how many answers of each receiver, of the kinds that count, the switch has
-// counted.
+// answers returns how many answers of each receiver, of the kinds that count, the switch
+// has counted.
 func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
 	defer cancel()

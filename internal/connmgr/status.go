@@ -38,7 +38,7 @@ func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest
 	return &mcrdmav1.GetGroupResponse{Group: m.describe(g)}, nil
 }
 
-// sees says whether a user may see what is another's.
+// sees reports whether a user may see what belongs to another.
 func (u user) sees(uid uint32) bool { return u.root() || u.uid == uid }
 
 func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsRequest) (*mcrdmav1.ListGroupsResponse, error) {
@@ -70,7 +70,7 @@ func compareIDs(x, y groupID) int {
 	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.number, y.number))
 }
 
-// describe is a group as tools see it. It is called with Manager.mu.
+// describe returns a group as tools see it. It is called with Manager.mu.
 func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	out := &mcrdmav1.GroupInfo{Formation: g.info(g.form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
 		Program: g.spec.Program, Uid: g.user.uid, Pid: g.sess.user.pid, Created: timestamppb.New(g.created), Problems: slices.Clone(g.problems)}
@@ -136,11 +136,11 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	return out, nil
 }
 
-// askEvery is how often other hosts are asked at most, for what a status says of them.
+// askEvery is the shortest time between two requests to other hosts for what a status says
+// of them.
 const askEvery = time.Second
 
-// askPeers has those hosts answer that beats do not ask, so that what a status says of
-// them is true now.
+// askPeers asks the hosts that get no beats, so that what a status says of them is current.
 func (m *Manager) askPeers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.times.connect)
 	defer cancel()

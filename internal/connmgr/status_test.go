@@ -58,7 +58,8 @@ func TestGetDaemon(t *testing.T) {
 	a.closeGroup(f.GetGroup())
 }
 
-// TestStatusOfIdleHosts: the status says who answers also if no group has needed the hosts.
+// TestStatusOfIdleHosts: the status says which hosts answer even if no group has needed
+// them.
 func TestStatusOfIdleHosts(t *testing.T) {
 	r := newRig(t, 0, withTLS)
 	r.add(3)

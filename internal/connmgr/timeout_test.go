@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sender's queue pair outlives the search for the dead.
+// A sender's queue pair outlives the search for dead receivers.
 func TestAckTimeout(t *testing.T) {
 	for _, c := range []struct {
 		deadAfter time.Duration

@@ -66,7 +66,7 @@ func TestWrongCertificates(t *testing.T) {
 	}
 }
 
-// TestSomebodyElse: who answers must be the host that is meant.
+// TestSomebodyElse: the host that answers must be the one that was called.
 func TestSomebodyElse(t *testing.T) {
 	r := newRig(t, 0, withTLS)
 	r.add(4)
@@ -93,7 +93,7 @@ func TestSomebodyElse(t *testing.T) {
 	r.wantNothing()
 }
 
-// TestPlainTextAmongTLS: a daemon without certificates is told apart.
+// TestPlainTextAmongTLS: a daemon without certificates is recognized.
 func TestPlainTextAmongTLS(t *testing.T) {
 	r := newRig(t, 0, withTLS)
 	r.add(2)
@@ -108,7 +108,7 @@ func TestPlainTextAmongTLS(t *testing.T) {
 	}
 }
 
-// caller calls a daemon as somebody.
+// caller calls a daemon with some identity.
 func (h *host) caller(files identity.Files) mcrdmav1.HostsClient {
 	h.r.t.Helper()
 	creds, err := files.Client(identity.Identity{})
@@ -130,8 +130,8 @@ func prepareRequest() *mcrdmav1.PrepareRequest {
 		Regions: []*mcrdmav1.RegionSpec{{Length: 100, Rkey: 1, Va: 1 << 40}}, Relay: true, Timeout: durationpb.New(2 * time.Second)}
 }
 
-// TestHostsCallers: a host makes groups with its own addresses only, and nobody but
-// hosts does.
+// TestHostsCallers: a host makes groups with its own addresses only, and only hosts make
+// groups.
 func TestHostsCallers(t *testing.T) {
 	r := newRig(t, 3, withTLS)
 	b := r.host(2).receiver()
@@ -156,7 +156,7 @@ func TestHostsCallers(t *testing.T) {
 	if n := b.openMemberships(); n != 1 {
 		t.Errorf("%d memberships", n)
 	}
-	// Without a certificate nobody gets in.
+	// A caller without a certificate is refused.
 	c, err := grpc.NewClient("passthrough:///"+r.host(2).listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestHostsCallers(t *testing.T) {
 	r.wantNothing()
 }
 
-// TestApplicationsOnTCP: only a unix socket tells who calls.
+// TestApplicationsOnTCP: only a unix socket identifies the caller.
 func TestApplicationsOnTCP(t *testing.T) {
 	r := newRig(t, 0)
 	r.add(1)
@@ -300,7 +300,8 @@ func TestBadAnswers(t *testing.T) {
 	b := r.host(2).receiver()
 	rpc := r.host(2).caller(identity.Files{})
 	b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { return nil })
-	// Without any, the sender is told in time, and the application that it is over.
+	// Without an answer, the sender learns of it in time, and the application learns that
+	// the request has ended.
 	req := prepareRequest()
 	req.Group.Number, req.Timeout = 7, durationpb.New(50*time.Millisecond)
 	err := second(rpc.Prepare(t.Context(), req))

@@ -77,13 +77,13 @@ func (e *torError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.sw, e.reason, e.text)
 }
 
-// transient says whether another try later may do. One has another MC_ID: what EXISTS is of a
-// state that this daemon has lost.
+// transient reports whether another try later may succeed. A later try has another MC_ID:
+// after EXISTS, the existing group is of a state that this daemon has lost.
 func (e *torError) transient() bool {
 	return e.reason == "" || e.reason == "NOT_READY" || e.reason == "EXISTS" || e.reason == codes.DeadlineExceeded.String()
 }
 
-// An unsentError is that of a request that cannot have arrived.
+// An unsentError is the error of a request that cannot have arrived.
 type unsentError struct{ s *status.Status }
 
 func (e *unsentError) Error() string              { return e.s.Message() }
@@ -144,8 +144,8 @@ func (t *tor) key(source netip.Addr, mcID uint32) *mcrdmav1.GroupKey {
 	return &mcrdmav1.GroupKey{Source: source.String(), McId: mcID}
 }
 
-// install has the switches copy a formation's packets. After an error that is no
-// answer, they may do so.
+// install has the switches copy a formation's packets. After an error that is no answer,
+// they may have begun to.
 func (t *tor) install(ctx context.Context, g *group, f *formation) error {
 	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
 	defer cancel()
@@ -191,7 +191,7 @@ func receiversProto(regions []region, list []receiver) []*mcrdmav1.Receiver {
 	return out
 }
 
-// mayUseSwitch says why switches are not even tried; "": they are.
+// mayUseSwitch returns why switches are not even tried; "": they are.
 func (m *Manager) mayUseSwitch(g *group, f *formation) string {
 	switch {
 	case g.spec.Mode == mcrdmav1.Mode_MODE_OFF:
@@ -211,7 +211,7 @@ func (m *Manager) mayUseSwitch(g *group, f *formation) string {
 	return ""
 }
 
-// choose finds out who is to copy, and has switches do it if they can.
+// choose decides between switches and hosts for copying, and installs switches if they can.
 func (x *forming) choose(ctx context.Context) error {
 	m, g, f := x.m, x.g, x.f
 	why, sw := m.mayUseSwitch(g, f), ""
@@ -243,7 +243,7 @@ func (x *forming) choose(ctx context.Context) error {
 		return fault
 	}
 	f.Path, f.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, "relayed as " + f.Relay.text()}
-	if x.mayBe { // whatever the agent has made of it
+	if x.mayBe { // whether or not the agent has installed it
 		x.mayBe = false
 		m.startCleanup(&cleanup{mcID: f.MCID, installed: true})
 	}

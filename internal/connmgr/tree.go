@@ -10,7 +10,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// treeTime bounds asking for a tree, which is for people.
+// treeTime limits the request for a tree, which is only for people.
 const treeTime = 500 * time.Millisecond
 
 // steps asks the agent what its switch does for a formation; nil: it is not known.
@@ -27,7 +27,7 @@ func (m *Manager) steps(ctx context.Context, f *formation) []*mcrdmav1.Step {
 	return res.GetSteps()
 }
 
-// describeTree says in words and lines what the switch does.
+// describeTree describes what the switch does, in lines of text.
 func (m *Manager) describeTree(f *formation, steps []*mcrdmav1.Step) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH {
 		return

@@ -22,7 +22,7 @@ var errInjected = status.Error(codes.Unavailable, "injected")
 // A way is how a request goes wrong.
 type way struct {
 	name string
-	// do stands around a request.
+	// do wraps a request.
 	do func(ctx context.Context, call func(context.Context) error) error
 }
 
@@ -142,8 +142,8 @@ func TestCreateCancelled(t *testing.T) {
 		case status.Code(err) != codes.Canceled:
 			t.Fatal(err)
 		default:
-			// The answer may have crossed the cancellation: then there is a group
-			// that this application does not know, but the daemon does.
+			// The answer may have crossed the cancellation: then the daemon has a group
+			// that this application does not know.
 			list, err := a.rpc.ListGroups(t.Context(), &mcrdmav1.ListGroupsRequest{})
 			if err != nil {
 				t.Fatal(err)
@@ -294,7 +294,7 @@ func TestEndsOnce(t *testing.T) {
 	}
 }
 
-// TestMCIDs: when they begin anew, those that are in use are passed over.
+// TestMCIDs: when the numbers wrap, those that are in use are skipped.
 func TestMCIDs(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.host(1).m

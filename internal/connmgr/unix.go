@@ -13,7 +13,7 @@ import (
 // listenUnix listens on a unix socket. One that a process has left behind is
 // replaced; one that a process serves is not.
 func listenUnix(path string, mode uint32) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // everybody may find the socket; its own permissions count
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // all users may find the socket; its own permissions count
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)

@@ -20,8 +20,8 @@ const (
 	Spread = 1 << 20
 )
 
-// Config is what the control plane says of a group. It may change while packets
-// flow; State lives on.
+// Config is the control plane's configuration of a group. It may change while packets flow;
+// State stays.
 type Config struct {
 	Members    uint16 // a bit for each current member
 	Epoch      uint16 // not 0, which is what State begins with
@@ -71,9 +71,9 @@ const (
 	OutsideWindow                // behind what the sender was told, or too far ahead of it
 )
 
-// Step takes in an answer that arrives at now, and says what becomes of it. If it
-// is to be passed on, the Answer that is returned is what the sender sees. A
-// Member out of range is no member.
+// Step processes an answer that arrives at now, and returns what becomes of it. If it is to
+// be passed on, the Answer that is returned is what the sender sees. A Member out of range
+// is no member.
 func Step(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	if uint(a.Member) >= MaxMembers || c.Members>>a.Member&1 == 0 || c.Epoch == 0 {
 		return a, NotMember
@@ -177,8 +177,8 @@ func (v *view) lowest(own int) (low Record, silent, far bool) {
 	return low, silent, far
 }
 
-// record is what member i has acknowledged, or what is taken for granted if it has
-// not been heard of; its epoch is then another.
+// record returns what member i has acknowledged, or what is assumed if it has not been
+// heard of; its epoch is then another.
 func (v *view) record(i int) Record {
 	if r := v.s.Acked[i]; r.Epoch == v.c.Epoch {
 		return r

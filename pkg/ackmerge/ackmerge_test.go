@@ -9,9 +9,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A group of which everything is known, with positions instead of PSNs: what
-// Step says is held against what each member has really received. Some members lie:
-// they answer with any PSN, and nothing is promised to them.
+// A group of which everything is known, with positions instead of PSNs: Step's result is
+// compared with what each member has really received. Some members lie: they answer with
+// any PSN, and nothing is promised to them.
 type oracle struct {
 	c        Config
 	s        State

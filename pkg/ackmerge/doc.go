@@ -1,8 +1,7 @@
-// Package ackmerge states how a switch merges the answers of a multicast group's
-// receivers into those of one receiver, which is what the sender's queue pair
-// believes it talks to. It is the written truth: p4src/ackmerge.p4 must answer
-// packet by packet as [Step] does, and the exhaustive exploration of tests/model
-// runs both.
+// Package ackmerge states how a switch merges the answers of a multicast group's receivers
+// into those of one receiver, which is what the sender's queue pair believes it talks to.
+// It is the specification: p4src/ackmerge.p4 must answer packet by packet as [Step] does,
+// and the exhaustive exploration of tests/model runs both.
 //
 // It is pure, imports only rocev2, and allocates nothing. The switch (or a model
 // of it) finds the group and the member that an answer comes from, calls Step,
@@ -23,9 +22,9 @@
 //
 // # What a switch keeps
 //
-// Per member, the highest PSN that it has acknowledged, and the MSN that came
-// with it; the last PSN passed on. An acknowledgement is a statement about the
-// past that stays true, so the highest is the truth, in whatever order they come.
+// Per member, the highest PSN that it has acknowledged, and the MSN that came with it; the
+// last PSN passed on. An acknowledgement is a statement about the past that stays true, so
+// the highest is valid, in whatever order they come.
 //
 // PSNs are the numbers of a circle. Of any two one can be taken for the later, but
 // over half the circle that is not transitive: a member that claimed PSNs half the
@@ -41,14 +40,14 @@
 //
 // # The rules, and why
 //
-// ACK. It moves its member's record forward, never back. If the minimum over the
-// current members is then later than what was passed on, the sender hears of the
-// new minimum. The paper (MC-RDMA, §IV-C) passes an ACK on if it is itself the
-// smallest. That is safe, but news may wait: with records 4, 2, 5 an ACK 6 of the
-// second member moves the minimum from 2 to 4, and is not the smallest. Here the
-// minimum is passed on, whoever moved it. An ACK that moves its member but not the
-// minimum is absorbed. An ACK that moves nothing answers a retransmission: the
-// sender has not heard what it was told, so it is told the minimum again.
+// ACK. It moves its member's record forward, never back. If the minimum over the current
+// members is then later than what was passed on, the sender hears of the new minimum. The
+// paper (MC-RDMA, §IV-C) passes an ACK on if it is itself the smallest. That is safe, but
+// may delay progress: with records 4, 2, 5 an ACK 6 of the second member moves the minimum
+// from 2 to 4, and is not the smallest. Here the minimum is passed on, whichever member
+// moved it. An ACK that moves its member but not the minimum is absorbed. An ACK that moves
+// nothing answers a retransmission: the sender did not receive the last merged ACK, so it
+// gets the minimum again.
 //
 // Sequence NAK with PSN e. The member has everything before e: an ACK of e-1. It
 // goes on as a NAK with the PSN after the minimum, since a NAK acknowledges what
@@ -60,10 +59,10 @@
 // RNR NAK. Likewise, with the receiver's timer left in place: the sender waits as
 // this receiver asks and begins again behind the minimum.
 //
-// Any other NAK (invalid request, remote access, remote operational, and the
-// reserved codes, which are refusals as well). Likewise, at once: the group's
-// connection is broken, and the sender must learn why. Switches count them per
-// member, so that the one to blame can be named.
+// Any other NAK (invalid request, remote access, remote operational, and the reserved
+// codes, which are refusals as well). Likewise, at once: the group's connection is broken,
+// and the sender must learn why. Switches count them per member, so that the member to
+// blame can be named.
 //
 // A stale NAK, one for a packet that its member has acknowledged since, was
 // overtaken on the way. It says nothing that is still true and would only send
@@ -95,18 +94,17 @@
 // group's first packet is repaired at once. An answer that lies before the
 // initial PSN of an epoch is late news of an earlier one, and is dropped.
 //
-// A switch that lost its state is programmed again, with a new epoch, while the
-// queue pairs run on. How far they are is then often unknown (the initial PSN may
-// be anywhere on the circle, and comparisons with it meaningless). With Config.Learn
-// a member's answer is believed whatever its PSN, and nothing at all is passed on,
-// NAKs included, until an answer finds that all have been heard of and that all
-// records are within Spread of its own PSN, on either side. Such records are in one
-// order, and their minimum is the first PSN passed on. Until then, a member's record
-// is what it said last: one that said something else once, or was overtaken, does
-// not hold up the others for ever. The sender's timer has it retransmit, and every
-// member answers; honest members, which differ by no more than the sender has under
-// way, come together. The statements of an earlier epoch are still true, because the
-// queue pairs are the same.
+// A switch that lost its state is programmed again, with a new epoch, while the queue pairs
+// run on. How far they are is then often unknown (the initial PSN may be anywhere on the
+// circle, and comparisons with it meaningless). With Config.Learn a member's answer is
+// believed whatever its PSN, and nothing at all is passed on, NAKs included, until an
+// answer finds that all have been heard of and that all records are within Spread of its
+// own PSN, on either side. Such records are in one order, and their minimum is the first
+// PSN passed on. Until then, a member's record is what it said last: one that said
+// something else once, or was overtaken, does not hold up the others forever. The sender's
+// timer has it retransmit, and every member answers; honest members, which differ by no
+// more than the sender has under way, come together. The statements of an earlier epoch are
+// still true, because the queue pairs are the same.
 //
 // A member that lies can bring the first PSN passed on to twice Spread behind the
 // others, no farther: so what they acknowledge when it is removed is in the window.
@@ -124,11 +122,10 @@
 //
 // # Around the switch
 //
-// S1 also needs that no unmerged answer reaches the sender's queue pair, even
-// while a switch has no rules: a receiver's own ACK would acknowledge for all. So
-// the receivers' queue pairs are connected not to the sender's queue pair number
-// but to one that its host has given to no queue pair (the group's MC_ID), and
-// only merging puts in the true number.
+// S1 also needs that no unmerged answer reaches the sender's queue pair, even while a
+// switch has no rules: a receiver's own ACK would acknowledge for all. So the receivers'
+// queue pairs are connected not to the sender's queue pair number but to one that its host
+// has given to no queue pair (the group's MC_ID), and only merging puts in the real number.
 //
 // A member may itself be a subtree whose answers another switch has merged: what
 // Step passes on is an answer as a receiver would give it.

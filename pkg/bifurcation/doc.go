@@ -10,12 +10,11 @@
 //
 // # One switch's step
 //
-// A switch gets the receivers that its packets are still to reach, in the group's
-// order. Packets come to it with the address of the first one, the representative,
-// and with the group's MC_ID as destination QPN. Receivers go on together as long
-// as their ways do; each set of receivers that leaves together is a branch, and
-// gets one copy. A branch's representative is its first receiver, so packets that
-// merely pass need no change.
+// A switch gets the receivers that its packets are still to reach, in the group's order.
+// Packets come to it with the address of the first one, the representative, and with the
+// group's MC_ID as destination QPN. Receivers stay together as long as their paths do; each
+// set of receivers that leaves together is a branch, and gets one copy. A branch's
+// representative is its first receiver, so packets that merely pass need no change.
 //
 //   - A branch of several receivers gets a copy to its representative. The MC_ID
 //     stays, and some switch behind copies it again.
@@ -40,12 +39,11 @@
 //
 // # What "the same way" means
 //
-// Receivers share a branch if the sets of the next programmable switches on their
-// ways are equal. Sets that overlap do not merge (§VI-A): the flow's hash might
-// choose a switch that one of the two does not lead through. Switches that are not
-// programmable are looked through; [Ahead] finds what is behind them. If any
-// path of a receiver's meets no further programmable switch, its copy is
-// rewritten in full here, and nobody shares it.
+// Receivers share a branch if the sets of the next programmable switches on their ways are
+// equal. Sets that overlap do not merge (§VI-A): the flow's hash might choose a switch that
+// one of the two does not lead through. Switches that are not programmable are looked
+// through; [Ahead] finds what is behind them. If any of a receiver's paths meets no further
+// programmable switch, its copy is rewritten in full here, and no other receiver shares it.
 //
 // So every switch that a branch is handed to lies on a unicast path to each of the
 // branch's receivers, and routing that is free of loops gives replication that is.
@@ -64,13 +62,12 @@
 //
 // # Where branches meet again
 //
-// With equal-cost paths two branches can reach one switch. If their
-// representatives differ, the switch tells them apart by the destination address
-// (that is why it is in the match), and the switch has two steps. If the
-// representative is the same and the receivers are not, nothing in the packet
-// tells them apart. That is [ErrAmbiguous]. It cannot happen in leaf-spine
-// fabrics and fat trees without failures. The way out is [Request.Early]: the
-// switch before makes the copies of that branch itself. Plan does so.
+// With equal-cost paths two branches can reach one switch. If their representatives differ,
+// the switch tells them apart by the destination address (that is why it is in the match),
+// and the switch has two steps. If the representative is the same and the receivers are
+// not, nothing in the packet tells them apart. That is [ErrAmbiguous]. It cannot happen in
+// leaf-spine fabrics and fat trees without failures. The solution is [Request.Early]: the
+// previous switch makes the copies of that branch itself. Plan does so.
 //
 // # Where answers meet
 //

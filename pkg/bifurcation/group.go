@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Why a group cannot be had. Errors of this package wrap one of these and name
-// the address or switch.
+// Why a group is not possible. Errors of this package wrap one of these and name the
+// address or switch.
 var (
 	ErrNoReceivers      = errors.New("no receivers")
 	ErrTooManyReceivers = errors.New("too many receivers")
@@ -32,7 +32,7 @@ const MaxReceivers = 16
 
 const maxQPN = 1<<24 - 1
 
-// Switch names a switch. The empty name is nobody's.
+// Switch names a switch. The empty name is no switch's.
 type Switch string
 
 // Region is a memory region that a WRITE of the sender's may address, and the
@@ -66,9 +66,9 @@ type Group struct {
 	// Receivers, 1 to MaxReceivers.
 	Receivers []Receiver
 
-	// Address is what the sender's queue pair is connected to, so what its packets
-	// are addressed to and answers come from. Zero: the first receiver's. It stays
-	// when that receiver leaves the group, and nobody needs to be reachable there.
+	// Address is what the sender's queue pair is connected to, so what its packets are
+	// addressed to and answers come from. Zero: the first receiver's. It stays when that
+	// receiver leaves the group, and no host needs to be reachable there.
 	Address netip.Addr
 }
 
@@ -92,7 +92,7 @@ func toFront(dst netip.Addr, receivers []Receiver) []Receiver {
 	return slices.Concat(receivers[i:i+1], receivers[:i], receivers[i+1:])
 }
 
-// Validate says whether the group is one, wherever its members are.
+// Validate checks that the group is valid, wherever its members are.
 func (g Group) Validate() error {
 	if g.SenderQPN > maxQPN || g.InitialPSN > maxQPN {
 		return fmt.Errorf("%w: sender's QPN %#x or initial PSN %#x has more than 24 bits", ErrInvalid, g.SenderQPN, g.InitialPSN)
@@ -166,9 +166,8 @@ type MergeMember struct {
 	QPN   uint32     // the receivers' queue pairs are connected to the MC_ID
 }
 
-// Merge is what the merge point has to know to make one receiver's answers of
-// those of all. Slot, epoch, `learn` and the CNP gap are the switch's agent's to
-// choose.
+// Merge is what the merge point has to know to merge the answers of all receivers into
+// those of one. Slot, epoch, `learn` and the CNP gap are the switch's agent's to choose.
 type Merge struct {
 	Current    uint16     // a bit for each current member
 	InitialPSN uint32     // 24 bits

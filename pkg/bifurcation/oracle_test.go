@@ -129,8 +129,8 @@ func rewriteCopy(s *Placed, r Replica, pkt packet) (packet, error) {
 	return pkt, nil
 }
 
-// deliver returns who gets a packet that is at a switch. Whatever is chosen, it
-// must be the same receivers.
+// deliver returns the receivers that get a packet that is at a switch. They must be the
+// same for all choices.
 func (n *network) deliver(at Switch, pkt packet) ([]netip.Addr, error) {
 	key := flight{at, pkt}
 	if got, ok := n.memo[key]; ok {
@@ -309,7 +309,7 @@ func (n *network) address() netip.Addr {
 	return n.g.Receivers[0].Addr
 }
 
-// check is all that is promised of a plan.
+// check checks all that a plan promises.
 func (n *network) check() error {
 	if !n.meetingPoints()[n.p.MergePoint] {
 		return fmt.Errorf("not everything meets at %q", n.p.MergePoint)

@@ -14,11 +14,11 @@ type Link struct {
 	To Switch // "" is the destination itself
 }
 
-// Fabric is a network as Plan sees it. Answers are only read, and must not change
-// while a call of this package runs.
+// Fabric is a network as Plan sees it. Results are only read, and must not change while a
+// call of this package runs.
 type Fabric interface {
-	// Uplinks are the switches that a host hands its packets to; none if nobody
-	// knows the host.
+	// Uplinks are the switches that a host hands its packets to; none if the host is
+	// unknown.
 	Uplinks(host netip.Addr) []Switch
 
 	// NextHops are the equal-cost next hops of a switch to a host.
@@ -28,9 +28,9 @@ type Fabric interface {
 	Programmable(at Switch) bool
 }
 
-// Ahead returns a switch's route to a host, with the next programmable switches
-// on its paths. It looks through those that are not, whose own equal-cost paths it
-// follows all. Errors are ErrNoRoute and ErrLoop.
+// Ahead returns a switch's route to a host, with the next programmable switches on its
+// paths. It looks through switches that are not programmable, and follows all of their
+// equal-cost paths. Errors are ErrNoRoute and ErrLoop.
 func Ahead(f Fabric, at Switch, dst netip.Addr) (Route, error) {
 	links := f.NextHops(at, dst)
 	r := Route{Hops: make([]Hop, 0, len(links)), Next: make([]Switch, 0, len(links))}
@@ -108,12 +108,12 @@ func paths(f Fabric, from, to netip.Addr, without Switch) (avoids bool, err erro
 	return avoids, nil
 }
 
-// MergePoint returns the programmable switch nearest to the sender that all of the
-// sender's packets and all answers pass, whatever equal-cost path they take. The
-// sender's packets are those to Group.Destination. Where that is no receiver's
-// address, it does not matter what becomes of them behind the merge point: paths may
-// end there, or loop. Errors are ErrNoMergePoint, which says what is the matter with
-// each switch on a path of the packets, ErrNoRoute and ErrLoop.
+// MergePoint returns the programmable switch nearest to the sender that all of the sender's
+// packets and all answers pass, whatever equal-cost path they take. The sender's packets
+// are those to Group.Destination. Where that is no receiver's address, it does not matter
+// what becomes of them behind the merge point: paths may end there, or loop. Errors are
+// ErrNoMergePoint, which says why each switch on a path of the packets is unsuitable,
+// ErrNoRoute and ErrLoop.
 func MergePoint(f Fabric, g Group) (Switch, error) {
 	if err := g.Validate(); err != nil {
 		return "", err
@@ -215,14 +215,14 @@ func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 		case !errors.As(err, &clash):
 			return Planned{}, err
 		}
-		// Each time, some switch gets a receiver that it did not have: it ends.
+		// Each time, some switch gets a receiver that it did not have, so the loop ends.
 		for _, r := range clash.receivers {
 			p.early[clash.from] = append(p.early[clash.from], r.Addr)
 		}
 	}
 }
 
-// clash is an ErrAmbiguous that knows who could have avoided it.
+// clash is an ErrAmbiguous that records which switch could have avoided it.
 type clash struct {
 	from, at  Switch
 	receivers []Receiver
@@ -246,7 +246,7 @@ type planner struct {
 	max   int
 	early map[Switch][]netip.Addr
 	steps []Placed
-	known map[place][]Receiver // who is reached from there
+	known map[place][]Receiver // receivers reached from there
 }
 
 // visit makes the step of a switch, after those behind it. Unicast routes are known

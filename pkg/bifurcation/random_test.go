@@ -128,7 +128,7 @@ func randomDAG(rnd *rand.Rand, single bool, prog yes) (*Topology, []netip.Addr) 
 	return t, all
 }
 
-// order ranks nodes so that each but the root has a neighbour before it.
+// order ranks nodes so that each but the root has a neighbor before it.
 func order(rnd *rand.Rand, near [][]int, root int) []int {
 	rank := make([]int, len(near))
 	seen := make([]bool, len(near))
@@ -161,8 +161,9 @@ func groupOf(hosts []netip.Addr) Group {
 	return g
 }
 
-// leave connects the sender, in every other group, to who is no receiver or not the
-// first: a host, perhaps out of some switches' reach, or an address that is nobody's.
+// leave connects the sender, in every other group, to an address that is not the first
+// receiver's or no receiver's: a host, perhaps out of some switches' reach, or an unused
+// address.
 func leave(rnd *rand.Rand, t *Topology, g *Group, hosts []netip.Addr) {
 	switch rnd.IntN(6) {
 	case 0:
@@ -187,7 +188,7 @@ func pick(rnd *rand.Rand, hosts []netip.Addr, most int) Group {
 	return groupOf(hosts[:2+rnd.IntN(min(most, len(hosts)-1))])
 }
 
-// tally counts what random runs have seen, so that they are not empty of it.
+// tally counts what random runs have seen, so that no case is missing from them.
 type tally struct{ planned, refused, early, ecmp, looked, left int }
 
 func (c *tally) run(rnd *rand.Rand) (err error) {

@@ -25,9 +25,9 @@ type Savings struct {
 	Group, Unicast float64    // sums over Links
 }
 
-// Save says what the fabric's links carry for a group, and what they would carry
-// without. p is of Plan with the same fabric and group. Errors are ErrNoRoute and
-// ErrLoop, of unicast paths from the sender.
+// Save returns what the fabric's links carry for a group, and what they would carry without
+// it. p is Plan's result for the same fabric and group. Errors are ErrNoRoute and ErrLoop,
+// of unicast paths from the sender.
 func Save(f Fabric, g Group, p Planned) (Savings, error) {
 	group := flows{f: f, source: g.Source, steps: map[place]*Placed{}}
 	for i, s := range p.Steps {

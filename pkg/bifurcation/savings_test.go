@@ -109,7 +109,7 @@ func TestSave(t *testing.T) {
 		t.Error(d)
 	}
 
-	// What only unicast suffers from.
+	// What only unicast can run into.
 	must(fabric.SetRoute("spine1", addr(3), "tor1"))
 	if _, err := Save(fabric, g, p); !errors.Is(err, ErrLoop) {
 		t.Errorf("%v, want a loop", err)

@@ -41,14 +41,14 @@ type Request struct {
 	// Receivers that are to be reached from here, in the group's order.
 	Receivers []Receiver
 
-	// Dst is the address that packets come with. Zero: the first receiver's. Other
-	// than that, it is known only to the sender and to switches before, which are
-	// still to be told that this receiver has left; no copy keeps it. If it is one of
-	// the others', that receiver counts as the first.
+	// Dst is the address that packets come with. Zero: the first receiver's. Otherwise only
+	// the sender and upstream switches know it, which have not yet learned that this
+	// receiver has left; no copy keeps it. If it is one of the others', that receiver
+	// counts as the first.
 	Dst netip.Addr
 
-	// Via are the programmable switches that packets passed before, this one
-	// included. Whoever comes by here again is in a loop.
+	// Via are the programmable switches that packets passed before, this one included.
+	// Packets that pass one of them again are in a loop.
 	Via []Switch
 
 	// Early are receivers that get a copy of their own here, although they could
@@ -122,7 +122,7 @@ type Result struct {
 type branch struct {
 	route Route // of the representative
 	count int   // receivers
-	alone bool  // nobody may join
+	alone bool  // no other receiver may join
 }
 
 // Step is one switch's part of Algorithm 1. route is NextHop of this switch; it is

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Topology is a Fabric in memory: switches, links between them, hosts, and
-// shortest paths, by the number of switches, unless SetRoute says otherwise. The
-// zero value is empty and ready. Ports count from 1 on each switch, in the order in
-// which its links and hosts were added, and the number of a next hop is its port's.
-// It remembers routes as they are asked for, so not even readers may share it.
+// Topology is a Fabric in memory: switches, links between them, hosts, and shortest paths,
+// by the number of switches, unless SetRoute says otherwise. The zero value is empty and
+// ready. Ports count from 1 on each switch, in the order in which its links and hosts were
+// added, and the number of a next hop is its port's. It caches routes as they are asked
+// for, so not even concurrent reads are safe.
 type Topology struct {
-	// SinglePath: of equal-cost next hops, only that with the lowest port is used.
-	// To be set before the first question.
+	// SinglePath: of equal-cost next hops, only that with the lowest port is used. Set it
+	// before the first query.
 	SinglePath bool
 
 	switches map[Switch]*topologySwitch
@@ -75,8 +75,8 @@ func (t *Topology) AddHost(host netip.Addr, switches ...Switch) error {
 	return nil
 }
 
-// SetRoute replaces a switch's next hops to a host by all its links to these
-// neighbours; "" is the host itself, none at all is no route.
+// SetRoute replaces a switch's next hops to a host by all its links to these neighbors; ""
+// is the host itself, none at all is no route.
 func (t *Topology) SetRoute(at Switch, dst netip.Addr, to ...Switch) error {
 	s := t.switches[at]
 	if s == nil || t.hosts[dst] == nil {

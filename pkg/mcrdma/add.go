@@ -15,19 +15,18 @@ type addition struct {
 	done      chan error // 1
 }
 
-// errAdding is why a formation ends that is well.
+// errAdding is why a formation without a fault ends.
 var errAdding = errors.New("receivers are to be added")
 
 // Add takes further receivers into the group, for example in place of those that were
-// removed; they are addresses or names of hosts. The group is formed anew for that,
-// perhaps on another path, and operations wait meanwhile. What was complete before,
-// the new ones don't have: an Added event says from which operation on they do, and
-// the rest is the application's to copy.
+// removed; they are addresses or names of hosts. The group is formed anew for that, perhaps
+// on another path, and operations wait meanwhile. The new receivers don't have what was
+// complete before: an Added event says from which operation on they have data, and the
+// application copies the rest.
 //
-// The error wraps ErrNoHost, ErrDuplicate, ErrTooMany, ErrUnreachable if one of them
-// could not be taken in, ErrClosed, why the group has failed, or is ctx's; the group
-// goes on without those that are not in it then. If ctx ends before, they may yet be
-// taken in.
+// The error wraps ErrNoHost, ErrDuplicate, ErrTooMany, ErrUnreachable if one of them could
+// not be added, ErrClosed, why the group has failed, or is ctx's; the group then goes on
+// without those that were not added. If ctx ends first, they may still be added.
 func (g *Group) Add(ctx context.Context, receivers ...string) error {
 	if len(receivers) == 0 {
 		return fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
@@ -65,18 +64,18 @@ func among(members []*mcrdmav1.Member, receiver string) bool {
 	return slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return m.GetAddress() == receiver || m.GetHost() == receiver })
 }
 
-// isNew says whether a member has nothing of what the group before had: it was not in it,
-// or it has left since and was added again.
+// isNew reports whether a member has nothing of what the members before had: it was not one
+// of them, or it has left since and was added again.
 func isNew(m *mcrdmav1.Member, before []*mcrdmav1.Member, added []string) bool {
 	return !among(before, m.GetAddress()) || slices.Contains(added, m.GetAddress()) || slices.Contains(added, m.GetHost())
 }
 
-// allNew says that of all members.
+// allNew reports whether all members are new.
 func allNew(members, before []*mcrdmav1.Member, added []string) bool {
 	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
 }
 
-// wanted are the receivers of all additions so far.
+// wanted returns the receivers of all additions so far.
 func (g *Group) wanted() (list []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,8 +85,8 @@ func (g *Group) wanted() (list []string) {
 	return list
 }
 
-// refused answers those additions that these receivers are of, because the daemon
-// doesn't form the group with them.
+// refused fails the additions that include these receivers, because the daemon doesn't form
+// the group with them.
 func (g *Group) refused(receivers []string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,15 +97,15 @@ func (g *Group) refused(receivers []string, err error) {
 	}
 }
 
-// joined answers the additions that these receivers are of: they are in the formation that
-// has just begun, with that operation, or could not be taken into it. It returns what
-// the application is to be told. g.mu is held.
+// joined answers the additions that include these receivers: they are in the formation that
+// has just begun, with that operation, or could not be added to it. It returns the events
+// for the application. g.mu is held.
 func (g *Group) joined(before []*mcrdmav1.Member, asked, add []string, operation uint64) (events []Event) {
 	for _, m := range g.info.GetMembers() {
 		if !isNew(m, before, add) {
 			continue
 		}
-		// That it was removed is told before that it is back.
+		// The Removed event comes before the Added event.
 		g.missing = slices.DeleteFunc(g.missing, func(old missing) bool {
 			same := old.member.GetAddress() == m.GetAddress()
 			if same {

@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// An assembler puts operations together at a receiver, out of the messages that
-// package rdmcfallback brings. It is pure, but for the receive function that it is
-// given.
+// An assembler puts operations together at a receiver, out of the messages that package
+// rdmcfallback brings. It is pure, except for the receive function that it is given.
 //
 // A header is complete before the message after it begins, because it is small, and
-// messages complete in order. So all that is complete of an operation is so before
-// its successor's pieces begin.
+// messages complete in order. So an operation's messages are complete before its
+// successor's pieces begin.
 type assembler struct {
 	regions [][]byte // as granted
-	message uint64   // that came in this and other formations, those dropped included
-	have    uint64   // that the receiver has: nothing is written or delivered of what came up to here
+	message uint64   // messages that came in this and other formations, dropped ones included
+	have    uint64   // messages that the receiver has: nothing up to here is written or delivered again
 	// receive returns the oldest posted receive, after waiting for one.
 	receive func() ([]byte, error)
 
@@ -71,7 +70,7 @@ func (a *assembler) place() (err error) {
 	case !a.op.kind.send():
 		a.dest = a.region()
 		if a.op.kind == OpWriteImm {
-			_, err = a.receive() // so it is there when the last piece is complete
+			_, err = a.receive() // so that a receive is there when the last piece is complete
 		}
 	default:
 		if a.dest, err = a.receive(); err == nil {
@@ -94,8 +93,8 @@ func (a *assembler) region() []byte {
 	return a.regions[a.op.region][a.op.offset : a.op.offset+a.op.length]
 }
 
-// complete takes a message that is complete. If that completes an operation which the
-// receiver is to hear of, ok is true.
+// complete takes a message that is complete. If that completes an operation that is
+// delivered to the receiver, ok is true.
 func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 	if a.waiting > 0 {
 		a.waiting--
@@ -105,7 +104,7 @@ func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 	if err != nil {
 		return d, false, err
 	}
-	// What comes before a message that the receiver has, it has as well.
+	// The receiver has everything that comes before a message that it has.
 	a.again = a.message < a.have
 	if a.op.kind.message() {
 		a.message++
@@ -132,7 +131,7 @@ func (a *assembler) complete(msg []byte) (d delivery, ok bool, err error) {
 	return delivery{a.op, payload}, a.op.kind.message() && !a.again, nil
 }
 
-// inside says whether op, a WRITE, is inside of its region.
+// inside checks that op, a WRITE, is inside its region.
 func (a *assembler) inside() error {
 	if int(a.op.region) >= len(a.regions) {
 		return fmt.Errorf("%w: region %d of %d", errNonsense, a.op.region, len(a.regions))
@@ -140,7 +139,7 @@ func (a *assembler) inside() error {
 	return inRange(a.op.offset, a.op.length, uint64(len(a.regions[a.op.region])))
 }
 
-// inRange says whether length bytes from offset on are inside of size bytes.
+// inRange checks that length bytes from offset on are inside size bytes.
 func inRange(offset, length, size uint64) error {
 	if offset > size || length > size-offset {
 		return fmt.Errorf("%w: %d bytes from %d on, in a region of %d", ErrRange, length, offset, size)

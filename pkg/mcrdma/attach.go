@@ -17,13 +17,13 @@ type attach struct {
 	m   *Member
 	req *mcrdmav1.AttachRequested
 
-	// What it has, from prepare until its end, or until its path has taken it over:
+	// Its resources, from prepare until its end, or until its path has taken them over:
 	cq       qp.CQ
 	qp       qp.QP
 	listener net.Listener
 }
 
-// refusal is an error whose reason the sender's daemon is told.
+// refusal is an error whose reason goes to the sender's daemon.
 type refusal struct {
 	reason string
 	err    error
@@ -41,7 +41,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	c.mu.Lock()
 	m, l := c.members[id], c.listeners[req.GetService()]
 	a := &attach{m: m, req: req}
-	// Who isn't a member any more can't go on as one: it lacks what came before.
+	// A former member can't go on as one: it lacks what came before.
 	first := req.GetFormation() == 1 || req.GetJoins()
 	if m == nil && l != nil && first && !c.closed {
 		m = &Member{
@@ -70,7 +70,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	}
 }
 
-// errLeft refuses for a member that is over, or about to be.
+// errLeft is the refusal for a member that has ended, or is about to.
 func (c *Client) errLeft() error {
 	return refuse("CLOSED", "the application of host %s has left the group", c.Host())
 }
@@ -118,8 +118,8 @@ func (a *attach) fill(ans *mcrdmav1.AnswerAttachRequest) {
 	}
 }
 
-// attach prepares a formation. What there was of an earlier one is over: so it is known
-// what the member has.
+// attach prepares a formation. It ends an earlier one first, so that it is known what the
+// member has.
 func (m *Member) attach(a *attach) {
 	m.drop()
 	var err error
@@ -147,7 +147,7 @@ func (m *Member) attach(a *attach) {
 	}
 }
 
-// unlessFormed ends a member that has never been one, or is none any more.
+// unlessFormed ends a member that has never been formed, or is no longer formed.
 func (m *Member) unlessFormed(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +159,7 @@ func (m *Member) unlessFormed(err error) {
 	}
 }
 
-// drop ends what there is of a formation.
+// drop ends the present formation.
 func (m *Member) drop() {
 	m.mu.Lock()
 	a, path := m.current, m.path
@@ -246,7 +246,7 @@ func (m *Member) take(r *Request, g *Grant) error {
 	return nil
 }
 
-// closeRegions lets nobody write any more.
+// closeRegions deregisters the regions, so that the sender can no longer write to them.
 func closeRegions(regions []granted) (err error) {
 	for _, g := range regions {
 		if g.mr != nil {
@@ -350,7 +350,7 @@ func (c *Client) detached(e *mcrdmav1.Detached) {
 	}
 }
 
-// takeAttach forgets an attach, of which the daemon has no more to say, and returns it.
+// takeAttach removes and returns an attach that the daemon sends no more events for.
 func (c *Client) takeAttach(number uint64) *attach {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -385,8 +385,8 @@ func (m *Member) detached(a *attach, e *mcrdmav1.Detached) {
 	m.endWith(a, err)
 }
 
-// endWith ends the member with its formation, unless another one has taken the place of
-// that. If another one is only being made, that decides.
+// endWith ends the member with its formation, unless another one has replaced that. If
+// another one is being made, its outcome decides.
 func (m *Member) endWith(a *attach, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -398,7 +398,7 @@ func (m *Member) endWith(a *attach, err error) {
 	}
 }
 
-// end ends the member's time, once, after what has come is delivered.
+// end ends the member, once, after what has come is delivered.
 func (m *Member) end(err error, leave bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -418,7 +418,7 @@ func (m *Member) finish(err error, leave bool) {
 	a := cmp.Or(m.current, m.last)
 	m.mu.Unlock()
 	if leave && a != nil {
-		// The daemons are told first, so that nobody waits for this member.
+		// Tell the daemons first, so that the sender does not wait for this member.
 		text := err.Error()
 		e := m.c.say(func(ctx context.Context) error {
 			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.req.GetAttach(), Reason: text})
@@ -452,9 +452,9 @@ func (m *Member) finish(err error, leave bool) {
 	close(m.over)
 }
 
-// resume says to a daemon that has come back that the member is still there, in the
-// formation that is being made, if one is, and in the one before, which the daemon has
-// until then. It returns false if the daemon is gone again.
+// resume tells a daemon that has come back that the member is still there, in the formation
+// that is being made, if any, and in the one before, which the daemon keeps until then. It
+// returns false if the daemon is gone again.
 func (m *Member) resume(ctx context.Context) bool {
 	m.mu.Lock()
 	current, last := m.current, m.last
@@ -465,7 +465,7 @@ func (m *Member) resume(ctx context.Context) bool {
 			return false
 		}
 		if err != nil {
-			// It was not complete when the daemon ended. The sender's asks again.
+			// It was not complete when the daemon ended. The sender's daemon asks again.
 			m.do(func() { m.abort(current, fromStatus(err)) })
 		}
 	}
@@ -503,8 +503,8 @@ func (m *Member) abort(a *attach, err error) {
 	}
 }
 
-// notResumed ends the member, because the daemon does not have it, unless another
-// formation has taken that one's place.
+// notResumed ends the member, because the daemon does not have it, unless another formation
+// has replaced that one.
 func (m *Member) notResumed(a *attach, err error) {
 	m.mu.Lock()
 	other := m.last != a

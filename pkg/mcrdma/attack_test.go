@@ -6,8 +6,8 @@ import (
 )
 
 // TestAttackOnRelay: a host that is not in the group connects to the ports at which its
-// members listen, again and again, and says this and that. It is turned away and
-// counted; the group's data comes through, and it is not formed anew.
+// members listen, again and again, and sends various data. It is turned away and counted;
+// the group's data arrives, and the group is not formed anew.
 func TestAttackOnRelay(t *testing.T) {
 	for _, name := range []string{"tcp", "rdma"} {
 		t.Run(name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestSaidLater(t *testing.T) {
 }
 
 // TestResumedBetweenFormations: the daemon is restarted when a formation is being made. It
-// knows nothing of that any more, but of the one before: that is what the member has.
+// has lost that one, but knows the one before: that is what the member has.
 func TestResumedBetweenFormations(t *testing.T) {
 	for name, forgets := range map[string]bool{"known": false, "forgotten": true} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestLeavesBetweenFormations(t *testing.T) {
 	}
 }
 
-// TestAttachesAreForgotten: of a member's formations only the present one is kept in mind.
+// TestAttachesAreForgotten: of a member's formations only the present one is kept.
 func TestAttachesAreForgotten(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1, false, GroupConfig{})
@@ -180,7 +180,7 @@ func TestAdoptedLate(t *testing.T) {
 	event(t, g.Events(), Resumed)
 }
 
-// nothing is a path on which nothing goes.
+// nothing is a path that carries nothing.
 type nothing struct{}
 
 func (nothing) post()    {}
@@ -208,8 +208,8 @@ func TestSlowDaemon(t *testing.T) {
 	d.client()
 }
 
-// TestEndBetweenFormations: that a formation is over while the next one is being made ends
-// the member, unless the next one is formed, in whatever order that is told.
+// TestEndBetweenFormations: the end of a formation while the next one is being made ends
+// the member, unless the next one is formed, in whatever order these events come.
 func TestEndBetweenFormations(t *testing.T) {
 	closed := func(_ *rig, old, _ *fakeMember) { old.detach(mcrdmav1.Detached_REASON_CLOSED, "") }
 	lost := func(_ *rig, _, next *fakeMember) { next.detach(mcrdmav1.Detached_REASON_SENDER_LOST, "not heard") }

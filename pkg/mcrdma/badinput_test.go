@@ -21,7 +21,7 @@ func wants(t *testing.T, what string, err, want error, text string) {
 	}
 }
 
-// TestStarting: Dial waits for a daemon, and Create for receivers, that are only starting.
+// TestStarting: Dial waits for a daemon, and Create for receivers, that are still starting.
 func TestStarting(t *testing.T) {
 	_, ds := newWorld(t, 2)
 	late := func(f func()) { time.AfterFunc(100*time.Millisecond, f) }

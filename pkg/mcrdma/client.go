@@ -49,21 +49,21 @@ type Client struct {
 	closed    bool
 	groups    map[GroupID]*Group
 	creating  int                                  // calls of CreateGroup under way
-	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that are perhaps being created
+	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
 	listeners map[string]*Listener
 	members   map[GroupID]*Member
 	attaches  map[uint64]*attach
 	memories  map[*Memory]struct{}
-	unsaid    []func(context.Context) error // what the daemon has to be told when it is back
+	unsaid    []func(context.Context) error // calls to make when the daemon is back
 
 	closing sync.Once
 	err     error // of Close
 }
 
-// Dial begins a session with the daemon. It waits for a daemon that is only starting, up
-// to Options.Wait, but not where none can be expected: without a directory for its socket,
-// or without permission. The error wraps ErrDaemon if the daemon can't be reached,
-// ErrVersion if it speaks another version, or ErrDenied.
+// Dial begins a session with the daemon. It waits for a daemon that is still starting, up
+// to Options.Wait, but not if the socket's directory does not exist or permission is
+// denied. The error wraps ErrDaemon if the daemon can't be reached, ErrVersion if it speaks
+// another version, or ErrDenied.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
 	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -95,7 +95,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// openDevice opens what the daemon says, unless the application brought a device.
+// openDevice opens the device that the daemon names, unless the application provided one.
 func (c *Client) openDevice() error {
 	c.dev, c.maxPieces = c.opt.Device, MaxPieces
 	if c.dev == nil {
@@ -132,9 +132,9 @@ func (c *Client) Address() string { return c.hello.GetAddress() }
 // Device returns the device; nil if there is none.
 func (c *Client) Device() qp.Device { return c.dev }
 
-// Close ends the session and all that belongs to it: groups and listeners are closed,
-// members leave, memory is deregistered. Operations under way fail with ErrClosed.
-// To have them complete, close their groups first. Close may be called again.
+// Close ends the session and all that belongs to it: it closes groups and listeners, leaves
+// groups as a member, and deregisters memory. Operations under way fail with ErrClosed. To
+// complete them, close their groups first. Close may be called again.
 func (c *Client) Close() error {
 	c.closing.Do(func() { c.err = c.close() })
 	return c.err
@@ -177,7 +177,8 @@ func (c *Client) close() error {
 	return err
 }
 
-// ignoreClosed is for what the application may have closed before, with its device.
+// ignoreClosed ignores qp.ErrClosed: the application may have closed an object before, with
+// its device.
 func ignoreClosed(err error) error {
 	if errors.Is(err, qp.ErrClosed) {
 		return nil
@@ -192,7 +193,7 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// watch looks for groups in which nothing moves, when that may be and every lookAfter.
+// watch checks for stalled groups every lookAfter, and earlier when one may be stalled.
 func (c *Client) watch() {
 	timer := time.NewTimer(lookAfter)
 	defer timer.Stop()
@@ -217,8 +218,8 @@ func (c *Client) watch() {
 	}
 }
 
-// lookAfter is the longest time between two looks. Who has a shorter patience
-// is looked at more often from the first look on.
+// lookAfter is the longest time between two checks. A group with a shorter patience is
+// checked more often from the first check on.
 const lookAfter = 50 * time.Millisecond
 
 // errClosed says that the Client is closed, under c.mu.

@@ -7,7 +7,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A Mode says who may copy a group's packets.
+// A Mode says whether switches or hosts may copy a group's packets.
 type Mode uint8
 
 // The modes.
@@ -65,17 +65,18 @@ type Region struct {
 // A GroupConfig says what a group is to be. Service and Receivers are needed; the
 // zero values of the others are good.
 type GroupConfig struct {
-	// Service is for what the receivers listen: 1 to 64 letters, digits, '.', '-', '_'.
+	// Service is the name that the receivers listen for: 1 to 64 letters, digits, '.', '-',
+	// '_'.
 	Service string
 	// Receivers are IPv4 addresses, or names of hosts that the daemon knows: 1 to 16.
 	Receivers []string
 	Mode      Mode
-	// MinSize is how many copies, the sender's own counted, must remain when
-	// receivers fail; 0: half of them, rounded up: 2 of 4, 2 of 3. One receiver must
-	// remain anyhow.
+	// MinSize is how many copies, the sender's own counted, must remain when receivers
+	// fail; 0: half of them, rounded up: 2 of 4, 2 of 3. At least one receiver must remain
+	// in any case.
 	MinSize int
 	DSCP    uint8 // of the packets, 0 to 63
-	// Regions are what is written to; At.Region is an index of it. None are needed for
+	// Regions are what is written to; At.Region is an index into them. None are needed for
 	// SENDs alone.
 	Regions []Region
 	// MTU limits the payload of a packet; 0: what the device allows.
@@ -83,21 +84,23 @@ type GroupConfig struct {
 	// Algorithm is how hosts relay, as package schedule names it ("sequential" is
 	// fan-out by the sender); empty: chosen by TypicalSize and the number of members.
 	Algorithm string
-	// Transport is over what hosts relay, "rdma" or "tcp"; empty: chosen.
+	// Transport is what hosts relay over, "rdma" or "tcp"; empty: chosen.
 	Transport string
 	// Depth is how many operations may be under way; 0: DefaultDepth.
 	Depth int
-	// TypicalSize is the size of a message in bytes, for what is chosen by it; 0: not known.
+	// TypicalSize is the typical size of a message in bytes, used for choices such as the
+	// algorithm; 0: not known.
 	TypicalSize int64
 	// CNPGap is the least time between two congestion notifications that switches
 	// pass to the sender; 0: the daemon's choice.
 	CNPGap time.Duration
-	// Wait is how long Create waits for receivers that are only starting: daemons that
-	// do not answer, and hosts where no application listens for the service; 0: not at all.
+	// Wait is how long Create waits for receivers that are still starting: daemons that do
+	// not answer, and hosts where no application listens for the service; 0: it does not
+	// wait.
 	Wait time.Duration
 }
 
-// A Path says who copies a group's packets at present.
+// A Path says whether switches or hosts copy a group's packets at present.
 type Path uint8
 
 // The paths.
@@ -149,7 +152,7 @@ type Stats struct {
 	Replayed    uint64 // operations that were posted again in another formation
 	Formations  uint64
 	Stalls      uint64 // reported to the daemon
-	Strangers   uint64 // that called where members of a relayed group listen, and were turned away
+	Strangers   uint64 // callers that were turned away where members of a relayed group listen
 }
 
 // Info is how a group is at present.
@@ -158,7 +161,7 @@ type Info struct {
 	Service   string
 	Mode      Mode
 	Path      Path
-	Why       []string // this path and not the other, a line for each reason
+	Why       []string // why this path and not the other, a line for each reason
 	Members   []Peer   // the receivers
 	MinSize   int
 	Formation uint32 // counts from 1
@@ -179,12 +182,12 @@ type EventType uint8
 // What may happen to a group.
 const (
 	Suspected EventType = iota + 1 // a receiver may be dead
-	Recovered                      // the suspected is well
+	Recovered                      // a suspected receiver answers again
 	Removed                        // a receiver was taken out; the others go on
 	Reformed                       // the group was formed anew; the path may be another one
 	Route                          // the tree has changed
-	Failed                         // the group is over
-	Closed                         // the group is over, in good order
+	Failed                         // the group has failed
+	Closed                         // the group was closed, in good order
 	Resumed                        // the daemon was gone, and is back
 	Added                          // a receiver has joined; see Group.Add
 )

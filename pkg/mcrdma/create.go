@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// check says what is wrong with a configuration, as far as the daemon isn't needed for
-// that, and fills in what is missing.
+// check says what is wrong with a configuration, as far as that needs no daemon, and fills
+// in defaults.
 func (cfg GroupConfig) check() (GroupConfig, error) {
 	cfg.Depth = cmp.Or(cfg.Depth, DefaultDepth)
 	cfg.Receivers, cfg.Regions = slices.Clone(cfg.Receivers), slices.Clone(cfg.Regions)
@@ -60,8 +60,8 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 	return cfg, nil
 }
 
-// Create makes a group, or changes nothing anywhere. It returns when the group is
-// ready. The error wraps one of this package's that says what is wrong, or ctx's.
+// Create makes a group, or changes nothing on any host. It returns when the group is ready.
+// The error wraps one of this package's that says what is wrong, or ctx's.
 func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -126,7 +126,7 @@ func (g *Group) create(ctx context.Context) error {
 	return err
 }
 
-// askUntil asks again while receivers are only starting.
+// askUntil asks again while receivers are still starting.
 func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *link, error) {
 	again := time.NewTicker(createEvery)
 	defer again.Stop()
@@ -152,7 +152,7 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 	}
 }
 
-// createEvery is how often Create asks for receivers that are only starting.
+// createEvery is how often Create asks for receivers that are still starting.
 const createEvery = 100 * time.Millisecond
 
 // ask has the daemon create the group. It returns the link on which it was asked.
@@ -178,7 +178,7 @@ func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupRespo
 	for _, r := range cfg.Regions {
 		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
 	}
-	// It is not to be repeated: the group might exist already.
+	// Do not repeat the call: the group may exist already.
 	resp, err := c.rpc.CreateGroup(ctx, req)
 	if ctx.Err() != nil && err != nil {
 		return nil, nil, ctx.Err()
@@ -198,7 +198,7 @@ func (g *Group) checkRegions() error {
 	return nil
 }
 
-// adopt makes a connected group one of the Client's, which was created on that link.
+// adopt adds a connected group, which was created on that link, to the Client.
 func (c *Client) adopt(g *Group, l *link) error {
 	c.mu.Lock()
 	err := c.errClosed()
@@ -208,7 +208,7 @@ func (c *Client) adopt(g *Group, l *link) error {
 		delete(c.orphans, g.id)
 		ctx := g.begin(nil, nil, nil)
 		c.wg.Go(func() { g.run(ctx) })
-		if c.link != l { // the daemon was gone meanwhile, and others have been resumed without it
+		if c.link != l { // the daemon was gone meanwhile, and the other groups were resumed without this one
 			c.wg.Go(func() { c.resumeLate(g) })
 		}
 	}
@@ -229,8 +229,8 @@ type brought struct {
 	took     time.Duration
 }
 
-// bring makes a queue pair and a listener, as the group's mode wants them. If receivers
-// have to catch up, hosts relay in any mode.
+// bring makes a queue pair and a listener, as the group's mode requires. If receivers have
+// to catch up, hosts relay in any mode.
 func (g *Group) bring(catchUp bool) (*brought, error) {
 	began := time.Now()
 	b := &brought{g: g, catchUp: catchUp}
@@ -286,8 +286,8 @@ func (b *brought) closeListener() {
 	}
 }
 
-// connect makes the next formation out of what was brought, and what the daemon made of
-// it. It takes b over.
+// connect makes the next formation out of b and the daemon's answer. It takes ownership of
+// b.
 func (g *Group) connect(ctx context.Context, b *brought, info *mcrdmav1.FormationInfo) error {
 	began := time.Now()
 	var path outbound

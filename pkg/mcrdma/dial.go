@@ -17,7 +17,7 @@ const (
 	dialEvery   = 50 * time.Millisecond
 )
 
-// first begins the session, and waits for a daemon that is only starting.
+// first begins the session, and waits for a daemon that is still starting.
 func (c *Client) first(ctx context.Context) (*stream, error) {
 	late := time.NewTimer(c.opt.Wait)
 	defer late.Stop()
@@ -46,7 +46,7 @@ func (c *Client) first(ctx context.Context) (*stream, error) {
 	}
 }
 
-// errStarting: there may be a daemon in a moment.
+// errStarting: a daemon may be there soon.
 var errStarting = errors.New("does not answer")
 
 func (c *Client) firstTry(ctx context.Context) (*stream, error) {
@@ -61,8 +61,8 @@ func (c *Client) firstTry(ctx context.Context) (*stream, error) {
 	return s, err
 }
 
-// reachable says in words what gRPC would say in codes. Its error wraps errStarting if
-// waiting may help.
+// reachable returns an error in plain words where gRPC would return a code. It wraps
+// errStarting if waiting may help.
 func reachable(ctx context.Context, socket string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package mcrdma is what applications import: one call writes to the memory of
-// many hosts, and returns when all of them have it. Switches copy the packets
-// where they can, and hosts relay them where switches can't; the calls are the same.
+// Package mcrdma is the package that applications import: one call writes to the memory of
+// many hosts, and returns when all of them have the data. Switches copy the packets where
+// they can, and hosts relay them where switches can't; the calls are the same.
 //
 // The host's daemon, cmd-daemon, arranges groups. An application dials it, and opens
 // no connections of its own. A sender makes a group and writes:
@@ -30,49 +30,48 @@
 //
 // # Memory
 //
-// All that is sent from, received into or written to lies in registered Memory, and
-// is named by Pieces of it. The device reads and writes it directly: this package
-// copies no payload, but for messages of up to 8 KiB that hosts relay.
+// All data that is sent, received or written lies in registered Memory, and Pieces name
+// parts of it. The device reads and writes it directly: this package copies no payload,
+// except for messages of up to 8 KiB that hosts relay.
 //
 // A Piece given to an operation must not be changed until the operation is done.
 //
-// What a receiver was told stays. When Recv returns a message, the receiver's regions
-// hold what all operations up to that one wrote, or what later ones wrote over it, and
-// they never show anything older again. If the group has to be formed anew, the sender
-// sends again what some receivers lack. Where bytes were written twice, this would take
-// the others back. Then hosts relay until all have caught up, in any mode, because a
-// receiver's library skips what it has, and after that switches copy again. Elsewhere
+// What Recv has reported does not change back. When Recv returns a message, the receiver's
+// regions hold what all operations up to that one wrote, or what later ones wrote over it,
+// and they never show anything older again. If the group has to be formed anew, the sender
+// sends again what some receivers lack. Where bytes were written twice, this would show
+// older bytes to the others. Then hosts relay until all have caught up, in any mode,
+// because a receiver's library skips what it has; after that switches copy again. Elsewhere
 // the same bytes may be written once more: a receiver must not change them before the
 // operation is done everywhere.
 //
 // A receiver that polls its regions instead sees WRITEs take effect in their order. When
-// the group was formed anew, those that come after the last message that it got may take
-// effect once more, in the same order; so what a WRITE that is not done covers may show
-// older bytes for a while.
+// the group was formed anew, WRITEs after the last message that the receiver got may take
+// effect once more, in the same order; so the bytes of a WRITE that is not done may show
+// older content for a while.
 //
 // # Operations
 //
-// A WRITE puts bytes into a region of each receiver, without their doing. A SEND
-// puts them where the receiver's next posted receive says. A WRITE with immediate is
-// a WRITE that also takes a posted receive, which tells the receiver that it is
-// there. Operations take effect at each receiver in the order of their submission,
-// and complete in that order. A completion means: every present member has it.
+// A WRITE puts bytes into a region of each receiver, without any action of the receiver. A
+// SEND puts them into the receiver's next posted receive. A WRITE with immediate is a WRITE
+// that also consumes a posted receive, which notifies the receiver. Operations take effect
+// at each receiver in the order of their submission, and complete in that order. A
+// completion means: every present member has it.
 //
 // If a receiver has no receive posted, the sender waits for it.
 //
 // # Failures
 //
-// If a receiver fails, the daemons find out, take it out, and the rest goes on, as
-// long as GroupConfig.MinSize copies remain; the sender learns by an Event from which
-// operation on it may lack something. Group.Add takes another in its place. If the
-// connection of the whole group is lost, the group is formed anew, and what wasn't
-// complete is sent again (see Memory); each message is delivered to a receiver once, in
-// order.
-// Applications see a pause, and an Event.
+// If a receiver fails, the daemons detect it and take it out, and the rest goes on, as long
+// as GroupConfig.MinSize copies remain; an Event tells the sender from which operation on
+// it may lack something. Group.Add adds another in its place. If the connection of the
+// whole group is lost, the group is formed anew, and what wasn't complete is sent again
+// (see Memory); each message is delivered to a receiver once, in order. Applications see a
+// pause, and an Event.
 //
-// The daemon may be restarted: data goes on without it, and the session is taken up
-// again when it is back. If it stays away for longer than it keeps sessions, memberships end
-// with ErrDaemon, as others take out whose daemon is gone.
+// The daemon may be restarted: data flows without it, and the session resumes when it is
+// back. If it stays away longer than it keeps sessions, memberships end with ErrDaemon,
+// because senders' daemons take out receivers whose daemon is gone.
 //
 // # Imports
 //

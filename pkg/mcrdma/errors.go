@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Errors that those of this package wrap; test with errors.Is. The error's text
-// says what happened, at which host or switch, and what can be done.
+// Errors that the errors of this package wrap; test with errors.Is. The error's text says
+// what happened, at which host or switch, and what to do.
 var (
 	// ErrClosed: the Client, Group, Listener or Member is closed; for a Member, also
 	// by its sender, after everything that was sent.
 	ErrClosed = errors.New("mcrdma: closed")
-	// ErrDaemon: the host's daemon cannot be reached, or does not know what it is
-	// asked for, because it was gone for too long.
+	// ErrDaemon: the host's daemon cannot be reached, or was gone for so long that it has
+	// dropped the object of the call.
 	ErrDaemon = errors.New("mcrdma: daemon")
 	// ErrInvalid: an argument is impossible.
 	ErrInvalid = errors.New("mcrdma: invalid")
@@ -79,8 +79,8 @@ var reasons = map[string]error{
 // errStale: the daemon is further than the caller.
 var errStale = errors.New("mcrdma: stale")
 
-// A RemoteError is an error that a daemon reported. It wraps the sentinel of this
-// package that its reason stands for.
+// A RemoteError is an error that a daemon reported. It wraps this package's sentinel for
+// its reason.
 type RemoteError struct {
 	Reason string // as in api/mcrdma/v1, for example "NO_SERVICE"
 	Host   string // that it is about; may be empty
@@ -89,13 +89,13 @@ type RemoteError struct {
 	kind   error
 }
 
-// Error returns the daemon's words.
+// Error returns the daemon's text.
 func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", e.kind, e.Text) }
 
 // Unwrap returns the sentinel.
 func (e *RemoteError) Unwrap() error { return e.kind }
 
-// fromStatus makes an error of this package of what a call returned.
+// fromStatus turns the error of a call into an error of this package.
 func fromStatus(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// kept is how many events are kept for who doesn't read them.
+// kept is how many events are kept if the application doesn't read them.
 const kept = 64
 
 // An eventQueue keeps the newest events.

@@ -13,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A Group is a sender's. All methods may be called by any goroutine.
+// A Group is the sender's end of a group. All methods may be called by any goroutine.
 type Group struct {
 	c         *Client
 	cfg       GroupConfig
@@ -22,13 +22,13 @@ type Group struct {
 	minSize   int
 	events    *eventQueue
 	room      chan struct{} // a token for each further operation
-	over      chan struct{} // closed when the group is over
+	over      chan struct{} // closed when the group has ended
 	moved     atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
 	posts     atomic.Uint64
 	comps     atomic.Uint64
 	strangers atomic.Uint64
 
-	ctx  context.Context         // the group's life; its cause is why it is over
+	ctx  context.Context         // the group's life; its cause is why it has ended
 	stop context.CancelCauseFunc // ends it
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type Group struct {
 	steps   []Step
 	cut     context.CancelCauseFunc // ends the present formation
 	early   []*mcrdmav1.GroupChanged
-	removed map[string]bool // addresses that were taken out, which the application knows
+	removed map[string]bool // addresses of removed receivers, of which the application has been told
 	missing []missing
 	lacks   lacks
 	adding  []*addition // of Add, for the next formation
@@ -46,7 +46,7 @@ type Group struct {
 	drained chan struct{} // closed when closing and nothing is under way
 	err     error
 	stats   Stats
-	stalled time.Time // when that was reported last
+	stalled time.Time // when a stall was last reported
 
 	shutting sync.Once
 	closeErr error // of Close, once over
@@ -61,23 +61,23 @@ type Group struct {
 type outbound interface {
 	// post posts what is queued. g.mu is held.
 	post()
-	// run carries completions until the formation fails or ctx ends, and says why.
-	// When it returns, nothing uses the operations' memory.
+	// run handles completions until the formation fails or ctx ends, and returns why. When
+	// it returns, nothing uses the operations' memory.
 	run(ctx context.Context) error
 	// abandon ends a path that was never run.
 	abandon()
 }
 
-// A formation is one that is connected.
+// A formation is a connected formation.
 type formation struct {
 	info  *mcrdmav1.FormationInfo
 	path  outbound
 	steps []Step
-	// catchUp: it is only for what some receivers have and others lack.
+	// catchUp: the formation only sends what some receivers have and others lack.
 	catchUp bool
 }
 
-// A waiter is an operation that somebody waits for.
+// A waiter is an operation that a caller waits for.
 type waiter struct {
 	op     Op
 	pieces [MaxPieces]Piece
@@ -120,7 +120,7 @@ func (g *Group) Write(ctx context.Context, at At, pieces ...Piece) error {
 	return g.do(ctx, OpWrite, at, 0, pieces)
 }
 
-// WriteImm is Write, and takes a posted receive of each receiver, which gets imm.
+// WriteImm is Write, and also consumes a posted receive of each receiver, which gets imm.
 func (g *Group) WriteImm(ctx context.Context, at At, imm uint32, pieces ...Piece) error {
 	return g.do(ctx, OpWriteImm, at, imm, pieces)
 }
@@ -136,10 +136,10 @@ func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error 
 	return g.do(ctx, OpSendImm, At{}, imm, pieces)
 }
 
-// Submit begins an operation and returns; op.Done tells its end. If GroupConfig.Depth
-// operations are under way it waits for room, or until ctx ends. After an error, Done
-// is not called. Operations take effect in the order of Submit. In the steady state it
-// does not allocate.
+// Submit begins an operation and returns; op.Done reports its end. If GroupConfig.Depth
+// operations are under way it waits for room, or until ctx ends. After an error, Done is
+// not called. Operations take effect in the order of Submit. In the steady state it does
+// not allocate.
 func (g *Group) Submit(ctx context.Context, op *Op) error {
 	if err := g.check(op); err != nil {
 		return err
@@ -267,11 +267,11 @@ func (g *Group) checkDrained() {
 	}
 }
 
-// Events returns what happens to the group. If nobody reads, the oldest are lost. It is
-// closed after the last event, Closed or Failed.
+// Events returns what happens to the group. If the application does not read them, the
+// oldest are lost. The channel is closed after the last event, Closed or Failed.
 func (g *Group) Events() <-chan Event { return g.events.c }
 
-// Err returns why the group is over, and nil before that.
+// Err returns why the group has ended, and nil before that.
 func (g *Group) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -308,10 +308,10 @@ func infoOf(f *mcrdmav1.FormationInfo) Info {
 	return i
 }
 
-// Close waits for the operations under way, and ends the group for all members. If ctx
-// ends before they are complete, they fail with ErrClosed, the group is closed anyhow,
-// and Close returns ctx's error. It returns nil if every member has everything that
-// was submitted. Close may be called again, and returns the same.
+// Close waits for the operations under way, and ends the group for all members. If ctx ends
+// before they are complete, they fail with ErrClosed, the group is closed all the same, and
+// Close returns ctx's error. It returns nil if every member has everything that was
+// submitted. Close may be called again, and returns the same.
 func (g *Group) Close(ctx context.Context) error {
 	g.mu.Lock()
 	g.closing = true
@@ -339,5 +339,5 @@ func (g *Group) Close(ctx context.Context) error {
 	return g.closeErr
 }
 
-// errClosing is why a group is over that was closed.
+// errClosing is why a group has ended that was closed.
 var errClosing = fmt.Errorf("%w: the group was closed", ErrClosed)

@@ -103,15 +103,15 @@ func (r *rig) same(off, n int) {
 	r.seen()
 }
 
-// seen puts what the test did at the receivers before what comes to them later. The race
-// detector knows nothing of the network in between.
+// seen orders what the test did at the receivers before what comes to them later. The race
+// detector does not see the network in between.
 func (r *rig) seen() {
 	for _, o := range r.rs {
 		o.m.Region(0)
 	}
 }
 
-// paths are the ways to connect that need no switch.
+// paths are the paths that need no switch.
 var paths = map[string]struct {
 	receivers int
 	relay     bool

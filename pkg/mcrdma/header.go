@@ -37,7 +37,7 @@ type header struct {
 	message uint32
 }
 
-// errNonsense: the sender's library did what it must not.
+// errNonsense: the sender's library broke the protocol.
 var errNonsense = errors.New("the sender's library speaks nonsense")
 
 // appendTo appends the header's bytes.

@@ -15,7 +15,7 @@ import (
 // wait with it.
 const receiveWithin = 30 * time.Second
 
-// inRelay is how messages come where hosts relay.
+// inRelay receives messages where hosts relay.
 type inRelay struct {
 	m     *Member
 	info  *mcrdmav1.FormationInfo
@@ -72,8 +72,8 @@ func (p *inRelay) stop() {
 	<-p.done
 }
 
-// passLock puts what the application did with its memory, before it called a method of
-// the Member, before what comes now, for Go's memory model.
+// passLock orders, for Go's memory model, what the application did with its memory before
+// it called a method of the Member before what comes now.
 func (p *inRelay) passLock() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *inRelay) begin(size int64) ([]byte, error) {
 	return buf, err
 }
 
-// receive waits for a receive, which stays where it is.
+// receive waits for a receive, and leaves it in the queue.
 func (p *inRelay) receive() ([]byte, error) {
 	timeout := time.NewTimer(receiveWithin)
 	defer timeout.Stop()
@@ -110,8 +110,8 @@ func (p *inRelay) receive() ([]byte, error) {
 	}
 }
 
-// complete takes a message that is complete. If that is of no use, the sender must not
-// count it: then nothing more is told.
+// complete takes a message that is complete. If it can't be used, the sender must not count
+// it: then the member reports nothing more.
 func (p *inRelay) complete(msg []byte) {
 	p.passLock()
 	d, ok, err := p.asm.complete(msg)

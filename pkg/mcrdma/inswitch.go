@@ -7,8 +7,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// inSwitch is how messages come by switches: into receives that are posted at a queue
-// pair of the formation.
+// inSwitch receives messages that switches copy, into receives posted at a queue pair of
+// the formation.
 type inSwitch struct {
 	m    *Member
 	cq   qp.CQ
@@ -18,12 +18,12 @@ type inSwitch struct {
 	done chan struct{} // closed when nothing more comes
 
 	// Under m.mu:
-	again  int   // messages to come that the member has
+	again  int   // messages that will come and that the member has already
 	fillup int   // receives that have to be posted for them
 	spare  qp.MR // for them
 	out    int   // receives at the queue pair
 	posted int   // of m.recvs
-	room   int   // receives that the queue pair takes
+	room   int   // receives that the queue pair can take
 	dead   bool
 	wr     qp.RecvWR
 	sge    [1]qp.SGE
@@ -42,8 +42,8 @@ func (m *Member) receiveBySwitch(a *attach, again int) error {
 	p := &inSwitch{m: m, cq: a.cq, qp: a.qp, done: make(chan struct{}),
 		again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
 	if again > 0 {
-		// Messages that come again want receives as large as they are; the last ones are
-		// not to take those that wait for others.
+		// Messages that come again need receives as large as they are; the last ones must
+		// not use the receives that wait for other messages.
 		size := uint32(1)
 		for i := range again {
 			size = max(size, m.sizes[(m.have-uint64(i))%MaxDepth])
@@ -66,7 +66,7 @@ func (p *inSwitch) stop() {
 	<-p.done
 }
 
-// more posts what there is room for. m.mu is held.
+// more posts as many receives as there is room for. m.mu is held.
 func (p *inSwitch) more() {
 	for p.out < p.room && !p.dead {
 		p.wr = qp.RecvWR{SGEs: p.sge[:0]}
@@ -102,7 +102,7 @@ func (p *inSwitch) run(ctx context.Context) {
 	for p.poll() == nil && p.cq.Wait(ctx) == nil {
 	}
 	_ = p.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
-	// What was acknowledged before that is there, the rest comes back flushed.
+	// What was acknowledged before that has completed, the rest comes back flushed.
 	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
 	for !p.empty() && p.cq.Wait(flush) == nil && p.poll() == nil {
@@ -143,8 +143,8 @@ func (p *inSwitch) poll() error {
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w", ErrTooLong), true)
 		case wc.Status != qp.Success:
-			// Whatever it is, it would fail again: soft-RoCE, for one, calls messages that
-			// are too long an operation error of the queue pair.
+			// Whatever it is, it would fail again: soft-RoCE, for example, reports a
+			// message that is too long as an operation error of the queue pair.
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w: receive: %w", ErrFailed, wc.Status.Err()), true)
 		case p.again > 0:

@@ -2,7 +2,7 @@ package mcrdma
 
 import "github.com/mcrdma/mcrdma/internal/hostclock"
 
-// lacks knows from which operation on the members that are out may lack some. It is pure.
+// lacks records from which operation on members that are out may lack some. It is pure.
 type lacks struct {
 	marks marks
 	began uint64            // operations that were complete when the present formation began: all its members have them
@@ -11,8 +11,8 @@ type lacks struct {
 }
 
 // out notes that a member of the present formation is out. If since is not 0, operations
-// may have been complete without it since then, else it is only not in the next formation.
-// What was noted first holds.
+// may have completed without it since then; otherwise it is only not in the next formation.
+// The first note counts.
 func (l *lacks) out(address string, since int64) {
 	if _, known := l.first[address]; known {
 		return
@@ -24,11 +24,11 @@ func (l *lacks) out(address string, since int64) {
 	l.first[address] = n
 }
 
-// longAgo is a time of which no mark is.
+// longAgo is a time before all marks.
 const longAgo = -1 << 63
 
-// since translates the time of a departure, which the daemon took by that clock. What
-// cannot be compared with this process's clock was long ago.
+// since translates the time of a departure, which the daemon took by that clock. A time
+// that cannot be compared with this process's clock counts as longAgo.
 func since(at int64, clock string) int64 {
 	if at != 0 && (clock == "" || clock != hostclock.Name() || at > hostclock.Now()) {
 		return longAgo

@@ -130,9 +130,9 @@ func TestOperationOfRemoved(t *testing.T) {
 	}
 }
 
-// TestRemovedThenAdded: that a member was removed is told before it is said to be back, even
-// if the daemon has not said why yet; what the daemon says of the removal later is not
-// taken for another one.
+// TestRemovedThenAdded: the event that a member was removed comes before the event that it
+// is back, even if the daemon has not said why yet; what the daemon says of the removal
+// later is not taken for another one.
 func TestRemovedThenAdded(t *testing.T) {
 	member := &mcrdmav1.Member{Address: "127.0.0.9", Host: "h"}
 	g := &Group{events: newEventQueue(), removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}, ended: 7},
@@ -157,8 +157,8 @@ func TestRemovedThenAdded(t *testing.T) {
 	}
 }
 
-// TestOperationOfAdded: who joins has what comes after the operations that all members turned
-// out to have when the formation began.
+// TestOperationOfAdded: a receiver that joins has what comes after the operations that all
+// members turned out to have when the formation began.
 func TestOperationOfAdded(t *testing.T) {
 	g := &Group{ctx: t.Context(), events: newEventQueue(), room: make(chan struct{}, 9), drained: make(chan struct{}),
 		removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}, ended: 4}}

@@ -29,7 +29,7 @@ func event(t *testing.T, c <-chan Event, typ EventType) Event {
 	}
 }
 
-// kill ends an application as a crash does: nothing is told to anybody.
+// kill ends an application as a crash does: it notifies no daemon.
 func (c *Client) kill() {
 	c.mu.Lock()
 	c.closed = true
@@ -192,7 +192,7 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// TestClientClose: a client's end ends all that it has.
+// TestClientClose: closing a client ends all that it has.
 func TestClientClose(t *testing.T) {
 	onPaths(t, func(t *testing.T, r *rig) {
 		var end error
@@ -259,7 +259,7 @@ func TestCreateCancelled(t *testing.T) {
 	}
 }
 
-// A group whose creation is cancelled when the daemon has made it already is closed.
+// A group whose creation is canceled when the daemon has made it already is closed.
 func TestCreateAnswerLost(t *testing.T) {
 	w, ds := newWorld(t, 2)
 	src, r := ds[0].client(), ds[1].receiver(100, 0)

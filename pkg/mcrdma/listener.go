@@ -12,9 +12,9 @@ import (
 type ListenConfig struct {
 	// Service is 1 to 64 letters, digits, '.', '-', '_'.
 	Service string
-	// Accept decides whether to be a receiver of a group, and what for memory it gets.
-	// An error refuses; its text is told to the sender. It is called by a goroutine of
-	// its own for each group, and should answer within a second.
+	// Accept decides whether to be a receiver of a group, and what memory the group gets.
+	// An error refuses; the sender gets its text. It is called by a goroutine of its own
+	// for each group, and should answer within a second.
 	Accept func(*Request) (*Grant, error)
 }
 
@@ -29,9 +29,9 @@ type Request struct {
 
 // A Grant is what a receiver gives to a group.
 type Grant struct {
-	// Regions are one for each region of the request, in the same order, and at least
-	// as long. Only these bytes, and of them only as many as were asked for, can be
-	// written by the sender.
+	// Regions are one for each region of the request, in the same order, and at least as
+	// long. The sender can write only these bytes, and of them only as many as it asked
+	// for.
 	Regions []Piece
 	// Receives are posted before anything comes, as by PostRecv.
 	Receives []Piece
@@ -75,7 +75,7 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 	return l, nil
 }
 
-// forget takes the listener out of its Client, once, and ends those who were not
+// forget removes the listener from its Client, once, and ends the members that were not
 // accepted.
 func (l *Listener) forget() (first bool) {
 	l.c.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// TestRemoved: a member leaves; the sender goes on, and is told.
+// TestRemoved: a member leaves; the sender goes on, and gets an event.
 func TestRemoved(t *testing.T) {
 	for name, p := range paths {
 		if p.receivers < 2 {
@@ -288,7 +288,7 @@ func TestDaemonGoneWhileReforming(t *testing.T) {
 	}
 }
 
-// TestDaemonGoneForGood: a group whose formation has failed does not wait for ever for a
+// TestDaemonGoneForGood: a group whose formation has failed does not wait forever for a
 // daemon to form it anew.
 func TestDaemonGoneForGood(t *testing.T) {
 	r := newRig(t, 2, true, GroupConfig{})
@@ -304,8 +304,9 @@ func TestDaemonGoneForGood(t *testing.T) {
 	wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
 }
 
-// TestReceiversDaemonGoneForGood: a receiver whose daemon stays away is not left to believe
-// that it is a member: the sender's daemon takes it out. Its own is told when it is back.
+// TestReceiversDaemonGoneForGood: a receiver whose daemon stays away learns that it is no
+// longer a member: the sender's daemon takes it out. Its own daemon is told when it is
+// back.
 func TestReceiversDaemonGoneForGood(t *testing.T) {
 	onPaths(t, func(t *testing.T, r *rig) {
 		m, d := r.rs[0].m, r.ds[0]
@@ -359,8 +360,8 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestHurry: as soon as somebody is to blame, the others are made to acknowledge once more,
-// a few times: the daemon's word of the removal may come later than that counts.
+// TestHurry: as soon as a receiver is to blame, the others are made to acknowledge once
+// more, a few times: the daemon's event about the removal may come too late for that.
 func TestHurry(t *testing.T) {
 	r := newRig(t, 1, false, GroupConfig{})
 	r.w.suspects = []string{r.ds[0].address}
@@ -386,7 +387,7 @@ func TestHurry(t *testing.T) {
 	}
 }
 
-// TestEvents: what the daemon says is told, and Info is kept true.
+// TestEvents: the daemon's events reach the application, and Info stays correct.
 func TestEvents(t *testing.T) {
 	r := newRig(t, 3, true, GroupConfig{})
 	g := r.w.group(r.g.id.wire())
@@ -423,7 +424,7 @@ func TestEvents(t *testing.T) {
 	wants(t, "group", r.g.Err(), ErrMinSize, "it is over")
 }
 
-// TestLyingDaemon: what can't be is an error, and no hang.
+// TestLyingDaemon: an impossible answer is an error, not a hang.
 func TestLyingDaemon(t *testing.T) {
 	r := newRig(t, 1, false, GroupConfig{})
 	r.w.haveLie = 3

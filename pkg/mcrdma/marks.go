@@ -1,8 +1,8 @@
 package mcrdma
 
-// marks remember how many operations were complete at which time: who is told of a
-// member's removal only after it wants to know from where on that one may lack
-// something. They are pure. Times are in µs, of a clock that the daemon has too, and that
+// marks remember how many operations were complete at which time: the sender learns of a
+// member's removal only afterwards, and needs to know from where on the member may lack
+// something. They are pure. Times are in µs, of a clock that the daemon shares and that
 // cannot be set (package hostclock).
 type marks struct {
 	fine, coarse markRing
@@ -11,7 +11,7 @@ type marks struct {
 // A markRing keeps the last marks that are some time apart.
 type markRing struct {
 	list [256]mark
-	n    int // that were ever made
+	n    int // marks ever made
 }
 
 type mark struct {
@@ -24,7 +24,7 @@ const (
 	coarseMarks = 100_000 // the last 25 seconds'
 )
 
-// put says that so many operations are complete.
+// put records that so many operations are complete.
 func (m *marks) put(at int64, complete uint64) {
 	m.fine.put(at, complete, fineMarks)
 	m.coarse.put(at, complete, coarseMarks)
@@ -38,8 +38,8 @@ func (r *markRing) put(at int64, complete uint64, apart int64) {
 	r.n++
 }
 
-// before returns a number of operations that were complete at some time: as many as
-// are known for sure, 0 if nothing is known of that time.
+// before returns how many operations were certainly complete at a time; 0 if nothing is
+// known of that time.
 func (m *marks) before(at int64) uint64 { return max(m.fine.before(at), m.coarse.before(at)) }
 
 func (r *markRing) before(at int64) uint64 {

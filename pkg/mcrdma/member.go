@@ -32,7 +32,7 @@ type Member struct {
 	current    *attach // that is prepared or formed; nil: none
 	last       *attach // that was formed last; nil: none
 	path       inbound // of current, if it is formed
-	pendingEnd error   // why last is over while current is not formed: the member's end, unless current will be
+	pendingEnd error   // why last has ended while current is not formed: the member's end, unless current gets formed
 	formed     bool    // once
 	ending     bool
 	err        error
@@ -47,18 +47,18 @@ type granted struct {
 	mr    qp.MR // nil: there is no device
 }
 
-// An inbound is how the messages of one formation come.
+// An inbound receives the messages of one formation.
 type inbound interface {
 	// more says that there are more receives. m.mu is held.
 	more()
-	// stop returns when nothing more comes, and all that came is delivered. It is not
-	// for the path's own goroutine.
+	// stop returns when nothing more comes, and all that came is delivered. The path's own
+	// goroutine must not call it.
 	stop()
 }
 
 // A Received is a message that came.
 type Received struct {
-	// Piece is the receive that was posted, the application's again.
+	// Piece is the receive that was posted; it belongs to the application again.
 	Piece Piece
 	// N is how many bytes came: into Piece by a SEND, into a region by a WRITE.
 	N      int
@@ -75,7 +75,7 @@ func (r *Received) Bytes() []byte {
 	return r.Piece.Bytes()[:r.N]
 }
 
-// do has f called after what was given to do before, by a goroutine of the member. It
+// do has a goroutine of the member call f, after the functions given to do before. It
 // returns false after the member's end.
 func (m *Member) do(f func()) bool {
 	m.mu.Lock()
@@ -110,10 +110,10 @@ func (m *Member) work() {
 	}
 }
 
-// PostRecv gives the place for a message that comes after those for which places were
-// given before. It belongs to the member until Recv returns it, or the member has
-// ended. A zero Piece will do for WRITEs with immediate. The error wraps ErrDepth if
-// MaxReceives are posted, or ErrClosed.
+// PostRecv posts a receive, for a message after those of the receives posted before. The
+// Piece belongs to the member until Recv returns it, or the member has ended. A zero Piece
+// will do for WRITEs with immediate. The error wraps ErrDepth if MaxReceives are posted, or
+// ErrClosed.
 func (m *Member) PostRecv(p Piece) error {
 	if err := p.hold(m.c); err != nil {
 		return err
@@ -144,10 +144,10 @@ func (m *Member) deliver(r Received) {
 	poke(m.news)
 }
 
-// Recv returns the next message: they come in the sender's order, each once. When the
-// group is over it returns what has come, and then an error that wraps ErrClosed (the
-// sender has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrTooLong,
-// ErrTimeout, ErrDaemon or ErrFailed.
+// Recv returns the next message: they come in the sender's order, each once. When the group
+// has ended it returns what has come, and then an error that wraps ErrClosed (the sender
+// has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrTooLong, ErrTimeout,
+// ErrDaemon or ErrFailed.
 func (m *Member) Recv(ctx context.Context) (Received, error) {
 	for {
 		m.mu.Lock()
@@ -174,9 +174,9 @@ func (m *Member) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Region returns the bytes of a region, as it was granted; nil after the end. What
-// WRITEs have brought before the call can be seen in it; to see what comes later, call
-// it again when it is known to be there. It panics if there is no such region.
+// Region returns the bytes of a region, as it was granted; nil after the end. It shows what
+// WRITEs wrote before the call; to see later WRITEs, call it again when they are known to
+// be complete. It panics if there is no such region.
 func (m *Member) Region(i int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,11 +197,11 @@ func (m *Member) Info() Info {
 	return i
 }
 
-// Events returns what happens to the member. If nobody reads, the oldest are lost. It
-// is closed after the last event, Closed or Failed.
+// Events returns what happens to the member. If the application does not read them, the
+// oldest are lost. The channel is closed after the last event, Closed or Failed.
 func (m *Member) Events() <-chan Event { return m.events.c }
 
-// Err returns why the member's time is over, and nil before that.
+// Err returns why the member has ended, and nil before that.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

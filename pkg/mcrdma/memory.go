@@ -27,9 +27,9 @@ type Piece struct {
 	off, n int
 }
 
-// Register lets the device use buf, which is not empty. It stays the caller's, who
-// may use it as before; the Memory keeps it alive until Close. Registering is costly:
-// it is done once for memory that is used often.
+// Register lets the device use buf, which is not empty. buf stays the caller's, which may
+// use it as before; the Memory keeps it alive until Close. Registering is costly: register
+// memory that is used often only once.
 func (c *Client) Register(buf []byte) (*Memory, error) {
 	if len(buf) == 0 {
 		return nil, fmt.Errorf("%w memory: it is empty", ErrInvalid)
@@ -71,9 +71,8 @@ func (m *Memory) Slice(off, n int) Piece {
 	return Piece{m, off, n}
 }
 
-// Close lets the device use the memory no more. The error wraps ErrBusy if operations
-// under way, posted receives or regions lie in it; it stays registered then.
-// Close may be called again.
+// Close deregisters the memory. The error wraps ErrBusy if operations under way, posted
+// receives or regions lie in it; it then stays registered. Close may be called again.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +132,7 @@ func (p Piece) Slice(off, n int) Piece {
 
 func (p Piece) sge() qp.SGE { return p.mem.mr.SGE(p.off, p.n) }
 
-// hold checks that the piece is c's, and keeps it registered until release. Pieces
+// hold checks that the piece belongs to c, and keeps it registered until release. Pieces
 // without bytes need nothing.
 func (p Piece) hold(c *Client) error {
 	switch {

@@ -29,11 +29,11 @@ type Op struct {
 	At     At     // for OpWrite and OpWriteImm
 	Imm    uint32 // for OpWriteImm and OpSendImm
 	Pieces []Piece
-	// Done is called when every member has it, or with Err when the group has failed
-	// or was closed before that; the operations' Done are called in the order of
-	// Submit, by one goroutine, which does nothing else meanwhile. It must not wait for
-	// other operations, nor close the group. It may Submit, if nobody else does: the
-	// room of the operation that is done is there.
+	// Done is called when every member has it, or with Err when the group has failed or was
+	// closed before that; the operations' Done are called in the order of Submit, by one
+	// goroutine, which does nothing else meanwhile. It must not wait for other operations,
+	// nor close the group. It may Submit, if no other goroutine does: there is room in
+	// place of the operation that is done.
 	Done func(*Op)
 	// Err is set before Done is called.
 	Err error

@@ -19,14 +19,14 @@ const DefaultSocket = "/run/mcrdma/daemon.sock"
 type Options struct {
 	// Socket is the daemon's unix socket; empty: $MCRDMA_SOCKET, or DefaultSocket.
 	Socket string
-	// Device is the device that is used, and stays the caller's. If nil, the one that
-	// the daemon names is opened, whose driver the program has to import, and closed
-	// with the Client. If that can't be opened, groups are relayed over TCP.
+	// Device is the device to use, and stays the caller's. If nil, the one that the daemon
+	// names is opened, whose driver the program has to import, and closed with the Client.
+	// If that can't be opened, groups are relayed over TCP.
 	Device qp.Device
-	// Program says who this is, for people; empty: the program's name.
+	// Program names this application, for people; empty: the program's name.
 	Program string
-	// Wait is how long Dial waits for a daemon that is only starting; 0: 10 s; less: it
-	// does not wait.
+	// Wait is how long Dial waits for a daemon that is still starting; 0: 10 s; negative:
+	// it does not wait.
 	Wait time.Duration
 	// Logger gets what happens in the background; nil: nothing is logged.
 	Logger *slog.Logger

@@ -86,7 +86,7 @@ func TestListener(t *testing.T) {
 	}
 	_, err = l.Accept(t.Context())
 	wants(t, "closed", err, ErrClosed, `"s"`)
-	for _, g := range groups[1:] { // nobody accepted these
+	for _, g := range groups[1:] { // the application accepted none of these
 		if e := event(t, g.Events(), Removed); e.Address != ds[1].address {
 			t.Errorf("%+v", e)
 		}
@@ -162,7 +162,7 @@ type listCQ struct {
 func (c *listCQ) Poll(wc []qp.WC) (int, error) { return copy(wc, c.list), nil }
 
 // TestCompletions: what comes before a failure is complete, and the failure is the reason,
-// not what is flushed after it. The daemon is asked who is to blame.
+// not what is flushed after it. The daemon is asked which receiver is to blame.
 func TestCompletions(t *testing.T) {
 	for name, c := range map[string]struct {
 		list           []qp.WC
@@ -200,7 +200,7 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// TestEventQueue: nobody has to read, and the newest are kept.
+// TestEventQueue: the application need not read, and the newest are kept.
 func TestEventQueue(t *testing.T) {
 	q := newEventQueue()
 	for n := range 3 * kept {
@@ -244,7 +244,7 @@ type stubQP struct{ qp.QP }
 func (stubQP) Modify(*qp.Attr, qp.AttrMask) error { return nil }
 func (stubQP) Close() error                       { return nil }
 
-// A lateCQ gives its completions one by one, and only to those who wait for them.
+// A lateCQ gives its completions one by one, and only to callers that wait for them.
 type lateCQ struct {
 	listCQ
 	waits int

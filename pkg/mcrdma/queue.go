@@ -33,7 +33,7 @@ func (q *opQueue) push(op *Op) {
 	q.ops.push(queued{op, q.messages})
 }
 
-// next returns the operation that is to be posted next; nil if there is none.
+// next returns the next operation to post; nil if there is none.
 func (q *opQueue) next() *queued {
 	if q.posted == q.ops.len() || q.until > 0 && q.first+uint64(q.posted) == q.until {
 		return nil
@@ -41,8 +41,8 @@ func (q *opQueue) next() *queued {
 	return q.ops.at(q.posted)
 }
 
-// advance says that next was posted, and reports whether that was so before, in another
-// formation.
+// advance records that next was posted, and reports whether it was also posted before, in
+// another formation.
 func (q *opQueue) advance() (again bool) {
 	q.posted++
 	again = q.posted <= q.ever
@@ -50,7 +50,7 @@ func (q *opQueue) advance() (again bool) {
 	return again
 }
 
-// pop takes out the oldest operation, which is complete.
+// pop removes the oldest operation, which is complete.
 func (q *opQueue) pop() *Op {
 	q.posted = max(0, q.posted-1)
 	q.ever = max(0, q.ever-1)
@@ -58,10 +58,10 @@ func (q *opQueue) pop() *Op {
 	return q.ops.pop().op
 }
 
-// rewind says that the formation is over: nothing is posted.
+// rewind records that the formation has ended: nothing is posted.
 func (q *opQueue) rewind() { q.posted, q.until = 0, 0 }
 
-// renumber has the messages of what is not complete follow message have. It is for a
+// renumber numbers the messages of incomplete operations from have+1 on. It is for a
 // formation without any receiver of the one before: its receivers count from have on, and
 // have nothing of what was posted.
 func (q *opQueue) renumber(have uint64) {
@@ -73,15 +73,15 @@ func (q *opQueue) renumber(have uint64) {
 	q.ever = 0
 }
 
-// catchUp says that the formation is only for what comes up to message most.
+// catchUp limits the formation to operations up to message most.
 func (q *opQueue) catchUp(most uint64) { q.until = q.first + uint64(q.had(most)) }
 
 // caughtUp reports whether nothing is left for the formation to do.
 func (q *opQueue) caughtUp() bool { return q.until > 0 && q.first == q.until }
 
-// stepsBack reports whether to write again what comes behind message have would show older
-// bytes to a member that has message most: if bytes are written twice up to there, it sees
-// what the first of these operations wrote until the second one comes.
+// stepsBack reports whether writing again what comes after message have would show older
+// bytes to a member that has message most: if bytes are written twice up to there, the
+// member sees what the first of these operations wrote until the second one comes.
 func (q *opQueue) stepsBack(have, most uint64) bool {
 	var writes []*Op
 	for i := q.had(have); i < q.had(most); i++ {
@@ -108,7 +108,7 @@ func (q *opQueue) sent() uint64 {
 	return q.before(0)
 }
 
-// before returns how many messages come before the operation n places behind the oldest.
+// before returns how many messages come before the operation n places after the oldest.
 func (q *opQueue) before(n int) uint64 {
 	if n == q.ops.len() {
 		return q.messages

@@ -14,7 +14,7 @@ func TestQueue(t *testing.T) {
 		var wire []uint64 // operations under way
 		var ops []*Op     // all, by their number
 		popped := 0
-		// A receiver: how far it is in this formation, and what it has.
+		// A receiver: its position in this formation, and what it has.
 		var have uint64
 		var got []int // numbers of messages as they were delivered
 		drop, ever := uint64(0), uint64(0)
@@ -102,7 +102,8 @@ func TestQueue(t *testing.T) {
 }
 
 // TestRenumber: all receivers that had something are gone, and the next formation has new
-// ones only, who count from what was posted. Nothing that is not complete counts as theirs.
+// ones only, which count from what was posted. Nothing that is not complete counts as
+// theirs.
 func TestRenumber(t *testing.T) {
 	var q opQueue
 	for _, k := range []Kind{OpSend, OpSend, OpWrite, OpWriteImm, OpSend} {

@@ -22,8 +22,8 @@ const (
 	transportTCP  = "tcp"
 )
 
-// joinRelay makes one member's end of a formation in which hosts relay. It takes the
-// listener over. cfg has the callbacks; the rest is filled in.
+// joinRelay makes one member's end of a formation in which hosts relay. It takes ownership
+// of the listener. cfg has the callbacks; joinRelay fills in the rest.
 func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo, self int, cfg rdmcfallback.Config, count *tally) (*rdmcfallback.Group, error) {
 	r := info.GetRelay()
 	if l == nil || self < 0 || self >= len(r.GetBootstrap()) || len(r.GetBootstrap()) != len(info.GetMembers())+1 {
@@ -55,13 +55,13 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 	return rdmcfallback.Join(ctx, cfg, &counted{t, t, count})
 }
 
-// A relayTransport is what both transports are.
+// A relayTransport is what both transports implement.
 type relayTransport interface {
 	rdmcfallback.Transport
 	rdmcfallback.Ring
 }
 
-// transport connects the members. It takes the listener in opt over.
+// transport connects the members. It takes ownership of the listener in opt.
 func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (relayTransport, error) {
 	switch {
 	case name == transportTCP:
@@ -87,13 +87,14 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 // A tally counts what a member posts.
 type tally struct {
 	posts, completions, strangers *atomic.Uint64
-	mute                          atomic.Bool // the member tells nothing any more: its part has failed
+	mute                          atomic.Bool // the member sends nothing any more: its part has failed
 }
 
 var errMute = errors.New("a message could not be delivered")
 
 // counted is a transport that counts the blocks and small messages that it is given, and
-// those of them whose end it reports. Small messages are copied, so theirs is at once.
+// those of them that it reports as done. Small messages are copied, so they are done at
+// once.
 type counted struct {
 	rdmcfallback.Transport
 	ring  rdmcfallback.Ring
@@ -155,7 +156,7 @@ type relayed struct {
 	sent  int64       // messages given to the group
 }
 
-// relay makes the path. It takes the listener over.
+// relay makes the path. It takes ownership of the listener.
 func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo) (*relayed, error) {
 	r := &relayed{g: g, info: info, work: make(chan struct{}, 1), news: make(chan struct{}, 1), heads: make([][]byte, g.cfg.Depth)}
 	var err error
@@ -256,8 +257,7 @@ func (r *relayed) pump(ctx context.Context) {
 	}
 }
 
-// take takes the next operation out of the queue, as messages. There are none if there
-// is none.
+// take takes the next operation out of the queue, as messages; none if the queue is empty.
 func (r *relayed) take(msgs [][]byte) [][]byte {
 	g := r.g
 	g.mu.Lock()
@@ -286,7 +286,7 @@ func (r *relayed) take(msgs [][]byte) [][]byte {
 			}
 		}
 	}
-	// Room for a header is used again when its operation is complete.
+	// A header's buffer is reused when its operation is complete.
 	head := &r.heads[(g.queue.first+uint64(g.queue.posted))%uint64(len(r.heads))]
 	*head = h.appendTo(slices.Grow((*head)[:0], headerLen))
 	if h.pieces == 0 {

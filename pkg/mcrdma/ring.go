@@ -1,7 +1,7 @@
 package mcrdma
 
-// A ring is a queue that grows, and then stays as it is: it allocates no more in the
-// steady state. The zero value is empty.
+// A ring is a queue that grows as needed and never shrinks: in the steady state it does not
+// allocate. The zero value is empty.
 type ring[T any] struct {
 	slots   []T
 	head, n int
@@ -26,7 +26,7 @@ func (r *ring[T]) push(v T) {
 	*r.at(r.n - 1) = v
 }
 
-// pop takes out the oldest. There must be one.
+// pop removes the oldest. There must be one.
 func (r *ring[T]) pop() T {
 	var none T
 	p := r.at(0)

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	// stallAfter is how long nothing may complete before the daemon is told, at most.
+	// stallAfter is the longest time in which nothing may complete before the daemon is
+	// told.
 	stallAfter = 500 * time.Millisecond
-	// maxFruitless bounds how many formations in a row are made without one operation
-	// completing, and how often one is tried.
+	// maxFruitless limits how many formations in a row are made without one operation
+	// completing, and how many times one is tried.
 	maxFruitless = 10
 	// joinWithin is how long the connections of a formation may take.
 	joinWithin = 5 * time.Second
@@ -28,7 +29,7 @@ const (
 // A formationError is why a formation failed.
 type formationError struct {
 	suspects []string // addresses
-	blame    bool     // somebody is to blame: the daemon may know who
+	blame    bool     // a receiver is to blame: the daemon may know which
 	refused  bool     // … and has refused something
 	err      error
 }
@@ -40,8 +41,8 @@ func (e *formationError) Unwrap() error { return e.err }
 // count of messages says, are complete, and the others are posted. It returns the
 // formation's context.
 //
-// add are those that any attempt at this formation added. The first formation has nothing
-// before it, and none were added.
+// add are the receivers that any attempt at this formation added. For the first formation,
+// before is nil and add is empty.
 func (g *Group) begin(before []*mcrdmav1.Member, asked, add []string) context.Context {
 	ctx, cut := context.WithCancelCause(g.ctx)
 	g.mu.Lock()
@@ -87,13 +88,13 @@ func (g *Group) run(ctx context.Context) {
 		g.mu.Unlock()
 		if g.ctx.Err() == nil {
 			if ctx, err = g.reform(err); err == nil {
-				continue // even if the group is over by now: what was connected is to be ended
+				continue // even if the group has ended by now: the new connections must be closed
 			}
 		}
 		if g.ctx.Err() != nil {
 			err = context.Cause(g.ctx)
 			if errors.Is(err, context.Canceled) {
-				err = errClosing // with the Client
+				err = errClosing // closed with the Client
 			}
 		}
 		g.end(err)
@@ -101,7 +102,7 @@ func (g *Group) run(ctx context.Context) {
 	}
 }
 
-// halt says that nothing may be posted any more.
+// halt stops posting.
 func (g *Group) halt() {
 	g.mu.Lock()
 	g.path = nil
@@ -115,7 +116,7 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// end is the end of the group.
+// end ends the group.
 func (g *Group) end(err error) {
 	g.stop(err)
 	g.mu.Lock()
@@ -184,7 +185,7 @@ func (g *Group) reform(cause error) (context.Context, error) {
 	}
 }
 
-// pause waits before a further attempt, and returns false if the group is over.
+// pause waits before a further attempt, and returns false if the group has ended.
 func (g *Group) pause(attempt int) bool {
 	if attempt == 0 {
 		return g.ctx.Err() == nil
@@ -199,7 +200,7 @@ func (g *Group) pause(attempt int) bool {
 	}
 }
 
-// temporary reports whether it may help to try again.
+// temporary reports whether another try may help.
 func temporary(err error) bool {
 	for _, e := range []error{ErrUnreachable, ErrTimeout, ErrNoSwitch, errStale, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
@@ -209,7 +210,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// suspects says who is to blame for a failure.
+// suspects returns the receivers to blame for a failure.
 func (g *Group) suspects(cause error) []string {
 	var f *formationError
 	if !errors.As(cause, &f) {
@@ -221,13 +222,13 @@ func (g *Group) suspects(cause error) []string {
 	return append(f.suspects, g.reportStall(time.Since(time.Unix(0, g.moved.Load())), f.refused)...)
 }
 
-// errCatchUp and errCaughtUp are why formations end that are well.
+// errCatchUp and errCaughtUp are why formations without a fault end.
 var (
 	errCatchUp  = errors.New("some receivers lack WRITEs that others were told of: hosts relay these first")
 	errCaughtUp = errors.New("all receivers have what some of them were told of")
 )
 
-// most is how many messages the member has that has most.
+// most returns the largest number of messages that any member has.
 func most(info *mcrdmav1.FormationInfo) (n uint64) {
 	for _, m := range info.GetMembers() {
 		n = max(n, m.GetHave())
@@ -235,10 +236,10 @@ func most(info *mcrdmav1.FormationInfo) (n uint64) {
 	return n
 }
 
-// form makes one formation. If there is a formation that can't be used, it is returned
-// besides the error. One in which switches would write again what some receivers were told
-// of, and so show them older bytes, is not used: hosts relay until the others have
-// caught up, since hosts skip what they have.
+// form makes one formation. If there is a formation that can't be used, it is returned with
+// the error. A formation in which switches would write again what some receivers were told
+// of, and so show them older bytes, is not used: hosts relay until the others have caught
+// up, because hosts skip what they have.
 func (g *Group) form(failed uint32, suspects, add []string, cause error, catchUp bool) (*mcrdmav1.FormationInfo, error) {
 	b, err := g.bring(catchUp)
 	if err != nil {
@@ -251,7 +252,7 @@ func (g *Group) form(failed uint32, suspects, add []string, cause error, catchUp
 	if err != nil {
 		b.close()
 		if errors.Is(err, errStale) {
-			// An answer was lost: the formation that it told of is no good without it.
+			// An answer was lost: its formation can't be used without it.
 			now, e := call(g.ctx, c, c.rpc.ResumeGroup, &mcrdmav1.ResumeGroupRequest{Token: c.token(), Group: g.id.wire(), Formation: failed})
 			if e == nil {
 				return now.GetFormation(), err
@@ -281,8 +282,8 @@ func (g *Group) form(failed uint32, suspects, add []string, cause error, catchUp
 	return info, g.connect(ctx, b, info)
 }
 
-// canSkip says whether the group can go on after the messages that all members have, as
-// the daemon says.
+// canSkip reports whether the group can go on after the messages that all members have,
+// according to the daemon.
 func (g *Group) canSkip(have uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -293,7 +294,7 @@ func (g *Group) canSkip(have uint64) error {
 	return nil
 }
 
-// formed says that there is a new formation, and begins it.
+// formed announces a new formation, and begins it.
 func (g *Group) formed(before *mcrdmav1.FormationInfo, asked, added []string, cause error) context.Context {
 	info := g.next.info
 	g.mu.Lock()
@@ -313,10 +314,10 @@ type missing struct {
 	text   string
 }
 
-// reasonWithin is how long the daemon's reason is waited for.
+// reasonWithin is how long to wait for the daemon's reason.
 const reasonWithin = 300 * time.Millisecond
 
-// lostMembers keeps in mind who is no more among the members. g.mu is held.
+// lostMembers records which receivers are no longer members. g.mu is held.
 func (g *Group) lostMembers(before []*mcrdmav1.Member, after *mcrdmav1.FormationInfo, text string) {
 	for _, m := range before {
 		if !slices.ContainsFunc(after.GetMembers(), func(o *mcrdmav1.Member) bool { return o.GetAddress() == m.GetAddress() }) {
@@ -326,8 +327,8 @@ func (g *Group) lostMembers(before []*mcrdmav1.Member, after *mcrdmav1.Formation
 	}
 }
 
-// lacking notes from which operation on a member may lack some, now that there is
-// another formation, or the same without it. g.mu is held.
+// lacking records from which operation on a member may lack some, now that there is another
+// formation, or the same without it. g.mu is held.
 func (g *Group) lacking(address string, after *mcrdmav1.FormationInfo) {
 	var departed int64
 	for _, d := range after.GetDepartures() {
@@ -341,7 +342,7 @@ func (g *Group) lacking(address string, after *mcrdmav1.FormationInfo) {
 	g.lacks.out(address, departed)
 }
 
-// tellMissing tells the application who is missing since some time.
+// tellMissing tells the application which members have been missing since then.
 func (g *Group) tellMissing(since time.Time) {
 	for {
 		g.mu.Lock()
@@ -357,8 +358,8 @@ func (g *Group) tellMissing(since time.Time) {
 	}
 }
 
-// removal returns what the application is to be told of a member that was taken out:
-// nothing, if it knows. g.mu is held.
+// removal returns the events for a member that was taken out: none, if the application
+// knows. g.mu is held.
 func (g *Group) removal(address, host, text string) []Event {
 	if g.removed[address] {
 		return nil
@@ -373,7 +374,7 @@ func (g *Group) tell(list []Event) {
 	}
 }
 
-// changed takes an event of the daemon. What is about a formation that isn't there yet
+// changed takes an event of the daemon. An event about a formation that isn't there yet
 // waits for it.
 func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 	g.mu.Lock()
@@ -388,7 +389,7 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 	case mcrdmav1.GroupChanged_TYPE_REMOVED:
 		if current {
 			g.lacks.out(e.GetAddress(), since(cmp.Or(e.GetSince(), longAgo), e.GetClock()))
-			// Others hold the one that was there.
+			// Other goroutines hold the old one.
 			info := proto.CloneOf(g.info)
 			info.Members = slices.DeleteFunc(info.Members, func(m *mcrdmav1.Member) bool {
 				return m.GetAddress() == e.GetAddress()
@@ -396,7 +397,7 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 			g.info = info
 			g.nudge()
 		}
-		if !among(g.info.GetMembers(), e.GetAddress()) { // else it was removed before it was added
+		if !among(g.info.GetMembers(), e.GetAddress()) { // otherwise it was removed before it was added
 			out = g.removal(e.GetAddress(), e.GetHost(), e.GetText())
 		}
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
@@ -412,20 +413,20 @@ func (g *Group) changed(e *mcrdmav1.GroupChanged) {
 	g.tell(out)
 }
 
-// passedOn are the events of the daemon that concern the application alone.
+// passedOn are the events of the daemon that concern only the application.
 var passedOn = map[mcrdmav1.GroupChanged_Type]EventType{
 	mcrdmav1.GroupChanged_TYPE_SUSPECTED: Suspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: Recovered, mcrdmav1.GroupChanged_TYPE_ROUTE: Route,
 }
 
-// nudge hurries on what waited for a member that is out. g.mu is held.
+// nudge speeds up operations that waited for a member that is out. g.mu is held.
 func (g *Group) nudge() {
 	if s, ok := g.path.(*switched); ok {
 		s.nudge()
 	}
 }
 
-// watch does what is to be done from time to time: it reports a stall to the daemon, if
-// there is one. It returns after which time there may be one.
+// watch is called from time to time: it reports a stall to the daemon, if there is one. It
+// returns the time after which there may be one.
 func (g *Group) watch(now time.Time) (next time.Duration) {
 	g.mu.Lock()
 	since := now.Sub(time.Unix(0, g.moved.Load()))
@@ -451,8 +452,8 @@ func (g *Group) watch(now time.Time) (next time.Duration) {
 	return next
 }
 
-// hurry nudges while those that are to blame are being taken out: the switch goes on
-// without them first, and the daemons' word of it has to wait for disks.
+// hurry nudges while the receivers to blame are being taken out: the switch goes on without
+// them first, and the daemons' message about it has to wait for disks.
 func (g *Group) hurry() {
 	for _, pause := range [maxNudges - 1]time.Duration{4 * time.Millisecond, 4 * time.Millisecond, 8 * time.Millisecond} {
 		select {
@@ -466,9 +467,9 @@ func (g *Group) hurry() {
 	}
 }
 
-// patience is how long nothing may complete before the daemon is told: a timeout of the
-// queue pair, if there is one, and time for an answer to what is sent again then. g.mu
-// is held.
+// patience returns how long nothing may complete before the daemon is told: a timeout of
+// the queue pair, if there is one, and time for an answer to the retransmission. g.mu is
+// held.
 func (g *Group) patience() time.Duration {
 	if c := g.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
@@ -477,8 +478,8 @@ func (g *Group) patience() time.Duration {
 	return stallAfter
 }
 
-// reportStall tells the daemon that nothing moves, or that a receiver has refused
-// something, and returns whom it suspects.
+// reportStall tells the daemon that nothing completes, or that a receiver has refused
+// something, and returns which receivers the daemon suspects.
 func (g *Group) reportStall(since time.Duration, refused bool) []string {
 	g.mu.Lock()
 	if !refused {
@@ -497,8 +498,8 @@ func (g *Group) reportStall(since time.Duration, refused bool) []string {
 	return resp.GetSuspects()
 }
 
-// resume says to a daemon that has come back that the group is still there. It returns
-// false if the daemon is gone again.
+// resume tells a daemon that has come back that the group is still there. It returns false
+// if the daemon is gone again.
 func (g *Group) resume(ctx context.Context) bool {
 	g.mu.Lock()
 	before := g.info

@@ -17,7 +17,7 @@ import (
 const (
 	protocolVersion = 1
 	reopenEvery     = 50 * time.Millisecond
-	defaultGrace    = 10 * time.Second // of a daemon that does not tell
+	defaultGrace    = 10 * time.Second // for a daemon that does not report it
 )
 
 // A link is one connection of the session to the daemon.
@@ -66,8 +66,8 @@ func (c *Client) open(ctx context.Context, token string) (*stream, error) {
 	return &stream{events, hello, cancel}, nil
 }
 
-// session reads the daemon's events, for as long as the Client lives. When the daemon
-// is gone it waits for it to come back.
+// session reads the daemon's events, for as long as the Client lives. When the daemon is
+// gone, session waits for it to come back.
 func (c *Client) session(s *stream) {
 	for {
 		err := c.read(s)
@@ -124,9 +124,9 @@ func (c *Client) reopen() *stream {
 	}
 }
 
-// endMemberships ends all memberships, of which nobody would say any more that they are over: the
-// senders' daemons take out whose daemon is away for so long. The daemon is told when it
-// is back.
+// endMemberships ends all memberships, because no daemon would report their end: the
+// senders' daemons take out receivers whose daemon is away for so long. The host's daemon
+// is told when it is back.
 func (c *Client) endMemberships(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Client) endMemberships(err error) {
 	}
 }
 
-// patience is for how long the daemon may be away: it keeps sessions for that time.
+// patience returns how long the daemon may be away: it keeps sessions for that time.
 func (c *Client) patience() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,9 +189,9 @@ func (c *Client) closeGroup(id GroupID) {
 	}
 }
 
-// say tells the daemon that something is over, by a call that may be made twice. If it
-// can't now, it is told when it is back: else it would wait for what never comes back, and
-// tell the others that it was lost.
+// say tells the daemon that something has ended, by a call that may be made twice. If the
+// daemon can't be reached now, it is told when it is back: otherwise it would wait for what
+// never comes back, and report it to the others as lost.
 func (c *Client) say(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
 	defer cancel()
@@ -204,14 +204,15 @@ func (c *Client) say(f func(context.Context) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-c.link.up: // it takes its time, but has been told
+	case <-c.link.up: // it is slow, but has been told
 	default:
 		c.unsaid = append(c.unsaid, f)
 	}
 	return err
 }
 
-// sayRest tells the daemon what it could not be told. It returns false if it is gone again.
+// sayRest makes the calls that could not be made before. It returns false if the daemon is
+// gone again.
 func (c *Client) sayRest(ctx context.Context) bool {
 	for {
 		c.mu.Lock()
@@ -245,7 +246,7 @@ func (c *Client) resumeLate(g *Group) {
 	}
 }
 
-// resume says what there still is.
+// resume tells the daemon which groups and members still exist.
 func (c *Client) resume(l *link) {
 	c.mu.Lock()
 	var groups []*Group
@@ -302,7 +303,7 @@ func (c *Client) token() string {
 }
 
 // lost reports whether a call failed because the daemon is gone, or the call's context
-// ended; what daemons say themselves is something else.
+// ended; it is false for errors that daemons return themselves.
 func lost(err error) bool {
 	if err == nil {
 		return false
@@ -336,8 +337,8 @@ func (c *Client) ready(ctx context.Context) (*link, error) {
 	}
 }
 
-// readySoon waits for the daemon as long as it would keep the session. Whoever needs it
-// to go on has to give up then: the others do not wait any longer either.
+// readySoon waits for the daemon as long as it would keep the session. A caller that needs
+// the daemon has to give up then: the other hosts do not wait any longer either.
 func (c *Client) readySoon(ctx context.Context) (*link, error) {
 	patience := c.patience()
 	soon, cancel := context.WithTimeout(ctx, patience)
@@ -367,7 +368,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context,
 			return resp, fromStatus(err)
 		case <-c.ctx.Done():
 			return resp, fmt.Errorf("%w: the Client was closed", ErrClosed)
-		case <-time.After(reopenEvery): // it was only this call
+		case <-time.After(reopenEvery): // only this call failed
 		}
 	}
 }

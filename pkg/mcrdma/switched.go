@@ -14,14 +14,14 @@ import (
 
 // The attributes of queue pairs.
 const (
-	ackTimeout  = 16 // 268 ms, where the daemon does not say: with the retries, more than it takes to find a dead receiver and to take it out
+	ackTimeout  = 16 // 268 ms, if the daemon gives none: with the retries, more than it takes to detect a dead receiver and to take it out
 	retries     = 7
-	rnrRetries  = 7  // without end: a receiver may post when it likes
+	rnrRetries  = 7  // unlimited: a receiver may post receives at any time
 	minRNRTimer = 12 // 0.64 ms
 	flushWithin = time.Second
 )
 
-// switched is the path by switches: one queue pair, whose peer stands for all
+// switched is the path through switches: one queue pair, whose peer stands for all
 // receivers; each operation is one send request and one completion.
 type switched struct {
 	g   *Group
@@ -38,7 +38,7 @@ type switched struct {
 
 	// The runner's:
 	completed uint64 // failed ones included
-	broken    bool   // one has failed: what comes after it doesn't count
+	broken    bool   // one has failed: completions after it don't count
 }
 
 // newSwitched makes the sender's queue pair, which isn't connected yet.
@@ -124,20 +124,20 @@ func (s *switched) post() {
 // nudgeID is the ID of a nudge; operations have others.
 const nudgeID = 1 << 63
 
-// maxNudges bounds the nudges that are under way: those of hurry, and that of a removal.
+// maxNudges limits the nudges under way: those of hurry, and that of a removal.
 const maxNudges = 4
 
-// nudge has the receivers acknowledge once more, now that one of them was taken out: an
-// operation that the others have acknowledged before is complete as soon as the
-// switch hears of any of them again, and else with the queue pair's timeout. A WRITE of
-// nothing does it. g.mu is held.
+// nudge makes the receivers acknowledge once more, now that one of them was taken out: an
+// operation that the others have acknowledged is complete as soon as any of them answers
+// the switch again, and otherwise after the queue pair's timeout. An empty WRITE does it.
+// g.mu is held.
 func (s *switched) nudge() {
 	if s.nudges == maxNudges || s.dead || s.g.queue.posted == 0 || len(s.g.regions) == 0 {
 		return
 	}
 	r := s.g.regions[0]
 	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.Signaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
-	if s.qp.PostSend(&s.wr) == nil { // or the timeout has to do
+	if s.qp.PostSend(&s.wr) == nil { // otherwise the timeout does it
 		s.nudges++
 	}
 }
@@ -147,7 +147,7 @@ func (s *switched) run(ctx context.Context) error {
 	err := s.carry(ctx)
 	s.g.halt()
 	_ = s.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
-	// What was acknowledged before that is complete, the rest comes back flushed.
+	// What was acknowledged before that completes, the rest comes back flushed.
 	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
 	for s.completed < s.posted && s.cq.Wait(flush) == nil {
@@ -157,7 +157,7 @@ func (s *switched) run(ctx context.Context) error {
 	return err
 }
 
-// carry hands completions on until the formation is over.
+// carry handles completions until the formation ends.
 func (s *switched) carry(ctx context.Context) error {
 	for {
 		if err := s.poll(); err != nil {
@@ -172,7 +172,7 @@ func (s *switched) carry(ctx context.Context) error {
 	}
 }
 
-// poll takes a batch of completions. The error is that of the first that failed.
+// poll takes a batch of completions. It returns the error of the first that failed.
 func (s *switched) poll() error {
 	n, err := s.cq.Poll(s.wcs[:])
 	if err != nil {
@@ -210,8 +210,8 @@ func failure(wc *qp.WC) error {
 	e := &formationError{err: wc.Status.Err()}
 	switch wc.Status {
 	case qp.RemInvReqErr, qp.RemAccessErr, qp.RemOpErr:
-		// The switch has counted whose refusal it was. The others were cut short, at
-		// different places: what each has acknowledged says nothing about it.
+		// The switch has counted which receiver refused. The others were cut off at
+		// different places, so what each has acknowledged says nothing about it.
 		e.blame, e.refused, e.err = true, true, fmt.Errorf("a receiver refused: %w", e.err)
 	case qp.RetryExcErr:
 		e.blame, e.err = true, fmt.Errorf("nothing is acknowledged: %w", e.err)

@@ -51,7 +51,7 @@ func (p *play) form(bySwitch bool) {
 	p.settled()
 }
 
-// settled forms the group anew if the formation has done all that it was for.
+// settled forms the group anew if the formation has served its purpose.
 func (p *play) settled() {
 	if p.q.caughtUp() {
 		p.form(true)
@@ -112,8 +112,8 @@ func (p *play) settle() {
 	p.settled()
 }
 
-// TestToldStays: whatever fails, and whoever copies, a receiver never sees older bytes than
-// it was told of; and in the end all have everything.
+// TestToldStays: whatever fails, and whether switches or hosts copy, a receiver never sees
+// older bytes than it was told of; and in the end all have everything.
 func TestToldStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, bySwitch: true}
@@ -178,7 +178,7 @@ func TestStepsBack(t *testing.T) {
 		write(OpWrite, 0, 10, 10), write(OpWrite, 1, 0, 100), write(OpWriteImm, 0, 9, 0), // 3
 		write(OpWriteImm, 0, 9, 1),                           // 4
 		write(OpWrite, 0, 19, 1), write(OpWriteImm, 2, 0, 1), // 5
-		write(OpWrite, 2, 0, 1), // of which nobody was told
+		write(OpWrite, 2, 0, 1), // of which no member was told
 	} {
 		q.push(op)
 		q.advance()
@@ -188,7 +188,7 @@ func TestStepsBack(t *testing.T) {
 		want       bool
 	}{
 		{0, 0, false}, {0, 1, false}, {0, 3, false}, {0, 4, true}, {1, 4, false}, {1, 5, true}, {2, 5, true}, {3, 5, false}, {5, 5, false},
-		{0, 1 << 60, true}, // who says so lies
+		{0, 1 << 60, true}, // a member that says so lies
 	} {
 		if got := q.stepsBack(tt.have, tt.most); got != tt.want {
 			t.Errorf("all have %d messages, one has %d: %v", tt.have, tt.most, got)

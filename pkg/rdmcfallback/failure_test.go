@@ -64,7 +64,8 @@ func TestImpossibleConfig(t *testing.T) {
 	}
 }
 
-// Whoever comes alone waits, and leaves when told to; who comes later learns that.
+// A member that comes alone waits, and leaves when told to; one that comes later learns
+// that.
 func TestJoinEnds(t *testing.T) {
 	p := Pipe(3)
 	why := errors.New("no time")
@@ -183,7 +184,7 @@ func TestDeath(t *testing.T) {
 			switch {
 			case i == victim && died:
 			case err == nil:
-				// It heard in time that all have everything, as its peer then must.
+				// It learned in time that all have everything, as its peer then must.
 				if len(m.received()) != len(sent) || len(members[victim].received()) != len(sent) {
 					t.Errorf("seed %d: member %d closed cleanly", seed, i)
 				}
@@ -251,7 +252,7 @@ func (m *mortal) Tell(peer int, msg []byte) error {
 	return m.pipe.Tell(peer, msg)
 }
 
-// Close with a context that ends fails the group; so does nobody's silence.
+// Close with a context that ends fails the group.
 func TestCloseEnds(t *testing.T) {
 	for i := range 6 {
 		impatient, small := i/2, i%2-1
@@ -378,7 +379,7 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// What the transport doesn't do for us: that it breaks is a failure like others.
+// A transport that breaks as a whole is a failure like others.
 func TestBrokenTransport(t *testing.T) {
 	p := Pipe(3)
 	members := join(t, Config{}, p, nil)
@@ -421,7 +422,8 @@ type putless struct{ *pipe }
 
 func (*putless) PutSmall(int, uint32, []byte) error { return errDead }
 
-// Whoever still sends when the group is being closed hears so at once, each time.
+// A caller that still sends when the group is being closed gets an error at once, each
+// time.
 func TestSendAfterClose(t *testing.T) {
 	ctx := limited(t)
 	block := make(chan struct{})

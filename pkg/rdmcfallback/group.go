@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// accepted bounds how many messages the root may have been given that aren't
-	// complete there.
+	// accepted limits how many messages the root may have accepted that aren't complete
+	// there.
 	accepted = 64
 	// incomingMax is the size of messages that are received without Incoming.
 	incomingMax = 1 << 30
 )
 
-// A Config describes a group and who the member is. Members, Algorithm, Racks,
-// BlockSize and SmallMax must be the same at all members.
+// A Config describes a group and which member this is. Members, Algorithm, Racks, BlockSize
+// and SmallMax must be the same at all members.
 type Config struct {
 	// Members are the members' names, different from each other. The first is
 	// the root.
@@ -30,31 +30,30 @@ type Config struct {
 	// Algorithm is how messages are relayed; the zero value is the binomial
 	// pipeline.
 	Algorithm schedule.Algorithm
-	// Racks says for each member in which rack it is. Hybrid needs it, other
-	// algorithms don't have it.
+	// Racks says for each member in which rack it is. Hybrid needs it, other algorithms
+	// don't use it.
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB. 0 means 1 MiB.
 	BlockSize int
-	// SmallMax is up to which size, in bytes, messages are small. At a receiver,
-	// they are complete before Incoming is called for the next message. They go
-	// directly from the root to each receiver, if the transport has a Ring and
-	// there are at most 16 receivers. 0 means 10 KiB; with a negative number, no
-	// message is small. The ring takes the memory of 32 such messages at each
-	// receiver, and with some transports as much at the root for each receiver.
+	// SmallMax is the size, in bytes, up to which messages are small. At a receiver, they
+	// are complete before Incoming is called for the next message. They go directly from
+	// the root to each receiver, if the transport has a Ring and there are at most 16
+	// receivers. 0 means 10 KiB; with a negative number, no message is small. The ring
+	// takes the memory of 32 such messages at each receiver, and with some transports as
+	// much at the root for each receiver.
 	SmallMax int
-	// Ahead lets up to 3 more blocks be under way at a time in each direction.
-	// That helps where processors are the bottleneck, as on one machine, and does
-	// harm where links are, because blocks then compete for them. Members may
-	// differ in it.
+	// Ahead lets up to 3 more blocks be under way at a time in each direction. That is
+	// faster where processors are the bottleneck, as on one machine, and slower where links
+	// are, because blocks then compete for them. Members may differ in it.
 	Ahead int
-	// Have is how many messages of a former group this member has, for all to
-	// learn by Group.Have.
+	// Have is how many messages of a former group this member has; all members learn it by
+	// Group.Have.
 	Have int64
-	// Incoming is called at a receiver when a message begins, and returns where
-	// it is to go: at least size bytes, which belong to the group until Complete,
-	// or until the group is Done. Messages before this one may not be complete yet,
-	// but small ones are (see SmallMax): what the root sends as a small message
-	// before a large one can say where the large one belongs. An error fails the group for everybody. If Incoming is nil,
+	// Incoming is called at a receiver when a message begins, and returns where it is to
+	// go: at least size bytes, which belong to the group until Complete, or until the group
+	// is Done. Messages before this one may not be complete yet, but small ones are (see
+	// SmallMax): what the root sends as a small message before a large one can say where
+	// the large one belongs. An error fails the group for all members. If Incoming is nil,
 	// messages of up to 1 GiB are received into fresh memory.
 	Incoming func(size int64) ([]byte, error)
 	// Complete, if not nil, is called when a message is complete at this member,
@@ -87,7 +86,7 @@ var (
 	ErrClosed   = engine.ErrClosed
 )
 
-// A FailedError says that a group has failed, who is suspected, why, and how many
+// A FailedError says that a group has failed, which member is suspected, why, and how many
 // messages are complete at this member.
 type FailedError = engine.FailedError
 
@@ -106,7 +105,7 @@ type Group struct {
 	room      chan struct{} // a token for each further message that Send may take
 
 	mu      sync.Mutex
-	pending [][]byte // what the loop has not yet taken from Send
+	pending [][]byte // messages that the loop has not yet taken from Send
 	closing bool
 	leaving error
 	poked   bool
@@ -172,8 +171,8 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 	return nil, g.err
 }
 
-// ringOf returns the transport's ring, and for messages of up to which size it is
-// used; 0 if it isn't.
+// ringOf returns the transport's ring, and the size up to which messages use it; 0 if none
+// do.
 func ringOf(cfg *Config, t Transport) (Ring, int) {
 	ring, ok := t.(Ring)
 	if n := len(cfg.Members); !ok || n < 2 || n > smallMembers {
@@ -227,10 +226,10 @@ func (g *Group) Send(ctx context.Context, msg []byte) error {
 	return fmt.Errorf("%w: nothing can be sent", ErrClosed)
 }
 
-// Close ends the group and returns nil if every member has every message, and
-// otherwise a FailedError. At the root, it is the end of the messages; other
-// members wait for that. When ctx ends before the group does, this member leaves,
-// which fails the group. Close may be called again, and returns the same.
+// Close ends the group and returns nil if every member has every message, and otherwise a
+// FailedError. At the root, Close ends the messages; other members wait for that. When ctx
+// ends before the group does, this member leaves, which fails the group. Close may be
+// called again, and returns the same.
 func (g *Group) Close(ctx context.Context) error {
 	g.mu.Lock()
 	g.closing = true
@@ -266,7 +265,7 @@ func (g *Group) leave(ctx context.Context) {
 	g.poke()
 }
 
-// poke makes the loop look what it was asked for. g.mu is held.
+// poke makes the loop check for requests. g.mu is held.
 func (g *Group) poke() {
 	g.poked = true
 	if g.wake != nil {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limited returns a context in which anything here must be over.
+// limited returns a context within which everything here must end.
 func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -156,7 +156,7 @@ func TestMessagesArrive(t *testing.T) {
 	}
 }
 
-// The root learns when everybody has a message, without closing the group.
+// The root learns when all members have a message, without closing the group.
 func TestEverywhere(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 6, 8} {
 		for _, small := range []int{-1, 300} {

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/engine"
 )
 
-// loop is the group's goroutine: it carries events of the transport and orders of
-// the application to the engine, and the engine's actions to both.
+// loop is the group's goroutine: it passes events of the transport and requests of the
+// application to the engine, and the engine's actions to both.
 func (g *Group) loop() {
 	var events [64]Event
 	ended := g.perform()
@@ -36,7 +36,7 @@ func (g *Group) loop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.engine.Failure(); f != nil {
-		g.err = f // whatever closing said matters no more
+		g.err = f // the error of closing no longer matters
 	} else if err != nil {
 		g.err = fmt.Errorf("rdmcfallback: everybody has everything, but the transport: %w", err)
 	}
@@ -46,8 +46,8 @@ func (g *Group) loop() {
 	close(g.done)
 }
 
-// orders hands the engine what the application wants, and reports whether there
-// was anything. If there wasn't, ctx ends when there is.
+// orders passes the application's requests to the engine, and reports whether there were
+// any. If there were none, ctx ends when there is one.
 func (g *Group) orders() (ctx context.Context, poked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,7 +65,7 @@ func (g *Group) orders() (ctx context.Context, poked bool) {
 	for i, msg := range g.pending {
 		number := g.engine.Messages()
 		if err := g.engine.Send(int64(len(msg))); err != nil {
-			break // the group has failed, and that is told otherwise
+			break // the group has failed, which is reported elsewhere
 		}
 		g.messages[number%accepted] = msg
 		g.pending[i] = nil
@@ -101,8 +101,7 @@ func (g *Group) event(ev *Event) {
 	}
 }
 
-// perform carries out what the engine wants, and reports whether the group has
-// ended.
+// perform carries out the engine's actions, and reports whether the group has ended.
 func (g *Group) perform() (ended bool) {
 	for {
 		a, ok := g.engine.Next()

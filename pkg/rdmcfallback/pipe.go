@@ -28,9 +28,9 @@ func Pipe(n int) []Transport {
 type pipe struct {
 	self   int
 	all    []*pipe
-	notify chan struct{} // holds something if events may be there
+	notify chan struct{} // has a token if there may be events
 
-	mu     sync.Mutex // never two of them at once
+	mu     sync.Mutex // never lock two at once
 	events []Event
 	posted [][][]byte
 	down   []bool // Down was told, nothing follows

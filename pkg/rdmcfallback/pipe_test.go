@@ -95,7 +95,7 @@ func TestPipeMisused(t *testing.T) {
 	}
 }
 
-// When Close has returned, nobody writes to the buffers.
+// When Close has returned, no goroutine writes to the buffers.
 func TestPipeCloseWaits(t *testing.T) {
 	for range 50 {
 		p := Pipe(2)

@@ -1,9 +1,9 @@
 package rdmcfallback
 
-// A Ring is what a Transport may have besides, for small messages (DSN §4.6
-// "Small messages"): at each receiver a ring of slots into which the root puts
-// messages directly. All members of a group have it, or none; a wrapper that
-// only has a Transport's methods hides it.
+// A Ring is an optional interface of a Transport, for small messages (DSN §4.6 "Small
+// messages"): at each receiver a ring of slots into which the root puts messages directly.
+// All members of a group have it, or none; a wrapper that only has a Transport's methods
+// hides it.
 //
 // In small groups, small messages then take one hop to each receiver, instead of
 // blocks through a pipeline that each have to be asked for.

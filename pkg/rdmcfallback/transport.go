@@ -14,31 +14,30 @@ const MaxTell = 4096
 // Members, and so peers, are numbered as in Config.Members; the numbers are
 // those that Schedule uses, and number 0 is the root.
 //
-// The methods are for one goroutine, the group's; Place and Close may be called
-// from others, and more than once. None of them but Events waits for a peer.
-// An error of PostRecv, Send or Tell means that this transport as a whole can't
-// go on, or that it was used against the rules; the failure of one connection
-// is told by Down, and until that event came, and after it, what is sent to that
-// peer vanishes without an error.
+// The methods are for one goroutine, the group's; Place and Close may be called from
+// others, and more than once. None of them but Events waits for a peer. An error of
+// PostRecv, Send or Tell means that this transport as a whole can't go on, or that it was
+// used against the rules; Down reports the failure of one connection; before and after that
+// event, what is sent to that peer vanishes without an error.
 //
 // In the steady state none of them allocates.
 type Transport interface {
 	// Place returns which member this is, and of how many.
 	Place() (self, members int)
-	// PostRecv says where the next block from a peer is to go, after those
-	// posted before, and tells the peer that it may send one more
-	// (ready_for_block, DSN §4.2). buf belongs to the transport until the
-	// Received event, or until Close has returned. A block longer than buf is
-	// the peer's fault and ends the connection: Down. buf may be empty.
+	// PostRecv says where the next block from a peer is to go, after those posted before,
+	// and tells the peer that it may send one more (ready_for_block, DSN §4.2). buf belongs
+	// to the transport until the Received event, or until Close has returned. A block
+	// longer than buf is an error of the peer and ends the connection: Down. buf may be
+	// empty.
 	PostRecv(peer int, buf []byte) error
-	// Send sends a block, perhaps empty, to a peer, after those sent before.
-	// There may be at most as many sends as Ready events came from the peer. imm
-	// travels with the block. block belongs to the transport, which only reads
-	// it, until the Sent event, or until Close has returned.
+	// Send sends a block, perhaps empty, to a peer, after those sent before. There may be
+	// at most as many sends as there were Ready events from the peer. imm travels with the
+	// block. block belongs to the transport, which only reads it, until the Sent event, or
+	// until Close has returned.
 	Send(peer int, imm uint32, block []byte) error
-	// Tell sends a small message, of 1 to MaxTell bytes, reliably and in order,
-	// to any member, not only to a neighbour in the schedule. msg is the
-	// caller's again when Tell returns.
+	// Tell sends a small message, of 1 to MaxTell bytes, reliably and in order, to any
+	// member, not only to a neighbor in the schedule. msg is the caller's again when Tell
+	// returns.
 	Tell(peer int, msg []byte) error
 	// Events waits until something has happened or ctx ends, and returns what
 	// happened in events[:n], in the order in which it happened with each peer;

@@ -1,10 +1,10 @@
-// Package config is the configuration of a host's daemon: the YAML file that
-// people write, and the typed [Config] that it becomes.
+// Package config is the configuration of a host's daemon: the YAML file that users write,
+// and the typed [Config] that it becomes.
 //
-// [Load] and [Parse] are strict: an unknown field, a value of the wrong form and
-// whatever does not fit together are refused, each with file and line. Go code
-// may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
-// what Parse does for a file. testdata/full.yaml shows every field.
+// [Load] and [Parse] are strict: they refuse an unknown field, a value of the wrong form
+// and inconsistent values, each with file and line. Go code may make a Config itself;
+// [Config.SetDefaults] and [Config.Validate] do for it what Parse does for a file.
+// testdata/full.yaml shows every field.
 //
 // The package imports the standard library, strictyaml, and the names of relaying
 // algorithms from schedule. It opens no file but the one that Load is given.
@@ -28,20 +28,20 @@ const (
 // MaxFile is the largest file accepted, in bytes.
 const MaxFile = 1 << 20
 
-// A Config is what a daemon is told about its host and the others. All addresses
-// are IPv4. Tags say what a field is called in the file.
+// A Config describes a daemon's host and the other hosts. All addresses are IPv4. Tags say
+// what a field is called in the file.
 type Config struct {
 	Name       string     `yaml:"name"`        // the host's, as in its certificate
 	Address    netip.Addr `yaml:"address"`     // of the RDMA device
 	Device     string     `yaml:"device"`      // as pkg/qp names it; default "softroce:ADDRESS"
 	Socket     string     `yaml:"socket"`      // for applications
 	SocketMode uint32     `yaml:"socket_mode"` // permissions of the socket
-	Users      []uint32   `yaml:"users"`       // who may connect; none: all that can open the socket
+	Users      []uint32   `yaml:"users"`       // user IDs that may connect; none: all that can open the socket
 	Listen     string     `yaml:"listen"`      // for other daemons, "address:port"
 	Metrics    string     `yaml:"metrics"`     // Prometheus; empty: none
 	TLS        TLS        `yaml:"tls"`         // empty: plain text
 	Insecure   bool       `yaml:"insecure"`    // plain text at any address
-	State      string     `yaml:"state"`       // the file of what outlives the daemon
+	State      string     `yaml:"state"`       // file of the state that outlives the daemon
 	Switch     Switch     `yaml:"switch"`      // the ToR; empty: none, hosts relay
 	Direct     string     `yaml:"direct"`      // configuration of a switch agent that runs in the daemon; empty: none
 	Bootstrap  netip.Addr `yaml:"bootstrap"`   // where members of relayed groups listen; default: Address

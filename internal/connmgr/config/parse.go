@@ -22,7 +22,7 @@ const (
 // An Error is a fault in a configuration.
 type Error = strictyaml.Error
 
-// format is how the file looks.
+// format is the format of the file.
 var format = strictyaml.Format{MaxBytes: MaxFile, Example: "name: h1"}
 
 // Parse reads a configuration; name is what messages call the file. Defaults
@@ -42,8 +42,8 @@ func Parse(data []byte, name string) (*Config, error) {
 	return c, nil
 }
 
-// Validate reports what does not fit together in a Config whose defaults are
-// set. The error joins one [*Error] for each fault, up to 20 of them.
+// Validate reports inconsistencies in a Config whose defaults are set. The error joins one
+// [*Error] for each fault, up to 20 of them.
 func (c *Config) Validate() error {
 	f := &strictyaml.Faults{}
 	(&checker{f, c}).check()
@@ -93,7 +93,7 @@ func (k *checker) services() {
 	if c.TLS != none && slices.Contains(files, "") {
 		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
 	}
-	if c.Address.Is4() || k.Has("listen") { // else its default is as wrong as the address
+	if c.Address.Is4() || k.Has("listen") { // otherwise its default is as wrong as the address
 		host, ok := k.HostPort("listen", c.Listen)
 		if c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure && !k.Unread("tls") {
 			k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to take everybody at their word", c.Listen)

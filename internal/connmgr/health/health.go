@@ -1,16 +1,16 @@
-// Package health decides which of a sender's peers are dead, from how they answer
-// beats. It is pure: it is told what happens and when, and says what has changed.
+// Package health decides which of a sender's peers are dead, from how they answer beats. It
+// is pure: the caller reports what happens and when, and it returns what has changed.
 //
 //	t := health.New(health.Config{Interval: …, DeadAfter: …, Grace: …})
 //	t.Add(addr, now)
 //	…
-//	t.Answered(addr, now)       // or t.Refused(addr, now), if nobody listens there
+//	t.Answered(addr, now)       // or t.Refused(addr, now), if no daemon listens there
 //	for _, c := range t.Step(now) { … c.Addr became c.State … }
 //
-// A peer that answers is OK. One of which nothing is heard for half of DeadAfter is
-// Silent, and Gone after DeadAfter. One whose host refuses connections is Down: the
-// daemon is gone, its applications may live; after Grace it is Gone. A
-// peer that is Gone stays so until it is added anew.
+// A peer that answers is OK. A peer that is not heard of for half of DeadAfter is Silent,
+// and Gone after DeadAfter. One whose host refuses connections is Down: the daemon is gone,
+// its applications may live; after Grace it is Gone. A peer that is Gone stays so until it
+// is added anew.
 //
 // The package imports the standard library only.
 package health
@@ -86,7 +86,7 @@ func (t *Tracker) Add(a netip.Addr, now time.Time) {
 	}
 }
 
-// Remove ends following a peer.
+// Remove stops following a peer.
 func (t *Tracker) Remove(a netip.Addr) { delete(t.peers, a) }
 
 // Peers are those that are followed, in order.
@@ -125,7 +125,7 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 	}
 }
 
-// excuse lets nobody be blamed for the time in which the caller itself was held up.
+// excuse blames no peer for the time in which the caller itself was held up.
 func (t *Tracker) excuse(now time.Time) {
 	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/8+t.cfg.Interval {
 		for _, p := range t.peers {
@@ -136,8 +136,8 @@ func (t *Tracker) excuse(now time.Time) {
 	t.last = now
 }
 
-// Step says which peers have changed, in order of their addresses. If the caller
-// itself was held up since the last step, nobody is blamed for that time.
+// Step returns which peers have changed, in order of their addresses. If the caller itself
+// was held up since the last step, no peer is blamed for that time.
 func (t *Tracker) Step(now time.Time) []Change {
 	t.excuse(now)
 	var out []Change
@@ -175,11 +175,10 @@ func (t *Tracker) judge(p *peer, now time.Time) State {
 // a quarter of DeadAfter, too.
 const missed = 3
 
-// Blame says which of these peers are to blame for a stall that the data path
-// reports: those that do not answer either. They are Gone from now on. If nobody
-// answers, it may well be this side, and only time tells. One whose host refuses is
-// among them if down is true: its applications may be well, and the caller may know
-// another way to find out.
+// Blame says which of these peers are to blame for a stall that the data path reports:
+// those that do not answer either. They are Gone from now on. If no peer answers, this side
+// may be to blame, and only time tells. One whose host refuses is among them if down is
+// true: its applications may be well, and the caller may know another way to find out.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 	t.excuse(now)
 	var out []Change
@@ -193,7 +192,7 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 		refuses := p.refused && now.Sub(p.heard) < t.cfg.DeadAfter/4
 		switch {
 		case refuses && !down:
-			answers = true // its host does
+			answers = true // its host answers
 		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
 			out = append(out, Change{a, Gone, silent})
 		default:

@@ -108,9 +108,9 @@ func changes(list []Change) string {
 	return out.String()
 }
 
-// TestProperties: whatever happens, one that answers every interval is never blamed
-// by steps, one that never answers is gone in time, and nobody comes back from Gone
-// without being added.
+// TestProperties: whatever happens, a peer that answers every interval is never blamed by
+// steps, one that never answers is gone in time, and none comes back from Gone without
+// being added.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{Interval: 100 * time.Millisecond, DeadAfter: time.Second, Grace: 3 * time.Second}

@@ -34,9 +34,9 @@ func refused(t *testing.T, g prometheus.Gatherer, reason string) int {
 }
 
 // TestAttackOnAccept: a receiver wants the groups of one host only. Another, whose
-// certificate is good, asks again and again, and pretends to run the same program; its
-// name is what its certificate says, and so it is refused. The first one's data comes
-// through all the time.
+// certificate is good, asks again and again, and pretends to run the same program; its name
+// is what its certificate says, and so it is refused. The first one's data arrives all the
+// time.
 func TestAttackOnAccept(t *testing.T) {
 	ca := identitytest.New(t)
 	var hosts []Host

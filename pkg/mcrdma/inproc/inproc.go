@@ -35,10 +35,10 @@ type Options struct {
 	Name    string     // of the host; empty: "local"
 	Address netip.Addr // of the RDMA device; zero: 127.0.0.1
 	Device  string     // as pkg/qp names it; empty: "softroce:ADDRESS"
-	// Listener serves other daemons. Start takes it over. Nil: port 9550 of
-	// Address, at which others look for a host that they know no more of.
+	// Listener serves other daemons. Start takes it over. Nil: port 9550 of Address, where
+	// others look for a host that they have no other address for.
 	Listener net.Listener
-	// Hosts are others, to be named as receivers, or with another port.
+	// Hosts are other hosts, so that receivers can be named, or use another port.
 	Hosts []Host
 	// Switch and Agent are the name of the ToR and where its agent serves; empty:
 	// hosts relay.
@@ -51,7 +51,7 @@ type Options struct {
 	// how long one may be silent. 0: 50 ms and 1 s.
 	Beat, DeadAfter time.Duration
 	Logger          *slog.Logger // nil: silent
-	// Metrics gets the daemon's metrics; nil: nobody does.
+	// Metrics gets the daemon's metrics; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
 

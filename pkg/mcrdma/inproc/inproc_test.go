@@ -66,7 +66,7 @@ func TestStart(t *testing.T) {
 
 // TestDefaults: an address is enough, once.
 func TestDefaults(t *testing.T) {
-	o := Options{Address: netip.MustParseAddr("127.9.1.9")} // and not where other tests may be
+	o := Options{Address: netip.MustParseAddr("127.9.1.9")} // not an address of other tests
 	d, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

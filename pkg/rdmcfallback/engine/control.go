@@ -16,7 +16,7 @@ const (
 	kindSize                   // the root: message Number has Value bytes
 	kindClose                  // the root: there are Number messages in all
 	kindHave                   // to the root: I have all Number messages
-	kindDone                   // the root: everybody has all Number messages
+	kindDone                   // the root: all members have all Number messages
 	kindFailed                 // the group has failed
 	kindAsk                    // to the root: have you told the sizes of all messages sent? Question Number
 	kindTold                   // the root: yes, to question Number
@@ -29,12 +29,12 @@ const magic = "RDMC\x02"
 // maxText bounds the text of a told failure, in bytes.
 const maxText = 512
 
-// A hello is a greeting: what all members must agree on, and who the member is
-// and what it has.
+// A hello is a greeting: what all members must agree on, and which member this is and what
+// it has.
 type hello struct {
 	terms
 	self   uint32
-	counts bool // the root wants to be told what members have
+	counts bool // the root wants to know what members have
 	have   int64
 }
 
@@ -49,7 +49,7 @@ type terms struct {
 	members   [32]byte // … of all names
 }
 
-// differs says in what two members' terms differ, or "".
+// differs says how two members' terms differ, or returns "".
 func (t *terms) differs(o *terms) string {
 	switch {
 	case t.nodes != o.nodes:
@@ -186,8 +186,8 @@ func parse(b []byte) (control, error) {
 	return c, nil
 }
 
-// printable makes a text fit to be told and shown: short, and with nothing in it
-// that a terminal might obey.
+// printable makes a text safe to send and show: short, and without terminal control
+// characters.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

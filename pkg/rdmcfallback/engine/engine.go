@@ -27,7 +27,7 @@ const (
 	maxBlockSize     = 1 << 30
 )
 
-// A Config describes a group and who the member is.
+// A Config describes a group and which member this is.
 type Config struct {
 	// Members are the members' names. The first is the root. All members must
 	// have the same ones in the same order.
@@ -40,23 +40,22 @@ type Config struct {
 	Racks []int
 	// BlockSize is the size of blocks in bytes, at most 1 GiB; 0 means 1 MiB.
 	BlockSize int
-	// Ahead lets more transfers, up to 3, be under way at a time than one in each
-	// direction (two if they are with the same peer): receives are posted, and
-	// blocks sent, that many steps ahead. Where links are the bottleneck that
-	// does harm, because blocks then compete for links and members get out of
-	// step; where processors are, it spares them waiting for each other. Members
-	// may differ in it.
+	// Ahead lets more transfers, up to 3, be under way at a time than one in each direction
+	// (two if they are with the same peer): receives are posted, and blocks sent, that many
+	// steps ahead. Where links are the bottleneck this is slower, because blocks then
+	// compete for links and members get out of step; where processors are, members wait
+	// less for each other. Members may differ in it.
 	Ahead int
-	// SmallMax is up to which size messages go by the ring; 0 if there is none.
-	// It must be the same at all members.
+	// SmallMax is the size up to which messages go through the ring; 0 if there is none. It
+	// must be the same at all members.
 	SmallMax int
-	// Prompt is up to which size a message is complete, at a receiver, before the
-	// next one is opened; at least SmallMax. Members may differ in it.
+	// Prompt is the size up to which a message is complete, at a receiver, before the next
+	// one is opened; at least SmallMax. Members may differ in it.
 	Prompt int
-	// Have is told to all others: how many messages of a former group the
-	// member has, for the application to learn what to send again.
+	// Have is how many messages of a former group the member has. All others learn it, so
+	// that the application knows what to send again.
 	Have int64
-	// Everywhere asks for the action of this name. Only what the root asks for counts.
+	// Everywhere asks for the action of this name. Only the root's setting counts.
 	Everywhere bool
 }
 
@@ -90,7 +89,7 @@ const (
 	// Everywhere, at the root: the first Size messages are complete at all
 	// members. That is more than before.
 	Everywhere
-	// Closed: the group has ended and everybody has everything.
+	// Closed: the group has ended and all members have everything.
 	Closed
 	// Failed: the group has ended otherwise; see Failure.
 	Failed
@@ -153,7 +152,7 @@ type Engine struct {
 	racks     *schedule.Racks
 	terms     terms
 	minBlocks int64
-	first     int // who sends this member the first block of each message
+	first     int // member that sends this one the first block of each message
 
 	phase    phase
 	reported bool // Joined, then Closed or Failed, was returned
@@ -191,7 +190,7 @@ type Engine struct {
 	tally     tally
 }
 
-// New returns an engine that has its greetings to tell. The error wraps ErrConfig.
+// New returns an engine whose first actions are its greetings. The error wraps ErrConfig.
 func New(cfg Config) (*Engine, error) {
 	n := len(cfg.Members)
 	if n < 1 || n > schedule.MaxNodes || cfg.Self < 0 || cfg.Self >= n {
@@ -245,8 +244,8 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// plan checks that there is a schedule for the group, and finds out who sends to
-// this member first.
+// plan checks that there is a schedule for the group, and finds which member sends to this
+// one first.
 func (e *Engine) plan() error {
 	var err error
 	if len(e.cfg.Racks) > 0 {

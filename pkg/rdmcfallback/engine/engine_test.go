@@ -140,7 +140,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// Who may send, and when.
+// Which members may send, and when.
 func TestSendErrors(t *testing.T) {
 	root, _ := New(Config{Members: memberNames(1)})
 	if err := root.Send(1); !errors.Is(err, ErrClosed) {
@@ -319,7 +319,7 @@ func FuzzEngine(f *testing.F) {
 			case 4:
 				e.Received(peer, uint32(next())<<24|uint32(next()), next()%10)
 			case 5:
-				if asked < 1<<20 { // nobody has memory for more
+				if asked < 1<<20 { // no application has memory for more
 					e.Provide()
 				}
 			case 6:

@@ -5,14 +5,13 @@ import (
 	"fmt"
 )
 
-// Why a group fails. A FailedError's Reason wraps one of these, at every member
-// the same one.
+// Why a group fails. A FailedError's Reason wraps one of these, the same at every member.
 var (
 	// ErrMismatch: the members don't agree on what the group is.
 	ErrMismatch = errors.New("members differ in their configuration")
 	// ErrLost: the connection to a member ended.
 	ErrLost = errors.New("connection lost")
-	// ErrProtocol: a member sent what it must not.
+	// ErrProtocol: a member sent something that the protocol forbids.
 	ErrProtocol = errors.New("protocol violated")
 	// ErrRefused: a member's application gave no buffer for a message.
 	ErrRefused = errors.New("message refused")
@@ -20,9 +19,9 @@ var (
 	ErrLeft = errors.New("left before the end")
 )
 
-// What is wrong with a call. Nothing has changed then.
+// What is wrong with a call. The call has changed nothing.
 var (
-	// ErrConfig: there can be no such group.
+	// ErrConfig: such a group is impossible.
 	ErrConfig = errors.New("rdmcfallback: impossible configuration")
 	// ErrNotRoot: only the root sends.
 	ErrNotRoot = errors.New("rdmcfallback: only member 0, the root, sends messages")
@@ -32,7 +31,7 @@ var (
 	ErrClosed = errors.New("rdmcfallback: group is closed")
 )
 
-// codes are the reasons as they travel, from 1.
+// codes are the reasons as encoded in messages, from 1.
 var codes = [...]error{1: ErrMismatch, 2: ErrLost, 3: ErrProtocol, 4: ErrRefused, 5: ErrLeft}
 
 // A FailedError says that a group has failed, and what is left of it.
@@ -68,7 +67,7 @@ type relayed struct {
 func (r *relayed) Error() string { return r.text }
 func (r *relayed) Unwrap() error { return r.reason }
 
-// codeOf returns the number by which a reason travels.
+// codeOf returns the number that encodes a reason.
 func codeOf(reason error) byte {
 	for i, e := range codes {
 		if e != nil && errors.Is(reason, e) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Send makes a message of the given size the root's next. Its memory is the
-// engine's, to read, until Complete. Errors wrap ErrNotRoot, ErrSize or ErrClosed;
-// a group that has failed has a Failure.
+// Send makes a message of the given size the root's next. The engine may read its memory
+// until Complete. Errors wrap ErrNotRoot, ErrSize or ErrClosed; a group that has failed has
+// a Failure.
 func (e *Engine) Send(size int64) error {
 	switch {
 	case e.phase == failed:
@@ -36,16 +36,15 @@ func (e *Engine) CanSend(size int64) error {
 	return nil
 }
 
-// Close says that the root sends no more messages. The group ends when everybody
-// has everything. At other members, who wait for the root's word anyway, it does
-// nothing.
+// Close says that the root sends no more messages. The group ends when all members have
+// everything. At other members, which wait for the root's message anyway, it does nothing.
 func (e *Engine) Close() {
 	if e.cfg.Self == 0 && e.phase == open {
 		e.closing = true
 	}
 }
 
-// Leave fails the group because this member doesn't go on. why is told to all.
+// Leave fails the group because this member doesn't go on. All members learn why.
 func (e *Engine) Leave(why string) {
 	e.fail(e.cfg.Self, fmt.Errorf("%w: %s", ErrLeft, why))
 }
@@ -120,14 +119,14 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	m.take(r.block)
 }
 
-// ask asks the root for a size. The root's word is still on its way; if it isn't,
-// what the root answers comes without it.
+// ask asks the root for a size. Normally the root's message with the size is under way; if
+// it isn't, the root's answer comes without it.
 func (e *Engine) ask() {
 	e.asks++
 	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
 }
 
-// isTold reports whether the size of a message with this immediate value is told.
+// isTold reports whether the root tells the size of a message with this immediate value.
 func (e *Engine) isTold(imm uint32) bool { return imm >= big || e.cfg.SmallMax > 0 }
 
 // beginArrived begins the message whose first block is in the spare block, if it is
@@ -144,7 +143,7 @@ func (e *Engine) beginArrived() {
 	known := e.nextIsTold()
 	switch told := e.isTold(e.spareImm); {
 	case told && !known && (len(e.sizes) == 0 || e.cfg.SmallMax > 0):
-		return // the root's word is still on its way, or small messages are that come before
+		return // the root's message is still under way, or small messages that come first are
 	case told != known:
 		e.violated(e.first, "it sent message %d with immediate value %#x, but the root told of others", number, e.spareImm)
 		return
@@ -172,7 +171,7 @@ func (e *Engine) Down(peer int, err error) {
 		return
 	}
 	if e.told && peer != 0 {
-		return // the root knows better: it has either heard the same, or all it wants
+		return // the root decides: it has either seen the same failure, or heard all that it needs
 	}
 	if errors.Is(err, ErrProtocol) {
 		e.fail(peer, err)
@@ -221,8 +220,8 @@ func (e *Engine) Told(peer int, msg []byte) {
 	}
 }
 
-// sizesAnnounced takes in the root's answer: it has told all sizes that it had to tell
-// when it was asked.
+// sizesAnnounced handles the root's answer: it has told all sizes that it had to tell when
+// it was asked.
 func (e *Engine) sizesAnnounced(peer int, ask int64) {
 	if ask <= e.answers || ask > e.asks {
 		e.violated(peer, "it answered question %d, after %d of %d", ask, e.answers, e.asks)

@@ -45,8 +45,8 @@ func (s *simulator) shaky() *simulator {
 	return s
 }
 
-// checkKilled checks a group in which the given members were to die: that
-// survivors know it soon, and who it was.
+// checkKilled checks a group in which the given members were to die: that survivors know it
+// soon, and which member it was.
 func (s *simulator) checkKilled(victims ...int) {
 	s.t.Helper()
 	s.check()
@@ -63,7 +63,7 @@ func (s *simulator) checkKilled(victims ...int) {
 				s.t.Fatalf("member %d: %v, when %v died", i, f, victims)
 			}
 		}
-		// One way for Down to come to somebody, one for the word to everybody.
+		// One latency for Down to reach a member, one for its message to reach all.
 		if died && m.endedAt > s.killedAt+2*maxLatency {
 			s.t.Fatalf("member %d ended %v after the death", i, m.endedAt-s.killedAt)
 		}
@@ -105,7 +105,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 						s.checkKilled(victim)
 						runs++
 						if !s.members[victim].dead {
-							break // it was all over before
+							break // the group had ended before
 						}
 						for i, m := range s.members {
 							if i != victim && m.closed {
@@ -160,7 +160,7 @@ func TestRandomSequences(t *testing.T) {
 		}
 		s := newSimulator(t, seed, cfg, n).shaky()
 		if seed%2 == 0 {
-			s.blockTime /= 100 // blocks overtake what is told
+			s.blockTime /= 100 // blocks overtake control messages
 		}
 		for range r.IntN(12 + r.IntN(9)/8*100) {
 			s.script = append(s.script, r.Int64N(1+r.Int64N(100)))
@@ -178,8 +178,8 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// What the root told may be overtaken by all that it sends, for as long as can be:
-// nothing is taken for missing because it wasn't told yet.
+// All that the root sends may overtake its control messages, for as long as possible:
+// nothing counts as missing because it wasn't told yet.
 func TestSlowWords(t *testing.T) {
 	for seed := range seeds(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -194,7 +194,7 @@ func TestSlowWords(t *testing.T) {
 	}
 }
 
-// Sizes that don't fit an immediate value are told apart.
+// Sizes that don't fit an immediate value are distinguished.
 func TestLargeMessages(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 8} {
 		for seed := range uint64(50) {
@@ -390,9 +390,9 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// checkNonsense checks that one lie fails the group for all, but those, if any,
-// who had heard before that it had ended well; and the liar is the one suspected,
-// or somebody it misled.
+// checkNonsense checks that one lie fails the group for all, except those, if any, that had
+// learned before that it had ended well; and the suspect is the liar, or a member that it
+// misled.
 func (s *simulator) checkNonsense(liar int) {
 	s.t.Helper()
 	s.check()

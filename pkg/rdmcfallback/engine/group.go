@@ -30,9 +30,8 @@ func (e *Engine) toldHello(peer int, h *hello) {
 	e.greets++
 }
 
-// toldSize keeps the size of a large message until its first block is here. The
-// root may be as many messages ahead of this member as there fit in the windows
-// of all between.
+// toldSize keeps the size of a large message until its first block is here. The root may be
+// as many messages ahead of this member as fit in the windows of all members between them.
 func (e *Engine) toldSize(peer int, c *control) {
 	last := e.started - 1
 	if len(e.sizes) > 0 {
@@ -45,7 +44,7 @@ func (e *Engine) toldSize(peer int, c *control) {
 	e.sizes = append(e.sizes, *c)
 }
 
-// toldClose takes in how many messages there are.
+// toldClose records how many messages there are.
 func (e *Engine) toldClose(peer int, total int64) {
 	if e.total >= 0 || total < e.started {
 		e.violated(peer, "it told that there are %d messages, after it sent %d", total, e.started)
@@ -83,7 +82,7 @@ func (e *Engine) toldFailed(peer int, c *control) {
 	e.fail(int(c.number), &relayed{text: c.text, reason: codes[c.code]})
 }
 
-// barrier brings the end nearer, if it can, and reports whether it did.
+// barrier takes the next step towards the end, if it can, and reports whether it did.
 func (e *Engine) barrier() bool {
 	if e.total < 0 || e.complete < e.total || e.told {
 		return false
@@ -107,7 +106,7 @@ func (e *Engine) violated(peer int, format string, args ...any) {
 	e.fail(peer, fmt.Errorf("%w by member %d (%s): %s", ErrProtocol, peer, e.cfg.Members[peer], fmt.Sprintf(format, args...)))
 }
 
-// fail ends the group and tells everybody, once.
+// fail ends the group and tells all other members, once.
 func (e *Engine) fail(suspect int, reason error) {
 	if e.phase > open {
 		return
@@ -123,7 +122,7 @@ func (e *Engine) end(p phase) {
 	e.queue, e.sizes = nil, nil
 }
 
-// tellAll queues a control message to everybody else.
+// tellAll queues a control message to all other members.
 func (e *Engine) tellAll(c *control) { e.tell(0, e.nodes, c) }
 
 // tell queues a control message to the members from first to last-1.

@@ -8,7 +8,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// An odd engine is one member, of whose group all others are the test.
+// An odd engine is one member; the test plays all others of its group.
 type odd struct {
 	*Engine
 	t *testing.T
@@ -55,8 +55,8 @@ func (o odd) receive(peer int, imm uint32, n int) {
 	o.rest()
 }
 
-// What nobody may say, each at the moment at which it is wrong. In a pipeline of
-// 4 members, member 3 first hears of member 1.
+// What no member may send, each at the moment at which it is wrong. In a pipeline of 4
+// members, member 3 first hears of member 1.
 func TestLies(t *testing.T) {
 	ring, asking := Config{SmallMax: 9}, Config{Everywhere: true}
 	for name, c := range map[string]struct {
@@ -195,7 +195,7 @@ func (o odd) end() {
 	o.rest()
 }
 
-// A member that isn't the root wants to be told.
+// A member that isn't the root wants to know what members have.
 func TestAskingMember(t *testing.T) {
 	e, _ := New(Config{Members: memberNames(3), Self: 1})
 	e.Told(2, (&control{kind: kindHello, hello: hello{terms: e.terms, self: 2, counts: true}}).append(nil))
@@ -204,7 +204,8 @@ func TestAskingMember(t *testing.T) {
 	}
 }
 
-// What is complete at once is told at once, and not what the last word says.
+// Messages that complete at the same time are told at the same time, and what the last
+// message implies is not told.
 func TestCountsCoalesce(t *testing.T) {
 	e, _ := New(Config{Members: memberNames(2), Self: 1, BlockSize: 4, SmallMax: 9})
 	e.Told(0, (&control{kind: kindHello, hello: hello{terms: e.terms, counts: true}}).append(nil))
@@ -247,8 +248,8 @@ func TestCountsCoalesce(t *testing.T) {
 	}
 }
 
-// An answer may be so late that there is another question already, to which it is
-// none.
+// An answer may be so late that there is another question already, which it does not
+// answer.
 func TestAnswersLate(t *testing.T) {
 	o := alone(t, 1, 2, Config{SmallMax: 9})
 	for i := range int64(2) {
@@ -269,7 +270,7 @@ func TestAnswersLate(t *testing.T) {
 	}
 }
 
-// Whoever can't relay takes no more messages than it can keep apart.
+// A member that can't relay takes no more messages than it can keep apart.
 func TestWindow(t *testing.T) {
 	o := alone(t, 1, 3, Config{Algorithm: schedule.Chain})
 	for range Window {

@@ -76,9 +76,9 @@ type message struct {
 
 	send, recv     schedule.Transfer // the next to issue
 	sends, recvs   bool              // there is a next one
-	sending        int               // sends that were issued and aren't over
+	sending        int               // sends that were issued and haven't ended
 	small          bool              // it goes by the ring
-	putTo          int               // root: the receiver to whose ring it goes next
+	putTo          int               // root: the receiver whose ring gets it next
 	missing        int64             // blocks that aren't here yet
 	held           []uint64          // a bit for each block that is here; unused at the root
 	opened, placed bool              // the application was asked for memory, and has given it
@@ -116,8 +116,8 @@ func (e *Engine) mayBegin() bool {
 	return e.started-e.complete < Window && e.spare != spareBegun && !m.recvs && m.size > int64(e.cfg.Prompt)
 }
 
-// place prepares for blocks, when there is memory for them. The bits come so late
-// because a nonsensical size must not cost anything.
+// place prepares for blocks, when there is memory for them. The bits are allocated this
+// late because an absurd size must not cost anything.
 func (m *message) place() {
 	words := int((m.blocks + 63) / 64)
 	if cap(m.held) < words {

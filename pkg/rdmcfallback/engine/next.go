@@ -2,9 +2,9 @@ package engine
 
 import "slices"
 
-// Next returns the next thing to be done now, and false if there is nothing until
-// the next event. It doesn't allocate, but when a message is longer than all
-// before, and for control messages.
+// Next returns the next thing to be done now, and false if there is nothing until the next
+// event. It allocates only when a message is longer than all before, and for control
+// messages.
 func (e *Engine) Next() (Action, bool) {
 	for {
 		if a, ok := e.nextTell(); ok {
@@ -37,8 +37,8 @@ func (e *Engine) Next() (Action, bool) {
 	}
 }
 
-// nextOpen returns what is to be done in an open group: first what others may
-// wait for, last the callback that may take its time.
+// nextOpen returns the next action in an open group: first what others may wait for, last
+// the callback that may take long.
 func (e *Engine) nextOpen() (Action, bool) {
 	if e.cfg.Self == 0 {
 		e.beginQueued()
@@ -83,8 +83,8 @@ func (e *Engine) nextTell() (Action, bool) {
 	return Action{}, false
 }
 
-// beginQueued begins messages at the root. When there are no more, it tells how
-// many there were, after all that it told of them.
+// beginQueued begins messages at the root. When there are no more, it tells how many there
+// were, after all other control messages about them.
 func (e *Engine) beginQueued() {
 	for len(e.queue) > 0 && e.started-e.complete < Window {
 		s, _ := e.shapeOf(e.queue[0])
@@ -101,8 +101,8 @@ func (e *Engine) beginQueued() {
 	}
 }
 
-// nextSpare does what is to be done about the spare block. The block that arrived
-// there is taken when it is copied, which its owner does before anything else.
+// nextSpare returns the next action for the spare block. The block that arrived there is
+// taken when it is copied, which its owner does before anything else.
 func (e *Engine) nextSpare() (Action, bool) {
 	if e.spare != spareBegun {
 		return Action{}, false
@@ -122,8 +122,8 @@ func (e *Engine) nextSpare() (Action, bool) {
 	return Action{Kind: Copy, Span: m.span(m.number, block)}, true
 }
 
-// nextSend issues the next send, if its block is here, its peer ready, and not
-// too much on its way already.
+// nextSend issues the next send, if its block is here, its peer is ready, and not too many
+// sends are under way.
 func (e *Engine) nextSend() (Action, bool) {
 	for e.sendAt < e.started {
 		m := &e.ring[e.sendAt%Window]
@@ -173,10 +173,10 @@ func (e *Engine) nextRecv() (Action, bool) {
 	return Action{Kind: PostRecv, Peer: e.first, Span: Span{Message: Spare, Len: e.cfg.BlockSize}}, true
 }
 
-// mayStart reports whether one more transfer with a peer may start in a direction
-// in which there are others. If it is with the same peer, it doesn't compete with
-// them. Otherwise it would, and worse, who is ahead of others would get further
-// ahead, at their cost: a pipeline is fast while all are in step.
+// mayStart reports whether one more transfer with a peer may start in a direction in which
+// there are others. If it is with the same peer, it doesn't compete with them. Otherwise it
+// would, and a member ahead of others would get further ahead, at their cost: a pipeline is
+// fast while all are in step.
 func (e *Engine) mayStart(others []transfer, peer int) bool {
 	if len(others) <= e.cfg.Ahead {
 		return true

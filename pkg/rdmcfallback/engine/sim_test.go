@@ -30,10 +30,10 @@ type simulator struct {
 	blockTime time.Duration              // of a block of full size
 	factor    func(from, to int) float64 // how much slower a link is; nil: 1
 	latency   func() time.Duration       // of everything
-	words     int                        // … times this of what is told, if it isn't 0
-	kill      map[int][]int              // who dies before which step
+	words     int                        // … times this for control messages, if it isn't 0
+	kill      map[int][]int              // which members die before which step
 	killedAt  time.Duration
-	lied      bool                                         // somebody has
+	lied      bool                                         // a member has
 	pause     func(m int, now time.Duration) time.Duration // until when a member does nothing
 	script    []int64                                      // sizes of the messages
 	provide   func(m int, number int64) (wait time.Duration, refuse bool)
@@ -81,7 +81,7 @@ type simEvent struct {
 	to   int // whose event it is
 	do   func(m *simMember)
 	kind byte
-	wire func() // if not nil, all that it is
+	wire func() // if not nil, it is only a call of this
 }
 
 type simEvents []*simEvent
@@ -178,7 +178,7 @@ func (s *simulator) run() {
 	}
 }
 
-// step counts, kills who is to die, and reports whether the member is alive.
+// step counts, kills members that are due to die, and reports whether the member is alive.
 func (s *simulator) step(i int) bool {
 	s.steps++
 	for _, victim := range s.kill[s.steps] {
@@ -209,7 +209,7 @@ func (s *simulator) die(i int) {
 	s.hangUp(i)
 }
 
-// hangUp tells everybody that a member's connections ended, after all that it sent.
+// hangUp tells all others that a member's connections ended, after all that it sent.
 func (s *simulator) hangUp(i int) {
 	for j := range s.members {
 		if j == i {
@@ -356,7 +356,7 @@ type flow struct {
 	over     func()
 }
 
-// share gives all flows at the ends of one their rates anew.
+// share updates the rates of all flows at the two ends of one.
 func (s *simulator) share(f *flow) {
 	for _, flows := range [][]*flow{s.members[f.from].out, s.members[f.to].in} {
 		for _, g := range flows {
@@ -449,7 +449,7 @@ func (s *simulator) completed(i int, number int64) {
 		s.t.Fatalf("member %d: message %d is complete, but %d blocks of it are on their way", i, number, n)
 	}
 	if s.lied {
-		return // of what liars sent nothing can be known
+		return // nothing is known of what liars sent
 	}
 	if m.sizes[number] != s.script[number] {
 		s.t.Fatalf("member %d: message %d has %d bytes instead of %d", i, number, m.sizes[number], s.script[number])
@@ -518,7 +518,7 @@ func (s *simulator) check() {
 	}
 }
 
-// checkClean checks that everybody ended well.
+// checkClean checks that all members ended well.
 func (s *simulator) checkClean() {
 	s.t.Helper()
 	s.check()

@@ -1,8 +1,8 @@
 package engine
 
-// Small messages (DSN §4.6 "Small messages"): in a small group the root puts each
-// into a ring of slots at each receiver, directly. Small messages carry the low 32
-// bits of their number, and then the size of every other message is told with its
+// Small messages (DSN §4.6 "Small messages"): in a small group the root puts each into a
+// ring of slots at each receiver, directly. Small messages carry the low 32 bits of their
+// number, and in such groups the root tells the size of every other message with its
 // number, so that each receiver knows the order of all.
 
 // SmallSlots is how many small messages there is room for at each receiver.
@@ -73,12 +73,12 @@ func (e *Engine) beginSmall() {
 	e.started++
 }
 
-// fillGap sees to it that the next message, which is not a small one, as puts come
-// in their order, is one of which the root tells.
+// fillGap makes sure that the root tells the size of the next message, which is not small,
+// because puts come in order.
 func (e *Engine) fillGap() {
 	switch {
 	case e.nextIsTold():
-	case len(e.sizes) > 0: // which come in their order, too
+	case len(e.sizes) > 0: // sizes come in order, too
 		e.missed()
 	case e.gap < e.started:
 		e.gap = e.started
@@ -87,7 +87,8 @@ func (e *Engine) fillGap() {
 	}
 }
 
-// missed fails the group because the next message is neither small nor told of.
+// missed fails the group because the next message is not small and the root did not tell
+// its size.
 func (e *Engine) missed() {
 	e.violated(0, "it sent small message %d, but never message %d", e.puts[0].number, e.started)
 }
@@ -95,8 +96,8 @@ func (e *Engine) missed() {
 // nextIsTold reports whether the root has told the size of the next message.
 func (e *Engine) nextIsTold() bool { return len(e.sizes) > 0 && e.sizes[0].number == e.started }
 
-// nextSmall does what is to be done about a small message that was begun: it is
-// copied when there is memory for it, and then its slot is free.
+// nextSmall returns the next action for a small message that was begun: it is copied when
+// there is memory for it, and then its slot is free.
 func (e *Engine) nextSmall() (Action, bool) {
 	if e.freeable >= SmallSlots/4 {
 		n := e.freeable

@@ -2,8 +2,8 @@ package engine
 
 import "slices"
 
-// What all members have, for a root that wants to know it: members tell it how
-// many messages are complete there, and it takes the least.
+// What all members have, for a root that wants to know it: members tell the root how many
+// messages are complete there, and it takes the least.
 
 // A tally counts messages.
 type tally struct {
@@ -11,7 +11,7 @@ type tally struct {
 	counts []int64 // complete messages of each member
 	least  int64
 	behind int   // members that have no more than the least
-	said   int64 // what the root's owner knows
+	said   int64 // what the root's owner was told
 
 	// At a receiver.
 	asked bool
@@ -44,7 +44,7 @@ func (t *tally) set(member int, count int64) {
 	}
 }
 
-// toldCount takes in what a member says to have.
+// toldCount records how many messages a member says it has.
 func (e *Engine) toldCount(peer int, count int64) {
 	t := &e.tally
 	if t.counts == nil || count <= t.counts[peer] || count > e.started {
@@ -54,7 +54,7 @@ func (e *Engine) toldCount(peer int, count int64) {
 	t.set(peer, count)
 }
 
-// nextEverywhere says at the root what everybody has.
+// nextEverywhere reports at the root what all members have.
 func (e *Engine) nextEverywhere() (Action, bool) {
 	t := &e.tally
 	if t.said == t.least {
@@ -64,9 +64,9 @@ func (e *Engine) nextEverywhere() (Action, bool) {
 	return Action{Kind: Everywhere, Size: t.said}, true
 }
 
-// nextCount tells the root what this receiver has. It comes after all else, so that
-// one word is for as many messages as possible. The last word is not needed: that
-// the receiver has everything is told as well, see barrier.
+// nextCount tells the root what this receiver has. It comes after all else, so that one
+// control message covers as many messages as possible. The last one is not needed: barrier
+// also tells the root that the receiver has everything.
 func (e *Engine) nextCount() (Action, bool) {
 	t := &e.tally
 	if !t.asked || t.told == e.complete || e.told {

@@ -10,9 +10,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A waiter holds the context in which the completion queue is waited for: it ends
-// with the caller's, and when the mesh has something. It is made again only after
-// it has ended, or when the caller's is another.
+// A waiter holds the context for waiting on the completion queue: it ends with the
+// caller's, and when the mesh has something. It is made again only after it has ended, or
+// when the caller passes another context.
 type waiter struct {
 	parent, ctx context.Context
 	cancel      context.CancelFunc
@@ -27,7 +27,7 @@ func (w *waiter) within(parent context.Context) context.Context {
 	return w.ctx
 }
 
-// same reports whether a and b are the same context. Those that Go could refuse to
+// same reports whether a and b are the same context. Contexts that Go could refuse to
 // compare count as different.
 func same(a, b context.Context) bool {
 	t := reflect.TypeOf(a)
@@ -62,7 +62,7 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 			}
 			return n, nil
 		}
-		// What was told has been fetched, and by an earlier call.
+		// The messages were fetched by an earlier call.
 		if t.taken {
 			t.batch, t.taken = nil, false
 			t.next <- struct{}{} // has room
@@ -101,8 +101,8 @@ func (t *Transport) collect() (found bool, err error) {
 	if err != nil {
 		return found, fmt.Errorf("rdma: %w", err)
 	}
-	// Of a failed queue pair's requests all but one are only flushed, and that
-	// one needn't be the first.
+	// All but one of a failed queue pair's requests are only flushed, and that one needn't
+	// be the first.
 	for i := range t.wcs[:n] {
 		if s := t.wcs[i].Status; s != qp.Success && s != qp.WRFlushErr {
 			if err := t.complete(&t.wcs[i]); err != nil {

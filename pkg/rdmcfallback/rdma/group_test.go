@@ -42,7 +42,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// Whoever is killed, the others learn it, and have no torn messages.
+// Whichever member is killed, the others learn it, and have no torn messages.
 func TestKilled(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 8} {
 		for _, victim := range []int{0, 1, n - 1} {

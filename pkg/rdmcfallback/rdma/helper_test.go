@@ -42,15 +42,15 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// limited returns a context in which anything here must be over.
+// limited returns a context within which everything here must end.
 func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// options returns those of n members with a device each, at addresses that nobody
-// else uses. The devices are closed with the test.
+// options returns those of n members with a device each, at addresses that no other test
+// uses. The devices are closed with the test.
 func options(t testing.TB, n int) []Options {
 	t.Helper()
 	all := make([]Options, n)

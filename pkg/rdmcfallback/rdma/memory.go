@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	regionBytes = 64 << 20  // that are registered at once, but for longer blocks
-	maxRegions  = 64        // that are registered, but for those in use
+	regionBytes = 64 << 20  // registered at once, except for longer blocks
+	maxRegions  = 64        // registered, not counting those in use
 	maxIdle     = 256 << 20 // bytes registered and not in use
 )
 
@@ -96,8 +96,8 @@ func (m *memory) register(buf []byte, write bool) (*region, error) {
 	return r, nil
 }
 
-// evict closes idle regions, those first that weren't used for longest, until
-// there are at most so many regions and idle bytes, or none is left that can go.
+// evict closes idle regions, the least recently used first, until there are at most so many
+// regions and idle bytes, or no region is left that can be closed.
 func (m *memory) evict(regions, idle int) {
 	sum := 0
 	for _, r := range m.regions {

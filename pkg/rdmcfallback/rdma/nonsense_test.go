@@ -63,13 +63,13 @@ func TestOtherProtocols(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if err := <-done; err != nil {
-				t.Errorf("the other: %v", err) // it sees Down, after it has met everybody
+				t.Errorf("the other: %v", err) // it sees Down, after it has met all members
 			}
 		})
 	}
 }
 
-// nonsense says what a peer may tell that it shouldn't.
+// nonsense is control messages that a peer should not send.
 var nonsense = map[string][]byte{
 	"kind":                 {9, 1, 2, 3},
 	"nothing told":         {kindTold},

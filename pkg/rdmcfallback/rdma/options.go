@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// What can go wrong, besides the errors of package tcp and of the device.
+// Errors, besides those of package tcp and of the device.
 var (
 	// ErrOptions: Connect was called with impossible options.
 	ErrOptions = errors.New("rdma: impossible options")
@@ -38,7 +38,7 @@ type Options struct {
 	// Options are those of the control connections. Hello may be up to MaxHello
 	// bytes.
 	tcp.Options
-	// Device carries the blocks. It stays the caller's, who closes it after the
+	// Device carries the blocks. It stays the caller's, which closes it after the
 	// transport, and may use it for other things, its events included.
 	Device qp.Device
 	// PathMTU limits the packets' payload; 0 means what the devices of both peers
@@ -71,7 +71,7 @@ const (
 	helloBytes = len(magic) + 2 + 2 + 4
 )
 
-// A hello is what every member tells every other at first.
+// A hello is the first thing that every member tells every other.
 type hello struct {
 	mtu  int
 	addr netip.Addr

@@ -18,9 +18,9 @@ const (
 	// the loss of a block's last packet costs.
 	ackTimeout = 15
 	retryCount = 7
-	// A receiver that isn't ready is asked again after 10 ms. Nothing is sent
-	// without a receive being posted, so this needn't be fast; but code 0 would
-	// mean 655 ms. After six tries (7 would be "for ever") the peer is given up.
+	// A receiver that isn't ready is asked again after 10 ms. Nothing is sent without a
+	// receive being posted, so this needn't be fast; but code 0 would mean 655 ms. After
+	// six tries (7 would be unlimited) the peer is given up.
 	minRNRTimer = 20
 	rnrRetry    = 6
 )

@@ -21,7 +21,7 @@ const (
 
 var _ rdmcfallback.Ring = (*Transport)(nil)
 
-// A ring is one end of the way of small messages from the root to a receiver.
+// A ring is one end of the path of small messages from the root to a receiver.
 type ring struct {
 	slots, size int // 0 slots: there is none
 	stride      int
@@ -113,7 +113,7 @@ func (t *Transport) FreeSmall(n int) error {
 	if taken := int(r.nPut - r.nFreed); n < 1 || n > taken {
 		return fmt.Errorf("rdma: %d slots can't be freed, of %d in use", n, taken)
 	}
-	// For the next messages, before the root knows that there may be some.
+	// For the next messages, before the root learns that it may send them.
 	for range n {
 		if err := t.postEmpty(p, recvSmall); err != nil {
 			return err
@@ -153,8 +153,8 @@ func (r *ring) offset(number uint64) int { return int(number%uint64(r.slots)) * 
 
 func (r *ring) slot(number uint64) []byte { return r.memory[r.offset(number):][:r.stride] }
 
-// prepare makes an end: memory, and a queue pair with receives for all that may
-// come, which are messages at a receiver, and at the root, counts of freed slots.
+// prepare makes one end: memory, and a queue pair with receives for all that may come,
+// which are messages at a receiver, and counts of freed slots at the root.
 func (t *Transport) prepare(p *peer, memory, remote qp.Access, recv int) (err error) {
 	r := &p.ring
 	r.memory = make([]byte, r.slots*r.stride)
@@ -208,7 +208,7 @@ func (t *Transport) offeredRing(p *peer, msg []byte) error {
 	return t.mesh.Tell(p.id, here.append(mine.encode(kindSlots)))
 }
 
-// answeredRing connects the root's end, and posts what waits.
+// answeredRing connects the root's end, and posts the waiting messages.
 func (t *Transport) answeredRing(p *peer, msg []byte) error {
 	a, there, err := parseSlots(msg)
 	if err != nil {
@@ -293,7 +293,7 @@ func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
 	return err
 }
 
-// freed says which slots are free.
+// freed reports the slots that are free.
 func (t *Transport) freed(p *peer) {
 	r := &p.ring
 	if n := min(r.freed-r.free, r.nDone-r.free); n > 0 {
@@ -320,7 +320,7 @@ func parseSlots(b []byte) (a address, r remote, err error) {
 	return a, remote{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])}, nil
 }
 
-// close closes the queue pair, after which nobody writes to the memory. That
+// close closes the queue pair, after which no device writes to the memory. The memory
 // itself stays, for messages that haven't been fetched.
 func (r *ring) close() {
 	if r.qp != nil {

@@ -242,7 +242,7 @@ func TestRingFreedTooMuch(t *testing.T) {
 	}
 }
 
-// A root that doesn't mind whether there is a slot is not taken.
+// A root that ignores whether there is a free slot is refused.
 func TestRingOverrun(t *testing.T) {
 	a, b := ringUp(t)
 	for range ringSlots - 2 {
@@ -336,7 +336,7 @@ func (b *inbox) wantDownOf(peer int, what string) {
 	}
 }
 
-// Freed slots are told later, and at once, if much is being told already.
+// If many messages are under way, freed slots are told later, all at once.
 func TestRingTellsLater(t *testing.T) {
 	a, b := ringUp(t)
 	r := &b.x.peers[0].ring

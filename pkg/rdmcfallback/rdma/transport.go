@@ -31,7 +31,7 @@ type Transport struct {
 	closeErr error
 	peers    []*peer // nil at this member's own number
 	memory   memory
-	entries  int  // of cq that are spoken for
+	entries  int  // of cq that are reserved
 	opened   bool // the ring
 	scratch  [rdmcfallback.MaxTell]byte
 
@@ -44,7 +44,7 @@ type Transport struct {
 
 	wait waiter
 
-	// What is posted, here because it would otherwise be allocated each time.
+	// Work requests, kept here because they would otherwise be allocated each time.
 	send qp.SendWR
 	recv qp.RecvWR
 	sge  [1]qp.SGE
@@ -115,8 +115,8 @@ func (t *Transport) createCQ(depth int) (err error) {
 	return nil
 }
 
-// Hello returns what the peer gave as its Options.Hello; nil for this member
-// itself. It is not to be changed.
+// Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
+// caller must not change it.
 func (t *Transport) Hello(peer int) []byte {
 	if peer < 0 || peer >= len(t.peers) || t.peers[peer] == nil {
 		return nil
@@ -241,7 +241,7 @@ func (t *Transport) destroy() error {
 	if t.pd != nil {
 		errs = append(errs, t.pd.Close())
 	}
-	// A device that was closed before has closed all of that.
+	// A device that was closed before has closed all of these.
 	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, qp.ErrClosed) })
 	return errors.Join(errs...)
 }

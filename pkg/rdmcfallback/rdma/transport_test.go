@@ -68,7 +68,7 @@ func TestManyPosted(t *testing.T) {
 	if err := a.x.Send(1, 0, nil); !errors.Is(err, ErrNotReady) {
 		t.Errorf("Send before readiness: %v", err)
 	}
-	// So that none of what follows is told only when Events is called.
+	// So that everything below is told at once, not only when Events is called.
 	b.turn(func() bool {
 		b.x.mu.Lock()
 		defer b.x.mu.Unlock()
@@ -297,7 +297,7 @@ func TestMemory(t *testing.T) {
 	if sum > maxIdle {
 		t.Errorf("%d bytes stay registered", sum)
 	}
-	// Far from the end, a part is enough.
+	// Far from the end, registering a part is enough.
 	huge := make([]byte, 3*regionBytes)
 	if r := use(huge[:100], true); r.hi-r.lo != regionBytes {
 		t.Errorf("%d bytes were registered", r.hi-r.lo)

@@ -20,7 +20,7 @@ func all(b *testing.B, f func(b *testing.B, n *Node, steps int64)) {
 	}
 }
 
-// sink keeps results from being optimised away.
+// sink keeps results from being optimized away.
 var sink int64
 
 // BenchmarkStep is what a node sends and receives in one step.

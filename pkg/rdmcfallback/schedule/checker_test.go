@@ -86,7 +86,7 @@ func (c *checker) check(p plan) error {
 	return nil
 }
 
-// inOrder checks that nobody does two things in a step.
+// inOrder checks that no node does two things in a step.
 func inOrder(transfers [][]Transfer, steps int64) error {
 	for i, ts := range transfers {
 		last := int64(-1)

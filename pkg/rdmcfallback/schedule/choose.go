@@ -19,8 +19,8 @@ var (
 	ErrHints = errors.New("schedule: impossible hint")
 )
 
-// What Choose assumes if it isn't told: the values of 100 Gb/s Ethernet and of
-// the orders of magnitude in DSN table 1 and figure 6.
+// What Choose assumes without hints: values of 100 Gb/s Ethernet, and of the orders of
+// magnitude in DSN table 1 and figure 6.
 const (
 	DefaultBandwidth = 12_500_000_000
 	DefaultPerBlock  = 2 * time.Microsecond
@@ -31,9 +31,9 @@ const (
 // minBlock is the smallest block into which Choose cuts a message.
 const minBlock = 4 << 10
 
-// Hints is what Choose is told of hosts and network. All members of a group
-// that give the same hints get the same plan, on any machine: it is computed
-// with integers. A field that is 0 stands for the default or for nothing known.
+// Hints describes hosts and network to Choose. All members of a group that give the same
+// hints get the same plan, on any machine: it is computed with integers. A field that is 0
+// stands for the default or for nothing known.
 type Hints struct {
 	// Bandwidth is that of each host's link, in bytes a second each way.
 	Bandwidth int64
@@ -281,7 +281,7 @@ func (h Hints) stretch(s Schedule) (_ Schedule, from, to int64) {
 	if s.algorithm == Chain { // which changes little from step to step
 		return s, from, from + 1
 	}
-	// Who sends to whom is the same after twice the number of dimensions.
+	// The pairs of sender and receiver repeat after twice the number of dimensions.
 	return s, from, min(from+2*int64(bits.Len(uint(s.nodes))-1), s.Steps())
 }
 

@@ -1,7 +1,7 @@
-// Package schedule says which host relays which block of a message to whom,
-// and when: the algorithms of RDMC, computed for one node and one step at a
-// time. The sources are "RDMC: A Reliable RDMA Multicast for Large Objects"
-// (DSN 2018), below DSN, and the technical report of the same name, below TR.
+// Package schedule says which host relays which block of a message to which host, and when:
+// the algorithms of RDMC, computed for one node and one step at a time. The sources are
+// "RDMC: A Reliable RDMA Multicast for Large Objects" (DSN 2018), below DSN, and the
+// technical report of the same name, below TR.
 //
 // # Model
 //
@@ -11,12 +11,11 @@
 // block and receives at most one, and it sends only what it held when the step
 // began. Every other node receives every block exactly once.
 //
-// Nobody waits for a step to end (DSN §4.2, §4.3): steps only put each node's
-// sends in an order, and its receives in an order. A node performs its sends in
-// their order, each as soon as it holds the block and the peer has announced a
-// buffer for it, and independently of that announces buffers for its receives in
-// theirs. This comes to the end without deadlock, because of all transfers that
-// remain, one of those of the lowest step can always be performed.
+// No node waits for a step to end (DSN §4.2, §4.3): steps only order each node's sends, and
+// its receives. A node performs its sends in their order, each as soon as it holds the
+// block and the peer has announced a buffer for it, and independently of that announces
+// buffers for its receives in theirs. This cannot deadlock: of all transfers that remain,
+// one in the lowest step can always be performed.
 //
 // One send should be under way at a time, and one receive be announced. Two that
 // share a wire both come late, and so does all that depends on them: the
@@ -31,7 +30,7 @@
 //     message to one node after another. k(n-1) steps.
 //   - [Chain] (DSN §4.3 "Chain Send"): node i passes each block on to node i+1
 //     in the step after it came. n+k-2 steps.
-//   - [BinomialTree] (DSN §4.3 "Binomial Tree"): who has the whole message
+//   - [BinomialTree] (DSN §4.3 "Binomial Tree"): each node that has the whole message
 //     sends it on, so that their number doubles every k steps. In round t, of k
 //     steps, node i < 2^t sends to node i+2^t. kL steps.
 //   - [BinomialPipeline] (DSN §4.3, §4.4; TR §3): binomial trees of all blocks,
@@ -51,18 +50,17 @@
 // negative it has nothing yet. Nothing is sent to the root (DSN §4.4). Each
 // vertex receives each block once, and has all after step l+k-2.
 //
-// If n is not a power of two, node 2^l+t shares vertex t+1 with node t+1 (TR
-// §3). The vertex receives and sends as it would with one node in it; of the
-// two, the one that has the block sends it, the other receives, and also hands
-// to its partner the block that only it has. That leaves no choice. With m =
-// j-l, between two set bits p < q of v, repeated with period l, there are the
-// steps m = p+1...q. In all of them the vertex sends block q, which one of the
-// two received at m = p, so this one sends in all of them. The other receives
-// block m while m < q, and at m = q the block of the next set bit, with which
-// the two change places. What the other hands over is always block m-1. So who
-// sends is the parity of the number of set bits passed before step j, a
-// population count, and all else follows in constant time. One step more, at
-// the end, lets the two exchange blocks k-1 and k-2.
+// If n is not a power of two, node 2^l+t shares vertex t+1 with node t+1 (TR §3). The
+// vertex receives and sends as it would with one node in it; of the two, the one that has
+// the block sends it, the other receives, and also hands to its partner the block that only
+// it has. That leaves no choice. With m = j-l, between two set bits p < q of v, repeated
+// with period l, there are the steps m = p+1...q. In all of them the vertex sends block q,
+// which one of the two received at m = p, so this one sends in all of them. The other
+// receives block m while m < q, and at m = q the block of the next set bit, with which the
+// two change places. What the other hands over is always block m-1. So the parity of the
+// number of set bits passed before step j, a population count, determines which of the two
+// sends, and all else follows in constant time. One step more, at the end, lets the two
+// exchange blocks k-1 and k-2.
 //
 // # Use
 //
@@ -73,10 +71,9 @@
 // n or k, and their methods don't allocate, except [Node.Peers]. Only [Racks]
 // take memory in proportion to the group.
 //
-// From whom a node receives first is the same for all messages of two blocks and
-// more, and, if n is a power of two or the algorithm is no pipeline, also for
-// messages of one. So a node can expect the first block of a message whose size
-// it doesn't know yet.
+// The node from which a node receives first is the same for all messages of two blocks and
+// more, and, if n is a power of two or the algorithm is no pipeline, also for messages of
+// one. So a node can expect the first block of a message whose size it doesn't know yet.
 //
 // The package is pure: no input and output, no clock, no goroutines; it imports
 // the standard library alone. Values may be used from several goroutines at

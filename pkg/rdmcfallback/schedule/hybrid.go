@@ -91,11 +91,10 @@ func (r *Racks) steps(blocks int64) int64 {
 	return pipelineSteps(r.Len(), blocks) + pipelineSteps(r.most, blocks)
 }
 
-// A place is a node's part of a hybrid schedule. All steps among leaders come
-// before those in racks, though nobody waits for that: a leader that has sent
-// what it has to send to others goes on in its rack. It has to send nearly all
-// blocks on either level, so that another order would gain nothing as long as it
-// sends one block at a time.
+// A place is a node's part of a hybrid schedule. All steps among leaders come before those
+// in racks, though no node waits for that: a leader that has sent what it has to send to
+// others goes on in its rack. It has to send nearly all blocks on either level, so that
+// another order would gain nothing as long as it sends one block at a time.
 type place struct {
 	racks  *Racks
 	rack   int

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// published is the send scheme of DSN §4.4 to the letter, but that its
-// "sigma(n, j%l)" has to be sigma(i, j%l), and an (l+k)th step isn't there. It
-// returns the block that node i of 2^l sends in step j, and to whom.
+// published is the send scheme of DSN §4.4 to the letter, but that its "sigma(n, j%l)" has
+// to be sigma(i, j%l), and an (l+k)th step isn't there. It returns the block that node i of
+// 2^l sends in step j, and the node it sends to.
 func published(i, l int, k, j int64) (b int64, to int, ok bool) {
 	sigma := func(x uint64, r int64) uint64 { // right circular shift of l bits
 		for range r {
@@ -138,7 +138,7 @@ func describe(t *testing.T, n int, k int64) {
 	}
 }
 
-// TestSlack: the average slack of those who relay a block in a steady step is
+// TestSlack: the average slack of the nodes that relay a block in a steady step is
 // 2(1-(l-1)/(n-2)) (DSN §4.5, item 2).
 func TestSlack(t *testing.T) {
 	for l := 2; l <= 7; l++ {

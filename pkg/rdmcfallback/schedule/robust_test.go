@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEqualLinks: 64 MB in blocks of 1 MB come to all receivers within 1.02
-// times the steps that are the least possible.
+// TestEqualLinks: 64 MB in blocks of 1 MB reach all receivers within 1.02 times the least
+// possible number of steps.
 func TestEqualLinks(t *testing.T) {
 	const k = 64
 	for _, n := range []int{2, 3, 6, 8, 13, 32, 100, 128, 512} {
@@ -21,9 +21,9 @@ func TestEqualLinks(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: with more sends under way, or more receives announced, blocks
-// share wires, come later, and take twice the time at worst. So the package's
-// comment advises against it.
+// TestOneAtATime: with more sends under way, or more receives announced, blocks share
+// wires, come later, and take twice the time at worst. That is why the package's comment
+// advises against it.
 func TestOneAtATime(t *testing.T) {
 	const k = 64
 	for _, c := range []struct{ sends, recvs int }{{2, 1}, {1, 2}, {2, 2}, {4, 4}} {

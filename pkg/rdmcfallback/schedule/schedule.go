@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// What is wrong with arguments. The errors that this package returns wrap one
-// of these and say which value was given and which would do.
+// What is wrong with arguments. The errors that this package returns wrap one of these and
+// say which value was given and which are valid.
 var (
 	// ErrAlgorithm: there is no such algorithm.
 	ErrAlgorithm = errors.New("schedule: unknown algorithm")
@@ -126,7 +126,7 @@ func (s Schedule) Nodes() int { return s.nodes }
 // Blocks returns k, the number of blocks.
 func (s Schedule) Blocks() int64 { return s.blocks }
 
-// Steps returns the number of steps. In the last one somebody receives a block.
+// Steps returns the number of steps. In the last one some node receives a block.
 func (s Schedule) Steps() int64 {
 	switch s.algorithm {
 	case Sequential:

@@ -68,8 +68,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestPeers: Peers lists those with which a node exchanges blocks in messages of
-// some size, no more and no less, and whom it meets is mutual.
+// TestPeers: Peers lists those with which a node exchanges blocks in messages of some size,
+// no more and no less, and that these lists are mutual.
 func TestPeers(t *testing.T) {
 	for _, a := range []Algorithm{Sequential, Chain, BinomialTree, BinomialPipeline, Hybrid} {
 		for n := 2; n <= 70; n++ {
@@ -121,8 +121,8 @@ func someRacks(t testing.TB, a Algorithm, n int, seed uint64) *Racks {
 	return r
 }
 
-// TestFirst: from whom the first block comes doesn't depend on the size of the
-// message, as soon as it has two blocks; where n is a power of two, not even then.
+// TestFirst: the node that sends the first block doesn't depend on the size of the message,
+// as soon as it has two blocks; where n is a power of two, not even then.
 func TestFirst(t *testing.T) {
 	for _, a := range []Algorithm{Sequential, Chain, BinomialTree, BinomialPipeline, Hybrid} {
 		for n := 2; n <= mostNodes; n++ {

@@ -189,7 +189,7 @@ func (w *network) rate(f *flow) float64 {
 	return r
 }
 
-const soon = 1e-9 // what is so near is now
+const soon = 1e-9 // what is this near counts as now
 
 // advance goes on to the next time at which something happens, and lets it.
 func (w *network) advance() error {

@@ -61,7 +61,7 @@ func (s Schedule) received(i int, j int64) Transfer {
 	}
 }
 
-// parent returns from whom node i > 0 receives in a binomial tree.
+// parent returns the node from which node i > 0 receives in a binomial tree.
 func parent(i int) int { return i - 1<<(bits.Len(uint(i))-1) }
 
 // peers returns all nodes that node i exchanges blocks with.

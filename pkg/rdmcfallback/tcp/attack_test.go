@@ -12,10 +12,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// TestAttackOnBootstrap: while members wait for each other, a host that is none of
-// them connects to their ports: with other protocols, with greetings of another group,
-// and with more connections that say nothing than are listened to. Each is turned away
-// and counted, the members meet meanwhile, and what they tell each other comes through.
+// TestAttackOnBootstrap: while members wait for each other, a host that is none of them
+// connects to their ports: with other protocols, with greetings of another group, and with
+// more silent connections than a member reads. Each is turned away and counted, the members
+// meet meanwhile, and their messages to each other arrive.
 func TestAttackOnBootstrap(t *testing.T) {
 	const silent = maxFromOne + 100
 	var listeners [2]net.Listener

@@ -17,9 +17,9 @@ import (
 // megabytes to fill the pipeline.
 const BlockSize = 256 << 10
 
-// maxUnsent is how much of a block the kernel may hold before the network has
-// it. Less makes the sender wait in vain, more lets blocks for different peers
-// mix on the wire and come later than the schedule has it.
+// maxUnsent is how much of a block the kernel may hold before the network has it. With less
+// the sender waits needlessly; with more, blocks for different peers mix on the wire and
+// arrive later than the schedule expects.
 const maxUnsent = 64 << 10
 
 // postRecv posts a buffer. The first one makes the connection.

@@ -18,20 +18,19 @@ const (
 	dialTime     = 3 * time.Second // for one attempt
 	retryFirst   = 10 * time.Millisecond
 	retryLast    = 500 * time.Millisecond
-	maxGreetings = 256 // that are read at a time
-	maxFromOne   = 192 // of them, from one address: others find room if one is silent
+	maxGreetings = 256 // read at a time
+	maxFromOne   = 192 // of them, from one address: others have room if one is silent
 	// linger is how long a member whose bootstrap has failed waits for members
 	// that it hasn't met yet, to tell them why.
 	linger = 700 * time.Millisecond
 )
 
-// Connect makes the transport of one member. All members call it, in any order;
-// it returns when each has met every other, or fails at every member: because
-// ctx ended before all came (ErrMissing), because members don't agree
-// (ErrMismatch, ErrVersion, ErrStale, ErrDuplicate), because something else
-// answers at a member's address (ErrProtocol), or because another member failed.
-// In this last case, the error wraps ErrFailed and what that member's error
-// wraps.
+// Connect makes the transport of one member. All members call it, in any order; it returns
+// when each has met every other, or fails at every member: because ctx ended before all
+// came (ErrMissing), because members don't agree (ErrMismatch, ErrVersion, ErrStale,
+// ErrDuplicate), because something else answers at a member's address (ErrProtocol), or
+// because another member failed. In the last case, the error wraps ErrFailed and what that
+// member's error wraps.
 func Connect(ctx context.Context, o Options) (*Transport, error) {
 	if err := o.check(); err != nil {
 		if o.Listener != nil {
@@ -92,7 +91,7 @@ func (e *memberError) Error() string {
 
 func (e *memberError) Unwrap() error { return e.err }
 
-// A bootstrap is how far a member is with meeting the others.
+// A bootstrap is a member's progress in meeting the others.
 type bootstrap struct {
 	t      *Transport
 	mu     sync.Mutex
@@ -137,7 +136,7 @@ func (b *bootstrap) meet(p *peer) {
 	}
 }
 
-// complete notes that a peer has met everybody.
+// complete notes that a peer has met all members.
 func (b *bootstrap) complete() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +153,7 @@ func (b *bootstrap) finish() {
 	}
 }
 
-// fail ends the bootstrap, unless it is over, and tells everybody who is there.
+// fail ends the bootstrap, unless it has ended, and tells all members that were met.
 func (b *bootstrap) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +183,7 @@ func (b *bootstrap) try(p *peer, err error) {
 	b.tried[p.id] = err
 }
 
-// stranger notes that somebody who doesn't belong here has called.
+// stranger notes that a caller that is no member has called.
 func (b *bootstrap) stranger(c net.Conn, err error) {
 	if f := b.t.opt.Stranger; f != nil {
 		f(c.RemoteAddr(), err)
@@ -196,7 +195,7 @@ func (b *bootstrap) stranger(c net.Conn, err error) {
 	}
 }
 
-// missing says who hasn't come, and why as far as it is known.
+// missing says which members haven't come, and why as far as it is known.
 func (b *bootstrap) missing(cause error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,7 +232,7 @@ func (p *peer) isMet() bool {
 	return p.met
 }
 
-// causes are the errors whose kind an abort tells.
+// causes are the errors whose kind an abort carries.
 var causes = []error{ErrMissing, ErrMismatch, ErrVersion, ErrDuplicate, ErrStale, ErrProtocol, ErrClosed}
 
 // An abortError is another member's reason to give up.
@@ -251,8 +250,8 @@ func (e *abortError) Unwrap() []error {
 	return []error{ErrFailed, e.cause}
 }
 
-// abortMessage tells why this member gives up; a reason that came from another
-// one is passed on as it was.
+// abortMessage encodes why this member gives up; a reason that came from another member is
+// passed on unchanged.
 func abortMessage(err error) []byte {
 	code := 1 + slices.IndexFunc(causes, func(c error) bool { return errors.Is(err, c) })
 	reason := err.Error()
@@ -272,7 +271,7 @@ func parseAbort(b []byte) error {
 	return e
 }
 
-// printable replaces what doesn't belong into a line of text.
+// printable replaces characters that don't belong in a line of text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r > 0x7e && r < 0xa0 {

@@ -27,7 +27,7 @@ func wantAll(t *testing.T, errs []error, sentinel error, text string) {
 
 func TestBootstrapDisagreement(t *testing.T) {
 	const n = 5
-	for _, odd := range []int{0, 2, n - 1} { // who has the wrong options
+	for _, odd := range []int{0, 2, n - 1} { // the member that has the wrong options
 		for _, c := range []struct {
 			name   string
 			change func(o *tcp.Options)
@@ -61,8 +61,8 @@ func TestBootstrapDisagreement(t *testing.T) {
 	}
 }
 
-// Two processes are the same member. The first may win everywhere, and then only
-// the second hears of it; else all do.
+// Two processes are the same member. The first may win everywhere, and then only the second
+// learns of it; otherwise all do.
 func TestBootstrapDuplicate(t *testing.T) {
 	const n = 4
 	ls, addrs := listen(t, n)
@@ -114,7 +114,7 @@ func TestBootstrapMissing(t *testing.T) {
 	}
 }
 
-// Strangers who call are turned away, and named if a member is missing.
+// Strangers that call are turned away, and named if a member is missing.
 func TestBootstrapStrangers(t *testing.T) {
 	ls, addrs := listen(t, 2)
 	talk := func(text string) {
@@ -144,7 +144,7 @@ func TestBootstrapStrangers(t *testing.T) {
 	check(t, ls[1].Close())
 }
 
-// Something else listens at a member's address: everybody hears of it.
+// Something else listens at a member's address: all members learn of it.
 func TestBootstrapWrongService(t *testing.T) {
 	for _, c := range []struct {
 		says string
@@ -196,8 +196,8 @@ func TestEpochs(t *testing.T) {
 		}
 		done <- err
 	}()
-	// Member 0 leaves epoch 4 when member 1 has been turned away once; here that
-	// is when it hears that member 1 went, or later.
+	// Member 0 leaves epoch 4 when member 1 has been turned away once; here that is when it
+	// learns that member 1 went, or later.
 	(&inbox{t: t, x: ts[0]}).next()
 	check(t, ts[0].Close())
 	x, err := tcp.Connect(ctx, tcp.Options{Members: addrs, Self: 0, Epoch: 5})

@@ -1,23 +1,20 @@
-// Package tcp is the transport of package rdmcfallback over TCP, for hosts
-// without RDMA, and the bootstrap of a group: its members find each other, see
-// that they mean the same group, and can tell each other what they need, such as
-// the keys of RDMA queue pairs. A transport over anything else is bootstrapped by
-// this one, too (DSN 2018, §2 and §4.2).
+// Package tcp is the transport of package rdmcfallback over TCP, for hosts without RDMA,
+// and the bootstrap of a group: its members find each other, check that they mean the same
+// group, and can exchange what they need, such as the keys of RDMA queue pairs. This
+// transport also bootstraps transports over anything else (DSN 2018, §2 and §4.2).
 //
 // # Connections
 //
-// Every member listens at its address. Between each two members there is one
-// control connection, which the member with the higher number makes. Connect
-// returns when all members have met all others, or fails at every member with
-// the reason. The control connections carry what is told, and their end is how
-// a failure is noticed.
+// Every member listens at its address. Between each two members there is one control
+// connection, which the member with the higher number makes. Connect returns when all
+// members have met all others, or fails at every member with the reason. The control
+// connections carry control messages, and their end is how a failure is noticed.
 //
-// Blocks travel on connections of their own, so that a big block never delays
-// what is told. Whoever first posts a buffer for a peer's blocks makes a
-// connection to that peer, for blocks in this one direction; the opposite
-// direction of this connection carries ready_for_block. So members that are no
-// neighbours in the schedule have no such connection, and blocks, even where
-// both peers send at once, never delay readiness.
+// Blocks travel on connections of their own, so that a big block never delays control
+// messages. The member that first posts a buffer for a peer's blocks makes a connection to
+// that peer, for blocks in this one direction; the opposite direction of this connection
+// carries ready_for_block. So members that are not neighbors in the schedule have no such
+// connection, and blocks, even where both peers send at once, never delay readiness.
 //
 // A block is read straight into the buffer that was posted, and written straight
 // from the sender's memory: only the kernel copies. Sent means that the kernel
@@ -32,24 +29,22 @@
 //
 // # Failures
 //
-// A process that dies is noticed at once, because its kernel ends its
-// connections. Members tell each other that they are alive; a host that dies or is
-// cut off, and a process that is stopped, are noticed by their silence, within
-// little more than Options.DeadAfter. A member whose application is busy isn't
-// silent. A peer that breaks the protocol is disconnected, and Down says what it
-// did.
+// Members notice a process that dies at once, because its kernel ends its connections.
+// Members tell each other that they are alive; they notice a host that dies or is cut off,
+// and a process that is stopped, by its silence, within little more than Options.DeadAfter.
+// A member whose application is busy isn't silent. A peer that breaks the protocol is
+// disconnected, and Down says what it did.
 //
 // # Wire format
 //
-// All numbers are big-endian. A connection begins with a greeting from each
-// side, the dialler's first: "RDMC/TCP", the version (16 bits), the length of the
-// rest (32 bits), and the rest: its kind (8 bits) and, for a rejection, a code (8
-// bits) and text; else the group and the epoch (64 bits each), the sender's and
-// the addressee's numbers (32 bits each), the sender's and the addressee's run
-// (64 bits each: a random number that tells one process from its successor; the
-// addressee's is 0 where it isn't known), and for a control connection the
-// members' addresses (their number in 32 bits, each with its length in 16 bits)
-// and the opaque hello (length in 16 bits).
+// All numbers are big-endian. A connection begins with a greeting from each side, the
+// dialer's first: "RDMC/TCP", the version (16 bits), the length of the rest (32 bits), and
+// the rest: its kind (8 bits) and, for a rejection, a code (8 bits) and text; else the
+// group and the epoch (64 bits each), the sender's and the addressee's numbers (32 bits
+// each), the sender's and the addressee's run (64 bits each: a random number that tells one
+// process from its successor; the addressee's is 0 where it isn't known), and for a control
+// connection the members' addresses (their number in 32 bits, each with its length in 16
+// bits) and the opaque hello (length in 16 bits).
 //
 // On a control connection, messages follow: kind (8 bits), a zero, length (16
 // bits), bytes. On a connection for blocks, each block has a header: "BLK1", the
@@ -60,8 +55,8 @@
 // freed so far. Numbers of blocks and small messages and these two begin at 0 and
 // wrap.
 //
-// There is neither encryption nor authentication: groups belong into networks
-// whose hosts trust each other, as RDMA does.
+// There is neither encryption nor authentication: as with RDMA, use groups only in networks
+// whose hosts trust each other.
 //
 // The package imports the standard library and package rdmcfallback only.
 package tcp

@@ -47,7 +47,7 @@ func (t *Transport) exchange(conn *net.TCPConn, mine *greeting) (*greeting, erro
 	return g, conn.SetDeadline(time.Time{})
 }
 
-// call calls a peer until it has been met or there is no sense in it.
+// call calls a peer until it has been met or further calls are pointless.
 func (t *Transport) call(p *peer) {
 	defer t.wg.Done()
 	mine := t.greeting(p)
@@ -79,7 +79,7 @@ func (t *Transport) greeting(p *peer) *greeting {
 		members: t.opt.Members, hello: t.opt.Hello}
 }
 
-// join takes a peer in that has answered, or called, with this greeting.
+// join admits a peer that has answered, or called, with this greeting.
 func (t *Transport) join(p *peer, conn *net.TCPConn, g *greeting) error {
 	if _, err := t.judge(g); err != nil {
 		closeConns(conn)
@@ -105,7 +105,7 @@ func (t *Transport) begin(p *peer, conn *net.TCPConn) error {
 	return nil
 }
 
-// take makes the sender of a greeting the peer, unless somebody else is it.
+// take makes the sender of a greeting the peer, unless another process is the peer.
 func (p *peer) take(g *greeting) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,7 @@ func (p *peer) release() {
 	p.taken = false
 }
 
-// judge says whether a greeting is from a member of this group and epoch to this
-// member.
+// judge checks that a greeting is from a member of this group and epoch to this member.
 func (t *Transport) judge(g *greeting) (rejection, error) {
 	o := &t.opt
 	switch {
@@ -214,7 +213,7 @@ func (c *callers) enter(from net.Addr) (done func(), ok bool) {
 	}, true
 }
 
-// answer reads a caller's greeting and takes the connection in or rejects it.
+// answer reads a caller's greeting and accepts or rejects the connection.
 func (t *Transport) answer(conn *net.TCPConn) {
 	end := context.AfterFunc(t.ctx, func() { closeConns(conn) })
 	_ = conn.SetDeadline(time.Now().Add(greetingTime))
@@ -241,7 +240,7 @@ func (t *Transport) answer(conn *net.TCPConn) {
 	}
 }
 
-// welcome answers the greeting of a caller who was admitted.
+// welcome answers the greeting of a caller that was admitted.
 func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
 	reply := t.greeting(p)
 	reply.kind = g.kind
@@ -264,8 +263,8 @@ func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
 	return t.begin(p, conn)
 }
 
-// admit decides about a caller. A caller who is wrong about this very group, by
-// its number or by its members, ends the bootstrap.
+// admit decides about a caller. A caller of this very group, by its number or by its
+// members, whose greeting is wrong ends the bootstrap.
 func (t *Transport) admit(g *greeting) (rejection, *peer, error) {
 	if g.kind == greetReject {
 		return rejectMismatch, nil, fmt.Errorf("%w: it called to reject", ErrProtocol)

@@ -32,11 +32,11 @@ const (
 	rejectMismatch rejection = 1 + iota
 	rejectVersion
 	rejectDuplicate
-	rejectStale   // the dialler's epoch has passed
-	rejectNotYet  // the dialler's epoch is still to come: it may try again
+	rejectStale   // the dialer's epoch has passed
+	rejectNotYet  // the dialer's epoch is still to come: it may try again
 	rejectFailed  // the bootstrap has failed here; the text is an abort's message
 	rejectStopped // this member's transport is closed
-	rejectUnknown // the dialler isn't who was met before
+	rejectUnknown // the dialer isn't the process that was met before
 )
 
 var rejectErrors = map[rejection]error{
@@ -171,7 +171,7 @@ func parseGreeting(body []byte) (*greeting, error) {
 	return g, nil
 }
 
-// err is a rejection as the dialler's error.
+// err returns a rejection as the dialer's error.
 func (g *greeting) err() error {
 	if g.code == rejectFailed && g.reason != "" {
 		return parseAbort([]byte(g.reason))

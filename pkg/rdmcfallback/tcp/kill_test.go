@@ -39,7 +39,7 @@ func TestKill(t *testing.T) {
 	grouptest.Kill(t, func(n int) []string { return addresses(t, n) })
 }
 
-// A process that is stopped, as by a debugger, is found by its silence.
+// A process that is stopped, as by a debugger, is detected by its silence.
 func TestStop(t *testing.T) {
 	for victim := range 3 {
 		addrs := addresses(t, 3)
@@ -111,7 +111,7 @@ func vanish(t *testing.T, idle bool) {
 	grouptest.Judge(t, all, victim, j.Messages, then, 3*time.Second)
 }
 
-// Nobody is killed: all ends cleanly.
+// No member is killed: all ends cleanly.
 func TestProcesses(t *testing.T) {
 	addrs := addresses(t, 6)
 	j := grouptest.Job{Members: addrs, BlockSize: 64 << 10, Messages: 20}

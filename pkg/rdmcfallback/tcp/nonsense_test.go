@@ -16,8 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A liar is one member of two: it greets as the protocol has it, and then says what
-// the test wants.
+// A liar is one member of two: it greets as the protocol requires, and then sends what the
+// test wants.
 type liar struct {
 	t       *testing.T
 	self    int
@@ -110,7 +110,7 @@ func (l *liar) called(kind uint8) net.Conn {
 	return c
 }
 
-// wantDown expects that the honest member finds out, and says what.
+// wantDown expects that the honest member notices, and reports what.
 func (l *liar) wantDown(sentinel error, text string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
@@ -279,7 +279,7 @@ func TestNonsenseFreed(t *testing.T) {
 	}
 }
 
-// Nobody but the root is let in for a ring, once, and if there is one.
+// Only the root may connect for a ring, once, and only if there is one.
 func TestCallsForRings(t *testing.T) {
 	reject := func(l *liar, want error) {
 		t.Helper()
@@ -309,7 +309,7 @@ func TestCallsForRings(t *testing.T) {
 		t.Fatal(err)
 	}
 	reject(l, ErrMismatch) // it isn't the root
-	// And who answers the root must be who was met.
+	// The process that answers the root must be the one that was met.
 	if err := l.x.PutSmall(1, 0, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestCallsForRings(t *testing.T) {
 	l.wantDown(ErrProtocol, "somebody else answers")
 }
 
-// A peer that is called for blocks may be gone, or somebody else.
+// A peer that is called for blocks may be gone, or another process.
 func TestCalledForBlocks(t *testing.T) {
 	for _, c := range []struct {
 		text   string
@@ -353,7 +353,7 @@ func TestCalledForBlocks(t *testing.T) {
 	l.wantDown(nil, "refused")
 }
 
-// Callers who come when the group is complete are rejected and do no harm.
+// Callers that come when the group is complete are rejected and do no harm.
 func TestLateCallers(t *testing.T) {
 	l := newLiar(t)
 	good := l.greeting(greetBlocks)

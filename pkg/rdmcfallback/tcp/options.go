@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// What can go wrong. Errors of this package, and those of Down, wrap one of these
-// or the network's error.
+// Errors of this package, and those of Down, wrap one of these or the network's error.
 var (
 	// ErrOptions: Connect was called with impossible options.
 	ErrOptions = errors.New("tcp: impossible options")
-	// ErrMismatch: members don't agree on the group: its number, who is in it,
-	// who is who.
+	// ErrMismatch: members don't agree on the group: its number, its members, or their
+	// order.
 	ErrMismatch = errors.New("tcp: members don't mean the same group")
 	// ErrVersion: a member speaks another version of the protocol.
 	ErrVersion = errors.New("tcp: another version of the protocol")
@@ -29,7 +28,7 @@ var (
 	ErrProtocol = errors.New("tcp: the peer speaks nonsense")
 	// ErrClosed: this transport, or the peer's, has been closed.
 	ErrClosed = errors.New("tcp: closed")
-	// ErrOverflow: a peer doesn't read what it is told.
+	// ErrOverflow: a peer doesn't read the messages sent to it.
 	ErrOverflow = errors.New("tcp: the peer doesn't read what it is told")
 	// ErrSilent: a peer's process has stopped, or its host is dead or cut off.
 	ErrSilent = errors.New("tcp: nothing is heard of the peer")
@@ -73,7 +72,7 @@ type Options struct {
 	// DeadAfter is how long a peer may be silent before it counts as dead; from
 	// 1 s up. 0 stands for 5 s. Peers whose processes end are noticed at once.
 	DeadAfter time.Duration
-	// Stranger, if set, is called for each caller who was turned away: who is no
+	// Stranger, if set, is called for each caller that was turned away: one that is no
 	// member, or not of this group. It may be called by many goroutines at once.
 	Stranger func(from net.Addr, why error)
 	// Progress, if set, is called for each peer that was met, one at a time.

@@ -33,7 +33,7 @@ type peer struct {
 	hello []byte
 
 	mu      sync.Mutex
-	taken   bool  // somebody is this peer, or is about to be
+	taken   bool  // a process is this peer, or is about to be
 	met     bool  // the control connection is up
 	failing bool  // no new goroutines, no new sends
 	err     error // why, the first reason
@@ -44,8 +44,8 @@ type peer struct {
 	// The control connection.
 	ctl     *net.TCPConn
 	ctlDone chan struct{} // closed when its reader has ended
-	// draining: the peer is failing, and the control connection is read for as
-	// long as each message comes within the grace, but no more than maxDrain.
+	// draining: the peer is failing, and the control connection is read as long as each
+	// message comes within the grace, but at most maxDrain times.
 	draining atomic.Bool
 	drained  int
 	tells    outbox
@@ -114,9 +114,9 @@ func (p *peer) tell(kind uint8, msg []byte) {
 	}
 }
 
-// beat tells the peer that this member is alive, and ends the connection if
-// nothing has come from the peer for some beats. They are counted by this
-// member's own, so that one that was stopped itself blames nobody.
+// beat tells the peer that this member is alive, and ends the connection if nothing has
+// come from the peer for some beats. It counts them by its own beats, so that a member that
+// was stopped itself blames no peer.
 func (p *peer) beat() {
 	p.mu.Lock()
 	if !p.met || p.failing {
@@ -124,7 +124,7 @@ func (p *peer) beat() {
 		return
 	}
 	var err error
-	if p.tells.idle == nil { // else there is enough to be read
+	if p.tells.idle == nil { // otherwise there is enough to be read
 		putFrameHeader(p.frame[:], frameAlive, 0)
 		err = p.tells.send(p.frame[:frameHeader])
 	}
@@ -200,8 +200,8 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 	}
 }
 
-// patience gives the next read of the control connection its time. That begins
-// here because the reader may have waited long for Events.
+// patience gives the next read of the control connection its time. The time begins here
+// because the reader may have waited long for Events.
 func (p *peer) patience() error {
 	if !p.draining.Load() {
 		return nil
@@ -284,8 +284,8 @@ func (p *peer) cutOff(ctl *net.TCPConn) {
 	p.wg.Wait()
 }
 
-// part ends the connections to the peer because this transport is closed: the
-// peer is given the time to read what it has been told.
+// part ends the connections to the peer because this transport is closed: it gives the peer
+// time to read what it was sent.
 func (p *peer) part() {
 	p.mu.Lock()
 	if p.failing {
@@ -326,7 +326,7 @@ func closeConns(conns ...*net.TCPConn) {
 	}
 }
 
-// explain says what the ends of connections mean.
+// explain turns the error that ended a connection into one of this package.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, ErrProtocol), errors.Is(err, ErrOverflow), errors.Is(err, ErrFailed), errors.Is(err, ErrSilent):

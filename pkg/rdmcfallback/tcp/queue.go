@@ -7,8 +7,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// A queue holds events that nobody has fetched yet. What they are about bounds
-// their number: posted buffers, sends, readiness and messages of each peer are.
+// A queue holds events that have not been fetched yet. Their number is bounded, because
+// posted buffers, sends, readiness and messages of each peer are.
 type queue struct {
 	mu     sync.Mutex
 	ring   []rdmcfallback.Event

@@ -15,8 +15,8 @@ const MaxSlots = 1024
 
 var _ rdmcfallback.Ring = (*Transport)(nil)
 
-// A ring is one end of the way of small messages from the root to a receiver. The
-// peer's lock guards it.
+// A ring is one end of the path of small messages from the root to a receiver. The peer's
+// lock guards it.
 type ring struct {
 	slots, size int // 0 slots: there is none
 	conn        *net.TCPConn

@@ -23,7 +23,7 @@ type Transport struct {
 
 	lent []lent // messages that the last Events returned
 
-	ctx       context.Context // of dialling
+	ctx       context.Context // for dialing
 	cancel    context.CancelFunc
 	closing   atomic.Bool
 	quit      chan struct{} // closed when closing
@@ -55,8 +55,8 @@ func newTransport(o Options) *Transport {
 	return t
 }
 
-// Hello returns what the peer gave as its Options.Hello; nil for this member
-// itself. It is not to be changed.
+// Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
+// caller must not change it.
 func (t *Transport) Hello(peer int) []byte {
 	if p, err := t.peer(peer); err == nil {
 		return p.hello
@@ -99,8 +99,8 @@ func (t *Transport) Send(peer int, imm uint32, block []byte) error {
 	return p.sendBlock(imm, block)
 }
 
-// Tell implements rdmcfallback.Transport. A peer that lets several megabytes of
-// what it is told wait is disconnected, with ErrOverflow.
+// Tell implements rdmcfallback.Transport. A peer that leaves several megabytes of messages
+// unread is disconnected, with ErrOverflow.
 func (t *Transport) Tell(peer int, msg []byte) error {
 	p, err := t.peer(peer)
 	if err != nil {
@@ -132,7 +132,7 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 	return n, err
 }
 
-// beat is the goroutine that tells all peers regularly that this member is alive.
+// beat runs in a goroutine and tells all peers regularly that this member is alive.
 func (t *Transport) beat() {
 	defer t.wg.Done()
 	tick := time.NewTicker(t.opt.deadAfter() / beats)
@@ -151,7 +151,7 @@ func (t *Transport) beat() {
 	}
 }
 
-// down says that a peer has gone and nothing of it is in use any more.
+// down reports that a peer has gone and nothing of it is in use any more.
 func (t *Transport) down(p *peer) {
 	t.boot.fail(&memberError{p.id, t.opt.Members[p.id], p.err})
 	t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Down, Peer: p.id, Err: p.err})

@@ -161,7 +161,7 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// Blocks that nobody can take don't hold up what is told.
+// Blocks that no buffer is posted for don't hold up control messages.
 func TestTellOvertakes(t *testing.T) {
 	a, b := pair(t)
 	check(t, b.x.PostRecv(0, make([]byte, 64<<20)))

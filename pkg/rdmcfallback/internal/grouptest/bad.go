@@ -15,7 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// mismatches lets one member have another configuration: all learn it.
+// mismatches gives one member another configuration: all members learn it.
 func mismatches(t *testing.T, connect Connect) {
 	const n = 3
 	for name, change := range map[string]func(c *rdmcfallback.Config){
@@ -40,7 +40,7 @@ func mismatches(t *testing.T, connect Connect) {
 	}
 }
 
-// refused lets one receiver have no buffer for a message, or a short one.
+// refused makes one receiver offer no buffer for a message, or a short one.
 func refused(t *testing.T, connect Connect) {
 	full := errors.New("the disk is full")
 	for name, size := range map[string]int{"small": 100, "large": 100_000} {
@@ -74,7 +74,7 @@ func refused(t *testing.T, connect Connect) {
 	}
 }
 
-// misused does what a member can't; the group doesn't mind.
+// misused makes calls that a member must not make; the group goes on.
 func misused(t *testing.T, connect Connect) {
 	members := join(t, rdmcfallback.Config{BlockSize: 1}, connect(t, 2), nil)
 	ctx := limited(t)
@@ -92,8 +92,8 @@ func misused(t *testing.T, connect Connect) {
 	}
 }
 
-// A liar is the transport of a member that says something else, once, than its group
-// would have it.
+// A liar is the transport of a member that sends one message that differs from what its
+// group wanted.
 type liar struct {
 	rdmcfallback.Transport
 	ring rdmcfallback.Ring
@@ -150,13 +150,13 @@ func (l *liar) FreeSmall(n int) error {
 	return l.ring.FreeSmall(n)
 }
 
-// nonsense lets one member say what it mustn't: all others learn it.
+// nonsense makes one member send what it must not: all others learn it.
 func nonsense(t *testing.T, connect Connect) {
 	const n = 4
 	for _, kind := range []string{"imm", "length", "tell", "more", "number", "free"} {
 		for odd := range n {
 			if kind == "number" && odd > 0 || kind == "free" && odd == 0 {
-				continue // nobody does such a thing
+				continue // no member does that
 			}
 			t.Run(fmt.Sprint(kind, odd), func(t *testing.T) {
 				ts := connect(t, n)
@@ -194,7 +194,7 @@ func withoutMessages(members []*member) []*member {
 	return out
 }
 
-// left lets one member lose its patience.
+// left makes one member give up waiting.
 func left(t *testing.T, connect Connect) {
 	for odd := range 3 {
 		members := join(t, rdmcfallback.Config{BlockSize: 4096}, connect(t, 3), func(i int, c *rdmcfallback.Config) {})
@@ -204,7 +204,7 @@ func left(t *testing.T, connect Connect) {
 				t.Fatal(err)
 			}
 		}
-		if odd > 0 { // it can't be at its end, because the root isn't
+		if odd > 0 { // it can't have ended, because the root hasn't
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			members[odd].err = members[odd].Close(ctx)
@@ -216,8 +216,8 @@ func left(t *testing.T, connect Connect) {
 	}
 }
 
-// killed ends one member's transport at some moment: the others learn it soon, each
-// has a prefix, and whoever ends cleanly knows that everybody has everything.
+// killed ends one member's transport at some moment: the others learn it soon, each has a
+// prefix, and a member that ends cleanly knows that all have everything.
 func killed(t *testing.T, connect Connect) {
 	const n, count = 4, 40
 	for victim := range n {

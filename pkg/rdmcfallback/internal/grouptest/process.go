@@ -68,7 +68,7 @@ func (j *Job) message(i int) []byte {
 }
 
 func (j *Job) run(connect ConnectProcess) error {
-	// The bound for everything: whoever hangs ends by it, and shows where.
+	// The limit for everything: it ends a process that hangs, and shows where.
 	time.AfterFunc(time.Minute, func() {
 		debug.SetTraceback("all")
 		panic(fmt.Sprintf("member %d hangs", j.Self))
@@ -192,8 +192,8 @@ func (s *Subject) report() string {
 	return s.lines[len(s.lines)-1]
 }
 
-// Judge waits for the survivors, who have to say the same about a victim (-1 if
-// there is none) that was killed then, and returns whether the end was clean.
+// Judge waits for the survivors, which have to say the same about a victim (-1 if there is
+// none) that was killed then, and returns whether the end was clean.
 func Judge(t *testing.T, all []*Subject, victim, messages int, then time.Time, bound time.Duration) (clean bool) {
 	t.Helper()
 	for _, s := range all {
@@ -216,7 +216,7 @@ func Judge(t *testing.T, all []*Subject, victim, messages int, then time.Time, b
 		switch {
 		case end == "end <nil>":
 			clean = true
-			// Then everybody has everything, the victim too.
+			// Then all members have everything, the victim too.
 			for k, other := range all {
 				if other.complete != messages {
 					t.Errorf("member %d ended cleanly, but member %d has %d messages of %d", i, k, other.complete, messages)
@@ -231,8 +231,8 @@ func Judge(t *testing.T, all []*Subject, victim, messages int, then time.Time, b
 	return clean
 }
 
-// Kill kills one member, whichever, at a random moment, and again. addresses returns
-// addresses for n members.
+// Kill kills a random member at a random moment, repeatedly. addresses returns addresses
+// for n members.
 func Kill(t *testing.T, addresses func(n int) []string) {
 	samples := 16
 	if os.Getenv("MCRDMA_LONG") == "1" {
