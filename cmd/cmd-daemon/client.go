@@ -64,7 +64,7 @@ func (f *daemonFlags) dial() (*daemon, error) {
 	d := &daemon{socket: socketOr(f.socket)}
 	var err error
 	d.conn, err = grpc.NewClient("passthrough:///daemon",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel tells the daemon who calls
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel gives the daemon the caller's credentials
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", d.socket)
 		}),

@@ -88,7 +88,7 @@ func cmtimeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = client.Close() }() // what it holds ends with the session anyhow
+		defer func() { _ = client.Close() }() // what it holds ends with the session
 		if o.serve {
 			return o.receive(ctx, client, cmd.OutOrStdout())
 		}
@@ -126,7 +126,7 @@ const maxServed = 1 << 30
 
 // receive is the receivers' side.
 func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io.Writer) error {
-	// Nobody looks at what is written: groups share the memory.
+	// The written bytes are not used: groups share the memory.
 	var memory *mcrdma.Memory
 	accept := func(r *mcrdma.Request) (*mcrdma.Grant, error) {
 		g := &mcrdma.Grant{}

@@ -19,7 +19,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-// A fakeDaemon answers on a unix socket what it is told to.
+// A fakeDaemon gives configured answers on a unix socket.
 type fakeDaemon struct {
 	mcrdmav1.UnimplementedApplicationsServer
 

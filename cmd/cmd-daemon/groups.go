@@ -255,8 +255,8 @@ func modeName(m mcrdmav1.Mode) string {
 // completionTimeout is how long a shell waits for what the daemon knows.
 const completionTimeout = time.Second
 
-// completeGroups offers this host's groups. Whatever goes wrong, a shell in the middle
-// of a line is not to be told.
+// completeGroups offers this host's groups. Errors are not reported to a shell in the
+// middle of a line.
 func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		if len(args) > 0 {

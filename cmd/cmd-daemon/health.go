@@ -16,13 +16,13 @@ import (
 // A healthServer serves /metrics, /healthz and /readyz.
 type healthServer struct {
 	ready    atomic.Bool
-	server   *http.Server // nil: nobody wants to know
+	server   *http.Server // nil: there is no health address
 	listener net.Listener
 	done     chan struct{}
 }
 
-// serveHealth serves at an address, or nowhere if it is empty; what goes wrong later is
-// told to fail.
+// serveHealth serves at an address, or nowhere if it is empty; later errors are passed
+// to fail.
 func serveHealth(address string, metrics prometheus.Gatherer, fail context.CancelCauseFunc) (*healthServer, error) {
 	h := &healthServer{done: make(chan struct{})}
 	if address == "" {

@@ -148,7 +148,7 @@ ports: [{port: 1}]
 	}
 }
 
-// TestExpired: a certificate that has ended keeps the daemon from starting: nobody would
+// TestExpired: an expired certificate keeps the daemon from starting: no peer would
 // accept it.
 func TestExpired(t *testing.T) {
 	s, err := loadSetup(filepath.Join(makeLab(t, 1), "h1", "daemon.yaml"))
@@ -158,7 +158,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// free is an address of a port on which nobody listens.
+// free is an address of a port on which no process listens.
 func free(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -119,8 +119,8 @@ func loadSetup(file string) (*setup, error) {
 	return s, nil
 }
 
-// loadConfigured reads the configuration, and that of the agent that it names; with
-// which the switch is known.
+// loadConfigured reads the configuration, and that of the agent that it names,
+// which names the switch.
 func loadConfigured(file string) (*setup, error) {
 	cfg, err := config.Load(file)
 	if err != nil {
@@ -135,8 +135,8 @@ func loadConfigured(file string) (*setup, error) {
 	return s, nil
 }
 
-// checkCertificate says whether others will take this host for what the configuration
-// calls it.
+// checkCertificate says whether peers will accept this host under the name in its
+// configuration.
 func checkCertificate(cfg *config.Config, now time.Time) error {
 	own, until, err := files(cfg).Read()
 	switch {
@@ -169,7 +169,7 @@ func (s *setup) String() string {
 	return text + cli.Either(files(s.cfg).Plain(), ", plain text", ", TLS")
 }
 
-// run runs the daemon until ctx ends or a signal says so.
+// run runs the daemon until ctx ends or a signal arrives.
 func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, stdout io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -247,7 +247,7 @@ func causeOf(ctx context.Context) error {
 	return nil
 }
 
-// makeDirectories makes those of socket and state, where systemd has not.
+// makeDirectories makes the directories of socket and state if systemd has not.
 func makeDirectories(cfg *config.Config) error {
 	for _, d := range []struct {
 		file, what string

@@ -248,7 +248,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestSignals: a service manager is told, and SIGTERM and SIGINT end the daemon well.
+// TestSignals: the service manager is notified; SIGTERM and SIGINT end the daemon
+// cleanly.
 func TestSignals(t *testing.T) {
 	lab := makeLab(t, 1)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

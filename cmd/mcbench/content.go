@@ -69,7 +69,7 @@ func pattern(size int) []byte {
 }
 
 // shift is where in the pattern the content of a write begins. Writes to the same slot
-// differ, and so do those of neighbours.
+// differ, and so do those of neighbors.
 func shift(seq uint32) int { return int(seq % shifts * stride % shifts) }
 
 // verify compares what a write has brought.

@@ -59,7 +59,7 @@ func TestEnd(t *testing.T) {
 			err := <-ended
 			eventually(t, func() bool { return processes(t, mark) == 0 })
 			if signal == syscall.SIGKILL {
-				return // nobody was left to say anything
+				return // no process was left to report anything
 			}
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(errs.String(), "mcbench compare: ") || out.String() != "" {

@@ -30,7 +30,7 @@ const innerEnv = "MCBENCH_INNER"
 
 const (
 	labSender = "h1"
-	parting   = 5 * time.Second // for a process to end when it is told to
+	parting   = 5 * time.Second // for a process to end on request
 	starting  = 30 * time.Second
 )
 
@@ -123,7 +123,7 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 }
 
 // inLab starts a lab and measures in it. The exit code is that of the process that
-// measures, which has said what went wrong, if anything did.
+// measures, which reports errors itself.
 func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Writer) (code int, err error) {
 	dir, err := os.MkdirTemp("", "mcbench")
 	if err != nil {
@@ -201,7 +201,7 @@ func startChild(args []string, socket string, extra []*os.File, stdout, stderr i
 	return c, nil
 }
 
-// end ends the process: in good order if it does so in time.
+// end ends the process: cleanly if it does so in time.
 func (c *child) end() {
 	_ = c.stdin.Close()
 	select {

@@ -80,7 +80,7 @@ func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // what it holds ends with the session anyhow
+	defer func() { _ = client.Close() }() // what it holds ends with the session
 	progress := io.Discard
 	if !o.quiet {
 		progress = cmd.ErrOrStderr()
@@ -147,10 +147,10 @@ func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, de
 		}
 		closing.Wait()
 		if err == nil {
-			err = errors.Join(errs...) // after another error groups are rarely in good order
+			err = errors.Join(errs...) // after another error groups are rarely usable
 		}
 	}()
-	if err := b.lab.lose(0); err != nil { // groups are made in peace
+	if err := b.lab.lose(0); err != nil { // groups are made without loss
 		return err
 	}
 	for _, w := range b.o.ways {

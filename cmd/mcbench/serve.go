@@ -46,7 +46,7 @@ func serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = client.Close() }() // what it holds ends with the session anyhow
+		defer func() { _ = client.Close() }() // what it holds ends with the session
 		return serve(ctx, client, service, cmd.OutOrStdout())
 	}
 	return cmd
@@ -71,7 +71,7 @@ type grant struct {
 func (s *server) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = fmt.Fprintf(s.w, format+"\n", args...) // who does not listen misses it
+	_, _ = fmt.Fprintf(s.w, format+"\n", args...) // lost if there is no reader
 }
 
 // serve receives until ctx ends. It fails if any content was wrong.
@@ -119,13 +119,13 @@ func (s *server) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A group that was granted and never came to be has left its memory here; it is
+	// A group that was granted and never created has left its memory here; it is
 	// freed with the client.
 	s.granted[r.Group.String()] = grant{l, memory}
 	return &mcrdma.Grant{Regions: []mcrdma.Piece{memory.All()}, Receives: make([]mcrdma.Piece, l.receives)}, nil
 }
 
-// member is there until the group is over.
+// member serves a membership until the group has ended.
 func (s *server) member(ctx context.Context, m *mcrdma.Member) {
 	id := m.Info().ID.String()
 	s.mu.Lock()
@@ -133,7 +133,7 @@ func (s *server) member(ctx context.Context, m *mcrdma.Member) {
 	delete(s.granted, id)
 	s.mu.Unlock()
 	verified, err := receive(ctx, m, g.layout)
-	_ = m.Close()        // it is over
+	_ = m.Close()        // the group has ended
 	_ = g.memory.Close() // it would be freed with the client
 	var wrong contentError
 	switch {
@@ -152,7 +152,7 @@ func (s *server) member(ctx context.Context, m *mcrdma.Member) {
 // A contentError tells of bytes that are not those that were sent.
 type contentError struct{ error }
 
-// receive verifies writes until the group is over, and returns why that is. Without
+// receive verifies writes until the group has ended, and returns why. Without
 // checks it only waits.
 func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err error) {
 	var want []byte
@@ -167,7 +167,7 @@ func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err
 		if r.Imm != last {
 			region := m.Region(0)
 			if region == nil {
-				continue // it is over, as the next Recv says
+				continue // the group has ended, as the next Recv says
 			}
 			if err := l.verify(region, want, r.Imm); err != nil {
 				return verified, contentError{err}

@@ -51,7 +51,7 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 	var err error
 	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode,
 		Algorithm: w.algorithm, Transport: transport, Depth: depth, TypicalSize: int64(size),
-		MinSize: len(o.receivers) + 1,                                                           // whoever leaves ends the measurement
+		MinSize: len(o.receivers) + 1,                                                           // a receiver that leaves ends the measurement
 		Regions: []mcrdma.Region{{Name: s.layout.String(), Length: uint64(s.layout.length())}}}) //nolint:gosec // positive
 	if err != nil {
 		return nil, fmt.Errorf("%s: making the group: %w", w.name, err)
@@ -96,8 +96,8 @@ func (s *stream) write(ctx context.Context, x *slot) error {
 	return s.group.Submit(ctx, &x.op)
 }
 
-// run measures n writes, or fewer if limit, unless it is 0, is over before. progress is
-// told of each that is done.
+// run measures n writes, or fewer if limit, unless it is 0, ends before. It reports
+// each completed write to progress.
 func (s *stream) run(ctx context.Context, n int, limit time.Duration, progress func()) (*sample, error) {
 	r := &sample{latency: make([]time.Duration, 0, n), ends: make([]time.Duration, 0, n)}
 	w := newWatch(s.timeout)
@@ -182,7 +182,7 @@ func (s *stream) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", s.way.name, err)
 }
 
-// A watch is for waiting, but not for ever.
+// A watch is for waiting with a time limit.
 type watch struct {
 	timeout time.Duration
 	timer   *time.Timer

@@ -28,7 +28,7 @@ const (
 	legendLine               = 18
 )
 
-// colours that differ for the colour-blind, too; marks differ besides.
+// colors that differ for the color-blind, too; marks differ besides.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
 // drawPanels writes diagrams side by side as one SVG.

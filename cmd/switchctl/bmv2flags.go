@@ -17,7 +17,7 @@ type foreignFlag struct {
 	name string
 	bare bool   // takes no value
 	note string // what the user has to know; empty: nothing would be different
-	// refused tells that going on without it would not be what was asked for.
+	// refused: ignoring the flag would not be what the user asked for.
 	refused bool
 }
 
@@ -51,7 +51,7 @@ func addForeignFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// checkForeignFlags tells what those that were given do not do here.
+// checkForeignFlags reports what the given foreign flags do not do here.
 func checkForeignFlags(flags *pflag.FlagSet, stderr io.Writer) error {
 	for _, f := range foreignFlags {
 		switch {

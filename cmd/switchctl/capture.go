@@ -226,7 +226,7 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 	return explainer.Explain(packets, choice)
 }
 
-// wait collects until what is wanted is there, or time is over.
+// wait collects until what is wanted is there, or time runs out.
 func (c *capturer) wait(ctx context.Context, patience time.Duration, choice journey.Options) error {
 	end := time.NewTimer(patience)
 	defer end.Stop()

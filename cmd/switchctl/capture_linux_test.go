@@ -23,7 +23,7 @@ func TestCaptureVeth(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error("unshare: ", err)
 			return

@@ -18,7 +18,7 @@ import (
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // the lab's devices
 )
 
-// TestCaptureUsage: what cannot be is said before anybody is asked.
+// TestCaptureUsage: impossible options are refused before any agent is asked.
 func TestCaptureUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", "0 arguments"},

@@ -186,8 +186,8 @@ func completeGroups(f *clientFlags) cobra.CompletionFunc {
 	}
 }
 
-// groupNames lists groups with a description each. Whatever goes wrong, a shell in the
-// middle of a line is not to be told.
+// groupNames lists groups with a description each. Errors are not reported to a shell
+// in the middle of a line.
 func groupNames(ctx context.Context, f *clientFlags) (names []string) {
 	if ctx == nil {
 		ctx = context.Background()

@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// deadAddress is one where nobody listens.
+// deadAddress is one where no process listens.
 func deadAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// A fakeAgent serves what it is told to, and says who called last.
+// A fakeAgent serves configured answers, and records its last caller.
 type fakeAgent struct {
 	mcrdmav1.UnimplementedSwitchGroupsServer
 	mcrdmav1.UnimplementedSwitchStatusServer
@@ -91,7 +91,7 @@ func (f *fakeAgent) ListSteps(_ context.Context, r *mcrdmav1.ListStepsRequest) (
 	return out, nil
 }
 
-// GetCounters counts: each time that somebody looks, 100 packets have come.
+// GetCounters counts: each call finds 100 more packets.
 func (f *fakeAgent) GetCounters(context.Context, *mcrdmav1.GetCountersRequest) (*mcrdmav1.GetCountersResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

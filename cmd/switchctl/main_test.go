@@ -172,7 +172,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestDefaultAddress: unless somebody says so, no other machine gets in.
+// TestDefaultAddress: by default, no other machine can connect.
 func TestDefaultAddress(t *testing.T) {
 	var f softswitchFlags
 	f.add(&cobra.Command{})

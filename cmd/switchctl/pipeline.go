@@ -373,7 +373,7 @@ func (f *pipelineFlags) push(ctx context.Context, cmd *cobra.Command) error {
 // asPrimary does something as the switch's primary, which another controller must
 // not be.
 func (f *pipelineFlags) asPrimary(ctx context.Context, do func(*p4rt.Session) error) error {
-	// The lowest election id displaces nobody, and so finds out who is there.
+	// The lowest election id displaces no controller, but shows whether one is there.
 	lowest := p4rt.ElectionID{Low: 1}
 	var other string
 	err := f.session(ctx, lowest, func(s *p4rt.Session) error {

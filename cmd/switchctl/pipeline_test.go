@@ -186,7 +186,7 @@ func multicast(t *testing.T, target string, s *p4rt.Session) {
 }
 
 // TestPipelineForeign: another program is shown, not verified, and not replaced if
-// anybody might miss it.
+// another controller might miss it.
 func TestPipelineForeign(t *testing.T) {
 	target, server := embeddedSwitch(t)
 	load(t, server)
@@ -210,7 +210,7 @@ func TestPipelineForeign(t *testing.T) {
 	pipelineCall(t, target, "verify", cli.ExitFailure)
 	pipelineCall(t, target, "push --force", cli.ExitOK, "now, with 0 entries")
 
-	// Without state, and without anybody else, no force is needed.
+	// Without state, and without another controller, no force is needed.
 	load(t, server)
 	pipelineCall(t, target, "push --election-id 3,9", cli.ExitOK, "now")
 	var r struct {

@@ -229,12 +229,12 @@ func stopGracefully(g *grpc.Server) {
 	g.GracefulStop()
 }
 
-// ready tells all who want to know that the switch works, and returns what takes
-// the ready file away.
+// ready reports that the switch works (on stdout, to the service manager and in
+// the ready file), and returns a function that removes the ready file.
 func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func() error, err error) {
 	remove = func() error { return nil }
 	if o.readyFile != "" {
-		// Who sees the file sees it whole.
+		// A reader sees the whole file or none.
 		tmp, err := os.CreateTemp(filepath.Dir(o.readyFile), "."+filepath.Base(o.readyFile)+"-*")
 		if err == nil {
 			_, err = fmt.Fprintln(tmp, addr)
@@ -262,7 +262,7 @@ func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func(
 	return remove, nil
 }
 
-// logCounters logs what may tell why packets are missing.
+// logCounters logs counters that may show why packets are missing.
 func logCounters(log *slog.Logger, st softswitch.Stats, p4rt p4rtserver.Stats) {
 	for _, p := range st.Ports {
 		log.Info("counters", "port", p.Number, "name", p.Name, "up", p.Up, "rx_packets", p.RxPackets, "rx_bytes", p.RxBytes,

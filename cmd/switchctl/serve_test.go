@@ -291,7 +291,7 @@ func pemFiles(t *testing.T) (ca, cert, key string) {
 	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
-// TestTLS: only who has a certificate gets in, if that is demanded.
+// TestTLS: only a client with a certificate can connect, if that is demanded.
 func TestTLS(t *testing.T) {
 	ca, cert, key := pemFiles(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)

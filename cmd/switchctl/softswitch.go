@@ -16,7 +16,7 @@ import (
 )
 
 // defaultGRPC is bmv2's port, but reachable from this machine only: P4Runtime
-// without TLS lets everybody who can connect control the switch.
+// without TLS lets any client that can connect control the switch.
 const defaultGRPC = "127.0.0.1:9559"
 
 // jsonVersion is the latest version of bmv2's JSON format whose features are

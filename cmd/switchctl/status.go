@@ -17,8 +17,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
-// show writes answers as JSON, or as text does. Agents that did not answer are told of
-// after what the others said.
+// show writes answers as JSON, or as text does. Agents that did not answer are listed
+// after the answers of the others.
 func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if out.IsJSON() {
@@ -162,7 +162,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 	return nil
 }
 
-// peerState is how an agent gets on with another.
+// peerState is the state of an agent's connection with another.
 func peerState(p *mcrdmav1.PeerStatus) string {
 	switch {
 	case p.GetAgent() == "":

@@ -60,7 +60,7 @@ func receive(ctx context.Context, s *settings, l net.Listener) error {
 		select {
 		case msg := <-messages:
 			if err := w.message(msg); err != nil {
-				fail(err) // the group fails, and everybody learns of it
+				fail(err) // the group fails, and every member learns of it
 				return errors.Join(err, <-closed)
 			}
 			free <- msg[:piece]
@@ -131,7 +131,7 @@ func (w *writer) check(msg []byte) error {
 	return nil
 }
 
-// finish gives the file its name, when everybody has everything.
+// finish gives the file its name, when all receivers have everything.
 func (w *writer) finish(self int) error {
 	if w.tail.SHA256 == nil {
 		return errors.New("the sender has sent no file")

@@ -63,7 +63,7 @@ func send(ctx context.Context, s *settings, l net.Listener) error {
 	begin := time.Now()
 	sum, sendErr := sendAll(ctx, g, f, head{filepath.Base(s.file), info.Size()}, free)
 	if sendErr != nil {
-		// Leave, so that nobody takes what was sent for the whole.
+		// Leave, so that no receiver takes what was sent for the whole.
 		var leave context.CancelFunc
 		ctx, leave = context.WithCancel(ctx)
 		leave()

@@ -208,7 +208,7 @@ func (d *demo) check(ctx context.Context, g *mcrdma.Group, receivers []string) (
 	return sums, nil
 }
 
-// over ends a group, and waits until its receivers have learnt of it.
+// over ends a group, and waits until its receivers have learned of it.
 func (d *demo) over(ctx context.Context, g *mcrdma.Group, receivers []string) error {
 	id := g.Info().ID.String()
 	if err := closeGroup(g); err != nil {
@@ -348,8 +348,8 @@ func (d *demo) removeDir() error {
 	return os.RemoveAll(dir)
 }
 
-// abandon is for those in a hurry: nothing is ended, but what would stay is removed.
-// Receivers end with this process.
+// abandon is for an abrupt exit: nothing is ended, but files that would stay are
+// removed. Receivers end with this process.
 func (d *demo) abandon() { _ = d.removeDir() }
 
 // logger is where agents, daemons and switches log to.

@@ -11,7 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// keep lets everything run until somebody ends it, with a group that is written to
+// keep lets everything run until the user ends it, with a group that is written to
 // once a second.
 func (d *demo) keep(ctx context.Context) error {
 	if err := d.startReceiver(ctx, victim); err != nil {
@@ -50,7 +50,7 @@ func (d *demo) keep(ctx context.Context) error {
 	}
 }
 
-// forget forgets receivers that somebody has killed meanwhile.
+// forget removes receivers that the user has killed meanwhile.
 func (d *demo) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

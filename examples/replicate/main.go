@@ -100,8 +100,8 @@ type interruption struct{ syscall.Signal }
 
 func (i interruption) Error() string { return fmt.Sprintf("ended by a signal (%v)", i.Signal) }
 
-// heed ends the demonstration at the first signal, and at the second the program,
-// whatever is left to be done.
+// heed ends the demonstration at the first signal, and the whole program at the
+// second.
 func (d *demo) heed(signals <-chan os.Signal, over <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {

@@ -89,7 +89,7 @@ func (p *program) until(t *testing.T, text string) string {
 	return ""
 }
 
-// rest reads what there is still to come, until nobody has the output open.
+// rest reads what there is still to come, until no process has the output open.
 func (p *program) rest(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -182,8 +182,8 @@ func equal(t *testing.T, replicas map[string]string, want string, hosts ...strin
 	}
 }
 
-// TestSignals: whenever it is told to end, the command ends with the signal's exit
-// code, soon, and leaves nothing.
+// TestSignals: whenever a signal arrives, the command ends soon with the signal's
+// exit code, and leaves nothing.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

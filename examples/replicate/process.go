@@ -23,7 +23,7 @@ type process struct {
 
 const (
 	patience = 30 * time.Second // for what takes a moment
-	parting  = 3 * time.Second  // for a process to end when it is told to
+	parting  = 3 * time.Second  // for a process to end on request
 )
 
 // startReceiver starts this program as a receiver of a host, and waits until it
@@ -64,7 +64,7 @@ func (p *process) follow(out io.Reader) {
 		}
 		select {
 		case p.reports <- r:
-		default: // more than anybody waits for
+		default: // more than any caller waits for
 		}
 	}
 	p.err = p.cmd.Wait()
@@ -88,7 +88,7 @@ func (p *process) expect(ctx context.Context, what string, is func(report) bool)
 	}
 }
 
-// orNothing is for a process that ended in good order.
+// orNothing is for a process that ended cleanly.
 func orNothing(err error) error {
 	if err == nil {
 		return errors.New("it was not told to")

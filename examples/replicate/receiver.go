@@ -28,7 +28,7 @@ type report struct {
 	Group     string `json:",omitempty"` // what follows is about
 	Bytes     int    `json:",omitempty"` // of the replica
 	SHA256    []byte `json:",omitempty"` // of the replica, when the sender has said that it is whole
-	Ended     string `json:",omitempty"` // why the group is over
+	Ended     string `json:",omitempty"` // why the group has ended
 }
 
 // receiverMain receives replicas until its standard input ends, which it does
@@ -63,7 +63,7 @@ type replicas struct {
 func (r *replicas) report(x report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.reports.Encode(x) // who does not listen is gone, and then this process ends
+	_ = r.reports.Encode(x) // if the reader is gone, this process ends
 }
 
 func (r *replicas) receive(socket string) (err error) {
@@ -112,7 +112,7 @@ func (r *replicas) grant(q *mcrdma.Request) (*mcrdma.Grant, error) {
 	return &mcrdma.Grant{Regions: []mcrdma.Piece{r.memory.Slice(0, n)}, Receives: make([]mcrdma.Piece, 4)}, nil
 }
 
-// serve tells of a replica when it is whole, and when its group is over.
+// serve reports when a replica is whole, and when its group has ended.
 func (r *replicas) serve(m *mcrdma.Member) {
 	group := m.Info().ID.String()
 	for {

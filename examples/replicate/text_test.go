@@ -24,8 +24,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestCount: the uplink is the sender's, the sum is everybody's, and what was there
-// before does not count.
+// TestCount: the uplink is the sender's, the sum is that of all hosts, and earlier
+// bytes do not count.
 func TestCount(t *testing.T) {
 	r := wayResult{Seconds: 2, Writes: 10, Posts: 10, Completions: 5}
 	r.count(map[string]uint64{"h1": 100, "h2": 7}, map[string]uint64{"h1": 1100, "h2": 507}, 500)

@@ -196,7 +196,7 @@ func (e *endpoint) connect(peer *endpoint, mtu int) error {
 	if err := e.qp.Modify(&attr, qp.MaskRTR); err != nil {
 		return err
 	}
-	attr = qp.Attr{State: qp.RTS, SQPSN: e.psn, Timeout: 14, RetryCnt: 7, RNRRetry: 7} // 67 ms, 7 = for ever
+	attr = qp.Attr{State: qp.RTS, SQPSN: e.psn, Timeout: 14, RetryCnt: 7, RNRRetry: 7} // 67 ms, 7 = forever
 	return e.qp.Modify(&attr, qp.MaskRTS)
 }
 

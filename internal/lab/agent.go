@@ -59,7 +59,7 @@ func agentConfig(n *node, p place, files identity.Files, dir string) *config.Con
 	return c
 }
 
-// neighbour is how a switch knows another.
+// neighbour is how a switch's configuration names another switch.
 func neighbour(n, far *node, p place) config.Switch {
 	s := config.Switch{Name: far.name, Programmable: true, Agent: p.at(far.number, agentPort).String(),
 		Addresses: []netip.Addr{far.address()},
@@ -80,7 +80,7 @@ type part struct {
 	err   error // once done is closed
 }
 
-// start runs a part; failed is called if it ends although nobody told it to.
+// start runs a part; failed is called if it ends without being told to.
 func start(name string, ready <-chan struct{}, run func(context.Context) error, failed func(error)) *part {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &part{name: name, ready: ready, end: cancel, done: make(chan struct{})}

@@ -10,7 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/labca"
 )
 
-// validity is how long certificates are good for: longer than any lab is kept.
+// validity is how long certificates are valid: longer than any lab is kept.
 const validity = 30 * 24 * time.Hour
 
 func (l *Lab) caFile() string { return filepath.Join(l.o.Dir, "ca.pem") }
@@ -23,7 +23,7 @@ func (l *Lab) openCA() (err error) {
 	return writeFile(l.caFile(), l.ca.Pair().Cert)
 }
 
-// issue makes files for somebody in the lab's directory.
+// issue makes a subject's key and certificate files in the lab's directory.
 func (l *Lab) issue(id identity.Identity) (identity.Files, error) {
 	base := filepath.Join(l.o.Dir, id.Name)
 	f := identity.Files{Cert: base + ".pem", Key: base + ".key", CA: l.caFile()}

@@ -17,15 +17,15 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
 
-// Options are what a lab may be told.
+// Options configure a lab.
 type Options struct {
 	// Dir is an existing directory for certificates, state and sockets. Its name is
 	// short: that of a socket has 107 bytes at most.
 	Dir string
-	// Logger gets what agents, switches and daemons log; nil: nobody.
+	// Logger gets what agents, switches and daemons log; nil: none.
 	Logger *slog.Logger
-	// Failed is told of an agent or daemon that ends although nobody told it to. It
-	// must not block; nil: nobody is told.
+	// Failed is called when an agent or daemon ends without being told to. It must
+	// not block; nil: no call.
 	Failed func(error)
 	// Port is given each port as it is opened, of a switch at the cable to a host or
 	// another switch, and returns what the switch gets instead: one that loses frames,
@@ -173,7 +173,7 @@ func closeAll(parts []*part) []error {
 	return errs
 }
 
-// A Host is what somebody needs to know of one.
+// A Host is what a user of the lab needs to know about a host.
 type Host struct {
 	Name    string
 	Address string

@@ -76,7 +76,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestTaken: where somebody listens already, no lab is started.
+// TestTaken: where another process listens already, no lab is started.
 func TestTaken(t *testing.T) {
 	p, err := findPlace()
 	if err != nil {

@@ -39,8 +39,8 @@ func (p place) at(number byte, port uint16) netip.AddrPort {
 
 func (p place) String() string { return netip.PrefixFrom(p.net, 24).String() }
 
-// findPlace returns a place that nobody uses: that of another lab is at other
-// addresses, and of what listens at all addresses the ports are kept clear.
+// findPlace returns a place that is not in use. Another lab's place has other
+// addresses; ports of processes that listen on all addresses are avoided.
 func findPlace() (place, error) {
 	var p place
 	var err error

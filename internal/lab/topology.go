@@ -63,7 +63,7 @@ func hostOf(name string) *host {
 	return nil
 }
 
-// port is the number of the port at the cable to somebody.
+// port is the number of the port at the cable to a neighbor.
 func (n *node) port(to string) uint16 {
 	for i, c := range n.cables {
 		if c == to {

@@ -17,13 +17,13 @@
 // the other and each packet to its end, so that identical arrivals have identical
 // results. It sends before it takes the next batch.
 //
-// There is no queue before the pipeline but a port's few batches: a switch that
-// cannot keep up fetches frames later, and what then finds the operating
-// system's buffer full is dropped there, before any work was spent on it, and
-// counted as that port's rx_full. Each port gets its turn, whatever the others
-// do, and what the control plane sends goes before all. Between ingress and egress
-// each port has queues of strict priority in a buffer that all share, and perhaps a
-// rate; without a rate packets pass at once.
+// The only queue before the pipeline is a port's few batches. A switch that cannot
+// keep up fetches frames later; the operating system drops frames that find its
+// buffer full, before any work was spent on them, and they are counted as that
+// port's rx_full. Each port gets its turn, whatever the others do; frames from the
+// control plane go before all others. Between ingress and egress each port has
+// strict-priority queues in a buffer that all ports share, and optionally a rate;
+// without a rate packets pass at once.
 //
 // The control plane gets in between two batches, and batches between two of its
 // accesses, each in the order in which they asked.
@@ -88,7 +88,7 @@ type Config struct {
 	Clock func() time.Duration
 	// Log gets what an operator should know; nil: nothing.
 	Log *slog.Logger
-	// LogMessages has log_msg() of the program logged too.
+	// LogMessages makes the program's log_msg() messages appear in the log too.
 	LogMessages bool
 }
 
@@ -123,8 +123,8 @@ type Switch struct {
 	work sync.WaitGroup
 }
 
-// turns is a mutual exclusion that is given in the order of asking, so that
-// neither the control plane nor packets can keep the other out.
+// turns is a FIFO mutex, so that neither the control plane nor packets can
+// starve the other.
 type turns chan struct{}
 
 func (t turns) take() { t <- struct{}{} }

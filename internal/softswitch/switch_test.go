@@ -365,8 +365,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestTurns: packets that never end keep the control plane from nothing, nor
-// the control plane packets.
+// TestTurns: neither an endless stream of packets nor the control plane starves
+// the other.
 func TestTurns(t *testing.T) {
 	s := newSwitch(t, Config{})
 	hosts := cables(t, s, 2)

@@ -20,9 +20,9 @@ func (s *Switch) Do(f func(*pipeline.Pipeline, *pre.Engine)) {
 }
 
 // Load makes p and e the pipeline and the packet replication engine of packets
-// that arrive from now on; those that wait in queues leave by the one before. The
-// pipeline is told which ports are down, now and whenever one is seen to go up or
-// down, within 100 ms; ports that are not attached count as up.
+// that arrive from now on; packets that wait in queues leave by the previous
+// pipeline. Load tells the pipeline which ports are down, and the switch reports
+// each later change within 100 ms; ports that are not attached count as up.
 func (s *Switch) Load(p *pipeline.Pipeline, e *pre.Engine) {
 	s.lock.take()
 	defer s.lock.give()

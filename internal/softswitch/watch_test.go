@@ -39,7 +39,7 @@ func TestWatchedPorts(t *testing.T) {
 			s.Load(p, e)
 		}
 		reload()
-		// The program sends to port 1 what nothing is selected for.
+		// The program sends a packet for which nothing is selected to port 1.
 		arrivals := func() (to [4]bool) {
 			for b := range byte(32) {
 				hosts[0].Send([][]byte{append([]byte{3, b}, make([]byte, 40)...)})

@@ -2,8 +2,8 @@
 // protection domains, memory regions, completion queues and reliable-connection
 // queue pairs. It holds the interfaces, the value types and the rules that all
 // devices share (the RC state machine, attribute checks); the devices are in
-// the packages below it: softroce runs in user space wherever there is UDP,
-// ibverbs drives real NICs (and the kernel's rxe) through libibverbs.
+// the packages below it: softroce runs in user space over UDP, ibverbs drives
+// real NICs (and the kernel's rxe) through libibverbs.
 //
 // A program imports the drivers that it wants for their side effect and opens
 // a device by name:

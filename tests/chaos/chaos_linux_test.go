@@ -95,7 +95,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// What draws seldom bring about.
+// Cases that random plans seldom produce.
 func TestRows(t *testing.T) {
 	p := programs(t)
 	if testenv.Race {
@@ -151,7 +151,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A liar's answers are as good as a switch's: who gets them has to believe them.
+// A liar's answers look like a switch's: the sender has to accept them.
 func TestLiar(t *testing.T) {
 	eth := rocev2.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1}, Src: [6]byte{2, 0, 0, 0, 0, 2}, EtherType: rocev2.EtherTypeIPv4}
 	host, rep := [4]byte{10, 1, 0, 11}, [4]byte{10, 1, 0, 12}

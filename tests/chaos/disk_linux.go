@@ -10,7 +10,7 @@ import (
 )
 
 // A disk is a small file system that this process alone has: it is mounted nowhere, and
-// is gone when nobody has it open.
+// is gone when no process has it open.
 type disk struct {
 	fd  int
 	dir string // a way to it, for other processes too

@@ -13,8 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
-// wreck lets the faults happen, each at its time, and returns when the work's time is
-// over and all faults that end have ended.
+// wreck injects the faults, each at its time, and returns when the time for work has
+// passed and all temporary faults have ended.
 func (r *run) wreck(ctx context.Context) {
 	start := time.Now()
 	r.quiet = start
@@ -163,7 +163,7 @@ func (r *run) another(ctx context.Context, name string) error {
 	h := r.hosts[name]
 	defer r.mu.Unlock()
 	if h.Member.Running() {
-		return nil // two faults had it killed at the same time
+		return nil // two faults killed it at the same time
 	}
 	h.life++
 	if err := h.NewMember(ctx); err != nil {
@@ -200,7 +200,7 @@ func (r *run) restart(ctx context.Context, p *lab.Process, warp bool) error {
 	return err
 }
 
-// heal undoes all, also what was for good, except that applications stay killed.
+// heal undoes all faults, permanent ones too, except that applications stay killed.
 func (r *run) heal(ctx context.Context) (bad []string) {
 	for _, f := range r.plan.Faults {
 		if f.What != plan.KillApp && f.What != plan.SetClock {

@@ -1,15 +1,15 @@
 // Command chaos is the fault matrix: runs of groups in labs of network namespaces, with
-// real daemons, agents, switches and applications, to which the worst is done, all
-// made up from a seed.
+// real daemons, agents, switches and applications, into which faults are injected, all
+// generated from a seed.
 //
 //	go run ./tests/chaos -seed 17      one run: plan, history, verdict
 //	go run ./tests/chaos -row 3        one of those that are not drawn
 //	go run ./tests/chaos -rows -runs 200
 //	                                   all of those, and runs of seeds from 1 on
-//	go run ./tests/chaos -liar         with a switch that acknowledges what nobody has
+//	go run ./tests/chaos -liar         with a switch that acknowledges what no member has
 //	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
 //	go run ./tests/chaos -soak 1000s -cpus 2
-//	                                   whether anybody is suspected under load
+//	                                   whether any member is suspected under load
 //
 // Package plan makes up what happens, package history judges what came of it, and
 // command app is the application. It takes root, and Linux.

@@ -85,8 +85,8 @@ const (
 	vanished = 2500 * time.Millisecond // of work, when a host was cut off
 )
 
-// errSpoilt: something else went wrong at the same time, such as another receiver that
-// did not answer in time since the machine was busy.
+// errSpoilt: the measurement is invalid because of another fault, such as another
+// receiver that did not answer in time on a busy machine.
 var errSpoilt = errors.New("spoilt")
 
 // kill has a receiver die, and returns how long the sender waited for it.
@@ -202,7 +202,7 @@ func measure(ctx context.Context, programs lab.Programs, base string, kills int)
 	return nil
 }
 
-// distribution is what people want to know of a list of times.
+// distribution summarizes a list of times.
 func distribution(list []time.Duration) string {
 	n := len(list)
 	if n == 0 {
@@ -213,7 +213,7 @@ func distribution(list []time.Duration) string {
 }
 
 // soak has groups work for some time on some processors, with the fast profile, and
-// says who was suspected or removed, which nobody should be.
+// reports the members that were suspected or removed, which none should be.
 func soak(ctx context.Context, programs lab.Programs, base string, d time.Duration, cpus int) error {
 	if cpus > 0 {
 		var set unix.CPUSet

@@ -17,7 +17,7 @@ import (
 )
 
 // spaces are network namespaces by their names, "net:[inode]". Each is kept open, as
-// the kernel gives the inode of one that has ended to the next, which may be anybody's.
+// the kernel reuses the inode of one that has ended for the next, of any process.
 type spaces map[string]*os.File
 
 // belongings are the network namespaces of a lab's processes.
@@ -63,7 +63,7 @@ func (r *run) remains(mine spaces) (bad []string) {
 }
 
 // states looks into the daemons' states, which takes their end, one after the other.
-// What a daemon still owes others then, it has to pay when it is back.
+// Cleanup that a daemon has not done by then, it has to do when it is back.
 func (r *run) states(ctx context.Context) error {
 	for _, h := range r.lab.Hosts {
 		for deadline := time.Now().Add(settling); ; sleep(ctx, settling/3) { // longer than the grace, in which groups wait for applications

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// bound is how long an operation may be under way after the last fault is over, or
-	// after its submission; docs/failures.md says what it is made of.
+	// bound is how long an operation may be under way after the last fault has ended,
+	// or after its submission; docs/failures.md says what it is made of.
 	bound = 20 * time.Second
 	// settling is how long members may take to learn of the end, and what is left of
 	// groups to vanish: the longest of leases and grace, and the time to act on it.
 	settling = 15 * time.Second
 )
 
-// daemons has the labs' leases end soon. When a host counts as dead is as by default.
+// daemons shortens the labs' leases. A host counts as dead after the default time.
 const daemons = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
 // build compiles the programs of labs into dir: such that live by clocks that can be
@@ -58,7 +58,7 @@ type run struct {
 	plan *plan.Plan
 	lab  *lab.Lab
 	dir  string
-	liar bool // the switch of the senders acknowledges what nobody has; see liar_linux.go
+	liar bool // the switch of the senders acknowledges what no member has; see liar_linux.go
 
 	nodes  map[string]*node // hosts and switches
 	closed chan struct{}    // when the groups are closed
@@ -66,7 +66,7 @@ type run struct {
 
 	mu     sync.Mutex
 	hosts  map[string]*host
-	quiet  time.Time // the last fault was over
+	quiet  time.Time // the last fault had ended
 	events []string  // what went wrong with faults
 	struck int       // faults of KillAtWrite that came to be
 }

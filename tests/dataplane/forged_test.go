@@ -162,8 +162,8 @@ func TestRequestsOfMembers(t *testing.T) {
 	}
 }
 
-// TestLiar: a member that claims what it likes does not bring the sender to take for
-// acknowledged what an honest one lacks.
+// TestLiar: false claims of a member do not make the sender take for acknowledged
+// what an honest member lacks.
 func TestLiar(t *testing.T) {
 	s := guarded(t)
 	for _, x := range []struct {

@@ -124,8 +124,8 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestMarkedByBytes: where depths are told in cells, packets are marked by the bytes that
-// wait behind them, few long packets as well as many short ones.
+// TestMarkedByBytes: where depths are in cells, packets are marked by the bytes that wait
+// behind them, few long packets as well as many short ones.
 func TestMarkedByBytes(t *testing.T) {
 	const cell, threshold = 64, 50_000
 	for _, size := range []int{64, 1024, 4096} {

@@ -198,7 +198,7 @@ func leftOf(t *testing.T, out string) string {
 	return strings.Join(left, ", ")
 }
 
-// patiently waits until f says nothing any more.
+// patiently waits until f reports no more problems.
 func patiently(t *testing.T, what string, f func() string) {
 	t.Helper()
 	var last string

@@ -50,7 +50,7 @@ func refused(t *testing.T, l *lab.Lab, args orders.CreateArgs, sentinel string, 
 	nothingLeft(t, l, 5*time.Second)
 }
 
-// What cannot be is refused, clearly, and nothing of it is left anywhere.
+// Impossible requests are refused, clearly, and leave nothing behind.
 func TestNamespaceBadGroups(t *testing.T) {
 	l := startLab(t, lab.Spec{Daemon: hasty, Hosts: map[string]lab.Host{"h2": {MTU: 1500}}})
 	dial(t, l.Hosts...)
@@ -225,7 +225,7 @@ func TestNamespaceBadOperations(t *testing.T) {
 			t.Errorf("a WRITE of 65536 bytes at %d: %v", at, err)
 		}
 	}
-	// The group is none the worse for it.
+	// The group still works.
 	m.work(t, orders.WorkArgs{Kinds: allKinds, Sizes: []int{1, 60_000}, Count: 48, Depth: 4, Seed: 1})
 	m.close(t)
 	nothingLeft(t, l, 5*time.Second)

@@ -14,7 +14,7 @@ import (
 // patient daemons would make these tests long.
 const hasty = "leases: {member: 4s, group: 4s}\nbeat: {dead_after: 2s, grace: 4s}\n"
 
-// busy is work until the test has done its worst.
+// busy is work that lasts until the test has injected its fault.
 var busy = orders.WorkArgs{Kinds: allKinds, Sizes: smallSizes, Millis: 4000, Depth: 8, Seed: 9, Patience: 40_000}
 
 // ruin has a group at work, does something at the right time, and returns what came of
@@ -124,7 +124,7 @@ func TestNamespaceReceiverVanishes(t *testing.T) {
 }
 
 // A receiver's daemon is killed and does not come back: its application is taken out
-// when it has had its time, and is told so.
+// when its time is up, and learns of it.
 func TestNamespaceReceiverDaemonGone(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	h3 := l.Host("h3")
@@ -208,7 +208,7 @@ func (m *team) workFor(t *testing.T, count int, receivers ...*lab.HostNode) orde
 	return res
 }
 
-// Too few are left: the sender and those that remain are told.
+// Too few are left: the sender and those that remain learn of it.
 func TestNamespaceMinSize(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require", MinSize: 4})
 	_, err := m.ruin(t, l.Host("h3").Member.Kill)
@@ -240,7 +240,7 @@ func TestNamespaceSenderKilled(t *testing.T) {
 	nothingLeft(t, l, 10*time.Second)
 }
 
-// The sender's daemon and its application are killed, and nobody comes back: leases end.
+// The sender's daemon and its application are killed and do not return: leases end.
 func TestNamespaceSenderHostDies(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{Mode: "require"})
 	if _, err := m.ruin(t, func() {
@@ -312,9 +312,9 @@ func TestNamespaceAgentStopped(t *testing.T) {
 	nothingLeft(t, l, 15*time.Second)
 }
 
-// An agent is killed, and its neighbours turn away from its switch: the hosts there are
-// cut off. The work goes on with who is left, or fails with words; nothing is left when
-// the agent is back.
+// An agent is killed, and its neighbors route around its switch: the hosts there are
+// cut off. The work goes on with the receivers that are left, or fails with a clear
+// error; nothing is left when the agent is back.
 func TestNamespaceAgentKilled(t *testing.T) {
 	l, m := ready(t, lab.Spec{Daemon: hasty}, orders.CreateArgs{})
 	agent := l.Switch("torA").Agent

@@ -195,7 +195,7 @@ func TestNamespaceLoss(t *testing.T) {
 			info := ask[orders.GroupInfo](t, m.from, orders.Info, orders.Name{Name: "g"})
 			events := ask[[]orders.Event](t, m.from, orders.Events, orders.Name{Name: "g"})
 			// With one of three questions or answers lost, a queue pair's eight tries may
-			// all fail; the group is formed anew then, with everybody.
+			// all fail; the group is formed anew then, with all members.
 			if info.Formation != 1 && c.imp.Loss < 0.05 || len(info.Members) != 3 {
 				t.Errorf("the group did not survive as it was: %+v, events %+v", info, events)
 			}

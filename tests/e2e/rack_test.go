@@ -125,7 +125,7 @@ func newHost(t *testing.T, name string, region int) *host {
 	return h
 }
 
-// connect takes a host's queue pair to RTS, towards a peer.
+// connect takes a host's queue pair to RTS, connected to a peer.
 func (h *host) connect(t *testing.T, peer [4]byte, qpn rocev2.QPN) {
 	t.Helper()
 	for _, m := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// The same application where the switches can't: it runs, says why, and if it must have
-// switches it is told what is missing.
+// The same application where the switches can't: it runs, says why, and if it requires
+// switches the error says what is missing.
 func TestNamespaceWithoutSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec    lab.Spec

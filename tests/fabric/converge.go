@@ -32,7 +32,7 @@ func (f *Fabric) Ready() {
 	}
 }
 
-// describe tells what is the matter with an agent.
+// describe says what is wrong with an agent.
 func (f *Fabric) describe(n *node) string {
 	var out *mcrdmav1.GetStatusResponse
 	err := within(func(ctx context.Context) (err error) {
@@ -45,10 +45,9 @@ func (f *Fabric) describe(n *node) string {
 	return out.String()
 }
 
-// Converged waits until each switch whose agent runs has, towards all others'
-// prefixes, exactly the shortest ways over the wires that are not cut, and knows
-// its hosts. With static routes, which do not tell of wires elsewhere, no wire may
-// be cut.
+// Converged waits until each switch whose agent runs has exactly the shortest
+// paths to all others' prefixes over the wires that are not cut, and knows its
+// hosts. With static routes, which ignore wires elsewhere, no wire may be cut.
 func (f *Fabric) Converged() {
 	f.t.Helper()
 	f.eventually("converging", f.converged)
@@ -192,8 +191,8 @@ func (f *Fabric) since(e End) (at time.Time) {
 }
 
 // Flapped lists wires other than one whose ends took them for down or up since some
-// time. If nobody cut them, the machine was too busy for hellos, and what got lost
-// meanwhile tells nothing.
+// time. If the test did not cut them, the machine was too busy for hellos, and
+// losses meanwhile mean nothing.
 func (f *Fabric) Flapped(since time.Time, except *Wire) (list []*Wire) {
 	f.t.Helper()
 	for _, n := range f.order {

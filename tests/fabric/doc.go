@@ -1,7 +1,7 @@
 // Package fabric is a whole fabric in one process, for tests and benchmarks:
 // embedded switches joined by wires that can be cut, an agent beside each, and
 // hosts. Agents speak gRPC to each other, P4Runtime to their switches and BGP to
-// their neighbours, all over loopback TCP; only the wires are in memory.
+// their neighbors, all over loopback TCP; only the wires are in memory.
 //
 //	f := fabric.Start(t, fabric.Figure3())
 //	g := f.Group("A1", "B1", "D1")
@@ -14,10 +14,10 @@
 //	f.Remove(g)
 //	f.CheckLeftovers(0)
 //
-// A cut wire loses frames silently, as one does that a switch in between leads
-// into nowhere: only hellos find out. Switches and agents can be stopped and
-// started one by one. Everything ends with the test, and what the agents logged
-// is shown if it failed (or at once, if the environment has MCRDMA_FABRIC_LOG).
+// A cut wire loses frames silently, like a link through a device that drops
+// them: only hellos detect it. Switches and agents can be stopped and started
+// one by one. Everything ends with the test, and what the agents logged is
+// shown if it failed (or at once, if the environment has MCRDMA_FABRIC_LOG).
 //
 // Fabrics of one process run one after the other: GoBGP keeps options of all its
 // speakers in variables of the process.

@@ -276,7 +276,7 @@ func (b *tail) String() string {
 	return string(b.old) + string(b.last)
 }
 
-// connect opens a connection to a switch's agent as somebody.
+// connect opens a connection to a switch's agent with the given identity.
 func (f *Fabric) connect(n *node, as identity.Identity) *grpc.ClientConn {
 	f.t.Helper()
 	var files identity.Files

@@ -56,7 +56,7 @@ func (f *Fabric) StopAgent(sw string) {
 }
 
 // KillAgent ends a switch's agent as a crash does: all its connections break, and
-// nothing that it still does is heard of or stored.
+// nothing that it still does is sent or stored.
 func (f *Fabric) KillAgent(sw string) {
 	f.t.Helper()
 	f.must(f.node(sw).stopAgent(true))

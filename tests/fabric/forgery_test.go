@@ -13,7 +13,7 @@ import (
 )
 
 // A prey is a group of real devices, one sender and two receivers, in whose name
-// somebody else sends.
+// another host sends.
 type prey struct {
 	f         *Fabric
 	g         *Group
@@ -131,8 +131,8 @@ var forgeries = []forgery{
 
 // TestForgery: real devices write to each other in a group while a host at another
 // port sends in their names. Guarded, their memory holds what the sender wrote and
-// nothing else, no write is complete that somebody lacks, the group goes on, and each
-// forged packet is counted; unguarded, each of the forgeries works.
+// nothing else, no write is complete that a receiver lacks, the group goes on, and
+// each forged packet is counted; unguarded, each of the forgeries works.
 func TestForgery(t *testing.T) {
 	guardedAndNot(t, func(t *testing.T, s Spec, guard bool) {
 		f := Start(t, patient(s))
@@ -181,7 +181,7 @@ func (f *Fabric) corrupt(devices map[string]*softroce.Device, from string) {
 	f.Remove(p.g)
 }
 
-// goesOn sees that nobody is harmed, and that all that is written comes through.
+// goesOn checks that no receiver is harmed, and that all that is written comes through.
 func (p *prey) goesOn(ctx context.Context) {
 	p.f.t.Helper()
 	p.f.must(p.harmed())
@@ -217,7 +217,7 @@ func (f *Fabric) forge(devices map[string]*softroce.Device, a forgery, from stri
 			return nil
 		})
 		away := f.host("h2-1").wire
-		if away.cut[0].Load() { // a write that nobody can have completed
+		if away.cut[0].Load() { // a write that cannot have completed
 			if n, err := p.sender.cq.Poll(make([]qp.WC, 1)); n > 0 || err != nil {
 				t.Errorf("%s from %s: a write is complete that a receiver lacks (%v)", a.name, from, err)
 			}

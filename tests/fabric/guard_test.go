@@ -45,7 +45,7 @@ func (f *Fabric) spoofed(sw string) uint64 {
 	return f.drops(sw, "spoofed")
 }
 
-// patient has no link of a fabric go down because the machine is busy.
+// patient keeps a fabric's links from going down because the machine is busy.
 func patient(s Spec) Spec {
 	edit := s.Agent
 	s.Agent = func(name string, cfg *config.Config, o *switchagent.Options) {
@@ -76,7 +76,7 @@ func (f *Fabric) drops(sw, reason string) uint64 {
 }
 
 // An attack has a host send what it must not. It returns how many packets that
-// were, and whether somebody was deceived.
+// were, and whether a host or switch was deceived.
 type attack struct {
 	what string
 	do   func(f *Fabric, g *Group, mallory *host) (sent int, deceived bool)

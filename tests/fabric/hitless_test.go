@@ -68,8 +68,8 @@ func TestAgentProcess(t *testing.T) {
 	}
 }
 
-// An outsider is a switch's agent in a process of its own, since GoBGP does not bear
-// that a speaker is opened while others of the process have sessions.
+// An outsider is a switch's agent in a process of its own, since GoBGP cannot open a
+// speaker while others of the process have sessions.
 type outsider struct {
 	f    *Fabric
 	n    *node
@@ -108,7 +108,7 @@ func (o *outsider) start() {
 	o.out, err = o.cmd.StdoutPipe()
 	o.f.must(err)
 	o.f.must(o.cmd.Start())
-	o.n.agent = &running{} // for those who ask whether there is one
+	o.n.agent = &running{} // for callers that ask whether there is one
 	o.n.client.ResetConnectBackoff()
 }
 
@@ -228,7 +228,7 @@ func (s *stream) end() (sent, lost uint64, gap time.Duration) {
 	return sent, lost, s.gap
 }
 
-// A witness notes what others do that should do nothing.
+// A witness records writes, events and link changes of agents that should have none.
 type witness struct {
 	f      *Fabric
 	except string
@@ -252,7 +252,7 @@ func counting(writes *atomic.Int64) func(string, *config.Config, *switchagent.Op
 	}
 }
 
-// witness begins once nobody has written for a while.
+// witness begins once no agent has written for a while.
 func (f *Fabric) witness(except string, writes *atomic.Int64) *witness {
 	f.t.Helper()
 	for n := int64(-1); n != writes.Load(); f.pause(500 * time.Millisecond) {
@@ -303,7 +303,7 @@ func (f *Fabric) sinceAll(except string) map[End]time.Time {
 	return out
 }
 
-// end fails the test if anybody did anything.
+// end fails the test if the witness has recorded anything.
 func (w *witness) end(writes *atomic.Int64) {
 	w.f.t.Helper()
 	now := w.f.sinceAll(w.except)
@@ -323,7 +323,7 @@ func (w *witness) end(writes *atomic.Int64) {
 }
 
 // TestHitlessRestart: while a switch's agent ends and another one begins, no packet
-// is lost, nobody else does anything, and nothing on the switch is changed.
+// is lost, no other agent does anything, and nothing on the switch is changed.
 func TestHitlessRestart(t *testing.T) {
 	if testenv.Race {
 		t.Skip("optional: GoBGP v3.37.0 lists paths of peers that restart without its lock")
@@ -386,13 +386,13 @@ func TestHitlessRestart(t *testing.T) {
 	}
 }
 
-// TestNoFarewell: an agent that is killed, or leaves for good, or does not come back in
-// time, is missed, and what it cuts off comes back with it.
+// TestNoFarewell: an agent that is killed, or leaves permanently, or does not come back
+// in time, is noticed, and what it cuts off comes back with it.
 func TestNoFarewell(t *testing.T) {
 	if testenv.Race {
 		t.Skip("optional: GoBGP v3.37.0 lists paths of peers that restart without its lock")
 	}
-	const most = time.Second // for neighbours to notice; 100 to 150 ms if the machine is idle
+	const most = time.Second // for neighbors to notice; 100 to 150 ms if the machine is idle
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal

@@ -15,8 +15,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A host answers ARP, asks for its gateway's MAC, and shows what it gets to
-// whoever listens.
+// A host answers ARP, asks for its gateway's MAC, and passes what it gets to
+// its listeners.
 type host struct {
 	Host
 	f    *Fabric
@@ -30,7 +30,7 @@ type host struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	plug    *plug          // nil: the host is somebody else's, or closed
+	plug    *plug          // nil: a device has taken the host's place, or it is closed
 	gateway switchspec.MAC // zero: not known yet
 	learnt  chan struct{}  // closed when it is known
 }
@@ -55,8 +55,8 @@ func (h *host) close() {
 	}
 }
 
-// run receives until the host is unplugged. Until it has heard of its gateway it asks
-// for it, so that the switch learns of it, too.
+// run receives until the host is unplugged. Until it has heard from its gateway it
+// asks for it, so that the switch learns the host, too.
 func (h *host) run(p *plug) {
 	defer close(h.done)
 	ask := time.NewTicker(50 * time.Millisecond)

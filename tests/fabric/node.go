@@ -175,8 +175,8 @@ func (n *node) startAgent(ctx context.Context) error {
 	return nil
 }
 
-// stopAgent ends the agent; if kill, as a crash does: from one moment on nobody
-// hears of it, and nothing is stored.
+// stopAgent ends the agent; if kill, as a crash does: from one moment on it
+// sends and stores nothing.
 func (n *node) stopAgent(kill bool) error {
 	r := n.agent
 	if r == nil {

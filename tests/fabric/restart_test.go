@@ -19,8 +19,8 @@ func TestAgentRestarts(t *testing.T) {
 	f.Install(g)
 	f.CheckDelivery(g)
 	for i, sw := range []string{"leaf1", "spine1", "leaf2", "spine2"} {
-		// The neighbours notice that the agent sends no more hellos, and go other
-		// ways; alone of hosts at that leaf there are none.
+		// The neighbors notice that the agent sends no more hellos, and take
+		// other paths; only to hosts at that leaf there are none.
 		if i%2 == 0 {
 			f.StopAgent(sw)
 		} else {
@@ -44,7 +44,7 @@ func TestAgentRestarts(t *testing.T) {
 	f.CheckLeftovers(0)
 }
 
-// TestShortStop: an agent that is killed and back before its neighbours miss its
+// TestShortStop: an agent that is killed and back before its neighbors miss its
 // hellos hardly loses a packet: only while they agree upon the link anew. With BGP
 // they know at once; that gap is measured.
 func TestShortStop(t *testing.T) {

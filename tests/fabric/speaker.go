@@ -11,9 +11,9 @@ import (
 )
 
 // A lasting speaker outlives the agents that use it one after the other, since
-// GoBGP does not bear that one is opened while others in the process have
-// sessions. What an agent leaves by closing it is a speaker without sessions and
-// prefixes, which nobody can tell from none.
+// GoBGP cannot open one while others in the process have sessions. An agent that
+// closes it leaves a speaker without sessions and prefixes, which acts like
+// none.
 type lasting struct {
 	*bgp.Source
 
@@ -56,7 +56,7 @@ func (l *lasting) Resume(ctx context.Context, peers []bgp.Peer) error {
 	return errors.Join(errs...)
 }
 
-// Suspend cannot be told from Close by those who would wait: the speaker goes on.
+// Suspend looks like Close to a peer that would wait: the speaker goes on.
 func (l *lasting) Suspend() error { return l.Close() }
 
 // Close leaves the speaker to the next agent.

@@ -137,15 +137,15 @@ func (f *Fabric) walk(g *Group, flow uint16, arrival time.Duration) *Walk {
 		case <-over:
 		case <-deadline:
 		}
-		mu.Lock() // nobody calls back any more who is not finished
+		mu.Lock() // no callback is still running
 		defer mu.Unlock()
 		return w
 	}
 }
 
 // CheckDelivery sends packets of several flows to a group, and checks that each
-// receiver gets exactly one copy of each, rewritten in full, and that nobody else
-// gets any.
+// receiver gets exactly one copy of each, rewritten in full, and that no other
+// host gets any.
 func (f *Fabric) CheckDelivery(g *Group) {
 	f.t.Helper()
 	for flow := range uint16(8) {

@@ -174,8 +174,8 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
-// TestClosedWhileAway: the sender closes while the daemons of the others are not there. They
-// learn that it has when these are back, and nobody takes it for lost.
+// TestClosedWhileAway: the sender closes while the daemons of the others are not there. The
+// others learn of it when these are back, and none takes the sender for lost.
 func TestClosedWhileAway(t *testing.T) {
 	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
 		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
@@ -197,7 +197,7 @@ func TestClosedWhileAway(t *testing.T) {
 }
 
 // TestDaemonsRestart: all daemons are stopped and started, one after the other, while the
-// sender writes; the group is the same afterwards.
+// sender writes; the group is the same afterward.
 func TestDaemonsRestart(t *testing.T) {
 	ways(t, func(t *testing.T, l *lab, cfg mcrdma.GroupConfig) {
 		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
@@ -209,8 +209,8 @@ func TestDaemonsRestart(t *testing.T) {
 			seen = tm.g.Info().Stats.Completed
 			eventually(t, "writing without a daemon", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
 			h.start(nil)
-			// Whoever closes before that, closes something that the daemon's applications
-			// are not there to be told of.
+			// A group that is closed before that is closed while the daemon's
+			// applications are not connected to learn of it.
 			if i == 0 {
 				event(t, tm.g.Events(), mcrdma.Resumed)
 			} else {

@@ -56,7 +56,7 @@ var hostNames = []string{"h1-1", "h2-1", "h1-2", "h2-2"}
 var labs atomic.Int32
 
 // patience is how long hosts may take to answer here, where all share a machine that has
-// other things to do: nobody dies so that only silence tells.
+// other things to do: no test lets a process die so that only silence shows it.
 const patience = 15 * time.Second
 
 // newLab starts four hosts, behind two switches and a spine or on loopback addresses.

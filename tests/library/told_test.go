@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-// TestToldStays: a receiver was told of two WRITEs that another one lacks when the group is
+// TestToldStays: a receiver learned of two WRITEs that another one lacks when the group is
 // formed anew, because a third joins. If both write the same bytes, the first receiver does
 // not see the first of them again: hosts relay until the others have caught up. That
 // nothing is written again can be seen, because the receiver has changed its bytes.
@@ -65,7 +65,7 @@ func TestToldStays(t *testing.T) {
 					all = "ab"
 				}
 				want := map[*app]string{ahead: "!!", behind: all, spare: all}
-				if bySwitch && !catchesUp { // nothing speaks against writing the same again
+				if bySwitch && !catchesUp { // writing the same again is safe
 					want[ahead] = all
 				}
 				for a, want := range want {

@@ -228,7 +228,7 @@ func (f *faults) spend(x outcome) bool {
 }
 
 // answers appends what can happen to the answers of a member. A switch that loses
-// its state does so just before an answer: earlier, nobody could tell.
+// its state does so just before an answer: earlier, it would make no difference.
 func (m *machine) answers(w *world, b *member, at action, to []action) []action {
 	f := &w.left
 	for i := range min(b.answers.n, 2) {

@@ -104,7 +104,7 @@ func (d *decoder) byte() (v byte) {
 	return v
 }
 
-// bytes returns a part of what is decoded, which nobody may write to.
+// bytes returns a part of what is decoded; the caller must not write to it.
 func (d *decoder) bytes() (v []byte) {
 	n := d.byte()
 	v, d.b = d.b[:n:n], d.b[n:]

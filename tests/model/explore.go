@@ -225,7 +225,7 @@ func (e *explorer) successors(m *machine, p pending, to []pending) []pending {
 	from := m.decode(p.data)
 	if m.done(from) {
 		e.block(p.id)[p.id%blockSize].next = complete
-		return to // what is still under way concerns nobody
+		return to // what is still under way no longer matters
 	}
 	fair, ok := m.fair(from)
 	follow := noNode
@@ -314,7 +314,7 @@ func (e *explorer) path(f *found) []action {
 // state's canonical order, to those of the initial state.
 func (e *explorer) named(as []action) []action {
 	m := newMachine(e.b)
-	data, who := m.encode(m.initial(e.b), nil) // who is at this place
+	data, who := m.encode(m.initial(e.b), nil) // the member at this place
 	w := m.decode(data)
 	out := make([]action, 0, len(as))
 	for _, a := range as {

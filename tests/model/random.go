@@ -24,7 +24,7 @@ type run struct {
 	rng     *rand.Rand
 	now     time.Duration
 	quiet   time.Duration // from then on nothing goes wrong any more
-	burst   time.Duration // until then much does
+	burst   time.Duration // until then faults happen
 	events  schedule
 	nfaults int // so far
 	log     []string

@@ -134,8 +134,8 @@ func (m *machine) manage(w *world, b *member, k kind) {
 	}
 }
 
-// reaches reports whether the switch sends copies to member i, and somebody is
-// there to take them.
+// reaches reports whether the switch sends copies to member i, and the member
+// is there to take them.
 func (w *world) reaches(i int) bool {
 	return w.members[i].current && !w.members[i].dead
 }

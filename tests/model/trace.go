@@ -6,7 +6,7 @@ import (
 )
 
 // replay takes actions from the initial state on, with members as they are counted
-// there, and describes each: what moved, and how the queues are afterwards. It ends
+// there, and describes each: what moved, and how the queues are afterward. It ends
 // at the first that breaks S1 or cannot happen, and otherwise also returns the state
 // that it has led to.
 func replay(b *bound, as []action) (string, *world) {

@@ -164,8 +164,8 @@ func (goMerger) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (
 	return ackmerge.Step(c, s, a, 0)
 }
 
-// memory grants every WRITE a place that nobody looks at: that bytes are placed
-// once and in order is the adversary's business, in pkg/qp/rc.
+// memory grants every WRITE a place that is never read: TestAdversary in
+// pkg/qp/rc checks that bytes are placed once and in order.
 type memory struct{ b [messagePackets * mtu]byte }
 
 func (m *memory) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return m.b[:n], true }

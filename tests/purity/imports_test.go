@@ -34,7 +34,7 @@ const (
 	switchCode = "internal/softswitch"
 )
 
-// notOfDevices is what RDMA devices know nothing of: daemon, switches, and what
+// notOfDevices is what RDMA devices must not import: daemon, switches, and what
 // is built upon devices.
 var notOfDevices = []string{p4runtime, gobgp, "api", "cmd", switchCode, "internal/connmgr", "internal/p4rt",
 	"internal/routing", "internal/switchagent", "internal/switchspec", "pkg/mcrdma", "pkg/rdmcfallback"}

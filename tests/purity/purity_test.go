@@ -1,8 +1,8 @@
 // Package purity holds the tests of the repository's architecture: that the
 // pure cores are pure, and that no import points against the direction that
 // docs/architecture.md lays down. The linter (.golangci.yml) checks most of
-// this too, while one types; what it cannot see, such as go statements and
-// what is imported by way of other packages, is seen here.
+// this too, in the editor; these tests see what it cannot, such as go
+// statements and indirect imports.
 //
 // It reads source with go/parser and asks go list; it imports the standard
 // library only.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// avoided are pictures and private words, and what a reader would search for instead. They
-// also count as parts of names.
+// avoided are metaphors and private words, and the words that a reader would search for
+// instead. They also count as parts of names.
 var avoided = []struct{ bad, good string }{
 	{"graveyard", "a cache of what has ended"}, {"bury", "add, remove"}, {"buried", "removed"}, {"insist", "retry"},
 	{"forsake", "end"}, {"forsaken", "ended"}, {"barren", "without progress"}, {"wish", "request"}, {"wishes", "requests"},

@@ -12,7 +12,7 @@ import (
 )
 
 // manCommand writes manual pages, one for each command: what the help says, in the form
-// of man(7). It is for those who make packages, and hidden.
+// of man(7). It is for packagers, and hidden.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
@@ -37,7 +37,7 @@ func writePages(cmd *cobra.Command, dir string) error {
 	w := bufio.NewWriter(f)
 	page(w, cmd)
 	if err := w.Flush(); err != nil {
-		_ = f.Close() // it is incomplete anyhow
+		_ = f.Close() // it is incomplete
 		return err
 	}
 	if err := f.Close(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// NotifySystemd tells the service manager, if one wants to know, of a state
+// NotifySystemd reports a state to the service manager, if there is one
 // (sd_notify(3)).
 func NotifySystemd(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
@@ -15,7 +15,7 @@ func NotifySystemd(state string) {
 		return
 	}
 	if c, err := net.Dial("unixgram", name); err == nil { // a leading @ is an abstract name
-		_, _ = io.WriteString(c, state) // nobody is there to be told of an error
+		_, _ = io.WriteString(c, state) // there is no way to report an error
 		c.Close()
 	}
 }

@@ -94,7 +94,7 @@ func TestZeroFields(t *testing.T) {
 }
 
 // TestFull: a table of a size takes that many, and again after a Delete; a
-// duplicate is told as such even then.
+// duplicate is reported as such even then.
 func TestFull(t *testing.T) {
 	table := New[int]([]Spec{{Exact, 8}}, 2)
 	key := func(x uint64) Key { return Key{{Value: u(x, 8)}} }
@@ -225,7 +225,7 @@ func TestKindString(t *testing.T) {
 	}
 }
 
-// TestHashCollisions: keys of the same hash are told apart, whatever their
+// TestHashCollisions: keys of the same hash are distinguished, whatever their
 // length.
 func TestHashCollisions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

@@ -95,8 +95,8 @@ func (s *Server) arbitrate(st *stream, m *p4.MasterArbitrationUpdate) error {
 		s.mu.Unlock()
 		return nil
 	}
-	// st becomes or stays the primary. Until the others' Writes have ended,
-	// nobody's are accepted.
+	// st becomes or stays the primary. Until the others' Writes have ended, no
+	// stream's Writes are accepted.
 	r.primary, r.highest = nil, id
 	s.publish()
 	for o := range r.streams {
@@ -145,8 +145,8 @@ func (s *Server) roleFor(st *stream, m *p4.MasterArbitrationUpdate) (*role, erro
 	return r, nil
 }
 
-// join makes the stream one of the role's, with an election id that no other one
-// has. The caller holds s.mu.
+// join makes the stream one of the role's, with an election id that no other
+// stream has. The caller holds s.mu.
 func (s *Server) join(r *role, st *stream, id *electionID) error {
 	if st.gone {
 		return fail(codes.Canceled, "the stream has ended")
@@ -197,7 +197,7 @@ func (s *Server) publish() {
 	s.primaries.Store(&list)
 }
 
-// tell sends the streams that to chooses the advice that holds for them. The
+// tell sends each stream that to selects the advice that applies to it. The
 // caller holds s.mu.
 func (s *Server) tell(r *role, to func(*stream) bool) {
 	for st := range r.streams {

@@ -34,8 +34,8 @@ func TestHigherElectionTakesOver(t *testing.T) {
 	expectError(t, r.tryWrite(0), codes.PermissionDenied, "election id 1 is not that of the primary of the default role, which is 9")
 }
 
-// After the primary has gone there is none, even if a backup is there, until
-// somebody arbitrates with an id at least as high as any before.
+// After the primary has gone there is none, even if a backup is there, until a
+// controller arbitrates with an id at least as high as any before.
 func TestNoPrimaryAfterDisconnect(t *testing.T) {
 	r := newRig(t, Options{})
 	a, b := r.open(5), r.channel()
@@ -191,7 +191,7 @@ func TestStreamLimits(t *testing.T) {
 	s.expectEnd(codes.ResourceExhausted, "there are 64 roles already")
 }
 
-// Each role has a primary of its own, who must say which role it means.
+// Each role has a primary of its own, which must say which role it means.
 func TestRoles(t *testing.T) {
 	r, a := ready(t)
 	b := r.channel()
@@ -253,7 +253,7 @@ func TestWhoMayWrite(t *testing.T) {
 	expectError(t, err, codes.NotFound, "there is no device 8")
 }
 
-// A new primary is told that it is one only when the Writes of the one before
+// A new primary learns that it is one only when the Writes of the previous one
 // have ended.
 func TestNewPrimaryWaitsForWrites(t *testing.T) {
 	r, a := ready(t)
@@ -274,7 +274,7 @@ func TestNewPrimaryWaitsForWrites(t *testing.T) {
 	})
 	b.arbitrate(9)
 	a.expectArbitration(codes.AlreadyExists, 9)
-	// From here on nobody may write, and b is not told yet.
+	// From here on no controller may write, and b has not been notified yet.
 	late := make(chan error)
 	go func() {
 		_, err := r.client.Write(t.Context(), r.request(0))
@@ -315,8 +315,8 @@ func TestCloseEndsStreams(t *testing.T) {
 	r.server.Close() // again does no harm
 }
 
-// After each arbitration, whoever is told that it is the primary may write and set the
-// pipeline, by the election id that it has then, and nobody else may.
+// After each arbitration, the stream that learns that it is the primary may write and
+// set the pipeline with the election id that it has then, and no other stream may.
 func TestWhoMayWriteAfterArbitration(t *testing.T) {
 	r, a := ready(t) // election id 1
 	b := r.open(0)

@@ -35,7 +35,7 @@ type config struct {
 // do calls f with exclusive access to the state.
 func (s *Server) do(c *config, f func()) {
 	if !c.loaded {
-		f() // nobody else knows it; s.state is held
+		f() // no other goroutine knows it; s.state is held
 		return
 	}
 	s.target.Do(func(*pipeline.Pipeline, *pre.Engine) { f() })

@@ -131,8 +131,8 @@ func (l *learner) forget(i int) {
 const never = time.Duration(math.MaxInt64)
 
 // run deals with all that has come in and is due now. It returns the lists to be
-// sent, and when to call it next. With heard false nobody would get the lists:
-// they are thrown away.
+// sent, and when to call it next. With heard false no controller would get the
+// lists: they are discarded.
 func (d *digester) run(now time.Duration, heard bool) (lists []*p4.DigestList, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +179,8 @@ func sum(t time.Duration, ns int64) time.Duration {
 	return t + time.Duration(ns)
 }
 
-// learnerOf finds who a digest is for; nil if it is not enabled, or from another
-// program.
+// learnerOf finds the learner that a digest is for; nil if it is not enabled, or
+// from another program.
 func (d *digester) learnerOf(in pipeline.Digest) *learner {
 	if d.index == nil || in.Index < 0 || in.Index >= len(d.index.byDigest) || d.index.byDigest[in.Index] == nil {
 		return nil

@@ -89,7 +89,7 @@ func TestDigesterUnheard(t *testing.T) {
 	if lists, _ := d.run(5, false); len(lists) != 1 {
 		t.Errorf("lists %v", lists)
 	}
-	d.learned(1) // nobody got it: it comes again
+	d.learned(1) // no controller got it: it comes again
 	if lists, _ := d.run(6, true); len(lists) != 1 {
 		t.Errorf("lists %v", lists)
 	}

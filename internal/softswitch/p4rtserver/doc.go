@@ -27,10 +27,10 @@
 //     COMMIT puts in the place of the running one. RECONCILE_AND_COMMIT carries
 //     over all state whose objects the new P4Info has unchanged, and fails if
 //     there is state in others.
-//   - Per-colour meter counters, backup replicas, extern entries and
+//   - Per-color meter counters, backup replicas, extern entries and
 //     SINGLE_RATE_THREE_COLOR meters are UNIMPLEMENTED or refused at load.
-//   - Reading table entries by a key that is not there gives no entity and no
-//     error; reading anything else by its id is NOT_FOUND then.
+//   - Reading table entries by a missing key gives no entity and no error;
+//     reading anything else by a missing id is NOT_FOUND.
 //   - If the ports that all members of a group, or of an action set, watch are
 //     down, nothing happens to a packet, as with an empty group.
 //   - Values of translated types keep their number.

@@ -91,8 +91,8 @@ const maxText = 1200
 // element of its batch: nil if all are nil, else UNKNOWN with as many p4.v1.Error
 // details as there are elements ("Error Reporting").
 func batchStatus(what string, errs []error) error {
-	// The first is the first one with a fault of its own: not one that was rolled
-	// back or left because of another's.
+	// The first is the first update with a fault of its own, not one that was
+	// rolled back or skipped because another failed.
 	failed, first := 0, -1
 	for i, err := range errs {
 		if err == nil {

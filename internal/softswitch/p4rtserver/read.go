@@ -16,7 +16,7 @@ import (
 const responseSize = 512
 
 // Read implements p4.v1.P4Runtime. What is read is collected before it is sent,
-// so that a slow client holds up nobody's Write.
+// so that a slow client delays no other client's Write.
 func (s *Server) Read(req *p4.ReadRequest, g p4.P4Runtime_ReadServer) error {
 	r, err := s.collect(req)
 	if r == nil {
@@ -101,7 +101,7 @@ type reader struct {
 	brief bool
 }
 
-// A piece is an entity, or so many that are made when they are needed: arrays
+// A piece is one entity, or several that are made when they are needed: arrays
 // have very many cells, which as messages would take much memory at once.
 type piece struct {
 	one  *p4.Entity

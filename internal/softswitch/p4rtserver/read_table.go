@@ -141,7 +141,7 @@ func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entr
 	if r.brief && t.constant {
 		return
 	}
-	// Nobody writes meanwhile, so what is in the table stays there.
+	// No Write runs meanwhile, so what is in the table stays there.
 	var all []*pipeline.Entry
 	r.access(func() {
 		all = make([]*pipeline.Entry, 0, t.state.Len())

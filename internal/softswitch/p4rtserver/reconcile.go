@@ -163,7 +163,7 @@ func sameKey(a, b *table) error {
 	return sameFields(a.String(), a.key.spec, b.key.spec)
 }
 
-// errChanged says that what has state is different in the new P4Info.
+// errChanged says that an object with state differs in the new P4Info.
 var errChanged = errors.New("has state, and has changed in the new P4Info")
 
 func sameFields(what string, a, b []field) error {

@@ -54,7 +54,7 @@ type Server struct {
 	active *config // what packets meet; nil before the first commit
 	saved  *config // by VERIFY_AND_SAVE; nil: none
 
-	running atomic.Pointer[config] // active, for those who must not wait
+	running atomic.Pointer[config] // active, for callers that must not wait
 	digests *digester
 
 	closing chan struct{}
@@ -113,11 +113,11 @@ func (s *Server) Close() {
 
 // Stats are counts since the start.
 type Stats struct {
-	PacketIns       uint64 // sent towards controllers, per controller
+	PacketIns       uint64 // sent toward controllers, per controller
 	PacketInDrops   uint64 // not sent: no primary, a full queue, or too short for the header
 	PacketOuts      uint64 // injected
 	PacketOutErrors uint64 // refused
-	Digests         uint64 // messages (not lists) sent towards controllers
+	Digests         uint64 // messages (not lists) sent toward controllers
 	DigestDrops     uint64 // not sent: no primary, or faster than could be sent
 	IdleEntries     uint64 // reported idle
 	IdleDrops       uint64 // not reported: no primary, or a full queue

@@ -117,8 +117,8 @@ func (s *session) expectEnd(code codes.Code, text string) {
 	}
 }
 
-// expectSilence checks that nothing has been sent before the answer to a message
-// that is answered at once.
+// expectSilence sends a message that is answered at once, and checks that
+// nothing came before the answer.
 func (s *session) expectSilence() {
 	s.t.Helper()
 	s.send(&p4.StreamMessageRequest{})

@@ -10,14 +10,14 @@ import (
 )
 
 // controlQueue is how many arbitration messages may wait for a controller that
-// does not read; at the next its stream is ended.
+// does not read; one more ends its stream.
 const controlQueue = 256
 
 // A stream is one controller's StreamChannel.
 type stream struct {
 	ctl  chan *p4.StreamMessageResponse // arbitration; never dropped
 	data chan *p4.StreamMessageResponse // all else; dropped if full
-	end  chan error                     // why the stream ends; room for all who may say
+	end  chan error                     // why the stream ends; room for every goroutine that may report it
 
 	// Guarded by Server.mu:
 	role     *role // nil before the first arbitration

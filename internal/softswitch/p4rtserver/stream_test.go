@@ -147,7 +147,7 @@ func TestPacketIn(t *testing.T) {
 	r.bench.packetIn([]byte("short")) // shorter than the header
 	s.close()
 	backup.expectArbitration(codes.NotFound, 1)
-	r.bench.packetIn(make([]byte, 100)) // nobody there
+	r.bench.packetIn(make([]byte, 100)) // no controller there
 	if st := r.server.Stats(); st.PacketIns != 1 || st.PacketInDrops != 2 {
 		t.Errorf("stats %+v", st)
 	}
@@ -164,7 +164,7 @@ func TestPacketOutThroughTheProgram(t *testing.T) {
 	}
 }
 
-// A controller that does not read loses packets; it holds nobody up, and its
+// A controller that does not read loses packets; it delays no other, and its
 // arbitration messages are not lost.
 func TestSlowController(t *testing.T) {
 	r := newRig(t, Options{Queue: 8})
@@ -203,7 +203,7 @@ func TestSlowController(t *testing.T) {
 	}
 }
 
-// Who never reads arbitration messages is cut off.
+// A controller that never reads arbitration messages is cut off.
 func TestDeafController(t *testing.T) {
 	st := &stream{ctl: make(chan *p4.StreamMessageResponse, 1), end: make(chan error, 1)}
 	st.control(nil)
@@ -357,7 +357,7 @@ func TestIdleTimeouts(t *testing.T) {
 		t.Errorf("entry %v, want %v", got, want)
 	}
 	r.bench.pass(999)
-	r.bench.pass(1) // another time-out: told once more
+	r.bench.pass(1) // another time-out: reported once more
 	if got := s.next().GetIdleTimeoutNotification().GetTableEntry(); len(got) != 1 || !proto.Equal(got[0], want) {
 		t.Errorf("entries %v, want %v", got, want)
 	}

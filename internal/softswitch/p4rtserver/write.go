@@ -79,7 +79,7 @@ func (s *Server) writeEach(x *txn, updates []*p4.Update) (errs []error) {
 	return errs
 }
 
-// writeAll applies all updates or none, so many at a time between packets. With
+// writeAll applies all updates or none, chunk by chunk between packets. With
 // the first that fails, what has been done is undone, and all the others are
 // reported as ABORTED.
 func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []error, err error) {
@@ -107,8 +107,7 @@ func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []erro
 	return errs, err
 }
 
-// A txn applies updates to a config's state. Whoever uses it has exclusive
-// access.
+// A txn applies updates to a config's state. Its user has exclusive access.
 type txn struct {
 	c       *config
 	now     time.Duration

@@ -226,7 +226,7 @@ func readGroup(p *profile, g *p4.ActionProfileGroup) ([]pipeline.Weighted, error
 	return out, nil
 }
 
-// noPort is the watch port of what does not depend on one.
+// noPort is the watch port of a member that does not depend on a port.
 const noPort = -1
 
 // watchPort reads one of the two ways in which a port to watch can be given.

@@ -13,7 +13,7 @@ import (
 
 // A note is what the service keeps with a table entry (pipeline.Entry.Cookie):
 // what only the controller understands, and a one-shot set as it was written. An
-// entry that has nothing of that has no note.
+// entry with neither has no note.
 type note struct {
 	controller uint64
 	metadata   []byte

@@ -6,7 +6,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// maxJumps is how often an action may jump backwards: more than any program has
+// maxJumps is how often an action may jump backward: more than any program has
 // reason to, and few enough that a loop without end is noticed soon.
 const maxJumps = 1 << 14
 

@@ -94,7 +94,7 @@ func TestPutBytes(t *testing.T) {
 	}
 }
 
-// TestAlgorithms compares with what catalogues of checksums and slower ways say.
+// TestAlgorithms compares with published checksums and slower implementations.
 func TestAlgorithms(t *testing.T) {
 	check := []byte("123456789")
 	if got := crc16(check); got != 0xbb3d {

@@ -226,7 +226,7 @@ type tableRun struct {
 	key       []keyPart
 	words     []uint64
 	hash      num       // of a selector
-	meter     setter    // takes the colour of the direct meter; nil: none
+	meter     setter    // takes the color of the direct meter; nil: none
 	acts      []*action // by action
 	next      []*block  // by action
 	hitMiss   bool      // hit and miss decide instead

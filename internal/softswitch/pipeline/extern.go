@@ -143,7 +143,7 @@ func (c *compiler) registerWrite(s *program.Stmt) stmt {
 	return func(pk *Packet) { r.write(i(pk), x(pk)) }
 }
 
-// meter compiles dst = colour of a meter. An index out of range leaves dst.
+// meter compiles dst = color of a meter. An index out of range leaves dst.
 func (c *compiler) meter(s *program.Stmt) stmt {
 	m, i, set := c.p.meters[s.Meter], c.num(s.X), c.setter(s.Dst)
 	size := uint64(m.Len())

@@ -6,9 +6,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// What is hashed, p4c's programs first copy to a variable each. A copy that
-// nothing but the hash reads is left out, and the hash reads what would have been
-// copied.
+// Programs from p4c copy each input of a hash to a variable first. A copy that
+// only the hash reads is left out, and the hash reads the original.
 
 // reads counts how often each field is read, anywhere in a program or by the
 // switch itself.

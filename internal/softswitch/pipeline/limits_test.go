@@ -271,7 +271,7 @@ func TestValueSets(t *testing.T) {
 	}
 }
 
-// TestQueueMetadata tests what egress is told of queue and time.
+// TestQueueMetadata tests the metadata about queue and time that egress sees.
 func TestQueueMetadata(t *testing.T) {
 	p := start(t, "limits", Options{})
 	in := p.Ingress(5*time.Millisecond, 1, frameOf(opTruncate, 5, 100))

@@ -8,8 +8,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// MeterConfig configures a meter of two rates and three colours (RFC 2698,
-// colour-blind). Rates are in packets or bytes per second, bursts in packets or
+// MeterConfig configures a meter of two rates and three colors (RFC 2698,
+// color-blind). Rates are in packets or bytes per second, bursts in packets or
 // bytes, as the program declares the meter. The zero value is a meter that is
 // not configured: everything is green.
 type MeterConfig struct {
@@ -30,7 +30,7 @@ func (c MeterConfig) check() error {
 	return nil
 }
 
-// Colours of packets, as v1model numbers them.
+// Colors of packets, as v1model numbers them.
 const (
 	green  = 0
 	yellow = 1
@@ -79,7 +79,7 @@ func (m *Meter) Set(i int, c MeterConfig) error {
 	return nil
 }
 
-// mark runs cell i and returns the packet's colour; green if there is no such
+// mark runs cell i and returns the packet's color; green if there is no such
 // cell.
 func (m *Meter) mark(i uint64, now time.Duration, bytes int) int {
 	if i >= uint64(len(m.cells)) {
@@ -121,7 +121,7 @@ func (c *meterCell) config() MeterConfig {
 	return MeterConfig{CIR: c.committed.rate, CBurst: c.committed.burst, PIR: c.peak.rate, PBurst: c.peak.burst, Set: c.set}
 }
 
-// mark is RFC 2698 §3, colour-blind. Time that runs backwards adds nothing.
+// mark is RFC 2698 §3, color-blind. Time that runs backward adds nothing.
 func (c *meterCell) mark(now time.Duration, n int64) int {
 	if !c.set {
 		return green

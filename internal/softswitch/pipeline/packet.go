@@ -7,8 +7,8 @@ import (
 )
 
 // A Packet is a packet between ingress and egress: its headers' and metadata's
-// values, and what the parser left over. It belongs to who got it from Ingress
-// or Egress, until it is given to Egress or Release.
+// values, and what the parser left over. It belongs to the caller that got it
+// from Ingress or Egress, until that gives it to Egress or Release.
 type Packet struct {
 	w    []uint64 // see layout
 	args []uint64 // of the running action

@@ -15,15 +15,15 @@
 // clones, resubmission, multicast and drops are acted on after a control, the
 // numbers of instance types, what standard metadata a copy has, which fields keep
 // their values when a header becomes invalid. Where bmv2 would abort, read memory
-// that is not the packet's or loop for ever, a pipeline goes on in a defined way
+// that is not the packet's or loop forever, a pipeline goes on in a defined way
 // and counts it in Stats.
 //
 // The package is pure: it has no goroutines, clocks or I/O, and a run depends on
 // nothing but the program, its options, what the control plane did, which ports
-// are up, and the packets with their times. It is not safe for concurrent use; who owns a
-// Pipeline locks it. A packet costs no allocations once as many packets as are
-// ever under way have been seen. It imports the standard library, program, match
-// and pre only.
+// are up, and the packets with their times. It is not safe for concurrent use; the owner
+// of a Pipeline locks it. A packet costs no allocation once the pool holds as many
+// packets as are ever in flight. It imports the standard library, program, match and pre
+// only.
 package pipeline
 
 import (
@@ -140,7 +140,7 @@ func (c *compiler) fieldList(fields []program.FieldRef) []slot {
 
 // Queue is what a packet's egress metadata says of the queue that it has been in.
 type Queue struct {
-	EnqDepth, DeqDepth uint32        // how deep the queue was when it came, and when it left, in the unit of whoever keeps it
+	EnqDepth, DeqDepth uint32        // how deep the queue was when it came, and when it left, in the queue's own unit
 	EnqTime            time.Duration // when it came
 }
 

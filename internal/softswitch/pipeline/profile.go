@@ -77,8 +77,8 @@ func (p *Profile) InsertMember(id uint32, c Call) error {
 	return nil
 }
 
-// ModifyMember gives a member another action, for all who refer to it. Errors:
-// ErrNotFound, ErrInvalid.
+// ModifyMember gives a member another action, for all entries and groups that
+// refer to it. Errors: ErrNotFound, ErrInvalid.
 func (p *Profile) ModifyMember(id uint32, c Call) error {
 	m, err := p.member(id)
 	if err != nil {

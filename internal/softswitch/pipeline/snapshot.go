@@ -7,8 +7,8 @@ import (
 
 // Registers is a copy of what a pipeline's registers hold, and of the state of its
 // random generator: all that one packet can leave to the next, apart from counts
-// and meters. Who explores what packets can do to a program saves it, lets packets
-// through, and goes back. The cost is in proportion to the cells that are not 0.
+// and meters. A model checker saves it, sends packets through, and goes back. The
+// cost is in proportion to the cells that are not 0.
 type Registers struct {
 	cells []savedCell // in ascending order
 	words []uint64    // their values, one after the other

@@ -19,7 +19,7 @@ const (
 	actOther // of no table
 )
 
-// stateProgram declares one of each thing that has state, and no behaviour.
+// stateProgram declares one of each thing that has state, and no behavior.
 func stateProgram() *program.Program {
 	key := func(name string, m program.MatchKind, bits int) program.KeyField {
 		return program.KeyField{Name: name, Match: m, Bits: bits}

@@ -416,7 +416,7 @@ func (e *Entry) bound(hash uint64) *bound {
 	return e.sel.pick(hash)
 }
 
-// mark runs the entry's direct meter and returns the packet's colour.
+// mark runs the entry's direct meter and returns the packet's color.
 func (e *Entry) mark(now time.Duration, bytes int) int {
 	if e.meter == nil {
 		return green

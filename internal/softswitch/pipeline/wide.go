@@ -106,8 +106,8 @@ func (c *compiler) wideBitwise(e *program.Expr, n int) wide {
 	}
 }
 
-// wideShift compiles shifts by constants. To the right, as many more words are
-// needed as come in from above.
+// wideShift compiles shifts by constants. A shift to the right needs as many
+// more words as come in from above.
 func (c *compiler) wideShift(e *program.Expr, n int) wide {
 	k := c.constant(e.Right)
 	if k == nil || k.Sign() < 0 || k.BitLen() > 16 {

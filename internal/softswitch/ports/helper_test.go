@@ -25,7 +25,7 @@ func room(n, size int) [][]byte {
 	return b
 }
 
-// frame returns a frame of n bytes, of an EtherType that nobody answers, with
+// frame returns a frame of n bytes, of an EtherType that no host answers, with
 // the number k in it if it is long enough.
 func frame(n, k int) []byte {
 	f := bytes.Repeat([]byte{byte(k)}, n)

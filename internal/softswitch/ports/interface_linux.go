@@ -200,7 +200,7 @@ func (p *Interface) recv(fd uintptr) bool {
 	switch err := socketError(int(fd)); {
 	case err == nil, errors.Is(err, unix.ENETDOWN):
 		// The interface may come up again. If it was removed it will not. One that
-		// is being removed goes down first, and then nobody tells any more.
+		// is being removed goes down first, and then the kernel reports no more.
 		flags, err := linkFlags(int(fd), p.index)
 		if errors.Is(err, unix.ENODEV) {
 			p.err = ErrGone

@@ -21,8 +21,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 // inNamespace runs f on a thread in a network namespace of its own, with a veth
-// pair va–vb; thread and namespace are thrown away afterwards. f must not call
-// t.Fatal.
+// pair va–vb; thread and namespace end afterward. f must not call t.Fatal.
 func inNamespace(t *testing.T, f func(run func(cmd string))) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -106,7 +105,7 @@ func TestVeth(t *testing.T) {
 		if n := b.Send(back); n != len(back) {
 			t.Errorf("sent %d: %v", n, b.Stats())
 		}
-		// That nothing else is there says that a does not hear itself.
+		// The absence of other frames shows that a does not hear itself.
 		got, err = ca.wait(len(back))
 		if err = errors.Join(err, equal(got, back)); err != nil {
 			t.Error("back: ", err)
@@ -320,7 +319,8 @@ func TestVethGone(t *testing.T) {
 	})
 }
 
-// TestVethGoneWhileDown: the kernel says nothing any more of an interface that is down.
+// TestVethGoneWhileDown: the kernel reports nothing about an interface that is
+// down.
 func TestVethGoneWhileDown(t *testing.T) {
 	inNamespace(t, func(run func(string)) {
 		ps := open(t, Options{}, "va", "vb")

@@ -71,7 +71,7 @@ type Options struct {
 	// Buffer is how many bytes of frames wait in the operating system, each
 	// way; 0 means DefaultBuffer. A packet socket's ring is allocated at once.
 	Buffer int
-	// Hint, if not nil, is told in words what somebody should do about the
+	// Hint, if not nil, gets a text for the operator: what to do about the
 	// frames that this port drops, at most once for each reason. It is called
 	// from Recv or Send and must not block.
 	Hint func(string)
@@ -115,7 +115,7 @@ var reasonNames = [numReasons]string{"rx_full", "rx_segmented", "rx_too_long", "
 // String returns the reason as it stands in Stats.Drops.
 func (r Reason) String() string { return reasonNames[r] }
 
-// counters are what Stats is made of, and who is to be told of drops.
+// counters are what Stats is made of, and the Hint function for drops.
 type counters struct {
 	rxPackets, rxBytes atomic.Uint64
 	txPackets, txBytes atomic.Uint64

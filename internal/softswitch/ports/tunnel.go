@@ -178,7 +178,7 @@ func sendReason(err error) Reason {
 	return TxError
 }
 
-// Up reports whether the tunnel is open; whether anybody is at the other end
+// Up reports whether the tunnel is open; whether a peer is at the other end
 // cannot be known.
 func (t *Tunnel) Up() bool { return !t.closed.Load() }
 

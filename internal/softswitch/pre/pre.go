@@ -8,9 +8,9 @@
 //
 // Copies are made in the order in which the control plane listed the replicas.
 //
-// The package is pure: it only keeps what it is told, and copies no packets. It
-// is not safe for concurrent use; who owns an Engine locks it. It imports the
-// standard library only.
+// The package is pure: it only stores groups and sessions, and copies no
+// packets. It is not safe for concurrent use; the owner of an Engine locks it.
+// It imports the standard library only.
 package pre
 
 import (

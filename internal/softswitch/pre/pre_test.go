@@ -12,7 +12,7 @@ import (
 
 func r(port, instance uint16) Replica { return Replica{port, instance} }
 
-// TestRefusals: what is wrong is told apart, and changes nothing.
+// TestRefusals: each fault has its own error, and changes nothing.
 func TestRefusals(t *testing.T) {
 	e := New(Limits{Groups: 2, Replicas: 5, Sessions: 1})
 	must := func(err error) {

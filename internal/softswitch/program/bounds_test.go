@@ -365,7 +365,7 @@ func (m machine) wide(e *Expr) *big.Int {
 	return z.And(z, ones(e.Bits))
 }
 
-// refused tells why f refuses the program, if it does.
+// refused returns why f refuses the program, if it does.
 func refused(f func()) (err *LoadError) {
 	defer func() {
 		if r := recover(); r != nil {

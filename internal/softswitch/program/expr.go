@@ -94,14 +94,14 @@ const (
 	StRegisterRead                // Dst = Register[X]
 	StRegisterWrite               // Register[X] = Y
 	StCount                       // Counter[X]
-	StMeter                       // Dst = colour of Meter[X]
+	StMeter                       // Dst = color of Meter[X]
 	StDigest                      // Digest (index into Program.Digests)
 	StCloneIngress                // session X, FieldList
 	StCloneEgress                 // session X, FieldList
 	StResubmit                    // FieldList
 	StRecirculate                 // FieldList
 	StTruncate                    // to X bytes
-	StJump                        // to statement N, which may be the body's length; backwards in a loop
+	StJump                        // to statement N, which may be the body's length; backward in a loop
 	StJumpIfZero                  // if X is 0, to statement N; likewise
 	StExit                        //
 	StAssert                      // X

@@ -47,7 +47,7 @@ func strip(tree any) {
 }
 
 // FuzzLoadEdited changes values of a good program's JSON: it takes them away, puts
-// others of the same program in their place, or such as are hard to digest.
+// others of the same program in their place, or values that are hard to handle.
 func FuzzLoadEdited(f *testing.F) {
 	var trees [][]byte
 	for i, name := range samples(f) {

@@ -1,7 +1,7 @@
 package program
 
-// Bounds on what a program declares, so that whoever instantiates it does not
-// allocate at the JSON's will.
+// Bounds on what a program declares, so that the JSON cannot make the caller
+// that instantiates it allocate without limit.
 const (
 	maxName    = 1000
 	maxHex     = 1024      // digits of a constant
@@ -16,10 +16,10 @@ const (
 // Load returns the program in p4c's bmv2 JSON, format 2.x. Every error is a
 // *LoadError.
 //
-// What the JSON says and Load does not understand is refused. Left aside are only
-// what informs people: compiler, source fragments, pi_omit, enums (the compiler
-// has put the values in their place), force_arith, and the receiver of a digest,
-// which v1model leaves without meaning.
+// Load refuses whatever it does not understand. It ignores only what informs
+// people: compiler, source fragments, pi_omit, enums (the compiler has put the
+// values in their place), force_arith, and the receiver of a digest, which
+// v1model leaves without meaning.
 func Load(json []byte) (p *Program, err error) {
 	tree, err := parseJSON(json)
 	if err != nil {

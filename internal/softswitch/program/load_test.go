@@ -115,7 +115,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestTightBounds pins the bounds that the executing side lives on.
+// TestTightBounds pins the bounds that the executing side depends on.
 func TestTightBounds(t *testing.T) {
 	f := func(bits int, signed bool) *Expr { return &Expr{Op: OpField, Bits: bits, Signed: signed} }
 	u32, u64, s8 := f(32, false), f(64, false), f(8, true)

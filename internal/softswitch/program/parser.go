@@ -121,7 +121,7 @@ func (l *loader) extract(n, arg node) Stmt {
 	return Stmt{}
 }
 
-// fixedHeader refuses a header with a varbit field, whose length nobody gives.
+// fixedHeader refuses a header with a varbit field, whose length is not given.
 func (l *loader) fixedHeader(n node, h int) {
 	if hdr := l.prog.Headers[h]; l.types[hdr.Type].varbit != None {
 		n.invalid("header %s has a varbit field, but no length is given", quote(hdr.Name))

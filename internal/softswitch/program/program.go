@@ -323,13 +323,13 @@ type Counter struct {
 	Table int // a direct counter's table, or None
 }
 
-// Meter is a meter array: two rates, three colours.
+// Meter is a meter array: two rates, three colors.
 type Meter struct {
 	Name   string
 	Size   int
 	Bytes  bool     // rates in bytes, not packets
 	Table  int      // a direct meter's table, or None
-	Target FieldRef // of a direct meter: where the colour goes
+	Target FieldRef // of a direct meter: where the color goes
 }
 
 // Register is a register array.

@@ -153,7 +153,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateChange: a rate that is taken away lets all go that waited for it.
+// TestRateChange: removing a rate releases all packets that waited for it.
 func TestRateChange(t *testing.T) {
 	r := newRig(t)
 	r.must(sample.Patch(r.pipe, 1, "In.forward", 2))

@@ -31,8 +31,8 @@ type ClassStats struct {
 
 // A Port is where packets wait to be sent: a queue for each class, first in, first
 // out, all in one Buffer. The packets of a class wait until no higher class has one;
-// packets leave one after the other, at a rate. A Port has no clock: who calls it
-// tells the time, which must not go back.
+// packets leave one after the other, at a rate. A Port has no clock: the caller
+// passes the time, which must not go back.
 //
 // A packet leaves as soon as it is there and the one before has been gone for as
 // long as that one takes at the rate. That time is reckoned from when the one
@@ -142,8 +142,8 @@ func (p *Port[T]) Next() (time.Duration, bool) {
 	return max(p.free, first), ok
 }
 
-// Take removes the next packet if it may leave by now. What it takes of the
-// link is told by Sent.
+// Take removes the next packet if it may leave by now. Sent reports how much of
+// the link it takes.
 func (p *Port[T]) Take(now time.Duration) (item T, seen Seen, ok bool) {
 	at, ok := p.Next()
 	if !ok || at > now {

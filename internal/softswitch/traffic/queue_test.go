@@ -141,12 +141,12 @@ func TestLate(t *testing.T) {
 	if want := []int{1, 4, 0, 1, 4, 0}; !slices.Equal(got, want) {
 		t.Errorf("left %v, want %v", got, want)
 	}
-	// Time that nothing waited for is not made up for.
+	// Time during which no packet waited is not made up for.
 	put(100*us, 10)
 	if n := take(102 * us); n != 3 {
 		t.Errorf("%d left, want 3", n)
 	}
-	// Nor is time lost that a lower class waited, if a higher one goes first.
+	// Nor is the time lost during which a lower class waited, if a higher one goes first.
 	p.Put(109*us, 1, 100, 0)
 	if n := take(110 * us); n != 8 {
 		t.Errorf("%d left, want 8", n)

@@ -31,8 +31,8 @@ type completionQueue struct {
 	cq      *C.struct_ibv_cq
 	channel *C.struct_ibv_comp_channel
 	file    *os.File // a duplicate of the channel's file, for waiting
-	// waiting is held by the one goroutine that waits on file; others queue
-	// for it. Close takes it for ever.
+	// waiting is held by the one goroutine that waits on file; others queue for
+	// it. Close takes it and never returns it.
 	waiting chan struct{}
 	closing chan struct{}
 
@@ -98,8 +98,8 @@ func (c *completionQueue) overrun() {
 	c.wake()
 }
 
-// wake makes whoever waits look around. Closing the file, the only way for the
-// deadline to fail, does the same.
+// wake makes the waiting goroutine check its conditions. Closing the file, the
+// only way for the deadline to fail, does the same.
 func (c *completionQueue) wake() { _ = c.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // fill makes sure that buf is not empty if there are completions. The caller
@@ -197,10 +197,9 @@ func (c *completionQueue) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, c.wake)
 	defer stop()
 	for {
-		// A deadline in the past is how an ended context, the one of an
-		// earlier Wait included, and an overrun wake this. It is removed
-		// first and its causes are looked at afterwards, so that none is
-		// missed.
+		// An ended context (also that of an earlier Wait) and an overrun wake
+		// this goroutine by a deadline in the past. The deadline is removed
+		// first and its causes are checked afterward, so that none is missed.
 		if c.file.SetReadDeadline(time.Time{}) != nil {
 			return qp.ErrClosed
 		}
@@ -240,7 +239,7 @@ func (c *completionQueue) Close() error {
 	c.mu.Unlock()
 	close(c.closing)
 	c.file.Close()
-	c.waiting <- struct{}{} // until whoever waits is out of libibverbs
+	c.waiting <- struct{}{} // until the waiting goroutine is out of libibverbs
 	forget(c.dev, c.dev.cqs, c)
 	return c.destroy()
 }

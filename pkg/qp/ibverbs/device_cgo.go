@@ -269,7 +269,7 @@ func (d *device) Counters() map[string]uint64 {
 		for _, f := range files {
 			b, err := os.ReadFile(f)
 			if err != nil {
-				continue // some counters are not for everybody
+				continue // some counters need privilege to read
 			}
 			if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
 				m[filepath.Base(f)] = n

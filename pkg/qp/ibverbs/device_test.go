@@ -155,7 +155,7 @@ func TestLoopback(t *testing.T) {
 	for i := range a.mr.Bytes() {
 		a.mr.Bytes()[i] = byte(i * 7)
 	}
-	// Churn, so that a region that is not pinned would be caught.
+	// Garbage collection, so that a region that is not pinned would be caught.
 	stop := make(chan struct{})
 	var churn sync.WaitGroup
 	churn.Go(func() {
@@ -282,7 +282,7 @@ func TestBadRequests(t *testing.T) {
 	if err := a.qp.PostRecv(&qp.RecvWR{SGEs: five}); !errors.Is(err, qp.ErrSGE) {
 		t.Errorf("receive with five SGEs: %v", err)
 	}
-	// An rkey that is none: the responder refuses, both queue pairs fail.
+	// An invalid rkey: the responder refuses, both queue pairs fail.
 	if err := a.qp.PostSend(&qp.SendWR{ID: 1, Opcode: qp.OpWrite, SGEs: five[:1], RemoteAddr: b.mr.Addr(),
 		RKey: b.mr.RKey() ^ 0xff}); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ type queuePair struct {
 	qp     *C.struct_ibv_qp
 	closed bool
 
-	modify sync.Mutex // serialises Modify
+	modify sync.Mutex // serializes Modify
 	attr   qp.Attr    // as modified so far; protected by modify
 }
 
@@ -262,8 +262,8 @@ func (q *queuePair) checkSGEs(sges []qp.SGE) error {
 	return nil
 }
 
-// checkPost knows that posting reports a full queue as ENOMEM, or on some
-// devices as EAGAIN.
+// checkPost translates the result of posting, which reports a full queue as
+// ENOMEM, or on some devices as EAGAIN.
 func checkPost(verb string, errno C.int) error {
 	switch syscall.Errno(errno) {
 	case 0:

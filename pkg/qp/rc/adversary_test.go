@@ -165,7 +165,7 @@ const (
 )
 
 // Remote implements rc.Memory: region i belongs to the peer's message i alone.
-// It is here that exactly-once shows: each byte of a WRITE must be asked for
+// This is where exactly-once is checked: each byte of a WRITE must be asked for
 // once, in order. A request for more than a packet is the check of the whole
 // range that precedes it.
 func (e *endpoint) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
@@ -484,7 +484,7 @@ func (e *endpoint) checkRecv(wc *qp.WC) {
 	}
 }
 
-// transmit encodes a packet, ICRC and all, and lets the network do its worst.
+// transmit encodes a packet with its ICRC and passes it to the faulty network.
 func (w *world) transmit(from *endpoint, out *rc.Out) {
 	frame := encodeFrame(from.ip, from.peer.ip, out, w.rng.Float64() < w.f.mark)
 	const delay = 5 * time.Microsecond

@@ -65,8 +65,8 @@ func (c CCParams) withDefaults() CCParams {
 // additive, hyper increase). It limits nothing until the first CNP, and again
 // once the rate is back at line rate.
 //
-// Its two periodic timers are evaluated when somebody asks, not when they
-// expire: between packets nobody can tell the difference.
+// Its two periodic timers are evaluated when the rate is needed, not when they
+// expire: between packets that makes no difference.
 type reactionPoint struct {
 	p      CCParams
 	active bool

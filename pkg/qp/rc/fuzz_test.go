@@ -9,8 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// guarded is 64 bytes of registered memory in the middle of bytes that nobody
-// may touch.
+// guarded is 64 bytes of registered memory in the middle of bytes that no
+// packet may change.
 type guarded struct {
 	t     *testing.T
 	bytes [192]byte
@@ -45,8 +45,8 @@ func (g *guarded) check() {
 // FuzzPackets feeds a queue pair arbitrary packets, near the expected PSN and
 // far from it, between posted work requests and passing time. Nothing may
 // panic, write outside of the region, move the expected PSN back, acknowledge
-// a PSN at or beyond it, report success of a send that nobody acknowledged,
-// or complete more requests than were posted.
+// a PSN at or beyond it, report success of a send that was not acknowledged, or
+// complete more requests than were posted.
 func FuzzPackets(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 4, 1, 2, 0x0a, 0, 0, 8, 1, 0, 8, 0x11, 0, 0x1f, 1})
 	f.Add([]byte{1, 9, 4, 0, 200, 4, 0, 1, 0x20, 0x11, 0, 0x60, 3})

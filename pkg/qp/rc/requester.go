@@ -95,8 +95,8 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	if r.err {
 		r.sq.flush()
 	} else if r.silent && r.nxt-r.una >= r.window.size {
-		// Nothing of it fits into the window. Whoever posts now may know that the way is
-		// free again, so the oldest packet asks once more; the timer goes on.
+		// Nothing of it fits into the window. The caller may know that the path works
+		// again, so the oldest packet is sent again as a probe; the timer goes on.
 		r.probe = true
 		r.rewind()
 	}
@@ -268,7 +268,7 @@ func (r *Requester) goBack(now time.Duration) {
 // multicast group that lost the same packet. Those within one round trip of
 // the go-back say nothing new and are ignored; later ones cause another
 // go-back that is not charged and does not restart the ACK timer: the timer
-// bounds what a responder that repeats itself can make of it.
+// bounds what a responder that repeats its NAKs can cause.
 func (r *Requester) sequenceNak(now time.Duration) {
 	switch {
 	case r.nxt == r.una:
@@ -360,10 +360,10 @@ func (r *Requester) deadline() time.Duration {
 
 // A lossWindow is how many packets may be unacknowledged. It starts at the
 // configured window, halves what was in flight when a packet was lost, and
-// grows by one for each window that is acknowledged. RoCE was made for networks
-// that lose nothing, and NICs have no such thing; but where a switch or a
-// socket buffer does overflow, going back N with all of a large window sends
-// mostly what will be thrown away again.
+// grows by one for each window that is acknowledged. RoCE was made for lossless
+// networks, and NICs have no such window; but where a switch or a socket buffer
+// does overflow, going back N with all of a large window sends mostly packets
+// that will be dropped again.
 type lossWindow struct {
 	size, most uint64
 	credit     uint64 // acknowledged since size has grown

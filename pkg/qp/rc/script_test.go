@@ -15,8 +15,8 @@ import (
 )
 
 // TestScripts runs testdata/*: one queue pair whose peer and clock are the
-// script. After every command it prints what the queue pair has to say:
-// packets, completions, and when it wants to be woken.
+// script. After every command it prints the queue pair's output: packets,
+// completions, and its deadline.
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= nocc]
 //	post   id= op=SEND|RDMA_WRITE|… len= [imm=] [unsignaled]
@@ -185,7 +185,7 @@ func packet(t *testing.T, kind string, a args) rc.In {
 	return in
 }
 
-// pull prints all that the queue pair has to say.
+// pull prints all output of the queue pair.
 func (s *script) pull() string {
 	var b strings.Builder
 	b.WriteString(s.notes)

@@ -157,7 +157,7 @@ func TestPacketsInOtherStates(t *testing.T) {
 	}
 }
 
-// Responses that nobody asked for are counted by the state machines.
+// The state machines count responses that no request asked for.
 func TestUnexpectedResponses(t *testing.T) {
 	for op, counter := range map[rocev2.Opcode]string{
 		rocev2.ReadRespOnly: "rc_unexpected", rocev2.ReadRespMiddle: "rc_unexpected", rocev2.AtomicAck: "rc_unexpected",
@@ -178,7 +178,7 @@ func TestUnexpectedResponses(t *testing.T) {
 }
 
 // READ, atomics and SEND with invalidate are requests of the service, and this
-// device refuses them aloud.
+// device refuses them with a NAK.
 func TestUnservedRequests(t *testing.T) {
 	for _, op := range []rocev2.Opcode{rocev2.ReadRequest, rocev2.CompareSwap, rocev2.FetchAdd, rocev2.SendOnlyInv} {
 		t.Run(op.String(), func(t *testing.T) {

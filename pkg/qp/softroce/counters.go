@@ -95,7 +95,7 @@ func (c *counters) retire(st rc.Stats) {
 //	rx_drop_peer          source is not the queue pair's peer
 //	rx_drop_length        more payload than the path MTU
 //	rc_*                  what the state machines of all queue pairs counted
-//	events_lost           events that nobody read in time
+//	events_lost           events that were not read in time
 //	qps                   queue pairs that there are
 //
 // and those of the link (see for example udplink.Link.Counters), with which the

@@ -52,7 +52,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// Events that nobody reads are lost at some time, and counted; the first ones
+// Events that are not read are lost at some time, and counted; the first ones
 // are kept.
 func TestEventsLost(t *testing.T) {
 	d := onLink(t, newWire(), Options{})

@@ -46,9 +46,9 @@ func (d *Device) CreateCQ(depth int) (qp.CQ, error) {
 	return c, nil
 }
 
-// push adds a completion. It reports whether somebody was waiting, and whether
-// all is well: if there is no room the queue is broken, takes nothing more, and
-// the first time push reports false.
+// push adds a completion. It reports whether a goroutine was waiting, and
+// whether all is well: if there is no room the queue is broken and takes
+// nothing more, and push reports false the first time.
 func (c *CQ) push(wc *qp.WC) (woken, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *CQ) Wait(ctx context.Context) error {
 			c.signal() // there may be enough for the next waiter
 			return nil
 		case c.overrun == overrunTold:
-			c.signal() // nobody else would wake the next waiter
+			c.signal() // nothing else would wake the next waiter
 			return c.overrunErr()
 		}
 		c.waiters++

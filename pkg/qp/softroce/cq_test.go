@@ -69,7 +69,7 @@ func TestWaitContext(t *testing.T) {
 			t.Errorf("Wait returned %v", err)
 		}
 		c.pushN(t, 1, 1)
-		if err := c.Wait(t.Context()); err != nil { // nobody else is waiting for it
+		if err := c.Wait(t.Context()); err != nil { // no other goroutine is waiting for it
 			t.Error(err)
 		}
 		if c.waiters != 0 {
@@ -89,7 +89,7 @@ func waiters(ctx context.Context, c *CQ, n int) <-chan error {
 	return ch
 }
 
-// One completion is enough for every waiter as long as nobody polls it; none
+// One completion is enough for every waiter as long as it is not polled; none
 // is lost because of a waiter that has given up.
 func TestManyWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
-// An overrun is told once by Poll, after the completions that were there, by
-// an event, and by the state of every queue pair of the queue.
+// An overrun is reported once by Poll, after the completions that were there,
+// by an event, and by the state of every queue pair of the queue.
 func TestOverrun(t *testing.T) {
 	w := newWire()
 	d := onLink(t, w, Options{})
@@ -246,7 +246,7 @@ func TestOverrun(t *testing.T) {
 	apart.works()
 }
 
-// Whoever waits on a queue that overruns gets to know, whoever polled first.
+// Every waiter on a queue that overruns gets the error, whichever polled first.
 func TestOverrunWakesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(t, 1)

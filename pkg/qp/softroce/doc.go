@@ -1,7 +1,7 @@
 // Package softroce is an RDMA device in user space: RoCEv2 reliable connections
-// over whatever carries UDP. It runs the state machines of package rc, keeps
-// memory regions, completion queues and timers around them, and talks to the
-// network through a link.Link, which has the IP headers and the ICRC.
+// over anything that carries UDP. It runs the state machines of package rc,
+// keeps memory regions, completion queues and timers around them, and talks to
+// the network through a link.Link, which has the IP headers and the ICRC.
 //
 // The driver registers as "softroce". Device names:
 //
@@ -26,8 +26,8 @@
 // version or opcode, unknown queue pair or one before RTR, source other than
 // the queue pair's peer, more payload than the path MTU.
 //
-// Data written by a peer is visible to whoever polls a completion that comes
-// after it. A program that watches memory without a completion must know what
+// Data written by a peer is visible to the goroutine that polls a later
+// completion. A program that watches memory without a completion must know what
 // the Go memory model says about that.
 //
 // The package imports qp, rc, link, udplink, framelink, rocev2 and the standard library.

@@ -179,7 +179,7 @@ func (e *end) wantEach(got []qp.WC, want map[uint64]qp.Status) {
 	}
 }
 
-// Whoever sees a failed completion finds the queue pair in the error state,
+// When a failed completion can be polled, the queue pair is in the error state,
 // also while the device is busy with something else.
 func TestStateBeforeCompletion(t *testing.T) {
 	ack := func(s *station, syn rocev2.Syndrome) link.Rx {

@@ -64,7 +64,7 @@ func TestBadNetworks(t *testing.T) {
 }
 
 // exchange sends messages of random kind and size, several at once, and
-// compares memory afterwards. SENDs land in the lower half, WRITEs in the upper.
+// compares memory afterward. SENDs land in the lower half, WRITEs in the upper.
 func exchange(t *testing.T, r *rand.Rand, from, to *end) {
 	t.Helper()
 	half := len(to.buf) / 2

@@ -46,7 +46,7 @@ func testMessages(t *testing.T, a, b *end) {
 				RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 			a.want(id, qp.Success)
 			want := n
-			if op == qp.OpWrite { // tells nobody: an empty message behind it does
+			if op == qp.OpWrite { // raises no completion at the peer: an empty message behind it does
 				want = 0
 				a.send(qp.SendWR{ID: id, Opcode: qp.OpSend})
 				a.want(id, qp.Success)

@@ -60,8 +60,8 @@ func (m *MR) Close() error {
 	d.mrs.remove(m)
 	d.mu.Unlock()
 
-	// The keys find nothing from now on. Memory is accessed under the lock of
-	// a queue pair only, so whoever found the region before is through once
+	// The keys find nothing from now on. Memory is accessed under the lock of a
+	// queue pair only, so an access that found the region before has ended once
 	// each lock was held here.
 	for _, q := range m.pd.queuePairs() {
 		q.release(m)
@@ -97,8 +97,8 @@ func (t *mrTable) init(seed uint32) { t.next, t.seed = 1, seed }
 func (t *mrTable) add(m *MR) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// An index rests for a while, and comes back with other low bits, so that
-	// a key that somebody still holds finds nothing.
+	// An index rests for a while, and comes back with other low bits, so that a
+	// key that a peer still holds finds nothing.
 	const rest = 64
 	switch {
 	case len(t.free) > rest || len(t.free) > 0 && t.next > MaxMR:

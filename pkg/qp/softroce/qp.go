@@ -35,8 +35,8 @@ type QP struct {
 	armed  time.Duration
 	alarm  alarm
 
-	sending bool       // somebody is in link.Send, without the lock
-	hold    int        // goroutines that want nobody to be
+	sending bool       // a goroutine is in link.Send, without the lock
+	hold    int        // goroutines that wait until none is sending
 	idle    *sync.Cond // on mu: sending became false while hold > 0
 }
 
@@ -379,7 +379,7 @@ func (q *QP) arm() {
 	}
 }
 
-// complete puts wc into c and reports whether that woke somebody.
+// complete puts wc into c and reports whether that woke a goroutine.
 func (q *QP) complete(c *CQ, wc *qp.WC) (woken bool) {
 	woken, ok := c.push(wc)
 	if !ok {

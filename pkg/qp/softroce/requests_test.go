@@ -35,7 +35,7 @@ func piped(t testing.TB, cable framelink.PipeConfig, opt Options, size int, init
 // gathers is what the other scatters.
 func TestGatherScatter(t *testing.T) {
 	a, b := piped(t, framelink.PipeConfig{}, Options{}, 128<<10, qp.Init{MaxSGE: MaxSGE}, nil)
-	// pieces cuts n bytes into pieces at spread offsets, backwards in memory.
+	// pieces cuts n bytes into pieces at spread offsets, backward in memory.
 	pieces := func(e *end, n, piece int) (sges []qp.SGE, pick func() []byte) {
 		at := len(e.buf)
 		var order [][2]int

@@ -51,8 +51,8 @@ func (r *receiver) handle(batch []link.Rx, now time.Duration) {
 	r.dev.counters.rxPackets.Add(uint64(packets))
 	r.dev.counters.rxBytes.Add(uint64(bytes))
 	r.leave()
-	// Completions first, then packets: if somebody was waiting for one of them,
-	// what he does next can travel with the acknowledgement.
+	// Completions first, then packets: if a goroutine was waiting for a
+	// completion, what it sends next can travel with the acknowledgement.
 	woken := false
 	for _, q := range r.touched {
 		q.mu.Lock()

@@ -277,7 +277,7 @@ func TestErrorFlushes(t *testing.T) {
 				t.Errorf("in ERR a WRITE is answered by %+v", got)
 			}
 			modify(t, s.end, qp.Error, qp.MaskState) // again, without effect
-			s.noEvent()                              // the program did it, nobody needs to tell it
+			s.noEvent()                              // the program did it and needs no event
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 // or earlier: a deadline that moves back, as that of an ACK timer does with
 // every ACK, costs nothing; the alarm then finds that it is early and is set
 // again. It also takes the completion queues that have overrun, whose queue
-// pairs cannot be brought down by who notices, holding the lock of one.
+// pairs the noticing goroutine cannot bring down: it holds the lock of one.
 type timers struct {
 	mu     sync.Mutex
 	heap   alarmHeap
@@ -97,7 +97,7 @@ func (t *timers) rouse() {
 func (t *timers) due(now time.Duration) (*QP, *CQ, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asleep = 0 // awake: no need to be roused
+	t.asleep = 0 // awake: no wakeup needed
 	if n := len(t.broken); n > 0 {
 		c := t.broken[n-1]
 		t.broken = t.broken[:n-1]

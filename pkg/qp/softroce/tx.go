@@ -31,17 +31,17 @@ func newTxBatch() *txBatch {
 var zeros [4]byte
 
 // maxBatches is how many batches one call of pump sends at most, so that no
-// goroutine keeps transmitting what others make possible. The timer goroutine
-// goes on with the rest.
+// goroutine keeps transmitting for others. The timer goroutine goes on with the
+// rest.
 const maxBatches = 4
 
-// pump takes out of the state machines what an input has put there: completions
-// first, since somebody may be waiting for them, then packets.
+// pump takes the outputs of the latest input from the state machines:
+// completions first, since a goroutine may be waiting for them, then packets.
 //
-// It lets go of the queue pair's lock while the link sends, so that in the
-// meantime requests can be posted and acknowledgements taken in; whoever does
-// that leaves the packets to the one who is sending. Meanwhile requests do not
-// complete, because the link reads their memory.
+// It releases the queue pair's lock while the link sends, so that meanwhile
+// other goroutines can post requests and handle acknowledgements; they leave
+// the packets to the goroutine that is sending. Requests do not complete
+// meanwhile, because the link reads their memory.
 func (q *QP) pump(now time.Duration) {
 	if q.sending || q.hold > 0 {
 		return
@@ -72,9 +72,9 @@ func (q *QP) pump(now time.Duration) {
 	q.arm()
 }
 
-// stopSending waits until nobody sends. The lock, which the caller holds, is
-// released while it waits. Whoever has stopped sending for a queue pair that
-// lives on must pump.
+// stopSending waits until no goroutine sends. The lock, which the caller holds,
+// is released while it waits. If the queue pair stays in use, the caller must
+// call pump afterward.
 func (q *QP) stopSending() {
 	q.hold++
 	for q.sending {
@@ -83,9 +83,9 @@ func (q *QP) stopSending() {
 	q.hold--
 }
 
-// drain moves completions to their queues and reports whether that woke
-// somebody who waited for a receive. Whoever sees a failed one finds the queue
-// pair in the error state.
+// drain moves completions to their queues and reports whether that woke a
+// goroutine that waited for a receive. When a goroutine sees a failed
+// completion, the queue pair is already in the error state.
 func (q *QP) drain() (woken bool) {
 	if q.rc == nil {
 		return false

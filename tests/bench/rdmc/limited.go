@@ -202,8 +202,8 @@ func inNamespace(ns string, f func() error) error {
 	return errors.Join(f(), netns.Set(old))
 }
 
-// agent does for mpirun what it would have ssh do: args are the prefix of the
-// namespaces' names, the host's address, and a command for its shell.
+// agent replaces ssh for mpirun: args are the prefix of the namespaces' names,
+// the host's address, and a command for its shell.
 func agent(args []string) error {
 	if len(args) < 3 {
 		return errors.New("the arguments are: PREFIX HOST COMMAND")

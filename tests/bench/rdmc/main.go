@@ -92,8 +92,8 @@ func run() error {
 		return err
 	}
 
-	// Whatever ends this, even that nobody reads what is printed, must not end it before
-	// the namespaces are removed.
+	// Nothing may end this process before the namespaces are removed, not even a closed
+	// stdout.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
 	removeStale()

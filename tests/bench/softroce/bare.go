@@ -205,7 +205,7 @@ func udpRecv(j job, exchange func(hello) (hello, error), stop <-chan struct{}) (
 	return r, nil
 }
 
-// udpPing and udpPong throw 64 bytes back and forth, one system call each way.
+// udpPing and udpPong send 64 bytes back and forth, one system call each way.
 func udpPing(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r sideResult, err error) {
 	s, err := openBare(j)
 	if err != nil {

@@ -158,8 +158,8 @@ func inNamespace(ns string, f func() error) error {
 	return errors.Join(f(), netns.Set(old))
 }
 
-// onOwnThread runs f on a thread that ends with the goroutine, whatever f did
-// to it.
+// onOwnThread runs f on a thread that ends with the goroutine, whatever state f
+// left it in.
 func onOwnThread(f func() error) error {
 	runtime.LockOSThread()
 	return f()

@@ -260,7 +260,7 @@ func (t *thrower) throw(ctx context.Context) error {
 
 func (t *thrower) catch(ctx context.Context) error {
 	if _, err := next(ctx, t.s.rcq, t.wcs[:1]); err != nil {
-		// What brought the queue pair down is in the other queue.
+		// The completion that explains the failure is in the other queue.
 		_, reason := next(ctx, t.s.scq, t.wcs[:])
 		return fmt.Errorf("%w; sends: %w; counters %v", err, reason, nonZero(t.s.dev.Counters()))
 	}

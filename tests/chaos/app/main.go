@@ -1,7 +1,7 @@
 // Command app is the application of the fault matrix: it sends in groups and receives
 // in groups, and all that it does and sees goes into journals, which outlive it, as
-// does the memory that its groups write to. It is told what to do by lines of JSON on
-// its standard input; see package tests/chaos/orders. It ends with its input.
+// does the memory that its groups write to. Orders come as lines of JSON on its
+// standard input; see package tests/chaos/orders. It ends with its input.
 package main
 
 import (

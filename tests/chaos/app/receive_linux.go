@@ -26,7 +26,7 @@ type member struct {
 	places  *mcrdma.Memory
 	largest int
 	joined  bool
-	over    chan struct{} // closed when its time is over
+	over    chan struct{} // closed when the membership has ended
 }
 
 func (a *app) listen(args orders.ListenArgs) (any, error) {
@@ -108,7 +108,7 @@ func mapped(name string, n int) ([]byte, error) {
 var kindNames = map[mcrdma.Kind]string{mcrdma.OpWrite: history.Write, mcrdma.OpWriteImm: history.WriteImm,
 	mcrdma.OpSend: history.Send, mcrdma.OpSendImm: history.SendImm}
 
-// receive takes messages until the member's time is over.
+// receive takes messages until the membership has ended.
 func (x *member) receive(m *mcrdma.Member) {
 	defer close(x.over)
 	go func() {
@@ -127,7 +127,7 @@ func (x *member) receive(m *mcrdma.Member) {
 			e.Sum = history.Sum(r.Bytes())
 		}
 		x.journal.put(e)
-		_ = m.PostRecv(r.Piece) // what fails here, Recv tells of
+		_ = m.PostRecv(r.Piece) // Recv reports what fails here
 	}
 	_ = m.Close()
 	for _, mem := range append(x.regions, x.places) {

@@ -159,7 +159,7 @@ var kinds = []string{history.Write, history.WriteImm, history.Send, history.Send
 // submit makes up an operation and submits it.
 func (s *sender) submit(rng *rand.Rand, x *slot, n uint64) bool {
 	e := history.Entry{What: history.Submit, N: n, Kind: s.plan.Kinds[rng.IntN(len(s.plan.Kinds))]}
-	// As many small ones as large ones, whatever that is.
+	// As many small ones as large ones, for any size.
 	e.Size = min(s.plan.Largest, 1+rng.IntN(1<<rng.IntN(21)))
 	if rng.IntN(50) == 0 {
 		e.Size = s.plan.Largest

@@ -21,8 +21,8 @@ type Group struct {
 	// done to its sender, or to what it cannot do without.
 	Blamable []string
 	Doomed   bool
-	// Quiet is when the last fault was over, and Bound how long after that, or after
-	// its submission, an operation may be under way, in µs. 0: any time.
+	// Quiet is when the last fault had ended, and Bound how long after that, or
+	// after its submission, an operation may be under way, in µs. 0: any time.
 	Quiet, Bound int64
 }
 
@@ -59,13 +59,13 @@ const (
 	RuleJournal = "journal" // a journal makes no sense
 	RuleOrder   = "order"   // completions are in order, each once, none after a failure
 	RuleMinSize = "minsize" // nothing is promised with too few members
-	RuleBlame   = "blame"   // nobody is removed to whom nothing was done
+	RuleBlame   = "blame"   // only a member affected by a fault is removed
 	RuleFailure = "failure" // the group did not have to fail
 	RuleHang    = "hang"    // nothing takes longer than the bound
 	RuleTold    = "told"    // all learn of the end
 	RuleMemory  = "memory"  // a member's memory is as promised
 	RuleMessage = "message" // a member's messages are as promised
-	RuleReturn  = "return"  // who has gone is not taken back
+	RuleReturn  = "return"  // a member that has gone does not come back
 )
 
 // Check returns all promises that were not kept; none if all is well.
@@ -231,12 +231,12 @@ func (c *checker) completions() {
 	}
 }
 
-// membership checks who was removed, and how many were left.
+// membership checks which members were removed, and how many were left.
 func (c *checker) membership() {
 	if len(c.g.Sender) == 0 {
 		return
 	}
-	var changes []uint64 // where there are others than before
+	var changes []uint64 // where the members change
 	for _, n := range c.added {
 		changes = append(changes, n)
 	}
@@ -323,7 +323,7 @@ func (c *checker) member(m *Member) {
 	}
 	life := &m.Lives[joined]
 	if !member {
-		// It was about to join when the group or the sender came to its end.
+		// It was about to join when the group or the sender ended.
 		if c.g.SenderLived && !c.g.Doomed && c.over != nil && c.good == len(c.ops) {
 			c.fail(RuleTold, m.Name, 0, "it is in the group, and the sender was not told")
 		}

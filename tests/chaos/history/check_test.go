@@ -100,7 +100,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// Whatever is broken, its rule finds it.
+// Each rule finds its violation.
 func TestBroken(t *testing.T) {
 	message := func(l *Life) int { // in the middle
 		var at []int

@@ -1,6 +1,6 @@
-// Package history is what is recorded of a group while the worst happens around it,
-// and the judge of it: [Check] compares what each member has with what its sender
-// was told. It is pure: no files, no clocks.
+// Package history records a group while faults are injected, and judges the record:
+// [Check] compares what each member has with the completions at its sender. It is
+// pure: no files, no clocks.
 //
 // A journal is the entries of one process's part in one group, as lines of JSON,
 // each written before the process goes on. A process that is killed leaves its

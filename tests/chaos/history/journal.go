@@ -23,11 +23,11 @@ const (
 	Done    = "done"    // sender: N, and Text if it failed
 	Removed = "removed" // sender: Member, and N, the first operation that it may lack
 	Added   = "added"   // sender: Member, and N, the first operation that it has
-	Note    = "note"    // anyone: Text for people
-	Over    = "over"    // sender: the group is over, by Text
+	Note    = "note"    // any process: Text for people
+	Over    = "over"    // sender: the group has ended, by Text
 	Joined  = "joined"  // member
 	Receive = "receive" // member: Kind, Size, Imm, Sum
-	Ended   = "ended"   // member: its time is over, by Text
+	Ended   = "ended"   // member: its membership has ended, by Text
 )
 
 // An Entry is one thing that happened. Operations are counted from 0.

@@ -1,5 +1,5 @@
-// Package orders is what the application of the fault matrix (tests/chaos/app) is told
-// to do. Lines are as in package tests/e2e/orders.
+// Package orders defines the orders to the application of the fault matrix
+// (tests/chaos/app). Lines are as in package tests/e2e/orders.
 package orders
 
 import "github.com/mcrdma/mcrdma/tests/chaos/plan"
@@ -11,7 +11,7 @@ const (
 	Create = "create" // CreateArgs, CreateResult: makes a group
 	Work   = "work"   // Name: begins to submit operations
 	Finish = "finish" // FinishArgs: submits no more, waits for all, and closes the group
-	Settle = "settle" // FinishArgs: waits until the member's time is over, if it ever was one
+	Settle = "settle" // FinishArgs: waits until the membership has ended, if there was one
 	Left   = "left"   // LeftResult: what there still is
 )
 
@@ -56,7 +56,7 @@ type FinishArgs struct {
 	Millis int    `json:"millis"`
 }
 
-// A LeftResult is what the device has.
+// A LeftResult is what the device still has.
 type LeftResult struct {
 	QPs uint64 `json:"qps"`
 }

@@ -34,7 +34,7 @@ type Group struct {
 	Transport string   `json:"transport,omitempty"`
 	// Pause is the longest between two operations.
 	Pause time.Duration `json:"pause,omitempty"`
-	// Spare is added when a receiver was removed; empty: nobody.
+	// Spare is added when a receiver was removed; empty: none.
 	Spare string `json:"spare,omitempty"`
 }
 
@@ -288,7 +288,8 @@ func (p *Plan) Blame(g *Group) (blamable []string, doomed bool) {
 		doomed = doomed || p.dooms(f, g.Sender)
 	}
 	slices.Sort(blamable)
-	// Without their agents, the switches cannot go on without somebody.
+	// Without their agents, the switches cannot continue a group that lacks a
+	// member.
 	return blamable, doomed || agents && len(p.Faults) > 1
 }
 
@@ -310,7 +311,7 @@ func (p *Plan) hits(f Fault, sender, receiver string) bool {
 		return false
 	case f.What == KillSwitch || f.What == StopSwitch:
 		return slices.Contains(p.way(sender, receiver), f.Node)
-	case f.onAgent(): // its hellos cease, and neighbours take their links to it for dead
+	case f.onAgent(): // its hellos cease, and neighbors take their links to it for dead
 		return p.ToR(sender) != p.ToR(receiver)
 	}
 	return f.Node == receiver

@@ -21,7 +21,7 @@ func Rows() []*Plan {
 	dies := Fault{What: KillApp, Node: "h3", At: 1000 * ms}
 
 	// The sender's clock is set back while a member is taken out: after its departure was
-	// noted, and before the sender is told. The others go on meanwhile.
+	// noted, and before the sender learns of it. The others go on meanwhile.
 	add(switches, Fault{What: StopAgent, Node: "torA", At: 900 * ms, For: 450 * ms}, dies,
 		Fault{What: StopDaemon, Node: "h1", At: 1250 * ms, For: 450 * ms},
 		Fault{What: SetClock, Node: "h1", At: 1300 * ms, By: -10 * time.Second, N: 1})
@@ -45,7 +45,7 @@ func Rows() []*Plan {
 		add(hosts, w, dies)
 		add(switches, w, dies)
 	}
-	// The sender's daemon has no room to note a departure, and dies before the sender is told.
+	// The sender's daemon has no room to note a departure, and dies before the sender knows.
 	add(switches, Fault{What: StopAgent, Node: "torA", At: 900 * ms, For: 450 * ms},
 		Fault{What: FullDisk, Node: "h1", At: 900 * ms, For: 900 * ms}, dies,
 		Fault{What: StopDaemon, Node: "h1", At: 1250 * ms, For: 800 * ms})

@@ -1,4 +1,4 @@
-// Package skew has programs of Go live by a clock that a test can set, without a hook in
+// Package skew makes Go programs use a clock that a test can set, without a hook in
 // them: they are built with a package time whose Now adds what is in a file, which may
 // change at any time. That package is made from the one that is installed, for "go build
 // -overlay". Timers and measured times follow the monotonic clock, as they do when the
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Variable is that of the environment that names the file; without it, programs live by
-// the system's clock.
+// Variable is that of the environment that names the file; without it, programs use the
+// system's clock.
 const Variable = "MCRDMA_SKEW"
 
 // What is replaced in time.go, and by what.

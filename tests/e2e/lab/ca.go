@@ -34,8 +34,8 @@ func NewCA(dir string) (*CA, error) {
 
 func (c *CA) file(name string) string { return filepath.Join(c.dir, name) }
 
-// Issue writes files for who id is, in the place of those of the same name. edit
-// alters the certificate before it is signed.
+// Issue writes files for the identity id, in place of those of the same name.
+// edit alters the certificate before it is signed.
 func (c *CA) Issue(id identity.Identity, edit ...func(*x509.Certificate)) (identity.Files, error) {
 	f := identity.Files{Cert: c.file(id.Name + ".crt"), Key: c.file(id.Name + ".key"), CA: c.file("ca.crt")}
 	p, err := c.ca.Issue(id, valid, edit...)

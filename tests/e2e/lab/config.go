@@ -92,7 +92,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 			fmt.Fprintf(&b, "    bgp: {address: %v, asn: %d, port: %d, local: %v, passive: %v}\n", management(i), 65001+i, bgpPort, n.Management, self > i)
 		}
 	}
-	// Many processes share few processors here: what is late is not dead.
+	// Many processes share few processors here: a late process is not a dead one.
 	b.WriteString("hello: {interval: 150ms, multiplier: 4}\n")
 	b.WriteString(l.Spec.Switches[n.Name].Agent)
 	return l.write(n.Name+".yaml", b.String())

@@ -12,7 +12,7 @@ import (
 	"github.com/mcrdma/mcrdma/tests/e2e/orders"
 )
 
-// A Member is an application, which does as it is told. See package orders.
+// A Member is an application that carries out orders. See package orders.
 type Member struct {
 	*Process
 

@@ -156,14 +156,14 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Signal sends a signal, to nobody if it does not run.
+// Signal sends a signal, or does nothing if the process does not run.
 func (p *Process) Signal(sig unix.Signal) {
 	if p.Running() {
 		_ = p.cmd.Process.Signal(sig)
 	}
 }
 
-// Kill ends it without a farewell.
+// Kill ends it with SIGKILL.
 func (p *Process) Kill() {
 	p.Signal(unix.SIGKILL)
 	_ = p.waitEnd(farewell)
@@ -210,7 +210,7 @@ func (p *Process) waitEnd(d time.Duration) error {
 	}
 }
 
-// Log returns what it said, of all its lives.
+// Log returns the output of all its runs.
 func (p *Process) Log() string { return p.log.String() }
 
 // A logBuffer is a buffer for several goroutines, that keeps the beginning and the

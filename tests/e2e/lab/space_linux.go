@@ -17,7 +17,7 @@ import (
 var ErrUnable = errors.New("network namespaces cannot be made here")
 
 // A Space is a network namespace. It has no name: the kernel removes it when no
-// process is in it and nobody holds it open.
+// process is in it or holds it open.
 type Space struct {
 	Name string // for people
 	ns   netns.NsHandle
@@ -35,7 +35,7 @@ func NewSpace(name string) (*Space, error) {
 		if err != nil {
 			return err
 		}
-		// Neighbour discovery would be strange packets to the switches.
+		// Neighbor discovery would send unexpected packets to the switches.
 		err = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 			return err
@@ -87,7 +87,7 @@ func (s *Space) Run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// onThread calls f on a thread that is thrown away afterwards.
+// onThread calls f on a thread that ends afterward.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A Tap counts what an interface sends: RoCEv2 packets by whom they are for. It looks
-// on, and changes nothing.
+// A Tap counts what an interface sends: RoCEv2 packets by destination. It only
+// observes.
 type Tap struct {
 	fd   int
 	over atomic.Bool
@@ -27,7 +27,7 @@ type Tap struct {
 	lost  uint64 // frames that it did not see
 }
 
-// A TapFlow is to whom packets are addressed.
+// A TapFlow is the destination of packets.
 type TapFlow struct {
 	To  netip.Addr
 	QPN rocev2.QPN
@@ -47,7 +47,7 @@ func (c *TapCount) add(o TapCount) {
 const (
 	tapBuffer = 128 << 20
 	tapSnap   = 64    // holds all headers up to BTH
-	tapTick   = 20e3  // µs between two looks whether it is over
+	tapTick   = 20e3  // µs between two checks whether it has been stopped
 	tapQPN    = 47    // where the destination QPN is in a frame: Ethernet, IPv4, UDP, 5 bytes of BTH
 	roceUDP   = 4791  // port
 	etherIPv4 = 0x800 // type

@@ -1,4 +1,4 @@
-// Command member is an application on pkg/mcrdma that does as it is told: it sends
+// Command member is an application on pkg/mcrdma that carries out orders: it sends
 // in groups, it receives in groups, and it has ordinary connections beside them, all
 // with one device. Orders come on standard input; see package orders. It ends with
 // its input.

@@ -63,7 +63,7 @@ func (a *app) listen(args orders.ListenArgs) (any, error) {
 	ctx, cancel := within(0, 10*time.Second)
 	defer cancel()
 	l, err := c.Listen(ctx, mcrdma.ListenConfig{Service: args.Service, Accept: func(r *mcrdma.Request) (*mcrdma.Grant, error) {
-		time.Sleep(time.Duration(args.Stall) * time.Millisecond) // somebody may be slow
+		time.Sleep(time.Duration(args.Stall) * time.Millisecond) // simulates a slow policy
 		if args.Refuse != "" {
 			return nil, errors.New(args.Refuse)
 		}
@@ -138,7 +138,7 @@ func (a *app) accept(l *mcrdma.Listener) {
 	}
 }
 
-// receive takes messages until the member's time is over.
+// receive takes messages until the membership has ended.
 func (r *replica) receive(m *mcrdma.Member) {
 	for {
 		x, err := m.Recv(context.Background())

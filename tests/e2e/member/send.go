@@ -48,7 +48,7 @@ func (a *app) create(args orders.CreateArgs) (info orders.GroupInfo, err error) 
 	g := &group{messages: newMessages()}
 	for i, n := range args.Regions {
 		cfg.Regions = append(cfg.Regions, mcrdma.Region{Name: fmt.Sprint("region", i), Length: n})
-		if n <= 1<<30 { // what is more than that is to be refused
+		if n <= 1<<30 { // more than that must be refused
 			g.mirrors = append(g.mirrors, make([]byte, n))
 		}
 	}

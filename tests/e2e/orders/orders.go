@@ -1,6 +1,6 @@
-// Package orders is what the test application (tests/e2e/member) is told to do, and
-// what it answers: lines of JSON on its standard input and output. Orders are
-// carried out side by side; answers come as they are ready.
+// Package orders defines the orders to the test application (tests/e2e/member) and
+// its answers: lines of JSON on its standard input and output. Orders are carried
+// out side by side; answers come as they are ready.
 package orders
 
 import (
@@ -74,7 +74,7 @@ type HostInfo struct {
 // ListenArgs offer a service.
 type ListenArgs struct {
 	Service string `json:"service"`
-	Refuse  string `json:"refuse,omitempty"` // the policy refuses everybody, with these words
+	Refuse  string `json:"refuse,omitempty"` // the policy refuses all requests, with these words
 	// For each member: receives posted at a time and bytes of each.
 	Receives    int `json:"receives,omitempty"`
 	ReceiveSize int `json:"receive_size,omitempty"`
@@ -97,8 +97,8 @@ type CreateArgs struct {
 	Depth     int      `json:"depth,omitempty"`
 	// TypicalSize of an operation, bytes.
 	TypicalSize int64 `json:"typical_size,omitempty"`
-	Millis      int   `json:"millis,omitempty"` // until its time is over; 0: a minute
-	Cancel      int   `json:"cancel,omitempty"` // milliseconds until it is cancelled; 0: it is not
+	Millis      int   `json:"millis,omitempty"` // until it times out; 0: a minute
+	Cancel      int   `json:"cancel,omitempty"` // milliseconds until it is canceled; 0: it is not
 }
 
 // A Step of making a group.

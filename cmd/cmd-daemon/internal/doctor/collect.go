@@ -18,11 +18,11 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// errRejected: the other side has hung up after the handshake.
+// errRejected: the peer closed the connection after the handshake.
 var errRejected = errors.New("hung up after the handshake: it does not accept this host's certificate")
 
-// Collect looks at this host, at its certificates, and whom it can reach. Nothing is
-// changed; the device is opened for a moment unless device is false.
+// Collect looks at this host, at its certificates, and at which peers it can reach.
+// Nothing is changed; the device is opened for a moment unless device is false.
 func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
 	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost()}
 	f.Links = tryLinks(ctx, cfg)
@@ -73,7 +73,7 @@ func certificates(name string) (list []*x509.Certificate) {
 	}
 }
 
-// tryLinks reaches for all whom the configuration names, at the same time.
+// tryLinks tries to reach all peers that the configuration names, at the same time.
 func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 	type aim struct {
 		Link
@@ -99,8 +99,8 @@ func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 	return out
 }
 
-// reach connects to a server, sees by its certificate that it is who it should be, and
-// that it keeps the connection: a client learns only so that its own certificate is
+// reach connects to a server, checks its identity by its certificate, and checks that
+// it keeps the connection: only so does a client learn that its own certificate is
 // accepted. A server of gRPC speaks first.
 func reach(ctx context.Context, own identity.Files, address string, expect identity.Identity) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)

@@ -1,8 +1,7 @@
 // Package doctor says what is wrong with a host's daemon, why, and what to do.
 //
-// The rules are pure: Diagnose makes findings of facts that somebody collected. Collect
-// looks at this host and its neighbours for them; what the daemon itself says is
-// collected by the command.
+// The rules are pure: Diagnose makes findings of collected facts. Collect looks at this
+// host and its neighbors for them; the command collects what the daemon itself says.
 //
 // It may import the daemon's contract (api/mcrdma/v1), cmd/internal/findings,
 // internal/connmgr/config, internal/identity, pkg/qp, x/sys and the standard library.
@@ -49,7 +48,7 @@ type Certificate struct {
 	KeyMode     os.FileMode
 }
 
-// A Link is an attempt to reach somebody.
+// A Link is an attempt to reach a daemon or an agent.
 type Link struct {
 	What    string // "daemon of host h2", "agent of switch torA"
 	Address string
@@ -261,7 +260,7 @@ func (d *diagnosis) device() {
 	}
 }
 
-// lockable is less than what one would ever register.
+// lockable is less than any application registers.
 const lockable = 64 << 20
 
 // memory judges how much may be locked, which NICs need.
@@ -282,7 +281,7 @@ func (d *diagnosis) memory() {
 // longest timeout and the retries that the library sets.
 const retryBudget = 2 * time.Second
 
-// times judges whether the dead are found in time.
+// times judges whether dead peers are detected in time.
 func (d *diagnosis) times() {
 	if b := d.Config.Beat; b.DeadAfter/4 > retryBudget-time.Second { // a quarter, when packets are under way
 		d.add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
@@ -290,7 +289,7 @@ func (d *diagnosis) times() {
 	}
 }
 
-// links judges whom this host cannot reach by itself.
+// links judges which peers this host cannot reach by itself.
 func (d *diagnosis) links() {
 	for _, l := range d.Links {
 		if l.Err == nil {

@@ -169,8 +169,8 @@ func Renew(dir string, valid time.Duration) (renewed []string, err error) {
 			if err != nil {
 				return renewed, err
 			}
-			// Whoever reads one of them too early finds that they don't fit, and reads
-			// both again at the next connection.
+			// A process that reads one of them too early finds that they don't fit,
+			// and reads both again at the next connection.
 			if err := errors.Join(replace(filepath.Join(at, role+".key"), p.Key, 0o600), replace(cert, p.Cert, 0o644)); err != nil {
 				return renewed, err
 			}

@@ -100,7 +100,7 @@ func TestAdd(t *testing.T) {
 	text, err := os.ReadFile(changed)
 	must(t, err)
 	must(t, os.WriteFile(changed, append(text, "beat: {interval: 50ms}\n"...), 0o644))
-	// The lines would become a part of the last field, and no one would complain.
+	// The lines would become a part of the last field without an error.
 	tricky := filepath.Join(dir, "h3", Configuration)
 	text, err = os.ReadFile(tricky)
 	must(t, err)

@@ -241,7 +241,7 @@ func scalar(name string) string {
 }
 
 // introduce adds the new hosts to the configuration of an old one. If that has been
-// changed so that lines at its end do something else, it is left to people.
+// changed so that lines at its end mean something else, the user has to add them.
 func (m *maker) introduce(old known, r *Result) error {
 	if len(m.spec.Hosts) == 0 {
 		return nil

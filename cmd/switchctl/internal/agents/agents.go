@@ -1,8 +1,8 @@
 // Package agents is switchctl's way to running switch agents: their addresses,
 // connections with identity, errors for people, and finding agents through others.
 //
-// Nothing that an agent says is trusted: control characters are taken out of its texts
-// before anybody sees them, and looking for further agents always ends.
+// Nothing that an agent says is trusted: control characters are removed from its texts
+// before they are shown, and looking for further agents always ends.
 //
 // It may import the contract of the agents (api/mcrdma/v1), cmd/internal/cli, internal/identity and
 // grpc.
@@ -27,7 +27,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-// DefaultAddress is where an agent is looked for unless somebody says otherwise.
+// DefaultAddress is where an agent is looked for by default.
 const DefaultAddress = "127.0.0.1:" + defaultPort
 
 const (
@@ -35,7 +35,7 @@ const (
 	defaultTimeout = 5 * time.Second
 )
 
-// An Address is where an agent listens, and perhaps whose it should be.
+// An Address is where an agent listens, and perhaps the switch that it should belong to.
 type Address struct {
 	Switch   string // empty: any
 	HostPort string
@@ -96,7 +96,7 @@ func NewFleet(o Options) *Fleet {
 	return &Fleet{options: o, claim: identity.Identity{Role: identity.Admin, Name: userName()}, agents: map[string]*Agent{}}
 }
 
-// userName is who calls, for the agent's log.
+// userName is the caller, for the agent's log.
 func userName() string {
 	name := os.Getenv("USER")
 	if _, err := identity.Parse("admin:" + name); err != nil {

@@ -101,7 +101,7 @@ func (c *chain) serve(t *testing.T) {
 	})
 }
 
-// TestDiscoverEnds: liars are not followed for ever.
+// TestDiscoverEnds: an agent that names endless others is not followed forever.
 func TestDiscoverEnds(t *testing.T) {
 	c := &chain{}
 	c.serve(t)

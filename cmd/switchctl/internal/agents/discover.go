@@ -33,7 +33,8 @@ type Found struct {
 	Err    error // of asking for Status
 }
 
-// Name is what the switch is called: by itself, by who named it, or its address.
+// Name is the switch's own name, or the one by which another agent named it, or its
+// address.
 func (f *Found) Name() string {
 	switch {
 	case f.Status.GetName() != "":

@@ -251,7 +251,7 @@ func (d *diagnosis) names() {
 	}
 }
 
-// differ finds out whether agents that should agree do; it returns who says what.
+// differ finds out whether agents that should agree do; it returns what each says.
 func (d *diagnosis) differ(what func(*mcrdmav1.GetStatusResponse) string) (who string, differ bool) {
 	by := map[string][]string{}
 	for i := range d.Agents {

@@ -1,9 +1,9 @@
 // Package doctor says what is wrong with a fabric of switches and with the interfaces of
 // this host, why, and what to do.
 //
-// The rules are pure: Diagnose makes findings of facts that somebody collected. The
-// facts of interfaces are collected here (Interfaces); those of agents are what their
-// gRPC services answer, which the command collects.
+// The rules are pure: Diagnose makes findings of collected facts. The facts of
+// interfaces are collected here (Interfaces); those of agents are what their gRPC
+// services answer, which the command collects.
 //
 // It may import the contract of the agents (api/mcrdma/v1), cmd/internal/findings, golang.org/x/sys and the
 // standard library.

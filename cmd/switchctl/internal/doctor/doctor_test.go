@@ -19,7 +19,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func before(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(-d)) }
 
-// well is an agent of which there is nothing to say.
+// well is an agent with no findings.
 func well(name string) Agent {
 	return Agent{Address: name + ":9560", Status: &mcrdmav1.GetStatusResponse{
 		Name: name, Version: "v1", Started: before(time.Hour), Settled: true, Routing: "bgp",

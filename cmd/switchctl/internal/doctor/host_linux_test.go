@@ -20,7 +20,7 @@ func init() { runtime.LockOSThread() }
 
 // inNamespace runs f on a thread in a network namespace of its own, in which va is a
 // port with its other end vb, which has an address, and wide another port; thread and
-// namespace are thrown away afterwards. f must not call t.Fatal.
+// namespace end afterward. f must not call t.Fatal.
 func inNamespace(t *testing.T, f func(run func(cmd string))) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -57,8 +57,8 @@ func (d *diagnosis) iface(i *Interface) {
 	}
 }
 
-// offloads: what a virtual interface leaves to hardware that does not exist reaches the
-// switch undone, and what a port joins cannot be forwarded.
+// offloads: work that a virtual interface leaves to hardware that does not exist
+// reaches the switch undone, and frames that a port merges cannot be forwarded.
 func (d *diagnosis) offloads(i *Interface, subject string) {
 	if i.OffloadErr != nil {
 		d.add(Note, subject, "its offloads cannot be read", i.OffloadErr.Error(), "ethtool -k "+i.Name)

@@ -14,7 +14,7 @@ type groupInfo struct {
 	source  netip.Addr
 	mcid    rocev2.QPN
 	sender  rocev2.QPN // the true one
-	as      netip.Addr // whom the sender's queue pair is connected to
+	as      netip.Addr // the address that the sender's queue pair is connected to
 	root    string     // the switch where answers are merged
 	initial rocev2.PSN
 	members []member

@@ -159,7 +159,7 @@ func (f *Fabric) NextHops(at bifurcation.Switch, dst netip.Addr) []bifurcation.L
 	if links, ok := f.routes[key]; ok {
 		return links
 	}
-	hops, _ := f.topology.Hops(string(at), dst, f.down) // an address that is nobody's has none
+	hops, _ := f.topology.Hops(string(at), dst, f.down) // an address of no host has none
 	links := make([]bifurcation.Link, 0, len(hops))
 	for _, h := range hops {
 		port, _ := strconv.ParseUint(h.Port, 10, 16) // the topology's ports are up to 510

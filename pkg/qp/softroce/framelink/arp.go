@@ -25,8 +25,8 @@ const (
 	arpFresh     = time.Minute     // how long an answer is believed without asking again; RFC 1122 §2.3.2.1
 	arpAnnounces = 2               // announcements on start; RFC 5227 §1.1
 	arpAnnounceI = 2 * time.Second // between them; RFC 5227 §1.1
-	arpCache     = 256             // neighbours
-	arpHeldEach  = 64              // frames waiting for one neighbour
+	arpCache     = 256             // neighbors
+	arpHeldEach  = 64              // frames waiting for one neighbor
 	arpHeldAll   = 512             // frames waiting altogether
 
 	arpRequest, arpReply = 1, 2
@@ -37,19 +37,19 @@ const (
 // An arp is the ARP machine of one address on one Ethernet (RFC 826, with RFC
 // 1122 §2.3.2 and RFC 5227's announcements). It is pure: its inputs are calls
 // with the time since any fixed moment, its outputs the frames that take
-// returns and the figures in stats. Time must not go backwards.
+// returns and the figures in stats. Time must not go backward.
 //
-// A neighbour is asked for by up to three broadcasts a second apart while
-// frames for it wait. Its answer holds for a minute. If the address was used
-// meanwhile it is then asked for by unicast, up to three times, and stays in
-// use until the last of these has gone unanswered; if not, it is forgotten.
+// While frames for a neighbor wait, up to three broadcast requests a second
+// apart ask for it. Its answer holds for a minute. If the address was used
+// meanwhile, up to three unicast requests then confirm it, and it stays in use
+// until the last of these has gone unanswered; if not, it is forgotten.
 type arp struct {
 	mac    macAddr
 	ip     ipAddr
 	prefix netip.Prefix
 
 	neighbours map[ipAddr]*neighbour
-	held       int // frames in all neighbours
+	held       int // frames in all neighbors
 	announces  int // still to make
 	announceAt time.Duration
 	out        [][]byte
@@ -59,8 +59,8 @@ type arp struct {
 type arpStats struct {
 	requests, replies, announces uint64 // sent
 	malformed                    uint64 // packets refused
-	conflicts                    uint64 // somebody else used our address
-	failed                       uint64 // neighbours given up
+	conflicts                    uint64 // another host used our address
+	failed                       uint64 // neighbors given up
 	dropped                      uint64 // held frames given up, or refused for lack of room
 }
 
@@ -133,7 +133,7 @@ func (a *arp) ask(ip ipAddr, n *neighbour, now time.Duration) {
 	a.emit(dst, arpRequest, macAddr{}, ip)
 }
 
-// makeRoom makes room for one more neighbour and reports whether it could. It
+// makeRoom makes room for one more neighbor and reports whether it could. It
 // forgets the one that is least likely to be missed, never one that is being
 // asked for.
 func (a *arp) makeRoom() bool {
@@ -178,7 +178,7 @@ func (a *arp) input(p []byte, now time.Duration) {
 			a.stats.conflicts++
 		}
 		return
-	case spa == ipAddr{}: // a probe: somebody who has no address yet asks whether it is free
+	case spa == ipAddr{}: // a probe: a host without an address asks whether this one is free
 	case !isHost(a.prefix, spa):
 		a.stats.malformed++
 		return
@@ -191,8 +191,8 @@ func (a *arp) input(p []byte, now time.Duration) {
 	}
 }
 
-// merge learns that ip is at mac. As in RFC 826, what is there already is
-// brought up to date, but only who talks to us (forUs) is added.
+// merge learns that ip is at mac. As in RFC 826, an existing entry is updated,
+// but a new one is added only for a host that talks to us (forUs).
 func (a *arp) merge(ip ipAddr, mac macAddr, forUs bool, now time.Duration) {
 	n := a.neighbours[ip]
 	if n == nil {

@@ -55,11 +55,11 @@ func (s *arpScript) run(t *testing.T, d *datadriven.TestData) string {
 				s.a.hold(ip, append(make([]byte, rocev2.EthernetLen), data...), s.now)
 			}
 		}
-	case "flood": // n frames to one neighbour
+	case "flood": // n frames to one neighbor
 		for i := range argInt(t, d, "n") {
 			s.a.hold(argIP(t, d, "to"), fmt.Appendf(make([]byte, rocev2.EthernetLen), "%d", i), s.now)
 		}
-	case "crowd": // requests to us from n neighbours, from the address on
+	case "crowd": // requests to us from n neighbors, from the address on
 		ip := argIP(t, d, "from")
 		first := binary.BigEndian.Uint32(ip[:])
 		for i := range uint32(argInt(t, d, "n")) {

@@ -152,7 +152,7 @@ func dial(t testing.TB, cfg TunnelConfig) *Tunnel {
 
 var anyPort = netip.MustParseAddrPort("127.0.0.1:0")
 
-// freePort returns a loopback address that nobody has just now.
+// freePort returns a loopback address that is free just now.
 func freePort(t testing.TB) netip.AddrPort {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(anyPort))
 	if err != nil {
@@ -232,7 +232,7 @@ func TestTunnelLoss(t *testing.T) {
 		t.Error(diff)
 	}
 	checkCounters(t, ca, map[string]uint64{"tx_drop_tunnel": 1})
-	// Nobody at the other end is no error either.
+	// A missing peer is no error either.
 	cb.Close()
 	for range 5 {
 		if err := ca.Send(frames("is anybody there?")); err != nil {

@@ -1,8 +1,8 @@
 // Package framelink attaches a softroce device to a network of its own: it
 // brings Ethernet, ARP, IPv4 and a little ICMP, and moves whole frames over a
-// Conn, either a UDP tunnel (DialTunnel) or memory (Pipe). A host can so hang
-// on a port of the embedded switch, in one process or across processes,
-// without root, interfaces or namespaces.
+// Conn, either a UDP tunnel (DialTunnel) or memory (Pipe). So a host can be
+// attached to a port of the embedded switch, in one process or across
+// processes, without root, interfaces or namespaces.
 //
 //	conn, err := framelink.DialTunnel(framelink.TunnelConfig{Local: …, Remote: …})
 //	l, err := framelink.New(conn, framelink.Config{Prefix: netip.MustParsePrefix("10.0.0.1/24")})
@@ -21,8 +21,8 @@
 // One UDP datagram carries one Ethernet frame and nothing else: destination
 // MAC, source MAC, EtherType, payload; no preamble, no frame check sequence,
 // no header of the tunnel's own. A frame may be shorter than the 60 bytes that
-// a physical network asks for; who bridges to one pads. Datagrams shorter than
-// an Ethernet header (14 bytes) are not frames and are dropped. Loss and
+// a physical network asks for; a bridge to one pads. Datagrams shorter than an
+// Ethernet header (14 bytes) are not frames and are dropped. Loss and
 // reordering of datagrams are the network's to do, as with any cable.
 //
 // # Layers

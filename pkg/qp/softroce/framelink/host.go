@@ -38,8 +38,8 @@ type Config struct {
 	// Prefix is the host's IPv4 address and the length of its network's prefix,
 	// like 10.0.0.1/24. Lengths up to 31 are possible.
 	Prefix netip.Prefix
-	// Gateway is the neighbour that takes what goes outside the prefix. Without
-	// one such packets cannot be sent.
+	// Gateway is the neighbor that takes packets to addresses outside the
+	// prefix. Without one such packets cannot be sent.
 	Gateway netip.Addr
 	// MAC is the host's own address. The zero value means DefaultMAC of the
 	// IPv4 address.
@@ -90,9 +90,9 @@ func (c *Config) maxFrame() int { return rocev2.EthernetLen + c.MTU }
 // A Host is a link.Link on a Conn: one IPv4 address with the layers below and
 // beside RoCEv2.
 //
-// Packets to neighbours whose MAC address is not known wait until it is, up to
-// a bound. A host does not reach itself: packets to its own address fail with
-// ErrNoRoute. ARP is answered and ping works as long as somebody calls Recv.
+// Packets to neighbors whose MAC address is not known wait until it is, up to a
+// bound. A host does not reach itself: packets to its own address fail with
+// ErrNoRoute. The host answers ARP and ping as long as Recv is being called.
 type Host struct {
 	cfg    Config
 	ip     ipAddr
@@ -102,7 +102,7 @@ type Host struct {
 	rx     [batch][]byte // Recv's
 
 	// mu guards what follows and makes sending one thing: the frames that waited
-	// for a neighbour go before those that come after its answer.
+	// for a neighbor go before those that come after its answer.
 	mu      sync.Mutex
 	arp     *arp
 	timer   *time.Timer
@@ -189,7 +189,7 @@ func (h *Host) flushARP() error {
 	return h.conn.Send(out)
 }
 
-// route returns the neighbour that dst is reached by.
+// route returns the neighbor that dst is reached by.
 func (h *Host) route(dst netip.Addr) (ipAddr, error) {
 	switch {
 	case !dst.Is4():
@@ -252,7 +252,7 @@ func (h *Host) queue(tx *link.Tx) error {
 	return nil
 }
 
-// transmit sends frame, which is h.tx[h.n], to the neighbour hop with the next
+// transmit sends frame, which is h.tx[h.n], to the neighbor hop with the next
 // flush, or when it is resolved.
 func (h *Host) transmit(hop ipAddr, frame []byte) {
 	mac, ok := h.arp.lookup(hop)

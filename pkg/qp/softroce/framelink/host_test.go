@@ -223,7 +223,7 @@ func startRouter(t *testing.T, c0 Conn, p0 netip.Prefix, c1 Conn, p1 netip.Prefi
 	}
 }
 
-// A packet whose neighbour stays silent is given up by the timer alone, and
+// A packet whose neighbor stays silent is given up by the timer alone, and
 // counted; the host goes on. The clock is the test bubble's.
 func TestSilentNeighbour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ func Is(s string) bool {
 //
 //   - tunnel=LOCAL-REMOTE: the UDP addresses of this end and of the other, as
 //     host:port with IP addresses, IPv6 ones in brackets. LOCAL's port may be
-//     0. A REMOTE of "learn" takes whoever sent last; see TunnelConfig.Learn.
+//     0. A REMOTE of "learn" takes the latest sender; see TunnelConfig.Learn.
 //   - gw=ADDRESS: the gateway out of the prefix.
 //   - mtu=BYTES: the IPv4 MTU, 4200 if not given.
 //   - mac=02:00:0a:00:00:01: the MAC address, else derived from the address.

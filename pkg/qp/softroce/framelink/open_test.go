@@ -121,7 +121,7 @@ func TestOpen(t *testing.T) {
 }
 
 // Whatever Parse accepts, New and DialTunnel do, and it comes back the same
-// with its defaults spelt out.
+// with its defaults spelled out.
 func FuzzParse(f *testing.F) {
 	f.Add("10.0.0.1/24,gw=10.0.0.254,tunnel=127.0.0.1:7001-127.0.0.1:7002")
 	f.Add("10.0.0.1/24,tunnel=[::1]:7001-learn,mtu=1500,mac=02:00:00:00:00:01")

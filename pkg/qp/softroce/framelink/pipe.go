@@ -104,7 +104,7 @@ func (q *queue) put(frames [][]byte) error {
 		return net.ErrClosed
 	}
 	if q.rxClosed {
-		return nil // a cable with nobody at the other end
+		return nil // a cable with its other end unplugged
 	}
 	for _, f := range frames {
 		if q.impair == nil {

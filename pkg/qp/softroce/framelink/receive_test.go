@@ -38,7 +38,7 @@ func goodFrame(t testing.TB) []byte {
 	return f
 }
 
-// What goes out, decoded by somebody else's decoder.
+// Outgoing frames, decoded by an independent decoder.
 func TestFrameOnTheWire(t *testing.T) {
 	f := goodFrame(t)
 	p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
@@ -251,7 +251,7 @@ func TestKernelCaptures(t *testing.T) {
 			}
 			payload, err := rocev2.ParseIPv4UDP(p, &ip, &udp)
 			if err != nil || udp.DstPort != rocev2.UDPPort {
-				continue // ARP, IPv6 neighbour discovery and the like
+				continue // ARP, IPv6 neighbor discovery and the like
 			}
 			total++
 			c, _ := Pipe(PipeConfig{})
@@ -276,7 +276,7 @@ func TestKernelCaptures(t *testing.T) {
 	}
 }
 
-// A ping from a neighbour that is not known yet, answered as ping wants it.
+// A ping from a neighbor that is not known yet, answered as ping wants it.
 func TestPing(t *testing.T) {
 	for _, size := range []int{0, 1, 56, DefaultMTU - 28} {
 		wire, c := Pipe(PipeConfig{})
@@ -315,7 +315,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// sink is a Conn that swallows everything.
+// sink is a Conn that discards everything.
 type sink struct{}
 
 func (sink) Send([][]byte) error        { return nil }

@@ -27,9 +27,9 @@ type TunnelConfig struct {
 	// Remote is where frames go and the only address that they are accepted
 	// from.
 	Remote netip.AddrPort
-	// Learn, instead of Remote, makes whoever sent the latest frame the remote;
-	// before the first there is none, and frames to send are lost. Use it only
-	// where everybody who can reach Local is trusted.
+	// Learn, instead of Remote, makes the sender of the latest frame the
+	// remote; before the first frame there is none, and frames to send are
+	// lost. Use it only where every host that can reach Local is trusted.
 	Learn bool
 	// MaxFrame is the size of the largest frame that is received, bytes. 0
 	// means DefaultTunnelMaxFrame.
@@ -54,8 +54,8 @@ type Tunnel struct {
 	rxRemote, rxTruncated, rxRunt, moved atomic.Uint64
 }
 
-// DialTunnel opens a tunnel. Nothing is exchanged: it succeeds whether or not
-// somebody is at the other end.
+// DialTunnel opens a tunnel. Nothing is exchanged: it succeeds whether or not a
+// peer is at the other end.
 func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("framelink: tunnel: %w", err)

@@ -28,7 +28,7 @@ func me(t testing.TB) string {
 	return fmt.Sprintf("process %d (%s)", os.Getpid(), strings.TrimSpace(string(comm)))
 }
 
-// refused opens addr, which somebody holds, and wants text in the error.
+// refused opens addr, which is in use, and wants text in the error.
 func refused(t testing.TB, addr netip.Addr, opt Options, text string) {
 	t.Helper()
 	l, err := Open(addr, opt)
@@ -50,8 +50,7 @@ func TestSecondOpen(t *testing.T) {
 	carry(t, l, l, newMaker(l.Addr()).full(20, 1024))
 }
 
-// TestSecondOpenElsewhere: the same in a process of its own, which says in vain
-// why it ends.
+// TestSecondOpenElsewhere: the same in a process of its own.
 func TestSecondOpenElsewhere(t *testing.T) {
 	l := open(t, Options{})
 	cmd := exec.Command(os.Args[0])
@@ -170,7 +169,7 @@ func TestNoLeaks(t *testing.T) {
 			}
 		}
 	}
-	// The holder may still be about to hang up on those who asked.
+	// The holder may not have closed the connections of its clients yet.
 	until(t, "there are no more descriptors than before", func() bool { return count() <= before })
 }
 

@@ -26,8 +26,8 @@
 //
 // Packets move in batches (sendmmsg, recvmmsg). Consecutive packets of one
 // length to one place leave as one GSO message. On loopback and on virtual
-// links such a message arrives in one piece; RXUDP is told the segment size
-// by the kernel (UDP_GRO), RXRaw finds the path MTU that makes the ICRC of the
+// links such a message arrives in one piece; RXUDP learns the segment size from
+// the kernel (UDP_GRO), RXRaw finds the path MTU that makes the ICRC of the
 // first segment right. Every offload can be switched off, see Options.
 //
 // The package imports link, rocev2, qp's errors, golang.org/x/sys/unix and the

@@ -18,10 +18,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A guard tells other processes who holds an address: it listens on an abstract
-// unix socket, which is scoped to the network namespace like the UDP port is,
-// and whose peer credentials name the process. It protects nothing; the UDP
-// port does that.
+// A guard tells other processes which process holds an address: it listens on
+// an abstract unix socket, which is scoped to the network namespace like the
+// UDP port is, and whose peer credentials name the process. It protects
+// nothing; the UDP port does that.
 type guard struct {
 	l    *net.UnixListener
 	done chan struct{}
@@ -31,8 +31,8 @@ func guardName(addr netip.Addr) *net.UnixAddr {
 	return &net.UnixAddr{Name: "@mcrdma-softroce-" + addr.String(), Net: "unix"}
 }
 
-// openGuard returns nil if the name is taken: the port was free, so somebody
-// else uses the name, and only the quality of an error message is at stake.
+// openGuard returns nil if the name is taken: the port was free, so an
+// unrelated process uses the name, and only an error message suffers.
 func openGuard(addr netip.Addr) *guard {
 	l, err := net.ListenUnix("unix", guardName(addr))
 	if err != nil {
@@ -59,7 +59,7 @@ func (g *guard) close() {
 	}
 }
 
-// whoHolds says for an error message which process holds port 4791 of addr.
+// whoHolds says, for an error message, which process holds port 4791 of addr.
 func whoHolds(addr netip.Addr) string {
 	if pid := guardPID(addr); pid > 0 {
 		return "held by a softroce device of process " + describe(pid)
@@ -79,9 +79,9 @@ func whoHolds(addr netip.Addr) string {
 	return "held by a socket whose process is not visible from here"
 }
 
-// findHolder looks for who holds port 4791 of addr in the network namespace of
-// this thread. The kernel writes the list piece by piece, and misses sockets
-// when others come and go meanwhile, so it may take another look.
+// findHolder looks for the process that holds port 4791 of addr in the network
+// namespace of this thread. The kernel writes the list piece by piece, and
+// misses sockets when others come and go meanwhile, so it may try again.
 func findHolder(addr netip.Addr) (inode uint64, listed bool, err error) {
 	for range 10 {
 		// Of this thread: others may be in other network namespaces.

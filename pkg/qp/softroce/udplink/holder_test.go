@@ -41,7 +41,7 @@ func hold(how string) {
 		}
 	}
 	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test is over
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test has ended
 }
 
 // holder starts such a process.
@@ -80,7 +80,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			addr := testenv.Loopback()
 			first := holder(t, kind, addr)
-			for range 40 { // the holder must not tire of answering
+			for range 40 { // the holder must answer every time
 				_, err := Open(addr, Options{})
 				if !errors.Is(err, qp.ErrAddrInUse) {
 					t.Fatalf("second Open: %v, want ErrAddrInUse", err)

@@ -163,7 +163,7 @@ func TestSourcePorts(t *testing.T) {
 	}
 }
 
-// plainSocket is a UDP socket of somebody else.
+// plainSocket is a UDP socket that is no Link's.
 func plainSocket(t testing.TB, addr netip.Addr, port int) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -26,8 +26,7 @@ type lab struct {
 	ns [2]int
 }
 
-// inLab runs f in a lab. The thread is thrown away afterwards, and the
-// namespaces with it.
+// inLab runs f in a lab. The thread ends afterward, and the namespaces with it.
 func inLab(t *testing.T, mtu int, f func(l *lab)) {
 	t.Helper()
 	if os.Geteuid() != 0 {

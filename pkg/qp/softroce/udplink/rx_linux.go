@@ -101,7 +101,7 @@ func (r *receiver) wait() error {
 		tries := 0
 		if r.eager {
 			for err == nil && r.errno == unix.EAGAIN && time.Since(begin) < limit {
-				// Now and then, let those run whom the last packets woke.
+				// Now and then, let the goroutines run that the last packets woke.
 				if tries++; tries%yieldEvery == 0 {
 					runtime.Gosched()
 				}
@@ -214,7 +214,7 @@ func (r *receiver) beginRaw(b []byte) {
 	copy(c.head[:rocev2.IPv4Len], b)
 	copy(c.head[rocev2.IPv4Len:], b[c.ihl:c.ihl+rocev2.UDPLen])
 	if c.ihl != rocev2.IPv4Len {
-		// Options are covered by the ICRC. Nobody sends them with RoCEv2, let
+		// Options are covered by the ICRC. No sender uses them with RoCEv2, let
 		// alone through GSO: check the packet as it stands.
 		if !rocev2.VerifyICRC(b[:ip.TotalLen]) {
 			r.drop(dropICRC)

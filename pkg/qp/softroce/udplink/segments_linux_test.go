@@ -131,7 +131,7 @@ func TestBroadcastRefused(t *testing.T) {
 	to[1], to[2], to[3] = 255, 255, 255
 	m := newMaker(a.Addr())
 	batch := append(m.full(3, 256), tx(a.Addr(), 0, 0, p))
-	batch[1].Dst = batch[1].Dst.Prev() // nobody there: lost, but not refused
+	batch[1].Dst = batch[1].Dst.Prev() // no host there: lost, but not refused
 	batch[3].Dst = netip.AddrFrom4(to)
 	run := m.full(5, 256)
 	for i := range run {

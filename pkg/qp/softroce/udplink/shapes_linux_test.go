@@ -180,7 +180,7 @@ func TestOffloads(t *testing.T) {
 func checkOffloads(t *testing.T, opt Options, tx, rx map[string]uint64, packets uint64) {
 	t.Helper()
 	gso, batched := !opt.NoGSO, opt.Batch != 1
-	// On loopback a raw socket gets a GSO message whole, whoever asked for what.
+	// On loopback a raw socket gets a GSO message whole, whatever the options say.
 	split := gso && (!opt.NoGRO || opt.RX == RXRaw)
 	for _, c := range []struct {
 		what string

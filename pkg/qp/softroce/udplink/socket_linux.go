@@ -78,8 +78,8 @@ func openUDP(addr [4]byte, port int) (*socket, error) {
 }
 
 // openRaw opens a raw socket that sees the UDP packets to port 4791 of addr.
-// Before it is bound it sees all of the host's UDP packets: it is made deaf, and
-// what it has heard until then is thrown away.
+// Before it is bound it sees all of the host's UDP packets: a filter first
+// blocks all packets, and those received until then are discarded.
 func openRaw(addr [4]byte) (*socket, error) {
 	return newSocket(unix.SOCK_RAW, unix.IPPROTO_UDP, func(fd int) error {
 		if err := attach(fd, dropAll); err != nil {

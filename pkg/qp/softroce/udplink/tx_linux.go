@@ -150,7 +150,7 @@ func (s *txSocket) send(batch []link.Tx) error {
 		if s.errno == 0 {
 			continue
 		}
-		// The first message that did not go has an error to answer for.
+		// The error belongs to the first message that did not go.
 		m := s.meta[s.sent].packets
 		if m > 1 && (s.errno == unix.EINVAL || s.errno == unix.EIO || s.errno == unix.EMSGSIZE) {
 			if err := s.sendSingly(batch[:m]); err != nil {

@@ -65,7 +65,7 @@ func put(name string, from io.Reader) error {
 	return os.WriteFile(name, data, 0o600)
 }
 
-// reboot ends the guest: QEMU is told to exit instead of rebooting.
+// reboot ends the guest: QEMU exits instead of rebooting.
 func reboot() {
 	unix.Sync()
 	err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)

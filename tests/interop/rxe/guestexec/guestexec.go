@@ -77,7 +77,7 @@ func Serve(ctx context.Context, conn net.Conn) error {
 	in := bufio.NewReader(conn)
 	line, err := in.ReadBytes('\n')
 	if err == io.EOF && len(line) == 0 {
-		return nil // somebody looked whether the server is there
+		return nil // a client only checked that the server is there
 	}
 	if err != nil {
 		return fmt.Errorf("%w: reading the request: %w", ErrProtocol, err)

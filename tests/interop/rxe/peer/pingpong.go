@@ -159,9 +159,9 @@ func (g *game) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The other side is through when it has all messages, and takes its queue
-	// pair away; if the last acknowledgement is lost there is nobody to repeat
-	// it. That the message arrived is told by the other's exit status.
+	// The other side is done when it has all messages, and destroys its queue
+	// pair; if the last acknowledgement is lost, it is not repeated. The other
+	// side's exit status says whether the message arrived.
 	if g.sent == g.req.Iters && wcs[0].Status == qp.RetryExcErr {
 		return nil
 	}

@@ -62,11 +62,11 @@ type nic struct {
 
 // oneCPU has room for a second one, which is never there: for a machine that can have one
 // only, QEMU leaves the guest's memory barriers out, and the card, which another of its
-// threads emulates, may miss for ever that there is something to send.
+// threads emulates, may never notice that there is something to send.
 const oneCPU = "1,maxcpus=2"
 
-// start starts QEMU. The card that is given first is eth0. It is told of each packet while
-// it is idle (event_idx=off), so that one which it has missed goes with the next.
+// start starts QEMU. The card that is given first is eth0. The idle card is notified of
+// each packet (event_idx=off), so that one which it has missed goes with the next.
 func (g *Guest) start(ns *netns, img *Image, memory int, params string, nics ...nic) error {
 	args := []string{"-nodefaults", "-no-user-config", "-no-reboot",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", oneCPU, "-m", fmt.Sprint(memory),

@@ -33,7 +33,7 @@ var guestPrograms = []string{"ibv_rc_pingpong", "ibv_devinfo"}
 var guestModules = []string{"virtio_pci", "virtio_net", "crc32_generic", "crc32c_generic", "crc32-pclmul",
 	"crc32c-intel", "rdma_rxe", "ib_uverbs", "rdma_ucm"}
 
-// A Program is one more for the guests, who have it in /bin.
+// A Program is one more for the guests, which have it in /bin.
 type Program struct {
 	Package string // its import path
 	Verbs   bool   // it uses pkg/qp/ibverbs

@@ -38,7 +38,7 @@ type ethPort struct {
 	ended  error // why no more come
 }
 
-// String says what has come, for those who look for frames that did not.
+// String says what has come, to find out which frames did not.
 func (p *ethPort) String() string {
 	s := fmt.Sprintf("%d frames", p.frames)
 	if p.frames > 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // A tunnelPort is a switch port that is a UDP socket: each datagram is a frame,
-// and what goes out goes to whoever sent last.
+// and frames go out to the latest sender.
 type tunnelPort struct {
 	conn *net.UDPConn
 	peer atomic.Pointer[netip.AddrPort]
@@ -24,7 +24,7 @@ func (p *tunnelPort) Read(b []byte) (int, error) {
 func (p *tunnelPort) Write(b []byte) (int, error) {
 	to := p.peer.Load()
 	if to == nil {
-		return len(b), nil // nobody is there yet
+		return len(b), nil // no peer is known yet
 	}
 	return p.conn.WriteToUDPAddrPort(b, *to)
 }

@@ -268,7 +268,7 @@ func TestSwitchLearns(t *testing.T) {
 		t.Fatal("a frame for a known station did not arrive")
 	}
 	a.in <- frame(2, 1) // now to b alone
-	a.in <- frame(1, 3) // to nobody: 1 is where it comes from
+	a.in <- frame(1, 3) // to no port: 1 is where it comes from
 	a.in <- make([]byte, 5)
 	s.close()
 	if len(a.out) != 0 || len(b.out) != 1 || len(c.out) != 0 || seen.Load() != 4 {
