@@ -355,27 +355,27 @@ type endedKey struct {
 // An endedCache remembers for a while why memberships have ended.
 type endedCache struct {
 	texts map[endedKey]string
-	order []burial
+	order []endedEntry
 }
 
-type burial struct {
+type endedEntry struct {
 	endedKey
 	at time.Time
 }
 
 const (
-	maxGraves = 4096
-	graveTime = 5 * time.Minute
+	maxEnded  = 4096
+	endedTime = 5 * time.Minute
 )
 
 func (g *endedCache) add(x endedKey, text string, now time.Time) {
 	if g.texts == nil {
 		g.texts = map[endedKey]string{}
 	}
-	for len(g.order) > 0 && (len(g.order) >= maxGraves || now.Sub(g.order[0].at) > graveTime) {
+	for len(g.order) > 0 && (len(g.order) >= maxEnded || now.Sub(g.order[0].at) > endedTime) {
 		delete(g.texts, g.order[0].endedKey)
 		g.order = g.order[1:]
 	}
 	g.texts[x] = text
-	g.order = append(g.order, burial{x, now})
+	g.order = append(g.order, endedEntry{x, now})
 }

@@ -13,7 +13,8 @@ import (
 // avoided are metaphors and private words, and the words that a reader would search for
 // instead. They also count as parts of names.
 var avoided = []struct{ bad, good string }{
-	{"graveyard", "a cache of what has ended"}, {"bury", "add, remove"}, {"buried", "removed"}, {"insist", "retry"},
+	{"graveyard", "a cache of what has ended"}, {"grave", "what has ended"}, {"graves", "what has ended"},
+	{"burial", "an entry"}, {"bury", "add, remove"}, {"buried", "removed"}, {"insist", "retry"},
 	{"forsake", "end"}, {"forsaken", "ended"}, {"barren", "without progress"}, {"wish", "request"}, {"wishes", "requests"},
 	{"fate", "outcome"}, {"fates", "outcomes"}, {"seize", "take"}, {"seized", "taken"}, {"debt", "cleanup"}, {"debts", "cleanups"},
 	{"kicker", "wakeup"}, {"told told", "announced"}, {"isnt", "negated"},
