@@ -133,7 +133,7 @@ func unavailable(said string) string {
 	case strings.Contains(said, "no such file"):
 		return "cannot be reached: there is no such socket; is \"cmd-daemon run\" running, and is this the \"socket\" of its configuration? (--socket, $" + socketEnv + ")"
 	case strings.Contains(said, "connection refused"):
-		return "cannot be reached: nobody listens there any more; start \"cmd-daemon run\""
+		return "cannot be reached: no process listens there; start \"cmd-daemon run\""
 	case strings.Contains(said, "permission denied"):
 		return "cannot be reached: permission denied; be root, or one of the users to whom the socket's mode and group give access"
 	case strings.Contains(said, "not a socket"), strings.Contains(said, "wrong type"):

@@ -174,6 +174,6 @@ func initText(dir string, spec lab.Spec, r *lab.Result) string {
 		at := func(name string) string { return filepath.Join(dir, a, name) }
 		fmt.Fprintf(&b, "- as %s: switchctl status --tls-cert %s --tls-key %s --tls-ca %s\n", a, at("admin.crt"), at("admin.key"), at("ca.crt"))
 	}
-	fmt.Fprintf(&b, "- keep %s to yourself: whoever has it can be any host\n", filepath.Join(dir, "ca.key"))
+	fmt.Fprintf(&b, "- keep %s to yourself: its holder can act as any host\n", filepath.Join(dir, "ca.key"))
 	return b.String()
 }

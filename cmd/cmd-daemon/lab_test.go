@@ -28,7 +28,7 @@ Next:
 - in the configuration of the agent of torA (switchctl agent), which listens at 127.0.0.1:9560, set
     tls: {cert: switch.crt, key: switch.key, ca: ca.crt}   # of lab/torA
 - as me: switchctl status --tls-cert lab/me/admin.crt --tls-key lab/me/admin.key --tls-ca lab/me/ca.crt
-- keep lab/ca.key to yourself: whoever has it can be any host
+- keep lab/ca.key to yourself: its holder can act as any host
 `},
 		{"init racks --host h1=10.1.0.11", `made in racks: ca.crt, ca.key, h1/
 
@@ -38,7 +38,7 @@ Next:
 - there, check it and run it (as user mcrdma: chown -R mcrdma: /etc/mcrdma first):
     cmd-daemon doctor --config /etc/mcrdma/daemon.yaml
     cmd-daemon run --config /etc/mcrdma/daemon.yaml
-- keep racks/ca.key to yourself: whoever has it can be any host
+- keep racks/ca.key to yourself: its holder can act as any host
 `},
 		{"init racks --add --host h2=10.1.0.12 --local", `made in racks: h2/
 added the new hosts to h1/daemon.yaml; restart those daemons
@@ -47,7 +47,7 @@ Next:
 - run the daemons, each in its own terminal or under a service manager:
     cmd-daemon run --config racks/h2/daemon.yaml
 - see how one does: cmd-daemon status --socket racks/h2/daemon.sock
-- keep racks/ca.key to yourself: whoever has it can be any host
+- keep racks/ca.key to yourself: its holder can act as any host
 `},
 		{"init racks --renew --days 30", `renewed for 30 days: h1, h2
 Copy host.crt and host.key (switch.crt and switch.key) to their places; daemons and agents

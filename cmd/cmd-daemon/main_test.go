@@ -199,7 +199,7 @@ func TestClientErrors(t *testing.T) {
 	foreign := (&fakeDaemon{fails: status.Error(codes.Unimplemented, "unknown service")}).serve(t)
 	for _, c := range []struct{ socket, want string }{
 		{filepath.Join(dir, "none.sock"), "there is no such socket; is \"cmd-daemon run\" running"},
-		{file, "nobody listens there any more"},
+		{file, "no process listens there"},
 		{hangs.socket, "did not answer within 50ms; --timeout allows more"},
 		{refuses.socket, "refuses: user 1000 may not\uFFFD[2J (DENIED)"},
 		{foreign.socket, "does not know /mcrdma.v1.Applications/GetDaemon"},

@@ -34,7 +34,7 @@ const pipelineExamples = `  # what does the switch run, and how full is it?
   # is it exactly this switchctl's program, and its entries consistent? (exit code 0 or 1)
   switchctl pipeline verify --target 192.0.2.1:9559 --device-id 3
 
-  # load the program into a switch that nobody controls
+  # load the program into a switch without a controller
   switchctl pipeline push --target 127.0.0.1:9559`
 
 type pipelineFlags struct {

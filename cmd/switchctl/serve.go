@@ -94,7 +94,7 @@ func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer)
 	}
 	defer func() { err = errors.Join(err, removeReady()) }()
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !o.tls.on {
-		log.Warn("whoever reaches this address controls the switch; --grpc-server-ssl and --grpc-server-with-client-auth protect it",
+		log.Warn("any client that reaches this address controls the switch; --grpc-server-ssl and --grpc-server-with-client-auth protect it",
 			"p4runtime", tcp.String())
 	}
 	log.Info("the switch runs", "p4runtime", listener.Addr().String(), "device", o.deviceID, "ports", len(o.ports), "program", o.program)

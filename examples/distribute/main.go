@@ -122,7 +122,7 @@ func run(ctx context.Context, s *settings) error {
 // join makes the group, with a listener or, if that is nil, at the member's own
 // address.
 func join(ctx context.Context, s *settings, l net.Listener, c rdmcfallback.Config, show func(string)) (*rdmcfallback.Group, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.wait, fmt.Errorf("not everybody came within %v", s.wait))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.wait, fmt.Errorf("not all members came within %v", s.wait))
 	defer cancel()
 	met := 0
 	t, err := tcp.Connect(ctx, tcp.Options{Members: s.members, Self: s.self, Listener: l, Progress: func(int) {

@@ -64,7 +64,7 @@ func checkService(s string) error {
 func checkEndpoint(s, what string) error {
 	host, port, err := net.SplitHostPort(s)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 || len(s) > maxAddress {
-		return refuse(Invalid, "%s: %q is no host:port where somebody listens", what, clip(s, maxAddress))
+		return refuse(Invalid, "%s: %q is no host:port of a listener", what, clip(s, maxAddress))
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func (m *Manager) answer(s *session, req *mcrdmav1.AnswerAttachRequest) error {
 	defer m.mu.Unlock()
 	x := s.members[req.GetAttach()]
 	if x == nil {
-		return refuse(NotFound, "nobody asks for attachment %d any longer", req.GetAttach())
+		return refuse(NotFound, "attachment %d is no longer asked for", req.GetAttach())
 	}
 	if x.state != asked {
 		return refuse(Stale, "attachment %d has been answered", req.GetAttach())

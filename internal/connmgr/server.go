@@ -36,7 +36,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	}
 	failed := func(err error) {
 		m.metrics.handshakes.Inc()
-		m.log.Warn("somebody was not let in", "error", err)
+		m.log.Warn("a connection was refused", "error", err)
 	}
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true})}

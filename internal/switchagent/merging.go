@@ -277,7 +277,7 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	defer a.mu.Unlock()
 	switch own := a.slots.ownership; {
 	case known.Owner == 0 && (a.isAdopted() || len(a.groups) == 0):
-		return "its registers are nobody's", nil
+		return "its registers have no owner", nil
 	case known.Owner == 0: // the state may be an older copy, and the switch cannot tell
 		why = "it has started anew, as the agent has"
 		a.log.Warn("the groups in the agent's state are given up, and will be formed anew", "reason", why)

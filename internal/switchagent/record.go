@@ -126,7 +126,7 @@ func decode(k stepKey, b []byte) (stepRecord, error) {
 		return r, fmt.Errorf("more follows it")
 	}
 	if k.id == 0 || (r.Group == nil) == (len(r.Holders) == 0) {
-		return r, fmt.Errorf("it is for nobody, or for more than one")
+		return r, fmt.Errorf("it has no owner, or more than one")
 	}
 	g := bifurcation.Group{Source: k.source, ID: k.id, Address: k.dst, Receivers: r.Spec.Receivers}
 	if r.Group != nil {

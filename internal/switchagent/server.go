@@ -44,7 +44,7 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	}
 	creds = identity.Watched(creds, func(err error) {
 		a.metrics.handshakes.Inc()
-		a.log.Warn("somebody was not let in", "error", err)
+		a.log.Warn("a connection was refused", "error", err)
 	})
 	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),

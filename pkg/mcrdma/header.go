@@ -38,7 +38,7 @@ type header struct {
 }
 
 // errNonsense: the sender's library broke the protocol.
-var errNonsense = errors.New("the sender's library speaks nonsense")
+var errNonsense = errors.New("the sender's library violates the protocol")
 
 // appendTo appends the header's bytes.
 func (h *header) appendTo(b []byte) []byte {

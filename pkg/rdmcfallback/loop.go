@@ -38,7 +38,7 @@ func (g *Group) loop() {
 	if f := g.engine.Failure(); f != nil {
 		g.err = f // the error of closing no longer matters
 	} else if err != nil {
-		g.err = fmt.Errorf("rdmcfallback: everybody has everything, but the transport: %w", err)
+		g.err = fmt.Errorf("rdmcfallback: all members have all messages, but the transport failed: %w", err)
 	}
 	if g.wake != nil {
 		g.wake()

@@ -96,7 +96,7 @@ func (k *checker) services() {
 	if c.Address.Is4() || k.Has("listen") { // otherwise its default is as wrong as the address
 		host, ok := k.HostPort("listen", c.Listen)
 		if c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure && !k.Unread("tls") {
-			k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to take everybody at their word", c.Listen)
+			k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to verify no identity", c.Listen)
 		}
 	}
 	if c.Metrics != "" {

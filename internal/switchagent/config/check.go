@@ -116,7 +116,7 @@ func (k *checker) services() {
 	case c.TLS != none && slices.Contains(files, ""):
 		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
 	case c.TLS == none && ok && !strictyaml.Loopback(host) && !c.Insecure:
-		k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls, or insecure: true to take everybody at their word", c.Listen)
+		k.Add("listen", "%s can be reached from elsewhere, and nothing protects it: set tls, or insecure: true to verify no identity", c.Listen)
 	}
 	if c.Metrics != "" {
 		k.HostPort("metrics", c.Metrics)
@@ -318,7 +318,7 @@ func (k *checker) linkRules(at string, p Port) {
 	if p.PeerMAC != (switchspec.MAC{}) {
 		k.station(at+".peer_mac", p.PeerMAC, "")
 	} else if !p.Hello && c.Routing.Source == BGP {
-		k.Add(at+".peer_mac", "missing: without hellos nobody tells the neighbour's MAC address")
+		k.Add(at+".peer_mac", "missing: without hellos the neighbor's MAC address is not known")
 	}
 	if p.Name == "" && c.Routing.Source == Kernel {
 		k.Add(at+".name", "missing: the kernel's routes name the interface of the link")

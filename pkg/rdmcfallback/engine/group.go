@@ -67,7 +67,7 @@ func (e *Engine) toldHave(peer int, total int64) {
 // toldDone ends the group.
 func (e *Engine) toldDone(peer int, total int64) {
 	if !e.told || total != e.total {
-		e.violated(peer, "it told that everybody has all %d messages, but this member has %d", total, e.complete)
+		e.violated(peer, "it announced that all members have all %d messages, but this member has %d", total, e.complete)
 		return
 	}
 	e.end(closed)

@@ -20,7 +20,7 @@ var (
 	// protocol: all members need a transport of this package.
 	ErrVersion = errors.New("rdma: another protocol, or version of it")
 	// ErrProtocol: a peer did what the protocol doesn't allow.
-	ErrProtocol = fmt.Errorf("rdma: the peer speaks nonsense: %w", rdmcfallback.ErrProtocol)
+	ErrProtocol = fmt.Errorf("rdma: the peer violates the protocol: %w", rdmcfallback.ErrProtocol)
 	// ErrQueuePair: a queue pair failed. The completion's status is wrapped, too.
 	ErrQueuePair = errors.New("rdma: queue pair failed")
 	// ErrNotReady: Send without readiness of the peer, or PutSmall without a slot.

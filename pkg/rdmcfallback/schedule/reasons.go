@@ -25,7 +25,7 @@ func (h Hints) reasons(p Plan, size int64) []string {
 
 var strengths = [...]string{
 	BinomialPipeline: "every node sends and receives nearly all the time",
-	Sequential:       "nobody waits for a relay, and there is little to send",
+	Sequential:       "no member waits for a relay, and there is little to send",
 	Chain:            "every node sends and receives nearly all the time, and racks are left and entered once",
 	BinomialTree:     "a message this short has few blocks to relay, and the number of nodes that send doubles",
 	Hybrid:           "each block enters a rack only once",

@@ -92,7 +92,7 @@ func (p *peer) dial(kind uint8, use func(conn *net.TCPConn) error) (*net.TCPConn
 	}
 	if g.kind != kind || g.from != p.id || g.run != p.run {
 		closeConns(conn)
-		return nil, fmt.Errorf("%w: somebody else answers at %s", ErrProtocol, p.t.opt.Members[p.id])
+		return nil, fmt.Errorf("%w: another process answers at %s", ErrProtocol, p.t.opt.Members[p.id])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -135,7 +135,7 @@ func TestBootstrapStrangers(t *testing.T) {
 	talk("RDMC/TCP\x00\x03\x00\x00\x00\x00")
 	cancel()
 	err := <-done
-	for _, text := range []string{"1 of 2: member 1", "has not called", `called: tcp: the peer speaks nonsense: not a member`, `"GET / `,
+	for _, text := range []string{"1 of 2: member 1", "has not called", `called: tcp: the peer violates the protocol: not a member`, `"GET / `,
 		"speaks version 3, this is 2", context.Canceled.Error()} {
 		if !errors.Is(err, tcp.ErrMissing) || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q", err, text)

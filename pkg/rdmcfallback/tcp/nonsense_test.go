@@ -319,7 +319,7 @@ func TestCallsForRings(t *testing.T) {
 	}
 	defer conn.Close()
 	l.write(conn, l.greeting(greetBlocks).encode())
-	l.wantDown(ErrProtocol, "somebody else answers")
+	l.wantDown(ErrProtocol, "another process answers")
 }
 
 // A peer that is called for blocks may be gone, or another process.
@@ -328,8 +328,8 @@ func TestCalledForBlocks(t *testing.T) {
 		text   string
 		answer *greeting
 	}{
-		{"somebody else answers", &greeting{kind: greetBlocks, from: 1, run: 98}},
-		{"somebody else answers", &greeting{kind: greetControl, from: 1, run: 99}},
+		{"another process answers", &greeting{kind: greetBlocks, from: 1, run: 98}},
+		{"another process answers", &greeting{kind: greetControl, from: 1, run: 99}},
 		{"who are you", &greeting{kind: greetReject, code: rejectUnknown, reason: "who are you"}},
 		{"of kind 77", &greeting{kind: 77}},
 	} {

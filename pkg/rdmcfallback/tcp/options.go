@@ -25,7 +25,7 @@ var (
 	// ErrFailed: another member gave up; the text has its reason.
 	ErrFailed = errors.New("tcp: a member could not join")
 	// ErrProtocol: a peer did what the protocol doesn't allow.
-	ErrProtocol = errors.New("tcp: the peer speaks nonsense")
+	ErrProtocol = errors.New("tcp: the peer violates the protocol")
 	// ErrClosed: this transport, or the peer's, has been closed.
 	ErrClosed = errors.New("tcp: closed")
 	// ErrOverflow: a peer doesn't read the messages sent to it.

@@ -162,7 +162,7 @@ func (d *diagnosis) certificate() {
 		if !cfg.Insecure {
 			return // loopback
 		}
-		d.add(warning, "tls", "everything is in plain text, and everybody is believed who they say they are", "insecure: true", "cmd-daemon init makes certificates")
+		d.add(warning, "tls", "all traffic is in plain text, and no identity is verified", "insecure: true", "cmd-daemon init makes certificates")
 		return
 	case c.Err != nil:
 		d.add(failure, who, "cannot be used", c.Err.Error(), "correct tls in the configuration; cmd-daemon init makes certificates")
@@ -191,7 +191,7 @@ func (d *diagnosis) certificate() {
 		d.add(warning, who, "that of the CA ends on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
 	}
 	if c.KeyMode&0o077 != 0 {
-		d.add(warning, who, fmt.Sprintf("others can read the key %s (mode %#o)", cfg.TLS.Key, c.KeyMode.Perm()), "whoever has it can be this host", "chmod 600 "+cfg.TLS.Key)
+		d.add(warning, who, fmt.Sprintf("others can read the key %s (mode %#o)", cfg.TLS.Key, c.KeyMode.Perm()), "its holder can act as this host", "chmod 600 "+cfg.TLS.Key)
 	}
 }
 

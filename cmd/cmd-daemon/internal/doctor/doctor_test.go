@@ -63,7 +63,7 @@ func TestRules(t *testing.T) {
 		{"peer of a group", func(f *Facts) { f.Daemon.Peers[0].State = "down"; f.Daemon.Peers[0].Shared = 2 }, "error host h2: its daemon at  is down"},
 		{"lost session", func(f *Facts) { f.Daemon.Sessions[0].Lost = true }, "note daemon of h1: 1 of 1 applications have not come back"},
 		{"other daemon", func(f *Facts) { f.Daemon.Host = "h9" }, "error daemon: the one that answers is host h9"},
-		{"plain text", func(f *Facts) { f.Certificate = nil; f.Config.Insecure = true }, "warning tls: everything is in plain text"},
+		{"plain text", func(f *Facts) { f.Certificate = nil; f.Config.Insecure = true }, "warning tls: all traffic is in plain text"},
 		{"plain text on loopback", func(f *Facts) { f.Certificate = nil }, ""},
 		{"no certificate", func(f *Facts) { f.Certificate = &Certificate{Err: errors.New("no such file")} }, "error certificate: cannot be used"},
 		{"another's", func(f *Facts) { f.Certificate.Own.Name = "h2" }, "error certificate: h1.crt is for host:h2 10.1.0.11"},

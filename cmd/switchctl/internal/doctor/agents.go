@@ -157,7 +157,7 @@ func (d *diagnosis) usage(a *Agent) {
 		if u.GetUsed() >= u.GetSize() {
 			severity, why = Error, "the next group or route is refused"
 		}
-		d.add(severity, a.name(), what, why, "remove groups that nobody needs, lower the agent's limits, or compile the pipeline with larger tables")
+		d.add(severity, a.name(), what, why, "remove groups that are not needed, lower the agent's limits, or compile the pipeline with larger tables")
 	}
 }
 
