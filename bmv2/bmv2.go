@@ -1,7 +1,7 @@
 // Package bmv2 holds what p4c made of p4src: the JSON that bmv2 and the embedded
 // switch run, and the P4Info that describes it to P4Runtime clients.
 //
-// Both are committed, so that nobody needs p4c to build, run or test. After a
+// Both are committed, so that build, run and test need no p4c. After a
 // change of p4src, "make p4" compiles them anew (it needs p4c-bm2-ss); a test
 // fails as long as sources and artifacts differ. The script simple_switch_grpc
 // beside this file starts bmv2 with them.

@@ -14,7 +14,7 @@ import (
 
 const sources = "../p4src"
 
-// TestArtifactsAreCurrent fails when p4src has changed and nobody compiled it.
+// TestArtifactsAreCurrent fails when p4src has changed and was not compiled.
 func TestArtifactsAreCurrent(t *testing.T) {
 	want, err := bmv2.HashSources(os.DirFS(sources))
 	if err != nil {

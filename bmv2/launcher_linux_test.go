@@ -161,7 +161,7 @@ func (l *launcher) ends(t *testing.T, status int, words ...string) {
 	}
 }
 
-// freePort returns a TCP port that nobody listens on.
+// freePort returns a TCP port that no process listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 func writePlot(name string, r *report) error {
 	var b bytes.Buffer
 	drawPanels(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), panelsOf(r))
-	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // for everybody to look at
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
 		return fmt.Errorf("--plot: %w", err)
 	}
 	return nil

@@ -164,7 +164,7 @@ func TestRun(t *testing.T) {
 	equal(t, f.Replicas, want, "h2", "h3")
 	for _, text := range []string{"torA  merges answers", "h3 10.2.0.11", "kill -9", "x FILE", "\n   100 % of 3.1 MiB"} {
 		if !strings.Contains(people.String(), text) {
-			t.Errorf("nobody is told %q", text)
+			t.Errorf("the output for people lacks %q", text)
 		}
 	}
 }

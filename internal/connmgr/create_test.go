@@ -332,7 +332,7 @@ func TestBadRequests(t *testing.T) {
 		{"unknown name", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "h9"} }, "NO_SUCH_HOST", "h1", `no host "h9"`},
 		{"IPv6", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"::1"} }, "INVALID", "h1", "no IPv4 address"},
 		{"multicast", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"224.0.0.1"} }, "INVALID", "h1", "no IPv4 address"},
-		{"nobody there", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.77"} }, "UNREACHABLE", "127.9.0.77", "127.9.0.77:9550 does not answer"},
+		{"no host there", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.77"} }, "UNREACHABLE", "127.9.0.77", "127.9.0.77:9550 does not answer"},
 		{"no MTU", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 1500 }, "MTU", "h1", "1500 is no path MTU"},
 		{"MTU 0", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 0 }, "MTU", "h1", "0 is no path MTU"},
 		{"min_size", func(r *mcrdmav1.CreateGroupRequest) { r.MinSize = 5 }, "MIN_SIZE", "h1", "min_size 5 is more than the 4 copies"},

@@ -28,7 +28,7 @@ func TestDialMany(t *testing.T) {
 		{name: "lost thrice", takes: []time.Duration{0, 0, 0, time.Millisecond}, want: 7*dialAgain + time.Millisecond},
 		{name: "slow", takes: []time.Duration{dialAgain + 2*time.Millisecond, time.Millisecond}, want: dialAgain + time.Millisecond},
 		{name: "refused", takes: []time.Duration{0, time.Millisecond}, fails: 2, want: dialAgain + time.Millisecond, err: errNot},
-		{name: "nobody", takes: []time.Duration{0, 0, 0, 0}, want: connectTime, err: os.ErrDeadlineExceeded},
+		{name: "no answer", takes: []time.Duration{0, 0, 0, 0}, want: connectTime, err: os.ErrDeadlineExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -517,7 +517,7 @@ func TestRefusal(t *testing.T) {
 		return res.GetSuspects()
 	}
 	if s := report(); len(s) > 0 {
-		t.Errorf("nobody has refused: %v", s)
+		t.Errorf("no receiver has refused, but suspects are %v", s)
 	}
 	r.sw.mu.Lock()
 	for addr, c := range map[string]*mcrdmav1.MemberCounters{"127.9.0.2": {Acks: 9, SequenceNaks: 1}, "127.9.0.3": {Acks: 9, FatalNaks: 1}, "127.9.0.4": {RnrNaks: 1}} {

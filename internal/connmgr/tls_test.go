@@ -66,8 +66,8 @@ func TestWrongCertificates(t *testing.T) {
 	}
 }
 
-// TestSomebodyElse: the host that answers must be the one that was called.
-func TestSomebodyElse(t *testing.T) {
+// TestAnotherHost: the host that answers must be the one that was called.
+func TestAnotherHost(t *testing.T) {
 	r := newRig(t, 0, withTLS)
 	r.add(4)
 	r.start(2)

@@ -273,7 +273,7 @@ func TestEndsOnce(t *testing.T) {
 	cancel()
 	f := &formation{N: 1, Receivers: []receiver{{Addr: hostAddr(2)}}}
 	if err := m.formed(ctx, g, f); !errors.Is(err, context.Canceled) || g.form != nil {
-		t.Errorf("formed for nobody: %v", err)
+		t.Errorf("formed for a caller that is gone: %v", err)
 	}
 	if err := m.formed(t.Context(), g, f); err != nil {
 		t.Error(err)

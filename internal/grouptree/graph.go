@@ -28,7 +28,7 @@ type arrow struct {
 	problem  bool
 }
 
-// graph makes boxes of nodes and receivers. A receiver is one box, whoever reaches it.
+// graph makes boxes of nodes and receivers. A receiver is one box, whichever nodes reach it.
 func (t *Tree) graph() *graph {
 	g := &graph{title: "group " + t.Key.String(), problems: t.general()}
 	add := func(b *box) *box {

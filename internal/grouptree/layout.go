@@ -111,7 +111,7 @@ func columnsOf(g *graph) map[*box]int {
 			}
 		}
 	}
-	for _, b := range g.boxes { // receivers that nobody reaches
+	for _, b := range g.boxes { // receivers that no node reaches
 		if b.host && !to[b] && len(out[b]) == 0 {
 			column[b] = max(last, 1)
 		}

@@ -32,8 +32,8 @@ func (f Files) Server() (credentials.TransportCredentials, error) {
 
 // Client returns the credentials of a client whose server must be who is
 // expected: of that role, of that name, and own all those addresses, each unless
-// zero. Of the zero Files they are plain text, and the server may be anybody.
-// Errors wrap ErrFiles. Handshakes with somebody else fail with ErrMismatch,
+// zero. Of the zero Files they are plain text, and any server is accepted.
+// Errors wrap ErrFiles. Handshakes with another server fail with ErrMismatch,
 // ErrUntrusted or ErrNoIdentity; calls then fail as Unavailable, with their text.
 func (f Files) Client(expect Identity) (credentials.TransportCredentials, error) {
 	if f.Plain() {
@@ -86,7 +86,7 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 		l.accepted = true
 	}
 	a := authInfo{TLSInfo: info.(credentials.TLSInfo)}
-	// That a certificate names nobody is said by FromContext, so that the client
+	// FromContext reports a certificate without an identity, so that the client
 	// gets to know: an alert of TLS has no words.
 	a.id, a.err = FromCert(a.State.PeerCertificates[0])
 	return conn, a, nil

@@ -4,7 +4,7 @@
 // With TLS, an identity is a URI in the certificate: mcrdma:host:NAME,
 // mcrdma:switch:NAME or mcrdma:admin:NAME. Its addresses are the certificate's IP
 // addresses. A certificate has one identity, is used in both directions (server
-// and client authentication), and is issued by a CA that everybody trusts. Host
+// and client authentication), and is issued by a CA that both sides trust. Host
 // names do not matter: a client says which identity it expects.
 //
 //	files := identity.Files{Cert: "torA.pem", Key: "torA.key", CA: "ca.pem"}
@@ -20,8 +20,8 @@
 // Files that are replaced count from the next connection on; connections that
 // exist stay what they are.
 //
-// Without files everything is in plain text, and everybody is believed who they
-// say they are (Claim). That is for tests and for loopback.
+// Without files everything is in plain text, and each client is believed to be
+// who it says it is (Claim). That is for tests and for loopback.
 //
 // The package may import the standard library and grpc.
 package identity

@@ -12,9 +12,9 @@ import (
 
 // Errors that those of this package wrap.
 var (
-	// ErrNoIdentity: a certificate or a claim does not say who somebody is.
+	// ErrNoIdentity: a certificate or a claim does not say whose it is.
 	ErrNoIdentity = errors.New("no identity")
-	// ErrMismatch: the server is somebody else than the client expected.
+	// ErrMismatch: the server is not the one that the client expected.
 	ErrMismatch = errors.New("not the identity expected")
 	// ErrUntrusted: the server's certificate is not valid here.
 	ErrUntrusted = errors.New("certificate not trusted")
@@ -22,10 +22,10 @@ var (
 	ErrFiles = errors.New("bad certificate files")
 )
 
-// A Role is what somebody is.
+// A Role is what an identity stands for: a host, a switch or an administrator.
 type Role uint8
 
-// Roles. The zero Role is nobody's; where an identity is expected, it means any.
+// Roles. No identity has the zero Role; where an identity is expected, it means any.
 const (
 	Host   Role = iota + 1 // a host's daemon
 	Switch                 // a switch's agent
@@ -48,8 +48,8 @@ const (
 	forms    = "mcrdma:host:NAME, mcrdma:switch:NAME or mcrdma:admin:NAME"
 )
 
-// An Identity is who somebody is. Names are of letters, digits, '.', '-' and '_',
-// at most 253 of them; upper and lower case differ.
+// An Identity is who a client or a server is. Names are of letters, digits, '.',
+// '-' and '_', at most 253 of them; upper and lower case differ.
 type Identity struct {
 	Role  Role
 	Name  string

@@ -30,7 +30,7 @@ func TestPlainTextBelievesClaims(t *testing.T) {
 		{[]grpc.DialOption{identity.Claim(host("h1", "10.1.0.11", "::ffff:10.2.0.11"))}, "host:h1 10.1.0.11 10.2.0.11",
 			[]string{"10.1.0.11", "10.2.0.11", "::ffff:10.2.0.11", "127.0.0.1", "127.9.0.1"}},
 	} {
-		got, err := call(t, s, identity.Files{}, sw("anybody"), c.claim...)
+		got, err := call(t, s, identity.Files{}, sw("any"), c.claim...)
 		if err != nil || got != c.want {
 			t.Errorf("%q, %v; want %s", got, err, c.want)
 		}

@@ -41,7 +41,7 @@ func TestCertificatesSayWhoCalls(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsExpectedMustBeThere(t *testing.T) {
+func TestServerMustBeTheExpectedOne(t *testing.T) {
 	ca := identitytest.New(t)
 	s := serveFiles(t, ca.Host("h1", netip.MustParseAddr("10.1.0.11"), netip.MustParseAddr("10.2.0.11")))
 	me := ca.Admin("ops")
@@ -75,7 +75,7 @@ func TestServersThatAreNotTrusted(t *testing.T) {
 			says(t, err, "Unavailable", identity.ErrUntrusted.Error(), c.words, "torA")
 		})
 	}
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("no identity", func(t *testing.T) {
 		s := serve(t, grpc.Creds(raw(t, ca.Issue(sw("torA"), anonymous))))
 		_, err := call(t, s, me, identity.Identity{})
 		says(t, err, "Unavailable", identity.ErrNoIdentity.Error(), "names no mcrdma identity")
@@ -127,7 +127,7 @@ func TestClientsThatAreNotTrusted(t *testing.T) {
 		edit  func(*x509.Certificate)
 		words string
 	}{
-		"nobody":         {anonymous, "names no mcrdma identity"},
+		"no identity":    {anonymous, "names no mcrdma identity"},
 		"other scheme":   {uris("spiffe://example.org/h1"), "names no mcrdma identity"},
 		"two":            {uris("mcrdma:host:h1", "mcrdma:admin:ops"), "names two identities, host:h1 and admin:ops"},
 		"unknown role":   {uris("mcrdma:router:r1"), `"router:r1" is none of`},
@@ -177,7 +177,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"junk":           {identity.Files{Cert: junk, Key: good.Key, CA: good.CA}, "junk"},
 		"CA is junk":     {identity.Files{Cert: good.Cert, Key: good.Key, CA: junk}, "no CA certificate can be read from " + junk},
 		"CA is a key":    {identity.Files{Cert: good.Cert, Key: good.Key, CA: good.Key}, "no CA certificate"},
-		"nobody":         {ca.Issue(sw("torA"), anonymous), "names no mcrdma identity"},
+		"no identity":    {ca.Issue(sw("torA"), anonymous), "names no mcrdma identity"},
 		"two identities": {ca.Issue(sw("torA"), uris("mcrdma:switch:torA", "mcrdma:switch:torB")), "names two identities"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestHandshakeErrors(t *testing.T) {
 	}
 }
 
-func TestOtherCredentialsIdentifyNobody(t *testing.T) {
+func TestOtherCredentialsGiveNoIdentity(t *testing.T) {
 	ca := identitytest.New(t)
 	s := serve(t, grpc.Creds(raw(t, ca.Switch("torA"))))
 	_, err := call(t, s, ca.Host("h1"), sw("torA"), identity.Claim(host("h1")))

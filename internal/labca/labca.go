@@ -1,5 +1,5 @@
 // Package labca is a small certificate authority for labs and tests: it issues the
-// certificates that package identity reads. Whoever runs a fleet has a better one, with
+// certificates that package identity reads. A real fleet needs a better one, with
 // its key elsewhere and revocation.
 //
 // It holds everything in memory and writes no files. It imports the standard library and
@@ -29,7 +29,7 @@ import (
 var (
 	// ErrCA: certificate or key of the CA cannot be used.
 	ErrCA = errors.New("unusable CA")
-	// ErrIdentity: nobody can be called that.
+	// ErrIdentity: no host, switch or administrator can be called that.
 	ErrIdentity = errors.New("impossible identity")
 )
 
@@ -75,8 +75,8 @@ func Load(p Pair) (*CA, error) {
 	return &CA{cert: both.Leaf, key: key, pair: Pair{bytes.Clone(p.Cert), bytes.Clone(p.Key)}}, nil
 }
 
-// Pair is the CA's own certificate, which everybody is to have, and its key, which
-// nobody is.
+// Pair is the CA's own certificate, which every program is to have, and its key, which
+// no program but the CA is to have.
 func (c *CA) Pair() Pair { return c.pair }
 
 // Until is when the CA's own certificate ends.

@@ -1,5 +1,5 @@
 // Package strictyaml reads configuration files: YAML into tagged structs, so that
-// whoever wrote the file learns of every fault in it at once, with line and field.
+// the file's author learns of every fault in it at once, with line and field.
 //
 // [Decode] is strict: an unknown field, a field that is there twice and a value of the
 // wrong form are faults. It goes on after each, so that the file's owner can check what

@@ -302,7 +302,7 @@ func badRecords(t testing.TB) map[string][2][]byte {
 		"null":                {key, []byte(`null`)},
 		"unknown field":       {key, append(slices.Clone(root[:len(root)-1]), `,"Future":1}`...)},
 		"two values":          {key, append(slices.Clone(root), root...)},
-		"nobody's":            {key, edit(root, func(r *stepRecord) { r.Group = nil })},
+		"of neither":          {key, edit(root, func(r *stepRecord) { r.Group = nil })},
 		"of both":             {key, edit(held, func(r *stepRecord) { r.Group = &groupRecord{Lease: time.Minute} })},
 		"no receivers":        {key, edit(root, func(r *stepRecord) { r.Spec.Receivers = nil })},
 		"17 receivers":        {key, edit(root, many)},

@@ -413,7 +413,7 @@ func TestMalformedPeerRequests(t *testing.T) {
 		"caller not last":   {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"sw1", "sw7"} }, invalid},
 		"one twice in via":  {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"sw7", "sw7", "sw1"} }, invalid},
 		"caller twice":      {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"sw1", "sw7", "sw1"} }, invalid},
-		"nobody in via":     {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"", "sw1"} }, invalid},
+		"no name in via":    {func(r *mcrdmav1.HoldRequest) { r.Via = []string{"", "sw1"} }, invalid},
 		"long name in via":  {func(r *mcrdmav1.HoldRequest) { r.Via = []string{strings.Repeat("x", 254), "sw1"} }, invalid},
 		"65 in via":         {func(r *mcrdmav1.HoldRequest) { r.Via = append(slices.Repeat([]string{"sw7"}, 64), "sw1") }, invalid},
 		"QPN":               {func(r *mcrdmav1.HoldRequest) { r.Receivers[0].Qpn = 1 << 24 }, invalid},

@@ -108,7 +108,7 @@ func whoMayDoWhat(t *testing.T, l *line, sec security) {
 	}
 	owner := func(id identity.Identity) bool { return id.Is(identity.Admin) || id.Owns(hostAddr(1, 1)) }
 	peer := func(id identity.Identity) bool { return id.Is(identity.Switch) && id.Name == "sw2" }
-	anybody := func(identity.Identity) bool { return true }
+	anyClient := func(identity.Identity) bool { return true }
 	key := &mcrdmav1.GroupKey{Source: "10.2.0.11", McId: 9}
 	for _, x := range []struct {
 		name string
@@ -154,11 +154,11 @@ func whoMayDoWhat(t *testing.T, l *line, sec security) {
 			_, err := c.peer.Sync(ctx, &mcrdmav1.SyncRequest{Sequence: 1})
 			return err
 		}, nil},
-		{"list", anybody, func(ctx context.Context, c clients) error {
+		{"list", anyClient, func(ctx context.Context, c clients) error {
 			_, err := c.groups.List(ctx, &mcrdmav1.ListRequest{})
 			return err
 		}, nil},
-		{"status", anybody, func(ctx context.Context, c clients) error {
+		{"status", anyClient, func(ctx context.Context, c clients) error {
 			_, err := c.status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
 			return err
 		}, nil},

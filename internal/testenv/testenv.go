@@ -1,5 +1,5 @@
 // Package testenv is what tests of several packages share: skipping that fails
-// where a test must run, loopback addresses that nobody else uses, and a buffer
+// where a test must run, loopback addresses that no other process uses, and a buffer
 // that several goroutines may write to. Only tests may import it; it imports the
 // standard library only.
 package testenv

@@ -90,14 +90,14 @@ func TestResumedBetweenFormations(t *testing.T) {
 			d.stop()
 			d.refuse = func(attach uint64) error {
 				if attach == next || forgets {
-					return fail(codes.NotFound, "NOT_FOUND", "nobody knows")
+					return fail(codes.NotFound, "NOT_FOUND", "no such attachment")
 				}
 				return nil
 			}
 			d.start()
 			if forgets {
 				_, err := m.Recv(t.Context())
-				wants(t, "receiver", err, ErrDaemon, "nobody knows")
+				wants(t, "receiver", err, ErrDaemon, "no such attachment")
 				return
 			}
 			event(t, m.Events(), Resumed)

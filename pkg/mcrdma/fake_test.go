@@ -356,7 +356,7 @@ func (w *world) prepare(ctx context.Context, g *fakeGroup, d *fakeDaemon, conn *
 		Attach: m.attach, Service: g.req.GetService(), Group: g.id, Formation: formation, Sender: "host-" + g.source.address,
 		SenderProgram: "test", Connection: conn, Regions: g.req.GetRegions(), Relay: g.req.GetMode() != mcrdmav1.Mode_MODE_REQUIRE}}})
 	if !there {
-		return nil, fail(codes.Unavailable, "UNREACHABLE", "nobody at %s", d.address)
+		return nil, fail(codes.Unavailable, "UNREACHABLE", "no application at %s", d.address)
 	}
 	d.mu.Lock()
 	gone := d.session.gone
@@ -364,7 +364,7 @@ func (w *world) prepare(ctx context.Context, g *fakeGroup, d *fakeDaemon, conn *
 	select {
 	case m.answer = <-answer:
 	case <-gone:
-		return nil, fail(codes.Unavailable, "UNREACHABLE", "nobody at %s any more", d.address)
+		return nil, fail(codes.Unavailable, "UNREACHABLE", "no application at %s any more", d.address)
 	case <-ctx.Done():
 		w.mu.Lock()
 		delete(w.waiting, m.attach)

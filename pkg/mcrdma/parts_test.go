@@ -60,7 +60,7 @@ func TestListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	_, err = l.Accept(ctx)
-	wants(t, "nobody comes", err, context.DeadlineExceeded, "")
+	wants(t, "no sender comes", err, context.DeadlineExceeded, "")
 	var groups []*Group
 	for range 3 {
 		g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}})

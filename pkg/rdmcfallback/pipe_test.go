@@ -65,14 +65,14 @@ func TestPipe(t *testing.T) {
 func TestPipeMisused(t *testing.T) {
 	p := Pipe(2)
 	for name, err := range map[string]error{
-		"not ready": p[0].Send(1, 0, nil),
-		"nobody":    p[0].Send(2, 0, nil),
-		"itself":    p[0].Tell(0, []byte("x")),
-		"nothing":   p[0].Tell(1, nil),
-		"too much":  p[0].Tell(1, make([]byte, MaxTell+1)),
-		"to nobody": p[0].PostRecv(-1, nil),
-		"no ring":   p[0].(Ring).PutSmall(1, 0, nil),
-		"not taken": p[1].(Ring).FreeSmall(1),
+		"not ready":      p[0].Send(1, 0, nil),
+		"no member":      p[0].Send(2, 0, nil),
+		"itself":         p[0].Tell(0, []byte("x")),
+		"nothing":        p[0].Tell(1, nil),
+		"too much":       p[0].Tell(1, make([]byte, MaxTell+1)),
+		"from member -1": p[0].PostRecv(-1, nil),
+		"no ring":        p[0].(Ring).PutSmall(1, 0, nil),
+		"not taken":      p[1].(Ring).FreeSmall(1),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)

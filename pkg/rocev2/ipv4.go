@@ -138,7 +138,7 @@ func (h *UDP) AppendTo(b []byte) []byte {
 // UDP length is not exactly that of b: the ICRC is at the end of both. The UDP
 // checksum is not verified. The ICRC covers all that it covers and is the
 // stronger check, and virtual links with checksum offload hand over frames
-// whose UDP checksum nobody has filled in yet. It does not allocate.
+// whose UDP checksum is not filled in yet. It does not allocate.
 func (h *UDP) Parse(b []byte) (payload []byte, err error) {
 	if len(b) < UDPLen {
 		return nil, errUDPShort

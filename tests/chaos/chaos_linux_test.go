@@ -163,7 +163,7 @@ func TestLiar(t *testing.T) {
 		return l.asked(frame(host, rep, rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.SendOnly, DestQP: qpn, PSN: psn, AckReq: true, PKey: 0xffff}}))
 	}
 	if out := ask(5, plan.FirstMCID); len(out) > 0 {
-		t.Fatal("it answers for nobody")
+		t.Fatal("it answers for receivers that it does not know")
 	}
 	ack := rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.Acknowledge, DestQP: 17, PSN: 5, PKey: 0xffff}, AETH: rocev2.AETH{Syndrome: 0x1f, MSN: 3}}
 	if out := l.answered(frame(rep, host, ack)); len(out) > 0 {
@@ -196,6 +196,6 @@ func TestWaited(t *testing.T) {
 		t.Errorf("waited %v, %v", got, err)
 	}
 	if _, err := waited(log[:3], 100_000, "h2"); err == nil {
-		t.Error("nobody was removed")
+		t.Error("no receiver was removed, but waited returns no error")
 	}
 }

@@ -35,7 +35,7 @@ import (
 func main() {
 	seed := flag.Uint64("seed", 1, "of the run, or the first of several")
 	runs := flag.Int("runs", 1, "how many")
-	liar := flag.Bool("liar", false, "the senders' switches acknowledge what nobody has")
+	liar := flag.Bool("liar", false, "the senders' switches acknowledge what no receiver has")
 	var m measurements
 	flag.IntVar(&m.kills, "measure", 0, "measure so many deaths of a receiver, each way")
 	flag.DurationVar(&m.soak, "soak", 0, "load for so long, with the fast profile")

@@ -73,7 +73,7 @@ func TestRepair(t *testing.T) {
 				outage = append(outage, o.Longest)
 				twice += o.Duplicates
 				if o.Lost == 0 || o.Strays > 0 {
-					t.Errorf("%v cut: of %d packets %d lost (%v), %d come to somebody else", w, o.Sent, o.Lost, o.Longest, o.Strays)
+					t.Errorf("%v cut: of %d packets %d lost (%v), %d come to other hosts", w, o.Sent, o.Lost, o.Longest, o.Strays)
 				}
 				f.CheckDelivery(g)
 				f.CheckAcks(g)
@@ -91,7 +91,7 @@ func TestRepair(t *testing.T) {
 				if others := f.Flapped(mended, w); len(others) > 0 {
 					t.Logf("%v mended: %d other links flapped, as the machine is too busy", w, len(others))
 				} else if o.Lost > 0 || o.Strays > 0 {
-					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to somebody else", w, o.Sent, o.Lost, o.Longest, o.Strays)
+					t.Errorf("%v mended: of %d packets %d lost (%v), %d come to other hosts", w, o.Sent, o.Lost, o.Longest, o.Strays)
 				}
 				f.CheckDelivery(g)
 				f.CheckAcks(g)

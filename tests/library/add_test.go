@@ -75,7 +75,7 @@ func TestAdd(t *testing.T) {
 		for _, bad := range []struct {
 			name string
 			want error
-		}{{l.hosts[1].name, mcrdma.ErrDuplicate}, {"nobody", mcrdma.ErrNoHost}} {
+		}{{l.hosts[1].name, mcrdma.ErrDuplicate}, {"missing", mcrdma.ErrNoHost}} {
 			if err := tm.g.Add(t.Context(), bad.name); !errors.Is(err, bad.want) {
 				t.Errorf("to add %s: %v", bad.name, err)
 			}

@@ -57,7 +57,7 @@ func encodePSN(psn rocev2.PSN) byte {
 			return byte(farPSN + i*around + d)
 		}
 	}
-	panic(fmt.Sprintf("PSN %d is nothing that anybody says", psn))
+	panic(fmt.Sprintf("PSN %d is none that a member or a liar says", psn))
 }
 
 // wire returns the PSN on the wire.

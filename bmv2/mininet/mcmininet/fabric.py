@@ -1,8 +1,8 @@
 """What a network is: switches, hosts and links; what is left out of it is filled in.
 
-Addresses that nobody names: rack n, in the order of switches with hosts, has
-10.n.0.0/24, its hosts .11, .12 and so on; switch n has 198.19.n.1 as a router. The
-gateway is the first address of a prefix.
+Addresses that the topology does not name: rack n, in the order of switches with
+hosts, has 10.n.0.0/24, its hosts .11, .12 and so on; switch n has 198.19.n.1 as a
+router. The gateway is the first address of a prefix.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _links(f: Fabric) -> list[str]:
     faults += [f"host {h.name}: no link leads to it" for h in f.hosts if h.name not in attached]
     if faults:
         return faults
-    for x in f.links:  # ports that nobody names: the next ones
+    for x in f.links:  # ports that the topology does not name: the next ones
         for end, port in (("a", x.a_port), ("b", x.b_port)):
             name = getattr(x, end)
             if name in hosts:

@@ -1,7 +1,7 @@
 """Topologies from files: this project's own, the P4 tutorials', and p4-utils'.
 
-All are read strictly: what nobody knows is an error, since it is most often a
-misspelt word. What is known and means nothing here goes to the fabric's notes.
+All are read strictly: an unknown word is an error, since it is most often
+misspelt. What is known and means nothing here goes to the fabric's notes.
 """
 
 from __future__ import annotations

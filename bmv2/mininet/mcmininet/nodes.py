@@ -63,7 +63,7 @@ class Process:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether somebody listens at a TCP port in the network namespace of a process."""
+    """Whether any process listens at a TCP port in the network namespace of process pid."""
     for table in ("tcp", "tcp6"):
         try:
             with open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:

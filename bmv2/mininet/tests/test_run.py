@@ -109,7 +109,7 @@ def first(pid: int) -> int:
 
 
 def namespaces() -> set[str]:
-    """Those that anybody is in."""
+    """Those that any process is in."""
     found = set()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         for n in ("net", "pid", "mnt"):
@@ -193,7 +193,7 @@ class NothingLeft(unittest.TestCase):
                 self.assertEqual(self.gone(pid, terminal, mark, own), want)
 
     def test_killed_without_terminal(self):
-        """Nobody hangs up then: it is the death of its parent that ends the rest."""
+        """No terminal hangs up then: it is the death of its parent that ends the rest."""
         mark = f"{MARK}={time.monotonic_ns()}"
         env = {**os.environ, MARK: mark.partition("=")[2]}
         p = subprocess.Popen(

@@ -215,9 +215,9 @@ func TestRoles(t *testing.T) {
 	}
 	expectError(t, write("stats", 1), codes.PermissionDenied, `not that of the primary of role "stats"`)
 	expectError(t, write("", 7), codes.PermissionDenied, "not that of the primary of the default role")
-	expectError(t, write("nobody", 7), codes.NotFound, `there is no role "nobody"`)
+	expectError(t, write("unknown", 7), codes.NotFound, `there is no role "unknown"`)
 
-	for role, want := range map[string]codes.Code{"stats": codes.OK, "": codes.OK, "nobody": codes.NotFound} {
+	for role, want := range map[string]codes.Code{"stats": codes.OK, "": codes.OK, "unknown": codes.NotFound} {
 		stream, err := r.client.Read(t.Context(), &p4.ReadRequest{DeviceId: device, Role: role})
 		if err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ func TestChaos(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("links came up %d times, and %d times somebody else was there", ups, wrongs)
+	t.Logf("links came up %d times, and %d times a wrong neighbour was there", ups, wrongs)
 	if ups < 1000 || wrongs < 100 {
 		t.Error("too little has happened")
 	}

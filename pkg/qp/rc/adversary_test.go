@@ -172,7 +172,7 @@ func (e *endpoint) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
 	i := int((va - regionBase) / regionStep)
 	off := int((va - regionBase) % regionStep)
 	if va < regionBase || i >= len(e.peer.msgs) || rkey != uint32(i)+1000 {
-		e.fail("access to va %#x rkey %d, which nobody sent", va, rkey)
+		e.fail("access to va %#x rkey %d, which the peer never sent", va, rkey)
 		return nil, false
 	}
 	m := e.peer.msgs[i]

@@ -67,7 +67,7 @@ func TestBadPackets(t *testing.T) {
 		{"another partition", "pkey", bth(func(h *rocev2.Headers) { h.PKey = 0x8001 })},
 		{"QPN 0", "qpn", bth(func(h *rocev2.Headers) { h.DestQP = 0 })},
 		{"QPN 1", "qpn", bth(func(h *rocev2.Headers) { h.DestQP = 1 })},
-		{"QPN of nobody", "qpn", bth(func(h *rocev2.Headers) { h.DestQP ^= 1 })},
+		{"QPN of no queue pair", "qpn", bth(func(h *rocev2.Headers) { h.DestQP ^= 1 })},
 		{"QPN of a multicast group", "qpn", bth(func(h *rocev2.Headers) { h.DestQP |= 0x800000 })},
 		{"another host", "peer", from("10.9.0.3")},
 		{"the device itself", "peer", from(wireAddr.String())},

@@ -181,7 +181,7 @@ func TestCloseWaitsForTransmission(t *testing.T) {
 			closed := make(chan error, 1)
 			go func() { closed <- f(s) }()
 			q := s.qp.(*QP)
-			until(t, "somebody waits for the transmission", func() bool {
+			until(t, "a caller waits for the transmission", func() bool {
 				q.mu.Lock()
 				defer q.mu.Unlock()
 				return q.hold > 0

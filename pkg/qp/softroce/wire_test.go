@@ -188,7 +188,7 @@ func (s *station) respond(psn rocev2.PSN, syn rocev2.Syndrome) {
 func (s *station) works() {
 	s.t.Helper()
 	s.wire.take()
-	payload := []byte("forty-two bytes that nobody has written so")
+	payload := []byte("forty-two bytes that no bad input contains")
 	clear(s.buf)
 	psn := s.psn
 	got := s.request(rocev2.WriteOnly, payload)

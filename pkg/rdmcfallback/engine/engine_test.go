@@ -121,7 +121,7 @@ func TestShapes(t *testing.T) {
 func TestConfigs(t *testing.T) {
 	three := memberNames(3)
 	for name, c := range map[string]Config{
-		"nobody":         {},
+		"no members":     {},
 		"self":           {Members: three, Self: 3},
 		"negative self":  {Members: three, Self: -1},
 		"twice":          {Members: []string{"a", "b", "a"}},

@@ -115,7 +115,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 						}
 					}
 				}
-				t.Logf("messages of %v bytes: %d deaths, after %d of them somebody closed cleanly", sizes, runs, clean)
+				t.Logf("messages of %v bytes: %d deaths, after %d of them a member closed cleanly", sizes, runs, clean)
 			}
 		})
 	})
@@ -408,6 +408,6 @@ func (s *simulator) checkNonsense(liar int) {
 		}
 	}
 	if heard == 0 {
-		s.t.Fatalf("nobody minds what member %d said", liar)
+		s.t.Fatalf("no member has failed for what member %d said", liar)
 	}
 }

@@ -112,7 +112,7 @@ func TestLies(t *testing.T) {
 		"large, but not by its value": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) },
 			func(o odd) { o.receive(1, 3, 3) }, 1},
 		"large, but another size": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
-		"large, nobody knows": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
+		"large, but not announced": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
 			o.tell(0, kindTold, 1, 0)
 		}, 1},
 		"told unasked": {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0},

@@ -117,5 +117,5 @@ func TestSilentDevice(t *testing.T) {
 	// What is sent to it vanishes.
 	check(t, a.x.Send(1, 0, nil))
 	check(t, a.x.PostRecv(1, nil))
-	check(t, a.x.Tell(1, []byte("anybody?")))
+	check(t, a.x.Tell(1, []byte("hello?")))
 }

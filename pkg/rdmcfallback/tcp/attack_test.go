@@ -77,7 +77,7 @@ func TestAttackOnBootstrap(t *testing.T) {
 		t.Errorf("%d strangers were counted, want %d at least", n, rude+silent-maxFromOne)
 	}
 	if n := strangers[1].Load(); n != 0 {
-		t.Errorf("%d strangers at the member that nobody attacked", n)
+		t.Errorf("%d strangers at the member that was not attacked", n)
 	}
 	if err := got[0].Tell(1, []byte("hello")); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestRingMisuse(t *testing.T) {
 		"a second ring":   a.x.OpenRing(1, 3),
 		"too long":        a.x.PutSmall(1, 0, make([]byte, 4)),
 		"to itself":       a.x.PutSmall(0, 0, nil),
-		"to nobody":       a.x.PutSmall(2, 0, nil),
+		"to no member":    a.x.PutSmall(2, 0, nil),
 		"by a receiver":   b.x.PutSmall(0, 0, nil),
 		"nothing to free": b.x.FreeSmall(1),
 		"freeing nothing": b.x.FreeSmall(0),

@@ -131,8 +131,8 @@ func TestBroken(t *testing.T) {
 			l := g.life(1)
 			l.Log = append(l.Log, Entry{What: Receive, Kind: Send, Size: 1})
 		}},
-		{"nobody told it", RuleTold, func(g *Group) { l := g.life(1); l.Log = l.Log[:len(l.Log)-1] }},
-		{"nobody told the sender", RuleTold, func(g *Group) { g.Sender = g.Sender[:len(g.Sender)-1] }},
+		{"it was not told", RuleTold, func(g *Group) { l := g.life(1); l.Log = l.Log[:len(l.Log)-1] }},
+		{"the sender was not told", RuleTold, func(g *Group) { g.Sender = g.Sender[:len(g.Sender)-1] }},
 		{"it is back", RuleReturn, func(g *Group) {
 			g.Members[2].Lives = append(g.Members[2].Lives, Life{Log: []Entry{{What: Joined}}})
 		}},
@@ -153,7 +153,7 @@ func TestBroken(t *testing.T) {
 		{"the added lacks its first", RuleMemory, func(g *Group) { g.Sender[g.find(Added, 47)].N = 40 }},
 		{"the added has more than it should", RuleMemory, func(g *Group) { g.life(3).Regions = g.life(0).Regions }},
 		{"the added has other messages", RuleMessage, func(g *Group) { g.life(3).Log = g.life(0).Log }},
-		{"nobody says that it was added", RuleTold, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Delete(g.Sender, i, i+1) }},
+		{"the sender was not told that it was added", RuleTold, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Delete(g.Sender, i, i+1) }},
 		{"it is added twice", RuleJournal, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Insert(g.Sender, i, g.Sender[i]) }},
 		{"the added is counted too early", RuleMinSize, func(g *Group) { g.Sender[0].MinSize = 4 }},
 		{"a stranger is removed", RuleJournal, func(g *Group) { g.Sender[g.find(Removed, 40)].Member = "x" }},

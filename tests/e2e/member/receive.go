@@ -127,7 +127,7 @@ func (a *app) accept(l *mcrdma.Listener) {
 		r := a.replicas[m.Info().ID.String()]
 		a.mu.Unlock()
 		if r == nil {
-			a.log.Error("a member of a group that nobody asked about", "group", m.Info().ID)
+			a.log.Error("a member of a group without a request to join it", "group", m.Info().ID)
 			continue
 		}
 		r.mu.Lock()

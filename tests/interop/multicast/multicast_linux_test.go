@@ -286,7 +286,7 @@ func (m *team) but(one *lab.HostNode) []*lab.HostNode {
 func removed(t *testing.T, events []orders.Event, h *lab.HostNode) {
 	t.Helper()
 	if !slices.ContainsFunc(events, func(e orders.Event) bool { return e.Type == "removed" && e.Address == h.Addr.String() }) {
-		t.Errorf("nobody said that %s was removed: %+v", h.Name, events)
+		t.Errorf("no event says that %s was removed: %+v", h.Name, events)
 	}
 }
 

@@ -24,7 +24,7 @@ class Rewritten(CnpBed):
 
 
 class Filtered(CnpBed):
-    """With a gap, one CNP passes in so many microseconds, whoever's it is; then one passes again."""
+    """With a gap, one CNP passes in so many microseconds, whichever member it is from; then one passes again."""
 
     def runTest(self):
         self.install(modify=True, cnp_gap=GAP)
@@ -51,7 +51,7 @@ class Removed(CnpBed):
         self.passes(2, self.cnp(1).bytes(), {1: [self.told(1)]})
 
 
-class NobodysCnp(CnpBed):
+class UnrelatedCnp(CnpBed):
     """A CNP from elsewhere passes as it is."""
 
     def runTest(self):

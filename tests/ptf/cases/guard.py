@@ -89,7 +89,7 @@ class Spoofed(GuardBed):
 
 
 class Unguarded(GuardBed):
-    """At other ports anybody is believed, and what the guard cannot read is bridged."""
+    """At other ports every sender is believed, and what the guard cannot read is bridged."""
 
     def runTest(self):
         frame = ipv4(Hop(host_mac(3), host_mac(2)), host_ip(1), host_ip(3), 6, bytes(20))

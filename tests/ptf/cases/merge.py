@@ -144,11 +144,11 @@ class Sixteen(MergeBed):
     members = 16
 
     def runTest(self):
-        everybody = range(16)
-        self.play([(i, A, 0, (A, 0) if i == 15 else None) for i in everybody])
-        for last in everybody:
+        all_members = range(16)
+        self.play([(i, A, 0, (A, 0) if i == 15 else None) for i in all_members])
+        for last in all_members:
             psn = last + 1
-            self.play([(i, A, psn, None) for i in everybody if i != last])
+            self.play([(i, A, psn, None) for i in all_members if i != last])
             self.play([(last, A, psn, (A, psn))])
 
 
@@ -175,7 +175,7 @@ class Sparse(MergeBed):
         self.play([(0, A, 3, None), (15, A, 2, None), (4, A, 9, (A, 2)), (15, A, 9, (A, 3)), (0, A, 9, (A, 9))])
 
 
-class NobodysAck(MergeBed):
+class UnrelatedAck(MergeBed):
     """ACKs from elsewhere, for other queue pairs or other hosts pass as they are."""
 
     def runTest(self):

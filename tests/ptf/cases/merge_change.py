@@ -1,4 +1,4 @@
-"""Groups that change: members that leave, new epochs, first PSNs that nobody knows."""
+"""Groups that change: members that leave, new epochs, first PSNs that are not known."""
 
 from bed import from_router, host_ip, routed
 from merging import SENDER_AS_SEEN, SLOT, A, MergeBed, member_ip, msn_of
@@ -26,7 +26,7 @@ class RemovedSilent(MergeBed):
 
 
 class RemovedRule(MergeBed):
-    """Without its rule, a member's answers pass as anybody's; they do not count."""
+    """Without its rule, a member's answers pass as those of any host; they do not count."""
 
     def runTest(self):
         self.sw.delete("merge_members", {"src": member_ip(2), "dst": host_ip(1), "dest_qp": SENDER_AS_SEEN})
@@ -90,7 +90,7 @@ class UnknownGroup(MergeBed):
 
 
 class Learn(MergeBed):
-    """Where nobody knows the first PSN, nothing passes until every member has been heard of."""
+    """Where the first PSN is not known, nothing passes until every member has been heard of."""
 
     learn = 1
     first_psn = 0x123456  # means nothing here

@@ -100,7 +100,7 @@ class Matching(GroupBed):
 
 
 class Opcodes(GroupBed):
-    """READ, atomics and unknown opcodes to a group are dropped and counted; ACKs and CNPs are nobody's copies."""
+    """READ, atomics and unknown opcodes to a group are dropped and counted; ACKs and CNPs are not copied."""
 
     def runTest(self):
         self.install([member(2), member(3)])

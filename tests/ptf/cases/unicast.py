@@ -108,7 +108,7 @@ class OtherTraffic(Bed):
 
 
 class EveryOpcode(Bed):
-    """Unicast RoCE passes whatever its opcode: also READ, atomics, unknown ones, ACKs of nobody's group."""
+    """Unicast RoCE passes whatever its opcode: also READ, atomics, unknown ones, ACKs of no group."""
 
     def runTest(self):
         self.hosts(1, 2)

@@ -94,7 +94,7 @@ class GroupBed(Bed):
             sw.insert("regions", match, "translate", priority=1, offset=r.offset, rkey=r.to_rkey)
 
     def replicated(self, packet: Roce, members: Sequence[Member]) -> None:
-        """Fails unless each member gets its copy, byte for byte, and nobody else anything."""
+        """Fails unless each member gets its copy, byte for byte, and no other port anything."""
         self.passes(1, packet.bytes(), {m.port: [copy_for(packet, m)] for m in members})
 
 

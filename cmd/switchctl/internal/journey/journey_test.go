@@ -201,7 +201,7 @@ func TestChoice(t *testing.T) {
 		}
 	}
 	if _, err := New(&grouptree.Tree{}); err == nil {
-		t.Error("a group that nobody tells is taken")
+		t.Error("a group that no agent reports is taken")
 	}
 }
 

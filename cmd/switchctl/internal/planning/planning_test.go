@@ -51,7 +51,7 @@ func TestFabric(t *testing.T) {
 		t.Errorf("h5 is at %v", got)
 	}
 	if got := f.Uplinks(ip("10.3.0.99")); got != nil {
-		t.Errorf("nobody is at %v", got)
+		t.Errorf("an address without a host is at %v", got)
 	}
 	if f.Programmable("leaf3") || !f.Programmable("leaf1") || f.Programmable("leaf9") {
 		t.Error("programmable")
@@ -65,7 +65,7 @@ func TestFabric(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got := f.NextHops("leaf1", ip("172.16.0.1")); len(got) != 0 {
-		t.Errorf("to nobody: %v", got)
+		t.Errorf("to an unknown address: %v", got)
 	}
 	if f.Peer("leaf1", 9) != "spine1" || f.Peer("spine1", 1) != "leaf1" || f.Peer("leaf1", 1) != "h1" || f.Peer("leaf1", 99) != "" {
 		t.Error("peers")

@@ -198,7 +198,7 @@ func TestTunnelFilter(t *testing.T) {
 
 func TestTunnelLearn(t *testing.T) {
 	b := dial(t, TunnelConfig{Local: anyPort, Learn: true})
-	if err := b.Send(frames("nobody there")); err != nil {
+	if err := b.Send(frames("no peer yet")); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
@@ -235,7 +235,7 @@ func TestTunnelLoss(t *testing.T) {
 	// A missing peer is no error either.
 	cb.Close()
 	for range 5 {
-		if err := ca.Send(frames("is anybody there?")); err != nil {
+		if err := ca.Send(frames("is the peer there?")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -188,12 +188,12 @@ func TestHolderInodeAddress(t *testing.T) {
 	}
 }
 
-func TestNobody(t *testing.T) {
+func TestNoProcess(t *testing.T) {
 	const pid = 1<<22 + 1 // more than the kernel gives out
 	if got := describe(pid); got != fmt.Sprint(pid) {
 		t.Errorf("described as %q", got)
 	}
 	if pid := inodePID(1<<64 - 1); pid != 0 {
-		t.Errorf("process %d has a socket that nobody has", pid)
+		t.Errorf("process %d has a socket that does not exist", pid)
 	}
 }

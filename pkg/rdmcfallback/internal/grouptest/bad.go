@@ -267,10 +267,10 @@ func killed(t *testing.T, connect Connect) {
 				}
 				for i, m := range members {
 					if clean && len(m.received()) != count {
-						t.Errorf("somebody ended cleanly, but member %d has %d of %d messages", i, len(m.received()), count)
+						t.Errorf("a member ended cleanly, but member %d has %d of %d messages", i, len(m.received()), count)
 					}
 					if got := len(m.received()); int64(got) < everywhere {
-						t.Errorf("everybody has %d messages, but member %d has %d", everywhere, i, got)
+						t.Errorf("every member should have %d messages, but member %d has %d", everywhere, i, got)
 					}
 				}
 				if !clean {

@@ -143,7 +143,7 @@ func messages(t *testing.T, connect Connect) {
 					}
 				}
 				if everywhere != int64(len(sent)) {
-					t.Errorf("the root knows that everybody has %d of %d messages", everywhere, len(sent))
+					t.Errorf("the root knows that every member has %d of %d messages", everywhere, len(sent))
 				}
 			})
 		}
