@@ -223,7 +223,7 @@ class NothingLeft(unittest.TestCase):
     def test_failed_start(self):
         """The switch's own words, and nothing left."""
         pid, terminal, mark = self.start("--option=--priority-queues=0", "rack")
-        said = self.read_until(terminal, "--priority-queues are at least 1")
+        said = self.read_until(terminal, "a port has 1 to 8")
         self.assertIn("switch tor ended with status 2", said)
         self.assertEqual(self.gone(pid, terminal, mark, set()), 1)
 
