@@ -101,8 +101,9 @@ func dial(t *testing.T, addr string, creds credentials.TransportCredentials) *gr
 // A host is the other end of a port's tunnel.
 func host(t *testing.T) (h *framelink.Tunnel, spec string) {
 	t.Helper()
-	// The switch's end must be known in advance: a port that is free now.
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	// The switch's end must be known in advance: a port that is free now, at an address
+	// that no other process uses.
+	c, err := net.ListenPacket("udp", netip.AddrPortFrom(testenv.Loopback(), 0).String())
 	must(t, err)
 	local := c.LocalAddr().String()
 	c.Close()
