@@ -142,13 +142,14 @@ const askEvery = time.Second
 
 // askPeers asks the hosts that get no beats, so that what a status says of them is current.
 func (m *Manager) askPeers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, m.times.connect)
+	// The answer holds for all callers, so it does not depend on this one staying.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.times.connect)
 	defer cancel()
 	var wg sync.WaitGroup
 	m.mu.Lock()
 	now := m.clock.now()
 	for _, p := range m.peers {
-		if m.health.Follows(p.addr) || p.tried && now.Sub(p.asked) < askEvery {
+		if m.health.Follows(p.addr) || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
 			continue
 		}
 		p.asked = now
