@@ -31,15 +31,12 @@ The JSON is that of status: the neighbors are in "bgp".`,
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
-		fleet := client.fleet()
-		defer fleet.Close()
-		list, err := client.connect(ctx, fleet)
+		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
+			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		})
 		if err != nil {
 			return err
 		}
-		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
-			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-		})
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
 			var rows [][]any
 			for _, a := range answers {

@@ -138,6 +138,19 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 	return out, errors.Join(errs...)
 }
 
+// queryAgents asks the agents that the flags name. failed joins their errors; err is that
+// no agent could be asked.
+func queryAgents[T proto.Message](ctx context.Context, client *clientFlags, ask func(a *agents.Agent) (T, error)) (answers []answer[T], failed, err error) {
+	fleet := client.fleet()
+	defer fleet.Close()
+	list, err := client.connect(ctx, fleet)
+	if err != nil {
+		return nil, nil, err
+	}
+	answers, failed = askAll(list, ask)
+	return answers, failed, nil
+}
+
 // answersJSON is the JSON of all commands that ask agents one question: a list with the
 // agent's address, and the message of api/mcrdma/v1 that it answers, or why it does not.
 func answersJSON[T proto.Message](list []answer[T]) (any, error) {

@@ -35,15 +35,12 @@ The JSON is a list with the address of each agent and its ListResponse
 	cmd.Flags().StringVar(&source, "source", "", "only groups of the sender with this `address`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
-		fleet := client.fleet()
-		defer fleet.Close()
-		list, err := client.connect(ctx, fleet)
+		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
+			return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
+		})
 		if err != nil {
 			return err
 		}
-		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
-			return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
-		})
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
 			return out.Table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
 		})

@@ -56,15 +56,12 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
-		fleet := client.fleet()
-		defer fleet.Close()
-		list, err := client.connect(ctx, fleet)
+		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
+			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+		})
 		if err != nil {
 			return err
 		}
-		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
-			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-		})
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
 			first := true
 			for _, a := range answers {
@@ -208,19 +205,16 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 			}
 		}
 		ctx := cmd.Context()
-		fleet := client.fleet()
-		defer fleet.Close()
-		list, err := client.connect(ctx, fleet)
-		if err != nil {
-			return err
-		}
-		answers, failed := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListRoutesResponse, error) {
+		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.ListRoutesResponse, error) {
 			r, err := a.Status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
 			if err == nil && to.IsValid() {
 				r.Routes = routeTo(r.GetRoutes(), to)
 			}
 			return r, err
 		})
+		if err != nil {
+			return err
+		}
 		return show(cmd, out, answers, failed, func(w io.Writer) error {
 			rows := routeRows(answers)
 			if len(rows) == 0 && to.IsValid() {

@@ -33,7 +33,7 @@ func main() {
 			return &mcrdma.Grant{Regions: []mcrdma.Piece{memory.All()}, Receives: make([]mcrdma.Piece, 1)}, nil
 		}}))
 	member := must(listener.Accept(ctx))
-	for message, err := member.Recv(ctx); err == nil; message, err = member.Recv(ctx) { // until the group is over
+	for message, err := member.Recv(ctx); err == nil; message, err = member.Recv(ctx) { // until the group ends
 		fmt.Printf("%s\n", member.Region(0)[:message.Imm])
 	}
 }

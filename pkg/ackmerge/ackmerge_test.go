@@ -138,7 +138,7 @@ func (o *oracle) answer(t *rapid.T, i, upTo int, s rocev2.Syndrome) {
 		acked = got.PSN.Add(-1)
 	}
 	if p := o.position(acked); p > o.slowest() {
-		t.Fatalf("the sender is told of %d packets, the slowest honest member has %d", p, o.slowest())
+		t.Fatalf("the sender gets ACKs for %d packets, the slowest honest member has %d", p, o.slowest())
 	}
 	if s.IsAck() && got.Syndrome != rocev2.AckNoLimit || !s.IsAck() && got.Syndrome != s {
 		t.Fatalf("%v became %v", s, got.Syndrome)

@@ -309,7 +309,7 @@ func (r *run) answer(i int, h rocev2.Headers) {
 		}
 		slowest := r.slowest()
 		if ahead := acked.Sub(r.start.Add(slowest - 1)); ahead > 0 {
-			r.broken = fmt.Errorf("S1: at %v the sender is told of %d packets more than the slowest member has", r.now, ahead)
+			r.broken = fmt.Errorf("S1: at %v the sender gets ACKs for %d packets more than the slowest member has", r.now, ahead)
 			return
 		}
 		h.PSN, h.AETH = said.PSN, rocev2.AETH{Syndrome: said.Syndrome, MSN: said.MSN}
