@@ -8,11 +8,26 @@
 
 GO       ?= go
 FUZZTIME ?= 30s
+TEST      = $(GO) run ./scripts/gotest $(if $(CI),-v) -vet=off
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
+
+# SERIAL are the pure cores, and tests without goroutines (tests/purity checks that). The
+# race detector has nothing to find there, and makes them ten times slower; it sees the cores
+# in those that use them.
+SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/schedule pkg/rdmcfallback/engine \
+	internal/softswitch/program internal/softswitch/match internal/softswitch/pre internal/softswitch/pipeline \
+	internal/softswitch/traffic internal/switchagent/unicast internal/switchagent/links internal/switchspec \
+	internal/routing/liveness internal/connmgr/health internal/group tests/dataplane tests/purity
+# ONCE_MORE are tests that run without the race detector too, or only: those that count
+# allocations, those that say so, and those that take a sample with it.
+ONCE_MORE = Alloc|WithoutRace|KilledAnywhere
+
+# A program with the race detector waits for a second before it ends, unless told otherwise.
+export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 deb clean
+.PHONY: help demo build lint test test-serial test-once-more nightly bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,17 +46,27 @@ lint: ## static analysis, import directions, purity rules
 	$(LINT) run
 	$(GO) test -count=1 ./tests/purity
 
-test: ## go vet and all tests under the race detector; LONG=1 for the long mode
+test: ## go vet and all tests, with the race detector where anything is concurrent; LONG=1 for the long mode
 	@scripts/need gcc ip:iproute2
 	$(GO) vet ./...
 ifeq ($(LONG),1)
-	MCRDMA_LONG=1 $(GO) run ./scripts/gotest $(if $(CI),-v) -count=1 -timeout 120m ./...
+	MCRDMA_LONG=1 $(TEST) -count=1 -timeout 120m ./...
 else
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -race -timeout 15m ./...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -run Alloc -timeout 5m ./pkg/... ./internal/softswitch/...
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -p 2 -timeout 10m ./internal/switchagent ./internal/routing/bgp ./tests/fabric
-	$(GO) run ./scripts/gotest $(if $(CI),-v) -timeout 10m ./tests/chaos
+	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
+	@$(MAKE) --no-print-directory -j2 test-serial test-once-more
 endif
+
+test-serial:
+	$(TEST) -timeout 10m $(SERIAL:%=./%)
+
+test-once-more: # most of them wait most of the time
+	$(TEST) -p 3 -run '$(ONCE_MORE)' -timeout 10m \
+		$$(grep -rlE 'func Test\w*($(ONCE_MORE))' --include=*_test.go . | xargs -n1 dirname | sort -u | grep -vxE '\./($(subst $() ,|,$(SERIAL)))')
+
+nightly: ## what takes hours: the long mode, the model, the fault matrix, and the fuzz targets; needs root
+	$(MAKE) test LONG=1
+	$(MAKE) model chaos
+	$(MAKE) fuzz FUZZTIME=$(if $(filter file,$(origin FUZZTIME)),10m,$(FUZZTIME))
 
 bench: ## benchmarks, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -58,6 +83,7 @@ e2e: ## whole programs, devices and switches across network namespaces, on bmv2 
 	@scripts/need gcc ip:iproute2
 ifeq ($(or $(SWITCH),softswitch),softswitch)
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/e2e/...
+	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/docs
 	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/... ./internal/softswitch/... ./cmd/...
 else
 	MCRDMA_E2E=1 MCRDMA_SWITCH=$(SWITCH) $(GO) run ./scripts/gotest -v -count=1 -timeout 30m ./tests/e2e

@@ -20,10 +20,10 @@ import (
 
 // The launcher starts this test binary in place of bmv2; the environment says
 // how it is to behave.
-const behaviour = "LAUNCHER_TEST_SWITCH"
+const behavior = "LAUNCHER_TEST_SWITCH"
 
 func TestMain(m *testing.M) {
-	if how := os.Getenv(behaviour); how != "" {
+	if how := os.Getenv(behavior); how != "" {
 		os.Exit(fakeSwitch(how, os.Args[1:]))
 	}
 	os.Exit(m.Run())
@@ -91,7 +91,7 @@ func launch(t *testing.T, how string, args ...string) *launcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.cmd.Env = append(os.Environ(), behaviour+"="+how, "SIMPLE_SWITCH_GRPC="+self, "START_TIMEOUT=20")
+	l.cmd.Env = append(os.Environ(), behavior+"="+how, "SIMPLE_SWITCH_GRPC="+self, "START_TIMEOUT=20")
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return l
 }

@@ -56,7 +56,7 @@ type machine struct {
 	log testenv.SyncBuffer
 }
 
-// start has a machine run until the test is over. Its packages are in /mnt.
+// start has a machine run until the test ends. Its packages are in /mnt.
 func start(t *testing.T, packages string) *machine {
 	t.Helper()
 	runtime.LockOSThread() // the machine ends with this thread

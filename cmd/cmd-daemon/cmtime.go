@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // likewise
 )
 
-const cmtimeHelp = `Measures how long it takes to make groups and to close them, step by step, as
+const cmtimeHelp = `Measures how long it takes to make groups and to close them, phase by phase, as
 librdmacm's cmtime does for connections. Receivers run
 
   cmd-daemon cmtime --serve --service bench
@@ -29,7 +30,7 @@ each beside its own daemon, and the sender
   cmd-daemon cmtime --service bench --receivers h2,h3,h4 -n 100
 
 Groups are made one after the other. The first ones (--warm-up) are not counted:
-they open connections between daemons. Steps: check and prepare (the receivers'
+they open connections between daemons. Phases: check and prepare (the receivers'
 daemons and applications make their queue pairs), install (the switches), commit,
 and the sender's own queue pair (qp, connect) are parts of create, which is what
 the application waits for; close ends the group everywhere. With --write, each group
@@ -38,7 +39,7 @@ also carries one write of that many bytes.
 The process needs the host's RDMA device for itself, as any application does. An
 interrupt ends it; what was measured until then is shown.
 
-The JSON has the steps, with times in microseconds.`
+The JSON has the phases, with times in microseconds.`
 
 // cmtimeOptions are the flags of cmtime.
 type cmtimeOptions struct {
@@ -57,7 +58,7 @@ func cmtimeCommand() *cobra.Command {
 	var o cmtimeOptions
 	cmd := &cobra.Command{
 		Use:   "cmtime --service NAME (--serve | --receivers HOST,…) [flags]",
-		Short: "Measure how long it takes to make groups, step by step",
+		Short: "Measure how long it takes to make groups, phase by phase",
 		Long:  cmtimeHelp,
 		Example: `  cmd-daemon cmtime --serve --service bench
   cmd-daemon cmtime --service bench --receivers h2,h3,h4 -n 100
@@ -65,7 +66,7 @@ func cmtimeCommand() *cobra.Command {
 		Args: cli.NoArgs,
 	}
 	out := cli.AddOutputFlag(cmd)
-	addSocketFlag(cmd, &o.socket)
+	cli.AddSocketFlag(cmd, &o.socket, "s")
 	f := cmd.Flags()
 	f.BoolVar(&o.serve, "serve", false, "be a receiver of such groups until an interrupt")
 	f.StringVar(&o.service, "service", "", "`name` of the service for which the receivers listen")
@@ -73,7 +74,7 @@ func cmtimeCommand() *cobra.Command {
 	f.IntVarP(&o.count, "count", "n", 100, "how many groups are measured")
 	f.IntVar(&o.warmUp, "warm-up", 5, "how many groups are made before, and not counted")
 	f.StringVar(&o.mode, "mode", "auto", "auto (switches if they can), require (switches) or off (hosts)")
-	f.IntVar(&o.write, "write", 0, "write so many `bytes` to each group too")
+	f.IntVar(&o.write, "write", 0, "also write this many `bytes` to each group")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` that a group may take")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := o.check()
@@ -84,7 +85,7 @@ func cmtimeCommand() *cobra.Command {
 		defer stop()
 		dialing, cancel := context.WithTimeout(ctx, o.timeout)
 		defer cancel()
-		client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: socketOr(o.socket), Program: "cmtime"})
+		client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: cli.Socket(o.socket), Program: "cmtime"})
 		if err != nil {
 			return err
 		}
@@ -127,8 +128,11 @@ const maxServed = 1 << 30
 // receive is the receivers' side.
 func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io.Writer) error {
 	// The written bytes are not used: groups share the memory.
+	var mu sync.Mutex
 	var memory *mcrdma.Memory
 	accept := func(r *mcrdma.Request) (*mcrdma.Grant, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		g := &mcrdma.Grant{}
 		for _, region := range r.Regions {
 			if region.Length > maxServed {
@@ -145,7 +149,7 @@ func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io
 		}
 		return g, nil
 	}
-	l, err := client.Listen(ctx, mcrdma.ListenConfig{Service: o.service, Accept: serialized(accept)})
+	l, err := client.Listen(ctx, mcrdma.ListenConfig{Service: o.service, Accept: accept})
 	if err != nil {
 		return err
 	}
@@ -170,16 +174,6 @@ func (o *cmtimeOptions) receive(ctx context.Context, client *mcrdma.Client, w io
 	}
 }
 
-// serialized has one call at a time.
-func serialized(accept func(*mcrdma.Request) (*mcrdma.Grant, error)) func(*mcrdma.Request) (*mcrdma.Grant, error) {
-	turn := make(chan struct{}, 1)
-	return func(r *mcrdma.Request) (*mcrdma.Grant, error) {
-		turn <- struct{}{}
-		defer func() { <-turn }()
-		return accept(r)
-	}
-}
-
 // measure is the sender's side.
 func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg mcrdma.GroupConfig, cmd *cobra.Command, out *cli.Output) error {
 	var piece mcrdma.Piece
@@ -191,7 +185,7 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 		piece = m.All()
 	}
 	t := &timings{paths: map[string]int{}}
-	p := newProgress(cmd.ErrOrStderr(), o.warmUp+o.count, "group")
+	p := cli.NewProgress(cmd.ErrOrStderr())
 	var failed error
 	for i := range o.warmUp + o.count {
 		if failed = o.one(ctx, client, cfg, piece, t); failed != nil {
@@ -200,9 +194,9 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 		if i+1 == o.warmUp {
 			t.reset()
 		}
-		p.step(i + 1)
+		p.Say(func() string { return fmt.Sprintf("%d of %s", i+1, cli.Plural(o.warmUp+o.count, "group")) })
 	}
-	p.done()
+	p.Done()
 	if errors.Is(failed, context.Canceled) && ctx.Err() != nil {
 		failed = nil // interrupted: what was measured is shown
 	}
@@ -217,7 +211,7 @@ func (o *cmtimeOptions) measure(ctx context.Context, client *mcrdma.Client, cfg 
 	if _, err := fmt.Fprintf(w, "%s of service %s, receivers %s; %s\n\n", cli.Plural(t.groups, "group"), cfg.Service, strings.Join(cfg.Receivers, ", "), t.pathText()); err != nil {
 		return err
 	}
-	return errors.Join(failed, out.Table(w, []string{"step", "times", "min us", "avg us", "p50 us", "p99 us", "max us"}, r.rows()))
+	return errors.Join(failed, out.Table(w, []string{"phase", "times", "min us", "avg us", "p50 us", "p99 us", "max us"}, r.rows()))
 }
 
 // one makes a group, perhaps writes to it, and closes it.
@@ -245,7 +239,7 @@ func (o *cmtimeOptions) one(ctx context.Context, client *mcrdma.Client, cfg mcrd
 	}
 	t.groups++
 	t.paths[info.Path.String()]++
-	for _, s := range info.Steps {
+	for _, s := range info.Phases {
 		t.add(s.Name, s.Took)
 	}
 	t.add("create", created.Sub(begun))

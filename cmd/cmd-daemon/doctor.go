@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -64,10 +64,7 @@ func doctorCommand() *cobra.Command {
 		} else {
 			err = findings.Text(w, found, looked, cli.Colored(w))
 		}
-		if worst, any := findings.Worst(found); err == nil && any && worst == findings.Error {
-			err = errors.New("not all is well")
-		}
-		return err
+		return cmp.Or(err, findings.Failed(found))
 	}
 	return cmd
 }
@@ -89,7 +86,7 @@ func collect(ctx context.Context, flags *daemonFlags, file string, device bool) 
 		trying, cancel := context.WithTimeout(ctx, flags.timeout)
 		facts = doctor.Collect(trying, s.cfg, device)
 		cancel()
-		if own.socket == "" && os.Getenv(socketEnv) == "" {
+		if own.socket == "" && os.Getenv(cli.SocketEnv) == "" {
 			own.socket = s.cfg.Socket
 		}
 		looked = fmt.Sprintf("the daemon, %s, and this host", file)
@@ -100,7 +97,7 @@ func collect(ctx context.Context, flags *daemonFlags, file string, device bool) 
 	}
 	defer d.close()
 	facts.Daemon, facts.DaemonErr = d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
-	if errorCode(facts.DaemonErr) == codes.Canceled {
+	if cli.CodeOf(facts.DaemonErr) == codes.Canceled {
 		return facts, "", facts.DaemonErr
 	}
 	return facts, looked, nil

@@ -113,8 +113,8 @@ func busy(t testing.TB) *fakeDaemon {
 						Why:        []string{"by switches: torA merges, 2 receivers behind torA, torB"},
 						Members:    []*mcrdmav1.Member{{Address: "10.1.0.12", Host: "h2", Qpn: 17}, {Address: "10.2.0.11", Host: "h3", Qpn: 18}},
 						Connection: &mcrdmav1.Connection{Address: "10.1.0.12", Qpn: 0x800003, Psn: 0xabcdef, Mtu: 1024}, McId: 0x800003,
-						Tree:  []string{"h1 ── torA ─┬─ h2", "            └─ torB ── h3"},
-						Steps: []*mcrdmav1.StepTime{{Step: "prepare", Took: us(1800)}, {Step: "install", Took: us(4200)}, {Step: "total", Took: us(6400)}}},
+						Tree:   []string{"h1 ── torA ─┬─ h2", "            └─ torB ── h3"},
+						Phases: []*mcrdmav1.PhaseTime{{Phase: "prepare", Took: us(1800)}, {Phase: "install", Took: us(4200)}, {Phase: "total", Took: us(6400)}}},
 					Service: "journal", Mode: mcrdmav1.Mode_MODE_AUTO, MinSize: 2, Program: "osd", Uid: root, Pid: 4711, Created: ago(90*time.Minute + time.Second),
 					Problems: []string{"10.2.0.11 (h3) may be dead: no answer for 600ms"},
 					States: []*mcrdmav1.MemberState{
@@ -131,7 +131,8 @@ func busy(t testing.TB) *fakeDaemon {
 				},
 			},
 			Memberships: []*mcrdmav1.MembershipInfo{{Group: &mcrdmav1.GroupID{Source: "10.1.0.12", Number: 9}, Formation: 1, Service: "journal",
-				Sender: "h2", Program: "osd", Uid: root, Pid: 4711, Path: mcrdmav1.Path_PATH_SWITCH, Attach: 7, Since: ago(time.Hour + time.Minute)}},
+				Sender: "h2", Program: "osd", Uid: root, Pid: 4711, Path: mcrdmav1.Path_PATH_SWITCH, Attach: 7, Since: ago(time.Hour + time.Minute),
+				View: 3, Members: []*mcrdmav1.Member{{Address: "10.1.0.11", Host: "h1"}, {Address: "10.2.0.11", Host: "h3"}}}},
 		},
 	}).serve(t)
 }

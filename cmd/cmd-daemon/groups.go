@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
@@ -54,6 +55,11 @@ func membersCommand() *cobra.Command {
 		Long: `Lists the memberships of this host's applications: the groups in which they are
 receivers. Users see their own, and root sees all.
 
+A view is the set of a group's receivers at a time; this host's daemon has recorded it before
+an operation can be complete without a receiver of the view before. If the sender's host is
+lost, the receivers in the view with the highest number have all that the sender had
+completed.
+
 The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 		Example: "  cmd-daemon members\n  cmd-daemon members -o json",
 		Args:    cli.NoArgs,
@@ -67,9 +73,9 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 			var rows [][]any
 			for _, m := range l.GetMemberships() {
 				rows = append(rows, []any{groupName(m.GetGroup()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
-					m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
+					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
 			}
-			return out.Table(w, []string{"group", "sender", "service", "path", "formation", "program", "pid", "user", "age"}, rows)
+			return out.Table(w, []string{"group", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
 		})
 	}
 	return cmd
@@ -105,16 +111,14 @@ func groupShowCommand() *cobra.Command {
 are and how they do, whether switches copy or hosts relay, and why that and not the
 other. How the switches have the group, switchctl group show says.
 
-The JSON is a GroupInfo (api/mcrdma/v1/daemon.proto).
+Of a group in which this host receives, its daemon knows less: the latest view that it
+has recorded, and the receivers in it; see "cmd-daemon members".
+
+The JSON is a GroupInfo, or a MembershipInfo (api/mcrdma/v1/daemon.proto).
 
 Exit code 1 tells that the group was not found, or that something is wrong with it.`,
 		Example: "  cmd-daemon group show 10.1.0.11/3",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("%d arguments: name one group, SOURCE/NUMBER, such as 10.1.0.11/3", len(args))
-			}
-			return nil
-		},
+		Args:    cli.ExactArg("one group, SOURCE/NUMBER, such as 10.1.0.11/3"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
 	cmd.ValidArgsFunction = completeGroups(flags)
@@ -129,8 +133,8 @@ Exit code 1 tells that the group was not found, or that something is wrong with 
 		}
 		defer d.close()
 		answer, err := d.GetGroup(cmd.Context(), &mcrdmav1.GetGroupRequest{Group: id})
-		if errorCode(err) == codes.NotFound {
-			return fmt.Errorf("there is no group %s here; \"cmd-daemon groups\" lists those there are", args[0])
+		if cli.CodeOf(err) == codes.NotFound {
+			return showMembership(cmd, d, out, args[0], id)
 		}
 		if err != nil {
 			return err
@@ -149,16 +153,63 @@ Exit code 1 tells that the group was not found, or that something is wrong with 
 	return cmd
 }
 
+// showMembership shows a group in which this host receives.
+func showMembership(cmd *cobra.Command, d *daemon, out *cli.Output, name string, id *mcrdmav1.GroupID) error {
+	l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+	if err != nil {
+		return err
+	}
+	var m *mcrdmav1.MembershipInfo // in the latest formation
+	for _, x := range l.GetMemberships() {
+		if proto.Equal(x.GetGroup(), id) {
+			m = x
+		}
+	}
+	switch {
+	case m == nil:
+		return fmt.Errorf("there is no group %s here; \"cmd-daemon groups\" and \"cmd-daemon members\" list those there are", name)
+	case out.IsJSON():
+		return out.Message(cmd.OutOrStdout(), m)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "group %s, service %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
+		name, m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
+		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
+	if err != nil {
+		return err
+	}
+	var rows [][]any
+	for _, x := range m.GetMembers() {
+		rows = append(rows, []any{x.GetAddress(), x.GetHost()})
+	}
+	return tables(cmd.OutOrStdout(), out, table{[]string{"receiver", "host"}, rows})
+}
+
+// viewNumber is the number of a view in words; "": there is none.
+func viewNumber(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+func viewHosts(m *mcrdmav1.MembershipInfo) string {
+	var hosts []string
+	for _, x := range m.GetMembers() {
+		hosts = append(hosts, cmp.Or(x.GetHost(), x.GetAddress()))
+	}
+	return strings.Join(hosts, " ")
+}
+
 // parseGroup reads SOURCE/NUMBER. Errors are usage errors.
 func parseGroup(s string) (*mcrdmav1.GroupID, error) {
 	source, number, _ := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(source)
 	if err != nil || !a.Is4() {
-		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is no IPv4 address", s, source)
+		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not an IPv4 address", s, source)
 	}
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is no number", s, number)
+		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not a number", s, number)
 	}
 	return &mcrdmav1.GroupID{Source: a.String(), Number: n}, nil
 }
@@ -192,7 +243,7 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 		return err
 	}
 	return tables(w, out, table{[]string{"receiver", "host", "qpn", "state", "since", "reason"}, memberRows(g, now)},
-		table{[]string{"step", "us"}, stepRows(f.GetSteps())})
+		table{[]string{"phase", "us"}, phaseRows(f.GetPhases())})
 }
 
 // memberRows has a row for each receiver that is or was.
@@ -221,9 +272,9 @@ func memberRows(g *mcrdmav1.GroupInfo, now time.Time) (rows [][]any) {
 	return rows
 }
 
-func stepRows(steps []*mcrdmav1.StepTime) (rows [][]any) {
-	for _, s := range steps {
-		rows = append(rows, []any{s.GetStep(), s.GetTook().AsDuration().Microseconds()})
+func phaseRows(phases []*mcrdmav1.PhaseTime) (rows [][]any) {
+	for _, s := range phases {
+		rows = append(rows, []any{s.GetPhase(), s.GetTook().AsDuration().Microseconds()})
 	}
 	return rows
 }
@@ -273,6 +324,9 @@ func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
 		}
 		for _, g := range l.GetGroups() {
 			names = append(names, fmt.Sprintf("%s\t%s, %s", groupName(g.GetFormation().GetGroup()), g.GetService(), cli.Plural(len(g.GetFormation().GetMembers()), "receiver")))
+		}
+		for _, m := range l.GetMemberships() {
+			names = append(names, fmt.Sprintf("%s\t%s, from %s", groupName(m.GetGroup()), m.GetService(), m.GetSender()))
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

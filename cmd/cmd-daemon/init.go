@@ -13,6 +13,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/cmd-daemon/internal/lab"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 const initHelp = `Makes what a lab of a few hosts needs: a CA, certificates, and a configuration for
@@ -22,6 +23,10 @@ which may be copied to it as a whole.
 A switch is named with the address of its agent and the hosts behind it; one without
 hosts is that of all the others. Its agent gets a certificate. Without switches
 hosts relay. An administrator's certificate is for switchctl.
+
+With --topology, hosts and switches are those of a topology file (docs/topology.md).
+Agents are at port 9560 of their switches' addresses, unless --switch NAME=AGENT says
+otherwise.
 
 Nothing is overwritten. With --add, hosts, switches and administrators come to a lab
 that is there, and the new hosts into the configurations of the old ones. With
@@ -33,6 +38,7 @@ within DIR, so that all the daemons can run on this machine.`
 // initOptions are the flags of init.
 type initOptions struct {
 	hosts, switches, admins []string
+	topology                string
 	add, renew, local       bool
 	days                    int
 }
@@ -46,13 +52,9 @@ func initCommand() *cobra.Command {
 		Example: `  cmd-daemon init lab --host h1=10.1.0.11 --host h2=10.1.0.12 --host h3=10.2.0.11 \
       --switch torA=192.0.2.1:9560,h1,h2 --switch torB=192.0.2.2:9560,h3 --admin me
   cmd-daemon init lab --add --host h4=10.2.0.12 --switch torB=192.0.2.2:9560,h4
+  cmd-daemon init lab --topology fabric.yaml --admin me
   cmd-daemon init lab --renew`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("%d arguments: name one directory for the lab", len(args))
-			}
-			return nil
-		},
+		Args: cli.ExactArg("one directory for the lab"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
@@ -64,6 +66,8 @@ func initCommand() *cobra.Command {
 	f.StringArrayVar(&o.hosts, "host", nil, "a host, `NAME=ADDRESS` of its RDMA device; may be repeated")
 	f.StringArrayVar(&o.switches, "switch", nil, "a switch, `NAME=AGENT[,HOST…]`: its agent's address and the hosts behind it; may be repeated")
 	f.StringArrayVar(&o.admins, "admin", nil, "a certificate for an administrator of this `name`; may be repeated")
+	f.StringVar(&o.topology, "topology", "", "the hosts and switches of a topology `file`")
+	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
 	f.BoolVar(&o.add, "add", false, "add to the lab that is there")
 	f.BoolVar(&o.renew, "renew", false, "replace all certificates of the lab that is there")
 	f.BoolVar(&o.local, "local", false, "all daemons run on this machine; default: if all addresses are loopback addresses")
@@ -71,20 +75,18 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// spec reads the flags. Errors are usage errors.
+// spec reads the flags. Errors are usage errors, but for those of the topology file.
 func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 	if o.days < 1 || o.days > 3650 {
 		return spec, cli.Usagef("--days %d: want 1 to 3650", o.days)
 	}
 	spec.Valid = time.Duration(o.days) * 24 * time.Hour
-	spec.Here = len(o.hosts) > 0
 	for _, s := range o.hosts {
 		h, err := lab.ParseHost(s)
 		if err != nil {
 			return spec, cli.Usagef("--host %w", err)
 		}
 		spec.Hosts = append(spec.Hosts, h)
-		spec.Here = spec.Here && h.Address.IsLoopback()
 	}
 	for _, s := range o.switches {
 		w, err := lab.ParseSwitch(s)
@@ -93,6 +95,15 @@ func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 		}
 		spec.Switches = append(spec.Switches, w)
 	}
+	if o.topology != "" {
+		t, err := topology.Load(o.topology)
+		if err != nil {
+			return spec, fmt.Errorf("--topology: %w", err)
+		}
+		if err := spec.Topology(t); err != nil {
+			return spec, fmt.Errorf("--topology %s: %w", o.topology, err)
+		}
+	}
 	for _, s := range o.admins {
 		a, err := lab.ParseAdmin(s)
 		if err != nil {
@@ -100,6 +111,7 @@ func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 		}
 		spec.Admins = append(spec.Admins, a)
 	}
+	spec.Here = len(spec.Hosts) > 0 && !slices.ContainsFunc(spec.Hosts, func(h lab.Host) bool { return !h.Address.IsLoopback() })
 	if localSet {
 		spec.Here = o.local
 	}
@@ -114,7 +126,7 @@ func (o *initOptions) run(dir string, localSet bool, w io.Writer) error {
 	nothing := len(spec.Hosts)+len(spec.Switches)+len(spec.Admins) == 0
 	switch {
 	case o.renew && (o.add || !nothing):
-		return cli.Usagef("--renew goes without --add, --host, --switch and --admin: first the one, then the other")
+		return cli.Usagef("--renew goes without --add, --host, --switch, --topology and --admin: first the one, then the other")
 	case o.renew:
 		renewed, err := lab.Renew(dir, spec.Valid)
 		if err != nil {
@@ -126,7 +138,7 @@ func (o *initOptions) run(dir string, localSet bool, w io.Writer) error {
 	case o.add && nothing:
 		return cli.Usagef("--add what? name a --host, a --switch or an --admin")
 	case !o.add && len(spec.Hosts) == 0:
-		return cli.Usagef("a lab has hosts: --host NAME=ADDRESS, such as --host h1=10.1.0.11")
+		return cli.Usagef("a lab has hosts: --host NAME=ADDRESS, such as --host h1=10.1.0.11, or --topology FILE")
 	}
 	create := lab.Create
 	if o.add {

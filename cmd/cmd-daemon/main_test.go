@@ -99,7 +99,7 @@ func (s *started) stop(t testing.TB) int {
 
 // TestUsage: what is wrong with a command line is said, with exit code 2.
 func TestUsage(t *testing.T) {
-	t.Setenv(socketEnv, "/no/such.sock")
+	t.Setenv(cli.SocketEnv, "/no/such.sock")
 	for _, c := range []struct{ args, want string }{
 		{"walk", `there is no sub-command "walk"; the sub-commands are: `},
 		{"run", "a configuration is needed: --config FILE"},
@@ -114,15 +114,15 @@ func TestUsage(t *testing.T) {
 		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
 		{"group show", "0 arguments: name one group"},
 		{"group show a b", "2 arguments"},
-		{"group show 10.1.0.11", `"" is no number`},
-		{"group show x/3", `"x" is no IPv4 address`},
-		{"group show ::1/3", `"::1" is no IPv4 address`},
-		{"group show 10.1.0.11/-1", `"-1" is no number`},
+		{"group show 10.1.0.11", `"" is not a number`},
+		{"group show x/3", `"x" is not an IPv4 address`},
+		{"group show ::1/3", `"::1" is not an IPv4 address`},
+		{"group show 10.1.0.11/-1", `"-1" is not a number`},
 		{"init", "0 arguments: name one directory"},
 		{"init lab", "a lab has hosts"},
 		{"init lab --host h1", `--host "h1" is not NAME=ADDRESS`},
 		{"init lab --host h1=10.0.0.1 --switch torA", `--switch "torA" is not NAME=HOST:PORT`},
-		{"init lab --host h1=10.0.0.1 --admin a/b", `--admin "a/b" is no name`},
+		{"init lab --host h1=10.0.0.1 --admin a/b", `--admin "a/b" is not a name`},
 		{"init lab --host h1=10.0.0.1 --days 0", "--days 0"},
 		{"init lab --add", "--add what?"},
 		{"init lab --renew --add", "--renew goes without"},
@@ -158,7 +158,7 @@ func TestHelp(t *testing.T) {
 // TestClientScripts: commands that ask a daemon, and what they show. In the scripts,
 // {socket} is its socket.
 func TestClientScripts(t *testing.T) {
-	t.Setenv(socketEnv, "")
+	t.Setenv(cli.SocketEnv, "")
 	stamp := regexp.MustCompile(`"\d{4}-\d\d-\d\dT[^"]*Z"`)
 	datadriven.Walk(t, "testdata/client", func(t *testing.T, path string) {
 		fake := busy(t)
@@ -179,7 +179,7 @@ func TestClientScripts(t *testing.T) {
 // TestSocket: the environment names the daemon, unless the command line does.
 func TestSocket(t *testing.T) {
 	fake := busy(t)
-	t.Setenv(socketEnv, fake.socket)
+	t.Setenv(cli.SocketEnv, fake.socket)
 	if code, stdout, stderr := call("status"); code != cli.ExitOK || !strings.HasPrefix(stdout, "h1, daemon at "+fake.socket) {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
@@ -190,7 +190,7 @@ func TestSocket(t *testing.T) {
 
 // TestClientErrors: why the daemon cannot be asked, and what to do.
 func TestClientErrors(t *testing.T) {
-	t.Setenv(socketEnv, "")
+	t.Setenv(cli.SocketEnv, "")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	must(t, os.WriteFile(file, nil, 0o600))
@@ -211,7 +211,7 @@ func TestClientErrors(t *testing.T) {
 	}
 	for said, want := range map[string]string{
 		"dial unix /x: connect: permission denied":            "be root",
-		"dial unix /x: connect: protocol wrong type for sock": "that is no unix socket",
+		"dial unix /x: connect: protocol wrong type for sock": "that is not a unix socket",
 		"error reading server preface: EOF":                   "hung up",
 		"something else":                                      "cannot be reached: something else",
 	} {

@@ -35,11 +35,11 @@ func TestRack(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	steps := ""
-	for _, s := range r.Steps {
-		steps += s.Step + " "
+	phases := ""
+	for _, s := range r.Phases {
+		phases += s.Phase + " "
 	}
-	if !strings.Contains(steps, "install") || !strings.Contains(steps, "write") {
-		t.Errorf("steps %s", steps)
+	if !strings.Contains(phases, "install") || !strings.Contains(phases, "write") {
+		t.Errorf("phases %s", phases)
 	}
 }

@@ -46,15 +46,14 @@ const closeTimeout = 10 * time.Second
 
 // runOptions are the flags of run.
 type runOptions struct {
-	file     string
-	check    bool
-	level    string
-	jsonLogs bool
-	onStop   string
+	file   string
+	check  bool
+	onStop string
 }
 
 func runCommand() *cobra.Command {
 	var o runOptions
+	var logger func(io.Writer) (*slog.Logger, error)
 	cmd := &cobra.Command{
 		Use:     "run --config FILE",
 		Short:   "Run the daemon of this host",
@@ -68,7 +67,7 @@ func runCommand() *cobra.Command {
 			if o.onStop != "keep" && o.onStop != "close" {
 				return cli.Usagef("--on-stop %q is neither keep nor close", o.onStop)
 			}
-			log, err := cli.Logger(cmd.ErrOrStderr(), o.level, o.jsonLogs)
+			log, err := logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -86,9 +85,8 @@ func runCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "config", "c", "", "the daemon's configuration, a YAML `file`")
 	f.BoolVar(&o.check, "check", false, "only check the configuration, and the certificates that it names")
-	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	logger = cli.AddLogFlags(cmd)
 	f.StringVar(&o.onStop, "on-stop", "keep", "what becomes of this host's groups when the daemon ends: `keep` them for the next one, or close")
-	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "json-logs" {
 			name = "log-json"

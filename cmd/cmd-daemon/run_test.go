@@ -52,7 +52,7 @@ func TestTwoHosts(t *testing.T) {
 	receiver.waitFor(t, "ready: host h2 receives for service bench")
 
 	code, stdout, stderr := call("cmtime", "--service", "bench", "--receivers", "h2", "-n", "5", "--warm-up", "1", "--write", "5000", "--socket", hosts[0].socket)
-	if code != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "5 groups of service bench, receivers h2; 5 groups by hosts\n\nSTEP ") {
+	if code != cli.ExitOK || stderr != "" || !strings.HasPrefix(stdout, "5 groups of service bench, receivers h2; 5 groups by hosts\n\nPHASE ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = call("cmtime", "--service", "bench", "--receivers", "h2", "-n", "3", "--warm-up", "0", "--mode", "off", "--json", "--socket", hosts[0].socket)
@@ -60,17 +60,17 @@ func TestTwoHosts(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != cli.ExitOK || r.Groups != 3 || r.Paths["relay"] != 3 {
 		t.Errorf("%d, %v, %s%s", code, err, stdout, stderr)
 	}
-	steps := map[string]stepTimes{}
-	for _, s := range r.Steps {
-		steps[s.Step] = s
+	phases := map[string]phaseTimes{}
+	for _, s := range r.Phases {
+		phases[s.Phase] = s
 	}
 	for _, name := range []string{"prepare", "commit", "create", "close"} {
-		if s := steps[name]; s.Times != 3 || s.Min <= 0 || s.Min > s.P50 || s.P50 > s.P99 || s.P99 > s.Max || s.Avg < s.Min || s.Avg > s.Max {
+		if s := phases[name]; s.Times != 3 || s.Min <= 0 || s.Min > s.P50 || s.P50 > s.P99 || s.P99 > s.Max || s.Avg < s.Min || s.Avg > s.Max {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	if steps["prepare"].Max > steps["create"].Max {
-		t.Errorf("a part is longer than the whole: %+v", steps)
+	if phases["prepare"].Max > phases["create"].Max {
+		t.Errorf("a part is longer than the whole: %+v", phases)
 	}
 	for args, want := range map[string]string{
 		"--receivers h2 --service none":                    "none",

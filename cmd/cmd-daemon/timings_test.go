@@ -1,13 +1,11 @@
 package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -16,19 +14,19 @@ func TestSummary(t *testing.T) {
 	for i := range 200 { // 200, 199, … 1 us
 		took = append(took, time.Duration(200-i)*time.Microsecond)
 	}
-	want := stepTimes{Step: "x", Times: 200, Min: 1, Avg: 100.5, P50: 100, P99: 198, Max: 200}
+	want := phaseTimes{Phase: "x", Times: 200, Min: 1, Avg: 100.5, P50: 100, P99: 198, Max: 200}
 	if d := cmp.Diff(want, summary("x", took)); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(stepTimes{"x", 1, 0.1, 0.1, 0.1, 0.1, 0.1}, summary("x", []time.Duration{199})); d != "" {
+	if d := cmp.Diff(phaseTimes{"x", 1, 0.1, 0.1, 0.1, 0.1, 0.1}, summary("x", []time.Duration{199})); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(stepTimes{"x", 3, 1, 2, 2, 3, 3}, summary("x", []time.Duration{3000, 1000, 2000})); d != "" {
+	if d := cmp.Diff(phaseTimes{"x", 3, 1, 2, 2, 3, 3}, summary("x", []time.Duration{3000, 1000, 2000})); d != "" {
 		t.Error(d)
 	}
 }
 
-// TestTimings: steps are in the order of their first coming, and what is not counted is
+// TestTimings: phases are in the order of their first coming, and what is not counted is
 // not shown.
 func TestTimings(t *testing.T) {
 	tm := &timings{paths: map[string]int{"relay": 1}}
@@ -40,7 +38,7 @@ func TestTimings(t *testing.T) {
 	tm.add("b", time.Millisecond)
 	tm.add("a", time.Second)
 	r := tm.report(mcrdma.GroupConfig{Service: "s"})
-	if len(r.Steps) != 2 || r.Steps[0].Step != "a" || r.Steps[1].Max != 1000 {
+	if len(r.Phases) != 2 || r.Phases[0].Phase != "a" || r.Phases[1].Max != 1000 {
 		t.Errorf("%+v", r)
 	}
 	if s := tm.pathText(); s != "1 group by hosts, 2 groups by switches" {
@@ -48,28 +46,5 @@ func TestTimings(t *testing.T) {
 	}
 	if d := cmp.Diff([]any{"b", 1, int64(1000), int64(1000), int64(1000), int64(1000), int64(1000)}, r.rows()[1]); d != "" {
 		t.Error(d)
-	}
-}
-
-// TestProgress: nothing is said in the first second, and then once a second.
-func TestProgress(t *testing.T) {
-	var b testenv.SyncBuffer
-	p := newProgress(&b, 100, "group")
-	p.step(1)
-	if b.String() != "" {
-		t.Errorf("%q", b.String())
-	}
-	p.last = p.last.Add(-time.Second)
-	p.step(2)
-	p.step(3)
-	p.done()
-	if b.String() != "2 of 100 groups\n" {
-		t.Errorf("%q", b.String())
-	}
-	p.live, p.last = true, p.last.Add(-time.Second)
-	p.step(4)
-	p.done()
-	if want := "\r\x1b[K4 of 100 groups\r\x1b[K"; !strings.HasSuffix(b.String(), want) {
-		t.Errorf("%q", b.String())
 	}
 }

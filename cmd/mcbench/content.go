@@ -44,7 +44,7 @@ func parseLayout(name string, length uint64) (l layout, err error) {
 		return l, fmt.Errorf("mcbench gives regions of up to %d bytes, and %d are asked for", maxServed, length)
 	}
 	if _, err := fmt.Sscanf(name, layoutForm, &l.size, &l.slots, &l.receives, &l.check); err != nil || l.String() != name {
-		return l, fmt.Errorf("the sender is no mcbench of this version: its region is called %q", name)
+		return l, fmt.Errorf("the sender is not mcbench of this version: its region is called %q", name)
 	}
 	if l.size < 1 || l.size > maxServed || l.slots < 1 || l.slots > maxServed || uint64(l.length()) != length || l.receives < 0 || l.receives > l.slots {
 		return l, fmt.Errorf("the sender's region of %d bytes is none of %q", length, name)

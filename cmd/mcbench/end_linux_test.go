@@ -31,9 +31,10 @@ func processes(t *testing.T, variable string) (n int) {
 	return n
 }
 
-// TestEnd: a lab that is ended while it measures, in good order or by force, ends with
+// TestEndWithoutRace: a lab that is ended while it measures, in good order or by force, ends with
 // all its processes.
-func TestEnd(t *testing.T) {
+func TestEndWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "TestLab sees the same code")
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			dir := t.TempDir()

@@ -12,12 +12,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 )
@@ -30,7 +30,6 @@ const innerEnv = "MCBENCH_INNER"
 
 const (
 	labSender = "h1"
-	parting   = 5 * time.Second // for a process to end on request
 	starting  = 30 * time.Second
 )
 
@@ -133,11 +132,7 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: o.rate}
-	silence := o.deadAfter
-	if silence == 0 && slices.Max(o.losses) > 0 {
-		silence = time.Second // as daemons elsewhere, which send again as early
-	}
-	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: silence, Failed: func(err error) { cancel(err) },
+	l, err := lab.Start(ctx, lab.Options{Dir: dir, Port: w.port, DeadAfter: o.deadAfter, Failed: func(err error) { cancel(err) },
 		Logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return 0, err
@@ -152,7 +147,7 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 		if err != nil {
 			return 0, fmt.Errorf("the receiver at %s: %w", name, err)
 		}
-		defer r.end()
+		defer func() { _ = r.End() }() // what was wrong, it has said
 	}
 	code, err = measure(ctx, args, l, w, stdout, stderr)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -161,60 +156,22 @@ func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Wri
 	return code, err
 }
 
-// A child is a process of a lab.
-type child struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	done  chan struct{} // closed when it is gone
-	err   error         // of the process, once done is closed
-}
-
-// startChild starts this program. What it prints goes to out, or is read by follow.
-func startChild(args []string, socket string, extra []*os.File, stdout, stderr io.Writer, follow func(io.Reader)) (*child, error) {
-	exe, err := os.Executable()
+// startChild starts this program with a daemon's socket. What it prints goes to stdout, or is
+// read by follow.
+func startChild(args []string, socket string, extra []*os.File, stdout, stderr io.Writer, follow func(io.Reader)) (*lab.Child, error) {
+	c, err := lab.NewChild(args...)
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.Command(exe, args...), done: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), innerEnv+"=1", socketEnv+"="+socket)
-	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = stdout, stderr, extra
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the first process, which tells the others
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	var out io.Reader
-	if follow != nil {
-		if out, err = c.cmd.StdoutPipe(); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(c.done)
-		if follow != nil {
-			follow(out)
-		}
-		c.err = c.cmd.Wait()
-	}()
-	return c, nil
-}
-
-// end ends the process: cleanly if it does so in time.
-func (c *child) end() {
-	_ = c.stdin.Close()
-	select {
-	case <-c.done:
-	case <-time.After(parting):
-		_ = c.cmd.Process.Kill() // it may be gone by now
-		<-c.done
-	}
+	c.Env = append(c.Env, innerEnv+"=1", cli.SocketEnv+"="+socket)
+	c.Stdout, c.Stderr, c.ExtraFiles = stdout, stderr, extra
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the first process, which tells the others
+	return c, c.Start(follow)
 }
 
 // startReceiver starts a receiver, and waits until it listens. What else it says goes to
 // standard error if it is about something wrong.
-func startReceiver(ctx context.Context, socket, service string, stderr io.Writer) (*child, error) {
+func startReceiver(ctx context.Context, socket, service string, stderr io.Writer) (*lab.Child, error) {
 	ready := make(chan struct{})
 	c, err := startChild([]string{"serve", "--service", service}, socket, nil, nil, stderr, func(out io.Reader) {
 		lines, told := bufio.NewScanner(out), false
@@ -234,15 +191,14 @@ func startReceiver(ctx context.Context, socket, service string, stderr io.Writer
 	select {
 	case <-ready:
 		return c, nil
-	case <-c.done:
-		return nil, fmt.Errorf("it has ended: %w", c.err)
+	case <-c.Done:
+		return nil, fmt.Errorf("it has ended: %w", c.Err)
 	case <-time.After(starting):
 		err = fmt.Errorf("it did not listen within %v", starting)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	c.end()
-	return nil, err
+	return nil, errors.Join(err, c.End())
 }
 
 // measure runs the sender, and answers what it asks of the lab.
@@ -278,15 +234,15 @@ func measure(ctx context.Context, args []string, l *lab.Lab, w *wires, stdout, s
 		}
 	}()
 	select {
-	case <-c.done:
+	case <-c.Done:
 	case <-ctx.Done():
-		c.end()
+		_ = c.End() // its exit code says what was wrong
 	}
 	var exit *exec.ExitError
-	if errors.As(c.err, &exit) && exit.ExitCode() > 0 {
+	if errors.As(c.Err, &exit) && exit.ExitCode() > 0 {
 		return exit.ExitCode(), nil
 	}
-	return 0, c.err
+	return 0, c.Err
 }
 
 // The sender asks for the lab's state, and may change it: a line of JSON each.

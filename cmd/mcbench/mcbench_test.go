@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, want 2 and %q", c.args, code, err, c.want)
 		}
 	}
-	t.Setenv(socketEnv, filepath.Join(t.TempDir(), "none.sock"))
+	t.Setenv(cli.SocketEnv, filepath.Join(t.TempDir(), "none.sock"))
 	if code, _, err := command(t, "lat", "-r", "h2", "--timeout", "300ms"); code != 1 || !strings.Contains(err, "daemon") {
 		t.Errorf("without a daemon: exit code %d, %q", code, err)
 	}
@@ -174,7 +174,7 @@ func (h *hosts) options(f flags) *options {
 func TestRelayed(t *testing.T) {
 	h := startHosts(t, "a", "b")
 	o := h.options(flags{ways: "fan-out,chain,rdmc", sizes: "128,20K", depths: "1,4", count: 31, warmUp: 5, rounds: 2, check: true})
-	b := &bench{o: o, client: h.sender, progress: newProgress(io.Discard), report: newReport(kinds[2], o, h.sender)}
+	b := &bench{o: o, client: h.sender, progress: cli.NewProgress(io.Discard), report: newReport(kinds[2], o, h.sender)}
 	if err := b.all(t.Context()); err != nil {
 		t.Fatal(err, h.out.String())
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -54,7 +53,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.SortFlags = false
 	fs.StringSliceVarP(&f.receivers, "receivers", "r", nil, "the receivers, `hosts` or addresses with commas between")
 	fs.StringVar(&f.service, "service", defaultService, "`name` of the service for which the receivers listen")
-	addSocketFlag(cmd, &f.socket)
+	cli.AddSocketFlag(cmd, &f.socket, "")
 	if k.compare {
 		fs.StringVar(&f.ways, "ways", strings.Join(wayNames(), ","), "`ways` with commas between; ratios are to the first")
 		fs.IntVar(&f.rounds, "rounds", 3, "`rounds` in which the ways take turns")
@@ -78,7 +77,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
 	fs.StringVar(&f.loss, "loss", "0", "with --lab: `share` of the packets that get lost between the racks, such as 1/1024; several with commas between")
-	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 10s, or 1s with --loss")
+	fs.DurationVar(&f.deadAfter, "dead-after", 0, "with --lab: `time` after which a silent host is taken out; with more of it, what was lost is sent again later; 0: 1s")
 	cli.CompleteFile(cmd, "plot", "svg")
 	cli.CompleteFlag(cmd, "transport", func() []string { return []string{"rdma", "tcp"} })
 }
@@ -234,14 +233,3 @@ func shareText(p float64) string {
 	}
 	return strconv.FormatFloat(p, 'g', 4, 64)
 }
-
-// socketEnv is the environment variable that --socket is taken from.
-const socketEnv = "MCRDMA_SOCKET"
-
-func addSocketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVar(socket, "socket", "", "the daemon's unix socket, a `file`; default: $"+socketEnv+", else "+mcrdma.DefaultSocket)
-	cli.CompleteFile(cmd, "socket", "sock")
-}
-
-// socketOr is the socket to be used.
-func socketOr(flag string) string { return cmp.Or(flag, os.Getenv(socketEnv), mcrdma.DefaultSocket) }

@@ -76,7 +76,7 @@ func senderCommand(k kind, args []string, inner *int) *cobra.Command {
 func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.Output) error {
 	dialing, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: socketOr(o.socket), Program: "mcbench"})
+	client, err := mcrdma.Dial(dialing, mcrdma.Options{Socket: cli.Socket(o.socket), Program: "mcbench"})
 	if err != nil {
 		return err
 	}
@@ -85,13 +85,13 @@ func send(ctx context.Context, k kind, o *options, cmd *cobra.Command, out *cli.
 	if !o.quiet {
 		progress = cmd.ErrOrStderr()
 	}
-	b := &bench{o: o, client: client, progress: newProgress(progress), report: newReport(k, o, client)}
+	b := &bench{o: o, client: client, progress: cli.NewProgress(progress), report: newReport(k, o, client)}
 	if o.lab {
 		b.lab = openLab()
 		defer b.lab.close()
 	}
 	failed := b.all(ctx)
-	b.progress.done()
+	b.progress.Done()
 	if ctx.Err() != nil && failed != nil {
 		failed = errors.New("interrupted")
 	}
@@ -114,7 +114,9 @@ type bench struct {
 	o        *options
 	client   *mcrdma.Client
 	lab      *labLink // nil: there is none
-	progress *progress
+	progress *cli.Progress
+	what     string // is being measured
+	count    int    // of its writes that are done
 	report   *report
 }
 
@@ -167,7 +169,10 @@ func (b *bench) one(ctx context.Context, memory *mcrdma.Memory, loss float64, de
 	rounds := b.o.rounds
 	for round := range rounds {
 		for i, s := range streams {
-			b.progress.begin(fmt.Sprintf("%s, %d bytes, depth %d", s.way.name, size, depth), round, rounds)
+			b.count, b.what = 0, fmt.Sprintf("%s, %d bytes, depth %d", s.way.name, size, depth)
+			if rounds > 1 {
+				b.what += fmt.Sprintf(", round %d of %d", round+1, rounds)
+			}
 			r, err := b.turn(ctx, s, round)
 			if err != nil {
 				return err
@@ -198,13 +203,20 @@ func (b *bench) turn(ctx context.Context, s *stream, round int) (*sample, error)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.run(ctx, max(n, 1), share, b.progress.step)
+	r, err := s.run(ctx, max(n, 1), share, b.step)
 	if err != nil {
 		return nil, err
 	}
 	after, err := b.lab.uplink()
 	r.uplink = after - before
 	return r, err
+}
+
+// step tells that another write is done.
+func (b *bench) step() {
+	if b.count++; b.count&15 == 0 { // looking at the clock takes time
+		b.progress.Say(func() string { return fmt.Sprintf("%s: %s", b.what, cli.Plural(b.count, "write")) })
+	}
 }
 
 func (b *bench) result(s *stream, loss float64, own, first []*sample) result {

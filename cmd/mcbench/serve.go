@@ -32,7 +32,7 @@ func serveCommand() *cobra.Command {
 		Example: "  mcbench serve\n  mcbench serve --service bench2 --socket lab/h2/daemon.sock",
 		Args:    cli.NoArgs,
 	}
-	addSocketFlag(cmd, &socket)
+	cli.AddSocketFlag(cmd, &socket, "")
 	cmd.Flags().StringVar(&service, "service", defaultService, "`name` of the service, the same as the sender's")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if service == "" {
@@ -42,7 +42,7 @@ func serveCommand() *cobra.Command {
 		defer stop()
 		ctx, end := withParent(ctx)
 		defer end()
-		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: socketOr(socket), Program: "mcbench"})
+		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: cli.Socket(socket), Program: "mcbench"})
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (s *server) member(ctx context.Context, m *mcrdma.Member) {
 	}
 }
 
-// A contentError tells of bytes that are not those that were sent.
+// A contentError reports bytes that are not those that were sent.
 type contentError struct{ error }
 
 // receive verifies writes until the group has ended, and returns why. Without

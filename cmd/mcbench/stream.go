@@ -70,11 +70,14 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 	return s, nil
 }
 
+// parting is for a group to end when the process is to end.
+const parting = 2 * time.Second
+
 // close ends the group; quickly, if ctx has ended.
 func (s *stream) close(ctx context.Context) error {
 	patience := s.timeout
 	if ctx.Err() != nil {
-		patience = min(patience, parting/2)
+		patience = min(patience, parting)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

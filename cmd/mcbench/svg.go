@@ -29,7 +29,7 @@ const (
 )
 
 // colors that differ for the color-blind, too; marks differ besides.
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
 // drawPanels writes diagrams side by side as one SVG.
 func drawPanels(b *bytes.Buffer, title string, panels []panel) {
@@ -57,11 +57,11 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, p.title)
 	for i := 0; float64(i)*step <= top1+1e-9; i++ {
 		v := float64(i) * step
-		colour := "#dddddd"
+		color := "#dddddd"
 		if v == 0 || math.Abs(v-1) < 1e-9 {
-			colour = "#888888"
+			color = "#888888"
 		}
-		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), colour)
+		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), color)
 		text(b, left-6, y(v)+4, "end", "", fmt.Sprintf("%.4g", v))
 	}
 	for i, t := range p.ticks {
@@ -69,7 +69,7 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 	}
 	text(b, left+panelWidth/2, top+panelHeight+36, "middle", "", p.label)
 	for i, s := range p.series {
-		colour := colours[i%len(colours)]
+		color := colors[i%len(colors)]
 		path, pen := "", "M"
 		for j, v := range s.points {
 			if v <= 0 {
@@ -78,13 +78,13 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 			}
 			path += fmt.Sprintf("%s%.1f %.1f ", pen, x(j), y(v))
 			pen = "L"
-			mark(b, i, x(j), y(v), colour)
+			mark(b, i, x(j), y(v), color)
 		}
 		if path != "" {
-			fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", path[:len(path)-1], colour)
+			fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", path[:len(path)-1], color)
 		}
 		at := top + panelHeight + marginBelow + legendLine*float64(i)
-		mark(b, i, left+8, at, colour)
+		mark(b, i, left+8, at, color)
 		text(b, left+20, at+4, "start", "", s.name)
 	}
 }
@@ -112,16 +112,16 @@ func niceStep(least float64) float64 {
 }
 
 // mark draws a point: each curve has a shape of its own.
-func mark(b *bytes.Buffer, curve int, x, y float64, colour string) {
+func mark(b *bytes.Buffer, curve int, x, y float64, color string) {
 	switch curve % 4 {
 	case 0:
-		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", x, y, colour)
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", x, y, color)
 	case 1:
-		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="7" height="7" fill="%s"/>`+"\n", x-3.5, y-3.5, colour)
+		fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="7" height="7" fill="%s"/>`+"\n", x-3.5, y-3.5, color)
 	case 2:
-		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 8 h-9 z" fill="%s"/>`+"\n", x, y-5, colour)
+		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 8 h-9 z" fill="%s"/>`+"\n", x, y-5, color)
 	default:
-		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 4.5 l-4.5 4.5 l-4.5 -4.5 z" fill="%s"/>`+"\n", x, y-4.5, colour)
+		fmt.Fprintf(b, `<path d="M%.1f %.1f l4.5 4.5 l-4.5 4.5 l-4.5 -4.5 z" fill="%s"/>`+"\n", x, y-4.5, color)
 	}
 }
 

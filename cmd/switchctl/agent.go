@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -25,7 +26,7 @@ agent keeps in its state file what must outlive it. When it is restarted, it
 reads the switch back and goes on; the switch forwards meanwhile.
 
 SIGINT and SIGTERM end the agent and leave the switch as it is. What the
-neighbours make of that is said by restart.hold in the configuration. If it
+neighbors make of that is said by restart.hold in the configuration. If it
 is 30s, say, they keep their links to this switch and its routes for so long
 while the agent is started again, and no packet is lost; they don't notice
 if a cable is pulled meanwhile. If it is 0s, or the time has passed, they turn
@@ -39,13 +40,12 @@ Once routes are known and all groups are in place, a line that begins with
 // agentCommand returns the sub-command.
 func agentCommand() *cobra.Command {
 	var o struct {
-		file     string
-		check    bool
-		standby  bool
-		level    string
-		jsonLogs bool
-		onStop   string
+		file    string
+		check   bool
+		standby bool
+		onStop  string
 	}
+	var logger func(io.Writer) (*slog.Logger, error)
 	cmd := &cobra.Command{
 		Use:     "agent --config FILE",
 		Short:   "Run the agent of a switch",
@@ -56,7 +56,7 @@ func agentCommand() *cobra.Command {
 			if o.file == "" {
 				return cli.Usagef("a configuration is needed: --config FILE")
 			}
-			log, err := cli.Logger(cmd.ErrOrStderr(), o.level, o.jsonLogs)
+			log, err := logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -86,9 +86,8 @@ func agentCommand() *cobra.Command {
 	f.StringVarP(&o.file, "config", "c", "", "the agent's configuration, a YAML `file`")
 	f.BoolVar(&o.check, "check", false, "only check the configuration, and the topology and certificates that it names")
 	f.BoolVar(&o.standby, "standby", false, "wait while another agent has the state file, and then take over")
-	f.StringVar(&o.level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
-	f.StringVar(&o.onStop, "on-stop", "", "what neighbours do when the agent ends: `hold` on to links and routes, or leave; default: as configured")
-	f.BoolVar(&o.jsonLogs, "log-json", false, "log in JSON, one object a line")
+	logger = cli.AddLogFlags(cmd)
+	f.StringVar(&o.onStop, "on-stop", "", "what neighbors do when the agent ends: `hold` on to links and routes, or leave; default: as configured")
 	return cmd
 }
 

@@ -8,7 +8,6 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
-	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
 // bgpCommand shows BGP sessions.
@@ -18,7 +17,9 @@ func bgpCommand() *cobra.Command {
 		Short: "Show switches' BGP neighbors",
 		Long: `Shows the BGP sessions of agents that learn their routes by BGP: the neighbor, its
 address and AS number, the state of the session and since when, and how many prefixes
-were received from it, were accepted, and were advertised to it.
+were received from it, were accepted, and were advertised to it, with which next hop:
+the neighbor sends packets there, so it is to be an address of the data network (agents
+take each other's address of the session for the switch).
 
 States are those of RFC 4271. Only Established is good; "no link" says that no link to
 the neighbor is up, so that there is no session.
@@ -28,35 +29,23 @@ The JSON is that of status: the neighbors are in "bgp".`,
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
-			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-		})
-		if err != nil {
-			return err
-		}
-		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			var rows [][]any
-			for _, a := range answers {
-				for _, r := range bgpRows(a.got.GetBgp(), time.Now()) {
-					rows = append(rows, append([]any{a.agent.Address.HostPort}, r...))
-				}
+	return asking(cmd, getStatus, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetStatusResponse], _ []string) error {
+		var rows [][]any
+		for _, a := range answers {
+			for _, r := range bgpRows(a.got.GetBgp(), time.Now()) {
+				rows = append(rows, append([]any{a.agent.Address.HostPort}, r...))
 			}
-			header, rows := agentColumn(len(answers) > 1, bgpHeader, rows)
-			return out.Table(w, header, rows)
-		})
-	}
-	return cmd
+		}
+		return agentTable(w, out, len(answers) > 1, bgpHeader, rows)
+	})
 }
 
-var bgpHeader = []string{"bgp neighbor", "address", "as", "state", "since", "received", "accepted", "advertised"}
+var bgpHeader = []string{"bgp neighbor", "address", "as", "state", "since", "received", "accepted", "advertised", "next hop"}
 
 func bgpRows(list []*mcrdmav1.BgpNeighbor, now time.Time) (rows [][]any) {
 	for _, n := range list {
 		rows = append(rows, []any{n.GetSwitch(), n.GetAddress(), n.GetAsn(), n.GetState(), cli.Since(n.GetSince(), now),
-			n.GetReceived(), n.GetAccepted(), n.GetAdvertised()})
+			n.GetReceived(), n.GetAccepted(), n.GetAdvertised(), n.GetNextHop()})
 	}
 	return rows
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +12,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/journey"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
-	"github.com/mcrdma/mcrdma/internal/pcapng"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -65,18 +66,13 @@ func captureCommand() *cobra.Command {
 		Example: `  switchctl capture 10.1.0.1/2049 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
   switchctl capture 10.1.0.1/2049 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611
   tshark -r write.pcapng -T fields -e frame.interface_name -e frame.comment`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("%d arguments: name one group, SOURCE/MC_ID, such as 10.1.0.1/2049", len(args))
-			}
-			return nil
-		},
+		Args: cli.ExactArg("one group, SOURCE/MC_ID, such as 10.1.0.1/2049"),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "write", "w", "", "the `file` to be written")
 	f.StringArrayVarP(&o.ports, "interface", "i", nil, "a switch's port, `SWITCH:PORT@WHERE`; may be repeated")
 	f.DurationVar(&o.patience, "for", 30*time.Second, "how long a write is waited for, a `time`")
-	f.BoolVar(&o.all, "all", false, "all of the group's packets, until --for is over or an interrupt")
+	f.BoolVar(&o.all, "all", false, "all of the group's packets, until --for has passed or an interrupt")
 	f.StringVar(&o.psn, "psn", "", "the write with this packet, a `number`")
 	cli.CompleteFile(cmd, "write", "pcapng")
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, false, false)
@@ -303,30 +299,37 @@ func writeJourney(name string, j *journey.Journey) (err error) {
 			err = e
 		}
 	}()
-	b := bufio.NewWriter(f)
-	w, err := pcapng.NewWriter(b, pcapng.Section{Program: "switchctl " + cli.Version(), Comment: j.Text})
-	if err != nil {
-		return err
-	}
+	var w *pcapgo.NgWriter // from the first interface on
+	about := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "switchctl " + cli.Version(), Comment: j.Text}}
 	interfaces := map[string]int{}
-	for _, p := range j.Packets {
+	for _, p := range j.Packets { // there is one at least
 		at := fmt.Sprintf("%s port %d", p.Switch, p.Port)
 		id, known := interfaces[at]
 		if !known {
-			if id, err = w.Interface(pcapng.Interface{Name: at}); err != nil {
+			i := pcapgo.NgInterface{Name: at, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}
+			if w == nil {
+				w, err = pcapgo.NewNgWriterInterface(f, i, about)
+			} else {
+				id, err = w.AddInterface(i)
+			}
+			if err != nil {
 				return err
 			}
 			interfaces[at] = id
 		}
-		d := pcapng.In
+		options := pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}}
 		if p.Out {
-			d = pcapng.Out
+			options.Flags.Direction = pcapgo.NgEpbFlagDirectionOutbound
 		}
-		if err := w.Packet(pcapng.Packet{Interface: id, Time: p.Time, Direction: d, Data: p.Data, Comment: p.Comment}); err != nil {
+		if p.Comment != "" {
+			options.Comments = []string{p.Comment}
+		}
+		ci := gopacket.CaptureInfo{Timestamp: p.Time, CaptureLength: len(p.Data), Length: len(p.Data), InterfaceIndex: id}
+		if err := w.WritePacketWithOptions(ci, p.Data, options); err != nil {
 			return err
 		}
 	}
-	return b.Flush()
+	return w.Flush()
 }
 
 // A seenPacket is the JSON of a packet.

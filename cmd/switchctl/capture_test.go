@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	datacentre "github.com/mcrdma/mcrdma/internal/lab"
+	datacenter "github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -67,7 +67,7 @@ func TestCapture(t *testing.T) {
 	var armed atomic.Bool
 	var taps []string
 	count := map[string]int{}
-	l, err := datacentre.Start(t.Context(), datacentre.Options{Dir: dir, Port: func(at, to string, p ports.Port) (ports.Port, error) {
+	l, err := datacenter.Start(t.Context(), datacenter.Options{Dir: dir, Port: func(at, to string, p ports.Port) (ports.Port, error) {
 		if at == "spine" && to == "torB" {
 			p = thief{p, &armed}
 		}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,17 +141,43 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 	return out, errors.Join(errs...)
 }
 
-// queryAgents asks the agents that the flags name. failed joins their errors; err is that
-// no agent could be asked.
-func queryAgents[T proto.Message](ctx context.Context, client *clientFlags, ask func(a *agents.Agent) (T, error)) (answers []answer[T], failed, err error) {
-	fleet := client.fleet()
-	defer fleet.Close()
-	list, err := client.connect(ctx, fleet)
-	if err != nil {
-		return nil, nil, err
+// asking makes a command one that asks the agents that its flags name one question, and
+// shows their answers as JSON, or as text does.
+func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a *agents.Agent, args []string) (T, error),
+	text func(w io.Writer, out *cli.Output, answers []answer[T], args []string) error) *cobra.Command {
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		fleet := client.fleet()
+		defer fleet.Close()
+		list, err := client.connect(cmd.Context(), fleet)
+		if err != nil {
+			return err
+		}
+		answers, failed := askAll(list, func(a *agents.Agent) (T, error) { return ask(cmd.Context(), a, args) })
+		return show(cmd, out, answers, failed, func(w io.Writer) error { return text(w, out, answers, args) })
 	}
-	answers, failed = askAll(list, ask)
-	return answers, failed, nil
+	return cmd
+}
+
+// getStatus is the question of commands that show parts of an agent's status.
+func getStatus(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.GetStatusResponse, error) {
+	return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
+}
+
+// show writes answers as JSON, or as text does. Agents that did not answer are listed
+// after the answers of the others.
+func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error) error {
+	w := cmd.OutOrStdout()
+	var err error
+	if out.IsJSON() {
+		var v any
+		if v, err = answersJSON(answers); err == nil {
+			err = out.JSON(w, v)
+		}
+	} else if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
+		err = text(w)
+	}
+	return cmp.Or(err, failed)
 }
 
 // answersJSON is the JSON of all commands that ask agents one question: a list with the
@@ -174,16 +203,16 @@ func answersJSON[T proto.Message](list []answer[T]) (any, error) {
 	return out, nil
 }
 
-// agentColumn puts a column with the agents' addresses before a table's others, if
+// agentTable writes a table whose rows begin with the agents' addresses, which are shown if
 // there are several agents.
-func agentColumn(several bool, header []string, rows [][]any) ([]string, [][]any) {
+func agentTable(w io.Writer, out *cli.Output, several bool, header []string, rows [][]any) error {
 	if several {
-		return append([]string{"agent"}, header...), rows
+		return out.Table(w, append([]string{"agent"}, header...), rows)
 	}
 	for i := range rows {
 		rows[i] = rows[i][1:]
 	}
-	return header, rows
+	return out.Table(w, header, rows)
 }
 
 // completionTimeout is how long a shell waits for what agents know.

@@ -83,8 +83,7 @@ func (c *counterView) ask(ctx context.Context) ([]answer[*mcrdmav1.GetCountersRe
 func (c *counterView) once(ctx context.Context) error {
 	answers, failed := c.ask(ctx)
 	return show(c.cmd, c.out, answers, failed, func(w io.Writer) error {
-		header, rows := agentColumn(len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, c.all))
-		return c.out.Table(w, header, rows)
+		return agentTable(w, c.out, len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, c.all))
 	})
 }
 
@@ -107,10 +106,9 @@ func (c *counterView) watch(ctx context.Context, every time.Duration) error {
 		}
 		if c.out.IsJSON() || !last.IsZero() {
 			err := show(c.cmd, c.out, answers, nil, func(w io.Writer) error {
-				header, rows := agentColumn(len(answers) > 1, []string{"counter", "cell", "packets", "packets/s", "bytes/s"},
-					rateRows(answers, before, now.Sub(last), c.all))
 				fmt.Fprintf(w, "%s\n", now.Format(time.TimeOnly))
-				return c.out.Table(w, header, rows)
+				return agentTable(w, c.out, len(answers) > 1, []string{"counter", "cell", "packets", "packets/s", "bytes/s"},
+					rateRows(answers, before, now.Sub(last), c.all))
 			})
 			if err != nil {
 				return err

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -20,7 +20,7 @@ const doctorHelp = `Looks for what is wrong with switches, with their agents, an
 interfaces, and says why and what to do.
 
 Agents: those that are named, and those that these name as their peers, and so on.
-Whether they answer, control their switches, see their neighbours and each other,
+Whether they answer, control their switches, see their neighbors and each other,
 have settled routes, room in their tables, the same version and ICRC mode; groups
 that have problems; packets that were dropped and should not have been.
 
@@ -67,23 +67,20 @@ func doctorCommand() *cobra.Command {
 		found := doctor.Diagnose(facts)
 		if out.IsJSON() {
 			err = out.JSON(cmd.OutOrStdout(), doctorReport{Agents: len(facts.Agents), Interfaces: len(facts.Interfaces),
-				Findings: append([]doctor.Finding{}, found...)})
+				Findings: append([]findings.Finding{}, found...)})
 		} else {
 			err = findingsText(cmd.OutOrStdout(), found, &facts, cli.Colored(cmd.OutOrStdout()))
 		}
-		if worst, any := findings.Worst(found); err == nil && any && worst == doctor.Error {
-			err = errors.New("not all is well")
-		}
-		return err
+		return cmp.Or(err, findings.Failed(found))
 	}
 	return cmd
 }
 
 // doctorReport is the JSON.
 type doctorReport struct {
-	Agents     int              `json:"agents"`
-	Interfaces int              `json:"interfaces"`
-	Findings   []doctor.Finding `json:"findings"`
+	Agents     int                `json:"agents"`
+	Interfaces int                `json:"interfaces"`
+	Findings   []findings.Finding `json:"findings"`
 }
 
 // facts asks agents for all that the doctor wants to know.
@@ -126,7 +123,7 @@ func (f *clientFlags) facts(ctx context.Context, facts *doctor.Facts) error {
 }
 
 // findingsText writes findings for people.
-func findingsText(w io.Writer, list []doctor.Finding, facts *doctor.Facts, color bool) error {
+func findingsText(w io.Writer, list []findings.Finding, facts *doctor.Facts, color bool) error {
 	looked := cli.Plural(len(facts.Agents), "agent") + " and " + cli.Plural(len(facts.Interfaces), "interface")
 	if len(facts.Agents)+len(facts.Interfaces) == 0 {
 		_, err := fmt.Fprintf(w, "there is nothing to look at; name interfaces with --interface; looked at %s\n", looked)

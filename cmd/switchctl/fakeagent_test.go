@@ -155,13 +155,13 @@ func lab(t testing.TB) map[string]*fakeAgent {
 		Name: "torA", Address: "10.255.0.1", Version: "v0.3.0", Started: ago(3 * time.Hour), P4Runtime: ok, Routing: "bgp", Settled: true,
 		Ports: []*mcrdmav1.PortStatus{
 			{Port: 1, State: "-"}, {Port: 2, State: "-"},
-			{Port: 9, Neighbour: "core", State: "up", Mac: "02:00:00:00:0c:01", Since: ago(2 * time.Hour)},
-			{Port: 10, Neighbour: "core", State: "down", Reason: "no hello for 150ms", Since: ago(50 * time.Hour)},
+			{Port: 9, Neighbor: "core", State: "up", Mac: "02:00:00:00:0c:01", Since: ago(2 * time.Hour)},
+			{Port: 10, Neighbor: "core", State: "down", Reason: "no hello for 150ms", Since: ago(50 * time.Hour)},
 		},
 		Peers: []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torB", Agent: torB.addr, Reachable: true, Branches: 1}},
 		Hosts: []*mcrdmav1.HostStatus{{Address: "10.1.0.1", Mac: "02:00:00:01:00:01", Port: 1}, {Address: "10.1.0.12", Mac: "02:00:00:01:00:0c", Port: 2}},
 		Bgp: []*mcrdmav1.BgpNeighbor{
-			{Switch: "core", Address: "192.0.2.9", Asn: 4200000009, State: "Established", Since: ago(2 * time.Hour), Received: 3, Accepted: 3, Advertised: 1},
+			{Switch: "core", Address: "192.0.2.9", Asn: 4200000009, NextHop: "10.0.0.1", State: "Established", Since: ago(2 * time.Hour), Received: 3, Accepted: 3, Advertised: 1},
 			{Switch: "old", Address: "192.0.2.10", Asn: 4200000010, State: "no link"},
 		},
 		Usage:  []*mcrdmav1.Usage{{Resource: "ingress.groups", Used: 1, Size: 1024}, {Resource: "ingress.routes", Used: 900, Size: 1024}, {Resource: "ports"}},
@@ -176,7 +176,7 @@ func lab(t testing.TB) map[string]*fakeAgent {
 		{Prefix: "10.1.0.0/24", Note: "hosts"},
 		{Prefix: "10.1.0.12/32", Hops: []*mcrdmav1.HopStatus{{Port: 2, Mac: "02:00:00:01:00:0c", NextHop: 2}}},
 		{Prefix: "10.2.0.0/24", Hops: []*mcrdmav1.HopStatus{
-			{Port: 9, Neighbour: "core", Mac: "02:00:00:00:0c:01", NextHop: 3}, {Port: 10, Neighbour: "core", Mac: "02:00:00:00:0c:02", NextHop: 4}}},
+			{Port: 9, Neighbor: "core", Mac: "02:00:00:00:0c:01", NextHop: 3}, {Port: 10, Neighbor: "core", Mac: "02:00:00:00:0c:02", NextHop: 4}}},
 		{Prefix: "10.9.0.0/16"},
 	}
 	torB.routes = []*mcrdmav1.RouteStatus{{Prefix: "10.2.0.0/24", Note: "hosts"}}

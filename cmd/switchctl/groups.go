@@ -31,21 +31,12 @@ The JSON is a list with the address of each agent and its ListResponse
   switchctl groups --agent 192.0.2.1:9560 --peers --source 10.1.0.1`,
 		Args: cli.NoArgs,
 	}
-	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.Flags().StringVar(&source, "source", "", "only groups of the sender with this `address`")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
-			return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
-		})
-		if err != nil {
-			return err
-		}
-		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			return out.Table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
-		})
-	}
-	return cmd
+	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.ListResponse, error) {
+		return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
+	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListResponse], _ []string) error {
+		return out.Table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
+	})
 }
 
 // groupRows are the rows of a table of groups.
@@ -70,7 +61,7 @@ func leaseText(g *mcrdmav1.GroupStatus, now time.Time) string {
 	}
 	left := g.GetExpires().AsTime().Sub(now)
 	if left < 0 {
-		return "over"
+		return "expired"
 	}
 	return cli.Age(left)
 }
@@ -106,12 +97,7 @@ func groupShowCommand() *cobra.Command {
 		Example: `  switchctl group show 10.1.0.1/2049
   switchctl group show 10.1.0.1/0x801 -o svg > group.svg
   switchctl group show 10.1.0.1/2049 -o dot | dot -Tpdf -o group.pdf`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("%d arguments: name one group, SOURCE/MC_ID, such as 10.1.0.1/2049", len(args))
-			}
-			return nil
-		},
+		Args: cli.ExactArg("one group, SOURCE/MC_ID, such as 10.1.0.1/2049"),
 	}
 	out, client := cli.AddOutputFlag(cmd, "dot", "svg"), addClientFlags(cmd, false, false)
 	cmd.ValidArgsFunction = completeGroups(client)
@@ -136,18 +122,11 @@ func groupShowCommand() *cobra.Command {
 			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: cli.Colored(w)})
 		}
 		if n := len(t.All()); err == nil && n > 0 {
-			err = fmt.Errorf("group %v: %s", key, problemCount(n))
+			err = fmt.Errorf("group %v: %s", key, cli.Either(n == 1, "there is a problem", fmt.Sprintf("there are %d problems", n)))
 		}
 		return err
 	}
 	return cmd
-}
-
-func problemCount(n int) string {
-	if n == 1 {
-		return "there is a problem"
-	}
-	return fmt.Sprintf("there are %d problems", n)
 }
 
 // tree collects a group's tree. All in all it takes no longer than four answers may.
@@ -171,41 +150,15 @@ func (f *clientFlags) tree(ctx context.Context, key grouptree.Key) (*grouptree.T
 			directory[a.Switch] = a.HostPort
 		}
 	}
-	return grouptree.Collect(ctx, treeSource{fleet}, key, first, directory, grouptree.Limits{Agents: maxAgents})
-}
-
-// treeSource asks agents for package grouptree.
-type treeSource struct{ fleet *agents.Fleet }
-
-func (s treeSource) agent(address string) (*agents.Agent, error) {
-	a, err := agents.ParseAddress(address)
-	if err != nil {
-		return nil, fmt.Errorf("agent %w", err)
-	}
-	return s.fleet.Agent(a)
-}
-
-func (s treeSource) Status(ctx context.Context, address string) (*mcrdmav1.GetStatusResponse, error) {
-	a, err := s.agent(address)
-	if err != nil {
-		return nil, err
-	}
-	return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-}
-
-func (s treeSource) Steps(ctx context.Context, address string, group *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error) {
-	a, err := s.agent(address)
-	if err != nil {
-		return nil, err
-	}
-	return a.Status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: group})
-}
-
-func (s treeSource) Group(ctx context.Context, address string, group *mcrdmav1.GroupKey) (*mcrdmav1.GroupStatus, error) {
-	a, err := s.agent(address)
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: group, Counters: true})
-	return r.GetGroup(), err
+	return grouptree.Collect(ctx, func(address string) (grouptree.Agent, error) {
+		a, err := agents.ParseAddress(address)
+		if err != nil {
+			return grouptree.Agent{}, fmt.Errorf("agent %w", err)
+		}
+		agent, err := fleet.Agent(a)
+		if err != nil {
+			return grouptree.Agent{}, err
+		}
+		return grouptree.Agent{Status: agent.Status, Groups: agent.Groups}, nil
+	}, key, first, directory, grouptree.Limits{Agents: maxAgents})
 }

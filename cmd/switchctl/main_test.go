@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 // The main thread cannot be thrown away; keep the labs off it.
@@ -133,7 +133,7 @@ func TestFailure(t *testing.T) {
 		{"no.json" + local, "program: open no.json: no such file"},
 		{broken + local, broken},
 		{json + " --p4info no.txt" + local, "--p4info: open no.txt: no such file"},
-		{json + " --p4info " + json + local, "it is no P4Info, neither as text"},
+		{json + " --p4info " + json + local, "it is not P4Info, neither as text"},
 		{broken + " --p4info " + info + local, "P4 device config"},
 		{"--no-p4 --grpc-server-addr " + addr, "another program, perhaps another switch, listens there already"},
 		{"--no-p4 --grpc-server-addr nonsense", "--grpc-server-addr nonsense"},

@@ -63,7 +63,7 @@ program is shown; no program is no error.`, (*pipelineFlags).show, nil),
 			`Compares the program on the switch with this switchctl's, by cookie, P4Info and
 JSON, as far as the switch keeps them. Then reads back all entries, and checks that
 each could be an agent's, and refers to nothing that is not there: no next hop
-without a neighbour, no group without its copies.
+without a neighbor, no group without its copies.
 
 The exit code is 0 if all is well, and 1 otherwise.`, (*pipelineFlags).verify, nil),
 		pipelineSubcommand("push", "Load this program into a switch", `Makes the switch run this switchctl's program. A switch that runs it already, with
@@ -83,7 +83,7 @@ as if it had just been started.`, (*pipelineFlags).push, func(f *pipelineFlags, 
 	return cmd
 }
 
-func pipelineSubcommand(name, short, long string, run func(*pipelineFlags, context.Context, *cobra.Command) error, more func(*pipelineFlags, *cobra.Command)) *cobra.Command {
+func pipelineSubcommand(name, short, long string, run func(*pipelineFlags, context.Context, *p4rt.Client, *pipelineReport, *cobra.Command) error, more func(*pipelineFlags, *cobra.Command)) *cobra.Command {
 	f := &pipelineFlags{}
 	cmd := &cobra.Command{
 		Use: name + " [flags]", Short: short, Long: long, Args: cli.NoArgs, DisableFlagsInUseLine: true,
@@ -93,7 +93,16 @@ func pipelineSubcommand(name, short, long string, run func(*pipelineFlags, conte
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 			defer cancel()
-			return run(f, ctx, cmd)
+			c, err := p4rt.New(f.cfg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			r, err := f.inspect(ctx, c)
+			if err != nil {
+				return err
+			}
+			return run(f, ctx, c, r, cmd)
 		},
 	}
 	fs := cmd.Flags()
@@ -215,16 +224,7 @@ func (f *pipelineFlags) hint(err error) error {
 	return fmt.Errorf("%s: %s (%w)", f.cfg.Target, text, err)
 }
 
-func (f *pipelineFlags) show(ctx context.Context, cmd *cobra.Command) error {
-	c, err := p4rt.New(f.cfg)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	r, err := f.inspect(ctx, c)
-	if err != nil {
-		return err
-	}
+func (f *pipelineFlags) show(_ context.Context, _ *p4rt.Client, r *pipelineReport, cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	if f.out.IsJSON() {
 		return f.out.JSON(w, r)
@@ -266,23 +266,14 @@ func (f *pipelineFlags) showText(w io.Writer, r *pipelineReport) error {
 	return f.out.Table(w, []string{"table", "entries", "size", "share"}, rows)
 }
 
-func (f *pipelineFlags) verify(ctx context.Context, cmd *cobra.Command) error {
-	c, err := p4rt.New(f.cfg)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	r, err := f.inspect(ctx, c)
-	if err != nil {
-		return err
-	}
+func (f *pipelineFlags) verify(ctx context.Context, c *p4rt.Client, r *pipelineReport, cmd *cobra.Command) error {
 	problems := r.Differences
 	switch {
 	case !r.Running:
 		problems = []string{"the switch runs no program, or has another --device-id"}
 	case r.Own:
-		problems, err = f.check(ctx, c)
-		if err != nil {
+		var err error
+		if problems, err = f.check(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -309,7 +300,7 @@ func (f *pipelineFlags) verify(ctx context.Context, cmd *cobra.Command) error {
 	case f.out.IsJSON():
 		return nil
 	}
-	_, err = fmt.Fprintf(w, "%s runs this switchctl's program; %d entries and %d multicast groups are consistent\n", r.Target, r.Entries, r.PREGroups)
+	_, err := fmt.Fprintf(w, "%s runs this switchctl's program; %d entries and %d multicast groups are consistent\n", r.Target, r.Entries, r.PREGroups)
 	return err
 }
 
@@ -328,16 +319,7 @@ func (f *pipelineFlags) check(ctx context.Context, c *p4rt.Client) ([]string, er
 	return nil, nil
 }
 
-func (f *pipelineFlags) push(ctx context.Context, cmd *cobra.Command) error {
-	c, err := p4rt.New(f.cfg)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	r, err := f.inspect(ctx, c)
-	if err != nil {
-		return err
-	}
+func (f *pipelineFlags) push(ctx context.Context, c *p4rt.Client, r *pipelineReport, cmd *cobra.Command) error {
 	pushed := false
 	if !r.Own || f.force {
 		if r.Entries+r.PREGroups > 0 && !f.force {
@@ -348,6 +330,7 @@ func (f *pipelineFlags) push(ctx context.Context, cmd *cobra.Command) error {
 			return err
 		}
 		pushed = true
+		var err error
 		if r, err = f.inspect(ctx, c); err != nil {
 			return err
 		}
@@ -366,7 +349,7 @@ func (f *pipelineFlags) push(ctx context.Context, cmd *cobra.Command) error {
 	if pushed {
 		text = "runs this switchctl's program now, with %d entries\n"
 	}
-	_, err = fmt.Fprintf(w, "%s "+text, r.Target, r.Entries)
+	_, err := fmt.Fprintf(w, "%s "+text, r.Target, r.Entries)
 	return err
 }
 

@@ -23,8 +23,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 const pipelineDevice = 3
@@ -132,7 +132,7 @@ func pipelines(t *testing.T, target string) {
 	must(t, s.WaitPrimary(t.Context()))
 	state := &switchspec.State{}
 	must(t, state.Put(
-		switchspec.Neighbour{NextHop: 1}, switchspec.NextHop{ID: 1, Port: 1},
+		switchspec.Neighbor{NextHop: 1}, switchspec.NextHop{ID: 1, Port: 1},
 		switchspec.Route{Dst: netip.MustParsePrefix("10.0.0.0/8"), To: switchspec.ToNextHop, Number: 1},
 		switchspec.PREGroup{ID: 5, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}, {Port: 2, Instance: 1}}}))
 	must(t, s.Apply(t.Context(), switchspec.Diff(&switchspec.State{}, state)))

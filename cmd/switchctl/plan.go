@@ -12,8 +12,8 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
-	"github.com/mcrdma/mcrdma/internal/routing/static"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -82,7 +82,7 @@ func planCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.topology, "topology", "t", "", "the fabric: a `file` as the agents' static routing takes it")
+	fs.StringVarP(&f.topology, "topology", "t", "", "the fabric: a topology `file` (docs/topology.md)")
 	fs.StringVar(&f.group.Source, "source", "", "the sending `host`, by name or address")
 	fs.StringSliceVar(&f.group.Receivers, "receivers", nil, "the receiving `hosts`, by name or address, with commas between")
 	fs.StringVar(&f.group.Address, "address", "", "`host` or address that the sender is connected to; default: the first receiver")
@@ -104,11 +104,11 @@ func planCommand() *cobra.Command {
 
 // hosts completes hosts, once it is known of which topology.
 func (f *planFlags) hosts() (names []string) {
-	t, err := static.Load(f.topology)
+	t, err := topology.Load(f.topology)
 	if err != nil {
 		return nil
 	}
-	for _, h := range t.Hosts() {
+	for _, h := range t.Hosts {
 		names = append(names, h.Name)
 	}
 	return names
@@ -116,11 +116,11 @@ func (f *planFlags) hosts() (names []string) {
 
 // links likewise.
 func (f *planFlags) links() (names []string) {
-	t, err := static.Load(f.topology)
+	t, err := topology.Load(f.topology)
 	if err != nil {
 		return nil
 	}
-	for _, l := range t.Links() {
+	for _, l := range t.Links {
 		names = append(names, l.A.Node+":"+l.B.Node)
 	}
 	slices.Sort(names)
@@ -132,7 +132,7 @@ func (f *planFlags) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := static.Load(f.topology)
+	t, err := topology.Load(f.topology)
 	if err != nil {
 		return fmt.Errorf("--topology: %w", err)
 	}

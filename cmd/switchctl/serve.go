@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
@@ -27,6 +26,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
@@ -148,7 +149,7 @@ func (o *softswitchOptions) load(sw *softswitch.Switch, server *p4rtserver.Serve
 	if errText := prototext.Unmarshal(text, &info); errText != nil {
 		info.Reset()
 		if errBinary := proto.Unmarshal(text, &info); errBinary != nil {
-			return fmt.Errorf("--p4info %s: it is no P4Info, neither as text (%w) nor binary (%w); p4c writes it with --p4runtime-files",
+			return fmt.Errorf("--p4info %s: it is not P4Info, neither as text (%w) nor binary (%w); p4c writes it with --p4runtime-files",
 				o.p4info, errText, errBinary)
 		}
 	}
@@ -234,19 +235,7 @@ func stopGracefully(g *grpc.Server) {
 func (o *softswitchOptions) ready(addr net.Addr, stdout io.Writer) (remove func() error, err error) {
 	remove = func() error { return nil }
 	if o.readyFile != "" {
-		// A reader sees the whole file or none.
-		tmp, err := os.CreateTemp(filepath.Dir(o.readyFile), "."+filepath.Base(o.readyFile)+"-*")
-		if err == nil {
-			_, err = fmt.Fprintln(tmp, addr)
-			err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-			if err == nil {
-				err = os.Rename(tmp.Name(), o.readyFile)
-			}
-			if err != nil {
-				_ = os.Remove(tmp.Name())
-			}
-		}
-		if err != nil {
+		if err := renameio.WriteFile(o.readyFile, []byte(addr.String()+"\n"), 0o644); err != nil {
 			return nil, fmt.Errorf("--ready-file: %w", err)
 		}
 		remove = func() error { return os.Remove(o.readyFile) }

@@ -2,50 +2,27 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/agents"
 )
 
-// show writes answers as JSON, or as text does. Agents that did not answer are listed
-// after the answers of the others.
-func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error) error {
-	w := cmd.OutOrStdout()
-	if out.IsJSON() {
-		v, err := answersJSON(answers)
-		if err == nil {
-			err = out.JSON(w, v)
-		}
-		if err != nil {
-			return err
-		}
-		return failed
-	}
-	if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
-		if err := text(w); err != nil {
-			return err
-		}
-	}
-	return failed
-}
-
 // statusCommand shows agents and their switches.
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show switches: ports, peers, hosts, and how full the tables are",
-		Long: `Shows what agents say of themselves and of their switches. Whether all that is as
-it should be, switchctl doctor says.
+		Long: `Shows what agents say of themselves and of their switches. switchctl doctor says
+what is wrong with them.
 
 The JSON is a list with the address of each agent and its GetStatusResponse
 (api/mcrdma/v1/switch.proto).`,
@@ -53,33 +30,22 @@ The JSON is a list with the address of each agent and its GetStatusResponse
   switchctl status --agent 192.0.2.1:9560 --peers`,
 		Args: cli.NoArgs,
 	}
-	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.GetStatusResponse, error) {
-			return a.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-		})
-		if err != nil {
-			return err
-		}
-		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			first := true
-			for _, a := range answers {
-				if a.err != nil {
-					continue
-				}
-				if !first {
-					fmt.Fprintln(w)
-				}
-				first = false
-				if err := statusText(w, out, a.agent.Address.HostPort, a.got, time.Now()); err != nil {
-					return err
-				}
+	return asking(cmd, getStatus, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetStatusResponse], _ []string) error {
+		first := true
+		for _, a := range answers {
+			if a.err != nil {
+				continue
 			}
-			return nil
-		})
-	}
-	return cmd
+			if !first {
+				fmt.Fprintln(w)
+			}
+			first = false
+			if err := statusText(w, out, a.agent.Address.HostPort, a.got, time.Now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // statusText writes one switch's status.
@@ -121,7 +87,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 	var ports, peers, hosts, usage [][]any
 	sessions := bgpRows(s.GetBgp(), now)
 	for _, p := range s.GetPorts() {
-		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbour(), "(hosts)"), p.GetState(), p.GetMac(), cli.Since(p.GetSince(), now), p.GetReason()})
+		ports = append(ports, []any{p.GetPort(), cmp.Or(p.GetNeighbor(), "(hosts)"), p.GetState(), p.GetMac(), cli.Since(p.GetSince(), now), p.GetReason()})
 	}
 	for _, p := range s.GetPeers() {
 		peers = append(peers, []any{p.GetName(), p.GetAgent(), peerState(p), p.GetBranches(), p.GetHeld(), p.GetError()})
@@ -140,7 +106,7 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 		header []string
 		rows   [][]any
 	}{
-		{[]string{"port", "neighbour", "state", "mac", "since", "reason"}, ports},
+		{[]string{"port", "neighbor", "state", "mac", "since", "reason"}, ports},
 		{bgpHeader, sessions},
 		{[]string{"peer", "agent", "state", "branches there", "held here", "error"}, peers},
 		{[]string{"host", "mac", "port"}, hosts},
@@ -191,41 +157,29 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 			if len(args) > 1 {
 				return cli.Usagef("%d arguments: at most one address", len(args))
 			}
+			for _, arg := range args {
+				if to, err := netip.ParseAddr(arg); err != nil || !to.Is4() {
+					return cli.Usagef("%q is not an IPv4 address, such as 10.2.0.11", arg)
+				}
+			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var to netip.Addr
-		if len(args) == 1 {
-			var err error
-			if to, err = netip.ParseAddr(args[0]); err != nil || !to.Is4() {
-				return cli.Usagef("%q is no IPv4 address, such as 10.2.0.11", args[0])
-			}
+	return asking(cmd, func(ctx context.Context, a *agents.Agent, args []string) (*mcrdmav1.ListRoutesResponse, error) {
+		r, err := a.Status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
+		if err == nil && len(args) > 0 {
+			r.Routes = routeTo(r.GetRoutes(), netip.MustParseAddr(args[0]))
 		}
-		ctx := cmd.Context()
-		answers, failed, err := queryAgents(ctx, client, func(a *agents.Agent) (*mcrdmav1.ListRoutesResponse, error) {
-			r, err := a.Status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
-			if err == nil && to.IsValid() {
-				r.Routes = routeTo(r.GetRoutes(), to)
-			}
-			return r, err
-		})
-		if err != nil {
+		return r, err
+	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListRoutesResponse], args []string) error {
+		rows := routeRows(answers)
+		if len(rows) == 0 && len(args) > 0 {
+			_, err := fmt.Fprintf(w, "no route to %s\n", args[0])
 			return err
 		}
-		return show(cmd, out, answers, failed, func(w io.Writer) error {
-			rows := routeRows(answers)
-			if len(rows) == 0 && to.IsValid() {
-				_, err := fmt.Fprintf(w, "no route to %v\n", to)
-				return err
-			}
-			header, rows := agentColumn(len(answers) > 1, []string{"prefix", "port", "neighbour", "mac", "next hop", "note"}, rows)
-			return out.Table(w, header, rows)
-		})
-	}
-	return cmd
+		return agentTable(w, out, len(answers) > 1, []string{"prefix", "port", "neighbor", "mac", "next hop", "note"}, rows)
+	})
 }
 
 // routeTo keeps the route with the longest prefix that holds the address.
@@ -249,7 +203,7 @@ func routeRows(answers []answer[*mcrdmav1.ListRoutesResponse]) (rows [][]any) {
 				rows = append(rows, []any{from, prefix, "", "", "", "", cmp.Or(note, "unreachable")})
 			}
 			for _, h := range r.GetHops() {
-				rows = append(rows, []any{from, prefix, h.GetPort(), cmp.Or(h.GetNeighbour(), "(host)"), h.GetMac(), h.GetNextHop(), note})
+				rows = append(rows, []any{from, prefix, h.GetPort(), cmp.Or(h.GetNeighbor(), "(host)"), h.GetMac(), h.GetNextHop(), note})
 				from, prefix, note = "", "", ""
 			}
 		}

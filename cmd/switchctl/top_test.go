@@ -73,8 +73,8 @@ GROUP          SWITCH  PACKETS/S  RECEIVER   ACKS/S  NAKS/S  RNR/S  FATAL  CNPS/
                                   10.2.0.11  150     0       0          0  0
                                   10.3.0.1   -       -       -          1  -
 
-SWITCH  PORT  NEIGHBOUR  STATE  SINCE  REASON
-torA      10  core       down          no hello for 150ms
+SWITCH  PORT  NEIGHBOR  STATE  SINCE  REASON
+torA      10  core      down          no hello for 150ms
 
 SWITCH  DROPPED AT     REASON     PACKETS/S  PACKETS  MEANING
 torA    ingress.drops  malformed  25              50  lengths that disagree, or cut short
@@ -186,7 +186,7 @@ func TestTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	if !cli.Colored(inner) || cli.Colored(null) || cli.Colored(&strings.Builder{}) {
-		t.Error("colours are for terminals")
+		t.Error("colors are for terminals")
 	}
 	t.Setenv("NO_COLOR", "1")
 	if cli.Colored(inner) {

@@ -162,11 +162,11 @@ func (v *topView) ports() ([]string, [][]any) {
 	for _, a := range v.now.agents {
 		for _, p := range a.status.GetPorts() {
 			if s := p.GetState(); s != "up" && s != "-" {
-				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbour(), s, cli.Since(p.GetSince(), v.now.at), p.GetReason()})
+				rows = append(rows, []any{a.status.GetName(), p.GetPort(), p.GetNeighbor(), s, cli.Since(p.GetSince(), v.now.at), p.GetReason()})
 			}
 		}
 	}
-	return []string{"switch", "port", "neighbour", "state", "since", "reason"}, rows
+	return []string{"switch", "port", "neighbor", "state", "since", "reason"}, rows
 }
 
 // drops has a row for each reason for which packets are dropped just now; those that

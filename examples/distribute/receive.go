@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
@@ -23,10 +24,9 @@ func receive(ctx context.Context, s *settings, l net.Listener) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	quiet := l != nil // the sender, beside it, shows how far it is
-	bar := newBar(os.Stderr, 0)
-	show := bar.text
-	if quiet {
-		bar, show = nil, func(string) {}
+	var progress *bar.Bar
+	if !quiet {
+		progress = bar.New(os.Stderr, 0)
 	}
 	free, messages := make(chan []byte, pieces), make(chan []byte, pieces)
 	for range pieces {
@@ -48,13 +48,13 @@ func receive(ctx context.Context, s *settings, l net.Listener) error {
 			}
 		},
 		Complete: func(msg []byte) { messages <- msg }, // there is room: a message has a buffer
-	}, show)
+	}, progress.Text)
 	if err != nil {
 		return err
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- g.Close(ctx) }()
-	w := &writer{dir: s.out, bar: bar}
+	w := &writer{dir: s.out, bar: progress}
 	defer w.discard()
 	for {
 		select {
@@ -68,7 +68,7 @@ func receive(ctx context.Context, s *settings, l net.Listener) error {
 			for err == nil && len(messages) > 0 {
 				err = w.message(<-messages)
 			}
-			bar.end()
+			progress.End()
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func receive(ctx context.Context, s *settings, l net.Listener) error {
 // A writer puts a file together from messages.
 type writer struct {
 	dir   string
-	bar   *bar
+	bar   *bar.Bar
 	head  head
 	tail  tail
 	file  *os.File // with a name of its own, until it is complete
@@ -100,20 +100,20 @@ func (w *writer) message(msg []byte) error {
 	}
 	_, _ = w.sum.Write(msg) // never fails
 	w.left -= int64(len(msg))
-	w.bar.add(len(msg))
+	w.bar.Add(len(msg))
 	_, err := w.file.Write(msg)
 	return err
 }
 
 func (w *writer) open(msg []byte) (err error) {
 	if err := json.Unmarshal(msg, &w.head); err != nil {
-		return fmt.Errorf("the first message is no head: %w", err)
+		return fmt.Errorf("the first message is not a head: %w", err)
 	}
 	if name := w.head.Name; name != filepath.Base(name) || name == "." || name == ".." || name == "/" || w.head.Size < 0 {
 		return fmt.Errorf("the sender announces %d bytes of a file named %q", w.head.Size, name)
 	}
 	w.sum, w.left, w.begin = sha256.New(), w.head.Size, time.Now()
-	w.bar.set(w.head.Size)
+	w.bar.Total(w.head.Size)
 	w.file, err = os.CreateTemp(w.dir, "."+w.head.Name+".*.part")
 	return err
 }
@@ -123,7 +123,7 @@ func (w *writer) check(msg []byte) error {
 		return errors.New("there is a message after the last one")
 	}
 	if err := json.Unmarshal(msg, &w.tail); err != nil {
-		return fmt.Errorf("the last message is no tail: %w", err)
+		return fmt.Errorf("the last message is not a tail: %w", err)
 	}
 	if sum := w.sum.Sum(nil); !bytes.Equal(sum, w.tail.SHA256) {
 		return fmt.Errorf("received bytes have SHA-256 %x, the sender's have %x", sum, w.tail.SHA256)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
@@ -40,24 +41,24 @@ func send(ctx context.Context, s *settings, l net.Listener) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", s.file)
+		return fmt.Errorf("%s is not a regular file", s.file)
 	}
-	bar := newBar(os.Stderr, info.Size())
+	progress := bar.New(os.Stderr, info.Size())
 	free := make(chan []byte, pieces)
 	for range pieces {
 		free <- nil // made when it is needed
 	}
 	g, err := join(ctx, s, l, rdmcfallback.Config{Complete: func(msg []byte) {
 		if cap(msg) == piece {
-			bar.add(len(msg))
+			progress.Add(len(msg))
 			free <- msg
 		}
-	}}, bar.text)
+	}}, progress.Text)
 	if err != nil {
 		return err
 	}
 	if s.plan != "" {
-		bar.end()
+		progress.End()
 		fmt.Println(s.plan)
 	}
 	begin := time.Now()
@@ -70,7 +71,7 @@ func send(ctx context.Context, s *settings, l net.Listener) error {
 	}
 	err = g.Close(ctx)
 	took := time.Since(begin)
-	bar.end()
+	progress.End()
 	if sendErr != nil && (err == nil || !errors.Is(sendErr, err)) {
 		return errors.Join(sendErr, err)
 	}

@@ -8,9 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -95,48 +93,6 @@ func TestHello(t *testing.T) {
 	for range 2 {
 		if got := <-outputs; got != "Hello, all of you!\n<nil>" {
 			t.Errorf("a receiver says %q", got)
-		}
-	}
-}
-
-// TestWalkthrough pastes the README's block of commands, which builds the programs and runs
-// this one on three hosts, into a shell in a fresh copy of the tree.
-func TestWalkthrough(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(readme), "To run it, ")
-	_, block, _ = strings.Cut(block, "\n\n")
-	block, _, ok := strings.Cut(block, "\n\n")
-	if !ok || !strings.Contains(block, "bin/hello h2 h3") {
-		t.Fatalf("README.md has no such block any more: %q", block)
-	}
-	dir := t.TempDir()
-	tree := exec.CommandContext(t.Context(), "sh", "-c", `tar c --exclude=./.git --exclude=./bin --exclude=./out --exclude=./lab . | tar x -C "$1"`, "sh", dir)
-	tree.Dir = "../.."
-	if out, err := tree.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	sh := exec.CommandContext(t.Context(), "bash", "-e", "-c", block)
-	sh.Dir, sh.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true} // daemons go on in its group
-	sh.Cancel = func() error { return syscall.Kill(-sh.Process.Pid, syscall.SIGKILL) }
-	var out testenv.SyncBuffer
-	sh.Stdout, sh.Stderr = &out, &out
-	if err := sh.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = syscall.Kill(-sh.Process.Pid, syscall.SIGTERM)
-		_ = sh.Wait()
-	}()
-	done := func() bool {
-		s := out.String()
-		return strings.Contains(s, "all have it; [by hosts: ") && strings.Count(s, "Hello, all of you!\n") == 2
-	}
-	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not done: %s", out.String())
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -38,7 +39,7 @@ type demo struct {
 	lab    *lab.Lab
 	sender *sender
 	sum    [sha256.Size]byte // of the file
-	bar    *bar
+	bar    *bar.Bar
 	log    tail
 
 	mu        sync.Mutex
@@ -65,9 +66,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := d.start(ctx, data); err != nil {
 		return err
 	}
-	d.say("File: %s, %s, SHA-256 %x", what, bytesText(uint64(len(data))), d.sum)
+	d.say("File: %s, %s, SHA-256 %x", what, bar.Bytes(uint64(len(data))), d.sum)
 	d.say("From h1 to the memory of h2, h3 and h4 in %d writes of %s, %d under way at a time.", d.sender.writes(),
-		bytesText(uint64(min(d.settings.write, len(data)))), d.settings.depth)
+		bar.Bytes(uint64(min(d.settings.write, len(data)))), d.settings.depth)
 
 	r := results{File: fileResult{Name: what, Bytes: len(data), SHA256: hexText(d.sum[:])}, Write: d.settings.write, Depth: d.settings.depth}
 	for i, w := range ways {
@@ -159,9 +160,9 @@ func (d *demo) replicate(ctx context.Context, number int, w way) (wayResult, err
 		}
 	}
 	before := d.uplinks()
-	d.bar = newBar(d.out, len(d.sender.memory.Bytes()))
-	c, err := d.sender.replicate(ctx, g, d.bar.add, nil)
-	d.bar.end()
+	d.bar = bar.New(d.out, int64(len(d.sender.memory.Bytes())))
+	c, err := d.sender.replicate(ctx, g, d.bar.Add, nil)
+	d.bar.End()
 	if err != nil {
 		return wayResult{}, err
 	}
@@ -169,7 +170,7 @@ func (d *demo) replicate(ctx context.Context, number int, w way) (wayResult, err
 	if err != nil {
 		return wayResult{}, err
 	}
-	if err := d.over(ctx, g, receivers); err != nil {
+	if err := d.endGroup(ctx, g, receivers); err != nil {
 		return wayResult{}, err
 	}
 	after, info := d.uplinks(), g.Info()
@@ -208,8 +209,8 @@ func (d *demo) check(ctx context.Context, g *mcrdma.Group, receivers []string) (
 	return sums, nil
 }
 
-// over ends a group, and waits until its receivers have learned of it.
-func (d *demo) over(ctx context.Context, g *mcrdma.Group, receivers []string) error {
+// endGroup ends a group, and waits until its receivers have learned of it.
+func (d *demo) endGroup(ctx context.Context, g *mcrdma.Group, receivers []string) error {
 	id := g.Info().ID.String()
 	if err := closeGroup(g); err != nil {
 		return fmt.Errorf("closing the group: %w", err)
@@ -248,29 +249,29 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 	}
 	defer func() { _ = closeGroup(g) }() // again
 	begun := time.Now()
-	d.bar = newBar(d.out, len(d.sender.memory.Bytes()))
+	d.bar = bar.New(d.out, int64(len(d.sender.memory.Bytes())))
 	r := &failureResult{Killed: victim}
 	removed, events := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(events)
 		for e := range g.Events() {
 			if e.Type == mcrdma.Closed {
-				continue // by over
+				continue // by endGroup
 			}
 			text := fmt.Sprintf("%5.0f ms  %v", float64(e.Time.Sub(begun).Microseconds())/1e3, e)
-			d.bar.line("   " + text)
+			d.bar.Line("   " + text)
 			r.Events = append(r.Events, text)
 			if e.Type == mcrdma.Removed && e.Host == victim {
 				close(removed)
 			}
 		}
 	}()
-	c, err := d.sender.replicate(ctx, g, d.bar.add, func() {
-		d.bar.line(fmt.Sprintf("   %5.0f ms  kill -9 %d, the receiver on %s", float64(time.Since(begun).Microseconds())/1e3,
-			d.process(victim).cmd.Process.Pid, victim))
+	c, err := d.sender.replicate(ctx, g, d.bar.Add, func() {
+		d.bar.Line(fmt.Sprintf("   %5.0f ms  kill -9 %d, the receiver on %s", float64(time.Since(begun).Microseconds())/1e3,
+			d.process(victim).Process.Pid, victim))
 		d.kill(victim)
 	})
-	d.bar.end()
+	d.bar.End()
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +298,7 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 	if err := d.draw(ctx, g); err != nil {
 		return nil, err
 	}
-	if err := d.over(ctx, g, left); err != nil {
+	if err := d.endGroup(ctx, g, left); err != nil {
 		return nil, err
 	}
 	<-events
@@ -307,7 +308,7 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 // kill kills a host's receiver.
 func (d *demo) kill(host string) {
 	p := d.process(host)
-	p.kill()
+	p.Kill()
 	_ = p.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
 )
 
 // content returns the bytes to replicate, and what they are, for people.
@@ -30,29 +32,16 @@ func readFile(name string) (_ []byte, err error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", name)
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%s is empty: there is nothing to replicate", name)
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("%s has %s; the demonstration holds it in memory four times, and takes %s at most", name,
-			bytesText(uint64(info.Size())), bytesText(maxFile))
+			bar.Bytes(uint64(info.Size())), bar.Bytes(maxFile))
 	}
 	data := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s has changed", name), err)
 	}
 	return data, nil
-}
-
-// bytesText is a number of bytes for people.
-func bytesText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u+1 < len(units) {
-		v, u = v/1024, u+1
-	}
-	if u == 0 || n%(1<<(10*u)) == 0 {
-		return fmt.Sprintf("%.0f %s", v, units[u])
-	}
-	return fmt.Sprintf("%.1f %s", v, units[u])
 }

@@ -56,7 +56,7 @@ func (d *demo) forget() {
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.processes, func(_ string, p *process) bool {
 		select {
-		case <-p.done:
+		case <-p.Done:
 			return true
 		default:
 			return false
@@ -84,6 +84,6 @@ In another terminal, in this directory:
 or kill a receiver:`, d.lab.Agent(d.lab.Host(from).Switch), files.Cert, files.Key, files.CA, g.Info().ID.Source, g.Info().MCID,
 		d.lab.Host(from).Socket)
 	for _, host := range receivers {
-		d.say("  kill -9 %d    # on %s", d.process(host).cmd.Process.Pid, host)
+		d.say("  kill -9 %d    # on %s", d.process(host).Process.Pid, host)
 	}
 }

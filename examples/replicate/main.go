@@ -89,9 +89,9 @@ func command(args []string, stdout, stderr *os.File) int {
 	if s.json {
 		d.out = stderr
 	}
-	over := make(chan struct{})
-	defer close(over)
-	go d.heed(signals, over)
+	ended := make(chan struct{})
+	defer close(ended)
+	go d.heed(signals, ended)
 	return d.exit(d.run(ctx))
 }
 
@@ -102,7 +102,7 @@ func (i interruption) Error() string { return fmt.Sprintf("ended by a signal (%v
 
 // heed ends the demonstration at the first signal, and the whole program at the
 // second.
-func (d *demo) heed(signals <-chan os.Signal, over <-chan struct{}) {
+func (d *demo) heed(signals <-chan os.Signal, ended <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
 		case sig := <-signals:
@@ -112,7 +112,7 @@ func (d *demo) heed(signals <-chan os.Signal, over <-chan struct{}) {
 				os.Exit(128 + int(why.Signal))
 			}
 			d.cancel(why)
-		case <-over:
+		case <-ended:
 			return
 		}
 	}
@@ -123,7 +123,7 @@ func (d *demo) exit(err error) int {
 	if err == nil {
 		return 0
 	}
-	d.bar.end()
+	d.bar.End()
 	fmt.Fprintf(d.stderr, "replicate: %v\n", err)
 	var i interruption
 	if errors.As(err, &i) {

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -182,9 +183,10 @@ func equal(t *testing.T, replicas map[string]string, want string, hosts ...strin
 	}
 }
 
-// TestSignals: whenever a signal arrives, the command ends soon with the signal's
+// TestSignalsWithoutRace: whenever a signal arrives, the command ends soon with the signal's
 // exit code, and leaves nothing.
-func TestSignals(t *testing.T) {
+func TestSignalsWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "TestKeep has a signal, too")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		at     string
@@ -226,8 +228,9 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestKilled: receivers end with the process that has started them, however it ends.
-func TestKilled(t *testing.T) {
+// TestKilledWithoutRace: receivers end with the process that has started them, however it ends.
+func TestKilledWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "nothing of the process that is killed runs")
 	t.Parallel()
 	p := newProgram(t, "--size", "1000000", "--keep")
 	p.begin(t)
@@ -301,7 +304,7 @@ func TestFailures(t *testing.T) {
 	if _, err := d.check(t.Context(), g, receivers); err == nil || !strings.Contains(err.Error(), "not equal") {
 		t.Errorf("nothing was written, and the replicas are equal: %v", err)
 	}
-	if err := d.over(t.Context(), g, receivers); err != nil {
+	if err := d.endGroup(t.Context(), g, receivers); err != nil {
 		t.Error(err)
 	}
 	d.sum[0]++ // some other file's
@@ -344,7 +347,7 @@ func TestFlags(t *testing.T) {
 		{"--write 0", 2, "--write 0"},
 		{"--depth 257", 2, "--depth 257: it is 1 to 256"},
 		{"--file " + filepath.Join(dir, "none"), 1, "no such file"},
-		{"--file " + dir, 1, "is no regular file"},
+		{"--file " + dir, 1, "is not a regular file"},
 		{"--file " + empty, 1, "nothing to replicate"},
 		{"--file " + large, 1, "takes 1 GiB at most"},
 	} {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
 )
 
 // results are what --json prints.
@@ -75,7 +77,7 @@ func (r *results) table() string {
 	const form = "%-25s %10s %6s %11s %6s %8s %10s %7s %12s\n"
 	fmt.Fprintf(&b, form, "WAY", "UPLINK", "x FILE", "ALL HOSTS", "x FILE", "TIME", "GOODPUT", "POSTS", "COMPLETIONS")
 	for _, w := range r.Ways {
-		fmt.Fprintf(&b, form, w.Way, bytesText(w.Uplink), fmt.Sprintf("%.2f", w.UplinkTimes), bytesText(w.Hosts), fmt.Sprintf("%.2f", w.HostsTimes),
+		fmt.Fprintf(&b, form, w.Way, bar.Bytes(w.Uplink), fmt.Sprintf("%.2f", w.UplinkTimes), bar.Bytes(w.Hosts), fmt.Sprintf("%.2f", w.HostsTimes),
 			fmt.Sprintf("%.2f s", w.Seconds), fmt.Sprintf("%.2f Gb/s", w.Goodput), perWrite(w.Posts, w.Writes), perWrite(w.Completions, w.Writes))
 	}
 	b.WriteString("Bytes on h1's uplink, as its switch counts them, and on those of all four hosts; requests posted and completions\n" +

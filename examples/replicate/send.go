@@ -79,7 +79,7 @@ func (s *sender) replicate(ctx context.Context, g *mcrdma.Group, done func(n int
 	ctx, cancel := context.WithCancelCause(ctx)
 	size, total := len(s.memory.Bytes()), s.writes()
 	begun := time.Now()
-	t := &tracker{total: total, last: begun, under: make(chan struct{}), over: make(chan struct{}), moved: make(chan struct{}, 1)}
+	t := &tracker{total: total, last: begun, under: make(chan struct{}), ended: make(chan struct{}), moved: make(chan struct{}, 1)}
 	if total/4 == 0 {
 		close(t.under)
 	}
@@ -112,7 +112,7 @@ func (s *sender) replicate(ctx context.Context, g *mcrdma.Group, done func(n int
 		}
 	}
 	select {
-	case <-t.over:
+	case <-t.ended:
 	case <-ctx.Done():
 		return course{}, fmt.Errorf("writing: %w", context.Cause(ctx))
 	}
@@ -136,7 +136,7 @@ func causeOf(ctx context.Context, err error) error {
 type tracker struct {
 	total int
 	under chan struct{} // closed when a quarter is complete
-	over  chan struct{} // closed when all writes are complete
+	ended chan struct{} // closed when all writes are complete
 	moved chan struct{} // holds a token after each completion
 
 	mu    sync.Mutex
@@ -160,7 +160,7 @@ func (t *tracker) done(err error) {
 		close(t.under)
 	}
 	if t.count == t.total {
-		close(t.over)
+		close(t.ended)
 	}
 	select {
 	case t.moved <- struct{}{}:
@@ -178,7 +178,7 @@ func (t *tracker) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			timer.Reset(stalled)
 		case <-timer.C:
 			cancel(fmt.Errorf("no write has been completed for %v", stalled))
-		case <-t.over:
+		case <-t.ended:
 			return
 		case <-ctx.Done():
 			return

@@ -3,7 +3,6 @@ package connmgr
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -35,8 +34,16 @@ type app struct {
 
 // dial connects an application's process to a daemon.
 func (h *host) dial() *grpc.ClientConn {
+	if h.r.net == nil {
+		return h.connect("unix:"+h.m.Socket(), grpc.EmptyDialOption{})
+	}
+	h.r.net.SetUser(h.name+"/app", 0)
+	return h.connect("passthrough:///"+h.m.Socket(), h.r.from(h.name+"/app"))
+}
+
+func (h *host) connect(target string, dial grpc.DialOption) *grpc.ClientConn {
 	h.r.t.Helper()
-	c, err := grpc.NewClient("unix:"+filepath.Join(h.r.dir, h.name+".sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient(target, dial, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		h.r.t.Fatal(err)
 	}
@@ -61,7 +68,7 @@ func (a *app) open(token string) {
 	var e *mcrdmav1.OpenResponse
 	var err error
 	a.r.until("the daemon answers", func() bool {
-		s, err = a.rpc.Open(ctx, &mcrdmav1.OpenRequest{Program: "test", Version: ProtocolVersion, Token: token}, grpc.WaitForReady(true))
+		s, err = a.rpc.Open(ctx, &mcrdmav1.OpenRequest{Program: "test", Version: ProtocolVersion, Token: token, Views: a.h.views}, grpc.WaitForReady(true))
 		if err == nil {
 			e, err = s.Recv()
 		}

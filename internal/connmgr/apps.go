@@ -2,15 +2,17 @@ package connmgr
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
-// appsServer serves applications. Handlers return faults; the interceptors turn them into
-// statuses.
+// appsServer serves applications. The interceptors explain the errors of handlers.
 type appsServer struct {
 	mcrdmav1.UnimplementedApplicationsServer
 	m *Manager
@@ -23,9 +25,9 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 		return err
 	}
 	if v := req.GetVersion(); v != ProtocolVersion {
-		return refuse(Version, "the application speaks version %d of the protocol, and this daemon %d: update the older of the two", v, ProtocolVersion)
+		return failure.New(mcrdmav1.Reason_VERSION, "the application speaks version %d of the protocol, and this daemon %d: update the older of the two", v, ProtocolVersion)
 	}
-	s, stream, wake, resumed, err := m.openSession(u, req.GetToken(), clip(req.GetProgram(), maxName))
+	s, stream, wake, resumed, err := m.sessions.open(u, req.GetToken(), failure.Clip(req.GetProgram(), failure.MaxName), req.GetViews())
 	if err != nil {
 		return err
 	}
@@ -34,9 +36,9 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 		return err
 	}
 	for {
-		list, mine := m.take(s, stream)
+		list, mine := s.take(stream)
 		if !mine {
-			return refuse(Closed, "the session has ended, or another connection has taken it")
+			return failure.New(mcrdmav1.Reason_CLOSED, "the session has ended, or another connection has taken it")
 		}
 		for _, e := range list {
 			if err := out.Send(e); err != nil {
@@ -48,7 +50,7 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.life.Done():
-			return refuse(Unreachable, "the daemon is being stopped; the session may be resumed when it is back")
+			return failure.New(mcrdmav1.Reason_UNREACHABLE, "the daemon is being stopped; the session may be resumed when it is back")
 		}
 	}
 }
@@ -65,39 +67,32 @@ func (a *appsServer) session(ctx context.Context, req interface{ GetToken() stri
 	if err != nil {
 		return nil, err
 	}
-	return a.m.sessionOf(u, req.GetToken())
+	return a.m.sessions.of(u, req.GetToken())
+}
+
+// with calls f with the session of a request.
+func (a *appsServer) with(ctx context.Context, req interface{ GetToken() string }, f func(*session) error) error {
+	s, err := a.session(ctx, req)
+	if err != nil {
+		return err
+	}
+	return f(s)
 }
 
 func (a *appsServer) Listen(ctx context.Context, req *mcrdmav1.ListenRequest) (*mcrdmav1.ListenResponse, error) {
-	s, err := a.session(ctx, req)
-	if err == nil {
-		err = a.m.listen(s, req.GetService())
-	}
-	return &mcrdmav1.ListenResponse{}, err
+	return &mcrdmav1.ListenResponse{}, a.with(ctx, req, func(s *session) error { return a.m.sessions.listen(s, req.GetService()) })
 }
 
 func (a *appsServer) Unlisten(ctx context.Context, req *mcrdmav1.UnlistenRequest) (*mcrdmav1.UnlistenResponse, error) {
-	s, err := a.session(ctx, req)
-	if err == nil {
-		err = a.m.unlisten(s, req.GetService())
-	}
-	return &mcrdmav1.UnlistenResponse{}, err
+	return &mcrdmav1.UnlistenResponse{}, a.with(ctx, req, func(s *session) error { return a.m.sessions.unlisten(s, req.GetService()) })
 }
 
 func (a *appsServer) AnswerAttach(ctx context.Context, req *mcrdmav1.AnswerAttachRequest) (*mcrdmav1.AnswerAttachResponse, error) {
-	s, err := a.session(ctx, req)
-	if err == nil {
-		err = a.m.answer(s, req)
-	}
-	return &mcrdmav1.AnswerAttachResponse{}, err
+	return &mcrdmav1.AnswerAttachResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.answer(s, req) })
 }
 
 func (a *appsServer) Leave(ctx context.Context, req *mcrdmav1.LeaveRequest) (*mcrdmav1.LeaveResponse, error) {
-	s, err := a.session(ctx, req)
-	if err == nil {
-		err = a.m.leave(s, req.GetAttach(), req.GetReason())
-	}
-	return &mcrdmav1.LeaveResponse{}, err
+	return &mcrdmav1.LeaveResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.leave(s, req.GetAttach(), req.GetReason()) })
 }
 
 func (a *appsServer) CreateGroup(ctx context.Context, req *mcrdmav1.CreateGroupRequest) (*mcrdmav1.CreateGroupResponse, error) {
@@ -117,8 +112,6 @@ func (a *appsServer) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 	if err != nil {
 		// The group may have failed meanwhile; then that is the result, not how this call
 		// ended.
-		a.m.mu.Lock()
-		defer a.m.mu.Unlock()
 		if why := g.sess.whyEnded(g.id, 0, nil); why != nil {
 			return nil, why
 		}
@@ -134,16 +127,24 @@ func (a *appsServer) ReportStall(ctx context.Context, req *mcrdmav1.ReportStallR
 	return a.m.stalled(ctx, g, req)
 }
 
+func (a *appsServer) AckView(ctx context.Context, req *mcrdmav1.AckViewRequest) (*mcrdmav1.AckViewResponse, error) {
+	g, err := a.group(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	_, err = g.call(ctx, g.closed(), func(s *machine.Sender, call uint64, now time.Time) { s.AckView(call, req.GetView(), now) })
+	return &mcrdmav1.AckViewResponse{}, err
+}
+
 func (a *appsServer) CloseGroup(ctx context.Context, req *mcrdmav1.CloseGroupRequest) (*mcrdmav1.CloseGroupResponse, error) {
-	s, err := a.session(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	id, err := groupIDFrom(req.GetGroup())
-	if err != nil {
-		return nil, err
-	}
-	return &mcrdmav1.CloseGroupResponse{}, a.m.closeGroup(ctx, s, id)
+	return &mcrdmav1.CloseGroupResponse{}, a.with(ctx, req, func(s *session) error {
+		id, err := groupIDFrom(req.GetGroup())
+		if err != nil {
+			return err
+		}
+		a.m.closeGroup(s, id)
+		return nil
+	})
 }
 
 func (a *appsServer) ResumeGroup(ctx context.Context, req *mcrdmav1.ResumeGroupRequest) (*mcrdmav1.ResumeGroupResponse, error) {
@@ -151,15 +152,11 @@ func (a *appsServer) ResumeGroup(ctx context.Context, req *mcrdmav1.ResumeGroupR
 	if err != nil {
 		return nil, err
 	}
-	return a.m.resumeGroup(g, req)
+	return a.m.resumeGroup(ctx, g, req)
 }
 
 func (a *appsServer) ResumeMember(ctx context.Context, req *mcrdmav1.ResumeMemberRequest) (*mcrdmav1.ResumeMemberResponse, error) {
-	s, err := a.session(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &mcrdmav1.ResumeMemberResponse{}, a.m.resumeMember(s, req)
+	return &mcrdmav1.ResumeMemberResponse{}, a.with(ctx, req, func(s *session) error { return a.m.members.resume(s, req) })
 }
 
 // group returns the group of a request, which must belong to the request's session.
@@ -175,46 +172,9 @@ func (a *appsServer) group(ctx context.Context, req interface {
 	if err != nil {
 		return nil, err
 	}
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	g := s.groups[id]
+	g := a.m.groupOf(s, id)
 	if g == nil {
-		return nil, s.whyEnded(id, 0, refuse(NotFound, "there is no group %v of this application", id))
+		return nil, s.whyEnded(id, 0, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of this application", id))
 	}
 	return g, nil
-}
-
-// listen offers a service. A service belongs to one application.
-func (m *Manager) listen(s *session, service string) error {
-	if err := checkService(service); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if o := m.services[service]; o != nil && o != s {
-		return refuse(Denied, "another application listens for the service %q: choose another name, or end that one", service)
-	}
-	if len(s.services) >= maxServices {
-		return refuse(Limit, "the application listens for %d services, and no more are allowed", len(s.services))
-	}
-	if s.over {
-		return refuse(NotFound, "the session has ended")
-	}
-	m.services[service] = s
-	s.services[service] = struct{}{}
-	return nil
-}
-
-// maxServices is how many services one application may listen for.
-const maxServices = 1024
-
-func (m *Manager) unlisten(s *session, service string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.services[service] != s {
-		return refuse(NotFound, "the application does not listen for the service %q", clip(service, maxName))
-	}
-	delete(m.services, service)
-	delete(s.services, service)
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,9 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestEndedWhileAway: a membership ends while the application of a daemon that was
@@ -26,7 +30,7 @@ func TestEndedWhileAway(t *testing.T) {
 		{"SENDER_LOST", func(a *app, _ *mcrdmav1.FormationInfo, _ *app) { a.end() }},
 		{"REMOVED", func(a *app, _ *mcrdmav1.FormationInfo, other *app) { other.end(); a.await(failed) }},
 	} {
-		t.Run(tt.reason, func(t *testing.T) {
+		testenv.Bubble(t, tt.reason, func(t *testing.T) {
 			r := newRig(t, 3, withSwitch)
 			apps := r.receivers()
 			a := r.host(1).app("")
@@ -55,32 +59,34 @@ func TestEndedWhileAway(t *testing.T) {
 // TestFailedWhileAway: the same with a group. It learns why even if it was about to have
 // it formed anew.
 func TestFailedWhileAway(t *testing.T) {
-	r := newRig(t, 3, withSwitch)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	req := a.request()
-	req.MinSize = 3
-	f := a.create(req).GetFormation()
-	r.restart(1)
-	apps[0].end()
-	r.passUntil("the group has failed", func() bool { return r.host(1).leftovers() == "" })
-	a.reopen()
-	_, err := a.rpc.ResumeGroup(t.Context(), &mcrdmav1.ResumeGroupRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
-	if reason, _, _ := reasonOf(err); reason != "MIN_SIZE" {
-		t.Errorf("%v", err)
-	}
-	_, err = a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil))
-	if reason, _, _ := reasonOf(err); reason != "MIN_SIZE" {
-		t.Errorf("%v", err)
-	}
-	a.waitChange(failed)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, withSwitch)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		req := a.request()
+		req.MinSize = 3
+		f := a.create(req).GetFormation()
+		r.restart(1)
+		apps[0].end()
+		r.passUntil("the group has failed", func() bool { return r.host(1).leftovers() == "" })
+		a.reopen()
+		_, err := a.rpc.ResumeGroup(t.Context(), &mcrdmav1.ResumeGroupRequest{Token: a.token, Group: f.GetGroup(), Formation: 1})
+		if reason, _, _ := reasonOf(err); reason != "MIN_SIZE" {
+			t.Errorf("%v", err)
+		}
+		_, err = a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil))
+		if reason, _, _ := reasonOf(err); reason != "MIN_SIZE" {
+			t.Errorf("%v", err)
+		}
+		a.waitChange(failed)
+	})
 }
 
 // TestManyEnds: only the last ends are remembered.
 func TestManyEnds(t *testing.T) {
-	s := newSession("x", user{}, "", time.Time{})
+	s := newSession(machine.Owner{Token: "x"}, time.Time{})
 	for i := range uint64(3 * maxEnds) {
-		s.noteEnd(end{attach: i + 1, why: refuse(Removed, "%d", i+1)})
+		s.noteEnd(end{attach: i + 1, why: failure.New(mcrdmav1.Reason_REMOVED, "%d", i+1)})
 	}
 	if len(s.ends) != maxEnds || s.whyEnded(groupID{}, 3*maxEnds, nil) == nil || s.whyEnded(groupID{}, 1, nil) != nil {
 		t.Errorf("%d are remembered: %v", len(s.ends), s.ends)
@@ -90,184 +96,196 @@ func TestManyEnds(t *testing.T) {
 // TestSwitchNoLongerConfigured: a daemon comes back without a switch in its
 // configuration. Its groups are formed anew.
 func TestSwitchNoLongerConfigured(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	r.restart(1, func(c *config.Config, _ *Options) { c.Switch = config.Switch{} })
-	apps[0].end()
-	a.reopen()
-	a.resumeGroup(f)
-	if c := a.waitChange(broken); !strings.Contains(c.GetText(), "no switch agent is configured any longer") {
-		t.Errorf("%v", c)
-	}
-	if _, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1}); err != nil {
-		t.Error(err)
-	}
-	r.pass(300 * time.Millisecond)
-	next := a.reform(f, nil).GetFormation()
-	if next.GetPath() != mcrdmav1.Path_PATH_RELAY || len(next.GetMembers()) != 2 {
-		t.Errorf("%v", next)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.restart(1, func(c *config.Config, _ *Options) { c.Switch = config.Switch{} })
+		apps[0].end()
+		a.reopen()
+		a.resumeGroup(f)
+		if c := a.waitChange(broken); !strings.Contains(c.GetText(), "no switch agent is configured any longer") {
+			t.Errorf("%v", c)
+		}
+		if _, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1}); err != nil {
+			t.Error(err)
+		}
+		r.pass(300 * time.Millisecond)
+		next := a.reform(f, nil).GetFormation()
+		if next.GetPath() != mcrdmav1.Path_PATH_RELAY || len(next.GetMembers()) != 2 {
+			t.Errorf("%v", next)
+		}
+	})
 }
 
 // TestTransientAfterRestart: a group that hosts relay only because the agent was not there
 // goes by switches when it is, even if this host's daemon was restarted in between.
 func TestTransientAfterRestart(t *testing.T) {
-	r := newRig(t, 3, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	r.sw.close()
-	f := a.create(a.request()).GetFormation()
-	if f.GetPath() != mcrdmav1.Path_PATH_RELAY {
-		t.Fatalf("%v", f)
-	}
-	r.restart(1)
-	r.sw.serve(r.sw.addr)
-	a.reopen()
-	a.resumeGroup(f)
-	if c := a.await(broken); !strings.Contains(c.GetText(), "torA is ready again") {
-		t.Errorf("%v", c)
-	}
-	if next := a.reform(f, nil).GetFormation(); next.GetPath() != bySwitch {
-		t.Errorf("%v", next)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		r.sw.close()
+		f := a.create(a.request()).GetFormation()
+		if f.GetPath() != mcrdmav1.Path_PATH_RELAY {
+			t.Fatalf("%v", f)
+		}
+		r.restart(1)
+		r.sw.serve(r.sw.addr)
+		a.reopen()
+		a.resumeGroup(f)
+		if c := a.await(broken); !strings.Contains(c.GetText(), "torA is ready again") {
+			t.Errorf("%v", c)
+		}
+		if next := a.reform(f, nil).GetFormation(); next.GetPath() != bySwitch {
+			t.Errorf("%v", next)
+		}
+	})
 }
 
 // TestSuspectedOnceEachFormation: tries to form a group anew which fail do not count
 // against a receiver that was suspected when the formation ended.
 func TestSuspectedOnceEachFormation(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	req := a.request()
-	req.Mode = mcrdmav1.Mode_MODE_REQUIRE
-	f := a.create(req).GetFormation()
-	suspect := func(req *mcrdmav1.ReformGroupRequest) { req.Suspects = []string{"127.9.0.2"} }
-	r.sw.set(func(_ context.Context, method string, _ any) error {
-		if method == "Install" {
-			return refused(codes.Unavailable, "NOT_READY", "it has just begun")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		req := a.request()
+		req.Mode = mcrdmav1.Mode_MODE_REQUIRE
+		f := a.create(req).GetFormation()
+		suspect := func(req *mcrdmav1.ReformGroupRequest) { req.Suspects = []string{"127.9.0.2"} }
+		r.sw.set(func(_ context.Context, method string, _ any) error {
+			if method == "Install" {
+				return refused(codes.Unavailable, "NOT_READY", "it has just begun")
+			}
+			return nil
+		}, nil)
+		for range 2 * machine.MaxSuspected {
+			_, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, suspect))
+			if reason, _, _ := reasonOf(err); reason != "NO_SWITCH" {
+				t.Fatalf("%v", err)
+			}
 		}
-		return nil
-	}, nil)
-	for range 2 * maxSuspected {
-		_, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, suspect))
-		if reason, _, _ := reasonOf(err); reason != "NO_SWITCH" {
-			t.Fatalf("%v", err)
+		r.sw.set(nil, nil)
+		for n := 2; n <= machine.MaxSuspected; n++ {
+			f = a.reform(f, suspect).GetFormation()
+			if f.GetFormation() == 0 || len(f.GetMembers()) != 3 {
+				t.Fatalf("it is out, though it was suspected in %d formations only: %v", n-1, f)
+			}
 		}
-	}
-	r.sw.set(nil, nil)
-	for n := 2; n <= maxSuspected; n++ {
-		f = a.reform(f, suspect).GetFormation()
-		if f.GetFormation() == 0 || len(f.GetMembers()) != 3 {
-			t.Fatalf("it is out, though it was suspected in %d formations only: %v", n-1, f)
+		if f = a.reform(f, suspect).GetFormation(); len(f.GetMembers()) != 2 {
+			t.Errorf("%v", f)
 		}
-	}
-	if f = a.reform(f, suspect).GetFormation(); len(f.GetMembers()) != 2 {
-		t.Errorf("%v", f)
-	}
+	})
 }
 
 // TestCommitAgain: a Commit that comes again, because the answer was lost with the daemon,
 // is passed to the application again: it may not have learned of it before.
 func TestCommitAgain(t *testing.T) {
-	r := newRig(t, 2)
-	x := r.receivers()[0]
-	again := make(chan int, 1)
-	r.host(1).setHook(func(ctx context.Context, method string, _ *host, call func(context.Context) error) error {
-		err := call(ctx)
-		if method == "Commit" {
-			x.formation(1)
-			x.mu.Lock()
-			clear(x.formed)
-			x.mu.Unlock()
-			err = call(ctx)
-			again <- 1
-		}
-		return err
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		x := r.receivers()[0]
+		again := make(chan int, 1)
+		r.host(1).setHook(func(ctx context.Context, method string, _ *host, call func(context.Context) error) error {
+			err := call(ctx)
+			if method == "Commit" {
+				x.formation(1)
+				x.mu.Lock()
+				clear(x.formed)
+				x.mu.Unlock()
+				err = call(ctx)
+				again <- 1
+			}
+			return err
+		})
+		a := r.host(1).app("")
+		a.create(a.request())
+		<-again
+		x.formation(1)
 	})
-	a := r.host(1).app("")
-	a.create(a.request())
-	<-again
-	x.formation(1)
 }
 
 // TestStoppedMeanwhile: a request of an application while its daemon is being stopped does
 // not fail permanently.
 func TestStoppedMeanwhile(t *testing.T) {
-	r := newRig(t, 2)
-	x := r.receivers()[0]
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	x.setAccept(nil) // no answer
-	done := make(chan error, 1)
-	go func() {
-		_, err := a.rpc.ReformGroup(context.Background(), a.reformRequest(f, nil))
-		done <- err
-	}()
-	r.until("it is asked", func() bool { x.mu.Lock(); defer x.mu.Unlock(); return len(x.attached) == 2 })
-	r.host(1).kill()
-	err := <-done
-	if reason, _, _ := reasonOf(err); status.Code(err) != codes.Unavailable || reason != "" {
-		t.Errorf("%v (%s)", err, reason)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		x := r.receivers()[0]
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		x.setAccept(nil) // no answer
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.rpc.ReformGroup(context.Background(), a.reformRequest(f, nil))
+			done <- err
+		}()
+		r.until("it is asked", func() bool { x.mu.Lock(); defer x.mu.Unlock(); return len(x.attached) == 2 })
+		r.host(1).kill()
+		err := <-done
+		if reason, _, _ := reasonOf(err); status.Code(err) != codes.Unavailable || reason != "" {
+			t.Errorf("%v (%s)", err, reason)
+		}
+	})
 }
 
 // TestLateReceivers: a group does not fail because receivers that are alive take long to
 // answer, unless that continues.
 func TestLateReceivers(t *testing.T) {
-	r := newRig(t, 0, withSwitch)
-	r.add(3)
-	for i := 1; i <= 3; i++ {
-		r.start(i, func(c *config.Config, o *Options) {
-			c.Beat.DeadAfter, o.times.reform = time.Second, 1
-		})
-	}
-	apps := r.receivers()
-	a := r.host(1).app("")
-	req := a.request()
-	req.MinSize = 2
-	f := a.create(req).GetFormation()
-	answer := func(f func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest) {
-		for _, x := range apps {
-			x.setAccept(f)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withSwitch)
+		r.add(3)
+		for i := 1; i <= 3; i++ {
+			r.start(i, func(c *config.Config, _ *Options) { c.Beat.DeadAfter = time.Second })
 		}
-	}
-	try := func(want string) {
-		t.Helper()
-		begun := time.Now()
-		_, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil))
-		if reason, _, _ := reasonOf(err); reason != want {
-			t.Fatalf("%v", err)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		req := a.request()
+		req.MinSize = 2
+		f := a.create(req).GetFormation()
+		answer := func(f func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest) {
+			for _, x := range apps {
+				x.setAccept(f)
+			}
 		}
-		if took := time.Since(begun); took < 800*time.Millisecond {
-			t.Errorf("%v are not as long as the silent may live", took)
+		try := func(want string) {
+			t.Helper()
+			begun := time.Now()
+			_, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil))
+			if reason, _, _ := reasonOf(err); reason != want {
+				t.Fatalf("%v", err)
+			}
+			if took := time.Since(begun); took < 800*time.Millisecond {
+				t.Errorf("%v are not as long as the silent may live", took)
+			}
 		}
-	}
-	answer(nil)
-	try("TIMEOUT")
-	answer(willing)
-	if f = a.reform(f, nil).GetFormation(); len(f.GetMembers()) != 2 {
-		t.Fatalf("%v", f)
-	}
-	answer(nil) // that it was late before does not count any more
-	for range maxLate {
+		answer(nil)
 		try("TIMEOUT")
-	}
-	try("MIN_SIZE")
-	a.waitChange(failed)
-	r.wantNothing()
+		answer(willing)
+		if f = a.reform(f, nil).GetFormation(); len(f.GetMembers()) != 2 {
+			t.Fatalf("%v", f)
+		}
+		answer(nil) // that it was late before does not count any more
+		for range machine.MaxLate {
+			try("TIMEOUT")
+		}
+		try("MIN_SIZE")
+		a.waitChange(failed)
+		r.wantNothing()
+	})
 }
 
 // TestStopping: the answer to a request that failed because the daemon ends is: try again.
 func TestStopping(t *testing.T) {
-	r := newRig(t, 1)
-	m := r.host(1).m
-	r.host(1).kill()
-	_, err := m.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "x"}, func(context.Context, any) (any, error) {
-		return nil, refuse(Closed, "the group has been closed")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		m := r.host(1).m
+		r.host(1).kill()
+		_, err := m.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "x"}, func(context.Context, any) (any, error) {
+			return nil, failure.New(mcrdmav1.Reason_CLOSED, "the group has been closed")
+		})
+		if reason, _, _ := reasonOf(err); status.Code(err) != codes.Unavailable || reason != "" {
+			t.Errorf("%v (%s)", err, reason)
+		}
 	})
-	if reason, _, _ := reasonOf(err); status.Code(err) != codes.Unavailable || reason != "" {
-		t.Errorf("%v (%s)", err, reason)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // maxBeats bounds the beats to a host that are under way. There are several because TCP
@@ -23,16 +24,17 @@ func (m *Manager) beat(now time.Time) {
 	defer m.mu.Unlock()
 	beats := map[netip.Addr]*mcrdmav1.BeatRequest{}
 	for _, g := range m.groups {
-		if g.form == nil {
+		f := g.form()
+		if f == nil {
 			continue
 		}
-		for _, r := range g.form.Receivers {
+		for _, r := range f.Receivers {
 			b := beats[r.Addr]
 			if b == nil {
 				b = &mcrdmav1.BeatRequest{Boot: m.boot}
 				beats[r.Addr] = b
 			}
-			b.Groups = append(b.Groups, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: g.form.N, Address: r.Addr.String()})
+			b.Groups = append(b.Groups, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: f.N, Address: r.Addr.String()})
 		}
 	}
 	for a, req := range beats {
@@ -54,21 +56,21 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	begun := time.Now()
 	res, err := p.rpc.Beat(ctx, req)
 	trip := time.Since(begun)
-	err = p.fault(ctx, err)
+	err = p.explain(ctx, err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.clock.now()
+	now := time.Now()
 	p.beats--
 	p.tried, p.err = true, err
 	p.users--
 	p.idle = now
-	switch refused := errors.Is(p.link.last(), syscall.ECONNREFUSED); {
+	switch refused := errors.Is(p.dialState.last(), syscall.ECONNREFUSED); {
 	case err == nil:
 		m.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip = trip
 		m.health.Answered(p.addr, now)
 		m.removeEnded(p, res)
-	case errors.Is(err, Unreachable) && refused:
+	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
 		m.metrics.beats.WithLabelValues("refused").Inc()
 		m.health.Refused(p.addr, now)
 	default:
@@ -85,24 +87,27 @@ func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
 			continue
 		}
 		g := m.groups[id]
-		if g == nil || g.form == nil || g.form.N != x.GetFormation() || !g.form.has(p.addr) {
+		if g == nil {
 			continue
 		}
-		m.lose(g, p.addr, "left", clip(x.GetReason(), maxText))
+		if f := g.form(); f == nil || f.N != x.GetFormation() || !f.Has(p.addr) {
+			continue
+		}
+		m.lose(g, p.addr, "left", failure.Clip(x.GetReason(), failure.MaxText))
 	}
 }
 
 // judge acts on what has changed with the hosts of receivers. It is called with
 // Manager.mu.
 func (m *Manager) judge(now time.Time) {
-	for _, c := range m.health.Step(now) {
+	for _, c := range m.health.Tick(now) {
 		m.act(c, now)
 	}
 }
 
 func (m *Manager) act(c health.Change, now time.Time) {
 	for _, g := range m.groups {
-		if g.form == nil || !g.form.has(c.Addr) {
+		if f := g.form(); f == nil || !f.Has(c.Addr) {
 			continue
 		}
 		s := g.states[c.Addr]

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkCreate makes groups of three receivers over loopback, with mutual TLS and
-// an agent, and closes them. It reports how long each step took at the 99th percentile.
+// an agent, and closes them. It reports how long each phase took at the 99th percentile.
 func BenchmarkCreate(b *testing.B) {
 	for _, durable := range []bool{false, true} {
 		b.Run(fmt.Sprintf("durable=%v", durable), func(b *testing.B) {
@@ -28,7 +28,7 @@ func BenchmarkCreate(b *testing.B) {
 			r.receivers()
 			a := r.host(1).app("")
 			a.closeGroup(a.create(a.request()).GetFormation().GetGroup())
-			steps := map[string][]time.Duration{}
+			phases := map[string][]time.Duration{}
 			var order []string
 			b.ReportAllocs()
 			for b.Loop() {
@@ -36,19 +36,19 @@ func BenchmarkCreate(b *testing.B) {
 				if f.GetPath() != mcrdmav1.Path_PATH_SWITCH {
 					b.Fatal(f)
 				}
-				for _, s := range f.GetSteps() {
-					if !slices.Contains(order, s.GetStep()) {
-						order = append(order, s.GetStep())
+				for _, s := range f.GetPhases() {
+					if !slices.Contains(order, s.GetPhase()) {
+						order = append(order, s.GetPhase())
 					}
-					steps[s.GetStep()] = append(steps[s.GetStep()], s.GetTook().AsDuration())
+					phases[s.GetPhase()] = append(phases[s.GetPhase()], s.GetTook().AsDuration())
 				}
 				a.closeGroup(f.GetGroup())
 			}
 			for _, s := range order {
-				slices.Sort(steps[s])
-				n := len(steps[s])
+				slices.Sort(phases[s])
+				n := len(phases[s])
 				for _, p := range []int{50, 99} {
-					took := steps[s][min(n*p/100, n-1)]
+					took := phases[s][min(n*p/100, n-1)]
 					b.ReportMetric(float64(took.Microseconds())/1000, fmt.Sprintf("ms/%s-p%d", strings.ToLower(s), p))
 				}
 			}

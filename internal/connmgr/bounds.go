@@ -3,12 +3,13 @@ package connmgr
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
 	grpcpeer "google.golang.org/grpc/peer"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -22,72 +23,19 @@ const (
 	maxAgentCounters = 8    // reads of counters at the switch's agent for stalls
 )
 
-// A gate limits how much is under way at a time, for each session and in total.
-type gate struct {
-	mu  sync.Mutex
-	all int
-	of  map[*session]int
-}
-
-// enter refuses, or counts the request until leave is called.
-func (g *gate) enter(s *session) (leave func(), err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.of[s] >= maxCreating:
-		return nil, refuse(Limit, "the application makes %d groups at the same time, and is allowed no more: wait for some", g.of[s])
-	case g.all >= maxCreatingAll:
-		return nil, refuse(Limit, "the applications of this host make %d groups at the same time, and no more are allowed: try again later", g.all)
+// mayCreate refuses, or counts a group that a session makes until leave is called.
+func (m *Manager) mayCreate(s *session) (leave func(), err error) {
+	if !s.creating.TryAcquire(1) {
+		return nil, failure.New(mcrdmav1.Reason_LIMIT, "the application makes %d groups at the same time, and is allowed no more: wait for some", maxCreating)
 	}
-	if g.of == nil {
-		g.of = map[*session]int{}
+	if !m.creating.TryAcquire(1) {
+		s.creating.Release(1)
+		return nil, failure.New(mcrdmav1.Reason_LIMIT, "the applications of this host make %d groups at the same time, and no more are allowed: try again later", maxCreatingAll)
 	}
-	g.all++
-	g.of[s]++
 	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.all--
-		if g.of[s]--; g.of[s] == 0 {
-			delete(g.of, s)
-		}
+		m.creating.Release(1)
+		s.creating.Release(1)
 	}, nil
-}
-
-// A shared is a task that runs once at a time. A caller that asks for it meanwhile gets the
-// same outcome.
-type shared struct {
-	mu  sync.Mutex
-	now *outcome // nil: nothing is under way
-}
-
-type outcome struct {
-	done     chan struct{}
-	suspects []netip.Addr // once done
-}
-
-// do runs f in the background, unless it runs already, and waits until it or ctx ends.
-func (s *shared) do(ctx context.Context, m *Manager, f func() []netip.Addr) ([]netip.Addr, error) {
-	s.mu.Lock()
-	o := s.now
-	if o == nil {
-		o = &outcome{done: make(chan struct{})}
-		s.now = o
-		m.background(func(context.Context) {
-			o.suspects = f()
-			s.mu.Lock()
-			s.now = nil
-			s.mu.Unlock()
-			close(o.done)
-		})
-	}
-	s.mu.Unlock()
-	select {
-	case <-o.done:
-		return o.suspects, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // perHost is the credentials of a server that keeps maxHostConns connections of each

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestCatchUp: while receivers catch up with others, hosts relay, whatever the mode; the
 // sender learns what each receiver has, and the next formation is by switches again.
 func TestCatchUp(t *testing.T) {
 	for _, mode := range []mcrdmav1.Mode{mcrdmav1.Mode_MODE_AUTO, mcrdmav1.Mode_MODE_REQUIRE} {
-		t.Run(mode.String(), func(t *testing.T) {
+		testenv.Bubble(t, mode.String(), func(t *testing.T) {
 			r := newRig(t, 3, withSwitch)
 			apps := r.receivers()
 			a := r.host(1).app("")

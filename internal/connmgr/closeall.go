@@ -3,12 +3,12 @@ package connmgr
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
 // drainText is the reason that applications and members get.
@@ -23,27 +23,12 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	m.mu.Lock()
 	m.draining = true
 	groups := slices.Collect(maps.Values(m.groups))
-	members := len(m.memberships)
-	for _, list := range m.memberships {
-		for _, x := range slices.Clone(list) {
-			m.gone.add(endedKey{x.ID, x.Formation}, drainText, m.clock.now())
-			m.endMember(x, mcrdmav1.Detached_REASON_REMOVED, drainText)
-		}
-	}
 	m.mu.Unlock()
+	members := m.members.stop(drainText)
 	var all sync.WaitGroup
 	for _, g := range groups {
 		all.Go(func() {
-			if !g.enterToEnd(ctx) {
-				return
-			}
-			defer g.leave() // the application may close it when notified, but its members know the reason by then
-			m.mu.Lock()
-			if !g.over {
-				m.tell(g, mcrdmav1.GroupChanged_TYPE_FAILED, netip.Addr{}, drainText)
-			}
-			m.mu.Unlock()
-			m.dissolve(g, mcrdmav1.Detached_REASON_SENDER_LOST, drainText)
+			m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: drainText, Failed: drainText})
 		})
 	}
 	if members > 0 {

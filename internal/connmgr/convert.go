@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
 // Limits on what other daemons and applications may ask for.
@@ -24,6 +25,7 @@ const (
 	maxLease   = time.Hour // of memberships
 	maxService = 64
 	maxAddress = 300 // of a host:port
+	maxMembers = 16  // of a view, as the switches' program allows
 )
 
 func (id groupID) String() string {
@@ -33,7 +35,7 @@ func (id groupID) String() string {
 func addrFrom(s, what string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || !addr.Is4() || addr.IsUnspecified() {
-		return netip.Addr{}, refuse(Invalid, "%s: %q is no IPv4 address of a host", what, clip(s, maxName))
+		return netip.Addr{}, failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no IPv4 address of a host", what, failure.Clip(s, failure.MaxName))
 	}
 	return addr, nil
 }
@@ -44,7 +46,7 @@ func groupIDFrom(g *mcrdmav1.GroupID) (groupID, error) {
 		return groupID{}, err
 	}
 	if g.GetNumber() == 0 {
-		return groupID{}, refuse(Invalid, "a group of %v without number", source)
+		return groupID{}, failure.New(mcrdmav1.Reason_INVALID, "a group of %v without number", source)
 	}
 	return groupID{source, g.GetNumber()}, nil
 }
@@ -55,7 +57,7 @@ func checkService(s string) error {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(".-_", r))
 	}
 	if s == "" || len(s) > maxService || strings.ContainsFunc(s, bad) {
-		return refuse(Invalid, "the name of a service has 1 to %d letters, digits, '.', '-' and '_', and %q is none", maxService, clip(s, 2*maxService))
+		return failure.New(mcrdmav1.Reason_INVALID, "the name of a service has 1 to %d letters, digits, '.', '-' and '_', and %q is none", maxService, failure.Clip(s, 2*maxService))
 	}
 	return nil
 }
@@ -64,7 +66,7 @@ func checkService(s string) error {
 func checkEndpoint(s, what string) error {
 	host, port, err := net.SplitHostPort(s)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 || len(s) > maxAddress {
-		return refuse(Invalid, "%s: %q is no host:port of a listener", what, clip(s, maxAddress))
+		return failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no host:port of a listener", what, failure.Clip(s, maxAddress))
 	}
 	return nil
 }
@@ -74,80 +76,92 @@ func validMTU(mtu uint32) bool {
 }
 
 // invitationFrom checks another daemon's request.
-func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.PrepareRequest) (invitation, error) {
-	in := invitation{id: id, sender: sender, PrepareRequest: req, lease: cmp.Or(req.GetLease().AsDuration(), m.cfg.Leases.Member)}
+func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.PrepareRequest) (machine.Invitation, error) {
+	in := machine.Invitation{Request: req, Membership: machine.Membership{Formation: req.GetFormation(), Service: req.GetService(), Sender: sender,
+		Program: failure.Clip(req.GetProgram(), failure.MaxName), Joins: req.GetJoins(), Lease: cmp.Or(req.GetLease().AsDuration(), m.cfg.Leases.Member)}}
 	if err := checkService(req.GetService()); err != nil {
 		return in, err
 	}
 	if req.GetFormation() == 0 {
-		return in, refuse(Invalid, "formations count from 1")
+		return in, failure.New(mcrdmav1.Reason_INVALID, "formations count from 1")
 	}
-	if in.lease < 0 || in.lease > maxLease {
-		return in, refuse(Invalid, "a lease of %v is not in 0 to %v", in.lease, maxLease)
+	if in.Lease < 0 || in.Lease > maxLease {
+		return in, failure.New(mcrdmav1.Reason_INVALID, "a lease of %v is not in 0 to %v", in.Lease, maxLease)
 	}
 	if c := req.GetConnection(); c != nil {
 		if c.GetAddress() != id.source.String() || c.GetQpn() < firstMCID || c.GetQpn() > firstMCID+countMCID-1 || c.GetPsn() > maxPSN ||
 			!validMTU(c.GetMtu()) || c.GetDscp() > 63 {
-			return in, refuse(Invalid, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is none to the group's sender",
-				clip(c.GetAddress(), maxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
+			return in, failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is none to the group's sender",
+				failure.Clip(c.GetAddress(), failure.MaxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
 		}
 	} else if !req.GetRelay() {
-		return in, refuse(Invalid, "neither switches nor hosts are to be used")
+		return in, failure.New(mcrdmav1.Reason_INVALID, "neither switches nor hosts are to be used")
 	}
 	if n := len(req.GetRegions()); n > m.cfg.Limits.Regions {
-		return in, refuse(Limit, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, m.cfg.Limits.Regions)
+		return in, failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, m.cfg.Limits.Regions)
 	}
 	for i, r := range req.GetRegions() {
-		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > maxName || r.GetRkey() == 0 || r.GetVa() > r.GetVa()+r.GetLength() {
-			return in, refuse(Invalid, "region %d (%q) of %d bytes at %#x is impossible", i, clip(r.GetName(), maxName), r.GetLength(), r.GetVa())
+		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || r.GetVa() > r.GetVa()+r.GetLength() {
+			return in, failure.New(mcrdmav1.Reason_INVALID, "region %d (%q) of %d bytes at %#x is impossible", i, failure.Clip(r.GetName(), failure.MaxName), r.GetLength(), r.GetVa())
 		}
-		in.memory += r.GetLength()
+		in.Memory += r.GetLength()
 	}
-	return in, nil
+	content := proto.CloneOf(req)
+	content.Timeout = nil
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(content)
+	in.Content = string(b)
+	return in, err
 }
 
-// event returns the event that asks the application.
-func (in invitation) event(attach, previous uint64) *mcrdmav1.AttachRequested {
-	return &mcrdmav1.AttachRequested{Attach: attach, Service: in.GetService(), Group: in.id.proto(), Formation: in.GetFormation(),
-		Sender: in.sender, SenderProgram: clip(in.GetProgram(), maxName), Connection: in.GetConnection(), Regions: in.GetRegions(),
-		Relay: in.GetRelay(), Deadline: timestamppb.New(in.deadline), Previous: previous, Joins: in.GetJoins()}
-}
-
-// sameInvitation compares all but the time to wait. An invitation that is no longer known
-// (nil) equals none.
-func sameInvitation(a, b *mcrdmav1.PrepareRequest) bool {
-	if a == nil {
-		return false
+// viewFrom checks a view of another daemon, in which this host is a member.
+func (h *hostsServer) viewFrom(number uint32, members []*mcrdmav1.Member) (v machine.RecordedView, err error) {
+	if number == 0 {
+		return v, failure.New(mcrdmav1.Reason_INVALID, "views count from 1")
 	}
-	a, b = proto.CloneOf(a), proto.CloneOf(b)
-	a.Timeout, b.Timeout = nil, nil
-	return proto.Equal(a, b)
+	if n := len(members); n > maxMembers {
+		return v, failure.New(mcrdmav1.Reason_LIMIT, "a view of %d receivers, and at most %d are in a group", n, maxMembers)
+	}
+	v.View = number
+	self := false
+	for _, x := range members {
+		addr, err := addrFrom(x.GetAddress(), "member of a view")
+		if err != nil {
+			return v, err
+		}
+		self = self || addr == h.m.addr
+		v.Members = append(v.Members, machine.ViewMember{Addr: addr, Host: failure.Clip(x.GetHost(), failure.MaxName)})
+	}
+	slices.SortFunc(v.Members, func(x, y machine.ViewMember) int { return x.Addr.Compare(y.Addr) })
+	if len(slices.CompactFunc(slices.Clone(v.Members), func(x, y machine.ViewMember) bool { return x.Addr == y.Addr })) < len(members) {
+		return v, failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "a view has a receiver twice")
+	}
+	if !self {
+		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.m.addr)
+	}
+	return v, nil
 }
 
 // refusalOf is an application's refusal.
 func refusalOf(req *mcrdmav1.AnswerAttachRequest) error {
-	r := Reason(req.GetReason())
-	if _, ok := reasonCodes[r]; !ok {
-		r = Denied
-	}
-	return refuse(r, "the application refuses: %s", clip(req.GetRefused(), maxText))
+	r := cmp.Or(mcrdmav1.Reason(mcrdmav1.Reason_value[req.GetReason()]), mcrdmav1.Reason_DENIED)
+	return failure.New(r, "the application refuses: %s", failure.Clip(req.GetRefused(), failure.MaxText))
 }
 
 // checkAnswer says what is wrong with an application's answer.
 func checkAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachRequest) error {
 	switch {
 	case req.GetQpn() > maxQPN || req.GetQpn() == 1:
-		return refuse(Invalid, "QPN %#x is none of a device", req.GetQpn())
+		return failure.New(mcrdmav1.Reason_INVALID, "QPN %#x is none of a device", req.GetQpn())
 	case req.GetQpn() == 0 && req.GetBootstrap() == "":
-		return refuse(Invalid, "an answer has a QPN, an address for relaying, or both")
+		return failure.New(mcrdmav1.Reason_INVALID, "an answer has a QPN, an address for relaying, or both")
 	case len(req.GetRegions()) != len(asked.GetRegions()) && (req.GetQpn() != 0 || len(req.GetRegions()) != 0):
-		return refuse(Invalid, "%d regions were asked for, and the answer has %d", len(asked.GetRegions()), len(req.GetRegions()))
+		return failure.New(mcrdmav1.Reason_INVALID, "%d regions were asked for, and the answer has %d", len(asked.GetRegions()), len(req.GetRegions()))
 	case req.GetBootstrap() != "" && !slices.Contains(transports, req.GetTransport()):
-		return refuse(Invalid, "the transport of relaying is one of %q, and not %q", transports, clip(req.GetTransport(), maxName))
+		return failure.New(mcrdmav1.Reason_INVALID, "the transport of relaying is one of %q, and not %q", transports, failure.Clip(req.GetTransport(), failure.MaxName))
 	}
 	for i, r := range req.GetRegions() {
 		if n := asked.GetRegions()[i].GetLength(); r.GetVa() > r.GetVa()+n {
-			return refuse(Invalid, "region %d at %#x has no room for %d bytes", i, r.GetVa(), n)
+			return failure.New(mcrdmav1.Reason_INVALID, "region %d at %#x has no room for %d bytes", i, r.GetVa(), n)
 		}
 	}
 	if req.GetBootstrap() == "" {

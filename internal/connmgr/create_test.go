@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 const (
@@ -65,89 +67,91 @@ func (a *app) detachment(n uint32) *mcrdmav1.Detached {
 }
 
 func TestCreateBySwitch(t *testing.T) {
-	r := newRig(t, 4, withTLS, withSwitch)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	req := a.request()
-	req.Dscp, req.CnpGap = 26, durationpb.New(50*time.Microsecond)
-	res := a.create(req)
-	f := res.GetFormation()
-	if f.GetPath() != bySwitch || f.GetFormation() != 1 || len(f.GetMembers()) != 3 || f.GetRelay() != nil || res.GetMinSize() != 2 {
-		t.Fatalf("%v", res)
-	}
-	if want := "by switches: torA merges, 3 receivers behind torA"; f.GetWhy()[0] != want {
-		t.Errorf("why: %q, want %q", f.GetWhy(), want)
-	}
-	if c := a.waitChange(mcrdmav1.GroupChanged_TYPE_CREATED); c.GetFormation() != 1 || c.GetGroup().GetNumber() != f.GetGroup().GetNumber() {
-		t.Errorf("told of %v", c)
-	}
-	if c := f.GetConnection(); c.GetAddress() != "127.9.0.2" || c.GetQpn() != f.GetMcId() || c.GetQpn() < 0x800000 || c.GetMtu() != 1024 || c.GetDscp() != 26 {
-		t.Errorf("connection %v", c)
-	}
-	if got := strings.Join(f.GetTree(), "\n"); got != "h1 (127.9.0.1) sends to torA, which merges\n  port 1 -> h2 (127.9.0.2)\n  port 2 -> h3 (127.9.0.3)\n  port 3 -> h4 (127.9.0.4)" {
-		t.Errorf("tree:\n%s", got)
-	}
-	var steps []string
-	for _, s := range f.GetSteps() {
-		steps = append(steps, s.GetStep())
-	}
-	if want := []string{"check", "prepare", "install", "commit", "total"}; !slices.Equal(steps, want) {
-		t.Errorf("steps %q, want %q", steps, want)
-	}
-	// What the receivers were asked for.
-	for i, x := range apps {
-		got := x.formation(1)
-		if got.GetPath() != bySwitch || got.GetMcId() != f.GetMcId() || len(got.GetMembers()) != 3 {
-			t.Errorf("receiver %d: %v", i, got)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withTLS, withSwitch)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		req := a.request()
+		req.Dscp, req.CnpGap = 26, durationpb.New(50*time.Microsecond)
+		res := a.create(req)
+		f := res.GetFormation()
+		if f.GetPath() != bySwitch || f.GetFormation() != 1 || len(f.GetMembers()) != 3 || f.GetRelay() != nil || res.GetMinSize() != 2 {
+			t.Fatalf("%v", res)
 		}
-		x.mu.Lock()
-		for _, ask := range x.attached {
-			c := ask.GetConnection()
-			if c.GetAddress() != "127.9.0.1" || c.GetQpn() != f.GetMcId() || c.GetPsn() != f.GetConnection().GetPsn() || c.GetDscp() != 26 || ask.GetSender() != "h1" ||
-				ask.GetSenderProgram() != "test" || !ask.GetRelay() || ask.GetPrevious() != 0 || time.Until(ask.GetDeadline().AsTime()) <= 0 {
-				t.Errorf("receiver %d was asked: %v", i, ask)
+		if want := "by switches: torA merges, 3 receivers"; f.GetWhy()[0] != want || len(f.GetTree()) > 0 {
+			t.Errorf("why: %q, want %q; the tree follows: %q", f.GetWhy(), want, f.GetTree())
+		}
+		if c := a.waitChange(mcrdmav1.GroupChanged_TYPE_CREATED); c.GetFormation() != 1 || c.GetGroup().GetNumber() != f.GetGroup().GetNumber() {
+			t.Errorf("told of %v", c)
+		}
+		if c := f.GetConnection(); c.GetAddress() != "127.9.0.2" || c.GetQpn() != f.GetMcId() || c.GetQpn() < 0x800000 || c.GetMtu() != 1024 || c.GetDscp() != 26 {
+			t.Errorf("connection %v", c)
+		}
+		if got := strings.Join(a.waitChange(mcrdmav1.GroupChanged_TYPE_TREE).GetTree(), "\n"); got != "h1 (127.9.0.1) sends to torA, which merges\n  port 1 -> h2 (127.9.0.2)\n  port 2 -> h3 (127.9.0.3)\n  port 3 -> h4 (127.9.0.4)" {
+			t.Errorf("tree:\n%s", got)
+		}
+		var phases []string
+		for _, s := range f.GetPhases() {
+			phases = append(phases, s.GetPhase())
+		}
+		if want := []string{"check", "prepare", "install", "commit", "total"}; !slices.Equal(phases, want) {
+			t.Errorf("phases %q, want %q", phases, want)
+		}
+		// What the receivers were asked for.
+		for i, x := range apps {
+			got := x.formation(1)
+			if got.GetPath() != bySwitch || got.GetMcId() != f.GetMcId() || len(got.GetMembers()) != 3 {
+				t.Errorf("receiver %d: %v", i, got)
+			}
+			x.mu.Lock()
+			for _, ask := range x.attached {
+				c := ask.GetConnection()
+				if c.GetAddress() != "127.9.0.1" || c.GetQpn() != f.GetMcId() || c.GetPsn() != f.GetConnection().GetPsn() || c.GetDscp() != 26 || ask.GetSender() != "h1" ||
+					ask.GetSenderProgram() != "test" || !ask.GetRelay() || ask.GetPrevious() != 0 || time.Until(ask.GetDeadline().AsTime()) <= 0 {
+					t.Errorf("receiver %d was asked: %v", i, ask)
+				}
+			}
+			x.mu.Unlock()
+		}
+		// What the switch has.
+		list := r.sw.list()
+		if len(list) != 1 {
+			t.Fatalf("the switch has %d groups", len(list))
+		}
+		g := list[0].GetGroup()
+		if g.GetSenderQpn() != 0x42 || g.GetInitialPsn() != f.GetConnection().GetPsn() || g.GetAddress() != "127.9.0.2" || g.GetCnpGap().AsDuration() != 50*time.Microsecond {
+			t.Errorf("at the switch: %v", g)
+		}
+		for i, x := range g.GetReceivers() {
+			if x.GetQpn() != 0x101 || len(x.GetRegions()) != 2 || x.GetAddress() != f.GetMembers()[i].GetAddress() {
+				t.Fatalf("receiver at the switch: %v", x)
+			}
+			for j, m := range x.GetRegions() {
+				spec := res.GetRegions()[j]
+				if m.GetRkey() != spec.GetRkey() || m.GetVa() != spec.GetVa() || m.GetLength() != req.GetRegions()[j].GetLength() ||
+					m.GetReceiverRkey() != uint32(0x1000+j) || m.GetReceiverVa() != uint64(0x7f0000000000+j<<20) {
+					t.Errorf("region %d of receiver %d: %v", j, i, m)
+				}
+				if spec.GetRkey() != 0x6d630000+uint32(j) || spec.GetVa() != uint64(j+1)<<40 || spec.GetName() != req.GetRegions()[j].GetName() {
+					t.Errorf("region %d: %v", j, spec)
+				}
 			}
 		}
-		x.mu.Unlock()
-	}
-	// What the switch has.
-	list := r.sw.list()
-	if len(list) != 1 {
-		t.Fatalf("the switch has %d groups", len(list))
-	}
-	g := list[0].GetGroup()
-	if g.GetSenderQpn() != 0x42 || g.GetInitialPsn() != f.GetConnection().GetPsn() || g.GetAddress() != "127.9.0.2" || g.GetCnpGap().AsDuration() != 50*time.Microsecond {
-		t.Errorf("at the switch: %v", g)
-	}
-	for i, x := range g.GetReceivers() {
-		if x.GetQpn() != 0x101 || len(x.GetRegions()) != 2 || x.GetAddress() != f.GetMembers()[i].GetAddress() {
-			t.Fatalf("receiver at the switch: %v", x)
+		// Another group has other numbers.
+		other := a.create(req).GetFormation()
+		if other.GetMcId() == f.GetMcId() || other.GetGroup().GetNumber() == f.GetGroup().GetNumber() {
+			t.Errorf("two groups have the same numbers: %v and %v", f, other)
 		}
-		for j, m := range x.GetRegions() {
-			spec := res.GetRegions()[j]
-			if m.GetRkey() != spec.GetRkey() || m.GetVa() != spec.GetVa() || m.GetLength() != req.GetRegions()[j].GetLength() ||
-				m.GetReceiverRkey() != uint32(0x1000+j) || m.GetReceiverVa() != uint64(0x7f0000000000+j<<20) {
-				t.Errorf("region %d of receiver %d: %v", j, i, m)
-			}
-			if spec.GetRkey() != 0x6d630000+uint32(j) || spec.GetVa() != uint64(j+1)<<40 || spec.GetName() != req.GetRegions()[j].GetName() {
-				t.Errorf("region %d: %v", j, spec)
+		a.closeGroup(other.GetGroup())
+		a.closeGroup(f.GetGroup())
+		a.closeGroup(f.GetGroup()) // it does not exist any longer
+		for _, x := range apps {
+			if d := x.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_CLOSED {
+				t.Errorf("detached: %v", d)
 			}
 		}
-	}
-	// Another group has other numbers.
-	other := a.create(req).GetFormation()
-	if other.GetMcId() == f.GetMcId() || other.GetGroup().GetNumber() == f.GetGroup().GetNumber() {
-		t.Errorf("two groups have the same numbers: %v and %v", f, other)
-	}
-	a.closeGroup(other.GetGroup())
-	a.closeGroup(f.GetGroup())
-	a.closeGroup(f.GetGroup()) // it does not exist any longer
-	for _, x := range apps {
-		if d := x.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_CLOSED {
-			t.Errorf("detached: %v", d)
-		}
-	}
-	r.wantNothing()
+		r.wantNothing()
+	})
 }
 
 func TestCreateByHosts(t *testing.T) {
@@ -181,7 +185,7 @@ func TestCreateByHosts(t *testing.T) {
 		{name: "by size", request: func(r *mcrdmav1.CreateGroupRequest) { r.TypicalSize = 1 },
 			why: "no switch agent is configured", relay: "hybrid rdma 4096 [2 1 2 1]"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		testenv.Bubble(t, tt.name, func(t *testing.T) {
 			r := newRig(t, 0, tt.options...)
 			r.add(4)
 			for i := 1; i <= 4; i++ {
@@ -264,7 +268,7 @@ func TestSwitchFails(t *testing.T) {
 			})
 		}, "does not answer", true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		testenv.Bubble(t, tt.name, func(t *testing.T) {
 			r := newRig(t, 3, withSwitch)
 			r.receivers()
 			a := r.host(1).app("")
@@ -276,8 +280,8 @@ func TestSwitchFails(t *testing.T) {
 			m := r.host(1).m
 			m.mu.Lock()
 			for _, g := range m.groups {
-				if g.form.Transient != tt.transient {
-					t.Errorf("transient: %v", g.form.Transient)
+				if g.form().Transient != tt.transient {
+					t.Errorf("transient: %v", g.form().Transient)
 				}
 			}
 			m.mu.Unlock()
@@ -300,131 +304,137 @@ func TestSwitchFails(t *testing.T) {
 // TestBadRequests: each is refused with its reason, where, and in words, and leaves
 // nothing.
 func TestBadRequests(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	apps := r.receivers()
-	refusing := func(f func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest) func(*mcrdmav1.CreateGroupRequest) {
-		return func(*mcrdmav1.CreateGroupRequest) { apps[1].setAccept(f) }
-	}
-	for _, tt := range []struct {
-		name         string
-		change       func(*mcrdmav1.CreateGroupRequest)
-		reason, host string
-		text         string
-	}{
-		{"unknown service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "none" }, "NO_SERVICE", "h", `no application listens for the service "none"`},
-		{"bad service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "a b" }, "INVALID", "h1", "the name of a service"},
-		{"no service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "" }, "INVALID", "h1", "the name of a service"},
-		{"long service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = strings.Repeat("a", 65) }, "INVALID", "h1", "the name of a service"},
-		{"refused by policy", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
-			return &mcrdmav1.AnswerAttachRequest{Refused: "not from you"}
-		}), "DENIED", "h3", "the application refuses: not from you"},
-		{"refused for MTU", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
-			return &mcrdmav1.AnswerAttachRequest{Refused: "512 here", Reason: "MTU"}
-		}), "MTU", "h3", "512 here"},
-		{"refused for nonsense", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
-			return &mcrdmav1.AnswerAttachRequest{Refused: "no", Reason: "NONSENSE"}
-		}), "DENIED", "h3", "no"},
-		{"no receivers", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = nil }, "INVALID", "h1", "without receivers"},
-		{"too many", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = make([]string, 17) }, "TOO_MANY_RECEIVERS", "h1", "17 receivers, and 16 is the most"},
-		{"duplicate", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.2"} }, "DUPLICATE_ADDRESS", "h1", `"h2" and "127.9.0.2" both are 127.9.0.2`},
-		{"sender receives", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h1"} }, "INVALID", "h1", "the sender itself"},
-		{"sender's address receives", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.1"} }, "INVALID", "h1", "the sender itself"},
-		{"unknown name", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "h9"} }, "NO_SUCH_HOST", "h1", `no host "h9"`},
-		{"IPv6", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"::1"} }, "INVALID", "h1", "no IPv4 address"},
-		{"multicast", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"224.0.0.1"} }, "INVALID", "h1", "no IPv4 address"},
-		{"no host there", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.77"} }, "UNREACHABLE", "127.9.0.77", "127.9.0.77:9550 does not answer"},
-		{"no MTU", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 1500 }, "MTU", "h1", "1500 is no path MTU"},
-		{"MTU 0", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 0 }, "MTU", "h1", "0 is no path MTU"},
-		{"min_size", func(r *mcrdmav1.CreateGroupRequest) { r.MinSize = 5 }, "MIN_SIZE", "h1", "min_size 5 is more than the 4 copies"},
-		{"DSCP", func(r *mcrdmav1.CreateGroupRequest) { r.Dscp = 64 }, "INVALID", "h1", "DSCP 64"},
-		{"mode", func(r *mcrdmav1.CreateGroupRequest) { r.Mode = 9 }, "INVALID", "h1", "no mode 9"},
-		{"too many regions", func(r *mcrdmav1.CreateGroupRequest) { r.Regions = make([]*mcrdmav1.RegionSpec, 17) }, "LIMIT", "h1", "17 memory regions"},
-		{"empty region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0].Length = 0 }, "INVALID", "h1", "0 bytes"},
-		{"nil region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0] = nil }, "INVALID", "h1", "0 bytes"},
-		{"vast region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0].Length = 1<<40 + 1 }, "INVALID", "h1", "the length is 1 to 2^40"},
-		{"same names", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[1].Name = "log" }, "INVALID", "h1", `two memory regions are called "log"`},
-		{"long name", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[1].Name = strings.Repeat("x", 300) }, "INVALID", "h1", "300 characters"},
-		{"no forming", func(r *mcrdmav1.CreateGroupRequest) { r.Forming = nil }, "INVALID", "h1", "neither a queue pair nor an address"},
-		{"require without QPN", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Qpn, r.Mode = 0, mcrdmav1.Mode_MODE_REQUIRE }, "NO_SWITCH", "h1", "no RDMA device"},
-		{"MC_ID as QPN", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Qpn = 0x800000 }, "INVALID", "h1", "none of a device"},
-		{"off without bootstrap", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Bootstrap, r.Mode = "", mcrdmav1.Mode_MODE_OFF }, "INVALID", "h1", "no address where it listens"},
-		{"bad bootstrap", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Bootstrap = "nowhere" }, "INVALID", "h1", `"nowhere" is no host:port`},
-		{"algorithm", func(r *mcrdmav1.CreateGroupRequest) { r.Algorithm = "magic" }, "INVALID", "h1", `"magic"`},
-		{"transport", func(r *mcrdmav1.CreateGroupRequest) { r.Transport = "pigeon" }, "INVALID", "h1", `"pigeon"`},
-		{"CNP gap", func(r *mcrdmav1.CreateGroupRequest) { r.CnpGap = durationpb.New(-1) }, "INVALID", "h1", "between CNPs"},
-		{"rdma without device", func(r *mcrdmav1.CreateGroupRequest) { r.Transport, r.Forming.Qpn = "rdma", 0 }, "INVALID", "h1", "relay by RDMA"},
-		{"answer with an MC_ID", refusing(func(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
-			a := willing(x)
-			a.Qpn = 0x900000
-			return a
-		}), "TIMEOUT", "h3", "did not answer in time"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			apps[1].setAccept(willing)
-			a := r.host(1).app("")
-			defer a.end()
-			req := a.request()
-			tt.change(req)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			if tt.reason == "TIMEOUT" {
-				ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
-			}
-			defer cancel()
-			_, err := a.rpc.CreateGroup(ctx, req)
-			reason, host, _ := reasonOf(err)
-			if reason != tt.reason || !strings.HasPrefix(host, tt.host) || err == nil || !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("%v\nis %s at %q, want %s at %s…: …%s…", err, reason, host, tt.reason, tt.host, tt.text)
-			}
-			r.wantNothing()
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		apps := r.receivers()
+		refusing := func(f func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest) func(*mcrdmav1.CreateGroupRequest) {
+			return func(*mcrdmav1.CreateGroupRequest) { apps[1].setAccept(f) }
+		}
+		for _, tt := range []struct {
+			name         string
+			change       func(*mcrdmav1.CreateGroupRequest)
+			reason, host string
+			text         string
+		}{
+			{"unknown service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "none" }, "NO_SERVICE", "h", `no application listens for the service "none"`},
+			{"bad service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "a b" }, "INVALID", "h1", "the name of a service"},
+			{"no service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = "" }, "INVALID", "h1", "the name of a service"},
+			{"long service", func(r *mcrdmav1.CreateGroupRequest) { r.Service = strings.Repeat("a", 65) }, "INVALID", "h1", "the name of a service"},
+			{"refused by policy", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+				return &mcrdmav1.AnswerAttachRequest{Refused: "not from you"}
+			}), "DENIED", "h3", "the application refuses: not from you"},
+			{"refused for MTU", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+				return &mcrdmav1.AnswerAttachRequest{Refused: "512 here", Reason: "MTU"}
+			}), "MTU", "h3", "512 here"},
+			{"refused for nonsense", refusing(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+				return &mcrdmav1.AnswerAttachRequest{Refused: "no", Reason: "NONSENSE"}
+			}), "DENIED", "h3", "no"},
+			{"no receivers", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = nil }, "INVALID", "h1", "without receivers"},
+			{"too many", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = make([]string, 17) }, "TOO_MANY_RECEIVERS", "h1", "17 receivers, and 16 is the most"},
+			{"duplicate", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.2"} }, "DUPLICATE_ADDRESS", "h1", `"h2" and "127.9.0.2" both are 127.9.0.2`},
+			{"sender receives", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h1"} }, "INVALID", "h1", "the sender itself"},
+			{"sender's address receives", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.1"} }, "INVALID", "h1", "the sender itself"},
+			{"unknown name", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "h9"} }, "NO_SUCH_HOST", "h1", `no host "h9"`},
+			{"IPv6", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"::1"} }, "INVALID", "h1", "no IPv4 address"},
+			{"multicast", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"224.0.0.1"} }, "INVALID", "h1", "no IPv4 address"},
+			{"no host there", func(r *mcrdmav1.CreateGroupRequest) { r.Receivers = []string{"h2", "127.9.0.77"} }, "UNREACHABLE", "127.9.0.77", "127.9.0.77:9550 does not answer"},
+			{"no MTU", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 1500 }, "MTU", "h1", "1500 is no path MTU"},
+			{"MTU 0", func(r *mcrdmav1.CreateGroupRequest) { r.Mtu = 0 }, "MTU", "h1", "0 is no path MTU"},
+			{"min_size", func(r *mcrdmav1.CreateGroupRequest) { r.MinSize = 5 }, "MIN_SIZE", "h1", "min_size 5 is more than the 4 copies"},
+			{"DSCP", func(r *mcrdmav1.CreateGroupRequest) { r.Dscp = 64 }, "INVALID", "h1", "DSCP 64"},
+			{"mode", func(r *mcrdmav1.CreateGroupRequest) { r.Mode = 9 }, "INVALID", "h1", "no mode 9"},
+			{"too many regions", func(r *mcrdmav1.CreateGroupRequest) { r.Regions = make([]*mcrdmav1.RegionSpec, 17) }, "LIMIT", "h1", "17 memory regions"},
+			{"empty region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0].Length = 0 }, "INVALID", "h1", "0 bytes"},
+			{"nil region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0] = nil }, "INVALID", "h1", "0 bytes"},
+			{"vast region", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[0].Length = 1<<40 + 1 }, "INVALID", "h1", "the length is 1 to 2^40"},
+			{"same names", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[1].Name = "log" }, "INVALID", "h1", `two memory regions are called "log"`},
+			{"long name", func(r *mcrdmav1.CreateGroupRequest) { r.Regions[1].Name = strings.Repeat("x", 300) }, "INVALID", "h1", "300 characters"},
+			{"no forming", func(r *mcrdmav1.CreateGroupRequest) { r.Forming = nil }, "INVALID", "h1", "neither a queue pair nor an address"},
+			{"require without QPN", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Qpn, r.Mode = 0, mcrdmav1.Mode_MODE_REQUIRE }, "NO_SWITCH", "h1", "no RDMA device"},
+			{"MC_ID as QPN", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Qpn = 0x800000 }, "INVALID", "h1", "none of a device"},
+			{"off without bootstrap", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Bootstrap, r.Mode = "", mcrdmav1.Mode_MODE_OFF }, "INVALID", "h1", "no address where it listens"},
+			{"bad bootstrap", func(r *mcrdmav1.CreateGroupRequest) { r.Forming.Bootstrap = "nowhere" }, "INVALID", "h1", `"nowhere" is no host:port`},
+			{"algorithm", func(r *mcrdmav1.CreateGroupRequest) { r.Algorithm = "magic" }, "INVALID", "h1", `"magic"`},
+			{"transport", func(r *mcrdmav1.CreateGroupRequest) { r.Transport = "pigeon" }, "INVALID", "h1", `"pigeon"`},
+			{"CNP gap", func(r *mcrdmav1.CreateGroupRequest) { r.CnpGap = durationpb.New(-1) }, "INVALID", "h1", "between CNPs"},
+			{"rdma without device", func(r *mcrdmav1.CreateGroupRequest) { r.Transport, r.Forming.Qpn = "rdma", 0 }, "INVALID", "h1", "relay by RDMA"},
+			{"answer with an MC_ID", refusing(func(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+				a := willing(x)
+				a.Qpn = 0x900000
+				return a
+			}), "TIMEOUT", "h3", "did not answer in time"},
+		} {
+			part(t, tt.name, func(t *testing.T) {
+				apps[1].setAccept(willing)
+				a := r.host(1).app("")
+				defer a.end()
+				req := a.request()
+				tt.change(req)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				if tt.reason == "TIMEOUT" {
+					ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+				}
+				defer cancel()
+				_, err := a.rpc.CreateGroup(ctx, req)
+				reason, host, _ := reasonOf(err)
+				if reason != tt.reason || !strings.HasPrefix(host, tt.host) || err == nil || !strings.Contains(err.Error(), tt.text) {
+					t.Errorf("%v\nis %s at %q, want %s at %s…: …%s…", err, reason, host, tt.reason, tt.host, tt.text)
+				}
+				r.wantNothing()
+			})
+		}
+	})
 }
 
 func TestRequireWithoutSwitch(t *testing.T) {
-	r := newRig(t, 2)
-	asked := 0
-	b := r.receivers()[0]
-	b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { asked++; return nil })
-	a := r.host(1).app("")
-	req := a.request()
-	req.Mode = mcrdmav1.Mode_MODE_REQUIRE
-	_, err := a.rpc.CreateGroup(t.Context(), req)
-	if reason, _, _ := reasonOf(err); reason != "NO_SWITCH" || !strings.Contains(err.Error(), "names no switch agent") {
-		t.Errorf("%v", err)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if asked > 0 {
-		t.Error("a receiver was bothered")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		asked := 0
+		b := r.receivers()[0]
+		b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { asked++; return nil })
+		a := r.host(1).app("")
+		req := a.request()
+		req.Mode = mcrdmav1.Mode_MODE_REQUIRE
+		_, err := a.rpc.CreateGroup(t.Context(), req)
+		if reason, _, _ := reasonOf(err); reason != "NO_SWITCH" || !strings.Contains(err.Error(), "names no switch agent") {
+			t.Errorf("%v", err)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if asked > 0 {
+			t.Error("a receiver was bothered")
+		}
+	})
 }
 
 // TestByAddress: a receiver that is not configured is looked for at its address and
 // the usual port, and must own the address.
 func TestByAddress(t *testing.T) {
-	r := newRig(t, 0, withTLS)
-	r.add(2)
-	r.host(2).listen = "127.9.0.2:9550"
-	r.start(1, func(c *config.Config, _ *Options) { c.Hosts = nil })
-	r.start(2)
-	r.host(2).receiver()
-	a := r.host(1).app("")
-	req := a.request()
-	req.Receivers = []string{"127.9.0.2"}
-	f := a.create(req).GetFormation()
-	if f.GetMembers()[0].GetHost() != "h2" {
-		t.Errorf("%v", f.GetMembers())
-	}
-	a.closeGroup(f.GetGroup())
-	m := r.host(1).m
-	r.wantNothing()
-	// It is let go when it has not been used for long.
-	r.pass(100 * time.Millisecond)
-	r.clock.add(idleTime)
-	r.pass(100 * time.Millisecond)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.peers[netip.MustParseAddr("127.9.0.2")]; p != nil {
-		t.Error("the connection is still there")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withTLS)
+		r.add(2)
+		r.host(2).listen = "127.9.0.2:9550"
+		r.start(1, func(c *config.Config, _ *Options) { c.Hosts = nil })
+		r.start(2)
+		r.host(2).receiver()
+		a := r.host(1).app("")
+		req := a.request()
+		req.Receivers = []string{"127.9.0.2"}
+		f := a.create(req).GetFormation()
+		if f.GetMembers()[0].GetHost() != "h2" {
+			t.Errorf("%v", f.GetMembers())
+		}
+		a.closeGroup(f.GetGroup())
+		m := r.host(1).m
+		r.wantNothing()
+		// It is let go when it has not been used for long.
+		r.pass(100 * time.Millisecond)
+		r.pass(idleTime)
+		r.pass(100 * time.Millisecond)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if p := m.peers[netip.MustParseAddr("127.9.0.2")]; p != nil {
+			t.Error("the connection is still there")
+		}
+	})
 }

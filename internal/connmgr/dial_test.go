@@ -76,21 +76,23 @@ func (c *countedConn) Close() error { c.open.Add(-1); return nil }
 // TestConnectAgain: a caller that waits for a connection learns at once that no daemon is
 // there, but not that one try was lost.
 func TestConnectAgain(t *testing.T) {
-	r := newRig(t, 2)
-	to := r.host(2)
-	p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.conn.Close()
-	tries := 0
-	p.link.once = func(ctx context.Context, target string) (net.Conn, error) {
-		if tries++; tries == 1 {
-			return nil, os.ErrDeadlineExceeded
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		to := r.host(2)
+		p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return dialOnce(ctx, target)
-	}
-	if !p.link.connect(t.Context(), p.conn, time.Minute) || tries != 2 {
-		t.Errorf("after %d tries: %v", tries, p.link.last())
-	}
+		defer p.conn.Close()
+		tries := 0
+		p.dialState.once = func(ctx context.Context, target string) (net.Conn, error) {
+			if tries++; tries == 1 {
+				return nil, os.ErrDeadlineExceeded
+			}
+			return r.host(1).m.opts.Dial(ctx, target)
+		}
+		if !p.dialState.connect(t.Context(), p.conn, time.Minute) || tries != 2 {
+			t.Errorf("after %d tries: %v", tries, p.dialState.last())
+		}
+	})
 }

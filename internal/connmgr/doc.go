@@ -21,13 +21,11 @@
 //
 // A group is made in formations 1, 2, …, each with its own MC_ID, PSN, and queue pairs. To
 // make one, the daemon of the sender has all receivers prepare, has the switches install
-// the group (or, if they can't be used, has the hosts relay), and commits. A formation
-// succeeds as a whole or leaves nothing: what has been begun is undone (cleanup.go), and
-// leases end what cannot be reached.
+// the group (or, if they can't be used, has the hosts relay), and commits. What is to be done,
+// and in which order, is decided by group.Sender, one for each group; perform.go does it.
 //
 // The daemon monitors a formed group: beats to the receivers' daemons detect dead receivers
-// (package health), leases at the agent are renewed, and its events followed. Receivers
-// that are gone are taken out, or the application is asked to have the group formed anew.
+// (package health), leases at the agent are renewed, and its events followed.
 //
 // # State
 //
@@ -37,16 +35,21 @@
 //
 // Durable writes at the sender: the formation that is begun (while receivers of a new group
 // prepare, but before those of an old one hear its number), and that it is complete (while
-// receivers commit); which receiver is to be taken out, before the switch goes on without
-// it, and that it is out; that a formation was given up; that a group is gone, once all is
-// undone elsewhere. At a receiver: a membership, before its application learns that it is
-// formed, and its end. A handler that panics ends the process, which restarts from these.
+// receivers commit); which receiver is to be taken out, and the view without it, before the
+// switch goes on without it, and that it is out; that a formation was given up; that a group
+// has ended, before others hear of that, and at last that nothing is left of it. At a receiver:
+// a membership with its view, before its application learns that it is formed; each later view;
+// and its end. A handler that panics ends the process, which restarts from these.
 //
 // # Concurrency
 //
-// Manager.mu guards everything in memory, and no goroutine waits for anything else while it
-// holds it. A goroutine that changes a group's formation holds the group's turn.
+// A group's machine belongs to one goroutine (group.run), to which events are posted; others
+// read the status that it publishes. Parts with locks of their own are the sessions of
+// applications (session.go) and the memberships (member.go). Manager.mu guards the tables of
+// groups and peers, and the hosts' health. No goroutine waits for anything else while it holds
+// one of these locks, but for that of a later part in the order Manager.mu, memberships,
+// sessions, one session.
 //
-// The package may import the standard library, grpc, prometheus, api, and the
-// packages identity, store, rdmcfallback/schedule, qp (its units), and its own parts.
+// The package may import the standard library, x/sync, grpc, prometheus, api, and the
+// packages failure, group, grpcserver, identity, store, rdmcfallback/schedule, qp (its units), and its own parts.
 package connmgr

@@ -2,7 +2,6 @@ package connmgr
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 
@@ -20,12 +19,9 @@ type fakeHost struct {
 	drops  int
 }
 
-func (f *fakeHost) serve(t *testing.T, addr string) {
+func (f *fakeHost) serve(t *testing.T, h *host) {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := h.r.listen(h.process(), h.listen)
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
 	mcrdmav1.RegisterHostsServer(s, f)
 	done := make(chan struct{})

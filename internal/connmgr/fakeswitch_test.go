@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -52,10 +52,7 @@ func newFakeSwitch(r *rig) *fakeSwitch {
 }
 
 func (s *fakeSwitch) serve(addr string) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		s.r.t.Fatal(err)
-	}
+	l := s.r.listen("torA/agent", addr)
 	var files identity.Files
 	if s.r.ca != nil {
 		files = s.r.ca.Switch("torA")
@@ -118,7 +115,7 @@ func cut(full string) (service, method string, ok bool) {
 
 // refused is an answer of an agent.
 func refused(code codes.Code, reason, text string) error {
-	st, err := status.New(code, "switch torA: "+text).WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason,
+	st, err := status.New(code, "switch torA: "+text).WithDetails(&errdetails.ErrorInfo{Domain: failure.Domain, Reason: reason,
 		Metadata: map[string]string{"switch": "torA", "text": text}})
 	if err != nil {
 		panic(err)

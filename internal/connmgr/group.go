@@ -2,14 +2,17 @@ package connmgr
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/hostclock"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -35,101 +38,46 @@ type region struct {
 	VA     uint64
 }
 
-// A receiver is a member of a formation, as its daemon has answered.
-type receiver struct {
-	Addr      netip.Addr
-	Host      string
-	QPN       uint32
-	Regions   []place
-	Bootstrap string
-	Transport string
-	Have      uint64
-	Rack      uint32
-}
-
-// A place is where a receiver has a region.
-type place struct {
-	RKey uint32
-	VA   uint64
-}
-
-// A formation is how a group is connected.
-type formation struct {
-	N         uint32
-	MCID      uint32
-	PSN       uint32
-	Path      mcrdmav1.Path
-	Why       []string
-	Receivers []receiver
-	First     netip.Addr // receiver that the sender's queue pair is connected to
-	Have      uint64
-	Relay     *relay `json:",omitempty"`
-	Sender    sender
-	// Transient: the path is PATH_RELAY only because the agent was not there.
-	Transient bool
-
-	tree  []string
-	steps []step
-}
-
-// sender is what the sender's application brings to a formation.
-type sender struct {
-	QPN       uint32
-	Bootstrap string
-	Sent      uint64
-	CatchUp   bool `json:",omitempty"` // hosts are to relay
-}
+type formation = machine.Formation
 
 // relays says whether hosts may relay in a formation of a group.
-func (s sender) relays(sp spec) bool { return s.CatchUp || sp.Mode != mcrdmav1.Mode_MODE_REQUIRE }
-
-// A relay says how hosts relay.
-type relay struct {
-	Algorithm string
-	Transport string
-	Block     uint32
-	Racks     []uint32 `json:",omitempty"`
-	Group     uint64
+func relays(from machine.Endpoint, sp spec) bool {
+	return from.CatchUp || sp.Mode != mcrdmav1.Mode_MODE_REQUIRE
 }
 
-type step struct {
-	name string
-	took time.Duration
-}
-
-// A group is a group whose sender is an application of this host.
+// A group is a group whose sender is an application of this host. Its machine belongs to one
+// goroutine (run), to which events are posted.
 type group struct {
+	m       *Manager
 	id      groupID
 	spec    spec
 	created time.Time
-
 	timeout uint8 // of its queue pairs; see ackTimeout
+	user    user
+	sess    *session
+	ctx     context.Context // ends when the group has ended for its application
+	cancel  context.CancelFunc
+	status  atomic.Pointer[machine.SenderStatus]
 
-	turn   chan struct{} // 1: its holder may change the formation
-	ctx    context.Context
-	cancel context.CancelFunc // when the group ends
+	mu     sync.Mutex
+	events []event
+	wake   chan struct{} // 1
+	calls  map[uint64]chan answer
+	last   uint64 // number of a call
+	gone   bool   // run has returned
 
 	// Under Manager.mu.
-	user      user
-	sess      *session
-	form      *formation            // nil: the first is being formed
-	last      uint32                // number of the latest formation that was begun
-	making    uint32                // MC_ID of the formation that was begun last, until it is the present one
-	news      *mcrdmav1.GroupStatus // the agent's last news of that one; nil: none
-	late      int                   // tries in a row to form it anew that failed because receivers were late; guarded by the turn
-	over      bool
-	broken    bool                // the application has been asked to form it anew
-	resumed   bool                // false: after a restart, the application has not said that it has it
-	suspected map[netip.Addr]int  // in how many formations in a row
-	counted   uint32              // the formation that was counted last in suspected
-	dead      map[netip.Addr]loss // receivers that are to be taken out
-	// departures are changed with the turn and Manager.mu, and read with either.
-	departures []departure
-	states     map[netip.Addr]*peerState
-	problems   []string
-	since      time.Time // of problems
-	retry      retry
-	looks      *looks // for receivers that stall the present formation
+	states map[netip.Addr]*peerState
+	looks  *looks // for receivers that stall the present formation
+}
+
+// An event is told to a group's machine.
+type event func(*machine.Sender, time.Time)
+
+// An answer is a machine's to a call.
+type answer struct {
+	info *mcrdmav1.FormationInfo
+	err  error
 }
 
 // A peerState is a receiver's state as users see it.
@@ -148,38 +96,137 @@ const (
 	stateRemoved = "removed"
 )
 
-// enter waits for the group's turn; leave gives it back.
-func (g *group) enter(ctx context.Context) error {
-	select {
-	case g.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-g.ctx.Done():
-		return refuse(Closed, "the group %v has been closed", g.id)
-	}
+func (m *Manager) newGroup(id groupID, sp spec, s *session, created time.Time) *group {
+	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), user: user{uid: s.uid}, sess: s,
+		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, looks: &looks{}, states: map[netip.Addr]*peerState{}}
+	g.ctx, g.cancel = context.WithCancel(m.life)
+	g.status.Store(&machine.SenderStatus{Resumed: true})
+	return g
 }
 
-// enterToEnd is enter for a caller that ends the group: it stops other work on the group.
-// It reports whether the caller has the turn.
-func (g *group) enterToEnd(ctx context.Context) bool {
-	g.cancel()
-	select {
-	case g.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
+// senderConfig is what the machine of a group must know.
+func (m *Manager) senderConfig(sp spec) machine.SenderConfig {
+	c := machine.SenderConfig{MinSize: sp.MinSize, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
+		PrepareTime: prepareTime, ReformTime: max(leastReform, m.cfg.Beat.DeadAfter), Grace: m.cfg.Beat.Grace}
+	if m.tor != nil {
+		c.Switch = m.tor.name
+	}
+	return c
+}
+
+// form is the present formation; nil: there is none, or the group has ended.
+func (g *group) form() *formation { return g.status.Load().Form }
+
+// post tells the machine of an event. It reports false if nothing is left of the group.
+func (g *group) post(e event) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
 		return false
 	}
+	g.events = append(g.events, e)
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+	return true
 }
 
-func (g *group) leave() { <-g.turn }
+// call makes a call of the machine, and waits for its answer, which comes soon after ctx has
+// ended. Of a group of which nothing is left, it returns ended.
+func (g *group) call(ctx context.Context, ended error, f func(s *machine.Sender, call uint64, now time.Time)) (*mcrdmav1.FormationInfo, error) {
+	answers := make(chan answer, 1)
+	g.mu.Lock()
+	g.last++
+	id := g.last
+	if !g.gone {
+		g.calls[id] = answers
+	}
+	g.mu.Unlock()
+	if !g.post(func(s *machine.Sender, now time.Time) { f(s, id, now) }) {
+		return nil, ended
+	}
+	defer context.AfterFunc(ctx, func() {
+		g.post(func(s *machine.Sender, now time.Time) { s.Cancelled(id, ctx.Err(), now) })
+	})()
+	a := <-answers
+	return a.info, a.err
+}
 
-// copies returns how many copies there are with so many receivers.
-func (g *group) copies(receivers int) uint32 { return uint32(receivers) + 1 } //nolint:gosec // at most 16
+func (g *group) answer(call uint64, a answer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c := g.calls[call]; c != nil {
+		c <- a
+		delete(g.calls, call)
+	}
+}
 
-// enough says whether a group may go on with so many receivers.
-func (g *group) enough(receivers int) bool {
-	return receivers > 0 && g.copies(receivers) >= g.spec.MinSize
+// run is the group's life, until nothing is left of it or the daemon ends.
+func (g *group) run(ctx context.Context, s *machine.Sender) {
+	defer g.end(ctx)
+	r := &runner{group: g, life: ctx}
+	r.renew()
+	defer func() { r.cancel() }()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		g.mu.Lock()
+		events := g.events
+		g.events = nil
+		g.mu.Unlock()
+		for _, e := range append(events, (*machine.Sender).Tick) {
+			e(s, time.Now())
+			for list := s.Take(); len(list) > 0; list = s.Take() {
+				r.publish(s.Status())
+				for _, a := range list {
+					r.perform(a)
+				}
+			}
+		}
+		status := s.Status()
+		r.publish(status)
+		if status.State == machine.Closed {
+			return
+		}
+		var due <-chan time.Time
+		if at := s.Deadline(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		select {
+		case <-g.wake:
+		case <-due:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// end fails the calls that have no answer.
+func (g *group) end(ctx context.Context) {
+	g.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone = true
+	err := ctx.Err()
+	if err == nil {
+		err = g.closed()
+	}
+	for _, c := range g.calls {
+		c <- answer{err: err}
+	}
+	clear(g.calls)
+}
+
+func (g *group) closed() error {
+	return failure.New(mcrdmav1.Reason_CLOSED, "the group %v has been closed", g.id)
+}
+
+// lose has a receiver taken out of a group. It may be called with Manager.mu.
+func (m *Manager) lose(g *group, a netip.Addr, label, why string) {
+	l := machine.Loss{Label: label, Why: why, Since: hostclock.Now(), Clock: hostclock.Name()}
+	g.post(func(s *machine.Sender, now time.Time) { s.Lose(a, l, now) })
 }
 
 // ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With its
@@ -194,27 +241,9 @@ func ackTimeout(deadAfter time.Duration) (n uint8) {
 	return n
 }
 
-// few says why so many receivers are not enough.
-func (g *group) few(receivers int) string {
-	if receivers == 0 {
-		return fmt.Sprintf("no receiver is left, whatever min_size is (%d)", g.spec.MinSize)
-	}
-	return fmt.Sprintf("%s are left, the sender's own counted, and min_size is %d", plural(receivers+1, "copy"), g.spec.MinSize)
-}
-
-func (f *formation) addrs() []netip.Addr {
-	out := make([]netip.Addr, 0, len(f.Receivers))
-	for _, r := range f.Receivers {
-		out = append(out, r.Addr)
-	}
-	return out
-}
-
-func (f *formation) has(a netip.Addr) bool { return slices.Contains(f.addrs(), a) }
-
 // info returns what applications and other daemons see of a formation.
 func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
-	out := &mcrdmav1.FormationInfo{Group: g.id.proto(), Formation: f.N, Path: f.Path, Why: f.Why, Have: f.Have, McId: f.MCID, Tree: f.tree}
+	out := &mcrdmav1.FormationInfo{Group: g.id.proto(), Formation: f.N, Path: f.Path, Why: f.Why, Have: f.Have, McId: f.MCID, Tree: f.Tree, View: f.View}
 	for _, r := range f.Receivers {
 		out.Members = append(out.Members, &mcrdmav1.Member{Address: r.Addr.String(), Host: r.Host, Qpn: r.QPN, Bootstrap: r.Bootstrap, Have: r.Have})
 	}
@@ -228,11 +257,11 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 			out.Relay.Bootstrap = append(out.Relay.Bootstrap, x.Bootstrap)
 		}
 	}
-	for _, d := range g.departures {
+	for _, d := range g.status.Load().Departures {
 		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why, Since: d.Since, Clock: d.Clock})
 	}
-	for _, s := range f.steps {
-		out.Steps = append(out.Steps, &mcrdmav1.StepTime{Step: s.name, Took: durationpb.New(s.took)})
+	for _, s := range f.Phases {
+		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})
 	}
 	return out
 }
@@ -245,20 +274,17 @@ func (g *group) regionsProto() []*mcrdmav1.RegionSpec {
 	return out
 }
 
-// tell tells the application of a group about it. It is called with Manager.mu.
+// tell tells the application of a group about a receiver. It is called with Manager.mu.
 func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, text string) {
 	c := &mcrdmav1.GroupChanged{Group: g.id.proto(), Type: t, Text: text}
-	if g.form != nil {
-		c.Formation = g.form.N
+	if f := g.form(); f != nil {
+		c.Formation = f.N
 	}
 	if addr.IsValid() {
 		c.Address = addr.String()
 		if s := g.states[addr]; s != nil {
 			c.Host = s.host
 		}
-		if d := g.departed(addr); d != nil && t == mcrdmav1.GroupChanged_TYPE_REMOVED {
-			c.Since, c.Clock = d.Since, d.Clock
-		}
 	}
-	m.push(g.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
+	g.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // A killer is a store that stops at one of its commits, before or after it is done, and
@@ -88,7 +90,7 @@ func TestKilled(t *testing.T) {
 			options = append(options, withSwitch)
 		}
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("switch %v after %v", sw, after), func(t *testing.T) {
+			testenv.Bubble(t, fmt.Sprintf("switch %v after %v", sw, after), func(t *testing.T) {
 				for n := 0; ; n++ {
 					r := newRig(t, 0, options...)
 					r.add(4)
@@ -107,7 +109,7 @@ func TestKilled(t *testing.T) {
 					}
 					r.host(1).kill()
 					r.startKillable(1)
-					r.clock.add(31 * time.Second) // grace, and leases
+					r.pass(31 * time.Second) // grace, and leases
 					r.passUntil("all is swept", func() bool { return r.host(1).leftovers() == "" })
 					r.wantNothing()
 					r.close()
@@ -168,54 +170,58 @@ func life(r *rig, k *killer, apps []*app) bool {
 
 // TestReceiverKilled: a receiver's daemon is killed at its commits.
 func TestReceiverKilled(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		for n := range 2 {
-			r := newRig(t, 0)
-			r.add(3)
-			r.start(1)
-			r.start(3)
-			k := r.startKillable(2)
-			k.arm(n, after)
-			r.receivers()
-			a := r.host(1).app("")
-			res, err := a.rpc.CreateGroup(t.Context(), a.request())
-			if n == 0 && err == nil {
-				t.Fatal("created, though a receiver's daemon was killed")
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []bool{false, true} {
+			for n := range 2 {
+				r := newRig(t, 0)
+				r.add(3)
+				r.start(1)
+				r.start(3)
+				k := r.startKillable(2)
+				k.arm(n, after)
+				r.receivers()
+				a := r.host(1).app("")
+				res, err := a.rpc.CreateGroup(t.Context(), a.request())
+				if n == 0 && err == nil {
+					t.Fatal("created, though a receiver's daemon was killed")
+				}
+				if n == 1 {
+					a.closeGroup(res.GetFormation().GetGroup())
+					r.until("it was killed", k.isDead)
+				}
+				r.host(2).kill()
+				r.startKillable(2)
+				r.pass(11 * time.Second) // grace
+				r.passUntil("all is swept", func() bool { return r.host(2).leftovers() == "" })
+				r.wantNothing()
+				r.close()
 			}
-			if n == 1 {
-				a.closeGroup(res.GetFormation().GetGroup())
-				r.until("it was killed", k.isDead)
-			}
-			r.host(2).kill()
-			r.startKillable(2)
-			r.clock.add(11 * time.Second) // grace
-			r.passUntil("all is swept", func() bool { return r.host(2).leftovers() == "" })
-			r.wantNothing()
-			r.close()
 		}
-	}
+	})
 }
 
 // TestStoreFails: without its state a daemon makes no groups.
 func TestStoreFails(t *testing.T) {
-	r := newRig(t, 0, withSwitch)
-	r.add(3)
-	r.start(2)
-	r.start(3)
-	r.receivers()
-	k := r.startKillable(1)
-	a := r.host(1).app("")
-	a.closeGroup(a.create(a.request()).GetFormation().GetGroup()) // connections are there
-	for n := range 2 {
-		k.arm(n, false)
-		_, err := a.rpc.CreateGroup(t.Context(), a.request())
-		if err == nil {
-			t.Fatal("created without a state")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withSwitch)
+		r.add(3)
+		r.start(2)
+		r.start(3)
+		r.receivers()
+		k := r.startKillable(1)
+		a := r.host(1).app("")
+		a.closeGroup(a.create(a.request()).GetFormation().GetGroup()) // connections are there
+		for n := range 2 {
+			k.arm(n, false)
+			_, err := a.rpc.CreateGroup(t.Context(), a.request())
+			if err == nil {
+				t.Fatal("created without a state")
+			}
+			k.mu.Lock()
+			k.dead = false
+			k.mu.Unlock()
+			r.host(1).setDead(false)
+			r.until("no group is left", func() bool { return len(r.sw.list()) == 0 })
 		}
-		k.mu.Lock()
-		k.dead = false
-		k.mu.Unlock()
-		r.host(1).setDead(false)
-		r.until("no group is left", func() bool { return len(r.sw.list()) == 0 })
-	}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -154,13 +155,15 @@ func TestKilledAnywhere(t *testing.T) {
 			for _, after := range []bool{false, true} {
 				t.Run(fmt.Sprintf("host %d switch %v after %v", victim, sw, after), func(t *testing.T) {
 					t.Parallel()
-					n := 0
-					for killedAt(t, victim, sw, after, n) {
-						n++
-					}
-					if least := map[int]int{1: 7, 2: 4}[victim]; n < least {
-						t.Errorf("there are %d durable writes only", n)
-					}
+					synctest.Test(t, func(t *testing.T) {
+						n := 0
+						for killedAt(t, victim, sw, after, n) {
+							n++
+						}
+						if least := map[int]int{1: 7, 2: 4}[victim]; n < least {
+							t.Errorf("there are %d durable writes only", n)
+						}
+					})
 				})
 			}
 		}

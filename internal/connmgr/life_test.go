@@ -3,16 +3,20 @@ package connmgr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 const (
@@ -30,11 +34,11 @@ func (h *host) members(g *mcrdmav1.GroupID) string {
 	defer h.m.mu.Unlock()
 	id, _ := groupIDFrom(g)
 	x := h.m.groups[id]
-	if x == nil || x.form == nil {
+	if x == nil || x.form() == nil {
 		return "none"
 	}
 	var out []string
-	for _, r := range x.form.Receivers {
+	for _, r := range x.form().Receivers {
 		out = append(out, strings.TrimPrefix(r.Addr.String(), "127.9.0."))
 	}
 	return strings.Join(out, " ")
@@ -61,119 +65,125 @@ func (r *rig) atSwitch() string {
 // TestSilentReceiver: a host that does not answer is suspected, and taken out in
 // time; the formation goes on with the others, and the connection stays what it is.
 func TestSilentReceiver(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	r.pass(time.Second)
-	r.host(1).hang(r.host(2), true) // the one that the sender's queue pair is connected to
-	r.pass(400 * time.Millisecond)
-	if n := a.countChanges(suspected); n > 0 {
-		t.Error("suspected too early")
-	}
-	r.pass(200 * time.Millisecond)
-	if c := a.waitChange(suspected); c.GetAddress() != "127.9.0.2" || c.GetHost() != "h2" || c.GetFormation() != 1 || !strings.Contains(c.GetText(), "nothing is heard") {
-		t.Errorf("%v", c)
-	}
-	r.pass(300 * time.Millisecond)
-	if n := a.countChanges(removed); n > 0 {
-		t.Error("removed too early")
-	}
-	r.pass(200 * time.Millisecond)
-	if c := a.waitChange(removed); c.GetAddress() != "127.9.0.2" || c.GetFormation() != 1 {
-		t.Errorf("%v", c)
-	}
-	if n := r.host(1).followed(); n != 2 {
-		t.Errorf("%d hosts are followed", n)
-	}
-	if got := r.host(1).members(f.GetGroup()) + "|" + r.atSwitch(); got != "3 4|3 4" {
-		t.Errorf("members %q", got)
-	}
-	if g := r.sw.list()[0].GetGroup(); g.GetAddress() != "127.9.0.2" {
-		t.Errorf("the group's address is %s now", g.GetAddress())
-	}
-	res, err := a.rpc.GetGroup(t.Context(), &mcrdmav1.GetGroupRequest{Group: f.GetGroup()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := res.GetGroup().GetStates()[0]; s.GetState() != "removed" || s.GetHost() != "h2" || s.GetReason() == "" {
-		t.Errorf("%v", s)
-	}
-	if s := res.GetGroup().GetStates()[1]; s.GetState() != "ok" {
-		t.Errorf("%v", s)
-	}
-	if c := res.GetGroup().GetFormation().GetConnection(); c.GetAddress() != "127.9.0.2" {
-		t.Errorf("connection %v", c)
-	}
-	if a.countChanges(broken)+a.countChanges(failed)+a.countChanges(rerouted) > 0 {
-		t.Errorf("%v", a.changes)
-	}
-	r.host(1).hang(r.host(2), false)
-	a.closeGroup(f.GetGroup())
-	r.wantNothing()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.pass(time.Second)
+		r.host(1).hang(r.host(2), true) // the one that the sender's queue pair is connected to
+		r.pass(400 * time.Millisecond)
+		if n := a.countChanges(suspected); n > 0 {
+			t.Error("suspected too early")
+		}
+		r.pass(200 * time.Millisecond)
+		if c := a.waitChange(suspected); c.GetAddress() != "127.9.0.2" || c.GetHost() != "h2" || c.GetFormation() != 1 || !strings.Contains(c.GetText(), "nothing is heard") {
+			t.Errorf("%v", c)
+		}
+		r.pass(300 * time.Millisecond)
+		if n := a.countChanges(removed); n > 0 {
+			t.Error("removed too early")
+		}
+		r.pass(200 * time.Millisecond)
+		if c := a.waitChange(removed); c.GetAddress() != "127.9.0.2" || c.GetFormation() != 1 {
+			t.Errorf("%v", c)
+		}
+		if n := r.host(1).followed(); n != 2 {
+			t.Errorf("%d hosts are followed", n)
+		}
+		if got := r.host(1).members(f.GetGroup()) + "|" + r.atSwitch(); got != "3 4|3 4" {
+			t.Errorf("members %q", got)
+		}
+		if g := r.sw.list()[0].GetGroup(); g.GetAddress() != "127.9.0.2" {
+			t.Errorf("the group's address is %s now", g.GetAddress())
+		}
+		res, err := a.rpc.GetGroup(t.Context(), &mcrdmav1.GetGroupRequest{Group: f.GetGroup()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := res.GetGroup().GetStates()[0]; s.GetState() != "removed" || s.GetHost() != "h2" || s.GetReason() == "" {
+			t.Errorf("%v", s)
+		}
+		if s := res.GetGroup().GetStates()[1]; s.GetState() != "ok" {
+			t.Errorf("%v", s)
+		}
+		if c := res.GetGroup().GetFormation().GetConnection(); c.GetAddress() != "127.9.0.2" {
+			t.Errorf("connection %v", c)
+		}
+		if a.countChanges(broken)+a.countChanges(failed)+a.countChanges(rerouted) > 0 {
+			t.Errorf("%v", a.changes)
+		}
+		r.host(1).hang(r.host(2), false)
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
 }
 
 // TestRecovered: one that answers again in time stays.
 func TestRecovered(t *testing.T) {
-	r := newRig(t, 3, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	r.host(1).hang(r.host(3), true)
-	r.pass(700 * time.Millisecond)
-	a.waitChange(suspected)
-	r.host(1).hang(r.host(3), false)
-	// The beat that hangs ends by itself.
-	r.until("beats go on", func() bool {
-		h := r.host(1)
-		h.m.mu.Lock()
-		defer h.m.mu.Unlock()
-		return h.m.peers[hostAddr(3)].beats == 0
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.host(1).hang(r.host(3), true)
+		r.pass(700 * time.Millisecond)
+		a.waitChange(suspected)
+		r.host(1).hang(r.host(3), false)
+		// The beat that hangs ends by itself.
+		r.until("beats go on", func() bool {
+			h := r.host(1)
+			h.m.mu.Lock()
+			defer h.m.mu.Unlock()
+			return h.m.peers[hostAddr(3)].beats == 0
+		})
+		r.pass(200 * time.Millisecond)
+		if c := a.waitChange(recovered); c.GetAddress() != "127.9.0.3" {
+			t.Errorf("%v", c)
+		}
+		r.pass(2 * time.Second)
+		if got := r.host(1).members(f.GetGroup()); got != "2 3" {
+			t.Errorf("members %q", got)
+		}
 	})
-	r.pass(200 * time.Millisecond)
-	if c := a.waitChange(recovered); c.GetAddress() != "127.9.0.3" {
-		t.Errorf("%v", c)
-	}
-	r.pass(2 * time.Second)
-	if got := r.host(1).members(f.GetGroup()); got != "2 3" {
-		t.Errorf("members %q", got)
-	}
 }
 
 // TestBeatsOverlap: a beat that is held up holds up none after it.
 func TestBeatsOverlap(t *testing.T) {
-	r := newRig(t, 3)
-	r.receivers()
-	h := r.host(1)
-	a := h.app("")
-	a.create(a.request())
-	var begun, answered atomic.Int32
-	held := make(chan struct{})
-	release := sync.OnceFunc(func() { close(held) })
-	defer release()
-	h.setHook(func(ctx context.Context, method string, to *host, call func(context.Context) error) error {
-		if method != "Beat" || to != r.host(2) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3)
+		r.receivers()
+		h := r.host(1)
+		a := h.app("")
+		a.create(a.request())
+		var begun, answered atomic.Int32
+		held := make(chan struct{})
+		release := sync.OnceFunc(func() { close(held) })
+		defer release()
+		h.setHook(func(ctx context.Context, method string, to *host, call func(context.Context) error) error {
+			if method != "Beat" || to != r.host(2) {
+				return call(ctx)
+			}
+			if begun.Add(1) == 1 {
+				<-held
+			}
+			defer answered.Add(1)
 			return call(ctx)
+		})
+		for range 3 {
+			h.m.beat(time.Now())
 		}
-		if begun.Add(1) == 1 {
-			<-held
-		}
-		defer answered.Add(1)
-		return call(ctx)
+		r.until("two beats are answered", func() bool { return answered.Load() == 2 })
+		release()
+		r.until("all are", func() bool { return answered.Load() == 3 })
 	})
-	for range 3 {
-		h.m.beat(r.clock.now())
-	}
-	r.until("two beats are answered", func() bool { return answered.Load() == 2 })
-	release()
-	r.until("all are", func() bool { return answered.Load() == 3 })
 }
 
 // TestDaemonGone: while a host refuses connections, its receivers have the time of
 // grace; a stall shortens it, unless the switch counts answers of their applications.
 func TestDaemonGone(t *testing.T) {
 	for _, stall := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stall %v", stall), func(t *testing.T) {
+		testenv.Bubble(t, fmt.Sprintf("stall %v", stall), func(t *testing.T) {
 			r := newRig(t, 4, withSwitch)
 			r.receivers()
 			a := r.host(1).app("")
@@ -229,7 +239,7 @@ func TestMinSize(t *testing.T) {
 		min   uint32
 		lives bool
 	}{{1, true}, {2, true}, {3, false}, {0, true}} {
-		t.Run(fmt.Sprint(tt.min), func(t *testing.T) {
+		testenv.Bubble(t, fmt.Sprint(tt.min), func(t *testing.T) {
 			r := newRig(t, 3, withSwitch)
 			apps := r.receivers()
 			a := r.host(1).app("")
@@ -260,64 +270,68 @@ func TestMinSize(t *testing.T) {
 
 // TestLeave: an application that leaves is taken out at the next beat.
 func TestLeave(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	for attach := range apps[1].attached {
-		if _, err := apps[1].rpc.Leave(t.Context(), &mcrdmav1.LeaveRequest{Token: apps[1].token, Attach: attach, Reason: "full"}); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		for attach := range apps[1].attached {
+			if _, err := apps[1].rpc.Leave(t.Context(), &mcrdmav1.LeaveRequest{Token: apps[1].token, Attach: attach, Reason: "full"}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := apps[1].rpc.Leave(t.Context(), &mcrdmav1.LeaveRequest{Token: apps[1].token, Attach: attach})
+			if reason, _, _ := reasonOf(err); reason != "NOT_FOUND" {
+				t.Errorf("leaving twice: %v", err)
+			}
 		}
-		_, err := apps[1].rpc.Leave(t.Context(), &mcrdmav1.LeaveRequest{Token: apps[1].token, Attach: attach})
-		if reason, _, _ := reasonOf(err); reason != "NOT_FOUND" {
-			t.Errorf("leaving twice: %v", err)
+		r.pass(100 * time.Millisecond)
+		if c := a.waitChange(removed); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "the application has left: full") {
+			t.Errorf("%v", c)
 		}
-	}
-	r.pass(100 * time.Millisecond)
-	if c := a.waitChange(removed); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "the application has left: full") {
-		t.Errorf("%v", c)
-	}
-	r.until("the switch goes on without", func() bool { return r.atSwitch() == "2 4" })
-	if len(apps[1].detached) > 0 {
-		t.Errorf("told what it did itself: %v", apps[1].detached)
-	}
-	a.closeGroup(f.GetGroup())
-	r.wantNothing()
+		r.until("the switch goes on without", func() bool { return r.atSwitch() == "2 4" })
+		if len(apps[1].detached) > 0 {
+			t.Errorf("told what it did itself: %v", apps[1].detached)
+		}
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
 }
 
 // TestRelayBreaks: where hosts relay, the loss of one ends the formation.
 func TestRelayBreaks(t *testing.T) {
-	r := newRig(t, 4)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	apps[1].end()
-	if c := a.await(broken); c.GetHost() != "h3" || c.GetFormation() != 1 || !strings.Contains(c.GetText(), "has ended") {
-		t.Errorf("%v", c)
-	}
-	r.pass(time.Second)
-	if n := a.countChanges(broken); n != 1 {
-		t.Errorf("told %d times", n)
-	}
-	// It cannot be in the next, and the application learns that then.
-	res := a.reform(f, nil)
-	if got := res.GetFormation(); got.GetFormation() != 2 || len(got.GetMembers()) != 2 || got.GetMcId() == f.GetMcId() || got.GetRelay().GetGroup() == f.GetRelay().GetGroup() {
-		t.Errorf("%v", got)
-	}
-	if c := a.waitChange(removed); c.GetHost() != "h3" || c.GetFormation() != 2 {
-		t.Errorf("%v", c)
-	}
-	if n := r.host(1).followed(); n != 2 {
-		t.Errorf("%d hosts are followed", n)
-	}
-	for _, i := range []int{0, 2} {
-		apps[i].formation(2)
-		if d := apps[i].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REFORMED {
-			t.Errorf("%v", d)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		apps[1].end()
+		if c := a.await(broken); c.GetHost() != "h3" || c.GetFormation() != 1 || !strings.Contains(c.GetText(), "has ended") {
+			t.Errorf("%v", c)
 		}
-	}
-	a.closeGroup(f.GetGroup())
-	r.wantNothing()
+		r.pass(time.Second)
+		if n := a.countChanges(broken); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		// It cannot be in the next, and the application learns that then.
+		res := a.reform(f, nil)
+		if got := res.GetFormation(); got.GetFormation() != 2 || len(got.GetMembers()) != 2 || got.GetMcId() == f.GetMcId() || got.GetRelay().GetGroup() == f.GetRelay().GetGroup() {
+			t.Errorf("%v", got)
+		}
+		if c := a.waitChange(removed); c.GetHost() != "h3" || c.GetFormation() != 2 {
+			t.Errorf("%v", c)
+		}
+		if n := r.host(1).followed(); n != 2 {
+			t.Errorf("%d hosts are followed", n)
+		}
+		for _, i := range []int{0, 2} {
+			apps[i].formation(2)
+			if d := apps[i].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REFORMED {
+				t.Errorf("%v", d)
+			}
+		}
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
 }
 
 // reform forms a group anew.
@@ -343,122 +357,125 @@ func (a *app) reformRequest(f *mcrdmav1.FormationInfo, change func(*mcrdmav1.Ref
 
 // TestLease: a receiver whose sender is silent is told so.
 func TestLease(t *testing.T) {
-	r := newRig(t, 2)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	a.create(a.request())
-	apps[0].formation(1)
-	r.pass(time.Second)
-	r.clock.add(25 * time.Second)
-	r.pass(time.Second) // a beat renews it
-	r.clock.add(25 * time.Second)
-	r.host(1).kill()
-	r.pass(time.Second)
-	if s := r.host(2).leftovers(); !strings.Contains(s, "1 memberships") {
-		t.Fatal("detached too early")
-	}
-	r.clock.add(5 * time.Second)
-	r.pass(200 * time.Millisecond)
-	if d := apps[0].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_SENDER_LOST || !strings.Contains(d.GetText(), "30s") {
-		t.Errorf("%v", d)
-	}
-	r.wantNothing()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		a.create(a.request())
+		apps[0].formation(1)
+		r.pass(time.Second)
+		r.pass(25 * time.Second)
+		r.pass(time.Second) // a beat renews it
+		r.pass(25 * time.Second)
+		r.host(1).kill()
+		r.pass(time.Second)
+		if s := r.host(2).leftovers(); !strings.Contains(s, "1 memberships") {
+			t.Fatal("detached too early")
+		}
+		r.pass(5 * time.Second)
+		r.pass(200 * time.Millisecond)
+		if d := apps[0].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_SENDER_LOST || !strings.Contains(d.GetText(), "30s") {
+			t.Errorf("%v", d)
+		}
+		r.wantNothing()
+	})
 }
 
 // TestStall: the switch's counters show which receiver is to blame if all answer beats.
 func TestStall(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	req := &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1}
-	// No receiver answers, or all do: none is to blame.
-	count := func(add map[string]*mcrdmav1.MemberCounters) func(context.Context, string, any) error {
-		return func(_ context.Context, method string, _ any) error {
-			if method == "Get" {
-				r.sw.mu.Lock()
-				defer r.sw.mu.Unlock()
-				for addr, c := range add {
-					x := r.sw.counters[addr]
-					if x == nil {
-						x = &mcrdmav1.MemberCounters{}
-						r.sw.counters[addr] = x
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		req := &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1}
+		// No receiver answers, or all do: none is to blame.
+		count := func(add map[string]*mcrdmav1.MemberCounters) func(context.Context, string, any) error {
+			return func(_ context.Context, method string, _ any) error {
+				if method == "Get" {
+					r.sw.mu.Lock()
+					defer r.sw.mu.Unlock()
+					for addr, c := range add {
+						x := r.sw.counters[addr]
+						if x == nil {
+							x = &mcrdmav1.MemberCounters{}
+							r.sw.counters[addr] = x
+						}
+						x.Acks += c.GetAcks()
+						x.RnrNaks += c.GetRnrNaks()
+						x.SequenceNaks += c.GetSequenceNaks()
+						x.Cnps += c.GetCnps()
 					}
-					x.Acks += c.GetAcks()
-					x.RnrNaks += c.GetRnrNaks()
-					x.SequenceNaks += c.GetSequenceNaks()
-					x.Cnps += c.GetCnps()
 				}
+				return nil
+			}
+		}
+		one := &mcrdmav1.MemberCounters{Acks: 1}
+		// A stall is reported every 500 ms; since is when it began.
+		report := func(since time.Duration) []string {
+			req.Since = durationpb.New(since)
+			res, err := a.rpc.ReportStall(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetSuspects()
+		}
+		for name, add := range map[string]map[string]*mcrdmav1.MemberCounters{
+			"none": {}, "all": {"127.9.0.2": one, "127.9.0.3": one, "127.9.0.4": one},
+			"in other ways": {"127.9.0.2": one, "127.9.0.3": {RnrNaks: 1}, "127.9.0.4": {SequenceNaks: 1}},
+		} {
+			r.sw.set(count(add), nil)
+			for i := range 4 {
+				if s := report(time.Duration(i+1) * 500 * time.Millisecond); len(s) > 0 {
+					t.Errorf("%s: %v", name, s)
+				}
+				r.pass(500 * time.Millisecond)
+			}
+		}
+		// A CNP is no answer.
+		r.sw.set(count(map[string]*mcrdmav1.MemberCounters{"127.9.0.2": one, "127.9.0.4": one, "127.9.0.3": {Cnps: 1}}), nil)
+		r.pass(time.Second)
+		// The next stall begins, and reports of it come as fast as they are answered. No receiver
+		// is to blame before there was time to answer.
+		begun := time.Now()
+		var suspects []string
+		for len(suspects) == 0 && time.Since(begun) < 10*time.Second {
+			suspects = report(time.Since(begun))
+		}
+		timeout := qp.AckTimeout(ackTimeout(time.Second))
+		if took, least := time.Since(begun), fruitless(time.Second, timeout); took < least || took > least+timeout {
+			t.Errorf("blamed after %v, and one answer may be lost until %v", took, least)
+		}
+		if !slices.Equal(suspects, []string{"127.9.0.3"}) {
+			t.Errorf("blamed: %v", suspects)
+		}
+		if c := a.waitChange(removed); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "acknowledges nothing") {
+			t.Errorf("%v", c)
+		}
+		r.until("the switch goes on without", func() bool { return r.atSwitch() == "2 4" })
+		// What the agent cannot say is no error.
+		r.sw.set(func(_ context.Context, method string, _ any) error {
+			if method == "Get" {
+				return refused(codes.Unavailable, "NOT_READY", "busy")
 			}
 			return nil
+		}, nil)
+		if s := report(time.Second); len(s) > 0 {
+			t.Errorf("%v", s)
 		}
-	}
-	one := &mcrdmav1.MemberCounters{Acks: 1}
-	// A stall is reported every 500 ms; since is when it began.
-	report := func(since time.Duration) []string {
-		req.Since = durationpb.New(since)
-		res, err := a.rpc.ReportStall(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
+		req.Formation = 2
+		_, err := a.rpc.ReportStall(t.Context(), req)
+		if reason, _, _ := reasonOf(err); reason != "STALE" {
+			t.Errorf("%v", err)
 		}
-		return res.GetSuspects()
-	}
-	for name, add := range map[string]map[string]*mcrdmav1.MemberCounters{
-		"none": {}, "all": {"127.9.0.2": one, "127.9.0.3": one, "127.9.0.4": one},
-		"in other ways": {"127.9.0.2": one, "127.9.0.3": {RnrNaks: 1}, "127.9.0.4": {SequenceNaks: 1}},
-	} {
-		r.sw.set(count(add), nil)
-		for i := range 4 {
-			if s := report(time.Duration(i+1) * 500 * time.Millisecond); len(s) > 0 {
-				t.Errorf("%s: %v", name, s)
-			}
-			r.pass(500 * time.Millisecond)
-		}
-	}
-	// A CNP is no answer. No receiver is to blame before there was time to answer, and what
-	// was counted before the stall does not matter.
-	r.sw.set(count(map[string]*mcrdmav1.MemberCounters{"127.9.0.2": one, "127.9.0.4": one, "127.9.0.3": {Cnps: 1}}), nil)
-	if s := report(400 * time.Millisecond); len(s) > 0 {
-		t.Errorf("blamed too early: %v", s)
-	}
-	r.pass(500 * time.Millisecond)
-	if s := report(400 * time.Millisecond); len(s) > 0 {
-		t.Errorf("blamed for another stall: %v", s)
-	}
-	r.pass(260 * time.Millisecond) // more than a quarter of dead_after, but one retransmission only
-	if s := report(660 * time.Millisecond); len(s) > 0 {
-		t.Errorf("blamed for one lost answer: %v", s)
-	}
-	r.pass(240 * time.Millisecond)
-	if s := report(900 * time.Millisecond); len(s) != 1 || s[0] != "127.9.0.3" {
-		t.Errorf("blamed: %v", s)
-	}
-	if c := a.waitChange(removed); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "acknowledges nothing") {
-		t.Errorf("%v", c)
-	}
-	r.until("the switch goes on without", func() bool { return r.atSwitch() == "2 4" })
-	// What the agent cannot say is no error.
-	r.sw.set(func(_ context.Context, method string, _ any) error {
-		if method == "Get" {
-			return refused(codes.Unavailable, "NOT_READY", "busy")
-		}
-		return nil
-	}, nil)
-	if s := report(time.Second); len(s) > 0 {
-		t.Errorf("%v", s)
-	}
-	req.Formation = 2
-	_, err := a.rpc.ReportStall(t.Context(), req)
-	if reason, _, _ := reasonOf(err); reason != "STALE" {
-		t.Errorf("%v", err)
-	}
+	})
 }
 
 // TestStallFollowed: a receiver that falls silent while a report of a stall is processed is
 // taken out by that report, unless the switch counts its answers.
 func TestStallFollowed(t *testing.T) {
 	for _, alive := range []bool{false, true} {
-		t.Run(fmt.Sprintf("alive %v", alive), func(t *testing.T) {
+		testenv.Bubble(t, fmt.Sprintf("alive %v", alive), func(t *testing.T) {
 			r := newRig(t, 4, withSwitch)
 			r.receivers()
 			a := r.host(1).app("")
@@ -471,9 +488,7 @@ func TestStallFollowed(t *testing.T) {
 				if method != "Get" {
 					return nil
 				}
-				if gets++; gets == 3 {
-					r.clock.add(60 * time.Millisecond)
-				}
+				gets++
 				r.sw.mu.Lock()
 				defer r.sw.mu.Unlock()
 				for i := 2; i <= 4; i++ {
@@ -491,7 +506,7 @@ func TestStallFollowed(t *testing.T) {
 			if alive {
 				want = ""
 			}
-			if got != want || !alive && gets != 3 {
+			if got != want || !alive && gets != 2 {
 				t.Errorf("blamed: %q after %d looks", got, gets)
 			}
 			if !alive {
@@ -505,62 +520,66 @@ func TestStallFollowed(t *testing.T) {
 // TestRefusal: the switch's counters show which receiver has refused an operation. The
 // sender is told, and no receiver is taken out for that.
 func TestRefusal(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	report := func() []string {
-		res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1, Refused: true})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		report := func() []string {
+			res, err := a.rpc.ReportStall(t.Context(), &mcrdmav1.ReportStallRequest{Token: a.token, Group: f.GetGroup(), Formation: 1, Refused: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetSuspects()
 		}
-		return res.GetSuspects()
-	}
-	if s := report(); len(s) > 0 {
-		t.Errorf("no receiver has refused, but suspects are %v", s)
-	}
-	r.sw.mu.Lock()
-	for addr, c := range map[string]*mcrdmav1.MemberCounters{"127.9.0.2": {Acks: 9, SequenceNaks: 1}, "127.9.0.3": {Acks: 9, FatalNaks: 1}, "127.9.0.4": {RnrNaks: 1}} {
-		r.sw.counters[addr] = c
-	}
-	r.sw.mu.Unlock()
-	if s := report(); len(s) != 1 || s[0] != "127.9.0.3" {
-		t.Errorf("%v", s)
-	}
-	if c := a.waitChange(suspected); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "fatal NAK") || !strings.Contains(c.GetText(), "torA") {
-		t.Errorf("%v", c)
-	}
-	if got := r.atSwitch(); got != "2 3 4" {
-		t.Errorf("at the switch: %s", got)
-	}
-	a.closeGroup(f.GetGroup())
-	r.wantNothing()
+		if s := report(); len(s) > 0 {
+			t.Errorf("no receiver has refused, but suspects are %v", s)
+		}
+		r.sw.mu.Lock()
+		for addr, c := range map[string]*mcrdmav1.MemberCounters{"127.9.0.2": {Acks: 9, SequenceNaks: 1}, "127.9.0.3": {Acks: 9, FatalNaks: 1}, "127.9.0.4": {RnrNaks: 1}} {
+			r.sw.counters[addr] = c
+		}
+		r.sw.mu.Unlock()
+		if s := report(); len(s) != 1 || s[0] != "127.9.0.3" {
+			t.Errorf("%v", s)
+		}
+		if c := a.waitChange(suspected); c.GetHost() != "h3" || !strings.Contains(c.GetText(), "fatal NAK") || !strings.Contains(c.GetText(), "torA") {
+			t.Errorf("%v", c)
+		}
+		if got := r.atSwitch(); got != "2 3 4" {
+			t.Errorf("at the switch: %s", got)
+		}
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
 }
 
 // TestUpdateFails: if the switches cannot go on without a receiver, the group is
 // formed anew, without it.
 func TestUpdateFails(t *testing.T) {
-	r := newRig(t, 4, withSwitch)
-	apps := r.receivers()
-	a := r.host(1).app("")
-	f := a.create(a.request()).GetFormation()
-	r.sw.set(func(_ context.Context, method string, _ any) error {
-		if method == "Update" {
-			return refused(codes.Internal, "SWITCH", "no")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4, withSwitch)
+		apps := r.receivers()
+		a := r.host(1).app("")
+		f := a.create(a.request()).GetFormation()
+		r.sw.set(func(_ context.Context, method string, _ any) error {
+			if method == "Update" {
+				return refused(codes.Internal, "SWITCH", "no")
+			}
+			return nil
+		}, nil)
+		apps[2].end()
+		if c := a.await(broken); c.GetHost() != "h4" || !strings.Contains(c.GetText(), "torA: SWITCH: no") {
+			t.Errorf("%v", c)
 		}
-		return nil
-	}, nil)
-	apps[2].end()
-	if c := a.await(broken); c.GetHost() != "h4" || !strings.Contains(c.GetText(), "torA: SWITCH: no") {
-		t.Errorf("%v", c)
-	}
-	res := a.reform(f, nil)
-	if res.GetFormation().GetPath() != bySwitch || len(res.GetFormation().GetMembers()) != 2 {
-		t.Errorf("%v", res)
-	}
-	if got := r.atSwitch(); got != "2 3" {
-		t.Errorf("at the switch: %s", got)
-	}
-	a.closeGroup(f.GetGroup())
-	r.wantNothing()
+		res := a.reform(f, nil)
+		if res.GetFormation().GetPath() != bySwitch || len(res.GetFormation().GetMembers()) != 2 {
+			t.Errorf("%v", res)
+		}
+		if got := r.atSwitch(); got != "2 3" {
+			t.Errorf("at the switch: %s", got)
+		}
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
 }

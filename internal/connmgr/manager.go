@@ -9,20 +9,25 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
 // ProtocolVersion is that of the protocols with applications and among daemons.
 const ProtocolVersion = 1
+
+// ErrConfig is wrapped by errors of configurations that cannot be used.
+var ErrConfig = errors.New("bad configuration")
 
 // Store is what the daemon needs of its store; store.Store is one.
 type Store interface {
@@ -39,8 +44,12 @@ type Options struct {
 	Logger  *slog.Logger // nil: silent
 	Version string       // of the program, for people
 	// Hosts serves other daemons instead of a listener at Config.Listen, and Apps
-	// applications instead of one at Config.Socket. Apps must be a unix socket.
+	// applications instead of one at Config.Socket. Connections of Apps are those of a
+	// unix socket, or each is a PeerCreder.
 	Hosts, Apps net.Listener
+	// Dial makes connections to other daemons and to the agent of the switch, instead of
+	// TCP.
+	Dial func(ctx context.Context, target string) (net.Conn, error)
 	// DialHosts and DialSwitch are further options of the connections to other
 	// daemons, and to the agent of the switch.
 	DialHosts, DialSwitch []grpc.DialOption
@@ -48,44 +57,17 @@ type Options struct {
 	OpenStore func(ctx context.Context, path string) (Store, error)
 	// Metrics gets the daemon's metrics too; Config.Metrics serves them anyway.
 	Metrics prometheus.Registerer
-
-	clock clock // nil: the real one
-	times times // zero: defaultTimes
 }
 
-// A clock tells the time, and ticks. Health, leases and grace follow it; time limits for
-// answers always use real time.
-type clock interface {
-	now() time.Time
-	// ticks sends the time every d until stop is called.
-	ticks(d time.Duration) (c <-chan time.Time, stop func())
-}
-
-type realClock struct{}
-
-func (realClock) now() time.Time { return time.Now() }
-
-func (realClock) ticks(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTicker(d)
-	return t.C, t.Stop
-}
-
-// times limits how long others may take.
-type times struct {
-	request time.Duration // a request of an application without deadline
-	prepare time.Duration // all receivers, for a new group
-	reform  time.Duration // the same, when it is formed anew; at least: see reformTime
-	install time.Duration // the switches
-	commit  time.Duration // all receivers
-	undo    time.Duration // undoing, while a caller waits
-	again   time.Duration // between two tries to undo
-	connect time.Duration // a connection that a caller waits for
-	settle  time.Duration // between two checks whether the switches cannot reach a receiver
-}
-
-var defaultTimes = times{request: 30 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: 3 * time.Second,
-	commit: 2 * time.Second, undo: 2 * time.Second, again: 500 * time.Millisecond, connect: connectTime,
-	settle: time.Second}
+// How long others may take.
+const (
+	requestTime = 30 * time.Second // a request of an application without deadline
+	prepareTime = 5 * time.Second  // all receivers, for a new group
+	leastReform = time.Second      // the same, when it is formed anew; see reformTime
+	installTime = 3 * time.Second  // the switches
+	commitTime  = 2 * time.Second  // all receivers
+	undoTime    = machine.UndoTime // undoing, while a caller waits
+)
 
 // A Manager is the daemon of one host.
 type Manager struct {
@@ -95,8 +77,6 @@ type Manager struct {
 	name  string
 	addr  netip.Addr // of the RDMA device
 	files identity.Files
-	times times
-	clock clock
 
 	store   Store
 	boot    uint64
@@ -111,25 +91,19 @@ type Manager struct {
 	end      context.CancelFunc
 	wg       sync.WaitGroup // all goroutines of Run
 	numbers  groupNumbers
-	mcIDs    numbers
-	creating gate
-	attach   atomic.Uint64 // the last membership's number
+	mcIDs    mcIDs
+	creating *semaphore.Weighted
+	sessions *sessions
+	members  *members
 
-	incomplete []*groupRecord // found in the state, to be undone
-	stale      []store.Edit   // the same, to be deleted
+	loaded []*groupRecord // found in the state
+	stale  []store.Edit   // the same, to be deleted
 
-	mu          sync.Mutex
-	stopping    bool
-	draining    bool                // see CloseAll
-	sessions    map[string]*session // by token
-	services    map[string]*session // by name
-	memberships map[groupID][]*member
-	gone        endedCache
-	groups      map[groupID]*group
-	mcInUse     map[uint32]bool // MC_IDs; false: its group is being undone
-	peers       map[netip.Addr]*peer
-	usage       map[uint32]*usage // by uid
-	health      *health.Tracker
+	mu       sync.Mutex
+	draining bool // see CloseAll
+	groups   map[groupID]*group
+	peers    map[netip.Addr]*peer
+	health   *health.Tracker
 }
 
 // New makes a daemon. It opens its state and listens; it does nothing else before
@@ -140,19 +114,15 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	if err := own.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address, times: o.times, clock: o.clock,
+	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address,
 		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
-		ready: make(chan struct{}), sessions: map[string]*session{}, services: map[string]*session{},
-		memberships: map[groupID][]*member{}, groups: map[groupID]*group{}, mcInUse: map[uint32]bool{},
-		peers: map[netip.Addr]*peer{}, usage: map[uint32]*usage{}}
+		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{}, mcIDs: mcIDs{inUse: map[uint32]bool{}},
+		peers: map[netip.Addr]*peer{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	if m.clock == nil {
-		m.clock = realClock{}
-	}
-	if m.times == (times{}) {
-		m.times = defaultTimes
+	if m.opts.Dial == nil {
+		m.opts.Dial = dialOnce
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})
@@ -181,15 +151,15 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	m.boot = m.store.Boot()
-	m.attach.Store(m.boot)
 	m.numbers.open()
-	m.mcIDs.open(m, "mc_ids")
 	if err := m.dialConfigured(); err != nil {
 		return err
 	}
 	if err := m.dialSwitch(); err != nil {
 		return err
 	}
+	m.sessions = newSessions(m)
+	m.members = newMembers(m)
 	if err := m.load(); err != nil {
 		return err
 	}
@@ -238,19 +208,20 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer m.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	m.started = m.clock.now()
+	m.started = time.Now()
 	hosts, apps, err := m.newServers()
 	if err != nil {
 		return err
 	}
-	metrics, err := m.serveMetrics(cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, cancel)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	ticks, stopTicks := m.clock.ticks(m.cfg.Beat.Interval)
-	defer stopTicks()
+	defer stopMetrics()
+	ticks := time.NewTicker(m.cfg.Beat.Interval)
+	defer ticks.Stop()
 	m.resumeAll()
-	m.wg.Go(func() { m.tick(ticks) })
+	m.wg.Go(func() { m.tick(ticks.C) })
 	if m.tor != nil {
 		m.wg.Go(func() { m.tor.run(m.life) })
 	}
@@ -268,13 +239,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.log.Info("the daemon serves", "host", m.name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
 	close(m.ready)
 	<-ctx.Done()
-	m.mu.Lock()
-	m.stopping = true
-	m.mu.Unlock()
 	m.end()
-	if metrics != nil {
-		_ = metrics.Close()
-	}
 	apps.Stop()
 	hosts.Stop()
 	m.wg.Wait()
@@ -289,7 +254,7 @@ func (m *Manager) tick(ticks <-chan time.Time) {
 	for {
 		select {
 		case <-ticks:
-			m.due(m.clock.now())
+			m.due(time.Now())
 		case <-m.life.Done():
 			return
 		}

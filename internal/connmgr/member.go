@@ -2,380 +2,398 @@ package connmgr
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/store"
 )
-
-// A groupID names a group for all its life.
-type groupID struct {
-	source netip.Addr
-	number uint64
-}
-
-func (id groupID) proto() *mcrdmav1.GroupID {
-	return &mcrdmav1.GroupID{Source: id.source.String(), Number: id.number}
-}
-
-type memberState uint8
-
-const (
-	asked  memberState = iota // the application has not answered yet
-	ready                     // it can receive
-	formed                    // the formation is complete
-)
-
-// A member is the membership of an application of this host in a formation. All
-// under Manager.mu.
-type member struct {
-	memberRecord
-	sess    *session
-	state   memberState
-	request *mcrdmav1.PrepareRequest  // nil: it is known from the state only
-	answer  *mcrdmav1.PrepareResponse // once ready
-	refused error                     // instead
-	done    chan struct{}             // closed when there is either
-	waiting int                       // calls of Prepare
-	expires time.Time
-	resumed bool // false: after a restart, the application has not said that it has it
-	over    bool
-}
 
 // A memberRecord is what the daemon knows of a formed membership after a restart.
 type memberRecord struct {
-	ID        groupID
-	Formation uint32
-	Attach    uint64
-	Service   string
-	Sender    string // host
-	Program   string // of the sender
-	Path      mcrdmav1.Path
-	Memory    uint64
-	Joins     bool `json:",omitempty"` // there was no formation before
-	Lease     time.Duration
-	Since     time.Time
-	User      userRecord
+	ID groupID
+	machine.Membership
+	Info []byte `json:",omitempty"` // its FormationInfo
 }
 
-// find returns the membership in a formation; nil: there is none.
-func (m *Manager) find(id groupID, formation uint32) *member {
-	for _, x := range m.memberships[id] {
-		if x.Formation == formation {
-			return x
-		}
-	}
-	return nil
+// members are the memberships of this host's applications, by group. The machines of package
+// group decide; members carries out what they want.
+type members struct {
+	host       string
+	rack       uint32
+	limits     config.Limits
+	sessions   *sessions
+	write      func(context.Context, ...store.Edit) error
+	forget     func(...store.Edit) (done chan struct{})
+	background func(func(context.Context))
+
+	mu       sync.Mutex
+	numbers  uint64 // the last of an attachment or a call
+	groups   map[groupID]*machine.Memberships
+	attached map[uint64]groupID                // by attachment
+	calls    map[uint64]chan<- machine.Respond // that wait, of other daemons
+	deleting map[groupID]chan struct{}         // the last deletion of a record; closed when it is durable
+	closed   error                             // why this host takes part in nothing new
 }
 
-// latest returns the highest number of a formation of the group here. It is called with
-// Manager.mu.
-func (m *Manager) latest(id groupID) (n uint32) {
-	for _, x := range m.memberships[id] {
-		n = max(n, x.Formation)
-	}
-	return n
+func newMembers(m *Manager) *members {
+	return &members{host: m.name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
+		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
 }
 
-// An invitation is a checked request to take part.
-type invitation struct {
-	id       groupID
-	sender   string
-	memory   uint64
-	lease    time.Duration
-	deadline time.Time
-	*mcrdmav1.PrepareRequest
+// maxGone limits groups of which it is only remembered why their memberships have ended.
+const maxGone = 4096
+
+// step calls f, an event, with the machine of a group, and carries out what follows.
+func (t *members) step(id groupID, f func(r *machine.Memberships, now time.Time)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stepLocked(id, f)
 }
 
-// maxFormations is how many formations of a group may exist at a time: the one that is
-// formed, the one that is being made, and some whose end has not arrived yet.
-const maxFormations = 4
-
-// prepare has the application that listens answer whether it takes part.
-func (m *Manager) prepare(ctx context.Context, in invitation) (*mcrdmav1.PrepareResponse, error) {
-	m.mu.Lock()
-	x, err := m.invite(in)
-	if err == nil {
-		x.waiting++
+func (t *members) stepLocked(id groupID, f func(r *machine.Memberships, now time.Time)) {
+	r := t.groups[id]
+	if r == nil {
+		r = &machine.Memberships{}
 	}
-	m.mu.Unlock()
-	if err != nil {
-		return nil, err
+	f(r, time.Now())
+	for _, action := range r.Take() {
+		t.do(id, action)
 	}
-	select {
-	case <-x.done:
-	case <-ctx.Done():
+	if t.groups[id] = r; r.Idle() {
+		delete(t.groups, id)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x.waiting--
-	switch {
-	case x.answer != nil && !x.over:
-		return x.answer, nil
-	case x.refused != nil:
-		return nil, x.refused
-	case x.waiting == 0:
-		m.endMember(x, mcrdmav1.Detached_REASON_ABORTED, "the sender did not wait for an answer any longer")
-	}
-	if context.Cause(ctx) == context.Canceled { //nolint:errorlint // the very value
-		return nil, context.Canceled
-	}
-	return nil, refuse(Timeout, "the application that listens for %q did not answer in time", in.GetService())
 }
 
-// invite finds the membership, or makes it and asks the application. It is called
-// with Manager.mu.
-func (m *Manager) invite(in invitation) (*member, error) {
-	if x := m.find(in.id, in.GetFormation()); x != nil && sameInvitation(x.request, in.PrepareRequest) {
-		return x, nil
-	}
-	if m.draining {
-		return nil, refuse(NoService, drainText)
-	}
-	var previous *member
-	for _, x := range m.memberships[in.id] {
-		if x.Formation >= in.GetFormation() {
-			f := refuse(Stale, "formation %d of the group is there already, and %d is asked for with another content", x.Formation, in.GetFormation())
-			f.formation = m.latest(in.id)
-			return nil, f
+// do carries out an action. It is called with members.mu.
+func (t *members) do(id groupID, action machine.ReceiverAction) {
+	switch a := action.(type) {
+	case machine.Ask:
+		t.attached[a.Attach] = id
+		t.tell(a.User, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachRequested{AttachRequested: &mcrdmav1.AttachRequested{
+			Attach: a.Attach, Service: a.Service, Group: id.proto(), Formation: a.Formation, Sender: a.Sender, SenderProgram: a.Program,
+			Connection: a.Request.GetConnection(), Regions: a.Request.GetRegions(), Relay: a.Request.GetRelay(), Deadline: timestamppb.New(a.Deadline),
+			Previous: a.Previous, Joins: a.Joins}}})
+	case machine.TellFormed:
+		t.tell(a.User, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{AttachFormed: &mcrdmav1.AttachFormed{Attach: a.Attach, Formation: a.Info}}})
+	case machine.TellEnded:
+		delete(t.attached, a.Attach)
+		if s := t.sessions.find(a.User.Token); s != nil {
+			s.detached(a)
 		}
-		if x.state == formed {
-			previous = x
-		}
-		if x.Memory != in.memory {
-			return nil, refuse(Invalid, "the regions of a group stay as they are: %d bytes, and not %d", x.Memory, in.memory)
-		}
-	}
-	if previous != nil && in.GetJoins() {
-		m.endMember(previous, mcrdmav1.Detached_REASON_REMOVED, "the sender has begun anew with this host")
-		return nil, refuse(Stale, "this host's membership of before has only now ended: try again")
-	}
-	s, attach := m.services[in.GetService()], uint64(0)
-	if previous != nil {
-		s, attach = previous.sess, previous.Attach
-	}
-	if s == nil {
-		return nil, refuse(NoService, "no application listens for the service %q: start it, or correct the name", in.GetService())
-	}
-	switch n := len(m.memberships[in.id]); {
-	case n >= maxFormations:
-		return nil, refuse(Limit, "%d formations of the group are there, and none of them is given up: drop those that are not to be", n)
-	case n == 0:
-		if err := m.roomForSender(in.id.source); err != nil {
-			return nil, err
-		}
-		if err := m.takeMembership(s.user.uid, in.memory); err != nil {
-			return nil, err
+	case machine.PutMembership:
+		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
+		t.background(func(ctx context.Context) {
+			err := t.write(ctx, memberEdit(a.Membership.Attach, record))
+			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
+		})
+	case machine.DeleteMembership:
+		done := t.forget(memberEdit(a.Attach, nil))
+		t.deleting[id] = done
+		t.background(func(context.Context) {
+			<-done
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.deleting[id] == done {
+				delete(t.deleting, id)
+			}
+		})
+	case machine.Respond:
+		if c := t.calls[a.Call]; c != nil {
+			c <- a
+			delete(t.calls, a.Call)
 		}
 	}
-	now := m.clock.now()
-	x := &member{memberRecord: memberRecord{ID: in.id, Formation: in.GetFormation(), Attach: m.attach.Add(1), Service: in.GetService(),
-		Sender: in.sender, Program: clip(in.GetProgram(), maxName), Memory: in.memory, Joins: in.GetJoins(), Lease: in.lease, Since: now, User: s.record()},
-		sess: s, request: in.PrepareRequest, done: make(chan struct{}), expires: now.Add(in.lease), resumed: true}
-	m.memberships[in.id] = append(m.memberships[in.id], x)
-	s.members[x.Attach] = x
-	m.push(s, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachRequested{AttachRequested: in.event(x.Attach, attach)}})
-	return x, nil
 }
 
-// answer takes an application's answer.
-func (m *Manager) answer(s *session, req *mcrdmav1.AnswerAttachRequest) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := s.members[req.GetAttach()]
-	if x == nil {
-		return refuse(NotFound, "attachment %d is no longer asked for", req.GetAttach())
+func (t *members) tell(u machine.Owner, e *mcrdmav1.OpenResponse) {
+	if s := t.sessions.find(u.Token); s != nil {
+		s.push(e)
 	}
-	if x.state != asked {
-		return refuse(Stale, "attachment %d has been answered", req.GetAttach())
-	}
-	if req.GetRefused() != "" {
-		x.refused = refusalOf(req)
-		close(x.done)
-		m.dropMember(x)
+}
+
+// infoBytes is what of a formation the application needs after a restart; nil: it is of a
+// record that lacks it.
+func infoBytes(f *mcrdmav1.FormationInfo) []byte {
+	if f == nil {
 		return nil
 	}
-	if err := checkAnswer(x.request, req); err != nil {
-		return err
+	f = proto.CloneOf(f)
+	f.Tree, f.Phases = nil, nil
+	b, _ := proto.Marshal(f) // it came in a message
+	return b
+}
+
+// call makes an event of another daemon's call, which waits for Respond.
+func (t *members) call(ctx context.Context, id groupID, f func(r *machine.Memberships, call uint64, now time.Time)) (*mcrdmav1.PrepareResponse, error) {
+	done := make(chan machine.Respond, 1)
+	t.mu.Lock()
+	t.numbers++
+	call := t.numbers
+	t.calls[call] = done
+	t.stepLocked(id, func(r *machine.Memberships, now time.Time) { f(r, call, now) })
+	t.mu.Unlock()
+	select {
+	case a := <-done:
+		return a.Answer, a.Err
+	case <-ctx.Done():
 	}
-	x.state = ready
-	x.answer = &mcrdmav1.PrepareResponse{Host: m.name, Qpn: req.GetQpn(), Mtu: x.request.GetConnection().GetMtu(), Regions: req.GetRegions(),
-		Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: m.cfg.Rack}
-	close(x.done)
-	return nil
+	t.step(id, func(r *machine.Memberships, _ time.Time) {
+		r.Cancelled(call)
+		delete(t.calls, call)
+	})
+	select {
+	case a := <-done: // it came meanwhile
+		return a.Answer, a.Err
+	default:
+		return nil, ctx.Err()
+	}
+}
+
+// prepare has the application that listens answer whether it takes part.
+func (t *members) prepare(ctx context.Context, id groupID, in machine.Invitation) (*mcrdmav1.PrepareResponse, error) {
+	res, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, now time.Time) {
+		if s := t.sessions.listener(in.Service); s != nil { // if it ends from now on, so does the membership
+			in.User = s.record()
+		}
+		in.Closed = t.closed
+		if _, there := r.One(); !there {
+			in.Full = t.room(id.source, in.User.UID, in.Memory)
+		}
+		t.numbers++
+		in.Attach = t.numbers
+		r.Prepare(call, in, now)
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = failure.New(mcrdmav1.Reason_TIMEOUT, "the application that listens for %q did not answer in time", in.Service)
+	}
+	return res, err
 }
 
 // commit makes a membership a formed one. The earlier formations end.
-func (m *Manager) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationInfo) error {
-	m.mu.Lock()
-	x := m.find(id, f.GetFormation())
-	if x == nil || x.state == asked {
-		m.mu.Unlock()
-		return refuse(NotFound, "formation %d of the group has not been prepared, or was given up", f.GetFormation())
-	}
-	if x.state == formed {
-		m.tellFormed(x, f) // this daemon may have been restarted before it told its application
-		m.mu.Unlock()
+func (t *members) commit(ctx context.Context, id groupID, f *mcrdmav1.FormationInfo, v machine.RecordedView) error {
+	_, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, _ time.Time) { r.Commit(call, f, v) })
+	return err
+}
+
+// recordView makes a view durable.
+func (t *members) recordView(ctx context.Context, id groupID, formation uint32, v machine.RecordedView) error {
+	_, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, _ time.Time) { r.RecordView(call, formation, v) })
+	return err
+}
+
+// drop ends a formation of a group, or (0) all, as the sender asks. It returns when that is
+// durable: until then the sender repeats it to a daemon that was restarted.
+func (t *members) drop(ctx context.Context, id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) error {
+	t.mu.Lock()
+	t.stepLocked(id, func(r *machine.Memberships, _ time.Time) { r.Drop(formation, reason, text) })
+	done := t.deleting[id]
+	t.mu.Unlock()
+	if done == nil {
 		return nil
 	}
-	x.Path = f.GetPath()
-	record := x.memberRecord
-	m.mu.Unlock()
-	if err := m.commitState(ctx, memberEdit(record.Attach, encode(record))); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if x.over {
-		m.forget(memberEdit(x.Attach, nil))
-		return refuse(NotFound, "formation %d of the group was given up", f.GetFormation())
-	}
-	if x.state == formed {
+	select {
+	case <-done:
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	x.state = formed
-	x.expires = m.clock.now().Add(x.Lease)
-	m.tellFormed(x, f)
-	for _, o := range slices.Clone(m.memberships[id]) {
-		if o.Formation < x.Formation {
-			m.endMember(o, mcrdmav1.Detached_REASON_REFORMED, "")
+}
+
+// beat says that the sender of a group lives. It reports whether there is a membership in
+// that formation, or a later one, and if not, why.
+func (t *members) beat(id groupID, formation uint32) (why string, ok bool) {
+	t.step(id, func(r *machine.Memberships, now time.Time) { why, ok = r.Beat(formation, now) })
+	return why, ok
+}
+
+// of calls f with the machine of an application's attachment, which is an empty one if there
+// is none.
+func (t *members) of(attach uint64, f func(r *machine.Memberships, now time.Time)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stepLocked(t.attached[attach], f)
+}
+
+// answer takes an application's answer.
+func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err error) {
+	t.of(req.GetAttach(), func(r *machine.Memberships, _ time.Time) {
+		var asked *mcrdmav1.PrepareRequest
+		if asked, err = r.Question(s.token, req.GetAttach()); err != nil {
+			return
 		}
-	}
-	return nil
-}
-
-// tellFormed is called with Manager.mu.
-func (m *Manager) tellFormed(x *member, f *mcrdmav1.FormationInfo) {
-	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{
-		AttachFormed: &mcrdmav1.AttachFormed{Attach: x.Attach, Formation: f}}})
-}
-
-// endMember ends a membership and tells its application, unless the application ended it.
-// It is called with Manager.mu.
-func (m *Manager) endMember(x *member, reason mcrdmav1.Detached_Reason, text string) {
-	if x.over {
-		return
-	}
-	if x.state == asked {
-		x.refused = refuse(Closed, "%s", text)
-		close(x.done)
-	}
-	m.dropMember(x)
-	if m.unask(x) {
-		return
-	}
-	if reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
-		m.gone.add(endedKey{x.ID, x.Formation}, text, m.clock.now())
-		return
-	}
-	x.sess.noteEnd(end{attach: x.Attach, why: detachedFault(reason, text)})
-	m.push(x.sess, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
-		Detached: &mcrdmav1.Detached{Attach: x.Attach, Reason: reason, Text: text}}})
-}
-
-// detachedFault is the error for an application that asks for a membership which has ended
-// for that reason; nil: it need not know.
-func detachedFault(reason mcrdmav1.Detached_Reason, text string) *fault {
-	switch reason {
-	case mcrdmav1.Detached_REASON_CLOSED:
-		return refuse(Closed, "the sender has closed the group")
-	case mcrdmav1.Detached_REASON_REMOVED:
-		return refuse(Removed, "%s", text)
-	case mcrdmav1.Detached_REASON_SENDER_LOST:
-		return refuse(SenderLost, "%s", text)
-	}
-	return nil
-}
-
-// unask removes a question that an application has not fetched from its queue, so that a
-// sender that asks and gives up repeatedly does not fill it. It is called with Manager.mu.
-func (m *Manager) unask(x *member) bool {
-	if x.state != asked {
-		return false
-	}
-	n := len(x.sess.queue)
-	x.sess.queue = slices.DeleteFunc(x.sess.queue, func(e *mcrdmav1.OpenResponse) bool {
-		return e.GetAttachRequested().GetAttach() == x.Attach
+		if req.GetRefused() != "" {
+			err = r.Answer(s.token, req.GetAttach(), nil, refusalOf(req))
+			return
+		}
+		if err = checkAnswer(asked, req); err != nil {
+			return
+		}
+		err = r.Answer(s.token, req.GetAttach(), &mcrdmav1.PrepareResponse{Host: t.host, Qpn: req.GetQpn(), Mtu: asked.GetConnection().GetMtu(), Regions: req.GetRegions(),
+			Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: t.rack}, nil)
 	})
-	return len(x.sess.queue) < n
-}
-
-// dropMember removes a membership from all tables. It is called with Manager.mu.
-func (m *Manager) dropMember(x *member) {
-	x.over = true
-	delete(x.sess.members, x.Attach)
-	list := slices.DeleteFunc(m.memberships[x.ID], func(o *member) bool { return o == x })
-	if len(list) == 0 {
-		delete(m.memberships, x.ID)
-		m.giveMembership(x.User.UID, x.Memory)
-	} else {
-		m.memberships[x.ID] = list
-	}
-	if x.state == formed {
-		m.forget(memberEdit(x.Attach, nil))
-	}
+	return err
 }
 
 // leave ends a membership as its application asks.
-func (m *Manager) leave(s *session, attach uint64, reason string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := s.members[attach]
-	if x == nil {
-		return refuse(NotFound, "there is no attachment %d", attach)
-	}
+func (t *members) leave(s *session, attach uint64, reason string) (err error) {
 	text := "the application has left"
 	if reason != "" {
-		text += ": " + clip(reason, maxText)
+		text += ": " + failure.Clip(reason, failure.MaxText)
 	}
-	m.endMember(x, mcrdmav1.Detached_REASON_UNSPECIFIED, text)
+	t.of(attach, func(r *machine.Memberships, now time.Time) { err = r.Leave(s.token, attach, text, now) })
+	return err
+}
+
+// resume says that an application still has a membership.
+func (t *members) resume(s *session, req *mcrdmav1.ResumeMemberRequest) error {
+	id, err := groupIDFrom(req.GetGroup())
+	if err != nil {
+		return err
+	}
+	there := false
+	t.step(id, func(r *machine.Memberships, _ time.Time) {
+		there = r.Resume(s.token, req.GetAttach(), req.GetFormation())
+	})
+	if !there {
+		return s.whyEnded(id, req.GetAttach(), failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no membership %d in formation %d of group %v", req.GetAttach(), req.GetFormation(), id))
+	}
 	return nil
 }
 
-// drop ends a formation of a group, or (0) all, as the sender asks. A formation that was
-// given up but is committed here, and so has ended the one before, stays until the next one
-// replaces it.
-func (m *Manager) drop(id groupID, formation uint32, reason mcrdmav1.Detached_Reason, text string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, x := range slices.Clone(m.memberships[id]) {
-		if formation == 0 || x.Formation == formation && (x.state != formed || x.Joins || reason != mcrdmav1.Detached_REASON_ABORTED) {
-			m.endMember(x, reason, text)
+// load adds a membership of the state.
+func (t *members) load(r *memberRecord, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var info *mcrdmav1.FormationInfo
+	if r.Info != nil {
+		info = &mcrdmav1.FormationInfo{}
+		if err := proto.Unmarshal(r.Info, info); err != nil {
+			return err
+		}
+	}
+	t.sessions.restore(r.User)
+	t.attached[r.Attach] = r.ID
+	t.stepLocked(r.ID, func(g *machine.Memberships, _ time.Time) { g.Load(r.Membership, info, now) })
+	return nil
+}
+
+// each is an event for all groups.
+func (t *members) each(f func(r *machine.Memberships, now time.Time)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range t.groups {
+		t.stepLocked(id, f)
+	}
+}
+
+// tick ends memberships whose lease has ended, or whose application has not come back in time.
+func (t *members) tick(graceOver bool) {
+	t.each(func(r *machine.Memberships, now time.Time) { r.Tick(now, graceOver) })
+}
+
+// sessionEnded ends the memberships of an application that has gone.
+func (t *members) sessionEnded(token, why string) {
+	t.each(func(r *machine.Memberships, now time.Time) { r.SessionEnded(token, why, now) })
+}
+
+// stop ends all memberships for good, and returns in how many groups there were some.
+func (t *members) stop(why string) (n int) {
+	t.mu.Lock()
+	t.closed = failure.New(mcrdmav1.Reason_NO_SERVICE, "%s", why)
+	t.mu.Unlock()
+	n = t.count()
+	t.each(func(r *machine.Memberships, now time.Time) { r.Stop(why, now) })
+	return n
+}
+
+// common calls f with one membership for each group that has some. It is called with
+// members.mu.
+func (t *members) common(f func(id groupID, x machine.Membership)) {
+	for id, r := range t.groups {
+		if x, there := r.One(); there {
+			f(id, x)
 		}
 	}
 }
 
-// An endedKey names a membership that has ended.
-type endedKey struct {
-	id        groupID
-	formation uint32
+// count returns in how many groups this host's applications are.
+func (t *members) count() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.common(func(groupID, machine.Membership) { n++ })
+	return n
 }
 
-// An endedCache remembers for a while why memberships have ended.
-type endedCache struct {
-	texts map[endedKey]string
-	order []endedEntry
+// from returns in how many groups of a sender this host's applications are.
+func (t *members) from(sender netip.Addr) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.common(func(id groupID, _ machine.Membership) {
+		if id.source == sender {
+			n++
+		}
+	})
+	return n
 }
 
-type endedEntry struct {
-	endedKey
-	at time.Time
-}
-
-const (
-	maxEnded  = 4096
-	endedTime = 5 * time.Minute
-)
-
-func (g *endedCache) add(x endedKey, text string, now time.Time) {
-	if g.texts == nil {
-		g.texts = map[endedKey]string{}
+// room says whether a user's application may be in one more group of a sender, with that
+// much memory. It is called with members.mu.
+func (t *members) room(sender netip.Addr, uid uint32, memory uint64) error {
+	all, same, used := 0, 0, uint64(0)
+	t.common(func(id groupID, x machine.Membership) {
+		all++
+		if id.source == sender {
+			same++ // no sender takes all the room there is
+		}
+		if x.User.UID == uid {
+			used += x.Memory // as all of the group
+		}
+	})
+	switch l := t.limits; {
+	case same >= l.PerSender:
+		return failure.New(mcrdmav1.Reason_LIMIT, "its applications are in %d groups of this sender, and its daemon is configured to allow no more: close some, or raise limits.memberships_per_sender there", same)
+	case all >= l.Memberships || len(t.groups) >= l.Memberships+maxGone:
+		return failure.New(mcrdmav1.Reason_LIMIT, "its applications are in %d groups, and its daemon is configured to allow no more: raise limits.memberships", all)
+	case l.Memory > 0 && (memory > l.Memory || used > l.Memory-memory):
+		return failure.New(mcrdmav1.Reason_LIMIT, "the regions take %d bytes, user %d has given %d, and is allowed %d: ask for less, or raise limits.memory there",
+			memory, uid, used, l.Memory)
 	}
-	for len(g.order) > 0 && (len(g.order) >= maxEnded || now.Sub(g.order[0].at) > endedTime) {
-		delete(g.texts, g.order[0].endedKey)
-		g.order = g.order[1:]
+	return nil
+}
+
+// list returns the memberships that a user may see.
+func (t *members) list(u user) (out []*mcrdmav1.MembershipInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(t.groups), compareIDs) {
+		for _, x := range t.groups[id].Formed() {
+			if u.sees(x.User.UID) {
+				out = append(out, t.describe(id, x))
+			}
+		}
 	}
-	g.texts[x] = text
-	g.order = append(g.order, endedEntry{x, now})
+	return out
+}
+
+func (t *members) describe(id groupID, x machine.Membership) *mcrdmav1.MembershipInfo {
+	if s := t.sessions.find(x.User.Token); s != nil {
+		x.User = s.record()
+	}
+	out := &mcrdmav1.MembershipInfo{Group: id.proto(), Formation: x.Formation, Service: x.Service, Sender: x.Sender, Program: x.User.Program,
+		Uid: x.User.UID, Pid: x.User.PID, Path: x.Path, Attach: x.Attach, Since: timestamppb.New(x.Since), View: x.View}
+	for _, m := range x.Members {
+		out.Members = append(out.Members, &mcrdmav1.Member{Address: m.Addr.String(), Host: m.Host})
+	}
+	return out
 }

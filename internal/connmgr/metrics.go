@@ -1,88 +1,69 @@
 package connmgr
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/status"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
 // metrics are the metrics for Prometheus. No group, host, PSN or QPN is a label.
 type metrics struct {
-	host       string
 	registry   *prometheus.Registry
 	also       prometheus.Registerer
-	all        []prometheus.Collector
-	requests   *prometheus.CounterVec
-	refused    *prometheus.CounterVec
-	handshakes prometheus.Counter
+	server     *grpcserver.Metrics
 	closed     prometheus.Counter
-	latency    *prometheus.HistogramVec
 	peers      *prometheus.HistogramVec
 	agent      *prometheus.HistogramVec
 	formations *prometheus.CounterVec
-	steps      *prometheus.HistogramVec
+	phases     *prometheus.HistogramVec
 	removed    *prometheus.CounterVec
 	beats      *prometheus.CounterVec
 }
 
 func newMetrics(m *Manager) (*metrics, error) {
-	buckets := prometheus.ExponentialBuckets(0.0005, 2, 14)
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "mcrdma_daemon_" + name, Help: help}, labels)
+	x := &metrics{registry: prometheus.NewRegistry(), also: m.opts.Metrics}
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("mcrdma_daemon_", x.registry))
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "mcrdma_daemon_" + name, Help: help, Buckets: buckets}, labels)
+	histogram := func(name, help, label string) *prometheus.HistogramVec {
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: grpcserver.Buckets}, []string{label})
 	}
-	gauge := func(name, help string, f func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "mcrdma_daemon_" + name, Help: help}, func() float64 {
+	gauge := func(name, help string, f func() int) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
+	}
+	locked := func(f func() int) func() int {
+		return func() int {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return float64(f())
-		})
-	}
-	x := &metrics{host: m.name, registry: prometheus.NewRegistry(), also: m.opts.Metrics,
-		requests: counter("requests_total", "Requests by method and gRPC code.", "method", "code"),
-		refused:  counter("refused_total", "Requests that this daemon refused, or its applications, by reason.", "reason"),
-		handshakes: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_daemon_handshakes_failed_total",
-			Help: "Connections of others that failed before a request, for want of a certificate that is good."}),
-		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "mcrdma_daemon_connections_closed_total",
-			Help: "Connections of other hosts that were closed since a host had too many."}),
-		latency:    histogram("request_seconds", "Time of requests.", "method"),
-		peers:      histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result"),
-		agent:      histogram("agent_call_seconds", "Time of calls to the agent of the switch.", "result"),
-		formations: counter("formations_total", "Formations of groups that were made, by path.", "path"),
-		steps:      histogram("formation_seconds", "Time to make a formation, by step.", "step"),
-		removed:    counter("receivers_removed_total", "Receivers that were taken out of groups.", "reason"),
-		beats:      counter("beats_total", "Beats to other daemons.", "result"),
-	}
-	x.all = []prometheus.Collector{x.requests, x.refused, x.handshakes, x.closed, x.latency, x.peers, x.agent, x.formations, x.steps, x.removed, x.beats,
-		gauge("groups", "Groups of which this host is the sender.", func() int { return len(m.groups) }),
-		gauge("memberships", "Groups in which applications of this host receive.", func() int { return len(m.memberships) }),
-		gauge("sessions", "Applications.", func() int { return len(m.sessions) }),
-		gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", func() int {
-			if m.tor != nil && m.tor.synced {
-				return 1
-			}
-			return 0
-		}),
-		gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
-			if m.store.Failed() != nil {
-				return 1
-			}
-			return 0
-		}),
-	}
-	for _, c := range x.all {
-		x.registry.MustRegister(c)
-		if x.also == nil {
-			continue
+			return f()
 		}
-		if err := x.also.Register(c); err != nil {
-			x.close()
+	}
+	x.server = grpcserver.NewMetrics(auto, "host", m.name)
+	x.closed = auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total",
+		Help: "Connections of other hosts that were closed since a host had too many."})
+	x.peers = histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result")
+	x.agent = histogram("agent_call_seconds", "Time of calls to the agent of the switch.", "result")
+	x.formations = counter("formations_total", "Formations of groups that were made, by path.", "path")
+	x.phases = histogram("formation_seconds", "Time to make a formation, by phase.", "phase")
+	x.removed = counter("receivers_removed_total", "Receivers that were taken out of groups.", "reason")
+	x.beats = counter("beats_total", "Beats to other daemons.", "result")
+	gauge("groups", "Groups of which this host is the sender.", locked(func() int { return len(m.groups) }))
+	gauge("memberships", "Groups in which applications of this host receive.", func() int { return m.members.count() })
+	gauge("sessions", "Applications.", func() int { return len(m.sessions.all()) })
+	gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", locked(func() int {
+		return grpcserver.One(m.tor != nil && m.tor.synced)
+	}))
+	gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
+		return grpcserver.One(m.store.Failed() != nil)
+	})
+	if x.also != nil {
+		if err := x.also.Register(x.registry); err != nil {
 			return nil, err
 		}
 	}
@@ -91,28 +72,17 @@ func newMetrics(m *Manager) (*metrics, error) {
 
 // close also removes the metrics from the registry that they were added to.
 func (x *metrics) close() {
-	if x.also == nil {
-		return
+	if x.also != nil {
+		x.also.Unregister(x.registry)
 	}
-	for _, c := range x.all {
-		x.also.Unregister(c)
-	}
-}
-
-func (x *metrics) request(method string, took time.Duration, err error) {
-	x.requests.WithLabelValues(method, status.Code(err).String()).Inc()
-	if info := infoOf(status.Convert(err)); info != nil && info.GetMetadata()["host"] == x.host {
-		x.refused.WithLabelValues(info.GetReason()).Inc()
-	}
-	x.latency.WithLabelValues(method).Observe(took.Seconds())
 }
 
 func (x *metrics) peerCall(took time.Duration, err error) {
 	result := "ok"
 	switch {
-	case errors.Is(err, Unreachable):
+	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE):
 		result = "unreachable"
-	case errors.Is(err, Untrusted):
+	case failure.Is(err, mcrdmav1.Reason_UNTRUSTED):
 		result = "untrusted"
 	case err != nil:
 		result = "refused"
@@ -123,7 +93,7 @@ func (x *metrics) peerCall(took time.Duration, err error) {
 func (x *metrics) agentCall(took time.Duration, err error) {
 	result := "ok"
 	switch {
-	case err != nil && infoOf(status.Convert(err)) == nil:
+	case err != nil && failure.Info(err) == nil:
 		result = "unreachable"
 	case err != nil:
 		result = "refused"
@@ -137,7 +107,7 @@ func (x *metrics) formation(f *formation) {
 		path = "relay"
 	}
 	x.formations.WithLabelValues(path).Inc()
-	for _, s := range f.steps {
-		x.steps.WithLabelValues(s.name).Observe(s.took.Seconds())
+	for _, s := range f.Phases {
+		x.phases.WithLabelValues(s.Name).Observe(s.Took.Seconds())
 	}
 }

@@ -1,7 +1,6 @@
 package connmgr
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -21,56 +20,27 @@ func (n *groupNumbers) open() { n.last.Store(rand.Uint64N(firstGroups)) } //noli
 func (n *groupNumbers) take() uint64 { return n.last.Add(1) }
 
 // numbers hands out numbers that are never handed out again. They are reserved many at a
-// time, and before they run out, so that no caller waits for the disk.
+// time, so that callers seldom wait for the disk.
 type numbers struct {
-	m    *Manager
-	name string
-
 	mu        sync.Mutex // held while the store is waited for
 	next, end uint64
-	filling   bool
 }
 
-const (
-	numbersBlock = 256
-	numbersLow   = 64
-)
+const numbersBlock = 4096
 
-func (n *numbers) open(m *Manager, name string) { n.m, n.name = m, name }
-
-func (n *numbers) take() (uint64, error) {
+// take returns a number of those that the store has under a name.
+func (n *numbers) take(s Store, name string) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.next == n.end {
-		if err := n.fill(); err != nil {
-			return 0, err
+		first, err := s.Reserve(name, numbersBlock)
+		if err != nil {
+			return 0, stateError(err)
 		}
+		n.next, n.end = first, first+numbersBlock
 	}
-	x := n.next
 	n.next++
-	if n.end-n.next < numbersLow && !n.filling {
-		n.filling = true
-		n.m.background(func(context.Context) {
-			first, err := n.m.store.Reserve(n.name, numbersBlock)
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.filling = false
-			if err == nil && first == n.end {
-				n.end += numbersBlock
-			}
-		})
-	}
-	return x, nil
-}
-
-// fill is called with mu.
-func (n *numbers) fill() error {
-	first, err := n.m.store.Reserve(n.name, numbersBlock)
-	if err != nil {
-		return stateError(err)
-	}
-	n.next, n.end = first, first+numbersBlock
-	return nil
+	return n.next - 1, nil
 }
 
 // MC_IDs are virtual QPNs that devices don't hand out.
@@ -79,28 +49,53 @@ const (
 	countMCID = 0x800000
 )
 
-// takeMCID returns an MC_ID that is in use until freeMCID.
-func (m *Manager) takeMCID() (uint32, error) {
+// mcIDs are the MC_IDs that are in use.
+type mcIDs struct {
+	numbers numbers
+	mu      sync.Mutex
+	inUse   map[uint32]bool // false: its formation is being undone
+}
+
+// take returns an MC_ID that is in use until free.
+func (n *mcIDs) take(s Store) (uint32, error) {
 	for {
-		n, err := m.mcIDs.take()
+		x, err := n.numbers.take(s, "mc_ids")
 		if err != nil {
 			return 0, err
 		}
-		id := uint32(firstMCID + n%countMCID) //nolint:gosec // 24 bits
-		m.mu.Lock()
-		_, used := m.mcInUse[id]
-		if !used {
-			m.mcInUse[id] = true
-		}
-		m.mu.Unlock()
-		if !used {
+		if id := uint32(firstMCID + x%countMCID); n.use(id) { //nolint:gosec // 24 bits
 			return id, nil
 		}
 	}
 }
 
-func (m *Manager) freeMCID(id uint32) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.mcInUse, id)
+// use reports whether an MC_ID was free. It is in use then.
+func (n *mcIDs) use(id uint32) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, used := n.inUse[id]
+	if !used {
+		n.inUse[id] = true
+	}
+	return !used
+}
+
+// undo says that the switches are not to have an MC_ID any longer.
+func (n *mcIDs) undo(id uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inUse[id] = false
+}
+
+// has says whether the switches may have an MC_ID.
+func (n *mcIDs) has(id uint32) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.inUse[id]
+}
+
+func (n *mcIDs) free(id uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.inUse, id)
 }

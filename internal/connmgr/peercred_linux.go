@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 	grpcpeer "google.golang.org/grpc/peer"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // A user is the process at the other end of the unix socket, as the kernel reports it.
@@ -27,7 +30,17 @@ func (userInfo) AuthType() string { return "peercred" }
 // kernel identifies them (SO_PEERCRED). Other connections are refused.
 type peerCred struct{}
 
+// A PeerCreder is a connection that itself knows which process is at its other end, for
+// an Options.Apps that is no unix socket.
+type PeerCreder interface {
+	PeerCred() (uid, pid uint32)
+}
+
 func (peerCred) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c, ok := raw.(PeerCreder); ok {
+		uid, pid := c.PeerCred()
+		return raw, userInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, user{uid, pid}}, nil
+	}
 	c, ok := raw.(*net.UnixConn)
 	if !ok {
 		return nil, nil, fmt.Errorf("connmgr: a connection from %v: applications connect by the unix socket only", raw.RemoteAddr())
@@ -69,5 +82,5 @@ func userOf(ctx context.Context) (user, error) {
 			return u.user, nil
 		}
 	}
-	return user{}, refuse(Denied, "the caller is not known: applications connect by the unix socket only")
+	return user{}, failure.New(mcrdmav1.Reason_DENIED, "the caller is not known: applications connect by the unix socket only")
 }

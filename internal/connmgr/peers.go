@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -34,7 +35,7 @@ type peer struct {
 	configured bool
 	conn       *grpc.ClientConn
 	rpc        mcrdmav1.HostsClient
-	link       *link
+	dialState  *dialState
 
 	// Under Manager.mu.
 	users int // calls and formations that use it
@@ -68,9 +69,9 @@ var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6
 
 // dialOptions are those of all connections to others. The dialer resolves names, and no
 // proxy is used.
-func dialOptions(l *link, own identity.Identity) []grpc.DialOption {
+func dialOptions(d *dialState, own identity.Identity) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(l), grpc.WithContextDialer(l.dial), identity.Claim(own),
+		grpc.WithTransportCredentials(d), grpc.WithContextDialer(d.dial), identity.Claim(own),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: lostTime}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
@@ -89,8 +90,8 @@ func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, link: &link{TransportCredentials: creds, once: dialOnce}, idle: m.clock.now()}
-	p.conn, err = grpc.NewClient("passthrough:///"+h.Daemon, append(dialOptions(p.link, m.own()), m.opts.DialHosts...)...)
+	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, dialState: &dialState{TransportCredentials: creds, once: m.opts.Dial}, idle: time.Now()}
+	p.conn, err = grpc.NewClient("passthrough:///"+h.Daemon, append(dialOptions(p.dialState, m.own()), m.opts.DialHosts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("the daemon of %v: %w", p, err)
 	}
@@ -148,7 +149,7 @@ func (m *Manager) letPeer(p *peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.users--
-	p.idle = m.clock.now()
+	p.idle = time.Now()
 	if m.spare(p) && (p.conn.GetState() != connectivity.Ready || len(m.peers) > len(m.cfg.Hosts)+maxIdlePeers) {
 		m.closeIdle(p.idle)
 	}
@@ -186,48 +187,71 @@ func (m *Manager) closeIdle(now time.Time) {
 // call makes a call and records whether the peer answers. It may make the call twice.
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
-	err := p.once(ctx, f)
-	if errors.Is(err, Unreachable) && ctx.Err() == nil && time.Since(begun) < p.m.times.connect && p.conn.GetState() != connectivity.Ready {
-		again := p.once(ctx, f) // the connection had been lost unnoticed
-		if u := (*fault)(nil); !errors.As(again, &u) || !u.unsent {
-			err = again
-		} else if u.reason == Untrusted { // more specific, though the first request may have arrived
-			u.unsent = false
-			err = u
-		}
+	unsent, err := p.dialState.call(ctx, p.conn, connectTime, f)
+	err = p.explain(ctx, err)
+	if unsent {
+		err = &unsentError{err}
 	}
 	p.m.metrics.peerCall(time.Since(begun), err)
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	p.tried = true
 	p.err = nil
-	if errors.Is(err, Unreachable) || errors.Is(err, Untrusted) {
+	if failure.Is(err, mcrdmav1.Reason_UNREACHABLE) || failure.Is(err, mcrdmav1.Reason_UNTRUSTED) {
 		p.err = err
 	}
 	return err
 }
 
-func (p *peer) once(ctx context.Context, f func(context.Context) error) error {
-	if p.link.connect(ctx, p.conn, p.m.times.connect) {
-		return p.fault(ctx, f(ctx))
+// ask makes a request by the call of a peer or of the switch's agent.
+func ask[Req, Res any](ctx context.Context, call func(context.Context, func(context.Context) error) error,
+	rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
+	err = call(ctx, func(ctx context.Context) (err error) {
+		res, err = rpc(ctx, req)
+		return err
+	})
+	return res, err
+}
+
+// An unsentError is the error of a request that cannot have arrived.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
+
+// call makes a call on a connection, and makes it again if the connection had been lost
+// unnoticed. It says whether no request can have arrived.
+func (d *dialState) call(ctx context.Context, conn *grpc.ClientConn, most time.Duration, f func(context.Context) error) (unsent bool, err error) {
+	begun := time.Now()
+	unsent, err = d.try(ctx, conn, most, f)
+	if status.Code(err) != codes.Unavailable || failure.Info(err) != nil || ctx.Err() != nil || time.Since(begun) >= most ||
+		conn.GetState() == connectivity.Ready || untrusted(d.last()) {
+		return unsent, err
 	}
-	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
-		return &fault{reason: Closed, text: "the caller has gone", unsent: true, cause: ctx.Err()}
+	if again, other := d.try(ctx, conn, most, f); !again || unsent {
+		return again, other
 	}
-	u := p.unreachable("no connection in time")
-	u.unsent = true
-	return u
+	return false, err
+}
+
+func (d *dialState) try(ctx context.Context, conn *grpc.ClientConn, most time.Duration, f func(context.Context) error) (unsent bool, err error) {
+	switch {
+	case d.connect(ctx, conn, most):
+		return false, f(ctx)
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		return true, status.FromContextError(ctx.Err()).Err()
+	}
+	return true, status.Error(codes.Unavailable, "no connection in time")
 }
 
 // connect makes a connection connect now, if it is not connecting, and waits until it is
 // connected, is refused, or time is up. It reports whether it is connected.
-func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
+func (d *dialState) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
 	if conn.GetState() == connectivity.Ready {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	defer l.onFailure(cancel)()
+	defer d.onFailure(cancel)()
 	if conn.GetState() == connectivity.TransientFailure { // otherwise it races with gRPC's own first steps
 		conn.ResetConnectBackoff()
 	}
@@ -243,51 +267,44 @@ func (l *link) connect(ctx context.Context, conn *grpc.ClientConn, most time.Dur
 	}
 }
 
-// fault says what the error of a call to a peer means.
-func (p *peer) fault(ctx context.Context, err error) error {
+// explain says what the error of a call to a peer means.
+func (p *peer) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	name := p.String()
-	s := status.Convert(err)
-	if info := infoOf(s); info != nil {
-		if _, ok := reasonCodes[Reason(info.GetReason())]; ok {
-			f := &fault{reason: Reason(info.GetReason()), text: clip(info.GetMetadata()["text"], maxText), host: clip(info.GetMetadata()["host"], maxName)}
-			if f.host == "" {
-				f.host = name
-			}
-			n, _ := strconv.ParseUint(info.GetMetadata()["formation"], 10, 32) // 0: it says none
-			f.formation = uint32(n)
-			return f
-		}
+	if f := failure.Read(err); f != nil {
+		f.Host = cmp.Or(f.Host, name)
+		return f
 	}
-	text := clip(s.Message(), maxText)
+	s := status.Convert(err)
+	text := failure.Clip(s.Message(), failure.MaxText)
 	switch s.Code() {
 	case codes.Unimplemented:
-		return refuse(Version, "its daemon does not know the request (%s): update the older of the two daemons", text).at(name)
+		return failure.New(mcrdmav1.Reason_VERSION, "its daemon does not know the request (%s): update the older of the two daemons", text).AtHost(name)
 	case codes.Unauthenticated:
-		return refuse(Untrusted, "%s", text).at(name)
+		return failure.New(mcrdmav1.Reason_UNTRUSTED, "%s", text).AtHost(name)
 	case codes.PermissionDenied:
-		return refuse(Denied, "%s", text).at(name)
+		return failure.New(mcrdmav1.Reason_DENIED, "%s", text).AtHost(name)
 	case codes.Canceled:
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	case codes.DeadlineExceeded:
-		return refuse(Unreachable, "its daemon at %s did not answer in time: see whether cmd-daemon runs there, and the way to it", p.target).at(name)
+		return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s did not answer in time: see whether cmd-daemon runs there, and the way to it", p.target).AtHost(name)
 	}
 	return p.unreachable(text)
 }
 
 // unreachable says why there is no connection; text is what else is known.
-func (p *peer) unreachable(text string) *fault {
-	if cause := p.link.last(); cause != nil {
+func (p *peer) unreachable(text string) *failure.Error {
+	if cause := p.dialState.last(); cause != nil {
 		if untrusted(cause) {
-			return refuse(Untrusted, "its daemon at %s: %v", p.target, cause).at(p.String())
+			return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(p.String())
 		}
 		text = cause.Error()
 	}
-	return refuse(Unreachable, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).at(p.String())
+	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).AtHost(p.String())
 }
 
 // untrusted reports whether a connection failed because one side rejects the other's
@@ -298,88 +315,88 @@ func untrusted(err error) bool {
 		errors.As(err, new(tls.RecordHeaderError))
 }
 
-// A link is the credentials of a connection, and remembers why connecting failed: gRPC
+// A dialState is the credentials of a connection, and remembers why connecting failed: gRPC
 // reports that only as text.
-type link struct {
+type dialState struct {
 	credentials.TransportCredentials
-	once dialer // dialOnce, but in tests
+	once dialer // Options.Dial
 
 	mu      sync.Mutex
 	err     error                // nil: the last connection was made
 	waiting map[*func()]struct{} // called when one could not be made, and the next is unlikely to be
 }
 
-func (l *link) note(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
+func (d *dialState) note(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = err
 	if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 		return // or packets were lost
 	}
-	for f := range l.waiting {
+	for f := range d.waiting {
 		(*f)()
 	}
 }
 
 // onFailure has f called when a connection cannot be made, until stop is called.
-func (l *link) onFailure(f func()) (stop func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.waiting == nil {
-		l.waiting = map[*func()]struct{}{}
+func (d *dialState) onFailure(f func()) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting == nil {
+		d.waiting = map[*func()]struct{}{}
 	}
-	l.waiting[&f] = struct{}{}
+	d.waiting[&f] = struct{}{}
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.waiting, &f)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.waiting, &f)
 	}
 }
 
-func (l *link) last() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+func (d *dialState) last() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
 }
 
-func (l *link) dial(ctx context.Context, target string) (net.Conn, error) {
-	c, err := dialMany(ctx, target, l.once)
+func (d *dialState) dial(ctx context.Context, target string) (net.Conn, error) {
+	c, err := dialMany(ctx, target, d.once)
 	if err != nil {
-		l.note(err)
+		d.note(err)
 	}
 	return c, err
 }
 
-func (l *link) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, info, err := l.TransportCredentials.ClientHandshake(ctx, authority, raw)
+func (d *dialState) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := d.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
-		l.note(err)
+		d.note(err)
 		return c, info, err
 	}
-	return &linkConn{Conn: c, l: l}, info, nil
+	return &watchedConn{Conn: c, d: d}, info, nil
 }
 
-func (l *link) Clone() credentials.TransportCredentials { return l }
+func (d *dialState) Clone() credentials.TransportCredentials { return d }
 
-// A linkConn finds out whether the server accepts the client's certificate: with TLS 1.3
+// A watchedConn finds out whether the server accepts the client's certificate: with TLS 1.3
 // only what arrives after the handshake shows it.
-type linkConn struct {
+type watchedConn struct {
 	net.Conn
-	l    *link
+	d    *dialState
 	read bool // something has come; the reader's
 }
 
 var errRefused = errors.New("it does not take this host's certificate")
 
-func (c *linkConn) Read(b []byte) (int, error) {
+func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	switch op := (*net.OpError)(nil); {
 	case c.read:
 	case n > 0:
 		c.read = true
-		c.l.note(nil)
+		c.d.note(nil)
 	case errors.As(err, &op) && op.Op == "remote error": // an alert
-		c.l.note(fmt.Errorf("%w: %w: renew it, or have it issued by the same CA", errRefused, err))
+		c.d.note(fmt.Errorf("%w: %w: renew it, or have it issued by the same CA", errRefused, err))
 	}
 	return n, err
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/binary"
-	"fmt"
 	"slices"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
@@ -18,16 +20,16 @@ const minBlock = 4096
 const auto = "auto"
 
 // relayFor decides how hosts relay in a formation. An error names the host that cannot.
-func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
+func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
 	if f.Sender.Bootstrap == "" {
-		return nil, refuse(Invalid, "hosts would have to relay, and the sender's application has no address where it listens for that")
+		return nil, failure.New(mcrdmav1.Reason_INVALID, "hosts would have to relay, and the sender's application has no address where it listens for that")
 	}
 	for _, r := range f.Receivers {
 		if r.Bootstrap == "" {
-			return nil, refuse(Invalid, "hosts would have to relay, and the receiver's application has no address where it listens for that").at(r.Host)
+			return nil, failure.New(mcrdmav1.Reason_INVALID, "hosts would have to relay, and the receiver's application has no address where it listens for that").AtHost(r.Host)
 		}
 	}
-	out := &relay{Block: m.cfg.Relay.Block, Group: relayGroup()}
+	out := &machine.Relay{Block: m.cfg.Relay.Block, Group: relayGroup()}
 	var err error
 	if out.Transport, err = m.transportFor(g, f); err != nil {
 		return nil, err
@@ -40,19 +42,19 @@ func (m *Manager) relayFor(g *group, f *formation) (*relay, error) {
 			h := schedule.Hints{MaxBlock: int64(m.cfg.Relay.Block)}
 			if racks != nil {
 				if h.Racks, err = schedule.NewRacks(rackSizes(racks)...); err != nil {
-					return nil, refuse(Invalid, "racks: %v", err)
+					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)
 				}
 			}
 			plan, err := schedule.Choose(int64(min(g.spec.Typical, 1<<50)), len(f.Receivers)+1, h) //nolint:gosec // bounded
 			if err != nil {
-				return nil, refuse(Invalid, "no way of relaying can be chosen: %v", err)
+				return nil, failure.New(mcrdmav1.Reason_INVALID, "no way of relaying can be chosen: %v", err)
 			}
 			name, out.Block = plan.Algorithm.String(), max(uint32(plan.BlockSize), min(minBlock, out.Block)) //nolint:gosec // at most MaxBlock
 		}
 	}
 	if out.Algorithm = name; name == schedule.Hybrid.String() {
 		if racks == nil {
-			return nil, refuse(Invalid, "the hybrid algorithm has to know each host's rack: configure rack at all of them, or use another algorithm")
+			return nil, failure.New(mcrdmav1.Reason_INVALID, "the hybrid algorithm has to know each host's rack: configure rack at all of them, or use another algorithm")
 		}
 		out.Racks = racks
 	}
@@ -85,7 +87,7 @@ func (m *Manager) transportFor(g *group, f *formation) (string, error) {
 	case without == "":
 		return "rdma", nil
 	case want == "rdma":
-		return "", refuse(Invalid, "hosts are to relay by RDMA, and the application has no device: open one, or use transport auto").at(without)
+		return "", failure.New(mcrdmav1.Reason_INVALID, "hosts are to relay by RDMA, and the application has no device: open one, or use transport auto").AtHost(without)
 	}
 	return "tcp", nil
 }
@@ -126,6 +128,3 @@ func relayGroup() uint64 {
 	_, _ = rand.Read(b[:]) // never fails
 	return max(binary.BigEndian.Uint64(b[:]), 1)
 }
-
-// text describes how hosts relay, for people.
-func (r *relay) text() string { return fmt.Sprintf("%s over %s", r.Algorithm, r.Transport) }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -26,6 +27,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,13 +36,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cannot be: no goroutine but main's is on it.
 func init() { runtime.LockOSThread() }
 
-// A rig is some hosts, each with its daemon, on loopback. Health, leases and grace
-// follow its clock.
+// A rig is some hosts, each with its daemon, connected in memory.
 type rig struct {
 	t     testing.TB
 	dir   string
+	net   *memnet.Network  // nil: the kernel's sockets
 	ca    *identitytest.CA // nil: plain text
-	clock *fakeClock
 	hosts []*host
 	sw    *fakeSwitch // nil: none
 }
@@ -56,10 +57,11 @@ type host struct {
 	last   string // what was left
 	conns  []*grpc.ClientConn
 
-	mu   sync.Mutex
-	dead bool // nothing gets out any more
-	hook hook // around calls to other daemons
-	hung map[netip.Addr]bool
+	mu    sync.Mutex
+	dead  bool // nothing gets out any more
+	hook  hook // around calls to other daemons
+	hung  map[netip.Addr]bool
+	views bool // its applications call AckView
 	// asked is the request to receivers for each formation; a different one the second time
 	// is an error.
 	asked map[string]string
@@ -128,6 +130,33 @@ type rigOption func(*rig)
 func withTLS(r *rig)    { r.ca = identitytest.New(r.t) }
 func withSwitch(r *rig) { r.sw = newFakeSwitch(r) }
 
+// onSockets has the rig use the kernel's sockets, for what the kernel does.
+func onSockets(r *rig) { r.net = nil }
+
+// listen listens for a process.
+func (r *rig) listen(process, addr string) net.Listener {
+	r.t.Helper()
+	var l net.Listener
+	var err error
+	if r.net != nil {
+		l, err = r.net.Listen(process, addr)
+	} else {
+		l, err = net.Listen("tcp", addr)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return l
+}
+
+// dialer makes a process's connections.
+func (r *rig) dialer(process string) func(context.Context, string) (net.Conn, error) {
+	if r.net == nil {
+		return nil
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) { return r.net.Dial(ctx, process, addr) }
+}
+
 // newRig starts n hosts, h1 to hn.
 func newRig(t testing.TB, n int, options ...rigOption) *rig {
 	t.Helper()
@@ -136,7 +165,7 @@ func newRig(t testing.TB, n int, options ...rigOption) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, clock: newFakeClock()}
+	r := &rig{t: t, dir: dir, net: memnet.New()}
 	for _, o := range options {
 		o(r)
 	}
@@ -150,13 +179,10 @@ func newRig(t testing.TB, n int, options ...rigOption) *rig {
 
 // add adds hosts that are not started.
 func (r *rig) add(n int) {
-	t := r.t
 	for i := len(r.hosts) + 1; n > 0; i, n = i+1, n-1 {
-		l, err := net.Listen("tcp", net.JoinHostPort(hostAddr(i).String(), "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), listen: l.Addr().String(), hung: map[netip.Addr]bool{}, asked: map[string]string{}}
+		h := &host{r: r, name: fmt.Sprintf("h%d", i), addr: hostAddr(i), hung: map[netip.Addr]bool{}, asked: map[string]string{}}
+		l := r.listen(h.process(), net.JoinHostPort(hostAddr(i).String(), "0"))
+		h.listen = l.Addr().String()
 		_ = l.Close()
 		if r.ca != nil {
 			h.files = r.ca.Host(h.name, h.addr)
@@ -176,6 +202,9 @@ func (r *rig) close() {
 		r.sw.close()
 	}
 }
+
+// process is the daemon's.
+func (h *host) process() string { return h.name + "/daemon" }
 
 // host is host i, from 1 on.
 func (r *rig) host(i int) *host { return r.hosts[i-1] }
@@ -202,22 +231,28 @@ func testLog(name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
 }
 
-// testTimes are short where tests wait for them.
-var testTimes = times{request: 20 * time.Second, prepare: 5 * time.Second, reform: time.Second, install: time.Second,
-	commit: 2 * time.Second, undo: 300 * time.Millisecond, again: 20 * time.Millisecond, connect: time.Second,
-	settle: time.Second}
+// from has a client's connections come from a process.
+func (r *rig) from(process string) grpc.DialOption {
+	if r.net == nil {
+		return grpc.EmptyDialOption{}
+	}
+	return grpc.WithContextDialer(r.dialer(process))
+}
 
 // start starts the daemon of host i, and waits until it serves.
 func (r *rig) start(i int, change ...func(*config.Config, *Options)) *host {
 	r.t.Helper()
 	h := r.host(i)
 	cfg := r.config(i)
-	o := Options{Logger: testLog(h.name), Version: "test", clock: r.clock, times: testTimes,
+	o := Options{Logger: testLog(h.name), Version: "test", Dial: r.dialer(h.process()),
 		DialHosts:  []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
 		DialSwitch: []grpc.DialOption{grpc.WithUnaryInterceptor(h.intercept)},
 		OpenStore: func(ctx context.Context, path string) (Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		}}
+	if r.net != nil {
+		o.Hosts, o.Apps = r.listen(h.process(), cfg.Listen), r.listen(h.process(), cfg.Socket)
+	}
 	for _, f := range change {
 		f(cfg, &o)
 	}
@@ -271,64 +306,18 @@ func (r *rig) restart(i int, change ...func(*config.Config, *Options)) {
 	r.start(i, change...)
 }
 
-// A fakeClock stands still until it is advanced.
-type fakeClock struct {
-	mu   sync.Mutex
-	time time.Time
-}
-
-func newFakeClock() *fakeClock { return &fakeClock{time: time.Unix(1_700_000_000, 0)} }
-
-func (c *fakeClock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.time
-}
-
-func (c *fakeClock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.time = c.time.Add(d)
-}
-
-func (c *fakeClock) ticks(time.Duration) (<-chan time.Time, func()) { return nil, func() {} }
-
-// pass lets time pass, in steps of a beat. After each, all daemons do what is due,
-// and beats that are answered at all have been.
+// pass lets time pass, and what is due be done.
 func (r *rig) pass(d time.Duration) {
-	r.t.Helper()
-	const beat = 100 * time.Millisecond
-	for ; d > 0; d -= beat {
-		r.clock.add(min(d, beat))
-		for _, h := range r.hosts {
-			if h.stop != nil {
-				h.m.due(r.clock.now())
-			}
-		}
-		for _, h := range r.hosts {
-			if h.stop != nil {
-				r.until("beats are answered", func() bool { return h.settled() })
-			}
-		}
+	time.Sleep(d)
+	if r.net != nil {
+		synctest.Wait()
 	}
-}
-
-// settled reports whether no beat is under way, except to hosts that hang.
-func (h *host) settled() bool {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	for _, p := range h.m.peers {
-		if p.beats > 0 && !h.hangs(p.addr) {
-			return false
-		}
-	}
-	return true
 }
 
 // until polls until a condition holds.
 func (r *rig) until(what string, f func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(200 * time.Microsecond) {
+	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			for _, h := range r.hosts {
 				if h.last != "" {
@@ -368,6 +357,14 @@ func (r *rig) wantNothing() {
 	}
 }
 
+// mcIDs is how many MC_IDs are in use.
+func (h *host) mcIDs() int {
+	n := &h.m.mcIDs
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.inUse)
+}
+
 // leftovers says what a daemon has.
 func (h *host) leftovers() string {
 	m := h.m
@@ -377,19 +374,16 @@ func (h *host) leftovers() string {
 	if n := len(m.groups); n > 0 {
 		out += fmt.Sprintf(" %d groups", n)
 	}
-	if n := len(m.memberships); n > 0 {
+	if n := m.members.count(); n > 0 {
 		out += fmt.Sprintf(" %d memberships", n)
 	}
-	if n := len(m.mcInUse); n > 0 {
+	m.members.mu.Lock()
+	if n := len(m.members.attached) + len(m.members.calls); n > 0 {
+		out += fmt.Sprintf(" %d attachments and calls", n)
+	}
+	m.members.mu.Unlock()
+	if n := h.mcIDs(); n > 0 {
 		out += fmt.Sprintf(" %d MC_IDs", n)
-	}
-	if n := len(m.usage); n > 0 {
-		out += fmt.Sprintf(" usage of %d users", n)
-	}
-	for _, s := range m.sessions {
-		if len(s.groups)+len(s.members) > 0 {
-			out += " a session's"
-		}
 	}
 	for _, p := range m.peers {
 		if p.users != 0 {
@@ -408,3 +402,13 @@ func (h *host) leftovers() string {
 }
 
 var errNot = errors.New("not")
+
+// part is a part of a test within its bubble, where t.Run may not be called.
+func part(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	before := t.Failed()
+	f(t)
+	if t.Failed() && !before {
+		t.Log("it failed in part", name)
+	}
+}

@@ -2,24 +2,18 @@ package connmgr
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
 // maxMessage limits messages of others; the largest are beats for many groups.
@@ -34,45 +28,41 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	if !m.files.Plain() {
 		creds = newPerHost(creds, m.metrics.closed.Inc)
 	}
-	failed := func(err error) {
-		m.metrics.handshakes.Inc()
-		m.log.Warn("a connection was refused", "error", err)
-	}
-	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.WaitForHandlers(true),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 2 * time.Second, PermitWithoutStream: true})}
-	hosts = grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxStreams), grpc.Creds(identity.Watched(creds, failed)), grpc.ChainUnaryInterceptor(m.unary))...)
+	c := grpcserver.Config{Log: m.log, Metrics: m.metrics.server, Health: health.NewServer(), // it serves as long as the daemon does
+		MaxMessage: maxMessage, MinPing: 2 * time.Second, Time: requestTime, Explain: m.explain,
+		Unary: []grpc.UnaryServerInterceptor{m.unary}}
+	hosts = grpcserver.New(c, creds, grpc.MaxConcurrentStreams(maxStreams))
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
-	h := health.NewServer() // it serves as long as the daemon does
-	healthpb.RegisterHealthServer(hosts, h)
-	reflection.Register(hosts)
-	apps = grpc.NewServer(append(options, grpc.MaxConcurrentStreams(2*maxSessions), grpc.Creds(identity.Watched(peerCred{}, failed)), grpc.ChainUnaryInterceptor(m.unary, m.allowed), grpc.ChainStreamInterceptor(m.stream))...)
+	c.Unary = append(c.Unary, m.allowed)
+	c.Stream = []grpc.StreamServerInterceptor{m.stream}
+	apps = grpcserver.New(c, peerCred{}, grpc.MaxConcurrentStreams(2*maxSessions))
 	mcrdmav1.RegisterApplicationsServer(apps, &appsServer{m: m})
-	healthpb.RegisterHealthServer(apps, h)
-	reflection.Register(apps)
 	return hosts, apps, nil
 }
 
-// unary limits a request's time, and counts requests. A handler that panics ends the
-// process: it may hold Manager.mu, and what is in memory may be wrong; what is durable is
-// not.
-func (m *Manager) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (res any, err error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, m.times.request)
-		defer cancel()
+// explain makes an error of this host one with a status.
+func (m *Manager) explain(err error) error {
+	if f := failure.Of(err); f != nil {
+		out := *f
+		out.Message = f.Error()
+		if f.Host == "" && f.Switch == "" {
+			out.Host = m.name
+		}
+		return &out
 	}
-	begun := time.Now()
-	res, err = handle(ctx, req)
-	switch _, ok := status.FromError(err); {
-	case ok:
-	case m.life.Err() != nil:
-		// A request that failed because the daemon ends is temporary: the caller tries
-		// again when the daemon is back, as if it had not answered.
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Errorf(codes.Internal, "host %s: %v", m.name, err)
+}
+
+// unary makes a request that failed because the daemon ends temporary: the caller tries
+// again when the daemon is back, as if it had not answered.
+func (m *Manager) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	res, err := handle(ctx, req)
+	if err != nil && m.life.Err() != nil {
 		err = status.Errorf(codes.Unavailable, "host %s: the daemon is being stopped", m.name)
-	default:
-		err = m.toStatus(err)
 	}
-	m.metrics.request(info.FullMethod, time.Since(begun), err)
 	return res, err
 }
 
@@ -84,17 +74,11 @@ func (m *Manager) allowed(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	return handle(ctx, req)
 }
 
-func (m *Manager) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	begun := time.Now()
-	err := m.checkUser(s.Context())
-	if err == nil {
-		err = handle(srv, s)
+func (m *Manager) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := m.checkUser(s.Context()); err != nil {
+		return err
 	}
-	if _, ok := status.FromError(err); !ok {
-		err = m.toStatus(err)
-	}
-	m.metrics.request(info.FullMethod, time.Since(begun), err)
-	return err
+	return handle(srv, s)
 }
 
 func (m *Manager) checkUser(ctx context.Context) error {
@@ -103,26 +87,7 @@ func (m *Manager) checkUser(ctx context.Context) error {
 		return err
 	}
 	if users := m.cfg.Users; len(users) > 0 && !u.root() && !slices.Contains(users, u.uid) {
-		return refuse(Denied, "user %d may not use this daemon: its configuration allows others only (users)", u.uid)
+		return failure.New(mcrdmav1.Reason_DENIED, "user %d may not use this daemon: its configuration allows others only (users)", u.uid)
 	}
 	return nil
-}
-
-func (m *Manager) serveMetrics(fail context.CancelCauseFunc) (*http.Server, error) {
-	if m.cfg.Metrics == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", m.cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("%w: metrics cannot be served: %w", ErrConfig, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.metrics.registry, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	m.wg.Go(func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			fail(fmt.Errorf("serving metrics: %w", err))
-		}
-	})
-	return s, nil
 }

@@ -1,29 +1,40 @@
 package connmgr
 
 import (
+	"context"
 	"crypto/rand"
+	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
-// A session is an application that has opened. All under Manager.mu.
+// A session is an application that has opened. What belongs to it is where groups and
+// memberships are.
 type session struct {
-	token   string
-	user    user
+	token    string
+	uid      uint32
+	since    time.Time
+	creating *semaphore.Weighted
+	deaf     func() // called once the queue is full
+
+	mu      sync.Mutex
+	pid     uint32
 	program string
-	since   time.Time
-
-	services map[string]struct{}
-	groups   map[groupID]*group
-	members  map[uint64]*member // by attach
-
-	stream uint64 // number of the stream that has the session; 0: none, the application may come back
-	over   bool
-	queue  []*mcrdmav1.OpenResponse
-	wake   chan struct{} // 1; read by the stream, and closed when another has taken the session
-	ends   []end         // the last ones
+	stream  uint64 // number of the stream that has the session; 0: none, the application may come back
+	views   bool   // the application calls AckView
+	ended   bool
+	queue   []*mcrdmav1.OpenResponse
+	wake    chan struct{} // 1; read by the stream, and closed when another has taken the session
+	ends    []end         // the last ones
 }
 
 // An end is why a group or a membership of a session has ended, if others have ended it.
@@ -32,17 +43,32 @@ type session struct {
 type end struct {
 	group  groupID // or
 	attach uint64  // of a membership; 0: it is a group
-	why    *fault
+	why    *failure.Error
 }
 
 // maxEnds is how many ends are remembered.
 const maxEnds = 256
 
-// noteEnd is called with Manager.mu.
+// maxQueue is how many events may wait for an application.
+const maxQueue = 4096
+
+func newSession(r machine.Owner, now time.Time) *session {
+	return &session{token: r.Token, uid: r.UID, pid: r.PID, program: r.Program, since: now, creating: semaphore.NewWeighted(maxCreating), wake: make(chan struct{}, 1)}
+}
+
+// record is the session as stored with groups and memberships.
+func (s *session) record() machine.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return machine.Owner{Token: s.token, UID: s.uid, PID: s.pid, Program: s.program}
+}
+
 func (s *session) noteEnd(e end) {
 	if e.why == nil {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.ends) >= maxEnds {
 		s.ends = slices.Delete(s.ends, 0, 1)
 	}
@@ -50,8 +76,10 @@ func (s *session) noteEnd(e end) {
 }
 
 // whyEnded returns why a group (attach 0) or a membership has ended, and unknown if no end
-// is remembered. It is called with Manager.mu.
-func (s *session) whyEnded(id groupID, attach uint64, unknown *fault) *fault {
+// is remembered.
+func (s *session) whyEnded(id groupID, attach uint64, unknown *failure.Error) *failure.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range s.ends {
 		if e.attach == attach && (attach != 0 || e.group == id) {
 			return e.why
@@ -60,48 +88,58 @@ func (s *session) whyEnded(id groupID, attach uint64, unknown *fault) *fault {
 	return unknown
 }
 
-// maxQueue is how many events may wait for an application.
-const maxQueue = 4096
-
-func newSession(token string, u user, program string, now time.Time) *session {
-	return &session{token: token, user: u, program: program, since: now, services: map[string]struct{}{},
-		groups: map[groupID]*group{}, members: map[uint64]*member{}, wake: make(chan struct{}, 1)}
-}
-
-// openSession gives a stream a session: that of the token if the caller's user has
-// it, else a new one. It takes the session from a stream that had it.
-func (m *Manager) openSession(u user, token, program string) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	stream = m.attach.Add(1)
-	if s = m.sessions[token]; s != nil && s.user.uid == u.uid {
-		s.user.pid, s.program = u.pid, program
-		close(s.wake)
-		s.wake = make(chan struct{}, 1)
-		resumed = true
-	} else {
-		if err := m.roomForSession(u.uid); err != nil {
-			return nil, 0, nil, false, err
-		}
-		s = newSession(rand.Text(), u, program, m.clock.now())
-		m.sessions[s.token] = s
+// push queues an event. An application that does not read its events is given up.
+func (s *session) push(e *mcrdmav1.OpenResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+	case len(s.queue) >= maxQueue:
+		s.ended, s.queue = true, nil
+		s.signal()
+		s.deaf()
+	default:
+		s.queue = append(s.queue, e)
+		s.signal()
 	}
-	s.stream = stream
-	return s, stream, s.wake, resumed, nil
 }
 
-// sessionOf finds the session of a request. Another user's is not found.
-func (m *Manager) sessionOf(u user, token string) (*session, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sessions[token]
-	if s == nil || s.over || s.user.uid != u.uid {
-		return nil, refuse(NotFound, "there is no such session: open one")
+// detached tells the application that a membership has ended, which for a reason that it
+// need not know (UNSPECIFIED) is nothing. A question that it has not fetched is taken back
+// instead, so that a sender that asks and gives up repeatedly does not fill the queue.
+func (s *session) detached(e machine.TellEnded) {
+	if e.Asked && s.unask(e.Attach) || e.Reason == mcrdmav1.Detached_REASON_UNSPECIFIED {
+		return
 	}
-	return s, nil
+	s.noteEnd(end{attach: e.Attach, why: detachedError(e.Reason, e.Text)})
+	s.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+		Detached: &mcrdmav1.Detached{Attach: e.Attach, Reason: e.Reason, Text: e.Text}}})
 }
 
-// signal is called with Manager.mu.
+// unask takes a question back that the application has not fetched; false: it has.
+func (s *session) unask(attach uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.queue)
+	s.queue = slices.DeleteFunc(s.queue, func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == attach })
+	return len(s.queue) < n
+}
+
+// detachedError is the error for an application that asks for a membership which has ended
+// for that reason; nil: it need not know.
+func detachedError(reason mcrdmav1.Detached_Reason, text string) *failure.Error {
+	switch reason {
+	case mcrdmav1.Detached_REASON_CLOSED:
+		return failure.New(mcrdmav1.Reason_CLOSED, "the sender has closed the group")
+	case mcrdmav1.Detached_REASON_REMOVED:
+		return failure.New(mcrdmav1.Reason_REMOVED, "%s", text)
+	case mcrdmav1.Detached_REASON_SENDER_LOST:
+		return failure.New(mcrdmav1.Reason_SENDER_LOST, "%s", text)
+	}
+	return nil
+}
+
+// signal is called with session.mu.
 func (s *session) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -109,55 +147,247 @@ func (s *session) signal() {
 	}
 }
 
-// push queues an event. An application that does not read its events is given up.
-// It is called with Manager.mu.
-func (m *Manager) push(s *session, e *mcrdmav1.OpenResponse) {
-	if s.over {
-		return
-	}
-	if len(s.queue) >= maxQueue {
-		m.log.Warn("an application does not read its events; its session ends", "program", s.program, "pid", s.user.pid)
-		m.endSessionLocked(s, "the application does not read its events")
-		return
-	}
-	s.queue = append(s.queue, e)
-	s.signal()
-}
-
-// endSession ends a session and all that belongs to it, if the stream still has it.
-func (m *Manager) endSession(s *session, stream uint64, why string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.over || s.stream != stream || m.stopping {
-		return
-	}
-	m.endSessionLocked(s, why)
-}
-
-func (m *Manager) endSessionLocked(s *session, why string) {
-	s.over = true
-	s.queue = nil
-	delete(m.sessions, s.token)
-	for name := range s.services {
-		delete(m.services, name)
-	}
-	for _, x := range s.members {
-		m.endMember(x, mcrdmav1.Detached_REASON_UNSPECIFIED, why)
-	}
-	for _, g := range s.groups {
-		m.abandon(g, mcrdmav1.Detached_REASON_SENDER_LOST, why)
-	}
-	s.signal()
-	m.log.Info("a session has ended", "program", s.program, "pid", s.user.pid, "why", why)
-}
-
 // take returns what is queued, and whether the stream still has the session.
-func (m *Manager) take(s *session, stream uint64) (list []*mcrdmav1.OpenResponse, mine bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s.over || s.stream != stream {
+func (s *session) take(stream uint64) (list []*mcrdmav1.OpenResponse, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.stream != stream {
 		return nil, false
 	}
 	list, s.queue = s.queue, nil
 	return list, true
+}
+
+// takeOver gives a stream the session; nil: it has ended.
+func (s *session) takeOver(pid uint32, program string, views bool, stream uint64) (wake <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
+	s.pid, s.program, s.views, s.stream = pid, program, views, stream
+	close(s.wake)
+	s.wake = make(chan struct{}, 1)
+	return s.wake
+}
+
+// isEnded says that the session has ended. What belongs to it ends soon after.
+func (s *session) isEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// acksViews says whether the application calls AckView.
+func (s *session) acksViews() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.views
+}
+
+// finish ends the session, if the stream still has it.
+func (s *session) finish(stream uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.stream != stream {
+		return false
+	}
+	s.ended, s.queue = true, nil
+	s.signal()
+	return true
+}
+
+// sessions are all applications of the host.
+type sessions struct {
+	log  *slog.Logger
+	over func(s *session, why string) // ends in the background what belongs to a session that has ended
+
+	mu       sync.Mutex
+	streams  uint64 // that there were
+	byToken  map[string]*session
+	services map[string]*session // by name
+}
+
+func newSessions(m *Manager) *sessions {
+	return &sessions{log: m.log, byToken: map[string]*session{}, services: map[string]*session{},
+		over: func(s *session, why string) { m.background(func(context.Context) { m.sessionOver(s, why) }) }}
+}
+
+// open gives a stream a session: that of the token if the caller's user has it, else a
+// new one. It takes the session from a stream that had it.
+func (t *sessions) open(u user, token, program string, views bool) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.streams++
+	if s = t.byToken[token]; s != nil && s.uid == u.uid {
+		wake = s.takeOver(u.pid, program, views, t.streams)
+	}
+	if resumed = wake != nil; !resumed {
+		if err := t.room(u.uid); err != nil {
+			return nil, 0, nil, false, err
+		}
+		s = t.add(machine.Owner{Token: rand.Text(), UID: u.uid})
+		wake = s.takeOver(u.pid, program, views, t.streams)
+	}
+	return s, t.streams, wake, resumed, nil
+}
+
+// add is called with sessions.mu.
+func (t *sessions) add(r machine.Owner) *session {
+	s := newSession(r, time.Now())
+	s.deaf = func() {
+		t.log.Warn("an application does not read its events; its session ends", "program", s.program, "pid", s.pid)
+		t.over(s, "the application does not read its events")
+	}
+	t.byToken[s.token] = s
+	return s
+}
+
+// restore returns the session of a record of before a restart.
+func (t *sessions) restore(r machine.Owner) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.byToken[r.Token]; s != nil {
+		return s
+	}
+	return t.add(r)
+}
+
+// find returns the session with a token; nil: there is none.
+func (t *sessions) find(token string) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byToken[token]
+}
+
+// of finds the session of a request. Another user's is not found.
+func (t *sessions) of(u user, token string) (*session, error) {
+	if s := t.find(token); s != nil && s.uid == u.uid && !s.isEnded() {
+		return s, nil
+	}
+	return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no such session: open one")
+}
+
+// remove forgets a session that has ended.
+func (t *sessions) remove(s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byToken, s.token)
+	maps.DeleteFunc(t.services, func(_ string, o *session) bool { return o == s })
+}
+
+// all returns the sessions.
+func (t *sessions) all() []*session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.byToken))
+}
+
+// maxSessions is how many applications of one user may be there at a time.
+const maxSessions = 1024
+
+// room is called with sessions.mu.
+func (t *sessions) room(uid uint32) error {
+	n := 0
+	for _, s := range t.byToken {
+		if s.uid == uid {
+			n++
+		}
+	}
+	if n >= maxSessions {
+		return failure.New(mcrdmav1.Reason_LIMIT, "user %d has %d sessions, and is allowed no more: end some", uid, n)
+	}
+	return nil
+}
+
+// maxServices is how many services one application may listen for.
+const maxServices = 1024
+
+// listen offers a service. A service belongs to one application.
+func (t *sessions) listen(s *session, service string) error {
+	if err := checkService(service); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o := t.services[service]; o != nil && o != s {
+		return failure.New(mcrdmav1.Reason_DENIED, "another application listens for the service %q: choose another name, or end that one", service)
+	}
+	if n := len(t.servicesOf(s)); n >= maxServices {
+		return failure.New(mcrdmav1.Reason_LIMIT, "the application listens for %d services, and no more are allowed", n)
+	}
+	if s.isEnded() {
+		return failure.New(mcrdmav1.Reason_NOT_FOUND, "the session has ended")
+	}
+	t.services[service] = s
+	return nil
+}
+
+// servicesOf is called with sessions.mu.
+func (t *sessions) servicesOf(s *session) (out []string) {
+	for name, o := range t.services {
+		if o == s {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (t *sessions) unlisten(s *session, service string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.services[service] != s {
+		return failure.New(mcrdmav1.Reason_NOT_FOUND, "the application does not listen for the service %q", failure.Clip(service, failure.MaxName))
+	}
+	delete(t.services, service)
+	return nil
+}
+
+// listener returns the session that listens for a service; nil: there is none.
+func (t *sessions) listener(service string) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.services[service]; s != nil && !s.isEnded() {
+		return s
+	}
+	return nil
+}
+
+// describe returns the sessions that a user may see, the oldest first.
+func (t *sessions) describe(u user) (out []*mcrdmav1.SessionInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.byToken {
+		if !u.sees(s.uid) {
+			continue
+		}
+		s.mu.Lock()
+		out = append(out, &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: t.servicesOf(s), Since: timestamppb.New(s.since), Lost: s.stream == 0})
+		s.mu.Unlock()
+	}
+	slices.SortFunc(out, func(x, y *mcrdmav1.SessionInfo) int { return x.GetSince().AsTime().Compare(y.GetSince().AsTime()) })
+	return out
+}
+
+// endSession ends a session and all that belongs to it, if the stream still has it.
+func (m *Manager) endSession(s *session, stream uint64, why string) {
+	if m.life.Err() == nil && s.finish(stream) {
+		m.sessionOver(s, why)
+	}
+}
+
+// sessionOver ends all that belongs to a session that has ended.
+func (m *Manager) sessionOver(s *session, why string) {
+	m.sessions.remove(s)
+	m.members.sessionEnded(s.token, why)
+	m.mu.Lock()
+	for _, g := range m.groups {
+		if g.sess == s {
+			m.abandon(g, mcrdmav1.Detached_REASON_SENDER_LOST, why)
+		}
+	}
+	m.mu.Unlock()
+	r := s.record()
+	m.log.Info("a session has ended", "program", r.Program, "pid", r.PID, "why", why)
 }

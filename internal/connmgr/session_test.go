@@ -2,16 +2,17 @@ package connmgr
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -33,6 +34,11 @@ func leave(t *testing.T, path string) {
 // as connects as another user: the kernel notes the user that makes the connection.
 func (h *host) as(uid int) *grpc.ClientConn {
 	h.r.t.Helper()
+	if h.r.net != nil {
+		process := fmt.Sprint(h.name, "/", uid)
+		h.r.net.SetUser(process, uint32(uid))
+		return h.connect("passthrough:///"+h.m.Socket(), h.r.from(process))
+	}
 	path := h.m.Socket()
 	dial := func(context.Context, string) (net.Conn, error) {
 		type result struct {
@@ -52,12 +58,7 @@ func (h *host) as(uid int) *grpc.ClientConn {
 		x := <-done
 		return x.c, x.err
 	}
-	c, err := grpc.NewClient("passthrough:///x", grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		h.r.t.Fatal(err)
-	}
-	h.conns = append(h.conns, c)
-	return c
+	return h.connect("passthrough:///x", grpc.WithContextDialer(dial))
 }
 
 func mustBeRoot(t *testing.T) {
@@ -71,7 +72,7 @@ func mustBeRoot(t *testing.T) {
 // root sees all, and each has its own quota.
 func TestUsers(t *testing.T) {
 	mustBeRoot(t)
-	r := newRig(t, 0, withSwitch)
+	r := newRig(t, 0, onSockets, withSwitch)
 	r.add(3)
 	for i := 1; i <= 3; i++ {
 		r.start(i, func(c *config.Config, _ *Options) {
@@ -167,7 +168,7 @@ func second[T any](_ T, err error) error { return err }
 // TestAllowedUsers: the configuration may let some users in only.
 func TestAllowedUsers(t *testing.T) {
 	mustBeRoot(t)
-	r := newRig(t, 0)
+	r := newRig(t, 0, onSockets)
 	r.add(1)
 	r.start(1, func(c *config.Config, _ *Options) { c.SocketMode, c.Users = 0o666, []uint32{1001} })
 	if err := unix.Chmod(r.dir, 0o755); err != nil {
@@ -191,80 +192,86 @@ func TestAllowedUsers(t *testing.T) {
 }
 
 func TestOtherVersionOfApplication(t *testing.T) {
-	r := newRig(t, 1)
-	s, err := mcrdmav1.NewApplicationsClient(r.host(1).dial()).Open(t.Context(), &mcrdmav1.OpenRequest{Version: 2})
-	if err == nil {
-		_, err = s.Recv()
-	}
-	if reason, host, _ := reasonOf(err); reason != "VERSION" || host != "h1" || !strings.Contains(err.Error(), "update the older") {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		s, err := mcrdmav1.NewApplicationsClient(r.host(1).dial()).Open(t.Context(), &mcrdmav1.OpenRequest{Version: 2})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		if reason, host, _ := reasonOf(err); reason != "VERSION" || host != "h1" || !strings.Contains(err.Error(), "update the older") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // TestServices: a name is one application's at a time.
 func TestServices(t *testing.T) {
-	r := newRig(t, 1)
-	a, b := r.host(1).app(""), r.host(1).app("")
-	listen := func(x *app, service string) string {
-		_, err := x.rpc.Listen(t.Context(), &mcrdmav1.ListenRequest{Token: x.token, Service: service})
-		reason, _, _ := reasonOf(err)
-		return reason
-	}
-	unlisten := func(x *app, service string) string {
-		_, err := x.rpc.Unlisten(t.Context(), &mcrdmav1.UnlistenRequest{Token: x.token, Service: service})
-		reason, _, _ := reasonOf(err)
-		return reason
-	}
-	for i, step := range []struct{ got, want string }{
-		{listen(a, "s"), ""}, {listen(a, "s"), ""}, {listen(b, "s"), "DENIED"}, {unlisten(b, "s"), "NOT_FOUND"}, {listen(b, "t"), ""},
-		{unlisten(a, "s"), ""}, {unlisten(a, "s"), "NOT_FOUND"}, {listen(b, "s"), ""}, {listen(a, "ä"), "INVALID"},
-	} {
-		if step.got != step.want {
-			t.Errorf("step %d: %q, want %q", i, step.got, step.want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		a, b := r.host(1).app(""), r.host(1).app("")
+		listen := func(x *app, service string) string {
+			_, err := x.rpc.Listen(t.Context(), &mcrdmav1.ListenRequest{Token: x.token, Service: service})
+			reason, _, _ := reasonOf(err)
+			return reason
 		}
-	}
-	d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := d.GetSessions(); len(s) != 2 || len(s[0].GetServices())+len(s[1].GetServices()) != 2 || s[0].GetProgram() != "test" {
-		t.Errorf("%v", s)
-	}
-	b.end()
-	r.until("the name is free", func() bool { return listen(a, "s") == "" })
+		unlisten := func(x *app, service string) string {
+			_, err := x.rpc.Unlisten(t.Context(), &mcrdmav1.UnlistenRequest{Token: x.token, Service: service})
+			reason, _, _ := reasonOf(err)
+			return reason
+		}
+		for i, step := range []struct{ got, want string }{
+			{listen(a, "s"), ""}, {listen(a, "s"), ""}, {listen(b, "s"), "DENIED"}, {unlisten(b, "s"), "NOT_FOUND"}, {listen(b, "t"), ""},
+			{unlisten(a, "s"), ""}, {unlisten(a, "s"), "NOT_FOUND"}, {listen(b, "s"), ""}, {listen(a, "ä"), "INVALID"},
+		} {
+			if step.got != step.want {
+				t.Errorf("step %d: %q, want %q", i, step.got, step.want)
+			}
+		}
+		d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := d.GetSessions(); len(s) != 2 || len(s[0].GetServices())+len(s[1].GetServices()) != 2 || s[0].GetProgram() != "test" {
+			t.Errorf("%v", s)
+		}
+		b.end()
+		r.until("the name is free", func() bool { return listen(a, "s") == "" })
+	})
 }
 
 // TestDeafApplication: the session of an application that does not read its events ends,
 // with all that it has.
 func TestDeafApplication(t *testing.T) {
-	r := newRig(t, 2, withSwitch)
-	r.receivers()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	rpc := mcrdmav1.NewApplicationsClient(r.host(1).dial())
-	s, err := rpc.Open(ctx, &mcrdmav1.OpenRequest{Version: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &app{r: r, h: r.host(1), rpc: rpc, token: e.GetHello().GetToken()}
-	f := a.create(a.request()).GetFormation()
-	m := r.host(1).m
-	id, _ := groupIDFrom(f.GetGroup())
-	r.until("it is given up", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		g := m.groups[id]
-		if g == nil {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, withSwitch)
+		r.receivers()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		rpc := mcrdmav1.NewApplicationsClient(r.host(1).dial())
+		s, err := rpc.Open(ctx, &mcrdmav1.OpenRequest{Version: 1})
+		if err != nil {
+			t.Fatal(err)
 		}
-		for range 1000 {
-			m.tell(g, rerouted, hostAddr(2), strings.Repeat("x", 100))
+		e, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
 		}
-		return false
+		a := &app{r: r, h: r.host(1), rpc: rpc, token: e.GetHello().GetToken()}
+		f := a.create(a.request()).GetFormation()
+		m := r.host(1).m
+		id, _ := groupIDFrom(f.GetGroup())
+		r.until("it is given up", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			g := m.groups[id]
+			if g == nil {
+				return true
+			}
+			for range 1000 {
+				m.tell(g, rerouted, hostAddr(2), strings.Repeat("x", 100))
+			}
+			return false
+		})
+		r.wantNothing()
 	})
-	r.wantNothing()
 }

@@ -7,76 +7,93 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A stallSample is what the switch had counted at the last report of a stall.
-type stallSample struct {
-	formation uint32
-	at        time.Time
-	answers   map[netip.Addr]uint64
-}
+// A report of a stall is followed for as long as a receiver that is alive needs to answer a
+// retransmission, and a little longer: its answers are read at the begin, at the end, and
+// between.
+const looksEach = 4
 
-// sampleTime is how long a sample can be used for comparison.
-const sampleTime = 5 * time.Second
-
-// A report of a stall is followed for longer than a timeout of the queue pair: a receiver
-// that is alive has answered a retransmission by then.
-const (
-	looksEach = 12 // at beats and counters, for one report
-	looksPerT = 8  // in a timeout
-)
+// maxFruitlessGraces is after how many graces without progress a group is formed anew, though all
+// receivers answer: one of them may repeat the same answer.
+const maxFruitlessGraces = 3
 
 // looks are the checks for receivers that stall a formation. One of each kind runs at a
-// time, and callers that report meanwhile share its reading of counters.
+// time, and callers that report meanwhile share what it finds.
 type looks struct {
-	stalls, refusals shared
-	sample           stallSample // of the look at a stall
+	flights singleflight.Group
+	again   time.Time     // when a look at the switch is worth it again; of the look at a stall
+	pause   time.Duration // after the last look that found no receiver to blame
 }
 
 // stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	m.mu.Lock()
-	f, l := g.form, g.looks
-	over := g.over
+	f, l := g.form(), g.looks
 	m.mu.Unlock()
-	if over || f == nil || f.N != req.GetFormation() {
-		return nil, refuse(Stale, "group %v is not at formation %d", g.id, req.GetFormation())
+	if f == nil || f.N != req.GetFormation() {
+		return nil, failure.New(mcrdmav1.Reason_STALE, "group %v is not at formation %d", g.id, req.GetFormation())
 	}
-	var suspects []netip.Addr
-	var err error
+	kind, look := "stall", func() []netip.Addr { return m.stallers(g, f, l, req.GetSince().AsDuration()) }
 	if req.GetRefused() {
-		suspects, err = l.refusals.do(ctx, m, func() []netip.Addr { return m.refusers(g, f) })
-	} else {
-		since := req.GetSince().AsDuration()
-		suspects, err = l.stalls.do(ctx, m, func() []netip.Addr { return m.stallers(g, f, &l.sample, since) })
+		kind, look = "refusal", func() []netip.Addr { return m.refusers(g, f) }
 	}
-	res := &mcrdmav1.ReportStallResponse{}
-	for _, a := range suspects {
-		res.Suspects = append(res.Suspects, a.String())
+	found := make(chan []netip.Addr, 1)
+	m.background(func(context.Context) { // it goes on for others if this caller leaves
+		suspects, _, _ := l.flights.Do(kind, func() (any, error) { return look(), nil })
+		found <- suspects.([]netip.Addr)
+	})
+	select {
+	case suspects := <-found:
+		res := &mcrdmav1.ReportStallResponse{}
+		for _, a := range suspects {
+			res.Suspects = append(res.Suspects, a.String())
+		}
+		return res, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return res, err
 }
 
 // stallers finds the receivers that do not answer, and takes them out. Nothing has been
 // acknowledged for since.
-func (m *Manager) stallers(g *group, f *formation, was *stallSample, since time.Duration) []netip.Addr {
+func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration) []netip.Addr {
 	switched := f.Path == mcrdmav1.Path_PATH_SWITCH && m.tor != nil // a switch sees answers of applications, too
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
-	suspects, still, alive, err := m.compare(g, f, was, since)
+	pause := fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)) / looksEach
+	for time.Now().Before(l.again) {
+		if err := sleep(g.ctx, pause); err != nil {
+			return nil
+		}
+		if suspects := m.blame(g, f, false); len(suspects) > 0 {
+			return suspects
+		}
+	}
+	suspects, still, alive, err := m.compare(g, f, since, pause)
 	if err != nil && g.ctx.Err() == nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
 	}
-	if !alive && len(suspects) == 0 {
-		return m.blame(g, f, true)
+	if len(suspects) == 0 && !alive {
+		suspects = m.blame(g, f, true)
 	}
+	none := len(suspects)+len(still) == 0
+	l.rest(none, qp.AckTimeout(g.timeout))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if g.form.N != f.N {
+	if now := g.form(); now == nil || now.N != f.N {
 		return nil
+	}
+	if none && alive && since >= maxFruitlessGraces*m.cfg.Beat.Grace {
+		text := fmt.Sprintf("nothing was completed for %v, and all receivers answer", since.Round(time.Second))
+		g.post(func(s *machine.Sender, now time.Time) { s.Stuck(f.N, text, now) })
 	}
 	for _, a := range still {
 		suspects = append(suspects, a)
@@ -85,17 +102,30 @@ func (m *Manager) stallers(g *group, f *formation, was *stallSample, since time.
 	return suspects
 }
 
+// rest puts the next look off after one that found no receiver to blame: the group is slow,
+// not stalled, and so may be what the looks are made with.
+func (l *looks) rest(none bool, timeout time.Duration) {
+	now := time.Now()
+	if !none || now.Sub(l.again) > l.pause {
+		l.pause = 0
+	}
+	if none {
+		l.pause = min(max(2*l.pause, timeout), 4*timeout)
+	}
+	l.again = now.Add(l.pause)
+}
+
 // blame takes out the receivers that do not answer beats either, and returns all that are
 // to be taken out.
 func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.clock.now()
-	for _, c := range m.health.Blame(f.addrs(), now, down) {
+	now := time.Now()
+	for _, c := range m.health.Blame(f.Addrs(), now, down) {
 		suspects = append(suspects, c.Addr)
 		m.act(c, now)
 	}
-	for a := range g.dead {
+	for _, a := range g.status.Load().Lost {
 		if !slices.Contains(suspects, a) {
 			suspects = append(suspects, a)
 		}
@@ -103,54 +133,76 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 	return suspects
 }
 
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // compare finds the receivers of which the switch counts no answers while it counts
-// others', for as long as fruitless says: those are still. Meanwhile it keeps checking for
+// others', for looksEach pauses: those are still. Meanwhile it keeps checking for
 // receivers that do not answer beats; such suspects end it. alive says that the switch
 // counts answers of some receiver.
-func (m *Manager) compare(g *group, f *formation, was *stallSample, since time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
-	if age := m.clock.now().Sub(was.at); was.formation != f.N || age > sampleTime || age > since { // of another stall
-		*was = stallSample{}
+//
+// Time counts only as far as this daemon, the agent and the switch work: each pause as long as
+// it was to be, whatever came between. A host of which the switch counts answers in another
+// group meanwhile is slow, and not frozen. After a grace without progress only
+// acknowledgements count: a receiver that is never ready is no better than a dead one.
+func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
+	count := answered
+	if since >= m.cfg.Beat.Grace {
+		count = (*mcrdmav1.MemberCounters).GetAcks
 	}
-	timeout := qp.AckTimeout(g.timeout)
-	seen := false
+	before, err := m.tor.answers(g.ctx, f, count)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	begun := time.Now()
 	for range looksEach {
-		answers, err := m.tor.answers(g.ctx, m.addr, f, answered)
+		if err := sleep(g.ctx, pause); err != nil {
+			return nil, nil, alive, err
+		}
+		now, err := m.tor.answers(g.ctx, f, count)
 		if err != nil {
 			return nil, nil, alive, err
 		}
-		if was.answers == nil {
-			*was = stallSample{f.N, m.clock.now(), answers}
-		}
-		still, moving := split(f, was.answers, answers)
-		if len(moving) > 0 && len(still) > 0 && seen && m.clock.now().Sub(was.at) >= fruitless(m.cfg.Beat.DeadAfter, timeout) {
-			return nil, still, true, nil // a receiver that was only late has had the time of a look
-		}
-		seen = len(moving) > 0
-		alive = alive || seen
-		select {
-		case <-time.After(timeout / looksPerT):
-		case <-g.ctx.Done():
-			return nil, nil, alive, g.ctx.Err()
-		}
+		var moving []netip.Addr
+		still, moving = split(f, before, now)
+		alive = len(moving) > 0
 		if len(still) == 0 {
-			continue // all have answered since: the stall may have ended
+			return nil, nil, alive, nil // all have answered since
 		}
 		if suspects := m.blame(g, f, false); len(suspects) > 0 {
 			return suspects, nil, alive, nil
 		}
+		m.mu.Lock()
+		for _, a := range moving {
+			m.tor.moved[a] = time.Now()
+		}
+		if since < m.cfg.Beat.Grace { // a host that answers in another group is slow
+			still = slices.DeleteFunc(still, func(a netip.Addr) bool { return m.tor.moved[a].After(begun) })
+		}
+		m.mu.Unlock()
 	}
-	return nil, nil, alive, nil
+	if !alive {
+		still = nil
+	}
+	return nil, still, alive, nil
 }
 
 // fruitless is how long a receiver must fail to answer while others do, to be taken out: a
 // quarter of the time after which a silent host counts as dead, and two retransmissions,
 // since one may be lost.
 func fruitless(deadAfter, timeout time.Duration) time.Duration {
-	return max(deadAfter/4, 2*timeout+timeout/looksPerT)
+	return max(deadAfter/4, 2*timeout+timeout/8)
 }
 
 func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {
-	for _, a := range f.addrs() {
+	for _, a := range f.Addrs() {
 		if now[a] == was[a] {
 			still = append(still, a)
 		} else {
@@ -166,7 +218,7 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
 	}
-	fatal, err := m.tor.answers(g.ctx, m.addr, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
+	fatal, err := m.tor.answers(g.ctx, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
 	if err != nil {
 		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
 		return nil
@@ -193,20 +245,14 @@ func answered(c *mcrdmav1.MemberCounters) uint64 {
 
 // answers returns how many answers of each receiver, of the kinds that count, the switch
 // has counted.
-func (t *tor) answers(ctx context.Context, source netip.Addr, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
+func (t *tor) answers(ctx context.Context, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
-	select {
-	case t.reads <- struct{}{}:
-		defer func() { <-t.reads }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := t.reads.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
-	var res *mcrdmav1.GetResponse
-	err := t.call(ctx, func(ctx context.Context) (err error) {
-		res, err = t.groups.Get(ctx, &mcrdmav1.GetRequest{Key: t.key(source, f.MCID), Counters: true})
-		return err
-	})
+	defer t.reads.Release(1)
+	res, err := ask(ctx, t.call, t.groups.Get, &mcrdmav1.GetRequest{Key: t.key(f.MCID), Counters: true})
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package connmgr
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -17,6 +16,8 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
 func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest) (*mcrdmav1.GetGroupResponse, error) {
@@ -32,8 +33,8 @@ func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.groups[id]
-	if g == nil || g.form == nil || !u.sees(g.user.uid) {
-		return nil, refuse(NotFound, "there is no group %v of user %d", id, u.uid)
+	if g == nil || g.form() == nil || !u.sees(g.user.uid) {
+		return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of user %d", id, u.uid)
 	}
 	return &mcrdmav1.GetGroupResponse{Group: m.describe(g)}, nil
 }
@@ -50,19 +51,11 @@ func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsReque
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range slices.SortedFunc(maps.Keys(m.groups), compareIDs) {
-		if g := m.groups[id]; g.form != nil && u.sees(g.user.uid) {
+		if g := m.groups[id]; g.form() != nil && u.sees(g.user.uid) {
 			out.Groups = append(out.Groups, m.describe(g))
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(m.memberships), compareIDs) {
-		for _, x := range m.memberships[id] {
-			if x.state == formed && u.sees(x.User.UID) {
-				out.Memberships = append(out.Memberships, &mcrdmav1.MembershipInfo{Group: x.ID.proto(), Formation: x.Formation, Service: x.Service,
-					Sender: x.Sender, Program: x.sess.program, Uid: x.User.UID, Pid: x.sess.user.pid, Path: x.Path, Attach: x.Attach,
-					Since: timestamppb.New(x.Since)})
-			}
-		}
-	}
+	out.Memberships = m.members.list(u)
 	return out, nil
 }
 
@@ -72,12 +65,13 @@ func compareIDs(x, y groupID) int {
 
 // describe returns a group as tools see it. It is called with Manager.mu.
 func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
-	out := &mcrdmav1.GroupInfo{Formation: g.info(g.form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
-		Program: g.spec.Program, Uid: g.user.uid, Pid: g.sess.user.pid, Created: timestamppb.New(g.created), Problems: slices.Clone(g.problems)}
-	if g.broken {
+	status := g.status.Load()
+	out := &mcrdmav1.GroupInfo{Formation: g.info(status.Form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
+		Program: g.spec.Program, Uid: g.user.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems)}
+	if status.State == machine.Broken {
 		out.Problems = append(out.Problems, "the application has been asked to form the group anew")
 	}
-	if !g.resumed {
+	if !status.Resumed {
 		out.Problems = append(out.Problems, "the application has not come back after the daemon's restart")
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(g.states), netip.Addr.Compare) {
@@ -103,7 +97,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		id, until, err := m.files.Read()
 		if err != nil {
 			out.Problems = append(out.Problems, err.Error())
-		} else if left := until.Sub(m.clock.now()); left < certWarn {
+		} else if left := time.Until(until); left < certWarn {
 			out.Problems = append(out.Problems, fmt.Sprintf("the certificate %s is good until %v only: renew it", m.cfg.TLS.Cert, until))
 		}
 		out.Tls = fmt.Sprintf("%v until %v", id, until.UTC().Format("2006-01-02 15:04:05 MST"))
@@ -113,7 +107,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(len(m.memberships)) //nolint:gosec // bounded by limits
+	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(m.members.count()) //nolint:gosec // bounded by limits
 	if t := m.tor; t != nil {
 		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: t.synced}
 		if t.err != nil {
@@ -124,15 +118,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {
 		out.Peers = append(out.Peers, m.describePeer(m.peers[addr]))
 	}
-	for _, token := range slices.Sorted(maps.Keys(m.sessions)) {
-		s := m.sessions[token]
-		if !u.sees(s.user.uid) {
-			continue
-		}
-		out.Sessions = append(out.Sessions, &mcrdmav1.SessionInfo{Program: s.program, Uid: s.user.uid, Pid: s.user.pid,
-			Services: slices.Sorted(maps.Keys(s.services)), Since: timestamppb.New(s.since), Lost: s.stream == 0})
-	}
-	slices.SortStableFunc(out.Sessions, func(x, y *mcrdmav1.SessionInfo) int { return x.GetSince().AsTime().Compare(y.GetSince().AsTime()) })
+	out.Sessions = m.sessions.describe(u)
 	return out, nil
 }
 
@@ -143,11 +129,11 @@ const askEvery = time.Second
 // askPeers asks the hosts that get no beats, so that what a status says of them is current.
 func (m *Manager) askPeers(ctx context.Context) {
 	// The answer holds for all callers, so it does not depend on this one staying.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.times.connect)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	m.mu.Lock()
-	now := m.clock.now()
+	now := time.Now()
 	for _, p := range m.peers {
 		if m.health.Follows(p.addr) || !p.asked.IsZero() && now.Sub(p.asked) < askEvery {
 			continue
@@ -182,7 +168,7 @@ func (m *Manager) describePeer(p *peer) *mcrdmav1.PeerLink {
 	switch {
 	case !p.tried:
 		x.State = "unknown"
-	case errors.Is(p.err, Untrusted):
+	case failure.Is(p.err, mcrdmav1.Reason_UNTRUSTED):
 		x.State, x.Error = "untrusted", p.err.Error()
 	case p.err != nil:
 		x.State, x.Error = "down", p.err.Error()
@@ -191,14 +177,10 @@ func (m *Manager) describePeer(p *peer) *mcrdmav1.PeerLink {
 		x.State = stateSilent
 	}
 	for _, g := range m.groups {
-		if g.form != nil && g.form.has(p.addr) {
+		if f := g.form(); f != nil && f.Has(p.addr) {
 			x.Shared++
 		}
 	}
-	for id := range m.memberships {
-		if id.source == p.addr {
-			x.Shared++
-		}
-	}
+	x.Shared += uint32(m.members.from(p.addr)) //nolint:gosec // bounded by limits
 	return x
 }

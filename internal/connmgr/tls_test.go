@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestWrongCertificates: a receiver whose certificate is not good, or that does not
@@ -40,7 +42,7 @@ func TestWrongCertificates(t *testing.T) {
 		}, "h", "expired"},
 		{"another CA", func(r *rig) { r.host(2).files = identitytest.New(r.t).Host("h2", hostAddr(2)) }, "h2", "certificate"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		testenv.Bubble(t, tt.name, func(t *testing.T) {
 			r := newRig(t, 0, withTLS)
 			r.add(3)
 			tt.change(r)
@@ -68,44 +70,48 @@ func TestWrongCertificates(t *testing.T) {
 
 // TestAnotherHost: the host that answers must be the one that was called.
 func TestAnotherHost(t *testing.T) {
-	r := newRig(t, 0, withTLS)
-	r.add(4)
-	r.start(2)
-	r.start(3)
-	r.start(1, func(c *config.Config, _ *Options) {
-		c.Hosts = []config.Host{
-			{Name: "h2", Address: hostAddr(2), Daemon: r.host(3).listen},  // another name
-			{Name: "h4", Address: hostAddr(4), Daemon: r.host(3).listen},  // another name and address
-			{Name: "h3", Address: hostAddr(77), Daemon: r.host(3).listen}, // an address that it does not own
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withTLS)
+		r.add(4)
+		r.start(2)
+		r.start(3)
+		r.start(1, func(c *config.Config, _ *Options) {
+			c.Hosts = []config.Host{
+				{Name: "h2", Address: hostAddr(2), Daemon: r.host(3).listen},  // another name
+				{Name: "h4", Address: hostAddr(4), Daemon: r.host(3).listen},  // another name and address
+				{Name: "h3", Address: hostAddr(77), Daemon: r.host(3).listen}, // an address that it does not own
+			}
+		})
+		r.host(2).receiver()
+		r.host(3).receiver()
+		a := r.host(1).app("")
+		for _, name := range []string{"h2", "h4", "h3"} {
+			req := a.request()
+			req.Receivers = []string{name}
+			_, err := a.rpc.CreateGroup(t.Context(), req)
+			if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || host != name || !strings.Contains(err.Error(), "not the identity expected") {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
+		r.wantNothing()
 	})
-	r.host(2).receiver()
-	r.host(3).receiver()
-	a := r.host(1).app("")
-	for _, name := range []string{"h2", "h4", "h3"} {
-		req := a.request()
-		req.Receivers = []string{name}
-		_, err := a.rpc.CreateGroup(t.Context(), req)
-		if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || host != name || !strings.Contains(err.Error(), "not the identity expected") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	r.wantNothing()
 }
 
 // TestPlainTextAmongTLS: a daemon without certificates is recognized.
 func TestPlainTextAmongTLS(t *testing.T) {
-	r := newRig(t, 0, withTLS)
-	r.add(2)
-	r.start(1)
-	r.host(2).files = identity.Files{}
-	r.start(2)
-	r.host(2).receiver()
-	a := r.host(1).app("")
-	_, err := a.rpc.CreateGroup(t.Context(), a.request())
-	if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || host != "h2" || !strings.Contains(err.Error(), "does not speak TLS") {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withTLS)
+		r.add(2)
+		r.start(1)
+		r.host(2).files = identity.Files{}
+		r.start(2)
+		r.host(2).receiver()
+		a := r.host(1).app("")
+		_, err := a.rpc.CreateGroup(t.Context(), a.request())
+		if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || host != "h2" || !strings.Contains(err.Error(), "does not speak TLS") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // caller calls a daemon with some identity.
@@ -115,7 +121,7 @@ func (h *host) caller(files identity.Files) mcrdmav1.HostsClient {
 	if err != nil {
 		h.r.t.Fatal(err)
 	}
-	c, err := grpc.NewClient("passthrough:///"+h.listen, grpc.WithTransportCredentials(creds))
+	c, err := grpc.NewClient("passthrough:///"+h.listen, h.r.from("caller/test"), grpc.WithTransportCredentials(creds))
 	if err != nil {
 		h.r.t.Fatal(err)
 	}
@@ -133,51 +139,54 @@ func prepareRequest() *mcrdmav1.PrepareRequest {
 // TestHostsCallers: a host makes groups with its own addresses only, and only hosts make
 // groups.
 func TestHostsCallers(t *testing.T) {
-	r := newRig(t, 3, withTLS)
-	b := r.host(2).receiver()
-	own := r.host(2).caller(r.host(1).files)
-	if _, err := own.Prepare(t.Context(), prepareRequest()); err != nil {
-		t.Fatal(err)
-	}
-	for name, files := range map[string]identity.Files{"h3": r.host(3).files, "switch": r.ca.Switch("torA"), "admin": r.ca.Issue(identity.Identity{Role: identity.Admin, Name: "joe", Addrs: []netip.Addr{hostAddr(1)}})} {
-		rpc := r.host(2).caller(files)
-		g := prepareRequest().GetGroup()
-		for method, err := range map[string]error{
-			"Prepare": second(rpc.Prepare(t.Context(), prepareRequest())),
-			"Commit":  second(rpc.Commit(t.Context(), &mcrdmav1.CommitRequest{Formation: &mcrdmav1.FormationInfo{Group: g, Formation: 1}, Address: "127.9.0.2"})),
-			"Drop":    second(rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: g, Address: "127.9.0.2"})),
-			"Beat":    second(rpc.Beat(t.Context(), &mcrdmav1.BeatRequest{Groups: []*mcrdmav1.Heartbeat{{Group: g, Formation: 1}}})),
-		} {
-			if reason, host, _ := reasonOf(err); reason != "DENIED" || host != "h2" || status.Code(err) != codes.PermissionDenied {
-				t.Errorf("%s by %s: %v", method, name, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, withTLS)
+		b := r.host(2).receiver()
+		own := r.host(2).caller(r.host(1).files)
+		if _, err := own.Prepare(t.Context(), prepareRequest()); err != nil {
+			t.Fatal(err)
+		}
+		for name, files := range map[string]identity.Files{"h3": r.host(3).files, "switch": r.ca.Switch("torA"), "admin": r.ca.Issue(identity.Identity{Role: identity.Admin, Name: "joe", Addrs: []netip.Addr{hostAddr(1)}})} {
+			rpc := r.host(2).caller(files)
+			g := prepareRequest().GetGroup()
+			for method, err := range map[string]error{
+				"Prepare":    second(rpc.Prepare(t.Context(), prepareRequest())),
+				"Commit":     second(rpc.Commit(t.Context(), &mcrdmav1.CommitRequest{Formation: &mcrdmav1.FormationInfo{Group: g, Formation: 1}, Address: "127.9.0.2"})),
+				"RecordView": second(rpc.RecordView(t.Context(), viewOf(1, "127.9.0.2", 2))),
+				"Drop":       second(rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: g, Address: "127.9.0.2"})),
+				"Beat":       second(rpc.Beat(t.Context(), &mcrdmav1.BeatRequest{Groups: []*mcrdmav1.Heartbeat{{Group: g, Formation: 1}}})),
+			} {
+				if reason, host, _ := reasonOf(err); reason != "DENIED" || host != "h2" || status.Code(err) != codes.PermissionDenied {
+					t.Errorf("%s by %s: %v", method, name, err)
+				}
 			}
 		}
-	}
-	if n := b.openMemberships(); n != 1 {
-		t.Errorf("%d memberships", n)
-	}
-	// A caller without a certificate is refused.
-	c, err := grpc.NewClient("passthrough:///"+r.host(2).listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if _, err := mcrdmav1.NewHostsClient(c).Prepare(t.Context(), prepareRequest()); status.Code(err) != codes.Unavailable {
-		t.Errorf("%v", err)
-	}
-	// Applications' services are not there, and the unix socket is no place for TCP.
-	if _, err := mcrdmav1.NewApplicationsClient(c).GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err == nil {
-		t.Error("applications are served to the network")
-	}
-	if _, err := own.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.2"}); err != nil {
-		t.Error(err)
-	}
-	r.wantNothing()
+		if n := b.openMemberships(); n != 1 {
+			t.Errorf("%d memberships", n)
+		}
+		// A caller without a certificate is refused.
+		c, err := grpc.NewClient("passthrough:///"+r.host(2).listen, r.from("caller/test"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := mcrdmav1.NewHostsClient(c).Prepare(t.Context(), prepareRequest()); status.Code(err) != codes.Unavailable {
+			t.Errorf("%v", err)
+		}
+		// Applications' services are not there, and the unix socket is no place for TCP.
+		if _, err := mcrdmav1.NewApplicationsClient(c).GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err == nil {
+			t.Error("applications are served to the network")
+		}
+		if _, err := own.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.2"}); err != nil {
+			t.Error(err)
+		}
+		r.wantNothing()
+	})
 }
 
 // TestApplicationsOnTCP: only a unix socket identifies the caller.
 func TestApplicationsOnTCP(t *testing.T) {
-	r := newRig(t, 0)
+	r := newRig(t, 0, onSockets)
 	r.add(1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,222 +205,228 @@ func TestApplicationsOnTCP(t *testing.T) {
 
 // TestBadPrepare: what another daemon may ask for.
 func TestBadPrepare(t *testing.T) {
-	r := newRig(t, 2)
-	b := r.host(2).receiver()
-	rpc := r.host(2).caller(identity.Files{})
-	for name, tt := range map[string]struct {
-		change func(*mcrdmav1.PrepareRequest)
-		reason string
-	}{
-		"version 0":          {func(q *mcrdmav1.PrepareRequest) { q.Version = 0 }, "VERSION"},
-		"version 2":          {func(q *mcrdmav1.PrepareRequest) { q.Version = 2 }, "VERSION"},
-		"no group":           {func(q *mcrdmav1.PrepareRequest) { q.Group = nil }, "INVALID"},
-		"number 0":           {func(q *mcrdmav1.PrepareRequest) { q.Group.Number = 0 }, "INVALID"},
-		"another host":       {func(q *mcrdmav1.PrepareRequest) { q.Address = "127.9.0.3" }, "NO_SUCH_HOST"},
-		"no address":         {func(q *mcrdmav1.PrepareRequest) { q.Address = "" }, "INVALID"},
-		"formation 0":        {func(q *mcrdmav1.PrepareRequest) { q.Formation = 0 }, "INVALID"},
-		"service":            {func(q *mcrdmav1.PrepareRequest) { q.Service = "/" }, "INVALID"},
-		"no such service":    {func(q *mcrdmav1.PrepareRequest) { q.Service = "s" }, "NO_SERVICE"},
-		"lease":              {func(q *mcrdmav1.PrepareRequest) { q.Lease = durationpb.New(2 * time.Hour) }, "INVALID"},
-		"negative lease":     {func(q *mcrdmav1.PrepareRequest) { q.Lease = durationpb.New(-1) }, "INVALID"},
-		"no way":             {func(q *mcrdmav1.PrepareRequest) { q.Connection, q.Relay = nil, false }, "INVALID"},
-		"another's address":  {func(q *mcrdmav1.PrepareRequest) { q.Connection.Address = "127.9.0.3" }, "INVALID"},
-		"real QPN":           {func(q *mcrdmav1.PrepareRequest) { q.Connection.Qpn = 0x7fffff }, "INVALID"},
-		"QPN of 25 bits":     {func(q *mcrdmav1.PrepareRequest) { q.Connection.Qpn = 0x1000000 }, "INVALID"},
-		"PSN":                {func(q *mcrdmav1.PrepareRequest) { q.Connection.Psn = 1 << 24 }, "INVALID"},
-		"MTU":                {func(q *mcrdmav1.PrepareRequest) { q.Connection.Mtu = 1000 }, "INVALID"},
-		"DSCP":               {func(q *mcrdmav1.PrepareRequest) { q.Connection.Dscp = 64 }, "INVALID"},
-		"regions":            {func(q *mcrdmav1.PrepareRequest) { q.Regions = make([]*mcrdmav1.RegionSpec, 17) }, "LIMIT"},
-		"nil region":         {func(q *mcrdmav1.PrepareRequest) { q.Regions[0] = nil }, "INVALID"},
-		"region without key": {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Rkey = 0 }, "INVALID"},
-		"region wraps":       {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Va = 1<<64 - 50 }, "INVALID"},
-		"vast region":        {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Length = 1 << 41 }, "INVALID"},
-		"long region name":   {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Name = strings.Repeat("x", 999) }, "INVALID"},
-	} {
-		req := prepareRequest()
-		tt.change(req)
-		_, err := rpc.Prepare(t.Context(), req)
-		if reason, host, _ := reasonOf(err); reason != tt.reason || host != "h2" {
-			t.Errorf("%s: %v, want %s", name, err, tt.reason)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		b := r.host(2).receiver()
+		rpc := r.host(2).caller(identity.Files{})
+		for name, tt := range map[string]struct {
+			change func(*mcrdmav1.PrepareRequest)
+			reason string
+		}{
+			"version 0":          {func(q *mcrdmav1.PrepareRequest) { q.Version = 0 }, "VERSION"},
+			"version 2":          {func(q *mcrdmav1.PrepareRequest) { q.Version = 2 }, "VERSION"},
+			"no group":           {func(q *mcrdmav1.PrepareRequest) { q.Group = nil }, "INVALID"},
+			"number 0":           {func(q *mcrdmav1.PrepareRequest) { q.Group.Number = 0 }, "INVALID"},
+			"another host":       {func(q *mcrdmav1.PrepareRequest) { q.Address = "127.9.0.3" }, "NO_SUCH_HOST"},
+			"no address":         {func(q *mcrdmav1.PrepareRequest) { q.Address = "" }, "INVALID"},
+			"formation 0":        {func(q *mcrdmav1.PrepareRequest) { q.Formation = 0 }, "INVALID"},
+			"service":            {func(q *mcrdmav1.PrepareRequest) { q.Service = "/" }, "INVALID"},
+			"no such service":    {func(q *mcrdmav1.PrepareRequest) { q.Service = "s" }, "NO_SERVICE"},
+			"lease":              {func(q *mcrdmav1.PrepareRequest) { q.Lease = durationpb.New(2 * time.Hour) }, "INVALID"},
+			"negative lease":     {func(q *mcrdmav1.PrepareRequest) { q.Lease = durationpb.New(-1) }, "INVALID"},
+			"no way":             {func(q *mcrdmav1.PrepareRequest) { q.Connection, q.Relay = nil, false }, "INVALID"},
+			"another's address":  {func(q *mcrdmav1.PrepareRequest) { q.Connection.Address = "127.9.0.3" }, "INVALID"},
+			"real QPN":           {func(q *mcrdmav1.PrepareRequest) { q.Connection.Qpn = 0x7fffff }, "INVALID"},
+			"QPN of 25 bits":     {func(q *mcrdmav1.PrepareRequest) { q.Connection.Qpn = 0x1000000 }, "INVALID"},
+			"PSN":                {func(q *mcrdmav1.PrepareRequest) { q.Connection.Psn = 1 << 24 }, "INVALID"},
+			"MTU":                {func(q *mcrdmav1.PrepareRequest) { q.Connection.Mtu = 1000 }, "INVALID"},
+			"DSCP":               {func(q *mcrdmav1.PrepareRequest) { q.Connection.Dscp = 64 }, "INVALID"},
+			"regions":            {func(q *mcrdmav1.PrepareRequest) { q.Regions = make([]*mcrdmav1.RegionSpec, 17) }, "LIMIT"},
+			"nil region":         {func(q *mcrdmav1.PrepareRequest) { q.Regions[0] = nil }, "INVALID"},
+			"region without key": {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Rkey = 0 }, "INVALID"},
+			"region wraps":       {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Va = 1<<64 - 50 }, "INVALID"},
+			"vast region":        {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Length = 1 << 41 }, "INVALID"},
+			"long region name":   {func(q *mcrdmav1.PrepareRequest) { q.Regions[0].Name = strings.Repeat("x", 999) }, "INVALID"},
+		} {
+			req := prepareRequest()
+			tt.change(req)
+			_, err := rpc.Prepare(t.Context(), req)
+			if reason, host, _ := reasonOf(err); reason != tt.reason || host != "h2" {
+				t.Errorf("%s: %v, want %s", name, err, tt.reason)
+			}
 		}
-	}
-	if len(b.attached) > 0 {
-		t.Error("the application was bothered")
-	}
-	r.wantNothing()
-	// The same again is answered as before; another content, or an older formation, is not.
-	prepare := func(change func(*mcrdmav1.PrepareRequest)) string {
-		req := prepareRequest()
-		req.Formation = 2
-		change(req)
-		res, err := rpc.Prepare(t.Context(), req)
-		reason, _, _ := reasonOf(err)
-		if err == nil && (res.GetHost() != "h2" || res.GetQpn() == 0 || res.GetVersion() != 1 || res.GetMtu() != 1024 || res.GetRack() != 1 || len(res.GetRegions()) != 1) {
-			t.Errorf("%v", res)
+		if len(b.attached) > 0 {
+			t.Error("the application was bothered")
 		}
-		return reason
-	}
-	commit := func(n uint32) string {
-		_, err := rpc.Commit(t.Context(), &mcrdmav1.CommitRequest{Address: "127.9.0.2", Formation: &mcrdmav1.FormationInfo{Group: prepareRequest().GetGroup(), Formation: n}})
-		reason, _, _ := reasonOf(err)
-		return reason
-	}
-	for i, step := range []struct{ got, want string }{
-		{commit(2), "NOT_FOUND"},
-		{prepare(func(*mcrdmav1.PrepareRequest) {}), ""},
-		{prepare(func(q *mcrdmav1.PrepareRequest) { q.Timeout = nil }), ""},
-		{prepare(func(q *mcrdmav1.PrepareRequest) { q.Connection.Psn++ }), "STALE"},
-		{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 1 }), "STALE"},
-		{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3; q.Regions[0].Length++ }), "INVALID"},
-		{commit(3), "NOT_FOUND"},
-		{commit(2), ""},
-		{commit(2), ""},
-		{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3 }), ""},
-		{commit(3), ""},
-		{commit(2), "NOT_FOUND"},
-	} {
-		if step.got != step.want {
-			t.Errorf("step %d: %q, want %q", i, step.got, step.want)
+		r.wantNothing()
+		// The same again is answered as before; another content, or an older formation, is not.
+		prepare := func(change func(*mcrdmav1.PrepareRequest)) string {
+			req := prepareRequest()
+			req.Formation = 2
+			change(req)
+			res, err := rpc.Prepare(t.Context(), req)
+			reason, _, _ := reasonOf(err)
+			if err == nil && (res.GetHost() != "h2" || res.GetQpn() == 0 || res.GetVersion() != 1 || res.GetMtu() != 1024 || res.GetRack() != 1 || len(res.GetRegions()) != 1) {
+				t.Errorf("%v", res)
+			}
+			return reason
 		}
-	}
-	if n := b.openMemberships(); n != 1 {
-		r.until("one is left", func() bool { return b.openMemberships() == 1 })
-	}
-	// Only that host's memberships are dropped, and a nonsensical reason is none.
-	if _, err := rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.3"}); err == nil {
-		t.Error("dropped for another host")
-	}
-	if _, err := rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.2", Reason: 99}); err != nil {
-		t.Error(err)
-	}
-	if d := b.detachment(3); d.GetReason() != mcrdmav1.Detached_REASON_ABORTED {
-		t.Errorf("%v", d)
-	}
-	res, err := rpc.Beat(t.Context(), &mcrdmav1.BeatRequest{Groups: []*mcrdmav1.Heartbeat{{Group: prepareRequest().GetGroup(), Formation: 3, Address: "127.9.0.2"}}})
-	if err != nil || len(res.GetGone()) != 1 || res.GetGone()[0].GetReason() == "" || res.GetBoot() == 0 {
-		t.Errorf("%v, %v", res, err)
-	}
-	r.wantNothing()
+		commit := func(n uint32) string {
+			_, err := rpc.Commit(t.Context(), &mcrdmav1.CommitRequest{Address: "127.9.0.2", Formation: &mcrdmav1.FormationInfo{Group: prepareRequest().GetGroup(), Formation: n}})
+			reason, _, _ := reasonOf(err)
+			return reason
+		}
+		for i, step := range []struct{ got, want string }{
+			{commit(2), "NOT_FOUND"},
+			{prepare(func(*mcrdmav1.PrepareRequest) {}), ""},
+			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Timeout = nil }), ""},
+			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Connection.Psn++ }), "STALE"},
+			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 1 }), "STALE"},
+			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3; q.Regions[0].Length++ }), "INVALID"},
+			{commit(3), "NOT_FOUND"},
+			{commit(2), ""},
+			{commit(2), ""},
+			{prepare(func(q *mcrdmav1.PrepareRequest) { q.Formation = 3 }), ""},
+			{commit(3), ""},
+			{commit(2), "NOT_FOUND"},
+		} {
+			if step.got != step.want {
+				t.Errorf("step %d: %q, want %q", i, step.got, step.want)
+			}
+		}
+		if n := b.openMemberships(); n != 1 {
+			r.until("one is left", func() bool { return b.openMemberships() == 1 })
+		}
+		// Only that host's memberships are dropped, and a nonsensical reason is none.
+		if _, err := rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.3"}); err == nil {
+			t.Error("dropped for another host")
+		}
+		if _, err := rpc.Drop(t.Context(), &mcrdmav1.DropRequest{Group: prepareRequest().GetGroup(), Address: "127.9.0.2", Reason: 99}); err != nil {
+			t.Error(err)
+		}
+		if d := b.detachment(3); d.GetReason() != mcrdmav1.Detached_REASON_ABORTED {
+			t.Errorf("%v", d)
+		}
+		res, err := rpc.Beat(t.Context(), &mcrdmav1.BeatRequest{Groups: []*mcrdmav1.Heartbeat{{Group: prepareRequest().GetGroup(), Formation: 3, Address: "127.9.0.2"}}})
+		if err != nil || len(res.GetGone()) != 1 || res.GetGone()[0].GetReason() == "" || res.GetBoot() == 0 {
+			t.Errorf("%v, %v", res, err)
+		}
+		r.wantNothing()
+	})
 }
 
 // TestBadAnswers: what an application may answer.
 func TestBadAnswers(t *testing.T) {
-	r := newRig(t, 2)
-	b := r.host(2).receiver()
-	rpc := r.host(2).caller(identity.Files{})
-	b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { return nil })
-	// Without an answer, the sender learns of it in time, and the application learns that
-	// the request has ended.
-	req := prepareRequest()
-	req.Group.Number, req.Timeout = 7, durationpb.New(50*time.Millisecond)
-	err := second(rpc.Prepare(t.Context(), req))
-	if reason, _, _ := reasonOf(err); reason != "TIMEOUT" {
-		t.Errorf("%v", err)
-	}
-	if d := b.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_ABORTED {
-		t.Errorf("%v", d)
-	}
-	r.wantNothing()
-	b.mu.Lock()
-	clear(b.attached)
-	b.mu.Unlock()
-	done := make(chan error, 1)
-	go func() { done <- second(rpc.Prepare(t.Context(), prepareRequest())) }()
-	var ask *mcrdmav1.AttachRequested
-	r.until("it is asked", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		b := r.host(2).receiver()
+		rpc := r.host(2).caller(identity.Files{})
+		b.setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { return nil })
+		// Without an answer, the sender learns of it in time, and the application learns that
+		// the request has ended.
+		req := prepareRequest()
+		req.Group.Number, req.Timeout = 7, durationpb.New(50*time.Millisecond)
+		err := second(rpc.Prepare(t.Context(), req))
+		if reason, _, _ := reasonOf(err); reason != "TIMEOUT" {
+			t.Errorf("%v", err)
+		}
+		if d := b.detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_ABORTED {
+			t.Errorf("%v", d)
+		}
+		r.wantNothing()
 		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, ask = range b.attached {
+		clear(b.attached)
+		b.mu.Unlock()
+		done := make(chan error, 1)
+		go func() { done <- second(rpc.Prepare(t.Context(), prepareRequest())) }()
+		var ask *mcrdmav1.AttachRequested
+		r.until("it is asked", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, ask = range b.attached {
+			}
+			return ask != nil
+		})
+		answer := func(change func(*mcrdmav1.AnswerAttachRequest)) string {
+			ans := willing(ask)
+			ans.Token, ans.Attach = b.token, ask.GetAttach()
+			change(ans)
+			_, err := b.rpc.AnswerAttach(t.Context(), ans)
+			reason, _, _ := reasonOf(err)
+			return reason
 		}
-		return ask != nil
+		for name, tt := range map[string]struct {
+			change func(*mcrdmav1.AnswerAttachRequest)
+			want   string
+		}{
+			"MC_ID":          {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn = 0x800000 }, "INVALID"},
+			"QPN 1":          {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn = 1 }, "INVALID"},
+			"nothing":        {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn, a.Bootstrap = 0, "" }, "INVALID"},
+			"no regions":     {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions = nil }, "INVALID"},
+			"more regions":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions = append(a.Regions, a.Regions...) }, "INVALID"},
+			"more without":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn, a.Regions = 0, append(a.Regions, a.Regions...) }, "INVALID"},
+			"region wraps":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions[0].Va = 1<<64 - 1 }, "INVALID"},
+			"transport":      {func(a *mcrdmav1.AnswerAttachRequest) { a.Transport = "x" }, "INVALID"},
+			"bootstrap":      {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "x" }, "INVALID"},
+			"port 0":         {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "1.2.3.4:0" }, "INVALID"},
+			"port too large": {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "1.2.3.4:70000" }, "INVALID"},
+			"long bootstrap": {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = strings.Repeat("x", 400) + ":1" }, "INVALID"},
+			"another attach": {func(a *mcrdmav1.AnswerAttachRequest) { a.Attach++ }, "NOT_FOUND"},
+			"another token":  {func(a *mcrdmav1.AnswerAttachRequest) { a.Token = "x" }, "NOT_FOUND"},
+		} {
+			if got := answer(tt.change); got != tt.want {
+				t.Errorf("%s: %q, want %q", name, got, tt.want)
+			}
+		}
+		if got := answer(func(*mcrdmav1.AnswerAttachRequest) {}); got != "" {
+			t.Errorf("the good one: %s", got)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := answer(func(*mcrdmav1.AnswerAttachRequest) {}); got != "STALE" {
+			t.Errorf("twice: %s", got)
+		}
 	})
-	answer := func(change func(*mcrdmav1.AnswerAttachRequest)) string {
-		ans := willing(ask)
-		ans.Token, ans.Attach = b.token, ask.GetAttach()
-		change(ans)
-		_, err := b.rpc.AnswerAttach(t.Context(), ans)
-		reason, _, _ := reasonOf(err)
-		return reason
-	}
-	for name, tt := range map[string]struct {
-		change func(*mcrdmav1.AnswerAttachRequest)
-		want   string
-	}{
-		"MC_ID":          {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn = 0x800000 }, "INVALID"},
-		"QPN 1":          {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn = 1 }, "INVALID"},
-		"nothing":        {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn, a.Bootstrap = 0, "" }, "INVALID"},
-		"no regions":     {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions = nil }, "INVALID"},
-		"more regions":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions = append(a.Regions, a.Regions...) }, "INVALID"},
-		"more without":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Qpn, a.Regions = 0, append(a.Regions, a.Regions...) }, "INVALID"},
-		"region wraps":   {func(a *mcrdmav1.AnswerAttachRequest) { a.Regions[0].Va = 1<<64 - 1 }, "INVALID"},
-		"transport":      {func(a *mcrdmav1.AnswerAttachRequest) { a.Transport = "x" }, "INVALID"},
-		"bootstrap":      {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "x" }, "INVALID"},
-		"port 0":         {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "1.2.3.4:0" }, "INVALID"},
-		"port too large": {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = "1.2.3.4:70000" }, "INVALID"},
-		"long bootstrap": {func(a *mcrdmav1.AnswerAttachRequest) { a.Bootstrap = strings.Repeat("x", 400) + ":1" }, "INVALID"},
-		"another attach": {func(a *mcrdmav1.AnswerAttachRequest) { a.Attach++ }, "NOT_FOUND"},
-		"another token":  {func(a *mcrdmav1.AnswerAttachRequest) { a.Token = "x" }, "NOT_FOUND"},
-	} {
-		if got := answer(tt.change); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
-	if got := answer(func(*mcrdmav1.AnswerAttachRequest) {}); got != "" {
-		t.Errorf("the good one: %s", got)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if got := answer(func(*mcrdmav1.AnswerAttachRequest) {}); got != "STALE" {
-		t.Errorf("twice: %s", got)
-	}
 }
 
 // TestBadPeer: what another daemon answers is not believed either.
 func TestBadPeer(t *testing.T) {
-	good := func() *mcrdmav1.PrepareResponse {
-		return &mcrdmav1.PrepareResponse{Host: "h2", Qpn: 7, Mtu: 1024, Version: 1, Bootstrap: "1.2.3.4:5", Transport: "tcp",
-			Regions: []*mcrdmav1.ReceiverRegion{{Rkey: 1, Va: 4096}, {Rkey: 2, Va: 8192}}}
-	}
-	r := newRig(t, 0, withSwitch)
-	r.add(2)
-	r.start(1)
-	fake := &fakeHost{answer: good}
-	fake.serve(t, r.host(2).listen)
-	a := r.host(1).app("")
-	for name, tt := range map[string]struct {
-		change func(*mcrdmav1.PrepareResponse)
-		reason string
-	}{
-		"version":        {func(p *mcrdmav1.PrepareResponse) { p.Version = 2 }, "VERSION"},
-		"no version":     {func(p *mcrdmav1.PrepareResponse) { p.Version = 0 }, "VERSION"},
-		"MC_ID":          {func(p *mcrdmav1.PrepareResponse) { p.Qpn = 0x800000 }, "INVALID"},
-		"MTU":            {func(p *mcrdmav1.PrepareResponse) { p.Mtu = 512 }, "MTU"},
-		"fewer regions":  {func(p *mcrdmav1.PrepareResponse) { p.Regions = p.Regions[:1] }, "INVALID"},
-		"more regions":   {func(p *mcrdmav1.PrepareResponse) { p.Regions = append(p.Regions, p.Regions...) }, "INVALID"},
-		"nil region":     {func(p *mcrdmav1.PrepareResponse) { p.Regions[0] = nil; p.Qpn = 0; p.Bootstrap = "" }, "INVALID"},
-		"transport":      {func(p *mcrdmav1.PrepareResponse) { p.Transport = "" }, "INVALID"},
-		"bootstrap":      {func(p *mcrdmav1.PrepareResponse) { p.Bootstrap = "nowhere" }, "INVALID"},
-		"empty":          {func(p *mcrdmav1.PrepareResponse) { *p = mcrdmav1.PrepareResponse{} }, "VERSION"},
-		"endless name":   {func(p *mcrdmav1.PrepareResponse) { p.Host, p.Qpn = strings.Repeat("\xff", 5000), 1 }, "INVALID"},
-		"all that it is": {func(*mcrdmav1.PrepareResponse) {}, ""},
-	} {
-		fake.set(func() *mcrdmav1.PrepareResponse { p := good(); tt.change(p); return p })
-		res, err := a.rpc.CreateGroup(t.Context(), a.request())
-		if name == "endless name" { // cannot even be sent
-			if err == nil {
-				t.Errorf("%s: accepted", name)
+	synctest.Test(t, func(t *testing.T) {
+		good := func() *mcrdmav1.PrepareResponse {
+			return &mcrdmav1.PrepareResponse{Host: "h2", Qpn: 7, Mtu: 1024, Version: 1, Bootstrap: "1.2.3.4:5", Transport: "tcp",
+				Regions: []*mcrdmav1.ReceiverRegion{{Rkey: 1, Va: 4096}, {Rkey: 2, Va: 8192}}}
+		}
+		r := newRig(t, 0, withSwitch)
+		r.add(2)
+		r.start(1)
+		fake := &fakeHost{answer: good}
+		fake.serve(t, r.host(2))
+		a := r.host(1).app("")
+		for name, tt := range map[string]struct {
+			change func(*mcrdmav1.PrepareResponse)
+			reason string
+		}{
+			"version":        {func(p *mcrdmav1.PrepareResponse) { p.Version = 2 }, "VERSION"},
+			"no version":     {func(p *mcrdmav1.PrepareResponse) { p.Version = 0 }, "VERSION"},
+			"MC_ID":          {func(p *mcrdmav1.PrepareResponse) { p.Qpn = 0x800000 }, "INVALID"},
+			"MTU":            {func(p *mcrdmav1.PrepareResponse) { p.Mtu = 512 }, "MTU"},
+			"fewer regions":  {func(p *mcrdmav1.PrepareResponse) { p.Regions = p.Regions[:1] }, "INVALID"},
+			"more regions":   {func(p *mcrdmav1.PrepareResponse) { p.Regions = append(p.Regions, p.Regions...) }, "INVALID"},
+			"nil region":     {func(p *mcrdmav1.PrepareResponse) { p.Regions[0] = nil; p.Qpn = 0; p.Bootstrap = "" }, "INVALID"},
+			"transport":      {func(p *mcrdmav1.PrepareResponse) { p.Transport = "" }, "INVALID"},
+			"bootstrap":      {func(p *mcrdmav1.PrepareResponse) { p.Bootstrap = "nowhere" }, "INVALID"},
+			"empty":          {func(p *mcrdmav1.PrepareResponse) { *p = mcrdmav1.PrepareResponse{} }, "VERSION"},
+			"endless name":   {func(p *mcrdmav1.PrepareResponse) { p.Host, p.Qpn = strings.Repeat("\xff", 5000), 1 }, "INVALID"},
+			"all that it is": {func(*mcrdmav1.PrepareResponse) {}, ""},
+		} {
+			fake.set(func() *mcrdmav1.PrepareResponse { p := good(); tt.change(p); return p })
+			res, err := a.rpc.CreateGroup(t.Context(), a.request())
+			if name == "endless name" { // cannot even be sent
+				if err == nil {
+					t.Errorf("%s: accepted", name)
+				}
+				continue
 			}
-			continue
+			if reason, _, _ := reasonOf(err); reason != tt.reason {
+				t.Errorf("%s: %v, want %s", name, err, tt.reason)
+			}
+			if err == nil {
+				a.closeGroup(res.GetFormation().GetGroup())
+			} else if fake.dropped() == 0 {
+				t.Errorf("%s: was not dropped", name)
+			}
 		}
-		if reason, _, _ := reasonOf(err); reason != tt.reason {
-			t.Errorf("%s: %v, want %s", name, err, tt.reason)
-		}
-		if err == nil {
-			a.closeGroup(res.GetFormation().GetGroup())
-		} else if fake.dropped() == 0 {
-			t.Errorf("%s: was not dropped", name)
-		}
-	}
-	r.wantNothing()
+		r.wantNothing()
+	})
 }

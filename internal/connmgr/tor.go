@@ -1,41 +1,46 @@
 package connmgr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
 // tor is the agent of the host's switch.
 type tor struct {
-	m      *Manager
-	name   string
-	target string
-	link   *link
-	conn   *grpc.ClientConn
-	groups mcrdmav1.SwitchGroupsClient
-	status mcrdmav1.SwitchStatusClient
-	health healthpb.HealthClient
-	kick   chan struct{} // 1: look whether the agent has our groups
-	reads  chan struct{} // maxAgentCounters: reads of counters that are under way
+	m         *Manager
+	name      string
+	target    string
+	dialState *dialState
+	conn      *grpc.ClientConn
+	groups    mcrdmav1.SwitchGroupsClient
+	status    mcrdmav1.SwitchStatusClient
+	health    healthpb.HealthClient
+	kick      chan struct{}       // 1: look whether the agent has our groups
+	reads     *semaphore.Weighted // maxAgentCounters: of counters
+	probes    singleflight.Group
 
 	// Under Manager.mu.
 	synced bool  // events are followed
 	err    error // why not
 	due    time.Time
-	busy   bool // leases are being renewed
+	moved  map[netip.Addr]time.Time // when the switch was seen to have counted answers
 }
 
 func (m *Manager) dialSwitch() error {
@@ -47,8 +52,8 @@ func (m *Manager) dialSwitch() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	t := &tor{m: m, name: c.Name, target: c.Agent, link: &link{TransportCredentials: creds, once: dialOnce}, kick: make(chan struct{}, 1), reads: make(chan struct{}, maxAgentCounters), err: errNotYet}
-	if t.conn, err = grpc.NewClient("passthrough:///"+c.Agent, append(dialOptions(t.link, m.own()), m.opts.DialSwitch...)...); err != nil {
+	t := &tor{m: m, name: c.Name, target: c.Agent, dialState: &dialState{TransportCredentials: creds, once: m.opts.Dial}, kick: make(chan struct{}, 1), reads: semaphore.NewWeighted(maxAgentCounters), err: errNotYet, moved: map[netip.Addr]time.Time{}}
+	if t.conn, err = grpc.NewClient("passthrough:///"+c.Agent, append(dialOptions(t.dialState, m.own()), m.opts.DialSwitch...)...); err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
 	t.groups = mcrdmav1.NewSwitchGroupsClient(t.conn)
@@ -60,125 +65,90 @@ func (m *Manager) dialSwitch() error {
 
 var (
 	errNotYet  = errors.New("the agent has not answered yet")
-	errNoAgent = errors.New("no switch agent is configured") // any longer, if a formation has switches
+	errNoAgent = errors.New("no switch agent is configured")
 )
 
 // A torError is what an agent has answered, or that it has not.
 type torError struct {
-	reason    string // of its ErrorInfo; "": it did not answer
-	sw, text  string
-	unchanged bool // it has changed nothing
+	sw, text string
+	// transient: another try later may succeed. Routes come back, when a link does. The
+	// later try has another MC_ID: after EXISTS, the
+	// existing group is of a state that this daemon has lost.
+	transient bool
+	unchanged bool // the agent has changed nothing
 }
 
-func (e *torError) Error() string {
-	if e.reason == "" {
-		return e.sw + ": " + e.text
-	}
-	return fmt.Sprintf("%s: %s: %s", e.sw, e.reason, e.text)
-}
+func (e *torError) Error() string { return e.sw + ": " + e.text }
 
-// transient reports whether another try later may succeed. A later try has another MC_ID:
-// after EXISTS, the existing group is of a state that this daemon has lost.
-func (e *torError) transient() bool {
-	return e.reason == "" || e.reason == "NOT_READY" || e.reason == "EXISTS" || e.reason == codes.DeadlineExceeded.String()
-}
-
-// An unsentError is the error of a request that cannot have arrived.
-type unsentError struct{ s *status.Status }
-
-func (e *unsentError) Error() string              { return e.s.Message() }
-func (e *unsentError) GRPCStatus() *status.Status { return e.s }
-
-// fault says what the error of a call to the agent means.
-func (t *tor) fault(ctx context.Context, err error) error {
+// explain says what the error of a call to the agent means. unsent: the request cannot
+// have arrived.
+func (t *tor) explain(ctx context.Context, unsent bool, err error) error {
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return ctx.Err()
 	}
-	s := status.Convert(err)
-	_, unsent := errors.AsType[*unsentError](err)
-	if info := infoOf(s); info != nil && info.GetReason() != "" {
-		e := &torError{reason: clip(info.GetReason(), maxName), sw: clip(info.GetMetadata()["switch"], maxName),
-			text: clip(info.GetMetadata()["text"], maxText), unchanged: s.Code() != codes.DeadlineExceeded}
-		if e.sw == "" {
-			e.sw = t.name
-		}
-		return e
+	s, info := status.Convert(err), failure.Info(err)
+	timeout := s.Code() == codes.DeadlineExceeded
+	if reason := failure.Clip(info.GetReason(), failure.MaxName); reason != "" {
+		again := timeout || reason == mcrdmav1.Reason_NOT_READY.String() || reason == mcrdmav1.Reason_NO_ROUTE.String() || reason == mcrdmav1.Reason_EXISTS.String() || reason == mcrdmav1.Reason_CLOSED.String()
+		return &torError{sw: cmp.Or(failure.Clip(info.GetMetadata()["switch"], failure.MaxName), t.name),
+			text: reason + ": " + failure.Clip(info.GetMetadata()["text"], failure.MaxText), transient: again, unchanged: !timeout}
 	}
-	e := &torError{sw: t.name, unchanged: unsent, text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, clip(s.Message(), maxText))}
-	switch cause := t.link.last(); {
-	case s.Code() == codes.DeadlineExceeded:
+	e := &torError{sw: t.name, transient: true, unchanged: unsent,
+		text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, failure.Clip(s.Message(), failure.MaxText))}
+	switch cause := t.dialState.last(); {
+	case timeout:
 		e.text = fmt.Sprintf("its agent at %s did not answer in time", t.target)
 	case s.Code() == codes.Unavailable && cause != nil:
 		e.text = fmt.Sprintf("its agent at %s does not answer: %v", t.target, cause)
 	case s.Code() != codes.Unavailable && s.Code() != codes.Internal && s.Code() != codes.Unknown:
-		e.reason, e.unchanged = s.Code().String(), s.Code() != codes.Canceled
+		e.text = s.Code().String() + ": " + e.text
+		e.transient, e.unchanged = false, s.Code() != codes.Canceled
 	}
 	return e
 }
 
-// call makes a call, which may be made twice.
+// call makes a call within installTime, perhaps twice.
 func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, installTime)
+	defer cancel()
 	begun := time.Now()
-	err := t.once(ctx, f)
-	if status.Code(err) == codes.Unavailable && infoOf(status.Convert(err)) == nil && ctx.Err() == nil && time.Since(begun) < t.m.times.connect && t.conn.GetState() != connectivity.Ready {
-		err = t.once(ctx, f) // the connection had been lost unnoticed
-	}
+	unsent, err := t.dialState.call(ctx, t.conn, connectTime, f)
 	t.m.metrics.agentCall(time.Since(begun), err)
-	return t.fault(ctx, err)
+	return t.explain(ctx, unsent, err)
 }
 
-func (t *tor) once(ctx context.Context, f func(context.Context) error) error {
-	if !t.link.connect(ctx, t.conn, t.m.times.connect) {
-		if ctx.Err() != nil {
-			return status.FromContextError(ctx.Err()).Err()
-		}
-		return &unsentError{status.New(codes.Unavailable, "no connection in time")}
-	}
-	return f(ctx)
-}
-
-func (t *tor) key(source netip.Addr, mcID uint32) *mcrdmav1.GroupKey {
-	return &mcrdmav1.GroupKey{Source: source.String(), McId: mcID}
+func (t *tor) key(mcID uint32) *mcrdmav1.GroupKey {
+	return &mcrdmav1.GroupKey{Source: t.m.addr.String(), McId: mcID}
 }
 
 // install has the switches copy a formation's packets. After an error that is no answer,
 // they may have begun to.
 func (t *tor) install(ctx context.Context, g *group, f *formation) error {
-	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
-	defer cancel()
-	req := &mcrdmav1.InstallRequest{Lease: durationpb.New(t.m.cfg.Leases.Group), Group: &mcrdmav1.Group{Key: t.key(g.id.source, f.MCID),
+	req := &mcrdmav1.InstallRequest{Lease: durationpb.New(t.m.cfg.Leases.Group), Group: &mcrdmav1.Group{Key: t.key(f.MCID),
 		SenderQpn: f.Sender.QPN, InitialPsn: f.PSN, Address: f.First.String(), Receivers: receiversProto(g.spec.Regions, f.Receivers)}}
 	if g.spec.CNPGap > 0 {
 		req.Group.CnpGap = durationpb.New(g.spec.CNPGap)
 	}
-	return t.call(ctx, func(ctx context.Context) error {
-		_, err := t.groups.Install(ctx, req)
-		return err
-	})
+	_, err := ask(ctx, t.call, t.groups.Install, req)
+	return err
 }
 
 // update leaves these receivers only.
 func (t *tor) update(ctx context.Context, g *group, f *formation) error {
-	ctx, cancel := context.WithTimeout(ctx, t.m.times.install)
-	defer cancel()
-	req := &mcrdmav1.UpdateRequest{Key: t.key(g.id.source, f.MCID), Receivers: receiversProto(g.spec.Regions, f.Receivers)}
-	return t.call(ctx, func(ctx context.Context) error {
-		_, err := t.groups.Update(ctx, req)
-		return err
-	})
+	req := &mcrdmav1.UpdateRequest{Key: t.key(f.MCID), Receivers: receiversProto(g.spec.Regions, f.Receivers)}
+	_, err := ask(ctx, t.call, t.groups.Update, req)
+	return err
 }
 
-func (t *tor) remove(ctx context.Context, source netip.Addr, mcID uint32) error {
-	return t.call(ctx, func(ctx context.Context) error {
-		_, err := t.groups.Remove(ctx, &mcrdmav1.RemoveRequest{Key: t.key(source, mcID)})
-		return err
-	})
+func (t *tor) remove(ctx context.Context, mcID uint32) error {
+	_, err := ask(ctx, t.call, t.groups.Remove, &mcrdmav1.RemoveRequest{Key: t.key(mcID)})
+	return err
 }
 
-func receiversProto(regions []region, list []receiver) []*mcrdmav1.Receiver {
+func receiversProto(regions []region, list []machine.Receiver) []*mcrdmav1.Receiver {
 	out := make([]*mcrdmav1.Receiver, 0, len(list))
 	for _, r := range list {
 		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN}
@@ -211,41 +181,42 @@ func (m *Manager) mayUseSwitch(g *group, f *formation) string {
 	return ""
 }
 
-// choose decides between switches and hosts for copying, and installs switches if they can.
-func (x *forming) choose(ctx context.Context) error {
-	m, g, f := x.m, x.g, x.f
+// install has the switches copy, if they can, or determines how hosts relay. It takes the
+// formation before out of the switches first.
+func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in machine.Installation, err error) {
+	if old != nil {
+		undo, cancel := context.WithTimeout(ctx, undoTime)
+		if err := m.tor.remove(undo, old.MCID); err != nil {
+			m.log.Warn("a formation that has ended is still at the switch; it will be removed", "group", g.id, "error", err)
+			in.OldLeft = true
+		}
+		cancel()
+	}
 	why, sw := m.mayUseSwitch(g, f), ""
 	if why == "" {
-		x.mayBe = true
 		err := m.tor.install(ctx, g, f)
-		if err == nil {
-			f.Path, f.Why = mcrdmav1.Path_PATH_SWITCH, []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.name, plural(len(f.Receivers), "receiver"))}
-			return nil
+		if in.Left = true; err == nil {
+			in.Path, in.Why = mcrdmav1.Path_PATH_SWITCH, []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.name, plural(len(f.Receivers), "receiver"))}
+			return in, nil
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return in, ctx.Err()
 		}
 		why, sw = err.Error(), m.tor.name
-		if e := (*torError)(nil); errors.As(err, &e) {
-			sw, f.Transient = e.sw, e.transient()
-			x.mayBe = !e.unchanged
+		if e, ok := errors.AsType[*torError](err); ok {
+			sw, in.Transient, in.Left = e.sw, e.transient, !e.unchanged
 		}
 	}
-	if !f.Sender.relays(g.spec) {
-		e := refuse(NoSwitch, "mode require, and switches cannot copy: %s", why)
-		e.sw = sw
-		return e
+	if !relays(f.Sender, g.spec) {
+		e := failure.New(mcrdmav1.Reason_NO_SWITCH, "mode require, and switches cannot copy: %s", why)
+		e.Switch = sw
+		return in, e
 	}
-	var err error
-	if f.Relay, err = m.relayFor(g, f); err != nil {
-		fault := faultOf(err)
-		fault.text += " (switches cannot copy: " + why + ")"
-		return fault
+	if in.Relay, err = m.relayFor(g, f); err != nil {
+		cannot := failure.Of(err)
+		cannot.Text += " (switches cannot copy: " + why + ")"
+		return in, cannot
 	}
-	f.Path, f.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, "relayed as " + f.Relay.text()}
-	if x.mayBe { // whether or not the agent has installed it
-		x.mayBe = false
-		m.startCleanup(&cleanup{mcID: f.MCID, installed: true})
-	}
-	return nil
+	in.Path, in.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, fmt.Sprintf("relayed as %s over %s", in.Relay.Algorithm, in.Relay.Transport)}
+	return in, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // treeTime limits the request for a tree, which is only for people.
@@ -15,43 +16,39 @@ const treeTime = 500 * time.Millisecond
 
 // steps asks the agent what its switch does for a formation; nil: it is not known.
 func (m *Manager) steps(ctx context.Context, f *formation) []*mcrdmav1.Step {
-	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
+	if m.tor == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, treeTime)
-	defer cancel()
-	res, err := m.tor.status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: m.tor.key(m.addr, f.MCID)})
+	res, err := m.tor.status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: m.tor.key(f.MCID)})
 	if err != nil {
 		return nil
 	}
 	return res.GetSteps()
 }
 
-// describeTree describes what the switch does, in lines of text.
-func (m *Manager) describeTree(f *formation, steps []*mcrdmav1.Step) {
-	if f.Path != mcrdmav1.Path_PATH_SWITCH {
-		return
+// draw describes what the switch does for a formation, in lines of text, and why switches copy;
+// nil: it is not known.
+func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
+	steps := m.steps(ctx, f)
+	if len(steps) == 0 {
+		return nil, nil
 	}
-	f.tree = m.treeLines(f, steps)
 	behind := []string{m.tor.name}
 	direct := false
 	for _, s := range steps {
 		for _, c := range s.GetCopies() {
 			direct = direct || c.GetLast()
 			for _, n := range c.GetNext() {
-				if n = clip(n, maxName); !slices.Contains(behind, n) {
+				if n = failure.Clip(n, failure.MaxName); !slices.Contains(behind, n) {
 					behind = append(behind, n)
 				}
 			}
 		}
 	}
-	if len(steps) == 0 {
-		return
-	}
 	if !direct && len(behind) > 1 {
 		behind = behind[1:]
 	}
-	f.Why = []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"), strings.Join(behind, ", "))}
+	return m.treeLines(f, steps), []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"), strings.Join(behind, ", "))}
 }
 
 func (m *Manager) treeLines(f *formation, steps []*mcrdmav1.Step) []string {
@@ -63,7 +60,7 @@ func (m *Manager) treeLines(f *formation, steps []*mcrdmav1.Step) []string {
 		if n := names[addr]; n != "" {
 			return fmt.Sprintf("%s (%s)", n, addr)
 		}
-		return clip(addr, maxName)
+		return failure.Clip(addr, failure.MaxName)
 	}
 	lines := []string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.name, m.addr, m.tor.name)}
 	for _, s := range steps {
@@ -84,7 +81,7 @@ func (m *Manager) treeLines(f *formation, steps []*mcrdmav1.Step) []string {
 			for _, r := range c.GetReceivers() {
 				to = append(to, label(r))
 			}
-			lines = append(lines, line+clip(strings.Join(c.GetNext(), ", "), maxName)+" -> "+strings.Join(to, ", "))
+			lines = append(lines, line+failure.Clip(strings.Join(c.GetNext(), ", "), failure.MaxName)+" -> "+strings.Join(to, ", "))
 		}
 	}
 	return lines

@@ -44,7 +44,7 @@ func (c *collector) check() {
 	for _, n := range t.Nodes {
 		for _, e := range n.Edges {
 			if e.Receiver != "" && !slices.Contains(wanted, e.Receiver) {
-				n.problem("sends copies to %s, which is no receiver of the group", e.Receiver)
+				n.problem("sends copies to %s, which is not a receiver of the group", e.Receiver)
 			}
 		}
 	}

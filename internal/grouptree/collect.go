@@ -14,14 +14,14 @@ import (
 // ErrNoGroup tells that no agent knows the group.
 var ErrNoGroup = errors.New("no such group")
 
-// A Source asks agents by their addresses. Several questions may be under way at once.
-// A question ends when ctx does.
-type Source interface {
-	Status(ctx context.Context, agent string) (*mcrdmav1.GetStatusResponse, error)
-	Steps(ctx context.Context, agent string, group *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error)
-	// Group asks for the group with its counters.
-	Group(ctx context.Context, agent string, group *mcrdmav1.GroupKey) (*mcrdmav1.GroupStatus, error)
+// An Agent is how one is asked.
+type Agent struct {
+	Status mcrdmav1.SwitchStatusClient
+	Groups mcrdmav1.SwitchGroupsClient
 }
+
+// A Source finds agents by their addresses. Several may be asked at once.
+type Source func(address string) (Agent, error)
 
 // Limits bound what is collected, whatever the agents say.
 type Limits struct {
@@ -47,7 +47,7 @@ func Collect(ctx context.Context, src Source, key Key, first []string, directory
 	}
 	c := &collector{
 		src: src, limits: limits, tree: &Tree{Key: key},
-		byAddr: map[string]*answer{}, address: map[string]string{}, nodes: map[place]*Node{},
+		byAddr: map[string]*answer{}, address: map[string]string{}, nodes: map[nodeKey]*Node{},
 	}
 	for name, addr := range directory {
 		c.address[name] = addr
@@ -63,12 +63,13 @@ func Collect(ctx context.Context, src Source, key Key, first []string, directory
 	return c.tree, nil
 }
 
-// place is where packets come to, and as what.
-type place struct{ at, destination string }
+// A nodeKey is a node's switch, and the destination of the packets that come there.
+type nodeKey struct{ at, destination string }
 
 // answer is what an agent says, asked once.
 type answer struct {
 	address string
+	agent   Agent
 	name    string
 	peers   []*mcrdmav1.PeerStatus
 	steps   []*mcrdmav1.Step // of the group
@@ -83,7 +84,7 @@ type collector struct {
 	byAddr  map[string]*answer
 	asked   []*answer         // in order
 	address map[string]string // of switches' agents
-	nodes   map[place]*Node
+	nodes   map[nodeKey]*Node
 	full    bool // a limit was reached
 }
 
@@ -129,15 +130,16 @@ func (c *collector) ask(ctx context.Context, addresses []string) {
 
 // question fills in what one agent says.
 func (c *collector) question(ctx context.Context, a *answer) {
-	status, err := c.src.Status(ctx, a.address)
-	if err != nil {
-		a.err = err
+	if a.agent, a.err = c.src(a.address); a.err != nil {
+		return
+	}
+	var status *mcrdmav1.GetStatusResponse
+	if status, a.err = a.agent.Status.GetStatus(ctx, &mcrdmav1.GetStatusRequest{}); a.err != nil {
 		return
 	}
 	a.name, a.peers = status.GetName(), status.GetPeers()
-	steps, err := c.src.Steps(ctx, a.address, c.tree.Key.Proto())
-	if err != nil {
-		a.err = err
+	var steps *mcrdmav1.ListStepsResponse
+	if steps, a.err = a.agent.Status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: c.tree.Key.Proto()}); a.err != nil {
 		return
 	}
 	for _, s := range steps.GetSteps() {
@@ -183,11 +185,11 @@ func (c *collector) findRoots(ctx context.Context, first []string) error {
 
 // root takes the group from where it was installed.
 func (c *collector) root(ctx context.Context, a *answer, s *mcrdmav1.Step) {
-	group, err := c.src.Group(ctx, a.address, c.tree.Key.Proto())
+	r, err := a.agent.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: c.tree.Key.Proto(), Counters: true})
 	if err != nil {
 		c.tree.Problems = append(c.tree.Problems, fmt.Sprintf("%s does not tell the group: %v", a.name, err))
 	}
-	c.tree.Group = group
+	c.tree.Group = r.GetGroup()
 	c.tree.Roots = []*Node{c.node(a.name, s.GetDestination())}
 }
 
@@ -199,15 +201,15 @@ func (c *collector) rootless() error {
 			silent = append(silent, a.err.Error())
 		}
 	}
-	known := map[place]bool{}
+	known := map[nodeKey]bool{}
 	for _, a := range c.asked {
 		for _, s := range a.steps {
-			known[place{a.name, s.GetDestination()}] = true
+			known[nodeKey{a.name, s.GetDestination()}] = true
 		}
 	}
 	for _, a := range c.asked {
 		for _, s := range a.steps {
-			below := func(h string) bool { return known[place{h, s.GetDestination()}] }
+			below := func(h string) bool { return known[nodeKey{h, s.GetDestination()}] }
 			if slices.ContainsFunc(s.GetHolders(), below) {
 				continue
 			}
@@ -273,9 +275,9 @@ func (c *collector) of(name string) *answer {
 	return nil
 }
 
-// node is the one of a place; nil if there are too many.
+// node is that of a switch and a destination; nil if there are too many.
 func (c *collector) node(at, destination string) *Node {
-	p := place{at, destination}
+	p := nodeKey{at, destination}
 	if n := c.nodes[p]; n != nil {
 		return n
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -50,7 +51,7 @@ func (f *fabric) Status(ctx context.Context, address string) (*mcrdmav1.GetStatu
 	return a.status, nil
 }
 
-// Steps tells of all groups, whatever it is asked for.
+// Steps describes all groups, whatever it is asked for.
 func (f *fabric) Steps(ctx context.Context, address string, _ *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error) {
 	a, err := f.at(ctx, address)
 	if err != nil {
@@ -68,6 +69,45 @@ func (f *fabric) Group(ctx context.Context, address string, key *mcrdmav1.GroupK
 		return nil, fmt.Errorf("agent %s: not found", address)
 	}
 	return a.group, nil
+}
+
+// A script answers for agents.
+type script interface {
+	Status(ctx context.Context, address string) (*mcrdmav1.GetStatusResponse, error)
+	Steps(ctx context.Context, address string, key *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error)
+	Group(ctx context.Context, address string, key *mcrdmav1.GroupKey) (*mcrdmav1.GroupStatus, error)
+}
+
+// asked is a script as a Source.
+func asked(s script) Source {
+	return func(address string) (Agent, error) {
+		return Agent{Status: scriptedStatus{nil, s, address}, Groups: scriptedGroups{nil, s, address}}, nil
+	}
+}
+
+type scriptedStatus struct {
+	mcrdmav1.SwitchStatusClient
+	s       script
+	address string
+}
+
+func (x scriptedStatus) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusRequest, _ ...grpc.CallOption) (*mcrdmav1.GetStatusResponse, error) {
+	return x.s.Status(ctx, x.address)
+}
+
+func (x scriptedStatus) ListSteps(ctx context.Context, r *mcrdmav1.ListStepsRequest, _ ...grpc.CallOption) (*mcrdmav1.ListStepsResponse, error) {
+	return x.s.Steps(ctx, x.address, r.GetGroup())
+}
+
+type scriptedGroups struct {
+	mcrdmav1.SwitchGroupsClient
+	s       script
+	address string
+}
+
+func (x scriptedGroups) Get(ctx context.Context, r *mcrdmav1.GetRequest, _ ...grpc.CallOption) (*mcrdmav1.GetResponse, error) {
+	g, err := x.s.Group(ctx, x.address, r.GetKey())
+	return &mcrdmav1.GetResponse{Group: g}, err
 }
 
 // parseFabric reads a fabric from lines such as

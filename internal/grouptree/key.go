@@ -28,7 +28,7 @@ func ParseKey(s string) (Key, error) {
 	}
 	addr, err := netip.ParseAddr(source)
 	if err != nil || !addr.Is4() {
-		return Key{}, fmt.Errorf("%q: %q is no IPv4 address; %s", s, source, form)
+		return Key{}, fmt.Errorf("%q: %q is not an IPv4 address; %s", s, source, form)
 	}
 	digits, base := id, 10
 	if hex, ok := strings.CutPrefix(strings.ToLower(id), "0x"); ok {

@@ -7,18 +7,18 @@ import (
 
 // A layout places a graph's boxes in columns from left to right, so that arrows go to
 // the right wherever there is no loop. Arrows over several columns bend around what lies
-// between: there they have a place of their own.
+// between: there they have vertices of their own.
 type layout struct {
-	columns [][]*placed
-	of      map[*box]*placed
-	paths   [][]*placed // of each arrow, both ends included
+	columns [][]*vertex
+	of      map[*box]*vertex
+	paths   [][]*vertex // of each arrow, both ends included
 }
 
-// placed is a box, or a point that an arrow passes.
-type placed struct {
+// A vertex is a box, or a point that an arrow passes.
+type vertex struct {
 	box         *box // nil: a point
 	column      int
-	left, right []*placed // neighbours
+	left, right []*vertex // neighbors
 	order       float64   // within the column, while it is sought
 	y           float64   // of the middle
 }
@@ -28,16 +28,16 @@ const sweeps = 8
 
 // newLayout places everything; height is that of a box, and gap lies between two.
 func newLayout(g *graph, height func(*box) float64, gap float64) *layout {
-	l := &layout{of: map[*box]*placed{}, paths: make([][]*placed, len(g.arrows))}
+	l := &layout{of: map[*box]*vertex{}, paths: make([][]*vertex, len(g.arrows))}
 	columns := columnsOf(g)
 	for _, b := range g.boxes {
-		l.add(&placed{box: b, column: columns[b]})
+		l.add(&vertex{box: b, column: columns[b]})
 	}
 	for i, a := range g.arrows {
 		from, to := l.of[a.from], l.of[a.to]
-		path := []*placed{from}
+		path := []*vertex{from}
 		for c := from.column + 1; c < to.column; c++ {
-			path = append(path, l.add(&placed{column: c}))
+			path = append(path, l.add(&vertex{column: c}))
 		}
 		path = append(path, to)
 		l.paths[i] = path
@@ -48,7 +48,7 @@ func newLayout(g *graph, height func(*box) float64, gap float64) *layout {
 			}
 		}
 	}
-	size := func(p *placed) float64 {
+	size := func(p *vertex) float64 {
 		if p.box == nil {
 			return 0
 		}
@@ -59,7 +59,7 @@ func newLayout(g *graph, height func(*box) float64, gap float64) *layout {
 	return l
 }
 
-func (l *layout) add(p *placed) *placed {
+func (l *layout) add(p *vertex) *vertex {
 	for len(l.columns) <= p.column {
 		l.columns = append(l.columns, nil)
 	}
@@ -119,12 +119,12 @@ func columnsOf(g *graph) map[*box]int {
 	return column
 }
 
-// arrange orders the columns by where their neighbours are, to and fro, so that few
+// arrange orders the columns by where their neighbors are, to and fro, so that few
 // arrows cross.
 func (l *layout) arrange() {
-	sort := func(column []*placed, neighbours func(*placed) []*placed) {
+	sort := func(column []*vertex, neighbors func(*vertex) []*vertex) {
 		for _, p := range column {
-			if near := neighbours(p); len(near) > 0 {
+			if near := neighbors(p); len(near) > 0 {
 				sum := 0.0
 				for _, n := range near {
 					sum += n.order
@@ -134,80 +134,37 @@ func (l *layout) arrange() {
 				p.y = p.order
 			}
 		}
-		slices.SortStableFunc(column, func(a, b *placed) int { return cmp.Compare(a.y, b.y) })
+		slices.SortStableFunc(column, func(a, b *vertex) int { return cmp.Compare(a.y, b.y) })
 		for i, p := range column {
 			p.order = float64(i)
 		}
 	}
 	for range sweeps {
 		for _, c := range l.columns[1:] {
-			sort(c, func(p *placed) []*placed { return p.left })
+			sort(c, func(p *vertex) []*vertex { return p.left })
 		}
 		for _, c := range slices.Backward(l.columns[:len(l.columns)-1]) {
-			sort(c, func(p *placed) []*placed { return p.right })
+			sort(c, func(p *vertex) []*vertex { return p.right })
 		}
 	}
 	for _, c := range l.columns[1:] {
-		sort(c, func(p *placed) []*placed { return p.left })
+		sort(c, func(p *vertex) []*vertex { return p.left })
 	}
 }
 
-// spread gives the boxes their heights: at first packed, then each drawn to the middle
-// of its neighbours as far as the others in its column leave it room.
-func (l *layout) spread(size func(*placed) float64, gap float64) {
-	for _, c := range l.columns {
-		y := 0.0
+// spread gives the boxes their heights, from right to left: each is in the middle of those
+// that it leads to, as far as those above it in its column leave it room.
+func (l *layout) spread(size func(*vertex) float64, gap float64) {
+	for _, c := range slices.Backward(l.columns) {
+		free := 0.0 // the top of what is left of the column
 		for _, p := range c {
-			p.y = y + size(p)/2
-			y += size(p) + gap
-		}
-	}
-	for range sweeps {
-		for _, c := range slices.Backward(l.columns) {
-			pull(c, func(p *placed) []*placed { return p.right }, size, gap)
-		}
-		for _, c := range l.columns {
-			pull(c, func(p *placed) []*placed { return p.left }, size, gap)
-		}
-	}
-	for _, c := range slices.Backward(l.columns) { // parents in the middle of their children
-		pull(c, func(p *placed) []*placed { return p.right }, size, gap)
-	}
-}
-
-// pull moves a column's boxes towards their neighbours' middle, in order, and keeps
-// them apart: blocks of boxes that touch move together to the mean of their targets.
-func pull(column []*placed, neighbours func(*placed) []*placed, size func(*placed) float64, gap float64) {
-	type block struct {
-		first, n int
-		sum      float64 // of the targets, each less its offset in the block
-		length   float64
-	}
-	var blocks []block
-	for i, p := range column {
-		target := p.y
-		if near := neighbours(p); len(near) > 0 {
-			target = 0
-			for _, q := range near {
-				target += q.y / float64(len(near))
+			half := size(p) / 2
+			p.y = 0
+			for _, q := range p.right {
+				p.y += q.y / float64(len(p.right))
 			}
-		}
-		blocks = append(blocks, block{first: i, n: 1, sum: target - size(p)/2, length: size(p) + gap})
-		for len(blocks) > 1 {
-			a, b := blocks[len(blocks)-2], blocks[len(blocks)-1]
-			if a.sum/float64(a.n)+a.length <= b.sum/float64(b.n) {
-				break
-			}
-			blocks = append(blocks[:len(blocks)-2], block{
-				first: a.first, n: a.n + b.n, sum: a.sum + b.sum - float64(b.n)*a.length, length: a.length + b.length,
-			})
-		}
-	}
-	for _, b := range blocks {
-		y := b.sum / float64(b.n)
-		for _, p := range column[b.first : b.first+b.n] {
-			p.y = y + size(p)/2
-			y += size(p) + gap
+			p.y = max(p.y, free+half)
+			free = p.y + half + gap
 		}
 	}
 }

@@ -150,8 +150,8 @@ func (d *drawing) draw() {
 	d.printf("</svg>\n")
 }
 
-// ends are where an arrow's piece leaves one place and enters the next.
-func (d *drawing) ends(from, to *placed) (x1, y1, x2, y2 float64) {
+// ends are where an arrow's piece leaves one vertex and enters the next.
+func (d *drawing) ends(from, to *vertex) (x1, y1, x2, y2 float64) {
 	x1, x2 = d.x[from.column]+d.wide[from.column], d.x[to.column]
 	if from.box != nil {
 		x1 = d.x[from.column] + widthOf(from.box)
@@ -159,7 +159,7 @@ func (d *drawing) ends(from, to *placed) (x1, y1, x2, y2 float64) {
 	return x1, d.top + from.y, x2, d.top + to.y
 }
 
-func (d *drawing) arrow(a arrow, path []*placed) {
+func (d *drawing) arrow(a arrow, path []*vertex) {
 	first, last := path[0], path[len(path)-1]
 	back := last.column <= first.column
 	class, tip := "", "tip"
@@ -189,7 +189,7 @@ func (d *drawing) arrow(a arrow, path []*placed) {
 }
 
 // label writes an arrow's ports near that of its ends where fewer others are.
-func (d *drawing) label(a arrow, path []*placed) {
+func (d *drawing) label(a arrow, path []*vertex) {
 	if a.label == "" || path[len(path)-1].column <= path[0].column {
 		return
 	}

@@ -66,7 +66,7 @@ func (p *textPrinter) head(t *Tree) {
 		if left := at.AsTime().Sub(p.options.Now).Round(time.Second); left >= 0 {
 			facts = append(facts, fmt.Sprintf("lease of another %v", left))
 		} else {
-			facts = append(facts, fmt.Sprintf("lease over since %v", -left))
+			facts = append(facts, fmt.Sprintf("lease expired %v ago", -left))
 		}
 	}
 	p.line("", "", strings.Join(facts, ", "))

@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				if tree, err = Collect(ctx, f, testKey, first, nil, Limits{}); err == nil {
+				if tree, err = Collect(ctx, asked(f), testKey, first, nil, Limits{}); err == nil {
 					err = tree.Text(&b, TextOptions{Now: noon})
 				}
 			case "text":
@@ -73,17 +73,17 @@ func TestScripts(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	f := parseFabric(t, "agent a peers=b\nagent b")
-	if _, err := Collect(t.Context(), f, testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
+	if _, err := Collect(t.Context(), asked(f), testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
 		t.Error(err)
 	}
 	f.agents["B"].steps = []*mcrdmav1.Step{{Group: &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 1}, Root: true}}
-	if _, err := Collect(t.Context(), f, testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
+	if _, err := Collect(t.Context(), asked(f), testKey, []string{"A"}, nil, Limits{}); !errors.Is(err, ErrNoGroup) {
 		t.Error("another group was taken for it:", err)
 	}
-	if _, err := Collect(t.Context(), f, testKey, []string{"X"}, nil, Limits{}); err == nil || errors.Is(err, ErrNoGroup) {
+	if _, err := Collect(t.Context(), asked(f), testKey, []string{"X"}, nil, Limits{}); err == nil || errors.Is(err, ErrNoGroup) {
 		t.Error(err)
 	}
-	if _, err := Collect(t.Context(), f, testKey, nil, nil, Limits{}); err == nil {
+	if _, err := Collect(t.Context(), asked(f), testKey, nil, nil, Limits{}); err == nil {
 		t.Error("a group was found without agents")
 	}
 }
@@ -100,11 +100,11 @@ func TestDirectory(t *testing.T) {
 		copy 10.2.0.12 ports=2 last qpn=1
 		group receivers=10.2.0.11:1,10.2.0.12:1`)
 	f.agents["TORA"].group, f.agents["TORB"].group = f.agents["TORB"].group, nil
-	without, err := Collect(t.Context(), f, testKey, []string{"TORA"}, nil, Limits{})
+	without, err := Collect(t.Context(), asked(f), testKey, []string{"TORA"}, nil, Limits{})
 	if err != nil || without.OK() || !strings.Contains(fmt.Sprint(without.All()), "--agent torB=HOST:PORT") {
 		t.Errorf("%v, %v", without.All(), err)
 	}
-	with, err := Collect(t.Context(), f, testKey, []string{"TORA"}, map[string]string{"torB": "TORB"}, Limits{})
+	with, err := Collect(t.Context(), asked(f), testKey, []string{"TORA"}, map[string]string{"torB": "TORB"}, Limits{})
 	if err != nil || !with.OK() {
 		t.Errorf("%v, %v", with.All(), err)
 	}
@@ -120,7 +120,7 @@ func TestHanging(t *testing.T) {
 		agent torB hangs`)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	tree, err := Collect(ctx, f, testKey, []string{"TORA"}, nil, Limits{})
+	tree, err := Collect(ctx, asked(f), testKey, []string{"TORA"}, nil, Limits{})
 	if err != nil || tree.OK() {
 		t.Errorf("%v, %v", tree, err)
 	}
@@ -154,7 +154,7 @@ func (*endless) Group(context.Context, string, *mcrdmav1.GroupKey) (*mcrdmav1.Gr
 // TestEndless: neither the search for a group nor following it goes on for ever.
 func TestEndless(t *testing.T) {
 	for _, limits := range []Limits{{}, {Agents: 5}, {Nodes: 7}, {Agents: 3, Nodes: 2}, {Agents: 1, Nodes: 1}} {
-		tree, err := Collect(t.Context(), &endless{}, testKey, []string{"a"}, nil, limits)
+		tree, err := Collect(t.Context(), asked(&endless{}), testKey, []string{"a"}, nil, limits)
 		if err != nil || !strings.Contains(fmt.Sprint(tree.Problems), "larger than is looked at") {
 			t.Fatalf("%+v: %v, %v", limits, tree, err)
 		}
@@ -162,7 +162,7 @@ func TestEndless(t *testing.T) {
 			t.Errorf("%+v: %d nodes", limits, len(tree.Nodes))
 		}
 		draw(t, tree)
-		_, err = Collect(t.Context(), &endless{}, testKey, []string{"b"}, nil, limits) // has no root
+		_, err = Collect(t.Context(), asked(&endless{}), testKey, []string{"b"}, nil, limits) // has no root
 		if err != nil && !errors.Is(err, ErrNoGroup) {
 			t.Errorf("%+v: %v", limits, err)
 		}
@@ -182,7 +182,7 @@ func draw(t *testing.T, tree *Tree) {
 		t.Fatal(err)
 	}
 	if strings.Contains(svg.String(), "NaN") || strings.Contains(svg.String(), "Inf") {
-		t.Error("a place that is no number")
+		t.Error("a place that is not a number")
 	}
 	for d := xml.NewDecoder(&svg); ; {
 		if _, err := d.Token(); err == io.EOF {
@@ -203,7 +203,7 @@ func TestHostile(t *testing.T) {
 	for _, a := range f.agents {
 		a.steps = append(a.steps, &mcrdmav1.Step{Group: f.key, Destination: "10.2.0.11", Problems: []string{"\"];\n</text><script>\\"}})
 	}
-	tree, err := Collect(t.Context(), f, testKey, []string{"X"}, nil, Limits{})
+	tree, err := Collect(t.Context(), asked(f), testKey, []string{"X"}, nil, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +261,10 @@ func TestParseKey(t *testing.T) {
 		"10.1.0.1/1_0":       "not one from 0",
 		"10.1.0.1/":          "not one from 0",
 		"10.1.0.1":           "SOURCE/MC_ID",
-		"10.1.0/5":           "no IPv4 address",
-		"::1/5":              "no IPv4 address",
-		"/5":                 "no IPv4 address",
-		"::ffff:10.1.0.1/05": "no IPv4 address",
+		"10.1.0/5":           "not an IPv4 address",
+		"::1/5":              "not an IPv4 address",
+		"/5":                 "not an IPv4 address",
+		"::ffff:10.1.0.1/05": "not an IPv4 address",
 	} {
 		k, err := ParseKey(in)
 		if got := fmt.Sprint(k, err); !strings.Contains(got, want) || err == nil && k.String() != want {

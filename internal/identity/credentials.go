@@ -92,7 +92,7 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, a, nil
 }
 
-// Watched are a server's credentials that tell of each handshake that fails. Who goes away
+// Watched are a server's credentials that report each handshake that fails. Who goes away
 // before its end was not turned away: a health check, or a host that had two connections.
 func Watched(c credentials.TransportCredentials, failed func(error)) credentials.TransportCredentials {
 	return watched{c, failed}

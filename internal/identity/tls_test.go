@@ -192,7 +192,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		})
 	}
 	id, until, err := good.Read()
-	if left := time.Until(until); err != nil || id.String() != "switch:torA" || left < 59*time.Minute || left > time.Hour {
+	if left := time.Until(until); err != nil || id.String() != "switch:torA" || left < identitytest.Lifetime-time.Minute || left > identitytest.Lifetime {
 		t.Errorf("%v, %v, %v", id, until, err)
 	}
 	if id, _, err := (identity.Files{}).Read(); err != nil || id.Role != 0 {
@@ -326,7 +326,7 @@ func TestOtherCredentialsGiveNoIdentity(t *testing.T) {
 	}
 }
 
-// TestWatched: a server tells of those whom it did not let in, and not of those who went
+// TestWatched: a server reports those whom it did not let in, and not those who went
 // away by themselves.
 func TestWatched(t *testing.T) {
 	ca := identitytest.New(t)

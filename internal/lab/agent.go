@@ -2,9 +2,7 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -13,105 +11,67 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
-const (
-	// hello is between two hellos of a link. No cable is pulled here, and a busy
-	// machine should not look like that.
-	hello = 300 * time.Millisecond
-	// settle is enough for sessions that all begin at the same time.
-	settle = time.Second
-)
+// settle is enough for sessions that all begin at the same time.
+const settle = time.Second
 
 // openSpeaker opens a switch's BGP speaker. That is done for all switches before the
 // first has a session: GoBGP asks for it where several are in one process.
-func openSpeaker(ctx context.Context, n *node, p place, log *slog.Logger) (*bgp.Source, error) {
-	at := p.at(n.number, bgpPort)
-	s, err := bgp.Open(ctx, bgp.Config{ASN: n.asn(), RouterID: n.address(), Listen: []netip.Addr{at.Addr()}, ListenPort: at.Port(),
-		Logger: log.With("part", "bgp")})
+func (l *Lab) openSpeaker(ctx context.Context, n *topology.Node) error {
+	at := l.plan.at(n, bgpPort)
+	s, err := bgp.Open(ctx, bgp.Config{ASN: l.plan.asn(n), RouterID: n.Address, Listen: []netip.Addr{at.Addr()}, ListenPort: at.Port(),
+		Logger: l.o.Logger.With("switch", n.Name, "part", "bgp")})
 	if err != nil {
-		return nil, fmt.Errorf("switch %s: %w", n.name, err)
+		return fmt.Errorf("switch %s: %w", n.Name, err)
 	}
-	return s, nil
+	l.speakers[n.Name] = s
+	return nil
 }
 
 // agentConfig is what a person would write for a switch's agent.
-func agentConfig(n *node, p place, files identity.Files, dir string) *config.Config {
-	c := &config.Config{Name: n.name, Address: n.address(), MAC: n.mac(0), Programmable: true,
-		P4Runtime: config.P4Runtime{Target: p.at(n.number, p4runtimePort).String(), DeviceID: uint64(n.number)},
-		Listen:    p.at(n.number, agentPort).String(),
-		TLS:       config.TLS{Cert: files.Cert, Key: files.Key, CA: files.CA},
-		State:     filepath.Join(dir, n.name+".db"),
-		Hello:     config.Hello{Interval: hello},
+func (l *Lab) agentConfig(n *topology.Node, files identity.Files) *config.Config {
+	p := l.plan
+	c := &config.Config{Name: n.Name, Address: n.Address, MAC: p.mac(n), Prefixes: n.Switch.Prefixes, Programmable: n.Switch.Programmable,
+		P4Runtime: config.P4Runtime{Target: p.at(n, p4runtimePort).String(), DeviceID: uint64(p.number(n))},
+		Listen:    p.at(n, agentPort).String(),
+		TLS:       config.TLS(files),
+		State:     filepath.Join(l.o.Dir, n.Name+".db"),
 		Routing: config.Routing{Source: config.BGP, Settle: settle,
-			BGP: config.Speaker{ASN: n.asn(), Listen: []netip.Addr{p.addr(n.number)}, Port: bgpPort + p.shift}}}
-	if n.prefix.IsValid() {
-		c.Prefixes = []netip.Prefix{n.prefix}
-	}
-	for i, to := range n.cables {
-		port := config.Port{Port: uint16(i + 1), MAC: n.mac(uint16(i + 1))}
-		if far := switchOf(to); far != nil {
-			port.To, port.Hello = to, true
-			c.Switches = append(c.Switches, neighbour(n, far, p))
+			BGP: config.Speaker{ASN: p.asn(n), Listen: []netip.Addr{p.addr(n)}, Port: bgpPort + p.shift}}}
+	named := map[string]bool{}
+	for _, at := range n.Ports {
+		port, far := config.Port{Port: uint16(at.Near.Port)}, at.To
+		if far.Switch != nil {
+			port.To, port.Hello = far.Name, true
+			if !named[far.Name] {
+				c.Switches = append(c.Switches, config.Switch{Name: far.Name, Programmable: far.Switch.Programmable, Agent: l.Agent(far.Name),
+					Addresses: []netip.Addr{far.Address}, Prefixes: far.Switch.Prefixes,
+					BGP: &config.Peer{Address: p.addr(far), ASN: p.asn(far), Port: bgpPort + p.shift, Local: p.addr(n),
+						Passive: p.number(n) > p.number(far)}})
+			}
+			named[far.Name] = true
 		}
 		c.Ports = append(c.Ports, port)
 	}
 	return c
 }
 
-// neighbour is how a switch's configuration names another switch.
-func neighbour(n, far *node, p place) config.Switch {
-	s := config.Switch{Name: far.name, Programmable: true, Agent: p.at(far.number, agentPort).String(),
-		Addresses: []netip.Addr{far.address()},
-		BGP: &config.Peer{Address: p.addr(far.number), ASN: far.asn(), Port: bgpPort + p.shift, Local: p.addr(n.number),
-			Passive: n.number > far.number}}
-	if far.prefix.IsValid() {
-		s.Prefixes = []netip.Prefix{far.prefix}
-	}
-	return s
-}
-
-// A part runs until it is told to end: an agent or a daemon.
-type part struct {
-	name  string
-	ready <-chan struct{}
-	end   context.CancelFunc
-	done  chan struct{}
-	err   error // once done is closed
-}
-
-// start runs a part; failed is called if it ends without being told to.
-func start(name string, ready <-chan struct{}, run func(context.Context) error, failed func(error)) *part {
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &part{name: name, ready: ready, end: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		if p.err = run(ctx); p.err != nil {
-			p.err = fmt.Errorf("%s: %w", name, p.err)
-		}
-		if ctx.Err() == nil {
-			failed(errors.Join(fmt.Errorf("%s has ended", name), p.err))
-		}
-	}()
-	return p
-}
-
-func (p *part) wait(ctx context.Context) error {
-	select {
-	case <-p.ready:
-		return nil
-	case <-p.done:
-		return errors.Join(fmt.Errorf("%s has ended before it was ready", p.name), p.err)
-	case <-ctx.Done():
-		return fmt.Errorf("%s: not ready: %w", p.name, context.Cause(ctx))
-	}
-}
-
-func startAgent(ctx context.Context, cfg *config.Config, speaker *bgp.Source, log *slog.Logger, failed func(error)) (*part, error) {
-	a, err := switchagent.New(ctx, cfg, switchagent.Options{Logger: log, Version: "lab",
-		OpenBGP: func(context.Context, bgp.Config) (switchagent.Speaker, error) { return speaker, nil }})
+func (l *Lab) startAgent(ctx context.Context, n *topology.Node) error {
+	files, err := l.issue(identity.Identity{Role: identity.Switch, Name: n.Name})
 	if err != nil {
-		return nil, fmt.Errorf("agent of %s: %w", cfg.Name, err)
+		return err
 	}
-	return start("agent of "+cfg.Name, a.Ready(), a.Run, failed), nil
+	a, err := switchagent.New(ctx, l.agentConfig(n, files), switchagent.Options{Logger: l.o.Logger.With("agent", n.Name), Version: "lab",
+		OpenBGP: func(context.Context, bgp.Config) (switchagent.Speaker, error) {
+			s := l.speakers[n.Name]
+			delete(l.speakers, n.Name) // the agent closes it
+			return s, nil
+		}})
+	if err != nil {
+		return fmt.Errorf("agent of %s: %w", n.Name, err)
+	}
+	l.agents = append(l.agents, Run("agent of "+n.Name, a.Ready(), a.Run, l.o.Failed))
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // conn is a connection with an agent, as an administrator.
@@ -33,9 +34,8 @@ func (l *Lab) conn(agent string) (*grpc.ClientConn, error) {
 
 // converged waits until each switch has a way to each rack, and all links work.
 func (l *Lab) converged(ctx context.Context) error {
-	for i := range switches {
-		n := &switches[i]
-		c, err := l.conn(l.Agent(n.name))
+	for _, n := range l.plan.switches() {
+		c, err := l.conn(l.Agent(n.Name))
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (l *Lab) converged(ctx context.Context) error {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			err := complete(ctx, n, status)
+			err := l.complete(ctx, n, status)
 			if err == nil {
 				break
 			}
@@ -58,18 +58,20 @@ func (l *Lab) converged(ctx context.Context) error {
 }
 
 // complete says what a switch still lacks.
-func complete(ctx context.Context, n *node, status mcrdmav1.SwitchStatusClient) error {
+func (l *Lab) complete(ctx context.Context, n *topology.Node, status mcrdmav1.SwitchStatusClient) error {
 	routes, err := status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
 	if err != nil {
-		return fmt.Errorf("agent of %s: %w", n.name, err)
+		return fmt.Errorf("agent of %s: %w", n.Name, err)
 	}
 	have := map[string]bool{}
 	for _, r := range routes.GetRoutes() {
 		have[r.GetPrefix()] = len(r.GetHops()) > 0
 	}
-	for i := range switches {
-		if far := &switches[i]; far.prefix.IsValid() && far != n && !have[far.prefix.String()] {
-			return fmt.Errorf("switch %s has no way to %v, the rack of %s", n.name, far.prefix, far.name)
+	for _, far := range l.plan.switches() {
+		for _, p := range far.Switch.Prefixes {
+			if far != n && !have[p.String()] {
+				return fmt.Errorf("switch %s has no way to %v, the rack of %s", n.Name, p, far.Name)
+			}
 		}
 	}
 	return nil
@@ -80,47 +82,22 @@ func (l *Lab) Draw(ctx context.Context, w io.Writer, key grouptree.Key) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	var first []string
-	for i := range switches {
-		first = append(first, l.Agent(switches[i].name))
+	for _, s := range l.plan.Switches {
+		first = append(first, l.Agent(s.Name))
 	}
-	t, err := grouptree.Collect(ctx, source{l}, key, first, nil, grouptree.Limits{})
+	t, err := grouptree.Collect(ctx, func(agent string) (grouptree.Agent, error) {
+		c, err := l.conn(agent)
+		return grouptree.Agent{Status: mcrdmav1.NewSwitchStatusClient(c), Groups: mcrdmav1.NewSwitchGroupsClient(c)}, err
+	}, key, first, nil, grouptree.Limits{})
 	if err != nil {
 		return err
 	}
 	names := map[string]string{}
-	for _, h := range hosts {
-		names[h.addr.String()] = h.name
+	for _, h := range l.plan.Hosts {
+		names[h.Address.String()] = h.Name
 	}
 	if t.Group != nil {
 		t.Group.Members, t.Group.Expires = nil, nil // the tree alone
 	}
 	return t.Text(w, grouptree.TextOptions{Names: names})
-}
-
-// A source asks agents for package grouptree.
-type source struct{ l *Lab }
-
-func (s source) Status(ctx context.Context, agent string) (*mcrdmav1.GetStatusResponse, error) {
-	c, err := s.l.conn(agent)
-	if err != nil {
-		return nil, err
-	}
-	return mcrdmav1.NewSwitchStatusClient(c).GetStatus(ctx, &mcrdmav1.GetStatusRequest{})
-}
-
-func (s source) Steps(ctx context.Context, agent string, group *mcrdmav1.GroupKey) (*mcrdmav1.ListStepsResponse, error) {
-	c, err := s.l.conn(agent)
-	if err != nil {
-		return nil, err
-	}
-	return mcrdmav1.NewSwitchStatusClient(c).ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: group})
-}
-
-func (s source) Group(ctx context.Context, agent string, group *mcrdmav1.GroupKey) (*mcrdmav1.GroupStatus, error) {
-	c, err := s.l.conn(agent)
-	if err != nil {
-		return nil, err
-	}
-	r, err := mcrdmav1.NewSwitchGroupsClient(c).Get(ctx, &mcrdmav1.GetRequest{Key: group, Counters: true})
-	return r.GetGroup(), err
 }

@@ -9,37 +9,39 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // daemonConfig is what a person would write for a host's daemon.
-func (l *Lab) daemonConfig(h *host, files identity.Files) *config.Config {
-	c := &config.Config{Name: h.name, Address: h.addr, Device: l.place.device(h),
+func (l *Lab) daemonConfig(h *topology.Node, files identity.Files) *config.Config {
+	p, sw := l.plan, tor(h).To
+	c := &config.Config{Name: h.Name, Address: h.Address, Device: p.device(h),
 		Socket:    l.socket(h),
-		Listen:    l.place.at(h.number, daemonPort).String(),
-		TLS:       config.TLS{Cert: files.Cert, Key: files.Key, CA: files.CA},
-		State:     filepath.Join(l.o.Dir, h.name+".db"),
-		Switch:    config.Switch{Name: h.tor, Agent: l.Agent(h.tor)},
-		Bootstrap: l.place.addr(h.number),
+		Listen:    p.at(h, daemonPort).String(),
+		TLS:       config.TLS(files),
+		State:     filepath.Join(l.o.Dir, h.Name+".db"),
+		Switch:    config.Switch{Name: sw.Name, Agent: l.Agent(sw.Name)},
+		Bootstrap: p.addr(h),
 		Relay:     config.Relay{Transport: "rdma", Block: 128 << 10}, // over the lab's cables, and several blocks to a write
-		Rack:      h.rack,
+		Rack:      uint32(p.number(sw)),
 		Beat:      config.Beat{DeadAfter: l.o.DeadAfter}}
-	for _, o := range hosts {
-		if o.name != h.name {
-			c.Hosts = append(c.Hosts, config.Host{Name: o.name, Address: o.addr, Daemon: l.place.at(o.number, daemonPort).String()})
+	for _, o := range p.hosts() {
+		if o != h {
+			c.Hosts = append(c.Hosts, config.Host{Name: o.Name, Address: o.Address, Daemon: p.at(o, daemonPort).String()})
 		}
 	}
 	return c
 }
 
-func (l *Lab) startDaemon(ctx context.Context, h *host) error {
-	files, err := l.issue(identity.Identity{Role: identity.Host, Name: h.name, Addrs: []netip.Addr{h.addr}})
+func (l *Lab) startDaemon(ctx context.Context, h *topology.Node) error {
+	files, err := l.issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}})
 	if err != nil {
 		return err
 	}
-	m, err := connmgr.New(ctx, l.daemonConfig(h, files), connmgr.Options{Logger: l.o.Logger.With("host", h.name), Version: "lab"})
+	m, err := connmgr.New(ctx, l.daemonConfig(h, files), connmgr.Options{Logger: l.o.Logger.With("host", h.Name), Version: "lab"})
 	if err != nil {
-		return fmt.Errorf("daemon of %s: %w", h.name, err)
+		return fmt.Errorf("daemon of %s: %w", h.Name, err)
 	}
-	l.daemons = append(l.daemons, start("daemon of "+h.name, m.Ready(), m.Run, l.o.Failed))
+	l.daemons = append(l.daemons, Run("daemon of "+h.Name, m.Ready(), m.Run, l.o.Failed))
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/labca"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // Options configure a lab.
@@ -22,6 +23,9 @@ type Options struct {
 	// Dir is an existing directory for certificates, state and sockets. Its name is
 	// short: that of a socket has 107 bytes at most.
 	Dir string
+	// Topology is the fabric, whose hosts have one link each; nil: two racks of two
+	// hosts and a spine, as in [Picture].
+	Topology *topology.Topology
 	// Logger gets what agents, switches and daemons log; nil: none.
 	Logger *slog.Logger
 	// Failed is called when an agent or daemon ends without being told to. It must
@@ -32,21 +36,21 @@ type Options struct {
 	// is slower, or writes them down. nil: as they are.
 	Port func(at, to string, p ports.Port) (ports.Port, error)
 	// DeadAfter is how long a daemon may be silent before its host is taken out of
-	// groups; 0: 10 s, since all hosts are on one machine, which may have other things
-	// to do. With more of it, queue pairs send later again what was lost.
+	// groups; 0: the default of daemons. With more of it, queue pairs send later again what
+	// was lost.
 	DeadAfter time.Duration
 }
 
 // A Lab runs. Its methods may be called by many goroutines at once.
 type Lab struct {
 	o        Options
-	place    place
+	plan     plan
 	ca       *labca.CA
 	admin    identity.Files
-	switches map[string]*embedded
+	switches map[string]*Switch
 	speakers map[string]*bgp.Source // that no agent has yet
-	agents   []*part
-	daemons  []*part
+	agents   []*Part
+	daemons  []*Part
 
 	mu    sync.Mutex
 	conns map[string]*grpc.ClientConn // with agents, by address
@@ -58,7 +62,7 @@ func asItIs(_, _ string, p ports.Port) (ports.Port, error) { return p, nil }
 const patience = 30 * time.Second
 
 // Start starts a lab and waits until everything is ready: agents know the ways to
-// both racks, and daemons serve. If it fails, or ctx ends, nothing is left.
+// all racks, and daemons serve. If it fails, or ctx ends, nothing is left.
 func Start(ctx context.Context, o Options) (*Lab, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -66,13 +70,16 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	if o.DeadAfter == 0 {
-		o.DeadAfter = 10 * time.Second
-	}
 	if o.Port == nil {
 		o.Port = asItIs
 	}
-	l := &Lab{o: o, switches: map[string]*embedded{}, speakers: map[string]*bgp.Source{}, conns: map[string]*grpc.ClientConn{}}
+	if o.Topology == nil {
+		var err error
+		if o.Topology, err = topology.Parse(racks, "racks.yaml"); err != nil {
+			return nil, err
+		}
+	}
+	l := &Lab{o: o, switches: map[string]*Switch{}, speakers: map[string]*bgp.Source{}, conns: map[string]*grpc.ClientConn{}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	if err := l.start(ctx); err != nil {
@@ -82,7 +89,10 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 }
 
 func (l *Lab) start(ctx context.Context) (err error) {
-	if l.place, err = findPlace(); err != nil {
+	if l.plan, err = newPlan(l.o.Topology); err != nil {
+		return err
+	}
+	if err := l.plan.findNetwork(); err != nil {
 		return err
 	}
 	if err := l.openCA(); err != nil {
@@ -91,51 +101,29 @@ func (l *Lab) start(ctx context.Context) (err error) {
 	if l.admin, err = l.issue(identity.Identity{Role: identity.Admin, Name: "admin"}); err != nil {
 		return err
 	}
-	for i := range switches {
-		n := &switches[i]
-		if l.switches[n.name], err = startSwitch(n, l.place, l.o); err != nil {
-			delete(l.switches, n.name)
-			return err
-		}
-	}
-	for i := range switches {
-		n := &switches[i]
-		s, err := openSpeaker(ctx, n, l.place, l.o.Logger.With("switch", n.name))
+	for _, n := range l.plan.switches() {
+		s, err := startSwitch(n, l.plan, l.o)
 		if err != nil {
 			return err
 		}
-		l.speakers[n.name] = s
+		l.switches[n.Name] = s
 	}
-	for i := range switches {
-		if err := l.startAgent(ctx, &switches[i]); err != nil {
-			return err
-		}
-	}
-	for i := range hosts {
-		if err := l.startDaemon(ctx, &hosts[i]); err != nil {
-			return err
+	for _, step := range []struct {
+		nodes []*topology.Node
+		start func(context.Context, *topology.Node) error
+	}{{l.plan.switches(), l.openSpeaker}, {l.plan.switches(), l.startAgent}, {l.plan.hosts(), l.startDaemon}} {
+		for _, n := range step.nodes {
+			if err := step.start(ctx, n); err != nil {
+				return err
+			}
 		}
 	}
 	for _, p := range append(l.agents, l.daemons...) {
-		if err := p.wait(ctx); err != nil {
+		if err := p.Wait(ctx); err != nil {
 			return err
 		}
 	}
 	return l.converged(ctx)
-}
-
-func (l *Lab) startAgent(ctx context.Context, n *node) error {
-	files, err := l.issue(identity.Identity{Role: identity.Switch, Name: n.name})
-	if err != nil {
-		return err
-	}
-	p, err := startAgent(ctx, agentConfig(n, l.place, files, l.o.Dir), l.speakers[n.name], l.o.Logger.With("agent", n.name), l.o.Failed)
-	if err != nil {
-		return err
-	}
-	delete(l.speakers, n.name) // the agent closes it
-	l.agents = append(l.agents, p)
-	return nil
 }
 
 // Close ends everything: daemons, then agents, then switches.
@@ -152,7 +140,7 @@ func (l *Lab) Close() error {
 		errs = append(errs, s.Close())
 	}
 	for _, s := range l.switches {
-		errs = append(errs, s.close())
+		errs = append(errs, s.Close())
 	}
 	l.daemons, l.agents = nil, nil
 	clear(l.speakers)
@@ -161,14 +149,13 @@ func (l *Lab) Close() error {
 }
 
 // closeAll ends parts at the same time.
-func closeAll(parts []*part) []error {
+func closeAll(parts []*Part) []error {
 	for _, p := range parts {
-		p.end()
+		p.cancel()
 	}
 	var errs []error
 	for _, p := range parts {
-		<-p.done
-		errs = append(errs, p.err)
+		errs = append(errs, p.End())
 	}
 	return errs
 }
@@ -181,21 +168,16 @@ type Host struct {
 	Socket  string // of its daemon, for applications
 }
 
-// Host tells of the host with this name; it must exist.
+// Host describes the host with this name; it must exist.
 func (l *Lab) Host(name string) Host {
-	h := hostOf(name)
-	return Host{Name: h.name, Address: h.addr.String(), Switch: h.tor, Socket: l.socket(h)}
+	h := l.plan.Node(name)
+	return Host{Name: h.Name, Address: h.Address.String(), Switch: tor(h).To.Name, Socket: l.socket(h)}
 }
 
-func (l *Lab) socket(h *host) string { return filepath.Join(l.o.Dir, h.name+".sock") }
-
-// Network is where the lab is, for people.
-func (l *Lab) Network() string { return l.place.String() }
+func (l *Lab) socket(h *topology.Node) string { return filepath.Join(l.o.Dir, h.Name+".sock") }
 
 // Agent is the address of a switch's agent.
-func (l *Lab) Agent(name string) string {
-	return l.place.at(switchOf(name).number, agentPort).String()
-}
+func (l *Lab) Agent(name string) string { return l.plan.at(l.plan.Node(name), agentPort).String() }
 
 // Admin are the files of an administrator, for switchctl.
 func (l *Lab) Admin() identity.Files { return l.admin }
@@ -203,24 +185,11 @@ func (l *Lab) Admin() identity.Files { return l.admin }
 // Uplink is how many bytes a host has sent, as its ToR has counted them: whole
 // Ethernet frames.
 func (l *Lab) Uplink(name string) uint64 {
-	h := hostOf(name)
-	number := switchOf(h.tor).port(h.name)
-	for _, p := range l.switches[h.tor].sw.Stats().Ports {
-		if p.Number == number {
+	at := tor(l.plan.Node(name)).Far
+	for _, p := range l.switches[at.Node].Stats().Ports {
+		if uint32(p.Number) == at.Port {
 			return p.RxBytes
 		}
 	}
 	return 0
-}
-
-// Lost counts the frames that were dropped at the switches' ports.
-func (l *Lab) Lost() (n uint64) {
-	for _, s := range l.switches {
-		for _, p := range s.sw.Stats().Ports {
-			for _, d := range p.Drops {
-				n += d
-			}
-		}
-	}
-	return n
 }

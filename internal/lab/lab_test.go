@@ -14,6 +14,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // GoBGP's servers end with the process.
@@ -36,11 +37,10 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range switches {
-		n := &switches[i]
-		c, err := l.conn(l.Agent(n.name))
+	for _, n := range l.plan.switches() {
+		c, err := l.conn(l.Agent(n.Name))
 		if err == nil {
-			err = complete(t.Context(), n, mcrdmav1.NewSwitchStatusClient(c))
+			err = l.complete(t.Context(), n, mcrdmav1.NewSwitchStatusClient(c))
 		}
 		if err != nil {
 			t.Error(err)
@@ -49,18 +49,18 @@ func TestStart(t *testing.T) {
 	if h := l.Host("h4"); h.Address != "10.2.0.12" || h.Switch != "torB" || filepath.Base(h.Socket) != "h4.sock" {
 		t.Errorf("h4 is %+v", h)
 	}
-	key := grouptree.Key{Source: hostOf("h1").addr, ID: 1 << 23}
+	key := grouptree.Key{Source: l.plan.Node("h1").Address, ID: 1 << 23}
 	var out strings.Builder
 	if err := l.Draw(t.Context(), &out, key); !errors.Is(err, grouptree.ErrNoGroup) {
 		t.Errorf("drawing no group: %v, %s", err, &out)
 	}
-	if err := l.place.free(); err == nil {
-		t.Errorf("another lab could be in %v, too", l.place)
+	if err := l.plan.free(); err == nil {
+		t.Errorf("another lab could be in %v, too", l.plan.network)
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := l.place.free(); err != nil {
+	if err := l.plan.free(); err != nil {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -78,23 +78,65 @@ func TestInterrupted(t *testing.T) {
 
 // TestTaken: where another process listens already, no lab is started.
 func TestTaken(t *testing.T) {
-	p, err := findPlace()
+	one, err := topology.Parse(racks, "racks.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := startSwitch(&switches[0], p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs})
+	p, err := newPlan(one)
+	if err == nil {
+		err = p.findNetwork()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	torA := p.Node("torA")
+	s, err := startSwitch(torA, p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := p.free(); err == nil || !strings.Contains(err.Error(), p.at(1, p4runtimePort).String()) {
+	if err := p.free(); err == nil || !strings.Contains(err.Error(), p.at(torA, p4runtimePort).String()) {
 		t.Errorf("free: %v, want the address of P4Runtime", err)
 	}
-	if _, err := startSwitch(&switches[0], p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs}); err == nil || !strings.Contains(err.Error(), "torA") {
+	if _, err := startSwitch(torA, p, Options{Logger: slog.New(slog.DiscardHandler), Port: asItIs}); err == nil || !strings.Contains(err.Error(), "torA") {
 		t.Errorf("a second torA: %v", err)
+	}
+}
+
+// TestTopology: a lab is as its topology file says, and one that cannot be a lab is refused.
+func TestTopology(t *testing.T) {
+	own, err := topology.Load("../../examples/twoswitches/fabric.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Start(t.Context(), Options{Dir: t.TempDir(), Topology: own, Failed: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := l.Host("r2"); h.Address != "10.2.0.12" || h.Switch != "right" {
+		t.Errorf("r2 is %+v", h)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	for want, text := range map[string]string{
+		"host h: want one link": "{name: h, address: 10.1.0.2}], links: []",
+		"switch s has no":       "{name: h, address: 10.1.0.2}], links: [{a: {node: h}, b: {node: s, port: 1, address: 10.9.0.1}}]",
+	} {
+		sw := "{name: s, address: 10.255.0.1, prefixes: [10.1.0.0/24]}"
+		if strings.HasPrefix(want, "switch") {
+			sw = "{name: s, prefixes: [10.1.0.0/24]}"
+		}
+		bad, err := topology.Parse([]byte("{switches: ["+sw+"], hosts: ["+text+"}"), "bad.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(t.Context(), Options{Dir: t.TempDir(), Topology: bad}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
 	}
 }

@@ -1,96 +1,82 @@
 package lab
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 )
 
-// Picture is what the lab looks like.
+//go:embed racks.yaml
+var racks []byte
+
+// Picture is what a lab looks like that has no topology of its own.
 const Picture = `   rack A                      rack B
      h1 ──┐                    ┌── h3
           torA ─── spine ─── torB
      h2 ──┘                    └── h4
 `
 
-// A node is a switch. Its port i+1 is at the cable to cables[i].
-type node struct {
-	name   string
-	number byte
-	prefix netip.Prefix // of its rack; zero: it has none
-	cables []string
+// A plan is the topology, and where on the loopback network its nodes are.
+type plan struct {
+	*topology.Topology
+	network
 }
 
-// A host is attached to its switch.
-type host struct {
-	name   string
-	number byte
-	addr   netip.Addr
-	tor    string
-	rack   uint32
-}
-
-var switches = []node{
-	{"torA", 1, netip.MustParsePrefix("10.1.0.0/24"), []string{"h1", "h2", "spine"}},
-	{"torB", 2, netip.MustParsePrefix("10.2.0.0/24"), []string{"h3", "h4", "spine"}},
-	{"spine", 3, netip.Prefix{}, []string{"torA", "torB"}},
-}
-
-var hosts = []host{
-	{"h1", 11, netip.MustParseAddr("10.1.0.11"), "torA", 1},
-	{"h2", 12, netip.MustParseAddr("10.1.0.12"), "torA", 1},
-	{"h3", 21, netip.MustParseAddr("10.2.0.11"), "torB", 2},
-	{"h4", 22, netip.MustParseAddr("10.2.0.12"), "torB", 2},
-}
-
-func switchOf(name string) *node {
-	for i := range switches {
-		if switches[i].name == name {
-			return &switches[i]
+// newPlan checks what labs need beyond what any topology has.
+func newPlan(t *topology.Topology) (plan, error) {
+	if len(t.Nodes()) > 250 {
+		return plan{}, fmt.Errorf("%d switches and hosts: a lab has 250 at most", len(t.Nodes()))
+	}
+	for _, s := range t.Switches {
+		if !s.Address.Is4() {
+			return plan{}, fmt.Errorf("switch %s has no IPv4 address", s.Name)
 		}
 	}
-	return nil
-}
-
-func hostOf(name string) *host {
-	for i := range hosts {
-		if hosts[i].name == name {
-			return &hosts[i]
+	for _, h := range t.Hosts {
+		ports := t.Node(h.Name).Ports
+		if len(ports) != 1 || !slices.ContainsFunc(ports[0].To.Switch.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Contains(h.Address) }) {
+			return plan{}, fmt.Errorf("host %s: want one link, to a switch in one of whose prefixes %v is", h.Name, h.Address)
 		}
 	}
-	return nil
+	return plan{Topology: t}, nil
 }
 
-// port is the number of the port at the cable to a neighbor.
-func (n *node) port(to string) uint16 {
-	for i, c := range n.cables {
-		if c == to {
-			return uint16(i + 1)
-		}
-	}
-	panic(fmt.Sprintf("lab: there is no cable from %s to %s", n.name, to))
+// switches are those of the topology.
+func (p plan) switches() []*topology.Node { return p.Nodes()[:len(p.Switches)] }
+
+// hosts are likewise the hosts.
+func (p plan) hosts() []*topology.Node { return p.Nodes()[len(p.Switches):] }
+
+// number tells nodes apart. It is a switch's device and its part of the AS number, and the
+// last byte of a node's address in the network.
+func (p plan) number(n *topology.Node) byte { return byte(1 + slices.Index(p.Nodes(), n)) }
+
+func (p plan) addr(n *topology.Node) netip.Addr { return p.network.addr(p.number(n)) }
+
+func (p plan) at(n *topology.Node, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(p.addr(n), port+p.shift)
 }
 
-// mac is the address of one of the switch's ports; of port 0 that of the router.
-func (n *node) mac(port uint16) switchspec.MAC {
-	return switchspec.MAC{0x02, 0xfe, 0, n.number, byte(port >> 8), byte(port)}
+func (p plan) asn(n *topology.Node) uint32 { return 4200000000 + uint32(p.number(n)) }
+
+// tor is a host's switch, as the host sees its port there.
+func tor(host *topology.Node) topology.Port { return host.Ports[0] }
+
+// cable is the tunnel of a port: this end and the other.
+func (p plan) cable(n *topology.Node, port topology.Port) (local, remote netip.AddrPort) {
+	return p.at(n, tunnelPort+uint16(port.Near.Port)), p.at(port.To, tunnelPort+uint16(port.Far.Port))
 }
 
-func (n *node) address() netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 0, n.number}) }
-func (n *node) gateway() netip.Addr { return n.prefix.Addr().Next() }
-func (n *node) asn() uint32         { return 4200000000 + uint32(n.number) }
-
-// cable is the tunnel of a switch's port: this end and the other.
-func (p place) cable(n *node, port uint16) (local, remote netip.AddrPort) {
-	to := n.cables[port-1]
-	local = p.at(n.number, tunnelPort+port)
-	if h := hostOf(to); h != nil {
-		return local, p.at(h.number, tunnelPort)
-	}
-	far := switchOf(to)
-	return local, p.at(far.number, tunnelPort+far.port(n.name))
+// mac is a switch's address as a router, which is that of its ports, too.
+func (p plan) mac(sw *topology.Node) switchspec.MAC {
+	return switchspec.MAC(cmp.Or(sw.MAC, routing.MAC{0x02, 0xfe, 0, p.number(sw), 0, 0}))
 }
 
 // window is how many packets a queue pair has under way. The buffers of three times
@@ -99,9 +85,11 @@ func (p place) cable(n *node, port uint16) (local, remote netip.AddrPort) {
 const window = 16
 
 // device is the host's RDMA device, as package qp opens it.
-func (p place) device(h *host) string {
-	tor := switchOf(h.tor)
-	remote, local := p.cable(tor, tor.port(h.name))
-	return fmt.Sprintf("softroce:%v,gw=%v,mac=%v,tunnel=%v-%v?window=%d", netip.PrefixFrom(h.addr, tor.prefix.Bits()), tor.gateway(),
-		switchspec.MAC(framelink.DefaultMAC(h.addr)), local, remote, window)
+func (p plan) device(h *topology.Node) string {
+	prefixes := tor(h).To.Switch.Prefixes
+	prefix := prefixes[slices.IndexFunc(prefixes, func(x netip.Prefix) bool { return x.Contains(h.Address) })]
+	mac := cmp.Or(h.MAC, framelink.DefaultMAC(h.Address))
+	local, remote := p.cable(h, tor(h))
+	return fmt.Sprintf("softroce:%v,gw=%v,mac=%v,tunnel=%v-%v?window=%d", netip.PrefixFrom(h.Address, prefix.Bits()), prefix.Addr().Next(),
+		mac, local, remote, window)
 }

@@ -79,9 +79,6 @@ func Load(p Pair) (*CA, error) {
 // no program but the CA is to have.
 func (c *CA) Pair() Pair { return c.pair }
 
-// Until is when the CA's own certificate ends.
-func (c *CA) Until() time.Time { return c.cert.NotAfter }
-
 // Issue makes a key and a certificate for id, to be used as a server and as a client.
 // It ends after so long, or with the CA's. The certificate may be edited before it is
 // signed. Errors wrap ErrIdentity, or tell that the CA has ended (ErrCA).

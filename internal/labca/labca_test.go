@@ -53,7 +53,7 @@ func TestIssue(t *testing.T) {
 				_, err = c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{use}})
 				must(t, err)
 			}
-			if c.NotAfter.After(ca.Until()) || c.IsCA {
+			if c.NotAfter.After(ca.cert.NotAfter) || c.IsCA {
 				t.Errorf("until %v, CA %v", c.NotAfter, c.IsCA)
 			}
 			serials[c.SerialNumber.String()] = true

@@ -1,6 +1,6 @@
 // Package mmsg sends and receives UDP datagrams in batches: one system call
-// moves many (sendmmsg and recvmmsg on Linux, a plain loop elsewhere), waiting
-// is the Go runtime's poller, and in steady state nothing is allocated.
+// moves many (sendmmsg and recvmmsg), waiting is the Go runtime's poller, and in
+// steady state nothing is allocated.
 //
 //	sock, err := mmsg.New(udpConn)
 //	n, err := sock.Recv(msgs) // waits for at least one datagram
@@ -29,8 +29,7 @@ type Message struct {
 	// N is the length of a received datagram in Buf.
 	N int
 	// Truncated tells that a received datagram was longer than Buf: only its
-	// first N bytes are there. The portable fallback cannot tell, so give Buf
-	// one byte more than is expected and look at N there.
+	// first N bytes are there.
 	Truncated bool
 	// Addr is where the datagram goes, or the zero value on a connected
 	// socket; of a received one, where it came from. Zones are not supported.

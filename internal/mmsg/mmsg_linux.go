@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -36,8 +37,9 @@ type half struct {
 	name  string                            // of the system call
 	wait  func(func(fd uintptr) bool) error // runs call whenever the socket is ready, until it is done
 	call  func(fd uintptr) bool
-	n     int // messages prepared
-	done  int // messages moved, set by call
+	hasty bool // does not wait
+	n     int  // messages prepared
+	done  int  // messages moved, set by call
 	errno unix.Errno
 	hdrs  [MaxBatch]mmsghdr
 	iovs  [MaxBatch]unix.Iovec
@@ -63,11 +65,25 @@ func New(c *net.UDPConn) (*Socket, error) {
 		return nil, fmt.Errorf("mmsg: %w", err)
 	}
 	s.inet6 = domain == unix.AF_INET6
-	s.tx.name, s.tx.wait = "sendmmsg", raw.Write
-	s.tx.call = func(fd uintptr) bool { return s.syscall(fd, &s.tx, unix.SYS_SENDMMSG) }
+	s.sends(raw)
 	s.rx.name, s.rx.wait = "recvmmsg", raw.Read
 	s.rx.call = func(fd uintptr) bool { return s.syscall(fd, &s.rx, unix.SYS_RECVMMSG) }
 	return s, nil
+}
+
+// NewSender returns a Socket that only sends, on a socket of any kind that is bound
+// or connected. Send does not wait: while the socket's buffer is full, it returns
+// EAGAIN. Messages have no addresses.
+func NewSender(raw syscall.RawConn) *Socket {
+	s := new(Socket)
+	s.sends(raw)
+	s.tx.hasty = true
+	return s
+}
+
+func (s *Socket) sends(raw syscall.RawConn) {
+	s.tx.name, s.tx.wait = "sendmmsg", raw.Write
+	s.tx.call = func(fd uintptr) bool { return s.syscall(fd, &s.tx, unix.SYS_SENDMMSG) }
 }
 
 // Syscalls returns how many sendmmsg and recvmmsg calls were made.
@@ -80,12 +96,12 @@ func (s *Socket) syscall(fd uintptr, h *half, trap uintptr) bool {
 		s.syscalls.Add(1)
 		n, _, errno := unix.Syscall6(trap, fd, uintptr(unsafe.Pointer(&h.hdrs[0])), uintptr(h.n),
 			unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case 0:
+		switch {
+		case errno == 0:
 			h.done, h.errno = int(n), 0
 			return true
-		case unix.EINTR:
-		case unix.EAGAIN:
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN && !h.hasty:
 			return false
 		default:
 			h.done, h.errno = 0, errno

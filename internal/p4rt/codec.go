@@ -156,11 +156,11 @@ var layouts = []layout{
 			return switchspec.NextHop{ID: uint16(k[0]), Port: uint16(a[0])}
 		}),
 	of("egress.neighbour.neighbours",
-		func(n switchspec.Neighbour) entry {
+		func(n switchspec.Neighbor) entry {
 			return entry{key: nums(uint64(n.NextHop)), action: "egress.neighbour.rewrite", args: nums(u48(n.Src), u48(n.Dst))}
 		},
-		func(k, a []uint64, _ string) switchspec.Neighbour {
-			return switchspec.Neighbour{NextHop: uint16(k[0]), Src: mac(a[0]), Dst: mac(a[1])}
+		func(k, a []uint64, _ string) switchspec.Neighbor {
+			return switchspec.Neighbor{NextHop: uint16(k[0]), Src: mac(a[0]), Dst: mac(a[1])}
 		}),
 	of("ingress.replication.groups",
 		func(m switchspec.Match) entry {

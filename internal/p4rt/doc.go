@@ -5,7 +5,7 @@
 //	c, err := p4rt.New(p4rt.Config{Target: "127.0.0.1:9559", ElectionID: p4rt.ElectionID{Low: 1}})
 //	s, err := c.Open(ctx)             // a stream, and the arbitration's answer
 //	err = s.WaitPrimary(ctx)
-//	pushed, err := s.EnsurePipeline(ctx)
+//	ok, err := s.HasPipeline(ctx)     // if not, s.PushPipeline
 //	have, err := s.Read(ctx)
 //	err = s.Apply(ctx, switchspec.Diff(have, want))
 //	…

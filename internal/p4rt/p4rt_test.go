@@ -56,7 +56,7 @@ func states(t *testing.T, s *Session) {
 		switchspec.Settings{HashSeed: 3},
 		switchspec.PREGroup{ID: 4095, Replicas: []switchspec.PREReplica{{Port: 2, Instance: 1}, {Port: 7, Instance: 2}}},
 		switchspec.ECMPGroup{ID: 4, Hops: []switchspec.ECMPHop{{NextHop: 2, Weight: 2}}},
-		switchspec.NextHop{ID: 1, Port: 4}, switchspec.Neighbour{NextHop: 1},
+		switchspec.NextHop{ID: 1, Port: 4}, switchspec.Neighbor{NextHop: 1},
 		switchspec.BridgePort{Port: 3}, switchspec.Replica{Group: 1, RID: 9, Last: true, Dst: ip(3), QPN: 5},
 		switchspec.MergeGroup{Slot: 1, Members: 3, Epoch: 2, Learn: true, Source: ip(1), SenderQPN: 1<<24 - 1, CNPGap: 50},
 		switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 4},
@@ -160,7 +160,7 @@ func TestStreamLossIsReported(t *testing.T) {
 
 func TestRefusedUpdatesAreNamed(t *testing.T) {
 	s := ready(t, embedded(t).target)
-	good := switchspec.Change{Op: switchspec.Insert, Entity: switchspec.Neighbour{NextHop: 1}}
+	good := switchspec.Change{Op: switchspec.Insert, Entity: switchspec.Neighbor{NextHop: 1}}
 	missing := switchspec.Change{Op: switchspec.Modify, Entity: switchspec.NextHop{ID: 2}}
 	later := switchspec.Change{Stage: 1, Op: switchspec.Insert, Entity: switchspec.NextHop{ID: 1}}
 	err := s.Apply(within(t), []switchspec.Change{good, missing, later})
@@ -252,7 +252,7 @@ func TestPacketsAndDigests(t *testing.T) {
 func BenchmarkGroups(b *testing.B) {
 	s := ready(b, embedded(b).target)
 	base := &switchspec.State{}
-	if err := base.Put(switchspec.Neighbour{NextHop: 1}); err != nil {
+	if err := base.Put(switchspec.Neighbor{NextHop: 1}); err != nil {
 		b.Fatal(err)
 	}
 	want := base.Clone()

@@ -21,6 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +46,7 @@ func embeddedAt(t testing.TB, addr string, o ...grpc.ServerOption) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := ports.Pair("switch", "test", 64)
+	near, far := memnet.Pair("switch", "test")
 	if err := sw.Attach(1, near); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func everything(t testing.TB) *switchspec.State {
 		switchspec.GuardedPort{Port: 3}, switchspec.PortHost{Port: 3, Addr: ip(11), MAC: switchspec.MAC{2, 0, 0, 0, 1, 11}},
 		switchspec.RouterMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 1}}, switchspec.ARPTarget{Addr: ip(254)},
 		switchspec.BridgeMAC{MAC: switchspec.MAC{2, 0, 0, 0, 0, 2}, Port: 3},
-		switchspec.Neighbour{NextHop: 1, Src: switchspec.MAC{2}, Dst: switchspec.MAC{5: 3}}, switchspec.Neighbour{NextHop: 2},
+		switchspec.Neighbor{NextHop: 1, Src: switchspec.MAC{2}, Dst: switchspec.MAC{5: 3}}, switchspec.Neighbor{NextHop: 2},
 		switchspec.NextHop{ID: 1, Port: 510}, switchspec.NextHop{ID: 2},
 		switchspec.ECMPGroup{ID: 4, Hops: []switchspec.ECMPHop{{NextHop: 1, Weight: 1}, {NextHop: 2, Weight: 3}}},
 		switchspec.Route{Dst: all, To: switchspec.ToECMP, Number: 4},
@@ -224,4 +225,18 @@ func everything(t testing.TB) *switchspec.State {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// EnsurePipeline gives the switch the program, unless it has it already. The
+// program is known by its cookie, or if the switch does not keep cookies, by
+// itself. A switch that is given it loses all other state. Only the primary can.
+func (s *Session) EnsurePipeline(ctx context.Context) (pushed bool, err error) {
+	have, err := s.HasPipeline(ctx)
+	if err != nil || have {
+		return false, err
+	}
+	if err := s.PushPipeline(ctx); err != nil {
+		return false, err
+	}
+	return true, nil
 }

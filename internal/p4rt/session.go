@@ -294,20 +294,6 @@ func (s *Session) EnableDigests(ctx context.Context) error {
 	return nil
 }
 
-// EnsurePipeline gives the switch the program, unless it has it already. The
-// program is known by its cookie, or if the switch does not keep cookies, by
-// itself. A switch that is given it loses all other state. Only the primary can.
-func (s *Session) EnsurePipeline(ctx context.Context) (pushed bool, err error) {
-	have, err := s.HasPipeline(ctx)
-	if err != nil || have {
-		return false, err
-	}
-	if err := s.PushPipeline(ctx); err != nil {
-		return false, err
-	}
-	return true, nil
-}
-
 // PushPipeline gives the switch the program even if it has it. All its state is
 // lost: entries, multicast groups, counters, registers, and what it knew of
 // digests. Only the primary can.

@@ -16,7 +16,8 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// HasPipeline says whether the switch runs this program.
+// HasPipeline says whether the switch runs this program. It is known by its cookie,
+// or if the switch does not keep cookies, by itself.
 func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
 	get := func(what p4.GetForwardingPipelineConfigRequest_ResponseType) (*p4.ForwardingPipelineConfig, error) {
 		r, err := s.c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: what})

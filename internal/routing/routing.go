@@ -143,12 +143,15 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
+// MarshalText makes it the usual form in files.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
 // A Delta is a step from one state of a source to the next.
 type Delta struct {
 	Routes    []Route        // new, or with another set than before
-	Withdrawn []netip.Prefix // routes that are gone
+	Withdrawn []netip.Prefix // that the source no longer has
 	Neighbors []Neighbor     // new, or with another MAC than before
-	Lost      []NeighborKey  // neighbors that are gone
+	Lost      []NeighborKey  // that the source no longer has
 }
 
 // Empty reports whether nothing changes.
@@ -180,8 +183,8 @@ type Watch struct {
 	t     *Table
 	wake  chan struct{} // holds a token while there may be something to fetch
 	first bool          // the first Delta is still to be handed out
-	// What may have changed since the last Delta, and what the consumer was
-	// told of it then.
+	// What may have changed since the last Delta, and what the consumer
+	// was given then.
 	routes    map[netip.Prefix]routeThen
 	neighbors map[NeighborKey]MAC
 }

@@ -76,8 +76,7 @@ type Config struct {
 	DropPort uint16
 	// Traffic describes the packet memory and its queues.
 	Traffic traffic.Config
-	// Rate is how fast each port sends, until SetRate says otherwise. The CPU port
-	// has no rate.
+	// Rate is how fast each port sends. The CPU port has no rate.
 	Rate traffic.Rate
 	// PRE limits the packet replication engines of new pipelines.
 	PRE pre.Limits
@@ -114,7 +113,6 @@ type Switch struct {
 
 	in       chan *batch
 	injected chan []byte
-	kick     chan struct{} // a rate was changed
 	outs     atomic.Uint64
 	loaded   atomic.Bool // there is a pipeline
 
@@ -166,7 +164,7 @@ func New(cfg Config) (s *Switch, err error) {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	s = &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
-		injected: make(chan []byte, injectQueue), kick: make(chan struct{}, 1),
+		injected: make(chan []byte, injectQueue),
 		packetIn: func([]byte) {}, digests: func([]pipeline.Digest) {}, idle: func([]pipeline.Expired) {}}
 	s.stop, s.halt = context.WithCancel(context.Background())
 	if s.manager, err = traffic.New(cfg.Traffic, s.emit); err != nil {
@@ -212,23 +210,6 @@ func (s *Switch) Attach(number uint16, p ports.Port) error {
 	}
 	s.ports[number] = a
 	s.work.Go(func() { s.receive(a) })
-	return nil
-}
-
-// SetRate changes how fast a port sends. The error wraps ErrConfig.
-func (s *Switch) SetRate(port uint16, r traffic.Rate) error {
-	if port > pre.MaxPort {
-		return fmt.Errorf("softswitch: %w: port %d; ports are 0 to %d", ErrConfig, port, pre.MaxPort)
-	}
-	s.lock.take()
-	defer s.lock.give()
-	if err := s.manager.SetRate(port, r); err != nil {
-		return fmt.Errorf("softswitch: %w: %w", ErrConfig, err)
-	}
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
 	return nil
 }
 
@@ -291,7 +272,6 @@ func (s *Switch) process() {
 			case b = <-s.in:
 			case frame = <-s.injected:
 			case <-wake.C:
-			case <-s.kick:
 			case <-idle.C:
 				look = true
 			case <-s.stop.Done():

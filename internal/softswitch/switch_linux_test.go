@@ -18,9 +18,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 // inNamespaces runs f on a thread that is thrown away, with three network

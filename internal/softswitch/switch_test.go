@@ -23,9 +23,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/tests/memnet"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 var _ p4rtserver.Target = (*Switch)(nil)
@@ -73,7 +74,7 @@ func cables(t testing.TB, s *Switch, n int) []ports.Port {
 	far := make([]ports.Port, n)
 	for i := range far {
 		var near ports.Port
-		near, far[i] = ports.Pair(fmt.Sprint("sw", i), fmt.Sprint("host", i), 0)
+		near, far[i] = memnet.Pair(fmt.Sprint("sw", i), fmt.Sprint("host", i))
 		must(t, s.Attach(uint16(i), near))
 		t.Cleanup(func() { far[i].Close() })
 	}
@@ -190,24 +191,6 @@ func TestRateOverTime(t *testing.T) {
 		if q := s.Stats().Ports[1].Classes[0]; q.Dropped != 6 || q.Sent != 4 || q.Peak != (traffic.Depth{Packets: 3, Bytes: 180}) {
 			t.Errorf("%+v", q)
 		}
-		// Slow it down, let frames wait, and let them all go.
-		must(t, s.SetRate(1, traffic.Rate{PerSecond: 1}))
-		hosts[0].Send([][]byte{frame(60, 1), frame(60, 2), frame(60, 3)})
-		want(t, hosts[1], frame(60, 1))
-		synctest.Wait()
-		start = time.Now()
-		must(t, s.SetRate(1, traffic.Rate{}))
-		want(t, hosts[1], frame(60, 2))
-		want(t, hosts[1], frame(60, 3))
-		if d := time.Since(start); d != 0 {
-			t.Errorf("they waited %v although there is no rate any more", d)
-		}
-		if err := s.SetRate(1, traffic.Rate{PerSecond: 1 << 60}); !errors.Is(err, ErrConfig) || !errors.Is(err, traffic.ErrInvalid) {
-			t.Error(err)
-		}
-		if err := s.SetRate(512, traffic.Rate{}); !errors.Is(err, ErrConfig) {
-			t.Error(err)
-		}
 	})
 }
 
@@ -217,7 +200,7 @@ func TestPacketInOut(t *testing.T) {
 		hosts := cables(t, s, 2)
 		do(t, s, func(p *pipeline.Pipeline, _ *pre.Engine) error { return sample.Patch(p, 1, "In.to_cpu") })
 		in := make(chan []byte, 10)
-		s.SetPacketIn(func(f []byte) { in <- bytes.Clone(f) })
+		s.Subscribe(func(f []byte) { in <- bytes.Clone(f) }, nil, nil)
 		for i := range byte(3) {
 			hosts[1].Send([][]byte{frame(60, i)})
 		}
@@ -308,12 +291,11 @@ func TestDigestsAndIdle(t *testing.T) {
 			return errors.Join(err, p.Table("In.patch").Modify(&m))
 		})
 		digests, idle := make(chan pipeline.Digest, 10), make(chan time.Duration, 10)
-		s.SetDigests(func(list []pipeline.Digest) {
+		s.Subscribe(nil, func(list []pipeline.Digest) {
 			for _, d := range list {
 				digests <- d
 			}
-		})
-		s.SetIdle(func(list []pipeline.Expired) {
+		}, func(list []pipeline.Expired) {
 			for range list {
 				idle <- s.Now()
 			}
@@ -435,7 +417,7 @@ func TestPortStates(t *testing.T) {
 		var log testenv.SyncBuffer
 		s := newSwitch(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		hosts := cables(t, s, 2)
-		near, far := ports.Pair("broken", "far", 0)
+		near, far := memnet.Pair("broken", "far")
 		defer far.Close()
 		must(t, s.Attach(7, brokenPort{near}))
 		patch(t, s, 0, 1)
@@ -445,7 +427,7 @@ func TestPortStates(t *testing.T) {
 		if st := s.Stats(); !st.Ports[0].Up || st.Ports[1].Up || st.Ports[2].Up {
 			t.Errorf("%+v", st.Ports)
 		}
-		for _, text := range []string{"receives no more", "port=7 name=broken", "the interface is gone",
+		for _, text := range []string{"receives no more", "port=7 name=broken", "the interface was removed",
 			`msg="a port is down" port=1 name=sw1`, `msg="a port is down" port=7`} {
 			if !strings.Contains(log.String(), text) {
 				t.Errorf("the log lacks %q:\n%s", text, log.String())
@@ -476,7 +458,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 	s, err := New(Config{CPUPort: 5, DropPort: 6})
 	must(t, err)
-	near, far := ports.Pair("near", "far", 0)
+	near, far := memnet.Pair("near", "far")
 	defer far.Close()
 	must(t, s.Attach(4, near))
 	for _, n := range []uint16{4, 5, 6, 512} {

@@ -74,28 +74,14 @@ func (s *Switch) Inject(frame []byte) error {
 	}
 }
 
-// SetPacketIn sets what is called for each frame that leaves by the CPU port.
-// The frame is valid during the call. f must neither block nor call the Switch.
-func (s *Switch) SetPacketIn(f func(frame []byte)) {
+// Subscribe sets what is called for each frame that leaves by the CPU port (valid
+// during the call), with new digests, and with entries that have become idle, each
+// reported within 100 ms, and again for each further time-out without a packet. The
+// functions must neither block nor call the Switch.
+func (s *Switch) Subscribe(packetIn func(frame []byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired)) {
 	s.lock.take()
 	defer s.lock.give()
-	s.packetIn = f
-}
-
-// SetDigests sets what is called with new digests. f must neither block nor call
-// the Switch.
-func (s *Switch) SetDigests(f func([]pipeline.Digest)) {
-	s.lock.take()
-	defer s.lock.give()
-	s.digests = f
-}
-
-// SetIdle sets what is called with entries that have become idle, each reported
-// within 100 ms, and again for each further time-out without a packet. f must neither block nor call the Switch.
-func (s *Switch) SetIdle(f func([]pipeline.Expired)) {
-	s.lock.take()
-	defer s.lock.give()
-	s.idle = f
+	s.packetIn, s.digests, s.idle = packetIn, digests, idle
 }
 
 // Now returns the pipeline's time.

@@ -13,6 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 // TestWatchedPorts: members of a selector whose watch port is down are left out,
@@ -27,7 +28,7 @@ func TestWatchedPorts(t *testing.T) {
 		hosts := make([]ports.Port, 4)
 		var plugs [4]*plug
 		for i := range hosts {
-			near, far := ports.Pair(fmt.Sprint("sw", i), fmt.Sprint("host", i), 0)
+			near, far := memnet.Pair(fmt.Sprint("sw", i), fmt.Sprint("host", i))
 			defer far.Close()
 			plugs[i], hosts[i] = &plug{Port: near}, far
 			must(t, s.Attach(uint16(i), plugs[i]))
@@ -96,8 +97,8 @@ func selectPorts(p *pipeline.Pipeline, to ...int) error {
 	at := slices.IndexFunc(t.Info().Actions, func(a int) bool { return p.Program().Actions[a].Name == "I.pick" })
 	var set []pipeline.Weighted
 	for _, port := range to {
-		args := []match.Value{match.FromUint(7, 16), match.FromUint(uint64(port), 9)}
+		args := []match.Value{{7}, {uint64(port)}}
 		set = append(set, pipeline.Weighted{Call: pipeline.Call{Action: t.Info().Actions[at], Args: args}, Weight: 1, WatchPort: port})
 	}
-	return t.Insert(&pipeline.Entry{Key: match.Key{{Value: match.FromUint(3, 8)}}, Ref: pipeline.RefSet, Set: set})
+	return t.Insert(&pipeline.Entry{Key: match.Key{{Value: match.Value{3}}}, Ref: pipeline.RefSet, Set: set})
 }

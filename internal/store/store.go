@@ -17,10 +17,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -64,6 +67,28 @@ type Edit struct {
 	Key, Value []byte // key: 1 to 32768 bytes; value nil: delete
 }
 
+// Encode makes a value of a record, which is plain data: its JSON.
+func Encode(record any) []byte {
+	b, err := json.Marshal(record)
+	if err != nil {
+		panic(fmt.Sprintf("store: a record: %v", err))
+	}
+	return b
+}
+
+// Decode reads what Encode has made, and refuses what the record has no field for.
+func Decode(value []byte, record any) error {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	if err := d.Decode(record); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows it")
+	}
+	return nil
+}
+
 // Options change how a file is opened; the zero value is the usual one.
 type Options struct {
 	// Wait is how long to wait for a process that has the file; 0: not at all.
@@ -75,10 +100,9 @@ type Options struct {
 
 // A Store is an open file. Its methods may be called concurrently.
 type Store struct {
-	path  string
-	db    *bbolt.DB
-	fresh bool
-	boot  uint64
+	path string
+	db   *bbolt.DB
+	boot uint64
 
 	queue   chan *request
 	quit    chan struct{}
@@ -211,16 +235,16 @@ func (s *Store) begin(tx *bbolt.Tx) error {
 		return corrupt("it is not the state of a switch agent")
 	}
 	last := number(tx, bootKey)
-	s.fresh = last == 0
-	s.boot = max(last+1, uint64(time.Now().UnixNano()))
+	s.boot = max(last+perBoot, uint64(time.Now().UnixNano()))
 	return put(tx, own, bootKey, binary.BigEndian.AppendUint64(nil, s.boot))
 }
 
-// Fresh reports whether the file was new.
-func (s *Store) Fresh() bool { return s.fresh }
+// perBoot is how many numbers a caller may count on from Boot before the next Open: the
+// clock may stand or be set back meanwhile.
+const perBoot = 1 << 32
 
-// Boot returns a number that is higher than at any earlier Open of the file. It
-// is not below the time in nanoseconds since 1970.
+// Boot returns a number that is at least 2^32 higher than at any earlier Open of the
+// file. It is not below the time in nanoseconds since 1970.
 func (s *Store) Boot() uint64 { return s.boot }
 
 // Load goes through a bucket in the order of the keys, as it was when the loop

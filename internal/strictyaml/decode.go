@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -43,6 +45,26 @@ var builtin = []Type{
 	Leaf("an address, as 10.1.0.7", netip.ParseAddr),
 	Leaf("a prefix, as 10.1.0.0/24", netip.ParsePrefix),
 	Leaf("a time with its unit, as 50ms or 5s", time.ParseDuration),
+}
+
+// ReadFile reads the file called name, up to what [Decode] refuses as too long.
+func ReadFile(name string, format Format) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	return io.ReadAll(io.LimitReader(f, int64(format.MaxBytes)+1))
+}
+
+// Beside makes names of files that are relative to the directory of a file relative to the
+// working directory, as that file's name is.
+func Beside(file string, names ...*string) {
+	for _, name := range names {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(filepath.Dir(file), *name)
+		}
+	}
 }
 
 // Decode decodes a file into the struct that into points to; name is what messages call
@@ -90,7 +112,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		d.addAt(root.Line, "", "%s is no configuration: want fields, as %s", text(root), d.format.Example)
+		d.addAt(root.Line, "", "%s is not a configuration: want fields, as %s", text(root), d.format.Example)
 		return nil
 	}
 	return root
@@ -203,8 +225,10 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 		if tag.Get("absent") == "true" {
 			v.Field(i).SetBool(true)
 		}
-		fields[tag.Get("yaml")] = i
-		names = append(names, tag.Get("yaml"))
+		if name, ok := tag.Lookup("yaml"); ok {
+			fields[name] = i
+			names = append(names, name)
+		}
 	}
 	if n.Kind != yaml.MappingNode {
 		d.Add(path, "want fields: %s", strings.Join(names, ", "))

@@ -50,7 +50,7 @@ inner: {on: false, name: ~}
 	if !ok || f.Err() != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v, %+v", ok, f.Err(), got)
 	}
-	if !f.Has("inner.on") || f.Has("inner.name") || f.Line("inner.nothing[3]") != 11 || f.Place("wait") != "line 9" || f.Place("gone") != "gone" {
+	if !f.Has("inner.on") || f.Has("inner.name") || f.Line("inner.nothing[3]") != 11 || f.Position("wait") != "line 9" || f.Position("gone") != "gone" {
 		t.Errorf("%+v", f)
 	}
 }
@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                              "",
 		"name: [":                       "f:1: did not find expected node content",
-		"x":                             `f:1: "x" is no configuration: want fields, as name: x`,
+		"x":                             `f:1: "x" is not a configuration: want fields, as name: x`,
 		"name: a\n---\nname: b":         `f: more than one document: want a single one, without a second "---"`,
 		strings.Repeat("#", 1001):       "f: more than 1000 bytes",
 		"name: a\nname: b":              "f:2: name: is there already, in line 1",

@@ -6,12 +6,13 @@
 // fits together too, by the methods of [Faults]; of what could not be decoded these say
 // nothing more. [Faults.Err] is then what is wrong with the file.
 //
-// Fields have tags: `yaml:"name"` is what a field is called, `absent:"true"` what a bool
+// Fields of a file have tags: `yaml:"name"` is what a field is called, `absent:"true"` what a bool
 // is if it is not there, and `words:"no,yes"` what its values are called. Fields are
 // strings, bools, numbers, [netip.Addr], [netip.Prefix], [time.Duration], the types that
 // [Format.Types] names, and structs, slices and pointers of these.
 //
-// The package imports the standard library and yaml. It opens no files.
+// The package imports the standard library and yaml. It opens no file but those that
+// [ReadFile] is given.
 package strictyaml
 
 import (
@@ -82,8 +83,8 @@ func (f *Faults) Line(path string) int {
 	return 0
 }
 
-// Place names a field in a message: by its line if there is one.
-func (f *Faults) Place(path string) string {
+// Position names a field in a message: by its line if there is one.
+func (f *Faults) Position(path string) string {
 	if n := f.Line(path); n != 0 {
 		return "line " + strconv.Itoa(n)
 	}

@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
@@ -87,7 +87,6 @@ type Agent struct {
 	digests  chan p4rt.ARPDigest
 	portTo   map[uint16]string
 	started  time.Time
-	version  string
 
 	adopted  chan struct{} // closed when the switch has been read for the first time
 	forwards bool          // the switch had routes then; to be read once adopted is closed
@@ -121,7 +120,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger, version: o.Version,
+	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
 		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
 		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1),
 		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
@@ -161,9 +160,14 @@ func (a *Agent) open(ctx context.Context) error {
 	a.driver.judge, a.driver.found, a.driver.opened = a.judge, a.found, a.listen
 	open := a.opts.OpenStore
 	if open == nil {
-		open = a.openStore
+		var o store.Options
+		if a.opts.Standby {
+			o.Wait = 100 * 365 * 24 * time.Hour
+		}
+		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, o) }
 	}
 	if a.store, err = open(ctx, a.cfg.State); err != nil {
+		a.store = nil // not an interface around a nil pointer
 		return err
 	}
 	a.sequence.Store(a.store.Boot())
@@ -182,18 +186,6 @@ func (a *Agent) open(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (a *Agent) openStore(ctx context.Context, path string) (Store, error) {
-	var o store.Options
-	if a.opts.Standby {
-		o.Wait = 100 * 365 * 24 * time.Hour
-	}
-	s, err := store.Open(ctx, path, o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // switchDial is how to connect to the switch: in plain text, as both bmv2 and the
@@ -227,10 +219,10 @@ func (a *Agent) dialPeers() error {
 	return nil
 }
 
-// isAdopted says whether the switch has been read since the agent was started.
-func (a *Agent) isAdopted() bool {
+// closed says whether a channel is closed.
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-a.adopted:
+	case <-c:
 		return true
 	default:
 		return false
@@ -283,10 +275,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := a.serveMetrics(cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, cancel)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	defer stopMetrics()
 	driving, halt := context.WithCancel(context.WithoutCancel(ctx)) // the last hellos go to the switch
 	defer halt()
 	a.halt = halt
@@ -309,9 +302,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	a.log.Info("the agent serves", "switch", a.name, "address", a.listener.Addr())
 	<-ctx.Done()
-	if metrics != nil {
-		_ = metrics.Close()
-	}
 	server.Stop()
 	select {
 	case <-said:
@@ -323,23 +313,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-func (a *Agent) serveMetrics(fail context.CancelCauseFunc) (*http.Server, error) {
-	if a.cfg.Metrics == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", a.cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("%w: metrics cannot be served: %w", ErrConfig, err)
-	}
-	s := &http.Server{Handler: a.metricsHandler(), ReadHeaderTimeout: 10 * time.Second}
-	a.wg.Go(func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			fail(fmt.Errorf("serving metrics: %w", err))
-		}
-	})
-	return s, nil
 }
 
 // background runs what must be finished even if the caller has gone.
@@ -366,7 +339,12 @@ func (a *Agent) unicastConfig() unicast.Config {
 	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
 		ECN: ecnPort(a.cfg.ECN), Guard: a.cfg.Guard, Next: a.routes.next}
 	for _, p := range a.cfg.Ports {
-		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello, PeerMAC: p.PeerMAC})
+		router := a.cfg.Router(p)
+		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello || router.IsValid(),
+			PeerMAC: p.PeerMAC, Router: router})
+		if p.Address.IsValid() {
+			c.Gateways = append(c.Gateways[:len(c.Gateways):len(c.Gateways)], p.Address.Addr())
+		}
 	}
 	for _, h := range a.cfg.Hosts {
 		c.Hosts = append(c.Hosts, unicast.Host{Addr: h.Address, MAC: h.MAC, Port: h.Port})
@@ -397,8 +375,8 @@ func (a *Agent) linksConfig() links.Config {
 		Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 	for _, p := range a.cfg.Ports {
 		a.portTo[p.Port] = p.To
-		if p.To != "" && p.Hello {
-			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: a.portMAC(p.Port), Expect: p.To})
+		if router := a.cfg.Router(p); p.Hello || router.IsValid() {
+			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: a.portMAC(p.Port), Expect: p.To, Router: router, Own: p.Address.Addr()})
 		}
 	}
 	return c

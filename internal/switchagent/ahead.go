@@ -3,8 +3,10 @@ package switchagent
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -61,7 +63,7 @@ func (a *Agent) uncopied() (steps []*step) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, s := range a.steps {
-		if s.coming != nil || !s.placed.installed() && (s.group != nil || len(s.holders) > 0) {
+		if s.coming != nil || !s.installation.installed() && (s.group != nil || len(s.holders) > 0) {
 			steps = append(steps, s)
 		}
 	}
@@ -86,19 +88,16 @@ func (u *uni) waysOf(steps []*step) (wanted, map[*step][]bifurcation.Switch) {
 func (a *Agent) ahead(ctx context.Context, next map[*step][]bifurcation.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, aheadTime)
 	defer cancel()
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, rerunWidth)
+	var all errgroup.Group
+	all.SetLimit(rerunWidth)
 	for s, to := range next {
-		if len(a.lacking(s, to)) == 0 {
-			continue
+		if len(a.lacking(s, to)) > 0 {
+			all.Go(func() error { return a.announce(ctx, s, to) })
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			a.announce(ctx, s, to)
-		})
 	}
-	wg.Wait()
+	if err := all.Wait(); err != nil {
+		a.log.Info("a group's packets may come to a switch before it knows the group", "error", err)
+	}
 }
 
 // lacking are the switches that do not hold all of a step.
@@ -107,7 +106,7 @@ func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 	defer a.mu.Unlock()
 	for _, n := range to {
 		k := branchKey{n, s.key.dst}
-		if s.coming[k] == nil && (s.coming != nil || !equalReceivers(s.branches[k], s.spec.receivers)) {
+		if s.coming[k] == nil && (s.coming != nil || !equalReceivers(s.branches[k], s.spec.Receivers)) {
 			keys = append(keys, k)
 		}
 	}
@@ -115,18 +114,18 @@ func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 }
 
 // announce makes switches hold all of a step that makes no copies.
-func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) {
-	if s.lock(ctx) != nil {
-		return
+func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) error {
+	if err := s.lock(ctx); err != nil {
+		return err
 	}
 	defer a.leave(s)
-	if s.gone || s.placed.installed() || len(s.spec.receivers) == 0 || s.spec.receivers[0].Addr != s.key.dst {
-		return
+	if s.gone || s.installation.installed() || len(s.spec.Receivers) == 0 || s.spec.Receivers[0].Addr != s.key.dst {
+		return nil
 	}
-	var g gather
+	var all errgroup.Group
 	for _, k := range a.lacking(s, to) {
-		g.run(func() error {
-			if err := a.hold(ctx, s, s.spec, k, s.spec.receivers); err != nil {
+		all.Go(func() error {
+			if err := a.hold(ctx, s, s.spec, k, s.spec.Receivers); err != nil {
 				return err
 			}
 			a.mu.Lock()
@@ -134,11 +133,12 @@ func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) 
 			if s.branches == nil {
 				s.branches = map[branchKey][]bifurcation.Receiver{}
 			}
-			s.branches[k] = s.spec.receivers
+			s.branches[k] = s.spec.Receivers
 			return nil
 		})
 	}
-	if err := g.wait(); err != nil {
-		a.log.Info("a group's packets may come to a switch before it knows the group", "group", s.key, "error", err)
+	if err := all.Wait(); err != nil {
+		return fmt.Errorf("group %v: %w", s.key, err)
 	}
+	return nil
 }

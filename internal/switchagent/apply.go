@@ -7,8 +7,9 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -26,7 +27,7 @@ type change struct {
 	// unmerging reverts it; nil: none.
 	merging, unmerging edit
 	// record is what to store once the step is as planned; nil: it is stored already.
-	record func(*step) []byte
+	record func() []byte
 }
 
 // A branchError tells which receivers another switch would not take.
@@ -61,7 +62,7 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 			a.detours.Store(true)
 		}
 		var b *branchError
-		if !errors.As(err, &b) || len(early) >= len(c.spec.receivers) ||
+		if !errors.As(err, &b) || len(early) >= len(c.spec.Receivers) ||
 			c.strict && !errors.Is(err, bifurcation.ErrAmbiguous) || ctx.Err() != nil {
 			return err
 		}
@@ -79,17 +80,17 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 // switches, then packets are switched to them, then the old ones are deleted. If
 // anything fails before the switch, all is as it was.
 func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
-	t := transition{was: s.placed, record: s.persisted, holds: map[branchKey][]bifurcation.Receiver{}}
+	t := transition{was: s.installation, record: s.persisted, holds: map[branchKey][]bifurcation.Receiver{}}
 	// A receiver that moves between branches stays in the first until packets turned.
 	during := map[branchKey][]bifurcation.Receiver{}
 	for k, r := range p.branches {
-		during[k] = union(r, s.branches[k], p.spec.receivers)
-		if s.behind || s.spec.generation != p.spec.generation || !equalReceivers(during[k], s.branches[k]) {
+		during[k] = union(r, s.branches[k], p.spec.Receivers)
+		if s.behind || s.spec.Generation != p.spec.Generation || !equalReceivers(during[k], s.branches[k]) {
 			t.holds[k] = during[k]
 		}
 	}
 	var err error
-	if t.next, err = a.place(s, p.rules); err != nil {
+	if t.next, err = a.number(s, p.rules); err != nil {
 		return err
 	}
 	if err := a.writeHops(ctx); err != nil {
@@ -123,7 +124,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 			gone = append(gone, k)
 		}
 	}
-	s.spec, s.placed, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, during, p.problems, false
+	s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, during, p.problems, false
 	a.mu.Unlock()
 	if t.fresh() {
 		a.forget(t.was)
@@ -134,7 +135,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
 
 // A transition is what transit has to do, and to undo if it fails.
 type transition struct {
-	was, next placed
+	was, next installation
 	record    []byte                               // before
 	holds     map[branchKey][]bifurcation.Receiver // at other switches
 }
@@ -165,58 +166,58 @@ func except(keys, not []switchspec.Key) []switchspec.Key {
 // wait for it are turned at once. Merging waits for the record: the switch must not know
 // a later use of a slot than the agent's state.
 func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
-	var g gather
+	var g errgroup.Group
 	switch {
 	case len(t.holds) > 0 && t.fresh() && t.next.installed():
 		early := puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
-		g.run(func() error { return a.driver.write(ctx, early) })
+		g.Go(func() error { return a.driver.write(ctx, early) })
 	case t.atOnce(c) && t.fresh():
-		g.run(func() error { return a.driver.write(ctx, t.turn()) })
+		g.Go(func() error { return a.driver.write(ctx, t.turn()) })
 	}
 	if c.record != nil {
-		record := c.record(s)
-		g.run(func() error { return a.persist(ctx, s, record) })
+		record := c.record()
+		g.Go(func() error { return a.persist(ctx, s, record) })
 	}
 	for k, r := range t.holds {
-		g.run(func() error {
+		g.Go(func() error {
 			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
 				return &branchError{r, err}
 			}
 			return nil
 		})
 	}
-	return g.wait()
+	return g.Wait()
 }
 
-// place gives a step's rules numbers, or those that it has if the rules are the same.
+// number gives a step's rules numbers, or those that it has if the rules are the same.
 // The result takes over the rules' use of their next hops.
-func (a *Agent) place(s *step, rules bifurcation.Rules) (placed, error) {
+func (a *Agent) number(s *step, rules bifurcation.Rules) (installation, error) {
 	hops := nextHops(rules)
-	if s.placed.installed() && reflect.DeepEqual(rules, s.placed.rules) {
+	if s.installation.installed() && reflect.DeepEqual(rules, s.installation.rules) {
 		a.uni.unuse(hops)
-		return s.placed, nil
+		return s.installation, nil
 	}
 	if rules.Empty() {
-		return placed{rules: rules}, nil
+		return installation{rules: rules}, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	group, err := a.groupNumbers.take(1)
 	if err != nil {
 		a.uni.unuse(hops)
-		return placed{}, at(a.name, err)
+		return installation{}, at(a.name, err)
 	}
 	pre, err := a.preNumbers.take(len(rules.PREGroups))
 	if err != nil {
 		a.groupNumbers.give(group, 1)
 		a.uni.unuse(hops)
-		return placed{}, at(a.name, err)
+		return installation{}, at(a.name, err)
 	}
-	return placed{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
+	return installation{rules: rules, group: group, firstPRE: pre, entities: entities(s.key, rules, group, pre)}, nil
 }
 
-// forget frees a placed step's numbers, when nothing of it is on the switch.
-func (a *Agent) forget(p placed) {
+// forget frees an installation's numbers, when nothing of it is on the switch.
+func (a *Agent) forget(p installation) {
 	if !p.installed() {
 		return
 	}
@@ -250,13 +251,13 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	var g gather
+	var g errgroup.Group
 	if t.fresh() || c.merging != nil {
 		back := puts(t.was.entities, except(keysOf(t.next.entities), keysOf(t.was.entities)))
 		if !t.fresh() {
 			back = puts(nil, nil)
 		}
-		g.run(func() error {
+		g.Go(func() error {
 			a.writeLater(ctx, both(back, c.unmerging), func() {
 				if t.fresh() {
 					a.forget(t.next)
@@ -266,17 +267,17 @@ func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
 		})
 	}
 	if c.record != nil {
-		g.run(func() error { return a.persist(ctx, s, t.record) })
+		g.Go(func() error { return a.persist(ctx, s, t.record) })
 	}
 	for k := range t.holds {
-		g.run(func() error {
+		g.Go(func() error {
 			if r, ok := s.branches[k]; ok {
 				return a.hold(ctx, s, s.spec, k, r)
 			}
 			return a.release(ctx, s, k)
 		})
 	}
-	if err := g.wait(); err != nil {
+	if err := g.Wait(); err != nil {
 		a.mu.Lock()
 		s.behind = len(s.branches) > 0
 		a.mu.Unlock()
@@ -286,9 +287,9 @@ func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
 
 // trim releases what packets no longer need at other switches.
 func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
-	var g gather
+	var g errgroup.Group
 	for _, k := range gone {
-		g.run(func() error { return a.release(ctx, s, k) })
+		g.Go(func() error { return a.release(ctx, s, k) })
 	}
 	smaller := map[branchKey][]bifurcation.Receiver{}
 	for k, r := range p.branches {
@@ -297,7 +298,7 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 		}
 	}
 	for k, r := range smaller {
-		g.run(func() error {
+		g.Go(func() error {
 			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
 				return err
 			}
@@ -307,7 +308,7 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 			return nil
 		})
 	}
-	if err := g.wait(); err != nil {
+	if err := g.Wait(); err != nil {
 		a.mu.Lock()
 		s.behind = true
 		a.mu.Unlock()
@@ -320,24 +321,24 @@ func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
 // same key made meanwhile would be removed too.
 func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 	a.mu.Lock()
-	was, branches := s.placed, s.branches
-	s.placed, s.branches, s.group = placed{}, nil, nil
+	was, branches := s.installation, s.branches
+	s.installation, s.branches, s.group = installation{}, nil, nil
 	a.mu.Unlock()
-	var g gather
+	var g errgroup.Group
 	// The caller may not wait so long: a record that stays would come back.
-	g.run(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
+	g.Go(func() error { return a.persist(context.WithoutCancel(ctx), s, nil) })
 	if was.installed() || merging != nil {
-		g.run(func() error {
+		g.Go(func() error {
 			a.writeLater(ctx, both(puts(nil, keysOf(was.entities)), merging), func() { a.forget(was) }, s.key)
 			return nil
 		})
 	}
-	err := g.wait()
-	var down gather
+	err := g.Wait()
+	var down errgroup.Group
 	for k := range branches {
-		down.run(func() error { return a.release(ctx, s, k) })
+		down.Go(func() error { return a.release(ctx, s, k) })
 	}
-	if err := down.wait(); err != nil {
+	if err := down.Wait(); err != nil {
 		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.key, "error", err)
 	}
 	return err
@@ -370,32 +371,6 @@ func both(first, second edit) edit {
 		}
 		return second(d)
 	}
-}
-
-// gather runs functions in parallel and joins their errors.
-type gather struct {
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	errs []error
-}
-
-func (g *gather) run(f func() error) {
-	g.wg.Go(func() {
-		if err := f(); err != nil {
-			g.mu.Lock()
-			g.errs = append(g.errs, err)
-			g.mu.Unlock()
-		}
-	})
-}
-
-// wait returns the errors; a single one unchanged.
-func (g *gather) wait() error {
-	g.wg.Wait()
-	if len(g.errs) == 1 {
-		return g.errs[0]
-	}
-	return errors.Join(g.errs...)
 }
 
 // persist stores a step's record, or deletes it if it is nil.

@@ -144,16 +144,16 @@ func releaseOf(g *mcrdmav1.Group) *mcrdmav1.ReleaseRequest {
 	return &mcrdmav1.ReleaseRequest{Group: g.Key, Destination: g.Receivers[1].Address, Sequence: math.MaxUint64}
 }
 
-// TestAttackByNeighbour: agents of other switches try to end or change a branch that is
+// TestAttackByNeighbor: agents of other switches try to end or change a branch that is
 // not theirs: one that the configuration does not know, and one that it does.
-func TestAttackByNeighbour(t *testing.T) {
+func TestAttackByNeighbor(t *testing.T) {
 	v := newVictim(t, 3)
 	n := v.l.nodes[1] // holds a branch for sw1
 	n.agent.mu.Lock()
 	var generation uint64
 	for k, s := range n.agent.steps {
 		if k.dst == hostAddr(2, 1) {
-			generation = s.spec.generation
+			generation = s.spec.Generation
 		}
 	}
 	n.agent.mu.Unlock()
@@ -189,7 +189,7 @@ func TestAttackByNeighbour(t *testing.T) {
 	if got := n.refused(t, "AMBIGUOUS") - before; got != 1 {
 		t.Errorf("%d requests are counted as ambiguous, want 1", got)
 	}
-	v.fine("a neighbour")
+	v.fine("a neighbor")
 }
 
 // TestAttackByStranger: a client without a good certificate is rejected.

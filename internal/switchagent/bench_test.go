@@ -142,7 +142,7 @@ func turned(a *Agent, ways int) int {
 	defer a.mu.Unlock()
 	n := 0
 	for _, s := range a.steps {
-		if len(s.placed.rules.PREGroups) == ways {
+		if len(s.installation.rules.PREGroups) == ways {
 			n++
 		}
 	}

@@ -1,120 +1,35 @@
 package switchagent
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
-	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/tests/bird"
 )
-
-// insideEnv is set in the copy of the test that runs inside the namespace.
-const insideEnv = "MCRDMA_TEST_AGENT_BIRD_INSIDE"
-
-const birdConf = `
-router id 192.0.2.2;
-protocol device {}
-protocol static { ipv4; route 10.7.0.0/24 blackhole; }
-protocol bgp ours {
-	local 192.0.2.2 port 1790 as 65002;
-	neighbor 192.0.2.1 port 1790 as 65001;
-	multihop 2;
-	strict bind yes;
-	connect delay time 1;
-	connect retry time 1;
-	error wait time 1, 2;
-	ipv4 { import all; export where source = RTS_STATIC; next hop self; };
-}
-`
 
 // An agent and BIRD, an independent speaker, exchange routes both ways: BIRD's
 // are on the switch, and the agent's are in BIRD's table.
-func TestNamespaceAgentWithBIRD(t *testing.T) { inNamespace(t, agentWithBIRD) }
+func TestNamespaceAgentWithBIRD(t *testing.T) { bird.InNamespace(t, agentWithBIRD) }
 
-// inNamespace runs a test with BIRD: a copy of it in a network namespace of its own.
-func inNamespace(t *testing.T, test func(t *testing.T, bird string)) {
-	bird, err := exec.LookPath("bird")
-	if err != nil {
-		bird = "/usr/sbin/bird" // not in every user's path
-		if _, err := os.Stat(bird); err != nil {
-			testenv.Skip(t, "BIRD is not installed (Debian: bird2)")
-		}
-	}
-	if os.Getenv(insideEnv) != "" {
-		test(t, bird)
-		return
-	}
-	if os.Geteuid() != 0 {
-		testenv.Skip(t, "network namespaces need root")
-	}
-	name := fmt.Sprintf("mcrdma-abird-%d-%d", os.Getpid(), len(t.Name()))
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v: %s", args, err, out)
-		}
-	}
-	run("netns", "add", name)
-	t.Cleanup(func() { run("netns", "del", name) })
-	run("-n", name, "link", "set", "lo", "up")
-	run("-n", name, "addr", "add", "192.0.2.1/32", "dev", "lo")
-	run("-n", name, "addr", "add", "192.0.2.2/32", "dev", "lo")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", name, os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
-		t.Fatalf("inside the namespace: %v\n%s", err, out)
-	}
+// ofAgent is what BIRD has of the agent's routes.
+func ofAgent(t *testing.T, dir string) string {
+	return bird.Ask(t, dir, "show", "route", "protocol", "ours", "all")
 }
 
-// startBIRD starts BIRD. end kills it, and routes is what it has of the agent's.
-func startBIRD(t *testing.T, bird string) (end func(), routes func() string) {
-	t.Helper()
+func agentWithBIRD(t *testing.T) {
 	dir := t.TempDir()
-	conf, ctl := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
-	if err := os.WriteFile(conf, []byte(birdConf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, bird, "-f", "-c", conf, "-s", ctl)
-	cmd.Stderr = os.Stderr // what it dislikes
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end = func() {
-		stop()
-		_ = cmd.Wait() // "killed"
-	}
-	t.Cleanup(end)
-	birdc := filepath.Join(filepath.Dir(bird), "birdc")
-	return end, func() string {
-		out, err := exec.Command(birdc, "-s", ctl, "show", "route", "protocol", "ours", "all").CombinedOutput()
-		if err != nil {
-			t.Fatalf("birdc: %v: %s", err, out)
-		}
-		return string(out)
-	}
-}
-
-func agentWithBIRD(t *testing.T, bird string) {
-	end, routes := startBIRD(t, bird)
+	end := bird.Start(t, dir, bird.Conf)
 	l := newLine(t, 1)
 	l.start(1, besideBIRD)
 	learnt := func() bool { return learntOfBIRD(l) }
 	eventually(t, "BIRD's route is on the switch", learnt)
 	eventually(t, "BIRD has the prefix of the switch's hosts", func() bool {
-		out := routes()
-		return strings.Contains(out, "10.1.0.0/24") && strings.Contains(out, "BGP.as_path: 65001")
+		out := ofAgent(t, dir)
+		return strings.Contains(out, "10.1.0.0/24") && strings.Contains(out, "BGP.as_path: 65001") && strings.Contains(out, "BGP.next_hop: 10.0.0.0")
 	})
 
 	// No switch behind BIRD copies, so each receiver there gets a whole copy from here.
@@ -142,7 +57,8 @@ const uplink = 100
 func besideBIRD(c *config.Config, _ *Options) {
 	us, them := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	c.Routing = config.Routing{Source: config.BGP, BGP: config.Speaker{ASN: 65001, Listen: []netip.Addr{us}, Port: 1790}}
-	c.Ports = append(c.Ports, config.Port{Port: uplink, To: "bird", PeerMAC: switchspec.MAC{2, 0, 0, 0, 0xb1, 0xd0}})
+	c.Ports = append(c.Ports, config.Port{Port: uplink, To: "bird", PeerMAC: switchspec.MAC{2, 0, 0, 0, 0xb1, 0xd0},
+		Address: netip.MustParsePrefix("10.0.0.0/31")})
 	c.Switches = []config.Switch{{Name: "bird", BGP: &config.Peer{Address: them, ASN: 65002, Port: 1790, Local: us}}}
 }
 
@@ -159,16 +75,17 @@ func learntOfBIRD(l *line) bool {
 
 // While an agent restarts, BIRD keeps its prefix, and the agent finds its switch as it
 // wants it; the prefix of one that leaves is gone at once.
-func TestNamespaceAgentRestartsBesideBIRD(t *testing.T) { inNamespace(t, agentRestartsBesideBIRD) }
+func TestNamespaceAgentRestartsBesideBIRD(t *testing.T) { bird.InNamespace(t, agentRestartsBesideBIRD) }
 
-func agentRestartsBesideBIRD(t *testing.T, bird string) {
-	_, routes := startBIRD(t, bird)
+func agentRestartsBesideBIRD(t *testing.T) {
+	dir := t.TempDir()
+	bird.Start(t, dir, bird.Conf)
 	l := newLine(t, 1)
 	hold := func(c *config.Config, o *Options) {
 		besideBIRD(c, o)
 		c.Restart.Hold = 30 * time.Second
 	}
-	has := func() bool { return strings.Contains(routes(), "10.1.0.0/24") }
+	has := func() bool { return strings.Contains(ofAgent(t, dir), "10.1.0.0/24") }
 	l.start(1, hold)
 	eventually(t, "BIRD's route is on the switch", func() bool { return learntOfBIRD(l) })
 	eventually(t, "BIRD has the prefix", has)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -80,7 +81,7 @@ func viaFrom(list []string, caller bifurcation.Switch) ([]bifurcation.Switch, er
 	}
 	out := make([]bifurcation.Switch, 0, len(list))
 	for _, v := range list {
-		if v == "" || len(v) > maxName {
+		if v == "" || len(v) > failure.MaxName {
 			return nil, invalid("%.20q among the switches that packets passed is no name", v)
 		}
 		out = append(out, bifurcation.Switch(v))

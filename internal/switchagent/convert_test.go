@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,44 +25,39 @@ import (
 	"pgregory.net/rapid"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
+// toStatus is what a switch's agent answers for an error.
+func toStatus(name bifurcation.Switch, err error) error { return (&Agent{name: name}).explain(err) }
+
 // TestErrorsToldAndHeard: an error that an agent sends by gRPC is the same error at the
 // next one, at the same switch, however many agents it passes.
 func TestErrorsToldAndHeard(t *testing.T) {
-	first := map[string]int{} // of two with one reason the first is received
-	for i, r := range reasons {
-		if _, ok := first[r.reason]; !ok {
-			first[r.reason] = i
-		}
-	}
 	for _, r := range reasons {
 		cause := fmt.Errorf("%w: some words", r.err)
 		err := toStatus("sw3", cause)
-		if got := status.Code(err); got != r.code {
-			t.Errorf("%v: code %v", r.err, got)
-		}
+		code := status.Code(err)
 		for _, peer := range []bifurcation.Switch{"sw3", "sw2", "sw1"} {
-			err = toStatus(peer, fromStatus(peer, err))
+			err = toStatus(peer, heard(peer, err))
 		}
 		text := "switch sw3: " + cause.Error()
-		if got := status.Convert(err); got.Code() != reasons[first[r.reason]].code || got.Message() != text {
+		if got := status.Convert(err); got.Code() != code || got.Message() != text {
 			t.Errorf("%v: after three agents: %v %q", r.err, got.Code(), got.Message())
 		}
-		heard := fromStatus("sw1", err)
-		var where *atError
-		if !errors.As(heard, &where) || where.at != "sw3" {
+		told := heard("sw1", err)
+		if where, ok := errors.AsType[*failure.Error](told); !ok || where.Switch != "sw3" {
 			t.Errorf("%v: at %v", r.err, where)
 		}
-		if !errors.Is(heard, reasons[first[r.reason]].err) || isUnreachable(heard) {
-			t.Errorf("%v is heard as %v", r.err, heard)
+		if !errors.Is(told, r.err) || isUnreachable(told) {
+			t.Errorf("%v is heard as %v", r.err, told)
 		}
 	}
-	if toStatus("sw1", nil) != nil || fromStatus("sw1", nil) != nil {
+	if heard("sw1", nil) != nil {
 		t.Error("an error of nothing")
 	}
 	if err := toStatus("sw1", errors.New("odd")); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "switch sw1: odd") {
@@ -90,7 +86,7 @@ func FuzzHeardError(f *testing.F) {
 		if len(p.Details) > 0 && len(raw) > 0 {
 			p.Details[0].Value = raw
 		}
-		err := fromStatus("sw9", status.ErrorProto(p))
+		err := heard("sw9", status.ErrorProto(p))
 		if err == nil {
 			t.Fatal("no error")
 		}
@@ -98,7 +94,7 @@ func FuzzHeardError(f *testing.F) {
 		if size := proto.Size(status.Convert(told).Proto()); size > 8<<10 {
 			t.Fatalf("%d bytes are told on", size)
 		}
-		if domain != errorDomain && !errors.Is(err, ErrPeer) {
+		if domain != failure.Domain && !errors.Is(err, ErrPeer) {
 			t.Fatalf("%v is none of ours", err)
 		}
 	})
@@ -215,10 +211,10 @@ func goodRecords(t testing.TB) (root, held []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sp := specRecord{Generation: 3, Receivers: receivers}
-	root = encode(stepRecord{Spec: sp, Group: &groupRecord{SenderQPN: 5, InitialPSN: 6, CNPGap: time.Millisecond, Lease: time.Minute}})
-	held = encode(stepRecord{Spec: sp, Holders: map[bifurcation.Switch]holdsRecord{"sw2": {specRecord{Generation: 3, Via: []bifurcation.Switch{"sw2"}}, 9},
-		"sw3": {specRecord{Generation: 2, Receivers: receivers[:1]}, 8}}})
+	sp := spec{Generation: 3, Receivers: receivers}
+	root = store.Encode(stepRecord{Spec: sp, Group: &groupRecord{SenderQPN: 5, InitialPSN: 6, CNPGap: time.Millisecond, Lease: time.Minute}})
+	held = store.Encode(stepRecord{Spec: sp, Holders: map[bifurcation.Switch]holder{"sw2": {spec: spec{Generation: 3, Via: []bifurcation.Switch{"sw2"}}, Sequence: 9},
+		"sw3": {spec: spec{Generation: 2, Receivers: receivers[:1]}, Sequence: 8}}})
 	return root, held
 }
 
@@ -228,7 +224,7 @@ func sound(t testing.TB, a *Agent) {
 	t.Helper()
 	var want switchspec.State
 	for k, s := range a.steps {
-		g := bifurcation.Group{Source: k.source, ID: k.id, Address: k.dst, Receivers: s.spec.receivers}
+		g := bifurcation.Group{Source: k.source, ID: k.id, Address: k.dst, Receivers: s.spec.Receivers}
 		if err := g.Validate(); err != nil {
 			t.Errorf("step %v: %v", k, err)
 		}
@@ -239,7 +235,7 @@ func sound(t testing.TB, a *Agent) {
 			t.Errorf("step %v: its group is another", k)
 		}
 		for _, h := range s.holders {
-			g.Receivers = h.receivers
+			g.Receivers = h.Receivers
 			if err := g.Validate(); err != nil {
 				t.Errorf("step %v: holder: %v", k, err)
 			}
@@ -286,7 +282,7 @@ func badRecords(t testing.TB) map[string][2][]byte {
 			t.Fatal(err)
 		}
 		f(&r)
-		return encode(r)
+		return store.Encode(r)
 	}
 	many := func(r *stepRecord) {
 		for i := range 17 {
@@ -339,39 +335,41 @@ func TestBadRecordsAreRefused(t *testing.T) {
 	}
 	sound(t, a)
 	s := a.steps[stepKey{groupKey{hostAddr(1, 3), 1}, hostAddr(1, 2)}]
-	if len(s.holders["sw2"].receivers) != 2 || len(s.holders["sw3"].receivers) != 1 || len(a.heldBy["sw2"]) != 1 {
+	if len(s.holders["sw2"].Receivers) != 2 || len(s.holders["sw3"].Receivers) != 1 || len(a.heldBy["sw2"]) != 1 {
 		t.Errorf("%+v", s.holders)
 	}
 }
 
 // TestBadStateStopsTheAgent: a record in the file itself.
 func TestBadStateStopsTheAgent(t *testing.T) {
-	l := newLine(t, 1)
-	cfg := l.config(1)
-	cfg.Listen = "127.0.0.1:0"
-	for name, r := range badRecords(t) {
-		cfg.State = filepath.Join(t.TempDir(), "x.db")
-		s, err := store.Open(t.Context(), cfg.State, store.Options{NoSync: true})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		cfg := l.config(1)
+		cfg.Listen = "127.0.0.1:0"
+		for name, r := range badRecords(t) {
+			cfg.State = filepath.Join(t.TempDir(), "x.db")
+			s, err := store.Open(t.Context(), cfg.State, store.Options{NoSync: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Commit(t.Context(), store.Edit{Bucket: bucket, Key: r[0], Value: r[1]}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			a, err := New(t.Context(), cfg, Options{})
+			if a != nil || !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), cfg.State) {
+				t.Errorf("%s: %v", name, err)
+			}
+			// What was opened is closed again.
+			s, err = store.Open(t.Context(), cfg.State, store.Options{NoSync: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := s.Commit(t.Context(), store.Edit{Bucket: bucket, Key: r[0], Value: r[1]}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		a, err := New(t.Context(), cfg, Options{})
-		if a != nil || !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), cfg.State) {
-			t.Errorf("%s: %v", name, err)
-		}
-		// What was opened is closed again.
-		s, err = store.Open(t.Context(), cfg.State, store.Options{NoSync: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 }

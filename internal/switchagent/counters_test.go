@@ -3,6 +3,7 @@ package switchagent
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
@@ -13,106 +14,110 @@ import (
 // TestCountersOfWhoLeaves: counters are read while a receiver leaves: they are those of the
 // receivers in the same answer, in their order.
 func TestCountersOfWhoLeaves(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
-	l.install(1, g)
-	a := l.nodes[0].agent
-	k, err := groupKeyFrom(g.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := a.installed(k)
-	out := a.describe(at)
-	done := make(chan error, 1)
-	go func() {
-		_, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, Receivers: g.Receivers[1:]})
-		done <- err
-	}()
-	for left := false; !left; {
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
-			left = true
-		default:
-		}
-		out.Members = nil
-		if err := a.count(t.Context(), at, out); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
+		l.install(1, g)
+		a := l.nodes[0].agent
+		k, err := groupKeyFrom(g.Key)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if len(out.GetMembers()) != 3 {
-			t.Fatalf("counters of %d receivers besides 3", len(out.GetMembers()))
+		at := a.installed(k)
+		out := a.describe(at)
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, Receivers: g.Receivers[1:]})
+			done <- err
+		}()
+		for left := false; !left; {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+				left = true
+			default:
+			}
+			out.Members = nil
+			if err := a.count(t.Context(), at, out); err != nil {
+				t.Fatal(err)
+			}
+			if len(out.GetMembers()) != 3 {
+				t.Fatalf("counters of %d receivers besides 3", len(out.GetMembers()))
+			}
 		}
-	}
-	if out = a.describe(at); len(out.GetGroup().GetReceivers()) != 2 {
-		t.Errorf("%v", out)
-	}
+		if out = a.describe(at); len(out.GetGroup().GetReceivers()) != 2 {
+			t.Errorf("%v", out)
+		}
+	})
 }
 
 // TestCountsBeginWithTheUse: what a slot's counters had when a group began to use it is
 // not the group's, also not after a restart of the agent. With further members the group
 // uses another slot, whose counts begin at 0, too.
 func TestCountsBeginWithTheUse(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	f := l.foreigner(1)
-	res, err := f.rpc.GetForwardingPipelineConfig(t.Context(), &p4.GetForwardingPipelineConfigRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids := map[string]uint32{}
-	for _, c := range res.GetConfig().GetP4Info().GetCounters() {
-		ids[strings.TrimPrefix(c.GetPreamble().GetName(), "egress.ack_merge.")] = c.GetPreamble().GetId()
-	}
-	set := func(name string, cell int64, packets int64) {
-		f.write(p4.Update_MODIFY, &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{CounterId: ids[name],
-			Index: &p4.Index{Index: cell}, Data: &p4.CounterData{PacketCount: packets}}}})
-	}
-	for cell := int64(0); cell < 20*switchspec.MaxMembers; cell++ { // as earlier groups have left them
-		set("fatal_naks", cell, 3)
-		set("acks", cell, 1000+cell)
-	}
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3))
-	l.install(1, g)
-	counts := func(what string, acks, fatal []uint64) {
-		t.Helper()
-		res, err := l.groups(1).Get(t.Context(), &mcrdmav1.GetRequest{Key: g.Key, Counters: true})
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.startAll()
+		f := l.foreigner(1)
+		res, err := f.rpc.GetForwardingPipelineConfig(t.Context(), &p4.GetForwardingPipelineConfigRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, m := range res.GetGroup().GetMembers() {
-			if m.GetAcks() != acks[i] || m.GetFatalNaks() != fatal[i] || m.GetCnps()+m.GetRnrNaks()+m.GetSequenceNaks() != 0 {
-				t.Errorf("%s: receiver %d: %v; want %d ACKs and %d fatal NAKs", what, i, m, acks[i], fatal[i])
+		ids := map[string]uint32{}
+		for _, c := range res.GetConfig().GetP4Info().GetCounters() {
+			ids[strings.TrimPrefix(c.GetPreamble().GetName(), "egress.ack_merge.")] = c.GetPreamble().GetId()
+		}
+		set := func(name string, cell int64, packets int64) {
+			f.write(p4.Update_MODIFY, &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{CounterId: ids[name],
+				Index: &p4.Index{Index: cell}, Data: &p4.CounterData{PacketCount: packets}}}})
+		}
+		for cell := int64(0); cell < 20*switchspec.MaxMembers; cell++ { // as earlier groups have left them
+			set("fatal_naks", cell, 3)
+			set("acks", cell, 1000+cell)
+		}
+		g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(1, 3))
+		l.install(1, g)
+		counts := func(what string, acks, fatal []uint64) {
+			t.Helper()
+			res, err := l.groups(1).Get(t.Context(), &mcrdmav1.GetRequest{Key: g.Key, Counters: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range res.GetGroup().GetMembers() {
+				if m.GetAcks() != acks[i] || m.GetFatalNaks() != fatal[i] || m.GetCnps()+m.GetRnrNaks()+m.GetSequenceNaks() != 0 {
+					t.Errorf("%s: receiver %d: %v; want %d ACKs and %d fatal NAKs", what, i, m, acks[i], fatal[i])
+				}
 			}
 		}
-	}
-	counts("new", []uint64{0, 0}, []uint64{0, 0})
-	answer := func() { // of the second receiver
-		for x := range switchspec.Of[switchspec.MergeMember](l.state(1)) {
-			if x.Src == hostAddr(1, 3) {
-				cell := switchspec.MaxMembers*int64(x.Slot) + int64(x.Index)
-				set("fatal_naks", cell, 4)
-				set("acks", cell, 1005+cell)
+		counts("new", []uint64{0, 0}, []uint64{0, 0})
+		answer := func() { // of the second receiver
+			for x := range switchspec.Of[switchspec.MergeMember](l.state(1)) {
+				if x.Src == hostAddr(1, 3) {
+					cell := switchspec.MaxMembers*int64(x.Slot) + int64(x.Index)
+					set("fatal_naks", cell, 4)
+					set("acks", cell, 1005+cell)
+				}
 			}
 		}
-	}
-	answer()
-	counts("after its answers", []uint64{0, 5}, []uint64{0, 1})
-	l.nodes[0].kill()
-	l.start(1)
-	counts("after a restart", []uint64{0, 5}, []uint64{0, 1})
-	psn := uint32(9)
-	if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, InitialPsn: &psn,
-		Receivers: append(g.Receivers, aReceiver(hostAddr(1, 4), 0x200))}); err != nil {
-		t.Fatal(err)
-	}
-	counts("with another member", []uint64{0, 0, 0}, []uint64{0, 0, 0})
-	answer()
-	n := l.nodes[0]
-	n.sw.close()
-	n.sw, _ = startSwitch(t, n.p4)
-	eventually(t, "the switch merges again", func() bool { s, err := l.read(1); return err == nil && len(multicast(s)) > 0 && l.consistent() == "" })
-	counts("after the switch's restart", []uint64{0, 0, 0}, []uint64{0, 0, 0})
+		answer()
+		counts("after its answers", []uint64{0, 5}, []uint64{0, 1})
+		l.nodes[0].kill()
+		l.start(1)
+		counts("after a restart", []uint64{0, 5}, []uint64{0, 1})
+		psn := uint32(9)
+		if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: g.Key, InitialPsn: &psn,
+			Receivers: append(g.Receivers, aReceiver(hostAddr(1, 4), 0x200))}); err != nil {
+			t.Fatal(err)
+		}
+		counts("with another member", []uint64{0, 0, 0}, []uint64{0, 0, 0})
+		answer()
+		n := l.nodes[0]
+		n.sw.close()
+		n.sw, _ = l.startSwitch(n.p4)
+		eventually(t, "the switch merges again", func() bool { s, err := l.read(1); return err == nil && len(multicast(s)) > 0 && l.consistent() == "" })
+		counts("after the switch's restart", []uint64{0, 0, 0}, []uint64{0, 0, 0})
+	})
 }

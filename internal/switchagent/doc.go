@@ -49,7 +49,8 @@
 // numbered (slots), and the switch's settings say whose numbers it knows and up to
 // which (ownership): the state reserves numbers first, then the switch learns of them,
 // then they are used. If the state is not the one that the switch knows, or is older,
-// the agent clears the switch and gives up its groups (judge). So does an agent that
+// the agent clears the switch and gives up its groups (judge in merging.go; adopt in
+// record.go finds what is its own). So does an agent that
 // starts and finds a switch that knows nothing.
 //
 // # How an agent ends
@@ -62,5 +63,5 @@
 // learn that the switch is gone.
 //
 // The package may import the pure cores, the adapters (p4rt, routing), identity,
-// its own sub-packages, gRPC, Prometheus; not the embedded switch, nor cmd.
+// failure, grpcserver, its own sub-packages, x/sync, gRPC, Prometheus; not the embedded switch, nor cmd.
 package switchagent

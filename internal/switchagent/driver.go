@@ -55,14 +55,15 @@ type driver struct {
 	queue   []*job
 	status  driverStatus
 	session *p4rt.Session
-	wake    chan struct{} // capacity 1
-	over    bool          // run has returned
+	wake    wakeup
+	turned  wakeup // the session has begun or ended
+	ended   bool   // run has returned
 
 	want, have *switchspec.State // run's own
 }
 
 func newDriver(client *p4rt.Client, log *slog.Logger) *driver {
-	return &driver{client: client, log: log, wake: make(chan struct{}, 1), want: &switchspec.State{}, have: &switchspec.State{}}
+	return &driver{client: client, log: log, wake: make(wakeup, 1), turned: make(wakeup, 1), want: &switchspec.State{}, have: &switchspec.State{}}
 }
 
 // write posts an edit, and waits until the switch has it. With an error that wraps
@@ -78,12 +79,7 @@ func (d *driver) write(ctx context.Context, e edit) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !j.taken {
-		for i, q := range d.queue {
-			if q == j {
-				d.queue = append(d.queue[:i:i], d.queue[i+1:]...)
-				break
-			}
-		}
+		d.queue = slices.DeleteFunc(d.queue, func(q *job) bool { return q == j })
 		return fmt.Errorf("the switch was not written: %w: %w", errNotWritten, context.Cause(ctx))
 	}
 	return fmt.Errorf("the switch has not answered: %w", context.Cause(ctx))
@@ -100,13 +96,13 @@ func (d *driver) post(e edit) *job {
 	j := &job{edit: e, done: make(chan error, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.over {
+	if d.ended {
 		j.taken = true
 		j.done <- errOver
 		return j
 	}
 	d.queue = append(d.queue, j)
-	d.kick()
+	d.wake.wake()
 	return j
 }
 
@@ -115,15 +111,7 @@ func (d *driver) clear(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.replace, d.status.cleared = true, why
-	d.kick()
-}
-
-// kick wakes serve. The caller has driver.mu.
-func (d *driver) kick() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wake.wake()
 }
 
 // take returns the queued edits, unless the program is to be pushed before them.
@@ -165,7 +153,7 @@ func (d *driver) run(ctx context.Context) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.over = true
+	d.ended = true
 	for _, j := range d.queue {
 		j.taken = true
 		j.done <- errOver
@@ -182,9 +170,7 @@ func (d *driver) once(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		d.mu.Lock()
-		d.session = nil
-		d.mu.Unlock()
+		d.setSession(nil)
 		s.Close()
 	}()
 	d.setStatus(func(st *driverStatus) { st.connected = true })
@@ -197,9 +183,7 @@ func (d *driver) once(ctx context.Context) error {
 	if err := d.program(ctx, s); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.session = s
-	d.mu.Unlock()
+	d.setSession(s)
 	d.setStatus(func(st *driverStatus) { st.primary, st.err = true, nil })
 	d.opened(s)
 	return d.serve(ctx, s)
@@ -294,16 +278,12 @@ func without(changes []switchspec.Change, refused []*p4rt.UpdateError) []switchs
 	for _, f := range refused {
 		bad[f.Change.Entity.Key()] = true
 	}
-	out := changes[:0]
-	for _, c := range changes {
-		if !bad[c.Entity.Key()] {
-			out = append(out, c)
-		}
-	}
-	if len(out) == len(changes) {
+	before := len(changes)
+	changes = slices.DeleteFunc(changes, func(c switchspec.Change) bool { return bad[c.Entity.Key()] })
+	if len(changes) == before {
 		return nil // no progress
 	}
-	return out
+	return changes
 }
 
 // settle applies changes and records what was done. It returns those that the switch
@@ -452,6 +432,13 @@ func (d *driver) setStatus(f func(*driverStatus)) {
 	d.mu.Lock()
 	f(&d.status)
 	d.mu.Unlock()
+}
+
+func (d *driver) setSession(s *p4rt.Session) {
+	d.mu.Lock()
+	d.session = s
+	d.mu.Unlock()
+	d.turned.wake()
 }
 
 // connected waits for a session.

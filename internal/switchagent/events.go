@@ -7,17 +7,6 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
-type eventType = mcrdmav1.WatchResponse_Type
-
-const (
-	eventInstalled = mcrdmav1.WatchResponse_TYPE_INSTALLED
-	eventUpdated   = mcrdmav1.WatchResponse_TYPE_UPDATED
-	eventRemoved   = mcrdmav1.WatchResponse_TYPE_REMOVED
-	eventExpired   = mcrdmav1.WatchResponse_TYPE_EXPIRED
-	eventSynced    = mcrdmav1.WatchResponse_TYPE_SYNCED
-	eventLost      = mcrdmav1.WatchResponse_TYPE_LOST
-)
-
 // watchQueue is how many events a watcher may lag.
 const watchQueue = 1024
 
@@ -33,11 +22,7 @@ type watcher struct {
 	sees  func(source netip.Addr) bool
 }
 
-func (e *events) tell(t eventType, g *mcrdmav1.GroupStatus) {
-	source, err := netip.ParseAddr(g.GetGroup().GetKey().GetSource())
-	if err != nil {
-		return // it came from an address
-	}
+func (e *events) tell(t mcrdmav1.WatchResponse_Type, source netip.Addr, g *mcrdmav1.GroupStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for w := range e.watchers {

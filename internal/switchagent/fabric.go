@@ -4,13 +4,20 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // linkGrace is how long after the start the routes count as not settled while
@@ -27,6 +34,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		second  = time.NewTicker(time.Second)
 		started = a.now()
 		learnt  bool // the source has reported what it had
+		asked   chan struct{}
 		adopted = a.adopted
 	)
 	defer hello.Stop()
@@ -51,6 +59,10 @@ func (a *Agent) fabric(ctx context.Context) {
 		case <-adopted:
 			adopted = nil
 		case <-hello.C:
+		case <-asked:
+			asked = nil
+			hello.Reset(a.stepLinks())
+			continue
 		case <-second.C:
 			var ask []unicast.Host
 			a.table(func(t *unicast.Table) { ask, _ = t.Probe(a.now()) })
@@ -58,8 +70,12 @@ func (a *Agent) fabric(ctx context.Context) {
 				a.request(h.Port, h.Addr)
 			}
 		}
-		hello.Reset(a.stepLinks())
-		if !a.isSettled() && learnt && a.calm(started) {
+		if asked == nil {
+			if asked = a.askAbout(ctx); asked == nil {
+				hello.Reset(a.stepLinks())
+			}
+		}
+		if !closed(a.settled) && learnt && a.calm(started) {
 			a.settle()
 		}
 	}
@@ -67,9 +83,7 @@ func (a *Agent) fabric(ctx context.Context) {
 
 // calm says that what the agent has not learned by now does not exist.
 func (a *Agent) calm(started time.Time) bool {
-	select {
-	case <-a.adopted:
-	default:
+	if !closed(a.adopted) {
 		return false
 	}
 	since := a.now().Sub(started)
@@ -94,18 +108,9 @@ func (a *Agent) settle() {
 	a.rerun.wake()
 }
 
-func (a *Agent) isSettled() bool {
-	select {
-	case <-a.settled:
-		return true
-	default:
-		return false
-	}
-}
-
 // table changes the unicast table, and wakes follow.
 func (a *Agent) table(f func(*unicast.Table)) {
-	if changed, _ := a.uni.do(f); changed {
+	if a.uni.do(f) {
 		a.rerun.wake()
 	}
 }
@@ -136,11 +141,42 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 	}
 }
 
+// askAbout makes sure that links are broken which are about to count as such, and closes what
+// it returns; nil: there is none. On a busy machine the switch may be late, what is between
+// it and this agent, or the agent at the other end, and not the link. So this agent asks
+// both for anything; links stay up until they answer, but for no longer than makes it three
+// times the detection time.
+func (a *Agent) askAbout(ctx context.Context) chan struct{} {
+	a.linksMu.Lock()
+	names := a.links.Doubtful(a.now())
+	a.linksMu.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	asked := make(chan struct{})
+	a.wg.Go(func() {
+		defer close(asked)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Duration(a.cfg.Hello.Multiplier)*a.cfg.Hello.Interval)
+		defer cancel()
+		var all sync.WaitGroup
+		if _, s := a.driver.current(); s != nil {
+			all.Go(func() { _, _ = s.ReadMemberCounters(ctx, 0) }) // any answer will do
+		}
+		for _, n := range names {
+			if p := a.peers[bifurcation.Switch(n)]; p != nil {
+				all.Go(func() { _, _ = healthpb.NewHealthClient(p.conn).Check(ctx, &healthpb.HealthCheckRequest{}) })
+			}
+		}
+		all.Wait()
+	})
+	return asked
+}
+
 // stepLinks does what is due on the links, and returns when to call it again.
 func (a *Agent) stepLinks() time.Duration {
 	now := a.now()
 	a.linksMu.Lock()
-	send, events, next := a.links.Step(now)
+	send, events, next := a.links.Tick(now)
 	a.linksMu.Unlock()
 	for _, f := range send {
 		a.send(f.Port, f.Bytes)
@@ -176,34 +212,23 @@ func (a *Agent) send(port uint16, frame []byte) {
 
 // listen passes on what a session's switch sends.
 func (a *Agent) listen(s *p4rt.Session) {
-	a.wg.Go(func() {
-		for {
+	a.wg.Go(func() { forward(s, s.PacketIns(), a.packets) })
+	a.wg.Go(func() { forward(s, s.Digests(), a.digests) })
+}
+
+func forward[T any](s *p4rt.Session, from <-chan T, to chan<- T) {
+	for {
+		select {
+		case x := <-from:
 			select {
-			case p := <-s.PacketIns():
-				select {
-				case a.packets <- p:
-				case <-s.Done():
-					return
-				}
+			case to <- x:
 			case <-s.Done():
 				return
 			}
+		case <-s.Done():
+			return
 		}
-	})
-	a.wg.Go(func() {
-		for {
-			select {
-			case d := <-s.Digests():
-				select {
-				case a.digests <- d:
-				case <-s.Done():
-					return
-				}
-			case <-s.Done():
-				return
-			}
-		}
-	})
+	}
 }
 
 const (
@@ -233,8 +258,11 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			a.metrics.dropped("arp")
 			return
 		}
+		a.linksMu.Lock()
+		a.links.ReceiveARP(a.now(), p.Port, q)
+		a.linksMu.Unlock()
 		a.learn(unicast.Host{Addr: q.SenderAddr, MAC: q.SenderMAC, Port: p.Port})
-		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr) {
+		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr, p.Port) {
 			a.send(p.Port, links.AppendReply(nil, a.portMAC(p.Port), q.TargetAddr, q.SenderMAC, q.SenderAddr))
 		}
 	case etherIPv4:
@@ -243,9 +271,9 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			return
 		}
 		dst := netip.AddrFrom4([4]byte(p.Frame[30:34]))
-		if reply := echoReply(p.Frame, a.portMAC(p.Port)); reply != nil && a.answersFor(dst) {
+		if reply := echoReply(p.Frame, a.portMAC(p.Port)); reply != nil && a.answersFor(dst, 0) {
 			a.send(p.Port, reply)
-		} else if a.attached(dst) && !a.answersFor(dst) {
+		} else if a.attached(dst) && !a.answersFor(dst, 0) {
 			a.askHost(dst)
 		}
 	default:
@@ -257,17 +285,12 @@ func (a *Agent) learn(h unicast.Host) {
 	a.table(func(t *unicast.Table) { t.Learn(h, a.now()) })
 }
 
-// answersFor says whether an address is the router's own.
-func (a *Agent) answersFor(dst netip.Addr) bool {
-	if dst == a.cfg.Address {
-		return true
-	}
-	for _, g := range a.cfg.Gateways {
-		if g == dst {
-			return true
-		}
-	}
-	return false
+// answersFor says whether an address is the router's own, and not that of another port;
+// port 0 stands for all.
+func (a *Agent) answersFor(dst netip.Addr, port uint16) bool {
+	return dst == a.cfg.Address || slices.Contains(a.cfg.Gateways, dst) || slices.ContainsFunc(a.cfg.Ports, func(p config.Port) bool {
+		return p.Address.Addr() == dst && (port == 0 || port == p.Port)
+	})
 }
 
 func (a *Agent) portMAC(port uint16) switchspec.MAC {
@@ -334,27 +357,12 @@ func echoReply(frame []byte, own switchspec.MAC) []byte {
 	copy(o[16:20], ip[12:16])
 	o[8] = 64
 	binary.BigEndian.PutUint16(o[10:], 0)
-	binary.BigEndian.PutUint16(o[10:], checksum(o[:header]))
+	binary.BigEndian.PutUint16(o[10:], rocev2.Checksum(o[:header]))
 	o[header] = reply
 	binary.BigEndian.PutUint16(o[header+2:], 0)
-	binary.BigEndian.PutUint16(o[header+2:], checksum(o[header:]))
+	binary.BigEndian.PutUint16(o[header+2:], rocev2.Checksum(o[header:]))
 	for len(out) < 60 {
 		out = append(out, 0)
 	}
 	return out
-}
-
-// checksum is that of RFC 1071.
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum) //nolint:gosec // folded
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -25,7 +26,7 @@ type group struct {
 
 func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
 
-func (g *group) spec() spec { return spec{generation: g.generation, receivers: g.Receivers} }
+func (g *group) spec() spec { return spec{Generation: g.generation, Receivers: g.Receivers} }
 
 func (g *group) stepKey() stepKey { return stepKey{g.key(), g.Address} }
 
@@ -75,7 +76,7 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	a.mu.Lock()
 	s.group, g.step = g, s
 	a.mu.Unlock()
-	a.events.tell(eventInstalled, a.describe(g))
+	a.events.tell(mcrdmav1.WatchResponse_TYPE_INSTALLED, g.Source, a.describe(g))
 	return nil
 }
 
@@ -227,7 +228,7 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 		err = a.grow(ctx, g, s, receivers, psn)
 	}
 	if err == nil || !equalReceivers(shrunk, was) {
-		a.events.tell(eventUpdated, a.describe(g))
+		a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g.Source, a.describe(g))
 	}
 	return err
 }
@@ -275,7 +276,7 @@ func (a *Agent) shrink(ctx context.Context, g *group, s *step, stay, leave []bif
 	if err == nil {
 		return nil
 	}
-	if stored := a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)(s)); stored != nil {
+	if stored := a.persist(context.WithoutCancel(ctx), s, a.groupRecord(g)()); stored != nil {
 		a.mu.Lock()
 		g.merging.current, g.Receivers, g.generation = was, wasReceivers, wasGeneration
 		a.mu.Unlock()
@@ -327,7 +328,7 @@ func (a *Agent) grow(ctx context.Context, g *group, s *step, receivers []bifurca
 }
 
 // remove removes a group. If there is none, the error wraps ErrNotFound.
-func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
+func (a *Agent) remove(ctx context.Context, k groupKey, why mcrdmav1.WatchResponse_Type) error {
 	g, s, err := a.enterGroup(ctx, k)
 	if err != nil {
 		return err
@@ -337,17 +338,17 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why eventType) error {
 		return err
 	}
 	a.mu.Lock()
-	renewed := why == eventExpired && a.now().Before(g.expires)
+	renewed := why == mcrdmav1.WatchResponse_TYPE_EXPIRED && a.now().Before(g.expires)
 	a.mu.Unlock()
 	if renewed {
 		return nil
 	}
 	status := a.describe(g)
 	if err := a.drop(ctx, s, a.mergeDelete(g.merging)); err != nil {
-		a.log.Error("a group is gone from the switch, but not from the agent's state", "group", k, "error", err)
+		a.log.Error("a group was removed from the switch, but not from the agent's state", "group", k, "error", err)
 	}
 	a.unclaim(g)
-	a.events.tell(why, status)
+	a.events.tell(why, g.Source, status)
 	return nil
 }
 

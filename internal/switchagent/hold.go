@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/semaphore"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -18,7 +22,7 @@ func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
 				a.mu.Unlock()
 				return nil, fmt.Errorf("%w: this switch is configured to take part in %d groups", ErrLimit, max)
 			}
-			s = &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]*holder{}}
+			s = &step{key: k, turn: semaphore.NewWeighted(1), holders: map[bifurcation.Switch]*holder{}}
 			a.steps[k] = s
 		}
 		a.mu.Unlock()
@@ -56,13 +60,13 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if !a.cfg.Programmable {
 		return fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrInvalid)
 	}
-	if len(h.receivers) == 0 || h.receivers[0].Addr != h.key.dst {
+	if len(h.Receivers) == 0 || h.Receivers[0].Addr != h.key.dst {
 		return fmt.Errorf("%w: packets come addressed to %v, which is not the first receiver's address", bifurcation.ErrInvalid, h.key.dst)
 	}
-	if slices.Contains(h.via, a.name) {
+	if slices.Contains(h.Via, a.name) {
 		return fmt.Errorf("%w: packets of group %v have passed switch %s before", bifurcation.ErrLoop, h.key.groupKey, a.name)
 	}
-	group := bifurcation.Group{Source: h.key.source, ID: h.key.id, Receivers: h.receivers}
+	group := bifurcation.Group{Source: h.key.source, ID: h.key.id, Receivers: h.Receivers}
 	if err := group.Validate(); err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
 	}
-	if err := a.resolveHosts(ctx, h.receivers); err != nil {
+	if err := a.resolveHosts(ctx, h.Receivers); err != nil {
 		return err
 	}
 	s, err := a.enter(ctx, h.key)
@@ -93,7 +97,7 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 	}
 	c := change{strict: true, spec: next}
 	if !same {
-		c.record = func(*step) []byte { return a.record(s, next, h.from, &mine) }
+		c.record = func() []byte { return a.record(s, next, h.from, &mine) }
 	}
 	if err := a.apply(ctx, s, c); err != nil {
 		return err
@@ -126,35 +130,36 @@ func (s *step) with(h holding) (spec, error) {
 	if s.group != nil {
 		return spec{}, fmt.Errorf("%w: group %v was installed at this switch, and its packets come back", bifurcation.ErrLoop, h.key.groupKey)
 	}
-	if was, ok := s.holders[h.from]; ok && h.sequence < was.sequence {
-		return spec{}, &staleError{h.sequence, was.sequence}
+	if was, ok := s.holders[h.from]; ok && h.sequence < was.Sequence {
+		return spec{}, &failure.Error{Sequence: was.Sequence, Cause: ErrStale,
+			Text: fmt.Sprintf("%v: number %d, after %d", ErrStale, h.sequence, was.Sequence)}
 	}
 	next := h.spec
-	next.via = slices.Clone(h.via)
+	next.Via = slices.Clone(h.Via)
 	for from, o := range s.holders {
 		if from == h.from {
 			continue
 		}
-		if o.generation > next.generation {
-			next.generation, next.receivers = o.generation, o.receivers
-		} else if o.generation == h.generation && !equalReceivers(o.receivers, h.receivers) {
+		if o.Generation > next.Generation {
+			next.Generation, next.Receivers = o.Generation, o.Receivers
+		} else if o.Generation == h.Generation && !equalReceivers(o.Receivers, h.Receivers) {
 			return spec{}, fmt.Errorf("%w: switch %s reaches %d receivers by %v, and switch %s %d",
-				bifurcation.ErrAmbiguous, from, len(o.receivers), h.key.dst, h.from, len(h.receivers))
+				bifurcation.ErrAmbiguous, from, len(o.Receivers), h.key.dst, h.from, len(h.Receivers))
 		}
-		for _, v := range o.via {
-			if !slices.Contains(next.via, v) {
-				next.via = append(next.via, v)
+		for _, v := range o.Via {
+			if !slices.Contains(next.Via, v) {
+				next.Via = append(next.Via, v)
 			}
 		}
 	}
-	slices.Sort(next.via)
+	slices.Sort(next.Via)
 	return next, nil
 }
 
 // letGo ends a switch's holding of a step, unless the switch has held it again since.
 // The caller does not have the turn.
 func (a *Agent) letGo(ctx context.Context, k stepKey, from bifurcation.Switch, sequence uint64) error {
-	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.sequence <= sequence })
+	return a.letGoIf(ctx, k, from, func(h *holder) bool { return h.Sequence <= sequence })
 }
 
 // letGoIf ends a switch's holding if over says so; it is called under Agent.mu.
@@ -198,8 +203,8 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 		switch {
 		case ok:
 			h.expires = until
-			seen[s.key] = h.sequence == want
-		case h.sequence <= sequence:
+			seen[s.key] = h.Sequence == want
+		case h.Sequence <= sequence:
 			stale = append(stale, s.key)
 		}
 	}
@@ -236,14 +241,14 @@ func (a *Agent) expire(ctx context.Context) {
 		}
 	}
 	for k, g := range a.groups {
-		if g.step != nil && now.After(g.expires) && a.isSettled() {
+		if g.step != nil && now.After(g.expires) && closed(a.settled) {
 			groups = append(groups, k)
 		}
 	}
 	a.mu.Unlock()
 	for _, k := range groups {
 		a.log.Warn("a group's lease has ended, or it was given up", "group", k)
-		if err := a.remove(ctx, k, eventExpired); err != nil {
+		if err := a.remove(ctx, k, mcrdmav1.WatchResponse_TYPE_EXPIRED); err != nil {
 			a.log.Warn("an expired group was not removed", "group", k, "error", err)
 		}
 	}

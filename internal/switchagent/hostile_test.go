@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -19,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
@@ -99,10 +99,7 @@ func (l *line) listener(i int) net.Listener {
 	listen := n.listen
 	n.listen = nil
 	if listen == nil {
-		var err error
-		if listen, err = net.Listen("tcp", n.addr); err != nil {
-			l.t.Fatal(err)
-		}
+		listen = l.listenAt(n.addr)
 	}
 	return listen
 }
@@ -110,7 +107,7 @@ func (l *line) listener(i int) net.Listener {
 // program gives switch i the program, so that it can be read.
 func (l *line) program(i int) {
 	l.t.Helper()
-	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4})
+	c, err := l.openSwitch(l.nodes[i-1].p4)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -124,7 +121,7 @@ func (l *line) program(i int) {
 	if err := s.WaitPrimary(ctx); err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := s.EnsurePipeline(ctx); err != nil {
+	if err := s.PushPipeline(ctx); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -152,35 +149,32 @@ func syncOften(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }
 // changes nothing, and its reason comes through. If the other switch cannot tell
 // branches apart, its part is done here.
 func TestPeerThatRefuses(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	l.start(1)
-	before := l.snapshot()
-	seen := map[string]bool{}
-	for i, r := range reasons {
-		if seen[r.reason] {
-			continue
-		}
-		seen[r.reason] = true
-		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
-			return toStatus("sw7", fmt.Errorf("%w: as it wants", r.err))
-		})
-		g := twoHops(uint32(i + 1))
-		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
-		if r.reason == "AMBIGUOUS" {
-			if err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		l.start(1)
+		before := l.snapshot()
+		for i, r := range reasons {
+			f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
+				return toStatus("sw7", fmt.Errorf("%w: as it wants", r.err))
+			})
+			g := twoHops(uint32(i + 1))
+			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+			if r.reason == mcrdmav1.Reason_AMBIGUOUS {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
+					t.Errorf("no copies of its own for each receiver, by two ways:\n%s", have)
+				}
+				l.remove(1, g)
+				continue
 			}
-			if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
-				t.Errorf("no copies of its own for each receiver, by two ways:\n%s", have)
-			}
-			l.remove(1, g)
-			continue
+			refused{status.Code(toStatus("sw7", r.err)), r.reason.String(), "sw7", []string{r.err.Error(), "as it wants"}}.check(t, r.reason.String(), err)
+			l.unchanged(r.reason.String(), before)
 		}
-		refused{r.code, r.reason, "sw7", []string{r.err.Error(), "as it wants"}}.check(t, r.reason, err)
-		l.unchanged(r.reason, before)
-	}
-	l.noLeftovers()
+		l.noLeftovers()
+	})
 }
 
 // garbage are answers that no agent gives.
@@ -212,239 +206,244 @@ func garbage() map[string]error {
 }
 
 func TestPeerThatTalksGarbage(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	l.start(1)
-	before := l.snapshot()
-	a := l.nodes[0].agent
-	sequence := a.sequence.Load()
-	for name, answer := range garbage() {
-		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error { return answer })
-		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: twoHops(1)})
-		s := status.Convert(err)
-		if s.Code() == codes.OK || s.Code() == codes.Internal || len(s.Message()) > 4000 || len(s.Details()) != 1 {
-			t.Errorf("%s: %v %.300q, %d details", name, s.Code(), s.Message(), len(s.Details()))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		l.start(1)
+		before := l.snapshot()
+		a := l.nodes[0].agent
+		sequence := a.sequence.Load()
+		for name, answer := range garbage() {
+			f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error { return answer })
+			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: twoHops(1)})
+			s := status.Convert(err)
+			if s.Code() == codes.OK || s.Code() == codes.Internal || len(s.Message()) > 4000 || len(s.Details()) != 1 {
+				t.Errorf("%s: %v %.300q, %d details", name, s.Code(), s.Message(), len(s.Details()))
+			}
+			l.unchanged(name, before)
+			n := a.sequence.Load()
+			if n < sequence || n > 1<<62 {
+				t.Fatalf("%s: the sequence is at %d, after %d", name, n, sequence)
+			}
+			sequence = n
 		}
-		l.unchanged(name, before)
-		n := a.sequence.Load()
-		if n < sequence || n > 1<<62 {
-			t.Fatalf("%s: the sequence is at %d, after %d", name, n, sequence)
+		st, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		sequence = n
-	}
-	st, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range st.GetPeers() {
-		if len(p.GetError()) > 4000 {
-			t.Errorf("the error kept of %s has %d bytes", p.GetName(), len(p.GetError()))
+		for _, p := range st.GetPeers() {
+			if len(p.GetError()) > 4000 {
+				t.Errorf("the error kept of %s has %d bytes", p.GetName(), len(p.GetError()))
+			}
 		}
-	}
-	l.noLeftovers()
+		l.noLeftovers()
+	})
 }
 
 // TestPeerThatIsSlow: the caller gets an answer by its deadline, and a late success
 // of the other changes nothing.
 func TestPeerThatIsSlow(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	l.start(1)
-	before := l.snapshot()
-	asked := make(chan struct{}, 10)
-	given := make(chan struct{}) // up
-	f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
-		asked <- struct{}{}
-		<-given
-		return nil // done, but the answer comes too late
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		l.start(1)
+		before := l.snapshot()
+		asked := make(chan struct{}, 10)
+		given := make(chan struct{}) // up
+		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
+			asked <- struct{}{}
+			<-given
+			return nil // done, but the answer comes too late
+		})
+		f.onRelease(sync.OnceFunc(func() { close(given) }))
+		begun := time.Now()
+		ctx := within(t, 300*time.Millisecond)
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.groups(1).Install(ctx, &mcrdmav1.InstallRequest{Group: twoHops(1)})
+			done <- err
+		}()
+		<-asked
+		// A group that is not installed yet is not shown, and cannot be changed.
+		c := mcrdmav1.NewSwitchGroupsClient(l.conn(1))
+		if res, err := c.Get(t.Context(), &mcrdmav1.GetRequest{Key: twoHops(1).Key}); status.Code(err) != codes.NotFound {
+			t.Errorf("half a group: %v, %v", res, err)
+		}
+		if res, err := c.List(t.Context(), &mcrdmav1.ListRequest{}); err != nil || len(res.GetGroups()) != 0 {
+			t.Errorf("half a group: %v, %v", res, err)
+		}
+		if res, err := c.Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{twoHops(1).Key}}); err != nil || len(res.GetMissing()) != 1 {
+			t.Errorf("half a group: %v, %v", res, err)
+		}
+		other := twoHops(1)
+		other.Address = hostAddr(2, 1).String()
+		_, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: other})
+		refused{codes.AlreadyExists, "EXISTS", "sw1", nil}.check(t, "another group of that key", err)
+		// The agent may have given up just before its caller.
+		if err := <-done; status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		eventually(t, "all is taken back", func() bool { return l.snapshot().differs(before) == "" && f.releases.Load() > 0 })
+		f.onHold(nil)
+		l.install(1, twoHops(1)) // the same once more, now it works
+		l.remove(1, twoHops(1))
+		l.noLeftovers()
 	})
-	f.onRelease(sync.OnceFunc(func() { close(given) }))
-	begun := time.Now()
-	ctx := within(t, 300*time.Millisecond)
-	done := make(chan error, 1)
-	go func() {
-		_, err := l.groups(1).Install(ctx, &mcrdmav1.InstallRequest{Group: twoHops(1)})
-		done <- err
-	}()
-	<-asked
-	// A group that is not installed yet is not shown, and cannot be changed.
-	c := mcrdmav1.NewSwitchGroupsClient(l.conn(1))
-	if res, err := c.Get(t.Context(), &mcrdmav1.GetRequest{Key: twoHops(1).Key}); status.Code(err) != codes.NotFound {
-		t.Errorf("half a group: %v, %v", res, err)
-	}
-	if res, err := c.List(t.Context(), &mcrdmav1.ListRequest{}); err != nil || len(res.GetGroups()) != 0 {
-		t.Errorf("half a group: %v, %v", res, err)
-	}
-	if res, err := c.Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{twoHops(1).Key}}); err != nil || len(res.GetMissing()) != 1 {
-		t.Errorf("half a group: %v, %v", res, err)
-	}
-	other := twoHops(1)
-	other.Address = hostAddr(2, 1).String()
-	_, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: other})
-	refused{codes.AlreadyExists, "EXISTS", "sw1", nil}.check(t, "another group of that key", err)
-	// The agent may have given up just before its caller.
-	if err := <-done; status.Code(err) != codes.DeadlineExceeded && status.Code(err) != codes.Unavailable {
-		t.Error(err)
-	}
-	if took := time.Since(begun); took > 2*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	eventually(t, "all is taken back", func() bool { return l.snapshot().differs(before) == "" && f.releases.Load() > 0 })
-	f.onHold(nil)
-	l.install(1, twoHops(1)) // the same once more, now it works
-	l.remove(1, twoHops(1))
-	l.noLeftovers()
 }
 
 // TestPeerThatIsGone: whatever answers at another agent's address, or does not, an
 // install fails in time, and all of it.
 func TestPeerThatIsGone(t *testing.T) {
-	l := newLine(t, 2)
-	listen := l.listener(2)
-	addr := listen.Addr().String()
-	l.start(1)
-	before := l.snapshot()
-	try := func(name string, limit time.Duration) {
-		t.Helper()
-		begun := time.Now()
-		_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(1)})
-		refused{codes.Unavailable, "PEER", "sw1", []string{"another agent failed", "switch sw2"}}.check(t, name, err)
-		if took := time.Since(begun); took > limit {
-			t.Errorf("%s: it took %v", name, took)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		listen := l.listener(2)
+		addr := listen.Addr().String()
+		l.start(1)
+		before := l.snapshot()
+		try := func(name string, limit time.Duration) {
+			t.Helper()
+			begun := time.Now()
+			_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(1)})
+			refused{codes.Unavailable, "PEER", "sw1", []string{"another agent failed", "switch sw2"}}.check(t, name, err)
+			if took := time.Since(begun); took > limit {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			l.unchanged(name, before)
+			l.noLeftovers()
 		}
-		l.unchanged(name, before)
-		l.noLeftovers()
-	}
-	// serve does something with each connection until it is told to end.
-	serve := func(do func(net.Conn)) (end func()) {
-		if listen == nil {
-			var err error
-			if listen, err = net.Listen("tcp", addr); err != nil {
-				t.Fatal(err)
+		// serve does something with each connection until it is told to end.
+		serve := func(do func(net.Conn)) (end func()) {
+			if listen == nil {
+				listen = l.listenAt(addr)
+			}
+			own := listen
+			listen = nil
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			conns := map[net.Conn]bool{}
+			wg.Go(func() {
+				for {
+					c, err := own.Accept()
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					conns[c] = true
+					mu.Unlock()
+					wg.Go(func() { do(c) })
+				}
+			})
+			return func() {
+				_ = own.Close()
+				mu.Lock()
+				for c := range conns {
+					_ = c.Close()
+				}
+				mu.Unlock()
+				wg.Wait()
 			}
 		}
-		own := listen
-		listen = nil
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		conns := map[net.Conn]bool{}
-		wg.Go(func() {
+		read := func(c net.Conn) { // until it ends
+			b := make([]byte, 1024)
 			for {
-				c, err := own.Accept()
-				if err != nil {
+				if _, err := c.Read(b); err != nil {
 					return
 				}
-				mu.Lock()
-				conns[c] = true
-				mu.Unlock()
-				wg.Go(func() { do(c) })
-			}
-		})
-		return func() {
-			_ = own.Close()
-			mu.Lock()
-			for c := range conns {
-				_ = c.Close()
-			}
-			mu.Unlock()
-			wg.Wait()
-		}
-	}
-	read := func(c net.Conn) { // until it ends
-		b := make([]byte, 1024)
-		for {
-			if _, err := c.Read(b); err != nil {
-				return
 			}
 		}
-	}
-	end := serve(func(c net.Conn) { _ = c.Close() })
-	try("closes", 5*time.Second)
-	end()
-	end = serve(func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); read(c) })
-	try("is no gRPC server", 5*time.Second)
-	end()
-	end = serve(read)
-	try("says nothing", callTime+undoTime+5*time.Second)
-	end()
-	try("refuses connections", 5*time.Second)
+		end := serve(func(c net.Conn) { _ = c.Close() })
+		try("closes", 5*time.Second)
+		end()
+		end = serve(func(c net.Conn) { _, _ = c.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); read(c) })
+		try("is no gRPC server", 5*time.Second)
+		end()
+		end = serve(read)
+		try("says nothing", callTime+undoTime+5*time.Second)
+		end()
+		try("refuses connections", 5*time.Second)
 
-	// In the middle of a call: its server goes.
-	for _, again := range []bool{false, true} {
-		f := l.fake(2)
-		if again {
-			l.install(1, twoHops(2)) // the connection is up
-			before = l.snapshot()
+		// In the middle of a call: its server goes.
+		for _, again := range []bool{false, true} {
+			f := l.fake(2)
+			if again {
+				l.install(1, twoHops(2)) // the connection is up
+				before = l.snapshot()
+			}
+			f.onHold(func(ctx context.Context, _ *mcrdmav1.HoldRequest) error {
+				go f.server.Stop()
+				<-ctx.Done()
+				return nil
+			})
+			begun := time.Now()
+			_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(3)})
+			refused{codes.Unavailable, "PEER", "sw1", []string{"switch sw2"}}.check(t, "dies", err)
+			if took := time.Since(begun); took > 5*time.Second {
+				t.Errorf("dies: it took %v", took)
+			}
+			l.unchanged("dies", before)
 		}
-		f.onHold(func(ctx context.Context, _ *mcrdmav1.HoldRequest) error {
-			go f.server.Stop()
-			<-ctx.Done()
-			return nil
-		})
-		begun := time.Now()
-		_, err := l.groups(1).Install(within(t, 20*time.Second), &mcrdmav1.InstallRequest{Group: twoHops(3)})
-		refused{codes.Unavailable, "PEER", "sw1", []string{"switch sw2"}}.check(t, "dies", err)
-		if took := time.Since(begun); took > 5*time.Second {
-			t.Errorf("dies: it took %v", took)
-		}
-		l.unchanged("dies", before)
-	}
-	l.fake(2)
-	l.remove(1, twoHops(2))
-	l.noLeftovers()
+		l.fake(2)
+		l.remove(1, twoHops(2))
+		l.noLeftovers()
+	})
 }
 
 // TestPeerThatForgets: a peer answers with success, and does nothing; at each sync it
 // lacks everything. It is asked again, once at each sync, and nothing else happens.
 func TestPeerThatForgets(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
-		res := &mcrdmav1.SyncResponse{Missing: r.GetBranches()}
-		if n := len(r.GetBranches()); n > 0 { // twice each, and one that is not held
-			res.Missing = append(res.Missing, r.GetBranches()...)
-			res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: "10.9.9.9", Sequence: math.MaxUint64},
-				&mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: r.GetBranches()[0].GetDestination(), Sequence: math.MaxUint64},
-				&mcrdmav1.HeldBranch{Destination: "junk"}, &mcrdmav1.HeldBranch{}, nil)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+			res := &mcrdmav1.SyncResponse{Missing: r.GetBranches()}
+			if n := len(r.GetBranches()); n > 0 { // twice each, and one that is not held
+				res.Missing = append(res.Missing, r.GetBranches()...)
+				res.Missing = append(res.Missing, &mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: "10.9.9.9", Sequence: math.MaxUint64},
+					&mcrdmav1.HeldBranch{Group: r.GetBranches()[0].GetGroup(), Destination: r.GetBranches()[0].GetDestination(), Sequence: math.MaxUint64},
+					&mcrdmav1.HeldBranch{Destination: "junk"}, &mcrdmav1.HeldBranch{}, nil)
+			}
+			return res, nil
+		})
+		var written atomic.Int64
+		l.start(1, syncOften, countWrites(&written))
+		const groups = 10
+		for id := range uint32(groups) {
+			l.install(1, twoHops(id+1))
 		}
-		return res, nil
-	})
-	var written atomic.Int64
-	l.start(1, syncOften, countWrites(&written))
-	const groups = 10
-	for id := range uint32(groups) {
-		l.install(1, twoHops(id+1))
-	}
-	want := l.canonical()
-	holds, syncs, writes := f.holds.Load(), f.syncs.Load(), written.Load()
-	eventually(t, "some syncs", func() bool { return f.syncs.Load() >= syncs+4 })
-	holds, syncs, writes = f.holds.Load()-holds, f.syncs.Load()-syncs, written.Load()-writes
-	if holds == 0 || holds > (syncs+1)*groups {
-		t.Errorf("%d holds of %d groups in %d syncs", holds, groups, syncs)
-	}
-	if writes > 0 {
-		t.Errorf("%d writes to the switch, which is as it should be", writes)
-	}
-	if have := l.canonical(); !slices.Equal(have, want) {
-		t.Errorf("have %v, want %v", have, want)
-	}
-	// With a peer that keeps what it is given, it ends; what was asked for earlier, or
-	// never, does not count.
-	f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
-		for _, b := range r.GetBranches() {
-			b.Sequence++
+		want := l.canonical()
+		holds, syncs, writes := f.holds.Load(), f.syncs.Load(), written.Load()
+		eventually(t, "some syncs", func() bool { return f.syncs.Load() >= syncs+4 })
+		holds, syncs, writes = f.holds.Load()-holds, f.syncs.Load()-syncs, written.Load()-writes
+		if holds == 0 || holds > (syncs+1)*groups {
+			t.Errorf("%d holds of %d groups in %d syncs", holds, groups, syncs)
 		}
-		return &mcrdmav1.SyncResponse{Missing: r.GetBranches()}, nil
+		if writes > 0 {
+			t.Errorf("%d writes to the switch, which is as it should be", writes)
+		}
+		if have := l.canonical(); !slices.Equal(have, want) {
+			t.Errorf("have %v, want %v", have, want)
+		}
+		// With a peer that keeps what it is given, it ends; what was asked for earlier, or
+		// never, does not count.
+		f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+			for _, b := range r.GetBranches() {
+				b.Sequence++
+			}
+			return &mcrdmav1.SyncResponse{Missing: r.GetBranches()}, nil
+		})
+		eventually(t, "the last repair", func() bool {
+			holds, syncs := f.holds.Load(), f.syncs.Load()
+			eventually(t, "two syncs", func() bool { return f.syncs.Load() >= syncs+2 })
+			return f.holds.Load() == holds
+		})
+		for id := range uint32(groups) {
+			l.remove(1, twoHops(id+1))
+		}
+		l.noLeftovers()
 	})
-	eventually(t, "the last repair", func() bool {
-		holds, syncs := f.holds.Load(), f.syncs.Load()
-		eventually(t, "two syncs", func() bool { return f.syncs.Load() >= syncs+2 })
-		return f.holds.Load() == holds
-	})
-	for id := range uint32(groups) {
-		l.remove(1, twoHops(id+1))
-	}
-	l.noLeftovers()
 }
 
 func countWrites(n *atomic.Int64) func(*config.Config, *Options) {
@@ -462,38 +461,40 @@ func countWrites(n *atomic.Int64) func(*config.Config, *Options) {
 // TestPeerGoneRoundIsTriedAgain: a switch that refused what routes made necessary is
 // bypassed, and tried again at syncs until it takes its part.
 func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	var refusing atomic.Bool
-	f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
-		if refusing.Load() {
-			return toStatus("sw2", fmt.Errorf("%w: no room", ErrLimit))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		var refusing atomic.Bool
+		f.onHold(func(context.Context, *mcrdmav1.HoldRequest) error {
+			if refusing.Load() {
+				return toStatus("sw2", fmt.Errorf("%w: no room", ErrLimit))
+			}
+			return nil
+		})
+		l.start(1, syncOften)
+		l.install(1, twoHops(1))
+		want := l.canonical()
+		refusing.Store(true)
+		a := l.nodes[0].agent
+		a.mu.Lock()
+		for _, s := range a.steps {
+			s.behind = true
 		}
-		return nil
+		a.mu.Unlock()
+		a.rerun.wake()
+		round := func() bool { return strings.Count(canonical(l.state(1)), "last=true") == 6 }
+		eventually(t, "copies of its own", round)
+		// It goes on refusing for some syncs; meanwhile it is asked at each.
+		for range 3 {
+			holds := f.holds.Load()
+			eventually(t, "another try", func() bool { return f.holds.Load() > holds })
+			if !round() {
+				t.Errorf("have %v", l.canonical())
+			}
+		}
+		refusing.Store(false)
+		eventually(t, "what was before", func() bool { return slices.Equal(l.canonical(), want) })
+		l.remove(1, twoHops(1))
+		l.noLeftovers()
 	})
-	l.start(1, syncOften)
-	l.install(1, twoHops(1))
-	want := l.canonical()
-	refusing.Store(true)
-	a := l.nodes[0].agent
-	a.mu.Lock()
-	for _, s := range a.steps {
-		s.behind = true
-	}
-	a.mu.Unlock()
-	a.rerun.wake()
-	round := func() bool { return strings.Count(canonical(l.state(1)), "last=true") == 6 }
-	eventually(t, "copies of its own", round)
-	// It goes on refusing for some syncs; meanwhile it is asked at each.
-	for range 3 {
-		holds := f.holds.Load()
-		eventually(t, "another try", func() bool { return f.holds.Load() > holds })
-		if !round() {
-			t.Errorf("have %v", l.canonical())
-		}
-	}
-	refusing.Store(false)
-	eventually(t, "what was before", func() bool { return slices.Equal(l.canonical(), want) })
-	l.remove(1, twoHops(1))
-	l.noLeftovers()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -257,67 +258,69 @@ func killOperations(l *line) []operation {
 // up again, the fabric is as before the operation or as after it, for a group whose
 // receivers left perhaps on the way; nothing else is left anywhere.
 func TestKilledAnywhere(t *testing.T) {
-	l := newLine(t, 3)
-	var killers [3]*killer
-	for i := range killers {
-		killers[i] = &killer{at: -1}
-		l.start(i+1, killers[i].into)
-	}
-	setUp := func(which []int) []string {
-		if which != nil {
-			l.install(1, killGroup(l, which))
-		}
-		return l.canonical()
-	}
-	runs, at := 0, 0
-	for _, op := range killOperations(l) {
-		want := [][]string{setUp(op.before)}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		var killers [3]*killer
 		for i := range killers {
-			killers[i].arm(-1, false, nil)
+			killers[i] = &killer{at: -1}
+			l.start(i+1, killers[i].into)
 		}
-		if err := op.run(t.Context(), l.groups(1)); err != nil {
-			t.Fatalf("%s: %v", op.name, err)
-		}
-		var calls [3]int
-		for i := range killers {
-			calls[i] = killers[i].calls()
-		}
-		want = append(want, l.canonical())
-		l.tidy(op.name)
-		// Receivers that leave go first: this may be what is left of an exchange.
-		stay := slices.DeleteFunc(slices.Clone(op.before), func(i int) bool { return !slices.Contains(op.after, i) })
-		if op.before != nil && op.after != nil && len(stay) < len(op.before) && len(stay) > 0 {
-			want = append(want, setUp(op.before))
-			if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: killGroup(l, nil).Key, Receivers: killReceivers(l, stay)}); err != nil {
-				t.Fatal(err)
+		setUp := func(which []int) []string {
+			if which != nil {
+				l.install(1, killGroup(l, which))
 			}
-			want[len(want)-1] = l.canonical()
-			l.tidy(op.name)
+			return l.canonical()
 		}
-		for victim := range killers {
-			for point := range calls[victim] {
-				for _, after := range []bool{false, true} {
-					for _, theSwitch := range []bool{false, true} {
-						if at++; testenv.Race && at%7 != 0 {
-							continue // a sample; the rest without the race detector
-						}
-						name := fmt.Sprintf("%s, sw%d's %s killed, call %d, after=%v", op.name, victim+1,
-							map[bool]string{false: "agent", true: "switch"}[theSwitch], point, after)
-						setUp(op.before)
-						if l.killAt(name, op, killers[victim], victim+1, point, after, theSwitch) {
-							runs++
-						}
-						l.settlesAs(name, want)
-						l.tidy(name)
-						if t.Failed() {
-							return
+		runs, at := 0, 0
+		for _, op := range killOperations(l) {
+			want := [][]string{setUp(op.before)}
+			for i := range killers {
+				killers[i].arm(-1, false, nil)
+			}
+			if err := op.run(t.Context(), l.groups(1)); err != nil {
+				t.Fatalf("%s: %v", op.name, err)
+			}
+			var calls [3]int
+			for i := range killers {
+				calls[i] = killers[i].calls()
+			}
+			want = append(want, l.canonical())
+			l.tidy(op.name)
+			// Receivers that leave go first: this may be what is left of an exchange.
+			stay := slices.DeleteFunc(slices.Clone(op.before), func(i int) bool { return !slices.Contains(op.after, i) })
+			if op.before != nil && op.after != nil && len(stay) < len(op.before) && len(stay) > 0 {
+				want = append(want, setUp(op.before))
+				if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: killGroup(l, nil).Key, Receivers: killReceivers(l, stay)}); err != nil {
+					t.Fatal(err)
+				}
+				want[len(want)-1] = l.canonical()
+				l.tidy(op.name)
+			}
+			for victim := range killers {
+				for point := range calls[victim] {
+					for _, after := range []bool{false, true} {
+						for _, theSwitch := range []bool{false, true} {
+							if at++; testenv.Race && at%7 != 0 {
+								continue // a sample; the rest without the race detector
+							}
+							name := fmt.Sprintf("%s, sw%d's %s killed, call %d, after=%v", op.name, victim+1,
+								map[bool]string{false: "agent", true: "switch"}[theSwitch], point, after)
+							setUp(op.before)
+							if l.killAt(name, op, killers[victim], victim+1, point, after, theSwitch) {
+								runs++
+							}
+							l.settlesAs(name, want)
+							l.tidy(name)
+							if t.Failed() {
+								return
+							}
 						}
 					}
 				}
 			}
 		}
-	}
-	t.Logf("%d kills", runs)
+		t.Logf("%d kills", runs)
+	})
 }
 
 // killAt runs an operation and lets the victim come back. It reports whether the
@@ -331,7 +334,7 @@ func (l *line) killAt(name string, op operation, k *killer, victim, point int, a
 	if theSwitch {
 		strike = func() {
 			n.sw.close()
-			n.sw, _ = startSwitch(l.t, n.p4)
+			n.sw, _ = l.startSwitch(n.p4)
 		}
 	}
 	k.arm(point, after, strike)

@@ -160,7 +160,7 @@ func (a *Agent) mergeDelete(m *merging) edit {
 // found is called by the driver with each switch that it has found and read, before
 // the switch gets what it lacks. blank says that its registers and counters are zero.
 func (a *Agent) found(ctx context.Context, s *p4rt.Session, have, want *switchspec.State, blank bool) error {
-	first := !a.isAdopted()
+	first := !closed(a.adopted)
 	a.mu.Lock()
 	var begun []*merging
 	var err error
@@ -276,7 +276,7 @@ func (a *Agent) judge(have *switchspec.State) (why string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch own := a.slots.ownership; {
-	case known.Owner == 0 && (a.isAdopted() || len(a.groups) == 0):
+	case known.Owner == 0 && (closed(a.adopted) || len(a.groups) == 0):
 		return "its registers have no owner", nil
 	case known.Owner == 0: // the state may be an older copy, and the switch cannot tell
 		why = "it has started anew, as the agent has"

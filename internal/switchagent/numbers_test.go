@@ -90,7 +90,7 @@ func TestNumbersAgainstSet(t *testing.T) {
 
 func TestNumbersGiveNothing(t *testing.T) {
 	n := newNumbers("things", 10)
-	n.give(0, 3) // of what was not placed
+	n.give(0, 3) // of what was not installed
 	if first, err := n.take(10); first != 1 || err != nil {
 		t.Errorf("%d, %v", first, err)
 	}

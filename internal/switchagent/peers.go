@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -50,16 +51,16 @@ func (a *Agent) hold(ctx context.Context, s *step, sp spec, k branchKey, receive
 // agent begins with numbers that it has used before.
 func (a *Agent) catchUp(err error) bool {
 	const most = 1 << 62 // nanoseconds since 1970 reach this in 2116; more is invalid
-	var r *remoteError
-	if !errors.Is(err, ErrStale) || !errors.As(err, &r) {
+	r, ok := errors.AsType[*failure.Error](err)
+	if !ok || r.Reason != mcrdmav1.Reason_STALE {
 		return false
 	}
 	for {
 		now := a.sequence.Load()
-		if r.sequence < now || r.sequence > most {
+		if r.Sequence < now || r.Sequence > most {
 			return false
 		}
-		if a.sequence.CompareAndSwap(now, r.sequence+1) {
+		if a.sequence.CompareAndSwap(now, r.Sequence+1) {
 			return true
 		}
 	}
@@ -70,11 +71,11 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 	if err != nil {
 		return err
 	}
-	via := make([]string, 0, len(sp.via)+1)
-	for _, v := range sp.via {
+	via := make([]string, 0, len(sp.Via)+1)
+	for _, v := range sp.Via {
 		via = append(via, string(v))
 	}
-	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.generation, Sequence: sequence,
+	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.Generation, Sequence: sequence,
 		Via: append(via, string(a.name)), Destination: k.dst.String(), Receivers: receiversProto(receivers)}
 	err = a.call(ctx, p, func(ctx context.Context) error {
 		_, err := p.rpc.Hold(ctx, req)
@@ -138,9 +139,9 @@ func (a *Agent) call(ctx context.Context, p *peer, f func(context.Context) error
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	begun := time.Now()
-	err := fromStatus(p.name, f(ctx))
+	err := heard(p.name, f(ctx))
 	if isUnreachable(err) && p.back(ctx) {
-		err = fromStatus(p.name, f(ctx)) // all calls may be made twice
+		err = heard(p.name, f(ctx)) // all calls may be made twice
 	}
 	a.metrics.peerCall(time.Since(begun), err)
 	a.mu.Lock()

@@ -1,15 +1,14 @@
 package switchagent
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
@@ -24,20 +23,9 @@ const bucket = "steps"
 // A stepRecord is what must be known of a step after a restart. What is on the
 // switch is not in it: that is read back.
 type stepRecord struct {
-	Spec    specRecord
-	Group   *groupRecord                       `json:",omitempty"`
-	Holders map[bifurcation.Switch]holdsRecord `json:",omitempty"`
-}
-
-type specRecord struct {
-	Generation uint64
-	Via        []bifurcation.Switch   `json:",omitempty"`
-	Receivers  []bifurcation.Receiver `json:",omitempty"` // of a holder: empty if as the step's
-}
-
-type holdsRecord struct {
-	specRecord
-	Sequence uint64
+	Spec    spec
+	Group   *groupRecord                  `json:",omitempty"`
+	Holders map[bifurcation.Switch]holder `json:",omitempty"` // without receivers if those are the step's
 }
 
 type groupRecord struct {
@@ -70,11 +58,11 @@ func parseStepKey(b []byte) (stepKey, error) {
 }
 
 // groupRecord makes the record of a group's first step.
-func (a *Agent) groupRecord(g *group) func(*step) []byte {
-	return func(*step) []byte {
+func (a *Agent) groupRecord(g *group) func() []byte {
+	return func() []byte {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return encode(stepRecord{Spec: recordOf(g.spec()), Group: &groupRecord{SenderQPN: g.SenderQPN, InitialPSN: g.InitialPSN,
+		return store.Encode(stepRecord{Spec: g.spec(), Group: &groupRecord{SenderQPN: g.SenderQPN, InitialPSN: g.InitialPSN,
 			CNPGap: g.cnpGap, Lease: g.lease, Use: g.merging.use, Base: g.merging.base}})
 	}
 }
@@ -82,15 +70,14 @@ func (a *Agent) groupRecord(g *group) func(*step) []byte {
 // record makes the record of a step that others hold, with one holder as it will
 // be; nil: it will be none.
 func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []byte {
-	r := stepRecord{Spec: recordOf(sp), Holders: map[bifurcation.Switch]holdsRecord{}}
+	r := stepRecord{Spec: sp, Holders: map[bifurcation.Switch]holder{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	add := func(name bifurcation.Switch, h holder) {
-		o := holdsRecord{recordOf(h.spec), h.sequence}
-		if equalReceivers(o.Receivers, sp.receivers) {
-			o.Receivers = nil
+		if equalReceivers(h.Receivers, sp.Receivers) {
+			h.Receivers = nil
 		}
-		r.Holders[name] = o
+		r.Holders[name] = h
 	}
 	for name, o := range s.holders {
 		if name != from {
@@ -100,30 +87,15 @@ func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []b
 	if h != nil {
 		add(from, *h)
 	}
-	return encode(r)
+	return store.Encode(r)
 }
 
-func recordOf(s spec) specRecord { return specRecord{s.generation, s.via, s.receivers} }
-
-func encode(r stepRecord) []byte {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic(fmt.Sprintf("switchagent: a record: %v", err)) // plain data
-	}
-	return b
-}
-
-// decode is the opposite of encode, for a step with that key. A record that no agent
+// decode reads the record of a step with that key. A record that no agent
 // can have stored is an error.
 func decode(k stepKey, b []byte) (stepRecord, error) {
 	var r stepRecord
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
+	if err := store.Decode(b, &r); err != nil {
 		return r, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r, fmt.Errorf("more follows it")
 	}
 	if k.id == 0 || (r.Group == nil) == (len(r.Holders) == 0) {
 		return r, fmt.Errorf("it has no owner, or more than one")
@@ -163,14 +135,14 @@ func (a *Agent) load() error {
 			return fmt.Errorf("%w: the state in %s holds a record that cannot be read (%w); "+
 				"move the file away to begin anew, and have the groups installed again", ErrConfig, a.cfg.State, err)
 		}
-		s := &step{key: k, turn: make(chan struct{}, 1), holders: map[bifurcation.Switch]*holder{}, persisted: slices.Clone(value),
-			spec: spec{r.Spec.Generation, r.Spec.Via, r.Spec.Receivers}, behind: true}
+		s := &step{key: k, turn: semaphore.NewWeighted(1), holders: map[bifurcation.Switch]*holder{}, persisted: slices.Clone(value),
+			spec: r.Spec, behind: true}
 		for name, h := range r.Holders {
-			o := holder{spec{h.Generation, h.Via, h.Receivers}, h.Sequence, now.Add(a.cfg.Leases.Branch)}
-			if len(o.receivers) == 0 {
-				o.receivers = s.spec.receivers
+			h.expires = now.Add(a.cfg.Leases.Branch)
+			if len(h.Receivers) == 0 {
+				h.Receivers = s.spec.Receivers
 			}
-			s.holders[name] = &o
+			s.holders[name] = &h
 			a.heldFrom(name)[s] = struct{}{}
 		}
 		if r.Group != nil {
@@ -183,8 +155,8 @@ func (a *Agent) load() error {
 
 func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 	g := &group{Group: bifurcation.Group{Source: s.key.source, ID: s.key.id, SenderQPN: r.SenderQPN, InitialPSN: r.InitialPSN,
-		Address: s.key.dst, Receivers: s.spec.receivers}, cnpGap: r.CNPGap, lease: r.Lease, expires: now.Add(r.Lease),
-		generation: s.spec.generation, step: s}
+		Address: s.key.dst, Receivers: s.spec.Receivers}, cnpGap: r.CNPGap, lease: r.Lease, expires: now.Add(r.Lease),
+		generation: s.spec.Generation, step: s}
 	g.merging = newMerging(g)
 	g.merging.use, g.merging.base = r.Use, r.Base
 	s.group = g
@@ -241,12 +213,12 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 			}
 		}
 		list = append(list, m)
-		s.placed = placed{rules: bifurcation.Rules{PREGroups: make([][]bifurcation.Replica, m.PREGroups)},
+		s.installation = installation{rules: bifurcation.Rules{PREGroups: make([][]bifurcation.Replica, m.PREGroups)},
 			group: m.Group, firstPRE: m.FirstPRE, entities: list}
-		s.placed.rules = readRules(s.placed)
+		s.installation.rules = readRules(s.installation)
 		a.groupNumbers.keep(m.Group, 1)
 		a.preNumbers.keep(m.FirstPRE, int(m.PREGroups))
-		a.uni.use(nextHops(s.placed.rules))
+		a.uni.use(nextHops(s.installation.rules))
 		if err := want.Put(list...); err != nil {
 			return nil, err
 		}
@@ -255,7 +227,7 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 }
 
 // readRules is the opposite of entities.
-func readRules(p placed) bifurcation.Rules {
+func readRules(p installation) bifurcation.Rules {
 	r := bifurcation.Rules{PREGroups: p.rules.PREGroups}
 	var pre []switchspec.PREGroup
 	for _, e := range p.entities {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -60,272 +61,282 @@ func (b rawBranch) sync(t testing.TB, sequence uint64, held ...uint64) (missing 
 // TestLateAndReorderedMessages: requests of a neighbor arrive in another order
 // than they were sent, or twice.
 func TestLateAndReorderedMessages(t *testing.T) {
-	l := newLine(t, 3)
-	l.fake(1)
-	l.fake(3)
-	l.start(2)
-	one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
-	three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
-	ctx := t.Context()
-	two, more := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}, []netip.Addr{hostAddr(2, 1), hostAddr(2, 2), hostAddr(2, 3)}
-	reaches := func(want int) {
-		t.Helper()
-		n := 0
-		for r := range switchspec.Of[switchspec.Replica](l.state(2)) {
-			if r.Last {
-				n++
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.fake(1)
+		l.fake(3)
+		l.start(2)
+		one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+		three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+		ctx := t.Context()
+		two, more := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}, []netip.Addr{hostAddr(2, 1), hostAddr(2, 2), hostAddr(2, 3)}
+		reaches := func(want int) {
+			t.Helper()
+			n := 0
+			for r := range switchspec.Of[switchspec.Replica](l.state(2)) {
+				if r.Last {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%d receivers are reached, want %d", n, want)
 			}
 		}
-		if n != want {
-			t.Errorf("%d receivers are reached, want %d", n, want)
+		ok := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Error(err)
+		stale := refused{codes.Aborted, "STALE", "sw2", []string{"number"}}
+		missing := func(have, want int) {
+			t.Helper()
+			if have != want {
+				t.Errorf("%d are missing, want %d", have, want)
+			}
 		}
-	}
-	stale := refused{codes.Aborted, "STALE", "sw2", []string{"number"}}
-	missing := func(have, want int) {
-		t.Helper()
-		if have != want {
-			t.Errorf("%d are missing, want %d", have, want)
-		}
-	}
 
-	// A Release that overtakes its Hold: the next Sync makes up for it.
-	ok(one.release(ctx, 11))
-	ok(one.hold(ctx, 1, 10, two...))
-	reaches(2)
-	missing(one.sync(t, 11), 0)
-	reaches(0)
-	// An old Hold after a newer one.
-	ok(one.hold(ctx, 2, 21, more...))
-	stale.check(t, "an old hold", one.hold(ctx, 1, 20, two...))
-	reaches(3)
-	// The same one twice, and an old Release.
-	ok(one.hold(ctx, 2, 21, more...))
-	ok(one.release(ctx, 20))
-	reaches(3)
-	// A Sync that is older than a Hold does not know of it.
-	missing(one.sync(t, 20), 0)
-	reaches(3)
-	missing(one.sync(t, 21, 21), 0)
-	// One that names an older or a later hold gets it back as missing.
-	missing(one.sync(t, 21, 20), 1)
-	missing(one.sync(t, 22, 22), 1)
-	reaches(3)
-	// A lower generation with a later number: the only holder is right.
-	ok(one.hold(ctx, 1, 23, two...))
-	reaches(2)
-	// Another holder has changed already, and then this one does.
-	ok(three.hold(ctx, 3, 5, more...))
-	reaches(3)
-	ok(one.hold(ctx, 1, 24, two...)) // late: it does not turn back the other
-	reaches(3)
-	ok(one.hold(ctx, 3, 25, more...))
-	// They disagree within one generation.
-	refused{codes.FailedPrecondition, "AMBIGUOUS", "sw2", []string{"sw1", "sw3", "3 receivers"}}.check(t, "disagreeing", one.hold(ctx, 3, 26, two...))
-	reaches(3)
-	// One goes, and then the other.
-	ok(three.release(ctx, math.MaxUint64))
-	reaches(3)
-	ok(three.release(ctx, math.MaxUint64))
-	ok(one.hold(ctx, 3, 27, two...))
-	reaches(2)
-	missing(three.sync(t, math.MaxUint64, 5), 1)
-	reaches(2)
-	// A number of the future: only a Sync that is later than that ends it, or the lease.
-	ok(one.hold(ctx, 3, math.MaxUint64, two...))
-	stale.check(t, "after the future", one.hold(ctx, 4, 28, more...))
-	missing(one.sync(t, 28), 0)
-	reaches(2)
-	missing(one.sync(t, math.MaxUint64), 0)
-	reaches(0)
-	l.noLeftovers()
+		// A Release that overtakes its Hold: the next Sync makes up for it.
+		ok(one.release(ctx, 11))
+		ok(one.hold(ctx, 1, 10, two...))
+		reaches(2)
+		missing(one.sync(t, 11), 0)
+		reaches(0)
+		// An old Hold after a newer one.
+		ok(one.hold(ctx, 2, 21, more...))
+		stale.check(t, "an old hold", one.hold(ctx, 1, 20, two...))
+		reaches(3)
+		// The same one twice, and an old Release.
+		ok(one.hold(ctx, 2, 21, more...))
+		ok(one.release(ctx, 20))
+		reaches(3)
+		// A Sync that is older than a Hold does not know of it.
+		missing(one.sync(t, 20), 0)
+		reaches(3)
+		missing(one.sync(t, 21, 21), 0)
+		// One that names an older or a later hold gets it back as missing.
+		missing(one.sync(t, 21, 20), 1)
+		missing(one.sync(t, 22, 22), 1)
+		reaches(3)
+		// A lower generation with a later number: the only holder is right.
+		ok(one.hold(ctx, 1, 23, two...))
+		reaches(2)
+		// Another holder has changed already, and then this one does.
+		ok(three.hold(ctx, 3, 5, more...))
+		reaches(3)
+		ok(one.hold(ctx, 1, 24, two...)) // late: it does not turn back the other
+		reaches(3)
+		ok(one.hold(ctx, 3, 25, more...))
+		// They disagree within one generation.
+		refused{codes.FailedPrecondition, "AMBIGUOUS", "sw2", []string{"sw1", "sw3", "3 receivers"}}.check(t, "disagreeing", one.hold(ctx, 3, 26, two...))
+		reaches(3)
+		// One goes, and then the other.
+		ok(three.release(ctx, math.MaxUint64))
+		reaches(3)
+		ok(three.release(ctx, math.MaxUint64))
+		ok(one.hold(ctx, 3, 27, two...))
+		reaches(2)
+		missing(three.sync(t, math.MaxUint64, 5), 1)
+		reaches(2)
+		// A number of the future: only a Sync that is later than that ends it, or the lease.
+		ok(one.hold(ctx, 3, math.MaxUint64, two...))
+		stale.check(t, "after the future", one.hold(ctx, 4, 28, more...))
+		missing(one.sync(t, 28), 0)
+		reaches(2)
+		missing(one.sync(t, math.MaxUint64), 0)
+		reaches(0)
+		l.noLeftovers()
+	})
 }
 
 // TestHoldersThatDisagree: if the next switch cannot tell a group's branches apart,
 // an install makes their copies itself, until it can.
 func TestHoldersThatDisagree(t *testing.T) {
-	l := newLine(t, 3)
-	l.fake(3)
-	l.start(1)
-	l.start(2)
-	three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
-	g := twoHops(1)
-	l.install(1, g)
-	want := l.canonical()
-	l.remove(1, g)
-	a := l.nodes[0].agent
-	// As an agent that holds the same generation for others would.
-	next := a.sequence.Load() + 1
-	if err := three.hold(t.Context(), next, 1, hostAddr(2, 1), hostAddr(2, 3)); err != nil {
-		t.Fatal(err)
-	}
-	l.install(1, g)
-	if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
-		t.Errorf("no copies of its own:\n%s", have)
-	}
-	a.rerun.wake()
-	if err := three.release(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	var have []string
-	for deadline := time.Now().Add(10 * time.Second); !slices.Equal(have, want) && time.Now().Before(deadline); have = l.canonical() {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.fake(3)
+		l.start(1)
+		l.start(2)
+		three := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+		g := twoHops(1)
+		l.install(1, g)
+		want := l.canonical()
+		l.remove(1, g)
+		a := l.nodes[0].agent
+		// As an agent that holds the same generation for others would.
+		next := a.sequence.Load() + 1
+		if err := three.hold(t.Context(), next, 1, hostAddr(2, 1), hostAddr(2, 3)); err != nil {
+			t.Fatal(err)
+		}
+		l.install(1, g)
+		if have := canonical(l.state(1)); strings.Count(have, "last=true") != 6 {
+			t.Errorf("no copies of its own:\n%s", have)
+		}
 		a.rerun.wake()
-	}
-	if !slices.Equal(have, want) {
-		t.Errorf("not together again: have\n%s\nwant\n%s", strings.Join(have, "\n--\n"), strings.Join(want, "\n--\n"))
-	}
-	l.remove(1, g)
-	l.noLeftovers()
+		if err := three.release(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for deadline := time.Now().Add(10 * time.Second); !slices.Equal(have, want) && time.Now().Before(deadline); have = l.canonical() {
+			a.rerun.wake()
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("not together again: have\n%s\nwant\n%s", strings.Join(have, "\n--\n"), strings.Join(want, "\n--\n"))
+		}
+		l.remove(1, g)
+		l.noLeftovers()
+	})
 }
 
 // TestSameBranchTwice: packets of a group come on two ways, and those of both would go on
 // to one switch with one address. The second step makes copies of its own; that another
 // switch does not take its branch does not take the first step's branch away.
 func TestSameBranchTwice(t *testing.T) {
-	l := newLine(t, 3)
-	l.fake(1)
-	l.start(2)
-	l.start(3)
-	one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
-	first := one.request(1, 1, hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
-	second := one.request(1, 2, hostAddr(3, 1), hostAddr(3, 2), hostAddr(2, 2))
-	second.Destination = hostAddr(3, 1).String()
-	if _, err := one.c.Hold(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	want := canonical(l.state(3))
-	for i, r := range []*mcrdmav1.HoldRequest{second, first} {
-		if _, err := one.c.Hold(t.Context(), r); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.fake(1)
+		l.start(2)
+		l.start(3)
+		one := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+		first := one.request(1, 1, hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
+		second := one.request(1, 2, hostAddr(3, 1), hostAddr(3, 2), hostAddr(2, 2))
+		second.Destination = hostAddr(3, 1).String()
+		if _, err := one.c.Hold(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if have := canonical(l.state(3)); have != want {
-			t.Errorf("hold %d: on sw3\n%s\nwant\n%s", i, have, want)
+		want := canonical(l.state(3))
+		for i, r := range []*mcrdmav1.HoldRequest{second, first} {
+			if _, err := one.c.Hold(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if have := canonical(l.state(3)); have != want {
+				t.Errorf("hold %d: on sw3\n%s\nwant\n%s", i, have, want)
+			}
+			if n := strings.Count(canonical(l.state(2)), "last=true"); n != 2*4 { // either link to sw3 has its own
+				t.Errorf("hold %d: sw2 makes %d last copies, want 8", i, n)
+			}
 		}
-		if n := strings.Count(canonical(l.state(2)), "last=true"); n != 2*4 { // either link to sw3 has its own
-			t.Errorf("hold %d: sw2 makes %d last copies, want 8", i, n)
+		for _, r := range []*mcrdmav1.HoldRequest{first, second} {
+			if _, err := one.c.Release(t.Context(), &mcrdmav1.ReleaseRequest{Group: r.Group, Destination: r.Destination, Sequence: 3}); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	for _, r := range []*mcrdmav1.HoldRequest{first, second} {
-		if _, err := one.c.Release(t.Context(), &mcrdmav1.ReleaseRequest{Group: r.Group, Destination: r.Destination, Sequence: 3}); err != nil {
-			t.Error(err)
-		}
-	}
-	l.noLeftovers()
+		l.noLeftovers()
+	})
 }
 
 // TestHoldMeetsRelease: one neighbor releases a branch at the moment in which another
 // begins to hold it. The other has it then, on the switch and in the store.
 func TestHoldMeetsRelease(t *testing.T) {
-	l := newLine(t, 3)
-	l.fake(1)
-	l.fake(3)
-	l.start(2)
-	a := l.nodes[1].agent
-	now := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
-	next := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
-	receivers := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}
-	if err := now.hold(t.Context(), 1, 1, receivers...); err != nil {
-		t.Fatal(err)
-	}
-	want := canonical(l.state(2))
-	for i := range uint64(40) {
-		var wg sync.WaitGroup
-		for _, f := range []func() error{
-			func() error { return now.release(t.Context(), math.MaxUint64) },
-			func() error { return next.hold(t.Context(), 1, i, receivers...) },
-		} {
-			wg.Go(func() {
-				if err := f(); err != nil {
-					t.Error(err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.fake(1)
+		l.fake(3)
+		l.start(2)
+		a := l.nodes[1].agent
+		now := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw1"))), "sw1"}
+		next := rawBranch{mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch("sw3"))), "sw3"}
+		receivers := []netip.Addr{hostAddr(2, 1), hostAddr(2, 2)}
+		if err := now.hold(t.Context(), 1, 1, receivers...); err != nil {
+			t.Fatal(err)
 		}
-		wg.Wait()
-		records := 0
-		for range a.store.Load(bucket) {
-			records++
+		want := canonical(l.state(2))
+		for i := range uint64(40) {
+			var wg sync.WaitGroup
+			for _, f := range []func() error{
+				func() error { return now.release(t.Context(), math.MaxUint64) },
+				func() error { return next.hold(t.Context(), 1, i, receivers...) },
+			} {
+				wg.Go(func() {
+					if err := f(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			records := 0
+			for range a.store.Load(bucket) {
+				records++
+			}
+			if have := canonical(l.state(2)); have != want || records != 1 {
+				t.Fatalf("round %d: %d records, and on the switch:\n%s", i, records, have)
+			}
+			now, next = next, now
 		}
-		if have := canonical(l.state(2)); have != want || records != 1 {
-			t.Fatalf("round %d: %d records, and on the switch:\n%s", i, records, have)
+		if err := now.release(t.Context(), math.MaxUint64); err != nil {
+			t.Error(err)
 		}
-		now, next = next, now
-	}
-	if err := now.release(t.Context(), math.MaxUint64); err != nil {
-		t.Error(err)
-	}
-	l.noLeftovers()
+		l.noLeftovers()
+	})
 }
 
 // TestFloodOfPeerMessages has two neighbors send what they like, much of it
 // impossible, and then go. Nothing is left.
 func TestFloodOfPeerMessages(t *testing.T) {
-	l := newLine(t, 3)
-	l.fake(1)
-	l.fake(3)
-	l.start(2)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	clients := map[string]mcrdmav1.SwitchPeerClient{}
-	for _, name := range []string{"sw1", "sw3"} {
-		clients[name] = mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch(name)))
-	}
-	allowed := map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.FailedPrecondition: true, codes.Aborted: true,
-		codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true, codes.Unavailable: true}
-	var counts [20]atomic.Int64
-	var wg sync.WaitGroup
-	for w := range 16 {
-		wg.Go(func() {
-			r := &flood{rand.New(rand.NewPCG(seed, uint64(w))), []string{"sw1", "sw3"}[w%2]}
-			for range 150 {
-				ctx := context.Background()
-				cancel := func() {}
-				if r.IntN(4) == 0 {
-					ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(20000))*time.Microsecond)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.fake(1)
+		l.fake(3)
+		l.start(2)
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		clients := map[string]mcrdmav1.SwitchPeerClient{}
+		for _, name := range []string{"sw1", "sw3"} {
+			clients[name] = mcrdmav1.NewSwitchPeerClient(l.as(2, aSwitch(name)))
+		}
+		allowed := map[codes.Code]bool{codes.OK: true, codes.InvalidArgument: true, codes.FailedPrecondition: true, codes.Aborted: true,
+			codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true, codes.Unavailable: true}
+		var counts [20]atomic.Int64
+		var wg sync.WaitGroup
+		for w := range 16 {
+			wg.Go(func() {
+				r := &flood{rand.New(rand.NewPCG(seed, uint64(w))), []string{"sw1", "sw3"}[w%2]}
+				for range 150 {
+					ctx := context.Background()
+					cancel := func() {}
+					if r.IntN(4) == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(20000))*time.Microsecond)
+					}
+					err := r.send(ctx, clients[r.from])
+					cancel()
+					code := status.Code(err)
+					counts[code].Add(1)
+					if !allowed[code] {
+						t.Errorf("%v", err)
+					}
 				}
-				err := r.send(ctx, clients[r.from])
-				cancel()
-				code := status.Code(err)
-				counts[code].Add(1)
-				if !allowed[code] {
-					t.Errorf("%v", err)
-				}
+			})
+		}
+		wg.Wait()
+		for code := range counts {
+			if n := counts[code].Load(); n > 0 {
+				t.Logf("%v: %d", codes.Code(code), n)
 			}
+		}
+		if counts[codes.OK].Load() < 200 || counts[codes.InvalidArgument].Load() < 200 {
+			t.Error("hardly anything was accepted, or refused")
+		}
+		for name, c := range clients {
+			if _, err := c.Sync(t.Context(), &mcrdmav1.SyncRequest{Sequence: math.MaxUint64}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		eventually(t, "nothing is left", func() bool {
+			a := l.nodes[1].agent
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.steps) == 0
 		})
-	}
-	wg.Wait()
-	for code := range counts {
-		if n := counts[code].Load(); n > 0 {
-			t.Logf("%v: %d", codes.Code(code), n)
+		l.empty("nothing is left on the switch")
+		l.noLeftovers()
+		for k := range l.nodes[1].agent.store.Load(bucket) {
+			t.Errorf("a record is left: %x", k)
 		}
-	}
-	if counts[codes.OK].Load() < 200 || counts[codes.InvalidArgument].Load() < 200 {
-		t.Error("hardly anything was accepted, or refused")
-	}
-	for name, c := range clients {
-		if _, err := c.Sync(t.Context(), &mcrdmav1.SyncRequest{Sequence: math.MaxUint64}); err != nil {
-			t.Fatalf("%s: %v", name, err)
+		// And it works.
+		if err := (rawBranch{clients["sw1"], "sw1"}).hold(t.Context(), 1, 1, hostAddr(2, 1), hostAddr(2, 2)); err != nil {
+			t.Error(err)
 		}
-	}
-	eventually(t, "nothing is left", func() bool {
-		a := l.nodes[1].agent
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.steps) == 0
 	})
-	l.empty("nothing is left on the switch")
-	l.noLeftovers()
-	for k := range l.nodes[1].agent.store.Load(bucket) {
-		t.Errorf("a record is left: %x", k)
-	}
-	// And it works.
-	if err := (rawBranch{clients["sw1"], "sw1"}).hold(t.Context(), 1, 1, hostAddr(2, 1), hostAddr(2, 2)); err != nil {
-		t.Error(err)
-	}
 }
 
 // flood makes up requests of a neighbor.

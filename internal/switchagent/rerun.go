@@ -2,8 +2,11 @@ package switchagent
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
 // rerunWidth is how many steps are changed side by side.
@@ -43,12 +46,10 @@ func (a *Agent) follow(ctx context.Context) {
 // followOnce puts new routes on the switch, makes all steps again that they concern,
 // and then removes what no group needs any more.
 func (a *Agent) followOnce(ctx context.Context) error {
-	select {
-	case <-a.adopted:
-	default:
+	if !closed(a.adopted) {
 		return nil // the settling comes back to it
 	}
-	if !a.isSettled() {
+	if !closed(a.settled) {
 		return a.writeWhole(ctx, a.uni.wanted().ways) // what was adopted is kept by the table
 	}
 	of, err := a.writeWays(ctx)
@@ -75,28 +76,14 @@ func (a *Agent) remake(ctx context.Context) error {
 		}
 	}
 	a.mu.Unlock()
-	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, rerunWidth)
-		mu    sync.Mutex
-		worst error
-	)
+	var all errgroup.Group
+	all.SetLimit(rerunWidth)
 	for _, s := range steps {
-		if !a.outdated(s) {
-			continue
+		if a.outdated(s) {
+			all.Go(func() error { return a.remakeOne(ctx, s) })
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := a.remakeOne(ctx, s); err != nil {
-				mu.Lock()
-				worst = err
-				mu.Unlock()
-			}
-		})
 	}
-	wg.Wait()
-	return worst
+	return all.Wait()
 }
 
 // outdated says whether a step's plan may have changed.
@@ -140,7 +127,7 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 		a.log.Warn("a group's copies cannot be made as they should", "group", s.key, "error", err)
 	}
 	if s.group != nil {
-		a.events.tell(eventUpdated, a.describe(s.group))
+		a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, s.group.Source, a.describe(s.group))
 	}
 	return err
 }

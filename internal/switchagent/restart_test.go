@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -30,62 +31,66 @@ func (l *line) raw() string {
 
 // An agent that comes back finds the switch as it wants it: nothing is written.
 func TestAgentRestartChangesNothing(t *testing.T) {
-	l := newLine(t, 3)
-	l.startAll()
-	for i := range 20 {
-		l.install(1, aGroup(hostAddr(1, 1), uint32(0x800001+i), hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)))
-		l.install(2, aGroup(hostAddr(2, 1), uint32(0x800001+i), hostAddr(1, 2), hostAddr(2, 3), hostAddr(3, 1)))
-	}
-	l.remove(1, aGroup(hostAddr(1, 1), 0x800003))
-	if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: aGroup(hostAddr(1, 1), 0x800005).Key,
-		Receivers: []*mcrdmav1.Receiver{aReceiver(hostAddr(2, 1), 0x101), aReceiver(hostAddr(3, 2), 0x103)}}); err != nil {
-		t.Fatal(err)
-	}
-	before := l.raw()
-	for i, n := range l.nodes {
-		n.kill()
-		k := &killer{at: -1}
-		l.start(i+1, k.into)
-		time.Sleep(300 * time.Millisecond) // for syncs, which should do nothing
-		if c := k.calls(); c != 0 {
-			t.Errorf("the agent of %s wrote or stored %d times", n.name, c)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.startAll()
+		for i := range 20 {
+			l.install(1, aGroup(hostAddr(1, 1), uint32(0x800001+i), hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)))
+			l.install(2, aGroup(hostAddr(2, 1), uint32(0x800001+i), hostAddr(1, 2), hostAddr(2, 3), hostAddr(3, 1)))
 		}
-		n.usesCounted(t)
-	}
-	if after := l.raw(); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-	for i := range l.nodes {
-		list, err := l.groups(i+1).List(t.Context(), &mcrdmav1.ListRequest{})
-		if err != nil {
+		l.remove(1, aGroup(hostAddr(1, 1), 0x800003))
+		if _, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: aGroup(hostAddr(1, 1), 0x800005).Key,
+			Receivers: []*mcrdmav1.Receiver{aReceiver(hostAddr(2, 1), 0x101), aReceiver(hostAddr(3, 2), 0x103)}}); err != nil {
 			t.Fatal(err)
 		}
-		for _, g := range list.Groups {
-			l.remove(i+1, g.Group)
+		before := l.raw()
+		for i, n := range l.nodes {
+			n.kill()
+			k := &killer{at: -1}
+			l.start(i+1, k.into)
+			time.Sleep(300 * time.Millisecond) // for syncs, which should do nothing
+			if c := k.calls(); c != 0 {
+				t.Errorf("the agent of %s wrote or stored %d times", n.name, c)
+			}
+			n.usesCounted(t)
 		}
-	}
-	l.noLeftovers()
+		if after := l.raw(); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+		for i := range l.nodes {
+			list, err := l.groups(i+1).List(t.Context(), &mcrdmav1.ListRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range list.Groups {
+				l.remove(i+1, g.Group)
+			}
+		}
+		l.noLeftovers()
+	})
 }
 
 // What an agent's configuration no longer has is removed when the agent restarts.
 func TestAgentRestartWithLess(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	gone := switchspec.Route{Dst: netip.PrefixFrom(hostAddr(1, hostsEach), 32)}.Key()
-	if _, ok := l.state(1).Find(gone); !ok {
-		t.Fatal("there is no route to the last host")
-	}
-	l.nodes[0].kill()
-	l.start(1, func(c *config.Config, _ *Options) { c.Hosts = c.Hosts[:hostsEach-1] })
-	now := time.Now()
-	l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learned, so it is asked for
-		for i := range 10 {
-			t.Probe(now.Add(time.Duration(i) * unicast.ProbeAfter))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.startAll()
+		gone := switchspec.Route{Dst: netip.PrefixFrom(hostAddr(1, hostsEach), 32)}.Key()
+		if _, ok := l.state(1).Find(gone); !ok {
+			t.Fatal("there is no route to the last host")
 		}
-	})
-	eventually(t, "the route is gone", func() bool {
-		_, ok := l.state(1).Find(gone)
-		return !ok
+		l.nodes[0].kill()
+		l.start(1, func(c *config.Config, _ *Options) { c.Hosts = c.Hosts[:hostsEach-1] })
+		now := time.Now()
+		l.nodes[0].agent.table(func(t *unicast.Table) { // it may have been learned, so it is asked for
+			for i := range 10 {
+				t.Probe(now.Add(time.Duration(i) * unicast.ProbeAfter))
+			}
+		})
+		eventually(t, "the route is gone", func() bool {
+			_, ok := l.state(1).Find(gone)
+			return !ok
+		})
 	})
 }
 
@@ -95,7 +100,7 @@ func (n *node) usesCounted(t *testing.T) {
 	want := map[uint16]int{}
 	n.agent.mu.Lock()
 	for _, s := range n.agent.steps {
-		for _, hop := range nextHops(s.placed.rules) {
+		for _, hop := range nextHops(s.installation.rules) {
 			want[hop]++
 		}
 	}
@@ -112,45 +117,47 @@ func (n *node) usesCounted(t *testing.T) {
 // A switch that comes back empty gets everything again; merging goes on under a new
 // epoch, and waits until all members have answered.
 func TestSwitchRestart(t *testing.T) {
-	l := newLine(t, 2)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
-	l.install(1, g)
-	want := l.canonical()
-	merge := func() (out switchspec.MergeGroup) {
-		have, err := l.read(1)
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+		l.install(1, g)
+		want := l.canonical()
+		merge := func() (out switchspec.MergeGroup) {
+			have, err := l.read(1)
+			if err != nil {
+				return out
+			}
+			for m := range switchspec.Of[switchspec.MergeGroup](have) {
+				out = m
+			}
 			return out
 		}
-		for m := range switchspec.Of[switchspec.MergeGroup](have) {
-			out = m
+		first := merge()
+		if first.Learn || first.Epoch == 0 {
+			t.Errorf("a new group: %v", first)
 		}
-		return out
-	}
-	first := merge()
-	if first.Learn || first.Epoch == 0 {
-		t.Errorf("a new group: %v", first)
-	}
-	used := map[[2]uint16]bool{{first.Slot, first.Epoch}: true}
-	for range 3 {
-		for _, n := range l.nodes {
-			n.sw.close()
-			n.sw, _ = startSwitch(t, n.p4)
+		used := map[[2]uint16]bool{{first.Slot, first.Epoch}: true}
+		for range 3 {
+			for _, n := range l.nodes {
+				n.sw.close()
+				n.sw, _ = l.startSwitch(n.p4)
+			}
+			eventually(t, "the switches have all again", func() bool {
+				return l.consistent() == "" && slices.Equal(l.canonical(), want)
+			})
+			now := merge()
+			if !now.Learn || used[[2]uint16{now.Slot, now.Epoch}] {
+				t.Errorf("after a restart: %v, before: %v", now, first)
+			}
+			used[[2]uint16{now.Slot, now.Epoch}] = true
+			if err := l.state(1).Check(); err != nil {
+				t.Error(err)
+			}
 		}
-		eventually(t, "the switches have all again", func() bool {
-			return l.consistent() == "" && slices.Equal(l.canonical(), want)
-		})
-		now := merge()
-		if !now.Learn || used[[2]uint16{now.Slot, now.Epoch}] {
-			t.Errorf("after a restart: %v, before: %v", now, first)
-		}
-		used[[2]uint16{now.Slot, now.Epoch}] = true
-		if err := l.state(1).Check(); err != nil {
-			t.Error(err)
-		}
-	}
-	l.remove(1, g)
-	l.noLeftovers()
+		l.remove(1, g)
+		l.noLeftovers()
+	})
 }
 
 // reached are the receivers that a group's packets reach, once each, whichever of
@@ -207,137 +214,143 @@ func (l *line) reached(at int, src netip.Addr, id uint32, dst netip.Addr) ([]str
 
 // While routes change, packets reach all receivers after each single write.
 func TestMakeBeforeBreak(t *testing.T) {
-	l := newLine(t, 3)
-	l.readOften()
-	var mu sync.Mutex
-	check := func() {}
-	watched := &killer{at: -1, watch: func() {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		l.readOften()
+		var mu sync.Mutex
+		check := func() {}
+		watched := &killer{at: -1, watch: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			check()
+		}}
+		for i := range l.nodes {
+			l.start(i+1, watched.into, func(c *config.Config, _ *Options) { c.Leases.Branch = 10 * time.Minute }) // checks take time
+		}
+		receivers := []netip.Addr{hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)}
+		want := []string{"10.1.0.12", "10.2.0.11", "10.3.0.11", "10.3.0.12"}
+		var more []string // possible too
+		checks, there := 0, false
 		mu.Lock()
-		defer mu.Unlock()
-		check()
-	}}
-	for i := range l.nodes {
-		l.start(i+1, watched.into, func(c *config.Config, _ *Options) { c.Leases.Branch = 10 * time.Minute }) // checks take time
-	}
-	receivers := []netip.Addr{hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)}
-	want := []string{"10.1.0.12", "10.2.0.11", "10.3.0.11", "10.3.0.12"}
-	var more []string // possible too
-	checks, there := 0, false
-	mu.Lock()
-	check = func() {
-		checks++
-		known := func() bool {
-			s, err := l.read(1)
-			if err != nil {
-				t.Error(err) // and not Fatal, on an agent's goroutine
-				return false
+		check = func() {
+			checks++
+			known := func() bool {
+				s, err := l.read(1)
+				if err != nil {
+					t.Error(err) // and not Fatal, on an agent's goroutine
+					return false
+				}
+				_, ok := s.Find(switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}.Key())
+				return ok
 			}
-			_, ok := s.Find(switchspec.Match{Src: hostAddr(1, 1), MCID: 0x800001, Dst: hostAddr(1, 2)}.Key())
-			return ok
+			before := there || known()
+			got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))
+			if !before || !there && !known() {
+				return // not yet, or no longer
+			}
+			if err != nil || !slices.Equal(got, want) && (more == nil || !slices.Equal(got, more)) {
+				t.Errorf("after a write: reached %v, %v", got, err)
+			}
 		}
-		before := there || known()
-		got, err := l.reached(1, hostAddr(1, 1), 0x800001, hostAddr(1, 2))
-		if !before || !there && !known() {
-			return // not yet, or no longer
+		mu.Unlock()
+		l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...))
+		mu.Lock()
+		there = true
+		mu.Unlock()
+		for round := range 4 {
+			up := round%2 == 1
+			for i := range 2 {
+				a := l.nodes[i].agent
+				a.routes.link(103, l.nodes[i+1].name, up)
+				eventually(t, "the group has turned", func() bool { return turned(a, map[bool]int{true: 2, false: 1}[up]) == 1 })
+			}
 		}
-		if err != nil || !slices.Equal(got, want) && (more == nil || !slices.Equal(got, more)) {
-			t.Errorf("after a write: reached %v, %v", got, err)
+		// A host moves to another port.
+		a := l.nodes[2].agent
+		mac := switchspec.MAC{2, 0, 0, 9, 9, 9}
+		moved := unicast.Host{Addr: netip.AddrFrom4([4]byte{10, 3, 0, 100}), MAC: mac, Port: 3}
+		a.learn(moved)
+		mu.Lock()
+		more = append(slices.Clone(want), moved.Addr.String())
+		slices.Sort(more)
+		mu.Unlock()
+		_, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: aGroup(hostAddr(1, 1), 0x800001).Key,
+			InitialPsn: new(uint32), Receivers: []*mcrdmav1.Receiver{aReceiver(receivers[0], 0x100), aReceiver(receivers[1], 0x101),
+				aReceiver(receivers[2], 0x102), aReceiver(receivers[3], 0x103), aReceiver(moved.Addr, 0x104)}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	mu.Unlock()
-	l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...))
-	mu.Lock()
-	there = true
-	mu.Unlock()
-	for round := range 4 {
-		up := round%2 == 1
-		for i := range 2 {
-			a := l.nodes[i].agent
-			a.routes.link(103, l.nodes[i+1].name, up)
-			eventually(t, "the group has turned", func() bool { return turned(a, map[bool]int{true: 2, false: 1}[up]) == 1 })
+		mu.Lock()
+		want, more = more, nil
+		mu.Unlock()
+		t.Log("it moves")
+		moved.Port = 7
+		a.learn(moved)
+		eventually(t, "copies leave by the new port", func() bool { return strings.Contains(canonical(l.state(3)), "port 7 to 10.3.0.100") })
+		mu.Lock()
+		there = false
+		mu.Unlock()
+		l.remove(1, aGroup(hostAddr(1, 1), 0x800001))
+		mu.Lock()
+		check = func() {}
+		mu.Unlock()
+		l.noLeftovers()
+		if checks < 20 {
+			t.Errorf("%d checks only", checks)
 		}
-	}
-	// A host moves to another port.
-	a := l.nodes[2].agent
-	mac := switchspec.MAC{2, 0, 0, 9, 9, 9}
-	moved := unicast.Host{Addr: netip.AddrFrom4([4]byte{10, 3, 0, 100}), MAC: mac, Port: 3}
-	a.learn(moved)
-	mu.Lock()
-	more = append(slices.Clone(want), moved.Addr.String())
-	slices.Sort(more)
-	mu.Unlock()
-	_, err := l.groups(1).Update(t.Context(), &mcrdmav1.UpdateRequest{Key: aGroup(hostAddr(1, 1), 0x800001).Key,
-		InitialPsn: new(uint32), Receivers: []*mcrdmav1.Receiver{aReceiver(receivers[0], 0x100), aReceiver(receivers[1], 0x101),
-			aReceiver(receivers[2], 0x102), aReceiver(receivers[3], 0x103), aReceiver(moved.Addr, 0x104)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mu.Lock()
-	want, more = more, nil
-	mu.Unlock()
-	t.Log("it moves")
-	moved.Port = 7
-	a.learn(moved)
-	eventually(t, "copies leave by the new port", func() bool { return strings.Contains(canonical(l.state(3)), "port 7 to 10.3.0.100") })
-	mu.Lock()
-	there = false
-	mu.Unlock()
-	l.remove(1, aGroup(hostAddr(1, 1), 0x800001))
-	mu.Lock()
-	check = func() {}
-	mu.Unlock()
-	l.noLeftovers()
-	if checks < 20 {
-		t.Errorf("%d checks only", checks)
-	}
-	t.Logf("%d checks", checks)
+		t.Logf("%d checks", checks)
+	})
 }
 
 // Requests of an agent that has lost its state, and whose clock was set back, are not
 // taken for late ones from before.
 func TestSequenceCatchesUp(t *testing.T) {
-	l := newLine(t, 2)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
-	l.install(1, g)
-	want := l.canonical()
-	l.nodes[0].kill()
-	if err := os.Remove(l.config(1).State); err != nil {
-		t.Fatal(err)
-	}
-	l.launch(1)
-	a := l.nodes[0].agent
-	a.sequence.Store(5)
-	<-a.Ready()
-	l.install(1, g)
-	if have := l.canonical(); !slices.Equal(have, want) {
-		t.Errorf("have %v, want %v", have, want)
-	}
-	if a.sequence.Load() < 1<<40 {
-		t.Errorf("the sequence is at %d", a.sequence.Load())
-	}
-	l.remove(1, g)
-	l.noLeftovers()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(2, 2))
+		l.install(1, g)
+		want := l.canonical()
+		l.nodes[0].kill()
+		if err := os.Remove(l.config(1).State); err != nil {
+			t.Fatal(err)
+		}
+		l.launch(1)
+		a := l.nodes[0].agent
+		a.sequence.Store(5)
+		<-a.Ready()
+		l.install(1, g)
+		if have := l.canonical(); !slices.Equal(have, want) {
+			t.Errorf("have %v, want %v", have, want)
+		}
+		if a.sequence.Load() < 1<<40 {
+			t.Errorf("the sequence is at %d", a.sequence.Load())
+		}
+		l.remove(1, g)
+		l.noLeftovers()
+	})
 }
 
 // An agent that has lost its state learns again what others hold at it.
 func TestStateLost(t *testing.T) {
-	l := newLine(t, 3)
-	fast := func(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }
-	for i := range l.nodes {
-		l.start(i+1, fast)
-	}
-	g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
-	l.install(1, g)
-	want := l.canonical()
-	for _, i := range []int{3, 2} {
-		l.nodes[i-1].kill()
-		if err := os.Remove(l.config(i).State); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 3)
+		fast := func(c *config.Config, _ *Options) { c.Leases.Branch = time.Second }
+		for i := range l.nodes {
+			l.start(i+1, fast)
 		}
-		l.start(i, fast)
-		eventually(t, "the tree is whole again", func() bool { return slices.Equal(l.canonical(), want) })
-	}
-	l.remove(1, g)
-	l.noLeftovers()
+		g := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2))
+		l.install(1, g)
+		want := l.canonical()
+		for _, i := range []int{3, 2} {
+			l.nodes[i-1].kill()
+			if err := os.Remove(l.config(i).State); err != nil {
+				t.Fatal(err)
+			}
+			l.start(i, fast)
+			eventually(t, "the tree is whole again", func() bool { return slices.Equal(l.canonical(), want) })
+		}
+		l.remove(1, g)
+		l.noLeftovers()
+	})
 }

@@ -59,7 +59,7 @@ func (n *noted) Resume(ctx context.Context, peers []bgp.Peer) (err error) {
 const lookAgain = 70 * time.Millisecond
 
 // neighbors are two with links that are watched.
-func neighbours(hold time.Duration) *config.Config {
+func neighbors(hold time.Duration) *config.Config {
 	c := &config.Config{Restart: config.Restart{Hold: hold}}
 	for i, name := range []string{"a", "b"} {
 		c.Ports = append(c.Ports, config.Port{Port: uint16(i + 1), To: name, Hello: true})
@@ -71,14 +71,16 @@ func neighbours(hold time.Duration) *config.Config {
 // TestNeighborsOfConfiguration: the neighbors are those of the configuration, by name;
 // those without a session are reported as without a link.
 func TestNeighborsOfConfiguration(t *testing.T) {
-	n := &sessions{source: &noted{}, peers: map[string]bgp.Peer{}}
-	for _, s := range neighbours(0).Switches {
-		n.peers[s.Name] = bgp.Peer{Addr: s.BGP.Address, ASN: 7}
-	}
-	list, err := n.neighbors(t.Context())
-	if err != nil || len(list) != 2 || list[0].name != "a" || list[0].State != noLink || list[0].ASN != 7 || list[1].State != bgp.Established {
-		t.Errorf("%+v, %v", list, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := &sessions{source: &noted{}, peers: map[string]bgp.Peer{}}
+		for _, s := range neighbors(0).Switches {
+			n.peers[s.Name] = bgp.Peer{Addr: s.BGP.Address, ASN: 7}
+		}
+		list, err := n.neighbors(t.Context())
+		if err != nil || len(list) != 2 || list[0].name != "a" || list[0].State != noLink || list[0].ASN != 7 || list[1].State != bgp.Established {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
 }
 
 // Which sessions are opened, and when, after a start.
@@ -105,7 +107,7 @@ func TestSessionsAfterStart(t *testing.T) {
 					}
 				}
 				adopted := make(chan struct{})
-				r, err := openBGP(t.Context(), neighbours(c.hold), finding{adopted, func() bool { return c.forwards }},
+				r, err := openBGP(t.Context(), neighbors(c.hold), finding{adopted, func() bool { return c.forwards }},
 					func(context.Context, bgp.Config) (Speaker, error) { return s, nil }, slog.New(slog.DiscardHandler))
 				if err != nil {
 					t.Fatal(err)
@@ -138,7 +140,7 @@ func TestSessionsEndWhileResuming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &noted{resume: func(ctx context.Context) { <-ctx.Done() }}
 		adopted := make(chan struct{})
-		r, err := openBGP(t.Context(), neighbours(time.Minute), finding{adopted, func() bool { return true }},
+		r, err := openBGP(t.Context(), neighbors(time.Minute), finding{adopted, func() bool { return true }},
 			func(context.Context, bgp.Config) (Speaker, error) { return s, nil }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 func TestMain(m *testing.M) {
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 // switches have no packets to carry here.
 type line struct {
 	t     testing.TB
+	net   *memnet.Network
 	dir   string
 	nodes []*node
 }
@@ -55,7 +57,8 @@ type node struct {
 // An embedded switch serves P4Runtime; it can be lost and come back.
 type embedded struct{ close func() }
 
-func startSwitch(t testing.TB, addr string, change ...func(*softswitch.Config)) (*embedded, string) {
+func (l *line) startSwitch(addr string, change ...func(*softswitch.Config)) (*embedded, string) {
+	t := l.t
 	t.Helper()
 	cfg := softswitch.Config{CPUPort: bmv2.CPUPort}
 	for _, f := range change {
@@ -68,18 +71,15 @@ func startSwitch(t testing.TB, addr string, change ...func(*softswitch.Config)) 
 	server := p4rtserver.New(sw, p4rtserver.Options{})
 	g := grpc.NewServer(p4rtserver.ServerOptions()...)
 	server.Register(g)
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := l.listenAt(addr)
 	served := make(chan struct{})
-	go func() { defer close(served); _ = g.Serve(l) }()
+	go func() { defer close(served); _ = g.Serve(at) }()
 	return &embedded{func() {
 		server.Close()
 		g.Stop()
 		<-served
 		_ = sw.Close()
-	}}, l.Addr().String()
+	}}, at.Addr().String()
 }
 
 // hostAddr is host i at switch n, both from 1 on.
@@ -90,7 +90,7 @@ const hostsEach = 8
 // newLine starts switches, but not their agents.
 func newLine(t testing.TB, n int) *line {
 	t.Helper()
-	l := &line{t: t, dir: t.TempDir()}
+	l := &line{t: t, net: memnet.New(), dir: t.TempDir()}
 	var topology strings.Builder
 	topology.WriteString("switches:\n")
 	for i := 1; i <= n; i++ {
@@ -106,11 +106,8 @@ func newLine(t testing.TB, n int) *line {
 	}
 	for i := 1; i <= n; i++ {
 		nd := &node{name: fmt.Sprintf("sw%d", i)}
-		nd.sw, nd.p4 = startSwitch(t, "127.0.0.1:0")
-		var err error
-		if nd.listen, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		nd.sw, nd.p4 = l.startSwitch("127.0.0.1:0")
+		nd.listen = l.listenAt("127.0.0.1:0")
 		nd.addr = nd.listen.Addr().String()
 		l.nodes = append(l.nodes, nd)
 	}
@@ -172,6 +169,12 @@ func testLog(name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("at", name)
 }
 
+// options are an agent's that reaches others in memory.
+func (l *line) options(name string) Options {
+	memory := []grpc.DialOption{l.inMemory()}
+	return Options{Logger: testLog(name), DialSwitch: memory, DialPeers: memory}
+}
+
 // start starts the agent of switch i, and waits until it is ready.
 func (l *line) start(i int, change ...func(*config.Config, *Options)) {
 	l.t.Helper()
@@ -186,12 +189,9 @@ func (l *line) start(i int, change ...func(*config.Config, *Options)) {
 func (l *line) launch(i int, change ...func(*config.Config, *Options)) *node {
 	l.t.Helper()
 	n := l.nodes[i-1]
-	cfg, o := l.config(i), Options{Logger: testLog(n.name)}
+	cfg, o := l.config(i), l.options(n.name)
 	if n.listen == nil {
-		var err error
-		if n.listen, err = net.Listen("tcp", n.addr); err != nil {
-			l.t.Fatal(err)
-		}
+		n.listen = l.listenAt(n.addr)
 	}
 	o.Listener, n.listen = n.listen, nil
 	for _, f := range change {
@@ -245,14 +245,15 @@ func (l *line) groups(i int) mcrdmav1.SwitchGroupsClient {
 func (l *line) conn(i int) *grpc.ClientConn {
 	n := l.nodes[i-1]
 	if n.client == nil {
-		n.client = dial(l.t, n.addr, identity.Identity{Role: identity.Admin, Name: "test"})
+		n.client = l.dial(n.addr, identity.Identity{Role: identity.Admin, Name: "test"})
 	}
 	return n.client
 }
 
-func dial(t testing.TB, addr string, as identity.Identity) *grpc.ClientConn {
+func (l *line) dial(addr string, as identity.Identity) *grpc.ClientConn {
+	t := l.t
 	t.Helper()
-	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), identity.Claim(as),
+	c, err := grpc.NewClient(addr, l.inMemory(), grpc.WithTransportCredentials(insecure.NewCredentials()), identity.Claim(as),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
@@ -276,7 +277,7 @@ func (l *line) read(i int) (*switchspec.State, error) {
 	if n.reader != nil {
 		return n.reader.Read(l.t.Context())
 	}
-	c, err := p4rt.New(p4rt.Config{Target: n.p4})
+	c, err := l.openSwitch(n.p4)
 	if err != nil {
 		return nil, err
 	}
@@ -284,12 +285,35 @@ func (l *line) read(i int) (*switchspec.State, error) {
 	return c.Read(l.t.Context())
 }
 
+func (l *line) openSwitch(addr string) (*p4rt.Client, error) {
+	return p4rt.New(p4rt.Config{Target: addr, Dial: l.plain()})
+}
+
+func (l *line) listenAt(addr string) net.Listener {
+	l.t.Helper()
+	at, err := l.net.Listen("switches/server", addr)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return at
+}
+
+func (l *line) inMemory() grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return l.net.Dial(ctx, "switches/client", addr)
+	})
+}
+
+func (l *line) plain() []grpc.DialOption {
+	return []grpc.DialOption{l.inMemory(), grpc.WithTransportCredentials(insecure.NewCredentials())}
+}
+
 // readOften makes read use one connection for each switch, none of which may restart.
 func (l *line) readOften() {
 	l.t.Helper()
 	for _, n := range l.nodes {
 		var err error
-		if n.reader, err = p4rt.New(p4rt.Config{Target: n.p4}); err != nil {
+		if n.reader, err = l.openSwitch(n.p4); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -378,7 +402,7 @@ func eventually(t testing.TB, what string, f func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 20 s: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/routing/kernel"
 	"github.com/mcrdma/mcrdma/internal/routing/static"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -28,7 +29,7 @@ type routes struct {
 	link func(port uint16, to string, up bool)
 	// next is a look-ahead through switches that are not programmable, if the source
 	// knows the fabric.
-	next func(neighbour string, dst netip.Addr) ([]bifurcation.Switch, bool)
+	next func(neighbor string, dst netip.Addr) ([]bifurcation.Switch, bool)
 	// known is closed when the source knows again what it knew before a restart; nil:
 	// it does from the start.
 	known <-chan struct{}
@@ -68,7 +69,7 @@ type neighbor struct {
 // noLink is the state of a session that is not open because no link to the switch is up.
 const noLink = "no link"
 
-// A finding tells of the switch: done is closed when it has been found, and then
+// A finding is the switch, once it is found: done is closed when it has been found, and then
 // forwards says whether it was forwarding packets all the time.
 type finding struct {
 	done     <-chan struct{}
@@ -124,42 +125,37 @@ func Check(cfg *config.Config) error {
 }
 
 func openStatic(cfg *config.Config) (*routes, error) {
-	t, err := static.Load(cfg.Routing.Topology)
+	t, err := topology.Load(cfg.Routing.Topology)
 	if err != nil {
 		return nil, err
 	}
-	s, err := t.Source(cfg.Name)
+	s, err := static.Open(t, cfg.Name)
 	if err != nil {
 		return nil, err
 	}
 	return &routes{Source: s, next: lookAhead(t), link: func(port uint16, _ string, up bool) {
-		if id, err := t.LinkAt(cfg.Name, uint32(port)); err == nil {
-			_ = s.SetLink(id, up) // the link is in the topology
+		if p, err := t.At(cfg.Name, uint32(port)); err == nil {
+			_ = s.SetLink(p.Link, up) // the link is in the topology
 		}
 	}}, nil
 }
 
 // lookAhead follows the topology's paths from a switch that is not programmable to
 // the next ones that are.
-func lookAhead(t *static.Topology) func(string, netip.Addr) ([]bifurcation.Switch, bool) {
-	programmable := map[string]bool{}
-	isSwitch := map[string]bool{}
-	for _, s := range t.Switches() {
-		programmable[s.Name], isSwitch[s.Name] = s.Programmable, true
-	}
-	return func(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
-		seen := map[string]bool{neighbour: true}
-		for queue := []string{neighbour}; len(queue) > 0; queue = queue[1:] {
+func lookAhead(t *topology.Topology) func(string, netip.Addr) ([]bifurcation.Switch, bool) {
+	return func(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
+		seen := map[string]bool{neighbor: true}
+		for queue := []string{neighbor}; len(queue) > 0; queue = queue[1:] {
 			hops, err := t.Hops(queue[0], dst, nil)
 			if err != nil || len(hops) == 0 {
 				direct = true // unknown, so expect no programmable switch behind
 			}
 			for _, h := range hops {
-				switch {
-				case !isSwitch[h.Node]:
+				switch sw := t.Node(h.Node).Switch; {
+				case sw == nil:
 					direct = true
 				case seen[h.Node]:
-				case programmable[h.Node]:
+				case sw.Programmable:
 					seen[h.Node] = true
 					next = append(next, bifurcation.Switch(h.Node))
 				default:
@@ -193,7 +189,7 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 	}
 	watched := map[string]bool{}
 	for _, p := range cfg.Ports {
-		if p.To != "" && p.Hello {
+		if p.To != "" && (p.Hello || cfg.Router(p).IsValid()) {
 			watched[p.To] = true
 		}
 	}
@@ -202,7 +198,7 @@ func openBGP(ctx context.Context, cfg *config.Config, found finding, open speaki
 			continue
 		}
 		n.peers[sw.Name] = bgp.Peer{Addr: sw.BGP.Address, ASN: sw.BGP.ASN, Port: sw.BGP.Port, Local: sw.BGP.Local,
-			Passive: sw.BGP.Passive, HoldTime: sw.BGP.Hold}
+			Passive: sw.BGP.Passive, HoldTime: sw.BGP.Hold, NextHop: sw.BGP.NextHop}
 		if !watched[sw.Name] {
 			n.link(0, sw.Name, true)
 		}
@@ -249,7 +245,7 @@ func (n *sessions) neighbors(ctx context.Context) ([]neighbor, error) {
 	var out []neighbor
 	for _, name := range slices.Sorted(maps.Keys(n.peers)) {
 		p := n.peers[name]
-		x := bgp.Neighbor{Addr: p.Addr, ASN: p.ASN, State: noLink}
+		x := bgp.Neighbor{Addr: p.Addr, ASN: p.ASN, State: noLink, NextHop: p.NextHop}
 		if i := slices.IndexFunc(open, func(o bgp.Neighbor) bool { return o.Addr == p.Addr }); i >= 0 {
 			x = open[i]
 		}

@@ -4,21 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -42,61 +39,40 @@ func (a *Agent) newServer(ctx context.Context) (*grpc.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	creds = identity.Watched(creds, func(err error) {
-		a.metrics.handshakes.Inc()
-		a.log.Warn("a connection was refused", "error", err)
-	})
-	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.WaitForHandlers(true),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(a.unary), grpc.ChainStreamInterceptor(a.stream, (&streamLimit{at: a.name, open: map[string]int{}}).intercept))
+	limit := &streamLimit{open: map[string]int{}}
+	s := grpcserver.New(grpcserver.Config{Log: a.log, Metrics: a.metrics.server, Health: a.health(ctx), MaxMessage: maxMessage,
+		MinPing: 5 * time.Second, Time: requestTime, Explain: a.explain, Stream: []grpc.StreamServerInterceptor{limit.intercept}}, creds)
 	mcrdmav1.RegisterSwitchGroupsServer(s, &groupsServer{a: a})
 	mcrdmav1.RegisterSwitchPeerServer(s, &peerServer{a: a})
 	mcrdmav1.RegisterSwitchStatusServer(s, &statusServer{a: a})
-	healthpb.RegisterHealthServer(s, a.health(ctx))
-	reflection.Register(s)
 	return s, nil
 }
 
-// health serves while the agent controls its switch and knows its routes.
+// health serves while the agent controls its switch, from when it first is in the wanted
+// state: see Ready.
 func (a *Agent) health(ctx context.Context) *health.Server {
 	h := health.NewServer()
 	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	a.wg.Go(func() {
 		select {
 		case <-a.restored:
-			h.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 		case <-ctx.Done():
+			return
+		}
+		for {
+			status := healthpb.HealthCheckResponse_NOT_SERVING
+			if _, s := a.driver.current(); s != nil {
+				status = healthpb.HealthCheckResponse_SERVING
+			}
+			h.SetServingStatus("", status)
+			select {
+			case <-a.driver.turned:
+			case <-ctx.Done():
+				return
+			}
 		}
 	})
 	return h
-}
-
-func (a *Agent) metricsHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
-	return mux
-}
-
-// unary bounds a request's time, and counts it. A handler that panics ends the process:
-// nothing else could repair what it had locked or changed in part.
-func (a *Agent) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, requestTime)
-		defer cancel()
-	}
-	begun := time.Now()
-	res, err := handle(ctx, req)
-	a.metrics.request(a.name, info.FullMethod, err)
-	a.metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
-	return res, err
-}
-
-func (a *Agent) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	err := handle(srv, s)
-	a.metrics.request(a.name, info.FullMethod, err)
-	return err
 }
 
 // maxStreams is how many streams one host may have open. A daemon needs one or two.
@@ -104,7 +80,6 @@ const maxStreams = 16
 
 // A streamLimit bounds the open streams of each host.
 type streamLimit struct {
-	at   bifurcation.Switch
 	mu   sync.Mutex
 	open map[string]int // by the host's name
 }
@@ -120,7 +95,7 @@ func (l *streamLimit) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServ
 	l.mu.Lock()
 	if l.open[id.Name] >= maxStreams {
 		l.mu.Unlock()
-		return toStatus(l.at, fmt.Errorf("%w: host %s has %d streams open, and may have no more", ErrLimit, id.Name, maxStreams))
+		return fmt.Errorf("%w: host %s has %d streams open, and may have no more", ErrLimit, id.Name, maxStreams)
 	}
 	l.open[id.Name]++
 	l.mu.Unlock()
@@ -141,7 +116,7 @@ func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Iden
 		return id, err
 	}
 	if !id.Is(any...) {
-		return id, toStatus(a.name, fmt.Errorf("%w: %v may not call this", ErrDenied, id))
+		return id, fmt.Errorf("%w: %v may not call this", ErrDenied, id)
 	}
 	return id, nil
 }
@@ -153,7 +128,7 @@ func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
 		return err
 	}
 	if id.Is(identity.Host) && !id.Owns(source) {
-		return toStatus(a.name, fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only", ErrDenied, id, source))
+		return fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only", ErrDenied, id, source)
 	}
 	return nil
 }
@@ -171,18 +146,15 @@ func (s *groupsServer) Install(ctx context.Context, req *mcrdmav1.InstallRequest
 	}
 	g, err := groupFrom(req.GetGroup(), lease)
 	if err != nil {
-		return nil, toStatus(a.name, err)
+		return nil, err
 	}
 	if err := a.owner(ctx, g.Source); err != nil {
 		return nil, err
 	}
 	if !a.cfg.Programmable {
-		return nil, toStatus(a.name, fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrNoMergePoint))
+		return nil, fmt.Errorf("%w: this switch is configured to route only", bifurcation.ErrNoMergePoint)
 	}
-	if err := a.install(ctx, g); err != nil {
-		return nil, toStatus(a.name, err)
-	}
-	return &mcrdmav1.InstallResponse{Lease: durationpb.New(lease)}, nil
+	return &mcrdmav1.InstallResponse{Lease: durationpb.New(lease)}, a.install(ctx, g)
 }
 
 func (s *groupsServer) Update(ctx context.Context, req *mcrdmav1.UpdateRequest) (*mcrdmav1.UpdateResponse, error) {
@@ -197,10 +169,7 @@ func (s *groupsServer) Update(ctx context.Context, req *mcrdmav1.UpdateRequest) 
 	if err == nil {
 		err = s.a.update(ctx, k, receivers, req.InitialPsn)
 	}
-	if err != nil {
-		return nil, toStatus(s.a.name, err)
-	}
-	return &mcrdmav1.UpdateResponse{}, nil
+	return &mcrdmav1.UpdateResponse{}, err
 }
 
 func (s *groupsServer) Remove(ctx context.Context, req *mcrdmav1.RemoveRequest) (*mcrdmav1.RemoveResponse, error) {
@@ -208,10 +177,10 @@ func (s *groupsServer) Remove(ctx context.Context, req *mcrdmav1.RemoveRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.a.remove(ctx, k, eventRemoved); err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, toStatus(s.a.name, err)
+	if err = s.a.remove(ctx, k, mcrdmav1.WatchResponse_TYPE_REMOVED); errors.Is(err, ErrNotFound) {
+		err = nil
 	}
-	return &mcrdmav1.RemoveResponse{}, nil
+	return &mcrdmav1.RemoveResponse{}, err
 }
 
 func (s *groupsServer) Renew(ctx context.Context, req *mcrdmav1.RenewRequest) (*mcrdmav1.RenewResponse, error) {
@@ -237,15 +206,13 @@ func (s *groupsServer) Get(ctx context.Context, req *mcrdmav1.GetRequest) (*mcrd
 	}
 	g := s.a.installed(k)
 	if g == nil {
-		return nil, toStatus(s.a.name, fmt.Errorf("%w: %v", ErrNotFound, k))
+		return nil, fmt.Errorf("%w: %v", ErrNotFound, k)
 	}
 	out := s.a.describe(g)
 	if req.GetCounters() {
-		if err := s.a.count(ctx, g, out); err != nil {
-			return nil, toStatus(s.a.name, err)
-		}
+		err = s.a.count(ctx, g, out)
 	}
-	return &mcrdmav1.GetResponse{Group: out}, nil
+	return &mcrdmav1.GetResponse{Group: out}, err
 }
 
 func (s *groupsServer) List(ctx context.Context, req *mcrdmav1.ListRequest) (*mcrdmav1.ListResponse, error) {
@@ -264,24 +231,24 @@ func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamin
 	w := s.a.events.watch(sees)
 	defer s.a.events.unwatch(w)
 	for _, g := range s.a.describeAll(sees) {
-		if err := out.Send(&mcrdmav1.WatchResponse{Type: eventInstalled, Group: g}); err != nil {
+		if err := out.Send(&mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_INSTALLED, Group: g}); err != nil {
 			return err
 		}
 	}
-	if err := out.Send(&mcrdmav1.WatchResponse{Type: eventSynced}); err != nil {
+	if err := out.Send(&mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_SYNCED}); err != nil {
 		return err
 	}
 	for {
 		select {
 		case e, ok := <-w.queue:
 			if !ok {
-				return out.Send(&mcrdmav1.WatchResponse{Type: eventLost})
+				return out.Send(&mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_LOST})
 			}
 			if err := out.Send(e); err != nil {
 				return err
 			}
 		case <-out.Context().Done():
-			return status.FromContextError(out.Context().Err()).Err()
+			return out.Context().Err()
 		}
 	}
 }
@@ -289,10 +256,10 @@ func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamin
 // key reads a group's key; the caller must be allowed to manage the group.
 func (s *groupsServer) key(ctx context.Context, k *mcrdmav1.GroupKey) (groupKey, error) {
 	key, err := groupKeyFrom(k)
-	if err != nil {
-		return key, toStatus(s.a.name, err)
+	if err == nil {
+		err = s.a.owner(ctx, key.source)
 	}
-	return key, s.a.owner(ctx, key.source)
+	return key, err
 }
 
 // sees says whose groups the caller wants to see, and may.
@@ -304,7 +271,7 @@ func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr
 	var only netip.Addr
 	if source != "" {
 		if only, err = addrFrom(source, "source"); err != nil {
-			return nil, toStatus(s.a.name, err)
+			return nil, err
 		}
 	}
 	return func(a netip.Addr) bool { return (source == "" || a == only) && mayKnow(id, a) }, nil
@@ -331,7 +298,7 @@ func (s *peerServer) from(ctx context.Context) (bifurcation.Switch, error) {
 			return bifurcation.Switch(id.Name), nil
 		}
 	}
-	return "", toStatus(s.a.name, fmt.Errorf("%w: switch %s is not in the configuration of switch %s", ErrDenied, id.Name, s.a.name))
+	return "", fmt.Errorf("%w: switch %s is not in the configuration of switch %s", ErrDenied, id.Name, s.a.name)
 }
 
 func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrdmav1.HoldResponse, error) {
@@ -339,21 +306,18 @@ func (s *peerServer) Hold(ctx context.Context, req *mcrdmav1.HoldRequest) (*mcrd
 	if err != nil {
 		return nil, err
 	}
-	h := holding{from: from, sequence: req.GetSequence(), spec: spec{generation: req.GetGeneration()}}
+	h := holding{from: from, sequence: req.GetSequence(), spec: spec{Generation: req.GetGeneration()}}
 	h.key, err = stepKeyFrom(req.GetGroup(), req.GetDestination())
 	if err == nil {
-		h.receivers, err = receiversFrom(req.GetReceivers())
+		h.Receivers, err = receiversFrom(req.GetReceivers())
 	}
 	if err == nil {
-		h.via, err = viaFrom(req.GetVia(), from)
+		h.Via, err = viaFrom(req.GetVia(), from)
 	}
 	if err == nil {
 		err = s.a.take(ctx, h)
 	}
-	if err != nil {
-		return nil, toStatus(s.a.name, err)
-	}
-	return &mcrdmav1.HoldResponse{}, nil
+	return &mcrdmav1.HoldResponse{}, err
 }
 
 func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) (*mcrdmav1.ReleaseResponse, error) {
@@ -365,10 +329,7 @@ func (s *peerServer) Release(ctx context.Context, req *mcrdmav1.ReleaseRequest) 
 	if err == nil {
 		err = s.a.letGo(ctx, k, from, req.GetSequence())
 	}
-	if err != nil {
-		return nil, toStatus(s.a.name, err)
-	}
-	return &mcrdmav1.ReleaseResponse{}, nil
+	return &mcrdmav1.ReleaseResponse{}, err
 }
 
 func (s *peerServer) Sync(ctx context.Context, req *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
@@ -380,12 +341,12 @@ func (s *peerServer) Sync(ctx context.Context, req *mcrdmav1.SyncRequest) (*mcrd
 	for _, b := range req.GetBranches() {
 		k, err := stepKeyFrom(b.GetGroup(), b.GetDestination())
 		if err != nil {
-			return nil, toStatus(s.a.name, err)
+			return nil, err
 		}
 		held[k] = b.GetSequence()
 	}
 	if err := s.a.settledRoutes(ctx); err != nil {
-		return nil, toStatus(s.a.name, err)
+		return nil, err
 	}
 	res := &mcrdmav1.SyncResponse{}
 	for _, k := range s.a.sync(ctx, from, req.GetSequence(), held) {

@@ -64,11 +64,7 @@ func newOwner() uint64 { return 1 + rand.Uint64N(1<<64-1) }
 
 // become stores an ownership, with further edits, and then takes effect.
 func (s *slots) become(ctx context.Context, next ownership, edits ...store.Edit) error {
-	value, err := json.Marshal(next)
-	if err != nil {
-		panic(fmt.Sprintf("switchagent: %v: %v", next, err)) // two numbers
-	}
-	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: value})
+	edits = append(edits, store.Edit{Bucket: ownBucket, Key: []byte(ownKey), Value: store.Encode(next)})
 	if err := s.store.Commit(ctx, edits...); err != nil {
 		return fmt.Errorf("%w: the agent's state cannot be stored: %w", ErrNotReady, err)
 	}

@@ -76,11 +76,11 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 	a.mu.Unlock()
 	members, err := s.ReadMemberCounters(ctx, slot)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	direct, err := s.ReadDirect(ctx, match)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	out.Packets = direct[match.Key()].Packets
 	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be the present ones
@@ -113,8 +113,8 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	}
 	a := s.a
 	d, _ := a.driver.current()
-	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.version,
-		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: a.isSettled(), IcrcOff: a.cfg.ICRCOff,
+	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.opts.Version,
+		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled), IcrcOff: a.cfg.ICRCOff,
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
 			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
 	if d.err != nil {
@@ -155,6 +155,9 @@ func (a *Agent) bgpStatus(ctx context.Context) (out []*mcrdmav1.BgpNeighbor, err
 	for _, n := range list {
 		x := &mcrdmav1.BgpNeighbor{Switch: n.name, Address: n.Addr.String(), Asn: n.ASN, State: n.State,
 			Received: n.Received, Accepted: n.Accepted, Advertised: n.Advertised}
+		if n.NextHop.IsValid() && !n.NextHop.IsUnspecified() {
+			x.NextHop = n.NextHop.String()
+		}
 		if !n.Since.IsZero() {
 			x.Since = timestamppb.New(n.Since)
 		}
@@ -181,7 +184,7 @@ func (a *Agent) portStatus() []*mcrdmav1.PortStatus {
 				x.Mac = p.PeerMAC.String()
 			}
 		}
-		x.Port, x.Neighbour = uint32(p.Port), p.To
+		x.Port, x.Neighbor = uint32(p.Port), p.To
 		out = append(out, x)
 	}
 	return out
@@ -209,8 +212,8 @@ func (a *Agent) peerStatus() []*mcrdmav1.PeerStatus {
 func (a *Agent) usage(routes, hops, hosts int) []*mcrdmav1.Usage {
 	replicas, regions, members := 0, 0, 0
 	for _, s := range a.steps {
-		replicas += len(s.placed.rules.Rewrites)
-		regions += len(s.placed.rules.Translations)
+		replicas += len(s.installation.rules.Rewrites)
+		regions += len(s.installation.rules.Translations)
 	}
 	for _, m := range a.slots.used {
 		members += len(m.members)
@@ -241,7 +244,7 @@ func (s *statusServer) ListRoutes(ctx context.Context, _ *mcrdmav1.ListRoutesReq
 	for _, w := range ways {
 		r := &mcrdmav1.RouteStatus{Prefix: w.Prefix.String(), Note: w.Note}
 		for _, h := range w.Hops {
-			r.Hops = append(r.Hops, &mcrdmav1.HopStatus{Port: uint32(h.Port), Neighbour: h.To, Mac: h.Dst.String(), NextHop: uint32(h.Number)})
+			r.Hops = append(r.Hops, &mcrdmav1.HopStatus{Port: uint32(h.Port), Neighbor: h.To, Mac: h.Dst.String(), NextHop: uint32(h.Number)})
 		}
 		out.Routes = append(out.Routes, r)
 	}
@@ -258,7 +261,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 	if req.GetGroup() != nil {
 		k, err := groupKeyFrom(req.GetGroup())
 		if err != nil {
-			return nil, toStatus(a.name, err)
+			return nil, err
 		}
 		only = &k
 	}
@@ -278,17 +281,17 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 
 // describeStep is called with Agent.mu.
 func describeStep(s *step) *mcrdmav1.Step {
-	out := &mcrdmav1.Step{Group: groupKeyProto(s.key.groupKey), Destination: s.key.dst.String(), Generation: s.spec.generation,
+	out := &mcrdmav1.Step{Group: groupKeyProto(s.key.groupKey), Destination: s.key.dst.String(), Generation: s.spec.Generation,
 		Root: s.group != nil, Problems: slices.Clone(s.problems)}
 	for name := range s.holders {
 		out.Holders = append(out.Holders, string(name))
 	}
 	slices.Sort(out.Holders)
-	for _, r := range s.spec.receivers {
+	for _, r := range s.spec.Receivers {
 		out.Receivers = append(out.Receivers, r.Addr.String())
 	}
 	ports := map[uint16][]uint32{} // by RID
-	for _, g := range s.placed.rules.PREGroups {
+	for _, g := range s.installation.rules.PREGroups {
 		for _, r := range g {
 			if !slices.Contains(ports[r.RID], r.Port) {
 				ports[r.RID] = append(ports[r.RID], r.Port)
@@ -296,7 +299,7 @@ func describeStep(s *step) *mcrdmav1.Step {
 		}
 	}
 	var last *mcrdmav1.Copy
-	for _, w := range s.placed.rules.Rewrites {
+	for _, w := range s.installation.rules.Rewrites {
 		if last == nil || last.Destination != w.Dst.String() {
 			last = &mcrdmav1.Copy{Destination: w.Dst.String(), Last: w.Last, Qpn: w.QPN, Receivers: []string{w.Dst.String()}}
 			if !w.Last {
@@ -332,11 +335,11 @@ func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersR
 	}
 	session, err := s.a.driver.reader(ctx)
 	if err != nil {
-		return nil, toStatus(s.a.name, err)
+		return nil, err
 	}
 	list, err := session.ReadCounters(ctx)
 	if err != nil {
-		return nil, toStatus(s.a.name, fmt.Errorf("%w: %w", ErrNotReady, err))
+		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	out := &mcrdmav1.GetCountersResponse{}
 	for _, c := range list {

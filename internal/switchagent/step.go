@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -29,15 +31,15 @@ type stepKey struct {
 
 func (k stepKey) String() string { return fmt.Sprintf("%v→%v", k.groupKey, k.dst) }
 
-// A spec is what a step is for.
+// A spec is what a step is for. It is stored as it is.
 type spec struct {
-	generation uint64
-	via        []bifurcation.Switch // without this switch
-	receivers  []bifurcation.Receiver
+	Generation uint64
+	Via        []bifurcation.Switch   `json:",omitempty"` // without this switch
+	Receivers  []bifurcation.Receiver `json:",omitempty"`
 }
 
 func (s spec) equal(o spec) bool {
-	return s.generation == o.generation && slices.Equal(s.via, o.via) && equalReceivers(s.receivers, o.receivers)
+	return s.Generation == o.Generation && slices.Equal(s.Via, o.Via) && equalReceivers(s.Receivers, o.Receivers)
 }
 
 func equalReceivers(a, b []bifurcation.Receiver) bool { return slices.EqualFunc(a, b, equalReceiver) }
@@ -50,7 +52,7 @@ func equalReceiver(a, b bifurcation.Receiver) bool {
 // also without the step's turn; the rest does not change.
 type holder struct {
 	spec
-	sequence uint64
+	Sequence uint64
 	expires  time.Time
 }
 
@@ -58,20 +60,20 @@ type holder struct {
 // turn and Agent.mu; Agent.mu alone is enough to read it.
 type step struct {
 	key  stepKey
-	turn chan struct{} // capacity 1: full while a goroutine has its turn
-	gone bool          // no longer among the agent's steps
+	turn *semaphore.Weighted // of 1
+	gone bool                // no longer among the agent's steps
 
 	group   *group // that was installed here, of which this is the first step; or nil
 	holders map[bifurcation.Switch]*holder
 
-	spec      spec
-	placed    placed
-	early     []netip.Addr
-	branches  map[branchKey][]bifurcation.Receiver // held at other switches
-	coming    map[branchKey][]bifurcation.Receiver // held too, while the step changes to one that makes no copies
-	behind    bool                                 // some branch is not held as it should be
-	problems  []string
-	persisted []byte // the record as it was stored
+	spec         spec
+	installation installation
+	early        []netip.Addr
+	branches     map[branchKey][]bifurcation.Receiver // held at other switches
+	coming       map[branchKey][]bifurcation.Receiver // held too, while the step changes to one that makes no copies
+	behind       bool                                 // some branch is not held as it should be
+	problems     []string
+	persisted    []byte // the record as it was stored
 }
 
 // A branchKey names a branch of a group at another switch.
@@ -80,15 +82,15 @@ type branchKey struct {
 	dst  netip.Addr
 }
 
-// placed is a step on this switch.
-type placed struct {
+// An installation is what a step has on this switch.
+type installation struct {
 	rules    bifurcation.Rules
 	group    uint16 // index; 0: nothing is installed
 	firstPRE uint16
 	entities []switchspec.Entity // the match is the last
 }
 
-func (p placed) installed() bool { return p.group != 0 }
+func (p installation) installed() bool { return p.group != 0 }
 
 // nextHops are the next hops that copies leave by.
 func nextHops(r bifurcation.Rules) []uint16 {
@@ -101,20 +103,13 @@ func nextHops(r bifurcation.Rules) []uint16 {
 
 // lock waits for the caller's turn.
 func (s *step) lock(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
+	if !s.turn.TryAcquire(1) && s.turn.Acquire(ctx, 1) != nil {
 		return fmt.Errorf("%w: group %v is being changed: %w", ErrNotReady, s.key, context.Cause(ctx))
 	}
+	return nil
 }
 
-func (s *step) unlock() { <-s.turn }
+func (s *step) unlock() { s.turn.Release(1) }
 
 // entities are the switch's entries for a step's rules, under these numbers; the match
 // is the last.
@@ -172,7 +167,7 @@ type plan struct {
 // same says that nothing needs to change on this switch or others.
 func (p plan) same(s *step) bool {
 	if s.behind || len(p.branches) != len(s.branches) || !p.spec.equal(s.spec) || !slices.Equal(p.problems, s.problems) ||
-		p.rules.Empty() == s.placed.installed() || !reflect.DeepEqual(p.rules, s.placed.rules) {
+		p.rules.Empty() == s.installation.installed() || !reflect.DeepEqual(p.rules, s.installation.rules) {
 		return false
 	}
 	for k, r := range p.branches {
@@ -189,12 +184,12 @@ func (p plan) same(s *step) bool {
 // means that none can be reached.
 func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
 	p := plan{spec: s, early: early, branches: map[branchKey][]bifurcation.Receiver{}}
-	receivers := s.receivers
+	receivers := s.Receivers
 	a.uni.mu.Lock()
 	defer a.uni.mu.Unlock()
 	if leaveOut {
 		receivers = nil
-		for _, r := range s.receivers {
+		for _, r := range s.Receivers {
 			if _, err := a.uni.table.Resolve(r.Addr); err != nil {
 				p.problems = append(p.problems, fmt.Sprintf("%v: %v", r.Addr, err))
 				continue
@@ -203,7 +198,7 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 		}
 	}
 	req := bifurcation.Request{Source: key.source, ID: key.id, Dst: key.dst, Receivers: receivers, Early: early,
-		Via: append(slices.Clone(s.via), a.name), MaxPREGroups: a.cfg.Limits.PREGroups}
+		Via: append(slices.Clone(s.Via), a.name), MaxPREGroups: a.cfg.Limits.PREGroups}
 	res, err := bifurcation.Step(req, a.uni.table.Resolve)
 	if err != nil {
 		return plan{}, at(a.name, err)

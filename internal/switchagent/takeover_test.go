@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -27,8 +27,8 @@ import (
 // second is another agent of switch i, with a state of its own unless changed. It
 // is not run yet.
 func (l *line) second(i int, change ...func(*config.Config, *Options)) (*Agent, error) {
-	cfg, o := l.config(i), Options{Logger: testLog(fmt.Sprintf("sw%d'", i))}
-	cfg.Listen = "127.0.0.1:0"
+	cfg, o := l.config(i), l.options(fmt.Sprintf("sw%d'", i))
+	o.Listener = l.listenAt("127.0.0.1:0")
 	cfg.State = filepath.Join(l.dir, fmt.Sprintf("second%d.db", i))
 	for _, f := range change {
 		f(cfg, &o)
@@ -68,112 +68,116 @@ func isReady(a *Agent) bool {
 // TestOneStateOneAgent: a second agent with the same state does not start, and says
 // why; a standby starts when the first has gone, and changes nothing.
 func TestOneStateOneAgent(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
-	l.install(1, g)
-	before := l.state(1)
-	same := func(c *config.Config, _ *Options) { c.State = l.config(1).State }
-	if a, err := l.second(1, same); a != nil || !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), l.config(1).State) {
-		t.Fatalf("%v", err)
-	}
-	type result struct {
-		a   *Agent
-		err error
-	}
-	made := make(chan result, 1)
-	go func() {
-		a, err := l.second(1, same, func(_ *config.Config, o *Options) { o.Standby = true })
-		made <- result{a, err}
-	}()
-	select {
-	case r := <-made:
-		t.Fatalf("it did not wait: %v", r.err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	l.nodes[0].kill()
-	r := <-made
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	end := l.running(r.a)
-	eventually(t, "the second is ready", func() bool { return isReady(r.a) })
-	if d := switchspec.Diff(before, l.state(1)); len(d) > 0 {
-		t.Errorf("it has changed %v", d)
-	}
-	c := dial(t, r.a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
-	defer c.Close()
-	if _, err := mcrdmav1.NewSwitchGroupsClient(c).Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key}); err != nil {
-		t.Error(err)
-	}
-	end()
-	l.noLeftovers()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+		l.install(1, g)
+		before := l.state(1)
+		same := func(c *config.Config, _ *Options) { c.State = l.config(1).State }
+		if a, err := l.second(1, same); a != nil || !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), l.config(1).State) {
+			t.Fatalf("%v", err)
+		}
+		type result struct {
+			a   *Agent
+			err error
+		}
+		made := make(chan result, 1)
+		go func() {
+			a, err := l.second(1, same, func(_ *config.Config, o *Options) { o.Standby = true })
+			made <- result{a, err}
+		}()
+		select {
+		case r := <-made:
+			t.Fatalf("it did not wait: %v", r.err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		l.nodes[0].kill()
+		r := <-made
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		end := l.running(r.a)
+		eventually(t, "the second is ready", func() bool { return isReady(r.a) })
+		if d := switchspec.Diff(before, l.state(1)); len(d) > 0 {
+			t.Errorf("it has changed %v", d)
+		}
+		c := l.dial(r.a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
+		defer c.Close()
+		if _, err := mcrdmav1.NewSwitchGroupsClient(c).Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key}); err != nil {
+			t.Error(err)
+		}
+		end()
+		l.noLeftovers()
+	})
 }
 
 // TestTwoAgentsOfOneSwitch: of two agents with states of their own one controls the
 // switch. The other refuses what it cannot do, and takes over when the first goes.
 func TestTwoAgentsOfOneSwitch(t *testing.T) {
-	l := newLine(t, 1)
-	first := func(c *config.Config, _ *Options) { c.P4Runtime.ElectionID = 2 }
-	l.start(1, first)
-	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
-	l.install(1, g)
-	want := l.canonical()
-	a, err := l.second(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := l.running(a)
-	conn := dial(t, a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
-	defer conn.Close()
-	c := mcrdmav1.NewSwitchGroupsClient(conn)
-	h := aGroup(hostAddr(1, 4), 1, hostAddr(1, 2))
-	_, err = c.Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: h})
-	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
-		t.Errorf("%v", err)
-	}
-	st, err := mcrdmav1.NewSwitchStatusClient(conn).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
-	if err != nil || st.GetP4Runtime().GetPrimary() || st.GetSettled() || isReady(a) {
-		t.Errorf("%v, %v", st, err)
-	}
-	// The first does not notice.
-	other := aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))
-	l.install(1, other)
-	l.remove(1, other)
-	if have := l.canonical(); !slices.Equal(have, want) {
-		t.Errorf("have %v", have)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		first := func(c *config.Config, _ *Options) { c.P4Runtime.ElectionID = 2 }
+		l.start(1, first)
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+		l.install(1, g)
+		want := l.canonical()
+		a, err := l.second(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := l.running(a)
+		conn := l.dial(a.Addr().String(), identity.Identity{Role: identity.Admin, Name: "x"})
+		defer conn.Close()
+		c := mcrdmav1.NewSwitchGroupsClient(conn)
+		h := aGroup(hostAddr(1, 4), 1, hostAddr(1, 2))
+		_, err = c.Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: h})
+		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+			t.Errorf("%v", err)
+		}
+		st, err := mcrdmav1.NewSwitchStatusClient(conn).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if err != nil || st.GetP4Runtime().GetPrimary() || st.GetSettled() || isReady(a) {
+			t.Errorf("%v, %v", st, err)
+		}
+		// The first does not notice.
+		other := aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))
+		l.install(1, other)
+		l.remove(1, other)
+		if have := l.canonical(); !slices.Equal(have, want) {
+			t.Errorf("have %v", have)
+		}
 
-	l.nodes[0].kill()
-	eventually(t, "the second controls the switch", func() bool { return isReady(a) })
-	if left := multicast(l.state(1)); len(left) > 0 {
-		t.Errorf("the first one's groups are still there: %v", left)
-	}
-	if _, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: h}); err != nil {
-		t.Error(err)
-	}
-	// And back: the first has its state.
-	n := l.launch(1, first)
-	end()
-	eventually(t, "the first controls the switch again", func() bool { return isReady(n.agent) })
-	st, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
-	if err != nil || !strings.Contains(st.GetP4Runtime().GetCleared(), "another agent") {
-		t.Errorf("%v, %v", st.GetP4Runtime(), err)
-	}
-	// What it had may be another's by now: its daemons have to install it again.
-	res, err := l.groups(1).Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{g.Key}})
-	if err != nil || len(res.GetMissing()) != 1 {
-		t.Errorf("%v, %v", res, err)
-	}
-	eventually(t, "the group can be installed", func() bool {
-		_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
-		return err == nil
+		l.nodes[0].kill()
+		eventually(t, "the second controls the switch", func() bool { return isReady(a) })
+		if left := multicast(l.state(1)); len(left) > 0 {
+			t.Errorf("the first one's groups are still there: %v", left)
+		}
+		if _, err := c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: h}); err != nil {
+			t.Error(err)
+		}
+		// And back: the first has its state.
+		n := l.launch(1, first)
+		end()
+		eventually(t, "the first controls the switch again", func() bool { return isReady(n.agent) })
+		st, err = mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if err != nil || !strings.Contains(st.GetP4Runtime().GetCleared(), "another agent") {
+			t.Errorf("%v, %v", st.GetP4Runtime(), err)
+		}
+		// What it had may be another's by now: its daemons have to install it again.
+		res, err := l.groups(1).Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{g.Key}})
+		if err != nil || len(res.GetMissing()) != 1 {
+			t.Errorf("%v, %v", res, err)
+		}
+		eventually(t, "the group can be installed", func() bool {
+			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+			return err == nil
+		})
+		if have := l.canonical(); !slices.Equal(have, want) {
+			t.Errorf("have %v", have)
+		}
+		l.remove(1, g)
+		l.noLeftovers()
 	})
-	if have := l.canonical(); !slices.Equal(have, want) {
-		t.Errorf("have %v", have)
-	}
-	l.remove(1, g)
-	l.noLeftovers()
 }
 
 // A foreigner writes to a switch beside its agent.
@@ -186,7 +190,7 @@ type foreigner struct {
 
 func (l *line) foreigner(i int) *foreigner {
 	l.t.Helper()
-	conn, err := grpc.NewClient(l.nodes[i-1].p4, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(l.nodes[i-1].p4, l.plain()...)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -237,11 +241,11 @@ func (f *foreigner) write(op p4.Update_Type, list ...*p4.Entity) {
 func canonicalRoutes(s *switchspec.State) string {
 	hop := func(id uint16) string {
 		h, _ := s.Find(switchspec.NextHop{ID: id}.Key())
-		n, _ := s.Find(switchspec.Neighbour{NextHop: id}.Key())
+		n, _ := s.Find(switchspec.Neighbor{NextHop: id}.Key())
 		if h == nil || n == nil {
 			return "nowhere"
 		}
-		return fmt.Sprintf("port %d %v %v", h.(switchspec.NextHop).Port, n.(switchspec.Neighbour).Src, n.(switchspec.Neighbour).Dst)
+		return fmt.Sprintf("port %d %v %v", h.(switchspec.NextHop).Port, n.(switchspec.Neighbor).Src, n.(switchspec.Neighbor).Dst)
 	}
 	var lines []string
 	for e := range s.All() {
@@ -262,7 +266,7 @@ func canonicalRoutes(s *switchspec.State) string {
 			}
 			lines = append(lines, line)
 		case switchspec.Match, switchspec.Replica, switchspec.Region, switchspec.MergeGroup, switchspec.MergeMember,
-			switchspec.Bypass, switchspec.NextHop, switchspec.Neighbour, switchspec.ECMPGroup:
+			switchspec.Bypass, switchspec.NextHop, switchspec.Neighbor, switchspec.ECMPGroup:
 		case switchspec.PREGroup:
 			if e.ID == 1 {
 				lines = append(lines, fmt.Sprint(e))
@@ -285,104 +289,108 @@ func (f *foreigner) digests() bool {
 // TestAuditFindsForeignWrites: the next audit finds what another controller did to the
 // switch, and repairs it.
 func TestAuditFindsForeignWrites(t *testing.T) {
-	l := newLine(t, 1)
-	l.start(1, func(_ *config.Config, o *Options) { o.Audit = 50 * time.Millisecond })
-	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
-	l.install(1, g)
-	want, routes, entities := l.canonical(), canonicalRoutes(l.state(1)), len(multicast(l.state(1)))
-	f := l.foreigner(1)
-	table := func(pick func(e *p4.TableEntry) bool) (out []*p4.Entity) {
-		for _, e := range f.all() {
-			if t := e.GetTableEntry(); t != nil && len(t.GetMatch()) > 0 && pick(t) {
-				out = append(out, e)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.start(1, func(_ *config.Config, o *Options) { o.Audit = 50 * time.Millisecond })
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))
+		l.install(1, g)
+		want, routes, entities := l.canonical(), canonicalRoutes(l.state(1)), len(multicast(l.state(1)))
+		f := l.foreigner(1)
+		table := func(pick func(e *p4.TableEntry) bool) (out []*p4.Entity) {
+			for _, e := range f.all() {
+				if t := e.GetTableEntry(); t != nil && len(t.GetMatch()) > 0 && pick(t) {
+					out = append(out, e)
+				}
 			}
+			return out
 		}
-		return out
-	}
-	isRegion := func(e *p4.TableEntry) bool { return e.GetPriority() > 0 }
-	for name, do := range map[string]func(){
-		"deletes all": func() {
-			f.write(p4.Update_DELETE, table(func(*p4.TableEntry) bool { return true })...)
-			for _, e := range f.all() {
-				if e.GetPacketReplicationEngineEntry() != nil {
-					f.write(p4.Update_DELETE, e)
+		isRegion := func(e *p4.TableEntry) bool { return e.GetPriority() > 0 }
+		for name, do := range map[string]func(){
+			"deletes all": func() {
+				f.write(p4.Update_DELETE, table(func(*p4.TableEntry) bool { return true })...)
+				for _, e := range f.all() {
+					if e.GetPacketReplicationEngineEntry() != nil {
+						f.write(p4.Update_DELETE, e)
+					}
 				}
-			}
-		},
-		"deletes a copy": func() {
-			for _, e := range f.all() {
-				if m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); m.GetMulticastGroupId() > 1 {
-					m.Replicas = m.Replicas[1:]
-					f.write(p4.Update_MODIFY, e)
+			},
+			"deletes a copy": func() {
+				for _, e := range f.all() {
+					if m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); m.GetMulticastGroupId() > 1 {
+						m.Replicas = m.Replicas[1:]
+						f.write(p4.Update_MODIFY, e)
+					}
 				}
-			}
-		},
-		"changes a region": func() {
-			e := table(isRegion)[0]
-			p := e.GetTableEntry().GetAction().GetAction().GetParams()
-			p[0].Value = []byte{0x42}
-			f.write(p4.Update_MODIFY, e)
-		},
-		"adds a group": func() {
-			e := f.all()
-			m := e[len(e)-1].GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
-			m.MulticastGroupId = 777
-			f.write(p4.Update_INSERT, e[len(e)-1])
-		},
-		"writes what no agent writes": func() {
-			e := table(isRegion)[0]
-			e.GetTableEntry().Priority = 9
-			f.write(p4.Update_INSERT, e)
-		},
-	} {
-		do()
-		eventually(t, name+": put right", func() bool {
-			have, err := l.read(1)
-			return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil && len(multicast(have)) == entities
-		})
-		eventually(t, name+": ARP is learnt", f.digests)
-		l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
-		l.remove(1, aGroup(hostAddr(1, 1), 2))
-	}
-	l.remove(1, g)
-	l.noLeftovers()
+			},
+			"changes a region": func() {
+				e := table(isRegion)[0]
+				p := e.GetTableEntry().GetAction().GetAction().GetParams()
+				p[0].Value = []byte{0x42}
+				f.write(p4.Update_MODIFY, e)
+			},
+			"adds a group": func() {
+				e := f.all()
+				m := e[len(e)-1].GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
+				m.MulticastGroupId = 777
+				f.write(p4.Update_INSERT, e[len(e)-1])
+			},
+			"writes what no agent writes": func() {
+				e := table(isRegion)[0]
+				e.GetTableEntry().Priority = 9
+				f.write(p4.Update_INSERT, e)
+			},
+		} {
+			do()
+			eventually(t, name+": put right", func() bool {
+				have, err := l.read(1)
+				return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil && len(multicast(have)) == entities
+			})
+			eventually(t, name+": ARP is learnt", f.digests)
+			l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
+			l.remove(1, aGroup(hostAddr(1, 1), 2))
+		}
+		l.remove(1, g)
+		l.noLeftovers()
+	})
 }
 
 // TestForeignController: another controller takes over the switch by a higher
 // election id and writes what it likes. When it goes, the agent repairs everything.
 func TestForeignController(t *testing.T) {
-	l := newLine(t, 1)
-	l.startAll()
-	g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
-	l.install(1, g)
-	want, routes := l.canonical(), canonicalRoutes(l.state(1))
-	s, end := l.control(1)
-	have, err := s.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Apply(t.Context(), switchspec.Diff(have, &switchspec.State{})); err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.groups(1).Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))})
-	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
-		t.Errorf("without the switch: %v", err)
-	}
-	end()
-	eventually(t, "all is put right", func() bool {
-		have, err := l.read(1)
-		return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		l.startAll()
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3))
+		l.install(1, g)
+		want, routes := l.canonical(), canonicalRoutes(l.state(1))
+		s, end := l.control(1)
+		have, err := s.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Apply(t.Context(), switchspec.Diff(have, &switchspec.State{})); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.groups(1).Install(within(t, 300*time.Millisecond), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 2, hostAddr(1, 2))})
+		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+			t.Errorf("without the switch: %v", err)
+		}
+		end()
+		eventually(t, "all is put right", func() bool {
+			have, err := l.read(1)
+			return err == nil && canonical(have) == want[0] && canonicalRoutes(have) == routes && have.Check() == nil
+		})
+		l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
+		l.remove(1, aGroup(hostAddr(1, 1), 2))
+		l.remove(1, g)
+		l.noLeftovers()
 	})
-	l.install(1, aGroup(hostAddr(1, 1), 2, hostAddr(1, 2)))
-	l.remove(1, aGroup(hostAddr(1, 1), 2))
-	l.remove(1, g)
-	l.noLeftovers()
 }
 
 // control takes switch i over.
 func (l *line) control(i int) (s *p4rt.Session, end func()) {
 	l.t.Helper()
-	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4, ElectionID: p4rt.ElectionID{High: 1 << 40, Low: 99}})
+	c, err := p4rt.New(p4rt.Config{Target: l.nodes[i-1].p4, Dial: l.plain(), ElectionID: p4rt.ElectionID{High: 1 << 40, Low: 99}})
 	if err != nil {
 		l.t.Fatal(err)
 	}

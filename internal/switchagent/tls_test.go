@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // A security is how callers prove their identity.
@@ -56,7 +58,7 @@ func tlsFiles(f identity.Files) func(*config.Config, *Options) {
 
 func (l *line) call(i int, opts ...grpc.DialOption) *grpc.ClientConn {
 	l.t.Helper()
-	c, err := grpc.NewClient(l.nodes[i-1].addr, opts...)
+	c, err := grpc.NewClient(l.nodes[i-1].addr, append(opts, l.inMemory())...)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ var callers = []identity.Identity{
 // TestWhoMayDoWhat makes every kind of caller call everything, in plain text and by TLS.
 func TestWhoMayDoWhat(t *testing.T) {
 	for name, f := range map[string]func(testing.TB) security{"plain text": plainText, "TLS": withTLS} {
-		t.Run(name, func(t *testing.T) {
+		testenv.Bubble(t, name, func(t *testing.T) {
 			l := newLine(t, 2)
 			sec := f(t)
 			l.start(1, sec.agent("sw1"))
@@ -227,7 +229,7 @@ func sees(t *testing.T, l *line, sec security) {
 			t.Fatal(err)
 		}
 		have = nil
-		for _, e := range expectEvents(t, w, append(slices.Repeat([]eventType{eventInstalled}, len(x.want)), eventSynced)...) {
+		for _, e := range expectEvents(t, w, append(slices.Repeat([]mcrdmav1.WatchResponse_Type{mcrdmav1.WatchResponse_TYPE_INSTALLED}, len(x.want)), mcrdmav1.WatchResponse_TYPE_SYNCED)...) {
 			if g := e.GetGroup(); g != nil {
 				have = append(have, g.GetGroup().GetKey().GetSource())
 			}
@@ -235,14 +237,14 @@ func sees(t *testing.T, l *line, sec security) {
 		// Later events, too: the last one is one that it may see.
 		a := l.nodes[0].agent
 		for _, source := range []string{"10.1.0.15", "10.1.0.11", "10.1.0.14", "10.1.0.12"} {
-			a.events.tell(eventRemoved, &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
+			a.events.tell(mcrdmav1.WatchResponse_TYPE_REMOVED, netip.MustParseAddr(source), &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
 		}
 		if !slices.Equal(have, x.want) {
 			t.Errorf("%v watches %v, want %v", x.id, have, x.want)
 		}
 		if x.id.Is(identity.Host) {
 			var told []string
-			for _, e := range expectEvents(t, w, slices.Repeat([]eventType{eventRemoved}, ownSources(x.id, x.source))...) {
+			for _, e := range expectEvents(t, w, slices.Repeat([]mcrdmav1.WatchResponse_Type{mcrdmav1.WatchResponse_TYPE_REMOVED}, ownSources(x.id, x.source))...) {
 				told = append(told, e.GetGroup().GetGroup().GetKey().GetSource())
 			}
 			for _, s := range told {
@@ -269,44 +271,46 @@ func ownSources(id identity.Identity, source string) int {
 // TestStrangersAreKeptOut: with TLS, no client gets in without a certificate of the CA,
 // and an identity claimed beside a certificate does not count.
 func TestStrangersAreKeptOut(t *testing.T) {
-	l := newLine(t, 1)
-	ca, other := identitytest.New(t), identitytest.New(t)
-	l.start(1, tlsFiles(ca.Switch("sw1")))
-	group := aGroup(hostAddr(1, 1), 1, hostAddr(1, 5))
-	before := l.snapshot()
-	client := func(f identity.Files) grpc.DialOption {
-		creds, err := f.Client(aSwitch("sw1"))
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		ca, other := identitytest.New(t), identitytest.New(t)
+		l.start(1, tlsFiles(ca.Switch("sw1")))
+		group := aGroup(hostAddr(1, 1), 1, hostAddr(1, 5))
+		before := l.snapshot()
+		client := func(f identity.Files) grpc.DialOption {
+			creds, err := f.Client(aSwitch("sw1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return grpc.WithTransportCredentials(creds)
 		}
-		return grpc.WithTransportCredentials(creds)
-	}
-	admin := identity.Identity{Role: identity.Admin, Name: "ops"}
-	mixed := other.Admin("ops") // its certificate is another CA's, and it trusts ours
-	mixed.CA = ca.Admin("x").CA
-	for name, x := range map[string]struct {
-		opts []grpc.DialOption
-		code codes.Code
-	}{
-		"plain text":               {[]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), identity.Claim(admin)}, codes.Unavailable},
-		"other CA on both sides":   {[]grpc.DialOption{client(other.Admin("ops"))}, codes.Unavailable},
-		"certificate of other CA":  {[]grpc.DialOption{client(mixed)}, codes.Unavailable},
-		"host that claims more":    {[]grpc.DialOption{client(ca.Host("h", hostAddr(1, 2))), identity.Claim(admin)}, codes.PermissionDenied},
-		"host without addresses":   {[]grpc.DialOption{client(ca.Host("h")), identity.Claim(aHost(hostAddr(1, 1)))}, codes.PermissionDenied},
-		"another server is wanted": {[]grpc.DialOption{wantOther(t, ca)}, codes.Unavailable},
-	} {
-		c := mcrdmav1.NewSwitchGroupsClient(l.call(1, x.opts...))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_, err := c.Install(ctx, &mcrdmav1.InstallRequest{Group: group})
-		cancel()
-		if status.Code(err) != x.code {
-			t.Errorf("%s: %v; want %v", name, err, x.code)
+		admin := identity.Identity{Role: identity.Admin, Name: "ops"}
+		mixed := other.Admin("ops") // its certificate is another CA's, and it trusts ours
+		mixed.CA = ca.Admin("x").CA
+		for name, x := range map[string]struct {
+			opts []grpc.DialOption
+			code codes.Code
+		}{
+			"plain text":               {[]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), identity.Claim(admin)}, codes.Unavailable},
+			"other CA on both sides":   {[]grpc.DialOption{client(other.Admin("ops"))}, codes.Unavailable},
+			"certificate of other CA":  {[]grpc.DialOption{client(mixed)}, codes.Unavailable},
+			"host that claims more":    {[]grpc.DialOption{client(ca.Host("h", hostAddr(1, 2))), identity.Claim(admin)}, codes.PermissionDenied},
+			"host without addresses":   {[]grpc.DialOption{client(ca.Host("h")), identity.Claim(aHost(hostAddr(1, 1)))}, codes.PermissionDenied},
+			"another server is wanted": {[]grpc.DialOption{wantOther(t, ca)}, codes.Unavailable},
+		} {
+			c := mcrdmav1.NewSwitchGroupsClient(l.call(1, x.opts...))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			_, err := c.Install(ctx, &mcrdmav1.InstallRequest{Group: group})
+			cancel()
+			if status.Code(err) != x.code {
+				t.Errorf("%s: %v; want %v", name, err, x.code)
+			}
+			l.unchanged(name, before)
 		}
-		l.unchanged(name, before)
-	}
-	if _, err := mcrdmav1.NewSwitchGroupsClient(l.call(1, client(ca.Host("h", hostAddr(1, 1))))).Install(t.Context(), &mcrdmav1.InstallRequest{Group: group}); err != nil {
-		t.Error(err)
-	}
+		if _, err := mcrdmav1.NewSwitchGroupsClient(l.call(1, client(ca.Host("h", hostAddr(1, 1))))).Install(t.Context(), &mcrdmav1.InstallRequest{Group: group}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func wantOther(t testing.TB, ca *identitytest.CA) grpc.DialOption {
@@ -320,66 +324,72 @@ func wantOther(t testing.TB, ca *identitytest.CA) grpc.DialOption {
 // TestAgentsKnowEachOther: an agent hands groups to another only if that one has the
 // certificate of the switch that it should be.
 func TestAgentsKnowEachOther(t *testing.T) {
-	l := newLine(t, 2)
-	ca := identitytest.New(t)
-	l.start(1, tlsFiles(ca.Switch("sw1")))
-	l.start(2, tlsFiles(ca.Switch("sw9")))
-	creds, err := ca.Admin("ops").Client(aSwitch("sw1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := l.snapshot()
-	c := mcrdmav1.NewSwitchGroupsClient(l.call(1, grpc.WithTransportCredentials(creds)))
-	g := aGroup(hostAddr(1, 1), 1, hostAddr(2, 1), hostAddr(2, 2))
-	_, err = c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
-	refused{codes.Unavailable, "PEER", "sw1", []string{"switch sw2", "switch:sw9", "switch:sw2"}}.check(t, "an impostor", err)
-	l.unchanged("an impostor", before)
-	l.nodes[1].kill()
-	l.start(2, tlsFiles(ca.Switch("sw2")))
-	eventually(t, "sw2 is known", func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		ca := identitytest.New(t)
+		l.start(1, tlsFiles(ca.Switch("sw1")))
+		l.start(2, tlsFiles(ca.Switch("sw9")))
+		creds, err := ca.Admin("ops").Client(aSwitch("sw1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := l.snapshot()
+		c := mcrdmav1.NewSwitchGroupsClient(l.call(1, grpc.WithTransportCredentials(creds)))
+		g := aGroup(hostAddr(1, 1), 1, hostAddr(2, 1), hostAddr(2, 2))
 		_, err = c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
-		return err == nil || !strings.Contains(err.Error(), "sw9") && status.Code(err) != codes.Unavailable
+		refused{codes.Unavailable, "PEER", "sw1", []string{"switch sw2", "switch:sw9", "switch:sw2"}}.check(t, "an impostor", err)
+		l.unchanged("an impostor", before)
+		l.nodes[1].kill()
+		l.start(2, tlsFiles(ca.Switch("sw2")))
+		eventually(t, "sw2 is known", func() bool {
+			_, err = c.Install(t.Context(), &mcrdmav1.InstallRequest{Group: g})
+			return err == nil || !strings.Contains(err.Error(), "sw9") && status.Code(err) != codes.Unavailable
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key}); err != nil {
+			t.Fatal(err)
+		}
+		l.noLeftovers()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key}); err != nil {
-		t.Fatal(err)
-	}
-	l.noLeftovers()
 }
 
 // TestBadCertificatesStopTheAgent: it does not serve in plain text instead.
 func TestBadCertificatesStopTheAgent(t *testing.T) {
-	l := newLine(t, 1)
-	f := identitytest.New(t).Switch("sw1")
-	f.Key += ".missing"
-	cfg := l.config(1)
-	cfg.Listen = "127.0.0.1:0"
-	tlsFiles(f)(cfg, nil)
-	a, err := New(t.Context(), cfg, Options{})
-	if err == nil {
-		err = a.Run(t.Context())
-	}
-	if err == nil || !strings.Contains(err.Error(), f.Key) {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		f := identitytest.New(t).Switch("sw1")
+		f.Key += ".missing"
+		cfg := l.config(1)
+		cfg.Listen = "127.0.0.1:0"
+		tlsFiles(f)(cfg, nil)
+		a, err := New(t.Context(), cfg, Options{})
+		if err == nil {
+			err = a.Run(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), f.Key) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // TestPeerThatDenies: an agent that answers, and does not let this one do anything, is not
 // reachable for it.
 func TestPeerThatDenies(t *testing.T) {
-	l := newLine(t, 2)
-	f := l.fake(2)
-	f.onSync(func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
-		return nil, toStatus("sw2", fmt.Errorf("%w: who is sw1?", ErrDenied))
-	})
-	l.start(1)
-	eventually(t, "sw1 says so", func() bool {
-		a := l.nodes[0].agent
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		p := a.peerStatus()[0]
-		return !p.GetReachable() && strings.Contains(p.GetError(), "who is sw1?")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		f.onSync(func(context.Context, *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+			return nil, toStatus("sw2", fmt.Errorf("%w: who is sw1?", ErrDenied))
+		})
+		l.start(1)
+		eventually(t, "sw1 says so", func() bool {
+			a := l.nodes[0].agent
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			p := a.peerStatus()[0]
+			return !p.GetReachable() && strings.Contains(p.GetError(), "who is sw1?")
+		})
 	})
 }

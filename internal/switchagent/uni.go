@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,19 +32,17 @@ func newUni(t *unicast.Table) *uni {
 	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}, written: &switchspec.State{}}
 }
 
-// do calls f with the table, and wakes the waiting goroutines if it has changed. It
-// says which parts have.
-func (u *uni) do(f func(*unicast.Table)) (changed, ways bool) {
+// do calls f with the table, and wakes the waiting goroutines if it has changed.
+func (u *uni) do(f func(*unicast.Table)) (changed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	v, w := u.table.Version(), u.table.WaysVersion()
+	was := u.table.Version()
 	f(u.table)
-	changed, ways = u.table.Version() != v, u.table.WaysVersion() != w
-	if changed {
+	if changed = u.table.Version() != was; changed {
 		close(u.changed)
 		u.changed = make(chan struct{})
 	}
-	return changed, ways
+	return changed
 }
 
 func (u *uni) adopt(s *switchspec.State) { u.do(func(t *unicast.Table) { t.Adopt(s) }) }
@@ -66,20 +65,13 @@ func (u *uni) unuse(hops []uint16) {
 
 // attached says whether a sender's packets, and answers to it, all pass this switch.
 func (a *Agent) attached(host netip.Addr) bool {
-	for _, p := range a.cfg.Prefixes {
-		if p.Contains(host) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.cfg.Prefixes, func(p netip.Prefix) bool { return p.Contains(host) })
 }
 
 // settledRoutes waits until the routes are known, so that "no route" is reliable.
 func (a *Agent) settledRoutes(ctx context.Context) error {
-	select {
-	case <-a.settled:
+	if closed(a.settled) {
 		return nil
-	default:
 	}
 	select {
 	case <-a.settled:
@@ -200,7 +192,7 @@ func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool,
 	var del []switchspec.Key
 	for _, c := range switchspec.Diff(u.written, want.state) {
 		kind := c.Entity.Key().Kind()
-		hop := kind == switchspec.KindNextHop || kind == switchspec.KindNeighbour
+		hop := kind == switchspec.KindNextHop || kind == switchspec.KindNeighbor
 		switch {
 		case c.Op != switchspec.Delete && hop && u.has[hops] > want.version:
 			return false, nil

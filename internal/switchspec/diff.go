@@ -17,15 +17,10 @@ const (
 )
 
 func (o Op) String() string {
-	switch o {
-	case Insert:
-		return "insert"
-	case Modify:
-		return "modify"
-	case Delete:
-		return "delete"
+	if o < Insert || o > Delete {
+		return fmt.Sprintf("op %d", uint8(o))
 	}
-	return fmt.Sprintf("op %d", uint8(o))
+	return [...]string{Insert: "insert", Modify: "modify", Delete: "delete"}[o]
 }
 
 // A Change is a step from one state to another.
@@ -75,23 +70,6 @@ const (
 	stageLast           // neighbors, bypasses
 )
 
-var insertStage = [...]int{
-	KindSettings: stageBase, KindPREGroup: stageBase, KindNeighbour: stageBase, KindECNPort: stageBase, KindPortHost: stageBase,
-	KindMergeGroup: stageBase, KindBypass: stageBase, KindNextHop: stageRewrite, KindReplica: stageRewrite, KindRegion: stageRewrite,
-	KindECMPGroup: stageMembers, KindMergeMember: stageMembers, KindRouterMAC: stageSwitch, KindARPTarget: stageSwitch,
-	KindRoute: stageSwitch, KindBridgeMAC: stageSwitch, KindBridgePort: stageSwitch, KindGuardedPort: stageSwitch,
-	KindMatch: stageAttach,
-}
-
-var deleteStage = [...]int{
-	KindMatch: stageDetach, KindMergeMember: stageLeave, KindRouterMAC: stageLeave, KindARPTarget: stageLeave,
-	KindRoute: stageLeave, KindBridgeMAC: stageLeave, KindBridgePort: stageLeave, KindECNPort: stageLeave,
-	KindGuardedPort: stageLeave, KindPortHost: stageBare,
-	KindReplica: stageStrip, KindRegion: stageCleanup, KindECMPGroup: stageStrip, KindMergeGroup: stageStrip,
-	KindPREGroup: stageBare, KindNextHop: stageBare, KindNeighbour: stageLast,
-	KindBypass: stageLast,
-}
-
 // Diff returns the changes that make a switch in state have one in state want, in
 // the order in which they are to be done. Equal states have none.
 func Diff(have, want *State) []Change {
@@ -100,8 +78,8 @@ func Diff(have, want *State) []Change {
 		switch f, ok := have.Find(k); {
 		case !ok:
 			d.region(e, Insert)
-			d.add(insertStage[k.kind], Insert, e)
-		case !f.equal(e):
+			d.add(kinds[k.kind].inserts, Insert, e)
+		case !equal(f, e):
 			d.region(e, Modify)
 			d.mods[k] = true
 		}
@@ -112,8 +90,8 @@ func Diff(have, want *State) []Change {
 			d.add(stageUnmerge, Delete, e)
 		case !ok:
 			d.region(e, Delete)
-			d.add(deleteStage[k.kind], Delete, e)
-		case k.kind == KindSettings && !d.mods[k] && !e.equal(Settings{}) && want.entities[k] == nil:
+			d.add(kinds[k.kind].deletes, Delete, e)
+		case k.kind == KindSettings && !d.mods[k] && !equal(e, Settings{}) && want.entities[k] == nil:
 			d.mods[k] = true // back to what a new switch has
 		}
 	}
@@ -179,7 +157,7 @@ func (d *differ) modify() {
 		if r, ok := e.(Region); ok {
 			user = r.replica()
 		}
-		switch stage := insertStage[k.kind]; {
+		switch stage := kinds[k.kind].inserts; {
 		case k.kind == KindMatch: // live has done it
 		case k.kind == KindMergeMember && d.reused(old):
 			d.add(stageUnmerge, Delete, old)
@@ -262,7 +240,7 @@ func (d *differ) meets(s *State, group uint16, pre Key, live, met map[Key]bool) 
 		visit(k)
 		e, _ := s.Find(k)
 		if r, _ := e.(Replica); r.NextHop != 0 {
-			visit(Neighbour{NextHop: r.NextHop}.Key())
+			visit(Neighbor{NextHop: r.NextHop}.Key())
 		}
 	}
 	return n

@@ -31,7 +31,7 @@ func drawState(t *rapid.T) *State {
 	}
 	for i := range uint16(3) {
 		if maybe(9) {
-			put(Neighbour{NextHop: i + 1, Dst: MAC{5: byte(small(t, "mac", 0, 3) / 3)}})
+			put(Neighbor{NextHop: i + 1, Dst: MAC{5: byte(small(t, "mac", 0, 3) / 3)}})
 		}
 		if maybe(8) {
 			put(NextHop{ID: i + 1, Port: small(t, "port", 1, 2)})
@@ -115,7 +115,7 @@ func copies(s *State, m Match, k Key) string {
 	for _, r := range g.Replicas {
 		e, _ := s.Find(replicaKey(m.Group, r.Instance))
 		replica, _ := e.(Replica)
-		n, _ := s.Find(Neighbour{NextHop: replica.NextHop}.Key())
+		n, _ := s.Find(Neighbor{NextHop: replica.NextHop}.Key())
 		replica.Group, replica.RID = 0, 0
 		fmt.Fprint(&b, r.Port, " ", replica, n, "; ")
 	}
@@ -209,7 +209,7 @@ func apart(have, want, now *State) error {
 		for _, s := range []*State{have, want} {
 			g, there := s.Find(mergeKey(m.Slot))
 			o, member := s.Find(m.Key())
-			if there && member && g.(MergeGroup).Epoch == e.(MergeGroup).Epoch && o.equal(m) {
+			if there && member && g.(MergeGroup).Epoch == e.(MergeGroup).Epoch && equal(o, m) {
 				matches = true
 			}
 		}

@@ -1,6 +1,7 @@
 package switchspec
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type Kind uint8
 const (
 	KindSettings Kind = iota + 1
 	KindPREGroup
-	KindNeighbour
+	KindNeighbor
 	KindNextHop
 	KindECMPGroup
 	KindRouterMAC
@@ -41,21 +42,41 @@ const (
 	KindMatch
 )
 
-var kindNames = [...]string{
-	KindSettings: "settings", KindPREGroup: "PRE group", KindNeighbour: "neighbour", KindNextHop: "next hop",
-	KindECMPGroup: "ECMP group", KindRouterMAC: "router MAC", KindARPTarget: "ARP target", KindRoute: "route",
-	KindBridgeMAC: "bridge MAC", KindBridgePort: "bridge port", KindPortHost: "port host", KindGuardedPort: "guarded port", KindECNPort: "ECN port", KindReplica: "replica",
-	KindRegion: "region", KindMergeGroup: "merge group", KindMergeMember: "merge member", KindBypass: "bypass", KindMatch: "group match",
+// kinds are what is known of each kind, and the stages at which its entities are
+// inserted and deleted.
+var kinds = [...]struct {
+	name             string
+	inserts, deletes int
+}{
+	KindSettings:    {"settings", stageBase, stageLast},
+	KindPREGroup:    {"PRE group", stageBase, stageBare},
+	KindNeighbor:    {"neighbor", stageBase, stageLast},
+	KindNextHop:     {"next hop", stageRewrite, stageBare},
+	KindECMPGroup:   {"ECMP group", stageMembers, stageStrip},
+	KindRouterMAC:   {"router MAC", stageSwitch, stageLeave},
+	KindARPTarget:   {"ARP target", stageSwitch, stageLeave},
+	KindRoute:       {"route", stageSwitch, stageLeave},
+	KindBridgeMAC:   {"bridge MAC", stageSwitch, stageLeave},
+	KindBridgePort:  {"bridge port", stageSwitch, stageLeave},
+	KindPortHost:    {"port host", stageBase, stageBare},
+	KindGuardedPort: {"guarded port", stageSwitch, stageLeave},
+	KindECNPort:     {"ECN port", stageBase, stageLeave},
+	KindReplica:     {"replica", stageRewrite, stageStrip},
+	KindRegion:      {"region", stageRewrite, stageCleanup},
+	KindMergeGroup:  {"merge group", stageBase, stageStrip},
+	KindMergeMember: {"merge member", stageMembers, stageLeave},
+	KindBypass:      {"bypass", stageBase, stageLast},
+	KindMatch:       {"group match", stageAttach, stageDetach},
 }
 
 // Kinds is the number of kinds; the kinds are 1 to Kinds.
-const Kinds = len(kindNames) - 1
+const Kinds = len(kinds) - 1
 
 func (k Kind) String() string {
 	if k == 0 || int(k) > Kinds {
 		return fmt.Sprintf("kind %d", uint8(k))
 	}
-	return kindNames[k]
+	return kinds[k].name
 }
 
 // A Key identifies an entity in a State. Keys are comparable and ordered; what
@@ -69,15 +90,7 @@ type Key struct {
 func (k Key) Kind() Kind { return k.kind }
 
 func (k Key) compare(o Key) int {
-	for _, p := range [...][2]uint64{{uint64(k.kind), uint64(o.kind)}, {k.a, o.a}, {k.b, o.b}, {k.c, o.c}, {k.d, o.d}} {
-		if p[0] != p[1] {
-			if p[0] < p[1] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
+	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.a, o.a), cmp.Compare(k.b, o.b), cmp.Compare(k.c, o.c), cmp.Compare(k.d, o.d))
 }
 
 // An Entity is one of the types of this package whose names are kinds.
@@ -85,8 +98,20 @@ type Entity interface {
 	// Key identifies the entity among those of a switch. It is meaningless for an
 	// entity that State.Put refuses.
 	Key() Key
-	equal(Entity) bool
 	check() error
+}
+
+// equal reports whether two entities are the same.
+func equal(e, o Entity) bool {
+	switch e := e.(type) {
+	case PREGroup:
+		o, ok := o.(PREGroup)
+		return ok && e.ID == o.ID && slices.Equal(e.Replicas, o.Replicas)
+	case ECMPGroup:
+		o, ok := o.(ECMPGroup)
+		return ok && e.ID == o.ID && slices.Equal(e.Hops, o.Hops)
+	}
+	return e == o
 }
 
 // MAC is an Ethernet address.
@@ -154,8 +179,7 @@ func (Settings) Key() Key { return Key{kind: KindSettings} }
 func (s Settings) String() string {
 	return fmt.Sprintf("settings: ICRC off %t, hash seed %d, owner %016x, numbers to %d", s.ICRCOff, s.HashSeed, s.Owner, s.Numbers)
 }
-func (s Settings) equal(o Entity) bool { return o == Entity(s) }
-func (s Settings) check() error        { return nil }
+func (s Settings) check() error { return nil }
 
 // BridgePort is a port that bridges.
 type BridgePort struct {
@@ -169,7 +193,6 @@ func (p BridgePort) Key() Key { return Key{kind: KindBridgePort, a: uint64(p.Por
 func (p BridgePort) String() string {
 	return fmt.Sprintf("bridge port %d: flood group %d", p.Port, p.FloodGroup)
 }
-func (p BridgePort) equal(o Entity) bool { return o == Entity(p) }
 func (p BridgePort) check() error {
 	return rules(p, rule{p.Port <= MaxPort, "the port is more than 510"})
 }
@@ -183,8 +206,7 @@ type BridgeMAC struct {
 // Key implements Entity.
 func (m BridgeMAC) Key() Key { return Key{kind: KindBridgeMAC, a: m.MAC.number()} }
 
-func (m BridgeMAC) String() string      { return fmt.Sprintf("bridge %v: port %d", m.MAC, m.Port) }
-func (m BridgeMAC) equal(o Entity) bool { return o == Entity(m) }
+func (m BridgeMAC) String() string { return fmt.Sprintf("bridge %v: port %d", m.MAC, m.Port) }
 func (m BridgeMAC) check() error {
 	return rules(m, rule{m.Port <= MaxPort, "the port is more than 510"})
 }
@@ -195,9 +217,8 @@ type RouterMAC struct{ MAC MAC }
 // Key implements Entity.
 func (m RouterMAC) Key() Key { return Key{kind: KindRouterMAC, a: m.MAC.number()} }
 
-func (m RouterMAC) String() string      { return fmt.Sprintf("router MAC %v", m.MAC) }
-func (m RouterMAC) equal(o Entity) bool { return o == Entity(m) }
-func (m RouterMAC) check() error        { return nil }
+func (m RouterMAC) String() string { return fmt.Sprintf("router MAC %v", m.MAC) }
+func (m RouterMAC) check() error   { return nil }
 
 // ARPTarget is an address for which the agent answers ARP.
 type ARPTarget struct{ Addr netip.Addr }
@@ -205,8 +226,7 @@ type ARPTarget struct{ Addr netip.Addr }
 // Key implements Entity.
 func (t ARPTarget) Key() Key { return Key{kind: KindARPTarget, a: ip(t.Addr)} }
 
-func (t ARPTarget) String() string      { return fmt.Sprintf("ARP target %v", t.Addr) }
-func (t ARPTarget) equal(o Entity) bool { return o == Entity(t) }
+func (t ARPTarget) String() string { return fmt.Sprintf("ARP target %v", t.Addr) }
 func (t ARPTarget) check() error {
 	return rules(t, rule{t.Addr.Is4(), "the address is not IPv4"})
 }
@@ -238,7 +258,6 @@ func (r Route) String() string {
 	to := map[RouteTo]string{ToNowhere: "nowhere", ToNextHop: fmt.Sprint("next hop ", r.Number), ToECMP: fmt.Sprint("ECMP group ", r.Number), ToAgent: "the agent"}[r.To]
 	return fmt.Sprintf("route %v: to %s", r.Dst, to)
 }
-func (r Route) equal(o Entity) bool { return o == Entity(r) }
 func (r Route) check() error {
 	numbered := r.To == ToNextHop || r.To == ToECMP
 	return rules(r,
@@ -264,10 +283,6 @@ type ECMPGroup struct {
 func (g ECMPGroup) Key() Key { return Key{kind: KindECMPGroup, a: uint64(g.ID)} }
 
 func (g ECMPGroup) String() string { return fmt.Sprintf("ECMP group %d: %v", g.ID, g.Hops) }
-func (g ECMPGroup) equal(o Entity) bool {
-	h, ok := o.(ECMPGroup)
-	return ok && g.ID == h.ID && slices.Equal(g.Hops, h.Hops)
-}
 func (g ECMPGroup) check() error {
 	err := rules(g, rule{g.ID != 0, "the number is 0"}, rule{len(g.Hops) > 0, "there are no next hops"})
 	for i, h := range g.Hops {
@@ -277,7 +292,7 @@ func (g ECMPGroup) check() error {
 	return err
 }
 
-// NextHop is the port towards a next hop. Its MACs are in the Neighbour of the
+// NextHop is the port towards a next hop. Its MACs are in the Neighbor of the
 // same number.
 type NextHop struct {
 	ID   uint16
@@ -287,26 +302,24 @@ type NextHop struct {
 // Key implements Entity.
 func (h NextHop) Key() Key { return Key{kind: KindNextHop, a: uint64(h.ID)} }
 
-func (h NextHop) String() string      { return fmt.Sprintf("next hop %d: port %d", h.ID, h.Port) }
-func (h NextHop) equal(o Entity) bool { return o == Entity(h) }
+func (h NextHop) String() string { return fmt.Sprintf("next hop %d: port %d", h.ID, h.Port) }
 func (h NextHop) check() error {
 	return rules(h, rule{h.ID != 0, "the number is 0"}, rule{h.Port <= MaxPort, "the port is more than 510"})
 }
 
-// Neighbour holds the MACs of frames to a next hop.
-type Neighbour struct {
+// Neighbor holds the MACs of frames to a next hop.
+type Neighbor struct {
 	NextHop  uint16
 	Src, Dst MAC
 }
 
 // Key implements Entity.
-func (n Neighbour) Key() Key { return Key{kind: KindNeighbour, a: uint64(n.NextHop)} }
+func (n Neighbor) Key() Key { return Key{kind: KindNeighbor, a: uint64(n.NextHop)} }
 
-func (n Neighbour) String() string {
-	return fmt.Sprintf("neighbour %d: from %v to %v", n.NextHop, n.Src, n.Dst)
+func (n Neighbor) String() string {
+	return fmt.Sprintf("neighbor %d: from %v to %v", n.NextHop, n.Src, n.Dst)
 }
-func (n Neighbour) equal(o Entity) bool { return o == Entity(n) }
-func (n Neighbour) check() error {
+func (n Neighbor) check() error {
 	return rules(n, rule{n.NextHop != 0, "the number is 0"})
 }
 
@@ -323,7 +336,6 @@ func (p ECNPort) Key() Key { return Key{kind: KindECNPort, a: uint64(p.Port)} }
 func (p ECNPort) String() string {
 	return fmt.Sprintf("ECN port %d: depths of %d to %d, %d/65536", p.Port, p.KMin, p.KMax, p.PMax)
 }
-func (p ECNPort) equal(o Entity) bool { return o == Entity(p) }
 func (p ECNPort) check() error {
 	return rules(p, rule{p.Port <= MaxPort, "the port is more than 510"},
 		rule{p.KMin <= p.KMax && p.KMax <= MaxDepth, "the depths are not in order, or more than 19 bits"})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // PREReplica is a copy that the packet replication engine makes.
@@ -30,10 +29,6 @@ type PREGroup struct {
 func (g PREGroup) Key() Key { return Key{kind: KindPREGroup, a: uint64(g.ID)} }
 
 func (g PREGroup) String() string { return fmt.Sprintf("PRE group %d: %v", g.ID, g.Replicas) }
-func (g PREGroup) equal(o Entity) bool {
-	h, ok := o.(PREGroup)
-	return ok && g.ID == h.ID && slices.Equal(g.Replicas, h.Replicas)
-}
 func (g PREGroup) check() error {
 	err := rules(g, rule{g.ID != 0, "the number is 0"})
 	for i, r := range g.Replicas {
@@ -62,7 +57,6 @@ func (m Match) Key() Key {
 func (m Match) String() string {
 	return fmt.Sprintf("group match %v, %#06x to %v: group %d, PRE groups %d+%d", m.Src, m.MCID, m.Dst, m.Group, m.FirstPRE, m.PREGroups)
 }
-func (m Match) equal(o Entity) bool { return o == Entity(m) }
 func (m Match) check() error {
 	return rules(m, rule{m.Src.Is4() && m.Dst.Is4(), "an address is not IPv4"},
 		rule{m.MCID <= MaxQPN, "the MC_ID has more than 24 bits"},
@@ -85,7 +79,7 @@ type Replica struct {
 	Last    bool
 	Dst     netip.Addr // the receiver's, or the branch's representative
 	QPN     uint32     // the receiver's; 0 unless Last
-	NextHop uint16     // Neighbour; 0 leaves the MACs alone
+	NextHop uint16     // Neighbor; 0 leaves the MACs alone
 }
 
 func replicaKey(group, rid uint16) Key {
@@ -101,7 +95,6 @@ func (r Replica) String() string {
 	}
 	return fmt.Sprintf("replica %d/%d: to branch %v, next hop %d", r.Group, r.RID, r.Dst, r.NextHop)
 }
-func (r Replica) equal(o Entity) bool { return o == Entity(r) }
 func (r Replica) check() error {
 	return rules(r, rule{r.Dst.Is4(), "the address is not IPv4"},
 		rule{r.QPN <= MaxQPN, "the QPN has more than 24 bits"},
@@ -130,7 +123,6 @@ func (r Region) replica() Key { return replicaKey(r.Group, r.RID) }
 func (r Region) String() string {
 	return fmt.Sprintf("region %d/%d, rkey %#08x, VA %#x to %#x: offset %#x, rkey %#08x", r.Group, r.RID, r.RKey, r.First, r.Last, r.Offset, r.NewRKey)
 }
-func (r Region) equal(o Entity) bool { return o == Entity(r) }
 func (r Region) check() error {
 	return rules(r, rule{r.First <= r.Last, "the last address is before the first"})
 }
@@ -153,7 +145,6 @@ func (m MergeMember) Key() Key {
 func (m MergeMember) String() string {
 	return fmt.Sprintf("merge member %v to %v, QPN %#06x: slot %d, index %d", m.Src, m.Dst, m.DestQP, m.Slot, m.Index)
 }
-func (m MergeMember) equal(o Entity) bool { return o == Entity(m) }
 func (m MergeMember) check() error {
 	return rules(m, rule{m.Src.Is4() && m.Dst.Is4(), "an address is not IPv4"},
 		rule{m.DestQP <= MaxQPN, "the QPN has more than 24 bits"},
@@ -177,7 +168,6 @@ func (b Bypass) Key() Key {
 func (b Bypass) String() string {
 	return fmt.Sprintf("bypass %v to %v, QPN %#06x: dropped", b.Src, b.Dst, b.QPN)
 }
-func (b Bypass) equal(o Entity) bool { return o == Entity(b) }
 func (b Bypass) check() error {
 	return rules(b, rule{b.Src.Is4() && b.Dst.Is4(), "an address is not IPv4"},
 		rule{b.QPN <= MaxQPN, "the QPN has more than 24 bits"})
@@ -204,7 +194,6 @@ func (g MergeGroup) String() string {
 	return fmt.Sprintf("merge group %d: members %016b, epoch %d, PSN %d, learn %t, as %v to QPN %#06x, CNP gap %d µs",
 		g.Slot, g.Members, g.Epoch, g.InitialPSN, g.Learn, g.Source, g.SenderQPN, g.CNPGap)
 }
-func (g MergeGroup) equal(o Entity) bool { return o == Entity(g) }
 func (g MergeGroup) check() error {
 	return rules(g, rule{g.Slot <= MaxSlot, "the slot is more than 16383"},
 		rule{g.Epoch != 0, "the epoch is 0"},

@@ -12,8 +12,7 @@ type GuardedPort struct{ Port uint16 }
 // Key implements Entity.
 func (p GuardedPort) Key() Key { return Key{kind: KindGuardedPort, a: uint64(p.Port)} }
 
-func (p GuardedPort) String() string      { return fmt.Sprintf("guarded port %d", p.Port) }
-func (p GuardedPort) equal(o Entity) bool { return o == Entity(p) }
+func (p GuardedPort) String() string { return fmt.Sprintf("guarded port %d", p.Port) }
 func (p GuardedPort) check() error {
 	return rules(p, rule{p.Port <= MaxPort, "the port is more than 510"})
 }
@@ -31,7 +30,6 @@ func (h PortHost) Key() Key { return Key{kind: KindPortHost, a: uint64(h.Port), 
 func (h PortHost) String() string {
 	return fmt.Sprintf("port host: %v, %v at port %d", h.Addr, h.MAC, h.Port)
 }
-func (h PortHost) equal(o Entity) bool { return o == Entity(h) }
 func (h PortHost) check() error {
 	return rules(h, rule{h.Port <= MaxPort, "the port is more than 510"}, rule{h.Addr.Is4(), "the address is not IPv4"})
 }

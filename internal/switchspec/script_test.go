@@ -95,8 +95,8 @@ func parse(line string) (Entity, error) {
 		err := scan(&a, &b, &m.Slot, &m.Index)
 		m.Src, m.Dst = ip(a), ip(b)
 		return m, err
-	case "neighbour": // next-hop
-		var n Neighbour
+	case "neighbor": // next-hop
+		var n Neighbor
 		err := scan(&n.NextHop)
 		return n, err
 	case "hop": // next-hop port

@@ -78,7 +78,7 @@ func (s *State) Equal(o *State) bool {
 		return false
 	}
 	for k, e := range s.each() {
-		if f, ok := o.Find(k); !ok || !e.equal(f) {
+		if f, ok := o.Find(k); !ok || !equal(e, f) {
 			return false
 		}
 	}
@@ -142,9 +142,9 @@ func (s *State) Check() error {
 
 // refs lists what an entity of the state needs.
 func refs(s *State, e Entity, f func(k Key, what string)) {
-	neighbour := func(id uint16) {
+	neighbor := func(id uint16) {
 		if id != 0 {
-			f(Neighbour{NextHop: id}.Key(), fmt.Sprint("neighbour ", id))
+			f(Neighbor{NextHop: id}.Key(), fmt.Sprint("neighbor ", id))
 		}
 	}
 	hop := func(id uint16) { f(NextHop{ID: id}.Key(), fmt.Sprint("next hop ", id)) }
@@ -154,7 +154,7 @@ func refs(s *State, e Entity, f func(k Key, what string)) {
 			f(PREGroup{ID: e.FloodGroup}.Key(), fmt.Sprint("PRE group ", e.FloodGroup))
 		}
 	case NextHop:
-		neighbour(e.ID)
+		neighbor(e.ID)
 	case ECMPGroup:
 		for _, h := range e.Hops {
 			hop(h.NextHop)
@@ -167,7 +167,7 @@ func refs(s *State, e Entity, f func(k Key, what string)) {
 			f(ECMPGroup{ID: e.Number}.Key(), fmt.Sprint("ECMP group ", e.Number))
 		}
 	case Replica:
-		neighbour(e.NextHop)
+		neighbor(e.NextHop)
 	case MergeMember:
 		f(mergeKey(e.Slot), fmt.Sprint("merge group ", e.Slot))
 	case Match:

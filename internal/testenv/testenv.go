@@ -1,16 +1,18 @@
-// Package testenv is what tests of several packages share: skipping that fails
-// where a test must run, loopback addresses that no other process uses, and a buffer
-// that several goroutines may write to. Only tests may import it; it imports the
-// standard library only.
+// Package testenv is what tests of several packages share: skipping that fails where a
+// test must run, bubbles of virtual time, loopback addresses that no other process uses,
+// and a buffer that several goroutines may write to. Only tests may import it; it imports
+// the standard library only.
 package testenv
 
 import (
 	"bytes"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 )
 
 // Skip leaves a test out with a reason, unless the environment says that all
@@ -21,6 +23,25 @@ func Skip(t testing.TB, format string, args ...any) {
 		t.Fatalf("must run here, but: "+format, args...)
 	}
 	t.Skipf(format, args...)
+}
+
+// WithoutRace leaves out of a run with the race detector a test that has nothing to show
+// there, for a reason. "make test" runs all that have these words in their names once more,
+// without the detector.
+func WithoutRace(t testing.TB, reason string) {
+	t.Helper()
+	if name, _, _ := strings.Cut(t.Name(), "/"); !strings.Contains(name, "WithoutRace") {
+		t.Fatal("the name of a test that calls WithoutRace says so")
+	}
+	if Race {
+		t.Skip("optional: " + reason)
+	}
+}
+
+// Bubble is t.Run in a bubble of virtual time.
+func Bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 var loopback atomic.Uint32

@@ -71,10 +71,10 @@ const (
 	OutsideWindow                // behind what the sender was told, or too far ahead of it
 )
 
-// Step processes an answer that arrives at now, and returns what becomes of it. If it is to
+// Merge processes an answer that arrives at now, and returns what becomes of it. If it is to
 // be passed on, the Answer that is returned is what the sender sees. A Member out of range
 // is no member.
-func Step(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
+func Merge(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	if uint(a.Member) >= MaxMembers || c.Members>>a.Member&1 == 0 || c.Epoch == 0 {
 		return a, NotMember
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A group of which everything is known, with positions instead of PSNs: Step's result is
+// A group of which everything is known, with positions instead of PSNs: Merge's result is
 // compared with what each member has really received. Some members lie: they answer with
 // any PSN, and nothing is promised to them.
 type oracle struct {
@@ -120,7 +120,7 @@ func (o *oracle) answer(t *rapid.T, i, upTo int, s rocev2.Syndrome) {
 	if !s.IsAck() {
 		a.PSN = o.start.Add(upTo)
 	}
-	got, verdict := Step(&o.c, &o.s, a, 0)
+	got, verdict := Merge(&o.c, &o.s, a, 0)
 	current := o.c.Members>>i&1 != 0
 	honest := o.liars>>i&1 == 0
 	if verdict != Pass {
@@ -162,7 +162,7 @@ func TestProgress(t *testing.T) {
 			if liars>>a.Member&1 != 0 {
 				a.PSN = a.PSN.Add(drawLie(t))
 			}
-			Step(&c, &s, a, 0)
+			Merge(&c, &s, a, 0)
 		}
 		c.Members &^= liars
 		end := c.InitialPSN.Add(rapid.SampledFrom([]int{60, Window - 1 - 2*Spread}).Draw(t, "end"))
@@ -173,7 +173,7 @@ func TestProgress(t *testing.T) {
 		var v Verdict
 		for i := range n {
 			if c.Members>>i&1 != 0 {
-				last, v = Step(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit, MSN: 9}, 0)
+				last, v = Merge(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit, MSN: 9}, 0)
 			}
 		}
 		if v != Pass || last.PSN != end || last.MSN != 9 {
@@ -183,14 +183,14 @@ func TestProgress(t *testing.T) {
 			if c.Members>>i&1 == 0 {
 				continue
 			}
-			if again, v := Step(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit}, 0); v != Pass || again.PSN != end {
+			if again, v := Merge(&c, &s, Answer{Member: i, PSN: end, Syndrome: rocev2.AckNoLimit}, 0); v != Pass || again.PSN != end {
 				t.Fatalf("the sender hears %+v, %v again", again, v)
 			}
 		}
 	})
 }
 
-func FuzzStep(f *testing.F) {
+func FuzzMerge(f *testing.F) {
 	f.Add(uint16(7), uint16(1), uint32(0xfffffe), false, []byte("\x00\x1f\x00\x00\x01\x01\x60\x00\x00\x02"))
 	f.Fuzz(func(t *testing.T, members, epoch uint16, psn uint32, learn bool, script []byte) {
 		c := Config{Members: members, Epoch: epoch, InitialPSN: rocev2.PSN(psn) & rocev2.Mask24, Learn: learn}
@@ -198,7 +198,7 @@ func FuzzStep(f *testing.F) {
 		for ; len(script) >= 5; script = script[5:] {
 			a := Answer{Member: int(int8(script[0])), Syndrome: rocev2.Syndrome(script[1]),
 				PSN: rocev2.PSN(script[2])<<16 | rocev2.PSN(script[3])<<8 | rocev2.PSN(script[4])}
-			got, v := Step(&c, &s, a, 0)
+			got, v := Merge(&c, &s, a, 0)
 			if v != Pass {
 				continue
 			}
@@ -209,7 +209,7 @@ func FuzzStep(f *testing.F) {
 	})
 }
 
-func BenchmarkStep(b *testing.B) {
+func BenchmarkMerge(b *testing.B) {
 	for _, members := range []int{3, 16} {
 		b.Run(map[int]string{3: "members=3", 16: "members=16"}[members], func(b *testing.B) {
 			c := Config{Members: uint16(1<<members - 1), Epoch: 1}
@@ -221,7 +221,7 @@ func BenchmarkStep(b *testing.B) {
 					a.Member = 0
 					a.PSN = a.PSN.Add(1)
 				}
-				Step(&c, &s, a, time.Microsecond)
+				Merge(&c, &s, a, time.Microsecond)
 			}
 		})
 	}

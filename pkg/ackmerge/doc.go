@@ -1,10 +1,10 @@
 // Package ackmerge states how a switch merges the answers of a multicast group's receivers
 // into those of one receiver, which is what the sender's queue pair believes it talks to.
-// It is the specification: p4src/ackmerge.p4 must answer packet by packet as [Step] does,
+// It is the specification: p4src/ackmerge.p4 must answer packet by packet as [Merge] does,
 // and the exhaustive exploration of tests/model runs both.
 //
 // It is pure, imports only rocev2, and allocates nothing. The switch (or a model
-// of it) finds the group and the member that an answer comes from, calls Step,
+// of it) finds the group and the member that an answer comes from, calls Merge,
 // and sends what comes back, from the address that the sender's queue pair is
 // connected to, to the sender's queue pair.
 //
@@ -128,5 +128,5 @@
 // has given to no queue pair (the group's MC_ID), and only merging puts in the real number.
 //
 // A member may itself be a subtree whose answers another switch has merged: what
-// Step passes on is an answer as a receiver would give it.
+// Merge passes on is an answer as a receiver would give it.
 package ackmerge

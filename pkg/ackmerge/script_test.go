@@ -109,7 +109,7 @@ func (s *scripted) say(t *testing.T, line string) string {
 			a.Syndrome = rocev2.Syndrome(n)
 		}
 	}
-	got, verdict := Step(&s.c, &s.s, a, now)
+	got, verdict := Merge(&s.c, &s.s, a, now)
 	said := fmt.Sprintf("%-22s", line)
 	if verdict != Pass {
 		return fmt.Sprintf("%s dropped: %v", said, verdict)

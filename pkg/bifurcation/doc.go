@@ -6,7 +6,7 @@
 // It is pure and imports the standard library only. A switch's agent calls [Step]
 // for its own switch, installs the [Rules] that come back, and hands each [Branch]
 // to the agents that it names. [Plan] does the same for a whole [Fabric] at once,
-// for planning and tests; [Topology] is a Fabric in memory.
+// for planning and tests.
 //
 // # One switch's step
 //

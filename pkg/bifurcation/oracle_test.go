@@ -24,11 +24,11 @@ type network struct {
 	t     *Topology
 	g     Group
 	p     Planned
-	rules map[place]*Placed
-	used  map[place]bool
+	rules map[stepKey]*SwitchStep
+	used  map[stepKey]bool
 	memo  map[flight][]netip.Addr
 	open  map[flight]bool
-	ahead map[place]brute
+	ahead map[stepKey]brute
 	legs  map[leg]map[Switch]bool
 
 	narrow bool // some next hops are left out by a limit, so rules behind may be idle
@@ -43,12 +43,12 @@ const probeRKey, probeVA, probeLen = 7, 0x1000, 0x800
 
 func newNetwork(t *Topology, g Group, p Planned) (*network, error) {
 	n := &network{
-		t: t, g: g, p: p, rules: map[place]*Placed{}, used: map[place]bool{},
-		memo: map[flight][]netip.Addr{}, open: map[flight]bool{}, ahead: map[place]brute{}, legs: map[leg]map[Switch]bool{},
+		t: t, g: g, p: p, rules: map[stepKey]*SwitchStep{}, used: map[stepKey]bool{},
+		memo: map[flight][]netip.Addr{}, open: map[flight]bool{}, ahead: map[stepKey]brute{}, legs: map[leg]map[Switch]bool{},
 	}
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		key := place{s.At, s.Dst}
+		key := stepKey{s.At, s.Dst}
 		if n.rules[key] != nil {
 			return nil, fmt.Errorf("two entries for %v", key)
 		}
@@ -71,7 +71,7 @@ type out struct {
 // choices are all the things that a switch may do with a packet, each a list of
 // packets that leave.
 func (n *network) choices(at Switch, pkt packet) ([][]out, error) {
-	s := n.rules[place{at, pkt.dst}]
+	s := n.rules[stepKey{at, pkt.dst}]
 	if s == nil || pkt.qpn != n.g.ID {
 		var all [][]out
 		for _, l := range n.t.NextHops(at, pkt.dst) {
@@ -79,7 +79,7 @@ func (n *network) choices(at Switch, pkt packet) ([][]out, error) {
 		}
 		return all, nil
 	}
-	n.used[place{at, pkt.dst}] = true
+	n.used[stepKey{at, pkt.dst}] = true
 	all := make([][]out, 0, len(s.Rules.PREGroups))
 	for _, group := range s.Rules.PREGroups {
 		var copies []out
@@ -95,7 +95,7 @@ func (n *network) choices(at Switch, pkt packet) ([][]out, error) {
 	return all, nil
 }
 
-func rewriteCopy(s *Placed, r Replica, pkt packet) (packet, error) {
+func rewriteCopy(s *SwitchStep, r Replica, pkt packet) (packet, error) {
 	found := 0
 	for _, w := range s.Rules.Rewrites {
 		if w.RID != r.RID {
@@ -218,7 +218,7 @@ func (n *network) lazy(at Switch, pkt packet, copies [][]netip.Addr) error {
 // passedMergePoint: before it there is nothing to judge, even at a switch that a
 // branch with another representative comes by later.
 func (n *network) passedMergePoint(at Switch, dst netip.Addr) bool {
-	return slices.ContainsFunc(n.p.Steps, func(s Placed) bool { return s.At == at && s.Dst == dst })
+	return slices.ContainsFunc(n.p.Steps, func(s SwitchStep) bool { return s.At == at && s.Dst == dst })
 }
 
 type brute struct {
@@ -227,7 +227,7 @@ type brute struct {
 }
 
 func (n *network) nextProgrammable(at Switch, dst netip.Addr) brute {
-	key := place{at, dst}
+	key := stepKey{at, dst}
 	if b, ok := n.ahead[key]; ok {
 		return b
 	}

@@ -169,8 +169,8 @@ func misses(f Fabric, g Group, at Switch) string {
 	return ""
 }
 
-// Placed is one switch's step.
-type Placed struct {
+// A SwitchStep is one switch's step.
+type SwitchStep struct {
 	At        Switch
 	Dst       netip.Addr // what the rules match
 	Receivers []Receiver // the representative first
@@ -184,7 +184,7 @@ type Planned struct {
 
 	// Steps in the order of installation: each after those that it hands its
 	// branches to; the merge point's last. Some have no rules.
-	Steps []Placed
+	Steps []SwitchStep
 
 	// Early counts the branches that were given up to keep others apart.
 	Early int
@@ -205,7 +205,7 @@ func Plan(f Fabric, g Group, maxPREGroups int) (Planned, error) {
 	}
 	p := planner{f: f, g: g, max: maxPREGroups, early: map[Switch][]netip.Addr{}}
 	for n := 0; ; n++ {
-		p.steps, p.known = nil, map[place][]Receiver{}
+		p.steps, p.known = nil, map[stepKey][]Receiver{}
 		dst := g.Destination()
 		err := p.visit(at, dst, toFront(dst, g.Receivers), nil)
 		var clash *clash
@@ -234,8 +234,8 @@ func (c *clash) Error() string {
 
 func (c *clash) Unwrap() error { return ErrAmbiguous }
 
-// place is where a branch's packets come to, and as what.
-type place struct {
+// A stepKey is a step's switch, and the destination of the packets that come there.
+type stepKey struct {
 	at Switch
 	as netip.Addr
 }
@@ -245,14 +245,14 @@ type planner struct {
 	g     Group
 	max   int
 	early map[Switch][]netip.Addr
-	steps []Placed
-	known map[place][]Receiver // receivers reached from there
+	steps []SwitchStep
+	known map[stepKey][]Receiver // receivers reached from there
 }
 
 // visit makes the step of a switch, after those behind it. Unicast routes are known
 // to be free of loops, and so are the branches, which follow them.
 func (p *planner) visit(at Switch, dst netip.Addr, receivers []Receiver, via []Switch) error {
-	key := place{at, dst}
+	key := stepKey{at, dst}
 	if before := p.known[key]; before != nil {
 		if !slices.EqualFunc(before, receivers, func(a, b Receiver) bool { return a.Addr == b.Addr }) {
 			return &clash{from: via[len(via)-1], at: at, receivers: receivers}
@@ -274,6 +274,6 @@ func (p *planner) visit(at Switch, dst netip.Addr, receivers []Receiver, via []S
 			}
 		}
 	}
-	p.steps = append(p.steps, Placed{At: at, Dst: dst, Receivers: receivers, Result: result})
+	p.steps = append(p.steps, SwitchStep{At: at, Dst: dst, Receivers: receivers, Result: result})
 	return nil
 }

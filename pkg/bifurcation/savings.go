@@ -29,10 +29,10 @@ type Savings struct {
 // it. p is Plan's result for the same fabric and group. Errors are ErrNoRoute and ErrLoop,
 // of unicast paths from the sender.
 func Save(f Fabric, g Group, p Planned) (Savings, error) {
-	group := flows{f: f, source: g.Source, steps: map[place]*Placed{}}
+	group := flows{f: f, source: g.Source, steps: map[stepKey]*SwitchStep{}}
 	for i, s := range p.Steps {
 		if !s.Rules.Empty() {
-			group.steps[place{s.At, s.Dst}] = &p.Steps[i]
+			group.steps[stepKey{s.At, s.Dst}] = &p.Steps[i]
 		}
 	}
 	unicast := flows{f: f, source: g.Source}
@@ -69,7 +69,7 @@ func Save(f Fabric, g Group, p Planned) (Savings, error) {
 type flows struct {
 	f      Fabric
 	source netip.Addr
-	steps  map[place]*Placed
+	steps  map[stepKey]*SwitchStep
 	load   map[LinkLoad]float64 // by the first three members
 }
 
@@ -120,7 +120,7 @@ func (w *flows) send(dst netip.Addr, last bool) error {
 // leave says where a packet, or its copies, go on to.
 func (w *flows) leave(s stage) ([]leaving, error) {
 	var out []leaving
-	step := w.steps[place{s.at, s.dst}]
+	step := w.steps[stepKey{s.at, s.dst}]
 	if step == nil || s.last {
 		links := w.f.NextHops(s.at, s.dst)
 		if len(links) == 0 {

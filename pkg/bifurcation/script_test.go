@@ -144,7 +144,7 @@ func show(t *Topology, p Planned, regions bool) string {
 			out.WriteByte('\n')
 		}
 		for _, w := range s.Rules.Rewrites {
-			fmt.Fprintf(&out, "  copy %d to %s by %s", w.RID, short([]Receiver{{Addr: w.Dst}}), neighbour(t, s.At, w.NextHop))
+			fmt.Fprintf(&out, "  copy %d to %s by %s", w.RID, short([]Receiver{{Addr: w.Dst}}), neighbor(t, s.At, w.NextHop))
 			if w.Last {
 				fmt.Fprintf(&out, ", qpn %#x", w.QPN)
 			}
@@ -167,7 +167,7 @@ func show(t *Topology, p Planned, regions bool) string {
 	return out.String() + "\n"
 }
 
-func neighbour(t *Topology, at Switch, hop uint16) string {
+func neighbor(t *Topology, at Switch, hop uint16) string {
 	if to := t.switches[at].ports[hop-1].to; to != "" {
 		return string(to)
 	}

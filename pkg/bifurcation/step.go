@@ -16,7 +16,7 @@ const maxHops = 65535 / MaxReceivers
 
 // Hop is a way out of a switch.
 type Hop struct {
-	NextHop uint16 // the switch's number of it, not 0; an index of its next_hops and neighbours
+	NextHop uint16 // the switch's number of it, not 0; an index of its next_hops and neighbors
 	Port    uint32 // data plane port
 }
 
@@ -199,27 +199,17 @@ func rules(req Request, branches []branch, of []int) Rules {
 	if limit <= 0 {
 		limit = DefaultMaxPREGroups
 	}
-	copies, translations := 0, 0
+	copies := 0
 	for b := range branches {
 		hops[b] = sorted(branches[b].route.Hops, compareHops)
 		hops[b] = hops[b][:min(limit, len(hops[b]))]
 		width[b] = len(hops[b])
 		copies += width[b]
 	}
-	for i, b := range of {
-		if branches[b].count == 1 {
-			translations += width[b] * len(req.Receivers[i].Regions)
-		}
-	}
-
 	groups := spread(width[:len(branches)], limit)
 	out := Rules{PREGroups: make([][]Replica, groups), Rewrites: make([]Rewrite, 0, copies)}
-	if translations > 0 {
-		out.Translations = make([]Translation, 0, translations)
-	}
-	replicas := make([]Replica, groups*len(branches))
 	for k := range groups {
-		out.PREGroups[k], replicas = replicas[:len(branches):len(branches)], replicas[len(branches):]
+		out.PREGroups[k] = make([]Replica, len(branches))
 	}
 
 	rid := uint16(1)
@@ -234,7 +224,7 @@ func rules(req Request, branches []branch, of []int) Rules {
 			rewrite := Rewrite{RID: rid, NextHop: hop.NextHop, Dst: first.Addr, Last: last}
 			if last {
 				rewrite.QPN = first.QPN
-				out.Translations = translate(out.Translations, rid, first.Regions)
+				out.Translations = translate(slices.Grow(out.Translations, len(first.Regions)), rid, first.Regions)
 			}
 			out.Rewrites = append(out.Rewrites, rewrite)
 			rid++
@@ -253,33 +243,18 @@ func translate(to []Translation, rid uint16, regions []Region) []Translation {
 }
 
 // downstream hands on the branches that are to be split again.
-func downstream(req Request, branches []branch, of []int) []Branch {
-	n, members := 0, 0
-	for _, b := range branches {
-		if b.count > 1 {
-			n++
-			members += b.count
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	out := make([]Branch, 0, n)
-	receivers := make([]Receiver, 0, members)
+func downstream(req Request, branches []branch, of []int) (out []Branch) {
 	for b := range branches {
 		if branches[b].count == 1 {
 			continue
 		}
-		from := len(receivers)
+		next := Branch{Next: sorted(branches[b].route.Next, cmp.Compare), Receivers: make([]Receiver, 0, branches[b].count)}
 		for i, at := range of {
 			if at == b {
-				receivers = append(receivers, req.Receivers[i])
+				next.Receivers = append(next.Receivers, req.Receivers[i])
 			}
 		}
-		out = append(out, Branch{
-			Next:      sorted(branches[b].route.Next, cmp.Compare),
-			Receivers: receivers[from:len(receivers):len(receivers)],
-		})
+		out = append(out, next)
 	}
 	return out
 }
@@ -319,14 +294,8 @@ func sorted[T comparable](set []T, compare func(a, b T) int) []T {
 
 // sameSet compares sets that are in any order, and may name an element twice.
 func sameSet[T comparable](a, b []T) bool {
-	return slices.Equal(a, b) || subset(a, b) && subset(b, a)
-}
-
-func subset[T comparable](a, b []T) bool {
-	for _, x := range a {
-		if !slices.Contains(b, x) {
-			return false
-		}
+	subset := func(a, b []T) bool {
+		return !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
 	}
-	return true
+	return slices.Equal(a, b) || subset(a, b) && subset(b, a)
 }

@@ -46,7 +46,7 @@ func (a *assembler) begin(size int64) ([]byte, error) {
 		return a.buf[:size], nil
 	}
 	if a.off == 0 {
-		if err := a.place(); err != nil {
+		if err := a.setDest(); err != nil {
 			return nil, err
 		}
 	}
@@ -61,8 +61,8 @@ func (a *assembler) begin(size int64) ([]byte, error) {
 	return a.dest[at:a.off], nil
 }
 
-// place finds where op's pieces go.
-func (a *assembler) place() (err error) {
+// setDest finds where op's pieces go.
+func (a *assembler) setDest() (err error) {
 	switch {
 	case a.again:
 		a.spare = slices.Grow(a.spare[:0], int(a.op.length))

@@ -18,8 +18,7 @@ type attach struct {
 	req *mcrdmav1.AttachRequested
 
 	// Its resources, from prepare until its end, or until its path has taken them over:
-	cq       qp.CQ
-	qp       qp.QP
+	queuePair
 	listener net.Listener
 }
 
@@ -44,10 +43,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	// A former member can't go on as one: it lacks what came before.
 	first := req.GetFormation() == 1 || req.GetJoins()
 	if m == nil && l != nil && first && !c.closed {
-		m = &Member{
-			c: c, id: id, listener: l, events: newEventQueue(), over: make(chan struct{}),
-			news: make(chan struct{}, 1),
-		}
+		m = &Member{c: c, id: id, listener: l, events: newEventQueue(), ended: make(chan struct{}), inbox: newInbox[Received]()}
 		a.m = m
 		c.members[id] = m
 	}
@@ -81,8 +77,7 @@ func (a *attach) answer(c *Client, err error) error {
 	ans := &mcrdmav1.AnswerAttachRequest{Token: c.token(), Attach: a.req.GetAttach()}
 	if err != nil {
 		ans.Refused = err.Error()
-		var r *refusal
-		if errors.As(err, &r) {
+		if r, ok := errors.AsType[*refusal](err); ok {
 			ans.Reason = r.reason
 		}
 	} else {
@@ -175,10 +170,7 @@ func (m *Member) drop() {
 
 // close ends what the attach still has.
 func (a *attach) close() {
-	if a.qp != nil {
-		_ = a.qp.Close()
-		_ = a.cq.Close()
-	}
+	a.queuePair.close()
 	if a.listener != nil {
 		_ = a.listener.Close()
 	}
@@ -203,7 +195,11 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	if g == nil {
 		g = &Grant{}
 	}
-	if err := m.take(r, g); err != nil {
+	err = m.take(r, g)
+	switch {
+	case errors.Is(err, qp.ErrClosed): // the application has ended meanwhile
+		return m.c.errLeft()
+	case err != nil:
 		return refuse("INVALID", "the receiver's grant for %q: %w", r.Service, err)
 	}
 	return nil
@@ -250,9 +246,7 @@ func (m *Member) take(r *Request, g *Grant) error {
 func closeRegions(regions []granted) (err error) {
 	for _, g := range regions {
 		if g.mr != nil {
-			if e := g.mr.Close(); e != nil && !errors.Is(e, qp.ErrClosed) {
-				err = errors.Join(err, e)
-			}
+			err = errors.Join(err, ignoreClosed(g.mr.Close()))
 		}
 		g.piece.release()
 	}
@@ -285,15 +279,9 @@ func (a *attach) prepare() error {
 func (a *attach) makeQP(conn *mcrdmav1.Connection) (err error) {
 	c := a.m.c
 	attr := c.dev.Attr()
-	if a.cq, err = c.dev.CreateCQ(min(MaxReceives+1, attr.MaxCQE)); err != nil {
-		return err
-	}
-	a.qp, err = c.pd.CreateQP(qp.Init{SendCQ: a.cq, RecvCQ: a.cq, MaxSendWR: 1, MaxRecvWR: min(MaxReceives, attr.MaxQPWR), MaxSGE: 1})
+	a.queuePair, err = c.newQueuePair(min(MaxReceives+1, attr.MaxCQE),
+		qp.Init{MaxSendWR: 1, MaxRecvWR: min(MaxReceives, attr.MaxQPWR), MaxSGE: 1}, qp.AccessRemoteWrite)
 	if err != nil {
-		_ = a.cq.Close()
-		return err
-	}
-	if err = a.qp.Modify(&qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit); err != nil {
 		return err
 	}
 	return ready(a.qp, conn)
@@ -337,7 +325,7 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 	switch {
 	case err != nil:
 	case !first:
-		m.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath())}, false)
+		m.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath())})
 	case !m.listener.add(m):
 		m.end(fmt.Errorf("%w: the listener", ErrClosed), true)
 	}
@@ -345,8 +333,28 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) {
 
 // detached ends a formation, or the membership.
 func (c *Client) detached(e *mcrdmav1.Detached) {
-	if a := c.takeAttach(e.GetAttach()); a != nil {
-		_ = a.m.do(func() { a.m.detached(a, e) })
+	a := c.takeAttach(e.GetAttach())
+	if a == nil {
+		return
+	}
+	if e.GetReason() == mcrdmav1.Detached_REASON_ABORTED && a.req.GetJoins() {
+		c.forget(a.m)
+	}
+	_ = a.m.do(func() { a.m.detached(a, e) })
+}
+
+// forget makes room for another member of the same group, because this one has not joined
+// it, unless this one has been asked again.
+func (c *Client) forget(m *Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.attaches {
+		if a.m == m {
+			return
+		}
+	}
+	if c.members[m.id] == m {
+		delete(c.members, m.id)
 	}
 }
 
@@ -441,15 +449,13 @@ func (m *Member) finish(err error, leave bool) {
 		m.c.opt.Logger.Error("close regions", "group", m.id, "error", e)
 	}
 	m.c.mu.Lock()
-	delete(m.c.members, m.id)
+	if m.c.members[m.id] == m {
+		delete(m.c.members, m.id)
+	}
 	maps.DeleteFunc(m.c.attaches, func(_ uint64, a *attach) bool { return a.m == m })
 	m.c.mu.Unlock()
-	e := Event{Type: Failed, Text: err.Error(), Formation: formation}
-	if errors.Is(err, ErrClosed) {
-		e.Type = Closed
-	}
-	m.events.put(e, true)
-	close(m.over)
+	m.events.end(err, formation)
+	close(m.ended)
 }
 
 // resume tells a daemon that has come back that the member is still there, in the formation
@@ -480,7 +486,7 @@ func (m *Member) resume(ctx context.Context) bool {
 		m.do(func() { m.notResumed(last, fromStatus(err)) })
 		return true
 	}
-	m.events.put(Event{Type: Resumed, Formation: last.req.GetFormation()}, false)
+	m.events.put(Event{Type: Resumed, Formation: last.req.GetFormation()})
 	return true
 }
 
@@ -491,15 +497,20 @@ func (m *Member) resumeAs(ctx context.Context, a *attach) error {
 	return err
 }
 
-// abort ends a formation that was never complete, if it still is the present one.
+// abort ends a formation that was never complete, if it still is the present one. This
+// member may have begun it: if that is how it joins the group, it ends.
 func (m *Member) abort(a *attach, err error) {
 	m.mu.Lock()
-	present := m.current == a && m.path == nil
+	present, begun := m.current == a, m.path != nil
 	m.mu.Unlock()
-	if present {
+	switch {
+	case !present:
+	case !begun:
 		m.c.takeAttach(a.req.GetAttach())
 		m.drop()
 		m.unlessFormed(err)
+	case a.req.GetJoins():
+		m.endWith(a, fmt.Errorf("%w: %w", ErrFailed, err))
 	}
 }
 
@@ -513,7 +524,7 @@ func (m *Member) notResumed(a *attach, err error) {
 		return
 	}
 	if errors.Is(err, ErrDaemon) {
-		err = fmt.Errorf("the daemon was gone, and does not take the member up again: %w", err)
+		err = fmt.Errorf("the daemon could not be reached, and does not resume the member: %w", err)
 	}
 	m.endWith(a, err)
 }

@@ -1,8 +1,9 @@
 package mcrdma
 
 import (
-	"net"
 	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestAttackOnRelay: a host that is not in the group connects to the ports at which its
@@ -10,19 +11,18 @@ import (
 // the group's data arrives, and the group is not formed anew.
 func TestAttackOnRelay(t *testing.T) {
 	for _, name := range []string{"tcp", "rdma"} {
-		t.Run(name, func(t *testing.T) {
+		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, 2, true, GroupConfig{Transport: name})
 			r.g.mu.Lock()
-			members := r.g.info.GetRelay().GetBootstrap()
+			members := r.g.life.info.GetRelay().GetBootstrap()
 			r.g.mu.Unlock()
 			if len(members) != 3 {
 				t.Fatalf("members listen at %q", members)
 			}
-			mallory := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 66, 6, 7)}}
 			const rounds = 20
 			for n := range rounds {
 				for _, addr := range members {
-					c, err := mallory.DialContext(t.Context(), "tcp", addr)
+					c, err := r.w.net.Dial(t.Context(), "mallory/x", addr)
 					if err != nil {
 						t.Fatal(err)
 					}

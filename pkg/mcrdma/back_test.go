@@ -3,23 +3,23 @@ package mcrdma
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestEndedWhileAway: a membership that ended while the daemon was not there ends for the
 // reason that the daemon gives.
 func TestEndedWhileAway(t *testing.T) {
 	for reason, want := range map[string]error{"CLOSED": ErrClosed, "REMOVED": ErrRemoved, "SENDER_LOST": ErrSenderLost, "NOT_FOUND": ErrDaemon} {
-		t.Run(reason, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, reason, func(t *testing.T) {
 			r := newRig(t, 1, false, GroupConfig{})
 			d := r.ds[0]
 			d.stop()
@@ -34,43 +34,43 @@ func TestEndedWhileAway(t *testing.T) {
 // TestSaidLater: a group that is closed, and a member that leaves, while the daemon is not
 // there: it is told when it is back.
 func TestSaidLater(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 2, true, GroupConfig{})
-	r.src.stop()
-	r.ds[0].stop()
-	left := make(chan error, 1)
-	go func() { left <- r.rs[0].m.Close() }()
-	if err := errors.Join(r.g.Close(t.Context()), <-left); err != nil {
-		t.Fatal(err)
-	}
-	if r.w.group(r.g.id.wire()) == nil {
-		t.Fatal("the daemon was told, though it was not there")
-	}
-	r.ds[0].start()
-	eventually(t, "it is told that the member has left", func() bool {
-		r.ds[0].mu.Lock()
-		defer r.ds[0].mu.Unlock()
-		return len(r.ds[0].left) == 1
-	})
-	r.src.start()
-	eventually(t, "it is told that the group is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
-	_, err := r.rs[1].m.Recv(t.Context())
-	wants(t, "the other receiver", err, ErrClosed, "the sender has closed")
-	for _, c := range []*Client{r.c, r.rs[0].c} {
-		c.mu.Lock()
-		if n := len(c.unsaid); n > 0 {
-			t.Errorf("%d things are still to be told", n)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, true, GroupConfig{})
+		r.src.stop()
+		r.ds[0].stop()
+		left := make(chan error, 1)
+		go func() { left <- r.rs[0].m.Close() }()
+		if err := errors.Join(r.g.Close(t.Context()), <-left); err != nil {
+			t.Fatal(err)
 		}
-		c.mu.Unlock()
-	}
+		if r.w.group(r.g.id.wire()) == nil {
+			t.Fatal("the daemon was told, though it was not there")
+		}
+		r.ds[0].start()
+		eventually(t, "it is told that the member has left", func() bool {
+			r.ds[0].mu.Lock()
+			defer r.ds[0].mu.Unlock()
+			return len(r.ds[0].left) == 1
+		})
+		r.src.start()
+		eventually(t, "it is told that the group is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
+		_, err := r.rs[1].m.Recv(t.Context())
+		wants(t, "the other receiver", err, ErrClosed, "the sender has closed")
+		for _, c := range []*Client{r.c, r.rs[0].c} {
+			c.mu.Lock()
+			if n := len(c.unsaid); n > 0 {
+				t.Errorf("%d things are still to be told", n)
+			}
+			c.mu.Unlock()
+		}
+	})
 }
 
 // TestResumedBetweenFormations: the daemon is restarted when a formation is being made. It
 // has lost that one, but knows the one before: that is what the member has.
 func TestResumedBetweenFormations(t *testing.T) {
 	for name, forgets := range map[string]bool{"known": false, "forgotten": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, 1, false, GroupConfig{})
 			m, d := r.rs[0].m, r.ds[0]
 			last := m.last.req.GetAttach()
@@ -123,89 +123,87 @@ func TestResumedBetweenFormations(t *testing.T) {
 // TestLeavesBetweenFormations: a member that leaves when no formation of it is there, leaves
 // the one that its daemon has.
 func TestLeavesBetweenFormations(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 1, false, GroupConfig{})
-	m, d := r.rs[0].m, r.ds[0]
-	d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
-		Detached: &mcrdmav1.Detached{Attach: m.last.req.GetAttach(), Reason: mcrdmav1.Detached_REASON_REFORMED}}})
-	eventually(t, "it has none", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.current == nil
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		m, d := r.rs[0].m, r.ds[0]
+		d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
+			Detached: &mcrdmav1.Detached{Attach: m.last.req.GetAttach(), Reason: mcrdmav1.Detached_REASON_REFORMED}}})
+		eventually(t, "it has none", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.current == nil
+		})
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.left) != 1 {
+			t.Errorf("left %q", d.left)
+		}
 	})
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.left) != 1 {
-		t.Errorf("left %q", d.left)
-	}
 }
 
 // TestAttachesAreForgotten: of a member's formations only the present one is kept.
 func TestAttachesAreForgotten(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 1, false, GroupConfig{})
-	for range 10 {
-		r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-		event(t, r.g.Events(), Reformed)
-	}
-	c := r.rs[0].c
-	eventually(t, "forgotten", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.attaches) == 1
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		for range 10 {
+			r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
+			event(t, r.g.Events(), Reformed)
+		}
+		c := r.rs[0].c
+		eventually(t, "forgotten", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return len(c.attaches) == 1
+		})
 	})
 }
 
 // TestAdoptedLate: a group whose daemon was gone while its members connected is resumed by
 // itself, since the others have been already.
 func TestAdoptedLate(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 1, true, GroupConfig{})
-	r.g.stop(errClosing)
-	<-r.g.over
-	r.src.stop()
-	g := &Group{c: r.c, id: GroupID{r.src.address, 99}, cfg: r.g.cfg, events: newEventQueue(), over: make(chan struct{}), drained: make(chan struct{}),
-		removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}}, next: &formation{info: r.g.info, path: nothing{}}}
-	g.ctx, g.stop = context.WithCancelCause(r.c.ctx)
-	if err := r.c.adopt(g, newLink()); err != nil {
-		t.Fatal(err)
-	}
-	r.w.mu.Lock()
-	r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: g.info}
-	r.w.mu.Unlock()
-	r.src.start()
-	event(t, g.Events(), Resumed)
-}
-
-// nothing is a path that carries nothing.
-type nothing struct{}
-
-func (nothing) post()    {}
-func (nothing) abandon() {}
-func (nothing) run(ctx context.Context) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		r.g.end(errClosing)
+		<-r.g.ended
+		r.src.stop()
+		g := newGroup(r.c, r.g.cfg)
+		g.id = GroupID{r.src.address, 99}
+		info := r.g.life.info
+		b, err := g.bring(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.c.adopt(g, info, b, newConnection()); err != nil {
+			t.Fatal(err)
+		}
+		r.w.mu.Lock()
+		r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: info}
+		r.w.mu.Unlock()
+		r.src.start()
+		event(t, g.Events(), Resumed)
+	})
 }
 
 // TestSlowDaemon: a daemon that takes its time to answer is there all the same.
 func TestSlowDaemon(t *testing.T) {
-	t.Parallel()
-	_, ds := newWorld(t, 1)
-	d := ds[0]
-	d.socket += "low"
-	l, err := net.Listen("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := grpc.NewServer()
-	mcrdmav1.RegisterApplicationsServer(srv, d)
-	t.Cleanup(srv.Stop)
-	begun := time.AfterFunc(1500*time.Millisecond, func() { _ = srv.Serve(l) })
-	defer begun.Stop()
-	d.client()
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 1)
+		d := ds[0]
+		d.socket += "low"
+		l, err := d.w.net.Listen(d.address+"/daemon", d.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := grpc.NewServer()
+		mcrdmav1.RegisterApplicationsServer(srv, d)
+		t.Cleanup(srv.Stop)
+		begun := time.AfterFunc(1500*time.Millisecond, func() { _ = srv.Serve(l) })
+		defer begun.Stop()
+		d.client()
+	})
 }
 
 // TestEndBetweenFormations: the end of a formation while the next one is being made ends
@@ -220,9 +218,9 @@ func TestEndBetweenFormations(t *testing.T) {
 	}
 	// another is one more formation, which is given up.
 	another := func(r *rig, _, _ *fakeMember) {
-		third, err := r.w.prepare(t.Context(), r.w.group(r.g.id.wire()), r.ds[0], nil, 3)
+		third, err := r.w.prepare(r.w.t.Context(), r.w.group(r.g.id.wire()), r.ds[0], nil, 3)
 		if err != nil {
-			t.Error(err)
+			r.w.t.Error(err)
 			return
 		}
 		third.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test")
@@ -238,8 +236,7 @@ func TestEndBetweenFormations(t *testing.T) {
 		"closed, formed, lost":          {[]func(_ *rig, _, _ *fakeMember){closed, formed, lost}, ErrSenderLost},
 		"formed, closed, lost":          {[]func(_ *rig, _, _ *fakeMember){formed, closed, lost}, ErrSenderLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, 1, false, GroupConfig{}) // whose sender does not notice
 			g := r.w.group(r.g.id.wire())
 			next, err := r.w.prepare(t.Context(), g, r.ds[0], nil, 2)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -23,169 +24,178 @@ func wants(t *testing.T, what string, err, want error, text string) {
 
 // TestStarting: Dial waits for a daemon, and Create for receivers, that are still starting.
 func TestStarting(t *testing.T) {
-	_, ds := newWorld(t, 2)
-	late := func(f func()) { time.AfterFunc(100*time.Millisecond, f) }
-	ds[0].stop()
-	late(ds[0].start)
-	c, err := Dial(t.Context(), Options{Socket: ds[0].socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	receiver := ds[1].client()
-	defer receiver.Close()
-	group := GroupConfig{Service: "late", Receivers: []string{ds[1].address}}
-	_, err = c.Create(t.Context(), group)
-	wants(t, "without Wait", err, ErrNoService, "")
-	listening := make(chan error, 1)
-	late(func() {
-		_, err := receiver.Listen(t.Context(), ListenConfig{Service: "late", Accept: func(*Request) (*Grant, error) { return &Grant{}, nil }})
-		listening <- err
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 2)
+		late := func(f func()) { time.AfterFunc(100*time.Millisecond, f) }
+		ds[0].stop()
+		late(ds[0].start)
+		c, err := Dial(t.Context(), ds[0].options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		receiver := ds[1].client()
+		defer receiver.Close()
+		group := GroupConfig{Service: "late", Receivers: []string{ds[1].address}}
+		_, err = c.Create(t.Context(), group)
+		wants(t, "without Wait", err, ErrNoService, "")
+		listening := make(chan error, 1)
+		late(func() {
+			_, err := receiver.Listen(t.Context(), ListenConfig{Service: "late", Accept: func(*Request) (*Grant, error) { return &Grant{}, nil }})
+			listening <- err
+		})
+		group.Wait = 20 * time.Second
+		g, err := c.Create(t.Context(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(<-listening, g.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		group.Service = "never"
+		_, err = c.Create(ctx, group)
+		wants(t, "until the context ends", err, context.DeadlineExceeded, "")
+		wants(t, "until the context ends", err, ErrNoService, "")
 	})
-	group.Wait = 20 * time.Second
-	g, err := c.Create(t.Context(), group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(<-listening, g.Close(t.Context())); err != nil {
-		t.Error(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	group.Service = "never"
-	_, err = c.Create(ctx, group)
-	wants(t, "until the context ends", err, context.DeadlineExceeded, "")
-	wants(t, "until the context ends", err, ErrNoService, "")
 }
 
 func TestDialErrors(t *testing.T) {
-	_, ds := newWorld(t, 1)
-	ctx := t.Context()
-	_, err := Dial(ctx, Options{Socket: ds[0].socket + "x", Wait: -1})
-	wants(t, "no daemon", err, ErrDaemon, ds[0].socket+"x")
-	wants(t, "no daemon", err, ErrDaemon, "cmd-daemon run")
-	begun := time.Now()
-	_, err = Dial(ctx, Options{Socket: filepath.Join(t.TempDir(), "none", "daemon.sock")})
-	wants(t, "no directory", err, ErrDaemon, "there is no directory")
-	_, err = Dial(ctx, Options{Socket: "badinput_test.go"})
-	wants(t, "a file", err, ErrInvalid, "it is no socket")
-	_, err = Dial(ctx, Options{Socket: "/" + strings.Repeat("x", 200)})
-	wants(t, "a long name", err, ErrInvalid, "invalid argument")
-	if took := time.Since(begun); took > defaultWait/2 {
-		t.Errorf("it waited %v where no daemon can be expected", took)
-	}
-	ds[0].version = 2
-	_, err = Dial(ctx, Options{Socket: ds[0].socket})
-	wants(t, "version", err, ErrVersion, "version 2")
-	ds[0].version = protocolVersion
-	dev, err := qp.Open("softroce:127.41.0.200?rx=udp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	_, err = Dial(ctx, Options{Socket: ds[0].socket, Device: dev})
-	wants(t, "another device", err, ErrInvalid, "127.41.0.200")
-	ctx, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err = Dial(ctx, Options{Socket: ds[0].socket})
-	wants(t, "context", err, context.Canceled, "")
-	t.Setenv("MCRDMA_SOCKET", ds[0].socket)
-	c, err := Dial(t.Context(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Host() != "host-"+ds[0].address || c.Address() != ds[0].address || c.Device() == nil {
-		t.Error(c.Host(), c.Address())
-	}
-	if err := errors.Join(c.Close(), c.Close()); err != nil {
-		t.Error(err)
-	}
-	_, err = c.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{"x"}})
-	wants(t, "create after Close", err, ErrClosed, "")
-	_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return nil, nil }})
-	wants(t, "listen after Close", err, ErrClosed, "")
-	_, err = c.Alloc(1)
-	wants(t, "memory after Close", err, ErrClosed, "")
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 2)
+		ctx := t.Context()
+		_, err := Dial(ctx, Options{Socket: ds[0].socket + "x", Wait: -1})
+		wants(t, "no daemon", err, ErrDaemon, ds[0].socket+"x")
+		wants(t, "no daemon", err, ErrDaemon, "cmd-daemon run")
+		begun := time.Now()
+		_, err = Dial(ctx, Options{Socket: filepath.Join(t.TempDir(), "none", "daemon.sock")})
+		wants(t, "no directory", err, ErrDaemon, "there is no directory")
+		_, err = Dial(ctx, Options{Socket: "badinput_test.go"})
+		wants(t, "a file", err, ErrInvalid, "it is no socket")
+		_, err = Dial(ctx, Options{Socket: "/" + strings.Repeat("x", 200)})
+		wants(t, "a long name", err, ErrInvalid, "invalid argument")
+		if took := time.Since(begun); took > defaultWait/2 {
+			t.Errorf("it waited %v where no daemon can be expected", took)
+		}
+		ds[0].version = 2
+		_, err = Dial(ctx, ds[0].options())
+		wants(t, "version", err, ErrVersion, "version 2")
+		ds[0].version = protocolVersion
+		dev, err := qp.Open("memory:" + ds[1].address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		o := ds[0].options()
+		o.Device = dev
+		_, err = Dial(ctx, o)
+		wants(t, "another device", err, ErrInvalid, ds[1].address)
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = Dial(ctx, ds[0].options())
+		wants(t, "context", err, context.Canceled, "")
+		t.Setenv("MCRDMA_SOCKET", ds[0].socket)
+		o.Socket, o.Device = "", nil
+		c, err := Dial(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Host() != "host-"+ds[0].address || c.Address() != ds[0].address || c.Device() == nil {
+			t.Error(c.Host(), c.Address())
+		}
+		if err := errors.Join(c.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		_, err = c.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{"x"}})
+		wants(t, "create after Close", err, ErrClosed, "")
+		_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return nil, nil }})
+		wants(t, "listen after Close", err, ErrClosed, "")
+		_, err = c.Alloc(1)
+		wants(t, "memory after Close", err, ErrClosed, "")
+	})
 }
 
 func TestCreateErrors(t *testing.T) {
-	w, ds := newWorld(t, 3)
-	src := ds[0].client()
-	deny := ds[1].client()
-	mem, err := deny.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var grant *Grant
-	var refusal error
-	if _, err = deny.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return grant, refusal }}); err != nil {
-		t.Fatal(err)
-	}
-	ds[2].receiver(100, 0)
-	to := []string{ds[2].address, ds[1].address}
-	good := GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", 100}}}
-	change := func(f func(*GroupConfig)) GroupConfig {
-		c := good
-		f(&c)
-		return c
-	}
-	for name, c := range map[string]struct {
-		cfg  GroupConfig
-		want error
-		text string
-	}{
-		"no service name": {change(func(c *GroupConfig) { c.Service = "" }), ErrInvalid, "Service"},
-		"no receivers":    {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
-		"mode":            {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
-		"min size":        {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
-		"DSCP":            {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
-		"MTU":             {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
-		"depth":           {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},
-		"negative depth":  {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
-		"size":            {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
-		"CNP gap":         {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
-		"transport":       {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
-		"algorithm":       {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
-		"empty region":    {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
-		"regions":         {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
-		"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), ErrNoHost, "1.2.3.4"},
-		"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), ErrNoService, "other"},
-	} {
-		_, err := src.Create(t.Context(), c.cfg)
-		wants(t, name, err, c.want, c.text)
-	}
-	refusal = errors.New("I don't like you")
-	_, err = src.Create(t.Context(), good)
-	wants(t, "policy", err, ErrDenied, "don't like")
-	refusal = nil
-	for name, g := range map[string]*Grant{
-		"no grant":     nil,
-		"no region":    {},
-		"many regions": {Regions: []Piece{mem.All(), mem.All()}},
-		"short":        {Regions: []Piece{mem.Slice(0, 99)}},
-		"zero":         {Regions: []Piece{{}}},
-		"receives":     {Regions: []Piece{mem.All()}, Receives: make([]Piece, MaxReceives+1)},
-	} {
-		grant = g
-		_, err := src.Create(t.Context(), good)
-		wants(t, name, err, ErrInvalid, "")
-	}
-	var remote *RemoteError
-	if !errors.As(err, &remote) || remote.Reason != "DENIED" || remote.Host != "somewhere" {
-		t.Errorf("%#v", remote)
-	}
-	// Nothing is left behind: not with the daemons, nor in the applications.
-	w.mu.Lock()
-	left := len(w.groups)
-	w.mu.Unlock()
-	if left > 0 {
-		t.Errorf("%d groups", left)
-	}
-	eventually(t, "no memory is in use", func() bool { return mem.Close() == nil })
-	eventually(t, "no members", func() bool {
-		deny.mu.Lock()
-		defer deny.mu.Unlock()
-		return len(deny.members) == 0 && len(deny.attaches) == 0
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 3)
+		src := ds[0].client()
+		deny := ds[1].client()
+		mem, err := deny.Alloc(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var grant *Grant
+		var refusal error
+		if _, err = deny.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(*Request) (*Grant, error) { return grant, refusal }}); err != nil {
+			t.Fatal(err)
+		}
+		ds[2].receiver(100, 0)
+		to := []string{ds[2].address, ds[1].address}
+		good := GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", 100}}}
+		change := func(f func(*GroupConfig)) GroupConfig {
+			c := good
+			f(&c)
+			return c
+		}
+		for name, c := range map[string]struct {
+			cfg  GroupConfig
+			want error
+			text string
+		}{
+			"no service name": {change(func(c *GroupConfig) { c.Service = "" }), ErrInvalid, "Service"},
+			"no receivers":    {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
+			"mode":            {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
+			"min size":        {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
+			"DSCP":            {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
+			"MTU":             {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
+			"depth":           {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},
+			"negative depth":  {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
+			"size":            {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
+			"CNP gap":         {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
+			"transport":       {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
+			"algorithm":       {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
+			"empty region":    {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
+			"regions":         {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
+			"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), ErrNoHost, "1.2.3.4"},
+			"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), ErrNoService, "other"},
+		} {
+			_, err := src.Create(t.Context(), c.cfg)
+			wants(t, name, err, c.want, c.text)
+		}
+		refusal = errors.New("I don't like you")
+		_, err = src.Create(t.Context(), good)
+		wants(t, "policy", err, ErrDenied, "don't like")
+		refusal = nil
+		for name, g := range map[string]*Grant{
+			"no grant":     nil,
+			"no region":    {},
+			"many regions": {Regions: []Piece{mem.All(), mem.All()}},
+			"short":        {Regions: []Piece{mem.Slice(0, 99)}},
+			"zero":         {Regions: []Piece{{}}},
+			"receives":     {Regions: []Piece{mem.All()}, Receives: make([]Piece, MaxReceives+1)},
+		} {
+			grant = g
+			_, err := src.Create(t.Context(), good)
+			wants(t, name, err, ErrInvalid, "")
+		}
+		var remote *RemoteError
+		if !errors.As(err, &remote) || remote.Reason != "DENIED" || remote.Host != "somewhere" {
+			t.Errorf("%#v", remote)
+		}
+		// Nothing is left behind: not with the daemons, nor in the applications.
+		w.mu.Lock()
+		left := len(w.groups)
+		w.mu.Unlock()
+		if left > 0 {
+			t.Errorf("%d groups", left)
+		}
+		eventually(t, "no memory is in use", func() bool { return mem.Close() == nil })
+		eventually(t, "no members", func() bool {
+			deny.mu.Lock()
+			defer deny.mu.Unlock()
+			return len(deny.members) == 0 && len(deny.attaches) == 0
+		})
 	})
 }
 
@@ -201,14 +211,16 @@ func eventually(t testing.TB, what string, f func() bool) {
 
 // TestMTU: a receiver whose device takes less says so.
 func TestMTU(t *testing.T) {
-	w, ds := newWorld(t, 2)
-	src := ds[0].client()
-	ds[1].receiver(100, 0)
-	g := &fakeGroup{id: &mcrdmav1.GroupID{Source: ds[0].address, Number: 7}, source: ds[0], req: &mcrdmav1.CreateGroupRequest{Service: "s",
-		Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}}
-	mtu := src.Device().Attr().ActiveMTU
-	_, err := w.prepare(t.Context(), g, ds[1], &mcrdmav1.Connection{Address: ds[0].address, Qpn: 0x800000, Psn: 1, Mtu: uint32(2 * mtu)}, 1)
-	wants(t, "MTU", fromStatus(err), ErrMTU, "host-"+ds[1].address)
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		src := ds[0].client()
+		ds[1].receiver(100, 0)
+		g := &fakeGroup{id: &mcrdmav1.GroupID{Source: ds[0].address, Number: 7}, source: ds[0], req: &mcrdmav1.CreateGroupRequest{Service: "s",
+			Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}}
+		mtu := src.Device().Attr().ActiveMTU
+		_, err := w.prepare(t.Context(), g, ds[1], &mcrdmav1.Connection{Address: ds[0].address, Qpn: 0x800000, Psn: 1, Mtu: uint32(2 * mtu)}, 1)
+		wants(t, "MTU", fromStatus(err), ErrMTU, "host-"+ds[1].address)
+	})
 }
 
 func TestSubmitErrors(t *testing.T) {
@@ -258,35 +270,37 @@ func TestSubmitErrors(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	_, ds := newWorld(t, 1)
-	c := ds[0].client()
-	_, err := c.Register(nil)
-	wants(t, "nothing", err, ErrInvalid, "empty")
-	_, err = c.Alloc(0)
-	wants(t, "nothing", err, ErrInvalid, "0 bytes")
-	m, err := c.Register(make([]byte, 100))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := m.Slice(10, 50).Slice(5, 20)
-	if p.Len() != 20 || &p.Bytes()[0] != &m.Bytes()[15] || cap(p.Bytes()) != 20 || m.All().Len() != 100 || (Piece{}).Bytes() != nil {
-		t.Error(p)
-	}
-	for name, f := range map[string]func(){
-		"behind":   func() { m.Slice(90, 11) },
-		"before":   func() { m.Slice(-1, 5) },
-		"negative": func() { m.Slice(5, -1) },
-		"piece":    func() { p.Slice(10, 11) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 1)
+		c := ds[0].client()
+		_, err := c.Register(nil)
+		wants(t, "nothing", err, ErrInvalid, "empty")
+		_, err = c.Alloc(0)
+		wants(t, "nothing", err, ErrInvalid, "0 bytes")
+		m, err := c.Register(make([]byte, 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := m.Slice(10, 50).Slice(5, 20)
+		if p.Len() != 20 || &p.Bytes()[0] != &m.Bytes()[15] || cap(p.Bytes()) != 20 || m.All().Len() != 100 || (Piece{}).Bytes() != nil {
+			t.Error(p)
+		}
+		for name, f := range map[string]func(){
+			"behind":   func() { m.Slice(90, 11) },
+			"before":   func() { m.Slice(-1, 5) },
+			"negative": func() { m.Slice(5, -1) },
+			"piece":    func() { p.Slice(10, 11) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", name)
+					}
+				}()
+				f()
 			}()
-			f()
-		}()
-	}
+		}
+	})
 }
 
 func TestModes(t *testing.T) {
@@ -315,26 +329,28 @@ func TestModes(t *testing.T) {
 
 // TestGrantLarger: of a larger grant, the sender gets only what it asked for.
 func TestGrantLarger(t *testing.T) {
-	_, ds := newWorld(t, 2)
-	src := ds[0].client()
-	r := ds[1].receiver(200, 0)
-	g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := r.accept()
-	if n := len(m.Region(0)); n != 100 {
-		t.Errorf("the region has %d bytes", n)
-	}
-	m.mu.Lock()
-	registered := len(m.regions[0].mr.Bytes())
-	m.mu.Unlock()
-	if registered != 100 {
-		t.Errorf("%d bytes can be written from outside", registered)
-	}
-	mem, err := src.Alloc(200)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrRange, "")
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 2)
+		src := ds[0].client()
+		r := ds[1].receiver(200, 0)
+		g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := r.accept()
+		if n := len(m.Region(0)); n != 100 {
+			t.Errorf("the region has %d bytes", n)
+		}
+		m.mu.Lock()
+		registered := len(m.regions[0].mr.Bytes())
+		m.mu.Unlock()
+		if registered != 100 {
+			t.Errorf("%d bytes can be written from outside", registered)
+		}
+		mem, err := src.Alloc(200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrRange, "")
+	})
 }

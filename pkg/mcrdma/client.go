@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -42,19 +43,19 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
 
-	mu        sync.Mutex
-	link      *link
-	tok       string        // of the session
-	grace     time.Duration // for which the daemon keeps it
-	closed    bool
-	groups    map[GroupID]*Group
-	creating  int                                  // calls of CreateGroup under way
-	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
-	listeners map[string]*Listener
-	members   map[GroupID]*Member
-	attaches  map[uint64]*attach
-	memories  map[*Memory]struct{}
-	unsaid    []func(context.Context) error // calls to make when the daemon is back
+	mu         sync.Mutex
+	connection *connection
+	tok        string        // of the session
+	grace      time.Duration // for which the daemon keeps it
+	closed     bool
+	groups     map[GroupID]*Group
+	creating   int                                  // calls of CreateGroup under way
+	orphans    map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
+	listeners  map[string]*Listener
+	members    map[GroupID]*Member
+	attaches   map[uint64]*attach
+	memories   map[*Memory]struct{}
+	unsaid     []func(context.Context) error // calls to make when the daemon is back
 
 	closing sync.Once
 	err     error // of Close
@@ -67,6 +68,7 @@ type Client struct {
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
 	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return o.Dial(ctx, "unix", o.Socket) }),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: slowDaemon,
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))
 	if err != nil {
@@ -88,8 +90,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		c.cancel()
 		return nil, errors.Join(fmt.Errorf("dial %s: %w", o.Socket, err), conn.Close())
 	}
-	c.link = newLink()
-	close(c.link.up)
+	c.connection = newConnection()
+	close(c.connection.up)
 	c.wg.Go(func() { c.session(s) })
 	c.wg.Go(c.watch)
 	return c, nil
@@ -204,10 +206,7 @@ func (c *Client) watch() {
 			return
 		case now := <-timer.C:
 			c.mu.Lock()
-			groups = groups[:0]
-			for _, g := range c.groups {
-				groups = append(groups, g)
-			}
+			groups = slices.AppendSeq(groups[:0], maps.Values(c.groups))
 			c.mu.Unlock()
 			next := lookAfter
 			for _, g := range groups {

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -56,6 +57,12 @@ const (
 	MaxPieces    = 16   // of one operation
 )
 
+// Limits of GroupConfig.ViewTime.
+const (
+	DefaultViewTime = 2 * time.Second
+	MaxViewTime     = 4 * time.Second
+)
+
 // A Region is memory that the sender writes to at each receiver.
 type Region struct {
 	Name   string // for the receivers; may be empty
@@ -98,6 +105,28 @@ type GroupConfig struct {
 	// not answer, and hosts where no application listens for the service; 0: it does not
 	// wait.
 	Wait time.Duration
+	// OnView, if not nil, is told each view of the group. Only after it has returned, the
+	// group's operations complete with this view: before the first operation of a formation
+	// is posted, and before an operation completes without a member that is being removed.
+	// So an application that makes the view durable here finds after a crash which
+	// receivers have everything that was complete: the members of the last view that it has.
+	// The calls come one after the other, in the order of the views, by a goroutine of
+	// their own; data goes on meanwhile. An error, or no return within ViewTime (then ctx
+	// ends), ends the group. It must not wait for operations, nor close the group. It needs a
+	// daemon that counts views.
+	OnView func(ctx context.Context, v View) error
+	// ViewTime is how long OnView may take; 0: DefaultViewTime; at most MaxViewTime. The
+	// daemon waits no longer than that.
+	ViewTime time.Duration
+}
+
+// A View is a set of a group's receivers. Each formation has another one, and each removal
+// of a receiver from one; their numbers rise, also when daemons are restarted. That an
+// operation is complete with a view (Op.View) means: all members of that view have it.
+type View struct {
+	Number    uint32 // 0: the daemon is of a release that counts none
+	Formation uint32
+	Members   []Peer
 }
 
 // A Path says whether switches or hosts copy a group's packets at present.
@@ -136,8 +165,8 @@ type Peer struct {
 	QPN     uint32 // 0: none
 }
 
-// A Step is a part of forming a group, and how long it took.
-type Step struct {
+// A Phase is a part of forming a group, and how long it took.
+type Phase struct {
 	Name string
 	Took time.Duration
 }
@@ -165,6 +194,7 @@ type Info struct {
 	Members   []Peer   // the receivers
 	MinSize   int
 	Formation uint32 // counts from 1
+	View      uint32 // number of the present View
 	MCID      uint32 // the virtual queue pair that stands for all receivers
 	PSN       uint32 // of the formation's first packet
 	MTU       int    // bytes of payload in a packet, where switches copy
@@ -172,7 +202,7 @@ type Info struct {
 	Transport string // of relaying
 	Block     int    // of relaying, bytes
 	Tree      []string
-	Steps     []Step // of the present formation, the library's own included
+	Phases    []Phase // of the present formation, the library's own included
 	Stats     Stats
 }
 
@@ -188,7 +218,7 @@ const (
 	Route                          // the tree has changed
 	Failed                         // the group has failed
 	Closed                         // the group was closed, in good order
-	Resumed                        // the daemon was gone, and is back
+	Resumed                        // the daemon could be reached again
 	Added                          // a receiver has joined; see Group.Add
 )
 
@@ -211,8 +241,9 @@ type Event struct {
 	Text          string // for people
 	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
 	// Operation, of Removed: the receiver has all operations before this one, and may
-	// lack it and any after it; of Added: it has none before this one, and this one and
-	// those after it. Operations are counted from 0 in the order of Submit.
+	// lack it and any after it: it is how many were complete when the view changed. Of Added:
+	// it has none before this one, and this one and those after it. Operations are counted
+	// from 0 in the order of Submit.
 	Operation uint64
 	Formation uint32
 }

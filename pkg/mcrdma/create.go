@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -19,7 +21,7 @@ import (
 // check says what is wrong with a configuration, as far as that needs no daemon, and fills
 // in defaults.
 func (cfg GroupConfig) check() (GroupConfig, error) {
-	cfg.Depth = cmp.Or(cfg.Depth, DefaultDepth)
+	cfg.Depth, cfg.ViewTime = cmp.Or(cfg.Depth, DefaultDepth), cmp.Or(cfg.ViewTime, DefaultViewTime)
 	cfg.Receivers, cfg.Regions = slices.Clone(cfg.Receivers), slices.Clone(cfg.Regions)
 	bad := func(format string, args ...any) (GroupConfig, error) {
 		return cfg, fmt.Errorf("%w group: %s", ErrInvalid, fmt.Sprintf(format, args...))
@@ -39,6 +41,8 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 		return bad("MTU %d; it is 256, 512, 1024, 2048 or 4096", cfg.MTU)
 	case cfg.Depth < 0 || cfg.Depth > MaxDepth:
 		return bad("Depth %d; at most %d", cfg.Depth, MaxDepth)
+	case cfg.ViewTime < 0 || cfg.ViewTime > MaxViewTime:
+		return bad("ViewTime %v; at most %v", cfg.ViewTime, MaxViewTime)
 	case cfg.TypicalSize < 0 || cfg.CNPGap < 0 || cfg.Wait < 0:
 		return bad("TypicalSize %d, CNPGap %v, Wait %v", cfg.TypicalSize, cfg.CNPGap, cfg.Wait)
 	case cfg.Transport != "" && cfg.Transport != transportRDMA && cfg.Transport != transportTCP:
@@ -70,14 +74,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if c.dev == nil && cfg.Mode == Require {
 		return nil, fmt.Errorf("%w, mode require: this host has no device: %w", ErrNoSwitch, c.noDev)
 	}
-	g := &Group{
-		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth),
-		over: make(chan struct{}), drained: make(chan struct{}), removed: map[string]bool{}, lacks: lacks{first: map[string]uint64{}},
-	}
-	for range cfg.Depth {
-		g.room <- struct{}{}
-	}
-	g.ctx, g.stop = context.WithCancelCause(c.ctx)
+	g := newGroup(c, cfg)
 	c.mu.Lock()
 	c.creating++
 	c.mu.Unlock()
@@ -105,29 +102,37 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 
 func (g *Group) create(ctx context.Context) error {
 	c := g.c
-	b, resp, l, err := g.askUntil(ctx, time.Now().Add(g.cfg.Wait))
+	b, resp, conn, err := g.askUntil(ctx, time.Now().Add(g.cfg.Wait))
 	if err != nil {
 		return err
 	}
 	g.id, g.minSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
 	g.regions = resp.GetRegions()
 	err = g.checkRegions()
+	if err == nil {
+		err = c.adopt(g, resp.GetFormation(), b, conn)
+	}
 	if err != nil {
 		b.close()
-	} else {
-		err = g.connect(ctx, b, resp.GetFormation())
-	}
-	if err == nil {
-		err = c.adopt(g, l)
-	}
-	if err != nil {
 		c.closeGroup(g.id)
+		return err
 	}
-	return err
+	// A receiver may die before the group is connected.
+	stop := context.AfterFunc(ctx, func() { g.end(ctx.Err()) })
+	select {
+	case <-g.begun:
+		if stop() {
+			return nil
+		}
+	case <-g.ended:
+		stop()
+	}
+	<-g.ended
+	return g.Err()
 }
 
 // askUntil asks again while receivers are still starting.
-func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *link, error) {
+func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *connection, error) {
 	again := time.NewTicker(createEvery)
 	defer again.Stop()
 	for {
@@ -135,9 +140,9 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		resp, l, err := g.ask(ctx, b)
+		resp, conn, err := g.ask(ctx, b)
 		if err == nil {
-			return b, resp, l, nil
+			return b, resp, conn, nil
 		}
 		b.close()
 		starting := errors.Is(err, ErrNoService) || errors.Is(err, ErrUnreachable)
@@ -155,15 +160,11 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 // createEvery is how often Create asks for receivers that are still starting.
 const createEvery = 100 * time.Millisecond
 
-// ask has the daemon create the group. It returns the link on which it was asked.
-func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *link, error) {
+// ask has the daemon create the group. It returns the connection on which it was asked.
+func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *connection, error) {
 	c, cfg := g.c, &g.cfg
-	l, err := c.ready(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	req := &mcrdmav1.CreateGroupRequest{
-		Token: c.token(), Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
+		Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
 		Dscp: uint32(cfg.DSCP), Forming: b.forming(), Algorithm: cfg.Algorithm, TypicalSize: uint64(cfg.TypicalSize), Transport: cfg.Transport,
 	}
 	if c.dev != nil {
@@ -178,12 +179,26 @@ func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupRespo
 	for _, r := range cfg.Regions {
 		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
 	}
-	// Do not repeat the call: the group may exist already.
-	resp, err := c.rpc.CreateGroup(ctx, req)
-	if ctx.Err() != nil && err != nil {
-		return nil, nil, ctx.Err()
+	for {
+		conn, err := c.ready(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		req.Token = c.token()
+		var at peer.Peer
+		resp, err := c.rpc.CreateGroup(ctx, req, grpc.Peer(&at))
+		switch {
+		case err == nil:
+			return resp, conn, nil
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case !lost(err) || at.Addr != nil: // the daemon may have it, and the group may exist already
+			return nil, nil, fromStatus(err)
+		}
+		if err := c.callAgain(ctx, conn, err); err != nil {
+			return nil, nil, err
+		}
 	}
-	return resp, l, fromStatus(err)
 }
 
 func (g *Group) checkRegions() error {
@@ -198,44 +213,46 @@ func (g *Group) checkRegions() error {
 	return nil
 }
 
-// adopt adds a connected group, which was created on that link, to the Client.
-func (c *Client) adopt(g *Group, l *link) error {
+// adopt adds a group, which was created on that connection, to the Client, and begins its
+// life.
+func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *connection) error {
 	c.mu.Lock()
-	err := c.errClosed()
-	if err == nil {
-		c.groups[g.id] = g
-		g.early = append(g.early, c.orphans[g.id]...)
-		delete(c.orphans, g.id)
-		ctx := g.begin(nil, nil, nil)
-		c.wg.Go(func() { g.run(ctx) })
-		if c.link != l { // the daemon was gone meanwhile, and the other groups were resumed without this one
-			c.wg.Go(func() { c.resumeLate(g) })
+	defer c.mu.Unlock()
+	if err := c.errClosed(); err != nil {
+		return err
+	}
+	c.groups[g.id] = g
+	g.step(func(l *life) {
+		l.created(info)
+		for _, e := range c.orphans[g.id] {
+			l.changed(e)
 		}
+	})
+	delete(c.orphans, g.id)
+	c.wg.Go(func() { g.run(b) })
+	if c.connection != on { // the daemon was gone meanwhile, and the other groups were resumed without this one
+		c.wg.Go(func() { c.resumeLate(g) })
 	}
-	c.mu.Unlock()
-	if err != nil {
-		g.next.path.abandon()
-	}
-	return err
+	return nil
 }
 
-// brought is what the sender brings to a formation.
+// brought is what the sender brings to a formation, and then the formation's path.
 type brought struct {
-	g        *Group
 	sw       *switched    // nil: no device
 	listener net.Listener // nil: no relaying
+	path     outbound     // nil: it is not connected
+	phases   []Phase
 	sent     uint64
 	catchUp  bool // hosts are to relay
-	took     time.Duration
 }
 
 // bring makes a queue pair and a listener, as the group's mode requires. If receivers have
 // to catch up, hosts relay in any mode.
 func (g *Group) bring(catchUp bool) (*brought, error) {
 	began := time.Now()
-	b := &brought{g: g, catchUp: catchUp}
+	b := &brought{catchUp: catchUp}
 	g.mu.Lock()
-	b.sent = g.queue.sent()
+	b.sent = g.life.queue.sent()
 	g.mu.Unlock()
 	var err error
 	if g.c.dev != nil {
@@ -249,13 +266,13 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 			return nil, err
 		}
 	}
-	b.took = time.Since(began)
+	b.phases = []Phase{{"qp", time.Since(began)}}
 	return b, nil
 }
 
 // bootstrap listens for the other members of a group in which hosts relay.
 func (c *Client) bootstrap() (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
+	l, err := c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for relaying: %w", err)
 	}
@@ -273,45 +290,49 @@ func (b *brought) forming() *mcrdmav1.Forming {
 	return f
 }
 
+// close ends all that the formation has not taken. b may be nil.
 func (b *brought) close() {
+	if b == nil {
+		return
+	}
+	if b.path != nil {
+		b.path.abandon()
+	}
 	if b.sw != nil {
 		b.sw.abandon()
 	}
-	b.closeListener()
-}
-
-func (b *brought) closeListener() {
 	if b.listener != nil {
 		_ = b.listener.Close()
 	}
+	*b = brought{}
 }
 
-// connect makes the next formation out of b and the daemon's answer. It takes ownership of
-// b.
-func (g *Group) connect(ctx context.Context, b *brought, info *mcrdmav1.FormationInfo) error {
+// connect makes the formation's path out of b and the daemon's answer.
+func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
+	ctx, cancel := context.WithTimeout(g.ctx, joinWithin)
+	defer cancel()
 	began := time.Now()
 	var path outbound
 	var err error
 	switch Path(info.GetPath()) {
 	case PathSwitch:
-		b.closeListener()
-		if path = b.sw; b.sw == nil {
+		if b.sw == nil {
 			err = errors.New("there is no device")
-		} else if err = b.sw.connect(info.GetConnection()); err != nil {
-			b.sw.abandon()
+		} else if err = b.sw.connect(info.GetConnection()); err == nil {
+			path, b.sw = b.sw, nil
 		}
 	case PathRelay:
-		if b.sw != nil {
-			b.sw.abandon()
-		}
-		path, err = g.relay(ctx, b.listener, info)
+		l := b.listener
+		b.listener = nil
+		path, err = g.relay(ctx, l, info)
 	default:
-		b.close()
 		err = fmt.Errorf("%w: path %v", ErrDaemon, info.GetPath())
 	}
 	if err != nil {
 		return fmt.Errorf("connect by %v: %w", Path(info.GetPath()), err)
 	}
-	g.next = &formation{info, path, []Step{{"qp", b.took}, {"connect", time.Since(began)}}, b.catchUp}
+	phases := append(b.phases, Phase{"connect", time.Since(began)})
+	b.close() // what the other path would have taken
+	b.path, b.phases = path, phases
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -50,12 +49,11 @@ func (c *Client) first(ctx context.Context) (*stream, error) {
 var errStarting = errors.New("does not answer")
 
 func (c *Client) firstTry(ctx context.Context) (*stream, error) {
-	if err := reachable(ctx, c.opt.Socket); err != nil {
+	if err := c.reachable(ctx); err != nil {
 		return nil, err
 	}
 	s, err := c.open(ctx, "")
-	var remote *RemoteError
-	if errors.Is(err, ErrDaemon) && !errors.As(err, &remote) {
+	if errors.Is(err, ErrDaemon) && !errors.As(err, new(*RemoteError)) {
 		return nil, fmt.Errorf("%w: %w", errStarting, err) // it ended meanwhile, or does not serve yet
 	}
 	return s, err
@@ -63,8 +61,9 @@ func (c *Client) firstTry(ctx context.Context) (*stream, error) {
 
 // reachable returns an error in plain words where gRPC would return a code. It wraps
 // errStarting if waiting may help.
-func reachable(ctx context.Context, socket string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+func (c *Client) reachable(ctx context.Context) error {
+	socket := c.opt.Socket
+	conn, err := c.opt.Dial(ctx, "unix", socket)
 	if err == nil {
 		return conn.Close()
 	}

@@ -56,7 +56,7 @@
 // SEND puts them into the receiver's next posted receive. A WRITE with immediate is a WRITE
 // that also consumes a posted receive, which notifies the receiver. Operations take effect
 // at each receiver in the order of their submission, and complete in that order. A
-// completion means: every present member has it.
+// completion means: every member of the present View has it.
 //
 // If a receiver has no receive posted, the sender waits for it.
 //
@@ -64,14 +64,17 @@
 //
 // If a receiver fails, the daemons detect it and take it out, and the rest goes on, as long
 // as GroupConfig.MinSize copies remain; an Event tells the sender from which operation on
-// it may lack something. Group.Add adds another in its place. If the connection of the
+// it may lack something. Before any operation completes without it, GroupConfig.OnView is
+// told the View without it: an application that makes views durable there finds after a
+// crash which receivers have everything. Events that are not read may be lost; Group.View
+// always says who is a member. Group.Add adds another in its place. If the connection of the
 // whole group is lost, the group is formed anew, and what wasn't complete is sent again
 // (see Memory); each message is delivered to a receiver once, in order. Applications see a
 // pause, and an Event.
 //
 // The daemon may be restarted: data flows without it, and the session resumes when it is
 // back. If it stays away longer than it keeps sessions, memberships end with ErrDaemon,
-// because senders' daemons take out receivers whose daemon is gone.
+// because senders' daemons take out receivers whose daemon does not answer.
 //
 // # Imports
 //

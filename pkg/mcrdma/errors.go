@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	errinfo "github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // Errors that the errors of this package wrap; test with errors.Is. The error's text says
@@ -16,7 +18,7 @@ var (
 	// ErrClosed: the Client, Group, Listener or Member is closed; for a Member, also
 	// by its sender, after everything that was sent.
 	ErrClosed = errors.New("mcrdma: closed")
-	// ErrDaemon: the host's daemon cannot be reached, or was gone for so long that it has
+	// ErrDaemon: the host's daemon cannot be reached, or could not be for so long that it has
 	// dropped the object of the call.
 	ErrDaemon = errors.New("mcrdma: daemon")
 	// ErrInvalid: an argument is impossible.
@@ -56,7 +58,7 @@ var (
 	ErrBusy = errors.New("mcrdma: in use")
 	// ErrRemoved: this member was taken out of its group.
 	ErrRemoved = errors.New("mcrdma: removed from the group")
-	// ErrSenderLost: the sender's application or host is gone.
+	// ErrSenderLost: the sender's application or host has ended, or cannot be reached.
 	ErrSenderLost = errors.New("mcrdma: sender lost")
 	// ErrTooLong: a message was longer than the receive that was posted for it. The
 	// member has left its group.
@@ -65,15 +67,14 @@ var (
 	ErrFailed = errors.New("mcrdma: failed")
 )
 
-// errorDomain is the domain of the ErrorInfo of daemons.
-const errorDomain = "mcrdma"
-
-var reasons = map[string]error{
-	"INVALID": ErrInvalid, "DENIED": ErrDenied, "NO_SERVICE": ErrNoService, "NO_SUCH_HOST": ErrNoHost,
-	"UNREACHABLE": ErrUnreachable, "DUPLICATE_ADDRESS": ErrDuplicate, "TOO_MANY_RECEIVERS": ErrTooMany,
-	"MTU": ErrMTU, "VERSION": ErrVersion, "UNTRUSTED": ErrUntrusted, "LIMIT": ErrLimit, "NOT_FOUND": ErrDaemon,
-	"MIN_SIZE": ErrMinSize, "NO_SWITCH": ErrNoSwitch, "TIMEOUT": ErrTimeout, "STALE": errStale, "CLOSED": ErrClosed,
-	"REMOVED": ErrRemoved, "SENDER_LOST": ErrSenderLost,
+var reasons = map[mcrdmav1.Reason]error{
+	mcrdmav1.Reason_INVALID: ErrInvalid, mcrdmav1.Reason_DENIED: ErrDenied, mcrdmav1.Reason_NO_SERVICE: ErrNoService,
+	mcrdmav1.Reason_NO_SUCH_HOST: ErrNoHost, mcrdmav1.Reason_UNREACHABLE: ErrUnreachable, mcrdmav1.Reason_DUPLICATE_ADDRESS: ErrDuplicate,
+	mcrdmav1.Reason_TOO_MANY_RECEIVERS: ErrTooMany, mcrdmav1.Reason_MTU: ErrMTU, mcrdmav1.Reason_VERSION: ErrVersion,
+	mcrdmav1.Reason_UNTRUSTED: ErrUntrusted, mcrdmav1.Reason_LIMIT: ErrLimit, mcrdmav1.Reason_NOT_FOUND: ErrDaemon,
+	mcrdmav1.Reason_MIN_SIZE: ErrMinSize, mcrdmav1.Reason_NO_SWITCH: ErrNoSwitch, mcrdmav1.Reason_TIMEOUT: ErrTimeout,
+	mcrdmav1.Reason_STALE: errStale, mcrdmav1.Reason_CLOSED: ErrClosed, mcrdmav1.Reason_REMOVED: ErrRemoved,
+	mcrdmav1.Reason_SENDER_LOST: ErrSenderLost,
 }
 
 // errStale: the daemon is further than the caller.
@@ -82,7 +83,7 @@ var errStale = errors.New("mcrdma: stale")
 // A RemoteError is an error that a daemon reported. It wraps this package's sentinel for
 // its reason.
 type RemoteError struct {
-	Reason string // as in api/mcrdma/v1, for example "NO_SERVICE"
+	Reason string // the name of a Reason of api/mcrdma/v1, for example "NO_SERVICE"
 	Host   string // that it is about; may be empty
 	Switch string // that it is about; may be empty
 	Text   string
@@ -101,12 +102,8 @@ func fromStatus(err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	for _, d := range s.Details() {
-		info, ok := d.(*errdetails.ErrorInfo)
-		if !ok || info.GetDomain() != errorDomain {
-			continue
-		}
-		kind, ok := reasons[info.GetReason()]
+	if info := errinfo.Info(err); info != nil {
+		kind, ok := reasons[mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()])]
 		if !ok {
 			kind = ErrFailed
 		}

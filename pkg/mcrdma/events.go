@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -17,27 +18,46 @@ type eventQueue struct {
 
 func newEventQueue() *eventQueue { return &eventQueue{c: make(chan Event, kept)} }
 
-// put adds an event, and never waits. After last, nothing is added.
-func (q *eventQueue) put(e Event, last bool) {
+// end adds the last event.
+func (q *eventQueue) end(why error, formation uint32) {
+	q.put(lastEvent(why, formation))
+	q.close()
+}
+
+// close ends the queue: nothing is added any more.
+func (q *eventQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return
+	q.closed = true
+	close(q.c)
+}
+
+// lastEvent is Closed or Failed.
+func lastEvent(why error, formation uint32) Event {
+	e := Event{Type: Failed, Text: why.Error(), Formation: formation}
+	if errors.Is(why, ErrClosed) {
+		e.Type = Closed
+	}
+	return e
+}
+
+// put adds an event, and never waits. After the last one, nothing is added.
+func (q *eventQueue) put(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.add(e)
+	}
+}
+
+// add adds an event, in place of the oldest if the queue is full. q.mu is held.
+func (q *eventQueue) add(e Event) {
+	if len(q.c) == cap(q.c) {
+		select {
+		case <-q.c:
+		default: // it has just been read
+		}
 	}
 	e.Time = time.Now()
-	for {
-		select {
-		case q.c <- e:
-			if last {
-				q.closed = true
-				close(q.c)
-			}
-			return
-		default:
-		}
-		select {
-		case <-q.c: // the oldest is lost
-		default:
-		}
-	}
+	q.c <- e // others only read
 }

@@ -2,9 +2,12 @@ package mcrdma_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"net/netip"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma/inproc"
@@ -67,6 +70,30 @@ func Example() {
 	// Output:
 	// hello
 	// hello
+}
+
+// A sender that wants to know after a crash which receivers have everything that was
+// complete makes each view durable: no operation completes without a member before the view
+// without it is on the disk. This needs a daemon that counts views.
+func ExampleGroupConfig_onView() {
+	ctx := context.Background()
+	client, err := mcrdma.Dial(ctx, mcrdma.Options{})
+	check(err)
+	defer client.Close()
+	group, err := client.Create(ctx, mcrdma.GroupConfig{
+		Service:   "journal",
+		Receivers: []string{"storage1", "storage2", "storage3"},
+		Regions:   []mcrdma.Region{{Name: "log", Length: 1 << 20}},
+		OnView: func(_ context.Context, v mcrdma.View) error {
+			text, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			return renameio.WriteFile("journal.view", text, 0o644) // with fsync
+		},
+	})
+	check(err)
+	check(group.Close(ctx))
 }
 
 func check(err error) {

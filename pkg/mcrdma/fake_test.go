@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
+	errinfo "github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +33,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A world is the daemons of several hosts, as far as applications can see them. What it
 // calls a path by switches is a direct connection, so it is for one receiver.
 type world struct {
-	t testing.TB
+	t      testing.TB
+	net    *memnet.Network
+	hub    memnet.Hub
+	device string // pattern of its name
 
 	mu        sync.Mutex
 	hosts     map[string]*fakeDaemon // by address
@@ -46,6 +55,7 @@ type world struct {
 	lost      func()        // if not nil, called when a group is there; then the answer of CreateGroup waits for the end of the call
 	hold      chan struct{} // if not nil, forming waits for it to be closed
 	bootstrap string
+	views     bool // the daemons count views
 }
 
 // worlds counts, so that each has addresses of its own.
@@ -84,6 +94,8 @@ type fakeGroup struct {
 	gone      map[string]bool // addresses
 	info      *mcrdmav1.FormationInfo
 	closed    bool
+	view      uint32
+	acked     []uint32 // views
 	regions   []*mcrdmav1.RegionSpec
 }
 
@@ -93,17 +105,26 @@ type fakeMember struct {
 	answer *mcrdmav1.AnswerAttachRequest
 }
 
-// newWorld starts the daemons of n hosts.
+// newWorld starts the daemons of n hosts with devices in memory.
 func newWorld(t testing.TB, n int) (*world, []*fakeDaemon) {
 	t.Helper()
-	w := &world{t: t, hosts: map[string]*fakeDaemon{}, groups: map[uint64]*fakeGroup{}, waiting: map[uint64]chan *mcrdmav1.AnswerAttachRequest{}}
-	net := worlds.Add(1)
+	return newWorldOn(t, n, "10.%d.%d.%d", "memory:%s")
+}
+
+// newWorldOn starts the daemons of n hosts; address and device are patterns.
+func newWorldOn(t testing.TB, n int, address, device string) (*world, []*fakeDaemon) {
+	t.Helper()
+	w := &world{t: t, device: device, net: memnet.New(), hosts: map[string]*fakeDaemon{}, groups: map[uint64]*fakeGroup{}, waiting: map[uint64]chan *mcrdmav1.AnswerAttachRequest{}}
+	t.Cleanup(w.hub.Close)
+	number := worlds.Add(1)
 	var list []*fakeDaemon
 	for i := range n {
-		d := &fakeDaemon{w: w, address: fmt.Sprintf("127.%d.%d.%d", 160+net>>8, net&255, i+1), socket: filepath.Join(t.TempDir(), "s"),
+		d := &fakeDaemon{w: w, address: fmt.Sprintf(address, 160+number>>8, number&255, i+1), socket: filepath.Join(t.TempDir(), "s"),
 			version: protocolVersion, services: map[string]bool{}}
 		w.hosts[d.address] = d
 		list = append(list, d)
+		devices.Store(d.address, d)
+		t.Cleanup(func() { devices.Delete(d.address) })
 		d.start()
 		t.Cleanup(d.stop)
 	}
@@ -111,7 +132,7 @@ func newWorld(t testing.TB, n int) (*world, []*fakeDaemon) {
 }
 
 func (d *fakeDaemon) start() {
-	l, err := net.Listen("unix", d.socket)
+	l, err := d.w.net.Listen(d.address+"/daemon", d.socket)
 	if err != nil {
 		d.w.t.Fatal(err)
 	}
@@ -129,10 +150,37 @@ func (d *fakeDaemon) stop() {
 	srv.Stop()
 }
 
+// options are those of a client in memory.
+func (d *fakeDaemon) options() Options {
+	process := d.address + "/app"
+	return Options{Socket: d.socket,
+		Dial:   func(ctx context.Context, _, addr string) (net.Conn, error) { return d.w.net.Dial(ctx, process, addr) },
+		Listen: func(_, addr string) (net.Listener, error) { return d.w.net.Listen(process, addr) }}
+}
+
+// devices are the daemons whose devices the driver "memory" opens, by address.
+var devices sync.Map
+
+func init() {
+	qp.Register("memory", func(addr string) (qp.Device, error) {
+		d, ok := devices.Load(addr)
+		if !ok {
+			return nil, fmt.Errorf("no host %s", addr)
+		}
+		c := memnet.NewCable()
+		d.(*fakeDaemon).w.hub.Attach(c)
+		link, err := framelink.New(memnet.NIC{Plug: c.Plug(1, addr)}, framelink.Config{Prefix: netip.PrefixFrom(netip.MustParseAddr(addr), 24)})
+		if err != nil {
+			return nil, err
+		}
+		return softroce.New(link, softroce.Options{})
+	})
+}
+
 // client dials the daemon.
 func (d *fakeDaemon) client() *Client {
 	d.w.t.Helper()
-	c, err := Dial(d.w.t.Context(), Options{Socket: d.socket})
+	c, err := Dial(d.w.t.Context(), d.options())
 	if err != nil {
 		d.w.t.Fatal(err)
 	}
@@ -145,7 +193,7 @@ func (d *fakeDaemon) client() *Client {
 }
 
 func fail(code codes.Code, reason, format string, args ...any) error {
-	s, err := status.Newf(code, format, args...).WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason,
+	s, err := status.Newf(code, format, args...).WithDetails(&errdetails.ErrorInfo{Domain: errinfo.Domain, Reason: reason,
 		Metadata: map[string]string{"host": "somewhere"}})
 	if err != nil {
 		panic(err)
@@ -166,7 +214,7 @@ func (d *fakeDaemon) Open(req *mcrdmav1.OpenRequest, stream grpc.ServerStreaming
 	s.events, s.gone = make(chan *mcrdmav1.OpenResponse, 1000), make(chan struct{})
 	d.session = s
 	d.mu.Unlock()
-	hello := &mcrdmav1.Hello{Token: s.token, Host: "host-" + d.address, Address: d.address, Device: "softroce:" + d.address + "?rx=udp",
+	hello := &mcrdmav1.Hello{Token: s.token, Host: "host-" + d.address, Address: d.address, Device: fmt.Sprintf(d.w.device, d.address),
 		Version: d.version, Bootstrap: cmp.Or(d.w.bootstrap, d.address), Grace: durationpb.New(cmp.Or(d.w.grace, time.Minute)), Resumed: resumed}
 	if d.w.noDevice {
 		hello.Device = "nothing:"
@@ -331,6 +379,10 @@ func (w *world) settle(g *fakeGroup, f *mcrdmav1.Forming, members []*fakeMember,
 		r.Bootstrap = append(r.Bootstrap, m.answer.GetBootstrap())
 	}
 	info.Have += w.haveLie
+	if w.views {
+		g.view++
+		info.View = g.view
+	}
 	if conn != nil {
 		a := members[0].answer
 		info.Path = mcrdmav1.Path_PATH_SWITCH
@@ -418,6 +470,33 @@ func (d *fakeDaemon) ReformGroup(ctx context.Context, req *mcrdmav1.ReformGroupR
 		return nil, err
 	}
 	return &mcrdmav1.ReformGroupResponse{Formation: g.info}, nil
+}
+
+func (d *fakeDaemon) AckView(_ context.Context, req *mcrdmav1.AckViewRequest) (*mcrdmav1.AckViewResponse, error) {
+	g := d.w.group(req.GetGroup())
+	if g == nil {
+		return nil, fail(codes.NotFound, "NOT_FOUND", "no such group")
+	}
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	g.acked = append(g.acked, req.GetView())
+	return &mcrdmav1.AckViewResponse{}, nil
+}
+
+// tellView begins a removal: the next view has only these members.
+func (w *world) tellView(g *fakeGroup, left ...string) {
+	w.mu.Lock()
+	g.view++
+	e := &mcrdmav1.GroupChanged{Group: g.id, Formation: g.formation, Type: mcrdmav1.GroupChanged_TYPE_VIEW, View: g.view, Members: left}
+	w.mu.Unlock()
+	g.source.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: e}})
+}
+
+// acks returns the views that the application has acknowledged.
+func (w *world) acks(g *fakeGroup) []uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(g.acked)
 }
 
 func (d *fakeDaemon) CloseGroup(_ context.Context, req *mcrdmav1.CloseGroupRequest) (*mcrdmav1.CloseGroupResponse, error) {

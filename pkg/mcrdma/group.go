@@ -4,57 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/hostclock"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // A Group is the sender's end of a group. All methods may be called by any goroutine.
 type Group struct {
-	c         *Client
-	cfg       GroupConfig
-	id        GroupID
-	regions   []*mcrdmav1.RegionSpec
-	minSize   int
-	events    *eventQueue
-	room      chan struct{} // a token for each further operation
-	over      chan struct{} // closed when the group has ended
-	moved     atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
-	posts     atomic.Uint64
-	comps     atomic.Uint64
-	strangers atomic.Uint64
+	c       *Client
+	cfg     GroupConfig
+	id      GroupID
+	regions []*mcrdmav1.RegionSpec
+	minSize int
+	events  *eventQueue
+	room    chan struct{} // has a token for each operation under way
+	begun   chan struct{} // closed when the first formation has begun
+	ended   chan struct{} // closed when the group has ended
+	drained chan struct{} // closed when closing and nothing is under way
+	news    chan struct{} // has a token if the runner's next job may be another one
+	moved   atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
+	tally   tally
+	waiters sync.Pool // of *waiter
 
 	ctx  context.Context         // the group's life; its cause is why it has ended
 	stop context.CancelCauseFunc // ends it
 
-	mu      sync.Mutex
-	queue   opQueue
-	path    outbound // nil between formations
-	info    *mcrdmav1.FormationInfo
-	steps   []Step
-	cut     context.CancelCauseFunc // ends the present formation
-	early   []*mcrdmav1.GroupChanged
-	removed map[string]bool // addresses of removed receivers, of which the application has been told
-	missing []missing
-	lacks   lacks
-	adding  []*addition // of Add, for the next formation
-	closing bool
-	drained chan struct{} // closed when closing and nothing is under way
-	err     error
-	stats   Stats
-	stalled time.Time // when a stall was last reported
+	mu     sync.Mutex
+	life   life
+	path   outbound // nil between formations
+	phases []Phase
+	cut    context.CancelCauseFunc // ends the present formation
 
 	shutting sync.Once
 	closeErr error // of Close, once over
-
-	// The runner's:
-	next      *formation // connected, not begun
-	batch     []*Op
-	fruitless int // formations in a row in which nothing was completed
 }
 
 // An outbound is how the operations of one formation travel.
@@ -68,13 +54,14 @@ type outbound interface {
 	abandon()
 }
 
-// A formation is a connected formation.
-type formation struct {
-	info  *mcrdmav1.FormationInfo
-	path  outbound
-	steps []Step
-	// catchUp: the formation only sends what some receivers have and others lack.
-	catchUp bool
+func newGroup(c *Client, cfg GroupConfig) *Group {
+	g := &Group{
+		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth), begun: make(chan struct{}),
+		ended: make(chan struct{}), drained: make(chan struct{}), news: make(chan struct{}, 1),
+	}
+	g.life.needViews = cfg.OnView != nil
+	g.ctx, g.stop = context.WithCancelCause(c.ctx)
+	return g
 }
 
 // A waiter is an operation that a caller waits for.
@@ -84,18 +71,21 @@ type waiter struct {
 	done   chan error
 }
 
-var waiters = sync.Pool{New: func() any {
+func newWaiter() *waiter {
 	w := &waiter{done: make(chan error, 1)}
 	w.op.Done = func(op *Op) { w.done <- op.Err }
 	return w
-}}
+}
 
 // do submits an operation and waits for its end.
 func (g *Group) do(ctx context.Context, kind Kind, at At, imm uint32, pieces []Piece) error {
 	if len(pieces) > MaxPieces {
 		return errPieces(len(pieces), MaxPieces)
 	}
-	w := waiters.Get().(*waiter)
+	w, ok := g.waiters.Get().(*waiter)
+	if !ok {
+		w = newWaiter()
+	}
 	w.op.Kind, w.op.At, w.op.Imm, w.op.Err = kind, at, imm, nil
 	w.op.Pieces = w.pieces[:copy(w.pieces[:], pieces)]
 	if err := g.Submit(ctx, &w.op); err != nil {
@@ -104,7 +94,7 @@ func (g *Group) do(ctx context.Context, kind Kind, at At, imm uint32, pieces []P
 	select {
 	case err := <-w.done:
 		clear(w.op.Pieces)
-		waiters.Put(w)
+		g.waiters.Put(w)
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%v: %w; it goes on", kind, ctx.Err())
@@ -151,11 +141,11 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 		return err
 	}
 	select {
-	case <-g.room:
+	case g.room <- struct{}{}:
 	default:
 		select {
-		case <-g.room:
-		case <-g.over:
+		case g.room <- struct{}{}:
+		case <-g.ended:
 			releaseAll(op.Pieces)
 			return g.Err()
 		case <-ctx.Done():
@@ -165,19 +155,20 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.err != nil || g.closing {
+	l := &g.life
+	if l.state == closed || l.draining {
 		releaseAll(op.Pieces)
-		g.room <- struct{}{}
-		if g.err != nil {
-			return g.err
+		<-g.room
+		if l.state == closed {
+			return l.err
 		}
-		return fmt.Errorf("%w: the group is being closed", ErrClosed)
+		return errBeingClosed
 	}
-	if g.queue.ops.len() == 0 {
+	if l.queue.ops.len() == 0 {
 		g.moved.Store(time.Now().UnixNano())
 	}
-	g.queue.push(op)
-	g.stats.Operations++
+	l.queue.push(op)
+	l.stats.Operations++
 	if g.path != nil {
 		g.path.post()
 	}
@@ -218,52 +209,25 @@ func (g *Group) finish(n int) {
 	if n == 0 {
 		return
 	}
-	g.fruitless = 0
 	g.mu.Lock()
-	g.take(n)
+	g.life.complete(n)
+	g.perform()
 	g.mu.Unlock()
-	g.hand(nil)
-	g.checkDrained()
-}
-
-// take puts the n oldest operations, which are complete, into the batch. g.mu is held.
-func (g *Group) take(n int) {
-	g.batch = g.batch[:0]
-	g.lacks.marks.put(hostclock.Now(), g.stats.Completed)
-	for range n {
-		op := g.queue.pop()
-		g.batch = append(g.batch, op)
-		g.stats.Completed++
-		g.stats.Bytes += op.size
-	}
-	if g.queue.caughtUp() {
-		g.fail(errCaughtUp)
-	}
 	g.moved.Store(time.Now().UnixNano())
+	g.hand(nil)
 }
 
 // hand gives the batch back to the application.
 func (g *Group) hand(err error) {
-	for _, op := range g.batch {
+	batch := g.life.batch
+	for _, op := range batch {
 		releaseAll(op.Pieces)
-		g.room <- struct{}{}
+		<-g.room
 	}
-	for i, op := range g.batch {
-		g.batch[i] = nil
+	for i, op := range batch {
+		batch[i] = nil
 		op.Err = err
 		op.Done(op)
-	}
-}
-
-func (g *Group) checkDrained() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closing && g.queue.ops.len() == 0 {
-		select {
-		case <-g.drained:
-		default:
-			close(g.drained)
-		}
 	}
 }
 
@@ -275,18 +239,34 @@ func (g *Group) Events() <-chan Event { return g.events.c }
 func (g *Group) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.err
+	if g.life.state == closed {
+		return g.life.err
+	}
+	return nil
+}
+
+// View returns the view that operations complete with at present.
+func (g *Group) View() View {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.life.view.clone()
+}
+
+func (v View) clone() View {
+	v.Members = slices.Clone(v.Members)
+	return v
 }
 
 // Info returns how the group is at present.
 func (g *Group) Info() Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := infoOf(g.info)
+	i := infoOf(g.life.info)
 	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.minSize
-	i.Steps = append(i.Steps, g.steps...)
-	i.Stats = g.stats
-	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.posts.Load(), g.comps.Load(), g.strangers.Load()
+	i.Members, i.Tree, i.View = peersOf(g.life.members), slices.Clone(g.life.tree), g.life.view.Number
+	i.Phases = append(i.Phases, g.phases...)
+	i.Stats = g.life.stats
+	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.tally.posts.Load(), g.tally.completions.Load(), g.tally.strangers.Load()
 	return i
 }
 
@@ -294,16 +274,13 @@ func (g *Group) Info() Info {
 func infoOf(f *mcrdmav1.FormationInfo) Info {
 	i := Info{
 		ID: groupID(f.GetGroup()), Path: Path(f.GetPath()), Why: f.GetWhy(), Formation: f.GetFormation(), MCID: f.GetMcId(),
-		PSN: f.GetConnection().GetPsn(), MTU: int(f.GetConnection().GetMtu()), Tree: f.GetTree(),
+		PSN: f.GetConnection().GetPsn(), MTU: int(f.GetConnection().GetMtu()), Members: peersOf(f.GetMembers()), View: f.GetView(),
 	}
 	if r := f.GetRelay(); r != nil && i.Path == PathRelay {
 		i.Algorithm, i.Transport, i.Block = r.GetAlgorithm(), r.GetTransport(), int(r.GetBlock())
 	}
-	for _, m := range f.GetMembers() {
-		i.Members = append(i.Members, Peer{Address: m.GetAddress(), Host: m.GetHost(), QPN: m.GetQpn()})
-	}
-	for _, s := range f.GetSteps() {
-		i.Steps = append(i.Steps, Step{Name: s.GetStep(), Took: s.GetTook().AsDuration()})
+	for _, s := range f.GetPhases() {
+		i.Phases = append(i.Phases, Phase{Name: s.GetPhase(), Took: s.GetTook().AsDuration()})
 	}
 	return i
 }
@@ -313,31 +290,60 @@ func infoOf(f *mcrdmav1.FormationInfo) Info {
 // Close returns ctx's error. It returns nil if every member has everything that was
 // submitted. Close may be called again, and returns the same.
 func (g *Group) Close(ctx context.Context) error {
-	g.mu.Lock()
-	g.closing = true
-	g.mu.Unlock()
-	g.checkDrained()
+	g.step((*life).drain)
 	var err error
 	select {
 	case <-g.drained:
 	default:
 		select {
 		case <-g.drained:
-		case <-g.over:
+		case <-g.ended:
 		case <-ctx.Done():
 			err = fmt.Errorf("close the group, with operations under way: %w", ctx.Err())
 		}
 	}
 	g.shutting.Do(func() {
 		g.closeErr = err
-		g.stop(errClosing)
+		g.end(errClosing)
 	})
-	<-g.over
+	<-g.ended
 	if err := g.Err(); !errors.Is(err, ErrClosed) {
 		return err
 	}
 	return g.closeErr
 }
 
-// errClosing is why a group has ended that was closed.
-var errClosing = fmt.Errorf("%w: the group was closed", ErrClosed)
+// Add takes further receivers into the group, for example in place of those that were
+// removed; they are addresses or names of hosts. The group is formed anew for that, perhaps
+// on another path, and operations wait meanwhile. The new receivers don't have what was
+// complete before: an Added event says from which operation on they have data, and the
+// application copies the rest.
+//
+// The error wraps ErrNoHost, ErrDuplicate, ErrTooMany, ErrUnreachable if one of them could
+// not be added, ErrClosed, why the group has failed, or is ctx's; the group then goes on
+// without those that were not added. If ctx ends first, they may still be added.
+func (g *Group) Add(ctx context.Context, receivers ...string) error {
+	if len(receivers) == 0 {
+		return fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
+	}
+	w := &addition{slices.Clone(receivers), make(chan error, 1)}
+	var err error
+	g.step(func(l *life) { err = l.add(w) })
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-g.ended:
+		return g.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// An addition asks for further receivers.
+type addition struct {
+	receivers []string
+	done      chan error // 1
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // A receiver is an application that receives for a service "s", with a region.
@@ -64,6 +65,19 @@ const regionSize = 1 << 20
 func newRig(t testing.TB, receivers int, relay bool, cfg GroupConfig) *rig {
 	t.Helper()
 	w, ds := newWorld(t, receivers+1)
+	return newRigIn(w, ds, relay, cfg)
+}
+
+// newSpeedRig has devices on the host's sockets, which allocate nothing.
+func newSpeedRig(t testing.TB, receivers int, relay bool, cfg GroupConfig) *rig {
+	t.Helper()
+	w, ds := newWorldOn(t, receivers+1, "127.%d.%d.%d", "softroce:%s?rx=udp")
+	return newRigIn(w, ds, relay, cfg)
+}
+
+func newRigIn(w *world, ds []*fakeDaemon, relay bool, cfg GroupConfig) *rig {
+	t := w.t
+	t.Helper()
 	w.relay = relay
 	r := &rig{t: t, w: w, src: ds[0], ds: ds[1:], c: ds[0].client()}
 	var err error
@@ -126,8 +140,7 @@ var paths = map[string]struct {
 
 func onPaths(t *testing.T, f func(t *testing.T, r *rig)) {
 	for name, p := range paths {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, name, func(t *testing.T) {
 			f(t, newRig(t, p.receivers, p.relay, p.cfg))
 		})
 	}
@@ -228,8 +241,7 @@ func TestDepth(t *testing.T) {
 	const ops, size = 300, 3000
 	for name, p := range paths {
 		for _, depth := range []int{1, 7, 64} {
-			t.Run(fmt.Sprintf("%s/%d", name, depth), func(t *testing.T) {
-				t.Parallel()
+			testenv.Bubble(t, fmt.Sprintf("%s/%d", name, depth), func(t *testing.T) {
 				cfg := p.cfg
 				cfg.Depth = depth
 				r := newRig(t, p.receivers, p.relay, cfg)
@@ -325,7 +337,7 @@ func TestNoReceive(t *testing.T) {
 func TestReformed(t *testing.T) {
 	const ops = 400
 	onPaths(t, func(t *testing.T, r *rig) {
-		seed := uint64(time.Now().UnixNano())
+		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		size := func(n int) int { return []int{5, 600, 9000}[n%3] }

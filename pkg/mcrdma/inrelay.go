@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -29,8 +28,7 @@ type inRelay struct {
 
 // receiveByRelay begins a formation in which hosts relay. m.mu is held.
 func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) {
-	p := &inRelay{m: m, info: info, done: make(chan struct{}), news: make(chan struct{}, 1),
-		count: tally{posts: new(atomic.Uint64), completions: new(atomic.Uint64), strangers: new(atomic.Uint64)}}
+	p := &inRelay{m: m, info: info, done: make(chan struct{}), news: make(chan struct{}, 1)}
 	p.asm = assembler{message: info.GetHave(), have: m.have, receive: p.receive}
 	for _, g := range m.regions {
 		p.asm.regions = append(p.asm.regions, g.piece.Bytes())
@@ -39,11 +37,8 @@ func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) {
 	m.path = p
 	l := a.listener
 	a.listener = nil
-	if a.qp != nil {
-		_ = a.qp.Close()
-		_ = a.cq.Close()
-		a.qp, a.cq = nil, nil
-	}
+	a.queuePair.close()
+	a.queuePair = queuePair{}
 	m.c.wg.Go(func() {
 		defer close(p.done)
 		self := -1

@@ -10,9 +10,8 @@ import (
 // inSwitch receives messages that switches copy, into receives posted at a queue pair of
 // the formation.
 type inSwitch struct {
+	queuePair
 	m    *Member
-	cq   qp.CQ
-	qp   qp.QP
 	wcs  [64]qp.WC
 	end  context.CancelFunc
 	done chan struct{} // closed when nothing more comes
@@ -39,7 +38,7 @@ func (m *Member) receiveBySwitch(a *attach, again int) error {
 		_ = a.listener.Close()
 		a.listener = nil
 	}
-	p := &inSwitch{m: m, cq: a.cq, qp: a.qp, done: make(chan struct{}),
+	p := &inSwitch{m: m, queuePair: a.queuePair, done: make(chan struct{}),
 		again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
 	if again > 0 {
 		// Messages that come again need receives as large as they are; the last ones must
@@ -101,18 +100,12 @@ func (p *inSwitch) run(ctx context.Context) {
 	defer close(p.done)
 	for p.poll() == nil && p.cq.Wait(ctx) == nil {
 	}
-	_ = p.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
-	// What was acknowledged before that has completed, the rest comes back flushed.
-	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
-	defer cancel()
-	for !p.empty() && p.cq.Wait(flush) == nil && p.poll() == nil {
-	}
+	p.flush(func() bool { return !p.empty() }, p.poll)
 	<-ctx.Done()
 	p.m.mu.Lock()
 	p.dead = true
 	p.m.mu.Unlock()
-	_ = p.qp.Close()
-	_ = p.cq.Close()
+	p.close()
 	if p.spare != nil {
 		_ = p.spare.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -63,50 +64,52 @@ func TestWriteCancelled(t *testing.T) {
 // TestSubmitWaits: more than Depth operations wait, for room or until their context
 // ends; and Done may submit.
 func TestSubmitWaits(t *testing.T) {
-	r := newRig(t, 1, false, GroupConfig{Depth: 2})
-	done := make(chan int, 10)
-	op := func(n int) *Op {
-		return &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 8)}, Done: func(*Op) { done <- n }}
-	}
-	for n := range 2 {
-		if err := r.g.Submit(t.Context(), op(n)); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{Depth: 2})
+		done := make(chan int, 10)
+		op := func(n int) *Op {
+			return &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 8)}, Done: func(*Op) { done <- n }}
+		}
+		for n := range 2 {
+			if err := r.g.Submit(t.Context(), op(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		wants(t, "no room", r.g.Submit(ctx, op(2)), context.DeadlineExceeded, "")
+		waiting := make(chan error, 1)
+		go func() { waiting <- r.g.Submit(t.Context(), op(3)) }()
+		for range 3 {
+			r.post(8)
+		}
+		if err := <-waiting; err != nil {
 			t.Fatal(err)
 		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	wants(t, "no room", r.g.Submit(ctx, op(2)), context.DeadlineExceeded, "")
-	waiting := make(chan error, 1)
-	go func() { waiting <- r.g.Submit(t.Context(), op(3)) }()
-	for range 3 {
-		r.post(8)
-	}
-	if err := <-waiting; err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []int{0, 1, 3} {
-		if got := <-done; got != n {
-			t.Fatalf("operation %d is done instead of %d", got, n)
+		for _, n := range []int{0, 1, 3} {
+			if got := <-done; got != n {
+				t.Fatalf("operation %d is done instead of %d", got, n)
+			}
 		}
-	}
-	// A chain of operations, each of which is submitted by the one before.
-	const chain = 100
-	end := make(chan error, 1)
-	n := 0
-	next := &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 8)}}
-	next.Done = func(op *Op) {
-		if n++; n == chain || op.Err != nil {
-			end <- op.Err
-		} else if err := r.g.Submit(context.Background(), op); err != nil {
-			end <- err
+		// A chain of operations, each of which is submitted by the one before.
+		const chain = 100
+		end := make(chan error, 1)
+		n := 0
+		next := &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 8)}}
+		next.Done = func(op *Op) {
+			if n++; n == chain || op.Err != nil {
+				end <- op.Err
+			} else if err := r.g.Submit(context.Background(), op); err != nil {
+				end <- err
+			}
 		}
-	}
-	if err := r.g.Submit(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-end; err != nil {
-		t.Fatal(err)
-	}
+		if err := r.g.Submit(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-end; err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestClose: Close waits for the operations under way, and receivers get all of them
@@ -227,69 +230,75 @@ func TestClientClose(t *testing.T) {
 
 // TestCreateCancelled: nothing is left of a group whose creation was given up.
 func TestCreateCancelled(t *testing.T) {
-	w, ds := newWorld(t, 3)
-	src := ds[0].client()
-	r1, r2 := ds[1].receiver(100, 0), ds[2].receiver(100, 0)
-	w.hold = make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address, ds[2].address}, Regions: []Region{{"r", 100}}})
-		done <- err
-	}()
-	eventually(t, "prepared", func() bool {
-		r2.c.mu.Lock()
-		defer r2.c.mu.Unlock()
-		return len(r2.c.members) > 0
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 3)
+		src := ds[0].client()
+		r1, r2 := ds[1].receiver(100, 0), ds[2].receiver(100, 0)
+		w.hold = make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address, ds[2].address}, Regions: []Region{{"r", 100}}})
+			done <- err
+		}()
+		eventually(t, "prepared", func() bool {
+			r2.c.mu.Lock()
+			defer r2.c.mu.Unlock()
+			return len(r2.c.members) > 0
+		})
+		cancel()
+		wants(t, "create", <-done, context.Canceled, `"s"`)
+		for _, r := range []*receiver{r1, r2} {
+			eventually(t, "nothing is left", func() bool {
+				r.c.mu.Lock()
+				defer r.c.mu.Unlock()
+				return len(r.c.members) == 0
+			})
+			if err := r.mem.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(src.groups) > 0 || src.creating > 0 {
+			t.Error(src.groups, src.creating)
+		}
 	})
-	cancel()
-	wants(t, "create", <-done, context.Canceled, `"s"`)
-	for _, r := range []*receiver{r1, r2} {
+}
+
+// A group whose creation is canceled when the daemon has made it already is closed.
+func TestCreateAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		src, r := ds[0].client(), ds[1].receiver(100, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.lost = cancel
+		_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+		wants(t, "create", err, context.Canceled, `"s"`)
+		eventually(t, "it is closed", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.groups) == 0
+		})
 		eventually(t, "nothing is left", func() bool {
 			r.c.mu.Lock()
 			defer r.c.mu.Unlock()
 			return len(r.c.members) == 0
 		})
-		if err := r.mem.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if len(src.groups) > 0 || src.creating > 0 {
-		t.Error(src.groups, src.creating)
-	}
-}
-
-// A group whose creation is canceled when the daemon has made it already is closed.
-func TestCreateAnswerLost(t *testing.T) {
-	w, ds := newWorld(t, 2)
-	src, r := ds[0].client(), ds[1].receiver(100, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	w.lost = cancel
-	_, err := src.Create(ctx, GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
-	wants(t, "create", err, context.Canceled, `"s"`)
-	eventually(t, "it is closed", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.groups) == 0
-	})
-	eventually(t, "nothing is left", func() bool {
-		r.c.mu.Lock()
-		defer r.c.mu.Unlock()
-		return len(r.c.members) == 0
 	})
 }
 
 // TestStrangeGroup: a group of which the client knows nothing is closed, when the daemon
 // says that there is one.
 func TestStrangeGroup(t *testing.T) {
-	r := newRig(t, 1, false, GroupConfig{})
-	g := r.w.group(r.g.id.wire())
-	r.c.mu.Lock()
-	delete(r.c.groups, r.g.id)
-	r.c.mu.Unlock()
-	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, "x", "")
-	eventually(t, "it is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
-	r.c.mu.Lock()
-	r.c.groups[r.g.id] = r.g
-	r.c.mu.Unlock()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		g := r.w.group(r.g.id.wire())
+		r.c.mu.Lock()
+		delete(r.c.groups, r.g.id)
+		r.c.mu.Unlock()
+		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, "x", "")
+		eventually(t, "it is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
+		r.c.mu.Lock()
+		r.c.groups[r.g.id] = r.g
+		r.c.mu.Unlock()
+	})
 }

@@ -43,9 +43,8 @@ type Listener struct {
 	cfg ListenConfig
 
 	mu     sync.Mutex
-	ready  ring[*Member]
-	news   chan struct{} // a token
-	over   chan struct{}
+	ready  inbox[*Member]
+	ended  chan struct{}
 	closed bool
 }
 
@@ -55,7 +54,7 @@ func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error
 	if cfg.Service == "" || cfg.Accept == nil {
 		return nil, fmt.Errorf("%w: to listen takes a Service and Accept", ErrInvalid)
 	}
-	l := &Listener{c: c, cfg: cfg, news: make(chan struct{}, 1), over: make(chan struct{})}
+	l := &Listener{c: c, cfg: cfg, ready: newInbox[*Member](), ended: make(chan struct{})}
 	c.mu.Lock()
 	err := c.errClosed()
 	if err == nil && c.listeners[cfg.Service] != nil {
@@ -87,7 +86,7 @@ func (l *Listener) forget() (first bool) {
 	first = !l.closed
 	if first {
 		l.closed = true
-		close(l.over)
+		close(l.ended)
 	}
 	var waiting []*Member
 	for l.ready.len() > 0 {
@@ -105,8 +104,7 @@ func (l *Listener) add(m *Member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.ready.push(m)
-		poke(l.news)
+		l.ready.put(m)
 	}
 	return !l.closed
 }
@@ -116,18 +114,14 @@ func (l *Listener) add(m *Member) bool {
 func (l *Listener) Accept(ctx context.Context) (*Member, error) {
 	for {
 		l.mu.Lock()
-		if l.ready.len() > 0 {
-			m := l.ready.pop()
-			if l.ready.len() > 0 {
-				poke(l.news)
-			}
-			l.mu.Unlock()
+		m, ok := l.ready.take()
+		l.mu.Unlock()
+		if ok {
 			return m, nil
 		}
-		l.mu.Unlock()
 		select {
-		case <-l.news:
-		case <-l.over:
+		case <-l.ready.news:
+		case <-l.ended:
 			return nil, fmt.Errorf("%w: the listener for %q", ErrClosed, l.cfg.Service)
 		case <-ctx.Done():
 			return nil, ctx.Err()

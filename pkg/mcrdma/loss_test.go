@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // TestRemoved: a member leaves; the sender goes on, and gets an event.
@@ -19,8 +21,7 @@ func TestRemoved(t *testing.T) {
 		if p.receivers < 2 {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, p.receivers, p.relay, p.cfg)
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -60,8 +61,7 @@ func TestRemoved(t *testing.T) {
 // sender goes on without it.
 func TestKilled(t *testing.T) {
 	for _, transport := range []string{"tcp", "rdma"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, transport, func(t *testing.T) {
 			r := newRig(t, 3, true, GroupConfig{Transport: transport})
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -89,21 +89,23 @@ func TestKilled(t *testing.T) {
 
 // TestMinSize: with too few left, the group fails, and all learn of it.
 func TestMinSize(t *testing.T) {
-	r := newRig(t, 2, true, GroupConfig{MinSize: 3})
-	done := make(chan error, 1)
-	op := &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 10)}, Done: func(op *Op) { done <- op.Err }}
-	if err := r.g.Submit(t.Context(), op); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.rs[0].m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	wants(t, "operation", <-done, ErrMinSize, "too few")
-	event(t, r.g.Events(), Failed)
-	wants(t, "close", r.g.Close(t.Context()), ErrMinSize, "")
-	wants(t, "write", r.g.Write(t.Context(), At{}), ErrMinSize, "")
-	_, err := r.rs[1].m.Recv(t.Context())
-	wants(t, "the other receiver", err, ErrClosed, "")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, true, GroupConfig{MinSize: 3})
+		done := make(chan error, 1)
+		op := &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 10)}, Done: func(op *Op) { done <- op.Err }}
+		if err := r.g.Submit(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.rs[0].m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "operation", <-done, ErrMinSize, "too few")
+		event(t, r.g.Events(), Failed)
+		wants(t, "close", r.g.Close(t.Context()), ErrMinSize, "")
+		wants(t, "write", r.g.Write(t.Context(), At{}), ErrMinSize, "")
+		_, err := r.rs[1].m.Recv(t.Context())
+		wants(t, "the other receiver", err, ErrClosed, "")
+	})
 }
 
 // TestTooLong: a message that doesn't fit a receive costs that receiver its membership,
@@ -111,8 +113,7 @@ func TestMinSize(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	for name, p := range paths {
 		for _, size := range []int{100, inlineMax + 1} {
-			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
-				t.Parallel()
+			testenv.Bubble(t, fmt.Sprint(name, size), func(t *testing.T) {
 				r := newRig(t, p.receivers, p.relay, p.cfg)
 				if err := r.rs[0].m.PostRecv(r.rs[0].mem.Slice(regionSize, size-1)); err != nil {
 					t.Fatal(err)
@@ -149,8 +150,7 @@ func TestTooLong(t *testing.T) {
 // are not delivered to them again, and do not take receives that wait for others.
 func TestReplay(t *testing.T) {
 	for _, transport := range []string{"tcp", "rdma"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, transport, func(t *testing.T) {
 			// By fan-out, and with a ring: the ahead one doesn't wait for the other.
 			r := newRig(t, 2, true, GroupConfig{Transport: transport, Algorithm: "sequential"})
 			sizes := []int{5, 50, 500}
@@ -247,61 +247,67 @@ func TestDaemonRestarts(t *testing.T) {
 
 // TestDaemonForgets: a daemon that comes back and knows nothing ends groups and members.
 func TestDaemonForgets(t *testing.T) {
-	r := newRig(t, 1, false, GroupConfig{})
-	for _, d := range []*fakeDaemon{r.src, r.ds[0]} {
-		d.stop()
-	}
-	r.w.mu.Lock()
-	clear(r.w.groups)
-	r.w.mu.Unlock()
-	for _, d := range []*fakeDaemon{r.src, r.ds[0]} {
-		d.session = nil
-		d.start()
-	}
-	_, err := r.rs[0].m.Recv(t.Context())
-	wants(t, "receiver", err, ErrDaemon, "no such group")
-	event(t, r.g.Events(), Failed)
-	wants(t, "sender", r.g.Err(), ErrDaemon, "no such group")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		for _, d := range []*fakeDaemon{r.src, r.ds[0]} {
+			d.stop()
+		}
+		r.w.mu.Lock()
+		clear(r.w.groups)
+		r.w.mu.Unlock()
+		for _, d := range []*fakeDaemon{r.src, r.ds[0]} {
+			d.session = nil
+			d.start()
+		}
+		_, err := r.rs[0].m.Recv(t.Context())
+		wants(t, "receiver", err, ErrDaemon, "no such group")
+		event(t, r.g.Events(), Failed)
+		wants(t, "sender", r.g.Err(), ErrDaemon, "no such group")
+	})
 }
 
 // TestDaemonGoneWhileReforming: the formation is made when the daemon is back.
 func TestDaemonGoneWhileReforming(t *testing.T) {
-	r := newRig(t, 2, true, GroupConfig{})
-	r.src.stop()
-	r.rs[0].c.kill()
-	r.ds[0].stop()
-	done := make(chan error, 1)
-	go func() { done <- r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000)) }()
-	eventually(t, "the formation has failed", func() bool {
-		r.g.mu.Lock()
-		defer r.g.mu.Unlock()
-		return r.g.path == nil
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, true, GroupConfig{})
+		r.src.stop()
+		r.rs[0].c.kill()
+		r.ds[0].stop()
+		done := make(chan error, 1)
+		go func() { done <- r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000)) }()
+		eventually(t, "the formation has failed", func() bool {
+			r.g.mu.Lock()
+			defer r.g.mu.Unlock()
+			return r.g.path == nil
+		})
+		r.src.start()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		r.rs = r.rs[1:]
+		r.same(0, 1000)
+		if err := r.g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
-	r.src.start()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	r.rs = r.rs[1:]
-	r.same(0, 1000)
-	if err := r.g.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestDaemonGoneForGood: a group whose formation has failed does not wait forever for a
 // daemon to form it anew.
 func TestDaemonGoneForGood(t *testing.T) {
-	r := newRig(t, 2, true, GroupConfig{})
-	r.src.w.grace = 200 * time.Millisecond
-	r.src.stop()
-	r.src.start() // it says so when it is back
-	event(t, r.g.Events(), Resumed)
-	r.src.stop()
-	r.rs[0].c.kill()
-	err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000))
-	wants(t, "write", err, ErrDaemon, "away for more than 200ms")
-	event(t, r.g.Events(), Failed)
-	wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, true, GroupConfig{})
+		r.src.w.grace = 200 * time.Millisecond
+		r.src.stop()
+		r.src.start() // it says so when it is back
+		event(t, r.g.Events(), Resumed)
+		r.src.stop()
+		r.rs[0].c.kill()
+		err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000))
+		wants(t, "write", err, ErrDaemon, "away for more than 200ms")
+		event(t, r.g.Events(), Failed)
+		wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
+	})
 }
 
 // TestReceiversDaemonGoneForGood: a receiver whose daemon stays away learns that it is no
@@ -336,7 +342,7 @@ func TestStall(t *testing.T) {
 		}
 		r.g.watch(time.Now().Add(time.Hour))
 		r.g.mu.Lock()
-		patience, stalled := r.g.patience(), r.g.stalled
+		patience, stalled := r.g.life.patience(), r.g.life.stalled
 		r.g.mu.Unlock()
 		if !stalled.IsZero() {
 			t.Error("a stall with nothing under way")
@@ -363,76 +369,82 @@ func TestStall(t *testing.T) {
 // TestHurry: as soon as a receiver is to blame, the others are made to acknowledge once
 // more, a few times: the daemon's event about the removal may come too late for that.
 func TestHurry(t *testing.T) {
-	r := newRig(t, 1, false, GroupConfig{})
-	r.w.suspects = []string{r.ds[0].address}
-	op := &Op{Kind: OpSend, Done: func(*Op) {}} // nothing is posted to receive it
-	if err := r.g.Submit(t.Context(), op); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "nudges", func() bool {
-		r.g.mu.Lock()
-		defer r.g.mu.Unlock()
-		s, ok := r.g.path.(*switched)
-		return ok && s.nudges == maxNudges-1
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		r.w.suspects = []string{r.ds[0].address}
+		op := &Op{Kind: OpSend, Done: func(*Op) {}} // nothing is posted to receive it
+		if err := r.g.Submit(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "nudges", func() bool {
+			r.g.mu.Lock()
+			defer r.g.mu.Unlock()
+			s, ok := r.g.path.(*switched)
+			return ok && s.nudges == maxNudges-1
+		})
+		r.post(0)
+		eventually(t, "the nudges are over", func() bool {
+			r.g.mu.Lock()
+			defer r.g.mu.Unlock()
+			s, ok := r.g.path.(*switched)
+			return ok && s.nudges == 0
+		})
+		if err := r.g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
-	r.post(0)
-	eventually(t, "the nudges are over", func() bool {
-		r.g.mu.Lock()
-		defer r.g.mu.Unlock()
-		s, ok := r.g.path.(*switched)
-		return ok && s.nudges == 0
-	})
-	if err := r.g.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestEvents: the daemon's events reach the application, and Info stays correct.
 func TestEvents(t *testing.T) {
-	r := newRig(t, 3, true, GroupConfig{})
-	g := r.w.group(r.g.id.wire())
-	a := r.ds[1].address
-	for typ, want := range map[mcrdmav1.GroupChanged_Type]EventType{
-		mcrdmav1.GroupChanged_TYPE_SUSPECTED: Suspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: Recovered, mcrdmav1.GroupChanged_TYPE_ROUTE: Route,
-		mcrdmav1.GroupChanged_TYPE_REMOVED: Removed,
-	} {
-		r.w.changed(g, typ, a, "so it is")
-		if e := event(t, r.g.Events(), want); e.Address != a || e.Host != "host-"+a || e.Text != "so it is" || e.Formation != 1 || e.Time.IsZero() {
-			t.Errorf("%+v", e)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, true, GroupConfig{})
+		g := r.w.group(r.g.id.wire())
+		a := r.ds[1].address
+		for typ, want := range map[mcrdmav1.GroupChanged_Type]EventType{
+			mcrdmav1.GroupChanged_TYPE_SUSPECTED: Suspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: Recovered, mcrdmav1.GroupChanged_TYPE_ROUTE: Route,
+			mcrdmav1.GroupChanged_TYPE_REMOVED: Removed,
+		} {
+			r.w.changed(g, typ, a, "so it is")
+			if e := event(t, r.g.Events(), want); e.Address != a || e.Host != "host-"+a || e.Text != "so it is" || e.Formation != 1 || e.Time.IsZero() {
+				t.Errorf("%+v", e)
+			}
 		}
-	}
-	if m := r.g.Info().Members; len(m) != 2 || m[0].Address != r.ds[0].address || m[1].Address != r.ds[2].address {
-		t.Errorf("%+v", m)
-	}
-	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, "again")
-	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", "after that")
-	if e := <-r.g.Events(); e.Type != Route {
-		t.Errorf("%v is told twice", e)
-	}
-	for n := range 3 * kept {
-		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", fmt.Sprint(n))
-	}
-	eventually(t, "the queue is full", func() bool { return len(r.g.Events()) == kept })
-	for {
-		e := event(t, r.g.Events(), Route)
-		if e.Text == fmt.Sprint(3*kept-1) {
-			break // the newest is there
+		if m := r.g.Info().Members; len(m) != 2 || m[0].Address != r.ds[0].address || m[1].Address != r.ds[2].address {
+			t.Errorf("%+v", m)
 		}
-	}
-	r.w.changed(g, mcrdmav1.GroupChanged_TYPE_FAILED, "", "it is over")
-	event(t, r.g.Events(), Failed)
-	wants(t, "group", r.g.Err(), ErrMinSize, "it is over")
+		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, "again")
+		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", "after that")
+		if e := <-r.g.Events(); e.Type != Route {
+			t.Errorf("%v is told twice", e)
+		}
+		for n := range 3 * kept {
+			r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", fmt.Sprint(n))
+		}
+		eventually(t, "the queue is full", func() bool { return len(r.g.Events()) == kept })
+		for {
+			e := event(t, r.g.Events(), Route)
+			if e.Text == fmt.Sprint(3*kept-1) {
+				break // the newest is there
+			}
+		}
+		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_FAILED, "", "it has ended")
+		event(t, r.g.Events(), Failed)
+		wants(t, "group", r.g.Err(), ErrMinSize, "it has ended")
+	})
 }
 
 // TestLyingDaemon: an impossible answer is an error, not a hang.
 func TestLyingDaemon(t *testing.T) {
-	r := newRig(t, 1, false, GroupConfig{})
-	r.w.haveLie = 3
-	r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-	event(t, r.g.Events(), Failed)
-	wants(t, "group", r.g.Err(), ErrFailed, "receivers have 3 messages")
-	_, err := r.rs[0].m.Recv(t.Context())
-	if err == nil {
-		t.Error("no error at the receiver")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		r.w.haveLie = 3
+		r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
+		event(t, r.g.Events(), Failed)
+		wants(t, "group", r.g.Err(), ErrFailed, "receivers have 3 messages")
+		_, err := r.rs[0].m.Recv(t.Context())
+		if err == nil {
+			t.Error("no error at the receiver")
+		}
+	})
 }

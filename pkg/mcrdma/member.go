@@ -19,13 +19,12 @@ type Member struct {
 	id       GroupID
 	listener *Listener
 	events   *eventQueue
-	over     chan struct{}
-	news     chan struct{} // a token: for Recv
+	ended    chan struct{}
 
 	mu         sync.Mutex
 	regions    []granted
 	recvs      ring[Piece] // that wait for messages
-	inbox      ring[Received]
+	inbox      inbox[Received]
 	have       uint64           // messages that came, of all formations
 	sizes      [MaxDepth]uint32 // of the last ones, by number
 	info       *mcrdmav1.FormationInfo
@@ -140,8 +139,7 @@ func (m *Member) deliver(r Received) {
 	m.have++
 	m.sizes[m.have%MaxDepth] = uint32(r.N)
 	r.Piece = m.recvs.pop()
-	m.inbox.push(r)
-	poke(m.news)
+	m.inbox.put(r)
 }
 
 // Recv returns the next message: they come in the sender's order, each once. When the group
@@ -151,23 +149,19 @@ func (m *Member) deliver(r Received) {
 func (m *Member) Recv(ctx context.Context) (Received, error) {
 	for {
 		m.mu.Lock()
-		if m.inbox.len() > 0 {
-			r := m.inbox.pop()
-			if m.inbox.len() > 0 {
-				poke(m.news)
-			}
-			m.mu.Unlock()
+		r, ok := m.inbox.take()
+		err := m.err
+		m.mu.Unlock()
+		if ok {
 			r.Piece.release()
 			return r, nil
 		}
-		err := m.err
-		m.mu.Unlock()
 		if err != nil {
 			return Received{}, err
 		}
 		select {
-		case <-m.news:
-		case <-m.over:
+		case <-m.inbox.news:
+		case <-m.ended:
 		case <-ctx.Done():
 			return Received{}, ctx.Err()
 		}
@@ -211,6 +205,6 @@ func (m *Member) Err() error {
 // Close leaves the group, which goes on without this member. It may be called again.
 func (m *Member) Close() error {
 	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed), true)
-	<-m.over
+	<-m.ended
 	return nil
 }

@@ -35,8 +35,10 @@ type Op struct {
 	// nor close the group. It may Submit, if no other goroutine does: there is room in
 	// place of the operation that is done.
 	Done func(*Op)
-	// Err is set before Done is called.
-	Err error
+	// Err and View are set before Done is called. View is the number of the view whose members
+	// have the operation: see Group.View.
+	Err  error
+	View uint32
 
 	size uint64
 }

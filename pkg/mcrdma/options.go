@@ -2,7 +2,9 @@ package mcrdma
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,6 +30,10 @@ type Options struct {
 	// Wait is how long Dial waits for a daemon that is still starting; 0: 10 s; negative:
 	// it does not wait.
 	Wait time.Duration
+	// Dial and Listen make connections with the daemon (network "unix") and with other
+	// members of relayed groups ("tcp", with CloseWrite); nil: those of package net.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Listen func(network, address string) (net.Listener, error)
 	// Logger gets what happens in the background; nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -38,6 +44,12 @@ func (o Options) withDefaults() Options {
 		o.Program = filepath.Base(os.Args[0])
 	}
 	o.Wait = cmp.Or(o.Wait, defaultWait)
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	if o.Listen == nil {
+		o.Listen = net.Listen
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

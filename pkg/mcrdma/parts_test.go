@@ -6,106 +6,115 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // TestNoDevice: hosts without devices relay over TCP.
 func TestNoDevice(t *testing.T) {
-	w, ds := newWorld(t, 3)
-	w.noDevice, w.bootstrap = true, "127.0.0.1"
-	r := &rig{t: t, w: w, c: ds[0].client(), ds: ds[1:]}
-	var err error
-	if r.mem, err = r.c.Alloc(regionSize); err != nil {
-		t.Fatal(err)
-	}
-	fillRandom(r.mem.Bytes(), 3)
-	for _, d := range r.ds {
-		r.rs = append(r.rs, d.receiver(regionSize, regionSize))
-	}
-	to := []string{ds[1].address, ds[2].address}
-	_, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Mode: Require})
-	wants(t, "require", err, ErrNoSwitch, "nothing")
-	if r.g, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", regionSize}}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range r.rs {
-		o.accept()
-	}
-	r.everyKind(100, []Piece{r.mem.Slice(0, 100)})
-	r.everyKind(100_000, []Piece{r.mem.Slice(0, 100_000)})
-	if info := r.g.Info(); info.Path != PathRelay || info.Transport != "tcp" || info.Block == 0 || info.Algorithm == "" {
-		t.Errorf("%+v", info)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 3)
+		w.noDevice, w.bootstrap = true, "127.0.0.1"
+		r := &rig{t: t, w: w, c: ds[0].client(), ds: ds[1:]}
+		var err error
+		if r.mem, err = r.c.Alloc(regionSize); err != nil {
+			t.Fatal(err)
+		}
+		fillRandom(r.mem.Bytes(), 3)
+		for _, d := range r.ds {
+			r.rs = append(r.rs, d.receiver(regionSize, regionSize))
+		}
+		to := []string{ds[1].address, ds[2].address}
+		_, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Mode: Require})
+		wants(t, "require", err, ErrNoSwitch, "nothing")
+		if r.g, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", regionSize}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range r.rs {
+			o.accept()
+		}
+		r.everyKind(100, []Piece{r.mem.Slice(0, 100)})
+		r.everyKind(100_000, []Piece{r.mem.Slice(0, 100_000)})
+		if info := r.g.Info(); info.Path != PathRelay || info.Transport != "tcp" || info.Block == 0 || info.Algorithm == "" {
+			t.Errorf("%+v", info)
+		}
+	})
 }
 
 func TestListener(t *testing.T) {
-	_, ds := newWorld(t, 2)
-	src, c := ds[0].client(), ds[1].client()
-	accept := func(*Request) (*Grant, error) { return &Grant{}, nil }
-	_, err := c.Listen(t.Context(), ListenConfig{Service: "s"})
-	wants(t, "no policy", err, ErrInvalid, "Accept")
-	_, err = c.Listen(t.Context(), ListenConfig{Accept: accept})
-	wants(t, "no service", err, ErrInvalid, "Service")
-	_, err = c.Listen(t.Context(), ListenConfig{Service: "taken", Accept: accept})
-	wants(t, "taken", err, ErrLimit, "taken")
-	l, err := c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
-	wants(t, "twice", err, ErrInvalid, `"s" already`)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-	defer cancel()
-	_, err = l.Accept(ctx)
-	wants(t, "no sender comes", err, context.DeadlineExceeded, "")
-	var groups []*Group
-	for range 3 {
-		g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}})
+	synctest.Test(t, func(t *testing.T) {
+		_, ds := newWorld(t, 2)
+		src, c := ds[0].client(), ds[1].client()
+		accept := func(*Request) (*Grant, error) { return &Grant{}, nil }
+		_, err := c.Listen(t.Context(), ListenConfig{Service: "s"})
+		wants(t, "no policy", err, ErrInvalid, "Accept")
+		_, err = c.Listen(t.Context(), ListenConfig{Accept: accept})
+		wants(t, "no service", err, ErrInvalid, "Service")
+		_, err = c.Listen(t.Context(), ListenConfig{Service: "taken", Accept: accept})
+		wants(t, "taken", err, ErrLimit, "taken")
+		l, err := c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
 		if err != nil {
 			t.Fatal(err)
 		}
-		groups = append(groups, g)
-	}
-	first, err := l.Accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i := first.Info(); i.Service != "s" || i.Path != PathSwitch || i.ID != groups[0].Info().ID {
-		t.Errorf("%+v", i)
-	}
-	eventually(t, "two more are there", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.ready.len() == 2
-	})
-	if err := errors.Join(l.Close(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Accept(t.Context())
-	wants(t, "closed", err, ErrClosed, `"s"`)
-	for _, g := range groups[1:] { // the application accepted none of these
-		if e := event(t, g.Events(), Removed); e.Address != ds[1].address {
-			t.Errorf("%+v", e)
+		_, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept})
+		wants(t, "twice", err, ErrInvalid, `"s" already`)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		_, err = l.Accept(ctx)
+		wants(t, "no sender comes", err, context.DeadlineExceeded, "")
+		groups := map[GroupID]*Group{}
+		for range 3 {
+			g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			groups[g.Info().ID] = g
 		}
-	}
-	if err := groups[0].Write(t.Context(), At{}); !errors.Is(err, ErrRange) {
-		t.Error(err)
-	}
-	if err := first.PostRecv(Piece{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := groups[0].Send(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if l, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+		first, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := first.Info()
+		accepted := groups[i.ID]
+		if i.Service != "s" || i.Path != PathSwitch || accepted == nil {
+			t.Fatalf("%+v", i)
+		}
+		delete(groups, i.ID)
+		eventually(t, "two more are there", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.ready.len() == 2
+		})
+		if err := errors.Join(l.Close(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Accept(t.Context())
+		wants(t, "closed", err, ErrClosed, `"s"`)
+		for _, g := range groups { // the application accepted none of these
+			if e := event(t, g.Events(), Removed); e.Address != ds[1].address {
+				t.Errorf("%+v", e)
+			}
+		}
+		if err := accepted.Write(t.Context(), At{}); !errors.Is(err, ErrRange) {
+			t.Error(err)
+		}
+		if err := first.PostRecv(Piece{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := accepted.Send(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = c.Listen(t.Context(), ListenConfig{Service: "s", Accept: accept}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestClosedWhileReformed: a group that ends just when it has been formed anew leaves
@@ -115,8 +124,7 @@ func TestClosedWhileReformed(t *testing.T) {
 		if !p.relay {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, 1, true, p.cfg)
 			r.post(10)
 			m := r.rs[0].m
@@ -128,9 +136,13 @@ func TestClosedWhileReformed(t *testing.T) {
 			m.mu.Lock()
 			m.path.(*inRelay).count.mute.Store(true) // it gets the message, and cannot say so
 			m.mu.Unlock()
+			var path outbound
 			done := make(chan error, 1)
 			op := &Op{Kind: OpSend, Pieces: []Piece{r.mem.Slice(0, 10)}, Done: func(op *Op) {
-				r.g.stop(errClosing) // by the runner, before it runs the new path
+				r.g.mu.Lock()
+				path = r.g.path
+				r.g.mu.Unlock()
+				r.g.end(errClosing) // by the runner, before it runs the new path
 				done <- op.Err
 			}}
 			if err := r.g.Submit(t.Context(), op); err != nil {
@@ -139,9 +151,9 @@ func TestClosedWhileReformed(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			<-r.g.over
+			<-r.g.ended
 			select {
-			case <-r.g.next.path.(*relayed).group.Done():
+			case <-path.(*relayed).group.Done():
 			default:
 				t.Error("the new formation goes on")
 			}
@@ -179,10 +191,11 @@ func TestCompletions(t *testing.T) {
 		done := 0
 		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
 		for range 3 {
-			g.queue.push(&Op{Done: func(*Op) { done++ }})
-			g.queue.advance()
+			g.room <- struct{}{}
+			g.life.queue.push(&Op{Done: func(*Op) { done++ }})
+			g.life.queue.advance()
 		}
-		s := &switched{g: g, cq: &listCQ{list: c.list}, posted: 3}
+		s := &switched{g: g, queuePair: queuePair{cq: &listCQ{list: c.list}}, posted: 3}
 		err := s.poll()
 		if done != c.good || s.completed != uint64(len(c.list)) {
 			t.Errorf("%s: %d are done", name, done)
@@ -204,10 +217,10 @@ func TestCompletions(t *testing.T) {
 func TestEventQueue(t *testing.T) {
 	q := newEventQueue()
 	for n := range 3 * kept {
-		q.put(Event{Type: Route, Text: fmt.Sprint(n)}, false)
+		q.put(Event{Type: Route, Text: fmt.Sprint(n)})
 	}
-	q.put(Event{Type: Closed}, true)
-	q.put(Event{Type: Route}, false)
+	q.end(errClosing, 1)
+	q.put(Event{Type: Route})
 	n := 3*kept - (kept - 1)
 	for e := range q.c {
 		if e.Type == Closed {
@@ -225,17 +238,19 @@ func TestEventQueue(t *testing.T) {
 
 // TestEarlyEvent: what the daemon says of a group before it has answered is not lost.
 func TestEarlyEvent(t *testing.T) {
-	w, ds := newWorld(t, 2)
-	w.early = "before the answer"
-	ds[1].receiver(8, 0)
-	w.client = ds[0].client()
-	g, err := w.client.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 8}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e := event(t, g.Events(), Route); e.Text != w.early {
-		t.Errorf("%+v", e)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		w.early = "before the answer"
+		ds[1].receiver(8, 0)
+		w.client = ds[0].client()
+		g, err := w.client.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 8}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := event(t, g.Events(), Route); e.Text != w.early {
+			t.Errorf("%+v", e)
+		}
+	})
 }
 
 // A stubQP can be ended.
@@ -272,10 +287,11 @@ func TestFlush(t *testing.T) {
 	done := 0
 	g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
 	for range 3 {
-		g.queue.push(&Op{Done: func(*Op) { done++ }})
-		g.queue.advance()
+		g.room <- struct{}{}
+		g.life.queue.push(&Op{Done: func(*Op) { done++ }})
+		g.life.queue.advance()
 	}
-	s := &switched{g: g, qp: stubQP{}, cq: &lateCQ{listCQ: listCQ{list: []qp.WC{{ID: 0}, {ID: 1}, {ID: 2, Status: qp.WRFlushErr}}}}, posted: 3}
+	s := &switched{g: g, queuePair: queuePair{&lateCQ{listCQ: listCQ{list: []qp.WC{{ID: 0}, {ID: 1}, {ID: 2, Status: qp.WRFlushErr}}}}, stubQP{}}, posted: 3}
 	if err := s.run(ended); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -287,11 +303,11 @@ func TestFlush(t *testing.T) {
 // TestFlushReceived: what was acknowledged before the end of a formation is delivered,
 // though its completion was not polled by then: the sender may know that it is there.
 func TestFlushReceived(t *testing.T) {
-	m := &Member{news: make(chan struct{}, 1)}
+	m := &Member{inbox: newInbox[Received]()}
 	m.recvs.push(Piece{})
 	m.recvs.push(Piece{})
 	cq := &lateCQ{listCQ: listCQ{list: []qp.WC{{Opcode: qp.WCRecvWriteImm, ByteLen: 9}, {Status: qp.WRFlushErr}}}}
-	p := &inSwitch{m: m, qp: stubQP{}, cq: cq, done: make(chan struct{}), out: 2, posted: 2}
+	p := &inSwitch{m: m, queuePair: queuePair{cq, stubQP{}}, done: make(chan struct{}), out: 2, posted: 2}
 	p.run(ended)
 	if m.have != 1 || m.inbox.len() != 1 || m.recvs.len() != 1 || p.out != 0 {
 		t.Errorf("the member has %d messages, %d to deliver; %d receives are left, %d at the queue pair", m.have, m.inbox.len(), m.recvs.len(), p.out)

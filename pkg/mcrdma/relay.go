@@ -44,6 +44,7 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 		}
 	}
 	opt := tcp.Options{Members: r.GetBootstrap(), Self: self, Group: r.GetGroup(), Epoch: uint64(info.GetFormation()), Listener: l,
+		Dial: c.opt.Dial,
 		Stranger: func(from net.Addr, why error) {
 			count.strangers.Add(1)
 			c.opt.Logger.Warn("a stranger called where members listen", "from", from, "why", why)
@@ -52,7 +53,7 @@ func (c *Client) joinRelay(ctx context.Context, l net.Listener, info *mcrdmav1.F
 	if err != nil {
 		return nil, err
 	}
-	return rdmcfallback.Join(ctx, cfg, &counted{t, t, count})
+	return rdmcfallback.Join(ctx, cfg, &counted{t, count})
 }
 
 // A relayTransport is what both transports implement.
@@ -65,17 +66,9 @@ type relayTransport interface {
 func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (relayTransport, error) {
 	switch {
 	case name == transportTCP:
-		t, err := tcp.Connect(ctx, opt)
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
+		return orNone(tcp.Connect(ctx, opt))
 	case name == transportRDMA && c.dev != nil:
-		t, err := rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev})
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
+		return orNone(rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev}))
 	}
 	_ = opt.Listener.Close()
 	if name == transportRDMA {
@@ -84,9 +77,17 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 	return nil, fmt.Errorf("%w: relaying over %q", ErrDaemon, name)
 }
 
+// orNone makes an interface of what Connect returned, nil with an error.
+func orNone[T relayTransport](t T, err error) (relayTransport, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
 // A tally counts what a member posts.
 type tally struct {
-	posts, completions, strangers *atomic.Uint64
+	posts, completions, strangers atomic.Uint64
 	mute                          atomic.Bool // the member sends nothing any more: its part has failed
 }
 
@@ -96,18 +97,17 @@ var errMute = errors.New("a message could not be delivered")
 // those of them that it reports as done. Small messages are copied, so they are done at
 // once.
 type counted struct {
-	rdmcfallback.Transport
-	ring  rdmcfallback.Ring
+	relayTransport
 	tally *tally
 }
 
 func (c *counted) Send(peer int, imm uint32, block []byte) error {
 	c.tally.posts.Add(1)
-	return c.Transport.Send(peer, imm, block)
+	return c.relayTransport.Send(peer, imm, block)
 }
 
 func (c *counted) Events(ctx context.Context, events []rdmcfallback.Event) (int, error) {
-	n, err := c.Transport.Events(ctx, events)
+	n, err := c.relayTransport.Events(ctx, events)
 	for i := range events[:n] {
 		if events[i].Kind == rdmcfallback.Sent {
 			c.tally.completions.Add(1)
@@ -120,22 +120,19 @@ func (c *counted) Tell(peer int, msg []byte) error {
 	if c.tally.mute.Load() {
 		return errMute
 	}
-	return c.Transport.Tell(peer, msg)
+	return c.relayTransport.Tell(peer, msg)
 }
 
-func (c *counted) OpenRing(slots, size int) error { return c.ring.OpenRing(slots, size) }
-func (c *counted) FreeSmall(n int) error          { return c.ring.FreeSmall(n) }
 func (c *counted) PutSmall(peer int, imm uint32, msg []byte) error {
 	c.tally.posts.Add(1)
 	c.tally.completions.Add(1)
-	return c.ring.PutSmall(peer, imm, msg)
+	return c.relayTransport.PutSmall(peer, imm, msg)
 }
 
 // suspectOf translates what package rdmcfallback says of a failure.
 func suspectOf(err error, info *mcrdmav1.FormationInfo) error {
 	e := &formationError{err: err}
-	var f *rdmcfallback.FailedError
-	if errors.As(err, &f) && f.Suspect >= 1 && f.Suspect <= len(info.GetMembers()) {
+	if f, ok := errors.AsType[*rdmcfallback.FailedError](err); ok && f.Suspect >= 1 && f.Suspect <= len(info.GetMembers()) {
 		e.suspects = []string{info.GetMembers()[f.Suspect-1].GetAddress()}
 	}
 	return e
@@ -157,25 +154,17 @@ type relayed struct {
 }
 
 // relay makes the path. It takes ownership of the listener.
-func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo) (*relayed, error) {
+func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo) (outbound, error) {
 	r := &relayed{g: g, info: info, work: make(chan struct{}, 1), news: make(chan struct{}, 1), heads: make([][]byte, g.cfg.Depth)}
 	var err error
 	r.group, err = g.c.joinRelay(ctx, l, info, 0, rdmcfallback.Config{Everywhere: func(n int64) {
 		r.everyw.Store(n)
 		poke(r.news)
-	}}, &tally{posts: &g.posts, completions: &g.comps, strangers: &g.strangers})
+	}}, &g.tally)
 	if err != nil {
 		return nil, suspectOf(err, info)
 	}
 	return r, nil
-}
-
-// poke leaves a token.
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 func (r *relayed) post() { poke(r.work) }
@@ -262,7 +251,7 @@ func (r *relayed) take(msgs [][]byte) [][]byte {
 	g := r.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o := g.queue.next()
+	o := g.life.queue.next()
 	if o == nil || g.path != r {
 		return msgs
 	}
@@ -287,7 +276,7 @@ func (r *relayed) take(msgs [][]byte) [][]byte {
 		}
 	}
 	// A header's buffer is reused when its operation is complete.
-	head := &r.heads[(g.queue.first+uint64(g.queue.posted))%uint64(len(r.heads))]
+	head := &r.heads[(g.life.queue.first+uint64(g.life.queue.posted))%uint64(len(r.heads))]
 	*head = h.appendTo(slices.Grow((*head)[:0], headerLen))
 	if h.pieces == 0 {
 		for _, p := range op.Pieces {
@@ -297,8 +286,8 @@ func (r *relayed) take(msgs [][]byte) [][]byte {
 	msgs[0] = *head
 	r.sent += int64(len(msgs))
 	r.ends.push(r.sent)
-	if g.queue.advance() {
-		g.stats.Replayed++
+	if g.life.queue.advance() {
+		g.life.stats.Replayed++
 	}
 	return msgs
 }

@@ -7,6 +7,39 @@ type ring[T any] struct {
 	head, n int
 }
 
+// An inbox is a ring whose reader waits for news.
+type inbox[T any] struct {
+	ring[T]
+	news chan struct{} // has a token if there may be something
+}
+
+func newInbox[T any]() inbox[T] { return inbox[T]{news: make(chan struct{}, 1)} }
+
+func (b *inbox[T]) put(v T) {
+	b.push(v)
+	poke(b.news)
+}
+
+// take returns the oldest, if there is one. Another reader may have the next.
+func (b *inbox[T]) take() (v T, ok bool) {
+	if b.len() == 0 {
+		return v, false
+	}
+	v = b.pop()
+	if b.len() > 0 {
+		poke(b.news)
+	}
+	return v, true
+}
+
+// poke leaves a token.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 func (r *ring[T]) len() int { return r.n }
 
 // at returns the i-th oldest.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,15 +22,15 @@ const (
 	defaultGrace    = 10 * time.Second // for a daemon that does not report it
 )
 
-// A link is one connection of the session to the daemon.
-type link struct {
+// A connection is one of the session's connections to the daemon.
+type connection struct {
 	up   chan struct{} // closed when all has been resumed: calls can be made
 	down chan struct{} // closed when it is lost
 }
 
-func newLink() *link { return &link{make(chan struct{}), make(chan struct{})} }
+func newConnection() *connection { return &connection{make(chan struct{}), make(chan struct{})} }
 
-// A stream is the daemon's events, on one link.
+// A stream is the daemon's events, on one connection.
 type stream struct {
 	grpc.ServerStreamingClient[mcrdmav1.OpenResponse]
 	hello *mcrdmav1.Hello
@@ -45,7 +47,7 @@ func (c *Client) open(ctx context.Context, token string) (*stream, error) {
 		cancel()
 		return nil, cmp.Or(ctx.Err(), err)
 	}
-	events, err := c.rpc.Open(life, &mcrdmav1.OpenRequest{Program: c.opt.Program, Version: protocolVersion, Token: token})
+	events, err := c.rpc.Open(life, &mcrdmav1.OpenRequest{Program: c.opt.Program, Version: protocolVersion, Token: token, Views: true})
 	if err != nil {
 		return fail(fromStatus(err))
 	}
@@ -75,16 +77,16 @@ func (c *Client) session(s *stream) {
 		if c.ctx.Err() != nil {
 			return
 		}
-		c.opt.Logger.Warn("the daemon is gone; data goes on without it", "error", err)
+		c.opt.Logger.Warn("the connection to the daemon is lost; data goes on without it", "error", err)
 		c.mu.Lock()
-		close(c.link.down)
-		l := newLink()
-		c.link = l
+		close(c.connection.down)
+		conn := newConnection()
+		c.connection = conn
 		c.mu.Unlock()
 		if s = c.reopen(); s == nil {
 			return
 		}
-		c.wg.Go(func() { c.resume(l) })
+		c.wg.Go(func() { c.resume(conn) })
 	}
 }
 
@@ -172,7 +174,7 @@ func (c *Client) groupChanged(e *mcrdmav1.GroupChanged) {
 	c.mu.Unlock()
 	switch {
 	case g != nil:
-		g.changed(e)
+		g.step(func(l *life) { l.changed(e) })
 	case unknown:
 		c.wg.Go(func() { c.closeGroup(id) })
 	}
@@ -204,7 +206,7 @@ func (c *Client) say(f func(context.Context) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-c.link.up: // it is slow, but has been told
+	case <-c.connection.up: // it is slow, but has been told
 	default:
 		c.unsaid = append(c.unsaid, f)
 	}
@@ -235,38 +237,29 @@ func (c *Client) sayRest(ctx context.Context) bool {
 // resumeLate resumes a group that was not there when the others were.
 func (c *Client) resumeLate(g *Group) {
 	for {
-		l, err := c.ready(g.ctx)
+		conn, err := c.ready(g.ctx)
 		if err != nil || g.resume(g.ctx) {
 			return
 		}
 		select {
-		case <-l.down:
+		case <-conn.down:
 		case <-g.ctx.Done():
 		}
 	}
 }
 
 // resume tells the daemon which groups and members still exist.
-func (c *Client) resume(l *link) {
+func (c *Client) resume(conn *connection) {
 	c.mu.Lock()
-	var groups []*Group
-	for _, g := range c.groups {
-		groups = append(groups, g)
-	}
-	var listeners []*Listener
-	for _, offer := range c.listeners {
-		listeners = append(listeners, offer)
-	}
-	var members []*Member
-	for _, m := range c.members {
-		members = append(members, m)
-	}
+	groups := slices.Collect(maps.Values(c.groups))
+	listeners := slices.Collect(maps.Values(c.listeners))
+	members := slices.Collect(maps.Values(c.members))
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	go func() {
 		select {
-		case <-l.down:
+		case <-conn.down:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -293,7 +286,7 @@ func (c *Client) resume(l *link) {
 			return
 		}
 	}
-	close(l.up)
+	close(conn.up)
 }
 
 func (c *Client) token() string {
@@ -308,8 +301,7 @@ func lost(err error) bool {
 	if err == nil {
 		return false
 	}
-	var remote *RemoteError
-	if errors.As(fromStatus(err), &remote) {
+	if errors.As(fromStatus(err), new(*RemoteError)) {
 		return false
 	}
 	switch status.Code(err) {
@@ -320,15 +312,15 @@ func lost(err error) bool {
 }
 
 // ready waits until calls can be made.
-func (c *Client) ready(ctx context.Context) (*link, error) {
+func (c *Client) ready(ctx context.Context) (*connection, error) {
 	for {
 		c.mu.Lock()
-		l := c.link
+		conn := c.connection
 		c.mu.Unlock()
 		select {
-		case <-l.up:
-			return l, nil
-		case <-l.down:
+		case <-conn.up:
+			return conn, nil
+		case <-conn.down:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
 		case <-c.ctx.Done():
@@ -339,22 +331,22 @@ func (c *Client) ready(ctx context.Context) (*link, error) {
 
 // readySoon waits for the daemon as long as it would keep the session. A caller that needs
 // the daemon has to give up then: the other hosts do not wait any longer either.
-func (c *Client) readySoon(ctx context.Context) (*link, error) {
+func (c *Client) readySoon(ctx context.Context) (*connection, error) {
 	patience := c.patience()
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	l, err := c.ready(soon)
+	conn, err := c.ready(soon)
 	if err != nil && soon.Err() != nil && ctx.Err() == nil {
 		return nil, away(patience)
 	}
-	return l, err
+	return conn, err
 }
 
 // call makes a call that may be made twice: if the daemon goes away meanwhile, it is
 // repeated when the daemon is back, if that is soon.
 func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
 	for {
-		l, err := c.readySoon(ctx)
+		conn, err := c.readySoon(ctx)
 		if err != nil {
 			return resp, err
 		}
@@ -362,14 +354,23 @@ func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context,
 		if err == nil || !lost(err) || ctx.Err() != nil {
 			return resp, fromStatus(err)
 		}
-		select {
-		case <-l.down:
-		case <-ctx.Done():
-			return resp, fromStatus(err)
-		case <-c.ctx.Done():
-			return resp, fmt.Errorf("%w: the Client was closed", ErrClosed)
-		case <-time.After(reopenEvery): // only this call failed
+		if err := c.callAgain(ctx, conn, err); err != nil {
+			return resp, err
 		}
+	}
+}
+
+// callAgain waits until a call that was lost with this error can be made again.
+func (c *Client) callAgain(ctx context.Context, conn *connection, err error) error {
+	select {
+	case <-conn.down:
+		return nil
+	case <-time.After(reopenEvery): // only this call failed
+		return nil
+	case <-ctx.Done():
+		return fromStatus(err)
+	case <-c.ctx.Done():
+		return fmt.Errorf("%w: the Client was closed", ErrClosed)
 	}
 }
 

@@ -13,7 +13,7 @@ func TestNoAllocations(t *testing.T) {
 	if testenv.Race {
 		t.Skip("optional: the race detector allocates")
 	}
-	r := newRig(t, 1, false, GroupConfig{Depth: 8})
+	r := newSpeedRig(t, 1, false, GroupConfig{Depth: 8})
 	ctx := context.Background()
 	done := make(chan struct{}, 1)
 	pieces := []Piece{r.mem.Slice(0, 100), r.mem.Slice(5000, 3000)}
@@ -60,7 +60,7 @@ func BenchmarkWrite(b *testing.B) {
 	for name, p := range paths {
 		for _, size := range []int{64, 64 << 10} {
 			b.Run(name+"/"+map[int]string{64: "64B", 64 << 10: "64KiB"}[size], func(b *testing.B) {
-				r := newRig(b, p.receivers, p.relay, p.cfg)
+				r := newSpeedRig(b, p.receivers, p.relay, p.cfg)
 				room := make(chan *Op, DefaultDepth)
 				for range cap(room) {
 					room <- &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, size)}, Done: func(op *Op) { room <- op }}

@@ -21,12 +21,52 @@ const (
 	flushWithin = time.Second
 )
 
+// A queuePair is a queue pair and its completion queue.
+type queuePair struct {
+	cq qp.CQ
+	qp qp.QP // nil: none
+}
+
+// newQueuePair makes a queue pair in INIT.
+func (c *Client) newQueuePair(depth int, init qp.Init, access qp.Access) (p queuePair, err error) {
+	if p.cq, err = c.dev.CreateCQ(depth); err != nil {
+		return queuePair{}, err
+	}
+	init.SendCQ, init.RecvCQ = p.cq, p.cq
+	if p.qp, err = c.pd.CreateQP(init); err == nil {
+		err = p.qp.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit)
+	}
+	if err != nil {
+		p.close()
+		return queuePair{}, err
+	}
+	return p, nil
+}
+
+// flush ends the queue pair. What was acknowledged before completes, the rest comes back
+// flushed: poll takes that, while there is something left.
+func (p queuePair) flush(left func() bool, poll func() error) {
+	_ = p.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
+	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
+	defer cancel()
+	for left() && p.cq.Wait(ctx) == nil && poll() == nil {
+	}
+}
+
+func (p queuePair) close() {
+	if p.qp != nil {
+		_ = p.qp.Close()
+	}
+	if p.cq != nil {
+		_ = p.cq.Close()
+	}
+}
+
 // switched is the path through switches: one queue pair, whose peer stands for all
 // receivers; each operation is one send request and one completion.
 type switched struct {
+	queuePair
 	g   *Group
-	cq  qp.CQ
-	qp  qp.QP
 	wcs [64]qp.WC
 
 	// Under g.mu:
@@ -43,29 +83,15 @@ type switched struct {
 
 // newSwitched makes the sender's queue pair, which isn't connected yet.
 func newSwitched(g *Group) (*switched, error) {
-	dev := g.c.dev
-	s := &switched{g: g}
-	var err error
-	if s.cq, err = dev.CreateCQ(g.cfg.Depth + maxNudges + 1); err != nil {
-		return nil, err
-	}
-	s.qp, err = g.c.pd.CreateQP(qp.Init{SendCQ: s.cq, RecvCQ: s.cq, MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
-		MaxSGE: min(MaxPieces, dev.Attr().MaxSGE), Multicast: true})
+	p, err := g.c.newQueuePair(g.cfg.Depth+maxNudges+1, qp.Init{MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
+		MaxSGE: min(MaxPieces, g.c.dev.Attr().MaxSGE), Multicast: true}, 0)
 	if err != nil {
-		_ = s.cq.Close()
 		return nil, err
 	}
-	if err = s.qp.Modify(&qp.Attr{State: qp.InitState}, qp.MaskInit); err != nil {
-		s.abandon()
-		return nil, err
-	}
-	return s, nil
+	return &switched{queuePair: p, g: g}, nil
 }
 
-func (s *switched) abandon() {
-	_ = s.qp.Close()
-	_ = s.cq.Close()
-}
+func (s *switched) abandon() { s.close() }
 
 func (s *switched) connect(c *mcrdmav1.Connection) error { return ready(s.qp, c) }
 
@@ -94,7 +120,7 @@ func ready(q qp.QP, c *mcrdmav1.Connection) error {
 
 // post implements outbound.
 func (s *switched) post() {
-	for o := s.g.queue.next(); o != nil && !s.dead; o = s.g.queue.next() {
+	for o := s.g.life.queue.next(); o != nil && !s.dead; o = s.g.life.queue.next() {
 		op := o.op
 		n := 0
 		for i := range op.Pieces {
@@ -110,13 +136,13 @@ func (s *switched) post() {
 		}
 		if err := s.qp.PostSend(&s.wr); err != nil {
 			s.dead = true
-			s.g.fail(fmt.Errorf("post: %w", err))
+			s.g.cut(fmt.Errorf("post: %w", err))
 			return
 		}
 		s.posted++
-		s.g.posts.Add(1)
-		if s.g.queue.advance() {
-			s.g.stats.Replayed++
+		s.g.tally.posts.Add(1)
+		if s.g.life.queue.advance() {
+			s.g.life.stats.Replayed++
 		}
 	}
 }
@@ -132,7 +158,7 @@ const maxNudges = 4
 // the switch again, and otherwise after the queue pair's timeout. An empty WRITE does it.
 // g.mu is held.
 func (s *switched) nudge() {
-	if s.nudges == maxNudges || s.dead || s.g.queue.posted == 0 || len(s.g.regions) == 0 {
+	if s.nudges == maxNudges || s.dead || s.g.life.queue.posted == 0 || len(s.g.regions) == 0 {
 		return
 	}
 	r := s.g.regions[0]
@@ -146,14 +172,11 @@ func (s *switched) nudge() {
 func (s *switched) run(ctx context.Context) error {
 	err := s.carry(ctx)
 	s.g.halt()
-	_ = s.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
-	// What was acknowledged before that completes, the rest comes back flushed.
-	flush, cancel := context.WithTimeout(context.Background(), flushWithin)
-	defer cancel()
-	for s.completed < s.posted && s.cq.Wait(flush) == nil {
-		_ = s.poll()
-	}
-	s.abandon()
+	s.flush(func() bool { return s.completed < s.posted }, func() error {
+		_ = s.poll() // of what has failed
+		return nil
+	})
+	s.close()
 	return err
 }
 
@@ -195,7 +218,7 @@ func (s *switched) poll() error {
 		}
 		if !nudge {
 			s.completed++
-			s.g.comps.Add(1)
+			s.g.tally.completions.Add(1)
 		}
 	}
 	s.g.finish(good)

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // A play is a sender's queue and two receivers, whose formations fail now and then. Each
@@ -202,8 +203,7 @@ func TestStepsBack(t *testing.T) {
 func TestAheadKeepsWhatItHas(t *testing.T) {
 	for _, transport := range []string{transportTCP, transportRDMA} {
 		for _, size := range []int{1, inlineMax + 1} {
-			t.Run(fmt.Sprint(transport, " ", size), func(t *testing.T) {
-				t.Parallel()
+			testenv.Bubble(t, fmt.Sprint(transport, " ", size), func(t *testing.T) {
 				r := newRig(t, 2, true, GroupConfig{Transport: transport, Algorithm: "sequential"})
 				ahead, behind := r.rs[0].m, r.rs[1].m
 				post := func(m *Member) {

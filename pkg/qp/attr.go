@@ -3,6 +3,7 @@ package qp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +26,16 @@ const (
 )
 
 // String returns the verbs name.
-func (s State) String() string {
-	names := [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
-	if int(s) < len(names) {
-		return names[s]
+func (s State) String() string { return nameOf(s, "UNKNOWN", verbsStates) }
+
+var verbsStates = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// nameOf returns name number n.
+func nameOf[T ~uint8](n T, unknown string, names []string) string {
+	if int(n) < len(names) {
+		return names[n]
 	}
-	return "UNKNOWN"
+	return unknown
 }
 
 // Attr holds the attributes of an RC queue pair.
@@ -93,6 +98,28 @@ func (m AttrMask) String() string {
 		out = append(out, fmt.Sprintf("%#x", uint16(rest)))
 	}
 	return strings.Join(out, ",")
+}
+
+// Merge copies the attributes that mask names.
+func (a *Attr) Merge(from *Attr, mask AttrMask) {
+	set(&a.State, from.State, mask, MaskState)
+	set(&a.Access, from.Access, mask, MaskAccess)
+	set(&a.DestAddr, from.DestAddr, mask, MaskDestAddr)
+	set(&a.DestQPN, from.DestQPN, mask, MaskDestQPN)
+	set(&a.PathMTU, from.PathMTU, mask, MaskPathMTU)
+	set(&a.SQPSN, from.SQPSN, mask, MaskSQPSN)
+	set(&a.RQPSN, from.RQPSN, mask, MaskRQPSN)
+	set(&a.Timeout, from.Timeout, mask, MaskTimeout)
+	set(&a.RetryCnt, from.RetryCnt, mask, MaskRetryCnt)
+	set(&a.RNRRetry, from.RNRRetry, mask, MaskRNRRetry)
+	set(&a.MinRNRTimer, from.MinRNRTimer, mask, MaskMinRNRTimer)
+	set(&a.DSCP, from.DSCP, mask, MaskDSCP)
+}
+
+func set[T any](to *T, from T, mask, name AttrMask) {
+	if mask&name != 0 {
+		*to = from
+	}
 }
 
 // Convenient masks for the usual way up: exactly what each transition needs.
@@ -176,14 +203,11 @@ func checkRanges(a *Attr, mask AttrMask) error {
 	return nil
 }
 
+// mtus are the path MTUs of InfiniBand.
+var mtus = []int{4096, 2048, 1024, 512, 256}
+
 // ValidMTU reports whether n is a path MTU of InfiniBand.
-func ValidMTU(n int) bool {
-	switch n {
-	case 256, 512, 1024, 2048, 4096:
-		return true
-	}
-	return false
-}
+func ValidMTU(n int) bool { return slices.Contains(mtus, n) }
 
 // MTUFor returns the largest path MTU whose packets fit into a netdev MTU of n
 // bytes with IPv4, UDP and RoCEv2 headers: 1500 → 1024, 4200 → 4096, as with
@@ -191,7 +215,7 @@ func ValidMTU(n int) bool {
 // do, and so may come out lower in between. It returns 0 if not even 256 fits.
 func MTUFor(n int) int {
 	const overhead = 20 + 8 + rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen + rocev2.ICRCLen
-	for _, m := range [...]int{4096, 2048, 1024, 512, 256} {
+	for _, m := range mtus {
 		if n >= m+overhead {
 			return m
 		}

@@ -314,3 +314,23 @@ func TestStateAndMaskNames(t *testing.T) {
 		}
 	}
 }
+
+func TestMergeCopiesWhatTheMaskNames(t *testing.T) {
+	from := Attr{State: 3, Access: 1, DestAddr: netip.MustParseAddr("10.0.0.1"), DestQPN: 2, PathMTU: 256,
+		SQPSN: 3, RQPSN: 4, Timeout: 5, RetryCnt: 6, RNRRetry: 7, MinRNRTimer: 8, DSCP: 9}
+	var all Attr
+	for bit := MaskState; bit <= MaskDSCP; bit <<= 1 {
+		var one Attr
+		one.Merge(&from, bit)
+		if one == (Attr{}) {
+			t.Errorf("%v was not copied", bit)
+		}
+		all.Merge(&from, bit)
+		if bit < MaskDSCP && all == from {
+			t.Errorf("everything is there after %v", bit)
+		}
+	}
+	if all != from {
+		t.Errorf("got %+v, want %+v", all, from)
+	}
+}

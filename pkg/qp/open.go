@@ -2,6 +2,7 @@ package qp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,12 +32,7 @@ func Register(driver string, open OpenFunc) {
 func Drivers() []string {
 	driversMu.RLock()
 	defer driversMu.RUnlock()
-	names := make([]string, 0, len(drivers))
-	for n := range drivers {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(drivers))
 }
 
 // Open opens the device called driver:arg, for example "softroce:10.0.0.1" or

@@ -143,20 +143,7 @@ const (
 )
 
 // String returns the verbs name of the event.
-func (t EventType) String() string {
-	switch t {
-	case EventQPFatal:
-		return "QP_FATAL"
-	case EventQPRequestErr:
-		return "QP_REQ_ERR"
-	case EventQPAccessErr:
-		return "QP_ACCESS_ERR"
-	case EventCommEst:
-		return "COMM_EST"
-	case EventCQError:
-		return "CQ_ERR"
-	case EventDeviceFatal:
-		return "DEVICE_FATAL"
-	}
-	return "EVENT_UNKNOWN"
-}
+func (t EventType) String() string { return nameOf(t, eventNames[0], eventNames) }
+
+var eventNames = []string{"EVENT_UNKNOWN", EventQPFatal: "QP_FATAL", EventQPRequestErr: "QP_REQ_ERR", EventQPAccessErr: "QP_ACCESS_ERR",
+	EventCommEst: "COMM_EST", EventCQError: "CQ_ERR", EventDeviceFatal: "DEVICE_FATAL"}

@@ -42,14 +42,10 @@ func (o Opcode) IsWrite() bool { return o == OpWrite || o == OpWriteImm }
 func (o Opcode) HasImm() bool { return o == OpWriteImm || o == OpSendImm }
 
 // String returns the verbs name.
-func (o Opcode) String() string {
-	names := [...]string{"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ",
-		"ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"}
-	if int(o) < len(names) {
-		return names[o]
-	}
-	return "OPCODE_UNKNOWN"
-}
+func (o Opcode) String() string { return nameOf(o, "OPCODE_UNKNOWN", opcodeNames) }
+
+var opcodeNames = []string{"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ",
+	"ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"}
 
 // SendFlags modify a send request.
 type SendFlags uint8
@@ -106,13 +102,9 @@ const (
 )
 
 // String returns the verbs name.
-func (o WCOpcode) String() string {
-	names := [...]string{"SEND", "RDMA_WRITE", "RECV", "RECV_RDMA_WITH_IMM"}
-	if int(o) < len(names) {
-		return names[o]
-	}
-	return "OPCODE_UNKNOWN"
-}
+func (o WCOpcode) String() string { return nameOf(o, "OPCODE_UNKNOWN", wcOpcodeNames) }
+
+var wcOpcodeNames = []string{"SEND", "RDMA_WRITE", "RECV", "RECV_RDMA_WITH_IMM"}
 
 // A Status is a completion status; numbers and names as in libibverbs.
 type Status uint8
@@ -143,7 +135,7 @@ const (
 	GeneralErr
 )
 
-var statusNames = [...]string{"success", "local length error", "local QP operation error",
+var statusNames = []string{"success", "local length error", "local QP operation error",
 	"local EE context operation error", "local protection error", "Work Request Flushed Error",
 	"memory management operation error", "bad response error", "local access error",
 	"remote invalid request error", "remote access error", "remote operation error",
@@ -152,12 +144,7 @@ var statusNames = [...]string{"success", "local length error", "local QP operati
 	"fatal error", "response timeout error", "general error"}
 
 // String returns the text of ibv_wc_status_str.
-func (s Status) String() string {
-	if int(s) < len(statusNames) {
-		return statusNames[s]
-	}
-	return "unknown"
-}
+func (s Status) String() string { return nameOf(s, "unknown", statusNames) }
 
 // Err returns nil for Success and otherwise an error that wraps s, so that
 // errors.As finds the status.

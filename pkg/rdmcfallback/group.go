@@ -102,7 +102,7 @@ type Group struct {
 	messages  [accepted][]byte // the loop's: what isn't complete, by number
 	joined    chan struct{}
 	done      chan struct{}
-	room      chan struct{} // a token for each further message that Send may take
+	room      chan struct{} // has a token for each message that Send has taken and that is not complete here
 
 	mu      sync.Mutex
 	pending [][]byte // messages that the loop has not yet taken from Send
@@ -121,7 +121,7 @@ type Group struct {
 // impossible, or is a FailedError: for example one that wraps ErrMismatch, at
 // every member, if two of them differ.
 func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
-	if self, members := t.Place(); self != cfg.Self || members != len(cfg.Members) {
+	if self, members := t.Rank(); self != cfg.Self || members != len(cfg.Members) {
 		return nil, errors.Join(fmt.Errorf("%w: this is member %d of %d, and the transport is that of member %d of %d",
 			ErrConfig, cfg.Self, len(cfg.Members), self, members), t.Close())
 	}
@@ -151,9 +151,6 @@ func Join(ctx context.Context, cfg Config, t Transport) (*Group, error) {
 	}
 	if cfg.Self != 0 {
 		g.spare = make([]byte, e.BlockSize())
-	}
-	for range accepted {
-		g.room <- struct{}{}
 	}
 	go g.loop()
 	select {
@@ -203,7 +200,7 @@ func (g *Group) Send(ctx context.Context, msg []byte) error {
 		return err
 	}
 	select {
-	case <-g.room:
+	case g.room <- struct{}{}:
 	case <-g.done:
 	case <-ctx.Done():
 		return ctx.Err()
@@ -221,7 +218,7 @@ func (g *Group) Send(ctx context.Context, msg []byte) error {
 			g.poke()
 			return nil
 		}
-		g.room <- struct{}{}
+		<-g.room
 	}
 	return fmt.Errorf("%w: nothing can be sent", ErrClosed)
 }

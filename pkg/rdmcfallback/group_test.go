@@ -13,12 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limited returns a context within which everything here must end.
 func limited(t testing.TB) context.Context {

@@ -133,7 +133,7 @@ func (g *Group) perform() (ended bool) {
 			msg := g.messages[a.Span.Message%accepted]
 			g.messages[a.Span.Message%accepted] = nil
 			if g.cfg.Self == 0 {
-				g.room <- struct{}{}
+				<-g.room
 			}
 			g.cfg.Complete(msg)
 		case engine.Everywhere:

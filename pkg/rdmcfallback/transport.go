@@ -14,7 +14,7 @@ const MaxTell = 4096
 // Members, and so peers, are numbered as in Config.Members; the numbers are
 // those that Schedule uses, and number 0 is the root.
 //
-// The methods are for one goroutine, the group's; Place and Close may be called from
+// The methods are for one goroutine, the group's; Rank and Close may be called from
 // others, and more than once. None of them but Events waits for a peer. An error of
 // PostRecv, Send or Tell means that this transport as a whole can't go on, or that it was
 // used against the rules; Down reports the failure of one connection; before and after that
@@ -22,8 +22,8 @@ const MaxTell = 4096
 //
 // In the steady state none of them allocates.
 type Transport interface {
-	// Place returns which member this is, and of how many.
-	Place() (self, members int)
+	// Rank returns which member this is, and of how many.
+	Rank() (self, members int)
 	// PostRecv says where the next block from a peer is to go, after those posted before,
 	// and tells the peer that it may send one more (ready_for_block, DSN §4.2). buf belongs
 	// to the transport until the Received event, or until Close has returned. A block

@@ -63,12 +63,6 @@ func hotPaths() map[string]func() {
 			n := copy(hdr[:], h.AppendTo(hdr[:0]))
 			must(StartICRC(&ipudp).BTH(hdr[:n]).Update(data[n:]).Sum() == ICRC(pkt[:len(pkt)-ICRCLen]))
 		},
-		"ICRCDelta": func() {
-			d := NewICRCDelta(1, len(pkt), IPv4Len)
-			var addr [4]byte
-			d.Replace(16, pkt[16:20], addr[:])
-			must(d.Sum() != 1)
-		},
 		"SolveIPID": func() { _, ok := SolveIPID(1, 2, 1000); must(!ok) },
 	}
 }
@@ -101,23 +95,6 @@ func BenchmarkICRC(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				ICRC(pkt)
-			}
-		})
-	}
-}
-
-// What a multicast rewrite changes: destination address, QPN, VA and rkey.
-func BenchmarkICRCDelta(b *testing.B) {
-	for _, n := range payloadSizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			pkt, repl := randomPacket(n), randomPacket(n+1)
-			b.ReportAllocs()
-			for b.Loop() {
-				d := NewICRCDelta(1, len(pkt)-ICRCLen, IPv4Len)
-				d.Replace(16, pkt[16:20], repl[16:20])
-				d.Replace(33, pkt[33:36], repl[33:36])
-				d.Replace(40, pkt[40:52], repl[40:52])
-				d.Sum()
 			}
 		})
 	}

@@ -1,8 +1,8 @@
 // Package rocev2 is the wire format of RoCEv2, RDMA over UDP and IPv4: Ethernet,
 // IPv4 and UDP framing, the InfiniBand transport headers of reliable connections
 // (BTH, RETH, AETH, immediate data) and the congestion notification packet, the
-// invariant CRC with its incremental update, 24-bit sequence number arithmetic,
-// and the tables of credit and RNR timer codes.
+// invariant CRC, 24-bit sequence number arithmetic, and the
+// tables of credit and RNR timer codes.
 //
 // Everything is a pure function over bytes. Headers are plain structs with
 // AppendTo and Parse methods; nothing allocates except to report an error or to

@@ -33,14 +33,6 @@ var (
 	errTagTwice = fmt.Errorf("%w: more than one 802.1Q tag", ErrFormat)
 )
 
-// Len returns the encoded size of h in bytes.
-func (h *Ethernet) Len() int {
-	if h.Tagged {
-		return EthernetLen + VLANTagLen
-	}
-	return EthernetLen
-}
-
 // AppendTo appends the encoded header to b and returns the result.
 func (h *Ethernet) AppendTo(b []byte) []byte {
 	b = append(b, h.Dst[:]...)

@@ -38,21 +38,3 @@ func Example() {
 		got.Opcode, uint32(got.DestQP), uint32(got.PSN), uint32(got.PSN.Add(1)), payload, got.RETH.VA)
 	// Output: WRITE_ONLY to QP 0x11, PSN 0xffffff, next 0x0: "mcrdma" at 0x7f0000001000
 }
-
-// A switch sends a packet on to another address and queue pair, and updates the
-// ICRC without reading the payload.
-func ExampleICRCDelta() {
-	pkt := make([]byte, 1080) // IPv4, UDP and BTH, no options
-	pkt[0] = 0x45
-	rocev2.PutICRC(pkt)
-
-	const offDstIP, offDestQP = 16, 20 + 8 + 5
-	d := rocev2.NewICRCDelta(rocev2.ICRC(pkt[:1076]), 1076, 20)
-	d.Replace(offDstIP, pkt[offDstIP:offDstIP+4], []byte{10, 0, 0, 3})
-	d.Replace(offDestQP, pkt[offDestQP:offDestQP+3], []byte{0, 0, 0x42})
-
-	copy(pkt[offDstIP:], []byte{10, 0, 0, 3})
-	copy(pkt[offDestQP:], []byte{0, 0, 0x42})
-	fmt.Println(d.Sum() == rocev2.ICRC(pkt[:1076]))
-	// Output: true
-}

@@ -53,7 +53,7 @@ func (d *decoded) encode() []byte {
 	b = append(b, d.payload...)
 	b = append(b, d.pad...)
 	b = append(b, make([]byte, ICRCLen)...)
-	PutICRC(b[d.eth.Len():])
+	PutICRC(b[len(d.eth.AppendTo(nil)):])
 	return b
 }
 

@@ -3,6 +3,7 @@ package rocev2
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // UDPPort is the UDP destination port of RoCEv2.
@@ -65,20 +66,28 @@ func (h *IPv4) AppendTo(b []byte) []byte {
 	for len(b) < at+n {
 		b = append(b, 0)
 	}
-	binary.BigEndian.PutUint16(b[at+10:], IPv4Checksum(b[at:]))
+	binary.BigEndian.PutUint16(b[at+10:], Checksum(b[at:]))
 	return b
 }
 
-// IPv4Checksum returns the Internet checksum (RFC 1071) of b, an IPv4 header
-// of 20 to 60 bytes. Over a header whose checksum field is zero it is the
-// value for that field; over a header with a right checksum it is zero.
-func IPv4Checksum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
+// Checksum returns the Internet checksum (RFC 1071) of b, such as an IPv4 header or an
+// ICMP message. Where the checksum field is zero it is the value for that field; where
+// the checksum is right it is zero.
+func Checksum(b []byte) uint16 {
+	var sum, carry uint64
+	for ; len(b) >= 8; b = b[8:] {
+		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
 	}
+	var last [8]byte
+	copy(last[:], b)
+	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(last[:]), carry)
+	sum, carry = bits.Add64(sum, 0, carry)
+	sum += carry
+	sum = sum>>32 + sum&0xffffffff
 	sum = sum>>16 + sum&0xffff
-	return ^uint16(sum>>16 + sum)
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	return ^uint16(sum)
 }
 
 // Parse decodes and checks the header at the start of b, which may have bytes
@@ -101,7 +110,7 @@ func (h *IPv4) Parse(b []byte) (payload []byte, err error) {
 		return nil, errIHL
 	case n > len(b):
 		return nil, errIPOptShort
-	case IPv4Checksum(b[:n]) != 0:
+	case Checksum(b[:n]) != 0:
 		return nil, ErrChecksum
 	case total < n:
 		return nil, errIPTotalLow

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"testing"
 
@@ -90,20 +91,34 @@ func TestIPv4AnyOptions(t *testing.T) {
 		if want := 20 + (min(n, 40)+3)/4*4; len(b) != want || h.Len() != want || int(b[0]&0xf)*4 != want {
 			t.Errorf("%d bytes of options: header of %d, Len() = %d, IHL %d; want %d", n, len(b), h.Len(), b[0]&0xf, want)
 		}
-		if IPv4Checksum(b) != 0 {
+		if Checksum(b) != 0 {
 			t.Errorf("%d bytes of options: wrong checksum", n)
 		}
 	}
 }
 
 // A header whose checksum is widely printed as an example.
-func TestIPv4Checksum(t *testing.T) {
+func TestChecksum(t *testing.T) {
 	b := []byte{0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7}
-	if got := IPv4Checksum(b); got != 0xb861 {
+	if got := Checksum(b); got != 0xb861 {
 		t.Errorf("checksum %#x, want 0xb861", got)
 	}
-	if got := IPv4Checksum(bytes.Repeat([]byte{0xff}, 60)); got != 0 {
+	if got := Checksum(bytes.Repeat([]byte{0xff}, 60)); got != 0 {
 		t.Errorf("checksum of ones %#x, want 0", got)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for n := range 70 { // against the definition
+		b, sum := make([]byte, n), 0
+		for i := range b {
+			b[i] = byte(r.Uint32() | uint32(n%3)*0x7f) // many ones, for carries
+			sum += int(b[i]) << (8 * (1 - i%2))
+		}
+		for sum > 0xffff {
+			sum = sum>>16 + sum&0xffff
+		}
+		if got := Checksum(b); got != ^uint16(sum) {
+			t.Errorf("checksum of %x: %#x, want %#x", b, got, ^uint16(sum))
+		}
 	}
 }
 
@@ -114,7 +129,7 @@ func TestParseIPv4UDPErrors(t *testing.T) {
 		if len(b) >= 20 {
 			b[10], b[11] = 0, 0
 			if n := int(b[0]&0xf) * 4; n <= len(b) {
-				binary.BigEndian.PutUint16(b[10:], IPv4Checksum(b[:n]))
+				binary.BigEndian.PutUint16(b[10:], Checksum(b[:n]))
 			}
 		}
 		return b

@@ -79,16 +79,6 @@ func Credits(code uint8) (n int, limited bool) {
 	return 0, false
 }
 
-// CreditCode returns the largest credit code that grants no more than n
-// requests, 0 to 30; it is 0 for a negative n.
-func CreditCode(n int) uint8 {
-	code := len(creditTable) - 1
-	for code > 0 && int(creditTable[code]) > n {
-		code--
-	}
-	return uint8(code)
-}
-
 // rnrTimer10us holds IBTA 1.2.1 table 46 in units of 10 µs.
 var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
@@ -97,15 +87,4 @@ var rnrTimer10us = [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 9
 // the longest, 655.36 ms, not the shortest.
 func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimer10us[code&0x1f]) * 10 * time.Microsecond
-}
-
-// RNRTimerCode returns the code of the shortest delay that is at least d: 1
-// (10 µs) to 31, and 0 for what needs 655.36 ms or more.
-func RNRTimerCode(d time.Duration) uint8 {
-	for code := uint8(1); code < 32; code++ {
-		if RNRTimer(code) >= d {
-			return code
-		}
-	}
-	return 0
 }

@@ -77,16 +77,17 @@ func carry(t *testing.T, p lab.Programs, what *plan.Plan, liar bool) *result {
 	return res
 }
 
-// The fault matrix: 20 runs, 200 of the long mode, and one with the race detector (which
-// the processes of a lab are not built with).
-func TestMatrix(t *testing.T) {
+// noRace is why tests run without the race detector only.
+const noRace = "the processes of a lab are not built with the race detector"
+
+// The fault matrix: 20 runs, and 200 of the long mode.
+func TestMatrixWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, noRace)
 	p := programs(t)
 	n := 20
 	switch {
 	case *runs > 0:
 		n = *runs
-	case testenv.Race:
-		n = 1
 	case os.Getenv("MCRDMA_LONG") != "":
 		n = 200
 	}
@@ -96,11 +97,9 @@ func TestMatrix(t *testing.T) {
 }
 
 // Cases that random plans seldom produce.
-func TestRows(t *testing.T) {
+func TestRowsWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, noRace)
 	p := programs(t)
-	if testenv.Race {
-		t.Skip("optional: with the race detector, one run is enough")
-	}
 	for _, row := range plan.Rows() {
 		judge(t, p, row)
 	}
@@ -121,11 +120,9 @@ func judge(t *testing.T, p lab.Programs, what *plan.Plan) {
 }
 
 // A switch that acknowledges before the minimum is there is found within 20 runs.
-func TestLiarIsFound(t *testing.T) {
+func TestLiarIsFoundWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, noRace)
 	p := programs(t)
-	if testenv.Race {
-		t.Skip("optional: with the race detector, one run is enough")
-	}
 	for s := range uint64(20) {
 		res := carry(t, p, plan.Make(1+s), true)
 		for _, v := range res.Violations {
@@ -141,7 +138,8 @@ func TestLiarIsFound(t *testing.T) {
 }
 
 // A plan that cannot be carried out is an error, and leaves nothing.
-func TestCancelled(t *testing.T) {
+func TestCancelledWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, noRace)
 	p := programs(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

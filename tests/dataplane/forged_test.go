@@ -48,7 +48,7 @@ func ip(frame []byte, change func(h []byte)) []byte {
 	change(frame[14:34])
 	frame[24], frame[25] = 0, 0
 	n := 4 * int(frame[14]&15)
-	binary.BigEndian.PutUint16(frame[24:], rocev2.IPv4Checksum(frame[14:14+n]))
+	binary.BigEndian.PutUint16(frame[24:], rocev2.Checksum(frame[14:14+n]))
 	return frame
 }
 

@@ -139,8 +139,8 @@ func (s *Switch) Dropped() map[string]uint64 {
 	m := map[string]uint64{}
 	for i, reason := range bmv2.DropReasons {
 		for _, c := range []string{"ingress.drops", "egress.drops"} {
-			if n, _, err := s.Counter(c).Get(i); err == nil && n != 0 {
-				m[reason] += n
+			if n, err := s.Counter(c).Get(i); err == nil && n.Packets != 0 {
+				m[reason] += n.Packets
 			}
 		}
 	}

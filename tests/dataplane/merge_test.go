@@ -72,12 +72,12 @@ func (p *pair) answer(a ackmerge.Answer) string {
 	if a.CNP {
 		in.H = rocev2.CNPHeaders(p.g.MCID)
 	}
-	said, verdict := ackmerge.Step(&p.c, &p.s, a, p.Now)
+	said, verdict := ackmerge.Merge(&p.c, &p.s, a, p.Now)
 	reason := slices.Index(bmv2.DropReasons, reasons[verdict])
-	before, _, _ := p.Counter("egress.drops").Get(max(reason, 0))
+	before, _ := p.Counter("egress.drops").Get(max(reason, 0))
 	out := p.Send(uint16(p.g.Receivers[a.Member]), in.Frame())
 	if verdict != ackmerge.Pass {
-		if after, _, _ := p.Counter("egress.drops").Get(reason); len(out) != 0 || after != before+1 {
+		if after, _ := p.Counter("egress.drops").Get(reason); len(out) != 0 || after.Packets != before.Packets+1 {
 			return fmt.Sprintf("the model drops it: %v; the program sends %v, drops %v", verdict, out, p.Dropped())
 		}
 		return ""

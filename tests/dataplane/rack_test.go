@@ -126,7 +126,7 @@ func TestCapturesPass(t *testing.T) {
 			copy(want[6:], RouterMAC[:])
 			want[22]--
 			want[24], want[25] = 0, 0
-			sum := rocev2.IPv4Checksum(want[14:34])
+			sum := rocev2.Checksum(want[14:34])
 			want[24], want[25] = byte(sum>>8), byte(sum)
 			if !bytes.Equal(out[0].Data, want) {
 				t.Errorf("%s %d:\n% x\n% x", name, i, out[0].Data, want)

@@ -18,6 +18,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -76,7 +77,8 @@ func (p *process) kill() {
 // The agents and switches of examples/twoswitches, as processes, are killed again and
 // again while groups come and go. In the end everything is as the agents say, and
 // when all groups have been removed, nothing is left.
-func TestProcessesKilled(t *testing.T) {
+func TestProcessesKilledWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "the processes are not built with the race detector")
 	embeddedOnly(t, "the link between the switches is a UDP tunnel")
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "switchctl")

@@ -35,7 +35,7 @@ func TestNamespaceGroups(t *testing.T) {
 	listen(t, small, to...)
 	listen(t, large, to...)
 	m := gather(t, h1, to, orders.CreateArgs{Name: "small", Service: "small", Mode: "require", Regions: []uint64{100_000, 1 << 20}}).on(t, "switch")
-	t.Logf("made in %v: %v; %q; tree:", m.info.Took, m.info.Steps, m.info.Why)
+	t.Logf("made in %v: %v; %q; tree:", m.info.Took, m.info.Phases, m.info.Why)
 	for _, line := range m.info.Tree {
 		t.Log(line)
 	}

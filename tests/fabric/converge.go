@@ -2,13 +2,16 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // Ready waits until all agents that run have their switches as they want them.
@@ -19,14 +22,11 @@ func (f *Fabric) Ready() {
 			continue
 		}
 		err := within(func(ctx context.Context) error {
-			select {
-			case <-n.agent.agent.Ready():
-				return nil
-			case <-n.agent.done:
-				return fmt.Errorf("agent of %s: it has ended: %w", n.Name, n.agent.err)
-			case <-ctx.Done():
-				return fmt.Errorf("agent of %s: not ready in %v: %s", n.Name, patience, f.describe(n))
+			err := n.agent.Wait(ctx)
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %s", err, f.describe(n))
 			}
+			return err
 		})
 		f.must(err)
 	}
@@ -47,7 +47,9 @@ func (f *Fabric) describe(n *node) string {
 
 // Converged waits until each switch whose agent runs has exactly the shortest
 // paths to all others' prefixes over the wires that are not cut, and knows its
-// hosts. With static routes, which ignore wires elsewhere, no wire may be cut.
+// hosts. It reads the switches: what agents know may still be on its way there, and
+// a switch that takes part in no group is not written before a group is installed.
+// With static routes, which ignore wires elsewhere, no wire may be cut.
 func (f *Fabric) Converged() {
 	f.t.Helper()
 	f.eventually("converging", f.converged)
@@ -58,41 +60,57 @@ func (f *Fabric) converged() error {
 	errs := make([]error, len(f.order))
 	for i, n := range f.order {
 		if n.agent != nil && n.embedded != nil {
-			wg.Go(func() { errs[i] = within(func(ctx context.Context) error { return n.checkRoutes(ctx) }) })
+			wg.Go(func() { errs[i] = n.checkRoutes() })
 		}
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
+	return errors.Join(errs...)
+}
+
+// routes are the ports that a switch sends packets to, by prefix.
+func (n *node) routes() (map[netip.Prefix][]uint16, error) {
+	s, err := n.state()
+	if err != nil {
+		return nil, err
+	}
+	port, paths := map[uint16]uint16{}, map[uint16][]uint16{}
+	for h := range switchspec.Of[switchspec.NextHop](s) {
+		port[h.ID] = h.Port
+	}
+	for g := range switchspec.Of[switchspec.ECMPGroup](s) {
+		for _, h := range g.Hops {
+			paths[g.ID] = append(paths[g.ID], port[h.NextHop])
+		}
+		slices.Sort(paths[g.ID])
+	}
+	routes := map[netip.Prefix][]uint16{}
+	for r := range switchspec.Of[switchspec.Route](s) {
+		switch r.To {
+		case switchspec.ToNextHop:
+			routes[r.Dst] = []uint16{port[r.Number]}
+		case switchspec.ToECMP:
+			routes[r.Dst] = paths[r.Number]
 		}
 	}
-	return nil
+	return routes, nil
 }
 
 // checkRoutes compares a switch's routes with what they should be.
-func (n *node) checkRoutes(ctx context.Context) error {
-	got, err := n.f.Status(n.Name).ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
+func (n *node) checkRoutes() error {
+	ports, err := n.routes()
 	if err != nil {
 		return err
-	}
-	ports := map[string][]uint16{}
-	for _, r := range got.Routes {
-		for _, h := range r.Hops {
-			ports[r.Prefix] = append(ports[r.Prefix], uint16(h.Port))
-		}
-		slices.Sort(ports[r.Prefix])
 	}
 	for _, o := range n.f.order {
 		if !o.Prefix.IsValid() || o == n {
 			continue
 		}
-		if want, have := n.ways(o), ports[o.Prefix.String()]; !slices.Equal(want, have) {
+		if want, have := n.ways(o), ports[o.Prefix]; !slices.Equal(want, have) {
 			return fmt.Errorf("switch %s reaches %v (%s) by ports %v, want %v", n.Name, o.Prefix, o.Name, have, want)
 		}
 	}
 	for _, h := range n.hosts {
-		if have := ports[h.Addr.String()+"/32"]; !slices.Equal(have, []uint16{h.port}) {
+		if have := ports[netip.PrefixFrom(h.Addr, 32)]; !slices.Equal(have, []uint16{h.port}) {
 			return fmt.Errorf("switch %s reaches its host %s (%v) by ports %v, want %d", n.Name, h.Name, h.Addr, have, h.port)
 		}
 	}
@@ -109,7 +127,7 @@ func (n *node) ways(to *node) []uint16 {
 	}
 	var list []uint16
 	for _, w := range n.links {
-		if far, ok := dist[n.neighbour(w)]; ok && w.up() && far == d-1 {
+		if far, ok := dist[n.neighbor(w)]; ok && w.up() && far == d-1 {
 			list = append(list, n.port(w))
 		}
 	}
@@ -127,7 +145,7 @@ func (f *Fabric) distances(to *node) map[*node]int {
 	for queue := []*node{to}; len(queue) > 0; queue = queue[1:] {
 		n := queue[0]
 		for _, w := range n.links {
-			o := n.neighbour(w)
+			o := n.neighbor(w)
 			if _, seen := dist[o]; !seen && w.up() && works(o) && works(n) {
 				dist[o] = dist[n] + 1
 				queue = append(queue, o)
@@ -165,7 +183,7 @@ func (f *Fabric) checkLinks(n *node) error {
 			state[uint16(p.Port)] = p.State
 		}
 		for _, w := range n.links {
-			o := n.neighbour(w)
+			o := n.neighbor(w)
 			up := w.up() && o.agent != nil && o.embedded != nil
 			if got := state[n.port(w)]; strings.EqualFold(got, "up") != up {
 				return fmt.Errorf("switch %s says that %v is %s", n.Name, w, got)

@@ -19,6 +19,10 @@
 // one by one. Everything ends with the test, and what the agents logged is
 // shown if it failed (or at once, if the environment has MCRDMA_FABRIC_LOG).
 //
+// It is apart from internal/lab, with which it shares how switches and agents are run:
+// its cables are in memory, so that tests can cut them and look at each frame, and its
+// agents can be killed and started again.
+//
 // Fabrics of one process run one after the other: GoBGP keeps options of all its
 // speakers in variables of the process.
 package fabric

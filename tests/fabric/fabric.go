@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -9,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,9 +21,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // A Fabric runs. Its methods fail the test if they cannot do what they should.
@@ -76,7 +78,7 @@ func Start(t testing.TB, s Spec) *Fabric {
 	t.Cleanup(f.close)
 	logs := f.logs()
 	for i, sw := range s.Switches {
-		n := &node{Switch: sw, f: f, number: i + 1, sockets: map[uint16]*socket{}, target: "127.0.0.1:0",
+		n := &node{Switch: sw, f: f, number: i + 1, sockets: map[uint16]socket{}, target: "127.0.0.1:0",
 			log: slog.New(logs).With("switch", sw.Name)}
 		f.nodes[sw.Name] = n
 		f.order = append(f.order, n)
@@ -119,7 +121,7 @@ func (f *Fabric) cable() {
 	for _, spec := range f.spec.Hosts {
 		n, at := socketAt(spec.Switch)
 		w := newWire(at, End{Node: spec.Name}, &f.tap)
-		n.sockets[at.Port] = &w.sockets[0]
+		n.sockets[at.Port] = socket{w, 0}
 		h := newHost(f, n, spec, at.Port, w)
 		n.hosts = append(n.hosts, h)
 		f.wires, f.hostList = append(f.wires, w), append(f.hostList, h)
@@ -129,7 +131,7 @@ func (f *Fabric) cable() {
 		a, endA := socketAt(l.A)
 		b, endB := socketAt(l.B)
 		w := newWire(endA, endB, &f.tap)
-		a.sockets[endA.Port], b.sockets[endB.Port] = &w.sockets[0], &w.sockets[1]
+		a.sockets[endA.Port], b.sockets[endB.Port] = socket{w, 0}, socket{w, 1}
 		a.links, b.links = append(a.links, w), append(b.links, w)
 		f.wires = append(f.wires, w)
 	}
@@ -185,24 +187,26 @@ func (f *Fabric) writeTopology() {
 	if f.spec.Routing != Static {
 		return
 	}
-	var b strings.Builder
-	fmt.Fprintln(&b, "switches:")
+	var t topology.Topology
 	for _, n := range f.order {
-		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q, programmable: %v", n.Name, n.address(), n.mac(0), n.Programmable)
+		sw := topology.Switch{Name: n.Name, Address: n.address(), MAC: routing.MAC(n.mac(0)), Programmable: n.Programmable}
 		if n.Prefix.IsValid() {
-			fmt.Fprintf(&b, ", prefixes: [%v]", n.Prefix)
+			sw.Prefixes = []netip.Prefix{n.Prefix}
 		}
-		fmt.Fprintln(&b, "}")
+		t.Switches = append(t.Switches, sw)
 	}
-	fmt.Fprintln(&b, "links:")
+	end := func(e End) topology.End {
+		return topology.End{Node: e.Node, Port: uint32(e.Port), MAC: routing.MAC(f.nodes[e.Node].mac(e.Port))}
+	}
 	for _, w := range f.wires {
 		if w.B.Port != 0 {
-			fmt.Fprintf(&b, "  - {a: {node: %s, port: %d, mac: %q}, b: {node: %s, port: %d, mac: %q}}\n",
-				w.A.Node, w.A.Port, f.nodes[w.A.Node].mac(w.A.Port), w.B.Node, w.B.Port, f.nodes[w.B.Node].mac(w.B.Port))
+			t.Links = append(t.Links, topology.Link{A: end(w.A), B: end(w.B)})
 		}
 	}
+	text, err := json.Marshal(&t)
+	f.must(err)
 	f.topology = filepath.Join(f.stateDir, "fabric.yaml")
-	f.must(os.WriteFile(f.topology, []byte(b.String()), 0o600))
+	f.must(os.WriteFile(f.topology, text, 0o600))
 }
 
 // close ends everything, agents first.
@@ -211,7 +215,7 @@ func (f *Fabric) close() {
 	for _, n := range f.order {
 		wg.Go(func() {
 			if err := n.stopAgent(false); err != nil {
-				f.t.Errorf("agent of %s: %v", n.Name, err)
+				f.t.Error(err)
 			}
 		})
 	}

@@ -1,11 +1,18 @@
 package fabric
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -16,20 +23,22 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/eapache/channels.(*InfiniteChannel).infiniteBuffer"))
 }
 
-// large leaves out of a race-detector run what takes long there. "make test" runs
-// all of this package without it as well.
-func large(t *testing.T, it bool) {
-	t.Helper()
-	if it && testenv.Race {
-		t.Skip("optional: runs without the race detector")
-	}
-}
+// long is why a test runs without the race detector only.
+const long = "it takes long with the race detector, which sees the same code in smaller fabrics"
 
 func TestUnicast(t *testing.T) {
-	for name, s := range map[string]Spec{"figure3": Figure3(), "leafspine": LeafSpine(3, 2, 2), "fattree": FatTree(4)} {
+	reach(t, map[string]Spec{"figure3": Figure3(), "leafspine": LeafSpine(3, 2, 2)})
+}
+
+func TestUnicastWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, long)
+	reach(t, map[string]Spec{"fattree": FatTree(4)})
+}
+
+func reach(t *testing.T, specs map[string]Spec) {
+	for name, s := range specs {
 		for _, routing := range []string{BGP, Static} {
 			t.Run(name+"/"+routing, func(t *testing.T) {
-				large(t, name == "fattree")
 				s.Routing = routing
 				f := Start(t, s)
 				f.Reach()
@@ -37,6 +46,41 @@ func TestUnicast(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestConverged: what an agent knows and its switch does not have yet is not enough. The
+// switch in between takes part in no group, so that no group waits for it.
+func TestConverged(t *testing.T) {
+	var gate sync.RWMutex // of writes to core
+	s := Figure3()
+	s.Routing = Static
+	s.Agent = func(name string, _ *config.Config, o *switchagent.Options) {
+		if name == "core" {
+			o.DialSwitch = append(o.DialSwitch, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+				cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				gate.RLock()
+				defer gate.RUnlock()
+				return call(ctx, method, req, reply, cc, opts...)
+			}))
+		}
+	}
+	f := Start(t, s)
+	gate.Lock()
+	f.Cut(f.Wires("core", "torD")[0])
+	f.eventually("the agent knows", func() error {
+		got, err := f.Status("core").ListRoutes(t.Context(), &mcrdmav1.ListRoutesRequest{})
+		for _, r := range got.GetRoutes() {
+			if r.GetPrefix() == f.node("torD").Prefix.String() && len(r.GetHops()) == 3 {
+				return nil
+			}
+		}
+		return cmp.Or(err, errors.New("it has the routes of before"))
+	})
+	if f.node("core").checkRoutes() == nil {
+		t.Error("the routes are those of before, and are taken for right")
+	}
+	gate.Unlock()
+	f.Converged()
 }
 
 // checkNeighbors: each agent says of its BGP sessions that they are established and since

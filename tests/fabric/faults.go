@@ -24,8 +24,7 @@ func (f *Fabric) Wires(a, b string) []*Wire {
 // Cut cuts wires, and Mend mends them; both may be called by any goroutine.
 func (f *Fabric) Cut(wires ...*Wire) {
 	for _, w := range wires {
-		w.cut[0].Store(true)
-		w.cut[1].Store(true)
+		w.cable.Cut(true)
 	}
 }
 
@@ -34,9 +33,9 @@ func (f *Fabric) CutOneWay(from string, wires ...*Wire) {
 	for _, w := range wires {
 		switch from {
 		case w.A.Node:
-			w.cut[0].Store(true)
+			w.cable.CutFrom(0, true)
 		case w.B.Node:
-			w.cut[1].Store(true)
+			w.cable.CutFrom(1, true)
 		}
 	}
 }
@@ -44,8 +43,7 @@ func (f *Fabric) CutOneWay(from string, wires ...*Wire) {
 // Mend mends wires.
 func (f *Fabric) Mend(wires ...*Wire) {
 	for _, w := range wires {
-		w.cut[0].Store(false)
-		w.cut[1].Store(false)
+		w.cable.Cut(false)
 	}
 }
 

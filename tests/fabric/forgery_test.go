@@ -217,7 +217,7 @@ func (f *Fabric) forge(devices map[string]*softroce.Device, a forgery, from stri
 			return nil
 		})
 		away := f.host("h2-1").wire
-		if away.cut[0].Load() { // a write that cannot have completed
+		if !away.up() { // a write that cannot have completed
 			if n, err := p.sender.cq.Poll(make([]qp.WC, 1)); n > 0 || err != nil {
 				t.Errorf("%s from %s: a write is complete that a receiver lacks (%v)", a.name, from, err)
 			}

@@ -118,7 +118,7 @@ var attacks = []attack{
 		mallory.mu.Lock()
 		p := mallory.plug
 		mallory.mu.Unlock()
-		p.Send([][]byte{links.AppendReply(nil, mallory.mac, victim.Addr, mallory.node.mac(0), mallory.node.gateway())})
+		_ = p.Send([][]byte{links.AppendReply(nil, mallory.mac, victim.Addr, mallory.node.mac(0), mallory.node.gateway())})
 		other := f.host(g.Receivers[1].Host) // what the first one sends to the sender's queue pair is dropped
 		deceived := false
 		for range 4 { // an agent takes its time to believe it
@@ -220,9 +220,9 @@ func (f *Fabric) helloAs(sw string, mallory *host, g *Group, guard bool) []*Wire
 	mallory.mu.Unlock()
 	sent := uint64(0)
 	for range 100 {
-		frames, _, next := liar.Step(now)
+		frames, _, next := liar.Tick(now)
 		for _, fr := range frames {
-			p.Send([][]byte{fr.Bytes})
+			_ = p.Send([][]byte{fr.Bytes})
 			sent++
 		}
 		now = next

@@ -13,6 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 // A host answers ARP, asks for its gateway's MAC, and passes what it gets to
@@ -23,23 +24,26 @@ type host struct {
 	node *node
 	port uint16 // of the switch
 	mac  switchspec.MAC
-	wire *Wire
+	socket
 	// client is the connection of its daemon with the switch's agent; nil: none yet.
 	client *grpc.ClientConn
 
-	done chan struct{}
+	work sync.WaitGroup
+	done chan struct{} // closed when the host is unplugged
 
 	mu      sync.Mutex
-	plug    *plug          // nil: a device has taken the host's place, or it is closed
+	plug    *memnet.NIC    // nil: a device has taken the host's place, or it is closed
 	gateway switchspec.MAC // zero: not known yet
 	learnt  chan struct{}  // closed when it is known
 }
 
 func newHost(f *Fabric, n *node, spec Host, port uint16, w *Wire) *host {
-	h := &host{Host: spec, f: f, node: n, port: port, wire: w, mac: framelink.DefaultMAC(spec.Addr),
+	h := &host{Host: spec, f: f, node: n, port: port, socket: socket{w, 1}, mac: framelink.DefaultMAC(spec.Addr),
 		learnt: make(chan struct{}), done: make(chan struct{})}
-	h.plug = w.sockets[1].plug()
-	go h.run(h.plug)
+	h.plug = &memnet.NIC{Plug: h.socket.plug()}
+	p := h.plug
+	h.work.Go(func() { h.ask(p) })
+	h.work.Go(func() { h.run(p) })
 	return h
 }
 
@@ -51,34 +55,43 @@ func (h *host) close() {
 	h.mu.Unlock()
 	if p != nil {
 		_ = p.Close()
-		<-h.done
+		h.work.Wait()
 	}
 }
 
-// run receives until the host is unplugged. Until it has heard from its gateway it
-// asks for it, so that the switch learns the host, too.
-func (h *host) run(p *plug) {
+// run receives until the host is unplugged.
+func (h *host) run(p *memnet.NIC) {
 	defer close(h.done)
-	ask := time.NewTicker(50 * time.Millisecond)
-	defer ask.Stop()
-	learnt := h.learnt
+	list := make([][]byte, 64)
+	for {
+		n, err := p.Recv(list)
+		if err != nil {
+			return
+		}
+		for _, b := range list[:n] {
+			h.take(p, b)
+		}
+	}
+}
+
+// ask asks for the gateway until the host has heard from it, so that the switch learns
+// the host, too.
+func (h *host) ask(p *memnet.NIC) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		select {
-		case <-ask.C:
-			p.Send([][]byte{links.AppendRequest(nil, h.mac, h.Addr, h.node.gateway())})
-		case <-learnt:
-			learnt = nil
-			ask.Stop()
-		case fr := <-p.in:
-			h.take(p, fr.b)
-			frames.Put(fr)
-		case <-p.closed:
+		case <-tick.C:
+			_ = p.Send([][]byte{links.AppendRequest(nil, h.mac, h.Addr, h.node.gateway())})
+		case <-h.learnt:
+			return
+		case <-h.done:
 			return
 		}
 	}
 }
 
-func (h *host) take(p *plug, b []byte) {
+func (h *host) take(p *memnet.NIC, b []byte) {
 	var eth rocev2.Ethernet
 	if _, err := eth.Parse(b); err != nil || eth.Dst != h.mac && eth.Dst[0]&1 == 0 {
 		return
@@ -92,10 +105,10 @@ func (h *host) take(p *plug, b []byte) {
 	h.f.tell(h, b)
 }
 
-func (h *host) takeARP(p *plug, a links.ARP) {
+func (h *host) takeARP(p *memnet.NIC, a links.ARP) {
 	switch {
 	case a.Op == links.ARPRequest && a.TargetAddr == h.Addr:
-		p.Send([][]byte{links.AppendReply(nil, h.mac, h.Addr, a.SenderMAC, a.SenderAddr)})
+		_ = p.Send([][]byte{links.AppendReply(nil, h.mac, h.Addr, a.SenderMAC, a.SenderAddr)})
 	case a.Op != links.ARPRequest && a.SenderAddr == h.node.gateway():
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -115,7 +128,7 @@ func (h *host) send(ip []byte) {
 		return // unplugged
 	}
 	eth := rocev2.Ethernet{Dst: dst, Src: h.mac, EtherType: rocev2.EtherTypeIPv4}
-	p.Send([][]byte{append(eth.AppendTo(make([]byte, 0, rocev2.EthernetLen+len(ip))), ip...)})
+	_ = p.Send([][]byte{append(eth.AppendTo(make([]byte, 0, rocev2.EthernetLen+len(ip))), ip...)})
 }
 
 // datagram is a UDP packet from the host that is no RoCE packet.

@@ -13,16 +13,14 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
-	"github.com/mcrdma/mcrdma/internal/softswitch"
-	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
-	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
 // A node is a switch, and where its agent is.
@@ -30,7 +28,7 @@ type node struct {
 	Switch
 	f       *Fabric
 	number  int // from 1
-	sockets map[uint16]*socket
+	sockets map[uint16]socket
 	links   []*Wire // to switches; port p of its own is links[p-first]
 	hosts   []*host
 	target  string // the switch's P4Runtime
@@ -43,7 +41,7 @@ type node struct {
 	client  *grpc.ClientConn // as an administrator
 
 	held     net.Listener // keeps the agent's address until it is started first
-	embedded *embedded    // nil: the switch is stopped
+	embedded *lab.Switch  // nil: the switch is stopped
 	agent    *running     // nil: stopped
 }
 
@@ -63,8 +61,8 @@ func (n *node) asn() uint32 { return 4200000000 + uint32(n.Tier)*10000 + uint32(
 // gateway is the first address of the prefix.
 func (n *node) gateway() netip.Addr { return n.Prefix.Addr().Next() }
 
-// neighbour is the node at the other end of a wire.
-func (n *node) neighbour(w *Wire) *node {
+// neighbor is the node at the other end of a wire.
+func (n *node) neighbor(w *Wire) *node {
 	if w.A.Node == n.Name {
 		return n.f.nodes[w.B.Node]
 	}
@@ -79,14 +77,6 @@ func (n *node) port(w *Wire) uint16 {
 	return w.B.Port
 }
 
-// embedded is a running switch.
-type embedded struct {
-	sw     *softswitch.Switch
-	server *p4rtserver.Server
-	grpc   *grpc.Server
-	served chan struct{}
-}
-
 // startSwitch starts the node's switch; the first time at any address, then there.
 func (n *node) startSwitch() error {
 	l, err := net.Listen("tcp", n.target)
@@ -94,48 +84,36 @@ func (n *node) startSwitch() error {
 		return err
 	}
 	n.target = l.Addr().String()
-	sw, err := softswitch.New(softswitch.Config{CPUPort: bmv2.CPUPort, Log: n.log.With("part", "switch")})
+	sw, err := lab.OpenSwitch(l, uint64(n.number), n.log.With("part", "switch"))
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
-	e := &embedded{sw: sw, server: p4rtserver.New(sw, p4rtserver.Options{DeviceID: uint64(n.number)}),
-		grpc: grpc.NewServer(p4rtserver.ServerOptions()...), served: make(chan struct{})}
-	e.server.Register(e.grpc)
 	for number, s := range n.sockets {
-		if err := sw.Attach(number, ports.Port(s.plug())); err != nil {
-			return errors.Join(err, l.Close(), sw.Close())
+		if err := sw.Attach(number, memnet.Port{Plug: s.plug()}); err != nil {
+			return errors.Join(err, sw.Close())
 		}
 	}
-	go func() { defer close(e.served); _ = e.grpc.Serve(l) }() // until it is stopped
-	n.embedded = e
+	n.embedded = sw
 	return nil
 }
 
 func (n *node) stopSwitch() {
-	e := n.embedded
-	if e == nil {
-		return
+	if n.embedded != nil {
+		_ = n.embedded.Close()
+		n.embedded = nil
 	}
-	n.embedded = nil
-	e.server.Close()
-	e.grpc.Stop()
-	<-e.served
-	_ = e.sw.Close()
 }
 
 // running is an agent that runs.
 type running struct {
-	agent  *switchagent.Agent
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // of Run, once done is closed
-	conns  *connections
-	dead   atomic.Bool // killed: its state is no longer written
+	*lab.Part
+	conns *connections
+	dead  atomic.Bool // killed: its state is no longer written
 }
 
 // startAgent makes an agent and runs it.
 func (n *node) startAgent(ctx context.Context) error {
-	r := &running{done: make(chan struct{}), conns: &connections{}}
+	r := &running{conns: &connections{}}
 	cfg := n.config()
 	l := n.held
 	n.held = nil
@@ -165,12 +143,7 @@ func (n *node) startAgent(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("agent of %s: %w", n.Name, err), l.Close())
 	}
-	r.agent = a
-	ctx, r.cancel = context.WithCancel(context.Background())
-	go func() {
-		defer close(r.done)
-		r.err = a.Run(ctx)
-	}()
+	r.Part = lab.Run("agent of "+n.Name, a.Ready(), a.Run, func(error) {}) // End tells
 	n.agent = r
 	return nil
 }
@@ -187,9 +160,7 @@ func (n *node) stopAgent(kill bool) error {
 		r.dead.Store(true)
 		r.conns.cut()
 	}
-	r.cancel()
-	<-r.done
-	return r.err
+	return r.End()
 }
 
 // errDead is what a killed agent gets from its store.
@@ -210,15 +181,15 @@ func (m *mortal) Commit(ctx context.Context, edits ...store.Edit) error {
 
 // connections are an agent's, so that they can be cut at once.
 type connections struct {
-	mu   sync.Mutex
-	open map[net.Conn]bool
-	over bool
+	mu    sync.Mutex
+	open  map[net.Conn]bool
+	ended bool
 }
 
 func (c *connections) add(conn net.Conn) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.ended {
 		return nil, errors.Join(errDead, conn.Close())
 	}
 	if c.open == nil {
@@ -232,7 +203,7 @@ func (c *connections) add(conn net.Conn) (net.Conn, error) {
 func (c *connections) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.ended = true
 	for conn := range c.open {
 		_ = conn.(*known).Conn.Close()
 	}
@@ -313,7 +284,7 @@ func (n *node) config() *config.Config {
 		c.Switches = append(c.Switches, x)
 	}
 	for _, w := range n.links {
-		o := n.neighbour(w)
+		o := n.neighbor(w)
 		c.Ports = append(c.Ports, config.Port{Port: n.port(w), To: o.Name, MAC: n.mac(n.port(w)), Hello: true})
 		var peer *config.Peer
 		if s.Routing == BGP {

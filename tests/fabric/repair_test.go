@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 // wireOf finds a wire between a switch and another that packets of a group cross,
@@ -22,25 +24,33 @@ func wireOf(f *Fabric, w *Walk, sw string) (wire *Wire, from string) {
 	return nil, ""
 }
 
+// A repairCase is a group in a fabric whose wires are cut.
+type repairCase struct {
+	name  string
+	spec  Spec
+	hosts []string // the sender first
+	at    []string // cut wires of these switches, in turn
+}
+
 // TestRepair cuts a wire that a group's packets cross, waits until the group is
 // right again, and mends it.
 func TestRepair(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		spec  Spec
-		hosts []string // the sender first
-		at    []string // cut wires of these switches, in turn
-	}{
-		{"figure3", Figure3(), []string{"A1", "A2", "B1", "D1"}, []string{"torA", "core", "torD"}},
-		{"leafspine", LeafSpine(3, 2, 2), []string{"h1-1", "h1-2", "h2-1", "h3-1"}, []string{"leaf1", "leaf2", "leaf3"}},
-		{"fattree", FatTree(4), []string{"h1-1-1", "h1-2-1", "h2-1-1", "h3-1-1", "h3-2-2", "h4-1-2"},
-			[]string{"edge1-1", "core1", "core2", "core3", "core4", "edge3-1", "edge4-1"}},
-	} {
+	repair(t, repairCase{"leafspine", LeafSpine(3, 2, 2), []string{"h1-1", "h1-2", "h2-1", "h3-1"}, []string{"leaf1", "leaf2", "leaf3"}})
+}
+
+func TestRepairWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, long)
+	figure3, fattree := Figure3(), FatTree(4)
+	figure3.Hello, fattree.Hello = quickHello, 2*quickHello // 20 switches and agents want the processor at once
+	repair(t,
+		repairCase{"figure3", figure3, []string{"A1", "A2", "B1", "D1"}, []string{"torA", "core", "torD"}},
+		repairCase{"fattree", fattree, []string{"h1-1-1", "h1-2-1", "h2-1-1", "h3-1-1", "h3-2-2", "h4-1-2"},
+			[]string{"edge1-1", "core1", "core2", "core3", "core4", "edge3-1", "edge4-1"}})
+}
+
+func repair(t *testing.T, cases ...repairCase) {
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			large(t, c.name != "leafspine")
-			if c.name == "fattree" && c.spec.Hello == 0 {
-				c.spec.Hello = 4 * defaultHello // 20 switches and agents want the processor at once
-			}
 			f := Start(t, c.spec)
 			g := f.Group(c.hosts[0], c.hosts[1:]...)
 			f.Install(g)

@@ -6,14 +6,16 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
-// TestAgentRestarts: packets of a group, and of hosts to each other, go on without a
+// TestAgentRestartsWithoutRace: packets of a group, and of hosts to each other, go on without a
 // gap while agents leave, or crash, and come back.
-func TestAgentRestarts(t *testing.T) {
-	large(t, true)
+func TestAgentRestartsWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, long)
 	s := LeafSpine(3, 2, 2)
-	s.TLS = true
+	s.TLS, s.Hello = true, quickHello
 	f := Start(t, s)
 	g := f.Group("h1-1", "h1-2", "h2-1", "h2-2", "h3-1")
 	f.Install(g)
@@ -44,11 +46,11 @@ func TestAgentRestarts(t *testing.T) {
 	f.CheckLeftovers(0)
 }
 
-// TestShortStop: an agent that is killed and back before its neighbors miss its
+// TestShortStopWithoutRace: an agent that is killed and back before its neighbors miss its
 // hellos hardly loses a packet: only while they agree upon the link anew. With BGP
 // they know at once; that gap is measured.
-func TestShortStop(t *testing.T) {
-	large(t, true)
+func TestShortStopWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, long)
 	for _, routing := range []string{Static, BGP} {
 		t.Run(routing, func(t *testing.T) {
 			s := LeafSpine(2, 2, 2)

@@ -1,14 +1,16 @@
-//go:build !race
-
 package fabric
 
-import "testing"
+import (
+	"testing"
 
-// TestOwnSpeakers: agents with BGP speakers of their own, as outside of tests; the
-// race detector would see GoBGP's variables.
-func TestOwnSpeakers(t *testing.T) {
+	"github.com/mcrdma/mcrdma/internal/testenv"
+)
+
+// TestOwnSpeakersWithoutRace: agents with BGP speakers of their own, as outside of tests.
+func TestOwnSpeakersWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "GoBGP's speakers share variables")
 	s := LeafSpine(2, 2, 2)
-	s.OwnSpeakers = true
+	s.OwnSpeakers, s.Hello = true, quickHello
 	f := Start(t, s)
 	g := f.Group("h1-1", "h1-2", "h2-1", "h2-2")
 	f.Install(g)

@@ -15,6 +15,13 @@ const (
 	Static = config.Static
 )
 
+const (
+	// defaultHello keeps a busy machine from taking links down.
+	defaultHello = 400 * time.Millisecond
+	// quickHello is for tests without the race detector in which links go down often.
+	quickHello = 100 * time.Millisecond
+)
+
 // A Spec describes a fabric.
 type Spec struct {
 	Switches []Switch
@@ -26,7 +33,7 @@ type Spec struct {
 	// opened once and outlive the agents, which the race detector asks for; but they
 	// know nothing of graceful restart then.
 	OwnSpeakers bool
-	Hello       time.Duration // between two hellos; 0: 50 ms, and longer under the race detector
+	Hello       time.Duration // between two hellos; 0: defaultHello
 	// Settle is how long after its start an agent waits for routes; 0: with BGP
 	// 1 s, and else not at all.
 	Settle time.Duration

@@ -229,8 +229,7 @@ func TestDaemonsRestart(t *testing.T) {
 }
 
 // TestPathChanges: the group begins where hosts relay, because the agent isn't there; when
-// it is, switches copy; when the spine has failed, hosts relay again. Messages come once
-// and in order all the time.
+// it is, switches copy. Messages come once and in order all the time.
 func TestPathChanges(t *testing.T) {
 	l := newLab(t, true, 0)
 	cfg := mcrdma.GroupConfig{Depth: 16}
@@ -249,11 +248,16 @@ func TestPathChanges(t *testing.T) {
 	}
 	eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > 20 })
 	l.hosts[0].away.Store(false)
-	e := event(t, tm.g.Events(), mcrdma.Reformed)
-	if e.Before != mcrdma.PathRelay || e.After != mcrdma.PathSwitch {
-		t.Errorf("%v", e)
+	// stream writes the same bytes again and again. If some receivers were told of writes
+	// that others lack, hosts relay these in a formation of its own first.
+	for path := mcrdma.PathRelay; path != mcrdma.PathSwitch; {
+		e := event(t, tm.g.Events(), mcrdma.Reformed)
+		t.Log(e)
+		if e.Before != path {
+			t.Fatalf("%v, and not from %v", e, path)
+		}
+		path = e.After
 	}
-	t.Log(e)
 	seen := tm.g.Info().Stats.Completed
 	eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > seen+20 })
 	close(stop)

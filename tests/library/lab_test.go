@@ -20,6 +20,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	datacenter "github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -44,8 +45,7 @@ type host struct {
 	cfg    *config.Config
 	listen string // the daemon's
 	door   *door
-	cancel context.CancelFunc // of the daemon that runs
-	done   chan error
+	daemon *datacenter.Part // that runs
 	client *mcrdma.Client
 	away   atomic.Bool // the switch's agent cannot be reached from here
 }
@@ -54,10 +54,6 @@ type host struct {
 var hostNames = []string{"h1-1", "h2-1", "h1-2", "h2-2"}
 
 var labs atomic.Int32
-
-// patience is how long hosts may take to answer here, where all share a machine that has
-// other things to do: no test lets a process die so that only silence shows it.
-const patience = 15 * time.Second
 
 // newLab starts four hosts, behind two switches and a spine or on loopback addresses.
 // away are hosts whose switch's agent is not there at first.
@@ -79,8 +75,7 @@ func newLab(t *testing.T, switches bool, away ...int) *lab {
 		listeners = append(listeners, hosts)
 		dir := t.TempDir()
 		h.cfg = &config.Config{Name: name, Insecure: true, Listen: h.listen, Socket: filepath.Join(dir, "d"),
-			State: filepath.Join(dir, "state"), Bootstrap: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-			Beat: config.Beat{DeadAfter: patience}}
+			State: filepath.Join(dir, "state"), Bootstrap: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 		if switches {
 			h.addr = l.f.Addr(name)
 			h.cfg.Switch.Name, h.cfg.Switch.Agent = l.f.Agent(name)
@@ -141,24 +136,17 @@ func (h *host) start(hosts net.Listener) {
 		})},
 	})
 	h.lab.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	h.cancel, h.done = cancel, make(chan error, 1)
-	go func() { h.done <- m.Run(ctx) }()
-	select {
-	case <-m.Ready():
-	case err := <-h.done:
-		h.lab.t.Fatal(err)
-	}
+	h.daemon = datacenter.Run("daemon of "+h.name, m.Ready(), m.Run, func(error) {}) // stop tells
+	h.lab.must(h.daemon.Wait(context.Background()))
 }
 
 // stop stops the host's daemon.
 func (h *host) stop() {
-	if h.cancel != nil {
-		h.cancel()
-		if err := <-h.done; err != nil {
+	if h.daemon != nil {
+		if err := h.daemon.End(); err != nil {
 			h.lab.t.Error(err)
 		}
-		h.cancel = nil
+		h.daemon = nil
 	}
 }
 

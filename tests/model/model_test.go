@@ -10,9 +10,13 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
+
+// parallel is why tests run without the race detector only.
+const parallel = "the race detector sees what runs in parallel in TestModel and TestRandom"
 
 func check(t *testing.T, b *bound) {
 	t.Helper()
@@ -39,16 +43,18 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestProgram has the compiled program merge.
-func TestProgram(t *testing.T) {
+// TestProgramWithoutRace has the compiled program merge.
+func TestProgramWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, parallel)
 	for _, b := range testBounds()[:5] {
 		b.merger = newP4Merger
 		check(t, &b)
 	}
 }
 
-// TestProgramIsTheModel: both explorations visit as many states by as many ways.
-func TestProgramIsTheModel(t *testing.T) {
+// TestProgramIsTheModelWithoutRace: both explorations visit as many states by as many ways.
+func TestProgramIsTheModelWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, parallel)
 	b := bound{name: "1 loss", faults: faults{losses: 1, restarts: 1, removals: 1}, relearn: true}
 	want := explore(&b)
 	b.merger = newP4Merger
@@ -103,7 +109,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestVariantIsTheModel: without mistakes the variant is ackmerge.Step.
+// TestVariantIsTheModel: without mistakes the variant is ackmerge.Merge.
 func TestVariantIsTheModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 2000 {
@@ -115,8 +121,8 @@ func TestVariantIsTheModel(t *testing.T) {
 			if a.Member == 2 && rng.IntN(3) == 0 {
 				a.PSN = a.PSN.Add(claims[rng.IntN(len(claims))])
 			}
-			want, wantVerdict := ackmerge.Step(&c, &s, a, 0)
-			got, verdict := variant{}.step(&c, &v, a)
+			want, wantVerdict := ackmerge.Merge(&c, &s, a, 0)
+			got, verdict := variant{}.merge(&c, &v, a)
 			if verdict != wantVerdict || verdict == ackmerge.Pass && got != want || v != s {
 				t.Fatalf("%+v of %+v: %+v %v, expected %+v %v", a, c, got, verdict, want, wantVerdict)
 			}
@@ -159,7 +165,7 @@ func lateness(v variant, members int) float64 {
 		for len(reached) < slices.Min(acked) {
 			reached = append(reached, n)
 		}
-		out, verdict := v.step(&c, &s, ackmerge.Answer{Member: i, PSN: rocev2.PSN(acked[i] - 1), Syndrome: 0x1f})
+		out, verdict := v.merge(&c, &s, ackmerge.Answer{Member: i, PSN: rocev2.PSN(acked[i] - 1), Syndrome: 0x1f})
 		if verdict == ackmerge.Pass {
 			for ; told <= int(out.PSN); told++ {
 				late += n - reached[told]

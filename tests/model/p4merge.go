@@ -27,7 +27,7 @@ func newP4Merger() (merger, error) {
 	return p, nil
 }
 
-func (p *p4Merger) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
+func (p *p4Merger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
 	if *c != p.c {
 		p.c = *c
 		p.g.Members, p.g.Epoch, p.g.InitialPSN, p.g.Learn = c.Members, int(c.Epoch), c.InitialPSN, c.Learn

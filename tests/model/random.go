@@ -19,7 +19,7 @@ import (
 type run struct {
 	seed    uint64
 	without map[int]bool // faults, by number, that do not happen
-	merge   merger
+	merger  merger
 
 	rng     *rand.Rand
 	now     time.Duration
@@ -67,7 +67,7 @@ func (s *scratch) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return s.b[
 // random runs a seed. The error says what broke; the number of faults is that of
 // those that could have happened.
 func random(seed uint64, m merger, without map[int]bool) (*run, error) {
-	r := &run{seed: seed, without: without, merge: m, rng: rand.New(rand.NewPCG(seed, 0x5151))}
+	r := &run{seed: seed, without: without, merger: m, rng: rand.New(rand.NewPCG(seed, 0x5151))}
 	r.setUp()
 	r.pump()
 	for len(r.events) > 0 && r.broken == nil && r.completed < r.messages {
@@ -298,7 +298,7 @@ func (r *run) answer(i int, h rocev2.Headers) {
 		return
 	}
 	a := ackmerge.Answer{Member: i, CNP: h.Opcode == rocev2.CNP, Syndrome: h.AETH.Syndrome, PSN: h.PSN, MSN: h.AETH.MSN}
-	said, verdict := r.merge.step(&r.config, &r.state, a)
+	said, verdict := r.merger.merge(&r.config, &r.state, a)
 	if verdict != ackmerge.Pass {
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 var seedFlag = flag.Uint64("model.seed", 0, "run TestRandom with this seed only, and print its faults")
@@ -64,8 +66,9 @@ func (s *runStats) add(o runStats) {
 	s.RNRs += o.RNRs
 }
 
-// TestRandomFindsMistakes, and shrinks what it finds to a few faults.
-func TestRandomFindsMistakes(t *testing.T) {
+// TestRandomFindsMistakesWithoutRace, and shrinks what it finds to a few faults.
+func TestRandomFindsMistakesWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, parallel)
 	for _, m := range mistakes {
 		if m.v.allSlots || m.v.pairwise || m.v.noSpread {
 			continue // is about three members, or rare

@@ -206,7 +206,7 @@ func (m *machine) answer(w *world, i int, p packet, x outcome, anew bool) error 
 			c.Members |= 1 << j
 		}
 	}
-	said, verdict := m.merge.step(&c, &s, ackmerge.Answer{Member: i, Syndrome: p.syndrome, PSN: p.wire(), MSN: uint32(p.msn)})
+	said, verdict := m.merger.merge(&c, &s, ackmerge.Answer{Member: i, Syndrome: p.syndrome, PSN: p.wire(), MSN: uint32(p.msn)})
 	w.passed = s.Passed
 	for j := range w.n {
 		w.members[j].record = s.Acked[j]

@@ -7,7 +7,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A variant is ackmerge.Step written a second time, with mistakes to choose from.
+// A variant is ackmerge.Merge written a second time, with mistakes to choose from.
 type variant struct {
 	plainLess bool // PSNs compared as numbers
 	rawNAK    bool // NAKs passed on as they are
@@ -35,8 +35,8 @@ func (v variant) newer(a, b, base rocev2.PSN) bool {
 
 func ahead(psn, base rocev2.PSN) int { return int(psn-base) & rocev2.Mask24 }
 
-// place returns where distances begin, and how far they may reach.
-func (v variant) place(c *ackmerge.Config, s *ackmerge.State, psn rocev2.PSN) (base rocev2.PSN, reach int, undecided bool) {
+// window returns where distances begin, and how far they may reach.
+func (v variant) window(c *ackmerge.Config, s *ackmerge.State, psn rocev2.PSN) (base rocev2.PSN, reach int, undecided bool) {
 	base, reach = c.InitialPSN.Add(-1), ackmerge.Window
 	if s.Passed.Epoch == c.Epoch || v.noEpoch {
 		base = s.Passed.PSN
@@ -54,7 +54,7 @@ func (v variant) outside(psn, base rocev2.PSN, reach int) bool {
 	return !v.noWindow && !v.pairwise && !v.plainLess && ahead(psn, base) > reach
 }
 
-func (v variant) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
+func (v variant) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
 	if c.Members>>a.Member&1 == 0 {
 		return a, ackmerge.NotMember
 	}
@@ -72,7 +72,7 @@ func (v variant) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) 
 	if !heard {
 		base = before
 	}
-	from, reach, undecided := v.place(c, s, psn)
+	from, reach, undecided := v.window(c, s, psn)
 	if v.outside(psn, from, reach) {
 		return a, ackmerge.OutsideWindow
 	}

@@ -142,7 +142,7 @@ type machine struct {
 	receiver *rc.QP
 	recvs    int
 	empty    []byte // a receiver before it posts
-	merge    merger
+	merger   merger
 	relearn  bool // after a restart the rules do not say the initial PSN
 	out      rc.Out
 	reply    rc.Out
@@ -155,13 +155,13 @@ type machine struct {
 
 // A merger is the switch's merging: the model or the program.
 type merger interface {
-	step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict)
+	merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict)
 }
 
 type goMerger struct{}
 
-func (goMerger) step(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
-	return ackmerge.Step(c, s, a, 0)
+func (goMerger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) (ackmerge.Answer, ackmerge.Verdict) {
+	return ackmerge.Merge(c, s, a, 0)
 }
 
 // memory grants every WRITE a place that is never read: TestAdversary in
@@ -171,7 +171,7 @@ type memory struct{ b [messagePackets * mtu]byte }
 func (m *memory) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return m.b[:n], true }
 
 func newMachine(b *bound) *machine {
-	m := &machine{merge: b.newMerger(), relearn: b.relearn, epoch: 1}
+	m := &machine{merger: b.newMerger(), relearn: b.relearn, epoch: 1}
 	cfg := rc.Config{MaxSendWR: 4, MaxRecvWR: 4, MaxSGE: 1, SignalAll: true, PathMTU: mtu, SQPSN: startPSN, RQPSN: startPSN,
 		Timeout: timeout14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, RemoteWrite: true, Window: 4, AckEvery: 4,
 		CC: rc.CCParams{Disable: true}}

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -39,8 +42,7 @@ const (
 var notOfDevices = []string{p4runtime, gobgp, "api", "cmd", switchCode, "internal/connmgr", "internal/p4rt",
 	"internal/routing", "internal/switchagent", "internal/switchspec", "pkg/mcrdma", "pkg/rdmcfallback"}
 
-// limits is the table of docs/architecture.md. It also names packages that are
-// still to come.
+// limits also names packages that are still to come.
 var limits = []limit{
 	{dir: "pkg/rocev2", only: []string{std, "pkg/rocev2"}},
 	{dir: "pkg/ackmerge", only: []string{std, "pkg/rocev2", "pkg/ackmerge"}},
@@ -62,11 +64,13 @@ var limits = []limit{
 	{dir: "internal/softswitch/program", only: []string{std}},
 	{dir: "internal/softswitch/match", only: []string{std}},
 	{dir: "internal/softswitch/pre", only: []string{std}},
-	{dir: "internal/softswitch/pipeline", only: []string{std, "internal/softswitch/program", "internal/softswitch/match", "internal/softswitch/pre"}},
+	{dir: "internal/softswitch/pipeline", only: []string{std, "pkg/rocev2", "internal/softswitch/program", "internal/softswitch/match", "internal/softswitch/pre"}},
 	{dir: "internal/softswitch/traffic", only: []string{std, "internal/softswitch/pipeline", "internal/softswitch/pre"}},
 	{dir: "bmv2", only: []string{std, "bmv2"}},
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/identity", only: []string{std, "google.golang.org/grpc", "internal/identity"}, except: []string{"internal/identity/identitytest"}},
+	{dir: "internal/failure", only: []string{std, "google.golang.org", "api"}},
+	{dir: "internal/grpcserver", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "pkg", "cmd"}},
 	{dir: "internal/labca", only: []string{std, "internal/identity"}},
 	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/routing/liveness", only: []string{std}},
@@ -77,13 +81,17 @@ var limits = []limit{
 	{dir: "internal/switchagent/config", only: []string{std, "internal/strictyaml", "internal/routing", "internal/switchspec"},
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
 	{dir: "internal/strictyaml", only: []string{std, "go.yaml.in/yaml"}},
+	{dir: "internal/topology", only: []string{std, "internal/strictyaml", "internal/routing"},
+		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
 	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt"}},
+	{dir: "internal/group", only: []string{std, "api", "internal/failure"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/connmgr/health", only: []string{std}},
+	{dir: "internal/group", only: []string{std, "api/mcrdma/v1", "internal/failure"}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
-	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "internal/connmgr/config", "internal/identity", "internal/labca"}},
-	{dir: "cmd/internal/findings", only: []string{std}},
-	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/routing/static", "go.yaml.in/yaml"}},
+	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "github.com/google/renameio", "internal/connmgr/config", "internal/identity", "internal/labca", "internal/topology"}},
+	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},
+	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/topology", "internal/strictyaml"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
 
@@ -99,11 +107,10 @@ var monopolies = []monopoly{
 	{netlink, []string{"internal/routing/kernel", "internal/hostnet"}},
 	{"github.com/spf13/cobra", []string{"cmd"}},
 	{"internal/simnet", []string{"internal/simnet"}},
-	{"internal/softswitch/sample", nil},
 	{"internal/testenv", nil},
 	{"internal/identity/identitytest", nil},
 	{"tests", nil},
-	{"github.com/gopacket/gopacket", nil},
+	{"github.com/gopacket/gopacket", []string{"cmd/switchctl", "internal/pcapfile", "internal/softswitch/ports"}}, // capture files
 	{"github.com/google/go-cmp", nil},
 	{"github.com/cockroachdb/datadriven", nil},
 	{"go.uber.org/goleak", nil},
@@ -137,6 +144,7 @@ func TestImportDirections(t *testing.T) {
 		pkgs = append(pkgs, p)
 	}
 	own, found := wrongImports(pkgs)
+	found = append(found, unlisted(t, pkgs)...)
 	for _, v := range found {
 		t.Error(v)
 	}
@@ -144,6 +152,66 @@ func TestImportDirections(t *testing.T) {
 		t.Fatal("go list found no package of this module")
 	}
 	t.Logf("%d packages", own)
+}
+
+// unlisted lists the packages that docs/architecture.md does not name: each has a line in
+// its table, or its last element is in the line of the package above it.
+func unlisted(t *testing.T, pkgs []pkgInfo) (found []string) {
+	page := architecture(t)
+	line := func(dir string) string {
+		_, rest, _ := strings.Cut(page, "\n| `"+dir+"`")
+		first, _, _ := strings.Cut(rest, "\n")
+		return first
+	}
+	for _, p := range pkgs {
+		dir, own := strings.CutPrefix(p.ImportPath, module)
+		if !own || strings.HasPrefix(dir, "tests/") || strings.HasPrefix(dir, "scripts/") || line(dir) != "" {
+			continue
+		}
+		above := strings.TrimSuffix(path.Dir(dir), "/internal")
+		if !strings.Contains(line(above), "`"+path.Base(dir)+"`") && !strings.Contains(page, "`"+dir+"`") {
+			found = append(found, "docs/architecture.md does not say what "+dir+" holds")
+		}
+	}
+	return found
+}
+
+func architecture(t *testing.T) string {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// TestNamedFiles: the files that the architecture's "What happens when" names are there. A
+// name that is not from the top is in the directory of the one before it in its row.
+func TestNamedFiles(t *testing.T) {
+	_, section, ok := strings.Cut(architecture(t), "## What happens when")
+	section, _, more := strings.Cut(section, "\n## ")
+	if !ok || !more {
+		t.Fatal("the section is not there")
+	}
+	names := 0
+	for row := range strings.SplitSeq(section, "\n") {
+		dir := ""
+		for i, name := range strings.Split(row, "`") {
+			if i%2 == 0 || !strings.Contains(name, "/") && !strings.Contains(name, ".") {
+				continue
+			}
+			names++
+			if info, err := os.Stat(filepath.Join(root, name)); err == nil {
+				if dir = name; !info.IsDir() {
+					dir = path.Dir(name)
+				}
+			} else if _, err := os.Stat(filepath.Join(root, dir, name)); err != nil {
+				t.Errorf("%s: no file %s, and none in %s", row, name, dir)
+			}
+		}
+	}
+	if names < 50 {
+		t.Errorf("%d names only", names)
+	}
 }
 
 // wrongImports lists the imports that the tables forbid, and counts the
@@ -244,6 +312,8 @@ func TestWrongImports(t *testing.T) {
 		{"internal/switchagent/config", "internal/routing/static", nil, true},
 		{"internal/switchagent/config", "internal/store", nil, true},
 		{"internal/strictyaml", "internal/routing", nil, true},
+		{"internal/topology", "internal/routing", nil, false},
+		{"internal/topology", "internal/routing/bgp", nil, true},
 		{"internal/store", "go.etcd.io/bbolt", nil, false},
 		{"internal/store", "golang.org/x/sys/unix", nil, true},
 		{"internal/switchagent", "github.com/osrg/gobgp/v3/api", nil, true},

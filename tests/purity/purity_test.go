@@ -1,8 +1,7 @@
 // Package purity holds the tests of the repository's architecture: that the
-// pure cores are pure, and that no import points against the direction that
-// docs/architecture.md lays down. The linter (.golangci.yml) checks most of
-// this too, in the editor; these tests see what it cannot, such as go
-// statements and indirect imports.
+// pure cores are pure (pureDirs), and that no import points against the direction
+// that docs/architecture.md lays down (limits and monopolies). These tables are the
+// only place of both rules.
 //
 // It reads source with go/parser and asks go list; it imports the standard
 // library only.
@@ -45,6 +44,10 @@ var pureDirs = []string{
 	"internal/switchagent/unicast",
 	"internal/switchagent/links",
 	"internal/connmgr/health",
+	"internal/group",
+	"pkg/mcrdma/life.go",
+	"pkg/mcrdma/lifeviews.go",
+	"pkg/mcrdma/queue.go",
 }
 
 // impureImports are the packages, with all below them, that reach for the
@@ -95,6 +98,58 @@ func TestPureCores(t *testing.T) {
 		t.Fatal("no source files found: is the test run from its own directory?")
 	}
 	t.Logf("%d files", files)
+}
+
+// TestSerial: what the Makefile runs without the race detector is the pure cores and tests
+// without goroutines.
+func TestSerial(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(strings.ReplaceAll(string(text), "\\\n", ""), "\nSERIAL = ")
+	list, _, _ = strings.Cut(list, "\n")
+	serial := strings.Fields(list)
+	for _, dir := range pureDirs {
+		if !strings.HasSuffix(dir, ".go") && !slices.Contains(serial, dir) {
+			t.Errorf("%s is pure, and not in SERIAL", dir)
+		}
+	}
+	for _, dir := range serial {
+		if slices.Contains(pureDirs, dir) {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: %d files, %v", dir, len(files), err)
+		}
+		for _, path := range files {
+			if at := concurrency(t, path); at != "" {
+				t.Errorf("%s runs something at the same time, and is in SERIAL", at)
+			}
+		}
+	}
+}
+
+// concurrency is where a file starts a goroutine, or has a test run beside others.
+func concurrency(t *testing.T, path string) (at string) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			at = fset.Position(n.Pos()).String()
+		case *ast.SelectorExpr:
+			if n.Sel.Name == "Go" || n.Sel.Name == "Parallel" || n.Sel.Name == "AfterFunc" {
+				at = fset.Position(n.Pos()).String()
+			}
+		}
+		return true
+	})
+	return at
 }
 
 // impurities lists what in f has no place in a pure core, with positions.

@@ -75,12 +75,12 @@ func quoted(s string) (list []string) {
 	return list
 }
 
-var labelled = regexp.MustCompile(`^(\w+)\{\w+="(\w+)"\}$`)
+var labeled = regexp.MustCompile(`^(\w+)\{\w+="(\w+)"\}$`)
 
 // words are the names that a counter's consists of: a metric and its label's value, or
 // a counter of a switch and its cell, or just a name.
 func words(counter string) []string {
-	if m := labelled.FindStringSubmatch(counter); m != nil {
+	if m := labeled.FindStringSubmatch(counter); m != nil {
 		return m[1:]
 	}
 	return strings.Fields(counter)
@@ -121,11 +121,14 @@ func sources(t *testing.T) (all tree) {
 // names says whether the code has a name, as a string, or the program a counter. Names
 // of metrics are put together from a prefix and the rest, and histograms have a count.
 func (s tree) names(word string) bool {
-	rest := strings.TrimSuffix(strings.TrimPrefix(word, "mcrdma_daemon_"), "_count")
+	rest := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(word, "mcrdma_daemon_"), "mcrdma_agent_"), "_count")
 	for _, w := range []string{word, rest, strings.TrimPrefix(word, "ingress.")} {
 		if bytes.Contains(s.code, []byte(`"`+w+`"`)) {
 			return true
 		}
+	}
+	if bytes.Contains(s.code, []byte("mcrdmav1.Reason_"+word)) {
+		return true
 	}
 	field := regexp.MustCompile(`(?m)^\t` + regexp.QuoteMeta(word) + ` +uint64`)
 	return bytes.Contains(s.program, []byte(strings.TrimPrefix(word, "ingress.")+";")) || field.Match(s.code) // an instance, a field

@@ -130,7 +130,7 @@ const (
 	Detached_REASON_UNSPECIFIED Detached_Reason = 0
 	Detached_REASON_CLOSED      Detached_Reason = 1 // the sender has closed the group
 	Detached_REASON_REMOVED     Detached_Reason = 2 // this member was taken out
-	Detached_REASON_SENDER_LOST Detached_Reason = 3 // the sender's daemon or application is gone
+	Detached_REASON_SENDER_LOST Detached_Reason = 3 // the sender's daemon or application has ended, or cannot be reached
 	Detached_REASON_ABORTED     Detached_Reason = 4 // the formation was not made
 	Detached_REASON_REFORMED    Detached_Reason = 5 // another formation takes its place
 )
@@ -188,13 +188,17 @@ const (
 	GroupChanged_TYPE_UNSPECIFIED GroupChanged_Type = 0
 	GroupChanged_TYPE_SUSPECTED   GroupChanged_Type = 1 // address may be dead
 	GroupChanged_TYPE_REMOVED     GroupChanged_Type = 2 // address was taken out; the formation goes on
-	GroupChanged_TYPE_REFORM      GroupChanged_Type = 3 // the formation is over: call ReformGroup
+	GroupChanged_TYPE_REFORM      GroupChanged_Type = 3 // the formation has ended: call ReformGroup
 	GroupChanged_TYPE_ROUTE       GroupChanged_Type = 4 // the tree has changed
-	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group is over, too few receivers are left
+	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group has ended: too few receivers are left
 	GroupChanged_TYPE_RECOVERED   GroupChanged_Type = 6 // the suspected is well
 	// The group is there. This comes besides CreateGroup's answer, which may be lost if
 	// the call is cancelled: who does not want the group any longer closes it.
 	GroupChanged_TYPE_CREATED GroupChanged_Type = 7
+	// Members are to be removed: view has the others only, which are in members. The
+	// switches go on without the removed ones after AckView; TYPE_REMOVED follows for each.
+	GroupChanged_TYPE_VIEW GroupChanged_Type = 8
+	GroupChanged_TYPE_TREE GroupChanged_Type = 9 // the tree of a new formation is known
 )
 
 // Enum value maps for GroupChanged_Type.
@@ -208,6 +212,8 @@ var (
 		5: "TYPE_FAILED",
 		6: "TYPE_RECOVERED",
 		7: "TYPE_CREATED",
+		8: "TYPE_VIEW",
+		9: "TYPE_TREE",
 	}
 	GroupChanged_Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED": 0,
@@ -218,6 +224,8 @@ var (
 		"TYPE_FAILED":      5,
 		"TYPE_RECOVERED":   6,
 		"TYPE_CREATED":     7,
+		"TYPE_VIEW":        8,
+		"TYPE_TREE":        9,
 	}
 )
 
@@ -245,7 +253,7 @@ func (x GroupChanged_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupChanged_Type.Descriptor instead.
 func (GroupChanged_Type) EnumDescriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38, 0}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40, 0}
 }
 
 // A GroupID names a group for as long as it lives, in all its formations.
@@ -306,6 +314,7 @@ type OpenRequest struct {
 	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`  // who asks, for people
 	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of this protocol: 1
 	Token         string                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`      // of the session to be resumed; empty: a new one
+	Views         bool                   `protobuf:"varint,4,opt,name=views,proto3" json:"views,omitempty"`     // the application calls AckView; otherwise no view waits for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -359,6 +368,13 @@ func (x *OpenRequest) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+func (x *OpenRequest) GetViews() bool {
+	if x != nil {
+		return x.Views
+	}
+	return false
 }
 
 type OpenResponse struct {
@@ -1145,7 +1161,7 @@ type AnswerAttachRequest struct {
 	Bootstrap     string                 `protobuf:"bytes,6,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
 	Transport     string                 `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma" or "tcp"
 	Have          uint64                 `protobuf:"varint,8,opt,name=have,proto3" json:"have,omitempty"`          // messages with a receive completion, of all formations
-	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: an ErrorInfo reason; empty: DENIED
+	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: the name of a Reason; empty: DENIED
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1455,13 +1471,16 @@ type FormationInfo struct {
 	Members   []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // the receivers
 	// Where the receivers go on: message number have+1. Receivers that have more drop
 	// those that they have.
-	Have          uint64       `protobuf:"varint,6,opt,name=have,proto3" json:"have,omitempty"`
-	Connection    *Connection  `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // of the sender's queue pair, for PATH_SWITCH
-	Relay         *Relay       `protobuf:"bytes,8,opt,name=relay,proto3" json:"relay,omitempty"`           // for PATH_RELAY
-	McId          uint32       `protobuf:"varint,9,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
-	Tree          []string     `protobuf:"bytes,10,rep,name=tree,proto3" json:"tree,omitempty"`             // lines of text
-	Steps         []*StepTime  `protobuf:"bytes,11,rep,name=steps,proto3" json:"steps,omitempty"`           // how long each step of forming took
-	Departures    []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that are out
+	Have       uint64       `protobuf:"varint,6,opt,name=have,proto3" json:"have,omitempty"`
+	Connection *Connection  `protobuf:"bytes,7,opt,name=connection,proto3" json:"connection,omitempty"` // of the sender's queue pair, for PATH_SWITCH
+	Relay      *Relay       `protobuf:"bytes,8,opt,name=relay,proto3" json:"relay,omitempty"`           // for PATH_RELAY
+	McId       uint32       `protobuf:"varint,9,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
+	Tree       []string     `protobuf:"bytes,10,rep,name=tree,proto3" json:"tree,omitempty"`             // lines of text
+	Phases     []*PhaseTime `protobuf:"bytes,11,rep,name=phases,proto3" json:"phases,omitempty"`         // how long each phase of forming took
+	Departures []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that are out
+	// Counts the group's sets of members: each formation, and each removal from one, has a
+	// higher view than what was before. 0: the daemon counts no views.
+	View          uint32 `protobuf:"varint,13,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1566,9 +1585,9 @@ func (x *FormationInfo) GetTree() []string {
 	return nil
 }
 
-func (x *FormationInfo) GetSteps() []*StepTime {
+func (x *FormationInfo) GetPhases() []*PhaseTime {
 	if x != nil {
-		return x.Steps
+		return x.Phases
 	}
 	return nil
 }
@@ -1578,6 +1597,13 @@ func (x *FormationInfo) GetDepartures() []*Departure {
 		return x.Departures
 	}
 	return nil
+}
+
+func (x *FormationInfo) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
 }
 
 // A Departure is a receiver that was taken out.
@@ -1824,28 +1850,28 @@ func (x *Relay) GetGroup() uint64 {
 	return 0
 }
 
-type StepTime struct {
+type PhaseTime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`
 	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StepTime) Reset() {
-	*x = StepTime{}
+func (x *PhaseTime) Reset() {
+	*x = PhaseTime{}
 	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StepTime) String() string {
+func (x *PhaseTime) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StepTime) ProtoMessage() {}
+func (*PhaseTime) ProtoMessage() {}
 
-func (x *StepTime) ProtoReflect() protoreflect.Message {
+func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1857,19 +1883,19 @@ func (x *StepTime) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StepTime.ProtoReflect.Descriptor instead.
-func (*StepTime) Descriptor() ([]byte, []int) {
+// Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
+func (*PhaseTime) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *StepTime) GetStep() string {
+func (x *PhaseTime) GetPhase() string {
 	if x != nil {
-		return x.Step
+		return x.Phase
 	}
 	return ""
 }
 
-func (x *StepTime) GetTook() *durationpb.Duration {
+func (x *PhaseTime) GetTook() *durationpb.Duration {
 	if x != nil {
 		return x.Took
 	}
@@ -2025,8 +2051,9 @@ type Forming struct {
 	Bootstrap string                 `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
 	Sent      uint64                 `protobuf:"varint,3,opt,name=sent,proto3" json:"sent,omitempty"`          // messages with a receive completion, sent in all formations
 	// Hosts are to relay in this formation, even in mode require. Some receivers lack WRITEs
-	// that others were told of, and these would see older bytes if they were written again.
-	// A host that relays skips what its application was told of; a switch cannot.
+	// that others have reported to their applications, which would see older bytes if they
+	// were written again. A host that relays skips what it has reported to its application;
+	// a switch cannot.
 	CatchUp       bool `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2406,6 +2433,102 @@ func (x *ReportStallResponse) GetSuspects() []string {
 	return nil
 }
 
+type AckViewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Group         *GroupID               `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	View          uint32                 `protobuf:"varint,3,opt,name=view,proto3" json:"view,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckViewRequest) Reset() {
+	*x = AckViewRequest{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckViewRequest) ProtoMessage() {}
+
+func (x *AckViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckViewRequest.ProtoReflect.Descriptor instead.
+func (*AckViewRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AckViewRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *AckViewRequest) GetGroup() *GroupID {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *AckViewRequest) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+type AckViewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckViewResponse) Reset() {
+	*x = AckViewResponse{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckViewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckViewResponse) ProtoMessage() {}
+
+func (x *AckViewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckViewResponse.ProtoReflect.Descriptor instead.
+func (*AckViewResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
+}
+
 type CloseGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2416,7 +2539,7 @@ type CloseGroupRequest struct {
 
 func (x *CloseGroupRequest) Reset() {
 	*x = CloseGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2551,7 @@ func (x *CloseGroupRequest) String() string {
 func (*CloseGroupRequest) ProtoMessage() {}
 
 func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2564,7 @@ func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupRequest.ProtoReflect.Descriptor instead.
 func (*CloseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CloseGroupRequest) GetToken() string {
@@ -2466,7 +2589,7 @@ type CloseGroupResponse struct {
 
 func (x *CloseGroupResponse) Reset() {
 	*x = CloseGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2601,7 @@ func (x *CloseGroupResponse) String() string {
 func (*CloseGroupResponse) ProtoMessage() {}
 
 func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2614,7 @@ func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupResponse.ProtoReflect.Descriptor instead.
 func (*CloseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 type GetGroupRequest struct {
@@ -2503,7 +2626,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2638,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2651,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetGroupRequest) GetGroup() *GroupID {
@@ -2547,7 +2670,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2682,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2695,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupInfo {
@@ -2590,7 +2713,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2725,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2738,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 type ListGroupsResponse struct {
@@ -2628,7 +2751,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2763,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2776,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupInfo {
@@ -2689,7 +2812,7 @@ type GroupInfo struct {
 
 func (x *GroupInfo) Reset() {
 	*x = GroupInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2824,7 @@ func (x *GroupInfo) String() string {
 func (*GroupInfo) ProtoMessage() {}
 
 func (x *GroupInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2837,7 @@ func (x *GroupInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInfo.ProtoReflect.Descriptor instead.
 func (*GroupInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupInfo) GetFormation() *FormationInfo {
@@ -2801,7 +2924,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2936,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2949,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemberState) GetAddress() string {
@@ -2877,13 +3000,15 @@ type MembershipInfo struct {
 	Path          Path                   `protobuf:"varint,8,opt,name=path,proto3,enum=mcrdma.v1.Path" json:"path,omitempty"`
 	Attach        uint64                 `protobuf:"varint,9,opt,name=attach,proto3" json:"attach,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
+	View          uint32                 `protobuf:"varint,11,opt,name=view,proto3" json:"view,omitempty"`      // the last one that this daemon has recorded; 0: none
+	Members       []*Member              `protobuf:"bytes,12,rep,name=members,proto3" json:"members,omitempty"` // its receivers: addresses and hosts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MembershipInfo) Reset() {
 	*x = MembershipInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +3020,7 @@ func (x *MembershipInfo) String() string {
 func (*MembershipInfo) ProtoMessage() {}
 
 func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +3033,7 @@ func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipInfo.ProtoReflect.Descriptor instead.
 func (*MembershipInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MembershipInfo) GetGroup() *GroupID {
@@ -2981,6 +3106,20 @@ func (x *MembershipInfo) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *MembershipInfo) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *MembershipInfo) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 // A GroupChanged tells a sender about its group.
 type GroupChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2992,13 +3131,16 @@ type GroupChanged struct {
 	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	Since         int64                  `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"` // TYPE_REMOVED: as in Departure
 	Clock         string                 `protobuf:"bytes,8,opt,name=clock,proto3" json:"clock,omitempty"`
+	View          uint32                 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`       // TYPE_VIEW
+	Members       []string               `protobuf:"bytes,10,rep,name=members,proto3" json:"members,omitempty"` // TYPE_VIEW: addresses
+	Tree          []string               `protobuf:"bytes,11,rep,name=tree,proto3" json:"tree,omitempty"`       // TYPE_ROUTE, TYPE_TREE: lines of text
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupChanged) Reset() {
 	*x = GroupChanged{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3152,7 @@ func (x *GroupChanged) String() string {
 func (*GroupChanged) ProtoMessage() {}
 
 func (x *GroupChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3165,7 @@ func (x *GroupChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChanged.ProtoReflect.Descriptor instead.
 func (*GroupChanged) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupChanged) GetGroup() *GroupID {
@@ -3082,6 +3224,27 @@ func (x *GroupChanged) GetClock() string {
 	return ""
 }
 
+func (x *GroupChanged) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *GroupChanged) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *GroupChanged) GetTree() []string {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
 type ResumeGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -3093,7 +3256,7 @@ type ResumeGroupRequest struct {
 
 func (x *ResumeGroupRequest) Reset() {
 	*x = ResumeGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3268,7 @@ func (x *ResumeGroupRequest) String() string {
 func (*ResumeGroupRequest) ProtoMessage() {}
 
 func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3281,7 @@ func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ResumeGroupRequest) GetToken() string {
@@ -3151,7 +3314,7 @@ type ResumeGroupResponse struct {
 
 func (x *ResumeGroupResponse) Reset() {
 	*x = ResumeGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3326,7 @@ func (x *ResumeGroupResponse) String() string {
 func (*ResumeGroupResponse) ProtoMessage() {}
 
 func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3339,7 @@ func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResumeGroupResponse) GetFormation() *FormationInfo {
@@ -3198,7 +3361,7 @@ type ResumeMemberRequest struct {
 
 func (x *ResumeMemberRequest) Reset() {
 	*x = ResumeMemberRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3373,7 @@ func (x *ResumeMemberRequest) String() string {
 func (*ResumeMemberRequest) ProtoMessage() {}
 
 func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3386,7 @@ func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberRequest.ProtoReflect.Descriptor instead.
 func (*ResumeMemberRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResumeMemberRequest) GetToken() string {
@@ -3262,7 +3425,7 @@ type ResumeMemberResponse struct {
 
 func (x *ResumeMemberResponse) Reset() {
 	*x = ResumeMemberResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3437,7 @@ func (x *ResumeMemberResponse) String() string {
 func (*ResumeMemberResponse) ProtoMessage() {}
 
 func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3450,7 @@ func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberResponse.ProtoReflect.Descriptor instead.
 func (*ResumeMemberResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 type LeaveRequest struct {
@@ -3301,7 +3464,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3476,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3489,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LeaveRequest) GetToken() string {
@@ -3358,7 +3521,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3533,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3546,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 type GetDaemonRequest struct {
@@ -3394,7 +3557,7 @@ type GetDaemonRequest struct {
 
 func (x *GetDaemonRequest) Reset() {
 	*x = GetDaemonRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3569,7 @@ func (x *GetDaemonRequest) String() string {
 func (*GetDaemonRequest) ProtoMessage() {}
 
 func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3582,7 @@ func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonRequest.ProtoReflect.Descriptor instead.
 func (*GetDaemonRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 type GetDaemonResponse struct {
@@ -3443,7 +3606,7 @@ type GetDaemonResponse struct {
 
 func (x *GetDaemonResponse) Reset() {
 	*x = GetDaemonResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3618,7 @@ func (x *GetDaemonResponse) String() string {
 func (*GetDaemonResponse) ProtoMessage() {}
 
 func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3631,7 @@ func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonResponse.ProtoReflect.Descriptor instead.
 func (*GetDaemonResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetDaemonResponse) GetHost() string {
@@ -3574,7 +3737,7 @@ type SwitchLink struct {
 
 func (x *SwitchLink) Reset() {
 	*x = SwitchLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3749,7 @@ func (x *SwitchLink) String() string {
 func (*SwitchLink) ProtoMessage() {}
 
 func (x *SwitchLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3762,7 @@ func (x *SwitchLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchLink.ProtoReflect.Descriptor instead.
 func (*SwitchLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SwitchLink) GetName() string {
@@ -3645,7 +3808,7 @@ type PeerLink struct {
 
 func (x *PeerLink) Reset() {
 	*x = PeerLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3820,7 @@ func (x *PeerLink) String() string {
 func (*PeerLink) ProtoMessage() {}
 
 func (x *PeerLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3833,7 @@ func (x *PeerLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerLink.ProtoReflect.Descriptor instead.
 func (*PeerLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PeerLink) GetHost() string {
@@ -3736,7 +3899,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3911,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3924,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SessionInfo) GetProgram() string {
@@ -3813,11 +3976,12 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x16mcrdma/v1/daemon.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"9\n" +
 	"\aGroupID\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x04R\x06number\"W\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"m\n" +
 	"\vOpenRequest\x12\x18\n" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\tR\x05token\"\xbd\x02\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\x12\x14\n" +
+	"\x05views\x18\x04 \x01(\bR\x05views\"\xbd\x02\n" +
 	"\fOpenResponse\x12(\n" +
 	"\x05hello\x18\x01 \x01(\v2\x10.mcrdma.v1.HelloH\x00R\x05hello\x12G\n" +
 	"\x10attach_requested\x18\x02 \x01(\v2\x1a.mcrdma.v1.AttachRequestedH\x00R\x0fattachRequested\x12>\n" +
@@ -3906,7 +4070,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x0eREASON_REMOVED\x10\x02\x12\x16\n" +
 	"\x12REASON_SENDER_LOST\x10\x03\x12\x12\n" +
 	"\x0eREASON_ABORTED\x10\x04\x12\x13\n" +
-	"\x0fREASON_REFORMED\x10\x05\"\xb8\x03\n" +
+	"\x0fREASON_REFORMED\x10\x05\"\xcf\x03\n" +
 	"\rFormationInfo\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12#\n" +
@@ -3920,11 +4084,12 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05relay\x18\b \x01(\v2\x10.mcrdma.v1.RelayR\x05relay\x12\x13\n" +
 	"\x05mc_id\x18\t \x01(\rR\x04mcId\x12\x12\n" +
 	"\x04tree\x18\n" +
-	" \x03(\tR\x04tree\x12)\n" +
-	"\x05steps\x18\v \x03(\v2\x13.mcrdma.v1.StepTimeR\x05steps\x124\n" +
+	" \x03(\tR\x04tree\x12,\n" +
+	"\x06phases\x18\v \x03(\v2\x14.mcrdma.v1.PhaseTimeR\x06phases\x124\n" +
 	"\n" +
 	"departures\x18\f \x03(\v2\x14.mcrdma.v1.DepartureR\n" +
-	"departures\"y\n" +
+	"departures\x12\x12\n" +
+	"\x04view\x18\r \x01(\rR\x04view\"y\n" +
 	"\tDeparture\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
@@ -3943,9 +4108,9 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05block\x18\x03 \x01(\rR\x05block\x12\x1c\n" +
 	"\tbootstrap\x18\x04 \x03(\tR\tbootstrap\x12\x14\n" +
 	"\x05racks\x18\x05 \x03(\rR\x05racks\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\x04R\x05group\"M\n" +
-	"\bStepTime\x12\x12\n" +
-	"\x04step\x18\x01 \x01(\tR\x04step\x12-\n" +
+	"\x05group\x18\x06 \x01(\x04R\x05group\"P\n" +
+	"\tPhaseTime\x12\x14\n" +
+	"\x05phase\x18\x01 \x01(\tR\x05phase\x12-\n" +
 	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\xba\x03\n" +
 	"\x12CreateGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
@@ -3988,7 +4153,12 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x18\n" +
 	"\arefused\x18\x05 \x01(\bR\arefused\"1\n" +
 	"\x13ReportStallResponse\x12\x1a\n" +
-	"\bsuspects\x18\x01 \x03(\tR\bsuspects\"S\n" +
+	"\bsuspects\x18\x01 \x03(\tR\bsuspects\"d\n" +
+	"\x0eAckViewRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
+	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x12\n" +
+	"\x04view\x18\x03 \x01(\rR\x04view\"\x11\n" +
+	"\x0fAckViewResponse\"S\n" +
 	"\x11CloseGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\"\x14\n" +
@@ -4018,7 +4188,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb7\x02\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf8\x02\n" +
 	"\x0eMembershipInfo\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
@@ -4030,7 +4200,9 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04path\x18\b \x01(\x0e2\x0f.mcrdma.v1.PathR\x04path\x12\x16\n" +
 	"\x06attach\x18\t \x01(\x04R\x06attach\x120\n" +
 	"\x05since\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x93\x03\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04view\x18\v \x01(\rR\x04view\x12+\n" +
+	"\amembers\x18\f \x03(\v2\x11.mcrdma.v1.MemberR\amembers\"\xf3\x03\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
@@ -4039,7 +4211,11 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x14\n" +
 	"\x05since\x18\a \x01(\x03R\x05since\x12\x14\n" +
-	"\x05clock\x18\b \x01(\tR\x05clock\"\x9a\x01\n" +
+	"\x05clock\x18\b \x01(\tR\x05clock\x12\x12\n" +
+	"\x04view\x18\t \x01(\rR\x04view\x12\x18\n" +
+	"\amembers\x18\n" +
+	" \x03(\tR\amembers\x12\x12\n" +
+	"\x04tree\x18\v \x03(\tR\x04tree\"\xb8\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eTYPE_SUSPECTED\x10\x01\x12\x10\n" +
@@ -4049,7 +4225,9 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"TYPE_ROUTE\x10\x04\x12\x0f\n" +
 	"\vTYPE_FAILED\x10\x05\x12\x12\n" +
 	"\x0eTYPE_RECOVERED\x10\x06\x12\x10\n" +
-	"\fTYPE_CREATED\x10\a\"r\n" +
+	"\fTYPE_CREATED\x10\a\x12\r\n" +
+	"\tTYPE_VIEW\x10\b\x12\r\n" +
+	"\tTYPE_TREE\x10\t\"r\n" +
 	"\x12ResumeGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -4114,7 +4292,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tMODE_AUTO\x10\x01\x12\x10\n" +
 	"\fMODE_REQUIRE\x10\x02\x12\f\n" +
-	"\bMODE_OFF\x10\x032\x86\b\n" +
+	"\bMODE_OFF\x10\x032\xc8\b\n" +
 	"\fApplications\x129\n" +
 	"\x04Open\x12\x16.mcrdma.v1.OpenRequest\x1a\x17.mcrdma.v1.OpenResponse0\x01\x12=\n" +
 	"\x06Listen\x12\x18.mcrdma.v1.ListenRequest\x1a\x19.mcrdma.v1.ListenResponse\x12C\n" +
@@ -4123,7 +4301,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05Leave\x12\x17.mcrdma.v1.LeaveRequest\x1a\x18.mcrdma.v1.LeaveResponse\x12L\n" +
 	"\vCreateGroup\x12\x1d.mcrdma.v1.CreateGroupRequest\x1a\x1e.mcrdma.v1.CreateGroupResponse\x12L\n" +
 	"\vReformGroup\x12\x1d.mcrdma.v1.ReformGroupRequest\x1a\x1e.mcrdma.v1.ReformGroupResponse\x12L\n" +
-	"\vReportStall\x12\x1d.mcrdma.v1.ReportStallRequest\x1a\x1e.mcrdma.v1.ReportStallResponse\x12I\n" +
+	"\vReportStall\x12\x1d.mcrdma.v1.ReportStallRequest\x1a\x1e.mcrdma.v1.ReportStallResponse\x12@\n" +
+	"\aAckView\x12\x19.mcrdma.v1.AckViewRequest\x1a\x1a.mcrdma.v1.AckViewResponse\x12I\n" +
 	"\n" +
 	"CloseGroup\x12\x1c.mcrdma.v1.CloseGroupRequest\x1a\x1d.mcrdma.v1.CloseGroupResponse\x12C\n" +
 	"\bGetGroup\x12\x1a.mcrdma.v1.GetGroupRequest\x1a\x1b.mcrdma.v1.GetGroupResponse\x12I\n" +
@@ -4146,7 +4325,7 @@ func file_mcrdma_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(Path)(0),                     // 0: mcrdma.v1.Path
 	(Mode)(0),                     // 1: mcrdma.v1.Mode
@@ -4173,7 +4352,7 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*Departure)(nil),             // 22: mcrdma.v1.Departure
 	(*Member)(nil),                // 23: mcrdma.v1.Member
 	(*Relay)(nil),                 // 24: mcrdma.v1.Relay
-	(*StepTime)(nil),              // 25: mcrdma.v1.StepTime
+	(*PhaseTime)(nil),             // 25: mcrdma.v1.PhaseTime
 	(*CreateGroupRequest)(nil),    // 26: mcrdma.v1.CreateGroupRequest
 	(*Forming)(nil),               // 27: mcrdma.v1.Forming
 	(*CreateGroupResponse)(nil),   // 28: mcrdma.v1.CreateGroupResponse
@@ -4181,42 +4360,44 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*ReformGroupResponse)(nil),   // 30: mcrdma.v1.ReformGroupResponse
 	(*ReportStallRequest)(nil),    // 31: mcrdma.v1.ReportStallRequest
 	(*ReportStallResponse)(nil),   // 32: mcrdma.v1.ReportStallResponse
-	(*CloseGroupRequest)(nil),     // 33: mcrdma.v1.CloseGroupRequest
-	(*CloseGroupResponse)(nil),    // 34: mcrdma.v1.CloseGroupResponse
-	(*GetGroupRequest)(nil),       // 35: mcrdma.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 36: mcrdma.v1.GetGroupResponse
-	(*ListGroupsRequest)(nil),     // 37: mcrdma.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 38: mcrdma.v1.ListGroupsResponse
-	(*GroupInfo)(nil),             // 39: mcrdma.v1.GroupInfo
-	(*MemberState)(nil),           // 40: mcrdma.v1.MemberState
-	(*MembershipInfo)(nil),        // 41: mcrdma.v1.MembershipInfo
-	(*GroupChanged)(nil),          // 42: mcrdma.v1.GroupChanged
-	(*ResumeGroupRequest)(nil),    // 43: mcrdma.v1.ResumeGroupRequest
-	(*ResumeGroupResponse)(nil),   // 44: mcrdma.v1.ResumeGroupResponse
-	(*ResumeMemberRequest)(nil),   // 45: mcrdma.v1.ResumeMemberRequest
-	(*ResumeMemberResponse)(nil),  // 46: mcrdma.v1.ResumeMemberResponse
-	(*LeaveRequest)(nil),          // 47: mcrdma.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 48: mcrdma.v1.LeaveResponse
-	(*GetDaemonRequest)(nil),      // 49: mcrdma.v1.GetDaemonRequest
-	(*GetDaemonResponse)(nil),     // 50: mcrdma.v1.GetDaemonResponse
-	(*SwitchLink)(nil),            // 51: mcrdma.v1.SwitchLink
-	(*PeerLink)(nil),              // 52: mcrdma.v1.PeerLink
-	(*SessionInfo)(nil),           // 53: mcrdma.v1.SessionInfo
-	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*AckViewRequest)(nil),        // 33: mcrdma.v1.AckViewRequest
+	(*AckViewResponse)(nil),       // 34: mcrdma.v1.AckViewResponse
+	(*CloseGroupRequest)(nil),     // 35: mcrdma.v1.CloseGroupRequest
+	(*CloseGroupResponse)(nil),    // 36: mcrdma.v1.CloseGroupResponse
+	(*GetGroupRequest)(nil),       // 37: mcrdma.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),      // 38: mcrdma.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),     // 39: mcrdma.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),    // 40: mcrdma.v1.ListGroupsResponse
+	(*GroupInfo)(nil),             // 41: mcrdma.v1.GroupInfo
+	(*MemberState)(nil),           // 42: mcrdma.v1.MemberState
+	(*MembershipInfo)(nil),        // 43: mcrdma.v1.MembershipInfo
+	(*GroupChanged)(nil),          // 44: mcrdma.v1.GroupChanged
+	(*ResumeGroupRequest)(nil),    // 45: mcrdma.v1.ResumeGroupRequest
+	(*ResumeGroupResponse)(nil),   // 46: mcrdma.v1.ResumeGroupResponse
+	(*ResumeMemberRequest)(nil),   // 47: mcrdma.v1.ResumeMemberRequest
+	(*ResumeMemberResponse)(nil),  // 48: mcrdma.v1.ResumeMemberResponse
+	(*LeaveRequest)(nil),          // 49: mcrdma.v1.LeaveRequest
+	(*LeaveResponse)(nil),         // 50: mcrdma.v1.LeaveResponse
+	(*GetDaemonRequest)(nil),      // 51: mcrdma.v1.GetDaemonRequest
+	(*GetDaemonResponse)(nil),     // 52: mcrdma.v1.GetDaemonResponse
+	(*SwitchLink)(nil),            // 53: mcrdma.v1.SwitchLink
+	(*PeerLink)(nil),              // 54: mcrdma.v1.PeerLink
+	(*SessionInfo)(nil),           // 55: mcrdma.v1.SessionInfo
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
 	13, // 1: mcrdma.v1.OpenResponse.attach_requested:type_name -> mcrdma.v1.AttachRequested
 	19, // 2: mcrdma.v1.OpenResponse.attach_formed:type_name -> mcrdma.v1.AttachFormed
 	20, // 3: mcrdma.v1.OpenResponse.detached:type_name -> mcrdma.v1.Detached
-	42, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
-	54, // 5: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
+	44, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
+	56, // 5: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
 	8,  // 6: mcrdma.v1.Hello.limits:type_name -> mcrdma.v1.Limits
 	4,  // 7: mcrdma.v1.AttachRequested.group:type_name -> mcrdma.v1.GroupID
 	14, // 8: mcrdma.v1.AttachRequested.connection:type_name -> mcrdma.v1.Connection
 	15, // 9: mcrdma.v1.AttachRequested.regions:type_name -> mcrdma.v1.RegionSpec
-	55, // 10: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
+	57, // 10: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
 	17, // 11: mcrdma.v1.AnswerAttachRequest.regions:type_name -> mcrdma.v1.ReceiverRegion
 	21, // 12: mcrdma.v1.AttachFormed.formation:type_name -> mcrdma.v1.FormationInfo
 	2,  // 13: mcrdma.v1.Detached.reason:type_name -> mcrdma.v1.Detached.Reason
@@ -4225,77 +4406,81 @@ var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	23, // 16: mcrdma.v1.FormationInfo.members:type_name -> mcrdma.v1.Member
 	14, // 17: mcrdma.v1.FormationInfo.connection:type_name -> mcrdma.v1.Connection
 	24, // 18: mcrdma.v1.FormationInfo.relay:type_name -> mcrdma.v1.Relay
-	25, // 19: mcrdma.v1.FormationInfo.steps:type_name -> mcrdma.v1.StepTime
+	25, // 19: mcrdma.v1.FormationInfo.phases:type_name -> mcrdma.v1.PhaseTime
 	22, // 20: mcrdma.v1.FormationInfo.departures:type_name -> mcrdma.v1.Departure
-	54, // 21: mcrdma.v1.StepTime.took:type_name -> google.protobuf.Duration
+	56, // 21: mcrdma.v1.PhaseTime.took:type_name -> google.protobuf.Duration
 	1,  // 22: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
 	15, // 23: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
 	27, // 24: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	54, // 25: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
+	56, // 25: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
 	21, // 26: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
 	15, // 27: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
 	4,  // 28: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
 	27, // 29: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
 	21, // 30: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
 	4,  // 31: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
-	54, // 32: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
-	4,  // 33: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 34: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	39, // 35: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
-	39, // 36: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
-	41, // 37: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
-	21, // 38: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
-	1,  // 39: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
-	55, // 40: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
-	40, // 41: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
-	55, // 42: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
-	4,  // 43: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
-	0,  // 44: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
-	55, // 45: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
-	4,  // 46: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
-	3,  // 47: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
-	4,  // 48: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	21, // 49: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 50: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
-	55, // 51: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
-	51, // 52: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
-	52, // 53: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
-	53, // 54: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	54, // 55: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	55, // 56: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	5,  // 57: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 58: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 59: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 60: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	47, // 61: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	26, // 62: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	29, // 63: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	31, // 64: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	33, // 65: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	35, // 66: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	37, // 67: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	43, // 68: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	45, // 69: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	49, // 70: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	6,  // 71: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 72: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 73: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 74: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	48, // 75: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	28, // 76: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	30, // 77: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	32, // 78: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	34, // 79: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	36, // 80: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	38, // 81: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	44, // 82: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	46, // 83: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	50, // 84: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	71, // [71:85] is the sub-list for method output_type
-	57, // [57:71] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	56, // 32: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
+	4,  // 33: mcrdma.v1.AckViewRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 34: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 35: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	41, // 36: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
+	41, // 37: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
+	43, // 38: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
+	21, // 39: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
+	1,  // 40: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
+	57, // 41: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
+	42, // 42: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
+	57, // 43: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
+	4,  // 44: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
+	0,  // 45: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
+	57, // 46: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
+	23, // 47: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
+	4,  // 48: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
+	3,  // 49: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
+	4,  // 50: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	21, // 51: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 52: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
+	57, // 53: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
+	53, // 54: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
+	54, // 55: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
+	55, // 56: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
+	56, // 57: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	57, // 58: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	5,  // 59: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 60: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 61: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 62: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	49, // 63: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	26, // 64: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	29, // 65: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	31, // 66: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	33, // 67: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
+	35, // 68: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	37, // 69: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	39, // 70: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	45, // 71: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	47, // 72: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	51, // 73: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	6,  // 74: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 75: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 76: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 77: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	50, // 78: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	28, // 79: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	30, // 80: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	32, // 81: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	34, // 82: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
+	36, // 83: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	38, // 84: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	40, // 85: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	46, // 86: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	48, // 87: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	52, // 88: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	74, // [74:89] is the sub-list for method output_type
+	59, // [59:74] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }
@@ -4316,7 +4501,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_daemon_proto_rawDesc), len(file_mcrdma_v1_daemon_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

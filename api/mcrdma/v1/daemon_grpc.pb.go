@@ -27,6 +27,7 @@ const (
 	Applications_CreateGroup_FullMethodName  = "/mcrdma.v1.Applications/CreateGroup"
 	Applications_ReformGroup_FullMethodName  = "/mcrdma.v1.Applications/ReformGroup"
 	Applications_ReportStall_FullMethodName  = "/mcrdma.v1.Applications/ReportStall"
+	Applications_AckView_FullMethodName      = "/mcrdma.v1.Applications/AckView"
 	Applications_CloseGroup_FullMethodName   = "/mcrdma.v1.Applications/CloseGroup"
 	Applications_GetGroup_FullMethodName     = "/mcrdma.v1.Applications/GetGroup"
 	Applications_ListGroups_FullMethodName   = "/mcrdma.v1.Applications/ListGroups"
@@ -48,14 +49,7 @@ const (
 // application opens again with the session's token and says what it still has
 // (ResumeGroup, ResumeMember), within the time that OpenResponse.Hello.grace says.
 //
-// Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
-// INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
-// daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
-// UNTRUSTED (certificates), LIMIT (also of a disk: a state file cannot be written),
-// NOT_FOUND, MIN_SIZE (too few receivers are left),
-// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
-// REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
-// its metadata name the host under "host" and the switch under "switch".
+// Errors carry a Reason.
 type ApplicationsClient interface {
 	// Open begins a session, or resumes one. The first answer is a Hello.
 	Open(ctx context.Context, in *OpenRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OpenResponse], error)
@@ -77,13 +71,17 @@ type ApplicationsClient interface {
 	// that a receiver has refused something. The daemon finds out who is to blame, and
 	// takes who does not answer out.
 	ReportStall(ctx context.Context, in *ReportStallRequest, opts ...grpc.CallOption) (*ReportStallResponse, error)
+	// AckView says that the application knows a view that TYPE_VIEW has told, or that an
+	// answer with a FormationInfo has: from now on an operation may complete when the members
+	// of that view have it. It succeeds if a later view is there.
+	AckView(ctx context.Context, in *AckViewRequest, opts ...grpc.CallOption) (*AckViewResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(ctx context.Context, in *CloseGroupRequest, opts ...grpc.CallOption) (*CloseGroupResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
 	// ListGroups gives the groups of the caller's user; root sees all.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
 	// ResumeGroup and ResumeMember say, after a daemon has come back, that a group or
-	// membership still is in use. NOT_FOUND: it is gone.
+	// membership still is in use. NOT_FOUND: it has ended.
 	ResumeGroup(ctx context.Context, in *ResumeGroupRequest, opts ...grpc.CallOption) (*ResumeGroupResponse, error)
 	ResumeMember(ctx context.Context, in *ResumeMemberRequest, opts ...grpc.CallOption) (*ResumeMemberResponse, error)
 	// GetDaemon is for tools and people.
@@ -187,6 +185,16 @@ func (c *applicationsClient) ReportStall(ctx context.Context, in *ReportStallReq
 	return out, nil
 }
 
+func (c *applicationsClient) AckView(ctx context.Context, in *AckViewRequest, opts ...grpc.CallOption) (*AckViewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AckViewResponse)
+	err := c.cc.Invoke(ctx, Applications_AckView_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *applicationsClient) CloseGroup(ctx context.Context, in *CloseGroupRequest, opts ...grpc.CallOption) (*CloseGroupResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CloseGroupResponse)
@@ -260,14 +268,7 @@ func (c *applicationsClient) GetDaemon(ctx context.Context, in *GetDaemonRequest
 // application opens again with the session's token and says what it still has
 // (ResumeGroup, ResumeMember), within the time that OpenResponse.Hello.grace says.
 //
-// Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
-// INVALID, DENIED (by policy), NO_SERVICE, NO_SUCH_HOST, UNREACHABLE (a host's
-// daemon does not answer), DUPLICATE_ADDRESS, TOO_MANY_RECEIVERS, MTU, VERSION,
-// UNTRUSTED (certificates), LIMIT (also of a disk: a state file cannot be written),
-// NOT_FOUND, MIN_SIZE (too few receivers are left),
-// NO_SWITCH (mode require, and the switches can't), TIMEOUT, STALE, CLOSED,
-// REMOVED, SENDER_LOST (of a membership that is asked for: as in Detached);
-// its metadata name the host under "host" and the switch under "switch".
+// Errors carry a Reason.
 type ApplicationsServer interface {
 	// Open begins a session, or resumes one. The first answer is a Hello.
 	Open(*OpenRequest, grpc.ServerStreamingServer[OpenResponse]) error
@@ -289,13 +290,17 @@ type ApplicationsServer interface {
 	// that a receiver has refused something. The daemon finds out who is to blame, and
 	// takes who does not answer out.
 	ReportStall(context.Context, *ReportStallRequest) (*ReportStallResponse, error)
+	// AckView says that the application knows a view that TYPE_VIEW has told, or that an
+	// answer with a FormationInfo has: from now on an operation may complete when the members
+	// of that view have it. It succeeds if a later view is there.
+	AckView(context.Context, *AckViewRequest) (*AckViewResponse, error)
 	// CloseGroup ends a group for all its members. It succeeds if there is none.
 	CloseGroup(context.Context, *CloseGroupRequest) (*CloseGroupResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
 	// ListGroups gives the groups of the caller's user; root sees all.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
 	// ResumeGroup and ResumeMember say, after a daemon has come back, that a group or
-	// membership still is in use. NOT_FOUND: it is gone.
+	// membership still is in use. NOT_FOUND: it has ended.
 	ResumeGroup(context.Context, *ResumeGroupRequest) (*ResumeGroupResponse, error)
 	ResumeMember(context.Context, *ResumeMemberRequest) (*ResumeMemberResponse, error)
 	// GetDaemon is for tools and people.
@@ -333,6 +338,9 @@ func (UnimplementedApplicationsServer) ReformGroup(context.Context, *ReformGroup
 }
 func (UnimplementedApplicationsServer) ReportStall(context.Context, *ReportStallRequest) (*ReportStallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportStall not implemented")
+}
+func (UnimplementedApplicationsServer) AckView(context.Context, *AckViewRequest) (*AckViewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AckView not implemented")
 }
 func (UnimplementedApplicationsServer) CloseGroup(context.Context, *CloseGroupRequest) (*CloseGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseGroup not implemented")
@@ -510,6 +518,24 @@ func _Applications_ReportStall_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Applications_AckView_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AckViewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationsServer).AckView(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Applications_AckView_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationsServer).AckView(ctx, req.(*AckViewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Applications_CloseGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CloseGroupRequest)
 	if err := dec(in); err != nil {
@@ -652,6 +678,10 @@ var Applications_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportStall",
 			Handler:    _Applications_ReportStall_Handler,
+		},
+		{
+			MethodName: "AckView",
+			Handler:    _Applications_AckView_Handler,
 		},
 		{
 			MethodName: "CloseGroup",

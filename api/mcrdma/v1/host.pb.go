@@ -350,6 +350,118 @@ func (*CommitResponse) Descriptor() ([]byte, []int) {
 	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{3}
 }
 
+type RecordViewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Formation     uint32                 `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // of the receiver, one of the called host's
+	View          uint32                 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
+	Members       []*Member              `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // the receivers: addresses and hosts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordViewRequest) Reset() {
+	*x = RecordViewRequest{}
+	mi := &file_mcrdma_v1_host_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordViewRequest) ProtoMessage() {}
+
+func (x *RecordViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_host_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordViewRequest.ProtoReflect.Descriptor instead.
+func (*RecordViewRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RecordViewRequest) GetGroup() *GroupID {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *RecordViewRequest) GetFormation() uint32 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *RecordViewRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *RecordViewRequest) GetView() uint32 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *RecordViewRequest) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type RecordViewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordViewResponse) Reset() {
+	*x = RecordViewResponse{}
+	mi := &file_mcrdma_v1_host_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordViewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordViewResponse) ProtoMessage() {}
+
+func (x *RecordViewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_host_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordViewResponse.ProtoReflect.Descriptor instead.
+func (*RecordViewResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{5}
+}
+
 type DropRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *GroupID               `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -363,7 +475,7 @@ type DropRequest struct {
 
 func (x *DropRequest) Reset() {
 	*x = DropRequest{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[4]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +487,7 @@ func (x *DropRequest) String() string {
 func (*DropRequest) ProtoMessage() {}
 
 func (x *DropRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[4]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +500,7 @@ func (x *DropRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropRequest.ProtoReflect.Descriptor instead.
 func (*DropRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{4}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DropRequest) GetGroup() *GroupID {
@@ -434,7 +546,7 @@ type DropResponse struct {
 
 func (x *DropResponse) Reset() {
 	*x = DropResponse{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[5]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +558,7 @@ func (x *DropResponse) String() string {
 func (*DropResponse) ProtoMessage() {}
 
 func (x *DropResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[5]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +571,7 @@ func (x *DropResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropResponse.ProtoReflect.Descriptor instead.
 func (*DropResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{5}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{7}
 }
 
 type BeatRequest struct {
@@ -472,7 +584,7 @@ type BeatRequest struct {
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[6]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +596,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[6]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +609,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{6}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BeatRequest) GetGroups() []*Heartbeat {
@@ -525,7 +637,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[7]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +649,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[7]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +662,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{7}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetGroup() *GroupID {
@@ -584,7 +696,7 @@ type BeatResponse struct {
 
 func (x *BeatResponse) Reset() {
 	*x = BeatResponse{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[8]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +708,7 @@ func (x *BeatResponse) String() string {
 func (*BeatResponse) ProtoMessage() {}
 
 func (x *BeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[8]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +721,7 @@ func (x *BeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
 func (*BeatResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{8}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BeatResponse) GetGone() []*Gone {
@@ -640,7 +752,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_mcrdma_v1_host_proto_msgTypes[9]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +764,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_host_proto_msgTypes[9]
+	mi := &file_mcrdma_v1_host_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +777,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{9}
+	return file_mcrdma_v1_host_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gone) GetGroup() *GroupID {
@@ -730,7 +842,14 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\rCommitRequest\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x10\n" +
-	"\x0eCommitResponse\"\xb7\x01\n" +
+	"\x0eCommitResponse\"\xb6\x01\n" +
+	"\x11RecordViewRequest\x12(\n" +
+	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
+	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\rR\x04view\x12+\n" +
+	"\amembers\x18\x05 \x03(\v2\x11.mcrdma.v1.MemberR\amembers\"\x14\n" +
+	"\x12RecordViewResponse\"\xb7\x01\n" +
 	"\vDropRequest\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
@@ -752,10 +871,12 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason2\xfa\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason2\xc5\x02\n" +
 	"\x05Hosts\x12@\n" +
 	"\aPrepare\x12\x19.mcrdma.v1.PrepareRequest\x1a\x1a.mcrdma.v1.PrepareResponse\x12=\n" +
-	"\x06Commit\x12\x18.mcrdma.v1.CommitRequest\x1a\x19.mcrdma.v1.CommitResponse\x127\n" +
+	"\x06Commit\x12\x18.mcrdma.v1.CommitRequest\x1a\x19.mcrdma.v1.CommitResponse\x12I\n" +
+	"\n" +
+	"RecordView\x12\x1c.mcrdma.v1.RecordViewRequest\x1a\x1d.mcrdma.v1.RecordViewResponse\x127\n" +
 	"\x04Drop\x12\x16.mcrdma.v1.DropRequest\x1a\x17.mcrdma.v1.DropResponse\x127\n" +
 	"\x04Beat\x12\x16.mcrdma.v1.BeatRequest\x1a\x17.mcrdma.v1.BeatResponseB1Z/github.com/mcrdma/mcrdma/api/mcrdma/v1;mcrdmav1b\x06proto3"
 
@@ -771,53 +892,60 @@ func file_mcrdma_v1_host_proto_rawDescGZIP() []byte {
 	return file_mcrdma_v1_host_proto_rawDescData
 }
 
-var file_mcrdma_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_mcrdma_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_mcrdma_v1_host_proto_goTypes = []any{
 	(*PrepareRequest)(nil),      // 0: mcrdma.v1.PrepareRequest
 	(*PrepareResponse)(nil),     // 1: mcrdma.v1.PrepareResponse
 	(*CommitRequest)(nil),       // 2: mcrdma.v1.CommitRequest
 	(*CommitResponse)(nil),      // 3: mcrdma.v1.CommitResponse
-	(*DropRequest)(nil),         // 4: mcrdma.v1.DropRequest
-	(*DropResponse)(nil),        // 5: mcrdma.v1.DropResponse
-	(*BeatRequest)(nil),         // 6: mcrdma.v1.BeatRequest
-	(*Heartbeat)(nil),           // 7: mcrdma.v1.Heartbeat
-	(*BeatResponse)(nil),        // 8: mcrdma.v1.BeatResponse
-	(*Gone)(nil),                // 9: mcrdma.v1.Gone
-	(*GroupID)(nil),             // 10: mcrdma.v1.GroupID
-	(*Connection)(nil),          // 11: mcrdma.v1.Connection
-	(*RegionSpec)(nil),          // 12: mcrdma.v1.RegionSpec
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*ReceiverRegion)(nil),      // 14: mcrdma.v1.ReceiverRegion
-	(*FormationInfo)(nil),       // 15: mcrdma.v1.FormationInfo
-	(Detached_Reason)(0),        // 16: mcrdma.v1.Detached.Reason
+	(*RecordViewRequest)(nil),   // 4: mcrdma.v1.RecordViewRequest
+	(*RecordViewResponse)(nil),  // 5: mcrdma.v1.RecordViewResponse
+	(*DropRequest)(nil),         // 6: mcrdma.v1.DropRequest
+	(*DropResponse)(nil),        // 7: mcrdma.v1.DropResponse
+	(*BeatRequest)(nil),         // 8: mcrdma.v1.BeatRequest
+	(*Heartbeat)(nil),           // 9: mcrdma.v1.Heartbeat
+	(*BeatResponse)(nil),        // 10: mcrdma.v1.BeatResponse
+	(*Gone)(nil),                // 11: mcrdma.v1.Gone
+	(*GroupID)(nil),             // 12: mcrdma.v1.GroupID
+	(*Connection)(nil),          // 13: mcrdma.v1.Connection
+	(*RegionSpec)(nil),          // 14: mcrdma.v1.RegionSpec
+	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
+	(*ReceiverRegion)(nil),      // 16: mcrdma.v1.ReceiverRegion
+	(*FormationInfo)(nil),       // 17: mcrdma.v1.FormationInfo
+	(*Member)(nil),              // 18: mcrdma.v1.Member
+	(Detached_Reason)(0),        // 19: mcrdma.v1.Detached.Reason
 }
 var file_mcrdma_v1_host_proto_depIdxs = []int32{
-	10, // 0: mcrdma.v1.PrepareRequest.group:type_name -> mcrdma.v1.GroupID
-	11, // 1: mcrdma.v1.PrepareRequest.connection:type_name -> mcrdma.v1.Connection
-	12, // 2: mcrdma.v1.PrepareRequest.regions:type_name -> mcrdma.v1.RegionSpec
-	13, // 3: mcrdma.v1.PrepareRequest.timeout:type_name -> google.protobuf.Duration
-	13, // 4: mcrdma.v1.PrepareRequest.lease:type_name -> google.protobuf.Duration
-	14, // 5: mcrdma.v1.PrepareResponse.regions:type_name -> mcrdma.v1.ReceiverRegion
-	15, // 6: mcrdma.v1.CommitRequest.formation:type_name -> mcrdma.v1.FormationInfo
-	10, // 7: mcrdma.v1.DropRequest.group:type_name -> mcrdma.v1.GroupID
-	16, // 8: mcrdma.v1.DropRequest.reason:type_name -> mcrdma.v1.Detached.Reason
-	7,  // 9: mcrdma.v1.BeatRequest.groups:type_name -> mcrdma.v1.Heartbeat
-	10, // 10: mcrdma.v1.Heartbeat.group:type_name -> mcrdma.v1.GroupID
-	9,  // 11: mcrdma.v1.BeatResponse.gone:type_name -> mcrdma.v1.Gone
-	10, // 12: mcrdma.v1.Gone.group:type_name -> mcrdma.v1.GroupID
-	0,  // 13: mcrdma.v1.Hosts.Prepare:input_type -> mcrdma.v1.PrepareRequest
-	2,  // 14: mcrdma.v1.Hosts.Commit:input_type -> mcrdma.v1.CommitRequest
-	4,  // 15: mcrdma.v1.Hosts.Drop:input_type -> mcrdma.v1.DropRequest
-	6,  // 16: mcrdma.v1.Hosts.Beat:input_type -> mcrdma.v1.BeatRequest
-	1,  // 17: mcrdma.v1.Hosts.Prepare:output_type -> mcrdma.v1.PrepareResponse
-	3,  // 18: mcrdma.v1.Hosts.Commit:output_type -> mcrdma.v1.CommitResponse
-	5,  // 19: mcrdma.v1.Hosts.Drop:output_type -> mcrdma.v1.DropResponse
-	8,  // 20: mcrdma.v1.Hosts.Beat:output_type -> mcrdma.v1.BeatResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	12, // 0: mcrdma.v1.PrepareRequest.group:type_name -> mcrdma.v1.GroupID
+	13, // 1: mcrdma.v1.PrepareRequest.connection:type_name -> mcrdma.v1.Connection
+	14, // 2: mcrdma.v1.PrepareRequest.regions:type_name -> mcrdma.v1.RegionSpec
+	15, // 3: mcrdma.v1.PrepareRequest.timeout:type_name -> google.protobuf.Duration
+	15, // 4: mcrdma.v1.PrepareRequest.lease:type_name -> google.protobuf.Duration
+	16, // 5: mcrdma.v1.PrepareResponse.regions:type_name -> mcrdma.v1.ReceiverRegion
+	17, // 6: mcrdma.v1.CommitRequest.formation:type_name -> mcrdma.v1.FormationInfo
+	12, // 7: mcrdma.v1.RecordViewRequest.group:type_name -> mcrdma.v1.GroupID
+	18, // 8: mcrdma.v1.RecordViewRequest.members:type_name -> mcrdma.v1.Member
+	12, // 9: mcrdma.v1.DropRequest.group:type_name -> mcrdma.v1.GroupID
+	19, // 10: mcrdma.v1.DropRequest.reason:type_name -> mcrdma.v1.Detached.Reason
+	9,  // 11: mcrdma.v1.BeatRequest.groups:type_name -> mcrdma.v1.Heartbeat
+	12, // 12: mcrdma.v1.Heartbeat.group:type_name -> mcrdma.v1.GroupID
+	11, // 13: mcrdma.v1.BeatResponse.gone:type_name -> mcrdma.v1.Gone
+	12, // 14: mcrdma.v1.Gone.group:type_name -> mcrdma.v1.GroupID
+	0,  // 15: mcrdma.v1.Hosts.Prepare:input_type -> mcrdma.v1.PrepareRequest
+	2,  // 16: mcrdma.v1.Hosts.Commit:input_type -> mcrdma.v1.CommitRequest
+	4,  // 17: mcrdma.v1.Hosts.RecordView:input_type -> mcrdma.v1.RecordViewRequest
+	6,  // 18: mcrdma.v1.Hosts.Drop:input_type -> mcrdma.v1.DropRequest
+	8,  // 19: mcrdma.v1.Hosts.Beat:input_type -> mcrdma.v1.BeatRequest
+	1,  // 20: mcrdma.v1.Hosts.Prepare:output_type -> mcrdma.v1.PrepareResponse
+	3,  // 21: mcrdma.v1.Hosts.Commit:output_type -> mcrdma.v1.CommitResponse
+	5,  // 22: mcrdma.v1.Hosts.RecordView:output_type -> mcrdma.v1.RecordViewResponse
+	7,  // 23: mcrdma.v1.Hosts.Drop:output_type -> mcrdma.v1.DropResponse
+	10, // 24: mcrdma.v1.Hosts.Beat:output_type -> mcrdma.v1.BeatResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_host_proto_init() }
@@ -832,7 +960,7 @@ func file_mcrdma_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_host_proto_rawDesc), len(file_mcrdma_v1_host_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

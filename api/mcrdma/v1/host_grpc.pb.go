@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Hosts_Prepare_FullMethodName = "/mcrdma.v1.Hosts/Prepare"
-	Hosts_Commit_FullMethodName  = "/mcrdma.v1.Hosts/Commit"
-	Hosts_Drop_FullMethodName    = "/mcrdma.v1.Hosts/Drop"
-	Hosts_Beat_FullMethodName    = "/mcrdma.v1.Hosts/Beat"
+	Hosts_Prepare_FullMethodName    = "/mcrdma.v1.Hosts/Prepare"
+	Hosts_Commit_FullMethodName     = "/mcrdma.v1.Hosts/Commit"
+	Hosts_RecordView_FullMethodName = "/mcrdma.v1.Hosts/RecordView"
+	Hosts_Drop_FullMethodName       = "/mcrdma.v1.Hosts/Drop"
+	Hosts_Beat_FullMethodName       = "/mcrdma.v1.Hosts/Beat"
 )
 
 // HostsClient is the client API for Hosts service.
@@ -41,6 +42,10 @@ type HostsClient interface {
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
+	// RecordView makes durable who the members of a group are from now on, and returns when
+	// that is done. It is called for the members of the view before a switch acknowledges an
+	// operation that a removed member lacks. It succeeds if a later view is recorded.
+	RecordView(ctx context.Context, in *RecordViewRequest, opts ...grpc.CallOption) (*RecordViewResponse, error)
 	// Drop ends a formation, or a group with all its formations. It succeeds if
 	// there is none. A formation that was given up (REASON_ABORTED), but is committed
 	// here and has taken an earlier one's place, stays until a later one takes its.
@@ -73,6 +78,16 @@ func (c *hostsClient) Commit(ctx context.Context, in *CommitRequest, opts ...grp
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CommitResponse)
 	err := c.cc.Invoke(ctx, Hosts_Commit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostsClient) RecordView(ctx context.Context, in *RecordViewRequest, opts ...grpc.CallOption) (*RecordViewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecordViewResponse)
+	err := c.cc.Invoke(ctx, Hosts_RecordView_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +130,10 @@ type HostsServer interface {
 	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	// Commit says that a formation is complete.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
+	// RecordView makes durable who the members of a group are from now on, and returns when
+	// that is done. It is called for the members of the view before a switch acknowledges an
+	// operation that a removed member lacks. It succeeds if a later view is recorded.
+	RecordView(context.Context, *RecordViewRequest) (*RecordViewResponse, error)
 	// Drop ends a formation, or a group with all its formations. It succeeds if
 	// there is none. A formation that was given up (REASON_ABORTED), but is committed
 	// here and has taken an earlier one's place, stays until a later one takes its.
@@ -138,6 +157,9 @@ func (UnimplementedHostsServer) Prepare(context.Context, *PrepareRequest) (*Prep
 }
 func (UnimplementedHostsServer) Commit(context.Context, *CommitRequest) (*CommitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Commit not implemented")
+}
+func (UnimplementedHostsServer) RecordView(context.Context, *RecordViewRequest) (*RecordViewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecordView not implemented")
 }
 func (UnimplementedHostsServer) Drop(context.Context, *DropRequest) (*DropResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drop not implemented")
@@ -202,6 +224,24 @@ func _Hosts_Commit_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Hosts_RecordView_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecordViewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostsServer).RecordView(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Hosts_RecordView_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostsServer).RecordView(ctx, req.(*RecordViewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Hosts_Drop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DropRequest)
 	if err := dec(in); err != nil {
@@ -252,6 +292,10 @@ var Hosts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Commit",
 			Handler:    _Hosts_Commit_Handler,
+		},
+		{
+			MethodName: "RecordView",
+			Handler:    _Hosts_RecordView_Handler,
 		},
 		{
 			MethodName: "Drop",

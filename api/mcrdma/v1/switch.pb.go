@@ -31,7 +31,7 @@ const (
 	WatchResponse_TYPE_UPDATED     WatchResponse_Type = 2
 	WatchResponse_TYPE_REMOVED     WatchResponse_Type = 3
 	WatchResponse_TYPE_EXPIRED     WatchResponse_Type = 4 // removed, because its lease ended
-	WatchResponse_TYPE_SYNCED      WatchResponse_Type = 5 // all groups that were there have been told
+	WatchResponse_TYPE_SYNCED      WatchResponse_Type = 5 // all groups that were there have been sent
 	WatchResponse_TYPE_LOST        WatchResponse_Type = 6 // the watcher was too slow: it must watch anew
 )
 
@@ -1481,11 +1481,12 @@ type BgpNeighbor struct {
 	Switch        string                 `protobuf:"bytes,1,opt,name=switch,proto3" json:"switch,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Asn           uint32                 `protobuf:"varint,3,opt,name=asn,proto3" json:"asn,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`            // of RFC 4271: "Established", …; "no link" if there is none to open it over
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`            // when it was established, or ended; none: it never was
-	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`     // prefixes that it told
-	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`     // of those, the ones in use
-	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"` // prefixes that it was told
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`                    // of RFC 4271: "Established", …; "no link" if there is none to open it over
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                    // when it was established, or ended; none: it never was
+	Received      uint64                 `protobuf:"varint,6,opt,name=received,proto3" json:"received,omitempty"`             // prefixes that it told
+	Accepted      uint64                 `protobuf:"varint,7,opt,name=accepted,proto3" json:"accepted,omitempty"`             // of those, the ones in use
+	Advertised    uint64                 `protobuf:"varint,8,opt,name=advertised,proto3" json:"advertised,omitempty"`         // prefixes that were announced to it
+	NextHop       string                 `protobuf:"bytes,9,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // that goes with them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1574,6 +1575,13 @@ func (x *BgpNeighbor) GetAdvertised() uint64 {
 		return x.Advertised
 	}
 	return 0
+}
+
+func (x *BgpNeighbor) GetNextHop() string {
+	if x != nil {
+		return x.NextHop
+	}
+	return ""
 }
 
 type P4RuntimeStatus struct {
@@ -1671,10 +1679,10 @@ func (x *P4RuntimeStatus) GetCleared() string {
 type PortStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
-	Neighbour     string                 `protobuf:"bytes,2,opt,name=neighbour,proto3" json:"neighbour,omitempty"` // switch; empty: hosts
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`         // "up", "down", "init", "wrong", "-" if no hellos are sent
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`       // in words, if not up
-	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`             // the neighbour's
+	Neighbor      string                 `protobuf:"bytes,2,opt,name=neighbor,proto3" json:"neighbor,omitempty"` // switch; empty: hosts
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`       // "up", "down", "init", "wrong", "-" if no hellos are sent
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`     // in words, if not up
+	Mac           string                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"`           // the neighbor's
 	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1717,9 +1725,9 @@ func (x *PortStatus) GetPort() uint32 {
 	return 0
 }
 
-func (x *PortStatus) GetNeighbour() string {
+func (x *PortStatus) GetNeighbor() string {
 	if x != nil {
-		return x.Neighbour
+		return x.Neighbor
 	}
 	return ""
 }
@@ -2100,7 +2108,7 @@ func (x *RouteStatus) GetNote() string {
 type HopStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
-	Neighbour     string                 `protobuf:"bytes,2,opt,name=neighbour,proto3" json:"neighbour,omitempty"` // switch; empty: a host
+	Neighbor      string                 `protobuf:"bytes,2,opt,name=neighbor,proto3" json:"neighbor,omitempty"` // switch; empty: a host
 	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
 	NextHop       uint32                 `protobuf:"varint,4,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"` // number on the switch
 	unknownFields protoimpl.UnknownFields
@@ -2144,9 +2152,9 @@ func (x *HopStatus) GetPort() uint32 {
 	return 0
 }
 
-func (x *HopStatus) GetNeighbour() string {
+func (x *HopStatus) GetNeighbor() string {
 	if x != nil {
-		return x.Neighbour
+		return x.Neighbor
 	}
 	return ""
 }
@@ -2699,7 +2707,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bproblems\x18\r \x03(\tR\bproblems\x12\x16\n" +
 	"\x06groups\x18\x0e \x01(\x04R\x06groups\x12\x14\n" +
 	"\x05steps\x18\x0f \x01(\x04R\x05steps\x12(\n" +
-	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\"\xf1\x01\n" +
+	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\"\x8c\x02\n" +
 	"\vBgpNeighbor\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -2710,7 +2718,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\baccepted\x18\a \x01(\x04R\baccepted\x12\x1e\n" +
 	"\n" +
 	"advertised\x18\b \x01(\x04R\n" +
-	"advertised\"\xc9\x01\n" +
+	"advertised\x12\x19\n" +
+	"\bnext_hop\x18\t \x01(\tR\anextHop\"\xc9\x01\n" +
 	"\x0fP4RuntimeStatus\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
@@ -2720,11 +2729,11 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\n" +
 	"reconnects\x18\x06 \x01(\x04R\n" +
 	"reconnects\x12\x18\n" +
-	"\acleared\x18\a \x01(\tR\acleared\"\xb0\x01\n" +
+	"\acleared\x18\a \x01(\tR\acleared\"\xae\x01\n" +
 	"\n" +
 	"PortStatus\x12\x12\n" +
-	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1c\n" +
-	"\tneighbour\x18\x02 \x01(\tR\tneighbour\x12\x14\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1a\n" +
+	"\bneighbor\x18\x02 \x01(\tR\bneighbor\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x120\n" +
@@ -2752,10 +2761,10 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\vRouteStatus\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12(\n" +
 	"\x04hops\x18\x02 \x03(\v2\x14.mcrdma.v1.HopStatusR\x04hops\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"j\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"h\n" +
 	"\tHopStatus\x12\x12\n" +
-	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1c\n" +
-	"\tneighbour\x18\x02 \x01(\tR\tneighbour\x12\x10\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x1a\n" +
+	"\bneighbor\x18\x02 \x01(\tR\bneighbor\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x19\n" +
 	"\bnext_hop\x18\x04 \x01(\rR\anextHop\"=\n" +
 	"\x10ListStepsRequest\x12)\n" +

@@ -35,11 +35,7 @@ const (
 // SwitchGroups is how a host's daemon has groups installed by the agent of its
 // ToR switch. A caller manages the groups of the addresses in its certificate.
 //
-// Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
-// NO_ROUTE, LOOP, AMBIGUOUS, NO_MERGE_POINT, DUPLICATE_ADDRESS, SENDER_RECEIVES,
-// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, DENIED, EXISTS, NOT_FOUND, LIMIT, STALE,
-// SWITCH (it refused), PEER (another agent does not answer), NOT_READY (try again);
-// its metadata name the switch under "switch".
+// Errors carry a Reason.
 type SwitchGroupsClient interface {
 	// Install sets a group up along the whole tree, or changes nothing. To install a
 	// group again that is there with the same content does nothing but renew its
@@ -155,11 +151,7 @@ type SwitchGroups_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // SwitchGroups is how a host's daemon has groups installed by the agent of its
 // ToR switch. A caller manages the groups of the addresses in its certificate.
 //
-// Errors carry a google.rpc.ErrorInfo of domain "mcrdma" whose reason is one of
-// NO_ROUTE, LOOP, AMBIGUOUS, NO_MERGE_POINT, DUPLICATE_ADDRESS, SENDER_RECEIVES,
-// NO_RECEIVERS, TOO_MANY_RECEIVERS, INVALID, DENIED, EXISTS, NOT_FOUND, LIMIT, STALE,
-// SWITCH (it refused), PEER (another agent does not answer), NOT_READY (try again);
-// its metadata name the switch under "switch".
+// Errors carry a Reason.
 type SwitchGroupsServer interface {
 	// Install sets a group up along the whole tree, or changes nothing. To install a
 	// group again that is there with the same content does nothing but renew its

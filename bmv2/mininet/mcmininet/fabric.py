@@ -194,7 +194,7 @@ def _addresses(f: Fabric) -> list[str]:
         try:
             n.address = str(ipaddress.IPv4Address(n.address))
         except ValueError:
-            faults.append(f"{n.name}: {n.address!r} is no IPv4 address")
+            faults.append(f"{n.name}: {n.address!r} is not an IPv4 address")
         if n.address in seen:
             faults.append(f"{n.name}: {n.address} is the address of {seen[n.address]}")
         seen[n.address] = n.name

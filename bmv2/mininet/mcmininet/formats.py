@@ -32,8 +32,8 @@ ARP = re.compile(r"\s*arp\s.*-s\s+\S+\s+(\S+)")
 class _Reader:
     """Collects what is wrong with a file."""
 
-    def __init__(self, name: str):
-        self.name, self.faults, self.ignored = name, [], set()
+    def __init__(self, name: str, lines: dict[str, int] | None = None):
+        self.name, self.faults, self.ignored, self.lines = name, [], set(), lines or {}
 
     def fail(self, fault: str) -> None:
         self.faults.append(fault)
@@ -41,9 +41,18 @@ class _Reader:
     def done(self, fabric: Fabric) -> Fabric:
         if self.ignored:
             fabric.notes.append(f"{self.name}: of no use here, and ignored: {', '.join(sorted(self.ignored))}")
-        if self.faults:
-            raise TopologyError(self.name, self.faults)
-        return fabric.complete()
+        if not self.faults:
+            try:
+                return fabric.complete()
+            except TopologyError as e:
+                self.faults = e.faults
+        raise TopologyError(self.name, [self.line(f) + f for f in self.faults])
+
+    def line(self, fault: str) -> str:
+        """Where in the file a fault is: by the field that its text begins with, as "links[0].b: port: …"."""
+        where, _, rest = fault.partition(": ")
+        line = self.lines.get(f"{where}.{rest.partition(':')[0]}") or self.lines.get(where)
+        return f"line {line}: " if line else ""
 
     def fields(self, thing, where: str, required: str = "", optional: str = "", ignored=()) -> dict:
         """A mapping of which all keys are known, and the required ones are there."""
@@ -115,7 +124,34 @@ def parse(path: str, text: str) -> Fabric:
         return _p4app(path, data)
     if isinstance(data.get("hosts"), dict) or isinstance(data.get("switches"), dict):
         return _tutorials(path, data)
-    return _own(path, data)
+    return _own(path, data, _lines(text) if path.endswith((".yaml", ".yml")) else {})
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The lines of a YAML file's fields, by their paths; of switches and hosts by their names, too."""
+    import yaml
+
+    lines: dict[str, int] = {}
+    seen = set()  # an alias means a node again
+
+    def walk(node, path: str) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if path:
+            lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.SequenceNode):
+            for i, item in enumerate(node.value):
+                walk(item, f"{path}[{i}]")
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                walk(value, f"{path}.{key.value}".lstrip("."))
+                if m := re.fullmatch(r"(switch|host)(es|s)\[\d+\]", path):
+                    if key.value == "name":
+                        lines[f"{m.group(1)} {value.value}"] = lines[path]
+
+    walk(yaml.compose(text, yaml.SafeLoader), "")
+    return lines
 
 
 def _json(path: str, text: str):
@@ -158,9 +194,9 @@ def _yaml(path: str, text: str):
         raise TopologyError(path, [f"no YAML: {' '.join(str(e).split())}"]) from e
 
 
-def _own(path: str, data: dict) -> Fabric:
-    """As "switchctl plan --topology" and the static routes of agents have it."""
-    r, f = _Reader(path), Fabric(os.path.basename(path))
+def _own(path: str, data: dict, lines: dict[str, int]) -> Fabric:
+    """As docs/topology.md describes it."""
+    r, f = _Reader(path, lines), Fabric(os.path.basename(path))
     r.fields(data, "the file", "switches hosts links")
     for i, s in enumerate(r.list(data, "switches", dict)):
         where = f"switches[{i}]"

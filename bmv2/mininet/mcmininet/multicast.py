@@ -31,7 +31,7 @@ class Failed(Exception):
 
 
 class Application:
-    """A test application at a host, with its device open and the daemon dialled."""
+    """A test application at a host, with its device open and the daemon dialed."""
 
     def __init__(self, net: McNet, host: McHost):
         self.name, self.last, self.rest = host.name, 0, b""

@@ -28,13 +28,13 @@ class BadInput(unittest.TestCase):
             name = os.path.join(d, "topology.json")
             with open(name, "w", encoding="utf-8") as f:
                 f.write(
-                    '{"hosts": {"h1": {}, "h2": {"colour": 1}}, "switches": {"s1": {}},'
+                    '{"hosts": {"h1": {}, "h2": {"color": 1}}, "switches": {"s1": {}},'
                     ' "links": [["h1", "s1-p1"], ["h2", "s1-p1"]]}'
                 )
             done = run(name)
             self.assertEqual(done.returncode, 2)
             self.assertEqual(done.stderr.count(name + ": "), 1)
-            self.assertIn("unknown key 'colour'", done.stderr)
+            self.assertIn("unknown key 'color'", done.stderr)
             for ending, content, fault in (
                 ("json", b"{", "no JSON"),
                 ("json", b"\xff\xfe", "it cannot be read"),

@@ -123,9 +123,9 @@ class Formats(unittest.TestCase):
         for base, edit, *words in (
             (
                 OWN,
-                lambda d: d["switches"][0].update(colour="red"),
+                lambda d: d["switches"][0].update(color="red"),
                 "switches[0]",
-                "unknown key 'colour'",
+                "unknown key 'color'",
                 "programmable",
             ),
             (OWN, lambda d: d.update(nodes=[]), "unknown key 'nodes'"),
@@ -149,7 +149,7 @@ class Formats(unittest.TestCase):
             (OWN, lambda d: d["links"][0]["a"].update(port=2), "hosts have one interface"),
             (OWN, lambda d: d["hosts"].append({"name": "s1"}), "there is a switch of that name"),
             (OWN, lambda d: d["hosts"][0].update(address="10.3.0.1"), "none of the prefixes of s1"),
-            (OWN, lambda d: d["hosts"][0].update(address="10.1.0.300"), "no IPv4 address"),
+            (OWN, lambda d: d["hosts"][0].update(address="10.1.0.300"), "not an IPv4 address"),
             (OWN, lambda d: d["hosts"][0].update(mac="02"), "no MAC address"),
             (
                 OWN,
@@ -192,6 +192,14 @@ class Formats(unittest.TestCase):
         ):
             with self.subTest(words=words):
                 self.faults(edited(base, edit), *words)
+
+    def test_lines(self):
+        """Faults of the project's own format are told with their lines."""
+        text = "switches:\n- {name: s1, color: red}\n- {name: s2}\nhosts:\n- {name: a}\n- {name: b}\nlinks:\n"
+        text += "- {a: {node: a}, b: {node: s1, port: x}}\n"
+        self.faults(text, "f.yaml: line 2: switches[0]: unknown key 'color'", "line 8: links[0].b: port: 'x'", name="f.yaml")
+        text = text.replace(", color: red", "").replace("x}", "510}")
+        self.faults(text, "f.yaml: line 8: links[0]: port 510", "line 6: host b: no link", name="f.yaml")
 
     def test_not_even_that(self):
         self.faults("{", "no JSON")

@@ -1,7 +1,7 @@
 // Package cli is what the commands have in common: how they are run and fail, how they
 // show results, and words for people.
 //
-// It may import the standard library, cobra, go-pretty, protobuf and x/sys.
+// It may import the standard library, cobra, go-pretty, grpc, protobuf, pkg/mcrdma and x/sys.
 package cli
 
 import (

@@ -29,8 +29,8 @@ func TestMan(t *testing.T) {
 		t.Fatalf("%d, %s", code, &errs)
 	}
 	for name, wants := range map[string][]string{
-		"prog.1":     {".TH PROG 1", "prog \\- Does things\n", "\n\\&.PP is no request\n\\&'nor is this\nback\\eslash\n", ".BR prog\\-sub (1)\nPart\n"},
-		"prog-sub.1": {".TH PROG\\-SUB 1", ".B prog sub X", "\\fB\\-n\\fP, \\fB\\-\\-number\\fP \\fIcount\\fP\na count of things (default 7)\n", "  prog sub \\-n 5\n", ".BR prog (1)"},
+		"prog.1":     {`.TH "PROG" "1"`, "prog - Does things\n", "\n\\&.PP is no request\n\\&'nor is this\nback\\\\slash\n", "\\fBprog-sub(1)\\fP"},
+		"prog-sub.1": {`.TH "PROG-SUB" "1"`, "\\fBprog sub X", "\\fB-n\\fP, \\fB--number\\fP=7\n\ta \\fBcount\\fR of things\n", "  prog sub -n 5\n", "\\fBprog(1)\\fP"},
 	} {
 		page, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
 // Formats that every command with an --output has.
@@ -195,3 +199,26 @@ func NoArgs(_ *cobra.Command, args []string) error {
 	}
 	return nil
 }
+
+// ExactArg wants one argument; what says which.
+func ExactArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Usagef("%d arguments: name %s", len(args), what)
+		}
+		return nil
+	}
+}
+
+// SocketEnv is the environment variable that --socket is taken from; applications take
+// theirs from it too.
+const SocketEnv = "MCRDMA_SOCKET"
+
+// AddSocketFlag adds --socket, which names a daemon's socket.
+func AddSocketFlag(cmd *cobra.Command, socket *string, short string) {
+	cmd.Flags().StringVarP(socket, "socket", short, "", "the daemon's unix socket, a `file`; default: $"+SocketEnv+", else "+mcrdma.DefaultSocket)
+	CompleteFile(cmd, "socket", "sock")
+}
+
+// Socket is the socket to be used.
+func Socket(flag string) string { return cmp.Or(flag, os.Getenv(SocketEnv), mcrdma.DefaultSocket) }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+
+	"github.com/spf13/cobra"
 )
 
 // NotifySystemd reports a state to the service manager, if there is one
@@ -20,17 +22,21 @@ func NotifySystemd(state string) {
 	}
 }
 
-// Logger logs as text, or in JSON, one object a line. level is that of --log-level; the
-// error is a usage error.
-func Logger(w io.Writer, level string, asJSON bool) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{}
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, Usagef("--log-level %q is none of debug, info, warn, error", level)
+// AddLogFlags adds --log-level and --log-json. The function that it returns makes the log;
+// its error is a usage error.
+func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
+	level, asJSON := "", false
+	cmd.Flags().StringVar(&level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	cmd.Flags().BoolVar(&asJSON, "log-json", false, "log in JSON, one object a line")
+	return func(w io.Writer) (*slog.Logger, error) {
+		var l slog.Level
+		if err := l.UnmarshalText([]byte(level)); err != nil {
+			return nil, Usagef("--log-level %q is none of debug, info, warn, error", level)
+		}
+		options := &slog.HandlerOptions{Level: l}
+		if asJSON {
+			return slog.New(slog.NewJSONHandler(w, options)), nil
+		}
+		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
-	options.Level = l
-	if asJSON {
-		return slog.New(slog.NewJSONHandler(w, options)), nil
-	}
-	return slog.New(slog.NewTextHandler(w, options)), nil
 }

@@ -1,15 +1,18 @@
 // Package findings is what doctors of any kind say: what is wrong, how bad that is, why,
 // and what to do.
 //
-// It may import the standard library.
+// It may import the standard library and cmd/internal/cli.
 package findings
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 // Severity says how bad a finding is.
@@ -44,12 +47,26 @@ type Finding struct {
 	Do       string   `json:"do,omitempty"`
 }
 
-// Worst is the worst severity among findings; false if there are none.
-func Worst(findings []Finding) (Severity, bool) {
-	if len(findings) == 0 {
-		return 0, false
+// A List collects findings.
+type List []Finding
+
+// Add adds a finding.
+func (l *List) Add(s Severity, subject, what, why, do string) {
+	*l = append(*l, Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
+}
+
+// Sorted are the findings in order of severity, the worst first.
+func (l List) Sorted() []Finding {
+	slices.SortStableFunc(l, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return l
+}
+
+// Failed is an error if there is a finding of that severity.
+func Failed(findings []Finding) error {
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error }) {
+		return errors.New("not all is well")
 	}
-	return slices.MaxFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }).Severity, true
+	return nil
 }
 
 // Text writes findings for people; looked says at what the doctor looked. Without
@@ -74,7 +91,7 @@ func Text(w io.Writer, list []Finding, looked string, color bool) error {
 	var parts []string
 	for s := Error; ; s-- {
 		if count[s] > 0 {
-			parts = append(parts, plural(count[s], s.String()))
+			parts = append(parts, cli.Plural(count[s], s.String()))
 		}
 		if s == Note {
 			break
@@ -88,13 +105,6 @@ func Text(w io.Writer, list []Finding, looked string, color bool) error {
 	fmt.Fprintf(&b, "%s; looked at %s\n", strings.Join(parts, ", "), looked)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 var severityColor = [...]string{Note: "\x1b[36m", Warning: "\x1b[33m", Error: "\x1b[31m"}

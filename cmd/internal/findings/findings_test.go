@@ -37,12 +37,15 @@ NOTE     h1: is old
 	}
 }
 
-func TestWorst(t *testing.T) {
-	if _, any := Worst(nil); any {
-		t.Error("something is wrong with nothing")
+// TestList: findings come the worst first, and only an error makes a command fail.
+func TestList(t *testing.T) {
+	var l List
+	l.Add(Note, "a", "", "", "")
+	if l.Add(Warning, "b", "", "", ""); Failed(l.Sorted()) != nil || Failed(nil) != nil {
+		t.Error("a warning is no failure")
 	}
-	if s, any := Worst([]Finding{{Severity: Note}, {Severity: Error}, {Severity: Warning}}); !any || s != Error {
-		t.Errorf("%v, %v", s, any)
+	if l.Add(Error, "c", "", "", ""); Failed(l.Sorted()) == nil || l.Sorted()[0].Subject != "c" || l.Sorted()[2].Subject != "a" {
+		t.Errorf("%v", l)
 	}
 	if text, err := json.Marshal(Finding{Severity: Warning, Subject: "x", What: "y"}); err != nil || string(text) != `{"severity":"warning","subject":"x","what":"y"}` {
 		t.Errorf("%s, %v", text, err)

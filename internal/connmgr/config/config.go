@@ -11,12 +11,11 @@
 package config
 
 import (
-	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 )
 
 // Defaults that others need to know.
@@ -24,9 +23,6 @@ const (
 	DefaultPort   = 9550                      // where daemons serve each other
 	DefaultSocket = "/run/mcrdma/daemon.sock" // where applications look for the daemon
 )
-
-// MaxFile is the largest file accepted, in bytes.
-const MaxFile = 1 << 20
 
 // A Config describes a daemon's host and the other hosts. All addresses are IPv4. Tags say
 // what a field is called in the file.
@@ -109,60 +105,38 @@ type Relay struct {
 // from the directory that it lies in. Errors are those of [Parse], or of
 // reading.
 func Load(name string) (*Config, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("config: reading the daemon's configuration: %w", err)
-	}
-	defer func() { _ = f.Close() }() // only read from
-	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("config: reading the daemon's configuration: %w", err)
-	}
-	c, err := Parse(data, name)
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Socket, &c.Direct} {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(filepath.Dir(name), *path)
-		}
-	}
-	return c, nil
+	return strictyaml.Load(name, "daemon", format, Parse, func(c *Config) []*string {
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Socket, &c.Direct}
+	})
 }
 
 // SetDefaults fills in what is not set.
 func (c *Config) SetDefaults() {
 	if c.Address.IsValid() {
-		set(&c.Device, "softroce:"+c.Address.String())
-		set(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPort).String())
-		set(&c.Bootstrap, c.Address)
+		strictyaml.Default(&c.Device, "softroce:"+c.Address.String())
+		strictyaml.Default(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPort).String())
+		strictyaml.Default(&c.Bootstrap, c.Address)
 	}
-	set(&c.Socket, DefaultSocket)
-	set(&c.SocketMode, 0o660)
-	set(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
-	set(&c.Beat.Interval, 50*time.Millisecond)
-	set(&c.Beat.DeadAfter, time.Second)
-	set(&c.Beat.Grace, 10*time.Second)
-	set(&c.Leases.Member, 30*time.Second)
-	set(&c.Leases.Group, 30*time.Second)
-	set(&c.Limits.Groups, 256)
-	set(&c.Limits.GroupsPerUser, c.Limits.Groups)
-	set(&c.Limits.Memberships, 1024)
-	set(&c.Limits.PerSender, max(c.Limits.Memberships/4, 1))
-	set(&c.Limits.Receivers, 16)
-	set(&c.Limits.Regions, 16)
-	set(&c.Relay.Algorithm, "auto")
-	set(&c.Relay.Transport, "auto")
-	set(&c.Relay.Block, 1<<20)
+	strictyaml.Default(&c.Socket, DefaultSocket)
+	strictyaml.Default(&c.SocketMode, 0o660)
+	strictyaml.Default(&c.State, filepath.Join("/var/lib/mcrdma", "daemon.db"))
+	strictyaml.Default(&c.Beat.Interval, 50*time.Millisecond)
+	strictyaml.Default(&c.Beat.DeadAfter, time.Second)
+	strictyaml.Default(&c.Beat.Grace, 10*time.Second)
+	strictyaml.Default(&c.Leases.Member, 30*time.Second)
+	strictyaml.Default(&c.Leases.Group, 30*time.Second)
+	strictyaml.Default(&c.Limits.Groups, 256)
+	strictyaml.Default(&c.Limits.GroupsPerUser, c.Limits.Groups)
+	strictyaml.Default(&c.Limits.Memberships, 1024)
+	strictyaml.Default(&c.Limits.PerSender, max(c.Limits.Memberships/4, 1))
+	strictyaml.Default(&c.Limits.Receivers, 16)
+	strictyaml.Default(&c.Limits.Regions, 16)
+	strictyaml.Default(&c.Relay.Algorithm, "auto")
+	strictyaml.Default(&c.Relay.Transport, "auto")
+	strictyaml.Default(&c.Relay.Block, 1<<20)
 	for i, h := range c.Hosts {
 		if h.Address.IsValid() {
-			set(&c.Hosts[i].Daemon, netip.AddrPortFrom(h.Address, DefaultPort).String())
+			strictyaml.Default(&c.Hosts[i].Daemon, netip.AddrPortFrom(h.Address, DefaultPort).String())
 		}
-	}
-}
-
-func set[T comparable](v *T, value T) {
-	if *v == *new(T) {
-		*v = value
 	}
 }

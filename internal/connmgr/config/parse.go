@@ -23,7 +23,7 @@ const (
 type Error = strictyaml.Error
 
 // format is the format of the file.
-var format = strictyaml.Format{MaxBytes: MaxFile, Example: "name: h1"}
+var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"}
 
 // Parse reads a configuration; name is what messages call the file. Defaults
 // are set, and the result is valid. The error joins one [*Error] for each fault,
@@ -129,7 +129,7 @@ func (k *checker) hosts() {
 			case taken && first == "name":
 				k.Add(at+".name", "%q is this host itself: list the others only", h.Name)
 			case taken:
-				k.Add(at+".name", "%q is taken already, in %s", h.Name, k.Place(first))
+				k.Add(at+".name", "%q is taken already, in %s", h.Name, k.Position(first))
 			default:
 				names[h.Name] = at + ".name"
 			}
@@ -138,7 +138,7 @@ func (k *checker) hosts() {
 			continue
 		}
 		if first, taken := addresses[h.Address]; taken {
-			k.Add(at+".address", "%v is taken already, in %s", h.Address, k.Place(first))
+			k.Add(at+".address", "%v is taken already, in %s", h.Address, k.Position(first))
 		} else {
 			addresses[h.Address] = at + ".address"
 		}

@@ -5,12 +5,26 @@
 //	t.Add(addr, now)
 //	…
 //	t.Answered(addr, now)       // or t.Refused(addr, now), if no daemon listens there
-//	for _, c := range t.Step(now) { … c.Addr became c.State … }
+//	for _, c := range t.Tick(now) { … c.Addr became c.State … } // every Interval
 //
 // A peer that answers is OK. A peer that is not heard of for half of DeadAfter is Silent,
 // and Gone after DeadAfter. One whose host refuses connections is Down: the daemon is gone,
 // its applications may live; after Grace it is Gone. A peer that is Gone stays so until it
 // is added anew.
+//
+// # Whose delay it is
+//
+// Silence is counted in the caller's own time. Tick is to be called every Interval; by what
+// it is late, the caller was held up, and its own time stood still.
+//
+// # How patient
+//
+// A peer that is slow to answer gets more time than DeadAfter: eight times the longest
+// silence of late that ended with an answer, but at most three times DeadAfter. What is of
+// late fades, by a part of 256 with each answer. So it is with other adaptive detectors
+// (Chen, Toueg, Aguilera 2002; phi accrual: Hayashibara et al. 2004), with a maximum in place
+// of a distribution: delays of busy hosts come in bursts, which neither a mean nor a
+// deviation of the silences before foretells.
 //
 // The package imports the standard library only.
 package health
@@ -56,33 +70,51 @@ type Change struct {
 	For time.Duration
 }
 
-// A Tracker follows peers.
+// A Tracker follows peers. Times of peers are in the caller's own time.
 type Tracker struct {
-	cfg   Config
-	peers map[netip.Addr]*peer
-	last  time.Time // Step or Blame
+	cfg     Config
+	peers   map[netip.Addr]*peer
+	due     time.Time     // of the next Tick
+	skipped time.Duration // for how long own time has stood still
 }
 
 type peer struct {
 	state    State
-	answered time.Time // last answer
-	heard    time.Time // last answer or refusal
-	refused  bool      // the last thing heard was a refusal
+	answered time.Time     // last answer
+	heard    time.Time     // last answer or refusal
+	refused  bool          // the last thing heard was a refusal
+	slowest  time.Duration // of late: the longest silence that ended
 }
+
+const (
+	maxPatience = 3   // times DeadAfter
+	perSilence  = 8   // DeadAfter is at least so many of the longest silences of late
+	fade        = 256 // the part of it that each answer takes away
+)
 
 // New makes a tracker without peers.
 func New(cfg Config) *Tracker {
 	return &Tracker{cfg: cfg, peers: map[netip.Addr]*peer{}}
 }
 
+// own returns the caller's own time.
+func (t *Tracker) own(now time.Time) time.Time {
+	if late := now.Sub(t.due); late > 0 && !t.due.IsZero() {
+		t.skipped += late
+		t.due = now
+	}
+	return now.Add(-t.skipped)
+}
+
 // Add begins to follow a peer that has just answered. One that is followed and not
 // Gone stays what it is.
 func (t *Tracker) Add(a netip.Addr, now time.Time) {
-	if t.last.IsZero() {
-		t.last = now
+	own := t.own(now)
+	if t.due.IsZero() {
+		t.due = now.Add(t.cfg.Interval)
 	}
 	if p := t.peers[a]; p == nil || p.state == Gone {
-		t.peers[a] = &peer{answered: now, heard: now}
+		t.peers[a] = &peer{answered: own, heard: own}
 	}
 }
 
@@ -110,10 +142,12 @@ func (t *Tracker) State(a netip.Addr) State {
 	return OK
 }
 
-// Answered says that a peer has answered.
+// Answered says that a peer has answered: a beat or any other call.
 func (t *Tracker) Answered(a netip.Addr, now time.Time) {
 	if p := t.peers[a]; p != nil {
-		p.answered, p.heard, p.refused = now, now, false
+		own := t.own(now)
+		p.slowest = max(min(own.Sub(p.heard), maxPatience*t.cfg.DeadAfter/perSilence), p.slowest-p.slowest/fade)
+		p.answered, p.heard, p.refused = own, own, false
 	}
 }
 
@@ -121,49 +155,37 @@ func (t *Tracker) Answered(a netip.Addr, now time.Time) {
 // the daemon is not.
 func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 	if p := t.peers[a]; p != nil {
-		p.heard, p.refused = now, true
+		p.heard, p.refused = t.own(now), true
 	}
 }
 
-// excuse blames no peer for the time in which the caller itself was held up.
-func (t *Tracker) excuse(now time.Time) {
-	if pause := now.Sub(t.last); len(t.peers) > 0 && pause > t.cfg.DeadAfter/8+t.cfg.Interval {
-		for _, p := range t.peers {
-			p.answered = earlier(p.answered.Add(pause-t.cfg.Interval), now)
-			p.heard = earlier(p.heard.Add(pause-t.cfg.Interval), now)
-		}
-	}
-	t.last = now
-}
-
-// Step returns which peers have changed, in order of their addresses. If the caller itself
-// was held up since the last step, no peer is blamed for that time.
-func (t *Tracker) Step(now time.Time) []Change {
-	t.excuse(now)
+// Tick returns which peers have changed, in order of their addresses. It is to be called
+// every Interval, from New on.
+func (t *Tracker) Tick(now time.Time) []Change {
+	own := t.own(now)
+	t.due = now.Add(t.cfg.Interval)
 	var out []Change
 	for _, a := range t.Peers() {
 		p := t.peers[a]
-		if s := t.judge(p, now); s != p.state {
+		if s := t.judge(p, own); s != p.state {
 			p.state = s
-			out = append(out, Change{a, s, now.Sub(p.answered)})
+			out = append(out, Change{a, s, own.Sub(p.answered)})
 		}
 	}
 	return out
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+// patience is how long a peer may be silent.
+func (t *Tracker) patience(p *peer) time.Duration {
+	return min(max(t.cfg.DeadAfter, perSilence*p.slowest), maxPatience*t.cfg.DeadAfter)
 }
 
-func (t *Tracker) judge(p *peer, now time.Time) State {
-	silence := now.Sub(p.heard)
+func (t *Tracker) judge(p *peer, own time.Time) State {
+	silence, patience := own.Sub(p.heard), t.patience(p)
 	switch {
-	case p.state == Gone || silence >= t.cfg.DeadAfter || now.Sub(p.answered) >= t.cfg.Grace:
+	case p.state == Gone || silence >= patience || own.Sub(p.answered) >= t.cfg.Grace:
 		return Gone
-	case silence >= t.cfg.DeadAfter/2:
+	case silence >= patience/2:
 		return Silent
 	case p.refused:
 		return Down
@@ -172,7 +194,7 @@ func (t *Tracker) judge(p *peer, now time.Time) State {
 }
 
 // missed is how many beats in a row make a peer the suspect of a stall, if they are
-// a quarter of DeadAfter, too.
+// a quarter of the patience with it, too.
 const missed = 3
 
 // Blame says which of these peers are to blame for a stall that the data path reports:
@@ -180,7 +202,7 @@ const missed = 3
 // may be to blame, and only time tells. One whose host refuses is among them if down is
 // true: its applications may be well, and the caller may know another way to find out.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
-	t.excuse(now)
+	own := t.own(now)
 	var out []Change
 	answers := false
 	for _, a := range among {
@@ -188,12 +210,12 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 		if p == nil || p.state == Gone {
 			continue
 		}
-		silent := now.Sub(p.answered)
-		refuses := p.refused && now.Sub(p.heard) < t.cfg.DeadAfter/4
+		silent := own.Sub(p.answered)
+		refuses := p.refused && own.Sub(p.heard) < t.cfg.DeadAfter/4
 		switch {
 		case refuses && !down:
 			answers = true // its host answers
-		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.cfg.DeadAfter/4:
+		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.patience(p)/4:
 			out = append(out, Change{a, Gone, silent})
 		default:
 			answers = true

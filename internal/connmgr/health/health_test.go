@@ -2,7 +2,9 @@ package health
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestScripts runs testdata. Commands are "tracker [interval=] [dead-after=]
-// [grace=]", "add", "remove", "answered", "refused" of addresses, "step at=", and
+// [grace=]", "add", "remove", "answered", "refused" of addresses, "tick at=", and
 // "blame [spare-down]". Time is in milliseconds.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -50,9 +52,9 @@ func TestScripts(t *testing.T) {
 				return each(func(a netip.Addr) { tr.Answered(a, now) })
 			case "refused":
 				return each(func(a netip.Addr) { tr.Refused(a, now) })
-			case "step":
-				return changes(tr.Step(now))
-			case "run": // a step each interval, and addresses answer before each
+			case "tick":
+				return changes(tr.Tick(now))
+			case "run": // a tick each interval, and addresses answer before each
 				var ms int
 				d.ScanArgs(t, "until", &ms)
 				var out strings.Builder
@@ -61,7 +63,7 @@ func TestScripts(t *testing.T) {
 					for _, a := range addrs {
 						tr.Answered(a, now)
 					}
-					if c := changes(tr.Step(now)); c != "-\n" {
+					if c := changes(tr.Tick(now)); c != "-\n" {
 						fmt.Fprintf(&out, "%v: %s", now.Sub(base), c)
 					}
 				}
@@ -75,7 +77,7 @@ func TestScripts(t *testing.T) {
 					for _, a := range addrs {
 						tr.Refused(a, now)
 					}
-					if c := changes(tr.Step(now)); c != "-\n" {
+					if c := changes(tr.Tick(now)); c != "-\n" {
 						fmt.Fprintf(&out, "%v: %s", now.Sub(base), c)
 					}
 				}
@@ -108,48 +110,89 @@ func changes(list []Change) string {
 	return out.String()
 }
 
-// TestProperties: whatever happens, a peer that answers every interval is never blamed by
-// steps, one that never answers is gone in time, and none comes back from Gone without
-// being added.
-func TestProperties(t *testing.T) {
+// TestAdversary: an observer that is not scheduled for up to several seconds at any time, peers
+// that are not either, and a network that loses up to a fifth of the beats. A peer whose
+// answers keep coming while only the observer is held up is never taken for dead, by ticks or
+// in a stall; one that is dead is found within three times DeadAfter of the observer's own
+// time; and a peer that is slow, but answers within half of DeadAfter, stays, too.
+func TestAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := Config{Interval: 100 * time.Millisecond, DeadAfter: time.Second, Grace: 3 * time.Second}
-		tr := New(cfg)
-		base := time.Unix(1000, 0)
+		cfg := Config{Interval: 50 * time.Millisecond, DeadAfter: time.Second, Grace: 10 * time.Second}
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		stalls := rapid.Bool().Draw(t, "stalls")
+		loss := 0.0
+		if !stalls { // in a stall, five beats lost in a row are a reason to blame
+			loss = rapid.Float64Range(0, 0.2).Draw(t, "loss")
+		}
+		busy := rapid.Float64Range(0, 0.3).Draw(t, "busy")
+		dies := time.Duration(rapid.IntRange(0, 20).Draw(t, "dies")) * time.Second
+		tr, base := New(cfg), time.Unix(1000, 0)
+		living, slow, dead := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+		all := []netip.Addr{living, slow, dead}
 		now := base
-		good, dead, odd := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
-		for _, a := range []netip.Addr{good, dead, odd} {
+		for _, a := range all {
 			tr.Add(a, now)
 		}
-		var held time.Duration // how long steps were held up
-		wasGone, paused := false, false
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			pause := cfg.Interval
-			if paused = !paused && rapid.IntRange(0, 20).Draw(t, "held up") == 0; paused {
-				pause = time.Duration(rapid.IntRange(400, 5000).Draw(t, "ms")) * time.Millisecond
-				held += pause
-			}
-			now = now.Add(pause)
-			if !paused {
-				tr.Answered(good, now)
-			}
-			switch rapid.IntRange(0, 3).Draw(t, "odd") {
-			case 0:
-				tr.Answered(odd, now)
-			case 1:
-				tr.Refused(odd, now)
-			}
-			for _, c := range tr.Step(now) {
-				if c.Addr == good {
-					t.Fatalf("%v is %v at %v", good, c.State, now.Sub(base))
+		type answer struct {
+			from netip.Addr
+			at   time.Time
+		}
+		var wire []answer
+		var slowUntil time.Time
+		var silent time.Duration // of the dead one, in the observer's own time
+		due := now
+		for now.Sub(base) < 40*time.Second {
+			due = due.Add(cfg.Interval)
+			now = due
+			if rnd.Float64() < busy { // the observer is held up
+				now = now.Add(time.Duration(rnd.Int64N(int64(100 * time.Millisecond))))
+				if rnd.Float64() < 0.1 {
+					now = now.Add(time.Duration(rnd.Int64N(int64(5 * time.Second))))
 				}
-				if c.Addr == odd && wasGone {
-					t.Fatalf("%v came back as %v", odd, c.State)
-				}
-				wasGone = wasGone || c.Addr == odd && c.State == Gone
 			}
-			if now.Sub(base)-held > cfg.DeadAfter && tr.State(dead) != Gone {
-				t.Fatalf("%v is %v after %v", dead, tr.State(dead), now.Sub(base))
+			due = now
+			if now.After(slowUntil) && rnd.Float64() < 0.02 {
+				slowUntil = now.Add(time.Duration(rnd.Int64N(int64(cfg.DeadAfter / 2))))
+			}
+			read := func() {
+				wire = slices.DeleteFunc(wire, func(a answer) bool {
+					if a.at.After(now) {
+						return false
+					}
+					tr.Answered(a.from, now)
+					return true
+				})
+			}
+			first := rnd.IntN(2) == 0 // the answers that wait are read before or after the tick
+			if first {
+				read()
+			}
+			gone := tr.Tick(now)
+			if stalls {
+				gone = append(gone, tr.Blame([]netip.Addr{living, dead}, now, true)...)
+			}
+			if !first {
+				read()
+			}
+			for _, c := range gone {
+				if c.State == Gone && c.Addr != dead {
+					t.Fatalf("%v is %v after %v at %v", c.Addr, c.State, c.For, now.Sub(base))
+				}
+			}
+			if died := base.Add(dies); now.After(died) && tr.State(dead) != Gone {
+				if silent += cfg.Interval; silent > 3*cfg.DeadAfter+cfg.DeadAfter/2+3*cfg.Interval {
+					t.Fatalf("the dead one is %v after %v", tr.State(dead), silent)
+				}
+			}
+			for _, a := range all { // beats go out
+				at := now.Add(time.Duration(rnd.Int64N(int64(5 * time.Millisecond))))
+				switch {
+				case rnd.Float64() < loss, a == dead && now.Sub(base) >= dies:
+					continue
+				case a != living && at.Before(slowUntil):
+					at = slowUntil
+				}
+				wire = append(wire, answer{a, at})
 			}
 		}
 	})

@@ -14,7 +14,10 @@ import (
 	"github.com/mcrdma/mcrdma/internal/labca"
 )
 
-// A CA issues certificates that are good for an hour. Its methods fail the test if
+// Lifetime is how long the certificates are valid.
+const Lifetime = 720 * time.Hour
+
+// A CA issues certificates that are valid for Lifetime. Its methods fail the test if
 // they cannot do what they should, and may be called concurrently.
 type CA struct {
 	t  testing.TB
@@ -24,7 +27,7 @@ type CA struct {
 // New makes a CA.
 func New(t testing.TB) *CA {
 	t.Helper()
-	ca, err := labca.New("CA of "+t.Name(), time.Hour)
+	ca, err := labca.New("CA of "+t.Name(), Lifetime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,7 @@ func (c *CA) Issue(id identity.Identity, edit ...func(*x509.Certificate)) identi
 // Reissue replaces files by those of a new certificate, each at once.
 func (c *CA) Reissue(f identity.Files, id identity.Identity, edit ...func(*x509.Certificate)) {
 	c.t.Helper()
-	p, err := c.ca.Issue(id, time.Hour, edit...)
+	p, err := c.ca.Issue(id, Lifetime, edit...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -69,6 +69,8 @@ type Peer struct {
 	HoldTime time.Duration
 	// ConnectRetry is the time between attempts; 0: 1 s. In whole seconds.
 	ConnectRetry time.Duration
+	// NextHop is announced to the peer as the next hop; invalid: the session's own address.
+	NextHop netip.Addr
 	// Hops is how many links away the peer is; 0: 1. Others are not accepted.
 	Hops uint8
 }
@@ -86,6 +88,7 @@ type Source struct {
 	mu   sync.Mutex
 	own  map[netip.Prefix]bool
 	peer map[netip.Addr]Peer
+	hops map[netip.Addr]netip.Addr // that GoBGP's policy has, by peer
 
 	reading   sync.Mutex   // one at a time, so that the last one is the latest
 	stale     atomic.Bool  // there are routes of peers that restart
@@ -113,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, dirty: make(chan struct{}, 1)}
+	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{}, dirty: make(chan struct{}, 1)}
 	s.staleTime.Store(int64(staleTime))
 	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
 	go s.server.Serve() // ends with the process: GoBGP has no way to end it
@@ -204,11 +207,37 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.announceHop(ctx, p); err != nil {
+		return fmt.Errorf("bgp: the next hop for peer %v: %w", p.Addr, err)
+	}
 	if err := s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
 		return fmt.Errorf("bgp: adding peer %v: %w", p.Addr, err)
 	}
 	s.peer[p.Addr] = p
 	return nil
+}
+
+// announceHop installs the policy by which a peer is told its next hop. It stays when the
+// peer is removed. The caller has mu.
+func (s *Source) announceHop(ctx context.Context, p Peer) error {
+	switch has := s.hops[p.Addr]; {
+	case has == p.NextHop:
+		return nil
+	case has.IsValid():
+		return fmt.Errorf("it was %v and cannot become %v", has, p.NextHop)
+	}
+	name := "next-hop-" + p.Addr.String()
+	err := s.server.AddDefinedSet(ctx, &api.AddDefinedSetRequest{DefinedSet: &api.DefinedSet{
+		DefinedType: api.DefinedType_NEIGHBOR, Name: name, List: []string{netip.PrefixFrom(p.Addr, p.Addr.BitLen()).String()}}})
+	if err == nil {
+		err = s.assign(ctx, api.PolicyDirection_EXPORT, &api.Statement{Name: name,
+			Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Name: name}},
+			Actions:    &api.Actions{Nexthop: &api.NexthopAction{Address: p.NextHop.String()}}})
+	}
+	if err == nil {
+		s.hops[p.Addr] = p.NextHop
+	}
+	return err
 }
 
 // RemovePeer ends a session; its routes are withdrawn at once.

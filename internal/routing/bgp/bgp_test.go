@@ -169,7 +169,7 @@ func TestNeighbors(t *testing.T) {
 	if err != nil || len(other) != 1 || other[0].Accepted != 1 {
 		t.Fatalf("the other side: %+v, %v", other, err)
 	}
-	want := Neighbor{Addr: b.addr, ASN: b.asn, State: Established, Since: list[0].Since, Received: 2, Accepted: 2, Advertised: other[0].Received}
+	want := Neighbor{Addr: b.addr, ASN: b.asn, State: Established, Since: list[0].Since, NextHop: a.addr, Received: 2, Accepted: 2, Advertised: other[0].Received}
 	if list[0] != want || list[0].Since.Before(begun) || time.Now().Before(list[0].Since) {
 		t.Errorf("%+v, want %+v", list[0], want)
 	}

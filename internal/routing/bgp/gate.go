@@ -39,7 +39,7 @@ func (s *Source) openGate(ctx context.Context) (*gate, error) {
 	g := &gate{s: s, addr: s.freeLoopback(), read: make(chan struct{})}
 	var err error
 	if g.listen, err = new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(g.addr, 0).String()); err != nil {
-		return nil, fmt.Errorf("bgp: waiting for all neighbours: %w", err)
+		return nil, fmt.Errorf("bgp: waiting for all neighbors: %w", err)
 	}
 	if err = s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: g.peer()}); err == nil {
 		err = g.greet(ctx)
@@ -48,7 +48,7 @@ func (s *Source) openGate(ctx context.Context) (*gate, error) {
 		if g.conn == nil {
 			close(g.read)
 		}
-		return nil, fmt.Errorf("bgp: waiting for all neighbours: %w", errors.Join(err, g.close()))
+		return nil, fmt.Errorf("bgp: waiting for all neighbors: %w", errors.Join(err, g.close()))
 	}
 	return g, nil
 }

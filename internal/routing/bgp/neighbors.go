@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +27,8 @@ type Neighbor struct {
 	ASN   uint32
 	State string    // as RFC 4271 names it
 	Since time.Time // when it was established, or ended; zero: it never was
+	// NextHop is what it is told: that of the Peer, or the session's own address.
+	NextHop netip.Addr
 	// Prefixes that the peer sent, those of them that are used, and those sent to it.
 	Received, Accepted, Advertised uint64
 }
@@ -33,9 +36,15 @@ type Neighbor struct {
 // Neighbors returns the peers' sessions, by address.
 func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 	var list []Neighbor
+	s.mu.Lock()
+	hops := maps.Clone(s.hops)
+	s.mu.Unlock()
 	err := s.server.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
 		n := Neighbor{ASN: p.GetConf().GetPeerAsn(), State: states[p.GetState().GetSessionState()]}
 		n.Addr, _ = netip.ParseAddr(p.GetConf().GetNeighborAddress()) // it was made from one
+		if n.NextHop = hops[n.Addr]; !n.NextHop.IsValid() {
+			n.NextHop, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress()) // none before the session is open
+		}
 		since := p.GetTimers().GetState().GetDowntime()
 		if n.State == Established {
 			since = p.GetTimers().GetState().GetUptime()

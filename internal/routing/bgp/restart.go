@@ -51,7 +51,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 		return errors.Join(context.Cause(ctx), g.close())
 	}
 	if err != nil { // then some routes may be gone for a while; without peers all would be
-		s.cfg.Logger.Warn("routes may be told to neighbours before all have been learned", "err", err)
+		s.cfg.Logger.Warn("routes may be told to neighbors before all have been learned", "err", err)
 		err = nil
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
@@ -68,7 +68,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 		}
 		return true
 	}) != nil && ctx.Err() == nil {
-		s.cfg.Logger.Warn("not all neighbours have told their routes", "after", s.deferral())
+		s.cfg.Logger.Warn("not all neighbors have told their routes", "after", s.deferral())
 	}
 	return errors.Join(err, g.open(ctx), s.read(ctx))
 }
@@ -183,7 +183,7 @@ func (s *Source) dropStale(ctx context.Context) error {
 		}
 	})
 	for _, addr := range over {
-		s.cfg.Logger.Warn("a neighbour has restarted and has not told all its routes again; its session is reset", "peer", addr)
+		s.cfg.Logger.Warn("a neighbor has restarted and has not told all its routes again; its session is reset", "peer", addr)
 		err = errors.Join(err, s.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr, Communication: "routes are stale"}))
 	}
 	return err

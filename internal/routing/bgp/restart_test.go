@@ -223,19 +223,15 @@ func stays(t *testing.T, h *history, d time.Duration) {
 	h.want(t)
 }
 
-// notUnderRace skips a test in which a speaker of this process waits for another.
-func notUnderRace(t *testing.T) {
-	t.Helper()
-	if testenv.Race {
-		t.Skip("optional: GoBGP v3.37.0 lists paths of peers that restart without its lock: a number, and a flag, that are read late do no harm")
-	}
-}
+// unlocked is why a test in which a speaker of this process waits for another runs without
+// the race detector.
+const unlocked = "GoBGP v3.37.0 lists paths of peers that restart without its lock: a number, and a flag, that are read late do no harm"
 
 // helpers opens n speakers in this process, and describes one that is their
 // neighbor, in a process of its own.
 func helpers(t *testing.T, n int, restart time.Duration) ([]speaker, order) {
 	t.Helper()
-	notUnderRace(t)
+	testenv.WithoutRace(t, unlocked)
 	list, port := speakers(t, n+1, 0)
 	if err := list[n].Close(); err != nil { // its address is the other process's
 		t.Fatal(err)
@@ -260,7 +256,7 @@ var prefixes = []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustPa
 
 // The routes of a speaker that restarts stay, except those that it does not announce
 // again.
-func TestRestart(t *testing.T) {
+func TestRestartWithoutRace(t *testing.T) {
 	for _, how := range []string{"suspend", ""} {
 		near, o := helpers(t, 1, 30*time.Second)
 		h := near[0]
@@ -296,7 +292,7 @@ func TestRestart(t *testing.T) {
 
 // Peers wait for a speaker that does not come back as long as it asked for, and a peer
 // that removes it need not wait.
-func TestNoReturn(t *testing.T) {
+func TestNoReturnWithoutRace(t *testing.T) {
 	near, o := helpers(t, 1, 3*time.Second)
 	h := near[0]
 	o.Prefixes = prefixes[:1]
@@ -323,7 +319,7 @@ func TestNoReturn(t *testing.T) {
 }
 
 // Without graceful restart a speaker's routes go with its session.
-func TestNoRestart(t *testing.T) {
+func TestNoRestartWithoutRace(t *testing.T) {
 	near, o := helpers(t, 1, 0)
 	o.Prefixes = prefixes[:1]
 	p := launch(t, o)
@@ -338,7 +334,7 @@ func TestNoRestart(t *testing.T) {
 
 // A switch between others restarts. Until it knows the routes of all, none that leads
 // through it is missing anywhere.
-func TestRestartInBetween(t *testing.T) {
+func TestRestartInBetweenWithoutRace(t *testing.T) {
 	near, o := helpers(t, 2, 40*time.Second)
 	for i, s := range near {
 		if err := s.Announce(t.Context(), netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/24", i+1))); err != nil {
@@ -372,7 +368,7 @@ func TestRestartInBetween(t *testing.T) {
 
 // A neighbor that does not come back does not keep a speaker silent for ever, and
 // one that is known not to come back does not at all.
-func TestResumeWithoutAll(t *testing.T) {
+func TestResumeWithoutAllWithoutRace(t *testing.T) {
 	near, o := helpers(t, 1, 12*time.Second)
 	h := near[0]
 	o.Prefixes = prefixes[:1]
@@ -408,7 +404,7 @@ func TestResumeWithoutAll(t *testing.T) {
 
 // The stale routes of a neighbor that is back and sends no End-of-RIB do not stay for
 // ever.
-func TestStale(t *testing.T) {
+func TestStaleWithoutRace(t *testing.T) {
 	near, o := helpers(t, 1, 60*time.Second)
 	h := near[0]
 	o.Prefixes = prefixes[:1]

@@ -215,7 +215,7 @@ func (s *Source) readOnce() error {
 		routes = append(routes, best(list, names, family)...)
 		known, err := s.handle.NeighList(0, family)
 		if err != nil {
-			return fmt.Errorf("kernel: reading neighbours%s: %w", in(s.cfg), err)
+			return fmt.Errorf("kernel: reading neighbors%s: %w", in(s.cfg), err)
 		}
 		for i := range known {
 			if n, ok := neighbor(&known[i], names); ok {

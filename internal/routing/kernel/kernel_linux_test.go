@@ -160,13 +160,13 @@ func TestNamespaceNeighbors(t *testing.T) {
 	mac := func(want routing.MAC) func() bool {
 		return func() bool { m, ok := s.Neighbor(key); return m == want && ok == (want != routing.MAC{}) }
 	}
-	await(t, w, "no neighbour", mac(routing.MAC{}))
+	await(t, w, "no neighbor", mac(routing.MAC{}))
 	n.ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:09 dev v0")
-	await(t, w, "neighbour added", mac(routing.MAC{2, 0, 0, 0, 0, 9}))
+	await(t, w, "neighbor added", mac(routing.MAC{2, 0, 0, 0, 0, 9}))
 	n.ip("neigh replace 10.0.0.2 lladdr 02:00:00:00:00:0a dev v0")
-	await(t, w, "neighbour changed", mac(routing.MAC{2, 0, 0, 0, 0, 10}))
+	await(t, w, "neighbor changed", mac(routing.MAC{2, 0, 0, 0, 0, 10}))
 	n.ip("neigh del 10.0.0.2 dev v0")
-	await(t, w, "neighbour deleted", mac(routing.MAC{}))
+	await(t, w, "neighbor deleted", mac(routing.MAC{}))
 }
 
 // Notifications overflow the socket's buffer; the state is right nevertheless.

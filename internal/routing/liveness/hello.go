@@ -58,7 +58,7 @@ func (d Diag) String() string {
 	case DiagExpired:
 		return "detection time expired"
 	case DiagPeerDown:
-		return "neighbour signalled down"
+		return "neighbor signaled down"
 	case DiagForwarding:
 		return "forwarding plane reset"
 	case DiagAdminDown:

@@ -62,8 +62,11 @@ type Session struct {
 	state State
 	diag  Diag
 
-	remote       Hello     // the last valid hello; zero if none within the detection time
-	heard        time.Time // when it came
+	remote       Hello         // the last valid hello; zero if none within the detection time
+	heard        time.Time     // when it came; later by what Tick has been late since
+	slow         time.Duration // how late hellos have been of late
+	due          time.Time     // when Tick is to be called
+	heldUp       bool          // Tick was late since the last hello
 	nextTx       time.Time
 	polling      bool          // §6.5: asking for an acknowledgement of new timers
 	announcedTx  time.Duration // the desired interval of the last hello
@@ -109,16 +112,45 @@ func (s *Session) Diag() Diag { return s.diag }
 func (s *Session) Remote() uint32 { return s.remote.My }
 
 // Hello returns what the session has to say now, for a caller that sends it besides
-// those that Step returns.
+// those that Tick returns.
 func (s *Session) Hello() Hello { return s.hello() }
 
-// DetectionTime is how long a silence takes the session down (§6.8.4); 0 while
-// no hellos are heard.
+// DetectionTime is how long a silence takes the session down; 0 while no hellos are heard.
+// It is that of §6.8.4, and twice what hellos have been late of late, which makes it three
+// times as long at most. An interval is added after Tick was late itself: hellos may wait to
+// be read.
 func (s *Session) DetectionTime() time.Duration {
 	if s.remote.My == 0 {
 		return 0
 	}
-	return time.Duration(s.remote.DetectMult) * max(s.cfg.RequiredMinRx, s.remote.DesiredMinTx)
+	d := time.Duration(s.remote.DetectMult)*s.interval() + 2*s.slow
+	if s.heldUp {
+		d += s.cfg.RequiredMinRx
+	}
+	return d
+}
+
+// fade is the part of Session.slow that each hello takes away.
+const fade = 256
+
+// interval is the longest time between two hellos of the neighbor.
+func (s *Session) interval() time.Duration { return max(s.cfg.RequiredMinRx, s.remote.DesiredMinTx) }
+
+// excuse moves heard by what Tick is late: this end was held up, and the neighbor was not
+// silent.
+func (s *Session) excuse(now time.Time) {
+	if late := now.Sub(s.due); late > 0 && !s.due.IsZero() {
+		s.heard, s.due = minTime(s.heard.Add(late), now), now
+		s.heldUp = s.heldUp || late >= s.cfg.RequiredMinRx/2
+	}
+}
+
+// Expired reports whether Tick would take the session down now because nothing was heard. The
+// caller may first find out whether something waits for it: until it calls Tick, time does
+// not count.
+func (s *Session) Expired(now time.Time) bool {
+	s.excuse(now)
+	return s.remote.My != 0 && !now.Before(s.heard.Add(s.DetectionTime()))
 }
 
 // desiredTx is the interval to announce (§6.8.3).
@@ -130,21 +162,30 @@ func (s *Session) desiredTx() time.Duration {
 }
 
 // Receive takes a hello that arrived on the session's link. The error says why
-// it was ignored. Call [Session.Step] afterwards.
+// it was ignored. Call [Session.Tick] afterwards.
 func (s *Session) Receive(now time.Time, h Hello) (Event, error) {
 	if err := h.valid(); err != nil {
 		return Event{}, err
 	}
 	if h.My == s.cfg.Discriminator {
-		return Event{}, fmt.Errorf("%w: it is our own, so the link is a loop, or the neighbour has our discriminator %#x", ErrNotOurs, h.My)
+		return Event{}, fmt.Errorf("%w: it is our own, so the link is a loop, or the neighbor has our discriminator %#x", ErrNotOurs, h.My)
 	}
 	if h.Your != 0 && h.Your != s.cfg.Discriminator {
 		return Event{}, fmt.Errorf("%w: it is for %#x, this is %#x", ErrNotOurs, h.Your, s.cfg.Discriminator)
 	}
 	if s.remote.RequiredMinRx != h.RequiredMinRx {
-		s.nextTx = minTime(s.nextTx, now.Add(s.interval(max(s.desiredTx(), h.RequiredMinRx))))
+		s.nextTx = minTime(s.nextTx, now.Add(s.jittered(max(s.desiredTx(), h.RequiredMinRx))))
 	}
-	s.remote, s.heard = h, now
+	s.excuse(now)
+	same := s.remote.My == h.My && s.remote.DesiredMinTx == h.DesiredMinTx
+	s.remote = h
+	if same {
+		late := now.Sub(s.heard) - s.interval()*5/4
+		s.slow = max(min(late, time.Duration(h.DetectMult)*s.cfg.RequiredMinRx), s.slow-s.slow/fade)
+	} else {
+		s.slow = 0
+	}
+	s.heard, s.heldUp = now, false
 	if h.Final {
 		s.polling = false
 	}
@@ -187,7 +228,7 @@ func (s *Session) enter(now time.Time, to State, diag Diag) Event {
 }
 
 // SetAdminDown takes the session down on purpose, so that the neighbor knows
-// at once, or lets it come up again. Call [Session.Step] afterwards.
+// at once, or lets it come up again. Call [Session.Tick] afterwards.
 func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 	switch {
 	case down && s.state != AdminDown:
@@ -199,11 +240,11 @@ func (s *Session) SetAdminDown(now time.Time, down bool) Event {
 	return Event{}
 }
 
-// Step does what is due at now: it returns the hellos to send, the change of
+// Tick does what is due at now: it returns the hellos to send, the change of
 // state that the passing of time brought (a zero Event: none), and when to call
 // it next if nothing arrives before.
-func (s *Session) Step(now time.Time) (send []Hello, e Event, next time.Time) {
-	if s.remote.My != 0 && !now.Before(s.heard.Add(s.DetectionTime())) {
+func (s *Session) Tick(now time.Time) (send []Hello, e Event, next time.Time) {
+	if s.Expired(now) {
 		s.remote = Hello{} // §6.8.1: the neighbor's discriminator is forgotten
 		if s.state == Init || s.state == Up {
 			e = s.enter(now, Down, DiagExpired)
@@ -222,14 +263,15 @@ func (s *Session) Step(now time.Time) (send []Hello, e Event, next time.Time) {
 	if s.mayTransmit() && (due || s.mustSend) {
 		send = append(send, s.hello())
 		s.mustSend = false
-		s.nextTx = now.Add(s.interval(max(s.desiredTx(), s.remote.RequiredMinRx)))
+		s.nextTx = now.Add(s.jittered(max(s.desiredTx(), s.remote.RequiredMinRx)))
 	} else if due {
-		s.nextTx = now.Add(s.interval(s.desiredTx()))
+		s.nextTx = now.Add(s.jittered(s.desiredTx()))
 	}
 	next = s.nextTx
 	if s.remote.My != 0 {
 		next = minTime(next, s.heard.Add(s.DetectionTime()))
 	}
+	s.due = next
 	return send, e, next
 }
 
@@ -245,9 +287,9 @@ func (s *Session) hello() Hello {
 	}
 }
 
-// interval shortens d by a random part of up to a quarter, so that sessions do
+// jittered shortens d by a random part of up to a quarter, so that sessions do
 // not fall into step; with a multiplier of 1 by a tenth at least (§6.8.7).
-func (s *Session) interval(d time.Duration) time.Duration {
+func (s *Session) jittered(d time.Duration) time.Duration {
 	least := time.Duration(0)
 	if s.cfg.DetectMult == 1 {
 		least = d / 10

@@ -48,8 +48,8 @@ func (w *wire) event(i int, e Event) {
 	}
 }
 
-func (w *wire) step(t rapid.TB, i int) {
-	send, e, next := w.end[i].Step(w.now)
+func (w *wire) tick(t rapid.TB, i int) {
+	send, e, next := w.end[i].Tick(w.now)
 	w.event(i, e)
 	w.next[i] = next
 	if !next.After(w.now) {
@@ -90,11 +90,11 @@ func (w *wire) run(t rapid.TB, d time.Duration) {
 				t.Fatal(err)
 			}
 			w.event(f.to, e)
-			w.step(t, f.to)
+			w.tick(t, f.to)
 		}
 		for i := range w.end {
 			if !w.next[i].After(w.now) {
-				w.step(t, i)
+				w.tick(t, i)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestAdminDown(t *testing.T) {
 	w := newWire(t, Config{}, Config{})
 	w.run(t, 3*time.Second)
 	w.event(0, w.end[0].SetAdminDown(w.now, true))
-	w.step(t, 0)
+	w.tick(t, 0)
 	w.run(t, time.Millisecond)
 	if w.end[0].State() != AdminDown || w.end[1].State() != Down || w.end[1].Diag() != DiagPeerDown {
 		t.Fatal(w.end[0].State(), w.end[1].State(), w.end[1].Diag())
@@ -326,11 +326,68 @@ func FuzzParse(f *testing.F) {
 		}
 		for range 4 {
 			_, _ = s.Receive(now, h) // refusal is fine
-			_, _, next := s.Step(now)
+			_, _, next := s.Tick(now)
 			if !next.After(now) {
 				t.Fatalf("%+v: next call at %v, now is %v", h, next, now)
 			}
 			now = next
+		}
+	})
+}
+
+// TestHeldUp: an end that is not scheduled for up to seconds, at any time and as often as not,
+// never takes a link down whose hellos keep coming. A link that is cut is down within three
+// times its detection time, and an interval, of that end's own time.
+func TestHeldUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWire(t, Config{}, Config{})
+		w.run(t, 3*time.Second)
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		often := rapid.Float64Range(0, 0.5).Draw(t, "often")
+		s := w.end[0]
+		due, hello := w.next[0], w.now
+		var waiting int
+		var own time.Duration // since the cut
+		cut := w.now.Add(time.Duration(rapid.IntRange(1, 10_000).Draw(t, "cut")) * time.Millisecond)
+		for now := w.now; ; {
+			late := time.Duration(0)
+			if rnd.Float64() < often {
+				late = time.Duration(rnd.Int64N(int64(3 * time.Second)))
+			}
+			before := now
+			now = due.Add(late)
+			for ; hello.Before(now) && hello.Before(cut); hello = hello.Add(DefaultInterval) {
+				waiting++
+			}
+			read := func() {
+				for ; waiting > 0; waiting-- {
+					h := Hello{State: Up, DetectMult: 3, My: 8, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval}
+					if _, err := s.Receive(now, h); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			first := rnd.IntN(2) == 0
+			if first {
+				read()
+			}
+			_, e, next := s.Tick(now)
+			if !first {
+				read()
+				_, _, next = s.Tick(now)
+			}
+			due = next
+			switch {
+			case now.Before(cut) && s.State() != Up:
+				t.Fatalf("down although hellos come: %+v", e)
+			case s.State() != Up:
+				return
+			case !before.Before(cut):
+				own += now.Sub(before) - late
+			}
+			if most := 3*3*DefaultInterval + 3*DefaultInterval; own > most {
+				t.Fatalf("a link is up %v after its end", own)
+			}
 		}
 	})
 }

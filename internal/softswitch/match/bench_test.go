@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 )
@@ -14,7 +15,7 @@ type load struct {
 	words [][]uint64
 }
 
-func u(x uint64, bits int) Value { return FromUint(x, bits) }
+func u(x uint64, bits int) Value { return FromBig(new(big.Int).SetUint64(x), bits) }
 
 const many = 100_000
 

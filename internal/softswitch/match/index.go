@@ -116,7 +116,7 @@ func (x *index) add(w []uint64) uint32 {
 		x.used = append(x.used, true)
 	}
 	x.live++
-	x.place(slot{hashWords(w), id})
+	x.insert(slot{hashWords(w), id})
 	return id
 }
 
@@ -146,12 +146,12 @@ func (x *index) grow() {
 	x.slots = make([]slot, 2*len(old))
 	for _, s := range old {
 		if s.id != 0 {
-			x.place(s)
+			x.insert(s)
 		}
 	}
 }
 
-func (x *index) place(s slot) {
+func (x *index) insert(s slot) {
 	mask := uint32(len(x.slots) - 1)
 	i := s.hash & mask
 	for x.slots[i].id != 0 {

@@ -1,14 +1,23 @@
 package match
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // identify checks a key and writes the entry's identity to id.
 func (t *Table[V]) identify(k Key, prio int32, id []uint64) error {
 	if len(k) != len(t.fields) {
 		return fmt.Errorf("%w: %d fields, not %d", ErrKey, len(k), len(t.fields))
 	}
+	for i := range k {
+		if err := t.fields[i].Check(&k[i]); err != nil {
+			return fmt.Errorf("%w: field %d: %w", ErrKey, i, err)
+		}
+	}
 	if t.lists != nil {
-		return t.lists.identify(t.fields, k, prio, id)
+		t.lists.identify(t.fields, k, prio, id)
+		return nil
 	}
 	if prio != 0 {
 		return fmt.Errorf("%w: priority %d, but without a ternary or range field there is none: give 0", ErrKey, prio)
@@ -16,17 +25,9 @@ func (t *Table[V]) identify(k Key, prio int32, id []uint64) error {
 	at, lens := 0, t.words
 	for i := range k {
 		f, s := &k[i], &t.fields[i]
-		switch s.Kind {
-		case LPM:
-			if err := checkPrefix(i, f, s.Bits); err != nil {
-				return err
-			}
+		if s.Kind == LPM {
 			id[lens] = uint64(f.PrefixLen)
 			lens++
-		default:
-			if err := checkExact(i, f, s.Bits); err != nil {
-				return err
-			}
 		}
 		put(id[at:at+s.n], f.Value)
 		at += s.n
@@ -43,84 +44,42 @@ func put(to []uint64, v Value) {
 	copy(to, v)
 }
 
-func checkExact(i int, f *Field, bits int) error {
+// Check returns what is wrong with a field of a key.
+func (s Spec) Check(f *Field) error {
 	switch {
-	case f.Value == nil && bits > 0:
-		return fmt.Errorf("%w: field %d: an exact field needs a value", ErrKey, i)
-	case f.Mask != nil || f.High != nil || f.PrefixLen != 0:
-		return fmt.Errorf("%w: field %d: an exact field has a value only", ErrKey, i)
+	case s.Kind == Exact && f.Value == nil && s.Bits > 0:
+		return fmt.Errorf("an exact field needs a value")
+	case f.Mask != nil && s.Kind != Ternary, f.High != nil && s.Kind != Range, f.PrefixLen != 0 && s.Kind != LPM:
+		return fmt.Errorf("%s", [...]string{Exact: "an exact field has a value only", LPM: "a prefix has a value and a length only",
+			Ternary: "a ternary field has a value and a mask only", Range: "a range has a low and a high end only"}[s.Kind])
+	case f.PrefixLen < 0 || f.PrefixLen > s.Bits:
+		return fmt.Errorf("prefix length %d of %d bits", f.PrefixLen, s.Bits)
 	}
-	return checkWidth(i, "value", f.Value, bits)
-}
-
-func checkPrefix(i int, f *Field, bits int) error {
-	switch {
-	case f.Mask != nil || f.High != nil:
-		return fmt.Errorf("%w: field %d: a prefix has a value and a length only", ErrKey, i)
-	case f.PrefixLen < 0 || f.PrefixLen > bits:
-		return fmt.Errorf("%w: field %d: prefix length %d of %d bits", ErrKey, i, f.PrefixLen, bits)
-	}
-	if err := checkWidth(i, "value", f.Value, bits); err != nil {
-		return err
-	}
-	for j, w := range f.Value {
-		if w&^prefixWord(j, f.PrefixLen, bits) != 0 {
-			return fmt.Errorf("%w: field %d: %v has bits outside of its prefix of %d of %d bits", ErrKey, i, f.Value, f.PrefixLen, bits)
+	for _, p := range [...]struct {
+		name string
+		v    Value
+	}{{"value", f.Value}, {"mask", f.Mask}, {"high", f.High}} {
+		if p.v != nil && !p.v.Fits(s.Bits) {
+			return fmt.Errorf("%s %v is not %d bits wide", p.name, p.v, s.Bits)
 		}
 	}
-	return nil
-}
-
-func checkTernary(i int, f *Field, bits int) error {
-	if f.High != nil || f.PrefixLen != 0 {
-		return fmt.Errorf("%w: field %d: a ternary field has a value and a mask only", ErrKey, i)
-	}
-	if err := checkWidth(i, "value", f.Value, bits); err != nil {
-		return err
-	}
-	if err := checkWidth(i, "mask", f.Mask, bits); err != nil {
-		return err
-	}
-	for j, w := range f.Value {
-		if f.Mask == nil && w != 0 || f.Mask != nil && w&^f.Mask[j] != 0 {
-			return fmt.Errorf("%w: field %d: %v has bits outside of its mask %v", ErrKey, i, f.Value, f.Mask)
-		}
-	}
-	return nil
-}
-
-func checkRange(i int, f *Field, bits int) error {
-	if f.Mask != nil || f.PrefixLen != 0 {
-		return fmt.Errorf("%w: field %d: a range has a start and an end only", ErrKey, i)
-	}
-	if err := checkWidth(i, "start", f.Value, bits); err != nil {
-		return err
-	}
-	if err := checkWidth(i, "end", f.High, bits); err != nil {
-		return err
-	}
-	if f.Value == nil {
-		return nil
-	}
-	for j, lo := range f.Value {
-		var hi uint64
-		if f.High != nil {
-			hi = f.High[j]
-		}
-		if lo != hi {
-			if lo > hi {
-				return fmt.Errorf("%w: field %d: the range starts at %v, behind its end %v", ErrKey, i, f.Value, f.High)
+	switch s.Kind {
+	case LPM:
+		for i, w := range f.Value {
+			if w&^prefixWord(i, f.PrefixLen, s.Bits) != 0 {
+				return fmt.Errorf("value %v has bits outside of its prefix of %d bits", f.Value, f.PrefixLen)
 			}
-			break
+		}
+	case Ternary:
+		for i, w := range f.Value {
+			if f.Mask == nil && w != 0 || f.Mask != nil && w&^f.Mask[i] != 0 {
+				return fmt.Errorf("value %v has bits outside of its mask %v", f.Value, f.Mask)
+			}
+		}
+	case Range:
+		if !f.Value.IsZero() && (f.High == nil || slices.Compare(f.Value, f.High) > 0) {
+			return fmt.Errorf("low %v is greater than high %v", f.Value, f.High)
 		}
 	}
 	return nil
-}
-
-// checkWidth refuses what is neither nil nor a Value of that many bits.
-func checkWidth(i int, what string, v Value, bits int) error {
-	if v == nil || v.Fits(bits) {
-		return nil
-	}
-	return fmt.Errorf("%w: field %d: %s %v is not %d bits wide", ErrKey, i, what, v, bits)
 }

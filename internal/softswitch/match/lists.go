@@ -50,14 +50,12 @@ func newLists(fields []field) *lists {
 	return l
 }
 
-func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) error {
+// identify writes the identity of an entry whose key has been checked.
+func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) {
 	exact, loose := 0, l.exactWords
 	for i := range k {
 		f, s := &k[i], &fields[i]
 		if s.Kind == Exact {
-			if err := checkExact(i, f, s.Bits); err != nil {
-				return err
-			}
 			put(id[exact:exact+s.n], f.Value)
 			exact += s.n
 			continue
@@ -65,33 +63,18 @@ func (l *lists) identify(fields []field, k Key, prio int32, id []uint64) error {
 		lo, hi := id[loose:loose+s.n], id[loose+len(l.looseAt):][:s.n]
 		loose += s.n
 		put(lo, f.Value)
-		switch s.Kind {
-		case LPM:
-			if err := checkPrefix(i, f, s.Bits); err != nil {
-				return err
-			}
-			for j := range hi {
-				hi[j] = prefixWord(j, f.PrefixLen, s.Bits)
-			}
-		case Ternary:
-			if err := checkTernary(i, f, s.Bits); err != nil {
-				return err
-			}
+		switch {
+		case s.Kind == LPM:
+			fillPrefix(hi, f.PrefixLen, s.Bits)
+		case s.Kind == Ternary:
 			put(hi, f.Mask)
+		case f.Value == nil && f.High == nil: // any
+			fillPrefix(hi, s.Bits, s.Bits)
 		default:
-			if err := checkRange(i, f, s.Bits); err != nil {
-				return err
-			}
 			put(hi, f.High)
-			if f.Value == nil && f.High == nil { // any
-				for j := range hi {
-					hi[j] = prefixWord(j, s.Bits, s.Bits)
-				}
-			}
 		}
 	}
 	id[len(id)-1] = uint64(int64(prio))
-	return nil
 }
 
 func priority(id []uint64) int64 { return int64(id[len(id)-1]) }

@@ -62,6 +62,4 @@ var (
 	ErrExists = errors.New("entry exists already")
 	ErrFull   = errors.New("table is full")
 	ErrKey    = errors.New("bad key")
-	ErrRange  = errors.New("value too wide")
-	ErrEmpty  = errors.New("empty value")
 )

@@ -45,13 +45,13 @@ func TestBadKeys(t *testing.T) {
 		{[]Spec{te}, Key{{PrefixLen: 1}}, 0, "a mask only"},
 		{[]Spec{te, e}, Key{{}, {}}, 0, "needs a value"},
 		{[]Spec{te, l}, Key{{}, {Value: u(1, 32), PrefixLen: 31}}, 0, "outside of its prefix"},
-		{[]Spec{r}, Key{{Value: u(2, 16), High: u(1, 16)}}, 0, "behind its end"},
-		{[]Spec{r}, Key{{Value: u(2, 16)}}, 0, "behind its end"},
-		{[]Spec{r}, Key{{Value: Value{1 << 16}, High: Value{1 << 17}}}, 0, "start 0x010000 is not 16 bits wide"},
-		{[]Spec{r}, Key{{Value: u(1, 16), High: Value{1 << 17}}}, 0, "end 0x020000 is not 16 bits wide"},
-		{[]Spec{r}, Key{{Mask: u(1, 16)}}, 0, "an end only"},
-		{[]Spec{r}, Key{{PrefixLen: 1}}, 0, "an end only"},
-		{[]Spec{{Range, 65}}, Key{{Value: wide, High: Value{0, 5}}}, 0, "behind its end"},
+		{[]Spec{r}, Key{{Value: u(2, 16), High: u(1, 16)}}, 0, "is greater than high"},
+		{[]Spec{r}, Key{{Value: u(2, 16)}}, 0, "is greater than high"},
+		{[]Spec{r}, Key{{Value: Value{1 << 16}, High: Value{1 << 17}}}, 0, "value 0x010000 is not 16 bits wide"},
+		{[]Spec{r}, Key{{Value: u(1, 16), High: Value{1 << 17}}}, 0, "high 0x020000 is not 16 bits wide"},
+		{[]Spec{r}, Key{{Mask: u(1, 16)}}, 0, "a high end only"},
+		{[]Spec{r}, Key{{PrefixLen: 1}}, 0, "a high end only"},
+		{[]Spec{{Range, 65}}, Key{{Value: wide, High: Value{0, 5}}}, 0, "is greater than high"},
 	} {
 		table := New[int](c.specs, 0)
 		for _, err := range []error{table.Check(c.key, c.prio), table.Insert(c.key, c.prio, 1)} {
@@ -84,7 +84,7 @@ func TestZeroFields(t *testing.T) {
 		if err := table.Insert(Key{{}}, 0, "any"); err != nil {
 			t.Fatal(err)
 		}
-		if v, ok := table.Lookup(FromUint(77, c.spec.Bits)); !ok || v != "any" {
+		if v, ok := table.Lookup(u(77, c.spec.Bits)); !ok || v != "any" {
 			t.Errorf("%v: no match", c.spec)
 		}
 		if err := table.Insert(Key{c.same}, 0, "again"); !errors.Is(err, ErrExists) {

@@ -201,7 +201,7 @@ func againstOracle(t *rapid.T, specs []Spec) {
 			k = drawKey(t, specs)
 			keys = append(keys, k)
 		}
-		if !table.Prioritised() {
+		if !table.Prioritized() {
 			return k, 0
 		}
 		return k, rapid.Int32Range(-1, 2).Draw(t, "priority")

@@ -72,9 +72,9 @@ func New[V any](specs []Spec, size int) *Table[V] {
 	return t
 }
 
-// Prioritised reports whether entries have priorities: there is a ternary or
+// Prioritized reports whether entries have priorities: there is a ternary or
 // range field.
-func (t *Table[V]) Prioritised() bool { return t.lists != nil }
+func (t *Table[V]) Prioritized() bool { return t.lists != nil }
 
 // Len returns the number of entries.
 func (t *Table[V]) Len() int { return t.ids.live }
@@ -209,9 +209,7 @@ func (t *Table[V]) addShape(lens []uint64) {
 			if f.Kind == LPM {
 				n, lens = int(lens[0]), lens[1:]
 			}
-			for j := range f.n {
-				s.mask[f.at+j] = prefixWord(j, n, f.Bits)
-			}
+			fillPrefix(s.mask[f.at:f.at+f.n], n, f.Bits)
 		}
 		t.shapes = slices.Insert(t.shapes, i, s)
 	}

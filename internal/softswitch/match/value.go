@@ -14,41 +14,6 @@ type Value []uint64
 // Words returns the number of 64-bit words of a Value of that many bits.
 func Words(bits int) int { return (bits + 63) / 64 }
 
-// FromUint returns the low bits of x as a Value of that many bits.
-func FromUint(x uint64, bits int) Value {
-	v := make(Value, Words(bits))
-	if n := len(v); n > 0 {
-		v[n-1] = x
-		v[0] &= topMask(bits)
-	}
-	return v
-}
-
-// FromBytes reads a big-endian byte string as P4Runtime sends it (§8.4 of its
-// specification): leading zero bytes do not matter. It returns ErrEmpty if there
-// is no byte, and ErrRange if the number needs more than the given bits.
-func FromBytes(b []byte, bits int) (Value, error) {
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: a value of %d bits has at least one byte", ErrEmpty, bits)
-	}
-	v := make(Value, Words(bits))
-	for i, c := range b {
-		if c == 0 {
-			continue
-		}
-		at := len(b) - 1 - i // bytes from the right
-		w := len(v) - 1 - at/8
-		if w < 0 {
-			return nil, fmt.Errorf("%w: 0x%x needs more than %d bits", ErrRange, b, bits)
-		}
-		v[w] |= uint64(c) << (8 * (at % 8))
-	}
-	if !v.Fits(bits) {
-		return nil, fmt.Errorf("%w: 0x%x needs more than %d bits", ErrRange, b, bits)
-	}
-	return v, nil
-}
-
 // FromBig returns x modulo 2^bits, so that a negative number becomes its two's
 // complement. A nil x is 0.
 func FromBig(x *big.Int, bits int) Value {
@@ -123,6 +88,23 @@ func topMask(bits int) uint64 {
 		return 1<<n - 1
 	}
 	return ^uint64(0)
+}
+
+// IsZero reports whether v is 0.
+func (v Value) IsZero() bool { return v.bitLen() == 0 }
+
+// Ones returns the largest Value of that many bits.
+func Ones(bits int) Value {
+	v := make(Value, Words(bits))
+	fillPrefix(v, bits, bits)
+	return v
+}
+
+// fillPrefix writes the mask for the first n of that many bits.
+func fillPrefix(to []uint64, n, bits int) {
+	for i := range to {
+		to[i] = prefixWord(i, n, bits)
+	}
 }
 
 // prefixWord is word i of a mask for the first n of that many bits.

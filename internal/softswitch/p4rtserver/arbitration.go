@@ -233,7 +233,7 @@ func (s *Server) advice(r *role, code codes.Code) *p4.StreamMessageResponse {
 }
 
 // asPrimary checks that a call comes from the primary of its role, and keeps it
-// from being replaced until the returned function is called.
+// from being replaced, and s.state locked, until the returned function is called.
 func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Uint128) (func(), error) {
 	if err := s.checkDevice(device); err != nil {
 		return nil, err
@@ -255,7 +255,11 @@ func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Ui
 		r.writes.RUnlock()
 		return nil, err
 	}
-	return r.writes.RUnlock, nil
+	s.state.Lock()
+	return func() {
+		s.state.Unlock()
+		r.writes.RUnlock()
+	}, nil
 }
 
 func (s *Server) checkPrimary(r *role, id *electionID) error {

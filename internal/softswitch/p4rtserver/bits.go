@@ -2,13 +2,13 @@ package p4rtserver
 
 import (
 	"fmt"
+	"math/big"
 	"math/bits"
+
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 )
 
-// words returns how many 64-bit words a value of that many bits takes.
-func words(width int) int { return (width + 63) / 64 }
-
-// parseBits writes a byte string's value into dst, words(width) words long and
+// parseBits writes a byte string's value into dst, match.Words(width) words long and
 // zero, most significant word first. Leading zero bytes beyond the width are
 // accepted ("Bytestrings"). The error says what is wrong with the value; the
 // caller adds whose value it is.
@@ -42,66 +42,36 @@ func hex(b []byte) string {
 	return fmt.Sprintf("0x%x", b)
 }
 
-// parseSigned is parseBits for int<width> in two's complement: the value is
-// sign-extended or cut to the width.
-func parseSigned(dst []uint64, b []byte, width int, holder string) error {
+// parseSigned reads int<width> in two's complement: the value is sign-extended or
+// cut to the width.
+func parseSigned(b []byte, width int, holder string) (match.Value, error) {
 	if len(b) == 0 {
-		return fmt.Errorf("the value is empty; zero is written as \\x00")
+		return nil, fmt.Errorf("the value is empty; zero is written as \\x00")
 	}
-	all := b
-	negative := b[0]&0x80 != 0
-	fill := byte(0)
-	if negative {
-		fill = 0xff
+	x := new(big.Int).SetBytes(b)
+	if b[0]&0x80 != 0 {
+		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
 	}
-	for len(b) > 1 && b[0] == fill && (b[1]&0x80 != 0) == negative {
-		b = b[1:]
+	if need := signedBits(x); need > width {
+		return nil, fmt.Errorf("value %s needs %d bits, the %s has %d", hex(b), need, holder, width)
 	}
-	need := (len(b)-1)*8 + bits.Len8(b[0]^fill) + 1
-	if need > width {
-		return fmt.Errorf("value %s needs %d bits, the %s has %d", hex(all), need, holder, width)
-	}
-	for i := range dst {
-		dst[i] = 0
-		if negative {
-			dst[i] = ^uint64(0)
-		}
-	}
-	for i := range b {
-		word, shift := len(dst)-1-i/8, i%8*8
-		if word < 0 { // a byte of nothing but sign bits
-			break
-		}
-		dst[word] = dst[word]&^(0xff<<shift) | uint64(b[len(b)-1-i])<<shift
-	}
-	if r := width % 64; r != 0 && len(dst) > 0 {
-		dst[0] &= 1<<r - 1
-	}
-	return nil
+	return match.FromBig(x, width), nil
 }
 
-// signedBytes is toBytes for int<width>.
-func signedBytes(v []uint64, width int) []byte {
-	if width == 0 || len(v) == 0 {
-		return []byte{0}
+// signedBits is how many bits a number needs, its sign included.
+func signedBits(x *big.Int) int {
+	if x.Sign() < 0 {
+		x = new(big.Int).Not(x)
 	}
-	top := (width - 1) % 64
-	negative := v[0]>>top&1 != 0
-	fill := byte(0)
-	b := make([]byte, 0, len(v)*8)
-	for i, w := range v {
-		if i == 0 && negative {
-			w |= ^uint64(0) << top
-		}
-		for shift := 56; shift >= 0; shift -= 8 {
-			b = append(b, byte(w>>shift))
-		}
+	return x.BitLen() + 1
+}
+
+// signedBytes writes int<width> as parseSigned reads it, in as few bytes as possible.
+func signedBytes(v match.Value, width int) []byte {
+	x := v.Big()
+	if width > 0 && x.Bit(width-1) != 0 {
+		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(width)))
 	}
-	if negative {
-		fill = 0xff
-	}
-	for len(b) > 1 && b[0] == fill && (b[1]&0x80 != 0) == negative {
-		b = b[1:]
-	}
-	return b
+	n := (signedBits(x) + 7) / 8
+	return x.And(x, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), uint(8*n)), big.NewInt(1))).FillBytes(make([]byte, n))
 }

@@ -64,7 +64,7 @@ func TestBitsProperties(t *testing.T) {
 		bits := rapid.IntRange(1, 200).Draw(t, "bits")
 		b := rapid.SliceOfN(rapid.Byte(), 1, 30).Draw(t, "bytes")
 		n := new(big.Int).SetBytes(b)
-		v := make(match.Value, words(bits))
+		v := make(match.Value, match.Words(bits))
 		if err := parseBits(v, b, bits, "field"); (err == nil) != (n.BitLen() <= bits) {
 			t.Fatalf("%x in %d bits: %v", b, bits, err)
 		} else if err == nil && v.Big().Cmp(n) != 0 {
@@ -76,8 +76,8 @@ func TestBitsProperties(t *testing.T) {
 		}
 		half := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
 		fits := n.Cmp(half) < 0 && n.Cmp(new(big.Int).Neg(half)) >= 0
-		v = make(match.Value, words(bits))
-		if err := parseSigned(v, b, bits, "field"); (err == nil) != fits {
+		v, err := parseSigned(b, bits, "field")
+		if (err == nil) != fits {
 			t.Fatalf("%x in int<%d>: %v", b, bits, err)
 		} else if err != nil {
 			return
@@ -85,9 +85,8 @@ func TestBitsProperties(t *testing.T) {
 		if !v.Equal(match.FromBig(n, bits)) {
 			t.Fatalf("%x in int<%d>: %v, want %v", b, bits, v, match.FromBig(n, bits))
 		}
-		w := make(match.Value, words(bits))
 		out := signedBytes(v, bits)
-		if err := parseSigned(w, out, bits, "field"); err != nil || !w.Equal(v) || len(out) > len(b) {
+		if w, err := parseSigned(out, bits, "field"); err != nil || !w.Equal(v) || len(out) > len(b) {
 			t.Fatalf("%x in int<%d>: back as %x: %v", b, bits, out, err)
 		}
 	})
@@ -97,7 +96,7 @@ func TestBitsProperties(t *testing.T) {
 func TestPutAndGetBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, n := rapid.IntRange(0, 20).Draw(t, "at"), rapid.IntRange(1, 200).Draw(t, "bits")
-		v := make(match.Value, words(n))
+		v := make(match.Value, match.Words(n))
 		for i := range v {
 			v[i] = rapid.Uint64().Draw(t, "word")
 		}

@@ -16,16 +16,11 @@ import (
 type config struct {
 	*index
 	wire *p4.ForwardingPipelineConfig // as it was given
-	prog *program.Program
 	pipe *pipeline.Pipeline
 	pre  *pre.Engine
 
-	// What was written, so that it reads back the same: the state does not know
-	// how ports were written, and has no place for metadata.
-	multicast map[uint32]*p4.MulticastGroupEntry
-	clones    map[uint32]*p4.CloneSessionEntry
-	groups    map[*profile]map[uint32]*p4.ActionProfileGroup
-	members   map[*profile]int // how many
+	multicast kept[*p4.MulticastGroupEntry, []pre.Replica]
+	clones    kept[*p4.CloneSessionEntry, pre.Session]
 
 	learning map[uint32]*p4.DigestEntry_Config // digests that are enabled
 
@@ -55,28 +50,24 @@ func (s *Server) newConfig(wire *p4.ForwardingPipelineConfig) (*config, error) {
 	if err != nil {
 		return nil, invalid("P4 device config: %v", err)
 	}
-	x, err := newIndex(wire.GetP4Info(), prog)
-	if err != nil {
-		return nil, err
-	}
 	pipe, engine, err := s.target.NewPipeline(prog)
 	if err != nil {
 		return nil, invalid("P4 device config: %v", err)
 	}
+	x, err := newIndex(wire.GetP4Info(), pipe)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkPlatform(wire, engine); err != nil {
 		return nil, err
 	}
-	x.bind(pipe)
 	return &config{
 		index:     x,
 		wire:      wire,
-		prog:      prog,
 		pipe:      pipe,
 		pre:       engine,
-		multicast: map[uint32]*p4.MulticastGroupEntry{},
-		clones:    map[uint32]*p4.CloneSessionEntry{},
-		groups:    map[*profile]map[uint32]*p4.ActionProfileGroup{},
-		members:   map[*profile]int{},
+		multicast: multicastGroups(engine),
+		clones:    cloneSessions(engine),
 		learning:  map[uint32]*p4.DigestEntry_Config{},
 	}, nil
 }
@@ -108,8 +99,6 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, req *p4.SetForwa
 		return nil, err
 	}
 	defer release()
-	s.state.Lock()
-	defer s.state.Unlock()
 	if err := s.setConfig(req.GetAction(), req.GetConfig()); err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func (d *digester) configure(c *config) {
 		if l := d.learn[id]; l != nil {
 			l.config = config
 		} else {
-			d.learn[id] = &learner{digest: c.digests[id], config: config, seen: map[string]bool{}}
+			d.learn[id] = &learner{digest: c.digests.byID[id], config: config, seen: map[string]bool{}}
 		}
 	}
 	d.wakeUp()
@@ -106,7 +106,7 @@ func (d *digester) configure(c *config) {
 func (d *digester) ack(a *p4.DigestListAck) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.index == nil || d.index.digests[a.GetDigestId()] == nil {
+	if d.index == nil || d.index.digests.byID[a.GetDigestId()] == nil {
 		return invalid("digest acknowledgement: there is no digest with id %d", a.GetDigestId())
 	}
 	l := d.learn[a.GetDigestId()]

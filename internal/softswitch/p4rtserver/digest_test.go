@@ -14,9 +14,9 @@ import (
 // newLearner is a digester with one digest of 8 bits, id 1, enabled.
 func newLearner(c *p4.DigestEntry_Config) *digester {
 	d := newDigester()
-	x := &digest{id: 1, name: "d", bits: []int{8}, data: &dataType{kind: dataBits, bits: 8}}
+	x := &digest{object: object{"digest", 1, "d"}, bits: []int{8}, data: &dataType{kind: dataBits, bits: 8}}
 	d.reset(&config{
-		index:    &index{digests: map[uint32]*digest{1: x}, byDigest: []*digest{x, nil}},
+		index:    &index{digests: objects[digest]{byID: map[uint32]*digest{1: x}}, byDigest: []*digest{x, nil}},
 		learning: map[uint32]*p4.DigestEntry_Config{1: c},
 	})
 	return d

@@ -39,7 +39,7 @@ func in(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{codeOf(err), what + ": " + textOf(err)}
+	return &failure{codeOf(err), what + ": " + err.Error()}
 }
 
 // sentinels maps the errors of the switch's state to canonical codes.
@@ -74,8 +74,6 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-func textOf(err error) string { return err.Error() }
-
 // errorSpace names where the errors come from, as P4Runtime suggests.
 const errorSpace = "softswitch-v1model-mcrdma"
 
@@ -108,14 +106,14 @@ func batchStatus(what string, errs []error) error {
 	}
 	st := &spb.Status{
 		Code:    int32(codes.Unknown),
-		Message: fmt.Sprintf("%d of %d %s failed; number %d: %s", failed, len(errs), what, first, textOf(errs[first])),
+		Message: fmt.Sprintf("%d of %d %s failed; number %d: %s", failed, len(errs), what, first, errs[first].Error()),
 		Details: make([]*anypb.Any, 0, len(errs)),
 	}
 	room := maxText
 	for i, err := range errs {
 		e := &p4.Error{CanonicalCode: int32(codeOf(err))}
 		if err != nil {
-			text := textOf(err)
+			text := err.Error()
 			if room -= len(text) + len(errorSpace); i == first || room >= 0 {
 				e.Message, e.Space = text, errorSpace
 			}

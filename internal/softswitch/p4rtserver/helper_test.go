@@ -88,22 +88,10 @@ func (b *bench) Inject(frame []byte) error {
 	return nil
 }
 
-func (b *bench) SetPacketIn(f func([]byte)) {
+func (b *bench) Subscribe(packetIn func([]byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.packetIn = f
-}
-
-func (b *bench) SetDigests(f func([]pipeline.Digest)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.digests = f
-}
-
-func (b *bench) SetIdle(f func([]pipeline.Expired)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.idle = f
+	b.packetIn, b.digests, b.idle = packetIn, digests, idle
 }
 
 func (b *bench) Now() time.Duration {

@@ -2,8 +2,6 @@ package p4rtserver
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -16,7 +14,7 @@ import (
 type slab []uint64
 
 func (s *slab) take(bits int) match.Value {
-	n := words(bits)
+	n := match.Words(bits)
 	if n > len(*s) {
 		*s = make([]uint64, n)
 	}
@@ -33,7 +31,6 @@ func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
 	}
 	key := make(match.Key, len(x.spec))
 	mem := make(slab, x.words)
-	given := 0
 	for _, m := range list {
 		at := findField(x.spec, x.byID, m.GetFieldId())
 		if at < 0 {
@@ -46,13 +43,10 @@ func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
 		if err := readField(f, m, &key[at], &mem); err != nil {
 			return nil, invalid("%s: %s: %v", x.of, f, err)
 		}
-		given++
 	}
-	if given < len(x.spec) {
-		for i := range x.spec {
-			if f := &x.spec[i]; f.kind == p4cfg.MatchField_EXACT && key[i].Value == nil {
-				return nil, invalid("%s: %s is missing: an exact field cannot be left out", x.of, f)
-			}
+	for i := range x.spec {
+		if f := &x.spec[i]; f.kind == p4cfg.MatchField_EXACT && key[i].Value == nil {
+			return nil, invalid("%s: %s is missing: an exact field cannot be left out", x.of, f)
 		}
 	}
 	return key, nil
@@ -67,149 +61,47 @@ type keyReader struct {
 }
 
 // readField reads one field of a key.
-func readField(f *field, m *p4.FieldMatch, to *match.Field, mem *slab) error {
-	value := func(b []byte) (match.Value, error) {
+func readField(f *field, m *p4.FieldMatch, to *match.Field, mem *slab) (err error) {
+	value := func(what string, b []byte) match.Value {
 		v := mem.take(f.bits)
-		return v, parseBits(v, b, f.bits, "field")
+		if e := parseBits(v, b, f.bits, "field"); e != nil && err == nil {
+			err = fmt.Errorf("%s%w", what, e)
+		}
+		return v
 	}
-	var err error
+	kind := p4cfg.MatchField_UNSPECIFIED
 	switch t := m.GetFieldMatchType().(type) {
 	case *p4.FieldMatch_Exact_:
-		if f.kind != p4cfg.MatchField_EXACT {
-			break
-		}
-		to.Value, err = value(t.Exact.GetValue())
-		return err
+		kind, to.Value = p4cfg.MatchField_EXACT, value("", t.Exact.GetValue())
 	case *p4.FieldMatch_Lpm:
-		if f.kind != p4cfg.MatchField_LPM {
-			break
-		}
-		if to.Value, err = value(t.Lpm.GetValue()); err != nil {
-			return err
-		}
-		return setPrefix(f, to, int(t.Lpm.GetPrefixLen()))
+		kind, to.Value, to.PrefixLen = p4cfg.MatchField_LPM, value("", t.Lpm.GetValue()), int(t.Lpm.GetPrefixLen())
 	case *p4.FieldMatch_Ternary_:
-		if f.kind != p4cfg.MatchField_TERNARY {
-			break
-		}
-		if to.Value, err = value(t.Ternary.GetValue()); err != nil {
-			return err
-		}
-		if to.Mask, err = value(t.Ternary.GetMask()); err != nil {
-			return fmt.Errorf("mask: %w", err)
-		}
-		return checkTernary(to)
+		kind, to.Value, to.Mask = p4cfg.MatchField_TERNARY, value("", t.Ternary.GetValue()), value("mask: ", t.Ternary.GetMask())
 	case *p4.FieldMatch_Range_:
-		if f.kind != p4cfg.MatchField_RANGE {
-			break
-		}
-		if to.Value, err = value(t.Range.GetLow()); err != nil {
-			return fmt.Errorf("low: %w", err)
-		}
-		if to.High, err = value(t.Range.GetHigh()); err != nil {
-			return fmt.Errorf("high: %w", err)
-		}
-		return checkRange(f, to)
+		kind, to.Value, to.High = p4cfg.MatchField_RANGE, value("low: ", t.Range.GetLow()), value("high: ", t.Range.GetHigh())
 	case *p4.FieldMatch_Optional_:
-		if f.kind != p4cfg.MatchField_OPTIONAL {
-			break
-		}
-		if to.Value, err = value(t.Optional.GetValue()); err != nil {
-			return err
-		}
-		to.Mask = mem.take(f.bits)
-		setOnes(to.Mask, f.bits)
-		return nil
+		kind, to.Value, to.Mask = p4cfg.MatchField_OPTIONAL, value("", t.Optional.GetValue()), match.Ones(f.bits)
 	case nil:
 		return fmt.Errorf("no match is given; this is a field of type %v", f.kind)
 	}
-	return fmt.Errorf("the match is of another type; this is a field of type %v", f.kind)
-}
-
-func setPrefix(f *field, to *match.Field, n int) error {
 	switch {
-	case n == 0:
+	case kind != f.kind:
+		return fmt.Errorf("the match is of another type; this is a field of type %v", f.kind)
+	case err != nil:
+		return err
+	case kind == p4cfg.MatchField_LPM && to.PrefixLen == 0:
 		return fmt.Errorf("prefix length 0: a field that does not matter must be left out")
-	case n < 0 || n > f.bits:
-		return fmt.Errorf("prefix length %d of %d bits", n, f.bits)
-	}
-	if trailingZeros(to.Value) < f.bits-n {
-		return fmt.Errorf("value %v has bits outside of its prefix of %d bits", to.Value, n)
-	}
-	to.PrefixLen = n
-	return nil
-}
-
-// trailingZeros is the number of zeros at the end; of zero, more than any width.
-func trailingZeros(v match.Value) int {
-	for i := range v {
-		if w := v[len(v)-1-i]; w != 0 {
-			return 64*i + bits.TrailingZeros64(w)
-		}
-	}
-	return math.MaxInt
-}
-
-func checkTernary(to *match.Field) error {
-	if isZero(to.Mask) {
+	case kind == p4cfg.MatchField_TERNARY && to.Mask.IsZero():
 		return fmt.Errorf("mask 0: a field that does not matter must be left out")
-	}
-	for i, w := range to.Value {
-		if w&^to.Mask[i] != 0 {
-			return fmt.Errorf("value %v has bits outside of its mask %v", to.Value, to.Mask)
-		}
-	}
-	return nil
-}
-
-func checkRange(f *field, to *match.Field) error {
-	for i, low := range to.Value {
-		if low != to.High[i] {
-			if low > to.High[i] {
-				return fmt.Errorf("low %v is greater than high %v", to.Value, to.High)
-			}
-			break
-		}
-	}
-	if isZero(to.Value) && isOnes(to.High, f.bits) {
+	case kind == p4cfg.MatchField_RANGE && isAll(to, f.bits):
 		return fmt.Errorf("the range is that of all values: a field that does not matter must be left out")
 	}
-	return nil
+	return match.Spec{Kind: match.Kind(programKind[kind]), Bits: f.bits}.Check(to)
 }
 
-func isZero(v match.Value) bool {
-	for _, w := range v {
-		if w != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// setOnes sets the low bits of v, words(bits) long.
-func setOnes(v match.Value, bits int) {
-	for i := range v {
-		v[i] = ^uint64(0)
-	}
-	if r := bits % 64; r != 0 {
-		v[0] = 1<<r - 1
-	}
-}
-
-func isOnes(v match.Value, bits int) bool {
-	if len(v) != words(bits) || len(v) == 0 {
-		return false
-	}
-	for i, w := range v {
-		want := ^uint64(0)
-		if r := bits % 64; i == 0 && r != 0 {
-			want = 1<<r - 1
-		}
-		if w != want {
-			return false
-		}
-	}
-	return true
+// isAll reports whether a range is that of all values.
+func isAll(f *match.Field, bits int) bool {
+	return f.Value.IsZero() && (f.High == nil || f.High.Equal(match.Ones(bits)))
 }
 
 // writeKey is the inverse of fields: fields that don't matter are left out.
@@ -227,17 +119,17 @@ func writeKey(spec []field, byID []int, key match.Key) []*p4.FieldMatch {
 			}
 			m.FieldMatchType = &p4.FieldMatch_Lpm{Lpm: &p4.FieldMatch_LPM{Value: k.Value.Bytes(), PrefixLen: int32(k.PrefixLen)}}
 		case p4cfg.MatchField_TERNARY:
-			if isZero(k.Mask) {
+			if k.Mask.IsZero() {
 				continue
 			}
 			m.FieldMatchType = &p4.FieldMatch_Ternary_{Ternary: &p4.FieldMatch_Ternary{Value: k.Value.Bytes(), Mask: k.Mask.Bytes()}}
 		case p4cfg.MatchField_RANGE:
-			if k.High == nil || isZero(k.Value) && isOnes(k.High, f.bits) {
+			if isAll(k, f.bits) {
 				continue
 			}
 			m.FieldMatchType = &p4.FieldMatch_Range_{Range: &p4.FieldMatch_Range{Low: k.Value.Bytes(), High: k.High.Bytes()}}
 		case p4cfg.MatchField_OPTIONAL:
-			if isZero(k.Mask) {
+			if k.Mask.IsZero() {
 				continue
 			}
 			m.FieldMatchType = &p4.FieldMatch_Optional_{Optional: &p4.FieldMatch_Optional{Value: k.Value.Bytes()}}
@@ -260,7 +152,6 @@ func readCall(of fmt.Stringer, list []tableAction, a *p4.Action) (pipeline.Call,
 	}
 	c.Args = make([]match.Value, len(ta.params))
 	mem := make(slab, ta.words)
-	given := 0
 	for _, p := range a.GetParams() {
 		at := findField(ta.params, ta.byID, p.GetParamId())
 		if at < 0 {
@@ -275,13 +166,10 @@ func readCall(of fmt.Stringer, list []tableAction, a *p4.Action) (pipeline.Call,
 			return c, nil, invalid("%s: %s: parameter %d (%s): %v", of, ta, f.id, f.name, err)
 		}
 		c.Args[at] = v
-		given++
 	}
-	if given < len(ta.params) {
-		for i := range ta.params {
-			if f := &ta.params[i]; c.Args[i] == nil {
-				return c, nil, invalid("%s: %s: parameter %d (%s) is missing", of, ta, f.id, f.name)
-			}
+	for i := range ta.params {
+		if f := &ta.params[i]; c.Args[i] == nil {
+			return c, nil, invalid("%s: %s: parameter %d (%s) is missing", of, ta, f.id, f.name)
 		}
 	}
 	return c, ta, nil

@@ -20,7 +20,7 @@ type mutator struct {
 // mutate changes a message n times.
 func (r *mutator) mutate(m proto.Message, n int) {
 	for range n {
-		var places []place
+		var places []messageField
 		collect(m.ProtoReflect(), 0, &places)
 		if len(places) == 0 {
 			return
@@ -30,13 +30,13 @@ func (r *mutator) mutate(m proto.Message, n int) {
 	}
 }
 
-// a place is a field, set or not.
-type place struct {
+// A messageField is a field, set or not.
+type messageField struct {
 	m protoreflect.Message
 	f protoreflect.FieldDescriptor
 }
 
-func collect(m protoreflect.Message, depth int, out *[]place) {
+func collect(m protoreflect.Message, depth int, out *[]messageField) {
 	if depth > 12 {
 		return
 	}
@@ -52,7 +52,7 @@ func collect(m protoreflect.Message, depth int, out *[]place) {
 			}
 			continue
 		}
-		*out = append(*out, place{m, f})
+		*out = append(*out, messageField{m, f})
 		switch {
 		case f.Message() == nil || !m.Has(f):
 		case f.IsList():

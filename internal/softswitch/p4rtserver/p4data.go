@@ -139,7 +139,7 @@ func (t *dataType) encode(v []match.Value) (*p4.P4Data, []match.Value) {
 
 // decode appends the values of a P4Data, which must be of this type.
 func (t *dataType) decode(to []match.Value, d *p4.P4Data) ([]match.Value, error) {
-	v := make(match.Value, words(t.bits))
+	v := make(match.Value, match.Words(t.bits))
 	switch t.kind {
 	case dataStruct, dataTuple:
 		list := d.GetStruct()
@@ -182,11 +182,13 @@ func (t *dataType) decode(to []match.Value, d *p4.P4Data) ([]match.Value, error)
 	if !ok {
 		return nil, invalid("the data is not the bit string of %d bits that the P4Info describes", t.bits)
 	}
-	parse := parseBits
+	var err error
 	if t.kind == dataSigned {
-		parse = parseSigned
+		v, err = parseSigned(b, t.bits, "register")
+	} else {
+		err = parseBits(v, b, t.bits, "register")
 	}
-	if err := parse(v, b, t.bits, "register"); err != nil {
+	if err != nil {
 		return nil, fail(codes.OutOfRange, "%v", err)
 	}
 	return append(to, v), nil

@@ -1,56 +1,104 @@
 package p4rtserver
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
-	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-// An index is a P4Info made ready: every id resolved to the program's object of
-// the same name. It is immutable.
+// An index is a P4Info made ready: every id resolved to the pipeline's object of
+// the same name. It does not change, but for the members and groups of profiles.
 type index struct {
 	kinds map[uint32]string // of all objects, for messages: "table ingress.t"
 
-	tables    map[uint32]*table
+	tables    objects[table]
 	actions   map[uint32]*action
-	profiles  map[uint32]*profile
-	counters  map[uint32]*array
-	meters    map[uint32]*meter
-	registers map[uint32]*register
-	valueSets map[uint32]*valueSet
-	digests   map[uint32]*digest
-	direct    map[uint32]*resource // direct counters and meters
+	profiles  objects[profile]
+	counters  objects[counter]
+	meters    objects[meter]
+	registers objects[register]
+	valueSets objects[valueSet]
+	digests   objects[digest]
 
-	// The same in the order of the P4Info, for reading all of a kind.
-	tableList    []*table
-	profileList  []*profile
-	counterList  []*array
-	meterList    []*meter
-	registerList []*register
-	valueSetList []*valueSet
-	digestList   []*digest
-
-	byTable   []*table // by the program's table; nil if the P4Info has none
 	byState   map[*pipeline.Table]*table
 	byDigest  []*digest // by the program's digest
 	packetIn  *packetHeader
 	packetOut *packetHeader
 }
 
+// An object is what all of the P4Info's objects have.
+type object struct {
+	kind string
+	id   uint32
+	name string
+}
+
+func (o object) String() string { return o.kind + " " + o.name }
+
+// objects are those of one kind.
+type objects[T any] struct {
+	kind  string
+	kinds map[uint32]string // the index's
+	byID  map[uint32]*T
+	list  []*T // in the order of the P4Info
+}
+
+func newObjects[T any](x *index, kind string) objects[T] {
+	return objects[T]{kind: kind, kinds: x.kinds, byID: map[uint32]*T{}}
+}
+
+// find returns the object with an id.
+func (o *objects[T]) find(id uint32) (*T, error) {
+	if x := o.byID[id]; x != nil {
+		return x, nil
+	}
+	if id == 0 {
+		return nil, invalid("no %s id is given", o.kind)
+	}
+	return nil, invalid("there is no %s with id %d (0x%08x): that is %s", o.kind, id, id, kindOf(o.kinds, id))
+}
+
+// selected are the objects with an id: all if it is 0.
+func (o *objects[T]) selected(id uint32) ([]*T, error) {
+	if id == 0 {
+		return o.list, nil
+	}
+	x, err := o.find(id)
+	return []*T{x}, err
+}
+
+// modified finds an object that updates can only modify.
+func (o *objects[T]) modified(id uint32, kind p4.Update_Type) (*T, error) {
+	x, err := o.find(id)
+	if err == nil && kind != p4.Update_MODIFY {
+		err = notModify(o.kinds[id], kind)
+	}
+	return x, err
+}
+
+// notModify refuses an update of what can only be modified.
+func notModify(what string, kind p4.Update_Type) error {
+	return invalid("%s: %v is not possible: it can only be modified", what, kind)
+}
+
+// kindOf describes an id for messages.
+func kindOf(kinds map[uint32]string, id uint32) string {
+	return cmp.Or(kinds[id], "nothing in the P4Info")
+}
+
 // A table is one of the P4Info's tables.
 type table struct {
-	id          uint32
-	name        string
+	object
 	state       *pipeline.Table
-	prog        int // index into Program.Tables
 	key         keyReader
 	actions     []tableAction
-	prioritised bool // has an optional, ternary or range field
+	prioritized bool // has an optional, ternary or range field
 	constant    bool
 	idle        bool
 	profile     *profile // nil: direct
@@ -59,8 +107,6 @@ type table struct {
 	constAction bool       // the default action cannot be changed
 	initial     *p4.Action // the P4Info's initial default action
 }
-
-func (t *table) String() string { return "table " + t.name }
 
 // A field is a field of a key.
 type field struct {
@@ -112,173 +158,94 @@ func byProgram(list []tableAction, prog int) *tableAction {
 
 // An action is one of the P4Info's actions.
 type action struct {
-	id     uint32
-	name   string
+	object
 	params []field // in the program's order; kind is not used
 	byID   []int
 	words  int
 }
 
-func (a *action) String() string { return "action " + a.name }
-
 // A profile is an action profile, with a selector or without.
 type profile struct {
-	id        uint32
-	name      string
+	object
 	selector  bool
-	size      int64
 	maxGroup  int32
 	byMembers bool // sum_of_members instead of sum_of_weights
 	maxWeight int32
-	noWeights bool
 	tables    []*table
 	actions   []tableAction // of its tables, which have the same
 	state     *pipeline.Profile
+	members   kept[*p4.ActionProfileMember, pipeline.Call]
+	groups    kept[*p4.ActionProfileGroup, selection]
 }
 
-func (p *profile) String() string { return "action profile " + p.name }
-
-// An array is an indexed counter.
-type array struct {
-	state *pipeline.Counter
-	id    uint32
-	name  string
-	size  int
+// An array is an indexed counter, meter or register, with a V in each cell.
+type array[V any] struct {
+	object
+	state interface {
+		Len() int
+		Get(i int) (V, error)
+		Set(i int, v V) error
+	}
 }
 
-func (a *array) String() string { return "counter " + a.name }
+type counter struct{ array[pipeline.Counts] }
 
-// A meter is an indexed meter.
 type meter struct {
-	state *pipeline.Meter
-	id    uint32
-	name  string
-	size  int
-	kind  p4cfg.MeterSpec_Type
-}
-
-func (m *meter) String() string { return "meter " + m.name }
-
-// A resource is a direct counter or a direct meter.
-type resource struct {
-	id   uint32
-	what string // "direct counter ingress.c"
+	array[pipeline.MeterConfig]
 	kind p4cfg.MeterSpec_Type
 }
 
-// A register is a register array.
 type register struct {
-	state *pipeline.Register
-	id    uint32
-	name  string
-	size  int
-	bits  int
-	data  *dataType
+	array[match.Value]
+	data *dataType
 }
 
-func (r *register) String() string { return "register " + r.name }
+// A resource is a direct counter or a direct meter.
+type resource struct {
+	object
+	kind p4cfg.MeterSpec_Type
+}
 
 // A valueSet is a parser value set.
 type valueSet struct {
+	object
 	state *pipeline.ValueSet
-	id    uint32
-	name  string
-	size  int
 	key   keyReader
 }
 
-func (v *valueSet) String() string { return "value set " + v.name }
-
 // A digest is a format of digests.
 type digest struct {
-	id   uint32
-	name string
+	object
 	data *dataType
 	bits []int // of the program's fields
 }
 
-func (d *digest) String() string { return "digest " + d.name }
-
-// kindOf describes an id for messages.
-func (x *index) kindOf(id uint32) string {
-	if k, ok := x.kinds[id]; ok {
-		return k
-	}
-	return "nothing in the P4Info"
-}
-
-// noSuch is the error for an id that is not one of a kind.
-func (x *index) noSuch(kind string, id uint32) error {
-	if id == 0 {
-		return invalid("no %s id is given", kind)
-	}
-	return invalid("there is no %s with id %d (0x%08x): that is %s", kind, id, id, x.kindOf(id))
-}
-
-// newIndex resolves a P4Info against the program that it should belong to. The
+// newIndex resolves a P4Info against the pipeline that it should belong to. The
 // error lists what does not fit together, by name.
-func newIndex(info *p4cfg.P4Info, prog *program.Program) (*index, error) {
-	b := &indexer{
-		index: &index{
-			kinds:     map[uint32]string{},
-			tables:    map[uint32]*table{},
-			actions:   map[uint32]*action{},
-			profiles:  map[uint32]*profile{},
-			counters:  map[uint32]*array{},
-			meters:    map[uint32]*meter{},
-			registers: map[uint32]*register{},
-			valueSets: map[uint32]*valueSet{},
-			digests:   map[uint32]*digest{},
-			direct:    map[uint32]*resource{},
-			byTable:   make([]*table, len(prog.Tables)),
-			byDigest:  make([]*digest, len(prog.Digests)),
-		},
-		info: info,
-		prog: prog,
+func newIndex(info *p4cfg.P4Info, pipe *pipeline.Pipeline) (*index, error) {
+	x := &index{
+		kinds:    map[uint32]string{},
+		actions:  map[uint32]*action{},
+		byState:  map[*pipeline.Table]*table{},
+		byDigest: make([]*digest, len(pipe.Program().Digests)),
 	}
+	x.tables = newObjects[table](x, "table")
+	x.profiles = newObjects[profile](x, "action profile")
+	x.counters = newObjects[counter](x, "counter")
+	x.meters = newObjects[meter](x, "meter")
+	x.registers = newObjects[register](x, "register")
+	x.valueSets = newObjects[valueSet](x, "value set")
+	x.digests = newObjects[digest](x, "digest")
+	b := &indexer{index: x, info: info, pipe: pipe, prog: pipe.Program()}
 	b.common()
 	b.readActions()
-	b.readProfiles()
-	b.readTables()
+	resolve(b, &x.profiles, info.GetActionProfiles(), pipe.Profile, b.readProfile)
+	resolve(b, &x.tables, info.GetTables(), pipe.Table, b.readTable)
 	b.finishProfiles()
 	b.readArrays()
 	b.readDirect()
-	b.readValueSets()
-	b.readRegisters()
-	b.readDigests()
+	resolve(b, &x.valueSets, info.GetValueSets(), pipe.ValueSet, b.readValueSet)
+	resolve(b, &x.digests, info.GetDigests(), b.findDigest, b.readDigest)
 	b.readPacketHeaders()
-	if err := b.result(); err != nil {
-		return nil, err
-	}
-	return b.index, nil
-}
-
-// bind gives the index the objects of the pipeline. All are there: the index was
-// made from the same program.
-func (x *index) bind(p *pipeline.Pipeline) {
-	x.byState = make(map[*pipeline.Table]*table, len(x.tableList))
-	for _, t := range x.tableList {
-		t.state = p.Table(t.name)
-		x.byState[t.state] = t
-	}
-	for _, c := range x.profileList {
-		c.state = p.Profile(c.name)
-	}
-	for _, c := range x.counterList {
-		c.state = p.Counter(c.name)
-	}
-	for _, m := range x.meterList {
-		m.state = p.Meter(m.name)
-	}
-	for _, r := range x.registerList {
-		r.state = p.Register(r.name)
-	}
-	for _, v := range x.valueSetList {
-		v.state = p.ValueSet(v.name)
-	}
-}
-
-// notModify refuses an update of what can only be modified.
-func notModify(what string, kind p4.Update_Type) error {
-	return invalid("%s: %v is not possible: it can only be modified", what, kind)
+	return x, b.result()
 }

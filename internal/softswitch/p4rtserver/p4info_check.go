@@ -8,6 +8,8 @@ import (
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
@@ -15,7 +17,8 @@ import (
 type indexer struct {
 	*index
 	info     *p4cfg.P4Info
-	prog     *program.Program
+	pipe     *pipeline.Pipeline
+	prog     *program.Program // of the pipeline
 	problems []string
 }
 
@@ -40,20 +43,20 @@ func (b *indexer) result() error {
 
 // declare notes an object's id and name. It returns false if the object cannot
 // be used at all.
-func (b *indexer) declare(kind string, pre *p4cfg.Preamble) bool {
-	id, name := pre.GetId(), pre.GetName()
+func (b *indexer) declare(kind string, pre *p4cfg.Preamble) (object, bool) {
+	o := object{kind, pre.GetId(), pre.GetName()}
 	switch {
-	case name == "":
-		b.problem("a %s with id %d has no name", kind, id)
-	case id == 0:
-		b.problem("%s %s has no id", kind, name)
-	case b.kinds[id] != "":
-		b.problem("%s %s has the id %d of %s", kind, name, id, b.kinds[id])
+	case o.name == "":
+		b.problem("a %s with id %d has no name", kind, o.id)
+	case o.id == 0:
+		b.problem("%s has no id", o)
+	case b.kinds[o.id] != "":
+		b.problem("%s has the id %d of %s", o, o.id, b.kinds[o.id])
 	default:
-		b.kinds[id] = kind + " " + name
-		return true
+		b.kinds[o.id] = o.String()
+		return o, true
 	}
-	return false
+	return o, false
 }
 
 // common checks what belongs to no object.
@@ -73,14 +76,14 @@ func (b *indexer) common() {
 // bits, and the program has bits. A translated type has the width of the
 // controller's side in the P4Info ("User-defined types"): this switch translates
 // by keeping the number.
-func (b *indexer) width(what string, bits int32, typ *p4cfg.P4NamedType, have int) int {
+func (b *indexer) width(what string, bits int, typ *p4cfg.P4NamedType, have int) int {
 	if tr := b.info.GetTypeInfo().GetNewTypes()[typ.GetName()].GetTranslatedType(); tr != nil {
 		if tr.GetSdnBitwidth() == 0 {
 			b.problem("%s: values of type %s are strings to the controller, which this switch cannot translate", what, typ.GetName())
 		}
 		return have
 	}
-	if int(bits) != have {
+	if bits != have {
 		b.problem("%s has %d bits in the P4Info and %d in the program", what, bits, have)
 	}
 	return have
@@ -88,49 +91,43 @@ func (b *indexer) width(what string, bits int32, typ *p4cfg.P4NamedType, have in
 
 func (b *indexer) readActions() {
 	for _, a := range b.info.GetActions() {
-		if !b.declare("action", a.GetPreamble()) {
+		o, ok := b.declare("action", a.GetPreamble())
+		if !ok {
 			continue
 		}
-		x := &action{id: a.GetPreamble().GetId(), name: a.GetPreamble().GetName()}
+		x := &action{object: o}
 		at := slices.IndexFunc(b.prog.Actions, func(p program.Action) bool { return p.Name == x.name })
-		if at < 0 {
-			// Nothing calls it, or else the table that does complains.
-			if len(a.GetParams()) == 0 {
-				b.actions[x.id] = x
-				continue
-			}
+		switch {
+		case at < 0 && len(a.GetParams()) == 0:
+			b.actions[x.id] = x // nothing calls it, or else the table that does complains
+			continue
+		case at < 0:
 			b.problem("%s is not in the program", x)
 			continue
 		}
-		params := b.prog.Actions[at].Params
-		names := make([]string, len(params))
-		widths := make([]int, len(params))
-		for i, p := range params {
-			names[i], widths[i] = p.Name, p.Bits
-		}
-		var got []field
+		var got []declared
 		for _, p := range a.GetParams() {
-			got = append(got, field{id: p.GetId(), name: p.GetName(), bits: int(p.GetBitwidth())})
+			got = append(got, declared{field{id: p.GetId(), name: p.GetName(), bits: int(p.GetBitwidth())}, p.GetTypeName()})
 		}
-		x.params, x.byID = b.order(x.String(), "parameter", got, names)
-		for i := range x.params {
-			f := &x.params[i]
-			if f.id == 0 {
-				continue // missing, and reported
-			}
-			p := a.GetParams()[slices.IndexFunc(got, func(g field) bool { return g.id == f.id })]
-			f.bits = b.width(fmt.Sprintf("%s: parameter %s", x, f.name), p.GetBitwidth(), p.GetTypeName(), widths[i])
-			x.words += words(f.bits)
+		x.params, x.byID = b.order(x.String(), "parameter", got, b.prog.Actions[at].Params)
+		for _, f := range x.params {
+			x.words += match.Words(f.bits)
 		}
 		b.actions[x.id] = x
 	}
 }
 
+// A declared is a field as the P4Info has it.
+type declared struct {
+	field
+	typ *p4cfg.P4NamedType
+}
+
 // order arranges the P4Info's fields as the program has them, by name. Where
 // the same name is there twice, order decides. The second result is the position
 // in the first by the P4Info's order.
-func (b *indexer) order(where, kind string, got []field, names []string) ([]field, []int) {
-	out := make([]field, len(names))
+func (b *indexer) order(where, kind string, got []declared, want []program.Param) ([]field, []int) {
+	out := make([]field, len(want))
 	byID := make([]int, 0, len(got))
 	ids := map[uint32]bool{}
 	for i, f := range got {
@@ -139,70 +136,48 @@ func (b *indexer) order(where, kind string, got []field, names []string) ([]fiel
 			continue
 		}
 		ids[f.id] = true
-		at := -1
-		if i < len(names) && names[i] == f.name && out[i].id == 0 {
-			at = i
-		} else {
-			for j, n := range names {
-				if n == f.name && out[j].id == 0 {
-					at = j
-					break
-				}
+		free := func(j int) bool { return want[j].Name == f.name && out[j].id == 0 }
+		at := i
+		if i >= len(want) || !free(i) {
+			for at = 0; at < len(want) && !free(at); at++ {
 			}
 		}
-		if at < 0 {
+		if at == len(want) {
 			b.problem("%s: %s %s is not in the program", where, kind, f.name)
 			continue
 		}
-		out[at] = f
+		out[at] = f.field
+		out[at].bits = b.width(fmt.Sprintf("%s: %s %s", where, kind, f.name), f.bits, f.typ, want[at].Bits)
 		byID = append(byID, at)
 	}
-	for i, n := range names {
+	for i, p := range want {
 		if out[i].id == 0 {
-			b.problem("%s: %s %s of the program is not in the P4Info", where, kind, n)
+			b.problem("%s: %s %s of the program is not in the P4Info", where, kind, p.Name)
 		}
 	}
 	return out, byID
 }
 
-func (b *indexer) readTables() {
-	for _, t := range b.info.GetTables() {
-		if !b.declare("table", t.GetPreamble()) {
-			continue
+func (b *indexer) readTable(o object, t *p4cfg.Table, state *pipeline.Table) *table {
+	p := state.Info()
+	x := &table{object: o, state: state, constant: t.GetIsConstTable() || p.Entries != nil} // whatever the P4Info says
+	b.readKey(x, t, p)
+	b.readTableActions(x, t, p)
+	b.readImplementation(x, t, p)
+	d := p.Default
+	x.constAction = d != nil && (d.ConstAction || d.ConstEntry) || t.GetConstDefaultActionId() != 0
+	if d := t.GetInitialDefaultAction(); d.GetActionId() != 0 {
+		x.initial = &p4.Action{ActionId: d.GetActionId()}
+		for _, a := range d.GetArguments() {
+			x.initial.Params = append(x.initial.Params, &p4.Action_Param{ParamId: a.GetParamId(), Value: canonical(a.GetValue())})
 		}
-		x := &table{id: t.GetPreamble().GetId(), name: t.GetPreamble().GetName(), constant: t.GetIsConstTable()}
-		x.prog = slices.IndexFunc(b.prog.Tables, func(p program.Table) bool { return p.Name == x.name })
-		if x.prog < 0 {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		p := &b.prog.Tables[x.prog]
-		b.readKey(x, t, p)
-		b.readTableActions(x, t, p)
-		b.readImplementation(x, t, p)
-		if d := p.Default; d != nil {
-			x.constAction = d.ConstAction || d.ConstEntry
-		}
-		if t.GetConstDefaultActionId() != 0 {
-			x.constAction = true
-		}
-		if d := t.GetInitialDefaultAction(); d.GetActionId() != 0 {
-			x.initial = &p4.Action{ActionId: d.GetActionId()}
-			for _, a := range d.GetArguments() {
-				x.initial.Params = append(x.initial.Params, &p4.Action_Param{ParamId: a.GetParamId(), Value: canonical(a.GetValue())})
-			}
-		}
-		if p.Entries != nil {
-			x.constant = true // whatever the P4Info says
-		}
-		x.idle = t.GetIdleTimeoutBehavior() == p4cfg.Table_NOTIFY_CONTROL
-		if x.idle != p.Timeout {
-			b.problem("%s: idle time-outs are %s in the P4Info and %s in the program", x, yesNo(x.idle), yesNo(p.Timeout))
-		}
-		b.tables[x.id] = x
-		b.tableList = append(b.tableList, x)
-		b.byTable[x.prog] = x
 	}
+	x.idle = t.GetIdleTimeoutBehavior() == p4cfg.Table_NOTIFY_CONTROL
+	if x.idle != p.Timeout {
+		b.problem("%s: idle time-outs are %s in the P4Info and %s in the program", x, yesNo(x.idle), yesNo(p.Timeout))
+	}
+	b.byState[state] = x
+	return x
 }
 
 func yesNo(b bool) string {
@@ -222,36 +197,33 @@ var programKind = map[p4cfg.MatchField_MatchType]program.MatchKind{
 }
 
 func (b *indexer) readKey(x *table, t *p4cfg.Table, p *program.Table) {
-	names := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		names[i] = k.Name
+	var want []program.Param
+	for _, k := range p.Key {
+		want = append(want, program.Param{Name: k.Name, Bits: k.Bits})
 	}
-	got := make([]field, len(t.GetMatchFields()))
-	for i, m := range t.GetMatchFields() {
-		got[i] = field{id: m.GetId(), name: m.GetName(), kind: m.GetMatchType(), bits: int(m.GetBitwidth())}
+	var got []declared
+	for _, m := range t.GetMatchFields() {
+		got = append(got, declared{field{m.GetId(), m.GetName(), m.GetMatchType(), int(m.GetBitwidth())}, m.GetTypeName()})
 		if m.GetOtherMatchType() != "" {
 			b.problem("%s: field %s has the match type %s, which is not of v1model", x, m.GetName(), m.GetOtherMatchType())
 		}
 	}
 	x.key.of = x
-	x.key.spec, x.key.byID = b.order(x.String(), "match field", got, names)
-	for i := range x.key.spec {
-		f := &x.key.spec[i]
+	x.key.spec, x.key.byID = b.order(x.String(), "match field", got, want)
+	for i, f := range x.key.spec {
 		if f.id == 0 {
 			continue
 		}
-		m := t.GetMatchFields()[slices.IndexFunc(got, func(g field) bool { return g.id == f.id })]
-		f.bits = b.width(fmt.Sprintf("%s: match field %s", x, f.name), m.GetBitwidth(), m.GetTypeName(), p.Key[i].Bits)
 		switch kind, ok := programKind[f.kind]; {
 		case !ok:
 			b.problem("%s: match field %s has no match type", x, f.name)
 		case kind != p.Key[i].Match:
 			b.problem("%s: match field %s is %v in the P4Info and %s in the program", x, f.name, f.kind, kindName(p.Key[i].Match))
 		}
-		n := words(f.bits)
+		n := match.Words(f.bits)
 		switch f.kind {
 		case p4cfg.MatchField_TERNARY, p4cfg.MatchField_RANGE, p4cfg.MatchField_OPTIONAL:
-			x.prioritised = true
+			x.prioritized = true
 			n *= 2
 		}
 		x.key.words += n
@@ -266,7 +238,7 @@ func (b *indexer) readTableActions(x *table, t *p4cfg.Table, p *program.Table) {
 	for _, ref := range t.GetActionRefs() {
 		a := b.actions[ref.GetId()]
 		if a == nil {
-			b.problem("%s: its action with id %d is %s", x, ref.GetId(), b.kindOf(ref.GetId()))
+			b.problem("%s: its action with id %d is %s", x, ref.GetId(), kindOf(b.kinds, ref.GetId()))
 			continue
 		}
 		at := slices.IndexFunc(p.Actions, func(i int) bool { return b.prog.Actions[i].Name == a.name })
@@ -297,6 +269,7 @@ func sameParams(a *action, params []program.Param) bool {
 
 func (b *indexer) readImplementation(x *table, t *p4cfg.Table, p *program.Table) {
 	id := t.GetImplementationId()
+	x.profile = b.profiles.byID[id]
 	var have string
 	if p.Profile != program.None {
 		have = b.prog.Profiles[p.Profile].Name
@@ -305,12 +278,11 @@ func (b *indexer) readImplementation(x *table, t *p4cfg.Table, p *program.Table)
 	case id == 0 && have == "":
 	case id == 0:
 		b.problem("%s: the program has the action profile %s for it, the P4Info none", x, have)
-	case b.profiles[id] == nil:
-		b.problem("%s: its implementation with id %d is %s", x, id, b.kindOf(id))
-	case b.profiles[id].name != have:
-		b.problem("%s: its %s is not the program's (%q)", x, b.profiles[id], have)
+	case x.profile == nil:
+		b.problem("%s: its implementation with id %d is %s", x, id, kindOf(b.kinds, id))
+	case x.profile.name != have:
+		b.problem("%s: its %s is not the program's (%q)", x, x.profile, have)
 	default:
-		x.profile = b.profiles[id]
 		x.profile.tables = append(x.profile.tables, x)
 	}
 }

@@ -1,48 +1,61 @@
 package p4rtserver
 
 import (
+	"cmp"
 	"slices"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 
+	"github.com/mcrdma/mcrdma/internal/softswitch/match"
+	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
-func (b *indexer) readProfiles() {
-	for _, p := range b.info.GetActionProfiles() {
-		if !b.declare("action profile", p.GetPreamble()) {
+// resolve reads the P4Info's objects of one kind. find finds the program's object
+// of that name, or returns nil; read makes one of the two, or nil if they do not
+// fit at all.
+func resolve[I interface{ GetPreamble() *p4cfg.Preamble }, S, T any](b *indexer, to *objects[T], list []I, find func(string) *S, read func(object, I, *S) *T) {
+	for _, info := range list {
+		o, ok := b.declare(to.kind, info.GetPreamble())
+		if !ok {
 			continue
 		}
-		x := &profile{
-			id:        p.GetPreamble().GetId(),
-			name:      p.GetPreamble().GetName(),
-			selector:  p.GetWithSelector(),
-			size:      p.GetSize(),
-			maxGroup:  p.GetMaxGroupSize(),
-			byMembers: p.GetSumOfMembers() != nil,
-			maxWeight: p.GetSumOfMembers().GetMaxMemberWeight(),
-			noWeights: p.GetWeightsDisallowed(),
-		}
-		at := slices.IndexFunc(b.prog.Profiles, func(q program.Profile) bool { return q.Name == x.name })
-		switch {
-		case at < 0:
-			b.problem("%s is not in the program", x)
+		s := find(o.name)
+		if s == nil {
+			b.problem("%s is not in the program", o)
 			continue
-		case b.prog.Profiles[at].Selector != x.selector:
-			b.problem("%s: only one of P4Info and program has a selector for it", x)
-		case x.size < 0 || x.maxGroup < 0 || x.maxWeight < 0:
-			b.problem("%s has a negative size in the P4Info", x)
-		case x.noWeights:
-			b.problem("%s: this switch has no weights of its own to choose members by (weights_disallowed)", x)
 		}
-		b.profiles[x.id] = x
-		b.profileList = append(b.profileList, x)
+		if x := read(o, info, s); x != nil {
+			to.byID[o.id] = x
+			to.list = append(to.list, x)
+		}
 	}
+}
+
+func (b *indexer) readProfile(o object, p *p4cfg.ActionProfile, state *pipeline.Profile) *profile {
+	x := &profile{
+		object:    o,
+		selector:  p.GetWithSelector(),
+		maxGroup:  p.GetMaxGroupSize(),
+		byMembers: p.GetSumOfMembers() != nil,
+		maxWeight: p.GetSumOfMembers().GetMaxMemberWeight(),
+		state:     state,
+	}
+	x.members, x.groups = profileMembers(x), profileGroups(x)
+	switch {
+	case state.Info().Selector != x.selector:
+		b.problem("%s: only one of P4Info and program has a selector for it", x)
+	case p.GetSize() < 0 || x.maxGroup < 0 || x.maxWeight < 0:
+		b.problem("%s has a negative size in the P4Info", x)
+	case p.GetWeightsDisallowed():
+		b.problem("%s: this switch has no weights of its own to choose members by (weights_disallowed)", x)
+	}
+	return x
 }
 
 // finishProfiles gives each profile the actions of its tables.
 func (b *indexer) finishProfiles() {
-	for _, p := range b.profileList {
+	for _, p := range b.profiles.list {
 		for i, t := range p.tables {
 			if i == 0 {
 				p.actions = t.actions
@@ -66,47 +79,46 @@ func sameActions(a, b []tableAction) bool {
 }
 
 func (b *indexer) readArrays() {
-	for _, c := range b.info.GetCounters() {
-		if !b.declare("counter", c.GetPreamble()) {
-			continue
-		}
-		x := &array{id: c.GetPreamble().GetId(), name: c.GetPreamble().GetName()}
-		at := slices.IndexFunc(b.prog.Counters, func(q program.Counter) bool { return q.Name == x.name && q.Table == program.None })
-		if at < 0 {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		x.size = b.prog.Counters[at].Size
-		b.sameSize(x.String(), c.GetSize(), x.size)
-		b.counters[x.id] = x
-		b.counterList = append(b.counterList, x)
-	}
-	for _, m := range b.info.GetMeters() {
-		if !b.declare("meter", m.GetPreamble()) {
-			continue
-		}
-		x := &meter{id: m.GetPreamble().GetId(), name: m.GetPreamble().GetName(), kind: m.GetSpec().GetType()}
-		at := slices.IndexFunc(b.prog.Meters, func(q program.Meter) bool { return q.Name == x.name && q.Table == program.None })
-		if at < 0 {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		x.size = b.prog.Meters[at].Size
-		b.sameSize(x.String(), m.GetSize(), x.size)
-		b.meterSpec(x.String(), m.GetSpec(), &b.prog.Meters[at])
-		b.meters[x.id] = x
-		b.meterList = append(b.meterList, x)
-	}
+	resolve(b, &b.counters, b.info.GetCounters(), b.findCounter, func(o object, c *p4cfg.Counter, state *pipeline.Counter) *counter {
+		b.sameSize(o, c.GetSize(), state.Len())
+		return &counter{array[pipeline.Counts]{o, state}}
+	})
+	resolve(b, &b.meters, b.info.GetMeters(), b.findMeter, func(o object, m *p4cfg.Meter, state *pipeline.Meter) *meter {
+		b.sameSize(o, m.GetSize(), state.Len())
+		b.meterSpec(o, m.GetSpec(), state.Info().Bytes)
+		return &meter{array[pipeline.MeterConfig]{o, state}, m.GetSpec().GetType()}
+	})
+	resolve(b, &b.registers, b.info.GetRegisters(), b.pipe.Register, func(o object, r *p4cfg.Register, state *pipeline.Register) *register {
+		b.sameSize(o, int64(r.GetSize()), state.Len())
+		data := b.dataType(o.String(), r.GetTypeSpec(), []int{state.Info().Bits})
+		return &register{array[match.Value]{o, state}, data}
+	})
 }
 
-func (b *indexer) sameSize(what string, info int64, prog int) {
+// findCounter finds a counter that is not of a table's entries.
+func (b *indexer) findCounter(name string) *pipeline.Counter {
+	if c := b.pipe.Counter(name); c != nil && c.Info().Table == program.None {
+		return c
+	}
+	return nil
+}
+
+// findMeter does the same for meters.
+func (b *indexer) findMeter(name string) *pipeline.Meter {
+	if m := b.pipe.Meter(name); m != nil && m.Info().Table == program.None {
+		return m
+	}
+	return nil
+}
+
+func (b *indexer) sameSize(what object, info int64, prog int) {
 	if info != int64(prog) {
 		b.problem("%s has %d cells in the P4Info and %d in the program", what, info, prog)
 	}
 }
 
-func (b *indexer) meterSpec(what string, spec *p4cfg.MeterSpec, m *program.Meter) {
-	if inBytes := spec.GetUnit() == p4cfg.MeterSpec_BYTES; inBytes != m.Bytes {
+func (b *indexer) meterSpec(what object, spec *p4cfg.MeterSpec, inBytes bool) {
+	if inBytes != (spec.GetUnit() == p4cfg.MeterSpec_BYTES) {
 		b.problem("%s counts %v in the P4Info, but not in the program", what, spec.GetUnit())
 	}
 	if spec.GetType() == p4cfg.MeterSpec_SINGLE_RATE_THREE_COLOR {
@@ -115,146 +127,112 @@ func (b *indexer) meterSpec(what string, spec *p4cfg.MeterSpec, m *program.Meter
 }
 
 func (b *indexer) readDirect() {
+	known := map[uint32]bool{}
+	// read returns a resource and its table, or nil if it does not fit; have
+	// returns the name of what the program has there.
+	read := func(kind string, pre *p4cfg.Preamble, id uint32, have func(*program.Table) string) (*resource, *table) {
+		o, ok := b.declare("direct "+kind, pre)
+		t := b.tables.byID[id]
+		switch {
+		case !ok:
+			return nil, nil
+		case t == nil:
+			b.problem("%s: its table with id %d is %s", o, id, kindOf(b.kinds, id))
+			return nil, nil
+		case have(t.state.Info()) != o.name:
+			b.problem("%s: %s has no such %s in the program", o, t, kind)
+			return nil, nil
+		}
+		known[o.id] = true
+		return &resource{object: o}, t
+	}
 	for _, c := range b.info.GetDirectCounters() {
-		if !b.declare("direct counter", c.GetPreamble()) {
-			continue
+		x, t := read("counter", c.GetPreamble(), c.GetDirectTableId(), func(p *program.Table) string {
+			if p.Counter == program.None {
+				return ""
+			}
+			return b.prog.Counters[p.Counter].Name
+		})
+		if x != nil {
+			t.counter = x
 		}
-		name := c.GetPreamble().GetName()
-		x := &resource{id: c.GetPreamble().GetId(), what: "direct counter " + name}
-		t := b.tables[c.GetDirectTableId()]
-		if t == nil {
-			b.problem("%s: its table with id %d is %s", x.what, c.GetDirectTableId(), b.kindOf(c.GetDirectTableId()))
-			continue
-		}
-		if at := b.prog.Tables[t.prog].Counter; at == program.None || b.prog.Counters[at].Name != name {
-			b.problem("%s: %s has no such counter in the program", x.what, t)
-			continue
-		}
-		t.counter = x
-		b.direct[x.id] = x
 	}
 	for _, m := range b.info.GetDirectMeters() {
-		if !b.declare("direct meter", m.GetPreamble()) {
-			continue
+		x, t := read("meter", m.GetPreamble(), m.GetDirectTableId(), func(p *program.Table) string {
+			if p.Meter == program.None {
+				return ""
+			}
+			return b.prog.Meters[p.Meter].Name
+		})
+		if x != nil {
+			x.kind = m.GetSpec().GetType()
+			b.meterSpec(x.object, m.GetSpec(), b.prog.Meters[t.state.Info().Meter].Bytes)
+			t.meter = x
 		}
-		name := m.GetPreamble().GetName()
-		x := &resource{id: m.GetPreamble().GetId(), what: "direct meter " + name, kind: m.GetSpec().GetType()}
-		t := b.tables[m.GetDirectTableId()]
-		if t == nil {
-			b.problem("%s: its table with id %d is %s", x.what, m.GetDirectTableId(), b.kindOf(m.GetDirectTableId()))
-			continue
-		}
-		at := b.prog.Tables[t.prog].Meter
-		if at == program.None || b.prog.Meters[at].Name != name {
-			b.problem("%s: %s has no such meter in the program", x.what, t)
-			continue
-		}
-		b.meterSpec(x.what, m.GetSpec(), &b.prog.Meters[at])
-		t.meter = x
-		b.direct[x.id] = x
 	}
 	for _, t := range b.info.GetTables() {
 		for _, id := range t.GetDirectResourceIds() {
-			if b.direct[id] == nil {
-				b.problem("table %s: its direct resource with id %d is %s", t.GetPreamble().GetName(), id, b.kindOf(id))
+			if !known[id] {
+				b.problem("table %s: its direct resource with id %d is %s", t.GetPreamble().GetName(), id, kindOf(b.kinds, id))
 			}
 		}
 	}
 }
 
-func (b *indexer) readValueSets() {
-	for _, v := range b.info.GetValueSets() {
-		if !b.declare("value set", v.GetPreamble()) {
-			continue
-		}
-		x := &valueSet{id: v.GetPreamble().GetId(), name: v.GetPreamble().GetName()}
-		x.key.of = x
-		at := slices.IndexFunc(b.prog.ValueSets, func(q program.ValueSet) bool { return q.Name == x.name })
-		if at < 0 {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		p := &b.prog.ValueSets[at]
-		x.size = p.Size
-		if int(v.GetSize()) != p.Size {
-			b.problem("%s has room for %d members in the P4Info and %d in the program", x, v.GetSize(), p.Size)
-		}
-		if len(v.GetMatch()) != len(p.Bits) {
-			b.problem("%s has %d fields in the P4Info and %d in the program", x, len(v.GetMatch()), len(p.Bits))
-			continue
-		}
-		for i, m := range v.GetMatch() {
-			f := field{id: m.GetId(), name: m.GetName(), kind: m.GetMatchType()}
-			if f.name == "" {
-				f.name = x.name
-			}
-			if f.id == 0 || findField(x.key.spec, x.key.byID, f.id) >= 0 {
-				b.problem("%s: field %s has the id %d, which is none or another's", x, f.name, f.id)
-			}
-			if _, ok := programKind[f.kind]; !ok {
-				b.problem("%s: field %s has no match type of v1model", x, f.name)
-			}
-			f.bits = b.width(x.String()+": field "+f.name, m.GetBitwidth(), m.GetTypeName(), p.Bits[i])
-			x.key.words += 2 * words(f.bits)
-			x.key.spec = append(x.key.spec, f)
-			x.key.byID = append(x.key.byID, i)
-		}
-		b.valueSets[x.id] = x
-		b.valueSetList = append(b.valueSetList, x)
+func (b *indexer) readValueSet(o object, v *p4cfg.ValueSet, state *pipeline.ValueSet) *valueSet {
+	x := &valueSet{object: o, state: state}
+	x.key.of = x
+	p := state.Info()
+	if int(v.GetSize()) != p.Size {
+		b.problem("%s has room for %d members in the P4Info and %d in the program", x, v.GetSize(), p.Size)
 	}
+	if len(v.GetMatch()) != len(p.Bits) {
+		b.problem("%s has %d fields in the P4Info and %d in the program", x, len(v.GetMatch()), len(p.Bits))
+		return nil
+	}
+	for i, m := range v.GetMatch() {
+		f := field{id: m.GetId(), name: cmp.Or(m.GetName(), x.name), kind: m.GetMatchType()}
+		if f.id == 0 || findField(x.key.spec, x.key.byID, f.id) >= 0 {
+			b.problem("%s: field %s has the id %d, which is none or another's", x, f.name, f.id)
+		}
+		if _, ok := programKind[f.kind]; !ok {
+			b.problem("%s: field %s has no match type of v1model", x, f.name)
+		}
+		f.bits = b.width(x.String()+": field "+f.name, int(m.GetBitwidth()), m.GetTypeName(), p.Bits[i])
+		x.key.words += 2 * match.Words(f.bits)
+		x.key.spec = append(x.key.spec, f)
+		x.key.byID = append(x.key.byID, i)
+	}
+	return x
 }
 
-func (b *indexer) readRegisters() {
-	for _, r := range b.info.GetRegisters() {
-		if !b.declare("register", r.GetPreamble()) {
-			continue
-		}
-		x := &register{id: r.GetPreamble().GetId(), name: r.GetPreamble().GetName()}
-		at := slices.IndexFunc(b.prog.Registers, func(q program.Register) bool { return q.Name == x.name })
-		if at < 0 {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		p := &b.prog.Registers[at]
-		x.size, x.bits = p.Size, p.Bits
-		b.sameSize(x.String(), int64(r.GetSize()), p.Size)
-		x.data = b.dataType(x.String(), r.GetTypeSpec(), []int{p.Bits})
-		b.registers[x.id] = x
-		b.registerList = append(b.registerList, x)
+// findDigest finds the first of the program's digests of that name: every call of
+// digest() with its type is one.
+func (b *indexer) findDigest(name string) *program.Digest {
+	if at := slices.IndexFunc(b.prog.Digests, func(d program.Digest) bool { return d.Name == name }); at >= 0 {
+		return &b.prog.Digests[at]
 	}
+	return nil
 }
 
-func (b *indexer) readDigests() {
-	for _, d := range b.info.GetDigests() {
-		if !b.declare("digest", d.GetPreamble()) {
+func (b *indexer) readDigest(o object, d *p4cfg.Digest, _ *program.Digest) *digest {
+	x := &digest{object: o}
+	for at, q := range b.prog.Digests {
+		if q.Name != x.name {
 			continue
 		}
-		x := &digest{id: d.GetPreamble().GetId(), name: d.GetPreamble().GetName()}
-		// Every call of digest() with this type is one of the program's digests.
-		found := false
-		for at, q := range b.prog.Digests {
-			if q.Name != x.name {
-				continue
+		x.bits = x.bits[:0]
+		for _, f := range q.Fields {
+			width := 1 // a header's validity
+			if f.Field != program.Valid {
+				width = b.prog.Headers[f.Header].Fields[f.Field].Bits
 			}
-			found = true
-			x.bits = x.bits[:0]
-			for _, f := range q.Fields {
-				width := 1 // a header's validity
-				if f.Field != program.Valid {
-					width = b.prog.Headers[f.Header].Fields[f.Field].Bits
-				}
-				x.bits = append(x.bits, width)
-			}
-			x.data = b.dataType(x.String(), d.GetTypeSpec(), x.bits)
-			b.byDigest[at] = x
+			x.bits = append(x.bits, width)
 		}
-		if !found {
-			b.problem("%s is not in the program", x)
-			continue
-		}
-		b.digests[x.id] = x
-		b.digestList = append(b.digestList, x)
+		x.data = b.dataType(x.String(), d.GetTypeSpec(), x.bits)
+		b.byDigest[at] = x
 	}
+	return x
 }
 
 // maxHeaderBits bounds the header of packets to and from controllers.
@@ -262,30 +240,31 @@ const maxHeaderBits = 8 * 1024
 
 func (b *indexer) readPacketHeaders() {
 	for _, h := range b.info.GetControllerPacketMetadata() {
-		if !b.declare("packet metadata", h.GetPreamble()) {
+		o, ok := b.declare("packet metadata", h.GetPreamble())
+		if !ok {
 			continue
 		}
-		x := newPacketHeader(h)
-		switch name := h.GetPreamble().GetName(); {
+		x := newPacketHeader(o, h)
+		switch {
 		case x.bits > maxHeaderBits:
-			b.problem("%s is %d bits long; a header that a packet can have has %d at most", x.name, x.bits, maxHeaderBits)
+			b.problem("%s is %d bits long; a header that a packet can have has %d at most", x, x.bits, maxHeaderBits)
 			continue
 		case x.bits%8 != 0:
-			b.problem("%s is %d bits long, not whole bytes", x.name, x.bits)
-		case name == "packet_in" && b.packetIn == nil:
+			b.problem("%s is %d bits long, not whole bytes", x, x.bits)
+		case o.name == "packet_in" && b.packetIn == nil:
 			b.packetIn = x
-		case name == "packet_out" && b.packetOut == nil:
+		case o.name == "packet_out" && b.packetOut == nil:
 			b.packetOut = x
 		default:
-			b.problem("there is packet metadata called %s; known are one packet_in and one packet_out", name)
+			b.problem("there is packet metadata called %s; known are one packet_in and one packet_out", o.name)
 		}
 		seen := map[uint32]bool{}
 		for _, f := range x.fields {
 			if f.id == 0 || seen[f.id] {
-				b.problem("%s: field %s has the id %d, which is none or another's", x.name, f.name, f.id)
+				b.problem("%s: field %s has the id %d, which is none or another's", x, f.name, f.id)
 			}
 			if f.bits <= 0 {
-				b.problem("%s: field %s has a width of %d bits", x.name, f.name, f.bits)
+				b.problem("%s: field %s has a width of %d bits", x, f.name, f.bits)
 			}
 			seen[f.id] = true
 		}

@@ -11,13 +11,13 @@ import (
 // packets from or to the controller ("ControllerPacketMetadata"): the fields one
 // after the other, without gaps, the first one first.
 type packetHeader struct {
-	name   string
+	object
 	fields []field
 	bits   int
 }
 
-func newPacketHeader(h *p4cfg.ControllerPacketMetadata) *packetHeader {
-	x := &packetHeader{name: "packet metadata " + h.GetPreamble().GetName()}
+func newPacketHeader(o object, h *p4cfg.ControllerPacketMetadata) *packetHeader {
+	x := &packetHeader{object: o}
 	for _, m := range h.GetMetadata() {
 		f := field{id: m.GetId(), name: m.GetName(), bits: int(m.GetBitwidth())}
 		x.fields = append(x.fields, f)
@@ -43,19 +43,19 @@ func (h *packetHeader) pack(metadata []*p4.PacketMetadata, payload []byte) ([]by
 		for _, c := range metadata {
 			if c.GetMetadataId() == f.id {
 				if m != nil {
-					return nil, invalid("%s: %s is given twice", h.name, f)
+					return nil, invalid("%s: %s is given twice", h, f)
 				}
 				m = c
 			}
 		}
 		if m == nil {
-			return nil, invalid("%s: %s is missing", h.name, f)
+			return nil, invalid("%s: %s is missing", h, f)
 		}
 		mem := slab(buf[:])
 		clear(mem)
 		value := mem.take(f.bits)
 		if err := parseBits(value, m.GetValue(), f.bits, "field"); err != nil {
-			return nil, invalid("%s: %s: %v", h.name, f, err)
+			return nil, invalid("%s: %s: %v", h, f, err)
 		}
 		putBits(frame, at, f.bits, value)
 		at += f.bits
@@ -63,7 +63,7 @@ func (h *packetHeader) pack(metadata []*p4.PacketMetadata, payload []byte) ([]by
 	if len(metadata) != len(h.fields) {
 		for _, m := range metadata {
 			if findField(h.fields, nil, m.GetMetadataId()) < 0 {
-				return nil, invalid("%s: there is no field with id %d", h.name, m.GetMetadataId())
+				return nil, invalid("%s: there is no field with id %d", h, m.GetMetadataId())
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (h *packetHeader) unpack(frame []byte) (metadata []*p4.PacketMetadata, payl
 		return nil, frame, nil
 	}
 	if len(frame) < h.bits/8 {
-		return nil, nil, fmt.Errorf("a frame of %d bytes is too short for the %d bytes of %s", len(frame), h.bits/8, h.name)
+		return nil, nil, fmt.Errorf("a frame of %d bytes is too short for the %d bytes of %s", len(frame), h.bits/8, h)
 	}
 	metadata = make([]*p4.PacketMetadata, len(h.fields))
 	list := make([]p4.PacketMetadata, len(h.fields))

@@ -57,7 +57,7 @@ func weight(e *p4.Entity) int {
 }
 
 // collect reads all that is asked for, as it is between two Writes. The error
-// tells of the requests that failed; without a reader, all did.
+// lists the requests that failed; without a reader, all did.
 func (s *Server) collect(req *p4.ReadRequest) (*reader, error) {
 	if err := s.checkDevice(req.GetDeviceId()); err != nil {
 		return nil, err
@@ -156,9 +156,11 @@ func (r *reader) read(e *p4.Entity) error {
 	case *p4.Entity_TableEntry:
 		return r.tables(x.TableEntry)
 	case *p4.Entity_ActionProfileMember:
-		return r.members(x.ActionProfileMember)
+		return r.profiles("member", x.ActionProfileMember.GetActionProfileId(), x.ActionProfileMember.GetMemberId(),
+			func(p *profile, id uint32) error { return p.members.readTo(r, id) })
 	case *p4.Entity_ActionProfileGroup:
-		return r.groups(x.ActionProfileGroup)
+		return r.profiles("group", x.ActionProfileGroup.GetActionProfileId(), x.ActionProfileGroup.GetGroupId(),
+			func(p *profile, id uint32) error { return p.groups.readTo(r, id) })
 	case *p4.Entity_CounterEntry:
 		return r.counters(x.CounterEntry)
 	case *p4.Entity_DirectCounterEntry:
@@ -176,9 +178,9 @@ func (r *reader) read(e *p4.Entity) error {
 	case *p4.Entity_PacketReplicationEngineEntry:
 		switch p := x.PacketReplicationEngineEntry.GetType().(type) {
 		case *p4.PacketReplicationEngineEntry_MulticastGroupEntry:
-			return r.multicast(p.MulticastGroupEntry.GetMulticastGroupId())
+			return r.c.multicast.readTo(r, p.MulticastGroupEntry.GetMulticastGroupId())
 		case *p4.PacketReplicationEngineEntry_CloneSessionEntry:
-			return r.clones(p.CloneSessionEntry.GetSessionId())
+			return r.c.clones.readTo(r, p.CloneSessionEntry.GetSessionId())
 		}
 		return invalid("the packet replication engine entry is neither a multicast group nor a clone session")
 	case *p4.Entity_ExternEntry:
@@ -190,181 +192,90 @@ func (r *reader) read(e *p4.Entity) error {
 	return invalid("the request has no entity; say which kind of entity is to be read")
 }
 
-// selected are the objects with an id: all if it is 0.
-func selected[T any](x *index, kind string, id uint32, all []*T, byID map[uint32]*T) ([]*T, error) {
-	if id == 0 {
-		return all, nil
-	}
-	if o := byID[id]; o != nil {
-		return []*T{o}, nil
-	}
-	return nil, x.noSuch(kind, id)
-}
-
-func (r *reader) members(m *p4.ActionProfileMember) error {
-	list, err := selected(r.c.index, "action profile", m.GetActionProfileId(), r.c.profileList, r.c.profiles)
+// profiles has add read members or groups of action profiles.
+func (r *reader) profiles(what string, profileID, id uint32, add func(*profile, uint32) error) error {
+	list, err := r.c.profiles.selected(profileID)
 	if err != nil {
 		return err
 	}
-	if m.GetActionProfileId() == 0 && m.GetMemberId() != 0 {
-		return invalid("member id %d without an action profile id", m.GetMemberId())
+	if profileID == 0 && id != 0 {
+		return invalid("%s id %d without an action profile id", what, id)
 	}
 	for _, p := range list {
-		var all []*pipeline.Member
-		r.access(func() {
-			if id := m.GetMemberId(); id != 0 {
-				if one := p.state.Member(id); one != nil {
-					all = append(all, one)
-				}
-				return
-			}
-			for one := range p.state.Members() {
-				all = append(all, one)
-			}
-		})
-		if m.GetMemberId() != 0 && len(all) == 0 {
-			return fail(codes.NotFound, "%s: there is no member %d", p, m.GetMemberId())
+		if err := add(p, id); err != nil {
+			return in(p.String(), err)
 		}
-		r.each(len(all), chunk, func(i int) {
-			r.add(&p4.Entity{Entity: &p4.Entity_ActionProfileMember{ActionProfileMember: &p4.ActionProfileMember{
-				ActionProfileId: p.id, MemberId: all[i].ID, Action: writeCall(p.actions, all[i].Call),
-			}}})
-		})
 	}
 	return nil
 }
 
-func (r *reader) groups(g *p4.ActionProfileGroup) error {
-	list, err := selected(r.c.index, "action profile", g.GetActionProfileId(), r.c.profileList, r.c.profiles)
+// readArrays adds cells of the arrays with an id, or of all if it is 0: that of the
+// index, or all. An index counts only with an id. What cell returns may be nil.
+func readArrays[A, V any](r *reader, all *objects[A], id uint32, index *p4.Index, array func(*A) *array[V], cell func(*A, *p4.Index, V) *p4.Entity) error {
+	list, err := all.selected(id)
 	if err != nil {
 		return err
 	}
-	if g.GetActionProfileId() == 0 && g.GetGroupId() != 0 {
-		return invalid("group id %d without an action profile id", g.GetGroupId())
+	if id == 0 {
+		index = nil
 	}
-	for _, p := range list {
-		known := r.c.groups[p]
-		if id := g.GetGroupId(); id != 0 && known[id] == nil {
-			return fail(codes.NotFound, "%s: there is no group %d", p, id)
+	for _, x := range list {
+		a := array(x)
+		from, to, err := a.cells(index)
+		if err != nil {
+			return err
 		}
-		for id, one := range sorted(known) {
-			if g.GetGroupId() == 0 || g.GetGroupId() == id {
-				r.add(&p4.Entity{Entity: &p4.Entity_ActionProfileGroup{ActionProfileGroup: one}})
-			}
-		}
+		values := make([]V, to-from)
+		r.each(len(values), cellChunk, func(i int) {
+			values[i], _ = a.state.Get(from + i) // there is such a cell
+		})
+		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
+			return cell(x, &p4.Index{Index: int64(from + i)}, values[i])
+		}})
 	}
 	return nil
 }
 
 func (r *reader) counters(e *p4.CounterEntry) error {
-	list, err := selected(r.c.index, "counter", e.GetCounterId(), r.c.counterList, r.c.counters)
-	if err != nil {
-		return err
-	}
-	for _, c := range list {
-		from, to, err := cells(c, indexOf(e.GetCounterId(), e.GetIndex()), c.size)
-		if err != nil {
-			return err
-		}
-		type counts struct{ packets, octets uint64 }
-		values := make([]counts, to-from)
-		r.each(len(values), cellChunk, func(i int) {
-			values[i].packets, values[i].octets, err = c.state.Get(from + i)
-		})
-		if err != nil {
-			return err
-		}
-		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
-			v := values[i]
-			if r.brief && v.packets|v.octets == 0 {
+	return readArrays(r, &r.c.counters, e.GetCounterId(), e.GetIndex(), func(c *counter) *array[pipeline.Counts] { return &c.array },
+		func(c *counter, i *p4.Index, v pipeline.Counts) *p4.Entity {
+			if r.brief && v == (pipeline.Counts{}) {
 				return nil
 			}
-			return &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{
-				CounterId: c.id, Index: &p4.Index{Index: int64(from + i)}, Data: counterData(v.packets, v.octets),
-			}}}
-		}})
-	}
-	return nil
+			return &p4.Entity{Entity: &p4.Entity_CounterEntry{CounterEntry: &p4.CounterEntry{CounterId: c.id, Index: i, Data: counterData(v)}}}
+		})
 }
 
-// indexOf is the index of a request, which counts only with an id.
-func indexOf(id uint32, index *p4.Index) *p4.Index {
-	if id == 0 {
-		return nil
-	}
-	return index
-}
-
-func counterData(packets, octets uint64) *p4.CounterData {
-	return &p4.CounterData{PacketCount: int64(packets), ByteCount: int64(octets)}
+func counterData(c pipeline.Counts) *p4.CounterData {
+	return &p4.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}
 }
 
 func (r *reader) meters(e *p4.MeterEntry) error {
-	list, err := selected(r.c.index, "meter", e.GetMeterId(), r.c.meterList, r.c.meters)
-	if err != nil {
-		return err
-	}
 	if e.GetCounterData() != nil {
-		return noColours("meter entry")
+		return noColors("meter entry")
 	}
-	for _, m := range list {
-		from, to, err := cells(m, indexOf(e.GetMeterId(), e.GetIndex()), m.size)
-		if err != nil {
-			return err
-		}
-		values := make([]pipeline.MeterConfig, to-from)
-		r.each(len(values), cellChunk, func(i int) { values[i], err = m.state.Get(from + i) })
-		if err != nil {
-			return err
-		}
-		r.out = append(r.out, piece{n: len(values), make: func(i int) *p4.Entity {
-			if r.brief && !values[i].Set {
+	return readArrays(r, &r.c.meters, e.GetMeterId(), e.GetIndex(), func(m *meter) *array[pipeline.MeterConfig] { return &m.array },
+		func(m *meter, i *p4.Index, v pipeline.MeterConfig) *p4.Entity {
+			if r.brief && !v.Set {
 				return nil
 			}
-			return &p4.Entity{Entity: &p4.Entity_MeterEntry{MeterEntry: &p4.MeterEntry{
-				MeterId: m.id, Index: &p4.Index{Index: int64(from + i)}, Config: writeMeter(values[i]),
-			}}}
-		}})
-	}
-	return nil
+			return &p4.Entity{Entity: &p4.Entity_MeterEntry{MeterEntry: &p4.MeterEntry{MeterId: m.id, Index: i, Config: writeMeter(v)}}}
+		})
 }
 
 func (r *reader) registers(e *p4.RegisterEntry) error {
-	list, err := selected(r.c.index, "register", e.GetRegisterId(), r.c.registerList, r.c.registers)
-	if err != nil {
-		return err
-	}
-	for _, g := range list {
-		from, to, err := cells(g, indexOf(e.GetRegisterId(), e.GetIndex()), g.size)
-		if err != nil {
-			return err
-		}
-		n := words(g.bits)
-		values := make([]uint64, (to-from)*n)
-		r.each(to-from, cellChunk, func(i int) {
-			var v match.Value
-			v, err = g.state.Get(from + i)
-			copy(values[i*n:], v)
-		})
-		if err != nil {
-			return err
-		}
-		r.out = append(r.out, piece{n: to - from, make: func(i int) *p4.Entity {
-			v := match.Value(values[i*n : (i+1)*n])
-			if r.brief && isZero(v) {
+	return readArrays(r, &r.c.registers, e.GetRegisterId(), e.GetIndex(), func(g *register) *array[match.Value] { return &g.array },
+		func(g *register, i *p4.Index, v match.Value) *p4.Entity {
+			if r.brief && v.IsZero() {
 				return nil
 			}
 			data, _ := g.data.encode([]match.Value{v})
-			return &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{
-				RegisterId: g.id, Index: &p4.Index{Index: int64(from + i)}, Data: data,
-			}}}
-		}})
-	}
-	return nil
+			return &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{RegisterId: g.id, Index: i, Data: data}}}
+		})
 }
 
 func (r *reader) valueSets(e *p4.ValueSetEntry) error {
-	list, err := selected(r.c.index, "value set", e.GetValueSetId(), r.c.valueSetList, r.c.valueSets)
+	list, err := r.c.valueSets.selected(e.GetValueSetId())
 	if err != nil {
 		return err
 	}
@@ -384,7 +295,7 @@ func (r *reader) valueSets(e *p4.ValueSetEntry) error {
 }
 
 func (r *reader) digests(e *p4.DigestEntry) error {
-	list, err := selected(r.c.index, "digest", e.GetDigestId(), r.c.digestList, r.c.digests)
+	list, err := r.c.digests.selected(e.GetDigestId())
 	if err != nil {
 		return err
 	}
@@ -397,34 +308,6 @@ func (r *reader) digests(e *p4.DigestEntry) error {
 			continue
 		}
 		r.add(&p4.Entity{Entity: &p4.Entity_DigestEntry{DigestEntry: &p4.DigestEntry{DigestId: d.id, Config: config}}})
-	}
-	return nil
-}
-
-func (r *reader) multicast(id uint32) error {
-	if id != 0 && r.c.multicast[id] == nil {
-		return fail(codes.NotFound, "there is no multicast group %d", id)
-	}
-	for n, g := range sorted(r.c.multicast) {
-		if id == 0 || id == n {
-			r.add(&p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
-				Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: g},
-			}}})
-		}
-	}
-	return nil
-}
-
-func (r *reader) clones(id uint32) error {
-	if id != 0 && r.c.clones[id] == nil {
-		return fail(codes.NotFound, "there is no clone session %d", id)
-	}
-	for n, c := range sorted(r.c.clones) {
-		if id == 0 || id == n {
-			r.add(&p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: &p4.PacketReplicationEngineEntry{
-				Type: &p4.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: c},
-			}}})
-		}
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package p4rtserver
 
 import (
 	"bytes"
-	"iter"
-	"maps"
 	"slices"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -12,28 +10,17 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
-// sorted goes through a map by ascending key.
-func sorted[T any](m map[uint32]T) iter.Seq2[uint32, T] {
-	return func(yield func(uint32, T) bool) {
-		for _, k := range slices.Sorted(maps.Keys(m)) {
-			if !yield(k, m[k]) {
-				return
-			}
-		}
-	}
-}
-
 // tables adds table entries ("Wildcard Reads" of table entries).
 func (r *reader) tables(te *p4.TableEntry) error {
 	if te.GetMeterCounterData() != nil {
-		return noColours("table entry")
+		return noColors("table entry")
 	}
 	if te.GetTableId() == 0 {
 		if len(te.GetMatch()) > 0 || te.GetAction() != nil || te.GetPriority() != 0 ||
 			te.GetControllerMetadata() != 0 || len(te.GetMetadata()) > 0 { //nolint:staticcheck // deprecated, yet to be kept
 			return invalid("table id 0 means all tables; match, action, priority and metadata need a table id")
 		}
-		for _, t := range r.c.tableList {
+		for _, t := range r.c.tables.list {
 			if te.GetIsDefaultAction() {
 				r.defaultEntry(t, te)
 			} else {
@@ -42,9 +29,9 @@ func (r *reader) tables(te *p4.TableEntry) error {
 		}
 		return nil
 	}
-	t := r.c.tables[te.GetTableId()]
-	if t == nil {
-		return r.c.noSuch("table", te.GetTableId())
+	t, err := r.c.tables.find(te.GetTableId())
+	if err != nil {
+		return err
 	}
 	if te.GetTimeSinceLastHit() != nil && (!t.idle || te.GetIsDefaultAction()) {
 		return invalid("%s: time_since_last_hit is asked for, but there are no idle time-outs", t)
@@ -84,7 +71,7 @@ func (t *table) filter(te *p4.TableEntry) (func(*pipeline.Entry) bool, error) {
 	switch prio := te.GetPriority(); {
 	case prio < 0:
 		return nil, invalid("%s: priority %d", t, prio)
-	case prio != 0 && !t.prioritised:
+	case prio != 0 && !t.prioritized:
 		return nil, invalid("%s: priority %d: its entries have no priority", t, prio)
 	}
 	does, err := t.actionFilter(te.GetAction())
@@ -141,19 +128,19 @@ func (r *reader) entries(t *table, te *p4.TableEntry, wanted func(*pipeline.Entr
 	if r.brief && t.constant {
 		return
 	}
-	// No Write runs meanwhile, so what is in the table stays there.
-	var all []*pipeline.Entry
-	r.access(func() {
-		all = make([]*pipeline.Entry, 0, t.state.Len())
-		for e := range t.state.All() {
-			all = append(all, e)
-		}
-	})
+	all := r.entriesOf(t)
 	r.each(len(all), chunk, func(i int) {
 		if wanted(all[i]) {
 			r.add(r.entry(t, all[i], te))
 		}
 	})
+}
+
+// entriesOf are a table's entries. No Write runs during a Read, so what is in the
+// table stays there.
+func (r *reader) entriesOf(t *table) (all []*pipeline.Entry) {
+	r.access(func() { all = slices.AppendSeq(make([]*pipeline.Entry, 0, t.state.Len()), t.state.All()) })
+	return all
 }
 
 // entry makes an entity of an entry, with the resources that were asked for.
@@ -184,7 +171,7 @@ func (t *table) identity(e *pipeline.Entry) *p4.TableEntry {
 
 func (t *table) writeResources(out *p4.TableEntry, e *pipeline.Entry, asked *p4.TableEntry) {
 	if asked.GetCounterData() != nil && t.counter != nil {
-		out.CounterData = counterData(e.Packets, e.Bytes)
+		out.CounterData = counterData(e.Counts)
 	}
 	if asked.GetMeterConfig() != nil && t.meter != nil {
 		out.MeterConfig = writeMeter(e.Meter)
@@ -236,14 +223,14 @@ func (r *reader) defaultEntry(t *table, asked *p4.TableEntry) {
 func (r *reader) directCounters(d *p4.DirectCounterEntry) error {
 	return r.direct(d.GetTableEntry(), "counter", func(t *table) bool { return t.counter != nil }, func(t *table, te *p4.TableEntry, e *pipeline.Entry) {
 		r.add(&p4.Entity{Entity: &p4.Entity_DirectCounterEntry{DirectCounterEntry: &p4.DirectCounterEntry{
-			TableEntry: te, Data: counterData(e.Packets, e.Bytes),
+			TableEntry: te, Data: counterData(e.Counts),
 		}}})
 	})
 }
 
 func (r *reader) directMeters(d *p4.DirectMeterEntry) error {
 	if d.GetCounterData() != nil {
-		return noColours("direct meter entry")
+		return noColors("direct meter entry")
 	}
 	return r.direct(d.GetTableEntry(), "meter", func(t *table) bool { return t.meter != nil }, func(t *table, te *p4.TableEntry, e *pipeline.Entry) {
 		r.add(&p4.Entity{Entity: &p4.Entity_DirectMeterEntry{DirectMeterEntry: &p4.DirectMeterEntry{
@@ -259,24 +246,23 @@ func (r *reader) direct(te *p4.TableEntry, what string, has func(*table) bool, f
 		return invalid("direct %s: no table entry is given", what)
 	}
 	if te.GetTableId() == 0 {
-		for _, t := range r.c.tableList {
+		for _, t := range r.c.tables.list {
 			if has(t) {
 				r.directAll(t, f)
 			}
 		}
 		return nil
 	}
-	t := r.c.tables[te.GetTableId()]
+	t, err := r.c.tables.find(te.GetTableId())
 	switch {
-	case t == nil:
-		return r.c.noSuch("table", te.GetTableId())
+	case err != nil:
+		return err
 	case !has(t):
 		return invalid("%s has no direct %s", t, what)
 	case len(te.GetMatch()) == 0 && te.GetPriority() == 0 && !te.GetIsDefaultAction():
 		r.directAll(t, f)
 		return nil
 	}
-	var err error
 	r.access(func() {
 		var e *pipeline.Entry
 		if t, e, err = r.c.entryOf(te); err != nil {
@@ -288,8 +274,7 @@ func (r *reader) direct(te *p4.TableEntry, what string, has func(*table) bool, f
 }
 
 func (r *reader) directAll(t *table, f func(*table, *p4.TableEntry, *pipeline.Entry)) {
-	var all []*pipeline.Entry
-	r.access(func() { all = slices.AppendSeq(all, t.state.All()) })
+	all := r.entriesOf(t)
 	r.each(len(all), chunk, func(i int) { f(t, t.entryName(all[i], false), all[i]) })
 }
 

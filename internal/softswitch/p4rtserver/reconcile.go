@@ -45,8 +45,8 @@ func copyState(from, to *config, now time.Duration) error {
 // copyConstant copies the direct resources of what cannot be written: entries
 // and default entries that are the program's, as far as the new one has them.
 func copyConstant(from, to *config) error {
-	for _, t := range from.tableList {
-		o := to.tables[t.id]
+	for _, t := range from.tables.list {
+		o := to.tables.byID[t.id]
 		if o == nil || o.name != t.name || sameKey(t, o) != nil {
 			continue
 		}
@@ -70,7 +70,7 @@ func copyResources(t *table, to, from *pipeline.Entry) error {
 	if to == nil {
 		return nil
 	}
-	to.Packets, to.Bytes = from.Packets, from.Bytes
+	to.Counts = from.Counts
 	if t.meter == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func sameNames(from, to *config, e *p4.Entity) error {
 	var ids []uint32
 	switch x := e.GetEntity().(type) {
 	case *p4.Entity_TableEntry:
-		t := from.tables[x.TableEntry.GetTableId()]
-		if err := sameKey(t, to.tables[t.id]); err != nil {
+		t := from.tables.byID[x.TableEntry.GetTableId()]
+		if err := sameKey(t, to.tables.byID[t.id]); err != nil {
 			return err
 		}
 		ids = append(ids, t.id)
@@ -137,8 +137,8 @@ func sameNames(from, to *config, e *p4.Entity) error {
 		ids = []uint32{x.DigestEntry.GetDigestId()}
 	}
 	for _, id := range ids {
-		if from.kindOf(id) != to.kindOf(id) {
-			return fmt.Errorf("%s has state, and its id %d is %s in the new P4Info", from.kindOf(id), id, to.kindOf(id))
+		if a, b := kindOf(from.kinds, id), kindOf(to.kinds, id); a != b {
+			return fmt.Errorf("%s has state, and its id %d is %s in the new P4Info", a, id, b)
 		}
 		if a, b := from.actions[id], to.actions[id]; a != nil && b != nil {
 			if err := sameFields(a.String(), a.params, b.params); err != nil {

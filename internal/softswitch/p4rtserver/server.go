@@ -76,9 +76,7 @@ func New(t Target, o Options) *Server {
 	s.primaries.Store(&[]*stream{})
 	s.digests = newDigester()
 	s.work.Go(s.sendDigests)
-	t.SetPacketIn(s.packetIn)
-	t.SetDigests(s.takeDigests)
-	t.SetIdle(s.idle)
+	t.Subscribe(s.packetIn, s.takeDigests, s.idle)
 	return s
 }
 
@@ -103,9 +101,7 @@ func (s *Server) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	if first {
-		s.target.SetPacketIn(func([]byte) {})
-		s.target.SetDigests(func([]pipeline.Digest) {})
-		s.target.SetIdle(func([]pipeline.Expired) {})
+		s.target.Subscribe(func([]byte) {}, func([]pipeline.Digest) {}, func([]pipeline.Expired) {})
 		close(s.closing)
 	}
 	s.work.Wait()

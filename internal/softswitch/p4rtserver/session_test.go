@@ -68,10 +68,12 @@ func (s *session) update(m *p4.MasterArbitrationUpdate) {
 	s.send(&p4.StreamMessageRequest{Update: &p4.StreamMessageRequest_Arbitration{Arbitration: m}})
 }
 
+// close ends the stream, and returns when the server has taken it out of the arbitration.
 func (s *session) close() {
-	s.cancel()
+	_ = s.stream.CloseSend()
 	for range s.in {
 	}
+	s.cancel()
 }
 
 // next is the next message.

@@ -155,7 +155,7 @@ func (s *Server) receive(g p4.P4Runtime_StreamChannelServer, st *stream) error {
 }
 
 func streamError(err error, e *p4.StreamError) *p4.StreamMessageResponse {
-	e.CanonicalCode, e.Message, e.Space = int32(codeOf(err)), textOf(err), errorSpace
+	e.CanonicalCode, e.Message, e.Space = int32(codeOf(err)), err.Error(), errorSpace
 	return &p4.StreamMessageResponse{Update: &p4.StreamMessageResponse_Error{Error: e}}
 }
 

@@ -28,14 +28,12 @@ type Target interface {
 	// is the Target's to keep. The error says why it could not be taken.
 	Inject(frame []byte) error
 
-	// SetPacketIn, SetDigests and SetIdle set what is called for each frame that
-	// leaves by the CPU port (valid only during the call), with new digests
-	// (whose values belong to the callee) and with entries that have become idle.
-	// They are called while no f of Do runs, in particular SetIdle's function,
-	// which reads the entries. They neither block nor call the Target.
-	SetPacketIn(f func(frame []byte))
-	SetDigests(f func(list []pipeline.Digest))
-	SetIdle(f func(list []pipeline.Expired))
+	// Subscribe sets what is called for each frame that leaves by the CPU port
+	// (valid only during the call), with new digests (whose values belong to the
+	// callee) and with entries that have become idle. The functions are called while
+	// no f of Do runs, in particular idle, which reads the entries. They neither
+	// block nor call the Target.
+	Subscribe(packetIn func(frame []byte), digests func([]pipeline.Digest), idle func([]pipeline.Expired))
 
 	// Now is the pipeline's time.
 	Now() time.Duration

@@ -19,24 +19,22 @@ func (s *Server) Write(_ context.Context, req *p4.WriteRequest) (*p4.WriteRespon
 		return nil, err
 	}
 	defer release()
-	s.state.Lock()
-	defer s.state.Unlock()
 	c, err := s.current()
 	if err != nil {
 		return nil, err
 	}
-	x := &txn{c: c, now: s.target.Now(), keep: req.GetAtomicity() != p4.WriteRequest_CONTINUE_ON_ERROR}
-	var errs []error
+	x := &txn{c: c, now: s.target.Now(), keep: true}
+	atOnce := chunk
 	switch a := req.GetAtomicity(); a {
 	case p4.WriteRequest_CONTINUE_ON_ERROR:
-		errs = s.writeEach(x, req.GetUpdates())
+		x.keep = false
 	case p4.WriteRequest_ROLLBACK_ON_ERROR:
-		errs, err = s.writeAll(x, req.GetUpdates(), chunk)
 	case p4.WriteRequest_DATAPLANE_ATOMIC:
-		errs, err = s.writeAll(x, req.GetUpdates(), len(req.GetUpdates()))
+		atOnce = len(req.GetUpdates())
 	default:
 		return nil, invalid("there is no atomicity %d", a)
 	}
+	errs, err := s.writeAll(x, req.GetUpdates(), atOnce)
 	if x.learned && c.loaded {
 		s.digests.configure(c)
 	}
@@ -61,44 +59,30 @@ func (s *Server) countUpdates(errs []error, n int) {
 	s.stats.updates.Add(uint64(n - failed))
 }
 
-// writeEach applies all updates, whether others fail or not. The result is nil
-// if none does.
-func (s *Server) writeEach(x *txn, updates []*p4.Update) (errs []error) {
-	for at := 0; at < len(updates); at += chunk {
-		s.do(x.c, func() {
-			for i := at; i < min(at+chunk, len(updates)); i++ {
-				if err := x.update(updates[i]); err != nil {
-					if errs == nil {
-						errs = make([]error, len(updates))
-					}
-					errs[i] = err
-				}
-			}
-		})
-	}
-	return errs
-}
-
-// writeAll applies all updates or none, chunk by chunk between packets. With
-// the first that fails, what has been done is undone, and all the others are
-// reported as ABORTED.
+// writeAll applies updates, so many of them between two packets. If what is done can
+// be undone, it is with the first that fails, and all the others are reported as
+// ABORTED. errs is nil if none fails.
 func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []error, err error) {
-	for at := 0; at < len(updates) && errs == nil && err == nil; at += atOnce {
+	for at := 0; at < len(updates) && (errs == nil || !x.keep); at += atOnce {
 		s.do(x.c, func() {
 			for i := at; i < min(at+atOnce, len(updates)); i++ {
 				failed := x.update(updates[i])
 				if failed == nil {
 					continue
 				}
-				errs = make([]error, len(updates))
-				for j := range errs {
-					if j < i {
-						errs[j] = fail(codes.Aborted, "rolled back, because update %d failed", i)
-					} else {
-						errs[j] = fail(codes.Aborted, "not attempted, because update %d failed", i)
-					}
+				if errs == nil {
+					errs = make([]error, len(updates))
 				}
 				errs[i] = failed
+				if !x.keep {
+					continue
+				}
+				for j := range errs[:i] {
+					errs[j] = fail(codes.Aborted, "rolled back, because update %d failed", i)
+				}
+				for j := i + 1; j < len(errs); j++ {
+					errs[j] = fail(codes.Aborted, "not attempted, because update %d failed", i)
+				}
 				err = x.rollBack()
 				return
 			}
@@ -170,9 +154,9 @@ func (x *txn) update(u *p4.Update) error {
 	case *p4.Entity_PacketReplicationEngineEntry:
 		switch r := e.PacketReplicationEngineEntry.GetType().(type) {
 		case *p4.PacketReplicationEngineEntry_MulticastGroupEntry:
-			return x.multicastGroup(kind, r.MulticastGroupEntry)
+			return x.c.multicast.write(x, kind, r.MulticastGroupEntry.GetMulticastGroupId(), r.MulticastGroupEntry)
 		case *p4.PacketReplicationEngineEntry_CloneSessionEntry:
-			return x.cloneSession(kind, r.CloneSessionEntry)
+			return x.c.clones.write(x, kind, r.CloneSessionEntry.GetSessionId(), r.CloneSessionEntry)
 		}
 		return invalid("the packet replication engine entry is neither a multicast group nor a clone session")
 	case *p4.Entity_ExternEntry:

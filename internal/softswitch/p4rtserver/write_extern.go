@@ -12,33 +12,67 @@ import (
 )
 
 // cells is which cells of an array an index means: all of them if it is unset.
-func cells(of fmt.Stringer, index *p4.Index, size int) (from, to int, err error) {
+func (a *array[V]) cells(index *p4.Index) (from, to int, err error) {
 	if index == nil {
-		return 0, size, nil
+		return 0, a.state.Len(), nil
 	}
 	switch i := index.GetIndex(); {
 	case i < 0:
-		return 0, 0, invalid("%s: index %d is negative", of, i)
-	case i >= int64(size):
-		return 0, 0, fail(codes.OutOfRange, "%s: index %d: it has %d cells", of, i, size)
+		return 0, 0, invalid("%s: index %d is negative", a, i)
+	case i >= int64(a.state.Len()):
+		return 0, 0, fail(codes.OutOfRange, "%s: index %d: it has %d cells", a, i, a.state.Len())
 	default:
 		return int(i), int(i) + 1, nil
 	}
 }
 
-func checkCounts(what string, c *p4.CounterData) error {
+// set gives cells of an array a value.
+func (a *array[V]) set(x *txn, index *p4.Index, v V) error {
+	from, to, err := a.cells(index)
+	if err != nil {
+		return err
+	}
+	var before []V
+	for i := from; i < to; i++ {
+		if x.keep {
+			old, err := a.state.Get(i)
+			if err != nil {
+				return err
+			}
+			before = append(before, old)
+		}
+		if err := a.state.Set(i, v); err != nil {
+			return err
+		}
+	}
+	x.done(func() error {
+		for i, v := range before {
+			if err := a.state.Set(from+i, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return nil
+}
+
+func checkCounts(what fmt.Stringer, c *p4.CounterData) error {
 	if c.GetPacketCount() < 0 || c.GetByteCount() < 0 {
 		return invalid("%s: a count is negative: %d packets, %d bytes", what, c.GetPacketCount(), c.GetByteCount())
 	}
 	return nil
 }
 
-func noColours(what string) error {
-	return fail(codes.Unimplemented, "%s: counters per colour of a meter are not supported", what)
+func noColors(what any) error {
+	return fail(codes.Unimplemented, "%s: counters per color of a meter are not supported", what)
 }
 
-// readMeter checks a meter's configuration ("MeterEntry & DirectMeterEntry").
-func readMeter(what string, kind p4cfg.MeterSpec_Type, m *p4.MeterConfig) (pipeline.MeterConfig, error) {
+// readMeter checks a meter's configuration ("MeterEntry & DirectMeterEntry"); none
+// is a meter that is not configured.
+func readMeter(what fmt.Stringer, kind p4cfg.MeterSpec_Type, m *p4.MeterConfig) (pipeline.MeterConfig, error) {
+	if m == nil {
+		return pipeline.MeterConfig{}, nil
+	}
 	c := pipeline.MeterConfig{CIR: m.GetCir(), CBurst: m.GetCburst(), PIR: m.GetPir(), PBurst: m.GetPburst(), Set: true}
 	switch {
 	case m.GetEburst() != 0:
@@ -62,43 +96,22 @@ func writeMeter(c pipeline.MeterConfig) *p4.MeterConfig {
 
 // counter modifies cells of a counter.
 func (x *txn) counter(kind p4.Update_Type, e *p4.CounterEntry) error {
-	c := x.c.counters[e.GetCounterId()]
-	if c == nil {
-		return x.c.noSuch("counter", e.GetCounterId())
-	}
-	if kind != p4.Update_MODIFY {
-		return notModify(c.String(), kind)
-	}
-	from, to, err := cells(c, e.GetIndex(), c.size)
-	if err != nil || e.GetData() == nil { // without data, nothing is modified
+	c, err := x.c.counters.modified(e.GetCounterId(), kind)
+	if err != nil {
 		return err
 	}
-	if err := checkCounts(c.String(), e.GetData()); err != nil {
+	if e.GetData() == nil { // nothing is modified
+		_, _, err = c.cells(e.GetIndex())
 		return err
 	}
-	type counts struct{ packets, octets uint64 }
-	var before []counts
-	for i := from; i < to; i++ {
-		if x.keep {
-			p, o, err := c.state.Get(i)
-			if err != nil {
-				return err
-			}
-			before = append(before, counts{p, o})
-		}
-		if err := c.state.Set(i, uint64(e.GetData().GetPacketCount()), uint64(e.GetData().GetByteCount())); err != nil {
-			return err
-		}
+	if err := checkCounts(c, e.GetData()); err != nil {
+		return err
 	}
-	x.done(func() error {
-		for i, b := range before {
-			if err := c.state.Set(from+i, b.packets, b.octets); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return nil
+	return c.set(x, e.GetIndex(), readCounts(e.GetData()))
+}
+
+func readCounts(c *p4.CounterData) pipeline.Counts {
+	return pipeline.Counts{Packets: uint64(c.GetPacketCount()), Bytes: uint64(c.GetByteCount())}
 }
 
 // directCounter modifies the counter of a table entry.
@@ -116,7 +129,7 @@ func (x *txn) directCounter(kind p4.Update_Type, d *p4.DirectCounterEntry) error
 	if d.GetData() == nil {
 		return nil
 	}
-	if err := checkCounts(t.counter.what, d.GetData()); err != nil {
+	if err := checkCounts(t.counter, d.GetData()); err != nil {
 		return err
 	}
 	x.setCounts(e, d.GetData())
@@ -125,48 +138,18 @@ func (x *txn) directCounter(kind p4.Update_Type, d *p4.DirectCounterEntry) error
 
 // meter modifies cells of a meter.
 func (x *txn) meter(kind p4.Update_Type, e *p4.MeterEntry) error {
-	m := x.c.meters[e.GetMeterId()]
-	if m == nil {
-		return x.c.noSuch("meter", e.GetMeterId())
-	}
-	if kind != p4.Update_MODIFY {
-		return notModify(m.String(), kind)
-	}
-	if e.GetCounterData() != nil {
-		return noColours(m.String())
-	}
-	from, to, err := cells(m, e.GetIndex(), m.size)
+	m, err := x.c.meters.modified(e.GetMeterId(), kind)
 	if err != nil {
 		return err
 	}
-	var config pipeline.MeterConfig
-	if e.GetConfig() != nil {
-		if config, err = readMeter(m.String(), m.kind, e.GetConfig()); err != nil {
-			return err
-		}
+	if e.GetCounterData() != nil {
+		return noColors(m)
 	}
-	var before []pipeline.MeterConfig
-	for i := from; i < to; i++ {
-		if x.keep {
-			b, err := m.state.Get(i)
-			if err != nil {
-				return err
-			}
-			before = append(before, b)
-		}
-		if err := m.state.Set(i, config); err != nil {
-			return err
-		}
+	config, err := readMeter(m, m.kind, e.GetConfig())
+	if err != nil {
+		return err
 	}
-	x.done(func() error {
-		for i, b := range before {
-			if err := m.state.Set(from+i, b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return nil
+	return m.set(x, e.GetIndex(), config)
 }
 
 // directMeter modifies the meter of a table entry.
@@ -181,27 +164,18 @@ func (x *txn) directMeter(kind p4.Update_Type, d *p4.DirectMeterEntry) error {
 	case t.meter == nil:
 		return invalid("%s has no direct meter", t)
 	case d.GetCounterData() != nil:
-		return noColours(t.meter.what)
+		return noColors(t.meter)
 	}
-	var config pipeline.MeterConfig
-	if d.GetConfig() != nil {
-		if config, err = readMeter(t.meter.what, t.meter.kind, d.GetConfig()); err != nil {
-			return err
-		}
+	config, err := readMeter(t.meter, t.meter.kind, d.GetConfig())
+	if err != nil {
+		return err
 	}
 	return x.setMeter(t, e, config)
 }
 
 // register modifies cells of a register.
 func (x *txn) register(kind p4.Update_Type, e *p4.RegisterEntry) error {
-	r := x.c.registers[e.GetRegisterId()]
-	if r == nil {
-		return x.c.noSuch("register", e.GetRegisterId())
-	}
-	if kind != p4.Update_MODIFY {
-		return notModify(r.String(), kind)
-	}
-	from, to, err := cells(r, e.GetIndex(), r.size)
+	r, err := x.c.registers.modified(e.GetRegisterId(), kind)
 	if err != nil {
 		return err
 	}
@@ -209,49 +183,20 @@ func (x *txn) register(kind p4.Update_Type, e *p4.RegisterEntry) error {
 	if err != nil {
 		return in(r.String(), err)
 	}
-	var before []match.Value
-	for i := from; i < to; i++ {
-		if x.keep {
-			b, err := r.state.Get(i)
-			if err != nil {
-				return err
-			}
-			before = append(before, b)
-		}
-		if err := r.state.Set(i, values[0]); err != nil {
-			return err
-		}
-	}
-	x.done(func() error {
-		for i, b := range before {
-			if err := r.state.Set(from+i, b); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return nil
+	return r.set(x, e.GetIndex(), values[0])
 }
 
 // valueSet replaces the members of a parser value set.
 func (x *txn) valueSet(kind p4.Update_Type, e *p4.ValueSetEntry) error {
-	v := x.c.valueSets[e.GetValueSetId()]
-	if v == nil {
-		return x.c.noSuch("value set", e.GetValueSetId())
-	}
-	if kind != p4.Update_MODIFY {
-		return notModify(v.String(), kind)
-	}
-	if n := len(e.GetMembers()); n > v.size {
-		return fail(codes.ResourceExhausted, "%s: %d members, of %d at most", v, n, v.size)
+	v, err := x.c.valueSets.modified(e.GetValueSetId(), kind)
+	if err != nil {
+		return err
 	}
 	members := make([][]match.Field, len(e.GetMembers()))
 	for i, m := range e.GetMembers() {
-		key, err := v.key.fields(m.GetMatch())
-		if err != nil {
+		if members[i], err = v.key.fields(m.GetMatch()); err != nil {
 			return in(fmt.Sprintf("member %d", i), err)
 		}
-		members[i] = key
 	}
 	before := v.state.Get()
 	if err := v.state.Set(members); err != nil {
@@ -263,9 +208,9 @@ func (x *txn) valueSet(kind p4.Update_Type, e *p4.ValueSetEntry) error {
 
 // digest switches a digest on or off, or configures it ("DigestEntry").
 func (x *txn) digest(kind p4.Update_Type, e *p4.DigestEntry) error {
-	d := x.c.digests[e.GetDigestId()]
-	if d == nil {
-		return x.c.noSuch("digest", e.GetDigestId())
+	d, err := x.c.digests.find(e.GetDigestId())
+	if err != nil {
+		return err
 	}
 	x.learned = true
 	old, on := x.c.learning[d.id]

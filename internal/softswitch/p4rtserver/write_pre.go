@@ -1,6 +1,8 @@
 package p4rtserver
 
 import (
+	"fmt"
+
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -27,56 +29,42 @@ func checkPort(n int64) error {
 	return nil
 }
 
-// multicastGroup applies an update to a multicast group.
-func (x *txn) multicastGroup(kind p4.Update_Type, g *p4.MulticastGroupEntry) error {
-	id, known := g.GetMulticastGroupId(), x.c.multicast
-	old := known[id]
-	if kind == p4.Update_DELETE {
-		if err := x.c.pre.DeleteGroup(id); err != nil {
-			return err
-		}
-		delete(known, id)
-		x.done(func() error {
-			known[id] = old
-			replicas, err := readReplicas(old.GetReplicas())
-			if err != nil {
-				return err
-			}
-			return x.c.pre.InsertGroup(id, replicas)
-		})
-		return nil
+// multicastGroups are those of a replication engine.
+func multicastGroups(e *pre.Engine) kept[*p4.MulticastGroupEntry, []pre.Replica] {
+	return kept[*p4.MulticastGroupEntry, []pre.Replica]{
+		kind:    "multicast group",
+		entries: map[uint32]*p4.MulticastGroupEntry{},
+		read: func(g *p4.MulticastGroupEntry) ([]pre.Replica, error) {
+			replicas, err := readReplicas(g.GetReplicas())
+			return replicas, in(fmt.Sprintf("multicast group %d", g.GetMulticastGroupId()), err)
+		},
+		keep:   keepReplicas[*p4.MulticastGroupEntry],
+		insert: e.InsertGroup, modify: e.ModifyGroup, remove: e.DeleteGroup,
+		entity: func(g *p4.MulticastGroupEntry) *p4.Entity {
+			return replication(&p4.PacketReplicationEngineEntry{Type: &p4.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: g}})
+		},
 	}
-	replicas, err := readReplicas(g.GetReplicas())
-	if err != nil {
-		return invalidIn("multicast group", id, err)
-	}
-	if kind == p4.Update_INSERT {
-		if err := x.c.pre.InsertGroup(id, replicas); err != nil {
-			return err
-		}
-		x.done(func() error {
-			delete(known, id)
-			return x.c.pre.DeleteGroup(id)
-		})
-	} else {
-		if err := x.c.pre.ModifyGroup(id, replicas); err != nil {
-			return err
-		}
-		x.done(func() error {
-			known[id] = old
-			replicas, err := readReplicas(old.GetReplicas())
-			if err != nil {
-				return err
-			}
-			return x.c.pre.ModifyGroup(id, replicas)
-		})
-	}
-	known[id] = canonicalGroup(g)
-	return nil
 }
 
-func invalidIn(what string, id uint32, err error) error {
-	return fail(codeOf(err), "%s %d: %v", what, id, err)
+// cloneSessions are those of a replication engine.
+func cloneSessions(e *pre.Engine) kept[*p4.CloneSessionEntry, pre.Session] {
+	return kept[*p4.CloneSessionEntry, pre.Session]{
+		kind:    "clone session",
+		entries: map[uint32]*p4.CloneSessionEntry{},
+		read: func(c *p4.CloneSessionEntry) (pre.Session, error) {
+			s, err := readSession(c)
+			return s, in(fmt.Sprintf("clone session %d", c.GetSessionId()), err)
+		},
+		keep:   keepReplicas[*p4.CloneSessionEntry],
+		insert: e.InsertSession, modify: e.ModifySession, remove: e.DeleteSession,
+		entity: func(c *p4.CloneSessionEntry) *p4.Entity {
+			return replication(&p4.PacketReplicationEngineEntry{Type: &p4.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: c}})
+		},
+	}
+}
+
+func replication(e *p4.PacketReplicationEngineEntry) *p4.Entity {
+	return &p4.Entity{Entity: &p4.Entity_PacketReplicationEngineEntry{PacketReplicationEngineEntry: e}}
 }
 
 // readReplicas reads the copies that a group or session makes.
@@ -106,13 +94,18 @@ func readReplicas(list []*p4.Replica) ([]pre.Replica, error) {
 	return out, nil
 }
 
-// canonicalReplicas brings ports into the form in which they are read back.
-func canonicalReplicas(list []*p4.Replica) {
-	for _, r := range list {
+// keepReplicas brings ports into the form in which they are read back.
+func keepReplicas[E interface {
+	proto.Message
+	GetReplicas() []*p4.Replica
+}](e E) E {
+	e = proto.CloneOf(e)
+	for _, r := range e.GetReplicas() {
 		if k, ok := r.GetPortKind().(*p4.Replica_Port); ok {
 			k.Port = canonical(k.Port)
 		}
 	}
+	return e
 }
 
 // canonical cuts leading zero bytes.
@@ -121,62 +114,6 @@ func canonical(b []byte) []byte {
 		b = b[1:]
 	}
 	return b
-}
-
-func canonicalGroup(g *p4.MulticastGroupEntry) *p4.MulticastGroupEntry {
-	g = proto.CloneOf(g)
-	canonicalReplicas(g.GetReplicas())
-	return g
-}
-
-// cloneSession applies an update to a clone session.
-func (x *txn) cloneSession(kind p4.Update_Type, c *p4.CloneSessionEntry) error {
-	id, known := c.GetSessionId(), x.c.clones
-	old := known[id]
-	if kind == p4.Update_DELETE {
-		if err := x.c.pre.DeleteSession(id); err != nil {
-			return err
-		}
-		delete(known, id)
-		x.done(func() error {
-			known[id] = old
-			s, err := readSession(old)
-			if err != nil {
-				return err
-			}
-			return x.c.pre.InsertSession(id, s)
-		})
-		return nil
-	}
-	s, err := readSession(c)
-	if err != nil {
-		return invalidIn("clone session", id, err)
-	}
-	if kind == p4.Update_INSERT {
-		if err := x.c.pre.InsertSession(id, s); err != nil {
-			return err
-		}
-		x.done(func() error {
-			delete(known, id)
-			return x.c.pre.DeleteSession(id)
-		})
-	} else {
-		if err := x.c.pre.ModifySession(id, s); err != nil {
-			return err
-		}
-		x.done(func() error {
-			known[id] = old
-			s, err := readSession(old)
-			if err != nil {
-				return err
-			}
-			return x.c.pre.ModifySession(id, s)
-		})
-	}
-	c = proto.CloneOf(c)
-	canonicalReplicas(c.GetReplicas())
-	known[id] = c
-	return nil
 }
 
 func readSession(c *p4.CloneSessionEntry) (pre.Session, error) {

@@ -1,6 +1,8 @@
 package p4rtserver
 
 import (
+	"cmp"
+
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -8,14 +10,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
-
-func (x *txn) findProfile(id uint32) (*profile, error) {
-	p := x.c.profiles[id]
-	if p == nil {
-		return nil, x.c.noSuch("action profile", id)
-	}
-	return p, nil
-}
 
 // memberCall reads a member's action.
 func memberCall(p *profile, a *p4.Action) (pipeline.Call, error) {
@@ -32,119 +26,77 @@ func memberCall(p *profile, a *p4.Action) (pipeline.Call, error) {
 	return call, nil
 }
 
+// profileMembers are the members of a profile.
+func profileMembers(p *profile) kept[*p4.ActionProfileMember, pipeline.Call] {
+	return kept[*p4.ActionProfileMember, pipeline.Call]{
+		kind:    "member",
+		entries: map[uint32]*p4.ActionProfileMember{},
+		read:    func(m *p4.ActionProfileMember) (pipeline.Call, error) { return memberCall(p, m.GetAction()) },
+		keep: func(m *p4.ActionProfileMember) *p4.ActionProfileMember {
+			call, _ := memberCall(p, m.GetAction()) // read has taken it
+			return &p4.ActionProfileMember{ActionProfileId: p.id, MemberId: m.GetMemberId(), Action: writeCall(p.actions, call)}
+		},
+		insert: p.state.InsertMember, modify: p.state.ModifyMember, remove: p.state.DeleteMember,
+		entity: func(m *p4.ActionProfileMember) *p4.Entity {
+			return &p4.Entity{Entity: &p4.Entity_ActionProfileMember{ActionProfileMember: m}}
+		},
+	}
+}
+
 // member applies an update to a member of an action profile.
 func (x *txn) member(kind p4.Update_Type, m *p4.ActionProfileMember) error {
-	p, err := x.findProfile(m.GetActionProfileId())
-	if err != nil {
+	p, err := x.c.profiles.find(m.GetActionProfileId())
+	switch {
+	case err != nil:
 		return err
-	}
-	id := m.GetMemberId()
-	if id == 0 {
+	case m.GetMemberId() == 0:
 		return invalid("%s: no member id is given", p)
-	}
-	if kind == p4.Update_DELETE {
-		old := p.state.Member(id)
-		if err := p.state.DeleteMember(id); err != nil {
-			return err
-		}
-		call := old.Call
-		x.c.members[p]--
-		x.done(func() error {
-			x.c.members[p]++
-			return p.state.InsertMember(id, call)
-		})
-		return nil
-	}
-	call, err := memberCall(p, m.GetAction())
-	if err != nil {
-		return err
-	}
-	if kind == p4.Update_MODIFY {
-		var before pipeline.Call
-		if old := p.state.Member(id); old != nil {
-			before = old.Call
-		}
-		if err := p.state.ModifyMember(id, call); err != nil {
-			return err
-		}
-		x.done(func() error { return p.state.ModifyMember(id, before) })
-		return nil
-	}
-	if p.state.Len() > x.c.members[p] {
+	case kind == p4.Update_INSERT && p.state.Len() > len(p.members.entries):
 		return invalid("%s: its tables have entries with action sets; members and groups cannot be used beside them", p)
 	}
-	if err := p.state.InsertMember(id, call); err != nil {
-		return err
+	return p.members.write(x, kind, m.GetMemberId(), m)
+}
+
+// A selection is what a group's members are, and what their weights may add up
+// to; 0: they are not limited so.
+type selection struct {
+	members []pipeline.Weighted
+	limit   int
+}
+
+// profileGroups are the groups of a selector.
+func profileGroups(p *profile) kept[*p4.ActionProfileGroup, selection] {
+	return kept[*p4.ActionProfileGroup, selection]{
+		kind:    "group",
+		entries: map[uint32]*p4.ActionProfileGroup{},
+		read:    func(g *p4.ActionProfileGroup) (selection, error) { return readGroup(p, g) },
+		keep:    keepGroup,
+		insert:  func(id uint32, s selection) error { return p.state.InsertGroup(id, s.members, s.limit) },
+		modify:  func(id uint32, s selection) error { return p.state.ModifyGroup(id, s.members, s.limit) },
+		remove:  p.state.DeleteGroup,
+		entity: func(g *p4.ActionProfileGroup) *p4.Entity {
+			return &p4.Entity{Entity: &p4.Entity_ActionProfileGroup{ActionProfileGroup: g}}
+		},
 	}
-	x.c.members[p]++
-	x.done(func() error {
-		x.c.members[p]--
-		return p.state.DeleteMember(id)
-	})
-	return nil
 }
 
 // group applies an update to a group of a selector.
 func (x *txn) group(kind p4.Update_Type, g *p4.ActionProfileGroup) error {
-	p, err := x.findProfile(g.GetActionProfileId())
+	p, err := x.c.profiles.find(g.GetActionProfileId())
 	if err != nil {
 		return err
 	}
 	id := g.GetGroupId()
+	old := p.groups.entries[id]
 	switch {
 	case !p.selector:
 		return invalid("%s has no selector, hence no groups", p)
 	case id == 0:
 		return invalid("%s: no group id is given", p)
-	}
-	known := x.c.groups[p]
-	if known == nil {
-		known = map[uint32]*p4.ActionProfileGroup{}
-		x.c.groups[p] = known
-	}
-	old := known[id]
-	if kind == p4.Update_DELETE {
-		if err := p.state.DeleteGroup(id); err != nil {
-			return err
-		}
-		delete(known, id)
-		x.done(func() error {
-			known[id] = old
-			return insertGroup(p, old)
-		})
-		return nil
-	}
-	members, err := readGroup(p, g)
-	if err != nil {
-		return err
-	}
-	if kind == p4.Update_INSERT {
-		if err := p.state.InsertGroup(id, members, groupLimit(p, g)); err != nil {
-			return err
-		}
-		known[id] = keepGroup(g)
-		x.done(func() error {
-			delete(known, id)
-			return p.state.DeleteGroup(id)
-		})
-		return nil
-	}
-	if old != nil && old.GetMaxSize() != g.GetMaxSize() {
+	case kind == p4.Update_MODIFY && old != nil && old.GetMaxSize() != g.GetMaxSize():
 		return invalid("%s: group %d: max_size is %d and cannot be changed to %d", p, id, old.GetMaxSize(), g.GetMaxSize())
 	}
-	if err := p.state.ModifyGroup(id, members, groupLimit(p, g)); err != nil {
-		return err
-	}
-	known[id] = keepGroup(g)
-	x.done(func() error {
-		known[id] = old
-		before, err := readGroup(p, old)
-		if err != nil {
-			return err
-		}
-		return p.state.ModifyGroup(id, before, groupLimit(p, old))
-	})
-	return nil
+	return p.groups.write(x, kind, id, g)
 }
 
 // keepGroup is a group as it is to be read back.
@@ -172,58 +124,38 @@ func keepSet(s *p4.ActionProfileActionSet) *p4.ActionProfileActionSet {
 	return s
 }
 
-func insertGroup(p *profile, g *p4.ActionProfileGroup) error {
-	members, err := readGroup(p, g)
-	if err != nil {
-		return err
-	}
-	return p.state.InsertGroup(g.GetGroupId(), members, groupLimit(p, g))
-}
-
-// groupLimit is what the weights of a group may add up to, if it is limited so.
-func groupLimit(p *profile, g *p4.ActionProfileGroup) int {
-	if p.byMembers {
-		return 0
-	}
-	if n := g.GetMaxSize(); n > 0 {
-		return int(n)
-	}
-	return int(p.maxGroup)
-}
-
 // readGroup checks a group and reads its members.
-func readGroup(p *profile, g *p4.ActionProfileGroup) ([]pipeline.Weighted, error) {
+func readGroup(p *profile, g *p4.ActionProfileGroup) (s selection, err error) {
 	id, size := g.GetGroupId(), g.GetMaxSize()
 	switch {
 	case size < 0:
-		return nil, invalid("%s: group %d: max_size is %d", p, id, size)
+		return s, invalid("%s: group %d: max_size is %d", p, id, size)
 	case p.maxGroup > 0 && size > p.maxGroup:
-		return nil, invalid("%s: group %d: max_size is %d, more than the profile's max_group_size of %d", p, id, size, p.maxGroup)
+		return s, invalid("%s: group %d: max_size is %d, more than the profile's max_group_size of %d", p, id, size, p.maxGroup)
 	}
-	limit := size
-	if limit == 0 {
-		limit = p.maxGroup
+	limit := int(cmp.Or(size, p.maxGroup))
+	if !p.byMembers {
+		s.limit = limit
+	} else if limit > 0 && len(g.GetMembers()) > limit {
+		return s, fail(codes.ResourceExhausted, "%s: group %d: %d members, of %d at most", p, id, len(g.GetMembers()), limit)
 	}
-	if p.byMembers && limit > 0 && len(g.GetMembers()) > int(limit) {
-		return nil, fail(codes.ResourceExhausted, "%s: group %d: %d members, of %d at most", p, id, len(g.GetMembers()), limit)
-	}
-	out := make([]pipeline.Weighted, len(g.GetMembers()))
+	s.members = make([]pipeline.Weighted, len(g.GetMembers()))
 	for i, m := range g.GetMembers() {
-		w := &out[i]
+		w := &s.members[i]
 		w.Member, w.Weight = m.GetMemberId(), int(m.GetWeight())
 		if m.GetMemberId() == 0 {
-			return nil, invalid("%s: group %d: a member without id", p, id)
+			return s, invalid("%s: group %d: a member without id", p, id)
 		}
 		port, err := watchPort(m.GetWatchPort(), m.GetWatch(), m.GetWatchKind() != nil) //nolint:staticcheck // deprecated, yet in use
 		if err == nil {
 			err = checkWeight(p, m.GetWeight())
 		}
 		if err != nil {
-			return nil, invalid("%s: group %d: member %d: %v", p, id, m.GetMemberId(), err)
+			return s, invalid("%s: group %d: member %d: %v", p, id, m.GetMemberId(), err)
 		}
 		w.WatchPort = port
 	}
-	return out, nil
+	return s, nil
 }
 
 // noPort is the watch port of a member that does not depend on a port.
@@ -257,7 +189,7 @@ func (x *txn) readSet(t *table, s *p4.ActionProfileActionSet) ([]pipeline.Weight
 	switch {
 	case !p.selector:
 		return nil, invalid("%s: %s has no selector, so entries cannot have action sets", t, p)
-	case x.c.members[p] > 0 || len(x.c.groups[p]) > 0:
+	case len(p.members.entries)+len(p.groups.entries) > 0:
 		return nil, invalid("%s: %s has members or groups; action sets cannot be used beside them", t, p)
 	case s.GetActionSelectionMode() != p4.ActionProfileActionSet_DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR &&
 		s.GetActionSelectionMode() != p4.ActionProfileActionSet_HASH:
@@ -285,7 +217,7 @@ func (x *txn) readSet(t *table, s *p4.ActionProfileActionSet) ([]pipeline.Weight
 			w.WatchPort, err = watchPort(a.GetWatchPort(), a.GetWatch(), a.GetWatchKind() != nil) //nolint:staticcheck // deprecated, yet in use
 		}
 		if err != nil {
-			return nil, &failure{codeOf(err), t.String() + ": action set: " + textOf(err)}
+			return nil, in(t.String()+": action set", err)
 		}
 		w.Call, w.Weight = call, int(a.GetWeight())
 		sum += int64(a.GetWeight())

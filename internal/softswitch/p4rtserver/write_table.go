@@ -36,9 +36,9 @@ func (n note) cookie() any {
 
 // table applies an update to a table entry ("TableEntry").
 func (x *txn) table(kind p4.Update_Type, te *p4.TableEntry) error {
-	t := x.c.tables[te.GetTableId()]
-	if t == nil {
-		return x.c.noSuch("table", te.GetTableId())
+	t, err := x.c.tables.find(te.GetTableId())
+	if err != nil {
+		return err
 	}
 	switch {
 	case te.GetIsConst():
@@ -55,11 +55,8 @@ func (x *txn) table(kind p4.Update_Type, te *p4.TableEntry) error {
 	if t.constant {
 		return x.constEntry(kind, t, te, key, prio)
 	}
-	switch kind {
-	case p4.Update_INSERT:
-		return x.insertEntry(t, te, key, prio)
-	case p4.Update_MODIFY:
-		return x.modifyEntry(t, te, key, prio)
+	if kind != p4.Update_DELETE {
+		return x.putEntry(kind, t, te, key, prio)
 	}
 	old := t.state.Find(key, prio)
 	if err := t.state.Delete(key, prio); err != nil {
@@ -76,60 +73,34 @@ func (t *table) readKey(te *p4.TableEntry) (match.Key, int32, error) {
 		return nil, 0, err
 	}
 	switch prio := te.GetPriority(); {
-	case t.prioritised && prio <= 0:
+	case t.prioritized && prio <= 0:
 		return nil, 0, invalid("%s: priority %d: its key has a ternary, range or optional field, so entries need a priority of 1 or more", t, prio)
-	case !t.prioritised && prio != 0:
+	case !t.prioritized && prio != 0:
 		return nil, 0, invalid("%s: priority %d: its key has no ternary, range or optional field, so entries have no priority", t, prio)
 	}
 	return key, te.GetPriority(), nil
 }
 
-// insertEntry adds an entry.
-func (x *txn) insertEntry(t *table, te *p4.TableEntry, key match.Key, prio int32) error {
+// putEntry inserts or modifies an entry. Of one that is modified, an action that is
+// not given stays; so does a counter's value; a meter that is not given is reset.
+func (x *txn) putEntry(kind p4.Update_Type, t *table, te *p4.TableEntry, key match.Key, prio int32) error {
 	e := &pipeline.Entry{Key: key, Priority: prio, LastHit: x.now}
-	n := note{te.GetControllerMetadata(), te.GetMetadata(), nil} //nolint:staticcheck // deprecated, yet to be kept
-	if te.GetAction() == nil {
-		return invalid("%s: a new entry needs an action", t)
+	var old *pipeline.Entry
+	if kind == p4.Update_MODIFY {
+		if old = t.state.Find(key, prio); old == nil {
+			return t.state.Modify(e) // says so in its words
+		}
+		*e = *old
 	}
-	if err := x.setAction(t, te.GetAction(), e, &n); err != nil {
-		return err
-	}
-	if err := t.checkTimeout(te); err != nil {
-		return err
-	}
-	e.IdleTimeout = time.Duration(te.GetIdleTimeoutNs())
-	config, err := t.directResources(te)
-	if err != nil {
-		return err
-	}
-	e.Meter = config
-	if c := te.GetCounterData(); c != nil {
-		e.Packets, e.Bytes = uint64(c.GetPacketCount()), uint64(c.GetByteCount())
-	}
-	e.Cookie = n.cookie()
-	if err := t.state.Insert(e); err != nil {
-		return err
-	}
-	x.done(func() error { return t.state.Delete(key, prio) })
-	return nil
-}
-
-// modifyEntry changes an entry. An action that is not given stays; so does a
-// counter's value; a meter that is not given is reset.
-func (x *txn) modifyEntry(t *table, te *p4.TableEntry, key match.Key, prio int32) error {
-	old := t.state.Find(key, prio)
-	if old == nil {
-		return t.state.Modify(&pipeline.Entry{Key: key, Priority: prio}) // says so in its words
-	}
-	before := *old
-	e := before
-	n := noteOf(old)
+	n := noteOf(e)
 	n.controller, n.metadata = te.GetControllerMetadata(), te.GetMetadata() //nolint:staticcheck // deprecated, yet to be kept
 	if te.GetAction() != nil {
 		e.Call, e.Ref, e.Member, e.Group, e.Set, n.set = pipeline.Call{}, pipeline.RefNone, 0, 0, nil, nil
-		if err := x.setAction(t, te.GetAction(), &e, &n); err != nil {
+		if err := x.setAction(t, te.GetAction(), e, &n); err != nil {
 			return err
 		}
+	} else if old == nil {
+		return invalid("%s: a new entry needs an action", t)
 	}
 	if err := t.checkTimeout(te); err != nil {
 		return err
@@ -140,7 +111,16 @@ func (x *txn) modifyEntry(t *table, te *p4.TableEntry, key match.Key, prio int32
 		return err
 	}
 	e.Cookie = n.cookie()
-	if err := t.state.Modify(&e); err != nil {
+	if old == nil {
+		e.Meter, e.Counts = config, readCounts(te.GetCounterData())
+		if err := t.state.Insert(e); err != nil {
+			return err
+		}
+		x.done(func() error { return t.state.Delete(key, prio) })
+		return nil
+	}
+	before := *old
+	if err := t.state.Modify(e); err != nil {
 		return err
 	}
 	x.done(func() error { return t.state.Modify(&before) })
@@ -179,7 +159,10 @@ func (x *txn) setAction(t *table, a *p4.TableAction, e *pipeline.Entry, n *note)
 			return err
 		}
 		e.Call = call
-		return t.checkScope(ta)
+		if ta.scope == p4cfg.ActionRef_DEFAULT_ONLY {
+			return fail(codes.PermissionDenied, "%s: %s can only be the default action", t, ta)
+		}
+		return nil
 	case nil:
 		return invalid("%s: the entry's action is empty", t)
 	}
@@ -204,15 +187,6 @@ func (x *txn) setAction(t *table, a *p4.TableAction, e *pipeline.Entry, n *note)
 	return nil
 }
 
-func (t *table) checkScope(a *tableAction) error {
-	switch a.scope {
-	case p4cfg.ActionRef_DEFAULT_ONLY:
-		return fail(codes.PermissionDenied, "%s: %s can only be the default action", t, a)
-	default:
-		return nil
-	}
-}
-
 func (t *table) checkTimeout(te *p4.TableEntry) error {
 	switch {
 	case te.GetTimeSinceLastHit() != nil:
@@ -229,13 +203,13 @@ func (t *table) checkTimeout(te *p4.TableEntry) error {
 // returns the meter's configuration.
 func (t *table) directResources(te *p4.TableEntry) (pipeline.MeterConfig, error) {
 	if te.GetMeterCounterData() != nil {
-		return pipeline.MeterConfig{}, noColours(t.String())
+		return pipeline.MeterConfig{}, noColors(t)
 	}
 	if c := te.GetCounterData(); c != nil {
 		if t.counter == nil {
 			return pipeline.MeterConfig{}, invalid("%s: counter_data is set, but the table has no direct counter", t)
 		}
-		if err := checkCounts(t.counter.what, c); err != nil {
+		if err := checkCounts(t.counter, c); err != nil {
 			return pipeline.MeterConfig{}, err
 		}
 	}
@@ -246,7 +220,7 @@ func (t *table) directResources(te *p4.TableEntry) (pipeline.MeterConfig, error)
 	if t.meter == nil {
 		return pipeline.MeterConfig{}, invalid("%s: meter_config is set, but the table has no direct meter", t)
 	}
-	return readMeter(t.meter.what, t.meter.kind, m)
+	return readMeter(t.meter, t.meter.kind, m)
 }
 
 // setResources gives an entry its counter and meter; all is checked already.
@@ -261,12 +235,12 @@ func (x *txn) setResources(t *table, e *pipeline.Entry, te *p4.TableEntry, confi
 }
 
 func (x *txn) setCounts(e *pipeline.Entry, c *p4.CounterData) {
-	packets, octets := e.Packets, e.Bytes
+	before := e.Counts
 	x.done(func() error {
-		e.Packets, e.Bytes = packets, octets
+		e.Counts = before
 		return nil
 	})
-	e.Packets, e.Bytes = uint64(c.GetPacketCount()), uint64(c.GetByteCount())
+	e.Counts = readCounts(c)
 }
 
 func (x *txn) setMeter(t *table, e *pipeline.Entry, config pipeline.MeterConfig) error {
@@ -355,9 +329,9 @@ func (x *txn) keepDefault(t *table) func() error {
 
 // entryOf finds the entry that a DirectCounterEntry or DirectMeterEntry is about.
 func (c *config) entryOf(te *p4.TableEntry) (*table, *pipeline.Entry, error) {
-	t := c.tables[te.GetTableId()]
-	if t == nil {
-		return nil, nil, c.noSuch("table", te.GetTableId())
+	t, err := c.tables.find(te.GetTableId())
+	if err != nil {
+		return nil, nil, err
 	}
 	var e *pipeline.Entry
 	if te.GetIsDefaultAction() {

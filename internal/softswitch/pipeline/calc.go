@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/big"
-	"math/bits"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // An input is a part of what a calculation hashes: fixed-width pieces in a row,
@@ -73,7 +73,7 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 var algorithms = [...]func([]byte) uint64{
 	program.CRC32:    func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) },
 	program.CRC16:    crc16,
-	program.Csum16:   csum16,
+	program.Csum16:   func(b []byte) uint64 { return uint64(rocev2.Checksum(b)) },
 	program.Xor16:    xor16,
 	program.Identity: identity,
 }
@@ -271,25 +271,6 @@ var crc16Table = func() (t [256]uint16) {
 	}
 	return t
 }()
-
-// csum16 is the Internet checksum (RFC 1071).
-func csum16(b []byte) uint64 {
-	sum, carry := uint64(0), uint64(0)
-	for len(b) >= 8 {
-		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
-		b = b[8:]
-	}
-	var tail [8]byte
-	copy(tail[:], b)
-	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(tail[:]), carry)
-	sum, carry = bits.Add64(sum, 0, carry)
-	sum += carry
-	sum = sum>>32 + sum&0xffffffff
-	sum = sum>>16&0xffff + sum>>32 + sum&0xffff
-	sum = sum>>16 + sum&0xffff
-	sum = sum>>16 + sum&0xffff
-	return ^sum & 0xffff
-}
 
 // xor16 is the exclusive or of 16-bit words; the last is filled with zeros.
 func xor16(b []byte) uint64 {

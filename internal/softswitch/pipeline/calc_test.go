@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // calcProgram has headers of odd widths, two of them with a varbit field.
@@ -110,8 +111,8 @@ func TestCalculations(t *testing.T) {
 			if got := id(s.pk); got != bigOf(want[:min(8, len(want))]).Uint64() {
 				t.Fatalf("round %d: begins with %#x, want %x", round, got, want[:min(8, len(want))])
 			}
-			if got := sum(s.pk); got != csum16(want) {
-				t.Fatalf("round %d: checksum %#x, want %#x", round, got, csum16(want))
+			if got := sum(s.pk); got != uint64(rocev2.Checksum(want)) {
+				t.Fatalf("round %d: checksum %#x, want %#x", round, got, uint64(rocev2.Checksum(want)))
 			}
 		}
 	}

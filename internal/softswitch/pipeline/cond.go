@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"math"
+
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
@@ -136,7 +138,8 @@ func testChain(ts []test, and bool) cond {
 	}
 }
 
-// compare compiles comparisons of two numbers.
+// compare compiles comparisons of two numbers. Those with a constant have closures of
+// their own.
 func (c *compiler) compare(e *program.Expr) cond {
 	equality := e.Op == program.OpEq || e.Op == program.OpNe
 	if !fits(e.Left) || !fits(e.Right) {
@@ -145,38 +148,41 @@ func (c *compiler) compare(e *program.Expr) cond {
 		}
 		return c.wideCompare(e.Left, e.Right, e.Op == program.OpEq)
 	}
-	if l, ok := c.operand(e.Left); ok {
-		if r, ok := c.operand(e.Right); ok {
-			return compareParts(e.Op, l, r)
+	op, left, right := e.Op, e.Left, e.Right
+	signed := (left.Signed || right.Signed) && !equality
+	if k, ok := c.konst(right); ok && !signed {
+		lo, span, some := interval(op, k)
+		if l, ok := c.operand(left); ok && some {
+			return func(pk *Packet) bool { return l.of(pk.w)-lo <= span }
 		}
-		if k, ok := c.konst(e.Right); ok && !e.Right.Signed {
-			return comparePart(e.Op, l, k)
-		}
+		x := c.num(left)
+		return func(pk *Packet) bool { return x(pk)-lo <= span && some }
 	}
-	x, y := c.num(e.Left), c.num(e.Right)
-	if k, ok := c.konst(e.Right); ok {
-		y = nil
-		if f := compareNumConst(e, x, k); f != nil {
-			return f
-		}
-		y = c.num(e.Right)
-	}
-	if (e.Left.Signed || e.Right.Signed) && !equality {
-		return compareSigned(e.Op, x, y)
-	}
-	switch e.Op {
-	case program.OpEq:
-		return func(pk *Packet) bool { return x(pk) == y(pk) }
-	case program.OpNe:
-		return func(pk *Packet) bool { return x(pk) != y(pk) }
-	case program.OpLt:
-		return func(pk *Packet) bool { return x(pk) < y(pk) }
-	case program.OpLe:
-		return func(pk *Packet) bool { return x(pk) <= y(pk) }
+	switch op { // x > y is y < x
 	case program.OpGt:
-		return func(pk *Packet) bool { return x(pk) > y(pk) }
+		op, left, right = program.OpLt, right, left
+	case program.OpGe:
+		op, left, right = program.OpLe, right, left
 	}
-	return func(pk *Packet) bool { return x(pk) >= y(pk) }
+	if l, ok := c.operand(left); ok {
+		if r, ok := c.operand(right); ok {
+			return compareParts(op, l, r)
+		}
+	}
+	x, y := c.num(left), c.num(right)
+	switch {
+	case op == program.OpEq:
+		return func(pk *Packet) bool { return x(pk) == y(pk) }
+	case op == program.OpNe:
+		return func(pk *Packet) bool { return x(pk) != y(pk) }
+	case op == program.OpLt && signed:
+		return func(pk *Packet) bool { return int64(x(pk)) < int64(y(pk)) }
+	case op == program.OpLt:
+		return func(pk *Packet) bool { return x(pk) < y(pk) }
+	case signed:
+		return func(pk *Packet) bool { return int64(x(pk)) <= int64(y(pk)) }
+	}
+	return func(pk *Packet) bool { return x(pk) <= y(pk) }
 }
 
 // compareParts compares two parts of words, neither of which is signed.
@@ -188,60 +194,25 @@ func compareParts(op program.Op, l, r part) cond {
 		return func(pk *Packet) bool { return l.of(pk.w) != r.of(pk.w) }
 	case program.OpLt:
 		return func(pk *Packet) bool { return l.of(pk.w) < r.of(pk.w) }
-	case program.OpLe:
-		return func(pk *Packet) bool { return l.of(pk.w) <= r.of(pk.w) }
-	case program.OpGt:
-		return func(pk *Packet) bool { return l.of(pk.w) > r.of(pk.w) }
 	}
-	return func(pk *Packet) bool { return l.of(pk.w) >= r.of(pk.w) }
+	return func(pk *Packet) bool { return l.of(pk.w) <= r.of(pk.w) }
 }
 
-func comparePart(op program.Op, l part, k uint64) cond {
+// interval returns which x compare with k: those from lo on for which x-lo, modulo
+// 2^64, is at most span. Without some there are none.
+func interval(op program.Op, k uint64) (lo, span uint64, some bool) {
+	const top = math.MaxUint64
 	switch op {
 	case program.OpEq:
-		return func(pk *Packet) bool { return l.of(pk.w) == k }
+		return k, 0, true
 	case program.OpNe:
-		return func(pk *Packet) bool { return l.of(pk.w) != k }
+		return k + 1, top - 1, true
 	case program.OpLt:
-		return func(pk *Packet) bool { return l.of(pk.w) < k }
+		return 0, k - 1, k > 0
 	case program.OpLe:
-		return func(pk *Packet) bool { return l.of(pk.w) <= k }
+		return 0, k, true
 	case program.OpGt:
-		return func(pk *Packet) bool { return l.of(pk.w) > k }
+		return k + 1, top - k - 1, k < top
 	}
-	return func(pk *Packet) bool { return l.of(pk.w) >= k }
-}
-
-// compareNumConst is for equality, and order of what is not signed; else nil.
-func compareNumConst(e *program.Expr, x num, k uint64) cond {
-	switch e.Op {
-	case program.OpEq:
-		return func(pk *Packet) bool { return x(pk) == k }
-	case program.OpNe:
-		return func(pk *Packet) bool { return x(pk) != k }
-	}
-	if e.Left.Signed || e.Right.Signed {
-		return nil
-	}
-	switch e.Op {
-	case program.OpLt:
-		return func(pk *Packet) bool { return x(pk) < k }
-	case program.OpLe:
-		return func(pk *Packet) bool { return x(pk) <= k }
-	case program.OpGt:
-		return func(pk *Packet) bool { return x(pk) > k }
-	}
-	return func(pk *Packet) bool { return x(pk) >= k }
-}
-
-func compareSigned(op program.Op, x, y num) cond {
-	switch op {
-	case program.OpLt:
-		return func(pk *Packet) bool { return int64(x(pk)) < int64(y(pk)) }
-	case program.OpLe:
-		return func(pk *Packet) bool { return int64(x(pk)) <= int64(y(pk)) }
-	case program.OpGt:
-		return func(pk *Packet) bool { return int64(x(pk)) > int64(y(pk)) }
-	}
-	return func(pk *Packet) bool { return int64(x(pk)) >= int64(y(pk)) }
+	return k, top - k, true
 }

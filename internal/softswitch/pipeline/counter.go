@@ -6,19 +6,25 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
+// Counts are what a counter has counted.
+type Counts struct{ Packets, Bytes uint64 }
+
+func (c *Counts) add(bytes int) {
+	c.Packets++
+	c.Bytes += uint64(bytes)
+}
+
 // Counter is an array of counters of packets and bytes.
 type Counter struct {
 	s     *state
 	info  *program.Counter
-	cells []counts
+	cells []Counts
 }
-
-type counts struct{ packets, bytes uint64 }
 
 func newCounter(s *state, info *program.Counter) *Counter {
 	c := &Counter{s: s, info: info}
 	if info.Table == program.None {
-		c.cells = make([]counts, info.Size)
+		c.cells = make([]Counts, info.Size)
 	}
 	return c
 }
@@ -30,19 +36,19 @@ func (c *Counter) Info() *program.Counter { return c.info }
 func (c *Counter) Len() int { return len(c.cells) }
 
 // Get returns cell i. Errors: ErrInvalid if there is none.
-func (c *Counter) Get(i int) (packets, bytes uint64, err error) {
+func (c *Counter) Get(i int) (Counts, error) {
 	if err := checkIndex("counter", c.info.Name, i, len(c.cells)); err != nil {
-		return 0, 0, err
+		return Counts{}, err
 	}
-	return c.cells[i].packets, c.cells[i].bytes, nil
+	return c.cells[i], nil
 }
 
 // Set sets cell i. Errors: ErrInvalid if there is none.
-func (c *Counter) Set(i int, packets, bytes uint64) error {
+func (c *Counter) Set(i int, v Counts) error {
 	if err := checkIndex("counter", c.info.Name, i, len(c.cells)); err != nil {
 		return err
 	}
-	c.cells[i] = counts{packets, bytes}
+	c.cells[i] = v
 	return nil
 }
 
@@ -52,8 +58,7 @@ func (c *Counter) add(i uint64, bytes int) {
 		c.s.badIndex++
 		return
 	}
-	c.cells[i].packets++
-	c.cells[i].bytes += uint64(bytes)
+	c.cells[i].add(bytes)
 }
 
 // checkIndex refuses an index from the control plane.

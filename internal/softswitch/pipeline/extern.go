@@ -63,8 +63,7 @@ func (c *compiler) random(s *program.Stmt) stmt {
 	}
 }
 
-// rng is the splitmix64 generator: all of its state is a word, so that copying
-// it forks the run of a pipeline.
+// rng is the splitmix64 generator.
 type rng uint64
 
 func (r *rng) next() uint64 {

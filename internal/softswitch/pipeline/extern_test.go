@@ -113,7 +113,7 @@ func TestWideResults(t *testing.T) {
 		t.Errorf("a random hash gave %d values of 100", len(seen))
 	}
 	p, pk, run = externs(t, program.Stmt{Op: program.StRegisterRead, Dst: field(2, 8, 65), X: constant(1, 8), Register: 1})
-	copy(p.registers[1].cell(1), []uint64{3, 4})
+	copy(p.registers[1].readWide(1), []uint64{3, 4})
 	s = p.lay.heads[2].slots[8]
 	if run(); pk.w[s.w] != 1 || pk.w[s.w+1] != 4 {
 		t.Errorf("65 bits of a register: %#x", pk.w[s.w:s.w+2])

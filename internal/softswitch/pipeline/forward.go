@@ -19,12 +19,7 @@ type reads struct {
 
 func countReads(p *program.Program) *reads {
 	r := &reads{prog: p, fields: map[program.FieldRef]int{}, calcs: map[int]int{}}
-	s := &p.Std
-	r.list([]program.FieldRef{
-		s.IngressPort, s.EgressSpec, s.EgressPort, s.InstanceType, s.PacketLength, s.EnqTimestamp, s.EnqQdepth,
-		s.DeqTimedelta, s.DeqQdepth, s.IngressTimestamp, s.EgressTimestamp, s.McastGrp, s.EgressRid,
-		s.ChecksumError, s.ParserError, s.Priority,
-	})
+	r.list(p.Std[:])
 	for _, st := range p.Parser.States {
 		r.stmts(st.Ops)
 		r.exprs(st.Key)

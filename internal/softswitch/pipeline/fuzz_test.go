@@ -11,6 +11,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // fuzzed are the programs that FuzzProcess runs, each set up as its script says.
@@ -75,7 +76,7 @@ func roce(opcode byte, payload int) []byte {
 	b = append(b, 0xc0, 0, 0x12, 0xb7, byte((n-20)>>8), byte(n-20), 0, 0)
 	b = append(b, opcode, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0x80, 0, 0, 1)
 	b = append(b, make([]byte, payload+4)...)
-	sum := csum16(b[14:34])
+	sum := rocev2.Checksum(b[14:34])
 	b[24], b[25] = byte(sum>>8), byte(sum)
 	return b
 }

@@ -250,7 +250,7 @@ func TestDigest(t *testing.T) {
 
 func TestValueSets(t *testing.T) {
 	p := start(t, "limits", Options{})
-	exact := func(v uint64, bits int) match.Field { return match.Field{Value: match.FromUint(v, bits)} }
+	exact := func(v uint64, bits int) match.Field { return match.Field{Value: val(v, bits)} }
 	if err := p.ValueSet("P.set1").Set([][]match.Field{{exact(7, 8)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -375,14 +375,14 @@ func TestDirect(t *testing.T) {
 	if err := p.Table("I.limited").SetMeter(limited, two); err != nil {
 		t.Fatal(err)
 	}
-	var colours []byte
+	var colors []byte
 	for i := range 3 {
 		p.Process(time.Duration(i)*time.Second, 1, tablesPacket(2, 5, 0x0101), func(_ uint16, b []byte) {
-			colours = append(colours, b[7])
+			colors = append(colors, b[7])
 		})
 	}
-	if !bytes.Equal(colours, []byte{0x40, 0x41, 0x42}) {
-		t.Errorf("colours %x", colours)
+	if !bytes.Equal(colors, []byte{0x40, 0x41, 0x42}) {
+		t.Errorf("colors %x", colors)
 	}
 	if hit.Packets != 3 || hit.Bytes != 3*24 || hit.LastHit != 2*time.Second {
 		t.Errorf("entry: %d packets, %d bytes, last at %v", hit.Packets, hit.Bytes, hit.LastHit)
@@ -391,8 +391,8 @@ func TestDirect(t *testing.T) {
 	if d := p.Table("I.direct").DefaultEntry(); d.Packets != 1 || d.Bytes != 24 {
 		t.Errorf("default entry: %d packets, %d bytes", d.Packets, d.Bytes)
 	}
-	if n, size, err := p.Counter("I.seen").Get(5); n != 4 || size != 4*24 || err != nil {
-		t.Errorf("counter: %d packets, %d bytes, %v", n, size, err)
+	if n, err := p.Counter("I.seen").Get(5); n != (Counts{4, 4 * 24}) || err != nil {
+		t.Errorf("counter: %+v, %v", n, err)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestMeterAgainstFractions(t *testing.T) {
 				c.tokens.Sub(c.tokens, size)
 			}
 			if got := cell.mark(now, n); got != want {
-				t.Fatalf("%+v: %d bytes at %d ns: colour %d, want %d", cfg, n, now, got, want)
+				t.Fatalf("%+v: %d bytes at %d ns: color %d, want %d", cfg, n, now, got, want)
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func TestMeterArray(t *testing.T) {
 	s := testState(t)
 	m := s.Meter("meter")
 	if got := m.mark(0, 0, 1<<30); got != green {
-		t.Errorf("not configured: colour %d", got)
+		t.Errorf("not configured: color %d", got)
 	}
 	cfg := MeterConfig{CIR: 10, CBurst: 100, PIR: 20, PBurst: 100, Set: true}
 	noErr(t, m.Set(1, cfg))
@@ -90,19 +90,19 @@ func TestMeterArray(t *testing.T) {
 	at := func(sec int, bytes int) int { return m.mark(1, time.Duration(sec)*time.Second, bytes) }
 	for i, got := range []int{at(100, 100), at(100, 1), at(101, 11), at(101, 9), at(1000, 100)} {
 		if want := []int{green, red, yellow, green, green}[i]; got != want { // at 101: 10 and 20 tokens, then 10 and 9
-			t.Errorf("packet %d: colour %d, want %d", i, got, want)
+			t.Errorf("packet %d: color %d, want %d", i, got, want)
 		}
 	}
 	noErr(t, m.Set(1, cfg)) // full again
 	if got := at(1000, 100); got != green {
-		t.Errorf("after Set: colour %d", got)
+		t.Errorf("after Set: color %d", got)
 	}
 	noErr(t, m.Set(1, MeterConfig{}))
 	if got := at(1000, 1000); got != green {
-		t.Errorf("taken back: colour %d", got)
+		t.Errorf("taken back: color %d", got)
 	}
 	if got := m.mark(3, 0, 1); got != green || s.badIndex != 1 {
-		t.Errorf("no such cell: colour %d, %d bad indices", got, s.badIndex)
+		t.Errorf("no such cell: color %d, %d bad indices", got, s.badIndex)
 	}
 	wantErr(t, m.Set(3, cfg), ErrInvalid, "meter meter", "3 cells")
 	wantErr(t, m.Set(0, MeterConfig{CIR: 2, PIR: 1, Set: true}), ErrInvalid, "meter meter", "index 0", "peak rate 1")
@@ -118,7 +118,7 @@ func TestMeterArray(t *testing.T) {
 	noErr(t, p.Set(0, MeterConfig{CBurst: 1, PBurst: 2, Set: true}))
 	for i, want := range []int{green, yellow, red} {
 		if got := p.mark(0, 0, 1500); got != want {
-			t.Errorf("packet %d: colour %d, want %d", i, got, want)
+			t.Errorf("packet %d: color %d, want %d", i, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
+	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
 // maxPasses bounds how often a packet goes through ingress or egress once more:
@@ -53,8 +54,8 @@ func (p *Pipeline) runIngress(pk *Packet) {
 		if code != p.errs.none {
 			p.stats.ParserErrors++
 		}
-		p.std.parserError.set(pk, uint64(code))
-		p.std.checksumError.set(pk, p.checksums(pk))
+		p.std[program.StdParserError].set(pk, uint64(code))
+		p.std[program.StdChecksumError].set(pk, p.checksums(pk))
 		p.ingress.apply(pk)
 		pk.exited = false
 		if pk.failed {
@@ -79,8 +80,8 @@ func (p *Pipeline) runIngress(pk *Packet) {
 		p.save(pk, asked.resubmit-1)
 		p.fresh(pk)
 		p.restore(pk, asked.resubmit-1)
-		p.std.instanceType.set(pk, instanceResubmitted)
-		p.std.packetLength.set(pk, pk.length)
+		p.std[program.StdInstanceType].set(pk, instanceResubmitted)
+		p.std[program.StdPacketLength].set(pk, pk.length)
 		pk.pos, pk.keep, pk.requests = 0, keepAll, noRequests
 	}
 	p.route(pk)
@@ -100,24 +101,24 @@ func (p *Pipeline) checksums(pk *Packet) uint64 {
 
 // route sends a packet on its way after ingress: to a group, or to a port.
 func (p *Pipeline) route(pk *Packet) {
-	if grp := p.std.mcastGrp.get(pk); grp != 0 {
-		p.std.instanceType.set(pk, instanceReplica)
+	if grp := p.std[program.StdMcastGrp].get(pk); grp != 0 {
+		p.std[program.StdInstanceType].set(pk, instanceReplica)
 		p.replicate(pk, p.pre.Group(uint16(grp)), &p.stats.NoGroup)
 		return
 	}
-	to := p.std.egressSpec.get(pk)
+	to := p.std[program.StdEgressSpec].get(pk)
 	if to == uint64(p.opt.DropPort) {
 		p.stats.IngressDrops++
 		p.pool.release(pk)
 		return
 	}
-	p.std.instanceType.set(pk, instanceNormal)
+	p.std[program.StdInstanceType].set(pk, instanceNormal)
 	p.enqueue(pk, uint16(to))
 }
 
 // enqueue hands a packet out.
 func (p *Pipeline) enqueue(pk *Packet, port uint16) {
-	pk.port, pk.priority = port, int(p.std.priority.get(pk))
+	pk.port, pk.priority = port, int(p.std[program.StdPriority].get(pk))
 	p.ready = append(p.ready, pk)
 }
 
@@ -135,7 +136,7 @@ func (p *Pipeline) replicate(pk *Packet, to []pre.Replica, none *uint64) {
 		if i < len(to)-1 {
 			out = p.copyOf(pk)
 		}
-		p.std.egressRid.set(out, uint64(r.Instance))
+		p.std[program.StdEgressRid].set(out, uint64(r.Instance))
 		p.enqueue(out, r.Port)
 	}
 }
@@ -159,7 +160,7 @@ func (p *Pipeline) cloneIngress(pk *Packet, asked requests) {
 	out.pos, out.inPort, out.inLen, out.now = 0, pk.inPort, pk.inLen, pk.now
 	out.passes = pk.passes
 	p.fresh(out)
-	p.std.ingressPort.set(out, uint64(pk.inPort))
+	p.std[program.StdIngressPort].set(out, uint64(pk.inPort))
 	p.parser.parse(out)
 	p.finishClone(out, pk, asked, instanceIngressClone)
 }
@@ -174,7 +175,7 @@ func (p *Pipeline) finishClone(out, pk *Packet, asked requests, kind uint64) {
 	clear(out.w[p.meta[0]:p.meta[1]])
 	p.save(pk, asked.cloneList)
 	p.restore(out, asked.cloneList)
-	p.std.instanceType.set(out, kind)
+	p.std[program.StdInstanceType].set(out, kind)
 	out.length = pk.length
 	if kind == instanceIngressClone {
 		out.length = uint64(pk.inLen)
@@ -211,19 +212,19 @@ func (p *Pipeline) report(pk *Packet, index int) {
 // runEgress takes a packet through egress and deparser, and releases it. What
 // else comes of it is added to p.ready.
 func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
-	p.std.enqTime.set(pk, micros(q.EnqTime))
-	p.std.enqDepth.set(pk, uint64(q.EnqDepth))
-	p.std.deqDelta.set(pk, micros(pk.now)-p.std.enqTime.get(pk))
-	p.std.deqDepth.set(pk, uint64(q.DeqDepth))
-	p.std.egressTime.set(pk, micros(pk.now))
-	p.std.egressPort.set(pk, uint64(pk.port))
-	p.std.egressSpec.set(pk, uint64(p.opt.DropPort)+1) // any but the drop port
-	p.std.packetLength.set(pk, pk.length)
+	p.std[program.StdEnqTimestamp].set(pk, micros(q.EnqTime))
+	p.std[program.StdEnqQdepth].set(pk, uint64(q.EnqDepth))
+	p.std[program.StdDeqTimedelta].set(pk, micros(pk.now)-p.std[program.StdEnqTimestamp].get(pk))
+	p.std[program.StdDeqQdepth].set(pk, uint64(q.DeqDepth))
+	p.std[program.StdEgressTimestamp].set(pk, micros(pk.now))
+	p.std[program.StdEgressPort].set(pk, uint64(pk.port))
+	p.std[program.StdEgressSpec].set(pk, uint64(p.opt.DropPort)+1) // any but the drop port
+	p.std[program.StdPacketLength].set(pk, pk.length)
 	p.egress.apply(pk)
 	if asked := pk.requests; asked.clone >= 0 && !pk.failed {
 		p.cloneEgress(pk, asked)
 	}
-	if pk.failed || p.std.egressSpec.get(pk) == uint64(p.opt.DropPort) {
+	if pk.failed || p.std[program.StdEgressSpec].get(pk) == uint64(p.opt.DropPort) {
 		if !pk.failed {
 			p.stats.EgressDrops++
 		}
@@ -253,7 +254,7 @@ func (p *Pipeline) recirculate(pk *Packet, frame []byte) {
 	pk.inLen, pk.keep, pk.requests, pk.exited = len(frame), keepAll, noRequests, false
 	p.fresh(pk)
 	p.restore(pk, list)
-	p.std.instanceType.set(pk, instanceRecirculated)
-	p.std.packetLength.set(pk, pk.length)
+	p.std[program.StdInstanceType].set(pk, instanceRecirculated)
+	p.std[program.StdPacketLength].set(pk, pk.length)
 	p.runIngress(pk)
 }

@@ -155,9 +155,9 @@ func (p *Pipeline) Ingress(now time.Duration, port uint16, frame []byte) []*Pack
 	pk.inPort, pk.inLen = port, len(frame)
 	p.fresh(pk)
 	pk.now = now
-	p.std.ingressPort.set(pk, uint64(port))
-	p.std.packetLength.set(pk, uint64(len(frame)))
-	p.std.ingressTime.set(pk, micros(now))
+	p.std[program.StdIngressPort].set(pk, uint64(port))
+	p.std[program.StdPacketLength].set(pk, uint64(len(frame)))
+	p.std[program.StdIngressTimestamp].set(pk, micros(now))
 	p.ready = p.ready[:0]
 	p.runIngress(pk)
 	return p.ready

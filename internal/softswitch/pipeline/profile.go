@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
@@ -106,12 +104,6 @@ func (p *Profile) DeleteMember(id uint32) error {
 	return nil
 }
 
-// Member returns a member, or nil.
-func (p *Profile) Member(id uint32) *Member { return p.members[id] }
-
-// Members yields all members by ascending id.
-func (p *Profile) Members() iter.Seq[*Member] { return ascending(p.members) }
-
 // InsertGroup adds a group of existing members; it may be empty. The weights
 // must not add up to more than limit, unless that is 0. Errors: ErrExists,
 // ErrNotFound (a member), ErrFull (over the limit), ErrInvalid.
@@ -150,22 +142,6 @@ func (p *Profile) DeleteGroup(id uint32) error {
 	p.release(g)
 	delete(p.groups, id)
 	return nil
-}
-
-// Group returns a group, or nil.
-func (p *Profile) Group(id uint32) *Group { return p.groups[id] }
-
-// Groups yields all groups by ascending id.
-func (p *Profile) Groups() iter.Seq[*Group] { return ascending(p.groups) }
-
-func ascending[T any](m map[uint32]*T) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for _, id := range slices.Sorted(maps.Keys(m)) {
-			if x := m[id]; x != nil && !yield(x) {
-				return
-			}
-		}
-	}
 }
 
 func (p *Profile) member(id uint32) (*Member, error) {

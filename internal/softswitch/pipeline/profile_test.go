@@ -3,6 +3,8 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"testing"
 
@@ -31,7 +33,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("bound to %+v", b)
 	}
 	noErr(t, p.ModifyMember(7, send(3, 4)))
-	if b := e.bound(5); port(b) != 3 || p.Member(7).Call.Args[0].Uint() != 3 {
+	if b := e.bound(5); port(b) != 3 || p.members[7].Call.Args[0].Uint() != 3 {
 		t.Errorf("after ModifyMember bound to %+v", b)
 	}
 	wantErr(t, p.ModifyMember(7, Call{Action: actSend}), ErrInvalid, "0 arguments")
@@ -42,7 +44,7 @@ func TestMembers(t *testing.T) {
 	noErr(t, p.InsertMember(9, send(1, 2)))
 	wantErr(t, p.InsertMember(10, send(1, 2)), ErrFull, "profile", "3 of 3")
 	var ids []uint32
-	for m := range p.Members() {
+	for m := range ascending(p.members) {
 		ids = append(ids, m.ID)
 	}
 	if !slices.Equal(ids, []uint32{2, 7, 9}) || p.Len() != 3 {
@@ -107,7 +109,7 @@ func TestGroups(t *testing.T) {
 
 	ws := []Weighted{{Member: 2, Weight: 1, WatchPort: 3}, {Member: 1, Weight: 3}, {Member: 0, Weight: 1}}
 	wantErr(t, p.ModifyGroup(1, ws, 4), ErrFull)
-	if port(e.bound(1)) != 11 || len(p.Group(1).Members) != 3 || p.Group(1).Max != 5 {
+	if port(e.bound(1)) != 11 || len(p.groups[1].Members) != 3 || p.groups[1].Max != 5 {
 		t.Error("a refused ModifyGroup changed the group")
 	}
 	noErr(t, p.ModifyGroup(1, ws, 0))
@@ -118,7 +120,7 @@ func TestGroups(t *testing.T) {
 	if want := []uint64{2, 11, 11, 11, 0, 2}; !slices.Equal(got, want) {
 		t.Errorf("weights 1, 3, 1 select ports %v, want %v", got, want)
 	}
-	if g := p.Group(1); g.Members[0].WatchPort != 3 || g.Max != 0 {
+	if g := p.groups[1]; g.Members[0].WatchPort != 3 || g.Max != 0 {
 		t.Errorf("group %+v", g)
 	}
 	noErr(t, p.ModifyGroup(1, nil, 0))
@@ -130,7 +132,7 @@ func TestGroups(t *testing.T) {
 	wantErr(t, p.DeleteGroup(2), ErrNotFound, "group 2")
 	noErr(t, tb.Delete(exact(1), 0))
 	noErr(t, p.DeleteGroup(1))
-	if p.Group(1) != nil {
+	if p.groups[1] != nil {
 		t.Error("deleted, yet there")
 	}
 }
@@ -232,29 +234,29 @@ func checkReferences(p *Profile, tables []*Table) error {
 		for e := range tb.All() {
 			switch e.Ref {
 			case RefMember:
-				members[p.Member(e.Member)]++
+				members[p.members[e.Member]]++
 			case RefGroup:
-				groups[p.Group(e.Group)]++
+				groups[p.groups[e.Group]]++
 			case RefSet:
 				oneShot += len(e.Set)
 			}
 			for h := range uint64(15) {
-				if b := e.bound(h); b == nil && (e.Ref != RefGroup || len(p.Group(e.Group).Members) > 0) {
+				if b := e.bound(h); b == nil && (e.Ref != RefGroup || len(p.groups[e.Group].Members) > 0) {
 					return fmt.Errorf("entry %v is bound to nothing", e.Key)
 				}
 			}
 		}
 	}
-	for g := range p.Groups() {
+	for g := range ascending(p.groups) {
 		for _, w := range g.Members {
-			members[p.Member(w.Member)]++
+			members[p.members[w.Member]]++
 		}
 		if g.users != groups[g] {
 			return fmt.Errorf("group %d: %d users, counted %d", g.ID, g.users, groups[g])
 		}
 		delete(groups, g)
 	}
-	for m := range p.Members() {
+	for m := range ascending(p.members) {
 		if m.users != members[m] {
 			return fmt.Errorf("member %d: %d users, counted %d", m.ID, m.users, members[m])
 		}
@@ -267,4 +269,15 @@ func checkReferences(p *Profile, tables []*Table) error {
 		return fmt.Errorf("%d one-shot actions, counted %d; %d members", p.oneShot, oneShot, p.Len())
 	}
 	return nil
+}
+
+// ascending goes through a map by ascending key.
+func ascending[T any](m map[uint32]*T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, id := range slices.Sorted(maps.Keys(m)) {
+			if x := m[id]; x != nil && !yield(x) {
+				return
+			}
+		}
+	}
 }

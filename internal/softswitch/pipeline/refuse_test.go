@@ -12,7 +12,10 @@ import (
 // tiny is a program with a header, a metadata struct and an action, and nothing
 // else.
 func tiny() *program.Program {
-	none := program.NoField
+	var std program.Std
+	for i := range std {
+		std[i] = program.NoField
+	}
 	return &program.Program{
 		Headers: []program.Header{
 			{Name: "h", Bits: 16, Fields: []program.Field{{Name: "a", Bits: 8}, {Name: "b", Bits: 8}}, Stack: program.None},
@@ -23,11 +26,7 @@ func tiny() *program.Program {
 		Actions: []program.Action{{
 			Name: "a", Source: program.Source{File: "tiny.p4", Line: 12},
 		}},
-		Std: program.Std{
-			IngressPort: none, EgressSpec: none, EgressPort: none, InstanceType: none, PacketLength: none,
-			EnqTimestamp: none, EnqQdepth: none, DeqTimedelta: none, DeqQdepth: none, IngressTimestamp: none,
-			EgressTimestamp: none, McastGrp: none, EgressRid: none, ChecksumError: none, ParserError: none, Priority: none,
-		},
+		Std: std,
 	}
 }
 

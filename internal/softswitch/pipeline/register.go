@@ -15,7 +15,6 @@ type Register struct {
 	words int      // of a cell
 	mask  uint64   // of a cell of one word
 	cells []uint64 // flat
-	marks *marks   // of cells that may not be 0; nil until registers are saved
 }
 
 func newRegister(s *state, info *program.Register) *Register {
@@ -55,20 +54,10 @@ func (r *Register) Set(i int, v match.Value) error {
 		return fmt.Errorf("register %s: index %d: %w: %v is not %d bits wide", r.info.Name, i, ErrInvalid, v, r.info.Bits)
 	}
 	copy(r.cells[i*r.words:], v)
-	r.mark(uint64(i))
 	return nil
 }
 
 // For packets: registers of up to 64 bits.
-
-// read returns cell i, 0 if there is none.
-func (r *Register) read(i uint64) uint64 {
-	if i >= uint64(len(r.cells)) {
-		r.s.badIndex++
-		return 0
-	}
-	return r.cells[i]
-}
 
 // write sets cell i to v cut to its width, and does nothing if there is none.
 func (r *Register) write(i, v uint64) {
@@ -77,7 +66,6 @@ func (r *Register) write(i, v uint64) {
 		return
 	}
 	r.cells[i] = v & r.mask
-	r.mark(i)
 }
 
 // For packets: registers of any width.
@@ -96,6 +84,5 @@ func (r *Register) readWide(i uint64) []uint64 {
 func (r *Register) writeWide(i uint64, v []uint64) {
 	if cell := r.readWide(i); cell != nil {
 		copy(cell, v)
-		r.mark(i)
 	}
 }

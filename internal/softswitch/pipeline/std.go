@@ -17,16 +17,8 @@ func (f stdField) set(pk *Packet, v uint64) {
 
 func (f stdField) get(pk *Packet) uint64 { return pk.w[f.w] & f.mask }
 
-// std is the standard metadata.
-type std struct {
-	ingressPort, egressSpec, egressPort  stdField
-	instanceType, packetLength           stdField
-	enqTime, enqDepth                    stdField
-	deqDelta, deqDepth                   stdField
-	ingressTime, egressTime              stdField
-	mcastGrp, egressRid                  stdField
-	checksumError, parserError, priority stdField
-}
+// std is the standard metadata, by program.StdIngressPort and its likes.
+type std [len(program.Std{})]stdField
 
 // Instance types, which programs see as standard_metadata.instance_type.
 const (
@@ -38,23 +30,14 @@ const (
 	instanceResubmitted  = 6
 )
 
-func (l *layout) standard(s *program.Std) std {
-	at := func(r program.FieldRef) stdField {
-		if r == program.NoField {
-			return stdField{}
+func (l *layout) standard(s *program.Std) (out std) {
+	for i, r := range s {
+		if r != program.NoField {
+			f := l.slot(r)
+			out[i] = stdField{f.w, maskOf(f.bits)}
 		}
-		f := l.slot(r)
-		return stdField{f.w, maskOf(f.bits)}
 	}
-	return std{
-		ingressPort: at(s.IngressPort), egressSpec: at(s.EgressSpec), egressPort: at(s.EgressPort),
-		instanceType: at(s.InstanceType), packetLength: at(s.PacketLength),
-		enqTime: at(s.EnqTimestamp), enqDepth: at(s.EnqQdepth),
-		deqDelta: at(s.DeqTimedelta), deqDepth: at(s.DeqQdepth),
-		ingressTime: at(s.IngressTimestamp), egressTime: at(s.EgressTimestamp),
-		mcastGrp: at(s.McastGrp), egressRid: at(s.EgressRid),
-		checksumError: at(s.ChecksumError), parserError: at(s.ParserError), priority: at(s.Priority),
-	}
+	return out
 }
 
 // metadata returns where the metadata's words begin and end.

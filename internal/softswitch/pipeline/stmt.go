@@ -57,7 +57,7 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 func (c *compiler) request(s *program.Stmt) stmt {
 	switch s.Op {
 	case program.StMarkToDrop:
-		spec, grp, drop := c.p.std.egressSpec, c.p.std.mcastGrp, uint64(c.p.opt.DropPort)
+		spec, grp, drop := c.p.std[program.StdEgressSpec], c.p.std[program.StdMcastGrp], uint64(c.p.opt.DropPort)
 		return func(pk *Packet) {
 			spec.set(pk, drop)
 			grp.set(pk, 0)
@@ -296,9 +296,7 @@ func (c *compiler) push(s *program.Stmt) stmt {
 		for i := len(hs) - 1; i >= n; i-- {
 			swap(pk, &hs[i], &hs[i-n])
 		}
-		for i := range n {
-			pk.w[hs[i].valid] = 0
-		}
+		invalidate(pk, hs[:n])
 	}
 }
 
@@ -312,8 +310,12 @@ func (c *compiler) pop(s *program.Stmt) stmt {
 		for i := range len(hs) - n {
 			swap(pk, &hs[i], &hs[i+n])
 		}
-		for i := len(hs) - n; i < len(hs); i++ {
-			pk.w[hs[i].valid] = 0
-		}
+		invalidate(pk, hs[len(hs)-n:])
+	}
+}
+
+func invalidate(pk *Packet, hs []head) {
+	for i := range hs {
+		pk.w[hs[i].valid] = 0
 	}
 }

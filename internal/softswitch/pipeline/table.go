@@ -24,7 +24,7 @@ const (
 
 // Entry is an entry of a table. The caller fills in the first part and gives it
 // to Insert; from then on it belongs to the table, and is to be changed by
-// Modify, except for the members from Packets on.
+// Modify, except for the members from Counts on.
 type Entry struct {
 	Key         match.Key
 	Priority    int32 // the larger wins; 1 or more if there are ternary or range fields, else 0
@@ -37,8 +37,8 @@ type Entry struct {
 	Cookie      any           // the caller's
 	Meter       MeterConfig   // direct meter; after Insert to be changed by SetMeter
 
-	Packets, Bytes uint64        // direct counter: counts on from what Insert is given
-	LastHit        time.Duration // pipeline time of the last packet; Insert's caller sets it to now
+	Counts                // direct counter: counts on from what Insert is given
+	LastHit time.Duration // pipeline time of the last packet; Insert's caller sets it to now
 
 	table *Table
 	act   *bound  // RefNone
@@ -111,7 +111,7 @@ func (t *Table) addConst() error {
 				e.Key[i].High = match.FromBig(k.High, f.Bits)
 			}
 		}
-		if t.engine.Prioritised() {
+		if t.engine.Prioritized() {
 			e.Priority = int32(last + 1 - c.Priority)
 		}
 		if err := t.insert(e); err != nil {
@@ -123,13 +123,6 @@ func (t *Table) addConst() error {
 
 // Info returns the table's declaration.
 func (t *Table) Info() *program.Table { return t.info }
-
-// Prioritised reports whether entries have priorities.
-func (t *Table) Prioritised() bool { return t.engine.Prioritised() }
-
-// Profile returns the profile or selector that the table's entries refer to, nil
-// if they call actions directly.
-func (t *Table) Profile() *Profile { return t.profile }
 
 // Len returns the number of entries, the default not counted.
 func (t *Table) Len() int { return t.engine.Len() }
@@ -148,17 +141,24 @@ func (t *Table) Find(key match.Key, prio int32) *Entry {
 // Insert adds an entry. Errors: ErrExists, ErrFull, ErrConst, ErrNotFound for a
 // reference to a member or group that is not there, and ErrInvalid.
 func (t *Table) Insert(e *Entry) error {
+	if err := t.changeable(); err != nil {
+		return err
+	}
+	return t.insert(e)
+}
+
+func (t *Table) changeable() error {
 	if t.isConst {
 		return fmt.Errorf("table %s: %w: its entries are those of the program", t.info.Name, ErrConst)
 	}
-	return t.insert(e)
+	return nil
 }
 
 func (t *Table) insert(e *Entry) error {
 	switch {
 	case len(t.info.Key) == 0:
 		return fmt.Errorf("table %s: %w: it has no key, hence no entries but the default", t.info.Name, ErrInvalid)
-	case t.engine.Prioritised() && e.Priority <= 0:
+	case t.engine.Prioritized() && e.Priority <= 0:
 		return fmt.Errorf("table %s: key %s: %w: priority %d: give 1 or more", t.info.Name, t.keyString(e.Key), ErrInvalid, e.Priority)
 	}
 	if err := t.checkMeter(e.Meter); err != nil {
@@ -182,8 +182,8 @@ func (t *Table) insert(e *Entry) error {
 // time-out and cookie. Its counters and meter stay; LastHit becomes e's if that
 // is later. The caller keeps e. Errors: as Insert's, and ErrNotFound.
 func (t *Table) Modify(e *Entry) error {
-	if t.isConst {
-		return fmt.Errorf("table %s: %w: its entries are those of the program", t.info.Name, ErrConst)
+	if err := t.changeable(); err != nil {
+		return err
 	}
 	old := t.Find(e.Key, e.Priority)
 	if old == nil {
@@ -207,8 +207,8 @@ func (t *Table) Modify(e *Entry) error {
 // Delete removes the entry with this key and priority. Errors: ErrNotFound,
 // ErrConst, ErrInvalid.
 func (t *Table) Delete(key match.Key, prio int32) error {
-	if t.isConst {
-		return fmt.Errorf("table %s: %w: its entries are those of the program", t.info.Name, ErrConst)
+	if err := t.changeable(); err != nil {
+		return err
 	}
 	e, ok := t.engine.Delete(key, prio)
 	if !ok {
@@ -394,8 +394,7 @@ func (t *Table) lookup(words []uint64) *Entry {
 
 // hit counts a packet on its entry.
 func (e *Entry) hit(now time.Duration, bytes int) {
-	e.Packets++
-	e.Bytes += uint64(bytes)
+	e.add(bytes)
 	e.LastHit = now
 }
 

@@ -10,7 +10,7 @@ import (
 func TestTableEntries(t *testing.T) {
 	s := testState(t)
 	tb := s.Table("exact")
-	e := &Entry{Key: exact(1), Call: send(1, 2), Cookie: "mine", Packets: 5, Bytes: 500, LastHit: time.Second}
+	e := &Entry{Key: exact(1), Call: send(1, 2), Cookie: "mine", Counts: Counts{5, 500}, LastHit: time.Second}
 	noErr(t, tb.Insert(e))
 	if got := tb.lookup([]uint64{1}); got != e || tb.Find(exact(1), 0) != e || tb.Len() != 1 {
 		t.Fatalf("lookup finds %v", got)
@@ -56,7 +56,7 @@ func TestTableErrors(t *testing.T) {
 	wantErr(t, tb.Delete(exact(2), 0), ErrNotFound, "table exact", "dst=0x02")
 	wantErr(t, tb.Modify(&Entry{Key: exact(2), Call: send(1, 2)}), ErrNotFound, "dst=0x02")
 	wantErr(t, tb.Delete(exact(1), 3), ErrInvalid, "priority 3")
-	wantErr(t, tb.Modify(&Entry{Key: exact(1 << 33), Call: send(1, 2)}), ErrNotFound) // FromUint cuts it to 0
+	wantErr(t, tb.Modify(&Entry{Key: exact(1 << 33), Call: send(1, 2)}), ErrNotFound) // exact cuts it to 0
 	for _, c := range []struct {
 		e    Entry
 		word string
@@ -118,8 +118,8 @@ func TestPriorities(t *testing.T) {
 	if tb.lookup([]uint64{1, 15}) != low || tb.lookup([]uint64{1, 25}) != nil {
 		t.Error("wrong after the higher one has gone")
 	}
-	if !tb.Prioritised() || s.Table("lpm").Prioritised() {
-		t.Error("Prioritised is wrong")
+	if !tb.engine.Prioritized() || s.Table("lpm").engine.Prioritized() {
+		t.Error("Prioritized is wrong")
 	}
 }
 
@@ -196,21 +196,21 @@ func TestDirectMeter(t *testing.T) {
 	noErr(t, tb.Insert(e))
 	for i, want := range []int{green, green, yellow, red} {
 		if got := e.mark(time.Second, 50); got != want {
-			t.Errorf("packet %d is of colour %d, want %d", i, got, want)
+			t.Errorf("packet %d is of color %d, want %d", i, got, want)
 		}
 	}
 	noErr(t, tb.Modify(&Entry{Key: exact(1), Call: send(3, 4)}))
 	if got := e.mark(time.Second, 50); got != red || !e.Meter.Set {
-		t.Errorf("Modify changed the meter: colour %d", got)
+		t.Errorf("Modify changed the meter: color %d", got)
 	}
 	noErr(t, tb.SetMeter(e, MeterConfig{}))
 	if got := e.mark(time.Second, 5000); got != green {
-		t.Errorf("colour %d without a configuration", got)
+		t.Errorf("color %d without a configuration", got)
 	}
 	d := tb.DefaultEntry()
 	noErr(t, tb.SetMeter(d, MeterConfig{CBurst: 10, PBurst: 10, Set: true}))
 	if got := d.mark(0, 11); got != red {
-		t.Errorf("the default entry's meter gives colour %d", got)
+		t.Errorf("the default entry's meter gives color %d", got)
 	}
 
 	p := stateProgram()
@@ -221,7 +221,7 @@ func TestDirectMeter(t *testing.T) {
 	noErr(t, s.Table("exact").Insert(e))
 	for i, want := range []int{green, yellow, red} {
 		if got := e.mark(0, 50); got != want {
-			t.Errorf("counting packets, number %d is of colour %d, want %d", i, got, want)
+			t.Errorf("counting packets, number %d is of color %d, want %d", i, got, want)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func asSpecs(m []match.Field, specs []match.Spec) (match.Key, error) {
 	k := make(match.Key, len(m))
 	for i, f := range m {
 		bits, have := specs[i].Bits, kindOf(&f)
-		ones := match.FromBig(big.NewInt(-1), bits)
+		ones := match.Ones(bits)
 		switch want := specs[i].Kind; {
 		case f.PrefixLen < 0 || f.PrefixLen > bits || f.PrefixLen != 0 && (f.Mask != nil || f.High != nil):
 			return nil, fmt.Errorf("%w: field %d: prefix length %d of %d bits", ErrInvalid, i, f.PrefixLen, bits)

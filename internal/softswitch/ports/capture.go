@@ -2,7 +2,6 @@ package ports
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // Capture returns a port that is p and writes what it receives and sends to
@@ -66,17 +69,12 @@ type pcapWriter struct {
 	mu   sync.Mutex
 	file *os.File // nil when closed
 	buf  *bufio.Writer
+	pcap *pcapgo.Writer
 	err  error // the first
 }
 
-// The format: a file header, and then a header before each packet.
-const (
-	pcapMagic  = 0xa1b2c3d4 // times in microseconds
-	pcapSnap   = 1 << 18
-	pcapLink   = 1 // Ethernet
-	pcapHeader = 24
-	pcapRecord = 16
-)
+// snapLen is the longest frame that a file may hold.
+const snapLen = 1 << 18
 
 func createPcap(name string) (*pcapWriter, error) {
 	f, err := os.Create(name)
@@ -84,13 +82,8 @@ func createPcap(name string) (*pcapWriter, error) {
 		return nil, err
 	}
 	w := &pcapWriter{file: f, buf: bufio.NewWriterSize(f, 1<<16)}
-	var h [pcapHeader]byte
-	binary.LittleEndian.PutUint32(h[0:], pcapMagic)
-	binary.LittleEndian.PutUint16(h[4:], 2) // version 2.4
-	binary.LittleEndian.PutUint16(h[6:], 4)
-	binary.LittleEndian.PutUint32(h[16:], pcapSnap)
-	binary.LittleEndian.PutUint32(h[20:], pcapLink)
-	_, w.err = w.buf.Write(h[:])
+	w.pcap = pcapgo.NewWriter(w.buf)
+	w.err = w.pcap.WriteFileHeader(snapLen, layers.LinkTypeEthernet)
 	w.write(nil)
 	return w, w.err
 }
@@ -102,15 +95,9 @@ func (w *pcapWriter) write(frames [][]byte) {
 		return
 	}
 	now := time.Now()
-	var h [pcapRecord]byte
-	binary.LittleEndian.PutUint32(h[0:], uint32(now.Unix()))
-	binary.LittleEndian.PutUint32(h[4:], uint32(now.Nanosecond()/1000))
 	for _, f := range frames {
-		binary.LittleEndian.PutUint32(h[8:], uint32(len(f)))
-		binary.LittleEndian.PutUint32(h[12:], uint32(len(f)))
 		// The writer keeps its first error, which Flush returns.
-		_, _ = w.buf.Write(h[:])
-		_, _ = w.buf.Write(f)
+		_ = w.pcap.WritePacket(gopacket.CaptureInfo{Timestamp: now, CaptureLength: len(f), Length: len(f)}, f)
 	}
 	w.err = w.buf.Flush()
 }

@@ -3,6 +3,7 @@ package ports
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,9 +11,39 @@ import (
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
 )
 
+// A named port has another name.
+type named struct {
+	Port
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// tunnels are two ports that are joined; the name of the first has a slash.
+func tunnels(t *testing.T) (Port, Port) {
+	at := freeAddr(t)
+	far := tunnel(t, at, Options{})
+	near, err := OpenTunnel(TunnelConfig{Local: at, Remote: far.LocalAddr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close() })
+	return named{near, "udp:a/b"}, far
+}
+
+// freeAddr is an address that has just been free.
+func freeAddr(t *testing.T) netip.AddrPort {
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
 func TestCapture(t *testing.T) {
 	dir := t.TempDir()
-	near, far := Pair("udp:a/b", "far", 0)
+	near, far := tunnels(t)
 	p, err := Capture(near, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -52,14 +83,14 @@ func TestCapture(t *testing.T) {
 		t.Error(err)
 	}
 	check()
-	if err := p.Close(); err != nil {
+	if err := p.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 	far.Close()
 }
 
 func TestCaptureErrors(t *testing.T) {
-	near, far := Pair("near", "far", 0)
+	near, far := tunnels(t)
 	defer near.Close()
 	defer far.Close()
 	if _, err := Capture(near, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
@@ -69,7 +100,7 @@ func TestCaptureErrors(t *testing.T) {
 		t.Skip("optional: there is no /dev/full")
 	}
 	dir := t.TempDir()
-	if err := os.Symlink("/dev/full", filepath.Join(dir, "near_out.pcap")); err != nil {
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "udp:a_b_out.pcap")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Capture(near, dir); err == nil {

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/internal/mmsg"
 )
 
 // An Interface is a port on a network interface, which it sets to promiscuous
@@ -36,27 +38,16 @@ type Interface struct {
 	txRaw  syscall.RawConn
 	counters
 
-	// Of the one Recv, and of the one Send, at a time; the functions are made
-	// once so that calls allocate nothing.
+	// Of the one Recv at a time; the function is made once so that calls allocate
+	// nothing.
 	bufs   [][]byte
 	n      int
 	err    error
 	rxCall func(fd uintptr) bool
-	frames [][]byte
-	txDone int
-	txErr  unix.Errno
-	txCall func(fd uintptr) bool
-	hdrs   [MaxBatch]mmsghdr
-	iovs   [MaxBatch]unix.Iovec
+	out    sender
 
 	closed  atomic.Bool
 	statsMu sync.Mutex // the kernel's statistics start anew when they are read
-}
-
-// mmsghdr is the kernel's struct mmsghdr.
-type mmsghdr struct {
-	hdr unix.Msghdr
-	len uint32
 }
 
 // OpenInterface opens a port on the network interface of that name in the
@@ -88,7 +79,7 @@ func (p *Interface) open(o Options) error {
 	if p.tx, p.txRaw, err = packetSocket(p.name); err != nil {
 		return err
 	}
-	p.rxCall, p.txCall = p.recv, p.sendmmsg
+	p.rxCall, p.out.sock = p.recv, mmsg.NewSender(p.txRaw)
 	err = control(p.rxRaw, func(fd int) error { return p.setupRx(fd, ifi.MTU, o.buffer()) })
 	if err != nil {
 		return err
@@ -274,59 +265,10 @@ func (p *Interface) accept(s *slot, buf []byte) ([]byte, bool) {
 }
 
 // Send implements Port.
-func (p *Interface) Send(frames [][]byte) int {
-	sent := 0
-	for len(frames) > 0 {
-		batch := frames[:min(len(frames), MaxBatch)]
-		p.frames, p.txDone, p.txErr = batch, 0, 0
-		if err := p.txRaw.Write(p.txCall); err != nil { // closed
-			p.drop(TxDown, len(frames))
-			break
-		}
-		p.sent(batch[:p.txDone])
-		sent += p.txDone
-		frames = frames[p.txDone:]
-		if p.txErr != 0 {
-			p.refused(frames[0], p.txErr)
-			frames = frames[1:]
-		}
-	}
-	p.frames = nil
-	return sent
-}
+func (p *Interface) Send(frames [][]byte) int { return p.out.send(frames, &p.counters, p.refused) }
 
-// sendmmsg sends p.frames, up to the first that the kernel refuses.
-func (p *Interface) sendmmsg(fd uintptr) bool {
-	for i, f := range p.frames {
-		p.iovs[i].Base = unsafe.SliceData(f)
-		p.iovs[i].SetLen(len(f))
-		p.hdrs[i].hdr.Iov = &p.iovs[i]
-		p.hdrs[i].hdr.SetIovlen(1)
-	}
-	for p.txDone < len(p.frames) && p.txErr == 0 {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&p.hdrs[p.txDone])),
-			uintptr(len(p.frames)-p.txDone), unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case 0:
-			p.txDone += int(n)
-		case unix.EINTR:
-		default:
-			p.txErr = errno
-		}
-	}
-	for i := range p.frames {
-		p.iovs[i].Base = nil
-	}
-	return true
-}
-
-// refused counts a frame that the kernel did not take.
-func (p *Interface) refused(frame []byte, errno unix.Errno) {
-	r := sendReason(errno)
-	if len(frame) < HeaderLen {
-		r = TxRunt
-	}
-	p.drop(r, 1)
+// refused is called with a frame that did not leave.
+func (p *Interface) refused(frame []byte, r Reason) {
 	switch r {
 	case TxTooLong:
 		p.advise(r, func() string {

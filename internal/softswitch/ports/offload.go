@@ -2,7 +2,8 @@ package ports
 
 import (
 	"encoding/binary"
-	"math/bits"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // A vnetHeader is the kernel's struct virtio_net_hdr, in the machine's byte
@@ -35,29 +36,9 @@ func (v *vnetHeader) complete(frame []byte, tag int) {
 		return // not of this frame; its receiver sees that
 	}
 	// The field holds the sum of the pseudo header, which so comes in.
-	sum := ^checksum(frame[start:])
+	sum := rocev2.Checksum(frame[start:])
 	if sum == 0 {
 		sum = 0xffff // of UDP, 0 would mean none
 	}
 	binary.BigEndian.PutUint16(frame[at:], sum)
-}
-
-// checksum is the Internet checksum's one's complement sum (RFC 1071), not
-// inverted.
-func checksum(b []byte) uint16 {
-	var sum, carry uint64
-	for len(b) >= 8 {
-		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
-		b = b[8:]
-	}
-	var last [8]byte
-	copy(last[:], b)
-	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(last[:]), carry)
-	sum, carry = bits.Add64(sum, 0, carry)
-	sum += carry
-	sum = sum>>32 + sum&0xffffffff
-	sum = sum>>16 + sum&0xffff
-	sum = sum>>16 + sum&0xffff
-	sum = sum>>16 + sum&0xffff
-	return uint16(sum)
 }

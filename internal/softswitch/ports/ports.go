@@ -1,6 +1,6 @@
 // Package ports moves Ethernet frames in and out of the embedded switch, many at
-// a time: by a packet socket on a network interface (OpenInterface), by a UDP
-// tunnel (OpenTunnel), or in memory (Pair).
+// a time: by a packet socket on a network interface (OpenInterface), or by a UDP
+// tunnel (OpenTunnel).
 //
 //	p, err := ports.OpenInterface("veth0", ports.Options{})
 //	n, err := p.Recv(bufs) // waits for at least one frame
@@ -8,8 +8,8 @@
 //
 // A frame is destination MAC, source MAC, EtherType and payload: no preamble, no
 // frame check sequence. Nothing is cut or dropped without being counted; see
-// Stats. The package imports the standard library, golang.org/x/sys/unix and
-// internal/mmsg only.
+// Stats. The package imports the standard library, golang.org/x/sys/unix,
+// internal/mmsg and gopacket's pcapgo only.
 package ports
 
 import (
@@ -20,12 +20,10 @@ import (
 // Errors that those of this package wrap, besides net.ErrClosed and those of
 // the operating system.
 var (
-	// ErrConfig tells of options that cannot be.
+	// ErrConfig reports options that are impossible.
 	ErrConfig = errors.New("bad configuration")
 	// ErrGone tells that the interface was removed.
-	ErrGone = errors.New("the interface is gone")
-	// ErrUnsupported tells that the operating system lacks what is needed.
-	ErrUnsupported = errors.New("not supported here")
+	ErrGone = errors.New("the interface was removed")
 )
 
 // HeaderLen is the length of an Ethernet header without tags: the shortest frame.
@@ -101,7 +99,7 @@ const (
 	RxRunt                    // shorter than an Ethernet header
 	RxStranger                // a datagram that is not from the tunnel's peer
 	TxFull                    // the way out is full
-	TxDown                    // the interface is down, gone, or the port closed
+	TxDown                    // the interface is down or removed, or the port closed
 	TxTooLong                 // longer than the MTU
 	TxRunt                    // shorter than an Ethernet header
 	TxPeer                    // the tunnel's peer cannot be reached

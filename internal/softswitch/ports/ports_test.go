@@ -13,66 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
-
-func TestPair(t *testing.T) {
-	a, b := Pair("a", "b", 8)
-	if a.Name() != "a" || b.Name() != "b" || !a.Up() || !b.Up() {
-		t.Error("names or states")
-	}
-	var want [][]byte
-	for i := range 10 {
-		want = append(want, frame(20+i, i))
-	}
-	if n := a.Send(want[:8]); n != 8 {
-		t.Fatal(n)
-	}
-	a.Send(want[8:]) // two too many
-	a.Send([][]byte{make([]byte, 13)})
-	bufs := room(5, 100)
-	n, err := b.Recv(bufs[:1])
-	if err = errors.Join(err, equal(bufs[:n], want[:1])); err != nil {
-		t.Error(err)
-	}
-	small := room(2, 24) // too small for three of the seven
-	if n, err = b.Recv(small); err != nil || n != 2 {
-		t.Error(n, err)
-	}
-	if n, err = b.Recv(small); err != nil || n != 2 {
-		t.Error(n, err)
-	}
-	if err := equal(small, want[3:5]); err != nil {
-		t.Error(err)
-	}
-	a.Send(want[:1])
-	if n, err = b.Recv(small); err != nil || n != 1 || equal(small[:1], want[:1]) != nil {
-		t.Error(n, err)
-	}
-	s := b.Stats()
-	if s.RxPackets != 6 || s.Drops["rx_full"] != 2 || s.Drops["rx_too_long"] != 3 {
-		t.Errorf("%+v", s)
-	}
-	if s = a.Stats(); s.TxPackets != 11 || s.Drops["tx_runt"] != 1 || len(s.Drops) != 1 {
-		t.Errorf("%+v", s)
-	}
-	if n, err := b.Recv(nil); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-}
-
-func TestPairClose(t *testing.T) {
-	a, b := Pair("a", "b", 0)
-	a.Send([][]byte{frame(60, 1)})
-	closes(t, a)
-	if b.Up() {
-		t.Error("up though the other end is closed")
-	}
-	bufs := room(1, 100)
-	if n, err := b.Recv(bufs); n != 1 || err != nil {
-		t.Errorf("what was sent before Close: %d, %v", n, err)
-	}
-	closes(t, b)
-}
 
 func tunnel(t testing.TB, remote netip.AddrPort, o Options) *Tunnel {
 	t.Helper()
@@ -223,24 +165,6 @@ func TestTunnelConfig(t *testing.T) {
 	}
 }
 
-// TestChecksum compares with the definition (RFC 1071), and with what a
-// receiver does.
-func TestChecksum(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "bytes")
-		sum := 0
-		for i, x := range b {
-			sum += int(x) << (8 * (1 - i%2))
-		}
-		for sum > 0xffff {
-			sum = sum>>16 + sum&0xffff
-		}
-		if got := checksum(b); int(got) != sum {
-			t.Fatalf("%#x, want %#x", got, sum)
-		}
-	})
-}
-
 func TestComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tag := rapid.SampledFrom([]int{0, 4}).Draw(t, "tag")
@@ -266,7 +190,7 @@ func TestComplete(t *testing.T) {
 		}
 		// The pseudo header's sum, which was in the field, and the rest make
 		// all ones.
-		sum := int(checksum(b[start+tag:])) + int(binary.BigEndian.Uint16(was[at:]))
+		sum := int(^rocev2.Checksum(b[start+tag:])) + int(binary.BigEndian.Uint16(was[at:]))
 		if sum>>16+sum&0xffff != 0xffff {
 			t.Fatalf("sum %#x", sum)
 		}

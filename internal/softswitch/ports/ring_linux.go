@@ -79,7 +79,7 @@ func (r *ring) release(s *slot) {
 	}
 }
 
-// A slot is the head of a slot: what the kernel tells of the frame in it.
+// A slot is the head of a slot: what the kernel says of the frame in it.
 type slot struct {
 	hdr unix.Tpacket2Hdr
 	sll unix.RawSockaddrLinklayer

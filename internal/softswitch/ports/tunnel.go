@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/mcrdma/mcrdma/internal/mmsg"
 )
@@ -31,7 +30,8 @@ type Tunnel struct {
 	closed        atomic.Bool
 	counters
 
-	rx, tx [MaxBatch]mmsg.Message
+	rx  [MaxBatch]mmsg.Message
+	out sender
 }
 
 // OpenTunnel opens a tunnel; nothing is exchanged with the other end. The error
@@ -51,6 +51,7 @@ func OpenTunnel(cfg TunnelConfig) (*Tunnel, error) {
 	t.local = netip.AddrPortFrom(t.local.Addr().Unmap(), t.local.Port())
 	t.name = fmt.Sprintf("udp:%v,%v", t.local, t.remote)
 	t.sock, err = mmsg.New(udp)
+	t.out.sock, t.out.to = t.sock, t.remote
 	err = errors.Join(err, udp.SetReadBuffer(cfg.buffer()), udp.SetWriteBuffer(cfg.buffer()))
 	if err != nil {
 		udp.Close()
@@ -131,51 +132,7 @@ func (t *Tunnel) Send(frames [][]byte) int {
 		t.drop(TxDown, len(frames))
 		return 0
 	}
-	sent := 0
-	for len(frames) > 0 {
-		n := 0
-		for n < min(len(frames), MaxBatch) && len(frames[n]) >= HeaderLen {
-			t.tx[n] = mmsg.Message{Buf: frames[n], Addr: t.remote}
-			n++
-		}
-		if n == 0 {
-			t.drop(TxRunt, 1)
-			frames = frames[1:]
-			continue
-		}
-		k, err := t.sock.Send(t.tx[:n])
-		clear(t.tx[:n])
-		t.sent(frames[:k])
-		sent += k
-		frames = frames[k:]
-		if err != nil {
-			t.drop(sendReason(err), 1)
-			frames = frames[1:]
-		}
-	}
-	return sent
-}
-
-// sendReason says why the operating system refused a frame.
-func sendReason(err error) Reason {
-	var errno syscall.Errno
-	switch {
-	case errors.Is(err, net.ErrClosed):
-		return TxDown
-	case !errors.As(err, &errno):
-		return TxError
-	}
-	switch errno {
-	case syscall.EAGAIN, syscall.ENOBUFS:
-		return TxFull
-	case syscall.ENETDOWN, syscall.ENODEV, syscall.ENXIO, syscall.EBADF:
-		return TxDown
-	case syscall.EMSGSIZE:
-		return TxTooLong
-	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ECONNREFUSED, syscall.EPERM, syscall.EACCES:
-		return TxPeer
-	}
-	return TxError
+	return t.out.send(frames, &t.counters, func([]byte, Reason) {})
 }
 
 // Up reports whether the tunnel is open; whether a peer is at the other end

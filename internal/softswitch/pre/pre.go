@@ -16,8 +16,7 @@ package pre
 import (
 	"errors"
 	"fmt"
-	"iter"
-	"slices"
+	"math"
 )
 
 // Errors that those of this package wrap.
@@ -71,13 +70,15 @@ type Limits struct {
 
 // An Engine holds groups and sessions. What it hands out is immutable: a change
 // puts something new in its place.
-type Engine struct {
-	limits   Limits
-	groups   [][]Replica // by group; nil: none
-	sessions []*Session  // by session; nil: none
-	nGroups  int
-	nRepl    int // in all groups
-	nSess    int
+type Engine struct{ groups, sessions table }
+
+// A table has groups or sessions. Of a session, a group has the replicas only.
+type table struct {
+	kind         string     // for messages
+	list         []*Session // by number; nil: none
+	n, most      int
+	replicas     int // of all together
+	mostReplicas int
 }
 
 // New returns an empty Engine.
@@ -92,187 +93,133 @@ func New(l Limits) *Engine {
 		l.Sessions = DefaultSessions
 	}
 	return &Engine{
-		limits:   Limits{min(l.Groups, MaxGroup), l.Replicas, min(l.Sessions, MaxSession)},
-		groups:   make([][]Replica, MaxGroup+1),
-		sessions: make([]*Session, MaxSession+1),
+		groups:   table{kind: "multicast group", list: make([]*Session, MaxGroup+1), most: min(l.Groups, MaxGroup), mostReplicas: l.Replicas},
+		sessions: table{kind: "clone session", list: make([]*Session, MaxSession+1), most: min(l.Sessions, MaxSession), mostReplicas: math.MaxInt},
 	}
 }
 
 // Limits returns the limits in force.
-func (e *Engine) Limits() Limits { return e.limits }
+func (e *Engine) Limits() Limits {
+	return Limits{e.groups.most, e.groups.mostReplicas, e.sessions.most}
+}
 
 // Group returns a multicast group's replicas, or nil if there is no such group.
 // A group without replicas is empty but not nil.
-func (e *Engine) Group(id uint16) []Replica { return e.groups[id] }
-
-// Groups goes through the multicast groups in ascending order.
-func (e *Engine) Groups() iter.Seq2[uint32, []Replica] {
-	return func(yield func(uint32, []Replica) bool) {
-		for id, g := range e.groups {
-			if g != nil && !yield(uint32(id), g) {
-				return
-			}
-		}
+func (e *Engine) Group(id uint16) []Replica {
+	if g := e.groups.list[id]; g != nil {
+		return g.Replicas
 	}
+	return nil
 }
 
 // InsertGroup creates a multicast group. The error wraps ErrInvalid, ErrExists
 // or ErrFull.
 func (e *Engine) InsertGroup(id uint32, replicas []Replica) error {
-	if err := checkGroup(id, replicas); err != nil {
-		return err
-	}
-	if e.groups[id] != nil {
-		return fmt.Errorf("pre: multicast group %d: %w; modify it instead", id, ErrExists)
-	}
-	if e.nGroups >= e.limits.Groups {
-		return fmt.Errorf("pre: multicast group %d: %w: there are %d groups, as many as this switch holds",
-			id, ErrFull, e.nGroups)
-	}
-	if err := e.setGroup(id, replicas); err != nil {
-		return err
-	}
-	e.nGroups++
-	return nil
+	return e.groups.insert(id, Session{Replicas: replicas})
 }
 
 // ModifyGroup replaces a multicast group's replicas. The error wraps
 // ErrInvalid, ErrNotFound or ErrFull, and then the group is as before.
 func (e *Engine) ModifyGroup(id uint32, replicas []Replica) error {
-	if err := checkGroup(id, replicas); err != nil {
-		return err
-	}
-	if e.groups[id] == nil {
-		return fmt.Errorf("pre: multicast group %d: %w; insert it first", id, ErrNotFound)
-	}
-	return e.setGroup(id, replicas)
+	return e.groups.modify(id, Session{Replicas: replicas})
 }
 
 // DeleteGroup removes a multicast group. The error wraps ErrInvalid or
 // ErrNotFound.
-func (e *Engine) DeleteGroup(id uint32) error {
-	if err := checkGroup(id, nil); err != nil {
-		return err
-	}
-	if e.groups[id] == nil {
-		return fmt.Errorf("pre: multicast group %d: %w", id, ErrNotFound)
-	}
-	e.nRepl -= len(e.groups[id])
-	e.groups[id] = nil
-	e.nGroups--
-	return nil
-}
-
-// setGroup puts replicas in the place of what the group had.
-func (e *Engine) setGroup(id uint32, replicas []Replica) error {
-	n := e.nRepl - len(e.groups[id]) + len(replicas)
-	if n > e.limits.Replicas {
-		return fmt.Errorf("pre: multicast group %d: %w: %d replicas in all groups would be more than the %d that this switch holds",
-			id, ErrFull, n, e.limits.Replicas)
-	}
-	e.nRepl = n
-	e.groups[id] = append(make([]Replica, 0, len(replicas)), replicas...) // not nil if empty
-	return nil
-}
-
-func checkGroup(id uint32, replicas []Replica) error {
-	what := fmt.Sprintf("multicast group %d", id)
-	if id == 0 || id > MaxGroup {
-		return fmt.Errorf("pre: %s: %w: groups have numbers from 1 to %d (0 means no multicast)", what, ErrInvalid, MaxGroup)
-	}
-	return checkReplicas(what, replicas)
-}
-
-func checkReplicas(what string, replicas []Replica) error {
-	seen := make(map[Replica]bool, len(replicas))
-	for _, r := range replicas {
-		if r.Port > MaxPort {
-			return fmt.Errorf("pre: %s: %w: a replica goes to port %d; the largest port is %d", what, ErrInvalid, r.Port, MaxPort)
-		}
-		if seen[r] {
-			return fmt.Errorf("pre: %s: %w: two replicas go to port %d with instance %d; give one of them another instance",
-				what, ErrInvalid, r.Port, r.Instance)
-		}
-		seen[r] = true
-	}
-	return nil
-}
+func (e *Engine) DeleteGroup(id uint32) error { return e.groups.remove(id) }
 
 // Session returns a clone session, or nil if there is none.
 func (e *Engine) Session(id uint16) *Session {
 	if id > MaxSession {
 		return nil
 	}
-	return e.sessions[id]
-}
-
-// Sessions goes through the clone sessions in ascending order.
-func (e *Engine) Sessions() iter.Seq2[uint32, *Session] {
-	return func(yield func(uint32, *Session) bool) {
-		for id, s := range e.sessions {
-			if s != nil && !yield(uint32(id), s) {
-				return
-			}
-		}
-	}
+	return e.sessions.list[id]
 }
 
 // InsertSession creates a clone session. The error wraps ErrInvalid, ErrExists
 // or ErrFull.
-func (e *Engine) InsertSession(id uint32, s Session) error {
-	if err := checkSession(id, s); err != nil {
-		return err
-	}
-	if e.sessions[id] != nil {
-		return fmt.Errorf("pre: clone session %d: %w; modify it instead", id, ErrExists)
-	}
-	if e.nSess >= e.limits.Sessions {
-		return fmt.Errorf("pre: clone session %d: %w: there are %d sessions, as many as this switch holds", id, ErrFull, e.nSess)
-	}
-	e.setSession(id, s)
-	e.nSess++
-	return nil
-}
+func (e *Engine) InsertSession(id uint32, s Session) error { return e.sessions.insert(id, s) }
 
 // ModifySession replaces a clone session. The error wraps ErrInvalid or
 // ErrNotFound, and then the session is as before.
-func (e *Engine) ModifySession(id uint32, s Session) error {
-	if err := checkSession(id, s); err != nil {
-		return err
-	}
-	if e.sessions[id] == nil {
-		return fmt.Errorf("pre: clone session %d: %w; insert it first", id, ErrNotFound)
-	}
-	e.setSession(id, s)
-	return nil
-}
+func (e *Engine) ModifySession(id uint32, s Session) error { return e.sessions.modify(id, s) }
 
 // DeleteSession removes a clone session. The error wraps ErrInvalid or
 // ErrNotFound.
-func (e *Engine) DeleteSession(id uint32) error {
-	if err := checkSession(id, Session{}); err != nil {
+func (e *Engine) DeleteSession(id uint32) error { return e.sessions.remove(id) }
+
+func (t *table) insert(id uint32, s Session) error {
+	if err := t.check(id, s); err != nil {
 		return err
 	}
-	if e.sessions[id] == nil {
-		return fmt.Errorf("pre: clone session %d: %w", id, ErrNotFound)
+	if t.list[id] != nil {
+		return fmt.Errorf("pre: %s %d: %w; modify it instead", t.kind, id, ErrExists)
 	}
-	e.sessions[id] = nil
-	e.nSess--
+	if t.n >= t.most {
+		return fmt.Errorf("pre: %s %d: %w: there are %d, as many as this switch holds", t.kind, id, ErrFull, t.n)
+	}
+	if err := t.put(id, s, 0); err != nil {
+		return err
+	}
+	t.n++
 	return nil
 }
 
-func (e *Engine) setSession(id uint32, s Session) {
-	s.Replicas = slices.Clone(s.Replicas)
-	e.sessions[id] = &s
+func (t *table) modify(id uint32, s Session) error {
+	if err := t.check(id, s); err != nil {
+		return err
+	}
+	old := t.list[id]
+	if old == nil {
+		return fmt.Errorf("pre: %s %d: %w; insert it first", t.kind, id, ErrNotFound)
+	}
+	return t.put(id, s, len(old.Replicas))
 }
 
-func checkSession(id uint32, s Session) error {
-	what := fmt.Sprintf("clone session %d", id)
-	switch {
-	case id == 0 || id > MaxSession:
-		return fmt.Errorf("pre: %s: %w: sessions have numbers from 1 to %d", what, ErrInvalid, MaxSession)
-	case s.PacketLength < 0:
-		return fmt.Errorf("pre: %s: %w: a packet length of %d bytes (0 means the whole packet)", what, ErrInvalid, s.PacketLength)
+func (t *table) remove(id uint32) error {
+	if err := t.check(id, Session{}); err != nil {
+		return err
 	}
-	return checkReplicas(what, s.Replicas)
+	old := t.list[id]
+	if old == nil {
+		return fmt.Errorf("pre: %s %d: %w", t.kind, id, ErrNotFound)
+	}
+	t.replicas -= len(old.Replicas)
+	t.list[id] = nil
+	t.n--
+	return nil
+}
+
+// put puts a copy of s in the place of what had so many replicas.
+func (t *table) put(id uint32, s Session, had int) error {
+	n := t.replicas - had + len(s.Replicas)
+	if n > t.mostReplicas {
+		return fmt.Errorf("pre: %s %d: %w: %d replicas in all groups would be more than the %d that this switch holds",
+			t.kind, id, ErrFull, n, t.mostReplicas)
+	}
+	t.replicas = n
+	s.Replicas = append(make([]Replica, 0, len(s.Replicas)), s.Replicas...) // not nil if empty
+	t.list[id] = &s
+	return nil
+}
+
+func (t *table) check(id uint32, s Session) error {
+	switch {
+	case id == 0 || int64(id) >= int64(len(t.list)):
+		return fmt.Errorf("pre: %s %d: %w: they have numbers from 1 to %d", t.kind, id, ErrInvalid, len(t.list)-1)
+	case s.PacketLength < 0:
+		return fmt.Errorf("pre: %s %d: %w: a packet length of %d bytes (0 means the whole packet)", t.kind, id, ErrInvalid, s.PacketLength)
+	}
+	seen := make(map[Replica]bool, len(s.Replicas))
+	for _, r := range s.Replicas {
+		if r.Port > MaxPort {
+			return fmt.Errorf("pre: %s %d: %w: a replica goes to port %d; the largest port is %d", t.kind, id, ErrInvalid, r.Port, MaxPort)
+		}
+		if seen[r] {
+			return fmt.Errorf("pre: %s %d: %w: two replicas go to port %d with instance %d; give one of them another instance",
+				t.kind, id, ErrInvalid, r.Port, r.Instance)
+		}
+		seen[r] = true
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package pre
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -9,6 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
+
+// all goes through a table in ascending order.
+func (t *table) all() iter.Seq2[uint32, *Session] {
+	return func(yield func(uint32, *Session) bool) {
+		for id, s := range t.list {
+			if s != nil && !yield(uint32(id), s) {
+				return
+			}
+		}
+	}
+}
 
 func r(port, instance uint16) Replica { return Replica{port, instance} }
 
@@ -23,7 +35,7 @@ func TestRefusals(t *testing.T) {
 	}
 	must(e.InsertGroup(1, []Replica{r(1, 1), r(2, 1), r(1, 2)}))
 	must(e.InsertSession(1, Session{Replicas: []Replica{r(3, 0)}}))
-	groups, sessions := maps.Collect(e.Groups()), maps.Collect(e.Sessions())
+	groups, sessions := maps.Collect(e.groups.all()), maps.Collect(e.sessions.all())
 	for name, c := range map[string]struct {
 		err  error
 		want error
@@ -54,10 +66,10 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)
 		}
 	}
-	if d := cmp.Diff(groups, maps.Collect(e.Groups())); d != "" {
+	if d := cmp.Diff(groups, maps.Collect(e.groups.all())); d != "" {
 		t.Error("a refusal changed groups:", d)
 	}
-	if d := cmp.Diff(sessions, maps.Collect(e.Sessions())); d != "" {
+	if d := cmp.Diff(sessions, maps.Collect(e.sessions.all())); d != "" {
 		t.Error("a refusal changed sessions:", d)
 	}
 	must(e.InsertGroup(2, nil))
@@ -150,7 +162,8 @@ func TestModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				var last uint32
 				n := 0
-				for id, rs := range e.Groups() {
+				for id, g := range e.groups.all() {
+					rs := g.Replicas
 					if id <= last || !slices.Equal(rs, model[id]) || !slices.Equal(e.Group(uint16(id)), rs) {
 						t.Fatalf("group %d: %v, want %v", id, rs, model[id])
 					}

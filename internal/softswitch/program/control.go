@@ -66,7 +66,7 @@ func (c *control) declare(n *node, kind string, k NodeKind, index int, r *regist
 	if !n.has("name") || !n.has("id") {
 		n.invalid("it has no name or no id")
 	}
-	name, _ := r.add(*n, index, true)
+	name := r.add(*n, index)
 	*n = n.in("%s %s", kind, quote(name))
 	if _, ok := c.nodes[name]; ok {
 		n.invalid("a table has the same name")
@@ -99,7 +99,7 @@ func (c *control) conditional(n node) Conditional {
 
 func (l *loader) loadProfile(n node) {
 	n = n.object("name id max_size", "selector")
-	name, _ := l.profiles.add(n, len(l.prog.Profiles), true)
+	name := l.profiles.add(n, len(l.prog.Profiles))
 	n = n.in("action profile %s", quote(name))
 	p := Profile{Name: name, Size: n.get("max_size").size(maxCells), Source: n.source}
 	if n.has("selector") {
@@ -123,62 +123,32 @@ func (c *control) successors(n Node) []Node {
 	return append([]Node{t.Hit, t.Miss, t.After}, t.Next...)
 }
 
-// checkCycles refuses a control in which a packet could go round. It takes away,
-// over and over, nodes that lead nowhere but to the end; a cycle is what remains.
+// checkCycles refuses a control in which a packet could go round.
 func (c *control) checkCycles(n node, firstTable, firstCond int) {
-	open := map[Node]int{} // ways out that are left
-	from := map[Node][]Node{}
-	var done []Node
-	add := func(at Node) {
-		for _, s := range c.successors(at) {
-			if s.Kind != NodeEnd {
-				open[at]++
-				from[s] = append(from[s], at)
-			}
+	open := map[Node]bool{} // false: nothing behind it comes back
+	var visit func(at Node)
+	visit = func(at Node) {
+		if onPath, seen := open[at]; at.Kind == NodeEnd || seen && !onPath {
+			return
+		} else if onPath {
+			c.refuseCycle(n, at)
 		}
-		if open[at] == 0 {
-			done = append(done, at)
+		open[at] = true
+		for _, next := range c.successors(at) {
+			visit(next)
 		}
+		open[at] = false
 	}
 	for i := firstTable; i < len(c.l.prog.Tables); i++ {
-		add(Node{NodeTable, i})
+		visit(Node{NodeTable, i})
 	}
 	for i := firstCond; i < len(c.l.prog.Conditionals); i++ {
-		add(Node{NodeConditional, i})
-	}
-	for len(done) > 0 {
-		at := done[len(done)-1]
-		done = done[:len(done)-1]
-		delete(open, at)
-		for _, f := range from[at] {
-			if open[f]--; open[f] == 0 {
-				done = append(done, f)
-			}
-		}
-	}
-	for i := firstTable; i < len(c.l.prog.Tables); i++ {
-		c.refuseCycle(n, Node{NodeTable, i}, open)
-	}
-	for i := firstCond; i < len(c.l.prog.Conditionals); i++ {
-		c.refuseCycle(n, Node{NodeConditional, i}, open)
+		visit(Node{NodeConditional, i})
 	}
 }
 
-// refuseCycle refuses the program if at leads into a cycle, naming one node of it.
-func (c *control) refuseCycle(n node, at Node, open map[Node]int) {
-	seen := map[Node]bool{}
-	for open[at] > 0 && !seen[at] {
-		seen[at] = true
-		for _, s := range c.successors(at) {
-			if open[s] > 0 {
-				at = s
-				break
-			}
-		}
-	}
-	if !seen[at] {
-		return
-	}
+// refuseCycle refuses the program, naming one node of the cycle.
+func (c *control) refuseCycle(n node, at Node) {
 	if at.Kind == NodeTable {
 		t := c.l.prog.Tables[at.Index]
 		n, n.source = n.in("table %s", quote(t.Name)), t.Source

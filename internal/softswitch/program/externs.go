@@ -34,12 +34,11 @@ const (
 
 func (l *loader) loadCounters(root node) {
 	l.direct = map[string]bool{}
-	l.each(root, "counter_arrays", "counter", func(i int, n node) {
-		n = n.object("name id", "size is_direct binding")
-		name, _ := l.counters.add(n, i, true)
+	l.declared(root, "counter_arrays", "counter", "", "size is_direct binding", &l.counters, func(i int, n node, name string) {
 		c := Counter{Name: name, Table: None}
 		if n.flag("is_direct", false) {
 			l.direct[name] = true
+			l.bindings = append(l.bindings, func() { l.bindCounter(i, n) })
 		} else {
 			c.Size = arraySize(n)
 			l.allocate(n, c.Size, counterBytes)
@@ -49,9 +48,7 @@ func (l *loader) loadCounters(root node) {
 }
 
 func (l *loader) loadMeters(root node) {
-	l.each(root, "meter_arrays", "meter", func(i int, n node) {
-		n = n.object("name id type rate_count", "size is_direct binding result_target")
-		name, _ := l.meters.add(n, i, true)
+	l.declared(root, "meter_arrays", "meter", "type rate_count", "size is_direct binding result_target", &l.meters, func(i int, n node, name string) {
 		m := Meter{Name: name, Table: None, Target: NoField}
 		switch t := n.get("type").str(); t {
 		case "bytes":
@@ -65,6 +62,7 @@ func (l *loader) loadMeters(root node) {
 		}
 		if n.flag("is_direct", false) {
 			m.Target = l.fixed(n.get("result_target"))
+			l.bindings = append(l.bindings, func() { l.bindMeter(i, n) })
 		} else {
 			m.Size = arraySize(n)
 			l.allocate(n, m.Size, meterBytes)
@@ -77,26 +75,9 @@ func (l *loader) loadMeters(root node) {
 // the matter must agree.
 func (l *loader) bindDirect(root node) {
 	p := l.prog
-	l.each(root, "counter_arrays", "counter", func(i int, n node) {
-		if n = n.object("", "name id size is_direct binding"); n.flag("is_direct", false) {
-			t := l.bound(n)
-			table := &p.Tables[t]
-			if table.Counter != pending {
-				n.invalid("table %s has no direct counter, or another one", quote(table.Name))
-			}
-			table.Counter, p.Counters[i].Table, p.Counters[i].Size = i, t, table.Size
-		}
-	})
-	l.each(root, "meter_arrays", "meter", func(i int, n node) {
-		if n = n.object("", "name id type rate_count size is_direct binding result_target"); n.flag("is_direct", false) {
-			t := l.bound(n)
-			table := &p.Tables[t]
-			if table.Meter != i {
-				n.invalid("table %s has no direct meter, or another one", quote(table.Name))
-			}
-			p.Meters[i].Table, p.Meters[i].Size = t, table.Size
-		}
-	})
+	for _, bind := range l.bindings {
+		bind()
+	}
 	for i, t := range p.Tables {
 		n := root.in("table %s", quote(t.Name))
 		n.source = t.Source
@@ -109,6 +90,24 @@ func (l *loader) bindDirect(root node) {
 	}
 }
 
+func (l *loader) bindCounter(i int, n node) {
+	t, c := l.bound(n), &l.prog.Counters[i]
+	table := &l.prog.Tables[t]
+	if table.Counter != pending {
+		n.invalid("table %s has no direct counter, or another one", quote(table.Name))
+	}
+	table.Counter, c.Table, c.Size = i, t, table.Size
+}
+
+func (l *loader) bindMeter(i int, n node) {
+	t, m := l.bound(n), &l.prog.Meters[i]
+	table := &l.prog.Tables[t]
+	if table.Meter != i {
+		n.invalid("table %s has no direct meter, or another one", quote(table.Name))
+	}
+	m.Table, m.Size = t, table.Size
+}
+
 // bound returns the table that a direct counter or meter is bound to.
 func (l *loader) bound(n node) int {
 	if !n.has("binding") {
@@ -118,9 +117,7 @@ func (l *loader) bound(n node) int {
 }
 
 func (l *loader) loadRegisters(root node) {
-	l.each(root, "register_arrays", "register", func(i int, n node) {
-		n = n.object("name id size bitwidth", "")
-		name, _ := l.registers.add(n, i, true)
+	l.declared(root, "register_arrays", "register", "size bitwidth", "", &l.registers, func(i int, n node, name string) {
 		r := Register{Name: name, Size: arraySize(n), Bits: n.get("bitwidth").integer(1, maxBits)}
 		l.allocate(n, r.Size, (r.Bits+63)/64*8)
 		l.prog.Registers = append(l.prog.Registers, r)
@@ -129,28 +126,15 @@ func (l *loader) loadRegisters(root node) {
 
 // algorithm reads the name of a hash or checksum algorithm.
 func algorithm(n node) Algo {
-	switch n.str() {
-	case "crc32":
-		return CRC32
-	case "crc16":
-		return CRC16
-	case "csum16":
-		return Csum16
-	case "xor16":
-		return Xor16
-	case "identity":
-		return Identity
-	case "random":
-		return Random
+	a, ok := map[string]Algo{"crc32": CRC32, "crc16": CRC16, "csum16": Csum16, "xor16": Xor16, "identity": Identity, "random": Random}[n.str()]
+	if !ok {
+		n.unsupported("hash algorithm %s", quote(n.str()))
 	}
-	n.unsupported("hash algorithm %s", quote(n.str()))
-	return 0
+	return a
 }
 
 func (l *loader) loadCalculations(root node) {
-	l.each(root, "calculations", "calculation", func(i int, n node) {
-		n = n.object("name id algo input", "")
-		name, _ := l.calcs.add(n, i, true)
+	l.declared(root, "calculations", "calculation", "algo input", "", &l.calcs, func(i int, n node, name string) {
 		c := Calculation{Name: name, Algo: algorithm(n.get("algo")), Source: n.source}
 		for k, in := range n.get("input").list() {
 			c.Input = append(c.Input, l.calcInput(in.under("input %d", k)))
@@ -183,9 +167,8 @@ func (l *loader) calcInput(n node) CalcInput {
 }
 
 func (l *loader) loadDigests(root node) {
-	l.each(root, "learn_lists", "digest", func(i int, n node) {
-		n = n.object("name id elements", "")
-		name, id := l.digests.add(n, i, true)
+	l.declared(root, "learn_lists", "digest", "elements", "", &l.digests, func(i int, n node, name string) {
+		id := n.get("id").integer(0, maxID)
 		d := Digest{ID: id, Name: name}
 		for _, e := range n.get("elements").list() {
 			d.Fields = append(d.Fields, l.fieldElement(e))
@@ -195,9 +178,8 @@ func (l *loader) loadDigests(root node) {
 }
 
 func (l *loader) loadFieldLists(root node) {
-	l.each(root, "field_lists", "field list", func(i int, n node) {
-		n = n.object("name id elements", "")
-		_, id := l.fieldLists.add(n, i, false)
+	l.declared(root, "field_lists", "field list", "elements", "", &l.fieldLists, func(i int, n node, _ string) {
+		id := n.get("id").integer(0, maxID)
 		f := FieldList{ID: id}
 		for _, e := range n.get("elements").list() {
 			r := l.fieldElement(e)
@@ -212,9 +194,7 @@ func (l *loader) loadFieldLists(root node) {
 
 func (l *loader) loadChecksums(root node) {
 	ids := registry{}
-	l.each(root, "checksums", "checksum", func(i int, n node) {
-		n = n.object("name id target type calculation", "verify update if_cond")
-		name, _ := ids.add(n, i, true)
+	l.declared(root, "checksums", "checksum", "target type calculation", "verify update if_cond", &ids, func(i int, n node, name string) {
 		if t := n.get("type").str(); t != "generic" {
 			n.unsupported("type %s, want generic", quote(t))
 		}

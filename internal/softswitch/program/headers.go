@@ -17,9 +17,7 @@ type headerType struct {
 func (l *loader) loadHeaderTypes(root node) {
 	l.types = map[string]*headerType{}
 	ids := registry{}
-	l.each(root, "header_types", "header type", func(i int, n node) {
-		n = n.object("name id fields", "max_length length_exp")
-		name, _ := ids.add(n, i, true)
+	l.declared(root, "header_types", "header type", "fields", "max_length length_exp", &ids, func(i int, n node, name string) {
 		if n.has("length_exp") {
 			n.unsupported("a length_exp; only extract with a length gives a varbit its length")
 		}
@@ -72,12 +70,10 @@ func (t *headerType) sizeVarbit(n node) {
 }
 
 func (l *loader) loadHeaders(root node) {
-	l.each(root, "headers", "header", func(i int, n node) {
-		n = n.object("name id header_type metadata", "")
+	l.declared(root, "headers", "header", "header_type metadata", "", &l.headers, func(i int, n node, name string) {
 		if i == maxHeaders {
 			n.unsupported("more than %d headers", maxHeaders)
 		}
-		name, _ := l.headers.add(n, i, true)
 		typ := n.get("header_type").str()
 		t := l.types[typ]
 		if t == nil {
@@ -91,9 +87,7 @@ func (l *loader) loadHeaders(root node) {
 }
 
 func (l *loader) loadStacks(root node) {
-	l.each(root, "header_stacks", "header stack", func(i int, n node) {
-		n = n.object("name id header_type size header_ids", "")
-		name, _ := l.stacks.add(n, i, true)
+	l.declared(root, "header_stacks", "header stack", "header_type size header_ids", "", &l.stacks, func(i int, n node, name string) {
 		typ := n.get("header_type").str()
 		s := Stack{Name: name}
 		for k, id := range n.get("header_ids").list() {
@@ -154,48 +148,44 @@ func (l *loader) loadAliases(root node) {
 
 // loadStd finds standard metadata under the names by which bmv2 knows them.
 func (l *loader) loadStd(root node) {
-	s := &l.prog.Std
-	known := []struct {
-		name string
-		ref  *FieldRef
-		must bool
-	}{
-		{"standard_metadata.ingress_port", &s.IngressPort, true},
-		{"standard_metadata.egress_spec", &s.EgressSpec, true},
-		{"standard_metadata.egress_port", &s.EgressPort, true},
-		{"standard_metadata.instance_type", &s.InstanceType, true},
-		{"standard_metadata.packet_length", &s.PacketLength, true},
-		{"standard_metadata.checksum_error", &s.ChecksumError, false},
-		{"standard_metadata.parser_error", &s.ParserError, false},
-		{"queueing_metadata.enq_timestamp", &s.EnqTimestamp, false},
-		{"queueing_metadata.enq_qdepth", &s.EnqQdepth, false},
-		{"queueing_metadata.deq_timedelta", &s.DeqTimedelta, false},
-		{"queueing_metadata.deq_qdepth", &s.DeqQdepth, false},
-		{"intrinsic_metadata.ingress_global_timestamp", &s.IngressTimestamp, false},
-		{"intrinsic_metadata.egress_global_timestamp", &s.EgressTimestamp, false},
-		{"intrinsic_metadata.mcast_grp", &s.McastGrp, false},
-		{"intrinsic_metadata.egress_rid", &s.EgressRid, false},
-		{"intrinsic_metadata.priority", &s.Priority, false},
+	names := [numStd]string{
+		StdIngressPort:      "standard_metadata.ingress_port",
+		StdEgressSpec:       "standard_metadata.egress_spec",
+		StdEgressPort:       "standard_metadata.egress_port",
+		StdInstanceType:     "standard_metadata.instance_type",
+		StdPacketLength:     "standard_metadata.packet_length",
+		StdEnqTimestamp:     "queueing_metadata.enq_timestamp",
+		StdEnqQdepth:        "queueing_metadata.enq_qdepth",
+		StdDeqTimedelta:     "queueing_metadata.deq_timedelta",
+		StdDeqQdepth:        "queueing_metadata.deq_qdepth",
+		StdIngressTimestamp: "intrinsic_metadata.ingress_global_timestamp",
+		StdEgressTimestamp:  "intrinsic_metadata.egress_global_timestamp",
+		StdMcastGrp:         "intrinsic_metadata.mcast_grp",
+		StdEgressRid:        "intrinsic_metadata.egress_rid",
+		StdChecksumError:    "standard_metadata.checksum_error",
+		StdParserError:      "standard_metadata.parser_error",
+		StdPriority:         "intrinsic_metadata.priority",
 	}
 	n := root.in("standard metadata")
-	for _, k := range known {
-		*k.ref = l.stdField(k.name)
-		delete(l.aliases, k.name)
-		if *k.ref == NoField {
-			if k.must {
-				n.invalid("%s is missing", k.name)
+	for i, name := range names {
+		r := l.stdField(name)
+		l.prog.Std[i] = r
+		delete(l.aliases, name)
+		if r == NoField {
+			if i <= StdPacketLength { // without these there is no v1model
+				n.invalid("%s is missing", name)
 			}
 			continue
 		}
-		f := l.fieldAt(*k.ref)
-		if hdr := &l.prog.Headers[k.ref.Header]; !hdr.Metadata || f.Var || f.Bits > 64 || f.Signed {
-			n.invalid("%s is not an unsigned metadata field of up to 64 bits", k.name)
+		f := l.fieldAt(r)
+		if hdr := &l.prog.Headers[r.Header]; !hdr.Metadata || f.Var || f.Bits > 64 || f.Signed {
+			n.invalid("%s is not an unsigned metadata field of up to 64 bits", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.aliases)) {
 		n.unsupported("an alias for %s", quote(name))
 	}
-	l.std = s.EgressSpec.Header
+	l.std = l.prog.Std[StdEgressSpec].Header
 }
 
 func (l *loader) stdField(name string) FieldRef {

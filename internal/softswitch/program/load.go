@@ -25,7 +25,7 @@ func Load(json []byte) (p *Program, err error) {
 	if err != nil {
 		return nil, &LoadError{"the JSON text", Source{}, err.Error(), ErrInvalid}
 	}
-	l := &loader{prog: &Program{}}
+	l := &loader{prog: &Program{}, actions: registry{shared: true}, fieldLists: registry{shared: true}}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -54,6 +54,7 @@ type loader struct {
 	calcs      registry
 	counters   registry
 	direct     map[string]bool // names of direct counters
+	bindings   []func()        // of direct counters and meters to tables that are read later
 	meters     registry
 	registers  registry
 	digests    registry
@@ -119,24 +120,24 @@ func (l *loader) meta(n node) {
 type registry struct {
 	byName map[string]int
 	byID   map[int]int
+	shared bool // names need not be unique
 }
 
 // add notes the thing that n describes, with its name and id, under an index.
-// With names that need not be unique, the name is left out of account.
-func (r *registry) add(n node, index int, uniqueNames bool) (name string, id int) {
+func (r *registry) add(n node, index int) (name string) {
 	if r.byName == nil {
 		r.byName, r.byID = map[string]int{}, map[int]int{}
 	}
-	name, id = n.get("name").name(), n.get("id").integer(0, maxID)
+	name, id := n.get("name").name(), n.get("id").integer(0, maxID)
 	if _, ok := r.byID[id]; ok {
 		n.invalid("id %d is taken", id)
 	}
 	r.byID[id] = index
-	if _, ok := r.byName[name]; ok && uniqueNames {
+	if _, ok := r.byName[name]; ok && !r.shared {
 		n.invalid("the name %s is taken", quote(name))
 	}
 	r.byName[name] = index
-	return name, id
+	return name
 }
 
 // named returns the index of the thing that the string n names.
@@ -166,6 +167,15 @@ func (l *loader) each(root node, list, kind string, f func(i int, n node)) {
 		}
 		f(i, n)
 	}
+}
+
+// declared calls f for the objects of a list of the root, which have names and ids
+// and the other members given, and adds them to a registry.
+func (l *loader) declared(root node, list, kind, required, optional string, r *registry, f func(i int, n node, name string)) {
+	l.each(root, list, kind, func(i int, n node) {
+		n = n.object("name id "+required, optional)
+		f(i, n, r.add(n, i))
+	})
 }
 
 // allocate takes bytes off what the program's state may occupy.

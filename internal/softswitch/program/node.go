@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -88,14 +89,10 @@ func (n node) object(required, optional string) node {
 		}
 	}
 	allowed := append(must, strings.Fields(optional+" source_info pi_omit")...)
-next:
 	for _, name := range o.names {
-		for _, a := range allowed {
-			if a == name {
-				continue next
-			}
+		if !slices.Contains(allowed, name) {
+			n.unsupported("unknown member %s", quote(name))
 		}
-		n.unsupported("unknown member %s", quote(name))
 	}
 	return n
 }

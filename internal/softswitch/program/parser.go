@@ -3,9 +3,7 @@ package program
 import "math/big"
 
 func (l *loader) loadValueSets(root node) {
-	l.each(root, "parse_vsets", "value set", func(i int, n node) {
-		n = n.object("name id compressed_bitwidth", "max_size")
-		name, _ := l.valueSets.add(n, i, true)
+	l.declared(root, "parse_vsets", "value set", "compressed_bitwidth", "max_size", &l.valueSets, func(i int, n node, name string) {
 		v := ValueSet{Name: name, Bits: []int{n.get("compressed_bitwidth").integer(1, maxBits)}, Size: 1 << 10}
 		if n.has("max_size") {
 			v.Size = n.get("max_size").size(maxCells)
@@ -26,7 +24,7 @@ func (l *loader) loadParser(root node) {
 	order := make([]node, len(nodes))
 	for i, s := range nodes {
 		s = s.in("parser state %d", i).object("name id parser_ops transitions transition_key", "")
-		name, _ := ids.add(s, i, true)
+		name := ids.add(s, i)
 		order[i] = s.in("parser state %s", quote(name))
 	}
 	states = ids
@@ -82,10 +80,8 @@ func (l *loader) parserOp(n node) Stmt {
 		args[i] = args[i].parameter(n, i)
 	}
 	switch name {
-	case "extract":
-		return l.extract(n, args[0])
-	case "extract_VL":
-		return l.extractVar(n, args, sc)
+	case "extract", "extract_VL":
+		return l.extract(n, args, sc)
 	case "verify":
 		s := newStmt(StVerify, n)
 		s.X, s.Y = l.condition(args[0], sc), l.exact(args[1], sc)
@@ -102,35 +98,11 @@ func (l *loader) parserOp(n node) Stmt {
 	return s
 }
 
-func (l *loader) extract(n, arg node) Stmt {
-	arg = arg.object("type value", "")
-	switch t := arg.get("type").str(); t {
-	case "regular":
-		s := newStmt(StExtract, n)
-		s.Head = l.realHeader(arg.get("value"))
-		l.fixedHeader(n, s.Head)
-		return s
-	case "stack":
-		s := newStmt(StExtractStack, n)
-		s.Stack = l.stacks.named(arg.get("value"), "header stack")
-		l.fixedHeader(n, l.prog.Stacks[s.Stack].Headers[0])
-		return s
-	default:
-		n.unsupported("a %s", quote(t))
-	}
-	return Stmt{}
-}
-
-// fixedHeader refuses a header with a varbit field, whose length is not given.
-func (l *loader) fixedHeader(n node, h int) {
-	if hdr := l.prog.Headers[h]; l.types[hdr.Type].varbit != None {
-		n.invalid("header %s has a varbit field, but no length is given", quote(hdr.Name))
-	}
-}
-
-func (l *loader) extractVar(n node, args []node, sc scope) Stmt {
+// extract reads what is extracted, and the length of its varbit field if there is
+// a second argument.
+func (l *loader) extract(n node, args []node, sc scope) Stmt {
 	arg := args[0].object("type value", "")
-	s := newStmt(StExtractVar, n)
+	s := newStmt(StExtract, n)
 	h := 0
 	switch t := arg.get("type").str(); t {
 	case "regular":
@@ -140,10 +112,21 @@ func (l *loader) extractVar(n node, args []node, sc scope) Stmt {
 		s.Op, s.Stack = StExtractStack, l.stacks.named(arg.get("value"), "header stack")
 		h = l.prog.Stacks[s.Stack].Headers[0]
 	default:
-		n.unsupported("a %s with a varbit field", quote(t))
+		n.unsupported("a %s", quote(t))
 	}
-	if hdr := l.prog.Headers[h]; l.types[hdr.Type].varbit == None {
+	hdr := &l.prog.Headers[h]
+	varbit := l.types[hdr.Type].varbit != None
+	if len(args) == 1 {
+		if varbit {
+			n.invalid("header %s has a varbit field, but no length is given", quote(hdr.Name))
+		}
+		return s
+	}
+	if !varbit {
 		n.invalid("header %s has no varbit field", quote(hdr.Name))
+	}
+	if s.Op == StExtract {
+		s.Op = StExtractVar
 	}
 	s.X = l.exact(args[1], sc)
 	return s

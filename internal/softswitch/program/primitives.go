@@ -231,9 +231,7 @@ func (c *call) log(s *Stmt) {
 }
 
 func (l *loader) loadActions(root node) {
-	l.each(root, "actions", "action", func(i int, n node) {
-		n = n.object("name id runtime_data primitives", "")
-		name, _ := l.actions.add(n, i, false)
+	l.declared(root, "actions", "action", "runtime_data primitives", "", &l.actions, func(i int, n node, name string) {
 		a := Action{Name: name, Source: n.source}
 		names := map[string]bool{}
 		for _, d := range n.get("runtime_data").list() {

@@ -99,15 +99,28 @@ type Enumerator struct {
 
 // Std are the fields of v1model's standard metadata. A field that the program
 // does not declare is NoField.
-type Std struct {
-	IngressPort, EgressSpec, EgressPort  FieldRef
-	InstanceType, PacketLength           FieldRef
-	EnqTimestamp, EnqQdepth              FieldRef
-	DeqTimedelta, DeqQdepth              FieldRef
-	IngressTimestamp, EgressTimestamp    FieldRef // …_global_timestamp
-	McastGrp, EgressRid                  FieldRef
-	ChecksumError, ParserError, Priority FieldRef
-}
+type Std [numStd]FieldRef
+
+// The fields, as indices of a Std. Every program has those up to StdPacketLength.
+const (
+	StdIngressPort = iota
+	StdEgressSpec
+	StdEgressPort
+	StdInstanceType
+	StdPacketLength
+	StdEnqTimestamp
+	StdEnqQdepth
+	StdDeqTimedelta
+	StdDeqQdepth
+	StdIngressTimestamp // …_global_timestamp
+	StdEgressTimestamp
+	StdMcastGrp
+	StdEgressRid
+	StdChecksumError
+	StdParserError
+	StdPriority
+	numStd
+)
 
 // Parser is the parser: state 0 comes first.
 type Parser struct {

@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"math/big"
+	"slices"
 )
 
 const tableRequired = "name id key match_type type max_size actions next_tables"
@@ -43,18 +44,11 @@ func (c *control) table(n node) Table {
 
 // matchKind reads the name of a match kind.
 func matchKind(n node) MatchKind {
-	switch n.str() {
-	case "exact":
-		return Exact
-	case "lpm":
-		return LPM
-	case "ternary":
-		return Ternary
-	case "range":
-		return Range
+	k, ok := map[string]MatchKind{"exact": Exact, "lpm": LPM, "ternary": Ternary, "range": Range}[n.str()]
+	if !ok {
+		n.unsupported("match kind %s", quote(n.str()))
 	}
-	n.unsupported("match kind %s", quote(n.str()))
-	return 0
+	return k
 }
 
 func (c *control) key(n node, t *Table) {
@@ -177,11 +171,7 @@ func (c *control) defaultEntry(n node, t *Table) *DefaultEntry {
 func (c *control) call(n node, t *Table) Call {
 	call := Call{Action: c.l.actions.numbered(n, "action", n.get("action_id").integer(0, maxID))}
 	a := c.l.prog.Actions[call.Action]
-	found := false
-	for _, i := range t.Actions {
-		found = found || i == call.Action
-	}
-	if !found {
+	if !slices.Contains(t.Actions, call.Action) {
 		n.invalid("action %s is not one of the table's", quote(a.Name))
 	}
 	args := n.get("action_data").list()

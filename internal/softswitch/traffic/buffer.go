@@ -1,6 +1,9 @@
 package traffic
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Sizes of a Memory where nothing else is said.
 const (
@@ -35,13 +38,7 @@ func (m Memory) Check() error {
 }
 
 func (m Memory) withDefaults() Memory {
-	if m.Shared == 0 {
-		m.Shared = DefaultShared
-	}
-	if m.Reserve == 0 {
-		m.Reserve = DefaultReserve
-	}
-	return m
+	return Memory{cmp.Or(m.Shared, DefaultShared), cmp.Or(m.Reserve, DefaultReserve), m.Shift}
 }
 
 // A Buffer is the packet memory that the queues of a switch share. It counts bytes;

@@ -113,9 +113,6 @@ func (m *Manager) SetRate(port uint16, r Rate) error {
 	return nil
 }
 
-// Rate returns how fast a port sends.
-func (m *Manager) Rate(port uint16) Rate { return m.ports[port].Rate() }
-
 // Stats returns the Manager's counts.
 func (m *Manager) Stats() Stats { return m.stats }
 

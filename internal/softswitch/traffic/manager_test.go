@@ -11,7 +11,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 // A rig is a manager that runs the sample program, and what came out of it.
@@ -161,7 +161,7 @@ func TestRateChange(t *testing.T) {
 	for i := range 5 {
 		r.Arrive(0, 1, frame(100, byte(i)))
 	}
-	if len(r.out) != 1 || r.ClassStats(2)[0].Waiting != (Depth{4, 400}) || r.Rate(2).PerSecond != 1 {
+	if len(r.out) != 1 || r.ClassStats(2)[0].Waiting != (Depth{4, 400}) || r.Manager.ports[2].rate.PerSecond != 1 {
 		t.Fatalf("%d left, %+v", len(r.out), r.ClassStats(2))
 	}
 	r.must(r.SetRate(2, Rate{}))

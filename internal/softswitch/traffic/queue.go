@@ -75,9 +75,6 @@ func NewPort[T any](b *Buffer, classes int) (*Port[T], error) {
 	return &Port[T]{buffer: b, queues: make([]queue[T], classes)}, nil
 }
 
-// Rate returns how fast packets leave.
-func (p *Port[T]) Rate() Rate { return p.rate }
-
 // SetRate changes how fast packets leave; with another rate the next one may leave
 // at once. The error wraps ErrInvalid.
 func (p *Port[T]) SetRate(r Rate) error {

@@ -70,7 +70,7 @@ func (k *checker) global() {
 		switch first, taken := seen[g]; {
 		case !k.Unicast(at, g, "the gateway's address"):
 		case taken:
-			k.Add(at, "%v is there already, in %s", g, k.Place(first))
+			k.Add(at, "%v is there already, in %s", g, k.Position(first))
 		case !contains(c.Prefixes, g) && !k.Unread("prefixes"):
 			k.Add(at, "%v is in none of the prefixes", g)
 		}
@@ -158,7 +158,7 @@ func (k *checker) routing() {
 	case BGP:
 		k.asn("routing.bgp.asn", r.BGP.ASN)
 		if !slices.ContainsFunc(k.c.Switches, func(s Switch) bool { return s.BGP != nil }) && !k.Unread("switches") {
-			k.Add("routing.source", "bgp, but with no neighbour: give one of the switches a bgp section")
+			k.Add("routing.source", "bgp, but with no neighbor: give one of the switches a bgp section")
 		}
 	case Kernel:
 	default:
@@ -169,10 +169,13 @@ func (k *checker) routing() {
 func (k *checker) switches() {
 	names := map[string]string{k.c.Name: "name"}
 	addrs := map[netip.Addr]string{k.c.Address: "address"}
+	for i, p := range k.c.Ports {
+		addrs[p.Address.Addr()] = fmt.Sprintf("ports[%d].address", i)
+	}
 	peers := map[netip.Addr]string{}
 	unique := func(seen map[netip.Addr]string, at string, a netip.Addr) {
 		if first, taken := seen[a]; taken {
-			k.Add(at, "%v is taken already, in %s", a, k.Place(first))
+			k.Add(at, "%v is taken already, in %s", a, k.Position(first))
 			return
 		}
 		seen[a] = at
@@ -184,7 +187,7 @@ func (k *checker) switches() {
 		case taken && first == "name" && s.Name != "":
 			k.Add(at+".name", "%q is this switch itself: list the others only", s.Name)
 		case taken && s.Name != "":
-			k.Add(at+".name", "%q is taken already, in %s", s.Name, k.Place(first))
+			k.Add(at+".name", "%q is taken already, in %s", s.Name, k.Position(first))
 		default:
 			names[s.Name] = at + ".name"
 		}
@@ -201,6 +204,7 @@ func (k *checker) switches() {
 		}
 		if s.BGP != nil {
 			k.peer(at+".bgp", *s.BGP)
+			k.nextHop(at+".bgp.next_hop", s)
 			if s.BGP.Address.IsValid() {
 				unique(peers, at+".bgp.address", s.BGP.Address)
 			}
@@ -209,7 +213,7 @@ func (k *checker) switches() {
 }
 
 func (k *checker) peer(at string, p Peer) {
-	k.Unicast(at+".address", p.Address, "the neighbour's end of the session")
+	k.Unicast(at+".address", p.Address, "the neighbor's end of the session")
 	k.asn(at+".asn", p.ASN)
 	if p.ASN == k.c.Routing.BGP.ASN && p.ASN != 0 {
 		k.Add(at+".asn", "AS %d is our own: give each switch one of its own", p.ASN)
@@ -219,6 +223,21 @@ func (k *checker) peer(at string, p Peer) {
 	}
 	if p.Hold < 3*time.Second || p.Hold%time.Second != 0 || p.Hold > 65535*time.Second {
 		k.Add(at+".hold", "%v: want whole seconds, 3s to 65535s", p.Hold)
+	}
+}
+
+// nextHop makes sure that a neighbor can send packets to the next hop that it is told.
+func (k *checker) nextHop(at string, s Switch) {
+	c, own := k.c, s.BGP.NextHop
+	atPort := slices.ContainsFunc(c.Ports, func(p Port) bool { return p.Address.IsValid() && p.Address.Addr() == own })
+	agent := s.Agent != "" || slices.ContainsFunc(c.Ports, func(p Port) bool { return p.To == s.Name && p.Hello })
+	switch {
+	case own.IsValid() && own != c.Address && !slices.Contains(c.Gateways, own) && !atPort:
+		k.Add(at, "%v is not an address of this switch: want that of a port, address, or one of gateways", own)
+	case !own.IsValid() && len(c.ownAt(s.Name)) > 1:
+		k.Add(at, "missing: the ports to %q have several addresses; which one is it to send to?", s.Name)
+	case !own.IsValid() && !agent && !k.Unread("ports"):
+		k.Add(at, "missing: %q would be told the session's own address, which is not on the data network: give the port to it an address, as 10.0.0.0/31", s.Name)
 	}
 }
 
@@ -256,7 +275,7 @@ func (k *checker) prefixes() {
 			if k.Line(first.path) > k.Line(second.path) {
 				first, second = b, a
 			}
-			k.Add(second.path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.Place(first.path))
+			k.Add(second.path, "%v overlaps %v, in %s", second.Prefix, first.Prefix, k.Position(first.path))
 			all[i] = a // it may contain the next as well
 		}
 	}
@@ -274,12 +293,12 @@ func (k *checker) ports() {
 		case p.Port == 0 || p.Port > maxPort:
 			k.Add(at+".port", "%d: want 1 to %d", p.Port, maxPort)
 		case taken:
-			k.Add(at+".port", "port %d is there already, in %s", p.Port, k.Place(first))
+			k.Add(at+".port", "port %d is there already, in %s", p.Port, k.Position(first))
 		default:
 			numbers[p.Port] = at + ".port"
 		}
 		if first, taken := names[p.Name]; taken {
-			k.Add(at+".name", "%q is taken already, in %s", p.Name, k.Place(first))
+			k.Add(at+".name", "%q is taken already, in %s", p.Name, k.Position(first))
 		} else if p.Name != "" {
 			names[p.Name] = at + ".name"
 		}
@@ -304,6 +323,9 @@ func (k *checker) hostPortRules(at string, p Port) {
 	if p.PeerMAC != (switchspec.MAC{}) {
 		k.Add(at+".peer_mac", "there are hosts at this port: set \"to\", or list them under hosts")
 	}
+	if p.Address.IsValid() {
+		k.Add(at+".address", "there are hosts at this port: set \"to\", or list the address under gateways")
+	}
 }
 
 func (k *checker) linkRules(at string, p Port) {
@@ -313,15 +335,39 @@ func (k *checker) linkRules(at string, p Port) {
 		for _, s := range c.Switches {
 			known = append(known, s.Name)
 		}
-		k.Add(at+".to", "unknown neighbour %q: under switches are %s", p.To, cmp.Or(strings.Join(known, ", "), "none"))
+		k.Add(at+".to", "unknown neighbor %q: under switches are %s", p.To, cmp.Or(strings.Join(known, ", "), "none"))
 	}
-	if p.PeerMAC != (switchspec.MAC{}) {
+	if p.Address.IsValid() {
+		k.linkAddress(at+".address", p)
+	}
+	switch {
+	case p.PeerMAC != (switchspec.MAC{}):
 		k.station(at+".peer_mac", p.PeerMAC, "")
-	} else if !p.Hello && c.Routing.Source == BGP {
-		k.Add(at+".peer_mac", "missing: without hellos the neighbor's MAC address is not known")
+	case p.Hello || c.Router(p).IsValid():
+	case p.Address.IsValid():
+		k.Add(at+".address", "none of the addresses of %q, under switches, is in %v: which one is asked by ARP?", p.To, p.Address.Masked())
+	case c.Routing.Source == BGP:
+		k.Add(at+".address", "missing: without hellos the neighbor is asked by ARP, from an own address as 10.0.0.0/31 (or set peer_mac)")
 	}
 	if p.Name == "" && c.Routing.Source == Kernel {
 		k.Add(at+".name", "missing: the kernel's routes name the interface of the link")
+	}
+}
+
+func (k *checker) linkAddress(at string, p Port) {
+	own := p.Address.Addr()
+	k.Unicast(at, own, "")
+	if own == p.Address.Masked().Addr() && p.Address.Bits() < 31 {
+		k.Add(at, "%v is the network itself: want an own address in it", p.Address)
+	}
+	if i := slices.IndexFunc(k.c.Prefixes, p.Address.Overlaps); i >= 0 {
+		k.Add(at, "%v overlaps %v, where hosts are", p.Address, k.c.Prefixes[i])
+	}
+	for i, o := range k.c.Ports {
+		if o.Port != p.Port && o.Address.IsValid() && o.Address.Overlaps(p.Address) {
+			k.Add(at, "%v overlaps that of port %d, in %s", p.Address, o.Port, k.Position(fmt.Sprintf("ports[%d].address", i)))
+			return
+		}
 	}
 }
 
@@ -342,7 +388,7 @@ func (k *checker) hosts() {
 			case taken && k.Line(first) == 0 && strings.HasPrefix(first, "gateways"):
 				k.Add(at+".address", "%v is the gateway of its prefix: give the host another, or set gateways", h.Address)
 			case taken:
-				k.Add(at+".address", "%v is taken already, in %s", h.Address, k.Place(first))
+				k.Add(at+".address", "%v is taken already, in %s", h.Address, k.Position(first))
 			case !contains(c.Prefixes, h.Address) && !k.Unread("prefixes"):
 				k.Add(at+".address", "%v is in none of this switch's prefixes", h.Address)
 			}

@@ -11,20 +11,15 @@
 package config
 
 import (
-	"fmt"
 	"hash/fnv"
-	"io"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
-
-// MaxFile is the largest file accepted, in bytes.
-const MaxFile = 1 << 20
 
 // Where routes come from.
 const (
@@ -147,6 +142,9 @@ type Port struct {
 	// Hello watches the link by hellos. In a file it defaults to true for
 	// ports with To, in Go code it is what it is.
 	Hello bool `yaml:"hello"`
+	// Address is this switch's own at the link, with the link's prefix. ARP is answered for
+	// it. A neighbor without hellos and PeerMAC is watched by ARP: see Config.Router.
+	Address netip.Prefix `yaml:"address"`
 }
 
 // A Host is one that is not learned by ARP.
@@ -174,31 +172,32 @@ type Peer struct {
 	Local   netip.Addr    `yaml:"local"`   // own address; invalid: the system chooses
 	Passive bool          `yaml:"passive"` // wait for the peer to connect
 	Hold    time.Duration `yaml:"hold"`
+	// NextHop is the own address that the neighbor is to send packets to. Invalid: that of
+	// the port to it; if that has none, the session's own, which only agents understand.
+	NextHop netip.Addr `yaml:"next_hop"`
+}
+
+// Router returns the address at which the neighbor of a port is asked by ARP whether it is
+// there; invalid: it is not.
+func (c *Config) Router(p Port) netip.Addr {
+	if p.To != "" && !p.Hello && p.PeerMAC == (switchspec.MAC{}) {
+		for _, s := range c.Switches {
+			i := slices.IndexFunc(s.Addresses, func(a netip.Addr) bool { return s.Name == p.To && p.Address.Contains(a) })
+			if i >= 0 {
+				return s.Addresses[i]
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // Load reads the file called name. Relative names of other files in it count
 // from the directory that it lies in. Errors are those of [Parse], or of
 // reading.
 func Load(name string) (*Config, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("config: reading the agent's configuration: %w", err)
-	}
-	defer func() { _ = f.Close() }() // only read from
-	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("config: reading the agent's configuration: %w", err)
-	}
-	c, err := Parse(data, name)
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Routing.Topology, &c.Routing.Kernel.Namespace} {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(filepath.Dir(name), *path)
-		}
-	}
-	return c, nil
+	return strictyaml.Load(name, "agent", format, Parse, func(c *Config) []*string {
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Routing.Topology, &c.Routing.Kernel.Namespace}
+	})
 }
 
 // SetDefaults fills in what is not set. Bools stay as they are.
@@ -214,36 +213,43 @@ func (c *Config) SetDefaults() {
 		c.HashSeed = seed(c.Name)
 	}
 	c.ECN.setDefaults()
-	set(&c.P4Runtime.Target, "127.0.0.1:9559")
-	set(&c.P4Runtime.ElectionID, 1)
-	set(&c.Listen, "127.0.0.1:9560")
-	set(&c.State, filepath.Join("/var/lib/mcrdma", c.Name+".db"))
-	set(&c.Routing.BGP.Port, 179)
+	strictyaml.Default(&c.P4Runtime.Target, "127.0.0.1:9559")
+	strictyaml.Default(&c.P4Runtime.ElectionID, 1)
+	strictyaml.Default(&c.Listen, "127.0.0.1:9560")
+	strictyaml.Default(&c.State, filepath.Join("/var/lib/mcrdma", c.Name+".db"))
+	strictyaml.Default(&c.Routing.BGP.Port, 179)
 	if c.Routing.Source == BGP {
-		set(&c.Routing.Settle, 5*time.Second)
+		strictyaml.Default(&c.Routing.Settle, 5*time.Second)
 	}
-	set(&c.Hello.Interval, 50*time.Millisecond)
-	set(&c.Hello.Multiplier, 3)
-	set(&c.Leases.Group, 30*time.Second)
-	set(&c.Leases.Branch, 10*time.Minute)
-	set(&c.Limits.GroupsPerSource, DefaultPerSource)
-	set(&c.Limits.PREGroups, 16)
-	set(&c.Limits.Receivers, switchspec.MaxMembers)
+	strictyaml.Default(&c.Hello.Interval, 50*time.Millisecond)
+	strictyaml.Default(&c.Hello.Multiplier, 3)
+	strictyaml.Default(&c.Leases.Group, 30*time.Second)
+	strictyaml.Default(&c.Leases.Branch, 10*time.Minute)
+	strictyaml.Default(&c.Limits.GroupsPerSource, DefaultPerSource)
+	strictyaml.Default(&c.Limits.PREGroups, 16)
+	strictyaml.Default(&c.Limits.Receivers, switchspec.MaxMembers)
 	for i := range c.Ports {
-		set(&c.Ports[i].MAC, c.MAC)
+		strictyaml.Default(&c.Ports[i].MAC, c.MAC)
 	}
 	for i := range c.Switches {
 		if p := c.Switches[i].BGP; p != nil {
-			set(&p.Port, 179)
-			set(&p.Hold, 9*time.Second)
+			strictyaml.Default(&p.Port, 179)
+			strictyaml.Default(&p.Hold, 9*time.Second)
+			if at := c.ownAt(c.Switches[i].Name); len(at) == 1 {
+				strictyaml.Default(&p.NextHop, at[0])
+			}
 		}
 	}
 }
 
-func set[T comparable](v *T, value T) {
-	if *v == *new(T) {
-		*v = value
+// ownAt lists the own addresses at the links to a switch.
+func (c *Config) ownAt(name string) (list []netip.Addr) {
+	for _, p := range c.Ports {
+		if p.To == name && p.Address.IsValid() {
+			list = append(list, p.Address.Addr())
+		}
 	}
+	return list
 }
 
 // firstHost is the first address that a host could have.

@@ -46,14 +46,15 @@ func full() *Config {
 		Ports: []Port{
 			{Port: 1, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}},
 			{Port: 2, MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 2}},
-			{Port: 9, To: "core", Name: "swp9", MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}, Hello: true},
+			{Port: 9, To: "core", Name: "swp9", MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}, Hello: true, Address: prefix("10.0.0.1/31")},
 			{Port: 10, To: "torB", MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0}, PeerMAC: switchspec.MAC{2, 0, 0, 0, 0x0b, 0x0a}},
 		},
 		Hosts: []Host{{addr("10.1.0.11"), switchspec.MAC{2, 0, 0, 0, 1, 0x0b}, 1}},
 		Guard: true,
 		Switches: []Switch{
 			{Name: "core", Addresses: []netip.Addr{addr("10.0.0.0")},
-				BGP: &Peer{Address: addr("192.0.2.10"), ASN: 4200000100, Port: 179, Local: addr("192.0.2.1"), Hold: 9 * time.Second}},
+				BGP: &Peer{Address: addr("192.0.2.10"), ASN: 4200000100, Port: 179, Local: addr("192.0.2.1"), Hold: 9 * time.Second,
+					NextHop: addr("10.0.0.1")}},
 			{Name: "torB", Programmable: true, Agent: "192.0.2.2:9560", Addresses: []netip.Addr{addr("10.0.0.3")}, Prefixes: []netip.Prefix{prefix("10.2.0.0/24")}},
 		},
 	}
@@ -175,6 +176,30 @@ func TestLoadBGP(t *testing.T) {
 	}
 }
 
+// A neighbor is told the address of the port to it, and watched by ARP if it sends no
+// hellos and its MAC is not given.
+func TestRouter(t *testing.T) {
+	const text = `name: sw1
+address: 10.255.0.1
+mac: "02:00:00:00:00:01"
+routing: {source: bgp, bgp: {asn: 65001}}
+ports: [{port: 9, to: r, %s address: 10.0.0.0/31}]
+switches: [{name: r, programmable: false, addresses: [10.9.0.1, 10.0.0.1], bgp: {address: 192.0.2.2, asn: 65002}}]
+`
+	for more, watched := range map[string]bool{"hello: false,": true, "": false, `hello: false, peer_mac: "02:00:00:00:00:02",`: false} {
+		c, err := Parse(fmt.Appendf(nil, text, more), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Switches[0].BGP.NextHop; got != addr("10.0.0.0") {
+			t.Errorf("%q: next hop %v", more, got)
+		}
+		if got := c.Router(c.Ports[0]); got.IsValid() != watched || watched && got != addr("10.0.0.1") {
+			t.Errorf("%q: asked by ARP: %v", more, got)
+		}
+	}
+}
+
 func TestLoadNothing(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "agent.yaml")
 	if _, err := Load(name); !errors.Is(err, os.ErrNotExist) {
@@ -188,7 +213,7 @@ func TestLoadNothing(t *testing.T) {
 	if !errors.As(err, &fault) || !strings.Contains(err.Error(), name+":2: name: ") {
 		t.Error(err)
 	}
-	if _, err := Parse(make([]byte, MaxFile+1), ""); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := Parse(make([]byte, strictyaml.MaxFile+1), ""); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Error(err)
 	}
 }

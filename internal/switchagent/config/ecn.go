@@ -32,10 +32,10 @@ const (
 )
 
 func (e *ECN) setDefaults() {
-	set(&e.KMin, DefaultKMin)
-	set(&e.KMax, DefaultKMax)
-	set(&e.PMax, DefaultPMax)
-	set(&e.Unit, DefaultUnit)
+	strictyaml.Default(&e.KMin, DefaultKMin)
+	strictyaml.Default(&e.KMax, DefaultKMax)
+	strictyaml.Default(&e.PMax, DefaultPMax)
+	strictyaml.Default(&e.Unit, DefaultUnit)
 }
 
 // Steps returns KMin and KMax as depths that the switch tells.

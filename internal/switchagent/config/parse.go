@@ -12,7 +12,7 @@ import (
 type Error = strictyaml.Error
 
 // format is how the file looks.
-var format = strictyaml.Format{MaxBytes: MaxFile, Example: "name: torA", Types: []strictyaml.Type{
+var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: torA", Types: []strictyaml.Type{
 	strictyaml.Leaf("a MAC address, as 02:00:00:00:00:01", func(s string) (switchspec.MAC, error) {
 		m, err := routing.ParseMAC(s)
 		return switchspec.MAC(m), err

@@ -22,21 +22,21 @@ func BenchmarkManager(b *testing.B) {
 		m[i] = New(cfg, now)
 	}
 	hellos := 0
-	var step func(i int)
-	step = func(i int) {
-		send, _, _ := m[i].Step(now)
+	var tick func(i int)
+	tick = func(i int) {
+		send, _, _ := m[i].Tick(now)
 		for _, f := range send {
 			hellos++
 			if err := m[1-i].Receive(now, f.Port, f.Bytes); err != nil {
 				b.Fatal(err)
 			}
-			step(1 - i)
+			tick(1 - i)
 		}
 	}
 	exchange := func() {
 		now = now.Add(10 * time.Millisecond)
-		step(0)
-		step(1)
+		tick(0)
+		tick(1)
 	}
 	for range 100 {
 		exchange()
@@ -65,7 +65,7 @@ func BenchmarkReceive(b *testing.B) {
 	var frame []byte
 	for frame == nil {
 		s.now = s.now.Add(time.Millisecond)
-		send, _, _ := s.nodes["B"].Step(s.now)
+		send, _, _ := s.nodes["B"].Tick(s.now)
 		for _, f := range send {
 			if f.Port == 1 {
 				frame = f.Bytes

@@ -8,7 +8,7 @@ import (
 // Cables are pulled, swapped, looped and cut in one direction, and switches restarted,
 // with and without last hellos, at random. A port is never up for a switch other than
 // the expected neighbor, no port wakes up for nothing, and once all is repaired, all
-// links are soon up. sim.step checks that events and states agree.
+// links are soon up. sim.tick checks that events and states agree.
 func TestChaos(t *testing.T) {
 	names := []string{"A", "B", "C"}
 	expect := map[string][]string{"A": {"B", "C"}, "B": {"A", "C"}, "C": {"A", "B"}}
@@ -72,7 +72,7 @@ func TestChaos(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("links came up %d times, and %d times a wrong neighbour was there", ups, wrongs)
+	t.Logf("links came up %d times, and %d times a wrong neighbor was there", ups, wrongs)
 	if ups < 1000 || wrongs < 100 {
 		t.Error("too little has happened")
 	}

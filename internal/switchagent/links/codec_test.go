@@ -105,8 +105,8 @@ func FuzzParseHello(f *testing.F) {
 		m := New(Config{Name: "torB", Ports: []Port{{Number: 1, MAC: mac("B", 1)}, {Number: 2, Expect: "torA"}}}, time.Unix(0, 0))
 		for _, port := range []uint16{1, 2} {
 			_ = m.Receive(m.now, port, frame)
-			if _, _, next := m.Step(m.now); !next.After(m.now) || next.Sub(m.now) > maxInterval {
-				t.Fatalf("next step after %v", next.Sub(m.now))
+			if _, _, next := m.Tick(m.now); !next.After(m.now) || next.Sub(m.now) > maxInterval {
+				t.Fatalf("next tick after %v", next.Sub(m.now))
 			}
 		}
 	})

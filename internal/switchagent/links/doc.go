@@ -5,9 +5,9 @@
 //
 //	m := links.New(links.Config{Name: "torA", Ports: ports, Rand: r}, now)
 //	for {
-//		send, events, next := m.Step(now)
+//		send, events, next := m.Tick(now)
 //		// send the frames, act upon the events, wait for a frame or until next
-//		err := m.Receive(now, port, frame) // then Step again
+//		err := m.Receive(now, port, frame) // then Tick again
 //	}
 //	last := m.Close(now, hold) // send these, the neighbors then know
 //
@@ -42,6 +42,11 @@
 //
 // Hellos are not authenticated. A device that can send frames into a link between
 // switches can pretend to be the neighbor; host ports have no session.
+//
+// # Routers
+//
+// A router that runs BIRD or FRR sends no hellos. It is asked by ARP for its address every
+// second; three requests without an answer take the link down.
 //
 // The package is pure, and a Manager is not for concurrent use. It imports
 // internal/routing/liveness, internal/switchspec and the standard library only.

@@ -174,7 +174,7 @@ func TestHoldBoth(t *testing.T) {
 // An agent that leaves without a hold while it is held, or when it has come back, is
 // down at once.
 func TestHoldThenLeave(t *testing.T) {
-	leaves := "B port 1 holds the link down: it is shutting down, or expects another neighbour"
+	leaves := "B port 1 holds the link down: it is shutting down, or expects another neighbor"
 	s, a, _ := two(t, 7)
 	s.close("B", 30*time.Second)
 	s.run(time.Second)
@@ -198,7 +198,7 @@ func TestHoldThenLeave(t *testing.T) {
 }
 
 // Another switch at the cable ends the hold at once, and permanently.
-func TestHoldWrongNeighbour(t *testing.T) {
+func TestHoldWrongNeighbor(t *testing.T) {
 	s, a, b := two(t, 9)
 	s.close("B", 30*time.Second)
 	s.run(time.Second)
@@ -215,7 +215,7 @@ func TestHoldWrongNeighbour(t *testing.T) {
 	delete(s.cables, c)
 	s.connect(a, b)
 	s.run(10 * time.Second)
-	s.want(a, Down, "C port 1 is gone; B has not been heard since")
+	s.want(a, Down, "C port 1 is no longer heard; B has not been heard since")
 	s.took(a)
 	s.start("B", "A")
 	s.run(time.Second)
@@ -224,7 +224,7 @@ func TestHoldWrongNeighbour(t *testing.T) {
 }
 
 // Without an expected neighbor, only the one that is held, at its port, is waited for.
-func TestHoldOtherNeighbour(t *testing.T) {
+func TestHoldOtherNeighbor(t *testing.T) {
 	for _, other := range []end{{"C", 1}, {"B", 2}} {
 		s, a, b := newSim(t, 10), end{"A", 1}, end{"B", 1}
 		s.connect(a, b)
@@ -259,7 +259,7 @@ func TestHoldMACChange(t *testing.T) {
 	if st := s.state(a); st.State != Up || st.Peer != now {
 		t.Errorf("%+v", st)
 	}
-	s.wantEvents(a, "up=true B 02:09:09:09:09:09: the neighbour's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
+	s.wantEvents(a, "up=true B 02:09:09:09:09:09: the neighbor's MAC changed from 02:42:00:00:00:01 to 02:09:09:09:09:09")
 }
 
 // The last hellos, repeated at any time, hold nothing: not longer than they said, nor
@@ -273,7 +273,7 @@ func TestHoldReplay(t *testing.T) {
 		if err := m.Receive(s.now, 1, slices.Clone(last)); !errors.Is(err, liveness.ErrNotOurs) {
 			t.Errorf("a replayed hold: %v", err)
 		}
-		s.step("A")
+		s.tick("A")
 	}
 	if err := m.Receive(s.now, 1, slices.Clone(last)); err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestHoldRefused(t *testing.T) {
 		t.Errorf("a hold of a link that is down: %v", err)
 	}
 	if err := m.Receive(s.now, 1, appendHello(nil, mac("B", 1), good, 1, time.Second, "X")); !errors.Is(err, ErrWrong) {
-		t.Errorf("a hold of a wrong neighbour: %v", err)
+		t.Errorf("a hold of a wrong neighbor: %v", err)
 	}
 	s.want(a, Wrong, "X port 1 is there, expected B")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // The states of a port's link.
 const (
-	Up    = "up"    // hellos pass in both directions
+	Up    = "up"    // hellos pass in both directions, or a router answers ARP
 	Down  = "down"  // the neighbor is not heard, or says that it does not want the link
 	Init  = "init"  // the neighbor is heard, but has not said that it hears us
 	Wrong = "wrong" // another switch is at the other end
@@ -23,7 +24,7 @@ const (
 // Errors of [Manager.Receive], besides [ErrFrame] and [liveness.ErrNotOurs].
 var (
 	ErrPort   = errors.New("links: no hellos are expected at this port")
-	ErrWrong  = errors.New("links: hello of another neighbour")
+	ErrWrong  = errors.New("links: hello of another neighbor")
 	ErrClosed = errors.New("links: closed")
 )
 
@@ -60,6 +61,9 @@ type Port struct {
 	Expect string         // the neighbor's name; "": the first one heard, until it is silent
 	// ExpectPort is the number of the neighbor's port; 0: any.
 	ExpectPort uint16
+	// Router, if valid, is the address of a neighbor that sends no hellos. Own asks it by
+	// ARP; the link is up while it answers.
+	Router, Own netip.Addr
 }
 
 // Frame is an Ethernet frame to be sent out of a port. It is the caller's to keep.
@@ -122,7 +126,9 @@ func New(cfg Config, now time.Time) *Manager {
 		}
 		c.Expect = cut(c.Expect)
 		p := &port{Port: c, state: Down, since: now, next: now}
-		m.open(now, p)
+		if !c.Router.IsValid() {
+			m.open(now, p)
+		}
 		p.reason = p.expected() + " has not been heard"
 		m.ports = slices.Insert(m.ports, i, p)
 	}
@@ -150,14 +156,14 @@ func byNumber(p *port, number uint16) int { return int(p.Number) - int(number) }
 
 // Receive takes a hello that came in at a port. The error says why it does not count
 // for the link; it may have changed the port's state all the same. Call
-// [Manager.Step] afterwards.
+// [Manager.Tick] afterwards.
 func (m *Manager) Receive(now time.Time, number uint16, frame []byte) error {
 	if m.closed {
 		return ErrClosed
 	}
 	now = m.clock(now)
 	i, found := slices.BinarySearchFunc(m.ports, number, byNumber)
-	if !found {
+	if !found || m.ports[i].session == nil {
 		return fmt.Errorf("%w: port %d", ErrPort, number)
 	}
 	h, err := parseHello(frame)
@@ -190,7 +196,7 @@ func (m *Manager) hold(now time.Time, p *port, h hello) error {
 	}
 	m.open(now, p)
 	p.next, p.heldUntil = now, now.Add(h.hold)
-	p.reason = fmt.Sprintf("the agent of %s is restarting, held until %s", p.neighbour(), p.heldUntil.Format(time.TimeOnly))
+	p.reason = fmt.Sprintf("the agent of %s is restarting, held until %s", p.neighbor(), p.heldUntil.Format(time.TimeOnly))
 	return nil
 }
 
@@ -225,17 +231,17 @@ func (m *Manager) who(p *port, h hello) string {
 	return fmt.Sprintf("another switch that is called %s too is there, with its port %d, expected %s", m.name, h.port, p.expected())
 }
 
-// Step does what is due: it returns the frames to send, what has changed since the
+// Tick does what is due: it returns the frames to send, what has changed since the
 // last call, each change once, and when to call again if nothing arrives before; the zero
 // time if there is nothing to wait for.
-func (m *Manager) Step(now time.Time) (send []Frame, events []Event, next time.Time) {
+func (m *Manager) Tick(now time.Time) (send []Frame, events []Event, next time.Time) {
 	if m.closed {
 		return nil, nil, time.Time{}
 	}
 	now = m.clock(now)
 	for _, p := range m.ports {
 		if !p.next.After(now) {
-			send = m.step(now, p, send)
+			send = m.tick(now, p, send)
 		}
 		if next.IsZero() || p.next.Before(next) {
 			next = p.next
@@ -246,8 +252,24 @@ func (m *Manager) Step(now time.Time) (send []Frame, events []Event, next time.T
 	return send, events, next
 }
 
-func (m *Manager) step(now time.Time, p *port, send []Frame) []Frame {
-	for _, h := range p.step(now) {
+// Doubtful returns the neighbors whose links Tick would take down now because nothing was
+// heard. The caller may first make sure that no hello is on its way: until it calls Tick,
+// time does not count.
+func (m *Manager) Doubtful(now time.Time) (names []string) {
+	now = m.clock(now)
+	for _, p := range m.ports {
+		if !m.closed && p.state == Up && !p.held() && p.session != nil && !p.next.After(now) && p.session.Expired(now) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+func (m *Manager) tick(now time.Time, p *port, send []Frame) []Frame {
+	if p.session == nil {
+		return append(send, Frame{p.Number, p.ask(now)})
+	}
+	for _, h := range p.tick(now) {
 		send = append(send, m.frame(p, h, 0))
 	}
 	return send
@@ -271,16 +293,16 @@ func (m *Manager) Close(now time.Time, hold time.Duration) []Frame {
 	hold = (min(max(hold, 0), MaxHold) + time.Second - 1).Truncate(time.Second)
 	var send []Frame
 	for _, p := range m.ports {
-		if hold > 0 && p.session.State() == liveness.Up {
+		switch {
+		case p.session == nil:
+		case hold > 0 && p.session.State() == liveness.Up:
 			for range farewells {
 				send = append(send, m.frame(p, p.session.Hello(), hold))
 			}
-			p.become(now, Down, "closed")
-			p.pending = nil
-			continue
+		default:
+			p.session.SetAdminDown(now, true)
+			send = m.tick(now, p, send)
 		}
-		p.session.SetAdminDown(now, true)
-		send = m.step(now, p, send)
 		p.become(now, Down, "closed")
 		p.pending = nil
 	}

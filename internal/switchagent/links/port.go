@@ -11,7 +11,8 @@ import (
 // port is one end of a link.
 type port struct {
 	Port
-	session       *liveness.Session // AdminDown while the state is Wrong
+	session       *liveness.Session // AdminDown while the state is Wrong; nil: a router, asked by ARP
+	asks          int               // of a router, since its last answer
 	discriminator uint32
 
 	state, reason string
@@ -24,15 +25,15 @@ type port struct {
 
 	wrongUntil time.Time
 	heldUntil  time.Time // zero, unless the port is up only because its neighbor restarts
-	next       time.Time // when step is due
-	pending    []Event   // for Step to return; at most two, see tell
+	next       time.Time // when tick is due
+	pending    []Event   // for Tick to return; at most two, see tell
 }
 
 // expected names the neighbor that should be there.
 func (p *port) expected() string {
 	name := p.Expect
 	if name == "" {
-		name = "a neighbour"
+		name = "a neighbor"
 	}
 	if p.ExpectPort != 0 {
 		return fmt.Sprintf("%s port %d", name, p.ExpectPort)
@@ -40,8 +41,8 @@ func (p *port) expected() string {
 	return name
 }
 
-// neighbour names the one that was heard last.
-func (p *port) neighbour() string { return fmt.Sprintf("%s port %d", p.name, p.peerPort) }
+// neighbor names the one that was heard last.
+func (p *port) neighbor() string { return fmt.Sprintf("%s port %d", p.name, p.peerPort) }
 
 // is says whether a hello is from the neighbor heard last.
 func (p *port) is(h hello) bool { return string(h.name) == p.name && h.port == p.peerPort }
@@ -80,10 +81,10 @@ func (p *port) wrong(now time.Time, h hello, reason string) {
 // receive handles a hello from the right neighbor.
 func (p *port) receive(now time.Time, h hello) error {
 	if p.state == Wrong {
-		return fmt.Errorf("%w: it is the right one, but so far %s was there", ErrWrong, p.neighbour())
+		return fmt.Errorf("%w: it is the right one, but so far %s was there", ErrWrong, p.neighbor())
 	}
 	if p.Expect == "" && p.session.Remote() != 0 && string(h.name) != p.name {
-		return fmt.Errorf("%w: it is of %s, but %s is there", ErrWrong, h.name, p.neighbour())
+		return fmt.Errorf("%w: it is of %s, but %s is there", ErrWrong, h.name, p.neighbor())
 	}
 	restarted := p.session.Remote() != h.live.My
 	if _, err := p.session.Receive(now, h.live); err != nil {
@@ -93,7 +94,7 @@ func (p *port) receive(now time.Time, h hello) error {
 	switch {
 	case !p.held():
 	case !p.is(h):
-		p.release(now, fmt.Sprintf("%s port %d is there, in place of %s that was restarting", h.name, h.port, p.neighbour()))
+		p.release(now, fmt.Sprintf("%s port %d is there, in place of %s that was restarting", h.name, h.port, p.neighbor()))
 	case h.live.State == liveness.AdminDown:
 		p.release(now, p.refusal(h.live, restarted))
 	}
@@ -107,7 +108,7 @@ func (p *port) receive(now time.Time, h hello) error {
 		}
 	case liveness.Init:
 		if !p.held() {
-			p.become(now, Init, p.neighbour()+" is heard but has not said that it hears us")
+			p.become(now, Init, p.neighbor()+" is heard but has not said that it hears us")
 		}
 	case liveness.Down, liveness.AdminDown:
 		if h.live.State != liveness.Up { // else it does not know yet that the link is down, nor why
@@ -115,7 +116,7 @@ func (p *port) receive(now time.Time, h hello) error {
 		}
 	}
 	if was == Up && p.state == Up && from != p.peer {
-		p.reason = fmt.Sprintf("the neighbour's MAC changed from %v to %v", from, p.peer)
+		p.reason = fmt.Sprintf("the neighbor's MAC changed from %v to %v", from, p.peer)
 		p.tell()
 	}
 	return nil
@@ -125,28 +126,28 @@ func (p *port) receive(now time.Time, h hello) error {
 func (p *port) refusal(h liveness.Hello, restarted bool) string {
 	switch {
 	case h.State == liveness.AdminDown:
-		return p.neighbour() + " holds the link down: it is shutting down, or expects another neighbour"
+		return p.neighbor() + " holds the link down: it is shutting down, or expects another neighbor"
 	case restarted:
-		return p.neighbour() + " has started anew"
+		return p.neighbor() + " has started anew"
 	case h.Diag == liveness.DiagExpired:
-		return p.neighbour() + " does not hear us any more"
+		return p.neighbor() + " does not hear us any more"
 	}
-	return fmt.Sprintf("%s has taken the link down: %v", p.neighbour(), h.Diag)
+	return fmt.Sprintf("%s has taken the link down: %v", p.neighbor(), h.Diag)
 }
 
-// step does what the passing of time brings.
-func (p *port) step(now time.Time) []liveness.Hello {
+// tick does what the passing of time brings.
+func (p *port) tick(now time.Time) []liveness.Hello {
 	if p.state == Wrong && !now.Before(p.wrongUntil) {
 		p.session.SetAdminDown(now, false)
-		p.become(now, Down, fmt.Sprintf("%s is gone; %s has not been heard since", p.neighbour(), p.expected()))
+		p.become(now, Down, fmt.Sprintf("%s is no longer heard; %s has not been heard since", p.neighbor(), p.expected()))
 	}
 	if p.held() && !now.Before(p.heldUntil) {
-		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbour()))
+		p.release(now, fmt.Sprintf("the agent of %s has not come back from its restart in time", p.neighbor()))
 	}
 	detection := p.session.DetectionTime() // 0: no hellos are heard
-	send, _, next := p.session.Step(now)
+	send, _, next := p.session.Tick(now)
 	if detection != 0 && p.session.Remote() == 0 && p.state != Wrong && !p.held() {
-		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbour(), detection))
+		p.become(now, Down, fmt.Sprintf("%s was not heard for %v", p.neighbor(), detection))
 	}
 	if p.state == Wrong && p.wrongUntil.Before(next) {
 		next = p.wrongUntil
@@ -173,7 +174,7 @@ func (p *port) become(now time.Time, state, reason string) {
 	}
 }
 
-// tell adds an event. If Step has not been called for long, only the last change
+// tell adds an event. If Tick has not been called for long, only the last change
 // remains, and the one before if it was in the other direction; so a link that
 // flaps holds no more than two, and no relevant one is lost.
 func (p *port) tell() {

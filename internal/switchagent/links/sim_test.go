@@ -128,8 +128,8 @@ func (s *sim) transmit(name string, frames []Frame) {
 	}
 }
 
-func (s *sim) step(name string) {
-	send, events, next := s.nodes[name].Step(s.now)
+func (s *sim) tick(name string) {
+	send, events, next := s.nodes[name].Tick(s.now)
 	if !next.After(s.now) {
 		s.t.Fatalf("%s wants to be called again at once, for ever", name)
 	}
@@ -171,7 +171,7 @@ func (s *sim) run(d time.Duration) {
 			s.now = f.at
 			if m := s.nodes[f.to.name]; m != nil {
 				s.errs[f.to] = m.Receive(s.now, f.to.port, f.frame)
-				s.step(f.to.name)
+				s.tick(f.to.name)
 			}
 			continue
 		}
@@ -182,7 +182,7 @@ func (s *sim) run(d time.Duration) {
 		if at.After(s.now) {
 			s.now = at
 		}
-		s.step(who)
+		s.tick(who)
 	}
 }
 

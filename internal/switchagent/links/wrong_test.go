@@ -34,7 +34,7 @@ func TestCablesSwapped(t *testing.T) {
 		t.Errorf("state %+v", st)
 	}
 	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is there, expected B")
-	if err := s.errs[a]; !errors.Is(err, ErrWrong) || err.Error() != "links: hello of another neighbour: port 1: C port 1 is there, expected B" {
+	if err := s.errs[a]; !errors.Is(err, ErrWrong) || err.Error() != "links: hello of another neighbor: port 1: C port 1 is there, expected B" {
 		t.Errorf("error %v", err)
 	}
 	s.connect(a, b)
@@ -43,7 +43,7 @@ func TestCablesSwapped(t *testing.T) {
 	for _, at := range []end{a, b, c, d} {
 		s.want(at, Up, "")
 	}
-	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is gone; B has not been heard since",
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is no longer heard; B has not been heard since",
 		"up=true B 02:42:00:00:00:01: ")
 }
 
@@ -97,7 +97,7 @@ func TestOwnHellos(t *testing.T) {
 	s.run(10 * time.Second)
 	s.want(end{"A", 1}, Wrong, "what is sent comes back: the port is looped, expected B")
 	s.want(end{"A", 2}, Wrong, "the cable goes to this switch's own port 4, expected B")
-	s.want(end{"A", 4}, Wrong, "the cable goes to this switch's own port 2, expected a neighbour")
+	s.want(end{"A", 4}, Wrong, "the cable goes to this switch's own port 2, expected a neighbor")
 	s.want(end{"A", 3}, Wrong, "another switch that is called A too is there, with its port 1, expected B")
 	for p := range uint16(4) {
 		if got := s.took(end{"A", p + 1}); len(got) != 1 {
@@ -115,7 +115,7 @@ func TestLoopOfALiveLink(t *testing.T) {
 }
 
 // With two neighbors on one wire, the port stays wrong until the wrong one leaves.
-func TestTwoNeighboursOnAWire(t *testing.T) {
+func TestTwoNeighborsOnAWire(t *testing.T) {
 	s, a, b := two(t, 7)
 	c := end{"C", 1}
 	s.cables = map[end][]end{a: {b, c}, b: {a, c}, c: {a, b}}
@@ -135,7 +135,7 @@ func TestTwoNeighboursOnAWire(t *testing.T) {
 }
 
 // A port without an expectation takes the first switch heard, until it is silent.
-func TestAnyNeighbour(t *testing.T) {
+func TestAnyNeighbor(t *testing.T) {
 	s, a, b := newSim(t, 8), end{"A", 1}, end{"B", 1}
 	c := end{"C", 1}
 	s.start("A", "")
@@ -159,7 +159,7 @@ func TestAnyNeighbour(t *testing.T) {
 }
 
 // Of several wrong neighbors the first is named until it leaves.
-func TestTwoWrongNeighbours(t *testing.T) {
+func TestTwoWrongNeighbors(t *testing.T) {
 	s, a := newSim(t, 16), end{"A", 1}
 	c, d := end{"C", 1}, end{"D", 1}
 	s.start("A", "B")
@@ -176,7 +176,7 @@ func TestTwoWrongNeighbours(t *testing.T) {
 	delete(s.cables, c)
 	s.run(2 * time.Second)
 	s.want(a, Wrong, "D port 1 is there, expected B")
-	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is gone; B has not been heard since",
+	s.wantEvents(a, "up=false C 02:43:00:00:00:01: C port 1 is no longer heard; B has not been heard since",
 		"up=false D 02:44:00:00:00:01: D port 1 is there, expected B")
 }
 
@@ -196,7 +196,7 @@ func TestOneWrongHello(t *testing.T) {
 		live := liveness.Hello{State: liveness.Up, DetectMult: c.mult, My: 1, Your: 2, DesiredMinTx: c.interval, RequiredMinRx: time.Second}
 		s.flying = append([]flight{{s.now, a, appendHello(nil, mac("C", 1), live, 1, 0, "C")}}, s.flying...)
 		s.run(time.Millisecond)
-		s.want(b, Down, "A port 1 holds the link down: it is shutting down, or expects another neighbour")
+		s.want(b, Down, "A port 1 holds the link down: it is shutting down, or expects another neighbor")
 		s.run(c.wrong - time.Millisecond)
 		s.want(a, Wrong, "C port 1 is there, expected B")
 		s.run(c.back - c.wrong + 300*time.Millisecond)
@@ -205,12 +205,12 @@ func TestOneWrongHello(t *testing.T) {
 	// The end of the wait is kept even if no hello is due until long after.
 	now := time.Unix(0, 0)
 	m := New(Config{Name: "A", Interval: time.Minute, Ports: []Port{{Number: 1, Expect: "B"}}}, now)
-	m.Step(now)
+	m.Tick(now)
 	if err := m.Receive(now, 1, appendHello(nil, mac("C", 1), sample, 1, 0, "C")); !errors.Is(err, ErrWrong) {
 		t.Fatal(err)
 	}
-	if _, _, next := m.Step(now); next.Sub(now) != 600*time.Millisecond {
-		t.Errorf("next step after %v", next.Sub(now))
+	if _, _, next := m.Tick(now); next.Sub(now) != 600*time.Millisecond {
+		t.Errorf("next tick after %v", next.Sub(now))
 	}
 }
 
@@ -221,7 +221,7 @@ func TestRefused(t *testing.T) {
 	s.start("A", "B")
 	s.start("B", "C")
 	s.run(10 * time.Second)
-	s.want(a, Down, "B port 1 holds the link down: it is shutting down, or expects another neighbour")
+	s.want(a, Down, "B port 1 holds the link down: it is shutting down, or expects another neighbor")
 	s.want(b, Wrong, "A port 1 is there, expected C")
 	s.wantEvents(a)
 }

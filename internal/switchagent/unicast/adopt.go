@@ -21,8 +21,8 @@ type adopted struct {
 func (t *Table) Adopt(s *switchspec.State) {
 	keys := map[uint16]hopKey{}
 	for n := range switchspec.Of[switchspec.NextHop](s) {
-		e, _ := s.Find(switchspec.Neighbour{NextHop: n.ID}.Key())
-		if m, ok := e.(switchspec.Neighbour); ok {
+		e, _ := s.Find(switchspec.Neighbor{NextHop: n.ID}.Key())
+		if m, ok := e.(switchspec.Neighbor); ok {
 			keys[n.ID] = hopKey{n.Port, m.Src, m.Dst}
 			t.hops.adopt(n.ID, keys[n.ID])
 		}

@@ -59,7 +59,7 @@ func TestAdoptElse(t *testing.T) {
 			want: "ecmp 1 1/1 2/1;route 10.2.0.0/16 ecmp 1", never: "ecmp 3"},
 		{name: "dangling", have: "hop 1 9 a0 51;ecmp 3 1/1 2/1;route 10.2.0.0/16 ecmp 3;route 10.3.0.0/16 hop 4",
 			never: "route 10.2.0.0/16;route 10.3.0.0/16;ecmp 3"},
-		{name: "MACs that are no neighbour's", have: "hop 1 9 a0 ff;hop 2 9 a0 a0;route 10.2.0.0/16 hop 1;route 10.3.0.0/16 hop 2",
+		{name: "MACs that are no neighbor's", have: "hop 1 9 a0 ff;hop 2 9 a0 a0;route 10.2.0.0/16 hop 1;route 10.3.0.0/16 hop 2",
 			change: func(c *Config) { c.Ports[1].Hello = false },
 			want:   "route 10.2.0.0/16 nowhere;route 10.3.0.0/16 nowhere"},
 		{name: "a link that is up knows better", have: hops + ";route 10.2.0.0/16 hop 1",
@@ -137,7 +137,7 @@ func entities(t *testing.T, text string) []switchspec.Entity {
 		switch w[0] {
 		case "hop":
 			n := port16(w[1])
-			list = append(list, switchspec.NextHop{ID: n, Port: port16(w[2])}, switchspec.Neighbour{NextHop: n, Src: mac(w[3]), Dst: mac(w[4])})
+			list = append(list, switchspec.NextHop{ID: n, Port: port16(w[2])}, switchspec.Neighbor{NextHop: n, Src: mac(w[3]), Dst: mac(w[4])})
 		case "ecmp":
 			g := switchspec.ECMPGroup{ID: port16(w[1])}
 			for _, h := range w[2:] {
@@ -173,7 +173,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s changed the version", what)
 		}
 	}
-	d := delta([]string{"10.2.0.0/24 10.0.0.2 10.0.0.3", "neighbour 10.0.0.2@ 51"})
+	d := delta([]string{"10.2.0.0/24 10.0.0.2 10.0.0.3", "neighbor 10.0.0.2@ 51"})
 	tb.Routes(d)
 	tb.Link(9, true, mac("c1"))
 	tb.Learn(Host{world.hosts[1], mac("12"), 1}, epoch)

@@ -73,6 +73,11 @@ func (t *Table) compile() {
 			t.problems.add("the MAC of a next hop at a host port is not known", p)
 		}
 	}
+	for _, p := range t.ports {
+		if mac := p.mac(); p.Router.Is4() && unicastMAC(mac) && !t.ownMACs[mac] {
+			t.table[single(p.Router)] = t.newWay([]hopKey{{p.Number, p.MAC, mac}})
+		}
+	}
 	for _, p := range t.cfg.Prefixes {
 		t.table[toPrefix(p)] = hostsWay
 	}
@@ -231,7 +236,7 @@ func (t *Table) resolvePort(s *set, h routing.NextHop, p *port, keys []hopKey) [
 	mac := p.mac()
 	for _, name := range []string{h.Port, p.Name, p.label} {
 		if mac == (switchspec.MAC{}) && h.Addr.IsValid() {
-			mac = t.neighbours[routing.NeighborKey{Addr: h.Addr, Port: name}]
+			mac = t.neighbors[routing.NeighborKey{Addr: h.Addr, Port: name}]
 		}
 	}
 	if known := t.hosts[h.Addr]; mac == (switchspec.MAC{}) && known != nil && known.Port == p.Number {
@@ -243,7 +248,7 @@ func (t *Table) resolvePort(s *set, h routing.NextHop, p *port, keys []hopKey) [
 	case mac == switchspec.MAC{}:
 		s.problem("the MAC of %s at port %d is not known", p.To, p.Number)
 	case !unicastMAC(mac) || t.ownMACs[mac]:
-		s.problem("%v at port %d is not a neighbour's MAC", mac, p.Number)
+		s.problem("%v at port %d is not a neighbor's MAC", mac, p.Number)
 	default:
 		keys = append(keys, hopKey{p.Number, p.MAC, mac})
 	}

@@ -36,7 +36,8 @@ type Port struct {
 	MAC     switchspec.MAC // zero: Config.MAC
 	To      string         // the neighboring switch; empty: hosts
 	Hello   bool           // usable only while Link says so; of links to switches
-	PeerMAC switchspec.MAC // the neighbor's, if hellos do not tell
+	PeerMAC switchspec.MAC // the neighbor's, if Link does not tell
+	Router  netip.Addr     // the neighbor's, if it is a router: it gets packets of its own
 }
 
 // A Switch is another switch.
@@ -72,8 +73,8 @@ type Config struct {
 
 	// Next, if set, says which programmable switches come next on the ways to dst
 	// through a neighbor that is not programmable, and whether one of them leads to
-	// dst through none. Its answers are kept until Refresh.
-	Next func(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool)
+	// dst through none. Its answers are kept until a change of the table.
+	Next func(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool)
 }
 
 // A port with what is known of its link.

@@ -342,7 +342,7 @@ func (r *run) changeRoutes() {
 		d.Routes = append(d.Routes, routing.Route{Prefix: p, Hops: hops})
 		r.oracle.routes[p] = hops
 	}
-	if rapid.Bool().Draw(r.T, "neighbour") {
+	if rapid.Bool().Draw(r.T, "neighbor") {
 		n := routing.Neighbor{NeighborKey: routing.NeighborKey(pick(r.T, "of", world.hops)), MAC: routing.MAC(pick(r.T, "MAC", world.macs))}
 		if r.oracle.neigh[n.NeighborKey] = switchspec.MAC(n.MAC); n.MAC == (routing.MAC{}) {
 			d.Lost = append(d.Lost, n.NeighborKey)
@@ -552,8 +552,8 @@ func (r *run) adoptedBy(o *oracle, state *switchspec.State) (guessed bool) {
 func (r *run) meaning(s *switchspec.State) (map[netip.Prefix]outcome, map[uint16]hopKey) {
 	hops := map[uint16]hopKey{}
 	for n := range switchspec.Of[switchspec.NextHop](s) {
-		e, _ := s.Find(switchspec.Neighbour{NextHop: n.ID}.Key())
-		m := e.(switchspec.Neighbour)
+		e, _ := s.Find(switchspec.Neighbor{NextHop: n.ID}.Key())
+		m := e.(switchspec.Neighbor)
 		hops[n.ID] = hopKey{n.Port, m.Src, m.Dst}
 	}
 	groups := map[uint16][]hopKey{}

@@ -63,8 +63,8 @@ func noRoute(dst netip.Addr, why string, args ...any) (bifurcation.Route, error)
 func (t *Table) lookAhead(w *way, dst netip.Addr) bifurcation.Route {
 	r := w.route
 	r.Next = slices.Clone(r.Next)
-	for _, neighbour := range w.ahead {
-		next, direct := t.behind(neighbour, dst)
+	for _, neighbor := range w.ahead {
+		next, direct := t.behind(neighbor, dst)
 		r.Next = append(r.Next, next...)
 		r.Direct = r.Direct || direct || len(next) == 0
 	}
@@ -93,9 +93,9 @@ func (t *Table) lookup(dst netip.Addr) (*way, prefix) {
 }
 
 // behind looks through a neighbor that is not programmable.
-func (t *Table) behind(neighbour string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
+func (t *Table) behind(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
 	if t.cfg.Next != nil {
-		return t.cfg.Next(neighbour, dst)
+		return t.cfg.Next(neighbor, dst)
 	}
 	var at *Switch
 	longest := -1

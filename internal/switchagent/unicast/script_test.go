@@ -159,7 +159,7 @@ func (s *script) describe(w []string) {
 		c.Prefixes = append(c.Prefixes, netip.MustParsePrefix(w[1]))
 	case "host":
 		c.Hosts = append(c.Hosts, aHost(w[1:]))
-	case "port": // number [to=] [name=] [mac=] [peer=] [hello]
+	case "port": // number [to=] [name=] [mac=] [peer=] [hello] [router=]
 		p := Port{Number: port16(w[1])}
 		for _, a := range w[2:] {
 			k, v, _ := strings.Cut(a, "=")
@@ -174,6 +174,8 @@ func (s *script) describe(w []string) {
 				p.PeerMAC = mac(v)
 			case "hello":
 				p.Hello = true
+			case "router":
+				p.Router = netip.MustParseAddr(v)
 			}
 		}
 		c.Ports = append(c.Ports, p)
@@ -192,7 +194,7 @@ func (s *script) describe(w []string) {
 	}
 }
 
-// delta reads lines "prefix hop…", "withdrawn prefix", "neighbour hop mac", "lost
+// delta reads lines "prefix hop…", "withdrawn prefix", "neighbor hop mac", "lost
 // hop".
 func delta(lines []string) routing.Delta {
 	var d routing.Delta
@@ -200,7 +202,7 @@ func delta(lines []string) routing.Delta {
 		switch w := strings.Fields(l); w[0] {
 		case "withdrawn":
 			d.Withdrawn = append(d.Withdrawn, netip.MustParsePrefix(w[1]))
-		case "neighbour":
+		case "neighbor":
 			d.Neighbors = append(d.Neighbors, routing.Neighbor{NeighborKey: routing.NeighborKey(hop(w[1])), MAC: routing.MAC(mac(w[2]))})
 		case "lost":
 			d.Lost = append(d.Lost, routing.NeighborKey(hop(w[1])))

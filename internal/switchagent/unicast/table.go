@@ -20,13 +20,13 @@ type Table struct {
 	own      map[netip.Addr]bool
 	ownMACs  map[switchspec.MAC]bool
 
-	routes     map[prefix]*set
-	sets       map[string]*set
-	neighbours map[routing.NeighborKey]switchspec.MAC
-	hosts      map[netip.Addr]*host
-	refused    map[string]uint64
-	adopted    map[prefix]*adopted // until settled
-	settled    bool
+	routes    map[prefix]*set
+	sets      map[string]*set
+	neighbors map[routing.NeighborKey]switchspec.MAC
+	hosts     map[netip.Addr]*host
+	refused   map[string]uint64
+	adopted   map[prefix]*adopted // until settled
+	settled   bool
 
 	hops *hopNumbers
 	ecmp *ecmpNumbers
@@ -85,9 +85,6 @@ func (t *Table) Version() uint64 { return t.version }
 // with each of those, and also when a number that is no longer needed is freed.
 func (t *Table) WaysVersion() uint64 { return t.ways }
 
-// Refresh says that Config.Next may give other answers now.
-func (t *Table) Refresh() { t.touch() }
-
 // Routes takes a change from the source. Routes that are not IPv4 are ignored.
 func (t *Table) Routes(d routing.Delta) {
 	changed := false
@@ -104,10 +101,10 @@ func (t *Table) Routes(d routing.Delta) {
 		}
 	}
 	for _, n := range d.Neighbors {
-		changed = t.setNeighbour(n.NeighborKey, switchspec.MAC(n.MAC)) || changed
+		changed = t.setNeighbor(n.NeighborKey, switchspec.MAC(n.MAC)) || changed
 	}
 	for _, k := range d.Lost {
-		changed = t.setNeighbour(k, switchspec.MAC{}) || changed
+		changed = t.setNeighbor(k, switchspec.MAC{}) || changed
 	}
 	if changed {
 		t.touch()
@@ -171,16 +168,16 @@ func (t *Table) leave(s *set) {
 	}
 }
 
-func (t *Table) setNeighbour(k routing.NeighborKey, m switchspec.MAC) (changed bool) {
+func (t *Table) setNeighbor(k routing.NeighborKey, m switchspec.MAC) (changed bool) {
 	k.Addr = k.Addr.Unmap()
-	if t.neighbours[k] == m {
+	if t.neighbors[k] == m {
 		return false
 	}
-	if t.neighbours == nil {
-		t.neighbours = map[routing.NeighborKey]switchspec.MAC{}
+	if t.neighbors == nil {
+		t.neighbors = map[routing.NeighborKey]switchspec.MAC{}
 	}
-	if t.neighbours[k] = m; m == (switchspec.MAC{}) {
-		delete(t.neighbours, k)
+	if t.neighbors[k] = m; m == (switchspec.MAC{}) {
+		delete(t.neighbors, k)
 	}
 	return true
 }

@@ -30,7 +30,7 @@ func (t *Table) entities() []switchspec.Entity {
 		list = append(list, switchspec.ARPTarget{Addr: a})
 	}
 	for k, n := range t.hops.byKey {
-		list = append(list, switchspec.NextHop{ID: n, Port: k.port}, switchspec.Neighbour{NextHop: n, Src: k.src, Dst: k.dst})
+		list = append(list, switchspec.NextHop{ID: n, Port: k.port}, switchspec.Neighbor{NextHop: n, Src: k.src, Dst: k.dst})
 	}
 	for id, key := range t.ecmp.sets {
 		list = append(list, switchspec.ECMPGroup{ID: id, Hops: ecmpHops(key)})

@@ -12,6 +12,7 @@
 package inproc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ type Daemon struct {
 // Start starts a daemon and returns when it serves. It ends with Close, and not with
 // ctx. Errors say what cannot be used or opened.
 func Start(ctx context.Context, o Options) (*Daemon, error) {
-	if o.Name == "" {
-		o.Name = "local"
-	}
+	o.Name = cmp.Or(o.Name, "local")
 	if !o.Address.IsValid() {
 		o.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}

@@ -128,23 +128,10 @@ func wcOpcode(v int) qp.WCOpcode {
 
 // eventType translates the asynchronous events that qp knows, and 0 for the
 // others.
-func eventType(v int) qp.EventType {
-	switch v {
-	case vEventCQErr:
-		return qp.EventCQError
-	case vEventQPFatal:
-		return qp.EventQPFatal
-	case vEventQPReqErr:
-		return qp.EventQPRequestErr
-	case vEventQPAccessErr:
-		return qp.EventQPAccessErr
-	case vEventCommEst:
-		return qp.EventCommEst
-	case vEventDevFatal:
-		return qp.EventDeviceFatal
-	}
-	return 0
-}
+func eventType(v int) qp.EventType { return eventTypes[v] }
+
+var eventTypes = map[int]qp.EventType{vEventCQErr: qp.EventCQError, vEventQPFatal: qp.EventQPFatal, vEventQPReqErr: qp.EventQPRequestErr,
+	vEventQPAccessErr: qp.EventQPAccessErr, vEventCommEst: qp.EventCommEst, vEventDevFatal: qp.EventDeviceFatal}
 
 // wcStatus translates the status of a completion; numbers that qp does not
 // know become GeneralErr.
@@ -173,26 +160,4 @@ func verbError(verb string, errno syscall.Errno) error {
 		return fmt.Errorf("%w: %w", err, qp.ErrBusy)
 	}
 	return err
-}
-
-// merge copies the attributes that mask names.
-func merge(to, from *qp.Attr, mask qp.AttrMask) {
-	set(&to.State, from.State, mask, qp.MaskState)
-	set(&to.Access, from.Access, mask, qp.MaskAccess)
-	set(&to.DestAddr, from.DestAddr, mask, qp.MaskDestAddr)
-	set(&to.DestQPN, from.DestQPN, mask, qp.MaskDestQPN)
-	set(&to.PathMTU, from.PathMTU, mask, qp.MaskPathMTU)
-	set(&to.SQPSN, from.SQPSN, mask, qp.MaskSQPSN)
-	set(&to.RQPSN, from.RQPSN, mask, qp.MaskRQPSN)
-	set(&to.Timeout, from.Timeout, mask, qp.MaskTimeout)
-	set(&to.RetryCnt, from.RetryCnt, mask, qp.MaskRetryCnt)
-	set(&to.RNRRetry, from.RNRRetry, mask, qp.MaskRNRRetry)
-	set(&to.MinRNRTimer, from.MinRNRTimer, mask, qp.MaskMinRNRTimer)
-	set(&to.DSCP, from.DSCP, mask, qp.MaskDSCP)
-}
-
-func set[T any](to *T, from T, mask, name qp.AttrMask) {
-	if mask&name != 0 {
-		*to = from
-	}
 }

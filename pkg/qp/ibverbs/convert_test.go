@@ -67,26 +67,6 @@ func anyAttr(s qp.State) *qp.Attr {
 	return &qp.Attr{State: s, DestAddr: netip.MustParseAddr("10.0.0.1"), DestQPN: 17, PathMTU: 1024}
 }
 
-func TestMergeCopiesWhatTheMaskNames(t *testing.T) {
-	from := qp.Attr{State: 3, Access: 1, DestAddr: netip.MustParseAddr("10.0.0.1"), DestQPN: 2, PathMTU: 256,
-		SQPSN: 3, RQPSN: 4, Timeout: 5, RetryCnt: 6, RNRRetry: 7, MinRNRTimer: 8, DSCP: 9}
-	var all qp.Attr
-	for bit := qp.MaskState; bit <= qp.MaskDSCP; bit <<= 1 {
-		var one qp.Attr
-		merge(&one, &from, bit)
-		if one == (qp.Attr{}) {
-			t.Errorf("%v was not copied", bit)
-		}
-		merge(&all, &from, bit)
-		if bit < qp.MaskDSCP && all == from {
-			t.Errorf("everything is there after %v", bit)
-		}
-	}
-	if all != from {
-		t.Errorf("got %+v, want %+v", all, from)
-	}
-}
-
 func TestCompletionsAndEvents(t *testing.T) {
 	for v, want := range map[int]qp.WCOpcode{0: qp.WCSend, 1: qp.WCWrite, 128: qp.WCRecv, 129: qp.WCRecvWriteImm, 77: qp.WCSend} {
 		if got := wcOpcode(v); got != want {

@@ -161,7 +161,7 @@ func (q *queuePair) Modify(attr *qp.Attr, mask qp.AttrMask) error {
 		q.attr = qp.Attr{}
 	}
 	merged := q.attr
-	merge(&merged, attr, mask)
+	merged.Merge(attr, mask)
 	if err := q.apply(&merged, vmask); err != nil {
 		return fmt.Errorf("%w (%v → %v with %v)", err, cur, next, mask)
 	}

@@ -30,32 +30,18 @@ type CCParams struct {
 }
 
 func (c CCParams) withDefaults() CCParams {
-	rate := func(v *float64, d float64) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	period := func(v *time.Duration, d time.Duration) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	rate(&c.LineRate, 40e9)
-	rate(&c.MinRate, 10e6)
-	rate(&c.AIRate, 40e6)
-	rate(&c.HAIRate, 400e6)
-	rate(&c.G, 1.0/256)
-	period(&c.AlphaPeriod, 55*time.Microsecond)
-	period(&c.TimeReset, 55*time.Microsecond)
-	period(&c.ReducePeriod, 4*time.Microsecond)
-	period(&c.CNPInterval, 50*time.Microsecond)
-	period(&c.Burst, 50*time.Microsecond)
-	if c.ByteReset <= 0 {
-		c.ByteReset = 10 << 20
-	}
-	if c.Threshold <= 0 {
-		c.Threshold = 5
-	}
+	def(&c.LineRate, 40e9)
+	def(&c.MinRate, 10e6)
+	def(&c.AIRate, 40e6)
+	def(&c.HAIRate, 400e6)
+	def(&c.G, 1.0/256)
+	def(&c.AlphaPeriod, 55*time.Microsecond)
+	def(&c.TimeReset, 55*time.Microsecond)
+	def(&c.ReducePeriod, 4*time.Microsecond)
+	def(&c.CNPInterval, 50*time.Microsecond)
+	def(&c.Burst, 50*time.Microsecond)
+	def(&c.ByteReset, 10<<20)
+	def(&c.Threshold, 5)
 	c.MinRate = min(c.MinRate, c.LineRate)
 	return c
 }

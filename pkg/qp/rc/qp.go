@@ -1,6 +1,7 @@
 package rc
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -27,11 +28,6 @@ type Stats struct {
 // NewQP returns a queue pair in RTR: it answers requests, and sends none
 // before StartSend. Zero sizes in cfg mean qp's defaults.
 func NewQP(cfg Config, mem Memory) *QP {
-	def := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
 	def(&cfg.MaxSendWR, qp.DefaultWR)
 	def(&cfg.MaxRecvWR, qp.DefaultWR)
 	def(&cfg.MaxSGE, qp.DefaultSGE)
@@ -39,6 +35,14 @@ func NewQP(cfg Config, mem Memory) *QP {
 	def(&cfg.Window, DefaultWindow)
 	def(&cfg.AckEvery, max(1, cfg.Window/4))
 	return &QP{cfg: cfg, req: newRequester(cfg), resp: newResponder(cfg, mem)}
+}
+
+// def gives v the value d unless it is positive.
+func def[T cmp.Ordered](v *T, d T) {
+	var zero T
+	if *v <= zero {
+		*v = d
+	}
 }
 
 // StartSend is the step from RTR to RTS. It takes SQPSN, Timeout, RetryCnt and
@@ -161,4 +165,11 @@ func (q *QP) Stats() Stats {
 // acknowledged yet, and of those that were posted and not acknowledged.
 func (q *QP) Unacknowledged() (sent, posted int) {
 	return int(q.req.max - q.req.una), int(q.req.sq.end - q.req.una)
+}
+
+// Holds reports whether a work request that is not complete yet names memory
+// for which in returns true. A device asks before it lets go of a memory
+// region.
+func (q *QP) Holds(in func(mem []byte) bool) bool {
+	return q.req.sq.holds(in) || q.resp.rq.holds(in)
 }

@@ -69,7 +69,7 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	return Requester{cfg: cfg, sq: newSendQueue(cfg.MaxSendWR, cfg.MaxSGE), ackBy: Never, nakUna: noNak,
+	return Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak,
 		window: newLossWindow(cfg.Window)}
 }
 
@@ -116,7 +116,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	n := min(r.cfg.PathMTU, int(w.length)-off)
 
 	out.BTH = rocev2.BTH{
-		Opcode:    w.opcode(k == 0, last),
+		Opcode:    w.sendOpcode(k == 0, last),
 		Solicited: last && w.flags&qp.Solicited != 0 && (!w.op.IsWrite() || w.op.HasImm()),
 		MigReq:    true,
 		Pad:       uint8(-n & 3),
@@ -127,7 +127,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	}
 	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
 	out.Imm = w.imm
-	out.Payload = sliceGather(out.Payload[:0], w.gather, off, n)
+	out.Payload = sliceGather(out.Payload[:0], w.mem, off, n)
 	out.PayloadLen = n
 	out.Retransmit = r.nxt < r.max
 
@@ -283,8 +283,7 @@ func (r *Requester) sequenceNak(now time.Duration) {
 		r.goBack(now)
 	case now-r.nakAt > r.rtt.smoothed:
 		r.nakAt = now
-		r.seek(r.una)
-		r.rtt.cancel()
+		r.rewind()
 	}
 }
 
@@ -303,8 +302,7 @@ func (r *Requester) backOff(d, now time.Duration) {
 		}
 		r.rnrRetries--
 	}
-	r.seek(r.una)
-	r.rtt.cancel()
+	r.rewind()
 	r.rnrUntil = now + d
 	r.ackBy = Never // the ACK timer rests; the next packet starts it
 }
@@ -409,6 +407,9 @@ func (m *rttMeter) acked(pos uint64, now time.Duration) {
 		return
 	}
 	m.timing = false
+	if now < m.at { // the caller's clock has stepped back
+		return
+	}
 	if sample := now - m.at; m.smoothed == 0 {
 		m.smoothed = sample
 	} else {

@@ -1,7 +1,6 @@
 package rc
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -79,7 +78,7 @@ type ResponderStats struct {
 }
 
 func newResponder(cfg Config, mem Memory) Responder {
-	p := Responder{cfg: cfg, mem: mem, epsn: cfg.RQPSN & rocev2.Mask24, rq: newRecvQueue(cfg.MaxRecvWR, cfg.MaxSGE)}
+	p := Responder{cfg: cfg, mem: mem, epsn: cfg.RQPSN & rocev2.Mask24, rq: recvQueue{newWorkQueue(cfg.MaxRecvWR, cfg.MaxSGE)}}
 	p.np.init(cfg.CC)
 	return p
 }
@@ -191,7 +190,7 @@ func (p *Responder) expected(in *In) {
 			p.msg = message{kind: writeMessage, total: int(in.RETH.Length), rkey: in.RETH.RKey, va: in.RETH.VA}
 		}
 	}
-	if !p.place(in) {
+	if !p.placePayload(in) {
 		return
 	}
 	p.msg.done += len(in.Payload)
@@ -243,11 +242,11 @@ func (p *Responder) needsRecv(op rocev2.Opcode) bool {
 	return op.IsFirst()
 }
 
-// place puts the payload where it belongs. If that is not allowed it answers
+// placePayload puts the payload where it belongs. If that is not allowed it answers
 // with the fatal NAK and reports false.
-func (p *Responder) place(in *In) bool {
+func (p *Responder) placePayload(in *In) bool {
 	if p.msg.kind == sendMessage {
-		if !scatter(p.rq.head().scatter, p.msg.done, in.Payload) {
+		if !scatter(p.rq.head().mem, p.msg.done, in.Payload) {
 			p.fatal(rocev2.NakInvalidRequest, qp.LocLenErr, qp.EventQPRequestErr)
 			return false
 		}
@@ -280,7 +279,7 @@ func (p *Responder) complete(in *In) {
 	op := in.Opcode
 	if p.needsRecvWC(op) {
 		w := p.rq.head()
-		w.byteLen = uint32(p.msg.done)
+		w.length = uint32(p.msg.done)
 		w.opcode = qp.WCRecv
 		if op.IsWrite() {
 			w.opcode = qp.WCRecvWriteImm
@@ -318,65 +317,22 @@ func (p *Responder) next(out *Out) bool {
 	return true
 }
 
-// A recvQueue is the ring of posted receive requests, with the same three
-// indices as sendQueue. The request at done is the one in use.
-type recvQueue struct {
-	slots          []recvWQE
-	reported, done uint32
-	tail           uint32
-}
-
-type recvWQE struct {
-	id      uint64
-	scatter [][]byte
-	status  qp.Status
-	opcode  qp.WCOpcode
-	byteLen uint32
-	imm     uint32
-	hasImm  bool
-}
-
-func newRecvQueue(size, maxSGE int) recvQueue {
-	q := recvQueue{slots: make([]recvWQE, ringSize(size))}
-	for i := range q.slots {
-		q.slots[i].scatter = make([][]byte, 0, maxSGE)
-	}
-	return q
-}
-
-func (q *recvQueue) at(i uint32) *recvWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
+// A recvQueue holds the receive requests. The one at done is in use.
+type recvQueue struct{ workQueue }
 
 func (q *recvQueue) push(id uint64, scatter [][]byte) error {
-	if int(q.tail-q.reported) >= len(q.slots) {
-		return fmt.Errorf("%w: %d receive requests outstanding", qp.ErrQueueFull, len(q.slots))
+	w, err := q.free(scatter, "receive")
+	if err != nil {
+		return err
 	}
-	w := q.at(q.tail)
-	if len(scatter) > cap(w.scatter) {
-		return fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(scatter), cap(w.scatter))
-	}
-	*w = recvWQE{id: id, scatter: append(w.scatter[:0], scatter...)}
+	*w = wqe{id: id, mem: append(w.mem[:0], scatter...)}
 	q.tail++
 	return nil
 }
 
-func (q *recvQueue) ready() bool    { return q.done != q.tail }
-func (q *recvQueue) head() *recvWQE { return q.at(q.done) }
-func (q *recvQueue) complete()      { q.done++ }
-
-// fail gives the request in use the status.
-func (q *recvQueue) fail(s qp.Status) {
-	if q.ready() {
-		q.head().status = s
-	}
-}
-
-func (q *recvQueue) flush() {
-	for ; q.done != q.tail; q.done++ {
-		if w := q.head(); w.status == qp.Success {
-			w.status = qp.WRFlushErr
-		}
-	}
-}
+func (q *recvQueue) ready() bool { return q.done != q.tail }
+func (q *recvQueue) head() *wqe  { return q.at(q.done) }
+func (q *recvQueue) complete()   { q.done++ }
 
 func (q *recvQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	if q.reported == q.done {
@@ -384,8 +340,8 @@ func (q *recvQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	}
 	w := q.at(q.reported)
 	q.reported++
-	clear(w.scatter)
-	*wc = qp.WC{ID: w.id, Status: w.status, Opcode: w.opcode, QPN: local, ByteLen: w.byteLen, Imm: w.imm, HasImm: w.hasImm}
+	clear(w.mem)
+	*wc = qp.WC{ID: w.id, Status: w.status, Opcode: w.opcode, QPN: local, ByteLen: w.length, Imm: w.imm, HasImm: w.hasImm}
 	if w.status != qp.Success {
 		wc.Opcode = qp.WCRecv
 	}

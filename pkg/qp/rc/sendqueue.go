@@ -2,64 +2,108 @@ package rc
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A sendQueue is the ring of posted send requests. Three indices run through
-// it, none ever passing the next: reported (completions handed out), done
-// (acknowledged or flushed) and tail (posted). They are 32-bit counters that
+// A workQueue is the ring of posted send or receive requests. Three indices run
+// through it, none ever passing the next: reported (completions handed out),
+// done (complete or flushed) and tail (posted). They are 32-bit counters that
 // wrap; a slot is index modulo the ring's size.
-type sendQueue struct {
-	slots          []sendWQE
+type workQueue struct {
+	slots          []wqe
 	reported, done uint32
 	tail           uint32
-	end            uint64 // one past the last position of the last posted request
 }
 
-// A sendWQE is one posted send request.
-type sendWQE struct {
-	id         uint64
+// A wqe is one posted request.
+type wqe struct {
+	id     uint64
+	mem    [][]byte // to gather from, or to scatter to
+	status qp.Status
+	length uint32 // of the message
+	imm    uint32
+
+	// Of a send request:
 	op         qp.Opcode
 	flags      qp.SendFlags
 	signaled   bool
-	status     qp.Status
-	imm        uint32
 	rkey       uint32
 	remoteAddr uint64
-	gather     [][]byte
-	length     uint32
 	first      uint64 // position of the first packet
 	packets    int    // at least 1: an empty message is one packet
+
+	// Of a receive request:
+	opcode qp.WCOpcode
+	hasImm bool
 }
 
-func newSendQueue(size, maxSGE int) sendQueue {
-	q := sendQueue{slots: make([]sendWQE, ringSize(size))}
+func newWorkQueue(size, maxSGE int) workQueue {
+	n := 1
+	for n < size { // a power of two, so that 32-bit indices may wrap
+		n <<= 1
+	}
+	q := workQueue{slots: make([]wqe, n)}
 	for i := range q.slots {
-		q.slots[i].gather = make([][]byte, 0, maxSGE)
+		q.slots[i].mem = make([][]byte, 0, maxSGE)
 	}
 	return q
 }
 
-// ringSize rounds up to a power of two, so that 32-bit indices may wrap.
-func ringSize(n int) int {
-	s := 1
-	for s < n {
-		s <<= 1
-	}
-	return s
-}
+func (q *workQueue) at(i uint32) *wqe { return &q.slots[i&uint32(len(q.slots)-1)] }
 
-func (q *sendQueue) at(i uint32) *sendWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
-
-func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool) error {
+// free returns the slot for a request with that memory, at tail.
+func (q *workQueue) free(mem [][]byte, kind string) (*wqe, error) {
 	if int(q.tail-q.reported) >= len(q.slots) {
-		return fmt.Errorf("%w: %d send requests outstanding", qp.ErrQueueFull, len(q.slots))
+		return nil, fmt.Errorf("%w: %d %s requests outstanding", qp.ErrQueueFull, len(q.slots), kind)
 	}
 	w := q.at(q.tail)
-	if len(gather) > cap(w.gather) {
-		return fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(gather), cap(w.gather))
+	if len(mem) > cap(w.mem) {
+		return nil, fmt.Errorf("%w: %d entries, the queue pair allows %d", qp.ErrSGE, len(mem), cap(w.mem))
+	}
+	return w, nil
+}
+
+// fail gives the oldest request that is not done the status.
+func (q *workQueue) fail(s qp.Status) {
+	if q.done != q.tail {
+		q.at(q.done).status = s
+	}
+}
+
+// flush completes everything that is not done, with WRFlushErr unless fail
+// has set another status.
+func (q *workQueue) flush() {
+	for ; q.done != q.tail; q.done++ {
+		if w := q.at(q.done); w.status == qp.Success {
+			w.status = qp.WRFlushErr
+		}
+	}
+}
+
+// holds reports whether a request that is not done names memory for which in
+// returns true.
+func (q *workQueue) holds(in func([]byte) bool) bool {
+	for i := q.done; i != q.tail; i++ {
+		if slices.ContainsFunc(q.at(i).mem, in) {
+			return true
+		}
+	}
+	return false
+}
+
+// A sendQueue holds the send requests; done ones are acknowledged or flushed.
+type sendQueue struct {
+	workQueue
+	end uint64 // one past the last position of the last posted request
+}
+
+func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool) error {
+	w, err := q.free(gather, "send")
+	if err != nil {
+		return err
 	}
 	length := 0
 	for _, g := range gather {
@@ -68,10 +112,10 @@ func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool
 	if length > qp.MaxMessage {
 		return fmt.Errorf("%w: message of %d bytes, at most %d", qp.ErrSGE, length, qp.MaxMessage)
 	}
-	*w = sendWQE{
+	*w = wqe{
 		id: wr.ID, op: wr.Opcode, flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, remoteAddr: wr.RemoteAddr,
 		signaled: signalAll || wr.Flags&qp.Signaled != 0,
-		gather:   append(w.gather[:0], gather...),
+		mem:      append(w.mem[:0], gather...),
 		length:   uint32(length),
 		first:    q.end,
 		packets:  max(1, (length+mtu-1)/mtu),
@@ -102,30 +146,13 @@ func (q *sendQueue) find(pos uint64) uint32 {
 	return i
 }
 
-// fail gives the oldest request that is not done the status.
-func (q *sendQueue) fail(s qp.Status) {
-	if q.done != q.tail {
-		q.at(q.done).status = s
-	}
-}
-
-// flush completes everything that is not done, with WRFlushErr unless fail
-// has set another status.
-func (q *sendQueue) flush() {
-	for ; q.done != q.tail; q.done++ {
-		if w := q.at(q.done); w.status == qp.Success {
-			w.status = qp.WRFlushErr
-		}
-	}
-}
-
 // nextWC hands out the next completion: those of signaled requests and of
 // failed ones.
 func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	for q.reported != q.done {
 		w := q.at(q.reported)
 		q.reported++
-		clear(w.gather)
+		clear(w.mem)
 		if !w.signaled && w.status == qp.Success {
 			continue
 		}
@@ -138,8 +165,8 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	return false
 }
 
-// opcode returns the BTH opcode of a packet of w.
-func (w *sendWQE) opcode(first, last bool) rocev2.Opcode {
+// sendOpcode returns the BTH opcode of a packet of w.
+func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
 	base, lastImm, onlyImm := rocev2.SendFirst, rocev2.SendLastImm, rocev2.SendOnlyImm
 	if w.op.IsWrite() {
 		base, lastImm, onlyImm = rocev2.WriteFirst, rocev2.WriteLastImm, rocev2.WriteOnlyImm

@@ -45,20 +45,20 @@ func (r *Requester) state(c *codec) {
 	c.bool(&r.drain)
 	c.bool(&r.err)
 	for _, v := range []*uint64{&r.una, &r.nxt, &r.max, &r.window.size, &r.window.credit} {
-		c.uint64(v)
+		number(c, v)
 	}
-	c.uint32(&r.cur)
-	c.uint32(&r.sq.done)
-	c.uint32(&r.sq.tail)
-	c.uint64(&r.sq.end)
+	number(c, &r.cur)
+	number(c, &r.sq.done)
+	number(c, &r.sq.tail)
+	number(c, &r.sq.end)
 	c.bool(&r.probe)
-	c.byte((*byte)(&r.failed))
+	number(c, &r.failed)
 
 	timer, waits, old := r.ackBy != Never, r.rnrUntil > c.now, r.nakUna != noNak && r.nakAt < c.now
 	c.bool(&timer)
 	c.bool(&waits)
 	c.bool(&old)
-	c.uint64(&r.nakUna)
+	number(c, &r.nakUna)
 	if !c.load {
 		return
 	}
@@ -77,23 +77,23 @@ func (r *Requester) state(c *codec) {
 
 func (p *Responder) state(c *codec) {
 	c.bool(&p.err)
-	c.uint32((*uint32)(&p.epsn))
-	c.uint32(&p.msn)
-	c.byte((*byte)(&p.msg.kind))
-	c.int(&p.msg.done)
-	c.int(&p.msg.total)
-	c.uint32(&p.msg.rkey)
-	c.uint64(&p.msg.va)
-	c.uint32(&p.rq.done)
-	c.uint32(&p.rq.tail)
-	c.byte((*byte)(&p.reply))
-	c.byte((*byte)(&p.nakCode))
+	number(c, &p.epsn)
+	number(c, &p.msn)
+	number(c, &p.msg.kind)
+	number(c, &p.msg.done)
+	number(c, &p.msg.total)
+	number(c, &p.msg.rkey)
+	number(c, &p.msg.va)
+	number(c, &p.rq.done)
+	number(c, &p.rq.tail)
+	number(c, &p.reply)
+	number(c, &p.nakCode)
 	c.bool(&p.nakSilent)
 	if !p.nakSilent {
 		p.ahead = 0 // it has no meaning
 	}
-	c.uint32((*uint32)(&p.ahead))
-	c.byte((*byte)(&p.failed))
+	number(c, &p.ahead)
+	number(c, &p.failed)
 }
 
 // A codec writes values to b, or reads them from it.
@@ -103,11 +103,15 @@ type codec struct {
 	load bool
 }
 
-func (c *codec) byte(v *byte) {
+func number[T ~uint8 | ~uint32 | ~uint64 | ~int](c *codec, v *T) {
 	if c.load {
-		*v, c.b = c.b[0], c.b[1:]
+		n, k := binary.Uvarint(c.b)
+		if k <= 0 {
+			panic("rc: LoadState of what is not from AppendState")
+		}
+		*v, c.b = T(n), c.b[k:]
 	} else {
-		c.b = append(c.b, *v)
+		c.b = binary.AppendUvarint(c.b, uint64(*v))
 	}
 }
 
@@ -116,27 +120,6 @@ func (c *codec) bool(v *bool) {
 	if *v {
 		n = 1
 	}
-	c.byte(&n)
+	number(c, &n)
 	*v = n != 0
-}
-
-func (c *codec) uint64(v *uint64) {
-	if c.load {
-		n, k := binary.Uvarint(c.b)
-		*v, c.b = n, c.b[k:]
-	} else {
-		c.b = binary.AppendUvarint(c.b, *v)
-	}
-}
-
-func (c *codec) uint32(v *uint32) {
-	n := uint64(*v)
-	c.uint64(&n)
-	*v = uint32(n)
-}
-
-func (c *codec) int(v *int) {
-	n := uint64(*v)
-	c.uint64(&n)
-	*v = int(n)
 }

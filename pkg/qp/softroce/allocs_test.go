@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
-	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // In the steady state moving packets allocates nothing, on either side, over
@@ -25,7 +25,7 @@ func TestNoAllocations(t *testing.T) {
 			return pair(t, "rx=udp&gso=off&gro=off", size)
 		},
 		"pipe": func(t *testing.T) (a, b *end) {
-			return piped(t, framelink.PipeConfig{Queue: 160}, Options{}, size, qp.Init{}, nil)
+			return piped(t, pipe.Config{Queue: 160}, Options{}, size, qp.Init{}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

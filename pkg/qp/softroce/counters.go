@@ -45,7 +45,7 @@ type counters struct {
 	eventsLost                                  atomic.Uint64
 
 	mu   sync.Mutex
-	past rcSums // of queue pairs that are gone
+	past rcSums // of queue pairs that were destroyed
 }
 
 // rcSums adds up statistics of state machines.

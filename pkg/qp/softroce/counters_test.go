@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
-	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // A packet counts once, whatever the link counts besides, and what a queue pair
@@ -14,7 +14,7 @@ func TestCounters(t *testing.T) {
 	for name, connected := range map[string]func(*testing.T) (a, b *end){
 		"udp": func(t *testing.T) (a, b *end) { return pair(t, "", 4096) },
 		"pipe": func(t *testing.T) (a, b *end) {
-			return piped(t, framelink.PipeConfig{}, Options{}, 4096, qp.Init{}, nil)
+			return piped(t, pipe.Config{}, Options{}, 4096, qp.Init{}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,11 +1,13 @@
 package softroce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -45,6 +47,8 @@ type Device struct {
 	opt   Options
 	epoch time.Time
 
+	heldUp atomic.Int64 // see now; nanoseconds
+
 	mu     sync.Mutex // guards what follows, and the life of PDs, CQs and QPs
 	closed bool
 	pds    map[*PD]struct{}
@@ -66,12 +70,9 @@ var _ qp.Device = (*Device)(nil)
 // closes it with itself, also if New fails.
 func New(l link.Link, opt Options) (*Device, error) {
 	d := &Device{
-		name: opt.Name, link: l, addr: l.Addr(), mtu: qp.MTUFor(l.MTU()), opt: opt, epoch: time.Now(),
+		name: cmp.Or(opt.Name, driverName+":"+l.Addr().String()), link: l, addr: l.Addr(), mtu: qp.MTUFor(l.MTU()), opt: opt, epoch: time.Now(),
 		pds: map[*PD]struct{}{}, cqs: map[*CQ]struct{}{},
 		events: make(chan qp.Event, eventDepth), done: make(chan struct{}),
-	}
-	if d.name == "" {
-		d.name = driverName + ":" + d.addr.String()
 	}
 	if d.mtu == 0 {
 		l.Close()
@@ -87,8 +88,11 @@ func New(l link.Link, opt Options) (*Device, error) {
 	return d, nil
 }
 
-// now returns the time since the device was made, on the monotonic clock.
-func (d *Device) now() time.Duration { return time.Since(d.epoch) }
+// now returns the device's own time: the time since it was made, without that in which it was
+// held up. When it has been, that steps back.
+func (d *Device) now() time.Duration {
+	return time.Since(d.epoch) - time.Duration(d.heldUp.Load())
+}
 
 // Name implements qp.Device.
 func (d *Device) Name() string { return d.name }

@@ -11,6 +11,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // inBubble runs f with a clock that jumps: time-outs cost no time.
@@ -22,7 +23,7 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 // A receiver that posts late, in both directions, loses nothing.
 func TestReceiverNotReady(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		a, b := piped(t, framelink.PipeConfig{}, Options{}, 64<<10, qp.Init{}, func(x *qp.Attr) { x.MinRNRTimer = 14 }) // 1 ms
+		a, b := piped(t, pipe.Config{}, Options{}, 64<<10, qp.Init{}, func(x *qp.Attr) { x.MinRNRTimer = 14 }) // 1 ms
 		for _, dir := range [][2]*end{{a, b}, {b, a}} {
 			from, to := dir[0], dir[1]
 			before := to.dev.Counters()["rc_rnr_naks_sent"]
@@ -53,7 +54,7 @@ func TestReceiverNotReady(t *testing.T) {
 func TestRNRRetryExceeded(t *testing.T) {
 	for _, retries := range []uint8{0, 3} {
 		inBubble(t, func(t *testing.T) {
-			a, b := piped(t, framelink.PipeConfig{}, Options{}, 4096, qp.Init{}, func(x *qp.Attr) { x.RNRRetry = retries })
+			a, b := piped(t, pipe.Config{}, Options{}, 4096, qp.Init{}, func(x *qp.Attr) { x.RNRRetry = retries })
 			for id := range uint64(3) {
 				a.send(qp.SendWR{ID: id, Opcode: qp.OpSend})
 			}
@@ -77,7 +78,7 @@ func TestRNRRetryExceeded(t *testing.T) {
 func TestRetryExceeded(t *testing.T) {
 	for _, retries := range []uint8{0, 2, 7} {
 		inBubble(t, func(t *testing.T) {
-			a, b := piped(t, framelink.PipeConfig{}, Options{}, 64<<10, qp.Init{}, func(x *qp.Attr) { x.Timeout, x.RetryCnt = 8, retries })
+			a, b := piped(t, pipe.Config{}, Options{}, 64<<10, qp.Init{}, func(x *qp.Attr) { x.Timeout, x.RetryCnt = 8, retries })
 			b.recv(1)
 			a.send(qp.SendWR{ID: 1, Opcode: qp.OpSend})
 			a.want(1, qp.Success)
@@ -107,7 +108,7 @@ func TestRetryExceeded(t *testing.T) {
 func TestMessageTooLong(t *testing.T) {
 	for _, n := range []int{101, 4096, 10000} {
 		inBubble(t, func(t *testing.T) {
-			a, b := piped(t, framelink.PipeConfig{}, Options{}, 64<<10, qp.Init{}, nil)
+			a, b := piped(t, pipe.Config{}, Options{}, 64<<10, qp.Init{}, nil)
 			b.recv(1, b.mr.SGE(0, 60), b.mr.SGE(100, 40))
 			b.recv(2, b.mr.SGE(0, 60))
 			fillPattern(a.buf, 3)

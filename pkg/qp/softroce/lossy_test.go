@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
-	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // A bad network loses, repeats, delays and damages frames, each with a
@@ -17,10 +17,10 @@ type badNetwork struct{ lose, repeat, delay, damage float64 }
 
 // impair returns the network's way with frames, which depends on the seed only.
 // ARP has no check sequence to find damage by: it comes through.
-func (n badNetwork) impair(seed uint64) framelink.Impairment {
+func (n badNetwork) impair(seed uint64) pipe.Impairment {
 	r := rand.New(rand.NewPCG(seed, 1))
 	hit := func(percent float64) bool { return r.Float64()*100 < percent }
-	return func(_ uint64, frame []byte) (f framelink.Outcome) {
+	return func(_ uint64, frame []byte) (f pipe.Outcome) {
 		if frame[12] != rocev2.EtherTypeIPv4>>8 || frame[13] != rocev2.EtherTypeIPv4&0xff {
 			return f
 		}
@@ -48,7 +48,7 @@ func TestBadNetworks(t *testing.T) {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("%+v/seed %d", n, seed), func(t *testing.T) {
 				inBubble(t, func(t *testing.T) {
-					cable := framelink.PipeConfig{Impair: [2]framelink.Impairment{n.impair(seed), n.impair(seed + 1000)}}
+					cable := pipe.Config{Impair: [2]pipe.Impairment{n.impair(seed), n.impair(seed + 1000)}}
 					a, b := piped(t, cable, Options{Window: 32}, 256<<10, qp.Init{},
 						func(x *qp.Attr) { x.PathMTU, x.Timeout, x.MinRNRTimer = 1024, 10, 12 })
 					r := rand.New(rand.NewPCG(seed, 2))

@@ -95,10 +95,10 @@ func TestOneDevice(t *testing.T) {
 
 // One device talks to several others, and a queue pair hears its own peer only.
 func TestStar(t *testing.T) {
-	centre := open(t, "")
+	center := open(t, "")
 	var wg sync.WaitGroup
 	for i := range 4 {
-		in, out := newEnd(t, centre, 4096, qp.Init{}), newEnd(t, open(t, ""), 4096, qp.Init{})
+		in, out := newEnd(t, center, 4096, qp.Init{}), newEnd(t, open(t, ""), 4096, qp.Init{})
 		connect(in, out)
 		wg.Go(func() {
 			fillPattern(out.buf, i)

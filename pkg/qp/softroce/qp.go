@@ -152,36 +152,11 @@ func (q *QP) Modify(attr *qp.Attr, mask qp.AttrMask) error {
 		q.fail()
 		return nil
 	}
-	q.take(attr, mask)
+	q.attr.Merge(attr, mask)
 	return q.enter(next)
 }
 
-// take copies the attributes that mask names.
-func (q *QP) take(attr *qp.Attr, mask qp.AttrMask) {
-	a := &q.attr
-	for _, f := range []struct {
-		bit  qp.AttrMask
-		copy func()
-	}{
-		{qp.MaskAccess, func() { a.Access = attr.Access }},
-		{qp.MaskDestAddr, func() { a.DestAddr = attr.DestAddr }},
-		{qp.MaskDestQPN, func() { a.DestQPN = attr.DestQPN }},
-		{qp.MaskPathMTU, func() { a.PathMTU = attr.PathMTU }},
-		{qp.MaskSQPSN, func() { a.SQPSN = attr.SQPSN }},
-		{qp.MaskRQPSN, func() { a.RQPSN = attr.RQPSN }},
-		{qp.MaskTimeout, func() { a.Timeout = attr.Timeout }},
-		{qp.MaskRetryCnt, func() { a.RetryCnt = attr.RetryCnt }},
-		{qp.MaskRNRRetry, func() { a.RNRRetry = attr.RNRRetry }},
-		{qp.MaskMinRNRTimer, func() { a.MinRNRTimer = attr.MinRNRTimer }},
-		{qp.MaskDSCP, func() { a.DSCP = attr.DSCP }},
-	} {
-		if mask&f.bit != 0 {
-			f.copy()
-		}
-	}
-}
-
-// enter goes to state next, or stays and applies what take has changed.
+// enter goes to state next, or stays and applies what Modify has changed.
 func (q *QP) enter(next qp.State) error {
 	prev := q.state
 	q.state = next

@@ -11,13 +11,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // piped returns two connected queue pairs on devices at the ends of a cable in
 // memory.
-func piped(t testing.TB, cable framelink.PipeConfig, opt Options, size int, init qp.Init, change func(*qp.Attr)) (a, b *end) {
+func piped(t testing.TB, cable pipe.Config, opt Options, size int, init qp.Init, change func(*qp.Attr)) (a, b *end) {
 	t.Helper()
-	ca, cb := framelink.Pipe(cable)
+	ca, cb := pipe.New(cable)
 	var ends [2]*end
 	for i, c := range []framelink.Conn{ca, cb} {
 		addr := []string{"10.9.1.1/24", "10.9.1.2/24"}[i]
@@ -34,7 +35,7 @@ func piped(t testing.TB, cable framelink.PipeConfig, opt Options, size int, init
 // Messages of every size from pieces of every size into others: what one side
 // gathers is what the other scatters.
 func TestGatherScatter(t *testing.T) {
-	a, b := piped(t, framelink.PipeConfig{}, Options{}, 128<<10, qp.Init{MaxSGE: MaxSGE}, nil)
+	a, b := piped(t, pipe.Config{}, Options{}, 128<<10, qp.Init{MaxSGE: MaxSGE}, nil)
 	// pieces cuts n bytes into pieces at spread offsets, backward in memory.
 	pieces := func(e *end, n, piece int) (sges []qp.SGE, pick func() []byte) {
 		at := len(e.buf)
@@ -103,7 +104,7 @@ func TestShortMessage(t *testing.T) {
 // What completes and what each completion says.
 func TestCompletions(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		a, b := piped(t, framelink.PipeConfig{}, Options{}, 4096, qp.Init{SignalAll: all}, nil)
+		a, b := piped(t, pipe.Config{}, Options{}, 4096, qp.Init{SignalAll: all}, nil)
 		for i, c := range []struct {
 			op   qp.Opcode
 			send qp.WCOpcode

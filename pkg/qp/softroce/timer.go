@@ -113,7 +113,12 @@ func (t *timers) due(now time.Duration) (*QP, *CQ, time.Duration) {
 	return nil, nil, t.asleep
 }
 
-// serveTimers is the timer goroutine.
+// heldUp is how late the timer goroutine may be before the device counts as held up.
+const heldUp = 2 * time.Millisecond
+
+// serveTimers is the timer goroutine. If it wakes late, the process was not scheduled, or
+// other goroutines were before it, and answers may wait to be received: that is no time in
+// which a peer has failed to answer.
 func (d *Device) serveTimers() {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
@@ -129,6 +134,9 @@ func (d *Device) serveTimers() {
 			clock.Reset(min(until-now, time.Hour))
 			select {
 			case <-clock.C:
+				if late := d.now() - until; late > heldUp {
+					d.heldUp.Add(int64(late))
+				}
 			case <-d.timers.wake:
 			case <-d.done:
 			}

@@ -149,8 +149,7 @@ func (d *Device) sendFailed(err error) {
 	if !d.closing() {
 		d.counters.txErrors.Add(1)
 	}
-	var one *link.TxError
-	if !errors.As(err, &one) {
+	if !errors.As(err, new(*link.TxError)) {
 		d.linkFailed(err)
 	}
 }

@@ -32,39 +32,34 @@ const maxText = 512
 // A hello is a greeting: what all members must agree on, and which member this is and what
 // it has.
 type hello struct {
-	terms
-	self   uint32
-	counts bool // the root wants to know what members have
-	have   int64
+	Nodes     uint32
+	Self      uint32
+	Counts    uint8 // 1: the root wants to know what members have; 0
+	BlockSize uint32
+	Algorithm uint8
+	SmallMax  uint32
+	Root      [8]byte  // a digest of the root's name
+	Racks     [8]byte  // … of the racks
+	Members   [32]byte // … of all names
+	Have      int64
 }
 
-// terms are what all members must agree on.
-type terms struct {
-	nodes     uint32
-	blockSize uint32
-	algorithm uint8
-	smallMax  uint32
-	root      [8]byte  // a digest of the root's name
-	racks     [8]byte  // … of the racks
-	members   [32]byte // … of all names
-}
-
-// differs says how two members' terms differ, or returns "".
-func (t *terms) differs(o *terms) string {
+// differs says in what two members don't agree, or returns "".
+func (t *hello) differs(o *hello) string {
 	switch {
-	case t.nodes != o.nodes:
-		return fmt.Sprintf("%d members and %d", t.nodes, o.nodes)
-	case t.root != o.root:
+	case t.Nodes != o.Nodes:
+		return fmt.Sprintf("%d members and %d", t.Nodes, o.Nodes)
+	case t.Root != o.Root:
 		return "another root"
-	case t.members != o.members:
+	case t.Members != o.Members:
 		return "other members, or the same in another order"
-	case t.blockSize != o.blockSize:
-		return fmt.Sprintf("block sizes %d and %d", t.blockSize, o.blockSize)
-	case t.algorithm != o.algorithm:
-		return fmt.Sprintf("algorithms %d and %d", t.algorithm, o.algorithm)
-	case t.smallMax != o.smallMax:
-		return fmt.Sprintf("small messages of up to %d and %d bytes", t.smallMax, o.smallMax)
-	case t.racks != o.racks:
+	case t.BlockSize != o.BlockSize:
+		return fmt.Sprintf("block sizes %d and %d", t.BlockSize, o.BlockSize)
+	case t.Algorithm != o.Algorithm:
+		return fmt.Sprintf("algorithms %d and %d", t.Algorithm, o.Algorithm)
+	case t.SmallMax != o.SmallMax:
+		return fmt.Sprintf("small messages of up to %d and %d bytes", t.SmallMax, o.SmallMax)
+	case t.Racks != o.Racks:
 		return "other racks"
 	}
 	return ""
@@ -85,18 +80,7 @@ func (c *control) append(b []byte) []byte {
 	b = append(b, byte(c.kind))
 	switch c.kind {
 	case kindHello:
-		h := &c.hello
-		b = append(b, magic...)
-		b = binary.BigEndian.AppendUint32(b, h.nodes)
-		b = binary.BigEndian.AppendUint32(b, h.self)
-		b = append(b, flag(h.counts))
-		b = binary.BigEndian.AppendUint32(b, h.blockSize)
-		b = append(b, h.algorithm)
-		b = binary.BigEndian.AppendUint32(b, h.smallMax)
-		b = append(b, h.root[:]...)
-		b = append(b, h.racks[:]...)
-		b = append(b, h.members[:]...)
-		b = binary.BigEndian.AppendUint64(b, uint64(h.have))
+		b, _ = binary.Append(append(b, magic...), binary.BigEndian, &c.hello) // never fails
 	case kindFailed:
 		b = append(b, c.code)
 		b = binary.BigEndian.AppendUint64(b, uint64(c.number))
@@ -127,22 +111,7 @@ func (r *reader) take(n int) []byte {
 	return field
 }
 
-func (r *reader) u8() uint8   { return r.take(1)[0] }
-func (r *reader) u32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
-
-// flag reads a byte that is 0 or 1.
-func (r *reader) flag() bool {
-	v := r.u8()
-	r.short = r.short || v > 1
-	return v == 1
-}
-
-func flag(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
-}
+func (r *reader) u8() uint8 { return r.take(1)[0] }
 
 // count reads a number that is never negative.
 func (r *reader) count() int64 {
@@ -162,12 +131,9 @@ func parse(b []byte) (control, error) {
 		if string(r.take(len(magic))) != magic {
 			return control{}, fmt.Errorf("a greeting of another protocol, or of another version")
 		}
-		h := &c.hello
-		h.nodes, h.self, h.counts, h.blockSize, h.algorithm, h.smallMax = r.u32(), r.u32(), r.flag(), r.u32(), r.u8(), r.u32()
-		copy(h.root[:], r.take(len(h.root)))
-		copy(h.racks[:], r.take(len(h.racks)))
-		copy(h.members[:], r.take(len(h.members)))
-		h.have = r.count()
+		n, _ := binary.Decode(r.b, binary.BigEndian, &c.hello)
+		r.short = n == 0 || c.hello.Counts > 1 || c.hello.Have < 0
+		r.b = r.b[n:]
 	case kindSize:
 		c.number, c.value = r.count(), r.count()
 	case kindClose, kindHave, kindDone, kindAsk, kindTold, kindCount:

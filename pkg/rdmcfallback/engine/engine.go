@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -150,7 +151,7 @@ type Engine struct {
 	cfg       Config
 	nodes     int
 	racks     *schedule.Racks
-	terms     terms
+	mine      hello
 	minBlocks int64
 	first     int // member that sends this one the first block of each message
 
@@ -193,22 +194,17 @@ type Engine struct {
 // New returns an engine whose first actions are its greetings. The error wraps ErrConfig.
 func New(cfg Config) (*Engine, error) {
 	n := len(cfg.Members)
-	if n < 1 || n > schedule.MaxNodes || cfg.Self < 0 || cfg.Self >= n {
+	cfg.BlockSize = cmp.Or(cfg.BlockSize, defaultBlockSize)
+	switch {
+	case n < 1 || n > schedule.MaxNodes || cfg.Self < 0 || cfg.Self >= n:
 		return nil, fmt.Errorf("%w: member %d of %d; a group has 1 to %d members, counted from 0", ErrConfig, cfg.Self, n, schedule.MaxNodes)
-	}
-	if cfg.BlockSize == 0 {
-		cfg.BlockSize = defaultBlockSize
-	}
-	if cfg.BlockSize < 1 || cfg.BlockSize > maxBlockSize {
+	case cfg.BlockSize < 1 || cfg.BlockSize > maxBlockSize:
 		return nil, fmt.Errorf("%w: blocks of %d bytes; possible are 1 to %d", ErrConfig, cfg.BlockSize, maxBlockSize)
-	}
-	if cfg.Ahead < 0 || cfg.Ahead > maxAhead {
+	case cfg.Ahead < 0 || cfg.Ahead > maxAhead:
 		return nil, fmt.Errorf("%w: %d transfers ahead; possible are 0 to %d", ErrConfig, cfg.Ahead, maxAhead)
-	}
-	if cfg.SmallMax < 0 || cfg.SmallMax > maxBlockSize {
+	case cfg.SmallMax < 0 || cfg.SmallMax > maxBlockSize:
 		return nil, fmt.Errorf("%w: small messages of up to %d bytes; possible are 0 to %d", ErrConfig, cfg.SmallMax, maxBlockSize)
-	}
-	if cfg.Have < 0 {
+	case cfg.Have < 0:
 		return nil, fmt.Errorf("%w: %d messages of a former group", ErrConfig, cfg.Have)
 	}
 	cfg.Prompt = max(cfg.Prompt, cfg.SmallMax)
@@ -233,14 +229,15 @@ func New(cfg Config) (*Engine, error) {
 	if err := e.plan(); err != nil {
 		return nil, err
 	}
-	counts := cfg.Everywhere && cfg.Self == 0
-	if counts {
+	e.mine = hello{Nodes: uint32(n), Self: uint32(cfg.Self), BlockSize: uint32(cfg.BlockSize),
+		Algorithm: uint8(cfg.Algorithm), SmallMax: uint32(cfg.SmallMax), Have: cfg.Have}
+	if cfg.Everywhere && cfg.Self == 0 {
 		e.tally.start(n)
+		e.mine.Counts = 1
 	}
-	e.terms = terms{nodes: uint32(n), blockSize: uint32(cfg.BlockSize), algorithm: uint8(cfg.Algorithm), smallMax: uint32(cfg.SmallMax)}
-	e.terms.digest(cfg.Members, cfg.Racks)
+	e.mine.digest(cfg.Members, cfg.Racks)
 	e.greeted[cfg.Self], e.greets, e.have[cfg.Self] = true, 1, cfg.Have
-	e.tellAll(&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(cfg.Self), counts: counts, have: cfg.Have}})
+	e.tellAll(&control{kind: kindHello, hello: e.mine})
 	return e, nil
 }
 
@@ -280,30 +277,20 @@ func (e *Engine) plan() error {
 }
 
 // digest fills in the digests.
-func (t *terms) digest(members []string, racks []int) {
-	sum := func(write func(add func([]byte))) [32]byte {
-		h := sha256.New()
-		write(func(b []byte) { h.Write(b) })
-		return [32]byte(h.Sum(nil))
+func (t *hello) digest(members []string, racks []int) {
+	all, places := sha256.New(), sha256.New()
+	for _, name := range members {
+		all.Write(binary.BigEndian.AppendUint64(nil, uint64(len(name))))
+		all.Write([]byte(name))
 	}
-	t.members = sum(func(add func([]byte)) {
-		for _, name := range members {
-			add(binary.BigEndian.AppendUint64(nil, uint64(len(name))))
-			add([]byte(name))
-		}
-	})
-	root := sum(func(add func([]byte)) { add([]byte(members[0])) })
-	copy(t.root[:], root[:])
-	places := sum(func(add func([]byte)) {
-		for _, x := range racks {
-			add(binary.BigEndian.AppendUint64(nil, uint64(x)))
-		}
-	})
-	copy(t.racks[:], places[:])
+	for _, x := range racks {
+		places.Write(binary.BigEndian.AppendUint64(nil, uint64(x)))
+	}
+	root := sha256.Sum256([]byte(members[0]))
+	copy(t.Members[:], all.Sum(nil))
+	copy(t.Root[:], root[:])
+	copy(t.Racks[:], places.Sum(nil))
 }
-
-// Self returns the member's number.
-func (e *Engine) Self() int { return e.cfg.Self }
 
 // BlockSize returns the size of blocks, and so of the spare block.
 func (e *Engine) BlockSize() int { return e.cfg.BlockSize }
@@ -315,9 +302,6 @@ func (e *Engine) Have(member int) int64 { return e.have[member] }
 // Messages returns how many messages the root has accepted, which will be the
 // number of the next.
 func (e *Engine) Messages() int64 { return e.started + int64(len(e.queue)) }
-
-// Completed returns how many messages are complete here.
-func (e *Engine) Completed() int64 { return e.complete }
 
 // Failure returns why the group failed, from the action Failed on, or nil.
 func (e *Engine) Failure() *FailedError { return e.failure }

@@ -175,7 +175,7 @@ func TestHave(t *testing.T) {
 	for _, m := range s.members {
 		for i := range 4 {
 			if m.Have(i) != int64(10*i) {
-				t.Errorf("member %d: member %d has %d", m.Self(), i, m.Have(i))
+				t.Errorf("member %d: member %d has %d", m.cfg.Self, i, m.Have(i))
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func TestHave(t *testing.T) {
 
 // Every control message is read as it was written, and nothing else is read.
 func TestControl(t *testing.T) {
-	h := hello{terms: terms{nodes: 1, blockSize: 2, algorithm: 3}, self: 4, counts: true, have: 5}
+	h := hello{Nodes: 1, BlockSize: 2, Algorithm: 3, Self: 4, Counts: 1, Have: 5}
 	h.digest([]string{"a", "b"}, []int{1, 2})
 	for _, c := range []control{
 		{kind: kindHello, hello: h},
@@ -308,7 +308,11 @@ func FuzzEngine(f *testing.F) {
 			case 13:
 				e.Freed(peer, next()%40-2)
 			case 0:
-				h := control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(peer), counts: peer == 0 && n&8 > 0}}
+				h := control{kind: kindHello, hello: e.mine}
+				h.hello.Self, h.hello.Counts = uint32(peer), 0
+				if peer == 0 {
+					h.hello.Counts = n >> 3 & 1
+				}
 				e.Told(peer, h.append(nil))
 			case 1:
 				e.Ready(peer)
@@ -369,12 +373,12 @@ func TestNoAllocations(t *testing.T) {
 				}
 				switch a.Kind {
 				case PostRecv, SendBlock:
-					queue = append(queue, arrival{a.Kind, e.Self(), a.Peer, a.Imm, a.Span.Len})
+					queue = append(queue, arrival{a.Kind, e.cfg.Self, a.Peer, a.Imm, a.Span.Len})
 				case Tell:
 					nTold++
 					msg := &told[nTold%len(told)]
 					*msg = append((*msg)[:0], a.Msg...)
-					queue = append(queue, arrival{a.Kind, e.Self(), a.Peer, 0, nTold % len(told)})
+					queue = append(queue, arrival{a.Kind, e.cfg.Self, a.Peer, 0, nTold % len(told)})
 				case Everywhere:
 					everywhere = a.Size
 				case Open:
@@ -417,11 +421,11 @@ func TestNoAllocations(t *testing.T) {
 		for range len(told) {
 			message() // until all buffers have been used
 		}
-		before := members[n-1].Completed()
+		before := members[n-1].complete
 		if got := testing.AllocsPerRun(20, message); got != 0 {
 			t.Errorf("n=%d: %v allocations for a message of 100 blocks", n, got)
 		}
-		if members[n-1].Completed() != before+21 {
+		if members[n-1].complete != before+21 {
 			t.Errorf("n=%d: nothing was measured", n)
 		}
 		if everywhere != before+21 {

@@ -56,8 +56,8 @@ func (e *Engine) Broken(err error) {
 
 // Provide says that there is memory for the message that Open asked for.
 func (e *Engine) Provide() {
-	if m := e.newest(); e.phase == open && m.opened && !m.placed {
-		m.place()
+	if m := e.newest(); e.phase == open && m.opened && !m.hasMemory {
+		m.prepare()
 	}
 }
 
@@ -145,7 +145,7 @@ func (e *Engine) beginArrived() {
 	case told && !known && (len(e.sizes) == 0 || e.cfg.SmallMax > 0):
 		return // the root's message is still under way, or small messages that come first are
 	case told != known:
-		e.violated(e.first, "it sent message %d with immediate value %#x, but the root told of others", number, e.spareImm)
+		e.violated(e.first, "it sent message %d with immediate value %#x, but the root announced others", number, e.spareImm)
 		return
 	case known:
 		size = e.sizes[0].value

@@ -10,23 +10,23 @@ func (e *Engine) toldHello(peer int, h *hello) {
 		e.violated(peer, "it greeted twice")
 		return
 	}
-	if d := e.terms.differs(&h.terms); d != "" {
+	if d := e.mine.differs(h); d != "" {
 		e.fail(peer, fmt.Errorf("%w: members %d (%s) and %d (%s): %s",
 			ErrMismatch, e.cfg.Self, e.cfg.Members[e.cfg.Self], peer, e.cfg.Members[peer], d))
 		return
 	}
-	if int(h.self) != peer {
-		e.fail(peer, fmt.Errorf("%w: member %d (%s) says that it is member %d", ErrMismatch, peer, e.cfg.Members[peer], h.self))
+	if int(h.Self) != peer {
+		e.fail(peer, fmt.Errorf("%w: member %d (%s) says that it is member %d", ErrMismatch, peer, e.cfg.Members[peer], h.Self))
 		return
 	}
-	if h.counts {
+	if h.Counts == 1 {
 		if peer != 0 {
 			e.violated(peer, "it wants to be told what others have, as only the root may")
 			return
 		}
 		e.tally.asked = true
 	}
-	e.greeted[peer], e.have[peer] = true, h.have
+	e.greeted[peer], e.have[peer] = true, h.Have
 	e.greets++
 }
 

@@ -25,7 +25,7 @@ func alone(t *testing.T, self, n int, cfg Config) odd {
 	o := odd{e, t}
 	for i := range n {
 		if i != self {
-			o.Told(i, (&control{kind: kindHello, hello: hello{terms: e.terms, self: uint32(i)}}).append(nil))
+			o.Told(i, (&control{kind: kindHello, hello: e.greeting(uint32(i), 0)}).append(nil))
 		}
 	}
 	o.rest()
@@ -67,7 +67,7 @@ func TestLies(t *testing.T) {
 		suspect int
 	}{
 		"two greetings": {1, 3, Config{}, nil, func(o odd) {
-			o.Told(2, (&control{kind: kindHello, hello: hello{terms: o.terms, self: 2}}).append(nil))
+			o.Told(2, (&control{kind: kindHello, hello: o.greeting(2, 0)}).append(nil))
 		}, 2},
 		"ready for everything": {1, 3, Config{}, func(o odd) {
 			for range maxCredits {
@@ -198,7 +198,7 @@ func (o odd) end() {
 // A member that isn't the root wants to know what members have.
 func TestAskingMember(t *testing.T) {
 	e, _ := New(Config{Members: memberNames(3), Self: 1})
-	e.Told(2, (&control{kind: kindHello, hello: hello{terms: e.terms, self: 2, counts: true}}).append(nil))
+	e.Told(2, (&control{kind: kindHello, hello: e.greeting(2, 1)}).append(nil))
 	if f := e.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 2 {
 		t.Fatal(f)
 	}
@@ -208,7 +208,7 @@ func TestAskingMember(t *testing.T) {
 // message implies is not told.
 func TestCountsCoalesce(t *testing.T) {
 	e, _ := New(Config{Members: memberNames(2), Self: 1, BlockSize: 4, SmallMax: 9})
-	e.Told(0, (&control{kind: kindHello, hello: hello{terms: e.terms, counts: true}}).append(nil))
+	e.Told(0, (&control{kind: kindHello, hello: e.greeting(0, 1)}).append(nil))
 	told := func() (counts []int64) {
 		for {
 			a, ok := e.Next()
@@ -299,4 +299,11 @@ func TestNotGreeted(t *testing.T) {
 	if f := e.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != 0 {
 		t.Fatal(f)
 	}
+}
+
+// greeting returns what another member with the same configuration would say.
+func (e *Engine) greeting(self uint32, counts uint8) hello {
+	h := e.mine
+	h.Self, h.Counts, h.Have = self, counts, 0
+	return h
 }

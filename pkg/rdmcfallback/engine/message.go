@@ -74,14 +74,14 @@ type message struct {
 	imm  uint32
 	node schedule.Node
 
-	send, recv     schedule.Transfer // the next to issue
-	sends, recvs   bool              // there is a next one
-	sending        int               // sends that were issued and haven't ended
-	small          bool              // it goes by the ring
-	putTo          int               // root: the receiver whose ring gets it next
-	missing        int64             // blocks that aren't here yet
-	held           []uint64          // a bit for each block that is here; unused at the root
-	opened, placed bool              // the application was asked for memory, and has given it
+	send, recv        schedule.Transfer // the next to issue
+	sends, recvs      bool              // there is a next one
+	sending           int               // sends that were issued and haven't ended
+	small             bool              // it goes by the ring
+	putTo             int               // root: the receiver whose ring gets it next
+	missing           int64             // blocks that aren't here yet
+	held              []uint64          // a bit for each block that is here; unused at the root
+	opened, hasMemory bool              // the application was asked for memory, and has given it
 }
 
 // begin begins a message of the given shape, at a receiver one that is not small.
@@ -98,7 +98,7 @@ func (e *Engine) begin(number int64, s shape) *message {
 		m.recv, m.recvs = m.node.NextRecv(-1)
 	}
 	if e.cfg.Self == 0 {
-		m.opened, m.placed = true, true
+		m.opened, m.hasMemory = true, true
 	} else {
 		m.missing = s.blocks
 	}
@@ -116,21 +116,21 @@ func (e *Engine) mayBegin() bool {
 	return e.started-e.complete < Window && e.spare != spareBegun && !m.recvs && m.size > int64(e.cfg.Prompt)
 }
 
-// place prepares for blocks, when there is memory for them. The bits are allocated this
+// prepare makes ready for blocks, when there is memory for them. The bits are allocated this
 // late because an absurd size must not cost anything.
-func (m *message) place() {
+func (m *message) prepare() {
 	words := int((m.blocks + 63) / 64)
 	if cap(m.held) < words {
 		m.held = make([]uint64, words)
 	}
 	m.held = m.held[:words]
 	clear(m.held)
-	m.placed = true
+	m.hasMemory = true
 }
 
 // holds reports whether a block is here.
 func (m *message) holds(block int64) bool {
-	return m.missing == 0 || m.placed && m.held[block/64]&(1<<(block%64)) != 0
+	return m.missing == 0 || m.hasMemory && m.held[block/64]&(1<<(block%64)) != 0
 }
 
 // take notes that a block came. By the schedule each comes once.

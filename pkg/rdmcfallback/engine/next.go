@@ -112,7 +112,7 @@ func (e *Engine) nextSpare() (Action, bool) {
 		m.opened = true
 		return Action{Kind: Open, Span: Span{Message: m.number}, Size: m.size}, true
 	}
-	if !m.placed {
+	if !m.hasMemory {
 		return Action{}, false
 	}
 	block := m.recv.Block
@@ -156,9 +156,9 @@ func (e *Engine) nextRecv() (Action, bool) {
 	if e.first < 0 {
 		return Action{}, false
 	}
-	if m := e.newest(); e.started > 0 && (m.recvs || !m.placed) {
+	if m := e.newest(); e.started > 0 && (m.recvs || !m.hasMemory) {
 		t := m.recv
-		if !m.placed || !m.recvs || !e.mayStart(e.recvs, t.Peer) {
+		if !m.hasMemory || !m.recvs || !e.mayStart(e.recvs, t.Peer) {
 			return Action{}, false
 		}
 		e.recvs = append(e.recvs, transfer{t.Peer, m.number, t.Block})

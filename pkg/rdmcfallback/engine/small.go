@@ -112,7 +112,7 @@ func (e *Engine) nextSmall() (Action, bool) {
 		m.opened = true
 		return Action{Kind: Open, Span: Span{Message: m.number}, Size: m.size}, true
 	}
-	if !m.placed {
+	if !m.hasMemory {
 		return Action{}, false
 	}
 	m.missing = 0

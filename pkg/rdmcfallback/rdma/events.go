@@ -156,14 +156,23 @@ func (t *Transport) told(p *peer, msg []byte) error {
 		}
 		p.part = append(make([]byte, 0, rdmcfallback.MaxTell), rest...)
 		return nil
-	case kindOffer:
-		return t.offered(p, msg)
-	case kindAnswer:
-		return t.answered(p, msg)
-	case kindRing:
-		return t.offeredRing(p, msg)
 	case kindSlots:
-		return t.answeredRing(p, msg)
+		a, there, err := parseSlots(msg)
+		if err != nil {
+			return err
+		}
+		return t.answeredRing(p, &a, there)
+	case kindOffer, kindAnswer, kindRing:
+		a, err := parseAddress(msg)
+		switch {
+		case err != nil:
+			return err
+		case kind == kindOffer:
+			return t.offered(p, &a)
+		case kind == kindAnswer:
+			return t.answered(p, &a)
+		}
+		return t.offeredRing(p, &a)
 	default:
 		return fmt.Errorf("%w: a message of kind %d", ErrProtocol, kind)
 	}

@@ -16,24 +16,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
-	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/internal/grouptest"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
 
-func TestMain(m *testing.M) {
-	grouptest.MainOfProcess(func(ctx context.Context, j *grouptest.Job) (rdmcfallback.Transport, error) {
-		host, _, err := net.SplitHostPort(j.Members[j.Self])
-		if err != nil {
-			return nil, err
-		}
-		dev, err := qp.Open("softroce:" + host)
-		if err != nil {
-			return nil, err
-		}
-		return Connect(ctx, Options{Options: tcp.Options{Members: j.Members, Self: j.Self, DeadAfter: j.DeadAfter}, Device: dev})
-	})
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func check(t testing.TB, err error) {
 	t.Helper()

@@ -125,13 +125,14 @@ const (
 // An address is what one end of a queue pair must know of the other, besides what
 // the hello tells.
 type address struct {
-	qpn rocev2.QPN
-	psn rocev2.PSN
+	QPN rocev2.QPN
+	PSN rocev2.PSN
 }
 
+// encode returns the bytes of an offer or an answer, its kind included.
 func (a *address) encode(kind uint8) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{kind}, uint32(a.qpn))
-	return binary.BigEndian.AppendUint32(b, uint32(a.psn))
+	b, _ := binary.Append([]byte{kind}, binary.BigEndian, a) // never fails
+	return b
 }
 
 // parseAddress parses an offer or an answer, its kind included.
@@ -139,9 +140,9 @@ func parseAddress(b []byte) (a address, err error) {
 	if len(b) != addressBytes {
 		return a, fmt.Errorf("%w: a queue pair's address has %d bytes", ErrProtocol, len(b))
 	}
-	a = address{rocev2.QPN(binary.BigEndian.Uint32(b[1:])), rocev2.PSN(binary.BigEndian.Uint32(b[5:]))}
-	if a.qpn < 2 || a.qpn > rocev2.Mask24 || a.psn > rocev2.Mask24 {
-		return a, fmt.Errorf("%w: a queue pair with number %#x and PSN %#x", ErrProtocol, uint32(a.qpn), uint32(a.psn))
+	_, _ = binary.Decode(b[1:], binary.BigEndian, &a) // it is long enough
+	if a.QPN < 2 || a.QPN > rocev2.Mask24 || a.PSN > rocev2.Mask24 {
+		return a, fmt.Errorf("%w: a queue pair with number %#x and PSN %#x", ErrProtocol, uint32(a.QPN), uint32(a.PSN))
 	}
 	return a, nil
 }

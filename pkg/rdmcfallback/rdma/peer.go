@@ -56,20 +56,26 @@ type peer struct {
 	ring ring // root: to the peer; else, of peer 0: from it
 }
 
-// An inbound is the receiver's end of a queue pair.
-type inbound struct {
-	qp      qp.QP // nil before the first buffer is posted
+// A conn is one end of a queue pair. Its receiver tells the sender how many buffers it has
+// posted, or slots freed, so far.
+type conn struct {
+	qp      qp.QP // nil before it is needed
 	psn     rocev2.PSN
 	up      bool // connected
-	nPosted uint32
-	told    uint32 // nPosted as the peer was told
+	count   uint32
+	told    uint32 // count as the peer was told
 	telling int    // messages about that which are under way
+}
+
+// An inbound is the receiver's end for blocks; count is of posted buffers.
+type inbound struct {
+	conn
 	regions fifo
 }
 
 // An outbound is the sender's end.
 type outbound struct {
-	qp      qp.QP // nil before the peer has offered the other end
+	conn
 	ready   uint32
 	nSent   uint32
 	regions fifo
@@ -101,113 +107,122 @@ func (f *fifo) pop() {
 // with so many requests in each direction: those for all of them, twice.
 func entriesOf(requests int) int { return 4 * requests }
 
-// createQP makes a queue pair in INIT, with so many requests in each direction.
-func (t *Transport) createQP(requests int, access qp.Access) (qp.QP, rocev2.PSN, error) {
+// createQP makes the queue pair of c, in INIT, with so many requests in each direction.
+func (t *Transport) createQP(c *conn, requests int, access qp.Access) error {
 	if t.entries += entriesOf(requests); t.entries > t.depth {
-		return nil, 0, fmt.Errorf("rdma: %w: queue pairs need %d completions, and the queue has %d", qp.ErrLimit, t.entries, t.depth)
+		return fmt.Errorf("rdma: %w: queue pairs need %d completions, and the queue has %d", qp.ErrLimit, t.entries, t.depth)
 	}
 	q, err := t.pd.CreateQP(qp.Init{SendCQ: t.cq, RecvCQ: t.cq, MaxSendWR: requests, MaxRecvWR: requests, MaxSGE: 1, SignalAll: true})
 	if err != nil {
-		return nil, 0, fmt.Errorf("rdma: %w", err)
+		return fmt.Errorf("rdma: %w", err)
 	}
 	if err := q.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("rdma: %w", err), q.Close())
+		return errors.Join(fmt.Errorf("rdma: %w", err), q.Close())
 	}
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return q, rocev2.PSN(binary.BigEndian.Uint32(b[:]) & rocev2.Mask24), nil
+	c.qp, c.psn = q, rocev2.PSN(binary.BigEndian.Uint32(b[:])&rocev2.Mask24)
+	return nil
 }
 
+// address is what the peer must know of c.
+func (c *conn) address() *address { return &address{c.qp.QPN(), c.psn} }
+
 // connectQP takes a queue pair from INIT to RTS.
-func (t *Transport) connectQP(p *peer, q qp.QP, psn rocev2.PSN, a *address) error {
-	attr := qp.Attr{State: qp.RTR, DestAddr: p.hello.addr, DestQPN: a.qpn, PathMTU: min(t.mtu, p.hello.mtu), RQPSN: a.psn,
+func (t *Transport) connectQP(p *peer, c *conn, a *address) error {
+	attr := qp.Attr{State: qp.RTR, DestAddr: p.hello.addr, DestQPN: a.QPN, PathMTU: min(t.mtu, p.hello.mtu), RQPSN: a.PSN,
 		MinRNRTimer: minRNRTimer}
-	err := q.Modify(&attr, qp.MaskRTR)
+	err := c.qp.Modify(&attr, qp.MaskRTR)
 	if err == nil {
-		attr = qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}
-		err = q.Modify(&attr, qp.MaskRTS)
+		attr = qp.Attr{State: qp.RTS, SQPSN: c.psn, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}
+		err = c.qp.Modify(&attr, qp.MaskRTS)
 	}
 	if err != nil {
-		return fmt.Errorf("rdma: connect with queue pair %#x at %v: %w", uint32(a.qpn), p.hello.addr, err)
+		return fmt.Errorf("rdma: connect with queue pair %#x at %v: %w", uint32(a.QPN), p.hello.addr, err)
 	}
+	c.up = true
 	return nil
 }
 
 // offer makes the receiver's end of a queue pair and tells the peer. Buffers can
 // be posted from now on.
-func (t *Transport) offer(p *peer) (err error) {
-	if p.in.qp, p.in.psn, err = t.createQP(MaxPosted, 0); err != nil {
+func (t *Transport) offer(p *peer) error {
+	if err := t.createQP(&p.in.conn, MaxPosted, 0); err != nil {
 		return err
 	}
-	a := address{p.in.qp.QPN(), p.in.psn}
-	return t.mesh.Tell(p.id, a.encode(kindOffer))
+	return t.mesh.Tell(p.id, p.in.address().encode(kindOffer))
 }
 
 // offered makes the sender's end.
-func (t *Transport) offered(p *peer, msg []byte) error {
-	a, err := parseAddress(msg)
-	if err != nil {
-		return err
-	}
-	if p.out.qp != nil {
+func (t *Transport) offered(p *peer, a *address) error {
+	c := &p.out.conn
+	if c.qp != nil {
 		return fmt.Errorf("%w: it offered a queue pair twice", ErrProtocol)
 	}
-	mine := address{}
-	if p.out.qp, mine.psn, err = t.createQP(MaxPosted, 0); err != nil {
+	if err := t.createQP(c, MaxPosted, 0); err != nil {
 		return err
 	}
-	mine.qpn = p.out.qp.QPN()
-	if err := t.connectQP(p, p.out.qp, mine.psn, &a); err != nil {
+	if err := t.connectQP(p, c, a); err != nil {
 		return err
 	}
-	for range MaxPosted {
-		if err := t.postReady(p); err != nil {
-			return err
-		}
+	if err := t.postEmpty(p, c, recvReady, MaxPosted); err != nil {
+		return err
 	}
-	return t.mesh.Tell(p.id, mine.encode(kindAnswer))
+	return t.mesh.Tell(p.id, c.address().encode(kindAnswer))
 }
 
 // answered connects the receiver's end.
-func (t *Transport) answered(p *peer, msg []byte) error {
-	a, err := parseAddress(msg)
-	if err != nil {
-		return err
-	}
+func (t *Transport) answered(p *peer, a *address) error {
 	if p.in.qp == nil || p.in.up {
 		return fmt.Errorf("%w: it answered to nothing", ErrProtocol)
 	}
-	if err := t.connectQP(p, p.in.qp, p.in.psn, &a); err != nil {
+	if err := t.connectQP(p, &p.in.conn, a); err != nil {
 		return err
 	}
-	p.in.up = true
-	return t.tellReady(p)
+	return t.tellCount(p, &p.in.conn, sendReady, MaxPosted)
 }
 
-// postReady posts an empty receive, for readiness.
-func (t *Transport) postReady(p *peer) error {
-	t.recv = qp.RecvWR{ID: requestID(p.id, recvReady)}
-	return p.out.qp.PostRecv(&t.recv)
+// postEmpty posts n empty receives: for counts, or for what is written to the ring.
+func (t *Transport) postEmpty(p *peer, c *conn, kind, n int) error {
+	for range n {
+		t.recv = qp.RecvWR{ID: requestID(p.id, kind)}
+		if err := c.qp.PostRecv(&t.recv); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// tellReady tells the peer how many buffers are posted, if it is connected and
-// doesn't know. If too many such messages are under way, it is done later, for
-// all at once.
-func (t *Transport) tellReady(p *peer) error {
-	in := &p.in
-	if !in.up || in.told == in.nPosted || in.telling == MaxPosted {
+// tellCount tells the peer c.count, if it is connected and doesn't know. If too many such
+// messages are under way, it is done later, for all at once.
+func (t *Transport) tellCount(p *peer, c *conn, kind, most int) error {
+	if !c.up || c.told == c.count || c.telling == most {
 		return nil
 	}
-	t.send = qp.SendWR{ID: requestID(p.id, sendReady), Opcode: qp.OpSendImm, Imm: in.nPosted}
-	in.told = in.nPosted
-	in.telling++
-	return in.qp.PostSend(&t.send)
+	t.send = qp.SendWR{ID: requestID(p.id, kind), Opcode: qp.OpSendImm, Imm: c.count}
+	c.told = c.count
+	c.telling++
+	return c.qp.PostSend(&t.send)
+}
+
+// grown returns by how much the count in a completion exceeds the last one, and fails the
+// peer, with ok = false, unless that is 1 to room.
+func (t *Transport) grown(p *peer, wc *qp.WC, last, room uint32, what string) (more uint32, ok bool) {
+	more = wc.Imm - last
+	if wc.HasImm && wc.Opcode == qp.WCRecv && more > 0 && more <= room {
+		return more, true
+	}
+	t.fail(p, fmt.Errorf("%w: %d %s, after %d before; there can be %d more", ErrProtocol, wc.Imm, what, last, room))
+	return 0, false
 }
 
 // postRecv posts a buffer.
 func (t *Transport) postRecv(p *peer, buf []byte) error {
 	in := &p.in
-	if in.regions.n == MaxPosted {
+	switch {
+	case len(buf) > qp.MaxMessage:
+		return fmt.Errorf("rdma: a buffer of %d bytes, at most %d", len(buf), uint32(qp.MaxMessage))
+	case in.regions.n == MaxPosted:
 		return fmt.Errorf("rdma: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
 	}
 	if in.qp == nil {
@@ -224,17 +239,20 @@ func (t *Transport) postRecv(p *peer, buf []byte) error {
 		t.recv.SGEs = t.sge[:]
 	}
 	in.regions.push(r)
-	in.nPosted++
+	in.count++
 	if err := in.qp.PostRecv(&t.recv); err != nil {
 		return err
 	}
-	return t.tellReady(p)
+	return t.tellCount(p, &in.conn, sendReady, MaxPosted)
 }
 
 // sendBlock posts a send.
 func (t *Transport) sendBlock(p *peer, imm uint32, block []byte) error {
 	out := &p.out
-	if out.ready == out.nSent || out.regions.n == MaxPosted {
+	switch {
+	case len(block) > qp.MaxMessage:
+		return fmt.Errorf("rdma: a block of %d bytes, at most %d", len(block), uint32(qp.MaxMessage))
+	case out.ready == out.nSent || out.regions.n == MaxPosted:
 		return fmt.Errorf("%w: member %d", ErrNotReady, p.id)
 	}
 	t.send = qp.SendWR{ID: requestID(p.id, sendBlock), Opcode: qp.OpSendImm, Imm: imm}
@@ -280,21 +298,21 @@ func (t *Transport) complete(wc *qp.WC) error {
 		t.push(rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: wc.Imm, N: int(wc.ByteLen)})
 	case sendReady:
 		p.in.telling--
-		err = t.tellReady(p)
+		err = t.tellCount(p, &p.in.conn, sendReady, MaxPosted)
 	case sendBlock:
 		p.out.regions.pop()
 		t.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
 	case recvReady:
-		more := wc.Imm - p.out.ready
-		if !wc.HasImm || wc.Opcode != qp.WCRecv || more == 0 || more > MaxPosted || wc.Imm-p.out.nSent > MaxPosted {
-			t.fail(p, fmt.Errorf("%w: %d buffers posted, after %d before and %d blocks sent", ErrProtocol, wc.Imm, p.out.ready, p.out.nSent))
+		out := &p.out
+		more, ok := t.grown(p, wc, out.ready, MaxPosted-(out.ready-out.nSent), "buffers posted")
+		if !ok {
 			return nil
 		}
-		p.out.ready = wc.Imm
+		out.ready += more
 		for range more {
 			t.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
 		}
-		err = t.postReady(p)
+		err = t.postEmpty(p, &out.conn, recvReady, 1)
 	default:
 		err = t.completeRing(p, kind, wc)
 	}
@@ -339,12 +357,14 @@ func (t *Transport) fail(p *peer, err error) {
 
 // release closes the queue pairs, after which nothing uses their memory.
 func (t *Transport) release(p *peer) {
-	for _, q := range []qp.QP{p.in.qp, p.out.qp} {
+	for _, q := range []qp.QP{p.in.qp, p.out.qp, p.ring.qp} {
 		if q != nil {
 			_ = q.Close() // fails only if the device is closed already
 		}
 	}
-	p.ring.close()
+	if p.ring.mr != nil {
+		_ = p.ring.mr.Close() // its memory itself stays, for messages that haven't been fetched
+	}
 	for _, f := range []*fifo{&p.in.regions, &p.out.regions} {
 		for f.n > 0 {
 			f.pop()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
-	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 const (
@@ -23,11 +22,9 @@ var _ rdmcfallback.Ring = (*Transport)(nil)
 
 // A ring is one end of the path of small messages from the root to a receiver.
 type ring struct {
+	conn            // count is of slots that the receiver has freed
 	slots, size int // 0 slots: there is none
 	stride      int
-	qp          qp.QP // nil before the first message
-	psn         rocev2.PSN
-	up          bool   // connected
 	memory      []byte // root: messages on their way; receiver: where they are written
 	mr          qp.MR
 
@@ -40,18 +37,13 @@ type ring struct {
 	nDone   uint64 // messages that it has done with
 	freed   uint64 // slots that the receiver has freed
 	free    uint64 // slots that were Freed
-
-	// At a receiver.
-	nFreed  uint64
-	told    uint64 // nFreed as the root was told
-	telling int    // messages about that which are under way
 }
 
 // A remote is the receiver's memory as the root must know it.
 type remote struct {
-	addr uint64
-	rkey uint32
-	size uint32
+	Addr uint64
+	RKey uint32
+	Size uint32
 }
 
 // OpenRing implements rdmcfallback.Ring. A ring takes no memory, besides the
@@ -88,39 +80,29 @@ func (t *Transport) OpenRing(slots, size int) error {
 }
 
 // PutSmall implements rdmcfallback.Ring.
-func (t *Transport) PutSmall(peer int, imm uint32, msg []byte) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(peer)
-	if err != nil || p.down {
-		return err
-	}
-	if t.self != 0 {
-		return fmt.Errorf("rdma: member %d is not the root, which alone puts small messages", t.self)
-	}
-	return t.putSmall(p, imm, msg)
+func (t *Transport) PutSmall(to int, imm uint32, msg []byte) error {
+	return t.use(to, func(p *peer) error {
+		if t.self != 0 {
+			return fmt.Errorf("rdma: member %d is not the root, which alone puts small messages", t.self)
+		}
+		return t.putSmall(p, imm, msg)
+	})
 }
 
 // FreeSmall implements rdmcfallback.Ring.
 func (t *Transport) FreeSmall(n int) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(0)
-	if err != nil || p.down {
-		return err
-	}
-	r := &p.ring
-	if taken := int(r.nPut - r.nFreed); n < 1 || n > taken {
-		return fmt.Errorf("rdma: %d slots can't be freed, of %d in use", n, taken)
-	}
-	// For the next messages, before the root learns that it may send them.
-	for range n {
-		if err := t.postEmpty(p, recvSmall); err != nil {
+	return t.use(0, func(p *peer) error {
+		r := &p.ring
+		if taken := int(uint32(r.nPut) - r.count); n < 1 || n > taken {
+			return fmt.Errorf("rdma: %d slots can't be freed, of %d in use", n, taken)
+		}
+		// For the next messages, before the root learns that it may send them.
+		if err := t.postEmpty(p, &r.conn, recvSmall, n); err != nil {
 			return err
 		}
-	}
-	r.nFreed += uint64(n)
-	return t.tellFreed(p)
+		r.count += uint32(n)
+		return t.tellCount(p, &r.conn, sendFreed, r.slots)
+	})
 }
 
 // putSmall copies a message to where the device can read it, and posts its WRITE
@@ -161,20 +143,10 @@ func (t *Transport) prepare(p *peer, memory, remote qp.Access, recv int) (err er
 	if r.mr, err = t.pd.RegMR(r.memory, memory); err != nil {
 		return fmt.Errorf("rdma: register a ring of %d bytes: %w", len(r.memory), err)
 	}
-	if r.qp, r.psn, err = t.createQP(r.slots, remote); err != nil {
+	if err := t.createQP(&r.conn, r.slots, remote); err != nil {
 		return err
 	}
-	for range r.slots {
-		if err := t.postEmpty(p, recv); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *Transport) postEmpty(p *peer, recv int) error {
-	t.recv = qp.RecvWR{ID: requestID(p.id, recv)}
-	return p.ring.qp.PostRecv(&t.recv)
+	return t.postEmpty(p, &r.conn, recv, r.slots)
 }
 
 // offerRing makes the root's end and tells the receiver.
@@ -182,16 +154,11 @@ func (t *Transport) offerRing(p *peer) error {
 	if err := t.prepare(p, 0, 0, recvFreed); err != nil {
 		return err
 	}
-	a := address{p.ring.qp.QPN(), p.ring.psn}
-	return t.mesh.Tell(p.id, a.encode(kindRing))
+	return t.mesh.Tell(p.id, p.ring.address().encode(kindRing))
 }
 
 // offeredRing makes the receiver's end.
-func (t *Transport) offeredRing(p *peer, msg []byte) error {
-	a, err := parseAddress(msg)
-	if err != nil {
-		return err
-	}
+func (t *Transport) offeredRing(p *peer, a *address) error {
 	r := &p.ring
 	if p.id != 0 || r.slots == 0 || r.qp != nil {
 		return fmt.Errorf("%w: it offered a ring", ErrProtocol)
@@ -199,32 +166,27 @@ func (t *Transport) offeredRing(p *peer, msg []byte) error {
 	if err := t.prepare(p, qp.AccessLocalWrite|qp.AccessRemoteWrite, qp.AccessRemoteWrite, recvSmall); err != nil {
 		return err
 	}
-	if err := t.connectQP(p, r.qp, r.psn, &a); err != nil {
+	if err := t.connectQP(p, &r.conn, a); err != nil {
 		return err
 	}
-	r.up = true
-	mine := address{r.qp.QPN(), r.psn}
 	here := remote{r.mr.Addr(), r.mr.RKey(), uint32(len(r.memory))}
-	return t.mesh.Tell(p.id, here.append(mine.encode(kindSlots)))
+	msg, _ := binary.Append(r.address().encode(kindSlots), binary.BigEndian, &here) // never fails
+	return t.mesh.Tell(p.id, msg)
 }
 
 // answeredRing connects the root's end, and posts the waiting messages.
-func (t *Transport) answeredRing(p *peer, msg []byte) error {
-	a, there, err := parseSlots(msg)
-	if err != nil {
-		return err
-	}
+func (t *Transport) answeredRing(p *peer, a *address, there remote) error {
 	r := &p.ring
 	if r.qp == nil || r.up {
 		return fmt.Errorf("%w: it answered to no ring", ErrProtocol)
 	}
-	if int(there.size) != len(r.memory) {
-		return fmt.Errorf("%w: its ring has %d bytes, not %d", ErrProtocol, there.size, len(r.memory))
+	if int(there.Size) != len(r.memory) {
+		return fmt.Errorf("%w: its ring has %d bytes, not %d", ErrProtocol, there.Size, len(r.memory))
 	}
-	if err := t.connectQP(p, r.qp, r.psn, &a); err != nil {
+	if err := t.connectQP(p, &r.conn, a); err != nil {
 		return err
 	}
-	r.up, r.remote = true, there
+	r.remote = there
 	return t.postPuts(p)
 }
 
@@ -237,26 +199,13 @@ func (t *Transport) postPuts(p *peer) error {
 		n := slotHeader + int(binary.BigEndian.Uint32(r.memory[off+8:]))
 		t.sge[0] = r.mr.SGE(off, n)
 		t.send = qp.SendWR{ID: requestID(p.id, putSmall), Opcode: qp.OpWriteImm, Imm: uint32(r.nPosted), SGEs: t.sge[:],
-			RemoteAddr: r.remote.addr + uint64(off), RKey: r.remote.rkey}
+			RemoteAddr: r.remote.Addr + uint64(off), RKey: r.remote.RKey}
 		if err := r.qp.PostSend(&t.send); err != nil {
 			return err
 		}
 		r.nPosted++
 	}
 	return nil
-}
-
-// tellFreed tells the root how many slots were freed so far, as tellReady does for
-// buffers.
-func (t *Transport) tellFreed(p *peer) error {
-	r := &p.ring
-	if r.told == r.nFreed || r.telling == r.slots {
-		return nil
-	}
-	t.send = qp.SendWR{ID: requestID(p.id, sendFreed), Opcode: qp.OpSendImm, Imm: uint32(r.nFreed)}
-	r.told = r.nFreed
-	r.telling++
-	return r.qp.PostSend(&t.send)
 }
 
 // completeRing turns a completion on the ring's queue pair into an event.
@@ -267,17 +216,16 @@ func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
 		r.nDone++
 		t.freed(p)
 	case recvFreed:
-		more := uint64(wc.Imm - uint32(r.freed))
-		if !wc.HasImm || wc.Opcode != qp.WCRecv || more == 0 || more > r.nPosted-r.freed {
-			t.fail(p, fmt.Errorf("%w: %d slots freed, after %d before and %d small messages", ErrProtocol, wc.Imm, r.freed, r.nPosted))
+		more, ok := t.grown(p, wc, uint32(r.freed), uint32(r.nPosted-r.freed), "slots freed")
+		if !ok {
 			return nil
 		}
-		r.freed += more
+		r.freed += uint64(more)
 		t.freed(p)
-		err = t.postEmpty(p, recvFreed)
+		err = t.postEmpty(p, &r.conn, recvFreed, 1)
 	case sendFreed:
 		r.telling--
-		err = t.tellFreed(p)
+		err = t.tellCount(p, &r.conn, sendFreed, r.slots)
 	case recvSmall:
 		slot := r.slot(r.nPut)
 		n := binary.BigEndian.Uint32(slot[8:])
@@ -302,13 +250,6 @@ func (t *Transport) freed(p *peer) {
 	}
 }
 
-// append appends what follows the address in the answer to a ring's offer.
-func (r *remote) append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, r.addr)
-	b = binary.BigEndian.AppendUint32(b, r.rkey)
-	return binary.BigEndian.AppendUint32(b, r.size)
-}
-
 func parseSlots(b []byte) (a address, r remote, err error) {
 	if len(b) != slotsBytes {
 		return a, r, fmt.Errorf("%w: a ring's address has %d bytes", ErrProtocol, len(b))
@@ -316,17 +257,6 @@ func parseSlots(b []byte) (a address, r remote, err error) {
 	if a, err = parseAddress(b[:addressBytes]); err != nil {
 		return a, r, err
 	}
-	b = b[addressBytes:]
-	return a, remote{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])}, nil
-}
-
-// close closes the queue pair, after which no device writes to the memory. The memory
-// itself stays, for messages that haven't been fetched.
-func (r *ring) close() {
-	if r.qp != nil {
-		_ = r.qp.Close() // fails only if the device is closed already
-	}
-	if r.mr != nil {
-		_ = r.mr.Close()
-	}
+	_, err = binary.Decode(b[addressBytes:], binary.BigEndian, &r)
+	return a, r, err
 }

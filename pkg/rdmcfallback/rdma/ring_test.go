@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"slices"
@@ -137,10 +138,8 @@ func TestRingDown(t *testing.T) {
 	}
 }
 
-func TestRingAllocs(t *testing.T) {
-	if testenv.Race {
-		t.Skip("optional: the race detector allocates; \"make test\" runs it without as well")
-	}
+func TestRingAllocsWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "the race detector allocates")
 	a, b := ringPair(t)
 	msg := make([]byte, ringSize)
 	ctx := limited(t)
@@ -213,11 +212,11 @@ func TestRingNonsense(t *testing.T) {
 			slot[3] = byte(r.nPut)
 			slot[11] = 7
 			wr := qp.SendWR{ID: requestID(len(a.x.peers), 0), Opcode: qp.OpWriteImm, Imm: uint32(r.nPut), SGEs: []qp.SGE{r.mr.SGE(off, slotHeader+7)},
-				RemoteAddr: r.remote.addr + uint64(off), RKey: r.remote.rkey}
+				RemoteAddr: r.remote.Addr + uint64(off), RKey: r.remote.RKey}
 			lie(slot, &wr)
 			check(t, r.qp.PostSend(&wr))
 			want := ErrProtocol
-			if wr.RKey != r.remote.rkey || wr.RemoteAddr < r.remote.addr || wr.RemoteAddr >= r.remote.addr+uint64(r.remote.size) {
+			if wr.RKey != r.remote.RKey || wr.RemoteAddr < r.remote.Addr || wr.RemoteAddr >= r.remote.Addr+uint64(r.remote.Size) {
 				// The device refuses it, and only says that the queue pair has ended.
 				want = ErrQueuePair
 			}
@@ -250,7 +249,7 @@ func TestRingOverrun(t *testing.T) {
 		b.want(rdmcfallback.Small, 0)
 	}
 	r := &a.x.peers[1].ring
-	check(t, r.qp.PostSend(&qp.SendWR{ID: requestID(1, putSmall), Opcode: qp.OpWriteImm, Imm: ringSlots, RemoteAddr: r.remote.addr, RKey: r.remote.rkey}))
+	check(t, r.qp.PostSend(&qp.SendWR{ID: requestID(1, putSmall), Opcode: qp.OpWriteImm, Imm: ringSlots, RemoteAddr: r.remote.Addr, RKey: r.remote.RKey}))
 	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) {
 		t.Errorf("no slot: %v", e.Err)
 	}
@@ -297,7 +296,7 @@ func TestRingOffers(t *testing.T) {
 	wrong("queue pair 0", b, a, append([]byte{kindSlots, 0, 0, 0, 0}, answer[5:]...))
 	a, b = ringPair(t)
 	check(t, a.x.PutSmall(1, 0, nil))
-	there := remote{size: 5 * 128}
+	there := remote{Size: 5 * 128}
 	good := there.append([]byte{kindSlots, 0, 0, 0, 77, 0, 0, 0, 1})
 	wrong("two answers", b, a, good, good)
 	a, b = ringPair(t)
@@ -387,4 +386,10 @@ func FuzzSlots(f *testing.F) {
 			t.Errorf("%x is also %x", b, r.append(a.encode(b[0])))
 		}
 	})
+}
+
+// append appends what follows the address in the answer to a ring's offer.
+func (r *remote) append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.BigEndian, r)
+	return b
 }

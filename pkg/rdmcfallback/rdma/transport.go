@@ -135,60 +135,49 @@ func (t *Transport) peer(i int) (*peer, error) {
 	return t.peers[i], nil
 }
 
-// Place implements rdmcfallback.Transport.
-func (t *Transport) Place() (self, members int) { return t.mesh.Place() }
+// Rank implements rdmcfallback.Transport.
+func (t *Transport) Rank() (self, members int) { return t.mesh.Rank() }
+
+// use calls f with a peer, under the lock, unless the peer is down.
+func (t *Transport) use(peer int, f func(p *peer) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	return f(p)
+}
 
 // PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
 // posted for one peer.
-func (t *Transport) PostRecv(peer int, buf []byte) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(peer)
-	if err != nil || p.down {
-		return err
-	}
-	if len(buf) > qp.MaxMessage {
-		return fmt.Errorf("rdma: a buffer of %d bytes, at most %d", len(buf), uint32(qp.MaxMessage))
-	}
-	return t.postRecv(p, buf)
+func (t *Transport) PostRecv(from int, buf []byte) error {
+	return t.use(from, func(p *peer) error { return t.postRecv(p, buf) })
 }
 
 // Send implements rdmcfallback.Transport.
-func (t *Transport) Send(peer int, imm uint32, block []byte) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(peer)
-	if err != nil || p.down {
-		return err
-	}
-	if len(block) > qp.MaxMessage {
-		return fmt.Errorf("rdma: a block of %d bytes, at most %d", len(block), uint32(qp.MaxMessage))
-	}
-	return t.sendBlock(p, imm, block)
+func (t *Transport) Send(to int, imm uint32, block []byte) error {
+	return t.use(to, func(p *peer) error { return t.sendBlock(p, imm, block) })
 }
 
 // Tell implements rdmcfallback.Transport.
-func (t *Transport) Tell(peer int, msg []byte) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(peer)
-	if err != nil || p.down {
-		return err
-	}
-	if len(msg) < 1 || len(msg) > rdmcfallback.MaxTell {
-		return fmt.Errorf("rdma: a message of %d bytes, must be 1 to %d", len(msg), rdmcfallback.MaxTell)
-	}
-	if len(msg) > partBytes {
-		t.scratch[0] = kindPart
-		copy(t.scratch[1:], msg[:partBytes])
-		if err := t.mesh.Tell(peer, t.scratch[:]); err != nil {
-			return err
+func (t *Transport) Tell(to int, msg []byte) error {
+	return t.use(to, func(*peer) error {
+		if len(msg) < 1 || len(msg) > rdmcfallback.MaxTell {
+			return fmt.Errorf("rdma: a message of %d bytes, must be 1 to %d", len(msg), rdmcfallback.MaxTell)
 		}
-		msg = msg[partBytes:]
-	}
-	t.scratch[0] = kindTold
-	n := copy(t.scratch[1:], msg)
-	return t.mesh.Tell(peer, t.scratch[:1+n])
+		if len(msg) > partBytes {
+			t.scratch[0] = kindPart
+			copy(t.scratch[1:], msg[:partBytes])
+			if err := t.mesh.Tell(to, t.scratch[:]); err != nil {
+				return err
+			}
+			msg = msg[partBytes:]
+		}
+		t.scratch[0] = kindTold
+		n := copy(t.scratch[1:], msg)
+		return t.mesh.Tell(to, t.scratch[:1+n])
+	})
 }
 
 // Forget deregisters memory that is about to be unmapped. It is for memory that

@@ -197,10 +197,8 @@ func TestNoSuchPeer(t *testing.T) {
 }
 
 // Blocks cost no allocation and no registration, once their memory was used.
-func TestSteadyStateAllocs(t *testing.T) {
-	if testenv.Race {
-		t.Skip("optional: the race detector allocates; \"make test\" runs it without as well")
-	}
+func TestSteadyStateAllocsWithoutRace(t *testing.T) {
+	testenv.WithoutRace(t, "the race detector allocates")
 	a, b := pair(t)
 	link(t, a, b)
 	out, in := make([]byte, 1<<20), make([]byte, 1<<20)

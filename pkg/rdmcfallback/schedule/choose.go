@@ -69,9 +69,6 @@ type Plan struct {
 	Others []Estimate
 	// Reasons are sentences for people.
 	Reasons []string
-
-	nodes int
-	racks *Racks // if the algorithm uses them
 }
 
 // String returns the plan and its reasons, a line each.
@@ -82,11 +79,6 @@ func (p Plan) String() string {
 // String returns the estimate in one line.
 func (e Estimate) String() string {
 	return fmt.Sprintf("%v: blocks of %s, %d of them, %d steps, about %v", e.Algorithm, inBytes(e.BlockSize), e.Blocks, e.Steps, e.Time)
-}
-
-// Schedule returns the plan's schedule.
-func (p Plan) Schedule() Schedule {
-	return Schedule{algorithm: p.Algorithm, nodes: p.nodes, blocks: p.Blocks, racks: p.racks}
 }
 
 // Choose selects the algorithm and the size of blocks with which a message of
@@ -119,12 +111,9 @@ func Choose(size int64, nodes int, h Hints) (Plan, error) {
 	if all[0].Algorithm == Chain && all[0].Time > all[1].Time/chainGain*(chainGain-1) {
 		chosen = 1
 	}
-	p := Plan{Estimate: all[chosen], nodes: nodes}
+	p := Plan{Estimate: all[chosen]}
 	p.Others = slices.Delete(all, chosen, chosen+1)
-	if p.Algorithm == Hybrid {
-		p.racks = h.Racks
-	}
-	p.Reasons = h.reasons(p, size)
+	p.Reasons = h.reasons(p, size, nodes)
 	return p, nil
 }
 

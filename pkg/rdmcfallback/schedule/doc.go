@@ -68,7 +68,7 @@
 // [Node.NextSend] and [Node.NextRecv] walk through that node's sends and
 // receives. [Choose] selects the algorithm and the size of blocks. Nothing is
 // tabulated: a Schedule and a Node are small values whose size doesn't depend on
-// n or k, and their methods don't allocate, except [Node.Peers]. Only [Racks]
+// n or k, and their methods don't allocate. Only [Racks]
 // take memory in proportion to the group.
 //
 // The node from which a node receives first is the same for all messages of two blocks and

@@ -16,7 +16,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("of", s.Steps(), "steps; peers", n.Peers())
+	fmt.Println("of", s.Steps(), "steps")
 	for t, ok := n.NextRecv(-1); ok; t, ok = n.NextRecv(t.Step) {
 		fmt.Printf("step %d: block %d from node %d\n", t.Step, t.Block, t.Peer)
 	}
@@ -24,7 +24,7 @@ func Example() {
 		fmt.Printf("step %d: block %d to node %d\n", t.Step, t.Block, t.Peer)
 	}
 	// Output:
-	// of 5 steps; peers [0 2 3]
+	// of 5 steps
 	// step 1: block 1 from node 0
 	// step 3: block 0 from node 2
 	// step 4: block 2 from node 2

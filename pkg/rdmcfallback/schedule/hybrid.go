@@ -91,11 +91,11 @@ func (r *Racks) steps(blocks int64) int64 {
 	return pipelineSteps(r.Len(), blocks) + pipelineSteps(r.most, blocks)
 }
 
-// A place is a node's part of a hybrid schedule. All steps among leaders come before those
+// A hybridNode is a node's part of a hybrid schedule. All steps among leaders come before those
 // in racks, though no node waits for that: a leader that has sent what it has to send to
 // others goes on in its rack. It has to send nearly all blocks on either level, so that
 // another order would gain nothing as long as it sends one block at a time.
-type place struct {
+type hybridNode struct {
 	racks  *Racks
 	rack   int
 	before int64  // number of steps among leaders
@@ -103,9 +103,9 @@ type place struct {
 	inRack vertex
 }
 
-func (r *Racks) place(i int, blocks int64) place {
+func (r *Racks) hybridNode(i int, blocks int64) hybridNode {
 	x := r.Rack(i)
-	p := place{racks: r, rack: x, before: pipelineSteps(r.Len(), blocks)}
+	p := hybridNode{racks: r, rack: x, before: pipelineSteps(r.Len(), blocks)}
 	if r.rank[i] == 0 {
 		p.leader = newVertex(r.Len(), x, blocks)
 	}
@@ -114,7 +114,7 @@ func (r *Racks) place(i int, blocks int64) place {
 }
 
 // among makes a transfer of the pipeline among leaders one of the schedule.
-func (p *place) among(t Transfer, ok bool) (Transfer, bool) {
+func (p *hybridNode) among(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false
 	}
@@ -123,7 +123,7 @@ func (p *place) among(t Transfer, ok bool) (Transfer, bool) {
 }
 
 // within makes a transfer of the rack's pipeline one of the schedule.
-func (p *place) within(t Transfer, ok bool) (Transfer, bool) {
+func (p *hybridNode) within(t Transfer, ok bool) (Transfer, bool) {
 	if !ok {
 		return Transfer{}, false
 	}
@@ -132,29 +132,10 @@ func (p *place) within(t Transfer, ok bool) (Transfer, bool) {
 	return t, true
 }
 
-// do returns what the node sends or receives in step j.
-func (p *place) do(w way, j int64) (Transfer, bool) {
-	if j < p.before {
-		return p.among(p.leader.do(w, j))
-	}
-	return p.within(p.inRack.do(w, j-p.before))
-}
-
 // next returns the first send or receive after a step.
-func (p *place) next(w way, after int64) (Transfer, bool) {
+func (p *hybridNode) next(w way, after int64) (Transfer, bool) {
 	if t, ok := p.among(p.leader.next(w, after)); ok {
 		return t, true
 	}
 	return p.within(p.inRack.next(w, max(after, -1)-p.before))
-}
-
-// peers appends all nodes that the node exchanges blocks with.
-func (p *place) peers(to []int) []int {
-	for _, x := range p.leader.peers(nil) {
-		to = append(to, p.racks.Leader(x))
-	}
-	for _, rank := range p.inRack.peers(nil) {
-		to = append(to, p.racks.node(p.rack, rank))
-	}
-	return to
 }

@@ -166,18 +166,3 @@ func (p *vertex) next(w way, after int64) (Transfer, bool) {
 	}
 	return Transfer{}, false
 }
-
-// peers appends all nodes that the node exchanges blocks with.
-func (p *vertex) peers(to []int) []int {
-	if p.l > 0 && p.mate >= 0 {
-		to = append(to, p.mate)
-	}
-	for d := range p.l {
-		w := p.v ^ 1<<d
-		to = append(to, w)
-		if i := p.other(w); i >= 0 {
-			to = append(to, i)
-		}
-	}
-	return to
-}

@@ -7,8 +7,8 @@ import (
 
 // reasons explains a plan: what was known, why the chosen algorithm, and what is
 // against each of the others.
-func (h Hints) reasons(p Plan, size int64) []string {
-	known := fmt.Sprintf("%s to %d receivers, by links of %s; %v for each block besides, and %v to relay one", inBytes(size), p.nodes-1, inBits(h.Bandwidth), h.PerBlock, h.Relay)
+func (h Hints) reasons(p Plan, size int64, nodes int) []string {
+	known := fmt.Sprintf("%s to %d receivers, by links of %s; %v for each block besides, and %v to relay one", inBytes(size), nodes-1, inBits(h.Bandwidth), h.PerBlock, h.Relay)
 	if h.Racks != nil && h.Uplink > 0 {
 		known += fmt.Sprintf("; %d racks of up to %d nodes share uplinks of %s", h.Racks.Len(), h.Racks.most, inBits(h.Uplink))
 	}

@@ -152,7 +152,7 @@ func (s Schedule) Node(i int) (Node, error) {
 	case BinomialPipeline:
 		n.pipe = newVertex(s.nodes, i, s.blocks)
 	case Hybrid:
-		n.place = s.racks.place(i, s.blocks)
+		n.hybrid = s.racks.hybridNode(i, s.blocks)
 	}
 	return n, nil
 }

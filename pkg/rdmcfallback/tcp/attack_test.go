@@ -55,7 +55,7 @@ func TestAttackOnBootstrap(t *testing.T) {
 	call("GET / HTTP/1.1\r\n\r\n")
 	for _, group := range []uint64{0, 1, 0x5eee} {
 		for _, from := range []int{0, 1, 7} {
-			call(string((&greeting{kind: greetControl, group: group, epoch: 3, from: from, to: 0, run: 9, members: []string{members[0], "127.66.6.6:1"}}).encode()))
+			call(string((&greeting{Kind: greetControl, Group: group, Epoch: 3, From: from, To: 0, Run: 9, Members: []string{members[0], "127.66.6.6:1"}}).encode()))
 		}
 	}
 	const rude = 1 + 3*3

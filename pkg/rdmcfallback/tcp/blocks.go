@@ -22,32 +22,21 @@ const BlockSize = 256 << 10
 // arrive later than the schedule expects.
 const maxUnsent = 64 << 10
 
-// postRecv posts a buffer. The first one makes the connection.
-func (p *peer) postRecv(buf []byte) error {
-	p.mu.Lock()
-	if p.failing {
-		p.mu.Unlock()
-		return nil
-	}
+// postRecv posts a buffer. The first one makes the connection. The lock is held.
+func (p *peer) postRecv(buf []byte) (lost, err error) {
 	if p.nPosted-p.nRecv == MaxPosted {
-		p.mu.Unlock()
-		return fmt.Errorf("tcp: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
+		return nil, fmt.Errorf("tcp: %d buffers are posted for blocks of member %d already", MaxPosted, p.id)
 	}
 	p.posted[p.nPosted%MaxPosted] = buf
 	p.nPosted++
-	var err error
 	if p.in != nil {
-		err = p.tellReady()
-	} else if !p.dialled {
-		p.dialled = true
-		p.wg.Add(1)
-		go p.receive()
+		return p.tellReady(), nil
 	}
-	p.mu.Unlock()
-	if err != nil {
-		p.fail(err, true)
+	if !p.dialed {
+		p.dialed = true
+		p.wg.Go(p.receive)
 	}
-	return nil
+	return nil, nil
 }
 
 // tellReady tells the peer how many buffers are posted. The lock is held.
@@ -59,8 +48,7 @@ func (p *peer) tellReady() error {
 // receive makes the connection for blocks from the peer, and reads it until it
 // ends.
 func (p *peer) receive() {
-	defer p.wg.Done()
-	conn, err := p.dial(greetBlocks, func(conn *net.TCPConn) error {
+	conn, err := p.dial(greetBlocks, func(conn stream) error {
 		p.in = conn
 		if err := p.readies.open(p, conn, 64<<10); err != nil {
 			return err
@@ -75,22 +63,15 @@ func (p *peer) receive() {
 
 // dial makes one more connection to the peer, and calls use with it, under the
 // lock, if it is still wanted.
-func (p *peer) dial(kind uint8, use func(conn *net.TCPConn) error) (*net.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(p.t.ctx, p.t.opt.deadAfter())
+func (p *peer) dial(kind uint8, use func(conn stream) error) (stream, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, p.t.opt.DeadAfter)
 	defer cancel()
-	go func() {
-		select {
-		case <-p.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	conn, g, err := p.t.dial(ctx, p.id, &greeting{kind: kind, group: p.t.opt.Group, epoch: p.t.opt.Epoch,
-		from: p.t.opt.Self, to: p.id, run: p.t.run, toRun: p.run})
+	conn, g, err := p.t.dial(ctx, p.id, &greeting{Kind: kind, Group: p.t.opt.Group, Epoch: p.t.opt.Epoch,
+		From: p.t.opt.Self, To: p.id, Run: p.t.run, ToRun: p.run})
 	if err != nil {
 		return nil, err
 	}
-	if g.kind != kind || g.from != p.id || g.run != p.run {
+	if g.Kind != kind || g.From != p.id || g.Run != p.run {
 		closeConns(conn)
 		return nil, fmt.Errorf("%w: another process answers at %s", ErrProtocol, p.t.opt.Members[p.id])
 	}
@@ -98,7 +79,7 @@ func (p *peer) dial(kind uint8, use func(conn *net.TCPConn) error) (*net.TCPConn
 	defer p.mu.Unlock()
 	err = net.ErrClosed
 	if !p.failing {
-		err = setDeadAfter(conn, p.t.opt.deadAfter())
+		err = setDeadAfter(conn, p.t.opt.DeadAfter)
 	}
 	if err == nil {
 		err = use(conn)
@@ -111,19 +92,33 @@ func (p *peer) dial(kind uint8, use func(conn *net.TCPConn) error) (*net.TCPConn
 
 // readBlocks reads blocks into the posted buffers.
 func (p *peer) readBlocks(conn io.Reader) error {
+	return p.readMessages(conn, blockMagic, func() ([]byte, error) {
+		if p.nPosted == p.nRecv {
+			return nil, fmt.Errorf("%w: a block for which no buffer was posted", ErrProtocol)
+		}
+		return p.posted[p.nRecv%MaxPosted], nil
+	}, func(imm uint32, block []byte) rdmcfallback.Event {
+		p.posted[p.nRecv%MaxPosted] = nil
+		p.nRecv++
+		return rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: imm, N: len(block)}
+	})
+}
+
+// readMessages reads blocks or small messages until the connection ends. Each goes where
+// room says, and done makes an event of it. Both are called under the lock.
+func (p *peer) readMessages(conn io.Reader, magic uint32, room func() ([]byte, error), done func(imm uint32, msg []byte) rdmcfallback.Event) error {
 	header := make([]byte, blockHeader)
 	for number := uint32(0); ; number++ {
 		if _, err := io.ReadFull(conn, header); err != nil {
 			return err
 		}
 		p.mu.Lock()
-		posted := p.nPosted != p.nRecv
-		buf := p.posted[p.nRecv%MaxPosted]
+		buf, err := room()
 		p.mu.Unlock()
-		if !posted {
-			return fmt.Errorf("%w: a block for which no buffer was posted", ErrProtocol)
+		if err != nil {
+			return err
 		}
-		imm, n, err := parseBlockHeader(header, blockMagic, number, len(buf))
+		imm, n, err := parseBlockHeader(header, magic, number, len(buf))
 		if err != nil {
 			return err
 		}
@@ -131,53 +126,46 @@ func (p *peer) readBlocks(conn io.Reader) error {
 			return err
 		}
 		p.mu.Lock()
-		p.posted[p.nRecv%MaxPosted] = nil
-		p.nRecv++
+		e := done(imm, buf[:n])
 		p.mu.Unlock()
-		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: imm, N: n})
+		p.t.events.push(e)
 	}
 }
 
 // supply begins to use the connection for blocks to the peer, which it made.
-func (p *peer) supply(conn *net.TCPConn) error {
+func (p *peer) supply(conn stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failing || p.out != nil {
 		return net.ErrClosed
 	}
-	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.t.opt.deadAfter())); err != nil {
+	if err := errors.Join(setUnsent(conn, maxUnsent), setDeadAfter(conn, p.t.opt.DeadAfter)); err != nil {
 		return err
 	}
 	p.out = conn
-	p.wg.Add(2)
-	go func() {
-		defer p.wg.Done()
-		p.fail(p.readReadies(conn), true)
-	}()
-	go p.writeBlocks(conn)
+	p.wg.Go(func() { p.fail(p.readReadies(conn), true) })
+	p.wg.Go(func() { p.writeBlocks(conn) })
 	return nil
 }
 
 // readReadies turns the peer's readiness into events.
 func (p *peer) readReadies(conn io.Reader) error {
-	var seen uint32
-	return readCounts(conn, func(b []byte) error {
-		more, err := parseReady(b, seen, p.nSent.Load())
-		seen += more
+	var known uint32
+	return readCounts(conn, "buffers posted", func() (uint32, uint32) {
+		return known, MaxPosted - (known - p.nSent.Load())
+	}, func(more uint32) {
+		known += more
 		p.credits.Add(int32(more))
 		for range more {
 			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
 		}
-		return err
 	})
 }
 
 // sendBlock hands a block to the writer.
 func (p *peer) sendBlock(imm uint32, block []byte) error {
-	select {
-	case <-p.stop:
+	if p.ctx.Err() != nil {
 		return nil
-	default:
 	}
 	if p.credits.Add(-1) < 0 {
 		p.credits.Add(1)
@@ -188,8 +176,7 @@ func (p *peer) sendBlock(imm uint32, block []byte) error {
 }
 
 // writeBlocks writes blocks as they come.
-func (p *peer) writeBlocks(conn *net.TCPConn) {
-	defer p.wg.Done()
+func (p *peer) writeBlocks(conn stream) {
 	var (
 		header [blockHeader]byte
 		array  [2][]byte
@@ -199,7 +186,7 @@ func (p *peer) writeBlocks(conn *net.TCPConn) {
 		var s send
 		select {
 		case s = <-p.sends:
-		case <-p.stop:
+		case <-p.ctx.Done():
 			return
 		}
 		putBlockHeader(header[:], blockMagic, s.imm, len(s.block), number)

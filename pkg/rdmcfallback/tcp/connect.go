@@ -47,12 +47,10 @@ func Connect(ctx context.Context, o Options) (*Transport, error) {
 		o.Listener = l
 	}
 	t := newTransport(o)
-	t.wg.Add(2)
-	go t.accept()
-	go t.beat()
-	for i := range o.Self {
-		t.wg.Add(1)
-		go t.call(t.peers[i])
+	t.wg.Go(t.accept)
+	t.wg.Go(t.beat)
+	for _, p := range t.peers[:o.Self] {
+		t.wg.Go(func() { t.call(p) })
 	}
 	b := &t.boot
 	select {
@@ -95,7 +93,7 @@ func (e *memberError) Unwrap() error { return e.err }
 type bootstrap struct {
 	t      *Transport
 	mu     sync.Mutex
-	over   bool
+	ended  bool
 	err    error // why it failed
 	done   chan struct{}
 	allMet chan struct{}
@@ -147,8 +145,8 @@ func (b *bootstrap) complete() {
 // finish ends the bootstrap if it is complete. The lock is held.
 func (b *bootstrap) finish() {
 	n := len(b.t.peers) - 1
-	if !b.over && b.met == n && b.completed == n {
-		b.over = true
+	if !b.ended && b.met == n && b.completed == n {
+		b.ended = true
 		close(b.done)
 	}
 }
@@ -157,10 +155,10 @@ func (b *bootstrap) finish() {
 func (b *bootstrap) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.ended {
 		return
 	}
-	b.over, b.err = true, err
+	b.ended, b.err = true, err
 	msg := abortMessage(err)
 	for _, p := range b.t.peers {
 		if p != nil {
@@ -190,7 +188,7 @@ func (b *bootstrap) stranger(c net.Conn, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over && len(b.strangers) < 3 {
+	if !b.ended && len(b.strangers) < 3 {
 		b.strangers = append(b.strangers, fmt.Sprintf("%s called: %v", c.RemoteAddr(), err))
 	}
 }
@@ -232,8 +230,21 @@ func (p *peer) isMet() bool {
 	return p.met
 }
 
-// causes are the errors whose kind an abort carries.
-var causes = []error{ErrMissing, ErrMismatch, ErrVersion, ErrDuplicate, ErrStale, ErrProtocol, ErrClosed}
+// causes are the errors whose kind an abort or a rejection carries.
+var causes = []error{ErrMissing, ErrMismatch, ErrVersion, ErrDuplicate, ErrStale, ErrProtocol, ErrClosed, errNotYet}
+
+// codeOf returns the code of the cause that err wraps, 0 if it wraps none, and causeOf the
+// cause of a code, nil if there is none.
+func codeOf(err error) int {
+	return 1 + slices.IndexFunc(causes, func(c error) bool { return errors.Is(err, c) })
+}
+
+func causeOf(code int) error {
+	if code > 0 && code <= len(causes) {
+		return causes[code-1]
+	}
+	return nil
+}
 
 // An abortError is another member's reason to give up.
 type abortError struct {
@@ -253,22 +264,18 @@ func (e *abortError) Unwrap() []error {
 // abortMessage encodes why this member gives up; a reason that came from another member is
 // passed on unchanged.
 func abortMessage(err error) []byte {
-	code := 1 + slices.IndexFunc(causes, func(c error) bool { return errors.Is(err, c) })
 	reason := err.Error()
-	var other *abortError
-	if errors.As(err, &other) {
+	if other, ok := errors.AsType[*abortError](err); ok {
 		reason = other.reason
 	}
-	return append([]byte{byte(code)}, reason[:min(len(reason), maxReason)]...)
+	return append([]byte{byte(codeOf(err))}, cutReason(reason)...)
 }
+
+func cutReason(s string) string { return s[:min(len(s), maxReason)] }
 
 // parseAbort reads what abortMessage wrote; the text is made safe to print.
 func parseAbort(b []byte) error {
-	e := &abortError{reason: printable(string(b[abortMinimum:]))}
-	if code := int(b[0]); code > 0 && code <= len(causes) {
-		e.cause = causes[code-1]
-	}
-	return e
+	return &abortError{causeOf(int(b[0])), printable(string(b[abortMinimum:]))}
 }
 
 // printable replaces characters that don't belong in a line of text.

@@ -132,11 +132,11 @@ func TestBootstrapStrangers(t *testing.T) {
 		done <- err
 	}()
 	talk("GET / HTTP/1.1\r\n\r\n")
-	talk("RDMC/TCP\x00\x03\x00\x00\x00\x00")
+	talk("RDMC/TCP\x00\x02\x00\x00\x00\x00")
 	cancel()
 	err := <-done
 	for _, text := range []string{"1 of 2: member 1", "has not called", `called: tcp: the peer violates the protocol: not a member`, `"GET / `,
-		"speaks version 3, this is 2", context.Canceled.Error()} {
+		"speaks version 2, this is 3", context.Canceled.Error()} {
 		if !errors.Is(err, tcp.ErrMissing) || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q", err, text)
 		}
@@ -152,7 +152,7 @@ func TestBootstrapWrongService(t *testing.T) {
 	}{
 		{"220 mail.example ESMTP ready\r\n", tcp.ErrProtocol},
 		{"RDMC/TCP\x00\x09\x00\x00\x00\x00", tcp.ErrVersion},
-		{"RDMC/TCP\x00\x02\xff\x00\x00\x00", tcp.ErrProtocol},
+		{"RDMC/TCP\x00\x03\xff\x00\x00\x00", tcp.ErrProtocol},
 	} {
 		const n = 4
 		ls, addrs := listen(t, n)

@@ -39,12 +39,10 @@
 //
 // All numbers are big-endian. A connection begins with a greeting from each side, the
 // dialer's first: "RDMC/TCP", the version (16 bits), the length of the rest (32 bits), and
-// the rest: its kind (8 bits) and, for a rejection, a code (8 bits) and text; else the
-// group and the epoch (64 bits each), the sender's and the addressee's numbers (32 bits
-// each), the sender's and the addressee's run (64 bits each: a random number that tells one
-// process from its successor; the addressee's is 0 where it isn't known), and for a control
-// connection the members' addresses (their number in 32 bits, each with its length in 16
-// bits) and the opaque hello (length in 16 bits).
+// the rest, a JSON object: its kind and, for a rejection, a code and a reason, or an abort's
+// message; else the group, the epoch, the sender's and the addressee's numbers, their runs
+// (random numbers that tell a process from its successor; the addressee's is 0 where it
+// isn't known), and for a control connection the members' addresses and the opaque hello.
 //
 // On a control connection, messages follow: kind (8 bits), a zero, length (16
 // bits), bytes. On a connection for blocks, each block has a header: "BLK1", the

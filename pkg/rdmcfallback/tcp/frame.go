@@ -47,39 +47,25 @@ func parseBlockHeader(b []byte, magic, number uint32, room int) (imm uint32, n i
 	return binary.BigEndian.Uint32(b[4:]), int(size), nil
 }
 
-// parseReady returns how many more blocks may be sent, after seen before, of
-// which sent were used.
-func parseReady(b []byte, seen, sent uint32) (more uint32, err error) {
-	now := binary.BigEndian.Uint32(b)
-	if now-sent > MaxPosted || now-seen > MaxPosted || now == seen {
-		return 0, fmt.Errorf("%w: %d buffers posted, after %d before and %d blocks sent", ErrProtocol, now, seen, sent)
-	}
-	return now - seen, nil
-}
-
-// parseFreed returns how many more slots are free, after freed before, of put that
-// were used.
-func parseFreed(b []byte, freed, put uint32) (more uint32, err error) {
-	now := binary.BigEndian.Uint32(b)
-	if now == freed || now-freed > put-freed {
-		return 0, fmt.Errorf("%w: %d slots freed, after %d before and %d small messages", ErrProtocol, now, freed, put)
-	}
-	return now - freed, nil
-}
-
-// readCounts calls f for each count that comes, until the connection ends or f
-// returns an error.
-func readCounts(conn io.Reader, f func(b []byte) error) error {
+// readCounts reads how many buffers were posted, or slots freed, so far, until the connection
+// ends, and hands on by how many there are more. state says how many were known before, and
+// how many more there can be.
+func readCounts(conn io.Reader, what string, state func() (known, room uint32), more func(n uint32)) error {
 	buf, have := make([]byte, 64*countBytes), 0
 	for {
 		n, err := conn.Read(buf[have:])
-		have += n
-		used := 0
-		for ; have-used >= countBytes && err == nil; used += countBytes {
-			err = f(buf[used:])
-		}
 		if err != nil {
 			return err
+		}
+		have += n
+		used := 0
+		for ; have-used >= countBytes; used += countBytes {
+			known, room := state()
+			now := binary.BigEndian.Uint32(buf[used:])
+			if now == known || now-known > room {
+				return fmt.Errorf("%w: %d %s, after %d before; there can be %d more", ErrProtocol, now, what, known, room)
+			}
+			more(now - known)
 		}
 		have = copy(buf, buf[used:have])
 	}

@@ -12,13 +12,16 @@ import (
 
 // dial makes a connection to a member and exchanges greetings. A rejection comes
 // as an error.
-func (t *Transport) dial(ctx context.Context, to int, mine *greeting) (*net.TCPConn, *greeting, error) {
-	d := net.Dialer{Timeout: dialTime}
-	c, err := d.DialContext(ctx, "tcp", t.opt.Members[to])
+func (t *Transport) dial(ctx context.Context, to int, mine *greeting) (stream, *greeting, error) {
+	c, err := t.connect(ctx, t.opt.Members[to])
 	if err != nil {
 		return nil, nil, err
 	}
-	conn := c.(*net.TCPConn)
+	conn, ok := c.(stream)
+	if !ok {
+		_ = c.Close()
+		return nil, nil, fmt.Errorf("%w: Dial's connections cannot be closed for writing alone: %T", ErrOptions, c)
+	}
 	end := context.AfterFunc(ctx, func() { closeConns(conn) })
 	defer end()
 	g, err := t.exchange(conn, mine)
@@ -32,13 +35,23 @@ func (t *Transport) dial(ctx context.Context, to int, mine *greeting) (*net.TCPC
 	return conn, g, nil
 }
 
-func (t *Transport) exchange(conn *net.TCPConn, mine *greeting) (*greeting, error) {
+// connect makes a connection.
+func (t *Transport) connect(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	if t.opt.Dial != nil {
+		return t.opt.Dial(ctx, "tcp", addr)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}
+
+func (t *Transport) exchange(conn stream, mine *greeting) (*greeting, error) {
 	_ = conn.SetDeadline(time.Now().Add(greetingTime))
 	if _, err := conn.Write(mine.encode()); err != nil {
 		return nil, err
 	}
 	g, err := readGreeting(conn)
-	if err == nil && g.kind == greetReject {
+	if err == nil && g.Kind == greetReject {
 		err = g.err()
 	}
 	if err != nil {
@@ -49,7 +62,6 @@ func (t *Transport) exchange(conn *net.TCPConn, mine *greeting) (*greeting, erro
 
 // call calls a peer until it has been met or further calls are pointless.
 func (t *Transport) call(p *peer) {
-	defer t.wg.Done()
 	mine := t.greeting(p)
 	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
 		conn, g, err := t.dial(t.ctx, p.id, mine)
@@ -67,7 +79,7 @@ func (t *Transport) call(p *peer) {
 			return
 		}
 		select {
-		case <-t.quit:
+		case <-t.ctx.Done():
 			return
 		case <-time.After(pause):
 		}
@@ -75,19 +87,19 @@ func (t *Transport) call(p *peer) {
 }
 
 func (t *Transport) greeting(p *peer) *greeting {
-	return &greeting{kind: greetControl, group: t.opt.Group, epoch: t.opt.Epoch, from: t.opt.Self, to: p.id, run: t.run,
-		members: t.opt.Members, hello: t.opt.Hello}
+	return &greeting{Kind: greetControl, Group: t.opt.Group, Epoch: t.opt.Epoch, From: t.opt.Self, To: p.id, Run: t.run,
+		Members: t.opt.Members, Hello: t.opt.Hello}
 }
 
 // join admits a peer that has answered, or called, with this greeting.
-func (t *Transport) join(p *peer, conn *net.TCPConn, g *greeting) error {
-	if _, err := t.judge(g); err != nil {
+func (t *Transport) join(p *peer, conn stream, g *greeting) error {
+	if err := t.judge(g); err != nil {
 		closeConns(conn)
 		return err
 	}
-	if g.kind != greetControl || g.from != p.id {
+	if g.Kind != greetControl || g.From != p.id {
 		closeConns(conn)
-		return fmt.Errorf("%w: it says that it is member %d", ErrMismatch, g.from)
+		return fmt.Errorf("%w: it says that it is member %d", ErrMismatch, g.From)
 	}
 	if !p.take(g) {
 		closeConns(conn)
@@ -96,7 +108,7 @@ func (t *Transport) join(p *peer, conn *net.TCPConn, g *greeting) error {
 	return t.begin(p, conn)
 }
 
-func (t *Transport) begin(p *peer, conn *net.TCPConn) error {
+func (t *Transport) begin(p *peer, conn stream) error {
 	if err := p.meet(conn); err != nil {
 		closeConns(conn)
 		return err
@@ -112,7 +124,7 @@ func (p *peer) take(g *greeting) bool {
 	if p.taken {
 		return false
 	}
-	p.taken, p.run, p.hello = true, g.run, g.hello
+	p.taken, p.run, p.hello = true, g.Run, g.Hello
 	return true
 }
 
@@ -123,47 +135,46 @@ func (p *peer) release() {
 }
 
 // judge checks that a greeting is from a member of this group and epoch to this member.
-func (t *Transport) judge(g *greeting) (rejection, error) {
+func (t *Transport) judge(g *greeting) error {
 	o := &t.opt
 	switch {
-	case g.group != o.Group:
-		return rejectMismatch, fmt.Errorf("%w: group %d here, %d there", ErrMismatch, o.Group, g.group)
-	case g.epoch < o.Epoch:
-		return rejectStale, fmt.Errorf("%w: epoch %d here, %d there", errNotYet, o.Epoch, g.epoch)
-	case g.epoch > o.Epoch:
-		return rejectNotYet, fmt.Errorf("%w: epoch %d here, %d there", ErrStale, o.Epoch, g.epoch)
+	case g.Group != o.Group:
+		return fmt.Errorf("%w: group %d here, %d there", ErrMismatch, o.Group, g.Group)
+	case g.Epoch < o.Epoch:
+		return fmt.Errorf("%w: epoch %d here, %d there", errNotYet, o.Epoch, g.Epoch)
+	case g.Epoch > o.Epoch:
+		return fmt.Errorf("%w: epoch %d here, %d there", ErrStale, o.Epoch, g.Epoch)
 	}
-	if g.kind == greetControl {
-		if diff := sameMembers(o.Members, g.members); diff != "" {
-			return rejectMismatch, fmt.Errorf("%w: %s", ErrMismatch, diff)
+	if g.Kind == greetControl {
+		if diff := sameMembers(o.Members, g.Members); diff != "" {
+			return fmt.Errorf("%w: %s", ErrMismatch, diff)
 		}
 	}
 	switch {
-	case g.from == o.Self:
-		return rejectDuplicate, fmt.Errorf("%w: two are member %d", ErrDuplicate, g.from)
-	case g.to != o.Self || g.from < 0 || g.from >= len(t.peers):
-		return rejectMismatch, fmt.Errorf("%w: member %d looked for member %d and found member %d of %d", ErrMismatch,
-			g.from, g.to, o.Self, len(t.peers))
+	case g.From == o.Self:
+		return fmt.Errorf("%w: two are member %d", ErrDuplicate, g.From)
+	case g.To != o.Self || g.From < 0 || g.From >= len(t.peers):
+		return fmt.Errorf("%w: member %d looked for member %d and found member %d of %d", ErrMismatch,
+			g.From, g.To, o.Self, len(t.peers))
 	}
-	return 0, nil
+	return nil
 }
 
 // accept accepts connections until the listener is closed.
 func (t *Transport) accept() {
-	defer t.wg.Done()
 	for {
 		c, err := t.listen.Accept()
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) || t.closing.Load() {
+			if errors.Is(err, net.ErrClosed) || t.ctx.Err() != nil {
 				return
 			}
-			wait(t.quit, 50*time.Millisecond) // too many open files, for example
+			wait(t.ctx.Done(), 50*time.Millisecond) // too many open files, for example
 			continue
 		}
-		conn, ok := c.(*net.TCPConn)
+		conn, ok := c.(stream)
 		if !ok {
 			_ = c.Close()
-			t.boot.fail(fmt.Errorf("%w: the listener's connections are not TCP but %T", ErrOptions, c))
+			t.boot.fail(fmt.Errorf("%w: the listener's connections cannot be closed for writing alone: %T", ErrOptions, c))
 			continue
 		}
 		done, ok := t.callers.enter(conn.RemoteAddr())
@@ -173,13 +184,11 @@ func (t *Transport) accept() {
 			continue
 		}
 		t.greetings <- struct{}{}
-		t.wg.Add(1)
-		go func() {
-			defer t.wg.Done()
+		t.wg.Go(func() {
 			defer done()
 			defer func() { <-t.greetings }()
 			t.answer(conn)
-		}()
+		})
 	}
 }
 
@@ -214,25 +223,20 @@ func (c *callers) enter(from net.Addr) (done func(), ok bool) {
 }
 
 // answer reads a caller's greeting and accepts or rejects the connection.
-func (t *Transport) answer(conn *net.TCPConn) {
+func (t *Transport) answer(conn stream) {
 	end := context.AfterFunc(t.ctx, func() { closeConns(conn) })
 	_ = conn.SetDeadline(time.Now().Add(greetingTime))
 	g, err := readGreeting(conn)
-	code := rejectVersion
 	var p *peer
 	if err == nil {
-		code, p, err = t.admit(g)
+		p, err = t.admit(g)
 	}
 	if err == nil {
 		err = t.welcome(p, conn, g)
 	} else {
 		t.boot.stranger(conn, err)
 		if g != nil || errors.Is(err, ErrVersion) {
-			reason := err.Error()
-			if code == rejectFailed {
-				reason = string(abortMessage(err))
-			}
-			_, _ = conn.Write((&greeting{kind: greetReject, code: code, reason: reason}).encode())
+			_, _ = conn.Write(reject(err).encode())
 		}
 	}
 	if !end() || err != nil {
@@ -241,15 +245,15 @@ func (t *Transport) answer(conn *net.TCPConn) {
 }
 
 // welcome answers the greeting of a caller that was admitted.
-func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
+func (t *Transport) welcome(p *peer, conn stream, g *greeting) error {
 	reply := t.greeting(p)
-	reply.kind = g.kind
+	reply.Kind = g.Kind
 	_, err := conn.Write(reply.encode())
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
-	if g.kind != greetControl {
-		if err == nil && g.kind == greetBlocks {
+	if g.Kind != greetControl {
+		if err == nil && g.Kind == greetBlocks {
 			err = p.supply(conn)
 		} else if err == nil {
 			err = p.drain(conn)
@@ -263,44 +267,48 @@ func (t *Transport) welcome(p *peer, conn *net.TCPConn, g *greeting) error {
 	return t.begin(p, conn)
 }
 
+// A failedError is why the bootstrap has failed here.
+type failedError struct{ error }
+
+func (e *failedError) Unwrap() error { return e.error }
+
 // admit decides about a caller. A caller of this very group, by its number or by its
 // members, whose greeting is wrong ends the bootstrap.
-func (t *Transport) admit(g *greeting) (rejection, *peer, error) {
-	if g.kind == greetReject {
-		return rejectMismatch, nil, fmt.Errorf("%w: it called to reject", ErrProtocol)
+func (t *Transport) admit(g *greeting) (*peer, error) {
+	if g.Kind == greetReject {
+		return nil, fmt.Errorf("%w: it called to reject", ErrMismatch)
 	}
-	if t.closing.Load() {
-		return rejectStopped, nil, ErrClosed
+	if t.ctx.Err() != nil {
+		return nil, ErrClosed
 	}
-	code, err := t.judge(g)
-	if err != nil {
-		ours := g.group == t.opt.Group || sameMembers(t.opt.Members, g.members) == ""
-		if ours && g.epoch >= t.opt.Epoch {
-			t.boot.fail(fmt.Errorf("a caller who says to be member %d: %w", g.from, err))
+	if err := t.judge(g); err != nil {
+		ours := g.Group == t.opt.Group || sameMembers(t.opt.Members, g.Members) == ""
+		if ours && g.Epoch >= t.opt.Epoch {
+			t.boot.fail(fmt.Errorf("a caller who says to be member %d: %w", g.From, err))
 		}
-		return code, nil, err
+		return nil, err
 	}
-	p := t.peers[g.from]
-	if g.kind != greetControl {
+	p := t.peers[g.From]
+	if g.Kind != greetControl {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch {
-		case !p.taken || p.run != g.run || g.toRun != t.run,
-			g.kind == greetBlocks && p.out != nil, g.kind == greetRing && p.ring.conn != nil:
-			return rejectUnknown, nil, fmt.Errorf("%w: not the member %d that was met", ErrDuplicate, g.from)
-		case g.kind == greetRing && (g.from != 0 || p.ring.slots == 0):
-			return rejectMismatch, nil, fmt.Errorf("%w: member %d called member %d for a ring that isn't there", ErrProtocol, g.from, t.opt.Self)
+		case !p.taken || p.run != g.Run || g.ToRun != t.run,
+			g.Kind == greetBlocks && p.out != nil, g.Kind == greetRing && p.ring.conn != nil:
+			return nil, fmt.Errorf("%w: not the member %d that was met", ErrDuplicate, g.From)
+		case g.Kind == greetRing && (g.From != 0 || p.ring.slots == 0):
+			return nil, fmt.Errorf("%w: member %d called member %d for a ring that isn't there", ErrMismatch, g.From, t.opt.Self)
 		}
-		return 0, p, nil
+		return p, nil
 	}
-	if g.from < t.opt.Self {
-		return rejectMismatch, nil, fmt.Errorf("%w: member %d called member %d, which calls it", ErrProtocol, g.from, t.opt.Self)
+	if g.From < t.opt.Self {
+		return nil, fmt.Errorf("%w: member %d called member %d, which calls it", ErrMismatch, g.From, t.opt.Self)
 	}
 	if err := t.boot.result(); err != nil {
-		return rejectFailed, nil, err
+		return nil, &failedError{err}
 	}
 	if !p.take(g) {
-		return rejectDuplicate, nil, fmt.Errorf("%w: two are member %d", ErrDuplicate, g.from)
+		return nil, fmt.Errorf("%w: two are member %d", ErrDuplicate, g.From)
 	}
-	return 0, p, nil
+	return p, nil
 }

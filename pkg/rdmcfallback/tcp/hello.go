@@ -1,17 +1,18 @@
 package tcp
 
 import (
+	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 )
 
 // The greeting's fixed part stays the same in all versions.
 const (
 	magic       = "RDMC/TCP"
-	version     = 2
+	version     = 3
 	prefixBytes = len(magic) + 2 + 4
 	maxGreeting = 512 << 10 // bytes after the fixed part
 	maxReason   = 1024      // bytes of text that explain a rejection or an abort
@@ -25,63 +26,45 @@ const (
 	greetRing
 )
 
-// A rejection's code says which error it becomes at the other end.
-type rejection uint8
-
-const (
-	rejectMismatch rejection = 1 + iota
-	rejectVersion
-	rejectDuplicate
-	rejectStale   // the dialer's epoch has passed
-	rejectNotYet  // the dialer's epoch is still to come: it may try again
-	rejectFailed  // the bootstrap has failed here; the text is an abort's message
-	rejectStopped // this member's transport is closed
-	rejectUnknown // the dialer isn't the process that was met before
-)
-
-var rejectErrors = map[rejection]error{
-	rejectMismatch: ErrMismatch, rejectVersion: ErrVersion, rejectDuplicate: ErrDuplicate, rejectStale: ErrStale,
-	rejectNotYet: errNotYet, rejectStopped: ErrClosed, rejectUnknown: ErrDuplicate,
-}
-
 // A greeting is what each side of a connection says first.
 type greeting struct {
-	kind         uint8
-	code         rejection // of a rejection, with reason
-	reason       string
-	group, epoch uint64
-	from, to     int
-	run, toRun   uint64
-	members      []string // control connections only
-	hello        []byte   // the same
+	Kind    uint8    `json:"kind"`
+	Group   uint64   `json:"group,omitempty"`
+	Epoch   uint64   `json:"epoch,omitempty"`
+	From    int      `json:"from,omitempty"`
+	To      int      `json:"to,omitempty"`
+	Run     uint64   `json:"run,omitempty"`
+	ToRun   uint64   `json:"to_run,omitempty"`
+	Members []string `json:"members,omitempty"` // control connections only
+	Hello   []byte   `json:"hello,omitempty"`   // the same
+	Code    int      `json:"code,omitempty"`    // of a rejection: what it becomes at the other end
+	Reason  string   `json:"reason,omitempty"`
+	Abort   []byte   `json:"abort,omitempty"` // instead, if the bootstrap has failed there
+}
+
+// reject returns the greeting that rejects a caller because of err, as the caller sees it:
+// where its epoch is still to come here, this member's has passed there.
+func reject(err error) *greeting {
+	g := &greeting{Kind: greetReject, Reason: cutReason(err.Error())}
+	switch {
+	case errors.As(err, new(*failedError)):
+		g.Abort, g.Reason = abortMessage(err), ""
+	case errors.Is(err, errNotYet):
+		g.Code = codeOf(ErrStale)
+	case errors.Is(err, ErrStale):
+		g.Code = codeOf(errNotYet)
+	default:
+		g.Code = codeOf(err)
+	}
+	return g
 }
 
 func (g *greeting) encode() []byte {
-	b := append(make([]byte, 0, 128), magic...)
+	body, _ := json.Marshal(g) // never fails
+	b := append(make([]byte, 0, prefixBytes+len(body)), magic...)
 	b = binary.BigEndian.AppendUint16(b, version)
-	b = append(b, 0, 0, 0, 0, g.kind)
-	if g.kind == greetReject {
-		b = append(b, byte(g.code))
-		b = append(b, g.reason[:min(len(g.reason), maxReason)]...)
-	} else {
-		b = binary.BigEndian.AppendUint64(b, g.group)
-		b = binary.BigEndian.AppendUint64(b, g.epoch)
-		b = binary.BigEndian.AppendUint32(b, uint32(g.from))
-		b = binary.BigEndian.AppendUint32(b, uint32(g.to))
-		b = binary.BigEndian.AppendUint64(b, g.run)
-		b = binary.BigEndian.AppendUint64(b, g.toRun)
-	}
-	if g.kind == greetControl {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(g.members)))
-		for _, m := range g.members {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(m)))
-			b = append(b, m...)
-		}
-		b = binary.BigEndian.AppendUint16(b, uint16(len(g.hello)))
-		b = append(b, g.hello...)
-	}
-	binary.BigEndian.PutUint32(b[prefixBytes-4:], uint32(len(b)-prefixBytes))
-	return b
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(b, body...)
 }
 
 // readGreeting reads and parses a greeting. Errors of the connection come as they
@@ -106,81 +89,22 @@ func readGreeting(r io.Reader) (*greeting, error) {
 	if _, err := io.ReadFull(r, body); err != nil {
 		return nil, err
 	}
-	return parseGreeting(body)
-}
-
-var errShort = errors.New("it ends too early")
-
-// A cursor takes numbers and strings from the front of b, and remembers whether
-// there was too little.
-type cursor struct {
-	b     []byte
-	short bool
-}
-
-func (c *cursor) take(n int) []byte {
-	if n > len(c.b) {
-		c.short, c.b = true, nil
-		return nil
+	g := new(greeting)
+	if err := json.Unmarshal(body, g); err != nil {
+		return nil, fmt.Errorf("%w: a greeting of %d bytes: %w", ErrProtocol, size, err)
 	}
-	b := c.b[:n]
-	c.b = c.b[n:]
-	return b
-}
-
-func (c *cursor) uint(n int) (v uint64) {
-	for _, x := range c.take(n) {
-		v = v<<8 | uint64(x)
-	}
-	return v
-}
-
-// parseGreeting parses what follows the fixed part.
-func parseGreeting(body []byte) (*greeting, error) {
-	c := &cursor{b: body}
-	g := &greeting{kind: uint8(c.uint(1))}
-	if g.kind == greetReject {
-		g.code = rejection(c.uint(1))
-		g.reason = string(c.take(min(len(c.b), maxReason)))
-	} else {
-		g.group, g.epoch = c.uint(8), c.uint(8)
-		g.from, g.to = int(c.uint(4)), int(c.uint(4))
-		g.run, g.toRun = c.uint(8), c.uint(8)
-	}
-	switch g.kind {
-	case greetControl:
-		n := int(c.uint(4))
-		if n > len(c.b)/2 {
-			return nil, fmt.Errorf("%w: a greeting with %d members in %d bytes", ErrProtocol, n, len(body))
-		}
-		g.members = make([]string, n)
-		for i := range g.members {
-			g.members[i] = string(c.take(int(c.uint(2))))
-		}
-		g.hello = slices.Clone(c.take(int(c.uint(2))))
-	case greetBlocks, greetReject, greetRing:
-	default:
-		return nil, fmt.Errorf("%w: a greeting of kind %d", ErrProtocol, g.kind)
-	}
-	if c.short {
-		return nil, fmt.Errorf("%w: a greeting of %d bytes: %w", ErrProtocol, len(body), errShort)
-	}
-	if len(c.b) > 0 {
-		return nil, fmt.Errorf("%w: a greeting with %d bytes too many", ErrProtocol, len(c.b))
+	if g.Kind < greetControl || g.Kind > greetRing {
+		return nil, fmt.Errorf("%w: a greeting of kind %d", ErrProtocol, g.Kind)
 	}
 	return g, nil
 }
 
 // err returns a rejection as the dialer's error.
 func (g *greeting) err() error {
-	if g.code == rejectFailed && g.reason != "" {
-		return parseAbort([]byte(g.reason))
+	if len(g.Abort) > 0 {
+		return parseAbort(g.Abort[:min(len(g.Abort), abortMinimum+maxReason)])
 	}
-	sentinel, ok := rejectErrors[g.code]
-	if !ok {
-		sentinel = ErrProtocol
-	}
-	return fmt.Errorf("%w (it answered: %s)", sentinel, printable(g.reason))
+	return fmt.Errorf("%w (it answered: %s)", cmp.Or(causeOf(g.Code), ErrProtocol), printable(cutReason(g.Reason)))
 }
 
 // sameMembers explains the first difference of two lists, and is "" if they are

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -66,6 +68,9 @@ type Options struct {
 	// with the transport, or when Connect fails. If nil, Connect listens at
 	// Members[Self].
 	Listener net.Listener
+	// Dial makes the connections to peers; nil stands for a net.Dialer's DialContext. Its
+	// connections, and those of Listener, have CloseWrite, as *net.TCPConn does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Hello is what all peers get with the greeting, such as parameters and keys.
 	// Transport.Hello returns theirs.
 	Hello []byte
@@ -79,6 +84,13 @@ type Options struct {
 	Progress func(peer int)
 }
 
+// A stream is a connection with a peer: TCP, or what Options.Dial and Options.Listener make.
+type stream interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// check says what is wrong with the options, and fills in defaults.
 func (o *Options) check() error {
 	n := len(o.Members)
 	switch {
@@ -91,7 +103,8 @@ func (o *Options) check() error {
 	case o.DeadAfter != 0 && o.DeadAfter < time.Second:
 		return fmt.Errorf("%w: DeadAfter is %v, at least 1s", ErrOptions, o.DeadAfter)
 	}
-	seen, size := make(map[string]int, n), 0
+	o.DeadAfter = cmp.Or(o.DeadAfter, 5*time.Second)
+	seen := make(map[string]int, n)
 	for i, m := range o.Members {
 		if _, _, err := net.SplitHostPort(m); err != nil {
 			return fmt.Errorf("%w: member %d: %w", ErrOptions, i, err)
@@ -100,17 +113,10 @@ func (o *Options) check() error {
 			return fmt.Errorf("%w: members %d and %d both have the address %s", ErrOptions, j, i, m)
 		}
 		seen[m] = i
-		size += 2 + len(m)
 	}
-	if most := maxGreeting - MaxHello - 1024; size > most {
+	const most = maxGreeting - 2*MaxHello - 1024
+	if size := len((&greeting{Members: o.Members}).encode()); size > most {
 		return fmt.Errorf("%w: the members' addresses take %d bytes, at most %d", ErrOptions, size, most)
 	}
 	return nil
-}
-
-func (o *Options) deadAfter() time.Duration {
-	if o.DeadAfter == 0 {
-		return 5 * time.Second
-	}
-	return o.DeadAfter
 }

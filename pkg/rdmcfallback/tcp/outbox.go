@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"fmt"
-	"net"
 	"syscall"
 )
 
@@ -11,9 +10,9 @@ import (
 // sent before there is a connection waits, too. It is guarded by its peer's lock.
 type outbox struct {
 	p       *peer
-	conn    *net.TCPConn
-	raw     syscall.RawConn
-	limit   int // bytes that may wait
+	conn    stream
+	raw     syscall.RawConn // nil: all is left to the goroutine
+	limit   int             // bytes that may wait
 	backlog []byte
 	spare   []byte        // the backlog before this one
 	idle    chan struct{} // closed when the goroutine ends; nil if there is none
@@ -26,12 +25,13 @@ type outbox struct {
 	attempt func(fd uintptr) bool
 }
 
-func (o *outbox) open(p *peer, conn *net.TCPConn, limit int) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
+func (o *outbox) open(p *peer, conn stream, limit int) (err error) {
+	if c, ok := conn.(syscall.Conn); ok {
+		if o.raw, err = c.SyscallConn(); err != nil {
+			return err
+		}
 	}
-	o.p, o.conn, o.raw, o.limit = p, conn, raw, limit
+	o.p, o.conn, o.limit = p, conn, limit
 	o.attempt = func(fd uintptr) bool {
 		o.n, o.err = tryWrite(fd, o.msg)
 		return true
@@ -45,7 +45,7 @@ func (o *outbox) open(p *peer, conn *net.TCPConn, limit int) error {
 // send writes msg, or what the kernel doesn't take of it later. The peer's lock
 // is held.
 func (o *outbox) send(msg []byte) error {
-	if o.idle == nil && o.conn != nil {
+	if o.idle == nil && o.raw != nil {
 		o.msg, o.n = msg, 0
 		err := o.raw.Write(o.attempt)
 		if err == nil {
@@ -70,13 +70,11 @@ func (o *outbox) send(msg []byte) error {
 
 func (o *outbox) start() {
 	o.idle = make(chan struct{})
-	o.p.wg.Add(1)
-	go o.flush()
+	o.p.wg.Go(o.flush)
 }
 
 // flush writes the backlog until there is none.
 func (o *outbox) flush() {
-	defer o.p.wg.Done()
 	o.p.mu.Lock()
 	for len(o.backlog) > 0 {
 		chunk := o.backlog

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -38,11 +39,12 @@ type peer struct {
 	failing bool  // no new goroutines, no new sends
 	err     error // why, the first reason
 	wg      sync.WaitGroup
-	stop    chan struct{} // closed when failing: blocks end
+	ctx     context.Context // ends when failing: blocks end
+	stop    context.CancelFunc
 	cut     chan struct{} // closed when the control connection ends
 
 	// The control connection.
-	ctl     *net.TCPConn
+	ctl     stream
 	ctlDone chan struct{} // closed when its reader has ended
 	// draining: the peer is failing, and the control connection is read as long as each
 	// message comes within the grace, but at most maxDrain times.
@@ -56,8 +58,8 @@ type peer struct {
 	held     atomic.Bool  // the reader waits for Events, so silence means nothing
 
 	// Blocks from the peer.
-	in      *net.TCPConn
-	dialled bool
+	in      stream
+	dialed  bool
 	readies outbox
 	posted  [MaxPosted][]byte // buffers, those at nRecv...nPosted-1
 	nPosted uint32
@@ -65,7 +67,7 @@ type peer struct {
 	ready   [countBytes]byte
 
 	// Blocks to the peer.
-	out     *net.TCPConn
+	out     stream
 	credits atomic.Int32 // how many more blocks it can take
 	nSent   atomic.Uint32
 	sends   chan send
@@ -79,12 +81,14 @@ type send struct {
 }
 
 func newPeer(t *Transport, id int) *peer {
-	return &peer{t: t, id: id, stop: make(chan struct{}), cut: make(chan struct{}), ctlDone: make(chan struct{}),
+	p := &peer{t: t, id: id, cut: make(chan struct{}), ctlDone: make(chan struct{}),
 		inbox: make(chan []byte, maxInbox), sends: make(chan send, MaxPosted)}
+	p.ctx, p.stop = context.WithCancel(t.ctx)
+	return p
 }
 
 // meet begins to use the control connection.
-func (p *peer) meet(ctl *net.TCPConn) error {
+func (p *peer) meet(ctl stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failing {
@@ -94,24 +98,20 @@ func (p *peer) meet(ctl *net.TCPConn) error {
 		return err
 	}
 	p.ctl, p.met = ctl, true
-	p.wg.Add(1)
-	go p.readControl()
+	p.wg.Go(p.readControl)
 	return nil
 }
 
 // tell sends a message on the control connection.
 func (p *peer) tell(kind uint8, msg []byte) {
-	p.mu.Lock()
-	var err error
-	if p.met && !p.failing {
+	_ = p.use(func() (lost, err error) {
+		if !p.met {
+			return nil, nil
+		}
 		putFrameHeader(p.frame[:], kind, len(msg))
 		n := copy(p.frame[frameHeader:], msg)
-		err = p.tells.send(p.frame[:frameHeader+n])
-	}
-	p.mu.Unlock()
-	if err != nil {
-		p.fail(err, true)
-	}
+		return p.tells.send(p.frame[:frameHeader+n]), nil
+	})
 }
 
 // beat tells the peer that this member is alive, and ends the connection if nothing has
@@ -139,7 +139,6 @@ func (p *peer) beat() {
 
 // readControl reads the control connection until it ends.
 func (p *peer) readControl() {
-	defer p.wg.Done()
 	r := bufio.NewReaderSize(p.ctl, 4096)
 	err := p.readFrames(r)
 	close(p.ctlDone)
@@ -164,7 +163,7 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 		if kind == frameAlive {
 			continue
 		}
-		if p.t.closing.Load() {
+		if p.t.ctx.Err() != nil {
 			if _, err := r.Discard(n); err != nil {
 				return err
 			}
@@ -232,7 +231,7 @@ func (p *peer) buffer() ([]byte, error) {
 		return b, nil
 	case <-p.cut:
 		return nil, net.ErrClosed
-	case <-p.t.quit:
+	case <-p.t.ctx.Done():
 		return make([]byte, 0, rdmcfallback.MaxTell), nil
 	}
 }
@@ -250,75 +249,77 @@ func (p *peer) giveBack(b []byte) {
 // for blocks. When nothing of the peer is in use any more, Down follows. Only
 // the first call has an effect.
 func (p *peer) fail(err error, patient bool) {
-	p.mu.Lock()
-	if p.failing {
-		p.mu.Unlock()
+	if !p.end(explain(err)) {
 		return
 	}
-	p.failing, p.err = true, explain(err)
-	in, out, small, ctl := p.in, p.out, p.ring.conn, p.ctl
-	p.t.wg.Add(1) // under the lock, so that Close, which takes it, waits
-	p.mu.Unlock()
-	close(p.stop)
-	closeConns(in, out, small)
 	go func() {
 		defer p.t.wg.Done()
-		if patient && ctl != nil {
+		if patient && p.ctl != nil {
 			p.draining.Store(true)
-			_ = ctl.SetReadDeadline(time.Now().Add(grace))
+			_ = p.ctl.SetReadDeadline(time.Now().Add(grace))
 			select {
 			case <-p.ctlDone:
-			case <-p.t.quit:
+			case <-p.t.ctx.Done():
 			}
 		}
-		p.cutOff(ctl)
+		p.cutOff()
 		p.t.down(p)
 	}()
 }
 
+// end ends the connections for blocks and small messages, and reports whether this is the
+// first call. Nothing of the peer begins any more. The first caller calls t.wg.Done later.
+func (p *peer) end(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing {
+		return false
+	}
+	p.failing, p.err = true, err
+	p.t.wg.Add(1) // under the lock, so that Close, which takes it, waits
+	p.stop()
+	closeConns(p.in, p.out, p.ring.conn)
+	return true
+}
+
 // cutOff closes the control connection and waits until all goroutines of the peer
 // have ended.
-func (p *peer) cutOff(ctl *net.TCPConn) {
+func (p *peer) cutOff() {
 	close(p.cut)
-	closeConns(ctl)
+	closeConns(p.ctl)
 	p.wg.Wait()
 }
 
 // part ends the connections to the peer because this transport is closed: it gives the peer
 // time to read what it was sent.
 func (p *peer) part() {
-	p.mu.Lock()
-	if p.failing {
-		p.mu.Unlock()
+	if !p.end(ErrClosed) {
 		return
 	}
-	p.failing, p.err = true, ErrClosed
-	in, out, small, ctl, idle := p.in, p.out, p.ring.conn, p.ctl, p.tells.idle
-	p.mu.Unlock()
-	close(p.stop)
-	closeConns(in, out, small)
-	if ctl != nil {
-		_ = ctl.SetDeadline(time.Now().Add(parting))
+	defer p.t.wg.Done()
+	if p.ctl != nil {
+		_ = p.ctl.SetDeadline(time.Now().Add(parting))
+		p.mu.Lock()
+		idle := p.tells.idle
+		p.mu.Unlock()
 		if idle != nil {
 			<-idle
 		}
-		if ctl.CloseWrite() == nil {
+		if p.ctl.CloseWrite() == nil {
 			wait(p.ctlDone, parting)
 		}
 	}
-	p.cutOff(ctl)
+	p.cutOff()
 }
 
 func wait(done <-chan struct{}, most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
+	case <-time.After(most):
 	}
 }
 
-func closeConns(conns ...*net.TCPConn) {
+func closeConns(conns ...stream) {
 	for _, c := range conns {
 		if c != nil {
 			_ = c.Close()

@@ -11,27 +11,22 @@ import (
 // posted buffers, sends, readiness and messages of each peer are.
 type queue struct {
 	mu     sync.Mutex
-	ring   []rdmcfallback.Event
-	head   int // the oldest
-	n      int
+	events []rdmcfallback.Event // from head on
+	head   int
 	closed bool
 	wake   chan struct{} // has a token if there may be something to fetch
 }
 
-func newQueue() *queue {
-	return &queue{ring: make([]rdmcfallback.Event, 64), wake: make(chan struct{}, 1)}
-}
+func newQueue() *queue { return &queue{wake: make(chan struct{}, 1)} }
 
 func (q *queue) push(e rdmcfallback.Event) {
 	q.mu.Lock()
-	if q.n == len(q.ring) {
-		bigger := make([]rdmcfallback.Event, 2*q.n)
-		k := copy(bigger, q.ring[q.head:])
-		copy(bigger[k:], q.ring[:q.head])
-		q.ring, q.head = bigger, 0
+	if q.head > 0 && len(q.events) == cap(q.events) { // use the room of those that were fetched
+		n := copy(q.events, q.events[q.head:])
+		clear(q.events[n:])
+		q.events, q.head = q.events[:n], 0
 	}
-	q.ring[(q.head+q.n)%len(q.ring)] = e
-	q.n++
+	q.events = append(q.events, e)
 	q.mu.Unlock()
 	q.signal()
 }
@@ -54,11 +49,10 @@ func (q *queue) close() {
 func (q *queue) take(events []rdmcfallback.Event) (n int, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for n < len(events) && q.n > 0 {
-		events[n], q.ring[q.head] = q.ring[q.head], rdmcfallback.Event{}
-		q.head = (q.head + 1) % len(q.ring)
-		q.n--
-		n++
+	n = copy(events, q.events[q.head:])
+	clear(q.events[q.head:][:n])
+	if q.head += n; q.head == len(q.events) {
+		q.events, q.head = q.events[:0], 0
 	}
 	return n, q.closed
 }

@@ -30,12 +30,13 @@ func listen(t testing.TB, n int) ([]net.Listener, []string) {
 	return ls, addrs
 }
 
-// connect makes the transports of all members.
+// connect makes the transports of all members. None of them is ever silent but for want of
+// a processor.
 func connect(t testing.TB, n int) []*tcp.Transport {
 	t.Helper()
 	ls, addrs := listen(t, n)
 	ts, errs := connectAll(t, n, func(i int) tcp.Options {
-		return tcp.Options{Members: addrs, Self: i, Group: 7, Listener: ls[i], Hello: fmt.Append(nil, "hello of ", i)}
+		return tcp.Options{Members: addrs, Self: i, Group: 7, Listener: ls[i], Hello: fmt.Append(nil, "hello of ", i), DeadAfter: time.Minute}
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

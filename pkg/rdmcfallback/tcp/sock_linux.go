@@ -1,7 +1,7 @@
 package tcp
 
 import (
-	"net"
+	"cmp"
 	"syscall"
 	"time"
 )
@@ -14,33 +14,29 @@ const (
 
 // setDeadAfter makes the kernel end a connection whose peer doesn't acknowledge or
 // take what was sent for this long.
-func setDeadAfter(c *net.TCPConn, after time.Duration) error {
-	raw, err := c.SyscallConn()
+func setDeadAfter(c stream, after time.Duration) error {
+	return setOption(c, tcpUserTimeout, int(after/time.Millisecond))
+}
+
+// setUnsent makes a connection take no more while more than n bytes haven't been passed on
+// to the network.
+func setUnsent(c stream, n int) error { return setOption(c, tcpNotsentLowat, n) }
+
+// setOption sets an option of a connection that the kernel has.
+func setOption(c stream, option, value int) error {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := s.SyscallConn()
 	if err != nil {
 		return err
 	}
-	return setsockopt(raw, tcpUserTimeout, int(after/time.Millisecond))
-}
-
-// setUnsent makes a connection take no more while more than n bytes haven't been
-// passed on to the network.
-func setUnsent(c *net.TCPConn, n int) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return setsockopt(raw, tcpNotsentLowat, n)
-}
-
-func setsockopt(raw syscall.RawConn, option, value int) error {
 	var result error
-	err := raw.Control(func(fd uintptr) {
+	err = raw.Control(func(fd uintptr) {
 		result = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, option, value)
 	})
-	if err != nil {
-		return err
-	}
-	return result
+	return cmp.Or(err, result)
 }
 
 // tryWrite writes what it can without waiting.

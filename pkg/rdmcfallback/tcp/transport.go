@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
@@ -23,11 +22,9 @@ type Transport struct {
 
 	lent []lent // messages that the last Events returned
 
-	ctx       context.Context // for dialing
+	ctx       context.Context // ends when the transport is being closed
 	cancel    context.CancelFunc
-	closing   atomic.Bool
-	quit      chan struct{} // closed when closing
-	closed    chan struct{} // closed when Close is done
+	closing   sync.Once
 	wg        sync.WaitGroup
 	greetings chan struct{} // a token for each greeting that is being read
 	callers   callers
@@ -43,7 +40,7 @@ type lent struct {
 
 func newTransport(o Options) *Transport {
 	t := &Transport{opt: o, run: newRun(), listen: o.Listener, events: newQueue(), peers: make([]*peer, len(o.Members)),
-		quit: make(chan struct{}), closed: make(chan struct{}), greetings: make(chan struct{}, maxGreetings)}
+		greetings: make(chan struct{}, maxGreetings)}
 	t.wg.Add(1) // until Close waits
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i := range t.peers {
@@ -65,7 +62,7 @@ func (t *Transport) Hello(peer int) []byte {
 }
 
 func (t *Transport) peer(i int) (*peer, error) {
-	if t.closing.Load() {
+	if t.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
 	if i < 0 || i >= len(t.peers) || i == t.opt.Self {
@@ -74,17 +71,37 @@ func (t *Transport) peer(i int) (*peer, error) {
 	return t.peers[i], nil
 }
 
-// Place implements rdmcfallback.Transport.
-func (t *Transport) Place() (self, members int) { return t.opt.Self, len(t.peers) }
+// Rank implements rdmcfallback.Transport.
+func (t *Transport) Rank() (self, members int) { return t.opt.Self, len(t.peers) }
 
-// PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
-// posted for one peer.
-func (t *Transport) PostRecv(peer int, buf []byte) error {
+// use calls f with a peer, under the peer's lock, unless the peer is failing. If the peer is
+// lost, it fails.
+func (t *Transport) use(peer int, f func(p *peer) (lost, err error)) error {
 	p, err := t.peer(peer)
 	if err != nil {
 		return err
 	}
-	return p.postRecv(buf)
+	return p.use(func() (error, error) { return f(p) })
+}
+
+func (p *peer) use(f func() (lost, err error)) error {
+	p.mu.Lock()
+	if p.failing {
+		p.mu.Unlock()
+		return nil
+	}
+	lost, err := f()
+	p.mu.Unlock()
+	if lost != nil {
+		p.fail(lost, true)
+	}
+	return err
+}
+
+// PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
+// posted for one peer.
+func (t *Transport) PostRecv(from int, buf []byte) error {
+	return t.use(from, func(p *peer) (lost, err error) { return p.postRecv(buf) })
 }
 
 // Send implements rdmcfallback.Transport.
@@ -134,13 +151,12 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 
 // beat runs in a goroutine and tells all peers regularly that this member is alive.
 func (t *Transport) beat() {
-	defer t.wg.Done()
-	tick := time.NewTicker(t.opt.deadAfter() / beats)
+	tick := time.NewTicker(t.opt.DeadAfter / beats)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-t.quit:
+		case <-t.ctx.Done():
 			return
 		}
 		for _, p := range t.peers {
@@ -159,29 +175,20 @@ func (t *Transport) down(p *peer) {
 
 // Close implements rdmcfallback.Transport. It waits up to 2 s for peers that
 // don't read what they have been told.
-func (t *Transport) Close() error {
-	if t.closing.Swap(true) {
-		<-t.closed
-		return nil
-	}
-	close(t.quit)
-	t.cancel()
-	err := t.listen.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	for _, p := range t.peers {
-		if p != nil {
-			t.wg.Add(1)
-			go func() {
-				defer t.wg.Done()
-				p.part()
-			}()
+func (t *Transport) Close() (err error) {
+	t.closing.Do(func() {
+		t.cancel()
+		if err = t.listen.Close(); errors.Is(err, net.ErrClosed) {
+			err = nil
 		}
-	}
-	t.wg.Done()
-	t.wg.Wait()
-	t.events.close()
-	close(t.closed)
+		for _, p := range t.peers {
+			if p != nil {
+				t.wg.Go(p.part)
+			}
+		}
+		t.wg.Done()
+		t.wg.Wait()
+		t.events.close()
+	})
 	return err
 }

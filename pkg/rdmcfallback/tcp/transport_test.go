@@ -10,9 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An inbox fetches the events of one transport one by one.
 type inbox struct {

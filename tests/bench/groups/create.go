@@ -17,10 +17,10 @@ const (
 	createGoal = 25 * time.Millisecond // p99
 )
 
-// create makes groups, one after the other, and prints what each step took.
+// create makes groups, one after the other, and prints what each phase took.
 func create(ctx context.Context, l *lab.Lab, o options) error {
 	h1 := l.Host("h1")
-	var names []string // steps, in their order
+	var names []string // phases, in their order
 	took := map[string][]time.Duration{}
 	var all []time.Duration
 	for i := range warmUp + o.groups {
@@ -36,7 +36,7 @@ func create(ctx context.Context, l *lab.Lab, o options) error {
 			continue
 		}
 		all = append(all, info.Took)
-		for _, s := range info.Steps {
+		for _, s := range info.Phases {
 			if !slices.Contains(names, s.Name) {
 				names = append(names, s.Name)
 			}
@@ -45,7 +45,7 @@ func create(ctx context.Context, l *lab.Lab, o options) error {
 	}
 	fmt.Printf("\nmaking a group of 3 receivers over 3 switches, mutual TLS, %d groups after %d to warm up, load %s:\n", o.groups, warmUp, load())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "step\tn\tmean ms\tp50\tp99\tmax\t")
+	fmt.Fprintln(w, "phase\tn\tmean ms\tp50\tp99\tmax\t")
 	for _, n := range names {
 		row(w, n, took[n])
 	}

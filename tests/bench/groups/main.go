@@ -3,7 +3,7 @@
 // everything itself, and leaves nothing.
 //
 //   - how long it takes to make a group of three receivers across racks, from the
-//     application's call to its being ready, by step;
+//     application's call to its being ready, by phase;
 //   - what a sender gets through an uplink of limited rate with WRITEs of 1 MB: one
 //     group by switch multicast, the same by copies that the sender makes (fan-out),
 //     and one ordinary connection. The contestants take turns; medians are shown.

@@ -19,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
-	"github.com/mcrdma/mcrdma/internal/softswitch/sample"
+	"github.com/mcrdma/mcrdma/tests/sample"
 )
 
 // A contestant is a child process between the veths. A line on its stdin asks

@@ -26,7 +26,7 @@ type member struct {
 	places  *mcrdma.Memory
 	largest int
 	joined  bool
-	over    chan struct{} // closed when the membership has ended
+	ended   chan struct{} // closed when the membership has ended
 }
 
 func (a *app) listen(args orders.ListenArgs) (any, error) {
@@ -67,7 +67,7 @@ func (a *app) grant(args *orders.ListenArgs, r *mcrdma.Request) (*mcrdma.Grant, 
 	if err != nil {
 		return nil, err
 	}
-	x := &member{a: a, journal: j, largest: args.Group.Largest, over: make(chan struct{})}
+	x := &member{a: a, journal: j, largest: args.Group.Largest, ended: make(chan struct{})}
 	g := &mcrdma.Grant{}
 	for i, region := range r.Regions {
 		b, err := mapped(filepath.Join(a.args.Dir, orders.RegionFile(name, a.args.Host, a.args.Life, i)), int(region.Length)) //nolint:gosec // a small one
@@ -110,7 +110,7 @@ var kindNames = map[mcrdma.Kind]string{mcrdma.OpWrite: history.Write, mcrdma.OpW
 
 // receive takes messages until the membership has ended.
 func (x *member) receive(m *mcrdma.Member) {
-	defer close(x.over)
+	defer close(x.ended)
 	go func() {
 		for e := range m.Events() {
 			x.journal.put(history.Entry{What: history.Note, Text: e.String()})
@@ -146,7 +146,7 @@ func (a *app) settle(args orders.FinishArgs) (any, error) {
 		return nil, nil
 	}
 	select {
-	case <-x.over:
+	case <-x.ended:
 	case <-time.After(time.Duration(args.Millis) * time.Millisecond):
 	}
 	return nil, nil

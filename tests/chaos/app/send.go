@@ -44,7 +44,7 @@ func (a *app) create(args orders.CreateArgs) (res orders.CreateResult, err error
 	}
 	s := &sender{plan: args.Group, names: map[string]string{}, journal: j, slots: make(chan *slot, args.Group.Depth), done: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	cfg := mcrdma.GroupConfig{Service: s.plan.Name, MinSize: s.plan.MinSize, Depth: s.plan.Depth, Transport: s.plan.Transport}
+	cfg := mcrdma.GroupConfig{Service: s.plan.Name, MinSize: s.plan.MinSize, Depth: s.plan.Depth, Transport: s.plan.Transport, OnView: s.viewed}
 	if err := cfg.Mode.UnmarshalText([]byte(s.plan.Mode)); err != nil {
 		return res, err
 	}
@@ -104,8 +104,18 @@ func (s *sender) watch() {
 	}
 }
 
+// viewed writes a view down before operations complete in it.
+func (s *sender) viewed(_ context.Context, v mcrdma.View) error {
+	e := history.Entry{What: history.View, View: v.Number, Text: fmt.Sprintf("formation %d", v.Formation)}
+	for _, m := range v.Members {
+		e.Members = append(e.Members, s.names[m.Address])
+	}
+	s.journal.put(e)
+	return nil
+}
+
 func (s *sender) completed(x *slot, err error) {
-	e := history.Entry{What: history.Done, N: x.n}
+	e := history.Entry{What: history.Done, N: x.n, View: x.op.View}
 	if err != nil {
 		e.Text = err.Error()
 	}

@@ -66,16 +66,18 @@ const (
 	RuleMemory  = "memory"  // a member's memory is as promised
 	RuleMessage = "message" // a member's messages are as promised
 	RuleReturn  = "return"  // a member that has gone does not come back
+	RuleView    = "view"    // an operation is completed in a view that the application was told before
 )
 
 // Check returns all promises that were not kept; none if all is well.
 func Check(g *Group) []Violation {
-	c := &checker{g: g, removed: map[string]uint64{}, added: map[string]uint64{}}
+	c := &checker{g: g, removed: map[string]uint64{}, added: map[string]uint64{}, views: map[uint32][]string{}}
 	if !c.read() {
 		return c.found
 	}
 	c.completions()
 	c.membership()
+	c.inViews()
 	for i := range g.Members {
 		c.member(&g.Members[i])
 	}
@@ -128,6 +130,7 @@ type checker struct {
 	good    int               // promised operations: the first ones
 	removed map[string]uint64 // by name, from which operation on
 	added   map[string]uint64
+	views   map[uint32][]string // members, by view
 }
 
 func (c *checker) fail(rule, member string, op uint64, format string, args ...any) {
@@ -142,14 +145,22 @@ func (c *checker) read() bool {
 	if len(c.g.Sender) == 0 {
 		return true // it was killed before there was a group
 	}
-	c.created = c.g.Sender[0]
-	if c.created.What != Created {
+	begin := slices.IndexFunc(c.g.Sender, func(e Entry) bool { return e.What != View }) // the first view comes while the group is created
+	if begin < 0 {
+		return true // it was killed before it knew of the group
+	}
+	if c.created = c.g.Sender[begin]; c.created.What != Created {
 		c.fail(RuleJournal, "", 0, "it begins with %q", c.created.What)
 		return false
 	}
-	for i := range c.g.Sender[1:] {
-		e := &c.g.Sender[1+i]
+	for i := range c.g.Sender {
+		e := &c.g.Sender[i]
+		if i == begin {
+			continue
+		}
 		switch e.What {
+		case View:
+			c.views[e.View] = e.Members
 		case Submit:
 			if e.N != uint64(len(c.ops)) || !c.proper(e) {
 				c.fail(RuleJournal, "", e.N, "%+v is submitted as operation %d", *e, len(c.ops))
@@ -160,6 +171,9 @@ func (c *checker) read() bool {
 			if e.N >= uint64(len(c.ops)) {
 				c.fail(RuleJournal, "", e.N, "operation %d is done before it is submitted", e.N)
 				return false
+			}
+			if _, told := c.views[e.View]; !told && e.Text == "" {
+				c.fail(RuleView, "", e.N, "operation %d is completed in view %d, which the application has not been told", e.N, e.View)
 			}
 			c.done = append(c.done, *e)
 		case Removed:
@@ -268,9 +282,28 @@ func (c *checker) membership() {
 	}
 	switch {
 	case c.over == nil:
-		c.fail(RuleTold, "", 0, "the sender was not told that the group is over")
+		c.fail(RuleTold, "", 0, "the sender was not told that the group has ended")
 	case c.good < len(c.ops) && !c.g.Doomed && left >= max(2, c.created.MinSize):
 		c.fail(RuleFailure, "", uint64(c.good), "the group has failed, for no reason in what was done: %s", c.over.Text)
+	}
+}
+
+// inViews checks that views only rise, and that the members of an operation's view are those
+// that have it by the events.
+func (c *checker) inViews() {
+	last := uint32(0)
+	for _, d := range c.done[:c.good] {
+		if d.View < last {
+			c.fail(RuleView, "", d.N, "operation %d is completed in view %d, after view %d", d.N, d.View, last)
+			return
+		}
+		last = d.View
+		for _, name := range c.views[d.View] {
+			if n, gone := c.removed[name]; gone && n <= d.N {
+				c.fail(RuleView, name, d.N, "operation %d is completed in view %d, which has it as a member, and it was removed from operation %d on", d.N, d.View, n)
+				return
+			}
+		}
 	}
 }
 
@@ -373,7 +406,7 @@ func (c *checker) messages(name string, l *Life, first, promised int) {
 		return
 	}
 	if !ended {
-		c.fail(RuleTold, name, 0, "it was not told that its time is over")
+		c.fail(RuleTold, name, 0, "it was not told that its membership has ended")
 	}
 	if got < due {
 		c.fail(RuleMessage, name, sent[got].N, "it took %d messages, and %d are promised; operation %d, %s, is the first that is lost", got, due, sent[got].N, sent[got].Kind)

@@ -18,7 +18,13 @@ func sample(seed uint64) *Group {
 	kinds := []string{Write, WriteImm, Send, SendImm}
 	g := &Group{Name: "g", Key: key, SenderLived: true, Blamable: []string{"c"}, Bound: 1000, Quiet: 500}
 	add := func(e Entry) { g.Sender = append(g.Sender, e) }
+	view := uint32(0)
+	viewed := func(members ...string) {
+		view++
+		add(Entry{What: View, View: view, Members: members})
+	}
 	add(Entry{What: Created, Members: []string{"a", "b", "c"}, MinSize: 2, Regions: []int{4096, 1000}})
+	viewed("a", "b", "c")
 	logs := map[string]*Life{}
 	for _, m := range []string{"a", "b", "c", "d"} {
 		logs[m] = &Life{Lived: m != "c", Regions: [][]byte{make([]byte, 4096), make([]byte, 1000)}, Log: []Entry{{What: Joined}}}
@@ -46,13 +52,19 @@ func sample(seed uint64) *Group {
 				l.Log = append(l.Log, Entry{What: Receive, Kind: o.Kind, Size: o.Size, Imm: o.Imm})
 			}
 		}
+		switch n {
+		case 40:
+			viewed("a", "b")
+		case 47:
+			viewed("a", "b", "d")
+		}
 		if n == 45 {
 			add(Entry{What: Removed, Member: "c", N: 40})
 		}
 		if n == 48 {
 			add(Entry{What: Added, Member: "d", N: 47})
 		}
-		add(Entry{At: int64(n) + 10, What: Done, N: n})
+		add(Entry{At: int64(n) + 10, What: Done, N: n, View: view})
 	}
 	add(Entry{What: Over, Text: "closed"})
 	for _, m := range []string{"a", "b", "c", "d"} {
@@ -90,6 +102,11 @@ func TestKept(t *testing.T) {
 	g.Doomed = true
 	if found := Check(g); len(found) > 0 {
 		t.Errorf("what is not promised may be there: %v", found)
+	}
+	g = sample(1)
+	g.Sender[0], g.Sender[1] = g.Sender[1], g.Sender[0]
+	if found := Check(g); len(found) > 0 {
+		t.Errorf("the view was told while the group was created, and %v", found)
 	}
 	if found := Check(&Group{Name: "none"}); len(found) > 0 {
 		t.Errorf("no group, and %v", found)
@@ -157,6 +174,15 @@ func TestBroken(t *testing.T) {
 		{"it is added twice", RuleJournal, func(g *Group) { i := g.find(Added, 47); g.Sender = slices.Insert(g.Sender, i, g.Sender[i]) }},
 		{"the added is counted too early", RuleMinSize, func(g *Group) { g.Sender[0].MinSize = 4 }},
 		{"a stranger is removed", RuleJournal, func(g *Group) { g.Sender[g.find(Removed, 40)].Member = "x" }},
+		{"a view was not told", RuleView, func(g *Group) {
+			g.Sender = slices.DeleteFunc(g.Sender, func(e Entry) bool { return e.What == View && e.View == 2 })
+		}},
+		{"a view is told late", RuleView, func(g *Group) {
+			i := slices.IndexFunc(g.Sender, func(e Entry) bool { return e.What == View && e.View == 2 })
+			g.Sender[i], g.Sender[i+1] = g.Sender[i+1], g.Sender[i]
+		}},
+		{"a view goes back", RuleView, func(g *Group) { g.Sender[g.find(Done, 50)].View = 2 }},
+		{"a view has the removed", RuleView, func(g *Group) { g.Sender[g.find(Done, 40)].View = 1 }},
 		{"it is done before it begins", RuleJournal, func(g *Group) { g.Sender[g.find(Done, 20)].N = 1000 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,8 +6,9 @@
 // each written before the process goes on. A process that is killed leaves its
 // journal, and so does the memory of a member: both are files.
 //
-// A completion at the sender is a promise: each member that had not been removed
-// before that operation has it. So a member's memory must be what the promised
+// A completion at the sender is a promise: each member of the view in which it is completed has
+// it. The sender was told that view before, and wrote it down; who was removed before that
+// operation is not in it. So a member's memory must be what the promised
 // operations make of it, in their order, for one that has joined later from its first
 // on; a byte may differ only where a later
 // operation, whose outcome is open, covers it with the value that is there. The messages

@@ -20,7 +20,8 @@ const (
 const (
 	Created = "created" // sender: Members, MinSize, Regions, Text how it is carried
 	Submit  = "submit"  // sender: N, Kind, Region, Offset, Size, Imm
-	Done    = "done"    // sender: N, and Text if it failed
+	View    = "view"    // sender: View and its Members
+	Done    = "done"    // sender: N, the View in which it was completed, and Text if it failed
 	Removed = "removed" // sender: Member, and N, the first operation that it may lack
 	Added   = "added"   // sender: Member, and N, the first operation that it has
 	Note    = "note"    // any process: Text for people
@@ -43,6 +44,7 @@ type Entry struct {
 	Sum     uint32   `json:"sum,omitempty"`
 	Member  string   `json:"member,omitempty"`
 	Members []string `json:"members,omitempty"`
+	View    uint32   `json:"view,omitempty"`
 	MinSize int      `json:"min_size,omitempty"`
 	Regions []int    `json:"regions,omitempty"`
 	Text    string   `json:"text,omitempty"`

@@ -1,11 +1,14 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 func switchAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 0, byte(1 + i)}) }
@@ -14,29 +17,34 @@ func switchMAC(i int) string { return fmt.Sprintf("02:00:00:00:%02x:00", 0x50+i)
 
 // writeTopology writes what static routes are made of.
 func (l *Lab) writeTopology() error {
-	var b strings.Builder
-	b.WriteString("switches:\n")
+	var t topology.Topology
 	for i, name := range l.Spec.switchNames() {
-		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q", name, switchAddr(i), switchMAC(i))
+		sw := topology.Switch{Name: name, Address: switchAddr(i), MAC: mustMAC(switchMAC(i)), Programmable: !l.Spec.Switches[name].NotProgrammable}
 		if r := rackOf(name); r != 0 {
-			fmt.Fprintf(&b, ", prefixes: [%v]", prefixOf(r))
+			sw.Prefixes = []netip.Prefix{prefixOf(r)}
 		}
-		if l.Spec.Switches[name].NotProgrammable {
-			b.WriteString(", programmable: false")
-		}
-		b.WriteString("}\n")
+		t.Switches = append(t.Switches, sw)
 	}
-	b.WriteString("hosts:\n")
-	links := "links:\n"
 	for i, at := range l.Spec.seats() {
-		fmt.Fprintf(&b, "  - {name: %s, address: %v, mac: %q}\n", hostName(i), at.addr, hostMAC(i))
-		links += fmt.Sprintf("  - {a: {node: %s}, b: {node: %s, port: %d}}\n", hostName(i), torOf(at.rack), at.port)
+		t.Hosts = append(t.Hosts, topology.Host{Name: hostName(i), Address: at.addr, MAC: mustMAC(hostMAC(i))})
+		t.Links = append(t.Links, topology.Link{A: topology.End{Node: hostName(i)}, B: topology.End{Node: torOf(at.rack), Port: uint32(at.port)}})
 	}
 	for _, rack := range l.Spec.uplinks() {
-		links += fmt.Sprintf("  - {a: {node: %s, port: %d}, b: {node: spine, port: %d}}\n", torOf(rack), uplink, rack)
+		t.Links = append(t.Links, topology.Link{A: topology.End{Node: torOf(rack), Port: uplink}, B: topology.End{Node: "spine", Port: uint32(rack)}})
 	}
-	_, err := l.write("fabric.yaml", b.String()+links)
+	text, err := json.Marshal(&t)
+	if err == nil {
+		_, err = l.write("fabric.yaml", string(text))
+	}
 	return err
+}
+
+func mustMAC(s string) routing.MAC {
+	m, err := routing.ParseMAC(s)
+	if err != nil {
+		panic(err) // made above
+	}
+	return m
 }
 
 // writeAgent writes an agent's configuration.

@@ -18,5 +18,8 @@
 // The namespaces have no names, and processes get killed when the one that started
 // them is gone, whichever way it went. So nothing is left behind.
 //
+// It is apart from internal/lab, which runs everything in one process without privilege:
+// here the programs themselves are tested, on the kernel's network, and can be killed.
+//
 // It takes root, and Linux. Tests and benchmarks may import it.
 package lab

@@ -17,9 +17,9 @@ import (
 // A Tap counts what an interface sends: RoCEv2 packets by destination. It only
 // observes.
 type Tap struct {
-	fd   int
-	over atomic.Bool
-	done sync.WaitGroup
+	fd    int
+	ended atomic.Bool
+	done  sync.WaitGroup
 
 	mu    sync.Mutex
 	flows map[TapFlow]TapCount
@@ -95,7 +95,7 @@ func (t *Tap) run() {
 		n, from, err := unix.Recvfrom(t.fd, buf, unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			if t.over.Load() {
+			if t.ended.Load() {
 				if s, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 					t.mu.Lock()
 					t.lost += uint64(s.Drops)
@@ -133,7 +133,7 @@ func (t *Tap) count(b []byte, length int) {
 // Stop ends the tap, and returns what it has counted: RoCEv2 packets by flow, and
 // whatever else there was. The error says that it has missed some.
 func (t *Tap) Stop() (flows map[TapFlow]TapCount, other TapCount, err error) {
-	t.over.Store(true)
+	t.ended.Store(true)
 	t.done.Wait()
 	if t.lost > 0 {
 		err = fmt.Errorf("the tap has missed %d frames", t.lost)

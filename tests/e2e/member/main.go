@@ -147,7 +147,7 @@ func (a *app) session() (*mcrdma.Client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client == nil {
-		return nil, errors.New("no daemon has been dialled")
+		return nil, errors.New("no daemon has been dialed")
 	}
 	return a.client, nil
 }

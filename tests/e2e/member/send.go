@@ -79,8 +79,8 @@ func (g *group) info() orders.GroupInfo {
 	for _, m := range i.Members {
 		info.Members = append(info.Members, m.Address)
 	}
-	for _, s := range i.Steps {
-		info.Steps = append(info.Steps, orders.Step{Name: s.Name, Took: s.Took})
+	for _, s := range i.Phases {
+		info.Phases = append(info.Phases, orders.Phase{Name: s.Name, Took: s.Took})
 	}
 	if err := g.g.Err(); err != nil {
 		info.Error = err.Error()

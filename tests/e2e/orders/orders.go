@@ -101,8 +101,8 @@ type CreateArgs struct {
 	Cancel      int   `json:"cancel,omitempty"` // milliseconds until it is canceled; 0: it is not
 }
 
-// A Step of making a group.
-type Step struct {
+// A Phase of making a group.
+type Phase struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took"`
 }
@@ -117,7 +117,7 @@ type GroupInfo struct {
 	Formation   uint32        `json:"formation"`
 	MCID        uint32        `json:"mc_id"`
 	MTU         int           `json:"mtu"`
-	Steps       []Step        `json:"steps"`
+	Phases      []Phase       `json:"phases"`
 	Took        time.Duration `json:"took"` // of Create, by the caller's clock
 	Posts       uint64        `json:"posts"`
 	Completions uint64        `json:"completions"`

@@ -43,9 +43,9 @@ type guest struct {
 	member *program
 }
 
-// place has those hosts be guests, and no others. Those that have died are booted
+// setGuests has those hosts be guests, and no others. Those that have died are booted
 // anew.
-func (b *bed) place(ctx context.Context, img *vm.Image, names []string) error {
+func (b *bed) setGuests(ctx context.Context, img *vm.Image, names []string) error {
 	for name, g := range maps.Clone(b.guests) {
 		if g.vm == nil || !slices.Contains(names, name) {
 			delete(b.guests, name)

@@ -81,7 +81,7 @@ func getBed(t *testing.T, guests ...string) *bed {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	start := time.Now()
-	if err := b.place(ctx, img, guests); err != nil {
+	if err := b.setGuests(ctx, img, guests); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("guests are %q after %v", guests, time.Since(start).Round(10*time.Millisecond))

@@ -28,10 +28,10 @@ var (
 // A team is a group with its sender and receivers.
 type team struct {
 	*bed
-	from *lab.HostNode
-	to   []*lab.HostNode
-	info orders.GroupInfo // when it was made
-	over bool             // its applications have ended
+	from  *lab.HostNode
+	to    []*lab.HostNode
+	info  orders.GroupInfo // when it was made
+	ended bool             // its applications have ended
 }
 
 // ask gives an order to a host's application, and fails the test on an error.
@@ -189,10 +189,10 @@ func (m *team) close(t *testing.T) {
 
 // dismiss ends the applications.
 func (m *team) dismiss(t *testing.T) {
-	if m.over {
+	if m.ended {
 		return
 	}
-	m.over = true
+	m.ended = true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, h := range append(m.to, m.from) {

@@ -109,7 +109,7 @@ class Opcodes(GroupBed):
 
 
 class Ttl(GroupBed):
-    """A packet to a group whose time to live is over is dropped and counted."""
+    """A packet to a group whose time to live has run out is dropped and counted."""
 
     def runTest(self):
         self.install([member(2), member(3)])

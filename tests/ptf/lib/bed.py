@@ -202,7 +202,7 @@ class Bed(BaseTest):
     def next_hop(self, number: int, port: int, hop: Hop, sw: Switch | None = None) -> None:
         sw = sw or self.sw
         sw.insert("next_hops", {"next_hop": number}, "to_port", port=port)
-        sw.insert("neighbours", {"next_hop": number}, "rewrite", src=hop.src, dst=hop.dst)
+        sw.insert("egress.neighbour.neighbours", {"next_hop": number}, "rewrite", src=hop.src, dst=hop.dst)
 
     def hosts(self, *ports: int, sw: Switch | None = None) -> None:
         """Routes to the hosts on these ports. The next hop of a host is its port's number."""

@@ -24,7 +24,7 @@ var errRejected = errors.New("hung up after the handshake: it does not accept th
 // Collect looks at this host, at its certificates, and at which peers it can reach.
 // Nothing is changed; the device is opened for a moment unless device is false.
 func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
-	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost()}
+	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost(cfg.Socket)}
 	f.Links = tryLinks(ctx, cfg)
 	if device {
 		f.Device = tryDevice(cfg.Device)

@@ -62,6 +62,8 @@ type Host struct {
 	MemLock   uint64    // soft limit of this process, bytes
 	Unlimited bool      // of locked memory
 	RawNet    bool      // CAP_NET_RAW
+	Busy      bool      // more runs than it has processors
+	Ordinary  bool      // the daemon's priority is that of other processes, or lower
 }
 
 // An Address is one of an interface.
@@ -98,25 +100,21 @@ func Diagnose(f Facts) []findings.Finding {
 		d.device()
 		d.memory()
 		d.times()
+		d.priority()
 	}
 	d.links()
-	slices.SortStableFunc(d.list, func(a, b findings.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	return d.list
+	return d.Sorted()
 }
 
 type diagnosis struct {
 	Facts
-	list []findings.Finding
-}
-
-func (d *diagnosis) add(s findings.Severity, subject, what, why, do string) {
-	d.list = append(d.list, findings.Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
+	findings.List
 }
 
 // daemon judges what it says of itself.
 func (d *diagnosis) daemon() {
 	if d.DaemonErr != nil {
-		d.add(failure, "daemon", "does not answer", d.DaemonErr.Error(), `start it: cmd-daemon run --config FILE, or systemctl start cmd-daemon`)
+		d.Add(failure, "daemon", "does not answer", d.DaemonErr.Error(), `start it: cmd-daemon run --config FILE, or systemctl start cmd-daemon`)
 		return
 	}
 	if d.Daemon == nil {
@@ -124,16 +122,16 @@ func (d *diagnosis) daemon() {
 	}
 	who := "daemon of " + d.Daemon.GetHost()
 	for _, p := range d.Daemon.GetProblems() {
-		d.add(warning, who, p, "", "")
+		d.Add(warning, who, p, "", "")
 	}
 	if s := d.Daemon.GetSwitch(); s != nil && !s.GetReachable() {
-		d.add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" is not reachable for the daemon", s.GetError(),
+		d.Add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" is not reachable for the daemon", s.GetError(),
 			"see that switchctl agent runs there; meanwhile hosts relay, and groups of mode require are refused")
 	}
 	for _, p := range d.Daemon.GetPeers() {
 		if s := p.GetState(); s != "ok" && s != "" {
 			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
-			d.add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(),
+			d.Add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(),
 				fmt.Sprintf("see that cmd-daemon runs there; groups and memberships that depend on it: %d", p.GetShared()))
 		}
 	}
@@ -144,11 +142,11 @@ func (d *diagnosis) daemon() {
 		}
 	}
 	if lost > 0 {
-		d.add(note, who, fmt.Sprintf("%d of %d applications have not come back since the daemon was restarted", lost, len(d.Daemon.GetSessions())),
-			"their groups end when the grace is over", "")
+		d.Add(note, who, fmt.Sprintf("%d of %d applications have not come back since the daemon was restarted", lost, len(d.Daemon.GetSessions())),
+			"their groups end when the grace period ends", "")
 	}
 	if c := d.Config; c != nil && (c.Name != d.Daemon.GetHost() || c.Address.String() != d.Daemon.GetAddress()) {
-		d.add(failure, "daemon", fmt.Sprintf("the one that answers is host %s, %s; the configuration is of host %s, %v", d.Daemon.GetHost(), d.Daemon.GetAddress(), c.Name, c.Address),
+		d.Add(failure, "daemon", fmt.Sprintf("the one that answers is host %s, %s; the configuration is of host %s, %v", d.Daemon.GetHost(), d.Daemon.GetAddress(), c.Name, c.Address),
 			"it runs with another configuration, or was not restarted since this one was changed", "restart it, or name its configuration (--config)")
 	}
 }
@@ -162,36 +160,36 @@ func (d *diagnosis) certificate() {
 		if !cfg.Insecure {
 			return // loopback
 		}
-		d.add(warning, "tls", "all traffic is in plain text, and no identity is verified", "insecure: true", "cmd-daemon init makes certificates")
+		d.Add(warning, "tls", "all traffic is in plain text, and no identity is verified", "insecure: true", "cmd-daemon init makes certificates")
 		return
 	case c.Err != nil:
-		d.add(failure, who, "cannot be used", c.Err.Error(), "correct tls in the configuration; cmd-daemon init makes certificates")
+		d.Add(failure, who, "cannot be used", c.Err.Error(), "correct tls in the configuration; cmd-daemon init makes certificates")
 		return
 	}
 	if !c.Own.Is(identity.Host) || c.Own.Name != cfg.Name || !c.Own.Owns(cfg.Address) {
-		d.add(failure, who, fmt.Sprintf("%s is for %v", cfg.TLS.Cert, c.Own), fmt.Sprintf("this is host:%s %v", cfg.Name, cfg.Address),
+		d.Add(failure, who, fmt.Sprintf("%s is for %v", cfg.TLS.Cert, c.Own), fmt.Sprintf("this is host:%s %v", cfg.Name, cfg.Address),
 			"issue one for it, or correct name and address")
 	}
 	at := func(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
 	const renew = "renew it; the daemon takes it up by itself (cmd-daemon init --renew for a lab's)"
 	switch {
 	case d.Now.Before(c.From):
-		d.add(failure, who, "is valid only from "+at(c.From)+" on", fmt.Sprintf("by this host's clock it is %s: the clock is slow, by %v at least, or the issuer's is fast", at(d.Now), c.From.Sub(d.Now).Round(time.Second)),
+		d.Add(failure, who, "is valid only from "+at(c.From)+" on", fmt.Sprintf("by this host's clock it is %s: the clock is slow, by %v at least, or the issuer's is fast", at(d.Now), c.From.Sub(d.Now).Round(time.Second)),
 			"set the clock (NTP)")
 	case d.Now.After(c.Until):
-		d.add(failure, who, "has ended, on "+at(c.Until), "or this host's clock is fast: it says "+at(d.Now), renew)
+		d.Add(failure, who, "has ended, on "+at(c.Until), "or this host's clock is fast: it says "+at(d.Now), renew)
 	case c.Until.Sub(d.Now) < soon:
-		d.add(warning, who, "ends soon, on "+at(c.Until), "", renew)
+		d.Add(warning, who, "ends soon, on "+at(c.Until), "", renew)
 	}
 	switch {
 	case c.CAUntil.IsZero():
 	case d.Now.After(c.CAUntil):
-		d.add(failure, who, "that of the CA has ended, on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
+		d.Add(failure, who, "that of the CA has ended, on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
 	case c.CAUntil.Sub(d.Now) < 4*soon:
-		d.add(warning, who, "that of the CA ends on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
+		d.Add(warning, who, "that of the CA ends on "+at(c.CAUntil), "", "make another CA, and give its certificate to all before the new certificates")
 	}
 	if c.KeyMode&0o077 != 0 {
-		d.add(warning, who, fmt.Sprintf("others can read the key %s (mode %#o)", cfg.TLS.Key, c.KeyMode.Perm()), "its holder can act as this host", "chmod 600 "+cfg.TLS.Key)
+		d.Add(warning, who, fmt.Sprintf("others can read the key %s (mode %#o)", cfg.TLS.Key, c.KeyMode.Perm()), "its holder can act as this host", "chmod 600 "+cfg.TLS.Key)
 	}
 }
 
@@ -221,20 +219,20 @@ func (d *diagnosis) address() {
 				have = append(have, fmt.Sprintf("%v (%s)", a.Prefix.Addr(), a.Interface))
 			}
 		}
-		d.add(failure, subject, "is on no interface of this host", "there are "+cmp.Or(strings.Join(have, ", "), "none but loopback addresses"),
+		d.Add(failure, subject, "is on no interface of this host", "there are "+cmp.Or(strings.Join(have, ", "), "none but loopback addresses"),
 			"correct address in the configuration, or give it to an interface: ip address add")
 		return
 	}
 	a := d.Host.Addresses[i]
 	if !a.Up {
-		d.add(failure, "interface "+a.Interface, "is down", "it has the device's address, "+cfg.Address.String(), "ip link set "+a.Interface+" up")
+		d.Add(failure, "interface "+a.Interface, "is down", "it has the device's address, "+cfg.Address.String(), "ip link set "+a.Interface+" up")
 	}
 	switch mtu := qp.MTUFor(a.MTU); {
 	case mtu < 1024:
-		d.add(failure, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, leaves room for %d bytes of payload in a packet", a.MTU, mtu),
+		d.Add(failure, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, leaves room for %d bytes of payload in a packet", a.MTU, mtu),
 			"switches and other hosts expect 1024 or more", "ip link set "+a.Interface+" mtu 1500, or better 4200 or more, on all hosts and switches alike")
 	case mtu < 4096:
-		d.add(note, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, allows packets of %d bytes of payload", a.MTU, mtu),
+		d.Add(note, "interface "+a.Interface, fmt.Sprintf("its MTU, %d, allows packets of %d bytes of payload", a.MTU, mtu),
 			"", "with an MTU of 4200 or more on all hosts and switches, packets are of 4096 bytes, and fewer")
 	}
 }
@@ -248,14 +246,14 @@ func (d *diagnosis) device() {
 	subject := "device " + d.Config.Device
 	switch {
 	case errors.Is(v.Err, qp.ErrAddrInUse):
-		d.add(note, subject, "is in use", v.Err.Error(), "that is as it should be if an application of this host is running; only one can have it")
+		d.Add(note, subject, "is in use", v.Err.Error(), "that is as it should be if an application of this host is running; only one can have it")
 	case v.Err != nil:
-		d.add(failure, subject, "cannot be opened", v.Err.Error(), "correct device in the configuration; without a device applications are relayed to over TCP only")
+		d.Add(failure, subject, "cannot be opened", v.Err.Error(), "correct device in the configuration; without a device applications are relayed to over TCP only")
 	case v.Attr.Addr.IsValid() && v.Attr.Addr != d.Config.Address:
-		d.add(failure, subject, fmt.Sprintf("has the address %v, and the configuration says %v", v.Attr.Addr, d.Config.Address), "", "correct address or device in the configuration")
+		d.Add(failure, subject, fmt.Sprintf("has the address %v, and the configuration says %v", v.Attr.Addr, d.Config.Address), "", "correct address or device in the configuration")
 	}
 	if v.Err == nil && v.Attr.Driver == "softroce" && onHost(d.Config.Device) && !d.Config.Address.IsLoopback() && !d.Host.RawNet {
-		d.add(note, subject, "cannot check ICRCs of packets from hardware", "who looked, you, has no CAP_NET_RAW; applications that have not are as limited",
+		d.Add(note, subject, "cannot check ICRCs of packets from hardware", "you have no CAP_NET_RAW; applications without it have the same limit",
 			"give it to applications that talk to real NICs: setcap cap_net_raw+ep PROGRAM")
 	}
 }
@@ -273,7 +271,7 @@ func (d *diagnosis) memory() {
 	if h.MemLock < lockable {
 		sev = warning
 	}
-	d.add(sev, "RLIMIT_MEMLOCK", fmt.Sprintf("is %d KiB here", h.MemLock>>10), "registered memory is locked, and registering more fails",
+	d.Add(sev, "RLIMIT_MEMLOCK", fmt.Sprintf("is %d KiB here", h.MemLock>>10), "registered memory is locked, and registering more fails",
 		"LimitMEMLOCK=infinity in the units of applications, or memlock in /etc/security/limits.conf")
 }
 
@@ -284,8 +282,16 @@ const retryBudget = 2 * time.Second
 // times judges whether dead peers are detected in time.
 func (d *diagnosis) times() {
 	if b := d.Config.Beat; b.DeadAfter/4 > retryBudget-time.Second { // a quarter, when packets are under way
-		d.add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
+		d.Add(warning, "beat.dead_after", fmt.Sprintf("is %v", b.DeadAfter), fmt.Sprintf("a sender's queue pair gives up after about %v: it fails before a dead receiver is taken out, and the group has to be formed anew", retryBudget),
 			"make it 1s, the default")
+	}
+}
+
+// priority judges whether a busy machine may make the daemon late.
+func (d *diagnosis) priority() {
+	if d.Host.Busy && d.Host.Ordinary {
+		d.Add(note, "priority of the daemon", "is that of other processes, and this machine is busy", "it answers others late, and they wait longer before they take a silent host for dead",
+			"Nice=-10 and CPUWeight=1000 in its unit, as in the one that comes with it")
 	}
 }
 
@@ -303,6 +309,6 @@ func (d *diagnosis) links() {
 		if errors.Is(l.Err, identity.ErrUntrusted) || errors.Is(l.Err, identity.ErrMismatch) || errors.Is(l.Err, errRejected) {
 			do = "compare the certificates of both, their CA, and the clocks"
 		}
-		d.add(sev, l.What, "cannot be reached at "+l.Address, l.Err.Error(), do)
+		d.Add(sev, l.What, "cannot be reached at "+l.Address, l.Err.Error(), do)
 	}
 }

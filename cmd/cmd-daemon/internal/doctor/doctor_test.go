@@ -94,6 +94,8 @@ func TestRules(t *testing.T) {
 		{"more of it", func(f *Facts) { f.Config.Device = "ibverbs:mlx5_0"; f.Host.MemLock = 1 << 30 }, "note RLIMIT_MEMLOCK: is 1048576 KiB here"},
 		{"unlimited", func(f *Facts) { f.Config.Device = "ibverbs:mlx5_0"; f.Host.Unlimited = true }, ""},
 		{"slow beats", func(f *Facts) { f.Config.Beat.DeadAfter = 5 * time.Second }, "warning beat.dead_after: is 5s"},
+		{"priority", func(f *Facts) { f.Host.Busy, f.Host.Ordinary = true, true }, "note priority of the daemon: is that of other processes"},
+		{"priority of an idle machine", func(f *Facts) { f.Host.Ordinary = true }, ""},
 		{"link", func(f *Facts) { f.Links[0].Err = errors.New("refused") }, "error daemon of host h2: cannot be reached at 10.1.0.12:9550"},
 		{"own link", func(f *Facts) { f.Links[0].Err, f.Links[0].Own = errors.New("refused"), true }, "warning daemon of host h2: cannot be reached"},
 	} {

@@ -4,14 +4,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// lookAtHost collects what is known of this machine and of this process's rights.
-func lookAtHost() (h Host) {
+// lookAtHost collects what is known of this machine, of this process's rights, and of the
+// daemon at that socket.
+func lookAtHost(socket string) (h Host) {
 	h.Addresses = []Address{}
 	interfaces, _ := net.Interfaces() // without any, the address is on none
 	for _, ifi := range interfaces {
@@ -31,7 +33,41 @@ func lookAtHost() (h Host) {
 		h.MemLock, h.Unlimited = limit.Cur, limit.Cur == unix.RLIM_INFINITY
 	}
 	h.RawNet = effective()>>unix.CAP_NET_RAW&1 != 0
+	h.Busy, h.Ordinary = busy(), ordinary(socket)
 	return h
+}
+
+// busy reports whether more than twice as much runs as there are processors.
+func busy() bool {
+	text, _ := os.ReadFile("/proc/loadavg") // without it that is not known
+	first, _, _ := strings.Cut(string(text), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	return err == nil && load > 2*float64(runtime.NumCPU())
+}
+
+// ordinary reports whether the process that listens at a socket has no better priority than
+// others.
+func ordinary(socket string) bool {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return false // which is reported elsewhere
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	_ = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // a file descriptor
+		if err != nil {
+			return
+		}
+		const normal = 20 // of the system call, whose result is 20 less the nice value
+		p, err := unix.Getpriority(unix.PRIO_PROCESS, int(cred.Pid))
+		is = err == nil && p <= normal
+	})
+	return is
 }
 
 // effective are the capabilities that this process has.

@@ -7,11 +7,13 @@
 //	DIR/NAME/switch.crt, …           a switch's, for its agent
 //	DIR/NAME/admin.crt, …            an administrator's, for switchctl
 //
+// It only makes files; internal/lab runs things.
+//
 // Nothing that is there is overwritten, but what Renew is asked for; a lab that could not
 // be made whole leaves nothing new behind.
 //
-// It may import internal/connmgr/config, internal/identity, internal/labca and the
-// standard library.
+// It may import internal/connmgr/config, internal/identity, internal/labca,
+// internal/topology, renameio and the standard library.
 package lab
 
 import (
@@ -28,9 +30,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 // Errors that those of this package wrap.
@@ -56,7 +61,7 @@ type Host struct {
 type Switch struct {
 	Name  string
 	Agent string   // "host:port"
-	Hosts []string // behind it; none: all that no other switch has
+	Hosts []string // behind it; nil: all that no other switch has
 }
 
 // A Spec says what is to be made.
@@ -96,6 +101,36 @@ func ParseSwitch(s string) (Switch, error) {
 	return w, nil
 }
 
+// Topology adds the hosts and switches of a topology. Agents listen at their switches'
+// addresses, unless the spec names the switch already, with its agent.
+func (s *Spec) Topology(t *topology.Topology) error {
+	for _, n := range t.Nodes() {
+		i := slices.IndexFunc(s.Switches, func(w Switch) bool { return w.Name == n.Name })
+		switch {
+		case !n.Address.Is4() && (n.Switch == nil || i < 0):
+			return fmt.Errorf("%w: %s has no IPv4 address in the topology", ErrSpec, n.Name)
+		case n.Switch == nil:
+			s.Hosts = append(s.Hosts, Host{n.Name, n.Address})
+			continue
+		case i < 0:
+			i = len(s.Switches)
+			s.Switches = append(s.Switches, Switch{Name: n.Name, Agent: netip.AddrPortFrom(n.Address, agentPort).String()})
+		}
+		if w := &s.Switches[i]; w.Hosts == nil {
+			w.Hosts = []string{}
+			for _, p := range n.Ports {
+				if p.To.Switch == nil && p.To.Ports[0].To == n { // a host's first link decides
+					w.Hosts = append(w.Hosts, p.To.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// agentPort is where agents listen by default.
+const agentPort = 9560
+
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func goodName(s string) bool { return nameForm.MatchString(s) }
@@ -103,7 +138,7 @@ func goodName(s string) bool { return nameForm.MatchString(s) }
 // ParseAdmin reads a name.
 func ParseAdmin(s string) (string, error) {
 	if !goodName(s) {
-		return "", fmt.Errorf("%q is no name: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", s)
+		return "", fmt.Errorf("%q is not a name: want up to 63 letters, digits, dots, dashes and underscores, a letter or digit first", s)
 	}
 	return s, nil
 }
@@ -171,7 +206,7 @@ func Renew(dir string, valid time.Duration) (renewed []string, err error) {
 			}
 			// A process that reads one of them too early finds that they don't fit,
 			// and reads both again at the next connection.
-			if err := errors.Join(replace(filepath.Join(at, role+".key"), p.Key, 0o600), replace(cert, p.Cert, 0o644)); err != nil {
+			if err := errors.Join(renameio.WriteFile(filepath.Join(at, role+".key"), p.Key, 0o600), renameio.WriteFile(cert, p.Cert, 0o644)); err != nil {
 				return renewed, err
 			}
 			renewed = append(renewed, filepath.Base(at))
@@ -219,20 +254,4 @@ func hosts(dir string) (list []known, err error) {
 		list = append(list, known{c, filepath.Join(filepath.Base(filepath.Dir(n)), Configuration)})
 	}
 	return list, nil
-}
-
-// replace puts a file in another's place, at once.
-func replace(name string, data []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), name)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
 }

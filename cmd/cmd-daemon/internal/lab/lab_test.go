@@ -15,6 +15,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
 var addr = netip.MustParseAddr
@@ -283,4 +284,29 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %+v", s, w)
 		}
 	})
+}
+
+// TestTopology: a topology file's hosts and switches make a lab, and switches that are
+// named besides have the agents that they are named with.
+func TestTopology(t *testing.T) {
+	fabric, err := topology.Load("../../../../internal/lab/racks.yaml")
+	must(t, err)
+	s := Spec{Switches: []Switch{{Name: "torB", Agent: "192.0.2.2:9560"}}, Valid: time.Hour}
+	must(t, s.Topology(fabric))
+	without, err := topology.Parse([]byte("switches: [{name: s}]"), "x")
+	must(t, err)
+	if err := new(Spec).Topology(without); !errors.Is(err, ErrSpec) {
+		t.Errorf("a switch without an address: %v", err)
+	}
+	want := []Switch{{"torB", "192.0.2.2:9560", []string{"h3", "h4"}}, {"torA", "10.255.0.1:9560", []string{"h1", "h2"}}, {"spine", "10.255.0.3:9560", []string{}}}
+	if d := cmp.Diff(want, s.Switches); d != "" {
+		t.Error(d)
+	}
+	dir := t.TempDir()
+	_, err = Create(dir, s)
+	must(t, err)
+	c, err := config.Load(filepath.Join(dir, "h4", Configuration))
+	if err != nil || c.Switch.Agent != "192.0.2.2:9560" || c.Address != addr("10.2.0.12") || len(c.Hosts) != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/labca"
@@ -131,7 +133,7 @@ func (m *maker) check(old []known) (tor map[string]*rack, err error) {
 			m.vacant(s.Name, bad)
 		}
 		r := &rack{Switch: s, number: number(s.Name)}
-		if len(s.Hosts) == 0 {
+		if s.Hosts == nil {
 			if rest != nil {
 				bad("both %s and %s have no hosts named: say which are behind which", rest.Name, s.Name)
 			}
@@ -264,7 +266,7 @@ func (m *maker) introduce(old known, r *Result) error {
 	}
 	text = append(text, lines.String()...)
 	try := path + ".new" // beside it, so that relative names mean the same
-	if err := replace(try, text, 0o644); err != nil {
+	if err := renameio.WriteFile(try, text, 0o644); err != nil {
 		return err
 	}
 	got, err := config.Load(try)

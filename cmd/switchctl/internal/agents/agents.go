@@ -9,7 +9,6 @@
 package agents
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
@@ -66,7 +64,7 @@ func ParseAddress(s string) (Address, error) {
 		return bad(fmt.Sprintf("the port %q is not one from 1 to 65535", port))
 	}
 	if host == "" || strings.ContainsAny(host, "/ \t[]") {
-		return bad(fmt.Sprintf("%q is no host", host))
+		return bad(fmt.Sprintf("%q is not a host", host))
 	}
 	a.HostPort = net.JoinHostPort(host, port)
 	return a, nil
@@ -117,8 +115,8 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// An Agent is a connection to one, which is made when it is first needed. Errors of
-// calls are *Error. Calls end after the fleet's Timeout.
+// An Agent is a connection to one, which is made when it is first needed. Calls end
+// after the fleet's Timeout.
 type Agent struct {
 	Address Address
 	Status  mcrdmav1.SwitchStatusClient
@@ -144,7 +142,8 @@ func (f *Fleet) Agent(addr Address) (*Agent, error) {
 		identity.Claim(f.claim),
 		grpc.WithUserAgent("switchctl"),
 		grpc.WithNoProxy(),
-		grpc.WithUnaryInterceptor(f.intercept(addr.HostPort)),
+		cli.Callee{Name: "agent " + addr.HostPort, Kind: "a switch agent", Timeout: f.options.Timeout, Words: words,
+			Unavailable: func(said string) string { return unavailable(said, f.options) }}.Intercept(),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", addr.HostPort, err)
@@ -152,19 +151,4 @@ func (f *Fleet) Agent(addr Address) (*Agent, error) {
 	a.Status, a.Groups = mcrdmav1.NewSwitchStatusClient(a.conn), mcrdmav1.NewSwitchGroupsClient(a.conn)
 	f.agents[addr.HostPort] = a
 	return a, nil
-}
-
-// intercept bounds each call's time, cleans what comes back, and explains errors.
-func (f *Fleet) intercept(address string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, cancel := context.WithTimeout(ctx, f.options.Timeout)
-		defer cancel()
-		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-			return explain(address, method, f.options, err)
-		}
-		if m, ok := reply.(proto.Message); ok {
-			cli.CleanMessage(m)
-		}
-		return nil
-	}
 }

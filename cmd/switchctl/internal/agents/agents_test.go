@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,8 +32,8 @@ func TestParseAddress(t *testing.T) {
 		"[::1]":              " [::1]:9560",
 		"[2001:db8::1]:7":    " [2001:db8::1]:7",
 		"localhost":          " localhost:9560",
-		"":                   "is no host",
-		":5":                 "is no host",
+		"":                   "is not a host",
+		":5":                 "is not a host",
 		"=a:5":               "no switch before",
 		"a:b:5":              "too many colons",
 		"a:x":                `the port "x"`,
@@ -41,8 +42,8 @@ func TestParseAddress(t *testing.T) {
 		"a:-1":               `the port "-1"`,
 		"unix:///tmp/x":      "the port",
 		"passthrough:///a:5": "too many colons",
-		"/tmp/x:5":           "is no host",
-		"a b:5":              "is no host",
+		"/tmp/x:5":           "is not a host",
+		"a b:5":              "is not a host",
 	} {
 		a, err := ParseAddress(in)
 		got := a.Switch + " " + a.HostPort
@@ -145,8 +146,8 @@ func TestExplain(t *testing.T) {
 		want        string
 		unreachable bool
 	}{
-		{status.Error(codes.Unimplemented, ""), "does not know /mcrdma.v1.SwitchStatus/GetStatus: something else", false},
-		{status.Error(codes.PermissionDenied, "only admins"), "refuses: only admins; use the certificate of an administrator", false},
+		{status.Error(codes.Unimplemented, ""), "does not know /mcrdma.v1.SwitchStatus/GetStatus: it is something else than a switch agent", false},
+		{status.Error(codes.PermissionDenied, "only admins"), "refuses; the certificate of an administrator (mcrdma:admin:NAME) is needed: only admins", false},
 		{status.Error(codes.Unauthenticated, "who"), "does not accept who calls: who", false},
 		{limit.Err(), "is overloaded: \uFFFDfull (LIMIT)", false},
 		{foreign.Err(), "answers: odd", false},
@@ -157,7 +158,7 @@ func TestExplain(t *testing.T) {
 		f := NewFleet(Options{})
 		found, _, err := f.Discover(t.Context(), []Address{{HostPort: c.self(0)}}, true, 5)
 		if err != nil || len(found) != 1 || found[0].Err == nil || !strings.Contains(found[0].Err.Error(), x.want) ||
-			Unreachable(found[0].Err) != x.unreachable || strings.Contains(found[0].Err.Error(), "(X)") {
+			(cli.CodeOf(found[0].Err) == codes.Unavailable) != x.unreachable || strings.Contains(found[0].Err.Error(), "(X)") {
 			t.Errorf("%v, %v; want %s", found[0].Err, err, x.want)
 		}
 		f.Close()

@@ -1,71 +1,17 @@
 package agents
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strings"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
 
-// An Error is a call to an agent that failed, in words that say what to do.
-type Error struct {
-	Agent string // address
-	Code  codes.Code
-	// Reason is the agent's, such as NO_ROUTE; empty if it gives none.
-	Reason string
-
-	text string
-	err  error
-}
-
-func (e *Error) Error() string { return "agent " + e.Agent + " " + e.text }
-
-func (e *Error) Unwrap() error { return e.err }
-
-// Unreachable says whether err tells that an agent did not answer at all.
-func Unreachable(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && (e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded)
-}
-
-// explain makes an Error of gRPC's.
-func explain(address, method string, o Options, err error) error {
-	s := status.Convert(err)
-	e := &Error{Agent: address, Code: s.Code(), err: err}
-	for _, d := range s.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "mcrdma" {
-			e.Reason = cli.Clean(info.GetReason())
-		}
-	}
-	said := cli.Clean(s.Message())
-	switch s.Code() {
-	case codes.Unavailable:
-		e.text = unavailable(said, o)
-	case codes.DeadlineExceeded:
-		e.text = fmt.Sprintf("did not answer within %v; is it the right address, and does a firewall let it pass? --timeout allows more", o.Timeout)
-	case codes.Canceled:
-		e.text, e.err = "was not waited for: interrupted", context.Canceled
-	case codes.Unimplemented:
-		e.text = fmt.Sprintf("does not know %s: something else than a switch agent listens there, or another version of it", method)
-	case codes.Unauthenticated:
-		e.text = "does not accept who calls: " + said
-	case codes.PermissionDenied:
-		e.text = "refuses: " + said + "; use the certificate of an administrator (mcrdma:admin:NAME)"
-	case codes.ResourceExhausted:
-		e.text = "has more to say than fits in one answer, or is overloaded: " + said
-	default:
-		e.text = "answers: " + said
-	}
-	if e.Reason != "" {
-		e.text += " (" + e.Reason + ")"
-	}
-	return e
+// words are what messages about agents say, by the code of an error.
+var words = map[codes.Code]string{
+	codes.DeadlineExceeded:  "; is it the right address, and does a firewall let it pass?",
+	codes.Unauthenticated:   "does not accept who calls: ",
+	codes.PermissionDenied:  "refuses; the certificate of an administrator (mcrdma:admin:NAME) is needed: ",
+	codes.ResourceExhausted: "has more to say than fits in one answer, or is overloaded: ",
 }
 
 // unavailable says why there is no connection. gRPC's text is that of the error,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
 const (
@@ -27,12 +28,12 @@ func (d *diagnosis) unreachable(a *Agent) {
 	if a.From != "" {
 		what += "; " + a.From + " says that it is at " + a.Address
 	}
-	d.add(Error, a.name(), what, a.Err.Error(), "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
+	d.Add(findings.Error, a.name(), what, a.Err.Error(), "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
 }
 
 func (d *diagnosis) failed(a *Agent) {
 	for _, err := range a.Failed {
-		d.add(Warning, a.name(), "not everything could be asked", err.Error(), "")
+		d.Add(findings.Warning, a.name(), "not everything could be asked", err.Error(), "")
 	}
 }
 
@@ -46,7 +47,7 @@ func (d *diagnosis) whose(a *Agent) {
 	if a.From != "" {
 		by, where = a.From, "the configuration of "+a.From
 	}
-	d.add(Error, a.Expected, fmt.Sprintf("its agent is not where it should be: at %s is that of %s", a.Address, a.Status.GetName()),
+	d.Add(findings.Error, a.Expected, fmt.Sprintf("its agent is not where it should be: at %s is that of %s", a.Address, a.Status.GetName()),
 		"the address comes from "+by, "correct the address in "+where+", or the name in the agent's configuration")
 }
 
@@ -54,10 +55,10 @@ func (d *diagnosis) p4runtime(a *Agent) {
 	p := a.Status.GetP4Runtime()
 	switch {
 	case !p.GetConnected():
-		d.add(Error, a.name(), "the agent has no connection to the switch by P4Runtime, at "+p.GetTarget(), p.GetError(),
+		d.Add(findings.Error, a.name(), "the agent has no connection to the switch by P4Runtime, at "+p.GetTarget(), p.GetError(),
 			"start the switch, or correct p4runtime.target; what is on the switch stays, and goes on forwarding")
 	case !p.GetPrimary():
-		d.add(Error, a.name(), "the agent is not the primary controller of the switch, so it may not change anything",
+		d.Add(findings.Error, a.name(), "the agent is not the primary controller of the switch, so it may not change anything",
 			"another controller is connected to "+p.GetTarget()+" with a higher election ID",
 			"stop the other controller, or give this agent a higher p4runtime.election_id")
 	}
@@ -74,37 +75,37 @@ func (d *diagnosis) pipeline(a *Agent) {
 		why, do = fmt.Sprintf("the switch was restarted: the connection was lost %d times", p.GetReconnects()),
 			"look into the switch's log; each push interrupts forwarding"
 	}
-	d.add(Warning, a.name(), fmt.Sprintf("the pipeline was pushed %d times since the agent started", p.GetPushes()), why, do)
+	d.Add(findings.Warning, a.name(), fmt.Sprintf("the pipeline was pushed %d times since the agent started", p.GetPushes()), why, do)
 }
 
 func (d *diagnosis) ports(a *Agent) {
 	up := map[string]bool{}
 	for _, p := range a.Status.GetPorts() {
-		if p.GetState() == "up" && p.GetNeighbour() != "" {
-			up[p.GetNeighbour()] = true
+		if p.GetState() == "up" && p.GetNeighbor() != "" {
+			up[p.GetNeighbor()] = true
 		}
 	}
 	for _, p := range a.Status.GetPorts() {
 		where := fmt.Sprintf("port %d", p.GetPort())
-		if p.GetNeighbour() != "" {
-			where += " to " + p.GetNeighbour()
+		if p.GetNeighbor() != "" {
+			where += " to " + p.GetNeighbor()
 		}
-		severity := Error
+		severity := findings.Error
 		why := p.GetReason()
-		if up[p.GetNeighbour()] {
-			severity, why = Warning, joined(why, "other ports to "+p.GetNeighbour()+" are up and carry its traffic")
+		if up[p.GetNeighbor()] {
+			severity, why = findings.Warning, joined(why, "other ports to "+p.GetNeighbor()+" are up and carry its traffic")
 		}
 		switch p.GetState() {
 		case "up", "-", "":
 		case "wrong":
-			d.add(Error, a.name(), where+" leads somewhere else", p.GetReason(), "plug the cable where it belongs, or correct the port's \"to\" in the configuration")
+			d.Add(findings.Error, a.name(), where+" leads somewhere else", p.GetReason(), "plug the cable where it belongs, or correct the port's \"to\" in the configuration")
 		case "init":
 			if p.GetSince() == nil || d.Now.Sub(p.GetSince().AsTime()) >= settling {
-				d.add(severity, a.name(), where+" does not come up: hellos arrive, but the other side does not see ours", why,
+				d.Add(severity, a.name(), where+" does not come up: hellos arrive, but the other side does not see ours", why,
 					"look for a link that works in one direction only, and for an agent on the other side that does not expect this one")
 			}
 		default:
-			d.add(severity, a.name(), where+" is "+p.GetState(), why, "check the cable, the interface on both sides, and whether the agent of the other side runs")
+			d.Add(severity, a.name(), where+" is "+p.GetState(), why, "check the cable, the interface on both sides, and whether the agent of the other side runs")
 		}
 	}
 }
@@ -115,10 +116,10 @@ func (d *diagnosis) bgp(a *Agent) {
 		who := fmt.Sprintf("its BGP session with %s, AS %d at %s,", n.GetSwitch(), n.GetAsn(), n.GetAddress())
 		switch {
 		case n.GetState() == "Established" && n.GetReceived() == 0 && !d.starting(a, n):
-			d.add(Warning, a.name(), who+" is established, and no prefix has come", "packets to what is behind it go other ways, or nowhere",
+			d.Add(findings.Warning, a.name(), who+" is established, and no prefix has come", "packets to what is behind it go other ways, or nowhere",
 				"see what the neighbor announces, and whether its policy lets it")
 		case n.GetState() != "Established" && n.GetState() != "no link" && !d.starting(a, n):
-			d.add(Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
+			d.Add(findings.Error, a.name(), who+" is not established: "+n.GetState(), "no routes come from there, and none go there",
 				"see that a speaker runs there, that each side has the address and AS number of the other, and that TCP port 179, or the one configured, is open")
 		}
 	}
@@ -142,7 +143,7 @@ func (d *diagnosis) peers(a *Agent) {
 		if p.GetBranches() > 0 {
 			why = joined(why, fmt.Sprintf("%s there are at stake: their leases end", counted(p.GetBranches(), "branch", "branches")))
 		}
-		d.add(Error, a.name(), fmt.Sprintf("its agent does not reach that of %s, at %s", p.GetName(), p.GetAgent()), why,
+		d.Add(findings.Error, a.name(), fmt.Sprintf("its agent does not reach that of %s, at %s", p.GetName(), p.GetAgent()), why,
 			"see that the other agent runs, that the network between the two lets TCP pass, and that they trust the same CA")
 	}
 }
@@ -152,12 +153,12 @@ func (d *diagnosis) usage(a *Agent) {
 		if u.GetSize() == 0 || u.GetUsed() < u.GetSize()/100*nearlyFull+u.GetSize()%100*nearlyFull/100 || u.GetUsed() == 0 {
 			continue
 		}
-		severity, what := Warning, fmt.Sprintf("%s: %d of %d are used", u.GetResource(), u.GetUsed(), u.GetSize())
+		severity, what := findings.Warning, fmt.Sprintf("%s: %d of %d are used", u.GetResource(), u.GetUsed(), u.GetSize())
 		why := "the next groups or routes may not fit"
 		if u.GetUsed() >= u.GetSize() {
-			severity, why = Error, "the next group or route is refused"
+			severity, why = findings.Error, "the next group or route is refused"
 		}
-		d.add(severity, a.name(), what, why, "remove groups that are not needed, lower the agent's limits, or compile the pipeline with larger tables")
+		d.Add(severity, a.name(), what, why, "remove groups that are not needed, lower the agent's limits, or compile the pipeline with larger tables")
 	}
 }
 
@@ -166,21 +167,21 @@ func (d *diagnosis) routing(a *Agent) {
 	if s.GetSettled() {
 		return
 	}
-	severity, why := Error, "the source of routes ("+s.GetRouting()+") has not delivered all of them"
+	severity, why := findings.Error, "the source of routes ("+s.GetRouting()+") has not delivered all of them"
 	if s.GetStarted() != nil && d.Now.Sub(s.GetStarted().AsTime()) < patience {
-		severity, why = Note, "the agent started a moment ago"
+		severity, why = findings.Note, "the agent started a moment ago"
 	}
 	do := map[string]string{
 		"bgp":    "see that the BGP sessions are established: addresses, AS numbers, port 179",
 		"kernel": "see that the routing daemon runs in the namespace that the agent watches",
 		"static": "correct the topology file",
 	}[s.GetRouting()]
-	d.add(severity, a.name(), "its routes are not settled", why, do)
+	d.Add(severity, a.name(), "its routes are not settled", why, do)
 }
 
 func (d *diagnosis) reported(a *Agent) {
 	for _, p := range a.Status.GetProblems() {
-		d.add(Warning, a.name(), "the agent reports: "+p, "", "")
+		d.Add(findings.Warning, a.name(), "the agent reports: "+p, "", "")
 	}
 }
 
@@ -190,7 +191,7 @@ func (d *diagnosis) groups(a *Agent) {
 	for _, g := range a.Groups {
 		key := fmt.Sprintf("%s/%d", g.GetGroup().GetKey().GetSource(), g.GetGroup().GetKey().GetMcId())
 		for _, p := range g.GetProblems() {
-			d.add(Error, a.name(), fmt.Sprintf("group %s has a problem", key), p, fmt.Sprintf(do, key))
+			d.Add(findings.Error, a.name(), fmt.Sprintf("group %s has a problem", key), p, fmt.Sprintf(do, key))
 			said[key+p] = true
 		}
 	}
@@ -200,12 +201,12 @@ func (d *diagnosis) groups(a *Agent) {
 			if s.GetRoot() && said[key+p] {
 				continue
 			}
-			d.add(Error, a.name(), fmt.Sprintf("its step of group %s for %s has a problem", key, s.GetDestination()), p, fmt.Sprintf(do, key))
+			d.Add(findings.Error, a.name(), fmt.Sprintf("its step of group %s for %s has a problem", key, s.GetDestination()), p, fmt.Sprintf(do, key))
 		}
 	}
 }
 
-// drops tells of packets that were dropped since the switch started, unless that is how
+// drops reports packets that were dropped since the switch started, unless that is how
 // it works.
 func (d *diagnosis) drops(a *Agent) {
 	for _, c := range a.Counters {
@@ -213,11 +214,11 @@ func (d *diagnosis) drops(a *Agent) {
 		if !IsDrop(c) || c.GetPackets() == 0 || known && r.Usual {
 			continue
 		}
-		severity := Note
+		severity := findings.Note
 		if r.Suspicious {
-			severity = Warning
+			severity = findings.Warning
 		}
-		d.add(severity, a.name(), fmt.Sprintf("%s dropped since the switch started (%s, %s)",
+		d.Add(severity, a.name(), fmt.Sprintf("%s dropped since the switch started (%s, %s)",
 			counted(c.GetPackets(), "packet", "packets"), c.GetName(), c.GetCell()), r.Meaning, r.Do)
 	}
 }
@@ -245,7 +246,7 @@ func (d *diagnosis) names() {
 			for _, i := range list {
 				at = append(at, i.address)
 			}
-			d.add(Error, n, "several agents call themselves so: those at "+strings.Join(at, " and "), "their switches cannot be told apart",
+			d.Add(findings.Error, n, "several agents call themselves so: those at "+strings.Join(at, " and "), "their switches cannot be told apart",
 				"give each switch a name of its own in its agent's configuration")
 		}
 	}
@@ -275,7 +276,7 @@ func (d *diagnosis) icrc() {
 		return "recompute"
 	})
 	if differ {
-		d.add(Error, "fabric", "switches treat the ICRC differently", who,
+		d.Add(findings.Error, "fabric", "switches treat the ICRC differently", who,
 			"set the same \"icrc\" for all agents: a switch that checks drops what one that does not recompute has rewritten")
 	}
 }
@@ -283,7 +284,7 @@ func (d *diagnosis) icrc() {
 func (d *diagnosis) versions() {
 	who, differ := d.differ(func(s *mcrdmav1.GetStatusResponse) string { return s.GetVersion() })
 	if differ {
-		d.add(Warning, "fabric", "agents are of different versions", who, "bring all of them to the same version; during an update this is as it should be")
+		d.Add(findings.Warning, "fabric", "agents are of different versions", who, "bring all of them to the same version; during an update this is as it should be")
 	}
 }
 

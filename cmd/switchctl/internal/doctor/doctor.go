@@ -12,24 +12,10 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
-)
-
-// Severity says how bad a finding is.
-type Severity = findings.Severity
-
-// A Finding is something that is not as it should be.
-type Finding = findings.Finding
-
-// Severities, the worst last.
-const (
-	Note    = findings.Note
-	Warning = findings.Warning
-	Error   = findings.Error
 )
 
 // Facts are what was collected.
@@ -58,7 +44,7 @@ type Agent struct {
 func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.Address) }
 
 // Diagnose applies all rules. Findings are in order of severity, the worst first.
-func Diagnose(f Facts) []Finding {
+func Diagnose(f Facts) []findings.Finding {
 	d := &diagnosis{Facts: f}
 	for i := range f.Agents {
 		a := &f.Agents[i]
@@ -76,22 +62,17 @@ func Diagnose(f Facts) []Finding {
 	d.icrc()
 	d.versions()
 	if !f.Complete && len(f.Agents) > 0 {
-		d.add(Warning, "fabric", fmt.Sprintf("only %d agents were looked at", len(f.Agents)), "there are more of them than this command follows",
+		d.Add(findings.Warning, "fabric", fmt.Sprintf("only %d agents were looked at", len(f.Agents)), "there are more of them than this command follows",
 			"name the ones that matter with --agent, and say --peers=false")
 	}
 	for i := range f.Interfaces {
 		d.iface(&f.Interfaces[i])
 	}
 	d.mtus()
-	slices.SortStableFunc(d.findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	return d.findings
+	return d.Sorted()
 }
 
 type diagnosis struct {
 	Facts
-	findings []Finding
-}
-
-func (d *diagnosis) add(s Severity, subject, what, why, do string) {
-	d.findings = append(d.findings, Finding{Severity: s, Subject: subject, What: what, Why: why, Do: do})
+	findings.List
 }

@@ -12,7 +12,6 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/bmv2"
-	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -24,7 +23,7 @@ func well(name string) Agent {
 	return Agent{Address: name + ":9560", Status: &mcrdmav1.GetStatusResponse{
 		Name: name, Version: "v1", Started: before(time.Hour), Settled: true, Routing: "bgp",
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: "here", Connected: true, Primary: true, Pushes: 1},
-		Ports:     []*mcrdmav1.PortStatus{{Port: 1, State: "-"}, {Port: 9, Neighbour: "core", State: "up"}, {Port: 10, Neighbour: "edge", State: "up"}},
+		Ports:     []*mcrdmav1.PortStatus{{Port: 1, State: "-"}, {Port: 9, Neighbor: "core", State: "up"}, {Port: 10, Neighbor: "edge", State: "up"}},
 		Peers:     []*mcrdmav1.PeerStatus{{Name: "core"}, {Name: "torB", Agent: "b:1", Reachable: true}, {Name: "torC", Agent: "c:1"}},
 		Usage:     []*mcrdmav1.Usage{{Resource: "groups", Used: 79, Size: 100}, {Resource: "pre", Used: 500}, {Resource: "none"}},
 	}}
@@ -57,11 +56,11 @@ func TestAgentRules(t *testing.T) {
 			"warning: a|pushed 4 times|restarted: the connection was lost 3 times|log"},
 		{"link down", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[1].Reason = "down", "no hello" },
 			"error: a|port 9 to core is down|no hello|cable"},
-		{"one of two links down", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[2].Neighbour = "down", "core" },
+		{"one of two links down", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[2].Neighbor = "down", "core" },
 			"warning: a|port 9 to core is down|other ports to core are up|"},
 		{"host port down", func(a *Agent) { a.Status.Ports[0].State = "down" }, "error: a|port 1 is down|"},
 		{"wrong cabling", func(a *Agent) {
-			a.Status.Ports[1].State, a.Status.Ports[1].Reason, a.Status.Ports[2].Neighbour = "wrong", "it is torZ", "core"
+			a.Status.Ports[1].State, a.Status.Ports[1].Reason, a.Status.Ports[2].Neighbor = "wrong", "it is torZ", "core"
 		},
 			"error: a|port 9 to core leads somewhere else|it is torZ|plug"},
 		{"coming up", func(a *Agent) { a.Status.Ports[1].State, a.Status.Ports[1].Since = "init", before(9*time.Second) }, ""},
@@ -206,14 +205,5 @@ func TestDropReasons(t *testing.T) {
 		if !slices.Contains(bmv2.DropReasons, r) {
 			t.Errorf("%s is no reason", r)
 		}
-	}
-}
-
-func TestWorst(t *testing.T) {
-	if _, any := findings.Worst(nil); any {
-		t.Error("nothing has a worst")
-	}
-	if w, _ := findings.Worst([]Finding{{Severity: Note}, {Severity: Error}, {Severity: Warning}}); w != Error {
-		t.Error(w)
 	}
 }

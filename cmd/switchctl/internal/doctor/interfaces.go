@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
 )
 
 // An Interface is a network interface of this host.
@@ -37,22 +39,22 @@ const (
 func (d *diagnosis) iface(i *Interface) {
 	subject := "interface " + i.Name
 	if i.Err != nil {
-		d.add(Error, subject, "it cannot be looked at", i.Err.Error(), "correct --interface; an interface in another network namespace is looked at from there (ip netns exec)")
+		d.Add(findings.Error, subject, "it cannot be looked at", i.Err.Error(), "correct --interface; an interface in another network namespace is looked at from there (ip netns exec)")
 		return
 	}
 	if !i.Up {
-		d.add(Error, subject, "it is down", "", "ip link set "+i.Name+" up")
+		d.Add(findings.Error, subject, "it is down", "", "ip link set "+i.Name+" up")
 	} else if !i.Carrier {
-		d.add(Error, subject, "it has no carrier", "the other end is down, or nothing is plugged in", "set the other end up")
+		d.Add(findings.Error, subject, "it has no carrier", "the other end is down, or nothing is plugged in", "set the other end up")
 	}
 	if i.MTU < roceMTU {
-		d.add(Error, subject, fmt.Sprintf("its MTU of %d bytes is too small for RoCE", i.MTU),
+		d.Add(findings.Error, subject, fmt.Sprintf("its MTU of %d bytes is too small for RoCE", i.MTU),
 			fmt.Sprintf("packets of a path MTU of 1024 need %d with their headers", roceMTU),
 			fmt.Sprintf("ip link set %s mtu 1500, or 4200 for a path MTU of 4096; then restart what uses it", i.Name))
 	}
 	d.offloads(i, subject)
 	if i.IPv6 && !i.Host {
-		d.add(Note, subject, "the kernel speaks IPv6 by it", "its neighbour discovery and multicast arrive at the switch, which drops and counts them",
+		d.Add(findings.Note, subject, "the kernel speaks IPv6 by it", "its neighbor discovery and multicast arrive at the switch, which drops and counts them",
 			fmt.Sprintf("sysctl -w net.ipv6.conf.%s.disable_ipv6=1", strings.ReplaceAll(i.Name, ".", "/")))
 	}
 }
@@ -61,7 +63,7 @@ func (d *diagnosis) iface(i *Interface) {
 // reaches the switch undone, and frames that a port merges cannot be forwarded.
 func (d *diagnosis) offloads(i *Interface, subject string) {
 	if i.OffloadErr != nil {
-		d.add(Note, subject, "its offloads cannot be read", i.OffloadErr.Error(), "ethtool -k "+i.Name)
+		d.Add(findings.Note, subject, "its offloads cannot be read", i.OffloadErr.Error(), "ethtool -k "+i.Name)
 		return
 	}
 	on := func(names string) (list []string) {
@@ -76,15 +78,15 @@ func (d *diagnosis) offloads(i *Interface, subject string) {
 		return "ethtool -K " + i.Name + " " + strings.Join(list, " off ") + " off"
 	}
 	if list := on(vethPeer); i.Driver == "veth" && len(list) > 0 {
-		severity := Error
+		severity := findings.Error
 		if !i.Host { // a switch sends whole frames; only what the kernel itself sends is damaged
-			severity = Warning
+			severity = findings.Warning
 		}
-		d.add(severity, subject, "offloads are on: "+strings.Join(list, ", "),
+		d.Add(severity, subject, "offloads are on: "+strings.Join(list, ", "),
 			"a veth pair hands frames over as they are: uncut, of up to 64 KB, and without checksums; a switch at the other end drops them", off(list))
 	}
 	if list := on(port); !i.Host && len(list) > 0 {
-		d.add(Error, subject, "offloads are on: "+strings.Join(list, ", "),
+		d.Add(findings.Error, subject, "offloads are on: "+strings.Join(list, ", "),
 			"several frames arrive joined to one that no switch may forward; it is dropped", off(list))
 	}
 }
@@ -99,7 +101,7 @@ func (d *diagnosis) mtus() {
 	}
 	for _, i := range d.Interfaces {
 		if i.Err == nil && !i.Host && i.MTU < largest && i.MTU >= roceMTU {
-			d.add(Warning, "interface "+i.Name, fmt.Sprintf("its MTU is %d bytes, and that of %s %d", i.MTU, of, largest),
+			d.Add(findings.Warning, "interface "+i.Name, fmt.Sprintf("its MTU is %d bytes, and that of %s %d", i.MTU, of, largest),
 				"frames that are longer than that are dropped if they are to leave by it", fmt.Sprintf("ip link set %s mtu %d; then restart the switch", i.Name, largest))
 		}
 	}

@@ -38,12 +38,12 @@ type Journey struct {
 
 // An Explainer knows a group.
 type Explainer struct {
-	tree   *grouptree.Tree
-	group  groupInfo
-	places map[place]bool // switches and ports that are watched
+	tree  *grouptree.Tree
+	group groupInfo
+	ports map[switchPort]bool // switches and ports that are watched
 }
 
-type place struct {
+type switchPort struct {
 	sw   string
 	port uint32
 }
@@ -55,22 +55,16 @@ func New(tree *grouptree.Tree) (*Explainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Explainer{tree: tree, group: g, places: map[place]bool{}}, nil
+	return &Explainer{tree: tree, group: g, ports: map[switchPort]bool{}}, nil
 }
 
 // Watch tells that a switch's port is watched: what isn't seen there was not there.
-func (e *Explainer) Watch(sw string, port uint32) { e.places[place{sw, port}] = true }
+func (e *Explainer) Watch(sw string, port uint32) { e.ports[switchPort{sw, port}] = true }
 
 // Relevant says whether a packet is one of the group.
 func (e *Explainer) Relevant(p *Packet) bool {
 	x := parse(p)
 	return x != nil && e.group.holds(x)
-}
-
-// Complete says whether packets hold a whole write that the sender knows to be complete.
-func (e *Explainer) Complete(packets []Packet) bool {
-	_, err := e.choose(e.parse(packets), Options{})
-	return err == nil
 }
 
 // parse takes the group's packets, in the order of their times; of the same time, what

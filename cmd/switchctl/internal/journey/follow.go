@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -68,7 +69,7 @@ func (f *follower) dataIn(x *parsed) {
 		again := f.last(func(y *parsed) bool {
 			return !y.answer && !y.Out && y.Switch == x.Switch && y.h.PSN == x.h.PSN && y.dst == x.dst
 		})
-		x.note("%s sent by %v to the group (MC_ID %s), addressed to %v, which stands for all", either(again != nil, "again", "as"), x.src, qpn(f.group.mcid), x.dst)
+		x.note("%s sent by %v to the group (MC_ID %s), addressed to %v, which stands for all", cli.Either(again != nil, "again", "as"), x.src, qpn(f.group.mcid), x.dst)
 	}
 	if x.from = f.last(func(y *parsed) bool {
 		return y.Out && !y.answer && !y.seen && slices.Contains(y.to, x.Switch) && y.h.PSN == x.h.PSN && y.dst == x.dst
@@ -167,7 +168,7 @@ func (f *follower) dataOut(x *parsed) {
 		x.note("rewritten for receiver %s: %s", c.edge.Receiver, changes(in, x))
 		return
 	}
-	x.note("%s for %s; next is %s; changed: %s", either(c.edge.Unicast, "passed on", "copied"), strings.Join(c.edge.Receivers, ", "), strings.Join(x.to, " or "), changes(in, x))
+	x.note("%s for %s; next is %s; changed: %s", cli.Either(c.edge.Unicast, "passed on", "copied"), strings.Join(c.edge.Receivers, ", "), strings.Join(x.to, " or "), changes(in, x))
 }
 
 // passed finds the packet that leaves here by its unicast route as it came in, and says
@@ -201,7 +202,7 @@ func (f *follower) answerIn(x *parsed) {
 func (f *follower) says(x *parsed) string {
 	switch s := x.h.AETH.Syndrome; {
 	case x.h.Opcode == rocev2.CNP:
-		return fmt.Sprintf("%v tells of congestion", x.src)
+		return fmt.Sprintf("%v reports congestion", x.src)
 	case s.IsAck():
 		return fmt.Sprintf("%v acknowledges all up to PSN %d", x.src, x.h.PSN)
 	case s.IsRNR():
@@ -257,22 +258,15 @@ func (f *follower) watched(sw string, e *grouptree.Edge) bool {
 	if e.Unicast {
 		return f.watches(sw)
 	}
-	return !slices.ContainsFunc(e.Ports, func(p uint32) bool { return !f.places[place{sw, p}] })
+	return !slices.ContainsFunc(e.Ports, func(p uint32) bool { return !f.ports[switchPort{sw, p}] })
 }
 
 // watches says whether any port of a switch is watched.
 func (f *follower) watches(sw string) bool {
-	for p := range f.places {
+	for p := range f.ports {
 		if p.sw == sw {
 			return true
 		}
 	}
 	return false
-}
-
-func either(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
 }

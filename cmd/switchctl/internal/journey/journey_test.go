@@ -116,7 +116,7 @@ func TestExplain(t *testing.T) {
 			s.see(1, false, 1, 2, writeOnly(mcID, first), func(b []byte) {
 				b[22] = 1
 				b[24], b[25] = 0, 0
-				sum := rocev2.IPv4Checksum(b[14:34])
+				sum := rocev2.Checksum(b[14:34])
 				b[24], b[25] = byte(sum>>8), byte(sum)
 			})
 			return append(s, whole(first)[1:]...)
@@ -125,7 +125,7 @@ func TestExplain(t *testing.T) {
 			s := whole(first)
 			s.see(3, false, 9, 1, ack(mcID, first, rocev2.AckNoLimit), nil)
 			return s
-		}, []uint32{1, 2, 3}, 6, []string{"dropped: 10.0.0.9 is no member, or is one no more (not_member)"}, 1},
+		}, []uint32{1, 2, 3}, 6, []string{"dropped: 10.0.0.9 is not a member, or no longer (not_member)"}, 1},
 		{"an old refusal", func() scene {
 			s := whole(first)
 			s.see(3, false, 3, 1, ack(mcID, first, rocev2.NakSequence), nil)
@@ -187,8 +187,11 @@ func TestChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Complete(s[18:]) || !e.Complete(s[:6]) {
-		t.Error("what is whole is not known")
+	if _, err := e.Explain(s[18:], Options{}); !errors.Is(err, ErrNoWrite) {
+		t.Errorf("of a part of a write: %v", err)
+	}
+	if _, err := e.Explain(s[:6], Options{}); err != nil {
+		t.Errorf("of a whole write: %v", err)
 	}
 	psn = 9999
 	for _, o := range []Options{{PSN: &psn}, {}} {

@@ -41,12 +41,12 @@ func newMerger(g *groupInfo, list []*parsed) merger {
 func (m *merger) take(x *parsed, member int) {
 	if member < 0 || member >= ackmerge.MaxMembers {
 		x.state.verdict = ackmerge.NotMember
-		x.note("dropped: %v is no member, or is one no more (not_member)", x.src)
+		x.note("dropped: %v is not a member, or no longer (not_member)", x.src)
 		return
 	}
 	a := ackmerge.Answer{Member: member, CNP: x.h.Opcode == rocev2.CNP, Syndrome: x.h.AETH.Syndrome, PSN: x.h.PSN, MSN: x.h.AETH.MSN}
 	s := &x.state
-	s.out, s.verdict = ackmerge.Step(&m.config, &m.state, a, x.Time.Sub(m.begun)+1)
+	s.out, s.verdict = ackmerge.Merge(&m.config, &m.state, a, x.Time.Sub(m.begun)+1)
 	silent := m.silent(s)
 	s.known = !m.config.Learn || len(silent) == 0
 	switch s.verdict {

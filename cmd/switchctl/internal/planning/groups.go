@@ -1,15 +1,10 @@
 package planning
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -22,75 +17,46 @@ type Group struct {
 	Regions   *int     `yaml:"regions"` // memory regions of each receiver; nil: 1
 }
 
-// MaxFile is the largest file of groups that is accepted, in bytes.
-const MaxFile = 16 << 20
-
 // maxRegions is how many regions one receiver may have here: as many as the table
 // has room for at least.
 const maxRegions = 1 << 16
 
+var format = strictyaml.Format{MaxBytes: 16 << 20, Example: "groups: [{source: h1, receivers: [h2, h3]}]"}
+
 // LoadGroups reads a file of groups; see ParseGroups.
 func LoadGroups(name string) ([]Group, error) {
-	f, err := os.Open(name)
+	data, err := strictyaml.ReadFile(name, format)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > MaxFile {
-		return nil, fmt.Errorf("%s: it has more than %d MiB", name, MaxFile>>20)
-	}
-	groups, err := ParseGroups(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return groups, nil
+	return ParseGroups(data, name)
 }
 
-// ParseGroups reads groups in YAML, or JSON, strictly:
+// ParseGroups reads groups in YAML, or JSON, strictly; name is what messages call the file:
 //
 //	groups:
 //	  - {name: volume7, source: h1, receivers: [h2, h3, 10.2.0.12], regions: 2}
-func ParseGroups(data []byte) ([]Group, error) {
+func ParseGroups(data []byte, name string) ([]Group, error) {
 	var file struct {
 		Groups []Group `yaml:"groups"`
 	}
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	f, ok := strictyaml.Decode(data, name, &file, format)
+	if ok && len(file.Groups) == 0 {
+		f.Add("groups", "none: list them, as %s", format.Example)
 	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something behind the first document")
-	}
-	if len(file.Groups) == 0 {
-		return nil, errors.New("there are no groups in it; write: groups: [{source: h1, receivers: [h2, h3]}]")
-	}
-	names := map[string]bool{}
+	names := map[string]string{}
 	for i := range file.Groups {
-		g := &file.Groups[i]
+		g, at := &file.Groups[i], fmt.Sprintf("groups[%d]", i)
 		if g.Name == "" {
 			g.Name = fmt.Sprintf("group %d", i+1)
 		}
-		if names[g.Name] {
-			return nil, fmt.Errorf("two groups are called %q", g.Name)
+		if first, taken := names[g.Name]; taken {
+			f.Add(at+".name", "%q is taken already, in %s", g.Name, f.Position(first))
 		}
-		names[g.Name] = true
-		if err := g.check(); err != nil {
-			return nil, err
-		}
+		names[g.Name] = at + ".name"
+		f.Number(at+".regions", g.regions(), 0, maxRegions)
 	}
-	return file.Groups, nil
-}
-
-func (g Group) check() error {
-	if n := g.regions(); n < 0 || n > maxRegions {
-		return fmt.Errorf("%s: %d regions; a receiver has 0 to %d", g.Name, n, maxRegions)
-	}
-	return nil
+	return file.Groups, f.Err()
 }
 
 func (g Group) regions() int {
@@ -102,11 +68,10 @@ func (g Group) regions() int {
 
 // group finds the members. QPNs, PSN and MC_ID, which hosts choose when a group is
 // created, are made up: nothing that is planned depends on them.
-func (f *Fabric) group(g Group, id uint32) (bifurcation.Group, error) {
-	out := bifurcation.Group{ID: id}
-	err := g.check()
-	if err != nil {
-		return out, err
+func (f *Fabric) group(g Group, id uint32) (out bifurcation.Group, err error) {
+	out.ID = id
+	if n := g.regions(); n < 0 || n > maxRegions {
+		return out, fmt.Errorf("%s: %d regions: a receiver has 0 to %d", g.Name, n, maxRegions)
 	}
 	if out.Source, err = f.Host(g.Source); err != nil {
 		return out, fmt.Errorf("source: %w", err)
@@ -122,10 +87,9 @@ func (f *Fabric) group(g Group, id uint32) (bifurcation.Group, error) {
 		}
 		out.Receivers = append(out.Receivers, x)
 	}
-	switch h, ok := f.hosts[g.Address]; {
-	case ok:
-		out.Address = h.Addr
-	case g.Address != "":
+	if h := f.topology.Node(g.Address); h != nil && h.Switch == nil {
+		out.Address = h.Address
+	} else if g.Address != "" {
 		if out.Address, err = netip.ParseAddr(g.Address); err != nil {
 			return out, fmt.Errorf("address: %q is neither a host of the topology nor an address", g.Address)
 		}

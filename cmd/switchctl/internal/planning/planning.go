@@ -176,8 +176,8 @@ func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, *loads) {
 	out.Source, out.Receivers = f.Name(group.Source), f.receivers(group.Receivers)
 	out.MergePoint, out.Address, out.Early = string(p.MergePoint), f.Name(p.Merge.Source), p.Early
 	entries := uses{}
-	entries[place{out.MergePoint, TableMergeGroups}] = 1
-	entries[place{out.MergePoint, TableMembers}] = len(p.Merge.Members)
+	entries[switchTable{out.MergePoint, TableMergeGroups}] = 1
+	entries[switchTable{out.MergePoint, TableMembers}] = len(p.Merge.Members)
 	for _, s := range p.Steps {
 		out.Steps = append(out.Steps, f.step(s))
 		entries.step(s)
@@ -205,7 +205,7 @@ func (f *Fabric) receivers(list []bifurcation.Receiver) []string {
 	return out
 }
 
-func (f *Fabric) step(s bifurcation.Placed) Step {
+func (f *Fabric) step(s bifurcation.SwitchStep) Step {
 	out := Step{Switch: string(s.At), To: f.Name(s.Dst), Receivers: f.receivers(s.Receivers), PREGroups: len(s.Rules.PREGroups)}
 	for _, w := range s.Rules.Rewrites {
 		c := Copy{RID: w.RID, To: f.Name(w.Dst), Last: w.Last, Port: uint32(w.NextHop)}
@@ -227,25 +227,25 @@ func (f *Fabric) step(s bifurcation.Placed) Step {
 	return out
 }
 
-// place is a table of a switch.
-type place struct{ at, table string }
+// A switchTable is a table of a switch.
+type switchTable struct{ at, table string }
 
 // uses counts entries.
-type uses map[place]int
+type uses map[switchTable]int
 
-func (u uses) step(s bifurcation.Placed) {
+func (u uses) step(s bifurcation.SwitchStep) {
 	if s.Rules.Empty() {
 		return
 	}
 	at := string(s.At)
-	u[place{at, TableGroups}]++
-	u[place{at, PREGroups}] += len(s.Rules.PREGroups)
+	u[switchTable{at, TableGroups}]++
+	u[switchTable{at, PREGroups}] += len(s.Rules.PREGroups)
 	for _, g := range s.Rules.PREGroups {
-		u[place{at, PREReplicas}] += len(g)
+		u[switchTable{at, PREReplicas}] += len(g)
 	}
-	u[place{at, TableReplicas}] += len(s.Rules.Rewrites)
+	u[switchTable{at, TableReplicas}] += len(s.Rules.Rewrites)
 	if n := len(s.Rules.Translations); n > 0 {
-		u[place{at, TableRegions}] += n
+		u[switchTable{at, TableRegions}] += n
 	}
 }
 

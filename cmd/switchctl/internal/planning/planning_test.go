@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mcrdma/mcrdma/internal/routing/static"
+	"github.com/mcrdma/mcrdma/internal/topology"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -36,11 +36,11 @@ func fabric(t testing.TB) *Fabric {
 			fmt.Fprintf(&b, "  - {a: {node: spine%d, port: %d}, b: {node: leaf%[2]d, port: %d}}\n", spine, leaf, 8+spine)
 		}
 	}
-	topology, err := static.Parse([]byte(b.String()))
+	top, err := topology.Parse([]byte(b.String()), "fabric.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewFabric(topology)
+	return NewFabric(top)
 }
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -142,31 +142,31 @@ func TestPlanCounts(t *testing.T) {
 	if r.Failed != 0 {
 		t.Fatalf("%+v", r.Groups)
 	}
-	want := map[place]int{}
+	want := map[switchTable]int{}
 	var copies, unicast float64
 	for i, g := range r.Groups {
 		copies, unicast = copies+g.Links.Group, unicast+g.Links.Unicast
-		want[place{g.MergePoint, TableMergeGroups}]++
-		want[place{g.MergePoint, TableMembers}] += len(g.Receivers)
+		want[switchTable{g.MergePoint, TableMergeGroups}]++
+		want[switchTable{g.MergePoint, TableMembers}] += len(g.Receivers)
 		for _, s := range g.Steps {
 			if s.PREGroups == 0 {
 				continue
 			}
-			want[place{s.Switch, TableGroups}]++
-			want[place{s.Switch, PREGroups}] += s.PREGroups
-			want[place{s.Switch, TableReplicas}] += len(s.Copies)
+			want[switchTable{s.Switch, TableGroups}]++
+			want[switchTable{s.Switch, PREGroups}] += s.PREGroups
+			want[switchTable{s.Switch, TableReplicas}] += len(s.Copies)
 			for _, c := range s.Copies {
-				want[place{s.Switch, PREReplicas}] += len(c.In)
+				want[switchTable{s.Switch, PREReplicas}] += len(c.In)
 				if c.Last {
-					want[place{s.Switch, TableRegions}] += groups[i].regions()
+					want[switchTable{s.Switch, TableRegions}] += groups[i].regions()
 				}
 			}
 		}
 	}
-	got := map[place]int{}
+	got := map[switchTable]int{}
 	over := 0
 	for _, u := range r.Use {
-		got[place{u.Switch, u.Table}] = u.Entries
+		got[switchTable{u.Switch, u.Table}] = u.Entries
 		if u.Over() {
 			over++
 			if u.Table != TableGroups || u.Entries < 2 {
@@ -198,9 +198,9 @@ func TestLoadGroups(t *testing.T) {
 		t.Error("no file")
 	}
 	for text, want := range map[string]string{
-		"": "there are no groups", "groups: []": "there are no groups", "groups: [{source: a, receiver: b}]": "field receiver not found",
-		"groups: [{name: x}, {name: x}]": `two groups are called "x"`, "groups: [{name: x, regions: 70000}]": "70000 regions",
-		"groups: [{source: a}]\n---\nx: 1\n": "behind the first document", "groups: 7": "cannot unmarshal",
+		"": "groups: none", "groups: []": "groups: none", "groups: [{source: a, receiver: b}]": ":1: groups[0].receiver: unknown field",
+		"groups: [{name: x}, {name: x}]": `:1: groups[1].name: "x" is taken already, in line 1`, "groups: [{name: x, regions: 70000}]": ":1: groups[0].regions: 70000: want 0 to 65536",
+		"groups: [{source: a}]\n---\nx: 1\n": "more than one document", "groups: 7": "groups: want a list",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestLoadGroups(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	got, err := ParseGroups([]byte(`{"groups": [{"source": "a", "receivers": ["b", "c"], "regions": 0}, {"name": "n"}]}`))
+	got, err := ParseGroups([]byte(`{"groups": [{"source": "a", "receivers": ["b", "c"], "regions": 0}, {"name": "n"}]}`), "groups.json")
 	if err != nil || got[0].Name != "group 1" || got[0].regions() != 0 || got[1].regions() != 1 || len(got[0].Receivers) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -220,7 +220,7 @@ func FuzzParseGroups(f *testing.F) {
 	f.Add([]byte("groups: &a [{source: h1, receivers: [h1]}, *a]"))
 	fab := fabric(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		groups, err := ParseGroups(data)
+		groups, err := ParseGroups(data, "groups.yaml")
 		if err != nil {
 			return
 		}

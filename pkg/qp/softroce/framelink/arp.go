@@ -48,7 +48,7 @@ type arp struct {
 	ip     ipAddr
 	prefix netip.Prefix
 
-	neighbours map[ipAddr]*neighbour
+	neighbors  map[ipAddr]*neighbor
 	held       int // frames in all neighbors
 	announces  int // still to make
 	announceAt time.Duration
@@ -64,7 +64,7 @@ type arpStats struct {
 	dropped                      uint64 // held frames given up, or refused for lack of room
 }
 
-type neighbour struct {
+type neighbor struct {
 	mac   macAddr
 	known bool // mac is right, as far as we know
 	used  bool // looked up since it was last confirmed
@@ -74,7 +74,7 @@ type neighbour struct {
 }
 
 func newARP(mac macAddr, prefix netip.Prefix) *arp {
-	return &arp{mac: mac, ip: prefix.Addr().As4(), prefix: prefix.Masked(), neighbours: map[ipAddr]*neighbour{}}
+	return &arp{mac: mac, ip: prefix.Addr().As4(), prefix: prefix.Masked(), neighbors: map[ipAddr]*neighbor{}}
 }
 
 // announce tells the network about our address, now and once more later.
@@ -85,7 +85,7 @@ func (a *arp) announce(now time.Duration) {
 
 // lookup returns the MAC address of ip, if it is known.
 func (a *arp) lookup(ip ipAddr) (macAddr, bool) {
-	n := a.neighbours[ip]
+	n := a.neighbors[ip]
 	if n == nil || !n.known {
 		return macAddr{}, false
 	}
@@ -97,14 +97,14 @@ func (a *arp) lookup(ip ipAddr) (macAddr, bool) {
 // ip, which lookup did not know, is resolved, and asks for ip. If too many
 // wait, the oldest for ip is dropped.
 func (a *arp) hold(ip ipAddr, frame []byte, now time.Duration) {
-	n := a.neighbours[ip]
+	n := a.neighbors[ip]
 	if n == nil {
 		if !a.makeRoom() {
 			a.stats.dropped++
 			return
 		}
-		n = &neighbour{}
-		a.neighbours[ip] = n
+		n = &neighbor{}
+		a.neighbors[ip] = n
 	}
 	if n.tries == 0 {
 		a.ask(ip, n, now)
@@ -122,7 +122,7 @@ func (a *arp) hold(ip ipAddr, frame []byte, now time.Duration) {
 }
 
 // ask sends one more request for n.
-func (a *arp) ask(ip ipAddr, n *neighbour, now time.Duration) {
+func (a *arp) ask(ip ipAddr, n *neighbor, now time.Duration) {
 	dst := broadcast
 	if n.known {
 		dst = n.mac
@@ -137,12 +137,12 @@ func (a *arp) ask(ip ipAddr, n *neighbour, now time.Duration) {
 // forgets the one that is least likely to be missed, never one that is being
 // asked for.
 func (a *arp) makeRoom() bool {
-	if len(a.neighbours) < arpCache {
+	if len(a.neighbors) < arpCache {
 		return true
 	}
 	var victim ipAddr
-	var v *neighbour
-	for ip, n := range a.neighbours {
+	var v *neighbor
+	for ip, n := range a.neighbors {
 		if n.tries != 0 {
 			continue
 		}
@@ -150,11 +150,11 @@ func (a *arp) makeRoom() bool {
 			victim, v = ip, n
 		}
 	}
-	delete(a.neighbours, victim)
+	delete(a.neighbors, victim)
 	return v != nil
 }
 
-func lessMissed(n, m *neighbour) bool {
+func lessMissed(n, m *neighbor) bool {
 	if n.used != m.used {
 		return m.used
 	}
@@ -194,13 +194,13 @@ func (a *arp) input(p []byte, now time.Duration) {
 // merge learns that ip is at mac. As in RFC 826, an existing entry is updated,
 // but a new one is added only for a host that talks to us (forUs).
 func (a *arp) merge(ip ipAddr, mac macAddr, forUs bool, now time.Duration) {
-	n := a.neighbours[ip]
+	n := a.neighbors[ip]
 	if n == nil {
 		if !forUs || !a.makeRoom() {
 			return
 		}
-		n = &neighbour{}
-		a.neighbours[ip] = n
+		n = &neighbor{}
+		a.neighbors[ip] = n
 	}
 	n.mac, n.known, n.used, n.tries, n.due = mac, true, len(n.held) > 0, 0, now+arpFresh
 	for _, f := range n.held {
@@ -220,24 +220,24 @@ func (a *arp) tick(now time.Duration) {
 		a.emit(broadcast, arpRequest, macAddr{}, a.ip)
 	}
 	var due []ipAddr
-	for ip, n := range a.neighbours {
+	for ip, n := range a.neighbors {
 		if now >= n.due {
 			due = append(due, ip)
 		}
 	}
 	slices.SortFunc(due, func(x, y ipAddr) int { return bytes.Compare(x[:], y[:]) })
 	for _, ip := range due {
-		n := a.neighbours[ip]
+		n := a.neighbors[ip]
 		switch {
 		case n.tries == 0 && !n.used:
-			delete(a.neighbours, ip)
+			delete(a.neighbors, ip)
 		case n.tries < arpTries:
 			a.ask(ip, n, now)
 		default:
 			a.stats.failed++
 			a.stats.dropped += uint64(len(n.held))
 			a.held -= len(n.held)
-			delete(a.neighbours, ip)
+			delete(a.neighbors, ip)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (a *arp) deadline() time.Duration {
 	if a.announces > 0 {
 		d = a.announceAt
 	}
-	for _, n := range a.neighbours {
+	for _, n := range a.neighbors {
 		d = min(d, n.due)
 	}
 	return d

@@ -94,7 +94,7 @@ func (s *arpScript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.now = until
 	case "state":
-		return fmt.Sprintf("neighbours=%d held=%d %+v\n", len(s.a.neighbours), s.a.held, s.a.stats)
+		return fmt.Sprintf("neighbors=%d held=%d %+v\n", len(s.a.neighbors), s.a.held, s.a.stats)
 	default:
 		d.Fatalf(t, "unknown command")
 	}
@@ -206,14 +206,14 @@ func FuzzARP(f *testing.F) {
 				}
 			}
 			n := 0
-			for _, nb := range a.neighbours {
+			for _, nb := range a.neighbors {
 				n += len(nb.held)
 				if len(nb.held) > arpHeldEach || nb.tries > arpTries || len(nb.held) > 0 && nb.tries == 0 {
-					t.Fatalf("neighbour out of bounds: %+v", nb)
+					t.Fatalf("neighbor out of bounds: %+v", nb)
 				}
 			}
-			if n != a.held || a.held > arpHeldAll || len(a.neighbours) > arpCache {
-				t.Fatalf("%d held, counted %d, %d neighbours", n, a.held, len(a.neighbours))
+			if n != a.held || a.held > arpHeldAll || len(a.neighbors) > arpCache {
+				t.Fatalf("%d held, counted %d, %d neighbors", n, a.held, len(a.neighbors))
 			}
 			if held != released+a.stats.dropped+uint64(a.held) {
 				t.Fatalf("%d frames: %d released, %d dropped, %d held", held, released, a.stats.dropped, a.held)

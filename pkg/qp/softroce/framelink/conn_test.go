@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,106 +33,6 @@ func drain(t *testing.T, c Conn, n int) (got []string) {
 		}
 	}
 	return got
-}
-
-func TestPipeOverflow(t *testing.T) {
-	a, b := Pipe(PipeConfig{Queue: 4})
-	for range 3 { // around the ring
-		if err := a.Send(frames("1", "2", "3", "4", "5", "6")); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(drain(t, b, 4), ""); got != "1234" {
-			t.Errorf("received %s, want the first four", got)
-		}
-	}
-	checkCounters(t, b, map[string]uint64{"rx_drop_overflow": 6, "rx_drop_impaired": 0})
-	checkCounters(t, a, map[string]uint64{"rx_drop_overflow": 0})
-}
-
-// What was received stays as it is until the next Recv, whatever is sent.
-func TestPipeOwnership(t *testing.T) {
-	a, b := Pipe(PipeConfig{Queue: 2})
-	sent := frames("aa", "bb")
-	if err := a.Send(sent); err != nil {
-		t.Fatal(err)
-	}
-	fs := make([][]byte, 2)
-	if n, err := b.Recv(fs); n != 2 || err != nil {
-		t.Fatal(n, err)
-	}
-	copy(sent[0], "xx")
-	for range 5 {
-		if err := a.Send(frames("cc", "dd")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if string(fs[0]) != "aa" || string(fs[1]) != "bb" {
-		t.Errorf("received frames became %q, %q", fs[0], fs[1])
-	}
-}
-
-func TestPipeImpairment(t *testing.T) {
-	outcomes := map[uint64]Outcome{
-		1: {Drop: true, Dups: 3},
-		2: {Dups: 2},
-		4: {Late: 2},
-		7: {Late: 1, Dups: 1},
-		9: {Late: 1}, // nothing comes after it
-	}
-	var seen []uint64
-	a, b := Pipe(PipeConfig{Impair: [2]Impairment{func(n uint64, f []byte) Outcome {
-		seen = append(seen, n)
-		if n == 3 {
-			f[0] = '!'
-		}
-		return outcomes[n]
-	}, nil}})
-	sent := frames("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-	if err := a.Send(sent); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := strings.Join(drain(t, b, 11), ""), "0222!564"+"877"; got != want {
-		t.Errorf("received %s, want %s", got, want)
-	}
-	if string(sent[3]) != "3" {
-		t.Error("the impairment changed the sender's frame")
-	}
-	checkCounters(t, b, map[string]uint64{"rx_drop_impaired": 1})
-	if err := b.Send(frames("back")); err != nil {
-		t.Fatal(err)
-	}
-	if got := drain(t, a, 1); got[0] != "back" || len(seen) != 10 {
-		t.Errorf("the way back: %q; %d frames impaired", got, len(seen))
-	}
-}
-
-func TestPipeClose(t *testing.T) {
-	a, b := Pipe(PipeConfig{})
-	if n, err := b.Recv(nil); n != 0 || err != nil {
-		t.Errorf("Recv(nil) = %d, %v", n, err)
-	}
-	if err := a.Send(frames("last")); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := a.Recv(make([][]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("blocked Recv: %v", err)
-		}
-	})
-	a.Close()
-	wg.Wait()
-	if err := a.Send(frames("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Send after Close: %v", err)
-	}
-	if got := drain(t, b, 1); got[0] != "last" {
-		t.Errorf("the other end got %q", got)
-	}
-	if err := b.Send(frames("x")); err != nil {
-		t.Errorf("Send to a closed end: %v", err)
-	}
-	b.Close()
-	b.Close()
 }
 
 func dial(t testing.TB, cfg TunnelConfig) *Tunnel {

@@ -1,6 +1,7 @@
 package framelink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -75,9 +76,7 @@ func (c *Config) check() error {
 	if c.MAC[0]&1 != 0 {
 		return fmt.Errorf("%w: MAC address %v is a multicast address", ErrConfig, net.HardwareAddr(c.MAC[:]))
 	}
-	if c.MTU == 0 {
-		c.MTU = DefaultMTU
-	}
+	c.MTU = cmp.Or(c.MTU, DefaultMTU)
 	if c.MTU < minMTU || c.MTU > maxMTU {
 		return fmt.Errorf("%w: MTU %d is not %d to %d", ErrConfig, c.MTU, minMTU, maxMTU)
 	}
@@ -136,12 +135,6 @@ func (h *Host) Addr() netip.Addr { return h.cfg.Prefix.Addr() }
 
 // MTU implements link.Link.
 func (h *Host) MTU() int { return h.cfg.MTU }
-
-// MAC returns the host's own MAC address.
-func (h *Host) MAC() [6]byte { return h.cfg.MAC }
-
-// Conn returns what the host is attached to.
-func (h *Host) Conn() Conn { return h.conn }
 
 // Close implements link.Link. It closes the Conn.
 func (h *Host) Close() error {

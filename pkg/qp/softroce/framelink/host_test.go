@@ -15,6 +15,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -152,19 +153,19 @@ func waitReceived(t *testing.T, h *Host, n uint64) error {
 }
 
 func TestPair(t *testing.T) {
-	ca, cb := Pipe(PipeConfig{})
+	ca, cb := pipe.New(pipe.Config{})
 	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
 	b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
-	if a.MTU() != DefaultMTU || a.Addr() != addr("10.0.0.1") || a.MAC() != (macAddr{2, 0, 10, 0, 0, 1}) || a.Conn() != ca {
-		t.Errorf("MTU %d, address %v, MAC %v", a.MTU(), a.Addr(), a.MAC())
+	if a.MTU() != DefaultMTU || a.Addr() != addr("10.0.0.1") || a.cfg.MAC != (macAddr{2, 0, 10, 0, 0, 1}) || a.conn != ca {
+		t.Errorf("MTU %d, address %v, MAC %v", a.MTU(), a.Addr(), a.cfg.MAC)
 	}
 	exchange(t, a, b)
 }
 
 // Two hosts in different networks, a router with a leg in each between them.
 func TestRouted(t *testing.T) {
-	ca, ra := Pipe(PipeConfig{})
-	cb, rb := Pipe(PipeConfig{})
+	ca, ra := pipe.New(pipe.Config{})
+	cb, rb := pipe.New(pipe.Config{})
 	startRouter(t, ra, prefix("10.0.1.254/24"), rb, prefix("10.0.2.254/24"))
 	a := newHost(t, ca, Config{Prefix: prefix("10.0.1.1/24"), Gateway: addr("10.0.1.254")})
 	b := newHost(t, cb, Config{Prefix: prefix("10.0.2.1/24"), Gateway: addr("10.0.2.254")})
@@ -194,7 +195,7 @@ func startRouter(t *testing.T, c0 Conn, p0 netip.Prefix, c1 Conn, p1 netip.Prefi
 		} else if eth.Dst == arps[in].mac {
 			p[8]--
 			p[10], p[11] = 0, 0
-			sum := rocev2.IPv4Checksum(p[:20])
+			sum := rocev2.Checksum(p[:20])
 			p[10], p[11] = byte(sum>>8), byte(sum)
 			copy(f[6:], arps[out].mac[:])
 			if mac, ok := arps[out].lookup(ipAddr(p[16:])); ok {
@@ -225,9 +226,9 @@ func startRouter(t *testing.T, c0 Conn, p0 netip.Prefix, c1 Conn, p1 netip.Prefi
 
 // A packet whose neighbor stays silent is given up by the timer alone, and
 // counted; the host goes on. The clock is the test bubble's.
-func TestSilentNeighbour(t *testing.T) {
+func TestSilentNeighbor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ca, wire := Pipe(PipeConfig{})
+		ca, wire := pipe.New(pipe.Config{})
 		a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
 		start := time.Now()
 		var log []string
@@ -268,7 +269,7 @@ func TestSilentNeighbour(t *testing.T) {
 }
 
 func TestSendErrors(t *testing.T) {
-	ca, cb := Pipe(PipeConfig{})
+	ca, cb := pipe.New(pipe.Config{})
 	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24"), MTU: 1500})
 	b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
 	received := receiver(t, b)
@@ -317,7 +318,7 @@ func TestSendErrors(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	ca, cb := Pipe(PipeConfig{})
+	ca, cb := pipe.New(pipe.Config{})
 	defer cb.Close()
 	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
 	ch := receiver(t, a) // complains if Recv returns anything but net.ErrClosed
@@ -401,7 +402,7 @@ func TestSourcePort(t *testing.T) {
 
 // Many senders share a host; each one's packets arrive, in its order.
 func TestConcurrentSend(t *testing.T) {
-	ca, cb := Pipe(PipeConfig{})
+	ca, cb := pipe.New(pipe.Config{})
 	a := newHost(t, ca, Config{Prefix: prefix("10.0.0.1/24")})
 	b := newHost(t, cb, Config{Prefix: prefix("10.0.0.2/24")})
 	resolve(t, a, b)

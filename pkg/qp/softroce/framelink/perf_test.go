@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 // resolve lets both ends of a pair learn each other without leaving a
@@ -44,7 +45,7 @@ func TestNoAllocs(t *testing.T) {
 				tx[i] = packet(b.Addr(), uint16(i), string(bytes.Repeat([]byte{byte(i)}, 1024)))
 			}
 			run := func() { sendRecv(t, a, b, tx, rx) }
-			for range DefaultPipeQueue/len(tx) + batch {
+			for range pipe.DefaultQueue/len(tx) + batch {
 				run() // until every buffer has been used
 			}
 			if n := testing.AllocsPerRun(200, run); n != 0 {
@@ -54,7 +55,7 @@ func TestNoAllocs(t *testing.T) {
 	}
 }
 
-func testPipe(testing.TB) (Conn, Conn) { return Pipe(PipeConfig{}) }
+func testPipe(testing.TB) (Conn, Conn) { return pipe.New(pipe.Config{}) }
 
 func sendRecv(t testing.TB, a, b *Host, tx []link.Tx, rx []link.Rx) {
 	if err := a.Send(tx); err != nil {

@@ -197,7 +197,7 @@ func (h *Host) validSource(src ipAddr) bool {
 
 // receiveICMP answers an echo request, so that the host can be pinged.
 func (h *Host) receiveICMP(p []byte, ip *rocev2.IPv4) counter {
-	if len(p) < icmpHeader || p[0] != icmpEcho || p[1] != 0 || checksum(p) != 0 ||
+	if len(p) < icmpHeader || p[0] != icmpEcho || p[1] != 0 || rocev2.Checksum(p) != 0 ||
 		rocev2.IPv4Len+len(p) > h.cfg.MTU {
 		return rxDropICMP
 	}
@@ -217,24 +217,8 @@ func (h *Host) receiveICMP(p []byte, ip *rocev2.IPv4) counter {
 	h.tx[h.n] = f
 	icmp := f[len(f)-len(p):]
 	icmp[0], icmp[2], icmp[3] = icmpEchoReply, 0, 0
-	binary.BigEndian.PutUint16(icmp[2:], checksum(icmp))
+	binary.BigEndian.PutUint16(icmp[2:], rocev2.Checksum(icmp))
 	h.transmit(hop, f)
 	_ = h.flush() // the next conn.Recv reports the Conn's end
 	return rxEcho
-}
-
-// checksum is the Internet checksum of b (RFC 1071); zero over bytes that hold
-// their right checksum.
-func checksum(b []byte) uint16 {
-	var sum uint64
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint64(b[0])<<8 | uint64(b[1])
-	}
-	if len(b) == 1 {
-		sum += uint64(b[0]) << 8
-	}
-	for sum>>16 != 0 {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

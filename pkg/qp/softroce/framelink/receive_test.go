@@ -14,6 +14,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/pcapfile"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/pipe"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // goodFrame returns a frame as 10.0.0.2 sends it to 10.0.0.1.
 func goodFrame(t testing.TB) []byte {
 	t.Helper()
-	c, _ := Pipe(PipeConfig{})
+	c, _ := pipe.New(pipe.Config{})
 	h := newHost(t, c, Config{Prefix: prefix("10.0.0.2/24")})
 	tx := packet(addr("10.0.0.1"), 5, "payload.")
 	f, err := h.build(nil, &tx)
@@ -49,7 +50,7 @@ func TestFrameOnTheWire(t *testing.T) {
 		t.Errorf("Ethernet: %v", eth)
 	}
 	if ip.SrcIP.String() != "10.0.0.2" || ip.DstIP.String() != "10.0.0.1" || ip.TTL != 64 || ip.TOS != 0x6a || ip.Id != 0 ||
-		ip.Flags != layers.IPv4DontFragment || int(ip.Length) != len(f)-ipAt || rocev2.IPv4Checksum(f[ipAt:udpAt]) != 0 {
+		ip.Flags != layers.IPv4DontFragment || int(ip.Length) != len(f)-ipAt || rocev2.Checksum(f[ipAt:udpAt]) != 0 {
 		t.Errorf("IPv4: %+v", ip)
 	}
 	if udp.DstPort != 4791 || uint16(udp.SrcPort) != sourcePort(5) || int(udp.Length) != len(f)-udpAt || udp.Checksum != 0 {
@@ -65,7 +66,7 @@ func TestFrameOnTheWire(t *testing.T) {
 func sealIP(f []byte) []byte {
 	ip := f[ipAt:]
 	put16(ip[10:], 0)
-	put16(ip[10:], int(rocev2.IPv4Checksum(ip[:int(ip[0]&0xf)*4])))
+	put16(ip[10:], int(rocev2.Checksum(ip[:int(ip[0]&0xf)*4])))
 	return f
 }
 
@@ -97,7 +98,7 @@ func set(f []byte, at int, v ...byte) []byte {
 }
 
 // Each frame is followed by a good one, which must come up, alone; of all
-// counters exactly one tells of the bad frame.
+// counters exactly one counts the bad frame.
 func TestBadFrames(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -165,7 +166,7 @@ func TestBadFrames(t *testing.T) {
 		{"cut short, lengths right", func(f []byte) []byte { return sealIP(addLen(f, -4))[:len(f)-4] }, "rx_drop_icrc"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			wire, c := Pipe(PipeConfig{})
+			wire, c := pipe.New(pipe.Config{})
 			h := newHost(t, c, Config{Prefix: prefix("10.0.0.1/24")})
 			before := counters(h)
 			if err := wire.Send([][]byte{tc.change(goodFrame(t)), goodFrame(t)}); err != nil {
@@ -213,7 +214,7 @@ func TestGoodFrames(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := Pipe(PipeConfig{})
+			c, _ := pipe.New(pipe.Config{})
 			h := newHost(t, c, Config{Prefix: prefix("10.0.0.1/24")})
 			f := change(goodFrame(t))
 			var rx link.Rx
@@ -254,7 +255,7 @@ func TestKernelCaptures(t *testing.T) {
 				continue // ARP, IPv6 neighbor discovery and the like
 			}
 			total++
-			c, _ := Pipe(PipeConfig{})
+			c, _ := pipe.New(pipe.Config{})
 			h := newHost(t, c, Config{Prefix: netip.PrefixFrom(netip.AddrFrom4(ip.Dst), 24), MAC: eth.Dst})
 			var rx link.Rx
 			if got := h.receive(f, &rx); got != rxPackets {
@@ -279,7 +280,7 @@ func TestKernelCaptures(t *testing.T) {
 // A ping from a neighbor that is not known yet, answered as ping wants it.
 func TestPing(t *testing.T) {
 	for _, size := range []int{0, 1, 56, DefaultMTU - 28} {
-		wire, c := Pipe(PipeConfig{})
+		wire, c := pipe.New(pipe.Config{})
 		h := newHost(t, c, Config{Prefix: prefix("10.0.0.1/24")})
 		receiver(t, h)
 		data := bytes.Repeat([]byte{0xa5}, size)
@@ -307,7 +308,7 @@ func TestPing(t *testing.T) {
 			icmp.TypeCode != layers.CreateICMPv4TypeCode(0, 0) || icmp.Id != 4 || icmp.Seq != 9 || !bytes.Equal(icmp.Payload, data) {
 			t.Fatalf("%d bytes: got %v", size, p)
 		}
-		if checksum(append(icmp.Contents, icmp.Payload...)) != 0 || rocev2.IPv4Checksum(ip.Contents) != 0 {
+		if rocev2.Checksum(append(icmp.Contents, icmp.Payload...)) != 0 || rocev2.Checksum(ip.Contents) != 0 {
 			t.Errorf("%d bytes: wrong checksum", size)
 		}
 		checkCounters(t, h, map[string]uint64{"rx_icmp_echo": 1, "rx_drop_icmp": 0})

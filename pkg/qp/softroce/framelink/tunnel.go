@@ -1,10 +1,12 @@
 package framelink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -69,7 +71,7 @@ func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
 		t.remote.Store(&cfg.Remote)
 	}
 	for i := range t.rx {
-		t.rx[i].Buf = make([]byte, cfg.MaxFrame+1) // one more shows what is too long
+		t.rx[i].Buf = make([]byte, cfg.MaxFrame)
 	}
 	t.sock, err = mmsg.New(udp)
 	err = errors.Join(err, udp.SetReadBuffer(cfg.Buffer), udp.SetWriteBuffer(cfg.Buffer))
@@ -82,12 +84,7 @@ func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
 
 // check fills in the defaults and reports what is wrong.
 func (c *TunnelConfig) check() error {
-	if c.MaxFrame == 0 {
-		c.MaxFrame = DefaultTunnelMaxFrame
-	}
-	if c.Buffer == 0 {
-		c.Buffer = DefaultTunnelBuffer
-	}
+	c.MaxFrame, c.Buffer = cmp.Or(c.MaxFrame, DefaultTunnelMaxFrame), cmp.Or(c.Buffer, DefaultTunnelBuffer)
 	c.Local, c.Remote = unmap(c.Local), unmap(c.Remote)
 	switch {
 	case !c.Local.IsValid():
@@ -161,13 +158,9 @@ func (t *Tunnel) sendAll(ms []mmsg.Message) error {
 // lossy reports whether err is about the way to the peer, which may get better
 // and which a network answers with silence, or about one frame.
 func lossy(err error) bool {
-	for _, e := range [...]syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
-		syscall.ECONNREFUSED, syscall.EPERM, syscall.EACCES, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.EINVAL} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains([]syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN,
+		syscall.EHOSTDOWN, syscall.ECONNREFUSED, syscall.EPERM, syscall.EACCES, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.EINVAL}, e)
 }
 
 // Recv implements Conn.
@@ -197,7 +190,7 @@ func (t *Tunnel) accept(m *mmsg.Message) bool {
 	switch {
 	case !t.learn && m.Addr != *from:
 		t.rxRemote.Add(1)
-	case m.Truncated || m.N == len(m.Buf):
+	case m.Truncated:
 		t.rxTruncated.Add(1)
 	case m.N < rocev2.EthernetLen:
 		t.rxRunt.Add(1)

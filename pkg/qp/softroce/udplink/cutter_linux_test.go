@@ -115,7 +115,7 @@ func TestEveryBit(t *testing.T) {
 			if at := i / 8; at < ihl && at != 10 && at != 11 { // routers keep the checksum right
 				b[10], b[11] = 0, 0
 				if n := int(b[0]&15) * 4; n >= rocev2.IPv4Len && n <= len(b) {
-					binary.BigEndian.PutUint16(b[10:], rocev2.IPv4Checksum(b[:n]))
+					binary.BigEndian.PutUint16(b[10:], rocev2.Checksum(b[:n]))
 				}
 			}
 			outcomes[judge(t, l, b)]++
@@ -143,7 +143,7 @@ func TestEveryLength(t *testing.T) {
 		b := bytes.Clone(good[:n])
 		binary.BigEndian.PutUint16(b[2:], uint16(n))
 		b[10], b[11] = 0, 0
-		binary.BigEndian.PutUint16(b[10:], rocev2.IPv4Checksum(b[:rocev2.IPv4Len]))
+		binary.BigEndian.PutUint16(b[10:], rocev2.Checksum(b[:rocev2.IPv4Len]))
 		if r := judge(t, l, b); r != "rx_drop_format" {
 			t.Errorf("%d bytes, UDP length as before: %q", n, r)
 		}
@@ -255,7 +255,7 @@ func FuzzRawPacket(f *testing.F) {
 			binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 			binary.BigEndian.PutUint16(b[n+4:], uint16(len(b)-n))
 			b[10], b[11] = 0, 0
-			binary.BigEndian.PutUint16(b[10:], rocev2.IPv4Checksum(b[:n]))
+			binary.BigEndian.PutUint16(b[10:], rocev2.Checksum(b[:n]))
 			rocev2.PutICRC(b)
 		}
 		judge(t, l, b)

@@ -1,6 +1,7 @@
 package udplink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -50,19 +51,14 @@ func Open(addr netip.Addr, opt Options) (*Link, error) {
 	if !addr.Is4() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("udplink: %w: %v is not a unicast IPv4 address", qp.ErrDevice, addr)
 	}
-	if opt.Batch == 0 {
-		opt.Batch = DefaultBatch
-	}
-	opt.Batch = min(max(opt.Batch, 1), maxBatch)
+	opt.Batch = min(max(cmp.Or(opt.Batch, DefaultBatch), 1), maxBatch)
 	if opt.RcvBuf <= 0 {
 		opt.RcvBuf = DefaultBuffer
 	}
 	if opt.SndBuf <= 0 {
 		opt.SndBuf = DefaultBuffer
 	}
-	if opt.Poll == 0 {
-		opt.Poll = DefaultPoll
-	}
+	opt.Poll = cmp.Or(opt.Poll, DefaultPoll)
 	l := &Link{addr: addr, addr4: addr.As4(), opt: opt}
 	l.gsoOff.Store(opt.NoGSO)
 	if err := l.open(); err != nil {

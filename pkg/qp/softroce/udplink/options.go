@@ -3,6 +3,7 @@ package udplink
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -99,12 +100,11 @@ func ParseOptions(q url.Values) (Options, error) {
 }
 
 func parseRXMode(v string) (RXMode, error) {
-	for m, name := range rxModeNames {
-		if v == name {
-			return RXMode(m), nil
-		}
+	m := slices.Index(rxModeNames[:], v)
+	if m < 0 {
+		return 0, fmt.Errorf("udplink: option rx=%s: want auto, raw or udp", v)
 	}
-	return 0, fmt.Errorf("udplink: option rx=%s: want auto, raw or udp", v)
+	return RXMode(m), nil
 }
 
 // take returns and deletes the last value of key.

@@ -1,0 +1,292 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/store"
+)
+
+// A runner carries out the actions of a group's machine. It belongs to the group's goroutine.
+type runner struct {
+	*group
+	life   context.Context
+	calls  context.Context // of calls that CancelCalls ends
+	cancel context.CancelFunc
+}
+
+func (r *runner) renew() { r.calls, r.cancel = context.WithCancel(r.life) }
+
+// start calls f in the background, within limit, and posts the event that f returns.
+func (r *runner) start(ctx context.Context, limit time.Duration, f func(context.Context) event) {
+	r.m.background(func(context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		r.post(f(ctx))
+	})
+}
+
+// publish lets others see the group's status.
+func (r *runner) publish(s *machine.SenderStatus) {
+	was := r.status.Swap(s)
+	if was.Form != nil && was.Form != s.Form {
+		r.m.mu.Lock()
+		r.m.unwatch()
+		r.m.mu.Unlock()
+	}
+}
+
+func (r *runner) perform(a machine.SenderAction) {
+	m := r.m
+	switch a := a.(type) {
+	case machine.SaveGroup:
+		r.save(a)
+	case machine.TakeNumber:
+		r.start(r.life, requestTime, func(context.Context) event {
+			id, err := m.mcIDs.take(m.store)
+			return func(s *machine.Sender, now time.Time) { s.Numbered(id, rand.Uint32N(maxPSN+1), err, now) } //nolint:gosec // not a secret
+		})
+	case machine.FreeNumber:
+		m.mcIDs.free(a.MCID)
+	case machine.PrepareMember:
+		r.start(r.calls, a.Limit, func(ctx context.Context) event {
+			x, err := r.prepare(ctx, a)
+			unsent := errors.As(err, new(*unsentError))
+			return func(s *machine.Sender, now time.Time) { s.Prepared(a.Formation.MCID, a.Addr, x, err, unsent, now) }
+		})
+	case machine.InstallFormation:
+		r.start(r.calls, requestTime, func(ctx context.Context) event {
+			in, err := m.install(ctx, r.group, a.Formation, a.Old)
+			return func(s *machine.Sender, now time.Time) { s.Installed(a.Formation.MCID, in, err, now) }
+		})
+	case machine.CommitMember:
+		info := r.info(a.Formation)
+		r.start(r.calls, commitTime, func(ctx context.Context) event {
+			err := m.atPeer(a.Addr, func(p *peer) error {
+				_, err := ask(ctx, p.call, p.rpc.Commit, &mcrdmav1.CommitRequest{Formation: info, Address: a.Addr.String()})
+				return err
+			})
+			return func(s *machine.Sender, now time.Time) { s.Committed(a.Formation.MCID, a.Addr, err, now) }
+		})
+	case machine.CancelCalls:
+		r.cancel()
+		r.renew()
+	case machine.RecordMembers:
+		r.start(r.calls, commitTime, func(ctx context.Context) event {
+			err := r.recordMembers(ctx, a)
+			return func(s *machine.Sender, now time.Time) { s.ViewRecorded(a.Next.View, a.Addr, err, now) }
+		})
+	case machine.UpdateSwitch:
+		r.start(r.calls, requestTime, func(ctx context.Context) event {
+			err := m.tor.update(ctx, r.group, a.Next)
+			return func(s *machine.Sender, now time.Time) { s.Updated(a.Next.View, err, now) }
+		})
+	case machine.CleanUp:
+		r.cleanUp(a.Job)
+	case machine.DrawTree:
+		r.start(r.life, treeTime, func(ctx context.Context) event {
+			lines, why := m.draw(ctx, a.Formation)
+			return func(s *machine.Sender, now time.Time) { s.Drawn(a.Formation, lines, why, now) }
+		})
+	case machine.AskMissing:
+		r.start(r.life, requestTime, func(ctx context.Context) event {
+			missing := len(m.tor.missing(ctx, &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{m.tor.key(a.MCID)}})) > 0
+			return func(s *machine.Sender, now time.Time) { s.Missing(a.MCID, missing, true, now) }
+		})
+	case machine.ProbeSwitch:
+		r.start(r.life, installTime, func(ctx context.Context) event {
+			ready := m.tor != nil && m.tor.ready(ctx)
+			return func(s *machine.Sender, now time.Time) { s.Probed(ready, now) }
+		})
+	case machine.TellSender:
+		r.tellSender(a)
+	case machine.ReplySender:
+		out := answer{err: a.Err}
+		if a.Formation != nil {
+			out.info = r.info(a.Formation)
+		}
+		r.answer(a.Call, out)
+	case machine.FormationComplete:
+		r.formed(a.Formation)
+	case machine.SenderEnded:
+		r.ended(a.Why)
+	}
+}
+
+// save makes the group's record durable, or deletes it.
+func (r *runner) save(a machine.SaveGroup) {
+	m := r.m
+	edit := store.Edit{Bucket: groupsBucket, Key: numberKey(r.id.number)}
+	if a.Record != nil {
+		edit.Value = store.Encode(groupRecord{ID: r.id, Spec: r.spec, User: r.sess.record(), Created: r.created, SenderRecord: *a.Record})
+	}
+	m.background(func(ctx context.Context) {
+		err := m.commitState(ctx, edit)
+		if err != nil && ctx.Err() == nil {
+			m.log.Error("a group is not in the daemon's state as it is", "group", r.id, "error", err)
+		}
+		r.post(func(s *machine.Sender, now time.Time) { s.Recorded(a.Version, err, now) })
+	})
+}
+
+// atPeer calls f with the daemon of a host.
+func (m *Manager) atPeer(a netip.Addr, f func(*peer) error) error {
+	p, err := m.peerAt(a)
+	if err != nil {
+		return err
+	}
+	defer m.letPeer(p)
+	return f(p)
+}
+
+// answerShare is how much of the time that is left an application has to answer.
+const answerShare = 0.9
+
+// prepare asks a receiver's daemon to take part.
+func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (out machine.Receiver, err error) {
+	m, f := r.m, a.Formation
+	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: r.id.proto(), Formation: f.N, Service: r.spec.Service, Program: r.spec.Program,
+		Address: a.Addr.String(), Regions: r.regionsProto(), Relay: relays(f.Sender, r.spec), Lease: durationpb.New(m.cfg.Leases.Member), Joins: a.Joins}
+	if m.mayUseSwitch(r.group, f) == "" {
+		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
+	}
+	err = m.atPeer(a.Addr, func(p *peer) error {
+		var res *mcrdmav1.PrepareResponse
+		err := p.call(ctx, func(ctx context.Context) (err error) {
+			again := proto.CloneOf(req)
+			if end, ok := ctx.Deadline(); ok {
+				again.Timeout = durationpb.New(time.Duration(answerShare * float64(time.Until(end))))
+			}
+			res, err = p.rpc.Prepare(ctx, again)
+			return err
+		})
+		if err == nil {
+			out, err = receiverFrom(p, req, res)
+		}
+		return err
+	})
+	return out, err
+}
+
+// receiverFrom checks what another daemon has answered.
+func receiverFrom(p *peer, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (machine.Receiver, error) {
+	r := machine.Receiver{Addr: p.addr, Host: failure.Clip(res.GetHost(), failure.MaxName), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
+		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
+	if r.Host == "" {
+		r.Host = p.String()
+	}
+	if v := res.GetVersion(); v != ProtocolVersion {
+		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
+	}
+	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport}
+	if err := checkAnswer(req, answer); err != nil {
+		return r, failure.Of(err).AtHost(r.Host)
+	}
+	if mtu := res.GetMtu(); req.GetConnection() != nil && r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
+		return r, failure.New(mcrdmav1.Reason_MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).AtHost(r.Host)
+	}
+	for _, x := range res.GetRegions() {
+		r.Regions = append(r.Regions, machine.RemoteRegion{RKey: x.GetRkey(), VA: x.GetVa()})
+	}
+	return r, nil
+}
+
+// recordMembers has a receiver's daemon record a view. One of an older release does not know
+// views, and need not.
+func (r *runner) recordMembers(ctx context.Context, a machine.RecordMembers) error {
+	req := &mcrdmav1.RecordViewRequest{Group: r.id.proto(), Formation: a.Next.N, Address: a.Addr.String(), View: a.Next.View}
+	for _, x := range a.Next.Receivers {
+		req.Members = append(req.Members, &mcrdmav1.Member{Address: x.Addr.String(), Host: x.Host})
+	}
+	err := r.m.atPeer(a.Addr, func(p *peer) error {
+		_, err := ask(ctx, p.call, p.rpc.RecordView, req)
+		return err
+	})
+	if failure.Is(err, mcrdmav1.Reason_VERSION) {
+		return nil
+	}
+	return err
+}
+
+// cleanUp undoes something elsewhere.
+func (r *runner) cleanUp(j machine.Job) {
+	m := r.m
+	if !j.Addr.IsValid() {
+		m.mcIDs.undo(j.MCID)
+	}
+	r.start(r.life, undoTime, func(ctx context.Context) event {
+		var err error
+		if j.Addr.IsValid() {
+			err = m.atPeer(j.Addr, func(p *peer) error {
+				_, err := ask(ctx, p.call, p.rpc.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation, Address: j.Addr.String(),
+					Reason: j.Reason, Text: failure.Clip(j.Text, failure.MaxText)})
+				return err
+			})
+		} else {
+			err = m.tor.remove(ctx, j.MCID)
+		}
+		return func(s *machine.Sender, now time.Time) { s.Cleaned(j.ID, err, now) }
+	})
+}
+
+// tellSender tells the group's application.
+func (r *runner) tellSender(a machine.TellSender) {
+	m := r.m
+	c := &mcrdmav1.GroupChanged{Group: r.id.proto(), Type: a.Type, Formation: a.Formation, Text: a.Text, Host: a.Member.Host, Since: a.Member.Since,
+		Clock: a.Member.Clock, Tree: a.Tree}
+	if a.Member.Addr.IsValid() {
+		c.Address = a.Member.Addr.String()
+	}
+	if v := a.View; v != nil {
+		c.View = v.View
+		for _, addr := range v.Addrs() {
+			c.Members = append(c.Members, addr.String())
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch x := r.states[a.Member.Addr]; a.Type {
+	case mcrdmav1.GroupChanged_TYPE_REMOVED:
+		r.states[a.Member.Addr] = &peerState{host: a.Member.Host, state: stateRemoved, reason: a.Member.Why, since: time.Now()}
+		m.metrics.removed.WithLabelValues(a.Label).Inc()
+		m.log.Info("a receiver was taken out", "group", r.id, "host", a.Member.Host, "why", a.Member.Why)
+	case mcrdmav1.GroupChanged_TYPE_REFORM:
+		if x != nil {
+			c.Host = x.host
+		}
+		m.log.Info("a group is to be formed anew", "group", r.id, "why", a.Text)
+	}
+	r.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
+}
+
+// formed has the receivers of a new formation followed.
+func (r *runner) formed(f *formation) {
+	m, now := r.m, time.Now()
+	m.metrics.formation(f)
+	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", f.Why)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.looks = &looks{}
+	m.watch(r.group, f, now)
+}
+
+// ended removes the group from all tables.
+func (r *runner) ended(why *failure.Error) {
+	m := r.m
+	m.log.Info("a group has ended", "group", r.id, "why", why)
+	r.group.cancel()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.groups, r.id)
+	r.sess.noteEnd(end{group: r.id, why: why})
+	m.unwatch()
+}

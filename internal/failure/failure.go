@@ -1,0 +1,180 @@
+// Package failure is how errors cross gRPC: as a status whose ErrorInfo has a Reason of
+// api/mcrdma/v1, and where it happened. Daemons and agents return an [*Error] from their
+// handlers, and clients [Read] it from the errors of their calls.
+//
+// It imports the standard library, grpc and the contract.
+package failure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// Domain is that of the ErrorInfo.
+const Domain = "mcrdma"
+
+// codeOf has the gRPC code of each reason. Errors without one are internal.
+var codeOf = map[mcrdmav1.Reason]codes.Code{
+	mcrdmav1.Reason_REASON_UNSPECIFIED: codes.Internal,
+	mcrdmav1.Reason_INVALID:            codes.InvalidArgument,
+	mcrdmav1.Reason_DENIED:             codes.PermissionDenied,
+	mcrdmav1.Reason_NO_SERVICE:         codes.NotFound,
+	mcrdmav1.Reason_NO_SUCH_HOST:       codes.NotFound,
+	mcrdmav1.Reason_UNREACHABLE:        codes.Unavailable,
+	mcrdmav1.Reason_DUPLICATE_ADDRESS:  codes.InvalidArgument,
+	mcrdmav1.Reason_TOO_MANY_RECEIVERS: codes.InvalidArgument,
+	mcrdmav1.Reason_MTU:                codes.FailedPrecondition,
+	mcrdmav1.Reason_VERSION:            codes.FailedPrecondition,
+	mcrdmav1.Reason_UNTRUSTED:          codes.Unauthenticated,
+	mcrdmav1.Reason_LIMIT:              codes.ResourceExhausted,
+	mcrdmav1.Reason_NOT_FOUND:          codes.NotFound,
+	mcrdmav1.Reason_MIN_SIZE:           codes.FailedPrecondition,
+	mcrdmav1.Reason_NO_SWITCH:          codes.FailedPrecondition,
+	mcrdmav1.Reason_TIMEOUT:            codes.DeadlineExceeded,
+	mcrdmav1.Reason_STALE:              codes.Aborted,
+	mcrdmav1.Reason_CLOSED:             codes.Canceled,
+	mcrdmav1.Reason_REMOVED:            codes.NotFound,
+	mcrdmav1.Reason_SENDER_LOST:        codes.NotFound,
+	mcrdmav1.Reason_AMBIGUOUS:          codes.FailedPrecondition,
+	mcrdmav1.Reason_LOOP:               codes.FailedPrecondition,
+	mcrdmav1.Reason_NO_ROUTE:           codes.FailedPrecondition,
+	mcrdmav1.Reason_NO_MERGE_POINT:     codes.FailedPrecondition,
+	mcrdmav1.Reason_NO_RECEIVERS:       codes.InvalidArgument,
+	mcrdmav1.Reason_SENDER_RECEIVES:    codes.InvalidArgument,
+	mcrdmav1.Reason_EXISTS:             codes.AlreadyExists,
+	mcrdmav1.Reason_SWITCH:             codes.Internal,
+	mcrdmav1.Reason_PEER:               codes.Unavailable,
+	mcrdmav1.Reason_NOT_READY:          codes.Unavailable,
+}
+
+// An Error is an error with its reason, and where it happened.
+type Error struct {
+	Reason       mcrdmav1.Reason
+	Host, Switch string // one of them, or neither: here
+	Text         string // what is wrong, and what to do
+	Message      string // what Error returns; "": the text, with where it happened
+	// Of STALE, the latest number that the other side knows, as one of the two; 0: none.
+	Formation uint32
+	Sequence  uint64
+	Cause     error // nil: none that this process knows of
+}
+
+// New makes an error that happened here.
+func New(r mcrdmav1.Reason, format string, args ...any) *Error {
+	return &Error{Reason: r, Text: fmt.Sprintf(format, args...)}
+}
+
+// Of finds the Error in an error, or makes one if a context has ended; nil: it is
+// neither.
+func Of(err error) *Error {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case ok:
+		return e
+	case errors.Is(err, context.DeadlineExceeded):
+		return New(mcrdmav1.Reason_TIMEOUT, "there was not enough time: %v", err)
+	case errors.Is(err, context.Canceled):
+		return New(mcrdmav1.Reason_CLOSED, "the caller has ended the call: %v", err)
+	}
+	return nil
+}
+
+// Is says whether an error has that reason.
+func Is(err error, r mcrdmav1.Reason) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Reason == r
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Message != "":
+		return e.Message
+	case e.Host != "":
+		return "host " + e.Host + ": " + e.Text
+	case e.Switch != "":
+		return "switch " + e.Switch + ": " + e.Text
+	}
+	return e.Text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// AtHost says at which host it happened.
+func (e *Error) AtHost(name string) *Error {
+	e.Host = name
+	return e
+}
+
+// GRPCStatus is the status that a caller sees.
+func (e *Error) GRPCStatus() *status.Status {
+	s := status.New(codeOf[e.Reason], e.Error())
+	if e.Reason == mcrdmav1.Reason_REASON_UNSPECIFIED {
+		return s
+	}
+	metadata := map[string]string{"text": e.Text}
+	put := func(key, value string, is bool) {
+		if is {
+			metadata[key] = value
+		}
+	}
+	put("host", e.Host, e.Host != "")
+	put("switch", e.Switch, e.Switch != "")
+	put("formation", strconv.FormatUint(uint64(e.Formation), 10), e.Formation != 0)
+	put("sequence", strconv.FormatUint(e.Sequence, 10), e.Sequence != 0)
+	with, err := s.WithDetails(&errdetails.ErrorInfo{Domain: Domain, Reason: e.Reason.String(), Metadata: metadata})
+	if err != nil {
+		return s // a text that is not UTF-8
+	}
+	return with
+}
+
+// Info is the ErrorInfo of our domain in the error of a call; nil: none. Its reason may
+// be one that this version does not know.
+func Info(err error) *errdetails.ErrorInfo {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == Domain {
+			return info
+		}
+	}
+	return nil
+}
+
+// Read reads the Error that another process returned from the error of a call, with
+// texts of bounded length; nil: it returned none, or one whose reason is not known.
+func Read(err error) *Error {
+	info := Info(err)
+	r := mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()])
+	if r == mcrdmav1.Reason_REASON_UNSPECIFIED {
+		return nil
+	}
+	md := info.GetMetadata()
+	formation, _ := strconv.ParseUint(md["formation"], 10, 32) // 0: it says none
+	sequence, _ := strconv.ParseUint(md["sequence"], 10, 64)
+	return &Error{Reason: r, Host: Clip(md["host"], MaxName), Switch: Clip(md["switch"], MaxName), Text: Clip(md["text"], MaxText),
+		Formation: uint32(formation), Sequence: sequence} //nolint:gosec // of 32 bits
+}
+
+// MaxName and MaxText bound texts from others that are kept, logged and passed on.
+const (
+	MaxName = 253
+	MaxText = 1000
+)
+
+// Clip cuts a text to that many bytes.
+func Clip(s string, most int) string {
+	cut := ""
+	if len(s) > most {
+		s, cut = s[:most], "…"
+	}
+	return strings.ToValidUTF8(s, "\ufffd") + cut
+}

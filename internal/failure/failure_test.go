@@ -1,0 +1,93 @@
+package failure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// TestReasons: each reason of the contract has a code, which is the one that its comment
+// names, and arrives at a client with all that is known.
+func TestReasons(t *testing.T) {
+	proto, err := os.ReadFile("../../api/mcrdma/v1/error.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range mcrdmav1.Reason_name {
+		r := mcrdmav1.Reason(n)
+		code, ok := codeOf[r]
+		if !ok {
+			t.Errorf("%s has no code", name)
+		}
+		if r == mcrdmav1.Reason_REASON_UNSPECIFIED {
+			continue
+		}
+		documented := regexp.MustCompile(`([A-Z_]+)\.\n  ` + name + " = ").FindSubmatch(proto)
+		var want codes.Code
+		if documented == nil || want.UnmarshalJSON([]byte(`"`+string(documented[1])+`"`)) != nil || want != code {
+			t.Errorf("%s: %v, and the contract says %q", name, code, documented)
+		}
+		e := &Error{Reason: r, Host: "h1", Text: "no", Formation: 7, Sequence: 8}
+		if s := status.Convert(fmt.Errorf("around it: %w", e)); s.Code() != code || s.Message() != "around it: host h1: no" {
+			t.Errorf("%s: %v", name, s.Proto())
+		}
+		if got := Read(e.GRPCStatus().Err()); got == nil || *got != *e {
+			t.Errorf("%s: %+v is read as %+v", name, e, got)
+		}
+	}
+	if len(codeOf) != len(mcrdmav1.Reason_name) {
+		t.Errorf("%d codes for %d reasons", len(codeOf), len(mcrdmav1.Reason_name))
+	}
+}
+
+// TestRead: what is none of ours, or not known, is not read; long texts are cut.
+func TestRead(t *testing.T) {
+	if s := new(Error).GRPCStatus(); s.Code() != codes.Internal || len(s.Details()) != 0 {
+		t.Errorf("without a reason: %v", s.Proto())
+	}
+	future, err := status.New(codes.NotFound, "of the future").WithDetails(&errdetails.ErrorInfo{Domain: Domain, Reason: "FULL_MOON"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{nil, errors.New("odd"), status.Error(codes.NotFound, "none"), future.Err()} {
+		if e := Read(err); e != nil {
+			t.Errorf("%v is read as %+v", err, e)
+		}
+	}
+	if info := Info(future.Err()); info.GetReason() != "FULL_MOON" {
+		t.Errorf("%v", info)
+	}
+	long := &Error{Reason: mcrdmav1.Reason_LIMIT, Switch: strings.Repeat("s", 5000), Text: strings.Repeat("t", 5000)}
+	if e := Read(long.GRPCStatus().Err()); len(e.Switch) > MaxName+len("…") || len(e.Text) > MaxText+len("…") {
+		t.Errorf("%d and %d bytes are kept", len(e.Switch), len(e.Text))
+	}
+}
+
+func TestOf(t *testing.T) {
+	e := New(mcrdmav1.Reason_LIMIT, "full").AtHost("h1")
+	for _, tt := range []struct {
+		err  error
+		want mcrdmav1.Reason
+	}{
+		{fmt.Errorf("x: %w", e), mcrdmav1.Reason_LIMIT},
+		{fmt.Errorf("x: %w", context.DeadlineExceeded), mcrdmav1.Reason_TIMEOUT},
+		{context.Canceled, mcrdmav1.Reason_CLOSED},
+	} {
+		if got := Of(tt.err); got == nil || got.Reason != tt.want {
+			t.Errorf("%v: %+v", tt.err, got)
+		}
+	}
+	if Of(errors.New("odd")) != nil || Of(nil) != nil || Is(nil, 0) || !Is(e, mcrdmav1.Reason_LIMIT) || Is(e, mcrdmav1.Reason_STALE) {
+		t.Error("odd")
+	}
+}

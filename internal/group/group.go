@@ -1,0 +1,106 @@
+// Package group is the life of a group, as state machines: [Sender] is one group at its
+// sender's daemon, [Memberships] are all memberships of one group at a receiver's. The machines
+// are pure: each event is a call of a method, which has the time as its argument, and the
+// actions that follow are fetched by Take. The caller carries them out and reports the outcome
+// of each as another event.
+//
+// The package imports the standard library, and plain values of the contract and of package
+// failure.
+package group
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A Formation is how a group is connected, and is not changed once it is handed over.
+type Formation struct {
+	N         uint32
+	MCID      uint32
+	PSN       uint32
+	Path      mcrdmav1.Path
+	Why       []string
+	Receivers []Receiver
+	First     netip.Addr // receiver that the sender's queue pair is connected to
+	Have      uint64
+	Relay     *Relay `json:",omitempty"`
+	Sender    Endpoint
+	// Transient: the path is PATH_RELAY only because the agent was not there.
+	Transient bool
+	// View is the number of the set of receivers. It rises with each formation and each
+	// removal; 0: it was formed by a daemon that counts no views.
+	View uint32 `json:",omitempty"`
+
+	Tree   []string `json:"-"`
+	Phases []Phase  `json:"-"`
+}
+
+// A Receiver is a member of a formation, as its daemon has answered.
+type Receiver struct {
+	Addr      netip.Addr
+	Host      string
+	QPN       uint32
+	Regions   []RemoteRegion
+	Bootstrap string
+	Transport string
+	Have      uint64
+	Rack      uint32
+}
+
+// A RemoteRegion is where a receiver has a region.
+type RemoteRegion struct {
+	RKey uint32
+	VA   uint64
+}
+
+// An Endpoint is what the sender's application brings to a formation.
+type Endpoint struct {
+	QPN       uint32
+	Bootstrap string
+	Sent      uint64
+	CatchUp   bool `json:",omitempty"` // hosts are to relay
+}
+
+// A Relay says how hosts relay.
+type Relay struct {
+	Algorithm string
+	Transport string
+	Block     uint32
+	Racks     []uint32 `json:",omitempty"`
+	Group     uint64
+}
+
+// A Phase is how long a part of a formation took.
+type Phase struct {
+	Name string
+	Took time.Duration
+}
+
+// A Departure is a receiver that was, or is being, taken out of a group.
+type Departure struct {
+	Addr netip.Addr
+	Host string
+	Why  string
+	// Since is when the switches may have begun to go on without it, in µs by the clock
+	// of package hostclock that has this name; 0: it was not in the next formation.
+	Since int64
+	Clock string `json:",omitempty"`
+}
+
+// Addrs are the receivers' addresses.
+func (f *Formation) Addrs() []netip.Addr {
+	out := make([]netip.Addr, 0, len(f.Receivers))
+	for _, r := range f.Receivers {
+		out = append(out, r.Addr)
+	}
+	return out
+}
+
+// Has says whether a host is a receiver.
+func (f *Formation) Has(a netip.Addr) bool { return slices.Contains(f.Addrs(), a) }
+
+// switched says whether switches copy.
+func (f *Formation) switched() bool { return f.Path == mcrdmav1.Path_PATH_SWITCH }

@@ -1,0 +1,370 @@
+package group
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+)
+
+// A SenderState is what a group does.
+//
+//	state              event                                   next
+//	Forming            all have committed, the record is       Active
+//	                   durable
+//	Forming            a refusal, Cancelled, Close             Closing
+//	Active             Lose, and switches copy                 Removing
+//	Active             Lose, and hosts relay                   Broken
+//	Active             the agent lacks the group, or cannot    Broken
+//	                   reach a receiver, or is ready again; Stuck
+//	Removing           record, views, AckView, Updated         Active
+//	Removing           one of these failed                     Broken
+//	Removing           AckView is not in time                  Closing
+//	Active, Broken,    Reform                                  Reforming
+//	Removing (but not while the agent updates: afterward)
+//	Reforming          all have committed, the record is       Active
+//	                   durable
+//	Reforming          a failure                               Reforming without those that
+//	                                                           failed, or as before
+//	all but Closed     Lose or a failure that leaves too few   Closing
+//	all but Closed     Close                                   Closing
+//	Closing            all is undone, the record is deleted    Closed
+//
+// A formation has phases of its own; see phase.
+type SenderState uint8
+
+// States of a group.
+const (
+	Forming   SenderState = iota // the first formation is being made
+	Active                       // formed
+	Removing                     // formed, and receivers are being taken out
+	Broken                       // the application has been asked to form it anew
+	Reforming                    // another formation is being made
+	Closing                      // it has ended, and is being undone elsewhere
+	Closed                       // nothing is left
+)
+
+func (s SenderState) String() string {
+	return [...]string{"forming", "active", "removing", "broken", "re-forming", "closing", "closed"}[s]
+}
+
+// How long a Sender waits.
+const (
+	UndoTime    = 2 * time.Second        // for undoing, while a caller waits
+	UndoAgain   = 500 * time.Millisecond // between two tries to undo, at first
+	undoSlow    = 4 * time.Second        // the same, later
+	ViewTime    = 5 * time.Second        // for AckView
+	SettleTime  = time.Second            // until an agent that cannot reach a receiver is believed
+	recordAgain = 100 * time.Millisecond // between two tries to have a daemon record a view
+	firstRetry  = 10 * time.Second       // until the agent is asked again whether it can copy
+	lastRetry   = 5 * time.Minute
+)
+
+// SenderConfig is what a Sender must know. All is required but Switch.
+type SenderConfig struct {
+	MinSize     uint32        // copies that must be left, the sender's own counted
+	Receivers   int           // most
+	Switch      string        // name of the switch; "": there is none
+	MemberLease time.Duration // after which a daemon that cannot be reached has given up the group
+	GroupLease  time.Duration // the same, of an agent
+	PrepareTime time.Duration // for all receivers of a new group
+	ReformTime  time.Duration // the same, when it is formed anew
+	Grace       time.Duration // for the application to come back after a restart
+}
+
+// A SenderAction is something to be done; one of the types below. Those that name an event have
+// one as their outcome.
+type SenderAction interface{ senderAction() }
+
+// Actions of a Sender.
+type (
+	// SaveGroup makes a record durable, or deletes it if Record is nil: Recorded. There is
+	// one at a time.
+	SaveGroup struct {
+		Version uint64
+		Record  *SenderRecord
+	}
+	// TakeNumber takes numbers that were never used: Numbered.
+	TakeNumber struct{}
+	// FreeNumber says that an MC_ID is not used any longer.
+	FreeNumber struct{ MCID uint32 }
+	// PrepareMember asks a receiver's daemon to take part: Prepared.
+	PrepareMember struct {
+		Addr      netip.Addr
+		Formation *Formation
+		Joins     bool // it begins with this formation
+		Limit     time.Duration
+	}
+	// InstallFormation takes Old out of the switches (nil: there is nothing to take out), and
+	// has the switches copy, or determines how hosts relay: Installed.
+	InstallFormation struct{ Formation, Old *Formation }
+	// CommitMember says to a receiver's daemon that the formation is complete: Committed.
+	CommitMember struct {
+		Addr      netip.Addr
+		Formation *Formation
+	}
+	// CancelCalls ends the calls of PrepareMember, InstallFormation, CommitMember,
+	// RecordMembers and UpdateSwitch that are under way. They still have outcomes.
+	CancelCalls struct{}
+	// RecordMembers has a receiver's daemon record the view: ViewRecorded.
+	RecordMembers struct {
+		Addr netip.Addr
+		Next *Formation
+	}
+	// UpdateSwitch has the switches go on with Next's receivers only: Updated.
+	UpdateSwitch struct{ Next *Formation }
+	// CleanUp undoes something elsewhere: Cleaned.
+	CleanUp struct{ Job Job }
+	// DrawTree asks the agent how it copies: Drawn.
+	DrawTree struct{ Formation *Formation }
+	// AskMissing asks the agent whether it lacks the group: Missing.
+	AskMissing struct{ MCID uint32 }
+	// ProbeSwitch asks whether the agent is ready: Probed.
+	ProbeSwitch struct{}
+	// TellSender tells the application.
+	TellSender struct {
+		Type      mcrdmav1.GroupChanged_Type
+		Formation uint32
+		Member    Departure // TYPE_REMOVED; otherwise the address at most
+		Text      string
+		Label     string     // TYPE_REMOVED: for the metrics
+		View      *Formation // TYPE_VIEW
+		Tree      []string
+	}
+	// ReplySender answers a call.
+	ReplySender struct {
+		Call      uint64
+		Err       error
+		Formation *Formation
+	}
+	// FormationComplete says that a formation is complete.
+	FormationComplete struct{ Formation *Formation }
+	// SenderEnded says that the group has ended for its application. Why is nil if that has
+	// ended it.
+	SenderEnded struct{ Why *failure.Error }
+)
+
+func (SaveGroup) senderAction()         {}
+func (TakeNumber) senderAction()        {}
+func (FreeNumber) senderAction()        {}
+func (PrepareMember) senderAction()     {}
+func (InstallFormation) senderAction()  {}
+func (CommitMember) senderAction()      {}
+func (CancelCalls) senderAction()       {}
+func (RecordMembers) senderAction()     {}
+func (UpdateSwitch) senderAction()      {}
+func (CleanUp) senderAction()           {}
+func (DrawTree) senderAction()          {}
+func (AskMissing) senderAction()        {}
+func (ProbeSwitch) senderAction()       {}
+func (TellSender) senderAction()        {}
+func (ReplySender) senderAction()       {}
+func (FormationComplete) senderAction() {}
+func (SenderEnded) senderAction()       {}
+
+// away says whether a daemon could not be asked, or has not answered.
+func away(err error) bool {
+	return failure.Is(err, mcrdmav1.Reason_UNREACHABLE) || failure.Is(err, mcrdmav1.Reason_TIMEOUT)
+}
+
+// A Loss is why a receiver is to be taken out.
+type Loss struct {
+	Label string // of the metrics
+	Why   string
+	Since int64 // as in Departure
+	Clock string
+}
+
+// A Sender is one group at its sender's daemon. Its methods are for one goroutine at a time.
+type Sender struct {
+	cfg   SenderConfig
+	state SenderState
+	form  *Formation // nil: the first is being made, or never was complete
+	last  uint32     // number of the latest formation that was begun
+	view  uint32     // the latest one
+	lost  map[netip.Addr]Loss
+	out   []SenderAction
+
+	departures []Departure // without those that lost has
+	suspected  suspicion
+	late       int        // formations in a row that failed because applications were late
+	try        *try       // the formation that is being made
+	waiting    []*request // calls of Reform that wait until the agent has updated
+	removal    *removal
+	end        *ending
+	journal    journal
+	agent      agent
+	jobs       []*job
+	jobID      uint64
+	app        application
+}
+
+// application is what is known of the sender's application.
+type application struct {
+	views   bool
+	resumed bool      // false: after a restart, it has not said that it has the group
+	by      time.Time // when it must have said so
+}
+
+// NewSender makes a group, whose Create is to follow.
+func NewSender(cfg SenderConfig) *Sender {
+	return &Sender{cfg: cfg, state: Forming, lost: map[netip.Addr]Loss{}, suspected: suspicion{in: map[netip.Addr]int{}}, app: application{resumed: true}}
+}
+
+// Take returns the actions since the last call, in order.
+func (s *Sender) Take() []SenderAction {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+func (s *Sender) do(a SenderAction) { s.out = append(s.out, a) }
+
+// Tick does what is due.
+func (s *Sender) Tick(now time.Time) { s.step(now) }
+
+// step goes on as far as possible.
+func (s *Sender) step(now time.Time) {
+	if !s.app.resumed && !now.Before(s.app.by) {
+		s.app.resumed = true
+		s.close(&ending{Ending: Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: "its application has not come back after the daemon's restart"}})
+	}
+	s.stepTry(now)
+	s.stepRemoval(now)
+	s.stepWaiting(now)
+	s.stepAgent(now)
+	s.stepEnd(now)
+	s.stepJobs(now)
+}
+
+// Deadline is when Tick must be called if nothing else happens; zero: never.
+func (s *Sender) Deadline() time.Time {
+	var out time.Time
+	by := func(t time.Time, holds bool) {
+		if holds && !t.IsZero() && (out.IsZero() || t.Before(out)) {
+			out = t
+		}
+	}
+	by(s.app.by, !s.app.resumed)
+	if t := s.try; t != nil {
+		done, err := s.durable(t.version)
+		by(t.until, done || err != nil)
+	}
+	if r := s.removal; r != nil {
+		by(r.until, !r.acked)
+		for _, at := range r.calls {
+			by(at, true)
+		}
+	}
+	if e := s.end; e != nil {
+		by(e.until, len(e.calls) > 0)
+	}
+	by(s.agent.retryAt, s.state == Active)
+	by(s.agent.settled(), s.state == Active)
+	for _, j := range s.jobs {
+		by(j.at, !j.busy && !s.held(j))
+	}
+	return out
+}
+
+// A SenderStatus is what others may know of a group.
+type SenderStatus struct {
+	State      SenderState
+	Form       *Formation // nil: there is none, or the group has ended
+	Making     uint32     // MC_ID of the formation that is being made; 0: none
+	Lost       []netip.Addr
+	Departures []Departure
+	Problems   []string
+	Resumed    bool
+}
+
+// Status returns the group's present status.
+func (s *Sender) Status() *SenderStatus {
+	out := &SenderStatus{State: s.state, Lost: slices.Collect(maps.Keys(s.lost)), Departures: s.allDepartures(), Problems: s.agent.problems, Resumed: s.app.resumed}
+	if s.end == nil {
+		out.Form = s.form
+	}
+	if s.try != nil && s.try.f != nil {
+		out.Making = s.try.f.MCID
+	}
+	return out
+}
+
+// allDepartures are those that are out, and those that are about to be.
+func (s *Sender) allDepartures() []Departure {
+	out := slices.Clone(s.departures)
+	if r := s.removal; r != nil {
+		for _, x := range r.lost {
+			out = append(out, s.departureOf(x))
+		}
+	}
+	return out
+}
+
+func (s *Sender) departureOf(x Receiver) Departure {
+	l := s.lost[x.Addr]
+	return Departure{Addr: x.Addr, Host: x.Host, Why: l.Why, Since: l.Since, Clock: l.Clock}
+}
+
+// tell tells the application.
+func (s *Sender) tell(t TellSender) {
+	if s.form != nil {
+		t.Formation = s.form.N
+	}
+	s.do(t)
+}
+
+func (s *Sender) reply(call uint64, f *Formation, err error) {
+	if call != 0 {
+		s.do(ReplySender{call, err, f})
+	}
+}
+
+// Resume says that the application still has the group, after a restart.
+func (s *Sender) Resume(call uint64, formation uint32, views bool, now time.Time) {
+	switch {
+	case s.end != nil || s.form == nil:
+		s.reply(call, nil, s.endedError())
+		return
+	case formation > s.form.N:
+		s.reply(call, nil, failure.New(mcrdmav1.Reason_STALE, "the group is at formation %d, and not %d", s.form.N, formation))
+		return
+	}
+	s.app.views = views
+	f := s.form
+	if r := s.removal; r != nil {
+		if r.told { // otherwise its number may come again after a restart; TYPE_VIEW follows
+			f = r.next
+			if !s.app.resumed {
+				r.until = now.Add(ViewTime)
+			}
+		}
+		r.acked = r.acked || !views
+	}
+	s.app.resumed = true
+	s.reply(call, f, nil)
+	s.step(now)
+}
+
+// Cancelled says that the caller does not wait any longer. Its call still has an answer.
+func (s *Sender) Cancelled(call uint64, err error, now time.Time) {
+	if t := s.try; t != nil && t.call == call {
+		t.cancelled = true
+		s.giveUp(err)
+	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(r *request) bool {
+		if r.call == call {
+			s.reply(call, nil, err)
+		}
+		return r.call == call
+	})
+	s.step(now)
+}
+
+// enough says whether the group may go on with so many receivers.
+func (s *Sender) enough(receivers int) bool {
+	return receivers > 0 && uint32(receivers)+1 >= s.cfg.MinSize //nolint:gosec // at most 16
+}

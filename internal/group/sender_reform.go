@@ -1,0 +1,180 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+)
+
+// stepWaiting begins the formation that was asked for first, when it may. It takes the place
+// of a removal of which the agent does not know yet.
+func (s *Sender) stepWaiting(now time.Time) {
+	for len(s.waiting) > 0 && s.try == nil && s.end == nil && (s.removal == nil || !s.removal.updating) {
+		r := s.waiting[0]
+		if !s.dropped(r, now) {
+			return
+		}
+		s.waiting = s.waiting[1:]
+		if err := s.choose(r); err != nil {
+			s.reply(r.call, nil, err)
+			continue
+		}
+		if r.was = s.state; s.removal != nil {
+			r.was = Active
+			s.abandon()
+		}
+		r.watch.lap("check", now)
+		s.state = Reforming
+		s.begin(r)
+	}
+}
+
+// dropped says whether no drop can come to a receiver after it has been added again. One that
+// waits is tried once more.
+func (s *Sender) dropped(r *request, now time.Time) bool {
+	done := true
+	for _, j := range s.jobs {
+		switch {
+		case !slices.Contains(r.again.Add, j.Addr):
+		case j.busy:
+			done = false
+		case !r.flushed:
+			j.at, done = now, false
+		}
+	}
+	r.flushed = true
+	return done
+}
+
+// choose determines the candidates of the next formation, and the receivers of the present one
+// that are not to be in it.
+func (s *Sender) choose(r *request) error {
+	if s.form == nil {
+		return s.endedError()
+	}
+	if s.form.N != r.again.Formation {
+		return failure.New(mcrdmav1.Reason_STALE, "the group is at formation %d, and not %d", s.form.N, r.again.Formation)
+	}
+	r.lost = map[netip.Addr]Loss{}
+	counted := s.suspected.counted == s.form.N // the same formation's end, after a try that failed
+	s.suspected.counted = s.form.N
+	for _, a := range s.form.Addrs() {
+		switch n := s.suspected.in[a]; {
+		case !slices.Contains(r.again.Suspects, a):
+			delete(s.suspected.in, a)
+		case !counted || n == 0:
+			s.suspected.in[a]++
+		}
+		l, lost := s.lost[a]
+		switch n := s.suspected.in[a]; {
+		case lost:
+			r.lost[a] = l
+		case n >= MaxSuspected:
+			r.lost[a] = Loss{Label: "suspected", Why: fmt.Sprintf("the sender has suspected it in %d formations in a row", n)}
+		default:
+			r.candidates = append(r.candidates, a)
+		}
+	}
+	for _, a := range r.again.Add {
+		if s.form.Has(a) {
+			return failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %v is in the group already", a)
+		}
+		r.candidates, r.joining = append(r.candidates, a), append(r.joining, a)
+	}
+	if n := len(r.candidates); n > s.cfg.Receivers {
+		return failure.New(mcrdmav1.Reason_TOO_MANY_RECEIVERS, "%d receivers, and %d is the most", n, s.cfg.Receivers)
+	}
+	s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool { return slices.Contains(r.again.Add, d.Addr) })
+	return nil
+}
+
+// giveUp begins to undo the formation.
+func (s *Sender) giveUp(err error) {
+	t := s.try
+	if t.err != nil {
+		return
+	}
+	was := t.phase
+	t.err, t.phase = err, undoing
+	if was == committing { // the record says that it is complete
+		t.version = s.save()
+	}
+	s.do(CancelCalls{})
+}
+
+// stepUndoing undoes the formation when no call is under way, which might arrive later.
+func (s *Sender) stepUndoing(now time.Time) {
+	t := s.try
+	if t.busy || len(t.calls) > 0 {
+		return
+	}
+	if t.until.IsZero() {
+		t.until = now.Add(UndoTime)
+		if t.f != nil {
+			for _, a := range slices.SortedFunc(maps.Keys(t.reached), netip.Addr.Compare) {
+				n := t.f.N
+				if slices.Contains(t.joining, a) {
+					n = 0
+				}
+				s.drop([]netip.Addr{a}, t.f.MCID, n, mcrdmav1.Detached_REASON_ABORTED, t.err.Error(), now)
+			}
+			if t.left {
+				s.remove(t.f.MCID, now)
+			}
+		}
+	}
+	done, err := s.durable(t.version)
+	if !done && err == nil || t.f != nil && s.undoing(t.f.MCID) && now.Before(t.until) {
+		return
+	}
+	s.try = nil
+	if t.f != nil {
+		s.settle(t.f.MCID)
+	}
+	s.after(t, now)
+}
+
+// after goes on after a formation that was given up: with the next try, or as before.
+func (s *Sender) after(t *try, now time.Time) {
+	var behind *behindError
+	var late *lateError
+	err := t.err
+	switch {
+	case s.end != nil:
+		s.reply(t.call, nil, s.endedError())
+		return
+	case s.form == nil:
+		s.close(&ending{Ending: Ending{Reason: mcrdmav1.Detached_REASON_ABORTED, Text: err.Error()}})
+		s.end.replies = append(s.end.replies, ReplySender{t.call, err, nil})
+		return
+	case errors.As(err, &behind) && !t.cancelled:
+		s.last = max(s.last, behind.last)
+		t.skipped = true
+		t.tries--
+		s.begin(t.request)
+		return
+	case t.cancelled || len(t.out) == 0 || t.tries == formTries || errors.As(err, &late) || failure.Is(err, mcrdmav1.Reason_MIN_SIZE):
+	default:
+		maps.Copy(t.lost, s.lostIn(t.out))
+		t.candidates = slices.DeleteFunc(slices.Clone(t.candidates), func(a netip.Addr) bool { return t.out[a] != nil })
+		s.begin(t.request)
+		return
+	}
+	s.state = t.was
+	s.save()
+	if failure.Is(err, mcrdmav1.Reason_MIN_SIZE) {
+		s.fail(err.Error(), mcrdmav1.Reason_MIN_SIZE)
+		s.end.replies = append(s.end.replies, ReplySender{t.call, err, nil})
+		return
+	}
+	s.reply(t.call, nil, err)
+	if s.state == Active {
+		s.stepRemoval(now)
+	}
+}

@@ -1,0 +1,149 @@
+// Package grpcserver is what the gRPC servers of daemons and agents have in common: limits,
+// interceptors that bound the time of requests, count them and explain their errors,
+// health, reflection; and the HTTP server of the metrics.
+//
+// It imports the standard library, grpc, prometheus, and the packages failure and identity.
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// Config says how a server differs from others. All fields but Unary and Stream are needed.
+type Config struct {
+	Log        *slog.Logger
+	Metrics    *Metrics
+	Health     *health.Server
+	MaxMessage int           // bytes
+	MinPing    time.Duration // the shortest time between a client's keepalive pings
+	Time       time.Duration // of a request without a deadline
+	// Explain makes the error of a handler one that has a status.
+	Explain func(error) error
+	// Unary and Stream are further interceptors; their errors are explained too.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+}
+
+// New makes a server with those credentials, to which the caller adds its services. Its
+// Stop waits for handlers. A handler that panics ends the process: nothing else could
+// repair what it had locked or changed in part, while what is durable is right.
+func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
+	creds = identity.Watched(creds, func(err error) {
+		c.Metrics.handshakes.Inc()
+		c.Log.Warn("a connection was refused", "error", err)
+	})
+	s := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.Creds(creds), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.MinPing, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{c.unary}, c.Unary...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{c.stream}, c.Stream...)...),
+	}, more...)...)
+	healthpb.RegisterHealthServer(s, c.Health)
+	reflection.Register(s)
+	return s
+}
+
+func (c Config) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Time)
+		defer cancel()
+	}
+	begun := time.Now()
+	res, err := handle(ctx, req)
+	c.Metrics.latency.WithLabelValues(info.FullMethod).Observe(time.Since(begun).Seconds())
+	return res, c.finish(info.FullMethod, err)
+}
+
+func (c Config) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return c.finish(info.FullMethod, handle(srv, s))
+}
+
+// finish explains the error of a request, and counts it.
+func (c Config) finish(method string, err error) error {
+	if err != nil {
+		err = c.Explain(err)
+	}
+	c.Metrics.requests.WithLabelValues(method, status.Code(err).String()).Inc()
+	if info := failure.Info(err); info != nil && info.GetMetadata()[c.Metrics.kind] == c.Metrics.name {
+		c.Metrics.refused.WithLabelValues(info.GetReason()).Inc()
+	}
+	return err
+}
+
+// Metrics are those of servers.
+type Metrics struct {
+	kind, name string // who counts refusals, as an ErrorInfo names it
+	requests   *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+	handshakes prometheus.Counter
+	latency    *prometheus.HistogramVec
+}
+
+// Buckets are those of times of requests.
+var Buckets = prometheus.ExponentialBuckets(0.0005, 2, 14)
+
+// NewMetrics makes the metrics of the servers of a host or a switch (kind).
+func NewMetrics(auto promauto.Factory, kind, name string) *Metrics {
+	return &Metrics{kind: kind, name: name,
+		requests: auto.NewCounterVec(prometheus.CounterOpts{Name: "requests_total",
+			Help: "Requests by method and gRPC code."}, []string{"method", "code"}),
+		refused: auto.NewCounterVec(prometheus.CounterOpts{Name: "refused_total",
+			Help: "Requests that were refused here, by reason."}, []string{"reason"}),
+		handshakes: auto.NewCounter(prometheus.CounterOpts{Name: "handshakes_failed_total",
+			Help: "Connections of others that failed before a request, for want of a certificate that is good."}),
+		latency: auto.NewHistogramVec(prometheus.HistogramOpts{Name: "request_seconds",
+			Help: "Time of requests.", Buckets: Buckets}, []string{"method"}),
+	}
+}
+
+// One is the value of a gauge that says whether something is so.
+func One(so bool) int {
+	if so {
+		return 1
+	}
+	return 0
+}
+
+// ServeMetrics serves metrics at an address ("": it does nothing) until stop is called,
+// or fails.
+func ServeMetrics(addr string, g prometheus.Gatherer, fail func(error)) (stop func(), err error) {
+	if addr == "" {
+		return func() {}, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("metrics cannot be served: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			fail(fmt.Errorf("serving metrics: %w", err))
+		}
+	}()
+	return func() { _ = s.Close(); <-done }, nil
+}

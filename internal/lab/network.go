@@ -1,0 +1,89 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// Ports, of which some are shifted if others of this machine use them.
+const (
+	p4runtimePort = 9559
+	agentPort     = 9560
+	daemonPort    = 9550
+	bgpPort       = 1790
+	tunnelPort    = 7000 // of port 0, at switches and at hosts
+)
+
+// A network is where a lab is: 127.x.y.0/24, in which each switch and each
+// host has an address of its own, and how far its ports are shifted.
+type network struct {
+	net   netip.Addr
+	shift uint16
+}
+
+// addr is the address of the switch or host with this number.
+func (p network) addr(number byte) netip.Addr {
+	a := p.net.As4()
+	a[3] = number
+	return netip.AddrFrom4(a)
+}
+
+// findNetwork puts the lab where nothing else is. Another lab's network has other
+// addresses; ports of processes that listen on all addresses are avoided.
+func (p *plan) findNetwork() (err error) {
+	for try := range uint16(20) {
+		p.network = network{net: netip.AddrFrom4([4]byte{127, byte(64 + rand.N(128)), byte(rand.N(256)), 0}), shift: try * 50}
+		if err = p.free(); err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return fmt.Errorf("finding a network of loopback addresses: %w", err)
+}
+
+// free says whether all addresses of the network can be listened at, by doing so.
+func (p plan) free() error {
+	var held []io.Closer
+	defer func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}()
+	tcp := func(a netip.AddrPort) error {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(a))
+		if err == nil {
+			held = append(held, l)
+		}
+		return err
+	}
+	udp := func(a netip.AddrPort) error {
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
+		if err == nil {
+			held = append(held, c)
+		}
+		return err
+	}
+	var errs []error
+	for _, n := range p.switches() {
+		for _, port := range []uint16{p4runtimePort, agentPort, bgpPort} {
+			errs = append(errs, tcp(p.at(n, port)))
+		}
+	}
+	for _, n := range p.hosts() {
+		errs = append(errs, tcp(p.at(n, daemonPort)))
+	}
+	for _, n := range p.Nodes() {
+		for _, port := range n.Ports {
+			local, _ := p.cable(n, port)
+			errs = append(errs, udp(local))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,31 @@
+package strictyaml
+
+import (
+	"fmt"
+)
+
+// MaxFile is the largest file that Load accepts, in bytes.
+const MaxFile = 1 << 20
+
+// Load reads the configuration of what in the file called name by parse. Relative names of
+// other files in it, its paths, count from the directory that it lies in. Errors are those
+// of parse, or of reading.
+func Load[C any](name, what string, format Format, parse func(data []byte, name string) (*C, error), paths func(*C) []*string) (*C, error) {
+	data, err := ReadFile(name, format)
+	if err != nil {
+		return nil, fmt.Errorf("config: reading the %s's configuration: %w", what, err)
+	}
+	c, err := parse(data, name)
+	if err != nil {
+		return nil, err
+	}
+	Beside(name, paths(c)...)
+	return c, nil
+}
+
+// Default sets what is not set.
+func Default[T comparable](v *T, value T) {
+	if *v == *new(T) {
+		*v = value
+	}
+}

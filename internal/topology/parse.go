@@ -1,0 +1,184 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
+)
+
+// maxPort is the highest data-plane port of a v1model switch that is neither
+// the drop port (511) nor, by convention here, that of the CPU (510).
+const maxPort = 509
+
+// An Error is a fault in a topology file.
+type Error = strictyaml.Error
+
+var format = strictyaml.Format{MaxBytes: 16 << 20, Example: "switches: [{name: tor, address: 10.255.0.1}]", Types: []strictyaml.Type{
+	strictyaml.Leaf("a MAC address, as 02:00:00:00:00:01", routing.ParseMAC),
+}}
+
+// Load reads the topology file called name. Errors are those of [Parse], or of reading.
+func Load(name string) (*Topology, error) {
+	data, err := strictyaml.ReadFile(name, format)
+	if err != nil {
+		return nil, fmt.Errorf("reading the topology: %w", err)
+	}
+	return Parse(data, name)
+}
+
+// Parse reads a topology; name is what messages call the file. The error joins one [*Error]
+// for each fault, in the order of the file, up to 20 of them.
+func Parse(data []byte, name string) (*Topology, error) {
+	t := &Topology{nodes: map[string]*Node{}}
+	f, ok := strictyaml.Decode(data, name, t, format)
+	if ok {
+		k := checker{f, t, map[string]string{}, map[netip.Addr]string{}}
+		k.nodes()
+		for i := range t.Links {
+			k.link(i)
+		}
+		k.prefixes()
+		if len(t.Switches) == 0 {
+			k.Add("switches", "none: list at least one, as %s", format.Example)
+		}
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+type checker struct {
+	*strictyaml.Faults
+	t     *Topology
+	paths map[string]string     // of what took a name or a port
+	owner map[netip.Addr]string // address → whose it is
+}
+
+// nodes checks and indexes switches and hosts.
+func (k *checker) nodes() {
+	for i := range k.t.Switches {
+		s, at := &k.t.Switches[i], fmt.Sprintf("switches[%d]", i)
+		k.node(at, &Node{Name: s.Name, Switch: s}, &s.Address, s.MAC)
+	}
+	for i := range k.t.Hosts {
+		h, at := &k.t.Hosts[i], fmt.Sprintf("hosts[%d]", i)
+		k.node(at, &Node{Name: h.Name}, &h.Address, h.MAC)
+		if !h.Address.IsValid() {
+			k.Add(at+".address", "missing: the host's address, as 10.1.0.11")
+		}
+	}
+}
+
+func (k *checker) node(at string, n *Node, address *netip.Addr, mac routing.MAC) {
+	k.address(at+".address", address, n.Name)
+	k.mac(at+".mac", mac)
+	n.Address, n.MAC, n.id = *address, mac, len(k.t.order)
+	k.t.order = append(k.t.order, n)
+	if !k.Name(at+".name", n.Name, "each switch and host has a name") {
+		return
+	}
+	if first, taken := k.paths[n.Name]; taken {
+		k.Add(at+".name", "%q is taken already, in %s", n.Name, k.Position(first))
+		return
+	}
+	k.paths[n.Name], k.t.nodes[n.Name] = at+".name", n
+}
+
+// address checks an address, which no other owner may have.
+func (k *checker) address(path string, a *netip.Addr, owner string) {
+	*a = a.Unmap()
+	switch other, taken := k.owner[*a]; {
+	case !a.IsValid():
+	case !a.IsGlobalUnicast() || a.Zone() != "":
+		k.Add(path, "%v cannot be routed to", a)
+	case taken:
+		k.Add(path, "%v is that of %s already", a, other)
+	default:
+		k.owner[*a] = owner
+	}
+}
+
+func (k *checker) mac(path string, m routing.MAC) {
+	if k.Has(path) && (m.IsMulticast() || m == routing.MAC{}) {
+		k.Add(path, "%v is not the MAC address of one station", m)
+	}
+}
+
+func (k *checker) link(i int) {
+	l, at := &k.t.Links[i], fmt.Sprintf("links[%d]", i)
+	a, b := k.end(at+".a", &l.A), k.end(at+".b", &l.B)
+	switch {
+	case a == nil || b == nil:
+	case a == b:
+		k.Add(at, "it joins %q to itself", a.Name)
+	case a.Switch == nil && b.Switch == nil:
+		k.Add(at, "it joins the hosts %q and %q: one end must be a switch", a.Name, b.Name)
+	default:
+		a.Ports = append(a.Ports, Port{i, l.A, l.B, b})
+		b.Ports = append(b.Ports, Port{i, l.B, l.A, a})
+	}
+}
+
+// end checks one end of a link and fills in what its node has.
+func (k *checker) end(at string, e *End) *Node {
+	n := k.t.nodes[e.Node]
+	if n == nil {
+		k.Add(at+".node", "%q is neither under switches nor under hosts", e.Node)
+		return nil
+	}
+	port := fmt.Sprintf("port %d of %s", e.Port, e.Node)
+	switch first, taken := k.paths[port]; {
+	case n.Switch == nil && e.Port != 0:
+		k.Add(at+".port", "%d: %q is a host, and only ends at switches have ports", e.Port, e.Node)
+	case n.Switch == nil:
+	case e.Port == 0 || e.Port > maxPort:
+		k.Add(at+".port", "%d: a port of switch %q is a number from 1 to %d", e.Port, e.Node, maxPort)
+	case taken:
+		k.Add(at+".port", "%s is in use already, by the link in %s", port, k.Position(first))
+	default:
+		k.paths[port] = at
+	}
+	k.address(at+".address", &e.Address, port)
+	k.mac(at+".mac", e.MAC)
+	e.Address, e.MAC = cmp.Or(e.Address, n.Address), cmp.Or(e.MAC, n.MAC)
+	if !e.Address.IsValid() && n.Switch != nil {
+		k.Add(at, "no address: give one to this end or to switch %q", e.Node)
+	}
+	return n
+}
+
+// prefixes makes sure that each prefix belongs to one switch: all others send what is for
+// the prefix there.
+func (k *checker) prefixes() {
+	type owned struct {
+		netip.Prefix
+		sw, path string
+	}
+	var all []owned
+	for i, s := range k.t.Switches {
+		for j, p := range s.Prefixes {
+			path := fmt.Sprintf("switches[%d].prefixes[%d]", i, j)
+			if p != p.Masked() {
+				k.Add(path, "%v has host bits set: did you mean %v?", p, p.Masked())
+			}
+			if p.IsValid() {
+				all = append(all, owned{p.Masked(), s.Name, path})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b owned) int { return a.Compare(b.Prefix) })
+	for i := 1; i < len(all); i++ { // sorted: an overlapping prefix follows its container
+		if a, b := all[i-1], all[i]; a.Overlaps(b.Prefix) {
+			if k.Line(a.path) > k.Line(b.path) {
+				a, b = b, a
+			}
+			k.Add(b.path, "%v of switch %q overlaps %v of %q, in %s", b.Prefix, b.sw, a.Prefix, a.sw, k.Position(a.path))
+			all[i] = all[i-1] // it may contain the next as well
+		}
+	}
+}

@@ -1,0 +1,500 @@
+package mcrdma
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// A life is a group's life at its sender's application. It is pure: its caller gives it
+// events, and the time where it needs that, and does the actions in out. None of these
+// waits. What takes time is the jobs of one goroutine, the runner, which takes them from
+// next and returns what came of them.
+//
+//	state       event                                         state
+//	forming     begin                                         active
+//	            connected, with an error                      closing
+//	active      ended: the path carries nothing any more      re-forming
+//	re-forming  begin                                         active
+//	            answered or connected: no other try may help  closing
+//	any         stop: Close, the daemon, a hook's error       closing
+//	closing     finish: all operations are handed back        closed
+//
+//	job         event that ends it      job
+//	connecting  connected               viewing; an error: pausing, or the group's end
+//	viewing     hooked, for all views   beginning
+//	beginning   begin                   carrying
+//	carrying    ended                   blaming, if a receiver is to blame; else asking
+//	blaming     blamed                  asking
+//	asking      answered                connecting; asking, to catch up; pausing, or the group's end
+//	pausing     time                    asking
+//	any         stop                    ending
+//	ending      finish, over            over
+type life struct {
+	state    state
+	job      job
+	queue    opQueue
+	batch    []*Op // operations to be handed back, by the runner
+	stats    Stats
+	draining bool  // nothing more is submitted
+	err      error // closing: why
+	formation
+	views
+	re        reforming
+	early     []*mcrdmav1.GroupChanged // that are about a formation that has not begun
+	adding    []*addition              // of Add, for the next formation
+	fruitless int                      // formations in a row in which nothing was completed
+	stalled   time.Time                // when a stall was last reported
+	out       []action
+}
+
+type state uint8
+
+const (
+	forming state = iota
+	active
+	reForming
+	closing
+	closed
+)
+
+func (s state) String() string {
+	return [...]string{"forming", "active", "re-forming", "closing", "closed"}[s]
+}
+
+// A job is what the runner does.
+type job uint8
+
+const (
+	connecting job = iota
+	viewing        // waits for the application's hook
+	beginning
+	carrying
+	blaming
+	asking
+	pausing
+	ending
+	over
+)
+
+// A formation is one that has begun, or will as the first.
+type formation struct {
+	info    *mcrdmav1.FormationInfo
+	members []*mcrdmav1.Member // those that are not out
+	tree    []string
+	began   uint64 // operations that were complete when it began
+}
+
+// A reforming is how the next formation is being made.
+type reforming struct {
+	cause    error
+	suspects []string
+	refused  bool // a receiver has refused something
+	attempt  int
+	until    time.Time               // of the pause
+	failed   uint32                  // the last formation that the daemon has made
+	members  []*mcrdmav1.Member      // of it
+	asked    []string                // receivers that are to be added
+	add      []string                // … and are not members
+	added    []string                // … by any attempt: what a member had before it left does not count
+	catchUp  bool                    // hosts only send what some receivers have and others lack
+	next     *mcrdmav1.FormationInfo // the daemon's answer
+}
+
+// Actions.
+type (
+	action any
+	cut    struct{ why error } // end the present formation's path
+	halt   struct{ why error } // end what the runner does
+	tell   struct{ event Event }
+	show   struct{ view View } // to the application's hook
+	ack    struct{ view uint32 }
+	answer struct {
+		to  *addition
+		err error
+	}
+	nudge   struct{}
+	drained struct{} // draining, and nothing is under way
+)
+
+const (
+	// stallAfter is the longest time in which nothing may complete before the daemon is
+	// told.
+	stallAfter = 500 * time.Millisecond
+	// maxFruitless limits how many formations in a row are made without one operation
+	// completing, and how many times one is tried.
+	maxFruitless = 10
+)
+
+// A formationError is why a formation failed.
+type formationError struct {
+	suspects []string // addresses
+	blame    bool     // a receiver is to blame: the daemon may know which
+	refused  bool     // … and has refused something
+	err      error
+}
+
+func (e *formationError) Error() string { return e.err.Error() }
+func (e *formationError) Unwrap() error { return e.err }
+
+// Why groups and formations without a fault end.
+var (
+	errClosing     = fmt.Errorf("%w: the group was closed", ErrClosed)
+	errBeingClosed = fmt.Errorf("%w: the group is being closed", ErrClosed)
+	errAdding      = errors.New("receivers are to be added")
+	errCatchUp     = errors.New("some receivers lack WRITEs that others have reported to their applications: hosts relay these first")
+	errCaughtUp    = errors.New("all receivers have the WRITEs that some have reported to their applications")
+)
+
+// created begins the life with the first formation.
+func (l *life) created(info *mcrdmav1.FormationInfo) {
+	l.info, l.departed = info, map[string]*departure{}
+	l.connect(info)
+}
+
+// connect makes the next formation out of the daemon's answer.
+func (l *life) connect(info *mcrdmav1.FormationInfo) {
+	l.re.next, l.job = info, connecting
+	l.learnFormation(info)
+}
+
+func (l *life) do(a action) { l.out = append(l.out, a) }
+
+func (l *life) tell(e Event) { l.do(tell{e}) }
+
+// fail ends the present formation.
+func (l *life) fail(why error) {
+	if l.state == active {
+		l.do(cut{why})
+	}
+}
+
+// stop begins the end of the group.
+func (l *life) stop(why error) {
+	if l.state < closing {
+		l.state, l.job, l.err = closing, ending, why
+		l.do(halt{why})
+	}
+}
+
+// drain accepts no more operations.
+func (l *life) drain() {
+	l.draining = true
+	l.checkDrained()
+}
+
+func (l *life) checkDrained() {
+	if l.draining && l.state < closed && l.queue.ops.len() == 0 {
+		l.do(drained{})
+	}
+}
+
+// next returns the runner's next job. To wait, it waits for any event, and if until is not
+// zero, for that time.
+func (l *life) next(now time.Time) (j job, until time.Time) {
+	switch {
+	case l.job == viewing && len(l.told) == 0:
+		l.job = beginning
+	case l.job == pausing && !now.Before(l.re.until):
+		l.ask()
+	case l.job == pausing:
+		until = l.re.until
+	}
+	return l.job, until
+}
+
+// complete takes the n oldest operations, which every member has.
+func (l *life) complete(n int) {
+	l.fruitless = 0
+	l.take(n)
+}
+
+func (l *life) take(n int) {
+	l.batch = l.batch[:0]
+	for range n {
+		op := l.queue.pop()
+		op.View = l.view.Number
+		l.batch = append(l.batch, op)
+		l.stats.Completed++
+		l.stats.Bytes += op.size
+	}
+	if l.queue.caughtUp() {
+		l.fail(errCaughtUp)
+	}
+	l.checkDrained()
+}
+
+// ended: the path carries nothing any more.
+func (l *life) ended(cause error) {
+	l.queue.rewind()
+	if l.state != active {
+		return
+	}
+	if l.fruitless++; l.queue.ops.len() == 0 {
+		l.fruitless = 0
+	}
+	if l.fruitless > maxFruitless {
+		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
+		return
+	}
+	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members}
+	f, ok := errors.AsType[*formationError](cause)
+	if ok {
+		l.re.suspects, l.re.refused = f.suspects, f.refused
+	}
+	if ok && f.blame {
+		l.job = blaming
+	} else {
+		l.ask()
+	}
+}
+
+// blamed: the daemon has said which receivers it suspects.
+func (l *life) blamed(suspects []string) {
+	if l.job == blaming {
+		l.re.suspects = slices.Concat(l.re.suspects, suspects)
+		l.ask()
+	}
+}
+
+// ask asks the daemon for a formation with all receivers that are to be added.
+func (l *life) ask() {
+	l.job, l.re.catchUp, l.re.asked = asking, false, nil
+	for _, w := range l.adding {
+		l.re.asked = append(l.re.asked, w.receivers...)
+	}
+	l.re.add = slices.DeleteFunc(slices.Clone(l.re.asked), func(r string) bool { return among(l.re.members, r) })
+	l.re.added = append(l.re.added, l.re.add...)
+}
+
+// request is what is asked.
+func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
+	if re.catchUp {
+		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: errCatchUp.Error()}
+	}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: re.cause.Error()}
+}
+
+// answered: the daemon has made a formation, or has not. With an error, info may be one that
+// it has made before. again says that another try may help.
+//
+// A formation in which switches would write again what some receivers were told of, and so
+// show them older bytes, is not used: hosts relay until the others have caught up, because
+// hosts skip what they have.
+func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
+	if l.job != asking {
+		return
+	}
+	if err != nil {
+		l.retry(info, err, again, now)
+		return
+	}
+	if have, before := info.GetHave(), l.queue.before(l.queue.had(info.GetHave())); have != before {
+		l.stop(fmt.Errorf("%w: the daemon says that receivers have %d messages; %d are complete and %d were sent",
+			ErrFailed, have, l.queue.before(0), l.queue.sent()))
+		return
+	}
+	switch stepsBack := Path(info.GetPath()) == PathSwitch && l.queue.stepsBack(info.GetHave(), most(info)); {
+	case stepsBack && l.re.catchUp:
+		l.retry(info, fmt.Errorf("%w: it does not let hosts relay, and some receivers lack WRITEs that others have reported to their applications", ErrDaemon),
+			true, now)
+	case stepsBack:
+		l.re.failed, l.re.members, l.re.catchUp = info.GetFormation(), info.GetMembers(), true
+	default:
+		l.connect(info)
+	}
+}
+
+// retry asks again after a while, if that may help. info is a formation that can't be used.
+func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
+	switch {
+	case info != nil:
+		l.re.failed, l.re.members = info.GetFormation(), info.GetMembers()
+	case again || l.re.catchUp:
+	case len(l.re.add) == 0:
+		l.stop(err)
+		return
+	default: // the daemon doesn't form the group with them
+		l.settle(func(*addition) error { return err })
+	}
+	l.re.cause = err
+	// As long as daemons that are away may come back, this host's says so.
+	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, ErrUnreachable) {
+		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
+		return
+	}
+	l.job, l.re.until = pausing, now.Add(min(10*time.Millisecond<<min(l.re.attempt, maxFruitless), time.Second))
+}
+
+// connected: the next formation's path is there, or can't be made.
+func (l *life) connected(err error, now time.Time) {
+	switch {
+	case l.job != connecting:
+	case err == nil:
+		l.job = viewing
+	case l.state == forming:
+		l.stop(fmt.Errorf("%w: %w", ErrFailed, err))
+	default:
+		l.retry(l.re.next, err, true, now)
+	}
+}
+
+// begin begins the next formation: the operations that all members have already, as their
+// count of messages says, are complete, and the others can be posted.
+func (l *life) begin(now time.Time) {
+	re, before, had, first := &l.re, l.members, l.sure(), l.state == forming
+	last := Path(l.info.GetPath())
+	l.compare(re.next.GetMembers(), had, "it is not in the new formation", now)
+	l.formation = formation{info: re.next, members: re.next.GetMembers(), tree: re.next.GetTree()}
+	if re.next.GetView() == 0 {
+		l.view = viewOf(re.next)
+	}
+	l.stats.Formations++
+	if !first && allNew(l.members, before, re.added) {
+		l.queue.renumber(l.info.GetHave())
+	}
+	if re.catchUp {
+		l.queue.catchUp(most(l.info))
+	}
+	l.state, l.job = active, carrying
+	l.take(l.queue.had(l.info.GetHave()))
+	l.began = l.stats.Completed
+	if !first {
+		l.joined(before, had)
+	}
+	early := l.early
+	l.early = nil
+	for _, e := range early {
+		l.changed(e)
+	}
+	if !first {
+		l.tell(Event{Type: Reformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
+	}
+}
+
+// most returns the largest number of messages that any member has.
+func most(info *mcrdmav1.FormationInfo) (n uint64) {
+	for _, m := range info.GetMembers() {
+		n = max(n, m.GetHave())
+	}
+	return n
+}
+
+// finish hands all operations back, which fail with err.
+func (l *life) finish() {
+	l.state = closed
+	l.batch = l.batch[:0]
+	for l.queue.ops.len() > 0 {
+		l.batch = append(l.batch, l.queue.pop())
+	}
+}
+
+// over tells the application of the end, as the last event.
+func (l *life) over() {
+	l.job = over
+	l.tellMissing(time.Time{})
+	l.tell(lastEvent(l.err, l.info.GetFormation()))
+}
+
+// lookedAt is to be called from time to time: it reports whether there is a stall to be told
+// to the daemon, and after which time there may be one. moved is when something completed,
+// or began when nothing was under way.
+func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
+	if l.state == closed {
+		return stallAfter, false
+	}
+	next = l.patience()
+	if l.state == active && l.queue.posted > 0 {
+		if next -= min(now.Sub(moved), now.Sub(l.stalled)); next <= 0 {
+			l.stalled, next, stall = now, l.patience(), true
+		}
+	}
+	l.tellMissing(now)
+	return next, stall
+}
+
+// patience returns how long nothing may complete before the daemon is told: a timeout of
+// the queue pair, if there is one, and time for an answer to the retransmission.
+func (l *life) patience() time.Duration {
+	if c := l.info.GetConnection(); c != nil {
+		t := qp.AckTimeout(timeoutOf(c))
+		return min(stallAfter, t+t/32)
+	}
+	return stallAfter
+}
+
+// add: further receivers are to be taken in.
+func (l *life) add(w *addition) error {
+	if l.state >= closing || l.draining {
+		return cmp.Or(l.err, errBeingClosed)
+	}
+	for _, r := range w.receivers {
+		if among(l.members, r) {
+			return fmt.Errorf("%w: receiver %s is in the group", ErrDuplicate, r)
+		}
+	}
+	l.adding = append(l.adding, w)
+	l.fail(errAdding)
+	return nil
+}
+
+// settle answers the additions that were asked for.
+func (l *life) settle(result func(*addition) error) {
+	for n := len(l.re.asked); n > 0; {
+		w := l.adding[0]
+		l.adding, n = l.adding[1:], n-len(w.receivers)
+		l.do(answer{w, result(w)})
+	}
+	l.re.asked = nil
+}
+
+// joined tells the application who has joined with this formation, and answers the
+// additions that it was asked for. A member that was out before had that many operations.
+func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
+	for _, m := range l.members {
+		d := l.departed[m.GetAddress()]
+		if d == nil && !isNew(m, before, l.re.added) {
+			continue
+		}
+		if d == nil && among(before, m.GetAddress()) {
+			d = l.departs(peerOf(m), had)
+		}
+		if d != nil { // the Removed event comes before the Added event
+			l.removed(d)
+			delete(l.departed, m.GetAddress())
+		}
+		l.tell(Event{Type: Added, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
+	}
+	l.settle(func(w *addition) (err error) {
+		for _, r := range w.receivers {
+			if !among(l.members, r) {
+				err = errors.Join(err, fmt.Errorf("%w: receiver %s could not be taken in; its daemon, or this host's, says why", ErrUnreachable, r))
+			}
+		}
+		return err
+	})
+	if len(l.adding) > 0 { // they came too late for this formation
+		l.fail(errAdding)
+	}
+}
+
+// among says whether a receiver, by its address or its host's name, is a member.
+func among(members []*mcrdmav1.Member, receiver string) bool {
+	return slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return m.GetAddress() == receiver || m.GetHost() == receiver })
+}
+
+// isNew reports whether a member has nothing of what the members before had: it was not one
+// of them, or it has left since and was added again.
+func isNew(m *mcrdmav1.Member, before []*mcrdmav1.Member, added []string) bool {
+	return !among(before, m.GetAddress()) || slices.Contains(added, m.GetAddress()) || slices.Contains(added, m.GetHost())
+}
+
+// allNew reports whether all members are new.
+func allNew(members, before []*mcrdmav1.Member, added []string) bool {
+	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
+}

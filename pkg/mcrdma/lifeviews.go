@@ -1,0 +1,279 @@
+package mcrdma
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// views are what a life knows of the group's views. A view that the daemon tells waits for
+// the application's hook; then completions carry it; then the daemon may act on it. A
+// formation begins when no view waits.
+type views struct {
+	view      View       // that completions carry
+	told      []toldView // in their order; the first one is with the hook
+	departed  map[string]*departure
+	needViews bool // the application has a hook
+}
+
+type toldView struct {
+	View
+	ack bool // the daemon waits for it
+}
+
+// A departure is of a member that is out, by its address.
+type departure struct {
+	peer      Peer
+	operation uint64    // the first that it may lack
+	known     bool      // … is set
+	told      bool      // to the application
+	since     time.Time // when it was missing; zero: the daemon will say why it is out
+	text      string    // if the daemon does not
+}
+
+// reasonWithin is how long to wait for the daemon's reason.
+const reasonWithin = 300 * time.Millisecond
+
+func viewOf(f *mcrdmav1.FormationInfo) View {
+	return View{Number: f.GetView(), Formation: f.GetFormation(), Members: peersOf(f.GetMembers())}
+}
+
+func peersOf(members []*mcrdmav1.Member) (list []Peer) {
+	for _, m := range members {
+		list = append(list, peerOf(m))
+	}
+	return list
+}
+
+func peerOf(m *mcrdmav1.Member) Peer {
+	return Peer{Address: m.GetAddress(), Host: m.GetHost(), QPN: m.GetQpn()}
+}
+
+// has says whether a view has a member.
+func (v *View) has(address string) bool {
+	return slices.ContainsFunc(v.Members, func(p Peer) bool { return p.Address == address })
+}
+
+// newest returns the view that was told last.
+func (l *life) newest() View {
+	if n := len(l.told); n > 0 {
+		return l.told[n-1].View
+	}
+	return l.view
+}
+
+// learn takes a view that the daemon has told.
+func (l *life) learn(v View, wantsAck bool) {
+	switch {
+	case v.Number == 0: // the daemon counts none
+	case v.Number > l.newest().Number:
+		if l.told = append(l.told, toldView{v, wantsAck}); len(l.told) == 1 {
+			l.do(show{v})
+		}
+	case v.Number <= l.view.Number && wantsAck: // it does not know that it was acknowledged
+		l.do(ack{l.view.Number})
+	}
+}
+
+// learnFormation takes the view of a formation that the daemon has made.
+func (l *life) learnFormation(info *mcrdmav1.FormationInfo) {
+	v := viewOf(info)
+	switch {
+	case v.Number == 0 && l.needViews:
+		l.stop(fmt.Errorf("%w: the daemon counts no views, and the application has a hook for them: use the same release of both", ErrVersion))
+	case v.Number > 0 && v.Number <= l.newest().Number:
+		l.stop(fmt.Errorf("%w: the daemon has formed the group with view %d, after view %d", ErrFailed, v.Number, l.newest().Number))
+	default:
+		l.learn(v, false)
+	}
+}
+
+// hooked: the application's hook has returned for a view. From now on completions carry it.
+func (l *life) hooked(number uint32, err error) {
+	if l.state >= closing || len(l.told) == 0 || l.told[0].Number != number {
+		return
+	}
+	if err != nil {
+		l.stop(fmt.Errorf("%w: the application's hook for view %d: %w", ErrFailed, number, err))
+		return
+	}
+	v, had := l.told[0], l.stats.Completed
+	if l.view.Number == 0 {
+		had = l.sure()
+	}
+	for _, p := range l.view.Members { // of which the application has been told, or is to be
+		if !v.has(p.Address) && (among(l.members, p.Address) || l.departed[p.Address] != nil) {
+			l.departs(p, had)
+		}
+	}
+	l.view, l.told = v.View, l.told[1:]
+	if v.ack {
+		l.do(ack{number})
+	}
+	if len(l.told) > 0 {
+		l.do(show{l.told[0].View})
+	}
+}
+
+// sure returns how many operations all members certainly have, even one that is found to be
+// out only now: a switch may have gone on without it since the formation began.
+func (l *life) sure() uint64 {
+	if Path(l.info.GetPath()) == PathSwitch {
+		return l.began
+	}
+	return l.stats.Completed
+}
+
+// departs notes that a member is out, and has so many operations. The first note counts.
+func (l *life) departs(p Peer, had uint64) *departure {
+	d := l.departed[p.Address]
+	if d == nil {
+		d = &departure{peer: p}
+		l.departed[p.Address] = d
+	}
+	if !d.known {
+		d.operation, d.known = had, true
+	}
+	return d
+}
+
+// compare notes who is not among the members that the daemon has answered with: it does not
+// say why, and may have before, or may never.
+func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now time.Time) {
+	for _, m := range l.members {
+		switch out := !among(members, m.GetAddress()); {
+		case out && len(l.told) == 0:
+			l.departs(peerOf(m), had)
+		case out && l.departed[m.GetAddress()] == nil: // how much it has is known after the hook
+			l.departed[m.GetAddress()] = &departure{peer: peerOf(m)}
+		}
+	}
+	for _, d := range l.departed {
+		if d.since.IsZero() && !among(members, d.peer.Address) {
+			d.since, d.text = now, text
+		}
+	}
+}
+
+// removed tells the application that a member is out, once.
+func (l *life) removed(d *departure) {
+	if !d.told {
+		d.told = true
+		l.tell(Event{Type: Removed, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
+			Formation: l.info.GetFormation(), Operation: d.operation})
+	}
+}
+
+// tellMissing tells the application of members whose reason has not come; at the end, when
+// now is zero, of all.
+func (l *life) tellMissing(now time.Time) {
+	for _, d := range l.departed {
+		switch late := !d.since.IsZero() && now.Sub(d.since) >= reasonWithin; {
+		case now.IsZero():
+			l.removed(l.departs(d.peer, l.sure()))
+		case late && d.known:
+			l.removed(d)
+		}
+	}
+}
+
+// changed takes an event of the daemon. An event about a formation that has not begun waits
+// for that.
+func (l *life) changed(e *mcrdmav1.GroupChanged) {
+	present := l.info.GetFormation()
+	switch {
+	case l.state >= closing:
+		return
+	case e.GetType() == mcrdmav1.GroupChanged_TYPE_FAILED:
+		l.stop(fmt.Errorf("%w: %s", ErrMinSize, e.GetText()))
+		return
+	case e.GetFormation() > present || l.state == forming:
+		l.early = append(l.early, e)
+		return
+	}
+	current := e.GetFormation() == present
+	event := Event{Address: e.GetAddress(), Host: e.GetHost(), Text: e.GetText(), Formation: e.GetFormation()}
+	switch e.GetType() {
+	case mcrdmav1.GroupChanged_TYPE_VIEW:
+		if current && l.re.next.GetFormation() <= present { // otherwise it was before the next formation
+			l.learn(l.viewTold(e), true)
+		}
+	case mcrdmav1.GroupChanged_TYPE_REMOVED:
+		l.takenOut(e, current)
+	case mcrdmav1.GroupChanged_TYPE_REFORM:
+		if current {
+			l.fail(&formationError{err: errors.New(e.GetText())})
+		}
+	case mcrdmav1.GroupChanged_TYPE_TREE:
+		l.setTree(e, current)
+	case mcrdmav1.GroupChanged_TYPE_ROUTE:
+		l.setTree(e, current)
+		event.Type = Route
+		l.tell(event)
+	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
+		event.Type = Suspected
+		l.tell(event)
+	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
+		event.Type = Recovered
+		l.tell(event)
+	}
+}
+
+// setTree takes the tree; daemons of older releases tell none.
+func (l *life) setTree(e *mcrdmav1.GroupChanged, current bool) {
+	if current && len(e.GetTree()) > 0 {
+		l.tree = e.GetTree()
+	}
+}
+
+// takenOut: the group goes on without a member, or has, in an earlier formation.
+func (l *life) takenOut(e *mcrdmav1.GroupChanged, current bool) {
+	is := func(m *mcrdmav1.Member) bool { return m.GetAddress() == e.GetAddress() }
+	if current {
+		l.do(nudge{})
+	}
+	if i := slices.IndexFunc(l.members, is); current && i >= 0 {
+		l.departs(peerOf(l.members[i]), l.sure())
+		if l.view.Number == 0 {
+			l.view.Members = slices.DeleteFunc(slices.Clone(l.view.Members), func(p Peer) bool { return p.Address == e.GetAddress() })
+		}
+		l.members = slices.Delete(slices.Clone(l.members), i, i+1)
+	}
+	if d := l.departed[e.GetAddress()]; d != nil && !slices.ContainsFunc(l.members, is) { // otherwise it was removed before it was added
+		d.text = e.GetText()
+		l.removed(d)
+	}
+}
+
+func (l *life) viewTold(e *mcrdmav1.GroupChanged) View {
+	v := View{Number: e.GetView(), Formation: e.GetFormation()}
+	for _, address := range e.GetMembers() {
+		p := Peer{Address: address}
+		for _, m := range l.info.GetMembers() {
+			if m.GetAddress() == address {
+				p.Host, p.QPN = m.GetHost(), m.GetQpn()
+			}
+		}
+		v.Members = append(v.Members, p)
+	}
+	return v
+}
+
+// resumed: a daemon that has come back knows the group in this formation.
+func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
+	e := &mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_VIEW, Formation: after.GetFormation(), View: after.GetView()}
+	for _, m := range after.GetMembers() {
+		e.Members = append(e.Members, m.GetAddress())
+	}
+	l.changed(e)
+	if l.state != active || after.GetFormation() != l.info.GetFormation() {
+		return
+	}
+	l.compare(after.GetMembers(), l.sure(), "it was taken out while the daemon was not there", now)
+	l.members = slices.DeleteFunc(slices.Clone(l.members), func(m *mcrdmav1.Member) bool { return !among(after.GetMembers(), m.GetAddress()) })
+	l.do(nudge{})
+	l.tell(Event{Type: Resumed, Formation: after.GetFormation()})
+}

@@ -1,0 +1,27 @@
+package rocev2
+
+import "math/bits"
+
+// SolveIPID returns the IPv4 identification that explains an ICRC. Who receives
+// through a UDP socket does not see the identification, which the ICRC covers
+// and the sender's stack chose. received is the ICRC in the packet, computed
+// the one over the packet with identification 0, and behind the number of bytes
+// that the ICRC covers after the identification field: the IPv4 total length
+// less 6 and less the ICRC's own 4. At most one identification fits; ok is
+// false if none does, and then the packet is damaged. If computed is over the
+// packet with some other identification, for example the one expected next, id
+// is the exclusive or of that and the one sought.
+//
+// A damaged packet has 2^16 chances in 2^32 to be explained by some
+// identification, so that the check is only as strong as 16 bits unless the
+// caller knows more about the identification, for example that it is small.
+//
+// Without the inversions at its start and end a CRC is linear over GF(2), and
+// for two packets of equal length the inversions contribute the same to both.
+// So the two ICRCs differ by the two bytes' polynomial times x^(8(behind+2));
+// dividing by that power, which has an inverse, leaves the two bytes, and
+// sixteen zero bits.
+func SolveIPID(received, computed uint32, behind int) (id uint16, ok bool) {
+	c := shift(received^computed, ^uint32(behind+2))
+	return bits.ReverseBytes16(uint16(c)), c>>16 == 0
+}

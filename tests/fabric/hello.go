@@ -1,7 +1,0 @@
-//go:build !race
-
-package fabric
-
-import "time"
-
-const defaultHello = 50 * time.Millisecond

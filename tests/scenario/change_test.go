@@ -1,0 +1,258 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// Receivers leave and join, and groups are closed, from either end.
+func TestChange(t *testing.T) {
+	everywhere(t, []story{
+		{"a receiver leaves", leaves},
+		{"all leave", allLeave},
+		{"a receiver joins", joins},
+		{"a receiver that cannot join", cannotJoin},
+		{"closed by both ends", closedByBoth},
+		{"closed while something is under way", closedWhileBusy},
+		{"closed while daemons are away", closedWhileAway},
+		{"the client is closed", clientClosed},
+		{"messages", messages},
+	})
+}
+
+// The switches lose a group, or all that they know; it goes on, by hosts if need be.
+func TestReform(t *testing.T) {
+	bySwitches(t, []story{
+		{"the switches lose the group", switchLosesGroup},
+		{"a switch restarts empty", switchRestarts},
+		{"a switch is off for long", switchOff},
+	})
+}
+
+func leaves(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	l.must(tm.apps[0].m.Close())
+	begun := time.Now()
+	tm.removed(tm.apps[0])
+	if took := time.Since(begun); took > 200*time.Millisecond {
+		l.t.Errorf("noticed after %v", took)
+	}
+	tm.write()
+	tm.members(2)
+	tm.close()
+}
+
+func allLeave(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize = 1
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	var wg sync.WaitGroup
+	for _, a := range tm.apps {
+		wg.Go(func() { l.must(a.m.Close()) })
+	}
+	wg.Wait()
+	tm.event(mcrdma.Failed)
+	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
+	l.noGroups("after all have left")
+}
+
+func joins(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.hosts[1], l.hosts[2])
+	tm.write()
+	spare := l.hosts[3].receive()
+	l.must(tm.g.Add(l.t.Context(), "h4"))
+	if e := tm.event(mcrdma.Added); e.Host != "h4" || e.Operation != 1 {
+		l.t.Errorf("%+v", e)
+	}
+	spare.accept()
+	tm.apps = append(tm.apps, spare)
+	tm.write()
+	tm.members(3)
+	tm.close()
+	l.fails(tm.g.Add(l.t.Context(), "h4"), mcrdma.ErrClosed, "")
+}
+
+func cannotJoin(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.hosts[1], l.hosts[2])
+	tm.write()
+	l.fails(tm.g.Add(l.t.Context(), "h2"), mcrdma.ErrDuplicate, "")
+	l.fails(tm.g.Add(l.t.Context(), "missing"), mcrdma.ErrNoHost, "")
+	for _, change := range []func(){ // why, is not said to the sender
+		func() {},
+		func() { l.hosts[3].run().listen(func(*mcrdma.Request) error { return errors.New("no") }) },
+		l.hosts[3].stop,
+	} {
+		change()
+		if err := tm.g.Add(l.t.Context(), "h4"); !errors.Is(err, mcrdma.ErrUnreachable) || !strings.Contains(err.Error(), "h4") {
+			l.t.Error(err)
+		}
+	}
+	l.hosts[3].start()
+	tm.write()
+	tm.members(2)
+	tm.close()
+}
+
+func closedByBoth(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	var wg sync.WaitGroup
+	for _, a := range tm.apps {
+		wg.Go(func() { l.must(a.m.Close()) })
+	}
+	wg.Go(func() { _ = tm.g.Close(l.t.Context()) })
+	wg.Wait()
+	l.noGroups("after both have closed")
+}
+
+func closedWhileBusy(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	var ends []error
+	for range 20 {
+		l.must(tm.g.Submit(l.t.Context(), &mcrdma.Op{Kind: mcrdma.OpWrite, Pieces: []mcrdma.Piece{tm.sender.mem.Slice(0, size)},
+			Done: func(op *mcrdma.Op) { ends = append(ends, op.Err) }}))
+	}
+	tm.close()
+	if err := errors.Join(ends...); err != nil || len(ends) != 20 {
+		l.t.Errorf("%d ended: %v", len(ends), err)
+	}
+}
+
+func closedWhileAway(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	for _, h := range l.hosts[:3] {
+		h.stop()
+	}
+	_ = tm.g.Close(l.t.Context())
+	for _, h := range l.hosts[:3] {
+		h.start()
+	}
+	for _, a := range tm.apps {
+		a.ends(mcrdma.ErrClosed)
+	}
+}
+
+func clientClosed(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	tm.sender.close()
+	for _, a := range tm.apps {
+		a.ends(mcrdma.ErrClosed)
+	}
+	l.noGroups("after the client was closed")
+}
+
+func messages(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	const n = 10
+	for _, a := range tm.apps {
+		for i := range n {
+			l.must(a.m.PostRecv(a.mem.Slice(size+i*100, 100)))
+		}
+	}
+	for i := range n {
+		copy(tm.sender.mem.Bytes(), []byte{byte(i), 1, 2, 3})
+		l.must(tm.g.SendImm(l.t.Context(), uint32(i), tm.sender.mem.Slice(0, 4)))
+	}
+	for _, a := range tm.apps {
+		for i := range n {
+			r, err := a.m.Recv(l.t.Context())
+			if err != nil || r.Imm != uint32(i) || r.N != 4 || r.Bytes()[0] != byte(i) {
+				l.t.Errorf("%s: %+v, %v instead of message %d", a.h.name, r, err, i)
+			}
+		}
+	}
+	tm.close()
+}
+
+// keepWriting writes until stop is called, which returns how often.
+func (tm *team) keepWriting() (stop func() int) {
+	ctx, cancel := context.WithCancel(tm.l.t.Context())
+	done := make(chan int, 1)
+	tm.l.wg.Go(func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			if err := tm.tryWrite(tm.l.t.Context()); err != nil {
+				tm.l.t.Errorf("write %d: %v", n, err)
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		done <- n
+	})
+	return func() int {
+		cancel()
+		return <-done
+	}
+}
+
+func switchLosesGroup(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	stop := tm.keepWriting()
+	time.Sleep(time.Second)
+	i := tm.g.Info()
+	_, err := mcrdmav1.NewSwitchGroupsClient(l.switches[0].conn).Remove(l.t.Context(),
+		&mcrdmav1.RemoveRequest{Key: &mcrdmav1.GroupKey{Source: i.ID.Source, McId: i.MCID}})
+	l.must(err)
+	l.eventually("another formation by the switches", func() error {
+		if i := tm.g.Info(); i.Formation == 1 || i.Path != mcrdma.PathSwitch {
+			return errors.New(i.Path.String())
+		}
+		return nil
+	})
+	time.Sleep(time.Second)
+	stop()
+	tm.same()
+	tm.members(3)
+	tm.close()
+}
+
+func switchRestarts(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	stop := tm.keepWriting()
+	time.Sleep(time.Second)
+	for _, n := range l.switches {
+		n.stopSwitch()
+		n.startSwitch()
+		time.Sleep(5 * time.Second)
+	}
+	stop()
+	tm.same()
+	tm.write()
+	tm.members(3)
+	tm.close()
+}
+
+func switchOff(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.Transport = "tcp" // the other one needs the switch, too
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	stop := tm.keepWriting()
+	l.switches[0].stopSwitch()
+	if e := tm.event(mcrdma.Reformed); e.Before != mcrdma.PathSwitch || e.After != mcrdma.PathRelay {
+		l.t.Errorf("%v", e)
+	}
+	before := tm.g.Info().Stats.Completed
+	time.Sleep(10 * time.Second)
+	if after := tm.g.Info().Stats.Completed; after < before+100 {
+		l.t.Errorf("%d writes in ten seconds", after-before)
+	}
+	l.switches[0].startSwitch()
+	for e := tm.event(mcrdma.Reformed); e.After != mcrdma.PathSwitch; e = tm.event(mcrdma.Reformed) {
+		l.t.Logf("%v", e)
+	}
+	time.Sleep(time.Second)
+	stop()
+	tm.same()
+	tm.members(3)
+	tm.close()
+}

@@ -1,0 +1,178 @@
+package scenario
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// Applications and hosts die; the others learn who it was, and go on.
+func TestDeath(t *testing.T) {
+	everywhere(t, []story{
+		{"a receiver's application dies", receiverDies},
+		{"a receiver's host goes silent", receiverSilent},
+		{"a receiver is silent for a moment", receiverSilentShortly},
+		{"the sender's application dies", senderDies},
+		{"the sender's host goes silent", senderSilent},
+		{"too few are left", tooFew},
+		{"all receivers die", allDie},
+		{"two die at once", twoDie},
+		{"a receiver dies and comes back", diesAndComesBack},
+	})
+}
+
+// removed waits until a receiver is taken out, and checks that the others go on.
+func (tm *team) removed(a *app) mcrdma.Event {
+	tm.l.t.Helper()
+	e := tm.event(mcrdma.Removed)
+	if e.Host != a.h.name || e.Address != a.h.addr.String() || e.Text == "" {
+		tm.l.t.Errorf("%+v, want %s", e, a.h.name)
+	}
+	tm.without(a)
+	return e
+}
+
+// members checks how many receivers a group has.
+func (tm *team) members(n int) {
+	tm.l.t.Helper()
+	if i := tm.g.Info(); len(i.Members) != n || i.Path != tm.l.path() {
+		tm.l.t.Errorf("%d members are left by %v: %+v", len(i.Members), i.Path, i)
+	}
+}
+
+func receiverDies(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	tm.apps[1].kill()
+	tm.removed(tm.apps[1])
+	tm.write()
+	tm.members(2)
+	tm.close()
+}
+
+func receiverSilent(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	lost := tm.apps[1]
+	lost.h.silence(true)
+	done := make(chan error, 1)
+	l.wg.Go(func() { done <- tm.tryWrite(l.t.Context()) }) // completes without the lost one
+	begun := time.Now()
+	tm.removed(lost)
+	if took := time.Since(begun); took > 3*time.Second {
+		l.t.Errorf("noticed after %v", took)
+	}
+	l.must(<-done)
+	tm.same()
+	tm.members(2)
+	time.Sleep(10 * time.Second)
+	lost.h.silence(false)
+	lost.ends(mcrdma.ErrRemoved)
+	tm.write()
+	tm.close()
+}
+
+// receiverSilentShortly: what is under way arrives late.
+func receiverSilentShortly(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	h := tm.apps[1].h
+	h.silence(true)
+	l.wg.Go(func() {
+		time.Sleep(100 * time.Millisecond)
+		h.silence(false)
+	})
+	tm.write()
+	time.Sleep(5 * time.Second)
+	tm.members(3)
+	tm.close()
+}
+
+func senderDies(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	begun := time.Now()
+	tm.sender.kill()
+	for _, a := range tm.apps {
+		a.ends(mcrdma.ErrSenderLost)
+	}
+	if took := time.Since(begun); took > time.Second {
+		l.t.Errorf("noticed after %v", took)
+	}
+	l.noGroups("after the sender's death")
+}
+
+func senderSilent(l *lab, cfg mcrdma.GroupConfig) {
+	l.wait = leases // what is taken down when a request has broken off waits for the agents' next sync
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	tm.sender.h.silence(true)
+	for _, a := range tm.apps {
+		a.ends(mcrdma.ErrSenderLost)
+	}
+	tm.sender.h.silence(false)
+	tm.event(mcrdma.Failed)
+	l.noGroups("after the sender's silence")
+}
+
+func tooFew(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize = 4
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	tm.apps[1].kill()
+	tm.event(mcrdma.Failed)
+	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
+	l.fails(tm.tryWrite(l.t.Context()), mcrdma.ErrMinSize, "")
+	tm.without(tm.apps[1])
+	for _, a := range tm.apps {
+		ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+		if _, err := a.m.Recv(ctx); err == nil || ctx.Err() != nil {
+			l.t.Errorf("%s: %v", a.h.name, err)
+		}
+		cancel()
+	}
+	l.noGroups("after a group's failure")
+}
+
+func allDie(l *lab, cfg mcrdma.GroupConfig) {
+	cfg.MinSize = 1
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	for _, a := range tm.apps {
+		a.kill()
+	}
+	tm.event(mcrdma.Failed)
+	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
+	l.noGroups("after a group's failure")
+}
+
+func twoDie(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	left := tm.apps[2]
+	tm.apps[0].kill()
+	tm.apps[1].kill()
+	for range 2 {
+		tm.event(mcrdma.Removed)
+	}
+	tm.apps = []*app{left}
+	tm.write()
+	tm.members(1)
+	tm.close()
+}
+
+func diesAndComesBack(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	h := tm.apps[2].h
+	tm.apps[2].kill()
+	tm.removed(tm.apps[2])
+	again := h.receive()
+	l.must(tm.g.Add(l.t.Context(), h.name))
+	again.accept()
+	tm.apps = append(tm.apps, again)
+	tm.write()
+	tm.members(3)
+	tm.close()
+}
