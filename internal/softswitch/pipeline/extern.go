@@ -90,6 +90,16 @@ func (c *compiler) registerRead(s *program.Stmt) stmt {
 	if r.words > 1 {
 		return c.registerReadWide(s, r, i)
 	}
+	if s.Dst.Op == program.OpField {
+		if f := c.slot(s.Dst.Field); f.n == 1 {
+			d, mask := f.w, maskOf(f.bits)
+			return func(pk *Packet) {
+				if x := i(pk); r.has(x) {
+					pk.w[d] = r.cells[x] & mask
+				}
+			}
+		}
+	}
 	set := c.setter(s.Dst)
 	return func(pk *Packet) {
 		if x := i(pk); r.has(x) {
