@@ -69,10 +69,10 @@ func loads() map[string]func() load {
 			}
 			return l
 		},
-		"range only": func() (l load) {
+		"range 100": func() (l load) {
 			l.specs, l.prio = []Spec{{Range, 64}}, 1
-			for i := range uint64(many) {
-				x := i * 8192 * 7919 % (many * 8192)
+			for i := range uint64(100) {
+				x := i * 8192 * 79 % (100 * 8192)
 				l.keys = append(l.keys, Key{{Value: u(x, 64), High: u(x+4095, 64)}})
 				l.words = append(l.words, []uint64{x + 4000})
 			}
@@ -90,7 +90,7 @@ func loads() map[string]func() load {
 	}
 }
 
-var loadNames = []string{"exact 1 word", "exact 3 words", "LPM", "exact+LPM 128", "exact3+range", "range only", "ternary 100"}
+var loadNames = []string{"exact 1 word", "exact 3 words", "LPM", "exact+LPM 128", "exact3+range", "range 100", "ternary 100"}
 
 func (l load) fill(tb testing.TB) *Table[*int] {
 	t, v := New[*int](l.specs, 0), new(int)

@@ -35,14 +35,6 @@ func (x *index) key(id uint32) []uint64 {
 
 // find returns the number of a key, or 0.
 func (x *index) find(w []uint64) uint32 {
-	switch len(w) {
-	case 1:
-		return x.find1(w[0])
-	case 2:
-		return x.find2(w[0], w[1])
-	case 3:
-		return x.find3(w[0], w[1], w[2])
-	}
 	h := hashWords(w)
 	mask := uint32(len(x.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -51,17 +43,6 @@ func (x *index) find(w []uint64) uint32 {
 			return 0
 		}
 		if s.hash == h && slices.Equal(x.key(s.id), w) {
-			return s.id
-		}
-	}
-}
-
-func (x *index) find1(a uint64) uint32 {
-	h := fold(mix(seed, a))
-	mask := uint32(len(x.slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := x.slots[i]
-		if s.id == 0 || s.hash == h && x.keys[s.id] == a {
 			return s.id
 		}
 	}
@@ -77,22 +58,6 @@ func (x *index) find2(a, b uint64) uint32 {
 		}
 		if s.hash == h {
 			if k := x.keys[2*int(s.id):]; k[0] == a && k[1] == b {
-				return s.id
-			}
-		}
-	}
-}
-
-func (x *index) find3(a, b, c uint64) uint32 {
-	h := fold(mix(mix(mix(seed, a), b), c))
-	mask := uint32(len(x.slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := x.slots[i]
-		if s.id == 0 {
-			return 0
-		}
-		if s.hash == h {
-			if k := x.keys[3*int(s.id):]; k[0] == a && k[1] == b && k[2] == c {
 				return s.id
 			}
 		}

@@ -6,8 +6,8 @@ import (
 )
 
 // lists finds entries with ternary or range fields: those that agree in the
-// exact fields form a list in order of priority, found by hash. If the only
-// other field is a range of one word, as of addresses, they are a tree instead.
+// exact fields form a list in order of priority, found by hash, which is searched entry by
+// entry, as bmv2 searches the whole table.
 //
 // An entry's identity is the words of the exact fields; a lower bound for each
 // word of the others (the value of a ternary one, the start of a range); an upper
@@ -19,15 +19,13 @@ type lists struct {
 	idWords      int
 	contiguous   bool       // the exact fields come first among the words
 	masks        bool       // no loose field is a range
-	tree         *ranges    // for one range of one word, else nil
 	heads        *index     // words of the exact fields → number of the list
 	list         [][]uint32 // by that number: entries, the highest priority first
-	root         []uint32   // the same as trees
 	buf          []uint64   // words of the exact fields
 }
 
 func newLists(fields []field) *lists {
-	l := &lists{list: make([][]uint32, 1), root: make([]uint32, 1), contiguous: true, masks: true}
+	l := &lists{list: make([][]uint32, 1), contiguous: true, masks: true}
 	for _, f := range fields {
 		if f.Kind == Exact {
 			l.contiguous = l.contiguous && f.at == l.exactWords
@@ -40,9 +38,6 @@ func newLists(fields []field) *lists {
 		for j := range f.n {
 			l.looseAt = append(l.looseAt, f.at+j)
 		}
-	}
-	if !l.masks && len(l.loose) == 1 && len(l.looseAt) == 1 {
-		l.tree = new(ranges)
 	}
 	l.idWords = l.exactWords + 2*len(l.looseAt) + 1
 	l.heads = newIndex(l.exactWords)
@@ -86,13 +81,6 @@ func (l *lists) add(ids *index, e uint32) {
 		h = l.heads.add(id[:l.exactWords])
 	}
 	p := priority(id)
-	if l.tree != nil {
-		if int(h) == len(l.root) {
-			l.root = append(l.root, 0)
-		}
-		l.root[h] = l.tree.insert(l.root[h], e, id[l.exactWords], id[l.exactWords+1], int32(p))
-		return
-	}
 	if int(h) == len(l.list) {
 		l.list = append(l.list, nil)
 	}
@@ -104,12 +92,6 @@ func (l *lists) add(ids *index, e uint32) {
 func (l *lists) remove(ids *index, e uint32) {
 	id := ids.key(e)
 	h := l.heads.find(id[:l.exactWords])
-	if l.tree != nil {
-		if l.root[h] = l.tree.remove(l.root[h], e); l.root[h] == 0 {
-			l.heads.remove(h)
-		}
-		return
-	}
 	list := l.list[h]
 	p := priority(id)
 	at := sort.Search(len(list), func(i int) bool { return priority(ids.key(list[i])) <= p })
@@ -131,9 +113,6 @@ func (l *lists) lookup(ids *index, words []uint64) uint32 {
 		}
 	}
 	h := l.heads.find(exact)
-	if l.tree != nil {
-		return l.tree.find(l.root[h], words[l.loose[0].at], 0)
-	}
 	for _, e := range l.list[h] {
 		bounds := ids.key(e)[l.exactWords:]
 		if l.masks && l.masked(bounds, words) || !l.masks && l.matches(bounds, words) {

@@ -133,8 +133,8 @@ func TestDeleteWhileIterating(t *testing.T) {
 	}
 }
 
-// TestManyRanges compares the tree with a list, for thousands of overlapping
-// ranges, also after half of them have gone.
+// TestManyRanges has thousands of overlapping
+// ranges, of which the best is found also after half of them have gone.
 func TestManyRanges(t *testing.T) {
 	type span struct {
 		lo, hi uint64

@@ -36,14 +36,9 @@ func (c *compiler) action(i int, consts []*big.Int) *action {
 		a.body = []stmt{a.run}
 		return a
 	}
-	var skip []bool
-	skip, c.copies = c.forward(body)
 	for j := range body {
-		if !skip[j] {
-			a.body = append(a.body, c.stmt(&body[j]))
-		}
+		a.body = append(a.body, c.stmt(&body[j]))
 	}
-	c.copies = nil
 	a.run = sequence(a.body)
 	return a
 }

@@ -45,7 +45,7 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 	for _, in := range inputs {
 		switch in.Kind {
 		case program.CalcField:
-			c.calcField(k, in.Field)
+			k.slot(c.heads[in.Field.Header].valid, c.slot(in.Field))
 		case program.CalcConst:
 			k.constant(in.Const, in.Bits)
 		case program.CalcHeader:
@@ -76,19 +76,6 @@ var algorithms = [...]func([]byte) uint64{
 	program.Csum16:   func(b []byte) uint64 { return uint64(rocev2.Checksum(b)) },
 	program.Xor16:    xor16,
 	program.Identity: identity,
-}
-
-// calcField adds a field to a calculation, or what was to be copied to it.
-func (c *compiler) calcField(k *calculation, f program.FieldRef) {
-	s, valid := c.slot(f), c.heads[f.Header].valid
-	if from, ok := c.copies[f]; ok {
-		if from.konst != nil {
-			k.constant(from.konst, s.bits)
-			return
-		}
-		s, valid = from.slot, 0
-	}
-	k.slot(valid, s)
 }
 
 // constant adds a constant.

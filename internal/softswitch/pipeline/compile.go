@@ -26,8 +26,6 @@ type compiler struct {
 	params []program.Param
 	offs   []int      // where each parameter is in Packet.args
 	consts []*big.Int // the parameters' values, if they are always the same
-	reads  *reads
-	copies map[program.FieldRef]source // what calculations read in place of copies
 	src    program.Source
 	err    error
 }

@@ -6,6 +6,46 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
+// An array is what indexed counters, meters and registers have in common.
+type array[Info, Cell any] struct {
+	s     *state
+	info  *Info
+	what  string // with its name, for errors
+	n     int    // cells
+	cells []Cell
+}
+
+// newArray returns an array of n cells of size Cells each; one of a table's entries has none.
+func newArray[Info, Cell any](s *state, info *Info, what string, table, n, size int) array[Info, Cell] {
+	if table != program.None {
+		n = 0
+	}
+	return array[Info, Cell]{s, info, what, n, make([]Cell, n*size)}
+}
+
+// Info returns the declaration.
+func (a *array[I, C]) Info() *I { return a.info }
+
+// Len returns the number of cells, 0 if they are in a table's entries.
+func (a *array[I, C]) Len() int { return a.n }
+
+// check refuses an index from the control plane.
+func (a *array[I, C]) check(i int) error {
+	if i < 0 || i >= a.n {
+		return fmt.Errorf("%s: index %d: %w: it has %d cells", a.what, i, ErrInvalid, a.n)
+	}
+	return nil
+}
+
+// has checks an index from a packet, and counts one that is out of range.
+func (a *array[I, C]) has(i uint64) bool {
+	if i >= uint64(a.n) {
+		a.s.badIndex++
+		return false
+	}
+	return true
+}
+
 // Counts are what a counter has counted.
 type Counts struct{ Packets, Bytes uint64 }
 
@@ -16,28 +56,16 @@ func (c *Counts) add(bytes int) {
 
 // Counter is an array of counters of packets and bytes.
 type Counter struct {
-	s     *state
-	info  *program.Counter
-	cells []Counts
+	array[program.Counter, Counts]
 }
 
 func newCounter(s *state, info *program.Counter) *Counter {
-	c := &Counter{s: s, info: info}
-	if info.Table == program.None {
-		c.cells = make([]Counts, info.Size)
-	}
-	return c
+	return &Counter{newArray[program.Counter, Counts](s, info, "counter "+info.Name, info.Table, info.Size, 1)}
 }
-
-// Info returns the counter's declaration.
-func (c *Counter) Info() *program.Counter { return c.info }
-
-// Len returns the number of cells, 0 for a direct counter.
-func (c *Counter) Len() int { return len(c.cells) }
 
 // Get returns cell i. Errors: ErrInvalid if there is none.
 func (c *Counter) Get(i int) (Counts, error) {
-	if err := checkIndex("counter", c.info.Name, i, len(c.cells)); err != nil {
+	if err := c.check(i); err != nil {
 		return Counts{}, err
 	}
 	return c.cells[i], nil
@@ -45,7 +73,7 @@ func (c *Counter) Get(i int) (Counts, error) {
 
 // Set sets cell i. Errors: ErrInvalid if there is none.
 func (c *Counter) Set(i int, v Counts) error {
-	if err := checkIndex("counter", c.info.Name, i, len(c.cells)); err != nil {
+	if err := c.check(i); err != nil {
 		return err
 	}
 	c.cells[i] = v
@@ -54,17 +82,7 @@ func (c *Counter) Set(i int, v Counts) error {
 
 // add counts a packet in cell i, and does nothing if there is none.
 func (c *Counter) add(i uint64, bytes int) {
-	if i >= uint64(len(c.cells)) {
-		c.s.badIndex++
-		return
+	if c.has(i) {
+		c.cells[i].add(bytes)
 	}
-	c.cells[i].add(bytes)
-}
-
-// checkIndex refuses an index from the control plane.
-func checkIndex(what, name string, i, n int) error {
-	if i < 0 || i >= n {
-		return fmt.Errorf("%s %s: index %d: %w: it has %d cells", what, name, i, ErrInvalid, n)
-	}
-	return nil
 }

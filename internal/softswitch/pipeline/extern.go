@@ -90,25 +90,20 @@ func (c *compiler) registerRead(s *program.Stmt) stmt {
 	if r.words > 1 {
 		return c.registerReadWide(s, r, i)
 	}
-	size := uint64(r.Len())
 	if s.Dst.Op == program.OpField {
 		if f := c.slot(s.Dst.Field); f.n == 1 {
 			d, mask := f.w, maskOf(f.bits)
 			return func(pk *Packet) {
-				if x := i(pk); x < size {
+				if x := i(pk); r.has(x) {
 					pk.w[d] = r.cells[x] & mask
-				} else {
-					r.s.badIndex++
 				}
 			}
 		}
 	}
 	set := c.setter(s.Dst)
 	return func(pk *Packet) {
-		if x := i(pk); x < size {
+		if x := i(pk); r.has(x) {
 			set(pk, r.cells[x])
-		} else {
-			r.s.badIndex++
 		}
 	}
 }
@@ -121,7 +116,7 @@ func (c *compiler) registerReadWide(s *program.Stmt, r *Register, i num) stmt {
 	f := c.slot(s.Dst.Field)
 	top := maskOf(topBits(f.bits))
 	return func(pk *Packet) {
-		if v := r.readWide(i(pk)); v != nil {
+		if v := r.wide(i(pk)); v != nil {
 			extend(pk.w[f.w:f.w+f.n], v)
 			pk.w[f.w] &= top
 		}
@@ -135,7 +130,7 @@ func (c *compiler) registerWrite(s *program.Stmt) stmt {
 		return func(pk *Packet) {
 			x(pk, t)
 			t[0] &= top
-			r.writeWide(i(pk), t)
+			copy(r.wide(i(pk)), t)
 		}
 	}
 	x := c.num(c.strip(s.Y, r.info.Bits))
@@ -145,14 +140,10 @@ func (c *compiler) registerWrite(s *program.Stmt) stmt {
 // meter compiles dst = color of a meter. An index out of range leaves dst.
 func (c *compiler) meter(s *program.Stmt) stmt {
 	m, i, set := c.p.meters[s.Meter], c.num(s.X), c.setter(s.Dst)
-	size := uint64(m.Len())
 	return func(pk *Packet) {
-		x := i(pk)
-		if x >= size {
-			m.s.badIndex++
-			return
+		if x := i(pk); m.has(x) {
+			set(pk, uint64(m.mark(x, pk.now, pk.inLen)))
 		}
-		set(pk, uint64(m.mark(x, pk.now, pk.inLen)))
 	}
 }
 

@@ -113,7 +113,7 @@ func TestWideResults(t *testing.T) {
 		t.Errorf("a random hash gave %d values of 100", len(seen))
 	}
 	p, pk, run = externs(t, program.Stmt{Op: program.StRegisterRead, Dst: field(2, 8, 65), X: constant(1, 8), Register: 1})
-	copy(p.registers[1].readWide(1), []uint64{3, 4})
+	copy(p.registers[1].wide(1), []uint64{3, 4})
 	s = p.lay.heads[2].slots[8]
 	if run(); pk.w[s.w] != 1 || pk.w[s.w+1] != 4 {
 		t.Errorf("65 bits of a register: %#x", pk.w[s.w:s.w+2])
@@ -147,70 +147,6 @@ func TestAssignInvalid(t *testing.T) {
 	pk.w[d.valid], pk.w[d.lo], pk.w[s.lo] = 1, 5, 6
 	if run(); pk.w[d.valid] != 0 || pk.w[d.lo] != 5 {
 		t.Errorf("valid %d, field %d", pk.w[d.valid], pk.w[d.lo])
-	}
-}
-
-// hashOfCopies is a program that hashes two fields by way of two variables, with
-// statements before and in between.
-func hashOfCopies(before, between []program.Stmt) *program.Program {
-	prog := exprProgram()
-	copyOf := func(to, from int) program.Stmt {
-		return program.Stmt{Op: program.StAssign, Dst: field(2, to, 32), X: field(0, from, 8)}
-	}
-	prog.Calculations = []program.Calculation{{Name: "k", Algo: program.Identity, Input: []program.CalcInput{
-		{Field: program.FieldRef{Header: 2, Field: 3}}, {Field: program.FieldRef{Header: 2, Field: 5}},
-	}}}
-	body := append(before, copyOf(3, 0), copyOf(5, 1))
-	body = append(body, between...)
-	hash := program.Stmt{Op: program.StHash, Dst: field(2, 7, 64), X: constant(0, 1), Y: constant(1<<62, 63)}
-	prog.Actions[0].Body = append(body, hash)
-	return prog
-}
-
-// TestHashOfCopies leaves copies out only where nothing else can tell.
-func TestHashOfCopies(t *testing.T) {
-	assign := func(dst, x *program.Expr) program.Stmt { return program.Stmt{Op: program.StAssign, Dst: dst, X: x} }
-	for _, c := range []struct {
-		what string
-		prog func() *program.Program
-		want uint64
-		ops  int // statements that are left
-	}{
-		{"plain", func() *program.Program { return hashOfCopies(nil, nil) }, 0x001100000022, 1},
-		{"the original changes in between", func() *program.Program {
-			return hashOfCopies(nil, []program.Stmt{assign(field(0, 0, 8), constant(9, 8))})
-		}, 0x001100000022, 3},
-		{"the copy is copied once more", func() *program.Program {
-			return hashOfCopies(nil, []program.Stmt{assign(field(0, 0, 8), field(2, 3, 16))})
-		}, 0x001100000022, 3},
-		{"the copy is read elsewhere", func() *program.Program {
-			p := hashOfCopies(nil, nil)
-			p.Conditionals = []program.Conditional{{Cond: binaryOf(program.OpEq, field(2, 3, 16), constant(1, 1), 1)}}
-			p.Conditionals[0].Cond.Bool = true
-			return p
-		}, 0x001100000022, 2},
-		{"hashed twice", func() *program.Program {
-			p := hashOfCopies(nil, nil)
-			body := p.Actions[0].Body
-			p.Actions[0].Body = append(body, assign(field(2, 3, 16), constant(0x77, 8)), body[2])
-			return p
-		}, 0x007700000022, 5},
-	} {
-		p, err := New(c.prog(), Options{})
-		if err != nil {
-			t.Fatal(c.what, err)
-		}
-		pk := p.pool.packet()
-		p.fresh(pk)
-		h := p.lay.heads[0]
-		pk.w[h.lo], pk.w[h.lo+1] = 0x11, 0x22 // of an invalid header, whose copies count
-		p.actions[0].run(pk)
-		if got := pk.w[p.lay.heads[2].slots[7].w]; got != c.want {
-			t.Errorf("%s: %#x, want %#x", c.what, got, c.want)
-		}
-		if got := len(p.actions[0].body); got != c.ops {
-			t.Errorf("%s: %d statements are left, want %d", c.what, got, c.ops)
-		}
 	}
 }
 

@@ -39,28 +39,16 @@ const (
 
 // Meter is an array of meters.
 type Meter struct {
-	s     *state
-	info  *program.Meter
-	cells []meterCell
+	array[program.Meter, meterCell]
 }
 
 func newMeter(s *state, info *program.Meter) *Meter {
-	m := &Meter{s: s, info: info}
-	if info.Table == program.None {
-		m.cells = make([]meterCell, info.Size)
-	}
-	return m
+	return &Meter{newArray[program.Meter, meterCell](s, info, "meter "+info.Name, info.Table, info.Size, 1)}
 }
-
-// Info returns the meter's declaration.
-func (m *Meter) Info() *program.Meter { return m.info }
-
-// Len returns the number of cells, 0 for a direct meter.
-func (m *Meter) Len() int { return len(m.cells) }
 
 // Get returns the configuration of cell i. Errors: ErrInvalid if there is none.
 func (m *Meter) Get(i int) (MeterConfig, error) {
-	if err := checkIndex("meter", m.info.Name, i, len(m.cells)); err != nil {
+	if err := m.check(i); err != nil {
 		return MeterConfig{}, err
 	}
 	return m.cells[i].config(), nil
@@ -69,11 +57,11 @@ func (m *Meter) Get(i int) (MeterConfig, error) {
 // Set configures cell i and fills its buckets. Errors: ErrInvalid if there is no
 // such cell, or the configuration makes no sense.
 func (m *Meter) Set(i int, c MeterConfig) error {
-	if err := checkIndex("meter", m.info.Name, i, len(m.cells)); err != nil {
+	if err := m.check(i); err != nil {
 		return err
 	}
 	if err := c.check(); err != nil {
-		return fmt.Errorf("meter %s: index %d: %w", m.info.Name, i, err)
+		return fmt.Errorf("%s: index %d: %w", m.what, i, err)
 	}
 	m.cells[i].configure(c)
 	return nil
@@ -82,8 +70,7 @@ func (m *Meter) Set(i int, c MeterConfig) error {
 // mark runs cell i and returns the packet's color; green if there is no such
 // cell.
 func (m *Meter) mark(i uint64, now time.Duration, bytes int) int {
-	if i >= uint64(len(m.cells)) {
-		m.s.badIndex++
+	if !m.has(i) {
 		return green
 	}
 	if !m.info.Bytes {

@@ -96,7 +96,7 @@ func New(prog *program.Program, o Options) (*Pipeline, error) {
 	p.std = lay.standard(&prog.Std)
 	p.meta = lay.metadata(prog)
 	p.pool.words = lay.words
-	c := &compiler{layout: lay, p: p, prog: prog, reads: countReads(prog)}
+	c := &compiler{layout: lay, p: p, prog: prog}
 	for i := range prog.FieldLists {
 		p.lists = append(p.lists, c.fieldList(prog.FieldLists[i].Fields))
 	}

@@ -199,7 +199,7 @@ func TestRegister(t *testing.T) {
 	s := testState(t)
 	r := s.Register("reg")
 	read := func(r *Register, i uint64) uint64 {
-		if cell := r.readWide(i); cell != nil {
+		if cell := r.wide(i); cell != nil {
 			return cell[0]
 		}
 		return 0
@@ -228,17 +228,17 @@ func TestRegister(t *testing.T) {
 	}
 
 	wide := s.Register("wide")
-	wide.writeWide(2, []uint64{7, 8})
-	wide.writeWide(3, []uint64{9, 9})
-	if v, err := wide.Get(2); err != nil || !v.Equal(match.Value{7, 8}) || !slices.Equal(wide.readWide(2), v) {
-		t.Errorf("Get: %v, %v; readWide: %v", v, err, wide.readWide(2))
+	copy(wide.wide(2), []uint64{7, 8})
+	copy(wide.wide(3), []uint64{9, 9})
+	if v, err := wide.Get(2); err != nil || !v.Equal(match.Value{7, 8}) || !slices.Equal(wide.wide(2), v) {
+		t.Errorf("Get: %v, %v; wide: %v", v, err, wide.wide(2))
 	}
-	if v, _ := wide.Get(1); !v.Equal(match.Value{0, 0}) || wide.readWide(3) != nil {
-		t.Errorf("cell 1 is %v, cell 3 %v", v, wide.readWide(3))
+	if v, _ := wide.Get(1); !v.Equal(match.Value{0, 0}) || wide.wide(3) != nil {
+		t.Errorf("cell 1 is %v, cell 3 %v", v, wide.wide(3))
 	}
 	v, _ := wide.Get(2)
 	v[0] = 99
-	if wide.readWide(2)[0] != 7 {
+	if wide.wide(2)[0] != 7 {
 		t.Error("Get gives the cell itself away")
 	}
 }
