@@ -66,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Target == "" || cfg.Batch < 0 || cfg.Attempts < 0 || cfg.Backoff < 0 || cfg.Timeout < 0 || cfg.Queue < 0 {
 		return nil, fmt.Errorf("p4rt: %w: no target is given, or a limit is negative", ErrConfig)
 	}
-	s, err := newSchema()
+	s, err := ownSchema()
 	if err != nil {
 		return nil, err
 	}

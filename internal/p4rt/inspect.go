@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mcrdma/mcrdma/bmv2"
@@ -39,14 +39,15 @@ type Table struct {
 }
 
 // OwnProgram is the program that this client pushes.
-func OwnProgram() (*Program, error) {
-	p := &Program{JSON: bmv2.JSON, HasCookie: true, info: &p4cfg.P4Info{}}
-	if err := prototext.Unmarshal(bmv2.P4Info, p.info); err != nil {
-		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
+func OwnProgram() (*Program, error) { return ownProgram() }
+
+var ownProgram = sync.OnceValues(func() (*Program, error) {
+	s, err := ownSchema()
+	if err != nil {
+		return nil, err
 	}
-	p.Cookie, p.Source = cookie(), source(p.JSON)
-	return p, nil
-}
+	return &Program{JSON: bmv2.JSON, Source: source(bmv2.JSON), HasCookie: true, Cookie: s.cookie, info: s.info}, nil
+})
 
 // Tables lists the tables of a program, in the order of its P4Info.
 func (p *Program) Tables() []Table {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -35,7 +36,7 @@ type action struct {
 // A schema resolves names of the P4Info to ids and back.
 type schema struct {
 	info    *p4cfg.P4Info
-	cookie  uint64 // of JSON and P4Info
+	cookie  uint64 // of JSON and P4Info: it identifies the program to a switch that keeps cookies
 	tables  map[string]*table
 	byTable map[uint32]*table
 	actions map[string]*action
@@ -46,11 +47,8 @@ type schema struct {
 	direct   map[uint32]bool   // tables, by id, that count packets of each entry
 }
 
-// cookie identifies the program to a switch that keeps cookies.
-func cookie() uint64 {
-	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
-	return binary.BigEndian.Uint64(sum[:])
-}
+// ownSchema is that of the program that this client pushes. All clients share it.
+var ownSchema = sync.OnceValues(newSchema)
 
 func newSchema() (*schema, error) {
 	s := &schema{info: &p4cfg.P4Info{}, tables: map[string]*table{}, byTable: map[uint32]*table{},
@@ -59,7 +57,8 @@ func newSchema() (*schema, error) {
 	if err := prototext.Unmarshal(bmv2.P4Info, s.info); err != nil {
 		return nil, fmt.Errorf("p4rt: the program's P4Info: %w", err)
 	}
-	s.cookie = cookie()
+	sum := sha256.Sum256([]byte(bmv2.HashArtifacts(bmv2.JSON, bmv2.P4Info)))
+	s.cookie = binary.BigEndian.Uint64(sum[:])
 	for _, t := range s.info.GetTables() {
 		p := t.GetPreamble()
 		x := &table{p.GetId(), p.GetName(), t.GetMatchFields(), t.GetImplementationId() != 0, map[uint32]bool{}}

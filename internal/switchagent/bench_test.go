@@ -2,15 +2,22 @@ package switchagent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	p4 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/routing"
+	"github.com/mcrdma/mcrdma/internal/routing/static"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
@@ -147,4 +154,99 @@ func turned(a *Agent, ways int) int {
 		}
 	}
 	return n
+}
+
+// writes counts the updates that an agent writes to its switch.
+type writes struct {
+	updates atomic.Int64
+	done    chan int // how many there were in each Write; not read if full
+}
+
+func (w *writes) option() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if r, ok := req.(*p4.WriteRequest); ok {
+			w.updates.Add(int64(len(r.Updates)))
+			select {
+			case w.done <- len(r.Updates):
+			default:
+			}
+		}
+		return err
+	})
+}
+
+// routed starts a line whose first switch has so many routes besides those of the topology.
+func routed(t testing.TB, n int) (*line, *writes) {
+	l, w := newLine(t, 2), &writes{done: make(chan int, 1)}
+	l.start(1, func(_ *config.Config, o *Options) { o.DialSwitch = append(o.DialSwitch, w.option()) })
+	var d routing.Delta
+	for i := range n {
+		d.Routes = append(d.Routes, aRoute(i, 1+i%3))
+	}
+	a := l.nodes[0].agent
+	a.routes.Source.(*static.Source).Apply(d)
+	eventually(t, "the routes are on the switch", func() bool {
+		a.uni.mu.Lock()
+		defer a.uni.mu.Unlock()
+		return len(a.uni.table.RouteList()) > n && len(a.uni.table.Changes()) == 0
+	})
+	return l, w
+}
+
+// aRoute leads by the first link to sw2, the second, or both.
+func aRoute(i, links int) routing.Route {
+	var hops []routing.NextHop
+	for bit, port := range []string{"101", "103"} {
+		if links&(1<<bit) != 0 {
+			hops = append(hops, routing.NextHop{Addr: netip.MustParseAddr("10.255.0.2"), Port: port})
+		}
+	}
+	return routing.Route{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 0}), 24), Hops: routing.NewHops(hops...)}
+}
+
+// BenchmarkRouteChange is one route that changes, from the routing source to the switch.
+func BenchmarkRouteChange(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l, w := routed(b, n)
+			source := l.nodes[0].agent.routes.Source.(*static.Source)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				select {
+				case <-w.done:
+				default:
+				}
+				i++
+				source.Apply(routing.Delta{Routes: []routing.Route{aRoute(0, 1+i%3)}})
+				<-w.done
+			}
+		})
+	}
+}
+
+// TestRouteChangeIsADelta: what a route's change writes, and the memory that it takes,
+// does not depend on how many routes there are.
+func TestRouteChangeIsADelta(t *testing.T) {
+	const routes, changes = 5000, 60
+	synctest.Test(t, func(t *testing.T) {
+		l, w := routed(t, routes)
+		source := l.nodes[0].agent.routes.Source.(*static.Source)
+		synctest.Wait()
+		written := w.updates.Load()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range changes {
+			source.Apply(routing.Delta{Routes: []routing.Route{aRoute(0, 1+(i+1)%3)}})
+			synctest.Wait()
+		}
+		runtime.ReadMemStats(&after)
+		if n := w.updates.Load() - written; n != changes {
+			t.Errorf("%d changes of a route are %d updates of the switch", changes, n)
+		}
+		if each := (after.TotalAlloc - before.TotalAlloc) / changes; each > 32*routes {
+			t.Errorf("a change of a route takes %d bytes: the whole table is gone through", each)
+		}
+	})
 }

@@ -49,6 +49,15 @@ func (d *draft) put(e switchspec.Entity) error {
 	return nil
 }
 
+// set puts an entity, or deletes it if it is nil.
+func (d *draft) set(k switchspec.Key, e switchspec.Entity) error {
+	if e != nil {
+		return d.put(e)
+	}
+	d.delete(k)
+	return nil
+}
+
 // keep puts an entity that undo leaves in place.
 func (d *draft) keep(e switchspec.Entity) error {
 	err := d.want.Put(e)

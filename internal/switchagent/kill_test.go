@@ -265,6 +265,7 @@ func TestKilledAnywhere(t *testing.T) {
 			killers[i] = &killer{at: -1}
 			l.start(i+1, killers[i].into)
 		}
+		l.readOften()
 		setUp := func(which []int) []string {
 			if which != nil {
 				l.install(1, killGroup(l, which))

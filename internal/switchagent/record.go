@@ -168,7 +168,6 @@ func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 // that the agent knows keep their numbers, and unknown entries will be deleted. It
 // returns the merging that begins anew. The caller has Agent.mu.
 func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
-	a.uni.adopt(have)
 	base := &switchspec.State{}
 	byGroup := map[uint16][]switchspec.Entity{}
 	pre := map[uint16]switchspec.PREGroup{}
@@ -197,7 +196,7 @@ func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
 			return nil, err
 		}
 	}
-	a.uni.written = base
+	a.uni.adopt(base)
 	for m := range switchspec.Of[switchspec.Match](have) {
 		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
 		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {

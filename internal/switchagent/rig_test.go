@@ -308,7 +308,8 @@ func (l *line) plain() []grpc.DialOption {
 	return []grpc.DialOption{l.inMemory(), grpc.WithTransportCredentials(insecure.NewCredentials())}
 }
 
-// readOften makes read use one connection for each switch, none of which may restart.
+// readOften makes read use one connection for each switch. After a restart of the switch
+// it fails until gRPC has connected again.
 func (l *line) readOften() {
 	l.t.Helper()
 	for _, n := range l.nodes {

@@ -23,13 +23,12 @@ type uni struct {
 	asked   map[netip.Addr]time.Time
 
 	writing sync.Mutex        // one write at a time; guards the rest
-	written *switchspec.State // as was put on the switch
 	has     [whole + 1]uint64 // by part: the table's version that the switch has
 	ways    uint64            // the version of the ways that it has
 }
 
 func newUni(t *unicast.Table) *uni {
-	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}, written: &switchspec.State{}}
+	return &uni{table: t, changed: make(chan struct{}), asked: map[netip.Addr]time.Time{}}
 }
 
 // do calls f with the table, and wakes the waiting goroutines if it has changed.
@@ -127,9 +126,10 @@ const (
 	whole             // and nothing else
 )
 
-// wanted is what the table wants on the switch, and the table's versions then.
+// wanted is what the table wants on the switch, as far as the switch lacks it, and the
+// table's versions then.
 type wanted struct {
-	state         *switchspec.State
+	changes       []*unicast.Change
 	version, ways uint64
 }
 
@@ -140,7 +140,7 @@ func (u *uni) wanted() wanted {
 }
 
 func (u *uni) wantedLocked() wanted {
-	return wanted{u.table.Wanted(), u.table.Version(), u.table.WaysVersion()}
+	return wanted{u.table.Changes(), u.table.Version(), u.table.WaysVersion()}
 }
 
 // current says whether the switch has a part as the table wants it now. The caller has
@@ -187,31 +187,32 @@ func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool,
 	if u.has[p] >= want.version {
 		return true, nil
 	}
-	next := u.written.Clone()
-	var put []switchspec.Entity
-	var del []switchspec.Key
-	for _, c := range switchspec.Diff(u.written, want.state) {
-		kind := c.Entity.Key().Kind()
-		hop := kind == switchspec.KindNextHop || kind == switchspec.KindNeighbor
-		switch {
-		case c.Op != switchspec.Delete && hop && u.has[hops] > want.version:
-			return false, nil
-		case c.Op != switchspec.Delete && (hop || p != hops):
-			put = append(put, c.Entity)
-			if err := next.Put(c.Entity); err != nil {
-				return false, err
+	list := slices.DeleteFunc(want.changes, func(c *unicast.Change) bool {
+		return p != whole && c.Entity == nil || p == hops && !isHop(c.Key)
+	})
+	overtaken := u.has[hops] > want.version
+	if len(list) > 0 {
+		err := a.driver.write(ctx, func(d *draft) error {
+			for _, c := range list {
+				if now, there := d.want.Find(c.Key); overtaken && there && c.Entity != nil && isHop(c.Key) && now != c.Entity {
+					return errOutdated
+				}
+				if err := d.set(c.Key, c.Entity); err != nil {
+					return err
+				}
 			}
-		case c.Op == switchspec.Delete && p == whole:
-			del = append(del, c.Entity.Key())
-			next.Delete(c.Entity.Key())
+			return nil
+		})
+		if errors.Is(err, errOutdated) {
+			return false, nil
 		}
-	}
-	if len(put)+len(del) > 0 {
-		if err := a.driver.write(ctx, puts(put, del)); err != nil {
+		if err != nil {
 			return false, fmt.Errorf("unicast routes: %w", err)
 		}
 	}
-	u.written = next
+	u.mu.Lock()
+	u.table.Written(list)
+	u.mu.Unlock()
 	for i := range p + 1 {
 		u.has[i] = max(u.has[i], want.version)
 	}
@@ -219,4 +220,8 @@ func (a *Agent) putUnicast(ctx context.Context, p part, want wanted) (done bool,
 		u.ways = want.ways
 	}
 	return true, nil
+}
+
+func isHop(k switchspec.Key) bool {
+	return k.Kind() == switchspec.KindNextHop || k.Kind() == switchspec.KindNeighbor
 }

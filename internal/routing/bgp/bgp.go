@@ -78,12 +78,12 @@ type Peer struct {
 // A Source is a speaker. Besides routing.Source it announces prefixes.
 type Source struct {
 	routing.Table
-	cfg    Config
-	server *server.BgpServer
-	cancel context.CancelFunc
-	once   sync.Once
-	wg     sync.WaitGroup
-	dirty  chan struct{} // holds a token when best paths may have changed
+	cfg     Config
+	server  *server.BgpServer
+	cancel  context.CancelFunc
+	once    sync.Once
+	wg      sync.WaitGroup
+	changes changes
 
 	mu   sync.Mutex
 	own  map[netip.Prefix]bool
@@ -116,7 +116,8 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{}, dirty: make(chan struct{}, 1)}
+	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{},
+		changes: changes{paths: map[netip.Prefix]bool{}, wake: make(chan struct{}, 1)}}
 	s.staleTime.Store(int64(staleTime))
 	s.server = server.NewBgpServer(server.LoggerOption(logger{cfg.Logger}))
 	go s.server.Serve() // ends with the process: GoBGP has no way to end it

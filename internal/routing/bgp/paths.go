@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	api "github.com/osrg/gobgp/v3/api"
@@ -18,23 +21,71 @@ import (
 // many prefixes costs one reading.
 const settle = 2 * time.Millisecond
 
-// watch has a token put into s.dirty for every change of best paths. The event
-// itself is not used: a withdrawn path and a new best one come in the same form.
+// What has changed since the table was read.
+type changes struct {
+	mu    sync.Mutex
+	all   bool // anything, perhaps
+	paths map[netip.Prefix]bool
+	wake  chan struct{} // holds a token when there is something
+}
+
+// note takes down prefixes whose paths have changed; without any, all may have.
+func (c *changes) note(list ...netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = c.all || len(list) == 0
+	for _, p := range list {
+		c.paths[p] = true
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has changed; nil: all may have.
+func (c *changes) take() map[netip.Prefix]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.paths
+	if c.all {
+		list = nil
+	}
+	c.all, c.paths = false, map[netip.Prefix]bool{}
+	return list
+}
+
+// watch notes every change of best paths. Only the prefixes of the event are used: a
+// withdrawn path and a new best one come in the same form. A change of a session may
+// change paths of which GoBGP says nothing.
 func (s *Source) watch(ctx context.Context) error {
 	err := s.server.WatchEvent(ctx, &api.WatchEventRequest{
 		Peer: &api.WatchEventRequest_Peer{},
 		Table: &api.WatchEventRequest_Table{Filters: []*api.WatchEventRequest_Table_Filter{
 			{Type: api.WatchEventRequest_Table_Filter_BEST, Init: true}}}},
-		func(*api.WatchEventResponse) {
-			select {
-			case s.dirty <- struct{}{}:
-			default:
+		func(e *api.WatchEventResponse) {
+			var list []netip.Prefix
+			for _, p := range e.GetTable().GetPaths() {
+				prefix, ok := nlri(p)
+				if !ok {
+					list = nil
+					break
+				}
+				list = append(list, prefix)
 			}
+			s.changes.note(list...)
 		})
 	if err != nil {
 		return fmt.Errorf("bgp: watching best paths: %w", err)
 	}
 	return nil
+}
+
+func nlri(p *api.Path) (netip.Prefix, bool) {
+	n, ok := message(p.GetNlri()).(*api.IPAddressPrefix)
+	addr, err := netip.ParseAddr(n.GetPrefix())
+	prefix := netip.PrefixFrom(addr, int(n.GetPrefixLen())).Masked()
+	return prefix, ok && err == nil && prefix.IsValid()
 }
 
 // follow reads the paths whenever they changed, but spends no more than about
@@ -50,7 +101,7 @@ func (s *Source) follow(ctx context.Context) {
 	}
 	for {
 		select {
-		case <-s.dirty:
+		case <-s.changes.wake:
 		case <-ctx.Done():
 			return
 		}
@@ -58,12 +109,9 @@ func (s *Source) follow(ctx context.Context) {
 			return
 		}
 		start := time.Now()
-		if err := s.read(ctx); err != nil {
+		if err := s.read(ctx, s.changes.take()); err != nil {
 			s.cfg.Logger.Error("reading BGP paths", "err", err)
-			select { // again in a second
-			case s.dirty <- struct{}{}:
-			default:
-			}
+			s.changes.note() // again in a second
 			start = start.Add(-time.Second)
 		}
 		if !wait(time.Since(start)) {
@@ -72,24 +120,36 @@ func (s *Source) follow(ctx context.Context) {
 	}
 }
 
-// read makes the table what GoBGP's is.
-func (s *Source) read(ctx context.Context) error {
+// read makes the table what GoBGP's is, for some prefixes or, if changed is nil, for all.
+func (s *Source) read(ctx context.Context, changed map[netip.Prefix]bool) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	var routes []routing.Route
-	stale := false
-	for _, f := range families {
-		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f},
-			func(d *api.Destination) {
-				for _, p := range d.Paths {
+	var d routing.Delta
+	var only [2][]*api.TableLookupPrefix
+	for p := range changed {
+		f := 0
+		if p.Addr().Is6() {
+			f = 1
+		}
+		only[f] = append(only[f], &api.TableLookupPrefix{Prefix: p.String()})
+	}
+	stale := changed != nil && s.stale.Load()
+	for i, f := range families {
+		if changed != nil && len(only[i]) == 0 {
+			continue
+		}
+		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f, Prefixes: only[i]},
+			func(x *api.Destination) {
+				for _, p := range x.Paths {
 					stale = stale || p.Stale
 				}
-				prefix, err := netip.ParsePrefix(d.Prefix)
+				prefix, err := netip.ParsePrefix(x.Prefix)
 				if err != nil {
 					return // not unicast
 				}
-				if hops := equalCost(d.Paths); len(hops) > 0 {
-					routes = append(routes, routing.Route{Prefix: prefix, Hops: hops})
+				if hops := equalCost(x.Paths); len(hops) > 0 {
+					d.Routes = append(d.Routes, routing.Route{Prefix: prefix, Hops: hops})
+					delete(changed, prefix)
 				}
 			})
 		if err != nil {
@@ -100,7 +160,12 @@ func (s *Source) read(ctx context.Context) error {
 		return nil // the list may be cut short
 	}
 	s.stale.Store(stale)
-	s.Replace(routes, nil)
+	if changed == nil {
+		s.Replace(d.Routes, nil)
+		return nil
+	}
+	d.Withdrawn = slices.Collect(maps.Keys(changed))
+	s.Apply(d)
 	return nil
 }
 

@@ -70,7 +70,7 @@ func (s *Source) Resume(ctx context.Context, peers []Peer) (err error) {
 	}) != nil && ctx.Err() == nil {
 		s.cfg.Logger.Warn("not all neighbors have told their routes", "after", s.deferral())
 	}
-	return errors.Join(err, g.open(ctx), s.read(ctx))
+	return errors.Join(err, g.open(ctx), s.read(ctx, nil))
 }
 
 func (s *Source) has(peer netip.Addr) bool {
@@ -151,10 +151,7 @@ func (s *Source) sweep(ctx context.Context) {
 		if err := s.dropStale(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Error("routes of before a restart", "err", err)
 		}
-		select { // GoBGP does not always tell when they are none
-		case s.dirty <- struct{}{}:
-		default:
-		}
+		s.changes.note() // GoBGP does not always tell when they are none
 	}
 }
 

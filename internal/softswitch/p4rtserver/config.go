@@ -1,7 +1,9 @@
 package p4rtserver
 
 import (
+	"bytes"
 	"context"
+	"sync"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -36,6 +38,27 @@ func (s *Server) do(c *config, f func()) {
 	s.target.Do(func(*pipeline.Pipeline, *pre.Engine) { f() })
 }
 
+// latest is the program that was loaded last: switches of one process run the same one,
+// and no pipeline changes it.
+var latest struct {
+	sync.Mutex
+	json []byte
+	prog *program.Program
+}
+
+func load(json []byte) (*program.Program, error) {
+	latest.Lock()
+	defer latest.Unlock()
+	if latest.prog != nil && bytes.Equal(latest.json, json) {
+		return latest.prog, nil
+	}
+	prog, err := program.Load(json)
+	if err == nil {
+		latest.json, latest.prog = bytes.Clone(json), prog
+	}
+	return prog, err
+}
+
 // newConfig verifies a config and makes it ready to be loaded.
 func (s *Server) newConfig(wire *p4.ForwardingPipelineConfig) (*config, error) {
 	switch {
@@ -46,7 +69,7 @@ func (s *Server) newConfig(wire *p4.ForwardingPipelineConfig) (*config, error) {
 	case len(wire.GetP4DeviceConfig()) == 0:
 		return nil, invalid("the config has no P4 device config, which is p4c's bmv2 JSON for this switch")
 	}
-	prog, err := program.Load(wire.GetP4DeviceConfig())
+	prog, err := load(wire.GetP4DeviceConfig())
 	if err != nil {
 		return nil, invalid("P4 device config: %v", err)
 	}

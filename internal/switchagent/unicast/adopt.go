@@ -2,6 +2,7 @@ package unicast
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
@@ -24,7 +25,9 @@ func (t *Table) Adopt(s *switchspec.State) {
 		e, _ := s.Find(switchspec.Neighbor{NextHop: n.ID}.Key())
 		if m, ok := e.(switchspec.Neighbor); ok {
 			keys[n.ID] = hopKey{n.Port, m.Src, m.Dst}
-			t.hops.adopt(n.ID, keys[n.ID])
+			if t.hops.adopt(n.ID, keys[n.ID]) {
+				t.hop(n.ID, keys[n.ID])
+			}
 		}
 	}
 	if t.settled {
@@ -67,6 +70,11 @@ func (t *Table) Adopt(s *switchspec.State) {
 			}
 		}
 	}
+	for e := range s.All() {
+		if k := e.Key(); t.lacking[k] == nil {
+			t.lacks(k, nil) // unless compile finds that it is wanted
+		}
+	}
 	t.touch()
 }
 
@@ -83,8 +91,19 @@ func (t *Table) adoptGroup(g switchspec.ECMPGroup, keys map[uint16]hopKey) *adop
 			numbers = append(numbers, h.NextHop)
 		}
 	}
-	if len(numbers) == len(g.Hops) && len(numbers) > 1 {
-		t.ecmp.adopt(g.ID, ecmpKey(numbers))
+	if len(numbers) < len(g.Hops) || len(numbers) < 2 || g.ID > MaxECMPGroups || t.ecmp.used[g.ID] || t.ecmp.members+len(numbers) > MaxECMPMembers {
+		return a
+	}
+	for i, n := range numbers {
+		if t.hops.byKey[a.keys[i]] != n || t.ports[a.keys[i].port] == nil {
+			return a
+		}
+	}
+	if w := t.way(slices.Clone(a.keys)); w.number == 0 {
+		last := max(t.ecmp.last, g.ID)
+		t.lead(w, t.hops.of(w.keys))
+		t.group(w, g.ID, ecmpKey(numbers))
+		t.ecmp.last = last
 	}
 	return a
 }
@@ -124,5 +143,5 @@ func (t *Table) adoptedWay(a *adopted) *way {
 			keys = append(keys, k)
 		}
 	}
-	return t.newWay(keys)
+	return t.way(keys)
 }

@@ -78,7 +78,7 @@ func TestAdoptElse(t *testing.T) {
 			before: func(tb *Table) {
 				tb.Link(9, true, mac("51"))
 				tb.Routes(delta([]string{"10.4.0.0/16 10.0.0.1"}))
-				tb.Wanted()
+				tb.Problems()
 			},
 			want: "hop 1 9 a0 51;hop 2 10 a0 52;route 10.2.0.0/16 hop 2"},
 		{name: "settled, links are down of which nothing was heard", have: hops + ";route 10.2.0.0/16 hop 1",

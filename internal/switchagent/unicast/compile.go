@@ -2,7 +2,9 @@ package unicast
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -11,7 +13,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A way is where routes lead. Routes share it.
+// A way is where routes lead. All by the same next hops share it.
 type way struct {
 	to     switchspec.RouteTo
 	note   string
@@ -19,6 +21,8 @@ type way struct {
 	keys   []hopKey // sorted, without duplicates
 	route  bifurcation.Route
 	ahead  []string // neighbors that are not programmable: what is behind depends on the destination
+	routes int      // that lead there
+	gone   bool     // it was forgotten: none led there any more
 }
 
 // Notes say what a route without next hops is.
@@ -36,139 +40,306 @@ var (
 	unreachableWay = &way{to: switchspec.ToNowhere, note: NoteUnreachable}
 )
 
-// compile computes table, numbers and problems from what is known, if that has
-// changed.
+// compile brings the table and its numbers to what is known: where anything may have
+// changed all of it, else only the source's routes that have.
 func (t *Table) compile() {
-	if !t.dirty {
+	if !t.all && len(t.changed) == 0 {
 		return
 	}
-	t.dirty = false
-	t.state = nil
-	t.problems = problems{}
-	clear(t.cache)
-	for _, s := range t.sets {
-		t.resolveSet(s)
-	}
-	t.table = make(map[prefix]*way, len(t.routes)+len(t.adopted)+len(t.hosts)+len(t.own)+len(t.cfg.Prefixes))
-	adopted := map[*adopted]*way{}
-	for p, a := range t.adopted {
-		if adopted[a] == nil {
-			adopted[a] = t.adoptedWay(a)
+	next := make(map[prefix]*way, len(t.changed))
+	all := t.all || len(t.limits) > 0 || len(t.table)+len(t.changed) > MaxRoutes
+	if all {
+		t.limits = problems{}
+		t.everything(next)
+		t.bridge()
+	} else {
+		for p := range t.changed {
+			next[p] = t.best(p)
 		}
-		t.table[p] = adopted[a]
 	}
-	for p, s := range t.routes {
-		t.table[p] = s.way
-		if len(s.problems) == 0 && !s.local {
+	t.all = false
+	clear(t.changed)
+	clear(t.cache)
+	fresh := map[*way]bool{} // that have no numbers yet
+	var idle []*way
+	for p, w := range next {
+		old := t.table[p]
+		if old == w {
+			delete(next, p)
 			continue
 		}
-		local := s.local && t.inOwn(p.netip())
-		if local && s.way == unresolvedWay {
-			t.table[p] = hostsWay
+		if w != nil && len(w.keys) > 0 {
+			if w.routes++; w.number == 0 {
+				fresh[w] = true
+			}
 		}
-		for _, cause := range s.problems {
-			t.problems.add(cause, p)
-		}
-		if s.local && !local {
-			t.problems.add("the MAC of a next hop at a host port is not known", p)
+		if old != nil && len(old.keys) > 0 {
+			old.routes--
+			idle = append(idle, old)
 		}
 	}
-	for _, p := range t.ports {
-		if mac := p.mac(); p.Router.Is4() && unicastMAC(mac) && !t.ownMACs[mac] {
-			t.table[single(p.Router)] = t.newWay([]hopKey{{p.Number, p.MAC, mac}})
+	if all { // those adopted, and those of routes that were left out
+		idle = slices.Collect(maps.Values(t.led))
+	}
+	t.number(fresh, idle)
+	for p, w := range next {
+		t.place(p, w)
+	}
+	t.forget(idle)
+	if all {
+		for n := range t.hops.slots {
+			t.release(uint16(n)) //nolint:gosec // 8191 at most
 		}
+	}
+}
+
+// place makes a prefix lead somewhere; nil: nowhere any more.
+func (t *Table) place(p prefix, w *way) {
+	old := t.table[p]
+	route := switchspec.Route{Dst: p.netip()}
+	if w == nil {
+		delete(t.table, p)
+		t.lengths[p.bits()]--
+		t.lacks(route.Key(), nil)
+		return
+	}
+	t.table[p] = w
+	if old == nil {
+		t.lengths[p.bits()]++
+	} else if old.to == w.to && old.number == w.number {
+		return
+	}
+	route.To, route.Number = w.to, w.number
+	t.lacks(route.Key(), route)
+}
+
+// everything finds the ways of all prefixes; nil: there is none any more.
+func (t *Table) everything(next map[prefix]*way) {
+	for _, s := range t.sets {
+		s.resolved = false
+	}
+	for p := range t.table {
+		next[p] = nil
+	}
+	add := func(p prefix) { next[p] = t.best(p) }
+	for p := range t.adopted {
+		add(p)
+	}
+	for p := range t.routes {
+		add(p)
+	}
+	for _, p := range t.routers {
+		add(single(p.Router))
 	}
 	for _, p := range t.cfg.Prefixes {
-		t.table[toPrefix(p)] = hostsWay
+		add(toPrefix(p))
 	}
-	for a, h := range t.hosts {
-		t.table[single(a)] = t.newWay([]hopKey{{h.Port, t.ports[h.Port].MAC, h.MAC}})
+	for a := range t.hosts {
+		add(single(a))
 	}
 	for a := range t.own {
-		t.table[single(a)] = ownWay
+		add(single(a))
 	}
-	t.limit()
-	t.number()
+	t.limit(next)
+}
+
+// best is the way of a prefix; nil: there is none.
+func (t *Table) best(p prefix) *way {
+	at := p.netip()
+	if h := t.hosts[at.Addr()]; p.bits() == 32 {
+		switch {
+		case t.own[at.Addr()]:
+			return ownWay
+		case h != nil:
+			return t.way([]hopKey{{h.Port, t.ports[h.Port].MAC, h.MAC}})
+		}
+	}
+	if slices.Contains(t.cfg.Prefixes, at) {
+		return hostsWay
+	}
+	for _, o := range t.routers {
+		if mac := o.mac(); p == single(o.Router) && unicastMAC(mac) && !t.ownMACs[mac] {
+			return t.way([]hopKey{{o.Number, o.MAC, mac}})
+		}
+	}
+	if s := t.routes[p]; s != nil {
+		if t.resolveSet(s); s.way == unresolvedWay && s.local && t.inOwn(at) {
+			return hostsWay
+		}
+		return s.way
+	}
+	if a := t.adopted[p]; a != nil {
+		return t.adoptedWay(a)
+	}
+	return nil
 }
 
 // limit leaves out routes of the longest prefixes if the switch has no room for all.
-func (t *Table) limit() {
-	t.lengths = 0
-	if over := len(t.table) - MaxRoutes; over > 0 {
-		var list []prefix
-		for p, s := range t.routes {
-			if t.table[p] == s.way {
-				list = append(list, p)
-			}
-		}
-		slices.SortFunc(list, func(x, y prefix) int { return cmp.Or(y.bits()-x.bits(), cmp.Compare(y, x)) })
-		for _, p := range list[:min(over, len(list))] {
-			delete(t.table, p)
-			t.problems.add(fmt.Sprintf("the switch has room for %d routes: routes of long prefixes are left out", MaxRoutes), p)
+func (t *Table) limit(next map[prefix]*way) {
+	over := -MaxRoutes
+	for _, w := range next {
+		if w != nil {
+			over++
 		}
 	}
-	for p := range t.table {
-		t.lengths |= 1 << p.bits()
+	if over <= 0 {
+		return
+	}
+	var list []prefix
+	for p, s := range t.routes {
+		if next[p] == s.way {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(x, y prefix) int { return cmp.Or(y.bits()-x.bits(), cmp.Compare(y, x)) })
+	for _, p := range list[:min(over, len(list))] {
+		next[p] = nil
+		t.limits.add(fmt.Sprintf("the switch has room for %d routes: routes of long prefixes are left out", MaxRoutes), p)
 	}
 }
 
-// number gives numbers to the ways that the table holds.
-func (t *Table) number() {
-	keys := map[hopKey]bool{}
-	ways := map[*way]bool{}
-	for _, w := range t.table {
-		if len(w.keys) > 0 && !ways[w] {
-			ways[w] = true
-			for _, k := range w.keys {
-				keys[k] = true
-			}
+// number gives numbers to fresh ways. If there are too few, idle ways lose theirs first.
+func (t *Table) number(fresh map[*way]bool, idle []*way) {
+	keys := t.unnumbered(fresh)
+	if len(t.hops.byKey)+len(keys) > MaxNextHops {
+		t.forget(idle)
+		keys = t.unnumbered(fresh)
+	}
+	for i, k := range keys {
+		if len(t.hops.byKey) == MaxNextHops {
+			t.limits.add(fmt.Sprintf("all %d numbers of next hops are in use: routes that need more are unreachable", MaxNextHops), none)
+			keys = keys[:i]
+			break
+		}
+		t.hop(t.hops.give(k), k)
+	}
+	groups := map[string]*way{}
+	members := 0
+	for w := range fresh {
+		numbers := t.hops.of(w.keys)
+		if len(numbers) < len(w.keys) {
+			t.fail(w)
+			continue
+		}
+		t.lead(w, numbers)
+		if w.to, w.number = switchspec.ToNextHop, numbers[0]; len(numbers) > 1 {
+			groups[ecmpKey(numbers)] = w
+			members += len(numbers)
 		}
 	}
-	if !t.hops.assign(keys) {
-		t.problems.add(fmt.Sprintf("all %d numbers of next hops are in use: routes that need more are unreachable", MaxNextHops), none)
+	if t.ecmp.members+members > MaxECMPMembers {
+		t.forget(idle)
 	}
-	sets := map[string]bool{}
-	groups := map[*way]string{}
-	for w := range ways {
-		numbers := make([]uint16, 0, len(w.keys))
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		if id := t.ecmp.free(len(key) / 2); id != 0 {
+			t.group(groups[key], id, key)
+			continue
+		}
+		t.fail(groups[key])
+		t.limits.add(fmt.Sprintf("all %d places in ECMP groups are in use: routes that need more are unreachable", MaxECMPMembers), none)
+	}
+	for _, k := range keys {
+		t.release(t.hops.byKey[k]) // of a way that failed
+	}
+}
+
+// unnumbered are the ways' next hops that have no number, in order.
+func (t *Table) unnumbered(fresh map[*way]bool) []hopKey {
+	var keys []hopKey
+	for w := range fresh {
 		for _, k := range w.keys {
-			n := t.hops.byKey[k]
-			if n == 0 {
-				break
+			if t.hops.byKey[k] == 0 {
+				keys = append(keys, k)
 			}
-			numbers = append(numbers, n)
-			w.route.Hops = append(w.route.Hops, bifurcation.Hop{NextHop: n, Port: uint32(k.port)})
-		}
-		switch {
-		case len(numbers) < len(w.keys):
-			*w = *unresolvedWay
-		case len(numbers) == 1:
-			w.to, w.number = switchspec.ToNextHop, numbers[0]
-		default:
-			slices.Sort(numbers)
-			groups[w] = ecmpKey(numbers)
-			sets[groups[w]] = true
 		}
 	}
-	if !t.ecmp.assign(sets) {
-		t.problems.add(fmt.Sprintf("all %d places in ECMP groups are in use: routes that need more are unreachable", MaxECMPMembers), none)
-	}
-	for w, key := range groups {
-		if id := t.ecmp.bySet[key]; id != 0 {
-			w.to, w.number = switchspec.ToECMP, id
-		} else {
-			*w = *unresolvedWay
-		}
+	slices.SortFunc(keys, hopKey.compare)
+	return slices.Compact(keys)
+}
+
+// lead takes a way's next hops into use.
+func (t *Table) lead(w *way, numbers []uint16) {
+	for i, n := range numbers {
+		t.hops.slots[n].ways++
+		w.route.Hops = append(w.route.Hops, bifurcation.Hop{NextHop: n, Port: uint32(w.keys[i].port)})
 	}
 }
 
-// newWay makes a way of next hops; number goes on with it.
-func (t *Table) newWay(keys []hopKey) *way {
+// group makes a way one by an ECMP group, of the numbers that the key says.
+func (t *Table) group(w *way, id uint16, key string) {
+	w.to, w.number = switchspec.ToECMP, id
+	t.ecmp.put(id, len(w.keys))
+	e := switchspec.ECMPGroup{ID: id, Hops: ecmpHops(key)}
+	t.lacks(e.Key(), e)
+}
+
+// hop has the switch get a next hop under its number.
+func (t *Table) hop(n uint16, k hopKey) {
+	hop, neighbor := switchspec.NextHop{ID: n, Port: k.port}, switchspec.Neighbor{NextHop: n, Src: k.src, Dst: k.dst}
+	t.lacks(hop.Key(), hop)
+	t.lacks(neighbor.Key(), neighbor)
+}
+
+// fail makes a way unresolved for which there are no numbers.
+func (t *Table) fail(w *way) {
+	delete(t.led, wayKey(w.keys))
+	t.leadNot(w)
+	*w = *unresolvedWay
+}
+
+// forget drops those of the ways to which no route leads, and their numbers.
+func (t *Table) forget(idle []*way) {
+	for _, w := range idle {
+		if w.routes > 0 || w.gone || len(w.keys) == 0 {
+			continue
+		}
+		w.gone = true
+		delete(t.led, wayKey(w.keys))
+		if w.to == switchspec.ToECMP {
+			t.ecmp.drop(w.number, len(w.keys))
+			t.lacks(switchspec.ECMPGroup{ID: w.number}.Key(), nil)
+		}
+		t.leadNot(w)
+	}
+}
+
+func (t *Table) leadNot(w *way) {
+	for _, h := range w.route.Hops {
+		t.hops.slots[h.NextHop].ways--
+		t.release(h.NextHop)
+	}
+}
+
+// release frees a next hop's number if nothing needs it, and reports whether it did.
+func (t *Table) release(number uint16) bool {
+	if !t.hops.take(number) {
+		return false
+	}
+	t.lacks(switchspec.NextHop{ID: number}.Key(), nil)
+	t.lacks(switchspec.Neighbor{NextHop: number}.Key(), nil)
+	return true
+}
+
+func wayKey(keys []hopKey) string {
+	b := make([]byte, 0, 14*len(keys))
+	for _, k := range keys {
+		b = append(append(binary.BigEndian.AppendUint16(b, k.port), k.src[:]...), k.dst[:]...)
+	}
+	return string(b)
+}
+
+// way is that by these next hops. It has no number before a route leads there.
+func (t *Table) way(keys []hopKey) *way {
 	if len(keys) == 0 {
 		return unresolvedWay
 	}
 	slices.SortFunc(keys, hopKey.compare)
 	w := &way{keys: slices.Compact(keys)}
+	key := wayKey(w.keys)
+	if known := t.led[key]; known != nil {
+		return known
+	}
+	t.led[key] = w
 	for _, k := range w.keys {
 		to := t.ports[k.port].To
 		switch {
@@ -185,8 +356,12 @@ func (t *Table) newWay(keys []hopKey) *way {
 	return w
 }
 
+// resolveSet finds the way of a set.
 func (t *Table) resolveSet(s *set) {
-	s.local, s.problems = false, nil
+	if s.resolved && !s.way.gone {
+		return
+	}
+	s.resolved, s.local, s.problems = true, false, nil
 	if len(s.hops) == 0 {
 		s.way = unreachableWay
 		return
@@ -195,7 +370,7 @@ func (t *Table) resolveSet(s *set) {
 	for _, h := range s.hops {
 		keys = t.resolveHop(s, h, keys)
 	}
-	s.way = t.newWay(keys)
+	s.way = t.way(keys)
 }
 
 // resolveHop appends what a source's next hop stands for.
@@ -311,8 +486,19 @@ func (p problems) add(cause string, at prefix) {
 // for links that are down. It is empty if all is well.
 func (t *Table) Problems() []string {
 	t.compile()
+	all := problems{}
+	maps.Copy(all, t.limits)
+	for p, s := range t.routes {
+		t.resolveSet(s)
+		for _, cause := range s.problems {
+			all.add(cause, p)
+		}
+		if s.local && !t.inOwn(p.netip()) {
+			all.add("the MAC of a next hop at a host port is not known", p)
+		}
+	}
 	var list []string
-	for cause, p := range t.problems {
+	for cause, p := range all {
 		switch {
 		case p.first == none:
 			list = append(list, cause)

@@ -108,7 +108,9 @@ func New(cfg Config) (*Table, error) {
 		cfg: cfg, ports: map[uint16]*port{}, byName: map[string]*port{}, switches: map[string]*Switch{},
 		byAddr: map[netip.Addr]string{}, own: map[netip.Addr]bool{}, ownMACs: map[switchspec.MAC]bool{},
 		sets: map[string]*set{}, routes: map[prefix]*set{}, hosts: map[netip.Addr]*host{}, cache: map[netip.Addr]bifurcation.Route{},
-		refused: map[string]uint64{}, hops: newHopNumbers(), ecmp: newECMPNumbers(), dirty: true, version: 1, ways: 1,
+		refused: map[string]uint64{}, hops: newHopNumbers(), all: true, version: 1, ways: 1,
+		changed: map[prefix]bool{}, table: map[prefix]*way{}, led: map[string]*way{}, bridged: map[switchspec.MAC]uint16{},
+		lacking: map[switchspec.Key]*Change{},
 	}
 	if !unicastMAC(cfg.MAC) {
 		return nil, bad("the router's MAC is %v: want that of a station", cfg.MAC)
@@ -134,7 +136,11 @@ func New(cfg Config) (*Table, error) {
 	if e := cfg.ECN; e != nil && (e.KMin > e.KMax || e.KMax > switchspec.MaxDepth) {
 		return nil, bad("ECN marking at depths from %d to %d: want two depths in order, up to %d", e.KMin, e.KMax, switchspec.MaxDepth)
 	}
-	return t, t.addHosts()
+	err := t.addHosts()
+	for _, e := range t.fixed() {
+		t.lacks(e.Key(), e)
+	}
+	return t, err
 }
 
 func (t *Table) addSwitches() error {
@@ -172,6 +178,9 @@ func (t *Table) addPorts() error {
 			return bad("port %d leads to %q, which is not among the switches", p.Number, p.To)
 		}
 		t.ports[p.Number] = p
+		if p.Router.Is4() {
+			t.routers = append(t.routers, p)
+		}
 		t.ownMACs[p.MAC] = true
 		t.portsTo[p.To] = append(t.portsTo[p.To], p)
 		for _, name := range []string{p.label, p.Name} {

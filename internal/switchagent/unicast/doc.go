@@ -7,7 +7,8 @@
 //	t.Link(9, true, peerMAC) // from the hellos
 //	t.Learn(host, now)       // from ARP
 //	t.Settled(true)          // the source has told all that it knew
-//	state := t.Wanted()      // merge it with the groups' part, and write the difference
+//	list := t.Changes()      // write them, and then
+//	t.Written(list)
 //	way, err := t.Resolve(receiver)
 //
 // # Which route counts

@@ -24,14 +24,13 @@ type hopNumbers struct {
 	byKey map[hopKey]uint16
 	slots [MaxNextHops + 1]*hopSlot
 	last  uint16 // given
-	round uint64 // of assign
 }
 
 type hopSlot struct {
 	key     hopKey
-	uses    int
-	round   uint64 // in which it was last wanted
-	adopted bool   // and not settled
+	uses    int  // by groups
+	ways    int  // that need it
+	adopted bool // and not settled
 }
 
 func newHopNumbers() *hopNumbers { return &hopNumbers{byKey: map[hopKey]uint16{}} }
@@ -44,13 +43,14 @@ func (n *hopNumbers) at(number uint16) *hopSlot {
 }
 
 // adopt gives a number to what has none yet, if it is free.
-func (n *hopNumbers) adopt(number uint16, k hopKey) {
+func (n *hopNumbers) adopt(number uint16, k hopKey) bool {
 	if number == 0 || int(number) >= len(n.slots) || n.slots[number] != nil || n.byKey[k] != 0 {
-		return
+		return false
 	}
 	n.slots[number] = &hopSlot{key: k, adopted: true}
 	n.byKey[k] = number
 	n.last = max(n.last, number)
+	return true
 }
 
 func (n *hopNumbers) settle() {
@@ -61,50 +61,32 @@ func (n *hopNumbers) settle() {
 	}
 }
 
-// assign gives a number to each of the next hops that has none, in order, and takes
-// those back that are neither among them nor in use. It reports whether the numbers
-// sufficed.
-func (n *hopNumbers) assign(want map[hopKey]bool) bool {
-	n.round++
-	var fresh []hopKey
-	for k := range want {
-		if number := n.byKey[k]; number != 0 {
-			n.slots[number].round = n.round
-		} else {
-			fresh = append(fresh, k)
-		}
-	}
-	slices.SortFunc(fresh, hopKey.compare)
-	if len(n.byKey)+len(fresh) > MaxNextHops {
-		n.sweep() // what goes is needed at once
-	}
-	ok := true
-	for _, k := range fresh {
-		if len(n.byKey) == MaxNextHops {
-			ok = false
+// of are the numbers of next hops, up to the first that has none.
+func (n *hopNumbers) of(keys []hopKey) []uint16 {
+	out := make([]uint16, 0, len(keys))
+	for _, k := range keys {
+		if n.byKey[k] == 0 {
 			break
 		}
-		for n.last = n.last%MaxNextHops + 1; n.slots[n.last] != nil; {
-			n.last = n.last%MaxNextHops + 1
-		}
-		n.slots[n.last] = &hopSlot{key: k, round: n.round}
-		n.byKey[k] = n.last
+		out = append(out, n.byKey[k])
 	}
-	n.sweep()
-	return ok
+	return out
 }
 
-func (n *hopNumbers) sweep() {
-	for number := range n.slots {
-		n.release(uint16(number)) //nolint:gosec // 8191 at most
+// give gives a next hop a number, in turn; one must be free.
+func (n *hopNumbers) give(k hopKey) uint16 {
+	for n.last = n.last%MaxNextHops + 1; n.slots[n.last] != nil; {
+		n.last = n.last%MaxNextHops + 1
 	}
+	n.slots[n.last] = &hopSlot{key: k}
+	n.byKey[k] = n.last
+	return n.last
 }
 
-// release frees a number that is neither wanted nor in use, and reports whether it
-// did.
-func (n *hopNumbers) release(number uint16) bool {
+// take takes a number back that nothing needs, and reports whether it did.
+func (n *hopNumbers) take(number uint16) bool {
 	s := n.slots[number]
-	if s == nil || s.uses > 0 || s.adopted || s.round == n.round {
+	if s == nil || s.uses > 0 || s.adopted || s.ways > 0 {
 		return false
 	}
 	n.slots[number] = nil
@@ -115,20 +97,38 @@ func (n *hopNumbers) release(number uint16) bool {
 // ecmpNumbers gives ECMP groups their numbers. As each group has at least two members,
 // numbers do not run out before members do.
 type ecmpNumbers struct {
-	bySet   map[string]uint16 // by its numbers of next hops
-	sets    map[uint16]string
+	used    [MaxECMPGroups + 1]bool
 	members int
 	last    uint16
 }
 
-func newECMPNumbers() *ecmpNumbers {
-	return &ecmpNumbers{bySet: map[string]uint16{}, sets: map[uint16]string{}}
+// free is the next number that is free, if there is room for a group of so many; else 0.
+func (n *ecmpNumbers) free(members int) uint16 {
+	if n.members+members > MaxECMPMembers {
+		return 0
+	}
+	id := n.last%MaxECMPGroups + 1
+	for n.used[id] {
+		id = id%MaxECMPGroups + 1
+	}
+	return id
 }
 
-// ecmpKey makes a key of next hops' numbers in ascending order.
+func (n *ecmpNumbers) put(id uint16, members int) {
+	n.used[id] = true
+	n.members += members
+	n.last = id
+}
+
+func (n *ecmpNumbers) drop(id uint16, members int) {
+	n.used[id] = false
+	n.members -= members
+}
+
+// ecmpKey makes a key of next hops' numbers.
 func ecmpKey(numbers []uint16) string {
 	var b []byte
-	for _, n := range numbers {
+	for _, n := range slices.Sorted(slices.Values(numbers)) {
 		b = binary.BigEndian.AppendUint16(b, n)
 	}
 	return string(b)
@@ -140,61 +140,4 @@ func ecmpHops(key string) []switchspec.ECMPHop {
 		list = append(list, switchspec.ECMPHop{NextHop: binary.BigEndian.Uint16(b), Weight: 1})
 	}
 	return list
-}
-
-func (n *ecmpNumbers) put(id uint16, key string) {
-	n.bySet[key], n.sets[id] = id, key
-	n.members += len(key) / 2
-	n.last = id
-}
-
-// adopt gives a number to a set that has none yet, if it is free.
-func (n *ecmpNumbers) adopt(id uint16, key string) {
-	if id == 0 || id > MaxECMPGroups || n.sets[id] != "" || n.bySet[key] != 0 || n.members+len(key)/2 > MaxECMPMembers {
-		return
-	}
-	last := max(n.last, id)
-	n.put(id, key)
-	n.last = last
-}
-
-// assign gives a number to each of the sets that has none, in order, as far as there
-// is room, and takes back those of other sets. It reports whether there was room.
-func (n *ecmpNumbers) assign(want map[string]bool) bool {
-	var fresh []string
-	more := 0
-	for key := range want {
-		if n.bySet[key] == 0 {
-			fresh = append(fresh, key)
-			more += len(key) / 2
-		}
-	}
-	slices.Sort(fresh)
-	if n.members+more > MaxECMPMembers {
-		n.sweep(want)
-	}
-	ok := true
-	for _, key := range fresh {
-		if n.members+len(key)/2 > MaxECMPMembers {
-			ok = false
-			continue
-		}
-		id := n.last%MaxECMPGroups + 1
-		for n.sets[id] != "" {
-			id = id%MaxECMPGroups + 1
-		}
-		n.put(id, key)
-	}
-	n.sweep(want)
-	return ok
-}
-
-func (n *ecmpNumbers) sweep(want map[string]bool) {
-	for id, key := range n.sets {
-		if !want[key] {
-			delete(n.sets, id)
-			delete(n.bySet, key)
-			n.members -= len(key) / 2
-		}
-	}
 }

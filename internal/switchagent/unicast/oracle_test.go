@@ -456,6 +456,10 @@ func (r *run) restart() {
 	}
 	next := must(New(world.cfg))
 	next.Adopt(state)
+	there := state.Clone()
+	if write(there, next.Changes()); !there.Equal(next.Wanted()) {
+		r.Fatalf("the switch that was adopted lacks %v", switchspec.Diff(there, next.Wanted()))
+	}
 	same := func(when string) {
 		if d := switchspec.Diff(state, next.Wanted()); len(d) > 0 {
 			r.Fatalf("%s, the difference is %v", when, d)

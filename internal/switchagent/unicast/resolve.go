@@ -23,7 +23,7 @@ func (e *Unresolved) Error() string {
 // Unwrap returns bifurcation.ErrNoRoute.
 func (e *Unresolved) Unwrap() error { return bifurcation.ErrNoRoute }
 
-// Resolve returns the way to dst, as packets go that the switch routes by Wanted. The
+// Resolve returns the way to dst, as packets go once the switch has the Changes. The
 // answer must not be changed. Errors wrap bifurcation.ErrNoRoute, and may be
 // *Unresolved.
 func (t *Table) Resolve(dst netip.Addr) (bifurcation.Route, error) {
@@ -81,7 +81,7 @@ func (t *Table) lookAhead(w *way, dst netip.Addr) bifurcation.Route {
 func (t *Table) lookup(dst netip.Addr) (*way, prefix) {
 	host := single(dst) >> 8
 	for bits := 32; bits >= 0; bits-- {
-		if t.lengths&(1<<bits) == 0 {
+		if t.lengths[bits] == 0 {
 			continue
 		}
 		p := host>>(32-bits)<<(32-bits)<<8 | prefix(bits) //nolint:gosec // 0 to 32

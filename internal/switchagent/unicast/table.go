@@ -15,6 +15,7 @@ type Table struct {
 	ports    map[uint16]*port
 	byName   map[string]*port   // by number in decimal, too
 	portsTo  map[string][]*port // by the neighbor; "" has hosts
+	routers  []*port
 	switches map[string]*Switch
 	byAddr   map[netip.Addr]string // of switches
 	own      map[netip.Addr]bool
@@ -29,17 +30,20 @@ type Table struct {
 	settled   bool
 
 	hops *hopNumbers
-	ecmp *ecmpNumbers
+	ecmp ecmpNumbers
 
 	// What was made of the above; see compile.
-	dirty    bool
-	version  uint64
-	ways     uint64
-	table    map[prefix]*way
-	lengths  uint64                           // bit n: there are prefixes of n bits
-	cache    map[netip.Addr]bifurcation.Route // see lookAhead
-	problems problems
-	state    *switchspec.State // nil: to be made anew
+	all     bool            // anything may have changed
+	changed map[prefix]bool // else: the source's routes that have
+	version uint64
+	ways    uint64
+	table   map[prefix]*way
+	led     map[string]*way                  // ways with next hops, by these
+	lengths [33]int                          // how many prefixes of n bits there are
+	bridged map[switchspec.MAC]uint16        // ports of stations
+	cache   map[netip.Addr]bifurcation.Route // see lookAhead
+	limits  problems                         // what there is no room for
+	lacking map[switchspec.Key]*Change       // on the switch
 }
 
 // A prefix is an IPv4 prefix: the address in the upper bits, the length in
@@ -66,19 +70,24 @@ type set struct {
 	key      string
 	hops     routing.Hops
 	routes   int
+	resolved bool // the rest is known
 	way      *way
 	local    bool // a hop waits for a host that is not known yet
 	problems []string
 }
 
-// touch says that ways may have changed.
+// touch says that any way may have changed.
 func (t *Table) touch() {
-	t.dirty = true
+	t.all = true
+	t.rise()
+}
+
+func (t *Table) rise() {
 	t.version++
 	t.ways++
 }
 
-// Version rises with every change that Wanted or Resolve could show.
+// Version rises with every change that Changes or Resolve could show.
 func (t *Table) Version() uint64 { return t.version }
 
 // WaysVersion rises with every change that Resolve could show. Version rises
@@ -87,27 +96,33 @@ func (t *Table) WaysVersion() uint64 { return t.ways }
 
 // Routes takes a change from the source. Routes that are not IPv4 are ignored.
 func (t *Table) Routes(d routing.Delta) {
-	changed := false
+	changed, all := false, false
+	set := func(p prefix, yes bool) {
+		if yes {
+			t.changed[p], changed = true, true
+		}
+	}
 	for _, r := range d.Routes {
 		if p, ok := normal(r.Prefix); ok {
-			changed = t.setRoute(p, r.Hops) || changed
+			set(p, t.setRoute(p, r.Hops))
 		}
 	}
 	for _, w := range d.Withdrawn {
 		if p, ok := normal(w); ok {
 			_, kept := t.adopted[p]
 			delete(t.adopted, p)
-			changed = t.dropRoute(p) || kept || changed
+			set(p, t.dropRoute(p) || kept)
 		}
 	}
 	for _, n := range d.Neighbors {
-		changed = t.setNeighbor(n.NeighborKey, switchspec.MAC(n.MAC)) || changed
+		all = t.setNeighbor(n.NeighborKey, switchspec.MAC(n.MAC)) || all
 	}
 	for _, k := range d.Lost {
-		changed = t.setNeighbor(k, switchspec.MAC{}) || changed
+		all = t.setNeighbor(k, switchspec.MAC{}) || all
 	}
-	if changed {
-		t.touch()
+	t.all = t.all || all
+	if changed || all {
+		t.rise()
 	}
 }
 
@@ -221,7 +236,7 @@ func (t *Table) Link(number uint16, up bool, peer switchspec.MAC) {
 }
 
 // Use counts a user of a next hop's number, and reports whether there is such a next
-// hop. What is in use stays in Wanted, even if no route leads there any more. Call it
+// hop. What is in use stays on the switch, even if no route leads there any more. Call it
 // with numbers that Resolve just returned, or that an adopted switch had.
 func (t *Table) Use(number uint16) bool {
 	h := t.hops.at(number)
@@ -234,12 +249,12 @@ func (t *Table) Use(number uint16) bool {
 
 // Unuse takes a Use back.
 func (t *Table) Unuse(number uint16) {
+	t.compile() // it may be wanted again
 	h := t.hops.at(number)
 	if h == nil || h.uses == 0 {
 		return
 	}
-	if h.uses--; h.uses == 0 && !t.dirty && t.hops.release(number) {
+	if h.uses--; t.release(number) {
 		t.version++
-		t.state = nil
 	}
 }

@@ -2,44 +2,62 @@ package unicast
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// Wanted returns the unicast part of the switch's state. It is the caller's.
-func (t *Table) Wanted() *switchspec.State {
-	t.compile()
-	if t.state == nil {
-		t.state = &switchspec.State{}
-		if err := t.state.Put(t.entities()...); err != nil { // New refuses what could lead here
-			t.problems.add(fmt.Sprintf("the switch cannot be told: %v", err), none)
-		}
-	}
-	return t.state.Clone()
+// A Change is what the switch is to have under a key.
+type Change struct {
+	Key    switchspec.Key
+	Entity switchspec.Entity // nil: nothing
 }
 
-func (t *Table) entities() []switchspec.Entity {
-	list := make([]switchspec.Entity, 0, len(t.table)+2*len(t.hops.byKey)+len(t.ecmp.sets)+len(t.hosts)+len(t.own)+3*len(t.ports)+8)
+// Changes are what the switch lacks, in no order: all that came to be wanted, or no longer
+// is, except what Written was called with.
+func (t *Table) Changes() []*Change {
+	t.compile()
+	return slices.Collect(maps.Values(t.lacking))
+}
+
+// Written says that the switch has some of the Changes.
+func (t *Table) Written(list []*Change) {
+	for _, c := range list {
+		if t.lacking[c.Key] == c { // else it has changed since
+			delete(t.lacking, c.Key)
+		}
+	}
+}
+
+func (t *Table) lacks(k switchspec.Key, e switchspec.Entity) { t.lacking[k] = &Change{k, e} }
+
+// bridge follows the hosts' MACs.
+func (t *Table) bridge() {
+	now := make(map[switchspec.MAC]uint16, len(t.hosts))
+	for _, h := range t.hosts {
+		now[h.MAC] = h.Port
+		if port, ok := t.bridged[h.MAC]; !ok || port != h.Port {
+			e := switchspec.BridgeMAC{MAC: h.MAC, Port: h.Port}
+			t.lacks(e.Key(), e)
+		}
+	}
+	for m := range t.bridged {
+		if _, ok := now[m]; !ok {
+			t.lacks(switchspec.BridgeMAC{MAC: m}.Key(), nil)
+		}
+	}
+	t.bridged = now
+}
+
+// fixed is what the switch has whatever the routes are.
+func (t *Table) fixed() (list []switchspec.Entity) {
 	for m := range t.ownMACs {
 		list = append(list, switchspec.RouterMAC{MAC: m})
 	}
 	for a := range t.own {
 		list = append(list, switchspec.ARPTarget{Addr: a})
-	}
-	for k, n := range t.hops.byKey {
-		list = append(list, switchspec.NextHop{ID: n, Port: k.port}, switchspec.Neighbor{NextHop: n, Src: k.src, Dst: k.dst})
-	}
-	for id, key := range t.ecmp.sets {
-		list = append(list, switchspec.ECMPGroup{ID: id, Hops: ecmpHops(key)})
-	}
-	for p, w := range t.table {
-		list = append(list, switchspec.Route{Dst: p.netip(), To: w.to, Number: w.number})
-	}
-	for _, h := range t.hosts {
-		list = append(list, switchspec.BridgeMAC{MAC: h.MAC, Port: h.Port})
 	}
 	if t.cfg.Guard {
 		for _, h := range t.cfg.Hosts {
@@ -77,18 +95,18 @@ type Hop struct {
 	Uses     int            // by groups
 }
 
-// HopList lists the next hops that Wanted has, by number.
+// HopList lists the next hops that the switch is to have, by number.
 func (t *Table) HopList() []Hop {
 	t.compile()
 	list := make([]Hop, 0, len(t.hops.byKey))
 	for k := range t.hops.byKey {
-		list = append(list, t.hop(k))
+		list = append(list, t.hopOf(k))
 	}
 	slices.SortFunc(list, func(x, y Hop) int { return cmp.Compare(x.Number, y.Number) })
 	return list
 }
 
-func (t *Table) hop(k hopKey) Hop {
+func (t *Table) hopOf(k hopKey) Hop {
 	n := t.hops.byKey[k]
 	h := Hop{Number: n, Port: k.port, Src: k.src, Dst: k.dst, Uses: t.hops.slots[n].uses}
 	if p := t.ports[k.port]; p != nil {
@@ -104,14 +122,14 @@ type Way struct {
 	Note   string // if there are no next hops: one of the Notes
 }
 
-// RouteList lists the routes that Wanted has, in the order of their prefixes.
+// RouteList lists the routes that the switch is to have, in the order of their prefixes.
 func (t *Table) RouteList() []Way {
 	t.compile()
 	list := make([]Way, 0, len(t.table))
 	for p, w := range t.table {
 		r := Way{Prefix: p.netip(), Note: w.note}
 		for _, k := range w.keys {
-			r.Hops = append(r.Hops, t.hop(k))
+			r.Hops = append(r.Hops, t.hopOf(k))
 		}
 		list = append(list, r)
 	}
