@@ -113,8 +113,11 @@ func (m *mixture) cycle(t *testing.T, mode string, senderOld, victimOld bool, sw
 	tm.workFor(t, 48, tm.to...)
 	m.swap(t, false, swaps...)
 	victim.Member.Kill()
-	tm.workFor(t, 48, tm.to[:2]...)
 	tm.told(t, "removed", victim)
+	if info := ask[orders.GroupInfo](t, from, orders.Info, orders.Name{Name: name}); mode == "require" && info.Formation != 1 {
+		t.Errorf("%s: to take a receiver out, the group was formed anew: %+v", name, tm.events(t))
+	}
+	tm.workFor(t, 48, tm.to[:2]...)
 	tm.close(t)
 	t.Logf("%s: %v", name, time.Since(begun))
 }
