@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,12 +28,16 @@ type Programs struct {
 const module = "github.com/mcrdma/mcrdma/"
 
 // Build compiles the programs into dir.
-func Build(dir string) (Programs, error) {
-	cmd := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "member")}, nil
+func Build(dir string) (Programs, error) { return build(context.Background(), "", dir) }
+
+// build compiles the programs of the sources in a directory.
+func build(ctx context.Context, source, dir string) (Programs, error) {
+	_, err := command(ctx, source, "go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"tests/e2e/member")
+	return programsIn(dir), err
+}
+
+func programsIn(dir string) Programs {
+	return Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "member")}
 }
 
 // A Lab is running.
