@@ -130,8 +130,9 @@ type (
 		Formation uint32
 		Member    Departure // TYPE_REMOVED; otherwise the address at most
 		Text      string
-		Label     string     // TYPE_REMOVED: for the metrics
-		View      *Formation // TYPE_VIEW
+		Reason    mcrdmav1.Reason // TYPE_FAILED
+		Label     string          // TYPE_REMOVED: for the metrics
+		View      *Formation      // TYPE_VIEW
 		Tree      []string
 	}
 	// ReplySender answers a call.

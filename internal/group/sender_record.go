@@ -41,7 +41,7 @@ type Ending struct {
 	Text   string
 	// Failed is what the application is told; "": it has ended the group, or is gone.
 	Failed string          `json:",omitempty"`
-	Cause  mcrdmav1.Reason `json:",omitempty"` // what it is told if it asks
+	Cause  mcrdmav1.Reason `json:",omitempty"` // why, for the application
 }
 
 // Why is what an application is told that asks for a group which has ended; nil: it need not
