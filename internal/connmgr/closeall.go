@@ -28,7 +28,8 @@ func (m *Manager) CloseAll(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, g := range groups {
 		all.Go(func() {
-			m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: drainText, Failed: drainText})
+			m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: drainText, Failed: drainText,
+				Cause: mcrdmav1.Reason_SENDER_LOST})
 		})
 	}
 	if members > 0 {

@@ -12,7 +12,6 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
-	"github.com/mcrdma/mcrdma/internal/hostclock"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -225,8 +224,7 @@ func (g *group) closed() error {
 
 // lose has a receiver taken out of a group. It may be called with Manager.mu.
 func (m *Manager) lose(g *group, a netip.Addr, label, why string) {
-	l := machine.Loss{Label: label, Why: why, Since: hostclock.Now(), Clock: hostclock.Name()}
-	g.post(func(s *machine.Sender, now time.Time) { s.Lose(a, l, now) })
+	g.post(func(s *machine.Sender, now time.Time) { s.Lose(a, machine.Loss{Label: label, Why: why}, now) })
 }
 
 // ackTimeout is the local ACK timeout of a sender's queue pair, as its exponent. With its
@@ -258,7 +256,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 		}
 	}
 	for _, d := range g.status.Load().Departures {
-		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why, Since: d.Since, Clock: d.Clock})
+		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why})
 	}
 	for _, s := range f.Phases {
 		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})

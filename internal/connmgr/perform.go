@@ -241,8 +241,8 @@ func (r *runner) cleanUp(j machine.Job) {
 // tellSender tells the group's application.
 func (r *runner) tellSender(a machine.TellSender) {
 	m := r.m
-	c := &mcrdmav1.GroupChanged{Group: r.id.proto(), Type: a.Type, Formation: a.Formation, Text: a.Text, Host: a.Member.Host, Since: a.Member.Since,
-		Clock: a.Member.Clock, Tree: a.Tree}
+	c := &mcrdmav1.GroupChanged{Group: r.id.proto(), Type: a.Type, Formation: a.Formation, Text: a.Text, Reason: a.Reason, Host: a.Member.Host,
+		Tree: a.Tree}
 	if a.Member.Addr.IsValid() {
 		c.Address = a.Member.Addr.String()
 	}

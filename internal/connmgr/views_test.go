@@ -89,7 +89,7 @@ func TestViewNotAcknowledged(t *testing.T) {
 		apps[0].end()
 		a.waitChange(viewed)
 		r.pass(machine.ViewTime + time.Second)
-		if c := a.waitChange(failed); c.GetText() != "the application has not acknowledged view 2 in 5s" {
+		if c := a.waitChange(failed); c.GetReason() != mcrdmav1.Reason_TIMEOUT || c.GetText() != "the application has not acknowledged view 2 in 5s" {
 			t.Errorf("%v", c)
 		}
 		if a.countChanges(removed) > 0 {

@@ -84,9 +84,8 @@ type Departure struct {
 	Addr netip.Addr
 	Host string
 	Why  string
-	// Since is when the switches may have begun to go on without it, in µs by the clock
-	// of package hostclock that has this name; 0: it was not in the next formation.
-	Since int64
+	// Since and Clock are in records of the release before, and nothing reads them.
+	Since int64  `json:",omitempty"`
 	Clock string `json:",omitempty"`
 }
 

@@ -130,8 +130,9 @@ type (
 		Formation uint32
 		Member    Departure // TYPE_REMOVED; otherwise the address at most
 		Text      string
-		Label     string     // TYPE_REMOVED: for the metrics
-		View      *Formation // TYPE_VIEW
+		Reason    mcrdmav1.Reason // TYPE_FAILED
+		Label     string          // TYPE_REMOVED: for the metrics
+		View      *Formation      // TYPE_VIEW
 		Tree      []string
 	}
 	// ReplySender answers a call.
@@ -174,8 +175,6 @@ func away(err error) bool {
 type Loss struct {
 	Label string // of the metrics
 	Why   string
-	Since int64 // as in Departure
-	Clock string
 }
 
 // A Sender is one group at its sender's daemon. Its methods are for one goroutine at a time.
@@ -305,8 +304,7 @@ func (s *Sender) allDepartures() []Departure {
 }
 
 func (s *Sender) departureOf(x Receiver) Departure {
-	l := s.lost[x.Addr]
-	return Departure{Addr: x.Addr, Host: x.Host, Why: l.Why, Since: l.Since, Clock: l.Clock}
+	return Departure{Addr: x.Addr, Host: x.Host, Why: s.lost[x.Addr].Why}
 }
 
 // tell tells the application.

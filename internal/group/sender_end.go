@@ -108,7 +108,7 @@ func (s *Sender) ended(now time.Time) {
 	if !e.restored {
 		s.do(SenderEnded{e.Why()})
 		if e.Failed != "" {
-			s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_FAILED, Text: e.Failed})
+			s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_FAILED, Text: e.Failed, Reason: e.Cause})
 		}
 	}
 	for _, r := range e.replies {

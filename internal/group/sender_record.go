@@ -41,7 +41,7 @@ type Ending struct {
 	Text   string
 	// Failed is what the application is told; "": it has ended the group, or is gone.
 	Failed string          `json:",omitempty"`
-	Cause  mcrdmav1.Reason `json:",omitempty"` // what it is told if it asks
+	Cause  mcrdmav1.Reason `json:",omitempty"` // why, for the application
 }
 
 // Why is what an application is told that asks for a group which has ended; nil: it need not
@@ -166,7 +166,7 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 	if s.end == nil {
 		s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool {
 			if r.Form.Has(d.Addr) { // taking out was begun
-				s.lost[d.Addr] = Loss{"resumed", d.Why, d.Since, d.Clock}
+				s.lost[d.Addr] = Loss{"resumed", d.Why}
 			}
 			return r.Form.Has(d.Addr)
 		})

@@ -211,9 +211,7 @@ func (s *Sender) cannot(err error) {
 // depart takes a receiver out, unless that was noted before, and tells the application.
 func (s *Sender) depart(d Departure, label string) {
 	delete(s.suspected.in, d.Addr)
-	if i := slices.IndexFunc(s.departures, func(o Departure) bool { return o.Addr == d.Addr }); i >= 0 {
-		d.Since, d.Clock = s.departures[i].Since, s.departures[i].Clock
-	} else {
+	if !slices.ContainsFunc(s.departures, func(o Departure) bool { return o.Addr == d.Addr }) {
 		s.departures = append(s.departures, d)
 	}
 	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Member: d, Text: d.Host + ": " + d.Why, Label: label})

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,11 @@ var reasons = map[mcrdmav1.Reason]error{
 	mcrdmav1.Reason_SENDER_LOST: ErrSenderLost,
 }
 
+// kindOf returns the sentinel for a reason.
+func kindOf(reason string) error {
+	return cmp.Or(reasons[mcrdmav1.Reason(mcrdmav1.Reason_value[reason])], ErrFailed)
+}
+
 // errStale: the daemon is further than the caller.
 var errStale = errors.New("mcrdma: stale")
 
@@ -103,12 +109,8 @@ func fromStatus(err error) error {
 		return err
 	}
 	if info := errinfo.Info(err); info != nil {
-		kind, ok := reasons[mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()])]
-		if !ok {
-			kind = ErrFailed
-		}
 		return &RemoteError{Reason: info.GetReason(), Host: info.GetMetadata()["host"], Switch: info.GetMetadata()["switch"],
-			Text: s.Message(), kind: kind}
+			Text: s.Message(), kind: kindOf(info.GetReason())}
 	}
 	switch s.Code() {
 	case codes.Canceled:

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -188,7 +189,8 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 	case l.state >= closing:
 		return
 	case e.GetType() == mcrdmav1.GroupChanged_TYPE_FAILED:
-		l.stop(fmt.Errorf("%w: %s", ErrMinSize, e.GetText()))
+		reason := cmp.Or(e.GetReason(), mcrdmav1.Reason_MIN_SIZE) // daemons of older releases say none
+		l.stop(fmt.Errorf("%w: %s", kindOf(reason.String()), e.GetText()))
 		return
 	case e.GetFormation() > present || l.state == forming:
 		l.early = append(l.early, e)

@@ -228,3 +228,14 @@ func TestTree(t *testing.T) {
 		}
 	})
 }
+
+// TestWhyFailed: the group's error wraps the reason that the daemon says; TYPE_FAILED of an
+// older daemon, which says none, means that too few receivers are left.
+func TestWhyFailed(t *testing.T) {
+	for reason, want := range map[mcrdmav1.Reason]error{mcrdmav1.Reason_REASON_UNSPECIFIED: ErrMinSize, mcrdmav1.Reason_MIN_SIZE: ErrMinSize,
+		mcrdmav1.Reason_TIMEOUT: ErrTimeout, 9999: ErrFailed} {
+		var l life
+		l.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_FAILED, Reason: reason, Text: "so"})
+		wants(t, reason.String(), l.err, want, "so")
+	}
+}

@@ -190,7 +190,7 @@ const (
 	GroupChanged_TYPE_REMOVED     GroupChanged_Type = 2 // address was taken out; the formation goes on
 	GroupChanged_TYPE_REFORM      GroupChanged_Type = 3 // the formation has ended: call ReformGroup
 	GroupChanged_TYPE_ROUTE       GroupChanged_Type = 4 // the tree has changed
-	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group has ended: too few receivers are left
+	GroupChanged_TYPE_FAILED      GroupChanged_Type = 5 // the group has ended
 	GroupChanged_TYPE_RECOVERED   GroupChanged_Type = 6 // the suspected is well
 	// The group is there. This comes besides CreateGroup's answer, which may be lost if
 	// the call is cancelled: who does not want the group any longer closes it.
@@ -1608,17 +1608,10 @@ func (x *FormationInfo) GetView() uint32 {
 
 // A Departure is a receiver that was taken out.
 type Departure struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Host    string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
-	Text    string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // why
-	// When the switches began to go on without it, in µs by CLOCK_MONOTONIC of the
-	// daemon's host: what was complete before that, it has. 0: it was not in the next
-	// formation.
-	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
-	// Whose clock since is of: a boot and a time namespace. To an application with another
-	// clock, since says nothing.
-	Clock         string `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"` // why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1670,20 +1663,6 @@ func (x *Departure) GetHost() string {
 func (x *Departure) GetText() string {
 	if x != nil {
 		return x.Text
-	}
-	return ""
-}
-
-func (x *Departure) GetSince() int64 {
-	if x != nil {
-		return x.Since
-	}
-	return 0
-}
-
-func (x *Departure) GetClock() string {
-	if x != nil {
-		return x.Clock
 	}
 	return ""
 }
@@ -3129,11 +3108,10 @@ type GroupChanged struct {
 	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	Text          string                 `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
-	Since         int64                  `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"` // TYPE_REMOVED: as in Departure
-	Clock         string                 `protobuf:"bytes,8,opt,name=clock,proto3" json:"clock,omitempty"`
-	View          uint32                 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`       // TYPE_VIEW
-	Members       []string               `protobuf:"bytes,10,rep,name=members,proto3" json:"members,omitempty"` // TYPE_VIEW: addresses
-	Tree          []string               `protobuf:"bytes,11,rep,name=tree,proto3" json:"tree,omitempty"`       // TYPE_ROUTE, TYPE_TREE: lines of text
+	View          uint32                 `protobuf:"varint,9,opt,name=view,proto3" json:"view,omitempty"`                            // TYPE_VIEW
+	Members       []string               `protobuf:"bytes,10,rep,name=members,proto3" json:"members,omitempty"`                      // TYPE_VIEW: addresses
+	Tree          []string               `protobuf:"bytes,11,rep,name=tree,proto3" json:"tree,omitempty"`                            // TYPE_ROUTE, TYPE_TREE: lines of text
+	Reason        Reason                 `protobuf:"varint,12,opt,name=reason,proto3,enum=mcrdma.v1.Reason" json:"reason,omitempty"` // TYPE_FAILED; unspecified: an earlier release, and MIN_SIZE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3210,20 +3188,6 @@ func (x *GroupChanged) GetText() string {
 	return ""
 }
 
-func (x *GroupChanged) GetSince() int64 {
-	if x != nil {
-		return x.Since
-	}
-	return 0
-}
-
-func (x *GroupChanged) GetClock() string {
-	if x != nil {
-		return x.Clock
-	}
-	return ""
-}
-
 func (x *GroupChanged) GetView() uint32 {
 	if x != nil {
 		return x.View
@@ -3243,6 +3207,13 @@ func (x *GroupChanged) GetTree() []string {
 		return x.Tree
 	}
 	return nil
+}
+
+func (x *GroupChanged) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
 }
 
 type ResumeGroupRequest struct {
@@ -3973,7 +3944,7 @@ var File_mcrdma_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x16mcrdma/v1/daemon.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"9\n" +
+	"\x16mcrdma/v1/daemon.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15mcrdma/v1/error.proto\"9\n" +
 	"\aGroupID\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"m\n" +
@@ -4089,13 +4060,11 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"departures\x18\f \x03(\v2\x14.mcrdma.v1.DepartureR\n" +
 	"departures\x12\x12\n" +
-	"\x04view\x18\r \x01(\rR\x04view\"y\n" +
+	"\x04view\x18\r \x01(\rR\x04view\"Y\n" +
 	"\tDeparture\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05clock\x18\x05 \x01(\tR\x05clock\"z\n" +
+	"\x04text\x18\x03 \x01(\tR\x04textJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"z\n" +
 	"\x06Member\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
@@ -4202,20 +4171,19 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05since\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
 	"\x04view\x18\v \x01(\rR\x04view\x12+\n" +
-	"\amembers\x18\f \x03(\v2\x11.mcrdma.v1.MemberR\amembers\"\xf3\x03\n" +
+	"\amembers\x18\f \x03(\v2\x11.mcrdma.v1.MemberR\amembers\"\xfe\x03\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
 	"\x04type\x18\x03 \x01(\x0e2\x1c.mcrdma.v1.GroupChanged.TypeR\x04type\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
-	"\x04text\x18\x06 \x01(\tR\x04text\x12\x14\n" +
-	"\x05since\x18\a \x01(\x03R\x05since\x12\x14\n" +
-	"\x05clock\x18\b \x01(\tR\x05clock\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04view\x18\t \x01(\rR\x04view\x12\x18\n" +
 	"\amembers\x18\n" +
 	" \x03(\tR\amembers\x12\x12\n" +
-	"\x04tree\x18\v \x03(\tR\x04tree\"\xb8\x01\n" +
+	"\x04tree\x18\v \x03(\tR\x04tree\x12)\n" +
+	"\x06reason\x18\f \x01(\x0e2\x11.mcrdma.v1.ReasonR\x06reason\"\xb8\x01\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eTYPE_SUSPECTED\x10\x01\x12\x10\n" +
@@ -4227,7 +4195,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x0eTYPE_RECOVERED\x10\x06\x12\x10\n" +
 	"\fTYPE_CREATED\x10\a\x12\r\n" +
 	"\tTYPE_VIEW\x10\b\x12\r\n" +
-	"\tTYPE_TREE\x10\t\"r\n" +
+	"\tTYPE_TREE\x10\tJ\x04\b\a\x10\bJ\x04\b\b\x10\t\"r\n" +
 	"\x12ResumeGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
@@ -4385,6 +4353,7 @@ var file_mcrdma_v1_daemon_proto_goTypes = []any{
 	(*SessionInfo)(nil),           // 55: mcrdma.v1.SessionInfo
 	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(Reason)(0),                   // 58: mcrdma.v1.Reason
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
@@ -4437,50 +4406,51 @@ var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	23, // 47: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
 	4,  // 48: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
 	3,  // 49: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
-	4,  // 50: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	21, // 51: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 52: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
-	57, // 53: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
-	53, // 54: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
-	54, // 55: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
-	55, // 56: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	56, // 57: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	57, // 58: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	5,  // 59: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 60: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 61: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 62: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	49, // 63: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	26, // 64: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	29, // 65: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	31, // 66: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	33, // 67: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
-	35, // 68: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	37, // 69: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	39, // 70: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	45, // 71: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	47, // 72: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	51, // 73: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	6,  // 74: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 75: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 76: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 77: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	50, // 78: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	28, // 79: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	30, // 80: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	32, // 81: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	34, // 82: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
-	36, // 83: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	38, // 84: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	40, // 85: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	46, // 86: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	48, // 87: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	52, // 88: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	74, // [74:89] is the sub-list for method output_type
-	59, // [59:74] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	58, // 50: mcrdma.v1.GroupChanged.reason:type_name -> mcrdma.v1.Reason
+	4,  // 51: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	21, // 52: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 53: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
+	57, // 54: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
+	53, // 55: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
+	54, // 56: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
+	55, // 57: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
+	56, // 58: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	57, // 59: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	5,  // 60: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 61: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 62: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 63: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	49, // 64: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	26, // 65: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	29, // 66: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	31, // 67: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	33, // 68: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
+	35, // 69: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	37, // 70: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	39, // 71: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	45, // 72: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	47, // 73: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	51, // 74: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	6,  // 75: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 76: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 77: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 78: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	50, // 79: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	28, // 80: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	30, // 81: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	32, // 82: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	34, // 83: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
+	36, // 84: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	38, // 85: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	40, // 86: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	46, // 87: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	48, // 88: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	52, // 89: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	75, // [75:90] is the sub-list for method output_type
+	60, // [60:75] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }
@@ -4488,6 +4458,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 	if File_mcrdma_v1_daemon_proto != nil {
 		return
 	}
+	file_mcrdma_v1_error_proto_init()
 	file_mcrdma_v1_daemon_proto_msgTypes[2].OneofWrappers = []any{
 		(*OpenResponse_Hello)(nil),
 		(*OpenResponse_AttachRequested)(nil),
