@@ -229,7 +229,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (g *group, views bool, err err
 	if err := m.roomForGroup(s.uid); err != nil {
 		return nil, false, err
 	}
-	g = m.newGroup(groupID{m.addr, m.numbers.take()}, sp, s, time.Now())
+	g = m.newGroup(groupID{m.addr, m.numbers.Add(1)}, sp, s, time.Now())
 	m.groups[g.id] = g
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
 	return g, s.acksViews(), nil

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,7 +92,7 @@ type Manager struct {
 	life     context.Context // ends when Run ends
 	end      context.CancelFunc
 	wg       sync.WaitGroup // all goroutines of Run
-	numbers  groupNumbers
+	numbers  atomic.Uint64  // the last of a group
 	mcIDs    mcIDs
 	creating *semaphore.Weighted
 	sessions *sessions
@@ -116,7 +118,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address,
 		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
-		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{}, mcIDs: mcIDs{inUse: map[uint32]bool{}},
+		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{},
 		peers: map[netip.Addr]*peer{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
@@ -151,7 +153,7 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	m.boot = m.store.Boot()
-	m.numbers.open()
+	m.numbers.Store(rand.Uint64N(firstGroups)) //nolint:gosec // not a secret
 	if err := m.dialConfigured(); err != nil {
 		return err
 	}

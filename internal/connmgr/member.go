@@ -34,7 +34,7 @@ type members struct {
 	limits     config.Limits
 	sessions   *sessions
 	write      func(context.Context, ...store.Edit) error
-	forget     func(...store.Edit) (done chan struct{})
+	forget     func(context.Context, ...store.Edit)
 	background func(func(context.Context))
 
 	mu       sync.Mutex
@@ -94,14 +94,15 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 	case machine.PutMembership:
 		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
 		t.background(func(ctx context.Context) {
-			err := t.write(ctx, memberEdit(a.Membership.Attach, record))
+			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record))
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
 		})
 	case machine.DeleteMembership:
-		done := t.forget(memberEdit(a.Attach, nil))
+		done := make(chan struct{})
 		t.deleting[id] = done
-		t.background(func(context.Context) {
-			<-done
+		t.background(func(ctx context.Context) {
+			defer close(done)
+			t.forget(ctx, editOf(membersBucket, a.Attach, nil))
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.deleting[id] == done {

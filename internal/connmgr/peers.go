@@ -213,6 +213,17 @@ func ask[Req, Res any](ctx context.Context, call func(context.Context, func(cont
 	return res, err
 }
 
+// askHost makes a request of the daemon of a host.
+func askHost[Req, Res any](ctx context.Context, m *Manager, a netip.Addr,
+	rpc func(mcrdmav1.HostsClient, context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
+	p, err := m.peerAt(a)
+	if err != nil {
+		return res, err
+	}
+	defer m.letPeer(p)
+	return ask(ctx, p.call, func(ctx context.Context, req Req, _ ...grpc.CallOption) (Res, error) { return rpc(p.rpc, ctx, req) }, req)
+}
+
 // An unsentError is the error of a request that cannot have arrived.
 type unsentError struct{ error }
 

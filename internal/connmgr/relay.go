@@ -41,7 +41,7 @@ func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
 		if g.spec.Typical > 0 {
 			h := schedule.Hints{MaxBlock: int64(m.cfg.Relay.Block)}
 			if racks != nil {
-				if h.Racks, err = schedule.NewRacks(rackSizes(racks)...); err != nil {
+				if h.Racks, err = schedule.RacksOf(racks); err != nil {
 					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)
 				}
 			}
@@ -56,7 +56,9 @@ func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
 		if racks == nil {
 			return nil, failure.New(mcrdmav1.Reason_INVALID, "the hybrid algorithm has to know each host's rack: configure rack at all of them, or use another algorithm")
 		}
-		out.Racks = racks
+		for _, r := range racks {
+			out.Racks = append(out.Racks, uint32(r)) //nolint:gosec // it was one
+		}
 	}
 	return out, nil
 }
@@ -93,32 +95,15 @@ func (m *Manager) transportFor(g *group, f *formation) (string, error) {
 }
 
 // racksOf returns the racks of all members; nil: not all are known.
-func (m *Manager) racksOf(f *formation) []uint32 {
-	racks := []uint32{m.cfg.Rack}
+func (m *Manager) racksOf(f *formation) []int {
+	racks := []int{int(m.cfg.Rack)}
 	for _, r := range f.Receivers {
-		racks = append(racks, r.Rack)
+		racks = append(racks, int(r.Rack))
 	}
 	if slices.Contains(racks, 0) {
 		return nil
 	}
 	return racks
-}
-
-// rackSizes is how many members are in each rack, the sender's first.
-func rackSizes(racks []uint32) []int {
-	var order []uint32
-	sizes := map[uint32]int{}
-	for _, r := range racks {
-		if sizes[r] == 0 {
-			order = append(order, r)
-		}
-		sizes[r]++
-	}
-	out := make([]int, 0, len(order))
-	for _, r := range order {
-		out = append(out, sizes[r])
-	}
-	return out
 }
 
 // relayGroup returns a number that no other formation has and no stranger can guess, so
