@@ -51,5 +51,6 @@
 // sessions, one session.
 //
 // The package may import the standard library, x/sync, grpc, prometheus, api, and the
-// packages failure, group, grpcserver, identity, store, rdmcfallback/schedule, qp (its units), and its own parts.
+// packages failure, group, grpcclient, grpcserver, identity, store, unixsock, rdmcfallback/schedule,
+// qp (its units), and its own parts.
 package connmgr

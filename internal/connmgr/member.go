@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // A memberRecord is what the daemon knows of a formed membership after a restart.
@@ -374,12 +375,12 @@ func (t *members) room(sender netip.Addr, uid uint32, memory uint64) error {
 }
 
 // list returns the memberships that a user may see.
-func (t *members) list(u user) (out []*mcrdmav1.MembershipInfo) {
+func (t *members) list(u unixsock.User) (out []*mcrdmav1.MembershipInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, id := range slices.SortedFunc(maps.Keys(t.groups), compareIDs) {
 		for _, x := range t.groups[id].Formed() {
-			if u.sees(x.User.UID) {
+			if u.May(x.User.UID) {
 				out = append(out, t.describe(id, x))
 			}
 		}

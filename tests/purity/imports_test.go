@@ -70,6 +70,8 @@ var limits = []limit{
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/identity", only: []string{std, "google.golang.org/grpc", "internal/identity"}, except: []string{"internal/identity/identitytest"}},
 	{dir: "internal/failure", only: []string{std, "google.golang.org", "api"}},
+	{dir: "internal/grpcclient", only: []string{std, "google.golang.org/grpc", "internal/failure", "internal/identity"}},
+	{dir: "internal/unixsock", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "api", "internal/failure"}},
 	{dir: "internal/grpcserver", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "pkg", "cmd"}},
 	{dir: "internal/labca", only: []string{std, "internal/identity"}},
 	{dir: "internal/routing", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "cmd"}},
