@@ -13,6 +13,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
+// auto is a choice that is left to the daemon.
+const auto = "auto"
+
 // create makes a group, or leaves nothing.
 func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGroupRequest) (*mcrdmav1.CreateGroupResponse, error) {
 	begun := time.Now()

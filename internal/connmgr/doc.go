@@ -51,6 +51,6 @@
 // sessions, one session.
 //
 // The package may import the standard library, x/sync, grpc, prometheus, api, and the
-// packages failure, group, grpcclient, grpcserver, identity, store, unixsock, rdmcfallback/schedule,
+// packages failure, group, grouptree, grpcclient, grpcserver, identity, store, unixsock, rdmcfallback/schedule,
 // qp (its units), and its own parts.
 package connmgr

@@ -3,6 +3,8 @@ package connmgr
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -206,11 +208,25 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 		e.Switch = sw
 		return in, e
 	}
-	if in.Relay, err = m.relayFor(g, f); err != nil {
+	var secret [8]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
+		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
+	if in.Relay, err = choice.For(f); err != nil {
 		cannot := failure.Of(err)
 		cannot.Text += " (switches cannot copy: " + why + ")"
 		return in, cannot
 	}
 	in.Path, in.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, fmt.Sprintf("relayed as %s over %s", in.Relay.Algorithm, in.Relay.Transport)}
 	return in, nil
+}
+
+// notAuto returns the first choice that is not left to the daemon; "": there is none.
+func notAuto(choices ...string) string {
+	for _, c := range choices {
+		if c != "" && c != auto {
+			return c
+		}
+	}
+	return ""
 }

@@ -1,14 +1,10 @@
-package connmgr
+package group
 
 import (
-	"cmp"
-	"crypto/rand"
-	"encoding/binary"
 	"slices"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
-	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
@@ -16,11 +12,21 @@ import (
 // typically are.
 const minBlock = 4096
 
-// auto is a choice that is left to the daemon.
-const auto = "auto"
+// A RelayChoice is what is known before a Relay is chosen.
+type RelayChoice struct {
+	Algorithm string // "": any
+	Transport string // "": any
+	Block     uint32 // most
+	Typical   uint64 // size of a message; 0: not known
+	Host      string // the sender's
+	Rack      uint32 // the same; 0: not known
+	// Group is a number that no other formation has and no stranger can guess, so that
+	// members that meet by mistake notice it, and strangers are turned away.
+	Group uint64
+}
 
-// relayFor decides how hosts relay in a formation. An error names the host that cannot.
-func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
+// For decides how hosts relay in a formation. An error names the host that cannot.
+func (c RelayChoice) For(f *Formation) (*Relay, error) {
 	if f.Sender.Bootstrap == "" {
 		return nil, failure.New(mcrdmav1.Reason_INVALID, "hosts would have to relay, and the sender's application has no address where it listens for that")
 	}
@@ -29,23 +35,23 @@ func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
 			return nil, failure.New(mcrdmav1.Reason_INVALID, "hosts would have to relay, and the receiver's application has no address where it listens for that").AtHost(r.Host)
 		}
 	}
-	out := &machine.Relay{Block: m.cfg.Relay.Block, Group: relayGroup()}
+	out := &Relay{Block: c.Block, Group: c.Group}
 	var err error
-	if out.Transport, err = m.transportFor(g, f); err != nil {
+	if out.Transport, err = c.transport(f); err != nil {
 		return nil, err
 	}
-	racks := m.racksOf(f)
-	name := cmp.Or(notAuto(g.spec.Algorithm), notAuto(m.cfg.Relay.Algorithm))
+	racks := c.racks(f)
+	name := c.Algorithm
 	if name == "" {
 		name = schedule.BinomialPipeline.String()
-		if g.spec.Typical > 0 {
-			h := schedule.Hints{MaxBlock: int64(m.cfg.Relay.Block)}
+		if c.Typical > 0 {
+			h := schedule.Hints{MaxBlock: int64(c.Block)}
 			if racks != nil {
 				if h.Racks, err = schedule.RacksOf(racks); err != nil {
 					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)
 				}
 			}
-			plan, err := schedule.Choose(int64(min(g.spec.Typical, 1<<50)), len(f.Receivers)+1, h) //nolint:gosec // bounded
+			plan, err := schedule.Choose(int64(min(c.Typical, 1<<50)), len(f.Receivers)+1, h) //nolint:gosec // bounded
 			if err != nil {
 				return nil, failure.New(mcrdmav1.Reason_INVALID, "no way of relaying can be chosen: %v", err)
 			}
@@ -63,22 +69,14 @@ func (m *Manager) relayFor(g *group, f *formation) (*machine.Relay, error) {
 	return out, nil
 }
 
-func notAuto(s string) string {
-	if s == auto {
-		return ""
-	}
-	return s
-}
-
-// transportFor is "rdma" if all can, unless something else is wanted.
-func (m *Manager) transportFor(g *group, f *formation) (string, error) {
-	want := cmp.Or(notAuto(g.spec.Transport), notAuto(m.cfg.Relay.Transport))
-	if want == "tcp" {
-		return want, nil
+// transport is "rdma" if all can, unless something else is wanted.
+func (c RelayChoice) transport(f *Formation) (string, error) {
+	if c.Transport == "tcp" {
+		return c.Transport, nil
 	}
 	without := ""
 	if f.Sender.QPN == 0 {
-		without = m.name
+		without = c.Host
 	}
 	for _, r := range f.Receivers {
 		if r.Transport != "rdma" {
@@ -88,15 +86,15 @@ func (m *Manager) transportFor(g *group, f *formation) (string, error) {
 	switch {
 	case without == "":
 		return "rdma", nil
-	case want == "rdma":
+	case c.Transport == "rdma":
 		return "", failure.New(mcrdmav1.Reason_INVALID, "hosts are to relay by RDMA, and the application has no device: open one, or use transport auto").AtHost(without)
 	}
 	return "tcp", nil
 }
 
-// racksOf returns the racks of all members; nil: not all are known.
-func (m *Manager) racksOf(f *formation) []int {
-	racks := []int{int(m.cfg.Rack)}
+// racks returns the racks of all members; nil: not all are known.
+func (c RelayChoice) racks(f *Formation) []int {
+	racks := []int{int(c.Rack)}
 	for _, r := range f.Receivers {
 		racks = append(racks, int(r.Rack))
 	}
@@ -104,12 +102,4 @@ func (m *Manager) racksOf(f *formation) []int {
 		return nil
 	}
 	return racks
-}
-
-// relayGroup returns a number that no other formation has and no stranger can guess, so
-// that members that meet by mistake notice it, and strangers are turned away.
-func relayGroup() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return max(binary.BigEndian.Uint64(b[:]), 1)
 }
