@@ -10,6 +10,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // appsServer serves applications. The interceptors explain the errors of handlers.
@@ -20,7 +21,7 @@ type appsServer struct {
 
 func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingServer[mcrdmav1.OpenResponse]) error {
 	m, ctx := a.m, out.Context()
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
 
 // session returns the session of a request, by the token in it.
 func (a *appsServer) session(ctx context.Context, req interface{ GetToken() string }) (*session, error) {
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	p.tried, p.err = true, err
 	p.users--
 	p.idle = now
-	switch refused := errors.Is(p.dialState.last(), syscall.ECONNREFUSED); {
+	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {
 	case err == nil:
 		m.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip = trip

@@ -76,7 +76,7 @@ func TestIdleHosts(t *testing.T) {
 				m.health.Add(p.addr, time.Now()) // as of a group's receiver
 			}
 			m.mu.Unlock()
-			if !p.dialState.connect(t.Context(), p.conn, time.Second) {
+			if !p.conn.Wait(t.Context(), time.Second) {
 				t.Fatal("no connection")
 			}
 			r.pass(time.Millisecond)

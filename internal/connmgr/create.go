@@ -13,6 +13,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
+// auto is a choice that is left to the daemon.
+const auto = "auto"
+
 // create makes a group, or leaves nothing.
 func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGroupRequest) (*mcrdmav1.CreateGroupResponse, error) {
 	begun := time.Now()
@@ -229,7 +232,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (g *group, views bool, err err
 	if err := m.roomForGroup(s.uid); err != nil {
 		return nil, false, err
 	}
-	g = m.newGroup(groupID{m.addr, m.numbers.take()}, sp, s, time.Now())
+	g = m.newGroup(groupID{m.addr, m.numbers.Add(1)}, sp, s, time.Now())
 	m.groups[g.id] = g
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
 	return g, s.acksViews(), nil

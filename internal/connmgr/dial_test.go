@@ -2,10 +2,8 @@ package connmgr
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,86 +11,27 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 )
 
-// TestDialMany: a lost attempt is repeated long before the kernel does it, and of several
-// connections one is left.
-func TestDialMany(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		takes []time.Duration // of each try; 0: never
-		fails int             // a try that does, from 1
-		want  time.Duration
-		err   error
-	}{
-		{name: "at once", takes: []time.Duration{time.Millisecond}, want: time.Millisecond},
-		{name: "lost", takes: []time.Duration{0, time.Millisecond}, want: dialAgain + time.Millisecond},
-		{name: "lost thrice", takes: []time.Duration{0, 0, 0, time.Millisecond}, want: 7*dialAgain + time.Millisecond},
-		{name: "slow", takes: []time.Duration{dialAgain + 2*time.Millisecond, time.Millisecond}, want: dialAgain + time.Millisecond},
-		{name: "refused", takes: []time.Duration{0, time.Millisecond}, fails: 2, want: dialAgain + time.Millisecond, err: errNot},
-		{name: "no answer", takes: []time.Duration{0, 0, 0, 0}, want: connectTime, err: os.ErrDeadlineExceeded},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), connectTime)
-				defer cancel()
-				var tries, open atomic.Int32
-				begun := time.Now()
-				c, err := dialMany(ctx, "x:1", func(ctx context.Context, _ string) (net.Conn, error) {
-					n := int(tries.Add(1))
-					takes := tt.takes[n-1]
-					if takes == 0 {
-						<-ctx.Done()
-						return nil, ctx.Err()
-					}
-					time.Sleep(takes) // of a bubble; and ends even if no caller wants it any more
-					if n == tt.fails {
-						return nil, errNot
-					}
-					open.Add(1)
-					return &countedConn{open: &open}, nil
-				})
-				if !errors.Is(err, tt.err) || (err == nil) != (c != nil) {
-					t.Errorf("%v, %v", c, err)
-				}
-				if took := time.Since(begun); took != tt.want || int(tries.Load()) != len(tt.takes) {
-					t.Errorf("%v and %d tries", took, tries.Load())
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if want := map[bool]int32{true: 1}[err == nil]; open.Load() != want {
-					t.Errorf("%d connections are open", open.Load())
-				}
-			})
-		})
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	open *atomic.Int32
-}
-
-func (c *countedConn) Close() error { c.open.Add(-1); return nil }
-
 // TestConnectAgain: a caller that waits for a connection learns at once that no daemon is
 // there, but not that one try was lost.
 func TestConnectAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
 		to := r.host(2)
-		p, err := r.host(1).m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.conn.Close()
 		tries := 0
-		p.dialState.once = func(ctx context.Context, target string) (net.Conn, error) {
+		m := &Manager{name: "h1", addr: hostAddr(1), opts: r.host(1).m.opts}
+		m.opts.Dial = func(ctx context.Context, target string) (net.Conn, error) {
 			if tries++; tries == 1 {
 				return nil, os.ErrDeadlineExceeded
 			}
 			return r.host(1).m.opts.Dial(ctx, target)
 		}
-		if !p.dialState.connect(t.Context(), p.conn, time.Minute) || tries != 2 {
-			t.Errorf("after %d tries: %v", tries, p.dialState.last())
+		p, err := m.newPeer(config.Host{Name: to.name, Address: to.addr, Daemon: to.listen}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.conn.Close()
+		if !p.conn.Wait(t.Context(), time.Minute) || tries != 2 {
+			t.Errorf("after %d tries: %v", tries, p.conn.Last())
 		}
 	})
 }

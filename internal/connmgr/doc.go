@@ -33,9 +33,9 @@
 // their applications for a while, and are swept if the applications don't come. A group at
 // the agent that no group of the store owns is removed.
 //
-// Durable writes at the sender: the formation that is begun (while receivers of a new group
-// prepare, but before those of an old one hear its number), and that it is complete (while
-// receivers commit); which receiver is to be taken out, and the view without it, before the
+// Durable writes at the sender: the formation that is begun (of a new group while receivers
+// prepare and the agent installs, of an old one before they hear its number), and that it is
+// complete (while receivers commit); which receiver is to be taken out, and the view without it, before the
 // switch goes on without it, and that it is out; that a formation was given up; that a group
 // has ended, before others hear of that, and at last that nothing is left of it. At a receiver:
 // a membership with its view, before its application learns that it is formed; each later view;
@@ -51,5 +51,6 @@
 // sessions, one session.
 //
 // The package may import the standard library, x/sync, grpc, prometheus, api, and the
-// packages failure, group, grpcserver, identity, store, rdmcfallback/schedule, qp (its units), and its own parts.
+// packages failure, group, grouptree, grpcclient, grpcserver, identity, store, unixsock, rdmcfallback/schedule,
+// qp (its units), and its own parts.
 package connmgr

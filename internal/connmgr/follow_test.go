@@ -106,7 +106,7 @@ func TestForeignGroup(t *testing.T) {
 		r.wantNothing()
 		// So is a group that is installed while it is being undone, by a late request.
 		m := r.host(1).m
-		m.mcIDs.undo(0x900002)
+		m.mcIDs.inUse.Store(uint32(0x900002), false)
 		if _, err := r.sw.Install(t.Context(), foreign(0x900002)); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,6 @@ type group struct {
 	spec    spec
 	created time.Time
 	timeout uint8 // of its queue pairs; see ackTimeout
-	user    user
 	sess    *session
 	ctx     context.Context // ends when the group has ended for its application
 	cancel  context.CancelFunc
@@ -96,7 +95,7 @@ const (
 )
 
 func (m *Manager) newGroup(id groupID, sp spec, s *session, created time.Time) *group {
-	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), user: user{uid: s.uid}, sess: s,
+	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), sess: s,
 		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, looks: &looks{}, states: map[netip.Addr]*peerState{}}
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	g.status.Store(&machine.SenderStatus{Resumed: true})

@@ -12,7 +12,7 @@ func (m *Manager) roomForGroup(uid uint32) error {
 	}
 	n := 0
 	for _, g := range m.groups {
-		if g.user.uid == uid {
+		if g.sess.uid == uid {
 			n++
 		}
 	}

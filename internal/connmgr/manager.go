@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,9 +20,11 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // ProtocolVersion is that of the protocols with applications and among daemons.
@@ -45,7 +49,7 @@ type Options struct {
 	Version string       // of the program, for people
 	// Hosts serves other daemons instead of a listener at Config.Listen, and Apps
 	// applications instead of one at Config.Socket. Connections of Apps are those of a
-	// unix socket, or each is a PeerCreder.
+	// unix socket, or each is a unixsock.PeerCreder.
 	Hosts, Apps net.Listener
 	// Dial makes connections to other daemons and to the agent of the switch, instead of
 	// TCP.
@@ -90,7 +94,7 @@ type Manager struct {
 	life     context.Context // ends when Run ends
 	end      context.CancelFunc
 	wg       sync.WaitGroup // all goroutines of Run
-	numbers  groupNumbers
+	numbers  atomic.Uint64  // the last of a group
 	mcIDs    mcIDs
 	creating *semaphore.Weighted
 	sessions *sessions
@@ -116,13 +120,10 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address,
 		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
-		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{}, mcIDs: mcIDs{inUse: map[uint32]bool{}},
+		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{},
 		peers: map[netip.Addr]*peer{}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
-	}
-	if m.opts.Dial == nil {
-		m.opts.Dial = dialOnce
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})
@@ -151,7 +152,7 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	m.boot = m.store.Boot()
-	m.numbers.open()
+	m.numbers.Store(rand.Uint64N(firstGroups)) //nolint:gosec // not a secret
 	if err := m.dialConfigured(); err != nil {
 		return err
 	}
@@ -164,12 +165,12 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	if m.hosts = m.opts.Hosts; m.hosts == nil {
-		if m.hosts, err = listenHosts(ctx, m.cfg.Listen); err != nil {
+		if m.hosts, err = grpcclient.Listen(ctx, m.cfg.Listen); err != nil {
 			return fmt.Errorf("%w: other daemons cannot be served: %w", ErrConfig, err)
 		}
 	}
 	if m.apps = m.opts.Apps; m.apps == nil {
-		if m.apps, err = listenUnix(m.cfg.Socket, m.cfg.SocketMode); err != nil {
+		if m.apps, err = unixsock.Listen(m.cfg.Socket, m.cfg.SocketMode); err != nil {
 			return fmt.Errorf("%w: applications cannot be served: %w", ErrConfig, err)
 		}
 	}

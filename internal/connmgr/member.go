@@ -17,6 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // A memberRecord is what the daemon knows of a formed membership after a restart.
@@ -34,7 +35,7 @@ type members struct {
 	limits     config.Limits
 	sessions   *sessions
 	write      func(context.Context, ...store.Edit) error
-	forget     func(...store.Edit) (done chan struct{})
+	forget     func(context.Context, ...store.Edit)
 	background func(func(context.Context))
 
 	mu       sync.Mutex
@@ -94,14 +95,15 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 	case machine.PutMembership:
 		record := store.Encode(memberRecord{id, a.Membership, infoBytes(a.Info)})
 		t.background(func(ctx context.Context) {
-			err := t.write(ctx, memberEdit(a.Membership.Attach, record))
+			err := t.write(ctx, editOf(membersBucket, a.Membership.Attach, record))
 			t.step(id, func(r *machine.Memberships, now time.Time) { r.Recorded(a.Membership.Attach, err, now) })
 		})
 	case machine.DeleteMembership:
-		done := t.forget(memberEdit(a.Attach, nil))
+		done := make(chan struct{})
 		t.deleting[id] = done
-		t.background(func(context.Context) {
-			<-done
+		t.background(func(ctx context.Context) {
+			defer close(done)
+			t.forget(ctx, editOf(membersBucket, a.Attach, nil))
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			if t.deleting[id] == done {
@@ -373,12 +375,12 @@ func (t *members) room(sender netip.Addr, uid uint32, memory uint64) error {
 }
 
 // list returns the memberships that a user may see.
-func (t *members) list(u user) (out []*mcrdmav1.MembershipInfo) {
+func (t *members) list(u unixsock.User) (out []*mcrdmav1.MembershipInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, id := range slices.SortedFunc(maps.Keys(t.groups), compareIDs) {
 		for _, x := range t.groups[id].Formed() {
-			if u.sees(x.User.UID) {
+			if u.May(x.User.UID) {
 				out = append(out, t.describe(id, x))
 			}
 		}

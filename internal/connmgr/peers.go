@@ -3,26 +3,19 @@ package connmgr
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -33,9 +26,8 @@ type peer struct {
 	name       string // that its certificate must have; "": any that owns the address
 	target     string
 	configured bool
-	conn       *grpc.ClientConn
+	conn       *grpcclient.Conn
 	rpc        mcrdmav1.HostsClient
-	dialState  *dialState
 
 	// Under Manager.mu.
 	users int // calls and formations that use it
@@ -54,49 +46,24 @@ func (p *peer) String() string {
 	return p.addr.String()
 }
 
-// connectTime is how long one try to connect may take, with its handshake. Where one
-// packet of twenty is lost by each of four links, that is enough.
-const connectTime = 2 * time.Second
-
-// lostTime is how long data on a connection between daemons may stay unacknowledged before
-// the client gives the connection up: where many packets are lost, a new connection is
-// faster than the kernel, which waits twice as long after each loss. The server is more
-// patient: the client would not learn that it has given up.
-const lostTime = time.Second
-
-// reconnect is short, because beats detect by it that a daemon is back.
-var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond}
-
-// dialOptions are those of all connections to others. The dialer resolves names, and no
-// proxy is used.
-func dialOptions(d *dialState, own identity.Identity) []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithTransportCredentials(d), grpc.WithContextDialer(d.dial), identity.Claim(own),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: lostTime}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
-		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
+// connect makes a connection to another daemon or an agent.
+func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialOption) (*grpcclient.Conn, error) {
+	creds, err := m.files.Client(to)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// own returns this daemon's identity.
-func (m *Manager) own() identity.Identity {
-	return identity.Identity{Role: identity.Host, Name: m.name, Addrs: []netip.Addr{m.addr}}
+	own := identity.Identity{Role: identity.Host, Name: m.name, Addrs: []netip.Addr{m.addr}}
+	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
 // newPeer makes a peer. It connects when it is used.
 func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
-	creds, err := m.files.Client(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}})
+	conn, err := m.connect(h.Daemon, identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}}, m.opts.DialHosts)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the daemon of %v: %w", h.Address, err)
 	}
-	p := &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, dialState: &dialState{TransportCredentials: creds, once: m.opts.Dial}, idle: time.Now()}
-	p.conn, err = grpc.NewClient("passthrough:///"+h.Daemon, append(dialOptions(p.dialState, m.own()), m.opts.DialHosts...)...)
-	if err != nil {
-		return nil, fmt.Errorf("the daemon of %v: %w", p, err)
-	}
-	p.rpc = mcrdmav1.NewHostsClient(p.conn)
-	return p, nil
+	return &peer{m: m, addr: h.Address, name: h.Name, target: h.Daemon, configured: configured, conn: conn,
+		rpc: mcrdmav1.NewHostsClient(conn), idle: time.Now()}, nil
 }
 
 func (m *Manager) dialConfigured() error {
@@ -150,7 +117,7 @@ func (m *Manager) letPeer(p *peer) {
 	defer m.mu.Unlock()
 	p.users--
 	p.idle = time.Now()
-	if m.spare(p) && (p.conn.GetState() != connectivity.Ready || len(m.peers) > len(m.cfg.Hosts)+maxIdlePeers) {
+	if m.spare(p) && (!p.conn.Ready() || len(m.peers) > len(m.cfg.Hosts)+maxIdlePeers) {
 		m.closeIdle(p.idle)
 	}
 }
@@ -177,7 +144,7 @@ func (m *Manager) closeIdle(now time.Time) {
 	}
 	slices.SortFunc(idle, func(x, y *peer) int { return y.idle.Compare(x.idle) })
 	for i, p := range idle {
-		if i >= maxIdlePeers || now.Sub(p.idle) > idleTime || p.conn.GetState() != connectivity.Ready {
+		if i >= maxIdlePeers || now.Sub(p.idle) > idleTime || !p.conn.Ready() {
 			delete(m.peers, p.addr)
 			_ = p.conn.Close()
 		}
@@ -187,7 +154,7 @@ func (m *Manager) closeIdle(now time.Time) {
 // call makes a call and records whether the peer answers. It may make the call twice.
 func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	begun := time.Now()
-	unsent, err := p.dialState.call(ctx, p.conn, connectTime, f)
+	unsent, err := p.conn.Call(ctx, f)
 	err = p.explain(ctx, err)
 	if unsent {
 		err = &unsentError{err}
@@ -213,59 +180,21 @@ func ask[Req, Res any](ctx context.Context, call func(context.Context, func(cont
 	return res, err
 }
 
+// askHost makes a request of the daemon of a host.
+func askHost[Req, Res any](ctx context.Context, m *Manager, a netip.Addr,
+	rpc func(mcrdmav1.HostsClient, context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
+	p, err := m.peerAt(a)
+	if err != nil {
+		return res, err
+	}
+	defer m.letPeer(p)
+	return ask(ctx, p.call, func(ctx context.Context, req Req, _ ...grpc.CallOption) (Res, error) { return rpc(p.rpc, ctx, req) }, req)
+}
+
 // An unsentError is the error of a request that cannot have arrived.
 type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
-
-// call makes a call on a connection, and makes it again if the connection had been lost
-// unnoticed. It says whether no request can have arrived.
-func (d *dialState) call(ctx context.Context, conn *grpc.ClientConn, most time.Duration, f func(context.Context) error) (unsent bool, err error) {
-	begun := time.Now()
-	unsent, err = d.try(ctx, conn, most, f)
-	if status.Code(err) != codes.Unavailable || failure.Info(err) != nil || ctx.Err() != nil || time.Since(begun) >= most ||
-		conn.GetState() == connectivity.Ready || untrusted(d.last()) {
-		return unsent, err
-	}
-	if again, other := d.try(ctx, conn, most, f); !again || unsent {
-		return again, other
-	}
-	return false, err
-}
-
-func (d *dialState) try(ctx context.Context, conn *grpc.ClientConn, most time.Duration, f func(context.Context) error) (unsent bool, err error) {
-	switch {
-	case d.connect(ctx, conn, most):
-		return false, f(ctx)
-	case errors.Is(context.Cause(ctx), context.Canceled):
-		return true, status.FromContextError(ctx.Err()).Err()
-	}
-	return true, status.Error(codes.Unavailable, "no connection in time")
-}
-
-// connect makes a connection connect now, if it is not connecting, and waits until it is
-// connected, is refused, or time is up. It reports whether it is connected.
-func (d *dialState) connect(ctx context.Context, conn *grpc.ClientConn, most time.Duration) bool {
-	if conn.GetState() == connectivity.Ready {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	defer d.onFailure(cancel)()
-	if conn.GetState() == connectivity.TransientFailure { // otherwise it races with gRPC's own first steps
-		conn.ResetConnectBackoff()
-	}
-	for {
-		s := conn.GetState()
-		if s == connectivity.Ready {
-			return true
-		}
-		conn.Connect()
-		if s == connectivity.Shutdown || !conn.WaitForStateChange(ctx, s) {
-			return false
-		}
-	}
-}
 
 // explain says what the error of a call to a peer means.
 func (p *peer) explain(ctx context.Context, err error) error {
@@ -298,105 +227,11 @@ func (p *peer) explain(ctx context.Context, err error) error {
 
 // unreachable says why there is no connection; text is what else is known.
 func (p *peer) unreachable(text string) *failure.Error {
-	if cause := p.dialState.last(); cause != nil {
-		if untrusted(cause) {
+	if cause := p.conn.Last(); cause != nil {
+		if grpcclient.Untrusted(cause) {
 			return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(p.String())
 		}
 		text = cause.Error()
 	}
 	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).AtHost(p.String())
-}
-
-// untrusted reports whether a connection failed because one side rejects the other's
-// certificate.
-func untrusted(err error) bool {
-	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
-		errors.Is(err, errRefused) || errors.As(err, new(*tls.CertificateVerificationError)) ||
-		errors.As(err, new(tls.RecordHeaderError))
-}
-
-// A dialState is the credentials of a connection, and remembers why connecting failed: gRPC
-// reports that only as text.
-type dialState struct {
-	credentials.TransportCredentials
-	once dialer // Options.Dial
-
-	mu      sync.Mutex
-	err     error                // nil: the last connection was made
-	waiting map[*func()]struct{} // called when one could not be made, and the next is unlikely to be
-}
-
-func (d *dialState) note(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.err = err
-	if timeout := net.Error(nil); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
-		return // or packets were lost
-	}
-	for f := range d.waiting {
-		(*f)()
-	}
-}
-
-// onFailure has f called when a connection cannot be made, until stop is called.
-func (d *dialState) onFailure(f func()) (stop func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.waiting == nil {
-		d.waiting = map[*func()]struct{}{}
-	}
-	d.waiting[&f] = struct{}{}
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.waiting, &f)
-	}
-}
-
-func (d *dialState) last() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err
-}
-
-func (d *dialState) dial(ctx context.Context, target string) (net.Conn, error) {
-	c, err := dialMany(ctx, target, d.once)
-	if err != nil {
-		d.note(err)
-	}
-	return c, err
-}
-
-func (d *dialState) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, info, err := d.TransportCredentials.ClientHandshake(ctx, authority, raw)
-	if err != nil {
-		d.note(err)
-		return c, info, err
-	}
-	return &watchedConn{Conn: c, d: d}, info, nil
-}
-
-func (d *dialState) Clone() credentials.TransportCredentials { return d }
-
-// A watchedConn finds out whether the server accepts the client's certificate: with TLS 1.3
-// only what arrives after the handshake shows it.
-type watchedConn struct {
-	net.Conn
-	d    *dialState
-	read bool // something has come; the reader's
-}
-
-var errRefused = errors.New("it does not take this host's certificate")
-
-func (c *watchedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	switch op := (*net.OpError)(nil); {
-	case c.read:
-	case n > 0:
-		c.read = true
-		c.d.note(nil)
-	case errors.As(err, &op) && op.Op == "remote error": // an alert
-		c.d.note(fmt.Errorf("%w: %w: renew it, or have it issued by the same CA", errRefused, err))
-	}
-	return n, err
 }

@@ -1,12 +1,14 @@
 package connmgr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -56,7 +58,7 @@ func (r *runner) perform(a machine.SenderAction) {
 			return func(s *machine.Sender, now time.Time) { s.Numbered(id, rand.Uint32N(maxPSN+1), err, now) } //nolint:gosec // not a secret
 		})
 	case machine.FreeNumber:
-		m.mcIDs.free(a.MCID)
+		m.mcIDs.inUse.Delete(a.MCID)
 	case machine.PrepareMember:
 		r.start(r.calls, a.Limit, func(ctx context.Context) event {
 			x, err := r.prepare(ctx, a)
@@ -71,10 +73,7 @@ func (r *runner) perform(a machine.SenderAction) {
 	case machine.CommitMember:
 		info := r.info(a.Formation)
 		r.start(r.calls, commitTime, func(ctx context.Context) event {
-			err := m.atPeer(a.Addr, func(p *peer) error {
-				_, err := ask(ctx, p.call, p.rpc.Commit, &mcrdmav1.CommitRequest{Formation: info, Address: a.Addr.String()})
-				return err
-			})
+			_, err := askHost(ctx, m, a.Addr, mcrdmav1.HostsClient.Commit, &mcrdmav1.CommitRequest{Formation: info, Address: a.Addr.String()})
 			return func(s *machine.Sender, now time.Time) { s.Committed(a.Formation.MCID, a.Addr, err, now) }
 		})
 	case machine.CancelCalls:
@@ -125,7 +124,7 @@ func (r *runner) perform(a machine.SenderAction) {
 // save makes the group's record durable, or deletes it.
 func (r *runner) save(a machine.SaveGroup) {
 	m := r.m
-	edit := store.Edit{Bucket: groupsBucket, Key: numberKey(r.id.number)}
+	edit := editOf(groupsBucket, r.id.number, nil)
 	if a.Record != nil {
 		edit.Value = store.Encode(groupRecord{ID: r.id, Spec: r.spec, User: r.sess.record(), Created: r.created, SenderRecord: *a.Record})
 	}
@@ -138,52 +137,34 @@ func (r *runner) save(a machine.SaveGroup) {
 	})
 }
 
-// atPeer calls f with the daemon of a host.
-func (m *Manager) atPeer(a netip.Addr, f func(*peer) error) error {
-	p, err := m.peerAt(a)
-	if err != nil {
-		return err
-	}
-	defer m.letPeer(p)
-	return f(p)
-}
-
 // answerShare is how much of the time that is left an application has to answer.
 const answerShare = 0.9
 
 // prepare asks a receiver's daemon to take part.
-func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (out machine.Receiver, err error) {
+func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.Receiver, error) {
 	m, f := r.m, a.Formation
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: r.id.proto(), Formation: f.N, Service: r.spec.Service, Program: r.spec.Program,
 		Address: a.Addr.String(), Regions: r.regionsProto(), Relay: relays(f.Sender, r.spec), Lease: durationpb.New(m.cfg.Leases.Member), Joins: a.Joins}
 	if m.mayUseSwitch(r.group, f) == "" {
 		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
 	}
-	err = m.atPeer(a.Addr, func(p *peer) error {
-		var res *mcrdmav1.PrepareResponse
-		err := p.call(ctx, func(ctx context.Context) (err error) {
-			again := proto.CloneOf(req)
-			if end, ok := ctx.Deadline(); ok {
-				again.Timeout = durationpb.New(time.Duration(answerShare * float64(time.Until(end))))
-			}
-			res, err = p.rpc.Prepare(ctx, again)
-			return err
-		})
-		if err == nil {
-			out, err = receiverFrom(p, req, res)
+	res, err := askHost(ctx, m, a.Addr, func(c mcrdmav1.HostsClient, ctx context.Context, req *mcrdmav1.PrepareRequest, _ ...grpc.CallOption) (*mcrdmav1.PrepareResponse, error) {
+		if end, ok := ctx.Deadline(); ok {
+			req = proto.CloneOf(req)
+			req.Timeout = durationpb.New(time.Duration(answerShare * float64(time.Until(end))))
 		}
-		return err
-	})
-	return out, err
+		return c.Prepare(ctx, req)
+	}, req)
+	if err != nil {
+		return machine.Receiver{}, err
+	}
+	return receiverFrom(a.Addr, req, res)
 }
 
 // receiverFrom checks what another daemon has answered.
-func receiverFrom(p *peer, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (machine.Receiver, error) {
-	r := machine.Receiver{Addr: p.addr, Host: failure.Clip(res.GetHost(), failure.MaxName), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
+func receiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (machine.Receiver, error) {
+	r := machine.Receiver{Addr: a, Host: cmp.Or(failure.Clip(res.GetHost(), failure.MaxName), a.String()), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
 		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
-	if r.Host == "" {
-		r.Host = p.String()
-	}
 	if v := res.GetVersion(); v != ProtocolVersion {
 		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
 	}
@@ -207,10 +188,7 @@ func (r *runner) recordMembers(ctx context.Context, a machine.RecordMembers) err
 	for _, x := range a.Next.Receivers {
 		req.Members = append(req.Members, &mcrdmav1.Member{Address: x.Addr.String(), Host: x.Host})
 	}
-	err := r.m.atPeer(a.Addr, func(p *peer) error {
-		_, err := ask(ctx, p.call, p.rpc.RecordView, req)
-		return err
-	})
+	_, err := askHost(ctx, r.m, a.Addr, mcrdmav1.HostsClient.RecordView, req)
 	if failure.Is(err, mcrdmav1.Reason_VERSION) {
 		return nil
 	}
@@ -221,16 +199,13 @@ func (r *runner) recordMembers(ctx context.Context, a machine.RecordMembers) err
 func (r *runner) cleanUp(j machine.Job) {
 	m := r.m
 	if !j.Addr.IsValid() {
-		m.mcIDs.undo(j.MCID)
+		m.mcIDs.inUse.Store(j.MCID, false)
 	}
 	r.start(r.life, undoTime, func(ctx context.Context) event {
 		var err error
 		if j.Addr.IsValid() {
-			err = m.atPeer(j.Addr, func(p *peer) error {
-				_, err := ask(ctx, p.call, p.rpc.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation, Address: j.Addr.String(),
-					Reason: j.Reason, Text: failure.Clip(j.Text, failure.MaxText)})
-				return err
-			})
+			_, err = askHost(ctx, m, j.Addr, mcrdmav1.HostsClient.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation,
+				Address: j.Addr.String(), Reason: j.Reason, Text: failure.Clip(j.Text, failure.MaxText)})
 		} else {
 			err = m.tor.remove(ctx, j.MCID)
 		}

@@ -55,14 +55,9 @@ func (id *groupID) UnmarshalText(b []byte) error {
 	return err
 }
 
-func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-
-func groupEdit(number uint64, record []byte) store.Edit {
-	return store.Edit{Bucket: groupsBucket, Key: numberKey(number), Value: record}
-}
-
-func memberEdit(attach uint64, record []byte) store.Edit {
-	return store.Edit{Bucket: membersBucket, Key: numberKey(attach), Value: record}
+// editOf makes a change of a bucket; nil: the record is deleted.
+func editOf(bucket string, number uint64, record []byte) store.Edit {
+	return store.Edit{Bucket: bucket, Key: binary.BigEndian.AppendUint64(nil, number), Value: record}
 }
 
 // commitState makes changes of the state durable.
@@ -80,15 +75,9 @@ func stateError(err error) error {
 		Text: fmt.Sprintf("the daemon's state file cannot be written: make room on its disk, or repair it, and restart the daemon (%v)", err)}
 }
 
-// forget deletes from the state in the background. It may be called with Manager.mu. done is
-// closed at the end.
-func (m *Manager) forget(edits ...store.Edit) (done chan struct{}) {
-	done = make(chan struct{})
-	m.background(func(ctx context.Context) {
-		defer close(done)
-		if err := m.store.Commit(ctx, edits...); err != nil && ctx.Err() == nil {
-			m.log.Error("a group or membership that has ended is still in the daemon's state", "error", err)
-		}
-	})
-	return done
+// forget deletes from the state.
+func (m *Manager) forget(ctx context.Context, edits ...store.Edit) {
+	if err := m.store.Commit(ctx, edits...); err != nil && ctx.Err() == nil {
+		m.log.Error("a group or membership that has ended is still in the daemon's state", "error", err)
+	}
 }

@@ -185,7 +185,7 @@ func TestRecordWithoutView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Commit(t.Context(), memberEdit(7, []byte(record))); err != nil {
+		if err := s.Commit(t.Context(), editOf(membersBucket, 7, []byte(record))); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -233,7 +233,7 @@ func TestBadState(t *testing.T) {
 		r := newRig(t, 0)
 		r.add(1)
 		for name, edit := range map[string]store.Edit{
-			"group": groupEdit(1, []byte("{")), "membership": memberEdit(1, []byte(`{"What":1}`)), "more": groupEdit(1, []byte("{} {}")),
+			"group": editOf(groupsBucket, 1, []byte("{")), "membership": editOf(membersBucket, 1, []byte(`{"What":1}`)), "more": editOf(groupsBucket, 1, []byte("{} {}")),
 		} {
 			path := filepath.Join(r.dir, name+".db")
 			s, err := store.Open(t.Context(), path, store.Options{NoSync: true})
@@ -256,7 +256,7 @@ func TestBadState(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := groupID{netip.MustParseAddr("127.9.0.50"), 3}
-		if err := s.Commit(t.Context(), groupEdit(3, store.Encode(groupRecord{ID: id, SenderRecord: machine.SenderRecord{Form: &formation{N: 1}}}))); err != nil {
+		if err := s.Commit(t.Context(), editOf(groupsBucket, 3, store.Encode(groupRecord{ID: id, SenderRecord: machine.SenderRecord{Form: &formation{N: 1}}}))); err != nil {
 			t.Fatal(err)
 		}
 		_ = s.Close()

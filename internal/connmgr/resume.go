@@ -20,10 +20,16 @@ func (m *Manager) load() error {
 		}
 		if r.ID.source != m.addr {
 			m.log.Warn("a group of another address is in the state; its leases end it", "group", r.ID)
-			m.stale = append(m.stale, groupEdit(r.ID.number, nil))
+			m.stale = append(m.stale, editOf(groupsBucket, r.ID.number, nil))
 			continue
 		}
-		m.loadGroup(&r)
+		if r.Form != nil {
+			m.mcIDs.inUse.Store(r.Form.MCID, true)
+		}
+		if r.Forming != nil {
+			m.mcIDs.inUse.Store(r.Forming.MCID, true)
+		}
+		m.loaded = append(m.loaded, &r) // until Run begins
 	}
 	for key, value := range m.store.Load(membersBucket) {
 		var r memberRecord
@@ -35,25 +41,6 @@ func (m *Manager) load() error {
 		}
 	}
 	return nil
-}
-
-// loadGroup keeps a group's record until Run begins.
-func (m *Manager) loadGroup(r *groupRecord) {
-	for _, id := range r.mcIDs() {
-		m.mcIDs.use(id)
-	}
-	m.loaded = append(m.loaded, r)
-}
-
-// mcIDs are those that a group may have at the switches.
-func (r *groupRecord) mcIDs() (out []uint32) {
-	if r.Form != nil {
-		out = append(out, r.Form.MCID)
-	}
-	if r.Forming != nil {
-		out = append(out, r.Forming.MCID)
-	}
-	return out
 }
 
 // resumeAll goes on with what the state knows, when Run begins.
@@ -75,10 +62,7 @@ func (m *Manager) resumeAll() {
 		m.startGroup(g, x)
 	}
 	m.loaded = nil
-	if len(m.stale) > 0 {
-		m.forget(m.stale...)
-		m.stale = nil
-	}
+	m.background(func(ctx context.Context) { m.forget(ctx, m.stale...) })
 }
 
 // resumeGroup says that an application still has a group.

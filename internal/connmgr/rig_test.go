@@ -358,11 +358,11 @@ func (r *rig) wantNothing() {
 }
 
 // mcIDs is how many MC_IDs are in use.
-func (h *host) mcIDs() int {
-	n := &h.m.mcIDs
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.inUse)
+func (h *host) mcIDs() (n int) {
+	for range h.m.mcIDs.inUse.Range {
+		n++
+	}
+	return n
 }
 
 // leftovers says what a daemon has.

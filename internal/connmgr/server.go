@@ -14,6 +14,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // maxMessage limits messages of others; the largest are beats for many groups.
@@ -26,7 +27,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if !m.files.Plain() {
-		creds = newPerHost(creds, m.metrics.closed.Inc)
+		creds = grpcserver.PerClient(creds, maxHostConns, m.metrics.closed.Inc)
 	}
 	c := grpcserver.Config{Log: m.log, Metrics: m.metrics.server, Health: health.NewServer(), // it serves as long as the daemon does
 		MaxMessage: maxMessage, MinPing: 2 * time.Second, Time: requestTime, Explain: m.explain,
@@ -35,7 +36,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
 	c.Unary = append(c.Unary, m.allowed)
 	c.Stream = []grpc.StreamServerInterceptor{m.stream}
-	apps = grpcserver.New(c, peerCred{}, grpc.MaxConcurrentStreams(2*maxSessions))
+	apps = grpcserver.New(c, unixsock.Creds{}, grpc.MaxConcurrentStreams(2*maxSessions))
 	mcrdmav1.RegisterApplicationsServer(apps, &appsServer{m: m})
 	return hosts, apps, nil
 }
@@ -82,12 +83,12 @@ func (m *Manager) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 }
 
 func (m *Manager) checkUser(ctx context.Context) error {
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return err
 	}
-	if users := m.cfg.Users; len(users) > 0 && !u.root() && !slices.Contains(users, u.uid) {
-		return failure.New(mcrdmav1.Reason_DENIED, "user %d may not use this daemon: its configuration allows others only (users)", u.uid)
+	if users := m.cfg.Users; len(users) > 0 && u.UID != 0 && !slices.Contains(users, u.UID) {
+		return failure.New(mcrdmav1.Reason_DENIED, "user %d may not use this daemon: its configuration allows others only (users)", u.UID)
 	}
 	return nil
 }

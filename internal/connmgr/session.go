@@ -15,6 +15,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 // A session is an application that has opened. What belongs to it is where groups and
@@ -215,19 +216,19 @@ func newSessions(m *Manager) *sessions {
 
 // open gives a stream a session: that of the token if the caller's user has it, else a
 // new one. It takes the session from a stream that had it.
-func (t *sessions) open(u user, token, program string, views bool) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
+func (t *sessions) open(u unixsock.User, token, program string, views bool) (s *session, stream uint64, wake <-chan struct{}, resumed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.streams++
-	if s = t.byToken[token]; s != nil && s.uid == u.uid {
-		wake = s.takeOver(u.pid, program, views, t.streams)
+	if s = t.byToken[token]; s != nil && s.uid == u.UID {
+		wake = s.takeOver(u.PID, program, views, t.streams)
 	}
 	if resumed = wake != nil; !resumed {
-		if err := t.room(u.uid); err != nil {
+		if err := t.room(u.UID); err != nil {
 			return nil, 0, nil, false, err
 		}
-		s = t.add(machine.Owner{Token: rand.Text(), UID: u.uid})
-		wake = s.takeOver(u.pid, program, views, t.streams)
+		s = t.add(machine.Owner{Token: rand.Text(), UID: u.UID})
+		wake = s.takeOver(u.PID, program, views, t.streams)
 	}
 	return s, t.streams, wake, resumed, nil
 }
@@ -261,8 +262,8 @@ func (t *sessions) find(token string) *session {
 }
 
 // of finds the session of a request. Another user's is not found.
-func (t *sessions) of(u user, token string) (*session, error) {
-	if s := t.find(token); s != nil && s.uid == u.uid && !s.isEnded() {
+func (t *sessions) of(u unixsock.User, token string) (*session, error) {
+	if s := t.find(token); s != nil && s.uid == u.UID && !s.isEnded() {
 		return s, nil
 	}
 	return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no such session: open one")
@@ -355,11 +356,11 @@ func (t *sessions) listener(service string) *session {
 }
 
 // describe returns the sessions that a user may see, the oldest first.
-func (t *sessions) describe(u user) (out []*mcrdmav1.SessionInfo) {
+func (t *sessions) describe(u unixsock.User) (out []*mcrdmav1.SessionInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.byToken {
-		if !u.sees(s.uid) {
+		if !u.May(s.uid) {
 			continue
 		}
 		s.mu.Lock()

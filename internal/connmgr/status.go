@@ -18,10 +18,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
 )
 
 func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest) (*mcrdmav1.GetGroupResponse, error) {
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -33,17 +35,14 @@ func (a *appsServer) GetGroup(ctx context.Context, req *mcrdmav1.GetGroupRequest
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.groups[id]
-	if g == nil || g.form() == nil || !u.sees(g.user.uid) {
-		return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of user %d", id, u.uid)
+	if g == nil || g.form() == nil || !u.May(g.sess.uid) {
+		return nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "there is no group %v of user %d", id, u.UID)
 	}
 	return &mcrdmav1.GetGroupResponse{Group: m.describe(g)}, nil
 }
 
-// sees reports whether a user may see what belongs to another.
-func (u user) sees(uid uint32) bool { return u.root() || u.uid == uid }
-
 func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsRequest) (*mcrdmav1.ListGroupsResponse, error) {
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsReque
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range slices.SortedFunc(maps.Keys(m.groups), compareIDs) {
-		if g := m.groups[id]; g.form() != nil && u.sees(g.user.uid) {
+		if g := m.groups[id]; g.form() != nil && u.May(g.sess.uid) {
 			out.Groups = append(out.Groups, m.describe(g))
 		}
 	}
@@ -67,7 +66,7 @@ func compareIDs(x, y groupID) int {
 func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	status := g.status.Load()
 	out := &mcrdmav1.GroupInfo{Formation: g.info(status.Form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
-		Program: g.spec.Program, Uid: g.user.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems)}
+		Program: g.spec.Program, Uid: g.sess.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems)}
 	if status.State == machine.Broken {
 		out.Problems = append(out.Problems, "the application has been asked to form the group anew")
 	}
@@ -85,7 +84,7 @@ func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 const certWarn = 7 * 24 * time.Hour
 
 func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest) (*mcrdmav1.GetDaemonResponse, error) {
-	u, err := userOf(ctx)
+	u, err := unixsock.UserOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +128,7 @@ const askEvery = time.Second
 // askPeers asks the hosts that get no beats, so that what a status says of them is current.
 func (m *Manager) askPeers(ctx context.Context) {
 	// The answer holds for all callers, so it does not depend on this one staying.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grpcclient.ConnectTime)
 	defer cancel()
 	var wg sync.WaitGroup
 	m.mu.Lock()

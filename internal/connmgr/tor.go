@@ -3,6 +3,8 @@ package connmgr
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,7 +12,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -19,22 +20,22 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
 // tor is the agent of the host's switch.
 type tor struct {
-	m         *Manager
-	name      string
-	target    string
-	dialState *dialState
-	conn      *grpc.ClientConn
-	groups    mcrdmav1.SwitchGroupsClient
-	status    mcrdmav1.SwitchStatusClient
-	health    healthpb.HealthClient
-	kick      chan struct{}       // 1: look whether the agent has our groups
-	reads     *semaphore.Weighted // maxAgentCounters: of counters
-	probes    singleflight.Group
+	m      *Manager
+	name   string
+	target string
+	conn   *grpcclient.Conn
+	groups mcrdmav1.SwitchGroupsClient
+	status mcrdmav1.SwitchStatusClient
+	health healthpb.HealthClient
+	kick   chan struct{}       // 1: look whether the agent has our groups
+	reads  *semaphore.Weighted // maxAgentCounters: of counters
+	probes singleflight.Group
 
 	// Under Manager.mu.
 	synced bool  // events are followed
@@ -48,18 +49,13 @@ func (m *Manager) dialSwitch() error {
 	if c.Agent == "" {
 		return nil
 	}
-	creds, err := m.files.Client(identity.Identity{Role: identity.Switch, Name: c.Name})
+	conn, err := m.connect(c.Agent, identity.Identity{Role: identity.Switch, Name: c.Name}, m.opts.DialSwitch)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	t := &tor{m: m, name: c.Name, target: c.Agent, dialState: &dialState{TransportCredentials: creds, once: m.opts.Dial}, kick: make(chan struct{}, 1), reads: semaphore.NewWeighted(maxAgentCounters), err: errNotYet, moved: map[netip.Addr]time.Time{}}
-	if t.conn, err = grpc.NewClient("passthrough:///"+c.Agent, append(dialOptions(t.dialState, m.own()), m.opts.DialSwitch...)...); err != nil {
 		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
 	}
-	t.groups = mcrdmav1.NewSwitchGroupsClient(t.conn)
-	t.status = mcrdmav1.NewSwitchStatusClient(t.conn)
-	t.health = healthpb.NewHealthClient(t.conn)
-	m.tor = t
+	m.tor = &tor{m: m, name: c.Name, target: c.Agent, conn: conn, kick: make(chan struct{}, 1), reads: semaphore.NewWeighted(maxAgentCounters),
+		err: errNotYet, moved: map[netip.Addr]time.Time{}, groups: mcrdmav1.NewSwitchGroupsClient(conn),
+		status: mcrdmav1.NewSwitchStatusClient(conn), health: healthpb.NewHealthClient(conn)}
 	return nil
 }
 
@@ -98,7 +94,7 @@ func (t *tor) explain(ctx context.Context, unsent bool, err error) error {
 	}
 	e := &torError{sw: t.name, transient: true, unchanged: unsent,
 		text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, failure.Clip(s.Message(), failure.MaxText))}
-	switch cause := t.dialState.last(); {
+	switch cause := t.conn.Last(); {
 	case timeout:
 		e.text = fmt.Sprintf("its agent at %s did not answer in time", t.target)
 	case s.Code() == codes.Unavailable && cause != nil:
@@ -115,7 +111,7 @@ func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
 	begun := time.Now()
-	unsent, err := t.dialState.call(ctx, t.conn, connectTime, f)
+	unsent, err := t.conn.Call(ctx, f)
 	t.m.metrics.agentCall(time.Since(begun), err)
 	return t.explain(ctx, unsent, err)
 }
@@ -212,11 +208,25 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 		e.Switch = sw
 		return in, e
 	}
-	if in.Relay, err = m.relayFor(g, f); err != nil {
+	var secret [8]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
+		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
+	if in.Relay, err = choice.For(f); err != nil {
 		cannot := failure.Of(err)
 		cannot.Text += " (switches cannot copy: " + why + ")"
 		return in, cannot
 	}
 	in.Path, in.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, fmt.Sprintf("relayed as %s over %s", in.Relay.Algorithm, in.Relay.Transport)}
 	return in, nil
+}
+
+// notAuto returns the first choice that is not left to the daemon; "": there is none.
+func notAuto(choices ...string) string {
+	for _, c := range choices {
+		if c != "" && c != auto {
+			return c
+		}
+	}
+	return ""
 }

@@ -4,8 +4,8 @@
 // actions that follow are fetched by Take. The caller carries them out and reports the outcome
 // of each as another event.
 //
-// The package imports the standard library, and plain values of the contract and of package
-// failure.
+// The package imports the standard library, plain values of the contract and of package
+// failure, and package schedule.
 package group
 
 import (

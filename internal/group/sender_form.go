@@ -18,7 +18,7 @@ import (
 //	numbering   Numbered                            recording (of a new group: preparing)
 //	recording   the record is durable, no drop is   preparing
 //	            on its way to one that joins
-//	preparing   all Prepared, the record is durable installing
+//	preparing   all Prepared                        installing
 //	installing  Installed                           committing
 //	committing  all Committed, the record is        formed: the formation is the group's
 //	            durable
@@ -247,7 +247,7 @@ func (s *Sender) stepTry(now time.Time) {
 	}
 	switch t.phase {
 	case preparing:
-		s.stepPreparing(done, err, now)
+		s.stepPreparing(err, now)
 	case committing:
 		if len(t.calls) == 0 && err != nil {
 			s.giveUp(err)
@@ -261,7 +261,7 @@ func (s *Sender) stepTry(now time.Time) {
 	}
 }
 
-func (s *Sender) stepPreparing(done bool, err error, now time.Time) {
+func (s *Sender) stepPreparing(err error, now time.Time) {
 	t := s.try
 	if len(t.calls) > 0 {
 		return
@@ -281,7 +281,7 @@ func (s *Sender) stepPreparing(done bool, err error, now time.Time) {
 		s.giveUp(s.tooFew(len(f.Receivers)))
 	case err != nil:
 		s.giveUp(err)
-	case done:
+	default: // if the record of a new group is not durable when the daemon ends, the next run sweeps the switch
 		f.First = f.Receivers[0].Addr
 		f.settle(t.joining)
 		t.watch.lap("prepare", now)

@@ -1,4 +1,12 @@
-package connmgr
+// Package unixsock serves gRPC on a unix socket to processes of the same host, whose users the
+// kernel tells.
+//
+//	l, err := unixsock.Listen("/run/mcrdma/daemon.sock", 0o660)
+//	s := grpc.NewServer(grpc.Creds(unixsock.Creds{}))
+//	… user, err := unixsock.UserOf(ctx) … // in a handler
+//
+// The package imports the standard library, x/sys, grpc, and package failure.
+package unixsock
 
 import (
 	"errors"
@@ -10,9 +18,9 @@ import (
 	"syscall"
 )
 
-// listenUnix listens on a unix socket. One that a process has left behind is
+// Listen listens on a unix socket. One that a process has left behind is
 // replaced; one that a process serves is not.
-func listenUnix(path string, mode uint32) (net.Listener, error) {
+func Listen(path string, mode uint32) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // all users may find the socket; its own permissions count
 		return nil, err
 	}

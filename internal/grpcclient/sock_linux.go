@@ -1,4 +1,4 @@
-package connmgr
+package grpcclient
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func steady(_, _ string, raw syscall.RawConn) error {
 	})
 }
 
-// listenHosts listens for other daemons. What is accepted is steady, too.
-func listenHosts(ctx context.Context, addr string) (net.Listener, error) {
+// Listen listens for other daemons. What is accepted is steady, too.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{Control: steady}).Listen(ctx, "tcp", addr)
 }
