@@ -181,7 +181,7 @@ func showMembership(cmd *cobra.Command, d *daemon, out *cli.Output, name string,
 	for _, x := range m.GetMembers() {
 		rows = append(rows, []any{x.GetAddress(), x.GetHost()})
 	}
-	return tables(cmd.OutOrStdout(), out, table{[]string{"receiver", "host"}, rows})
+	return out.Tables(cmd.OutOrStdout(), cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
 }
 
 // viewNumber is the number of a view in words; "": there is none.
@@ -242,8 +242,8 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
-	return tables(w, out, table{[]string{"receiver", "host", "qpn", "state", "since", "reason"}, memberRows(g, now)},
-		table{[]string{"phase", "us"}, phaseRows(f.GetPhases())})
+	return out.Tables(w, cli.Table{Header: []string{"receiver", "host", "qpn", "state", "since", "reason"}, Rows: memberRows(g, now)},
+		cli.Table{Header: []string{"phase", "us"}, Rows: phaseRows(f.GetPhases())})
 }
 
 // memberRows has a row for each receiver that is or was.

@@ -79,31 +79,9 @@ func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaem
 		sessions = append(sessions, []any{x.GetProgram(), x.GetPid(), userName(x.GetUid()), strings.Join(x.GetServices(), ", "),
 			cli.Since(x.GetSince(), now), cli.Either(x.GetLost(), "lost", "open")})
 	}
-	return tables(w, out,
-		table{[]string{"peer", "address", "daemon", "state", "round trip", "shared", "error"}, peers},
-		table{[]string{"application", "pid", "user", "listens for", "since", "session"}, sessions})
-}
-
-// A table is a header and its rows.
-type table struct {
-	header []string
-	rows   [][]any
-}
-
-// tables writes those that have rows, each after an empty line.
-func tables(w io.Writer, out *cli.Output, list ...table) error {
-	for _, t := range list {
-		if len(t.rows) == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-		if err := out.Table(w, t.header, t.rows); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out.Tables(w,
+		cli.Table{Header: []string{"peer", "address", "daemon", "state", "round trip", "shared", "error"}, Rows: peers},
+		cli.Table{Header: []string{"application", "pid", "user", "listens for", "since", "session"}, Rows: sessions})
 }
 
 // micros is a short time span, or nothing if it is not known.

@@ -49,12 +49,7 @@ const planExamples = `  # one group
   switchctl plan -t fabric.yaml --source h1 --receivers h2,h3 --link-down leaf1:spine1 --link-down leaf2:9
 
   # do all of these fit into the switches' tables?
-  switchctl plan -t fabric.yaml --from groups.yaml --summary
-
-  # a picture
-  switchctl plan -t fabric.yaml --source h1 --receivers h2,h3 -o dot | dot -Tsvg > group.svg`
-
-const formatDOT = "dot"
+  switchctl plan -t fabric.yaml --from groups.yaml --summary`
 
 type planFlags struct {
 	topology  string
@@ -91,7 +86,7 @@ func planCommand() *cobra.Command {
 	fs.StringArrayVar(&f.down, "link-down", nil, "plan without the links between two nodes, `A:B`, or that at SWITCH:PORT; may be repeated")
 	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` that one step takes for equal-cost paths")
 	fs.BoolVar(&f.summary, "summary", false, "a line for each group in place of its steps; no single links")
-	f.out = cli.AddOutputFlag(cmd, formatDOT)
+	f.out = cli.AddOutputFlag(cmd)
 	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
 	cli.CompleteFile(cmd, "from", "yaml", "yml", "json")
 	for _, flag := range []string{"source", "address"} {
@@ -153,8 +148,6 @@ func (f *planFlags) run(w io.Writer) error {
 		fallthrough
 	case f.out.IsJSON():
 		err = f.out.JSON(w, report)
-	case f.out.Format() == formatDOT:
-		err = report.DOT(w)
 	case f.from == "" && report.Failed > 0: // the error says it all
 	default:
 		err = f.text(w, report, sizes)

@@ -38,7 +38,7 @@ import (
 )
 
 // gracePeriod is how long calls under way may take when the switch ends.
-const gracePeriod = 2 * time.Second
+var gracePeriod = 2 * time.Second
 
 // serve runs the switch until ctx or a signal ends it.
 func (o *softswitchOptions) serve(ctx context.Context, stdout, stderr io.Writer) (err error) {

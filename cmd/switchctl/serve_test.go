@@ -189,11 +189,9 @@ func TestServe(t *testing.T) {
 		t.Errorf("packet-in %v, %v", m, err)
 	}
 	// With the stream open: ending must not wait for the controller.
-	start := time.Now()
+	gracePeriod = time.Hour
+	defer func(d time.Duration) { gracePeriod = d }(2 * time.Second)
 	r.end(t)
-	if d := time.Since(start); d >= gracePeriod {
-		t.Errorf("it took %v to end", d)
-	}
 	if s := r.stderr.String(); !strings.Contains(s, "note: --notifications-addr") || !strings.Contains(s, "rx_packets=1") || !strings.Contains(s, "pipeline=\"map[Emitted:2 Received:2]\"") {
 		t.Errorf("log: %s", s)
 	}

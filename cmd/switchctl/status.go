@@ -102,27 +102,12 @@ func statusTables(w io.Writer, out *cli.Output, s *mcrdmav1.GetStatusResponse, n
 		}
 		usage = append(usage, []any{u.GetResource(), u.GetUsed(), unlessZero(u.GetSize()), full})
 	}
-	for _, t := range []struct {
-		header []string
-		rows   [][]any
-	}{
-		{[]string{"port", "neighbor", "state", "mac", "since", "reason"}, ports},
-		{bgpHeader, sessions},
-		{[]string{"peer", "agent", "state", "branches there", "held here", "error"}, peers},
-		{[]string{"host", "mac", "port"}, hosts},
-		{[]string{"table", "used", "size", "full"}, usage},
-	} {
-		if len(t.rows) == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-		if err := out.Table(w, t.header, t.rows); err != nil {
-			return err
-		}
-	}
-	return nil
+	return out.Tables(w,
+		cli.Table{Header: []string{"port", "neighbor", "state", "mac", "since", "reason"}, Rows: ports},
+		cli.Table{Header: bgpHeader, Rows: sessions},
+		cli.Table{Header: []string{"peer", "agent", "state", "branches there", "held here", "error"}, Rows: peers},
+		cli.Table{Header: []string{"host", "mac", "port"}, Rows: hosts},
+		cli.Table{Header: []string{"table", "used", "size", "full"}, Rows: usage})
 }
 
 // peerState is the state of an agent's connection with another.

@@ -227,10 +227,11 @@ func sum(b []byte) (s int) {
 // TestTunnel: a host's framelink on a UDP tunnel reaches one in memory.
 func TestTunnel(t *testing.T) {
 	s := newSwitch(t, Config{})
-	host, err := framelink.DialTunnel(framelink.TunnelConfig{Local: netip.MustParseAddrPort("127.0.0.1:0"), Learn: true})
+	near, far := netip.AddrPortFrom(testenv.Loopback(), 4000), netip.AddrPortFrom(testenv.Loopback(), 4000)
+	host, err := framelink.DialTunnel(framelink.TunnelConfig{Local: near, Remote: far})
 	must(t, err)
 	defer host.Close()
-	p, err := ports.OpenTunnel(ports.TunnelConfig{Local: netip.MustParseAddrPort("127.0.0.1:0"), Remote: host.LocalAddr()})
+	p, err := ports.OpenTunnel(ports.TunnelConfig{Local: far, Remote: near})
 	must(t, err)
 	other := cables(t, s, 1)[0]
 	must(t, s.Attach(9, p))

@@ -136,7 +136,6 @@ type subject struct {
 	cmd      *exec.Cmd
 	mu       sync.Mutex
 	lines    []string
-	ended    time.Time
 	complete int
 	joined   chan struct{}
 	done     chan struct{} // closed when it has ended
@@ -194,7 +193,6 @@ func (s *subject) read(out io.Reader) {
 		if n, ok := strings.CutPrefix(lines.Text(), "complete "); ok {
 			s.complete, _ = strconv.Atoi(n)
 		}
-		s.ended = time.Now()
 		s.mu.Unlock()
 		if lines.Text() == "joined" {
 			close(s.joined)
@@ -214,7 +212,7 @@ func (s *subject) report() string {
 
 // judge waits for the survivors, which have to say the same about a victim (-1 if there is
 // none) that was killed then, and returns whether the end was clean.
-func judge(t *testing.T, all []*subject, victim, messages int, then time.Time, bound time.Duration) (clean bool) {
+func judge(t *testing.T, all []*subject, victim, messages int) (clean bool) {
 	t.Helper()
 	for _, s := range all {
 		select {
@@ -244,8 +242,6 @@ func judge(t *testing.T, all []*subject, victim, messages int, then time.Time, b
 			}
 		case victim < 0 || !strings.HasPrefix(end, fmt.Sprintf("end suspect=%d complete=%d ", victim, s.complete)):
 			t.Errorf("member %d, which has %d messages, ended with %q; the victim is %d", i, s.complete, end, victim)
-		case s.ended.Sub(then) > bound:
-			t.Errorf("member %d heard after %v", i, s.ended.Sub(then))
 		}
 	}
 	return clean
@@ -260,15 +256,15 @@ func kill(t *testing.T, overRDMA bool, samples int) {
 	for i := range samples {
 		n := 3 + r.IntN(5)
 		victim := i % n
-		j := job{RDMA: overRDMA, Members: addresses(t, n), Algorithm: schedule.Algorithm(r.IntN(4)), BlockSize: 64 << 10, Messages: 150}
+		j := job{RDMA: overRDMA, Members: addresses(t, n), Algorithm: schedule.Algorithm(r.IntN(4)), BlockSize: 64 << 10, Messages: 150,
+			DeadAfter: time.Hour} // by silence no member notices that a process has died
 		all := begin(t, j, nil)
 		// Some time within what the messages take, or a little later.
 		time.Sleep(time.Duration(r.Int64N(int64(800 * time.Millisecond))))
-		then := time.Now()
 		if err := all[victim].cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if judge(t, all, victim, j.Messages, then, 5*time.Second) {
+		if judge(t, all, victim, j.Messages) {
 			cleans++
 		}
 		if t.Failed() {

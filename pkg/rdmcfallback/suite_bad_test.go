@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
@@ -242,7 +241,6 @@ func killed(t *testing.T, connect Connect) {
 				for i := range count {
 					sent = append(sent, random(uint64(i), 50+i%2*100_000))
 				}
-				var died time.Time
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					select {
@@ -250,7 +248,6 @@ func killed(t *testing.T, connect Connect) {
 					case <-members[victim].Done():
 						t.Errorf("the victim ended by itself: %v", members[victim].Err())
 					}
-					died = time.Now()
 					_ = ts[victim].Close()
 				})
 				for _, msg := range sent {
@@ -259,7 +256,6 @@ func killed(t *testing.T, connect Connect) {
 					}
 				}
 				closeAll(t, members)
-				took := time.Since(died)
 				wg.Wait()
 				clean := false
 				for i, m := range members {
@@ -275,9 +271,6 @@ func killed(t *testing.T, connect Connect) {
 				}
 				if !clean {
 					wantFailed(t, members, sent, rdmcfallback.ErrLost, []int{victim}, victim)
-				}
-				if took > bound {
-					t.Errorf("it took %v", took)
 				}
 			})
 		}

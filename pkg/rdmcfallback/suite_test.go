@@ -108,9 +108,6 @@ func TestGroupMemoryWithoutRace(t *testing.T) {
 	}
 }
 
-// bound is how long members may need to learn of a failure that isn't silent.
-const bound = 5 * time.Second
-
 // A member is one of a group, with what it received.
 type member struct {
 	*rdmcfallback.Group

@@ -103,6 +103,28 @@ func (o *Output) Message(w io.Writer, m proto.Message) error {
 	return o.JSON(w, raw)
 }
 
+// A Table is a header and its rows.
+type Table struct {
+	Header []string
+	Rows   [][]any
+}
+
+// Tables writes those that have rows, each after an empty line.
+func (o *Output) Tables(w io.Writer, list ...Table) error {
+	for _, t := range list {
+		if len(t.Rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := o.Table(w, t.Header, t.Rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Table writes columns under a header, whatever the format. Columns that hold
 // numbers (and perhaps empty strings) are aligned to the right. Without rows only
 // the header is written.

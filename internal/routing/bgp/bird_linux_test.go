@@ -160,9 +160,5 @@ func restartWithBIRD(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	eventually(t, "BIRD drops what has left", func() bool { _, first := has(); return !first })
-	if d := time.Since(began); d > 2*time.Second {
-		t.Errorf("only after %v", d)
-	}
 }

@@ -177,13 +177,14 @@ func (h *history) want(t *testing.T, lines ...string) {
 	var have []string
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Second); ; <-tick.C {
+	for range 10_000 { // ten seconds or more
 		h.mu.Lock()
 		have = slices.Sorted(slices.Values(h.lines))
 		h.mu.Unlock()
-		if len(have) >= len(lines) || time.Now().After(deadline) {
+		if len(have) >= len(lines) {
 			break
 		}
+		<-tick.C
 	}
 	if !slices.Equal(have, lines) {
 		t.Errorf("routes changed: %q, want %q", have, lines)
@@ -249,7 +250,7 @@ func helpers(t *testing.T, n int, restart time.Duration) ([]speaker, order) {
 }
 
 func toFar(o order, near speaker) Peer {
-	return Peer{Addr: o.Config.RouterID, ASN: o.Config.ASN, Port: o.Config.ListenPort, Local: near.addr}
+	return Peer{Addr: o.Config.RouterID, ASN: o.Config.ASN, Port: o.Config.ListenPort, Local: near.addr, HoldTime: 90 * time.Second}
 }
 
 var prefixes = []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustParsePrefix("10.8.0.0/24"), netip.MustParsePrefix("2001:db8:7::/48")}
@@ -258,7 +259,7 @@ var prefixes = []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustPa
 // again.
 func TestRestartWithoutRace(t *testing.T) {
 	for _, how := range []string{"suspend", ""} {
-		near, o := helpers(t, 1, 30*time.Second)
+		near, o := helpers(t, 1, 90*time.Second)
 		h := near[0]
 		o.Prefixes = prefixes
 		p := launch(t, o)
@@ -270,20 +271,14 @@ func TestRestartWithoutRace(t *testing.T) {
 		session(t, h.Source, o.Config.RouterID, false)
 		stays(t, log, time.Second)
 		o.Resume, o.Prefixes = true, prefixes[:1]
-		began := time.Now()
 		p = launch(t, o)
 		p.says("resumed")
-		t.Logf("%q: resumed after %v", how, time.Since(began).Round(time.Millisecond))
 		becomes(t, h.Source, "10.8.0.1", "nothing")
 		becomes(t, h.Source, "2001:db8:7::1", "nothing")
 		becomes(t, h.Source, "10.7.0.1", "{127.1.0.2}")
 		log.want(t, "10.8.0.0/24 gone", "2001:db8:7::/48 gone")
 		p.end("close")
-		began = time.Now()
-		becomes(t, h.Source, "10.7.0.1", "nothing")
-		if d := time.Since(began); d > 2*time.Second {
-			t.Errorf("withdrawn only %v after Close", d)
-		}
+		becomes(t, h.Source, "10.7.0.1", "nothing") // sooner than the restart time
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -298,12 +293,12 @@ func TestNoReturnWithoutRace(t *testing.T) {
 	o.Prefixes = prefixes[:1]
 	p := launch(t, o)
 	becomes(t, h.Source, "10.7.0.1", "{127.1.0.2}")
-	began := time.Now()
+	log := record(t, h.Source)
 	p.end("suspend")
+	session(t, h.Source, o.Config.RouterID, false)
+	log.want(t) // not with the session
 	becomes(t, h.Source, "10.7.0.1", "nothing")
-	if d := time.Since(began); d < 3*time.Second || d > 6*time.Second {
-		t.Errorf("withdrawn after %v, want 3 s", d)
-	}
+	o.Config.Restart = 90 * time.Second
 	p = launch(t, o)
 	becomes(t, h.Source, "10.7.0.1", "{127.1.0.2}")
 	p.end("suspend")
@@ -311,11 +306,7 @@ func TestNoReturnWithoutRace(t *testing.T) {
 	if err := h.RemovePeer(t.Context(), o.Config.RouterID); err != nil {
 		t.Fatal(err)
 	}
-	began = time.Now()
 	becomes(t, h.Source, "10.7.0.1", "nothing")
-	if d := time.Since(began); d > time.Second {
-		t.Errorf("withdrawn %v after the peer was removed", d)
-	}
 }
 
 // Without graceful restart a speaker's routes go with its session.
@@ -325,11 +316,7 @@ func TestNoRestartWithoutRace(t *testing.T) {
 	p := launch(t, o)
 	becomes(t, near[0].Source, "10.7.0.1", "{127.1.0.2}")
 	p.end("suspend")
-	began := time.Now()
-	becomes(t, near[0].Source, "10.7.0.1", "nothing")
-	if d := time.Since(began); d > 2*time.Second {
-		t.Errorf("withdrawn after %v", d)
-	}
+	becomes(t, near[0].Source, "10.7.0.1", "nothing") // sooner than the hold time
 }
 
 // A switch between others restarts. Until it knows the routes of all, none that leads
@@ -405,7 +392,7 @@ func TestResumeWithoutAllWithoutRace(t *testing.T) {
 // The stale routes of a neighbor that is back and sends no End-of-RIB do not stay for
 // ever.
 func TestStaleWithoutRace(t *testing.T) {
-	near, o := helpers(t, 1, 60*time.Second)
+	near, o := helpers(t, 1, 90*time.Second)
 	h := near[0]
 	o.Prefixes = prefixes[:1]
 	p := launch(t, o)
@@ -418,11 +405,7 @@ func TestStaleWithoutRace(t *testing.T) {
 	log := record(t, h.Source)
 	stays(t, log, 2*time.Second)
 	h.staleTime.Store(int64(time.Second))
-	began := time.Now()
-	becomes(t, h.Source, "10.7.0.1", "nothing")
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("withdrawn after %v", d)
-	}
+	becomes(t, h.Source, "10.7.0.1", "nothing") // sooner than the restart time
 	p.end("")
 }
 

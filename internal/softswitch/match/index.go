@@ -48,22 +48,6 @@ func (x *index) find(w []uint64) uint32 {
 	}
 }
 
-func (x *index) find2(a, b uint64) uint32 {
-	h := fold(mix(mix(seed, a), b))
-	mask := uint32(len(x.slots) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		s := x.slots[i]
-		if s.id == 0 {
-			return 0
-		}
-		if s.hash == h {
-			if k := x.keys[2*int(s.id):]; k[0] == a && k[1] == b {
-				return s.id
-			}
-		}
-	}
-}
-
 // add puts in a key, which must not be there yet, and returns its number.
 func (x *index) add(w []uint64) uint32 {
 	if 4*(x.live+1) > 3*len(x.slots) {

@@ -18,14 +18,13 @@ type lists struct {
 	looseAt      []int // where among a packet's words those of the loose fields are
 	idWords      int
 	contiguous   bool       // the exact fields come first among the words
-	masks        bool       // no loose field is a range
 	heads        *index     // words of the exact fields → number of the list
 	list         [][]uint32 // by that number: entries, the highest priority first
 	buf          []uint64   // words of the exact fields
 }
 
 func newLists(fields []field) *lists {
-	l := &lists{list: make([][]uint32, 1), contiguous: true, masks: true}
+	l := &lists{list: make([][]uint32, 1), contiguous: true}
 	for _, f := range fields {
 		if f.Kind == Exact {
 			l.contiguous = l.contiguous && f.at == l.exactWords
@@ -34,7 +33,6 @@ func newLists(fields []field) *lists {
 			continue
 		}
 		l.loose = append(l.loose, f)
-		l.masks = l.masks && f.Kind != Range
 		for j := range f.n {
 			l.looseAt = append(l.looseAt, f.at+j)
 		}
@@ -115,7 +113,7 @@ func (l *lists) lookup(ids *index, words []uint64) uint32 {
 	h := l.heads.find(exact)
 	for _, e := range l.list[h] {
 		bounds := ids.key(e)[l.exactWords:]
-		if l.masks && l.masked(bounds, words) || !l.masks && l.matches(bounds, words) {
+		if l.matches(bounds, words) {
 			return e
 		}
 	}
@@ -139,17 +137,6 @@ func (l *lists) matches(bounds, words []uint64) bool {
 			if w[j]&hi[j] != lo[j] {
 				return false
 			}
-		}
-	}
-	return true
-}
-
-// masked is matches for fields without ranges.
-func (l *lists) masked(bounds, words []uint64) bool {
-	masks := bounds[len(l.looseAt):]
-	for i, at := range l.looseAt {
-		if words[at]&masks[i] != bounds[i] {
-			return false
 		}
 	}
 	return true

@@ -174,15 +174,6 @@ func (t *Table[V]) Lookup(words []uint64) (v V, ok bool) {
 // longest finds the entry with the longest prefix. Each shape has only entries
 // of its own lengths, so the first hit is the answer.
 func (t *Table[V]) longest(words []uint64) uint32 {
-	if len(words) == 1 && len(t.probe) == 2 { // the usual case: one address
-		for i := range t.shapes {
-			s := &t.shapes[i]
-			if e := t.ids.find2(words[0]&s.mask[0], s.total); e != 0 {
-				return e
-			}
-		}
-		return 0
-	}
 	p := t.probe
 	for i := range t.shapes {
 		s := &t.shapes[i]

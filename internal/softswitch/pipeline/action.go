@@ -50,12 +50,6 @@ func sequence(body []stmt) stmt {
 		return nil
 	case 1:
 		return body[0]
-	case 2:
-		x, y := body[0], body[1]
-		return func(pk *Packet) {
-			x(pk)
-			y(pk)
-		}
 	}
 	return func(pk *Packet) {
 		for _, s := range body {

@@ -62,9 +62,6 @@ func (c *compiler) calc(algo program.Algo, inputs []program.CalcInput) num {
 		r := &c.p.rng
 		return func(*Packet) uint64 { return r.next() }
 	}
-	if algo == program.CRC32 {
-		return k.crc32
-	}
 	f := algorithms[algo]
 	return func(pk *Packet) uint64 { return f(k.bytes(pk)) }
 }
@@ -148,30 +145,6 @@ func (k *calculation) asPlanned(pk *Packet) bool {
 		ok &= pk.w[v]
 	}
 	return ok != 0 && k.aligned
-}
-
-// crc32 hashes without gathering the bytes, as long as bytes they are.
-func (k *calculation) crc32(pk *Packet) uint64 {
-	if !k.asPlanned(pk) {
-		return uint64(crc32.ChecksumIEEE(k.gather(pk)))
-	}
-	sum := uint32(0)
-	for i := range k.inputs {
-		in := &k.inputs[i]
-		b := k.buf
-		if in.varb >= 0 {
-			if b = nil; pk.w[in.varOK] != 0 {
-				b = pk.varbit(pk.w[in.varb])
-			}
-		} else {
-			b = b[:store(in.chunks, pk.w, b)]
-		}
-		sum = crc32.Update(sum, crc32.IEEETable, b)
-	}
-	if k.payload {
-		sum = crc32.Update(sum, crc32.IEEETable, pk.kept())
-	}
-	return uint64(sum)
 }
 
 // bytes returns all that is hashed.

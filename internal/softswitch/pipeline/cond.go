@@ -124,10 +124,6 @@ func (c *compiler) logic(e *program.Expr) cond {
 
 // testChain is the and, or the or, of tests.
 func testChain(ts []test, and bool) cond {
-	if len(ts) == 2 && and {
-		a, b := ts[0], ts[1]
-		return func(pk *Packet) bool { return a.holds(pk.w) && b.holds(pk.w) }
-	}
 	return func(pk *Packet) bool {
 		for i := range ts {
 			if ts[i].holds(pk.w) != and {

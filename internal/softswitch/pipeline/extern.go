@@ -42,11 +42,6 @@ func (c *compiler) setter(dst *program.Expr) setter {
 func (c *compiler) hashStmt(s *program.Stmt) stmt {
 	set, h := c.setter(s.Dst), c.calcs(s.Calc)
 	base, size := c.num(s.X), c.num(s.Y)
-	k, sized := c.konst(s.Y)
-	if b, ok := c.konst(s.X); ok && b == 0 && sized && k != 0 && k&(k-1) == 0 {
-		mask := k - 1
-		return func(pk *Packet) { set(pk, h(pk)&mask) }
-	}
 	return func(pk *Packet) {
 		n := max(size(pk), 1)
 		set(pk, base(pk)+h(pk)%n)

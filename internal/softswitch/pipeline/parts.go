@@ -83,16 +83,7 @@ func partsNum(ps []part, k uint64) num {
 		return func(*Packet) uint64 { return k }
 	case len(ps) == 1 && k == 0:
 		p := ps[0]
-		if p.l == 0 {
-			return func(pk *Packet) uint64 { return pk.w[p.w] >> (p.r & 63) & p.mask }
-		}
 		return func(pk *Packet) uint64 { return p.of(pk.w) }
-	case len(ps) == 1:
-		p := ps[0]
-		return func(pk *Packet) uint64 { return p.of(pk.w) | k }
-	case len(ps) == 2:
-		p, q := ps[0], ps[1]
-		return func(pk *Packet) uint64 { return p.of(pk.w) | q.of(pk.w) | k }
 	}
 	return func(pk *Packet) uint64 {
 		v := k

@@ -158,16 +158,6 @@ func assignParts(d int, ps []part, k, mask uint64) stmt {
 		ps[i].mask &= mask >> ps[i].l
 	}
 	k &= mask
-	switch len(ps) {
-	case 0:
-		return func(pk *Packet) { pk.w[d] = k }
-	case 1:
-		p := ps[0]
-		return func(pk *Packet) { pk.w[d] = p.of(pk.w) | k }
-	case 2:
-		p, q := ps[0], ps[1]
-		return func(pk *Packet) { pk.w[d] = p.of(pk.w) | q.of(pk.w) | k }
-	}
 	x := partsNum(ps, k)
 	return func(pk *Packet) { pk.w[d] = x(pk) }
 }

@@ -147,20 +147,6 @@ func at(v []uint64, i int) uint64 {
 // shiftWide compiles a shift to the right of more than 64 bits, of which the
 // lowest 64 are wanted.
 func (c *compiler) shiftWide(e *program.Expr) num {
-	k := c.constant(e.Right)
-	if e.Left.Op == program.OpField && k != nil && k.BitLen() <= 16 {
-		if s := c.slot(e.Left.Field); !s.signed {
-			last, by := s.w+s.n-1, int(k.Int64())
-			i, bits := last-by/64, uint(by%64)
-			switch {
-			case i < s.w:
-				return func(*Packet) uint64 { return 0 }
-			case i == s.w:
-				return func(pk *Packet) uint64 { return pk.w[i] >> bits }
-			}
-			return func(pk *Packet) uint64 { return pk.w[i]>>bits | pk.w[i-1]<<(64-bits) }
-		}
-	}
 	x, t := c.wideShift(e, 1), make([]uint64, 1)
 	return func(pk *Packet) uint64 {
 		x(pk, t)

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -29,13 +30,17 @@ func tunnel(t testing.TB, remote netip.AddrPort, o Options) *Tunnel {
 // TestTunnelFramelink: a host's framelink and a switch's tunnel understand each
 // other.
 func TestTunnelFramelink(t *testing.T) {
-	// Each wants to know the other's address first; the host learns.
-	host, err := framelink.DialTunnel(framelink.TunnelConfig{Local: netip.MustParseAddrPort("127.0.0.1:0"), Learn: true})
+	near, far := netip.AddrPortFrom(testenv.Loopback(), 4000), netip.AddrPortFrom(testenv.Loopback(), 4000)
+	host, err := framelink.DialTunnel(framelink.TunnelConfig{Local: near, Remote: far})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	p := tunnel(t, host.LocalAddr(), Options{})
+	p, err := OpenTunnel(TunnelConfig{Local: far, Remote: near})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
 	var want [][]byte
 	for i := range 200 {
 		want = append(want, frame(HeaderLen+i*45, i))

@@ -1,7 +1,6 @@
 package ports
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -37,41 +36,18 @@ type Tunnel struct {
 // OpenTunnel opens a tunnel; nothing is exchanged with the other end. The error
 // wraps ErrConfig or what the operating system says.
 func OpenTunnel(cfg TunnelConfig) (*Tunnel, error) {
-	cfg.Local = netip.AddrPortFrom(cfg.Local.Addr().Unmap(), cfg.Local.Port())
-	cfg.Remote = netip.AddrPortFrom(cfg.Remote.Addr().Unmap(), cfg.Remote.Port())
-	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("ports: tunnel: %w", err)
+	local, remote := mmsg.Unmap(cfg.Local), mmsg.Unmap(cfg.Remote)
+	if err := mmsg.CheckTunnel(local, remote); err != nil {
+		return nil, fmt.Errorf("ports: tunnel: %w: %w", ErrConfig, err)
 	}
-	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(cfg.Local))
+	udp, sock, err := mmsg.Listen(local, cfg.buffer())
 	if err != nil {
 		return nil, fmt.Errorf("ports: tunnel: %w", err)
 	}
-	t := &Tunnel{udp: udp, remote: cfg.Remote, counters: counters{hint: cfg.Hint}}
-	t.local = udp.LocalAddr().(*net.UDPAddr).AddrPort()
-	t.local = netip.AddrPortFrom(t.local.Addr().Unmap(), t.local.Port())
+	t := &Tunnel{udp: udp, sock: sock, local: mmsg.LocalAddr(udp), remote: remote, counters: counters{hint: cfg.Hint}}
 	t.name = fmt.Sprintf("udp:%v,%v", t.local, t.remote)
-	t.sock, err = mmsg.New(udp)
 	t.out.sock, t.out.to = t.sock, t.remote
-	err = errors.Join(err, udp.SetReadBuffer(cfg.buffer()), udp.SetWriteBuffer(cfg.buffer()))
-	if err != nil {
-		udp.Close()
-		return nil, fmt.Errorf("ports: %s: %w", t.name, err)
-	}
 	return t, nil
-}
-
-func (c *TunnelConfig) check() error {
-	switch l, r := c.Local.Addr(), c.Remote.Addr(); {
-	case !l.IsValid():
-		return fmt.Errorf("%w: no local address", ErrConfig)
-	case l.Zone() != "" || r.Zone() != "":
-		return fmt.Errorf("%w: addresses with a zone are not supported", ErrConfig)
-	case !r.IsValid() || r.IsUnspecified() || r.IsMulticast() || c.Remote.Port() == 0:
-		return fmt.Errorf("%w: the remote address %v is not one host and port", ErrConfig, c.Remote)
-	case l.Is4() != r.Is4() && !l.IsUnspecified():
-		return fmt.Errorf("%w: local address %v and remote address %v are of different families", ErrConfig, c.Local, c.Remote)
-	}
-	return nil
 }
 
 // Name returns udp:LOCAL,REMOTE.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
@@ -62,7 +61,6 @@ func TestKilled(t *testing.T) {
 						t.Fatal("no message came")
 					}
 				}
-				start := time.Now()
 				check(t, all[victim].Device.Close())
 				for i, m := range members {
 					select {
@@ -86,7 +84,7 @@ func TestKilled(t *testing.T) {
 						}
 					}
 				}
-				t.Logf("after %v: %v", time.Since(start).Round(time.Millisecond), members[(victim+1)%n].Err())
+				t.Log(members[(victim+1)%n].Err())
 			})
 		}
 	}
@@ -108,11 +106,9 @@ func TestSilentDevice(t *testing.T) {
 	b.turn(b0)
 	<-done
 	check(t, all[1].Device.Close())
-	start := time.Now()
 	check(t, a.x.Send(1, 0, make([]byte, 100)))
-	e := a.want(rdmcfallback.Down, 1)
-	if took := time.Since(start); !errors.Is(e.Err, ErrQueuePair) || took > 10*time.Second {
-		t.Errorf("after %v: %v", took, e.Err)
+	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) {
+		t.Error(e.Err)
 	}
 	// What is sent to it vanishes.
 	check(t, a.x.Send(1, 0, nil))

@@ -49,7 +49,7 @@ func options(t testing.TB, n int) []Options {
 		l, err := net.Listen("tcp", addr+":0")
 		check(t, err)
 		members = append(members, l.Addr().String())
-		all[i] = Options{Options: tcp.Options{Self: i, Group: 7, Listener: l}, Device: dev}
+		all[i] = Options{Options: tcp.Options{Self: i, Group: 7, Listener: l, DeadAfter: time.Hour}, Device: dev}
 	}
 	for i := range all {
 		all[i].Members = members

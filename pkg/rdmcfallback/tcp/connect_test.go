@@ -44,7 +44,6 @@ func TestBootstrapDisagreement(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				ls, addrs := listen(t, n)
-				begin := time.Now()
 				_, errs := connectAll(t, n, func(i int) tcp.Options {
 					o := tcp.Options{Members: addrs, Self: i, Listener: ls[i]}
 					if i == odd {
@@ -53,9 +52,6 @@ func TestBootstrapDisagreement(t *testing.T) {
 					return o
 				})
 				wantAll(t, errs, c.want, c.text)
-				if d := time.Since(begin); d > 10*time.Second {
-					t.Errorf("took %v", d)
-				}
 			})
 		}
 	}

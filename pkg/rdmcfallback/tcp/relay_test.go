@@ -36,7 +36,7 @@ func connect(t testing.TB, n int) []*tcp.Transport {
 	t.Helper()
 	ls, addrs := listen(t, n)
 	ts, errs := connectAll(t, n, func(i int) tcp.Options {
-		return tcp.Options{Members: addrs, Self: i, Group: 7, Listener: ls[i], Hello: fmt.Append(nil, "hello of ", i), DeadAfter: time.Minute}
+		return tcp.Options{Members: addrs, Self: i, Group: 7, Listener: ls[i], Hello: fmt.Append(nil, "hello of ", i), DeadAfter: time.Hour}
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

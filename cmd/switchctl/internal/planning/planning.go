@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -319,4 +321,10 @@ func (l *loads) sum() *Loads {
 		out.Unicast += x.Unicast
 	}
 	return out
+}
+
+// Number writes a mean with up to two decimals.
+func Number(x float64) string {
+	s := strconv.FormatFloat(x, 'f', 2, 64)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }

@@ -234,26 +234,6 @@ func FuzzParseGroups(f *testing.F) {
 	})
 }
 
-func TestDOT(t *testing.T) {
-	g := group("h1", "h2", "h6")
-	g.Name = "a \"b\" \\"
-	var b strings.Builder
-	if err := Plan(fabric(t), []Group{g, group("h1")}, Options{}).DOT(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`digraph "a \"b\" \\" {`, `"leaf1" [shape=box, style=filled, fillcolor=lightgrey, label="leaf1\nmerges answers"];`,
-		`"leaf3" [shape=box, style=dashed];`, `"leaf1" -> "spine1" [label="0.5"];`, `"h1" -> "leaf1" [label="1"];`,
-	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%s is not in\n%s", want, b.String())
-		}
-	}
-	if strings.Count(b.String(), "digraph") != 1 {
-		t.Error("a group without plan has a graph")
-	}
-}
-
 func TestNumber(t *testing.T) {
 	for x, want := range map[float64]string{0: "0", 1: "1", 10: "10", 0.5: "0.5", 1.0 / 3: "0.33", 2.999: "3", 100: "100"} {
 		if got := Number(x); got != want {

@@ -2,7 +2,6 @@ package framelink
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -95,32 +94,6 @@ func TestTunnelFilter(t *testing.T) {
 	checkCounters(t, b, map[string]uint64{"rx_drop_remote": 1, "rx_drop_runt": 2, "rx_drop_too_long": 1})
 }
 
-func TestTunnelLearn(t *testing.T) {
-	b := dial(t, TunnelConfig{Local: anyPort, Learn: true})
-	if err := b.Send(frames("no peer yet")); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 {
-		a := dial(t, TunnelConfig{Local: anyPort, Remote: b.LocalAddr()})
-		for range 2 {
-			hello := fmt.Sprintf("hello, this is end %d", i)
-			if err := a.Send(frames("runt", hello)); err != nil {
-				t.Fatal(err)
-			}
-			if got := drain(t, b, 1); got[0] != hello {
-				t.Fatalf("received %q", got)
-			}
-			if err := b.Send(frames("and this the other")); err != nil {
-				t.Fatal(err)
-			}
-			if got := drain(t, a, 1); got[0] != "and this the other" {
-				t.Errorf("end %d received %q", i, got)
-			}
-		}
-	}
-	checkCounters(t, b, map[string]uint64{"tx_drop_no_remote": 1, "remote_learned": 2, "rx_drop_runt": 4, "rx_drop_remote": 0})
-}
-
 // What the network refuses is lost like on any cable; the rest goes.
 func TestTunnelLoss(t *testing.T) {
 	ca, cb := testTunnel(t)
@@ -148,7 +121,6 @@ func TestTunnelConfig(t *testing.T) {
 		"remote port 0":    {Local: anyPort, Remote: anyPort},
 		"remote any":       {Local: anyPort, Remote: ap("0.0.0.0:1")},
 		"remote multicast": {Local: anyPort, Remote: ap("224.0.0.1:1")},
-		"both":             {Local: anyPort, Remote: ap("127.0.0.1:1"), Learn: true},
 		"families":         {Local: anyPort, Remote: ap("[::1]:1")},
 		"zone":             {Local: ap("[fe80::1%lo]:1"), Remote: ap("[fe80::2]:1")},
 		"frame too small":  {Local: anyPort, Remote: ap("127.0.0.1:1"), MaxFrame: 13},
@@ -159,8 +131,8 @@ func TestTunnelConfig(t *testing.T) {
 			t.Errorf("%s: %v, %v; want ErrConfig", name, c, err)
 		}
 	}
-	a := dial(t, TunnelConfig{Local: anyPort, Learn: true})
-	if c, err := DialTunnel(TunnelConfig{Local: a.LocalAddr(), Learn: true}); err == nil {
+	a := dial(t, TunnelConfig{Local: anyPort, Remote: ap("127.0.0.1:1")})
+	if c, err := DialTunnel(TunnelConfig{Local: a.LocalAddr(), Remote: ap("127.0.0.1:1")}); err == nil {
 		c.Close()
 		t.Error("one address twice")
 	}

@@ -1,5 +1,5 @@
 // Package framelink attaches a softroce device to a network of its own: it
-// brings Ethernet, ARP, IPv4 and a little ICMP, and moves whole frames over a
+// brings Ethernet, ARP and IPv4, and moves whole frames over a
 // Conn, such as a UDP tunnel (DialTunnel). So a host can be
 // attached to a port of the embedded switch, in one process or across
 // processes, without root, interfaces or namespaces.

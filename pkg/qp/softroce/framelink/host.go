@@ -91,7 +91,7 @@ func (c *Config) maxFrame() int { return rocev2.EthernetLen + c.MTU }
 //
 // Packets to neighbors whose MAC address is not known wait until it is, up to a
 // bound. A host does not reach itself: packets to its own address fail with
-// ErrNoRoute. The host answers ARP and ping as long as Recv is being called.
+// ErrNoRoute. The host answers ARP as long as Recv is being called.
 type Host struct {
 	cfg    Config
 	ip     ipAddr
@@ -241,20 +241,13 @@ func (h *Host) queue(tx *link.Tx) error {
 		return err
 	}
 	h.counts[txPackets].Add(1)
-	h.transmit(hop, frame)
-	return nil
-}
-
-// transmit sends frame, which is h.tx[h.n], to the neighbor hop with the next
-// flush, or when it is resolved.
-func (h *Host) transmit(hop ipAddr, frame []byte) {
-	mac, ok := h.arp.lookup(hop)
-	if !ok {
+	if mac, ok := h.arp.lookup(hop); ok {
+		copy(frame, mac[:])
+		h.n++ // with the next flush
+	} else {
 		h.arp.hold(hop, frame, h.now())
-		return
 	}
-	copy(frame, mac[:])
-	h.n++
+	return nil
 }
 
 // flush sends the frames built, and what ARP has to send.

@@ -30,7 +30,7 @@ func Is(s string) bool {
 //
 //   - tunnel=LOCAL-REMOTE: the UDP addresses of this end and of the other, as
 //     host:port with IP addresses, IPv6 ones in brackets. LOCAL's port may be
-//     0. A REMOTE of "learn" takes the latest sender; see TunnelConfig.Learn.
+//     0.
 //   - gw=ADDRESS: the gateway out of the prefix.
 //   - mtu=BYTES: the IPv4 MTU, 4200 if not given.
 //   - mac=02:00:0a:00:00:01: the MAC address, else derived from the address.
@@ -129,12 +129,8 @@ func parseTunnel(tun *TunnelConfig, value string) (err error) {
 	if tun.Local, err = netip.ParseAddrPort(local); err != nil {
 		return fmt.Errorf("%w: tunnel: %q is not an IP address and port", ErrConfig, local)
 	}
-	if remote == "learn" {
-		tun.Learn = true
-		return nil
-	}
 	if tun.Remote, err = netip.ParseAddrPort(remote); err != nil {
-		return fmt.Errorf("%w: tunnel: %q is not an IP address and port (or \"learn\")", ErrConfig, remote)
+		return fmt.Errorf("%w: tunnel: %q is not an IP address and port", ErrConfig, remote)
 	}
 	return nil
 }

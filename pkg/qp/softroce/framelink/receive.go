@@ -1,7 +1,6 @@
 package framelink
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 
@@ -19,7 +18,6 @@ const (
 	rxFrames
 	rxPackets
 	rxARP
-	rxEcho
 	rxDropTruncated
 	rxDropMalformed
 	rxDropVLAN
@@ -30,7 +28,6 @@ const (
 	rxDropNotOurs
 	rxDropSource
 	rxDropProtocol
-	rxDropICMP
 	rxDropPort
 	rxDropICRC
 	numCounters
@@ -43,7 +40,6 @@ var counterNames = [numCounters]string{
 	rxFrames:        "rx_frames",
 	rxPackets:       "rx_roce",
 	rxARP:           "rx_arp",
-	rxEcho:          "rx_icmp_echo",
 	rxDropTruncated: "rx_drop_truncated",
 	rxDropMalformed: "rx_drop_malformed", // lengths that contradict each other
 	rxDropVLAN:      "rx_drop_vlan",
@@ -53,19 +49,13 @@ var counterNames = [numCounters]string{
 	rxDropFragment:  "rx_drop_fragment",
 	rxDropNotOurs:   "rx_drop_not_ours", // to another IPv4 address
 	rxDropSource:    "rx_drop_source",   // from an IPv4 address that no other host can have
-	rxDropProtocol:  "rx_drop_protocol", // neither UDP nor ICMP
-	rxDropICMP:      "rx_drop_icmp",     // not a good echo request
+	rxDropProtocol:  "rx_drop_protocol", // not UDP
 	rxDropPort:      "rx_drop_port",     // UDP, but not RoCEv2
 	rxDropICRC:      "rx_drop_icrc",
 }
 
 const (
-	protocolICMP   = 1
-	icmpHeader     = 8
-	icmpEcho       = 8
-	icmpEchoReply  = 0
 	vlanIDMask     = 0xfff
-	ecnMask        = 3
 	smallestRoCEv2 = rocev2.BTHLen + rocev2.ICRCLen
 )
 
@@ -152,8 +142,6 @@ func (h *Host) receiveIPv4(b []byte, rx *link.Rx) counter {
 		return rxDropNotOurs
 	case !h.validSource(ip.Src):
 		return rxDropSource
-	case ip.Protocol == protocolICMP:
-		return h.receiveICMP(p, &ip)
 	case ip.Protocol != rocev2.ProtocolUDP:
 		return rxDropProtocol
 	}
@@ -193,32 +181,4 @@ func (h *Host) validSource(src ipAddr) bool {
 		return false
 	}
 	return isHost(h.cfg.Prefix, src) || !h.cfg.Prefix.Contains(netip.AddrFrom4(src))
-}
-
-// receiveICMP answers an echo request, so that the host can be pinged.
-func (h *Host) receiveICMP(p []byte, ip *rocev2.IPv4) counter {
-	if len(p) < icmpHeader || p[0] != icmpEcho || p[1] != 0 || rocev2.Checksum(p) != 0 ||
-		rocev2.IPv4Len+len(p) > h.cfg.MTU {
-		return rxDropICMP
-	}
-	hop, err := h.route(netip.AddrFrom4(ip.Src))
-	if err != nil {
-		return rxDropICMP
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return rxDropICMP
-	}
-	eth := rocev2.Ethernet{Src: h.cfg.MAC, EtherType: rocev2.EtherTypeIPv4}
-	reply := rocev2.IPv4{TOS: ip.TOS &^ ecnMask, TotalLen: uint16(rocev2.IPv4Len + len(p)), Flags: rocev2.DontFragment,
-		TTL: ttl, Protocol: protocolICMP, Src: h.ip, Dst: ip.Src}
-	f := append(reply.AppendTo(eth.AppendTo(h.tx[h.n][:0])), p...)
-	h.tx[h.n] = f
-	icmp := f[len(f)-len(p):]
-	icmp[0], icmp[2], icmp[3] = icmpEchoReply, 0, 0
-	binary.BigEndian.PutUint16(icmp[2:], rocev2.Checksum(icmp))
-	h.transmit(hop, f)
-	_ = h.flush() // the next conn.Recv reports the Conn's end
-	return rxEcho
 }

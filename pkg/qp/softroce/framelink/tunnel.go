@@ -29,10 +29,6 @@ type TunnelConfig struct {
 	// Remote is where frames go and the only address that they are accepted
 	// from.
 	Remote netip.AddrPort
-	// Learn, instead of Remote, makes the sender of the latest frame the
-	// remote; before the first frame there is none, and frames to send are
-	// lost. Use it only where every host that can reach Local is trusted.
-	Learn bool
 	// MaxFrame is the size of the largest frame that is received, bytes. 0
 	// means DefaultTunnelMaxFrame.
 	MaxFrame int
@@ -45,15 +41,13 @@ type TunnelConfig struct {
 type Tunnel struct {
 	udp    *net.UDPConn
 	sock   *mmsg.Socket
-	remote atomic.Pointer[netip.AddrPort] // nil until learned
-	learn  bool
+	remote netip.AddrPort
 
 	txMu sync.Mutex
 	tx   [mmsg.MaxBatch]mmsg.Message
 	rx   [mmsg.MaxBatch]mmsg.Message
 
-	txLost, txNoRemote                   atomic.Uint64
-	rxRemote, rxTruncated, rxRunt, moved atomic.Uint64
+	txLost, rxRemote, rxTruncated, rxRunt atomic.Uint64
 }
 
 // DialTunnel opens a tunnel. Nothing is exchanged: it succeeds whether or not a
@@ -62,22 +56,13 @@ func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("framelink: tunnel: %w", err)
 	}
-	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(cfg.Local))
+	udp, sock, err := mmsg.Listen(cfg.Local, cfg.Buffer)
 	if err != nil {
 		return nil, fmt.Errorf("framelink: tunnel: %w", err)
 	}
-	t := &Tunnel{udp: udp, learn: cfg.Learn}
-	if !cfg.Learn {
-		t.remote.Store(&cfg.Remote)
-	}
+	t := &Tunnel{udp: udp, sock: sock, remote: cfg.Remote}
 	for i := range t.rx {
 		t.rx[i].Buf = make([]byte, cfg.MaxFrame)
-	}
-	t.sock, err = mmsg.New(udp)
-	err = errors.Join(err, udp.SetReadBuffer(cfg.Buffer), udp.SetWriteBuffer(cfg.Buffer))
-	if err != nil {
-		udp.Close()
-		return nil, fmt.Errorf("framelink: tunnel: %w", err)
 	}
 	return t, nil
 }
@@ -85,50 +70,29 @@ func DialTunnel(cfg TunnelConfig) (*Tunnel, error) {
 // check fills in the defaults and reports what is wrong.
 func (c *TunnelConfig) check() error {
 	c.MaxFrame, c.Buffer = cmp.Or(c.MaxFrame, DefaultTunnelMaxFrame), cmp.Or(c.Buffer, DefaultTunnelBuffer)
-	c.Local, c.Remote = unmap(c.Local), unmap(c.Remote)
-	switch {
-	case !c.Local.IsValid():
-		return fmt.Errorf("%w: no local address", ErrConfig)
-	case c.Learn && c.Remote.IsValid():
-		return fmt.Errorf("%w: a remote address (%v) and learning exclude each other", ErrConfig, c.Remote)
-	case c.Local.Addr().Zone() != "" || c.Remote.Addr().Zone() != "":
-		return fmt.Errorf("%w: addresses with a zone are not supported", ErrConfig)
+	c.Local, c.Remote = mmsg.Unmap(c.Local), mmsg.Unmap(c.Remote)
+	switch err := mmsg.CheckTunnel(c.Local, c.Remote); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	case c.MaxFrame < rocev2.EthernetLen || c.MaxFrame > 65507:
 		return fmt.Errorf("%w: frames of %d bytes; a UDP datagram holds %d to 65507", ErrConfig, c.MaxFrame, rocev2.EthernetLen)
 	case c.Buffer < 0:
 		return fmt.Errorf("%w: a socket buffer of %d bytes", ErrConfig, c.Buffer)
-	case c.Learn:
-		return nil
-	case !c.Remote.IsValid() || c.Remote.Addr().IsUnspecified() || c.Remote.Addr().IsMulticast() || c.Remote.Port() == 0:
-		return fmt.Errorf("%w: remote address %v is not one host and port (or ask to learn it)", ErrConfig, c.Remote)
-	case c.Local.Addr().Is4() != c.Remote.Addr().Is4() && !c.Local.Addr().IsUnspecified():
-		return fmt.Errorf("%w: local address %v and remote address %v are of different families", ErrConfig, c.Local, c.Remote)
 	}
 	return nil
 }
 
-func unmap(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
-
 // LocalAddr returns the address that the tunnel receives on.
-func (t *Tunnel) LocalAddr() netip.AddrPort {
-	return unmap(t.udp.LocalAddr().(*net.UDPAddr).AddrPort())
-}
+func (t *Tunnel) LocalAddr() netip.AddrPort { return mmsg.LocalAddr(t.udp) }
 
 // Send implements Conn.
 func (t *Tunnel) Send(frames [][]byte) error {
 	t.txMu.Lock()
 	defer t.txMu.Unlock()
-	to := t.remote.Load()
-	if to == nil {
-		t.txNoRemote.Add(uint64(len(frames)))
-		return nil
-	}
 	for len(frames) > 0 {
 		n := min(len(frames), len(t.tx))
 		for i, f := range frames[:n] {
-			t.tx[i] = mmsg.Message{Buf: f, Addr: *to}
+			t.tx[i] = mmsg.Message{Buf: f, Addr: t.remote}
 		}
 		err := t.sendAll(t.tx[:n])
 		clear(t.tx[:n])
@@ -186,20 +150,14 @@ func (t *Tunnel) Recv(frames [][]byte) (int, error) {
 
 // accept reports whether m is a frame from the remote.
 func (t *Tunnel) accept(m *mmsg.Message) bool {
-	from := t.remote.Load()
 	switch {
-	case !t.learn && m.Addr != *from:
+	case m.Addr != t.remote:
 		t.rxRemote.Add(1)
 	case m.Truncated:
 		t.rxTruncated.Add(1)
 	case m.N < rocev2.EthernetLen:
 		t.rxRunt.Add(1)
 	default:
-		if t.learn && (from == nil || m.Addr != *from) {
-			addr := m.Addr
-			t.remote.Store(&addr)
-			t.moved.Add(1)
-		}
 		return true
 	}
 	return false
@@ -209,11 +167,9 @@ func (t *Tunnel) accept(m *mmsg.Message) bool {
 func (t *Tunnel) Counters(m map[string]uint64) {
 	m["syscalls"] += t.sock.Syscalls()
 	m["tx_drop_tunnel"] += t.txLost.Load()
-	m["tx_drop_no_remote"] += t.txNoRemote.Load()
 	m["rx_drop_remote"] += t.rxRemote.Load()
 	m["rx_drop_too_long"] += t.rxTruncated.Load()
 	m["rx_drop_runt"] += t.rxRunt.Load()
-	m["remote_learned"] += t.moved.Load()
 }
 
 // Close implements Conn.
