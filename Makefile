@@ -16,7 +16,7 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 # in those that use them.
 SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/schedule pkg/rdmcfallback/engine \
 	internal/softswitch/program internal/softswitch/match internal/softswitch/pre internal/softswitch/pipeline \
-	internal/softswitch/traffic internal/switchagent/unicast internal/switchagent/links internal/switchspec \
+	internal/softswitch/traffic internal/switchagent/unicast internal/switchagent/links internal/switchagent/planner internal/switchspec \
 	internal/routing/liveness internal/connmgr/health internal/group tests/dataplane tests/purity
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.

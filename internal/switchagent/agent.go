@@ -26,6 +26,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -214,7 +215,7 @@ func (a *Agent) dialPeers() error {
 			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
 		}
 		name := bifurcation.Switch(s.Name)
-		a.peers[name] = &peer{name: name, target: s.Agent, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: map[stepKey]heldBranch{}}
+		a.peers[name] = &peer{name: name, target: s.Agent, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: planner.Holdings[stepKey, *step]{}}
 	}
 	return nil
 }

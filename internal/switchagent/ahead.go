@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -105,8 +106,8 @@ func (a *Agent) lacking(s *step, to []bifurcation.Switch) (keys []branchKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range to {
-		k := branchKey{n, s.key.dst}
-		if s.coming[k] == nil && (s.coming != nil || !equalReceivers(s.branches[k], s.spec.Receivers)) {
+		k := branchKey{Next: n, Dst: s.key.dst}
+		if s.coming[k] == nil && (s.coming != nil || !planner.Equal(s.branches[k], s.spec.Receivers)) {
 			keys = append(keys, k)
 		}
 	}
@@ -131,7 +132,7 @@ func (a *Agent) announce(ctx context.Context, s *step, to []bifurcation.Switch) 
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if s.branches == nil {
-				s.branches = map[branchKey][]bifurcation.Receiver{}
+				s.branches = planner.Branches{}
 			}
 			s.branches[k] = s.spec.Receivers
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -76,117 +77,124 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	}
 }
 
-// transit takes a step to a plan: new entries are made here and at the next
-// switches, then packets are switched to them, then the old ones are deleted. If
-// anything fails before the switch, all is as it was.
-func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) error {
-	t := transition{was: s.installation, record: s.persisted, holds: map[branchKey][]bifurcation.Receiver{}}
-	// A receiver that moves between branches stays in the first until packets turned.
-	during := map[branchKey][]bifurcation.Receiver{}
-	for k, r := range p.branches {
-		during[k] = union(r, s.branches[k], p.spec.Receivers)
-		if s.behind || s.spec.Generation != p.spec.Generation || !equalReceivers(during[k], s.branches[k]) {
-			t.holds[k] = during[k]
-		}
-	}
-	var err error
+// A transition is a step on its way to a plan.
+type transition struct {
+	*planner.Transition
+	s         *step
+	p         plan
+	c         change
+	was, next installation
+	record    []byte // before
+}
+
+// transit takes a step to a plan, as package planner orders it. If anything fails before
+// packets turn, all is as it was.
+func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err error) {
+	t := transition{s: s, p: p, c: c, was: s.installation, record: s.persisted}
 	if t.next, err = a.number(s, p.rules); err != nil {
 		return err
 	}
+	fresh := t.next.group != t.was.group
 	if err := a.writeHops(ctx); err != nil {
-		if t.fresh() {
+		if fresh {
 			a.forget(t.next)
 		}
 		return err
 	}
-	err = a.prepare(ctx, s, t, p, c)
-	if err == nil && p.rules.Empty() { // packets that are not copied follow the routes
-		a.mu.Lock()
-		s.coming = during
-		a.mu.Unlock()
-		err = a.sameWays(ctx, p.ways)
+	t.Transition = planner.Begin(planner.Change{Was: s.branches, Next: p.branches, Receivers: p.spec.Receivers,
+		Again: s.behind || s.spec.Generation != p.spec.Generation, Copies: t.next.installed(), Fresh: fresh,
+		Merging: c.merging != nil, Record: c.record != nil})
+	type outcome struct {
+		id  int
+		err error
 	}
-	if err == nil && !t.atOnce(c) {
-		err = a.driver.write(ctx, both(t.turn(), c.merging))
-	}
-	if err != nil {
-		a.mu.Lock()
-		s.coming = nil
-		a.mu.Unlock()
-		a.undo(ctx, s, t, c)
-		return err
-	}
-	a.mu.Lock()
-	s.coming = nil
-	var gone []branchKey
-	for k := range s.branches {
-		if _, ok := p.branches[k]; !ok {
-			gone = append(gone, k)
+	done := make(chan outcome)
+	turned := false
+	for {
+		at := t.State()
+		if !turned && t.Err() == nil && at >= planner.Trimming {
+			turned = true
+			a.mu.Lock()
+			s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, t.During(), p.problems, false
+			s.coming = nil
+			a.mu.Unlock()
+			if fresh {
+				a.forget(t.was)
+			}
+		}
+		if at == planner.Over {
+			break
+		}
+		for _, x := range t.Take() {
+			go func(ctx context.Context) { done <- outcome{x.ID, a.perform(ctx, t, x)} }(ctx) // undoing changes it
+		}
+		o := <-done
+		if o.err != nil && at >= planner.Trimming {
+			a.log.Warn("another switch or the state keeps what is not needed, until the next sync", "group", s.key, "error", o.err)
+		}
+		if t.Done(o.id, o.err); t.State() == planner.Undoing && at != planner.Undoing {
+			undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			defer cancel()
+			ctx = undoing
 		}
 	}
-	s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, during, p.problems, false
-	a.mu.Unlock()
-	if t.fresh() {
-		a.forget(t.was)
+	held, behind := t.Held()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.coming, s.behind = nil, s.behind || behind; turned {
+		s.branches = held
 	}
-	a.trim(ctx, s, p, gone)
+	return t.Err()
+}
+
+// perform carries an action out.
+func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) error {
+	was, next, s := t.was.entities, t.next.entities, t.s
+	switch x.Kind {
+	case planner.Early:
+		return a.driver.write(ctx, puts(next[:len(next)-1], nil)) // the match is the last
+	case planner.Turn:
+		return a.driver.write(ctx, both(t.turn(next, was), t.c.merging))
+	case planner.TurnBack:
+		a.writeLater(ctx, both(t.turn(was, next), t.c.unmerging), func() {
+			if t.next.group != t.was.group {
+				a.forget(t.next)
+			}
+		}, s.key)
+	case planner.Record:
+		return a.persist(ctx, s, t.c.record())
+	case planner.RecordBack:
+		return a.persist(ctx, s, t.record)
+	case planner.Hold:
+		sp := t.p.spec
+		if x.Back {
+			sp = s.spec
+		}
+		if err := a.hold(ctx, s, sp, x.Branch, x.Receivers); err != nil {
+			return &branchError{x.Receivers, err}
+		}
+	case planner.Release:
+		return a.release(ctx, s, x.Branch)
+	case planner.Route:
+		a.mu.Lock()
+		s.coming = t.During()
+		a.mu.Unlock()
+		return a.sameWays(ctx, t.p.ways)
+	}
 	return nil
 }
 
-// A transition is what transit has to do, and to undo if it fails.
-type transition struct {
-	was, next installation
-	record    []byte                               // before
-	holds     map[branchKey][]bifurcation.Receiver // at other switches
-}
-
-// fresh says that the step gets new entities.
-func (t transition) fresh() bool { return t.next.group != t.was.group }
-
-// atOnce says that packets can be turned while the rest is prepared: nothing has to
-// be done first.
-func (t transition) atOnce(c change) bool {
-	return len(t.holds) == 0 && c.merging == nil && (t.next.installed() || !t.fresh())
-}
-
-// turn turns packets from the old entries to the new ones. As the switch inserts new
-// entries first, it can do all of a change on this switch.
-func (t transition) turn() edit {
-	if !t.fresh() {
+// turn turns packets from entries to others. As the switch inserts new entries first, it
+// can do all of a change on this switch.
+func (t transition) turn(to, from []switchspec.Entity) edit {
+	if t.next.group == t.was.group {
 		return puts(nil, nil)
 	}
-	return puts(t.next.entities, except(keysOf(t.was.entities), keysOf(t.next.entities)))
+	return puts(to, except(keysOf(from), keysOf(to)))
 }
 
 func except(keys, not []switchspec.Key) []switchspec.Key {
 	return slices.DeleteFunc(keys, func(k switchspec.Key) bool { return slices.Contains(not, k) })
-}
-
-// prepare does in parallel all that does not affect packets yet. Packets that need not
-// wait for it are turned at once. Merging waits for the record: the switch must not know
-// a later use of a slot than the agent's state.
-func (a *Agent) prepare(ctx context.Context, s *step, t transition, p plan, c change) error {
-	var g errgroup.Group
-	switch {
-	case len(t.holds) > 0 && t.fresh() && t.next.installed():
-		early := puts(t.next.entities[:len(t.next.entities)-1], nil) // the match waits
-		g.Go(func() error { return a.driver.write(ctx, early) })
-	case t.atOnce(c) && t.fresh():
-		g.Go(func() error { return a.driver.write(ctx, t.turn()) })
-	}
-	if c.record != nil {
-		record := c.record()
-		g.Go(func() error { return a.persist(ctx, s, record) })
-	}
-	for k, r := range t.holds {
-		g.Go(func() error {
-			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
-				return &branchError{r, err}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 // number gives a step's rules numbers, or those that it has if the rules are the same.
@@ -247,75 +255,6 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 	}
 }
 
-// undo rolls back what a transit has done.
-func (a *Agent) undo(ctx context.Context, s *step, t transition, c change) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	defer cancel()
-	var g errgroup.Group
-	if t.fresh() || c.merging != nil {
-		back := puts(t.was.entities, except(keysOf(t.next.entities), keysOf(t.was.entities)))
-		if !t.fresh() {
-			back = puts(nil, nil)
-		}
-		g.Go(func() error {
-			a.writeLater(ctx, both(back, c.unmerging), func() {
-				if t.fresh() {
-					a.forget(t.next)
-				}
-			}, s.key)
-			return nil
-		})
-	}
-	if c.record != nil {
-		g.Go(func() error { return a.persist(ctx, s, t.record) })
-	}
-	for k := range t.holds {
-		g.Go(func() error {
-			if r, ok := s.branches[k]; ok {
-				return a.hold(ctx, s, s.spec, k, r)
-			}
-			return a.release(ctx, s, k)
-		})
-	}
-	if err := g.Wait(); err != nil {
-		a.mu.Lock()
-		s.behind = len(s.branches) > 0
-		a.mu.Unlock()
-		a.log.Warn("a change was not taken back everywhere; the next sync will", "group", s.key, "error", err)
-	}
-}
-
-// trim releases what packets no longer need at other switches.
-func (a *Agent) trim(ctx context.Context, s *step, p plan, gone []branchKey) {
-	var g errgroup.Group
-	for _, k := range gone {
-		g.Go(func() error { return a.release(ctx, s, k) })
-	}
-	smaller := map[branchKey][]bifurcation.Receiver{}
-	for k, r := range p.branches {
-		if !equalReceivers(r, s.branches[k]) {
-			smaller[k] = r
-		}
-	}
-	for k, r := range smaller {
-		g.Go(func() error {
-			if err := a.hold(ctx, s, p.spec, k, r); err != nil {
-				return err
-			}
-			a.mu.Lock()
-			s.branches[k] = r
-			a.mu.Unlock()
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		a.mu.Lock()
-		s.behind = true
-		a.mu.Unlock()
-		a.log.Warn("another switch keeps receivers that it need not reach, until the next sync", "group", s.key, "error", err)
-	}
-}
-
 // drop removes a step from the switch, and its branches from the others. The caller
 // has its turn; the step is gone only when the caller leaves it, else a step with the
 // same key made meanwhile would be removed too.
@@ -342,22 +281,6 @@ func (a *Agent) drop(ctx context.Context, s *step, merging edit) error {
 		a.log.Warn("another switch keeps a branch that is not needed, until the next sync", "group", s.key, "error", err)
 	}
 	return err
-}
-
-// union is what a branch reaches while packets turn: its receivers, and its former
-// ones that the step still has elsewhere. The order is the group's.
-func union(next, was, all []bifurcation.Receiver) []bifurcation.Receiver {
-	if len(was) == 0 || equalReceivers(next, was) {
-		return next
-	}
-	var out []bifurcation.Receiver
-	for _, r := range all {
-		same := func(x bifurcation.Receiver) bool { return equalReceiver(x, r) }
-		if slices.ContainsFunc(next, same) || slices.ContainsFunc(was, same) {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // both makes one edit of two; the second may be nil.

@@ -27,8 +27,9 @@
 // branches that come out, by Hold. A Hold returns when everything downstream has been
 // installed; only then packets are sent there. So the ingress match of the
 // sender's switch is the last entry of all, and what fails before it is rolled
-// back. To change a step, everything new is installed beside the old entries, under
-// fresh numbers, and then one entry switches packets over.
+// back: package planner decides, transit carries it out. To change a step, everything
+// new is installed beside the old entries, under fresh numbers, and then one entry
+// switches packets over.
 //
 // Where equal-cost paths meet, several other switches hold a step. The step stays
 // while any switch holds it. Sync settles which switch holds what: each agent regularly

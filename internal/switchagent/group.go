@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -32,7 +33,7 @@ func (g *group) stepKey() stepKey { return stepKey{g.key(), g.Address} }
 
 func (g *group) sameAs(o *group) bool {
 	return g.Source == o.Source && g.ID == o.ID && g.SenderQPN == o.SenderQPN && g.InitialPSN == o.InitialPSN &&
-		g.Address == o.Address && g.cnpGap == o.cnpGap && equalReceivers(g.Receivers, o.Receivers)
+		g.Address == o.Address && g.cnpGap == o.cnpGap && planner.Equal(g.Receivers, o.Receivers)
 }
 
 // install sets a group up along the whole tree, or changes nothing.
@@ -207,7 +208,7 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 	if err := a.limitReceivers(receivers); err != nil {
 		return err
 	}
-	if equalReceivers(receivers, g.Receivers) {
+	if planner.Equal(receivers, g.Receivers) {
 		return nil
 	}
 	was := g.Receivers
@@ -224,10 +225,10 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 		}
 	}
 	shrunk := g.Receivers
-	if !equalReceivers(shrunk, receivers) {
+	if !planner.Equal(shrunk, receivers) {
 		err = a.grow(ctx, g, s, receivers, psn)
 	}
-	if err == nil || !equalReceivers(shrunk, was) {
+	if err == nil || !planner.Equal(shrunk, was) {
 		a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g.Source, a.describe(g))
 	}
 	return err
@@ -236,14 +237,14 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 // compare returns which receivers stay unchanged, which leave, and which are new.
 func compare(was, next []bifurcation.Receiver) (stay, leave, join []bifurcation.Receiver) {
 	for _, r := range was {
-		if slices.ContainsFunc(next, func(n bifurcation.Receiver) bool { return equalReceiver(r, n) }) {
+		if slices.ContainsFunc(next, func(n bifurcation.Receiver) bool { return planner.Same(r, n) }) {
 			stay = append(stay, r)
 		} else {
 			leave = append(leave, r)
 		}
 	}
 	for _, n := range next {
-		if !slices.ContainsFunc(was, func(r bifurcation.Receiver) bool { return equalReceiver(r, n) }) {
+		if !slices.ContainsFunc(was, func(r bifurcation.Receiver) bool { return planner.Same(r, n) }) {
 			join = append(join, n)
 		}
 	}

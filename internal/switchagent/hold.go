@@ -9,6 +9,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -142,7 +143,7 @@ func (s *step) with(h holding) (spec, error) {
 		}
 		if o.Generation > next.Generation {
 			next.Generation, next.Receivers = o.Generation, o.Receivers
-		} else if o.Generation == h.Generation && !equalReceivers(o.Receivers, h.Receivers) {
+		} else if o.Generation == h.Generation && !planner.Equal(o.Receivers, h.Receivers) {
 			return spec{}, fmt.Errorf("%w: switch %s reaches %d receivers by %v, and switch %s %d",
 				bifurcation.ErrAmbiguous, from, len(o.Receivers), h.key.dst, h.from, len(h.Receivers))
 		}

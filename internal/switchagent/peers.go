@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
@@ -24,17 +25,9 @@ type peer struct {
 	target string
 	conn   *grpc.ClientConn
 	rpc    mcrdmav1.SwitchPeerClient
-	held   map[stepKey]heldBranch // that this switch holds there
-	err    error                  // of the last call; nil: it answered
+	held   planner.Holdings[stepKey, *step]
+	err    error // of the last call; nil: it answered
 	tried  bool
-}
-
-// A heldBranch is a branch that another switch reaches for this one, or has been
-// asked to.
-type heldBranch struct {
-	owner    *step
-	sequence uint64
-	asking   int // calls in progress
 }
 
 // hold makes another switch reach a branch's receivers.
@@ -76,58 +69,48 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 		via = append(via, string(v))
 	}
 	req := &mcrdmav1.HoldRequest{Group: groupKeyProto(key.groupKey), Generation: sp.Generation, Sequence: sequence,
-		Via: append(via, string(a.name)), Destination: k.dst.String(), Receivers: receiversProto(receivers)}
+		Via: append(via, string(a.name)), Destination: k.Dst.String(), Receivers: receiversProto(receivers)}
 	err = a.call(ctx, p, func(ctx context.Context) error {
 		_, err := p.rpc.Hold(ctx, req)
 		return err
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b := p.held[key]
-	b.asking--
-	if err != nil && b.asking == 0 && s.branches[k] == nil {
-		delete(p.held, key) // the next sync releases it, if it was taken nevertheless
-	} else {
-		p.held[key] = b
-	}
+	p.held.Answered(key, err == nil || s.branches[k] != nil)
 	return err
 }
 
 // ask records a branch as held, so that a sync does not release it meanwhile.
 func (a *Agent) ask(s *step, k branchKey) (*peer, stepKey, uint64, error) {
-	key := stepKey{s.key.groupKey, k.dst}
-	p := a.peers[k.next]
+	key := stepKey{s.key.groupKey, k.Dst}
+	p := a.peers[k.Next]
 	if p == nil {
-		return nil, key, 0, fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.next, k.dst)
+		return nil, key, 0, fmt.Errorf("%w: switch %s is next on the way to %v, and the configuration names no agent of it", ErrPeer, k.Next, k.Dst)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b := p.held[key]
-	if b.owner != nil && b.owner != s {
-		return nil, key, 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, key, k.next)
+	sequence := a.sequence.Add(1)
+	if !p.held.Ask(key, s, sequence) {
+		return nil, key, 0, fmt.Errorf("%w: group %v comes by switch %s on two ways", bifurcation.ErrAmbiguous, key, k.Next)
 	}
-	b.owner, b.sequence = s, a.sequence.Add(1)
-	b.asking++
-	p.held[key] = b
-	return p, key, b.sequence, nil
+	return p, key, sequence, nil
 }
 
 // release gives up a branch, unless it belongs to another step by now.
 func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
-	p := a.peers[k.next]
+	p := a.peers[k.Next]
 	if p == nil {
 		return nil
 	}
-	key := stepKey{s.key.groupKey, k.dst}
+	key := stepKey{s.key.groupKey, k.Dst}
 	a.mu.Lock()
-	if b, ok := p.held[key]; ok && b.owner != s {
-		a.mu.Unlock()
-		return nil
-	}
-	delete(p.held, key)
+	told := p.held.Release(key, s)
 	sequence := a.sequence.Add(1) // before another step can ask for it
 	a.mu.Unlock()
-	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.dst.String(), Sequence: sequence}
+	if !told {
+		return nil
+	}
+	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.Dst.String(), Sequence: sequence}
 	return a.call(ctx, p, func(ctx context.Context) error {
 		_, err := p.rpc.Release(ctx, req)
 		return err
@@ -204,7 +187,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	req.Sequence = a.sequence.Load()
 	for k, b := range p.held {
 		req.Branches = append(req.Branches, &mcrdmav1.HeldBranch{
-			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.sequence})
+			Group: groupKeyProto(k.groupKey), Destination: k.dst.String(), Sequence: b.Sequence})
 	}
 	a.mu.Unlock()
 	var res *mcrdmav1.SyncResponse
@@ -223,8 +206,8 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 			continue
 		}
 		h, ok := p.held[k]
-		if ok && h.asking == 0 && h.sequence == b.GetSequence() && h.owner.branches[branchKey{p.name, k.dst}] != nil {
-			h.owner.behind, repair = true, true
+		if ok && h.Asking == 0 && h.Sequence == b.GetSequence() && h.Owner.branches[branchKey{Next: p.name, Dst: k.dst}] != nil {
+			h.Owner.behind, repair = true, true
 		}
 	}
 	a.mu.Unlock()

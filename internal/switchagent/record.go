@@ -12,6 +12,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -74,7 +75,7 @@ func (a *Agent) record(s *step, sp spec, from bifurcation.Switch, h *holder) []b
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	add := func(name bifurcation.Switch, h holder) {
-		if equalReceivers(h.Receivers, sp.Receivers) {
+		if planner.Equal(h.Receivers, sp.Receivers) {
 			h.Receivers = nil
 		}
 		r.Holders[name] = h

@@ -314,10 +314,10 @@ func describeStep(s *step) *mcrdmav1.Step {
 	}
 	for k, receivers := range s.branches {
 		for _, c := range out.Copies {
-			if c.Last || c.Destination != k.dst.String() {
+			if c.Last || c.Destination != k.Dst.String() {
 				continue
 			}
-			c.Next = append(c.Next, string(k.next))
+			c.Next = append(c.Next, string(k.Next))
 			slices.Sort(c.Next)
 			if c.Receivers == nil {
 				for _, r := range receivers {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -39,13 +40,7 @@ type spec struct {
 }
 
 func (s spec) equal(o spec) bool {
-	return s.Generation == o.Generation && slices.Equal(s.Via, o.Via) && equalReceivers(s.Receivers, o.Receivers)
-}
-
-func equalReceivers(a, b []bifurcation.Receiver) bool { return slices.EqualFunc(a, b, equalReceiver) }
-
-func equalReceiver(a, b bifurcation.Receiver) bool {
-	return a.Addr == b.Addr && a.QPN == b.QPN && slices.Equal(a.Regions, b.Regions)
+	return s.Generation == o.Generation && slices.Equal(s.Via, o.Via) && planner.Equal(s.Receivers, o.Receivers)
 }
 
 // A holder is a switch that hands packets to this one. expires is under Agent.mu,
@@ -69,18 +64,14 @@ type step struct {
 	spec         spec
 	installation installation
 	early        []netip.Addr
-	branches     map[branchKey][]bifurcation.Receiver // held at other switches
-	coming       map[branchKey][]bifurcation.Receiver // held too, while the step changes to one that makes no copies
-	behind       bool                                 // some branch is not held as it should be
+	branches     planner.Branches // held at other switches
+	coming       planner.Branches // held too, while the step changes to one that makes no copies
+	behind       bool             // some branch is not held as it should be
 	problems     []string
 	persisted    []byte // the record as it was stored
 }
 
-// A branchKey names a branch of a group at another switch.
-type branchKey struct {
-	next bifurcation.Switch
-	dst  netip.Addr
-}
+type branchKey = planner.Branch
 
 // An installation is what a step has on this switch.
 type installation struct {
@@ -160,7 +151,7 @@ type plan struct {
 	ways     uint64 // version of the routes
 	rules    bifurcation.Rules
 	early    []netip.Addr
-	branches map[branchKey][]bifurcation.Receiver
+	branches planner.Branches
 	problems []string
 }
 
@@ -171,7 +162,7 @@ func (p plan) same(s *step) bool {
 		return false
 	}
 	for k, r := range p.branches {
-		if !equalReceivers(r, s.branches[k]) {
+		if !planner.Equal(r, s.branches[k]) {
 			return false
 		}
 	}
@@ -183,7 +174,7 @@ func (p plan) same(s *step) bool {
 // that cannot be reached are left out, and named among the problems; an error then
 // means that none can be reached.
 func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
-	p := plan{spec: s, early: early, branches: map[branchKey][]bifurcation.Receiver{}}
+	p := plan{spec: s, early: early, branches: planner.Branches{}}
 	receivers := s.Receivers
 	a.uni.mu.Lock()
 	defer a.uni.mu.Unlock()
@@ -210,7 +201,7 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 	}
 	for _, b := range res.Branches {
 		for _, next := range b.Next {
-			p.branches[branchKey{next, b.Receivers[0].Addr}] = b.Receivers
+			p.branches[branchKey{Next: next, Dst: b.Receivers[0].Addr}] = b.Receivers
 		}
 	}
 	return p, nil

@@ -43,6 +43,7 @@ var pureDirs = []string{
 	"internal/softswitch/traffic",
 	"internal/switchagent/unicast",
 	"internal/switchagent/links",
+	"internal/switchagent/planner",
 	"internal/connmgr/health",
 	"internal/group",
 	"pkg/mcrdma/life.go",
