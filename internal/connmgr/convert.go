@@ -128,7 +128,7 @@ func (h *hostsServer) viewFrom(number uint32, members []*mcrdmav1.Member) (v mac
 		if err != nil {
 			return v, err
 		}
-		self = self || addr == h.m.addr
+		self = self || addr == h.m.cfg.Address
 		v.Members = append(v.Members, machine.ViewMember{Addr: addr, Host: failure.Clip(x.GetHost(), failure.MaxName)})
 	}
 	slices.SortFunc(v.Members, func(x, y machine.ViewMember) int { return x.Addr.Compare(y.Addr) })
@@ -136,7 +136,7 @@ func (h *hostsServer) viewFrom(number uint32, members []*mcrdmav1.Member) (v mac
 		return v, failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "a view has a receiver twice")
 	}
 	if !self {
-		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.m.addr)
+		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.m.cfg.Address)
 	}
 	return v, nil
 }
@@ -177,9 +177,6 @@ var transports = []string{"rdma", "tcp"}
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
-	}
-	if stem, ok := strings.CutSuffix(what, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

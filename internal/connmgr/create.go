@@ -126,7 +126,7 @@ func (m *Manager) receiversFrom(list []string) ([]netip.Addr, error) {
 		if err != nil {
 			return nil, err
 		}
-		if a == m.addr {
+		if a == m.cfg.Address {
 			return nil, failure.New(mcrdmav1.Reason_INVALID, "receiver %q is the sender itself, which has the data: leave it out", s)
 		}
 		if was, ok := names[a]; ok {
@@ -146,8 +146,8 @@ func (m *Manager) resolve(s string) (netip.Addr, error) {
 		}
 		return a, nil
 	}
-	if s == m.name {
-		return m.addr, nil
+	if s == m.cfg.Name {
+		return m.cfg.Address, nil
 	}
 	for _, h := range m.cfg.Hosts {
 		if h.Name == s {
@@ -232,7 +232,7 @@ func (m *Manager) enterGroup(s *session, sp spec) (g *group, views bool, err err
 	if err := m.roomForGroup(s.uid); err != nil {
 		return nil, false, err
 	}
-	g = m.newGroup(groupID{m.addr, m.numbers.Add(1)}, sp, s, time.Now())
+	g = m.newGroup(groupID{m.cfg.Address, m.numbers.Add(1)}, sp, s, time.Now())
 	m.groups[g.id] = g
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
 	return g, s.acksViews(), nil

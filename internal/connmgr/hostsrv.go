@@ -41,8 +41,8 @@ func (h *hostsServer) here(ctx context.Context, g *mcrdmav1.GroupID, address str
 		return id, who, err
 	}
 	addr, err := addrFrom(address, "receiver")
-	if err == nil && addr != h.m.addr {
-		err = failure.New(mcrdmav1.Reason_NO_SUCH_HOST, "this is the daemon of %v, and not of %v: correct the sender's list of hosts", h.m.addr, addr)
+	if err == nil && addr != h.m.cfg.Address {
+		err = failure.New(mcrdmav1.Reason_NO_SUCH_HOST, "this is the daemon of %v, and not of %v: correct the sender's list of hosts", h.m.cfg.Address, addr)
 	}
 	return id, who, err
 }

@@ -78,8 +78,6 @@ type Manager struct {
 	cfg   *config.Config
 	opts  Options
 	log   *slog.Logger
-	name  string
-	addr  netip.Addr // of the RDMA device
 	files identity.Files
 
 	store   Store
@@ -118,7 +116,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	if err := own.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address,
+	m := &Manager{cfg: &own, opts: o, log: o.Logger,
 		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
 		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{},
 		peers: map[netip.Addr]*peer{}}
@@ -187,9 +185,9 @@ func (m *Manager) checkIdentity() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if !id.Is(identity.Host) || id.Name != m.name || !id.Owns(m.addr) {
+	if !id.Is(identity.Host) || id.Name != m.cfg.Name || !id.Owns(m.cfg.Address) {
 		return fmt.Errorf("%w: the certificate %s is for %v, and this host is host:%s %v: issue one for it, or correct name and address",
-			ErrConfig, m.files.Cert, id, m.name, m.addr)
+			ErrConfig, m.files.Cert, id, m.cfg.Name, m.cfg.Address)
 	}
 	return nil
 }
@@ -237,7 +235,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		})
 	}
 	m.warm()
-	m.log.Info("the daemon serves", "host", m.name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
+	m.log.Info("the daemon serves", "host", m.cfg.Name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
 	close(m.ready)
 	<-ctx.Done()
 	m.end()
@@ -250,12 +248,23 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// tick does what is due, every beat interval.
+// tick does what is due, every beat interval: beats, leases, and the end of grace.
 func (m *Manager) tick(ticks <-chan time.Time) {
 	for {
 		select {
 		case <-ticks:
-			m.due(time.Now())
+			now := time.Now()
+			m.beat(now)
+			graceOver := now.Sub(m.started) >= m.cfg.Beat.Grace
+			if m.members.tick(graceOver); graceOver {
+				for _, s := range m.sessions.all() {
+					m.endSession(s, 0, "its application has not come back after the daemon's restart")
+				}
+			}
+			m.mu.Lock()
+			m.judge(now)
+			m.closeIdle(now)
+			m.mu.Unlock()
 		case <-m.life.Done():
 			return
 		}

@@ -48,7 +48,7 @@ type members struct {
 }
 
 func newMembers(m *Manager) *members {
-	return &members{host: m.name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
+	return &members{host: m.cfg.Name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
 		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
 }
 

@@ -146,7 +146,7 @@ func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: r.id.proto(), Formation: f.N, Service: r.spec.Service, Program: r.spec.Program,
 		Address: a.Addr.String(), Regions: r.regionsProto(), Relay: relays(f.Sender, r.spec), Lease: durationpb.New(m.cfg.Leases.Member), Joins: a.Joins}
 	if m.mayUseSwitch(r.group, f) == "" {
-		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
+		req.Connection = &mcrdmav1.Connection{Address: m.cfg.Address.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
 	}
 	res, err := askHost(ctx, m, a.Addr, func(c mcrdmav1.HostsClient, ctx context.Context, req *mcrdmav1.PrepareRequest, _ ...grpc.CallOption) (*mcrdmav1.PrepareResponse, error) {
 		if end, ok := ctx.Deadline(); ok {

@@ -18,7 +18,7 @@ func (m *Manager) load() error {
 		if err := store.Decode(value, &r); err != nil {
 			return fmt.Errorf("the state %s has group %x in a form that this program does not know: %w: run the program that wrote it, or move the file away", m.cfg.State, key, err)
 		}
-		if r.ID.source != m.addr {
+		if r.ID.source != m.cfg.Address {
 			m.log.Warn("a group of another address is in the state; its leases end it", "group", r.ID)
 			m.stale = append(m.stale, editOf(groupsBucket, r.ID.number, nil))
 			continue
@@ -62,7 +62,9 @@ func (m *Manager) resumeAll() {
 		m.startGroup(g, x)
 	}
 	m.loaded = nil
-	m.background(func(ctx context.Context) { m.forget(ctx, m.stale...) })
+	if len(m.stale) > 0 {
+		m.background(func(ctx context.Context) { m.forget(ctx, m.stale...) })
+	}
 }
 
 // resumeGroup says that an application still has a group.

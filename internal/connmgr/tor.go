@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -36,12 +37,26 @@ type tor struct {
 	kick   chan struct{}       // 1: look whether the agent has our groups
 	reads  *semaphore.Weighted // maxAgentCounters: of counters
 	probes singleflight.Group
+	moved  map[netip.Addr]time.Time // when the switch was seen to have counted answers; under Manager.mu
 
-	// Under Manager.mu.
+	mu     sync.Mutex
 	synced bool  // events are followed
 	err    error // why not
-	due    time.Time
-	moved  map[netip.Addr]time.Time // when the switch was seen to have counted answers
+}
+
+// state says whether the agent's events are followed, and why not.
+func (t *tor) state() (synced bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced, t.err
+}
+
+// follows notes it, and returns what was before.
+func (t *tor) follows(synced bool, err error) (was bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was, t.synced, t.err = t.synced, synced, err
+	return was
 }
 
 func (m *Manager) dialSwitch() error {
@@ -117,7 +132,7 @@ func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (t *tor) key(mcID uint32) *mcrdmav1.GroupKey {
-	return &mcrdmav1.GroupKey{Source: t.m.addr.String(), McId: mcID}
+	return &mcrdmav1.GroupKey{Source: t.m.cfg.Address.String(), McId: mcID}
 }
 
 // install has the switches copy a formation's packets. After an error that is no answer,
@@ -211,7 +226,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 	var secret [8]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
-		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
+		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.cfg.Name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
 	if in.Relay, err = choice.For(f); err != nil {
 		cannot := failure.Of(err)
 		cannot.Text += " (switches cannot copy: " + why + ")"
