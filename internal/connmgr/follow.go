@@ -84,8 +84,8 @@ func (t *tor) sweep(there []uint32) {
 			continue
 		}
 		m.log.Warn("the switch has a group that is none of this daemon's; it is removed", "switch", t.name, "mc_id", id)
-		s := machine.Leftover(m.senderConfig(spec{}), id, time.Now())
-		m.startGroup(m.newGroup(groupID{}, spec{}, newSession(machine.Owner{}, time.Time{}), time.Time{}), s)
+		s := machine.Leftover(m.senderConfig(machine.Spec{}), id, time.Now())
+		m.startGroup(m.newGroup(groupID{}, machine.Spec{}, newSession(machine.Owner{}, time.Time{}), time.Time{}), s)
 	}
 }
 

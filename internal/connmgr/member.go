@@ -235,10 +235,10 @@ func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err err
 			return
 		}
 		if req.GetRefused() != "" {
-			err = r.Answer(s.token, req.GetAttach(), nil, refusalOf(req))
+			err = r.Answer(s.token, req.GetAttach(), nil, machine.Refusal(req))
 			return
 		}
-		if err = checkAnswer(asked, req); err != nil {
+		if err = machine.CheckAnswer(asked, req); err != nil {
 			return
 		}
 		err = r.Answer(s.token, req.GetAttach(), &mcrdmav1.PrepareResponse{Host: t.host, Qpn: req.GetQpn(), Mtu: asked.GetConnection().GetMtu(), Regions: req.GetRegions(),

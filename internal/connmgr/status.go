@@ -1,7 +1,6 @@
 package connmgr
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -56,10 +55,6 @@ func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsReque
 	}
 	out.Memberships = m.members.list(u)
 	return out, nil
-}
-
-func compareIDs(x, y groupID) int {
-	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.number, y.number))
 }
 
 // describe returns a group as tools see it. It is called with Manager.mu.

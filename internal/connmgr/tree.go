@@ -28,3 +28,11 @@ func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
 	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"),
 		strings.Join(grouptree.Behind(res.GetSteps(), m.tor.name), ", "))}
 }
+
+// plural formats a count for people.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
