@@ -57,7 +57,7 @@ func (a *appsServer) Open(req *mcrdmav1.OpenRequest, out grpc.ServerStreamingSer
 }
 
 func (m *Manager) hello(s *session, resumed bool) *mcrdmav1.Hello {
-	return &mcrdmav1.Hello{Token: s.token, Host: m.name, Address: m.addr.String(), Device: m.cfg.Device, Version: ProtocolVersion,
+	return &mcrdmav1.Hello{Token: s.token, Host: m.cfg.Name, Address: m.cfg.Address.String(), Device: m.cfg.Device, Version: ProtocolVersion,
 		DaemonVersion: m.opts.Version, Bootstrap: m.cfg.Bootstrap.String(), Grace: durationpb.New(m.cfg.Beat.Grace), Resumed: resumed,
 		Limits: &mcrdmav1.Limits{Receivers: uint32(m.cfg.Limits.Receivers), Regions: uint32(m.cfg.Limits.Regions), Memory: m.cfg.Limits.Memory}} //nolint:gosec // checked by the configuration
 }

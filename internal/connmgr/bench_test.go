@@ -16,7 +16,7 @@ import (
 func BenchmarkCreate(b *testing.B) {
 	for _, durable := range []bool{false, true} {
 		b.Run(fmt.Sprintf("durable=%v", durable), func(b *testing.B) {
-			r := newRig(b, 0, withTLS, withSwitch)
+			r := newRig(b, 0, onSockets, withTLS, withSwitch)
 			r.add(4)
 			for i := 1; i <= 4; i++ {
 				r.start(i, func(_ *config.Config, o *Options) {

@@ -38,6 +38,9 @@ func (m *Manager) unwatch() {
 	for _, a := range m.health.Peers() {
 		if !used[a] {
 			m.health.Remove(a)
+			if m.tor != nil {
+				delete(m.tor.moved, a)
+			}
 		}
 	}
 }

@@ -18,7 +18,7 @@ func TestConnectAgain(t *testing.T) {
 		r := newRig(t, 2)
 		to := r.host(2)
 		tries := 0
-		m := &Manager{name: "h1", addr: hostAddr(1), opts: r.host(1).m.opts}
+		m := &Manager{cfg: r.host(1).m.cfg, opts: r.host(1).m.opts}
 		m.opts.Dial = func(ctx context.Context, target string) (net.Conn, error) {
 			if tries++; tries == 1 {
 				return nil, os.ErrDeadlineExceeded

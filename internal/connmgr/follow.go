@@ -18,13 +18,10 @@ func (t *tor) run(ctx context.Context) {
 	wait := followAgain
 	for ctx.Err() == nil {
 		err := t.follow(ctx)
-		t.m.mu.Lock()
-		if t.synced && ctx.Err() == nil {
+		if t.follows(false, err) && ctx.Err() == nil {
 			wait = followAgain
 			t.m.log.Warn("the switch's agent is lost", "switch", t.name, "error", err)
 		}
-		t.synced, t.err = false, err
-		t.m.mu.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -42,7 +39,7 @@ var errLost = errors.New("the events came faster than they could be followed")
 func (t *tor) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := t.groups.Watch(ctx, &mcrdmav1.WatchRequest{Source: t.m.addr.String()})
+	events, err := t.groups.Watch(ctx, &mcrdmav1.WatchRequest{Source: t.m.cfg.Address.String()})
 	if err != nil {
 		return t.explain(ctx, false, err)
 	}
@@ -52,7 +49,7 @@ func (t *tor) follow(ctx context.Context) error {
 		if err != nil {
 			return t.explain(ctx, false, err)
 		}
-		if g := e.GetGroup(); g != nil && g.GetGroup().GetKey().GetSource() != t.m.addr.String() {
+		if g := e.GetGroup(); g != nil && g.GetGroup().GetKey().GetSource() != t.m.cfg.Address.String() {
 			continue // a group that the request did not ask for
 		}
 		switch e.GetType() {
@@ -70,9 +67,7 @@ func (t *tor) follow(ctx context.Context) error {
 			synced = true
 			t.sweep(there)
 			there = nil
-			t.m.mu.Lock()
-			t.synced, t.err = true, nil
-			t.m.mu.Unlock()
+			t.follows(true, nil)
 			t.look()
 		case mcrdmav1.WatchResponse_TYPE_LOST:
 			return errLost
@@ -89,8 +84,8 @@ func (t *tor) sweep(there []uint32) {
 			continue
 		}
 		m.log.Warn("the switch has a group that is none of this daemon's; it is removed", "switch", t.name, "mc_id", id)
-		s := machine.Leftover(m.senderConfig(spec{}), id, time.Now())
-		m.startGroup(m.newGroup(groupID{}, spec{}, newSession(machine.Owner{}, time.Time{}), time.Time{}), s)
+		s := machine.Leftover(m.senderConfig(machine.Spec{}), id, time.Now())
+		m.startGroup(m.newGroup(groupID{}, machine.Spec{}, newSession(machine.Owner{}, time.Time{}), time.Time{}), s)
 	}
 }
 
@@ -102,14 +97,17 @@ func (t *tor) look() {
 	}
 }
 
-// looks renews our groups' leases whenever it is kicked, and finds out which of
+// looks renews our groups' leases in time and whenever it is kicked, and finds out which of
 // them the agent does not have.
 func (t *tor) looks(ctx context.Context) {
+	due := time.NewTicker(t.m.cfg.Leases.Group / 3)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.kick:
+		case <-due.C:
 		}
 		m, formations := t.m, map[uint32]*group{}
 		req := &mcrdmav1.RenewRequest{}
@@ -168,20 +166,9 @@ func clipAll(list []string) []string {
 	return out
 }
 
-// dueAtSwitch renews leases at the agent. It is called with Manager.mu.
-func (m *Manager) dueAtSwitch(now time.Time) {
-	if t := m.tor; t != nil && !now.Before(t.due) {
-		t.due = now.Add(m.cfg.Leases.Group / 3)
-		t.look()
-	}
-}
-
 // ready asks whether the agent is ready.
 func (t *tor) ready(ctx context.Context) bool {
-	t.m.mu.Lock()
-	synced := t.synced
-	t.m.mu.Unlock()
-	if !synced {
+	if synced, _ := t.state(); !synced {
 		return false
 	}
 	ready, _, _ := t.probes.Do("", func() (any, error) { // the answer holds for all groups that ask

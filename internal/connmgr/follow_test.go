@@ -188,7 +188,7 @@ func TestToldWhileForming(t *testing.T) {
 		r := newRig(t, 3, withSwitch)
 		r.receivers()
 		a := r.host(1).app("")
-		r.until("followed", func() bool { r.host(1).m.mu.Lock(); defer r.host(1).m.mu.Unlock(); return r.host(1).m.tor.synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
 		var asked atomic.Int32
 		r.sw.set(func(_ context.Context, method string, _ any) error {
 			r.sw.mu.Lock()
@@ -231,7 +231,7 @@ func TestAgentComesBack(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		r.until("followed", func() bool { r.host(1).m.mu.Lock(); defer r.host(1).m.mu.Unlock(); return r.host(1).m.tor.synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
 		f := a.create(a.request()).GetFormation()
 		if f.GetPath() != byHosts {
 			t.Fatalf("%v", f)
@@ -514,7 +514,7 @@ func TestMissingIsConfirmed(t *testing.T) {
 		r.receivers()
 		a := r.host(1).app("")
 		a.create(a.request())
-		r.until("followed", func() bool { r.host(1).m.mu.Lock(); defer r.host(1).m.mu.Unlock(); return r.host(1).m.tor.synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
 		var mu sync.Mutex
 		calls := 0
 		r.sw.around(func(ctx context.Context, m string, call func(context.Context) error) error {

@@ -15,41 +15,14 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A spec is what an application has asked a group to be.
-type spec struct {
-	Service   string
-	Program   string
-	Mode      mcrdmav1.Mode
-	MinSize   uint32
-	DSCP, MTU uint32
-	Regions   []region
-	Algorithm string // of relaying; "": chosen
-	Transport string // of relaying; "": chosen
-	Typical   uint64
-	CNPGap    time.Duration
-}
-
-// A region is memory of each receiver that the sender writes to.
-type region struct {
-	Name   string
-	Length uint64
-	RKey   uint32
-	VA     uint64
-}
-
 type formation = machine.Formation
-
-// relays says whether hosts may relay in a formation of a group.
-func relays(from machine.Endpoint, sp spec) bool {
-	return from.CatchUp || sp.Mode != mcrdmav1.Mode_MODE_REQUIRE
-}
 
 // A group is a group whose sender is an application of this host. Its machine belongs to one
 // goroutine (run), to which events are posted.
 type group struct {
 	m       *Manager
 	id      groupID
-	spec    spec
+	spec    machine.Spec
 	created time.Time
 	timeout uint8 // of its queue pairs; see ackTimeout
 	sess    *session
@@ -94,7 +67,7 @@ const (
 	stateRemoved = "removed"
 )
 
-func (m *Manager) newGroup(id groupID, sp spec, s *session, created time.Time) *group {
+func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time.Time) *group {
 	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), sess: s,
 		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, looks: &looks{}, states: map[netip.Addr]*peerState{}}
 	g.ctx, g.cancel = context.WithCancel(m.life)
@@ -103,7 +76,7 @@ func (m *Manager) newGroup(id groupID, sp spec, s *session, created time.Time) *
 }
 
 // senderConfig is what the machine of a group must know.
-func (m *Manager) senderConfig(sp spec) machine.SenderConfig {
+func (m *Manager) senderConfig(sp machine.Spec) machine.SenderConfig {
 	c := machine.SenderConfig{MinSize: sp.MinSize, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
 		PrepareTime: prepareTime, ReformTime: max(leastReform, m.cfg.Beat.DeadAfter), Grace: m.cfg.Beat.Grace}
 	if m.tor != nil {
@@ -259,14 +232,6 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 	}
 	for _, s := range f.Phases {
 		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})
-	}
-	return out
-}
-
-func (g *group) regionsProto() []*mcrdmav1.RegionSpec {
-	var out []*mcrdmav1.RegionSpec
-	for _, r := range g.spec.Regions {
-		out = append(out, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length, Rkey: r.RKey, Va: r.VA})
 	}
 	return out
 }

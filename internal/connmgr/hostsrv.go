@@ -40,9 +40,9 @@ func (h *hostsServer) here(ctx context.Context, g *mcrdmav1.GroupID, address str
 	if err != nil {
 		return id, who, err
 	}
-	addr, err := addrFrom(address, "receiver")
-	if err == nil && addr != h.m.addr {
-		err = failure.New(mcrdmav1.Reason_NO_SUCH_HOST, "this is the daemon of %v, and not of %v: correct the sender's list of hosts", h.m.addr, addr)
+	addr, err := machine.AddrFrom(address, "receiver")
+	if err == nil && addr != h.m.cfg.Address {
+		err = failure.New(mcrdmav1.Reason_NO_SUCH_HOST, "this is the daemon of %v, and not of %v: correct the sender's list of hosts", h.m.cfg.Address, addr)
 	}
 	return id, who, err
 }
@@ -55,7 +55,7 @@ func (h *hostsServer) Prepare(ctx context.Context, req *mcrdmav1.PrepareRequest)
 	if err != nil {
 		return nil, err
 	}
-	in, err := h.m.invitationFrom(id, who.Name, req)
+	in, err := h.m.host.Invitation(id.source, who.Name, req)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (h *hostsServer) Commit(ctx context.Context, req *mcrdmav1.CommitRequest) (
 	f := req.GetFormation()
 	v := machine.RecordedView{}
 	if f.GetView() != 0 { // the daemon is not of a release without views
-		if v, err = h.viewFrom(f.GetView(), f.GetMembers()); err != nil {
+		if v, err = h.m.host.View(f.GetView(), f.GetMembers()); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (h *hostsServer) RecordView(ctx context.Context, req *mcrdmav1.RecordViewRe
 	if err != nil {
 		return nil, err
 	}
-	v, err := h.viewFrom(req.GetView(), req.GetMembers())
+	v, err := h.m.host.View(req.GetView(), req.GetMembers())
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ import (
 )
 
 // ProtocolVersion is that of the protocols with applications and among daemons.
-const ProtocolVersion = 1
+const ProtocolVersion = machine.ProtocolVersion
 
 // ErrConfig is wrapped by errors of configurations that cannot be used.
 var ErrConfig = errors.New("bad configuration")
@@ -78,9 +78,8 @@ type Manager struct {
 	cfg   *config.Config
 	opts  Options
 	log   *slog.Logger
-	name  string
-	addr  netip.Addr // of the RDMA device
 	files identity.Files
+	host  machine.Host // for checks
 
 	store   Store
 	boot    uint64
@@ -88,21 +87,34 @@ type Manager struct {
 	tor     *tor // nil: no switch is configured
 	hosts   net.Listener
 	apps    net.Listener
-	started time.Time
 
-	ready    chan struct{}
-	life     context.Context // ends when Run ends
-	end      context.CancelFunc
-	wg       sync.WaitGroup // all goroutines of Run
-	numbers  atomic.Uint64  // the last of a group
+	running
+	numbers  atomic.Uint64 // the last of a group
 	mcIDs    mcIDs
 	creating *semaphore.Weighted
 	sessions *sessions
 	members  *members
+	found    found
+	table
+}
 
-	loaded []*groupRecord // found in the state
-	stale  []store.Edit   // the same, to be deleted
+// running is what there is as long as Run runs.
+type running struct {
+	started time.Time
+	ready   chan struct{}
+	life    context.Context // ends when Run ends
+	end     context.CancelFunc
+	wg      sync.WaitGroup // all goroutines of Run
+}
 
+// background runs work that must finish even if the caller that asked for it has gone; its
+// context ends with Run. It may be called only from a goroutine of Run or a handler.
+func (r *running) background(f func(context.Context)) {
+	r.wg.Go(func() { f(r.life) })
+}
+
+// table is the groups of this host and the other hosts, with what is known of them.
+type table struct {
 	mu       sync.Mutex
 	draining bool // see CloseAll
 	groups   map[groupID]*group
@@ -118,12 +130,16 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	if err := own.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	m := &Manager{cfg: &own, opts: o, log: o.Logger, name: own.Name, addr: own.Address,
-		files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
-		ready: make(chan struct{}), creating: semaphore.NewWeighted(maxCreatingAll), groups: map[groupID]*group{},
-		peers: map[netip.Addr]*peer{}}
+	m := &Manager{cfg: &own, opts: o, log: o.Logger, files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
+		creating: semaphore.NewWeighted(maxCreatingAll), running: running{ready: make(chan struct{})},
+		table: table{groups: map[groupID]*group{}, peers: map[netip.Addr]*peer{}}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
+	}
+	m.host = machine.Host{Name: own.Name, Addr: own.Address, Hosts: map[string]netip.Addr{}, Switch: own.Switch.Agent != "",
+		Receivers: own.Limits.Receivers, Regions: own.Limits.Regions, Lease: own.Leases.Member}
+	for _, h := range own.Hosts {
+		m.host.Hosts[h.Name] = h.Address
 	}
 	m.life, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.health = health.New(health.Config{Interval: own.Beat.Interval, DeadAfter: own.Beat.DeadAfter, Grace: own.Beat.Grace})
@@ -187,9 +203,9 @@ func (m *Manager) checkIdentity() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if !id.Is(identity.Host) || id.Name != m.name || !id.Owns(m.addr) {
+	if !id.Is(identity.Host) || id.Name != m.cfg.Name || !id.Owns(m.cfg.Address) {
 		return fmt.Errorf("%w: the certificate %s is for %v, and this host is host:%s %v: issue one for it, or correct name and address",
-			ErrConfig, m.files.Cert, id, m.name, m.addr)
+			ErrConfig, m.files.Cert, id, m.cfg.Name, m.cfg.Address)
 	}
 	return nil
 }
@@ -237,7 +253,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		})
 	}
 	m.warm()
-	m.log.Info("the daemon serves", "host", m.name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
+	m.log.Info("the daemon serves", "host", m.cfg.Name, "hosts", m.hosts.Addr(), "applications", m.apps.Addr())
 	close(m.ready)
 	<-ctx.Done()
 	m.end()
@@ -250,22 +266,27 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// tick does what is due, every beat interval.
+// tick does what is due, every beat interval: beats, leases, and the end of grace.
 func (m *Manager) tick(ticks <-chan time.Time) {
 	for {
 		select {
 		case <-ticks:
-			m.due(time.Now())
+			now := time.Now()
+			m.beat(now)
+			graceOver := now.Sub(m.started) >= m.cfg.Beat.Grace
+			if m.members.tick(graceOver); graceOver {
+				for _, s := range m.sessions.all() {
+					m.endSession(s, 0, "its application has not come back after the daemon's restart")
+				}
+			}
+			m.mu.Lock()
+			m.judge(now)
+			m.closeIdle(now)
+			m.mu.Unlock()
 		case <-m.life.Done():
 			return
 		}
 	}
-}
-
-// background runs work that must finish even if the caller that asked for it has gone; its
-// context ends with Run. It may be called only from a goroutine of Run or a handler.
-func (m *Manager) background(f func(context.Context)) {
-	m.wg.Go(func() { f(m.life) })
 }
 
 func (m *Manager) close() {

@@ -48,7 +48,7 @@ type members struct {
 }
 
 func newMembers(m *Manager) *members {
-	return &members{host: m.name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
+	return &members{host: m.cfg.Name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
 		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
 }
 
@@ -235,10 +235,10 @@ func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err err
 			return
 		}
 		if req.GetRefused() != "" {
-			err = r.Answer(s.token, req.GetAttach(), nil, refusalOf(req))
+			err = r.Answer(s.token, req.GetAttach(), nil, machine.Refusal(req))
 			return
 		}
-		if err = checkAnswer(asked, req); err != nil {
+		if err = machine.CheckAnswer(asked, req); err != nil {
 			return
 		}
 		err = r.Answer(s.token, req.GetAttach(), &mcrdmav1.PrepareResponse{Host: t.host, Qpn: req.GetQpn(), Mtu: asked.GetConnection().GetMtu(), Regions: req.GetRegions(),

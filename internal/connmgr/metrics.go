@@ -37,14 +37,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 	gauge := func(name, help string, f func() int) {
 		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
 	}
-	locked := func(f func() int) func() int {
-		return func() int {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return f()
-		}
-	}
-	x.server = grpcserver.NewMetrics(auto, "host", m.name)
+	x.server = grpcserver.NewMetrics(auto, "host", m.cfg.Name)
 	x.closed = auto.NewCounter(prometheus.CounterOpts{Name: "connections_closed_total",
 		Help: "Connections of other hosts that were closed since a host had too many."})
 	x.peers = histogram("host_call_seconds", "Time of calls to other daemons, beats apart.", "result")
@@ -53,12 +46,20 @@ func newMetrics(m *Manager) (*metrics, error) {
 	x.phases = histogram("formation_seconds", "Time to make a formation, by phase.", "phase")
 	x.removed = counter("receivers_removed_total", "Receivers that were taken out of groups.", "reason")
 	x.beats = counter("beats_total", "Beats to other daemons.", "result")
-	gauge("groups", "Groups of which this host is the sender.", locked(func() int { return len(m.groups) }))
+	gauge("groups", "Groups of which this host is the sender.", func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.groups)
+	})
 	gauge("memberships", "Groups in which applications of this host receive.", func() int { return m.members.count() })
 	gauge("sessions", "Applications.", func() int { return len(m.sessions.all()) })
-	gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", locked(func() int {
-		return grpcserver.One(m.tor != nil && m.tor.synced)
-	}))
+	gauge("switch_synced", "1 if the switch's agent is there and its events are followed.", func() int {
+		if m.tor == nil {
+			return 0
+		}
+		synced, _ := m.tor.state()
+		return grpcserver.One(synced)
+	})
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
 		return grpcserver.One(m.store.Failed() != nil)
 	})

@@ -1,6 +1,10 @@
 package connmgr
 
-import "sync"
+import (
+	"sync"
+
+	machine "github.com/mcrdma/mcrdma/internal/group"
+)
 
 // firstGroups bounds the number from which the groups of a run count upward, which is random: so
 // numbers of earlier runs are not used again, even if the state file was lost or is an older
@@ -8,12 +12,8 @@ import "sync"
 // exact in JSON for any reader.
 const firstGroups = 1 << 48
 
-// MC_IDs are virtual QPNs that devices don't hand out.
-const (
-	firstMCID  = 0x800000
-	countMCID  = 0x800000
-	mcIDsBlock = 4096 // that are reserved at a time, so that callers seldom wait for the disk
-)
+// mcIDsBlock is how many MC_IDs are reserved at a time, so that callers seldom wait for the disk.
+const mcIDsBlock = 4096
 
 // mcIDs hands out MC_IDs, none of them twice, and has those that are in use.
 type mcIDs struct {
@@ -34,7 +34,7 @@ func (n *mcIDs) take(s Store) (uint32, error) {
 			}
 			n.next, n.end = first, first+mcIDsBlock
 		}
-		id := uint32(firstMCID + n.next%countMCID) //nolint:gosec // 24 bits
+		id := uint32(machine.FirstMCID + n.next%machine.CountMCID) //nolint:gosec // 24 bits
 		n.next++
 		if _, used := n.inUse.LoadOrStore(id, true); !used {
 			return id, nil

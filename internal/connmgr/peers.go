@@ -52,7 +52,7 @@ func (m *Manager) connect(target string, to identity.Identity, more []grpc.DialO
 	if err != nil {
 		return nil, err
 	}
-	own := identity.Identity{Role: identity.Host, Name: m.name, Addrs: []netip.Addr{m.addr}}
+	own := identity.Identity{Role: identity.Host, Name: m.cfg.Name, Addrs: []netip.Addr{m.cfg.Address}}
 	return grpcclient.New(grpcclient.Config{Target: target, Creds: creds, Own: own, MaxMessage: maxMessage, Dial: m.opts.Dial, More: more})
 }
 
@@ -68,7 +68,7 @@ func (m *Manager) newPeer(h config.Host, configured bool) (*peer, error) {
 
 func (m *Manager) dialConfigured() error {
 	for _, h := range m.cfg.Hosts {
-		if h.Address == m.addr {
+		if h.Address == m.cfg.Address {
 			continue
 		}
 		p, err := m.newPeer(h, true)

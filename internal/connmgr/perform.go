@@ -1,11 +1,9 @@
 package connmgr
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,7 +53,7 @@ func (r *runner) perform(a machine.SenderAction) {
 	case machine.TakeNumber:
 		r.start(r.life, requestTime, func(context.Context) event {
 			id, err := m.mcIDs.take(m.store)
-			return func(s *machine.Sender, now time.Time) { s.Numbered(id, rand.Uint32N(maxPSN+1), err, now) } //nolint:gosec // not a secret
+			return func(s *machine.Sender, now time.Time) { s.Numbered(id, rand.Uint32N(machine.MaxPSN+1), err, now) } //nolint:gosec // not a secret
 		})
 	case machine.FreeNumber:
 		m.mcIDs.inUse.Delete(a.MCID)
@@ -144,9 +142,9 @@ const answerShare = 0.9
 func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.Receiver, error) {
 	m, f := r.m, a.Formation
 	req := &mcrdmav1.PrepareRequest{Version: ProtocolVersion, Group: r.id.proto(), Formation: f.N, Service: r.spec.Service, Program: r.spec.Program,
-		Address: a.Addr.String(), Regions: r.regionsProto(), Relay: relays(f.Sender, r.spec), Lease: durationpb.New(m.cfg.Leases.Member), Joins: a.Joins}
-	if m.mayUseSwitch(r.group, f) == "" {
-		req.Connection = &mcrdmav1.Connection{Address: m.addr.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
+		Address: a.Addr.String(), Regions: r.spec.RegionSpecs(), Relay: r.spec.Relays(f.Sender), Lease: durationpb.New(m.cfg.Leases.Member), Joins: a.Joins}
+	if m.host.NoSwitch(&r.spec, f) == "" {
+		req.Connection = &mcrdmav1.Connection{Address: m.cfg.Address.String(), Qpn: f.MCID, Psn: f.PSN, Mtu: r.spec.MTU, Dscp: r.spec.DSCP, Timeout: uint32(r.timeout)}
 	}
 	res, err := askHost(ctx, m, a.Addr, func(c mcrdmav1.HostsClient, ctx context.Context, req *mcrdmav1.PrepareRequest, _ ...grpc.CallOption) (*mcrdmav1.PrepareResponse, error) {
 		if end, ok := ctx.Deadline(); ok {
@@ -158,27 +156,7 @@ func (r *runner) prepare(ctx context.Context, a machine.PrepareMember) (machine.
 	if err != nil {
 		return machine.Receiver{}, err
 	}
-	return receiverFrom(a.Addr, req, res)
-}
-
-// receiverFrom checks what another daemon has answered.
-func receiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (machine.Receiver, error) {
-	r := machine.Receiver{Addr: a, Host: cmp.Or(failure.Clip(res.GetHost(), failure.MaxName), a.String()), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
-		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
-	if v := res.GetVersion(); v != ProtocolVersion {
-		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
-	}
-	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport}
-	if err := checkAnswer(req, answer); err != nil {
-		return r, failure.Of(err).AtHost(r.Host)
-	}
-	if mtu := res.GetMtu(); req.GetConnection() != nil && r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
-		return r, failure.New(mcrdmav1.Reason_MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).AtHost(r.Host)
-	}
-	for _, x := range res.GetRegions() {
-		r.Regions = append(r.Regions, machine.RemoteRegion{RKey: x.GetRkey(), VA: x.GetVa()})
-	}
-	return r, nil
+	return machine.ReceiverFrom(a.Addr, req, res)
 }
 
 // recordMembers has a receiver's daemon record a view. One of an older release does not know

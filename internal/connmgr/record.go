@@ -1,12 +1,10 @@
 package connmgr
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -24,35 +22,10 @@ const (
 // A groupRecord is what must be known of a group after a restart.
 type groupRecord struct {
 	ID      groupID
-	Spec    spec
+	Spec    machine.Spec
 	User    machine.Owner
 	Created time.Time
 	machine.SenderRecord
-}
-
-// A groupID names a group for all its life.
-type groupID struct {
-	source netip.Addr
-	number uint64
-}
-
-func (id groupID) proto() *mcrdmav1.GroupID {
-	return &mcrdmav1.GroupID{Source: id.source.String(), Number: id.number}
-}
-
-// MarshalText makes a groupID a text in records.
-func (id groupID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
-
-// UnmarshalText is the opposite of MarshalText.
-func (id *groupID) UnmarshalText(b []byte) error {
-	source, number, _ := bytes.Cut(b, []byte("/"))
-	addr, err := netip.ParseAddr(string(source))
-	if err != nil {
-		return err
-	}
-	id.source = addr
-	_, err = fmt.Sscan(string(number), &id.number)
-	return err
 }
 
 // editOf makes a change of a bucket; nil: the record is deleted.

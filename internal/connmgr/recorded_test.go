@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/store"
 )
@@ -139,7 +140,7 @@ func TestBadViews(t *testing.T) {
 			"a member twice":    {"DUPLICATE_ADDRESS", func(q *mcrdmav1.RecordViewRequest) { q.Members = append(q.Members, q.Members[0]) }},
 			"no address":        {"INVALID", func(q *mcrdmav1.RecordViewRequest) { q.Members[1].Address = "h3" }},
 			"nil member":        {"INVALID", func(q *mcrdmav1.RecordViewRequest) { q.Members[1] = nil }},
-			"many members":      {"LIMIT", func(q *mcrdmav1.RecordViewRequest) { q.Members = make([]*mcrdmav1.Member, maxMembers+1) }},
+			"many members":      {"LIMIT", func(q *mcrdmav1.RecordViewRequest) { q.Members = make([]*mcrdmav1.Member, machine.MaxMembers+1) }},
 			"another's address": {"NO_SUCH_HOST", func(q *mcrdmav1.RecordViewRequest) { q.Address = "127.9.0.3" }},
 			"another group":     {"NOT_FOUND", func(q *mcrdmav1.RecordViewRequest) { q.Group.Number++ }},
 			"another formation": {"STALE", func(q *mcrdmav1.RecordViewRequest) { q.Formation = 2 }},

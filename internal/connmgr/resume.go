@@ -10,6 +10,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
+// found is what the state has when the daemon begins, until Run.
+type found struct {
+	groups []*groupRecord
+	stale  []store.Edit // to be deleted
+}
+
 // load restores the groups and memberships of the state. Their applications have to come
 // back for them.
 func (m *Manager) load() error {
@@ -18,9 +24,9 @@ func (m *Manager) load() error {
 		if err := store.Decode(value, &r); err != nil {
 			return fmt.Errorf("the state %s has group %x in a form that this program does not know: %w: run the program that wrote it, or move the file away", m.cfg.State, key, err)
 		}
-		if r.ID.source != m.addr {
+		if r.ID.source != m.cfg.Address {
 			m.log.Warn("a group of another address is in the state; its leases end it", "group", r.ID)
-			m.stale = append(m.stale, editOf(groupsBucket, r.ID.number, nil))
+			m.found.stale = append(m.found.stale, editOf(groupsBucket, r.ID.number, nil))
 			continue
 		}
 		if r.Form != nil {
@@ -29,7 +35,7 @@ func (m *Manager) load() error {
 		if r.Forming != nil {
 			m.mcIDs.inUse.Store(r.Forming.MCID, true)
 		}
-		m.loaded = append(m.loaded, &r) // until Run begins
+		m.found.groups = append(m.found.groups, &r)
 	}
 	for key, value := range m.store.Load(membersBucket) {
 		var r memberRecord
@@ -48,7 +54,7 @@ func (m *Manager) resumeAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	for _, r := range m.loaded {
+	for _, r := range m.found.groups {
 		s := m.sessions.restore(r.User)
 		g := m.newGroup(r.ID, r.Spec, s, r.Created)
 		x := machine.RestoreSender(m.senderConfig(r.Spec), &r.SenderRecord, now)
@@ -61,8 +67,10 @@ func (m *Manager) resumeAll() {
 		}
 		m.startGroup(g, x)
 	}
-	m.loaded = nil
-	m.background(func(ctx context.Context) { m.forget(ctx, m.stale...) })
+	if stale := m.found.stale; len(stale) > 0 {
+		m.background(func(ctx context.Context) { m.forget(ctx, stale...) })
+	}
+	m.found = found{}
 }
 
 // resumeGroup says that an application still has a group.

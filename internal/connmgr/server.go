@@ -47,14 +47,14 @@ func (m *Manager) explain(err error) error {
 		out := *f
 		out.Message = f.Error()
 		if f.Host == "" && f.Switch == "" {
-			out.Host = m.name
+			out.Host = m.cfg.Name
 		}
 		return &out
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	return status.Errorf(codes.Internal, "host %s: %v", m.name, err)
+	return status.Errorf(codes.Internal, "host %s: %v", m.cfg.Name, err)
 }
 
 // unary makes a request that failed because the daemon ends temporary: the caller tries
@@ -62,7 +62,7 @@ func (m *Manager) explain(err error) error {
 func (m *Manager) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	res, err := handle(ctx, req)
 	if err != nil && m.life.Err() != nil {
-		err = status.Errorf(codes.Unavailable, "host %s: the daemon is being stopped", m.name)
+		err = status.Errorf(codes.Unavailable, "host %s: the daemon is being stopped", m.cfg.Name)
 	}
 	return res, err
 }

@@ -306,7 +306,7 @@ const maxServices = 1024
 
 // listen offers a service. A service belongs to one application.
 func (t *sessions) listen(s *session, service string) error {
-	if err := checkService(service); err != nil {
+	if err := machine.CheckService(service); err != nil {
 		return err
 	}
 	t.mu.Lock()

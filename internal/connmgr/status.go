@@ -1,7 +1,6 @@
 package connmgr
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -58,10 +57,6 @@ func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsReque
 	return out, nil
 }
 
-func compareIDs(x, y groupID) int {
-	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.number, y.number))
-}
-
 // describe returns a group as tools see it. It is called with Manager.mu.
 func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	status := g.status.Load()
@@ -90,7 +85,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	}
 	m := a.m
 	m.askPeers(ctx)
-	out := &mcrdmav1.GetDaemonResponse{Host: m.name, Address: m.addr.String(), Device: m.cfg.Device, Version: m.opts.Version,
+	out := &mcrdmav1.GetDaemonResponse{Host: m.cfg.Name, Address: m.cfg.Address.String(), Device: m.cfg.Device, Version: m.opts.Version,
 		Started: timestamppb.New(m.started), Listen: m.hosts.Addr().String(), Tls: "plain text"}
 	if !m.files.Plain() {
 		id, until, err := m.files.Read()
@@ -108,10 +103,11 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	defer m.mu.Unlock()
 	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(m.members.count()) //nolint:gosec // bounded by limits
 	if t := m.tor; t != nil {
-		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: t.synced}
-		if t.err != nil {
-			out.Switch.Error = t.err.Error()
-			out.Problems = append(out.Problems, "switch "+t.name+": "+strings.TrimPrefix(t.err.Error(), t.name+": "))
+		synced, err := t.state()
+		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: synced}
+		if err != nil {
+			out.Switch.Error = err.Error()
+			out.Problems = append(out.Problems, "switch "+t.name+": "+strings.TrimPrefix(err.Error(), t.name+": "))
 		}
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {

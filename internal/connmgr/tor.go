@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -36,12 +37,26 @@ type tor struct {
 	kick   chan struct{}       // 1: look whether the agent has our groups
 	reads  *semaphore.Weighted // maxAgentCounters: of counters
 	probes singleflight.Group
+	moved  map[netip.Addr]time.Time // when the switch was seen to have counted answers; under Manager.mu
 
-	// Under Manager.mu.
+	mu     sync.Mutex
 	synced bool  // events are followed
 	err    error // why not
-	due    time.Time
-	moved  map[netip.Addr]time.Time // when the switch was seen to have counted answers
+}
+
+// state says whether the agent's events are followed, and why not.
+func (t *tor) state() (synced bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced, t.err
+}
+
+// follows notes it, and returns what was before.
+func (t *tor) follows(synced bool, err error) (was bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was, t.synced, t.err = t.synced, synced, err
+	return was
 }
 
 func (m *Manager) dialSwitch() error {
@@ -60,8 +75,7 @@ func (m *Manager) dialSwitch() error {
 }
 
 var (
-	errNotYet  = errors.New("the agent has not answered yet")
-	errNoAgent = errors.New("no switch agent is configured")
+	errNotYet = errors.New("the agent has not answered yet")
 )
 
 // A torError is what an agent has answered, or that it has not.
@@ -117,14 +131,14 @@ func (t *tor) call(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (t *tor) key(mcID uint32) *mcrdmav1.GroupKey {
-	return &mcrdmav1.GroupKey{Source: t.m.addr.String(), McId: mcID}
+	return &mcrdmav1.GroupKey{Source: t.m.cfg.Address.String(), McId: mcID}
 }
 
 // install has the switches copy a formation's packets. After an error that is no answer,
 // they may have begun to.
 func (t *tor) install(ctx context.Context, g *group, f *formation) error {
 	req := &mcrdmav1.InstallRequest{Lease: durationpb.New(t.m.cfg.Leases.Group), Group: &mcrdmav1.Group{Key: t.key(f.MCID),
-		SenderQpn: f.Sender.QPN, InitialPsn: f.PSN, Address: f.First.String(), Receivers: receiversProto(g.spec.Regions, f.Receivers)}}
+		SenderQpn: f.Sender.QPN, InitialPsn: f.PSN, Address: f.First.String(), Receivers: g.spec.SwitchReceivers(f.Receivers)}}
 	if g.spec.CNPGap > 0 {
 		req.Group.CnpGap = durationpb.New(g.spec.CNPGap)
 	}
@@ -134,7 +148,7 @@ func (t *tor) install(ctx context.Context, g *group, f *formation) error {
 
 // update leaves these receivers only.
 func (t *tor) update(ctx context.Context, g *group, f *formation) error {
-	req := &mcrdmav1.UpdateRequest{Key: t.key(f.MCID), Receivers: receiversProto(g.spec.Regions, f.Receivers)}
+	req := &mcrdmav1.UpdateRequest{Key: t.key(f.MCID), Receivers: g.spec.SwitchReceivers(f.Receivers)}
 	_, err := ask(ctx, t.call, t.groups.Update, req)
 	return err
 }
@@ -142,39 +156,6 @@ func (t *tor) update(ctx context.Context, g *group, f *formation) error {
 func (t *tor) remove(ctx context.Context, mcID uint32) error {
 	_, err := ask(ctx, t.call, t.groups.Remove, &mcrdmav1.RemoveRequest{Key: t.key(mcID)})
 	return err
-}
-
-func receiversProto(regions []region, list []machine.Receiver) []*mcrdmav1.Receiver {
-	out := make([]*mcrdmav1.Receiver, 0, len(list))
-	for _, r := range list {
-		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN}
-		for i, p := range r.Regions {
-			x.Regions = append(x.Regions, &mcrdmav1.MemoryRegion{Rkey: regions[i].RKey, Va: regions[i].VA, Length: regions[i].Length,
-				ReceiverRkey: p.RKey, ReceiverVa: p.VA})
-		}
-		out = append(out, x)
-	}
-	return out
-}
-
-// mayUseSwitch returns why switches are not even tried; "": they are.
-func (m *Manager) mayUseSwitch(g *group, f *formation) string {
-	switch {
-	case g.spec.Mode == mcrdmav1.Mode_MODE_OFF:
-		return "the application wants it so (mode off)"
-	case f.Sender.CatchUp:
-		return "some receivers have to catch up with others"
-	case m.tor == nil:
-		return errNoAgent.Error()
-	case f.Sender.QPN == 0:
-		return "the sender's application has no RDMA device"
-	}
-	for _, r := range f.Receivers {
-		if r.QPN == 0 {
-			return fmt.Sprintf("%s: the receiver's application has no RDMA device", r.Host)
-		}
-	}
-	return ""
 }
 
 // install has the switches copy, if they can, or determines how hosts relay. It takes the
@@ -188,7 +169,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 		}
 		cancel()
 	}
-	why, sw := m.mayUseSwitch(g, f), ""
+	why, sw := m.host.NoSwitch(&g.spec, f), ""
 	if why == "" {
 		err := m.tor.install(ctx, g, f)
 		if in.Left = true; err == nil {
@@ -203,7 +184,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 			sw, in.Transient, in.Left = e.sw, e.transient, !e.unchanged
 		}
 	}
-	if !relays(f.Sender, g.spec) {
+	if !g.spec.Relays(f.Sender) {
 		e := failure.New(mcrdmav1.Reason_NO_SWITCH, "mode require, and switches cannot copy: %s", why)
 		e.Switch = sw
 		return in, e
@@ -211,7 +192,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 	var secret [8]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
-		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
+		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.cfg.Name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
 	if in.Relay, err = choice.For(f); err != nil {
 		cannot := failure.Of(err)
 		cannot.Text += " (switches cannot copy: " + why + ")"
@@ -224,7 +205,7 @@ func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in 
 // notAuto returns the first choice that is not left to the daemon; "": there is none.
 func notAuto(choices ...string) string {
 	for _, c := range choices {
-		if c != "" && c != auto {
+		if c != "" && c != machine.Auto {
 			return c
 		}
 	}

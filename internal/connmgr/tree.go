@@ -24,7 +24,15 @@ func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
 	for _, r := range f.Receivers {
 		hosts[r.Addr.String()] = r.Host
 	}
-	tree = append([]string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.name, m.addr, m.tor.name)}, grouptree.Lines(res.GetSteps(), hosts)...)
+	tree = append([]string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.cfg.Name, m.cfg.Address, m.tor.name)}, grouptree.Lines(res.GetSteps(), hosts)...)
 	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"),
 		strings.Join(grouptree.Behind(res.GetSteps(), m.tor.name), ", "))}
+}
+
+// plural formats a count for people.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

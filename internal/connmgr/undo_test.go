@@ -14,6 +14,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 )
 
 var errInjected = status.Error(codes.Unavailable, "injected")
@@ -275,7 +276,7 @@ func TestMCIDs(t *testing.T) {
 		}
 		n := &m.mcIDs
 		n.mu.Lock()
-		n.next += countMCID - 1 // all others have had their turn
+		n.next += machine.CountMCID - 1 // all others have had their turn
 		n.end = n.next + mcIDsBlock
 		n.mu.Unlock()
 		second, err := m.mcIDs.take(m.store)

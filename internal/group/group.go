@@ -2,10 +2,10 @@
 // sender's daemon, [Memberships] are all memberships of one group at a receiver's. The machines
 // are pure: each event is a call of a method, which has the time as its argument, and the
 // actions that follow are fetched by Take. The caller carries them out and reports the outcome
-// of each as another event.
+// of each as another event. [Host] checks what applications and other daemons ask for.
 //
 // The package imports the standard library, plain values of the contract and of package
-// failure, and package schedule.
+// failure, protobuf, and package schedule.
 package group
 
 import (

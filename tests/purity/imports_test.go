@@ -89,7 +89,7 @@ var limits = []limit{
 	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/connmgr/health", only: []string{std}},
-	{dir: "internal/group", only: []string{std, "api/mcrdma/v1", "internal/failure", "pkg/rdmcfallback/schedule"}},
+	{dir: "internal/group", only: []string{std, "api/mcrdma/v1", "google.golang.org/protobuf", "internal/failure", "pkg/rdmcfallback/schedule"}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
 	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "github.com/google/renameio", "internal/connmgr/config", "internal/identity", "internal/labca", "internal/topology"}},
 	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},

@@ -1,9 +1,7 @@
-package connmgr
+package group
 
 import (
 	"cmp"
-	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -14,25 +12,41 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
-	machine "github.com/mcrdma/mcrdma/internal/group"
 )
+
+// ProtocolVersion is that of the protocols with applications and among daemons.
+const ProtocolVersion = 1
+
+// MC_IDs are virtual QPNs that devices don't hand out.
+const (
+	FirstMCID = 0x800000
+	CountMCID = 0x800000
+)
+
+// A Host is what the checks of requests know of the daemon's host.
+type Host struct {
+	Name      string
+	Addr      netip.Addr
+	Hosts     map[string]netip.Addr // others, by name
+	Switch    bool                  // an agent is configured
+	Receivers int                   // most of a group
+	Regions   int                   // the same
+	Lease     time.Duration         // of a membership, where the sender names none
+}
 
 // Limits on what other daemons and applications may ask for.
 const (
 	maxQPN     = 0x7fffff  // above are MC_IDs
-	maxPSN     = 0xffffff  // 24 bits
+	MaxPSN     = 0xffffff  // 24 bits
 	maxRegion  = 1 << 40   // regions lie 1 TiB apart
 	maxLease   = time.Hour // of memberships
 	maxService = 64
 	maxAddress = 300 // of a host:port
-	maxMembers = 16  // of a view, as the switches' program allows
+	MaxMembers = 16  // of a view, as the switches' program allows
 )
 
-func (id groupID) String() string {
-	return id.source.String() + "/" + strconv.FormatUint(id.number, 10)
-}
-
-func addrFrom(s, what string) (netip.Addr, error) {
+// AddrFrom reads the address of a host.
+func AddrFrom(s, what string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || !addr.Is4() || addr.IsUnspecified() {
 		return netip.Addr{}, failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no IPv4 address of a host", what, failure.Clip(s, failure.MaxName))
@@ -40,19 +54,8 @@ func addrFrom(s, what string) (netip.Addr, error) {
 	return addr, nil
 }
 
-func groupIDFrom(g *mcrdmav1.GroupID) (groupID, error) {
-	source, err := addrFrom(g.GetSource(), "source of the group")
-	if err != nil {
-		return groupID{}, err
-	}
-	if g.GetNumber() == 0 {
-		return groupID{}, failure.New(mcrdmav1.Reason_INVALID, "a group of %v without number", source)
-	}
-	return groupID{source, g.GetNumber()}, nil
-}
-
-// checkService says what is wrong with a service's name.
-func checkService(s string) error {
+// CheckService says what is wrong with a service's name.
+func CheckService(s string) error {
 	bad := func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(".-_", r))
 	}
@@ -64,8 +67,17 @@ func checkService(s string) error {
 
 // checkEndpoint says what is wrong with a host:port at which a member listens.
 func checkEndpoint(s, what string) error {
-	host, port, err := net.SplitHostPort(s)
-	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 || len(s) > maxAddress {
+	i := strings.LastIndexByte(s, ':')
+	host, port := s[:max(i, 0)], s[i+1:]
+	if ip, ok := strings.CutPrefix(host, "["); ok {
+		host, ok = strings.CutSuffix(ip, "]")
+		if _, err := netip.ParseAddr(host); err != nil || !ok {
+			host = ""
+		}
+	} else if strings.ContainsAny(host, ":[]") {
+		host = ""
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 || len(s) > maxAddress {
 		return failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no host:port of a listener", what, failure.Clip(s, maxAddress))
 	}
 	return nil
@@ -75,11 +87,11 @@ func validMTU(mtu uint32) bool {
 	return slices.Contains([]uint32{256, 512, 1024, 2048, 4096}, mtu)
 }
 
-// invitationFrom checks another daemon's request.
-func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.PrepareRequest) (machine.Invitation, error) {
-	in := machine.Invitation{Request: req, Membership: machine.Membership{Formation: req.GetFormation(), Service: req.GetService(), Sender: sender,
-		Program: failure.Clip(req.GetProgram(), failure.MaxName), Joins: req.GetJoins(), Lease: cmp.Or(req.GetLease().AsDuration(), m.cfg.Leases.Member)}}
-	if err := checkService(req.GetService()); err != nil {
+// Invitation checks another daemon's request, which is of a group of that source.
+func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.PrepareRequest) (Invitation, error) {
+	in := Invitation{Request: req, Membership: Membership{Formation: req.GetFormation(), Service: req.GetService(), Sender: sender,
+		Program: failure.Clip(req.GetProgram(), failure.MaxName), Joins: req.GetJoins(), Lease: cmp.Or(req.GetLease().AsDuration(), h.Lease)}}
+	if err := CheckService(req.GetService()); err != nil {
 		return in, err
 	}
 	if req.GetFormation() == 0 {
@@ -89,7 +101,7 @@ func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.Prepar
 		return in, failure.New(mcrdmav1.Reason_INVALID, "a lease of %v is not in 0 to %v", in.Lease, maxLease)
 	}
 	if c := req.GetConnection(); c != nil {
-		if c.GetAddress() != id.source.String() || c.GetQpn() < firstMCID || c.GetQpn() > firstMCID+countMCID-1 || c.GetPsn() > maxPSN ||
+		if c.GetAddress() != source.String() || c.GetQpn() < FirstMCID || c.GetQpn() > FirstMCID+CountMCID-1 || c.GetPsn() > MaxPSN ||
 			!validMTU(c.GetMtu()) || c.GetDscp() > 63 {
 			return in, failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is none to the group's sender",
 				failure.Clip(c.GetAddress(), failure.MaxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
@@ -97,8 +109,8 @@ func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.Prepar
 	} else if !req.GetRelay() {
 		return in, failure.New(mcrdmav1.Reason_INVALID, "neither switches nor hosts are to be used")
 	}
-	if n := len(req.GetRegions()); n > m.cfg.Limits.Regions {
-		return in, failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, m.cfg.Limits.Regions)
+	if n := len(req.GetRegions()); n > h.Regions {
+		return in, failure.New(mcrdmav1.Reason_LIMIT, "%d regions, and %d are allowed: ask for fewer, or raise limits.regions there", n, h.Regions)
 	}
 	for i, r := range req.GetRegions() {
 		if r.GetLength() == 0 || r.GetLength() > maxRegion || len(r.GetName()) > failure.MaxName || r.GetRkey() == 0 || r.GetVa() > r.GetVa()+r.GetLength() {
@@ -113,42 +125,42 @@ func (m *Manager) invitationFrom(id groupID, sender string, req *mcrdmav1.Prepar
 	return in, err
 }
 
-// viewFrom checks a view of another daemon, in which this host is a member.
-func (h *hostsServer) viewFrom(number uint32, members []*mcrdmav1.Member) (v machine.RecordedView, err error) {
+// View checks a view of another daemon, in which this host is a member.
+func (h Host) View(number uint32, members []*mcrdmav1.Member) (v RecordedView, err error) {
 	if number == 0 {
 		return v, failure.New(mcrdmav1.Reason_INVALID, "views count from 1")
 	}
-	if n := len(members); n > maxMembers {
-		return v, failure.New(mcrdmav1.Reason_LIMIT, "a view of %d receivers, and at most %d are in a group", n, maxMembers)
+	if n := len(members); n > MaxMembers {
+		return v, failure.New(mcrdmav1.Reason_LIMIT, "a view of %d receivers, and at most %d are in a group", n, MaxMembers)
 	}
 	v.View = number
 	self := false
 	for _, x := range members {
-		addr, err := addrFrom(x.GetAddress(), "member of a view")
+		addr, err := AddrFrom(x.GetAddress(), "member of a view")
 		if err != nil {
 			return v, err
 		}
-		self = self || addr == h.m.addr
-		v.Members = append(v.Members, machine.ViewMember{Addr: addr, Host: failure.Clip(x.GetHost(), failure.MaxName)})
+		self = self || addr == h.Addr
+		v.Members = append(v.Members, ViewMember{Addr: addr, Host: failure.Clip(x.GetHost(), failure.MaxName)})
 	}
-	slices.SortFunc(v.Members, func(x, y machine.ViewMember) int { return x.Addr.Compare(y.Addr) })
-	if len(slices.CompactFunc(slices.Clone(v.Members), func(x, y machine.ViewMember) bool { return x.Addr == y.Addr })) < len(members) {
+	slices.SortFunc(v.Members, func(x, y ViewMember) int { return x.Addr.Compare(y.Addr) })
+	if len(slices.CompactFunc(slices.Clone(v.Members), func(x, y ViewMember) bool { return x.Addr == y.Addr })) < len(members) {
 		return v, failure.New(mcrdmav1.Reason_DUPLICATE_ADDRESS, "a view has a receiver twice")
 	}
 	if !self {
-		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.m.addr)
+		return v, failure.New(mcrdmav1.Reason_INVALID, "a view that is to be recorded by %v does not have it as a receiver", h.Addr)
 	}
 	return v, nil
 }
 
-// refusalOf is an application's refusal.
-func refusalOf(req *mcrdmav1.AnswerAttachRequest) error {
+// Refusal is an application's refusal.
+func Refusal(req *mcrdmav1.AnswerAttachRequest) error {
 	r := cmp.Or(mcrdmav1.Reason(mcrdmav1.Reason_value[req.GetReason()]), mcrdmav1.Reason_DENIED)
 	return failure.New(r, "the application refuses: %s", failure.Clip(req.GetRefused(), failure.MaxText))
 }
 
-// checkAnswer says what is wrong with an application's answer.
-func checkAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachRequest) error {
+// CheckAnswer says what is wrong with an application's answer.
+func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachRequest) error {
 	switch {
 	case req.GetQpn() > maxQPN || req.GetQpn() == 1:
 		return failure.New(mcrdmav1.Reason_INVALID, "QPN %#x is none of a device", req.GetQpn())
@@ -173,13 +185,22 @@ func checkAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 // transports are the transports for relaying.
 var transports = []string{"rdma", "tcp"}
 
-// plural formats a count for people.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// ReceiverFrom checks what another daemon has answered.
+func ReceiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (Receiver, error) {
+	r := Receiver{Addr: a, Host: cmp.Or(failure.Clip(res.GetHost(), failure.MaxName), a.String()), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
+		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
+	if v := res.GetVersion(); v != ProtocolVersion {
+		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
 	}
-	if stem, ok := strings.CutSuffix(what, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
+	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport}
+	if err := CheckAnswer(req, answer); err != nil {
+		return r, failure.Of(err).AtHost(r.Host)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	if mtu := res.GetMtu(); req.GetConnection() != nil && r.QPN != 0 && mtu != 0 && mtu < req.GetConnection().GetMtu() {
+		return r, failure.New(mcrdmav1.Reason_MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).AtHost(r.Host)
+	}
+	for _, x := range res.GetRegions() {
+		r.Regions = append(r.Regions, RemoteRegion{RKey: x.GetRkey(), VA: x.GetVa()})
+	}
+	return r, nil
 }
