@@ -53,7 +53,6 @@ type Client struct {
 	orphans    map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
 	listeners  map[string]*Listener
 	members    map[GroupID]*Member
-	attaches   map[uint64]*attach
 	memories   map[*Memory]struct{}
 	unsaid     []func(context.Context) error // calls to make when the daemon is back
 
@@ -77,7 +76,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{
 		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
 		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
-		listeners: map[string]*Listener{}, members: map[GroupID]*Member{}, attaches: map[uint64]*attach{},
+		listeners: map[string]*Listener{}, members: map[GroupID]*Member{},
 		memories: map[*Memory]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -238,12 +237,11 @@ func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *c
 
 // brought is what the sender brings to a formation, and then the formation's path.
 type brought struct {
-	sw       *switched    // nil: no device
-	listener net.Listener // nil: no relaying
-	path     outbound     // nil: it is not connected
-	phases   []Phase
-	sent     uint64
-	catchUp  bool // hosts are to relay
+	endpoint
+	path    outbound // nil: it is not connected
+	phases  []Phase
+	sent    uint64
+	catchUp bool // hosts are to relay
 }
 
 // bring makes a queue pair and a listener, as the group's mode requires. If receivers have
@@ -256,12 +254,14 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 	g.mu.Unlock()
 	var err error
 	if g.c.dev != nil {
-		if b.sw, err = newSwitched(g); err != nil {
+		b.queuePair, err = g.c.newQueuePair(g.cfg.Depth+maxNudges+1, qp.Init{MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
+			MaxSGE: min(MaxPieces, g.c.dev.Attr().MaxSGE), Multicast: true}, 0)
+		if err != nil {
 			return nil, fmt.Errorf("make a queue pair: %w", closedOr(err))
 		}
 	}
 	if g.cfg.Mode != Require || catchUp {
-		if b.listener, err = g.c.bootstrap(); err != nil {
+		if err = b.listen(g.c); err != nil {
 			b.close()
 			return nil, err
 		}
@@ -270,24 +270,8 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 	return b, nil
 }
 
-// bootstrap listens for the other members of a group in which hosts relay.
-func (c *Client) bootstrap() (net.Listener, error) {
-	l, err := c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
-	if err != nil {
-		return nil, fmt.Errorf("listen for relaying: %w", err)
-	}
-	return l, nil
-}
-
 func (b *brought) forming() *mcrdmav1.Forming {
-	f := &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp}
-	if b.sw != nil {
-		f.Qpn = uint32(b.sw.qp.QPN())
-	}
-	if b.listener != nil {
-		f.Bootstrap = b.listener.Addr().String()
-	}
-	return f
+	return &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp, Qpn: b.qpn(), Bootstrap: b.bootstrap()}
 }
 
 // close ends all that the formation has not taken. b may be nil.
@@ -296,14 +280,9 @@ func (b *brought) close() {
 		return
 	}
 	if b.path != nil {
-		b.path.abandon()
+		_ = b.path.run(ended)
 	}
-	if b.sw != nil {
-		b.sw.abandon()
-	}
-	if b.listener != nil {
-		_ = b.listener.Close()
-	}
+	b.endpoint.close()
 	*b = brought{}
 }
 
@@ -316,10 +295,10 @@ func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
 	var err error
 	switch Path(info.GetPath()) {
 	case PathSwitch:
-		if b.sw == nil {
+		if b.qp == nil {
 			err = errors.New("there is no device")
-		} else if err = b.sw.connect(info.GetConnection()); err == nil {
-			path, b.sw = b.sw, nil
+		} else if err = ready(b.qp, info.GetConnection()); err == nil {
+			path, b.queuePair = &switched{queuePair: b.queuePair, g: g}, queuePair{}
 		}
 	case PathRelay:
 		l := b.listener

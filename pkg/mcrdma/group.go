@@ -48,10 +48,8 @@ type outbound interface {
 	// post posts what is queued. g.mu is held.
 	post()
 	// run handles completions until the formation fails or ctx ends, and returns why. When
-	// it returns, nothing uses the operations' memory.
+	// it returns, nothing uses the operations' memory, and the path is closed.
 	run(ctx context.Context) error
-	// abandon ends a path that was never run.
-	abandon()
 }
 
 func newGroup(c *Client, cfg GroupConfig) *Group {

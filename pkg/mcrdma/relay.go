@@ -169,8 +169,6 @@ func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.Format
 
 func (r *relayed) post() { poke(r.work) }
 
-func (r *relayed) abandon() { _ = r.group.Close(ended) }
-
 // run implements outbound.
 func (r *relayed) run(ctx context.Context) error {
 	pumping, stop := context.WithCancel(ctx)

@@ -133,7 +133,7 @@ func (c *Client) endMemberships(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.members {
-		c.wg.Go(func() { m.end(err, true) })
+		c.wg.Go(func() { m.end(err) })
 	}
 }
 
@@ -155,9 +155,9 @@ func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
 	case *mcrdmav1.OpenResponse_AttachRequested:
 		c.attachRequested(e.AttachRequested)
 	case *mcrdmav1.OpenResponse_AttachFormed:
-		c.attachFormed(e.AttachFormed)
+		c.attached(e.AttachFormed.GetAttach(), func(l *memberLife, a *attach) { l.formed(a, e.AttachFormed.GetFormation()) })
 	case *mcrdmav1.OpenResponse_Detached:
-		c.detached(e.Detached)
+		c.attached(e.Detached.GetAttach(), func(l *memberLife, a *attach) { l.detached(a, e.Detached.GetReason(), e.Detached.GetText()) })
 	}
 }
 

@@ -1,9 +1,11 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -62,6 +64,44 @@ func (p queuePair) close() {
 	}
 }
 
+// An endpoint is what a host brings to a formation.
+type endpoint struct {
+	queuePair              // none: no device
+	listener  net.Listener // nil: no relaying
+}
+
+func (e *endpoint) qpn() uint32 {
+	if e.qp == nil {
+		return 0
+	}
+	return uint32(e.qp.QPN())
+}
+
+func (e *endpoint) bootstrap() string {
+	if e.listener == nil {
+		return ""
+	}
+	return e.listener.Addr().String()
+}
+
+// listen listens for the other members of a group in which hosts relay.
+func (e *endpoint) listen(c *Client) (err error) {
+	e.listener, err = c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
+	if err != nil {
+		return fmt.Errorf("listen for relaying: %w", err)
+	}
+	return nil
+}
+
+// close ends all that no path has taken.
+func (e *endpoint) close() {
+	e.queuePair.close()
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+	*e = endpoint{}
+}
+
 // switched is the path through switches: one queue pair, whose peer stands for all
 // receivers; each operation is one send request and one completion.
 type switched struct {
@@ -80,20 +120,6 @@ type switched struct {
 	completed uint64 // failed ones included
 	broken    bool   // one has failed: completions after it don't count
 }
-
-// newSwitched makes the sender's queue pair, which isn't connected yet.
-func newSwitched(g *Group) (*switched, error) {
-	p, err := g.c.newQueuePair(g.cfg.Depth+maxNudges+1, qp.Init{MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
-		MaxSGE: min(MaxPieces, g.c.dev.Attr().MaxSGE), Multicast: true}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &switched{queuePair: p, g: g}, nil
-}
-
-func (s *switched) abandon() { s.close() }
-
-func (s *switched) connect(c *mcrdmav1.Connection) error { return ready(s.qp, c) }
 
 // timeoutOf is the local ACK timeout, as its exponent.
 func timeoutOf(c *mcrdmav1.Connection) uint8 {
