@@ -49,7 +49,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	}
 }
 
-// newMember returns nil if nobody listens for the service.
+// newMember returns nil if the application does not listen for the service.
 func (c *Client) newMember(id GroupID, service string) *Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -105,7 +105,7 @@ func (g *Group) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.id, g.minSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
+	g.id, g.cfg.MinSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
 	g.regions = resp.GetRegions()
 	err = g.checkRegions()
 	if err == nil {
@@ -160,7 +160,7 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 const createEvery = 100 * time.Millisecond
 
 // ask has the daemon create the group. It returns the connection on which it was asked.
-func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *connection, error) {
+func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroupResponse, on *connection, err error) {
 	c, cfg := g.c, &g.cfg
 	req := &mcrdmav1.CreateGroupRequest{
 		Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
@@ -178,26 +178,18 @@ func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupRespo
 	for _, r := range cfg.Regions {
 		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
 	}
-	for {
-		conn, err := c.ready(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
+	err = c.repeat(ctx, func(ctx context.Context) (_ *connection, err error) {
+		on, err = c.ready(ctx)
+		return on, err
+	}, func(ctx context.Context) (err error) {
 		req.Token = c.token()
 		var at peer.Peer
-		resp, err := c.rpc.CreateGroup(ctx, req, grpc.Peer(&at))
-		switch {
-		case err == nil:
-			return resp, conn, nil
-		case ctx.Err() != nil:
-			return nil, nil, ctx.Err()
-		case !lost(err) || at.Addr != nil: // the daemon may have it, and the group may exist already
-			return nil, nil, fromStatus(err)
+		if resp, err = c.rpc.CreateGroup(ctx, req, grpc.Peer(&at)); at.Addr != nil {
+			return fromStatus(err) // the daemon may have it, and the group may exist already: it is not to be repeated
 		}
-		if err := c.callAgain(ctx, conn, err); err != nil {
-			return nil, nil, err
-		}
-	}
+		return err
+	})
+	return resp, on, err
 }
 
 func (g *Group) checkRegions() error {
@@ -230,7 +222,7 @@ func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *c
 	delete(c.orphans, g.id)
 	c.wg.Go(func() { g.run(b) })
 	if c.connection != on { // the daemon was gone meanwhile, and the other groups were resumed without this one
-		c.wg.Go(func() { c.resumeLate(g) })
+		c.wg.Go(func() { _ = c.repeat(g.ctx, c.ready, g.resume) })
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ type known struct {
 	answered bool
 	gone     bool // the daemon has ended it, or lost it
 	ends     bool // … and with it the member
-	open     bool  // it has resources
+	open     bool // it has resources
 }
 
 func (k *known) String() string { return fmt.Sprint(k.req.GetAttach()) }

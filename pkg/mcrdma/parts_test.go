@@ -219,7 +219,7 @@ func TestEventQueue(t *testing.T) {
 	for n := range 3 * kept {
 		q.put(Event{Type: Route, Text: fmt.Sprint(n)})
 	}
-	q.end(errClosing, 1)
+	q.put(lastEvent(errClosing, 1))
 	q.put(Event{Type: Route})
 	n := 3*kept - (kept - 1)
 	for e := range q.c {

@@ -66,9 +66,9 @@ type relayTransport interface {
 func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (relayTransport, error) {
 	switch {
 	case name == transportTCP:
-		return orNone(tcp.Connect(ctx, opt))
+		return tcp.Connect(ctx, opt)
 	case name == transportRDMA && c.dev != nil:
-		return orNone(rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev}))
+		return rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev})
 	}
 	_ = opt.Listener.Close()
 	if name == transportRDMA {
@@ -77,18 +77,11 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 	return nil, fmt.Errorf("%w: relaying over %q", ErrDaemon, name)
 }
 
-// orNone makes an interface of what Connect returned, nil with an error.
-func orNone[T relayTransport](t T, err error) (relayTransport, error) {
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
 // A tally counts what a member posts.
 type tally struct {
 	posts, completions, strangers atomic.Uint64
-	mute                          atomic.Bool // the member sends nothing any more: its part has failed
+	mute                          atomic.Bool  // the member sends nothing any more: its part has failed
+	moved                         atomic.Int64 // when something completed, or began when nothing was under way; Unix ns
 }
 
 var errMute = errors.New("a message could not be delivered")
