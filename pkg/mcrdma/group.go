@@ -47,8 +47,9 @@ type groupPath struct {
 
 // An outbound is how the operations of one formation travel.
 type outbound interface {
-	// post posts what is queued. g.mu is held.
-	post()
+	// post posts an operation, and does not wait. Calls come one after the other, and none
+	// after an error.
+	post(o *queued) error
 	// run handles completions until the formation fails or ctx ends, and returns why. When
 	// it returns, nothing uses the operations' memory, and the path is closed.
 	run(ctx context.Context) error
@@ -169,10 +170,26 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 	}
 	l.queue.push(op)
 	l.stats.Operations++
-	if g.path != nil {
-		g.path.post()
-	}
+	g.post()
 	return nil
+}
+
+// post posts what is queued. g.mu is held.
+func (g *Group) post() {
+	for g.path != nil {
+		o := g.life.queue.next()
+		if o == nil {
+			return
+		}
+		if err := g.path.post(o); err != nil {
+			g.path = nil
+			g.cut(fmt.Errorf("post: %w", err))
+			return
+		}
+		if g.life.queue.advance() {
+			g.life.stats.Replayed++
+		}
+	}
 }
 
 func errPieces(n, limit int) error {

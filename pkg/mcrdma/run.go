@@ -119,7 +119,7 @@ func (g *Group) carry(b *brought) {
 	first := g.life.state == forming
 	g.life.begin(time.Now())
 	g.tally.moved.Store(time.Now().UnixNano())
-	path.post()
+	g.post()
 	g.perform()
 	g.mu.Unlock()
 	g.hand(nil)
@@ -220,7 +220,7 @@ func (g *Group) ackView(number uint32) {
 
 // nudge speeds up operations that waited for a member that is out. g.mu is held.
 func (g *Group) nudge() {
-	if s, ok := g.path.(*switched); ok {
+	if s, ok := g.path.(*switched); ok && g.life.queue.posted > 0 {
 		s.nudge()
 	}
 }
