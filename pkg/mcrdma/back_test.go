@@ -56,13 +56,6 @@ func TestSaidLater(t *testing.T) {
 		eventually(t, "it is told that the group is closed", func() bool { return r.w.group(r.g.id.wire()) == nil })
 		_, err := r.rs[1].m.Recv(t.Context())
 		wants(t, "the other receiver", err, ErrClosed, "the sender has closed")
-		for _, c := range []*Client{r.c, r.rs[0].c} {
-			c.mu.Lock()
-			if n := len(c.unsaid); n > 0 {
-				t.Errorf("%d things are still to be told", n)
-			}
-			c.mu.Unlock()
-		}
 	})
 }
 
@@ -73,7 +66,7 @@ func TestResumedBetweenFormations(t *testing.T) {
 		testenv.Bubble(t, name, func(t *testing.T) {
 			r := newRig(t, 1, false, GroupConfig{})
 			m, d := r.rs[0].m, r.ds[0]
-			last := m.last.req.GetAttach()
+			last := m.life.last.req.GetAttach()
 			r.w.mu.Lock()
 			r.w.hold = make(chan struct{})
 			r.w.mu.Unlock()
@@ -82,8 +75,8 @@ func TestResumedBetweenFormations(t *testing.T) {
 			eventually(t, "it is prepared", func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				if m.current != nil && m.current != m.last && !m.working { // it has been answered
-					next = m.current.req.GetAttach()
+				if m.life.next != nil && !m.working { // it has been answered
+					next = m.life.next.req.GetAttach()
 				}
 				return next != 0
 			})
@@ -104,7 +97,7 @@ func TestResumedBetweenFormations(t *testing.T) {
 			eventually(t, "the formation is given up", func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				return m.current == nil
+				return m.life.next == nil
 			})
 			d.mu.Lock()
 			if !slices.Equal(d.resumed, []uint64{next, last}) {
@@ -126,12 +119,15 @@ func TestLeavesBetweenFormations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1, false, GroupConfig{})
 		m, d := r.rs[0].m, r.ds[0]
-		d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_Detached{
-			Detached: &mcrdmav1.Detached{Attach: m.last.req.GetAttach(), Reason: mcrdmav1.Detached_REASON_REFORMED}}})
+		next, err := r.w.prepare(t.Context(), r.w.group(r.g.id.wire()), d, nil, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.detach(mcrdmav1.Detached_REASON_ABORTED, "for the test")
 		eventually(t, "it has none", func() bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			return m.current == nil
+			return m.life.next == nil && m.life.last.path == nil
 		})
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
@@ -141,23 +137,6 @@ func TestLeavesBetweenFormations(t *testing.T) {
 		if len(d.left) != 1 {
 			t.Errorf("left %q", d.left)
 		}
-	})
-}
-
-// TestAttachesAreForgotten: of a member's formations only the present one is kept.
-func TestAttachesAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 1, false, GroupConfig{})
-		for range 10 {
-			r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-			event(t, r.g.Events(), Reformed)
-		}
-		c := r.rs[0].c
-		eventually(t, "forgotten", func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return len(c.attaches) == 1
-		})
 	})
 }
 
@@ -176,7 +155,7 @@ func TestAdoptedLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.c.adopt(g, info, b, newConnection()); err != nil {
+		if err := r.c.adopt(g, info, b, &connection{}); err != nil {
 			t.Fatal(err)
 		}
 		r.w.mu.Lock()

@@ -194,7 +194,7 @@ func TestCreateErrors(t *testing.T) {
 		eventually(t, "no members", func() bool {
 			deny.mu.Lock()
 			defer deny.mu.Unlock()
-			return len(deny.members) == 0 && len(deny.attaches) == 0
+			return len(deny.members) == 0
 		})
 	})
 }

@@ -28,37 +28,37 @@ const slowDaemon = 10 * time.Second
 // A Client is an application's session with the host's daemon, and its device. All
 // methods may be called by any goroutine.
 type Client struct {
-	opt    Options
-	conn   *grpc.ClientConn
-	rpc    mcrdmav1.ApplicationsClient
-	hello  *mcrdmav1.Hello // the first
-	dev    qp.Device       // nil: there is none
-	noDev  error           // why
-	pd     qp.PD           // nil: there is no device
-	opened bool            // the device is this Client's
-
-	maxPieces int // of one operation
+	opt   Options
+	conn  *grpc.ClientConn
+	rpc   mcrdmav1.ApplicationsClient
+	hello *mcrdmav1.Hello // the first
+	device
 
 	ctx    context.Context // the Client's life
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
 
-	mu         sync.Mutex
-	connection *connection
-	tok        string        // of the session
-	grace      time.Duration // for which the daemon keeps it
-	closed     bool
-	groups     map[GroupID]*Group
-	creating   int                                  // calls of CreateGroup under way
-	orphans    map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
-	listeners  map[string]*Listener
-	members    map[GroupID]*Member
-	attaches   map[uint64]*attach
-	memories   map[*Memory]struct{}
-	unsaid     []func(context.Context) error // calls to make when the daemon is back
+	mu sync.Mutex
+	session
+	closed    bool
+	groups    map[GroupID]*Group
+	creating  int                                  // calls of CreateGroup under way
+	orphans   map[GroupID][]*mcrdmav1.GroupChanged // of groups that may still be in creation
+	listeners map[string]*Listener
+	members   map[GroupID]*Member
+	memories  map[*Memory]struct{}
 
 	closing sync.Once
 	err     error // of Close
+}
+
+// A device is what a Client has of it.
+type device struct {
+	dev       qp.Device // nil: there is none
+	noDev     error     // why
+	pd        qp.PD     // nil: there is no device
+	opened    bool      // it is this Client's
+	maxPieces int       // of one operation
 }
 
 // Dial begins a session with the daemon. It waits for a daemon that is still starting, up
@@ -77,7 +77,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{
 		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
 		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
-		listeners: map[string]*Listener{}, members: map[GroupID]*Member{}, attaches: map[uint64]*attach{},
+		listeners: map[string]*Listener{}, members: map[GroupID]*Member{},
 		memories: map[*Memory]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -90,9 +90,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		c.cancel()
 		return nil, errors.Join(fmt.Errorf("dial %s: %w", o.Socket, err), conn.Close())
 	}
-	c.connection = newConnection()
-	close(c.connection.up)
-	c.wg.Go(func() { c.session(s) })
+	close(c.connected().up)
+	c.wg.Go(func() { c.listenTo(s) })
 	c.wg.Go(c.watch)
 	return c, nil
 }
@@ -221,10 +220,12 @@ func (c *Client) watch() {
 // checked more often from the first check on.
 const lookAfter = 50 * time.Millisecond
 
+var errClientClosed = fmt.Errorf("%w: the Client was closed", ErrClosed)
+
 // errClosed says that the Client is closed, under c.mu.
 func (c *Client) errClosed() error {
 	if c.closed {
-		return fmt.Errorf("%w: the Client was closed", ErrClosed)
+		return errClientClosed
 	}
 	return nil
 }

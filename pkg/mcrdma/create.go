@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -106,7 +105,7 @@ func (g *Group) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.id, g.minSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
+	g.id, g.cfg.MinSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
 	g.regions = resp.GetRegions()
 	err = g.checkRegions()
 	if err == nil {
@@ -161,7 +160,7 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 const createEvery = 100 * time.Millisecond
 
 // ask has the daemon create the group. It returns the connection on which it was asked.
-func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupResponse, *connection, error) {
+func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroupResponse, on *connection, err error) {
 	c, cfg := g.c, &g.cfg
 	req := &mcrdmav1.CreateGroupRequest{
 		Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
@@ -179,26 +178,18 @@ func (g *Group) ask(ctx context.Context, b *brought) (*mcrdmav1.CreateGroupRespo
 	for _, r := range cfg.Regions {
 		req.Regions = append(req.Regions, &mcrdmav1.RegionSpec{Name: r.Name, Length: r.Length})
 	}
-	for {
-		conn, err := c.ready(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
+	err = c.repeat(ctx, func(ctx context.Context) (_ *connection, err error) {
+		on, err = c.ready(ctx)
+		return on, err
+	}, func(ctx context.Context) (err error) {
 		req.Token = c.token()
 		var at peer.Peer
-		resp, err := c.rpc.CreateGroup(ctx, req, grpc.Peer(&at))
-		switch {
-		case err == nil:
-			return resp, conn, nil
-		case ctx.Err() != nil:
-			return nil, nil, ctx.Err()
-		case !lost(err) || at.Addr != nil: // the daemon may have it, and the group may exist already
-			return nil, nil, fromStatus(err)
+		if resp, err = c.rpc.CreateGroup(ctx, req, grpc.Peer(&at)); at.Addr != nil {
+			return fromStatus(err) // the daemon may have it, and the group may exist already: it is not to be repeated
 		}
-		if err := c.callAgain(ctx, conn, err); err != nil {
-			return nil, nil, err
-		}
-	}
+		return err
+	})
+	return resp, on, err
 }
 
 func (g *Group) checkRegions() error {
@@ -231,19 +222,18 @@ func (c *Client) adopt(g *Group, info *mcrdmav1.FormationInfo, b *brought, on *c
 	delete(c.orphans, g.id)
 	c.wg.Go(func() { g.run(b) })
 	if c.connection != on { // the daemon was gone meanwhile, and the other groups were resumed without this one
-		c.wg.Go(func() { c.resumeLate(g) })
+		c.wg.Go(func() { _ = c.repeat(g.ctx, c.ready, g.resume) })
 	}
 	return nil
 }
 
 // brought is what the sender brings to a formation, and then the formation's path.
 type brought struct {
-	sw       *switched    // nil: no device
-	listener net.Listener // nil: no relaying
-	path     outbound     // nil: it is not connected
-	phases   []Phase
-	sent     uint64
-	catchUp  bool // hosts are to relay
+	endpoint
+	path    outbound // nil: it is not connected
+	phases  []Phase
+	sent    uint64
+	catchUp bool // hosts are to relay
 }
 
 // bring makes a queue pair and a listener, as the group's mode requires. If receivers have
@@ -256,12 +246,14 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 	g.mu.Unlock()
 	var err error
 	if g.c.dev != nil {
-		if b.sw, err = newSwitched(g); err != nil {
+		b.queuePair, err = g.c.newQueuePair(g.cfg.Depth+maxNudges+1, qp.Init{MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
+			MaxSGE: min(MaxPieces, g.c.dev.Attr().MaxSGE), Multicast: true}, 0)
+		if err != nil {
 			return nil, fmt.Errorf("make a queue pair: %w", closedOr(err))
 		}
 	}
 	if g.cfg.Mode != Require || catchUp {
-		if b.listener, err = g.c.bootstrap(); err != nil {
+		if err = b.listen(g.c); err != nil {
 			b.close()
 			return nil, err
 		}
@@ -270,24 +262,8 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 	return b, nil
 }
 
-// bootstrap listens for the other members of a group in which hosts relay.
-func (c *Client) bootstrap() (net.Listener, error) {
-	l, err := c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
-	if err != nil {
-		return nil, fmt.Errorf("listen for relaying: %w", err)
-	}
-	return l, nil
-}
-
 func (b *brought) forming() *mcrdmav1.Forming {
-	f := &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp}
-	if b.sw != nil {
-		f.Qpn = uint32(b.sw.qp.QPN())
-	}
-	if b.listener != nil {
-		f.Bootstrap = b.listener.Addr().String()
-	}
-	return f
+	return &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp, Qpn: b.qpn(), Bootstrap: b.bootstrap()}
 }
 
 // close ends all that the formation has not taken. b may be nil.
@@ -296,14 +272,9 @@ func (b *brought) close() {
 		return
 	}
 	if b.path != nil {
-		b.path.abandon()
+		_ = b.path.run(ended)
 	}
-	if b.sw != nil {
-		b.sw.abandon()
-	}
-	if b.listener != nil {
-		_ = b.listener.Close()
-	}
+	b.endpoint.close()
 	*b = brought{}
 }
 
@@ -316,10 +287,10 @@ func (g *Group) connect(b *brought, info *mcrdmav1.FormationInfo) error {
 	var err error
 	switch Path(info.GetPath()) {
 	case PathSwitch:
-		if b.sw == nil {
+		if b.qp == nil {
 			err = errors.New("there is no device")
-		} else if err = b.sw.connect(info.GetConnection()); err == nil {
-			path, b.sw = b.sw, nil
+		} else if err = ready(b.qp, info.GetConnection()); err == nil {
+			path, b.queuePair = &switched{queuePair: b.queuePair, g: g}, queuePair{}
 		}
 	case PathRelay:
 		l := b.listener

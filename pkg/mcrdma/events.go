@@ -18,20 +18,6 @@ type eventQueue struct {
 
 func newEventQueue() *eventQueue { return &eventQueue{c: make(chan Event, kept)} }
 
-// end adds the last event.
-func (q *eventQueue) end(why error, formation uint32) {
-	q.put(lastEvent(why, formation))
-	q.close()
-}
-
-// close ends the queue: nothing is added any more.
-func (q *eventQueue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	close(q.c)
-}
-
 // lastEvent is Closed or Failed.
 func lastEvent(why error, formation uint32) Event {
 	e := Event{Type: Failed, Text: why.Error(), Formation: formation}
@@ -41,17 +27,14 @@ func lastEvent(why error, formation uint32) Event {
 	return e
 }
 
-// put adds an event, and never waits. After the last one, nothing is added.
+// put adds an event, in place of the oldest if the queue is full. Failed or Closed is the last
+// one: it closes the channel.
 func (q *eventQueue) put(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.add(e)
+	if q.closed {
+		return
 	}
-}
-
-// add adds an event, in place of the oldest if the queue is full. q.mu is held.
-func (q *eventQueue) add(e Event) {
 	if len(q.c) == cap(q.c) {
 		select {
 		case <-q.c:
@@ -60,4 +43,7 @@ func (q *eventQueue) add(e Event) {
 	}
 	e.Time = time.Now()
 	q.c <- e // others only read
+	if q.closed = e.Type == Failed || e.Type == Closed; q.closed {
+		close(q.c)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -19,39 +18,41 @@ type Group struct {
 	cfg     GroupConfig
 	id      GroupID
 	regions []*mcrdmav1.RegionSpec
-	minSize int
 	events  *eventQueue
 	room    chan struct{} // has a token for each operation under way
 	begun   chan struct{} // closed when the first formation has begun
 	ended   chan struct{} // closed when the group has ended
 	drained chan struct{} // closed when closing and nothing is under way
 	news    chan struct{} // has a token if the runner's next job may be another one
-	moved   atomic.Int64  // when something completed, or began when nothing was under way; Unix ns
 	tally   tally
 	waiters sync.Pool // of *waiter
 
 	ctx  context.Context         // the group's life; its cause is why it has ended
 	stop context.CancelCauseFunc // ends it
 
-	mu     sync.Mutex
-	life   life
-	path   outbound // nil between formations
-	phases []Phase
-	cut    context.CancelCauseFunc // ends the present formation
+	mu   sync.Mutex
+	life life
+	groupPath
 
 	shutting sync.Once
 	closeErr error // of Close, once over
 }
 
+// A groupPath is the present formation's.
+type groupPath struct {
+	path   outbound // nil between formations
+	phases []Phase
+	cut    context.CancelCauseFunc // ends it
+}
+
 // An outbound is how the operations of one formation travel.
 type outbound interface {
-	// post posts what is queued. g.mu is held.
-	post()
+	// post posts an operation, and does not wait. Calls come one after the other, and none
+	// after an error.
+	post(o *queued) error
 	// run handles completions until the formation fails or ctx ends, and returns why. When
-	// it returns, nothing uses the operations' memory.
+	// it returns, nothing uses the operations' memory, and the path is closed.
 	run(ctx context.Context) error
-	// abandon ends a path that was never run.
-	abandon()
 }
 
 func newGroup(c *Client, cfg GroupConfig) *Group {
@@ -165,14 +166,30 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 		return errBeingClosed
 	}
 	if l.queue.ops.len() == 0 {
-		g.moved.Store(time.Now().UnixNano())
+		g.tally.moved.Store(time.Now().UnixNano())
 	}
 	l.queue.push(op)
 	l.stats.Operations++
-	if g.path != nil {
-		g.path.post()
-	}
+	g.post()
 	return nil
+}
+
+// post posts what is queued. g.mu is held.
+func (g *Group) post() {
+	for g.path != nil {
+		o := g.life.queue.next()
+		if o == nil {
+			return
+		}
+		if err := g.path.post(o); err != nil {
+			g.path = nil
+			g.cut(fmt.Errorf("post: %w", err))
+			return
+		}
+		if g.life.queue.advance() {
+			g.life.stats.Replayed++
+		}
+	}
 }
 
 func errPieces(n, limit int) error {
@@ -213,7 +230,7 @@ func (g *Group) finish(n int) {
 	g.life.complete(n)
 	g.perform()
 	g.mu.Unlock()
-	g.moved.Store(time.Now().UnixNano())
+	g.tally.moved.Store(time.Now().UnixNano())
 	g.hand(nil)
 }
 
@@ -262,7 +279,7 @@ func (g *Group) Info() Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := infoOf(g.life.info)
-	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.minSize
+	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.cfg.MinSize
 	i.Members, i.Tree, i.View = peersOf(g.life.members), slices.Clone(g.life.tree), g.life.view.Number
 	i.Phases = append(i.Phases, g.phases...)
 	i.Stats = g.life.stats

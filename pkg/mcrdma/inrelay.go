@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -16,56 +17,49 @@ const receiveWithin = 30 * time.Second
 
 // inRelay receives messages where hosts relay.
 type inRelay struct {
-	m     *Member
-	info  *mcrdmav1.FormationInfo
-	ctx   context.Context
-	end   context.CancelFunc
-	done  chan struct{} // closed when nothing more comes
-	news  chan struct{} // a token: there are more receives
-	asm   assembler     // package rdmcfallback's goroutine's
-	count tally
+	m        *Member
+	info     *mcrdmav1.FormationInfo
+	listener net.Listener
+	ctx      context.Context // of run
+	news     chan struct{}   // a token: there are more receives
+	asm      assembler       // package rdmcfallback's goroutine's
+	count    tally
 }
 
-// receiveByRelay begins a formation in which hosts relay. m.mu is held.
-func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) {
-	p := &inRelay{m: m, info: info, done: make(chan struct{}), news: make(chan struct{}, 1)}
+// receiveByRelay makes the path of a formation in which hosts relay. m.mu is held.
+func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) inbound {
+	p := &inRelay{m: m, info: info, listener: a.listener, news: make(chan struct{}, 1)}
 	p.asm = assembler{message: info.GetHave(), have: m.have, receive: p.receive}
 	for _, g := range m.regions {
 		p.asm.regions = append(p.asm.regions, g.piece.Bytes())
 	}
-	p.ctx, p.end = context.WithCancel(m.c.ctx)
-	m.path = p
-	l := a.listener
 	a.listener = nil
-	a.queuePair.close()
-	a.queuePair = queuePair{}
-	m.c.wg.Go(func() {
-		defer close(p.done)
-		self := -1
-		if l != nil {
-			self = slices.Index(info.GetRelay().GetBootstrap(), l.Addr().String())
-		}
-		join, cancel := context.WithTimeout(p.ctx, joinWithin)
-		defer cancel()
-		g, err := m.c.joinRelay(join, l, info, self, rdmcfallback.Config{Incoming: p.begin, Complete: p.complete}, &p.count)
-		if err != nil {
-			m.c.opt.Logger.Info("not joined", "group", m.id, "formation", info.GetFormation(), "error", err)
-			return
-		}
-		select {
-		case <-g.Done(): // the sender or another member knows, and acts
-		case <-p.ctx.Done():
-		}
-		_ = g.Close(ended)
-	})
+	a.close()
+	return p
+}
+
+// run implements inbound.
+func (p *inRelay) run(ctx context.Context) {
+	p.ctx = ctx
+	self := -1
+	if p.listener != nil {
+		self = slices.Index(p.info.GetRelay().GetBootstrap(), p.listener.Addr().String())
+	}
+	join, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	g, err := p.m.c.joinRelay(join, p.listener, p.info, self, rdmcfallback.Config{Incoming: p.begin, Complete: p.complete}, &p.count)
+	if err != nil {
+		p.m.c.opt.Logger.Info("not joined", "group", p.m.id, "formation", p.info.GetFormation(), "error", err)
+		return
+	}
+	select {
+	case <-g.Done(): // the sender or another member knows, and acts
+	case <-ctx.Done():
+	}
+	_ = g.Close(ended)
 }
 
 func (p *inRelay) more() { poke(p.news) }
-
-func (p *inRelay) stop() {
-	p.end()
-	<-p.done
-}
 
 // passLock orders, for Go's memory model, what the application did with its memory before
 // it called a method of the Member before what comes now.
@@ -79,7 +73,7 @@ func (p *inRelay) begin(size int64) ([]byte, error) {
 	p.passLock()
 	buf, err := p.asm.begin(size)
 	if err != nil && p.ctx.Err() == nil {
-		p.m.end(err, true)
+		p.m.end(err)
 	}
 	return buf, err
 }
@@ -116,7 +110,7 @@ func (p *inRelay) complete(msg []byte) {
 	if err != nil {
 		p.count.mute.Store(true)
 		if p.ctx.Err() == nil {
-			p.m.end(err, true)
+			p.m.end(err)
 		}
 	}
 }

@@ -11,10 +11,8 @@ import (
 // the formation.
 type inSwitch struct {
 	queuePair
-	m    *Member
-	wcs  [64]qp.WC
-	end  context.CancelFunc
-	done chan struct{} // closed when nothing more comes
+	m   *Member
+	wcs [64]qp.WC
 
 	// Under m.mu:
 	again  int   // messages that will come and that the member has already
@@ -28,18 +26,17 @@ type inSwitch struct {
 	sge    [1]qp.SGE
 }
 
-// receiveBySwitch begins a formation in which switches copy. The first again messages
-// are dropped: the member has them. m.mu is held.
-func (m *Member) receiveBySwitch(a *attach, again int) error {
+// receiveBySwitch makes the path of a formation in which switches copy. The first again
+// messages are dropped: the member has them. m.mu is held.
+func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
 	if a.qp == nil {
-		return fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
+		return nil, fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
 	}
 	if a.listener != nil {
 		_ = a.listener.Close()
 		a.listener = nil
 	}
-	p := &inSwitch{m: m, queuePair: a.queuePair, done: make(chan struct{}),
-		again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
+	p := &inSwitch{m: m, queuePair: a.queuePair, again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
 	if again > 0 {
 		// Messages that come again need receives as large as they are; the last ones must
 		// not use the receives that wait for other messages.
@@ -49,20 +46,10 @@ func (m *Member) receiveBySwitch(a *attach, again int) error {
 		}
 		var err error
 		if p.spare, err = m.c.pd.RegMR(make([]byte, size), qp.AccessLocalWrite); err != nil {
-			return closedOr(err)
+			return nil, closedOr(err)
 		}
 	}
-	var ctx context.Context
-	ctx, p.end = context.WithCancel(m.c.ctx)
-	m.path = p
-	m.c.wg.Go(func() { p.run(ctx) })
-	p.more()
-	return nil
-}
-
-func (p *inSwitch) stop() {
-	p.end()
-	<-p.done
+	return p, nil
 }
 
 // more posts as many receives as there is room for. m.mu is held.
@@ -83,7 +70,7 @@ func (p *inSwitch) more() {
 		}
 		if err := p.qp.PostRecv(&p.wr); err != nil {
 			p.dead = true
-			p.m.endLocked(fmt.Errorf("%w: post a receive: %w", ErrFailed, err), true)
+			p.m.endLocked(fmt.Errorf("%w: post a receive: %w", ErrFailed, err))
 			return
 		}
 		p.out++
@@ -95,9 +82,8 @@ func (p *inSwitch) more() {
 	}
 }
 
-// run delivers until ctx ends, or the queue pair has failed.
+// run implements inbound.
 func (p *inSwitch) run(ctx context.Context) {
-	defer close(p.done)
 	for p.poll() == nil && p.cq.Wait(ctx) == nil {
 	}
 	p.flush(func() bool { return !p.empty() }, p.poll)
@@ -134,12 +120,12 @@ func (p *inSwitch) poll() error {
 			p.dead = true
 		case wc.Status == qp.LocLenErr:
 			p.dead = true
-			m.endLocked(fmt.Errorf("%w", ErrTooLong), true)
+			m.endLocked(fmt.Errorf("%w", ErrTooLong))
 		case wc.Status != qp.Success:
 			// Whatever it is, it would fail again: soft-RoCE, for example, reports a
 			// message that is too long as an operation error of the queue pair.
 			p.dead = true
-			m.endLocked(fmt.Errorf("%w: receive: %w", ErrFailed, wc.Status.Err()), true)
+			m.endLocked(fmt.Errorf("%w: receive: %w", ErrFailed, wc.Status.Err()))
 		case p.again > 0:
 			p.again--
 		case !p.dead:

@@ -380,14 +380,14 @@ func TestHurry(t *testing.T) {
 			r.g.mu.Lock()
 			defer r.g.mu.Unlock()
 			s, ok := r.g.path.(*switched)
-			return ok && s.nudges == maxNudges-1
+			return ok && s.nudges.Load() == maxNudges-1
 		})
 		r.post(0)
 		eventually(t, "the nudges are over", func() bool {
 			r.g.mu.Lock()
 			defer r.g.mu.Unlock()
 			s, ok := r.g.path.(*switched)
-			return ok && s.nudges == 0
+			return ok && s.nudges.Load() == 0
 		})
 		if err := r.g.Close(t.Context()); err != nil {
 			t.Error(err)

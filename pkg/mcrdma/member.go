@@ -21,23 +21,16 @@ type Member struct {
 	events   *eventQueue
 	ended    chan struct{}
 
-	mu         sync.Mutex
-	regions    []granted
-	recvs      ring[Piece] // that wait for messages
-	inbox      inbox[Received]
-	have       uint64           // messages that came, of all formations
-	sizes      [MaxDepth]uint32 // of the last ones, by number
-	info       *mcrdmav1.FormationInfo
-	current    *attach // that is prepared or formed; nil: none
-	last       *attach // that was formed last; nil: none
-	path       inbound // of current, if it is formed
-	pendingEnd error   // why last has ended while current is not formed: the member's end, unless current gets formed
-	formed     bool    // once
-	ending     bool
-	err        error
-
-	todo    ring[func()] // in order, by one goroutine at a time
-	working bool
+	mu      sync.Mutex
+	regions []granted   // nil: the application was not asked
+	recvs   ring[Piece] // that wait for messages
+	inbox   inbox[Received]
+	have    uint64           // messages that came, of all formations
+	sizes   [MaxDepth]uint32 // of the last ones, by number
+	info    *mcrdmav1.FormationInfo
+	life    memberLife
+	working bool // a goroutine does what life.out has
+	err     error
 }
 
 // A granted is a region that the sender may write.
@@ -50,9 +43,8 @@ type granted struct {
 type inbound interface {
 	// more says that there are more receives. m.mu is held.
 	more()
-	// stop returns when nothing more comes, and all that came is delivered. The path's own
-	// goroutine must not call it.
-	stop()
+	// run receives until ctx ends. When it returns, all that came is delivered.
+	run(ctx context.Context)
 }
 
 // A Received is a message that came.
@@ -74,39 +66,49 @@ func (r *Received) Bytes() []byte {
 	return r.Piece.Bytes()[:r.N]
 }
 
-// do has a goroutine of the member call f, after the functions given to do before. It
-// returns false after the member's end.
-func (m *Member) do(f func()) bool {
+// step gives the member's life an event.
+func (m *Member) step(event func(*memberLife)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.doLocked(f)
+	event(&m.life)
+	m.work()
 }
 
-// doLocked is do when m.mu is held.
-func (m *Member) doLocked(f func()) bool {
-	if m.err != nil {
-		return false
-	}
-	m.todo.push(f)
-	if !m.working {
-		m.working = true
-		m.c.wg.Go(m.work)
-	}
-	return true
+// end ends the member for a reason of its own.
+func (m *Member) end(err error) {
+	m.step(func(l *memberLife) { l.stop(err, true) })
 }
 
+// endLocked is end when m.mu is held.
+func (m *Member) endLocked(err error) {
+	m.life.stop(err, true)
+	m.work()
+}
+
+func (m *Member) ending() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.life.err != nil
+}
+
+// work has a goroutine do the actions of the member's life, one after the other. m.mu is held.
 func (m *Member) work() {
-	for {
-		m.mu.Lock()
-		if m.todo.len() == 0 {
-			m.working = false
-			m.mu.Unlock()
-			return
-		}
-		f := m.todo.pop()
-		m.mu.Unlock()
-		f()
+	if m.working || len(m.life.out) == 0 {
+		return
 	}
+	m.working = true
+	m.c.wg.Go(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for len(m.life.out) > 0 {
+			a := m.life.out[0]
+			m.life.out = m.life.out[1:]
+			m.mu.Unlock()
+			m.perform(a)
+			m.mu.Lock()
+		}
+		m.working = false
+	})
 }
 
 // PostRecv posts a receive, for a message after those of the receives posted before. The
@@ -128,8 +130,8 @@ func (m *Member) PostRecv(p Piece) error {
 		return err
 	}
 	m.recvs.push(p)
-	if m.path != nil {
-		m.path.more()
+	if a := m.life.last; a != nil && a.path != nil {
+		a.path.more()
 	}
 	return nil
 }
@@ -175,9 +177,9 @@ func (m *Member) Region(i int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.regions[i]
-	if m.current != nil && m.current.qp != nil {
+	if a := m.life.last; a != nil && a.qp != nil {
 		// This passes the lock under which the queue pair wrote, for Go's memory model.
-		_, _ = m.current.qp.Query()
+		_, _ = a.qp.Query()
 	}
 	return g.piece.Bytes()
 }
@@ -204,7 +206,7 @@ func (m *Member) Err() error {
 
 // Close leaves the group, which goes on without this member. It may be called again.
 func (m *Member) Close() error {
-	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed), true)
+	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed))
 	<-m.ended
 	return nil
 }

@@ -131,10 +131,10 @@ func TestClosedWhileReformed(t *testing.T) {
 			eventually(t, "the receiver has its path", func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				return m.path != nil
+				return m.life.last != nil && m.life.last.path != nil
 			})
 			m.mu.Lock()
-			m.path.(*inRelay).count.mute.Store(true) // it gets the message, and cannot say so
+			m.life.last.path.(*inRelay).count.mute.Store(true) // it gets the message, and cannot say so
 			m.mu.Unlock()
 			var path outbound
 			done := make(chan error, 1)
@@ -219,7 +219,7 @@ func TestEventQueue(t *testing.T) {
 	for n := range 3 * kept {
 		q.put(Event{Type: Route, Text: fmt.Sprint(n)})
 	}
-	q.end(errClosing, 1)
+	q.put(lastEvent(errClosing, 1))
 	q.put(Event{Type: Route})
 	n := 3*kept - (kept - 1)
 	for e := range q.c {
@@ -307,7 +307,7 @@ func TestFlushReceived(t *testing.T) {
 	m.recvs.push(Piece{})
 	m.recvs.push(Piece{})
 	cq := &lateCQ{listCQ: listCQ{list: []qp.WC{{Opcode: qp.WCRecvWriteImm, ByteLen: 9}, {Status: qp.WRFlushErr}}}}
-	p := &inSwitch{m: m, queuePair: queuePair{cq, stubQP{}}, done: make(chan struct{}), out: 2, posted: 2}
+	p := &inSwitch{m: m, queuePair: queuePair{cq, stubQP{}}, out: 2, posted: 2}
 	p.run(ended)
 	if m.have != 1 || m.inbox.len() != 1 || m.recvs.len() != 1 || p.out != 0 {
 		t.Errorf("the member has %d messages, %d to deliver; %d receives are left, %d at the queue pair", m.have, m.inbox.len(), m.recvs.len(), p.out)

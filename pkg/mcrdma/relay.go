@@ -66,9 +66,9 @@ type relayTransport interface {
 func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (relayTransport, error) {
 	switch {
 	case name == transportTCP:
-		return orNone(tcp.Connect(ctx, opt))
+		return tcp.Connect(ctx, opt)
 	case name == transportRDMA && c.dev != nil:
-		return orNone(rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev}))
+		return rdma.Connect(ctx, rdma.Options{Options: opt, Device: c.dev})
 	}
 	_ = opt.Listener.Close()
 	if name == transportRDMA {
@@ -77,18 +77,11 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 	return nil, fmt.Errorf("%w: relaying over %q", ErrDaemon, name)
 }
 
-// orNone makes an interface of what Connect returned, nil with an error.
-func orNone[T relayTransport](t T, err error) (relayTransport, error) {
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
 // A tally counts what a member posts.
 type tally struct {
 	posts, completions, strangers atomic.Uint64
-	mute                          atomic.Bool // the member sends nothing any more: its part has failed
+	mute                          atomic.Bool  // the member sends nothing any more: its part has failed
+	moved                         atomic.Int64 // when something completed, or began when nothing was under way; Unix ns
 }
 
 var errMute = errors.New("a message could not be delivered")
@@ -143,19 +136,20 @@ type relayed struct {
 	g      *Group
 	info   *mcrdmav1.FormationInfo
 	group  *rdmcfallback.Group
-	work   chan struct{} // a token: something is to be posted
 	news   chan struct{} // a token: everywhere has grown
 	everyw atomic.Int64  // messages that all members have
 
-	// Under g.mu:
-	heads [][]byte    // for headers, by operation modulo their number
-	ends  ring[int64] // how many messages there are up to the end of each operation under way
-	sent  int64       // messages given to the group
+	mu    sync.Mutex
+	out   inbox[[]byte] // messages that are to be sent
+	heads [][]byte      // for headers, by operation modulo their number
+	posts int           // operations
+	ends  ring[int64]   // how many messages there are up to the end of each operation under way
+	last  int64         // … of the latest one
 }
 
 // relay makes the path. It takes ownership of the listener.
 func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.FormationInfo) (outbound, error) {
-	r := &relayed{g: g, info: info, work: make(chan struct{}, 1), news: make(chan struct{}, 1), heads: make([][]byte, g.cfg.Depth)}
+	r := &relayed{g: g, info: info, news: make(chan struct{}, 1), out: newInbox[[]byte](), heads: make([][]byte, g.cfg.Depth)}
 	var err error
 	r.group, err = g.c.joinRelay(ctx, l, info, 0, rdmcfallback.Config{Everywhere: func(n int64) {
 		r.everyw.Store(n)
@@ -166,10 +160,6 @@ func (g *Group) relay(ctx context.Context, l net.Listener, info *mcrdmav1.Format
 	}
 	return r, nil
 }
-
-func (r *relayed) post() { poke(r.work) }
-
-func (r *relayed) abandon() { _ = r.group.Close(ended) }
 
 // run implements outbound.
 func (r *relayed) run(ctx context.Context) error {
@@ -201,9 +191,9 @@ func (r *relayed) run(ctx context.Context) error {
 // leave ends the group, in good order if nothing is under way.
 func (r *relayed) leave(err error) {
 	ctx := ended
-	r.g.mu.Lock()
+	r.mu.Lock()
 	clean := r.ends.len() == 0
-	r.g.mu.Unlock()
+	r.mu.Unlock()
 	if clean && errors.Is(err, errClosing) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.Background(), goodbye)
@@ -216,45 +206,39 @@ func (r *relayed) leave(err error) {
 func (r *relayed) settle() {
 	have := r.everyw.Load()
 	n := 0
-	r.g.mu.Lock()
+	r.mu.Lock()
 	for r.ends.len() > 0 && *r.ends.at(0) <= have {
 		r.ends.pop()
 		n++
 	}
-	r.g.mu.Unlock()
+	r.mu.Unlock()
 	r.g.finish(n)
 }
 
-// pump sends what is queued, until ctx ends or the group does.
+// pump sends what is posted, until ctx ends or the group does.
 func (r *relayed) pump(ctx context.Context) {
-	msgs := make([][]byte, 0, 1+MaxPieces)
 	for {
-		msgs = r.take(msgs[:0])
-		if len(msgs) == 0 {
-			select {
-			case <-r.work:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		for _, msg := range msgs {
+		r.mu.Lock()
+		msg, ok := r.out.take()
+		r.mu.Unlock()
+		if ok {
 			if r.group.Send(ctx, msg) != nil {
 				return // run learns of it, too
 			}
+			continue
+		}
+		select {
+		case <-r.out.news:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// take takes the next operation out of the queue, as messages; none if the queue is empty.
-func (r *relayed) take(msgs [][]byte) [][]byte {
-	g := r.g
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	o := g.life.queue.next()
-	if o == nil || g.path != r {
-		return msgs
-	}
+// post implements outbound: it makes messages of an operation.
+func (r *relayed) post(o *queued) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	op := o.op
 	h := header{kind: op.Kind, length: op.size}
 	if op.Kind.hasImm() {
@@ -266,28 +250,28 @@ func (r *relayed) take(msgs [][]byte) [][]byte {
 	if !op.Kind.send() {
 		h.region, h.offset = uint16(op.At.Region), op.At.Offset
 	}
-	msgs = append(msgs, nil)
-	if op.size > inlineMax {
-		for _, p := range op.Pieces {
-			if p.n > 0 {
-				h.pieces++
-				msgs = append(msgs, p.Bytes())
-			}
+	inline := op.size <= inlineMax
+	for _, p := range op.Pieces {
+		if p.n > 0 && !inline {
+			h.pieces++
 		}
 	}
 	// A header's buffer is reused when its operation is complete.
-	head := &r.heads[(g.life.queue.first+uint64(g.life.queue.posted))%uint64(len(r.heads))]
+	head := &r.heads[r.posts%len(r.heads)]
 	*head = h.appendTo(slices.Grow((*head)[:0], headerLen))
-	if h.pieces == 0 {
+	r.posts++
+	r.last += 1 + int64(h.pieces)
+	r.ends.push(r.last)
+	if inline {
 		for _, p := range op.Pieces {
 			*head = append(*head, p.Bytes()...)
 		}
 	}
-	msgs[0] = *head
-	r.sent += int64(len(msgs))
-	r.ends.push(r.sent)
-	if g.life.queue.advance() {
-		g.life.stats.Replayed++
+	r.out.put(*head)
+	for _, p := range op.Pieces {
+		if p.n > 0 && !inline {
+			r.out.put(p.Bytes())
+		}
 	}
-	return msgs
+	return nil
 }

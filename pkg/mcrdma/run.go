@@ -75,7 +75,7 @@ func (g *Group) run(b *brought) {
 		case beginning:
 			g.carry(b)
 		case blaming:
-			suspects := g.reportStall(time.Since(time.Unix(0, g.moved.Load())), re.refused)
+			suspects := g.reportStall(time.Since(time.Unix(0, g.tally.moved.Load())), re.refused)
 			g.step(func(l *life) { l.blamed(suspects) })
 		case asking:
 			b.close()
@@ -118,8 +118,8 @@ func (g *Group) carry(b *brought) {
 	g.path, g.cut, g.phases = path, cut, b.phases
 	first := g.life.state == forming
 	g.life.begin(time.Now())
-	g.moved.Store(time.Now().UnixNano())
-	path.post()
+	g.tally.moved.Store(time.Now().UnixNano())
+	g.post()
 	g.perform()
 	g.mu.Unlock()
 	g.hand(nil)
@@ -157,7 +157,6 @@ func (g *Group) finishAll() {
 	delete(g.c.groups, g.id)
 	g.c.mu.Unlock()
 	g.step((*life).over)
-	g.events.close()
 	close(g.ended)
 }
 
@@ -221,7 +220,7 @@ func (g *Group) ackView(number uint32) {
 
 // nudge speeds up operations that waited for a member that is out. g.mu is held.
 func (g *Group) nudge() {
-	if s, ok := g.path.(*switched); ok {
+	if s, ok := g.path.(*switched); ok && g.life.queue.posted > 0 {
 		s.nudge()
 	}
 }
@@ -229,7 +228,7 @@ func (g *Group) nudge() {
 // watch is called from time to time: it reports a stall to the daemon, if there is one. It
 // returns the time after which there may be one.
 func (g *Group) watch(now time.Time) (next time.Duration) {
-	moved := time.Unix(0, g.moved.Load())
+	moved := time.Unix(0, g.tally.moved.Load())
 	g.mu.Lock()
 	next, stall := g.life.lookedAt(now, moved)
 	g.perform()
@@ -279,20 +278,19 @@ func (g *Group) reportStall(since time.Duration, refused bool) []string {
 	return resp.GetSuspects()
 }
 
-// resume tells a daemon that has come back that the group is still there. It returns false
-// if the daemon is gone again.
-func (g *Group) resume(ctx context.Context) bool {
+// resume tells a daemon that has come back that the group is still there. It returns the
+// call's error.
+func (g *Group) resume(ctx context.Context) error {
 	g.mu.Lock()
 	formation := g.life.info.GetFormation()
 	g.mu.Unlock()
 	resp, err := g.c.rpc.ResumeGroup(ctx, &mcrdmav1.ResumeGroupRequest{Token: g.c.token(), Group: g.id.wire(), Formation: formation})
 	switch {
 	case lost(err):
-		return false
 	case err != nil:
 		g.end(fmt.Errorf("the daemon could not be reached, and does not resume the group: %w", fromStatus(err)))
 	default:
 		g.step(func(l *life) { l.resumed(resp.GetFormation(), time.Now()) })
 	}
-	return true
+	return err
 }

@@ -22,13 +22,26 @@ const (
 	defaultGrace    = 10 * time.Second // for a daemon that does not report it
 )
 
-// A connection is one of the session's connections to the daemon.
-type connection struct {
-	up   chan struct{} // closed when all has been resumed: calls can be made
-	down chan struct{} // closed when it is lost
+// A session is what a Client knows of its own.
+type session struct {
+	connection *connection
+	tok        string
+	grace      time.Duration // for which the daemon keeps it
 }
 
-func newConnection() *connection { return &connection{make(chan struct{}), make(chan struct{})} }
+// A connection is one of the session's connections to the daemon.
+type connection struct {
+	ctx  context.Context // until it is lost
+	lost context.CancelFunc
+	up   chan struct{} // closed when all has been resumed: calls can be made
+}
+
+// connected begins a connection. c.mu is held, or nothing else knows the Client.
+func (c *Client) connected() *connection {
+	c.connection = &connection{up: make(chan struct{})}
+	c.connection.ctx, c.connection.lost = context.WithCancel(c.ctx)
+	return c.connection
+}
 
 // A stream is the daemon's events, on one connection.
 type stream struct {
@@ -68,9 +81,9 @@ func (c *Client) open(ctx context.Context, token string) (*stream, error) {
 	return &stream{events, hello, cancel}, nil
 }
 
-// session reads the daemon's events, for as long as the Client lives. When the daemon is
-// gone, session waits for it to come back.
-func (c *Client) session(s *stream) {
+// listenTo reads the daemon's events, for as long as the Client lives. When the daemon is
+// gone, listenTo waits for it to come back.
+func (c *Client) listenTo(s *stream) {
 	for {
 		err := c.read(s)
 		s.end()
@@ -79,9 +92,8 @@ func (c *Client) session(s *stream) {
 		}
 		c.opt.Logger.Warn("the connection to the daemon is lost; data goes on without it", "error", err)
 		c.mu.Lock()
-		close(c.connection.down)
-		conn := newConnection()
-		c.connection = conn
+		c.connection.lost()
+		conn := c.connected()
 		c.mu.Unlock()
 		if s = c.reopen(); s == nil {
 			return
@@ -133,7 +145,7 @@ func (c *Client) endMemberships(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.members {
-		c.wg.Go(func() { m.end(err, true) })
+		c.wg.Go(func() { m.end(err) })
 	}
 }
 
@@ -155,9 +167,9 @@ func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
 	case *mcrdmav1.OpenResponse_AttachRequested:
 		c.attachRequested(e.AttachRequested)
 	case *mcrdmav1.OpenResponse_AttachFormed:
-		c.attachFormed(e.AttachFormed)
+		c.attached(e.AttachFormed.GetAttach(), func(l *memberLife, a *attach) { l.formed(a, e.AttachFormed.GetFormation()) })
 	case *mcrdmav1.OpenResponse_Detached:
-		c.detached(e.Detached)
+		c.attached(e.Detached.GetAttach(), func(l *memberLife, a *attach) { l.detached(a, e.Detached.GetReason(), e.Detached.GetText()) })
 	}
 }
 
@@ -195,56 +207,13 @@ func (c *Client) closeGroup(id GroupID) {
 // daemon can't be reached now, it is told when it is back: otherwise it would wait for what
 // never comes back, and report it to the others as lost.
 func (c *Client) say(f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(c.ctx, goodbye)
-	defer cancel()
-	_, err := call(ctx, c, func(ctx context.Context, _ struct{}, _ ...grpc.CallOption) (struct{}, error) {
-		return struct{}{}, f(ctx)
-	}, struct{}{})
-	if err == nil || errors.As(err, new(*RemoteError)) || c.ctx.Err() != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	said := make(chan error, 1)
+	c.wg.Go(func() { said <- c.repeat(c.ctx, c.ready, f) })
 	select {
-	case <-c.connection.up: // it is slow, but has been told
-	default:
-		c.unsaid = append(c.unsaid, f)
-	}
-	return err
-}
-
-// sayRest makes the calls that could not be made before. It returns false if the daemon is
-// gone again.
-func (c *Client) sayRest(ctx context.Context) bool {
-	for {
-		c.mu.Lock()
-		if len(c.unsaid) == 0 {
-			c.mu.Unlock()
-			return true
-		}
-		f := c.unsaid[0]
-		c.unsaid = c.unsaid[1:]
-		c.mu.Unlock()
-		if err := f(ctx); lost(err) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.unsaid = append(c.unsaid, f)
-			return false
-		}
-	}
-}
-
-// resumeLate resumes a group that was not there when the others were.
-func (c *Client) resumeLate(g *Group) {
-	for {
-		conn, err := c.ready(g.ctx)
-		if err != nil || g.resume(g.ctx) {
-			return
-		}
-		select {
-		case <-conn.down:
-		case <-g.ctx.Done():
-		}
+	case err := <-said:
+		return err
+	case <-time.After(goodbye):
+		return fmt.Errorf("%w has not answered within %v", ErrDaemon, goodbye)
 	}
 }
 
@@ -255,17 +224,8 @@ func (c *Client) resume(conn *connection) {
 	listeners := slices.Collect(maps.Values(c.listeners))
 	members := slices.Collect(maps.Values(c.members))
 	c.mu.Unlock()
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-conn.down:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	for _, offer := range listeners {
-		_, err := c.rpc.Listen(ctx, &mcrdmav1.ListenRequest{Token: c.token(), Service: offer.cfg.Service})
+		_, err := c.rpc.Listen(conn.ctx, &mcrdmav1.ListenRequest{Token: c.token(), Service: offer.cfg.Service})
 		if lost(err) {
 			return
 		}
@@ -273,16 +233,13 @@ func (c *Client) resume(conn *connection) {
 			c.opt.Logger.Error("the service cannot be offered any more", "service", offer.cfg.Service, "error", fromStatus(err))
 		}
 	}
-	if !c.sayRest(ctx) {
-		return
-	}
 	for _, m := range members {
-		if !m.resume(ctx) {
+		if !m.resume(conn.ctx) {
 			return
 		}
 	}
 	for _, g := range groups {
-		if !g.resume(ctx) {
+		if lost(g.resume(conn.ctx)) {
 			return
 		}
 	}
@@ -320,11 +277,12 @@ func (c *Client) ready(ctx context.Context) (*connection, error) {
 		select {
 		case <-conn.up:
 			return conn, nil
-		case <-conn.down:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w is not there: %w", ErrDaemon, ctx.Err())
-		case <-c.ctx.Done():
-			return nil, fmt.Errorf("%w: the Client was closed", ErrClosed)
+		case <-conn.ctx.Done():
+			if c.ctx.Err() != nil {
+				return nil, errClientClosed
+			}
 		}
 	}
 }
@@ -345,32 +303,29 @@ func (c *Client) readySoon(ctx context.Context) (*connection, error) {
 // call makes a call that may be made twice: if the daemon goes away meanwhile, it is
 // repeated when the daemon is back, if that is soon.
 func call[Req, Resp any](ctx context.Context, c *Client, f func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (resp Resp, err error) {
-	for {
-		conn, err := c.readySoon(ctx)
-		if err != nil {
-			return resp, err
-		}
+	err = c.repeat(ctx, c.readySoon, func(ctx context.Context) (err error) {
 		resp, err = f(ctx, req)
-		if err == nil || !lost(err) || ctx.Err() != nil {
-			return resp, fromStatus(err)
-		}
-		if err := c.callAgain(ctx, conn, err); err != nil {
-			return resp, err
-		}
-	}
+		return err
+	})
+	return resp, err
 }
 
-// callAgain waits until a call that was lost with this error can be made again.
-func (c *Client) callAgain(ctx context.Context, conn *connection, err error) error {
-	select {
-	case <-conn.down:
-		return nil
-	case <-time.After(reopenEvery): // only this call failed
-		return nil
-	case <-ctx.Done():
-		return fromStatus(err)
-	case <-c.ctx.Done():
-		return fmt.Errorf("%w: the Client was closed", ErrClosed)
+// repeat makes a call until it is not lost.
+func (c *Client) repeat(ctx context.Context, ready func(context.Context) (*connection, error), f func(context.Context) error) error {
+	for {
+		conn, err := ready(ctx)
+		if err != nil {
+			return err
+		}
+		if err = f(ctx); !lost(err) || ctx.Err() != nil {
+			return fromStatus(err)
+		}
+		select {
+		case <-conn.ctx.Done():
+		case <-time.After(reopenEvery): // only this call failed
+		case <-ctx.Done():
+			return fromStatus(err)
+		}
 	}
 }
 

@@ -1,10 +1,13 @@
 package mcrdma
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -62,6 +65,44 @@ func (p queuePair) close() {
 	}
 }
 
+// An endpoint is what a host brings to a formation.
+type endpoint struct {
+	queuePair              // none: no device
+	listener  net.Listener // nil: no relaying
+}
+
+func (e *endpoint) qpn() uint32 {
+	if e.qp == nil {
+		return 0
+	}
+	return uint32(e.qp.QPN())
+}
+
+func (e *endpoint) bootstrap() string {
+	if e.listener == nil {
+		return ""
+	}
+	return e.listener.Addr().String()
+}
+
+// listen listens for the other members of a group in which hosts relay.
+func (e *endpoint) listen(c *Client) (err error) {
+	e.listener, err = c.opt.Listen("tcp", net.JoinHostPort(cmp.Or(c.hello.GetBootstrap(), c.hello.GetAddress()), "0"))
+	if err != nil {
+		return fmt.Errorf("listen for relaying: %w", err)
+	}
+	return nil
+}
+
+// close ends all that no path has taken.
+func (e *endpoint) close() {
+	e.queuePair.close()
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+	*e = endpoint{}
+}
+
 // switched is the path through switches: one queue pair, whose peer stands for all
 // receivers; each operation is one send request and one completion.
 type switched struct {
@@ -69,31 +110,16 @@ type switched struct {
 	g   *Group
 	wcs [64]qp.WC
 
-	// Under g.mu:
-	dead   bool // posting has failed
+	// Of post and nudge, which are called one after the other:
 	wr     qp.SendWR
 	sges   [MaxPieces]qp.SGE
-	posted uint64 // since the beginning of the formation
-	nudges int    // that are under way
+	posted uint64       // since the beginning of the formation
+	nudges atomic.Int32 // that are under way
 
 	// The runner's:
 	completed uint64 // failed ones included
 	broken    bool   // one has failed: completions after it don't count
 }
-
-// newSwitched makes the sender's queue pair, which isn't connected yet.
-func newSwitched(g *Group) (*switched, error) {
-	p, err := g.c.newQueuePair(g.cfg.Depth+maxNudges+1, qp.Init{MaxSendWR: g.cfg.Depth + maxNudges, MaxRecvWR: 1,
-		MaxSGE: min(MaxPieces, g.c.dev.Attr().MaxSGE), Multicast: true}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &switched{queuePair: p, g: g}, nil
-}
-
-func (s *switched) abandon() { s.close() }
-
-func (s *switched) connect(c *mcrdmav1.Connection) error { return ready(s.qp, c) }
 
 // timeoutOf is the local ACK timeout, as its exponent.
 func timeoutOf(c *mcrdmav1.Connection) uint8 {
@@ -119,32 +145,25 @@ func ready(q qp.QP, c *mcrdmav1.Connection) error {
 }
 
 // post implements outbound.
-func (s *switched) post() {
-	for o := s.g.life.queue.next(); o != nil && !s.dead; o = s.g.life.queue.next() {
-		op := o.op
-		n := 0
-		for i := range op.Pieces {
-			if op.Pieces[i].n > 0 {
-				s.sges[n] = op.Pieces[i].sge()
-				n++
-			}
-		}
-		s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.Signaled, SGEs: s.sges[:n], Imm: op.Imm}
-		if !op.Kind.send() {
-			r := s.g.regions[op.At.Region]
-			s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()
-		}
-		if err := s.qp.PostSend(&s.wr); err != nil {
-			s.dead = true
-			s.g.cut(fmt.Errorf("post: %w", err))
-			return
-		}
-		s.posted++
-		s.g.tally.posts.Add(1)
-		if s.g.life.queue.advance() {
-			s.g.life.stats.Replayed++
+func (s *switched) post(o *queued) error {
+	op, n := o.op, 0
+	for i := range op.Pieces {
+		if op.Pieces[i].n > 0 {
+			s.sges[n] = op.Pieces[i].sge()
+			n++
 		}
 	}
+	s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.Signaled, SGEs: s.sges[:n], Imm: op.Imm}
+	if !op.Kind.send() {
+		r := s.g.regions[op.At.Region]
+		s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()
+	}
+	if err := s.qp.PostSend(&s.wr); err != nil {
+		return err
+	}
+	s.posted++
+	s.g.tally.posts.Add(1)
+	return nil
 }
 
 // nudgeID is the ID of a nudge; operations have others.
@@ -156,15 +175,14 @@ const maxNudges = 4
 // nudge makes the receivers acknowledge once more, now that one of them was taken out: an
 // operation that the others have acknowledged is complete as soon as any of them answers
 // the switch again, and otherwise after the queue pair's timeout. An empty WRITE does it.
-// g.mu is held.
 func (s *switched) nudge() {
-	if s.nudges == maxNudges || s.dead || s.g.life.queue.posted == 0 || len(s.g.regions) == 0 {
+	if s.nudges.Load() == maxNudges || len(s.g.regions) == 0 {
 		return
 	}
 	r := s.g.regions[0]
 	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.Signaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
 	if s.qp.PostSend(&s.wr) == nil { // otherwise the timeout does it
-		s.nudges++
+		s.nudges.Add(1)
 	}
 }
 
@@ -208,9 +226,7 @@ func (s *switched) poll() error {
 		switch {
 		case s.broken:
 		case nudge && wc.Status == qp.Success:
-			s.g.mu.Lock()
-			s.nudges--
-			s.g.mu.Unlock()
+			s.nudges.Add(-1)
 		case wc.Status == qp.Success && wc.ID == s.completed:
 			good++
 		default:
