@@ -27,6 +27,7 @@ type disk struct {
 	pairs    map[string]map[string][]byte // by bucket and key
 	counters map[string]uint64
 	full     bool
+	latency  time.Duration // of a durable write
 	open     *state
 	// strike is called at each write, before it and after it, and at those of an agent to
 	// its switch. Once it has returned true, nothing more is written by this process, nor
@@ -71,6 +72,13 @@ func (d *disk) setFull(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = on
+}
+
+// setLatency has each durable write take so long.
+func (d *disk) setLatency(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latency = t
 }
 
 // onWrite has a function called at each write; see strike.
@@ -165,6 +173,10 @@ func (s *state) Load(bucket string) iter.Seq2[[]byte, []byte] {
 // write does a write, unless it fails or the process is killed at it.
 func (s *state) write(do func() error) error {
 	d := s.d
+	d.mu.Lock()
+	latency := d.latency
+	d.mu.Unlock()
+	time.Sleep(latency)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
