@@ -27,7 +27,7 @@ type disk struct {
 	pairs    map[string]map[string][]byte // by bucket and key
 	counters map[string]uint64
 	full     bool
-	latency  time.Duration // of a durable write
+	latency  time.Duration // of a commit; not for agents, which hold a lock then
 	open     *state
 	// strike is called at each write, before it and after it, and at those of an agent to
 	// its switch. Once it has returned true, nothing more is written by this process, nor
@@ -74,7 +74,7 @@ func (d *disk) setFull(on bool) {
 	d.full = on
 }
 
-// setLatency has each durable write take so long.
+// setLatency has each commit take so long.
 func (d *disk) setLatency(t time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,10 +174,6 @@ func (s *state) Load(bucket string) iter.Seq2[[]byte, []byte] {
 func (s *state) write(do func() error) error {
 	d := s.d
 	d.mu.Lock()
-	latency := d.latency
-	d.mu.Unlock()
-	time.Sleep(latency)
-	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.open != s:
@@ -206,6 +202,10 @@ func (s *state) Commit(ctx context.Context, edits ...store.Edit) error {
 	if err := ctx.Err(); err != nil || len(edits) == 0 {
 		return err
 	}
+	s.d.mu.Lock()
+	latency := s.d.latency
+	s.d.mu.Unlock()
+	time.Sleep(latency)
 	return s.write(func() error {
 		if s.file != nil {
 			return s.file.Commit(ctx, edits...)
