@@ -86,13 +86,19 @@ type load struct {
 
 func (l *lab) killedUnderLoad(seed uint64, sum *killTally) {
 	rnd := rand.New(rand.NewPCG(seed, 18))
-	latency := time.Duration(rnd.IntN(2)) * 3 * time.Millisecond
-	for _, h := range l.hosts {
-		h.disk.setLatency(latency)
+	// What has to be done before a completion in a smaller view takes longer than a queue pair waits.
+	var disks, hook time.Duration
+	switch seed % 3 {
+	case 1:
+		disks = 250 * time.Millisecond
+	case 2:
+		hook = 250 * time.Millisecond
+	}
+	for _, h := range l.others() {
+		h.disk.setLatency(disks)
 	}
 	x := &load{rnd: rnd, regions: map[string][]byte{}, handed: map[uint32][]string{}, over: make(chan struct{}),
 		atFirst: seed%2 == 0, onDisk: seed%4 < 2}
-	hook := time.Duration(rnd.IntN(4)) * time.Millisecond
 	x.team = l.group(mcrdma.GroupConfig{MinSize: 1, OnView: func(_ context.Context, v mcrdma.View) error {
 		time.Sleep(hook) // the application makes it durable
 		x.mu.Lock()
