@@ -27,6 +27,7 @@ type disk struct {
 	pairs    map[string]map[string][]byte // by bucket and key
 	counters map[string]uint64
 	full     bool
+	latency  time.Duration // of a commit; not for agents, which hold a lock then
 	open     *state
 	// strike is called at each write, before it and after it, and at those of an agent to
 	// its switch. Once it has returned true, nothing more is written by this process, nor
@@ -71,6 +72,13 @@ func (d *disk) setFull(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = on
+}
+
+// setLatency has each commit take so long.
+func (d *disk) setLatency(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.latency = t
 }
 
 // onWrite has a function called at each write; see strike.
@@ -194,6 +202,10 @@ func (s *state) Commit(ctx context.Context, edits ...store.Edit) error {
 	if err := ctx.Err(); err != nil || len(edits) == 0 {
 		return err
 	}
+	s.d.mu.Lock()
+	latency := s.d.latency
+	s.d.mu.Unlock()
+	time.Sleep(latency)
 	return s.write(func() error {
 		if s.file != nil {
 			return s.file.Commit(ctx, edits...)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,10 +118,10 @@ func (h *host) recorded() (view uint32, members []string, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if len(list.GetMemberships()) != 1 {
-		return 0, nil, fmt.Errorf("%s has memberships %v", h.name, list.GetMemberships())
+	if len(list.GetMemberships()) == 0 {
+		return 0, nil, fmt.Errorf("%s has no membership", h.name)
 	}
-	x := list.GetMemberships()[0]
+	x := slices.MaxFunc(list.GetMemberships(), func(a, b *mcrdmav1.MembershipInfo) int { return cmp.Compare(a.GetView(), b.GetView()) })
 	for _, m := range x.GetMembers() {
 		members = append(members, m.GetHost())
 	}
