@@ -224,7 +224,7 @@ func (d *dialState) call(ctx context.Context, conn *grpc.ClientConn, most time.D
 	begun := time.Now()
 	unsent, err = d.try(ctx, conn, most, f)
 	if status.Code(err) != codes.Unavailable || failure.Info(err) != nil || ctx.Err() != nil || time.Since(begun) >= most ||
-		conn.GetState() == connectivity.Ready || untrusted(d.last()) {
+		untrusted(d.last()) {
 		return unsent, err
 	}
 	if again, other := d.try(ctx, conn, most, f); !again || unsent {
