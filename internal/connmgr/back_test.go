@@ -275,6 +275,64 @@ func TestLateReceivers(t *testing.T) {
 	})
 }
 
+// hold keeps a call of host 1 to host 3 until it is given up.
+func hold(r *rig, method string, on bool) {
+	r.host(1).setHook(func(ctx context.Context, called string, to *host, call func(context.Context) error) error {
+		if on && called == method && to == r.host(3) {
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		return call(ctx)
+	})
+}
+
+// TestLateReceiver: a receiver that is alive is not left out of the next formation because it
+// takes long to answer, though enough others have answered, unless that continues.
+func TestLateReceiver(t *testing.T) {
+	for name, silent := range map[string]func(r *rig, x *app, on bool){
+		"application": func(_ *rig, x *app, on bool) {
+			if x.setAccept(willing); on {
+				x.setAccept(nil)
+			}
+		},
+		"prepare": func(r *rig, _ *app, on bool) { hold(r, "Prepare", on) },
+		"commit":  func(r *rig, _ *app, on bool) { hold(r, "Commit", on) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 3, withSwitch)
+				apps := r.receivers()
+				a := r.host(1).app("")
+				f := a.create(a.request()).GetFormation()
+				late := func() {
+					t.Helper()
+					if _, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil)); err == nil {
+						t.Fatal("formed without the receiver that is late")
+					} else if reason, _, _ := reasonOf(err); reason != "TIMEOUT" {
+						t.Fatal(err)
+					}
+				}
+				silent(r, apps[1], true)
+				late()
+				silent(r, apps[1], false)
+				if f = a.reform(f, nil).GetFormation(); len(f.GetMembers()) != 2 {
+					t.Fatalf("%v", f)
+				}
+				silent(r, apps[1], true)
+				for range machine.MaxLate { // what was before does not count any more
+					late()
+				}
+				if f = a.reform(f, nil).GetFormation(); len(f.GetMembers()) != 1 {
+					t.Fatalf("%v", f)
+				}
+				silent(r, apps[1], false)
+				a.closeGroup(f.GetGroup())
+				r.wantNothing()
+			})
+		})
+	}
+}
+
 // TestStopping: the answer to a request that failed because the daemon ends is: try again.
 func TestStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -388,8 +390,8 @@ func manyAddrs(n int) []string {
 	return out
 }
 
-// TestReformLeavesOut: a receiver that cannot prepare or commit in time is left out, one
-// that is suspected too often too, and with too few the group ends.
+// TestReformLeavesOut: a receiver that is late again and again or refuses is left out, one that
+// is suspected too often too, and with too few the group ends.
 func TestReformLeavesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 4, withSwitch)
@@ -397,6 +399,11 @@ func TestReformLeavesOut(t *testing.T) {
 		a := r.host(1).app("")
 		f := a.create(a.request()).GetFormation()
 		apps[0].setAccept(func(*mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest { return nil })
+		for range machine.MaxLate {
+			if _, err := a.rpc.ReformGroup(t.Context(), a.reformRequest(f, nil)); status.Code(err) != codes.DeadlineExceeded {
+				t.Fatal(err)
+			}
+		}
 		begun := time.Now()
 		next := a.reform(f, nil).GetFormation()
 		if took := time.Since(begun); took > 3*time.Second {
@@ -405,7 +412,7 @@ func TestReformLeavesOut(t *testing.T) {
 		if len(next.GetMembers()) != 2 {
 			t.Errorf("%v", next)
 		}
-		if c := a.waitChange(removed); c.GetHost() != "h2" || c.GetFormation() != 2 || !strings.Contains(c.GetText(), "did not answer in time") {
+		if c := a.waitChange(removed); c.GetHost() != "h2" || c.GetFormation() != next.GetFormation() || !strings.Contains(c.GetText(), "did not answer in time") {
 			t.Errorf("%v", c)
 		}
 		if d := apps[0].detachment(1); d.GetReason() != mcrdmav1.Detached_REASON_REMOVED {
@@ -418,10 +425,10 @@ func TestReformLeavesOut(t *testing.T) {
 		if len(next.GetMembers()) != 3 {
 			t.Errorf("%v", next)
 		}
-		// Commit fails at one: the formation is another, without it.
+		// One refuses to commit: the formation is another, without it.
 		r.host(1).setHook(func(ctx context.Context, m string, to *host, call func(context.Context) error) error {
 			if m == "Commit" && to == r.host(4) {
-				return errInjected
+				return status.Error(codes.PermissionDenied, "injected")
 			}
 			return call(ctx)
 		})

@@ -276,7 +276,10 @@ func (s *Sender) stepPreparing(err error, now time.Time) {
 			f.Receivers = append(f.Receivers, r)
 		}
 	}
+	slow := s.slow(len(f.Receivers))
 	switch {
+	case slow != nil:
+		s.giveUp(slow)
 	case !s.enough(len(f.Receivers)):
 		s.giveUp(s.tooFew(len(f.Receivers)))
 	case err != nil:
@@ -321,29 +324,43 @@ func (f *Formation) settle(joining []netip.Addr) {
 	}
 }
 
-// tooFew returns the error of a formation with too few receivers. Those that have not answered
-// in time and are not known to be dead, or this host, may have been busy; daemons that are away
-// come back, or are dead soon.
-func (s *Sender) tooFew(n int) error {
-	t, late, gone := s.try, 0, 0
+// slow returns an error if the formation, which so many receivers are ready for, is to be tried
+// again with those that have not answered in time: if they are not known to be dead, they, or
+// this host, may have been busy. One that continues to be late is left out, and one that is to
+// join, at once. What cannot be done without daemons that are away waits for them: they come
+// back, or are dead soon.
+func (s *Sender) slow(ready int) error {
+	t, late, gone, out := s.try, 0, 0, 0
 	for a, err := range t.out {
-		if _, lost := s.lost[a]; lost {
+		if _, lost := s.lost[a]; lost || !away(err) {
 			continue
 		}
-		switch {
-		case failure.Is(err, mcrdmav1.Reason_UNREACHABLE):
+		out++
+		if failure.Is(err, mcrdmav1.Reason_UNREACHABLE) {
 			gone++
-		case failure.Is(err, mcrdmav1.Reason_TIMEOUT):
+		}
+		if t.reached[a] && !(s.enough(ready) && slices.Contains(t.joining, a)) {
 			late++
 		}
 	}
-	switch {
-	case s.form != nil && s.enough(n+gone):
-		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s; %s did not answer, and may yet: try again", s.few(n), plural(gone, "daemon"))}
-	case s.form != nil && s.late < MaxLate && s.enough(n+gone+late):
-		s.late++
-		return &lateError{failure.New(mcrdmav1.Reason_TIMEOUT, "%s; %s did not answer in time, and may yet: try again", s.few(n), plural(late, "receiver"))}
+	text := ""
+	if !s.enough(ready) {
+		text = s.few(ready) + "; "
 	}
+	switch {
+	case s.form == nil:
+	case text != "" && s.enough(ready+gone):
+		return &lateError{failure.New(mcrdmav1.Reason_UNREACHABLE, "%s%s did not answer, and may yet: try again", text, plural(gone, "daemon"))}
+	case late > 0 && s.late < MaxLate && s.enough(ready+out):
+		s.late++
+		return &lateError{failure.New(mcrdmav1.Reason_TIMEOUT, "%s%s did not answer in time, and may yet: try again", text, plural(late, "receiver"))}
+	}
+	return nil
+}
+
+// tooFew returns the error of a formation with too few receivers.
+func (s *Sender) tooFew(n int) error {
+	t := s.try
 	for _, a := range t.candidates {
 		if err := t.out[a]; err != nil {
 			return failure.New(mcrdmav1.Reason_MIN_SIZE, "%s; the first that is missing: %v", s.few(n), err)
@@ -419,8 +436,11 @@ func (s *Sender) Committed(mcID uint32, a netip.Addr, err error, now time.Time) 
 	if t == nil {
 		return
 	}
-	if err != nil {
+	if err != nil && t.err == nil {
 		t.fails(a, err)
+		if slow := s.slow(len(t.f.Receivers) - 1); slow != nil {
+			err = slow
+		}
 		s.giveUp(err)
 	}
 	s.step(now)

@@ -92,7 +92,7 @@ func (c *Conn) Call(ctx context.Context, f func(context.Context) error) (unsent 
 	begun := time.Now()
 	unsent, err = c.try(ctx, f)
 	if status.Code(err) != codes.Unavailable || failure.Info(err) != nil || ctx.Err() != nil || time.Since(begun) >= ConnectTime ||
-		c.Ready() || Untrusted(c.Last()) {
+		Untrusted(c.Last()) {
 		return unsent, err
 	}
 	if again, other := c.try(ctx, f); !again || unsent {

@@ -96,6 +96,7 @@ type Agent struct {
 	halt     func()        // ends the driver
 	remade   sync.Once
 	rerun    wakeup
+	opened   wakeup         // a session with the switch has begun
 	wg       sync.WaitGroup // all goroutines of Run
 	sequence atomic.Uint64  // of requests to others, and generations; never repeats
 	detours  atomic.Bool    // some step bypasses a switch that did not answer
@@ -123,7 +124,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
 		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
-		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1),
+		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1), opened: make(wakeup, 1),
 		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
 		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{},
 		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}

@@ -59,6 +59,10 @@ func (a *Agent) fabric(ctx context.Context) {
 		case <-adopted:
 			adopted = nil
 		case <-hello.C:
+		case <-a.opened:
+			a.linksMu.Lock()
+			a.links.SendNow(a.now())
+			a.linksMu.Unlock()
 		case <-asked:
 			asked = nil
 			hello.Reset(a.stepLinks())
@@ -210,10 +214,11 @@ func (a *Agent) send(port uint16, frame []byte) {
 	}
 }
 
-// listen passes on what a session's switch sends.
+// listen passes on what a session's switch sends, and has hellos sent to it.
 func (a *Agent) listen(s *p4rt.Session) {
 	a.wg.Go(func() { forward(s, s.PacketIns(), a.packets) })
 	a.wg.Go(func() { forward(s, s.Digests(), a.digests) })
+	a.opened.wake()
 }
 
 func forward[T any](s *p4rt.Session, from <-chan T, to chan<- T) {

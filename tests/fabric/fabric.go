@@ -76,7 +76,7 @@ func Start(t testing.TB, s Spec) *Fabric {
 		f.ca = identitytest.New(t)
 	}
 	t.Cleanup(f.close)
-	logs := f.logs()
+	logs := Logs(t)
 	for i, sw := range s.Switches {
 		n := &node{Switch: sw, f: f, number: i + 1, sockets: map[uint16]socket{}, target: "127.0.0.1:0",
 			log: slog.New(logs).With("switch", sw.Name)}
@@ -242,17 +242,17 @@ func (f *Fabric) close() {
 	}
 }
 
-// logs is where agents and switches log to.
-func (f *Fabric) logs() slog.Handler {
+// Logs is where the parts of a test log to. What was logged last is shown if the test fails.
+func Logs(t testing.TB) slog.Handler {
 	o := &slog.HandlerOptions{Level: slog.LevelDebug}
 	if os.Getenv("MCRDMA_FABRIC_LOG") != "" {
 		return slog.NewTextHandler(os.Stderr, o)
 	}
 	o.Level = slog.LevelInfo
 	b := &tail{}
-	f.t.Cleanup(func() {
-		if f.t.Failed() {
-			f.t.Logf("what was logged last:\n%s", b)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what was logged last:\n%s", b)
 		}
 	})
 	return slog.NewTextHandler(b, o)

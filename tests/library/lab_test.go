@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type lab struct {
 	t     *testing.T
 	f     *fabric.Fabric // nil: no switches
+	logs  slog.Handler   // of daemons
 	hosts []*host
 }
 
@@ -59,7 +61,7 @@ var labs atomic.Int32
 // away are hosts whose switch's agent is not there at first.
 func newLab(t *testing.T, switches bool, away ...int) *lab {
 	t.Helper()
-	l := &lab{t: t}
+	l := &lab{t: t, logs: fabric.Logs(t)}
 	if switches {
 		s := fabric.LeafSpine(2, 1, 2)
 		s.Routing = fabric.Static
@@ -124,7 +126,8 @@ func (h *host) start(hosts net.Listener) {
 	}
 	cfg := *h.cfg
 	m, err := connmgr.New(context.Background(), &cfg, connmgr.Options{
-		Hosts: hosts,
+		Logger: slog.New(h.lab.logs).With("daemon", h.name),
+		Hosts:  hosts,
 		OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		},

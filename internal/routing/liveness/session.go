@@ -207,6 +207,8 @@ func (s *Session) transition(now time.Time, h Hello) Event {
 		return s.enter(now, Init, s.diag)
 	case s.state == Down && h.State == Init:
 		return s.enter(now, Up, s.diag)
+	case s.state == Down && h.State == Up: // it has not heard that the session is down
+		s.mustSend = true
 	case s.state == Init && h.State >= Init:
 		return s.enter(now, Up, s.diag)
 	case s.state == Up && h.State == Down:
@@ -226,6 +228,9 @@ func (s *Session) enter(now time.Time, to State, diag Diag) Event {
 	s.polling = s.desiredTx() != s.announcedTx && to == Up
 	return e
 }
+
+// SendNow has the next Tick send a hello. Call it when those before may not have been sent.
+func (s *Session) SendNow() { s.mustSend = true }
 
 // SetAdminDown takes the session down on purpose, so that the neighbor knows
 // at once, or lets it come up again. Call [Session.Tick] afterwards.

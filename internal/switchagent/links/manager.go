@@ -265,6 +265,16 @@ func (m *Manager) Doubtful(now time.Time) (names []string) {
 	return names
 }
 
+// SendNow has the next Tick send a hello at each port, which is due at once: those before may
+// not have been sent, because no switch was there.
+func (m *Manager) SendNow(now time.Time) {
+	for _, p := range m.ports {
+		if p.next = m.clock(now); p.session != nil {
+			p.session.SendNow()
+		}
+	}
+}
+
 func (m *Manager) tick(now time.Time, p *port, send []Frame) []Frame {
 	if p.session == nil {
 		return append(send, Frame{p.Number, p.ask(now)})

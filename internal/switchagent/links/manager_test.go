@@ -81,6 +81,31 @@ func TestDetection(t *testing.T) {
 	}
 }
 
+// TestBackAtOnce: a switch whose hellos were lost for a while has its link back at once if it
+// says so, whether or not it has found out what its neighbor thinks of the link.
+func TestBackAtOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		for away, state := range map[time.Duration]string{200 * time.Millisecond: Up, time.Second: Down} {
+			s, a, b := newSim(t, seed), end{"A", 1}, end{"B", 1}
+			s.connect(a, b)
+			s.start("A", "B")
+			s.startWith("B", Config{Name: "B", Multiplier: 6, Ports: []Port{{Number: 1, MAC: mac("B", 1), Expect: "A"}}}) // A waits longer
+			s.run(time.Second)
+			s.lose = func(end) bool { return true }
+			s.run(away)
+			if s.state(a).State != state || s.state(b).State != Down {
+				t.Fatalf("seed %d: %+v, %+v", seed, s.state(a), s.state(b))
+			}
+			s.lose = func(end) bool { return false }
+			s.nodes["A"].SendNow(s.now)
+			s.tick("A")
+			s.run(time.Millisecond)
+			s.want(a, Up, "")
+			s.want(b, Up, "")
+		}
+	}
+}
+
 func TestOneWayReasons(t *testing.T) {
 	s, a, b := two(t, 2)
 	s.lose = func(from end) bool { return from == a }
