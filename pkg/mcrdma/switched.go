@@ -147,6 +147,16 @@ func (s *switched) post() {
 	}
 }
 
+// heard returns when receivers were last heard of, or what waits for them was sent: not before moved.
+func (s *switched) heard(now, moved time.Time) time.Time {
+	if q, ok := s.qp.(qp.Silencer); ok {
+		if last := now.Add(-q.Silence()); last.After(moved) {
+			return last
+		}
+	}
+	return moved
+}
+
 // nudgeID is the ID of a nudge; operations have others.
 const nudgeID = 1 << 63
 

@@ -3,6 +3,7 @@ package qp
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -99,6 +100,14 @@ type QP interface {
 	PostRecv(wr *RecvWR) error
 	// Close destroys the queue pair without completing what is queued.
 	Close() error
+}
+
+// A Silencer is a queue pair that tells for how long what it has sent was not acknowledged: a
+// slow peer can be told from a device that has not sent yet.
+type Silencer interface {
+	// Silence is the time since the last acknowledgement, or since the oldest packet that is
+	// not acknowledged was sent; 0 if there is none.
+	Silence() time.Duration
 }
 
 // Init holds what is fixed when a queue pair is created. Zero values of the
