@@ -69,6 +69,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 		m.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip = trip
 		m.health.Answered(p.addr, now)
+		m.health.Busy(p.addr, res.GetBusy() || m.opts.Busy(now))
 		m.removeEnded(p, res)
 	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
 		m.metrics.beats.WithLabelValues("refused").Inc()

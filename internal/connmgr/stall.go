@@ -68,7 +68,7 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
-	pause := fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)) / looksEach
+	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / looksEach
 	for time.Now().Before(l.again) {
 		if err := sleep(g.ctx, pause); err != nil {
 			return nil
@@ -199,6 +199,13 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 // since one may be lost.
 func fruitless(deadAfter, timeout time.Duration) time.Duration {
 	return max(deadAfter/4, 2*timeout+timeout/8)
+}
+
+// patient is how long d is for hosts that are slower than usual.
+func (m *Manager) patient(d time.Duration, among ...netip.Addr) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(float64(d) * m.health.Patience(among))
 }
 
 func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {

@@ -232,7 +232,7 @@ func (g *Group) watch(now time.Time) (next time.Duration) {
 	moved := time.Unix(0, g.moved.Load())
 	g.mu.Lock()
 	if s, ok := g.path.(*switched); ok {
-		moved = s.heard(now, moved)
+		moved, g.life.usual = s.heard(now, moved)
 	}
 	next, stall := g.life.lookedAt(now, moved)
 	g.perform()

@@ -147,14 +147,18 @@ func (s *switched) post() {
 	}
 }
 
-// heard returns when receivers were last heard of, or what waits for them was sent: not before moved.
-func (s *switched) heard(now, moved time.Time) time.Time {
-	if q, ok := s.qp.(qp.Silencer); ok {
-		if last := now.Add(-q.Silence()); last.After(moved) {
-			return last
-		}
+// heard returns when receivers were last heard of, or what waits for them was sent, and how long the
+// device has learnt to wait for them.
+func (s *switched) heard(now, moved time.Time) (time.Time, time.Duration) {
+	q, ok := s.qp.(qp.Silencer)
+	if !ok {
+		return moved, 0
 	}
-	return moved
+	silence, patience := q.Silence()
+	if last := now.Add(-silence); last.After(moved) {
+		moved = last
+	}
+	return moved, patience
 }
 
 // nudgeID is the ID of a nudge; operations have others.

@@ -106,8 +106,9 @@ type QP interface {
 // slow peer can be told from a device that has not sent yet.
 type Silencer interface {
 	// Silence is the time since the last acknowledgement, or since the oldest packet that is
-	// not acknowledged was sent; 0 if there is none.
-	Silence() time.Duration
+	// not acknowledged was sent; 0 if there is none. The device has learnt of late to wait for
+	// acknowledgements for patience.
+	Silence() (silence, patience time.Duration)
 }
 
 // Init holds what is fixed when a queue pair is created. Zero values of the

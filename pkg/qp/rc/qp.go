@@ -188,6 +188,10 @@ func (q *QP) Flight(now time.Duration) Flight {
 // with many queue pairs shares with it what the network holds.
 func (q *QP) Limit(n int) { q.req.lim = q.req.nxt + uint64(n) }
 
+// Expect says how long acknowledgements may take of late. Up to four times its timeout, the ACK timer
+// allows for it.
+func (q *QP) Expect(d time.Duration) { q.req.usual = d }
+
 // Holds reports whether a work request that is not complete yet names memory
 // for which in returns true. A device asks before it lets go of a memory
 // region.

@@ -35,6 +35,7 @@ type Requester struct {
 
 	retries    uint8         // left
 	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
+	usual      time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
@@ -181,10 +182,12 @@ func (r *Requester) sent(now time.Duration, out *Out, last bool) {
 	r.cc.sent(out.Len()+out.PayloadLen, now)
 }
 
+// armTimer starts the ACK timer. It may run for up to four times the local ACK timeout (IBTA
+// 1.2.1 §9.7.6.1.3).
 func (r *Requester) armTimer(now time.Duration) {
 	r.ackBy = Never
 	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
-		r.ackBy = now + t
+		r.ackBy = now + min(max(t, r.usual), 4*t)
 	}
 }
 

@@ -24,6 +24,8 @@ type gate struct {
 	used   int // of all passes
 	credit int // acknowledged in time since size has grown
 	cut    time.Duration
+	slow   time.Duration // the longest that an acknowledgement took of late
+	seen   time.Duration // when that was looked at
 	line   []*QP
 }
 
@@ -43,6 +45,8 @@ const (
 	burst     = 16 // packets that one in the line sends in its turn
 	leastGate = 2 * burst
 	slowShare = 4 // of an ACK timeout, how long acknowledgements should take at the most
+	perSlow   = 4 // of the longest that an acknowledgement took of late, to wait for one
+	fade      = 4 * time.Second
 )
 
 // admit returns how many packets q may send now.
@@ -61,6 +65,7 @@ func (q *QP) admit(now time.Duration) (n int) {
 	if acked > 0 {
 		g.acked(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
 	}
+	q.rc.Expect(perSlow * g.slow)
 	g.used += f.Sent - p.packets
 	if p.turn {
 		n = min(f.Ready, burst)
@@ -95,6 +100,8 @@ func (g *gate) advance(d *Device) {
 }
 
 func (g *gate) acked(n int, took, slow, now time.Duration) {
+	g.slow = max(took, g.usual(now))
+	g.seen = now
 	switch {
 	case slow > 0 && took > slow:
 		if now-g.cut > took || now < g.cut {
@@ -106,6 +113,12 @@ func (g *gate) acked(n int, took, slow, now time.Duration) {
 			g.size++
 		}
 	}
+}
+
+// usual is the longest that an acknowledgement took of late. It fades.
+func (g *gate) usual(now time.Duration) time.Duration {
+	since := min(max(0, now-g.seen), fade)
+	return g.slow - time.Duration(float64(g.slow)*float64(since)/float64(fade))
 }
 
 // leave takes q out.
@@ -122,15 +135,15 @@ func (q *QP) leave() {
 }
 
 // Silence implements qp.Silencer.
-func (q *QP) Silence() time.Duration {
+func (q *QP) Silence() (silence, usual time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.rc == nil {
-		return 0
-	}
 	now := q.dev.now()
-	if q.rc.Flight(now).Open == 0 {
-		return 0
+	if q.rc != nil && q.rc.Flight(now).Open > 0 {
+		silence = max(0, now-q.pass.since)
 	}
-	return max(0, now-q.pass.since)
+	g := &q.dev.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return silence, perSlow * g.usual(now)
 }
