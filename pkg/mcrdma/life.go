@@ -425,7 +425,7 @@ func (l *life) patience() time.Duration {
 	if c := l.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
 		t = min(stallAfter, t+t/32)
-		return min(max(t, l.usual), 3*t)
+		return min(max(t, l.usual+l.usual/32), 3*t)
 	}
 	return stallAfter
 }

@@ -188,8 +188,8 @@ func (q *QP) Flight(now time.Duration) Flight {
 // with many queue pairs shares with it what the network holds.
 func (q *QP) Limit(n int) { q.req.lim = q.req.nxt + uint64(n) }
 
-// Expect says how long acknowledgements may take of late. Up to four times its timeout, the ACK timer
-// allows for it.
+// Expect says how long acknowledgements may take. The ACK timer allows for it, up to three times
+// its timeout.
 func (q *QP) Expect(d time.Duration) { q.req.usual = d }
 
 // Holds reports whether a work request that is not complete yet names memory

@@ -182,12 +182,15 @@ func (r *Requester) sent(now time.Duration, out *Out, last bool) {
 	r.cc.sent(out.Len()+out.PayloadLen, now)
 }
 
-// armTimer starts the ACK timer. It may run for up to four times the local ACK timeout (IBTA
-// 1.2.1 §9.7.6.1.3).
+// maxPatience is how many times the local ACK timeout the ACK timer may run. IBTA 1.2.1
+// §9.7.6.1.3 allows four.
+const maxPatience = 3
+
+// armTimer starts the ACK timer.
 func (r *Requester) armTimer(now time.Duration) {
 	r.ackBy = Never
 	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
-		r.ackBy = now + min(max(t, r.usual), 4*t)
+		r.ackBy = now + min(max(t, r.usual), maxPatience*t)
 	}
 }
 

@@ -73,12 +73,17 @@ func (q *QP) admit(now time.Duration) (n int) {
 	if len(g.line) == 0 {
 		n = max(n, min(f.Ready, g.size-g.used))
 	}
+	if n == 0 && f.Ready > 0 {
+		if !p.waits {
+			p.waits = true
+			g.line = append(g.line, q)
+		}
+		if f.Open > f.Sent && f.Sent == 0 { // what was lost may stall a group
+			n = 1
+		}
+	}
 	p.turn, p.packets = false, f.Sent+n
 	g.used += n
-	if n == 0 && f.Ready > 0 && !p.waits {
-		p.waits = true
-		g.line = append(g.line, q)
-	}
 	g.advance(d)
 	if f.Ready == 0 {
 		return math.MaxInt32 // time is the limit
