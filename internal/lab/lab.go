@@ -193,5 +193,3 @@ func (l *Lab) Uplink(name string) uint64 {
 	}
 	return 0
 }
-
-func (l *Lab) Switches() map[string]*Switch { return l.switches }

@@ -102,12 +102,12 @@ type QP interface {
 	Close() error
 }
 
-// A Silencer is a queue pair that tells for how long what it has sent was not acknowledged: a
-// slow peer can be told from a device that has not sent yet.
+// A Silencer is a queue pair that says for how long its peer has been silent. A device may
+// send late what was posted, and the peer is not to blame for that.
 type Silencer interface {
 	// Silence is the time since the last acknowledgement, or since the oldest packet that is
-	// not acknowledged was sent; 0 if there is none. The device has learnt of late to wait for
-	// acknowledgements for patience.
+	// not acknowledged was sent; 0 if there is none. Patience is for how long acknowledgements
+	// are to be waited for, as the device has learned of late.
 	Silence() (silence, patience time.Duration)
 }
 

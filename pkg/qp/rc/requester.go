@@ -35,7 +35,7 @@ type Requester struct {
 
 	retries    uint8         // left
 	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
-	usual      time.Duration // see QP.Expect
+	expect     time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
@@ -154,9 +154,9 @@ func (r *Requester) open() uint64 {
 }
 
 // wantAck is the AckReq policy beside the last packet of each message: every
-// AckEvery packets, so that the window moves on smoothly; when the packet
-// fills the window, because nothing else would ever open it; and in the first
-// packet after a time-out, to learn early what did arrive.
+// AckEvery packets, so that the window moves on smoothly; when the packet fills the
+// window or is the last that the limit allows, because nothing else would ever open
+// them; and in the first packet after a time-out, to learn early what did arrive.
 func (r *Requester) wantAck() bool {
 	return r.probe || r.nxt%uint64(r.cfg.AckEvery) == uint64(r.cfg.AckEvery)-1 ||
 		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
@@ -190,7 +190,7 @@ const maxPatience = 3
 func (r *Requester) armTimer(now time.Duration) {
 	r.ackBy = Never
 	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
-		r.ackBy = now + min(max(t, r.usual), maxPatience*t)
+		r.ackBy = now + min(max(t, r.expect), maxPatience*t)
 	}
 }
 

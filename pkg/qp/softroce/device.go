@@ -57,7 +57,7 @@ type Device struct {
 	qps      qpTable
 	mrs      mrTable
 	timers   timers
-	gate     gate
+	limiter  limiter
 	events   chan qp.Event
 	done     chan struct{} // closed by Close
 	stopped  sync.WaitGroup

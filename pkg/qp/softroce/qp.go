@@ -34,7 +34,7 @@ type QP struct {
 	told   bool // the event of a failure was raised
 	armed  time.Duration
 	alarm  alarm
-	pass   pass
+	share  share
 
 	sending bool       // a goroutine is in link.Send, without the lock
 	hold    int        // goroutines that wait until none is sending
@@ -265,7 +265,7 @@ func (q *QP) retire() {
 	if q.rc != nil {
 		q.dev.counters.retire(q.rc.Stats())
 		q.rc = nil
-		q.leave()
+		q.dev.limiter.leave(q)
 	}
 	q.dev.timers.unset(&q.alarm)
 	q.armed = rc.Never

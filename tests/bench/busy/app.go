@@ -95,15 +95,7 @@ func app(ctx context.Context, args []string) error {
 	if err := step("has groups"); err != nil {
 		return err
 	}
-	w := s.write(ctx, span)
-	if os.Getenv("DEBUG") != "" && n > 0 {
-		st := map[string]uint64{}
-		for _, x := range s.streams {
-			st["stalls"] += x.g.Info().Stats.Stalls
-		}
-		fmt.Fprintln(os.Stderr, "DEBUG", args[0], c.Device().Counters(), st)
-	}
-	if err := step(w); err != nil {
+	if err := step(s.write(ctx, span)); err != nil {
 		return err
 	}
 	return step(r.digests())

@@ -118,14 +118,6 @@ func run(ctx context.Context, o options, groups, busy int) (_ *result, err error
 	before := seconds(apps)
 	time.Sleep(o.span)
 	r.CPU = seconds(apps) - before
-	if os.Getenv("DEBUG") != "" {
-		for _, x := range l.Switches() {
-			fmt.Fprintf(os.Stderr, "DEBUG %+v\n", x.Stats().Traffic)
-			for _, p := range x.Stats().Ports {
-				fmt.Fprintf(os.Stderr, "DEBUG %v %+v %+v\n", p.Name, p.Stats, p.Classes)
-			}
-		}
-	}
 	close(stop)
 	delays := <-late
 	r.LateP99, r.LateMax = delays[len(delays)*99/100], delays[len(delays)-1]
