@@ -9,6 +9,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -41,7 +42,7 @@ func loadDirect(cfg *config.Config) (*direct, error) {
 // start begins the agent, which runs until life ends; if it ends before, that ends life.
 // wait waits for its end.
 func (d *direct) start(life context.Context, fail context.CancelCauseFunc, log *slog.Logger) (wait func(), err error) {
-	a, err := switchagent.New(life, d.cfg, switchagent.Options{Logger: log.With("agent", d.cfg.Name), Version: cli.Version()})
+	a, err := switchagent.New(life, d.cfg, switchagent.Options{Logger: log.With("agent", d.cfg.Name), Version: cli.Version(), Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return func() {}, fmt.Errorf("agent of switch %s: %w", d.cfg.Name, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -194,7 +195,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	own := *s.cfg
 	own.Metrics = "" // served here, with health
-	m, err := connmgr.New(ctx, &own, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry})
+	m, err := connmgr.New(ctx, &own, connmgr.Options{Logger: log, Version: cli.Version(), Metrics: registry, Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -78,7 +79,7 @@ func agentCommand() *cobra.Command {
 					o.file, cfg.Name, len(cfg.Ports), len(cfg.Switches))
 				return err
 			}
-			options := switchagent.Options{Logger: log, Version: cli.Version(), Standby: o.standby}
+			options := switchagent.Options{Logger: log, Version: cli.Version(), Standby: o.standby, Busy: new(hostload.Meter).Busy}
 			return runAgent(cmd.Context(), cfg, options, cmd.OutOrStdout())
 		},
 	}

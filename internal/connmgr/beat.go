@@ -18,6 +18,10 @@ import (
 // that doubles.
 const maxBeats = 256
 
+// busyBeats is of how many beats one is sent while the host has more work than it can do at
+// once: silence then counts a third, too.
+const busyBeats = 3
+
 // beat sends a beat to each host in which a group of ours has receivers.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
@@ -37,11 +41,13 @@ func (m *Manager) beat(now time.Time) {
 			b.Groups = append(b.Groups, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: f.N, Address: r.Addr.String()})
 		}
 	}
+	busy := m.opts.Busy(now)
 	for a, req := range beats {
 		p := m.peers[a]
-		if p == nil || p.beats == maxBeats {
+		if p == nil || p.beats == maxBeats || busy && p.beats == 0 && now.Sub(p.beaten) < (busyBeats-1)*m.cfg.Beat.Interval {
 			continue
 		}
+		p.beaten = now
 		p.beats++
 		p.users++
 		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
@@ -69,6 +75,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 		m.metrics.beats.WithLabelValues("ok").Inc()
 		p.trip = trip
 		m.health.Answered(p.addr, now)
+		m.health.Busy(p.addr, res.GetBusy() || m.opts.Busy(now))
 		m.removeEnded(p, res)
 	case failure.Is(err, mcrdmav1.Reason_UNREACHABLE) && refused:
 		m.metrics.beats.WithLabelValues("refused").Inc()

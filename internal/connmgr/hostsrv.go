@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
@@ -108,7 +109,7 @@ func (h *hostsServer) Drop(ctx context.Context, req *mcrdmav1.DropRequest) (*mcr
 }
 
 func (h *hostsServer) Beat(ctx context.Context, req *mcrdmav1.BeatRequest) (*mcrdmav1.BeatResponse, error) {
-	res := &mcrdmav1.BeatResponse{Boot: h.m.boot}
+	res := &mcrdmav1.BeatResponse{Boot: h.m.boot, Busy: h.m.opts.Busy(time.Now())}
 	for _, b := range req.GetGroups() {
 		id, _, err := h.owner(ctx, b.GetGroup())
 		if err != nil {

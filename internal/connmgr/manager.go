@@ -57,6 +57,9 @@ type Options struct {
 	// DialHosts and DialSwitch are further options of the connections to other
 	// daemons, and to the agent of the switch.
 	DialHosts, DialSwitch []grpc.DialOption
+	// Busy says whether the host's processors have more work than they can do at once; nil:
+	// they never have.
+	Busy func(now time.Time) bool
 	// OpenStore opens the state instead of store.Open.
 	OpenStore func(ctx context.Context, path string) (Store, error)
 	// Metrics gets the daemon's metrics too; Config.Metrics serves them anyway.
@@ -135,6 +138,9 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 		table: table{groups: map[groupID]*group{}, peers: map[netip.Addr]*peer{}}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
+	}
+	if m.opts.Busy == nil {
+		m.opts.Busy = func(time.Time) bool { return false }
 	}
 	m.host = machine.Host{Name: own.Name, Addr: own.Address, Hosts: map[string]netip.Addr{}, Switch: own.Switch.Agent != "",
 		Receivers: own.Limits.Receivers, Regions: own.Limits.Regions, Lease: own.Leases.Member}

@@ -30,13 +30,14 @@ type peer struct {
 	rpc        mcrdmav1.HostsClient
 
 	// Under Manager.mu.
-	users int // calls and formations that use it
-	idle  time.Time
-	beats int // that are under way
-	trip  time.Duration
-	err   error // of the last call; nil: it answered
-	tried bool
-	asked time.Time // for a status
+	users  int // calls and formations that use it
+	idle   time.Time
+	beats  int       // that are under way
+	beaten time.Time // when the last beat was sent
+	trip   time.Duration
+	err    error // of the last call; nil: it answered
+	tried  bool
+	asked  time.Time // for a status
 }
 
 func (p *peer) String() string {

@@ -58,7 +58,7 @@ func (r *runner) perform(a machine.SenderAction) {
 	case machine.FreeNumber:
 		m.mcIDs.inUse.Delete(a.MCID)
 	case machine.PrepareMember:
-		r.start(r.calls, a.Limit, func(ctx context.Context) event {
+		r.start(r.calls, m.patient(a.Limit, a.Addr), func(ctx context.Context) event {
 			x, err := r.prepare(ctx, a)
 			unsent := errors.As(err, new(*unsentError))
 			return func(s *machine.Sender, now time.Time) { s.Prepared(a.Formation.MCID, a.Addr, x, err, unsent, now) }

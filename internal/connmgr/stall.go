@@ -30,12 +30,25 @@ type looks struct {
 	flights singleflight.Group
 	again   time.Time     // when a look at the switch is worth it again; of the look at a stall
 	pause   time.Duration // after the last look that found no receiver to blame
+
+	// Under Manager.mu, of the last report:
+	reported time.Time
+	stalled  time.Time // since when
+}
+
+// goesOn says whether the sender has reported since then that what it had reported before goes on.
+func (l *looks) goesOn(since time.Time) bool {
+	return l.reported.After(since) && !l.stalled.After(since)
 }
 
 // stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
 	m.mu.Lock()
 	f, l := g.form(), g.looks
+	if !req.GetRefused() {
+		l.reported = time.Now()
+		l.stalled = l.reported.Add(-req.GetSince().AsDuration())
+	}
 	m.mu.Unlock()
 	if f == nil || f.N != req.GetFormation() {
 		return nil, failure.New(mcrdmav1.Reason_STALE, "group %v is not at formation %d", g.id, req.GetFormation())
@@ -68,7 +81,7 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
-	pause := fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)) / looksEach
+	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / looksEach
 	for time.Now().Before(l.again) {
 		if err := sleep(g.ctx, pause); err != nil {
 			return nil
@@ -77,6 +90,7 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 			return suspects
 		}
 	}
+	begun := time.Now()
 	suspects, still, alive, err := m.compare(g, f, since, pause)
 	if err != nil && g.ctx.Err() == nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
@@ -94,6 +108,9 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if none && alive && since >= maxFruitlessGraces*m.cfg.Beat.Grace {
 		text := fmt.Sprintf("nothing was completed for %v, and all receivers answer", since.Round(time.Second))
 		g.post(func(s *machine.Sender, now time.Time) { s.Stuck(f.N, text, now) })
+	}
+	if !l.goesOn(begun) { // those that were still may have answered before, and nothing has been sent since
+		return suspects
 	}
 	for _, a := range still {
 		suspects = append(suspects, a)
@@ -199,6 +216,13 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 // since one may be lost.
 func fruitless(deadAfter, timeout time.Duration) time.Duration {
 	return max(deadAfter/4, 2*timeout+timeout/8)
+}
+
+// patient is how long d is for hosts that are slower than usual.
+func (m *Manager) patient(d time.Duration, among ...netip.Addr) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Duration(float64(d) * m.health.Patience(among))
 }
 
 func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {

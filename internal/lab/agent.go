@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/routing/bgp"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
@@ -63,7 +64,7 @@ func (l *Lab) startAgent(ctx context.Context, n *topology.Node) error {
 	if err != nil {
 		return err
 	}
-	a, err := switchagent.New(ctx, l.agentConfig(n, files), switchagent.Options{Logger: l.o.Logger.With("agent", n.Name), Version: "lab",
+	a, err := switchagent.New(ctx, l.agentConfig(n, files), switchagent.Options{Logger: l.o.Logger.With("agent", n.Name), Version: "lab", Busy: new(hostload.Meter).Busy,
 		OpenBGP: func(context.Context, bgp.Config) (switchagent.Speaker, error) {
 			s := l.speakers[n.Name]
 			delete(l.speakers, n.Name) // the agent closes it

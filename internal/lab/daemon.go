@@ -8,6 +8,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
@@ -38,7 +39,7 @@ func (l *Lab) startDaemon(ctx context.Context, h *topology.Node) error {
 	if err != nil {
 		return err
 	}
-	m, err := connmgr.New(ctx, l.daemonConfig(h, files), connmgr.Options{Logger: l.o.Logger.With("host", h.Name), Version: "lab"})
+	m, err := connmgr.New(ctx, l.daemonConfig(h, files), connmgr.Options{Logger: l.o.Logger.With("host", h.Name), Version: "lab", Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return fmt.Errorf("daemon of %s: %w", h.Name, err)
 	}

@@ -51,6 +51,9 @@ type Options struct {
 	// Audit is the time between two checks that the switch still is in the wanted
 	// state; 0: 5 minutes.
 	Audit time.Duration
+	// Busy says whether the processors have more work than they can do at once; nil: they
+	// never have.
+	Busy func(now time.Time) bool
 	// Listener serves instead of one at Config.Listen.
 	Listener net.Listener
 	// DialSwitch are further options of the connection to the switch.

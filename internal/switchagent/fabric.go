@@ -180,6 +180,7 @@ func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 func (a *Agent) stepLinks() time.Duration {
 	now := a.now()
 	a.linksMu.Lock()
+	a.links.Busy(a.opts.Busy != nil && a.opts.Busy(now))
 	send, events, next := a.links.Tick(now)
 	a.linksMu.Unlock()
 	for _, f := range send {

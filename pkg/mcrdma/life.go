@@ -49,6 +49,7 @@ type life struct {
 	early     []*mcrdmav1.GroupChanged // that are about a formation that has not begun
 	adding    []*addition              // of Add, for the next formation
 	fruitless int                      // formations in a row in which nothing was completed
+	usual     time.Duration            // how long the device waits for acknowledgements
 	stalled   time.Time                // when a stall was last reported
 	out       []action
 }
@@ -423,7 +424,8 @@ func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
 func (l *life) patience() time.Duration {
 	if c := l.info.GetConnection(); c != nil {
 		t := qp.AckTimeout(timeoutOf(c))
-		return min(stallAfter, t+t/32)
+		t = min(stallAfter, t+t/32)
+		return min(max(t, l.usual+l.usual/32), 3*t)
 	}
 	return stallAfter
 }

@@ -230,6 +230,9 @@ func (g *Group) nudge() {
 func (g *Group) watch(now time.Time) (next time.Duration) {
 	moved := time.Unix(0, g.tally.moved.Load())
 	g.mu.Lock()
+	if s, ok := g.path.(*switched); ok {
+		moved, g.life.usual = s.heard(now, moved)
+	}
 	next, stall := g.life.lookedAt(now, moved)
 	g.perform()
 	g.mu.Unlock()

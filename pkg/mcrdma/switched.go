@@ -166,6 +166,20 @@ func (s *switched) post(o *queued) error {
 	return nil
 }
 
+// heard returns when receivers were last heard of, or what waits for them was sent, and how long the
+// device has learnt to wait for them.
+func (s *switched) heard(now, moved time.Time) (time.Time, time.Duration) {
+	q, ok := s.qp.(qp.Silencer)
+	if !ok {
+		return moved, 0
+	}
+	silence, patience := q.Silence()
+	if last := now.Add(-silence); last.After(moved) {
+		moved = last
+	}
+	return moved, patience
+}
+
 // nudgeID is the ID of a nudge; operations have others.
 const nudgeID = 1 << 63
 

@@ -3,6 +3,7 @@ package qp
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -99,6 +100,15 @@ type QP interface {
 	PostRecv(wr *RecvWR) error
 	// Close destroys the queue pair without completing what is queued.
 	Close() error
+}
+
+// A Silencer is a queue pair that says for how long its peer has been silent. A device may
+// send late what was posted, and the peer is not to blame for that.
+type Silencer interface {
+	// Silence is the time since the last acknowledgement, or since the oldest packet that is
+	// not acknowledged was sent; 0 if there is none. Patience is for how long acknowledgements
+	// are to be waited for, as the device has learned of late.
+	Silence() (silence, patience time.Duration)
 }
 
 // Init holds what is fixed when a queue pair is created. Zero values of the

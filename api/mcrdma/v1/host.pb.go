@@ -690,6 +690,7 @@ type BeatResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gone          []*Gone                `protobuf:"bytes,1,rep,name=gone,proto3" json:"gone,omitempty"`
 	Boot          uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"`
+	Busy          bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // the host's processors have more work than they can do at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -736,6 +737,13 @@ func (x *BeatResponse) GetBoot() uint64 {
 		return x.Boot
 	}
 	return 0
+}
+
+func (x *BeatResponse) GetBusy() bool {
+	if x != nil {
+		return x.Busy
+	}
+	return false
 }
 
 // A Gone is a membership that is no more, or that its application lost the
@@ -863,10 +871,11 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\tHeartbeat\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"G\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"[\n" +
 	"\fBeatResponse\x12#\n" +
 	"\x04gone\x18\x01 \x03(\v2\x0f.mcrdma.v1.GoneR\x04gone\x12\x12\n" +
-	"\x04boot\x18\x02 \x01(\x04R\x04boot\"\x80\x01\n" +
+	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x12\n" +
+	"\x04busy\x18\x03 \x01(\bR\x04busy\"\x80\x01\n" +
 	"\x04Gone\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +

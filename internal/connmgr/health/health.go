@@ -84,6 +84,7 @@ type peer struct {
 	heard    time.Time     // last answer or refusal
 	refused  bool          // the last thing heard was a refusal
 	slowest  time.Duration // of late: the longest silence that ended
+	busy     bool
 }
 
 const (
@@ -151,6 +152,24 @@ func (t *Tracker) Answered(a netip.Addr, now time.Time) {
 	}
 }
 
+// Busy says whether a peer's host, or the caller's, has more work than it can do at once.
+func (t *Tracker) Busy(a netip.Addr, busy bool) {
+	if p := t.peers[a]; p != nil {
+		p.busy = busy
+	}
+}
+
+// Patience is how much longer than usual the slowest of these peers may take: 1 to 3.
+func (t *Tracker) Patience(among []netip.Addr) float64 {
+	most := t.cfg.DeadAfter
+	for _, a := range among {
+		if p := t.peers[a]; p != nil {
+			most = max(most, t.patience(p))
+		}
+	}
+	return float64(most) / float64(t.cfg.DeadAfter)
+}
+
 // Refused says that a peer's host has refused a connection: the host is there, and
 // the daemon is not.
 func (t *Tracker) Refused(a netip.Addr, now time.Time) {
@@ -177,6 +196,9 @@ func (t *Tracker) Tick(now time.Time) []Change {
 
 // patience is how long a peer may be silent.
 func (t *Tracker) patience(p *peer) time.Duration {
+	if p.busy {
+		return maxPatience * t.cfg.DeadAfter
+	}
 	return min(max(t.cfg.DeadAfter, perSilence*p.slowest), maxPatience*t.cfg.DeadAfter)
 }
 

@@ -65,6 +65,7 @@ type Session struct {
 	remote       Hello         // the last valid hello; zero if none within the detection time
 	heard        time.Time     // when it came; later by what Tick has been late since
 	slow         time.Duration // how late hellos have been of late
+	busy         bool          // see Busy
 	due          time.Time     // when Tick is to be called
 	heldUp       bool          // Tick was late since the last hello
 	nextTx       time.Time
@@ -123,11 +124,26 @@ func (s *Session) DetectionTime() time.Duration {
 	if s.remote.My == 0 {
 		return 0
 	}
-	d := time.Duration(s.remote.DetectMult)*s.interval() + 2*s.slow
+	d := time.Duration(s.remote.DetectMult) * s.interval()
+	d = max(d, min(d+2*s.slow, busyTimes*time.Duration(s.cfg.DetectMult)*s.interval()))
 	if s.heldUp {
 		d += s.cfg.RequiredMinRx
 	}
 	return d
+}
+
+// Busy says whether this end has more work than it can do at once, and may be late with its
+// hellos. The neighbor learns it by a multiplier that is three times as high.
+func (s *Session) Busy(busy bool) { s.busy = busy }
+
+// busyTimes is how many times longer than usual a neighbor may be silent that is busy, or slow.
+const busyTimes = 3
+
+func (s *Session) detectMult() uint8 {
+	if s.busy {
+		return uint8(min(int(s.cfg.DetectMult)*busyTimes, 255))
+	}
+	return s.cfg.DetectMult
 }
 
 // fade is the part of Session.slow that each hello takes away.
@@ -286,7 +302,7 @@ func (s *Session) mayTransmit() bool { return s.remote.My == 0 || s.remote.Requi
 func (s *Session) hello() Hello {
 	s.announcedTx = s.desiredTx()
 	return Hello{
-		Diag: s.diag, State: s.state, Poll: s.polling, DetectMult: s.cfg.DetectMult,
+		Diag: s.diag, State: s.state, Poll: s.polling, DetectMult: s.detectMult(),
 		My: s.cfg.Discriminator, Your: s.remote.My,
 		DesiredMinTx: s.announcedTx, RequiredMinRx: s.cfg.RequiredMinRx,
 	}

@@ -335,6 +335,47 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestBusy: an end that says that it is busy may be silent three times as long, also if it has been
+// late, and no longer when it says that it no longer is.
+func TestBusy(t *testing.T) {
+	for _, c := range []struct {
+		busy, late bool
+		want       time.Duration
+	}{{false, false, 150 * time.Millisecond}, {true, false, 450 * time.Millisecond}, {true, true, 450 * time.Millisecond}, {false, true, 350 * time.Millisecond}} {
+		w := newWire(t, Config{}, Config{})
+		w.run(t, 3*time.Second)
+		s := w.end[0]
+		w.end[1].Busy(true)
+		if h := w.end[1].Hello(); h.DetectMult != 9 {
+			t.Errorf("a busy end's multiplier is %d", h.DetectMult)
+		}
+		w.end[1].Busy(c.busy)
+		now := w.now
+		for i := range 3 {
+			s.Tick(now)
+			if _, err := s.Receive(now, w.end[1].Hello()); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(DefaultInterval)
+			if c.late && i == 1 {
+				for range 3 { // 125 ms later than a quarter after the interval
+					s.Tick(now)
+					now = now.Add(DefaultInterval / 2)
+				}
+				now = now.Add(DefaultInterval)
+			}
+		}
+		if got := s.DetectionTime(); got != c.want && !c.late || got > 450*time.Millisecond || c.late && got <= 150*time.Millisecond {
+			t.Errorf("busy %v, late %v: %v", c.busy, c.late, got)
+		}
+	}
+	w := newWire(t, Config{DetectMult: 100}, Config{})
+	w.end[0].Busy(true)
+	if h := w.end[0].Hello(); h.DetectMult != 255 {
+		t.Errorf("multiplier %d", h.DetectMult)
+	}
+}
+
 // TestHeldUp: an end that is not scheduled for up to seconds, at any time and as often as not,
 // never takes a link down whose hellos keep coming. A link that is cut is down within three
 // times its detection time, and an interval, of that end's own time.

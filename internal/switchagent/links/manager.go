@@ -252,6 +252,16 @@ func (m *Manager) Tick(now time.Time) (send []Frame, events []Event, next time.T
 	return send, events, next
 }
 
+// Busy says whether this switch's agent has more work than it can do at once: then its
+// neighbors wait longer for its hellos.
+func (m *Manager) Busy(busy bool) {
+	for _, p := range m.ports {
+		if p.session != nil {
+			p.session.Busy(busy)
+		}
+	}
+}
+
 // Doubtful returns the neighbors whose links Tick would take down now because nothing was
 // heard. The caller may first make sure that no hello is on its way: until it calls Tick,
 // time does not count.

@@ -167,6 +167,35 @@ func (q *QP) Unacknowledged() (sent, posted int) {
 	return int(q.req.max - q.req.una), int(q.req.sq.end - q.req.una)
 }
 
+// A Flight is what a requester has on its way and what it would send.
+type Flight struct {
+	Acked uint64 // packets so far
+	Open  int    // packets that were sent and not acknowledged
+	Sent  int    // of them, those not taken for lost
+	Ready int    // packets that could go now but for the limit
+}
+
+// Flight returns how far the requester is.
+func (q *QP) Flight(now time.Duration) Flight {
+	f := Flight{Acked: q.req.una}
+	if !q.req.live {
+		return f
+	}
+	f.Open, f.Sent = int(q.req.max-q.req.una), int(q.req.nxt-q.req.una)
+	if now >= q.req.rnrUntil && q.req.cc.allow(now) {
+		f.Ready = int(q.req.open())
+	}
+	return f
+}
+
+// Limit allows n more request packets, until it is called again; at first there is no limit.
+// By that a device shares among its queue pairs what the network holds.
+func (q *QP) Limit(n int) { q.req.lim = q.req.nxt + uint64(n) }
+
+// Expect says how long acknowledgements may take. The ACK timer allows for it, up to three times
+// its timeout.
+func (q *QP) Expect(d time.Duration) { q.req.expect = d }
+
 // Holds reports whether a work request that is not complete yet names memory
 // for which in returns true. A device asks before it lets go of a memory
 // region.

@@ -29,11 +29,13 @@ type Requester struct {
 	nxt uint64 // next position to send; una ≤ nxt ≤ max
 	max uint64 // one past the highest position ever sent
 	cur uint32 // sq index of the request that nxt lies in, if nxt < sq.end
+	lim uint64 // nxt stays below; see QP.Limit
 
 	window lossWindow
 
 	retries    uint8         // left
 	rnrRetries uint8         // left, unless cfg.RNRRetry is rnrForever
+	expect     time.Duration // see QP.Expect
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
@@ -52,6 +54,7 @@ type Requester struct {
 const (
 	rnrForever = 7 // IBTA 1.2.1 §9.7.5.2.8: an RNR retry count of 7 means without end
 	noNak      = ^uint64(0)
+	noLimit    = ^uint64(0)
 )
 
 // RequesterStats counts what a Requester did since it was created.
@@ -69,7 +72,7 @@ type RequesterStats struct {
 }
 
 func newRequester(cfg Config) Requester {
-	return Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak,
+	return Requester{cfg: cfg, sq: sendQueue{workQueue: newWorkQueue(cfg.MaxSendWR, cfg.MaxSGE)}, ackBy: Never, nakUna: noNak, lim: noLimit,
 		window: newLossWindow(cfg.Window)}
 }
 
@@ -138,19 +141,25 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size {
-		return false
+	return r.nxt < r.lim && r.open() > 0
+}
+
+// open returns how many packets may go as far as the queue and the window say.
+func (r *Requester) open() uint64 {
+	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size ||
+		r.drain && r.nxt >= r.max && r.nxt == r.sq.at(r.cur).first {
+		return 0
 	}
-	return !r.drain || r.nxt < r.max || r.nxt != r.sq.at(r.cur).first
+	return min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
 }
 
 // wantAck is the AckReq policy beside the last packet of each message: every
-// AckEvery packets, so that the window moves on smoothly; when the packet
-// fills the window, because nothing else would ever open it; and in the first
-// packet after a time-out, to learn early what did arrive.
+// AckEvery packets, so that the window moves on smoothly; when the packet fills the
+// window or is the last that the limit allows, because nothing else would ever open
+// them; and in the first packet after a time-out, to learn early what did arrive.
 func (r *Requester) wantAck() bool {
 	return r.probe || r.nxt%uint64(r.cfg.AckEvery) == uint64(r.cfg.AckEvery)-1 ||
-		r.nxt-r.una == r.window.size-1
+		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
 }
 
 // sent does the books for the packet in out, which leaves now.
@@ -173,10 +182,15 @@ func (r *Requester) sent(now time.Duration, out *Out, last bool) {
 	r.cc.sent(out.Len()+out.PayloadLen, now)
 }
 
+// maxPatience is how many times the local ACK timeout the ACK timer may run. IBTA 1.2.1
+// §9.7.6.1.3 allows four.
+const maxPatience = 3
+
+// armTimer starts the ACK timer.
 func (r *Requester) armTimer(now time.Duration) {
 	r.ackBy = Never
 	if t := qp.AckTimeout(r.cfg.Timeout); t != 0 && r.una < r.max {
-		r.ackBy = now + t
+		r.ackBy = now + min(max(t, r.expect), maxPatience*t)
 	}
 }
 

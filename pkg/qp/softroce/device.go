@@ -57,6 +57,7 @@ type Device struct {
 	qps      qpTable
 	mrs      mrTable
 	timers   timers
+	limiter  limiter
 	events   chan qp.Event
 	done     chan struct{} // closed by Close
 	stopped  sync.WaitGroup

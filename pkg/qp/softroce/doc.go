@@ -14,7 +14,7 @@
 // # How it works
 //
 // A send request is transmitted by the goroutine that posts it, as far as
-// window and rate allow. One goroutine for each device receives: it checks a
+// window and rate allow, and what other queue pairs have on their way. One goroutine for each device receives: it checks a
 // batch of packets, hands each to its queue pair, and then for each queue pair
 // that got any takes out the completions and sends what has become due, so that
 // the acknowledgements of a batch coalesce. One goroutine for each device

@@ -34,6 +34,7 @@ type QP struct {
 	told   bool // the event of a failure was raised
 	armed  time.Duration
 	alarm  alarm
+	share  share
 
 	sending bool       // a goroutine is in link.Send, without the lock
 	hold    int        // goroutines that wait until none is sending
@@ -264,6 +265,7 @@ func (q *QP) retire() {
 	if q.rc != nil {
 		q.dev.counters.retire(q.rc.Stats())
 		q.rc = nil
+		q.dev.limiter.leave(q)
 	}
 	q.dev.timers.unset(&q.alarm)
 	q.armed = rc.Never
@@ -338,12 +340,8 @@ func (q *QP) expire(now time.Duration) {
 	if q.rc == nil {
 		return
 	}
-	if q.rc.Deadline() <= now {
-		q.rc.Tick(now)
-		q.pump(now)
-		return
-	}
-	q.arm()
+	q.rc.Tick(now)
+	q.pump(now)
 }
 
 // arm sets the alarm if it would go off too late.

@@ -107,6 +107,7 @@ func (q *QP) drain() (woken bool) {
 func (q *QP) fill(b *txBatch, now time.Duration) int {
 	var n, bytes, again int
 	out := &b.out
+	q.rc.Limit(q.admit(now))
 	for n < batchSize && q.rc.Next(now, out) {
 		head := out.AppendTo(b.heads[n][:0])
 		parts := append(b.parts[n][:0], head)

@@ -1,0 +1,63 @@
+// Package hostload tells whether the host's processors have more work than they can do at
+// once, from what Linux says about pressure on them (/proc/pressure/cpu). What runs there
+// then takes longer, which must not look like death to others.
+package hostload
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	path = "/proc/pressure/cpu"
+	// A host is busy if something waited for a processor for half of the time since the last
+	// look, or for a quarter of the last ten seconds.
+	nowShare  = 0.5
+	lateShare = 25 // percent
+	// between is the least time between two looks.
+	between = 20 * time.Millisecond
+)
+
+// A Meter looks at one host. The zero value is ready.
+type Meter struct {
+	mu     sync.Mutex
+	at     time.Time
+	waited time.Duration // since the host began
+	busy   bool
+}
+
+// Busy reports whether the host is busy; false where the kernel does not say.
+func (m *Meter) Busy(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.at) < between {
+		return m.busy
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	m.look(text, now)
+	return m.busy
+}
+
+// look takes in the text of the file at now.
+func (m *Meter) look(text []byte, now time.Time) {
+	share, waited, ok := parse(text)
+	span := now.Sub(m.at)
+	m.busy = ok && (share >= lateShare || !m.at.IsZero() && float64(waited-m.waited) >= nowShare*float64(span))
+	m.at, m.waited = now, waited
+}
+
+// parse reads the line of which "some" is the first word: the percentage of the last ten
+// seconds in which something waited, and the time in which something did.
+func parse(text []byte) (share float64, waited time.Duration, ok bool) {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	var minute, more float64
+	var us int64
+	n, err := fmt.Sscanf(string(line), "some avg10=%g avg60=%g avg300=%g total=%d", &share, &minute, &more, &us)
+	return share, time.Duration(us) * time.Microsecond, err == nil && n == 4
+}

@@ -1,0 +1,33 @@
+package hostload
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestBusy(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	text := func(avg10 float64, waited time.Duration) []byte {
+		return fmt.Appendf(nil, "some avg10=%.2f avg60=0.00 avg300=0.00 total=%d\nfull avg10=99.00 avg60=0.00 avg300=0.00 total=9\n", avg10, waited.Microseconds())
+	}
+	var m Meter
+	for i, c := range []struct {
+		after  time.Duration
+		text   []byte
+		want   bool
+		reason string
+	}{
+		{0, text(0, time.Hour), false, "nothing to compare with"},
+		{100 * time.Millisecond, text(0, time.Hour+49*time.Millisecond), false, "less than half"},
+		{200 * time.Millisecond, text(0, time.Hour+100*time.Millisecond), true, "half of the time"},
+		{300 * time.Millisecond, text(24.99, time.Hour+100*time.Millisecond), false, "it is over"},
+		{400 * time.Millisecond, text(25, time.Hour+100*time.Millisecond), true, "a quarter of ten seconds"},
+		{500 * time.Millisecond, []byte("some avg10=x"), false, "not to be read"},
+		{600 * time.Millisecond, nil, false, "empty"},
+	} {
+		if m.look(c.text, begun.Add(c.after)); m.busy != c.want {
+			t.Errorf("%d, %s: busy is %v", i, c.reason, m.busy)
+		}
+	}
+}

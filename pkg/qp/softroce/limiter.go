@@ -1,0 +1,152 @@
+package softroce
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// A limiter bounds how many request packets of all the device's queue pairs are on their way,
+// so that each is acknowledged well within its ACK timeout, however many queue pairs send.
+// When there are that many, queue pairs wait, and each in its turn sends a burst. The ACK
+// timer of one that waits does not run, unless something of it is on its way.
+//
+// The bound is at most the window of a queue pair. It is halved when an acknowledgement takes
+// more than a part of the timeout, as on a machine with more work than processors, and grows
+// by a packet with each bound that is acknowledged in time.
+type limiter struct {
+	mu     sync.Mutex
+	bound  int
+	most   int
+	used   int // of the bound
+	credit int // acknowledged in time since bound has grown
+	cut    time.Duration
+	slow   time.Duration // the longest that an acknowledgement took of late
+	slowAt time.Duration
+	queue  []*QP // those that wait
+}
+
+// A share is what a queue pair has of the bound.
+type share struct {
+	// Under the limiter's lock:
+	packets int  // that are on their way, or may go
+	waits   bool // it is in the queue
+	turn    bool // it may send a burst
+
+	// Under the queue pair's:
+	acked uint64
+	since time.Duration // of the last acknowledgement, or of the first packet on its way
+}
+
+const (
+	burst     = 16 // packets that a queue pair sends in its turn
+	leastOpen = 2 * burst
+	slowShare = 4 // of an ACK timeout, how long an acknowledgement should take at the most
+	perSlow   = 4 // of the longest that one took of late, for how long others are waited for
+	slowFades = 4 * time.Second
+)
+
+// admit returns how many packets q may send now.
+func (q *QP) admit(now time.Duration) (n int) {
+	l, s, f := &q.dev.limiter, &q.share, q.rc.Flight(now)
+	acked, took := int(f.Acked-s.acked), now-s.since
+	if s.acked = f.Acked; acked > 0 || f.Open == 0 {
+		s.since = now
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.most < q.cfg.Window {
+		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
+	}
+	if acked > 0 {
+		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
+	}
+	q.rc.Expect(perSlow * l.usual(now))
+	l.used += f.Sent - s.packets
+	if s.turn {
+		n = min(f.Ready, burst)
+	}
+	if len(l.queue) == 0 {
+		n = max(n, min(f.Ready, l.bound-l.used))
+	}
+	if n == 0 && f.Ready > 0 {
+		if !s.waits {
+			s.waits = true
+			l.queue = append(l.queue, q)
+		}
+		if f.Open > 0 && f.Sent == 0 { // a packet was lost: whether the path works is asked at once
+			n = 1
+		}
+	}
+	s.turn, s.packets = false, f.Sent+n
+	l.used += n
+	l.advance(&q.dev.timers)
+	if f.Ready == 0 { // only time or input changes that
+		return math.MaxInt32
+	}
+	return n
+}
+
+// advance lets those that wait go on as far as there is room.
+func (l *limiter) advance(t *timers) {
+	for len(l.queue) > 0 && l.used+burst <= l.bound {
+		q := l.queue[0]
+		l.queue = l.queue[1:]
+		q.share.waits, q.share.turn = false, true
+		q.share.packets += burst
+		l.used += burst
+		t.set(&q.alarm, 0)
+	}
+}
+
+// learn takes in that n packets were acknowledged, which should have taken at most good; 0: no
+// matter how long.
+func (l *limiter) learn(n int, took, good, now time.Duration) {
+	l.slow, l.slowAt = max(took, l.usual(now)), now
+	switch {
+	case good > 0 && took > good:
+		if now-l.cut > took || now < l.cut {
+			l.bound, l.credit, l.cut = max(l.bound/2, leastOpen), 0, now
+		}
+	case l.bound < l.most:
+		if l.credit += n; l.credit >= l.bound {
+			l.credit -= l.bound
+			l.bound++
+		}
+	}
+}
+
+// usual is the longest that an acknowledgement took of late.
+func (l *limiter) usual(now time.Duration) time.Duration {
+	left := slowFades - min(max(0, now-l.slowAt), slowFades)
+	return time.Duration(float64(l.slow) * float64(left) / float64(slowFades))
+}
+
+// leave gives back what q has.
+func (l *limiter) leave(q *QP) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.share.waits {
+		l.queue = slices.DeleteFunc(l.queue, func(x *QP) bool { return x == q })
+	}
+	l.used -= q.share.packets
+	q.share = share{}
+	l.advance(&q.dev.timers)
+}
+
+// Silence implements qp.Silencer.
+func (q *QP) Silence() (silence, patience time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.dev.now()
+	if q.rc != nil && q.rc.Flight(now).Open > 0 {
+		silence = max(0, now-q.share.since)
+	}
+	l := &q.dev.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return silence, perSlow * l.usual(now)
+}

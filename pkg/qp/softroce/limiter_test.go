@@ -1,0 +1,181 @@
+package softroce
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A crowd is a device with many queue pairs that send, in a bubble.
+type crowd struct {
+	t    *testing.T
+	wire *wire
+	dev  *Device
+	of   map[rocev2.QPN]*station // by the peer's number
+	all  []*station
+}
+
+const crowdTimeout = 15 // 134 ms
+
+func newCrowd(t *testing.T, size, window int) *crowd {
+	c := &crowd{t: t, wire: newWire(), of: map[rocev2.QPN]*station{}}
+	c.dev = onLink(t, c.wire, Options{Window: window})
+	for i := range size {
+		s := newStationOn(t, c.wire, c.dev, qp.Init{})
+		s.attr.Timeout = crowdTimeout
+		n := rocev2.QPN(0x1000 + i)
+		s.up(peerAddr, n)
+		c.of[n], c.all = s, append(c.all, s)
+	}
+	return c
+}
+
+// sent returns of what the device has sent how many packets are each queue pair's, in the order
+// of their first, and the last of them.
+func (c *crowd) sent() (who []*station, packets map[*station]int, last map[*station]rocev2.PSN) {
+	time.Sleep(time.Microsecond) // the timer goroutine sends, too
+	packets, last = map[*station]int{}, map[*station]rocev2.PSN{}
+	for _, p := range c.wire.take() {
+		s := c.of[p.DestQP]
+		if packets[s] == 0 {
+			who = append(who, s)
+		}
+		packets[s]++
+		last[s] = p.PSN
+	}
+	return who, packets, last
+}
+
+func (c *crowd) post(s *station, packets int) {
+	s.send(qp.SendWR{ID: 1, Opcode: qp.OpSend, SGEs: []qp.SGE{s.mr.SGE(0, packets*1024)}})
+}
+
+// However many queue pairs send, a bound is on its way, they take turns in the order in which
+// they began, and those that wait need no retransmission.
+func TestCrowdTakesTurns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 40, leastOpen)
+		for _, s := range c.all {
+			c.post(s, 2*burst)
+		}
+		turns, done := map[*station]int{}, 0
+		for round := 0; done < len(c.all); round++ {
+			who, packets, last := c.sent()
+			n := 0
+			for _, s := range who {
+				n += packets[s]
+				if turns[s]++; turns[s] > 1 && len(turns) < len(c.all) {
+					t.Fatalf("round %d: one has its second turn, and only %d had one", round, len(turns))
+				}
+			}
+			if n == 0 || n > leastOpen {
+				t.Fatalf("round %d: %d packets", round, n)
+			}
+			time.Sleep(20 * time.Millisecond)
+			for _, s := range who {
+				s.respond(last[s], rocev2.AckNoLimit)
+				var wc [1]qp.WC
+				if k, _ := s.cq.Poll(wc[:]); k == 1 {
+					if wc[0].Status != qp.Success {
+						t.Fatalf("%+v", wc[0])
+					}
+					done++
+				}
+			}
+		}
+		if n := c.dev.Counters()["rc_timeouts"]; n != 0 {
+			t.Errorf("%d timeouts", n)
+		}
+		if c.dev.limiter.used != 0 || len(c.dev.limiter.queue) != 0 {
+			t.Errorf("%d packets and %d queue pairs are left", c.dev.limiter.used, len(c.dev.limiter.queue))
+		}
+	})
+}
+
+// A queue pair whose packets are lost asks at once whether the path works, and is no burden for
+// others. What a queue pair has comes back when it fails, or is closed.
+func TestCrowdBesideADeadPeer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 4, leastOpen)
+		dead, closed, live, later := c.all[0], c.all[1], c.all[2], c.all[3]
+		c.post(dead, 2*burst)
+		c.post(closed, burst)
+		c.post(live, burst)
+		if who, _, _ := c.sent(); len(who) != 1 || who[0] != dead {
+			t.Fatalf("%d send", len(who))
+		}
+		if s, _ := live.qp.(qp.Silencer).Silence(); s != 0 {
+			t.Errorf("one that has sent nothing hears nothing for %v", s)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if s, _ := dead.qp.(qp.Silencer).Silence(); s < 100*time.Millisecond || s > 101*time.Millisecond {
+			t.Errorf("nothing is acknowledged for %v", s)
+		}
+		if err := closed.qp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(35 * time.Millisecond) // the timeout
+		who, packets, last := c.sent()
+		if packets[live] != burst || packets[dead] != 1 && packets[dead] != 1+burst || len(who) != 2 {
+			t.Fatalf("after a timeout: %v", packets)
+		}
+		live.respond(last[live], rocev2.AckNoLimit)
+		live.want(1, qp.Success)
+		dead.want(1, qp.RetryExcErr)
+		if c.post(later, burst); c.dev.limiter.used != burst {
+			t.Errorf("%d packets are on their way", c.dev.limiter.used)
+		}
+	})
+}
+
+// Slow acknowledgements make the bound smaller, and timers wait longer, up to three times;
+// quick ones undo it.
+func TestCrowdLearns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 1, 512)
+		s, l := c.all[0], &c.dev.limiter
+		answer := func(after time.Duration) {
+			c.post(s, burst)
+			time.Sleep(after)
+			var wc [1]qp.WC
+			for n := 0; n == 0; n, _ = s.cq.Poll(wc[:]) { // the window may be small after a loss
+				_, _, last := c.sent()
+				s.respond(last[s], rocev2.AckNoLimit)
+			}
+			if wc[0].Status != qp.Success {
+				t.Fatalf("%+v", wc[0])
+			}
+		}
+		answer(time.Millisecond)
+		if l.bound != 512 {
+			t.Errorf("bound %d", l.bound)
+		}
+		timeout := qp.AckTimeout(crowdTimeout)
+		for range 10 {
+			answer(timeout - time.Millisecond)
+		}
+		if l.bound != leastOpen {
+			t.Errorf("bound %d", l.bound)
+		}
+		answer(3*timeout - time.Millisecond)
+		if n := c.dev.Counters()["rc_timeouts"]; n != 0 {
+			t.Errorf("%d timeouts", n)
+		}
+		answer(3*timeout + time.Millisecond)
+		if n := c.dev.Counters()["rc_timeouts"]; n != 1 {
+			t.Errorf("%d timeouts", n)
+		}
+		time.Sleep(slowFades)
+		for range 600 {
+			answer(0)
+		}
+		if _, p := s.qp.(qp.Silencer).Silence(); p > 5*time.Millisecond {
+			t.Errorf("patience %v", p)
+		}
+		if l.bound <= leastOpen+100 {
+			t.Errorf("bound %d", l.bound)
+		}
+	})
+}
