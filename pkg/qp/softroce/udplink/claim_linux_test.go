@@ -3,6 +3,7 @@ package udplink
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ func refused(t testing.TB, addr netip.Addr, opt Options, text string) {
 func TestSecondOpen(t *testing.T) {
 	l := open(t, Options{})
 	for _, rx := range []RXMode{RXAuto, RXUDP} {
-		refused(t, l.Addr(), Options{RX: rx}, "held by "+me(t))
+		refused(t, l.Addr(), Options{RX: rx}, "held by a softroce device of "+me(t))
 	}
 	carry(t, l, l, newMaker(l.Addr()).full(20, 1024))
 }
@@ -55,10 +56,27 @@ func TestSecondOpenElsewhere(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holdEnv+"=link "+l.Addr().String())
 	out, err := cmd.CombinedOutput()
-	if want := "held by " + me(t); err == nil || !strings.Contains(string(out), want) {
+	if want := "held by a softroce device of " + me(t); err == nil || !strings.Contains(string(out), want) {
 		t.Errorf("the other process: %v; want %q in its output %q", err, want, out)
 	}
 	carry(t, l, l, newMaker(l.Addr()).full(20, 1024))
+}
+
+// TestGuardNameTaken: without the name only the error message suffers.
+func TestGuardNameTaken(t *testing.T) {
+	addr := testenv.Loopback()
+	u, err := net.ListenUnix("unix", guardName(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(addr, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeWith(t, l)
+	u.Close()
+	refused(t, addr, Options{}, "held by "+me(t))
+	carry(t, l, l, newMaker(addr).full(2, 256))
 }
 
 func TestOpenErrorTexts(t *testing.T) {

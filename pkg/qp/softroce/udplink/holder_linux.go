@@ -6,17 +6,64 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
+// A guard tells other processes which process holds an address: it listens on
+// an abstract unix socket, which is scoped to the network namespace like the
+// UDP port is, and whose peer credentials name the process. It protects
+// nothing; the UDP port does that.
+type guard struct {
+	l    *net.UnixListener
+	done chan struct{}
+}
+
+func guardName(addr netip.Addr) *net.UnixAddr {
+	return &net.UnixAddr{Name: "@mcrdma-softroce-" + addr.String(), Net: "unix"}
+}
+
+// openGuard returns nil if the name is taken: the port was free, so an
+// unrelated process uses the name, and only an error message suffers.
+func openGuard(addr netip.Addr) *guard {
+	l, err := net.ListenUnix("unix", guardName(addr))
+	if err != nil {
+		return nil
+	}
+	g := &guard{l, make(chan struct{})}
+	go func() {
+		defer close(g.done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	return g
+}
+
+func (g *guard) close() {
+	if g != nil {
+		g.l.Close()
+		<-g.done
+	}
+}
+
 // whoHolds says, for an error message, which process holds port 4791 of addr.
 func whoHolds(addr netip.Addr) string {
+	if pid := guardPID(addr); pid > 0 {
+		return "held by a softroce device of process " + describe(pid)
+	}
 	inode, listed, err := findHolder(addr)
 	switch {
 	case err != nil:
@@ -47,6 +94,27 @@ func findHolder(addr netip.Addr) (inode uint64, listed bool, err error) {
 		}
 	}
 	return inode, listed, nil
+}
+
+// guardPID returns the process that guards addr, 0 if there is none or it is
+// in another PID namespace.
+func guardPID(addr netip.Addr) int {
+	c, err := net.DialUnix("unix", nil, guardName(addr))
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
 }
 
 func describe(pid int) string {

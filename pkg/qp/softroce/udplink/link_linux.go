@@ -29,6 +29,7 @@ type Link struct {
 
 	claim *socket // the UDP socket on port 4791; receives in mode RXUDP
 	raw   *socket // receives in mode RXRaw, else nil
+	guard *guard
 	rx    receiver
 
 	gsoOff  atomic.Bool // switched off, or refused by the kernel
@@ -77,6 +78,7 @@ func (l *Link) open() (err error) {
 		}
 		return fmt.Errorf("udplink: %v: %w", l.addr, err)
 	}
+	l.guard = openGuard(l.addr)
 	if l.mtu, err = interfaceMTU(l.addr); err != nil {
 		return err
 	}
@@ -149,6 +151,7 @@ func (l *Link) Close() error {
 			s.close()
 		}
 	}
+	l.guard.close()
 	l.raw.close()
 	l.claim.close()
 	return nil
