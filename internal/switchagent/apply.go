@@ -115,7 +115,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 		if !turned && t.Err() == nil && at >= planner.Trimming {
 			turned = true
 			a.mu.Lock()
-			s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, t.During(), p.problems, false
+			s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, p.branches, p.problems, false
 			s.coming = nil
 			a.mu.Unlock()
 			if fresh {
@@ -136,14 +136,14 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 			undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
 			ctx = undoing
+			a.mu.Lock()
+			s.coming = nil // before the branches are released: ahead would take them for held
+			a.mu.Unlock()
 		}
 	}
-	held, behind := t.Held()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.coming, s.behind = nil, s.behind || behind; turned {
-		s.branches = held
-	}
+	s.coming, s.behind = nil, s.behind || t.Behind()
 	return t.Err()
 }
 

@@ -206,7 +206,7 @@ func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 			continue
 		}
 		h, ok := p.held[k]
-		if ok && h.Asking == 0 && h.Sequence == b.GetSequence() && h.Owner.branches[branchKey{Next: p.name, Dst: k.dst}] != nil {
+		if ok && !h.Asking && h.Sequence == b.GetSequence() && h.Owner.branches[branchKey{Next: p.name, Dst: k.dst}] != nil {
 			h.Owner.behind, repair = true, true
 		}
 	}

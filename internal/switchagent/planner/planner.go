@@ -24,7 +24,6 @@
 package planner
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -92,10 +91,9 @@ const (
 type Transition struct {
 	c       Change
 	state   State
-	during  Branches // until packets have turned
-	told    Branches // of these, what the switches have to be told
-	held    Branches
-	open    map[int]Action
+	during  Branches     // until packets have turned
+	told    Branches     // of these, what the switches have to be told
+	open    map[int]bool // actions
 	last    int
 	actions []Action
 	err     error
@@ -104,7 +102,7 @@ type Transition struct {
 
 // Begin begins a change.
 func Begin(c Change) *Transition {
-	t := &Transition{c: c, state: Preparing, during: Branches{}, told: Branches{}, open: map[int]Action{}}
+	t := &Transition{c: c, state: Preparing, during: Branches{}, told: Branches{}, open: map[int]bool{}}
 	for k, r := range c.Next {
 		t.during[k] = union(r, c.Was[k], c.Receivers)
 		if c.Again || !Equal(t.during[k], c.Was[k]) {
@@ -139,7 +137,7 @@ func (t *Transition) atOnce() bool {
 func (t *Transition) do(a Action) {
 	t.last++
 	a.ID = t.last
-	t.open[a.ID] = a
+	t.open[a.ID] = true
 	t.actions = append(t.actions, a)
 }
 
@@ -152,14 +150,8 @@ func (t *Transition) Take() []Action {
 
 // Done says that an action was done, or failed.
 func (t *Transition) Done(id int, err error) {
-	a, ok := t.open[id]
-	if !ok {
-		return
-	}
 	delete(t.open, id)
 	switch {
-	case err == nil && t.state == Trimming && a.Kind == Hold:
-		t.held[a.Branch] = a.Receivers
 	case err == nil:
 	case t.state == Trimming:
 		t.behind = true
@@ -193,7 +185,7 @@ func (t *Transition) next() {
 
 // trim has released what packets no longer need.
 func (t *Transition) trim() {
-	t.state, t.held = Trimming, maps.Clone(t.during)
+	t.state = Trimming
 	for k := range t.c.Was {
 		if _, ok := t.c.Next[k]; !ok {
 			t.do(Action{Kind: Release, Branch: k})
@@ -207,7 +199,7 @@ func (t *Transition) trim() {
 }
 
 func (t *Transition) undo() {
-	t.state, t.held = Undoing, t.c.Was
+	t.state = Undoing
 	if t.c.Fresh || t.c.Merging {
 		t.do(Action{Kind: TurnBack})
 	}
@@ -232,9 +224,9 @@ func (t *Transition) During() Branches { return t.during }
 // Err is why packets have not turned; nil: they have.
 func (t *Transition) Err() error { return t.err }
 
-// Held is what the step holds at other switches, from Trimming or Undoing on. behind says
-// that some of them may hold something else.
-func (t *Transition) Held() (held Branches, behind bool) { return t.held, t.behind }
+// Behind says that other switches may hold something else than the step's branches: those that
+// are to be, or if packets have not turned, those that were.
+func (t *Transition) Behind() bool { return t.behind }
 
 // union is what a branch reaches while packets turn: its receivers, and its former ones
 // that the step still has elsewhere. The order is the step's.
