@@ -259,3 +259,20 @@ func TestManyConnections(t *testing.T) {
 		}
 	})
 }
+
+// TestMovedForgotten: of hosts that are in no group any longer, nothing is kept but the connection.
+func TestMovedForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, withSwitch)
+		m := r.host(1).m
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		gone := netip.MustParseAddr("127.60.0.1")
+		m.health.Add(gone, time.Now())
+		m.tor.moved[gone] = time.Now()
+		m.unwatch()
+		if len(m.tor.moved) > 0 || m.health.Follows(gone) {
+			t.Errorf("%v", m.tor.moved)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,8 +17,8 @@ func TestAnswerEndpoints(t *testing.T) {
 		strings.Repeat("h", 300) + ":1"} {
 		err := group.CheckAnswer(&mcrdmav1.PrepareRequest{}, &mcrdmav1.AnswerAttachRequest{Bootstrap: s, Transport: "tcp"})
 		host, port, bad := net.SplitHostPort(s)
-		n, notPort := net.LookupPort("tcp", port)
-		want := bad == nil && host != "" && port != "" && notPort == nil && n > 0 && len(s) <= 300
+		n, notPort := strconv.ParseUint(port, 10, 16)
+		want := bad == nil && host != "" && notPort == nil && n > 0 && len(s) <= 300
 		if (err == nil) != want {
 			t.Errorf("%q: %v, and the net package says %q %q %v", s, err, host, port, bad)
 		}
