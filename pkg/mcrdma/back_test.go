@@ -158,11 +158,18 @@ func TestAdoptedLate(t *testing.T) {
 		if err := r.c.adopt(g, info, b, &connection{}); err != nil {
 			t.Fatal(err)
 		}
+		there := func(f func()) {
+			r.c.mu.Lock()
+			defer r.c.mu.Unlock()
+			f()
+		}
+		there(func() { delete(r.c.groups, g.id) }) // the others are resumed before it is there
 		r.w.mu.Lock()
 		r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: info}
 		r.w.mu.Unlock()
 		r.src.start()
 		event(t, g.Events(), Resumed)
+		there(func() { r.c.groups[g.id] = g })
 	})
 }
 
@@ -231,4 +238,41 @@ func TestEndBetweenFormations(t *testing.T) {
 			wants(t, "member", err, tt.err, "")
 		})
 	}
+}
+
+// TestJoinsAgain: a formation with which a member joins is given up while its application is
+// still asked; the sender tries again at once, and a new member joins.
+func TestJoinsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		asked, goOn := make(chan GroupID, 2), make(chan error)
+		c := ds[1].client()
+		_, err := c.Listen(t.Context(), ListenConfig{Service: "s", Accept: func(r *Request) (*Grant, error) {
+			asked <- r.Group
+			return &Grant{}, <-goOn
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &fakeGroup{id: &mcrdmav1.GroupID{Source: ds[0].address, Number: 7}, source: ds[0],
+			req: &mcrdmav1.CreateGroupRequest{Service: "s", Mode: mcrdmav1.Mode_MODE_OFF}}
+		ctx, giveUp := context.WithCancel(t.Context())
+		tries := make(chan error, 2)
+		try := func(ctx context.Context) {
+			_, err := w.prepare(ctx, g, ds[1], nil, 1)
+			tries <- err
+		}
+		go try(ctx)
+		<-asked
+		giveUp()
+		wants(t, "the first", <-tries, context.Canceled, "")
+		synctest.Wait()
+		go try(t.Context())
+		<-asked
+		goOn <- nil
+		goOn <- nil
+		if err := <-tries; err != nil {
+			t.Errorf("the second: %v", err)
+		}
+	})
 }

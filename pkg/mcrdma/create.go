@@ -132,8 +132,6 @@ func (g *Group) create(ctx context.Context) error {
 
 // askUntil asks again while receivers are still starting.
 func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *connection, error) {
-	again := time.NewTicker(createEvery)
-	defer again.Stop()
 	for {
 		b, err := g.bring(false)
 		if err != nil {
@@ -151,7 +149,7 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 		select {
 		case <-ctx.Done():
 			return nil, nil, nil, fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-again.C:
+		case <-time.After(createEvery):
 		}
 	}
 }

@@ -18,10 +18,7 @@ const (
 
 // first begins the session, and waits for a daemon that is still starting.
 func (c *Client) first(ctx context.Context) (*stream, error) {
-	late := time.NewTimer(c.opt.Wait)
-	defer late.Stop()
-	tick := time.NewTicker(dialEvery)
-	defer tick.Stop()
+	late := time.After(c.opt.Wait)
 	last := errStarting
 	for waits := false; ; waits = true {
 		s, err := c.firstTry(ctx)
@@ -37,10 +34,10 @@ func (c *Client) first(ctx context.Context) (*stream, error) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w %w: %w", ErrDaemon, last, ctx.Err())
-		case <-late.C:
+		case <-late:
 			return nil, fmt.Errorf("%w %w; start it with cmd-daemon run, or as a service with systemctl start cmd-daemon; "+
 				"another one's socket is named by MCRDMA_SOCKET or Options.Socket", ErrDaemon, last)
-		case <-tick.C:
+		case <-time.After(dialEvery):
 		}
 	}
 }

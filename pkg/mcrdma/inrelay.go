@@ -80,8 +80,7 @@ func (p *inRelay) begin(size int64) ([]byte, error) {
 
 // receive waits for a receive, and leaves it in the queue.
 func (p *inRelay) receive() ([]byte, error) {
-	timeout := time.NewTimer(receiveWithin)
-	defer timeout.Stop()
+	late := time.After(receiveWithin)
 	for {
 		p.m.mu.Lock()
 		if p.m.recvs.len() > 0 {
@@ -93,7 +92,7 @@ func (p *inRelay) receive() ([]byte, error) {
 		case <-p.news:
 		case <-p.ctx.Done():
 			return nil, p.ctx.Err()
-		case <-timeout.C:
+		case <-late:
 			return nil, fmt.Errorf("%w: a message came, and for %v no receive was posted", ErrTimeout, receiveWithin)
 		}
 	}

@@ -96,23 +96,6 @@ func (m *Memory) deregister() error {
 	return ignoreClosed(m.mr.Close())
 }
 
-// hold keeps the memory registered until release.
-func (m *Memory) hold() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return fmt.Errorf("%w: the memory was closed", ErrClosed)
-	}
-	m.users++
-	return nil
-}
-
-func (m *Memory) release() {
-	m.mu.Lock()
-	m.users--
-	m.mu.Unlock()
-}
-
 // Len returns the number of bytes.
 func (p Piece) Len() int { return p.n }
 
@@ -141,12 +124,21 @@ func (p Piece) hold(c *Client) error {
 	case p.mem.client != c:
 		return fmt.Errorf("%w piece: its memory is registered by another Client", ErrInvalid)
 	}
-	return p.mem.hold()
+	m := p.mem
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("%w: the memory was closed", ErrClosed)
+	}
+	m.users++
+	return nil
 }
 
 func (p Piece) release() {
 	if p.n > 0 {
-		p.mem.release()
+		p.mem.mu.Lock()
+		p.mem.users--
+		p.mem.mu.Unlock()
 	}
 }
 

@@ -85,12 +85,15 @@ func (c *Client) open(ctx context.Context, token string) (*stream, error) {
 // gone, listenTo waits for it to come back.
 func (c *Client) listenTo(s *stream) {
 	for {
-		err := c.read(s)
+		event, err := s.Recv()
+		for ; err == nil; event, err = s.Recv() {
+			c.dispatch(event)
+		}
 		s.end()
 		if c.ctx.Err() != nil {
 			return
 		}
-		c.opt.Logger.Warn("the connection to the daemon is lost; data goes on without it", "error", err)
+		c.opt.Logger.Warn("the connection to the daemon is lost; data goes on without it", "error", fromStatus(err))
 		c.mu.Lock()
 		c.connection.lost()
 		conn := c.connected()
@@ -102,23 +105,10 @@ func (c *Client) listenTo(s *stream) {
 	}
 }
 
-func (c *Client) read(s *stream) error {
-	for {
-		event, err := s.Recv()
-		if err != nil {
-			return fromStatus(err)
-		}
-		c.dispatch(event)
-	}
-}
-
 // reopen returns nil if the Client was closed meanwhile.
 func (c *Client) reopen() *stream {
-	tick := time.NewTicker(reopenEvery)
-	defer tick.Stop()
 	patience := c.patience()
-	late := time.NewTimer(patience)
-	defer late.Stop()
+	late := time.After(patience)
 	for {
 		s, err := c.open(c.ctx, c.token())
 		if err == nil {
@@ -131,9 +121,9 @@ func (c *Client) reopen() *stream {
 		select {
 		case <-c.ctx.Done():
 			return nil
-		case <-late.C:
+		case <-late:
 			c.endMemberships(away(patience))
-		case <-tick.C:
+		case <-time.After(reopenEvery):
 		}
 	}
 }
