@@ -211,10 +211,18 @@ func (w *senderWorld) close(gone bool) {
 	})
 }
 
-func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
-	w := &senderWorld{rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), mistake: mistake, tally: tally, members: map[netip.Addr]*senderMember{},
+func newSenderWorld(seed uint64, mistake string, tally *senderTally) *senderWorld {
+	return &senderWorld{rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), mistake: mistake, tally: tally, members: map[netip.Addr]*senderMember{},
 		installed: map[uint32][]netip.Addr{}, taken: map[uint32]int{}, numbers: map[uint32]uint32{}, views: map[uint32]string{}, problems: map[uint32][]string{},
 		app: senderApp{calls: map[uint64]string{}, removed: map[netip.Addr]bool{}}}
+}
+
+func newSenderMember(there bool) *senderMember {
+	return &senderMember{there: there, forms: map[uint32]bool{}, committed: map[uint32]bool{}, joined: map[uint32]bool{}}
+}
+
+func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
+	w := newSenderWorld(seed, mistake, tally)
 	defer func() {
 		if p := recover(); p != nil && !*senderTrace {
 			err = fmt.Errorf("panic: %v", p)
@@ -225,7 +233,7 @@ func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
 	w.app.views = w.chance(70)
 	var first []netip.Addr
 	for i := range 2 + w.rnd.IntN(4) {
-		w.members[senderAddr(i+1)] = &senderMember{there: !w.chance(3), forms: map[uint32]bool{}, committed: map[uint32]bool{}, joined: map[uint32]bool{}}
+		w.members[senderAddr(i+1)] = newSenderMember(!w.chance(3))
 		if i < 4 {
 			first = append(first, senderAddr(i+1))
 		}
@@ -247,6 +255,12 @@ func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
 		}
 		w.event()
 	}
+	w.settleAll()
+	return w.err
+}
+
+// settleAll has all come to rest without further faults, and then ends the group: nothing may be left.
+func (w *senderWorld) settleAll() {
 	w.calm = true
 	w.pass(30 * time.Second)
 	w.leases()
@@ -265,7 +279,6 @@ func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
 	for id := range w.installed {
 		w.fail("the switch still has MC_ID %d", id)
 	}
-	return w.err
 }
 
 // atRest checks what holds when nothing happens any longer.

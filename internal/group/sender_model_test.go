@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -51,6 +52,7 @@ func (w *senderWorld) told(a group.TellSender) {
 
 // ack has the application acknowledge a view.
 func (w *senderWorld) ack(view uint32) {
+	w.doing = fmt.Sprint("ack ", view)
 	w.later(func() {
 		w.app.acked = max(w.app.acked, view)
 		w.call("AckView", func(s *group.Sender, call group.Call) { s.AckView(call.ID, view, w.now) })
@@ -150,6 +152,7 @@ func (w *senderWorld) restart(why string) {
 	w.app.gone = w.app.gone || w.app.ended // it does not come back for the group
 	w.settle()
 	for _, id := range slices.Sorted(maps.Keys(w.installed)) { // it follows the agent again
+		w.doing = fmt.Sprint("follow ", id)
 		w.later(func() {
 			if w.s != nil {
 				w.s.News(id, w.problems[id], w.now)
@@ -157,6 +160,7 @@ func (w *senderWorld) restart(why string) {
 			}
 		})
 	}
+	w.doing = "renew"
 	w.later(func() { // and renews its leases there
 		if w.s == nil || w.s.Status().Form == nil {
 			return
@@ -167,6 +171,7 @@ func (w *senderWorld) restart(why string) {
 		}
 	})
 	if w.s != nil && !w.app.ended && !w.app.gone {
+		w.doing = "resume"
 		w.later(func() {
 			if w.s != nil && !w.app.ended {
 				w.call("Resume", func(s *group.Sender, call group.Call) { s.Resume(call.ID, 0, w.app.views, w.now) })

@@ -19,9 +19,12 @@ type senderWorld struct {
 	now     time.Time
 	mistake string
 	tally   *senderTally
-	err     error // the first invariant that does not hold
-	calm    bool  // no more faults
-	over    bool  // receivers are told that the group has ended
+	err     error  // the first invariant that does not hold
+	calm    bool   // no more faults
+	steps   bool   // outcomes come when the explorer wants them to
+	doing   string // the action whose outcome that is
+	fault   string // the explorer's choice for the outcome that comes now
+	over    bool   // receivers are told that the group has ended
 
 	s       *group.Sender // nil: the daemon is down, or nothing is left of the group
 	run     int           // of the daemon
@@ -41,9 +44,10 @@ type senderWorld struct {
 }
 
 type senderOutcome struct {
-	at  time.Time
-	run int
-	f   func()
+	at   time.Time
+	run  int
+	f    func()
+	name string
 }
 
 type senderMember struct {
@@ -90,11 +94,15 @@ func (w *senderWorld) chance(percent int) bool { return !w.calm && w.rnd.IntN(10
 
 // later has f happen after a while, if the daemon still runs then.
 func (w *senderWorld) later(f func()) {
+	if w.steps {
+		w.pending = append(w.pending, senderOutcome{w.now, w.run, f, w.doing})
+		return
+	}
 	d := time.Duration(w.rnd.IntN(20)) * time.Millisecond
 	if w.chance(5) {
 		d = time.Duration(w.rnd.IntN(4000)) * time.Millisecond
 	}
-	w.pending = append(w.pending, senderOutcome{w.now.Add(d), w.run, f})
+	w.pending = append(w.pending, senderOutcome{w.now.Add(d), w.run, f, ""})
 }
 
 var (
@@ -105,6 +113,20 @@ var (
 // ask has a request arrive and its answer come back, or not. The answer may come twice.
 func (w *senderWorld) ask(arrives func() error, answer func(err error, unsent bool)) {
 	switch {
+	case w.steps:
+		w.later(func() {
+			switch w.fault {
+			case "not sent":
+				answer(errSenderLost, true)
+			case "lost":
+				answer(errSenderLost, false)
+			case "answer lost":
+				_ = arrives()
+				answer(errSenderLost, false)
+			default:
+				answer(arrives(), false)
+			}
+		})
 	case w.chance(2): // not sent
 		w.later(func() { answer(errSenderLost, true) })
 	case w.chance(2): // lost
@@ -164,6 +186,9 @@ func (w *senderWorld) view(f *group.Formation) {
 
 func (w *senderWorld) perform(a group.SenderAction) {
 	w.trace("%T %+v", a, a)
+	if w.steps {
+		w.doing = senderActionName(a)
+	}
 	run := w.run
 	on := func(f func(s *group.Sender)) { // an event of this run
 		if w.s != nil && w.run == run {
@@ -216,6 +241,9 @@ func (w *senderWorld) perform(a group.SenderAction) {
 	case group.CleanUp:
 		w.cleanUp(a.Job, on)
 	case group.DrawTree:
+		if w.steps { // the tree is of no consequence
+			break
+		}
 		w.later(func() {
 			on(func(s *group.Sender) { s.Drawn(a.Formation, []string{fmt.Sprint(w.rnd.IntN(3))}, nil, w.now) })
 		})
@@ -283,7 +311,7 @@ func (w *senderWorld) save(a group.SaveGroup, on func(func(*group.Sender))) {
 		if w.saving = false; err == nil {
 			w.disk = record
 		}
-		if w.chance(1) {
+		if w.fault == "restart after" || w.chance(1) {
 			w.restart("after a write")
 			return
 		}
@@ -293,7 +321,7 @@ func (w *senderWorld) save(a group.SaveGroup, on func(func(*group.Sender))) {
 	})
 	if early {
 		run := w.run
-		w.pending = append(w.pending, senderOutcome{w.now, run, func() { w.saving = false; recorded() }})
+		w.pending = append(w.pending, senderOutcome{w.now, run, func() { w.saving = false; recorded() }, "early " + w.doing})
 	}
 }
 
@@ -316,7 +344,7 @@ func (w *senderWorld) prepare(a group.PrepareMember, on func(func(*group.Sender)
 		switch {
 		case !m.there:
 			return failure.New(mcrdmav1.Reason_NO_SERVICE, "no application")
-		case w.chance(2):
+		case w.fault == "refused" || w.chance(2):
 			return failure.New(mcrdmav1.Reason_DENIED, "no")
 		case w.chance(3):
 			return failure.New(mcrdmav1.Reason_TIMEOUT, "late")
@@ -343,17 +371,17 @@ func (w *senderWorld) install(a group.InstallFormation, on func(func(*group.Send
 		var in group.Installation
 		var err error
 		if a.Old != nil {
-			if in.OldLeft = w.chance(10); !in.OldLeft {
+			if in.OldLeft = w.fault == "old left" || w.chance(10); !in.OldLeft {
 				delete(w.installed, a.Old.MCID)
 			}
 		}
 		switch {
-		case w.chance(5):
-			err, in.Left = failure.New(mcrdmav1.Reason_NO_SWITCH, "no"), w.chance(50)
+		case w.fault == "refused" || w.chance(5):
+			err, in.Left = failure.New(mcrdmav1.Reason_NO_SWITCH, "no"), w.steps || w.chance(50)
 			if in.Left {
 				w.installed[f.MCID] = f.Addrs()
 			}
-		case w.chance(25):
+		case w.fault == "relay" || w.chance(25):
 			in.Path, in.Transient, in.Left = mcrdmav1.Path_PATH_RELAY, w.chance(50), w.chance(50)
 			if in.Left {
 				w.installed[f.MCID] = f.Addrs()

@@ -35,13 +35,17 @@ func TestKillsUnderLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var sum killTally
-			for seed := uint64(1); sum.kills < kills/2 && !t.Failed(); seed++ {
+			for seed := uint64(1); sum.kills < kills/2; seed++ {
 				if *killsSeed != 0 {
 					seed, kills = *killsSeed, 0
 				}
-				inVirtualTime(t, switches, func(l *lab) { l.killedUnderLoad(seed, &sum) })
-				if t.Failed() {
-					t.Errorf("replay: go test ./tests/scenario -run 'TestKillsUnderLoad/%s' -scenario.kills.seed=%d", name, seed)
+				failed := false
+				inVirtualTime(t, switches, func(l *lab) {
+					l.killedUnderLoad(seed, &sum)
+					failed = l.t.Failed()
+				})
+				if failed {
+					t.Fatalf("replay: go test ./tests/scenario -run 'TestKillsUnderLoad/%s' -scenario.kills.seed=%d", name, seed)
 				}
 			}
 			t.Logf("%+v", sum)
@@ -286,6 +290,7 @@ func (x *load) judgeSurvivors(sum *killTally) {
 	}
 	var last uint32
 	var members []string
+	var out []string // they have been taken out meanwhile, or have lost what they must know
 	for _, h := range x.alive() {
 		if x.onDisk {
 			h.disk.onWrite(nil)
@@ -293,14 +298,23 @@ func (x *load) judgeSurvivors(sum *killTally) {
 			h.start()
 		}
 		view, list, err := h.recorded()
-		if slices.Contains(x.handed[x.last], h.name) && (err != nil || view < x.last) {
-			l.t.Errorf("a write is complete in view %d of %v, and %s has recorded view %d (%v)", x.last, x.handed[x.last], h.name, view, err)
+		switch {
+		case err != nil:
+			out = append(out, h.name)
+		case slices.Contains(x.handed[x.last], h.name) && view < x.last:
+			l.t.Errorf("a write is complete in view %d of %v, and %s has recorded view %d", x.last, x.handed[x.last], h.name, view)
 		}
 		if view > last {
 			last, members = view, list
 		}
 	}
+	if last < x.last {
+		l.t.Errorf("a write is complete in view %d, and the survivors know view %d", x.last, last)
+	}
 	for _, h := range members {
+		if slices.Contains(out, h) {
+			l.t.Errorf("%s is a member of the last view %d, and does not know the group", h, last)
+		}
 		for slot, n := range x.acked {
 			if got := x.has(h, slot); got < n {
 				l.t.Errorf("write %d was acknowledged; %s is a member of the last view %d, and has %d", n, h, last, got)

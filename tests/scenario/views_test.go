@@ -22,7 +22,10 @@ func TestViews(t *testing.T) {
 		{"the hook fails", hookFails},
 		{"the sender's host is lost after a removal", lostAfterRemoval},
 	})
-	bySwitches(t, []story{{"a member's daemon is away during a removal", daemonAwayAtRemoval}})
+	bySwitches(t, []story{
+		{"a member's daemon is away during a removal", daemonAwayAtRemoval},
+		{"a member's daemon does not come back during a removal", daemonGoneAtRemoval},
+	})
 }
 
 // hooked creates a group whose hook for views of so few receivers is f.
@@ -174,5 +177,23 @@ func daemonAwayAtRemoval(l *lab, cfg mcrdma.GroupConfig) {
 	tm.removed(lost)
 	tm.same()
 	tm.members(2)
+	tm.close()
+}
+
+// daemonGoneAtRemoval: a member whose daemon cannot record the view counts as dead in the end, and the group goes on without both.
+func daemonGoneAtRemoval(l *lab, cfg mcrdma.GroupConfig) {
+	l.wait = leases
+	tm := l.hooked(cfg, 0, nil)
+	lost, gone := tm.apps[1], tm.apps[2]
+	gone.h.crash()
+	lost.kill()
+	l.must(<-tm.underWay())
+	tm.without(lost)
+	tm.without(gone)
+	tm.same()
+	if v := tm.g.View(); len(v.Members) != 1 || v.Members[0].Host != tm.apps[0].h.name {
+		l.t.Errorf("%+v", v)
+	}
+	gone.h.start()
 	tm.close()
 }
