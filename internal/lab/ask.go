@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +13,8 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
@@ -32,44 +36,57 @@ func (l *Lab) conn(agent string) (*grpc.ClientConn, error) {
 	return c, err
 }
 
-// converged waits until each switch has a way to each rack, and all links work.
+// converged waits until each switch has a way to each rack. It reads the switches: what their
+// agents know may still be on its way there.
 func (l *Lab) converged(ctx context.Context) error {
 	for _, n := range l.plan.switches() {
-		c, err := l.conn(l.Agent(n.Name))
+		c, err := l.reader(n)
 		if err != nil {
 			return err
 		}
-		status := mcrdmav1.NewSwitchStatusClient(c)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			err := l.complete(ctx, n, status)
-			if err == nil {
-				break
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-			}
+		err = l.complete(ctx, n, c)
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// complete says what a switch still lacks.
-func (l *Lab) complete(ctx context.Context, n *topology.Node, status mcrdmav1.SwitchStatusClient) error {
-	routes, err := status.ListRoutes(ctx, &mcrdmav1.ListRoutesRequest{})
-	if err != nil {
-		return fmt.Errorf("agent of %s: %w", n.Name, err)
+// reader reads a switch.
+func (l *Lab) reader(n *topology.Node) (*p4rt.Client, error) {
+	return p4rt.New(p4rt.Config{Target: l.plan.at(n, p4runtimePort).String(), DeviceID: uint64(l.plan.number(n))})
+}
+
+// complete waits until a switch has a way to each rack.
+func (l *Lab) complete(ctx context.Context, n *topology.Node, c *p4rt.Client) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := l.lacks(ctx, n, c)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 	}
-	have := map[string]bool{}
-	for _, r := range routes.GetRoutes() {
-		have[r.GetPrefix()] = len(r.GetHops()) > 0
+}
+
+// lacks says what a switch still lacks.
+func (l *Lab) lacks(ctx context.Context, n *topology.Node, c *p4rt.Client) error {
+	s, err := c.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", n.Name, err)
+	}
+	have := map[netip.Prefix]bool{}
+	for r := range switchspec.Of[switchspec.Route](s) {
+		have[r.Dst] = r.To == switchspec.ToNextHop || r.To == switchspec.ToECMP
 	}
 	for _, far := range l.plan.switches() {
 		for _, p := range far.Switch.Prefixes {
-			if far != n && !have[p.String()] {
+			if far != n && !have[p] {
 				return fmt.Errorf("switch %s has no way to %v, the rack of %s", n.Name, p, far.Name)
 			}
 		}

@@ -61,8 +61,8 @@ func asItIs(_, _ string, p ports.Port) (ports.Port, error) { return p, nil }
 // patience bounds what takes seconds.
 const patience = 30 * time.Second
 
-// Start starts a lab and waits until everything is ready: agents know the ways to
-// all racks, and daemons serve. If it fails, or ctx ends, nothing is left.
+// Start starts a lab and waits until everything is ready: switches have ways to all
+// racks, and daemons serve. If it fails, or ctx ends, nothing is left.
 func Start(ctx context.Context, o Options) (*Lab, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/internal/topology"
@@ -38,11 +37,11 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range l.plan.switches() {
-		c, err := l.conn(l.Agent(n.Name))
-		if err == nil {
-			err = l.complete(t.Context(), n, mcrdmav1.NewSwitchStatusClient(c))
-		}
+		c, err := l.reader(n)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.lacks(t.Context(), n, c), c.Close()); err != nil {
 			t.Error(err)
 		}
 	}
