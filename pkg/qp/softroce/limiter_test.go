@@ -127,6 +127,9 @@ func TestCrowdBesideADeadPeer(t *testing.T) {
 		if c.post(later, burst); c.dev.limiter.used != burst {
 			t.Errorf("%d packets are on their way", c.dev.limiter.used)
 		}
+		if err := later.qp.Close(); err != nil || c.dev.limiter.used != 0 {
+			t.Errorf("closed, and %d packets are on their way: %v", c.dev.limiter.used, err)
+		}
 	})
 }
 
