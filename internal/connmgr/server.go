@@ -36,7 +36,7 @@ func (m *Manager) newServers() (hosts, apps *grpc.Server, err error) {
 	mcrdmav1.RegisterHostsServer(hosts, &hostsServer{m: m})
 	c.Unary = append(c.Unary, m.allowed)
 	c.Stream = []grpc.StreamServerInterceptor{m.stream}
-	apps = grpcserver.New(c, unixsock.Creds{}, grpc.MaxConcurrentStreams(2*maxSessions))
+	apps = grpcserver.New(c, unixsock.Creds(), grpc.MaxConcurrentStreams(2*maxSessions))
 	mcrdmav1.RegisterApplicationsServer(apps, &appsServer{m: m})
 	return hosts, apps, nil
 }

@@ -29,7 +29,9 @@ func (userInfo) AuthType() string { return "peercred" }
 
 // Creds are the credentials of a server on a unix socket: clients prove nothing, the
 // kernel identifies them (SO_PEERCRED). Other connections are refused.
-type Creds struct{}
+func Creds() credentials.TransportCredentials { return creds{} }
+
+type creds struct{}
 
 // A PeerCreder is a connection that itself knows which process is at its other end, for
 // one that is no unix socket.
@@ -37,7 +39,7 @@ type PeerCreder interface {
 	PeerCred() (uid, pid uint32)
 }
 
-func (Creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if c, ok := raw.(PeerCreder); ok {
 		uid, pid := c.PeerCred()
 		return raw, userInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, User{uid, pid}}, nil
@@ -64,17 +66,17 @@ func (Creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, erro
 		User{cred.Uid, uint32(max(cred.Pid, 0))}}, nil //nolint:gosec // not negative
 }
 
-func (Creds) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (creds) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, fmt.Errorf("unixsock: credentials of a server cannot be a client's")
 }
 
-func (Creds) Info() credentials.ProtocolInfo {
+func (creds) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "peercred"}
 }
 
-func (c Creds) Clone() credentials.TransportCredentials { return c }
+func (c creds) Clone() credentials.TransportCredentials { return c }
 
-func (Creds) OverrideServerName(string) error { return nil }
+func (creds) OverrideServerName(string) error { return nil }
 
 // UserOf returns the user that calls.
 func UserOf(ctx context.Context) (User, error) {

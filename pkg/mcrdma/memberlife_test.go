@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -278,7 +279,7 @@ func (w *membership) finish(why error) {
 		w.check(!k.open, "%v is left open at the end", k)
 	}
 	if w.own != nil {
-		w.check(why == w.own, "it has ended because of %v, and says %v", w.own, why)
+		w.check(errors.Is(why, w.own), "it has ended because of %v, and says %v", w.own, why)
 		return
 	}
 	w.check(!w.left, "it has left, and not ended by itself")
