@@ -173,6 +173,7 @@ type Flight struct {
 	Open  int    // packets that were sent and not acknowledged
 	Sent  int    // of them, those not taken for lost
 	Ready int    // packets that could go now but for the limit
+	Paced bool   // DCQCN limits its rate
 }
 
 // Flight returns how far the requester is.
@@ -181,7 +182,7 @@ func (q *QP) Flight(now time.Duration) Flight {
 	if !q.req.live {
 		return f
 	}
-	f.Open, f.Sent = int(q.req.max-q.req.una), int(q.req.nxt-q.req.una)
+	f.Open, f.Sent, f.Paced = int(q.req.max-q.req.una), int(q.req.nxt-q.req.una), q.req.cc.active
 	if now >= q.req.rnrUntil && q.req.cc.allow(now) {
 		f.Ready = int(q.req.open())
 	}

@@ -17,6 +17,9 @@ import (
 // The bound is at most the window of a queue pair. It is halved when an acknowledgement takes
 // more than a part of the timeout, as on a machine with more work than processors, and grows
 // by a packet with each bound that is acknowledged in time.
+//
+// A queue pair whose rate DCQCN limits is not limited here, too: what delays its packets are
+// queues in the network, and its share of those is for congestion control to say.
 type limiter struct {
 	mu     sync.Mutex
 	bound  int
@@ -61,10 +64,14 @@ func (q *QP) admit(now time.Duration) (n int) {
 	if l.most < q.cfg.Window {
 		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
 	}
-	if acked > 0 {
+	if acked > 0 && !f.Paced {
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
 	}
 	q.rc.Expect(perSlow * l.usual(now))
+	if f.Paced {
+		l.withdraw(q)
+		return math.MaxInt32
+	}
 	l.used += f.Sent - s.packets
 	if s.turn {
 		n = min(f.Ready, burst)
@@ -125,15 +132,22 @@ func (l *limiter) usual(now time.Duration) time.Duration {
 	return time.Duration(float64(l.slow) * float64(left) / float64(slowFades))
 }
 
-// leave gives back what q has.
+// leave gives back what q has, which is no longer connected.
 func (l *limiter) leave(q *QP) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if q.share.waits {
+	l.withdraw(q)
+	q.share = share{}
+}
+
+// withdraw gives back what q has.
+func (l *limiter) withdraw(q *QP) {
+	s := &q.share
+	if s.waits {
 		l.queue = slices.DeleteFunc(l.queue, func(x *QP) bool { return x == q })
 	}
-	l.used -= q.share.packets
-	q.share = share{}
+	l.used -= s.packets
+	s.packets, s.waits, s.turn = 0, false, false
 	l.advance(&q.dev.timers)
 }
 

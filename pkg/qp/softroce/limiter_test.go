@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -21,7 +22,7 @@ const crowdTimeout = 15 // 134 ms
 
 func newCrowd(t *testing.T, size, window int) *crowd {
 	c := &crowd{t: t, wire: newWire(), of: map[rocev2.QPN]*station{}}
-	c.dev = onLink(t, c.wire, Options{Window: window})
+	c.dev = onLink(t, c.wire, Options{Window: window, CC: rc.CCParams{LineRate: 1e12, TimeReset: time.Hour, AlphaPeriod: time.Hour}})
 	for i := range size {
 		s := newStationOn(t, c.wire, c.dev, qp.Init{})
 		s.attr.Timeout = crowdTimeout
@@ -129,6 +130,34 @@ func TestCrowdBesideADeadPeer(t *testing.T) {
 		}
 		if err := later.qp.Close(); err != nil || c.dev.limiter.used != 0 {
 			t.Errorf("closed, and %d packets are on their way: %v", c.dev.limiter.used, err)
+		}
+	})
+}
+
+// A queue pair that congestion control limits leaves the bound to the others, and slow
+// acknowledgements of it say nothing of this host.
+func TestCrowdBesideCongestion(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 2, 2*leastOpen)
+		paced, other := c.all[0], c.all[1]
+		l := &c.dev.limiter
+		time.Sleep(time.Second) // the bound is halved once in that time
+		c.post(paced, 2*leastOpen)
+		c.post(other, burst)
+		_, packets, last := c.sent()
+		if packets[paced] != 2*leastOpen || packets[other] != 0 {
+			t.Fatalf("%d and %d packets", packets[paced], packets[other])
+		}
+		c.wire.deliver(paced.packet(rocev2.CNP, nil, func(h *rocev2.Headers) { h.BECN = true }))
+		_, packets, others := c.sent()
+		if packets[other] != burst || l.used != burst {
+			t.Errorf("%d packets of the other, %d of the bound are used", packets[other], l.used)
+		}
+		other.respond(others[other], rocev2.AckNoLimit)
+		time.Sleep(100 * time.Millisecond)
+		paced.respond(last[paced], rocev2.AckNoLimit)
+		if l.used != 0 || l.bound != 2*leastOpen {
+			t.Errorf("%d packets of %d are used", l.used, l.bound)
 		}
 	})
 }
