@@ -7,6 +7,7 @@ import random
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 from mcmininet import config, formats
 from mcmininet.fabric import Fabric, Host, Link, Switch, TopologyError
@@ -282,6 +283,15 @@ class Shipped(unittest.TestCase):
         # One packet: Ethernet 14, IP 20, UDP 8, BTH 12, RETH 16, a byte and 3 of padding, ICRC 4.
         self.assertEqual(once([1], 1024, 16), 78)
         self.assertEqual(once([1024, 1025], 1024, 0), 3 * 58 + 1024 + 1028)
+
+    def test_hellos(self):
+        """Many switches on few processors send fewer hellos."""
+        for name, processors, want in (("rack", 1, 50), ("figure3", 1, 100), ("fattree", 2, 100), ("fattree", 6, 50)):
+            f = SHIPPED[name]().complete()
+            with self.subTest(name=name, processors=processors):
+                with unittest.mock.patch("os.sched_getaffinity", return_value=set(range(processors))):
+                    self.assertEqual(config.hello(f), want)
+                    self.assertEqual("hello: " in config.agent(f, f.switches[0].name), want != config.HELLO)
 
     def test_configurations(self):
         """The agents, cmd-daemon and switchctl read what is written for them."""
