@@ -99,6 +99,9 @@ func (m *mixture) cycle(t *testing.T, mode string, senderOld, victimOld bool, sw
 	m.application(t, senderOld, from)
 	m.application(t, victimOld, victim)
 	to := []*lab.HostNode{m.Host("h2"), m.Host("h5"), victim}
+	for _, h := range to { // its daemon may have come back just now
+		eventually(t, h.Name+" listens", 10*time.Second, func() bool { return h.Listens(t.Context(), "small") })
+	}
 	args := orders.CreateArgs{Name: name, Service: "small", Mode: mode, Regions: []uint64{1 << 20}}
 	if mode == "off" && !(senderOld && victimOld) { // h2 and h5 have applications of the previous release
 		args.Receivers, args.Millis = addrs(to), 2000 // for the previous release, which waits

@@ -61,13 +61,33 @@ func (n *SwitchNode) Left() ([]string, error) {
 }
 
 // Groups asks the daemon for all groups and memberships.
-func (h *HostNode) Groups(ctx context.Context) (*mcrdmav1.ListGroupsResponse, error) {
+func (h *HostNode) Groups(ctx context.Context) (res *mcrdmav1.ListGroupsResponse, err error) {
+	err = h.ask(func(c mcrdmav1.ApplicationsClient) error {
+		res, err = c.ListGroups(ctx, &mcrdmav1.ListGroupsRequest{})
+		return err
+	})
+	return res, err
+}
+
+// Listens asks the daemon whether an application listens for a service.
+func (h *HostNode) Listens(ctx context.Context, service string) (yes bool) {
+	err := h.ask(func(c mcrdmav1.ApplicationsClient) error {
+		res, err := c.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
+		for _, s := range res.GetSessions() {
+			yes = yes || !s.GetLost() && slices.Contains(s.GetServices(), service)
+		}
+		return err
+	})
+	return yes && err == nil
+}
+
+func (h *HostNode) ask(f func(mcrdmav1.ApplicationsClient) error) error {
 	conn, err := grpc.NewClient("unix:"+h.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
-	return mcrdmav1.NewApplicationsClient(conn).ListGroups(ctx, &mcrdmav1.ListGroupsRequest{})
+	return f(mcrdmav1.NewApplicationsClient(conn))
 }
 
 // Left asks the daemon what it has of groups.
