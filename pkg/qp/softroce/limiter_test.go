@@ -140,7 +140,11 @@ func TestCrowdBesideCongestion(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCrowd(t, 2, 2*leastOpen)
 		paced, other := c.all[0], c.all[1]
-		l := &c.dev.limiter
+		limit := func() (used, bound int) {
+			c.dev.limiter.mu.Lock()
+			defer c.dev.limiter.mu.Unlock()
+			return c.dev.limiter.used, c.dev.limiter.bound
+		}
 		time.Sleep(time.Second) // the bound is halved once in that time
 		c.post(paced, 2*leastOpen)
 		c.post(other, burst)
@@ -150,14 +154,14 @@ func TestCrowdBesideCongestion(t *testing.T) {
 		}
 		c.wire.deliver(paced.packet(rocev2.CNP, nil, func(h *rocev2.Headers) { h.BECN = true }))
 		_, packets, others := c.sent()
-		if packets[other] != burst || l.used != burst {
-			t.Errorf("%d packets of the other, %d of the bound are used", packets[other], l.used)
+		if used, _ := limit(); packets[other] != burst || used != burst {
+			t.Errorf("%d packets of the other, %d of the bound are used", packets[other], used)
 		}
 		other.respond(others[other], rocev2.AckNoLimit)
 		time.Sleep(100 * time.Millisecond)
 		paced.respond(last[paced], rocev2.AckNoLimit)
-		if l.used != 0 || l.bound != 2*leastOpen {
-			t.Errorf("%d packets of %d are used", l.used, l.bound)
+		if used, bound := limit(); used != 0 || bound != 2*leastOpen {
+			t.Errorf("%d packets of %d are used", used, bound)
 		}
 	})
 }
