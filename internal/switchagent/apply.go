@@ -122,7 +122,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 				a.forget(t.was)
 			}
 		}
-		if at == planner.Over {
+		if at == planner.Ended {
 			break
 		}
 		for _, x := range t.Take() {

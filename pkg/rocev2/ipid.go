@@ -2,13 +2,13 @@ package rocev2
 
 import "math/bits"
 
-// SolveIPID returns the IPv4 identification that explains an ICRC. Who receives
-// through a UDP socket does not see the identification, which the ICRC covers
+// SolveIPID returns the IPv4 identification that explains an ICRC. A receiver
+// that reads a UDP socket does not see the identification, which the ICRC covers
 // and the sender's stack chose. received is the ICRC in the packet, computed
 // the one over the packet with identification 0, and behind the number of bytes
 // that the ICRC covers after the identification field: the IPv4 total length
 // less 6 and less the ICRC's own 4. At most one identification fits; ok is
-// false if none does, and then the packet is damaged. If computed is over the
+// false if none does, and then the packet is damaged. If computed is that of the
 // packet with some other identification, for example the one expected next, id
 // is the exclusive or of that and the one sought.
 //

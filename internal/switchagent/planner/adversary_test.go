@@ -208,7 +208,7 @@ func run(seed uint64, mistake string, t *tally) error {
 	w.settled("empty")
 	for n, p := range w.peers {
 		if len(p)+len(w.held[n]) > 0 {
-			w.fail("%s has %v and is thought to have %v when all is over", n, p, w.held[n])
+			w.fail("%s has %v and is thought to have %v when all has ended", n, p, w.held[n])
 		}
 	}
 	return w.failed
@@ -295,8 +295,8 @@ func (w *world) take(s *step) {
 	if s.t.State() >= planner.Trimming && s.t.Err() == nil {
 		s.branches, s.behind, s.copies, s.all = maps.Clone(s.c.Next), false, s.c.Copies, s.c.Receivers
 	}
-	if s.t.State() == planner.Over {
-		w.over(s)
+	if s.t.State() == planner.Ended {
+		w.ended(s)
 	}
 }
 
@@ -481,14 +481,14 @@ func (w *world) reached(s *step, when string) {
 	}
 }
 
-// over is when a transition has ended.
-func (w *world) over(s *step) {
+// ended is when a transition has ended.
+func (w *world) ended(s *step) {
 	behind := s.t.Behind()
 	if behind {
 		w.tally.behind++
 	}
 	if len(s.pending) > 0 && s.pending[0].ID > 0 {
-		w.fail("%s: it is over, and %v is under way", s.name, s.pending)
+		w.fail("%s: it has ended, and %v is under way", s.name, s.pending)
 	}
 	if err := s.t.Err(); err != nil {
 		w.tally.undone++
@@ -510,7 +510,7 @@ func (w *world) over(s *step) {
 		s.behind = s.behind || behind
 	}
 	if !s.faults && !s.behind {
-		w.exact(s, "it is over")
+		w.exact(s, "it has ended")
 	}
 	s.t, s.pending = nil, nil
 	if slices.ContainsFunc(w.steps, func(o *step) bool { return o.t != nil }) {
@@ -519,7 +519,7 @@ func (w *world) over(s *step) {
 	for n, peer := range w.peers {
 		for k, e := range peer {
 			if _, ok := w.held[n][k]; !ok && !w.left[planner.Branch{Next: n, Dst: k}] {
-				w.fail("%s: it is over, and %s holds %v by %v, for no step", s.name, n, e.receivers, k)
+				w.fail("%s: it has ended, and %s holds %v by %v, for no step", s.name, n, e.receivers, k)
 			}
 		}
 	}

@@ -11,8 +11,8 @@
 //	Routing    Route: packets that are not copied follow      Turning; Undoing
 //	           the routes, which must be those of the plan
 //	Turning    Turn, unless it is done already                Trimming; Undoing
-//	Trimming   Release, and Hold of fewer receivers           Over
-//	Undoing    TurnBack, RecordBack, Hold, Release            Over
+//	Trimming   Release, and Hold of fewer receivers           Ended
+//	Undoing    TurnBack, RecordBack, Hold, Release            Ended
 //
 // A state ends when all its actions are done. Up to Turning nothing that packets need is taken
 // away: a receiver that moves from one branch to another is reached by both. What fails in
@@ -84,7 +84,7 @@ const (
 	Turning
 	Trimming
 	Undoing
-	Over
+	Ended
 )
 
 // A Transition is a change of a step under way.
@@ -165,10 +165,10 @@ func (t *Transition) Done(id int, err error) {
 
 // next goes on to the states whose actions are all done.
 func (t *Transition) next() {
-	for len(t.open) == 0 && t.state != Over {
+	for len(t.open) == 0 && t.state != Ended {
 		switch {
 		case t.state == Trimming || t.state == Undoing:
-			t.state = Over
+			t.state = Ended
 		case t.err != nil:
 			t.undo()
 		case t.state == Preparing && !t.c.Copies:
