@@ -1,11 +1,13 @@
 package softroce
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -213,5 +215,25 @@ func TestCrowdLearns(t *testing.T) {
 		if l.bound <= leastOpen+100 {
 			t.Errorf("bound %d", l.bound)
 		}
+	})
+}
+
+// A queue pair goes on when all that it has sent is acknowledged while it sends, and it stops
+// sending so that others can.
+func TestAckedWhileSending(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const window = 8
+		c := newCrowd(t, 1, window)
+		s := c.all[0]
+		c.wire.setOnSend(func(batch []link.Tx) error {
+			var h rocev2.Headers
+			if _, err := h.Parse(slices.Concat(batch[len(batch)-1].Parts...)); err != nil {
+				t.Error(err)
+			}
+			s.respond(h.PSN, rocev2.AckNoLimit)
+			return nil
+		})
+		c.post(s, (maxBatches+1)*window)
+		s.want(1, qp.Success)
 	})
 }

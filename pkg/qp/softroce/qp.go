@@ -344,9 +344,9 @@ func (q *QP) expire(now time.Duration) {
 	q.pump(now)
 }
 
-// arm sets the alarm if it would go off too late.
-func (q *QP) arm() {
-	if at := q.rc.Deadline(); at < q.armed {
+// arm sets the alarm to at if it would go off later.
+func (q *QP) arm(at time.Duration) {
+	if at < q.armed {
 		q.armed = at
 		q.dev.timers.set(&q.alarm, at)
 	}

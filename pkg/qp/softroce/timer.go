@@ -52,14 +52,16 @@ func (h *alarmHeap) Pop() any {
 
 func (t *timers) init() { t.wake, t.asleep = make(chan struct{}, 1), rc.Never }
 
-// set sets a's alarm to at.
+// set sets a's alarm to at, unless it goes off earlier.
 func (t *timers) set(a *alarm, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a.at = at
-	if a.index < 0 {
+	switch {
+	case a.index < 0:
+		a.at = at
 		heap.Push(&t.heap, a)
-	} else {
+	case at < a.at:
+		a.at = at
 		heap.Fix(&t.heap, a.index)
 	}
 	if at < t.asleep {

@@ -48,10 +48,11 @@ func (q *QP) pump(now time.Duration) {
 	}
 	d := q.dev
 	b := d.batches.Get().(*txBatch)
+	more := true // may be sent, as far as is known
 	for range maxBatches {
 		q.drain()
 		n := q.fill(b, now)
-		if n == 0 {
+		if more = n > 0; !more {
 			break
 		}
 		q.sending = true
@@ -69,7 +70,11 @@ func (q *QP) pump(now time.Duration) {
 	}
 	d.batches.Put(b)
 	q.drain()
-	q.arm()
+	if more {
+		q.arm(0)
+	} else {
+		q.arm(q.rc.Deadline())
+	}
 }
 
 // stopSending waits until no goroutine sends. The lock, which the caller holds,
