@@ -19,7 +19,8 @@ import (
 // by a packet with each bound that is acknowledged in time.
 //
 // A queue pair whose rate DCQCN limits is not limited here, too: what delays its packets are
-// queues in the network, and its share of those is for congestion control to say.
+// queues in the network, and its share of those is for congestion control to say. Neither is
+// one without an ACK timeout: what of it is lost would count as on its way for ever.
 type limiter struct {
 	mu     sync.Mutex
 	bound  int
@@ -68,7 +69,7 @@ func (q *QP) admit(now time.Duration) (n int) {
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
 	}
 	q.rc.Expect(perSlow * l.usual(now))
-	if f.Paced {
+	if f.Paced || q.cfg.Timeout == 0 {
 		l.withdraw(q)
 		return math.MaxInt32
 	}

@@ -136,6 +136,21 @@ func TestCrowdBesideADeadPeer(t *testing.T) {
 	})
 }
 
+// A queue pair that would wait for ever for an answer leaves the bound to the others.
+func TestCrowdBesideOneWithoutTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 1, leastOpen)
+		patient, other := newStationOn(t, c.wire, c.dev, qp.Init{}), c.all[0]
+		patient.up(peerAddr, peerQPN)
+		c.of[peerQPN] = patient
+		c.post(patient, 2*leastOpen)
+		c.post(other, burst)
+		if _, packets, _ := c.sent(); packets[patient] != leastOpen || packets[other] != burst {
+			t.Errorf("%d and %d packets", packets[patient], packets[other])
+		}
+	})
+}
+
 // A queue pair that congestion control limits leaves the bound to the others, and slow
 // acknowledgements of it say nothing of this host.
 func TestCrowdBesideCongestion(t *testing.T) {
