@@ -82,13 +82,8 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 		return suspects
 	}
 	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / looksEach
-	for time.Now().Before(l.again) {
-		if err := sleep(g.ctx, pause); err != nil {
-			return nil
-		}
-		if suspects := m.blame(g, f, false); len(suspects) > 0 {
-			return suspects
-		}
+	if suspects, err := m.blameWithin(g, f, time.Until(l.again)); err != nil || len(suspects) > 0 {
+		return suspects
 	}
 	begun := time.Now()
 	suspects, still, alive, err := m.compare(g, f, since, pause)
@@ -150,13 +145,22 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 	return suspects
 }
 
-// sleep waits, unless ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// blameWithin waits for d, unless receivers that do not answer beats are to blame earlier, or the
+// group ends.
+func (m *Manager) blameWithin(g *group, f *formation, d time.Duration) ([]netip.Addr, error) {
+	for end := time.Now().Add(d); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return nil, nil
+		}
+		select {
+		case <-time.After(min(left, m.cfg.Beat.Interval/2)):
+		case <-g.ctx.Done():
+			return nil, g.ctx.Err()
+		}
+		if suspects := m.blame(g, f, false); len(suspects) > 0 {
+			return suspects, nil
+		}
 	}
 }
 
@@ -180,8 +184,8 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 	}
 	begun := time.Now()
 	for range looksEach {
-		if err := sleep(g.ctx, pause); err != nil {
-			return nil, nil, alive, err
+		if suspects, err := m.blameWithin(g, f, pause); err != nil || len(suspects) > 0 {
+			return suspects, nil, alive, err
 		}
 		now, err := m.tor.answers(g.ctx, f, count)
 		if err != nil {
@@ -192,9 +196,6 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 		alive = len(moving) > 0
 		if len(still) == 0 {
 			return nil, nil, alive, nil // all have answered since
-		}
-		if suspects := m.blame(g, f, false); len(suspects) > 0 {
-			return suspects, nil, alive, nil
 		}
 		m.mu.Lock()
 		for _, a := range moving {

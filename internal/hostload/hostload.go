@@ -13,12 +13,12 @@ import (
 
 const (
 	path = "/proc/pressure/cpu"
-	// A host is busy if something waited for a processor for half of the time since the last
-	// look, or for a quarter of the last ten seconds.
-	nowShare  = 0.5
-	lateShare = 25 // percent
+	// A host is busy if something waited for a processor at nearly all times: since the last
+	// look, or in the last ten seconds. Less than that is usual where work comes in bursts.
+	nowShare  = 0.9
+	lateShare = 80 // percent
 	// between is the least time between two looks.
-	between = 20 * time.Millisecond
+	between = 100 * time.Millisecond
 )
 
 // A Meter looks at one host. The zero value is ready.

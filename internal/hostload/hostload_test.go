@@ -19,10 +19,10 @@ func TestBusy(t *testing.T) {
 		reason string
 	}{
 		{0, text(0, time.Hour), false, "nothing to compare with"},
-		{100 * time.Millisecond, text(0, time.Hour+49*time.Millisecond), false, "less than half"},
-		{200 * time.Millisecond, text(0, time.Hour+100*time.Millisecond), true, "half of the time"},
-		{300 * time.Millisecond, text(24.99, time.Hour+100*time.Millisecond), false, "nothing waits any more"},
-		{400 * time.Millisecond, text(25, time.Hour+100*time.Millisecond), true, "a quarter of ten seconds"},
+		{100 * time.Millisecond, text(0, time.Hour+89*time.Millisecond), false, "less than nine tenths"},
+		{200 * time.Millisecond, text(0, time.Hour+179*time.Millisecond), true, "nine tenths of the time"},
+		{300 * time.Millisecond, text(79.99, time.Hour+179*time.Millisecond), false, "nothing waits any more"},
+		{400 * time.Millisecond, text(80, time.Hour+179*time.Millisecond), true, "four fifths of ten seconds"},
 		{500 * time.Millisecond, []byte("some avg10=x"), false, "not to be read"},
 		{600 * time.Millisecond, nil, false, "empty"},
 	} {

@@ -15,7 +15,7 @@
 // # Whose delay it is
 //
 // Silence is counted in the caller's own time. Tick is to be called every Interval; by what
-// it is late, the caller was held up, and its own time stood still.
+// it is late by more than a part of it, the caller was held up, and its own time stood still.
 //
 // # How patient
 //
@@ -91,6 +91,7 @@ const (
 	maxPatience = 3   // times DeadAfter
 	perSilence  = 8   // DeadAfter is at least so many of the longest silences of late
 	fade        = 256 // the part of it that each answer takes away
+	tolerance   = 4   // the part of Interval by which Tick may be late and no time stands still
 )
 
 // New makes a tracker without peers.
@@ -100,7 +101,7 @@ func New(cfg Config) *Tracker {
 
 // own returns the caller's own time.
 func (t *Tracker) own(now time.Time) time.Time {
-	if late := now.Sub(t.due); late > 0 && !t.due.IsZero() {
+	if late := now.Sub(t.due); late > t.cfg.Interval/tolerance && !t.due.IsZero() {
 		t.skipped += late
 		t.due = now
 	}

@@ -170,6 +170,7 @@ func (q *QP) Unacknowledged() (sent, posted int) {
 // A Flight is what a requester has on its way and what it would send.
 type Flight struct {
 	Acked uint64 // packets so far
+	Again uint64 // packets sent again so far
 	Open  int    // packets that were sent and not acknowledged
 	Sent  int    // of them, those not taken for lost
 	Ready int    // packets that could go now but for the limit
@@ -178,7 +179,7 @@ type Flight struct {
 
 // Flight returns how far the requester is.
 func (q *QP) Flight(now time.Duration) Flight {
-	f := Flight{Acked: q.req.una}
+	f := Flight{Acked: q.req.una, Again: q.req.stats.Retransmits}
 	if !q.req.live {
 		return f
 	}

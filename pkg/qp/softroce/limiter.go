@@ -43,22 +43,23 @@ type share struct {
 	// Under the queue pair's:
 	acked uint64
 	since time.Duration // of the last acknowledgement, or of the first packet on its way
+	again uint64        // packets sent again until then
 }
 
 const (
 	burst     = 16 // packets that a queue pair sends in its turn
 	leastOpen = 2 * burst
 	slowShare = 4 // of an ACK timeout, how long an acknowledgement should take at the most
-	perSlow   = 4 // of the longest that one took of late, for how long others are waited for
+	perSlow   = 2 // of the longest that one took of late, for how long others are waited for
 	slowFades = 4 * time.Second
 )
 
 // admit returns how many packets q may send now.
 func (q *QP) admit(now time.Duration) (n int) {
 	l, s, f := &q.dev.limiter, &q.share, q.rc.Flight(now)
-	acked, took := int(f.Acked-s.acked), now-s.since
+	acked, took, again := int(f.Acked-s.acked), now-s.since, f.Again > s.again
 	if s.acked = f.Acked; acked > 0 || f.Open == 0 {
-		s.since = now
+		s.since, s.again = now, f.Again
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,6 +67,9 @@ func (q *QP) admit(now time.Duration) (n int) {
 		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
 	}
 	if acked > 0 && !f.Paced {
+		if !again { // otherwise either packet may have been acknowledged (Karn's rule)
+			l.slow, l.slowAt = max(took, l.usual(now)), now
+		}
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
 	}
 	q.rc.Expect(perSlow * l.usual(now))
@@ -113,7 +117,6 @@ func (l *limiter) advance(t *timers) {
 // learn takes in that n packets were acknowledged, which should have taken at most good; 0: no
 // matter how long.
 func (l *limiter) learn(n int, took, good, now time.Duration) {
-	l.slow, l.slowAt = max(took, l.usual(now)), now
 	switch {
 	case good > 0 && took > good:
 		if now-l.cut > took || now < l.cut {
