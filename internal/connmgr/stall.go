@@ -82,7 +82,10 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 		return suspects
 	}
 	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / looksEach
-	if suspects, err := m.blameWithin(g, f, time.Until(l.again)); err != nil || len(suspects) > 0 {
+	if err := m.waitForSuspects(g, f, time.Until(l.again)); err != nil {
+		return nil
+	}
+	if suspects := m.blame(g, f, false); len(suspects) > 0 {
 		return suspects
 	}
 	begun := time.Now()
@@ -145,21 +148,21 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 	return suspects
 }
 
-// blameWithin waits for d, unless receivers that do not answer beats are to blame earlier, or the
-// group ends.
-func (m *Manager) blameWithin(g *group, f *formation, d time.Duration) ([]netip.Addr, error) {
+// waitForSuspects waits for d, or until receivers that do not answer beats are to blame. It fails
+// if the group ends.
+func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error {
 	for end := time.Now().Add(d); ; {
+		m.mu.Lock()
+		suspects := m.health.Suspects(f.Addrs(), time.Now(), false)
+		m.mu.Unlock()
 		left := time.Until(end)
-		if left <= 0 {
-			return nil, nil
+		if left <= 0 || len(suspects) > 0 {
+			return nil
 		}
 		select {
 		case <-time.After(min(left, m.cfg.Beat.Interval/2)):
 		case <-g.ctx.Done():
-			return nil, g.ctx.Err()
-		}
-		if suspects := m.blame(g, f, false); len(suspects) > 0 {
-			return suspects, nil
+			return g.ctx.Err()
 		}
 	}
 }
@@ -184,8 +187,8 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 	}
 	begun := time.Now()
 	for range looksEach {
-		if suspects, err := m.blameWithin(g, f, pause); err != nil || len(suspects) > 0 {
-			return suspects, nil, alive, err
+		if err := m.waitForSuspects(g, f, pause); err != nil {
+			return nil, nil, alive, err
 		}
 		now, err := m.tor.answers(g.ctx, f, count)
 		if err != nil {
@@ -196,6 +199,9 @@ func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (s
 		alive = len(moving) > 0
 		if len(still) == 0 {
 			return nil, nil, alive, nil // all have answered since
+		}
+		if suspects := m.blame(g, f, false); len(suspects) > 0 {
+			return suspects, nil, alive, nil
 		}
 		m.mu.Lock()
 		for _, a := range moving {

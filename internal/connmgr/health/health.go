@@ -220,11 +220,20 @@ func (t *Tracker) judge(p *peer, own time.Time) State {
 // a quarter of the patience with it, too.
 const missed = 3
 
-// Blame says which of these peers are to blame for a stall that the data path reports:
-// those that do not answer either. They are Gone from now on. If no peer answers, this side
-// may be to blame, and only time tells. One whose host refuses is among them if down is
-// true: its applications may be well, and the caller may know another way to find out.
+// Blame says which of these peers are to blame for a stall that the data path reports: the
+// Suspects. They are Gone from now on.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
+	out := t.Suspects(among, now, down)
+	for _, c := range out {
+		t.peers[c.Addr].state = Gone
+	}
+	return out
+}
+
+// Suspects are those of these peers that do not answer while the data path stalls. If no peer
+// answers, this side may be to blame, and only time tells. One whose host refuses is among them
+// if down is true: its applications may be well, and the caller may know another way to find out.
+func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Change {
 	own := t.own(now)
 	var out []Change
 	answers := false
@@ -244,9 +253,5 @@ func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
 			answers = true
 		}
 	}
-	out = slices.DeleteFunc(out, func(c Change) bool { return !answers && !t.peers[c.Addr].refused })
-	for _, c := range out {
-		t.peers[c.Addr].state = Gone
-	}
-	return out
+	return slices.DeleteFunc(out, func(c Change) bool { return !answers && !t.peers[c.Addr].refused })
 }
