@@ -21,6 +21,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	datacenter "github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -128,6 +129,7 @@ func (h *host) start(hosts net.Listener) {
 	m, err := connmgr.New(context.Background(), &cfg, connmgr.Options{
 		Logger: slog.New(h.lab.logs).With("daemon", h.name),
 		Hosts:  hosts,
+		Busy:   new(hostload.Meter).Busy,
 		OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		},
