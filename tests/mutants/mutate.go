@@ -290,7 +290,7 @@ func (f *finder) zero(r ast.Expr) {
 			return p.Name()
 		}) + "{}"
 	}
-	if zero == "" || tv.IsNil() || tv.Value != nil && tv.Value.ExactString() == zero {
+	if zero == "" || zero == types.ExprString(r) || tv.IsNil() || tv.Value != nil && tv.Value.ExactString() == zero {
 		return
 	}
 	f.add("zero", r.Pos(), r.End(), zero)

@@ -30,7 +30,7 @@ type suite struct {
 }
 
 // slow is what a test may take before it gets a run of its own, after the others.
-const slow = time.Second
+const slow = 100 * time.Millisecond
 
 // patience is how often as much time as without the mutation a run may take.
 const patience = 5
@@ -84,7 +84,7 @@ func steps(out string) [][]string {
 }
 
 func (s *suite) compile(ctx context.Context, bin, overlay string) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p=1", "-vet=off", "-o", bin, "-overlay="+overlay, "./"+s.dir)
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p=1", "-vet=off", "-ldflags=-s -w", "-o", bin, "-overlay="+overlay, "./"+s.dir)
 	cmd.Dir = s.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s does not compile: %w\n%s", s.dir, err, tail(out))
