@@ -216,7 +216,7 @@ func (o *options) run(ctx context.Context) (*report, error) {
 	for _, t := range o.targets {
 		for _, dir := range append([]string{t.dir}, t.also...) {
 			if shared[dir] == nil {
-				shared[dir] = &suite{root: o.root, dir: dir}
+				shared[dir] = &suite{root: o.root, dir: dir, tmp: tmp}
 			}
 			suites[t.dir] = append(suites[t.dir], shared[dir])
 		}

@@ -21,6 +21,7 @@ import (
 // A suite is the tests of one package, as they run without a mutation.
 type suite struct {
 	root, dir string
+	tmp       string
 
 	measure sync.Once
 	err     error
@@ -37,9 +38,9 @@ const patience = 5
 
 // baseline runs the tests without a mutation, once: they must pass, and how long each takes
 // says in which order they run, and when a run hangs.
-func (s *suite) baseline(ctx context.Context, tmp string) error {
+func (s *suite) baseline(ctx context.Context) error {
 	s.measure.Do(func() {
-		bin := filepath.Join(tmp, strings.ReplaceAll(s.dir, "/", "+")+".test")
+		bin := filepath.Join(s.tmp, strings.ReplaceAll(s.dir, "/", "+")+".test")
 		if s.err = s.compile(ctx, bin, ""); s.err != nil {
 			return
 		}
@@ -86,6 +87,7 @@ func steps(out string) [][]string {
 func (s *suite) compile(ctx context.Context, bin, overlay string) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p=1", "-vet=off", "-ldflags=-s -w", "-o", bin, "-overlay="+overlay, "./"+s.dir)
 	cmd.Dir = s.root
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.tmp)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s does not compile: %w\n%s", s.dir, err, tail(out))
 	}
@@ -104,7 +106,7 @@ func (s *suite) execute(ctx context.Context, bin string, args []string) ([]byte,
 	sh := append([]string{"-c", `ulimit -d ` + strconv.Itoa(memory) + `; ulimit -t ` + seconds + `; exec "$0" "$@"`, bin, "-test.timeout=0"}, args...)
 	cmd := exec.CommandContext(ctx, "sh", sh...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.tmp, "GOMAXPROCS=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -140,7 +142,7 @@ func (m *mutation) try(ctx context.Context, tmp string, suites []*suite) (by str
 		return "", err
 	}
 	for _, s := range suites {
-		if err := s.baseline(ctx, tmp); err != nil {
+		if err := s.baseline(ctx); err != nil {
 			return "", err
 		}
 		bin := filepath.Join(dir, "test")
