@@ -25,9 +25,14 @@ type suite struct {
 
 	measure sync.Once
 	err     error
-	steps   [][]string // arguments of the runs, the cheapest first
-	wall    time.Duration
-	cpu     time.Duration
+	steps   []step // the cheapest first
+}
+
+// A step is a run of some of a suite's tests.
+type step struct {
+	args []string
+	took time.Duration // without a mutation
+	cpu  time.Duration
 }
 
 // slow is what a test may take before it gets a run of its own, after the others.
@@ -44,44 +49,35 @@ func (s *suite) baseline(ctx context.Context) error {
 		if s.err = s.compile(ctx, bin, ""); s.err != nil {
 			return
 		}
-		s.wall, s.cpu = time.Hour, time.Hour
 		start := time.Now()
-		out, state, err := s.execute(ctx, bin, []string{"-test.v"})
-		s.wall = time.Since(start)
+		out, state, err := s.execute(ctx, bin, step{[]string{"-test.v"}, time.Hour, time.Hour})
+		took := time.Since(start)
 		if err != nil {
 			s.err = fmt.Errorf("%s fails without a mutation: %w\n%s", s.dir, err, tail(out))
 			return
 		}
-		s.cpu = state.UserTime() + state.SystemTime()
-		s.steps = steps(string(out))
+		s.steps = steps(string(out), took, state.UserTime()+state.SystemTime())
 	})
 	return s.err
 }
 
 var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)`)
 
-// steps are the runs that tests with these times are divided into.
-func steps(out string) [][]string {
-	type test struct {
-		name    string
-		seconds float64
-	}
-	var slower []test
+// steps are the runs that the tests of a run are divided into.
+func steps(out string, took, cpu time.Duration) []step {
+	var slower []step
+	var names []string
 	for _, m := range passed.FindAllStringSubmatch(out, -1) {
-		if s, _ := strconv.ParseFloat(m[2], 64); s > slow.Seconds() {
-			slower = append(slower, test{m[1], s})
+		seconds, _ := strconv.ParseFloat(m[2], 64)
+		if d := time.Duration(seconds * float64(time.Second)); d > slow {
+			slower = append(slower, step{[]string{"-test.failfast", "-test.run=^" + m[1] + "$"}, d, min(d, cpu)})
+			names = append(names, m[1])
+			took -= d
 		}
 	}
-	slices.SortFunc(slower, func(a, b test) int { return int(1000 * (a.seconds - b.seconds)) })
-	names := make([]string, len(slower))
-	for i, t := range slower {
-		names[i] = t.name
-	}
-	list := [][]string{{"-test.failfast", "-test.skip=^(" + strings.Join(names, "|") + ")$"}}
-	for _, name := range names {
-		list = append(list, []string{"-test.failfast", "-test.run=^" + name + "$"})
-	}
-	return list
+	slices.SortStableFunc(slower, func(a, b step) int { return int(a.took - b.took) })
+	fast := step{[]string{"-test.failfast", "-test.skip=^(" + strings.Join(names, "|") + ")$"}, max(0, took), min(max(0, took), cpu)}
+	return append([]step{fast}, slower...)
 }
 
 func (s *suite) compile(ctx context.Context, bin, overlay string) error {
@@ -97,13 +93,13 @@ func (s *suite) compile(ctx context.Context, bin, overlay string) error {
 // memory is what a test may allocate, in KiB: a loop without an end must not take all.
 const memory = 4 << 20
 
-// execute runs a test program, on one processor, and no longer than the limits: those of
-// its processor's time count, since the machine may be busy; the other is for what waits.
-func (s *suite) execute(ctx context.Context, bin string, args []string) ([]byte, *os.ProcessState, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience*s.wall+20*time.Second, errHangs)
+// execute runs a test program, on one processor, and no longer than the limits: that of its
+// processor's time counts, since the machine may be busy; the other is for what waits.
+func (s *suite) execute(ctx context.Context, bin string, run step) ([]byte, *os.ProcessState, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience*run.took+20*time.Second, errHangs)
 	defer cancel()
-	seconds := strconv.Itoa(int((patience * s.cpu).Seconds()) + 2)
-	sh := append([]string{"-c", `ulimit -d ` + strconv.Itoa(memory) + `; ulimit -t ` + seconds + `; exec "$0" "$@"`, bin, "-test.timeout=0"}, args...)
+	seconds := strconv.Itoa(int((patience * run.cpu).Seconds()) + 2)
+	sh := append([]string{"-c", `ulimit -d ` + strconv.Itoa(memory) + `; ulimit -t ` + seconds + `; exec "$0" "$@"`, bin, "-test.timeout=0"}, run.args...)
 	cmd := exec.CommandContext(ctx, "sh", sh...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "TMPDIR="+s.tmp, "GOMAXPROCS=1")
@@ -149,8 +145,8 @@ func (m *mutation) try(ctx context.Context, tmp string, suites []*suite) (by str
 		if err := s.compile(ctx, bin, overlay); err != nil {
 			return "", err
 		}
-		for _, args := range s.steps {
-			out, _, err := s.execute(ctx, bin, args)
+		for _, run := range s.steps {
+			out, _, err := s.execute(ctx, bin, run)
 			switch {
 			case ctx.Err() != nil:
 				return "", ctx.Err()
