@@ -113,7 +113,7 @@ func TestDetects(t *testing.T) {
 		t.Error("down before the time")
 	}
 	l.tick()
-	if !l.next.Equal(heard.Add(150 * time.Millisecond)) && l.next.After(heard.Add(150*time.Millisecond)) {
+	if !l.next.Equal(heard.Add(150*time.Millisecond)) && l.next.After(heard.Add(150*time.Millisecond)) {
 		t.Errorf("asks for a call %v after the last hello", l.next.Sub(heard))
 	}
 	l.wait(time.Millisecond)
