@@ -264,6 +264,19 @@ func TestPollIsAnswered(t *testing.T) {
 	}
 }
 
+// TestNothingToAsk: an end whose interval does not change when it comes up asks for no answer.
+func TestNothingToAsk(t *testing.T) {
+	l := newLone(t, Config{DesiredMinTx: time.Second})
+	for _, h := range l.sent {
+		if h.Poll || h.DesiredMinTx != time.Second {
+			t.Errorf("%+v", h)
+		}
+	}
+	if len(l.sent) < 2 {
+		t.Errorf("%d hellos", len(l.sent))
+	}
+}
+
 // TestUnwanted: a neighbor that wants no hellos gets none, but for an answer; they come again,
 // in time, when it wants some.
 func TestUnwanted(t *testing.T) {
