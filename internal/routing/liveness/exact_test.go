@@ -55,7 +55,7 @@ func (l *lone) hear(h Hello) Event {
 	if h.DetectMult == 0 {
 		h.DetectMult = 3
 	}
-	h.My, h.Your, h.DesiredMinTx, h.RequiredMinRx = 8, 7, DefaultInterval, DefaultInterval
+	h.My, h.Your, h.DesiredMinTx, h.RequiredMinRx = 1, 7, DefaultInterval, DefaultInterval
 	e, err := l.Receive(l.now, h)
 	if err != nil {
 		l.t.Fatal(err)
@@ -98,27 +98,40 @@ func TestLateHellos(t *testing.T) {
 	l.detects(150*ms + 2*(150*ms-150*ms/256))
 
 	// A neighbor with other intervals starts anew.
-	if _, err := l.Receive(l.now, Hello{State: Up, DetectMult: 3, My: 8, Your: 7, DesiredMinTx: 80 * ms, RequiredMinRx: 50 * ms}); err != nil {
+	if _, err := l.Receive(l.now, Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: 80 * ms, RequiredMinRx: 50 * ms}); err != nil {
 		t.Fatal(err)
 	}
 	l.detects(240 * ms)
 }
 
 // TestDetects: a silence of the detection time takes the session down, and nothing shorter.
+// Tick asks to be called then, also if no hello is to be sent sooner.
 func TestDetects(t *testing.T) {
-	l := newLone(t, Config{})
+	l := newLone(t, Config{DesiredMinTx: time.Second})
 	heard := l.now
-	l.wait(149 * time.Millisecond)
-	if l.Expired(heard.Add(150*time.Millisecond-1)) || l.State() != Up {
-		t.Error("down before the time")
-	}
 	l.tick()
-	if !l.next.Equal(heard.Add(150*time.Millisecond)) && l.next.After(heard.Add(150*time.Millisecond)) {
+	if !l.next.Equal(heard.Add(150 * time.Millisecond)) {
 		t.Errorf("asks for a call %v after the last hello", l.next.Sub(heard))
 	}
-	l.wait(time.Millisecond)
+	l.wait(150*time.Millisecond - 1)
+	if l.Expired(l.now) || l.State() != Up {
+		t.Error("down before the time")
+	}
+	l.wait(1)
 	if l.State() != Down || l.Diag() != DiagExpired || l.Remote() != 0 || l.DetectionTime() != 0 {
 		t.Errorf("%v, %v, the neighbor is %d, detects in %v", l.State(), l.Diag(), l.Remote(), l.DetectionTime())
+	}
+}
+
+// TestLongIntervals: what does not fit into the field is the most that does.
+func TestLongIntervals(t *testing.T) {
+	for _, c := range []struct{ is, sent time.Duration }{
+		{-1, 0}, {1<<32*time.Microsecond - 1, (1<<32 - 1) * time.Microsecond}, {1 << 32 * time.Microsecond, (1<<32 - 1) * time.Microsecond},
+	} {
+		h, err := Parse(Hello{DetectMult: 1, My: 1, DesiredMinTx: c.is, RequiredMinRx: c.is}.Append(nil))
+		if err != nil || h.DesiredMinTx != c.sent || h.RequiredMinRx != c.sent {
+			t.Errorf("%v becomes %+v, %v", c.is, h, err)
+		}
 	}
 }
 
@@ -186,7 +199,7 @@ func TestTransitions(t *testing.T) {
 		}
 		s.Tick(now)
 		hear := func(state State) Event {
-			e, err := s.Receive(now, Hello{State: state, DetectMult: 3, My: 8, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval})
+			e, err := s.Receive(now, Hello{State: state, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval, RequiredMinRx: DefaultInterval})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +294,7 @@ func TestNothingToAsk(t *testing.T) {
 // in time, when it wants some.
 func TestUnwanted(t *testing.T) {
 	l := newLone(t, Config{})
-	unwanted := Hello{State: Up, DetectMult: 3, My: 8, Your: 7, DesiredMinTx: DefaultInterval}
+	unwanted := Hello{State: Up, DetectMult: 3, My: 1, Your: 7, DesiredMinTx: DefaultInterval}
 	l.sent = nil
 	for range 40 {
 		if _, err := l.Receive(l.now, unwanted); err != nil {
