@@ -2,6 +2,7 @@
 #   LONG=1        test: many more seeds and scenarios, without the race detector
 #   FILE=some.iso demo: what is replicated; ARGS=--keep: it keeps running, to be looked at
 #   FUZZTIME=10m  fuzz: time for each fuzz target
+#   SEED=17       mutants: which are drawn; COUNT=300: how many; ARGS="-only pkg/qp/rc": of these packages
 #   SWITCH=bmv2   ptf, e2e, mininet, mininet-test: on simple_switch_grpc
 #   TESTS="merge ecn.Threshold" ptf: these only; TOPO=figure3 mininet, mininet-test: on this topology
 #   CI=true or MCRDMA_MUST_RUN=1: a test that has to skip fails instead
@@ -27,7 +28,7 @@ export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test test-serial test-once-more nightly bench ptf fuzz chaos e2e interop mininet mininet-test model proto p4 deb clean
+.PHONY: help demo build lint test test-serial test-once-more nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -63,9 +64,10 @@ test-once-more: # most of them wait most of the time
 	$(TEST) -p 3 -run '$(ONCE_MORE)' -timeout 10m \
 		$$(grep -rlE 'func Test\w*($(ONCE_MORE))' --include=*_test.go . | xargs -n1 dirname | sort -u | grep -vxE '\./($(subst $() ,|,$(SERIAL)))')
 
-nightly: ## what takes hours: the long mode, the model, the fault matrix, and the fuzz targets; needs root
+nightly: ## what takes hours: the long mode, the model, the fault matrix, mutants, and the fuzz targets; needs root
 	$(MAKE) test LONG=1
 	$(MAKE) model chaos
+	$(MAKE) mutants COUNT=300
 	$(MAKE) fuzz FUZZTIME=$(if $(filter file,$(origin FUZZTIME)),10m,$(FUZZTIME))
 
 bench: ## benchmarks, with allocations
@@ -109,6 +111,9 @@ model: ## explore the merging exhaustively up to a bound, in the model and in th
 
 fuzz: ## run every fuzz target, one after the other, FUZZTIME each
 	@GO="$(GO)" scripts/fuzz $(FUZZTIME)
+
+mutants: ## small mistakes in the pure cores, drawn by SEED: the tests must find 97 % of them; COUNT of them
+	$(GO) run ./tests/mutants -seed $(or $(SEED),$(shell date +%Y%m%d)) $(if $(COUNT),-count $(COUNT)) $(ARGS)
 
 proto: ## check api/ and generate its Go code
 	cd api && $(GO) tool -modfile=../tools/go.mod buf lint && $(GO) tool -modfile=../tools/go.mod buf generate

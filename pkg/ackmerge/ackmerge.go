@@ -72,15 +72,15 @@ const (
 )
 
 // Merge processes an answer that arrives at now, and returns what becomes of it. If it is to
-// be passed on, the Answer that is returned is what the sender sees. A Member out of range
-// is no member.
+// be passed on, the Answer that is returned is what the sender sees, else it is empty. A Member
+// out of range is no member.
 func Merge(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	if uint(a.Member) >= MaxMembers || c.Members>>a.Member&1 == 0 || c.Epoch == 0 {
-		return a, NotMember
+		return Answer{}, NotMember
 	}
 	if a.CNP {
 		if c.CNPGap != 0 && s.CNPAt != 0 && now-s.CNPAt < c.CNPGap {
-			return a, FilteredCNP
+			return Answer{}, FilteredCNP
 		}
 		s.CNPAt = now
 		return a, Pass
@@ -89,26 +89,26 @@ func Merge(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 	psn := a.PSN & rocev2.Mask24 // the last one that is acknowledged
 	if !ack {
 		if !a.Syndrome.IsRNR() && !a.Syndrome.IsNak() {
-			return a, BadSyndrome
+			return Answer{}, BadSyndrome
 		}
 		psn = psn.Add(-1)
 	}
 	v := view{c: c, s: s}
 	v.look(psn)
 	if v.ahead(psn) > v.reach {
-		return a, OutsideWindow
+		return Answer{}, OutsideWindow
 	}
 	advanced, stale := v.note(a.Member, psn, a.MSN)
 	if stale && !ack {
-		return a, StaleNAK
+		return Answer{}, StaleNAK
 	}
 	lowest, silent, far := v.lowest(a.Member)
 	news := v.ahead(lowest.PSN) > 0
 	switch {
 	case ack && (silent || far || advanced && !news):
-		return a, Absorbed
+		return Answer{}, Absorbed
 	case !ack && (far || silent && c.Learn):
-		return a, UndecidedNAK
+		return Answer{}, UndecidedNAK
 	}
 	if news {
 		s.Passed = lowest

@@ -124,6 +124,9 @@ func (o *oracle) answer(t *rapid.T, i, upTo int, s rocev2.Syndrome) {
 	current := o.c.Members>>i&1 != 0
 	honest := o.liars>>i&1 == 0
 	if verdict != Pass {
+		if got != (Answer{}) {
+			t.Fatalf("%+v of member %d is dropped, and yet becomes %+v", a, i, got)
+		}
 		if s.IsAck() && current && verdict != Absorbed && verdict != OutsideWindow || !current && verdict != NotMember ||
 			verdict == OutsideWindow && honest && upTo == o.received[i] {
 			t.Fatalf("%+v of member %d: %v", a, i, verdict)

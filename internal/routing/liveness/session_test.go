@@ -276,6 +276,11 @@ func TestReceiveRefuses(t *testing.T) {
 			t.Errorf("%+v passed", cfg)
 		}
 	}
+	for _, cfg := range []Config{{Discriminator: 1, DesiredMinTx: time.Millisecond}, {Discriminator: 1, SlowTx: time.Minute}} {
+		if _, err := New(cfg, time.Unix(0, 0)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestParseRefuses(t *testing.T) {

@@ -22,9 +22,9 @@ func drain(c *reactionPoint, now, end time.Duration, n int) (bits float64) {
 			continue
 		}
 		c.sent(n, now)
-		bits += float64(n+74) * 8 // 74 bytes below the BTH
+		bits += float64(n+70) * 8 // 70 bytes below the BTH, and gaps
 		if !c.active {
-			now += time.Duration(float64(n+74) * 8 / c.p.LineRate * 1e9)
+			now += time.Duration(float64(n+70) * 8 / c.p.LineRate * 1e9)
 		}
 	}
 	return bits
@@ -126,7 +126,7 @@ func TestTwoFlowsShareFairly(t *testing.T) {
 				continue
 			}
 			next[i] = now + time.Duration(size*8/link*1e9)
-			c.sent(size-74, now)
+			c.sent(size-70, now)
 			queue += size
 			if bits[i] += size * 8; now > horizon/2 {
 				late[i] += size * 8

@@ -1,0 +1,321 @@
+package mcrdma
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// A calm is a life whose daemon counts no views, and gives no trouble.
+type calm struct {
+	life
+	t   *testing.T
+	now time.Time
+}
+
+// formationOf is one with these members, relayed by hosts.
+func formationOf(number uint32, members ...string) *mcrdmav1.FormationInfo {
+	f := &mcrdmav1.FormationInfo{Formation: number, Path: mcrdmav1.Path_PATH_RELAY}
+	for _, a := range members {
+		f.Members = append(f.Members, &mcrdmav1.Member{Address: a, Host: "h" + a})
+	}
+	return f
+}
+
+func newCalm(t *testing.T, info *mcrdmav1.FormationInfo) *calm {
+	c := &calm{t: t, now: time.Unix(1000, 0)}
+	c.created(info)
+	c.begins()
+	return c
+}
+
+// begins: the path of the next formation is there.
+func (c *calm) begins() {
+	c.t.Helper()
+	c.connected(nil, c.now)
+	if j, _ := c.next(c.now); j != beginning {
+		c.t.Fatalf("job %d", j)
+	}
+	c.begin(c.now)
+}
+
+// reformed is a formation after the present one, which has failed.
+func (c *calm) reformed(info *mcrdmav1.FormationInfo) {
+	c.t.Helper()
+	c.ended(errPlay)
+	c.answered(info, nil, false, c.now)
+	c.begins()
+}
+
+// does returns what is to be done since the last call, by its type.
+func (c *calm) does() (kinds []string, events []Event) {
+	for _, a := range c.out {
+		if e, ok := a.(tell); ok {
+			events = append(events, e.event)
+			continue
+		}
+		kinds = append(kinds, strings.TrimPrefix(fmt.Sprintf("%T", a), "mcrdma."))
+	}
+	c.out = nil
+	return kinds, events
+}
+
+func (c *calm) submit(n int, size uint64) {
+	for range n {
+		c.queue.push(&Op{Kind: OpSend, size: size})
+	}
+	for c.queue.next() != nil {
+		c.queue.advance()
+	}
+}
+
+// TestNudges: operations that waited for a member that is out are made to complete, if they
+// are those of the present formation.
+func TestNudges(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a", "b", "c"))
+	c.reformed(formationOf(2, "a", "b", "c"))
+	c.does()
+	removed := func(formation uint32, address string) {
+		c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Formation: formation, Address: address, Text: "silent"})
+	}
+	removed(1, "a")
+	if kinds, events := c.does(); len(kinds) != 0 || len(events) != 0 || len(c.members) != 3 || len(c.view.Members) != 3 {
+		t.Errorf("removed from an earlier formation: %v, %v, %v", kinds, events, c.members)
+	}
+	removed(2, "a")
+	kinds, events := c.does()
+	if !slices.Equal(kinds, []string{"nudge"}) || len(events) != 1 || events[0].Type != Removed || events[0].Address != "a" || events[0].Host != "ha" || events[0].Text != "silent" {
+		t.Errorf("removed: %v, %v", kinds, events)
+	}
+	if len(c.members) != 2 || len(c.view.Members) != 2 || c.view.has("a") || c.info.GetMembers()[0].GetAddress() != "a" {
+		t.Errorf("members %v, view %v", c.members, c.view)
+	}
+	c.resumed(formationOf(2, "b"), c.now)
+	kinds, events = c.does()
+	if !slices.Equal(kinds, []string{"nudge"}) || len(events) != 1 || events[0].Type != Resumed || events[0].Formation != 2 || len(c.members) != 1 {
+		t.Errorf("resumed: %v, %v, members %v", kinds, events, c.members)
+	}
+	// Why c is out may still be said; if it is not, the application learns it nevertheless.
+	if c.lookedAt(c.now.Add(300*time.Millisecond-1), c.now); len(c.out) != 0 {
+		t.Errorf("told too soon: %v", c.out)
+	}
+	c.lookedAt(c.now.Add(300*time.Millisecond), c.now)
+	if _, events = c.does(); len(events) != 1 || events[0].Type != Removed || events[0].Address != "c" || events[0].Text != "it was taken out while the daemon was not there" {
+		t.Errorf("not told: %v", events)
+	}
+	c.resumed(formationOf(3, "b"), c.now)
+	if kinds, events = c.does(); len(kinds)+len(events) != 0 {
+		t.Errorf("resumed in another formation: %v, %v", kinds, events)
+	}
+}
+
+// TestStallTimes: how long nothing may complete before the daemon is told.
+func TestStallTimes(t *testing.T) {
+	const ms = time.Millisecond
+	const timeout = 4096 << 14 * time.Nanosecond // of code 14: 67.1 ms
+	for _, c := range []struct {
+		code  uint32 // 0: no connection
+		usual time.Duration
+		want  time.Duration
+	}{
+		{0, 0, 500 * ms}, {0, time.Second, 500 * ms},
+		{14, 0, timeout + timeout/32}, {14, timeout, timeout + timeout/32},
+		{14, 96 * ms, 99 * ms}, {14, time.Second, 3 * (timeout + timeout/32)},
+		{20, 0, 500 * ms}, {20, 640 * ms, 660 * ms}, {20, time.Hour, 1500 * ms},
+	} {
+		info := formationOf(1, "a")
+		if c.code > 0 {
+			info.Connection = &mcrdmav1.Connection{Timeout: c.code}
+		}
+		l := newCalm(t, info)
+		l.usual = c.usual
+		if next, stall := l.lookedAt(l.now, l.now.Add(-time.Hour)); next != c.want || stall {
+			t.Errorf("%+v: nothing under way: %v, %v", c, next, stall)
+		}
+		l.submit(1, 1)
+		moved := l.now
+		if next, stall := l.lookedAt(moved.Add(c.want-ms), moved); next != ms || stall {
+			t.Errorf("%+v: before: %v, %v", c, next, stall)
+		}
+		if next, stall := l.lookedAt(moved.Add(c.want), moved); next != c.want || !stall {
+			t.Errorf("%+v: after: %v, %v", c, next, stall)
+		}
+		if next, stall := l.lookedAt(moved.Add(c.want+ms), moved); next != c.want-ms || stall {
+			t.Errorf("%+v: told once: %v, %v", c, next, stall)
+		}
+		if next, stall := l.lookedAt(moved.Add(2*c.want), moved); next != c.want || !stall {
+			t.Errorf("%+v: again: %v, %v", c, next, stall)
+		}
+		if l.ended(errPlay); l.state != reForming {
+			t.Fatal(l.state)
+		}
+		if next, stall := l.lookedAt(moved.Add(time.Hour), moved); next != c.want || stall {
+			t.Errorf("%+v: without a formation: %v, %v", c, next, stall)
+		}
+		l.stop(errClosing)
+		l.finish()
+		if next, stall := l.lookedAt(moved.Add(2*time.Hour), moved); next != 500*ms || stall {
+			t.Errorf("%+v: closed: %v, %v", c, next, stall)
+		}
+	}
+}
+
+// TestPauses: between two tries to form the group the pause doubles, up to a second, and ten
+// tries are enough unless the daemon cannot be reached.
+func TestPauses(t *testing.T) {
+	for _, err := range []error{errPlay, fmt.Errorf("%w: away", ErrUnreachable)} {
+		c := newCalm(t, formationOf(1, "a"))
+		c.ended(errPlay)
+		for try := 1; try <= 12; try++ {
+			if c.job != asking {
+				t.Fatalf("job %d before try %d", c.job, try)
+			}
+			c.answered(nil, err, true, c.now)
+			if try == 10 && errors.Is(err, errPlay) {
+				if c.state != closing || !errors.Is(c.err, ErrFailed) {
+					t.Errorf("%v, %v after %d tries", c.state, c.err, try)
+				}
+				break
+			}
+			want := min(10*time.Millisecond<<try, time.Second)
+			if j, until := c.next(c.now); j != pausing || !until.Equal(c.now.Add(want)) {
+				t.Fatalf("try %d: job %d, pause of %v, want %v", try, j, until.Sub(c.now), want)
+			}
+			if j, _ := c.next(c.now.Add(want - 1)); j != pausing {
+				t.Errorf("try %d: the pause ends too soon", try)
+			}
+			c.now = c.now.Add(want)
+			if j, until := c.next(c.now); j != asking || !until.IsZero() {
+				t.Errorf("try %d: job %d after the pause, until %v", try, j, until)
+			}
+		}
+		if errors.Is(err, ErrUnreachable) && c.state != reForming {
+			t.Errorf("%v, and the daemon may come back", c.state)
+		}
+	}
+	c := newCalm(t, formationOf(1, "a"))
+	c.ended(errPlay)
+	if c.answered(nil, errPlay, false, c.now); c.state != closing || c.err != errPlay {
+		t.Errorf("%v, %v, and no other try may help", c.state, c.err)
+	}
+}
+
+// TestFruitless: after ten formations in which nothing was completed there is no other, unless
+// nothing was under way.
+func TestFruitless(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	for i := range 20 {
+		c.reformed(formationOf(uint32(i+2), "a"))
+	}
+	c.submit(1, 1)
+	number := uint32(30)
+	for range 9 {
+		c.reformed(formationOf(number, "a"))
+		number++
+	}
+	for c.queue.next() != nil {
+		c.queue.advance()
+	}
+	c.complete(1)
+	c.submit(1, 1)
+	for range 10 {
+		info := formationOf(number, "a")
+		info.Have = 1
+		c.reformed(info)
+		number++
+	}
+	if c.ended(errPlay); c.state != closing || !errors.Is(c.err, ErrFailed) || !errors.Is(c.err, errPlay) {
+		t.Errorf("%v, %v", c.state, c.err)
+	}
+}
+
+// TestCounts: what is complete is counted, with its bytes, and so are formations.
+func TestCounts(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	c.submit(3, 100)
+	c.complete(2)
+	if c.stats.Completed != 2 || c.stats.Bytes != 200 || c.stats.Formations != 1 || len(c.batch) != 2 || c.queue.ops.len() != 1 {
+		t.Errorf("%+v, %d handed back", c.stats, len(c.batch))
+	}
+	c.does()
+	c.drain()
+	if kinds, _ := c.does(); len(kinds) != 0 {
+		t.Errorf("%v with an operation under way", kinds)
+	}
+	if err := c.add(&addition{receivers: []string{"b"}}); !errors.Is(err, ErrClosed) {
+		t.Errorf("added while draining: %v", err)
+	}
+	c.complete(1)
+	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"drained"}) || c.stats.Bytes != 300 || len(c.batch) != 1 {
+		t.Errorf("%v, %+v", kinds, c.stats)
+	}
+}
+
+// TestAdditions: a receiver that is there already is refused; what comes while a formation is
+// made waits for the next; each addition has its own answer.
+func TestAdditions(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a"))
+	for _, r := range []string{"a", "ha"} {
+		if err := c.add(&addition{receivers: []string{"b", r}}); !errors.Is(err, ErrDuplicate) {
+			t.Errorf("%s: %v", r, err)
+		}
+	}
+	c.does()
+	first, second, third := &addition{receivers: []string{"b", "hc"}}, &addition{receivers: []string{"d"}}, &addition{receivers: []string{"e"}}
+	for _, w := range []*addition{first, second} {
+		if err := c.add(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"cut", "cut"}) {
+		t.Errorf("%v", kinds)
+	}
+	c.ended(errAdding)
+	req := c.re.request()
+	if !slices.Equal(req.GetAdd(), []string{"b", "hc", "d"}) || req.GetFormation() != 1 || req.GetReason() != errAdding.Error() {
+		t.Errorf("asks %v", req)
+	}
+	if err := c.add(third); err != nil {
+		t.Fatal(err)
+	}
+	if kinds, _ := c.does(); len(kinds) != 0 {
+		t.Errorf("%v while the group is formed", kinds)
+	}
+	c.answered(formationOf(2, "a", "b", "c"), nil, false, c.now)
+	c.begins()
+	answers := map[*addition]error{}
+	for _, a := range c.out {
+		if a, ok := a.(answer); ok {
+			answers[a.to] = a.err
+		}
+	}
+	if err, ok := answers[first]; !ok || err != nil {
+		t.Errorf("the first: %v, %v", ok, err)
+	}
+	if err := answers[second]; !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "receiver d") {
+		t.Errorf("the second: %v", err)
+	}
+	if _, ok := answers[third]; ok {
+		t.Error("the third has an answer")
+	}
+	kinds, events := c.does()
+	var types []EventType
+	for _, e := range events {
+		types = append(types, e.Type)
+	}
+	if !slices.Equal(kinds, []string{"answer", "answer", "cut"}) || !slices.Equal(types, []EventType{Added, Added, Reformed}) {
+		t.Errorf("%v, %v", kinds, types)
+	}
+	c.ended(errAdding)
+	if c.answered(nil, errPlay, false, c.now); c.job != pausing {
+		t.Errorf("job %d after a refusal of receivers", c.job)
+	}
+	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"answer"}) || len(c.adding) != 0 {
+		t.Errorf("%v", kinds)
+	}
+}
