@@ -280,7 +280,7 @@ func (f *trial) add() {
 	if !f.chance(10) {
 		return
 	}
-	w := &addition{done: make(chan error, 1)}
+	w := &addition{done: make(chan answer, 1)}
 	for range 1 + f.rng.IntN(2) {
 		if a := string(rune('a' + f.rng.IntN(len(f.hosts)))); !slices.Contains(w.receivers, a) {
 			w.receivers = append(w.receivers, a)

@@ -163,6 +163,18 @@ type Peer struct {
 	Address string
 	Host    string
 	QPN     uint32 // 0: none
+	// From is the operation from which on it has everything: 0 for the first receivers, and
+	// for the others what Group.Add has returned. Operations are counted from 0; see Op.Number.
+	From uint64
+}
+
+// A Departure is of a receiver that was taken out of its group.
+type Departure struct {
+	Peer
+	// Operation is the first one that it may lack: it has those from From on that come
+	// before this one.
+	Operation uint64
+	Why       string // for people; may be empty until the daemon has said it
 }
 
 // A Phase is a part of forming a group, and how long it took.
@@ -240,10 +252,8 @@ type Event struct {
 	Address, Host string // of the receiver that it is about, if it is about one
 	Text          string // for people
 	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
-	// Operation, of Removed: the receiver has all operations before this one, and may
-	// lack it and any after it: it is how many were complete when the view changed. Of Added:
-	// it has none before this one, and this one and those after it. Operations are counted
-	// from 0 in the order of Submit.
+	// Operation, of Removed: as in Departure, it is how many were complete when the view
+	// changed. Of Added: Peer.From.
 	Operation uint64
 	Formation uint32
 }

@@ -262,6 +262,19 @@ func (g *Group) Err() error {
 	return nil
 }
 
+// Departures returns the receivers that were taken out, the last one last: of each of them the
+// last time, even if it is a member again; then the View's From says where it has everything again.
+// A receiver is listed before any operation completes without it, and also after the group's end.
+func (g *Group) Departures() []Departure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []Departure
+	for _, d := range g.life.gone {
+		list = append(list, Departure{d.peer, d.operation, d.text})
+	}
+	return list
+}
+
 // View returns the view that operations complete with at present.
 func (g *Group) View() View {
 	g.mu.Lock()
@@ -280,7 +293,7 @@ func (g *Group) Info() Info {
 	defer g.mu.Unlock()
 	i := infoOf(g.life.info)
 	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.cfg.MinSize
-	i.Members, i.Tree, i.View = peersOf(g.life.members), slices.Clone(g.life.tree), g.life.view.Number
+	i.Members, i.Tree, i.View = g.life.marked(peersOf(g.life.members)), slices.Clone(g.life.tree), g.life.view.Number
 	i.Phases = append(i.Phases, g.phases...)
 	i.Stats = g.life.stats
 	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.tally.posts.Load(), g.tally.completions.Load(), g.tally.strangers.Load()
@@ -332,35 +345,35 @@ func (g *Group) Close(ctx context.Context) error {
 
 // Add takes further receivers into the group, for example in place of those that were
 // removed; they are addresses or names of hosts. The group is formed anew for that, perhaps
-// on another path, and operations wait meanwhile. The new receivers don't have what was
-// complete before: an Added event says from which operation on they have data, and the
-// application copies the rest.
+// on another path, and operations wait meanwhile. It returns the cut: the operation from which on
+// the new receivers have everything. The application copies what they lack of those before. View
+// has the cut, too, as Peer.From.
 //
 // The error wraps ErrNoHost, ErrDuplicate, ErrTooMany, ErrUnreachable if one of them could
 // not be added, ErrClosed, why the group has failed, or is ctx's; the group then goes on
-// without those that were not added. If ctx ends first, they may still be added.
-func (g *Group) Add(ctx context.Context, receivers ...string) error {
+// without those that were not added, and the cut is that of the others. If ctx ends first, they may
+// still be added.
+func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
 	if len(receivers) == 0 {
-		return fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
+		return 0, fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
 	}
-	w := &addition{slices.Clone(receivers), make(chan error, 1)}
-	var err error
+	w := &addition{slices.Clone(receivers), make(chan answer, 1)}
 	g.step(func(l *life) { err = l.add(w) })
 	if err != nil {
-		return err
+		return 0, err
 	}
 	select {
-	case err := <-w.done:
-		return err
+	case a := <-w.done:
+		return a.cut, a.err
 	case <-g.ended:
-		return g.Err()
+		return 0, g.Err()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 
 // An addition asks for further receivers.
 type addition struct {
 	receivers []string
-	done      chan error // 1
+	done      chan answer // 1
 }

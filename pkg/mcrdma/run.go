@@ -39,7 +39,7 @@ func (g *Group) perform() {
 		case ack:
 			g.c.wg.Go(func() { g.ackView(a.view) })
 		case answer:
-			a.to.done <- a.err
+			a.to.done <- a
 		case nudge:
 			g.nudge()
 		case drained:

@@ -37,8 +37,8 @@ func TestToldStays(t *testing.T) {
 				bySwitch := tm.g.Info().Path == mcrdma.PathSwitch
 				copy(ahead.m.Region(0), "!!")
 				ahead.m.Region(0) // what comes after this was written after that, for the race detector
-				l.must(tm.g.Add(t.Context(), l.hosts[3].name))
-				var err error
+				_, err := tm.g.Add(t.Context(), l.hosts[3].name)
+				l.must(err)
 				spare.m, err = spare.l.Accept(t.Context())
 				l.must(err)
 				e := event(t, tm.g.Events(), mcrdma.Reformed)

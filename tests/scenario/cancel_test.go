@@ -74,7 +74,7 @@ func cancelAdd(l *lab, cfg mcrdma.GroupConfig) {
 		spare := l.hosts[3].receive()
 		ctx, cancel := context.WithTimeout(l.t.Context(), d)
 		defer cancel()
-		err := tm.g.Add(ctx, "h4")
+		_, err := tm.g.Add(ctx, "h4")
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			l.t.Errorf("given up after %v: %v", d, err)
 		}

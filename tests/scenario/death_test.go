@@ -169,7 +169,7 @@ func diesAndComesBack(l *lab, cfg mcrdma.GroupConfig) {
 	tm.apps[2].kill()
 	tm.removed(tm.apps[2])
 	again := h.receive()
-	l.must(tm.g.Add(l.t.Context(), h.name))
+	tm.add(h.name)
 	again.accept()
 	tm.apps = append(tm.apps, again)
 	tm.write()

@@ -183,7 +183,10 @@ func (l *lab) life(k *killer, stays, leaves, joins *host) {
 		return
 	}
 	tm.write()
-	again("add", func(ctx context.Context) error { return tm.g.Add(ctx, joins.name) })
+	again("add", func(ctx context.Context) error {
+		_, err := tm.g.Add(ctx, joins.name)
+		return err
+	})
 	joins.app.memberOf(tm.g)
 	tm.apps = append(tm.apps, joins.app)
 	tm.still(k)

@@ -97,7 +97,7 @@ func (s *sender) watch() {
 			spare := s.spare
 			s.spare = ""
 			s.events.Go(func() {
-				err := s.g.Add(context.Background(), spare)
+				_, err := s.g.Add(context.Background(), spare)
 				s.journal.put(history.Entry{What: history.Note, Text: fmt.Sprintf("to add %s: %v", s.names[spare], err)})
 			})
 		}
