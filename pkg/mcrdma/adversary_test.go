@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 		}
 		return
 	}
-	seeds := uint64(2000)
+	seeds := uint64(4000)
 	if os.Getenv("MCRDMA_LONG") != "" {
 		seeds = 100_000
 	}
