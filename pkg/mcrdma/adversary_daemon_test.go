@@ -28,7 +28,7 @@ func (f *trial) ask() {
 	case f.chance(8):
 		answer(nil, ErrUnreachable, true)
 	case f.chance(2) || len(req.GetAdd()) > 0 && f.chance(20):
-		answer(nil, ErrNoHost, false)
+		answer(nil, &Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}, false)
 	default:
 		f.make(req, f.l.queue.sent(), f.members)
 		switch {

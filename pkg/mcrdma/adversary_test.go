@@ -345,7 +345,7 @@ func (f *trial) perform(a action) {
 // told judges an event for the application.
 func (f *trial) told(e Event) {
 	switch e.Type {
-	case Removed:
+	case EventRemoved:
 		f.check(f.in[e.Address], "%s is removed, and was no member", e.Address)
 		f.in[e.Address] = false
 		h := f.hosts[e.Address]
@@ -357,7 +357,7 @@ func (f *trial) told(e Event) {
 		f.check(d != nil && d.operation == e.Operation, "%s is removed with %d operations, and listed is %+v", e.Address, e.Operation, d)
 		f.check(int(d.peer.From) == f.since[e.Address], "%s was a member from operation %d on, and listed is %+v", e.Address, f.since[e.Address], d)
 		f.deeds["removed"]++
-	case Added:
+	case EventAdded:
 		f.check(!f.in[e.Address], "%s is added, and was not removed", e.Address)
 		f.check(slices.Contains(addresses(f.form.GetMembers()), e.Address) || e.Formation < f.form.GetFormation(), "%s is added, and is not in the formation", e.Address)
 		f.check(e.Operation == f.l.stats.Completed, "%s has operations from %d on, and is said to from %d on", e.Address, f.l.stats.Completed, e.Operation)
@@ -365,16 +365,16 @@ func (f *trial) told(e Event) {
 		f.in[e.Address], f.since[e.Address] = true, int(e.Operation)
 		delete(f.gone, e.Address)
 		f.deeds["added"]++
-	case Reformed:
+	case EventReformed:
 		f.check(e.Formation > f.reform && e.Formation == f.l.info.GetFormation(), "formation %d is told after %d", e.Formation, f.reform)
 		f.reform = e.Formation
-	case Closed, Failed:
+	case EventClosed, EventFailed:
 		f.check(f.l.state == closed && f.handed == f.submitted, "the end is told while %d operations of %d are handed back", f.handed, f.submitted)
 		f.finished = true
-		if e.Type == Failed {
+		if e.Type == EventFailed {
 			f.deeds["group failed"]++
 		}
-	case Resumed:
+	case EventResumed:
 		f.deeds["resumed"]++
 	}
 }

@@ -192,7 +192,7 @@ func (l *life) fail(why error) {
 // stop begins the end of the group.
 func (l *life) stop(why error) {
 	if l.state < closing {
-		l.state, l.job, l.err = closing, ending, why
+		l.state, l.job, l.err = closing, ending, groupID(l.info.GetGroup()).about(why)
 		l.do(halt{why})
 	}
 }
@@ -339,7 +339,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	}
 	l.re.cause = err
 	// As long as daemons that are away may come back, this host's says so.
-	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, ErrUnreachable) {
+	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
 		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
 		return
 	}
@@ -389,7 +389,7 @@ func (l *life) begin(now time.Time) {
 		l.changed(e)
 	}
 	if !first {
-		l.tell(Event{Type: Reformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
+		l.tell(Event{Type: EventReformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
 	}
 }
 
@@ -452,7 +452,7 @@ func (l *life) add(w *addition) error {
 	}
 	for _, r := range w.receivers {
 		if among(l.members, r) {
-			return fmt.Errorf("%w: receiver %s is in the group", ErrDuplicate, r)
+			return because(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %s is in the group", r)
 		}
 	}
 	l.adding = append(l.adding, w)
@@ -490,7 +490,7 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 			l.removed(d)
 			delete(l.departed, m.GetAddress())
 		}
-		l.tell(Event{Type: Added, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
+		l.tell(Event{Type: EventAdded, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
 	}
 	clear(l.re.was)
 	l.settle(func(w *addition) (err error) {

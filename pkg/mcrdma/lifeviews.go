@@ -177,7 +177,7 @@ func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now 
 func (l *life) removed(d *departure) {
 	if !d.told {
 		d.told = true
-		l.tell(Event{Type: Removed, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
+		l.tell(Event{Type: EventRemoved, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
 			Formation: l.info.GetFormation(), Operation: d.operation})
 	}
 }
@@ -204,7 +204,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		return
 	case e.GetType() == mcrdmav1.GroupChanged_TYPE_FAILED:
 		reason := cmp.Or(e.GetReason(), mcrdmav1.Reason_MIN_SIZE) // daemons of older releases say none
-		l.stop(fmt.Errorf("%w: %s", kindOf(reason.String()), e.GetText()))
+		l.stop(because(reason, "%s", e.GetText()))
 		return
 	case e.GetFormation() > present || l.state == forming:
 		l.early = append(l.early, e)
@@ -227,13 +227,13 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		l.setTree(e, current)
 	case mcrdmav1.GroupChanged_TYPE_ROUTE:
 		l.setTree(e, current)
-		event.Type = Route
+		event.Type = EventRoute
 		l.tell(event)
 	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
-		event.Type = Suspected
+		event.Type = EventSuspected
 		l.tell(event)
 	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
-		event.Type = Recovered
+		event.Type = EventRecovered
 		l.tell(event)
 	}
 }
@@ -291,5 +291,5 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 	l.compare(after.GetMembers(), l.sure(), "it was taken out while the daemon was not there", now)
 	l.members = slices.DeleteFunc(slices.Clone(l.members), func(m *mcrdmav1.Member) bool { return !among(after.GetMembers(), m.GetAddress()) })
 	l.do(nudge{})
-	l.tell(Event{Type: Resumed, Formation: after.GetFormation()})
+	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
 }

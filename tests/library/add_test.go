@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -75,13 +76,13 @@ func TestAdd(t *testing.T) {
 		for _, bad := range []struct {
 			name string
 			want error
-		}{{l.hosts[1].name, mcrdma.ErrDuplicate}, {"missing", mcrdma.ErrNoHost}} {
+		}{{l.hosts[1].name, &mcrdma.Error{Reason: mcrdmav1.Reason_DUPLICATE_ADDRESS}}, {"missing", &mcrdma.Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}}} {
 			if _, err := tm.g.Add(t.Context(), bad.name); !errors.Is(err, bad.want) {
 				t.Errorf("to add %s: %v", bad.name, err)
 			}
 		}
 		l.hosts[2].kill()
-		removed := event(t, tm.g.Events(), mcrdma.Removed)
+		removed := event(t, tm.g.Events(), mcrdma.EventRemoved)
 		if removed.Host != l.hosts[2].name {
 			t.Errorf("%v", removed)
 		}
@@ -89,7 +90,7 @@ func TestAdd(t *testing.T) {
 		eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > seen+20 })
 		cut, err := tm.g.Add(t.Context(), l.hosts[3].name)
 		l.must(err)
-		added := event(t, tm.g.Events(), mcrdma.Added)
+		added := event(t, tm.g.Events(), mcrdma.EventAdded)
 		if added.Address != l.hosts[3].addr.String() || len(tm.g.Info().Members) != 2 {
 			t.Errorf("%v; %+v", added, tm.g.Info().Members)
 		}

@@ -59,7 +59,7 @@ func allLeave(l *lab, cfg mcrdma.GroupConfig) {
 		wg.Go(func() { l.must(a.m.Close()) })
 	}
 	wg.Wait()
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
 	l.noGroups("after all have left")
 }
@@ -77,7 +77,7 @@ func joins(l *lab, cfg mcrdma.GroupConfig) {
 	tm.write()
 	spare := l.hosts[3].receive()
 	cut := tm.add("h4")
-	if e := tm.event(mcrdma.Added); e.Host != "h4" || e.Operation != 1 || cut != 1 {
+	if e := tm.event(mcrdma.EventAdded); e.Host != "h4" || e.Operation != 1 || cut != 1 {
 		l.t.Errorf("%+v", e)
 	}
 	spare.accept()
@@ -93,9 +93,9 @@ func cannotJoin(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.hosts[1], l.hosts[2])
 	tm.write()
 	_, err := tm.g.Add(l.t.Context(), "h2")
-	l.fails(err, mcrdma.ErrDuplicate, "")
+	l.fails(err, because(mcrdmav1.Reason_DUPLICATE_ADDRESS), "")
 	_, err = tm.g.Add(l.t.Context(), "missing")
-	l.fails(err, mcrdma.ErrNoHost, "")
+	l.fails(err, because(mcrdmav1.Reason_NO_SUCH_HOST), "")
 	for _, change := range []func(){ // why, is not said to the sender
 		func() {},
 		func() { l.hosts[3].run().listen(func(*mcrdma.Request) error { return errors.New("no") }) },
@@ -249,7 +249,7 @@ func switchOff(l *lab, cfg mcrdma.GroupConfig) {
 	tm.write()
 	stop := tm.keepWriting()
 	l.switches[0].stopSwitch()
-	if e := tm.event(mcrdma.Reformed); e.Before != mcrdma.PathSwitch || e.After != mcrdma.PathRelay {
+	if e := tm.event(mcrdma.EventReformed); e.Before != mcrdma.PathSwitch || e.After != mcrdma.PathRelay {
 		l.t.Errorf("%v", e)
 	}
 	before := tm.g.Info().Stats.Completed
@@ -258,7 +258,7 @@ func switchOff(l *lab, cfg mcrdma.GroupConfig) {
 		l.t.Errorf("%d writes in ten seconds", after-before)
 	}
 	l.switches[0].startSwitch()
-	for e := tm.event(mcrdma.Reformed); e.After != mcrdma.PathSwitch; e = tm.event(mcrdma.Reformed) {
+	for e := tm.event(mcrdma.EventReformed); e.After != mcrdma.PathSwitch; e = tm.event(mcrdma.EventReformed) {
 		l.t.Logf("%v", e)
 	}
 	time.Sleep(time.Second)

@@ -212,9 +212,9 @@ func (tm *team) leftAlone(k *killer, leaves *host) bool {
 		select {
 		case e := <-tm.g.Events():
 			switch {
-			case e.Type == mcrdma.Removed && e.Host == leaves.name:
+			case e.Type == mcrdma.EventRemoved && e.Host == leaves.name:
 				return true
-			case e.Type == mcrdma.Failed:
+			case e.Type == mcrdma.EventFailed:
 				if !k.killed() || !errors.Is(tm.g.Err(), mcrdma.ErrMinSize) {
 					tm.l.t.Errorf("%v", e)
 				}
