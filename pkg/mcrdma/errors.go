@@ -65,7 +65,7 @@ var kinds = map[mcrdmav1.Reason]error{
 // errStale: the daemon is further than the caller.
 var errStale = kind(mcrdmav1.Reason_STALE, "stale")
 
-// An Error says why something failed, and where. It wraps the kind of its reason.
+// An Error says why something failed, and where. It is of a kind, which follows from its reason.
 // errors.Is(err, &Error{Reason: r}) says whether err is of exactly that reason.
 type Error struct {
 	Reason mcrdmav1.Reason // unspecified: the contract has none for it
@@ -76,7 +76,8 @@ type Error struct {
 	// Pending, if it is not nil, is the operation that goes on, and whose memory stays lent: only the
 	// caller's context has ended.
 	Pending *Pending
-	under   error // kind or cause; nil: this is a kind
+	kind    error // nil: that of what it wraps, or this is one
+	under   error // what it wraps
 }
 
 func kind(reason mcrdmav1.Reason, text string) error {
@@ -85,7 +86,7 @@ func kind(reason mcrdmav1.Reason, text string) error {
 
 // because makes an error.
 func because(reason mcrdmav1.Reason, format string, args ...any) *Error {
-	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), under: cmp.Or(kinds[reason], ErrFailed)}
+	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), kind: cmp.Or(kinds[reason], ErrFailed)}
 }
 
 // about says which group an error is about.
@@ -102,19 +103,19 @@ func (id GroupID) about(err error) error {
 
 // Error returns all that is known.
 func (e *Error) Error() string {
-	if k, ok := e.under.(*Error); ok && k.under == nil { //nolint:errorlint // the kind itself
-		return k.Text + ": " + e.Text
+	if e.kind != nil {
+		return e.kind.Error() + ": " + e.Text
 	}
 	return e.Text
 }
 
-// Unwrap returns the kind, or the cause.
+// Unwrap returns the cause, if there is one.
 func (e *Error) Unwrap() error { return e.under }
 
-// Is reports whether target is an Error with nothing but the same reason.
+// Is reports whether target is its kind, or an Error with nothing but the same reason.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error) //nolint:errorlint // as errors.Is wants it
-	return ok && t.Text == "" && t.Reason == e.Reason && e.Reason != mcrdmav1.Reason_REASON_UNSPECIFIED
+	return ok && (target == e.kind || t.Text == "" && t.Reason == e.Reason && e.Reason != mcrdmav1.Reason_REASON_UNSPECIFIED)
 }
 
 // Advice returns what to do about errors of this reason; empty: the text says it.
