@@ -360,9 +360,9 @@ func ways(t *testing.T, f func(t *testing.T, l *lab, cfg mcrdma.GroupConfig)) {
 		switches bool
 		cfg      mcrdma.GroupConfig
 	}{
-		"switch": {true, mcrdma.GroupConfig{Mode: mcrdma.Require}},
-		"rdma":   {false, mcrdma.GroupConfig{Transport: "rdma"}},
-		"tcp":    {false, mcrdma.GroupConfig{Transport: "tcp"}},
+		"switch": {true, mcrdma.GroupConfig{Mode: mcrdma.ModeRequire}},
+		"rdma":   {false, mcrdma.GroupConfig{Tuning: mcrdma.Tuning{Transport: "rdma"}}},
+		"tcp":    {false, mcrdma.GroupConfig{Tuning: mcrdma.Tuning{Transport: "tcp"}}},
 	} {
 		t.Run(name, func(t *testing.T) { f(t, newLab(t, w.switches), w.cfg) })
 	}
