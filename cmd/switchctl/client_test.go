@@ -126,7 +126,7 @@ func TestClientErrors(t *testing.T) {
 		{"--agent " + deadAddress(t), "cannot be reached: connection refused; is \"switchctl agent\" running there"},
 		{"--timeout 50ms --agent " + hangs.addr, "did not answer within 50ms"},
 		{"--agent no-such-host.invalid", "agent no-such-host.invalid:9560 cannot be reached: "},
-		{"--agent " + secure.addr, "perhaps it wants TLS"},
+		{"--agent " + secure.addr, "wants TLS: name an administrator's certificate, --tls-cert"},
 		{"--agent " + hangs.addr + tls, "does not speak TLS"},
 		{"--agent torX=" + secure.addr + tls, "the server is switch:torS"},
 		{"--agent " + secure.addr + strings.ReplaceAll(tls, me.Key, "/no/such/key"), "--tls-cert, --tls-key, --tls-ca: identity: bad certificate files"},

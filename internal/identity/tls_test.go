@@ -84,6 +84,32 @@ func TestServersThatAreNotTrusted(t *testing.T) {
 		_, err := call(t, serveFiles(t, identity.Files{}), me, sw("torA"))
 		says(t, err, "Unavailable", "does not speak TLS")
 	})
+	t.Run("plain text to TLS", func(t *testing.T) {
+		_, err := call(t, serveFiles(t, ca.Switch("torA")), identity.Files{}, sw("torA"))
+		says(t, err, "Unavailable", identity.ErrWantsTLS.Error())
+	})
+}
+
+// TestBothSidesSay: where one side only has TLS, the server's log says so too.
+func TestBothSidesSay(t *testing.T) {
+	ca := identitytest.New(t)
+	for want, f := range map[string]struct{ server, client identity.Files }{
+		"does not speak TLS":                           {ca.Switch("torA"), identity.Files{}},
+		"speaks TLS, and this side has no certificate": {identity.Files{}, ca.Host("h1")},
+	} {
+		creds, err := f.server.Server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 10)
+		s := serve(t, grpc.Creds(identity.Watched(creds, func(err error) { said <- err })))
+		if _, err := call(t, s, f.client, sw("torA")); err == nil {
+			t.Errorf("%s: called", want)
+		}
+		if err := <-said; !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
 
 func TestClientsThatAreNotTrusted(t *testing.T) {

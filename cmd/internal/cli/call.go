@@ -64,7 +64,7 @@ func (c Callee) Intercept() grpc.DialOption {
 func (c Callee) explain(method string, err error) error {
 	s := status.Convert(err)
 	e := &callError{code: s.Code(), err: err}
-	said := Clean(s.Message())
+	said := Clean(failure.Said(err))
 	what := cmp.Or(c.Words[s.Code()], "answers: ") + said
 	switch s.Code() {
 	case codes.Unavailable:
