@@ -401,3 +401,19 @@ func TestWatched(t *testing.T) {
 		})
 	}
 }
+
+// TestExposed: a key that all users can read is told, one of a group's is not.
+func TestExposed(t *testing.T) {
+	f := identitytest.New(t).Host("h1")
+	for mode, bad := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o602: true} {
+		if err := os.Chmod(f.Key, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Exposed(); (err != nil) != bad {
+			t.Errorf("%#o: %v", mode, err)
+		}
+	}
+	if err := (identity.Files{}).Exposed(); err != nil {
+		t.Error(err)
+	}
+}
