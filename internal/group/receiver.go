@@ -98,6 +98,7 @@ type Invitation struct {
 	// Closed is why the host takes part in nothing new, Full why in no other group; nil: it
 	// does.
 	Closed, Full error
+	Ended        string // the application that listened for the service and has ended since; "": there was none
 }
 
 // A ReceiverAction is something to be done; one of the types below.
