@@ -72,7 +72,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.BoolVar(&f.check, "check", false, "receivers verify the content of every write; that takes time")
 	fs.StringVar(&f.transport, "transport", "", "over what hosts relay, `rdma or tcp`; default: the daemon's choice")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` without any progress that is an error")
-	fs.StringVar(&f.plot, "plot", "", "draw ratios to an SVG `file`")
+	fs.StringVar(&f.plot, "plot", "", "draw ratios, and what was measured, to an SVG `file`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")

@@ -73,7 +73,7 @@ func run(ctx context.Context, from, to, file string, size int) error {
 	if err := rx.connect(tx, mtu); err != nil {
 		return err
 	}
-	fmt.Printf("%s QP %#x → %s QP %#x, path MTU %d\n", from, tx.qp.QPN(), to, rx.qp.QPN(), mtu)
+	fmt.Printf("%s QPN 0x%06x → %s QPN 0x%06x, path MTU %d\n", from, tx.qp.QPN(), to, rx.qp.QPN(), mtu)
 
 	recv := qp.RecvWR{SGEs: []qp.SGE{rx.mr.SGE(len(data), len(digest))}}
 	if err := rx.qp.PostRecv(&recv); err != nil {

@@ -42,3 +42,11 @@ func Plural(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
+
+// QPN is a QPN, or an MC_ID, as drivers and tools print it; "": there is none.
+func QPN(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("0x%06x", n)
+}
