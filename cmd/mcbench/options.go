@@ -195,18 +195,11 @@ func split(list string) (out []string) {
 // numbers reads a list of numbers from 1 to most. Errors are usage errors.
 func numbers(flag, list string, most int) (out []int, err error) {
 	for _, s := range split(list) {
-		digits, mul := s, 1
-		switch upper := strings.ToUpper(s); {
-		case strings.HasSuffix(upper, "K"):
-			digits, mul = s[:len(s)-1], 1<<10
-		case strings.HasSuffix(upper, "M"):
-			digits, mul = s[:len(s)-1], 1<<20
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < 1 || n > most/mul {
+		n, err := cli.ParseSize(s)
+		if err != nil || n < 1 || n > most {
 			return nil, cli.Usagef("%s %q: want numbers from 1 to %d with commas between, such as 128,4K,1M", flag, s, most)
 		}
-		out = append(out, n*mul)
+		out = append(out, n)
 	}
 	return out, nil
 }

@@ -71,3 +71,17 @@ func tree() *cobra.Command {
 	root.AddCommand(status)
 	return root
 }
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "4096": 4096, "64K": 64 << 10, "8M": 8 << 20, "8m": 8 << 20, "2G": 2 << 30} {
+		var v Size
+		if err := v.Set(text); err != nil || int(v) != want {
+			t.Errorf("%s: %d, %v", text, v, err)
+		}
+	}
+	for _, text := range []string{"", "K", "-1", "1.5M", "8T", "8MB", "9999999999999G"} {
+		if n, err := ParseSize(text); err == nil {
+			t.Errorf("%q is %d", text, n)
+		}
+	}
+}
