@@ -21,18 +21,31 @@ func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 	return len(r.asked) < cap(r.asked) && room >= min(rest, r.window.size/2)
 }
 
-// ask returns for how many responses the READ request of w at nxt asks.
-func (r *Requester) ask(w *wqe) int {
+// request fills out with the READ request of w at nxt.
+func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
+	end := r.askUntil(w)
+	off := (r.nxt - w.first) * uint64(r.cfg.PathMTU)
+	n := (end - r.nxt) * uint64(r.cfg.PathMTU)
+	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
+		AckReq: true, PSN: r.psn(r.nxt)}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
+	out.Payload, out.PayloadLen = out.Payload[:0], 0
+	out.Retransmit = r.nxt < r.max
+	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
+}
+
+// askUntil returns one past the last response that the READ request of w at nxt asks for.
+func (r *Requester) askUntil(w *wqe) uint64 {
 	if r.nxt < r.max {
 		for _, end := range r.asked {
 			if end > r.nxt {
-				return int(end - r.nxt)
+				return end
 			}
 		}
 	}
 	end := min(w.first+uint64(w.packets), r.una+r.window.size, r.lim)
 	r.asked = append(r.asked, end)
-	return int(end - r.nxt)
+	return end
 }
 
 // answered returns how far an acknowledgement of all before pos counts: to the first data of a
@@ -41,6 +54,10 @@ func (r *Requester) answered(pos uint64) uint64 {
 	if r.sq.reads == 0 {
 		return pos
 	}
+	return r.missing(pos)
+}
+
+func (r *Requester) missing(pos uint64) uint64 {
 	for i := r.sq.done; i != r.sq.tail; i++ {
 		w := r.sq.at(i)
 		if w.first >= pos {

@@ -121,17 +121,14 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	}
 	r.rnrUntil = 0
 	w := r.sq.at(r.cur)
+	if w.op == qp.OpRead {
+		r.request(w, now, out)
+		return true
+	}
 	k := int(r.nxt - w.first)
+	last := k == w.packets-1
 	off := k * r.cfg.PathMTU
 	n := min(r.cfg.PathMTU, int(w.length)-off)
-	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
-	positions := 1
-	if w.op == qp.OpRead {
-		positions, n = r.ask(w), 0
-		out.RETH.VA += uint64(off)
-		out.RETH.Length = min(w.length-uint32(off), uint32(positions*r.cfg.PathMTU))
-	}
-	last := k+positions == w.packets
 
 	out.BTH = rocev2.BTH{
 		Opcode:    w.sendOpcode(k == 0, last),
@@ -140,15 +137,16 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last || w.op == qp.OpRead || r.wantAck(),
+		AckReq:    last || r.wantAck(),
 		PSN:       r.psn(r.nxt),
 	}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
 	out.Imm = w.imm
 	out.Payload = sliceGather(out.Payload[:0], w.mem, off, n)
 	out.PayloadLen = n
 	out.Retransmit = r.nxt < r.max
 
-	r.sent(now, out, positions, last)
+	r.sent(now, out, 1, last)
 	return true
 }
 
@@ -164,12 +162,11 @@ func (r *Requester) open() uint64 {
 		return 0
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
-	if r.nxt < r.max {
-		return room
-	}
-	if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
-		w.op == qp.OpRead && !r.mayAsk(w, room) {
-		return 0
+	if (r.drain || r.sq.reads > 0) && r.nxt >= r.max {
+		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
+			w.op == qp.OpRead && !r.mayAsk(w, room) {
+			return 0
+		}
 	}
 	return room
 }
@@ -184,7 +181,7 @@ func (r *Requester) wantAck() bool {
 }
 
 // sent does the books for the packet in out, which leaves now and stands for so many positions.
-func (r *Requester) sent(now time.Duration, out *Out, positions int, last bool) {
+func (r *Requester) sent(now time.Duration, out *Out, positions uint64, last bool) {
 	r.probe = false
 	r.stats.Packets++
 	if out.Retransmit {
@@ -192,7 +189,7 @@ func (r *Requester) sent(now time.Duration, out *Out, positions int, last bool) 
 	} else if out.AckReq {
 		r.rtt.begin(r.nxt, now)
 	}
-	r.nxt += uint64(positions)
+	r.nxt += positions
 	if last {
 		r.cur++
 	}
