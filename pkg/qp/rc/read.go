@@ -54,10 +54,6 @@ func (r *Requester) answered(pos uint64) uint64 {
 	if r.sq.reads == 0 {
 		return pos
 	}
-	return r.missing(pos)
-}
-
-func (r *Requester) missing(pos uint64) uint64 {
 	for i := r.sq.done; i != r.sq.tail; i++ {
 		w := r.sq.at(i)
 		if w.first >= pos {
@@ -70,16 +66,20 @@ func (r *Requester) missing(pos uint64) uint64 {
 	return pos
 }
 
-// acked takes in that every position before pos was executed, and reports whether all data of
-// READs before it has come. If not, it was lost: that is an implied NAK (IBTA 1.2.1 §9.7.5.2.7).
-// Only the first at a position makes the requester go back; after that the ACK timer does.
-func (r *Requester) acked(pos uint64, now time.Duration) bool {
-	end := r.answered(pos)
-	r.progress(end, now)
-	if end < pos && r.nakUna != r.una {
+// impliedNak takes in that data of a READ was lost, because what came later was executed (IBTA
+// 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
+// timer does.
+func (r *Requester) impliedNak(now time.Duration) {
+	if r.nakUna != r.una {
 		r.sequenceNak(now)
 	}
-	return end >= pos
+}
+
+// forgetAsked lets go of the READ requests whose responses all lie before pos.
+func (r *Requester) forgetAsked(pos uint64) {
+	for len(r.asked) > 0 && r.asked[0] <= pos {
+		r.asked = append(r.asked[:0], r.asked[1:]...)
+	}
 }
 
 // handleRead takes a READ response, and reports false for one that no request asked for. It does
@@ -101,7 +101,10 @@ func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	if w.op != qp.OpRead {
 		return false
 	}
-	if !r.acked(pos, now) {
+	end := r.answered(pos)
+	r.progress(end, now)
+	if end < pos {
+		r.impliedNak(now)
 		return true
 	}
 	off := int(pos-w.first) * r.cfg.PathMTU

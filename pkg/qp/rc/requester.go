@@ -153,12 +153,12 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	return r.nxt < r.lim && r.open() > 0
+	return r.nxt < r.lim && r.nxt < r.sq.end && r.open() > 0
 }
 
 // open returns how many packets may go as far as the queue and the window say.
 func (r *Requester) open() uint64 {
-	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size {
+	if !r.live || r.nxt-r.una >= r.window.size {
 		return 0
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
@@ -229,7 +229,11 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 			return
 		}
 		r.stats.Acks++
-		r.acked(pos+1, now)
+		end := r.answered(pos + 1)
+		r.progress(end, now)
+		if end <= pos {
+			r.impliedNak(now)
+		}
 		return
 	case pos < r.una || pos >= r.max:
 		r.stats.StaleAcks++
@@ -264,8 +268,8 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
-	for len(r.asked) > 0 && r.asked[0] <= pos {
-		r.asked = append(r.asked[:0], r.asked[1:]...)
+	if len(r.asked) > 0 {
+		r.forgetAsked(pos)
 	}
 	if r.nxt < pos {
 		// An acknowledgement of the first transmission has overtaken the
