@@ -170,8 +170,7 @@ func (p *Responder) readable(rkey uint32, va uint64, n int) ([]byte, bool) {
 }
 
 // readAgain executes a READ again, or the rest of one, if it is among those that are remembered
-// (IBTA 1.2.1 §9.7.5.1.4). Responses to later ones that have begun begin anew, since the requester
-// takes nothing after a gap.
+// (IBTA 1.2.1 §9.7.5.1.4). What of it is still to be sent needs nothing.
 func (p *Responder) readAgain(in *In) {
 	for i := range p.reads {
 		e := &p.reads[i]
@@ -185,11 +184,6 @@ func (p *Responder) readAgain(in *In) {
 		}
 		e.start, e.next = k, k
 		p.answering = min(p.answering, i)
-		for j := range p.reads[i+1:] {
-			if l := &p.reads[i+1+j]; l.next < l.packets {
-				l.next = l.start
-			}
-		}
 		return
 	}
 }
