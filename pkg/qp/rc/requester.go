@@ -97,7 +97,7 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	if !r.live && !r.err {
 		return fmt.Errorf("%w: send posted before RTS", qp.ErrState)
 	}
-	if wr.Opcode == qp.OpRead && cap(r.asked) == 0 && !r.err {
+	if wr.Opcode == qp.OpRead && cap(r.asked) == 0 {
 		return fmt.Errorf("%w: %v: MaxRdAtomic of the queue pair is 0", qp.ErrOpcode, wr.Opcode)
 	}
 	if err := r.sq.push(wr, gather, r.cfg.PathMTU, r.cfg.SignalAll); err != nil {
