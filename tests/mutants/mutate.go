@@ -297,8 +297,8 @@ func (f *finder) zero(r ast.Expr) {
 }
 
 func (f *finder) swapArguments(call *ast.CallExpr) {
-	if name := types.ExprString(call.Fun); name == "min" || name == "max" {
-		return
+	if name := types.ExprString(call.Fun); strings.HasPrefix(name, "min") || strings.HasPrefix(name, "max") {
+		return // which of two comes first does not matter
 	}
 	for i := 1; i < len(call.Args); i++ {
 		a, b := call.Args[i-1], call.Args[i]
