@@ -175,6 +175,53 @@ func TestViewTimes(t *testing.T) {
 	}
 }
 
+// TestRestored: what a group does first after a restart of its daemon.
+func TestRestored(t *testing.T) {
+	now := time.Unix(1000, 0)
+	form := *bySwitches(t, now).form
+	relayed := form
+	relayed.Path = mcrdmav1.Path_PATH_RELAY
+	with := SenderConfig{MinSize: 2, Switch: "tor", MemberLease: time.Minute, GroupLease: time.Hour, Grace: time.Minute}
+	without := with
+	without.Switch = ""
+	for _, c := range []struct {
+		name    string
+		cfg     SenderConfig
+		record  SenderRecord
+		state   SenderState
+		text    string // of the first event
+		actions []string
+	}{
+		{"as it was", with, SenderRecord{Form: &form}, Active, "", nil},
+		{"no agent any longer", without, SenderRecord{Form: &form}, Broken, "no switch agent is configured", []string{"TellSender"}},
+		{"relayed", with, SenderRecord{Form: &relayed}, Active, "", []string{"CleanUp"}},
+		{"relayed without an agent", without, SenderRecord{Form: &relayed}, Active, "", nil},
+		{"formed anew", with, SenderRecord{Form: &form, Forming: &Begun{form.N + 1, 10, form.Addrs()}}, Broken, "while the group was formed anew",
+			[]string{"CleanUp", "CleanUp", "CleanUp", "TellSender"}},
+		{"formed for the first time", with, SenderRecord{Forming: &Begun{1, 10, form.Addrs()}}, Closing, "", []string{"CleanUp", "CleanUp", "CleanUp"}},
+		{"ended", with, SenderRecord{Form: &form, Ended: &Ending{Reason: mcrdmav1.Detached_REASON_CLOSED}}, Closing, "", []string{"CleanUp", "CleanUp", "CleanUp"}},
+	} {
+		s := RestoreSender(c.cfg, &c.record, now)
+		list, text := save(s, now), ""
+		for _, a := range list {
+			if a, ok := a.(TellSender); ok {
+				text = a.Text
+			}
+		}
+		if got := kinds(list); s.state != c.state || !slices.Equal(got, c.actions) || (text == "") != (c.text == "") || !strings.Contains(text, c.text) {
+			t.Errorf("%s: %v, %v, %q", c.name, s.state, got, text)
+		}
+		if s.state == Active {
+			if s.Tick(now.Add(time.Minute - 1)); s.state != Active {
+				t.Errorf("%s: %v before the end of the grace", c.name, s.state)
+			}
+			if s.Tick(now.Add(time.Minute)); s.state != Closing || s.end.Reason != mcrdmav1.Detached_REASON_SENDER_LOST {
+				t.Errorf("%s: %v after the grace", c.name, s.state)
+			}
+		}
+	}
+}
+
 // TestLeases: a membership ends when nothing was heard for longer than its lease, and why is kept
 // for five minutes, or for the lease if that is less.
 func TestLeases(t *testing.T) {

@@ -49,3 +49,21 @@ func TestOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestSame: receivers are the same if all that is known of them is.
+func TestSame(t *testing.T) {
+	is := bifurcation.Receiver{Addr: netip.MustParseAddr("10.0.0.1"), QPN: 1, Regions: []bifurcation.Region{{RKey: 1}}}
+	if !Same(is, is) {
+		t.Error("it is not itself")
+	}
+	for _, change := range []func(r *bifurcation.Receiver){
+		func(r *bifurcation.Receiver) { r.Addr = netip.MustParseAddr("10.0.0.2") },
+		func(r *bifurcation.Receiver) { r.QPN = 2 },
+		func(r *bifurcation.Receiver) { r.Regions = nil },
+	} {
+		other := is
+		if change(&other); Same(is, other) || Equal([]bifurcation.Receiver{is}, []bifurcation.Receiver{other}) {
+			t.Errorf("%+v is %+v", other, is)
+		}
+	}
+}
