@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +173,70 @@ func TestViewTimes(t *testing.T) {
 	}
 	if !slices.Equal(told, []string{"TYPE_REMOVED 10.0.0.10 : silent dead"}) || s.state != Active || len(s.form.Receivers) != 1 || s.form.View != view+1 {
 		t.Errorf("%q, %v, %+v", told, s.state, s.form)
+	}
+}
+
+// TestChooses: who is in the next formation. A receiver that was suspected in three formations in
+// a row is not, nor one that is lost.
+func TestChooses(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	if r := s.record(); r.Views != s.view+16 {
+		t.Errorf("the record permits views up to %d, after %d", r.Views, s.view)
+	}
+	choose := func(suspects, add []netip.Addr, want []netip.Addr, lost int) {
+		t.Helper()
+		r := &request{again: &Again{Formation: s.form.N, Suspects: suspects, Add: add}}
+		if err := s.choose(r); err != nil || !slices.Equal(r.candidates, want) || len(r.lost) != lost || !slices.Equal(r.joining, add) {
+			t.Errorf("formation %d: %v, %v are lost, %v join, %v", s.form.N, r.candidates, r.lost, r.joining, err)
+		}
+	}
+	next := func() {
+		f := *s.form
+		f.N++
+		s.form = &f
+	}
+	all := s.form.Addrs()
+	other := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return a == agentOne })
+	suspect := []netip.Addr{agentOne}
+	choose(suspect, nil, all, 0)
+	next()
+	choose(suspect, nil, all, 0)
+	choose(suspect, nil, all, 0) // the same formation
+	next()
+	choose(nil, nil, all, 0) // not in a row
+	next()
+	choose(suspect, nil, all, 0)
+	next()
+	choose(suspect, nil, all, 0)
+	next()
+	choose(suspect, nil, other, 1)
+	next()
+	s.lost[agentTen] = Loss{"dead", "silent"}
+	choose(nil, nil, suspect, 1)
+	joins := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 20})}
+	s.departures = []Departure{{Addr: joins[0]}, {Addr: agentTen}}
+	choose(nil, joins, slices.Concat(suspect, joins), 1)
+	if len(s.departures) != 1 || s.departures[0].Addr != agentTen {
+		t.Errorf("out are %v", s.departures)
+	}
+	delete(s.lost, agentTen)
+	for i := range 15 {
+		joins = append(joins, netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}))
+	}
+	choose(nil, joins[:14], slices.Concat(all, joins[:14]), 0)
+	for _, c := range []struct {
+		again Again
+		want  mcrdmav1.Reason
+	}{
+		{Again{Formation: s.form.N - 1}, mcrdmav1.Reason_STALE},
+		{Again{Formation: s.form.N + 1}, mcrdmav1.Reason_STALE},
+		{Again{Formation: s.form.N, Add: joins[:15]}, mcrdmav1.Reason_TOO_MANY_RECEIVERS},
+		{Again{Formation: s.form.N, Add: suspect}, mcrdmav1.Reason_DUPLICATE_ADDRESS},
+	} {
+		if err := s.choose(&request{again: &c.again}); err == nil || failure.Of(err).Reason != c.want {
+			t.Errorf("%+v: %v, want %v", c.again, err, c.want)
+		}
 	}
 }
 
