@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -296,9 +297,13 @@ func (f *finder) zero(r ast.Expr) {
 	f.add("zero", r.Pos(), r.End(), zero)
 }
 
+// symmetric matches names of functions for which it does not matter what comes first.
+var symmetric = regexp.MustCompile(`^(?i:min|max|equal|same)`)
+
 func (f *finder) swapArguments(call *ast.CallExpr) {
-	if name := types.ExprString(call.Fun); strings.HasPrefix(name, "min") || strings.HasPrefix(name, "max") {
-		return // which of two comes first does not matter
+	name := types.ExprString(call.Fun)
+	if symmetric.MatchString(name[strings.LastIndexByte(name, '.')+1:]) {
+		return
 	}
 	for i := 1; i < len(call.Args); i++ {
 		a, b := call.Args[i-1], call.Args[i]
