@@ -16,11 +16,11 @@ var (
 )
 
 // formed is a group that has just been formed, with MC_ID 9.
-func formed(t *testing.T, in Installation, now time.Time) *Sender {
+func formed(t *testing.T, in Installation, views bool, now time.Time) *Sender {
 	t.Helper()
-	s := NewSender(SenderConfig{MinSize: 2, Receivers: 16, Switch: "tor", MemberLease: time.Hour, GroupLease: time.Hour,
+	s := NewSender(SenderConfig{MinSize: 2, Receivers: 16, Switch: "tor", MemberLease: time.Minute, GroupLease: time.Hour,
 		PrepareTime: time.Second, ReformTime: time.Second, Grace: time.Minute})
-	s.Create(Call{ID: 1, Begun: now}, Endpoint{QPN: 5}, []netip.Addr{agentTen, agentOne}, false, now)
+	s.Create(Call{ID: 1, Begun: now}, Endpoint{QPN: 5}, []netip.Addr{agentTen, agentOne}, views, now)
 	s.Numbered(9, 7, nil, now)
 	for _, a := range []netip.Addr{agentOne, agentTen} {
 		s.Prepared(9, a, Receiver{Addr: a, QPN: 6}, nil, false, now)
@@ -44,7 +44,7 @@ func formed(t *testing.T, in Installation, now time.Time) *Sender {
 }
 
 func bySwitches(t *testing.T, now time.Time) *Sender {
-	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, now)
+	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, false, now)
 	for _, a := range s.Take() {
 		if _, ok := a.(DrawTree); ok {
 			s.Drawn(s.form, []string{"first"}, nil, now)
@@ -128,7 +128,7 @@ func TestMissing(t *testing.T) {
 // group is formed anew when it is ready.
 func TestTransient(t *testing.T) {
 	now := time.Unix(1000, 0)
-	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_RELAY, Transient: true}, now)
+	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_RELAY, Transient: true}, false, now)
 	s.Take()
 	for i := range 3 {
 		now = now.Add(10*time.Second - 1)
@@ -146,7 +146,7 @@ func TestTransient(t *testing.T) {
 	if s.Probed(true, now); s.state != Broken {
 		t.Error(s.state)
 	}
-	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_RELAY}, now)
+	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_RELAY}, false, now)
 	if s.Probed(true, now); s.state != Active || !s.Deadline().IsZero() {
 		t.Errorf("%v, to be called at %v, and hosts relay for another reason", s.state, s.Deadline())
 	}
@@ -198,7 +198,7 @@ func TestDraws(t *testing.T) {
 			t.Errorf("%v: %+v", lines, told)
 		}
 	}
-	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, now)
+	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, false, now)
 	s.Take()
 	s.Drawn(s.form, []string{"first"}, nil, now)
 	if told := done[TellSender](s); len(told) != 1 || told[0].Type != mcrdmav1.GroupChanged_TYPE_TREE || told[0].Text != "" {

@@ -200,7 +200,7 @@ func TestPauses(t *testing.T) {
 	}
 	c := newCalm(t, formationOf(1, "a"))
 	c.ended(errPlay)
-	if c.answered(nil, errPlay, false, c.now); c.state != closing || !errors.Is(c.err, errPlay) {
+	if c.answered(nil, errPlay, false, c.now); c.state != closing || !errors.Is(c.err, errPlay) || errors.Is(c.err, ErrFailed) {
 		t.Errorf("%v, %v, and no other try may help", c.state, c.err)
 	}
 }
@@ -317,5 +317,56 @@ func TestAdditions(t *testing.T) {
 	}
 	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"answer"}) || len(c.adding) != 0 {
 		t.Errorf("%v", kinds)
+	}
+}
+
+// TestCatchesUp: where switches would show a member older bytes again, hosts relay what the
+// others lack, and no more; then the group is formed anew.
+func TestCatchesUp(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a", "b"))
+	for _, k := range []Kind{OpWrite, OpSend, OpWrite, OpSend, OpSend} {
+		c.queue.push(&Op{Kind: k, size: 8})
+	}
+	for range 4 {
+		c.queue.advance()
+	}
+	c.ended(errPlay)
+	found := func(number uint32, path mcrdmav1.Path) *mcrdmav1.FormationInfo {
+		f := formationOf(number, "a", "b")
+		f.Path, f.Members[1].Have = path, 2
+		return f
+	}
+	for number := range uint32(2) {
+		c.answered(found(2+number, mcrdmav1.Path_PATH_SWITCH), nil, false, c.now)
+		if req := c.re.request(); req.GetReason() != errCatchUp.Error() || req.GetFormation() != 2+number || len(req.GetSuspects())+len(req.GetAdd()) != 0 {
+			t.Fatalf("asks %v", req)
+		}
+		if number == 1 {
+			if c.job != pausing {
+				t.Fatalf("job %d, and the daemon does not let hosts relay", c.job)
+			}
+			c.now = c.now.Add(time.Second)
+			c.next(c.now)
+			c.answered(found(4, mcrdmav1.Path_PATH_SWITCH), nil, false, c.now)
+		}
+	}
+	c.answered(found(5, mcrdmav1.Path_PATH_RELAY), nil, false, c.now)
+	c.begins()
+	posted := 0
+	for c.queue.next() != nil {
+		c.queue.advance()
+		posted++
+	}
+	if posted != 4 {
+		t.Errorf("%d operations are relayed, want 4", posted)
+	}
+	c.does()
+	c.complete(3)
+	if kinds, _ := c.does(); len(kinds) != 0 {
+		t.Errorf("%v, and one lacks an operation", kinds)
+	}
+	c.complete(1)
+	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"cut"}) {
+		t.Errorf("%v, and all have the same", kinds)
 	}
 }

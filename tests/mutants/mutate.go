@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -296,8 +297,12 @@ func (f *finder) zero(r ast.Expr) {
 	f.add("zero", r.Pos(), r.End(), zero)
 }
 
+// symmetric matches names of functions for which it does not matter what comes first.
+var symmetric = regexp.MustCompile(`^(?i:min|max|equal|same)`)
+
 func (f *finder) swapArguments(call *ast.CallExpr) {
-	if name := types.ExprString(call.Fun); name == "min" || name == "max" {
+	name := types.ExprString(call.Fun)
+	if symmetric.MatchString(name[strings.LastIndexByte(name, '.')+1:]) {
 		return
 	}
 	for i := 1; i < len(call.Args); i++ {

@@ -109,7 +109,7 @@ func (s *suite) execute(ctx context.Context, bin string, run step) ([]byte, *os.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	if err != nil && (context.Cause(ctx) == errHangs || cmd.ProcessState != nil && killedBySystem(cmd.ProcessState)) {
+	if err != nil && (errors.Is(context.Cause(ctx), errHangs) || cmd.ProcessState != nil && killedBySystem(cmd.ProcessState)) {
 		err = errHangs
 	}
 	return out.Bytes(), cmd.ProcessState, err

@@ -1,0 +1,101 @@
+package group
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+)
+
+// TestAhead: the highest number that receivers know, if one of them is as high as the one
+// that was begun, and not higher by 65,536 or more.
+func TestAhead(t *testing.T) {
+	stale := func(n uint32) error {
+		f := failure.New(mcrdmav1.Reason_STALE, "stale")
+		f.Formation = n
+		return f
+	}
+	for _, c := range []struct {
+		errs []error
+		want uint32
+	}{
+		{nil, 0}, {[]error{stale(99)}, 0}, {[]error{stale(100)}, 100}, {[]error{stale(103), stale(101)}, 103},
+		{[]error{stale(100 + 65_535)}, 100 + 65_535}, {[]error{stale(100 + 65_536), stale(101)}, 101}, {[]error{errNoAnswer}, 0},
+	} {
+		try := try{f: &Formation{N: 100}, out: map[netip.Addr]error{}}
+		for i, err := range c.errs {
+			try.out[netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})] = err
+		}
+		if got := try.ahead(); got != c.want {
+			t.Errorf("%v: %d, want %d", c.errs, got, c.want)
+		}
+	}
+}
+
+// TestHave: a formation begins after what all receivers have; one that joins has as much.
+func TestHave(t *testing.T) {
+	f := Formation{Sender: Endpoint{Sent: 9}, Receivers: []Receiver{{Addr: agentOne, Have: 7}, {Addr: agentTen, Have: 3}}}
+	for _, c := range []struct {
+		joining  []netip.Addr
+		want     uint64
+		one, ten uint64
+	}{
+		{nil, 3, 7, 3}, {[]netip.Addr{agentTen}, 7, 7, 7}, {[]netip.Addr{agentOne, agentTen}, 9, 9, 9},
+	} {
+		x := f
+		x.Receivers = []Receiver{f.Receivers[0], f.Receivers[1]}
+		if x.settle(c.joining); x.Have != c.want || x.Receivers[0].Have != c.one || x.Receivers[1].Have != c.ten {
+			t.Errorf("%v join: %+v", c.joining, x)
+		}
+	}
+}
+
+// TestSlow: when a formation is tried again with receivers that have not answered.
+func TestSlow(t *testing.T) {
+	now := time.Unix(1000, 0)
+	late := failure.New(mcrdmav1.Reason_TIMEOUT, "late")
+	refuses := failure.New(mcrdmav1.Reason_DENIED, "no")
+	none := mcrdmav1.Reason_REASON_UNSPECIFIED
+	for _, c := range []struct {
+		name  string
+		ready int
+		out   error
+		last  int // tries for late receivers before
+		join  bool
+		lost  bool
+		sent  bool // the request
+		want  mcrdmav1.Reason
+	}{
+		{"late", 1, late, 0, false, false, true, mcrdmav1.Reason_TIMEOUT},
+		{"late for the third time", 1, late, 2, false, false, true, mcrdmav1.Reason_TIMEOUT},
+		{"late for the fourth time", 1, late, 3, false, false, true, none},
+		{"late, and joins", 1, late, 0, true, false, true, none},
+		{"late, joins, and is needed", 0, late, 0, true, false, true, mcrdmav1.Reason_TIMEOUT},
+		{"late, and dead", 1, late, 0, false, true, true, none},
+		{"late before it was asked", 1, late, 0, false, false, false, none},
+		{"refuses", 1, refuses, 0, false, false, true, none},
+		{"away", 1, errNoAnswer, 0, false, false, false, none},
+		{"away, and needed", 0, errNoAnswer, 9, false, false, false, mcrdmav1.Reason_UNREACHABLE},
+		{"away, needed, and dead", 0, errNoAnswer, 0, false, true, false, none},
+	} {
+		s := bySwitches(t, now)
+		s.try = &try{request: &request{}, out: map[netip.Addr]error{agentTen: c.out}, reached: map[netip.Addr]bool{agentTen: c.sent}}
+		s.late = c.last
+		if c.join {
+			s.try.joining = []netip.Addr{agentTen}
+		}
+		if c.lost {
+			s.lost[agentTen] = Loss{}
+		}
+		got := none
+		err := s.slow(c.ready)
+		if err != nil {
+			got = failure.Of(err).Reason
+		}
+		if got != c.want || (got == mcrdmav1.Reason_TIMEOUT) != (s.late == c.last+1) {
+			t.Errorf("%s: %v, want %v; %d tries", c.name, err, c.want, s.late)
+		}
+	}
+}
