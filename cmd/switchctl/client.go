@@ -88,17 +88,22 @@ func (f *clientFlags) addresses() ([]agents.Address, error) {
 	if f.timeout <= 0 {
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
 	}
-	if f.tls.Plain() {
-		f.tls = identity.Files{Cert: os.Getenv(tlsEnv + "CERT"), Key: os.Getenv(tlsEnv + "KEY"), CA: os.Getenv(tlsEnv + "CA")}
-	}
-	if t := f.tls; !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
+	if t := f.certificate(); !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
 		return nil, cli.Usagef("--tls-cert, --tls-key and --tls-ca go together, and so do $%sCERT, KEY and CA: name all of them, or none for plain text", tlsEnv)
 	}
 	return out, nil
 }
 
+// certificate is the caller's: that of the flags, or of the environment.
+func (f *clientFlags) certificate() identity.Files {
+	if !f.tls.Plain() {
+		return f.tls
+	}
+	return identity.Files{Cert: os.Getenv(tlsEnv + "CERT"), Key: os.Getenv(tlsEnv + "KEY"), CA: os.Getenv(tlsEnv + "CA")}
+}
+
 func (f *clientFlags) fleet() *agents.Fleet {
-	return agents.NewFleet(agents.Options{TLS: f.tls, Timeout: f.timeout})
+	return agents.NewFleet(agents.Options{TLS: f.certificate(), Timeout: f.timeout})
 }
 
 // connect returns the agents that are to be asked. If --peers has more looked for, those
