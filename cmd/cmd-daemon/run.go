@@ -101,6 +101,7 @@ func runCommand() *cobra.Command {
 		return pflag.NormalizedName(name)
 	})
 	cli.CompleteFile(cmd, "config", "yaml", "yml")
+	cli.CompleteFlag(cmd, "on-stop", func() []string { return []string{"keep", "close"} })
 	return cmd
 }
 
