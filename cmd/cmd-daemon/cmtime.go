@@ -76,6 +76,8 @@ func cmtimeCommand() *cobra.Command {
 	f.StringVar(&o.mode, "mode", "auto", "auto (switches if they can), require (switches) or off (hosts)")
 	f.Var((*cli.Size)(&o.write), "write", "also write this many `bytes` to each group, such as 10000, 64K or 8M")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` that a group may take")
+	cli.CompleteHosts(cmd, "receivers", &o.socket)
+	cli.CompleteFlag(cmd, "mode", func() []string { return []string{"auto", "require", "off"} })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := o.check()
 		if err != nil {

@@ -133,7 +133,7 @@ func TestUsage(t *testing.T) {
 		{"cmtime --service s --receivers a -n 0", "--count 0"},
 		{"cmtime --service s --receivers a --warm-up -1", "--warm-up -1"},
 		{"cmtime --service s --receivers a --mode fast", `--mode "fast" is none of`},
-		{"cmtime --service s --receivers a --write -1", "--write -1"},
+		{"cmtime --service s --receivers a --write -1", `"-1" is no number of bytes`},
 		{"cmtime --service s --receivers a --timeout 0s", "--timeout 0s"},
 		{"doctor x", `unexpected argument "x"`},
 	} {
@@ -226,6 +226,21 @@ func TestCompletion(t *testing.T) {
 	code, stdout, _ := call("__complete", "group", "show", "--socket", fake.socket, "")
 	if code != cli.ExitOK || !strings.Contains(stdout, "10.1.0.11/3\tjournal, 2 receivers\n") {
 		t.Errorf("%d, %s", code, stdout)
+	}
+	for args, want := range map[string]string{
+		"cmtime --socket " + fake.socket + " --receivers h2,": "h2,h3\n",
+		"cmtime --mode ":   "auto\nrequire\noff\n",
+		"run --on-stop ":   "keep\nclose\n",
+		"run --log-level ": "debug\ninfo\nwarn\nerror\n",
+		"cmtime --socket /no/such.sock --receivers ": ":6",
+	} {
+		words := strings.Split(args, " ")
+		if strings.HasSuffix(args, ",") {
+			words = strings.Fields(args)
+		}
+		if code, stdout, _ := call(append([]string{"__complete"}, words...)...); code != cli.ExitOK || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: %d, %s", args, code, stdout)
+		}
 	}
 	code, stdout, _ = call("__complete", "group", "show", "--socket", "/no/such.sock", "")
 	if code != cli.ExitOK || !strings.HasPrefix(stdout, ":4") {

@@ -101,6 +101,7 @@ func runCommand() *cobra.Command {
 		return pflag.NormalizedName(name)
 	})
 	cli.CompleteFile(cmd, "config", "yaml", "yml")
+	cli.CompleteFlag(cmd, "on-stop", func() []string { return []string{"keep", "close"} })
 	return cmd
 }
 
@@ -252,6 +253,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	}
 	up.set(true)
 	cli.NotifySystemd("READY=1")
+	log.Info("ready", "host", s.cfg.Name, "address", m.Addr().String(), "applications", m.Socket())
 	fmt.Fprintf(stdout, "ready: daemon of host %s at %v, applications at %s\n", s.cfg.Name, m.Addr(), m.Socket())
 	select {
 	case err := <-ran:

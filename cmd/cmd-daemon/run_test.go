@@ -235,10 +235,10 @@ func TestHealth(t *testing.T) {
 	}
 	h.stop(t)
 
-	up, err := serveHealth(free(t), nil, func(error) {})
+	at = free(t)
+	up, err := serveHealth(at, nil, func(error) {})
 	must(t, err)
 	defer up.close()
-	at = up.listener.Addr().String()
 	if code, _ := get("/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("before it is ready: %d", code)
 	}

@@ -54,6 +54,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.StringSliceVarP(&f.receivers, "receivers", "r", nil, "the receivers, `hosts` or addresses with commas between")
 	fs.StringVar(&f.service, "service", defaultService, "`name` of the service for which the receivers listen")
 	cli.AddSocketFlag(cmd, &f.socket, "")
+	cli.CompleteHosts(cmd, "receivers", &f.socket)
 	if k.compare {
 		fs.StringVar(&f.ways, "ways", strings.Join(wayNames(), ","), "`ways` with commas between; ratios are to the first")
 		fs.IntVar(&f.rounds, "rounds", 3, "`rounds` in which the ways take turns")

@@ -89,6 +89,8 @@ func agentCommand() *cobra.Command {
 	f.BoolVar(&o.standby, "standby", false, "wait while another agent has the state file, and then take over")
 	logger = cli.AddLogFlags(cmd)
 	f.StringVar(&o.onStop, "on-stop", "", "what neighbors do when the agent ends: `hold` on to links and routes, or leave; default: as configured")
+	cli.CompleteFlag(cmd, "on-stop", func() []string { return []string{"hold", "leave"} })
+	cli.CompleteFile(cmd, "config", "yaml", "yml")
 	return cmd
 }
 
@@ -108,6 +110,7 @@ func runAgent(ctx context.Context, cfg *config.Config, o switchagent.Options, st
 	case <-a.Ready():
 	}
 	cli.NotifySystemd("READY=1")
+	o.Logger.Info("ready", "switch", cfg.Name, "address", a.Addr().String())
 	fmt.Fprintf(stdout, "ready: agent of switch %s at %v\n", cfg.Name, a.Addr())
 	select {
 	case err := <-ran:

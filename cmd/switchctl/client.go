@@ -24,6 +24,10 @@ import (
 // agentEnv is the environment variable that --agent is taken from.
 const agentEnv = "SWITCHCTL_AGENT"
 
+// tlsEnv begins the names of the environment variables that --tls-cert, --tls-key and
+// --tls-ca are taken from if none of them is given.
+const tlsEnv = "SWITCHCTL_TLS_"
+
 // maxAgents is how many agents are looked for through others.
 const maxAgents = 256
 
@@ -45,9 +49,9 @@ func addClientFlags(cmd *cobra.Command, peers, follow bool) *clientFlags {
 	if peers {
 		fs.BoolVar(&f.peers, "peers", follow, "go on to the agents that these name as their peers, and so on")
 	}
-	fs.StringVar(&f.tls.Cert, "tls-cert", "", "certificate of an administrator (mcrdma:admin:NAME), a PEM `file`; without it everything is in plain text")
-	fs.StringVar(&f.tls.Key, "tls-key", "", "its key, a PEM `file`")
-	fs.StringVar(&f.tls.CA, "tls-ca", "", "who issues the agents' certificates, a PEM `file`")
+	fs.StringVar(&f.tls.Cert, "tls-cert", "", "certificate of an administrator (mcrdma:admin:NAME), a PEM `file`; default: $"+tlsEnv+"CERT, else everything is in plain text")
+	fs.StringVar(&f.tls.Key, "tls-key", "", "its key, a PEM `file`; default: $"+tlsEnv+"KEY")
+	fs.StringVar(&f.tls.CA, "tls-ca", "", "who issues the agents' certificates, a PEM `file`; default: $"+tlsEnv+"CA")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Second, "`time` that an agent has for each answer")
 	for _, file := range []string{"tls-cert", "tls-key", "tls-ca"} {
 		cli.CompleteFile(cmd, file, "pem", "crt", "key")
@@ -84,14 +88,22 @@ func (f *clientFlags) addresses() ([]agents.Address, error) {
 	if f.timeout <= 0 {
 		return nil, cli.Usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
 	}
-	if t := f.tls; !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
-		return nil, cli.Usagef("--tls-cert, --tls-key and --tls-ca go together: name all of them, or none for plain text")
+	if t := f.certificate(); !t.Plain() && (t.Cert == "" || t.Key == "" || t.CA == "") {
+		return nil, cli.Usagef("--tls-cert, --tls-key and --tls-ca go together, and so do $%sCERT, KEY and CA: name all of them, or none for plain text", tlsEnv)
 	}
 	return out, nil
 }
 
+// certificate is the caller's: that of the flags, or of the environment.
+func (f *clientFlags) certificate() identity.Files {
+	if !f.tls.Plain() {
+		return f.tls
+	}
+	return identity.Files{Cert: os.Getenv(tlsEnv + "CERT"), Key: os.Getenv(tlsEnv + "KEY"), CA: os.Getenv(tlsEnv + "CA")}
+}
+
 func (f *clientFlags) fleet() *agents.Fleet {
-	return agents.NewFleet(agents.Options{TLS: f.tls, Timeout: f.timeout})
+	return agents.NewFleet(agents.Options{TLS: f.certificate(), Timeout: f.timeout})
 }
 
 // connect returns the agents that are to be asked. If --peers has more looked for, those

@@ -140,6 +140,18 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.args, code, stdout, stderr, c.want)
 		}
 	}
+	t.Setenv(tlsEnv+"CERT", me.Cert)
+	if code, _, stderr := call("status", "--agent", secure.addr); code != cli.ExitUsage || !strings.Contains(stderr, "$SWITCHCTL_TLS_CERT, KEY and CA") {
+		t.Errorf("half of it by environment: %d, %s", code, stderr)
+	}
+	t.Setenv(tlsEnv+"KEY", me.Key)
+	t.Setenv(tlsEnv+"CA", me.CA)
+	if code, _, stderr := call("status", "--agent", secure.addr); code != cli.ExitOK || secure.caller.Name != "me" {
+		t.Errorf("by environment: %d, %s", code, stderr)
+	}
+	for _, name := range []string{"CERT", "KEY", "CA"} {
+		t.Setenv(tlsEnv+name, "")
+	}
 	for _, name := range []string{"", "torS="} {
 		code, _, stderr := call(append([]string{"status", "--agent", name + secure.addr}, strings.Fields(tls)...)...)
 		if code != cli.ExitOK || secure.caller.Role != identity.Admin || secure.caller.Name != "me" {

@@ -236,7 +236,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, func() bool {
+		select {
+		case <-m.ready:
+			return m.life.Err() == nil
+		default:
+			return false
+		}
+	}, cancel)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -141,9 +141,9 @@ func CannotListen(field, addr string, err error) error {
 	return fmt.Errorf("%s %s%s: %w", field, addr, do, err)
 }
 
-// ServeMetrics serves metrics at an address ("": it does nothing) until stop is called,
-// or fails.
-func ServeMetrics(addr string, g prometheus.Gatherer, fail func(error)) (stop func(), err error) {
+// ServeMetrics serves /metrics, /healthz, and /readyz, which answers 503 while ready says
+// no, at an address ("": it does nothing) until stop is called, or fails.
+func ServeMetrics(addr string, g prometheus.Gatherer, ready func() bool, fail func(error)) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
 	}
@@ -153,6 +153,14 @@ func ServeMetrics(addr string, g prometheus.Gatherer, fail func(error)) (stop fu
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !ready() {
+			http.Error(w, "not ready: starting or ending", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan struct{})
 	go func() {

@@ -134,24 +134,25 @@ func TestServeMetrics(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	fail := func(err error) { t.Errorf("it failed: %v", err) }
-	if _, err := ServeMetrics(addr, registry, fail); err == nil {
+	var ready atomic.Bool
+	if _, err := ServeMetrics(addr, registry, ready.Load, fail); err == nil {
 		t.Error("two servers at one address")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := ServeMetrics(addr, registry, fail)
+	stop, err := ServeMetrics(addr, registry, ready.Load, fail)
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func() (*http.Response, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/metrics", nil)
+	get := func(path string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	}
-	res, err := get()
+	res, err := get("/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +160,26 @@ func TestServeMetrics(t *testing.T) {
 	if _ = res.Body.Close(); err != nil || !strings.Contains(string(text), "things_total 0") {
 		t.Errorf("%s, %v", text, err)
 	}
+	for _, c := range []struct {
+		path  string
+		ready bool
+		want  int
+	}{{"/healthz", false, 200}, {"/readyz", false, 503}, {"/readyz", true, 200}} {
+		ready.Store(c.ready)
+		res, err := get(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = res.Body.Close(); res.StatusCode != c.want {
+			t.Errorf("%s: %d, want %d", c.path, res.StatusCode, c.want)
+		}
+	}
 	stop()
-	if res, err := get(); err == nil {
+	if res, err := get("/metrics"); err == nil {
 		_ = res.Body.Close()
 		t.Error("it still serves")
 	}
-	none, err := ServeMetrics("", registry, fail)
+	none, err := ServeMetrics("", registry, ready.Load, fail)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,6 +241,17 @@ func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 // started: routes are known, and all earlier groups have been made again.
 func (a *Agent) Ready() <-chan struct{} { return a.restored }
 
+// serving says that the agent has been ready and controls its switch, as its gRPC health does.
+func (a *Agent) serving() bool {
+	select {
+	case <-a.restored:
+		_, s := a.driver.current()
+		return s != nil
+	default:
+		return false
+	}
+}
+
 // absence is how long neighbors keep using the switch when Run ends.
 func (a *Agent) absence() time.Duration {
 	if a.opts.Leave {
@@ -280,7 +291,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, a.serving, cancel)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}

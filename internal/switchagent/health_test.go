@@ -28,6 +28,9 @@ func TestHealth(t *testing.T) {
 			if err != nil || res.GetStatus() != want {
 				t.Fatalf("%s: %v, %v", when, res, err)
 			}
+			if n.agent.serving() != (want == healthpb.HealthCheckResponse_SERVING) { // /readyz
+				t.Errorf("%s: serving %v", when, n.agent.serving())
+			}
 		}
 		expect("without a switch", healthpb.HealthCheckResponse_NOT_SERVING)
 		for range 2 {

@@ -3,6 +3,7 @@ package switchagent
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,7 @@ type metrics struct {
 
 func newMetrics(a *Agent) *metrics {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(bgpCollector{a})
+	registry.MustRegister(bgpCollector{a}, portCollector{a})
 	auto := promauto.With(prometheus.WrapRegistererWithPrefix("mcrdma_agent_", registry))
 	gauge := func(name, help string, f func() int) {
 		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
@@ -87,6 +88,24 @@ func (b bgpCollector) Collect(c chan<- prometheus.Metric) {
 		gauge(bgpPrefixes, n.GetReceived(), n.GetSwitch(), "received")
 		gauge(bgpPrefixes, n.GetAccepted(), n.GetSwitch(), "accepted")
 		gauge(bgpPrefixes, n.GetAdvertised(), n.GetSwitch(), "advertised")
+	}
+}
+
+// portCollector has the ports with a neighbor as they are when Prometheus asks.
+type portCollector struct{ a *Agent }
+
+var portUp = prometheus.NewDesc("mcrdma_agent_port_up", "1 if the link to the port's neighbor works.", []string{"port", "neighbor"}, nil)
+
+// Describe implements prometheus.Collector.
+func (portCollector) Describe(c chan<- *prometheus.Desc) { c <- portUp }
+
+// Collect implements prometheus.Collector.
+func (p portCollector) Collect(c chan<- prometheus.Metric) {
+	for _, x := range p.a.portStatus() {
+		if x.GetNeighbor() != "" && x.GetState() != "-" {
+			c <- prometheus.MustNewConstMetric(portUp, prometheus.GaugeValue, float64(grpcserver.One(x.GetState() == "up")),
+				strconv.FormatUint(uint64(x.GetPort()), 10), x.GetNeighbor())
+		}
 	}
 }
 

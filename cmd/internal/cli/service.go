@@ -32,6 +32,7 @@ func NotifySystemd(state string) {
 func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 	level, asJSON := "", false
 	cmd.Flags().StringVar(&level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	CompleteFlag(cmd, "log-level", func() []string { return []string{"debug", "info", "warn", "error"} })
 	cmd.Flags().BoolVar(&asJSON, "log-json", false, "log in JSON, one object a line")
 	return func(w io.Writer) (*slog.Logger, error) {
 		var l slog.Level
