@@ -114,7 +114,7 @@ func (e *Error) Unwrap() error { return e.under }
 
 // Is reports whether target is its kind, or an Error with nothing but the same reason.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // as errors.Is wants it
+	t, ok := target.(*Error)
 	return ok && (target == e.kind || t.Text == "" && t.Reason == e.Reason && e.Reason != mcrdmav1.Reason_REASON_UNSPECIFIED)
 }
 

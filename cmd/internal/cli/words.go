@@ -73,7 +73,9 @@ func ParseSize(s string) (int, error) {
 }
 
 func (v *Size) String() string { return strconv.Itoa(int(*v)) }
-func (v *Size) Type() string   { return "bytes" }
+
+// Type implements pflag.Value.
+func (v *Size) Type() string { return "bytes" }
 
 // Set implements pflag.Value.
 func (v *Size) Set(s string) error {
