@@ -43,7 +43,7 @@ func allDieOthersCome(l *lab, cfg mcrdma.GroupConfig) {
 	if d := tm.g.Departures(); len(d) != 2 {
 		l.t.Errorf("%+v", d)
 	}
-	_, err := tm.g.Add(l.t.Context(), "h4") // nobody listens there
+	_, err := tm.g.Add(l.t.Context(), "h4") // no application listens there
 	if !errors.Is(err, mcrdma.ErrMinSize) && !errors.Is(err, mcrdma.ErrUnreachable) {
 		l.t.Error(err)
 	}
