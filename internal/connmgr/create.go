@@ -36,7 +36,7 @@ func (m *Manager) create(ctx context.Context, s *session, req *mcrdmav1.CreateGr
 	if err != nil {
 		return nil, err
 	}
-	return &mcrdmav1.CreateGroupResponse{Formation: f, Regions: g.spec.RegionSpecs(), MinSize: g.spec.MinSize}, nil
+	return &mcrdmav1.CreateGroupResponse{Formation: f, Regions: g.spec.RegionSpecs(), MinSize: g.spec.MinSize, Waits: g.spec.Waits}, nil
 }
 
 // reform makes a group anew.

@@ -60,7 +60,7 @@ func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time
 
 // senderConfig is what the machine of a group must know.
 func (m *Manager) senderConfig(sp machine.Spec) machine.SenderConfig {
-	c := machine.SenderConfig{MinSize: sp.MinSize, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
+	c := machine.SenderConfig{MinSize: sp.MinSize, Waits: sp.Waits, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
 		PrepareTime: prepareTime, ReformTime: max(leastReform, m.cfg.Beat.DeadAfter), Grace: m.cfg.Beat.Grace}
 	if m.tor != nil {
 		c.Switch = m.tor.name

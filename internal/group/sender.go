@@ -29,7 +29,8 @@ import (
 //	                   durable
 //	Reforming          a failure                               Reforming without those that
 //	                                                           failed, or as before
-//	all but Closed     Lose or a failure that leaves too few   Closing
+//	all but Closed     Lose or a failure that leaves too few   Closing; if the group waits, Broken,
+//	                                                           without those that are lost
 //	all but Closed     Close                                   Closing
 //	Closing            all is undone, the record is deleted    Closed
 //
@@ -66,6 +67,7 @@ const (
 // SenderConfig is what a Sender must know. All is required but Switch.
 type SenderConfig struct {
 	MinSize     uint32        // copies that must be left, the sender's own counted
+	Waits       bool          // with fewer, for receivers that are added; otherwise the group ends
 	Receivers   int           // most
 	Switch      string        // name of the switch; "": there is none
 	MemberLease time.Duration // after which a daemon that cannot be reached has given up the group

@@ -239,7 +239,8 @@ func runSender(seed uint64, mistake string, tally *senderTally) (err error) {
 		}
 	}
 	w.calm = w.rnd.IntN(100) < 60 // at first
-	w.s = group.NewSender(senderConfig)
+	w.waits = seed%2 == 0
+	w.s = group.NewSender(w.config())
 	w.call("Create", func(s *group.Sender, call group.Call) {
 		s.Create(call, group.Endpoint{QPN: 3}, first, w.app.views, w.now)
 	})

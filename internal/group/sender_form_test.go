@@ -44,3 +44,14 @@ func TestCreateDoesNotWaitForFirstRecord(t *testing.T) {
 		t.Fatal(st.State)
 	}
 }
+
+// TestWaitingRestored: a group that waits for receivers does so after a restart.
+func TestWaitingRestored(t *testing.T) {
+	c := senderConfig
+	c.Waits = true
+	now := time.Unix(1000, 0)
+	s := group.RestoreSender(c, &group.SenderRecord{Form: &group.Formation{N: 3, View: 7}, Last: 3, Views: 20}, now)
+	if s.Tick(now); s.Status().State != group.Broken {
+		t.Errorf("it is %v", s.Status().State)
+	}
+}

@@ -142,7 +142,7 @@ func (w *senderWorld) restart(why string) {
 		w.app.ended = true
 		return
 	}
-	w.s = group.RestoreSender(senderConfig, cloneRecord(w.disk), w.now)
+	w.s = group.RestoreSender(w.config(), cloneRecord(w.disk), w.now)
 	if f := w.s.Status().Form; f != nil && (w.app.told || w.over) && !w.diskFailed {
 		w.fail("a group that has ended is there again")
 	}

@@ -160,6 +160,8 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 		}
 	case r.Form.switched() && cfg.Switch == "":
 		s.breakUp(netip.Addr{}, "by switches: no switch agent is configured any longer")
+	case !s.enough(len(r.Form.Receivers)):
+		s.breakUp(netip.Addr{}, s.few(len(r.Form.Receivers)))
 	case r.Forming != nil:
 		s.breakUp(netip.Addr{}, "the daemon was restarted while the group was formed anew")
 	}

@@ -168,13 +168,11 @@ func (s *Sender) after(t *try, now time.Time) {
 	}
 	s.state = t.was
 	s.save()
-	if failure.Is(err, mcrdmav1.Reason_MIN_SIZE) {
+	if failure.Is(err, mcrdmav1.Reason_MIN_SIZE) && !s.cfg.Waits {
 		s.fail(err.Error(), mcrdmav1.Reason_MIN_SIZE)
 		s.end.replies = append(s.end.replies, ReplySender{t.call, err, nil})
 		return
 	}
 	s.reply(t.call, nil, err)
-	if s.state == Active {
-		s.stepRemoval(now)
-	}
+	s.stepRemoval(now)
 }

@@ -49,7 +49,15 @@ func (s *Sender) split() (stay, lost []Receiver) {
 
 // stepRemoval takes out the receivers that are lost.
 func (s *Sender) stepRemoval(now time.Time) {
-	if s.end != nil || s.form == nil || s.state != Active && s.state != Removing {
+	if s.end != nil || s.form == nil {
+		return
+	}
+	if s.state == Broken && s.cfg.Waits && s.try == nil {
+		if stay, lost := s.split(); len(lost) > 0 && !s.enough(len(stay)) {
+			s.shrink(stay, lost, s.few(len(stay)), now)
+		}
+	}
+	if s.state != Active && s.state != Removing {
 		return
 	}
 	r := s.removal
@@ -90,6 +98,9 @@ func (s *Sender) takeOut(view uint32, now time.Time) {
 	stay, lost := s.split()
 	text := fmt.Sprintf("%s: %s", lost[0].Host, s.lost[lost[0].Addr].Why)
 	switch {
+	case !s.enough(len(stay)) && s.cfg.Waits:
+		s.shrink(stay, lost, text+"; "+s.few(len(stay)), now)
+		return
 	case !s.enough(len(stay)):
 		s.fail(text+"; "+s.few(len(stay)), mcrdmav1.Reason_MIN_SIZE)
 		return
@@ -106,6 +117,23 @@ func (s *Sender) takeOut(view uint32, now time.Time) {
 	s.removal = &removal{next: &next, lost: lost, calls: map[netip.Addr]time.Time{}, acked: !s.app.views}
 	s.state = Removing
 	s.removal.version = s.save()
+}
+
+// shrink takes receivers out of a group that waits for others, and carries nothing meanwhile.
+func (s *Sender) shrink(stay, lost []Receiver, text string, now time.Time) {
+	next := *s.form
+	s.view++
+	next.Receivers, next.View, next.Tree = stay, s.view, nil
+	s.form = &next
+	var gone []netip.Addr
+	for _, x := range lost {
+		s.depart(s.departureOf(x), s.lost[x.Addr].Label)
+		delete(s.lost, x.Addr)
+		gone = append(gone, x.Addr)
+	}
+	s.breakUp(lost[0].Addr, text)
+	s.save()
+	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, text, now)
 }
 
 // announce has all record the view.

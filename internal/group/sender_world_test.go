@@ -15,6 +15,7 @@ import (
 
 // A senderWorld is all around a Sender.
 type senderWorld struct {
+	waits   bool // the group, with too few receivers
 	rnd     *rand.Rand
 	now     time.Time
 	mistake string
@@ -77,6 +78,13 @@ func senderAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byt
 
 var senderConfig = group.SenderConfig{MinSize: 2, Receivers: 16, Switch: "tor", MemberLease: time.Hour, GroupLease: time.Hour,
 	PrepareTime: 5 * time.Second, ReformTime: time.Second, Grace: 30 * time.Second}
+
+// config is the group's.
+func (w *senderWorld) config() group.SenderConfig {
+	c := senderConfig
+	c.Waits = w.waits
+	return c
+}
 
 func (w *senderWorld) fail(format string, args ...any) {
 	if w.err == nil {

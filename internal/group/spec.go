@@ -27,6 +27,7 @@ type Spec struct {
 	Transport string // of relaying; "": chosen
 	Typical   uint64
 	CNPGap    time.Duration
+	Waits     bool `json:",omitempty"` // with too few receivers, for further ones
 }
 
 // A Region is memory of each receiver that the sender writes to.
@@ -89,7 +90,7 @@ func (h Host) NoSwitch(sp *Spec, f *Formation) string {
 func (h Host) Spec(program string, req *mcrdmav1.CreateGroupRequest) (Spec, []netip.Addr, error) {
 	sp := Spec{Service: req.GetService(), Program: program, Mode: cmp.Or(req.GetMode(), mcrdmav1.Mode_MODE_AUTO), MinSize: req.GetMinSize(),
 		DSCP: req.GetDscp(), MTU: req.GetMtu(), Algorithm: req.GetAlgorithm(), Transport: req.GetTransport(),
-		Typical: req.GetTypicalSize(), CNPGap: req.GetCnpGap().AsDuration()}
+		Typical: req.GetTypicalSize(), CNPGap: req.GetCnpGap().AsDuration(), Waits: req.GetWaits()}
 	if err := CheckService(sp.Service); err != nil {
 		return sp, nil, err
 	}

@@ -82,6 +82,10 @@ type GroupConfig struct {
 	// fail; 0: half of them, rounded up: 2 of 4, 2 of 3. At least one receiver must remain
 	// in any case.
 	MinSize int
+	// WaitForMinSize has the group wait when fewer than MinSize copies, or no receiver, are left,
+	// until Add has brought it enough; operations wait meanwhile. Otherwise the group ends. It
+	// needs a daemon that can do that.
+	WaitForMinSize bool
 	// Regions are what is written to; At.Region is an index into them. None are needed for
 	// SENDs alone.
 	Regions []Region
@@ -237,10 +241,12 @@ const (
 	EventClosed                         // the group was closed, in good order
 	EventResumed                        // the daemon could be reached again
 	EventAdded                          // a receiver has joined; see Group.Add
+	EventWaiting                        // too few receivers are left; see GroupConfig.WaitForMinSize
 )
 
 var eventNames = [...]string{EventSuspected: "suspected", EventRecovered: "recovered", EventRemoved: "removed", EventReformed: "reformed",
-	EventRoute: "route", EventFailed: "failed", EventClosed: "closed", EventResumed: "resumed", EventAdded: "added"}
+	EventRoute: "route", EventFailed: "failed", EventClosed: "closed", EventResumed: "resumed", EventAdded: "added",
+	EventWaiting: "waiting"}
 
 // String returns the type's name in lower case.
 func (t EventType) String() string {

@@ -108,6 +108,9 @@ func (g *Group) create(ctx context.Context) error {
 	g.id, g.cfg.MinSize = groupID(resp.GetFormation().GetGroup()), int(resp.GetMinSize())
 	g.regions = resp.GetRegions()
 	err = g.checkRegions()
+	if g.cfg.WaitForMinSize && !resp.GetWaits() {
+		err = fmt.Errorf("%w: the daemon ends groups with too few receivers, and WaitForMinSize wants them to wait: update it", ErrVersion)
+	}
 	if err == nil {
 		err = c.adopt(g, resp.GetFormation(), b, conn)
 	}
@@ -163,6 +166,7 @@ func (g *Group) ask(ctx context.Context, b *brought) (resp *mcrdmav1.CreateGroup
 	req := &mcrdmav1.CreateGroupRequest{
 		Service: cfg.Service, Receivers: cfg.Receivers, Mode: modes[cfg.Mode].wire, MinSize: uint32(cfg.MinSize),
 		Dscp: uint32(cfg.DSCP), Forming: b.forming(), Algorithm: cfg.Algorithm, TypicalSize: uint64(cfg.TypicalSize), Transport: cfg.Transport,
+		Waits: cfg.WaitForMinSize,
 	}
 	if c.dev != nil {
 		req.Mtu = uint32(c.dev.Attr().ActiveMTU)

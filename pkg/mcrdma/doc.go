@@ -63,7 +63,7 @@
 // # Failures
 //
 // If a receiver fails, the daemons detect it and take it out, and the rest goes on, as long
-// as GroupConfig.MinSize copies remain; Group.Departures says from which operation on
+// as GroupConfig.MinSize copies remain, and with WaitForMinSize later; Group.Departures says from which operation on
 // it may lack something. Before any operation completes without it, GroupConfig.OnView is
 // told the View without it: an application that makes views durable there finds after a
 // crash which receivers have everything. Events that are not read may be lost, and say nothing

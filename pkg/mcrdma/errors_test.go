@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	errinfo "github.com/mcrdma/mcrdma/internal/failure"
@@ -47,4 +48,22 @@ func TestReasons(t *testing.T) {
 	if err := id.about(context.Canceled); !errors.Is(err, context.Canceled) || id.about(nil) != nil {
 		t.Error(err)
 	}
+}
+
+// TestOldDaemonEnds: a daemon of an earlier release, which would end a group with too few receivers, is
+// refused if the group is to wait.
+func TestOldDaemonEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		src, r := ds[0].client(), ds[1].receiver(100, 0)
+		_, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}, WaitForMinSize: true})
+		wants(t, "create", err, ErrVersion, "update it")
+		eventually(t, "nothing is left", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			r.c.mu.Lock()
+			defer r.c.mu.Unlock()
+			return len(w.groups) == 0 && len(r.c.members) == 0
+		})
+	})
 }

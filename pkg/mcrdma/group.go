@@ -60,7 +60,7 @@ func newGroup(c *Client, cfg GroupConfig) *Group {
 		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth), begun: make(chan struct{}),
 		ended: make(chan struct{}), drained: make(chan struct{}), news: make(chan struct{}, 1),
 	}
-	g.life.needViews = cfg.OnView != nil
+	g.life.needViews, g.life.waits = cfg.OnView != nil, cfg.WaitForMinSize
 	g.ctx, g.stop = context.WithCancelCause(c.ctx)
 	return g
 }

@@ -48,6 +48,7 @@ type life struct {
 	re        reforming
 	early     []*mcrdmav1.GroupChanged // that are about a formation that has not begun
 	adding    []*addition              // of Add, for the next formation
+	waits     bool                     // with too few receivers, for others
 	fruitless int                      // formations in a row in which nothing was completed
 	usual     time.Duration            // how long the device waits for acknowledgements
 	stalled   time.Time                // when a stall was last reported
@@ -96,6 +97,7 @@ type reforming struct {
 	cause    error
 	suspects []string
 	refused  bool // a receiver has refused something
+	few      bool // receivers: the application was told
 	attempt  int
 	until    time.Time               // of the pause
 	failed   uint32                  // the last formation that the daemon has made
@@ -327,11 +329,16 @@ func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now
 
 // retry asks again after a while, if that may help. info is a formation that can't be used.
 func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
+	few := l.waits && errors.Is(err, ErrMinSize)
+	if few && !l.re.few {
+		l.re.few = true
+		l.tell(Event{Type: EventWaiting, Formation: l.info.GetFormation(), Text: err.Error()})
+	}
 	switch {
 	case info != nil:
 		l.re.failed, l.re.members = info.GetFormation(), info.GetMembers()
 	case again || l.re.catchUp:
-	case len(l.re.add) == 0:
+	case len(l.re.add) == 0 && !few:
 		l.stop(err)
 		return
 	default: // the daemon doesn't form the group with them
@@ -339,7 +346,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	}
 	l.re.cause = err
 	// As long as daemons that are away may come back, this host's says so.
-	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
+	if l.re.attempt++; l.re.attempt >= maxFruitless && !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
 		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
 		return
 	}
@@ -457,6 +464,9 @@ func (l *life) add(w *addition) error {
 	}
 	l.adding = append(l.adding, w)
 	l.fail(errAdding)
+	if l.re.few {
+		l.re.until = time.Time{}
+	}
 	return nil
 }
 

@@ -251,6 +251,9 @@ func (l *life) takenOut(e *mcrdmav1.GroupChanged, current bool) {
 	if current {
 		l.do(nudge{})
 	}
+	if e.GetFormation() == l.re.failed { // it can be added again
+		l.re.members = slices.DeleteFunc(slices.Clone(l.re.members), is)
+	}
 	if i := slices.IndexFunc(l.members, is); current && i >= 0 {
 		l.departs(peerOf(l.members[i]), l.sure())
 		if l.view.Number == 0 {

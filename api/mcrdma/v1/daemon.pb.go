@@ -1889,15 +1889,18 @@ type CreateGroupRequest struct {
 	Mode      Mode                   `protobuf:"varint,4,opt,name=mode,proto3,enum=mcrdma.v1.Mode" json:"mode,omitempty"`
 	// How many copies, the sender's own counted, must remain when receivers fail; as
 	// Ceph's min_size. 0: as its default, half of them, rounded up: 2 of 4, 2 of 3, 1 of 2.
-	MinSize       uint32               `protobuf:"varint,5,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
-	Dscp          uint32               `protobuf:"varint,6,opt,name=dscp,proto3" json:"dscp,omitempty"`
-	Regions       []*RegionSpec        `protobuf:"bytes,7,rep,name=regions,proto3" json:"regions,omitempty"` // names and lengths
-	Mtu           uint32               `protobuf:"varint,8,opt,name=mtu,proto3" json:"mtu,omitempty"`        // of the sender's device
-	Forming       *Forming             `protobuf:"bytes,9,opt,name=forming,proto3" json:"forming,omitempty"`
-	Algorithm     string               `protobuf:"bytes,10,opt,name=algorithm,proto3" json:"algorithm,omitempty"`                         // of relaying; empty: chosen
-	TypicalSize   uint64               `protobuf:"varint,11,opt,name=typical_size,json=typicalSize,proto3" json:"typical_size,omitempty"` // bytes of a message, for that choice; 0: not known
-	CnpGap        *durationpb.Duration `protobuf:"bytes,12,opt,name=cnp_gap,json=cnpGap,proto3" json:"cnp_gap,omitempty"`
-	Transport     string               `protobuf:"bytes,13,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma", "tcp"; empty: chosen
+	MinSize     uint32               `protobuf:"varint,5,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	Dscp        uint32               `protobuf:"varint,6,opt,name=dscp,proto3" json:"dscp,omitempty"`
+	Regions     []*RegionSpec        `protobuf:"bytes,7,rep,name=regions,proto3" json:"regions,omitempty"` // names and lengths
+	Mtu         uint32               `protobuf:"varint,8,opt,name=mtu,proto3" json:"mtu,omitempty"`        // of the sender's device
+	Forming     *Forming             `protobuf:"bytes,9,opt,name=forming,proto3" json:"forming,omitempty"`
+	Algorithm   string               `protobuf:"bytes,10,opt,name=algorithm,proto3" json:"algorithm,omitempty"`                         // of relaying; empty: chosen
+	TypicalSize uint64               `protobuf:"varint,11,opt,name=typical_size,json=typicalSize,proto3" json:"typical_size,omitempty"` // bytes of a message, for that choice; 0: not known
+	CnpGap      *durationpb.Duration `protobuf:"bytes,12,opt,name=cnp_gap,json=cnpGap,proto3" json:"cnp_gap,omitempty"`
+	Transport   string               `protobuf:"bytes,13,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma", "tcp"; empty: chosen
+	// With fewer copies than min_size, or without any receiver, the group waits for receivers that
+	// ReformGroup adds, instead of ending.
+	Waits         bool `protobuf:"varint,14,opt,name=waits,proto3" json:"waits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2023,6 +2026,13 @@ func (x *CreateGroupRequest) GetTransport() string {
 	return ""
 }
 
+func (x *CreateGroupRequest) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 // Forming is what the sender brings to a formation.
 type Forming struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2101,6 +2111,7 @@ type CreateGroupResponse struct {
 	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"`
 	Regions       []*RegionSpec          `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
 	MinSize       uint32                 `protobuf:"varint,3,opt,name=min_size,json=minSize,proto3" json:"min_size,omitempty"`
+	Waits         bool                   `protobuf:"varint,4,opt,name=waits,proto3" json:"waits,omitempty"` // as asked; daemons of earlier releases never do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2154,6 +2165,13 @@ func (x *CreateGroupResponse) GetMinSize() uint32 {
 		return x.MinSize
 	}
 	return 0
+}
+
+func (x *CreateGroupResponse) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
 }
 
 type ReformGroupRequest struct {
@@ -4080,7 +4098,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05group\x18\x06 \x01(\x04R\x05group\"P\n" +
 	"\tPhaseTime\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12-\n" +
-	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\xba\x03\n" +
+	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\xd0\x03\n" +
 	"\x12CreateGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x1c\n" +
@@ -4095,16 +4113,18 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	" \x01(\tR\talgorithm\x12!\n" +
 	"\ftypical_size\x18\v \x01(\x04R\vtypicalSize\x122\n" +
 	"\acnp_gap\x18\f \x01(\v2\x19.google.protobuf.DurationR\x06cnpGap\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"h\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\x12\x14\n" +
+	"\x05waits\x18\x0e \x01(\bR\x05waits\"h\n" +
 	"\aForming\x12\x10\n" +
 	"\x03qpn\x18\x01 \x01(\rR\x03qpn\x12\x1c\n" +
 	"\tbootstrap\x18\x02 \x01(\tR\tbootstrap\x12\x12\n" +
 	"\x04sent\x18\x03 \x01(\x04R\x04sent\x12\x19\n" +
-	"\bcatch_up\x18\x04 \x01(\bR\acatchUp\"\x99\x01\n" +
+	"\bcatch_up\x18\x04 \x01(\bR\acatchUp\"\xaf\x01\n" +
 	"\x13CreateGroupResponse\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12/\n" +
 	"\aregions\x18\x02 \x03(\v2\x15.mcrdma.v1.RegionSpecR\aregions\x12\x19\n" +
-	"\bmin_size\x18\x03 \x01(\rR\aminSize\"\xe6\x01\n" +
+	"\bmin_size\x18\x03 \x01(\rR\aminSize\x12\x14\n" +
+	"\x05waits\x18\x04 \x01(\bR\x05waits\"\xe6\x01\n" +
 	"\x12ReformGroupRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12(\n" +
 	"\x05group\x18\x02 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
