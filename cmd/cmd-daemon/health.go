@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 )
 
 // A healthServer serves /metrics, /healthz and /readyz.
@@ -31,7 +33,7 @@ func serveHealth(address string, metrics prometheus.Gatherer, fail context.Cance
 	}
 	var err error
 	if h.listener, err = net.Listen("tcp", address); err != nil {
-		return nil, fmt.Errorf("metrics cannot be served: %w", err)
+		return nil, grpcserver.CannotListen("metrics", address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))

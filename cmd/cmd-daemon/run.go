@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 const runHelp = `Runs the daemon of this host. Applications reach it by a unix socket, the daemons
@@ -77,6 +80,9 @@ func runCommand() *cobra.Command {
 				return err
 			}
 			if o.check {
+				if err := s.check(); err != nil {
+					return err
+				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), s)
 				return err
 			}
@@ -85,7 +91,7 @@ func runCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "config", "c", "", "the daemon's configuration, a YAML `file`")
-	f.BoolVar(&o.check, "check", false, "only check the configuration, and the certificates that it names")
+	f.BoolVar(&o.check, "check", false, "only check the configuration, and what it names: device, socket, certificates")
 	logger = cli.AddLogFlags(cmd)
 	f.StringVar(&o.onStop, "on-stop", "keep", "what becomes of this host's groups when the daemon ends: `keep` them for the next one, or close")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -132,6 +138,32 @@ func loadConfigured(file string) (*setup, error) {
 		}
 	}
 	return s, nil
+}
+
+// check says what the files alone do not: what on this host makes the configuration
+// impossible, or lets others act as the host.
+func (s *setup) check() error {
+	var errs []error
+	add := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", s.file, field, err))
+		}
+	}
+	if driver, _, _ := strings.Cut(s.cfg.Device, ":"); !slices.Contains(qp.Drivers(), driver) {
+		add("device", fmt.Errorf("%q: there is no driver %q, but %s", s.cfg.Device, driver, cli.Enumeration(qp.Drivers())))
+	}
+	if i, err := os.Stat(s.cfg.Socket); err == nil && i.Mode()&os.ModeSocket == 0 {
+		add("socket", fmt.Errorf("%s is there and is no socket: name another file", s.cfg.Socket))
+	}
+	for field, file := range map[string]string{"socket": s.cfg.Socket, "state": s.cfg.State} {
+		if i, err := os.Stat(filepath.Dir(file)); err == nil && !i.IsDir() {
+			add(field, fmt.Errorf("%s is no directory: name another file", filepath.Dir(file)))
+		} else if errors.Is(err, syscall.ENOTDIR) {
+			add(field, err)
+		}
+	}
+	add("tls", files(s.cfg).Exposed())
+	return errors.Join(errs...)
 }
 
 // checkCertificate says whether peers will accept this host under the name in its
@@ -184,6 +216,9 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	}()
 	if err := makeDirectories(s.cfg); err != nil {
 		return err
+	}
+	if err := files(s.cfg).Exposed(); err != nil {
+		log.Warn("the key is not secret", "error", err)
 	}
 	if s.direct != nil {
 		if wait, err = s.direct.start(life, end, log); err != nil {

@@ -311,12 +311,12 @@ routing: {source: kernel}
 ports: [{port: 1}]
 listen: `+busy.Addr().String()+"\n"), 0o600))
 	for with, want := range map[string]string{
-		"direct: sw.yaml\ntls: {}":              "agent of switch sw1: ",
-		"listen: " + busy.Addr().String():       "address already in use",
-		"metrics: " + busy.Addr().String():      "metrics cannot be served: ",
-		"socket: " + file + "/daemon.sock":      "socket: ",
-		"state: " + file + "/daemon.db":         "state: ",
-		"device: softroce:10.0.0.1\nrack: what": "rack: \"what\"",
+		"direct: sw.yaml\ntls: {}":           "agent of switch sw1: ",
+		"listen: " + busy.Addr().String():    "address already in use",
+		"metrics: " + busy.Addr().String():   "another program listens there (ss -ltnp says which); end it, or choose another address for metrics",
+		"socket: " + file + "/daemon.sock":   "socket: ",
+		"state: " + file + "/daemon.db":      "state: ",
+		"device: ibverbs:mlx5_0\nrack: what": "rack: \"what\"",
 	} {
 		var kept []string
 		for line := range strings.Lines(string(good)) {
@@ -328,5 +328,44 @@ listen: `+busy.Addr().String()+"\n"), 0o600))
 		if code, stdout, stderr := call("run", "-c", config, "--log-level", "error"); code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s%s", with, code, stdout, stderr)
 		}
+	}
+}
+
+// TestCheckImpossible: what cannot be on this host, and what must not, is told before the daemon is started.
+func TestCheckImpossible(t *testing.T) {
+	lab := makeLab(t, 1)
+	config := filepath.Join(lab, "h1", "daemon.yaml")
+	good, err := os.ReadFile(config)
+	must(t, err)
+	file := filepath.Join(lab, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	check := func() (int, string, string) { return call("run", "-c", config, "--check") }
+	if code, stdout, stderr := check(); code != cli.ExitOK || !strings.Contains(stdout, "is right: host h1") {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
+	}
+	for with, want := range map[string]string{
+		"device: mlx5:mlx5_0":                          `there is no driver "mlx5", but ibverbs or softroce`,
+		"device: softroce:10.9.9.9":                    `daemon.yaml:1: device: "softroce:10.9.9.9" cannot have the address`,
+		"socket: " + file:                              "is there and is no socket",
+		"socket: " + file + "/daemon.sock":             "socket: " + file + " is no directory",
+		"state: " + file + "/a/daemon.db":              "state: ",
+		"socket: " + strings.Repeat("long/", 20) + "d": "the name of a unix socket at most 107",
+	} {
+		key, _, _ := strings.Cut(with, ":")
+		var kept []string
+		for line := range strings.Lines(string(good)) {
+			if !strings.HasPrefix(line, key+":") {
+				kept = append(kept, line)
+			}
+		}
+		must(t, os.WriteFile(config, []byte(with+"\n"+strings.Join(kept, "")), 0o600))
+		if code, stdout, stderr := check(); code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d, %s%s", with, code, stdout, stderr)
+		}
+	}
+	must(t, os.WriteFile(config, good, 0o600))
+	must(t, os.Chmod(filepath.Join(lab, "h1", "host.key"), 0o644))
+	if code, _, stderr := check(); code != cli.ExitFailure || !strings.Contains(stderr, "all users of this host can read the key") {
+		t.Errorf("%d, %s", code, stderr)
 	}
 }

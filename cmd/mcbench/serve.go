@@ -175,7 +175,7 @@ func receive(ctx context.Context, m *mcrdma.Member, l layout) (verified int, err
 			verified++
 		}
 		// Where a write was sent again after it had been taken, the receive is there still.
-		if err := m.PostRecv(mcrdma.Piece{}); err != nil && !errors.Is(err, mcrdma.ErrDepth) {
+		if err := m.PostRecv(mcrdma.Piece{}); err != nil && !errors.Is(err, mcrdma.ErrLimit) {
 			return verified, err
 		}
 	}

@@ -45,12 +45,12 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not within %v", o.timeout))
 	defer cancel()
 	transport := o.transport
-	if w.mode == mcrdma.Require {
+	if w.mode == mcrdma.ModeRequire {
 		transport = ""
 	}
 	var err error
 	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode,
-		Algorithm: w.algorithm, Transport: transport, Depth: depth, TypicalSize: int64(size),
+		Depth: depth, Tuning: mcrdma.Tuning{Algorithm: w.algorithm, Transport: transport, TypicalSize: int64(size)},
 		MinSize: len(o.receivers) + 1,                                                           // a receiver that leaves ends the measurement
 		Regions: []mcrdma.Region{{Name: s.layout.String(), Length: uint64(s.layout.length())}}}) //nolint:gosec // positive
 	if err != nil {

@@ -17,10 +17,10 @@ type way struct {
 }
 
 var ways = []way{
-	{"multicast", "switches copy", mcrdma.Require, "", mcrdma.PathSwitch},
-	{"fan-out", "the sender sends to each", mcrdma.Off, "sequential", mcrdma.PathRelay},
-	{"chain", "each host relays to the next", mcrdma.Off, "chain", mcrdma.PathRelay},
-	{"rdmc", "hosts relay, binomial pipeline", mcrdma.Off, "binomial-pipeline", mcrdma.PathRelay},
+	{"multicast", "switches copy", mcrdma.ModeRequire, "", mcrdma.PathSwitch},
+	{"fan-out", "the sender sends to each", mcrdma.ModeOff, "sequential", mcrdma.PathRelay},
+	{"chain", "each host relays to the next", mcrdma.ModeOff, "chain", mcrdma.PathRelay},
+	{"rdmc", "hosts relay, binomial pipeline", mcrdma.ModeOff, "binomial-pipeline", mcrdma.PathRelay},
 }
 
 func wayNames() (names []string) {

@@ -93,7 +93,7 @@ func TestCapture(t *testing.T) {
 	defer c.Close()
 	m, err := c.Alloc(20000)
 	must(t, err)
-	g, err := c.Create(t.Context(), mcrdma.GroupConfig{Service: "x", Receivers: []string{"h2", "h3", "h4"}, Mode: mcrdma.Require, Regions: []mcrdma.Region{{Length: 1 << 20}}})
+	g, err := c.Create(t.Context(), mcrdma.GroupConfig{Service: "x", Receivers: []string{"h2", "h3", "h4"}, Mode: mcrdma.ModeRequire, Regions: []mcrdma.Region{{Length: 1 << 20}}})
 	must(t, err)
 	defer func() { must(t, g.Close(t.Context())) }()
 	must(t, g.Write(t.Context(), mcrdma.At{}, m.Slice(0, 10)))

@@ -13,6 +13,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 )
@@ -114,6 +115,8 @@ func TestClientErrors(t *testing.T) {
 	plain, err := identity.Files{}.Server()
 	must(t, err)
 	hangs.serve(t, plain)
+	starts := &fakeAgent{fails: failure.New(mcrdmav1.Reason_NOT_READY, "not ready: the switch is being read")}
+	starts.serve(t, plain)
 	ca := identitytest.New(t)
 	secure := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "torS"}}
 	creds, err := ca.Switch("torS").Server()
@@ -125,8 +128,9 @@ func TestClientErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--agent " + deadAddress(t), "cannot be reached: connection refused; is \"switchctl agent\" running there"},
 		{"--timeout 50ms --agent " + hangs.addr, "did not answer within 50ms"},
+		{"--agent " + starts.addr, "agent " + starts.addr + " answers: not ready: the switch is being read (NOT_READY)"},
 		{"--agent no-such-host.invalid", "agent no-such-host.invalid:9560 cannot be reached: "},
-		{"--agent " + secure.addr, "perhaps it wants TLS"},
+		{"--agent " + secure.addr, "wants TLS: name an administrator's certificate, --tls-cert"},
 		{"--agent " + hangs.addr + tls, "does not speak TLS"},
 		{"--agent torX=" + secure.addr + tls, "the server is switch:torS"},
 		{"--agent " + secure.addr + strings.ReplaceAll(tls, me.Key, "/no/such/key"), "--tls-cert, --tls-key, --tls-ca: identity: bad certificate files"},

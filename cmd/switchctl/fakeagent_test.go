@@ -31,6 +31,7 @@ type fakeAgent struct {
 	groups   []*mcrdmav1.GroupStatus
 	counters []*mcrdmav1.Counter
 	hangs    bool
+	fails    error
 
 	addr string
 
@@ -69,6 +70,9 @@ func (f *fakeAgent) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	if f.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
+	}
+	if f.fails != nil {
+		return nil, f.fails
 	}
 	return handle(ctx, req)
 }

@@ -135,7 +135,7 @@ func TestFailure(t *testing.T) {
 		{json + " --p4info no.txt" + local, "--p4info: open no.txt: no such file"},
 		{json + " --p4info " + json + local, "it is not P4Info, neither as text"},
 		{broken + " --p4info " + info + local, "P4 device config"},
-		{"--no-p4 --grpc-server-addr " + addr, "another program, perhaps another switch, listens there already"},
+		{"--no-p4 --grpc-server-addr " + addr, "another program listens there (ss -ltnp says which); end it, or choose another address for --grpc-server-addr"},
 		{"--no-p4 --grpc-server-addr nonsense", "--grpc-server-addr nonsense"},
 		{"--no-p4 -i 3@no-such-if" + local, "port 3: ports: interface no-such-if"},
 		{"--no-p4 -i 3@udp:192.0.2.1:7000,127.0.0.1:7001" + local, "port 3: ports: tunnel"},

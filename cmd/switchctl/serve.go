@@ -30,6 +30,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch"
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
@@ -188,11 +189,8 @@ func listen(addr string) (net.Listener, error) {
 		network, addr = "unix", path
 	}
 	l, err := net.Listen(network, addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--grpc-server-addr %s: another program, perhaps another switch, listens there already; choose another address: %w", addr, err)
-	case err != nil:
-		return nil, fmt.Errorf("--grpc-server-addr %s: %w", addr, err)
+	if err != nil {
+		return nil, grpcserver.CannotListen("--grpc-server-addr", addr, err)
 	}
 	return l, nil
 }

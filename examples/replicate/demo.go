@@ -255,13 +255,13 @@ func (d *demo) failure(ctx context.Context) (*failureResult, error) {
 	go func() {
 		defer close(events)
 		for e := range g.Events() {
-			if e.Type == mcrdma.Closed {
+			if e.Type == mcrdma.EventClosed {
 				continue // by endGroup
 			}
 			text := fmt.Sprintf("%5.0f ms  %v", float64(e.Time.Sub(begun).Microseconds())/1e3, e)
 			d.bar.Line("   " + text)
 			r.Events = append(r.Events, text)
-			if e.Type == mcrdma.Removed && e.Host == victim {
+			if e.Type == mcrdma.EventRemoved && e.Host == victim {
 				close(removed)
 			}
 		}

@@ -20,10 +20,10 @@ type way struct {
 }
 
 var ways = []way{
-	{"switch multicast", mcrdma.Require, "", mcrdma.PathSwitch},
-	{"fan-out by the sender", mcrdma.Off, "sequential", mcrdma.PathRelay},
-	{"chain of hosts", mcrdma.Off, "chain", mcrdma.PathRelay},
-	{"RDMC (binomial pipeline)", mcrdma.Off, "binomial-pipeline", mcrdma.PathRelay},
+	{"switch multicast", mcrdma.ModeRequire, "", mcrdma.PathSwitch},
+	{"fan-out by the sender", mcrdma.ModeOff, "sequential", mcrdma.PathRelay},
+	{"chain of hosts", mcrdma.ModeOff, "chain", mcrdma.PathRelay},
+	{"RDMC (binomial pipeline)", mcrdma.ModeOff, "binomial-pipeline", mcrdma.PathRelay},
 }
 
 // title is the name as it begins a line.
@@ -42,8 +42,9 @@ func (s *sender) group(ctx context.Context, w way, receivers []string) (*mcrdma.
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	size := uint64(len(s.memory.Bytes()))
-	g, err := s.client.Create(ctx, mcrdma.GroupConfig{Service: service, Receivers: receivers, Mode: w.mode, Algorithm: w.algorithm,
-		Regions: []mcrdma.Region{{Name: "file", Length: size}}, Depth: s.depth, TypicalSize: int64(s.write)})
+	g, err := s.client.Create(ctx, mcrdma.GroupConfig{Service: service, Receivers: receivers, Mode: w.mode,
+		Regions: []mcrdma.Region{{Name: "file", Length: size}}, Depth: s.depth,
+		Tuning: mcrdma.Tuning{Algorithm: w.algorithm, TypicalSize: int64(s.write)}})
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (h *hostsServer) owner(ctx context.Context, g *mcrdmav1.GroupID) (groupID, 
 		return id, who, err
 	}
 	if !who.Owns(id.source) {
-		return id, who, failure.New(mcrdmav1.Reason_DENIED, "%v is not %v, and a host makes groups with itself as the source only: its certificate must have its address", who, id.source)
+		return id, who, failure.New(mcrdmav1.Reason_DENIED, "%v is not %v, and a host makes groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", who, id.source)
 	}
 	return id, who, nil
 }

@@ -188,7 +188,7 @@ func (m *Manager) open(ctx context.Context) error {
 	}
 	if m.hosts = m.opts.Hosts; m.hosts == nil {
 		if m.hosts, err = grpcclient.Listen(ctx, m.cfg.Listen); err != nil {
-			return fmt.Errorf("%w: other daemons cannot be served: %w", ErrConfig, err)
+			return fmt.Errorf("%w: %w", ErrConfig, grpcserver.CannotListen("listen", m.cfg.Listen, err))
 		}
 	}
 	if m.apps = m.opts.Apps; m.apps == nil {

@@ -167,6 +167,8 @@ func (t *members) prepare(ctx context.Context, id groupID, in machine.Invitation
 	res, err := t.call(ctx, id, func(r *machine.Memberships, call uint64, now time.Time) {
 		if s := t.sessions.listener(in.Service); s != nil { // if it ends from now on, so does the membership
 			in.User = s.record()
+		} else {
+			in.Ended = t.sessions.ended(in.Service)
 		}
 		in.Closed = t.closed
 		if _, there := r.One(); !there {

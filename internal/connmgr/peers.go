@@ -208,7 +208,7 @@ func (p *peer) explain(ctx context.Context, err error) error {
 		return f
 	}
 	s := status.Convert(err)
-	text := failure.Clip(s.Message(), failure.MaxText)
+	text := failure.Said(err)
 	switch s.Code() {
 	case codes.Unimplemented:
 		return failure.New(mcrdmav1.Reason_VERSION, "its daemon does not know the request (%s): update the older of the two daemons", text).AtHost(name)

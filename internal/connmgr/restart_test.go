@@ -279,7 +279,7 @@ func TestNewRefuses(t *testing.T) {
 		{"another address", func(c *config.Config, _ *Options) { c.Address = hostAddr(9) }, "is for host:h2"},
 		{"no certificate", func(c *config.Config, _ *Options) { c.TLS.Cert = "/none" }, "bad configuration"},
 		{"no directory", func(c *config.Config, _ *Options) { c.State = "/proc/none/x.db" }, "/proc/none"},
-		{"listener in use", func(c *config.Config, _ *Options) { c.Listen = r.host(1).listen }, "other daemons cannot be served"},
+		{"listener in use", func(c *config.Config, _ *Options) { c.Listen = r.host(1).listen }, "another program listens there (ss -ltnp says which); end it, or choose another address for listen"},
 		{"socket in use", func(c *config.Config, _ *Options) { c.Socket = filepath.Join(r.dir, "h1.sock") }, "another daemon serves"},
 		{"socket is a file", func(c *config.Config, _ *Options) { c.Socket = filepath.Join(r.dir, "h1.db") }, "is no socket"},
 	} {

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -207,10 +208,11 @@ type sessions struct {
 	streams  uint64 // that there were
 	byToken  map[string]*session
 	services map[string]*session // by name
+	gone     map[string]string   // who listened last and has ended, by the service's name; at most maxEnded
 }
 
 func newSessions(m *Manager) *sessions {
-	return &sessions{log: m.log, byToken: map[string]*session{}, services: map[string]*session{},
+	return &sessions{log: m.log, byToken: map[string]*session{}, services: map[string]*session{}, gone: map[string]string{},
 		over: func(s *session, why string) { m.background(func(context.Context) { m.sessionOver(s, why) }) }}
 }
 
@@ -274,7 +276,32 @@ func (t *sessions) remove(s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.byToken, s.token)
-	maps.DeleteFunc(t.services, func(_ string, o *session) bool { return o == s })
+	for _, service := range t.servicesOf(s) {
+		delete(t.services, service)
+		if len(t.gone) >= maxEnded {
+			clear(t.gone)
+		}
+		t.gone[service] = s.process()
+	}
+}
+
+// maxEnded is how many applications that have ended are remembered.
+const maxEnded = 1024
+
+// ended says who listened for a service and has ended since; "": none that is remembered.
+func (t *sessions) ended(service string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.services[service]; s != nil {
+		return s.process()
+	}
+	return t.gone[service]
+}
+
+// process names the application.
+func (s *session) process() string {
+	r := s.record()
+	return fmt.Sprintf("process %d (%s)", r.PID, r.Program)
 }
 
 // all returns the sessions.
@@ -321,6 +348,7 @@ func (t *sessions) listen(s *session, service string) error {
 		return failure.New(mcrdmav1.Reason_NOT_FOUND, "the session has ended")
 	}
 	t.services[service] = s
+	delete(t.gone, service)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	machine "github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
@@ -273,5 +275,40 @@ func TestDeafApplication(t *testing.T) {
 			return false
 		})
 		r.wantNothing()
+	})
+}
+
+// TestEndedListener: a sender is told that the application which listened has ended, until
+// another one listens.
+func TestEndedListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		to := r.host(2).receiver()
+		a := r.host(1).app("")
+		to.end()
+		r.until("it is noticed", func() bool {
+			r.pass(time.Millisecond)
+			return r.host(2).m.sessions.listener("test") == nil
+		})
+		for range 2 { // before and after its session is removed
+			_, err := a.rpc.CreateGroup(t.Context(), a.request())
+			if reason, _, _ := reasonOf(err); reason != "NO_SERVICE" || !strings.Contains(err.Error(), "(test), has ended: start it again") {
+				t.Errorf("%v", err)
+			}
+			r.pass(time.Minute)
+		}
+		r.host(2).receiver()
+		if _, err := a.rpc.CreateGroup(t.Context(), a.request()); err != nil {
+			t.Error(err)
+		}
+		s := newSessions(r.host(2).m)
+		for i := range maxEnded + 1 {
+			s.gone[fmt.Sprint(i)] = "x"
+		}
+		one := s.add(machine.Owner{Token: "t"})
+		s.services["new"] = one
+		if s.remove(one); len(s.gone) != 1 || s.ended("new") == "" {
+			t.Errorf("%d are remembered", len(s.gone))
+		}
 	})
 }

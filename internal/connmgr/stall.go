@@ -153,14 +153,15 @@ func (m *Manager) blame(g *group, f *formation, down bool) (suspects []netip.Add
 func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error {
 	for end := time.Now().Add(d); ; {
 		m.mu.Lock()
-		suspects := m.health.Suspects(f.Addrs(), time.Now(), false)
+		now, among := time.Now(), f.Addrs()
+		suspects, next := m.health.Suspects(among, now, false), m.health.SuspectIn(among, now)
 		m.mu.Unlock()
-		left := time.Until(end)
+		left := end.Sub(now)
 		if left <= 0 || len(suspects) > 0 {
 			return nil
 		}
 		select {
-		case <-time.After(min(left, m.cfg.Beat.Interval/2)):
+		case <-time.After(min(left, next)):
 		case <-g.ctx.Done():
 			return g.ctx.Err()
 		}

@@ -114,6 +114,28 @@ func TestPlainTextAmongTLS(t *testing.T) {
 	})
 }
 
+// TestPlainTextToTLS: a daemon without certificates says of others that they have some.
+func TestPlainTextToTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 0, withTLS, withSwitch)
+		r.add(2)
+		r.host(1).files = identity.Files{}
+		r.start(1)
+		r.start(2)
+		r.host(2).receiver()
+		a := r.host(1).app("")
+		const want = "it speaks TLS, and this side has no certificate"
+		_, err := a.rpc.CreateGroup(t.Context(), a.request())
+		if reason, host, _ := reasonOf(err); reason != "UNTRUSTED" || host != "h2" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+		synctest.Wait()
+		if d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{}); err != nil || !strings.Contains(d.GetSwitch().GetError(), want) {
+			t.Errorf("of the switch: %v, %v", d.GetSwitch(), err)
+		}
+	})
+}
+
 // caller calls a daemon with some identity.
 func (h *host) caller(files identity.Files) mcrdmav1.HostsClient {
 	h.r.t.Helper()

@@ -107,10 +107,12 @@ func (t *tor) explain(ctx context.Context, unsent bool, err error) error {
 			text: reason + ": " + failure.Clip(info.GetMetadata()["text"], failure.MaxText), transient: again, unchanged: !timeout}
 	}
 	e := &torError{sw: t.name, transient: true, unchanged: unsent,
-		text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, failure.Clip(s.Message(), failure.MaxText))}
+		text: fmt.Sprintf("its agent at %s does not answer: %s", t.target, failure.Said(err))}
 	switch cause := t.conn.Last(); {
 	case timeout:
 		e.text = fmt.Sprintf("its agent at %s did not answer in time", t.target)
+	case s.Code() == codes.Unavailable && grpcclient.Untrusted(cause):
+		e.text = fmt.Sprintf("its agent at %s and this daemon do not trust each other: %v", t.target, cause)
 	case s.Code() == codes.Unavailable && cause != nil:
 		e.text = fmt.Sprintf("its agent at %s does not answer: %v", t.target, cause)
 	case s.Code() != codes.Unavailable && s.Code() != codes.Internal && s.Code() != codes.Unknown:

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -162,6 +163,23 @@ func Read(err error) *Error {
 	sequence, _ := strconv.ParseUint(md["sequence"], 10, 64)
 	return &Error{Reason: r, Host: Clip(md["host"], MaxName), Switch: Clip(md["switch"], MaxName), Text: Clip(md["text"], MaxText),
 		Formation: uint32(formation), Sequence: sequence} //nolint:gosec // of 32 bits
+}
+
+// unwrapped is what grpc-go puts around the reason for which a connection failed.
+var unwrapped = regexp.MustCompile(`^(?:.*: )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(?:dial \S+ \S+: (?:connect: )?)?(.*)"$`)
+
+// Said is the text of the error of a call, of bounded length and without gRPC's words around it.
+func Said(err error) string {
+	text := status.Convert(err).Message()
+	if m := unwrapped.FindStringSubmatch(text); m != nil {
+		text = strings.ReplaceAll(m[1], `\"`, `"`)
+		if why, ok := strings.CutPrefix(text, "error reading server preface: "); ok {
+			if text = why; !strings.HasPrefix(why, "identity: ") {
+				text = "it has closed the connection: " + why
+			}
+		}
+	}
+	return Clip(text, MaxText)
 }
 
 // MaxName and MaxText bound texts from others that are kept, logged and passed on.

@@ -91,3 +91,19 @@ func TestOf(t *testing.T) {
 		t.Error("odd")
 	}
 }
+
+// TestSaid: what gRPC puts around the reason for which a connection failed is no help.
+func TestSaid(t *testing.T) {
+	for said, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:9560: connect: connection refused"`: "connection refused",
+		`connection error: desc = "transport: Error while dialing: dial tcp: lookup torX: no such host"`:                  "dial tcp: lookup torX: no such host",
+		`last connection error: connection error: desc = "error reading server preface: EOF"`:                             "it has closed the connection: EOF",
+		`connection error: desc = "error reading server preface: identity: server 192.0.2.1:9560: it speaks TLS"`:         "identity: server 192.0.2.1:9560: it speaks TLS",
+		`connection error: desc = "transport: authentication handshake failed: x509: \"torA\" has expired"`:               `authentication handshake failed: x509: "torA" has expired`,
+		"the switch is full": "the switch is full",
+	} {
+		if got := Said(status.Error(codes.Unavailable, said)); got != want {
+			t.Errorf("%s: %q, want %q", said, got, want)
+		}
+	}
+}

@@ -98,6 +98,7 @@ type Invitation struct {
 	// Closed is why the host takes part in nothing new, Full why in no other group; nil: it
 	// does.
 	Closed, Full error
+	Ended        string // the application that listened for the service and has ended since; "": there was none
 }
 
 // A ReceiverAction is something to be done; one of the types below.
@@ -214,7 +215,11 @@ func (r *Memberships) respond(call uint64, answer *mcrdmav1.PrepareResponse, err
 
 // live returns the memberships that have not ended.
 func (r *Memberships) live() []*membership {
-	return slices.DeleteFunc(slices.Clone(r.list), func(x *membership) bool { return x.state == membershipEnded })
+	ended := func(x *membership) bool { return x.state == membershipEnded }
+	if !slices.ContainsFunc(r.list, ended) {
+		return r.list // which remove does not change, but replaces
+	}
+	return slices.DeleteFunc(slices.Clone(r.list), ended)
 }
 
 // in returns the membership in a formation; nil: there is none.
@@ -282,7 +287,7 @@ func (r *Memberships) end(x *membership, reason mcrdmav1.Detached_Reason, text s
 
 // remove removes a membership that has ended, and its record.
 func (r *Memberships) remove(x *membership) {
-	r.list = slices.DeleteFunc(r.list, func(o *membership) bool { return o == x })
+	r.list = slices.DeleteFunc(slices.Clone(r.list), func(o *membership) bool { return o == x })
 	if x.stored {
 		r.do(DeleteMembership{x.Attach})
 	}

@@ -56,6 +56,8 @@ func (r *Memberships) invite(in Invitation, now time.Time) (*membership, error) 
 		in.User, before = previous.User, previous.Attach
 	}
 	switch {
+	case in.User.Token == "" && in.Ended != "":
+		return nil, failure.New(mcrdmav1.Reason_NO_SERVICE, "the application that listened for the service %q, %s, has ended: start it again", in.Service, in.Ended)
 	case in.User.Token == "":
 		return nil, failure.New(mcrdmav1.Reason_NO_SERVICE, "no application listens for the service %q: start it, or correct the name", in.Service)
 	case len(r.list) >= MaxFormations:

@@ -138,7 +138,7 @@ func (c *Conn) Wait(ctx context.Context, most time.Duration) bool {
 // Untrusted reports whether a connection failed because one side rejects the other's
 // certificate.
 func Untrusted(err error) bool {
-	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
+	return errors.Is(err, identity.ErrUntrusted) || errors.Is(err, identity.ErrWantsTLS) || errors.Is(err, identity.ErrMismatch) || errors.Is(err, identity.ErrNoIdentity) ||
 		errors.Is(err, errRefused) || errors.As(err, new(*tls.CertificateVerificationError)) ||
 		errors.As(err, new(tls.RecordHeaderError))
 }
@@ -219,6 +219,8 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	case n > 0:
 		c.read = true
 		c.d.note(nil)
+	case errors.Is(err, identity.ErrWantsTLS):
+		c.d.note(err)
 	case errors.As(err, &op) && op.Op == "remote error": // an alert
 		c.d.note(fmt.Errorf("%w: %w: renew it, or have it issued by the same CA", errRefused, err))
 	}

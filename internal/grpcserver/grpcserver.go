@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,6 +126,21 @@ func One(so bool) int {
 	return 0
 }
 
+// CannotListen is the error of listening at an address, with what to do; field is where the
+// address is configured.
+func CannotListen(field, addr string, err error) error {
+	do := ""
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		do = fmt.Sprintf(": another program listens there (ss -ltnp says which); end it, or choose another address for %s", field)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		do = fmt.Sprintf(": it is no address of this host (ip -4 address shows them); correct %s, or give the address to an interface", field)
+	case errors.Is(err, syscall.EACCES):
+		do = ": ports below 1024 need CAP_NET_BIND_SERVICE"
+	}
+	return fmt.Errorf("%s %s%s: %w", field, addr, do, err)
+}
+
 // ServeMetrics serves metrics at an address ("": it does nothing) until stop is called,
 // or fails.
 func ServeMetrics(addr string, g prometheus.Gatherer, fail func(error)) (stop func(), err error) {
@@ -133,7 +149,7 @@ func ServeMetrics(addr string, g prometheus.Gatherer, fail func(error)) (stop fu
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("metrics cannot be served: %w", err)
+		return nil, CannotListen("metrics", addr, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))

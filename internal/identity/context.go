@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,8 +20,9 @@ const header = "mcrdma-identity"
 // they are; they wrap ErrNoIdentity.
 //
 // In plain text the caller is who it claims to be, or a host named as its
-// address. Its address is that of the connection. On loopback, where tests put
-// whole fabrics, it owns all loopback addresses and those that it claims.
+// address. It owns the addresses that it claims, since a daemon's connections may
+// come from another than its device's, and that of the connection; on loopback,
+// where tests put whole fabrics, all loopback addresses.
 func FromContext(ctx context.Context) (Identity, error) {
 	id, err := fromContext(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func claimed(from net.Addr, claims []string) (Identity, error) {
 	default:
 		return Identity{}, fmt.Errorf("identity: %w: %d claims in the metadata %q; send one", ErrNoIdentity, len(claims), header)
 	}
-	if id.loopback = addr.IsLoopback(); !id.loopback || len(id.Addrs) == 0 {
-		id.Addrs = []netip.Addr{addr}
+	if id.loopback = addr.IsLoopback(); !id.loopback && !id.Owns(addr) || len(id.Addrs) == 0 {
+		id.Addrs = append(id.Addrs, addr)
 	}
 	return id, nil
 }

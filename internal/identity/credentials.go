@@ -32,12 +32,12 @@ func (f Files) Server() (credentials.TransportCredentials, error) {
 
 // Client returns the credentials of a client whose server must be who is
 // expected: of that role, of that name, and own all those addresses, each unless
-// zero. Of the zero Files they are plain text, and any server is accepted.
-// Errors wrap ErrFiles. Handshakes with another server fail with ErrMismatch,
-// ErrUntrusted or ErrNoIdentity; calls then fail as Unavailable, with their text.
+// zero. Of the zero Files they are plain text, and any server without TLS is accepted;
+// one with TLS fails with ErrWantsTLS. Errors wrap ErrFiles. Handshakes with another server
+// fail with ErrMismatch, ErrUntrusted or ErrNoIdentity; calls then fail as Unavailable, with their text.
 func (f Files) Client(expect Identity) (credentials.TransportCredentials, error) {
 	if f.Plain() {
-		return insecure.NewCredentials(), nil
+		return plainClient{insecure.NewCredentials()}, nil
 	}
 	s, err := newSource(f)
 	if err != nil {
@@ -77,6 +77,13 @@ func (c *creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if tcp, ok := raw.(*net.TCPConn); ok {
 		l = &lingering{TCPConn: tcp}
 		raw = l
+	}
+	raw, tls, err := begin(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !tls {
+		_, _ = raw.Write(notTLS) // the handshake fails either way
 	}
 	conn, info, err := credentials.NewTLS(m.config()).ServerHandshake(raw)
 	if err != nil {
@@ -171,19 +178,3 @@ func (c *creds) Clone() credentials.TransportCredentials {
 func (c *creds) OverrideServerName(string) error {
 	return errors.New("identity: servers are known by their identities and not by host names; say whom to expect")
 }
-
-// plain is plain text on a server that was told to allow it.
-type plain struct {
-	credentials.TransportCredentials
-}
-
-// plainInfo marks its connections, so that claims are believed on no others.
-type plainInfo struct{ credentials.CommonAuthInfo }
-
-func (plainInfo) AuthType() string { return "insecure" }
-
-func (plain) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return raw, plainInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
-}
-
-func (p plain) Clone() credentials.TransportCredentials { return plain{p.TransportCredentials.Clone()} }

@@ -21,7 +21,8 @@
 // exist stay what they are.
 //
 // Without files everything is in plain text, and each client is believed to be
-// who it says it is (Claim). That is for tests and for loopback.
+// who it says it is (Claim), with the addresses that it says. That is for tests,
+// loopback, and networks of a lab.
 //
 // The package may import the standard library and grpc.
 package identity

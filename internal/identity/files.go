@@ -37,6 +37,15 @@ func (f Files) Read() (own Identity, until time.Time, err error) {
 	return m.own, m.cert.Leaf.NotAfter, nil
 }
 
+// Exposed says that all users of this host can read the key, so that each can act as its
+// owner; nil: they cannot, or there is none.
+func (f Files) Exposed() error {
+	if i, err := os.Stat(f.Key); err == nil && i.Mode().Perm()&0o007 != 0 {
+		return fmt.Errorf("all users of this host can read the key %s (mode %#o), and act as its owner: chmod o= %[1]s", f.Key, i.Mode().Perm())
+	}
+	return nil
+}
+
 type contents struct{ cert, key, ca []byte }
 
 func (c contents) equal(o contents) bool {

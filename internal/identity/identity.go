@@ -18,6 +18,8 @@ var (
 	ErrMismatch = errors.New("not the identity expected")
 	// ErrUntrusted: the server's certificate is not valid here.
 	ErrUntrusted = errors.New("certificate not trusted")
+	// ErrWantsTLS: the server speaks TLS, and the client plain text.
+	ErrWantsTLS = errors.New("it speaks TLS, and this side has no certificate")
 	// ErrFiles: a certificate, key or CA file cannot be used.
 	ErrFiles = errors.New("bad certificate files")
 )

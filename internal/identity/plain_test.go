@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,7 +78,9 @@ func TestClaimsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestOnlyLoopbackClaimsAddresses(t *testing.T) {
+// TestClaimedAddresses: a daemon whose connections come from another address than its
+// device's owns both.
+func TestClaimedAddresses(t *testing.T) {
 	at := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 	for _, c := range []struct {
 		from       net.Addr
@@ -85,7 +88,9 @@ func TestOnlyLoopbackClaimsAddresses(t *testing.T) {
 		want       string
 		not, truly string
 	}{
-		{at("10.1.0.11:99"), "host:h1 10.1.0.12", "host:h1 10.1.0.11", "10.1.0.12", "10.1.0.11"},
+		{at("192.0.2.11:99"), "host:h1 10.1.0.11", "host:h1 10.1.0.11 192.0.2.11", "10.1.0.12", "10.1.0.11"},
+		{at("192.0.2.11:99"), "host:h1 10.1.0.11", "host:h1 10.1.0.11 192.0.2.11", "127.0.0.1", "192.0.2.11"},
+		{at("10.1.0.11:99"), "host:h1 10.1.0.11", "host:h1 10.1.0.11", "10.1.0.12", "10.1.0.11"},
 		{at("10.1.0.11:99"), "switch:torA", "switch:torA 10.1.0.11", "127.0.0.1", "10.1.0.11"},
 		{at("[::ffff:10.1.0.11]:99"), "host:h1", "host:h1 10.1.0.11", "127.0.0.1", "10.1.0.11"},
 		{at("[::1]:99"), "host:h1 10.1.0.12", "host:h1 10.1.0.12", "10.1.0.11", "127.7.7.7"},
@@ -130,7 +135,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.String() != id.String() {
 			t.Fatalf("%v, again %v, %v", id, again, err)
 		}
-		if err2 != nil || claimed.Name != id.Name || len(claimed.Addrs) != 1 || claimed.Addrs[0].String() != "10.1.0.11" {
+		if err2 != nil || claimed.Name != id.Name || !claimed.Owns(netip.MustParseAddr("10.1.0.11")) || slices.ContainsFunc(id.Addrs, func(a netip.Addr) bool { return !claimed.Owns(a) }) {
 			t.Fatalf("%v claims %v, %v", from, claimed, err2)
 		}
 	})

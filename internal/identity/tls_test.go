@@ -84,6 +84,32 @@ func TestServersThatAreNotTrusted(t *testing.T) {
 		_, err := call(t, serveFiles(t, identity.Files{}), me, sw("torA"))
 		says(t, err, "Unavailable", "does not speak TLS")
 	})
+	t.Run("plain text to TLS", func(t *testing.T) {
+		_, err := call(t, serveFiles(t, ca.Switch("torA")), identity.Files{}, sw("torA"))
+		says(t, err, "Unavailable", identity.ErrWantsTLS.Error())
+	})
+}
+
+// TestBothSidesSay: where one side only has TLS, the server's log says so too.
+func TestBothSidesSay(t *testing.T) {
+	ca := identitytest.New(t)
+	for want, f := range map[string]struct{ server, client identity.Files }{
+		"does not speak TLS":                           {ca.Switch("torA"), identity.Files{}},
+		"speaks TLS, and this side has no certificate": {identity.Files{}, ca.Host("h1")},
+	} {
+		creds, err := f.server.Server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 10)
+		s := serve(t, grpc.Creds(identity.Watched(creds, func(err error) { said <- err })))
+		if _, err := call(t, s, f.client, sw("torA")); err == nil {
+			t.Errorf("%s: called", want)
+		}
+		if err := <-said; !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
 
 func TestClientsThatAreNotTrusted(t *testing.T) {
@@ -373,5 +399,21 @@ func TestWatched(t *testing.T) {
 				t.Errorf("told: %v; %v", told.Load(), err)
 			}
 		})
+	}
+}
+
+// TestExposed: a key that all users can read is told, one of a group's is not.
+func TestExposed(t *testing.T) {
+	f := identitytest.New(t).Host("h1")
+	for mode, bad := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o602: true} {
+		if err := os.Chmod(f.Key, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Exposed(); (err != nil) != bad {
+			t.Errorf("%#o: %v", mode, err)
+		}
+	}
+	if err := (identity.Files{}).Exposed(); err != nil {
+		t.Error(err)
 	}
 }

@@ -214,6 +214,9 @@ func TestLocked(t *testing.T) {
 		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), path) {
 			t.Fatal(err)
 		}
+		if strings.Contains(err.Error(), "agent") || !strings.Contains(err.Error(), `give this one another state file`) {
+			t.Error(err) // a daemon has one too
+		}
 		if !strings.Contains(err.Error(), fmt.Sprintf("process %d, ", cmd.Process.Pid)) && !strings.Contains(err.Error(), "the kernel does not say") {
 			t.Errorf("%v: it is process %d", err, cmd.Process.Pid)
 		}

@@ -45,7 +45,7 @@ func lock(ctx context.Context, f *os.File, wait time.Duration) error {
 }
 
 func locked(f *os.File, wait time.Duration) error {
-	return fmt.Errorf("%w (%s; waited %v): is an agent for this switch running already? End it, or give this one another state file",
+	return fmt.Errorf("%w (%s; waited %v): end that process, or give this one another state file, by \"state\" in its configuration",
 		ErrLocked, holder(f), wait)
 }
 

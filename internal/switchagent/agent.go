@@ -187,7 +187,7 @@ func (a *Agent) open(ctx context.Context) error {
 	}
 	if a.listener = a.opts.Listener; a.listener == nil {
 		if a.listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
-			return fmt.Errorf("%w: the agent cannot serve: %w", ErrConfig, err)
+			return fmt.Errorf("%w: %w", ErrConfig, grpcserver.CannotListen("listen", a.cfg.Listen, err))
 		}
 	}
 	return nil

@@ -95,9 +95,11 @@ func heard(peer bifurcation.Switch, err error) error {
 			}
 		}
 	}
-	s := status.Convert(err)
-	if s.Code() == codes.DeadlineExceeded {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
 		return fmt.Errorf("%w: switch %s did not answer in time", ErrPeer, peer)
+	case codes.Unavailable:
+		return fmt.Errorf("%w: switch %s cannot be reached: %s", ErrPeer, peer, failure.Said(err))
 	}
-	return fmt.Errorf("%w: switch %s: %v: %s", ErrPeer, peer, s.Code(), failure.Clip(s.Message(), failure.MaxText))
+	return fmt.Errorf("%w: switch %s: %v: %s", ErrPeer, peer, status.Code(err), failure.Said(err))
 }

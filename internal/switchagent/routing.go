@@ -120,8 +120,10 @@ func Check(cfg *config.Config) error {
 	if cfg.TLS.Cert == "" {
 		return nil
 	}
-	_, err := identity.Files(cfg.TLS).Server()
-	return err
+	if _, err := identity.Files(cfg.TLS).Server(); err != nil {
+		return err
+	}
+	return identity.Files(cfg.TLS).Exposed()
 }
 
 func openStatic(cfg *config.Config) (*routes, error) {

@@ -128,7 +128,7 @@ func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
 		return err
 	}
 	if id.Is(identity.Host) && !id.Owns(source) {
-		return fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only", ErrDenied, id, source)
+		return fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", ErrDenied, id, source)
 	}
 	return nil
 }

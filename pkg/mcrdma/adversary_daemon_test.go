@@ -28,7 +28,7 @@ func (f *trial) ask() {
 	case f.chance(8):
 		answer(nil, ErrUnreachable, true)
 	case f.chance(2) || len(req.GetAdd()) > 0 && f.chance(20):
-		answer(nil, ErrNoHost, false)
+		answer(nil, &Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}, false)
 	default:
 		f.make(req, f.l.queue.sent(), f.members)
 		switch {
@@ -280,7 +280,7 @@ func (f *trial) add() {
 	if !f.chance(10) {
 		return
 	}
-	w := &addition{done: make(chan error, 1)}
+	w := &addition{done: make(chan answer, 1)}
 	for range 1 + f.rng.IntN(2) {
 		if a := string(rune('a' + f.rng.IntN(len(f.hosts)))); !slices.Contains(w.receivers, a) {
 			w.receivers = append(w.receivers, a)

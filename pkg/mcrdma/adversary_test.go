@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 		}
 		return
 	}
-	seeds := uint64(2000)
+	seeds := uint64(4000)
 	if os.Getenv("MCRDMA_LONG") != "" {
 		seeds = 100_000
 	}
@@ -97,6 +97,7 @@ type trial struct {
 
 	// What the application was told:
 	in     map[string]bool // who is a member, as its events say
+	since  map[string]int  // the operation from which on a member has everything
 	gone   map[string]int  // operations that were complete when a view without it was hooked
 	reform uint32
 
@@ -147,7 +148,7 @@ func (f *trial) chance(percent int) bool { return !f.quiet && f.rng.IntN(100) < 
 
 func playLife(seed uint64, trace bool, d *deeds) (err error) {
 	rng := rand.New(rand.NewPCG(seed, 18))
-	f := &trial{rng: rng, trace: trace, deeds: *d, now: time.Unix(1e9, 0), hooked: map[uint32]bool{}, in: map[string]bool{}, gone: map[string]int{},
+	f := &trial{rng: rng, trace: trace, deeds: *d, now: time.Unix(1e9, 0), hooked: map[uint32]bool{}, in: map[string]bool{}, since: map[string]int{}, gone: map[string]int{},
 		hosts: map[string]*copyOf{}, counts: rng.IntN(4) > 0}
 	defer func() {
 		if p := recover(); p != nil {
@@ -325,12 +326,13 @@ func (f *trial) perform(a action) {
 		f.acked = append(f.acked, a.view)
 	case answer:
 		f.additions--
-		a.to.done <- a.err // a second answer would wait forever
+		a.to.done <- a // a second answer would wait forever
 		if a.err != nil {
 			f.deeds["add refused"]++
 		} else {
 			for _, r := range a.to.receivers {
 				f.check(slices.Contains(addresses(f.l.info.GetMembers()), r), "%s is said to be added, and is no member", r)
+				f.check(a.cut >= f.l.from[r], "%s is said to have operations from %d on, and the view says %d", r, a.cut, f.l.from[r])
 			}
 		}
 	case nudge:
@@ -343,7 +345,7 @@ func (f *trial) perform(a action) {
 // told judges an event for the application.
 func (f *trial) told(e Event) {
 	switch e.Type {
-	case Removed:
+	case EventRemoved:
 		f.check(f.in[e.Address], "%s is removed, and was no member", e.Address)
 		f.in[e.Address] = false
 		h := f.hosts[e.Address]
@@ -351,26 +353,37 @@ func (f *trial) told(e Event) {
 		if n, ok := f.gone[e.Address]; ok {
 			f.check(int(e.Operation) == n, "%s was in the view until operation %d, and is said to have %d", e.Address, n, e.Operation)
 		}
+		d := f.l.goneOf(e.Address)
+		f.check(d != nil && d.operation == e.Operation, "%s is removed with %d operations, and listed is %+v", e.Address, e.Operation, d)
+		f.check(int(d.peer.From) == f.since[e.Address], "%s was a member from operation %d on, and listed is %+v", e.Address, f.since[e.Address], d)
 		f.deeds["removed"]++
-	case Added:
+	case EventAdded:
 		f.check(!f.in[e.Address], "%s is added, and was not removed", e.Address)
 		f.check(slices.Contains(addresses(f.form.GetMembers()), e.Address) || e.Formation < f.form.GetFormation(), "%s is added, and is not in the formation", e.Address)
 		f.check(e.Operation == f.l.stats.Completed, "%s has operations from %d on, and is said to from %d on", e.Address, f.l.stats.Completed, e.Operation)
-		f.in[e.Address] = true
+		f.check(e.Operation == f.l.from[e.Address], "%s has operations from %d on, and the view says from %d on", e.Address, e.Operation, f.l.from[e.Address])
+		f.in[e.Address], f.since[e.Address] = true, int(e.Operation)
 		delete(f.gone, e.Address)
 		f.deeds["added"]++
-	case Reformed:
+	case EventReformed:
 		f.check(e.Formation > f.reform && e.Formation == f.l.info.GetFormation(), "formation %d is told after %d", e.Formation, f.reform)
 		f.reform = e.Formation
-	case Closed, Failed:
+	case EventClosed, EventFailed:
 		f.check(f.l.state == closed && f.handed == f.submitted, "the end is told while %d operations of %d are handed back", f.handed, f.submitted)
 		f.finished = true
-		if e.Type == Failed {
+		if e.Type == EventFailed {
 			f.deeds["group failed"]++
 		}
-	case Resumed:
+	case EventResumed:
 		f.deeds["resumed"]++
 	}
+}
+
+func (l *life) goneOf(address string) *departure {
+	if i := slices.IndexFunc(l.gone, func(d *departure) bool { return d.peer.Address == address }); i >= 0 {
+		return l.gone[i]
+	}
+	return nil
 }
 
 func addresses(list []*mcrdmav1.Member) (out []string) {
@@ -427,8 +440,14 @@ func (f *trial) complete(op *Op, n int) {
 		return h.join <= n && n < h.got
 	}), "operation %d is complete, and no member has it", n)
 	f.check(op.View == f.lastView.Number, "operation %d is complete with view %d, the hook has %d", n, op.View, f.lastView.Number)
+	for a, in := range f.in {
+		if d := f.l.goneOf(a); in && !f.lastView.has(a) {
+			f.check(d != nil && int(d.operation) <= n, "operation %d is complete without %s, and listed is %+v", n, a, d)
+		}
+	}
 	for _, p := range f.lastView.Members {
 		h := f.hosts[p.Address]
+		f.check(int(p.From) == h.join, "member %s has operations from %d on, and the view says from %d on", p.Address, h.join, p.From)
 		f.check(n < h.join || n < h.got, "operation %d is complete with view %d, and member %s has %d", n, op.View, p.Address, h.got)
 	}
 }

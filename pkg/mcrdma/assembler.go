@@ -83,7 +83,7 @@ func (a *assembler) setDest() (err error) {
 // fits says whether a message fits a receive.
 func fits(length uint64, receive []byte) error {
 	if length > uint64(len(receive)) {
-		return fmt.Errorf("%w: %d bytes came, the receive has %d", ErrTooLong, length, len(receive))
+		return fmt.Errorf("%w: a message longer than the receive: %d bytes came, the receive has %d", ErrInvalid, length, len(receive))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (a *assembler) inside() error {
 // inRange checks that length bytes from offset on are inside size bytes.
 func inRange(offset, length, size uint64) error {
 	if offset > size || length > size-offset {
-		return fmt.Errorf("%w: %d bytes from %d on, in a region of %d", ErrRange, length, offset, size)
+		return fmt.Errorf("%w: %d bytes from %d on, in a region of %d", ErrInvalid, length, offset, size)
 	}
 	return nil
 }

@@ -11,21 +11,9 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// refusal is an error whose reason goes to the sender's daemon.
-type refusal struct {
-	reason string
-	err    error
-}
-
-func (r *refusal) Error() string { return r.err.Error() }
-
-func refusing(reason, format string, args ...any) error {
-	return &refusal{reason, fmt.Errorf(format, args...)}
-}
-
 // errLeft is the refusal for a member that has ended, or is about to.
 func (c *Client) errLeft() error {
-	return refusing("CLOSED", "the application of host %s has left the group", c.Host())
+	return because(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
 }
 
 // attachRequested begins to answer. A former member can't go on as one, since it lacks what
@@ -42,7 +30,7 @@ func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
 	case m != nil:
 		m.step(func(l *memberLife) { l.asked(&attach{req: req}) })
 	case first:
-		err := refusing("NO_SERVICE", "no application of host %s listens for %q", c.Host(), req.GetService())
+		err := because(mcrdmav1.Reason_NO_SERVICE, "no application of host %s listens for %q", c.Host(), req.GetService())
 		c.wg.Go(func() { _ = c.answer(req, nil, err) })
 	default:
 		c.wg.Go(func() { _ = c.answer(req, nil, c.errLeft()) })
@@ -81,8 +69,8 @@ func (c *Client) attached(number uint64, event func(*memberLife, *attach)) {
 func (c *Client) answer(req *mcrdmav1.AttachRequested, yes *mcrdmav1.AnswerAttachRequest, err error) error {
 	if err != nil {
 		yes = &mcrdmav1.AnswerAttachRequest{Refused: err.Error()}
-		if r, ok := errors.AsType[*refusal](err); ok {
-			yes.Reason = r.reason
+		if e, ok := errors.AsType[*Error](err); ok {
+			yes.Refused, yes.Reason = e.Text, e.Reason.String()
 		}
 	}
 	yes.Token, yes.Attach = c.token(), req.GetAttach()
@@ -163,7 +151,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	}
 	g, err := m.listener.cfg.Accept(r)
 	if err != nil {
-		return refusing("DENIED", "%w", err)
+		return because(mcrdmav1.Reason_DENIED, "%v", err)
 	}
 	if g == nil {
 		g = &Grant{}
@@ -173,7 +161,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	case errors.Is(err, qp.ErrClosed): // the application has ended meanwhile
 		return m.c.errLeft()
 	case err != nil:
-		return refusing("INVALID", "the receiver's grant for %q: %w", r.Service, err)
+		return because(mcrdmav1.Reason_INVALID, "the receiver's grant for %q: %v", r.Service, err)
 	}
 	return nil
 }
@@ -202,7 +190,7 @@ func (m *Member) take(r *Request, g *Grant) (err error) {
 
 func (m *Member) add(regions []granted, p Piece, asked Region) ([]granted, error) {
 	if uint64(p.Len()) < asked.Length || p.Len() == 0 {
-		return regions, fmt.Errorf("%w: it has %d bytes, %d were asked for", ErrRange, p.Len(), asked.Length)
+		return regions, fmt.Errorf("%w: it has %d bytes, %d were asked for", ErrInvalid, p.Len(), asked.Length)
 	}
 	p = p.Slice(0, int(asked.Length))
 	if err := p.hold(m.c); err != nil {
@@ -233,7 +221,7 @@ func (m *Member) prepare(a *attach) (err error) {
 	if conn != nil && c.dev != nil {
 		attr := c.dev.Attr()
 		if mtu := attr.ActiveMTU; uint32(mtu) < conn.GetMtu() {
-			return refusing("MTU", "the device of host %s takes packets with up to %d bytes of payload, %s sends %d: give the group an MTU of %d, or the hosts' networks the same",
+			return because(mcrdmav1.Reason_MTU, "the device of host %s takes packets with up to %d bytes of payload, %s sends %d: give the group an MTU of %d, or the hosts' networks the same",
 				c.Host(), mtu, a.req.GetSender(), conn.GetMtu(), mtu)
 		}
 		a.queuePair, err = c.newQueuePair(min(MaxReceives+1, attr.MaxCQE),
@@ -242,12 +230,12 @@ func (m *Member) prepare(a *attach) (err error) {
 			err = ready(a.qp, conn)
 		}
 		if err != nil {
-			return refusing("LIMIT", "make a queue pair at host %s: %w", c.Host(), err)
+			return because(mcrdmav1.Reason_LIMIT, "make a queue pair at host %s: %v", c.Host(), err)
 		}
 	}
 	if a.req.GetRelay() {
 		if err := a.listen(c); err != nil {
-			return refusing("LIMIT", "host %s: %w", c.Host(), err)
+			return because(mcrdmav1.Reason_LIMIT, "host %s: %v", c.Host(), err)
 		}
 	}
 	return nil
@@ -259,7 +247,7 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) error {
 	switch {
 	case err != nil || m.ending():
 	case before != nil:
-		m.events.put(Event{Type: Reformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath())})
+		m.events.put(Event{Type: EventReformed, Formation: info.GetFormation(), Before: Path(before.GetPath()), After: Path(info.GetPath())})
 	case !m.listener.add(m):
 		err = fmt.Errorf("%w: the listener", ErrClosed)
 	}
@@ -318,7 +306,7 @@ func (m *Member) finish(why error) {
 		p.release()
 	}
 	regions, formation := m.regions, m.info.GetFormation()
-	m.err = why
+	m.err = m.id.about(why)
 	m.mu.Unlock()
 	if err := closeRegions(regions); err != nil {
 		m.c.opt.Logger.Error("close regions", "group", m.id, "error", err)

@@ -12,7 +12,7 @@ import (
 func TestAttackOnRelay(t *testing.T) {
 	for _, name := range []string{"tcp", "rdma"} {
 		testenv.Bubble(t, name, func(t *testing.T) {
-			r := newRig(t, 2, true, GroupConfig{Transport: name})
+			r := newRig(t, 2, true, GroupConfig{Tuning: Tuning{Transport: name}})
 			r.g.mu.Lock()
 			members := r.g.life.info.GetRelay().GetBootstrap()
 			r.g.mu.Unlock()

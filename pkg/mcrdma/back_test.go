@@ -93,7 +93,7 @@ func TestResumedBetweenFormations(t *testing.T) {
 				wants(t, "receiver", err, ErrDaemon, "no such attachment")
 				return
 			}
-			event(t, m.Events(), Resumed)
+			event(t, m.Events(), EventResumed)
 			eventually(t, "the formation is given up", func() bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -168,7 +168,7 @@ func TestAdoptedLate(t *testing.T) {
 		r.w.groups[99] = &fakeGroup{id: g.id.wire(), info: info}
 		r.w.mu.Unlock()
 		r.src.start()
-		event(t, g.Events(), Resumed)
+		event(t, g.Events(), EventResumed)
 		there(func() { r.c.groups[g.id] = g })
 	})
 }

@@ -38,7 +38,7 @@ func TestStarting(t *testing.T) {
 		defer receiver.Close()
 		group := GroupConfig{Service: "late", Receivers: []string{ds[1].address}}
 		_, err = c.Create(t.Context(), group)
-		wants(t, "without Wait", err, ErrNoService, "")
+		wants(t, "without Wait", err, &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "")
 		listening := make(chan error, 1)
 		late(func() {
 			_, err := receiver.Listen(t.Context(), ListenConfig{Service: "late", Accept: func(*Request) (*Grant, error) { return &Grant{}, nil }})
@@ -57,7 +57,7 @@ func TestStarting(t *testing.T) {
 		group.Service = "never"
 		_, err = c.Create(ctx, group)
 		wants(t, "until the context ends", err, context.DeadlineExceeded, "")
-		wants(t, "until the context ends", err, ErrNoService, "")
+		wants(t, "until the context ends", err, &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "")
 	})
 }
 
@@ -157,8 +157,8 @@ func TestCreateErrors(t *testing.T) {
 			"algorithm":       {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
 			"empty region":    {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
 			"regions":         {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
-			"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), ErrNoHost, "1.2.3.4"},
-			"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), ErrNoService, "other"},
+			"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), &Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}, "1.2.3.4"},
+			"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "other"},
 		} {
 			_, err := src.Create(t.Context(), c.cfg)
 			wants(t, name, err, c.want, c.text)
@@ -179,8 +179,8 @@ func TestCreateErrors(t *testing.T) {
 			_, err := src.Create(t.Context(), good)
 			wants(t, name, err, ErrInvalid, "")
 		}
-		var remote *RemoteError
-		if !errors.As(err, &remote) || remote.Reason != "DENIED" || remote.Host != "somewhere" {
+		var remote *Error
+		if !errors.As(err, &remote) || remote.Reason != mcrdmav1.Reason_DENIED || remote.Host != "somewhere" {
 			t.Errorf("%#v", remote)
 		}
 		// Nothing is left behind: not with the daemons, nor in the applications.
@@ -219,7 +219,7 @@ func TestMTU(t *testing.T) {
 			Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}}
 		mtu := src.Device().Attr().ActiveMTU
 		_, err := w.prepare(t.Context(), g, ds[1], &mcrdmav1.Connection{Address: ds[0].address, Qpn: 0x800000, Psn: 1, Mtu: uint32(2 * mtu)}, 1)
-		wants(t, "MTU", fromStatus(err), ErrMTU, "host-"+ds[1].address)
+		wants(t, "MTU", fromStatus(err), &Error{Reason: mcrdmav1.Reason_MTU}, "host-"+ds[1].address)
 	})
 }
 
@@ -227,12 +227,12 @@ func TestSubmitErrors(t *testing.T) {
 	onPaths(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		m := r.mem
-		wants(t, "behind the end", r.g.Write(ctx, At{0, regionSize - 9}, m.Slice(0, 10)), ErrRange, "region of 1048576")
-		wants(t, "overflow", r.g.Write(ctx, At{0, math.MaxUint64}, m.Slice(0, 10)), ErrRange, "")
-		wants(t, "region", r.g.WriteImm(ctx, At{1, 0}, 0, m.Slice(0, 10)), ErrRange, "region 1")
-		wants(t, "negative region", r.g.Write(ctx, At{-1, 0}, m.Slice(0, 10)), ErrRange, "region -1")
-		wants(t, "pieces", r.g.Send(ctx, make([]Piece, MaxPieces+1)...), ErrDepth, "17")
-		wants(t, "submitted pieces", r.g.Submit(ctx, &Op{Kind: OpSend, Pieces: make([]Piece, MaxPieces+1), Done: func(*Op) {}}), ErrDepth, "17")
+		wants(t, "behind the end", r.g.Write(ctx, At{0, regionSize - 9}, m.Slice(0, 10)), ErrInvalid, "region of 1048576")
+		wants(t, "overflow", r.g.Write(ctx, At{0, math.MaxUint64}, m.Slice(0, 10)), ErrInvalid, "")
+		wants(t, "region", r.g.WriteImm(ctx, At{1, 0}, 0, m.Slice(0, 10)), ErrInvalid, "region 1")
+		wants(t, "negative region", r.g.Write(ctx, At{-1, 0}, m.Slice(0, 10)), ErrInvalid, "region -1")
+		wants(t, "pieces", r.g.Send(ctx, make([]Piece, MaxPieces+1)...), ErrInvalid, "17")
+		wants(t, "submitted pieces", r.g.Submit(ctx, &Op{Kind: OpSend, Pieces: make([]Piece, MaxPieces+1), Done: func(*Op) {}}), ErrInvalid, "17")
 		wants(t, "another client's memory", r.g.Write(ctx, At{}, r.rs[0].mem.Slice(0, 1)), ErrInvalid, "another Client")
 		wants(t, "kind", r.g.Submit(ctx, &Op{Kind: 4, Done: func(*Op) {}}), ErrInvalid, "kind 4")
 		wants(t, "no Done", r.g.Submit(ctx, &Op{}), ErrInvalid, "Done")
@@ -264,7 +264,7 @@ func TestSubmitErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wants(t, "receives", r.rs[0].m.PostRecv(Piece{}), ErrDepth, "1024")
+		wants(t, "receives", r.rs[0].m.PostRecv(Piece{}), ErrLimit, "1024")
 		wants(t, "another client's receive", r.rs[0].m.PostRecv(m.Slice(0, 1)), ErrInvalid, "another Client")
 	})
 }
@@ -317,11 +317,11 @@ func TestModes(t *testing.T) {
 	if err := new(Mode).UnmarshalText([]byte("maybe")); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	e := Event{Type: Reformed, Before: PathSwitch, After: PathRelay, Text: "why"}
+	e := Event{Type: EventReformed, Before: PathSwitch, After: PathRelay, Text: "why"}
 	if s := e.String(); s != "reformed switch → relay: why" {
 		t.Error(s)
 	}
-	e = Event{Type: Removed, Address: "a", Host: "h"}
+	e = Event{Type: EventRemoved, Address: "a", Host: "h"}
 	if s := e.String(); s != "removed a (h)" || EventType(0).String() != "event 0" || EventType(99).String() != "event 99" || Path(0).String() != "none" {
 		t.Error(s)
 	}
@@ -351,6 +351,6 @@ func TestGrantLarger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrRange, "")
+		wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrInvalid, "")
 	})
 }

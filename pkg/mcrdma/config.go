@@ -13,9 +13,9 @@ type Mode uint8
 
 // The modes.
 const (
-	Auto    Mode = iota // switches if they can, else hosts
-	Require             // switches, or it is an error; hosts relay only what receivers have to catch up with
-	Off                 // hosts
+	ModeAuto    Mode = iota // switches if they can, else hosts
+	ModeRequire             // switches, or it is an error; hosts relay only what receivers have to catch up with
+	ModeOff                 // hosts
 )
 
 // String returns "auto", "require" or "off".
@@ -29,7 +29,7 @@ func (m Mode) String() string {
 var modes = [...]struct {
 	name string
 	wire mcrdmav1.Mode
-}{Auto: {"auto", mcrdmav1.Mode_MODE_AUTO}, Require: {"require", mcrdmav1.Mode_MODE_REQUIRE}, Off: {"off", mcrdmav1.Mode_MODE_OFF}}
+}{ModeAuto: {"auto", mcrdmav1.Mode_MODE_AUTO}, ModeRequire: {"require", mcrdmav1.Mode_MODE_REQUIRE}, ModeOff: {"off", mcrdmav1.Mode_MODE_OFF}}
 
 // MarshalText returns the mode's name, or an error that wraps ErrInvalid.
 func (m Mode) MarshalText() ([]byte, error) {
@@ -82,25 +82,11 @@ type GroupConfig struct {
 	// fail; 0: half of them, rounded up: 2 of 4, 2 of 3. At least one receiver must remain
 	// in any case.
 	MinSize int
-	DSCP    uint8 // of the packets, 0 to 63
 	// Regions are what is written to; At.Region is an index into them. None are needed for
 	// SENDs alone.
 	Regions []Region
-	// MTU limits the payload of a packet; 0: what the device allows.
-	MTU int
-	// Algorithm is how hosts relay, as package schedule names it ("sequential" is
-	// fan-out by the sender); empty: chosen by TypicalSize and the number of members.
-	Algorithm string
-	// Transport is what hosts relay over, "rdma" or "tcp"; empty: chosen.
-	Transport string
 	// Depth is how many operations may be under way; 0: DefaultDepth.
 	Depth int
-	// TypicalSize is the typical size of a message in bytes, used for choices such as the
-	// algorithm; 0: not known.
-	TypicalSize int64
-	// CNPGap is the least time between two congestion notifications that switches
-	// pass to the sender; 0: the daemon's choice.
-	CNPGap time.Duration
 	// Wait is how long Create waits for receivers that are still starting: daemons that do
 	// not answer, and hosts where no application listens for the service; 0: it does not
 	// wait.
@@ -115,6 +101,25 @@ type GroupConfig struct {
 	// ends), ends the group. It must not wait for operations, nor close the group. It needs a
 	// daemon that counts views.
 	OnView func(ctx context.Context, v View) error
+	Tuning
+}
+
+// Tuning is what few groups need to set.
+type Tuning struct {
+	DSCP uint8 // of the packets, 0 to 63
+	// MTU limits the payload of a packet; 0: what the device allows.
+	MTU int
+	// Algorithm is how hosts relay, as package schedule names it ("sequential" is
+	// fan-out by the sender); empty: chosen by TypicalSize and the number of members.
+	Algorithm string
+	// Transport is what hosts relay over, "rdma" or "tcp"; empty: chosen.
+	Transport string
+	// TypicalSize is the typical size of a message in bytes, used for choices such as the
+	// algorithm; 0: not known.
+	TypicalSize int64
+	// CNPGap is the least time between two congestion notifications that switches
+	// pass to the sender; 0: the daemon's choice.
+	CNPGap time.Duration
 	// ViewTime is how long OnView may take; 0: DefaultViewTime; at most MaxViewTime. The
 	// daemon waits no longer than that.
 	ViewTime time.Duration
@@ -163,6 +168,18 @@ type Peer struct {
 	Address string
 	Host    string
 	QPN     uint32 // 0: none
+	// From is the operation from which on it has everything: 0 for the first receivers, and
+	// for the others what Group.Add has returned. Operations are counted from 0; see Op.Number.
+	From uint64
+}
+
+// A Departure is of a receiver that was taken out of its group.
+type Departure struct {
+	Peer
+	// Operation is the first one that it may lack: it has those from From on that come
+	// before this one.
+	Operation uint64
+	Why       string // for people; may be empty until the daemon has said it
 }
 
 // A Phase is a part of forming a group, and how long it took.
@@ -211,19 +228,19 @@ type EventType uint8
 
 // What may happen to a group.
 const (
-	Suspected EventType = iota + 1 // a receiver may be dead
-	Recovered                      // a suspected receiver answers again
-	Removed                        // a receiver was taken out; the others go on
-	Reformed                       // the group was formed anew; the path may be another one
-	Route                          // the tree has changed
-	Failed                         // the group has failed
-	Closed                         // the group was closed, in good order
-	Resumed                        // the daemon could be reached again
-	Added                          // a receiver has joined; see Group.Add
+	EventSuspected EventType = iota + 1 // a receiver may be dead
+	EventRecovered                      // a suspected receiver answers again
+	EventRemoved                        // a receiver was taken out; the others go on
+	EventReformed                       // the group was formed anew; the path may be another one
+	EventRoute                          // the tree has changed
+	EventFailed                         // the group has failed
+	EventClosed                         // the group was closed, in good order
+	EventResumed                        // the daemon could be reached again
+	EventAdded                          // a receiver has joined; see Group.Add
 )
 
-var eventNames = [...]string{Suspected: "suspected", Recovered: "recovered", Removed: "removed", Reformed: "reformed",
-	Route: "route", Failed: "failed", Closed: "closed", Resumed: "resumed", Added: "added"}
+var eventNames = [...]string{EventSuspected: "suspected", EventRecovered: "recovered", EventRemoved: "removed", EventReformed: "reformed",
+	EventRoute: "route", EventFailed: "failed", EventClosed: "closed", EventResumed: "resumed", EventAdded: "added"}
 
 // String returns the type's name in lower case.
 func (t EventType) String() string {
@@ -240,10 +257,8 @@ type Event struct {
 	Address, Host string // of the receiver that it is about, if it is about one
 	Text          string // for people
 	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
-	// Operation, of Removed: the receiver has all operations before this one, and may
-	// lack it and any after it: it is how many were complete when the view changed. Of Added:
-	// it has none before this one, and this one and those after it. Operations are counted
-	// from 0 in the order of Submit.
+	// Operation, of Removed: as in Departure, it is how many were complete when the view
+	// changed. Of Added: Peer.From.
 	Operation uint64
 	Formation uint32
 }

@@ -70,7 +70,7 @@ func (c *Client) Create(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.dev == nil && cfg.Mode == Require {
+	if c.dev == nil && cfg.Mode == ModeRequire {
 		return nil, fmt.Errorf("%w, mode require: this host has no device: %w", ErrNoSwitch, c.noDev)
 	}
 	g := newGroup(c, cfg)
@@ -142,7 +142,7 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 			return b, resp, conn, nil
 		}
 		b.close()
-		starting := errors.Is(err, ErrNoService) || errors.Is(err, ErrUnreachable)
+		starting := errors.Is(err, ErrUnreachable)
 		if !starting || !time.Now().Before(deadline) {
 			return nil, nil, nil, err
 		}
@@ -250,7 +250,7 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 			return nil, fmt.Errorf("make a queue pair: %w", closedOr(err))
 		}
 	}
-	if g.cfg.Mode != Require || catchUp {
+	if g.cfg.Mode != ModeRequire || catchUp {
 		if err = b.listen(g.c); err != nil {
 			b.close()
 			return nil, err

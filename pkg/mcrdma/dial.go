@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
 const (
@@ -50,7 +52,7 @@ func (c *Client) firstTry(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	s, err := c.open(ctx, "")
-	if errors.Is(err, ErrDaemon) && !errors.As(err, new(*RemoteError)) {
+	if errors.Is(err, ErrDaemon) && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_NOT_FOUND}) {
 		return nil, fmt.Errorf("%w: %w", errStarting, err) // it ended meanwhile, or does not serve yet
 	}
 	return s, err

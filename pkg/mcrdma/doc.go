@@ -63,11 +63,12 @@
 // # Failures
 //
 // If a receiver fails, the daemons detect it and take it out, and the rest goes on, as long
-// as GroupConfig.MinSize copies remain; an Event tells the sender from which operation on
+// as GroupConfig.MinSize copies remain; Group.Departures says from which operation on
 // it may lack something. Before any operation completes without it, GroupConfig.OnView is
 // told the View without it: an application that makes views durable there finds after a
-// crash which receivers have everything. Events that are not read may be lost; Group.View
-// always says who is a member. Group.Add adds another in its place. If the connection of the
+// crash which receivers have everything. Events that are not read may be lost, and say nothing
+// that Group.View, Departures and Err don't. Group.Add adds another in its place, and returns from
+// which operation on that has everything. If the connection of the
 // whole group is lost, the group is formed anew, and what wasn't complete is sent again
 // (see Memory); each message is delivered to a receiver once, in order. Applications see a
 // pause, and an Event.

@@ -13,94 +13,133 @@ import (
 	errinfo "github.com/mcrdma/mcrdma/internal/failure"
 )
 
-// Errors that the errors of this package wrap; test with errors.Is. The error's text says
-// what happened, at which host or switch, and what to do.
+// Kinds of errors; test with errors.Is. All are *Error, and so is what errors.As finds in each error
+// of this package that is not a context's or a device's.
 var (
 	// ErrClosed: the Client, Group, Listener or Member is closed; for a Member, also
 	// by its sender, after everything that was sent.
-	ErrClosed = errors.New("mcrdma: closed")
+	ErrClosed = kind(mcrdmav1.Reason_CLOSED, "closed")
 	// ErrDaemon: the host's daemon cannot be reached, or could not be for so long that it has
 	// dropped the object of the call.
-	ErrDaemon = errors.New("mcrdma: daemon")
-	// ErrInvalid: an argument is impossible.
-	ErrInvalid = errors.New("mcrdma: invalid")
-	// ErrDenied: a policy of a daemon or of a receiving application forbids it.
-	ErrDenied = errors.New("mcrdma: denied")
-	// ErrNoService: no application listens for the service at a receiver.
-	ErrNoService = errors.New("mcrdma: no such service")
-	// ErrNoHost: no such host is known.
-	ErrNoHost = errors.New("mcrdma: no such host")
-	// ErrUnreachable: a host's daemon doesn't answer.
-	ErrUnreachable = errors.New("mcrdma: unreachable")
-	// ErrDuplicate: a receiver is named twice.
-	ErrDuplicate = errors.New("mcrdma: duplicate address")
-	// ErrTooMany: more receivers than a group may have.
-	ErrTooMany = errors.New("mcrdma: too many receivers")
-	// ErrMTU: a receiver's device takes smaller packets than the sender's sends.
-	ErrMTU = errors.New("mcrdma: MTU")
+	ErrDaemon = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "daemon")
+	// ErrInvalid: an argument is impossible: bytes outside of a region, too many pieces, receivers
+	// that are named twice, not known, too many, or whose packets are smaller than the sender's; or
+	// a message was longer than the receive that was posted for it, and the member has left.
+	ErrInvalid = kind(mcrdmav1.Reason_INVALID, "invalid")
+	// ErrDenied: a policy of a daemon or of a receiving application forbids it, or daemons don't
+	// accept each other's certificates.
+	ErrDenied = kind(mcrdmav1.Reason_DENIED, "denied")
+	// ErrUnreachable: a host's daemon doesn't answer, or no application listens there for the service.
+	ErrUnreachable = kind(mcrdmav1.Reason_UNREACHABLE, "unreachable")
 	// ErrVersion: a daemon speaks another version of the protocol.
-	ErrVersion = errors.New("mcrdma: version")
-	// ErrUntrusted: the daemons don't accept each other's certificates.
-	ErrUntrusted = errors.New("mcrdma: untrusted")
-	// ErrLimit: a quota is used up.
-	ErrLimit = errors.New("mcrdma: limit")
-	// ErrNoSwitch: Mode is Require, and the switches can't.
-	ErrNoSwitch = errors.New("mcrdma: switches can't")
+	ErrVersion = kind(mcrdmav1.Reason_VERSION, "version")
+	// ErrLimit: a quota is used up, or as many receives as possible are posted.
+	ErrLimit = kind(mcrdmav1.Reason_LIMIT, "limit")
+	// ErrNoSwitch: the mode is ModeRequire, and the switches can't.
+	ErrNoSwitch = kind(mcrdmav1.Reason_NO_SWITCH, "switches can't")
 	// ErrMinSize: too few copies are left.
-	ErrMinSize = errors.New("mcrdma: too few members")
+	ErrMinSize = kind(mcrdmav1.Reason_MIN_SIZE, "too few members")
 	// ErrTimeout: it took too long.
-	ErrTimeout = errors.New("mcrdma: timeout")
-	// ErrRange: bytes outside of a region or of a Memory.
-	ErrRange = errors.New("mcrdma: out of range")
-	// ErrDepth: more receives than may be posted, or a gather list with more than
-	// MaxPieces.
-	ErrDepth = errors.New("mcrdma: too many")
+	ErrTimeout = kind(mcrdmav1.Reason_TIMEOUT, "timeout")
 	// ErrBusy: the memory is in use by operations under way, receives or regions.
-	ErrBusy = errors.New("mcrdma: in use")
+	ErrBusy = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "in use")
 	// ErrRemoved: this member was taken out of its group.
-	ErrRemoved = errors.New("mcrdma: removed from the group")
+	ErrRemoved = kind(mcrdmav1.Reason_REMOVED, "removed from the group")
 	// ErrSenderLost: the sender's application or host has ended, or cannot be reached.
-	ErrSenderLost = errors.New("mcrdma: sender lost")
-	// ErrTooLong: a message was longer than the receive that was posted for it. The
-	// member has left its group.
-	ErrTooLong = errors.New("mcrdma: message longer than the receive")
+	ErrSenderLost = kind(mcrdmav1.Reason_SENDER_LOST, "sender lost")
 	// ErrFailed: the group can't be formed anew, or the device failed.
-	ErrFailed = errors.New("mcrdma: failed")
+	ErrFailed = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "failed")
 )
 
-var reasons = map[mcrdmav1.Reason]error{
-	mcrdmav1.Reason_INVALID: ErrInvalid, mcrdmav1.Reason_DENIED: ErrDenied, mcrdmav1.Reason_NO_SERVICE: ErrNoService,
-	mcrdmav1.Reason_NO_SUCH_HOST: ErrNoHost, mcrdmav1.Reason_UNREACHABLE: ErrUnreachable, mcrdmav1.Reason_DUPLICATE_ADDRESS: ErrDuplicate,
-	mcrdmav1.Reason_TOO_MANY_RECEIVERS: ErrTooMany, mcrdmav1.Reason_MTU: ErrMTU, mcrdmav1.Reason_VERSION: ErrVersion,
-	mcrdmav1.Reason_UNTRUSTED: ErrUntrusted, mcrdmav1.Reason_LIMIT: ErrLimit, mcrdmav1.Reason_NOT_FOUND: ErrDaemon,
+// kinds are those of the contract's reasons; of others, ErrFailed.
+var kinds = map[mcrdmav1.Reason]error{
+	mcrdmav1.Reason_INVALID: ErrInvalid, mcrdmav1.Reason_NO_SUCH_HOST: ErrInvalid, mcrdmav1.Reason_DUPLICATE_ADDRESS: ErrInvalid,
+	mcrdmav1.Reason_TOO_MANY_RECEIVERS: ErrInvalid, mcrdmav1.Reason_MTU: ErrInvalid, mcrdmav1.Reason_DENIED: ErrDenied,
+	mcrdmav1.Reason_UNTRUSTED: ErrDenied, mcrdmav1.Reason_UNREACHABLE: ErrUnreachable, mcrdmav1.Reason_NO_SERVICE: ErrUnreachable,
+	mcrdmav1.Reason_VERSION: ErrVersion, mcrdmav1.Reason_LIMIT: ErrLimit, mcrdmav1.Reason_NOT_FOUND: ErrDaemon,
 	mcrdmav1.Reason_MIN_SIZE: ErrMinSize, mcrdmav1.Reason_NO_SWITCH: ErrNoSwitch, mcrdmav1.Reason_TIMEOUT: ErrTimeout,
 	mcrdmav1.Reason_STALE: errStale, mcrdmav1.Reason_CLOSED: ErrClosed, mcrdmav1.Reason_REMOVED: ErrRemoved,
 	mcrdmav1.Reason_SENDER_LOST: ErrSenderLost,
 }
 
-// kindOf returns the sentinel for a reason.
-func kindOf(reason string) error {
-	return cmp.Or(reasons[mcrdmav1.Reason(mcrdmav1.Reason_value[reason])], ErrFailed)
-}
-
 // errStale: the daemon is further than the caller.
-var errStale = errors.New("mcrdma: stale")
+var errStale = kind(mcrdmav1.Reason_STALE, "stale")
 
-// A RemoteError is an error that a daemon reported. It wraps this package's sentinel for
-// its reason.
-type RemoteError struct {
-	Reason string // the name of a Reason of api/mcrdma/v1, for example "NO_SERVICE"
-	Host   string // that it is about; may be empty
-	Switch string // that it is about; may be empty
-	Text   string
-	kind   error
+// An Error says why something failed, and where. It is of a kind, which follows from its reason.
+// errors.Is(err, &Error{Reason: r}) says whether err is of exactly that reason.
+type Error struct {
+	Reason mcrdmav1.Reason // unspecified: the contract has none for it
+	Host   string          // that it is about; may be empty
+	Switch string          // that it is about; may be empty
+	Group  GroupID         // zero: it is about none
+	Text   string          // what happened, for people; may be empty
+	// Pending, if it is not nil, is the operation that goes on, and whose memory stays lent: only the
+	// caller's context has ended.
+	Pending *Pending
+	kind    error // nil: that of what it wraps, or this is one
+	under   error // what it wraps
 }
 
-// Error returns the daemon's text.
-func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", e.kind, e.Text) }
+func kind(reason mcrdmav1.Reason, text string) error {
+	return &Error{Reason: reason, Text: "mcrdma: " + text}
+}
 
-// Unwrap returns the sentinel.
-func (e *RemoteError) Unwrap() error { return e.kind }
+// because makes an error.
+func because(reason mcrdmav1.Reason, format string, args ...any) *Error {
+	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), kind: cmp.Or(kinds[reason], ErrFailed)}
+}
+
+// about says which group an error is about.
+func (id GroupID) about(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil || ok && e.Group == id:
+		return err
+	case !ok:
+		e = &Error{}
+	}
+	return &Error{Reason: e.Reason, Host: e.Host, Switch: e.Switch, Group: id, Text: err.Error(), Pending: e.Pending, under: err}
+}
+
+// Error returns all that is known.
+func (e *Error) Error() string {
+	if e.kind != nil {
+		return e.kind.Error() + ": " + e.Text
+	}
+	return e.Text
+}
+
+// Unwrap returns the cause, if there is one.
+func (e *Error) Unwrap() error { return e.under }
+
+// Is reports whether target is its kind, or an Error with nothing but the same reason.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error) //nolint:errorlint // as errors.Is wants it
+	return ok && (target == e.kind || t.Text == "" && t.Reason == e.Reason && e.Reason != mcrdmav1.Reason_REASON_UNSPECIFIED)
+}
+
+// Advice returns what to do about errors of this reason; empty: the text says it.
+func (e *Error) Advice() string { return advice[e.Reason] }
+
+var advice = map[mcrdmav1.Reason]string{
+	mcrdmav1.Reason_INVALID:            "Correct the argument.",
+	mcrdmav1.Reason_DENIED:             "Change the policy, or use another certificate.",
+	mcrdmav1.Reason_NO_SERVICE:         "Start the receiver's application, or correct the service's name; GroupConfig.Wait waits for it.",
+	mcrdmav1.Reason_NO_SUCH_HOST:       "Add the host to the daemon's configuration, or correct its name.",
+	mcrdmav1.Reason_UNREACHABLE:        "See whether the host's daemon runs, and the way to it: cmd-daemon doctor.",
+	mcrdmav1.Reason_DUPLICATE_ADDRESS:  "Leave the receiver out that is named twice.",
+	mcrdmav1.Reason_TOO_MANY_RECEIVERS: "Make several groups.",
+	mcrdmav1.Reason_MTU:                "Give the group a smaller MTU, or all devices the same.",
+	mcrdmav1.Reason_VERSION:            "Update the older side.",
+	mcrdmav1.Reason_UNTRUSTED:          "Renew the certificate, or have it issued by the same CA.",
+	mcrdmav1.Reason_LIMIT:              "Close something, or raise the limit.",
+	mcrdmav1.Reason_NOT_FOUND:          "Create the group or listen again: the daemon does not have it any more.",
+	mcrdmav1.Reason_MIN_SIZE:           "Start receivers that are missing, or ask for a smaller MinSize.",
+	mcrdmav1.Reason_NO_SWITCH:          "Use ModeAuto, or do for the switch what the text says.",
+	mcrdmav1.Reason_TIMEOUT:            "Try again.",
+	mcrdmav1.Reason_REMOVED:            "Listen again: the sender can add this host.",
+	mcrdmav1.Reason_SENDER_LOST:        "Listen again for the sender's next group.",
+}
 
 // fromStatus turns the error of a call into an error of this package.
 func fromStatus(err error) error {
@@ -109,8 +148,9 @@ func fromStatus(err error) error {
 		return err
 	}
 	if info := errinfo.Info(err); info != nil {
-		return &RemoteError{Reason: info.GetReason(), Host: info.GetMetadata()["host"], Switch: info.GetMetadata()["switch"],
-			Text: s.Message(), kind: kindOf(info.GetReason())}
+		e := because(mcrdmav1.Reason(mcrdmav1.Reason_value[info.GetReason()]), "%s", s.Message())
+		e.Host, e.Switch = info.GetMetadata()["host"], info.GetMetadata()["switch"]
+		return e
 	}
 	switch s.Code() {
 	case codes.Canceled:

@@ -20,9 +20,9 @@ func newEventQueue() *eventQueue { return &eventQueue{c: make(chan Event, kept)}
 
 // lastEvent is Closed or Failed.
 func lastEvent(why error, formation uint32) Event {
-	e := Event{Type: Failed, Text: why.Error(), Formation: formation}
+	e := Event{Type: EventFailed, Text: why.Error(), Formation: formation}
 	if errors.Is(why, ErrClosed) {
-		e.Type = Closed
+		e.Type = EventClosed
 	}
 	return e
 }
@@ -43,7 +43,7 @@ func (q *eventQueue) put(e Event) {
 	}
 	e.Time = time.Now()
 	q.c <- e // others only read
-	if q.closed = e.Type == Failed || e.Type == Closed; q.closed {
+	if q.closed = e.Type == EventFailed || e.Type == EventClosed; q.closed {
 		close(q.c)
 	}
 }

@@ -25,7 +25,7 @@ type Group struct {
 	drained chan struct{} // closed when closing and nothing is under way
 	news    chan struct{} // has a token if the runner's next job may be another one
 	tally   tally
-	waiters sync.Pool // of *waiter
+	waiters sync.Pool // of *Pending
 
 	ctx  context.Context         // the group's life; its cause is why it has ended
 	stop context.CancelCauseFunc // ends it
@@ -65,66 +65,96 @@ func newGroup(c *Client, cfg GroupConfig) *Group {
 	return g
 }
 
-// A waiter is an operation that a caller waits for.
-type waiter struct {
+// A Pending is an operation that Post has begun. All methods may be called by any goroutine.
+type Pending struct {
+	g      *Group
 	op     Op
 	pieces [MaxPieces]Piece
-	done   chan error
+	done   chan struct{} // has a token when it is done
+	tell   func(*Op)     // puts it there
 }
 
-func newWaiter() *waiter {
-	w := &waiter{done: make(chan error, 1)}
-	w.op.Done = func(op *Op) { w.done <- op.Err }
-	return w
+// Post begins an operation and returns a handle to wait on; op.Done is not called. It waits for
+// room as Submit does. The pieces belong to the group until Wait has returned something else than
+// an Error with Pending. Post without Wait is allowed.
+func (g *Group) Post(ctx context.Context, op Op) (*Pending, error) {
+	return g.begin(ctx, op, op.Pieces)
 }
 
-// do submits an operation and waits for its end.
-func (g *Group) do(ctx context.Context, kind Kind, at At, imm uint32, pieces []Piece) error {
-	if len(pieces) > MaxPieces {
-		return errPieces(len(pieces), MaxPieces)
-	}
-	w, ok := g.waiters.Get().(*waiter)
+func (g *Group) begin(ctx context.Context, op Op, pieces []Piece) (*Pending, error) {
+	p, ok := g.waiters.Get().(*Pending)
 	if !ok {
-		w = newWaiter()
+		p = &Pending{g: g, done: make(chan struct{}, 1)}
+		p.tell = func(*Op) { p.done <- struct{}{} }
 	}
-	w.op.Kind, w.op.At, w.op.Imm, w.op.Err = kind, at, imm, nil
-	w.op.Pieces = w.pieces[:copy(w.pieces[:], pieces)]
-	if err := g.Submit(ctx, &w.op); err != nil {
-		return err
+	if len(pieces) > MaxPieces {
+		return nil, errPieces(len(pieces), MaxPieces)
 	}
+	p.op, p.op.Done = op, p.tell
+	p.op.Pieces = p.pieces[:copy(p.pieces[:], pieces)]
+	if err := g.Submit(ctx, &p.op); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Wait waits until every member has the operation, or it has failed, and returns its error. If ctx
+// ends before that, the operation goes on; the error is then an Error with Pending, and wraps ctx's.
+// Wait may be called again.
+func (p *Pending) Wait(ctx context.Context) error {
 	select {
-	case err := <-w.done:
-		clear(w.op.Pieces)
-		g.waiters.Put(w)
-		return err
+	case <-p.done:
+		p.done <- struct{}{}
+		return p.op.Err
 	case <-ctx.Done():
-		return fmt.Errorf("%v: %w; it goes on", kind, ctx.Err())
+		return &Error{Group: p.g.id, Pending: p, Text: fmt.Sprintf("%v: %v; it goes on", p.op.Kind, ctx.Err()), under: ctx.Err()}
 	}
+}
+
+// Number returns which operation of the group it is: they are counted from 0.
+func (p *Pending) Number() uint64 { return p.op.Number }
+
+// View returns the number of the view whose members have it, after Wait has returned nil.
+func (p *Pending) View() uint32 { return p.op.View }
+
+// do posts an operation and waits for its end.
+func (g *Group) do(ctx context.Context, op Op, pieces []Piece) error {
+	p, err := g.begin(ctx, op, pieces)
+	if err != nil {
+		return err
+	}
+	err = p.Wait(ctx)
+	if e, ok := err.(*Error); !ok || e.Pending == nil { //nolint:errorlint // Wait's own
+		<-p.done
+		clear(p.op.Pieces)
+		g.waiters.Put(p)
+	}
+	return err
 }
 
 // Write puts the pieces, one behind the other, into a region of every receiver, and
 // returns when all have them. If ctx ends before, the operation goes on, and the bytes
-// belong to the group until a later operation is complete, or the group is closed.
-// The error wraps ErrRange if it is outside of the region, ErrDepth, ErrClosed,
+// belong to the group until the Pending of the Error is done.
+// The error wraps ErrInvalid, for example if it is outside of the region, ErrClosed,
 // ErrFailed, ErrMinSize, or is ctx's.
 func (g *Group) Write(ctx context.Context, at At, pieces ...Piece) error {
-	return g.do(ctx, OpWrite, at, 0, pieces)
+	return g.do(ctx, Op{Kind: OpWrite, At: at}, pieces)
 }
 
 // WriteImm is Write, and also consumes a posted receive of each receiver, which gets imm.
 func (g *Group) WriteImm(ctx context.Context, at At, imm uint32, pieces ...Piece) error {
-	return g.do(ctx, OpWriteImm, at, imm, pieces)
+	return g.do(ctx, Op{Kind: OpWriteImm, At: at, Imm: imm}, pieces)
 }
 
 // Send sends the pieces, as one message, to a posted receive of every receiver, and
 // returns as Write does.
 func (g *Group) Send(ctx context.Context, pieces ...Piece) error {
-	return g.do(ctx, OpSend, At{}, 0, pieces)
+	return g.do(ctx, Op{Kind: OpSend}, pieces)
 }
 
 // SendImm is Send with immediate data.
 func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error {
-	return g.do(ctx, OpSendImm, At{}, imm, pieces)
+	return g.do(ctx, Op{Kind: OpSendImm, Imm: imm}, pieces)
 }
 
 // Submit begins an operation and returns; op.Done reports its end. If GroupConfig.Depth
@@ -169,6 +199,7 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 		g.tally.moved.Store(time.Now().UnixNano())
 	}
 	l.queue.push(op)
+	op.Number = l.stats.Operations
 	l.stats.Operations++
 	g.post()
 	return nil
@@ -193,7 +224,7 @@ func (g *Group) post() {
 }
 
 func errPieces(n, limit int) error {
-	return fmt.Errorf("%w pieces in one operation: %d, at most %d", ErrDepth, n, limit)
+	return fmt.Errorf("%w operation: %d pieces, at most %d", ErrInvalid, n, limit)
 }
 
 // check says what is wrong with an operation, and sets its size.
@@ -209,13 +240,13 @@ func (g *Group) check(op *Op) error {
 		op.size += uint64(op.Pieces[i].n)
 	}
 	if op.size > qp.MaxMessage {
-		return fmt.Errorf("%w: a message of %d bytes; at most %d", ErrRange, op.size, qp.MaxMessage)
+		return fmt.Errorf("%w: a message of %d bytes; at most %d", ErrInvalid, op.size, qp.MaxMessage)
 	}
 	if op.Kind.send() {
 		return nil
 	}
 	if op.At.Region < 0 || op.At.Region >= len(g.regions) {
-		return fmt.Errorf("%w: region %d; the group has %d", ErrRange, op.At.Region, len(g.regions))
+		return fmt.Errorf("%w: region %d; the group has %d", ErrInvalid, op.At.Region, len(g.regions))
 	}
 	return inRange(op.At.Offset, op.size, g.regions[op.At.Region].GetLength())
 }
@@ -262,6 +293,19 @@ func (g *Group) Err() error {
 	return nil
 }
 
+// Departures returns the receivers that were taken out, the last one last: of each of them the
+// last time, even if it is a member again; then the View's From says where it has everything again.
+// A receiver is listed before any operation completes without it, and also after the group's end.
+func (g *Group) Departures() []Departure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []Departure
+	for _, d := range g.life.gone {
+		list = append(list, Departure{d.peer, d.operation, d.text})
+	}
+	return list
+}
+
 // View returns the view that operations complete with at present.
 func (g *Group) View() View {
 	g.mu.Lock()
@@ -280,7 +324,7 @@ func (g *Group) Info() Info {
 	defer g.mu.Unlock()
 	i := infoOf(g.life.info)
 	i.ID, i.Service, i.Mode, i.MinSize = g.id, g.cfg.Service, g.cfg.Mode, g.cfg.MinSize
-	i.Members, i.Tree, i.View = peersOf(g.life.members), slices.Clone(g.life.tree), g.life.view.Number
+	i.Members, i.Tree, i.View = g.life.marked(peersOf(g.life.members)), slices.Clone(g.life.tree), g.life.view.Number
 	i.Phases = append(i.Phases, g.phases...)
 	i.Stats = g.life.stats
 	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.tally.posts.Load(), g.tally.completions.Load(), g.tally.strangers.Load()
@@ -332,35 +376,35 @@ func (g *Group) Close(ctx context.Context) error {
 
 // Add takes further receivers into the group, for example in place of those that were
 // removed; they are addresses or names of hosts. The group is formed anew for that, perhaps
-// on another path, and operations wait meanwhile. The new receivers don't have what was
-// complete before: an Added event says from which operation on they have data, and the
-// application copies the rest.
+// on another path, and operations wait meanwhile. It returns the cut: the operation from which on
+// the new receivers have everything. The application copies what they lack of those before. View
+// has the cut, too, as Peer.From.
 //
-// The error wraps ErrNoHost, ErrDuplicate, ErrTooMany, ErrUnreachable if one of them could
+// The error wraps ErrInvalid, ErrUnreachable if one of them could
 // not be added, ErrClosed, why the group has failed, or is ctx's; the group then goes on
-// without those that were not added. If ctx ends first, they may still be added.
-func (g *Group) Add(ctx context.Context, receivers ...string) error {
+// without those that were not added, and the cut is that of the others. If ctx ends first, they may
+// still be added.
+func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
 	if len(receivers) == 0 {
-		return fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
+		return 0, fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
 	}
-	w := &addition{slices.Clone(receivers), make(chan error, 1)}
-	var err error
+	w := &addition{slices.Clone(receivers), make(chan answer, 1)}
 	g.step(func(l *life) { err = l.add(w) })
 	if err != nil {
-		return err
+		return 0, err
 	}
 	select {
-	case err := <-w.done:
-		return err
+	case a := <-w.done:
+		return a.cut, a.err
 	case <-g.ended:
-		return g.Err()
+		return 0, g.Err()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 
 // An addition asks for further receivers.
 type addition struct {
 	receivers []string
-	done      chan error // 1
+	done      chan answer // 1
 }

@@ -132,10 +132,10 @@ var paths = map[string]struct {
 	cfg       GroupConfig
 }{
 	"switch":     {1, false, GroupConfig{}},
-	"tcp":        {3, true, GroupConfig{Transport: "tcp"}},
-	"rdma":       {3, true, GroupConfig{Transport: "rdma"}},
-	"sequential": {2, true, GroupConfig{Transport: "rdma", Algorithm: "sequential"}},
-	"chain":      {2, true, GroupConfig{Transport: "tcp", Algorithm: "chain"}},
+	"tcp":        {3, true, GroupConfig{Tuning: Tuning{Transport: "tcp"}}},
+	"rdma":       {3, true, GroupConfig{Tuning: Tuning{Transport: "rdma"}}},
+	"sequential": {2, true, GroupConfig{Tuning: Tuning{Transport: "rdma", Algorithm: "sequential"}}},
+	"chain":      {2, true, GroupConfig{Tuning: Tuning{Transport: "tcp", Algorithm: "chain"}}},
 }
 
 func onPaths(t *testing.T, f func(t *testing.T, r *rig)) {

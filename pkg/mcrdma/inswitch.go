@@ -120,7 +120,7 @@ func (p *inSwitch) poll() error {
 			p.dead = true
 		case wc.Status == qp.LocLenErr:
 			p.dead = true
-			m.endLocked(fmt.Errorf("%w", ErrTooLong))
+			m.endLocked(fmt.Errorf("%w: a message is longer than the receive", ErrInvalid))
 		case wc.Status != qp.Success:
 			// Whatever it is, it would fail again: soft-RoCE, for example, reports a
 			// message that is too long as an operation error of the queue pair.

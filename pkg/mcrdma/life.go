@@ -103,6 +103,7 @@ type reforming struct {
 	asked    []string                // receivers that are to be added
 	add      []string                // … and are not members
 	added    []string                // … by any attempt: what a member had before it left does not count
+	was      map[string]uint64       // of those that join: what views.from was before
 	catchUp  bool                    // hosts only send what some receivers have and others lack
 	next     *mcrdmav1.FormationInfo // the daemon's answer
 }
@@ -117,6 +118,7 @@ type (
 	ack    struct{ view uint32 }
 	answer struct {
 		to  *addition
+		cut uint64
 		err error
 	}
 	nudge   struct{}
@@ -154,13 +156,25 @@ var (
 
 // created begins the life with the first formation.
 func (l *life) created(info *mcrdmav1.FormationInfo) {
-	l.info, l.departed = info, map[string]*departure{}
+	l.info, l.departed, l.from = info, map[string]*departure{}, map[string]uint64{}
 	l.connect(info)
 }
 
 // connect makes the next formation out of the daemon's answer.
 func (l *life) connect(info *mcrdmav1.FormationInfo) {
 	l.re.next, l.job = info, connecting
+	cut := l.stats.Completed // nothing else completes before the formation begins
+	if !allNew(info.GetMembers(), l.members, l.re.added) {
+		cut += uint64(l.queue.had(info.GetHave()))
+	}
+	for _, m := range info.GetMembers() {
+		if l.state != forming && l.joins(m, l.members) {
+			if _, again := l.re.was[m.GetAddress()]; !again {
+				l.re.was[m.GetAddress()] = l.from[m.GetAddress()]
+			}
+			l.from[m.GetAddress()] = cut
+		}
+	}
 	l.learnFormation(info)
 }
 
@@ -178,7 +192,7 @@ func (l *life) fail(why error) {
 // stop begins the end of the group.
 func (l *life) stop(why error) {
 	if l.state < closing {
-		l.state, l.job, l.err = closing, ending, why
+		l.state, l.job, l.err = closing, ending, groupID(l.info.GetGroup()).about(why)
 		l.do(halt{why})
 	}
 }
@@ -243,7 +257,7 @@ func (l *life) ended(cause error) {
 		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
 		return
 	}
-	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members}
+	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members, was: map[string]uint64{}}
 	f, ok := errors.AsType[*formationError](cause)
 	if ok {
 		l.re.suspects, l.re.refused = f.suspects, f.refused
@@ -325,7 +339,7 @@ func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now ti
 	}
 	l.re.cause = err
 	// As long as daemons that are away may come back, this host's says so.
-	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, ErrUnreachable) {
+	if l.re.attempt++; l.re.attempt >= maxFruitless && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
 		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
 		return
 	}
@@ -354,6 +368,7 @@ func (l *life) begin(now time.Time) {
 	l.formation = formation{info: re.next, members: re.next.GetMembers(), tree: re.next.GetTree()}
 	if re.next.GetView() == 0 {
 		l.view = viewOf(re.next)
+		l.marked(l.view.Members)
 	}
 	l.stats.Formations++
 	if !first && allNew(l.members, before, re.added) {
@@ -374,7 +389,7 @@ func (l *life) begin(now time.Time) {
 		l.changed(e)
 	}
 	if !first {
-		l.tell(Event{Type: Reformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
+		l.tell(Event{Type: EventReformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
 	}
 }
 
@@ -437,7 +452,7 @@ func (l *life) add(w *addition) error {
 	}
 	for _, r := range w.receivers {
 		if among(l.members, r) {
-			return fmt.Errorf("%w: receiver %s is in the group", ErrDuplicate, r)
+			return because(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %s is in the group", r)
 		}
 	}
 	l.adding = append(l.adding, w)
@@ -445,12 +460,17 @@ func (l *life) add(w *addition) error {
 	return nil
 }
 
+// joins says whether a member begins with a formation, or begins again.
+func (l *life) joins(m *mcrdmav1.Member, before []*mcrdmav1.Member) bool {
+	return l.departed[m.GetAddress()] != nil || isNew(m, before, l.re.added)
+}
+
 // settle answers the additions that were asked for.
 func (l *life) settle(result func(*addition) error) {
 	for n := len(l.re.asked); n > 0; {
 		w := l.adding[0]
 		l.adding, n = l.adding[1:], n-len(w.receivers)
-		l.do(answer{w, result(w)})
+		l.do(answer{w, l.began, result(w)})
 	}
 	l.re.asked = nil
 }
@@ -459,10 +479,10 @@ func (l *life) settle(result func(*addition) error) {
 // additions that it was asked for. A member that was out before had that many operations.
 func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	for _, m := range l.members {
-		d := l.departed[m.GetAddress()]
-		if d == nil && !isNew(m, before, l.re.added) {
+		if !l.joins(m, before) {
 			continue
 		}
+		d := l.departed[m.GetAddress()]
 		if d == nil && among(before, m.GetAddress()) {
 			d = l.departs(peerOf(m), had)
 		}
@@ -470,8 +490,9 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 			l.removed(d)
 			delete(l.departed, m.GetAddress())
 		}
-		l.tell(Event{Type: Added, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
+		l.tell(Event{Type: EventAdded, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
 	}
+	clear(l.re.was)
 	l.settle(func(w *addition) (err error) {
 		for _, r := range w.receivers {
 			if !among(l.members, r) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,15 +48,70 @@ func TestWriteCancelled(t *testing.T) {
 		go func() { done <- r.g.WriteImm(ctx, At{}, 1, r.mem.Slice(0, 1000)) }()
 		eventually(t, "posted", func() bool { return r.g.Info().Stats.Posts > 0 })
 		cancel()
-		wants(t, "cancelled", <-done, context.Canceled, "it goes on")
+		err := <-done
+		wants(t, "cancelled", err, context.Canceled, "it goes on")
 		wants(t, "the memory is still used", r.mem.Close(), ErrBusy, "1 operations")
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Pending == nil || e.Group != r.g.id {
+			t.Fatalf("%+v does not say how to learn of the operation's end", err)
+		}
+		wants(t, "waiting again", e.Pending.Wait(ctx), context.Canceled, "it goes on")
 		r.post(0)
+		for range 2 { // it may be asked again
+			if err := e.Pending.Wait(t.Context()); err != nil || e.Pending.Number() != 0 {
+				t.Fatal(e.Pending.Number(), err)
+			}
+		}
+		if r.mem.users != 0 {
+			t.Errorf("the operation is done, and %d operations use its memory", r.mem.users)
+		}
 		if err := r.g.Write(t.Context(), At{0, 5000}, r.mem.Slice(5000, 1000)); err != nil {
 			t.Fatal(err)
 		}
 		r.recv(Received{N: 1000, Imm: 1, HasImm: true, Kind: OpWriteImm}, nil)
 		r.same(0, 1000)
 		if err := errors.Join(r.g.Close(t.Context()), r.mem.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPost: operations are posted one behind the other and waited for in any order, by any number of
+// callers; when the group ends, each of them learns of it.
+func TestPost(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		var under []*Pending
+		post := func(op Op) {
+			op.Pieces = []Piece{r.mem.Slice(0, 9000)}
+			p, err := r.g.Post(t.Context(), op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			under = append(under, p)
+		}
+		for n := range 5 {
+			post(Op{Kind: OpWrite, At: At{0, uint64(n)}})
+		}
+		for n := range 5 {
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					if p := under[4-n]; p.Wait(t.Context()) != nil || p.Number() != uint64(4-n) || p.View() != r.g.View().Number {
+						t.Errorf("operation %d, with view %d: %v", p.Number(), p.View(), p.op.Err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		post(Op{Kind: OpSend}) // no receive is posted for it
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wants(t, "given up", under[5].Wait(ctx), context.Canceled, "it goes on")
+		_ = r.g.Close(ctx)
+		wants(t, "the group's end", under[5].Wait(t.Context()), ErrClosed, "")
+		_, err := r.g.Post(t.Context(), Op{})
+		wants(t, "after the end", err, ErrClosed, "")
+		if err := r.mem.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -145,13 +201,13 @@ func TestClose(t *testing.T) {
 			}
 			_, err := o.m.Recv(t.Context())
 			wants(t, "the end", err, ErrClosed, "the sender has closed")
-			event(t, o.m.Events(), Closed)
+			event(t, o.m.Events(), EventClosed)
 			wants(t, "a receive after the end", o.m.PostRecv(Piece{}), ErrClosed, "")
 			if err := errors.Join(o.m.Close(), o.mem.Close()); err != nil {
 				t.Error(err)
 			}
 		}
-		event(t, r.g.Events(), Closed)
+		event(t, r.g.Events(), EventClosed)
 		if _, more := <-r.g.Events(); more {
 			t.Error("an event after the last")
 		}

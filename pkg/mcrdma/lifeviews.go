@@ -14,10 +14,12 @@ import (
 // the application's hook; then completions carry it; then the daemon may act on it. A
 // formation begins when no view waits.
 type views struct {
-	view      View       // that completions carry
-	told      []toldView // in their order; the first one is with the hook
-	departed  map[string]*departure
-	needViews bool // the application has a hook
+	view      View                  // that completions carry
+	told      []toldView            // in their order; the first one is with the hook
+	departed  map[string]*departure // members that are out
+	gone      []*departure          // of each receiver that ever was, the last one
+	from      map[string]uint64     // the operation from which on a receiver has everything, by its address
+	needViews bool                  // the application has a hook
 }
 
 type toldView struct {
@@ -58,6 +60,14 @@ func (v *View) has(address string) bool {
 	return slices.ContainsFunc(v.Members, func(p Peer) bool { return p.Address == address })
 }
 
+// marked sets from which operation on the members have everything.
+func (l *life) marked(members []Peer) []Peer {
+	for i := range members {
+		members[i].From = l.from[members[i].Address]
+	}
+	return members
+}
+
 // newest returns the view that was told last.
 func (l *life) newest() View {
 	if n := len(l.told); n > 0 {
@@ -68,7 +78,7 @@ func (l *life) newest() View {
 
 // learn takes a view that the daemon has told.
 func (l *life) learn(v View, wantsAck bool) {
-	switch {
+	switch l.marked(v.Members); {
 	case v.Number == 0: // the daemon counts none
 	case v.Number > l.newest().Number:
 		if l.told = append(l.told, toldView{v, wantsAck}); len(l.told) == 1 {
@@ -136,7 +146,11 @@ func (l *life) departs(p Peer, had uint64) *departure {
 		l.departed[p.Address] = d
 	}
 	if !d.known {
-		d.operation, d.known = had, true
+		d.operation, d.known, d.peer.From = had, true, l.from[p.Address]
+		if was, joins := l.re.was[p.Address]; joins {
+			d.peer.From = was
+		}
+		l.gone = append(slices.DeleteFunc(l.gone, func(o *departure) bool { return o.peer.Address == p.Address }), d)
 	}
 	return d
 }
@@ -163,7 +177,7 @@ func (l *life) compare(members []*mcrdmav1.Member, had uint64, text string, now 
 func (l *life) removed(d *departure) {
 	if !d.told {
 		d.told = true
-		l.tell(Event{Type: Removed, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
+		l.tell(Event{Type: EventRemoved, Address: d.peer.Address, Host: d.peer.Host, Text: d.text,
 			Formation: l.info.GetFormation(), Operation: d.operation})
 	}
 }
@@ -190,7 +204,7 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		return
 	case e.GetType() == mcrdmav1.GroupChanged_TYPE_FAILED:
 		reason := cmp.Or(e.GetReason(), mcrdmav1.Reason_MIN_SIZE) // daemons of older releases say none
-		l.stop(fmt.Errorf("%w: %s", kindOf(reason.String()), e.GetText()))
+		l.stop(because(reason, "%s", e.GetText()))
 		return
 	case e.GetFormation() > present || l.state == forming:
 		l.early = append(l.early, e)
@@ -213,13 +227,13 @@ func (l *life) changed(e *mcrdmav1.GroupChanged) {
 		l.setTree(e, current)
 	case mcrdmav1.GroupChanged_TYPE_ROUTE:
 		l.setTree(e, current)
-		event.Type = Route
+		event.Type = EventRoute
 		l.tell(event)
 	case mcrdmav1.GroupChanged_TYPE_SUSPECTED:
-		event.Type = Suspected
+		event.Type = EventSuspected
 		l.tell(event)
 	case mcrdmav1.GroupChanged_TYPE_RECOVERED:
-		event.Type = Recovered
+		event.Type = EventRecovered
 		l.tell(event)
 	}
 }
@@ -277,5 +291,5 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 	l.compare(after.GetMembers(), l.sure(), "it was taken out while the daemon was not there", now)
 	l.members = slices.DeleteFunc(slices.Clone(l.members), func(m *mcrdmav1.Member) bool { return !among(after.GetMembers(), m.GetAddress()) })
 	l.do(nudge{})
-	l.tell(Event{Type: Resumed, Formation: after.GetFormation()})
+	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
 }

@@ -36,11 +36,11 @@ func TestRemoved(t *testing.T) {
 			if err := r.rs[0].m.Close(); err != nil {
 				t.Fatal(err)
 			}
-			e := event(t, r.g.Events(), Removed)
+			e := event(t, r.g.Events(), EventRemoved)
 			if e.Address != r.ds[0].address || e.Host != "host-"+r.ds[0].address {
 				t.Errorf("%+v", e)
 			}
-			e = event(t, r.g.Events(), Reformed)
+			e = event(t, r.g.Events(), EventReformed)
 			if e.Formation != 2 || e.Before != PathRelay {
 				t.Errorf("%+v", e)
 			}
@@ -49,7 +49,7 @@ func TestRemoved(t *testing.T) {
 			if info := r.g.Info(); len(info.Members) != p.receivers-1 || info.Members[0].Address != r.ds[1].address {
 				t.Errorf("%+v", info)
 			}
-			event(t, r.rs[1].m.Events(), Reformed)
+			event(t, r.rs[1].m.Events(), EventReformed)
 			if err := r.g.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -62,7 +62,7 @@ func TestRemoved(t *testing.T) {
 func TestKilled(t *testing.T) {
 	for _, transport := range []string{"tcp", "rdma"} {
 		testenv.Bubble(t, transport, func(t *testing.T) {
-			r := newRig(t, 3, true, GroupConfig{Transport: transport})
+			r := newRig(t, 3, true, GroupConfig{Tuning: Tuning{Transport: transport}})
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				for n := range 100 {
@@ -74,7 +74,7 @@ func TestKilled(t *testing.T) {
 			})
 			eventually(t, "writing", func() bool { return r.g.Info().Stats.Completed > 10 })
 			r.rs[1].c.kill()
-			if e := event(t, r.g.Events(), Removed); e.Address != r.ds[1].address {
+			if e := event(t, r.g.Events(), EventRemoved); e.Address != r.ds[1].address {
 				t.Errorf("%+v", e)
 			}
 			wg.Wait()
@@ -100,7 +100,7 @@ func TestMinSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants(t, "operation", <-done, ErrMinSize, "too few")
-		event(t, r.g.Events(), Failed)
+		event(t, r.g.Events(), EventFailed)
 		wants(t, "close", r.g.Close(t.Context()), ErrMinSize, "")
 		wants(t, "write", r.g.Write(t.Context(), At{}), ErrMinSize, "")
 		_, err := r.rs[1].m.Recv(t.Context())
@@ -133,7 +133,7 @@ func TestTooLong(t *testing.T) {
 					t.Errorf("it is complete with %d members, one of which hasn't got it", n)
 				}
 				_, err = r.rs[0].m.Recv(t.Context())
-				wants(t, "receiver", err, ErrTooLong, "")
+				wants(t, "receiver", err, ErrInvalid, "longer")
 				r.rs = r.rs[1:]
 				r.recv(Received{N: size, Kind: OpSend}, r.mem.Bytes()[:size])
 				r.src.w.hosts[r.ds[0].address].mu.Lock()
@@ -152,7 +152,7 @@ func TestReplay(t *testing.T) {
 	for _, transport := range []string{"tcp", "rdma"} {
 		testenv.Bubble(t, transport, func(t *testing.T) {
 			// By fan-out, and with a ring: the ahead one doesn't wait for the other.
-			r := newRig(t, 2, true, GroupConfig{Transport: transport, Algorithm: "sequential"})
+			r := newRig(t, 2, true, GroupConfig{Tuning: Tuning{Transport: transport, Algorithm: "sequential"}})
 			sizes := []int{5, 50, 500}
 			for n, size := range sizes {
 				op := &Op{Kind: OpSendImm, Imm: uint32(n), Pieces: []Piece{r.mem.Slice(0, size)}, Done: func(*Op) {}}
@@ -172,7 +172,7 @@ func TestReplay(t *testing.T) {
 				}
 			}
 			r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-			event(t, r.g.Events(), Reformed)
+			event(t, r.g.Events(), EventReformed)
 			if err := ahead.PostRecv(r.rs[0].mem.Slice(regionSize, sizes[2])); err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestDaemonRestarts(t *testing.T) {
 			d.services = map[string]bool{}
 			d.start()
 		}
-		event(t, r.g.Events(), Resumed)
+		event(t, r.g.Events(), EventResumed)
 		for _, d := range r.ds {
 			eventually(t, "the service is offered again", func() bool {
 				d.mu.Lock()
@@ -229,7 +229,7 @@ func TestDaemonRestarts(t *testing.T) {
 			})
 		}
 		r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-		event(t, r.g.Events(), Reformed)
+		event(t, r.g.Events(), EventReformed)
 		fillRandom(r.mem.Bytes(), 5)
 		if err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000)); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestDaemonForgets(t *testing.T) {
 		}
 		_, err := r.rs[0].m.Recv(t.Context())
 		wants(t, "receiver", err, ErrDaemon, "no such group")
-		event(t, r.g.Events(), Failed)
+		event(t, r.g.Events(), EventFailed)
 		wants(t, "sender", r.g.Err(), ErrDaemon, "no such group")
 	})
 }
@@ -300,12 +300,12 @@ func TestDaemonGoneForGood(t *testing.T) {
 		r.src.w.grace = 200 * time.Millisecond
 		r.src.stop()
 		r.src.start() // it says so when it is back
-		event(t, r.g.Events(), Resumed)
+		event(t, r.g.Events(), EventResumed)
 		r.src.stop()
 		r.rs[0].c.kill()
 		err := r.g.Write(t.Context(), At{}, r.mem.Slice(0, 1000))
 		wants(t, "write", err, ErrDaemon, "away for more than 200ms")
-		event(t, r.g.Events(), Failed)
+		event(t, r.g.Events(), EventFailed)
 		wants(t, "sender", r.g.Err(), ErrDaemon, "away for more than 200ms")
 	})
 }
@@ -319,11 +319,11 @@ func TestReceiversDaemonGoneForGood(t *testing.T) {
 		r.w.grace = 200 * time.Millisecond
 		d.stop()
 		d.start() // it says so when it is back
-		event(t, m.Events(), Resumed)
+		event(t, m.Events(), EventResumed)
 		d.stop()
 		_, err := m.Recv(t.Context())
 		wants(t, "receiver", err, ErrDaemon, "away for more than 200ms")
-		event(t, m.Events(), Failed)
+		event(t, m.Events(), EventFailed)
 		d.start()
 		eventually(t, "the daemon is told", func() bool {
 			d.mu.Lock()
@@ -402,8 +402,8 @@ func TestEvents(t *testing.T) {
 		g := r.w.group(r.g.id.wire())
 		a := r.ds[1].address
 		for typ, want := range map[mcrdmav1.GroupChanged_Type]EventType{
-			mcrdmav1.GroupChanged_TYPE_SUSPECTED: Suspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: Recovered, mcrdmav1.GroupChanged_TYPE_ROUTE: Route,
-			mcrdmav1.GroupChanged_TYPE_REMOVED: Removed,
+			mcrdmav1.GroupChanged_TYPE_SUSPECTED: EventSuspected, mcrdmav1.GroupChanged_TYPE_RECOVERED: EventRecovered, mcrdmav1.GroupChanged_TYPE_ROUTE: EventRoute,
+			mcrdmav1.GroupChanged_TYPE_REMOVED: EventRemoved,
 		} {
 			r.w.changed(g, typ, a, "so it is")
 			if e := event(t, r.g.Events(), want); e.Address != a || e.Host != "host-"+a || e.Text != "so it is" || e.Formation != 1 || e.Time.IsZero() {
@@ -415,7 +415,7 @@ func TestEvents(t *testing.T) {
 		}
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, a, "again")
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_ROUTE, "", "after that")
-		if e := <-r.g.Events(); e.Type != Route {
+		if e := <-r.g.Events(); e.Type != EventRoute {
 			t.Errorf("%v is told twice", e)
 		}
 		for n := range 3 * kept {
@@ -423,13 +423,13 @@ func TestEvents(t *testing.T) {
 		}
 		eventually(t, "the queue is full", func() bool { return len(r.g.Events()) == kept })
 		for {
-			e := event(t, r.g.Events(), Route)
+			e := event(t, r.g.Events(), EventRoute)
 			if e.Text == fmt.Sprint(3*kept-1) {
 				break // the newest is there
 			}
 		}
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_FAILED, "", "it has ended")
-		event(t, r.g.Events(), Failed)
+		event(t, r.g.Events(), EventFailed)
 		wants(t, "group", r.g.Err(), ErrMinSize, "it has ended")
 	})
 }
@@ -440,7 +440,7 @@ func TestLyingDaemon(t *testing.T) {
 		r := newRig(t, 1, false, GroupConfig{})
 		r.w.haveLie = 3
 		r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-		event(t, r.g.Events(), Failed)
+		event(t, r.g.Events(), EventFailed)
 		wants(t, "group", r.g.Err(), ErrFailed, "receivers have 3 messages")
 		_, err := r.rs[0].m.Recv(t.Context())
 		if err == nil {

@@ -113,7 +113,7 @@ func (m *Member) work() {
 
 // PostRecv posts a receive, for a message after those of the receives posted before. The
 // Piece belongs to the member until Recv returns it, or the member has ended. A zero Piece
-// will do for WRITEs with immediate. The error wraps ErrDepth if MaxReceives are posted, or
+// will do for WRITEs with immediate. The error wraps ErrLimit if MaxReceives are posted, or
 // ErrClosed.
 func (m *Member) PostRecv(p Piece) error {
 	if err := p.hold(m.c); err != nil {
@@ -123,7 +123,7 @@ func (m *Member) PostRecv(p Piece) error {
 	defer m.mu.Unlock()
 	err := m.err
 	if err == nil && m.recvs.len() >= MaxReceives {
-		err = fmt.Errorf("%w receives: %d are posted", ErrDepth, MaxReceives)
+		err = fmt.Errorf("%w receives: %d are posted", ErrLimit, MaxReceives)
 	}
 	if err != nil {
 		p.release()
@@ -146,7 +146,8 @@ func (m *Member) deliver(r Received) {
 
 // Recv returns the next message: they come in the sender's order, each once. When the group
 // has ended it returns what has come, and then an error that wraps ErrClosed (the sender
-// has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrTooLong, ErrTimeout,
+// has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrInvalid (a
+// message was longer than the receive), ErrTimeout,
 // ErrDaemon or ErrFailed.
 func (m *Member) Recv(ctx context.Context) (Received, error) {
 	for {

@@ -162,7 +162,7 @@ func (l *memberLife) resumed(a *attach, err error) {
 	case a == l.last && err != nil:
 		l.ended(a, err)
 	case a == l.last:
-		l.do(tell{Event{Type: Resumed, Formation: a.req.GetFormation()}})
+		l.do(tell{Event{Type: EventResumed, Formation: a.req.GetFormation()}})
 	}
 }
 

@@ -35,6 +35,8 @@ type Op struct {
 	// nor close the group. It may Submit, if no other goroutine does: there is room in
 	// place of the operation that is done.
 	Done func(*Op)
+	// Number is set by Submit: operations are counted from 0, in their order.
+	Number uint64
 	// Err and View are set before Done is called. View is the number of the view whose members
 	// have the operation: see Group.View.
 	Err  error

@@ -29,7 +29,7 @@ func TestNoDevice(t *testing.T) {
 			r.rs = append(r.rs, d.receiver(regionSize, regionSize))
 		}
 		to := []string{ds[1].address, ds[2].address}
-		_, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Mode: Require})
+		_, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Mode: ModeRequire})
 		wants(t, "require", err, ErrNoSwitch, "nothing")
 		if r.g, err = r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: to, Regions: []Region{{"r", regionSize}}}); err != nil {
 			t.Fatal(err)
@@ -95,11 +95,11 @@ func TestListener(t *testing.T) {
 		_, err = l.Accept(t.Context())
 		wants(t, "closed", err, ErrClosed, `"s"`)
 		for _, g := range groups { // the application accepted none of these
-			if e := event(t, g.Events(), Removed); e.Address != ds[1].address {
+			if e := event(t, g.Events(), EventRemoved); e.Address != ds[1].address {
 				t.Errorf("%+v", e)
 			}
 		}
-		if err := accepted.Write(t.Context(), At{}); !errors.Is(err, ErrRange) {
+		if err := accepted.Write(t.Context(), At{}); !errors.Is(err, ErrInvalid) {
 			t.Error(err)
 		}
 		if err := first.PostRecv(Piece{}); err != nil {
@@ -217,13 +217,13 @@ func TestCompletions(t *testing.T) {
 func TestEventQueue(t *testing.T) {
 	q := newEventQueue()
 	for n := range 3 * kept {
-		q.put(Event{Type: Route, Text: fmt.Sprint(n)})
+		q.put(Event{Type: EventRoute, Text: fmt.Sprint(n)})
 	}
 	q.put(lastEvent(errClosing, 1))
-	q.put(Event{Type: Route})
+	q.put(Event{Type: EventRoute})
 	n := 3*kept - (kept - 1)
 	for e := range q.c {
-		if e.Type == Closed {
+		if e.Type == EventClosed {
 			break
 		}
 		if e.Text != fmt.Sprint(n) {
@@ -247,7 +247,7 @@ func TestEarlyEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e := event(t, g.Events(), Route); e.Text != w.early {
+		if e := event(t, g.Events(), EventRoute); e.Text != w.early {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -39,7 +39,7 @@ func (g *Group) perform() {
 		case ack:
 			g.c.wg.Go(func() { g.ackView(a.view) })
 		case answer:
-			a.to.done <- a.err
+			a.to.done <- a
 		case nudge:
 			g.nudge()
 		case drained:
@@ -162,7 +162,7 @@ func (g *Group) finishAll() {
 
 // temporary reports whether another try may help.
 func temporary(err error) bool {
-	return slices.ContainsFunc([]error{ErrUnreachable, ErrTimeout, ErrNoSwitch, errStale, context.DeadlineExceeded},
+	return slices.ContainsFunc([]error{&Error{Reason: mcrdmav1.Reason_UNREACHABLE}, ErrTimeout, ErrNoSwitch, errStale, context.DeadlineExceeded},
 		func(e error) bool { return errors.Is(err, e) })
 }
 

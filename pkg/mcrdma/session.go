@@ -3,7 +3,6 @@ package mcrdma
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	errinfo "github.com/mcrdma/mcrdma/internal/failure"
 )
 
 const (
@@ -248,7 +248,7 @@ func lost(err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.As(fromStatus(err), new(*RemoteError)) {
+	if errinfo.Info(err) != nil {
 		return false
 	}
 	switch status.Code(err) {

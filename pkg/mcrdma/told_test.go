@@ -204,7 +204,7 @@ func TestAheadKeepsWhatItHas(t *testing.T) {
 	for _, transport := range []string{transportTCP, transportRDMA} {
 		for _, size := range []int{1, inlineMax + 1} {
 			testenv.Bubble(t, fmt.Sprint(transport, " ", size), func(t *testing.T) {
-				r := newRig(t, 2, true, GroupConfig{Transport: transport, Algorithm: "sequential"})
+				r := newRig(t, 2, true, GroupConfig{Tuning: Tuning{Transport: transport, Algorithm: "sequential"}})
 				ahead, behind := r.rs[0].m, r.rs[1].m
 				post := func(m *Member) {
 					for range 2 {
@@ -234,7 +234,7 @@ func TestAheadKeepsWhatItHas(t *testing.T) {
 				clear(ahead.Region(0)[:size])
 				r.seen()
 				r.w.changed(r.w.group(r.g.id.wire()), mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-				event(t, r.g.Events(), Reformed)
+				event(t, r.g.Events(), EventReformed)
 				post(behind)
 				if err := r.g.Write(t.Context(), At{0, 1 << 16}, r.mem.Slice(1<<16, 1)); err != nil {
 					t.Fatal(err)

@@ -77,7 +77,7 @@ func TestViews(t *testing.T) {
 			t.Errorf("view %d after the hook", n)
 		}
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, r.ds[0].address, "dead")
-		if e := event(t, r.g.Events(), Removed); e.Address != r.ds[0].address || e.Operation != 4 || e.Text != "dead" {
+		if e := event(t, r.g.Events(), EventRemoved); e.Address != r.ds[0].address || e.Operation != 4 || e.Text != "dead" {
 			t.Errorf("%+v", e)
 		}
 		// A formation's view is shown before its first operation is posted.
@@ -120,7 +120,7 @@ func TestHookFails(t *testing.T) {
 		testenv.Bubble(t, name, func(t *testing.T) {
 			var bad atomic.Uint32 // the first view that it fails for
 			bad.Store(2)
-			cfg := GroupConfig{ViewTime: time.Second, OnView: func(ctx context.Context, v View) error {
+			cfg := GroupConfig{Tuning: Tuning{ViewTime: time.Second}, OnView: func(ctx context.Context, v View) error {
 				if v.Number < bad.Load() {
 					return nil
 				}
@@ -130,7 +130,7 @@ func TestHookFails(t *testing.T) {
 			g := r.w.group(r.g.id.wire())
 			began := time.Now()
 			r.w.tellView(g, r.ds[0].address)
-			event(t, r.g.Events(), Failed)
+			event(t, r.g.Events(), EventFailed)
 			wants(t, "group", r.g.Err(), ErrFailed, "hook for view 2")
 			if !errors.Is(r.g.Err(), tt.want) || time.Since(began) > 2*time.Second {
 				t.Errorf("after %v: %v", time.Since(began), r.g.Err())
@@ -165,9 +165,9 @@ func TestViewAgain(t *testing.T) {
 		g.info = &mcrdmav1.FormationInfo{Group: g.id, Formation: 1, View: 2, Path: g.info.GetPath(), Members: g.info.GetMembers()[1:]}
 		r.w.mu.Unlock()
 		r.src.start()
-		event(t, r.g.Events(), Resumed)
+		event(t, r.g.Events(), EventResumed)
 		eventually(t, "acknowledged again", func() bool { return slices.Equal(r.w.acks(g), []uint32{2}) })
-		if e := event(t, r.g.Events(), Removed); e.Address != r.ds[0].address {
+		if e := event(t, r.g.Events(), EventRemoved); e.Address != r.ds[0].address {
 			t.Errorf("%+v", e)
 		}
 		if len(shown) != 2 {
@@ -189,10 +189,10 @@ func TestNoViews(t *testing.T) {
 			}
 		}
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REFORM, "", "for the test")
-		event(t, r.g.Events(), Reformed)
+		event(t, r.g.Events(), EventReformed)
 		r.write()
 		r.w.changed(g, mcrdmav1.GroupChanged_TYPE_REMOVED, r.ds[0].address, "dead")
-		if e := event(t, r.g.Events(), Removed); e.Operation != 3 {
+		if e := event(t, r.g.Events(), EventRemoved); e.Operation != 3 {
 			t.Errorf("%+v", e)
 		}
 		if v := r.g.View(); v.Number != 0 || len(v.Members) != 0 || v.Formation != 2 {
@@ -219,11 +219,11 @@ func TestTree(t *testing.T) {
 		tell(mcrdmav1.GroupChanged_TYPE_TREE, 1, "one")
 		eventually(t, "the tree is there", func() bool { return slices.Equal(r.g.Info().Tree, []string{"one"}) })
 		tell(mcrdmav1.GroupChanged_TYPE_ROUTE, 1, "two", "lines")
-		if e := event(t, r.g.Events(), Route); !slices.Equal(r.g.Info().Tree, []string{"two", "lines"}) {
+		if e := event(t, r.g.Events(), EventRoute); !slices.Equal(r.g.Info().Tree, []string{"two", "lines"}) {
 			t.Errorf("%+v, tree %q", e, r.g.Info().Tree)
 		}
 		tell(mcrdmav1.GroupChanged_TYPE_ROUTE, 0, "old")
-		if e := event(t, r.g.Events(), Route); r.g.Info().Tree[0] != "two" {
+		if e := event(t, r.g.Events(), EventRoute); r.g.Info().Tree[0] != "two" {
 			t.Errorf("%+v, tree %q", e, r.g.Info().Tree)
 		}
 	})

@@ -54,7 +54,14 @@ type Attr struct {
 	// means 655.36 ms, the longest.
 	MinRNRTimer uint8
 	DSCP        uint8 // 0..63, for the IPv4 header of what this side sends
+	// MaxRdAtomic is how many READ requests this side has outstanding at the most, MaxDestRdAtomic
+	// how many the peer may have; 0: none. This side's MaxRdAtomic must not be more than the
+	// peer's MaxDestRdAtomic: a READ too many is refused, and both queue pairs fail.
+	MaxRdAtomic, MaxDestRdAtomic uint8
 }
+
+// MaxReads is the largest MaxRdAtomic and MaxDestRdAtomic.
+const MaxReads = 16
 
 // AckTimeout returns the local ACK timeout that exponent t means, 0 for none.
 func AckTimeout(t uint8) time.Duration {
@@ -81,10 +88,12 @@ const (
 	MaskRNRRetry
 	MaskMinRNRTimer
 	MaskDSCP
+	MaskMaxRdAtomic
+	MaskMaxDestRdAtomic
 )
 
 var maskNames = [...]string{"State", "Access", "DestAddr", "DestQPN", "PathMTU", "SQPSN", "RQPSN",
-	"Timeout", "RetryCnt", "RNRRetry", "MinRNRTimer", "DSCP"}
+	"Timeout", "RetryCnt", "RNRRetry", "MinRNRTimer", "DSCP", "MaxRdAtomic", "MaxDestRdAtomic"}
 
 // String lists the names, comma-separated, and unknown bits in hexadecimal.
 func (m AttrMask) String() string {
@@ -114,6 +123,8 @@ func (a *Attr) Merge(from *Attr, mask AttrMask) {
 	set(&a.RNRRetry, from.RNRRetry, mask, MaskRNRRetry)
 	set(&a.MinRNRTimer, from.MinRNRTimer, mask, MaskMinRNRTimer)
 	set(&a.DSCP, from.DSCP, mask, MaskDSCP)
+	set(&a.MaxRdAtomic, from.MaxRdAtomic, mask, MaskMaxRdAtomic)
+	set(&a.MaxDestRdAtomic, from.MaxDestRdAtomic, mask, MaskMaxDestRdAtomic)
 }
 
 func set[T any](to *T, from T, mask, name AttrMask) {
@@ -131,13 +142,14 @@ const (
 
 type transition struct{ required, optional AttrMask }
 
-// transitions is IBTA 1.2.1 table 91, cut to RC and to this API's attributes.
+// transitions is IBTA 1.2.1 table 91, cut to RC and to this API's attributes. It requires the
+// depths of READ too, and lets SQD change both; here a queue pair without them has no READs.
 // Reset and Error can be entered from everywhere with the state alone.
 var transitions = map[[2]State]transition{
 	{Reset, InitState}:     {MaskInit, 0},
 	{InitState, InitState}: {0, MaskState | MaskAccess},
-	{InitState, RTR}:       {MaskRTR, MaskAccess | MaskDSCP},
-	{RTR, RTS}:             {MaskRTS, MaskAccess | MaskMinRNRTimer | MaskDSCP},
+	{InitState, RTR}:       {MaskRTR, MaskAccess | MaskDSCP | MaskMaxDestRdAtomic},
+	{RTR, RTS}:             {MaskRTS, MaskAccess | MaskMinRNRTimer | MaskDSCP | MaskMaxRdAtomic},
 	{RTS, RTS}:             {0, MaskState | MaskAccess | MaskMinRNRTimer},
 	{RTS, SQD}:             {MaskState, 0},
 	{SQD, SQD}:             {0, MaskState | MaskAccess | MaskMinRNRTimer | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskDSCP},
@@ -199,6 +211,10 @@ func checkRanges(a *Attr, mask AttrMask) error {
 		return bad(MaskMinRNRTimer, "%d is not 0..31", a.MinRNRTimer)
 	case mask&MaskDSCP != 0 && a.DSCP > 63:
 		return bad(MaskDSCP, "%d is not 0..63", a.DSCP)
+	case mask&MaskMaxRdAtomic != 0 && a.MaxRdAtomic > MaxReads:
+		return bad(MaskMaxRdAtomic, "%d is not 0..%d", a.MaxRdAtomic, MaxReads)
+	case mask&MaskMaxDestRdAtomic != 0 && a.MaxDestRdAtomic > MaxReads:
+		return bad(MaskMaxDestRdAtomic, "%d is not 0..%d", a.MaxDestRdAtomic, MaxReads)
 	}
 	return nil
 }

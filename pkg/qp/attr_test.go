@@ -16,8 +16,8 @@ import (
 const verbsTable = `
 RESET INIT | State Access | -
 INIT  INIT | State | Access
-INIT  RTR  | State DestAddr DestQPN PathMTU RQPSN MinRNRTimer | Access DSCP
-RTR   RTS  | State SQPSN Timeout RetryCnt RNRRetry | Access MinRNRTimer DSCP
+INIT  RTR  | State DestAddr DestQPN PathMTU RQPSN MinRNRTimer | Access DSCP MaxDestRdAtomic
+RTR   RTS  | State SQPSN Timeout RetryCnt RNRRetry | Access MinRNRTimer DSCP MaxRdAtomic
 RTS   RTS  | State | Access MinRNRTimer
 RTS   SQD  | State | -
 SQD   SQD  | State | Access MinRNRTimer Timeout RetryCnt RNRRetry DSCP
@@ -62,11 +62,11 @@ func parseTable(t *testing.T) map[[2]State]transition {
 func validAttr(next State) Attr {
 	return Attr{
 		State: next, Access: AccessRemoteWrite, DestAddr: netip.MustParseAddr("10.0.0.2"), DestQPN: 17,
-		PathMTU: 1024, SQPSN: 0xfffffe, RQPSN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, DSCP: 26,
+		PathMTU: 1024, SQPSN: 0xfffffe, RQPSN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, DSCP: 26, MaxRdAtomic: 4, MaxDestRdAtomic: 16,
 	}
 }
 
-// Every pair of states with every one of the 4096 masks: legal exactly if the
+// Every pair of states with every one of the 16384 masks: legal exactly if the
 // table says so, and otherwise refused with the right sentinel.
 func TestCheckModifyExhaustive(t *testing.T) {
 	table := parseTable(t)
@@ -125,7 +125,7 @@ func TestCheckModifyWayUp(t *testing.T) {
 		if err := CheckModify(c.cur, &attr, c.mask); err != nil {
 			t.Errorf("%v → %v with %v: %v", c.cur, c.next, c.mask, err)
 		}
-		for bit := MaskAccess; bit <= MaskDSCP; bit <<= 1 {
+		for bit := MaskAccess; bit <= MaskMaxDestRdAtomic; bit <<= 1 {
 			if c.mask&bit == 0 {
 				continue
 			}
@@ -190,6 +190,12 @@ func TestCheckModifyRanges(t *testing.T) {
 			[]set{func(a *Attr) { a.MinRNRTimer = 32 }}},
 		{"DSCP", InitState, RTR, MaskRTR | MaskDSCP,
 			[]set{func(a *Attr) { a.DSCP = 63 }}, []set{func(a *Attr) { a.DSCP = 64 }}},
+		{"MaxDestRdAtomic", InitState, RTR, MaskRTR | MaskMaxDestRdAtomic,
+			[]set{func(a *Attr) { a.MaxDestRdAtomic = 0 }, func(a *Attr) { a.MaxDestRdAtomic = 16 }},
+			[]set{func(a *Attr) { a.MaxDestRdAtomic = 17 }}},
+		{"MaxRdAtomic", RTR, RTS, MaskRTS | MaskMaxRdAtomic,
+			[]set{func(a *Attr) { a.MaxRdAtomic = 0 }, func(a *Attr) { a.MaxRdAtomic = 16 }},
+			[]set{func(a *Attr) { a.MaxRdAtomic = 17 }}},
 		{"SQPSN", RTR, RTS, MaskRTS,
 			[]set{func(a *Attr) { a.SQPSN = 0 }, func(a *Attr) { a.SQPSN = 0xffffff }},
 			[]set{func(a *Attr) { a.SQPSN = 1 << 24 }}},
@@ -232,7 +238,8 @@ func FuzzCheckModify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cur uint8, mask uint16, next, access uint8, addr []byte, qpn uint32, mtu int, sq, rq uint32, small uint64) {
 		a := Attr{State: State(next), Access: Access(access), DestQPN: rocev2.QPN(qpn), PathMTU: mtu,
 			SQPSN: rocev2.PSN(sq), RQPSN: rocev2.PSN(rq), Timeout: uint8(small), RetryCnt: uint8(small >> 8),
-			RNRRetry: uint8(small >> 16), MinRNRTimer: uint8(small >> 32), DSCP: uint8(small >> 40)}
+			RNRRetry: uint8(small >> 16), MinRNRTimer: uint8(small >> 32), DSCP: uint8(small >> 40),
+			MaxRdAtomic: uint8(small >> 48), MaxDestRdAtomic: uint8(small >> 56)}
 		a.DestAddr, _ = netip.AddrFromSlice(addr)
 		m := AttrMask(mask)
 		err := CheckModify(State(cur), &a, m)
@@ -257,6 +264,7 @@ func FuzzCheckModify(f *testing.F) {
 			{MaskPathMTU, mtu >= 256 && mtu <= 4096 && mtu&(mtu-1) == 0}, {MaskSQPSN, sq < 1<<24}, {MaskRQPSN, rq < 1<<24},
 			{MaskTimeout, a.Timeout < 32}, {MaskRetryCnt, a.RetryCnt < 8}, {MaskRNRRetry, a.RNRRetry < 8},
 			{MaskMinRNRTimer, a.MinRNRTimer < 32}, {MaskDSCP, a.DSCP < 64},
+			{MaskMaxRdAtomic, a.MaxRdAtomic <= 16}, {MaskMaxDestRdAtomic, a.MaxDestRdAtomic <= 16},
 		} {
 			if m&c.bit != 0 && !c.ok {
 				t.Fatalf("%v → %v: %v accepted out of range: %+v", State(cur), to, c.bit, a)
@@ -307,7 +315,7 @@ func TestStateAndMaskNames(t *testing.T) {
 	}
 	for m, want := range map[AttrMask]string{
 		0: "", MaskState: "State", MaskDSCP: "DSCP", MaskInit: "State,Access",
-		MaskRTS: "State,SQPSN,Timeout,RetryCnt,RNRRetry", MaskState | 0x9000: "State,0x9000",
+		MaskRTS: "State,SQPSN,Timeout,RetryCnt,RNRRetry", MaskState | 0xc000: "State,0xc000",
 	} {
 		if got := m.String(); got != want {
 			t.Errorf("mask %#x is %q, want %q", uint16(m), got, want)
@@ -317,16 +325,16 @@ func TestStateAndMaskNames(t *testing.T) {
 
 func TestMergeCopiesWhatTheMaskNames(t *testing.T) {
 	from := Attr{State: 3, Access: 1, DestAddr: netip.MustParseAddr("10.0.0.1"), DestQPN: 2, PathMTU: 256,
-		SQPSN: 3, RQPSN: 4, Timeout: 5, RetryCnt: 6, RNRRetry: 7, MinRNRTimer: 8, DSCP: 9}
+		SQPSN: 3, RQPSN: 4, Timeout: 5, RetryCnt: 6, RNRRetry: 7, MinRNRTimer: 8, DSCP: 9, MaxRdAtomic: 10, MaxDestRdAtomic: 11}
 	var all Attr
-	for bit := MaskState; bit <= MaskDSCP; bit <<= 1 {
+	for bit := MaskState; bit <= MaskMaxDestRdAtomic; bit <<= 1 {
 		var one Attr
 		one.Merge(&from, bit)
 		if one == (Attr{}) {
 			t.Errorf("%v was not copied", bit)
 		}
 		all.Merge(&from, bit)
-		if bit < MaskDSCP && all == from {
+		if bit < MaskMaxDestRdAtomic && all == from {
 			t.Errorf("everything is there after %v", bit)
 		}
 	}

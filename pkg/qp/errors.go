@@ -21,12 +21,12 @@ var (
 	ErrLimit     = errors.New("qp: limit reached")
 )
 
-// CheckOpcode reports whether op can be posted. READ and atomics cannot: on a
-// multicast queue pair they have no meaning (N receivers would each answer;
-// MC-RDMA §IV-A), and this package does not offer them on the others.
+// CheckOpcode reports whether op can be posted. On a multicast queue pair READ
+// and atomics have no meaning (N receivers would each answer; MC-RDMA §IV-A), and
+// atomics are not offered on the others.
 func CheckOpcode(op Opcode, multicast bool) error {
 	switch {
-	case op <= OpSendImm:
+	case op <= OpSendImm, op == OpRead && !multicast:
 		return nil
 	case op > OpFetchAdd:
 		return fmt.Errorf("%w: opcode %d is unknown", ErrOpcode, uint8(op))
@@ -34,5 +34,5 @@ func CheckOpcode(op Opcode, multicast bool) error {
 		return fmt.Errorf("%w: %v on a multicast queue pair: every receiver would answer with its own data; "+
 			"read from one replica over a unicast queue pair", ErrOpcode, op)
 	}
-	return fmt.Errorf("%w: %v: this device offers SEND and WRITE only", ErrOpcode, op)
+	return fmt.Errorf("%w: %v: this device offers SEND, WRITE and READ only", ErrOpcode, op)
 }

@@ -93,8 +93,14 @@ func TestCheckOpcode(t *testing.T) {
 			}
 		}
 	}
+	if err := CheckOpcode(OpRead, false); err != nil {
+		t.Error(err)
+	}
 	for _, op := range []Opcode{OpRead, OpCmpSwap, OpFetchAdd} {
-		for multicast, says := range map[bool]string{true: "multicast", false: "SEND and WRITE only"} {
+		for multicast, says := range map[bool]string{true: "multicast", false: "READ only"} {
+			if op == OpRead && !multicast {
+				continue
+			}
 			err := CheckOpcode(op, multicast)
 			if !errors.Is(err, ErrOpcode) || !strings.Contains(err.Error(), op.String()) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v, multicast %v: %v; want ErrOpcode, the name and %q", op, multicast, err, says)
@@ -145,7 +151,7 @@ func TestNames(t *testing.T) {
 		{OpSendImm.String(), "SEND_WITH_IMM"}, {OpRead.String(), "RDMA_READ"}, {OpFetchAdd.String(), "ATOMIC_FETCH_AND_ADD"},
 		{Opcode(7).String(), "OPCODE_UNKNOWN"},
 		{WCSend.String(), "SEND"}, {WCWrite.String(), "RDMA_WRITE"}, {WCRecv.String(), "RECV"},
-		{WCRecvWriteImm.String(), "RECV_RDMA_WITH_IMM"}, {WCOpcode(4).String(), "OPCODE_UNKNOWN"},
+		{WCRecvWriteImm.String(), "RECV_RDMA_WITH_IMM"}, {WCRead.String(), "RDMA_READ"}, {WCOpcode(5).String(), "OPCODE_UNKNOWN"},
 		{EventQPFatal.String(), "QP_FATAL"}, {EventQPRequestErr.String(), "QP_REQ_ERR"},
 		{EventQPAccessErr.String(), "QP_ACCESS_ERR"}, {EventCommEst.String(), "COMM_EST"},
 		{EventCQError.String(), "CQ_ERR"}, {EventDeviceFatal.String(), "DEVICE_FATAL"}, {EventType(0).String(), "EVENT_UNKNOWN"},

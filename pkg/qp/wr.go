@@ -23,8 +23,8 @@ type SGE struct {
 // An Opcode is the operation of a send request.
 type Opcode uint8
 
-// The send operations; numbers as in libibverbs. Read and the atomics are
-// named so that posting them can be refused clearly.
+// The send operations; numbers as in libibverbs. The atomics are named so that
+// posting them can be refused clearly.
 const (
 	OpWrite    Opcode = 0
 	OpWriteImm Opcode = 1
@@ -54,18 +54,21 @@ type SendFlags uint8
 const (
 	Signaled  SendFlags = 1 << iota // complete visibly on success
 	Solicited                       // set the solicited-event bit in the last packet
+	Fence                           // begin when all READs posted before are complete
 )
 
 // A SendWR is a send work request. Its message is the concatenation of the
-// SGEs, 0 to MaxMessage bytes.
+// SGEs, 0 to MaxMessage bytes. A READ fills them, so their regions must allow
+// local write; until it completes, their content is undefined. A request posted
+// after a READ may change what the READ finds, unless it has Fence.
 type SendWR struct {
 	ID         uint64 // comes back in the completion
 	Opcode     Opcode
 	Flags      SendFlags
 	SGEs       []SGE
 	Imm        uint32 // for the immediate opcodes
-	RemoteAddr uint64 // for WRITE
-	RKey       uint32 // for WRITE
+	RemoteAddr uint64 // for WRITE and READ
+	RKey       uint32 // for WRITE and READ
 }
 
 // A RecvWR is a receive work request: where the next SEND lands.
@@ -99,12 +102,13 @@ const (
 	WCWrite
 	WCRecv
 	WCRecvWriteImm // a receive consumed by a WRITE with immediate
+	WCRead
 )
 
 // String returns the verbs name.
 func (o WCOpcode) String() string { return nameOf(o, "OPCODE_UNKNOWN", wcOpcodeNames) }
 
-var wcOpcodeNames = []string{"SEND", "RDMA_WRITE", "RECV", "RECV_RDMA_WITH_IMM"}
+var wcOpcodeNames = []string{"SEND", "RDMA_WRITE", "RECV", "RECV_RDMA_WITH_IMM", "RDMA_READ"}
 
 // A Status is a completion status; numbers and names as in libibverbs.
 type Status uint8

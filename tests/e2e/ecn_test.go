@@ -18,7 +18,7 @@ import (
 
 // narrow is a lab whose spine is a bottleneck that marks packets.
 func narrow() lab.Spec {
-	return lab.Spec{Calm: true, Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Agent: "ecn: {unit: 64}\n"}}}
+	return lab.Spec{Switches: map[string]lab.Switch{"spine": {Rate: "120mbit", Agent: "ecn: {unit: 64}\n"}}}
 }
 
 // A share is what a flow got of the bottleneck, in bits a second.

@@ -142,7 +142,8 @@ func TestNamespaceReceiverDaemonGone(t *testing.T) {
 
 // A switch is killed and started again, empty: its agent makes it what it was.
 func TestNamespaceSwitchRestarts(t *testing.T) {
-	l, m := ready(t, lab.Spec{Calm: true}, orders.CreateArgs{Mode: "require"})
+	// Hosts may be cut off for as long as a switch takes to start.
+	l, m := ready(t, lab.Spec{Daemon: "beat: {dead_after: 12s}\n"}, orders.CreateArgs{Mode: "require"})
 	for _, name := range []string{"torA", "spine"} {
 		t.Run(name, func(t *testing.T) {
 			again := func() {

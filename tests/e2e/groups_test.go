@@ -28,7 +28,7 @@ const attempts = 3
 // One sender, three receivers in two racks: the replicas are equal, the sender's uplink
 // carries each byte once, and an operation is one post and one completion.
 func TestNamespaceGroups(t *testing.T) {
-	l := startLab(t, lab.Spec{BGP: true, Calm: true})
+	l := startLab(t, lab.Spec{BGP: true})
 	dial(t, l.Hosts...)
 	h1 := l.Host("h1")
 	to := others(l, h1)
@@ -101,7 +101,7 @@ func (m *team) measure(t *testing.T, args orders.WorkArgs) error {
 
 // The shortest of all, so that "make test" has one, too.
 func TestNamespaceSample(t *testing.T) {
-	l := startSample(t, lab.Spec{Calm: true})
+	l := startSample(t, lab.Spec{})
 	dial(t, l.Hosts...)
 	to := others(l, l.Host("h1"))
 	listen(t, small, to...)
@@ -120,7 +120,7 @@ func TestNamespaceSample(t *testing.T) {
 
 // Several groups of several senders at once, and ordinary connections beside them.
 func TestNamespaceManyGroups(t *testing.T) {
-	l := startLab(t, lab.Spec{Calm: true})
+	l := startLab(t, lab.Spec{})
 	dial(t, l.Hosts...)
 	listen(t, small, l.Hosts...)
 	h := l.Hosts
@@ -180,9 +180,11 @@ func TestNamespaceLoss(t *testing.T) {
 		{lab.Impairment{Reorder: 0.02, Double: 0.01, Seed: 4}, 240},
 	} {
 		t.Run(fmt.Sprintf("loss=%v%%,reorder=%v%%", 100*c.imp.Loss, 100*c.imp.Reorder), func(t *testing.T) {
-			// A daemon is one that is silent for long, where one of three questions or
-			// answers is lost on its way by four links.
-			l := startLab(t, lab.Spec{Links: c.imp, Daemon: "beat: {dead_after: 24s, grace: 12s}\n"})
+			spec := lab.Spec{Links: c.imp}
+			if c.imp.Loss == 0.05 { // one of three questions or answers is lost on its way by four links
+				spec.Daemon = "beat: {dead_after: 12s}\n"
+			}
+			l := startLab(t, spec)
 			dial(t, l.Hosts...)
 			to := others(l, l.Host("h1"))
 			listen(t, small, to...)
@@ -207,7 +209,7 @@ func TestNamespaceLoss(t *testing.T) {
 
 // Copies made by the sender, on the same links.
 func TestNamespaceFanOut(t *testing.T) {
-	l := startLab(t, lab.Spec{Calm: true})
+	l := startLab(t, lab.Spec{})
 	dial(t, l.Hosts...)
 	h1 := l.Host("h1")
 	to := others(l, h1)

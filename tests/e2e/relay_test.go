@@ -36,7 +36,6 @@ func TestNamespaceWithoutSwitches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.spec.Calm = true
 			l := startLab(t, c.spec)
 			dial(t, l.Hosts...)
 			h1 := l.Host("h1")

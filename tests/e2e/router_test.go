@@ -302,7 +302,7 @@ func (r *routed) echo(from, to *lab.HostNode) bool {
 	near, far = open(from), open(to)
 	defer near.Close()
 	defer far.Close()
-	deadline := time.Now().Add(300 * time.Millisecond)
+	deadline := time.Now().Add(time.Second) // later it counts as lost
 	_, _ = near.SetDeadline(deadline), far.SetDeadline(deadline)
 	buf := make([]byte, 64)
 	if _, err := near.WriteTo([]byte("there and back"), far.LocalAddr()); err != nil {

@@ -169,7 +169,7 @@ func (m *mixture) refused(t *testing.T, p *lab.Process, words ...string) {
 // state, while groups are at work. Groups of each mixture live and die. What cannot be is refused, and the error says why.
 func TestNamespaceUpgrade(t *testing.T) {
 	hold := lab.Switch{Agent: "restart: {hold: 30s}\n"}
-	m := mix(t, lab.Spec{Racks: []int{3, 3}, Calm: true, Switches: map[string]lab.Switch{"torA": hold, "spine": hold, "torB": hold}})
+	m := mix(t, lab.Spec{Racks: []int{3, 3}, Switches: map[string]lab.Switch{"torA": hold, "spine": hold, "torB": hold}})
 	h := func(n int) *lab.HostNode { return m.Hosts[n-1] }
 	dial(t, m.Hosts...)
 	listen(t, small, m.Hosts...)

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
@@ -123,7 +124,7 @@ func (n *node) startAgent(ctx context.Context) error {
 			return err
 		}
 	}
-	o := switchagent.Options{Logger: n.log, Version: "test", Listener: r.conns.listener(l),
+	o := switchagent.Options{Logger: n.log, Version: "test", Listener: r.conns.listener(l), Busy: new(hostload.Meter).Busy,
 		DialSwitch: []grpc.DialOption{grpc.WithContextDialer(r.conns.dial)},
 		DialPeers:  []grpc.DialOption{grpc.WithContextDialer(r.conns.dial)},
 		OpenStore: func(ctx context.Context, path string) (switchagent.Store, error) {

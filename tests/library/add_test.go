@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -75,24 +76,30 @@ func TestAdd(t *testing.T) {
 		for _, bad := range []struct {
 			name string
 			want error
-		}{{l.hosts[1].name, mcrdma.ErrDuplicate}, {"missing", mcrdma.ErrNoHost}} {
-			if err := tm.g.Add(t.Context(), bad.name); !errors.Is(err, bad.want) {
+		}{{l.hosts[1].name, &mcrdma.Error{Reason: mcrdmav1.Reason_DUPLICATE_ADDRESS}}, {"missing", &mcrdma.Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}}} {
+			if _, err := tm.g.Add(t.Context(), bad.name); !errors.Is(err, bad.want) {
 				t.Errorf("to add %s: %v", bad.name, err)
 			}
 		}
 		l.hosts[2].kill()
-		removed := event(t, tm.g.Events(), mcrdma.Removed)
+		removed := event(t, tm.g.Events(), mcrdma.EventRemoved)
 		if removed.Host != l.hosts[2].name {
 			t.Errorf("%v", removed)
 		}
 		seen := tm.g.Info().Stats.Completed
 		eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > seen+20 })
-		l.must(tm.g.Add(t.Context(), l.hosts[3].name))
-		added := event(t, tm.g.Events(), mcrdma.Added)
+		cut, err := tm.g.Add(t.Context(), l.hosts[3].name)
+		l.must(err)
+		added := event(t, tm.g.Events(), mcrdma.EventAdded)
 		if added.Address != l.hosts[3].addr.String() || len(tm.g.Info().Members) != 2 {
 			t.Errorf("%v; %+v", added, tm.g.Info().Members)
 		}
-		var err error
+		if v := tm.g.View(); cut != added.Operation || v.Members[1].From != cut && v.Members[0].From != cut {
+			t.Errorf("the cut is %d, the event says %d, and the view %+v", cut, added.Operation, v)
+		}
+		if d := tm.g.Departures(); len(d) != 1 || d[0].Address != removed.Address || d[0].Operation != removed.Operation || d[0].Why == "" {
+			t.Errorf("%+v is listed, the event was %+v", d, removed)
+		}
 		spare.m, err = spare.l.Accept(t.Context())
 		l.must(err)
 		wg.Go(func() { first[1], last[1] = spare.counted(t) })
@@ -110,7 +117,7 @@ func TestAdd(t *testing.T) {
 		if first[1] != int(added.Operation) || last[1] != sent-1 {
 			t.Errorf("the member that joined had messages %d to %d of %d, and was to begin with %d", first[1], last[1], sent, added.Operation)
 		}
-		if err := tm.g.Add(t.Context(), l.hosts[2].name); !errors.Is(err, mcrdma.ErrClosed) {
+		if _, err := tm.g.Add(t.Context(), l.hosts[2].name); !errors.Is(err, mcrdma.ErrClosed) {
 			t.Errorf("to a group that is closed: %v", err)
 		}
 	})

@@ -68,7 +68,7 @@ func TestKilled(t *testing.T) {
 		eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > 5 })
 		before := time.Now()
 		l.hosts[2].kill()
-		e := event(t, tm.g.Events(), mcrdma.Removed)
+		e := event(t, tm.g.Events(), mcrdma.EventRemoved)
 		if e.Address != l.hosts[2].addr.String() || e.Host != l.hosts[2].name {
 			t.Errorf("%+v", e)
 		}
@@ -97,7 +97,7 @@ func TestLeaves(t *testing.T) {
 		w := tm.keepWriting(50_000)
 		eventually(t, "writing", func() bool { return tm.g.Info().Stats.Completed > 5 })
 		l.must(tm.apps[0].m.Close())
-		event(t, tm.g.Events(), mcrdma.Removed)
+		event(t, tm.g.Events(), mcrdma.EventRemoved)
 		seen := tm.g.Info().Stats.Completed
 		eventually(t, "it goes on", func() bool { return tm.g.Info().Stats.Completed > seen+5 })
 		w.end()
@@ -113,7 +113,7 @@ func TestMinSize(t *testing.T) {
 		cfg.MinSize = 4
 		tm := l.group("s", l.hosts[0], l.hosts[1:], 1<<20, 0, cfg)
 		l.must(tm.apps[0].m.Close())
-		event(t, tm.g.Events(), mcrdma.Failed)
+		event(t, tm.g.Events(), mcrdma.EventFailed)
 		if err := tm.g.Write(t.Context(), mcrdma.At{}); !errors.Is(err, mcrdma.ErrMinSize) {
 			t.Error(err)
 		}
@@ -158,7 +158,7 @@ func TestTooLong(t *testing.T) {
 			l.must(a.m.PostRecv(a.mem.Slice(a.region, n)))
 		}
 		l.must(tm.g.Send(t.Context(), tm.mem.Slice(0, 50_000)))
-		if _, err := tm.apps[1].m.Recv(t.Context()); !errors.Is(err, mcrdma.ErrTooLong) {
+		if _, err := tm.apps[1].m.Recv(t.Context()); !errors.Is(err, mcrdma.ErrInvalid) {
 			t.Error(err)
 		}
 		left := tm.apps[1].m
@@ -212,9 +212,9 @@ func TestDaemonsRestart(t *testing.T) {
 			// A group that is closed before that is closed while the daemon's
 			// applications are not connected to learn of it.
 			if i == 0 {
-				event(t, tm.g.Events(), mcrdma.Resumed)
+				event(t, tm.g.Events(), mcrdma.EventResumed)
 			} else {
-				event(t, tm.apps[i-1].m.Events(), mcrdma.Resumed)
+				event(t, tm.apps[i-1].m.Events(), mcrdma.EventResumed)
 			}
 		}
 		w.end()
@@ -251,7 +251,7 @@ func TestPathChanges(t *testing.T) {
 	// stream writes the same bytes again and again. If some receivers were told of writes
 	// that others lack, hosts relay these in a formation of its own first.
 	for path := mcrdma.PathRelay; path != mcrdma.PathSwitch; {
-		e := event(t, tm.g.Events(), mcrdma.Reformed)
+		e := event(t, tm.g.Events(), mcrdma.EventReformed)
 		t.Log(e)
 		if e.Before != path {
 			t.Fatalf("%v, and not from %v", e, path)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	datacenter "github.com/mcrdma/mcrdma/internal/lab"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -128,6 +129,7 @@ func (h *host) start(hosts net.Listener) {
 	m, err := connmgr.New(context.Background(), &cfg, connmgr.Options{
 		Logger: slog.New(h.lab.logs).With("daemon", h.name),
 		Hosts:  hosts,
+		Busy:   new(hostload.Meter).Busy,
 		OpenStore: func(ctx context.Context, path string) (connmgr.Store, error) {
 			return store.Open(ctx, path, store.Options{NoSync: true})
 		},
@@ -358,9 +360,9 @@ func ways(t *testing.T, f func(t *testing.T, l *lab, cfg mcrdma.GroupConfig)) {
 		switches bool
 		cfg      mcrdma.GroupConfig
 	}{
-		"switch": {true, mcrdma.GroupConfig{Mode: mcrdma.Require}},
-		"rdma":   {false, mcrdma.GroupConfig{Transport: "rdma"}},
-		"tcp":    {false, mcrdma.GroupConfig{Transport: "tcp"}},
+		"switch": {true, mcrdma.GroupConfig{Mode: mcrdma.ModeRequire}},
+		"rdma":   {false, mcrdma.GroupConfig{Tuning: mcrdma.Tuning{Transport: "rdma"}}},
+		"tcp":    {false, mcrdma.GroupConfig{Tuning: mcrdma.Tuning{Transport: "tcp"}}},
 	} {
 		t.Run(name, func(t *testing.T) { f(t, newLab(t, w.switches), w.cfg) })
 	}

@@ -37,11 +37,11 @@ func TestToldStays(t *testing.T) {
 				bySwitch := tm.g.Info().Path == mcrdma.PathSwitch
 				copy(ahead.m.Region(0), "!!")
 				ahead.m.Region(0) // what comes after this was written after that, for the race detector
-				l.must(tm.g.Add(t.Context(), l.hosts[3].name))
-				var err error
+				_, err := tm.g.Add(t.Context(), l.hosts[3].name)
+				l.must(err)
 				spare.m, err = spare.l.Accept(t.Context())
 				l.must(err)
-				e := event(t, tm.g.Events(), mcrdma.Reformed)
+				e := event(t, tm.g.Events(), mcrdma.EventReformed)
 				catchesUp := bySwitch && apart == 0
 				if catchesUp != (e.Before != e.After) {
 					t.Errorf("%v → %v", e.Before, e.After)
@@ -52,7 +52,7 @@ func TestToldStays(t *testing.T) {
 					l.must(<-done)
 				}
 				if catchesUp {
-					if e = event(t, tm.g.Events(), mcrdma.Reformed); e.After != mcrdma.PathSwitch {
+					if e = event(t, tm.g.Events(), mcrdma.EventReformed); e.After != mcrdma.PathSwitch {
 						t.Errorf("%v", e)
 					}
 				}

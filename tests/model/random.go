@@ -62,7 +62,7 @@ const (
 
 type scratch struct{ b [runMessage]byte }
 
-func (s *scratch) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return s.b[:n], true }
+func (s *scratch) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) { return s.b[:n], true }
 
 // random runs a seed. The error says what broke; the number of faults is that of
 // those that could have happened.
@@ -91,7 +91,7 @@ func (r *run) setUp() {
 	r.quiet = time.Duration(1+r.rng.IntN(40)) * time.Millisecond
 	r.config = ackmerge.Config{Members: uint16(1<<n - 1), Epoch: 1, InitialPSN: r.start}
 	cfg := rc.Config{MaxSendWR: 16, MaxRecvWR: 64, MaxSGE: 1, SignalAll: true, PathMTU: runMTU, SQPSN: r.start, RQPSN: r.start,
-		Timeout: 9, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1 + uint8(r.rng.IntN(8)), RemoteWrite: true,
+		Timeout: 9, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1 + uint8(r.rng.IntN(8)), Access: qp.AccessRemoteWrite,
 		Window: 1 + r.rng.IntN(64), CC: rc.CCParams{Disable: r.rng.IntN(2) == 0}}
 	r.sender = rc.NewQP(cfg, &scratch{})
 	r.sender.StartSend(&cfg)

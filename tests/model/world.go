@@ -168,12 +168,12 @@ func (goMerger) merge(c *ackmerge.Config, s *ackmerge.State, a ackmerge.Answer) 
 // pkg/qp/rc checks that bytes are placed once and in order.
 type memory struct{ b [messagePackets * mtu]byte }
 
-func (m *memory) Remote(_ uint32, _ uint64, n int) ([]byte, bool) { return m.b[:n], true }
+func (m *memory) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) { return m.b[:n], true }
 
 func newMachine(b *bound) *machine {
 	m := &machine{merger: b.newMerger(), relearn: b.relearn, epoch: 1}
 	cfg := rc.Config{MaxSendWR: 4, MaxRecvWR: 4, MaxSGE: 1, SignalAll: true, PathMTU: mtu, SQPSN: startPSN, RQPSN: startPSN,
-		Timeout: timeout14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, RemoteWrite: true, Window: 4, AckEvery: 4,
+		Timeout: timeout14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, Access: qp.AccessRemoteWrite, Window: 4, AckEvery: 4,
 		CC: rc.CCParams{Disable: true}}
 	m.sender = rc.NewQP(cfg, &memory{})
 	m.sender.StartSend(&cfg)

@@ -74,7 +74,7 @@ func cancelAdd(l *lab, cfg mcrdma.GroupConfig) {
 		spare := l.hosts[3].receive()
 		ctx, cancel := context.WithTimeout(l.t.Context(), d)
 		defer cancel()
-		err := tm.g.Add(ctx, "h4")
+		_, err := tm.g.Add(ctx, "h4")
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			l.t.Errorf("given up after %v: %v", d, err)
 		}
@@ -149,11 +149,11 @@ func receiverDiesCreating(l *lab, cfg mcrdma.GroupConfig) {
 		g, err := a.client.Create(ctx, groupTo(cfg, l.others()...))
 		switch {
 		case err == nil:
-			if e := l.event(g.Events(), mcrdma.Removed); e.Host != "h3" {
+			if e := l.event(g.Events(), mcrdma.EventRemoved); e.Host != "h3" {
 				l.t.Errorf("%v", e)
 			}
 			l.must(g.Close(l.t.Context()))
-		case !errors.Is(err, mcrdma.ErrNoService) && !errors.Is(err, mcrdma.ErrUnreachable) && !errors.Is(err, mcrdma.ErrTimeout) && !errors.Is(err, mcrdma.ErrFailed) && !errors.Is(err, mcrdma.ErrClosed) && !errors.Is(err, mcrdma.ErrDaemon):
+		case !errors.Is(err, mcrdma.ErrUnreachable) && !errors.Is(err, mcrdma.ErrTimeout) && !errors.Is(err, mcrdma.ErrFailed) && !errors.Is(err, mcrdma.ErrClosed) && !errors.Is(err, mcrdma.ErrDaemon):
 			l.t.Errorf("died after %v: %v", d, err)
 		}
 		time.Sleep(time.Second)
@@ -220,7 +220,7 @@ func (l *lab) creating(a *app, cfg mcrdma.GroupConfig, d time.Duration, do func(
 		}
 		_ = g.Close(ctx)
 	}
-	if err != nil && (!clear(err) && !errors.Is(err, mcrdma.ErrNoService) || ctx.Err() != nil) {
+	if err != nil && (!clear(err) && !errors.Is(err, mcrdma.ErrUnreachable) || ctx.Err() != nil) {
 		l.t.Errorf("after %v: %v", d, err)
 	}
 	time.Sleep(time.Second) // connections are back

@@ -59,17 +59,25 @@ func allLeave(l *lab, cfg mcrdma.GroupConfig) {
 		wg.Go(func() { l.must(a.m.Close()) })
 	}
 	wg.Wait()
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
 	l.noGroups("after all have left")
+}
+
+// add adds a host, and returns the cut.
+func (tm *team) add(host string) uint64 {
+	tm.l.t.Helper()
+	cut, err := tm.g.Add(tm.l.t.Context(), host)
+	tm.l.must(err)
+	return cut
 }
 
 func joins(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.hosts[1], l.hosts[2])
 	tm.write()
 	spare := l.hosts[3].receive()
-	l.must(tm.g.Add(l.t.Context(), "h4"))
-	if e := tm.event(mcrdma.Added); e.Host != "h4" || e.Operation != 1 {
+	cut := tm.add("h4")
+	if e := tm.event(mcrdma.EventAdded); e.Host != "h4" || e.Operation != 1 || cut != 1 {
 		l.t.Errorf("%+v", e)
 	}
 	spare.accept()
@@ -77,21 +85,24 @@ func joins(l *lab, cfg mcrdma.GroupConfig) {
 	tm.write()
 	tm.members(3)
 	tm.close()
-	l.fails(tm.g.Add(l.t.Context(), "h4"), mcrdma.ErrClosed, "")
+	_, err := tm.g.Add(l.t.Context(), "h4")
+	l.fails(err, mcrdma.ErrClosed, "")
 }
 
 func cannotJoin(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.hosts[1], l.hosts[2])
 	tm.write()
-	l.fails(tm.g.Add(l.t.Context(), "h2"), mcrdma.ErrDuplicate, "")
-	l.fails(tm.g.Add(l.t.Context(), "missing"), mcrdma.ErrNoHost, "")
+	_, err := tm.g.Add(l.t.Context(), "h2")
+	l.fails(err, because(mcrdmav1.Reason_DUPLICATE_ADDRESS), "")
+	_, err = tm.g.Add(l.t.Context(), "missing")
+	l.fails(err, because(mcrdmav1.Reason_NO_SUCH_HOST), "")
 	for _, change := range []func(){ // why, is not said to the sender
 		func() {},
 		func() { l.hosts[3].run().listen(func(*mcrdma.Request) error { return errors.New("no") }) },
 		l.hosts[3].stop,
 	} {
 		change()
-		if err := tm.g.Add(l.t.Context(), "h4"); !errors.Is(err, mcrdma.ErrUnreachable) || !strings.Contains(err.Error(), "h4") {
+		if _, err := tm.g.Add(l.t.Context(), "h4"); !errors.Is(err, mcrdma.ErrUnreachable) || !strings.Contains(err.Error(), "h4") {
 			l.t.Error(err)
 		}
 	}
@@ -238,7 +249,7 @@ func switchOff(l *lab, cfg mcrdma.GroupConfig) {
 	tm.write()
 	stop := tm.keepWriting()
 	l.switches[0].stopSwitch()
-	if e := tm.event(mcrdma.Reformed); e.Before != mcrdma.PathSwitch || e.After != mcrdma.PathRelay {
+	if e := tm.event(mcrdma.EventReformed); e.Before != mcrdma.PathSwitch || e.After != mcrdma.PathRelay {
 		l.t.Errorf("%v", e)
 	}
 	before := tm.g.Info().Stats.Completed
@@ -247,7 +258,7 @@ func switchOff(l *lab, cfg mcrdma.GroupConfig) {
 		l.t.Errorf("%d writes in ten seconds", after-before)
 	}
 	l.switches[0].startSwitch()
-	for e := tm.event(mcrdma.Reformed); e.After != mcrdma.PathSwitch; e = tm.event(mcrdma.Reformed) {
+	for e := tm.event(mcrdma.EventReformed); e.After != mcrdma.PathSwitch; e = tm.event(mcrdma.EventReformed) {
 		l.t.Logf("%v", e)
 	}
 	time.Sleep(time.Second)

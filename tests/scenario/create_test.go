@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -36,10 +37,13 @@ func TestFallBack(t *testing.T) {
 // fails checks the error of a call and the host that it names.
 func (l *lab) fails(err error, want error, host string) {
 	l.t.Helper()
-	if remote, ok := errors.AsType[*mcrdma.RemoteError](err); !errors.Is(err, want) || host != "" && (!ok || remote.Host != host) {
+	if remote, ok := errors.AsType[*mcrdma.Error](err); !errors.Is(err, want) || host != "" && (!ok || remote.Host != host) {
 		l.t.Errorf("%v, want %v of %q", err, want, host)
 	}
 }
+
+// because is an error of that reason, for fails.
+func because(r mcrdmav1.Reason) error { return &mcrdma.Error{Reason: r} }
 
 // create has the first host's application create a group with all others.
 func (l *lab) create(cfg mcrdma.GroupConfig) error {
@@ -94,14 +98,14 @@ func noListener(l *lab, cfg mcrdma.GroupConfig) {
 	l.hosts[1].receive()
 	l.hosts[2].run()
 	l.hosts[3].receive()
-	l.fails(l.create(cfg), mcrdma.ErrNoService, "h3")
+	l.fails(l.create(cfg), because(mcrdmav1.Reason_NO_SERVICE), "h3")
 	l.noGroups("after an error")
 }
 
 func noSuchHost(l *lab, cfg mcrdma.GroupConfig) {
 	cfg.Receivers = []string{"missing"}
 	_, err := l.hosts[0].run().client.Create(l.t.Context(), groupTo(cfg))
-	l.fails(err, mcrdma.ErrNoHost, "")
+	l.fails(err, because(mcrdmav1.Reason_NO_SUCH_HOST), "")
 }
 
 func noDaemon(l *lab, cfg mcrdma.GroupConfig) {
@@ -149,7 +153,7 @@ func neverStart(l *lab, cfg mcrdma.GroupConfig) {
 	l.hosts[3].receive()
 	cfg.Wait = 7 * time.Second
 	begun := time.Now()
-	l.fails(l.create(cfg), mcrdma.ErrNoService, "h3")
+	l.fails(l.create(cfg), because(mcrdmav1.Reason_NO_SERVICE), "h3")
 	if took := time.Since(begun); took < cfg.Wait || took > cfg.Wait+time.Second {
 		l.t.Errorf("given up after %v", took)
 	}
@@ -182,7 +186,7 @@ func agentAway(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	tm.write()
 	l.net.Bar(l.hosts[0].process(), l.switches[0].listen(), false)
-	if e := tm.event(mcrdma.Reformed); e.Before != mcrdma.PathRelay || e.After != mcrdma.PathSwitch {
+	if e := tm.event(mcrdma.EventReformed); e.Before != mcrdma.PathRelay || e.After != mcrdma.PathSwitch {
 		l.t.Errorf("%v", e)
 	}
 	if info = tm.g.Info(); info.Path != mcrdma.PathSwitch || len(info.Members) != 3 || info.Formation < 2 {
@@ -199,7 +203,7 @@ func switchesRequired(l *lab, cfg mcrdma.GroupConfig) {
 	if len(l.switches) > 0 {
 		l.switches[0].stop()
 	}
-	cfg.Mode = mcrdma.Require
+	cfg.Mode = mcrdma.ModeRequire
 	l.fails(l.create(cfg), mcrdma.ErrNoSwitch, "")
 	if len(l.switches) > 0 {
 		l.switches[0].start()
@@ -209,7 +213,7 @@ func switchesRequired(l *lab, cfg mcrdma.GroupConfig) {
 }
 
 func modeOff(l *lab, cfg mcrdma.GroupConfig) {
-	cfg.Mode = mcrdma.Off
+	cfg.Mode = mcrdma.ModeOff
 	tm := l.group(cfg, l.others()...)
 	if info := tm.g.Info(); info.Path != mcrdma.PathRelay {
 		l.t.Errorf("%+v", info)

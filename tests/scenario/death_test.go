@@ -26,7 +26,7 @@ func TestDeath(t *testing.T) {
 // removed waits until a receiver is taken out, and checks that the others go on.
 func (tm *team) removed(a *app) mcrdma.Event {
 	tm.l.t.Helper()
-	e := tm.event(mcrdma.Removed)
+	e := tm.event(mcrdma.EventRemoved)
 	if e.Host != a.h.name || e.Address != a.h.addr.String() || e.Text == "" {
 		tm.l.t.Errorf("%+v, want %s", e, a.h.name)
 	}
@@ -113,7 +113,7 @@ func senderSilent(l *lab, cfg mcrdma.GroupConfig) {
 		a.ends(mcrdma.ErrSenderLost)
 	}
 	tm.sender.h.silence(false)
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.noGroups("after the sender's silence")
 }
 
@@ -122,7 +122,7 @@ func tooFew(l *lab, cfg mcrdma.GroupConfig) {
 	tm := l.group(cfg, l.others()...)
 	tm.write()
 	tm.apps[1].kill()
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
 	l.fails(tm.tryWrite(l.t.Context()), mcrdma.ErrMinSize, "")
 	tm.without(tm.apps[1])
@@ -143,7 +143,7 @@ func allDie(l *lab, cfg mcrdma.GroupConfig) {
 	for _, a := range tm.apps {
 		a.kill()
 	}
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.fails(tm.g.Err(), mcrdma.ErrMinSize, "")
 	l.noGroups("after a group's failure")
 }
@@ -155,7 +155,7 @@ func twoDie(l *lab, cfg mcrdma.GroupConfig) {
 	tm.apps[0].kill()
 	tm.apps[1].kill()
 	for range 2 {
-		tm.event(mcrdma.Removed)
+		tm.event(mcrdma.EventRemoved)
 	}
 	tm.apps = []*app{left}
 	tm.write()
@@ -169,7 +169,7 @@ func diesAndComesBack(l *lab, cfg mcrdma.GroupConfig) {
 	tm.apps[2].kill()
 	tm.removed(tm.apps[2])
 	again := h.receive()
-	l.must(tm.g.Add(l.t.Context(), h.name))
+	tm.add(h.name)
 	again.accept()
 	tm.apps = append(tm.apps, again)
 	tm.write()

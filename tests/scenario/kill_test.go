@@ -183,7 +183,10 @@ func (l *lab) life(k *killer, stays, leaves, joins *host) {
 		return
 	}
 	tm.write()
-	again("add", func(ctx context.Context) error { return tm.g.Add(ctx, joins.name) })
+	again("add", func(ctx context.Context) error {
+		_, err := tm.g.Add(ctx, joins.name)
+		return err
+	})
 	joins.app.memberOf(tm.g)
 	tm.apps = append(tm.apps, joins.app)
 	tm.still(k)
@@ -209,9 +212,9 @@ func (tm *team) leftAlone(k *killer, leaves *host) bool {
 		select {
 		case e := <-tm.g.Events():
 			switch {
-			case e.Type == mcrdma.Removed && e.Host == leaves.name:
+			case e.Type == mcrdma.EventRemoved && e.Host == leaves.name:
 				return true
-			case e.Type == mcrdma.Failed:
+			case e.Type == mcrdma.EventFailed:
 				if !k.killed() || !errors.Is(tm.g.Err(), mcrdma.ErrMinSize) {
 					tm.l.t.Errorf("%v", e)
 				}

@@ -40,11 +40,11 @@ func TestAgentRestart(t *testing.T) {
 func (tm *team) resumed(h *host) {
 	tm.l.t.Helper()
 	if h == tm.sender.h {
-		tm.event(mcrdma.Resumed)
+		tm.event(mcrdma.EventResumed)
 	}
 	for _, a := range tm.apps {
 		if a.h == h {
-			tm.l.event(a.m.Events(), mcrdma.Resumed)
+			tm.l.event(a.m.Events(), mcrdma.EventResumed)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func senderAway(l *lab, cfg mcrdma.GroupConfig) {
 		l.t.Errorf("given up after %v", took)
 	}
 	tm.sender.h.start()
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	l.noGroups("after the daemon's absence")
 }
 

@@ -109,7 +109,7 @@ func (tm *team) endsByHook() {
 	if err := <-tm.underWay(); err == nil {
 		tm.l.t.Error("a write is complete in a view that the application does not have")
 	}
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 	tm.l.noGroups("after the hook's failure")
 }
 
@@ -160,7 +160,7 @@ func lostAfterRemoval(l *lab, cfg mcrdma.GroupConfig) {
 		a.ends(mcrdma.ErrSenderLost)
 	}
 	tm.sender.h.silence(false)
-	tm.event(mcrdma.Failed)
+	tm.event(mcrdma.EventFailed)
 }
 
 // daemonAwayAtRemoval: while the view cannot be recorded at a member, nothing completes without

@@ -64,10 +64,14 @@ func (c Callee) Intercept() grpc.DialOption {
 func (c Callee) explain(method string, err error) error {
 	s := status.Convert(err)
 	e := &callError{code: s.Code(), err: err}
-	said := Clean(s.Message())
+	said := Clean(failure.Said(err))
 	what := cmp.Or(c.Words[s.Code()], "answers: ") + said
+	info := failure.Info(err)
 	switch s.Code() {
 	case codes.Unavailable:
+		if info != nil { // the server is there
+			break
+		}
 		what = c.Unavailable(said)
 	case codes.DeadlineExceeded:
 		what = fmt.Sprintf("did not answer within %v%s; --timeout allows more", c.Timeout, c.Words[s.Code()])
@@ -76,7 +80,7 @@ func (c Callee) explain(method string, err error) error {
 	case codes.Unimplemented:
 		what = fmt.Sprintf("does not know %s: it is something else than %s, or another version of it", method, c.Kind)
 	}
-	if info := failure.Info(err); info != nil {
+	if info != nil {
 		what += " (" + Clean(info.GetReason()) + ")"
 	}
 	e.text = c.Name + " " + what

@@ -74,6 +74,12 @@ func (k *checker) host() {
 	}
 	if driver, rest, _ := strings.Cut(c.Device, ":"); (driver == "" || rest == "") && !(c.Device == "" && !c.Address.IsValid()) {
 		k.Add("device", "%q is not DRIVER:NAME, as softroce:10.1.0.11 or ibverbs:mlx5_0", c.Device)
+	} else if driver == "softroce" && c.Address.IsValid() {
+		at, _, _ := strings.Cut(rest, "?")
+		at, _, _ = strings.Cut(at, "/")
+		if a, err := netip.ParseAddr(at); err != nil || a != c.Address {
+			k.Add("device", "%q cannot have the address %v of this host: want softroce:%[2]v, or softroce:%[2]v/24,tunnel=…", c.Device, c.Address)
+		}
 	}
 }
 

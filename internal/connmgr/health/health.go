@@ -30,6 +30,7 @@
 package health
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -220,6 +221,23 @@ func (t *Tracker) judge(p *peer, own time.Time) State {
 // a quarter of the patience with it, too.
 const missed = 3
 
+// suspectAfter is how long a peer may be silent while the data path stalls.
+func (t *Tracker) suspectAfter(p *peer) time.Duration { return max(missed*t.cfg.Interval, t.patience(p)/4) }
+
+// SuspectIn is how long it takes at least until another of these peers is one of the Suspects,
+// unless a host refuses.
+func (t *Tracker) SuspectIn(among []netip.Addr, now time.Time) time.Duration {
+	own, least := t.own(now), time.Duration(math.MaxInt64)
+	for _, a := range among {
+		if p := t.peers[a]; p != nil && p.state != Gone {
+			if in := t.suspectAfter(p) - own.Sub(p.answered); in > 0 {
+				least = min(least, in)
+			}
+		}
+	}
+	return least
+}
+
 // Blame says which of these peers are to blame for a stall that the data path reports: the
 // Suspects. They are Gone from now on.
 func (t *Tracker) Blame(among []netip.Addr, now time.Time, down bool) []Change {
@@ -247,7 +265,7 @@ func (t *Tracker) Suspects(among []netip.Addr, now time.Time, down bool) []Chang
 		switch {
 		case refuses && !down:
 			answers = true // its host answers
-		case p.refused || silent >= missed*t.cfg.Interval && silent >= t.patience(p)/4:
+		case p.refused || silent >= t.suspectAfter(p):
 			out = append(out, Change{a, Gone, silent})
 		default:
 			answers = true

@@ -201,3 +201,42 @@ func TestAdversary(t *testing.T) {
 		}
 	})
 }
+
+// A peer that falls silent is one of the suspects exactly when SuspectIn says.
+func TestSuspectIn(t *testing.T) {
+	for _, slowest := range []time.Duration{0, 300 * time.Millisecond} { // the second makes the tracker patient
+		tr := New(Config{Interval: 100 * time.Millisecond, DeadAfter: time.Second, Grace: 10 * time.Second})
+		now := time.Unix(1000, 0)
+		silent, lively := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+		both := []netip.Addr{silent, lively}
+		tr.Add(silent, now)
+		tr.Add(lively, now)
+		tick := func() {
+			now = now.Add(100 * time.Millisecond)
+			tr.Tick(now)
+		}
+		for range slowest / (100 * time.Millisecond) {
+			tick()
+		}
+		tr.Answered(silent, now)
+		tr.Answered(lively, now)
+		in := tr.SuspectIn(both, now)
+		if want := max(3*100*time.Millisecond, 8*slowest/4); in != want {
+			t.Errorf("after a silence of %v: suspects in %v, and not in %v", slowest, in, want)
+		}
+		at := now.Add(in)
+		for now.Add(100 * time.Millisecond).Before(at) {
+			tick()
+			tr.Answered(lively, now)
+			if in := tr.SuspectIn([]netip.Addr{silent}, now); now.Add(in) != at {
+				t.Errorf("suspects at %v, and not at %v", now.Add(in), at)
+			}
+		}
+		if s := tr.Suspects(both, at.Add(-1), false); len(s) > 0 {
+			t.Errorf("too early: %v", s)
+		}
+		if s := tr.Suspects(both, at, false); len(s) != 1 || s[0].Addr != silent {
+			t.Errorf("%v", s)
+		}
+	}
+}

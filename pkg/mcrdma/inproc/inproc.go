@@ -28,6 +28,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/connmgr"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/hostload"
 	"github.com/mcrdma/mcrdma/internal/store"
 )
 
@@ -96,7 +97,8 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	open := func(ctx context.Context, path string) (connmgr.Store, error) {
 		return store.Open(ctx, path, store.Options{NoSync: true})
 	}
-	m, err := connmgr.New(ctx, cfg, connmgr.Options{Logger: o.Logger, Metrics: o.Metrics, Hosts: o.Listener, OpenStore: open, Version: "in process"})
+	m, err := connmgr.New(ctx, cfg, connmgr.Options{Logger: o.Logger, Metrics: o.Metrics, Hosts: o.Listener, OpenStore: open, Version: "in process",
+		Busy: new(hostload.Meter).Busy})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("inproc: host %s: %w", o.Name, err), os.RemoveAll(dir))
 	}

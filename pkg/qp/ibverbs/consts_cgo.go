@@ -36,11 +36,13 @@ var (
 	_ = zero[vMTU256-C.IBV_MTU_256]
 	_ = zero[vMTU256+4-C.IBV_MTU_4096]
 
+	_ = zero[vSendFence-C.IBV_SEND_FENCE]
 	_ = zero[vSendSignaled-C.IBV_SEND_SIGNALED]
 	_ = zero[vSendSolicited-C.IBV_SEND_SOLICITED]
 
 	_ = zero[vWCSend-C.IBV_WC_SEND]
 	_ = zero[vWCWrite-C.IBV_WC_RDMA_WRITE]
+	_ = zero[vWCRead-C.IBV_WC_RDMA_READ]
 	_ = zero[vWCRecv-C.IBV_WC_RECV]
 	_ = zero[vWCRecvWriteImm-C.IBV_WC_RECV_RDMA_WITH_IMM]
 	_ = zero[vWCWithImm-C.IBV_WC_WITH_IMM]
@@ -74,6 +76,7 @@ var (
 	_ = zero[qp.OpWriteImm-C.IBV_WR_RDMA_WRITE_WITH_IMM]
 	_ = zero[qp.OpSend-C.IBV_WR_SEND]
 	_ = zero[qp.OpSendImm-C.IBV_WR_SEND_WITH_IMM]
+	_ = zero[qp.OpRead-C.IBV_WR_RDMA_READ]
 
 	_ = zero[qp.Success-C.IBV_WC_SUCCESS]
 	_ = zero[qp.LocLenErr-C.IBV_WC_LOC_LEN_ERR]

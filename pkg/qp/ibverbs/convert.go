@@ -30,11 +30,13 @@ const (
 
 	vMTU256 = 1 // each further doubling is one more
 
+	vSendFence     = 1 << 0
 	vSendSignaled  = 1 << 1
 	vSendSolicited = 1 << 2
 
 	vWCSend         = 0
 	vWCWrite        = 1
+	vWCRead         = 2
 	vWCRecv         = 1 << 7
 	vWCRecvWriteImm = vWCRecv + 1
 	vWCWithImm      = 1 << 1
@@ -70,7 +72,7 @@ func mtuFromVerbs(v int) int {
 
 // verbsMask translates the mask of a transition that qp.CheckModify accepted,
 // and adds what verbs wants beside: port and P_Key with INIT, the depths of
-// READ and atomics with RTR and RTS. It returns qp.ErrAttr for what verbs
+// READ with RTR and RTS even if they are 0. It returns qp.ErrAttr for what verbs
 // cannot do where qp could.
 func verbsMask(cur, next qp.State, mask qp.AttrMask) (int, error) {
 	var v int
@@ -109,6 +111,9 @@ func sendFlags(f qp.SendFlags) int {
 	if f&qp.Solicited != 0 {
 		v |= vSendSolicited
 	}
+	if f&qp.Fence != 0 {
+		v |= vSendFence
+	}
 	return v
 }
 
@@ -118,6 +123,8 @@ func wcOpcode(v int) qp.WCOpcode {
 	switch v {
 	case vWCWrite:
 		return qp.WCWrite
+	case vWCRead:
+		return qp.WCRead
 	case vWCRecv:
 		return qp.WCRecv
 	case vWCRecvWriteImm:

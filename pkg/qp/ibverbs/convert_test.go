@@ -68,7 +68,7 @@ func anyAttr(s qp.State) *qp.Attr {
 }
 
 func TestCompletionsAndEvents(t *testing.T) {
-	for v, want := range map[int]qp.WCOpcode{0: qp.WCSend, 1: qp.WCWrite, 128: qp.WCRecv, 129: qp.WCRecvWriteImm, 77: qp.WCSend} {
+	for v, want := range map[int]qp.WCOpcode{0: qp.WCSend, 1: qp.WCWrite, 2: qp.WCRead, 128: qp.WCRecv, 129: qp.WCRecvWriteImm, 77: qp.WCSend} {
 		if got := wcOpcode(v); got != want {
 			t.Errorf("wcOpcode(%d) = %v, want %v", v, got, want)
 		}
@@ -86,6 +86,9 @@ func TestCompletionsAndEvents(t *testing.T) {
 	}
 	if got := sendFlags(qp.Signaled | qp.Solicited); got != 6 {
 		t.Errorf("both send flags are %#x, want 6", got)
+	}
+	if got := sendFlags(qp.Fence); got != 1 {
+		t.Errorf("Fence is %#x, want 1", got)
 	}
 	if got := sendFlags(qp.Signaled); got != 2 {
 		t.Errorf("Signaled is %#x, want 2", got)

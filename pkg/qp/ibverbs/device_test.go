@@ -66,7 +66,7 @@ func newEnd(t *testing.T, dev qp.Device, pd qp.PD, recvDepth int) *end {
 	e := &end{
 		sendCQ: must(dev.CreateCQ(128))(t),
 		recvCQ: must(dev.CreateCQ(recvDepth))(t),
-		mr:     must(pd.RegMR(make([]byte, testMem), qp.AccessRemoteWrite))(t),
+		mr:     must(pd.RegMR(make([]byte, testMem), qp.AccessRemoteWrite|qp.AccessRemoteRead))(t),
 	}
 	e.qp = must(pd.CreateQP(qp.Init{SendCQ: e.sendCQ, RecvCQ: e.recvCQ}))(t)
 	return e
@@ -75,12 +75,12 @@ func newEnd(t *testing.T, dev qp.Device, pd qp.PD, recvDepth int) *end {
 // bringUp takes e to the state next, connected to peer.
 func (e *end) bringUp(t *testing.T, dev qp.Device, peer *end, next qp.State) {
 	t.Helper()
-	a := qp.Attr{Access: qp.AccessRemoteWrite, DestAddr: dev.Attr().Addr, DestQPN: peer.qp.QPN(), PathMTU: 1024,
-		SQPSN: 7, RQPSN: 7, Timeout: 15, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12}
+	a := qp.Attr{Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, DestAddr: dev.Attr().Addr, DestQPN: peer.qp.QPN(), PathMTU: 1024,
+		SQPSN: 7, RQPSN: 7, Timeout: 15, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 2, MaxDestRdAtomic: 4}
 	for _, step := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR}, {qp.RTS, qp.MaskRTS}} {
+	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR | qp.MaskMaxDestRdAtomic}, {qp.RTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
 		if step.state > next {
 			return
 		}
@@ -201,14 +201,24 @@ func TestLoopback(t *testing.T) {
 	if !bytes.Equal(b.mr.Bytes()[20001:30002], a.mr.Bytes()[3:10004]) {
 		t.Error("written data differ")
 	}
+	if err := a.qp.PostSend(&qp.SendWR{ID: 8, Opcode: qp.OpRead, Flags: qp.Signaled | qp.Fence, SGEs: []qp.SGE{a.mr.SGE(40000, 10001)},
+		RemoteAddr: b.mr.Addr() + 20001, RKey: b.mr.RKey()}); err != nil {
+		t.Fatal(err)
+	}
+	if wc := one(t, a.sendCQ); wc.ID != 8 || wc.Status != qp.Success || wc.Opcode != qp.WCRead {
+		t.Errorf("read completion %+v", wc)
+	}
+	if !bytes.Equal(b.mr.Bytes()[20001:30002], a.mr.Bytes()[40000:50001]) {
+		t.Error("read data differ")
+	}
 }
 
 func TestQuery(t *testing.T) {
 	dev := openTest(t)
 	a, b := newPair(t, dev, 128)
 	got := must(a.qp.Query())(t)
-	want := qp.Attr{State: qp.RTS, Access: qp.AccessRemoteWrite, DestAddr: dev.Attr().Addr, DestQPN: b.qp.QPN(),
-		PathMTU: 1024, SQPSN: 7, RQPSN: 7, Timeout: 15, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12}
+	want := qp.Attr{State: qp.RTS, Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, DestAddr: dev.Attr().Addr, DestQPN: b.qp.QPN(),
+		PathMTU: 1024, SQPSN: 7, RQPSN: 7, Timeout: 15, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 2, MaxDestRdAtomic: 4}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -270,7 +280,7 @@ func TestBadRequests(t *testing.T) {
 		wr   qp.SendWR
 		want error
 	}{
-		{qp.SendWR{Opcode: qp.OpRead}, qp.ErrOpcode},
+		{qp.SendWR{Opcode: qp.OpFetchAdd}, qp.ErrOpcode},
 		{qp.SendWR{Opcode: 77}, qp.ErrOpcode},
 		{qp.SendWR{Opcode: qp.OpSend, SGEs: five}, qp.ErrSGE},
 		{qp.SendWR{Opcode: qp.OpSend, SGEs: []qp.SGE{{Length: 1<<32 - 1}}}, qp.ErrSGE},

@@ -132,6 +132,8 @@ func (q *queuePair) Query() (qp.Attr, error) {
 		RNRRetry:    uint8(a.rnr_retry),
 		MinRNRTimer: uint8(a.min_rnr_timer),
 		DSCP:        uint8(a.traffic_class) >> 2,
+
+		MaxRdAtomic: uint8(a.max_rd_atomic), MaxDestRdAtomic: uint8(a.max_dest_rd_atomic),
 	}
 	if addr, ok := gidAddr(*(*[16]byte)(unsafe.Pointer(&a.dgid)), vGIDRoCEv2); ok {
 		out.DestAddr = addr
@@ -190,6 +192,9 @@ func (q *queuePair) apply(a *qp.Attr, vmask int) error {
 		traffic_class: C.uint8_t(a.DSCP << 2),
 		port:          C.uint8_t(q.pd.dev.target.port),
 		sgid_index:    C.uint8_t(q.pd.dev.target.gid),
+		// Some devices refuse 0.
+		max_rd_atomic:      C.uint8_t(max(1, a.MaxRdAtomic)),
+		max_dest_rd_atomic: C.uint8_t(max(1, a.MaxDestRdAtomic)),
 	}
 	if vmask&vPathMTU != 0 {
 		c.path_mtu = C.uint32_t(mtuToVerbs(a.PathMTU))

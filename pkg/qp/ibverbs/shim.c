@@ -205,9 +205,8 @@ int mc_modify_qp(struct ibv_qp *qp, const struct mc_qp_attr *attr, int mask)
 		.min_rnr_timer = attr->min_rnr_timer,
 		.pkey_index = 0,
 		.port_num = attr->port,
-		// READ and atomics are not offered, but some devices refuse 0.
-		.max_rd_atomic = 1,
-		.max_dest_rd_atomic = 1,
+		.max_rd_atomic = attr->max_rd_atomic,
+		.max_dest_rd_atomic = attr->max_dest_rd_atomic,
 		.ah_attr = {
 			.is_global = 1,
 			.port_num = attr->port,
@@ -233,7 +232,7 @@ int mc_query_qp(struct ibv_qp *qp, struct mc_qp_attr *out)
 	err = ibv_query_qp(qp, &a,
 			   IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU |
 			   IBV_QP_SQ_PSN | IBV_QP_RQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			   IBV_QP_MIN_RNR_TIMER, &init);
+			   IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init);
 	if (err)
 		return err;
 	out->state = a.qp_state;
@@ -246,6 +245,8 @@ int mc_query_qp(struct ibv_qp *qp, struct mc_qp_attr *out)
 	out->retry_cnt = a.retry_cnt;
 	out->rnr_retry = a.rnr_retry;
 	out->min_rnr_timer = a.min_rnr_timer;
+	out->max_rd_atomic = a.max_rd_atomic;
+	out->max_dest_rd_atomic = a.max_dest_rd_atomic;
 	out->traffic_class = a.ah_attr.grh.traffic_class;
 	memcpy(out->dgid, a.ah_attr.grh.dgid.raw, 16);
 	return 0;

@@ -18,7 +18,7 @@ struct mc_info {
 struct mc_qp_attr {
 	uint32_t state, path_mtu, access, dest_qpn, sq_psn, rq_psn;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
-	uint8_t traffic_class, port, sgid_index;
+	uint8_t traffic_class, port, sgid_index, max_rd_atomic, max_dest_rd_atomic;
 	uint8_t dgid[16];
 };
 

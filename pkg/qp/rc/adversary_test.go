@@ -60,7 +60,7 @@ func TestAdversary(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d seeds: %+v", seeds, totals)
 	if totals.Succeeded < 10*totals.Failed || totals.Retransmits == 0 || totals.Corrupted == 0 || totals.RNR == 0 ||
-		totals.Failed == 0 || totals.CNPs == 0 || totals.Wrapped == 0 {
+		totals.Failed == 0 || totals.CNPs == 0 || totals.Wrapped == 0 || totals.Reads == 0 || totals.ReadAgain == 0 {
 		t.Errorf("the adversary does not exercise what it should: %+v", totals)
 	}
 }
@@ -68,7 +68,7 @@ func TestAdversary(t *testing.T) {
 // A tally sums what happened over many runs, so that a run that tests nothing
 // is noticed.
 type tally struct {
-	Succeeded, Failed, Retransmits, Corrupted, RNR, CNPs, Wrapped, Duplicates uint64
+	Succeeded, Failed, Retransmits, Corrupted, RNR, CNPs, Wrapped, Duplicates, Reads, ReadAgain uint64
 }
 
 func (t *tally) add(o tally) {
@@ -80,6 +80,8 @@ func (t *tally) add(o tally) {
 	t.CNPs += o.CNPs
 	t.Wrapped += o.Wrapped
 	t.Duplicates += o.Duplicates
+	t.Reads += o.Reads
+	t.ReadAgain += o.ReadAgain
 }
 
 // faults are probabilities per packet.
@@ -152,11 +154,12 @@ type endpoint struct {
 // A message is one work request with the memory it should fill.
 type message struct {
 	wr     qp.SendWR
-	gather [][]byte
+	gather [][]byte // READ: to be filled
 	data   []byte
-	dst    []byte // WRITE: its own region at the receiver
+	dst    []byte // WRITE: its own region at the receiver; READ: that from which it reads
 	placed int    // bytes of dst that the receiver has written
 	recv   int    // index in the receiver's recvMsgs, -1 if none
+	done   bool   // a READ that has completed, and what it has read was erased
 }
 
 const (
@@ -167,8 +170,8 @@ const (
 // Remote implements rc.Memory: region i belongs to the peer's message i alone.
 // This is where exactly-once is checked: each byte of a WRITE must be asked for
 // once, in order. A request for more than a packet is the check of the whole
-// range that precedes it.
-func (e *endpoint) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+// range that precedes it. A READ may be asked for again.
+func (e *endpoint) Remote(rkey uint32, va uint64, n int, need qp.Access) ([]byte, bool) {
 	i := int((va - regionBase) / regionStep)
 	off := int((va - regionBase) % regionStep)
 	if va < regionBase || i >= len(e.peer.msgs) || rkey != uint32(i)+1000 {
@@ -180,7 +183,10 @@ func (e *endpoint) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
 	case off+n > len(m.dst):
 		e.fail("access to %d bytes at %d of the %d of message %d", n, off, len(m.dst), i)
 		return nil, false
-	case n > e.mtu:
+	case (need == qp.AccessRemoteRead) != (m.wr.Opcode == qp.OpRead):
+		e.fail("access %d to the region of message %d, %v", need, i, m.wr.Opcode)
+		return nil, false
+	case n > e.mtu, need == qp.AccessRemoteRead:
 	case off != m.placed:
 		e.fail("message %d: bytes from %d on written when %d were there: not once and in order", i, off, m.placed)
 	default:
@@ -218,6 +224,7 @@ func runAdversary(seed uint64, trace bool, sum *tally) error {
 		w.tally.RNR += s.Requester.NakRNR
 		w.tally.CNPs += s.Requester.CNPs
 		w.tally.Duplicates += s.Responder.Duplicates
+		w.tally.ReadAgain += s.Responder.ResponsesSent - min(s.Responder.ResponsesSent, e.peer.q.Stats().Requester.Responses)
 		if sq, _ := e.q.PSNs(); sq.Sub(psn[i]) > 0 && sq < psn[i] {
 			w.tally.Wrapped++
 		}
@@ -238,14 +245,15 @@ func (w *world) randomFaults() faults {
 }
 
 func (w *world) randomConfig() rc.Config {
-	window := 1 << w.rng.IntN(8)
+	window, reads := 1<<w.rng.IntN(8), uint8(1+w.rng.IntN(4))
 	return rc.Config{
 		MaxSendWR: 1 + w.rng.IntN(8), MaxRecvWR: 1 + w.rng.IntN(8), MaxSGE: 4,
 		SignalAll: w.rng.IntN(2) == 0,
 		PathMTU:   256 << w.rng.IntN(3),
 		Timeout:   uint8(8 + w.rng.IntN(5)), RetryCnt: uint8(5 + w.rng.IntN(3)),
 		RNRRetry: uint8(4 + w.rng.IntN(4)), MinRNRTimer: uint8(1 + w.rng.IntN(14)),
-		RemoteWrite: true, Window: window, AckEvery: w.rng.IntN(window + 1),
+		Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, MaxRdAtomic: reads, MaxDestRdAtomic: reads,
+		Window: window, AckEvery: w.rng.IntN(window + 1),
 		CC: rc.CCParams{LineRate: 1e9, Disable: w.rng.IntN(4) == 0},
 	}
 }
@@ -273,15 +281,28 @@ func (e *endpoint) makeMessages() {
 		for j := range m.data {
 			m.data[j] = byte(rng.Uint32())
 		}
-		m.wr = qp.SendWR{ID: uint64(i), Opcode: qp.Opcode(rng.IntN(4)), Imm: rng.Uint32()}
+		m.wr = qp.SendWR{ID: uint64(i), Opcode: qp.Opcode(rng.IntN(5)), Imm: rng.Uint32()}
 		if rng.IntN(2) == 0 {
 			m.wr.Flags = qp.Signaled
 		}
-		if m.wr.Opcode.IsWrite() {
+		if rng.IntN(4) == 0 {
+			m.wr.Flags |= qp.Fence
+		}
+		local := m.data
+		if m.wr.Opcode != qp.OpSend && m.wr.Opcode != qp.OpSendImm {
 			m.dst = make([]byte, n)
 			m.wr.RemoteAddr, m.wr.RKey = regionBase+uint64(i)*regionStep, uint32(i)+1000
 		}
-		for rest, k := m.data, 1+rng.IntN(4); k > 0; k-- {
+		if m.wr.Opcode == qp.OpRead {
+			copy(m.dst, m.data)
+			local = make([]byte, n)
+		} else if i > 0 && m.wr.Opcode.IsWrite() && m.wr.Flags&qp.Fence != 0 && e.msgs[i-1].wr.Opcode == qp.OpRead {
+			// It writes where the READ before it reads.
+			m.dst = e.msgs[i-1].dst[:min(n, len(e.msgs[i-1].dst))]
+			m.data = m.data[:len(m.dst)]
+			local = m.data
+		}
+		for rest, k := local, 1+rng.IntN(4); k > 0; k-- {
 			cut := len(rest)
 			if k > 1 {
 				cut = rng.IntN(len(rest) + 1)
@@ -290,7 +311,7 @@ func (e *endpoint) makeMessages() {
 			rest = rest[cut:]
 		}
 		e.msgs = append(e.msgs, m)
-		if !m.wr.Opcode.IsWrite() || m.wr.Opcode.HasImm() {
+		if m.wr.Opcode != qp.OpRead && (!m.wr.Opcode.IsWrite() || m.wr.Opcode.HasImm()) {
 			m.recv = len(e.peer.recvMsgs)
 			e.peer.recvMsgs = append(e.peer.recvMsgs, m)
 		}
@@ -365,6 +386,11 @@ func (w *world) finish() error {
 	}
 	for _, e := range w.ends {
 		e.skipUnsignaled(len(e.msgs))
+		for i, m := range e.msgs {
+			if m.done && len(bytes.Trim(bytes.Join(m.gather, nil), "\x00")) > 0 {
+				e.fail("READ %d has changed memory after its completion", i)
+			}
+		}
 		if e.posted != len(e.msgs) || e.checked != len(e.msgs) || healthy && e.recvDone != len(e.recvMsgs) {
 			e.fail("hangs: %d requests, %d posted, %d completed; %d of %d received; stats %+v",
 				len(e.msgs), e.posted, e.checked, e.recvDone, len(e.recvMsgs), e.q.Stats())
@@ -432,7 +458,16 @@ func (e *endpoint) checkExecuted(i int) {
 	if m.recv >= e.peer.recvDone {
 		e.fail("FALSE SUCCESS: request %d, the peer has completed only %d receives", i, e.peer.recvDone)
 	}
-	if m.dst != nil && !bytes.Equal(m.dst, m.data) {
+	if m.wr.Opcode == qp.OpRead {
+		if !bytes.Equal(bytes.Join(m.gather, nil), m.data) {
+			e.fail("FALSE SUCCESS: READ %d, the data differ", i)
+		}
+		for _, b := range m.gather {
+			clear(b)
+		}
+		m.done = true
+		e.w.tally.Reads++
+	} else if m.dst != nil && !bytes.Equal(m.dst, m.data) {
 		e.fail("FALSE SUCCESS: request %d, the peer's memory differs", i)
 	}
 	e.w.tally.Succeeded++

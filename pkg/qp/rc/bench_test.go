@@ -10,7 +10,9 @@ import (
 
 type flatMemory []byte
 
-func (m flatMemory) Remote(_ uint32, va uint64, n int) ([]byte, bool) { return m[va:][:n], true }
+func (m flatMemory) Remote(_ uint32, va uint64, n int, _ qp.Access) ([]byte, bool) {
+	return m[va:][:n], true
+}
 
 // loop joins two queue pairs back to back, without a network.
 type loop struct {
@@ -21,7 +23,7 @@ type loop struct {
 }
 
 func newLoop(mtu int) *loop {
-	cfg := rc.Config{PathMTU: mtu, RemoteWrite: true, Timeout: 14, RetryCnt: 7, SignalAll: true}
+	cfg := rc.Config{PathMTU: mtu, Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, MaxRdAtomic: 4, MaxDestRdAtomic: 4, Timeout: 14, RetryCnt: 7, SignalAll: true}
 	mem := flatMemory(make([]byte, 1<<20))
 	l := &loop{a: rc.NewQP(cfg, mem), b: rc.NewQP(cfg, mem)}
 	l.a.StartSend(&cfg)

@@ -24,7 +24,7 @@ func newGuarded(t *testing.T) *guarded {
 	return g
 }
 
-func (g *guarded) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (g *guarded) Remote(rkey uint32, va uint64, n int, _ qp.Access) ([]byte, bool) {
 	if n < 0 {
 		g.t.Fatalf("asked for %d bytes", n)
 	}
@@ -53,7 +53,7 @@ func FuzzPackets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) {
 		mem := newGuarded(t)
 		cfg := rc.Config{MaxSendWR: 4, MaxRecvWR: 4, MaxSGE: 2, PathMTU: 256, Window: 4, LocalQPN: 0x11, RemoteQPN: 0x22,
-			SQPSN: 0xfffffe, RQPSN: 0xfffffe, Timeout: 8, RetryCnt: 3, RNRRetry: 3, RemoteWrite: true}
+			SQPSN: 0xfffffe, RQPSN: 0xfffffe, Timeout: 8, RetryCnt: 3, RNRRetry: 3, Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, MaxRdAtomic: 2, MaxDestRdAtomic: 2}
 		q := rc.NewQP(cfg, mem)
 		q.StartSend(&cfg)
 		d := &feed{t: t, q: q, mem: mem, script: script}

@@ -16,6 +16,7 @@ type QP struct {
 	resp Responder
 	err  bool
 	bad  uint64 // packets that belong to neither half
+	turn bool   // the next packet is a READ response rather than a request
 }
 
 // Stats holds the counters of both halves.
@@ -46,7 +47,7 @@ func def[T cmp.Ordered](v *T, d T) {
 }
 
 // StartSend is the step from RTR to RTS. It takes SQPSN, Timeout, RetryCnt and
-// RNRRetry from cfg.
+// RNRRetry and MaxRdAtomic from cfg.
 func (q *QP) StartSend(cfg *Config) {
 	if !q.err {
 		q.req.start(cfg)
@@ -80,6 +81,11 @@ func (q *QP) Handle(in *In, now time.Duration) {
 		q.req.cc.notified(now)
 	case op.IsRequest():
 		q.resp.handle(in, now)
+	case op >= rocev2.ReadRespFirst && op <= rocev2.ReadRespOnly:
+		q.resp.congestion(in, now)
+		if !q.req.handleRead(in, now) {
+			q.bad++
+		}
 	default:
 		q.bad++
 	}
@@ -102,9 +108,32 @@ func (q *QP) join() {
 }
 
 // Next fills out with the next packet to send at now, acknowledgements and
-// CNPs first, and reports whether there is one.
+// CNPs first, READ responses and requests in turns, and reports whether there is
+// one.
 func (q *QP) Next(now time.Duration, out *Out) bool {
-	return q.resp.next(out) || q.req.next(now, out)
+	if q.resp.next(out) {
+		return true
+	}
+	if !q.resp.reading() {
+		return q.req.next(now, out)
+	}
+	if q.turn = !q.turn; q.turn {
+		return q.nextRead(now, out) || q.req.next(now, out)
+	}
+	return q.req.next(now, out) || q.nextRead(now, out)
+}
+
+// nextRead fills out with the next READ response, for which the rate is that of requests.
+func (q *QP) nextRead(now time.Duration, out *Out) bool {
+	if !q.req.cc.allow(now) {
+		return false
+	}
+	if !q.resp.nextRead(out) {
+		q.join()
+		return q.resp.next(out)
+	}
+	q.req.cc.sent(out.Len()+out.PayloadLen, now)
+	return true
 }
 
 // NextSendWC hands out the next completion of the send queue.
@@ -116,8 +145,11 @@ func (q *QP) NextRecvWC(wc *qp.WC) bool { return q.resp.rq.nextWC(wc, q.cfg.Loca
 // Deadline returns the time at which Tick and Next have something to do even
 // if nothing else happens, Never if there is none.
 func (q *QP) Deadline() time.Duration {
-	if q.resp.reply != replyNone || q.resp.np.due {
+	switch {
+	case q.resp.np.due || q.resp.replies():
 		return 0
+	case q.resp.reading():
+		return min(q.req.cc.nextSend(), q.req.deadline())
 	}
 	return q.req.deadline()
 }
@@ -146,8 +178,8 @@ func (q *QP) SetError() {
 // Drain says whether new messages may not begin (SQD); what has begun goes on.
 func (q *QP) Drain(on bool) { q.req.drain = on }
 
-// SetRemoteWrite says whether the peer may WRITE.
-func (q *QP) SetRemoteWrite(ok bool) { q.resp.cfg.RemoteWrite = ok }
+// SetAccess says what the peer may do.
+func (q *QP) SetAccess(a qp.Access) { q.resp.cfg.Access = a }
 
 // SetMinRNRTimer sets the timer code of the RNR NAKs that this side sends.
 func (q *QP) SetMinRNRTimer(code uint8) { q.resp.cfg.MinRNRTimer = code }

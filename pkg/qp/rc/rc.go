@@ -1,7 +1,7 @@
 // Package rc holds the reliable-connection transport as pure state machines:
 // the Requester turns work requests into packets and acknowledgements into
 // completions, the Responder turns packets into memory writes, receive
-// completions and acknowledgements, and QP joins one of each as a queue pair
+// completions, acknowledgements and READ responses, and QP joins one of each as a queue pair
 // does. IBTA 1.2.1 §9.7 is the specification; deviations are noted where they
 // are made.
 //
@@ -26,6 +26,7 @@ package rc
 import (
 	"time"
 
+	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -44,8 +45,9 @@ type In struct {
 type Out struct {
 	rocev2.Headers
 	// Payload is the payload in order, in pieces that alias the memory of the
-	// work request; valid until the request completes. Padding is not
-	// included: Headers.Pad says how many zero bytes follow.
+	// work request; valid until the request completes. That of a READ response
+	// is from Memory. Padding is not included: Headers.Pad says how many zero
+	// bytes follow.
 	Payload    [][]byte
 	PayloadLen int
 	// Retransmit marks a packet that repeats a PSN sent before.
@@ -55,9 +57,10 @@ type Out struct {
 // Memory is the responder's view of registered memory.
 type Memory interface {
 	// Remote returns the n bytes at va if rkey grants the peer of this queue
-	// pair remote writes to all of them, and false otherwise. The slice is
-	// used before the next call into the machine and not kept.
-	Remote(rkey uint32, va uint64, n int) ([]byte, bool)
+	// pair the access need, remote write or remote read, to all of them, and
+	// false otherwise. The slice is used before the next call into the machine
+	// and not kept.
+	Remote(rkey uint32, va uint64, n int, need qp.Access) ([]byte, bool)
 }
 
 // Config holds a queue pair's attributes. Sizes are fixed at creation; the
@@ -73,7 +76,10 @@ type Config struct {
 	RetryCnt            uint8
 	RNRRetry            uint8
 	MinRNRTimer         uint8
-	RemoteWrite         bool // the peer may WRITE
+	Access              qp.Access // what the peer may do
+	// MaxRdAtomic is how many READ requests may be outstanding, MaxDestRdAtomic how many the
+	// peer may have.
+	MaxRdAtomic, MaxDestRdAtomic uint8
 
 	// Window is the largest number of unacknowledged packets, 0 for
 	// DefaultWindow. After a loss it is less for a while.

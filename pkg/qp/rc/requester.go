@@ -39,6 +39,7 @@ type Requester struct {
 	ackBy      time.Duration // when the local ACK timer expires, Never if stopped
 	rnrUntil   time.Duration // back-off after an RNR NAK, 0 if none
 	probe      bool          // ask for an ACK in the next packet
+	asked      []uint64      // for each READ request that is outstanding, one past the last position of its responses
 	silent     bool          // the timer has expired, and nothing was acknowledged since
 
 	nakUna uint64        // una at the last go-back for a sequence NAK, noNak if none
@@ -68,6 +69,7 @@ type RequesterStats struct {
 	NakFatal    uint64
 	StaleAcks   uint64 // acknowledgements of positions outside the window: ignored
 	BadAcks     uint64 // reserved syndromes and responses that no request asked for: ignored
+	Responses   uint64 // READ responses whose data was taken
 	CNPs        uint64
 }
 
@@ -81,6 +83,9 @@ func (r *Requester) start(cfg *Config) {
 	r.cfg.SQPSN, r.cfg.Timeout = cfg.SQPSN&rocev2.Mask24, cfg.Timeout
 	r.cfg.RetryCnt, r.cfg.RNRRetry = cfg.RetryCnt, cfg.RNRRetry
 	r.retries, r.rnrRetries = cfg.RetryCnt, cfg.RNRRetry
+	if r.asked == nil {
+		r.asked = make([]uint64, 0, cfg.MaxRdAtomic)
+	}
 	r.cc.init(r.cfg.CC)
 	r.live = true
 }
@@ -91,6 +96,9 @@ func (r *Requester) psn(pos uint64) rocev2.PSN { return r.cfg.SQPSN.Add(int(pos 
 func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	if !r.live && !r.err {
 		return fmt.Errorf("%w: send posted before RTS", qp.ErrState)
+	}
+	if wr.Opcode == qp.OpRead && cap(r.asked) == 0 && !r.err {
+		return fmt.Errorf("%w: %v: MaxRdAtomic of the queue pair is 0", qp.ErrOpcode, wr.Opcode)
 	}
 	if err := r.sq.push(wr, gather, r.cfg.PathMTU, r.cfg.SignalAll); err != nil {
 		return err
@@ -114,9 +122,16 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	r.rnrUntil = 0
 	w := r.sq.at(r.cur)
 	k := int(r.nxt - w.first)
-	last := k == w.packets-1
 	off := k * r.cfg.PathMTU
 	n := min(r.cfg.PathMTU, int(w.length)-off)
+	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
+	positions := 1
+	if w.op == qp.OpRead {
+		positions, n = r.ask(w), 0
+		out.RETH.VA += uint64(off)
+		out.RETH.Length = min(w.length-uint32(off), uint32(positions*r.cfg.PathMTU))
+	}
+	last := k+positions == w.packets
 
 	out.BTH = rocev2.BTH{
 		Opcode:    w.sendOpcode(k == 0, last),
@@ -125,16 +140,15 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last || r.wantAck(),
+		AckReq:    last || w.op == qp.OpRead || r.wantAck(),
 		PSN:       r.psn(r.nxt),
 	}
-	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
 	out.Imm = w.imm
 	out.Payload = sliceGather(out.Payload[:0], w.mem, off, n)
 	out.PayloadLen = n
 	out.Retransmit = r.nxt < r.max
 
-	r.sent(now, out, last)
+	r.sent(now, out, positions, last)
 	return true
 }
 
@@ -146,11 +160,18 @@ func (r *Requester) sendable() bool {
 
 // open returns how many packets may go as far as the queue and the window say.
 func (r *Requester) open() uint64 {
-	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size ||
-		r.drain && r.nxt >= r.max && r.nxt == r.sq.at(r.cur).first {
+	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size {
 		return 0
 	}
-	return min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
+	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
+	if r.nxt < r.max {
+		return room
+	}
+	if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
+		w.op == qp.OpRead && !r.mayAsk(w, room) {
+		return 0
+	}
+	return room
 }
 
 // wantAck is the AckReq policy beside the last packet of each message: every
@@ -162,8 +183,8 @@ func (r *Requester) wantAck() bool {
 		r.nxt-r.una == r.window.size-1 || r.nxt == r.lim-1
 }
 
-// sent does the books for the packet in out, which leaves now.
-func (r *Requester) sent(now time.Duration, out *Out, last bool) {
+// sent does the books for the packet in out, which leaves now and stands for so many positions.
+func (r *Requester) sent(now time.Duration, out *Out, positions int, last bool) {
 	r.probe = false
 	r.stats.Packets++
 	if out.Retransmit {
@@ -171,7 +192,7 @@ func (r *Requester) sent(now time.Duration, out *Out, last bool) {
 	} else if out.AckReq {
 		r.rtt.begin(r.nxt, now)
 	}
-	r.nxt++
+	r.nxt += uint64(positions)
 	if last {
 		r.cur++
 	}
@@ -211,7 +232,7 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 			return
 		}
 		r.stats.Acks++
-		r.progress(pos+1, now)
+		r.acked(pos+1, now)
 		return
 	case pos < r.una || pos >= r.max:
 		r.stats.StaleAcks++
@@ -220,11 +241,11 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 	switch {
 	case s.IsRNR():
 		r.stats.NakRNR++
-		r.progress(pos, now)
+		r.progress(r.answered(pos), now)
 		r.backOff(rocev2.RNRTimer(s.Value()), now)
 	case s == rocev2.NakSequence:
 		r.stats.NakSequence++
-		r.progress(pos, now)
+		r.progress(r.answered(pos), now)
 		r.sequenceNak(now)
 	case s == rocev2.NakInvalidRequest:
 		r.fatalNak(pos, qp.RemInvReqErr, now)
@@ -246,6 +267,9 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
+	for len(r.asked) > 0 && r.asked[0] <= pos {
+		r.asked = append(r.asked[:0], r.asked[1:]...)
+	}
 	if r.nxt < pos {
 		// An acknowledgement of the first transmission has overtaken the
 		// retransmission.
@@ -323,7 +347,7 @@ func (r *Requester) backOff(d, now time.Duration) {
 
 func (r *Requester) fatalNak(pos uint64, status qp.Status, now time.Duration) {
 	r.stats.NakFatal++
-	r.progress(pos, now)
+	r.progress(r.answered(pos), now)
 	r.fail(status)
 }
 

@@ -28,6 +28,8 @@ type Responder struct {
 	reply     replyKind
 	nakCode   rocev2.Syndrome // for replyNak
 	nakSilent bool            // a NAK for epsn is due or out: silence until epsn comes (one NAK per gap)
+	reads     []remoteRead    // the latest READs, oldest first
+	answering int             // index of the oldest of them with responses to send
 	ahead     rocev2.PSN      // highest PSN dropped because it came ahead of its turn
 
 	np    notificationPoint
@@ -67,9 +69,10 @@ type ResponderStats struct {
 	Packets        uint64 // request packets that arrived
 	Bytes          uint64 // payload bytes placed
 	Messages       uint64
-	Duplicates     uint64 // PSNs executed before: re-acknowledged, not executed
+	Duplicates     uint64 // PSNs executed before: re-acknowledged, and only READs executed
 	OutOfSequence  uint64 // PSNs ahead of the expected one: dropped
 	AcksSent       uint64
+	ResponsesSent  uint64 // READ responses
 	NakSequence    uint64
 	NakRNR         uint64
 	NakFatal       uint64
@@ -78,7 +81,8 @@ type ResponderStats struct {
 }
 
 func newResponder(cfg Config, mem Memory) Responder {
-	p := Responder{cfg: cfg, mem: mem, epsn: cfg.RQPSN & rocev2.Mask24, rq: recvQueue{newWorkQueue(cfg.MaxRecvWR, cfg.MaxSGE)}}
+	p := Responder{cfg: cfg, mem: mem, epsn: cfg.RQPSN & rocev2.Mask24, rq: recvQueue{newWorkQueue(cfg.MaxRecvWR, cfg.MaxSGE)},
+		reads: make([]remoteRead, 0, cfg.MaxDestRdAtomic)}
 	p.np.init(cfg.CC)
 	return p
 }
@@ -99,10 +103,7 @@ func (p *Responder) handle(in *In, now time.Duration) {
 		return
 	}
 	p.stats.Packets++
-	if in.CE {
-		p.stats.CongestionSeen++
-		p.np.marked(now)
-	}
+	p.congestion(in, now)
 	switch d := in.PSN.Sub(p.epsn); {
 	case d < 0:
 		p.duplicate(in)
@@ -130,13 +131,22 @@ func (p *Responder) handle(in *In, now time.Duration) {
 	}
 }
 
+func (p *Responder) congestion(in *In, now time.Duration) {
+	if in.CE {
+		p.stats.CongestionSeen++
+		p.np.marked(now)
+	}
+}
+
 // duplicate answers a request that was executed before. SEND and WRITE are
 // acknowledged again, with the newest state: the requester may have lost that
-// acknowledgement (IBTA 1.2.1 C9-105). Requests that were never executed here,
-// READs and atomics, are dropped.
+// acknowledgement (IBTA 1.2.1 C9-105). A READ is executed again. Atomics, which
+// are never executed here, are dropped.
 func (p *Responder) duplicate(in *In) {
 	p.stats.Duplicates++
-	if p.reply == replyNone && (in.Opcode.IsSend() || in.Opcode.IsWrite()) {
+	if in.Opcode == rocev2.ReadRequest {
+		p.readAgain(in)
+	} else if p.reply == replyNone && (in.Opcode.IsSend() || in.Opcode.IsWrite()) {
 		p.reply = replyAck
 	}
 }
@@ -162,13 +172,17 @@ func (p *Responder) invalid() {
 	p.fatal(rocev2.NakInvalidRequest, qp.RemInvReqErr, qp.EventQPRequestErr)
 }
 
+func (p *Responder) noAccess() {
+	p.fatal(rocev2.NakRemoteAccess, qp.RemAccessErr, qp.EventQPAccessErr)
+}
+
 // stop puts the responder into the error state. A fatal NAK that is due still
-// goes out.
+// goes out, and before it the responses to what came before.
 func (p *Responder) stop() {
 	p.err = true
 	p.rq.flush()
 	if p.reply != replyNak || p.nakCode.IsRNR() || p.nakCode == rocev2.NakSequence {
-		p.reply = replyNone
+		p.reply, p.answering = replyNone, len(p.reads)
 	}
 }
 
@@ -179,6 +193,10 @@ func (p *Responder) expected(in *In) {
 		return
 	}
 	op := in.Opcode
+	if op == rocev2.ReadRequest {
+		p.read(in)
+		return
+	}
 	if p.needsRecv(op) && !p.rq.ready() {
 		p.stats.NakRNR++
 		p.nak(rocev2.RNRSyndrome(p.cfg.MinRNRTimer))
@@ -215,6 +233,8 @@ func (p *Responder) wellFormed(in *In) bool {
 		return false
 	}
 	switch {
+	case op == rocev2.ReadRequest:
+		return n == 0 && in.RETH.Length <= qp.MaxMessage
 	case n > p.cfg.PathMTU, !op.IsLast() && n != p.cfg.PathMTU, !op.IsFirst() && n == 0:
 		return false
 	case !op.IsWrite():
@@ -231,7 +251,7 @@ func (p *Responder) wellFormed(in *In) bool {
 }
 
 // rcRequest reports whether op is a request that this responder executes.
-func rcRequest(op rocev2.Opcode) bool { return op <= rocev2.WriteOnlyImm }
+func rcRequest(op rocev2.Opcode) bool { return op <= rocev2.ReadRequest }
 
 // needsRecv reports whether the packet takes a receive request: the first of a
 // SEND, and the last of a WRITE with immediate.
@@ -258,16 +278,16 @@ func (p *Responder) placePayload(in *In) bool {
 	// The whole range is checked by the first packet, before anything is
 	// written; each packet resolves its own part again, because the region may
 	// be deregistered in the middle of a message.
-	ok := p.cfg.RemoteWrite
+	ok := p.cfg.Access&qp.AccessRemoteWrite != 0
 	if ok && in.Opcode.IsFirst() && p.msg.total > len(in.Payload) {
-		_, ok = p.mem.Remote(p.msg.rkey, p.msg.va, p.msg.total)
+		_, ok = p.mem.Remote(p.msg.rkey, p.msg.va, p.msg.total, qp.AccessRemoteWrite)
 	}
 	var dst []byte
 	if ok {
-		dst, ok = p.mem.Remote(p.msg.rkey, p.msg.va+uint64(p.msg.done), len(in.Payload))
+		dst, ok = p.mem.Remote(p.msg.rkey, p.msg.va+uint64(p.msg.done), len(in.Payload), qp.AccessRemoteWrite)
 	}
 	if !ok {
-		p.fatal(rocev2.NakRemoteAccess, qp.RemAccessErr, qp.EventQPAccessErr)
+		p.noAccess()
 		return false
 	}
 	copy(dst, in.Payload)
@@ -294,6 +314,10 @@ func (p *Responder) complete(in *In) {
 
 func (p *Responder) needsRecvWC(op rocev2.Opcode) bool { return !op.IsWrite() || op.HasImm() }
 
+// replies reports whether an acknowledgement is to be sent now: it would acknowledge READs, too,
+// whose responses must be sent before.
+func (p *Responder) replies() bool { return p.reply != replyNone && !p.reading() }
+
 // next fills out with the acknowledgement or CNP that is due.
 func (p *Responder) next(out *Out) bool {
 	out.Payload, out.PayloadLen, out.Retransmit = out.Payload[:0], 0, false
@@ -302,7 +326,7 @@ func (p *Responder) next(out *Out) bool {
 		out.BTH = rocev2.BTH{Opcode: rocev2.CNP, PKey: rocev2.DefaultPKey, BECN: true, DestQP: p.cfg.RemoteQPN}
 		return true
 	}
-	if p.reply == replyNone {
+	if !p.replies() {
 		return false
 	}
 	out.BTH = rocev2.BTH{Opcode: rocev2.Acknowledge, MigReq: true, PKey: rocev2.DefaultPKey,

@@ -18,12 +18,13 @@ import (
 // script. After every command it prints the queue pair's output: packets,
 // completions, and its deadline.
 //
-//	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= nocc]
-//	post   id= op=SEND|RDMA_WRITE|… len= [imm=] [unsignaled]
+//	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
+//	post   id= op=SEND|RDMA_WRITE|… len= [imm=] [unsignaled] [fence]
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
 //	nak    psn= code=sequence|invalid|access|operation|rnr:N
-//	pkt    op= psn= [len= pad= ackreq va= rkey= dma= imm= ce]   a request arrives
+//	pkt    op= psn= [len= pad= ackreq va= rkey= dma= imm= syndrome= ce]   a request or READ response arrives
+//	region len=                 the region is this long from now on
 //	batch  (several lines of the above, nothing is pulled in between)
 //	wait   10us                 time passes; timers that are due expire
 //	cnp | error | drain | undrain
@@ -58,7 +59,7 @@ type script struct {
 	failure error
 }
 
-func (s *script) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (s *script) Remote(rkey uint32, va uint64, n int, _ qp.Access) ([]byte, bool) {
 	if rkey != 7 || va < 4096 || va+uint64(n) > 4096+uint64(len(s.memory)) {
 		return nil, false
 	}
@@ -102,9 +103,14 @@ func (s *script) do(words []string) {
 		if a.has("unsignaled") {
 			wr.Flags = 0
 		}
+		if a.has("fence") {
+			wr.Flags |= qp.Fence
+		}
 		s.failure = s.q.PostSend(&wr, [][]byte{make([]byte, a.num("len", 0))})
 	case "recv":
 		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{make([]byte, a.num("len", 0))})
+	case "region":
+		s.memory = s.memory[:a.num("len", 0)]
 	case "ack", "nak", "cnp", "pkt":
 		in := packet(s.t, words[0], a)
 		s.q.Handle(&in, s.now)
@@ -134,8 +140,15 @@ func (s *script) create(a args) {
 		Window: a.num("window", 8), AckEvery: a.num("ackevery", 1000),
 		SQPSN: rocev2.PSN(a.num("psn", 100)), RQPSN: rocev2.PSN(a.num("rpsn", 500)),
 		Timeout: uint8(a.num("timeout", 10)), RetryCnt: uint8(a.num("retry", 2)), RNRRetry: uint8(a.num("rnr", 2)),
-		MinRNRTimer: uint8(a.num("rnrtimer", 12)), RemoteWrite: !a.has("nowrite"),
+		MinRNRTimer: uint8(a.num("rnrtimer", 12)), Access: qp.AccessRemoteWrite | qp.AccessRemoteRead,
+		MaxRdAtomic: uint8(a.num("rd", 0)), MaxDestRdAtomic: uint8(a.num("destrd", 0)),
 		CC: rc.CCParams{LineRate: 1e9, Disable: a.has("nocc")},
+	}
+	if a.has("nowrite") {
+		cfg.Access &^= qp.AccessRemoteWrite
+	}
+	if a.has("noread") {
+		cfg.Access &^= qp.AccessRemoteRead
 	}
 	s.now, s.memory = 0, make([]byte, 1024)
 	s.q = rc.NewQP(cfg, s)
@@ -180,6 +193,7 @@ func packet(t *testing.T, kind string, a args) rc.In {
 		}
 		in.AckReq, in.Imm = a.has("ackreq"), uint32(a.num("imm", 0))
 		in.RETH = rocev2.RETH{VA: uint64(a.num("va", 4096)), RKey: uint32(a.num("rkey", 7)), Length: uint32(a.num("dma", 0))}
+		in.AETH.Syndrome = rocev2.Syndrome(a.num("syndrome", 0x1f))
 		in.Payload = make([]byte, a.num("len", 0))
 	}
 	return in
@@ -200,11 +214,17 @@ func (s *script) pull() string {
 		switch {
 		case out.Opcode.HasAETH():
 			fmt.Fprintf(&b, " syndrome %#02x msn %d", uint8(out.AETH.Syndrome), out.AETH.MSN)
-		case out.Opcode.IsRequest():
+			if out.Opcode != rocev2.Acknowledge {
+				fmt.Fprintf(&b, " len %d", out.PayloadLen)
+			}
+		case out.Opcode.IsRequest(), out.Opcode == rocev2.ReadRespMiddle:
 			fmt.Fprintf(&b, " len %d", out.PayloadLen)
 		}
 		if out.Opcode.HasRETH() {
 			fmt.Fprintf(&b, " dma %d", out.RETH.Length)
+			if out.Opcode == rocev2.ReadRequest {
+				fmt.Fprintf(&b, " va %d", out.RETH.VA)
+			}
 		}
 		if out.Pad > 0 {
 			fmt.Fprintf(&b, " pad %d", out.Pad)

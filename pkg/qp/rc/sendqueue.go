@@ -97,7 +97,8 @@ func (q *workQueue) holds(in func([]byte) bool) bool {
 // A sendQueue holds the send requests; done ones are acknowledged or flushed.
 type sendQueue struct {
 	workQueue
-	end uint64 // one past the last position of the last posted request
+	end   uint64 // one past the last position of the last posted request
+	reads int    // READs that are not done
 }
 
 func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool) error {
@@ -118,10 +119,13 @@ func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool
 		mem:      append(w.mem[:0], gather...),
 		length:   uint32(length),
 		first:    q.end,
-		packets:  max(1, (length+mtu-1)/mtu),
+		packets:  responses(length, mtu),
 	}
 	q.end += uint64(w.packets)
 	q.tail++
+	if w.op == qp.OpRead {
+		q.reads++
+	}
 	return nil
 }
 
@@ -133,6 +137,9 @@ func (q *sendQueue) acknowledge(pos uint64) {
 			return
 		}
 		q.done++
+		if w.op == qp.OpRead {
+			q.reads--
+		}
 	}
 }
 
@@ -157,8 +164,11 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 			continue
 		}
 		*wc = qp.WC{ID: w.id, Status: w.status, Opcode: qp.WCSend, QPN: local, ByteLen: w.length}
-		if w.op.IsWrite() {
+		switch {
+		case w.op.IsWrite():
 			wc.Opcode = qp.WCWrite
+		case w.op == qp.OpRead:
+			wc.Opcode = qp.WCRead
 		}
 		return true
 	}
@@ -167,6 +177,9 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 
 // sendOpcode returns the BTH opcode of a packet of w.
 func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
+	if w.op == qp.OpRead {
+		return rocev2.ReadRequest
+	}
 	base, lastImm, onlyImm := rocev2.SendFirst, rocev2.SendLastImm, rocev2.SendOnlyImm
 	if w.op.IsWrite() {
 		base, lastImm, onlyImm = rocev2.WriteFirst, rocev2.WriteLastImm, rocev2.WriteOnlyImm

@@ -177,10 +177,10 @@ func TestUnexpectedResponses(t *testing.T) {
 	}
 }
 
-// READ, atomics and SEND with invalidate are requests of the service, and this
+// Atomics and SEND with invalidate are requests of the service, and this
 // device refuses them with a NAK.
 func TestUnservedRequests(t *testing.T) {
-	for _, op := range []rocev2.Opcode{rocev2.ReadRequest, rocev2.CompareSwap, rocev2.FetchAdd, rocev2.SendOnlyInv} {
+	for _, op := range []rocev2.Opcode{rocev2.CompareSwap, rocev2.FetchAdd, rocev2.SendOnlyInv} {
 		t.Run(op.String(), func(t *testing.T) {
 			s := newStation(t, Options{}, qp.Init{})
 			s.recv(7, s.mr.SGE(0, 100))

@@ -59,11 +59,13 @@ func (s rcSums) add(st rc.Stats) {
 	s["rc_rnr_naks_received"] += q.NakRNR
 	s["rc_stale_acks"] += q.StaleAcks
 	s["rc_bad_acks"] += q.BadAcks
+	s["rc_read_responses_received"] += q.Responses
 	s["rc_cnps_received"] += q.CNPs
 	s["rc_messages_received"] += p.Messages
 	s["rc_duplicates"] += p.Duplicates
 	s["rc_out_of_sequence"] += p.OutOfSequence
 	s["rc_acks_sent"] += p.AcksSent
+	s["rc_read_responses_sent"] += p.ResponsesSent
 	s["rc_naks_sent"] += p.NakSequence + p.NakFatal
 	s["rc_rnr_naks_sent"] += p.NakRNR
 	s["rc_cnps_sent"] += p.CNPsSent

@@ -34,7 +34,7 @@ type Options struct {
 	// unacknowledged; 0 means a default that depends on the path MTU.
 	Window int
 	// CC holds the congestion control parameters. Unless it is disabled,
-	// request packets are sent as ECN-capable, ECT(0).
+	// packets with data are sent as ECN-capable, ECT(0).
 	CC rc.CCParams
 }
 

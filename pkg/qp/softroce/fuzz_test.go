@@ -19,10 +19,13 @@ import (
 func FuzzReceive(f *testing.F) {
 	for _, op := range []rocev2.Opcode{
 		rocev2.SendOnly, rocev2.SendOnlyImm, rocev2.SendFirst, rocev2.WriteOnly, rocev2.WriteOnlyImm, rocev2.WriteFirst,
-		rocev2.ReadRequest, rocev2.Acknowledge, rocev2.CNP, rocev2.CompareSwap, rocev2.SendOnlyInv, rocev2.UDSendOnly,
+		rocev2.ReadRequest, rocev2.ReadRespFirst, rocev2.ReadRespMiddle, rocev2.ReadRespLast, rocev2.ReadRespOnly, rocev2.Acknowledge, rocev2.CNP, rocev2.CompareSwap, rocev2.SendOnlyInv, rocev2.UDSendOnly,
 	} {
 		h := rocev2.Headers{BTH: rocev2.BTH{Opcode: op, PKey: rocev2.DefaultPKey, AckReq: true}, RETH: rocev2.RETH{VA: 100, Length: 64}}
-		b := append(h.AppendTo(nil), make([]byte, 64)...)
+		b := h.AppendTo(nil)
+		if op != rocev2.ReadRequest {
+			b = append(b, make([]byte, 64)...)
+		}
 		f.Add(fuzzPacket(0xff, b))
 		f.Add(append(fuzzPacket(0xff, b), fuzzPacket(0xff, b)...))
 		f.Add(append(fuzzPacket(0, b), fuzzPacket(fixAll, b[:h.Len()])...))
@@ -35,11 +38,11 @@ func FuzzReceive(f *testing.F) {
 	cq := must(d.CreateCQ(1 << 12))(f)
 	pd := must(d.AllocPD())(f)
 	arena := make([]byte, size+2*margin)
-	mr := must(pd.RegMR(arena[margin:margin+size:margin+size], qp.AccessRemoteWrite))(f)
+	mr := must(pd.RegMR(arena[margin:margin+size:margin+size], qp.AccessRemoteWrite|qp.AccessRemoteRead))(f)
 	secret := must(pd.RegMR(bytes.Repeat([]byte{0x77}, size), qp.AccessLocalWrite))(f)
 	q := must(pd.CreateQP(qp.Init{SendCQ: cq, RecvCQ: cq, MaxSendWR: 8, MaxRecvWR: 8}))(f)
 	e := &end{t: f, dev: d, pd: pd, cq: cq, mr: mr, qp: q}
-	e.attr = qp.Attr{Access: qp.AccessRemoteWrite, PathMTU: 1024, SQPSN: 100, RQPSN: 200}
+	e.attr = qp.Attr{Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, PathMTU: 1024, SQPSN: 100, RQPSN: 200, MaxRdAtomic: 1, MaxDestRdAtomic: 2}
 
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for i := range arena {
@@ -48,6 +51,7 @@ func FuzzReceive(f *testing.F) {
 		e.t = t
 		modify(t, e, qp.Reset, qp.MaskState)
 		e.up(peerAddr, peerQPN)
+		e.send(qp.SendWR{ID: 9, Opcode: qp.OpRead, SGEs: []qp.SGE{mr.SGE(0, 1500)}})
 		for id := range uint64(4) {
 			e.recv(id, mr.SGE(1024*int(id), 512))
 			e.send(qp.SendWR{ID: id, Opcode: qp.OpWrite, SGEs: []qp.SGE{secret.SGE(0, 1500)}})
@@ -78,6 +82,9 @@ func FuzzReceive(f *testing.F) {
 			if p.dst != peerAddr || p.DestQP != peerQPN {
 				t.Fatalf("sent %+v", p)
 			}
+			if !p.Opcode.IsRequest() && bytes.Contains(p.payload, []byte{0x77, 0x77, 0x77, 0x77}) {
+				t.Fatal("a READ response has bytes of a region that is not for peers")
+			}
 		}
 		var wc [64]qp.WC
 		for n := 1; n > 0; {
@@ -91,7 +98,7 @@ func FuzzReceive(f *testing.F) {
 
 const (
 	fixQPN = 1 << iota
-	fixPSN // to the expected one; of an acknowledgement, to the last one sent
+	fixPSN // to the expected one; of an acknowledgement, to the last one sent; of a READ response, to the READ's
 	fixRKey
 	fixVA // relative to the region
 	fixVersion
@@ -115,6 +122,8 @@ func fix(b []byte, flags byte, qpn rocev2.QPN, sq, rq rocev2.PSN, mr qp.MR) {
 		h.PSN = rq
 		if h.Opcode == rocev2.Acknowledge {
 			h.PSN = sq.Add(-1)
+		} else if !h.Opcode.IsRequest() {
+			h.PSN = 100
 		}
 	}
 	if flags&fixRKey != 0 {

@@ -90,7 +90,7 @@ func newEnd(t testing.TB, d *Device, size int, init qp.Init) *end {
 	e.ctx, e.cancel = context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(e.cancel)
 	e.pd = must(d.AllocPD())(t)
-	e.mr = must(e.pd.RegMR(e.buf, qp.AccessLocalWrite|qp.AccessRemoteWrite))(t)
+	e.mr = must(e.pd.RegMR(e.buf, qp.AccessLocalWrite|qp.AccessRemoteWrite|qp.AccessRemoteRead))(t)
 	depth := 1 << 10
 	if init.SendCQ == nil {
 		e.cq = must(d.CreateCQ(depth))(t)
@@ -100,8 +100,9 @@ func newEnd(t testing.TB, d *Device, size int, init qp.Init) *end {
 	}
 	e.qp = must(e.pd.CreateQP(init))(t)
 	e.attr = qp.Attr{
-		Access: qp.AccessLocalWrite | qp.AccessRemoteWrite, PathMTU: 4096,
+		Access: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead, PathMTU: 4096,
 		SQPSN: 0xfffff0, RQPSN: 0xfffff0, Timeout: 16, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, // 2 s: machines are busy
+		MaxRdAtomic: 4, MaxDestRdAtomic: 4,
 	}
 	return e
 }
@@ -113,7 +114,7 @@ func (e *end) up(addr netip.Addr, qpn rocev2.QPN) {
 	for _, s := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR | qp.MaskDSCP}, {qp.RTS, qp.MaskRTS}} {
+	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR | qp.MaskDSCP | qp.MaskMaxDestRdAtomic}, {qp.RTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
 		e.attr.State = s.state
 		if err := e.qp.Modify(&e.attr, s.mask); err != nil {
 			e.t.Fatal(err)

@@ -18,9 +18,10 @@ import (
 // more than a part of the timeout, as on a machine with more work than processors, and grows
 // by a packet with each bound that is acknowledged in time.
 //
-// A queue pair whose rate DCQCN limits is not limited here, too: what delays its packets are
-// queues in the network, and its share of those is for congestion control to say. Neither is
-// one without an ACK timeout: what of it is lost would count as on its way for ever.
+// A queue pair whose rate DCQCN limits, or did of late, is not limited here, too: what delays
+// its packets are queues in the network, and its share of those is for congestion control to
+// say. Neither is one without an ACK timeout: what of it is lost would count as on its way for
+// ever.
 type limiter struct {
 	mu     sync.Mutex
 	bound  int
@@ -44,6 +45,7 @@ type share struct {
 	acked uint64
 	since time.Duration // of the last acknowledgement, or of the first packet on its way
 	again uint64        // packets sent again until then
+	paced time.Duration // when DCQCN last limited its rate; 0: never
 }
 
 const (
@@ -61,19 +63,23 @@ func (q *QP) admit(now time.Duration) (n int) {
 	if s.acked = f.Acked; acked > 0 || f.Open == 0 {
 		s.since, s.again = now, f.Again
 	}
+	if f.Paced {
+		s.paced = now
+	}
+	paced := s.paced > 0 && now-s.paced < slowFades
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.most < q.cfg.Window {
 		l.most, l.bound = q.cfg.Window, max(q.cfg.Window, leastOpen)
 	}
-	if acked > 0 && !f.Paced {
+	if acked > 0 && !paced {
 		if !again { // otherwise either packet may have been acknowledged (Karn's rule)
 			l.slow, l.slowAt = max(took, l.usual(now)), now
 		}
 		l.learn(acked, took, qp.AckTimeout(q.cfg.Timeout)/slowShare, now)
 	}
 	q.rc.Expect(perSlow * l.usual(now))
-	if f.Paced || q.cfg.Timeout == 0 {
+	if paced || q.cfg.Timeout == 0 {
 		l.withdraw(q)
 		return math.MaxInt32
 	}

@@ -183,6 +183,50 @@ func TestCrowdBesideCongestion(t *testing.T) {
 	})
 }
 
+// A queue pair that congestion control has limited of late is not limited by the bound: its rate
+// may have recovered because the bound was less.
+func TestCrowdAfterCongestion(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCrowd(t, 2, 2*leastOpen)
+		c.dev.opt.CC = rc.CCParams{}
+		s, other := newStationOn(t, c.wire, c.dev, qp.Init{}), c.all[0]
+		s.attr.Timeout = crowdTimeout
+		s.up(peerAddr, peerQPN)
+		c.of[peerQPN] = s
+		time.Sleep(time.Millisecond)
+		send := func() int {
+			c.post(other, 2*leastOpen)
+			c.post(s, burst)
+			_, packets, last := c.sent()
+			other.respond(last[other], rocev2.AckNoLimit)
+			if packets[s] == 0 {
+				_, _, last = c.sent()
+			}
+			s.respond(last[s], rocev2.AckNoLimit)
+			s.want(1, qp.Success)
+			other.want(1, qp.Success)
+			return packets[s]
+		}
+		if n := send(); n != 0 {
+			t.Errorf("%d packets before congestion", n)
+		}
+		c.wire.deliver(s.packet(rocev2.CNP, nil, func(h *rocev2.Headers) { h.BECN = true }))
+		for range 100 {
+			time.Sleep(10 * time.Millisecond)
+			if n := send(); n != burst {
+				t.Fatalf("%d packets after congestion", n)
+			}
+		}
+		if s.qp.(*QP).rc.Flight(c.dev.now()).Paced {
+			t.Fatal("the rate has not recovered")
+		}
+		time.Sleep(slowFades)
+		if n := send(); n != 0 {
+			t.Errorf("%d packets long after congestion", n)
+		}
+	})
+}
+
 // Slow acknowledgements make the bound smaller, and timers wait longer, up to three times;
 // quick ones undo it.
 func TestCrowdLearns(t *testing.T) {

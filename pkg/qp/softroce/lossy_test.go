@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -54,12 +55,39 @@ func TestBadNetworks(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, 2))
 					exchange(t, r, a, b)
 					exchange(t, r, b, a)
+					readAll(t, r, a, b)
 					if n.lose > 0 && a.dev.Counters()["tx_retransmits"] == 0 {
 						t.Error("nothing was sent twice")
 					}
 				})
 			})
 		}
+	}
+}
+
+// readAll reads all of the peer's memory in pieces of random size, in random order, several at once.
+func readAll(t *testing.T, r *rand.Rand, from, to *end) {
+	t.Helper()
+	fillPattern(to.buf, int(r.Uint32()))
+	clear(from.buf)
+	var at []int
+	for off := 0; off < len(to.buf); off += r.IntN(16<<10) + 1 {
+		at = append(at, off)
+	}
+	ends := append(at[1:len(at):len(at)], len(to.buf))
+	for batch := range slices.Chunk(r.Perm(len(at)), 64) {
+		for id, i := range batch {
+			from.send(qp.SendWR{ID: uint64(id), Opcode: qp.OpRead, SGEs: []qp.SGE{from.mr.SGE(at[i], ends[i]-at[i])},
+				RemoteAddr: to.mr.Addr() + uint64(at[i]), RKey: to.mr.RKey()})
+		}
+		for id := range batch {
+			if wc := from.want(uint64(id), qp.Success); wc.Opcode != qp.WCRead {
+				t.Errorf("completion %+v", wc)
+			}
+		}
+	}
+	if !bytes.Equal(from.buf, to.buf) {
+		t.Error("data differ")
 	}
 }
 

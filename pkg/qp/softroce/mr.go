@@ -147,9 +147,9 @@ func (t *mrTable) find(key uint32) *MR {
 }
 
 // Remote implements rc.Memory for the queue pairs of the domain.
-func (p *PD) Remote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (p *PD) Remote(rkey uint32, va uint64, n int, need qp.Access) ([]byte, bool) {
 	m := p.dev.mrs.find(rkey)
-	if m == nil || m.pd != p || m.access&qp.AccessRemoteWrite == 0 {
+	if m == nil || m.pd != p || m.access&need == 0 {
 		return nil, false
 	}
 	return m.slice(va, n)

@@ -105,6 +105,7 @@ func TestLocalAccess(t *testing.T) {
 				want string
 			}{
 				"send":    {s.qp.PostSend(&qp.SendWR{Opcode: qp.OpSend, SGEs: c.sges}), c.send},
+				"READ":    {s.qp.PostSend(&qp.SendWR{Opcode: qp.OpRead, SGEs: c.sges}), c.recv},
 				"receive": {s.qp.PostRecv(&qp.RecvWR{SGEs: c.sges}), c.recv},
 			} {
 				switch {

@@ -24,7 +24,7 @@ func (q *QP) PostSend(wr *qp.SendWR) error {
 	if err := qp.CheckOpcode(wr.Opcode, q.init.Multicast); err != nil {
 		return err
 	}
-	if err := q.gather(wr.SGEs, false); err != nil {
+	if err := q.gather(wr.SGEs, wr.Opcode == qp.OpRead); err != nil {
 		return err
 	}
 	err := q.rc.PostSend(wr, q.pieces)

@@ -33,6 +33,7 @@ type QP struct {
 	talked bool // a request arrived in RTR or later
 	told   bool // the event of a failure was raised
 	armed  time.Duration
+	resume time.Duration // the alarm with which pump goes on with more
 	alarm  alarm
 	share  share
 
@@ -170,12 +171,13 @@ func (q *QP) enter(next qp.State) error {
 	case prev == qp.RTR && next == qp.RTS, prev == qp.SQD && next == qp.SQD:
 		a := &q.attr
 		q.cfg.SQPSN, q.cfg.Timeout, q.cfg.RetryCnt, q.cfg.RNRRetry = a.SQPSN, a.Timeout, a.RetryCnt, a.RNRRetry
+		q.cfg.MaxRdAtomic = a.MaxRdAtomic
 		q.rc.StartSend(&q.cfg)
 	}
 	if q.rc == nil {
 		return nil
 	}
-	q.rc.SetRemoteWrite(q.attr.Access&qp.AccessRemoteWrite != 0)
+	q.rc.SetAccess(q.attr.Access)
 	q.rc.SetMinRNRTimer(q.attr.MinRNRTimer)
 	q.rc.Drain(next == qp.SQD)
 	q.pump(q.dev.now())
@@ -188,7 +190,7 @@ func (q *QP) connect() error {
 	q.cfg = rc.Config{
 		MaxSendWR: q.init.MaxSendWR, MaxRecvWR: q.init.MaxRecvWR, MaxSGE: q.init.MaxSGE, SignalAll: q.init.SignalAll,
 		LocalQPN: q.qpn, RemoteQPN: a.DestQPN, PathMTU: a.PathMTU, RQPSN: a.RQPSN, MinRNRTimer: a.MinRNRTimer,
-		CC: q.dev.opt.CC,
+		MaxDestRdAtomic: a.MaxDestRdAtomic, CC: q.dev.opt.CC,
 	}
 	q.cfg.Window, q.cfg.AckEvery = window(q.dev.opt.Window, a.PathMTU, rxSpace(q.dev.link))
 	q.rc = rc.NewQP(q.cfg, q.pd)
@@ -341,7 +343,9 @@ func (q *QP) expire(now time.Duration) {
 		return
 	}
 	q.rc.Tick(now)
+	q.resume = now // after others whose alarm is due
 	q.pump(now)
+	q.resume = 0
 }
 
 // arm sets the alarm to at if it would go off later.

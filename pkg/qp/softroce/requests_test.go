@@ -247,11 +247,11 @@ func TestNoCompletionDuringSend(t *testing.T) {
 func TestRefusedOpcodes(t *testing.T) {
 	for _, multicast := range []bool{false, true} {
 		s := newStation(t, Options{}, qp.Init{Multicast: multicast})
-		says := "SEND and WRITE only"
+		says, first := "SEND, WRITE and READ only", qp.OpCmpSwap
 		if multicast {
-			says = "read from one replica"
+			says, first = "read from one replica", qp.OpRead
 		}
-		for op := qp.OpRead; op <= qp.OpFetchAdd; op++ {
+		for op := first; op <= qp.OpFetchAdd; op++ {
 			err := s.qp.PostSend(&qp.SendWR{Opcode: op, SGEs: []qp.SGE{s.mr.SGE(0, 8)}})
 			if !errors.Is(err, qp.ErrOpcode) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v, multicast %v: %v", op, multicast, err)

@@ -16,6 +16,7 @@ import (
 type timers struct {
 	mu     sync.Mutex
 	heap   alarmHeap
+	sets   uint64        // how often an alarm was set
 	asleep time.Duration // until when the timer goroutine sleeps
 	broken []*CQ
 	wake   chan struct{}
@@ -24,14 +25,17 @@ type timers struct {
 // An alarm is the entry of a queue pair, guarded by timers.mu.
 type alarm struct {
 	at    time.Duration
-	index int // in the heap, -1 if not there
+	seq   uint64 // of those at one time the one that was set first goes off first
+	index int    // in the heap, -1 if not there
 	qp    *QP
 }
 
 type alarmHeap []*alarm
 
-func (h alarmHeap) Len() int           { return len(h) }
-func (h alarmHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h alarmHeap) Len() int { return len(h) }
+func (h alarmHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
 func (h alarmHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
@@ -56,12 +60,13 @@ func (t *timers) init() { t.wake, t.asleep = make(chan struct{}, 1), rc.Never }
 func (t *timers) set(a *alarm, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.sets++
 	switch {
 	case a.index < 0:
-		a.at = at
+		a.at, a.seq = at, t.sets
 		heap.Push(&t.heap, a)
 	case at < a.at:
-		a.at = at
+		a.at, a.seq = at, t.sets
 		heap.Fix(&t.heap, a.index)
 	}
 	if at < t.asleep {

@@ -20,6 +20,7 @@ type txBatch struct {
 	parts [batchSize][MaxSGE + 2][]byte
 	heads [batchSize][rocev2.BTHLen + rocev2.RETHLen + rocev2.ImmDtLen]byte
 	out   rc.Out
+	reads []byte // copies of what READ responses carry
 }
 
 func newTxBatch() *txBatch {
@@ -71,7 +72,7 @@ func (q *QP) pump(now time.Duration) {
 	d.batches.Put(b)
 	q.drain()
 	if more {
-		q.arm(0)
+		q.arm(q.resume)
 	} else {
 		q.arm(q.rc.Deadline())
 	}
@@ -116,12 +117,16 @@ func (q *QP) fill(b *txBatch, now time.Duration) int {
 	for n < batchSize && q.rc.Next(now, out) {
 		head := out.AppendTo(b.heads[n][:0])
 		parts := append(b.parts[n][:0], head)
-		parts = append(parts, out.Payload...)
+		if out.Opcode.IsRequest() {
+			parts = append(parts, out.Payload...)
+		} else if out.PayloadLen > 0 {
+			parts = append(parts, b.copy(n, out.Payload[0]))
+		}
 		if out.Pad > 0 {
 			parts = append(parts, zeros[:out.Pad])
 		}
 		tos := q.attr.DSCP << 2
-		if out.Opcode.IsRequest() && !q.cfg.CC.Disable {
+		if out.Opcode.HasPayload() && !q.cfg.CC.Disable {
 			tos |= ecnECT0
 		}
 		size := len(head) + out.PayloadLen + int(out.Pad)
@@ -141,6 +146,18 @@ func (q *QP) fill(b *txBatch, now time.Duration) int {
 		}
 	}
 	return n
+}
+
+// copy returns a copy of what the READ response at index n of the batch carries. Unlike the memory
+// of a request, that may change at any time, and the ICRC must be of what is sent.
+func (b *txBatch) copy(n int, data []byte) []byte {
+	const most = 4096
+	if b.reads == nil {
+		b.reads = make([]byte, batchSize*most)
+	}
+	c := b.reads[n*most:][:len(data)]
+	copy(c, data)
+	return c
 }
 
 // The ECN field of the ToS byte (RFC 3168).

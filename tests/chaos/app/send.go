@@ -44,7 +44,8 @@ func (a *app) create(args orders.CreateArgs) (res orders.CreateResult, err error
 	}
 	s := &sender{plan: args.Group, names: map[string]string{}, journal: j, slots: make(chan *slot, args.Group.Depth), done: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	cfg := mcrdma.GroupConfig{Service: s.plan.Name, MinSize: s.plan.MinSize, Depth: s.plan.Depth, Transport: s.plan.Transport, OnView: s.viewed}
+	cfg := mcrdma.GroupConfig{Service: s.plan.Name, MinSize: s.plan.MinSize, Depth: s.plan.Depth, OnView: s.viewed,
+		Tuning: mcrdma.Tuning{Transport: s.plan.Transport}}
 	if err := cfg.Mode.UnmarshalText([]byte(s.plan.Mode)); err != nil {
 		return res, err
 	}
@@ -86,18 +87,18 @@ func (a *app) create(args orders.CreateArgs) (res orders.CreateResult, err error
 func (s *sender) watch() {
 	for e := range s.g.Events() {
 		entry := history.Entry{What: history.Note, Text: e.String()}
-		if e.Type == mcrdma.Removed {
+		if e.Type == mcrdma.EventRemoved {
 			entry.What, entry.Member, entry.N = history.Removed, s.names[e.Address], e.Operation
 		}
-		if e.Type == mcrdma.Added {
+		if e.Type == mcrdma.EventAdded {
 			entry.What, entry.Member, entry.N = history.Added, s.names[e.Address], e.Operation
 		}
 		s.journal.put(entry)
-		if e.Type == mcrdma.Removed && s.spare != "" {
+		if e.Type == mcrdma.EventRemoved && s.spare != "" {
 			spare := s.spare
 			s.spare = ""
 			s.events.Go(func() {
-				err := s.g.Add(context.Background(), spare)
+				_, err := s.g.Add(context.Background(), spare)
 				s.journal.put(history.Entry{What: history.Note, Text: fmt.Sprintf("to add %s: %v", s.names[spare], err)})
 			})
 		}

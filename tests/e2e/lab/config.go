@@ -100,8 +100,6 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 			fmt.Fprintf(&b, "    bgp: {address: %v, asn: %d, port: %d, local: %v, passive: %v}\n", management(i), 65001+i, bgpPort, n.Management, self > i)
 		}
 	}
-	// Many processes share few processors here: a late process is not a dead one.
-	b.WriteString("hello: {interval: 150ms, multiplier: 4}\n")
 	b.WriteString(l.Spec.Switches[n.Name].Agent)
 	return l.write(n.Name+".yaml", b.String())
 }
@@ -127,8 +125,8 @@ func (l *Lab) writeDaemon(h *HostNode) error {
 			fmt.Fprintf(&b, "  - {name: %s, address: %v}\n", o.Name, o.Addr)
 		}
 	}
-	if l.Spec.Calm {
-		fmt.Fprintf(&b, "beat: {dead_after: %v}\n", l.Spec.deadAfter())
+	if l.Spec.BMv2 {
+		fmt.Fprintf(&b, "beat: {dead_after: %v}\n", bmv2DeadAfter)
 	}
 	b.WriteString(l.Spec.Daemon + spec.Daemon)
 	h.Config, err = l.write(h.Name+".yaml", b.String())

@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"time"
 )
 
 // A Spec says what a lab is like. The zero Spec is two racks of two hosts and a
@@ -25,9 +24,6 @@ type Spec struct {
 	// BMv2: the switches are bmv2's, and hosts send as slowly as they take it. What is
 	// the embedded switch's only, Rate, is refused.
 	BMv2 bool
-	// Calm: daemons don't give up hosts that are late, as all are where many processes
-	// share few processors. What they do when hosts are dead is the matter of other tests.
-	Calm bool
 	// Configuration for all daemons: lines of YAML.
 	Daemon string
 	// Prepare, if it isn't nil, is called with each process before its first start, and
@@ -111,15 +107,6 @@ func (s *Spec) complete() error {
 		}
 	}
 	return nil
-}
-
-// deadAfter is how long a host may be silent that calm daemons don't give up. They ask
-// more closely after a quarter of it; a switch has to be back by then that starts anew.
-func (s *Spec) deadAfter() time.Duration {
-	if s.BMv2 {
-		return bmv2DeadAfter
-	}
-	return 12 * time.Second
 }
 
 // portsOf are the ports of a switch.

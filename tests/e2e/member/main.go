@@ -85,24 +85,24 @@ func (a *app) do(o *orders.Order) (any, error) {
 	return h(a, o.Args)
 }
 
-// sentinels names those of pkg/mcrdma that err wraps.
+// sentinels names those of pkg/mcrdma that err wraps, and its reason.
 func sentinels(err error) (list []string) {
 	for _, s := range []struct {
 		name string
 		err  error
 	}{
 		{"ErrClosed", mcrdma.ErrClosed}, {"ErrDaemon", mcrdma.ErrDaemon}, {"ErrInvalid", mcrdma.ErrInvalid},
-		{"ErrDenied", mcrdma.ErrDenied}, {"ErrNoService", mcrdma.ErrNoService}, {"ErrNoHost", mcrdma.ErrNoHost},
-		{"ErrUnreachable", mcrdma.ErrUnreachable}, {"ErrDuplicate", mcrdma.ErrDuplicate}, {"ErrTooMany", mcrdma.ErrTooMany},
-		{"ErrMTU", mcrdma.ErrMTU}, {"ErrVersion", mcrdma.ErrVersion}, {"ErrUntrusted", mcrdma.ErrUntrusted},
+		{"ErrDenied", mcrdma.ErrDenied}, {"ErrUnreachable", mcrdma.ErrUnreachable}, {"ErrVersion", mcrdma.ErrVersion},
 		{"ErrLimit", mcrdma.ErrLimit}, {"ErrNoSwitch", mcrdma.ErrNoSwitch}, {"ErrMinSize", mcrdma.ErrMinSize},
-		{"ErrTimeout", mcrdma.ErrTimeout}, {"ErrRange", mcrdma.ErrRange}, {"ErrDepth", mcrdma.ErrDepth},
-		{"ErrRemoved", mcrdma.ErrRemoved}, {"ErrSenderLost", mcrdma.ErrSenderLost}, {"ErrTooLong", mcrdma.ErrTooLong},
+		{"ErrTimeout", mcrdma.ErrTimeout}, {"ErrRemoved", mcrdma.ErrRemoved}, {"ErrSenderLost", mcrdma.ErrSenderLost},
 		{"ErrFailed", mcrdma.ErrFailed}, {"Canceled", context.Canceled}, {"DeadlineExceeded", context.DeadlineExceeded},
 	} {
 		if errors.Is(err, s.err) {
 			list = append(list, s.name)
 		}
+	}
+	if e, ok := errors.AsType[*mcrdma.Error](err); ok {
+		list = append(list, e.Reason.String())
 	}
 	return list
 }

@@ -38,8 +38,8 @@ func (a *app) create(args orders.CreateArgs) (info orders.GroupInfo, err error) 
 	if args.Cancel > 0 {
 		defer time.AfterFunc(time.Duration(args.Cancel)*time.Millisecond, cancel).Stop()
 	}
-	cfg := mcrdma.GroupConfig{Service: args.Service, Receivers: args.Receivers, MinSize: args.MinSize, DSCP: args.DSCP,
-		MTU: args.MTU, Algorithm: args.Algorithm, Transport: args.Transport, Depth: args.Depth, TypicalSize: args.TypicalSize}
+	cfg := mcrdma.GroupConfig{Service: args.Service, Receivers: args.Receivers, MinSize: args.MinSize, Depth: args.Depth, Tuning: mcrdma.Tuning{
+		DSCP: args.DSCP, MTU: args.MTU, Algorithm: args.Algorithm, Transport: args.Transport, TypicalSize: args.TypicalSize}}
 	if args.Mode != "" {
 		if err := cfg.Mode.UnmarshalText([]byte(args.Mode)); err != nil {
 			return info, err

@@ -26,7 +26,7 @@ var sizes = []int{0, 1, 3, 7, 64, 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4
 // a minute under emulation.
 var lossySizes = append(slices.Clone(sizes[:len(sizes)-2]), 1<<17-1)
 
-var opcodes = []qp.Opcode{qp.OpSend, qp.OpSendImm, qp.OpWrite, qp.OpWriteImm}
+var opcodes = []qp.Opcode{qp.OpSend, qp.OpSendImm, qp.OpWrite, qp.OpWriteImm, qp.OpRead}
 
 // A pair is two endpoints.
 type pair struct{ a, b *peer }
@@ -80,6 +80,8 @@ func compare(t *testing.T, b peerproto.Batch, sent, got []peerproto.Message) {
 		sendOp, recvOp = "RDMA_WRITE", ""
 	case qp.OpWriteImm:
 		sendOp, recvOp = "RDMA_WRITE", "RECV_RDMA_WITH_IMM"
+	case qp.OpRead:
+		sendOp, recvOp = "RDMA_READ", ""
 	}
 	for i, size := range b.Sizes {
 		s, g := sent[i], got[i]
@@ -293,11 +295,13 @@ func failures() []failure {
 	prepare := func(b peerproto.Batch, short int) *peerproto.Prepare {
 		return &peerproto.Prepare{Batch: b, Short: short}
 	}
-	send, write := batch(qp.OpSend, 3000), batch(qp.OpWrite, 3000)
+	send, write, read := batch(qp.OpSend, 3000), batch(qp.OpWrite, 3000), batch(qp.OpRead, 3000)
 	return []failure{
 		{"wrong rkey", peerproto.Send{Batch: write, RKeyXor: 0x55}, nil, 7, qp.RemAccessErr, qp.Success, nil},
 		{"behind the region", peerproto.Send{Batch: write, VAOffset: 4 << 20}, nil, 7, qp.RemAccessErr, qp.Success, nil},
 		{"over the region's end", peerproto.Send{Batch: write, VAOffset: 4<<20 - 1000}, nil, 7, qp.RemAccessErr, qp.Success, nil},
+		{"READ, wrong rkey", peerproto.Send{Batch: read, RKeyXor: 0x55}, nil, 7, qp.RemAccessErr, qp.Success, nil},
+		{"READ over the region's end", peerproto.Send{Batch: read, VAOffset: 4<<20 - 1000}, nil, 7, qp.RemAccessErr, qp.Success, nil},
 		// IBTA 1.2.1 table 58 calls this an invalid request; the kernel, up to
 		// 6.1 at least, treats its own receive request as malformed instead.
 		{"receive too short", peerproto.Send{Batch: send}, prepare(send, 1), 7, qp.RemInvReqErr, qp.LocLenErr,

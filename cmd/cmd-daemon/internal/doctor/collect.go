@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -100,17 +102,14 @@ func tryLinks(ctx context.Context, cfg *config.Config) []Link {
 }
 
 // reach connects to a server, checks its identity by its certificate, and checks that
-// it keeps the connection: only so does a client learn that its own certificate is
-// accepted. A server of gRPC speaks first.
+// it answers: only so does a client learn that its own certificate, or that none, is
+// accepted.
 func reach(ctx context.Context, own identity.Files, address string, expect identity.Identity) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if own.Plain() {
-		return nil
-	}
 	creds, err := own.Client(expect)
 	if err != nil {
 		return err
@@ -124,9 +123,18 @@ func reach(ctx context.Context, own identity.Files, address string, expect ident
 			return err
 		}
 	}
+	if _, err := io.WriteString(secure, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil { // and no settings
+		return err
+	}
 	if _, err := io.ReadFull(secure, make([]byte, 1)); err != nil {
+		if errors.Is(err, identity.ErrWantsTLS) {
+			return err
+		}
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("is silent: %w", err)
+		}
+		if own.Plain() {
+			return fmt.Errorf("hung up: %w", err)
 		}
 		return fmt.Errorf("%w: %w", errRejected, err)
 	}

@@ -9,6 +9,7 @@ package doctor
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -122,7 +123,9 @@ func (d *diagnosis) daemon() {
 	}
 	who := "daemon of " + d.Daemon.GetHost()
 	for _, p := range d.Daemon.GetProblems() {
-		d.Add(warning, who, p, "", "")
+		if !strings.HasPrefix(p, "switch "+d.Daemon.GetSwitch().GetName()+": ") { // it follows, with what to do
+			d.Add(warning, who, p, "", "")
+		}
 	}
 	if s := d.Daemon.GetSwitch(); s != nil && !s.GetReachable() {
 		d.Add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" is not reachable for the daemon", s.GetError(),
@@ -308,6 +311,9 @@ func (d *diagnosis) links() {
 		}
 		if errors.Is(l.Err, identity.ErrUntrusted) || errors.Is(l.Err, identity.ErrMismatch) || errors.Is(l.Err, errRejected) {
 			do = "compare the certificates of both, their CA, and the clocks"
+		}
+		if errors.Is(l.Err, identity.ErrWantsTLS) || errors.As(l.Err, new(tls.RecordHeaderError)) {
+			do = "set tls in the configurations of both, or of neither (cmd-daemon init makes certificates)"
 		}
 		d.Add(sev, l.What, "cannot be reached at "+l.Address, l.Err.Error(), do)
 	}

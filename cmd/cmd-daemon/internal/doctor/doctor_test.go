@@ -196,7 +196,7 @@ func TestCollect(t *testing.T) {
 	}
 	cfg.TLS = config.TLS{}
 	plain := Collect(ctx, cfg, false)
-	if plain.Device != nil || plain.Certificate != nil || plain.Links[0].Err != nil || plain.Links[2].Err == nil {
+	if plain.Device != nil || plain.Certificate != nil || !errors.Is(plain.Links[0].Err, identity.ErrWantsTLS) || plain.Links[6].Err != nil || plain.Links[2].Err == nil {
 		t.Errorf("%+v", plain)
 	}
 	cfg.TLS = config.TLS{Cert: "/no", Key: "/no", CA: "/no"}

@@ -16,10 +16,14 @@ const (
 	bufSize = 4 << 20
 	depth   = 64 // work requests for each queue
 	maxSGE  = 3
+	reads   = 4 // outstanding
 	// patience is how long one operation may take; under emulation and loss
 	// this is seconds.
 	patience = 90 * time.Second
 )
+
+// access is what peers may do.
+const access = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead
 
 // A session is a device with at most one queue pair at a time.
 type session struct {
@@ -44,10 +48,10 @@ func newSession(dev qp.Device) (*session, error) {
 	if s.pd, err = dev.AllocPD(); err != nil {
 		return nil, err
 	}
-	if s.send, err = s.pd.RegMR(make([]byte, bufSize), 0); err != nil {
+	if s.send, err = s.pd.RegMR(make([]byte, bufSize), qp.AccessLocalWrite); err != nil {
 		return nil, err
 	}
-	s.recv, err = s.pd.RegMR(make([]byte, bufSize), qp.AccessLocalWrite|qp.AccessRemoteWrite)
+	s.recv, err = s.pd.RegMR(make([]byte, bufSize), access)
 	return s, err
 }
 
@@ -119,7 +123,7 @@ func (s *session) create(req *peerproto.Create) (*peerproto.Endpoint, error) {
 		return nil, err
 	}
 	s.conn = c
-	attr := qp.Attr{State: qp.InitState, Access: qp.AccessLocalWrite | qp.AccessRemoteWrite}
+	attr := qp.Attr{State: qp.InitState, Access: access}
 	if err := c.qp.Modify(&attr, qp.MaskInit); err != nil {
 		return nil, err
 	}
@@ -133,13 +137,13 @@ func (c *conn) connect(req *peerproto.Connect) error {
 	c.peer = req.Peer
 	attr := qp.Attr{
 		State: qp.RTR, DestAddr: req.Peer.Addr, DestQPN: req.Peer.QPN, PathMTU: req.MTU,
-		RQPSN: req.Peer.PSN, MinRNRTimer: req.MinRNRTimer, DSCP: req.DSCP,
+		RQPSN: req.Peer.PSN, MinRNRTimer: req.MinRNRTimer, DSCP: req.DSCP, MaxDestRdAtomic: reads,
 	}
-	if err := c.qp.Modify(&attr, qp.MaskRTR|qp.MaskDSCP); err != nil {
+	if err := c.qp.Modify(&attr, qp.MaskRTR|qp.MaskDSCP|qp.MaskMaxDestRdAtomic); err != nil {
 		return err
 	}
-	attr = qp.Attr{State: qp.RTS, SQPSN: c.psn.PSN, Timeout: req.Timeout, RetryCnt: req.RetryCnt, RNRRetry: req.RNRRetry}
-	if err := c.qp.Modify(&attr, qp.MaskRTS); err != nil {
+	attr = qp.Attr{State: qp.RTS, SQPSN: c.psn.PSN, Timeout: req.Timeout, RetryCnt: req.RetryCnt, RNRRetry: req.RNRRetry, MaxRdAtomic: reads}
+	if err := c.qp.Modify(&attr, qp.MaskRTS|qp.MaskMaxRdAtomic); err != nil {
 		return err
 	}
 	got, err := c.qp.Query()
@@ -174,6 +178,9 @@ func (s *session) prepare(req *peerproto.Prepare) error {
 	if !req.NoClear {
 		clearTo(s.recv.Bytes(), peerproto.Guard)
 	}
+	if req.Opcode == qp.OpRead {
+		req.Fill(s.recv.Bytes()[:total])
+	}
 	if req.NoPost || !req.Receives() {
 		return nil
 	}
@@ -203,7 +210,9 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 		return nil, fmt.Errorf("batch of %d messages, %d bytes is too much", len(req.Sizes), total)
 	}
 	buf := s.send.Bytes()
-	req.Fill(buf[:total])
+	if clearTo(buf, peerproto.Guard); req.Opcode != qp.OpRead {
+		req.Fill(buf[:total])
+	}
 	msgs := make([]peerproto.Message, len(req.Sizes))
 	signaled := 0
 	for i, n := range req.Sizes {
@@ -212,7 +221,7 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 			wr.Flags |= qp.Signaled
 			signaled++
 		}
-		if req.Opcode.IsWrite() {
+		if req.Opcode.IsWrite() || req.Opcode == qp.OpRead {
 			wr.RemoteAddr = s.conn.peer.VA + uint64(offs[i]) + req.VAOffset
 			wr.RKey = s.conn.peer.RKey ^ req.RKeyXor
 		}
@@ -222,7 +231,7 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 		if err := s.conn.qp.PostSend(&wr); err != nil {
 			return nil, fmt.Errorf("send %d: %w", i, err)
 		}
-		msgs[i] = peerproto.Message{Len: n, Hash: peerproto.Hash(buf[offs[i]:][:n])}
+		msgs[i].Len = n
 	}
 	want := signaled
 	for want > 0 {
@@ -244,7 +253,7 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 			}
 		}
 	}
-	return msgs, nil
+	return msgs, look(buf, &req.Batch, msgs)
 }
 
 // next returns at least one completion.
@@ -264,7 +273,6 @@ func (s *session) next(ctx context.Context, cq qp.CQ) ([]qp.WC, error) {
 // collect waits for the receive completions, if the batch has such, and
 // describes what arrived. It stops at the first that failed.
 func (s *session) collect(ctx context.Context, b *peerproto.Batch) ([]peerproto.Message, error) {
-	offs, total := b.Layout()
 	msgs := make([]peerproto.Message, len(b.Sizes))
 	for i := 0; b.Receives() && i < len(msgs); {
 		wcs, err := s.next(ctx, s.conn.recvCQ)
@@ -285,13 +293,20 @@ func (s *session) collect(ctx context.Context, b *peerproto.Batch) ([]peerproto.
 			i++
 		}
 	}
-	buf := s.recv.Bytes()
+	for i, n := range b.Sizes {
+		if !b.Receives() {
+			msgs[i].Len = n
+		}
+	}
+	return msgs, look(s.recv.Bytes(), b, msgs)
+}
+
+// look fills in what the buffer holds of a batch.
+func look(buf []byte, b *peerproto.Batch, msgs []peerproto.Message) error {
+	offs, total := b.Layout()
 	clean := bytes.Repeat([]byte{peerproto.Guard}, 8)
 	for i, n := range b.Sizes {
 		m := &msgs[i]
-		if !b.Receives() {
-			m.Len = n
-		}
 		m.Hash = peerproto.Hash(buf[offs[i]:][:n])
 		end := total
 		if i+1 < len(offs) {
@@ -302,7 +317,7 @@ func (s *session) collect(ctx context.Context, b *peerproto.Batch) ([]peerproto.
 		}
 	}
 	if rest := bytes.Count(buf[total:], []byte{peerproto.Guard}); rest != len(buf)-total {
-		return msgs, fmt.Errorf("%d bytes after the batch were overwritten", len(buf)-total-rest)
+		return fmt.Errorf("%d bytes after the batch were overwritten", len(buf)-total-rest)
 	}
-	return msgs, nil
+	return nil
 }

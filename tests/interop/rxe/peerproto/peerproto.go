@@ -74,7 +74,8 @@ type Batch struct {
 }
 
 // Prepare clears the receive buffer for a batch and, unless NoPost is set,
-// posts receive requests for it.
+// posts receive requests for it. For READs it fills the buffer with what the
+// other side is to read.
 type Prepare struct {
 	Batch
 	// NoClear posts only: the second half of a Prepare with NoPost.
@@ -83,7 +84,7 @@ type Prepare struct {
 	Short int
 }
 
-// Send sends a batch and waits for the completions.
+// Send sends a batch, or reads it, and waits for the completions.
 type Send struct {
 	Batch
 	// RKeyXor spoils the rkey, VAOffset moves the target.
@@ -152,7 +153,7 @@ func (b *Batch) Fill(buf []byte) {
 func (b *Batch) Imm(i int) uint32 { return uint32(b.Seed)*2654435761 + uint32(i)<<24 + 1 }
 
 // Receives reports whether the messages consume receive requests.
-func (b *Batch) Receives() bool { return b.Opcode != qp.OpWrite }
+func (b *Batch) Receives() bool { return b.Opcode != qp.OpWrite && b.Opcode != qp.OpRead }
 
 // Hash returns the hash by which the two ends' data are compared.
 func Hash(data []byte) string {

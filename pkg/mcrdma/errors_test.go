@@ -1,0 +1,50 @@
+package mcrdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	errinfo "github.com/mcrdma/mcrdma/internal/failure"
+)
+
+// TestReasons: what a daemon reports is of the kind of its reason and of no other kind, says the host,
+// and has an advice; and that is found around it, with the group.
+func TestReasons(t *testing.T) {
+	id := GroupID{"10.0.0.1", 7}
+	for reason, want := range kinds {
+		got := fromStatus(errinfo.New(reason, "so").AtHost("h7").GRPCStatus().Err())
+		for _, err := range []error{got, fmt.Errorf("around: %w", got), id.about(fmt.Errorf("around: %w", got))} {
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Reason != reason || e.Host != "h7" || e.Text == "" {
+				t.Errorf("%v: %+v", reason, e)
+				continue
+			}
+			if e.Advice() == "" && reason != mcrdmav1.Reason_CLOSED && reason != mcrdmav1.Reason_STALE {
+				t.Errorf("%v has no advice", reason)
+			}
+			for other, kind := range kinds {
+				if errors.Is(err, kind) != (kind == want) {
+					t.Errorf("%v is of kind %v: %t", reason, kind, kind != want)
+				}
+				if errors.Is(err, &Error{Reason: other}) != (other == reason) {
+					t.Errorf("%v is of reason %v: %t", reason, other, other != reason)
+				}
+			}
+		}
+		if e, _ := errors.AsType[*Error](id.about(got)); e.Group != id {
+			t.Errorf("%v is about %v", reason, e.Group)
+		}
+	}
+	if err := fromStatus(errinfo.New(mcrdmav1.Reason_AMBIGUOUS, "so").GRPCStatus().Err()); !errors.Is(err, ErrFailed) {
+		t.Errorf("a reason without a kind: %v", err)
+	}
+	if errors.Is(ErrBusy, ErrFailed) || errors.Is(ErrFailed, &Error{}) {
+		t.Error("errors without a reason are taken for each other")
+	}
+	if err := id.about(context.Canceled); !errors.Is(err, context.Canceled) || id.about(nil) != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,220 @@
+package rc
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// A READ has a position for each packet of its response (IBTA 1.2.1 §9.7.4.1.4).
+// Its requester asks for as many as the window has room for, by as many READ
+// requests as that takes; so what is on its way is bounded for READs as it is for
+// SEND and WRITE. To the responder each is a READ of its own. When responses are
+// missing, the requester asks for the rest of what the request had asked for, since
+// a responder executes nothing else again (§9.7.5.1.4).
+
+// mayAsk reports whether a READ request of w that was not sent before may go, where the window
+// has that much room. It waits for half a window rather than to ask for little.
+func (r *Requester) mayAsk(w *wqe, room uint64) bool {
+	rest := w.first + uint64(w.packets) - r.nxt
+	return len(r.asked) < cap(r.asked) && room >= min(rest, r.window.size/2)
+}
+
+// ask returns for how many responses the READ request of w at nxt asks.
+func (r *Requester) ask(w *wqe) int {
+	if r.nxt < r.max {
+		for _, end := range r.asked {
+			if end > r.nxt {
+				return int(end - r.nxt)
+			}
+		}
+	}
+	end := min(w.first+uint64(w.packets), r.una+r.window.size, r.lim)
+	r.asked = append(r.asked, end)
+	return int(end - r.nxt)
+}
+
+// answered returns how far an acknowledgement of all before pos counts: to the first data of a
+// READ that is missing.
+func (r *Requester) answered(pos uint64) uint64 {
+	if r.sq.reads == 0 {
+		return pos
+	}
+	for i := r.sq.done; i != r.sq.tail; i++ {
+		w := r.sq.at(i)
+		if w.first >= pos {
+			break
+		}
+		if w.op == qp.OpRead {
+			return max(w.first, r.una)
+		}
+	}
+	return pos
+}
+
+// acked takes in that every position before pos was executed, and reports whether all data of
+// READs before it has come. If not, it was lost: that is an implied NAK (IBTA 1.2.1 §9.7.5.2.7).
+// Only the first at a position makes the requester go back; after that the ACK timer does.
+func (r *Requester) acked(pos uint64, now time.Duration) bool {
+	end := r.answered(pos)
+	r.progress(end, now)
+	if end < pos && r.nakUna != r.una {
+		r.sequenceNak(now)
+	}
+	return end >= pos
+}
+
+// handleRead takes a READ response, and reports false for one that no request asked for. It does
+// not matter whether it is a First, Middle, Last or Only, since after a repeated request the
+// responders differ in that; the PSN says where the data belongs.
+func (r *Requester) handleRead(in *In, now time.Duration) bool {
+	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
+	switch {
+	case !r.live || pos >= r.max && pos-r.una < 1<<23:
+		return false
+	case pos-r.una >= 1<<23:
+		r.stats.StaleAcks++
+		return true
+	case in.Opcode.HasAETH() && !in.AETH.Syndrome.IsAck():
+		r.stats.BadAcks++
+		return true
+	}
+	w := r.sq.at(r.sq.find(pos))
+	if w.op != qp.OpRead {
+		return false
+	}
+	if !r.acked(pos, now) {
+		return true
+	}
+	off := int(pos-w.first) * r.cfg.PathMTU
+	if len(in.Payload) != min(r.cfg.PathMTU, int(w.length)-off) {
+		r.fail(qp.BadRespErr)
+		return true
+	}
+	scatter(w.mem, off, in.Payload)
+	r.stats.Responses++
+	r.progress(pos+1, now)
+	return true
+}
+
+// A remoteRead is a READ request that the responder has executed or executes.
+type remoteRead struct {
+	psn     rocev2.PSN
+	reth    rocev2.RETH
+	msn     uint32
+	packets int
+	start   int // where the present answer began, 0 unless a part is repeated
+	next    int // packet of the response to be sent, packets if none
+	most    int // what next was at the most
+}
+
+// responses returns how many packets the response to a READ of n bytes has.
+func responses(n, mtu int) int { return max(1, (n+mtu-1)/mtu) }
+
+// reading reports whether there are READ responses to send.
+func (p *Responder) reading() bool { return p.answering < len(p.reads) }
+
+// read executes the READ request with the expected PSN. As many as the peer may have outstanding
+// are remembered, so that they can be executed again; before one is forgotten it was answered.
+func (p *Responder) read(in *In) {
+	if len(p.reads) == cap(p.reads) {
+		if len(p.reads) == 0 || p.reads[0].most < p.reads[0].packets {
+			p.invalid()
+			return
+		}
+		p.reads = append(p.reads[:0], p.reads[1:]...)
+		p.answering = max(0, p.answering-1)
+		p.skipAnswered()
+	}
+	n := int(in.RETH.Length)
+	if n > 0 { // otherwise no key is checked (IBTA 1.2.1 C9-88)
+		if _, ok := p.readable(in.RETH.RKey, in.RETH.VA, n); !ok {
+			p.noAccess()
+			return
+		}
+	}
+	p.msn = (p.msn + 1) & rocev2.Mask24
+	p.stats.Messages++
+	e := remoteRead{psn: in.PSN, reth: in.RETH, msn: p.msn, packets: responses(n, p.cfg.PathMTU)}
+	p.reads = append(p.reads, e)
+	p.epsn = p.epsn.Add(e.packets)
+	p.reply = replyNone // the responses acknowledge what came before
+}
+
+func (p *Responder) readable(rkey uint32, va uint64, n int) ([]byte, bool) {
+	if p.cfg.Access&qp.AccessRemoteRead == 0 {
+		return nil, false
+	}
+	return p.mem.Remote(rkey, va, n, qp.AccessRemoteRead)
+}
+
+// readAgain executes a READ again, or the rest of one, if it is among those that are remembered
+// (IBTA 1.2.1 §9.7.5.1.4). Responses to later ones that have begun begin anew, since the requester
+// takes nothing after a gap.
+func (p *Responder) readAgain(in *In) {
+	for i := range p.reads {
+		e := &p.reads[i]
+		k := in.PSN.Sub(e.psn)
+		off := k * p.cfg.PathMTU
+		if k < 0 || k >= e.packets {
+			continue
+		}
+		if k >= e.next || in.RETH != (rocev2.RETH{VA: e.reth.VA + uint64(off), RKey: e.reth.RKey, Length: e.reth.Length - uint32(off)}) {
+			return
+		}
+		e.start, e.next = k, k
+		p.answering = min(p.answering, i)
+		for j := range p.reads[i+1:] {
+			if l := &p.reads[i+1+j]; l.next < l.packets {
+				l.next = l.start
+			}
+		}
+		return
+	}
+}
+
+// nextRead fills out with the next READ response. It reports false if that memory must not be read
+// any more; then the answer is a fatal NAK.
+func (p *Responder) nextRead(out *Out) bool {
+	e := &p.reads[p.answering]
+	off := e.next * p.cfg.PathMTU
+	n := min(p.cfg.PathMTU, int(e.reth.Length)-off)
+	out.Payload = out.Payload[:0]
+	if n > 0 {
+		data, ok := p.readable(e.reth.RKey, e.reth.VA+uint64(off), n)
+		if !ok {
+			p.answering = len(p.reads)
+			p.epsn = e.psn.Add(e.next) // what came after it does not count
+			p.noAccess()
+			return false
+		}
+		out.Payload = append(out.Payload, data)
+	}
+	first, last := e.next == e.start, e.next == e.packets-1
+	op := rocev2.ReadRespMiddle
+	switch {
+	case first && last:
+		op = rocev2.ReadRespOnly
+	case first:
+		op = rocev2.ReadRespFirst
+	case last:
+		op = rocev2.ReadRespLast
+	}
+	out.BTH = rocev2.BTH{Opcode: op, MigReq: true, Pad: uint8(-n & 3), PKey: rocev2.DefaultPKey,
+		DestQP: p.cfg.RemoteQPN, PSN: e.psn.Add(e.next)}
+	out.AETH = rocev2.AETH{Syndrome: rocev2.AckNoLimit, MSN: e.msn}
+	out.PayloadLen = n
+	out.Retransmit = e.next < e.most
+	p.stats.ResponsesSent++
+	e.next++
+	e.most = max(e.most, e.next)
+	p.skipAnswered()
+	return true
+}
+
+func (p *Responder) skipAnswered() {
+	for p.reading() && p.reads[p.answering].next == p.reads[p.answering].packets {
+		p.answering++
+	}
+}
