@@ -99,3 +99,25 @@ func TestSlow(t *testing.T) {
 		}
 	}
 }
+
+// TestStuck: a formation in which nothing completes ends, if it is the present one.
+func TestStuck(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.Stuck(s.form.N+1, "nothing completes", now)
+	if told := done[TellSender](s); s.state != Active || len(told) != 0 {
+		t.Errorf("another formation: %v, %+v", s.state, told)
+	}
+	s.Stuck(s.form.N, "nothing completes", now)
+	if told := done[TellSender](s); s.state != Broken || len(told) != 1 || told[0].Member.Addr.IsValid() || told[0].Text != "nothing completes" {
+		t.Errorf("the present formation: %v, %+v", s.state, told)
+	}
+	s.Stuck(s.form.N, "nothing completes", now)
+	if told := done[TellSender](s); len(told) != 0 {
+		t.Errorf("told again: %+v", told)
+	}
+	first := NewSender(SenderConfig{MinSize: 2})
+	if first.Stuck(0, "nothing completes", now); first.state != Forming {
+		t.Error(first.state)
+	}
+}
