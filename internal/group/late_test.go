@@ -121,3 +121,29 @@ func TestStuck(t *testing.T) {
 		t.Error(first.state)
 	}
 }
+
+// TestDropsFirst: a receiver that was dropped is added again when the drop has had its outcome;
+// one that waits for its next try is tried once more before.
+func TestDropsFirst(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	request := &request{again: &Again{Add: []netip.Addr{agentTen}}}
+	s.jobs = []*job{{Job: Job{Addr: agentOne}, busy: true}}
+	if !s.dropped(request, now) {
+		t.Error("it waits for a drop at another receiver")
+	}
+	request.flushed = false
+	mine := &job{Job: Job{Addr: agentTen}, at: now.Add(time.Hour)}
+	s.jobs = append(s.jobs, mine)
+	if s.dropped(request, now) || !mine.at.Equal(now) || !request.flushed {
+		t.Errorf("the drop is tried again at %v", mine.at)
+	}
+	mine.busy = true
+	if s.dropped(request, now) {
+		t.Error("it does not wait for the drop that is under way")
+	}
+	mine.busy, mine.at = false, now.Add(time.Hour)
+	if !s.dropped(request, now) || !mine.at.Equal(now.Add(time.Hour)) {
+		t.Errorf("it waits for the drop for ever, which is tried again at %v", mine.at)
+	}
+}
