@@ -147,3 +147,36 @@ func TestDropsFirst(t *testing.T) {
 		t.Errorf("it waits for the drop for ever, which is tried again at %v", mine.at)
 	}
 }
+
+// TestTriesWithout: a formation that receivers drop out of is tried without them, three times in
+// all; not if its caller has gone, or nothing is known to be wrong with a receiver.
+func TestTriesWithout(t *testing.T) {
+	now := time.Unix(1000, 0)
+	refuses := failure.New(mcrdmav1.Reason_DENIED, "no")
+	for _, c := range []struct {
+		name      string
+		tries     int
+		out       map[netip.Addr]error
+		err       error
+		cancelled bool
+		again     bool
+	}{
+		{"one refuses", 1, map[netip.Addr]error{agentTen: refuses}, refuses, false, true},
+		{"one refuses at the second try", 2, map[netip.Addr]error{agentTen: refuses}, refuses, false, true},
+		{"one refuses at the third try", 3, map[netip.Addr]error{agentTen: refuses}, refuses, false, false},
+		{"the switches fail", 1, nil, refuses, false, false},
+		{"the caller has gone", 1, map[netip.Addr]error{agentTen: refuses}, refuses, true, false},
+		{"one is late", 1, map[netip.Addr]error{agentTen: refuses}, &lateError{refuses}, false, false},
+	} {
+		s := bySwitches(t, now)
+		s.state = Reforming
+		s.after(&try{request: &request{call: 4, was: Broken, lost: map[netip.Addr]Loss{}, candidates: []netip.Addr{agentOne, agentTen}, tries: c.tries},
+			out: c.out, err: c.err, cancelled: c.cancelled}, now)
+		replies := done[ReplySender](s)
+		if again := s.try != nil; again != c.again || again != (s.state == Reforming) || again != (len(replies) == 0) {
+			t.Errorf("%s: %v, %+v", c.name, s.state, replies)
+		} else if again && (len(s.try.candidates) != 1 || s.try.candidates[0] != agentOne || s.try.tries != c.tries+1) {
+			t.Errorf("%s: with %v", c.name, s.try.candidates)
+		}
+	}
+}
