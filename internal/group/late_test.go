@@ -17,12 +17,14 @@ func TestAhead(t *testing.T) {
 		f.Formation = n
 		return f
 	}
+	other := failure.New(mcrdmav1.Reason_DENIED, "no")
+	other.Formation = 102
 	for _, c := range []struct {
 		errs []error
 		want uint32
 	}{
 		{nil, 0}, {[]error{stale(99)}, 0}, {[]error{stale(100)}, 100}, {[]error{stale(103), stale(101)}, 103},
-		{[]error{stale(100 + 65_535)}, 100 + 65_535}, {[]error{stale(100 + 65_536), stale(101)}, 101}, {[]error{errNoAnswer}, 0},
+		{[]error{stale(100 + 65_535)}, 100 + 65_535}, {[]error{stale(100 + 65_536), stale(101)}, 101}, {[]error{errNoAnswer, other}, 0},
 	} {
 		try := try{f: &Formation{N: 100}, out: map[netip.Addr]error{}}
 		for i, err := range c.errs {
@@ -178,5 +180,16 @@ func TestTriesWithout(t *testing.T) {
 		} else if again && (len(s.try.candidates) != 1 || s.try.candidates[0] != agentOne || s.try.tries != c.tries+1) {
 			t.Errorf("%s: with %v", c.name, s.try.candidates)
 		}
+	}
+}
+
+// TestSkips: numbers that receivers know are skipped, and that is no try.
+func TestSkips(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.state = Reforming
+	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}}, now)
+	if s.try == nil || s.try.tries != 3 || !s.try.skipped || s.last != 77 || s.state != Reforming || len(done[ReplySender](s)) != 0 {
+		t.Errorf("%v, the last number is %d, %+v", s.state, s.last, s.try)
 	}
 }
