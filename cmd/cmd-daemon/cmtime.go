@@ -74,7 +74,7 @@ func cmtimeCommand() *cobra.Command {
 	f.IntVarP(&o.count, "count", "n", 100, "how many groups are measured")
 	f.IntVar(&o.warmUp, "warm-up", 5, "how many groups are made before, and not counted")
 	f.StringVar(&o.mode, "mode", "auto", "auto (switches if they can), require (switches) or off (hosts)")
-	f.IntVar(&o.write, "write", 0, "also write this many `bytes` to each group")
+	f.Var((*cli.Size)(&o.write), "write", "also write this many `bytes` to each group, such as 10000, 64K or 8M")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` that a group may take")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := o.check()

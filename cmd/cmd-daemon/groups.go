@@ -38,10 +38,10 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without membership
 			var rows [][]any
 			for _, g := range l.GetGroups() {
 				f := g.GetFormation()
-				rows = append(rows, []any{groupName(f.GetGroup()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
+				rows = append(rows, []any{groupName(f.GetGroup()), cli.QPN(f.GetMcId()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
 					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), time.Now()), strings.Join(g.GetProblems(), "; ")})
 			}
-			return out.Table(w, []string{"group", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
+			return out.Table(w, []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
 		})
 	}
 	return cmd
@@ -105,11 +105,15 @@ func groupCommand() *cobra.Command {
 
 func groupShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show SOURCE/NUMBER [flags]",
+		Use:   "show SOURCE/NUMBER|SOURCE/MC_ID [flags]",
 		Short: "Show a group of this host: its members, its path and why, its tree",
 		Long: `Shows a group of which an application of this host is the sender: who its members
 are and how they do, whether switches copy or hosts relay, and why that and not the
 other. How the switches have the group, switchctl group show says.
+
+A group has a number at its sender's daemon, for all its life, and an MC_ID at switches and
+in packets, which changes when it is formed anew. Either names it here, the MC_ID in
+decimals or, after 0x, in hexadecimals.
 
 Of a group in which this host receives, its daemon knows less: the latest view that it
 has recorded, and the receivers in it; see "cmd-daemon members".
@@ -117,8 +121,8 @@ has recorded, and the receivers in it; see "cmd-daemon members".
 The JSON is a GroupInfo, or a MembershipInfo (api/mcrdma/v1/daemon.proto).
 
 Exit code 1 tells that the group was not found, or that something is wrong with it.`,
-		Example: "  cmd-daemon group show 10.1.0.11/3",
-		Args:    cli.ExactArg("one group, SOURCE/NUMBER, such as 10.1.0.11/3"),
+		Example: "  cmd-daemon group show 10.1.0.11/3\n  cmd-daemon group show 10.1.0.11/0x800001",
+		Args:    cli.ExactArg("one group, SOURCE/NUMBER or SOURCE/MC_ID, such as 10.1.0.11/3 or 10.1.0.11/0x800001"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
 	cmd.ValidArgsFunction = completeGroups(flags)
@@ -133,13 +137,18 @@ Exit code 1 tells that the group was not found, or that something is wrong with 
 		}
 		defer d.close()
 		answer, err := d.GetGroup(cmd.Context(), &mcrdmav1.GetGroupRequest{Group: id})
+		g := answer.GetGroup()
 		if cli.CodeOf(err) == codes.NotFound {
-			return showMembership(cmd, d, out, args[0], id)
-		}
-		if err != nil {
+			l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+			if err != nil {
+				return err
+			}
+			if g = withMCID(l, id); g == nil {
+				return showMembership(cmd, l, out, args[0], id)
+			}
+		} else if err != nil {
 			return err
 		}
-		g := answer.GetGroup()
 		if out.IsJSON() {
 			err = out.Message(cmd.OutOrStdout(), g)
 		} else {
@@ -153,12 +162,18 @@ Exit code 1 tells that the group was not found, or that something is wrong with 
 	return cmd
 }
 
-// showMembership shows a group in which this host receives.
-func showMembership(cmd *cobra.Command, d *daemon, out *cli.Output, name string, id *mcrdmav1.GroupID) error {
-	l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
-	if err != nil {
-		return err
+// withMCID is the group that switches know by that number; nil: there is none.
+func withMCID(l *mcrdmav1.ListGroupsResponse, id *mcrdmav1.GroupID) *mcrdmav1.GroupInfo {
+	for _, g := range l.GetGroups() {
+		if f := g.GetFormation(); f.GetGroup().GetSource() == id.GetSource() && uint64(f.GetMcId()) == id.GetNumber() && f.GetMcId() != 0 {
+			return g
+		}
 	}
+	return nil
+}
+
+// showMembership shows a group in which this host receives.
+func showMembership(cmd *cobra.Command, l *mcrdmav1.ListGroupsResponse, out *cli.Output, name string, id *mcrdmav1.GroupID) error {
 	var m *mcrdmav1.MembershipInfo // in the latest formation
 	for _, x := range l.GetMemberships() {
 		if proto.Equal(x.GetGroup(), id) {
@@ -171,7 +186,7 @@ func showMembership(cmd *cobra.Command, d *daemon, out *cli.Output, name string,
 	case out.IsJSON():
 		return out.Message(cmd.OutOrStdout(), m)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "group %s, service %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "group %s, service %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
 		name, m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
 		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
 	if err != nil {
@@ -200,14 +215,18 @@ func viewHosts(m *mcrdmav1.MembershipInfo) string {
 	return strings.Join(hosts, " ")
 }
 
-// parseGroup reads SOURCE/NUMBER. Errors are usage errors.
+// parseGroup reads SOURCE/NUMBER, or SOURCE/0xNUMBER. Errors are usage errors.
 func parseGroup(s string) (*mcrdmav1.GroupID, error) {
 	source, number, _ := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(source)
 	if err != nil || !a.Is4() {
 		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not an IPv4 address", s, source)
 	}
-	n, err := strconv.ParseUint(number, 10, 64)
+	base := 10
+	if hex, ok := strings.CutPrefix(number, "0x"); ok {
+		number, base = hex, 16
+	}
+	n, err := strconv.ParseUint(number, base, 64)
 	if err != nil {
 		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not a number", s, number)
 	}
@@ -228,7 +247,8 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 		line("why", "%s", why)
 	}
 	if c := f.GetConnection(); f.GetPath() == mcrdmav1.Path_PATH_SWITCH && c != nil {
-		line("peer", "%s, MC_ID 0x%06x, PSN 0x%06x, MTU %d", c.GetAddress(), f.GetMcId(), c.GetPsn(), c.GetMtu())
+		line("switches", "know it as %s/%d, packets by the QPN %s", f.GetGroup().GetSource(), f.GetMcId(), cli.QPN(f.GetMcId()))
+		line("peer", "%s, MC_ID %s, PSN 0x%06x, MTU %d", c.GetAddress(), cli.QPN(f.GetMcId()), c.GetPsn(), c.GetMtu())
 	}
 	if r := f.GetRelay(); f.GetPath() == mcrdmav1.Path_PATH_RELAY && r != nil {
 		line("relay", "%s over %s, blocks of %d bytes", r.GetAlgorithm(), r.GetTransport(), r.GetBlock())
@@ -252,17 +272,13 @@ func memberRows(g *mcrdmav1.GroupInfo, now time.Time) (rows [][]any) {
 	for _, s := range g.GetStates() {
 		states[s.GetAddress()] = s
 	}
-	row := func(address, host string, qpn any) {
+	row := func(address, host, qpn string) {
 		s := states[address]
 		delete(states, address)
 		rows = append(rows, []any{address, cmp.Or(host, s.GetHost()), qpn, s.GetState(), cli.Since(s.GetSince(), now), s.GetReason()})
 	}
 	for _, m := range g.GetFormation().GetMembers() {
-		var qpn any = ""
-		if m.GetQpn() != 0 {
-			qpn = m.GetQpn()
-		}
-		row(m.GetAddress(), m.GetHost(), qpn)
+		row(m.GetAddress(), m.GetHost(), cli.QPN(m.GetQpn()))
 	}
 	for _, s := range g.GetStates() { // those that are members no more, in their order
 		if states[s.GetAddress()] != nil {

@@ -276,3 +276,25 @@ func FuzzParseGroup(f *testing.F) {
 		}
 	})
 }
+
+// TestGroupNames: a group is found by its number, and by the MC_ID that switches and packets
+// have, and each is printed beside the other.
+func TestGroupNames(t *testing.T) {
+	fake := busy(t)
+	for _, name := range []string{"10.1.0.11/3", "10.1.0.11/0x800003", "10.1.0.11/8388611"} {
+		_, stdout, stderr := call("group", "show", name, "--socket", fake.socket)
+		for _, want := range []string{"group 10.1.0.11/3, service journal", "know it as 10.1.0.11/8388611, packets by the QPN 0x800003", "0x000011"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %q in %s%s", name, want, stdout, stderr)
+			}
+		}
+	}
+	if _, stdout, _ := call("groups", "--socket", fake.socket); !strings.Contains(stdout, "10.1.0.11/3  0x800003") {
+		t.Error(stdout)
+	}
+	for _, none := range []string{"10.1.0.12/0x800003", "10.1.0.11/0x800004", "10.1.0.11/0"} {
+		if code, _, stderr := call("group", "show", none, "--socket", fake.socket); code != cli.ExitFailure || !strings.Contains(stderr, "there is no group "+none) {
+			t.Errorf("%s: %d, %s", none, code, stderr)
+		}
+	}
+}

@@ -124,11 +124,11 @@ func (p *paced) Recv(bufs [][]byte) (int, error) {
 // inLab starts a lab and measures in it. The exit code is that of the process that
 // measures, which reports errors itself.
 func inLab(ctx context.Context, o *options, args []string, stdout, stderr io.Writer) (code int, err error) {
-	dir, err := os.MkdirTemp("", "mcbench")
+	dir, remove, err := lab.TempDir()
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &wires{rate: o.rate}

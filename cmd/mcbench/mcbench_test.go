@@ -319,10 +319,10 @@ func TestShares(t *testing.T) {
 
 // TestPlot: the drawing is XML, holds every curve, and points lie where values are.
 func TestPlot(t *testing.T) {
-	r := &report{Info: info{Test: "compare", Ways: []string{"multicast", "chain"}, Receivers: []string{"<h2>"}}}
+	r := &report{Info: info{Test: "compare", Ways: []string{"multicast", "chain"}, Receivers: []string{"<h2>"}, Rounds: 2, Lab: true}}
 	for _, size := range []int{128, 4096, 1 << 20} {
 		for i, w := range r.Info.Ways {
-			r.Results = append(r.Results, result{Way: w, Depth: 8, MsgSize: size, LatencyRatio: float64(1 + i), BandwidthRatio: 1, CPURatio: 1, Avg: 1})
+			r.Results = append(r.Results, result{Way: w, Depth: 8, MsgSize: size, LatencyRatio: float64(1 + i), BandwidthRatio: 1, CPURatio: 1, Avg: float64(size), BWAverage: 4})
 		}
 	}
 	name := filepath.Join(t.TempDir(), "x.svg")
@@ -354,20 +354,30 @@ func TestPlot(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"multicast", "chain", "128", "4K", "1M", "bytes of a write", "latency, to multicast", "mcbench compare, receivers <h2>"} {
+	for _, want := range []string{"multicast", "chain", "128", "4K", "1M", "bytes of a write", "latency, to multicast", "mcbench compare, receivers <h2>",
+		"mean latency[usec]", "bandwidth[Gb/sec]", "1e+06", "writes under way: 8; lab on loopback, links without a rate; 2 rounds"} {
 		if !slices.Contains(texts, want) {
 			t.Errorf("the drawing lacks %q", want)
 		}
 	}
+	n := 0
+	for _, x := range texts {
+		if x == "multicast" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d legends", n)
+	}
 	// With an axis from 0 to 2, multicast's 1 is in the middle.
-	if y := "220.0"; circles[y] != 3 {
+	if y := "276.0"; circles[y] != 3 {
 		t.Errorf("points of multicast: %v, want 3 at %s", circles, y)
 	}
 	if err := writePlot(filepath.Join(t.TempDir(), "no", "x.svg"), r); err == nil || !strings.Contains(err.Error(), "--plot") {
 		t.Errorf("a drawing in no directory: %v", err)
 	}
 	lossy := &report{Info: r.Info, Results: []result{{Way: "chain", BWAverage: 4, P99: 1}, {Way: "chain", Loss: 1. / 1024, BWAverage: 3, P99: 2}}}
-	if p := panelsOf(lossy); len(p) != 2 || !slices.Equal(p[0].ticks, []string{"0", "1/1024"}) || !slices.Equal(p[0].series[0].points, []float64{1, 0.75}) {
+	if p := panelsOf(lossy); len(p) != 6 || !slices.Equal(p[0].ticks, []string{"0", "1/1024"}) || !slices.Equal(p[0].series[0].points, []float64{1, 0.75}) {
 		t.Errorf("%+v", p)
 	}
 }

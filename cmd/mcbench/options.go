@@ -72,7 +72,7 @@ func (f *flags) add(cmd *cobra.Command, k kind) {
 	fs.BoolVar(&f.check, "check", false, "receivers verify the content of every write; that takes time")
 	fs.StringVar(&f.transport, "transport", "", "over what hosts relay, `rdma or tcp`; default: the daemon's choice")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "`time` without any progress that is an error")
-	fs.StringVar(&f.plot, "plot", "", "draw ratios to an SVG `file`")
+	fs.StringVar(&f.plot, "plot", "", "draw ratios, and what was measured, to an SVG `file`")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
 	fs.BoolVar(&f.lab, "lab", false, "start switches, daemons and receivers on loopback, and measure these")
 	fs.StringVar(&f.rate, "rate", "0", "with --lab: `rate` of what each host sends, such as 100mbit; 0: unlimited")
@@ -195,18 +195,11 @@ func split(list string) (out []string) {
 // numbers reads a list of numbers from 1 to most. Errors are usage errors.
 func numbers(flag, list string, most int) (out []int, err error) {
 	for _, s := range split(list) {
-		digits, mul := s, 1
-		switch upper := strings.ToUpper(s); {
-		case strings.HasSuffix(upper, "K"):
-			digits, mul = s[:len(s)-1], 1<<10
-		case strings.HasSuffix(upper, "M"):
-			digits, mul = s[:len(s)-1], 1<<20
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < 1 || n > most/mul {
+		n, err := cli.ParseSize(s)
+		if err != nil || n < 1 || n > most {
 			return nil, cli.Usagef("%s %q: want numbers from 1 to %d with commas between, such as 128,4K,1M", flag, s, most)
 		}
-		out = append(out, n*mul)
+		out = append(out, n)
 	}
 	return out, nil
 }

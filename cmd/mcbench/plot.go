@@ -8,14 +8,35 @@ import (
 	"strings"
 )
 
-// writePlot draws what a report says to a file: ratios, as figures depend on machines.
+// writePlot draws what a report says to a file: ratios, which depend less on machines, and
+// what was measured.
 func writePlot(name string, r *report) error {
 	var b bytes.Buffer
-	drawPanels(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), panelsOf(r))
+	drawPanels(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
 	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
 		return fmt.Errorf("--plot: %w", err)
 	}
 	return nil
+}
+
+// conditions are what all values have in common.
+func conditions(r *report) string {
+	var list []string
+	for _, d := range dimensions {
+		if v := distinct(r, d.of); len(v) == 1 && v[0] != "0" {
+			list = append(list, d.label+": "+v[0])
+		}
+	}
+	if r.Info.Lab {
+		list = append(list, "lab on loopback, "+rateText(r.Info.Rate))
+	}
+	if r.Info.Rounds > 1 {
+		list = append(list, fmt.Sprintf("%d rounds", r.Info.Rounds))
+	}
+	if r.Info.Check {
+		list = append(list, "content verified")
+	}
+	return strings.Join(list, "; ")
 }
 
 // A dimension is what a report can have several values of.
@@ -85,21 +106,26 @@ func panelsOf(r *report) []panel {
 	p99 := func(x *result) float64 { return x.P99 }
 	bandwidth := func(x *result) float64 { return x.BWAverage }
 	base := r.Info.Ways[0]
+	absolute := func(title string, value func(x *result) float64) panel {
+		p := build(title, value, one)
+		p.absolute = true
+		return p
+	}
+	panels := []panel{absolute("mean latency[usec]", latency), absolute("99% latency[usec]", p99),
+		absolute("bandwidth[Gb/sec]", bandwidth), absolute("sender's CPU per write[usec]", func(x *result) float64 { return x.CPU })}
 	switch {
 	case axis == 2: // each way in comparison with itself
-		return []panel{build("throughput, to that without loss", bandwidth, bandwidth), build("99% latency, to that without loss", p99, p99)}
+		return append([]panel{build("throughput, to that without loss", bandwidth, bandwidth), build("99% latency, to that without loss", p99, p99)}, panels...)
 	case len(r.Info.Ways) > 1:
-		panels := []panel{build("latency, to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
+		ratios := []panel{build("latency, to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
 			build("bandwidth, to "+base, func(x *result) float64 { return x.BandwidthRatio }, one),
 			build("sender's CPU per write, to "+base, func(x *result) float64 { return x.CPURatio }, one)}
 		if r.Info.Lab {
-			panels = append(panels, build("sender's bytes per byte of payload", func(x *result) float64 { return x.Uplink }, one))
+			ratios = append(ratios, build("sender's bytes per byte of payload", func(x *result) float64 { return x.Uplink }, one))
 		}
-		return panels
-	case r.Info.Test == "lat":
-		return []panel{build("mean latency, to the first", latency, latency), build("99% latency, to the first", p99, p99)}
+		return append(ratios, panels...)
 	}
-	return []panel{build("bandwidth, to the first", bandwidth, bandwidth)}
+	return panels
 }
 
 func distinct(r *report, of func(*result) string) (values []string) {

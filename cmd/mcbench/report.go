@@ -125,7 +125,7 @@ func compareText(w io.Writer, out *cli.Output, r *report) error {
 	if lossy {
 		header = append(header, "loss")
 	}
-	header = append(header, "way", "#iterations", "t_avg[usec]", "99%[usec]", "Gb/sec", "Mpps", "CPU[usec/op]", "posts/op")
+	header = append(header, "way", "#iterations", "t_avg[usec]", "99%[usec]", "BW average[Gb/sec]", "MsgRate[Mpps]", "CPU[usec/op]", "posts/op")
 	if r.Info.Lab {
 		header = append(header, "uplink")
 	}

@@ -12,6 +12,7 @@ type panel struct {
 	title, label string   // of the diagram and of the x axis
 	ticks        []string // of the x axis, evenly spaced
 	series       []series
+	absolute     bool // not ratios; the y axis is logarithmic if the values differ much
 }
 
 // A series is a curve: a value for each tick; 0: there is none.
@@ -23,42 +24,69 @@ type series struct {
 // Sizes of what is drawn.
 const (
 	panelWidth, panelHeight  = 400, 300 // of the axes' rectangle
-	marginLeft, marginTop    = 60, 70
+	marginLeft, marginTop    = 60, 40
 	marginRight, marginBelow = 30, 50
+	columns                  = 2 // of panels, so that the whole fits on a page
+	headHeight               = 50
 	legendLine               = 18
+	muchMore                 = 20 // times the least value: the axis is logarithmic
 )
 
 // colors that differ for the color-blind, too; marks differ besides.
 var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// drawPanels writes diagrams side by side as one SVG.
-func drawPanels(b *bytes.Buffer, title string, panels []panel) {
-	curves := 0
+// drawPanels writes diagrams as one SVG, two in a row, under a title, the conditions and the
+// legend, which all have in common: curves have the same order in each.
+func drawPanels(b *bytes.Buffer, title, conditions string, panels []panel) {
+	var legend []string
 	for _, p := range panels {
-		curves = max(curves, len(p.series))
+		for i, s := range p.series {
+			if i == len(legend) {
+				legend = append(legend, s.name)
+			}
+		}
 	}
-	cell := marginLeft + panelWidth + marginRight
-	width, height := cell*len(panels), marginTop+panelHeight+marginBelow+legendLine*curves
+	cellX, cellY := marginLeft+panelWidth+marginRight, marginTop+panelHeight+marginBelow
+	top := headHeight + legendLine*len(legend)
+	width, height := cellX*columns, top+cellY*((len(panels)+columns-1)/columns)
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12">`+"\n", width, height)
 	fmt.Fprintf(b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", escape(title))
 	text(b, 10, 22, "start", `font-size="15"`, title)
+	text(b, 10, 40, "start", "", conditions)
+	for i, name := range legend {
+		at := headHeight + legendLine*(float64(i)+0.5)
+		mark(b, i, 18, at, colors[i%len(colors)])
+		text(b, 30, at+4, "start", "", name)
+	}
 	for i, p := range panels {
-		p.draw(b, float64(i*cell+marginLeft), marginTop)
+		p.draw(b, float64(i%columns*cellX+marginLeft), float64(top+i/columns*cellY+marginTop))
 	}
 	b.WriteString("</svg>\n")
 }
 
 func (p *panel) draw(b *bytes.Buffer, left, top float64) {
-	top1 := p.top()
-	step := niceStep(top1 / 5)
-	top1 = math.Ceil(top1/step-1e-9) * step
+	least, most := p.bounds()
+	var lines []float64 // of the y axis
+	var share func(v float64) float64
+	if p.absolute && least > 0 && most > muchMore*least {
+		from, to := math.Floor(math.Log10(least)+1e-9), math.Ceil(math.Log10(most)-1e-9)
+		for e := from; e <= to; e++ {
+			lines = append(lines, math.Pow(10, e))
+		}
+		share = func(v float64) float64 { return (math.Log10(v) - from) / (to - from) }
+	} else {
+		step := niceStep(most / 5)
+		for i := 0.0; i == 0 || lines[len(lines)-1] < most-1e-9*most; i++ {
+			lines = append(lines, i*step)
+		}
+		share = func(v float64) float64 { return v / lines[len(lines)-1] }
+	}
 	x := func(i int) float64 { return left + panelWidth*(float64(i)+0.5)/float64(len(p.ticks)) }
-	y := func(v float64) float64 { return top + panelHeight*(1-v/top1) }
+	y := func(v float64) float64 { return top + panelHeight*(1-share(v)) }
 	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, p.title)
-	for i := 0; float64(i)*step <= top1+1e-9; i++ {
-		v := float64(i) * step
+	for i, v := range lines {
 		color := "#dddddd"
-		if v == 0 || math.Abs(v-1) < 1e-9 {
+		if i == 0 || !p.absolute && math.Abs(v-1) < 1e-9 {
 			color = "#888888"
 		}
 		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), color)
@@ -83,21 +111,24 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 		if path != "" {
 			fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", path[:len(path)-1], color)
 		}
-		at := top + panelHeight + marginBelow + legendLine*float64(i)
-		mark(b, i, left+8, at, color)
-		text(b, left+20, at+4, "start", "", s.name)
 	}
 }
 
-// top is the largest value that is drawn, at least 1.
-func (p *panel) top() float64 {
-	largest := 1.0
+// bounds are the least and the largest value that is drawn; of ratios, the largest is at
+// least 1.
+func (p *panel) bounds() (least, most float64) {
 	for _, s := range p.series {
 		for _, v := range s.points {
-			largest = max(largest, v)
+			if v > 0 && (least == 0 || v < least) {
+				least = v
+			}
+			most = max(most, v)
 		}
 	}
-	return largest
+	if !p.absolute || most == 0 {
+		most = max(most, 1)
+	}
+	return least, most
 }
 
 // niceStep is the least of 1, 2 and 5 times a power of ten that is not less.

@@ -35,7 +35,7 @@ The JSON is a list with the address of each agent and its ListResponse
 	return asking(cmd, func(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.ListResponse, error) {
 		return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
 	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListResponse], _ []string) error {
-		return out.Table(w, []string{"group", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
+		return out.Table(w, []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
 	})
 }
 
@@ -44,7 +44,7 @@ func groupRows(answers []answer[*mcrdmav1.ListResponse], now time.Time) (rows []
 	for _, a := range answers {
 		for _, g := range a.got.GetGroups() {
 			rows = append(rows, []any{
-				keyText(g), g.GetSwitch(), fmt.Sprintf("0x%06x", g.GetGroup().GetSenderQpn()), len(g.GetGroup().GetReceivers()),
+				keyText(g), cli.QPN(g.GetGroup().GetKey().GetMcId()), g.GetSwitch(), cli.QPN(g.GetGroup().GetSenderQpn()), len(g.GetGroup().GetReceivers()),
 				leaseText(g, now), strings.Join(g.GetProblems(), "; "),
 			})
 		}

@@ -31,12 +31,13 @@ func topCommand() *cobra.Command {
 		Long: `Shows switches, their groups with packet rates and how each receiver answers, ports
 that are not up, and packets that are dropped, and refreshes that each second until
 Ctrl-C. If the output is no terminal, or with --once, it is shown once, after one
-interval. Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
+interval. With -o json, that is an object in a line, with rates per second and the
+agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
 		Example: `  switchctl top --agent 192.0.2.1:9560
   switchctl top --once --peers=false`,
 		Args: cli.NoArgs,
 	}
-	client := addClientFlags(cmd, true, true)
+	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, true)
 	cmd.Flags().BoolVar(&once, "once", false, "show one interval and end")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "`time` between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -53,8 +54,11 @@ interval. Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are 
 		}
 		t := &top{list: list, interval: interval}
 		terminal, _ := cmd.OutOrStdout().(*os.File)
+		if out.IsJSON() {
+			return t.once(ctx, cmd.OutOrStdout(), writeTopJSON)
+		}
 		if once || terminal == nil || !cli.IsTerminal(terminal) {
-			return t.once(ctx, cmd.OutOrStdout())
+			return t.once(ctx, cmd.OutOrStdout(), writeTopLines)
 		}
 		return t.live(ctx, terminal, func() (int, int) { return cli.TerminalSize(terminal) })
 	}
@@ -116,7 +120,7 @@ func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 }
 
 // once shows one interval.
-func (t *top) once(ctx context.Context, w io.Writer) error {
+func (t *top) once(ctx context.Context, w io.Writer, write func(w io.Writer, before, now *look) error) error {
 	before := t.look(ctx)
 	select {
 	case <-time.After(t.interval):
@@ -127,6 +131,10 @@ func (t *top) once(ctx context.Context, w io.Writer) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+	return write(w, before, now)
+}
+
+func writeTopLines(w io.Writer, before, now *look) error {
 	lines, err := topLines(before, now)
 	if err == nil {
 		_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))

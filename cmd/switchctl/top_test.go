@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -191,5 +192,27 @@ func TestTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	if cli.Colored(inner) {
 		t.Error("NO_COLOR is ignored")
+	}
+}
+
+// TestTopJSON: the same numbers, for programs; what was not seen before has no rate.
+func TestTopJSON(t *testing.T) {
+	var b strings.Builder
+	before, now := looks(t)
+	must(t, writeTopJSON(&b, before, now))
+	var got topJSON
+	must(t, json.Unmarshal([]byte(b.String()), &got))
+	if strings.Count(b.String(), "\n") != 1 || got.Interval != 2 || len(got.Agents) != 3 || got.Agents[2].Error != "agent torC is away" {
+		t.Fatalf("%s", b.String())
+	}
+	g := got.Agents[0].Groups[0]
+	if *g.Packets != 12_500 || g.MCID != "0x000801" || len(g.Receivers) != 4 || *g.Receivers[2].Acks != 150 || *g.Receivers[1].RNRNAKs != 0.5 ||
+		g.Receivers[3].Acks != nil || g.Receivers[3].FatalNAKs != 1 || !strings.Contains(string(got.Agents[0].Status), `"torA"`) {
+		t.Errorf("%+v", g)
+	}
+	fakes := lab(t)
+	code, stdout, stderr := call("top", "--json", "--interval", "100ms", "--agent", fakes["torA"].addr)
+	if code != cli.ExitOK || json.Unmarshal([]byte(stdout), &got) != nil || *got.Agents[0].Groups[0].Packets < 0 {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 }

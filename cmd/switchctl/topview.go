@@ -15,18 +15,7 @@ import (
 // topLines is the view of what happened between two looks. Without the first, rates
 // are not known.
 func topLines(before, now *look) ([]string, error) {
-	v := topView{now: now, groups: map[string]*mcrdmav1.GroupStatus{}, counters: map[counterKey]uint64{}}
-	if before != nil {
-		v.span = now.at.Sub(before.at)
-		for _, a := range before.agents {
-			for _, g := range a.groups {
-				v.groups[a.address+" "+keyText(g)] = g
-			}
-			for _, c := range a.counters {
-				v.counters[counterKey{a.address, c.GetName(), c.GetCell()}] = c.GetPackets()
-			}
-		}
-	}
+	v := newTopView(before, now)
 	groups := 0
 	for _, a := range now.agents {
 		groups += len(a.groups)
@@ -45,6 +34,22 @@ func topLines(before, now *look) ([]string, error) {
 		v.lines = append(v.lines, strings.Split(strings.TrimRight(b.String(), "\n"), "\n")...)
 	}
 	return v.lines, nil
+}
+
+func newTopView(before, now *look) *topView {
+	v := &topView{now: now, groups: map[string]*mcrdmav1.GroupStatus{}, counters: map[counterKey]uint64{}}
+	if before != nil {
+		v.span = now.at.Sub(before.at)
+		for _, a := range before.agents {
+			for _, g := range a.groups {
+				v.groups[a.address+" "+keyText(g)] = g
+			}
+			for _, c := range a.counters {
+				v.counters[counterKey{a.address, c.GetName(), c.GetCell()}] = c.GetPackets()
+			}
+		}
+	}
+	return v
 }
 
 func switches(n int) string {

@@ -43,7 +43,7 @@ type demo struct {
 	log    tail
 
 	mu        sync.Mutex
-	dir       string // temporary; empty: there is none
+	remove    func() // removes the lab's directory; nil: there is none
 	processes map[string]*process
 }
 
@@ -98,12 +98,12 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n",
 // start starts the lab and the applications.
 func (d *demo) start(ctx context.Context, data []byte) error {
 	begun := time.Now()
-	dir, err := os.MkdirTemp("", "mcrdma-")
+	dir, remove, err := lab.TempDir()
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	d.dir = dir
+	d.remove = remove
 	d.mu.Unlock()
 	d.say("Two racks and a spine, all on this machine: embedded P4 switches joined by UDP tunnels.\n\n%s", lab.Picture)
 	d.lab, err = lab.Start(ctx, lab.Options{Dir: dir, Logger: d.logger(),
@@ -335,23 +335,22 @@ func (d *demo) close() error {
 	if d.lab != nil {
 		errs = append(errs, d.lab.Close())
 	}
-	return errors.Join(append(errs, d.removeDir())...)
+	d.removeDir()
+	return errors.Join(errs...)
 }
 
-func (d *demo) removeDir() error {
+func (d *demo) removeDir() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	dir := d.dir
-	d.dir = ""
-	if dir == "" {
-		return nil
+	if d.remove != nil {
+		d.remove()
+		d.remove = nil
 	}
-	return os.RemoveAll(dir)
 }
 
 // abandon is for an abrupt exit: nothing is ended, but files that would stay are
 // removed. Receivers end with this process.
-func (d *demo) abandon() { _ = d.removeDir() }
+func (d *demo) abandon() { d.removeDir() }
 
 // logger is where agents, daemons and switches log to.
 func (d *demo) logger() *slog.Logger {

@@ -7,6 +7,7 @@
 // other over TCP (queue pair numbers, PSNs, rkeys) is handed over directly.
 //
 //	go run ./examples/write                      # 64 MiB of random bytes over loopback
+//	go run ./examples/write -size 8M             # fewer
 //	go run ./examples/write -file some.iso       # a file
 package main
 
@@ -15,10 +16,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -34,16 +38,35 @@ const (
 func main() {
 	from := flag.String("from", "softroce:127.0.0.1", "sending device")
 	to := flag.String("to", "softroce:127.0.0.2", "receiving device")
-	size := flag.Int("size", 64<<20, "bytes to send")
+	size := 64 << 20
+	flag.Func("size", "bytes to send, such as 4096, 64K or 8M (default 64M)", func(s string) (err error) {
+		size, err = parseSize(s)
+		return err
+	})
 	file := flag.String("file", "", "file to send, instead of random bytes")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *from, *to, *file, *size); err != nil {
+	if err := run(ctx, *from, *to, *file, size); err != nil {
 		fmt.Fprintln(os.Stderr, "write:", err)
 		os.Exit(1)
 	}
+}
+
+// parseSize reads bytes, with K, M or G for KiB, MiB and GiB.
+func parseSize(s string) (int, error) {
+	digits, shift := s, 0
+	if n := len(s); n > 0 {
+		if i := strings.IndexByte("KMG", s[n-1]); i >= 0 {
+			digits, shift = s[:n-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || n > 1<<40>>shift {
+		return 0, errors.New("want bytes, such as 4096, 64K or 8M")
+	}
+	return n << shift, nil
 }
 
 func run(ctx context.Context, from, to, file string, size int) error {
@@ -73,7 +96,7 @@ func run(ctx context.Context, from, to, file string, size int) error {
 	if err := rx.connect(tx, mtu); err != nil {
 		return err
 	}
-	fmt.Printf("%s QP %#x → %s QP %#x, path MTU %d\n", from, tx.qp.QPN(), to, rx.qp.QPN(), mtu)
+	fmt.Printf("%s QPN 0x%06x → %s QPN 0x%06x, path MTU %d\n", from, tx.qp.QPN(), to, rx.qp.QPN(), mtu)
 
 	recv := qp.RecvWR{SGEs: []qp.SGE{rx.mr.SGE(len(data), len(digest))}}
 	if err := rx.qp.PostRecv(&recv); err != nil {

@@ -46,3 +46,16 @@ func TestRunErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "4096": 4096, "64K": 64 << 10, "8M": 8 << 20, "1G": 1 << 30} {
+		if n, err := parseSize(text); err != nil || n != want {
+			t.Errorf("%s: %d, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "M", "-1", "8T", "99999999999G"} {
+		if n, err := parseSize(text); err == nil {
+			t.Errorf("%q is %d", text, n)
+		}
+	}
+}

@@ -117,23 +117,15 @@ func (m *Manager) act(c health.Change, now time.Time) {
 		if f := g.form(); f == nil || !f.Has(c.Addr) {
 			continue
 		}
-		s := g.states[c.Addr]
-		was := s.state
-		silence := c.For.Round(time.Millisecond)
-		s.since = now
-		switch c.State {
-		case health.OK:
-			s.state, s.reason = stateOK, ""
+		was := g.states.change(c, now)
+		s := g.states.get(c.Addr)
+		switch {
+		case c.State == health.OK:
 			m.tell(g, mcrdmav1.GroupChanged_TYPE_RECOVERED, c.Addr, fmt.Sprintf("%s answers again", s.host))
-		case health.Silent:
-			s.state, s.reason = stateSilent, fmt.Sprintf("nothing is heard of its daemon for %v", silence)
+		case c.State == health.Silent || c.State == health.Down && was == stateOK:
 			m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
-		case health.Down:
-			s.state, s.reason = stateDown, "its daemon does not run"
-			if was == stateOK {
-				m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
-			}
-		case health.Gone:
+		case c.State == health.Gone:
+			silence := c.For.Round(time.Millisecond)
 			why, reason := fmt.Sprintf("nothing was heard of its daemon for %v", silence), "silent"
 			if was == stateDown {
 				why, reason = fmt.Sprintf("its daemon has not run for %v", silence), "down"

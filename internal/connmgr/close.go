@@ -14,8 +14,8 @@ import (
 func (m *Manager) watch(g *group, f *formation, now time.Time) {
 	for _, r := range f.Receivers {
 		m.health.Add(r.Addr, now)
-		if s := g.states[r.Addr]; s == nil || s.state != stateOK || s.host != r.Host {
-			g.states[r.Addr] = &peerState{host: r.Host, state: stateOK, since: now}
+		if s := g.states.get(r.Addr); s.state != stateOK || s.host != r.Host {
+			g.states.set(r.Addr, memberState{host: r.Host, state: stateOK, since: now})
 		}
 		if _, err := m.peerLocked(r.Addr); err != nil {
 			m.log.Error("no connection can be made", "host", r.Addr, "error", err)

@@ -29,6 +29,8 @@ type group struct {
 	ctx     context.Context // ends when the group has ended for its application
 	cancel  context.CancelFunc
 	status  atomic.Pointer[machine.SenderStatus]
+	looks   atomic.Pointer[looks] // for receivers that stall the present formation
+	states  memberStates
 
 	mu     sync.Mutex
 	events []event
@@ -36,10 +38,6 @@ type group struct {
 	calls  map[uint64]chan answer
 	last   uint64 // number of a call
 	gone   bool   // run has returned
-
-	// Under Manager.mu.
-	states map[netip.Addr]*peerState
-	looks  *looks // for receivers that stall the present formation
 }
 
 // An event is told to a group's machine.
@@ -51,25 +49,10 @@ type answer struct {
 	err  error
 }
 
-// A peerState is a receiver's state as users see it.
-type peerState struct {
-	host   string
-	state  string
-	reason string
-	since  time.Time
-}
-
-// Words for states, as api/mcrdma/v1 has them.
-const (
-	stateOK      = "ok"
-	stateSilent  = "silent"
-	stateDown    = "daemon down"
-	stateRemoved = "removed"
-)
-
 func (m *Manager) newGroup(id groupID, sp machine.Spec, s *session, created time.Time) *group {
 	g := &group{m: m, id: id, spec: sp, created: created, timeout: ackTimeout(m.cfg.Beat.DeadAfter), sess: s,
-		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, looks: &looks{}, states: map[netip.Addr]*peerState{}}
+		wake: make(chan struct{}, 1), calls: map[uint64]chan answer{}, states: memberStates{of: map[netip.Addr]memberState{}}}
+	g.looks.Store(&looks{})
 	g.ctx, g.cancel = context.WithCancel(m.life)
 	g.status.Store(&machine.SenderStatus{Resumed: true})
 	return g
@@ -236,7 +219,7 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 	return out
 }
 
-// tell tells the application of a group about a receiver. It is called with Manager.mu.
+// tell tells the application of a group about a receiver.
 func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, text string) {
 	c := &mcrdmav1.GroupChanged{Group: g.id.proto(), Type: t, Text: text}
 	if f := g.form(); f != nil {
@@ -244,9 +227,7 @@ func (m *Manager) tell(g *group, t mcrdmav1.GroupChanged_Type, addr netip.Addr, 
 	}
 	if addr.IsValid() {
 		c.Address = addr.String()
-		if s := g.states[addr]; s != nil {
-			c.Host = s.host
-		}
+		c.Host = g.states.get(addr).host
 	}
 	g.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }

@@ -205,17 +205,13 @@ func (r *runner) tellSender(a machine.TellSender) {
 			c.Members = append(c.Members, addr.String())
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch x := r.states[a.Member.Addr]; a.Type {
+	switch a.Type {
 	case mcrdmav1.GroupChanged_TYPE_REMOVED:
-		r.states[a.Member.Addr] = &peerState{host: a.Member.Host, state: stateRemoved, reason: a.Member.Why, since: time.Now()}
+		r.states.set(a.Member.Addr, memberState{host: a.Member.Host, state: stateRemoved, reason: a.Member.Why, since: time.Now()})
 		m.metrics.removed.WithLabelValues(a.Label).Inc()
 		m.log.Info("a receiver was taken out", "group", r.id, "host", a.Member.Host, "why", a.Member.Why)
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
-		if x != nil {
-			c.Host = x.host
-		}
+		c.Host = r.states.get(a.Member.Addr).host
 		m.log.Info("a group is to be formed anew", "group", r.id, "why", a.Text)
 	}
 	r.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
@@ -228,7 +224,7 @@ func (r *runner) formed(f *formation) {
 	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", f.Why)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.looks = &looks{}
+	r.looks.Store(&looks{})
 	m.watch(r.group, f, now)
 }
 

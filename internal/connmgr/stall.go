@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -31,25 +32,32 @@ type looks struct {
 	again   time.Time     // when a look at the switch is worth it again; of the look at a stall
 	pause   time.Duration // after the last look that found no receiver to blame
 
-	// Under Manager.mu, of the last report:
-	reported time.Time
-	stalled  time.Time // since when
+	mu       sync.Mutex
+	reported time.Time // when the last report came
+	stalled  time.Time // since when, by that
+}
+
+// report takes in a report of nothing acknowledged for since.
+func (l *looks) report(since time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reported = time.Now()
+	l.stalled = l.reported.Add(-since)
 }
 
 // goesOn says whether the sender has reported since then that what it had reported before goes on.
 func (l *looks) goesOn(since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.reported.After(since) && !l.stalled.After(since)
 }
 
 // stalled finds the receivers to blame if nothing is acknowledged, and takes them out.
 func (m *Manager) stalled(ctx context.Context, g *group, req *mcrdmav1.ReportStallRequest) (*mcrdmav1.ReportStallResponse, error) {
-	m.mu.Lock()
-	f, l := g.form(), g.looks
+	f, l := g.form(), g.looks.Load()
 	if !req.GetRefused() {
-		l.reported = time.Now()
-		l.stalled = l.reported.Add(-req.GetSince().AsDuration())
+		l.report(req.GetSince().AsDuration())
 	}
-	m.mu.Unlock()
 	if f == nil || f.N != req.GetFormation() {
 		return nil, failure.New(mcrdmav1.Reason_STALE, "group %v is not at formation %d", g.id, req.GetFormation())
 	}

@@ -57,20 +57,17 @@ func (a *appsServer) ListGroups(ctx context.Context, _ *mcrdmav1.ListGroupsReque
 	return out, nil
 }
 
-// describe returns a group as tools see it. It is called with Manager.mu.
+// describe returns a group as tools see it.
 func (m *Manager) describe(g *group) *mcrdmav1.GroupInfo {
 	status := g.status.Load()
 	out := &mcrdmav1.GroupInfo{Formation: g.info(status.Form), Service: g.spec.Service, Mode: g.spec.Mode, MinSize: g.spec.MinSize,
-		Program: g.spec.Program, Uid: g.sess.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems)}
+		Program: g.spec.Program, Uid: g.sess.uid, Pid: g.sess.record().PID, Created: timestamppb.New(g.created), Problems: slices.Clone(status.Problems),
+		States: g.states.list()}
 	if status.State == machine.Broken {
 		out.Problems = append(out.Problems, "the application has been asked to form the group anew")
 	}
 	if !status.Resumed {
 		out.Problems = append(out.Problems, "the application has not come back after the daemon's restart")
-	}
-	for _, a := range slices.SortedFunc(maps.Keys(g.states), netip.Addr.Compare) {
-		s := g.states[a]
-		out.States = append(out.States, &mcrdmav1.MemberState{Address: a.String(), Host: s.host, State: s.state, Reason: s.reason, Since: timestamppb.New(s.since)})
 	}
 	return out
 }

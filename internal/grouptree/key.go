@@ -34,9 +34,10 @@ func ParseKey(s string) (Key, error) {
 	if hex, ok := strings.CutPrefix(strings.ToLower(id), "0x"); ok {
 		digits, base = hex, 16
 	}
-	n, err := strconv.ParseUint(digits, base, 32)
+	n, err := strconv.ParseUint(digits, base, 64)
 	if err != nil || n > maxID {
-		return Key{}, fmt.Errorf("%q: the MC_ID %q is not one from 0 to %d; %s", s, id, maxID, form)
+		return Key{}, fmt.Errorf("%q: the MC_ID %q is not one from 0 to %d; %s; to the number that a daemon gives a group, \"cmd-daemon group show\" at its sender's host says the MC_ID",
+			s, id, maxID, form)
 	}
 	return Key{Source: addr, ID: uint32(n)}, nil
 }

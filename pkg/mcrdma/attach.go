@@ -308,8 +308,8 @@ func (m *Member) finish(why error) {
 	regions, formation := m.regions, m.info.GetFormation()
 	m.err = m.id.about(why)
 	m.mu.Unlock()
-	if err := closeRegions(regions); err != nil {
-		m.c.opt.Logger.Error("close regions", "group", m.id, "error", err)
+	if m.unfenced = closeRegions(regions); m.unfenced != nil {
+		m.c.opt.Logger.Error("close regions", "group", m.id, "error", m.unfenced)
 	}
 	m.c.mu.Lock()
 	if m.c.members[m.id] == m {

@@ -1,6 +1,7 @@
 package mcrdma
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -76,6 +77,8 @@ type fakeDaemon struct {
 	left     []string                  // reasons
 	resumed  []uint64                  // attaches
 	refuse   func(attach uint64) error // of ResumeMember, if not nil
+	holds    bool
+	held     [][]byte // frames
 }
 
 type fakeSession struct {
@@ -169,12 +172,59 @@ func init() {
 		}
 		c := memnet.NewCable()
 		d.(*fakeDaemon).w.hub.Attach(c)
-		link, err := framelink.New(memnet.NIC{Plug: c.Plug(1, addr)}, framelink.Config{Prefix: netip.PrefixFrom(netip.MustParseAddr(addr), 24)})
+		link, err := framelink.New(holdingNIC{memnet.NIC{Plug: c.Plug(1, addr)}, d.(*fakeDaemon)}, framelink.Config{Prefix: netip.PrefixFrom(netip.MustParseAddr(addr), 24)})
 		if err != nil {
 			return nil, err
 		}
 		return softroce.New(link, softroce.Options{})
 	})
+}
+
+// A holdingNIC is behind a switch that holds frames back as long as the daemon's world wants.
+type holdingNIC struct {
+	memnet.NIC
+	d *fakeDaemon
+}
+
+func (n holdingNIC) Recv(frames [][]byte) (int, error) {
+	for {
+		got, err := n.NIC.Recv(frames)
+		n.d.mu.Lock()
+		holds := n.d.holds
+		if holds {
+			for _, f := range frames[:got] {
+				n.d.held = append(n.d.held, bytes.Clone(f))
+			}
+		}
+		n.d.mu.Unlock()
+		if err != nil || !holds {
+			return got, err
+		}
+	}
+}
+
+// hold holds back what comes to the host, or lets through what comes from now on.
+func (d *fakeDaemon) hold(on bool) {
+	d.mu.Lock()
+	d.holds = on
+	d.mu.Unlock()
+	d.w.net.Silence(d.address, on)
+}
+
+// release delivers the frames that were held back.
+func (d *fakeDaemon) release() (n int) {
+	c := memnet.NewCable()
+	d.w.hub.Attach(c)
+	p := c.Plug(1, "late")
+	d.mu.Lock()
+	held := d.held
+	d.mu.Unlock()
+	for _, f := range held {
+		_ = memnet.NIC{Plug: p}.Send([][]byte{f})
+		time.Sleep(time.Millisecond)
+	}
+	_ = p.Close()
+	return len(held)
 }
 
 // client dials the daemon.

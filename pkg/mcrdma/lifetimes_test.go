@@ -200,7 +200,7 @@ func TestPauses(t *testing.T) {
 	}
 	c := newCalm(t, formationOf(1, "a"))
 	c.ended(errPlay)
-	if c.answered(nil, errPlay, false, c.now); c.state != closing || !errors.Is(c.err, errPlay) {
+	if c.answered(nil, errPlay, false, c.now); c.state != closing || !errors.Is(c.err, errPlay) || errors.Is(c.err, ErrFailed) {
 		t.Errorf("%v, %v, and no other try may help", c.state, c.err)
 	}
 }

@@ -31,6 +31,8 @@ type Member struct {
 	life    memberLife
 	working bool // a goroutine does what life.out has
 	err     error
+
+	unfenced error // of Close, once ended
 }
 
 // A granted is a region that the sender may write.
@@ -205,9 +207,13 @@ func (m *Member) Err() error {
 	return m.err
 }
 
-// Close leaves the group, which goes on without this member. It may be called again.
+// Close leaves the group, which goes on without this member. When it has returned nil, no write of
+// the sender lands in the regions any more, whatever the network still holds: the queue pair and
+// the keys of the regions are gone, and no host relays to here. An error says that the device has not
+// given up a region. Close is to be called for this also when the member has ended otherwise, and
+// may be called again.
 func (m *Member) Close() error {
 	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed))
 	<-m.ended
-	return nil
+	return m.unfenced
 }

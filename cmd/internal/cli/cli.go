@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -28,7 +29,17 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.AddCommand(manCommand())
 	Parent(root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			if like := similarFlag(cmd, unknown.GetSpecifiedName()); like != "" {
+				return Usagef("%w; did you mean --%s?", err, like)
+			}
+		}
+		return UsageError{err}
+	})
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		unquote(root)
+	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -49,11 +60,37 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 func Parent(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
+			if cmd.SuggestionsMinimumDistance = 2; len(cmd.SuggestionsFor(args[0])) > 0 {
+				return Usagef("there is no sub-command %q; did you mean %s?", args[0], Enumeration(cmd.SuggestionsFor(args[0])))
+			}
 			return Usagef("there is no sub-command %q; the sub-commands are: %s", args[0], strings.Join(subcommands(cmd), ", "))
 		}
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// unquote takes the quotes out of the flags' descriptions, in which help texts find the name
+// of a flag's value: shells show them as they are.
+func unquote(cmd *cobra.Command) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") })
+	for _, c := range cmd.Commands() {
+		unquote(c)
+	}
+}
+
+// similarFlag is the flag that was perhaps meant; "": none is like it.
+func similarFlag(cmd *cobra.Command, name string) (best string) {
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	if like := flags.SuggestionsFor(name); len(name) > 1 && len(like) > 0 {
+		return like[0]
+	}
+	return ""
 }
 
 // subcommands are the names of a command's sub-commands, in order.

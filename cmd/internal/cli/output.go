@@ -132,7 +132,7 @@ func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
 		Box:    table.BoxStyle{MiddleVertical: "  "},
-		Format: table.FormatOptions{Header: text.FormatUpper},
+		Format: table.FormatOptions{Header: text.FormatDefault},
 		Options: table.Options{
 			DoNotColorBordersAndSeparators: true, SeparateColumns: true,
 		},
@@ -141,6 +141,9 @@ func (o *Output) Table(w io.Writer, header []string, rows [][]any) error {
 	var head table.Row
 	var columns []table.ColumnConfig
 	for i, h := range header {
+		if !strings.Contains(h, "[") { // units stay as they are: Gb is not GB
+			h = strings.ToUpper(h)
+		}
 		head = append(head, h)
 		if numeric(rows, i) {
 			columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})

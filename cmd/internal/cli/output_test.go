@@ -38,6 +38,10 @@ func TestOutput(t *testing.T) {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 	b.Reset()
+	if err := o.Table(&b, []string{"way", "BW average[Gb/sec]"}, nil); err != nil || b.String() != "WAY  BW average[Gb/sec]\n" {
+		t.Errorf("%q, %v: gigabits are not gigabytes", b.String(), err)
+	}
+	b.Reset()
 	if err := o.Table(&b, []string{"name", "n"}, nil); err != nil {
 		t.Fatal(err)
 	}

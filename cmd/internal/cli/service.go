@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"encoding"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -35,8 +40,24 @@ func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 		}
 		options := &slog.HandlerOptions{Level: l}
 		if asJSON {
+			options.ReplaceAttr = asText
 			return slog.New(slog.NewJSONHandler(w, options)), nil
 		}
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
+}
+
+// asText has the JSON log write a value as the text log does, where JSON would show its
+// fields, or that it has none to show.
+func asText(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case error, json.Marshaler, encoding.TextMarshaler, time.Time, time.Duration, slog.Level:
+	case fmt.Stringer:
+		a.Value = slog.StringValue(v.String())
+	default:
+		if k := reflect.ValueOf(v).Kind(); k == reflect.Struct || k == reflect.Pointer {
+			a.Value = slog.StringValue(fmt.Sprintf("%+v", v))
+		}
+	}
+	return a
 }

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -41,4 +44,40 @@ func Plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// QPN is a QPN, or an MC_ID, as drivers and tools print it; "": there is none.
+func QPN(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("0x%06x", n)
+}
+
+// A Size is the value of a flag: bytes, with K, M or G for KiB, MiB and GiB.
+type Size int
+
+// ParseSize reads a size.
+func ParseSize(s string) (int, error) {
+	digits, shift := s, 0
+	if n := len(s); n > 0 {
+		if i := strings.IndexByte("KMG", s[n-1]&^0x20); i >= 0 {
+			digits, shift = s[:n-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || n > math.MaxInt>>shift {
+		return 0, fmt.Errorf("%q is no number of bytes, such as 4096, 64K or 8M", s)
+	}
+	return n << shift, nil
+}
+
+func (v *Size) String() string { return strconv.Itoa(int(*v)) }
+func (v *Size) Type() string   { return "bytes" }
+
+// Set implements pflag.Value.
+func (v *Size) Set(s string) error {
+	n, err := ParseSize(s)
+	*v = Size(n)
+	return err
 }

@@ -222,7 +222,9 @@ func (t *Tracker) judge(p *peer, own time.Time) State {
 const missed = 3
 
 // suspectAfter is how long a peer may be silent while the data path stalls.
-func (t *Tracker) suspectAfter(p *peer) time.Duration { return max(missed*t.cfg.Interval, t.patience(p)/4) }
+func (t *Tracker) suspectAfter(p *peer) time.Duration {
+	return max(missed*t.cfg.Interval, t.patience(p)/4)
+}
 
 // SuspectIn is how long it takes at least until another of these peers is one of the Suspects,
 // unless a host refuses.

@@ -13,5 +13,8 @@
 // libibverbs' header and library (Debian: libibverbs-dev). Otherwise Open
 // returns an error that says so.
 //
+// MaxRdAtomic and MaxDestRdAtomic of 0 become 1, which some devices want, and the
+// kernel's soft-RoCE raises them to powers of two.
+//
 // It may import qp, rocev2, x/sys and the standard library.
 package ibverbs

@@ -50,6 +50,8 @@ func (g *guarded) check() {
 func FuzzPackets(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 4, 1, 2, 0x0a, 0, 0, 8, 1, 0, 8, 0x11, 0, 0x1f, 1})
 	f.Add([]byte{1, 9, 4, 0, 200, 4, 0, 1, 0x20, 0x11, 0, 0x60, 3})
+	f.Add([]byte{0, 4, 40, 3, 0x0d, 0, 0, 0, 0x1f, 0, 0, 0, 0, 128, 1, 3, 0x0f, 0, 0, 0, 0x1f, 0, 0, 0, 0, 32, 1})
+	f.Add([]byte{3, 0x0c, 0, 0, 0, 0x1f, 0, 1, 0, 64, 0, 1, 3, 0x0c, 127, 1, 0, 0x1f, 0, 1, 0, 64, 0, 1})
 	f.Fuzz(func(t *testing.T, script []byte) {
 		mem := newGuarded(t)
 		cfg := rc.Config{MaxSendWR: 4, MaxRecvWR: 4, MaxSGE: 2, PathMTU: 256, Window: 4, LocalQPN: 0x11, RemoteQPN: 0x22,
@@ -71,6 +73,7 @@ type feed struct {
 	now          time.Duration
 	posted, recv int
 	acked        bool // something that acknowledges has arrived
+	answered     bool // a READ response has
 }
 
 func (d *feed) byte() int {
@@ -110,9 +113,14 @@ func (d *feed) packet() {
 	in.Opcode = rocev2.Opcode(d.byte())
 	sq, rq := d.q.PSNs()
 	base := rq
-	if in.Opcode == rocev2.Acknowledge {
+	switch op := in.Opcode; {
+	case op == rocev2.Acknowledge:
 		base = sq
 		d.acked = true
+	case op >= rocev2.ReadRespFirst && op <= rocev2.ReadRespOnly:
+		sent, _ := d.q.Unacknowledged()
+		base = sq.Add(-sent)
+		d.acked, d.answered = true, true
 	}
 	in.PSN = base.Add(d.byte() - 128)
 	if d.byte()%4 > 0 {
@@ -145,7 +153,7 @@ func (d *feed) pull() {
 	}
 	var wc qp.WC
 	for d.q.NextSendWC(&wc) {
-		if d.posted--; d.posted < 0 || wc.Status == qp.Success && !d.acked {
+		if d.posted--; d.posted < 0 || wc.Status == qp.Success && (!d.acked || wc.Opcode == qp.WCRead && !d.answered) {
 			d.t.Fatalf("unfounded completion %+v", wc)
 		}
 	}

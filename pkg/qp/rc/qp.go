@@ -222,7 +222,8 @@ func (q *QP) Flight(now time.Duration) Flight {
 	return f
 }
 
-// Limit allows n more request packets, until it is called again; at first there is no limit.
+// Limit allows n more request packets, or responses asked for by READ requests, until it is
+// called again; at first there is no limit.
 // By that a device shares among its queue pairs what the network holds.
 func (q *QP) Limit(n int) { q.req.lim = q.req.nxt + uint64(n) }
 

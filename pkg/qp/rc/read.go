@@ -21,18 +21,31 @@ func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 	return len(r.asked) < cap(r.asked) && room >= min(rest, r.window.size/2)
 }
 
-// ask returns for how many responses the READ request of w at nxt asks.
-func (r *Requester) ask(w *wqe) int {
+// request fills out with the READ request of w at nxt.
+func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
+	end := r.askUntil(w)
+	off := (r.nxt - w.first) * uint64(r.cfg.PathMTU)
+	n := (end - r.nxt) * uint64(r.cfg.PathMTU)
+	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
+		AckReq: true, PSN: r.psn(r.nxt)}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
+	out.Payload, out.PayloadLen = out.Payload[:0], 0
+	out.Retransmit = r.nxt < r.max
+	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
+}
+
+// askUntil returns one past the last response that the READ request of w at nxt asks for.
+func (r *Requester) askUntil(w *wqe) uint64 {
 	if r.nxt < r.max {
 		for _, end := range r.asked {
 			if end > r.nxt {
-				return int(end - r.nxt)
+				return end
 			}
 		}
 	}
 	end := min(w.first+uint64(w.packets), r.una+r.window.size, r.lim)
 	r.asked = append(r.asked, end)
-	return int(end - r.nxt)
+	return end
 }
 
 // answered returns how far an acknowledgement of all before pos counts: to the first data of a
@@ -53,16 +66,20 @@ func (r *Requester) answered(pos uint64) uint64 {
 	return pos
 }
 
-// acked takes in that every position before pos was executed, and reports whether all data of
-// READs before it has come. If not, it was lost: that is an implied NAK (IBTA 1.2.1 §9.7.5.2.7).
-// Only the first at a position makes the requester go back; after that the ACK timer does.
-func (r *Requester) acked(pos uint64, now time.Duration) bool {
-	end := r.answered(pos)
-	r.progress(end, now)
-	if end < pos && r.nakUna != r.una {
+// impliedNak takes in that data of a READ was lost, because what came later was executed (IBTA
+// 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
+// timer does.
+func (r *Requester) impliedNak(now time.Duration) {
+	if r.nakUna != r.una {
 		r.sequenceNak(now)
 	}
-	return end >= pos
+}
+
+// forgetAsked lets go of the READ requests whose responses all lie before pos.
+func (r *Requester) forgetAsked(pos uint64) {
+	for len(r.asked) > 0 && r.asked[0] <= pos {
+		r.asked = append(r.asked[:0], r.asked[1:]...)
+	}
 }
 
 // handleRead takes a READ response, and reports false for one that no request asked for. It does
@@ -84,7 +101,10 @@ func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	if w.op != qp.OpRead {
 		return false
 	}
-	if !r.acked(pos, now) {
+	end := r.answered(pos)
+	r.progress(end, now)
+	if end < pos {
+		r.impliedNak(now)
 		return true
 	}
 	off := int(pos-w.first) * r.cfg.PathMTU
@@ -150,8 +170,7 @@ func (p *Responder) readable(rkey uint32, va uint64, n int) ([]byte, bool) {
 }
 
 // readAgain executes a READ again, or the rest of one, if it is among those that are remembered
-// (IBTA 1.2.1 §9.7.5.1.4). Responses to later ones that have begun begin anew, since the requester
-// takes nothing after a gap.
+// (IBTA 1.2.1 §9.7.5.1.4). What of it is still to be sent needs nothing.
 func (p *Responder) readAgain(in *In) {
 	for i := range p.reads {
 		e := &p.reads[i]
@@ -165,11 +184,6 @@ func (p *Responder) readAgain(in *In) {
 		}
 		e.start, e.next = k, k
 		p.answering = min(p.answering, i)
-		for j := range p.reads[i+1:] {
-			if l := &p.reads[i+1+j]; l.next < l.packets {
-				l.next = l.start
-			}
-		}
 		return
 	}
 }

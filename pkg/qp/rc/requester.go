@@ -97,7 +97,7 @@ func (r *Requester) post(wr *qp.SendWR, gather [][]byte) error {
 	if !r.live && !r.err {
 		return fmt.Errorf("%w: send posted before RTS", qp.ErrState)
 	}
-	if wr.Opcode == qp.OpRead && cap(r.asked) == 0 && !r.err {
+	if wr.Opcode == qp.OpRead && cap(r.asked) == 0 {
 		return fmt.Errorf("%w: %v: MaxRdAtomic of the queue pair is 0", qp.ErrOpcode, wr.Opcode)
 	}
 	if err := r.sq.push(wr, gather, r.cfg.PathMTU, r.cfg.SignalAll); err != nil {
@@ -121,17 +121,14 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 	}
 	r.rnrUntil = 0
 	w := r.sq.at(r.cur)
+	if w.op == qp.OpRead {
+		r.request(w, now, out)
+		return true
+	}
 	k := int(r.nxt - w.first)
+	last := k == w.packets-1
 	off := k * r.cfg.PathMTU
 	n := min(r.cfg.PathMTU, int(w.length)-off)
-	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
-	positions := 1
-	if w.op == qp.OpRead {
-		positions, n = r.ask(w), 0
-		out.RETH.VA += uint64(off)
-		out.RETH.Length = min(w.length-uint32(off), uint32(positions*r.cfg.PathMTU))
-	}
-	last := k+positions == w.packets
 
 	out.BTH = rocev2.BTH{
 		Opcode:    w.sendOpcode(k == 0, last),
@@ -140,36 +137,36 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
 		DestQP:    r.cfg.RemoteQPN,
-		AckReq:    last || w.op == qp.OpRead || r.wantAck(),
+		AckReq:    last || r.wantAck(),
 		PSN:       r.psn(r.nxt),
 	}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr, RKey: w.rkey, Length: w.length}
 	out.Imm = w.imm
 	out.Payload = sliceGather(out.Payload[:0], w.mem, off, n)
 	out.PayloadLen = n
 	out.Retransmit = r.nxt < r.max
 
-	r.sent(now, out, positions, last)
+	r.sent(now, out, 1, last)
 	return true
 }
 
 // sendable reports whether a packet could go but for time: RNR back-off and
 // the rate limiter.
 func (r *Requester) sendable() bool {
-	return r.nxt < r.lim && r.open() > 0
+	return r.nxt < r.lim && r.nxt < r.sq.end && r.open() > 0
 }
 
 // open returns how many packets may go as far as the queue and the window say.
 func (r *Requester) open() uint64 {
-	if !r.live || r.nxt == r.sq.end || r.nxt-r.una >= r.window.size {
+	if !r.live || r.nxt-r.una >= r.window.size {
 		return 0
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
-	if r.nxt < r.max {
-		return room
-	}
-	if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
-		w.op == qp.OpRead && !r.mayAsk(w, room) {
-		return 0
+	if (r.drain || r.sq.reads > 0) && r.nxt >= r.max {
+		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
+			w.op == qp.OpRead && !r.mayAsk(w, room) {
+			return 0
+		}
 	}
 	return room
 }
@@ -184,7 +181,7 @@ func (r *Requester) wantAck() bool {
 }
 
 // sent does the books for the packet in out, which leaves now and stands for so many positions.
-func (r *Requester) sent(now time.Duration, out *Out, positions int, last bool) {
+func (r *Requester) sent(now time.Duration, out *Out, positions uint64, last bool) {
 	r.probe = false
 	r.stats.Packets++
 	if out.Retransmit {
@@ -192,7 +189,7 @@ func (r *Requester) sent(now time.Duration, out *Out, positions int, last bool) 
 	} else if out.AckReq {
 		r.rtt.begin(r.nxt, now)
 	}
-	r.nxt += uint64(positions)
+	r.nxt += positions
 	if last {
 		r.cur++
 	}
@@ -232,7 +229,11 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 			return
 		}
 		r.stats.Acks++
-		r.acked(pos+1, now)
+		end := r.answered(pos + 1)
+		r.progress(end, now)
+		if end <= pos {
+			r.impliedNak(now)
+		}
 		return
 	case pos < r.una || pos >= r.max:
 		r.stats.StaleAcks++
@@ -267,8 +268,8 @@ func (r *Requester) progress(pos uint64, now time.Duration) {
 	r.una = pos
 	r.rtt.acked(pos, now)
 	r.sq.acknowledge(pos)
-	for len(r.asked) > 0 && r.asked[0] <= pos {
-		r.asked = append(r.asked[:0], r.asked[1:]...)
+	if len(r.asked) > 0 {
+		r.forgetAsked(pos)
 	}
 	if r.nxt < pos {
 		// An acknowledgement of the first transmission has overtaken the

@@ -234,7 +234,7 @@ func (p *Responder) wellFormed(in *In) bool {
 	}
 	switch {
 	case op == rocev2.ReadRequest:
-		return n == 0 && in.RETH.Length <= qp.MaxMessage
+		return in.RETH.Length <= qp.MaxMessage
 	case n > p.cfg.PathMTU, !op.IsLast() && n != p.cfg.PathMTU, !op.IsFirst() && n == 0:
 		return false
 	case !op.IsWrite():

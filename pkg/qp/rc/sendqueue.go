@@ -175,11 +175,8 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	return false
 }
 
-// sendOpcode returns the BTH opcode of a packet of w.
+// sendOpcode returns the BTH opcode of a packet of w, a SEND or WRITE.
 func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
-	if w.op == qp.OpRead {
-		return rocev2.ReadRequest
-	}
 	base, lastImm, onlyImm := rocev2.SendFirst, rocev2.SendLastImm, rocev2.SendOnlyImm
 	if w.op.IsWrite() {
 		base, lastImm, onlyImm = rocev2.WriteFirst, rocev2.WriteLastImm, rocev2.WriteOnlyImm

@@ -15,7 +15,7 @@ import (
 //
 // What is left out must be constant meanwhile: attributes, the posted requests
 // themselves, and so NextSendWC and NextRecvWC, which let go of them; and congestion
-// control, which must be disabled. Statistics and the status that a failed request
+// control, which must be disabled; READs, of which there must be none. Statistics and the status that a failed request
 // completes with are not kept. Times are abstracted: that a
 // timer runs is state, how long it still runs is not, so a checker may let it
 // expire when it likes; round trips are taken to last no time; and retry counts to

@@ -21,6 +21,9 @@
 // serves timers. A queue pair has one lock; a region or completion queue is
 // shared by many. Nothing allocates per packet.
 //
+// A READ response is a copy of the region, made when it is sent, packet by packet: the
+// region may change meanwhile, so a READ need not find what a region held at one time.
+//
 // A packet that does not belong to a queue pair is dropped, counted under its
 // reason (see Device.Counters) and answered with silence: bad P_Key, transport
 // version or opcode, unknown queue pair or one before RTR, source other than

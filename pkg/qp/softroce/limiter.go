@@ -9,7 +9,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A limiter bounds how many request packets of all the device's queue pairs are on their way,
+// A limiter bounds how many request packets of all the device's queue pairs are on their way, and
+// in place of READ requests the responses that they ask for,
 // so that each is acknowledged well within its ACK timeout, however many queue pairs send.
 // When there are that many, queue pairs wait, and each in its turn sends a burst. The ACK
 // timer of one that waits does not run, unless something of it is on its way.

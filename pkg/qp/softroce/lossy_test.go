@@ -75,6 +75,10 @@ func readAll(t *testing.T, r *rand.Rand, from, to *end) {
 		at = append(at, off)
 	}
 	ends := append(at[1:len(at):len(at)], len(to.buf))
+	packets := uint64(0)
+	for i := range at {
+		packets += uint64(ends[i]-at[i]+1023) / 1024
+	}
 	for batch := range slices.Chunk(r.Perm(len(at)), 64) {
 		for id, i := range batch {
 			from.send(qp.SendWR{ID: uint64(id), Opcode: qp.OpRead, SGEs: []qp.SGE{from.mr.SGE(at[i], ends[i]-at[i])},
@@ -88,6 +92,10 @@ func readAll(t *testing.T, r *rand.Rand, from, to *end) {
 	}
 	if !bytes.Equal(from.buf, to.buf) {
 		t.Error("data differ")
+	}
+	got, sent := from.dev.Counters()["rc_read_responses_received"], to.dev.Counters()["rc_read_responses_sent"]
+	if got != packets || sent < packets {
+		t.Errorf("%d responses taken, %d sent, want %d", got, sent, packets)
 	}
 }
 

@@ -117,37 +117,49 @@ func TestRegionClosedUnderREAD(t *testing.T) {
 	}
 }
 
-// Long READs of several peers are answered in turns.
+// Long READs of several peers are answered in turns, and a timer that is due meanwhile does not wait.
 func TestLongREADsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const packets, turn = 3000, maxBatches * batchSize
-		c := newCrowd(t, 4, leastOpen)
+		c := newCrowd(t, 5, leastOpen)
+		other, readers := c.all[0], c.all[1:]
+		c.post(other, 1) // and no answer comes
 		var requests []link.Rx
-		for _, s := range c.all {
+		for _, s := range readers {
 			long := must(s.pd.RegMR(make([]byte, packets*1024), qp.AccessRemoteRead))(t)
 			requests = append(requests, s.readRequest(long.RKey(), long.Addr(), packets*1024))
 		}
+		c.wire.setOnSend(func([]link.Tx) error { time.Sleep(time.Millisecond); return nil })
 		c.wire.deliver(requests...)
-		time.Sleep(time.Second)
-		sent, begun := map[rocev2.QPN]int{}, 0
-		since := map[rocev2.QPN]int{} // all had their first turn
-		for _, p := range c.wire.take() {
-			if sent[p.DestQP]++; sent[p.DestQP] == turn {
-				begun++
-			}
-			if begun < len(c.of) {
+		time.Sleep(250 * time.Millisecond)
+		sent, begun := map[*station]int{}, 0
+		since := map[*station]int{} // all had their first turn
+		again := false
+		for i, p := range c.wire.take() {
+			who := c.of[p.DestQP]
+			if sent[who]++; who == other {
+				again = i > 0
 				continue
 			}
-			since[p.DestQP]++
-			for n := range c.of {
-				if ahead := since[p.DestQP] - since[n]; sent[n] < packets && ahead > 2*turn {
-					t.Fatalf("%d packets to one, %d to another", since[p.DestQP], since[n])
+			if sent[who] == turn {
+				begun++
+			}
+			if begun < len(readers) {
+				continue
+			}
+			since[who]++
+			for _, s := range readers {
+				if ahead := since[who] - since[s]; sent[s] < packets && ahead > 2*turn {
+					t.Fatalf("%d packets to one, %d to another", since[who], since[s])
 				}
 			}
+			if who == readers[0] && sent[who] == packets && !again {
+				t.Error("a packet was not sent again after its timeout")
+			}
 		}
-		for n := range c.of {
-			if sent[n] != packets {
-				t.Errorf("%d packets, want %d", sent[n], packets)
+		for _, s := range readers {
+			if sent[s] != packets {
+				t.Errorf("%d packets, want %d", sent[s], packets)
 			}
 		}
 	})

@@ -1,0 +1,59 @@
+package mcrdma
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+// TestFence: a network holds back what a sender writes, until a second after the member's Close has
+// returned. No byte changes, not even when the same memory has become another group's region.
+func TestFence(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		r.post(10)
+		if err := r.g.WriteImm(t.Context(), At{}, 1, r.mem.Slice(0, 100_000)); err != nil {
+			t.Fatal(err)
+		}
+		d, m, mem := r.ds[0], r.rs[0].m, r.rs[0].mem.Bytes()
+		if _, err := m.Recv(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.hold(true)
+		if _, err := r.g.Post(t.Context(), Op{Kind: OpWrite, At: At{0, 50_000}, Pieces: []Piece{r.mem.Slice(0, 200_000)}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := bytes.Clone(mem)
+		time.Sleep(time.Second)
+		d.hold(false)
+		late := func(when string) {
+			t.Helper()
+			frames := d.release()
+			time.Sleep(time.Second)
+			r.rs[0].c.mu.Lock()   // orders, for the race detector, what the device has done
+			r.rs[0].c.mu.Unlock() //nolint:staticcheck // see above
+			if !bytes.Equal(mem, before) {
+				t.Errorf("%s, after %d late frames, bytes have changed", when, frames)
+			}
+			if Path(r.g.life.info.GetPath()) == PathSwitch && frames == 0 {
+				t.Error("no frame was held back")
+			}
+		}
+		late("closed")
+		r.w.mu.Lock()
+		r.w.relay = false
+		r.w.mu.Unlock()
+		g, err := r.c.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{d.address}, Regions: []Region{{"r", regionSize}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.rs[0].accept()
+		late("in another group")
+		if err := g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/examples/kv/store"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// TestKV: a backup of examples/kv is killed while writers put entries, each of their own and some that
+// all put; it comes back, is caught up meanwhile, and at last all have the same.
+func TestKV(t *testing.T) { everywhere(t, []story{{"a backup of a store is killed", storeKeeps}}) }
+
+func storeKeeps(l *lab, cfg mcrdma.GroupConfig) {
+	ctx, cancel := context.WithCancel(l.t.Context())
+	backups := map[*host]*store.Backup{}
+	start := func(h *host) *app {
+		a := h.run()
+		b, err := store.NewBackup(ctx, a.client)
+		l.must(err)
+		backups[h] = b
+		return a
+	}
+	var victim *app
+	var names []string
+	for _, h := range l.others() {
+		victim = start(h)
+		names = append(names, h.name)
+	}
+	p, err := store.NewPrimary(ctx, l.hosts[0].run().client, cfg, names...)
+	l.must(err)
+	var wg, writers sync.WaitGroup
+	wg.Go(func() { p.Keep(ctx) })
+	stop := make(chan struct{})
+	for w := range 4 {
+		writers.Go(func() {
+			for n := 0; ; n++ {
+				for _, key := range []string{fmt.Sprint(w, " ", n), fmt.Sprint("shared ", n%5), fmt.Sprint("few ", w, n/5)} {
+					if err := p.Put(ctx, key, fmt.Sprint(w, " ", n)); err != nil {
+						l.t.Errorf("writer %d, entry %d: %v", w, n, err)
+						return
+					}
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		})
+	}
+	until := func(what string, f func() bool) {
+		l.t.Helper()
+		for range 600 {
+			if f() {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		l.t.Errorf("not within a minute: %s", what)
+	}
+	grows := func() {
+		l.t.Helper()
+		n := len(p.All())
+		until("entries", func() bool { return len(p.All()) > n+100 })
+	}
+	same := func(b *store.Backup) bool { return maps.Equal(b.All(), p.All()) }
+	grows()
+	victim.kill()
+	grows()
+	before := len(p.All())
+	start(victim.h)
+	b := backups[victim.h]
+	until("it is caught up", func() bool { return len(b.All()) >= before })
+	grows()
+	close(stop)
+	writers.Wait()
+	for h, b := range backups {
+		until(h.name+" has the same", func() bool { return same(b) })
+	}
+	cancel()
+	wg.Wait()
+	l.must(p.Close(l.t.Context()))
+}
