@@ -17,12 +17,14 @@ func TestAhead(t *testing.T) {
 		f.Formation = n
 		return f
 	}
+	other := failure.New(mcrdmav1.Reason_DENIED, "no")
+	other.Formation = 102
 	for _, c := range []struct {
 		errs []error
 		want uint32
 	}{
 		{nil, 0}, {[]error{stale(99)}, 0}, {[]error{stale(100)}, 100}, {[]error{stale(103), stale(101)}, 103},
-		{[]error{stale(100 + 65_535)}, 100 + 65_535}, {[]error{stale(100 + 65_536), stale(101)}, 101}, {[]error{errNoAnswer}, 0},
+		{[]error{stale(100 + 65_535)}, 100 + 65_535}, {[]error{stale(100 + 65_536), stale(101)}, 101}, {[]error{errNoAnswer, other}, 0},
 	} {
 		try := try{f: &Formation{N: 100}, out: map[netip.Addr]error{}}
 		for i, err := range c.errs {
@@ -97,5 +99,97 @@ func TestSlow(t *testing.T) {
 		if got != c.want || (got == mcrdmav1.Reason_TIMEOUT) != (s.late == c.last+1) {
 			t.Errorf("%s: %v, want %v; %d tries", c.name, err, c.want, s.late)
 		}
+	}
+}
+
+// TestStuck: a formation in which nothing completes ends, if it is the present one.
+func TestStuck(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.Stuck(s.form.N+1, "nothing completes", now)
+	if told := done[TellSender](s); s.state != Active || len(told) != 0 {
+		t.Errorf("another formation: %v, %+v", s.state, told)
+	}
+	s.Stuck(s.form.N, "nothing completes", now)
+	if told := done[TellSender](s); s.state != Broken || len(told) != 1 || told[0].Member.Addr.IsValid() || told[0].Text != "nothing completes" {
+		t.Errorf("the present formation: %v, %+v", s.state, told)
+	}
+	s.Stuck(s.form.N, "nothing completes", now)
+	if told := done[TellSender](s); len(told) != 0 {
+		t.Errorf("told again: %+v", told)
+	}
+	first := NewSender(SenderConfig{MinSize: 2})
+	if first.Stuck(0, "nothing completes", now); first.state != Forming {
+		t.Error(first.state)
+	}
+}
+
+// TestDropsFirst: a receiver that was dropped is added again when the drop has had its outcome;
+// one that waits for its next try is tried once more before.
+func TestDropsFirst(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	request := &request{again: &Again{Add: []netip.Addr{agentTen}}}
+	s.jobs = []*job{{Job: Job{Addr: agentOne}, busy: true}}
+	if !s.dropped(request, now) {
+		t.Error("it waits for a drop at another receiver")
+	}
+	request.flushed = false
+	mine := &job{Job: Job{Addr: agentTen}, at: now.Add(time.Hour)}
+	s.jobs = append(s.jobs, mine)
+	if s.dropped(request, now) || !mine.at.Equal(now) || !request.flushed {
+		t.Errorf("the drop is tried again at %v", mine.at)
+	}
+	mine.busy = true
+	if s.dropped(request, now) {
+		t.Error("it does not wait for the drop that is under way")
+	}
+	mine.busy, mine.at = false, now.Add(time.Hour)
+	if !s.dropped(request, now) || !mine.at.Equal(now.Add(time.Hour)) {
+		t.Errorf("it waits for the drop for ever, which is tried again at %v", mine.at)
+	}
+}
+
+// TestTriesWithout: a formation that receivers drop out of is tried without them, three times in
+// all; not if its caller has gone, or nothing is known to be wrong with a receiver.
+func TestTriesWithout(t *testing.T) {
+	now := time.Unix(1000, 0)
+	refuses := failure.New(mcrdmav1.Reason_DENIED, "no")
+	for _, c := range []struct {
+		name      string
+		tries     int
+		out       map[netip.Addr]error
+		err       error
+		cancelled bool
+		again     bool
+	}{
+		{"one refuses", 1, map[netip.Addr]error{agentTen: refuses}, refuses, false, true},
+		{"one refuses at the second try", 2, map[netip.Addr]error{agentTen: refuses}, refuses, false, true},
+		{"one refuses at the third try", 3, map[netip.Addr]error{agentTen: refuses}, refuses, false, false},
+		{"the switches fail", 1, nil, refuses, false, false},
+		{"the caller has gone", 1, map[netip.Addr]error{agentTen: refuses}, refuses, true, false},
+		{"one is late", 1, map[netip.Addr]error{agentTen: refuses}, &lateError{refuses}, false, false},
+	} {
+		s := bySwitches(t, now)
+		s.state = Reforming
+		s.after(&try{request: &request{call: 4, was: Broken, lost: map[netip.Addr]Loss{}, candidates: []netip.Addr{agentOne, agentTen}, tries: c.tries},
+			out: c.out, err: c.err, cancelled: c.cancelled}, now)
+		replies := done[ReplySender](s)
+		if again := s.try != nil; again != c.again || again != (s.state == Reforming) || again != (len(replies) == 0) {
+			t.Errorf("%s: %v, %+v", c.name, s.state, replies)
+		} else if again && (len(s.try.candidates) != 1 || s.try.candidates[0] != agentOne || s.try.tries != c.tries+1) {
+			t.Errorf("%s: with %v", c.name, s.try.candidates)
+		}
+	}
+}
+
+// TestSkips: numbers that receivers know are skipped, and that is no try.
+func TestSkips(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.state = Reforming
+	s.after(&try{request: &request{call: 4, was: Broken, tries: 3}, err: &behindError{last: 77}}, now)
+	if s.try == nil || s.try.tries != 3 || !s.try.skipped || s.last != 77 || s.state != Reforming || len(done[ReplySender](s)) != 0 {
+		t.Errorf("%v, the last number is %d, %+v", s.state, s.last, s.try)
 	}
 }
