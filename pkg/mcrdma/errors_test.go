@@ -27,8 +27,8 @@ func TestReasons(t *testing.T) {
 				t.Errorf("%v has no advice", reason)
 			}
 			for other, kind := range kinds {
-				if errors.Is(err, kind) != (kind == want) {
-					t.Errorf("%v is of kind %v: %t", reason, kind, kind != want)
+				if errors.Is(err, kind) != errors.Is(want, kind) {
+					t.Errorf("%v is of kind %v: %t", reason, kind, errors.Is(err, kind))
 				}
 				if errors.Is(err, &Error{Reason: other}) != (other == reason) {
 					t.Errorf("%v is of reason %v: %t", reason, other, other != reason)
