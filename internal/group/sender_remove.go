@@ -49,17 +49,19 @@ func (s *Sender) split() (stay, lost []Receiver) {
 
 // stepRemoval takes out the receivers that are lost.
 func (s *Sender) stepRemoval(now time.Time) {
-	if s.end != nil || s.form == nil {
-		return
-	}
-	if s.state == Broken && s.cfg.Waits && s.try == nil {
+	switch {
+	case s.end != nil || s.form == nil:
+	case s.state == Active || s.state == Removing:
+		s.stepView(now)
+	case s.state == Broken && s.cfg.Waits && s.try == nil:
 		if stay, lost := s.split(); len(lost) > 0 && !s.enough(len(stay)) {
 			s.shrink(stay, lost, s.few(len(stay)), now)
 		}
 	}
-	if s.state != Active && s.state != Removing {
-		return
-	}
+}
+
+// stepView goes on with a removal, from the record of the next view to the switches.
+func (s *Sender) stepView(now time.Time) {
 	r := s.removal
 	if r == nil || !r.updating {
 		if _, lost := s.split(); r == nil && len(lost) > 0 || r != nil && len(lost) > len(r.lost) {
