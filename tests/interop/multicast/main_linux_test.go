@@ -60,6 +60,10 @@ type bed struct {
 
 var theBed bed
 
+// patient daemons bear with guests, whose time other guests may have. A receiver that
+// acknowledges nothing is taken out after a quarter of it.
+const patient = "beat: {dead_after: 12s}\n"
+
 // getBed returns the lab, in which those hosts are guests, and the others are not.
 func getBed(t *testing.T, guests ...string) *bed {
 	t.Helper()
@@ -102,7 +106,7 @@ func (b *bed) start(t *testing.T) error {
 		return err
 	}
 	b.guests = map[string]*guest{}
-	b.Lab, err = lab.Start(t.Context(), p, dir, lab.Spec{MTU: mtu})
+	b.Lab, err = lab.Start(t.Context(), p, dir, lab.Spec{MTU: mtu, Daemon: patient})
 	return err
 }
 
