@@ -53,7 +53,7 @@ const (
 	burst     = 16 // packets that a queue pair sends in its turn
 	leastOpen = 2 * burst
 	slowShare = 4 // of an ACK timeout, how long an acknowledgement should take at the most
-	perSlow   = 2 // of the longest that one took of late, for how long others are waited for
+	perSlow   = 4 // of the longest that one took of late, for how long others are waited for
 	slowFades = 4 * time.Second
 )
 
