@@ -9,20 +9,9 @@ import (
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 )
-
-// An ElectionID decides who is the primary: the highest. Low is the agent's own
-// number, by which two agents of one switch differ; High is raised to follow a
-// primary that has left.
-type ElectionID struct{ High, Low uint64 }
-
-func (e ElectionID) less(o ElectionID) bool {
-	return e.High < o.High || e.High == o.High && e.Low < o.Low
-}
-
-func (e ElectionID) String() string { return fmt.Sprintf("%d.%d", e.High, e.Low) }
-
-func (e ElectionID) wire() *p4.Uint128 { return &p4.Uint128{High: e.High, Low: e.Low} }
 
 // A Config describes a Client. Only Target is needed if there is one agent.
 type Config struct {
@@ -74,7 +63,7 @@ func New(cfg Config) (*Client, error) {
 	if dial == nil {
 		dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	}
-	dial = append([]grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))}, dial...)
+	dial = append(append(grpcwindow.Dial(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))), dial...)
 	conn, err := grpc.NewClient(cfg.Target, dial...)
 	if err != nil {
 		return nil, fmt.Errorf("p4rt: %w: %s: %w", ErrConfig, cfg.Target, err)

@@ -12,6 +12,7 @@ import (
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // An entry is an entry of a table in numbers: of each key field one, of LPM and
@@ -180,11 +181,11 @@ var layouts = []layout{
 			return e
 		},
 		func(k, a []uint64, name string) switchspec.Replica {
-			r := switchspec.Replica{Group: uint16(k[0]), RID: uint16(k[1]), Dst: addr(a[0]), NextHop: uint16(a[1])}
+			r := bifurcation.Rewrite{RID: uint16(k[1]), Dst: addr(a[0]), NextHop: uint16(a[1])}
 			if name == toReceiver {
 				r.Last, r.QPN, r.NextHop = true, uint32(a[1]), uint16(a[2])
 			}
-			return r
+			return switchspec.Replica{Group: uint16(k[0]), Rewrite: r}
 		}),
 	of("egress.rewrite.regions",
 		func(r switchspec.Region) entry {
@@ -192,8 +193,8 @@ var layouts = []layout{
 				action: "egress.rewrite.translate", args: nums(r.Offset, uint64(r.NewRKey))}
 		},
 		func(k, a []uint64, _ string) switchspec.Region {
-			return switchspec.Region{Group: uint16(k[0]), RID: uint16(k[1]), RKey: uint32(k[2]), First: k[3], Last: k[4],
-				Offset: a[0], NewRKey: uint32(a[1])}
+			return switchspec.Region{Group: uint16(k[0]), Translation: bifurcation.Translation{RID: uint16(k[1]), RKey: uint32(k[2]),
+				First: k[3], Last: k[4], Offset: a[0], NewRKey: uint32(a[1])}}
 		}),
 	{"egress.ack_merge.merge_members",
 		func(e switchspec.Entity) (entry, bool) {

@@ -93,6 +93,54 @@ func (s *Session) ReadMemberCounters(ctx context.Context, slot uint16) (out [swi
 	return out, nil
 }
 
+// ackedRegister holds the last answer of each member.
+const ackedRegister = "egress.ack_merge.acked"
+
+// Acked is the last acknowledgement of a member: of which use of the slot (0: there was
+// none), and the PSN.
+type Acked struct {
+	Epoch uint16
+	PSN   uint32
+}
+
+// ReadAcked returns the last acknowledgements of the members of the merge group in a slot.
+// known is false if the switch does not let registers be read, as bmv2 does not. Errors are
+// as those of ReadMemberCounters.
+func (s *Session) ReadAcked(ctx context.Context, slot uint16) (out [switchspec.MaxMembers]Acked, known bool, err error) {
+	if slot > switchspec.MaxSlot {
+		return out, false, fmt.Errorf("p4rt: %w: merge slot %d; the last is %d", switchspec.ErrInvalid, slot, switchspec.MaxSlot)
+	}
+	first := switchspec.MaxMembers * int64(slot)
+	var ask []*p4.Entity
+	for i := range int64(switchspec.MaxMembers) {
+		ask = append(ask, &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{RegisterId: s.c.schema.acked, Index: &p4.Index{Index: first + i}}}})
+	}
+	answers := 0
+	err = s.read(ctx, ask, func(e *p4.Entity) error {
+		x := e.GetRegisterEntry()
+		i := x.GetIndex().GetIndex() - first
+		v, err := value(x.GetData().GetBitstring(), 64)
+		if err == nil && (i < 0 || i >= switchspec.MaxMembers) {
+			err = fmt.Errorf("%w: cell %d of a register, which was not asked for", ErrForeign, first+i)
+		}
+		if err == nil {
+			answers++
+			out[i] = Acked{uint16(v >> 48), uint32(v & 0xffffff)} //nolint:gosec // 16 bits are left
+		}
+		return err
+	})
+	if refusal(err) == codes.Unimplemented {
+		return out, false, nil
+	}
+	if err == nil && answers != switchspec.MaxMembers {
+		err = fmt.Errorf("%w: %d answers for %d cells of a register", ErrForeign, answers, switchspec.MaxMembers)
+	}
+	if err != nil {
+		return out, false, fmt.Errorf("p4rt: reading the answers in merge slot %d: %w", slot, err)
+	}
+	return out, true, nil
+}
+
 // cells reads cells; there are counts of all of them, or an error.
 func (s *Session) cells(ctx context.Context, cells []cell) (map[cell]Count, error) {
 	out := make(map[cell]Count, len(cells))

@@ -22,5 +22,5 @@
 // stages of changes are batches of their own.
 //
 // The package may import grpc, protobuf and the P4Runtime API, package bmv2 for
-// the program, and switchspec.
+// the program, grpcwindow and switchspec.
 package p4rt

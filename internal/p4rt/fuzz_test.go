@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // FuzzDecode gives the decoder any entity that fits in a message: it is refused,
@@ -83,7 +84,7 @@ func TestForeignEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := switchspec.Route{Dst: netip.PrefixFrom(ip(0), 8), To: switchspec.ToNextHop, Number: 2}
-	region := switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 5, Last: 6}
+	region := switchspec.Region{Group: 1, Translation: bifurcation.Translation{RID: 3, RKey: 9, First: 5, Last: 6}}
 	set := switchspec.ECMPGroup{ID: 4, Hops: []switchspec.ECMPHop{{NextHop: 1, Weight: 1}}}
 	param := func(te *p4.TableEntry, i int) *p4.Action_Param { return te.GetAction().GetAction().GetParams()[i] }
 	for name, c := range map[string]struct {
@@ -103,7 +104,7 @@ func TestForeignEntries(t *testing.T) {
 		}},
 		"parameter too wide": {route, func(te *p4.TableEntry) { param(te, 0).Value = []byte{1, 0, 2} }},
 		"number too long":    {region, func(te *p4.TableEntry) { param(te, 0).Value = []byte{1, 0, 0, 0, 0, 0, 0, 0, 0} }},
-		"another's action": {switchspec.Replica{Group: 1, RID: 9, Dst: ip(3), NextHop: 2}, func(te *p4.TableEntry) {
+		"another's action": {switchspec.Replica{Group: 1, Rewrite: bifurcation.Rewrite{RID: 9, Dst: ip(3), NextHop: 2}}, func(te *p4.TableEntry) {
 			te.GetAction().GetAction().ActionId = s.actions["egress.neighbour.rewrite"].id
 		}},
 		"a set without selector": {switchspec.Settings{}, func(te *p4.TableEntry) { te.Action.Type = &p4.TableAction_ActionProfileActionSet{} }},

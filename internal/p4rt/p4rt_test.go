@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // list is a state to compare and to print.
@@ -57,9 +58,9 @@ func states(t *testing.T, s *Session) {
 		switchspec.PREGroup{ID: 4095, Replicas: []switchspec.PREReplica{{Port: 2, Instance: 1}, {Port: 7, Instance: 2}}},
 		switchspec.ECMPGroup{ID: 4, Hops: []switchspec.ECMPHop{{NextHop: 2, Weight: 2}}},
 		switchspec.NextHop{ID: 1, Port: 4}, switchspec.Neighbor{NextHop: 1},
-		switchspec.BridgePort{Port: 3}, switchspec.Replica{Group: 1, RID: 9, Last: true, Dst: ip(3), QPN: 5},
+		switchspec.BridgePort{Port: 3}, switchspec.Replica{Group: 1, Rewrite: bifurcation.Rewrite{RID: 9, Last: true, Dst: ip(3), QPN: 5}},
 		switchspec.MergeGroup{Slot: 1, Members: 3, Epoch: 2, Learn: true, Source: ip(1), SenderQPN: 1<<24 - 1, CNPGap: 50},
-		switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 4},
+		switchspec.Region{Group: 1, Translation: bifurcation.Translation{RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 4}},
 	)); err != nil {
 		t.Fatal(err)
 	}

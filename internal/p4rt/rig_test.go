@@ -21,6 +21,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/p4rtserver"
 	"github.com/mcrdma/mcrdma/internal/softswitch/ports"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 	"github.com/mcrdma/mcrdma/tests/memnet"
 )
 
@@ -180,8 +181,8 @@ func group(s *switchspec.State, n uint16) error {
 		pre.Replicas = append(pre.Replicas, switchspec.PREReplica{Port: i + 1, Instance: i + 1})
 		if err == nil {
 			err = s.Put(
-				switchspec.Replica{Group: n, RID: i + 1, Last: true, Dst: ip(int(i) + 1), QPN: 100 + uint32(i), NextHop: 1},
-				switchspec.Region{Group: n, RID: i + 1, RKey: 7, First: 1 << 40, Last: 1<<40 + 4095, Offset: 1 << 63, NewRKey: 8},
+				switchspec.Replica{Group: n, Rewrite: bifurcation.Rewrite{RID: i + 1, Last: true, Dst: ip(int(i) + 1), QPN: 100 + uint32(i), NextHop: 1}},
+				switchspec.Region{Group: n, Translation: bifurcation.Translation{RID: i + 1, RKey: 7, First: 1 << 40, Last: 1<<40 + 4095, Offset: 1 << 63, NewRKey: 8}},
 				switchspec.MergeMember{Src: ip(int(i) + 1), Dst: ip(9), DestQP: uint32(n), Slot: n % 16384, Index: uint8(i)})
 		}
 	}
@@ -212,8 +213,8 @@ func everything(t testing.TB) *switchspec.State {
 		switchspec.Route{Dst: netip.PrefixFrom(ip(254), 32), To: switchspec.ToAgent},
 		switchspec.Route{Dst: netip.PrefixFrom(ip(253), 32), To: switchspec.ToNowhere},
 		switchspec.ECNPort{Port: 1, KMin: 50, KMax: 1<<19 - 1, PMax: 655},
-		switchspec.Replica{Group: 1, RID: 9, Dst: ip(3), NextHop: 2},
-		switchspec.Region{Group: 1, RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 3, NewRKey: 1<<32 - 1},
+		switchspec.Replica{Group: 1, Rewrite: bifurcation.Rewrite{RID: 9, Dst: ip(3), NextHop: 2}},
+		switchspec.Region{Group: 1, Translation: bifurcation.Translation{RID: 3, RKey: 9, First: 0, Last: 1<<64 - 1, Offset: 3, NewRKey: 1<<32 - 1}},
 	)
 	if err == nil {
 		err = group(s, 1)

@@ -44,6 +44,7 @@ type schema struct {
 	names   map[uint32]string
 
 	counters map[string]uint32 // ids
+	acked    uint32            // id of the register of members' answers
 	direct   map[uint32]bool   // tables, by id, that count packets of each entry
 }
 
@@ -85,6 +86,14 @@ func newSchema() (*schema, error) {
 		if s.counters[name] == 0 {
 			return nil, fmt.Errorf("p4rt: the program has no counter %s", name)
 		}
+	}
+	for _, r := range s.info.GetRegisters() {
+		if r.GetPreamble().GetName() == ackedRegister {
+			s.acked = r.GetPreamble().GetId()
+		}
+	}
+	if s.acked == 0 {
+		return nil, fmt.Errorf("p4rt: the program has no register %s", ackedRegister)
 	}
 	for _, l := range layouts {
 		if s.tables[l.table] == nil {

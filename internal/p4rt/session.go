@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
@@ -31,6 +30,19 @@ const (
 func (r Role) String() string {
 	return [...]string{"unknown", "primary", "backup", "backup without a primary"}[r]
 }
+
+// An ElectionID decides who is the primary: the highest. Low is the agent's own
+// number, by which two agents of one switch differ; High is raised to follow a
+// primary that has left.
+type ElectionID struct{ High, Low uint64 }
+
+func (e ElectionID) less(o ElectionID) bool {
+	return e.High < o.High || e.High == o.High && e.Low < o.Low
+}
+
+func (e ElectionID) String() string { return fmt.Sprintf("%d.%d", e.High, e.Low) }
+
+func (e ElectionID) wire() *p4.Uint128 { return &p4.Uint128{High: e.High, Low: e.Low} }
 
 // A PacketIn is a frame that the switch sent to the agent.
 type PacketIn struct {
@@ -148,6 +160,35 @@ func (s *Session) Takeover(above ElectionID) error {
 	s.id = id
 	s.mu.Unlock()
 	return s.arbitrate(id)
+}
+
+// primary returns the session's election id if it is the primary.
+func (s *Session) primary() (ElectionID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return s.id, s.err
+	case s.role != Primary:
+		return s.id, fmt.Errorf("%w: this session is a %v", ErrNotPrimary, s.role)
+	}
+	return s.id, nil
+}
+
+// call does one Write, if the session is the primary.
+func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
+	id, err := s.primary()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
+	defer cancel()
+	_, err = s.c.rpc.Write(ctx, &p4.WriteRequest{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Updates: updates,
+		Atomicity: p4.WriteRequest_CONTINUE_ON_ERROR})
+	if status.Code(err) == codes.PermissionDenied {
+		return fmt.Errorf("%w: %w", ErrNotPrimary, err)
+	}
+	return err
 }
 
 func (s *Session) arbitrate(id ElectionID) error {
@@ -292,46 +333,4 @@ func (s *Session) EnableDigests(ctx context.Context) error {
 		return fmt.Errorf("p4rt: enabling digests: %w", err)
 	}
 	return nil
-}
-
-// PushPipeline gives the switch the program even if it has it. All its state is
-// lost: entries, multicast groups, counters, registers, and what it knew of
-// digests. Only the primary can.
-func (s *Session) PushPipeline(ctx context.Context) error {
-	id, err := s.primary()
-	if err == nil {
-		err = s.deleteGroups(ctx)
-	}
-	if err == nil {
-		_, err = s.c.rpc.SetForwardingPipelineConfig(ctx, &p4.SetForwardingPipelineConfigRequest{
-			DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Action: p4.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
-			Config: &p4.ForwardingPipelineConfig{P4Info: s.c.schema.info, P4DeviceConfig: bmv2.JSON,
-				Cookie: &p4.ForwardingPipelineConfig_Cookie{Cookie: s.c.schema.cookie}}})
-	}
-	switch {
-	case status.Code(err) == codes.PermissionDenied:
-		return fmt.Errorf("p4rt: setting the pipeline: %w: %w", ErrNotPrimary, err)
-	case err != nil:
-		return fmt.Errorf("p4rt: setting the pipeline: %w", err)
-	}
-	return nil
-}
-
-// deleteGroups deletes all multicast groups. bmv2 forgets them with the pipeline,
-// but still has them: one that is inserted again then has each replica twice.
-func (s *Session) deleteGroups(ctx context.Context) error {
-	var groups []*p4.Update
-	err := s.read(ctx, []*p4.Entity{multicastGroups()}, func(e *p4.Entity) error {
-		groups = append(groups, &p4.Update{Type: p4.Update_DELETE, Entity: e})
-		return nil
-	})
-	if status.Code(err) == codes.FailedPrecondition {
-		return nil // there is no pipeline yet
-	}
-	for err == nil && len(groups) > 0 {
-		n := min(len(groups), s.c.cfg.Batch)
-		err = s.call(ctx, groups[:n])
-		groups = groups[n:]
-	}
-	return err
 }

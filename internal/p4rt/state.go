@@ -1,7 +1,7 @@
 package p4rt
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,32 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/mcrdma/mcrdma/bmv2"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
-
-// HasPipeline says whether the switch runs this program. It is known by its cookie,
-// or if the switch does not keep cookies, by itself.
-func (s *Session) HasPipeline(ctx context.Context) (bool, error) {
-	get := func(what p4.GetForwardingPipelineConfigRequest_ResponseType) (*p4.ForwardingPipelineConfig, error) {
-		r, err := s.c.rpc.GetForwardingPipelineConfig(ctx, &p4.GetForwardingPipelineConfigRequest{DeviceId: s.c.cfg.DeviceID, ResponseType: what})
-		if c := status.Code(err); c == codes.FailedPrecondition || c == codes.NotFound {
-			return nil, nil // none is set
-		}
-		return r.GetConfig(), err
-	}
-	c, err := get(p4.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
-	if err == nil && c != nil && c.GetCookie() == nil {
-		c, err = get(p4.GetForwardingPipelineConfigRequest_ALL)
-		if err == nil && c.GetCookie() == nil {
-			return bytes.Equal(c.GetP4DeviceConfig(), bmv2.JSON), nil
-		}
-	}
-	if err != nil {
-		return false, fmt.Errorf("p4rt: asking for the pipeline: %w", err)
-	}
-	return c.GetCookie().GetCookie() == s.c.schema.cookie && c != nil, nil
-}
 
 // Read reads back the whole state. Errors wrap ErrForeign if there is something
 // in it that this client would not have written.
@@ -236,42 +212,10 @@ func (b *batch) settle(err error) (again, whole error) {
 			again = fmt.Errorf("%v: %v: %s", x.change, code, each[i].GetMessage())
 			left = append(left, x)
 		default:
-			object := b.s.c.schema.names[x.update.GetEntity().GetTableEntry().GetTableId()]
-			if object == "" {
-				object = "PRE"
-			}
+			object := cmp.Or(b.s.c.schema.names[x.update.GetEntity().GetTableEntry().GetTableId()], "PRE")
 			b.failed = append(b.failed, &UpdateError{x.change, code, object, each[i].GetMessage()})
 		}
 	}
 	b.todo = left
 	return again, nil
-}
-
-// primary returns the session's election id if it is the primary.
-func (s *Session) primary() (ElectionID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.err != nil:
-		return s.id, s.err
-	case s.role != Primary:
-		return s.id, fmt.Errorf("%w: this session is a %v", ErrNotPrimary, s.role)
-	}
-	return s.id, nil
-}
-
-// call does one Write, if the session is the primary.
-func (s *Session) call(ctx context.Context, updates []*p4.Update) error {
-	id, err := s.primary()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.Timeout)
-	defer cancel()
-	_, err = s.c.rpc.Write(ctx, &p4.WriteRequest{DeviceId: s.c.cfg.DeviceID, ElectionId: id.wire(), Updates: updates,
-		Atomicity: p4.WriteRequest_CONTINUE_ON_ERROR})
-	if status.Code(err) == codes.PermissionDenied {
-		return fmt.Errorf("%w: %w", ErrNotPrimary, err)
-	}
-	return err
 }

@@ -30,10 +30,10 @@
 package softswitch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -147,9 +147,7 @@ type batch struct {
 // New returns a switch without ports and pipeline. Close ends it. The error
 // wraps ErrConfig.
 func New(cfg Config) (s *Switch, err error) {
-	if cfg.DropPort == 0 {
-		cfg.DropPort = DefaultDropPort
-	}
+	cfg.DropPort = cmp.Or(cfg.DropPort, DefaultDropPort)
 	switch {
 	case cfg.CPUPort > pre.MaxPort || cfg.DropPort > pre.MaxPort:
 		return nil, fmt.Errorf("softswitch: %w: CPU port %d, drop port %d; ports are 0 to %d", ErrConfig, cfg.CPUPort, cfg.DropPort, pre.MaxPort)
@@ -160,9 +158,7 @@ func New(cfg Config) (s *Switch, err error) {
 		start := time.Now()
 		cfg.Clock = func() time.Duration { return time.Since(start) }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s = &Switch{cfg: cfg, log: cfg.Log, lock: make(turns, 1), in: make(chan *batch),
 		injected: make(chan []byte, injectQueue),
 		packetIn: func([]byte) {}, digests: func([]pipeline.Digest) {}, idle: func([]pipeline.Expired) {}}

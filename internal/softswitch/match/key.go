@@ -5,36 +5,6 @@ import (
 	"slices"
 )
 
-// identify checks a key and writes the entry's identity to id.
-func (t *Table[V]) identify(k Key, prio int32, id []uint64) error {
-	if len(k) != len(t.fields) {
-		return fmt.Errorf("%w: %d fields, not %d", ErrKey, len(k), len(t.fields))
-	}
-	for i := range k {
-		if err := t.fields[i].Check(&k[i]); err != nil {
-			return fmt.Errorf("%w: field %d: %w", ErrKey, i, err)
-		}
-	}
-	if t.lists != nil {
-		t.lists.identify(t.fields, k, prio, id)
-		return nil
-	}
-	if prio != 0 {
-		return fmt.Errorf("%w: priority %d, but without a ternary or range field there is none: give 0", ErrKey, prio)
-	}
-	at, lens := 0, t.words
-	for i := range k {
-		f, s := &k[i], &t.fields[i]
-		if s.Kind == LPM {
-			id[lens] = uint64(f.PrefixLen)
-			lens++
-		}
-		put(id[at:at+s.n], f.Value)
-		at += s.n
-	}
-	return nil
-}
-
 // put writes v, or zeros if it is nil.
 func put(to []uint64, v Value) {
 	if v == nil {

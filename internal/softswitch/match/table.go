@@ -83,6 +83,36 @@ func (t *Table[V]) Len() int { return t.ids.live }
 // and priority as such.
 func (t *Table[V]) Check(k Key, prio int32) error { return t.identify(k, prio, t.buf) }
 
+// identify checks a key and writes the entry's identity to id.
+func (t *Table[V]) identify(k Key, prio int32, id []uint64) error {
+	if len(k) != len(t.fields) {
+		return fmt.Errorf("%w: %d fields, not %d", ErrKey, len(k), len(t.fields))
+	}
+	for i := range k {
+		if err := t.fields[i].Check(&k[i]); err != nil {
+			return fmt.Errorf("%w: field %d: %w", ErrKey, i, err)
+		}
+	}
+	if t.lists != nil {
+		t.lists.identify(t.fields, k, prio, id)
+		return nil
+	}
+	if prio != 0 {
+		return fmt.Errorf("%w: priority %d, but without a ternary or range field there is none: give 0", ErrKey, prio)
+	}
+	at, lens := 0, t.words
+	for i := range k {
+		f, s := &k[i], &t.fields[i]
+		if s.Kind == LPM {
+			id[lens] = uint64(f.PrefixLen)
+			lens++
+		}
+		put(id[at:at+s.n], f.Value)
+		at += s.n
+	}
+	return nil
+}
+
 // Insert adds an entry. The table keeps no reference to the key. Errors:
 // ErrExists if there is an entry with the same key and priority, ErrFull, and
 // ErrKey for a key that does not fit the fields.

@@ -232,6 +232,13 @@ func (s *Server) advice(r *role, code codes.Code) *p4.StreamMessageResponse {
 	return &p4.StreamMessageResponse{Update: &p4.StreamMessageResponse_Arbitration{Arbitration: m}}
 }
 
+func (s *Server) checkDevice(id uint64) error {
+	if id != s.opt.DeviceID {
+		return fail(codes.NotFound, "there is no device %d here; this is device %d", id, s.opt.DeviceID)
+	}
+	return nil
+}
+
 // asPrimary checks that a call comes from the primary of its role, and keeps it
 // from being replaced, and s.state locked, until the returned function is called.
 func (s *Server) asPrimary(device uint64, name string, numeric uint64, id *p4.Uint128) (func(), error) {
@@ -272,6 +279,16 @@ func (s *Server) checkPrimary(r *role, id *electionID) error {
 		return fail(codes.PermissionDenied, "no election id is given; the primary of %s has %v", r, *p.election)
 	case *id != *p.election:
 		return fail(codes.PermissionDenied, "election id %v is not that of the primary of %s, which is %v", *id, r, *p.election)
+	}
+	return nil
+}
+
+// mustBePrimary refuses what only primaries may send.
+func (s *Server) mustBePrimary(st *stream, what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.role == nil || st.role.primary != st {
+		return fail(codes.PermissionDenied, "only the primary may send a %s", what)
 	}
 	return nil
 }

@@ -36,5 +36,5 @@
 //   - Values of translated types keep their number.
 //
 // The package may import grpc, protobuf and the P4Runtime API, and the packages
-// program, match, pipeline and pre of the switch.
+// program, match, pipeline and pre of the switch, and grpcwindow.
 package p4rtserver

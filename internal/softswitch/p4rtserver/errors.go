@@ -126,3 +126,7 @@ func batchStatus(what string, errs []error) error {
 	}
 	return status.ErrorProto(st)
 }
+
+func noExterns() error {
+	return fail(codes.Unimplemented, "v1model has no externs that extern entries could be about")
+}

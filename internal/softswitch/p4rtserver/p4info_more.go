@@ -11,6 +11,36 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
 
+// newIndex resolves a P4Info against the pipeline that it should belong to. The
+// error lists what does not fit together, by name.
+func newIndex(info *p4cfg.P4Info, pipe *pipeline.Pipeline) (*index, error) {
+	x := &index{
+		kinds:    map[uint32]string{},
+		actions:  map[uint32]*action{},
+		byState:  map[*pipeline.Table]*table{},
+		byDigest: make([]*digest, len(pipe.Program().Digests)),
+	}
+	x.tables = newObjects[table](x, "table")
+	x.profiles = newObjects[profile](x, "action profile")
+	x.counters = newObjects[counter](x, "counter")
+	x.meters = newObjects[meter](x, "meter")
+	x.registers = newObjects[register](x, "register")
+	x.valueSets = newObjects[valueSet](x, "value set")
+	x.digests = newObjects[digest](x, "digest")
+	b := &indexer{index: x, info: info, pipe: pipe, prog: pipe.Program()}
+	b.common()
+	b.readActions()
+	resolve(b, &x.profiles, info.GetActionProfiles(), pipe.Profile, b.readProfile)
+	resolve(b, &x.tables, info.GetTables(), pipe.Table, b.readTable)
+	b.finishProfiles()
+	b.readArrays()
+	b.readDirect()
+	resolve(b, &x.valueSets, info.GetValueSets(), pipe.ValueSet, b.readValueSet)
+	resolve(b, &x.digests, info.GetDigests(), b.findDigest, b.readDigest)
+	b.readPacketHeaders()
+	return x, b.result()
+}
+
 // resolve reads the P4Info's objects of one kind. find finds the program's object
 // of that name, or returns nil; read makes one of the two, or nil if they do not
 // fit at all.

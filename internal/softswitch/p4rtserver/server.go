@@ -8,8 +8,8 @@ import (
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pipeline"
 )
 
@@ -84,7 +84,7 @@ func New(t Target, o Options) *Server {
 // larger than gRPC's default limit, and when Stop has returned nothing is being done
 // to the switch any more.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true)}
+	return append(grpcwindow.Serve(), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true))
 }
 
 // Register adds the service to a gRPC server.
@@ -147,23 +147,4 @@ func (s *Server) Capabilities(_ context.Context, req *p4.CapabilitiesRequest) (*
 		}
 	}
 	return &p4.CapabilitiesResponse{P4RuntimeApiVersion: apiVersion}, nil
-}
-
-func (s *Server) checkDevice(id uint64) error {
-	if id != s.opt.DeviceID {
-		return fail(codes.NotFound, "there is no device %d here; this is device %d", id, s.opt.DeviceID)
-	}
-	return nil
-}
-
-// current is the configuration that reads and writes concern: the saved one, if
-// there is one. The caller holds s.state.
-func (s *Server) current() (*config, error) {
-	switch {
-	case s.saved != nil:
-		return s.saved, nil
-	case s.active != nil:
-		return s.active, nil
-	}
-	return nil, fail(codes.FailedPrecondition, "no forwarding pipeline config has been set yet: call SetForwardingPipelineConfig first")
 }

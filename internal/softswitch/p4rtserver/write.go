@@ -2,8 +2,6 @@ package p4rtserver
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	p4 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
@@ -91,37 +89,6 @@ func (s *Server) writeAll(x *txn, updates []*p4.Update, atOnce int) (errs []erro
 	return errs, err
 }
 
-// A txn applies updates to a config's state. Its user has exclusive access.
-type txn struct {
-	c       *config
-	now     time.Duration
-	learned bool           // digests have been configured
-	keep    bool           // remember how to undo
-	undo    []func() error // in the order of what was done
-}
-
-// done notes how to undo what has just been done.
-func (x *txn) done(undo func() error) {
-	if x.keep {
-		x.undo = append(x.undo, undo)
-	}
-}
-
-// rollBack undoes everything. It cannot fail unless the state is broken.
-func (x *txn) rollBack() error {
-	var failed []error
-	for i := len(x.undo) - 1; i >= 0; i-- {
-		if err := x.undo[i](); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	x.undo = nil
-	if len(failed) > 0 {
-		return fail(codes.Internal, "roll-back failed: %v", errors.Join(failed...))
-	}
-	return nil
-}
-
 // update applies one update, or leaves the state as it was.
 func (x *txn) update(u *p4.Update) error {
 	kind := u.GetType()
@@ -163,8 +130,4 @@ func (x *txn) update(u *p4.Update) error {
 		return noExterns()
 	}
 	return invalid("the update has no entity")
-}
-
-func noExterns() error {
-	return fail(codes.Unimplemented, "v1model has no externs that extern entries could be about")
 }

@@ -114,28 +114,6 @@ func readCounts(c *p4.CounterData) pipeline.Counts {
 	return pipeline.Counts{Packets: uint64(c.GetPacketCount()), Bytes: uint64(c.GetByteCount())}
 }
 
-// directCounter modifies the counter of a table entry.
-func (x *txn) directCounter(kind p4.Update_Type, d *p4.DirectCounterEntry) error {
-	if kind != p4.Update_MODIFY {
-		return notModify("direct counter entry", kind)
-	}
-	t, e, err := x.c.entryOf(d.GetTableEntry())
-	switch {
-	case err != nil:
-		return err
-	case t.counter == nil:
-		return invalid("%s has no direct counter", t)
-	}
-	if d.GetData() == nil {
-		return nil
-	}
-	if err := checkCounts(t.counter, d.GetData()); err != nil {
-		return err
-	}
-	x.setCounts(e, d.GetData())
-	return nil
-}
-
 // meter modifies cells of a meter.
 func (x *txn) meter(kind p4.Update_Type, e *p4.MeterEntry) error {
 	m, err := x.c.meters.modified(e.GetMeterId(), kind)
@@ -150,27 +128,6 @@ func (x *txn) meter(kind p4.Update_Type, e *p4.MeterEntry) error {
 		return err
 	}
 	return m.set(x, e.GetIndex(), config)
-}
-
-// directMeter modifies the meter of a table entry.
-func (x *txn) directMeter(kind p4.Update_Type, d *p4.DirectMeterEntry) error {
-	if kind != p4.Update_MODIFY {
-		return notModify("direct meter entry", kind)
-	}
-	t, e, err := x.c.entryOf(d.GetTableEntry())
-	switch {
-	case err != nil:
-		return err
-	case t.meter == nil:
-		return invalid("%s has no direct meter", t)
-	case d.GetCounterData() != nil:
-		return noColors(t.meter)
-	}
-	config, err := readMeter(t.meter, t.meter.kind, d.GetConfig())
-	if err != nil {
-		return err
-	}
-	return x.setMeter(t, e, config)
 }
 
 // register modifies cells of a register.

@@ -351,3 +351,46 @@ func (c *config) entryOf(te *p4.TableEntry) (*table, *pipeline.Entry, error) {
 	}
 	return t, e, nil
 }
+
+// directCounter modifies the counter of a table entry.
+func (x *txn) directCounter(kind p4.Update_Type, d *p4.DirectCounterEntry) error {
+	if kind != p4.Update_MODIFY {
+		return notModify("direct counter entry", kind)
+	}
+	t, e, err := x.c.entryOf(d.GetTableEntry())
+	switch {
+	case err != nil:
+		return err
+	case t.counter == nil:
+		return invalid("%s has no direct counter", t)
+	}
+	if d.GetData() == nil {
+		return nil
+	}
+	if err := checkCounts(t.counter, d.GetData()); err != nil {
+		return err
+	}
+	x.setCounts(e, d.GetData())
+	return nil
+}
+
+// directMeter modifies the meter of a table entry.
+func (x *txn) directMeter(kind p4.Update_Type, d *p4.DirectMeterEntry) error {
+	if kind != p4.Update_MODIFY {
+		return notModify("direct meter entry", kind)
+	}
+	t, e, err := x.c.entryOf(d.GetTableEntry())
+	switch {
+	case err != nil:
+		return err
+	case t.meter == nil:
+		return invalid("%s has no direct meter", t)
+	case d.GetCounterData() != nil:
+		return noColors(t.meter)
+	}
+	config, err := readMeter(t.meter, t.meter.kind, d.GetConfig())
+	if err != nil {
+		return err
+	}
+	return x.setMeter(t, e, config)
+}

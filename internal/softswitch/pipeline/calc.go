@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/big"
+	"math/bits"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -252,4 +253,25 @@ func identity(b []byte) uint64 {
 		v = v<<8 | uint64(x)
 	}
 	return v
+}
+
+// rng is the splitmix64 generator.
+type rng uint64
+
+func (r *rng) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	x := uint64(*r)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below returns a number less than n; an n of 0 stands for 2^64.
+func (r *rng) below(n uint64) uint64 {
+	x := r.next()
+	if n == 0 {
+		return x
+	}
+	hi, _ := bits.Mul64(x, n)
+	return hi
 }

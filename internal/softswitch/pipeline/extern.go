@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"math/bits"
 	"strings"
 
 	"github.com/mcrdma/mcrdma/internal/softswitch/match"
@@ -56,27 +55,6 @@ func (c *compiler) random(s *program.Stmt) stmt {
 			set(pk, a+r.below(b-a+1))
 		}
 	}
-}
-
-// rng is the splitmix64 generator.
-type rng uint64
-
-func (r *rng) next() uint64 {
-	*r += 0x9e3779b97f4a7c15
-	x := uint64(*r)
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// below returns a number less than n; an n of 0 stands for 2^64.
-func (r *rng) below(n uint64) uint64 {
-	x := r.next()
-	if n == 0 {
-		return x
-	}
-	hi, _ := bits.Mul64(x, n)
-	return hi
 }
 
 // registerRead compiles dst = register[i]. An index out of range leaves dst.

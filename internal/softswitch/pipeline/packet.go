@@ -173,3 +173,11 @@ func (po *pool) release(pk *Packet) {
 	po.drop(pk)
 	po.packets = append(po.packets, pk)
 }
+
+// peek reads bits ahead of the parser, 0 where the frame has ended.
+func (pk *Packet) peek(bit, bits int) uint64 {
+	if pk.pos+(bit+bits+7)/8 > pk.end {
+		return 0
+	}
+	return peek(pk.buf.b[pk.pos:], bit, bits)
+}

@@ -432,3 +432,15 @@ func (c *compiler) advance(x num) stmt {
 		}
 	}
 }
+
+// lookahead is how many bits ahead of the parser an expression reads.
+func lookahead(e *program.Expr) int {
+	if e == nil {
+		return 0
+	}
+	n := 0
+	if e.Op == program.OpLookahead {
+		n = e.Offset + e.Bits
+	}
+	return max(n, lookahead(e.Left), lookahead(e.Right), lookahead(e.Cond))
+}

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"time"
+
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 )
@@ -240,6 +242,9 @@ func (p *Pipeline) runEgress(pk *Packet, q Queue) (frame []byte) {
 	p.pool.release(pk)
 	return frame
 }
+
+// micros is the time as programs see it.
+func micros(t time.Duration) uint64 { return uint64(t / time.Microsecond) }
 
 // recirculate takes a deparsed packet to the parser again, whole.
 func (p *Pipeline) recirculate(pk *Packet, frame []byte) {

@@ -27,6 +27,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -84,9 +85,7 @@ func New(prog *program.Program, o Options) (*Pipeline, error) {
 	if o.PRE == nil {
 		o.PRE = pre.New(pre.Limits{})
 	}
-	if o.DropPort == 0 {
-		o.DropPort = DefaultDropPort
-	}
+	o.DropPort = cmp.Or(o.DropPort, DefaultDropPort)
 	s, err := newState(prog)
 	if err != nil {
 		return nil, err
@@ -205,6 +204,3 @@ func (p *Pipeline) Process(now time.Duration, port uint16, frame []byte, emit fu
 	}
 	p.queue = q
 }
-
-// micros is the time as programs see it.
-func micros(t time.Duration) uint64 { return uint64(t / time.Microsecond) }

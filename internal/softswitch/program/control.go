@@ -74,18 +74,6 @@ func (c *control) declare(n *node, kind string, k NodeKind, index int, r *regist
 	c.nodes[name] = Node{k, index}
 }
 
-// next reads the name of a node, or null for the end of the control.
-func (c *control) next(n node) Node {
-	if n.isNull() {
-		return Node{}
-	}
-	next, ok := c.nodes[n.str()]
-	if !ok {
-		n.invalid("it goes on to %s, which does not exist in this control", quote(n.str()))
-	}
-	return next
-}
-
 func (c *control) conditional(n node) Conditional {
 	n = n.object("name id expression", "true_next false_next")
 	return Conditional{

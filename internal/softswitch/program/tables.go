@@ -42,6 +42,18 @@ func (c *control) table(n node) Table {
 	return t
 }
 
+// next reads the name of a node, or null for the end of the control.
+func (c *control) next(n node) Node {
+	if n.isNull() {
+		return Node{}
+	}
+	next, ok := c.nodes[n.str()]
+	if !ok {
+		n.invalid("it goes on to %s, which does not exist in this control", quote(n.str()))
+	}
+	return next
+}
+
 // matchKind reads the name of a match kind.
 func matchKind(n node) MatchKind {
 	k, ok := map[string]MatchKind{"exact": Exact, "lpm": LPM, "ternary": Ternary, "range": Range}[n.str()]

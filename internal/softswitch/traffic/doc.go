@@ -4,7 +4,8 @@
 // A [Buffer] is the switch's packet memory: bytes that all queues share, and some
 // for each queue alone. A [Port] decides which packets of one port leave when:
 // classes of strict priority, and a rate. A [Manager] joins a pipeline with one Port
-// for each port number.
+// for each port number. There is no priority flow control: a packet that finds no room is
+// dropped and counted.
 //
 //	m, err := traffic.New(traffic.Config{}, func(port uint16, frame []byte) { … })
 //	m.Load(pipe)
