@@ -31,8 +31,8 @@ var (
 	ErrClosed = errors.New("rdmcfallback: group is closed")
 )
 
-// codes are the reasons as encoded in messages, from 1.
-var codes = [...]error{1: ErrMismatch, 2: ErrLost, 3: ErrProtocol, 4: ErrRefused, 5: ErrLeft}
+// codes are the reasons as encoded in messages, from 1; nil: no reason has the number.
+var codes = [256]error{1: ErrMismatch, 2: ErrLost, 3: ErrProtocol, 4: ErrRefused, 5: ErrLeft}
 
 // A FailedError says that a group has failed, and what is left of it.
 type FailedError struct {
@@ -69,7 +69,7 @@ func (r *relayed) Unwrap() error { return r.reason }
 
 // codeOf returns the number that encodes a reason.
 func codeOf(reason error) byte {
-	for i, e := range codes {
+	for i, e := range codes[:] {
 		if e != nil && errors.Is(reason, e) {
 			return byte(i)
 		}

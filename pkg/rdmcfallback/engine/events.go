@@ -119,16 +119,6 @@ func (e *Engine) Received(peer int, imm uint32, n int) {
 	m.take(r.block)
 }
 
-// ask asks the root for a size. Normally the root's message with the size is under way; if
-// it isn't, the root's answer comes without it.
-func (e *Engine) ask() {
-	e.asks++
-	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
-}
-
-// isTold reports whether the root tells the size of a message with this immediate value.
-func (e *Engine) isTold(imm uint32) bool { return imm >= big || e.cfg.SmallMax > 0 }
-
 // beginArrived begins the message whose first block is in the spare block, if it is
 // the next and its size is known.
 func (e *Engine) beginArrived() {
@@ -173,70 +163,8 @@ func (e *Engine) Down(peer int, err error) {
 	if e.told && peer != 0 {
 		return // the root decides: it has either seen the same failure, or heard all that it needs
 	}
-	if errors.Is(err, ErrProtocol) {
-		e.fail(peer, err)
-		return
+	if !errors.Is(err, ErrProtocol) {
+		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	e.fail(peer, fmt.Errorf("%w: %w", ErrLost, err))
+	e.fail(peer, err)
 }
-
-// Told says that a peer sent a control message. msg is not kept.
-func (e *Engine) Told(peer int, msg []byte) {
-	if e.phase > open || !e.isPeer(peer) {
-		return
-	}
-	c, err := parse(msg)
-	if err != nil {
-		e.violated(peer, "it sent %v", err)
-		return
-	}
-	if fromRoot := c.kind == kindSize || c.kind == kindClose || c.kind == kindDone || c.kind == kindTold; fromRoot && peer != 0 {
-		e.violated(peer, "it sent a control message of kind %d, which only the root may", c.kind)
-		return
-	}
-	if !e.greeted[peer] && c.kind != kindHello && c.kind != kindFailed {
-		e.violated(peer, "it sent a control message of kind %d before it greeted", c.kind)
-		return
-	}
-	switch c.kind {
-	case kindHello:
-		e.toldHello(peer, &c.hello)
-	case kindSize:
-		e.toldSize(peer, &c)
-	case kindClose:
-		e.toldClose(peer, c.number)
-	case kindHave:
-		e.toldHave(peer, c.number)
-	case kindCount:
-		e.toldCount(peer, c.number)
-	case kindDone:
-		e.toldDone(peer, c.number)
-	case kindFailed:
-		e.toldFailed(peer, &c)
-	case kindAsk:
-		e.tell(peer, peer+1, &control{kind: kindTold, number: c.number})
-	case kindTold:
-		e.sizesAnnounced(peer, c.number)
-	}
-}
-
-// sizesAnnounced handles the root's answer: it has told all sizes that it had to tell when
-// it was asked.
-func (e *Engine) sizesAnnounced(peer int, ask int64) {
-	if ask <= e.answers || ask > e.asks {
-		e.violated(peer, "it answered question %d, after %d of %d", ask, e.answers, e.asks)
-		return
-	}
-	e.answers = ask
-	if ask == e.asks && e.spare == spareArrived && e.isTold(e.spareImm) && len(e.sizes) == 0 {
-		e.violated(e.first, "it sent a message with immediate value %#x, of which the root doesn't know", e.spareImm)
-	}
-	if ask == e.gapAsk && e.gap == e.started && len(e.sizes) == 0 {
-		e.missed()
-	}
-}
-
-func (e *Engine) isPeer(peer int) bool { return peer >= 0 && peer < e.nodes && peer != e.cfg.Self }
-
-// newest returns the message begun last.
-func (e *Engine) newest() *message { return &e.ring[max(e.started-1, 0)%Window] }

@@ -2,85 +2,7 @@ package engine
 
 import "fmt"
 
-// What members tell each other about the group: that it begins, ends, or fails.
-
-// toldHello compares a greeting with what this member would say.
-func (e *Engine) toldHello(peer int, h *hello) {
-	if e.greeted[peer] {
-		e.violated(peer, "it greeted twice")
-		return
-	}
-	if d := e.mine.differs(h); d != "" {
-		e.fail(peer, fmt.Errorf("%w: members %d (%s) and %d (%s): %s",
-			ErrMismatch, e.cfg.Self, e.cfg.Members[e.cfg.Self], peer, e.cfg.Members[peer], d))
-		return
-	}
-	if int(h.Self) != peer {
-		e.fail(peer, fmt.Errorf("%w: member %d (%s) says that it is member %d", ErrMismatch, peer, e.cfg.Members[peer], h.Self))
-		return
-	}
-	if h.Counts == 1 {
-		if peer != 0 {
-			e.violated(peer, "it wants to be told what others have, as only the root may")
-			return
-		}
-		e.tally.asked = true
-	}
-	e.greeted[peer], e.have[peer] = true, h.Have
-	e.greets++
-}
-
-// toldSize keeps the size of a large message until its first block is here. The root may be
-// as many messages ahead of this member as fit in the windows of all members between them.
-func (e *Engine) toldSize(peer int, c *control) {
-	last := e.started - 1
-	if len(e.sizes) > 0 {
-		last = e.sizes[len(e.sizes)-1].number
-	}
-	if e.total >= 0 || c.number <= last || !e.isTold(uint32(min(c.value, big))) || e.isSmall(c.value) || len(e.sizes) >= Window*e.nodes {
-		e.violated(peer, "it told that message %d has %d bytes, after message %d", c.number, c.value, last)
-		return
-	}
-	e.sizes = append(e.sizes, *c)
-}
-
-// toldClose records how many messages there are.
-func (e *Engine) toldClose(peer int, total int64) {
-	if e.total >= 0 || total < e.started {
-		e.violated(peer, "it told that there are %d messages, after it sent %d", total, e.started)
-		return
-	}
-	e.total = total
-}
-
-// toldHave counts a member that has everything.
-func (e *Engine) toldHave(peer int, total int64) {
-	if e.cfg.Self != 0 || !e.closing || e.finished[peer] || total != e.total {
-		e.violated(peer, "it told that it has all %d messages", total)
-		return
-	}
-	e.finished[peer] = true
-	e.nFinished++
-	e.tally.set(peer, total)
-}
-
-// toldDone ends the group.
-func (e *Engine) toldDone(peer int, total int64) {
-	if !e.told || total != e.total {
-		e.violated(peer, "it announced that all members have all %d messages, but this member has %d", total, e.complete)
-		return
-	}
-	e.end(closed)
-}
-
-// toldFailed fails the group as another member did.
-func (e *Engine) toldFailed(peer int, c *control) {
-	if c.number >= int64(e.nodes) || int(c.code) >= len(codes) || codes[c.code] == nil {
-		e.violated(peer, "it told that member %d failed with code %d", c.number, c.code)
-		return
-	}
-	e.fail(int(c.number), &relayed{text: c.text, reason: codes[c.code]})
-}
+// How the group ends, or fails, and how this member tells others.
 
 // barrier takes the next step towards the end, if it can, and reports whether it did.
 func (e *Engine) barrier() bool {
@@ -129,3 +51,12 @@ func (e *Engine) tellAll(c *control) { e.tell(0, e.nodes, c) }
 func (e *Engine) tell(first, last int, c *control) {
 	e.tells = append(e.tells, tell{first, last, c.append(nil)})
 }
+
+// ask asks the root for a size. Normally the root's message with the size is under way; if
+// it isn't, the root's answer comes without it.
+func (e *Engine) ask() {
+	e.asks++
+	e.tell(0, 1, &control{kind: kindAsk, number: e.asks})
+}
+
+func (e *Engine) isPeer(peer int) bool { return peer >= 0 && peer < e.nodes && peer != e.cfg.Self }

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
@@ -65,102 +67,112 @@ func TestLies(t *testing.T) {
 		right   func(o odd) // all is well until here
 		wrong   func(o odd)
 		suspect int
+		text    string // what it is said to have done
 	}{
 		"two greetings": {1, 3, Config{}, nil, func(o odd) {
 			o.Told(2, (&control{kind: kindHello, hello: o.greeting(2, 0)}).append(nil))
-		}, 2},
+		}, 2, "it greeted twice"},
 		"ready for everything": {1, 3, Config{}, func(o odd) {
 			for range maxCredits {
 				o.Ready(2)
 			}
-		}, func(o odd) { o.Ready(2) }, 2},
-		"a block unasked": {3, 4, Config{}, nil, func(o odd) { o.receive(2, 3, 3) }, 2},
+		}, func(o odd) { o.Ready(2) }, 2, "it is ready for 65 blocks"},
+		"a block unasked": {3, 4, Config{}, nil, func(o odd) { o.receive(2, 3, 3) }, 2, "it sent a block that it was not asked for"},
 
-		"closed by a member":       {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindClose, 0, 0) }, 2},
-		"done by a member":         {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(2, kindDone, 0, 0) }, 2},
-		"size by a member":         {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
-		"told by a member":         {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(2, kindTold, 1, 0) }, 2},
-		"size by a member to root": {0, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2},
-		"closed twice":             {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindClose, 1, 0) }, 0},
+		"failed by no member": {3, 4, Config{}, nil, func(o odd) {
+			o.Told(2, (&control{kind: kindFailed, number: 4, code: 3}).append(nil))
+		}, 2, "it told that member 4 failed with code 3"},
+		"failed for no reason": {3, 4, Config{}, nil, func(o odd) {
+			o.Told(2, (&control{kind: kindFailed, number: 1, code: 6}).append(nil))
+		}, 2, "it told that member 1 failed with code 6"},
+		"another size":             {3, 4, Config{}, func(o odd) { o.receive(1, 9, 4) }, func(o odd) { o.receive(2, 8, 3) }, 2, "block 1 of message 0 came with 3 bytes and immediate value 0x8 instead of 4 and 0x9"},
+		"closed by a member":       {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindClose, 0, 0) }, 2, "it sent a control message of kind 3, which only the root may"},
+		"done by a member":         {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(2, kindDone, 0, 0) }, 2, "it sent a control message of kind 5, which only the root may"},
+		"size by a member":         {3, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2, "it sent a control message of kind 2, which only the root may"},
+		"told by a member":         {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(2, kindTold, 1, 0) }, 2, "it sent a control message of kind 8, which only the root may"},
+		"size by a member to root": {0, 4, Config{}, nil, func(o odd) { o.tell(2, kindSize, 0, big) }, 2, "it sent a control message of kind 2, which only the root may"},
+		"closed twice":             {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindClose, 1, 0) }, 0, "it told that there are 1 messages, after it sent 0"},
 		"closed below": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3) },
-			func(o odd) { o.tell(0, kindClose, 0, 0) }, 0},
-		"done before have": {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0},
-		"done with more":   {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0},
+			func(o odd) { o.tell(0, kindClose, 0, 0) }, 0, "it told that there are 0 messages, after it sent 1"},
+		"done before have": {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 1, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0, "it announced that all members have all 1 messages, but this member has 0"},
+		"done with more":   {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.tell(0, kindDone, 1, 0) }, 0, "it announced that all members have all 1 messages, but this member has 0"},
 		"have before close": {0, 3, Config{}, nil, func(o odd) {
 			o.tell(1, kindHave, 0, 0)
-		}, 1},
-		"have twice": {0, 3, Config{}, func(o odd) { o.end(); o.tell(1, kindHave, 0, 0) }, func(o odd) { o.tell(1, kindHave, 0, 0) }, 1},
-		"have more":  {0, 3, Config{}, func(o odd) { o.Close() }, func(o odd) { o.tell(1, kindHave, 1, 0) }, 1},
+		}, 1, "it told that it has all 0 messages"},
+		"have twice": {0, 3, Config{}, func(o odd) { o.end(); o.tell(1, kindHave, 0, 0) }, func(o odd) { o.tell(1, kindHave, 0, 0) }, 1, "it told that it has all 0 messages"},
+		"have more":  {0, 3, Config{}, func(o odd) { o.Close() }, func(o odd) { o.tell(1, kindHave, 1, 0) }, 1, "it told that it has all 1 messages"},
 		"have to a member": {3, 4, Config{}, nil, func(o odd) {
 			o.tell(2, kindHave, 0, 0)
-		}, 2},
+		}, 2, "it told that it has all 0 messages"},
 
-		"count unasked":     {0, 3, Config{}, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
-		"count to a member": {3, 4, asking, nil, func(o odd) { o.tell(2, kindCount, 1, 0) }, 2},
+		"count unasked":     {0, 3, Config{}, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1, "it told that it has 1 messages"},
+		"count to a member": {3, 4, asking, nil, func(o odd) { o.tell(2, kindCount, 1, 0) }, 2, "it told that it has 1 messages"},
 		"count of what was not sent": {0, 3, asking, func(o odd) { o.send(3); o.tell(1, kindCount, 1, 0) },
-			func(o odd) { o.tell(1, kindCount, 2, 0) }, 1},
-		"count of nothing": {0, 3, asking, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 0, 0) }, 1},
+			func(o odd) { o.tell(1, kindCount, 2, 0) }, 1, "it told that it has 2 messages"},
+		"count of nothing": {0, 3, asking, func(o odd) { o.send(3) }, func(o odd) { o.tell(1, kindCount, 0, 0) }, 1, "it told that it has 0 messages"},
 		"count going back": {0, 3, asking, func(o odd) { o.send(3); o.send(3); o.tell(1, kindCount, 2, 0) },
-			func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
-		"count again":      {0, 3, asking, func(o odd) { o.send(3); o.tell(1, kindCount, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
-		"count after have": {0, 3, asking, func(o odd) { o.send(3); o.end(); o.tell(1, kindHave, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1},
+			func(o odd) { o.tell(1, kindCount, 1, 0) }, 1, "it told that it has 1 messages"},
+		"count again":      {0, 3, asking, func(o odd) { o.send(3); o.tell(1, kindCount, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1, "it told that it has 1 messages"},
+		"count after have": {0, 3, asking, func(o odd) { o.send(3); o.end(); o.tell(1, kindHave, 1, 0) }, func(o odd) { o.tell(1, kindCount, 1, 0) }, 1, "it told that it has 1 messages"},
 
 		"a message too many": {3, 4, Config{}, func(o odd) { o.receive(1, 3, 3); o.tell(0, kindClose, 1, 0) },
 			// The spare block was posted before the end was known.
-			func(o odd) { o.receive(1, 3, 3) }, 1},
-		"large, but the next one": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
+			func(o odd) { o.receive(1, 3, 3) }, 1, "it sent message 1; there are only 1"},
+		"large, but the next one": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1, "it sent message 0 with immediate value 0x80000009, but the root announced others"},
 		"large, but not by its value": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) },
-			func(o odd) { o.receive(1, 3, 3) }, 1},
-		"large, but another size": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1},
+			func(o odd) { o.receive(1, 3, 3) }, 1, "it sent message 0 with immediate value 0x3, but the root announced others"},
+		"large, but another size": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 0, big) }, func(o odd) { o.receive(1, big|9, 4) }, 1, "message 0 of 2147483648 bytes came with immediate value 0x80000009"},
 		"large, but not announced": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) {
 			o.tell(0, kindTold, 1, 0)
-		}, 1},
-		"told unasked": {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0},
+		}, 1, "it sent a message with immediate value 0x80000009, of which the root doesn't know"},
+		"told unasked":   {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0, "it answered question 1, after 0 of 0"},
+		"told too early": {3, 4, Config{}, func(o odd) { o.receive(1, big|9, 4) }, func(o odd) { o.tell(0, kindTold, 2, 0) }, 0, "it answered question 2, after 0 of 1"},
 		"told twice": {3, 4, ring, func(o odd) {
 			o.receive(1, 10, 4)
 			o.tell(0, kindSize, 0, 10)
 			o.tell(0, kindTold, 1, 0)
-		}, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0},
+		}, func(o odd) { o.tell(0, kindTold, 1, 0) }, 0, "it answered question 1, after 1 of 1"},
 		// Its value is just that of a message of as many bytes.
 		"large, but not yet told": {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 1, big) },
-			func(o odd) { o.receive(1, big|715827882, 4) }, 1},
-		"a short first block":  {3, 4, Config{}, nil, func(o odd) { o.receive(1, 9, 3) }, 1},
-		"a small size told":    {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindSize, 0, big-1) }, 0},
-		"a size after the end": {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 9, 0) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0},
-		"sizes backwards":      {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 2, big) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0},
+			func(o odd) { o.receive(1, big|715827882, 4) }, 1, "it sent message 0 with immediate value 0xaaaaaaaa, but the root announced others"},
+		"a short first block":  {3, 4, Config{}, nil, func(o odd) { o.receive(1, 9, 3) }, 1, "its first block of message 0 has 3 bytes instead of 4"},
+		"a small size told":    {3, 4, Config{}, nil, func(o odd) { o.tell(0, kindSize, 0, big-1) }, 0, "it told that message 0 has 2147483647 bytes, after message -1"},
+		"a size after the end": {3, 4, Config{}, func(o odd) { o.tell(0, kindClose, 9, 0) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0, "it told that message 2 has 2147483648 bytes, after message -1"},
+		"sizes backwards":      {3, 4, Config{}, func(o odd) { o.tell(0, kindSize, 2, big) }, func(o odd) { o.tell(0, kindSize, 2, big) }, 0, "it told that message 2 has 2147483648 bytes, after message 2"},
 		"sizes without end": {3, 4, Config{}, func(o odd) {
 			for i := range int64(Window * 4) {
 				o.tell(0, kindSize, i, big)
 			}
-		}, func(o odd) { o.tell(0, kindSize, 99, big) }, 0},
+		}, func(o odd) { o.tell(0, kindSize, 99, big) }, 0, "it told that message 99 has 2147483648 bytes, after message 15"},
 
-		"small without ring":   {3, 4, Config{}, nil, func(o odd) { o.Small(0, 0, 1) }, 0},
-		"small by a member":    {3, 4, ring, nil, func(o odd) { o.Small(1, 0, 1) }, 1},
-		"small and too large":  {3, 4, ring, nil, func(o odd) { o.Small(0, 0, 10) }, 0},
-		"small again":          {3, 4, ring, func(o odd) { o.Small(0, 0, 1); o.rest() }, func(o odd) { o.Small(0, 0, 1) }, 0},
-		"small after the end":  {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.tell(0, kindClose, 1, 0) }, func(o odd) { o.Small(0, 1, 1) }, 0},
-		"the end before small": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.Small(0, 2, 1) }, func(o odd) { o.tell(0, kindClose, 2, 0) }, 0},
+		"small without ring":   {3, 4, Config{}, nil, func(o odd) { o.Small(0, 0, 1) }, 0, "it sent a small message of 1 bytes, the 1. here"},
+		"small by a member":    {3, 4, ring, nil, func(o odd) { o.Small(1, 0, 1) }, 1, "it sent a small message of 1 bytes, the 1. here"},
+		"small and too large":  {3, 4, ring, nil, func(o odd) { o.Small(0, 0, 10) }, 0, "it sent a small message of 10 bytes, the 1. here"},
+		"small again":          {3, 4, ring, func(o odd) { o.Small(0, 0, 1); o.rest() }, func(o odd) { o.Small(0, 0, 1) }, 0, "it sent message 0 twice"},
+		"small after the end":  {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.tell(0, kindClose, 1, 0) }, func(o odd) { o.Small(0, 3, 1) }, 0, "it sent small message 3; there are only 1"},
+		"small, of none":       {3, 4, ring, func(o odd) { o.tell(0, kindClose, 0, 0) }, func(o odd) { o.Small(0, 0, 1); o.rest() }, 0, "it sent small message 0; there are only 0"},
+		"the end before small": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10); o.Small(0, 2, 1) }, func(o odd) { o.tell(0, kindClose, 2, 0) }, 0, "it sent small message 2; there are only 2"},
 		"small and told": {3, 4, ring, func(o odd) { o.tell(0, kindSize, 0, 10) }, func(o odd) {
 			o.Small(0, 0, 1)
 			o.rest()
-		}, 0},
+		}, 0, "it sent message 0 as a small one and as another"},
 		"a small one left out": {3, 4, ring, func(o odd) { o.Small(0, 1, 1); o.rest(); o.tell(0, kindClose, 2, 0) }, func(o odd) {
 			o.tell(0, kindTold, 1, 0)
-		}, 0},
+		}, 0, "it sent small message 1, but never message 0"},
 		"a small one left out before a large one": {3, 4, ring, func(o odd) { o.Small(0, 1, 1); o.rest() }, func(o odd) {
 			o.tell(0, kindSize, 2, 10)
-		}, 0},
+		}, 0, "it sent small message 1, but never message 0"},
 		"too many small": {3, 4, ring, func(o odd) {
 			for i := range SmallSlots {
 				o.Small(0, uint32(i+1), 1)
 			}
-		}, func(o odd) { o.Small(0, SmallSlots+1, 1) }, 0},
-		"small size told":        {3, 4, ring, nil, func(o odd) { o.tell(0, kindSize, 0, 9) }, 0},
-		"freed too much":         {0, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2},
-		"freed nothing":          {0, 4, ring, nil, func(o odd) { o.Freed(2, 0) }, 2},
-		"freed without ring":     {0, 4, Config{}, nil, func(o odd) { o.Freed(2, 1) }, 2},
-		"freed at a member":      {3, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2},
-		"large with ring, alone": {3, 4, ring, func(o odd) { o.receive(1, 10, 4) }, func(o odd) { o.tell(0, kindTold, 1, 0) }, 1},
+		}, func(o odd) { o.Small(0, SmallSlots+1, 1) }, 0, "it sent a small message of 1 bytes, the 33. here"},
+		"small size told":        {3, 4, ring, nil, func(o odd) { o.tell(0, kindSize, 0, 9) }, 0, "it told that message 0 has 9 bytes, after message -1"},
+		"freed too much":         {0, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2, "it freed 1 slots for small messages"},
+		"freed nothing":          {0, 4, ring, nil, func(o odd) { o.Freed(2, 0) }, 2, "it freed 0 slots for small messages"},
+		"freed without ring":     {0, 4, Config{}, nil, func(o odd) { o.Freed(2, 1) }, 2, "it freed 1 slots for small messages"},
+		"freed at a member":      {3, 4, ring, nil, func(o odd) { o.Freed(2, 1) }, 2, "it freed 1 slots for small messages"},
+		"large with ring, alone": {3, 4, ring, func(o odd) { o.receive(1, 10, 4) }, func(o odd) { o.tell(0, kindTold, 1, 0) }, 1, "it sent a message with immediate value 0xa, of which the root doesn't know"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := alone(t, c.self, c.n, c.cfg)
@@ -173,8 +185,8 @@ func TestLies(t *testing.T) {
 			}
 			c.wrong(o)
 			o.rest()
-			if f := o.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != c.suspect {
-				t.Fatalf("%v, not member %d", f, c.suspect)
+			if f := o.Failure(); !errors.Is(f, ErrProtocol) || f.Suspect != c.suspect || !strings.HasSuffix(f.Reason.Error(), "): "+c.text) {
+				t.Fatalf("%v, not member %d: %s", f, c.suspect, c.text)
 			}
 		})
 	}
@@ -193,6 +205,68 @@ func (o odd) send(size int64) {
 func (o odd) end() {
 	o.Close()
 	o.rest()
+}
+
+// Events that come from no peer, or when the group has failed, do nothing.
+func TestIdleEvents(t *testing.T) {
+	events := []func(o odd, peer int){
+		func(o odd, peer int) { o.Told(peer, nil) },
+		func(o odd, peer int) { o.Ready(peer) },
+		func(o odd, peer int) { o.Sent(peer) },
+		func(o odd, peer int) { o.Received(peer, 3, 3) },
+		func(o odd, peer int) { o.Small(peer, 0, 1) },
+		func(o odd, peer int) { o.Freed(peer, 0) },
+		func(o odd, peer int) { o.Down(peer, errors.New("gone")) },
+	}
+	for i, event := range events {
+		for _, peer := range []int{-1, 1, 4} {
+			o := alone(t, 1, 4, Config{})
+			if event(o, peer); o.Failure() != nil || len(o.tells) > 0 {
+				t.Errorf("event %d of peer %d: %v", i, peer, o.Failure())
+			}
+		}
+	}
+	for i, event := range append(events, func(o odd, _ int) { o.Leave("enough") }) {
+		o := alone(t, 1, 4, Config{})
+		o.Small(2, 0, 1)
+		o.rest()
+		was := o.Failure()
+		if event(o, 2); was == nil || o.Failure() != was || len(o.tells) > 0 {
+			t.Errorf("event %d after %v: %v", i, was, o.Failure())
+		}
+	}
+}
+
+// A connection that ends because its peer lied is not said to be lost.
+func TestDown(t *testing.T) {
+	for _, want := range []error{ErrProtocol, ErrLost} {
+		o := alone(t, 1, 4, Config{})
+		o.Down(2, fmt.Errorf("%w: too long", want))
+		if f := o.Failure(); !errors.Is(f, want) || errors.Is(f, ErrLost) != errors.Is(want, ErrLost) || f.Suspect != 2 {
+			t.Errorf("%v, when the connection ended with %v", f, want)
+		}
+	}
+}
+
+// The slots of small messages are free again a quarter at a time: the root does not wait for
+// the ring to be empty, nor hears of each.
+func TestFreedByQuarters(t *testing.T) {
+	o := alone(t, 1, 2, Config{SmallMax: 9})
+	var freed []int64
+	for i := range uint32(32) {
+		o.Small(0, i, 1)
+		for a, ok := o.Next(); ok; a, ok = o.Next() {
+			switch a.Kind {
+			case Open:
+				o.Provide()
+			case FreeSmall:
+				freed = append(freed, a.Size)
+			}
+		}
+	}
+	if !slices.Equal(freed, []int64{8, 8, 8, 8}) {
+		t.Errorf("slots were freed by %v", freed)
+	}
 }
 
 // A member that isn't the root wants to know what members have.

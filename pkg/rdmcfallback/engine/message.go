@@ -46,6 +46,12 @@ func (s *shape) span(number, block int64) Span {
 	return Span{Message: number, Off: off, Len: int(min(s.each, s.size-off))}
 }
 
+// isSmall reports whether a message goes by the ring.
+func (e *Engine) isSmall(size int64) bool { return e.cfg.SmallMax > 0 && size <= int64(e.cfg.SmallMax) }
+
+// isTold reports whether the root tells the size of a message with this immediate value.
+func (e *Engine) isTold(imm uint32) bool { return imm >= big || e.cfg.SmallMax > 0 }
+
 // minBlocks returns the least number of blocks that messages must have for the
 // first sender of each node not to depend on the number of blocks.
 func minBlocks(a schedule.Algorithm, nodes int, racks *schedule.Racks) int64 {
@@ -104,6 +110,9 @@ func (e *Engine) begin(number int64, s shape) *message {
 	}
 	return m
 }
+
+// newest returns the message begun last.
+func (e *Engine) newest() *message { return &e.ring[max(e.started-1, 0)%Window] }
 
 // mayBegin reports whether a receiver may begin another message: there is room in
 // the window, what came of the newest is where it belongs, and all else of it has

@@ -14,9 +14,6 @@ type put struct {
 	size   int
 }
 
-// isSmall reports whether a message goes by the ring.
-func (e *Engine) isSmall(size int64) bool { return e.cfg.SmallMax > 0 && size <= int64(e.cfg.SmallMax) }
-
 // Small says that the root put a small message of size bytes into this member's
 // ring.
 func (e *Engine) Small(peer int, imm uint32, size int) {
@@ -31,8 +28,8 @@ func (e *Engine) Small(peer int, imm uint32, size int) {
 	switch {
 	case peer != 0 || e.cfg.SmallMax == 0 || size > e.cfg.SmallMax || len(e.puts)+e.freeable >= SmallSlots:
 		e.violated(peer, "it sent a small message of %d bytes, the %d. here", size, len(e.puts)+1)
-	case number <= last:
-		e.violated(peer, "it sent small message %d after message %d", number, last)
+	case number == last: // it is never less
+		e.violated(peer, "it sent message %d twice", number)
 	default:
 		e.puts = append(e.puts, put{number, size})
 	}

@@ -44,16 +44,6 @@ func (t *tally) set(member int, count int64) {
 	}
 }
 
-// toldCount records how many messages a member says it has.
-func (e *Engine) toldCount(peer int, count int64) {
-	t := &e.tally
-	if t.counts == nil || count <= t.counts[peer] || count > e.started {
-		e.violated(peer, "it told that it has %d messages", count)
-		return
-	}
-	t.set(peer, count)
-}
-
 // nextEverywhere reports at the root what all members have.
 func (e *Engine) nextEverywhere() (Action, bool) {
 	t := &e.tally

@@ -276,75 +276,6 @@ func (t *Transport) locate(buf []byte, write bool) (r *region, err error) {
 	return r, err
 }
 
-// complete turns a completion into an event.
-func (t *Transport) complete(wc *qp.WC) error {
-	p := t.at(wc.ID >> kindBits)
-	if p == nil || p.down {
-		return nil // of a queue pair that is closed
-	}
-	kind := int(wc.ID & (1<<kindBits - 1))
-	if wc.Status != qp.Success {
-		t.fail(p, explain(kind, wc.Status))
-		return nil
-	}
-	var err error
-	switch kind {
-	case recvBlock:
-		if !wc.HasImm || wc.Opcode != qp.WCRecv {
-			t.fail(p, fmt.Errorf("%w: a block came as %v without immediate value", ErrProtocol, wc.Opcode))
-			return nil
-		}
-		p.in.regions.pop()
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: wc.Imm, N: int(wc.ByteLen)})
-	case sendReady:
-		p.in.telling--
-		err = t.tellCount(p, &p.in.conn, sendReady, MaxPosted)
-	case sendBlock:
-		p.out.regions.pop()
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
-	case recvReady:
-		out := &p.out
-		more, ok := t.grown(p, wc, out.ready, MaxPosted-(out.ready-out.nSent), "buffers posted")
-		if !ok {
-			return nil
-		}
-		out.ready += more
-		for range more {
-			t.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
-		}
-		err = t.postEmpty(p, &out.conn, recvReady, 1)
-	default:
-		err = t.completeRing(p, kind, wc)
-	}
-	return err
-}
-
-// at returns a peer by the upper bits of a work request's number.
-func (t *Transport) at(id uint64) *peer {
-	if id < uint64(len(t.peers)) {
-		return t.peers[id]
-	}
-	return nil
-}
-
-// explain says why a queue pair failed.
-func explain(kind int, s qp.Status) error {
-	what := requestNames[kind]
-	switch {
-	case kind == recvBlock && s == qp.LocLenErr:
-		return fmt.Errorf("%w: a block longer than its buffer: %w", ErrProtocol, s.Err())
-	case kind == recvSmall && (s == qp.LocLenErr || s == qp.LocAccessErr):
-		return fmt.Errorf("%w: a small message that isn't for the ring: %w", ErrProtocol, s.Err())
-	case kind == recvSmall && s == qp.WRFlushErr:
-		return fmt.Errorf("%w: %s: the device has ended it, perhaps because the root wrote elsewhere: %w", ErrQueuePair, what, s.Err())
-	case s == qp.RetryExcErr:
-		return fmt.Errorf("%w: %s: the peer's device does not answer: %w", ErrQueuePair, what, s.Err())
-	case s == qp.WRFlushErr:
-		return fmt.Errorf("%w: %s: the device has ended it: %w", ErrQueuePair, what, s.Err())
-	}
-	return fmt.Errorf("%w: %s: %w", ErrQueuePair, what, s.Err())
-}
-
 // fail ends the queue pairs to a peer. Nothing of it comes after Down.
 func (t *Transport) fail(p *peer, err error) {
 	if p.down {
@@ -370,4 +301,41 @@ func (t *Transport) release(p *peer) {
 			f.pop()
 		}
 	}
+}
+
+func (t *Transport) push(e rdmcfallback.Event) { t.events = append(t.events, e) }
+
+// createCQ makes the completion queue, with so many entries if the device has as
+// many.
+func (t *Transport) createCQ(depth int) (err error) {
+	if most := t.device.Attr().MaxCQE; most > 0 {
+		depth = min(depth, most)
+	}
+	t.depth = depth
+	if t.cq, err = t.device.CreateCQ(depth); err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	return nil
+}
+
+// peer returns a peer. The lock is held.
+func (t *Transport) peer(i int) (*peer, error) {
+	if t.closed {
+		return nil, ErrClosed
+	}
+	if i < 0 || i >= len(t.peers) || t.peers[i] == nil {
+		return nil, fmt.Errorf("rdma: this member has no peer %d of %d", i, len(t.peers))
+	}
+	return t.peers[i], nil
+}
+
+// use calls f with a peer, under the lock, unless the peer is down.
+func (t *Transport) use(peer int, f func(p *peer) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.peer(peer)
+	if err != nil || p.down {
+		return err
+	}
+	return f(p)
 }

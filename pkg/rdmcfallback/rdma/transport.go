@@ -102,19 +102,6 @@ func (t *Transport) open(o *Options) (err error) {
 	return t.createCQ((len(t.peers) - 1) * 2 * entriesOf(MaxPosted)) // two queue pairs with each peer
 }
 
-// createCQ makes the completion queue, with so many entries if the device has as
-// many.
-func (t *Transport) createCQ(depth int) (err error) {
-	if most := t.device.Attr().MaxCQE; most > 0 {
-		depth = min(depth, most)
-	}
-	t.depth = depth
-	if t.cq, err = t.device.CreateCQ(depth); err != nil {
-		return fmt.Errorf("rdma: %w", err)
-	}
-	return nil
-}
-
 // Hello returns what the peer gave as its Options.Hello; nil for this member itself. The
 // caller must not change it.
 func (t *Transport) Hello(peer int) []byte {
@@ -124,30 +111,8 @@ func (t *Transport) Hello(peer int) []byte {
 	return t.peers[peer].hello.user
 }
 
-// peer returns a peer. The lock is held.
-func (t *Transport) peer(i int) (*peer, error) {
-	if t.closed {
-		return nil, ErrClosed
-	}
-	if i < 0 || i >= len(t.peers) || t.peers[i] == nil {
-		return nil, fmt.Errorf("rdma: this member has no peer %d of %d", i, len(t.peers))
-	}
-	return t.peers[i], nil
-}
-
 // Rank implements rdmcfallback.Transport.
 func (t *Transport) Rank() (self, members int) { return t.mesh.Rank() }
-
-// use calls f with a peer, under the lock, unless the peer is down.
-func (t *Transport) use(peer int, f func(p *peer) error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.peer(peer)
-	if err != nil || p.down {
-		return err
-	}
-	return f(p)
-}
 
 // PostRecv implements rdmcfallback.Transport. At most MaxPosted buffers may be
 // posted for one peer.

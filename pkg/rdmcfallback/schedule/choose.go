@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -30,56 +29,6 @@ const (
 
 // minBlock is the smallest block into which Choose cuts a message.
 const minBlock = 4 << 10
-
-// Hints describes hosts and network to Choose. All members of a group that give the same
-// hints get the same plan, on any machine: it is computed with integers. A field that is 0
-// stands for the default or for nothing known.
-type Hints struct {
-	// Bandwidth is that of each host's link, in bytes a second each way.
-	Bandwidth int64
-	// PerBlock is what a block takes besides the time of its bytes: announcing
-	// a buffer, posting, completion.
-	PerBlock time.Duration
-	// Relay is the time from a block's arrival at a host until its sending
-	// begins.
-	Relay time.Duration
-	// MaxBlock is the largest block, in bytes.
-	MaxBlock int64
-	// Racks says which nodes share a switch, or is nil.
-	Racks *Racks
-	// Uplink is the bandwidth between each rack and the others, in bytes a
-	// second each way; 0 if racks are as near to each other as nodes in one.
-	Uplink int64
-}
-
-// An Estimate is what is expected of an algorithm, with the size of blocks that
-// is best for it.
-type Estimate struct {
-	Algorithm Algorithm
-	BlockSize int64 // in bytes; the last block of a message may be shorter
-	Blocks    int64
-	Steps     int64
-	Time      time.Duration
-}
-
-// A Plan is what Choose chose, and why.
-type Plan struct {
-	Estimate
-	// Others are the other algorithms, the fastest first.
-	Others []Estimate
-	// Reasons are sentences for people.
-	Reasons []string
-}
-
-// String returns the plan and its reasons, a line each.
-func (p Plan) String() string {
-	return fmt.Sprintf("%v\n%s", p.Estimate, strings.Join(p.Reasons, "\n"))
-}
-
-// String returns the estimate in one line.
-func (e Estimate) String() string {
-	return fmt.Sprintf("%v: blocks of %s, %d of them, %d steps, about %v", e.Algorithm, inBytes(e.BlockSize), e.Blocks, e.Steps, e.Time)
-}
 
 // Choose selects the algorithm and the size of blocks with which a message of
 // size bytes is expected to reach all of a group of nodes nodes first. The chain

@@ -12,13 +12,7 @@ import (
 // TestChoose: what is chosen in plain cases, and that the reasons say something
 // of each algorithm.
 func TestChoose(t *testing.T) {
-	racks := func(sizes ...int) *Racks {
-		r, err := NewRacks(sizes...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
+	racks := func(sizes ...int) *Racks { return sized(t, sizes...) }
 	mixed, err := RacksOf([]int{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3})
 	if err != nil {
 		t.Fatal(err)
@@ -154,10 +148,7 @@ func racksUpTo(t *testing.T, n int, random *rand.Rand) *Racks {
 }
 
 func TestChooseErrors(t *testing.T) {
-	racks, err := NewRacks(2, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	racks := sized(t, 2, 3)
 	for _, c := range []struct {
 		size  int64
 		nodes int

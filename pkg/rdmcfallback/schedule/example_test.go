@@ -33,7 +33,11 @@ func Example() {
 }
 
 func ExampleChoose() {
-	racks, err := schedule.NewRacks(16, 16, 16, 16)
+	rack := make([]int, 64)
+	for node := range rack {
+		rack[node] = node / 16
+	}
+	racks, err := schedule.RacksOf(rack)
 	if err != nil {
 		panic(err)
 	}

@@ -4,32 +4,13 @@ import "fmt"
 
 // Racks says which nodes of a group are close to each other, for the hybrid
 // algorithm and for Choose. The lowest-numbered node of a rack is its leader, so
-// the root leads its rack. Racks are made once for a group, by NewRacks or
-// RacksOf, are never changed, and take 12 bytes for each node.
+// the root leads its rack. Racks are made once for a group, by RacksOf, are never changed, and take 12 bytes for each node.
 type Racks struct {
 	rank  []int32 // of each node in its rack; the leader's is 0
 	rack  []int32 // of each node, in order of the leaders
 	first []int32 // the index in nodes where each rack begins, and the end
 	nodes []int32 // rack after rack, in ascending order within each
 	most  int     // number of nodes in the largest rack
-}
-
-// NewRacks returns racks of the given sizes: the first rack holds nodes 0 to
-// sizes[0]-1, and so on. The error wraps ErrRacks or ErrNodes.
-func NewRacks(sizes ...int) (*Racks, error) {
-	var rack []int
-	for i, size := range sizes {
-		if size < 1 {
-			return nil, fmt.Errorf("%w: rack %d has %d nodes; leave empty ones out", ErrRacks, i, size)
-		}
-		if size > MaxNodes-len(rack) {
-			return nil, fmt.Errorf("%w: the racks together have more than %d", ErrNodes, MaxNodes)
-		}
-		for range size {
-			rack = append(rack, i)
-		}
-	}
-	return RacksOf(rack)
 }
 
 // RacksOf returns the racks in which node i is in rack[i]. Racks may have any

@@ -31,10 +31,7 @@ func TestHybrid(t *testing.T) {
 		}
 	}
 	for _, sizes := range [][]int{{2}, {7}, {1, 1}, {1, 1, 1, 1, 1}, {1, 5}, {5, 1}, {8, 8, 8, 8}, {3, 1, 1, 9}} {
-		r, err := NewRacks(sizes...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := sized(t, sizes...)
 		for k := int64(1); k <= mostBlocks; k++ {
 			try(r, k)
 		}
@@ -78,14 +75,25 @@ func TestHybridSteps(t *testing.T) {
 		{[]int{8, 8, 8, 8}, 64, 2 + 63 + 3 + 63},
 		{[]int{9, 8, 8, 8, 1}, 64, 3 + 63 + 4 + 63},
 	} {
-		r, err := NewRacks(c.sizes...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := sized(t, c.sizes...)
 		if have := mustNew(t, Hybrid, r.Nodes(), c.k, r).Steps(); have != c.want {
 			t.Errorf("racks of %v, %d blocks: %d steps, want %d", c.sizes, c.k, have, c.want)
 		}
 	}
+}
+
+// sized returns racks of these sizes: the first has the first nodes, and so on.
+func sized(t *testing.T, sizes ...int) *Racks {
+	t.Helper()
+	var rack []int
+	for i, size := range sizes {
+		rack = append(rack, slices.Repeat([]int{i}, size)...)
+	}
+	r, err := RacksOf(rack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestRacks(t *testing.T) {

@@ -23,6 +23,9 @@ func pipelineSteps(n int, blocks int64) int64 {
 	return int64(log2Up(n)) + blocks - 1
 }
 
+// log2Up returns the logarithm of n to base 2, rounded up, for n > 0.
+func log2Up(n int) int { return bits.Len(uint(n - 1)) }
+
 // newVertex returns the place of node i among n nodes.
 func newVertex(n, i int, blocks int64) vertex {
 	if n < 2 {

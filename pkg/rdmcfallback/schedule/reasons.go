@@ -1,9 +1,6 @@
 package schedule
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // reasons explains a plan: what was known, why the chosen algorithm, and what is
 // against each of the others.
@@ -37,28 +34,4 @@ var weaknesses = [...]string{
 	Chain:            "the last node waits until all before it have relayed",
 	BinomialTree:     "half of the nodes only receive, and each relays only when it has all",
 	Hybrid:           "leaders send the message twice",
-}
-
-// inBytes writes a number of bytes for people, with up to one decimal.
-func inBytes(n int64) string {
-	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
-		if size := int64(1) << (40 - 10*i); n >= size {
-			if n%size == 0 {
-				return fmt.Sprintf("%d %s", n/size, unit)
-			}
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(size), unit)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
-}
-
-// inBits writes bytes a second as bits a second.
-func inBits(n int64) string {
-	bits := 8 * float64(n)
-	for i, unit := range []string{"Tb/s", "Gb/s", "Mb/s", "kb/s"} {
-		if size := math.Pow10(12 - 3*i); bits >= size {
-			return fmt.Sprintf("%.4g %s", bits/size, unit)
-		}
-	}
-	return fmt.Sprintf("%.0f b/s", bits)
 }

@@ -3,7 +3,6 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 )
 
@@ -156,6 +155,3 @@ func (s Schedule) Node(i int) (Node, error) {
 	}
 	return n, nil
 }
-
-// log2Up returns the logarithm of n to base 2, rounded up, for n > 0.
-func log2Up(n int) int { return bits.Len(uint(n - 1)) }

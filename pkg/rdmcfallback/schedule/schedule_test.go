@@ -212,10 +212,7 @@ func TestPauses(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	racks, err := NewRacks(3, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	racks := sized(t, 3, 2)
 	for _, c := range []struct {
 		a      Algorithm
 		nodes  int
@@ -248,14 +245,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("Node(%d): %v", i, err)
 		}
 	}
-	for _, sizes := range [][]int{{3, 0}, {3, -1}} {
-		if _, err := NewRacks(sizes...); !errors.Is(err, ErrRacks) {
-			t.Errorf("NewRacks(%v): %v", sizes, err)
-		}
-	}
-	for _, sizes := range [][]int{nil, {1}, {MaxNodes, 1}, {1, math.MaxInt}} {
-		if _, err := NewRacks(sizes...); !errors.Is(err, ErrNodes) {
-			t.Errorf("NewRacks(%v): %v", sizes, err)
+	for _, nodes := range []int{0, 1, MaxNodes + 1} {
+		if _, err := RacksOf(make([]int, nodes)); !errors.Is(err, ErrNodes) {
+			t.Errorf("racks of %d nodes: %v", nodes, err)
 		}
 	}
 }
