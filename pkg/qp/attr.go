@@ -30,14 +30,6 @@ func (s State) String() string { return nameOf(s, "UNKNOWN", verbsStates) }
 
 var verbsStates = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-// nameOf returns name number n.
-func nameOf[T ~uint8](n T, unknown string, names []string) string {
-	if int(n) < len(names) {
-		return names[n]
-	}
-	return unknown
-}
-
 // Attr holds the attributes of an RC queue pair.
 type Attr struct {
 	State    State

@@ -1,9 +1,6 @@
 package qp
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Errors that the methods of this package's interfaces wrap; test with
 // errors.Is.
@@ -20,19 +17,3 @@ var (
 	ErrAddrInUse = errors.New("qp: address in use")
 	ErrLimit     = errors.New("qp: limit reached")
 )
-
-// CheckOpcode reports whether op can be posted. On a multicast queue pair READ
-// and atomics have no meaning (N receivers would each answer; MC-RDMA §IV-A), and
-// atomics are not offered on the others.
-func CheckOpcode(op Opcode, multicast bool) error {
-	switch {
-	case op <= OpSendImm, op == OpRead && !multicast:
-		return nil
-	case op > OpFetchAdd:
-		return fmt.Errorf("%w: opcode %d is unknown", ErrOpcode, uint8(op))
-	case multicast:
-		return fmt.Errorf("%w: %v on a multicast queue pair: every receiver would answer with its own data; "+
-			"read from one replica over a unicast queue pair", ErrOpcode, op)
-	}
-	return fmt.Errorf("%w: %v: this device offers SEND, WRITE and READ only", ErrOpcode, op)
-}

@@ -20,7 +20,7 @@ func (d fakeDevice) Name() string { return d.name }
 // register adds drivers for the time of one test.
 func register(t *testing.T, driver string, open OpenFunc) {
 	t.Helper()
-	Register(driver, open)
+	Register(driver, open, nil)
 	t.Cleanup(func() {
 		driversMu.Lock()
 		defer driversMu.Unlock()
@@ -62,7 +62,7 @@ func TestRegisterTwicePanics(t *testing.T) {
 			t.Errorf("second registration: %v, want a panic that names the driver", r)
 		}
 	}()
-	Register("once", nil)
+	Register("once", nil, nil)
 }
 
 // Drivers may be registered while devices are opened (the race detector looks

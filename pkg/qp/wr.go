@@ -1,6 +1,10 @@
 package qp
 
-import "github.com/mcrdma/mcrdma/pkg/rocev2"
+import (
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
 
 // Access says what a memory region or queue pair allows.
 type Access uint8
@@ -164,3 +168,27 @@ type StatusError struct{ Status Status }
 
 // Error returns the status text.
 func (e StatusError) Error() string { return "qp: work completion: " + e.Status.String() }
+
+// nameOf returns name number n.
+func nameOf[T ~uint8](n T, unknown string, names []string) string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return unknown
+}
+
+// CheckOpcode reports whether op can be posted. On a multicast queue pair READ
+// and atomics have no meaning (N receivers would each answer; MC-RDMA §IV-A), and
+// atomics are not offered on the others.
+func CheckOpcode(op Opcode, multicast bool) error {
+	switch {
+	case op <= OpSendImm, op == OpRead && !multicast:
+		return nil
+	case op > OpFetchAdd:
+		return fmt.Errorf("%w: opcode %d is unknown", ErrOpcode, uint8(op))
+	case multicast:
+		return fmt.Errorf("%w: %v on a multicast queue pair: every receiver would answer with its own data; "+
+			"read from one replica over a unicast queue pair", ErrOpcode, op)
+	}
+	return fmt.Errorf("%w: %v: this device offers SEND, WRITE and READ only", ErrOpcode, op)
+}

@@ -28,7 +28,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-func init() { qp.Register("ibverbs", Open) }
+func init() { qp.Register("ibverbs", Open, checkName) }
 
 // check turns a shim function's result into an error.
 func check(verb string, errno C.int) error {

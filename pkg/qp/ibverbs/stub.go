@@ -8,7 +8,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-func init() { qp.Register("ibverbs", Open) }
+func init() { qp.Register("ibverbs", Open, checkName) }
 
 // Open returns an error that wraps qp.ErrDevice: this program was built
 // without libibverbs.

@@ -1,7 +1,6 @@
 package rc
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -14,7 +13,6 @@ type QP struct {
 	cfg  Config
 	req  Requester
 	resp Responder
-	err  bool
 	bad  uint64 // packets that belong to neither half
 	turn bool   // the next packet is a READ response rather than a request
 }
@@ -38,18 +36,10 @@ func NewQP(cfg Config, mem Memory) *QP {
 	return &QP{cfg: cfg, req: newRequester(cfg), resp: newResponder(cfg, mem)}
 }
 
-// def gives v the value d unless it is positive.
-func def[T cmp.Ordered](v *T, d T) {
-	var zero T
-	if *v <= zero {
-		*v = d
-	}
-}
-
 // StartSend is the step from RTR to RTS. It takes SQPSN, Timeout, RetryCnt and
 // RNRRetry and MaxRdAtomic from cfg.
 func (q *QP) StartSend(cfg *Config) {
-	if !q.err {
+	if !q.req.err {
 		q.req.start(cfg)
 	}
 }
@@ -70,7 +60,7 @@ func (q *QP) PostRecv(id uint64, scatter [][]byte) error { return q.resp.postRec
 
 // Handle takes a packet that arrived at now.
 func (q *QP) Handle(in *In, now time.Duration) {
-	if q.err {
+	if q.req.err {
 		return
 	}
 	switch op := in.Opcode; {
@@ -94,7 +84,7 @@ func (q *QP) Handle(in *In, now time.Duration) {
 
 // Tick lets timers that are due at now expire. Calling it early does nothing.
 func (q *QP) Tick(now time.Duration) {
-	if !q.err {
+	if !q.req.err {
 		q.req.tick(now)
 		q.join()
 	}
@@ -102,7 +92,7 @@ func (q *QP) Tick(now time.Duration) {
 
 // join brings both halves down when one of them has failed.
 func (q *QP) join() {
-	if !q.err && (q.req.err || q.resp.err) {
+	if q.req.err != q.resp.err {
 		q.SetError()
 	}
 }
@@ -170,7 +160,6 @@ func (q *QP) Failed() (qp.Status, qp.EventType, bool) {
 // SetError moves the queue pair to the error state: all queued requests
 // complete with WRFlushErr, packets are ignored.
 func (q *QP) SetError() {
-	q.err = true
 	q.req.stop()
 	q.resp.stop()
 }

@@ -24,6 +24,7 @@
 package rc
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
@@ -95,3 +96,11 @@ type Config struct {
 // DefaultWindow is the Window of a zero Config: 64 packets of 4 KiB are just
 // inside the receive buffer that Linux gives an unprivileged socket.
 const DefaultWindow = 64
+
+// def gives v the value d unless it is positive.
+func def[T cmp.Ordered](v *T, d T) {
+	var zero T
+	if *v <= zero {
+		*v = d
+	}
+}

@@ -1,8 +1,6 @@
 package rc
 
 import (
-	"time"
-
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -19,19 +17,6 @@ import (
 func (r *Requester) mayAsk(w *wqe, room uint64) bool {
 	rest := w.first + uint64(w.packets) - r.nxt
 	return len(r.asked) < cap(r.asked) && room >= min(rest, r.window.size/2)
-}
-
-// request fills out with the READ request of w at nxt.
-func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
-	end := r.askUntil(w)
-	off := (r.nxt - w.first) * uint64(r.cfg.PathMTU)
-	n := (end - r.nxt) * uint64(r.cfg.PathMTU)
-	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
-		AckReq: true, PSN: r.psn(r.nxt)}
-	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
-	out.Payload, out.PayloadLen = out.Payload[:0], 0
-	out.Retransmit = r.nxt < r.max
-	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
 }
 
 // askUntil returns one past the last response that the READ request of w at nxt asks for.
@@ -66,56 +51,11 @@ func (r *Requester) answered(pos uint64) uint64 {
 	return pos
 }
 
-// impliedNak takes in that data of a READ was lost, because what came later was executed (IBTA
-// 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
-// timer does.
-func (r *Requester) impliedNak(now time.Duration) {
-	if r.nakUna != r.una {
-		r.sequenceNak(now)
-	}
-}
-
 // forgetAsked lets go of the READ requests whose responses all lie before pos.
 func (r *Requester) forgetAsked(pos uint64) {
 	for len(r.asked) > 0 && r.asked[0] <= pos {
 		r.asked = append(r.asked[:0], r.asked[1:]...)
 	}
-}
-
-// handleRead takes a READ response, and reports false for one that no request asked for. It does
-// not matter whether it is a First, Middle, Last or Only, since after a repeated request the
-// responders differ in that; the PSN says where the data belongs.
-func (r *Requester) handleRead(in *In, now time.Duration) bool {
-	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
-	switch {
-	case !r.live || pos >= r.max && pos-r.una < 1<<23:
-		return false
-	case pos-r.una >= 1<<23:
-		r.stats.StaleAcks++
-		return true
-	case in.Opcode.HasAETH() && !in.AETH.Syndrome.IsAck():
-		r.stats.BadAcks++
-		return true
-	}
-	w := r.sq.at(r.sq.find(pos))
-	if w.op != qp.OpRead {
-		return false
-	}
-	end := r.answered(pos)
-	r.progress(end, now)
-	if end < pos {
-		r.impliedNak(now)
-		return true
-	}
-	off := int(pos-w.first) * r.cfg.PathMTU
-	if len(in.Payload) != min(r.cfg.PathMTU, int(w.length)-off) {
-		r.fail(qp.BadRespErr)
-		return true
-	}
-	scatter(w.mem, off, in.Payload)
-	r.stats.Responses++
-	r.progress(pos+1, now)
-	return true
 }
 
 // A remoteRead is a READ request that the responder has executed or executes.
@@ -128,9 +68,6 @@ type remoteRead struct {
 	next    int // packet of the response to be sent, packets if none
 	most    int // what next was at the most
 }
-
-// responses returns how many packets the response to a READ of n bytes has.
-func responses(n, mtu int) int { return max(1, (n+mtu-1)/mtu) }
 
 // reading reports whether there are READ responses to send.
 func (p *Responder) reading() bool { return p.answering < len(p.reads) }

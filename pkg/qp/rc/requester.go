@@ -200,6 +200,19 @@ func (r *Requester) sent(now time.Duration, out *Out, positions uint64, last boo
 	r.cc.sent(out.Len()+out.PayloadLen, now)
 }
 
+// request fills out with the READ request of w at nxt.
+func (r *Requester) request(w *wqe, now time.Duration, out *Out) {
+	end := r.askUntil(w)
+	off := (r.nxt - w.first) * uint64(r.cfg.PathMTU)
+	n := (end - r.nxt) * uint64(r.cfg.PathMTU)
+	out.BTH = rocev2.BTH{Opcode: rocev2.ReadRequest, MigReq: true, PKey: rocev2.DefaultPKey, DestQP: r.cfg.RemoteQPN,
+		AckReq: true, PSN: r.psn(r.nxt)}
+	out.RETH = rocev2.RETH{VA: w.remoteAddr + off, RKey: w.rkey, Length: uint32(min(n, uint64(w.length)-off))}
+	out.Payload, out.PayloadLen = out.Payload[:0], 0
+	out.Retransmit = r.nxt < r.max
+	r.sent(now, out, end-r.nxt, end == w.first+uint64(w.packets))
+}
+
 // maxPatience is how many times the local ACK timeout the ACK timer may run. IBTA 1.2.1
 // §9.7.6.1.3 allows four.
 const maxPatience = 3
@@ -326,6 +339,51 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	}
 }
 
+// impliedNak takes in that data of a READ was lost, because what came later was executed (IBTA
+// 1.2.1 §9.7.5.2.7). Only the first at a position makes the requester go back; after that the ACK
+// timer does.
+func (r *Requester) impliedNak(now time.Duration) {
+	if r.nakUna != r.una {
+		r.sequenceNak(now)
+	}
+}
+
+// handleRead takes a READ response, and reports false for one that no request asked for. It does
+// not matter whether it is a First, Middle, Last or Only, since after a repeated request the
+// responders differ in that; the PSN says where the data belongs.
+func (r *Requester) handleRead(in *In, now time.Duration) bool {
+	pos := r.una + uint64(in.PSN.Sub(r.psn(r.una)))
+	switch {
+	case !r.live || pos >= r.max && pos-r.una < 1<<23:
+		return false
+	case pos-r.una >= 1<<23:
+		r.stats.StaleAcks++
+		return true
+	case in.Opcode.HasAETH() && !in.AETH.Syndrome.IsAck():
+		r.stats.BadAcks++
+		return true
+	}
+	w := r.sq.at(r.sq.find(pos))
+	if w.op != qp.OpRead {
+		return false
+	}
+	end := r.answered(pos)
+	r.progress(end, now)
+	if end < pos {
+		r.impliedNak(now)
+		return true
+	}
+	off := int(pos-w.first) * r.cfg.PathMTU
+	if len(in.Payload) != min(r.cfg.PathMTU, int(w.length)-off) {
+		r.fail(qp.BadRespErr)
+		return true
+	}
+	scatter(w.mem, off, in.Payload)
+	r.stats.Responses++
+	r.progress(pos+1, now)
+	return true
+}
+
 // backOff pauses for an RNR NAK of the packet at una. Several members of a
 // multicast group may be unready at once: while the pause lasts, further RNR
 // NAKs can only lengthen it, and only the first is charged.
@@ -395,65 +453,5 @@ func (r *Requester) deadline() time.Duration {
 	return d
 }
 
-// A lossWindow is how many packets may be unacknowledged. It starts at the
-// configured window, halves what was in flight when a packet was lost, and
-// grows by one for each window that is acknowledged. RoCE was made for lossless
-// networks, and NICs have no such window; but where a switch or a socket buffer
-// does overflow, going back N with all of a large window sends mostly packets
-// that will be dropped again.
-type lossWindow struct {
-	size, most uint64
-	credit     uint64 // acknowledged since size has grown
-}
-
 // leastWindow is what loss leaves, so that sequence NAKs still happen.
 const leastWindow = 4
-
-func newLossWindow(most int) lossWindow { return lossWindow{size: uint64(most), most: uint64(most)} }
-
-func (w *lossWindow) acked(n uint64) {
-	if w.size == w.most {
-		return
-	}
-	if w.credit += n; w.credit >= w.size {
-		w.credit -= w.size
-		w.size++
-	}
-}
-
-func (w *lossWindow) lost(inFlight uint64) {
-	w.size = min(max(inFlight/2, leastWindow), w.size)
-	w.credit = 0
-}
-
-// An rttMeter keeps a smoothed round-trip time, timing one packet at a time
-// and never a retransmitted one (Karn's rule).
-type rttMeter struct {
-	pos      uint64
-	at       time.Duration
-	timing   bool
-	smoothed time.Duration // 0 before the first sample
-}
-
-func (m *rttMeter) begin(pos uint64, now time.Duration) {
-	if !m.timing {
-		m.pos, m.at, m.timing = pos, now, true
-	}
-}
-
-func (m *rttMeter) acked(pos uint64, now time.Duration) {
-	if !m.timing || pos <= m.pos {
-		return
-	}
-	m.timing = false
-	if now < m.at { // the caller's clock has stepped back
-		return
-	}
-	if sample := now - m.at; m.smoothed == 0 {
-		m.smoothed = sample
-	} else {
-		m.smoothed += (sample - m.smoothed) / 8
-	}
-}
-
-func (m *rttMeter) cancel() { m.timing = false }

@@ -19,7 +19,7 @@ import (
 // completions, and its deadline.
 //
 //	new    [mtu= window= ackevery= psn= rpsn= timeout= retry= rnr= rnrtimer= rd= destrd= nocc nowrite noread]
-//	post   id= op=SEND|RDMA_WRITE|… len= [imm=] [unsignaled] [fence]
+//	post   id= op=SEND|RDMA_WRITE|… len= [cut=] [imm=] [unsignaled] [fence]     its memory is in two pieces, the first of cut bytes
 //	recv   id= len=
 //	ack    psn= [msn=]          an ACK arrives
 //	nak    psn= code=sequence|invalid|access|operation|rnr:N
@@ -28,7 +28,9 @@ import (
 //	batch  (several lines of the above, nothing is pulled in between)
 //	wait   10us                 time passes; timers that are due expire
 //	cnp | error | drain | undrain
-//	stats                       prints the requester's counters that are not 0
+//	limit  n=                   so many packets more may go
+//	reload                      the state goes on in a new queue pair, to which nothing was posted
+//	stats                       prints the requester's counters that are not 0, and the packets that are of neither half
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t}
@@ -106,7 +108,8 @@ func (s *script) do(words []string) {
 		if a.has("fence") {
 			wr.Flags |= qp.Fence
 		}
-		s.failure = s.q.PostSend(&wr, [][]byte{make([]byte, a.num("len", 0))})
+		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
+		s.failure = s.q.PostSend(&wr, [][]byte{mem[:cut], mem[cut:]})
 	case "recv":
 		s.failure = s.q.PostRecv(uint64(a.num("id", 0)), [][]byte{make([]byte, a.num("len", 0))})
 	case "region":
@@ -121,6 +124,14 @@ func (s *script) do(words []string) {
 		}
 		s.now += d
 		s.q.Tick(s.now)
+	case "limit":
+		s.q.Limit(a.num("n", 0))
+	case "reload":
+		state := s.q.AppendState(nil, s.now)
+		s.create(args{})
+		if rest := s.q.LoadState(state, s.now); len(rest) > 0 {
+			s.t.Errorf("LoadState leaves %d bytes", len(rest))
+		}
 	case "error":
 		s.q.SetError()
 	case "drain":
@@ -164,6 +175,9 @@ func (s *script) printStats() {
 		if n := v.Field(i).Uint(); n > 0 {
 			parts = append(parts, fmt.Sprint(v.Type().Field(i).Name, " ", n))
 		}
+	}
+	if n := s.q.Stats().Unexpected; n > 0 {
+		parts = append(parts, fmt.Sprint("Unexpected ", n))
 	}
 	s.notes = strings.Join(parts, ", ") + "\n"
 }
@@ -225,6 +239,9 @@ func (s *script) pull() string {
 			if out.Opcode == rocev2.ReadRequest {
 				fmt.Fprintf(&b, " va %d", out.RETH.VA)
 			}
+		}
+		if len(out.Payload) > 1 {
+			fmt.Fprintf(&b, " pieces %d", len(out.Payload))
 		}
 		if out.Pad > 0 {
 			fmt.Fprintf(&b, " pad %d", out.Pad)

@@ -200,17 +200,12 @@ func (w *wqe) sendOpcode(first, last bool) rocev2.Opcode {
 // offset off.
 func sliceGather(dst, src [][]byte, off, n int) [][]byte {
 	for _, s := range src {
-		if n == 0 {
-			break
+		skip := min(off, len(s))
+		off -= skip
+		if piece := s[skip:min(len(s), skip+n)]; len(piece) > 0 {
+			dst = append(dst, piece)
+			n -= len(piece)
 		}
-		if off >= len(s) {
-			off -= len(s)
-			continue
-		}
-		piece := s[off:min(len(s), off+n)]
-		dst = append(dst, piece)
-		n -= len(piece)
-		off = 0
 	}
 	return dst
 }
@@ -218,16 +213,12 @@ func sliceGather(dst, src [][]byte, off, n int) [][]byte {
 // scatter copies src to offset off of dst. It reports whether all of it fit.
 func scatter(dst [][]byte, off int, src []byte) bool {
 	for _, d := range dst {
-		if len(src) == 0 {
-			break
-		}
-		if off >= len(d) {
-			off -= len(d)
-			continue
-		}
-		n := copy(d[off:], src)
-		src = src[n:]
-		off = 0
+		skip := min(off, len(d))
+		off -= skip
+		src = src[copy(d[skip:], src):]
 	}
 	return len(src) == 0
 }
+
+// responses returns how many packets the response to a READ of n bytes has.
+func responses(n, mtu int) int { return max(1, (n+mtu-1)/mtu) }

@@ -35,7 +35,6 @@ func (q *QP) LoadState(b []byte, now time.Duration) []byte {
 }
 
 func (q *QP) state(c *codec) {
-	c.bool(&q.err)
 	q.req.state(c)
 	q.resp.state(c)
 }

@@ -166,13 +166,3 @@ func (c *CQ) destroy() {
 		close(c.done)
 	}
 }
-
-// failUsers brings the queue pairs that feed a broken queue to the error
-// state.
-func (c *CQ) failUsers() {
-	for _, q := range c.dev.qps.all() {
-		if q.sendCQ == c || q.recvCQ == c {
-			q.cqFailed()
-		}
-	}
-}

@@ -2,7 +2,6 @@ package softroce
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -13,7 +12,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
-	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 const driverName = "softroce"
@@ -89,12 +87,6 @@ func New(l link.Link, opt Options) (*Device, error) {
 	return d, nil
 }
 
-// now returns the device's own time: the time since it was made, without that in which it was
-// held up. When it has been, that steps back.
-func (d *Device) now() time.Duration {
-	return time.Since(d.epoch) - time.Duration(d.heldUp.Load())
-}
-
 // Name implements qp.Device.
 func (d *Device) Name() string { return d.name }
 
@@ -150,42 +142,46 @@ func (d *Device) Close() error {
 	return err
 }
 
-// eventDepth is how many events wait to be read; more are counted as lost.
-const eventDepth = 256
+// heldUp is how late the timer goroutine may be before the device counts as held up.
+const heldUp = 2 * time.Millisecond
 
-// Event implements qp.Device.
-func (d *Device) Event(ctx context.Context) (qp.Event, error) {
-	select {
-	case e := <-d.events:
-		return e, nil
-	default:
-	}
-	select {
-	case e := <-d.events:
-		return e, nil
-	case <-d.done:
-		return qp.Event{}, errClosed("device")
-	case <-ctx.Done():
-		return qp.Event{}, ctx.Err()
+// serveTimers is the timer goroutine. If it wakes late, the process was not scheduled, or
+// other goroutines were before it, and answers may wait to be received: that is no time in
+// which a peer has failed to answer.
+func (d *Device) serveTimers() {
+	clock := time.NewTimer(time.Hour)
+	defer clock.Stop()
+	for {
+		now := d.now()
+		q, c, until := d.timers.due(now)
+		switch {
+		case q != nil:
+			q.expire(now)
+		case c != nil:
+			c.failUsers()
+		default:
+			clock.Reset(min(until-now, time.Hour))
+			select {
+			case <-clock.C:
+				if late := d.now() - until; late > heldUp {
+					d.heldUp.Add(int64(late))
+				}
+			case <-d.timers.wake:
+			case <-d.done:
+			}
+		}
+		if d.closing() {
+			return
+		}
 	}
 }
 
-func (d *Device) event(t qp.EventType, qpn rocev2.QPN, err error) {
-	select {
-	case d.events <- qp.Event{Type: t, QPN: qpn, Err: err}:
-	default:
-		d.counters.eventsLost.Add(1)
-	}
-}
-
-func errClosed(what string) error { return fmt.Errorf("softroce: %w: %s", qp.ErrClosed, what) }
-
-// closing reports whether err only says that the link was closed by Close.
-func (d *Device) closing() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
+// failUsers brings the queue pairs that feed a broken queue to the error
+// state.
+func (c *CQ) failUsers() {
+	for _, q := range c.dev.qps.all() {
+		if q.sendCQ == c || q.recvCQ == c {
+			q.cqFailed()
+		}
 	}
 }

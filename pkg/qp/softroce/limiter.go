@@ -55,6 +55,7 @@ const (
 	slowShare = 4 // of an ACK timeout, how long an acknowledgement should take at the most
 	perSlow   = 4 // of the longest that one took of late, for how long others are waited for
 	slowFades = 4 * time.Second
+	pacedFor  = 4 * time.Second // after DCQCN has limited a queue pair it is not limited here
 )
 
 // admit returns how many packets q may send now.
@@ -67,7 +68,7 @@ func (q *QP) admit(now time.Duration) (n int) {
 	if f.Paced {
 		s.paced = now
 	}
-	paced := s.paced > 0 && now-s.paced < slowFades
+	paced := s.paced > 0 && now-s.paced < pacedFor
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.most < q.cfg.Window {

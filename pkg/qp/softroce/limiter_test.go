@@ -220,7 +220,7 @@ func TestCrowdAfterCongestion(t *testing.T) {
 		if s.qp.(*QP).rc.Flight(c.dev.now()).Paced {
 			t.Fatal("the rate has not recovered")
 		}
-		time.Sleep(slowFades)
+		time.Sleep(pacedFor)
 		if n := send(); n != 0 {
 			t.Errorf("%d packets long after congestion", n)
 		}

@@ -46,29 +46,6 @@ func (m *MR) slice(va uint64, n int) ([]byte, bool) {
 	return m.buf[off : off+uint64(n) : off+uint64(n)], true
 }
 
-// Close implements qp.MR. A queue pair with work requests outstanding in the
-// region's memory goes to the error state, as on hardware, where they would
-// fail with a local protection error.
-func (m *MR) Close() error {
-	d := m.pd.dev
-	d.mu.Lock()
-	if _, ok := m.pd.mrs[m]; !ok || m.pd.closed {
-		d.mu.Unlock()
-		return errClosed("memory region")
-	}
-	delete(m.pd.mrs, m)
-	d.mrs.remove(m)
-	d.mu.Unlock()
-
-	// The keys find nothing from now on. Memory is accessed under the lock of a
-	// queue pair only, so an access that found the region before has ended once
-	// each lock was held here.
-	for _, q := range m.pd.queuePairs() {
-		q.release(m)
-	}
-	return nil
-}
-
 // overlaps reports whether mem lies in the region.
 func (m *MR) overlaps(mem []byte) bool {
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))

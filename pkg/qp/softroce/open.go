@@ -3,6 +3,7 @@ package softroce
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 )
 
 func init() {
-	qp.Register(driverName, func(arg string) (qp.Device, error) { return Open(arg) })
+	qp.Register(driverName, func(arg string) (qp.Device, error) { return Open(arg) }, check)
 }
 
 // Open opens the device with name driverName:arg. arg is either a local IPv4
@@ -36,27 +37,58 @@ func init() {
 //	rcvbuf=N sndbuf=N socket buffers, bytes
 //	poll=off|100us    how long to poll before blocking, see udplink.Options
 func Open(arg string) (*Device, error) {
-	where, query, _ := strings.Cut(arg, "?")
-	q, err := url.ParseQuery(query)
+	attach, opt, err := parse(arg)
 	if err != nil {
-		return nil, fmt.Errorf("softroce: %w: options: %w", qp.ErrDevice, err)
+		return nil, err
 	}
-	attach := func() (link.Link, error) { return framelink.Open(where) }
-	if !framelink.Is(where) {
-		if attach, err = hostLink(where, q); err != nil {
-			return nil, fmt.Errorf("softroce: %w: %w", qp.ErrDevice, err)
-		}
-	}
-	opt, err := parseOptions(q)
-	if err != nil {
-		return nil, fmt.Errorf("softroce: %w: %w", qp.ErrDevice, err)
-	}
-	opt.Name = driverName + ":" + arg
 	l, err := attach()
 	if err != nil {
 		return nil, err
 	}
 	return New(l, opt)
+}
+
+// parse reads what Open takes. attach opens the device's link.
+func parse(arg string) (attach func() (link.Link, error), opt Options, err error) {
+	where, query, _ := strings.Cut(arg, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, opt, fmt.Errorf("softroce: %w: options: %w", qp.ErrDevice, err)
+	}
+	if framelink.Is(where) {
+		attach = func() (link.Link, error) { return framelink.Open(where) }
+		if _, _, err := framelink.Parse(where); err != nil {
+			return nil, opt, err
+		}
+	} else if attach, err = hostLink(where, q); err != nil {
+		return nil, opt, fmt.Errorf("softroce: %w: %w", qp.ErrDevice, err)
+	}
+	if opt, err = parseOptions(q); err != nil {
+		return nil, opt, fmt.Errorf("softroce: %w: %w", qp.ErrDevice, err)
+	}
+	opt.Name = driverName + ":" + arg
+	return attach, opt, nil
+}
+
+// check is what qp.Check asks. A device on the host's own stack sends where that has routes.
+func check(arg string, peers []netip.Addr) error {
+	where, _, _ := strings.Cut(arg, "?")
+	if _, _, err := parse(arg); err != nil || !framelink.Is(where) {
+		return err
+	}
+	cfg, _, err := framelink.Parse(where)
+	if err != nil {
+		return err
+	}
+	for _, p := range peers {
+		if p == cfg.Gateway {
+			return fmt.Errorf("softroce: %w: gw=%v is the address of a host: want that of the switch in %v", qp.ErrDevice, p, cfg.Prefix.Masked())
+		}
+		if _, err := cfg.Route(p); err != nil {
+			return fmt.Errorf("softroce: %w: %w", qp.ErrDevice, err)
+		}
+	}
+	return nil
 }
 
 // parseOptions reads the device's options from q, in which nothing else may be

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 
+	"github.com/mcrdma/mcrdma/pkg/qp/softroce/framelink"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/udplink"
 )
@@ -14,7 +15,7 @@ import (
 func hostLink(where string, q url.Values) (func() (link.Link, error), error) {
 	addr, err := netip.ParseAddr(where)
 	if err != nil {
-		return nil, fmt.Errorf("want an IPv4 address, as in softroce:10.0.0.1: %w", err)
+		return nil, fmt.Errorf("want an IPv4 address, as in softroce:10.0.0.1, or softroce:%s: %w", framelink.Syntax, err)
 	}
 	opt, err := udplink.ParseOptions(q)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -25,7 +26,17 @@ func TestOpenErrors(t *testing.T) {
 		{"192.0.2.55", "192.0.2.55"},
 		{"10.0.0.1/24,tunnel=nowhere", "nowhere"},
 		{"10.0.0.1/24,tunnel=127.0.0.1:0-127.0.0.1:9?gso=off", "[gso]"},
+		{"10.0.0.1/24,tunnel=127.0.0.1:1-127.0.0.1:2?windw=5", "[windw]"},
+		{"10.0.0.1/24,gw=10.0.0.9", "tunnel=LOCAL-REMOTE"},
+		{"10.0.0.1/24,tunnel=127.0.0.1:1-127.0.0.1:2,gw=10.0.1.1", "gateway 10.0.1.1 is not another host"},
 	} {
+		if err := qp.Check("softroce:" + c.name); c.name == "192.0.2.55" { // an address of another host
+			if err != nil {
+				t.Errorf("Check(%q): %v", c.name, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Check(%q): %v, want an error with %q", c.name, err, c.want)
+		}
 		d, err := qp.Open("softroce:" + c.name)
 		if err == nil {
 			d.Close()
@@ -71,4 +82,26 @@ func freePort(t *testing.T) int {
 	c := must(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).Port
+}
+
+// TestCheckPeers: hosts that a device cannot send to are told before it is opened.
+func TestCheckPeers(t *testing.T) {
+	const tunnel = "softroce:10.0.0.1/24,tunnel=127.0.0.1:1-127.0.0.1:2"
+	near, far := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.1.7")
+	for _, c := range []struct {
+		name  string
+		peers []netip.Addr
+		want  string // empty: none
+	}{
+		{tunnel, []netip.Addr{near}, ""},
+		{tunnel, []netip.Addr{near, far}, "10.0.1.7 is outside 10.0.0.0/24 and there is no gateway (gw=…)"},
+		{tunnel + ",gw=10.0.0.254", []netip.Addr{near, far}, ""},
+		{tunnel + ",gw=10.0.0.7?cc=off", []netip.Addr{near, far}, "gw=10.0.0.7 is the address of a host"},
+		{"softroce:10.0.0.1", []netip.Addr{far}, ""},
+		{"ibverbs", nil, "no driver"},
+	} {
+		if err := qp.Check(c.name, c.peers...); c.want == "" && err != nil || c.want != "" && (!errors.Is(err, qp.ErrDevice) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("Check(%q, %v): %v, want %q", c.name, c.peers, err, c.want)
+		}
+	}
 }

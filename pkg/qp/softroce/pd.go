@@ -61,9 +61,26 @@ func (p *PD) Close() error {
 	return nil
 }
 
-// queuePairs returns the queue pairs of the domain.
-func (p *PD) queuePairs() []*QP {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	return slices.Collect(maps.Keys(p.qps))
+// Close implements qp.MR. A queue pair with work requests outstanding in the
+// region's memory goes to the error state, as on hardware, where they would
+// fail with a local protection error.
+func (m *MR) Close() error {
+	d := m.pd.dev
+	d.mu.Lock()
+	if _, ok := m.pd.mrs[m]; !ok || m.pd.closed {
+		d.mu.Unlock()
+		return errClosed("memory region")
+	}
+	delete(m.pd.mrs, m)
+	d.mrs.remove(m)
+	users := slices.Collect(maps.Keys(m.pd.qps))
+	d.mu.Unlock()
+
+	// The keys find nothing from now on. Memory is accessed under the lock of a
+	// queue pair only, so an access that found the region before has ended once
+	// each lock was held here.
+	for _, q := range users {
+		q.release(m)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package softroce
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -65,9 +66,7 @@ func (p *PD) CreateQP(init qp.Init) (qp.QP, error) {
 		{"MaxRecvWR", &init.MaxRecvWR, qp.DefaultWR, MaxQPWR},
 		{"MaxSGE", &init.MaxSGE, qp.DefaultSGE, MaxSGE},
 	} {
-		if *f.v == 0 {
-			*f.v = f.def
-		}
+		*f.v = cmp.Or(*f.v, f.def)
 		if *f.v < 1 || *f.v > f.max {
 			return nil, fmt.Errorf("softroce: %w: %s %d is not 1..%d", qp.ErrAttr, f.name, *f.v, f.max)
 		}
@@ -346,22 +345,4 @@ func (q *QP) expire(now time.Duration) {
 	q.resume = now // after others whose alarm is due
 	q.pump(now)
 	q.resume = 0
-}
-
-// arm sets the alarm to at if it would go off later.
-func (q *QP) arm(at time.Duration) {
-	if at < q.armed {
-		q.armed = at
-		q.dev.timers.set(&q.alarm, at)
-	}
-}
-
-// complete puts wc into c and reports whether that woke a goroutine.
-func (q *QP) complete(c *CQ, wc *qp.WC) (woken bool) {
-	woken, ok := c.push(wc)
-	if !ok {
-		q.dev.event(qp.EventCQError, q.qpn, c.overrunErr())
-		q.dev.timers.report(c)
-	}
-	return woken
 }

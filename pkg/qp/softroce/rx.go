@@ -145,10 +145,3 @@ func (r *receiver) enter(n rocev2.QPN) *QP {
 // reliable reports whether op belongs to the reliable-connection service or is
 // a CNP.
 func reliable(op rocev2.Opcode) bool { return op>>5 == 0 || op == rocev2.CNP }
-
-// linkFailed reports that the link does not work any more.
-func (d *Device) linkFailed(err error) {
-	if !d.closing() {
-		d.event(qp.EventDeviceFatal, 0, err)
-	}
-}

@@ -119,37 +119,3 @@ func (t *timers) due(now time.Duration) (*QP, *CQ, time.Duration) {
 	}
 	return nil, nil, t.asleep
 }
-
-// heldUp is how late the timer goroutine may be before the device counts as held up.
-const heldUp = 2 * time.Millisecond
-
-// serveTimers is the timer goroutine. If it wakes late, the process was not scheduled, or
-// other goroutines were before it, and answers may wait to be received: that is no time in
-// which a peer has failed to answer.
-func (d *Device) serveTimers() {
-	clock := time.NewTimer(time.Hour)
-	defer clock.Stop()
-	for {
-		now := d.now()
-		q, c, until := d.timers.due(now)
-		switch {
-		case q != nil:
-			q.expire(now)
-		case c != nil:
-			c.failUsers()
-		default:
-			clock.Reset(min(until-now, time.Hour))
-			select {
-			case <-clock.C:
-				if late := d.now() - until; late > heldUp {
-					d.heldUp.Add(int64(late))
-				}
-			case <-d.timers.wake:
-			case <-d.done:
-			}
-		}
-		if d.closing() {
-			return
-		}
-	}
-}

@@ -189,3 +189,21 @@ func (q *QP) checkFailed() {
 		q.dev.event(event, q.qpn, status.Err())
 	}
 }
+
+// complete puts wc into c and reports whether that woke a goroutine.
+func (q *QP) complete(c *CQ, wc *qp.WC) (woken bool) {
+	woken, ok := c.push(wc)
+	if !ok {
+		q.dev.event(qp.EventCQError, q.qpn, c.overrunErr())
+		q.dev.timers.report(c)
+	}
+	return woken
+}
+
+// arm sets the alarm to at if it would go off later.
+func (q *QP) arm(at time.Duration) {
+	if at < q.armed {
+		q.armed = at
+		q.dev.timers.set(&q.alarm, at)
+	}
+}

@@ -182,23 +182,24 @@ func (h *Host) flushARP() error {
 	return h.conn.Send(out)
 }
 
-// route returns the neighbor that dst is reached by.
-func (h *Host) route(dst netip.Addr) (ipAddr, error) {
+// Route returns the neighbor that a host with this configuration reaches dst by. Errors wrap
+// ErrNoRoute.
+func (c *Config) Route(dst netip.Addr) (netip.Addr, error) {
 	switch {
 	case !dst.Is4():
-		return ipAddr{}, fmt.Errorf("%w: %v is not an IPv4 address", ErrNoRoute, dst)
+		return netip.Addr{}, fmt.Errorf("%w: %v is not an IPv4 address", ErrNoRoute, dst)
 	case dst.IsUnspecified() || dst.As4()[0] >= 224 || dst.IsLoopback():
-		return ipAddr{}, fmt.Errorf("%w: %v is not a unicast address of the network", ErrNoRoute, dst)
-	case dst == h.Addr():
-		return ipAddr{}, fmt.Errorf("%w: %v is this host itself", ErrNoRoute, dst)
-	case isHost(h.cfg.Prefix, dst.As4()):
-		return dst.As4(), nil
-	case h.cfg.Prefix.Contains(dst):
-		return ipAddr{}, fmt.Errorf("%w: %v cannot be a host's address in %v", ErrNoRoute, dst, h.cfg.Prefix.Masked())
-	case !h.cfg.Gateway.IsValid():
-		return ipAddr{}, fmt.Errorf("%w: %v is outside %v and there is no gateway (gw=…)", ErrNoRoute, dst, h.cfg.Prefix.Masked())
+		return netip.Addr{}, fmt.Errorf("%w: %v is not a unicast address of the network", ErrNoRoute, dst)
+	case dst == c.Prefix.Addr():
+		return netip.Addr{}, fmt.Errorf("%w: %v is this host itself", ErrNoRoute, dst)
+	case isHost(c.Prefix, dst.As4()):
+		return dst, nil
+	case c.Prefix.Contains(dst):
+		return netip.Addr{}, fmt.Errorf("%w: %v cannot be a host's address in %v", ErrNoRoute, dst, c.Prefix.Masked())
+	case !c.Gateway.IsValid():
+		return netip.Addr{}, fmt.Errorf("%w: %v is outside %v and there is no gateway (gw=…)", ErrNoRoute, dst, c.Prefix.Masked())
 	}
-	return h.cfg.Gateway.As4(), nil
+	return c.Gateway, nil
 }
 
 // Send implements link.Link.
@@ -217,7 +218,11 @@ func (h *Host) Send(batch []link.Tx) error {
 			}
 		}
 		if err != nil {
-			h.counts[txDropBad].Add(1)
+			if errors.Is(err, ErrNoRoute) {
+				h.counts[txDropNoRoute].Add(1)
+			} else {
+				h.counts[txDropBad].Add(1)
+			}
 			if bad == nil {
 				bad = &link.TxError{Index: i, Err: err}
 			}
@@ -231,10 +236,11 @@ func (h *Host) Send(batch []link.Tx) error {
 
 // queue builds the frame for tx and leaves it in h.tx or with ARP.
 func (h *Host) queue(tx *link.Tx) error {
-	hop, err := h.route(tx.Dst)
+	neighbor, err := h.cfg.Route(tx.Dst)
 	if err != nil {
 		return err
 	}
+	hop := neighbor.As4()
 	frame, err := h.build(h.tx[h.n][:0], tx)
 	h.tx[h.n] = frame
 	if err != nil {

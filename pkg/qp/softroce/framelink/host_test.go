@@ -298,7 +298,11 @@ func TestSendErrors(t *testing.T) {
 		{"length and parts differ", lies, ErrPacket},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := counters(a)["tx_drop_bad"]
+			counter := "tx_drop_bad"
+			if errors.Is(tc.want, ErrNoRoute) {
+				counter = "tx_drop_no_route"
+			}
+			before := counters(a)[counter]
 			// The good ones around it go all the same.
 			err := a.Send([]link.Tx{packet(b.Addr(), 0, "one."), tc.tx, packet(b.Addr(), 0, "two.")})
 			var te *link.TxError
@@ -306,8 +310,8 @@ func TestSendErrors(t *testing.T) {
 				t.Errorf("Send: %v; want a *link.TxError for packet 1 with %v", err, tc.want)
 			}
 			expect(t, received, got{a.Addr(), 0x6a, "one."}, got{a.Addr(), 0x6a, "two."})
-			if n := counters(a)["tx_drop_bad"] - before; n != 1 {
-				t.Errorf("tx_drop_bad rose by %d", n)
+			if n := counters(a)[counter] - before; n != 1 {
+				t.Errorf("%s rose by %d", counter, n)
 			}
 		})
 	}

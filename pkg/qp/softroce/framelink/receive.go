@@ -15,6 +15,7 @@ const (
 	txFrames counter = iota
 	txPackets
 	txDropBad
+	txDropNoRoute
 	rxFrames
 	rxPackets
 	rxARP
@@ -36,7 +37,8 @@ const (
 var counterNames = [numCounters]string{
 	txFrames:        "tx_frames",
 	txPackets:       "tx_roce",
-	txDropBad:       "tx_drop_bad", // Send refused it
+	txDropBad:       "tx_drop_bad",      // Send refused it
+	txDropNoRoute:   "tx_drop_no_route", // to an address outside the prefix without a gateway, or to none of a host
 	rxFrames:        "rx_frames",
 	rxPackets:       "rx_roce",
 	rxARP:           "rx_arp",

@@ -188,12 +188,3 @@ func interfaceMTU(addr netip.Addr) (int, error) {
 	}
 	return 0, fmt.Errorf("udplink: %w: no interface of this host has %v", qp.ErrDevice, addr)
 }
-
-// closedErr maps whatever a system call or the runtime's poller reports after
-// Close.
-func (l *Link) closedErr(err error) error {
-	if err != nil && l.closing.Load() {
-		return net.ErrClosed
-	}
-	return err
-}

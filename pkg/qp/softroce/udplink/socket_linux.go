@@ -2,6 +2,7 @@ package udplink
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"syscall"
 
@@ -180,4 +181,13 @@ func (s *socket) close() {
 		_ = s.control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
 		s.file.Close()
 	}
+}
+
+// closedErr maps whatever a system call or the runtime's poller reports after
+// Close.
+func (l *Link) closedErr(err error) error {
+	if err != nil && l.closing.Load() {
+		return net.ErrClosed
+	}
+	return err
 }

@@ -1,0 +1,41 @@
+package rc
+
+import (
+	"github.com/mcrdma/mcrdma/pkg/qp"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+)
+
+// nak makes a NAK of the expected PSN the reply and falls silent until that
+// PSN arrives.
+func (p *Responder) nak(code rocev2.Syndrome) {
+	p.reply, p.nakCode, p.nakSilent = replyNak, code, true
+}
+
+// fatal answers with a NAK after which the queue pair is in the error state.
+func (p *Responder) fatal(code rocev2.Syndrome, local qp.Status, event qp.EventType) {
+	p.stats.NakFatal++
+	p.nak(code)
+	p.failed, p.failedEvent = local, event
+	if local == qp.LocLenErr {
+		p.rq.fail(local)
+	}
+	p.stop()
+}
+
+func (p *Responder) invalid() {
+	p.fatal(rocev2.NakInvalidRequest, qp.RemInvReqErr, qp.EventQPRequestErr)
+}
+
+func (p *Responder) noAccess() {
+	p.fatal(rocev2.NakRemoteAccess, qp.RemAccessErr, qp.EventQPAccessErr)
+}
+
+// stop puts the responder into the error state. A fatal NAK that is due still
+// goes out, and before it the responses to what came before.
+func (p *Responder) stop() {
+	p.err = true
+	p.rq.flush()
+	if p.reply != replyNak || p.nakCode.IsRNR() || p.nakCode == rocev2.NakSequence {
+		p.reply, p.answering = replyNone, len(p.reads)
+	}
+}
