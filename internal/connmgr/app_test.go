@@ -29,6 +29,7 @@ type app struct {
 	formed   map[uint64]*mcrdmav1.FormationInfo
 	detached map[uint64]*mcrdmav1.Detached
 	changes  []*mcrdmav1.GroupChanged
+	counters *mcrdmav1.DeviceCounters // nil: the application does not answer
 	ended    error
 }
 
@@ -120,6 +121,11 @@ func (a *app) event(e *mcrdmav1.OpenResponse) {
 		a.formed[e.AttachFormed.GetAttach()] = e.AttachFormed.GetFormation()
 	case *mcrdmav1.OpenResponse_Detached:
 		a.detached[e.Detached.GetAttach()] = e.Detached
+	case *mcrdmav1.OpenResponse_CountersRequested:
+		if a.counters != nil {
+			req := &mcrdmav1.AnswerCountersRequest{Token: a.token, Call: e.CountersRequested.GetCall(), Device: a.counters}
+			go func() { _, _ = a.rpc.AnswerCounters(context.Background(), req) }()
+		}
 	case *mcrdmav1.OpenResponse_GroupChanged:
 		a.changes = append(a.changes, e.GroupChanged)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"syscall"
 	"time"
@@ -18,40 +19,49 @@ import (
 // that doubles.
 const maxBeats = 256
 
-// busyBeats is of how many beats one is sent while the host has more work than it can do at
-// once: silence then counts a third, too.
-const busyBeats = 3
-
-// beat sends a beat to each host in which a group of ours has receivers.
+// beat sends a beat to each host in which a group of ours has receivers. It names the groups if the
+// host does not know their list yet.
 func (m *Manager) beat(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	beats := map[netip.Addr]*mcrdmav1.BeatRequest{}
+	lists := map[netip.Addr]uint64{}
 	for _, g := range m.groups {
-		f := g.form()
-		if f == nil {
-			continue
-		}
-		for _, r := range f.Receivers {
-			b := beats[r.Addr]
-			if b == nil {
-				b = &mcrdmav1.BeatRequest{Boot: m.boot}
-				beats[r.Addr] = b
+		if f := g.form(); f != nil {
+			sum := maphash.Comparable(m.seed, beatOf{g.id, f.N})
+			for _, r := range f.Receivers {
+				lists[r.Addr] += sum
 			}
-			b.Groups = append(b.Groups, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: f.N, Address: r.Addr.String()})
 		}
 	}
-	busy := m.opts.Busy(now)
-	for a, req := range beats {
+	for a, list := range lists {
 		p := m.peers[a]
-		if p == nil || p.beats == maxBeats || busy && p.beats == 0 && now.Sub(p.beaten) < (busyBeats-1)*m.cfg.Beat.Interval {
+		if p == nil || p.beats == maxBeats {
 			continue
 		}
-		p.beaten = now
+		req := &mcrdmav1.BeatRequest{Boot: m.boot, List: list}
+		if list == 0 || p.list != list {
+			req.Groups = m.heartbeats(a)
+		}
 		p.beats++
 		p.users++
 		m.background(func(ctx context.Context) { m.beatOne(ctx, p, req) })
 	}
+}
+
+// A beatOf is what a beat says of a group. Lists are sums of hashes of these.
+type beatOf struct {
+	id        groupID
+	formation uint32
+}
+
+// heartbeats names all groups in which a host has receivers. It is called with Manager.mu.
+func (m *Manager) heartbeats(a netip.Addr) (list []*mcrdmav1.Heartbeat) {
+	for _, g := range m.groups {
+		if f := g.form(); f != nil && f.Has(a) {
+			list = append(list, &mcrdmav1.Heartbeat{Group: g.id.proto(), Formation: f.N, Address: a.String()})
+		}
+	}
+	return list
 }
 
 // beatOne sends one beat. It does not matter how long a failure takes to show: what counts
@@ -73,7 +83,7 @@ func (m *Manager) beatOne(ctx context.Context, p *peer, req *mcrdmav1.BeatReques
 	switch refused := errors.Is(p.conn.Last(), syscall.ECONNREFUSED); {
 	case err == nil:
 		m.metrics.beats.WithLabelValues("ok").Inc()
-		p.trip = trip
+		p.trip, p.list = trip, res.GetList()
 		m.health.Answered(p.addr, now)
 		m.health.Busy(p.addr, res.GetBusy() || m.opts.Busy(now))
 		m.removeEnded(p, res)
@@ -117,12 +127,13 @@ func (m *Manager) act(c health.Change, now time.Time) {
 		if f := g.form(); f == nil || !f.Has(c.Addr) {
 			continue
 		}
-		was := g.states.change(c, now)
-		s := g.states.get(c.Addr)
+		s, was := g.states.change(c, now)
 		switch {
 		case c.State == health.OK:
+			g.happened("recovered", c.Addr, s.host, "it answers again")
 			m.tell(g, mcrdmav1.GroupChanged_TYPE_RECOVERED, c.Addr, fmt.Sprintf("%s answers again", s.host))
 		case c.State == health.Silent || c.State == health.Down && was == stateOK:
+			g.happened("suspected", c.Addr, s.host, s.reason)
 			m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
 		case c.State == health.Gone:
 			silence := c.For.Round(time.Millisecond)

@@ -7,12 +7,11 @@ import (
 
 // Limits on what callers can have the daemon do at a time.
 const (
-	maxStreams       = 1024 // calls of another host's connection; the caller queues the rest
-	maxHostConns     = 8    // connections of another host; its daemon has one
-	maxCreating      = 32   // groups that a session makes
-	maxCreatingAll   = 128  // the same, of all sessions
-	maxIdlePeers     = 64   // connections to hosts that are not configured, for groups to come
-	maxAgentCounters = 8    // reads of counters at the switch's agent for stalls
+	maxStreams     = 1024 // calls of another host's connection; the caller queues the rest
+	maxHostConns   = 8    // connections of another host; its daemon has one
+	maxCreating    = 32   // groups that a session makes
+	maxCreatingAll = 128  // the same, of all sessions
+	maxIdlePeers   = 64   // connections to hosts that are not configured, for groups to come
 )
 
 // mayCreate refuses, or counts a group that a session makes until leave is called.

@@ -211,7 +211,7 @@ func TestManyStallReports(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // those that are not there by then ask once more
 			close(gate)
 			wg.Wait()
-			if n := r.sw.called("Get") - before; n > 2*looksEach || n == 0 {
+			if n := r.sw.called("Get") - before; n > 2*machine.LooksEach || n == 0 {
 				t.Errorf("refused %v: %d calls of the agent for %d reports", refuses, n, reports)
 			}
 		}
@@ -269,10 +269,10 @@ func TestMovedForgotten(t *testing.T) {
 		defer m.mu.Unlock()
 		gone := netip.MustParseAddr("127.60.0.1")
 		m.health.Add(gone, time.Now())
-		m.tor.moved[gone] = time.Now()
+		m.moved.note([]netip.Addr{gone}, time.Now())
 		m.unwatch()
-		if len(m.tor.moved) > 0 || m.health.Follows(gone) {
-			t.Errorf("%v", m.tor.moved)
+		if len(m.moved.at) > 0 || m.health.Follows(gone) {
+			t.Errorf("%v", m.moved.at)
 		}
 	})
 }

@@ -38,9 +38,7 @@ func (m *Manager) unwatch() {
 	for _, a := range m.health.Peers() {
 		if !used[a] {
 			m.health.Remove(a)
-			if m.tor != nil {
-				delete(m.tor.moved, a)
-			}
+			m.moved.forget(a)
 		}
 	}
 }

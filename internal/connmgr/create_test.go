@@ -82,7 +82,7 @@ func TestCreateBySwitch(t *testing.T) {
 			t.Errorf("why: %q, want %q; the tree follows: %q", f.GetWhy(), want, f.GetTree())
 		}
 		if c := a.waitChange(mcrdmav1.GroupChanged_TYPE_CREATED); c.GetFormation() != 1 || c.GetGroup().GetNumber() != f.GetGroup().GetNumber() {
-			t.Errorf("told of %v", c)
+			t.Errorf("announced: %v", c)
 		}
 		if c := f.GetConnection(); c.GetAddress() != "127.9.0.2" || c.GetQpn() != f.GetMcId() || c.GetQpn() < 0x800000 || c.GetMtu() != 1024 || c.GetDscp() != 26 {
 			t.Errorf("connection %v", c)
@@ -435,6 +435,52 @@ func TestByAddress(t *testing.T) {
 		defer m.mu.Unlock()
 		if p := m.peers[netip.MustParseAddr("127.9.0.2")]; p != nil {
 			t.Error("the connection is still there")
+		}
+	})
+}
+
+// TestUnicastIsTheSenders: how a member is reached by its sender is told to the sender's application, in each
+// formation, and to no other member.
+func TestUnicastIsTheSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3)
+		apps := r.receivers()
+		for i, a := range apps {
+			a.setAccept(func(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+				ans := willing(x)
+				ans.Unicast = fmt.Append(nil, "secret of ", i)
+				return ans
+			})
+		}
+		src := r.hosts[0].app("")
+		f := src.create(src.request()).GetFormation()
+		for n := uint32(1); n <= 2; n++ {
+			for i, m := range f.GetMembers() {
+				if want := fmt.Sprint("secret of ", i); string(m.GetUnicast()) != want {
+					t.Errorf("formation %d has %q, want %q", n, m.GetUnicast(), want)
+				}
+			}
+			for _, a := range apps {
+				if got := a.formation(n).String(); strings.Contains(got, "secret") {
+					t.Errorf("a member is told %s", got)
+				}
+			}
+			if n == 1 {
+				res, err := src.rpc.ReformGroup(t.Context(), &mcrdmav1.ReformGroupRequest{Token: src.token, Group: f.GetGroup(), Formation: 1,
+					Forming: &mcrdmav1.Forming{Qpn: 0x43, Bootstrap: "127.0.0.1:7002"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f = res.GetFormation()
+			}
+		}
+		apps[0].setAccept(func(x *mcrdmav1.AttachRequested) *mcrdmav1.AnswerAttachRequest {
+			ans := willing(x)
+			ans.Unicast = make([]byte, 257)
+			return ans
+		})
+		if _, err := src.rpc.CreateGroup(t.Context(), src.request()); err == nil {
+			t.Error("257 bytes are taken")
 		}
 	})
 }

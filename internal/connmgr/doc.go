@@ -45,7 +45,7 @@
 //
 // A group's machine belongs to one goroutine (group.run), to which events are posted; others
 // read the status that it publishes. Parts with locks of their own are the sessions of
-// applications (session.go), the memberships (member.go), and the link to the agent (tor.go).
+// applications (session.go), the memberships (member.go), and the client of the switch's agent (package agent).
 // Manager.mu guards the tables of groups and peers, and the hosts' health. No goroutine waits for anything else while it holds
 // one of these locks, but for that of a later part in the order Manager.mu, memberships,
 // sessions, one session.

@@ -40,8 +40,11 @@ type fakeSwitch struct {
 	wrap     func(ctx context.Context, method string, call func(context.Context) error) error
 	watchers map[chan *mcrdmav1.WatchResponse]struct{}
 	counters map[string]*mcrdmav1.MemberCounters // by address
+	packets  uint64                              // of senders: one more with each question
+	count    func(mcID uint32) *counted          // instead
 	tree     []*mcrdmav1.Copy
 	calls    map[string]int
+	lost     string // why it has no switch
 }
 
 func newFakeSwitch(r *rig) *fakeSwitch {
@@ -72,6 +75,24 @@ func (s *fakeSwitch) serve(addr string) {
 }
 
 func (s *fakeSwitch) close() { s.server.Stop() }
+
+// lose has the agent refuse groups since it has no switch, or take them again ("").
+func (s *fakeSwitch) lose(why string) {
+	s.mu.Lock()
+	s.lost = why
+	s.mu.Unlock()
+	if why == "" {
+		s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	} else {
+		s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+}
+
+func (s *fakeSwitch) GetStatus(context.Context, *mcrdmav1.GetStatusRequest) (*mcrdmav1.GetStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &mcrdmav1.GetStatusResponse{Name: "torA", WaitsFor: s.lost}, nil
+}
 
 func (s *fakeSwitch) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 	_, method, _ := cut(info.FullMethod)
@@ -143,6 +164,19 @@ func (s *fakeSwitch) set(before func(ctx context.Context, method string, req any
 	s.before, s.after = before, after
 }
 
+// A counted is what was counted of a group.
+type counted struct {
+	packets uint64
+	acks    [5]uint64 // of each host, by its number
+}
+
+// countBy has f say what was counted; what it returns is read with mu.
+func (s *fakeSwitch) countBy(f func(mcID uint32) *counted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count = f
+}
+
 // around makes f wrap requests; nil: nothing.
 func (s *fakeSwitch) around(f func(ctx context.Context, method string, call func(context.Context) error) error) {
 	s.mu.Lock()
@@ -160,6 +194,9 @@ func (s *fakeSwitch) Install(_ context.Context, req *mcrdmav1.InstallRequest) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := req.GetGroup()
+	if s.lost != "" {
+		return nil, refused(codes.Unavailable, "NOT_READY", s.lost)
+	}
 	if err := checkGroup(g); err != nil {
 		return nil, refused(codes.InvalidArgument, "INVALID", err.Error())
 	}
@@ -228,8 +265,10 @@ func (s *fakeSwitch) Renew(_ context.Context, req *mcrdmav1.RenewRequest) (*mcrd
 	defer s.mu.Unlock()
 	res := &mcrdmav1.RenewResponse{}
 	for _, k := range req.GetKeys() {
-		if s.groups[name(k)] == nil {
+		if g := s.groups[name(k)]; g == nil {
 			res.Missing = append(res.Missing, k)
+		} else {
+			g.Group.Key.Number = k.GetNumber()
 		}
 	}
 	return res, nil
@@ -243,10 +282,16 @@ func (s *fakeSwitch) Get(_ context.Context, req *mcrdmav1.GetRequest) (*mcrdmav1
 		return nil, refused(codes.NotFound, "NOT_FOUND", "there is no such group")
 	}
 	g = proto.CloneOf(g)
-	for _, r := range g.GetGroup().GetReceivers() {
+	s.packets++
+	g.Packets = s.packets
+	for i, r := range g.GetGroup().GetReceivers() {
 		c := s.counters[r.GetAddress()]
 		if c == nil {
 			c = &mcrdmav1.MemberCounters{}
+		}
+		if s.count != nil {
+			x := s.count(req.GetKey().GetMcId())
+			g.Packets, c = x.packets, &mcrdmav1.MemberCounters{Acks: x.acks[i+2]}
 		}
 		g.Members = append(g.Members, proto.CloneOf(c))
 	}

@@ -63,7 +63,7 @@ func (m *Manager) senderConfig(sp machine.Spec) machine.SenderConfig {
 	c := machine.SenderConfig{MinSize: sp.MinSize, Waits: sp.Waits, Receivers: m.cfg.Limits.Receivers, MemberLease: m.cfg.Leases.Member, GroupLease: m.cfg.Leases.Group,
 		PrepareTime: prepareTime, ReformTime: max(leastReform, m.cfg.Beat.DeadAfter), Grace: m.cfg.Beat.Grace}
 	if m.tor != nil {
-		c.Switch = m.tor.name
+		c.Switch = m.tor.Name
 	}
 	return c
 }
@@ -212,6 +212,9 @@ func (g *group) info(f *formation) *mcrdmav1.FormationInfo {
 	}
 	for _, d := range g.status.Load().Departures {
 		out.Departures = append(out.Departures, &mcrdmav1.Departure{Address: d.Addr.String(), Host: d.Host, Text: d.Why})
+	}
+	for _, x := range f.Absent {
+		out.Absent = append(out.Absent, &mcrdmav1.Absent{Address: x.Addr.String(), Host: g.m.host.NameOf(x.Addr), Reason: x.Reason, Text: failure.Clip(x.Why, failure.MaxText)})
 	}
 	for _, s := range f.Phases {
 		out.Phases = append(out.Phases, &mcrdmav1.PhaseTime{Phase: s.Name, Took: durationpb.New(s.Took)})

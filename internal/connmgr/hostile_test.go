@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
-var hostileSeed = flag.Uint64("connmgr.seed", 0, "seed of hostile requests; 0: a few fixed ones")
+var hostileSeed = flag.Uint64("connmgr.seed", 0, "seed of hostile requests; 0: 1, or those up to 9 with MCRDMA_LONG=1")
 
 // scramble fills a message with whatever fits its fields' types, now and then with
 // something that makes sense here.
@@ -77,9 +78,12 @@ func scalar(rnd *rand.Rand, f protoreflect.FieldDescriptor, known []string) prot
 // what cannot be meant is counted, and a good application's group lives on.
 func TestHostile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seeds := []uint64{1, 2, 3}
-		if *hostileSeed != 0 {
+		seeds := []uint64{1}
+		switch {
+		case *hostileSeed != 0:
 			seeds = []uint64{*hostileSeed}
+		case os.Getenv("MCRDMA_LONG") != "":
+			seeds = []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}
 		}
 		for _, seed := range seeds {
 			r := newRig(t, 3, withSwitch)

@@ -162,6 +162,7 @@ func life(r *rig, k *killer, apps []*app) bool {
 	if _, err := a.rpc.CloseGroup(ctx, &mcrdmav1.CloseGroupRequest{Token: a.token, Group: f.GetGroup()}); err != nil && !k.isDead() {
 		r.t.Fatal(err)
 	}
+	r.until("the group is gone, or the daemon is", func() bool { return k.isDead() || r.host(1).leftovers() == "" })
 	if !k.isDead() {
 		r.wantNothing()
 	}

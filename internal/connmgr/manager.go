@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 
+	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	machine "github.com/mcrdma/mcrdma/internal/group"
@@ -71,7 +73,7 @@ const (
 	requestTime = 30 * time.Second // a request of an application without deadline
 	prepareTime = 5 * time.Second  // all receivers, for a new group
 	leastReform = time.Second      // the same, when it is formed anew; see reformTime
-	installTime = 3 * time.Second  // the switches
+	installTime = agent.CallTime   // the switches
 	commitTime  = 2 * time.Second  // all receivers
 	undoTime    = machine.UndoTime // undoing, while a caller waits
 )
@@ -87,7 +89,7 @@ type Manager struct {
 	store   Store
 	boot    uint64
 	metrics *metrics
-	tor     *tor // nil: no switch is configured
+	tor     *agent.Client // of the switch; nil: none is configured
 	hosts   net.Listener
 	apps    net.Listener
 
@@ -98,6 +100,7 @@ type Manager struct {
 	sessions *sessions
 	members  *members
 	found    found
+	watched  watched
 	table
 }
 
@@ -123,6 +126,8 @@ type table struct {
 	groups   map[groupID]*group
 	peers    map[netip.Addr]*peer
 	health   *health.Tracker
+	seed     maphash.Seed // of the lists of beats
+	moved    answering    // with a lock of its own
 }
 
 // New makes a daemon. It opens its state and listens; it does nothing else before
@@ -135,7 +140,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Manager, error) {
 	}
 	m := &Manager{cfg: &own, opts: o, log: o.Logger, files: identity.Files{Cert: own.TLS.Cert, Key: own.TLS.Key, CA: own.TLS.CA},
 		creating: semaphore.NewWeighted(maxCreatingAll), running: running{ready: make(chan struct{})},
-		table: table{groups: map[groupID]*group{}, peers: map[netip.Addr]*peer{}}}
+		table: table{groups: map[groupID]*group{}, peers: map[netip.Addr]*peer{}, seed: maphash.MakeSeed(), moved: answering{at: map[netip.Addr]time.Time{}}}}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -225,6 +230,22 @@ func (m *Manager) Addr() net.Addr { return m.hosts.Addr() }
 // Socket is the path of the unix socket for applications.
 func (m *Manager) Socket() string { return m.apps.Addr().String() }
 
+// Readiness says whether applications are served, and what there is to know beside that.
+func (m *Manager) Readiness() (ok bool, note string) {
+	select {
+	case <-m.ready:
+	default:
+		return false, "the daemon starts"
+	}
+	if m.life.Err() != nil {
+		return false, "the daemon ends"
+	}
+	if why := m.noSwitch(); why != "" {
+		note = "hosts relay new groups: switch " + m.tor.Name + ": " + why
+	}
+	return true, note
+}
+
 // Run works until ctx ends, and closes the daemon. Groups stay until their leases end, for
 // a daemon that comes back.
 func (m *Manager) Run(ctx context.Context) error {
@@ -236,14 +257,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, func() bool {
-		select {
-		case <-m.ready:
-			return m.life.Err() == nil
-		default:
-			return false
-		}
-	}, cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(m.cfg.Metrics, m.metrics.registry, m.Readiness, cancel)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -253,7 +267,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.resumeAll()
 	m.wg.Go(func() { m.tick(ticks.C) })
 	if m.tor != nil {
-		m.wg.Go(func() { m.tor.run(m.life) })
+		m.wg.Go(m.followSwitch)
 	}
 	for _, s := range []struct {
 		*grpc.Server
@@ -310,7 +324,7 @@ func (m *Manager) close() {
 	}
 	m.mu.Unlock()
 	if m.tor != nil {
-		_ = m.tor.conn.Close()
+		_ = m.tor.Conn.Close()
 	}
 	if m.hosts != nil {
 		_ = m.hosts.Close()

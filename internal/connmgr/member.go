@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -34,6 +35,7 @@ type members struct {
 	rack       uint32
 	limits     config.Limits
 	sessions   *sessions
+	happened   func(machine.Owner, *mcrdmav1.WatchEventsResponse)
 	write      func(context.Context, ...store.Edit) error
 	forget     func(context.Context, ...store.Edit)
 	background func(func(context.Context))
@@ -48,8 +50,19 @@ type members struct {
 }
 
 func newMembers(m *Manager) *members {
-	return &members{host: m.cfg.Name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, write: m.commitState, forget: m.forget, background: m.background,
+	return &members{host: m.cfg.Name, rack: m.cfg.Rack, limits: m.cfg.Limits, sessions: m.sessions, happened: m.watched.happened, write: m.commitState, forget: m.forget, background: m.background,
 		numbers: m.boot, groups: map[groupID]*machine.Memberships{}, attached: map[uint64]groupID{}, calls: map[uint64]chan<- machine.Respond{}, deleting: map[groupID]chan struct{}{}}
+}
+
+// leftBecause is why a membership has ended, for people.
+func leftBecause(a machine.TellEnded) string {
+	if e := detachedError(a.Reason, a.Text); e != nil {
+		return e.Text
+	}
+	if a.Reason == mcrdmav1.Detached_REASON_REFORMED {
+		return "another formation takes its place"
+	}
+	return cmp.Or(a.Text, "the application has left")
 }
 
 // maxGone limits groups of which it is only remembered why their memberships have ended.
@@ -87,8 +100,13 @@ func (t *members) do(id groupID, action machine.ReceiverAction) {
 			Previous: a.Previous, Joins: a.Joins}}})
 	case machine.TellFormed:
 		t.tell(a.User, &mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachFormed{AttachFormed: &mcrdmav1.AttachFormed{Attach: a.Attach, Formation: a.Info}}})
+		t.happened(a.User, &mcrdmav1.WatchEventsResponse{Kind: "joined", Group: id.proto(), McId: a.Info.GetMcId(), Formation: a.Info.GetFormation(),
+			Text: "of " + plural(len(a.Info.GetMembers()), "receiver") + ", by " + map[bool]string{true: "switches", false: "hosts"}[a.Info.GetPath() == mcrdmav1.Path_PATH_SWITCH]})
 	case machine.TellEnded:
 		delete(t.attached, a.Attach)
+		if !a.Asked {
+			t.happened(a.User, &mcrdmav1.WatchEventsResponse{Kind: "left", Group: id.proto(), Text: leftBecause(a)})
+		}
 		if s := t.sessions.find(a.User.Token); s != nil {
 			s.detached(a)
 		}
@@ -244,7 +262,8 @@ func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err err
 			return
 		}
 		err = r.Answer(s.token, req.GetAttach(), &mcrdmav1.PrepareResponse{Host: t.host, Qpn: req.GetQpn(), Mtu: asked.GetConnection().GetMtu(), Regions: req.GetRegions(),
-			Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: t.rack}, nil)
+			Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: t.rack,
+			Unicast: req.GetUnicast(), NoDevice: req.GetNoDevice()}, nil)
 	})
 	return err
 }
@@ -395,7 +414,7 @@ func (t *members) describe(id groupID, x machine.Membership) *mcrdmav1.Membershi
 		x.User = s.record()
 	}
 	out := &mcrdmav1.MembershipInfo{Group: id.proto(), Formation: x.Formation, Service: x.Service, Sender: x.Sender, Program: x.User.Program,
-		Uid: x.User.UID, Pid: x.User.PID, Path: x.Path, Attach: x.Attach, Since: timestamppb.New(x.Since), View: x.View}
+		Uid: x.User.UID, Pid: x.User.PID, Path: x.Path, McId: x.MCID, Attach: x.Attach, Since: timestamppb.New(x.Since), View: x.View}
 	for _, m := range x.Members {
 		out.Members = append(out.Members, &mcrdmav1.Member{Address: m.Addr.String(), Host: m.Host})
 	}

@@ -57,8 +57,11 @@ func newMetrics(m *Manager) (*metrics, error) {
 		if m.tor == nil {
 			return 0
 		}
-		synced, _ := m.tor.state()
+		synced, _ := m.tor.State()
 		return grpcserver.One(synced)
+	})
+	gauge("switch_ready", "1 if the switch's agent is there, has its switch, and takes new groups; else hosts relay them.", func() int {
+		return grpcserver.One(m.tor != nil && m.noSwitch() == "")
 	})
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
 		return grpcserver.One(m.store.Failed() != nil)

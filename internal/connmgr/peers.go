@@ -30,14 +30,14 @@ type peer struct {
 	rpc        mcrdmav1.HostsClient
 
 	// Under Manager.mu.
-	users  int // calls and formations that use it
-	idle   time.Time
-	beats  int       // that are under way
-	beaten time.Time // when the last beat was sent
-	trip   time.Duration
-	err    error // of the last call; nil: it answered
-	tried  bool
-	asked  time.Time // for a status
+	users int // calls and formations that use it
+	idle  time.Time
+	beats int    // that are under way
+	list  uint64 // of groups that the latest answer to a beat has confirmed
+	trip  time.Duration
+	err   error // of the last call; nil: it answered
+	tried bool
+	asked time.Time // for a status
 }
 
 func (p *peer) String() string {
@@ -171,16 +171,6 @@ func (p *peer) call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// ask makes a request by the call of a peer or of the switch's agent.
-func ask[Req, Res any](ctx context.Context, call func(context.Context, func(context.Context) error) error,
-	rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
-	err = call(ctx, func(ctx context.Context) (err error) {
-		res, err = rpc(ctx, req)
-		return err
-	})
-	return res, err
-}
-
 // askHost makes a request of the daemon of a host.
 func askHost[Req, Res any](ctx context.Context, m *Manager, a netip.Addr,
 	rpc func(mcrdmav1.HostsClient, context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (res Res, err error) {
@@ -189,7 +179,11 @@ func askHost[Req, Res any](ctx context.Context, m *Manager, a netip.Addr,
 		return res, err
 	}
 	defer m.letPeer(p)
-	return ask(ctx, p.call, func(ctx context.Context, req Req, _ ...grpc.CallOption) (Res, error) { return rpc(p.rpc, ctx, req) }, req)
+	err = p.call(ctx, func(ctx context.Context) (err error) {
+		res, err = rpc(p.rpc, ctx, req)
+		return err
+	})
+	return res, err
 }
 
 // An unsentError is the error of a request that cannot have arrived.

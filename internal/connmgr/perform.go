@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -84,7 +86,7 @@ func (r *runner) perform(a machine.SenderAction) {
 		})
 	case machine.UpdateSwitch:
 		r.start(r.calls, requestTime, func(ctx context.Context) event {
-			err := m.tor.update(ctx, r.group, a.Next)
+			err := m.tor.Update(ctx, &r.spec, a.Next)
 			return func(s *machine.Sender, now time.Time) { s.Updated(a.Next.View, err, now) }
 		})
 	case machine.CleanUp:
@@ -96,12 +98,12 @@ func (r *runner) perform(a machine.SenderAction) {
 		})
 	case machine.AskMissing:
 		r.start(r.life, requestTime, func(ctx context.Context) event {
-			missing := len(m.tor.missing(ctx, &mcrdmav1.RenewRequest{Keys: []*mcrdmav1.GroupKey{m.tor.key(a.MCID)}})) > 0
+			missing := len(m.tor.Missing(ctx, m.tor.Key(a.MCID, 0))) > 0
 			return func(s *machine.Sender, now time.Time) { s.Missing(a.MCID, missing, true, now) }
 		})
 	case machine.ProbeSwitch:
 		r.start(r.life, installTime, func(ctx context.Context) event {
-			ready := m.tor != nil && m.tor.ready(ctx)
+			ready := m.tor != nil && m.noSwitch() == ""
 			return func(s *machine.Sender, now time.Time) { s.Probed(ready, now) }
 		})
 	case machine.TellSender:
@@ -110,6 +112,9 @@ func (r *runner) perform(a machine.SenderAction) {
 		out := answer{err: a.Err}
 		if a.Formation != nil {
 			out.info = r.info(a.Formation)
+			for i, x := range a.Formation.Receivers { // a member is not told how another's is made
+				out.info.Members[i].Unicast = x.Unicast
+			}
 		}
 		r.answer(a.Call, out)
 	case machine.FormationComplete:
@@ -185,7 +190,7 @@ func (r *runner) cleanUp(j machine.Job) {
 			_, err = askHost(ctx, m, j.Addr, mcrdmav1.HostsClient.Drop, &mcrdmav1.DropRequest{Group: r.id.proto(), Formation: j.Formation,
 				Address: j.Addr.String(), Reason: j.Reason, Text: failure.Clip(j.Text, failure.MaxText)})
 		} else {
-			err = m.tor.remove(ctx, j.MCID)
+			err = m.tor.Remove(ctx, j.MCID)
 		}
 		return func(s *machine.Sender, now time.Time) { s.Cleaned(j.ID, err, now) }
 	})
@@ -210,9 +215,11 @@ func (r *runner) tellSender(a machine.TellSender) {
 		r.states.set(a.Member.Addr, memberState{host: a.Member.Host, state: stateRemoved, reason: a.Member.Why, since: time.Now()})
 		m.metrics.removed.WithLabelValues(a.Label).Inc()
 		m.log.Info("a receiver was taken out", "group", r.id, "host", a.Member.Host, "why", a.Member.Why)
+		r.happened("removed", a.Member.Addr, a.Member.Host, a.Member.Why)
 	case mcrdmav1.GroupChanged_TYPE_REFORM:
 		c.Host = r.states.get(a.Member.Addr).host
 		m.log.Info("a group is to be formed anew", "group", r.id, "why", a.Text)
+		r.happened("reform", a.Member.Addr, c.Host, a.Text)
 	}
 	r.sess.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_GroupChanged{GroupChanged: c}})
 }
@@ -221,7 +228,8 @@ func (r *runner) tellSender(a machine.TellSender) {
 func (r *runner) formed(f *formation) {
 	m, now := r.m, time.Now()
 	m.metrics.formation(f)
-	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", f.Why)
+	m.log.Info("a group has been formed", "group", r.id, "formation", f.N, "path", f.Path, "receivers", len(f.Receivers), "why", strings.Join(f.Why, "; "))
+	r.happened("formed", netip.Addr{}, "", plural(len(f.Receivers), "receiver")+", "+strings.Join(f.Why, "; "))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.looks.Store(&looks{})
@@ -231,7 +239,12 @@ func (r *runner) formed(f *formation) {
 // ended removes the group from all tables.
 func (r *runner) ended(why *failure.Error) {
 	m := r.m
-	m.log.Info("a group has ended", "group", r.id, "why", why)
+	text := "closed by its application"
+	if why != nil {
+		text = why.Error()
+	}
+	m.log.Info("a group has ended", "group", r.id, "why", text)
+	r.happened("ended", netip.Addr{}, "", text)
 	r.group.cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -57,11 +57,12 @@ type host struct {
 	last   string // what was left
 	conns  []*grpc.ClientConn
 
-	mu    sync.Mutex
-	dead  bool // nothing gets out any more
-	hook  hook // around calls to other daemons
-	hung  map[netip.Addr]bool
-	views bool // its applications call AckView
+	mu          sync.Mutex
+	dead        bool // nothing gets out any more
+	hook        hook // around calls to other daemons
+	hung        map[netip.Addr]bool
+	views       bool // its applications call AckView
+	full, short int  // beats that have named groups, and that have not
 	// asked is the request to receivers for each formation; a different one the second time
 	// is an error.
 	asked map[string]string
@@ -107,6 +108,11 @@ func (h *host) intercept(ctx context.Context, full string, req, reply any, cc *g
 	}
 	h.mu.Lock()
 	f := h.hook
+	if b, ok := req.(*mcrdmav1.BeatRequest); ok && len(b.GetGroups()) > 0 {
+		h.full++
+	} else if ok {
+		h.short++
+	}
 	if p, ok := req.(*mcrdmav1.PrepareRequest); ok {
 		number, content := fmt.Sprintf("%v formation %d", p.GetGroup(), p.GetFormation()), p.GetConnection().String()
 		if was, there := h.asked[number]; there && was != content {

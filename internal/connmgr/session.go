@@ -120,10 +120,15 @@ func (s *session) detached(e machine.TellEnded) {
 
 // unask takes a question back that the application has not fetched; false: it has.
 func (s *session) unask(attach uint64) bool {
+	return s.takeBack(func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == attach })
+}
+
+// takeBack removes events that the application has not fetched; false: there are none.
+func (s *session) takeBack(which func(*mcrdmav1.OpenResponse) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.queue)
-	s.queue = slices.DeleteFunc(s.queue, func(q *mcrdmav1.OpenResponse) bool { return q.GetAttachRequested().GetAttach() == attach })
+	s.queue = slices.DeleteFunc(s.queue, which)
 	return len(s.queue) < n
 }
 
@@ -383,19 +388,23 @@ func (t *sessions) listener(service string) *session {
 	return nil
 }
 
+// seen returns the sessions that a user may see, the oldest first.
+func (t *sessions) seen(u unixsock.User) []*session {
+	list := slices.DeleteFunc(t.all(), func(s *session) bool { return !u.May(s.uid) })
+	slices.SortFunc(list, func(x, y *session) int { return x.since.Compare(y.since) })
+	return list
+}
+
 // describe returns the sessions that a user may see, the oldest first.
 func (t *sessions) describe(u unixsock.User) (out []*mcrdmav1.SessionInfo) {
+	list := t.seen(u)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range t.byToken {
-		if !u.May(s.uid) {
-			continue
-		}
+	for _, s := range list {
 		s.mu.Lock()
 		out = append(out, &mcrdmav1.SessionInfo{Program: s.program, Uid: s.uid, Pid: s.pid, Services: t.servicesOf(s), Since: timestamppb.New(s.since), Lost: s.stream == 0})
 		s.mu.Unlock()
 	}
-	slices.SortFunc(out, func(x, y *mcrdmav1.SessionInfo) int { return x.GetSince().AsTime().Compare(y.GetSince().AsTime()) })
 	return out
 }
 

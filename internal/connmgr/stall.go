@@ -16,11 +16,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// A report of a stall is followed for as long as a receiver that is alive needs to answer a
-// retransmission, and a little longer: its answers are read at the begin, at the end, and
-// between.
-const looksEach = 4
-
 // maxFruitlessGraces is after how many graces without progress a group is formed anew, though all
 // receivers answer: one of them may repeat the same answer.
 const maxFruitlessGraces = 3
@@ -89,20 +84,16 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if suspects := m.blame(g, f, !switched); len(suspects) > 0 || !switched {
 		return suspects
 	}
-	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / looksEach
+	pause := m.patient(fruitless(m.cfg.Beat.DeadAfter, qp.AckTimeout(g.timeout)), f.Addrs()...) / machine.LooksEach
 	if err := m.waitForSuspects(g, f, time.Until(l.again)); err != nil {
 		return nil
 	}
 	if suspects := m.blame(g, f, false); len(suspects) > 0 {
 		return suspects
 	}
-	begun := time.Now()
-	suspects, still, alive, err := m.compare(g, f, since, pause)
+	suspects, still, alive, err := m.compare(g, f, l, since, pause)
 	if err != nil && g.ctx.Err() == nil {
 		m.log.Warn("who stalls a group cannot be found out from the switch", "group", g.id, "error", err)
-	}
-	if len(suspects) == 0 && !alive {
-		suspects = m.blame(g, f, true)
 	}
 	none := len(suspects)+len(still) == 0
 	l.rest(none, qp.AckTimeout(g.timeout))
@@ -114,9 +105,6 @@ func (m *Manager) stallers(g *group, f *formation, l *looks, since time.Duration
 	if none && alive && since >= maxFruitlessGraces*m.cfg.Beat.Grace {
 		text := fmt.Sprintf("nothing was completed for %v, and all receivers answer", since.Round(time.Second))
 		g.post(func(s *machine.Sender, now time.Time) { s.Stuck(f.N, text, now) })
-	}
-	if !l.goesOn(begun) { // those that were still may have answered before, and nothing has been sent since
-		return suspects
 	}
 	for _, a := range still {
 		suspects = append(suspects, a)
@@ -176,55 +164,53 @@ func (m *Manager) waitForSuspects(g *group, f *formation, d time.Duration) error
 	}
 }
 
-// compare finds the receivers of which the switch counts no answers while it counts
-// others', for looksEach pauses: those are still. Meanwhile it keeps checking for
-// receivers that do not answer beats; such suspects end it. alive says that the switch
-// counts answers of some receiver.
+// compare finds the receivers of which the switch counts no answers although it counts others' (see
+// machine.Stall): those are still. Meanwhile it keeps checking for receivers that do not answer
+// beats; such suspects end it. alive says that the switch counts answers of some receiver.
 //
 // Time counts only as far as this daemon, the agent and the switch work: each pause as long as
 // it was to be, whatever came between. A host of which the switch counts answers in another
 // group meanwhile is slow, and not frozen. After a grace without progress only
 // acknowledgements count: a receiver that is never ready is no better than a dead one.
-func (m *Manager) compare(g *group, f *formation, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
+func (m *Manager) compare(g *group, f *formation, l *looks, since, pause time.Duration) (suspects, still []netip.Addr, alive bool, err error) {
 	count := answered
 	if since >= m.cfg.Beat.Grace {
 		count = (*mcrdmav1.MemberCounters).GetAcks
 	}
-	before, err := m.tor.answers(g.ctx, f, count)
+	begun := time.Now()
+	c, err := m.tor.Counts(g.ctx, f.MCID, count)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	begun := time.Now()
-	for range looksEach {
+	stall := machine.NewStall(f, c)
+	for !stall.Over() {
 		if err := m.waitForSuspects(g, f, pause); err != nil {
-			return nil, nil, alive, err
+			return nil, nil, stall.Alive(), err
 		}
-		now, err := m.tor.answers(g.ctx, f, count)
-		if err != nil {
-			return nil, nil, alive, err
+		if c, err = m.tor.Counts(g.ctx, f.MCID, count); err != nil {
+			return nil, nil, stall.Alive(), err
 		}
-		var moving []netip.Addr
-		still, moving = split(f, before, now)
-		alive = len(moving) > 0
-		if len(still) == 0 {
-			return nil, nil, alive, nil // all have answered since
+		m.moved.note(stall.Look(c), time.Now())
+		if len(stall.Still()) == 0 {
+			return nil, nil, true, nil
 		}
 		if suspects := m.blame(g, f, false); len(suspects) > 0 {
-			return suspects, nil, alive, nil
+			return suspects, nil, stall.Alive(), nil
 		}
-		m.mu.Lock()
-		for _, a := range moving {
-			m.tor.moved[a] = time.Now()
-		}
-		if since < m.cfg.Beat.Grace { // a host that answers in another group is slow
-			still = slices.DeleteFunc(still, func(a netip.Addr) bool { return m.tor.moved[a].After(begun) })
-		}
-		m.mu.Unlock()
 	}
-	if !alive {
-		still = nil
+	switch {
+	case !stall.Due():
+		return nil, nil, stall.Alive(), nil
+	case !stall.Alive():
+		return m.blame(g, f, true), nil, false, nil
+	case !l.goesOn(begun):
+		return nil, nil, true, nil
 	}
-	return nil, still, alive, nil
+	still = stall.Still()
+	if since < m.cfg.Beat.Grace {
+		still = m.moved.without(still, begun)
+	}
+	return nil, still, true, nil
 }
 
 // fruitless is how long a receiver must fail to answer while others do, to be taken out: a
@@ -241,24 +227,13 @@ func (m *Manager) patient(d time.Duration, among ...netip.Addr) time.Duration {
 	return time.Duration(float64(d) * m.health.Patience(among))
 }
 
-func split(f *formation, was, now map[netip.Addr]uint64) (still, moving []netip.Addr) {
-	for _, a := range f.Addrs() {
-		if now[a] == was[a] {
-			still = append(still, a)
-		} else {
-			moving = append(moving, a)
-		}
-	}
-	return still, moving
-}
-
 // refusers returns the receivers of which the switch has counted fatal NAKs. They are not
 // taken out for that: the next formation may work for them.
 func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	if f.Path != mcrdmav1.Path_PATH_SWITCH || m.tor == nil {
 		return nil
 	}
-	fatal, err := m.tor.answers(g.ctx, f, (*mcrdmav1.MemberCounters).GetFatalNaks)
+	fatal, err := m.tor.Counts(g.ctx, f.MCID, (*mcrdmav1.MemberCounters).GetFatalNaks)
 	if err != nil {
 		m.log.Warn("who has refused a group's operation cannot be found out", "group", g.id, "error", err)
 		return nil
@@ -266,11 +241,12 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range f.Receivers {
-		if fatal[r.Addr] == 0 {
+		if fatal.Answers[r.Addr] == 0 {
 			continue
 		}
-		why := fmt.Sprintf("%s: it has refused an operation (fatal NAK), as %s has counted", r.Host, m.tor.name)
+		why := fmt.Sprintf("%s: it has refused an operation (fatal NAK), as %s has counted", r.Host, m.tor.Name)
 		m.log.Warn("a receiver is suspected", "group", g.id, "host", r.Host, "why", why)
+		g.happened("suspected", r.Addr, r.Host, why)
 		m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, r.Addr, why)
 		suspects = append(suspects, r.Addr)
 	}
@@ -283,27 +259,29 @@ func answered(c *mcrdmav1.MemberCounters) uint64 {
 	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
 }
 
-// answers returns how many answers of each receiver, of the kinds that count, the switch
-// has counted.
-func (t *tor) answers(ctx context.Context, f *formation, count func(*mcrdmav1.MemberCounters) uint64) (map[netip.Addr]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, installTime)
-	defer cancel()
-	if err := t.reads.Acquire(ctx, 1); err != nil {
-		return nil, err
+// answering is when each host was last seen to have answered something, in any group.
+type answering struct {
+	mu sync.Mutex
+	at map[netip.Addr]time.Time
+}
+
+func (x *answering) note(hosts []netip.Addr, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, a := range hosts {
+		x.at[a] = now
 	}
-	defer t.reads.Release(1)
-	res, err := ask(ctx, t.call, t.groups.Get, &mcrdmav1.GetRequest{Key: t.key(f.MCID), Counters: true})
-	if err != nil {
-		return nil, err
-	}
-	out := map[netip.Addr]uint64{}
-	members := res.GetGroup().GetMembers()
-	for i, r := range res.GetGroup().GetGroup().GetReceivers() {
-		a, err := netip.ParseAddr(r.GetAddress())
-		if err != nil || i >= len(members) {
-			continue
-		}
-		out[a] = count(members[i])
-	}
-	return out, nil
+}
+
+func (x *answering) forget(host netip.Addr) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.at, host)
+}
+
+// without returns the hosts that have answered nothing since then.
+func (x *answering) without(hosts []netip.Addr, then time.Time) []netip.Addr {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return x.at[a].After(then) })
 }

@@ -49,16 +49,16 @@ func (t *memberStates) set(a netip.Addr, s memberState) {
 	t.of[a] = s
 }
 
-// change takes in a change of a receiver's host, and returns the state before. What is gone is
-// going to be removed, and stays what it was until then.
-func (t *memberStates) change(c health.Change, now time.Time) (was string) {
+// change takes in a change of a receiver's host, and returns the receiver's state now and before.
+// What is gone is going to be removed, and stays what it was until then.
+func (t *memberStates) change(c health.Change, now time.Time) (s memberState, was string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.of[c.Addr]
-	was = s.state
-	if s.since = now; was == stateRemoved {
-		return was
+	s = t.of[c.Addr]
+	if was = s.state; was == stateRemoved {
+		return s, was
 	}
+	s.since = now
 	switch c.State {
 	case health.OK:
 		s.state, s.reason = stateOK, ""
@@ -68,7 +68,7 @@ func (t *memberStates) change(c health.Change, now time.Time) (was string) {
 		s.state, s.reason = stateDown, "its daemon does not run"
 	}
 	t.of[c.Addr] = s
-	return was
+	return s, was
 }
 
 // list returns all states, in order of the addresses.

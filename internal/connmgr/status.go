@@ -2,11 +2,11 @@ package connmgr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
 	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	machine "github.com/mcrdma/mcrdma/internal/group"
@@ -100,11 +101,15 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 	defer m.mu.Unlock()
 	out.Groups, out.Memberships = uint32(len(m.groups)), uint32(m.members.count()) //nolint:gosec // bounded by limits
 	if t := m.tor; t != nil {
-		synced, err := t.state()
-		out.Switch = &mcrdmav1.SwitchLink{Name: t.name, Agent: t.target, Reachable: synced}
+		synced, err := t.State()
+		out.Switch = &mcrdmav1.SwitchLink{Name: t.Name, Agent: t.Target, Reachable: synced}
 		if err != nil {
 			out.Switch.Error = err.Error()
-			out.Problems = append(out.Problems, "switch "+t.name+": "+strings.TrimPrefix(err.Error(), t.name+": "))
+		} else {
+			out.Switch.NotReady = t.NotReady()
+		}
+		if why := m.noSwitch(); why != "" && !errors.Is(err, agent.ErrNotYet) {
+			out.Problems = append(out.Problems, "switch "+t.Name+": "+why)
 		}
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(m.peers), netip.Addr.Compare) {

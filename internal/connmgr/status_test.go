@@ -13,6 +13,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
+	"github.com/mcrdma/mcrdma/internal/testenv"
 )
 
 func TestGetDaemon(t *testing.T) {
@@ -156,5 +157,13 @@ func TestServesHealth(t *testing.T) {
 		if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%v, %v", res, err)
 		}
+	})
+}
+
+// TestMetricNames: rules and dashboards (contrib/monitoring) rely on these names.
+func TestMetricNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		testenv.MetricNames(t, "testdata/metrics.txt", r.host(1).m.metrics.registry.Describe)
 	})
 }

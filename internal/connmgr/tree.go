@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
@@ -16,17 +15,17 @@ const treeTime = 500 * time.Millisecond
 // draw describes what the switch does for a formation, in lines of text, and why switches copy;
 // nil: it is not known.
 func (m *Manager) draw(ctx context.Context, f *formation) (tree, why []string) {
-	res, err := m.tor.status.ListSteps(ctx, &mcrdmav1.ListStepsRequest{Group: m.tor.key(f.MCID)})
-	if err != nil || len(res.GetSteps()) == 0 {
+	steps := m.tor.Steps(ctx, f.MCID)
+	if len(steps) == 0 {
 		return nil, nil
 	}
 	hosts := map[string]string{}
 	for _, r := range f.Receivers {
 		hosts[r.Addr.String()] = r.Host
 	}
-	tree = append([]string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.cfg.Name, m.cfg.Address, m.tor.name)}, grouptree.Lines(res.GetSteps(), hosts)...)
-	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.name, plural(len(f.Receivers), "receiver"),
-		strings.Join(grouptree.Behind(res.GetSteps(), m.tor.name), ", "))}
+	tree = append([]string{fmt.Sprintf("%s (%v) sends to %s, which merges", m.cfg.Name, m.cfg.Address, m.tor.Name)}, grouptree.Lines(steps, hosts)...)
+	return tree, []string{fmt.Sprintf("by switches: %s merges, %s behind %s", m.tor.Name, plural(len(f.Receivers), "receiver"),
+		strings.Join(grouptree.Behind(steps, m.tor.Name), ", "))}
 }
 
 // plural formats a count for people.

@@ -147,6 +147,7 @@ func TestCreateCancelled(t *testing.T) {
 			default:
 				// The answer may have crossed the cancellation: then the daemon has a group
 				// that this application does not know.
+				synctest.Wait()
 				list, err := a.rpc.ListGroups(t.Context(), &mcrdmav1.ListGroupsRequest{})
 				if err != nil {
 					t.Fatal(err)

@@ -102,6 +102,25 @@ func TestSpecs(t *testing.T) {
 	}
 }
 
+// TestTexts: a refusal says what was asked for first, and then what is the most.
+func TestTexts(t *testing.T) {
+	for _, c := range []struct {
+		r    *mcrdmav1.CreateGroupRequest
+		want string
+	}{
+		{&mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}}, "4 receivers, and 3 is the most: make several groups"},
+		{&mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"h2"}, Regions: make([]*mcrdmav1.RegionSpec, 3)}, "3 memory regions, and 2 is the most: join some, or raise limits.regions"},
+		{&mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"h2"}, Regions: []*mcrdmav1.RegionSpec{{Length: 1}, {Name: "m"}}}, `memory region 1 ("m") of 0 bytes: the length is 1 to 2^40`},
+		{&mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"h2"}, Regions: []*mcrdmav1.RegionSpec{{Length: 1}, {Name: strings.Repeat("n", 300), Length: 1}}},
+			"the name of memory region 1 has 300 characters, and 253 is the most"},
+		{&mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"h2", "10.0.0.2"}}, `receivers "h2" and "10.0.0.2" both are 10.0.0.2: name each host once`},
+	} {
+		if _, _, err := checking.Spec("program", c.r); err == nil || failure.Of(err).Text != c.want {
+			t.Errorf("%v; want %q", err, c.want)
+		}
+	}
+}
+
 // TestSpecIs: what a request becomes.
 func TestSpecIs(t *testing.T) {
 	sp, addrs, err := checking.Spec("program", &mcrdmav1.CreateGroupRequest{Service: "kv", Receivers: []string{"10.0.0.3", "h2"}, Dscp: 5, Mtu: 1024,
@@ -126,7 +145,7 @@ func TestSpecIs(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	to := sp.SwitchReceivers([]group.Receiver{{Addr: addrs[0], QPN: 9, Regions: []group.RemoteRegion{{RKey: 5, VA: 6}, {RKey: 7, VA: 8}}}})
+	to := sp.SwitchReceivers([]group.Receiver{{Addr: addrs[0], QPN: 9, Regions: []group.Region{{RKey: 5, VA: 6}, {RKey: 7, VA: 8}}}})
 	if len(to) != 1 || to[0].GetAddress() != "10.0.0.3" || to[0].GetQpn() != 9 || len(to[0].GetRegions()) != 2 {
 		t.Fatalf("%v", to)
 	}
@@ -361,7 +380,7 @@ func TestAnswersOfDaemons(t *testing.T) {
 	}
 	r, err := group.ReceiverFrom(addr, req, &mcrdmav1.PrepareResponse{Version: 1, Qpn: 2, Regions: regions, Host: "h2", Bootstrap: "h2:1", Transport: "rdma", Have: 3, Rack: 4})
 	if err != nil || r.Host != "h2" || r.QPN != 2 || r.Bootstrap != "h2:1" || r.Transport != "rdma" || r.Have != 3 || r.Rack != 4 ||
-		!slices.Equal(r.Regions, []group.RemoteRegion{{RKey: 5, VA: 6}}) {
+		!slices.Equal(r.Regions, []group.Region{{RKey: 5, VA: 6}}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

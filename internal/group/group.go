@@ -1,5 +1,6 @@
 // Package group is the life of a group, as state machines: [Sender] is one group at its
-// sender's daemon, [Memberships] are all memberships of one group at a receiver's. The machines
+// sender's daemon, [Memberships] are all memberships of one group at a receiver's. [Stall] finds out
+// which receivers stall a formation. The machines
 // are pure: each event is a call of a method, which has the time as its argument, and the
 // actions that follow are fetched by Take. The caller carries them out and reports the outcome
 // of each as another event. [Host] checks what applications and other daemons ask for.
@@ -36,6 +37,13 @@ type Formation struct {
 
 	Tree   []string `json:"-"`
 	Phases []Phase  `json:"-"`
+	Absent []Absent `json:"-"`
+}
+
+// An Absent receiver was to join with a formation, and has not.
+type Absent struct {
+	Addr netip.Addr
+	Loss
 }
 
 // A Receiver is a member of a formation, as its daemon has answered.
@@ -43,17 +51,13 @@ type Receiver struct {
 	Addr      netip.Addr
 	Host      string
 	QPN       uint32
-	Regions   []RemoteRegion
+	Regions   []Region // without names and lengths, which are the Spec's
 	Bootstrap string
 	Transport string
 	Have      uint64
 	Rack      uint32
-}
-
-// A RemoteRegion is where a receiver has a region.
-type RemoteRegion struct {
-	RKey uint32
-	VA   uint64
+	Unicast   []byte `json:"-"`          // for the sender's application, which keeps it
+	NoDevice  string `json:",omitempty"` // why its application has none
 }
 
 // An Endpoint is what the sender's application brings to a formation.
@@ -61,7 +65,8 @@ type Endpoint struct {
 	QPN       uint32
 	Bootstrap string
 	Sent      uint64
-	CatchUp   bool `json:",omitempty"` // hosts are to relay
+	CatchUp   bool   `json:",omitempty"` // hosts are to relay
+	NoDevice  string `json:",omitempty"` // why its application has none
 }
 
 // A Relay says how hosts relay.

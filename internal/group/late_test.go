@@ -193,3 +193,44 @@ func TestSkips(t *testing.T) {
 		t.Errorf("%v, the last number is %d, %+v", s.state, s.last, s.try)
 	}
 }
+
+// TestSlowTexts: an error says how many have not answered.
+func TestSlowTexts(t *testing.T) {
+	late := failure.New(mcrdmav1.Reason_TIMEOUT, "late")
+	for _, c := range []struct {
+		ready int
+		out   []error
+		want  string
+	}{
+		{1, []error{late}, "1 receiver did not answer in time, and may yet: try again"},
+		{1, []error{late, late}, "2 receivers did not answer in time, and may yet: try again"},
+		{0, []error{late}, "no receiver is left, whatever min_size is (2); 1 receiver did not answer in time, and may yet: try again"},
+		{0, []error{errNoAnswer}, "no receiver is left, whatever min_size is (2); 1 daemon did not answer, and may yet: try again"},
+		{0, []error{errNoAnswer, errNoAnswer}, "no receiver is left, whatever min_size is (2); 2 daemons did not answer, and may yet: try again"},
+	} {
+		s := bySwitches(t, time.Unix(1000, 0))
+		s.try = &try{request: &request{}, out: map[netip.Addr]error{}, reached: map[netip.Addr]bool{}}
+		for i, err := range c.out {
+			a := []netip.Addr{agentOne, agentTen}[i]
+			s.try.out[a], s.try.reached[a] = err, true
+		}
+		if err := s.slow(c.ready); err == nil || failure.Of(err).Text != c.want {
+			t.Errorf("%v; want %q", err, c.want)
+		}
+	}
+}
+
+// TestResumesLater: an application that resumes a later formation than the daemon knows gets an
+// answer, and the group stays as it was.
+func TestResumesLater(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.Resume(4, s.form.N+1, true, now)
+	replies := done[ReplySender](s)
+	if len(replies) != 1 || replies[0].Call != 4 || replies[0].Formation != nil {
+		t.Fatalf("%+v", replies)
+	}
+	if f := failure.Of(replies[0].Err); f == nil || f.Reason != mcrdmav1.Reason_STALE || f.Text != "the group is at formation 1, and not 2" || s.app.views {
+		t.Errorf("%v", replies[0].Err)
+	}
+}

@@ -79,6 +79,7 @@ type Membership struct {
 	Sender    string // host
 	Program   string // of the sender
 	Path      mcrdmav1.Path
+	MCID      uint32 `json:"-"` // 0: not known, as after a restart
 	Memory    uint64
 	Joins     bool `json:",omitempty"` // there was no formation before
 	Lease     time.Duration

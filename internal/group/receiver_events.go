@@ -122,7 +122,7 @@ func (r *Memberships) Commit(call uint64, info *mcrdmav1.FormationInfo, v Record
 		r.respond(call, nil, failure.New(mcrdmav1.Reason_NOT_FOUND, "formation %d of the group has not been prepared, or was given up", info.GetFormation()))
 		return
 	}
-	x.info, x.Path = info, info.GetPath()
+	x.info, x.Path, x.MCID = info, info.GetPath(), info.GetMcId()
 	if x.state == membershipFormed {
 		r.tellFormed(x) // this daemon may have been restarted before it told its application
 		r.supersede(x)

@@ -1,6 +1,8 @@
 package group
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -51,7 +53,7 @@ func (c RelayChoice) For(f *Formation) (*Relay, error) {
 					return nil, failure.New(mcrdmav1.Reason_INVALID, "racks: %v", err)
 				}
 			}
-			plan, err := schedule.Choose(int64(min(c.Typical, 1<<50)), len(f.Receivers)+1, h) //nolint:gosec // bounded
+			plan, err := schedule.Choose(int64(min(c.Typical, math.MaxInt64)), len(f.Receivers)+1, h) //nolint:gosec // bounded
 			if err != nil {
 				return nil, failure.New(mcrdmav1.Reason_INVALID, "no way of relaying can be chosen: %v", err)
 			}
@@ -74,20 +76,11 @@ func (c RelayChoice) transport(f *Formation) (string, error) {
 	if c.Transport == "tcp" {
 		return c.Transport, nil
 	}
-	without := ""
-	if f.Sender.QPN == 0 {
-		without = c.Host
-	}
-	for _, r := range f.Receivers {
-		if r.Transport != "rdma" {
-			without = r.Host
-		}
-	}
-	switch {
-	case without == "":
+	switch why, host := NoRDMA(f); {
+	case why == "":
 		return "rdma", nil
 	case c.Transport == "rdma":
-		return "", failure.New(mcrdmav1.Reason_INVALID, "hosts are to relay by RDMA, and the application has no device: open one, or use transport auto").AtHost(without)
+		return "", failure.New(mcrdmav1.Reason_INVALID, "hosts are to relay by RDMA, and %s: open one, or use transport auto", why).AtHost(cmp.Or(host, c.Host))
 	}
 	return "tcp", nil
 }

@@ -1,7 +1,9 @@
 package group_test
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -36,6 +38,15 @@ func TestRelaySizes(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestRelaySizeTooLarge: a size that no count of blocks can hold is refused as such.
+func TestRelaySizeTooLarge(t *testing.T) {
+	_, err := group.RelayChoice{Block: 4096, Typical: math.MaxUint64}.For(relaying(0))
+	expect(t, "the largest size", err, mcrdmav1.Reason_INVALID)
+	if want := "9223372036854775807 bytes are more than"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q in it", err, want)
 	}
 }
 

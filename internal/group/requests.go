@@ -168,6 +168,8 @@ func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 		return failure.New(mcrdmav1.Reason_INVALID, "an answer has a QPN, an address for relaying, or both")
 	case len(req.GetRegions()) != len(asked.GetRegions()) && (req.GetQpn() != 0 || len(req.GetRegions()) != 0):
 		return failure.New(mcrdmav1.Reason_INVALID, "%d regions were asked for, and the answer has %d", len(asked.GetRegions()), len(req.GetRegions()))
+	case len(req.GetUnicast()) > maxUnicast:
+		return failure.New(mcrdmav1.Reason_INVALID, "%d bytes for the unicast connection; at most %d", len(req.GetUnicast()), maxUnicast)
 	case req.GetBootstrap() != "" && !slices.Contains(transports, req.GetTransport()):
 		return failure.New(mcrdmav1.Reason_INVALID, "the transport of relaying is one of %q, and not %q", transports, failure.Clip(req.GetTransport(), failure.MaxName))
 	}
@@ -182,17 +184,21 @@ func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachReque
 	return checkEndpoint(req.GetBootstrap(), "address for relaying")
 }
 
+// maxUnicast is how many bytes say how a member is reached by its sender alone.
+const maxUnicast = 256
+
 // transports are the transports for relaying.
 var transports = []string{"rdma", "tcp"}
 
 // ReceiverFrom checks what another daemon has answered.
 func ReceiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (Receiver, error) {
 	r := Receiver{Addr: a, Host: cmp.Or(failure.Clip(res.GetHost(), failure.MaxName), a.String()), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
-		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack()}
+		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack(), Unicast: res.GetUnicast(),
+		NoDevice: failure.Clip(res.GetNoDevice(), failure.MaxText)}
 	if v := res.GetVersion(); v != ProtocolVersion {
 		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
 	}
-	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport}
+	answer := &mcrdmav1.AnswerAttachRequest{Qpn: r.QPN, Regions: res.GetRegions(), Bootstrap: r.Bootstrap, Transport: r.Transport, Unicast: r.Unicast}
 	if err := CheckAnswer(req, answer); err != nil {
 		return r, failure.Of(err).AtHost(r.Host)
 	}
@@ -200,7 +206,7 @@ func ReceiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.Prep
 		return r, failure.New(mcrdmav1.Reason_MTU, "its path MTU is %d bytes, and the sender's %d: use the same at all devices", mtu, req.GetConnection().GetMtu()).AtHost(r.Host)
 	}
 	for _, x := range res.GetRegions() {
-		r.Regions = append(r.Regions, RemoteRegion{RKey: x.GetRkey(), VA: x.GetVa()})
+		r.Regions = append(r.Regions, Region{RKey: x.GetRkey(), VA: x.GetVa()})
 	}
 	return r, nil
 }

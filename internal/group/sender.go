@@ -175,8 +175,9 @@ func away(err error) bool {
 
 // A Loss is why a receiver is to be taken out.
 type Loss struct {
-	Label string // of the metrics
-	Why   string
+	Label  string // of the metrics
+	Why    string
+	Reason mcrdmav1.Reason // of one that could not be in a formation
 }
 
 // A Sender is one group at its sender's daemon. Its methods are for one goroutine at a time.
@@ -264,6 +265,7 @@ func (s *Sender) Deadline() time.Time {
 		by(e.until, len(e.calls) > 0)
 	}
 	by(s.agent.retryAt, s.state == Active)
+	by(s.agent.drawAt, s.state == Active)
 	by(s.agent.settled(), s.state == Active)
 	for _, j := range s.jobs {
 		by(j.at, !j.busy && !s.held(j))

@@ -16,11 +16,12 @@ type agent struct {
 	since    time.Time // of problems
 	retryAt  time.Time // when to ask whether switches can copy; zero: never
 	wait     time.Duration
-	missed   bool // the agent may lack it
-	asking   bool // AskMissing is under way
-	drawing  bool // DrawTree is under way
-	again    bool // and is to be done again
-	route    bool // a tree that has changed is news
+	missed   bool      // the agent may lack it
+	asking   bool      // AskMissing is under way
+	drawing  bool      // DrawTree is under way
+	again    bool      // and is to be done again
+	drawAt   time.Time // when it is to be done since the tree is not known; zero: it is, or is being asked for
+	route    bool      // a tree that has changed is news
 }
 
 // plan is called with a group that has just been formed. Each time the switches fail again, it
@@ -66,6 +67,7 @@ func (s *Sender) heard(problems []string, now time.Time) {
 
 // draw asks for the tree.
 func (s *Sender) draw(route bool) {
+	s.agent.drawAt = time.Time{}
 	if !s.form.switched() {
 		return
 	}
@@ -84,6 +86,9 @@ func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
 	a.drawing, a.again = false, false
 	if s.end != nil {
 		return
+	}
+	if s.form == of && len(lines) == 0 {
+		a.drawAt = now.Add(firstRetry)
 	}
 	if f := s.form; f == of && len(lines) > 0 && !slices.Equal(lines, f.Tree) {
 		drawn := *f
@@ -131,6 +136,9 @@ func (s *Sender) stepAgent(now time.Time) {
 	a := &s.agent
 	if s.state != Active || s.end != nil {
 		return
+	}
+	if !a.drawAt.IsZero() && !now.Before(a.drawAt) {
+		s.draw(a.route)
 	}
 	if a.missed && !a.asking {
 		a.missed, a.asking = false, true

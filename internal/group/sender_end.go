@@ -45,6 +45,11 @@ func (s *Sender) close(e *ending) {
 	if s.end != nil {
 		return
 	}
+	if r := s.removal; r != nil && r.updating { // the switches may go on without them already, and operations be complete
+		for _, x := range r.lost {
+			s.depart(s.departureOf(x), s.lost[x.Addr].Label)
+		}
+	}
 	s.end, s.removal, s.state = e, nil, Closing
 	if s.try != nil {
 		s.giveUp(failure.New(mcrdmav1.Reason_CLOSED, "the group has been closed meanwhile"))

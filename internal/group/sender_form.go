@@ -266,7 +266,7 @@ func (s *Sender) stepPreparing(err error, now time.Time) {
 	if len(t.calls) > 0 {
 		return
 	}
-	if n := t.ahead(); n > 0 && !t.skipped && s.form != nil {
+	if n := t.ahead(); n > 0 && !t.skipped {
 		s.giveUp(&behindError{n})
 		return
 	}
@@ -453,8 +453,9 @@ func (s *Sender) formed(now time.Time) {
 	t.watch.lap("commit", now)
 	f.Phases = append(t.watch.phases, Phase{"total", now.Sub(t.watch.begun)})
 	s.form, s.try, s.state, s.late = &f, nil, Active, 0
-	maps.Copy(t.lost, s.lostIn(t.out))
+	maps.Copy(t.lost, lostIn(t.out))
 	clear(s.lost)
+	f.Absent = t.absent(&f)
 	s.agent = agent{wait: s.agent.wait, drawing: s.agent.drawing}
 	s.agent.plan(&f, now)
 	s.do(FormationComplete{&f})
@@ -469,20 +470,6 @@ func (s *Sender) formed(now time.Time) {
 		s.heard(*t.news, now)
 	}
 	s.draw(false)
-	s.step(now)
-}
-
-// lostIn says why receivers have dropped out.
-func (s *Sender) lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
-	lost := map[netip.Addr]Loss{}
-	for a, err := range out {
-		l := Loss{Label: "unprepared", Why: err.Error()}
-		if f := failure.Of(err); f != nil {
-			l.Why = f.Text
-		}
-		lost[a] = l
-	}
-	return lost
 }
 
 // leftOut takes out those of the formation before that are not in the present one, and ends

@@ -168,7 +168,7 @@ func RestoreSender(cfg SenderConfig, r *SenderRecord, now time.Time) *Sender {
 	if s.end == nil {
 		s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool {
 			if r.Form.Has(d.Addr) { // taking out was begun
-				s.lost[d.Addr] = Loss{"resumed", d.Why}
+				s.lost[d.Addr] = Loss{Label: "resumed", Why: d.Why}
 			}
 			return r.Form.Has(d.Addr)
 		})

@@ -161,7 +161,7 @@ func (s *Sender) after(t *try, now time.Time) {
 		return
 	case t.cancelled || len(t.out) == 0 || t.tries == formTries || errors.As(err, &late) || failure.Is(err, mcrdmav1.Reason_MIN_SIZE):
 	default:
-		maps.Copy(t.lost, s.lostIn(t.out))
+		maps.Copy(t.lost, lostIn(t.out))
 		t.candidates = slices.DeleteFunc(slices.Clone(t.candidates), func(a netip.Addr) bool { return t.out[a] != nil })
 		s.begin(t.request)
 		return
@@ -175,4 +175,27 @@ func (s *Sender) after(t *try, now time.Time) {
 	}
 	s.reply(t.call, nil, err)
 	s.stepRemoval(now)
+}
+
+// lostIn says why receivers have dropped out.
+func lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
+	lost := map[netip.Addr]Loss{}
+	for a, err := range out {
+		l := Loss{Label: "unprepared", Why: err.Error(), Reason: mcrdmav1.Reason_UNREACHABLE}
+		if f := failure.Of(err); f != nil {
+			l.Why, l.Reason = f.Text, f.Reason
+		}
+		lost[a] = l
+	}
+	return lost
+}
+
+// absent says who was to join with a formation, and has not.
+func (r *request) absent(f *Formation) (list []Absent) {
+	for _, a := range r.joining {
+		if !f.Has(a) {
+			list = append(list, Absent{a, r.lost[a]})
+		}
+	}
+	return list
 }

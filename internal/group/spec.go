@@ -2,7 +2,6 @@ package group
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -30,10 +29,11 @@ type Spec struct {
 	Waits     bool `json:",omitempty"` // with too few receivers, for further ones
 }
 
-// A Region is memory of each receiver that the sender writes to.
+// A Region is memory of each receiver that the sender writes to: in a Spec as the
+// sender's packets address it, in a Receiver as that one's queue pair does.
 type Region struct {
-	Name   string
-	Length uint64
+	Name   string `json:",omitempty"`
+	Length uint64 `json:",omitempty"`
 	RKey   uint32
 	VA     uint64
 }
@@ -76,14 +76,36 @@ func (h Host) NoSwitch(sp *Spec, f *Formation) string {
 	case !h.Switch:
 		return "no switch agent is configured"
 	case f.Sender.QPN == 0:
-		return "the sender's application has no RDMA device"
+		return f.Sender.noDevice()
 	}
 	for _, r := range f.Receivers {
 		if r.QPN == 0 {
-			return fmt.Sprintf("%s: the receiver's application has no RDMA device", r.Host)
+			return r.noDevice()
 		}
 	}
 	return ""
+}
+
+// NoRDMA says which member's lack of a device keeps hosts from relaying over queue pairs; "": none's. The
+// host is "" if it is the sender's.
+func NoRDMA(f *Formation) (why, host string) {
+	if f.Sender.QPN == 0 {
+		return f.Sender.noDevice(), ""
+	}
+	for _, r := range f.Receivers {
+		if r.Transport != transports[0] {
+			return r.noDevice(), r.Host
+		}
+	}
+	return "", ""
+}
+
+func (e *Endpoint) noDevice() string {
+	return strings.TrimSuffix("the sender's application has no RDMA device: "+e.NoDevice, ": ")
+}
+
+func (r *Receiver) noDevice() string {
+	return strings.TrimSuffix(r.Host+": the receiver's application has no RDMA device: "+r.NoDevice, ": ")
 }
 
 // Spec checks an application's request before any other host is asked.
@@ -190,7 +212,8 @@ func (h Host) regionsFrom(list []*mcrdmav1.RegionSpec) ([]Region, error) {
 
 // Sender checks what the sender brings to a formation.
 func (h Host) Sender(sp *Spec, req *mcrdmav1.Forming) (Endpoint, error) {
-	from := Endpoint{QPN: req.GetQpn(), Bootstrap: req.GetBootstrap(), Sent: req.GetSent(), CatchUp: req.GetCatchUp()}
+	from := Endpoint{QPN: req.GetQpn(), Bootstrap: req.GetBootstrap(), Sent: req.GetSent(), CatchUp: req.GetCatchUp(),
+		NoDevice: failure.Clip(req.GetNoDevice(), failure.MaxText)}
 	relays := sp.Relays(from)
 	switch {
 	case from.QPN > maxQPN || from.QPN == 1:
@@ -224,4 +247,14 @@ func (sp *Spec) checkRelay() error {
 		return nil
 	}
 	return failure.New(mcrdmav1.Reason_INVALID, "the transport of relaying is auto, rdma or tcp, and not %q", failure.Clip(sp.Transport, failure.MaxName))
+}
+
+// NameOf returns what the configuration calls the host with an address; "": nothing.
+func (h Host) NameOf(a netip.Addr) string {
+	for name, x := range h.Hosts {
+		if x == a {
+			return name
+		}
+	}
+	return ""
 }

@@ -121,7 +121,7 @@ func TestViewTimes(t *testing.T) {
 	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, true, now)
 	s.Take()
 	view := s.form.View
-	s.Lose(agentTen, Loss{"dead", "silent"}, now)
+	s.Lose(agentTen, Loss{Label: "dead", Why: "silent"}, now)
 	list := save(s, now)
 	if got := kinds(list); !slices.Equal(got, []string{"RecordMembers", "TellSender"}) || s.state != Removing || s.removal.next.View != view+1 {
 		t.Fatalf("%v, %v", got, s.state)
@@ -153,7 +153,7 @@ func TestViewTimes(t *testing.T) {
 
 	s = formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, true, now)
 	s.Take()
-	s.Lose(agentTen, Loss{"dead", "silent"}, now)
+	s.Lose(agentTen, Loss{Label: "dead", Why: "silent"}, now)
 	save(s, now)
 	s.ViewRecorded(view+1, agentOne, nil, now)
 	if s.AckView(3, view+1, now); len(done[UpdateSwitch](s)) != 1 {
@@ -173,6 +173,57 @@ func TestViewTimes(t *testing.T) {
 	}
 	if !slices.Equal(told, []string{"TYPE_REMOVED 10.0.0.10 : silent dead"}) || s.state != Active || len(s.form.Receivers) != 1 || s.form.View != view+1 {
 		t.Errorf("%q, %v, %+v", told, s.state, s.form)
+	}
+}
+
+// TestRemovalBeforeTheEnd: a removal that the switches perhaps know is told, though the group is
+// closed before they have answered.
+func TestRemovalBeforeTheEnd(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := formed(t, Installation{Path: mcrdmav1.Path_PATH_SWITCH, Left: true}, false, now)
+	view := s.view
+	s.Take()
+	s.Lose(agentTen, Loss{Label: "dead", Why: "silent"}, now)
+	save(s, now)
+	s.ViewRecorded(view+1, agentOne, nil, now)
+	if len(done[UpdateSwitch](s)) != 1 {
+		t.Fatal("the switches do not go on")
+	}
+	s.Close(7, Ending{Reason: mcrdmav1.Detached_REASON_CLOSED}, now)
+	var told []string
+	for _, a := range save(s, now) {
+		switch a := a.(type) {
+		case TellSender:
+			told = append(told, fmt.Sprint(a.Type, " ", a.Member.Addr, " ", a.Text, " ", a.Label))
+		case SenderEnded:
+			told = append(told, "ended")
+		}
+	}
+	s.Updated(view+1, nil, now)
+	if more := done[TellSender](s); !slices.Equal(told, []string{"TYPE_REMOVED 10.0.0.10 : silent dead", "ended"}) || len(more) > 0 {
+		t.Errorf("%q, %v", told, more)
+	}
+}
+
+// TestDrawnAgain: a tree that the agent did not tell in time is asked for again.
+func TestDrawnAgain(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := bySwitches(t, now)
+	s.News(s.form.MCID, nil, now)
+	if d := done[DrawTree](s); len(d) != 1 {
+		t.Fatal(d)
+	}
+	s.Drawn(s.form, nil, nil, now)
+	if at := s.Deadline(); !at.Equal(now.Add(firstRetry)) {
+		t.Error(at)
+	}
+	now = now.Add(firstRetry)
+	if s.Tick(now); len(done[DrawTree](s)) != 1 {
+		t.Error("it is not asked for again")
+	}
+	s.Drawn(s.form, []string{"a tree"}, []string{"because"}, now)
+	if s.Tick(now.Add(time.Hour)); len(done[DrawTree](s)) != 0 || s.form.Tree[0] != "a tree" || s.form.Why[0] != "because" {
+		t.Errorf("%+v", s.form)
 	}
 }
 
@@ -212,7 +263,7 @@ func TestChooses(t *testing.T) {
 	next()
 	choose(suspect, nil, other, 1)
 	next()
-	s.lost[agentTen] = Loss{"dead", "silent"}
+	s.lost[agentTen] = Loss{Label: "dead", Why: "silent"}
 	choose(nil, nil, suspect, 1)
 	joins := []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, 20})}
 	s.departures = []Departure{{Addr: joins[0]}, {Addr: agentTen}}

@@ -6,7 +6,7 @@
 //	unsent, err := c.Call(ctx, func(ctx context.Context) error { … }) // a request
 //	if err != nil { … c.Last() … }
 //
-// The package imports the standard library, grpc, and the packages failure and identity.
+// The package imports the standard library, grpc, and the packages failure, grpcwindow and identity.
 package grpcclient
 
 import (
@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -67,13 +68,13 @@ func New(c Config) (*Conn, error) {
 	if w.once == nil {
 		w.once = dialOnce
 	}
-	conn, err := grpc.NewClient("passthrough:///"+c.Target, append([]grpc.DialOption{
+	conn, err := grpc.NewClient("passthrough:///"+c.Target, append(append(grpcwindow.Dial(),
 		grpc.WithTransportCredentials(w), grpc.WithContextDialer(w.dial), identity.Claim(c.Own),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.MaxMessage), grpc.MaxCallSendMsgSize(c.MaxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: lostTime}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: ConnectTime}),
-		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
-	}, c.More...)...)
+		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0)),
+		c.More...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@
 // interceptors that bound the time of requests, count them and explain their errors,
 // health, reflection; and the HTTP server of the metrics.
 //
-// It imports the standard library, grpc, prometheus, and the packages failure and identity.
+// It imports the standard library, grpc, prometheus, and the packages failure, grpcwindow and identity.
 package grpcserver
 
 import (
@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/identity"
 )
 
@@ -53,12 +54,12 @@ func New(c Config, creds credentials.TransportCredentials, more ...grpc.ServerOp
 		c.Metrics.handshakes.Inc()
 		c.Log.Warn("a connection was refused", "error", err)
 	})
-	s := grpc.NewServer(append([]grpc.ServerOption{
+	s := grpc.NewServer(append(append(grpcwindow.Serve(),
 		grpc.Creds(creds), grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxSendMsgSize(c.MaxMessage), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: c.MinPing, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{c.unary}, c.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{c.stream}, c.Stream...)...),
-	}, more...)...)
+	), more...)...)
 	healthpb.RegisterHealthServer(s, c.Health)
 	reflection.Register(s)
 	return s
@@ -142,8 +143,9 @@ func CannotListen(field, addr string, err error) error {
 }
 
 // ServeMetrics serves /metrics, /healthz, and /readyz, which answers 503 while ready says
-// no, at an address ("": it does nothing) until stop is called, or fails.
-func ServeMetrics(addr string, g prometheus.Gatherer, ready func() bool, fail func(error)) (stop func(), err error) {
+// no, at an address ("": it does nothing) until stop is called, or fails. Either answer of /readyz
+// has the note, if it is not empty.
+func ServeMetrics(addr string, g prometheus.Gatherer, ready func() (ok bool, note string), fail func(error)) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
 	}
@@ -155,11 +157,15 @@ func ServeMetrics(addr string, g prometheus.Gatherer, ready func() bool, fail fu
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !ready() {
-			http.Error(w, "not ready: starting or ending", http.StatusServiceUnavailable)
+		ok, note := ready()
+		if note != "" {
+			note = ": " + note
+		}
+		if !ok {
+			http.Error(w, "not ready"+note, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ready")
+		fmt.Fprintln(w, "ready"+note)
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan struct{})

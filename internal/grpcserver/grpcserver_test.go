@@ -134,14 +134,15 @@ func TestServeMetrics(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	fail := func(err error) { t.Errorf("it failed: %v", err) }
-	var ready atomic.Bool
-	if _, err := ServeMetrics(addr, registry, ready.Load, fail); err == nil {
+	var is atomic.Bool
+	ready := func() (bool, string) { return is.Load(), map[bool]string{false: "it starts"}[is.Load()] }
+	if _, err := ServeMetrics(addr, registry, ready, fail); err == nil {
 		t.Error("two servers at one address")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := ServeMetrics(addr, registry, ready.Load, fail)
+	stop, err := ServeMetrics(addr, registry, ready, fail)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +165,16 @@ func TestServeMetrics(t *testing.T) {
 		path  string
 		ready bool
 		want  int
-	}{{"/healthz", false, 200}, {"/readyz", false, 503}, {"/readyz", true, 200}} {
-		ready.Store(c.ready)
+		body  string
+	}{{"/healthz", false, 200, "ok\n"}, {"/readyz", false, 503, "not ready: it starts\n"}, {"/readyz", true, 200, "ready\n"}} {
+		is.Store(c.ready)
 		res, err := get(c.path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _ = res.Body.Close(); res.StatusCode != c.want {
-			t.Errorf("%s: %d, want %d", c.path, res.StatusCode, c.want)
+		body, err := io.ReadAll(res.Body)
+		if _ = res.Body.Close(); res.StatusCode != c.want || string(body) != c.body {
+			t.Errorf("%s: %d %q, %v, want %d %q", c.path, res.StatusCode, body, err, c.want, c.body)
 		}
 	}
 	stop()
@@ -179,7 +182,7 @@ func TestServeMetrics(t *testing.T) {
 		_ = res.Body.Close()
 		t.Error("it still serves")
 	}
-	none, err := ServeMetrics("", registry, ready.Load, fail)
+	none, err := ServeMetrics("", registry, ready, fail)
 	if err != nil {
 		t.Fatal(err)
 	}

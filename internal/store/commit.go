@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"go.etcd.io/bbolt"
@@ -89,6 +88,9 @@ func (s *Store) Reserve(name string, n uint64) (first uint64, err error) {
 	return first, nil
 }
 
+// counterKey is where the next number of Reserve is.
+func counterKey(name string) []byte { return []byte("next " + name) }
+
 // submit has the writer do something in a transaction, and waits until that is
 // durable.
 func (s *Store) submit(ctx context.Context, do func(*bbolt.Tx) error) error {
@@ -164,19 +166,6 @@ func (s *Store) Failed() error {
 	return nil
 }
 
-// Values end with a checksum of the pair, by which Open knows that it is what
-// was written.
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-const sealLen = 4
-
-func checksum(bucket, key, value []byte) uint32 {
-	sum := crc32.Update(0, castagnoli, bucket)
-	sum = crc32.Update(sum, castagnoli, key)
-	return crc32.Update(sum, castagnoli, value)
-}
-
 func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
 	b, err := tx.CreateBucketIfNotExists([]byte(bucket))
 	if err != nil {
@@ -186,8 +175,6 @@ func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
 	sealed = append(sealed, value...)
 	return b.Put(key, binary.BigEndian.AppendUint32(sealed, checksum([]byte(bucket), key, value)))
 }
-
-func unsealed(v []byte) []byte { return v[:len(v)-sealLen] }
 
 // number reads one of the store's own numbers; 0: it is not there.
 func number(tx *bbolt.Tx, key []byte) uint64 {

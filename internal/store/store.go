@@ -13,7 +13,7 @@
 // One process has the file at a time. What is read from it has been checked: a
 // file that is damaged is refused by [Open], with [ErrCorrupt].
 //
-// It imports the standard library and bbolt, which keeps the file.
+// It imports the standard library, internal/durable, and bbolt, which keeps the file.
 package store
 
 import (
@@ -35,16 +35,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-)
 
-// Errors that those of this package wrap.
-var (
-	ErrLocked  = errors.New("another process uses the state file")
-	ErrVersion = errors.New("the state file was written by a newer version")
-	ErrCorrupt = errors.New("the state file is damaged")
-	ErrClosed  = errors.New("the store is closed")
-	ErrFailed  = errors.New("the state file could not be written")
-	ErrInvalid = errors.New("invalid use of the store")
+	"github.com/mcrdma/mcrdma/internal/durable"
 )
 
 // version is that of what this package writes.
@@ -57,9 +49,6 @@ var (
 	versionKey = []byte("version")
 	bootKey    = []byte("boot")
 )
-
-// counterKey is where the next number of Reserve is.
-func counterKey(name string) []byte { return []byte("next " + name) }
 
 // An Edit sets or deletes one pair.
 type Edit struct {
@@ -112,10 +101,6 @@ type Store struct {
 
 	failed atomic.Pointer[error] // of the first commit that failed
 }
-
-// pageSize does not follow the machine's, so that a commit writes little where
-// that is large.
-const pageSize = 4096
 
 // Open opens the file called path, and makes it and its directory if they are
 // not there. Errors wrap ErrLocked, ErrVersion, ErrCorrupt or the file system's;
@@ -174,16 +159,7 @@ func create(path string) error {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(durable.SyncDir(dir), durable.SyncDir(filepath.Dir(dir)))
 }
 
 // open locks and checks the file before bbolt, which trusts it, sees it.
@@ -220,11 +196,6 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w (%s): move it away and start without it; groups that only it knew end, or are formed anew. An older copy is no better",
-		ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // begin is the first transaction.

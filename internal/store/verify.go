@@ -5,11 +5,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"hash/fnv"
 	"io"
 	"math"
 	"os"
 )
+
+// pageSize does not follow the machine's, so that a commit writes little where
+// that is large.
+const pageSize = 4096
 
 // bbolt trusts its file: damage makes it panic, in goroutines of its own
 // too, read beyond the file, or loop for ever. So the whole file is
@@ -286,3 +291,18 @@ func (v *verifier) bucket(p page, name, value []byte) error {
 	}
 	return v.leaf(header(value[bucketHeader:]), name, nil, nil)
 }
+
+// Values end with a checksum of the pair, by which Open knows that it is what
+// was written.
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const sealLen = 4
+
+func checksum(bucket, key, value []byte) uint32 {
+	sum := crc32.Update(0, castagnoli, bucket)
+	sum = crc32.Update(sum, castagnoli, key)
+	return crc32.Update(sum, castagnoli, value)
+}
+
+func unsealed(v []byte) []byte { return v[:len(v)-sealLen] }

@@ -253,7 +253,7 @@ func (x GroupChanged_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GroupChanged_Type.Descriptor instead.
 func (GroupChanged_Type) EnumDescriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40, 0}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41, 0}
 }
 
 // A GroupID names a group for as long as it lives, in all its formations.
@@ -386,6 +386,7 @@ type OpenResponse struct {
 	//	*OpenResponse_AttachFormed
 	//	*OpenResponse_Detached
 	//	*OpenResponse_GroupChanged
+	//	*OpenResponse_CountersRequested
 	Event         isOpenResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -473,6 +474,15 @@ func (x *OpenResponse) GetGroupChanged() *GroupChanged {
 	return nil
 }
 
+func (x *OpenResponse) GetCountersRequested() *CountersRequested {
+	if x != nil {
+		if x, ok := x.Event.(*OpenResponse_CountersRequested); ok {
+			return x.CountersRequested
+		}
+	}
+	return nil
+}
+
 type isOpenResponse_Event interface {
 	isOpenResponse_Event()
 }
@@ -497,6 +507,10 @@ type OpenResponse_GroupChanged struct {
 	GroupChanged *GroupChanged `protobuf:"bytes,5,opt,name=group_changed,json=groupChanged,proto3,oneof"`
 }
 
+type OpenResponse_CountersRequested struct {
+	CountersRequested *CountersRequested `protobuf:"bytes,6,opt,name=counters_requested,json=countersRequested,proto3,oneof"`
+}
+
 func (*OpenResponse_Hello) isOpenResponse_Event() {}
 
 func (*OpenResponse_AttachRequested) isOpenResponse_Event() {}
@@ -506,6 +520,8 @@ func (*OpenResponse_AttachFormed) isOpenResponse_Event() {}
 func (*OpenResponse_Detached) isOpenResponse_Event() {}
 
 func (*OpenResponse_GroupChanged) isOpenResponse_Event() {}
+
+func (*OpenResponse_CountersRequested) isOpenResponse_Event() {}
 
 // A Hello begins a session's events.
 type Hello struct {
@@ -1152,16 +1168,20 @@ func (x *RegionSpec) GetVa() uint64 {
 }
 
 type AnswerAttachRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Attach        uint64                 `protobuf:"varint,2,opt,name=attach,proto3" json:"attach,omitempty"`
-	Refused       string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`     // why not; empty: accepted
-	Qpn           uint32                 `protobuf:"varint,4,opt,name=qpn,proto3" json:"qpn,omitempty"`            // ready to receive
-	Regions       []*ReceiverRegion      `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`     // one for each RegionSpec, in the same order
-	Bootstrap     string                 `protobuf:"bytes,6,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
-	Transport     string                 `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma" or "tcp"
-	Have          uint64                 `protobuf:"varint,8,opt,name=have,proto3" json:"have,omitempty"`          // messages with a receive completion, of all formations
-	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: the name of a Reason; empty: DENIED
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Token     string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Attach    uint64                 `protobuf:"varint,2,opt,name=attach,proto3" json:"attach,omitempty"`
+	Refused   string                 `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`     // why not; empty: accepted
+	Qpn       uint32                 `protobuf:"varint,4,opt,name=qpn,proto3" json:"qpn,omitempty"`            // ready to receive
+	Regions   []*ReceiverRegion      `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`     // one for each RegionSpec, in the same order
+	Bootstrap string                 `protobuf:"bytes,6,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"` // host:port where it listens for relaying
+	Transport string                 `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"` // of relaying: "rdma" or "tcp"
+	Have      uint64                 `protobuf:"varint,8,opt,name=have,proto3" json:"have,omitempty"`          // messages with a receive completion, of all formations
+	Reason    string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: the name of a Reason; empty: DENIED
+	// How the sender's application makes its unicast connection with this member; for the sender alone,
+	// and the same in all formations. At most 256 bytes; empty: it cannot.
+	Unicast       []byte `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`
+	NoDevice      string `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // why it has none, where qpn could be given; empty: it has one, or does not say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1275,20 @@ func (x *AnswerAttachRequest) GetHave() uint64 {
 func (x *AnswerAttachRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *AnswerAttachRequest) GetUnicast() []byte {
+	if x != nil {
+		return x.Unicast
+	}
+	return nil
+}
+
+func (x *AnswerAttachRequest) GetNoDevice() string {
+	if x != nil {
+		return x.NoDevice
 	}
 	return ""
 }
@@ -1480,7 +1514,8 @@ type FormationInfo struct {
 	Departures []*Departure `protobuf:"bytes,12,rep,name=departures,proto3" json:"departures,omitempty"` // members that are out
 	// Counts the group's sets of members: each formation, and each removal from one, has a
 	// higher view than what was before. 0: the daemon counts no views.
-	View          uint32 `protobuf:"varint,13,opt,name=view,proto3" json:"view,omitempty"`
+	View          uint32    `protobuf:"varint,13,opt,name=view,proto3" json:"view,omitempty"`
+	Absent        []*Absent `protobuf:"bytes,14,rep,name=absent,proto3" json:"absent,omitempty"` // receivers that were to be added, and could not be
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1606,6 +1641,82 @@ func (x *FormationInfo) GetView() uint32 {
 	return 0
 }
 
+func (x *FormationInfo) GetAbsent() []*Absent {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+// An Absent receiver was to be added, and is not in the formation.
+type Absent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"` // as this host's configuration names it; empty: it does not
+	Reason        Reason                 `protobuf:"varint,3,opt,name=reason,proto3,enum=mcrdma.v1.Reason" json:"reason,omitempty"`
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"` // why
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Absent) Reset() {
+	*x = Absent{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Absent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Absent) ProtoMessage() {}
+
+func (x *Absent) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Absent.ProtoReflect.Descriptor instead.
+func (*Absent) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Absent) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Absent) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Absent) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Absent) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // A Departure is a receiver that was taken out.
 type Departure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1618,7 +1729,7 @@ type Departure struct {
 
 func (x *Departure) Reset() {
 	*x = Departure{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1741,7 @@ func (x *Departure) String() string {
 func (*Departure) ProtoMessage() {}
 
 func (x *Departure) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[18]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1754,7 @@ func (x *Departure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Departure.ProtoReflect.Descriptor instead.
 func (*Departure) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Departure) GetAddress() string {
@@ -1674,13 +1785,14 @@ type Member struct {
 	Qpn           uint32                 `protobuf:"varint,3,opt,name=qpn,proto3" json:"qpn,omitempty"`
 	Bootstrap     string                 `protobuf:"bytes,4,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
 	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
+	Unicast       []byte                 `protobuf:"bytes,6,opt,name=unicast,proto3" json:"unicast,omitempty"` // of AnswerAttachRequest, in answers to the sender's application
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1804,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[19]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1817,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Member) GetAddress() string {
@@ -1743,6 +1855,13 @@ func (x *Member) GetHave() uint64 {
 	return 0
 }
 
+func (x *Member) GetUnicast() []byte {
+	if x != nil {
+		return x.Unicast
+	}
+	return nil
+}
+
 // A Relay says how hosts relay. Members are the sender and then the receivers in the
 // order of FormationInfo.members.
 type Relay struct {
@@ -1759,7 +1878,7 @@ type Relay struct {
 
 func (x *Relay) Reset() {
 	*x = Relay{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1890,7 @@ func (x *Relay) String() string {
 func (*Relay) ProtoMessage() {}
 
 func (x *Relay) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[20]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1903,7 @@ func (x *Relay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relay.ProtoReflect.Descriptor instead.
 func (*Relay) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Relay) GetAlgorithm() string {
@@ -1839,7 +1958,7 @@ type PhaseTime struct {
 
 func (x *PhaseTime) Reset() {
 	*x = PhaseTime{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1970,7 @@ func (x *PhaseTime) String() string {
 func (*PhaseTime) ProtoMessage() {}
 
 func (x *PhaseTime) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[21]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1983,7 @@ func (x *PhaseTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PhaseTime.ProtoReflect.Descriptor instead.
 func (*PhaseTime) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PhaseTime) GetPhase() string {
@@ -1907,7 +2026,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2038,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[22]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2051,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateGroupRequest) GetToken() string {
@@ -2043,14 +2162,15 @@ type Forming struct {
 	// that others have reported to their applications, which would see older bytes if they
 	// were written again. A host that relays skips what it has reported to its application;
 	// a switch cannot.
-	CatchUp       bool `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
+	CatchUp       bool   `protobuf:"varint,4,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
+	NoDevice      string `protobuf:"bytes,5,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // as AnswerAttachRequest's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Forming) Reset() {
 	*x = Forming{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2182,7 @@ func (x *Forming) String() string {
 func (*Forming) ProtoMessage() {}
 
 func (x *Forming) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[23]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2195,7 @@ func (x *Forming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forming.ProtoReflect.Descriptor instead.
 func (*Forming) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Forming) GetQpn() uint32 {
@@ -2106,6 +2226,13 @@ func (x *Forming) GetCatchUp() bool {
 	return false
 }
 
+func (x *Forming) GetNoDevice() string {
+	if x != nil {
+		return x.NoDevice
+	}
+	return ""
+}
+
 type CreateGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Formation     *FormationInfo         `protobuf:"bytes,1,opt,name=formation,proto3" json:"formation,omitempty"`
@@ -2118,7 +2245,7 @@ type CreateGroupResponse struct {
 
 func (x *CreateGroupResponse) Reset() {
 	*x = CreateGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2257,7 @@ func (x *CreateGroupResponse) String() string {
 func (*CreateGroupResponse) ProtoMessage() {}
 
 func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[24]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2270,7 @@ func (x *CreateGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateGroupResponse) GetFormation() *FormationInfo {
@@ -2189,7 +2316,7 @@ type ReformGroupRequest struct {
 
 func (x *ReformGroupRequest) Reset() {
 	*x = ReformGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2328,7 @@ func (x *ReformGroupRequest) String() string {
 func (*ReformGroupRequest) ProtoMessage() {}
 
 func (x *ReformGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[25]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2341,7 @@ func (x *ReformGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReformGroupRequest.ProtoReflect.Descriptor instead.
 func (*ReformGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReformGroupRequest) GetToken() string {
@@ -2275,7 +2402,7 @@ type ReformGroupResponse struct {
 
 func (x *ReformGroupResponse) Reset() {
 	*x = ReformGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2414,7 @@ func (x *ReformGroupResponse) String() string {
 func (*ReformGroupResponse) ProtoMessage() {}
 
 func (x *ReformGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[26]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2427,7 @@ func (x *ReformGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReformGroupResponse.ProtoReflect.Descriptor instead.
 func (*ReformGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReformGroupResponse) GetFormation() *FormationInfo {
@@ -2323,7 +2450,7 @@ type ReportStallRequest struct {
 
 func (x *ReportStallRequest) Reset() {
 	*x = ReportStallRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2462,7 @@ func (x *ReportStallRequest) String() string {
 func (*ReportStallRequest) ProtoMessage() {}
 
 func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[27]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2475,7 @@ func (x *ReportStallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallRequest.ProtoReflect.Descriptor instead.
 func (*ReportStallRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportStallRequest) GetToken() string {
@@ -2395,7 +2522,7 @@ type ReportStallResponse struct {
 
 func (x *ReportStallResponse) Reset() {
 	*x = ReportStallResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2534,7 @@ func (x *ReportStallResponse) String() string {
 func (*ReportStallResponse) ProtoMessage() {}
 
 func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[28]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2547,7 @@ func (x *ReportStallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStallResponse.ProtoReflect.Descriptor instead.
 func (*ReportStallResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportStallResponse) GetSuspects() []string {
@@ -2441,7 +2568,7 @@ type AckViewRequest struct {
 
 func (x *AckViewRequest) Reset() {
 	*x = AckViewRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2580,7 @@ func (x *AckViewRequest) String() string {
 func (*AckViewRequest) ProtoMessage() {}
 
 func (x *AckViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[29]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2593,7 @@ func (x *AckViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckViewRequest.ProtoReflect.Descriptor instead.
 func (*AckViewRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AckViewRequest) GetToken() string {
@@ -2498,7 +2625,7 @@ type AckViewResponse struct {
 
 func (x *AckViewResponse) Reset() {
 	*x = AckViewResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2637,7 @@ func (x *AckViewResponse) String() string {
 func (*AckViewResponse) ProtoMessage() {}
 
 func (x *AckViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[30]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2650,7 @@ func (x *AckViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckViewResponse.ProtoReflect.Descriptor instead.
 func (*AckViewResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 type CloseGroupRequest struct {
@@ -2536,7 +2663,7 @@ type CloseGroupRequest struct {
 
 func (x *CloseGroupRequest) Reset() {
 	*x = CloseGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2675,7 @@ func (x *CloseGroupRequest) String() string {
 func (*CloseGroupRequest) ProtoMessage() {}
 
 func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[31]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2688,7 @@ func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupRequest.ProtoReflect.Descriptor instead.
 func (*CloseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CloseGroupRequest) GetToken() string {
@@ -2586,7 +2713,7 @@ type CloseGroupResponse struct {
 
 func (x *CloseGroupResponse) Reset() {
 	*x = CloseGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2725,7 @@ func (x *CloseGroupResponse) String() string {
 func (*CloseGroupResponse) ProtoMessage() {}
 
 func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[32]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2738,7 @@ func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupResponse.ProtoReflect.Descriptor instead.
 func (*CloseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 type GetGroupRequest struct {
@@ -2623,7 +2750,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2762,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[33]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2775,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetGroupRequest) GetGroup() *GroupID {
@@ -2667,7 +2794,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2806,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[34]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2819,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupInfo {
@@ -2710,7 +2837,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2849,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[35]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2862,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 type ListGroupsResponse struct {
@@ -2748,7 +2875,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2887,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[36]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2900,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupInfo {
@@ -2809,7 +2936,7 @@ type GroupInfo struct {
 
 func (x *GroupInfo) Reset() {
 	*x = GroupInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2948,7 @@ func (x *GroupInfo) String() string {
 func (*GroupInfo) ProtoMessage() {}
 
 func (x *GroupInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[37]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2961,7 @@ func (x *GroupInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInfo.ProtoReflect.Descriptor instead.
 func (*GroupInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupInfo) GetFormation() *FormationInfo {
@@ -2921,7 +3048,7 @@ type MemberState struct {
 
 func (x *MemberState) Reset() {
 	*x = MemberState{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3060,7 @@ func (x *MemberState) String() string {
 func (*MemberState) ProtoMessage() {}
 
 func (x *MemberState) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[38]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3073,7 @@ func (x *MemberState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
 func (*MemberState) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemberState) GetAddress() string {
@@ -2997,15 +3124,16 @@ type MembershipInfo struct {
 	Path          Path                   `protobuf:"varint,8,opt,name=path,proto3,enum=mcrdma.v1.Path" json:"path,omitempty"`
 	Attach        uint64                 `protobuf:"varint,9,opt,name=attach,proto3" json:"attach,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`
-	View          uint32                 `protobuf:"varint,11,opt,name=view,proto3" json:"view,omitempty"`      // the last one that this daemon has recorded; 0: none
-	Members       []*Member              `protobuf:"bytes,12,rep,name=members,proto3" json:"members,omitempty"` // its receivers: addresses and hosts
+	View          uint32                 `protobuf:"varint,11,opt,name=view,proto3" json:"view,omitempty"`             // the last one that this daemon has recorded; 0: none
+	Members       []*Member              `protobuf:"bytes,12,rep,name=members,proto3" json:"members,omitempty"`        // its receivers: addresses and hosts
+	McId          uint32                 `protobuf:"varint,13,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"` // of the group in this formation; 0: not known, as after a restart of this daemon
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MembershipInfo) Reset() {
 	*x = MembershipInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3145,7 @@ func (x *MembershipInfo) String() string {
 func (*MembershipInfo) ProtoMessage() {}
 
 func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[39]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3158,7 @@ func (x *MembershipInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembershipInfo.ProtoReflect.Descriptor instead.
 func (*MembershipInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MembershipInfo) GetGroup() *GroupID {
@@ -3117,6 +3245,13 @@ func (x *MembershipInfo) GetMembers() []*Member {
 	return nil
 }
 
+func (x *MembershipInfo) GetMcId() uint32 {
+	if x != nil {
+		return x.McId
+	}
+	return 0
+}
+
 // A GroupChanged tells a sender about its group.
 type GroupChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3136,7 +3271,7 @@ type GroupChanged struct {
 
 func (x *GroupChanged) Reset() {
 	*x = GroupChanged{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3283,7 @@ func (x *GroupChanged) String() string {
 func (*GroupChanged) ProtoMessage() {}
 
 func (x *GroupChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[40]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3296,7 @@ func (x *GroupChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChanged.ProtoReflect.Descriptor instead.
 func (*GroupChanged) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GroupChanged) GetGroup() *GroupID {
@@ -3245,7 +3380,7 @@ type ResumeGroupRequest struct {
 
 func (x *ResumeGroupRequest) Reset() {
 	*x = ResumeGroupRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3392,7 @@ func (x *ResumeGroupRequest) String() string {
 func (*ResumeGroupRequest) ProtoMessage() {}
 
 func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[41]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3405,7 @@ func (x *ResumeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResumeGroupRequest) GetToken() string {
@@ -3303,7 +3438,7 @@ type ResumeGroupResponse struct {
 
 func (x *ResumeGroupResponse) Reset() {
 	*x = ResumeGroupResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3450,7 @@ func (x *ResumeGroupResponse) String() string {
 func (*ResumeGroupResponse) ProtoMessage() {}
 
 func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[42]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3463,7 @@ func (x *ResumeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResumeGroupResponse) GetFormation() *FormationInfo {
@@ -3350,7 +3485,7 @@ type ResumeMemberRequest struct {
 
 func (x *ResumeMemberRequest) Reset() {
 	*x = ResumeMemberRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3497,7 @@ func (x *ResumeMemberRequest) String() string {
 func (*ResumeMemberRequest) ProtoMessage() {}
 
 func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[43]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3510,7 @@ func (x *ResumeMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberRequest.ProtoReflect.Descriptor instead.
 func (*ResumeMemberRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResumeMemberRequest) GetToken() string {
@@ -3414,7 +3549,7 @@ type ResumeMemberResponse struct {
 
 func (x *ResumeMemberResponse) Reset() {
 	*x = ResumeMemberResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3561,7 @@ func (x *ResumeMemberResponse) String() string {
 func (*ResumeMemberResponse) ProtoMessage() {}
 
 func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[44]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3574,7 @@ func (x *ResumeMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeMemberResponse.ProtoReflect.Descriptor instead.
 func (*ResumeMemberResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 type LeaveRequest struct {
@@ -3453,7 +3588,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3600,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[45]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3613,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LeaveRequest) GetToken() string {
@@ -3510,7 +3645,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3657,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[46]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3670,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 type GetDaemonRequest struct {
@@ -3546,7 +3681,7 @@ type GetDaemonRequest struct {
 
 func (x *GetDaemonRequest) Reset() {
 	*x = GetDaemonRequest{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3693,7 @@ func (x *GetDaemonRequest) String() string {
 func (*GetDaemonRequest) ProtoMessage() {}
 
 func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[47]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3706,7 @@ func (x *GetDaemonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonRequest.ProtoReflect.Descriptor instead.
 func (*GetDaemonRequest) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 type GetDaemonResponse struct {
@@ -3595,7 +3730,7 @@ type GetDaemonResponse struct {
 
 func (x *GetDaemonResponse) Reset() {
 	*x = GetDaemonResponse{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3742,7 @@ func (x *GetDaemonResponse) String() string {
 func (*GetDaemonResponse) ProtoMessage() {}
 
 func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[48]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3755,7 @@ func (x *GetDaemonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDaemonResponse.ProtoReflect.Descriptor instead.
 func (*GetDaemonResponse) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetDaemonResponse) GetHost() string {
@@ -3720,13 +3855,14 @@ type SwitchLink struct {
 	Agent         string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	Reachable     bool                   `protobuf:"varint,3,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	NotReady      string                 `protobuf:"bytes,5,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"` // why new groups are relayed though the agent is reachable, in words; empty: it is ready
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchLink) Reset() {
 	*x = SwitchLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3874,7 @@ func (x *SwitchLink) String() string {
 func (*SwitchLink) ProtoMessage() {}
 
 func (x *SwitchLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[49]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3887,7 @@ func (x *SwitchLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchLink.ProtoReflect.Descriptor instead.
 func (*SwitchLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{49}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SwitchLink) GetName() string {
@@ -3782,6 +3918,13 @@ func (x *SwitchLink) GetError() string {
 	return ""
 }
 
+func (x *SwitchLink) GetNotReady() string {
+	if x != nil {
+		return x.NotReady
+	}
+	return ""
+}
+
 type PeerLink struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -3797,7 +3940,7 @@ type PeerLink struct {
 
 func (x *PeerLink) Reset() {
 	*x = PeerLink{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3952,7 @@ func (x *PeerLink) String() string {
 func (*PeerLink) ProtoMessage() {}
 
 func (x *PeerLink) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[50]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +3965,7 @@ func (x *PeerLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerLink.ProtoReflect.Descriptor instead.
 func (*PeerLink) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{50}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PeerLink) GetHost() string {
@@ -3888,7 +4031,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4043,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_mcrdma_v1_daemon_proto_msgTypes[51]
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4056,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{51}
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SessionInfo) GetProgram() string {
@@ -3958,6 +4101,582 @@ func (x *SessionInfo) GetLost() bool {
 	return false
 }
 
+// A CountersRequested asks for the counters of the application's device. It answers by
+// AnswerCounters; those of earlier releases do not.
+type CountersRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountersRequested) Reset() {
+	*x = CountersRequested{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountersRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountersRequested) ProtoMessage() {}
+
+func (x *CountersRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountersRequested.ProtoReflect.Descriptor instead.
+func (*CountersRequested) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *CountersRequested) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+type AnswerCountersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Call          uint64                 `protobuf:"varint,2,opt,name=call,proto3" json:"call,omitempty"`
+	Device        *DeviceCounters        `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerCountersRequest) Reset() {
+	*x = AnswerCountersRequest{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerCountersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerCountersRequest) ProtoMessage() {}
+
+func (x *AnswerCountersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerCountersRequest.ProtoReflect.Descriptor instead.
+func (*AnswerCountersRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AnswerCountersRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *AnswerCountersRequest) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *AnswerCountersRequest) GetDevice() *DeviceCounters {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+type AnswerCountersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerCountersResponse) Reset() {
+	*x = AnswerCountersResponse{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerCountersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerCountersResponse) ProtoMessage() {}
+
+func (x *AnswerCountersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerCountersResponse.ProtoReflect.Descriptor instead.
+func (*AnswerCountersResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{55}
+}
+
+// DeviceCounters are what a device has counted, as pkg/qp names it (Device.Counters).
+type DeviceCounters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Driver        string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"` // "softroce", "ibverbs"; empty: the application has no device
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Mtu           uint32                 `protobuf:"varint,3,opt,name=mtu,proto3" json:"mtu,omitempty"`          // path MTU, bytes of payload
+	Counters      []*DeviceCounter       `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty"` // in order of their names; at most 256
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceCounters) Reset() {
+	*x = DeviceCounters{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceCounters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceCounters) ProtoMessage() {}
+
+func (x *DeviceCounters) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceCounters.ProtoReflect.Descriptor instead.
+func (*DeviceCounters) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *DeviceCounters) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *DeviceCounters) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DeviceCounters) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *DeviceCounters) GetCounters() []*DeviceCounter {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
+}
+
+type DeviceCounter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         uint64                 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceCounter) Reset() {
+	*x = DeviceCounter{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceCounter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceCounter) ProtoMessage() {}
+
+func (x *DeviceCounter) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceCounter.ProtoReflect.Descriptor instead.
+func (*DeviceCounter) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *DeviceCounter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeviceCounter) GetValue() uint64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+type ListDevicesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDevicesRequest) Reset() {
+	*x = ListDevicesRequest{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDevicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDevicesRequest) ProtoMessage() {}
+
+func (x *ListDevicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDevicesRequest.ProtoReflect.Descriptor instead.
+func (*ListDevicesRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{58}
+}
+
+type ListDevicesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       []*DeviceInfo          `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDevicesResponse) Reset() {
+	*x = ListDevicesResponse{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDevicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDevicesResponse) ProtoMessage() {}
+
+func (x *ListDevicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDevicesResponse.ProtoReflect.Descriptor instead.
+func (*ListDevicesResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ListDevicesResponse) GetDevices() []*DeviceInfo {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// A DeviceInfo is the device of one application.
+type DeviceInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Program       string                 `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Pid           uint32                 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Device        *DeviceCounters        `protobuf:"bytes,4,opt,name=device,proto3" json:"device,omitempty"`
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"` // why there are none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceInfo) Reset() {
+	*x = DeviceInfo{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceInfo) ProtoMessage() {}
+
+func (x *DeviceInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceInfo.ProtoReflect.Descriptor instead.
+func (*DeviceInfo) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *DeviceInfo) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *DeviceInfo) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *DeviceInfo) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *DeviceInfo) GetDevice() *DeviceCounters {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+func (x *DeviceInfo) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type WatchEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{61}
+}
+
+// A WatchEventsResponse is one event, in the order in which they happen.
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Of a group that starts here: "formed", "ended", "suspected", "recovered", "removed", "reform";
+	// of a membership: "joined", "left"; of the switch's agent: "agent lost", "agent back", "agent not ready"
+	// (it has lost its switch, perhaps), "agent ready". The first is "watching".
+	Kind          string   `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Group         *GroupID `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	McId          uint32   `protobuf:"varint,4,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"`
+	Formation     uint32   `protobuf:"varint,5,opt,name=formation,proto3" json:"formation,omitempty"`
+	Address       string   `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"` // of the receiver concerned
+	Host          string   `protobuf:"bytes,7,opt,name=host,proto3" json:"host,omitempty"`
+	Program       string   `protobuf:"bytes,8,opt,name=program,proto3" json:"program,omitempty"` // of this host
+	Pid           uint32   `protobuf:"varint,9,opt,name=pid,proto3" json:"pid,omitempty"`
+	Text          string   `protobuf:"bytes,10,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mcrdma_v1_daemon_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_mcrdma_v1_daemon_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *WatchEventsResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WatchEventsResponse) GetGroup() *GroupID {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetMcId() uint32 {
+	if x != nil {
+		return x.McId
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetFormation() uint32 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *WatchEventsResponse) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *WatchEventsResponse) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *WatchEventsResponse) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_mcrdma_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_daemon_proto_rawDesc = "" +
@@ -3970,13 +4689,14 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x14\n" +
-	"\x05views\x18\x04 \x01(\bR\x05views\"\xbd\x02\n" +
+	"\x05views\x18\x04 \x01(\bR\x05views\"\x8c\x03\n" +
 	"\fOpenResponse\x12(\n" +
 	"\x05hello\x18\x01 \x01(\v2\x10.mcrdma.v1.HelloH\x00R\x05hello\x12G\n" +
 	"\x10attach_requested\x18\x02 \x01(\v2\x1a.mcrdma.v1.AttachRequestedH\x00R\x0fattachRequested\x12>\n" +
 	"\rattach_formed\x18\x03 \x01(\v2\x17.mcrdma.v1.AttachFormedH\x00R\fattachFormed\x121\n" +
 	"\bdetached\x18\x04 \x01(\v2\x13.mcrdma.v1.DetachedH\x00R\bdetached\x12>\n" +
-	"\rgroup_changed\x18\x05 \x01(\v2\x17.mcrdma.v1.GroupChangedH\x00R\fgroupChangedB\a\n" +
+	"\rgroup_changed\x18\x05 \x01(\v2\x17.mcrdma.v1.GroupChangedH\x00R\fgroupChanged\x12M\n" +
+	"\x12counters_requested\x18\x06 \x01(\v2\x1c.mcrdma.v1.CountersRequestedH\x00R\x11countersRequestedB\a\n" +
 	"\x05event\"\xb8\x02\n" +
 	"\x05Hello\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
@@ -4031,7 +4751,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x04R\x06length\x12\x12\n" +
 	"\x04rkey\x18\x03 \x01(\rR\x04rkey\x12\x0e\n" +
-	"\x02va\x18\x04 \x01(\x04R\x02va\"\x8c\x02\n" +
+	"\x02va\x18\x04 \x01(\x04R\x02va\"\xc3\x02\n" +
 	"\x13AnswerAttachRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
 	"\x06attach\x18\x02 \x01(\x04R\x06attach\x12\x18\n" +
@@ -4041,7 +4761,10 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\tbootstrap\x18\x06 \x01(\tR\tbootstrap\x12\x1c\n" +
 	"\ttransport\x18\a \x01(\tR\ttransport\x12\x12\n" +
 	"\x04have\x18\b \x01(\x04R\x04have\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason\"4\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x18\n" +
+	"\aunicast\x18\n" +
+	" \x01(\fR\aunicast\x12\x1b\n" +
+	"\tno_device\x18\v \x01(\tR\bnoDevice\"4\n" +
 	"\x0eReceiverRegion\x12\x12\n" +
 	"\x04rkey\x18\x01 \x01(\rR\x04rkey\x12\x0e\n" +
 	"\x02va\x18\x02 \x01(\x04R\x02va\"\x16\n" +
@@ -4059,7 +4782,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x0eREASON_REMOVED\x10\x02\x12\x16\n" +
 	"\x12REASON_SENDER_LOST\x10\x03\x12\x12\n" +
 	"\x0eREASON_ABORTED\x10\x04\x12\x13\n" +
-	"\x0fREASON_REFORMED\x10\x05\"\xcf\x03\n" +
+	"\x0fREASON_REFORMED\x10\x05\"\xfa\x03\n" +
 	"\rFormationInfo\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12#\n" +
@@ -4078,17 +4801,24 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"departures\x18\f \x03(\v2\x14.mcrdma.v1.DepartureR\n" +
 	"departures\x12\x12\n" +
-	"\x04view\x18\r \x01(\rR\x04view\"Y\n" +
+	"\x04view\x18\r \x01(\rR\x04view\x12)\n" +
+	"\x06absent\x18\x0e \x03(\v2\x11.mcrdma.v1.AbsentR\x06absent\"u\n" +
+	"\x06Absent\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12)\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x11.mcrdma.v1.ReasonR\x06reason\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"Y\n" +
 	"\tDeparture\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04textJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"z\n" +
+	"\x04text\x18\x03 \x01(\tR\x04textJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x94\x01\n" +
 	"\x06Member\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
 	"\x03qpn\x18\x03 \x01(\rR\x03qpn\x12\x1c\n" +
 	"\tbootstrap\x18\x04 \x01(\tR\tbootstrap\x12\x12\n" +
-	"\x04have\x18\x05 \x01(\x04R\x04have\"\xa3\x01\n" +
+	"\x04have\x18\x05 \x01(\x04R\x04have\x12\x18\n" +
+	"\aunicast\x18\x06 \x01(\fR\aunicast\"\xa3\x01\n" +
 	"\x05Relay\x12\x1c\n" +
 	"\talgorithm\x18\x01 \x01(\tR\talgorithm\x12\x1c\n" +
 	"\ttransport\x18\x02 \x01(\tR\ttransport\x12\x14\n" +
@@ -4114,12 +4844,13 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\ftypical_size\x18\v \x01(\x04R\vtypicalSize\x122\n" +
 	"\acnp_gap\x18\f \x01(\v2\x19.google.protobuf.DurationR\x06cnpGap\x12\x1c\n" +
 	"\ttransport\x18\r \x01(\tR\ttransport\x12\x14\n" +
-	"\x05waits\x18\x0e \x01(\bR\x05waits\"h\n" +
+	"\x05waits\x18\x0e \x01(\bR\x05waits\"\x85\x01\n" +
 	"\aForming\x12\x10\n" +
 	"\x03qpn\x18\x01 \x01(\rR\x03qpn\x12\x1c\n" +
 	"\tbootstrap\x18\x02 \x01(\tR\tbootstrap\x12\x12\n" +
 	"\x04sent\x18\x03 \x01(\x04R\x04sent\x12\x19\n" +
-	"\bcatch_up\x18\x04 \x01(\bR\acatchUp\"\xaf\x01\n" +
+	"\bcatch_up\x18\x04 \x01(\bR\acatchUp\x12\x1b\n" +
+	"\tno_device\x18\x05 \x01(\tR\bnoDevice\"\xaf\x01\n" +
 	"\x13CreateGroupResponse\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12/\n" +
 	"\aregions\x18\x02 \x03(\v2\x15.mcrdma.v1.RegionSpecR\aregions\x12\x19\n" +
@@ -4177,7 +4908,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf8\x02\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8d\x03\n" +
 	"\x0eMembershipInfo\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
@@ -4191,7 +4922,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x05since\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
 	"\x04view\x18\v \x01(\rR\x04view\x12+\n" +
-	"\amembers\x18\f \x03(\v2\x11.mcrdma.v1.MemberR\amembers\"\xfe\x03\n" +
+	"\amembers\x18\f \x03(\v2\x11.mcrdma.v1.MemberR\amembers\x12\x13\n" +
+	"\x05mc_id\x18\r \x01(\rR\x04mcId\"\xfe\x03\n" +
 	"\fGroupChanged\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x120\n" +
@@ -4248,13 +4980,14 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	" \x01(\rR\vmemberships\x12\x1a\n" +
 	"\bproblems\x18\v \x03(\tR\bproblems\x12\x16\n" +
 	"\x06listen\x18\f \x01(\tR\x06listen\x12\x10\n" +
-	"\x03tls\x18\r \x01(\tR\x03tls\"j\n" +
+	"\x03tls\x18\r \x01(\tR\x03tls\"\x87\x01\n" +
 	"\n" +
 	"SwitchLink\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1c\n" +
 	"\treachable\x18\x03 \x01(\bR\treachable\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xce\x01\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x1b\n" +
+	"\tnot_ready\x18\x05 \x01(\tR\bnotReady\"\xce\x01\n" +
 	"\bPeerLink\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -4270,7 +5003,45 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x03pid\x18\x03 \x01(\rR\x03pid\x12\x1a\n" +
 	"\bservices\x18\x04 \x03(\tR\bservices\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
-	"\x04lost\x18\x06 \x01(\bR\x04lost*=\n" +
+	"\x04lost\x18\x06 \x01(\bR\x04lost\"'\n" +
+	"\x11CountersRequested\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\"t\n" +
+	"\x15AnswerCountersRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
+	"\x04call\x18\x02 \x01(\x04R\x04call\x121\n" +
+	"\x06device\x18\x03 \x01(\v2\x19.mcrdma.v1.DeviceCountersR\x06device\"\x18\n" +
+	"\x16AnswerCountersResponse\"\x8a\x01\n" +
+	"\x0eDeviceCounters\x12\x16\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03mtu\x18\x03 \x01(\rR\x03mtu\x124\n" +
+	"\bcounters\x18\x04 \x03(\v2\x18.mcrdma.v1.DeviceCounterR\bcounters\"9\n" +
+	"\rDeviceCounter\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"\x14\n" +
+	"\x12ListDevicesRequest\"F\n" +
+	"\x13ListDevicesResponse\x12/\n" +
+	"\adevices\x18\x01 \x03(\v2\x15.mcrdma.v1.DeviceInfoR\adevices\"\x93\x01\n" +
+	"\n" +
+	"DeviceInfo\x12\x18\n" +
+	"\aprogram\x18\x01 \x01(\tR\aprogram\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\rR\x03pid\x121\n" +
+	"\x06device\x18\x04 \x01(\v2\x19.mcrdma.v1.DeviceCountersR\x06device\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x14\n" +
+	"\x12WatchEventsRequest\"\xa4\x02\n" +
+	"\x13WatchEventsResponse\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12(\n" +
+	"\x05group\x18\x03 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x13\n" +
+	"\x05mc_id\x18\x04 \x01(\rR\x04mcId\x12\x1c\n" +
+	"\tformation\x18\x05 \x01(\rR\tformation\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04host\x18\a \x01(\tR\x04host\x12\x18\n" +
+	"\aprogram\x18\b \x01(\tR\aprogram\x12\x10\n" +
+	"\x03pid\x18\t \x01(\rR\x03pid\x12\x12\n" +
+	"\x04text\x18\n" +
+	" \x01(\tR\x04text*=\n" +
 	"\x04Path\x12\x14\n" +
 	"\x10PATH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vPATH_SWITCH\x10\x01\x12\x0e\n" +
@@ -4280,7 +5051,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tMODE_AUTO\x10\x01\x12\x10\n" +
 	"\fMODE_REQUIRE\x10\x02\x12\f\n" +
-	"\bMODE_OFF\x10\x032\xc8\b\n" +
+	"\bMODE_OFF\x10\x032\xbd\n" +
+	"\n" +
 	"\fApplications\x129\n" +
 	"\x04Open\x12\x16.mcrdma.v1.OpenRequest\x1a\x17.mcrdma.v1.OpenResponse0\x01\x12=\n" +
 	"\x06Listen\x12\x18.mcrdma.v1.ListenRequest\x1a\x19.mcrdma.v1.ListenResponse\x12C\n" +
@@ -4298,7 +5070,10 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"ListGroups\x12\x1c.mcrdma.v1.ListGroupsRequest\x1a\x1d.mcrdma.v1.ListGroupsResponse\x12L\n" +
 	"\vResumeGroup\x12\x1d.mcrdma.v1.ResumeGroupRequest\x1a\x1e.mcrdma.v1.ResumeGroupResponse\x12O\n" +
 	"\fResumeMember\x12\x1e.mcrdma.v1.ResumeMemberRequest\x1a\x1f.mcrdma.v1.ResumeMemberResponse\x12F\n" +
-	"\tGetDaemon\x12\x1b.mcrdma.v1.GetDaemonRequest\x1a\x1c.mcrdma.v1.GetDaemonResponseB1Z/github.com/mcrdma/mcrdma/api/mcrdma/v1;mcrdmav1b\x06proto3"
+	"\tGetDaemon\x12\x1b.mcrdma.v1.GetDaemonRequest\x1a\x1c.mcrdma.v1.GetDaemonResponse\x12L\n" +
+	"\vListDevices\x12\x1d.mcrdma.v1.ListDevicesRequest\x1a\x1e.mcrdma.v1.ListDevicesResponse\x12U\n" +
+	"\x0eAnswerCounters\x12 .mcrdma.v1.AnswerCountersRequest\x1a!.mcrdma.v1.AnswerCountersResponse\x12N\n" +
+	"\vWatchEvents\x12\x1d.mcrdma.v1.WatchEventsRequest\x1a\x1e.mcrdma.v1.WatchEventsResponse0\x01B1Z/github.com/mcrdma/mcrdma/api/mcrdma/v1;mcrdmav1b\x06proto3"
 
 var (
 	file_mcrdma_v1_daemon_proto_rawDescOnce sync.Once
@@ -4313,164 +5088,190 @@ func file_mcrdma_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_mcrdma_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_mcrdma_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_mcrdma_v1_daemon_proto_goTypes = []any{
-	(Path)(0),                     // 0: mcrdma.v1.Path
-	(Mode)(0),                     // 1: mcrdma.v1.Mode
-	(Detached_Reason)(0),          // 2: mcrdma.v1.Detached.Reason
-	(GroupChanged_Type)(0),        // 3: mcrdma.v1.GroupChanged.Type
-	(*GroupID)(nil),               // 4: mcrdma.v1.GroupID
-	(*OpenRequest)(nil),           // 5: mcrdma.v1.OpenRequest
-	(*OpenResponse)(nil),          // 6: mcrdma.v1.OpenResponse
-	(*Hello)(nil),                 // 7: mcrdma.v1.Hello
-	(*Limits)(nil),                // 8: mcrdma.v1.Limits
-	(*ListenRequest)(nil),         // 9: mcrdma.v1.ListenRequest
-	(*ListenResponse)(nil),        // 10: mcrdma.v1.ListenResponse
-	(*UnlistenRequest)(nil),       // 11: mcrdma.v1.UnlistenRequest
-	(*UnlistenResponse)(nil),      // 12: mcrdma.v1.UnlistenResponse
-	(*AttachRequested)(nil),       // 13: mcrdma.v1.AttachRequested
-	(*Connection)(nil),            // 14: mcrdma.v1.Connection
-	(*RegionSpec)(nil),            // 15: mcrdma.v1.RegionSpec
-	(*AnswerAttachRequest)(nil),   // 16: mcrdma.v1.AnswerAttachRequest
-	(*ReceiverRegion)(nil),        // 17: mcrdma.v1.ReceiverRegion
-	(*AnswerAttachResponse)(nil),  // 18: mcrdma.v1.AnswerAttachResponse
-	(*AttachFormed)(nil),          // 19: mcrdma.v1.AttachFormed
-	(*Detached)(nil),              // 20: mcrdma.v1.Detached
-	(*FormationInfo)(nil),         // 21: mcrdma.v1.FormationInfo
-	(*Departure)(nil),             // 22: mcrdma.v1.Departure
-	(*Member)(nil),                // 23: mcrdma.v1.Member
-	(*Relay)(nil),                 // 24: mcrdma.v1.Relay
-	(*PhaseTime)(nil),             // 25: mcrdma.v1.PhaseTime
-	(*CreateGroupRequest)(nil),    // 26: mcrdma.v1.CreateGroupRequest
-	(*Forming)(nil),               // 27: mcrdma.v1.Forming
-	(*CreateGroupResponse)(nil),   // 28: mcrdma.v1.CreateGroupResponse
-	(*ReformGroupRequest)(nil),    // 29: mcrdma.v1.ReformGroupRequest
-	(*ReformGroupResponse)(nil),   // 30: mcrdma.v1.ReformGroupResponse
-	(*ReportStallRequest)(nil),    // 31: mcrdma.v1.ReportStallRequest
-	(*ReportStallResponse)(nil),   // 32: mcrdma.v1.ReportStallResponse
-	(*AckViewRequest)(nil),        // 33: mcrdma.v1.AckViewRequest
-	(*AckViewResponse)(nil),       // 34: mcrdma.v1.AckViewResponse
-	(*CloseGroupRequest)(nil),     // 35: mcrdma.v1.CloseGroupRequest
-	(*CloseGroupResponse)(nil),    // 36: mcrdma.v1.CloseGroupResponse
-	(*GetGroupRequest)(nil),       // 37: mcrdma.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 38: mcrdma.v1.GetGroupResponse
-	(*ListGroupsRequest)(nil),     // 39: mcrdma.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 40: mcrdma.v1.ListGroupsResponse
-	(*GroupInfo)(nil),             // 41: mcrdma.v1.GroupInfo
-	(*MemberState)(nil),           // 42: mcrdma.v1.MemberState
-	(*MembershipInfo)(nil),        // 43: mcrdma.v1.MembershipInfo
-	(*GroupChanged)(nil),          // 44: mcrdma.v1.GroupChanged
-	(*ResumeGroupRequest)(nil),    // 45: mcrdma.v1.ResumeGroupRequest
-	(*ResumeGroupResponse)(nil),   // 46: mcrdma.v1.ResumeGroupResponse
-	(*ResumeMemberRequest)(nil),   // 47: mcrdma.v1.ResumeMemberRequest
-	(*ResumeMemberResponse)(nil),  // 48: mcrdma.v1.ResumeMemberResponse
-	(*LeaveRequest)(nil),          // 49: mcrdma.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 50: mcrdma.v1.LeaveResponse
-	(*GetDaemonRequest)(nil),      // 51: mcrdma.v1.GetDaemonRequest
-	(*GetDaemonResponse)(nil),     // 52: mcrdma.v1.GetDaemonResponse
-	(*SwitchLink)(nil),            // 53: mcrdma.v1.SwitchLink
-	(*PeerLink)(nil),              // 54: mcrdma.v1.PeerLink
-	(*SessionInfo)(nil),           // 55: mcrdma.v1.SessionInfo
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
-	(Reason)(0),                   // 58: mcrdma.v1.Reason
+	(Path)(0),                      // 0: mcrdma.v1.Path
+	(Mode)(0),                      // 1: mcrdma.v1.Mode
+	(Detached_Reason)(0),           // 2: mcrdma.v1.Detached.Reason
+	(GroupChanged_Type)(0),         // 3: mcrdma.v1.GroupChanged.Type
+	(*GroupID)(nil),                // 4: mcrdma.v1.GroupID
+	(*OpenRequest)(nil),            // 5: mcrdma.v1.OpenRequest
+	(*OpenResponse)(nil),           // 6: mcrdma.v1.OpenResponse
+	(*Hello)(nil),                  // 7: mcrdma.v1.Hello
+	(*Limits)(nil),                 // 8: mcrdma.v1.Limits
+	(*ListenRequest)(nil),          // 9: mcrdma.v1.ListenRequest
+	(*ListenResponse)(nil),         // 10: mcrdma.v1.ListenResponse
+	(*UnlistenRequest)(nil),        // 11: mcrdma.v1.UnlistenRequest
+	(*UnlistenResponse)(nil),       // 12: mcrdma.v1.UnlistenResponse
+	(*AttachRequested)(nil),        // 13: mcrdma.v1.AttachRequested
+	(*Connection)(nil),             // 14: mcrdma.v1.Connection
+	(*RegionSpec)(nil),             // 15: mcrdma.v1.RegionSpec
+	(*AnswerAttachRequest)(nil),    // 16: mcrdma.v1.AnswerAttachRequest
+	(*ReceiverRegion)(nil),         // 17: mcrdma.v1.ReceiverRegion
+	(*AnswerAttachResponse)(nil),   // 18: mcrdma.v1.AnswerAttachResponse
+	(*AttachFormed)(nil),           // 19: mcrdma.v1.AttachFormed
+	(*Detached)(nil),               // 20: mcrdma.v1.Detached
+	(*FormationInfo)(nil),          // 21: mcrdma.v1.FormationInfo
+	(*Absent)(nil),                 // 22: mcrdma.v1.Absent
+	(*Departure)(nil),              // 23: mcrdma.v1.Departure
+	(*Member)(nil),                 // 24: mcrdma.v1.Member
+	(*Relay)(nil),                  // 25: mcrdma.v1.Relay
+	(*PhaseTime)(nil),              // 26: mcrdma.v1.PhaseTime
+	(*CreateGroupRequest)(nil),     // 27: mcrdma.v1.CreateGroupRequest
+	(*Forming)(nil),                // 28: mcrdma.v1.Forming
+	(*CreateGroupResponse)(nil),    // 29: mcrdma.v1.CreateGroupResponse
+	(*ReformGroupRequest)(nil),     // 30: mcrdma.v1.ReformGroupRequest
+	(*ReformGroupResponse)(nil),    // 31: mcrdma.v1.ReformGroupResponse
+	(*ReportStallRequest)(nil),     // 32: mcrdma.v1.ReportStallRequest
+	(*ReportStallResponse)(nil),    // 33: mcrdma.v1.ReportStallResponse
+	(*AckViewRequest)(nil),         // 34: mcrdma.v1.AckViewRequest
+	(*AckViewResponse)(nil),        // 35: mcrdma.v1.AckViewResponse
+	(*CloseGroupRequest)(nil),      // 36: mcrdma.v1.CloseGroupRequest
+	(*CloseGroupResponse)(nil),     // 37: mcrdma.v1.CloseGroupResponse
+	(*GetGroupRequest)(nil),        // 38: mcrdma.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),       // 39: mcrdma.v1.GetGroupResponse
+	(*ListGroupsRequest)(nil),      // 40: mcrdma.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),     // 41: mcrdma.v1.ListGroupsResponse
+	(*GroupInfo)(nil),              // 42: mcrdma.v1.GroupInfo
+	(*MemberState)(nil),            // 43: mcrdma.v1.MemberState
+	(*MembershipInfo)(nil),         // 44: mcrdma.v1.MembershipInfo
+	(*GroupChanged)(nil),           // 45: mcrdma.v1.GroupChanged
+	(*ResumeGroupRequest)(nil),     // 46: mcrdma.v1.ResumeGroupRequest
+	(*ResumeGroupResponse)(nil),    // 47: mcrdma.v1.ResumeGroupResponse
+	(*ResumeMemberRequest)(nil),    // 48: mcrdma.v1.ResumeMemberRequest
+	(*ResumeMemberResponse)(nil),   // 49: mcrdma.v1.ResumeMemberResponse
+	(*LeaveRequest)(nil),           // 50: mcrdma.v1.LeaveRequest
+	(*LeaveResponse)(nil),          // 51: mcrdma.v1.LeaveResponse
+	(*GetDaemonRequest)(nil),       // 52: mcrdma.v1.GetDaemonRequest
+	(*GetDaemonResponse)(nil),      // 53: mcrdma.v1.GetDaemonResponse
+	(*SwitchLink)(nil),             // 54: mcrdma.v1.SwitchLink
+	(*PeerLink)(nil),               // 55: mcrdma.v1.PeerLink
+	(*SessionInfo)(nil),            // 56: mcrdma.v1.SessionInfo
+	(*CountersRequested)(nil),      // 57: mcrdma.v1.CountersRequested
+	(*AnswerCountersRequest)(nil),  // 58: mcrdma.v1.AnswerCountersRequest
+	(*AnswerCountersResponse)(nil), // 59: mcrdma.v1.AnswerCountersResponse
+	(*DeviceCounters)(nil),         // 60: mcrdma.v1.DeviceCounters
+	(*DeviceCounter)(nil),          // 61: mcrdma.v1.DeviceCounter
+	(*ListDevicesRequest)(nil),     // 62: mcrdma.v1.ListDevicesRequest
+	(*ListDevicesResponse)(nil),    // 63: mcrdma.v1.ListDevicesResponse
+	(*DeviceInfo)(nil),             // 64: mcrdma.v1.DeviceInfo
+	(*WatchEventsRequest)(nil),     // 65: mcrdma.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),    // 66: mcrdma.v1.WatchEventsResponse
+	(*durationpb.Duration)(nil),    // 67: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 68: google.protobuf.Timestamp
+	(Reason)(0),                    // 69: mcrdma.v1.Reason
 }
 var file_mcrdma_v1_daemon_proto_depIdxs = []int32{
 	7,  // 0: mcrdma.v1.OpenResponse.hello:type_name -> mcrdma.v1.Hello
 	13, // 1: mcrdma.v1.OpenResponse.attach_requested:type_name -> mcrdma.v1.AttachRequested
 	19, // 2: mcrdma.v1.OpenResponse.attach_formed:type_name -> mcrdma.v1.AttachFormed
 	20, // 3: mcrdma.v1.OpenResponse.detached:type_name -> mcrdma.v1.Detached
-	44, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
-	56, // 5: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
-	8,  // 6: mcrdma.v1.Hello.limits:type_name -> mcrdma.v1.Limits
-	4,  // 7: mcrdma.v1.AttachRequested.group:type_name -> mcrdma.v1.GroupID
-	14, // 8: mcrdma.v1.AttachRequested.connection:type_name -> mcrdma.v1.Connection
-	15, // 9: mcrdma.v1.AttachRequested.regions:type_name -> mcrdma.v1.RegionSpec
-	57, // 10: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
-	17, // 11: mcrdma.v1.AnswerAttachRequest.regions:type_name -> mcrdma.v1.ReceiverRegion
-	21, // 12: mcrdma.v1.AttachFormed.formation:type_name -> mcrdma.v1.FormationInfo
-	2,  // 13: mcrdma.v1.Detached.reason:type_name -> mcrdma.v1.Detached.Reason
-	4,  // 14: mcrdma.v1.FormationInfo.group:type_name -> mcrdma.v1.GroupID
-	0,  // 15: mcrdma.v1.FormationInfo.path:type_name -> mcrdma.v1.Path
-	23, // 16: mcrdma.v1.FormationInfo.members:type_name -> mcrdma.v1.Member
-	14, // 17: mcrdma.v1.FormationInfo.connection:type_name -> mcrdma.v1.Connection
-	24, // 18: mcrdma.v1.FormationInfo.relay:type_name -> mcrdma.v1.Relay
-	25, // 19: mcrdma.v1.FormationInfo.phases:type_name -> mcrdma.v1.PhaseTime
-	22, // 20: mcrdma.v1.FormationInfo.departures:type_name -> mcrdma.v1.Departure
-	56, // 21: mcrdma.v1.PhaseTime.took:type_name -> google.protobuf.Duration
-	1,  // 22: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
-	15, // 23: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
-	27, // 24: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	56, // 25: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
-	21, // 26: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	15, // 27: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
-	4,  // 28: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	27, // 29: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
-	21, // 30: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 31: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
-	56, // 32: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
-	4,  // 33: mcrdma.v1.AckViewRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 34: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	4,  // 35: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	41, // 36: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
-	41, // 37: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
-	43, // 38: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
-	21, // 39: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
-	1,  // 40: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
-	57, // 41: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
-	42, // 42: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
-	57, // 43: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
-	4,  // 44: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
-	0,  // 45: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
-	57, // 46: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
-	23, // 47: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
-	4,  // 48: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
-	3,  // 49: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
-	58, // 50: mcrdma.v1.GroupChanged.reason:type_name -> mcrdma.v1.Reason
-	4,  // 51: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
-	21, // 52: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
-	4,  // 53: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
-	57, // 54: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
-	53, // 55: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
-	54, // 56: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
-	55, // 57: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
-	56, // 58: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
-	57, // 59: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
-	5,  // 60: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
-	9,  // 61: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
-	11, // 62: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
-	16, // 63: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
-	49, // 64: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
-	26, // 65: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
-	29, // 66: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
-	31, // 67: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
-	33, // 68: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
-	35, // 69: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
-	37, // 70: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
-	39, // 71: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
-	45, // 72: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
-	47, // 73: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
-	51, // 74: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
-	6,  // 75: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
-	10, // 76: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
-	12, // 77: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
-	18, // 78: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
-	50, // 79: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
-	28, // 80: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
-	30, // 81: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
-	32, // 82: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
-	34, // 83: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
-	36, // 84: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
-	38, // 85: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
-	40, // 86: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
-	46, // 87: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
-	48, // 88: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
-	52, // 89: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
-	75, // [75:90] is the sub-list for method output_type
-	60, // [60:75] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	45, // 4: mcrdma.v1.OpenResponse.group_changed:type_name -> mcrdma.v1.GroupChanged
+	57, // 5: mcrdma.v1.OpenResponse.counters_requested:type_name -> mcrdma.v1.CountersRequested
+	67, // 6: mcrdma.v1.Hello.grace:type_name -> google.protobuf.Duration
+	8,  // 7: mcrdma.v1.Hello.limits:type_name -> mcrdma.v1.Limits
+	4,  // 8: mcrdma.v1.AttachRequested.group:type_name -> mcrdma.v1.GroupID
+	14, // 9: mcrdma.v1.AttachRequested.connection:type_name -> mcrdma.v1.Connection
+	15, // 10: mcrdma.v1.AttachRequested.regions:type_name -> mcrdma.v1.RegionSpec
+	68, // 11: mcrdma.v1.AttachRequested.deadline:type_name -> google.protobuf.Timestamp
+	17, // 12: mcrdma.v1.AnswerAttachRequest.regions:type_name -> mcrdma.v1.ReceiverRegion
+	21, // 13: mcrdma.v1.AttachFormed.formation:type_name -> mcrdma.v1.FormationInfo
+	2,  // 14: mcrdma.v1.Detached.reason:type_name -> mcrdma.v1.Detached.Reason
+	4,  // 15: mcrdma.v1.FormationInfo.group:type_name -> mcrdma.v1.GroupID
+	0,  // 16: mcrdma.v1.FormationInfo.path:type_name -> mcrdma.v1.Path
+	24, // 17: mcrdma.v1.FormationInfo.members:type_name -> mcrdma.v1.Member
+	14, // 18: mcrdma.v1.FormationInfo.connection:type_name -> mcrdma.v1.Connection
+	25, // 19: mcrdma.v1.FormationInfo.relay:type_name -> mcrdma.v1.Relay
+	26, // 20: mcrdma.v1.FormationInfo.phases:type_name -> mcrdma.v1.PhaseTime
+	23, // 21: mcrdma.v1.FormationInfo.departures:type_name -> mcrdma.v1.Departure
+	22, // 22: mcrdma.v1.FormationInfo.absent:type_name -> mcrdma.v1.Absent
+	69, // 23: mcrdma.v1.Absent.reason:type_name -> mcrdma.v1.Reason
+	67, // 24: mcrdma.v1.PhaseTime.took:type_name -> google.protobuf.Duration
+	1,  // 25: mcrdma.v1.CreateGroupRequest.mode:type_name -> mcrdma.v1.Mode
+	15, // 26: mcrdma.v1.CreateGroupRequest.regions:type_name -> mcrdma.v1.RegionSpec
+	28, // 27: mcrdma.v1.CreateGroupRequest.forming:type_name -> mcrdma.v1.Forming
+	67, // 28: mcrdma.v1.CreateGroupRequest.cnp_gap:type_name -> google.protobuf.Duration
+	21, // 29: mcrdma.v1.CreateGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	15, // 30: mcrdma.v1.CreateGroupResponse.regions:type_name -> mcrdma.v1.RegionSpec
+	4,  // 31: mcrdma.v1.ReformGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	28, // 32: mcrdma.v1.ReformGroupRequest.forming:type_name -> mcrdma.v1.Forming
+	21, // 33: mcrdma.v1.ReformGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 34: mcrdma.v1.ReportStallRequest.group:type_name -> mcrdma.v1.GroupID
+	67, // 35: mcrdma.v1.ReportStallRequest.since:type_name -> google.protobuf.Duration
+	4,  // 36: mcrdma.v1.AckViewRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 37: mcrdma.v1.CloseGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	4,  // 38: mcrdma.v1.GetGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	42, // 39: mcrdma.v1.GetGroupResponse.group:type_name -> mcrdma.v1.GroupInfo
+	42, // 40: mcrdma.v1.ListGroupsResponse.groups:type_name -> mcrdma.v1.GroupInfo
+	44, // 41: mcrdma.v1.ListGroupsResponse.memberships:type_name -> mcrdma.v1.MembershipInfo
+	21, // 42: mcrdma.v1.GroupInfo.formation:type_name -> mcrdma.v1.FormationInfo
+	1,  // 43: mcrdma.v1.GroupInfo.mode:type_name -> mcrdma.v1.Mode
+	68, // 44: mcrdma.v1.GroupInfo.created:type_name -> google.protobuf.Timestamp
+	43, // 45: mcrdma.v1.GroupInfo.states:type_name -> mcrdma.v1.MemberState
+	68, // 46: mcrdma.v1.MemberState.since:type_name -> google.protobuf.Timestamp
+	4,  // 47: mcrdma.v1.MembershipInfo.group:type_name -> mcrdma.v1.GroupID
+	0,  // 48: mcrdma.v1.MembershipInfo.path:type_name -> mcrdma.v1.Path
+	68, // 49: mcrdma.v1.MembershipInfo.since:type_name -> google.protobuf.Timestamp
+	24, // 50: mcrdma.v1.MembershipInfo.members:type_name -> mcrdma.v1.Member
+	4,  // 51: mcrdma.v1.GroupChanged.group:type_name -> mcrdma.v1.GroupID
+	3,  // 52: mcrdma.v1.GroupChanged.type:type_name -> mcrdma.v1.GroupChanged.Type
+	69, // 53: mcrdma.v1.GroupChanged.reason:type_name -> mcrdma.v1.Reason
+	4,  // 54: mcrdma.v1.ResumeGroupRequest.group:type_name -> mcrdma.v1.GroupID
+	21, // 55: mcrdma.v1.ResumeGroupResponse.formation:type_name -> mcrdma.v1.FormationInfo
+	4,  // 56: mcrdma.v1.ResumeMemberRequest.group:type_name -> mcrdma.v1.GroupID
+	68, // 57: mcrdma.v1.GetDaemonResponse.started:type_name -> google.protobuf.Timestamp
+	54, // 58: mcrdma.v1.GetDaemonResponse.switch:type_name -> mcrdma.v1.SwitchLink
+	55, // 59: mcrdma.v1.GetDaemonResponse.peers:type_name -> mcrdma.v1.PeerLink
+	56, // 60: mcrdma.v1.GetDaemonResponse.sessions:type_name -> mcrdma.v1.SessionInfo
+	67, // 61: mcrdma.v1.PeerLink.round_trip:type_name -> google.protobuf.Duration
+	68, // 62: mcrdma.v1.SessionInfo.since:type_name -> google.protobuf.Timestamp
+	60, // 63: mcrdma.v1.AnswerCountersRequest.device:type_name -> mcrdma.v1.DeviceCounters
+	61, // 64: mcrdma.v1.DeviceCounters.counters:type_name -> mcrdma.v1.DeviceCounter
+	64, // 65: mcrdma.v1.ListDevicesResponse.devices:type_name -> mcrdma.v1.DeviceInfo
+	60, // 66: mcrdma.v1.DeviceInfo.device:type_name -> mcrdma.v1.DeviceCounters
+	68, // 67: mcrdma.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
+	4,  // 68: mcrdma.v1.WatchEventsResponse.group:type_name -> mcrdma.v1.GroupID
+	5,  // 69: mcrdma.v1.Applications.Open:input_type -> mcrdma.v1.OpenRequest
+	9,  // 70: mcrdma.v1.Applications.Listen:input_type -> mcrdma.v1.ListenRequest
+	11, // 71: mcrdma.v1.Applications.Unlisten:input_type -> mcrdma.v1.UnlistenRequest
+	16, // 72: mcrdma.v1.Applications.AnswerAttach:input_type -> mcrdma.v1.AnswerAttachRequest
+	50, // 73: mcrdma.v1.Applications.Leave:input_type -> mcrdma.v1.LeaveRequest
+	27, // 74: mcrdma.v1.Applications.CreateGroup:input_type -> mcrdma.v1.CreateGroupRequest
+	30, // 75: mcrdma.v1.Applications.ReformGroup:input_type -> mcrdma.v1.ReformGroupRequest
+	32, // 76: mcrdma.v1.Applications.ReportStall:input_type -> mcrdma.v1.ReportStallRequest
+	34, // 77: mcrdma.v1.Applications.AckView:input_type -> mcrdma.v1.AckViewRequest
+	36, // 78: mcrdma.v1.Applications.CloseGroup:input_type -> mcrdma.v1.CloseGroupRequest
+	38, // 79: mcrdma.v1.Applications.GetGroup:input_type -> mcrdma.v1.GetGroupRequest
+	40, // 80: mcrdma.v1.Applications.ListGroups:input_type -> mcrdma.v1.ListGroupsRequest
+	46, // 81: mcrdma.v1.Applications.ResumeGroup:input_type -> mcrdma.v1.ResumeGroupRequest
+	48, // 82: mcrdma.v1.Applications.ResumeMember:input_type -> mcrdma.v1.ResumeMemberRequest
+	52, // 83: mcrdma.v1.Applications.GetDaemon:input_type -> mcrdma.v1.GetDaemonRequest
+	62, // 84: mcrdma.v1.Applications.ListDevices:input_type -> mcrdma.v1.ListDevicesRequest
+	58, // 85: mcrdma.v1.Applications.AnswerCounters:input_type -> mcrdma.v1.AnswerCountersRequest
+	65, // 86: mcrdma.v1.Applications.WatchEvents:input_type -> mcrdma.v1.WatchEventsRequest
+	6,  // 87: mcrdma.v1.Applications.Open:output_type -> mcrdma.v1.OpenResponse
+	10, // 88: mcrdma.v1.Applications.Listen:output_type -> mcrdma.v1.ListenResponse
+	12, // 89: mcrdma.v1.Applications.Unlisten:output_type -> mcrdma.v1.UnlistenResponse
+	18, // 90: mcrdma.v1.Applications.AnswerAttach:output_type -> mcrdma.v1.AnswerAttachResponse
+	51, // 91: mcrdma.v1.Applications.Leave:output_type -> mcrdma.v1.LeaveResponse
+	29, // 92: mcrdma.v1.Applications.CreateGroup:output_type -> mcrdma.v1.CreateGroupResponse
+	31, // 93: mcrdma.v1.Applications.ReformGroup:output_type -> mcrdma.v1.ReformGroupResponse
+	33, // 94: mcrdma.v1.Applications.ReportStall:output_type -> mcrdma.v1.ReportStallResponse
+	35, // 95: mcrdma.v1.Applications.AckView:output_type -> mcrdma.v1.AckViewResponse
+	37, // 96: mcrdma.v1.Applications.CloseGroup:output_type -> mcrdma.v1.CloseGroupResponse
+	39, // 97: mcrdma.v1.Applications.GetGroup:output_type -> mcrdma.v1.GetGroupResponse
+	41, // 98: mcrdma.v1.Applications.ListGroups:output_type -> mcrdma.v1.ListGroupsResponse
+	47, // 99: mcrdma.v1.Applications.ResumeGroup:output_type -> mcrdma.v1.ResumeGroupResponse
+	49, // 100: mcrdma.v1.Applications.ResumeMember:output_type -> mcrdma.v1.ResumeMemberResponse
+	53, // 101: mcrdma.v1.Applications.GetDaemon:output_type -> mcrdma.v1.GetDaemonResponse
+	63, // 102: mcrdma.v1.Applications.ListDevices:output_type -> mcrdma.v1.ListDevicesResponse
+	59, // 103: mcrdma.v1.Applications.AnswerCounters:output_type -> mcrdma.v1.AnswerCountersResponse
+	66, // 104: mcrdma.v1.Applications.WatchEvents:output_type -> mcrdma.v1.WatchEventsResponse
+	87, // [87:105] is the sub-list for method output_type
+	69, // [69:87] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_mcrdma_v1_daemon_proto_init() }
@@ -4485,6 +5286,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 		(*OpenResponse_AttachFormed)(nil),
 		(*OpenResponse_Detached)(nil),
 		(*OpenResponse_GroupChanged)(nil),
+		(*OpenResponse_CountersRequested)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4492,7 +5294,7 @@ func file_mcrdma_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mcrdma_v1_daemon_proto_rawDesc), len(file_mcrdma_v1_daemon_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   52,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,21 +19,24 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Applications_Open_FullMethodName         = "/mcrdma.v1.Applications/Open"
-	Applications_Listen_FullMethodName       = "/mcrdma.v1.Applications/Listen"
-	Applications_Unlisten_FullMethodName     = "/mcrdma.v1.Applications/Unlisten"
-	Applications_AnswerAttach_FullMethodName = "/mcrdma.v1.Applications/AnswerAttach"
-	Applications_Leave_FullMethodName        = "/mcrdma.v1.Applications/Leave"
-	Applications_CreateGroup_FullMethodName  = "/mcrdma.v1.Applications/CreateGroup"
-	Applications_ReformGroup_FullMethodName  = "/mcrdma.v1.Applications/ReformGroup"
-	Applications_ReportStall_FullMethodName  = "/mcrdma.v1.Applications/ReportStall"
-	Applications_AckView_FullMethodName      = "/mcrdma.v1.Applications/AckView"
-	Applications_CloseGroup_FullMethodName   = "/mcrdma.v1.Applications/CloseGroup"
-	Applications_GetGroup_FullMethodName     = "/mcrdma.v1.Applications/GetGroup"
-	Applications_ListGroups_FullMethodName   = "/mcrdma.v1.Applications/ListGroups"
-	Applications_ResumeGroup_FullMethodName  = "/mcrdma.v1.Applications/ResumeGroup"
-	Applications_ResumeMember_FullMethodName = "/mcrdma.v1.Applications/ResumeMember"
-	Applications_GetDaemon_FullMethodName    = "/mcrdma.v1.Applications/GetDaemon"
+	Applications_Open_FullMethodName           = "/mcrdma.v1.Applications/Open"
+	Applications_Listen_FullMethodName         = "/mcrdma.v1.Applications/Listen"
+	Applications_Unlisten_FullMethodName       = "/mcrdma.v1.Applications/Unlisten"
+	Applications_AnswerAttach_FullMethodName   = "/mcrdma.v1.Applications/AnswerAttach"
+	Applications_Leave_FullMethodName          = "/mcrdma.v1.Applications/Leave"
+	Applications_CreateGroup_FullMethodName    = "/mcrdma.v1.Applications/CreateGroup"
+	Applications_ReformGroup_FullMethodName    = "/mcrdma.v1.Applications/ReformGroup"
+	Applications_ReportStall_FullMethodName    = "/mcrdma.v1.Applications/ReportStall"
+	Applications_AckView_FullMethodName        = "/mcrdma.v1.Applications/AckView"
+	Applications_CloseGroup_FullMethodName     = "/mcrdma.v1.Applications/CloseGroup"
+	Applications_GetGroup_FullMethodName       = "/mcrdma.v1.Applications/GetGroup"
+	Applications_ListGroups_FullMethodName     = "/mcrdma.v1.Applications/ListGroups"
+	Applications_ResumeGroup_FullMethodName    = "/mcrdma.v1.Applications/ResumeGroup"
+	Applications_ResumeMember_FullMethodName   = "/mcrdma.v1.Applications/ResumeMember"
+	Applications_GetDaemon_FullMethodName      = "/mcrdma.v1.Applications/GetDaemon"
+	Applications_ListDevices_FullMethodName    = "/mcrdma.v1.Applications/ListDevices"
+	Applications_AnswerCounters_FullMethodName = "/mcrdma.v1.Applications/AnswerCounters"
+	Applications_WatchEvents_FullMethodName    = "/mcrdma.v1.Applications/WatchEvents"
 )
 
 // ApplicationsClient is the client API for Applications service.
@@ -86,6 +89,14 @@ type ApplicationsClient interface {
 	ResumeMember(ctx context.Context, in *ResumeMemberRequest, opts ...grpc.CallOption) (*ResumeMemberResponse, error)
 	// GetDaemon is for tools and people.
 	GetDaemon(ctx context.Context, in *GetDaemonRequest, opts ...grpc.CallOption) (*GetDaemonResponse, error)
+	// ListDevices asks the applications of the caller's user, root's all, for the counters of
+	// their devices: CountersRequested.
+	ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error)
+	// AnswerCounters is the answer to a CountersRequested.
+	AnswerCounters(ctx context.Context, in *AnswerCountersRequest, opts ...grpc.CallOption) (*AnswerCountersResponse, error)
+	// WatchEvents tells what happens from now on to groups and applications of the caller's user,
+	// root all. A caller that does not read ends with RESOURCE_EXHAUSTED.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 }
 
 type applicationsClient struct {
@@ -255,6 +266,45 @@ func (c *applicationsClient) GetDaemon(ctx context.Context, in *GetDaemonRequest
 	return out, nil
 }
 
+func (c *applicationsClient) ListDevices(ctx context.Context, in *ListDevicesRequest, opts ...grpc.CallOption) (*ListDevicesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDevicesResponse)
+	err := c.cc.Invoke(ctx, Applications_ListDevices_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *applicationsClient) AnswerCounters(ctx context.Context, in *AnswerCountersRequest, opts ...grpc.CallOption) (*AnswerCountersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnswerCountersResponse)
+	err := c.cc.Invoke(ctx, Applications_AnswerCounters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *applicationsClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Applications_ServiceDesc.Streams[1], Applications_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Applications_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 // ApplicationsServer is the server API for Applications service.
 // All implementations must embed UnimplementedApplicationsServer
 // for forward compatibility.
@@ -305,6 +355,14 @@ type ApplicationsServer interface {
 	ResumeMember(context.Context, *ResumeMemberRequest) (*ResumeMemberResponse, error)
 	// GetDaemon is for tools and people.
 	GetDaemon(context.Context, *GetDaemonRequest) (*GetDaemonResponse, error)
+	// ListDevices asks the applications of the caller's user, root's all, for the counters of
+	// their devices: CountersRequested.
+	ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error)
+	// AnswerCounters is the answer to a CountersRequested.
+	AnswerCounters(context.Context, *AnswerCountersRequest) (*AnswerCountersResponse, error)
+	// WatchEvents tells what happens from now on to groups and applications of the caller's user,
+	// root all. A caller that does not read ends with RESOURCE_EXHAUSTED.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	mustEmbedUnimplementedApplicationsServer()
 }
 
@@ -359,6 +417,15 @@ func (UnimplementedApplicationsServer) ResumeMember(context.Context, *ResumeMemb
 }
 func (UnimplementedApplicationsServer) GetDaemon(context.Context, *GetDaemonRequest) (*GetDaemonResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetDaemon not implemented")
+}
+func (UnimplementedApplicationsServer) ListDevices(context.Context, *ListDevicesRequest) (*ListDevicesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDevices not implemented")
+}
+func (UnimplementedApplicationsServer) AnswerCounters(context.Context, *AnswerCountersRequest) (*AnswerCountersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AnswerCounters not implemented")
+}
+func (UnimplementedApplicationsServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedApplicationsServer) mustEmbedUnimplementedApplicationsServer() {}
 func (UnimplementedApplicationsServer) testEmbeddedByValue()                      {}
@@ -644,6 +711,53 @@ func _Applications_GetDaemon_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Applications_ListDevices_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDevicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationsServer).ListDevices(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Applications_ListDevices_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationsServer).ListDevices(ctx, req.(*ListDevicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Applications_AnswerCounters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnswerCountersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationsServer).AnswerCounters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Applications_AnswerCounters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationsServer).AnswerCounters(ctx, req.(*AnswerCountersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Applications_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ApplicationsServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Applications_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 // Applications_ServiceDesc is the grpc.ServiceDesc for Applications service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -707,11 +821,24 @@ var Applications_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetDaemon",
 			Handler:    _Applications_GetDaemon_Handler,
 		},
+		{
+			MethodName: "ListDevices",
+			Handler:    _Applications_ListDevices_Handler,
+		},
+		{
+			MethodName: "AnswerCounters",
+			Handler:    _Applications_AnswerCounters_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Open",
 			Handler:       _Applications_Open_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _Applications_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

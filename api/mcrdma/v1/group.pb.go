@@ -24,9 +24,12 @@ const (
 
 // A GroupKey names a group in the whole fabric.
 type GroupKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`          // address of the sender
-	McId          uint32                 `protobuf:"varint,2,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"` // virtual QPN, unique for the source
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Source string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`          // address of the sender
+	McId   uint32                 `protobuf:"varint,2,opt,name=mc_id,json=mcId,proto3" json:"mc_id,omitempty"` // virtual QPN, unique for the source
+	// The number that the sender's daemon knows the group by, for people: GroupID.number. It
+	// stays when a group is formed anew with another mc_id. 0: not known.
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -71,6 +74,13 @@ func (x *GroupKey) GetSource() string {
 func (x *GroupKey) GetMcId() uint32 {
 	if x != nil {
 		return x.McId
+	}
+	return 0
+}
+
+func (x *GroupKey) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -308,10 +318,11 @@ var File_mcrdma_v1_group_proto protoreflect.FileDescriptor
 
 const file_mcrdma_v1_group_proto_rawDesc = "" +
 	"\n" +
-	"\x15mcrdma/v1/group.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\"7\n" +
+	"\x15mcrdma/v1/group.proto\x12\tmcrdma.v1\x1a\x1egoogle/protobuf/duration.proto\"O\n" +
 	"\bGroupKey\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x13\n" +
-	"\x05mc_id\x18\x02 \x01(\rR\x04mcId\"\x90\x01\n" +
+	"\x05mc_id\x18\x02 \x01(\rR\x04mcId\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\x90\x01\n" +
 	"\fMemoryRegion\x12\x12\n" +
 	"\x04rkey\x18\x01 \x01(\rR\x04rkey\x12\x0e\n" +
 	"\x02va\x18\x02 \x01(\x04R\x02va\x12\x16\n" +

@@ -164,7 +164,9 @@ type PrepareResponse struct {
 	Transport     string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`
 	Have          uint64                 `protobuf:"varint,7,opt,name=have,proto3" json:"have,omitempty"`
 	Version       uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
-	Rack          uint32                 `protobuf:"varint,9,opt,name=rack,proto3" json:"rack,omitempty"` // 0: not known
+	Rack          uint32                 `protobuf:"varint,9,opt,name=rack,proto3" json:"rack,omitempty"`                         // 0: not known
+	Unicast       []byte                 `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`                   // of AnswerAttachRequest
+	NoDevice      string                 `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // of AnswerAttachRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -260,6 +262,20 @@ func (x *PrepareResponse) GetRack() uint32 {
 		return x.Rack
 	}
 	return 0
+}
+
+func (x *PrepareResponse) GetUnicast() []byte {
+	if x != nil {
+		return x.Unicast
+	}
+	return nil
+}
+
+func (x *PrepareResponse) GetNoDevice() string {
+	if x != nil {
+		return x.NoDevice
+	}
+	return ""
 }
 
 type CommitRequest struct {
@@ -575,9 +591,12 @@ func (*DropResponse) Descriptor() ([]byte, []int) {
 }
 
 type BeatRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Groups        []*Heartbeat           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	Boot          uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"` // of the caller: another number is another run of it
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Groups []*Heartbeat           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	Boot   uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"` // of the caller: another number is another run of it
+	// Names what is in groups: the same number is the same groups, of one run of the caller. Without
+	// groups: those of the latest beat that had this number and groups. 0: it has no number.
+	List          uint64 `protobuf:"varint,3,opt,name=list,proto3" json:"list,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +641,13 @@ func (x *BeatRequest) GetGroups() []*Heartbeat {
 func (x *BeatRequest) GetBoot() uint64 {
 	if x != nil {
 		return x.Boot
+	}
+	return 0
+}
+
+func (x *BeatRequest) GetList() uint64 {
+	if x != nil {
+		return x.List
 	}
 	return 0
 }
@@ -687,10 +713,13 @@ func (x *Heartbeat) GetAddress() string {
 }
 
 type BeatResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Gone          []*Gone                `protobuf:"bytes,1,rep,name=gone,proto3" json:"gone,omitempty"`
-	Boot          uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"`
-	Busy          bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // the host's processors have more work than they can do at once
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Gone  []*Gone                `protobuf:"bytes,1,rep,name=gone,proto3" json:"gone,omitempty"`
+	Boot  uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"`
+	Busy  bool                   `protobuf:"varint,3,opt,name=busy,proto3" json:"busy,omitempty"` // the host's processors have more work than they can do at once
+	// As in the request, if the host knows its groups, and will know them by that number; 0: nothing
+	// was done for groups that the request did not name.
+	List          uint64 `protobuf:"varint,4,opt,name=list,proto3" json:"list,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -744,6 +773,13 @@ func (x *BeatResponse) GetBusy() bool {
 		return x.Busy
 	}
 	return false
+}
+
+func (x *BeatResponse) GetList() uint64 {
+	if x != nil {
+		return x.List
+	}
+	return 0
 }
 
 // A Gone is a membership that is no more, or that its application lost the
@@ -836,7 +872,7 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\atimeout\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12/\n" +
 	"\x05lease\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x14\n" +
-	"\x05joins\x18\f \x01(\bR\x05joins\"\xfc\x01\n" +
+	"\x05joins\x18\f \x01(\bR\x05joins\"\xb3\x02\n" +
 	"\x0fPrepareResponse\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x10\n" +
@@ -846,7 +882,10 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12\x12\n" +
 	"\x04have\x18\a \x01(\x04R\x04have\x12\x18\n" +
 	"\aversion\x18\b \x01(\rR\aversion\x12\x12\n" +
-	"\x04rack\x18\t \x01(\rR\x04rack\"a\n" +
+	"\x04rack\x18\t \x01(\rR\x04rack\x12\x18\n" +
+	"\aunicast\x18\n" +
+	" \x01(\fR\aunicast\x12\x1b\n" +
+	"\tno_device\x18\v \x01(\tR\bnoDevice\"a\n" +
 	"\rCommitRequest\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x10\n" +
@@ -864,18 +903,20 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x122\n" +
 	"\x06reason\x18\x04 \x01(\x0e2\x1a.mcrdma.v1.Detached.ReasonR\x06reason\x12\x12\n" +
 	"\x04text\x18\x05 \x01(\tR\x04text\"\x0e\n" +
-	"\fDropResponse\"O\n" +
+	"\fDropResponse\"c\n" +
 	"\vBeatRequest\x12,\n" +
 	"\x06groups\x18\x01 \x03(\v2\x14.mcrdma.v1.HeartbeatR\x06groups\x12\x12\n" +
-	"\x04boot\x18\x02 \x01(\x04R\x04boot\"m\n" +
+	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x12\n" +
+	"\x04list\x18\x03 \x01(\x04R\x04list\"m\n" +
 	"\tHeartbeat\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"[\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"o\n" +
 	"\fBeatResponse\x12#\n" +
 	"\x04gone\x18\x01 \x03(\v2\x0f.mcrdma.v1.GoneR\x04gone\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x12\n" +
-	"\x04busy\x18\x03 \x01(\bR\x04busy\"\x80\x01\n" +
+	"\x04busy\x18\x03 \x01(\bR\x04busy\x12\x12\n" +
+	"\x04list\x18\x04 \x01(\x04R\x04list\"\x80\x01\n" +
 	"\x04Gone\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.mcrdma.v1.GroupIDR\x05group\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\rR\tformation\x12\x18\n" +

@@ -453,7 +453,9 @@ type GetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *GroupKey              `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Whether to read the switch's counters of the group and its members.
-	Counters      bool `protobuf:"varint,2,opt,name=counters,proto3" json:"counters,omitempty"`
+	Counters bool `protobuf:"varint,2,opt,name=counters,proto3" json:"counters,omitempty"`
+	// With counters: also how far each member has acknowledged, which is one more read of the switch.
+	Acked         bool `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +500,13 @@ func (x *GetRequest) GetKey() *GroupKey {
 func (x *GetRequest) GetCounters() bool {
 	if x != nil {
 		return x.Counters
+	}
+	return false
+}
+
+func (x *GetRequest) GetAcked() bool {
+	if x != nil {
+		return x.Acked
 	}
 	return false
 }
@@ -645,6 +654,7 @@ type GroupStatus struct {
 	Problems      []string          `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
 	Members       []*MemberCounters `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`  // of the receivers, if asked for
 	Packets       uint64            `protobuf:"varint,6,opt,name=packets,proto3" json:"packets,omitempty"` // of the sender, replicated here, if asked for
+	Bytes         uint64            `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`     // of those packets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,15 +731,27 @@ func (x *GroupStatus) GetPackets() uint64 {
 	return 0
 }
 
+func (x *GroupStatus) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // MemberCounters begin at 0 when the group begins to use its place at the switch: when
 // it is installed or gets new members, and when the switch has been restarted.
 type MemberCounters struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Acks          uint64                 `protobuf:"varint,1,opt,name=acks,proto3" json:"acks,omitempty"`
-	SequenceNaks  uint64                 `protobuf:"varint,2,opt,name=sequence_naks,json=sequenceNaks,proto3" json:"sequence_naks,omitempty"`
-	RnrNaks       uint64                 `protobuf:"varint,3,opt,name=rnr_naks,json=rnrNaks,proto3" json:"rnr_naks,omitempty"`
-	FatalNaks     uint64                 `protobuf:"varint,4,opt,name=fatal_naks,json=fatalNaks,proto3" json:"fatal_naks,omitempty"`
-	Cnps          uint64                 `protobuf:"varint,5,opt,name=cnps,proto3" json:"cnps,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Acks         uint64                 `protobuf:"varint,1,opt,name=acks,proto3" json:"acks,omitempty"`
+	SequenceNaks uint64                 `protobuf:"varint,2,opt,name=sequence_naks,json=sequenceNaks,proto3" json:"sequence_naks,omitempty"`
+	RnrNaks      uint64                 `protobuf:"varint,3,opt,name=rnr_naks,json=rnrNaks,proto3" json:"rnr_naks,omitempty"`
+	FatalNaks    uint64                 `protobuf:"varint,4,opt,name=fatal_naks,json=fatalNaks,proto3" json:"fatal_naks,omitempty"`
+	Cnps         uint64                 `protobuf:"varint,5,opt,name=cnps,proto3" json:"cnps,omitempty"`
+	// The last PSN that the member has acknowledged. None: it has not answered since the
+	// counts began, or the switch does not tell (bmv2).
+	AckedPsn *uint32 `protobuf:"varint,6,opt,name=acked_psn,json=ackedPsn,proto3,oneof" json:"acked_psn,omitempty"`
+	// How many packets that is behind the member that has acknowledged most.
+	BehindPackets *uint32 `protobuf:"varint,7,opt,name=behind_packets,json=behindPackets,proto3,oneof" json:"behind_packets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,6 +817,20 @@ func (x *MemberCounters) GetFatalNaks() uint64 {
 func (x *MemberCounters) GetCnps() uint64 {
 	if x != nil {
 		return x.Cnps
+	}
+	return 0
+}
+
+func (x *MemberCounters) GetAckedPsn() uint32 {
+	if x != nil && x.AckedPsn != nil {
+		return *x.AckedPsn
+	}
+	return 0
+}
+
+func (x *MemberCounters) GetBehindPackets() uint32 {
+	if x != nil && x.BehindPackets != nil {
+		return *x.BehindPackets
 	}
 	return 0
 }
@@ -1328,7 +1364,8 @@ type GetStatusResponse struct {
 	Problems      []string               `protobuf:"bytes,13,rep,name=problems,proto3" json:"problems,omitempty"` // in words
 	Groups        uint64                 `protobuf:"varint,14,opt,name=groups,proto3" json:"groups,omitempty"`
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
-	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"` // if routing is bgp
+	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                           // if routing is bgp
+	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it is not ready, in words; empty: it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1473,6 +1510,13 @@ func (x *GetStatusResponse) GetBgp() []*BgpNeighbor {
 		return x.Bgp
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
 }
 
 // BgpNeighbor is a BGP session with another switch, or one that is to be.
@@ -2626,31 +2670,38 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\fRenewRequest\x12'\n" +
 	"\x04keys\x18\x01 \x03(\v2\x13.mcrdma.v1.GroupKeyR\x04keys\">\n" +
 	"\rRenewResponse\x12-\n" +
-	"\amissing\x18\x01 \x03(\v2\x13.mcrdma.v1.GroupKeyR\amissing\"O\n" +
+	"\amissing\x18\x01 \x03(\v2\x13.mcrdma.v1.GroupKeyR\amissing\"e\n" +
 	"\n" +
 	"GetRequest\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.mcrdma.v1.GroupKeyR\x03key\x12\x1a\n" +
-	"\bcounters\x18\x02 \x01(\bR\bcounters\";\n" +
+	"\bcounters\x18\x02 \x01(\bR\bcounters\x12\x14\n" +
+	"\x05acked\x18\x03 \x01(\bR\x05acked\";\n" +
 	"\vGetResponse\x12,\n" +
 	"\x05group\x18\x01 \x01(\v2\x16.mcrdma.v1.GroupStatusR\x05group\"%\n" +
 	"\vListRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\">\n" +
 	"\fListResponse\x12.\n" +
-	"\x06groups\x18\x01 \x03(\v2\x16.mcrdma.v1.GroupStatusR\x06groups\"\xee\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x16.mcrdma.v1.GroupStatusR\x06groups\"\x84\x02\n" +
 	"\vGroupStatus\x12&\n" +
 	"\x05group\x18\x01 \x01(\v2\x10.mcrdma.v1.GroupR\x05group\x12\x16\n" +
 	"\x06switch\x18\x02 \x01(\tR\x06switch\x124\n" +
 	"\aexpires\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
 	"\bproblems\x18\x04 \x03(\tR\bproblems\x123\n" +
 	"\amembers\x18\x05 \x03(\v2\x19.mcrdma.v1.MemberCountersR\amembers\x12\x18\n" +
-	"\apackets\x18\x06 \x01(\x04R\apackets\"\x97\x01\n" +
+	"\apackets\x18\x06 \x01(\x04R\apackets\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x04R\x05bytes\"\x86\x02\n" +
 	"\x0eMemberCounters\x12\x12\n" +
 	"\x04acks\x18\x01 \x01(\x04R\x04acks\x12#\n" +
 	"\rsequence_naks\x18\x02 \x01(\x04R\fsequenceNaks\x12\x19\n" +
 	"\brnr_naks\x18\x03 \x01(\x04R\arnrNaks\x12\x1d\n" +
 	"\n" +
 	"fatal_naks\x18\x04 \x01(\x04R\tfatalNaks\x12\x12\n" +
-	"\x04cnps\x18\x05 \x01(\x04R\x04cnps\"&\n" +
+	"\x04cnps\x18\x05 \x01(\x04R\x04cnps\x12 \n" +
+	"\tacked_psn\x18\x06 \x01(\rH\x00R\backedPsn\x88\x01\x01\x12*\n" +
+	"\x0ebehind_packets\x18\a \x01(\rH\x01R\rbehindPackets\x88\x01\x01B\f\n" +
+	"\n" +
+	"_acked_psnB\x11\n" +
+	"\x0f_behind_packets\"&\n" +
 	"\fWatchRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\"\xf9\x01\n" +
 	"\rWatchResponse\x121\n" +
@@ -2689,7 +2740,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\"?\n" +
 	"\fSyncResponse\x12/\n" +
 	"\amissing\x18\x01 \x03(\v2\x15.mcrdma.v1.HeldBranchR\amissing\"\x12\n" +
-	"\x10GetStatusRequest\"\xbd\x04\n" +
+	"\x10GetStatusRequest\"\xda\x04\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -2707,7 +2758,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bproblems\x18\r \x03(\tR\bproblems\x12\x16\n" +
 	"\x06groups\x18\x0e \x01(\x04R\x06groups\x12\x14\n" +
 	"\x05steps\x18\x0f \x01(\x04R\x05steps\x12(\n" +
-	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\"\x8c\x02\n" +
+	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\x12\x1b\n" +
+	"\twaits_for\x18\x11 \x01(\tR\bwaitsFor\"\x8c\x02\n" +
 	"\vBgpNeighbor\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -2963,6 +3015,7 @@ func file_mcrdma_v1_switch_proto_init() {
 	}
 	file_mcrdma_v1_group_proto_init()
 	file_mcrdma_v1_switch_proto_msgTypes[2].OneofWrappers = []any{}
+	file_mcrdma_v1_switch_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

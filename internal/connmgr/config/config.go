@@ -4,13 +4,14 @@
 // [Load] and [Parse] are strict: they refuse an unknown field, a value of the wrong form
 // and inconsistent values, each with file and line. Go code may make a Config itself;
 // [Config.SetDefaults] and [Config.Validate] do for it what Parse does for a file.
-// testdata/full.yaml shows every field.
+// [Reference] shows every field.
 //
 // The package imports the standard library, strictyaml, and the names of relaying
 // algorithms from schedule. It opens no file but the one that Load is given.
 package config
 
 import (
+	_ "embed"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -18,6 +19,12 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 )
+
+// Reference is a complete configuration, in which comments explain every field and say which
+// values are defaults.
+//
+//go:embed reference.yaml
+var Reference string
 
 // Defaults that others need to know.
 const (

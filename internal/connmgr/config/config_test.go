@@ -24,7 +24,7 @@ var (
 	exact = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 )
 
-// full is what testdata/full.yaml says.
+// full is what reference.yaml says.
 func full() *Config {
 	return &Config{
 		Name: "h1", Address: addr("10.1.0.11"), Device: "softroce:10.1.0.11", Rack: 1,
@@ -32,7 +32,7 @@ func full() *Config {
 		Listen: "10.1.0.11:9550", Metrics: "127.0.0.1:9551",
 		TLS:    TLS{Cert: "/etc/mcrdma/h1.crt", Key: "/etc/mcrdma/h1.key", CA: "/etc/mcrdma/ca.crt"},
 		State:  "/var/lib/mcrdma/daemon.db",
-		Switch: Switch{Name: "torA", Agent: "192.0.2.1:9560"}, Direct: "testdata/torA.yaml",
+		Switch: Switch{Name: "torA", Agent: "192.0.2.1:9560"}, Direct: "torA.yaml",
 		Bootstrap: addr("10.1.0.11"),
 		Hosts:     []Host{{"h2", addr("10.1.0.12"), "10.1.0.12:9550"}, {"h3", addr("10.2.0.11"), "192.0.2.13:9550"}},
 		Beat:      Beat{50 * time.Millisecond, time.Second, 10 * time.Second},
@@ -43,7 +43,7 @@ func full() *Config {
 }
 
 func TestFull(t *testing.T) {
-	c, err := Load("testdata/full.yaml")
+	c, err := Load("reference.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,7 @@ func TestFull(t *testing.T) {
 
 // The example has every field, and each in its own line or list.
 func TestFullIsFull(t *testing.T) {
-	data, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := []byte(Reference)
 	f, _ := strictyaml.Decode(data, "", new(Config), format)
 	there := map[string]bool{}
 	for path := range f.Fields() {
@@ -87,10 +84,7 @@ func TestFullIsFull(t *testing.T) {
 
 // What the example calls a default is one: without its line nothing changes.
 func TestFullDefaults(t *testing.T) {
-	data, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := []byte(Reference)
 	want, err := Parse(data, "")
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +215,7 @@ func TestSetDefaults(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"testdata/full.yaml", "testdata/faults.txt"} {
+	for _, name := range []string{"reference.yaml", "testdata/faults.txt"} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

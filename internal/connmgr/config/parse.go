@@ -15,9 +15,11 @@ import (
 // Bounds that come from elsewhere.
 const (
 	maxReceivers = 16  // of one group, in the switches' program
-	maxRegions   = 16  // of one group, likewise
 	maxSocket    = 107 // bytes of a unix socket's name
 )
+
+// MaxRegions is the most memory regions that a receiver of a group has.
+const MaxRegions = 16
 
 // An Error is a fault in a configuration.
 type Error = strictyaml.Error
@@ -40,6 +42,14 @@ func Parse(data []byte, name string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Peers are the addresses of the other hosts' devices.
+func (c *Config) Peers() (list []netip.Addr) {
+	for _, h := range c.Hosts {
+		list = append(list, h.Address)
+	}
+	return list
 }
 
 // Validate reports inconsistencies in a Config whose defaults are set. The error joins one
@@ -183,7 +193,7 @@ func (k *checker) limits() {
 	k.Number("limits.memberships", l.Memberships, 1, 1<<20)
 	k.Number("limits.memberships_per_sender", l.PerSender, 1, 1<<20)
 	k.Number("limits.receivers", l.Receivers, 1, maxReceivers)
-	k.Number("limits.regions", l.Regions, 1, maxRegions)
+	k.Number("limits.regions", l.Regions, 1, MaxRegions)
 	if l.Memory > math.MaxInt64 {
 		k.Add("limits.memory", "%d bytes: want at most %d", l.Memory, int64(math.MaxInt64))
 	}

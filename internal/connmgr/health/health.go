@@ -20,11 +20,20 @@
 // # How patient
 //
 // A peer that is slow to answer gets more time than DeadAfter: eight times the longest
-// silence of late that ended with an answer, but at most three times DeadAfter. What is of
+// silence of late that ended with an answer, but at most three times DeadAfter. A delay of the caller's own counts as such a
+// silence: what holds up one may hold up the other. What is of
 // late fades, by a part of 256 with each answer. So it is with other adaptive detectors
 // (Chen, Toueg, Aguilera 2002; phi accrual: Hayashibara et al. 2004), with a maximum in place
 // of a distribution: delays of busy hosts come in bursts, which neither a mean nor a
-// deviation of the silences before foretells.
+// deviation of the silences before foretells. A peer that is busy, or whose caller is, gets
+// three times DeadAfter.
+//
+// # While data stalls
+//
+// When the data path reports that nothing is acknowledged, the caller need not wait so long:
+// Blame makes those peers Gone that have not answered for three Intervals, a quarter of
+// DeadAfter (of a busy peer, half of it), and twice the longest silence of late, if another one
+// answers. Suspects says what counts of those that refuse.
 //
 // The package imports the standard library only.
 package health
@@ -77,6 +86,7 @@ type Tracker struct {
 	peers   map[netip.Addr]*peer
 	due     time.Time     // of the next Tick
 	skipped time.Duration // for how long own time has stood still
+	late    time.Duration // of late: the longest for which it did
 }
 
 type peer struct {
@@ -91,7 +101,9 @@ type peer struct {
 const (
 	maxPatience = 3   // times DeadAfter
 	perSilence  = 8   // DeadAfter is at least so many of the longest silences of late
-	fade        = 256 // the part of it that each answer takes away
+	inStall     = 4   // the part of it that is enough while the data path stalls
+	busyInStall = 2   // the same, of a peer that is busy
+	fade        = 256 // the part of what is of late that each answer, or Tick, takes away
 	tolerance   = 4   // the part of Interval by which Tick may be late and no time stands still
 )
 
@@ -105,8 +117,14 @@ func (t *Tracker) own(now time.Time) time.Time {
 	if late := now.Sub(t.due); late > t.cfg.Interval/tolerance && !t.due.IsZero() {
 		t.skipped += late
 		t.due = now
+		t.late = max(t.late, t.most(late))
 	}
 	return now.Add(-t.skipped)
+}
+
+// most bounds a silence by what makes the caller as patient as it can be.
+func (t *Tracker) most(silence time.Duration) time.Duration {
+	return min(silence, maxPatience*t.cfg.DeadAfter*inStall/perSilence)
 }
 
 // Add begins to follow a peer that has just answered. One that is followed and not
@@ -149,7 +167,7 @@ func (t *Tracker) State(a netip.Addr) State {
 func (t *Tracker) Answered(a netip.Addr, now time.Time) {
 	if p := t.peers[a]; p != nil {
 		own := t.own(now)
-		p.slowest = max(min(own.Sub(p.heard), maxPatience*t.cfg.DeadAfter/perSilence), p.slowest-p.slowest/fade)
+		p.slowest = max(t.most(own.Sub(p.heard)), p.slowest-p.slowest/fade)
 		p.answered, p.heard, p.refused = own, own, false
 	}
 }
@@ -185,6 +203,7 @@ func (t *Tracker) Refused(a netip.Addr, now time.Time) {
 func (t *Tracker) Tick(now time.Time) []Change {
 	own := t.own(now)
 	t.due = now.Add(t.cfg.Interval)
+	t.late -= t.late / fade
 	var out []Change
 	for _, a := range t.Peers() {
 		p := t.peers[a]
@@ -201,8 +220,11 @@ func (t *Tracker) patience(p *peer) time.Duration {
 	if p.busy {
 		return maxPatience * t.cfg.DeadAfter
 	}
-	return min(max(t.cfg.DeadAfter, perSilence*p.slowest), maxPatience*t.cfg.DeadAfter)
+	return min(max(t.cfg.DeadAfter, perSilence*t.slowest(p)), maxPatience*t.cfg.DeadAfter)
 }
+
+// slowest is the longest silence of late, the caller's own delay counted.
+func (t *Tracker) slowest(p *peer) time.Duration { return max(p.slowest, t.late) }
 
 func (t *Tracker) judge(p *peer, own time.Time) State {
 	silence, patience := own.Sub(p.heard), t.patience(p)
@@ -217,13 +239,16 @@ func (t *Tracker) judge(p *peer, own time.Time) State {
 	return OK
 }
 
-// missed is how many beats in a row make a peer the suspect of a stall, if they are
-// a quarter of the patience with it, too.
+// missed is how many beats in a row make a peer the suspect of a stall, if they take long enough.
 const missed = 3
 
 // suspectAfter is how long a peer may be silent while the data path stalls.
 func (t *Tracker) suspectAfter(p *peer) time.Duration {
-	return max(missed*t.cfg.Interval, t.patience(p)/4)
+	least := max(missed*t.cfg.Interval, t.cfg.DeadAfter/inStall)
+	if p.busy {
+		least = max(least, t.cfg.DeadAfter/busyInStall)
+	}
+	return min(max(least, perSilence*t.slowest(p)/inStall), t.patience(p))
 }
 
 // SuspectIn is how long it takes at least until another of these peers is one of the Suspects,

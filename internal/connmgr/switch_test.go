@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ func TestGroupLostAtSwitch(t *testing.T) {
 			if n := a.countChanges(broken); n > 0 {
 				t.Fatal("formed anew for nothing")
 			}
-			tt.lose(r, name(r.host(1).m.tor.key(f.GetMcId())))
+			tt.lose(r, name(r.host(1).m.tor.Key(f.GetMcId(), 0)))
 			if c := a.await(broken); c.GetGroup().GetNumber() != f.GetGroup().GetNumber() || !strings.Contains(c.GetText(), "torA does not have the group") {
 				t.Errorf("%v", c)
 			}
@@ -67,17 +68,27 @@ func TestGroupLostAtSwitch(t *testing.T) {
 	}
 }
 
-// TestRenewed: leases at the agent are renewed three times in their time.
+// TestRenewed: leases at the agent are renewed three times in their time. The agent learns
+// the group's number when it is installed, and again when it is renewed.
 func TestRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2, withSwitch)
 		r.receivers()
 		a := r.host(1).app("")
-		a.create(a.request())
+		number := a.create(a.request()).GetFormation().GetGroup().GetNumber()
+		numbered := func() bool { return r.sw.list()[0].GetGroup().GetKey().GetNumber() == number }
+		if !numbered() {
+			t.Errorf("%v was not installed as group %d", r.sw.list(), number)
+		}
 		r.pass(time.Second)
 		before := r.sw.called("Renew")
+		r.sw.mu.Lock()
+		for _, g := range r.sw.groups { // as an agent that comes back
+			g.Group.Key.Number = 0
+		}
+		r.sw.mu.Unlock()
 		r.pass(30 * time.Second)
-		r.until("renewed", func() bool { return r.sw.called("Renew") >= before+3 })
+		r.until("renewed, by its number", func() bool { return r.sw.called("Renew") >= before+3 && numbered() })
 	})
 }
 
@@ -190,7 +201,7 @@ func TestToldWhileForming(t *testing.T) {
 		r := newRig(t, 3, withSwitch)
 		r.receivers()
 		a := r.host(1).app("")
-		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.State(); return synced })
 		var asked atomic.Int32
 		r.sw.set(func(_ context.Context, method string, _ any) error {
 			r.sw.mu.Lock()
@@ -220,6 +231,67 @@ func TestToldWhileForming(t *testing.T) {
 	})
 }
 
+// TestAgentWithoutSwitch: an agent that has lost its switch refuses a group, which hosts relay at
+// once, and the reason is told everywhere; when the switch is back, so is the group.
+func TestAgentWithoutSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, withSwitch)
+		r.receivers()
+		a, m := r.host(1).app(""), r.host(1).m
+		events := a.watch()
+		notReady := func() string {
+			d, err := a.rpc.GetDaemon(t.Context(), &mcrdmav1.GetDaemonRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := d.GetSwitch(); !s.GetReachable() || s.GetNotReady() != "" != (len(d.GetProblems()) == 1) {
+				t.Errorf("%v", d)
+			}
+			return d.GetSwitch().GetNotReady()
+		}
+		gauge := func(want float64) {
+			t.Helper()
+			all, err := m.metrics.registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range all {
+				if f.GetName() == "mcrdma_daemon_switch_ready" && f.GetMetric()[0].GetGauge().GetValue() != want {
+					t.Errorf("%v, want %v", f, want)
+				}
+			}
+		}
+		r.until("the agent is ready", func() bool { return m.noSwitch() == "" })
+		gauge(1)
+		if ok, note := m.Readiness(); !ok || note != "" || notReady() != "" {
+			t.Errorf("%v, %q", ok, note)
+		}
+		const why = "the switch has not been connected to its agent since noon"
+		r.sw.lose(why)
+		r.until("it is not ready", func() bool { return notReady() == why })
+		gauge(0)
+		if ok, note := m.Readiness(); !ok || note != "hosts relay new groups: switch torA: "+why {
+			t.Errorf("%v, %q", ok, note)
+		}
+		begun := time.Now()
+		f := a.create(a.request()).GetFormation()
+		if f.GetPath() != byHosts || time.Since(begun) > 100*time.Millisecond || f.GetWhy()[0] != "by hosts: torA: NOT_READY: "+why {
+			t.Errorf("after %v: %v", time.Since(begun), f)
+		}
+		r.sw.lose("")
+		a.await(broken)
+		if next := a.reform(f, nil).GetFormation(); next.GetPath() != bySwitch {
+			t.Errorf("%v", next)
+		}
+		told := slices.DeleteFunc(events(), func(s string) bool { return !strings.HasPrefix(s, "agent") || strings.HasPrefix(s, "agent back") })
+		if !slices.Equal(told, []string{"agent not ready torA", "agent ready torA"}) {
+			t.Errorf("%q", told)
+		}
+		a.closeGroup(f.GetGroup())
+		r.wantNothing()
+	})
+}
+
 // TestAgentComesBack: a group that hosts relay only because the agent was not there
 // is formed anew when it is; not too often.
 func TestAgentComesBack(t *testing.T) {
@@ -233,7 +305,7 @@ func TestAgentComesBack(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.State(); return synced })
 		f := a.create(a.request()).GetFormation()
 		if f.GetPath() != byHosts {
 			t.Fatalf("%v", f)
@@ -521,7 +593,7 @@ func TestMissingIsConfirmed(t *testing.T) {
 		r.receivers()
 		a := r.host(1).app("")
 		a.create(a.request())
-		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.state(); return synced })
+		r.until("followed", func() bool { synced, _ := r.host(1).m.tor.State(); return synced })
 		var mu sync.Mutex
 		calls := 0
 		r.sw.around(func(ctx context.Context, m string, call func(context.Context) error) error {
@@ -543,7 +615,7 @@ func TestMissingIsConfirmed(t *testing.T) {
 			r.sw.mu.Unlock()
 			return err
 		})
-		r.host(1).m.tor.look()
+		r.host(1).m.tor.Look()
 		r.until("it is asked again", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
 		r.pass(500 * time.Millisecond)
 		if n := a.countChanges(broken); n > 0 {

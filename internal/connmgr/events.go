@@ -1,0 +1,63 @@
+package connmgr
+
+import (
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/unixsock"
+)
+
+// A happening is an event for those who watch the daemon.
+type happening struct {
+	owner machine.Owner // the application that it concerns; no token: all
+	*mcrdmav1.WatchEventsResponse
+}
+
+// happened tells who watches.
+func (w *watched) happened(owner machine.Owner, e *mcrdmav1.WatchEventsResponse) {
+	e.Time, e.Program, e.Pid = timestamppb.Now(), owner.Program, owner.PID
+	w.events.Tell(happening{owner, e})
+}
+
+// happened tells who watches what happens to a group, or to a receiver in it.
+func (g *group) happened(kind string, receiver netip.Addr, host, text string) {
+	e := &mcrdmav1.WatchEventsResponse{Kind: kind, Group: g.id.proto(), Host: host, Text: text}
+	if f := g.form(); f != nil {
+		e.McId, e.Formation = f.MCID, f.N
+	}
+	if receiver.IsValid() {
+		e.Address = receiver.String()
+	}
+	g.m.watched.happened(g.sess.record(), e)
+}
+
+func (a *appsServer) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchEventsResponse]) error {
+	m, ctx := a.m, out.Context()
+	u, err := unixsock.UserOf(ctx)
+	if err != nil {
+		return err
+	}
+	w, end := m.watched.events.Watch(func(e happening) bool { return e.owner.Token == "" || u.May(e.owner.UID) })
+	defer end()
+	err = out.Send(&mcrdmav1.WatchEventsResponse{Time: timestamppb.New(time.Now()), Kind: "watching", Host: m.cfg.Name})
+	for err == nil {
+		select {
+		case e, ok := <-w.Events:
+			if !ok {
+				return failure.New(mcrdmav1.Reason_LIMIT, "the events came faster than they were read: watch anew")
+			}
+			err = out.Send(e.WatchEventsResponse)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.life.Done():
+			return failure.New(mcrdmav1.Reason_UNREACHABLE, "the daemon is being stopped")
+		}
+	}
+	return err
+}

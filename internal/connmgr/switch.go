@@ -1,0 +1,182 @@
+package connmgr
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/connmgr/agent"
+	"github.com/mcrdma/mcrdma/internal/failure"
+	machine "github.com/mcrdma/mcrdma/internal/group"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+func (m *Manager) dialSwitch() error {
+	c := m.cfg.Switch
+	if c.Agent == "" {
+		return nil
+	}
+	conn, err := m.connect(c.Agent, identity.Identity{Role: identity.Switch, Name: c.Name}, m.opts.DialSwitch)
+	if err != nil {
+		return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, c.Name, err)
+	}
+	m.tor = agent.New(agent.Config{Name: c.Name, Target: c.Agent, Conn: conn, Source: m.cfg.Address, Lease: m.cfg.Leases.Group,
+		Log: m.log, Called: m.metrics.agentCall})
+	return nil
+}
+
+// followSwitch follows the agent's events about groups, and renews their leases.
+func (m *Manager) followSwitch() {
+	m.tor.Run(m.life, agent.Events{
+		Owned: func() (keys []*mcrdmav1.GroupKey) {
+			m.eachInstalled(func(g *group, mcID uint32) { keys = append(keys, m.tor.Key(mcID, g.id.number)) })
+			return keys
+		},
+		There:   m.sweep,
+		Changed: m.changed,
+		Missing: func(missing uint32) {
+			m.eachInstalled(func(g *group, mcID uint32) {
+				if mcID == missing {
+					g.post(func(s *machine.Sender, now time.Time) { s.Missing(mcID, true, false, now) })
+				}
+			})
+		},
+		Follows: func(err error) {
+			e := &mcrdmav1.WatchEventsResponse{Kind: "agent back", Host: m.tor.Name, Text: "the agent at " + m.tor.Target + " is followed"}
+			if err != nil {
+				e.Kind, e.Text = "agent lost", err.Error()
+			}
+			m.watched.happened(machine.Owner{}, e)
+		},
+		Ready: func(why string) {
+			e := &mcrdmav1.WatchEventsResponse{Kind: "agent ready", Host: m.tor.Name, Text: "the agent at " + m.tor.Target + " takes new groups"}
+			if why != "" {
+				e.Kind, e.Text = "agent not ready", why
+			}
+			m.log.Warn(e.Kind, "switch", m.tor.Name, "text", e.Text)
+			m.watched.happened(machine.Owner{}, e)
+		},
+	})
+}
+
+// noSwitch says why new groups are not copied by the switch that is configured, as far as its agent
+// is known; "": they are, or there is none.
+func (m *Manager) noSwitch() string {
+	if m.tor == nil {
+		return ""
+	}
+	synced, err := m.tor.State()
+	switch why := m.tor.NotReady(); {
+	case err != nil:
+		return strings.TrimPrefix(err.Error(), m.tor.Name+": ")
+	case synced:
+		return why
+	}
+	return ""
+}
+
+// eachInstalled calls f for all groups that the agent should have.
+func (m *Manager) eachInstalled(f func(g *group, mcID uint32)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, g := range m.groups {
+		if s := g.status.Load(); s.Form != nil && s.Form.Path == mcrdmav1.Path_PATH_SWITCH && s.State != machine.Broken {
+			f(g, s.Form.MCID)
+		}
+	}
+}
+
+// sweep removes the agent's groups that no group here owns or that are being undone: a
+// request to install one may take effect after the one to remove it.
+func (m *Manager) sweep(there []uint32) {
+	for _, id := range there {
+		if m.mcIDs.has(id) {
+			continue
+		}
+		m.log.Warn("the switch has a group that is none of this daemon's; it is removed", "switch", m.tor.Name, "mc_id", id)
+		s := machine.Leftover(m.senderConfig(machine.Spec{}), id, time.Now())
+		m.startGroup(m.newGroup(groupID{}, machine.Spec{}, newSession(machine.Owner{}, time.Time{}), time.Time{}), s)
+	}
+}
+
+// changed handles the agent's news of a group.
+func (m *Manager) changed(s *mcrdmav1.GroupStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id, problems := s.GetGroup().GetKey().GetMcId(), clipAll(s.GetProblems())
+	for _, g := range m.groups {
+		if x := g.status.Load(); x.Making == id || x.Form != nil && x.Form.MCID == id {
+			g.post(func(s *machine.Sender, now time.Time) { s.News(id, problems, now) })
+		}
+	}
+}
+
+func clipAll(list []string) []string {
+	var out []string
+	for _, s := range list {
+		out = append(out, failure.Clip(s, failure.MaxText))
+	}
+	return out
+}
+
+// install has the switches copy, if they can, or determines how hosts relay. It takes the
+// formation before out of the switches first.
+func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in machine.Installation, err error) {
+	if old != nil {
+		undo, cancel := context.WithTimeout(ctx, undoTime)
+		if err := m.tor.Remove(undo, old.MCID); err != nil {
+			m.log.Warn("a formation that has ended is still at the switch; it will be removed", "group", g.id, "error", err)
+			in.OldLeft = true
+		}
+		cancel()
+	}
+	why, sw := m.host.NoSwitch(&g.spec, f), ""
+	if why == "" {
+		err := m.tor.Install(ctx, g.id.number, &g.spec, f)
+		if in.Left = true; err == nil {
+			in.Path, in.Why = mcrdmav1.Path_PATH_SWITCH, []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, plural(len(f.Receivers), "receiver"))}
+			return in, nil
+		}
+		if ctx.Err() != nil {
+			return in, ctx.Err()
+		}
+		why, sw = err.Error(), m.tor.Name
+		if e, ok := errors.AsType[*agent.Error](err); ok {
+			sw, in.Transient, in.Left = e.Switch, e.Transient, !e.Unchanged
+		}
+	}
+	if !g.spec.Relays(f.Sender) {
+		e := failure.New(mcrdmav1.Reason_NO_SWITCH, "mode require, and switches cannot copy: %s", why)
+		e.Switch = sw
+		return in, e
+	}
+	var secret [8]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
+		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.cfg.Name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
+	if in.Relay, err = choice.For(f); err != nil {
+		cannot := failure.Of(err)
+		cannot.Text += " (switches cannot copy: " + why + ")"
+		return in, cannot
+	}
+	in.Path, in.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, fmt.Sprintf("relayed as %s over %s", in.Relay.Algorithm, in.Relay.Transport)}
+	if no, _ := machine.NoRDMA(f); no != "" && no != why {
+		in.Why = append(in.Why, "over TCP: "+no)
+	}
+	return in, nil
+}
+
+// notAuto returns the first choice that is not left to the daemon; "": there is none.
+func notAuto(choices ...string) string {
+	for _, c := range choices {
+		if c != "" && c != machine.Auto {
+			return c
+		}
+	}
+	return ""
+}

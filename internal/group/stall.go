@@ -1,0 +1,71 @@
+package group
+
+import "net/netip"
+
+// LooksEach is how many pauses a receiver has to answer a packet before it is to blame for a stall.
+const LooksEach = 4
+
+// maxLooks is after how many pauses a Stall is given up in which too little was sent.
+const maxLooks = 3 * LooksEach
+
+// Counts are what a switch has counted of a formation.
+type Counts struct {
+	Packets uint64                // of the sender
+	Answers map[netip.Addr]uint64 // of each receiver
+}
+
+// A Stall finds out which receivers stall a formation, by what its switch has counted after each of
+// several pauses that are equally long. To blame are those that have answered nothing, although a
+// packet was sent LooksEach pauses ago, and later another, since one may be lost. Only what was
+// asked for can be missing: between two packets, a sender may wait for its timer, or for its turn
+// among all that share its device.
+type Stall struct {
+	receivers    []netip.Addr
+	first, last  Counts
+	looks        int
+	asked, again int // after how many looks the first packet was there, and another; 0: not yet
+}
+
+// NewStall begins with what was counted before the first pause.
+func NewStall(f *Formation, c Counts) *Stall {
+	return &Stall{receivers: f.Addrs(), first: c, last: c}
+}
+
+// Look takes in what was counted after one more pause, and returns who has answered in it.
+func (s *Stall) Look(c Counts) (answered []netip.Addr) {
+	s.looks++
+	switch sent := c.Packets > s.last.Packets; {
+	case sent && s.asked == 0:
+		s.asked = s.looks
+	case sent && s.again == 0:
+		s.again = s.looks
+	}
+	for _, a := range s.receivers {
+		if c.Answers[a] != s.last.Answers[a] {
+			answered = append(answered, a)
+		}
+	}
+	s.last = c
+	return answered
+}
+
+// Due says that all had time to answer.
+func (s *Stall) Due() bool {
+	return s.asked > 0 && s.looks >= s.asked+LooksEach && s.again > 0 && s.looks > s.again
+}
+
+// Over says that there is nothing more to be learnt by looking.
+func (s *Stall) Over() bool { return len(s.Still()) == 0 || s.Due() || s.looks == maxLooks }
+
+// Still are the receivers that have answered nothing since the first count.
+func (s *Stall) Still() (list []netip.Addr) {
+	for _, a := range s.receivers {
+		if s.last.Answers[a] == s.first.Answers[a] {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Alive says that a receiver has answered.
+func (s *Stall) Alive() bool { return len(s.Still()) < len(s.receivers) }

@@ -1,0 +1,74 @@
+package group_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/group"
+)
+
+// TestStall: looks are written as words, of one letter for each thing that is counted in a pause: p, a
+// packet of the sender; 2, 3 or 4, an answer of that receiver.
+func TestStall(t *testing.T) {
+	f := &group.Formation{}
+	for i := range byte(3) {
+		f.Receivers = append(f.Receivers, group.Receiver{Addr: netip.AddrFrom4([4]byte{10, 0, 0, 2 + i})})
+	}
+	for _, c := range []struct {
+		looks string
+		still string // "": all have answered
+		due   bool
+	}{
+		{looks: "p24 p24 p24 p24 p24", still: "3", due: true},
+		{looks: "p24 . . p24 .", still: "3", due: true},
+		{looks: "p24 . . . p24 .", still: "3", due: true},
+		{looks: "p24 p . . .", still: "3", due: true},
+		{looks: "p p . . .", still: "234", due: true},
+		{looks: "2 p p 4 . .", still: "3", due: true},
+
+		{looks: "p234"},
+		{looks: "p24 . p24 3"},
+		{looks: "p24 p24 p24 p24", still: "3"},      // the first had too little time
+		{looks: ". . . p24 p24 . .", still: "3"},    // also after a pause
+		{looks: "p24 . . . p24", still: "3"},        // the second had none
+		{looks: "p24 . . . . . . . .", still: "3"},  // it may have been lost
+		{looks: "24 24 24 24 24 24 24", still: "3"}, // to older packets
+	} {
+		counts := group.Counts{Packets: 100, Answers: map[netip.Addr]uint64{f.Receivers[0].Addr: 7}}
+		s := group.NewStall(f, counts)
+		for i, word := range strings.Fields(c.looks) {
+			if s.Over() {
+				t.Errorf("%s: over after %d looks", c.looks, i)
+			}
+			next := group.Counts{Packets: counts.Packets + uint64(strings.Count(word, "p")), Answers: map[netip.Addr]uint64{}}
+			var want []netip.Addr
+			for i, r := range f.Receivers {
+				n := strings.Count(word, string(rune('2'+i)))
+				if next.Answers[r.Addr] = counts.Answers[r.Addr] + uint64(n); n > 0 {
+					want = append(want, r.Addr)
+				}
+			}
+			if got := s.Look(next); !slices.Equal(got, want) {
+				t.Errorf("%s: %v have answered in pause %d, want %v", c.looks, got, i, want)
+			}
+			counts = next
+		}
+		still := ""
+		for _, a := range s.Still() {
+			still += string(rune('0' + a.As4()[3]))
+		}
+		if still != c.still || s.Due() != c.due || s.Over() != (c.due || still == "") || s.Alive() != (len(still) < 3) {
+			t.Errorf("%s: %q are still, due %v, over %v, alive %v", c.looks, still, s.Due(), s.Over(), s.Alive())
+		}
+	}
+	s := group.NewStall(f, group.Counts{})
+	n := 0
+	for ; !s.Over() && n < 100; n++ {
+		s.Look(group.Counts{})
+	}
+	if n < 2*group.LooksEach || n > 4*group.LooksEach || s.Due() || s.Alive() {
+		t.Errorf("nothing is sent: over after %d looks, due %v", n, s.Due())
+	}
+}
