@@ -6,8 +6,7 @@ import (
 )
 
 // check looks for what is wrong with the tree that its switches do not see.
-func (c *collector) check() {
-	t := c.tree
+func (t *Tree) check() {
 	w := &walker{tree: t, state: map[*Node]int{}, reach: map[*Node]map[string]int{}}
 	total := map[string]int{}
 	for _, r := range t.Roots {

@@ -59,7 +59,7 @@ func Collect(ctx context.Context, src Source, key Key, first []string, directory
 	if err := ctx.Err(); err != nil {
 		c.tree.Problems = append(c.tree.Problems, fmt.Sprintf("not all agents were asked in time: %v", err))
 	}
-	c.check()
+	c.tree.check()
 	return c.tree, nil
 }
 
@@ -143,7 +143,7 @@ func (c *collector) question(ctx context.Context, a *answer) {
 		return
 	}
 	for _, s := range steps.GetSteps() {
-		if KeyOf(s.GetGroup()) == c.tree.Key.String() {
+		if k := s.GetGroup(); k.GetSource() == c.tree.Key.Source.String() && k.GetMcId() == c.tree.Key.ID {
 			a.steps = append(a.steps, s)
 		}
 	}
@@ -185,11 +185,14 @@ func (c *collector) findRoots(ctx context.Context, first []string) error {
 
 // root takes the group from where it was installed.
 func (c *collector) root(ctx context.Context, a *answer, s *mcrdmav1.Step) {
-	r, err := a.agent.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: c.tree.Key.Proto(), Counters: true})
+	r, err := a.agent.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: c.tree.Key.Proto(), Counters: true, Acked: true})
 	if err != nil {
 		c.tree.Problems = append(c.tree.Problems, fmt.Sprintf("%s does not tell the group: %v", a.name, err))
 	}
 	c.tree.Group = r.GetGroup()
+	if err == nil { // which may not be what it was asked for by
+		c.tree.Key.Number = c.tree.Group.GetGroup().GetKey().GetNumber()
+	}
 	c.tree.Roots = []*Node{c.node(a.name, s.GetDestination())}
 }
 

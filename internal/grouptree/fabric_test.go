@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -65,7 +64,7 @@ func (f *fabric) Group(ctx context.Context, address string, key *mcrdmav1.GroupK
 	if err != nil {
 		return nil, err
 	}
-	if a.group == nil || !proto.Equal(a.group.Group.Key, key) {
+	if a.group == nil || a.group.Group.Key.GetMcId() != key.GetMcId() {
 		return nil, fmt.Errorf("agent %s: not found", address)
 	}
 	return a.group, nil

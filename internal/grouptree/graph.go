@@ -19,6 +19,7 @@ type box struct {
 	lines   []string // the first is the name
 	host    bool     // the sender or a receiver: rounded
 	root    bool     // where answers are merged
+	gray    bool     // not known: its agent does not answer
 	problem []string
 }
 
@@ -26,11 +27,13 @@ type arrow struct {
 	from, to *box
 	label    string
 	problem  bool
+	gray     bool // not known
+	link     bool // of both directions: it has no tip
 }
 
 // graph makes boxes of nodes and receivers. A receiver is one box, whichever nodes reach it.
 func (t *Tree) graph() *graph {
-	g := &graph{title: "group " + t.Key.String(), problems: t.general()}
+	g := &graph{title: "group " + t.Key.title(), problems: t.general()}
 	add := func(b *box) *box {
 		g.boxes = append(g.boxes, b)
 		return b
@@ -42,7 +45,7 @@ func (t *Tree) graph() *graph {
 	add(sender)
 	boxes := map[*Node]*box{}
 	for _, n := range t.Nodes {
-		b := add(&box{lines: []string{n.title(), "for " + n.Destination}, problem: n.Problems, root: n.Step.GetRoot()})
+		b := add(&box{lines: []string{n.title(), "for " + n.Destination}, problem: n.Problems, root: n.Step.GetRoot(), gray: !n.Asked})
 		if b.root {
 			b.lines = append(b.lines, "merges answers")
 		}

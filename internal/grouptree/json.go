@@ -34,13 +34,14 @@ func (t *Tree) MarshalJSON() ([]byte, error) {
 	}
 	out := struct {
 		Source   string          `json:"source"`
+		Number   uint64          `json:"number,omitempty"`
 		MCID     uint32          `json:"mc_id"`
 		OK       bool            `json:"ok"`
 		Group    json.RawMessage `json:"group,omitempty"`
 		Roots    []int           `json:"roots"`
 		Nodes    []node          `json:"nodes"`
 		Problems []string        `json:"problems,omitempty"`
-	}{Source: t.Key.Source.String(), MCID: t.Key.ID, OK: t.OK(), Problems: t.Problems}
+	}{Source: t.Key.Source.String(), Number: t.Key.Number, MCID: t.Key.ID, OK: t.OK(), Problems: t.Problems}
 	if t.Group != nil {
 		group, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(t.Group)
 		if err != nil {

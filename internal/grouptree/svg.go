@@ -20,7 +20,8 @@ const (
 	titleSize  = 20.0
 )
 
-const style = `
+// Style is that of the drawings, for pages that show them without their own.
+const Style = `
   text { font: 12px system-ui, sans-serif; fill: #1f2933; }
   .title { font-size: 15px; font-weight: 600; }
   .name { font-weight: 600; }
@@ -33,11 +34,20 @@ const style = `
   path { fill: none; stroke: #7b8794; stroke-width: 1.4; }
   path.bad { stroke: #c62828; stroke-dasharray: 5 3; }
   text.bad { fill: #c62828; }
+  .gray rect { fill: #e4e4e4; stroke: #8a8a8a; stroke-dasharray: 4 3; }
+  .gray text { fill: #6b6b6b; }
+  path.gray { stroke: #b0b0b0; stroke-dasharray: 2 4; }
+  .paper { fill: #fff; stroke: none; }
+  path.tip { fill: #7b8794; stroke: none; }
+  path.badtip { fill: #c62828; stroke: none; }
 `
 
 // SVG draws the tree: packets go from left to right.
 func (t *Tree) SVG(w io.Writer) error {
-	g := t.graph()
+	return t.graph().svg(w)
+}
+
+func (g *graph) svg(w io.Writer) error {
 	d := &drawing{graph: g, layout: newLayout(g, heightOf, boxGap)}
 	d.measure()
 	d.draw()
@@ -126,13 +136,13 @@ func escape(s string) string {
 func (d *drawing) draw() {
 	wide, high := d.size[0], d.size[1]
 	d.printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n", wide, high, wide, high)
-	d.printf("<title>%s</title>\n<style>%s</style>\n", escape(d.graph.title), style)
+	d.printf("<title>%s</title>\n<style>%s</style>\n", escape(d.graph.title), Style)
 	d.printf("<defs>\n")
-	for _, m := range []struct{ id, color string }{{"tip", "#7b8794"}, {"badtip", "#c62828"}} {
+	for _, id := range []string{"tip", "badtip"} {
 		d.printf("  <marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"+
-			"<path d=\"M0 0L8 4L0 8z\" style=\"fill:%s;stroke:none\"/></marker>\n", m.id, m.color)
+			"<path class=\"%s\" d=\"M0 0L8 4L0 8z\"/></marker>\n", id, id)
 	}
-	d.printf("</defs>\n<rect width=\"%.0f\" height=\"%.0f\" style=\"fill:#fff;stroke:none\"/>\n", wide, high)
+	d.printf("</defs>\n<rect class=\"paper\" width=\"%.0f\" height=\"%.0f\"/>\n", wide, high)
 	y := margin + titleSize - 6
 	d.printf("<text class=\"title\" x=\"%.0f\" y=\"%.0f\">%s</text>\n", margin, y, escape(d.graph.title))
 	for i, p := range d.problems() {
@@ -162,11 +172,17 @@ func (d *drawing) ends(from, to *vertex) (x1, y1, x2, y2 float64) {
 func (d *drawing) arrow(a arrow, path []*vertex) {
 	first, last := path[0], path[len(path)-1]
 	back := last.column <= first.column
-	class, tip := "", "tip"
-	if a.problem || back {
-		class, tip = " class=\"bad\"", "badtip"
+	class, tip := "", " marker-end=\"url(#tip)\""
+	switch {
+	case a.problem || back:
+		class, tip = " class=\"bad\"", " marker-end=\"url(#badtip)\""
+	case a.gray:
+		class = " class=\"gray\""
 	}
-	d.printf("<path%s marker-end=\"url(#%s)\" d=\"", class, tip)
+	if a.link {
+		tip = ""
+	}
+	d.printf("<path%s%s d=\"", class, tip)
 	if back {
 		// Back: in a bow above both.
 		x1, y1 := d.x[first.column]+widthOf(first.box)/2, d.top+first.y-heightOf(first.box)/2
@@ -215,7 +231,10 @@ func (d *drawing) drawBox(b *box) {
 	if b.root {
 		class += " root"
 	}
-	if len(b.problem) > 0 {
+	switch {
+	case b.gray:
+		class += " gray"
+	case len(b.problem) > 0:
 		class += " bad"
 	}
 	d.printf("<g class=\"%s\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.0f\"/>\n", class, x, y, widthOf(b), high, round)

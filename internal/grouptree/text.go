@@ -55,7 +55,7 @@ func (p *textPrinter) host(address string) string {
 }
 
 func (p *textPrinter) head(t *Tree) {
-	facts := []string{t.Key.String() + ", MC_ID " + qpnText(t.Key.ID)}
+	facts := []string{t.Key.title()}
 	if g := t.Group.GetGroup(); g != nil {
 		facts = append(facts, "sender's QPN "+qpnText(g.GetSenderQpn()), count(len(g.GetReceivers()), "receiver"))
 		if g.GetAddress() != "" {

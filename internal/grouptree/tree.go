@@ -109,9 +109,6 @@ func (e *Edge) portText() string {
 	return "port " + strings.Join(list, "/")
 }
 
-// qpnText is a QPN as drivers and tools print it.
-func qpnText(n uint32) string { return fmt.Sprintf("0x%06x", n) }
-
 // count is "1 receiver" or "2 receivers".
 func count(n int, what string) string {
 	if n == 1 {

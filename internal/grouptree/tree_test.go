@@ -251,20 +251,22 @@ func TestLayout(t *testing.T) {
 
 func TestParseKey(t *testing.T) {
 	for in, want := range map[string]string{
-		"10.1.0.1/2049":      "10.1.0.1/2049",
-		"10.1.0.1/0x801":     "10.1.0.1/2049",
-		"10.1.0.1/0XfFfFfF":  "10.1.0.1/16777215",
-		"10.1.0.1/0":         "10.1.0.1/0",
-		"10.1.0.1/16777216":  "not one from 0",
-		"10.1.0.1/-1":        "not one from 0",
-		"10.1.0.1/0x":        "not one from 0",
-		"10.1.0.1/1_0":       "not one from 0",
-		"10.1.0.1/":          "not one from 0",
-		"10.1.0.1":           "SOURCE/MC_ID",
-		"10.1.0/5":           "not an IPv4 address",
-		"::1/5":              "not an IPv4 address",
-		"/5":                 "not an IPv4 address",
-		"::ffff:10.1.0.1/05": "not an IPv4 address",
+		"10.1.0.1/2049":            "10.1.0.1/2049",
+		"10.1.0.1/0x801":           "10.1.0.1/0x000801",
+		"10.1.0.1/0XfFfFfF":        "10.1.0.1/0xffffff",
+		"10.1.0.1/281474976710656": "10.1.0.1/281474976710656",
+		"10.1.0.1/0x1000000":       "not one from 0x1 to 0xffffff",
+		"10.1.0.1/0x":              "not one from 0x1",
+		"10.1.0.1/0x0":             "not one from 0x1",
+		"10.1.0.1/0":               "not a number from 1",
+		"10.1.0.1/-1":              "not a number from 1",
+		"10.1.0.1/1_0":             "not a number from 1",
+		"10.1.0.1/":                "not a number from 1",
+		"10.1.0.1":                 "SOURCE/NUMBER",
+		"10.1.0/5":                 "not an IPv4 address",
+		"::1/5":                    "not an IPv4 address",
+		"/5":                       "not an IPv4 address",
+		"::ffff:10.1.0.1/05":       "not an IPv4 address",
 	} {
 		k, err := ParseKey(in)
 		if got := fmt.Sprint(k, err); !strings.Contains(got, want) || err == nil && k.String() != want {

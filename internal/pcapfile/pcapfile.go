@@ -4,6 +4,7 @@
 package pcapfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,52 @@ func ReadFile(name string) ([]Frame, error) {
 	frames, err := read(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: frame %d: %w: %w", name, len(frames)+1, ErrFormat, err)
+	}
+	return frames, nil
+}
+
+// A Tail reads a file that grows, each frame once. It is for one goroutine.
+type Tail struct {
+	Name   string
+	header []byte // of the file; nil: it was not there yet
+	next   int64  // where the first frame begins that was not read
+}
+
+// headerLen is the length of a capture's header, and frameLen that of the header of a frame.
+const headerLen, frameLen = 24, 16
+
+// Read returns the frames that have come since the last time. The beginning of a frame at the end
+// of the file is read the next time. A file that is shorter than before is another one, and read
+// from its beginning.
+func (t *Tail) Read() ([]Frame, error) {
+	f, err := os.Open(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() < t.next {
+		t.header, t.next = nil, 0
+	}
+	if info.Size() < headerLen || info.Size() == t.next {
+		return nil, nil
+	}
+	if t.header == nil {
+		header := make([]byte, headerLen)
+		if _, err := f.ReadAt(header, 0); err != nil {
+			return nil, err
+		}
+		t.header, t.next = header, headerLen
+	}
+	frames, err := read(io.MultiReader(bytes.NewReader(t.header), io.NewSectionReader(f, t.next, info.Size()-t.next)))
+	for _, x := range frames {
+		t.next += frameLen + int64(len(x.Data))
+	}
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return frames, fmt.Errorf("%s: at byte %d: %w: %w", t.Name, t.next, ErrFormat, err)
 	}
 	return frames, nil
 }

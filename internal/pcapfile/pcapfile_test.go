@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,6 +87,46 @@ func TestReadFile(t *testing.T) {
 	}
 	if _, err := ReadFile(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no such file: %v", err)
+	}
+}
+
+// TestTail: a file that grows by any part of a frame is read as a whole, and each frame once.
+func TestTail(t *testing.T) {
+	one := capture(binary.LittleEndian, 0xa1b2c3d4, 1, 5)
+	whole := slices.Concat(one, one[headerLen:], one[headerLen:])
+	name := filepath.Join(t.TempDir(), "x.pcap")
+	tail := Tail{Name: name}
+	if _, err := tail.Read(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	var got []Frame
+	counts := map[int]int{}
+	for n := range len(whole) + 1 {
+		if err := os.WriteFile(name, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		frames, err := tail.Read()
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		got = append(got, frames...)
+		counts[len(frames)]++
+	}
+	want, err := read(bytes.NewReader(whole))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || counts[1] != 6 || counts[0] != len(whole)-5 {
+		t.Errorf("%v, %v (-want +got):\n%s", err, counts, diff)
+	}
+	if err := os.WriteFile(name, one, 0o600); err != nil { // the switch was started again
+		t.Fatal(err)
+	}
+	if frames, err := tail.Read(); err != nil || len(frames) != 2 {
+		t.Errorf("another file: %d frames, %v", len(frames), err)
+	}
+	if err := os.WriteFile(name, capture(binary.LittleEndian, 0x0a0d0d0a, 1, 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Tail{Name: name}).Read(); !errors.Is(err, ErrFormat) {
+		t.Errorf("no pcap: %v", err)
 	}
 }
 

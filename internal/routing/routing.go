@@ -13,7 +13,6 @@ package routing
 
 import (
 	"cmp"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -174,42 +173,3 @@ func comparePrefixes(a, b netip.Prefix) int {
 func compareKeys(a, b NeighborKey) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 }
-
-// A Watch is one consumer's view of a source. It never blocks the source:
-// what the consumer has not fetched yet is merged, so that it always gets the
-// latest state, and changes that undo each other may go unseen.
-// A Watch is for one goroutine at a time.
-type Watch struct {
-	t     *Table
-	wake  chan struct{} // holds a token while there may be something to fetch
-	first bool          // the first Delta is still to be handed out
-	// What may have changed since the last Delta, and what the consumer
-	// was given then.
-	routes    map[netip.Prefix]routeThen
-	neighbors map[NeighborKey]MAC
-}
-
-type routeThen struct {
-	hops Hops
-	had  bool
-}
-
-// Next waits for a change and returns it. The first call returns at once, with
-// all that the source holds, even if that is nothing. The error is
-// [ErrClosed], or that of ctx.
-func (w *Watch) Next(ctx context.Context) (Delta, error) {
-	for {
-		d, ok, err := w.t.fetch(w)
-		if err != nil || ok {
-			return d, err
-		}
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
-			return Delta{}, ctx.Err()
-		}
-	}
-}
-
-// Close ends the watch.
-func (w *Watch) Close() { w.t.forget(w) }

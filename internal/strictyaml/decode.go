@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -86,7 +87,31 @@ type decoder struct {
 	format Format
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
+var (
+	yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
+	// What the parser, rather than the scanner, of package yaml says. It counts these lines from 0.
+	fromParser = regexp.MustCompile(`^did not find expected (<|key|node content|'-'|',')`)
+)
+
+// syntaxError adds an error of package yaml, whose lines are wrong in some cases.
+func (d *decoder) syntaxError(data []byte, err error) {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	line, _ := strconv.Atoi(m[1]) // digits or nothing; a line that overflows is no line
+	switch {
+	case fromParser.MatchString(m[2]):
+		line = min(line+1, lines(bytes.TrimRight(data, "\n"))) // the end of a file is in its last line
+	case line == 0: // in the first line, or it is no text
+		line = lines(data[:max(bytes.IndexFunc(data, noText), 0)])
+	}
+	d.addAt(line, "", "%s", m[2])
+}
+
+// lines counts the lines that text reaches into.
+func lines(text []byte) int { return bytes.Count(text, []byte("\n")) + 1 }
+
+func noText(r rune) bool {
+	return r == unicode.ReplacementChar || unicode.IsControl(r) && !strings.ContainsRune("\t\r\n", r)
+}
 
 // document returns the one document of the file, or nil after a fault.
 func (d *decoder) document(data []byte) *yaml.Node {
@@ -105,9 +130,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
 		return &yaml.Node{Kind: yaml.MappingNode} // empty: everything is missing
 	case err != nil:
-		m := yamlLine.FindStringSubmatch(err.Error())
-		line, _ := strconv.Atoi(m[1]) // digits or nothing; a line that overflows is no line
-		d.addAt(line, "", "%s", m[2])
+		d.syntaxError(data, err)
 		return nil
 	}
 	root := doc.Content[0]

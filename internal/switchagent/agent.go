@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/fanout"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
@@ -84,7 +85,7 @@ type Agent struct {
 	links   *links.Manager
 	peers   map[bifurcation.Switch]*peer
 	metrics *metrics
-	events  events
+	events  fanout.Fanout[groupEvent]
 
 	listener net.Listener
 	packets  chan p4rt.PacketIn
@@ -241,15 +242,19 @@ func (a *Agent) Addr() net.Addr { return a.listener.Addr() }
 // started: routes are known, and all earlier groups have been made again.
 func (a *Agent) Ready() <-chan struct{} { return a.restored }
 
-// serving says that the agent has been ready and controls its switch, as its gRPC health does.
-func (a *Agent) serving() bool {
-	select {
-	case <-a.restored:
-		_, s := a.driver.current()
-		return s != nil
-	default:
-		return false
+// waitsFor says why the agent is not ready: for what it waits since it started, or that it does
+// not control its switch; "": it is ready, as its gRPC health says too.
+func (a *Agent) waitsFor() string {
+	if away := a.driver.away(); away != "" {
+		return away
 	}
+	if !closed(a.settled) {
+		return cmp.Or(a.settling(), "the source of routes ("+a.cfg.Routing.Source+") has not told what it knows")
+	}
+	if !closed(a.restored) {
+		return "the groups of before the agent's start are being made again"
+	}
+	return ""
 }
 
 // absence is how long neighbors keep using the switch when Run ends.
@@ -291,7 +296,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, a.serving, cancel)
+	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, func() (bool, string) {
+		why := a.waitsFor()
+		return why == "", why
+	}, cancel)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}

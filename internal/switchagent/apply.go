@@ -24,9 +24,13 @@ const undoTime = 3 * time.Second
 type change struct {
 	strict bool // all or nothing; otherwise best effort
 	spec   spec
+	// unreached: no packets come before the change is done. The sender begins when the group is
+	// installed, and another switch turns when it has been told that its branch is held.
+	unreached bool
 	// merging is the merge point's edit that belongs to the change, and
 	// unmerging reverts it; nil: none.
 	merging, unmerging edit
+	begin              *merging // whose baseline is taken for the record; nil: none
 	// record is what to store once the step is as planned; nil: it is stored already.
 	record func() []byte
 }
@@ -103,7 +107,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 	}
 	t.Transition = planner.Begin(planner.Change{Was: s.branches, Next: p.branches, Receivers: p.spec.Receivers,
 		Again: s.behind || s.spec.Generation != p.spec.Generation, Copies: t.next.installed(), Fresh: fresh,
-		Merging: c.merging != nil, Record: c.record != nil})
+		Unreached: c.unreached, Merging: c.merging != nil, Record: c.record != nil})
 	type outcome struct {
 		id  int
 		err error
@@ -162,6 +166,11 @@ func (a *Agent) perform(ctx context.Context, t transition, x planner.Action) err
 			}
 		}, s.key)
 	case planner.Record:
+		if t.c.begin != nil {
+			if err := a.begin(ctx, t.c.begin); err != nil {
+				return err
+			}
+		}
 		return a.persist(ctx, s, t.c.record())
 	case planner.RecordBack:
 		return a.persist(ctx, s, t.record)
@@ -236,8 +245,8 @@ func (a *Agent) forget(p installation) {
 	a.uni.unuse(nextHops(p.rules))
 }
 
-// writeLater posts an edit that must be made: it waits for it until ctx ends, and then
-// leaves the wait to a goroutine.
+// writeLater posts an edit that must be made. It waits for it until ctx ends, or not at all while
+// the switch is away, and then leaves the wait to a goroutine.
 func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey) {
 	j := a.driver.post(e)
 	finish := func(err error) {
@@ -247,12 +256,15 @@ func (a *Agent) writeLater(ctx context.Context, e edit, then func(), key stepKey
 		}
 		then()
 	}
-	select {
-	case err := <-j.done:
-		finish(err)
-	case <-ctx.Done():
-		a.background(func(context.Context) { finish(<-j.done) })
+	if _, err := a.driver.there(ctx); err == nil {
+		select {
+		case err := <-j.done:
+			finish(err)
+			return
+		case <-ctx.Done():
+		}
 	}
+	a.background(func(context.Context) { finish(<-j.done) })
 }
 
 // drop removes a step from the switch, and its branches from the others. The caller

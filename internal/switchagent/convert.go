@@ -102,7 +102,7 @@ func groupFrom(m *mcrdmav1.Group, lease time.Duration) (*group, error) {
 		return nil, invalid("MC_ID %#x is the sender's own QPN", k.id)
 	}
 	g := &group{Group: bifurcation.Group{Source: k.source, ID: k.id, SenderQPN: m.GetSenderQpn(), InitialPSN: m.GetInitialPsn()},
-		lease: lease, cnpGap: m.GetCnpGap().AsDuration()}
+		lease: lease, cnpGap: m.GetCnpGap().AsDuration(), number: m.GetKey().GetNumber()}
 	if m.GetAddress() != "" {
 		if g.Address, err = addrFrom(m.GetAddress(), "address of the group"); err != nil {
 			return nil, err

@@ -1,6 +1,8 @@
 package switchagent
 
 import (
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,7 +43,7 @@ func TestCountersOfWhoLeaves(t *testing.T) {
 			default:
 			}
 			out.Members = nil
-			if err := a.count(t.Context(), at, out); err != nil {
+			if err := a.count(t.Context(), at, out, true); err != nil {
 				t.Fatal(err)
 			}
 			if len(out.GetMembers()) != 3 {
@@ -52,6 +54,25 @@ func TestCountersOfWhoLeaves(t *testing.T) {
 			t.Errorf("%v", out)
 		}
 	})
+}
+
+// TestBehind: the distance to the first is one of serial numbers; a member that has not
+// answered has none.
+func TestBehind(t *testing.T) {
+	psn := func(n uint32) *mcrdmav1.MemberCounters { return &mcrdmav1.MemberCounters{AckedPsn: &n} }
+	list := []*mcrdmav1.MemberCounters{psn(0xfffffe), psn(3), {}, psn(0)}
+	behind(list)
+	for i, want := range []string{"5", "0", "none", "3"} {
+		got := "none"
+		if list[i].BehindPackets != nil {
+			got = fmt.Sprint(list[i].GetBehindPackets())
+		}
+		if got != want {
+			t.Errorf("member %d: %s behind, want %s", i, got, want)
+		}
+	}
+	behind(nil)
+	behind([]*mcrdmav1.MemberCounters{{}})
 }
 
 // TestCountsBeginWithTheUse: what a slot's counters had when a group began to use it is
@@ -92,6 +113,48 @@ func TestCountsBeginWithTheUse(t *testing.T) {
 				}
 			}
 		}
+		var acked uint32
+		for _, r := range res.GetConfig().GetP4Info().GetRegisters() {
+			if r.GetPreamble().GetAlias() == "acked" {
+				acked = r.GetPreamble().GetId()
+			}
+		}
+		lag := func(what, want string) { // PSNs, and how far behind
+			t.Helper()
+			res, err := l.groups(1).Get(t.Context(), &mcrdmav1.GetRequest{Key: g.Key, Counters: true, Acked: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, m := range res.GetGroup().GetMembers() {
+				if m.AckedPsn == nil {
+					got += "- "
+				} else {
+					got += fmt.Sprintf("%d,%d ", m.GetAckedPsn(), m.GetBehindPackets())
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		reach := func(psns ...uint64) { // what the members have acknowledged
+			var epoch uint64
+			for x := range switchspec.Of[switchspec.MergeGroup](l.state(1)) {
+				epoch = uint64(x.Epoch)
+			}
+			for x := range switchspec.Of[switchspec.MergeMember](l.state(1)) {
+				if int(x.Index) < len(psns) {
+					f.write(p4.Update_MODIFY, &p4.Entity{Entity: &p4.Entity_RegisterEntry{RegisterEntry: &p4.RegisterEntry{RegisterId: acked,
+						Index: &p4.Index{Index: switchspec.MaxMembers*int64(x.Slot) + int64(x.Index)},
+						Data:  &p4.P4Data{Data: &p4.P4Data_Bitstring{Bitstring: binary.BigEndian.AppendUint64(nil, epoch<<48|psns[x.Index])}}}}})
+				}
+			}
+		}
+		lag("new", "- - ")
+		reach(7)
+		lag("after an answer of the first", "7,0 - ")
+		reach(7, 4)
+		lag("after answers", "7,0 4,3 ")
 		counts("new", []uint64{0, 0}, []uint64{0, 0})
 		answer := func() { // of the second receiver
 			for x := range switchspec.Of[switchspec.MergeMember](l.state(1)) {
@@ -113,6 +176,7 @@ func TestCountsBeginWithTheUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		counts("with another member", []uint64{0, 0, 0}, []uint64{0, 0, 0})
+		lag("with another member", "- - - ")
 		answer()
 		n := l.nodes[0]
 		n.sw.close()

@@ -64,5 +64,5 @@
 // learn that the switch is gone.
 //
 // The package may import the pure cores, the adapters (p4rt, routing), identity,
-// failure, grpcserver, its own sub-packages, x/sync, gRPC, Prometheus; not the embedded switch, nor cmd.
+// failure, grpcserver, grpcwindow, its own sub-packages, x/sync, gRPC, Prometheus; not the embedded switch, nor cmd.
 package switchagent

@@ -28,6 +28,7 @@ type job struct {
 // driverStatus is what a driver reports.
 type driverStatus struct {
 	connected, primary bool
+	backup             bool  // another agent controls the switch
 	err                error // why it is not connected
 	pushes, reconnects uint64
 	refused            []string // changes that the switch did not take when it was reconciled
@@ -55,6 +56,7 @@ type driver struct {
 	queue   []*job
 	status  driverStatus
 	session *p4rt.Session
+	since   time.Time // when the last session ended, or run began
 	wake    wakeup
 	turned  wakeup // the session has begun or ended
 	ended   bool   // run has returned
@@ -133,6 +135,7 @@ func (d *driver) take() (jobs []*job, replace bool) {
 // run serves edits until ctx ends.
 func (d *driver) run(ctx context.Context) {
 	const slowest = 2 * time.Second
+	d.setSession(nil)
 	wait := 50 * time.Millisecond
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -140,7 +143,10 @@ func (d *driver) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		d.setStatus(func(s *driverStatus) { s.connected, s.primary, s.err = false, false, err; s.reconnects++ })
+		d.setStatus(func(s *driverStatus) {
+			s.connected, s.primary, s.backup, s.err = false, false, false, err
+			s.reconnects++
+		})
 		d.log.Warn("the switch is not connected", "error", err)
 		if time.Since(begun) > 10*slowest {
 			wait = 50 * time.Millisecond
@@ -176,10 +182,12 @@ func (d *driver) once(ctx context.Context) error {
 	d.setStatus(func(st *driverStatus) { st.connected = true })
 	if role, _ := s.Role(); role != p4rt.Primary {
 		d.log.Info("another agent controls the switch; waiting for it to leave", "role", role)
+		d.setStatus(func(st *driverStatus) { st.backup = true })
 	}
 	if err := s.WaitPrimary(ctx); err != nil {
 		return err
 	}
+	d.setStatus(func(st *driverStatus) { st.backup = false })
 	if err := d.program(ctx, s); err != nil {
 		return err
 	}
@@ -436,36 +444,12 @@ func (d *driver) setStatus(f func(*driverStatus)) {
 
 func (d *driver) setSession(s *p4rt.Session) {
 	d.mu.Lock()
+	if d.session != nil || d.since.IsZero() {
+		d.since = time.Now()
+	}
 	d.session = s
 	d.mu.Unlock()
 	d.turned.wake()
-}
-
-// connected waits for a session.
-func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
-	for {
-		if _, s := d.current(); s != nil {
-			return s, nil
-		}
-		if err := d.write(ctx, puts(nil, nil)); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// reader is a session to read by. While the switch is being read after a connection it
-// waits for that, but not long: another agent may have the switch.
-func (d *driver) reader(ctx context.Context) (*p4rt.Session, error) {
-	status, s := d.current()
-	if s == nil && status.connected {
-		soon, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		s, _ = d.connected(soon)
-	}
-	if s == nil {
-		return nil, fmt.Errorf("%w: the switch is not connected", ErrNotReady)
-	}
-	return s, nil
 }
 
 // current returns the status and the session in use, which may be nil.

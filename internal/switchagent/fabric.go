@@ -3,8 +3,10 @@ package switchagent
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,7 +34,6 @@ func (a *Agent) fabric(ctx context.Context) {
 	var (
 		hello   = time.NewTimer(0)
 		second  = time.NewTicker(time.Second)
-		started = a.now()
 		learnt  bool // the source has reported what it had
 		asked   chan struct{}
 		adopted = a.adopted
@@ -79,30 +80,29 @@ func (a *Agent) fabric(ctx context.Context) {
 				hello.Reset(a.stepLinks())
 			}
 		}
-		if !closed(a.settled) && learnt && a.calm(started) {
+		if !closed(a.settled) && learnt && a.settling() == "" {
 			a.settle()
 		}
 	}
 }
 
-// calm says that what the agent has not learned by now does not exist.
-func (a *Agent) calm(started time.Time) bool {
-	if !closed(a.adopted) {
-		return false
-	}
-	since := a.now().Sub(started)
-	if since < a.cfg.Routing.Settle {
-		return false
-	}
-	if since >= linkGrace {
-		return true
+// settling says why what the agent has not learned by now may exist all the same; "": it does not.
+func (a *Agent) settling() string {
+	since := a.now().Sub(a.started)
+	switch {
+	case !closed(a.adopted):
+		return "what the switch has is being read"
+	case since < a.cfg.Routing.Settle:
+		return fmt.Sprintf("routes are being learned, for another %v (routing.settle)", (a.cfg.Routing.Settle - since).Round(time.Millisecond))
+	case since >= linkGrace:
+		return ""
 	}
 	for _, l := range a.linkStates() {
 		if l.State != links.Up {
-			return false
+			return fmt.Sprintf("the link of port %d to %s is %s, for which the agent waits for another %v", l.Port, l.Expect, l.State, (linkGrace - since).Round(time.Millisecond))
 		}
 	}
-	return true
+	return ""
 }
 
 func (a *Agent) settle() {
@@ -188,7 +188,7 @@ func (a *Agent) stepLinks() time.Duration {
 	}
 	for _, e := range events {
 		a.log.Info("link", "port", e.Port, "up", e.Up, "switch", e.Name, "reason", e.Reason)
-		a.metrics.linkChanges.Inc()
+		a.metrics.linkChanges.WithLabelValues(strconv.Itoa(int(e.Port)), a.portTo[e.Port]).Inc()
 		a.table(func(t *unicast.Table) { t.Link(e.Port, e.Up, e.Peer) })
 		a.routes.link(e.Port, a.portTo[e.Port], e.Up)
 	}

@@ -1,6 +1,7 @@
 package switchagent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,7 @@ type group struct {
 	bifurcation.Group // with Address
 	cnpGap            time.Duration
 	lease             time.Duration
+	number            uint64 // at the sender's daemon, which says it again after a restart here; 0: not known
 	expires           time.Time
 	generation        uint64
 	merging           *merging
@@ -47,6 +49,9 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	if err := a.limitReceivers(g.Receivers); err != nil {
 		return err
 	}
+	if _, err := a.driver.there(ctx); err != nil {
+		return err
+	}
 	if err := a.settledRoutes(ctx); err != nil {
 		return err
 	}
@@ -64,11 +69,7 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	if there, err := a.claim(g, s); there || err != nil {
 		return err
 	}
-	if err := a.begin(ctx, g.merging); err != nil {
-		a.unclaim(g)
-		return err
-	}
-	c := change{strict: true, spec: g.spec(), merging: a.mergePut(g.merging), unmerging: a.mergeDelete(g.merging),
+	c := change{strict: true, spec: g.spec(), unreached: true, begin: g.merging, merging: a.mergePut(g.merging), unmerging: a.mergeDelete(g.merging),
 		record: a.groupRecord(g)}
 	if err := a.apply(ctx, s, c); err != nil {
 		a.unclaim(g)
@@ -77,7 +78,7 @@ func (a *Agent) install(ctx context.Context, g *group) error {
 	a.mu.Lock()
 	s.group, g.step = g, s
 	a.mu.Unlock()
-	a.events.tell(mcrdmav1.WatchResponse_TYPE_INSTALLED, g.Source, a.describe(g))
+	a.tell(mcrdmav1.WatchResponse_TYPE_INSTALLED, g.Source, a.describe(g))
 	return nil
 }
 
@@ -229,7 +230,7 @@ func (a *Agent) update(ctx context.Context, k groupKey, receivers []bifurcation.
 		err = a.grow(ctx, g, s, receivers, psn)
 	}
 	if err == nil || !planner.Equal(shrunk, was) {
-		a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g.Source, a.describe(g))
+		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, g.Source, a.describe(g))
 	}
 	return err
 }
@@ -349,21 +350,19 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why mcrdmav1.WatchRespon
 		a.log.Error("a group was removed from the switch, but not from the agent's state", "group", k, "error", err)
 	}
 	a.unclaim(g)
-	a.events.tell(why, g.Source, status)
+	a.tell(why, g.Source, status)
 	return nil
 }
 
-// renew prolongs leases, and returns the groups that do not exist.
-func (a *Agent) renew(keys []groupKey) (missing []groupKey) {
+// renew prolongs a lease; false: there is no such group. Its daemon says the number, if it is
+// not 0.
+func (a *Agent) renew(k groupKey, number uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, k := range keys {
-		g := a.groups[k]
-		if g == nil || g.step == nil || g.void {
-			missing = append(missing, k)
-			continue
-		}
-		g.expires = a.now().Add(g.lease)
+	g := a.groups[k]
+	if g == nil || g.step == nil || g.void {
+		return false
 	}
-	return missing
+	g.expires, g.number = a.now().Add(g.lease), cmp.Or(number, g.number)
+	return true
 }

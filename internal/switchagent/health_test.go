@@ -1,13 +1,17 @@
 package switchagent
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
 // TestHealth: an agent serves while it controls its switch: not before the switch is
@@ -28,8 +32,8 @@ func TestHealth(t *testing.T) {
 			if err != nil || res.GetStatus() != want {
 				t.Fatalf("%s: %v, %v", when, res, err)
 			}
-			if n.agent.serving() != (want == healthpb.HealthCheckResponse_SERVING) { // /readyz
-				t.Errorf("%s: serving %v", when, n.agent.serving())
+			if why := n.agent.waitsFor(); (why == "") != (want == healthpb.HealthCheckResponse_SERVING) { // /readyz
+				t.Errorf("%s: %q", when, why)
 			}
 		}
 		expect("without a switch", healthpb.HealthCheckResponse_NOT_SERVING)
@@ -52,5 +56,93 @@ func TestHealth(t *testing.T) {
 		expect("another agent has its switch", healthpb.HealthCheckResponse_NOT_SERVING)
 		end()
 		expect("the other agent has gone", healthpb.HealthCheckResponse_SERVING)
+	})
+}
+
+// TestSwitchAway: an agent without its switch says so at once to a host that wants a group, and in its
+// status. What is to be removed it takes note of. A switch that is back in a moment is waited for.
+func TestSwitchAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 1)
+		n := l.nodes[0]
+		l.start(1)
+		g, next := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2)), aGroup(hostAddr(1, 1), 0x800002, hostAddr(1, 2))
+		l.install(1, g)
+		n.sw.close()
+		synctest.Wait()
+		back := make(chan error)
+		go func() {
+			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: next})
+			back <- err
+		}()
+		time.Sleep(blink / 10)
+		n.sw, _ = l.startSwitch(n.p4)
+		if err := <-back; err != nil {
+			t.Errorf("a switch that was away for a moment: %v", err)
+		}
+		n.sw.close()
+		lost := time.Now().UTC().Format(time.DateTime)
+		time.Sleep(2 * blink)
+		within := func(what string, most time.Duration, f func() error) error {
+			t.Helper()
+			begun := time.Now()
+			err := f()
+			if took := time.Since(begun); took > most {
+				t.Errorf("%s took %v", what, took)
+			}
+			return err
+		}
+		err := within("an install", 100*time.Millisecond, func() error {
+			_, err := l.groups(1).Install(t.Context(), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 0x800003, hostAddr(1, 2))})
+			return err
+		})
+		why := "the switch has not been connected to its agent since " + lost
+		if e := failure.Read(err); e == nil || e.Reason != mcrdmav1.Reason_NOT_READY || !strings.HasPrefix(e.Text, why) {
+			t.Errorf("%v", err)
+		}
+		if err := within("a remove", 100*time.Millisecond, func() error {
+			_, err := l.groups(1).Remove(t.Context(), &mcrdmav1.RemoveRequest{Key: g.Key})
+			return err
+		}); err != nil {
+			t.Errorf("%v", err)
+		}
+		s, err := mcrdmav1.NewSwitchStatusClient(l.conn(1)).GetStatus(t.Context(), &mcrdmav1.GetStatusRequest{})
+		if err != nil || !strings.HasPrefix(s.GetWaitsFor(), why) {
+			t.Errorf("%v, %v", s, err)
+		}
+		n.sw, _ = l.startSwitch(n.p4)
+		time.Sleep(10 * time.Second)
+		if why := n.agent.waitsFor(); why != "" {
+			t.Errorf("with its switch: %s", why)
+		}
+		l.remove(1, next)
+		l.noLeftovers()
+	})
+}
+
+// TestWaitsFor: an agent that has just started says what it waits for.
+func TestWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		n := l.launch(1, func(c *config.Config, _ *Options) {
+			c.Routing.Settle = time.Second
+			for i := range c.Ports {
+				if p := &c.Ports[i]; p.Port == 101 {
+					p.Hello, p.PeerMAC = true, switchspec.MAC{}
+				}
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		if got, want := n.agent.waitsFor(), "routes are being learned, for another 500ms (routing.settle)"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		time.Sleep(time.Second)
+		if got, want := n.agent.waitsFor(), "the link of port 101 to sw2 is down, for which the agent waits for another 1.5s"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		time.Sleep(2 * time.Second)
+		if got := n.agent.waitsFor(); got != "" {
+			t.Errorf("%q", got)
+		}
 	})
 }

@@ -96,7 +96,7 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 		a.setHolder(s, h.from, mine)
 		return nil
 	}
-	c := change{strict: true, spec: next}
+	c := change{strict: true, spec: next, unreached: len(s.holders) == 0}
 	if !same {
 		c.record = func() []byte { return a.record(s, next, h.from, &mine) }
 	}

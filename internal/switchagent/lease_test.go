@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/fanout"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -36,6 +37,7 @@ func (l *line) empty(what string) {
 		}
 		return true
 	})
+	synctest.Wait() // an agent may know it a little later than its switch
 }
 
 // TestLeases: a group that is not renewed goes along the whole tree, and others stay.
@@ -168,8 +170,8 @@ func TestRenewalBeatsExpiry(t *testing.T) {
 			wg.Go(func() { x.expire(t.Context()) })
 		}
 		time.Sleep(50 * time.Millisecond) // they wait for their turns
-		if missing := a.renew([]groupKey{k}); len(missing) > 0 {
-			t.Fatal(missing)
+		if !a.renew(k, 0) {
+			t.Fatalf("there is no group %v", k)
 		}
 		if err := a.syncPeer(t.Context(), a.peers["sw2"]); err != nil {
 			t.Fatal(err)
@@ -250,14 +252,9 @@ func TestSlowWatcherIsLost(t *testing.T) {
 		}
 		expectEvents(t, w, mcrdmav1.WatchResponse_TYPE_SYNCED)
 		g := &mcrdmav1.GroupStatus{Group: aGroup(hostAddr(1, 1), 1, hostAddr(1, 2), hostAddr(1, 3), hostAddr(1, 4))}
-		for range 10 * watchQueue {
-			a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, hostAddr(1, 1), g)
+		for range 10 * fanout.Queue {
+			a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, hostAddr(1, 1), g)
 		}
-		a.events.mu.Lock()
-		if n := len(a.events.watchers); n != 0 {
-			t.Errorf("%d watchers", n)
-		}
-		a.events.mu.Unlock()
 		told := 0
 		for {
 			e, err := w.Recv()
@@ -272,7 +269,7 @@ func TestSlowWatcherIsLost(t *testing.T) {
 		if _, err := w.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("after the end: %v", err)
 		}
-		if told < watchQueue || told == 10*watchQueue {
+		if told < fanout.Queue || told == 10*fanout.Queue {
 			t.Errorf("%d events", told)
 		}
 		if _, err := slow.Install(t.Context(), &mcrdmav1.InstallRequest{Group: aGroup(hostAddr(1, 1), 1, hostAddr(1, 2))}); err != nil {
@@ -368,6 +365,43 @@ func TestRequestsBeforeTheSwitchIsFound(t *testing.T) {
 			return len(a.groups) == 0
 		})
 		l.empty(fmt.Sprint(len(groups), " groups"))
+		l.noLeftovers()
+	})
+}
+
+// TestNumbers: an agent tells the number that a daemon gives a group, when it is installed and,
+// after a restart of the agent, from when it is renewed. Daemons of an earlier release tell none.
+func TestNumbers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		l.startAll()
+		g, older := aGroup(hostAddr(1, 1), 0x800001, hostAddr(1, 2), hostAddr(2, 1)), aGroup(hostAddr(1, 1), 0x800002, hostAddr(1, 2))
+		g.Key.Number = 1 << 40
+		l.install(1, g)
+		l.install(1, older)
+		numbers := func(want uint64) {
+			t.Helper()
+			list, err := l.groups(1).List(t.Context(), &mcrdmav1.ListRequest{})
+			if err != nil || len(list.Groups) != 2 || list.Groups[0].Group.Key.Number != want || list.Groups[1].Group.Key.Number != 0 {
+				t.Errorf("%v, %v; want number %d", list, err, want)
+			}
+		}
+		renew := func(keys ...*mcrdmav1.GroupKey) {
+			t.Helper()
+			if r, err := l.groups(1).Renew(t.Context(), &mcrdmav1.RenewRequest{Keys: keys}); err != nil || len(r.Missing) > 0 {
+				t.Fatal(r, err)
+			}
+		}
+		numbers(1 << 40)
+		renew(&mcrdmav1.GroupKey{Source: g.Key.Source, McId: g.Key.McId})
+		numbers(1 << 40)
+		l.nodes[0].kill()
+		l.start(1)
+		numbers(0)
+		renew(older.Key, g.Key)
+		numbers(1 << 40)
+		l.remove(1, g)
+		l.remove(1, older)
 		l.noLeftovers()
 	})
 }

@@ -124,6 +124,9 @@ func TestStateOlderThanSwitch(t *testing.T) {
 		for name, running := range map[string]bool{"lost": false, "a copy of a stopped agent's": true} {
 			for point, more := 0, true; more; point++ {
 				for _, after := range []bool{false, true} {
+					if !after && point > 0 {
+						continue // what is there then is what the call before has left
+					}
 					l, r := newRegisters(t)
 					if running {
 						l.nodes[0].kill()

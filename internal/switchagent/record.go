@@ -235,10 +235,9 @@ func readRules(p installation) bifurcation.Rules {
 		case switchspec.PREGroup:
 			pre = append(pre, e)
 		case switchspec.Replica:
-			r.Rewrites = append(r.Rewrites, bifurcation.Rewrite{RID: e.RID, NextHop: e.NextHop, Dst: e.Dst, Last: e.Last, QPN: e.QPN})
+			r.Rewrites = append(r.Rewrites, e.Rewrite)
 		case switchspec.Region:
-			r.Translations = append(r.Translations, bifurcation.Translation{RID: e.RID, RKey: e.RKey, First: e.First, Last: e.Last,
-				Offset: e.Offset, NewRKey: e.NewRKey})
+			r.Translations = append(r.Translations, e.Translation)
 		}
 	}
 	for _, g := range pre {

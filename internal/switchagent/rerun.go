@@ -127,7 +127,7 @@ func (a *Agent) remakeOne(ctx context.Context, s *step) error {
 		a.log.Warn("a group's copies cannot be made as they should", "group", s.key, "error", err)
 	}
 	if s.group != nil {
-		a.events.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, s.group.Source, a.describe(s.group))
+		a.tell(mcrdmav1.WatchResponse_TYPE_UPDATED, s.group.Source, a.describe(s.group))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // raw is all that a switch holds, numbers included.
@@ -180,7 +181,7 @@ func (l *line) reached(at int, src netip.Addr, id uint32, dst netip.Addr) ([]str
 		}
 		var got []string
 		for _, r := range e.(switchspec.PREGroup).Replicas {
-			e, ok := s.Find(switchspec.Replica{Group: m.Group, RID: r.Instance}.Key())
+			e, ok := s.Find(switchspec.Replica{Group: m.Group, Rewrite: bifurcation.Rewrite{RID: r.Instance}}.Key())
 			if !ok {
 				return nil, fmt.Errorf("sw%d lacks replica %d/%d", at, m.Group, r.Instance)
 			}
@@ -230,7 +231,8 @@ func TestMakeBeforeBreak(t *testing.T) {
 		receivers := []netip.Addr{hostAddr(1, 2), hostAddr(2, 1), hostAddr(3, 1), hostAddr(3, 2)}
 		want := []string{"10.1.0.12", "10.2.0.11", "10.3.0.11", "10.3.0.12"}
 		var more []string // possible too
-		checks, there := 0, false
+		checks, there := 0, true
+		l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...)) // no packets come before
 		mu.Lock()
 		check = func() {
 			checks++
@@ -252,10 +254,6 @@ func TestMakeBeforeBreak(t *testing.T) {
 				t.Errorf("after a write: reached %v, %v", got, err)
 			}
 		}
-		mu.Unlock()
-		l.install(1, aGroup(hostAddr(1, 1), 0x800001, receivers...))
-		mu.Lock()
-		there = true
 		mu.Unlock()
 		for round := range 4 {
 			up := round%2 == 1

@@ -16,6 +16,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -26,11 +27,11 @@ const (
 )
 
 func clientOptions() []grpc.DialOption {
-	return []grpc.DialOption{
+	return append(grpcwindow.Dial(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second}),
-	}
+	)
 }
 
 // newServer makes the gRPC server with all services, for as long as ctx.
@@ -193,8 +194,10 @@ func (s *groupsServer) Renew(ctx context.Context, req *mcrdmav1.RenewRequest) (*
 		keys = append(keys, k)
 	}
 	res := &mcrdmav1.RenewResponse{}
-	for _, k := range s.a.renew(keys) {
-		res.Missing = append(res.Missing, groupKeyProto(k))
+	for i, k := range keys {
+		if !s.a.renew(k, req.GetKeys()[i].GetNumber()) {
+			res.Missing = append(res.Missing, groupKeyProto(k))
+		}
 	}
 	return res, nil
 }
@@ -210,7 +213,7 @@ func (s *groupsServer) Get(ctx context.Context, req *mcrdmav1.GetRequest) (*mcrd
 	}
 	out := s.a.describe(g)
 	if req.GetCounters() {
-		err = s.a.count(ctx, g, out)
+		err = s.a.count(ctx, g, out, req.GetAcked())
 	}
 	return &mcrdmav1.GetResponse{Group: out}, err
 }
@@ -228,8 +231,8 @@ func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	w := s.a.events.watch(sees)
-	defer s.a.events.unwatch(w)
+	w, end := s.a.events.Watch(func(e groupEvent) bool { return sees(e.source) })
+	defer end()
 	for _, g := range s.a.describeAll(sees) {
 		if err := out.Send(&mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_INSTALLED, Group: g}); err != nil {
 			return err
@@ -240,11 +243,11 @@ func (s *groupsServer) Watch(req *mcrdmav1.WatchRequest, out grpc.ServerStreamin
 	}
 	for {
 		select {
-		case e, ok := <-w.queue:
+		case e, ok := <-w.Events:
 			if !ok {
 				return out.Send(&mcrdmav1.WatchResponse{Type: mcrdmav1.WatchResponse_TYPE_LOST})
 			}
-			if err := out.Send(e); err != nil {
+			if err := out.Send(e.WatchResponse); err != nil {
 				return err
 			}
 		case <-out.Context().Done():

@@ -357,7 +357,7 @@ func TestUpdateThatFailsHalfway(t *testing.T) {
 		refused{codes.FailedPrecondition, "NO_ROUTE", "sw1", []string{nowhere.String()}}.check(t, "update", err)
 		e := expectEvents(t, w, mcrdmav1.WatchResponse_TYPE_UPDATED)[0]
 		if r := e.GetGroup().GetGroup().GetReceivers(); len(r) != 2 {
-			t.Errorf("watchers are told of %d receivers", len(r))
+			t.Errorf("watchers see %d receivers", len(r))
 		}
 		for i := 1; i <= 2; i++ {
 			if err := l.state(i).Check(); err != nil {

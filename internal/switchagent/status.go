@@ -19,6 +19,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 var reconnectBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
@@ -30,6 +31,7 @@ func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
 	out := &mcrdmav1.GroupStatus{Switch: string(a.name), Expires: timestamppb.New(g.expires), Group: &mcrdmav1.Group{
 		Key: groupKeyProto(g.key()), SenderQpn: g.SenderQPN, InitialPsn: g.InitialPSN, Address: g.Address.String(),
 		Receivers: receiversProto(g.Receivers)}}
+	out.Group.Key.Number = g.number
 	if g.cnpGap > 0 {
 		out.Group.CnpGap = durationpb.New(g.cnpGap)
 	}
@@ -39,10 +41,9 @@ func (a *Agent) describe(g *group) *mcrdmav1.GroupStatus {
 	return out
 }
 
-// describeAll are the groups of some sources, in order of their keys.
-func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.GroupStatus {
+// listed are the groups of some sources that are installed here, in order of their keys.
+func (a *Agent) listed(sees func(source netip.Addr) bool) (list []*group) {
 	a.mu.Lock()
-	var list []*group
 	for k, g := range a.groups {
 		if g.step != nil && !g.void && sees(k.source) {
 			list = append(list, g)
@@ -50,6 +51,11 @@ func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.Group
 	}
 	a.mu.Unlock()
 	slices.SortFunc(list, func(x, y *group) int { return compareGroups(x.key(), y.key()) })
+	return list
+}
+
+func (a *Agent) describeAll(sees func(source netip.Addr) bool) []*mcrdmav1.GroupStatus {
+	list := a.listed(sees)
 	out := make([]*mcrdmav1.GroupStatus, 0, len(list))
 	for _, g := range list {
 		out = append(out, a.describe(g))
@@ -61,14 +67,14 @@ func compareGroups(x, y groupKey) int {
 	return cmp.Or(x.source.Compare(y.source), cmp.Compare(x.id, y.id))
 }
 
-// count adds what the switch has counted.
-func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) error {
-	s, err := a.driver.reader(ctx)
+// count adds what the switch has counted and, if far is set, how far members have acknowledged.
+func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus, far bool) error {
+	s, err := a.driver.there(ctx)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
-	slot, base, index := g.merging.slot(), g.merging.base, map[string]uint8{}
+	slot, epoch, base, index := g.merging.slot(), epochOf(g.merging.use), g.merging.base, map[string]uint8{}
 	for _, m := range g.merging.members {
 		index[m.Src.String()] = m.Index
 	}
@@ -78,23 +84,51 @@ func (a *Agent) count(ctx context.Context, g *group, out *mcrdmav1.GroupStatus) 
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
+	var acked [switchspec.MaxMembers]p4rt.Acked
+	known := false
+	if far {
+		if acked, known, err = s.ReadAcked(ctx, slot); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotReady, err)
+		}
+	}
 	direct, err := s.ReadDirect(ctx, match)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
-	out.Packets = direct[match.Key()].Packets
+	out.Packets, out.Bytes = direct[match.Key()].Packets, direct[match.Key()].Bytes
 	for _, r := range out.GetGroup().GetReceivers() { // which may no longer be the present ones
 		var c p4rt.MemberCounts
+		var psn *uint32
 		if i, ok := index[r.GetAddress()]; ok {
 			c = members[i]
 			if base != nil {
 				c = c.Since(base[i])
 			}
+			if known && acked[i].Epoch == epoch {
+				psn = &acked[i].PSN
+			}
 		}
 		out.Members = append(out.Members, &mcrdmav1.MemberCounters{Acks: c.ACKs, SequenceNaks: c.SequenceNAKs,
-			RnrNaks: c.RNRNAKs, FatalNaks: c.FatalNAKs, Cnps: c.CNPs})
+			RnrNaks: c.RNRNAKs, FatalNaks: c.FatalNAKs, Cnps: c.CNPs, AckedPsn: psn})
 	}
+	behind(out.GetMembers())
 	return nil
+}
+
+// behind says of each member how far it is behind the one that has acknowledged most.
+func behind(members []*mcrdmav1.MemberCounters) {
+	var first *uint32
+	for _, m := range members {
+		if m.AckedPsn != nil && (first == nil || rocev2.PSN(m.GetAckedPsn()).After(rocev2.PSN(*first))) {
+			first = m.AckedPsn
+		}
+	}
+	for _, m := range members {
+		if m.AckedPsn != nil {
+			n := uint32(rocev2.PSN(*first).Sub(rocev2.PSN(m.GetAckedPsn()))) //nolint:gosec // not negative
+			m.BehindPackets = &n
+		}
+	}
 }
 
 type statusServer struct {
@@ -115,6 +149,7 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	d, _ := a.driver.current()
 	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.opts.Version,
 		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled), IcrcOff: a.cfg.ICRCOff,
+		WaitsFor: a.waitsFor(),
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
 			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
 	if d.err != nil {
@@ -333,7 +368,7 @@ func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersR
 	if _, err := s.may(ctx); err != nil {
 		return nil, err
 	}
-	session, err := s.a.driver.reader(ctx)
+	session, err := s.a.driver.there(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -115,11 +115,10 @@ func entities(key stepKey, rules bifurcation.Rules, group, firstPRE uint16) []sw
 		out = append(out, g)
 	}
 	for _, w := range rules.Rewrites {
-		out = append(out, switchspec.Replica{Group: group, RID: w.RID, Last: w.Last, Dst: w.Dst, QPN: w.QPN, NextHop: w.NextHop})
+		out = append(out, switchspec.Replica{Group: group, Rewrite: w})
 	}
 	for _, t := range rules.Translations {
-		out = append(out, switchspec.Region{Group: group, RID: t.RID, RKey: t.RKey, First: t.First, Last: t.Last,
-			Offset: t.Offset, NewRKey: t.NewRKey})
+		out = append(out, switchspec.Region{Group: group, Translation: t})
 	}
 	return append(out, switchspec.Match{Src: key.source, MCID: key.id, Dst: key.dst, Group: group,
 		FirstPRE: firstPRE, PREGroups: uint16(len(rules.PREGroups))}) //nolint:gosec // 16 or so

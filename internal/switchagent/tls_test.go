@@ -237,7 +237,7 @@ func sees(t *testing.T, l *line, sec security) {
 		// Later events, too: the last one is one that it may see.
 		a := l.nodes[0].agent
 		for _, source := range []string{"10.1.0.15", "10.1.0.11", "10.1.0.14", "10.1.0.12"} {
-			a.events.tell(mcrdmav1.WatchResponse_TYPE_REMOVED, netip.MustParseAddr(source), &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
+			a.tell(mcrdmav1.WatchResponse_TYPE_REMOVED, netip.MustParseAddr(source), &mcrdmav1.GroupStatus{Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: source}}})
 		}
 		if !slices.Equal(have, x.want) {
 			t.Errorf("%v watches %v, want %v", x.id, have, x.want)
@@ -249,7 +249,7 @@ func sees(t *testing.T, l *line, sec security) {
 			}
 			for _, s := range told {
 				if !x.id.Owns(netip.MustParseAddr(s)) {
-					t.Errorf("%v is told of %s", x.id, s)
+					t.Errorf("%v is notified of %s", x.id, s)
 				}
 			}
 		}

@@ -58,9 +58,9 @@ func (s *State) Apply(list ...Change) error {
 const (
 	stageDetach  = iota // matches that go, or wait
 	stageUnmerge        // members of slots that get another group
-	stageBase           // settings, PRE groups, neighbors, merge groups, bypasses
-	stageRewrite        // replicas, regions, next hops
-	stageMembers        // members, ECMP groups
+	stageBase           // settings, neighbors, merge groups, bypasses
+	stageRewrite        // PRE groups, replicas, regions, next hops, members
+	stageChoice         // ECMP groups
 	stageSwitch         // what is in use changes, by one step
 	stageCleanup        // what was in use before changes; regions
 	stageAttach         // matches

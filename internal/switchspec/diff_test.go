@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 func addr(n uint16) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
@@ -56,11 +58,11 @@ func drawState(t *rapid.T) *State {
 			if !maybe(9) {
 				continue
 			}
-			r := Replica{Group: g, RID: rid + 1, Last: maybe(5), Dst: addr(small(t, "dst", 1, 2)), NextHop: small(t, "hop", 0, 3)}
+			r := Replica{Group: g, Rewrite: bifurcation.Rewrite{RID: rid + 1, Last: maybe(5), Dst: addr(small(t, "dst", 1, 2)), NextHop: small(t, "hop", 0, 3)}}
 			put(r)
 			for first := range uint64(2) {
 				if r.Last && maybe(5) {
-					put(Region{Group: g, RID: rid + 1, First: first, Last: first + uint64(small(t, "len", 0, 1)), Offset: uint64(small(t, "offset", 0, 1))})
+					put(Region{Group: g, Translation: bifurcation.Translation{RID: rid + 1, First: first, Last: first + uint64(small(t, "len", 0, 1)), Offset: uint64(small(t, "offset", 0, 1))}})
 				}
 			}
 		}

@@ -49,10 +49,10 @@ var kinds = [...]struct {
 	inserts, deletes int
 }{
 	KindSettings:    {"settings", stageBase, stageLast},
-	KindPREGroup:    {"PRE group", stageBase, stageBare},
+	KindPREGroup:    {"PRE group", stageRewrite, stageBare},
 	KindNeighbor:    {"neighbor", stageBase, stageLast},
 	KindNextHop:     {"next hop", stageRewrite, stageBare},
-	KindECMPGroup:   {"ECMP group", stageMembers, stageStrip},
+	KindECMPGroup:   {"ECMP group", stageChoice, stageStrip},
 	KindRouterMAC:   {"router MAC", stageSwitch, stageLeave},
 	KindARPTarget:   {"ARP target", stageSwitch, stageLeave},
 	KindRoute:       {"route", stageSwitch, stageLeave},
@@ -64,7 +64,7 @@ var kinds = [...]struct {
 	KindReplica:     {"replica", stageRewrite, stageStrip},
 	KindRegion:      {"region", stageRewrite, stageCleanup},
 	KindMergeGroup:  {"merge group", stageBase, stageStrip},
-	KindMergeMember: {"merge member", stageMembers, stageLeave},
+	KindMergeMember: {"merge member", stageRewrite, stageLeave},
 	KindBypass:      {"bypass", stageBase, stageLast},
 	KindMatch:       {"group match", stageAttach, stageDetach},
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // PREReplica is a copy that the packet replication engine makes.
@@ -70,16 +72,11 @@ func (m Match) pre(f func(Key)) {
 	}
 }
 
-// Replica is what becomes of a copy.
+// Replica is what becomes of a copy. Regions concern the last copies. NextHop is that of
+// a Neighbor; 0 leaves the MACs alone.
 type Replica struct {
 	Group uint16
-	RID   uint16
-	// Last says that this is the last copy: it gets its receiver's QPN, and
-	// Regions concern it. Otherwise it will be copied again.
-	Last    bool
-	Dst     netip.Addr // the receiver's, or the branch's representative
-	QPN     uint32     // the receiver's; 0 unless Last
-	NextHop uint16     // Neighbor; 0 leaves the MACs alone
+	bifurcation.Rewrite
 }
 
 func replicaKey(group, rid uint16) Key {
@@ -104,13 +101,8 @@ func (r Replica) check() error {
 // Region translates the addresses of WRITEs for a receiver. Regions of one copy
 // do not overlap.
 type Region struct {
-	Group       uint16
-	RID         uint16
-	RKey        uint32 // in the sender's packets
-	First, Last uint64 // sender's virtual addresses, both included
-
-	Offset  uint64 // is added, mod 2^64
-	NewRKey uint32 // the receiver's
+	Group uint16
+	bifurcation.Translation
 }
 
 // Key implements Entity.

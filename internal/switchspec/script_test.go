@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // TestScripts runs testdata: "have" and "want" set the two states, a line for each
@@ -73,7 +75,7 @@ func parse(line string) (Entity, error) {
 		r.Dst = ip(a)
 		return r, err
 	case "receiver": // group/rid dst QPN next-hop
-		r := Replica{Last: true}
+		r := Replica{Rewrite: bifurcation.Rewrite{Last: true}}
 		err := scan(&r.Group, &r.RID, &a, &r.QPN, &r.NextHop)
 		r.Dst = ip(a)
 		return r, err

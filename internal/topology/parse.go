@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
@@ -42,6 +43,7 @@ func Parse(data []byte, name string) (*Topology, error) {
 			k.link(i)
 		}
 		k.prefixes()
+		k.attachments()
 		if len(t.Switches) == 0 {
 			k.Add("switches", "none: list at least one, as %s", format.Example)
 		}
@@ -181,4 +183,56 @@ func (k *checker) prefixes() {
 			all[i] = all[i-1] // it may contain the next as well
 		}
 	}
+}
+
+// attachments makes sure that each host is at one switch, in a prefix of that switch: routes
+// to the host lead there, and its agent answers for the prefix.
+func (k *checker) attachments() {
+	at := map[string]*Node{} // switches, by the host's name
+	for i, l := range k.t.Links {
+		path, host, sw := fmt.Sprintf("links[%d].a.node", i), k.t.nodes[l.A.Node], k.t.nodes[l.B.Node]
+		if sw != nil && sw.Switch == nil {
+			path, host, sw = fmt.Sprintf("links[%d].b.node", i), sw, host
+		}
+		if host == nil || sw == nil || host.Switch != nil || sw.Switch == nil {
+			continue // a link between switches, or one with a fault that is known
+		}
+		if at[host.Name] == nil {
+			at[host.Name], k.paths["link of "+host.Name] = sw, path
+			continue
+		}
+		k.Add(path, "host %q has a link to %q already, in %s: want one link for each host, as its device has one",
+			host.Name, at[host.Name].Name, k.Position(k.paths["link of "+host.Name]))
+	}
+	lacking := map[string]bool{}
+	for i, h := range k.t.Hosts {
+		sw := at[h.Name]
+		switch {
+		case sw == nil || !h.Address.IsValid() || contains(sw.Switch, h.Address):
+		case len(sw.Switch.Prefixes) > 0:
+			k.outside(fmt.Sprintf("hosts[%d].address", i), h, sw)
+		case !lacking[sw.Name]:
+			lacking[sw.Name] = true
+			subnet, _ := h.Address.Prefix(min(24, h.Address.BitLen()))
+			k.Add(strings.TrimSuffix(k.paths[sw.Name], "name")+"prefixes", "missing: host %q is at this switch, by the link in %s: want the subnets of its hosts, as [%v]",
+				h.Name, k.Position(k.paths["link of "+h.Name]), subnet)
+		}
+	}
+}
+
+// outside adds the fault of a host whose address is in no prefix of its switch.
+func (k *checker) outside(path string, h Host, sw *Node) {
+	other := "no prefix of a switch"
+	for i, s := range k.t.Switches {
+		if contains(&s, h.Address) {
+			other = fmt.Sprintf("a prefix of switch %q, in %s", s.Name, k.Position(fmt.Sprintf("switches[%d].prefixes", i)))
+		}
+	}
+	k.Add(path, "%v is in %s, and the link in %s joins %q to %q: want an address in %v",
+		h.Address, other, k.Position(k.paths["link of "+h.Name]), h.Name, sw.Name, sw.Switch.Prefixes)
+}
+
+// contains says whether an address is in a prefix of a switch.
+func contains(s *Switch, a netip.Addr) bool {
+	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }

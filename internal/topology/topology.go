@@ -81,6 +81,14 @@ type Node struct {
 	id      int    // position in Topology.order
 }
 
+// Local is where a switch's agent and its P4Runtime listen if the whole fabric runs on this
+// machine: two ports of loopback that no other switch has, of up to 5000.
+func (n *Node) Local() (agent, p4runtime netip.AddrPort) {
+	port := 9560 + 10*uint16(n.id%5000) //nolint:gosec // below 60000
+	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return netip.AddrPortFrom(lo, port), netip.AddrPortFrom(lo, port-1)
+}
+
 // A Port is an end of a link, as its node sees it.
 type Port struct {
 	Link      int
@@ -147,7 +155,7 @@ func (t *Topology) owner(a netip.Addr) *Node {
 		if n.Address == a {
 			return n
 		}
-		if n.Switch != nil && slices.ContainsFunc(n.Switch.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if n.Switch != nil && contains(n.Switch, a) {
 			holder = n // prefixes do not overlap: there is one at most
 		}
 	}

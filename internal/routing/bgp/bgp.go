@@ -5,6 +5,7 @@
 //
 // It is the only importer of GoBGP, which runs inside the process. A [Source]
 // implements routing.Source; its next hops carry addresses and no ports.
+//
 // # Restart
 //
 // A speaker that ends by [Source.Suspend] says nothing to its peers: those that agreed
@@ -17,6 +18,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +42,8 @@ const Port = 179
 // gracefulShutdown is the community of RFC 8326: routes that carry it are about
 // to go, and are used only where there is nothing else.
 const gracefulShutdown = "65535:0"
+
+const maxRestart = 4095 * time.Second // 12 bits
 
 // Config describes the local speaker.
 type Config struct {
@@ -114,9 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Source, error) {
 	if cfg.Restart < 0 || cfg.Restart > maxRestart || cfg.Restart%time.Second != 0 {
 		return nil, fmt.Errorf("bgp: restart time %v: want whole seconds, up to %v (RFC 4724)", cfg.Restart, maxRestart)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Source{cfg: cfg, own: map[netip.Prefix]bool{}, peer: map[netip.Addr]Peer{}, hops: map[netip.Addr]netip.Addr{},
 		changes: changes{paths: map[netip.Prefix]bool{}, wake: make(chan struct{}, 1)}}
 	s.staleTime.Store(int64(staleTime))
@@ -183,10 +185,7 @@ func (s *Source) addPeer(ctx context.Context, p Peer, restarting bool) error {
 		return fmt.Errorf("bgp: peer %v of AS %d: needs an address and an AS number", p.Addr, p.ASN)
 	}
 	seconds := func(d, def time.Duration) uint64 {
-		if d == 0 {
-			d = def
-		}
-		return uint64(max(d, time.Second) / time.Second)
+		return uint64(max(cmp.Or(d, def), time.Second) / time.Second)
 	}
 	hold := seconds(p.HoldTime, 9*time.Second)
 	if hold < 3 {
@@ -243,6 +242,12 @@ func (s *Source) announceHop(ctx context.Context, p Peer) error {
 		s.hops[p.Addr] = p.NextHop
 	}
 	return err
+}
+
+// deferral is how long a speaker that has restarted waits for its peers' routes
+// before it sends its own: RFC 4724 §4.1's Selection_Deferral_Timer.
+func (s *Source) deferral() time.Duration {
+	return max(s.cfg.Restart/2, time.Second).Truncate(time.Second)
 }
 
 // RemovePeer ends a session; its routes are withdrawn at once.

@@ -17,6 +17,8 @@ import (
 const (
 	gateTime = 10 * time.Second // what a gate waits for, at most
 	gateHold = 65535            // seconds without keepalives; GoBGP cannot do without a hold time
+	// lookEvery is the time between two looks at how far sessions are.
+	lookEvery = 50 * time.Millisecond
 )
 
 // A gate is a peer of our own, at a loopback address, that sends no End-of-RIB while it
@@ -161,4 +163,48 @@ func (g *gate) close() error {
 		return fmt.Errorf("bgp: after a restart: %w", err)
 	}
 	return nil
+}
+
+// await waits until a condition holds for the set of peers, by address, that have
+// sent all their routes.
+func (s *Source) await(ctx context.Context, cond func(told map[string]bool) bool) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		told := map[string]bool{}
+		err := s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) { told[p.State.NeighborAddress] = hasTold(p) })
+		if err != nil {
+			return err
+		}
+		if cond(told) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// hasTold says whether a peer has sent all its routes, as far as can be known.
+func hasTold(p *api.Peer) bool {
+	if p.State.SessionState != api.PeerState_ESTABLISHED {
+		return false
+	}
+	if !restarts(p) {
+		return true
+	}
+	speaks := map[api.Family_Afi]bool{}
+	for _, c := range p.State.RemoteCap {
+		if mp, ok := message(c).(*api.MultiProtocolCapability); ok {
+			speaks[mp.Family.Afi] = true
+		}
+	}
+	for _, a := range p.AfiSafis {
+		if afi := a.Config.Family.Afi; speaks[afi] && !a.MpGracefulRestart.State.EndOfRibReceived {
+			return false
+		}
+	}
+	return true
 }

@@ -1,7 +1,9 @@
 package bgp
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strconv"
@@ -38,6 +40,12 @@ func (s *Source) hangUp() (release func(), err error) {
 	return release, nil
 }
 
+// errHangUp is wrapped by errors of Suspend after which the peers learn that the
+// speaker leaves.
+var errHangUp = errors.New("bgp: the connections cannot be ended silently")
+
+func hangUpError(err error) error { return fmt.Errorf("%w: %w", errHangUp, err) }
+
 // ended ignores the error of a connection that has ended by itself.
 func ended(err error) error {
 	if errors.Is(err, unix.ENOTCONN) {
@@ -69,6 +77,17 @@ func (s *Source) sockets() (list []int, err error) {
 		_ = unix.Close(fd)
 	}
 	return list, nil
+}
+
+// holds says whether a connection between two addresses belongs to a session.
+func (s *Source) holds(local, remote netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.peer[remote.Addr()]
+	if !ok || p.Local.IsValid() && p.Local != local.Addr() {
+		return false
+	}
+	return remote.Port() == cmp.Or(p.Port, Port) || s.cfg.ListenPort != 0 && local.Port() == s.cfg.ListenPort
 }
 
 // ends are the addresses of a TCP connection; false: it is none.

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,9 +60,7 @@ func (s *Source) Neighbors(ctx context.Context) ([]Neighbor, error) {
 				n.Advertised += told - 1 // GoBGP counts the End-of-RIB marker of graceful restart
 			}
 		}
-		if n.State == "" {
-			n.State = strings.ToLower(p.GetState().GetSessionState().String())
-		}
+		n.State = cmp.Or(n.State, strings.ToLower(p.GetState().GetSessionState().String()))
 		list = append(list, n)
 	})
 	if err != nil {

@@ -10,6 +10,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -70,9 +71,7 @@ var groups = []uint{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLG
 // Open reads the tables and begins to follow them. It needs no privilege but
 // to enter the namespace.
 func Open(cfg Config) (*Source, error) {
-	if cfg.Table == 0 {
-		cfg.Table = unix.RT_TABLE_MAIN
-	}
+	cfg.Table = cmp.Or(cfg.Table, unix.RT_TABLE_MAIN)
 	if cfg.OnError == nil {
 		cfg.OnError = func(error) {}
 	}

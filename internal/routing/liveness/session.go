@@ -15,6 +15,7 @@
 package liveness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -77,17 +78,10 @@ type Session struct {
 
 // New returns a session in state Down whose first hello is due at once.
 func New(cfg Config, now time.Time) (*Session, error) {
-	set := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
-	}
-	set(&cfg.DesiredMinTx, DefaultInterval)
-	set(&cfg.RequiredMinRx, DefaultInterval)
-	set(&cfg.SlowTx, DefaultSlow)
-	if cfg.DetectMult == 0 {
-		cfg.DetectMult = DefaultDetectMult
-	}
+	cfg.DesiredMinTx = cmp.Or(cfg.DesiredMinTx, DefaultInterval)
+	cfg.RequiredMinRx = cmp.Or(cfg.RequiredMinRx, DefaultInterval)
+	cfg.SlowTx = cmp.Or(cfg.SlowTx, DefaultSlow)
+	cfg.DetectMult = cmp.Or(cfg.DetectMult, DefaultDetectMult)
 	if cfg.Discriminator == 0 {
 		return nil, errors.New("liveness: discriminator is 0: give each session a number of its own")
 	}

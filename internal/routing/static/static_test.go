@@ -87,7 +87,7 @@ func message(err error) string {
 
 func TestSource(t *testing.T) {
 	topo, err := topology.Parse([]byte(`
-switches: [{name: l1, address: 10.255.0.1}, {name: l2, address: 10.255.0.2}, {name: s1, address: 10.255.1.1}, {name: s2, address: 10.255.1.2, mac: "02:00:00:00:00:05"}]
+switches: [{name: l1, address: 10.255.0.1}, {name: l2, address: 10.255.0.2, prefixes: [10.1.0.0/24]}, {name: s1, address: 10.255.1.1}, {name: s2, address: 10.255.1.2, mac: "02:00:00:00:00:05"}]
 hosts: [{name: h, address: 10.1.0.1}]
 links:
 - {a: {node: l1, port: 1}, b: {node: s1, port: 1}}

@@ -4,13 +4,14 @@
 // [Load] and [Parse] are strict: an unknown field, a value of the wrong form and
 // whatever does not fit together are refused, each with file and line. Go code
 // may make a Config itself; [Config.SetDefaults] and [Config.Validate] do for it
-// what Parse does for a file. testdata/full.yaml shows every field.
+// what Parse does for a file. [Reference] shows every field.
 //
 // The package imports the standard library, strictyaml, and the values of switchspec
 // and routing. It opens no file but the one that Load is given.
 package config
 
 import (
+	_ "embed"
 	"hash/fnv"
 	"net/netip"
 	"path/filepath"
@@ -20,6 +21,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
+
+// Reference is a complete configuration, in which comments explain every field and say which
+// values are defaults.
+//
+//go:embed reference.yaml
+var Reference string
 
 // Where routes come from.
 const (

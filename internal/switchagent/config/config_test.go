@@ -26,7 +26,7 @@ var (
 	exact  = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 )
 
-// full is what testdata/full.yaml says.
+// full is what reference.yaml says.
 func full() *Config {
 	return &Config{
 		Name: "torA", Address: addr("10.255.0.1"), MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0},
@@ -36,7 +36,7 @@ func full() *Config {
 		Listen:    "192.0.2.1:9560", Metrics: "127.0.0.1:9561",
 		TLS:   TLS{Cert: "/etc/mcrdma/torA.crt", Key: "/etc/mcrdma/torA.key", CA: "/etc/mcrdma/ca.crt"},
 		State: "/var/lib/mcrdma/torA.db",
-		Routing: Routing{Source: BGP, Topology: "testdata/fabric.yaml",
+		Routing: Routing{Source: BGP, Topology: "fabric.yaml",
 			BGP:    Speaker{ASN: 4200000001, Listen: []netip.Addr{addr("192.0.2.1")}, Port: 179, Drain: time.Second},
 			Kernel: KernelRouting{Namespace: "/run/netns/torA"}, Settle: 5 * time.Second},
 		Hello:   Hello{50 * time.Millisecond, 3},
@@ -61,7 +61,7 @@ func full() *Config {
 }
 
 func TestFull(t *testing.T) {
-	c, err := Load("testdata/full.yaml")
+	c, err := Load("reference.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +72,7 @@ func TestFull(t *testing.T) {
 
 // The example has every field, and each in its own line or list.
 func TestFullIsFull(t *testing.T) {
-	data, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := []byte(Reference)
 	f, _ := strictyaml.Decode(data, "", new(Config), format)
 	there := map[string]bool{}
 	for path := range f.Fields() {
@@ -107,10 +104,7 @@ func TestFullIsFull(t *testing.T) {
 
 // What the example calls a default is one: without its line nothing changes.
 func TestFullDefaults(t *testing.T) {
-	data, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := []byte(Reference)
 	want, err := Parse(data, "")
 	if err != nil {
 		t.Fatal(err)

@@ -41,18 +41,19 @@ func TestAdversary(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds: %+v", seeds, total)
-	if n := int(seeds); total.turned < 3*n || total.undone < n || total.unclear < n || total.foreign < n || total.moved < n/2 || total.routed < n || total.behind < n/2 {
+	if n := int(seeds); total.turned < 3*n || total.undone < n || total.unclear < n || total.foreign < n || total.moved < n/2 || total.routed < n || total.behind < n/2 || total.unreached < n/2 {
 		t.Errorf("the adversary does not exercise what it should: %+v", total)
 	}
 }
 
 // A tally counts what has happened, so that a run that tests nothing is noticed.
-type tally struct{ turned, undone, unclear, foreign, moved, routed, behind int }
+type tally struct{ turned, undone, unclear, foreign, moved, routed, behind, unreached int }
 
 // mistakes are those that the adversary must find.
 var mistakes = []string{
 	"a refused hold counts as done",
 	"packets turn before the branches are held",
+	"a step that packets reach counts as unreached",
 	"merging turns before the record is stored",
 	"routes are put before the switches were told",
 	"a failed record does not stop the change",
@@ -113,6 +114,7 @@ type step struct {
 	pending                       []call
 	faults                        bool // something failed
 	routed, told                  bool // routes were put, and switches told, in this transition
+	known                         bool // it has been made once, and packets come
 }
 
 // step2 is what a step was before a transition.
@@ -242,13 +244,16 @@ func (w *world) plan(s *step) planner.Change {
 func (w *world) begin(s *step, c planner.Change) {
 	w.number++
 	c.Was, c.Again = s.branches, s.behind || c.Again
+	c.Unreached = !s.known && len(s.all) == 0 && len(s.branches) == 0 && w.rnd.IntN(4) > 0
 	if !c.Fresh && !c.Copies && s.copies {
 		c.Copies = true
 	}
 	s.c, s.next, s.faults, s.routed, s.told = c, w.number, false, false, false
 	s.was = step2{s.match, s.merging, s.record, maps.Clone(s.branches)}
 	w.trace("%s: transition %d: %+v", s.name, s.next, c)
-	s.t = planner.Begin(c)
+	wrong := c
+	wrong.Unreached = c.Unreached || w.is("a step that packets reach counts as unreached")
+	s.t = planner.Begin(wrong)
 	switch {
 	case w.is("packets turn before the branches are held") && c.Fresh:
 		w.turn(s)
@@ -293,6 +298,11 @@ func (w *world) take(s *step) {
 		w.start(s, a)
 	}
 	if s.t.State() >= planner.Trimming && s.t.Err() == nil {
+		if s.c.Unreached && !s.known {
+			w.tally.unreached++
+			w.reached(s, "packets come")
+		}
+		s.known = true
 		s.branches, s.behind, s.copies, s.all = maps.Clone(s.c.Next), false, s.c.Copies, s.c.Receivers
 	}
 	if s.t.State() == planner.Ended {
@@ -440,11 +450,13 @@ func (w *world) perform(s *step, c call) {
 
 // turn is when packets meet the new entries.
 func (w *world) turn(s *step) {
-	w.reached(s, "packets turn")
+	if !s.c.Unreached {
+		w.reached(s, "packets turn")
+	}
 	if !s.c.Copies && !s.routed {
 		w.fail("%s: packets follow the routes, which are not on the switch", s.name)
 	}
-	if s.c.Fresh && s.c.Copies && s.told && s.early != s.next {
+	if s.c.Fresh && s.c.Copies && s.told && s.early != s.next && !s.c.Unreached {
 		w.fail("%s: the entries are written only when the other switches have answered", s.name)
 	}
 	if s.c.Merging && s.record != s.next {

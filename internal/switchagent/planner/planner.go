@@ -7,7 +7,7 @@
 //
 //	state      actions                                        then
 //	Preparing  Early, Hold, Record; Turn, if nothing has to   Routing where no copies are to be made, else
-//	           be done before it                              Turning; Undoing if anything failed
+//	           be done before it, or if no packets come yet   Turning; Undoing if anything failed
 //	Routing    Route: packets that are not copied follow      Turning; Undoing
 //	           the routes, which must be those of the plan
 //	Turning    Turn, unless it is done already                Trimming; Undoing
@@ -46,6 +46,7 @@ type Change struct {
 	Again     bool                   // switches are told also what they have been told
 	Copies    bool                   // copies are made here then; else packets follow the routes
 	Fresh     bool                   // the switch gets other entries
+	Unreached bool                   // no packets come before the change is done: no switch has been told that the step is here
 	Merging   bool                   // Turn changes merging, too
 	Record    bool                   // the step's record changes
 }
@@ -91,6 +92,8 @@ const (
 type Transition struct {
 	c       Change
 	state   State
+	turning bool         // Turn has begun
+	record  int          // the action that stores the record; 0: none, or it is done
 	during  Branches     // until packets have turned
 	told    Branches     // of these, what the switches have to be told
 	open    map[int]bool // actions
@@ -109,16 +112,14 @@ func Begin(c Change) *Transition {
 			t.told[k] = t.during[k]
 		}
 	}
+	if c.Record {
+		t.record = t.do(Action{Kind: Record})
+	}
 	switch {
 	case t.atOnce():
-		if c.Fresh {
-			t.do(Action{Kind: Turn})
-		}
+		t.turn()
 	case c.Fresh && c.Copies && len(t.told) > 0:
 		t.do(Action{Kind: Early})
-	}
-	if c.Record {
-		t.do(Action{Kind: Record})
 	}
 	for k, r := range t.told {
 		t.do(Action{Kind: Hold, Branch: k, Receivers: r})
@@ -127,18 +128,30 @@ func Begin(c Change) *Transition {
 	return t
 }
 
-// atOnce says that packets can turn while the record is stored: nothing has to be done
-// first. Merging waits for the record: the switch must not know a later use of a slot than the
-// agent's state.
+// atOnce says that packets can turn while all else is done: nothing has to be done first,
+// or none come before the end.
 func (t *Transition) atOnce() bool {
-	return len(t.told) == 0 && !t.c.Merging && (t.c.Copies || !t.c.Fresh)
+	return (len(t.told) == 0 || t.c.Unreached) && (t.c.Copies || !t.c.Fresh && !t.c.Merging)
 }
 
-func (t *Transition) do(a Action) {
+// turn has packets turn, unless merging has to wait for the record: the switch must not know
+// a later use of a slot than the agent's state.
+func (t *Transition) turn() {
+	if t.turning || t.err != nil || t.c.Merging && t.record != 0 {
+		return
+	}
+	t.turning = true
+	if t.c.Fresh || t.c.Merging || t.state == Turning {
+		t.do(Action{Kind: Turn})
+	}
+}
+
+func (t *Transition) do(a Action) int {
 	t.last++
 	a.ID = t.last
 	t.open[a.ID] = true
 	t.actions = append(t.actions, a)
+	return a.ID
 }
 
 // Take returns what is to be done now.
@@ -160,6 +173,11 @@ func (t *Transition) Done(id int, err error) {
 	case t.err == nil:
 		t.err = err
 	}
+	if id == t.record {
+		if t.record = 0; t.state == Preparing && t.atOnce() {
+			t.turn()
+		}
+	}
 	t.next()
 }
 
@@ -174,9 +192,9 @@ func (t *Transition) next() {
 		case t.state == Preparing && !t.c.Copies:
 			t.state = Routing
 			t.do(Action{Kind: Route})
-		case t.state != Turning && !t.atOnce():
+		case t.state != Turning && !t.turning:
 			t.state = Turning
-			t.do(Action{Kind: Turn})
+			t.turn()
 		default:
 			t.trim()
 		}

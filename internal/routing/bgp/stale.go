@@ -1,0 +1,75 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	api "github.com/osrg/gobgp/v3/api"
+)
+
+// staleTime is how long a peer that is back may take to send all its routes. It is
+// a bit more than speakers usually wait for their own peers, RFC 4724 §4.1.
+const staleTime = 400 * time.Second
+
+// sweep removes stale routes of peers that restarted: GoBGP waits without end for the
+// End-of-RIB of a peer that is back, even of one that no longer does graceful restart.
+func (s *Source) sweep(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if !s.stale.Load() {
+			continue
+		}
+		if err := s.dropStale(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Error("routes of before a restart", "err", err)
+		}
+		s.changes.note() // GoBGP does not always tell when they are none
+	}
+}
+
+// dropStale resets the sessions of peers whose time has run out.
+func (s *Source) dropStale(ctx context.Context) error {
+	stale := map[string]bool{}
+	for _, f := range families {
+		err := s.server.ListPath(ctx, &api.ListPathRequest{TableType: api.TableType_GLOBAL, Family: f}, func(d *api.Destination) {
+			for _, p := range d.Paths {
+				if p.Stale {
+					stale[p.NeighborIp] = true
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var over []string
+	err := s.server.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+		if !stale[p.State.NeighborAddress] || p.State.SessionState != api.PeerState_ESTABLISHED {
+			return // GoBGP drops what is not back in time
+		}
+		if !restarts(p) || time.Since(p.Timers.State.Uptime.AsTime()) > time.Duration(s.staleTime.Load()) {
+			over = append(over, p.State.NeighborAddress)
+		}
+	})
+	for _, addr := range over {
+		s.cfg.Logger.Warn("a neighbor has restarted and has not told all its routes again; its session is reset", "peer", addr)
+		err = errors.Join(err, s.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: addr, Communication: "routes are stale"}))
+	}
+	return err
+}
+
+// restarts says whether a peer has announced graceful restart.
+func restarts(p *api.Peer) bool {
+	for _, c := range p.State.RemoteCap {
+		if _, ok := message(c).(*api.GracefulRestartCapability); ok {
+			return true
+		}
+	}
+	return false
+}

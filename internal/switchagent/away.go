@@ -1,0 +1,63 @@
+package switchagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+)
+
+// connected waits for a session.
+func (d *driver) connected(ctx context.Context) (*p4rt.Session, error) {
+	for {
+		if _, s := d.current(); s != nil {
+			return s, nil
+		}
+		if err := d.write(ctx, puts(nil, nil)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// blink is how long a lost switch may be away before requests that need it are refused.
+const blink = time.Second
+
+// there returns the session for what is to be done now or never. It waits for a switch that
+// has just been lost or is being read, but not long: another agent may have the switch.
+func (d *driver) there(ctx context.Context) (*p4rt.Session, error) {
+	d.mu.Lock()
+	s, left := d.session, blink-time.Since(d.since)
+	if d.status.connected && !d.status.backup {
+		left = blink
+	}
+	d.mu.Unlock()
+	if s == nil && left > 0 {
+		soon, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		s, _ = d.connected(soon)
+	}
+	if s == nil {
+		return nil, &failure.Error{Text: d.away(), Cause: ErrNotReady}
+	}
+	return s, nil
+}
+
+// away says why no session is in use; "": one is.
+func (d *driver) away() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since := d.since.UTC().Format(time.DateTime + " MST")
+	switch {
+	case d.session != nil:
+		return ""
+	case d.status.backup:
+		return "another agent has controlled the switch since " + since
+	case d.status.connected:
+		return "the switch is being read"
+	case d.status.err != nil:
+		return fmt.Sprintf("the switch has not been connected to its agent since %s: %v", since, d.status.err)
+	}
+	return "the switch has not been connected to its agent since " + since
+}
