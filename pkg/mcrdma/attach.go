@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -45,7 +46,7 @@ func (c *Client) newMember(id GroupID, service string) *Member {
 	if l == nil || c.closed {
 		return nil
 	}
-	m := &Member{c: c, id: id, listener: l, events: newEventQueue(), ended: make(chan struct{}), inbox: newInbox[Received]()}
+	m := &Member{c: c, id: id, listener: l, events: newEventQueue(), ended: make(chan struct{}), inbox: newInbox[Received](), sends: make(chan struct{}, unicast.Slots)}
 	c.members[id] = m
 	return m
 }
@@ -68,9 +69,9 @@ func (c *Client) attached(number uint64, event func(*memberLife, *attach)) {
 // receiver: yes, or an error why not.
 func (c *Client) answer(req *mcrdmav1.AttachRequested, yes *mcrdmav1.AnswerAttachRequest, err error) error {
 	if err != nil {
-		yes = &mcrdmav1.AnswerAttachRequest{Refused: err.Error()}
+		yes = &mcrdmav1.AnswerAttachRequest{Refused: sayable(err.Error())}
 		if e, ok := errors.AsType[*Error](err); ok {
-			yes.Refused, yes.Reason = e.Text, e.Reason.String()
+			yes.Refused, yes.Reason = sayable(e.Text), e.Reason.String()
 		}
 	}
 	yes.Token, yes.Attach = c.token(), req.GetAttach()
@@ -100,7 +101,7 @@ func (m *Member) perform(action action) {
 		m.events.put(a.event)
 	case leave:
 		err := m.c.say(func(ctx context.Context) error {
-			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.a.req.GetAttach(), Reason: a.why.Error()})
+			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.a.req.GetAttach(), Reason: sayable(a.why.Error())})
 			return err
 		})
 		if err != nil {
@@ -129,7 +130,7 @@ func (m *Member) offer(a *attach) error {
 func (m *Member) answer(a *attach) *mcrdmav1.AnswerAttachRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ans := &mcrdmav1.AnswerAttachRequest{Have: m.have, Transport: transportTCP, Qpn: a.qpn(), Bootstrap: a.bootstrap()}
+	ans := &mcrdmav1.AnswerAttachRequest{Have: m.have, Transport: transportTCP, Qpn: a.qpn(), Bootstrap: a.bootstrap(), Unicast: m.how, NoDevice: m.c.noDeviceText()}
 	if m.c.dev != nil {
 		ans.Transport = transportRDMA
 	}
@@ -178,8 +179,11 @@ func (m *Member) take(r *Request, g *Grant) (err error) {
 		}
 	}
 	m.mu.Lock()
-	m.regions = regions
+	m.regions, m.replenish = regions, g.Replenish
 	m.mu.Unlock()
+	if err := m.offerUnicast(); err != nil {
+		return err
+	}
 	for _, p := range g.Receives {
 		if err := m.PostRecv(p); err != nil {
 			return err
@@ -199,7 +203,7 @@ func (m *Member) add(regions []granted, p Piece, asked Region) ([]granted, error
 	g := granted{piece: p}
 	var err error
 	if m.c.pd != nil {
-		g.mr, err = m.c.pd.RegMR(p.Bytes(), qp.AccessLocalWrite|qp.AccessRemoteWrite)
+		g.mr, err = m.c.pd.RegMR(p.Bytes(), qp.AccessLocalWrite|qp.AccessRemoteWrite|qp.AccessRemoteRead)
 	}
 	return append(regions, g), err
 }
@@ -308,6 +312,7 @@ func (m *Member) finish(why error) {
 	regions, formation := m.regions, m.info.GetFormation()
 	m.err = m.id.about(why)
 	m.mu.Unlock()
+	m.endUnicast(m.err)
 	if m.unfenced = closeRegions(regions); m.unfenced != nil {
 		m.c.opt.Logger.Error("close regions", "group", m.id, "error", m.unfenced)
 	}

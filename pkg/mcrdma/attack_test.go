@@ -1,9 +1,12 @@
 package mcrdma
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 )
 
 // TestAttackOnRelay: a host that is not in the group connects to the ports at which its
@@ -44,4 +47,50 @@ func TestAttackOnRelay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAttackOnUnicast: a host that is not the sender connects to the port of a member's unicast connection,
+// with what is no hello, with a secret that it guesses, and endlessly without a word, also from the
+// sender's address. It is turned away and counted; the connection goes on, and is made again when it was lost meanwhile.
+func TestAttackOnUnicast(t *testing.T) {
+	onUnicasts(t, func(t *testing.T, r *rig, u *Unicast) {
+		addr := string(u.how[len(unicast.Secret{}):])
+		const rounds = 20
+		for n := range rounds {
+			c, err := r.w.net.Dial(t.Context(), "mallory/x", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hello := append([]byte("MCUNI\x01"), make([]byte, 33)...)
+			text := [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n and so on, so that it is long enough"), hello}[n%2]
+			if _, err := c.Write(text); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				t.Error("it was answered")
+			}
+			_ = c.Close()
+			if err := u.Write(t.Context(), At{}, r.mem.Slice(0, 5000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := r.rs[0].m.Info().Stats.Strangers; n != rounds {
+			t.Errorf("%d strangers were counted", n)
+		}
+		for n := range 10 * maxCalls {
+			from := []string{"mallory", r.src.address, fmt.Sprint("m", n)}[n%3]
+			c, err := r.w.net.Dial(t.Context(), from+"/x", addr)
+			if err != nil { // too many at a time
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			defer c.Close()
+		}
+		r.w.net.Break(r.src.address+"/app", r.ds[0].address+"/app")
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if err := u.Write(t.Context(), At{}, r.mem.Slice(0, 5000)); err != nil || time.Since(begun) > time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+	})
 }

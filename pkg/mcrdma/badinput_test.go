@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,22 +144,25 @@ func TestCreateErrors(t *testing.T) {
 			want error
 			text string
 		}{
-			"no service name": {change(func(c *GroupConfig) { c.Service = "" }), ErrInvalid, "Service"},
-			"no receivers":    {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
-			"mode":            {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
-			"min size":        {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
-			"DSCP":            {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
-			"MTU":             {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
-			"depth":           {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},
-			"negative depth":  {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
-			"size":            {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
-			"CNP gap":         {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
-			"transport":       {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
-			"algorithm":       {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
-			"empty region":    {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
-			"regions":         {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
-			"no host":         {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), &Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}, "1.2.3.4"},
-			"no service":      {change(func(c *GroupConfig) { c.Service = "other" }), &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "other"},
+			"no service name":  {change(func(c *GroupConfig) { c.Service = "" }), ErrInvalid, "Service"},
+			"no receivers":     {change(func(c *GroupConfig) { c.Receivers = nil }), ErrInvalid, "Receivers"},
+			"mode":             {change(func(c *GroupConfig) { c.Mode = 3 }), ErrInvalid, "mode 3"},
+			"min size":         {change(func(c *GroupConfig) { c.MinSize = -1 }), ErrInvalid, "MinSize"},
+			"DSCP":             {change(func(c *GroupConfig) { c.DSCP = 64 }), ErrInvalid, "DSCP"},
+			"MTU":              {change(func(c *GroupConfig) { c.MTU = 1500 }), ErrInvalid, "MTU"},
+			"depth":            {change(func(c *GroupConfig) { c.Depth = MaxDepth + 1 }), ErrInvalid, "Depth"},
+			"negative depth":   {change(func(c *GroupConfig) { c.Depth = -1 }), ErrInvalid, "Depth"},
+			"size":             {change(func(c *GroupConfig) { c.TypicalSize = -1 }), ErrInvalid, "TypicalSize"},
+			"CNP gap":          {change(func(c *GroupConfig) { c.CNPGap = -1 }), ErrInvalid, "CNPGap"},
+			"transport":        {change(func(c *GroupConfig) { c.Transport = "carrier pigeon" }), ErrInvalid, "pigeon"},
+			"algorithm":        {change(func(c *GroupConfig) { c.Algorithm = "none" }), ErrInvalid, "none"},
+			"empty region":     {change(func(c *GroupConfig) { c.Regions = []Region{{"r", 0}} }), ErrInvalid, "empty"},
+			"regions":          {change(func(c *GroupConfig) { c.Regions = make([]Region, 1<<16+1) }), ErrInvalid, "Regions"},
+			"service's bytes":  {change(func(c *GroupConfig) { c.Service = "s\xff" }), ErrInvalid, `Service "s\xff" is not UTF-8`},
+			"receiver's bytes": {change(func(c *GroupConfig) { c.Receivers = []string{"h\xc3"} }), ErrInvalid, `receiver "h\xc3" is not UTF-8`},
+			"region's bytes":   {change(func(c *GroupConfig) { c.Regions = []Region{{"\x80", 1}} }), ErrInvalid, `region "\x80" is not UTF-8`},
+			"no host":          {change(func(c *GroupConfig) { c.Receivers = []string{ds[2].address, "1.2.3.4"} }), &Error{Reason: mcrdmav1.Reason_NO_SUCH_HOST}, "1.2.3.4"},
+			"no service":       {change(func(c *GroupConfig) { c.Service = "other" }), &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "other"},
 		} {
 			_, err := src.Create(t.Context(), c.cfg)
 			wants(t, name, err, c.want, c.text)
@@ -166,7 +170,12 @@ func TestCreateErrors(t *testing.T) {
 		refusal = errors.New("I don't like you")
 		_, err = src.Create(t.Context(), good)
 		wants(t, "policy", err, ErrDenied, "don't like")
+		refusal = errors.New("I don't like \xff")
+		_, err = src.Create(t.Context(), good)
+		wants(t, "policy that is not UTF-8", err, ErrDenied, "I don't like \ufffd")
 		refusal = nil
+		_, bad := deny.Listen(t.Context(), ListenConfig{Service: "\xff", Accept: func(*Request) (*Grant, error) { return grant, refusal }})
+		wants(t, "listen", bad, ErrInvalid, `Service "\xff" is not UTF-8`)
 		for name, g := range map[string]*Grant{
 			"no grant":     nil,
 			"no region":    {},
@@ -234,7 +243,7 @@ func TestSubmitErrors(t *testing.T) {
 		wants(t, "pieces", r.g.Send(ctx, make([]Piece, MaxPieces+1)...), ErrInvalid, "17")
 		wants(t, "submitted pieces", r.g.Submit(ctx, &Op{Kind: OpSend, Pieces: make([]Piece, MaxPieces+1), Done: func(*Op) {}}), ErrInvalid, "17")
 		wants(t, "another client's memory", r.g.Write(ctx, At{}, r.rs[0].mem.Slice(0, 1)), ErrInvalid, "another Client")
-		wants(t, "kind", r.g.Submit(ctx, &Op{Kind: 4, Done: func(*Op) {}}), ErrInvalid, "kind 4")
+		wants(t, "kind", r.g.Submit(ctx, &Op{Kind: 5, Done: func(*Op) {}}), ErrInvalid, "kind 5")
 		wants(t, "no Done", r.g.Submit(ctx, &Op{}), ErrInvalid, "Done")
 		closed, err := r.c.Alloc(10)
 		if err != nil {
@@ -353,4 +362,28 @@ func TestGrantLarger(t *testing.T) {
 		}
 		wants(t, "behind the region", g.Write(t.Context(), At{0, 1}, mem.Slice(0, 100)), ErrInvalid, "")
 	})
+}
+
+// TestCounters: the daemon is told what the device has counted, and that there is none.
+func TestCounters(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, ds := newWorld(t, 1)
+			w.noDevice = none
+			c, err := Dial(t.Context(), ds[0].options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ds[0].push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_CountersRequested{CountersRequested: &mcrdmav1.CountersRequested{Call: 7}}})
+			a := <-ds[0].counters
+			d := a.GetDevice()
+			if a.GetCall() != 7 || a.GetToken() != c.token() || d.GetAddress() != ds[0].address || none != (d.GetDriver() == "") || none != (len(d.GetCounters()) == 0) {
+				t.Errorf("%v", a)
+			}
+			if !none && (d.GetMtu() == 0 || !slices.ContainsFunc(d.GetCounters(), func(x *mcrdmav1.DeviceCounter) bool { return x.GetName() == "qps" })) {
+				t.Errorf("%v", d)
+			}
+		})
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -47,6 +48,7 @@ type Client struct {
 	listeners map[string]*Listener
 	members   map[GroupID]*Member
 	memories  map[*Memory]struct{}
+	port      unicastPort
 
 	closing sync.Once
 	err     error // of Close
@@ -67,10 +69,10 @@ type device struct {
 // another version, or ErrDenied.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
-	conn, err := grpc.NewClient("unix:"+o.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("unix:"+o.Socket, append(grpcwindow.Dial(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return o.Dial(ctx, "unix", o.Socket) }),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: slowDaemon,
-			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))...)
 	if err != nil {
 		return nil, fmt.Errorf("%w socket %q: %w", ErrInvalid, o.Socket, err)
 	}
@@ -113,6 +115,14 @@ func (c *Client) openDevice() error {
 		err = errors.Join(err, c.dev.Close())
 	}
 	return err
+}
+
+// noDeviceText says why there is no device; empty: there is one.
+func (c *Client) noDeviceText() string {
+	if c.noDev == nil {
+		return ""
+	}
+	return c.noDev.Error()
 }
 
 func (c *Client) checkDevice() (err error) {

@@ -202,7 +202,10 @@ type Stats struct {
 	Replayed    uint64 // operations that were posted again in another formation
 	Formations  uint64
 	Stalls      uint64 // reported to the daemon
-	Strangers   uint64 // callers that were turned away where members of a relayed group listen
+	Violations  uint64 // unicast connections that were ended because the member broke the protocol
+	// Strangers are callers that were turned away where members of a relayed group listen, or, at a
+	// member, where senders make unicast connections with any member of its Client.
+	Strangers uint64
 }
 
 // Info is how a group is at present.
@@ -262,9 +265,9 @@ type Event struct {
 	Time          time.Time
 	Address, Host string // of the receiver that it is about, if it is about one
 	Text          string // for people
-	Before, After Path   // Reformed: the mode that carries the group has changed if they differ
-	// Operation, of Removed: as in Departure, it is how many were complete when the view
-	// changed. Of Added: Peer.From.
+	Before, After Path   // EventReformed: the mode that carries the group has changed if they differ
+	// Operation, of EventRemoved: as in Departure, it is how many were complete when the view
+	// changed. Of EventAdded: Peer.From.
 	Operation uint64
 	Formation uint32
 }

@@ -43,16 +43,21 @@ func (cfg GroupConfig) check() (GroupConfig, error) {
 	case cfg.ViewTime < 0 || cfg.ViewTime > MaxViewTime:
 		return bad("ViewTime %v; at most %v", cfg.ViewTime, MaxViewTime)
 	case cfg.TypicalSize < 0 || cfg.CNPGap < 0 || cfg.Wait < 0:
-		return bad("TypicalSize %d, CNPGap %v, Wait %v", cfg.TypicalSize, cfg.CNPGap, cfg.Wait)
+		return bad("TypicalSize %d, CNPGap %v, Wait %v; none may be negative", cfg.TypicalSize, cfg.CNPGap, cfg.Wait)
 	case cfg.Transport != "" && cfg.Transport != transportRDMA && cfg.Transport != transportTCP:
 		return bad("Transport %q; it is %s or %s", cfg.Transport, transportRDMA, transportTCP)
 	case len(cfg.Regions) > 1<<16:
 		return bad("%d Regions", len(cfg.Regions))
 	}
+	err := errors.Join(text("Service", cfg.Service), text("receiver", cfg.Receivers...))
 	for i, r := range cfg.Regions {
 		if r.Length == 0 {
 			return bad("region %d, %q, is empty", i, r.Name)
 		}
+		err = errors.Join(err, text("name of a region", r.Name))
+	}
+	if err != nil {
+		return cfg, err
 	}
 	if cfg.Algorithm != "" {
 		var a schedule.Algorithm
@@ -236,13 +241,15 @@ type brought struct {
 	phases  []Phase
 	sent    uint64
 	catchUp bool // hosts are to relay
+
+	noDevice string // why
 }
 
 // bring makes a queue pair and a listener, as the group's mode requires. If receivers have
 // to catch up, hosts relay in any mode.
 func (g *Group) bring(catchUp bool) (*brought, error) {
 	began := time.Now()
-	b := &brought{catchUp: catchUp}
+	b := &brought{catchUp: catchUp, noDevice: g.c.noDeviceText()}
 	g.mu.Lock()
 	b.sent = g.life.queue.sent()
 	g.mu.Unlock()
@@ -265,7 +272,7 @@ func (g *Group) bring(catchUp bool) (*brought, error) {
 }
 
 func (b *brought) forming() *mcrdmav1.Forming {
-	return &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp, Qpn: b.qpn(), Bootstrap: b.bootstrap()}
+	return &mcrdmav1.Forming{Sent: b.sent, CatchUp: b.catchUp, Qpn: b.qpn(), Bootstrap: b.bootstrap(), NoDevice: b.noDevice}
 }
 
 // close ends all that the formation has not taken. b may be nil.

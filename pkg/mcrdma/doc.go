@@ -58,7 +58,16 @@
 // at each receiver in the order of their submission, and complete in that order. A
 // completion means: every member of the present View has it.
 //
-// If a receiver has no receive posted, the sender waits for it.
+// If a receiver has no receive posted, the sender waits for it; but a receiver that is not ready for longer
+// than the daemons keep sessions, 10 s if they are not configured otherwise, is taken out.
+//
+// # One member
+//
+// Group.Unicast is the sender's connection with one member, beside the group: operations to
+// that member alone, such as what it lacks when it comes back, and READ. On it the member
+// answers: by counters (Member.SetCounter), for example how much it has made durable, and by
+// small messages (Member.Send). It lasts as long as the membership, and goes through no daemon. Between its
+// operations and the group's there is no order.
 //
 // # Failures
 //
@@ -80,7 +89,7 @@
 // # Imports
 //
 // The package imports the daemon's protocol (api), qp, rocev2 and rdmcfallback with
-// its transports, and gRPC. It imports no device driver: the application imports
+// its transports, gRPC and grpcwindow. It imports no device driver: the application imports
 // those that it wants, for their side effect. Without a device, groups are relayed
 // over TCP. The package knows nothing of switches.
 package mcrdma

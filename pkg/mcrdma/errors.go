@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,7 +30,8 @@ var (
 	// ErrDenied: a policy of a daemon or of a receiving application forbids it, or daemons don't
 	// accept each other's certificates.
 	ErrDenied = kind(mcrdmav1.Reason_DENIED, "denied")
-	// ErrUnreachable: a host's daemon doesn't answer, or no application listens there for the service.
+	// ErrUnreachable: a host's daemon doesn't answer, no application listens there for the service, or
+	// the unicast connection with a member was lost.
 	ErrUnreachable = kind(mcrdmav1.Reason_UNREACHABLE, "unreachable")
 	// ErrVersion: a daemon speaks another version of the protocol.
 	ErrVersion = kind(mcrdmav1.Reason_VERSION, "version")
@@ -43,7 +45,7 @@ var (
 	ErrTimeout = kind(mcrdmav1.Reason_TIMEOUT, "timeout")
 	// ErrBusy: the memory is in use by operations under way, receives or regions.
 	ErrBusy = kind(mcrdmav1.Reason_REASON_UNSPECIFIED, "in use")
-	// ErrRemoved: this member was taken out of its group.
+	// ErrRemoved: this member, or the one that a Unicast is for, was taken out of its group.
 	ErrRemoved = kind(mcrdmav1.Reason_REMOVED, "removed from the group")
 	// ErrSenderLost: the sender's application or host has ended, or cannot be reached.
 	ErrSenderLost = kind(mcrdmav1.Reason_SENDER_LOST, "sender lost")
@@ -88,6 +90,19 @@ func kind(reason mcrdmav1.Reason, text string) error {
 func because(reason mcrdmav1.Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...), kind: cmp.Or(kinds[reason], ErrFailed)}
 }
+
+// text says which of these names is not one: what is sent is UTF-8.
+func text(what string, names ...string) error {
+	for _, n := range names {
+		if !utf8.ValidString(n) {
+			return because(mcrdmav1.Reason_INVALID, "the %s %q is not UTF-8", what, n)
+		}
+	}
+	return nil
+}
+
+// sayable is a text for people that can be sent.
+func sayable(s string) string { return errinfo.Clip(s, errinfo.MaxText) }
 
 // about says which group an error is about.
 func (id GroupID) about(err error) error {

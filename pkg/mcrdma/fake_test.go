@@ -79,6 +79,7 @@ type fakeDaemon struct {
 	refuse   func(attach uint64) error // of ResumeMember, if not nil
 	holds    bool
 	held     [][]byte // frames
+	counters chan *mcrdmav1.AnswerCountersRequest
 }
 
 type fakeSession struct {
@@ -123,7 +124,7 @@ func newWorldOn(t testing.TB, n int, address, device string) (*world, []*fakeDae
 	var list []*fakeDaemon
 	for i := range n {
 		d := &fakeDaemon{w: w, address: fmt.Sprintf(address, 160+number>>8, number&255, i+1), socket: filepath.Join(t.TempDir(), "s"),
-			version: protocolVersion, services: map[string]bool{}}
+			version: protocolVersion, services: map[string]bool{}, counters: make(chan *mcrdmav1.AnswerCountersRequest, 1)}
 		w.hosts[d.address] = d
 		list = append(list, d)
 		devices.Store(d.address, d)
@@ -177,7 +178,7 @@ func init() {
 			return nil, err
 		}
 		return softroce.New(link, softroce.Options{})
-	})
+	}, nil)
 }
 
 // A holdingNIC is behind a switch that holds frames back as long as the daemon's world wants.
@@ -317,6 +318,11 @@ func (d *fakeDaemon) Unlisten(_ context.Context, req *mcrdmav1.UnlistenRequest) 
 	return &mcrdmav1.UnlistenResponse{}, nil
 }
 
+func (d *fakeDaemon) AnswerCounters(_ context.Context, req *mcrdmav1.AnswerCountersRequest) (*mcrdmav1.AnswerCountersResponse, error) {
+	d.counters <- req
+	return &mcrdmav1.AnswerCountersResponse{}, nil
+}
+
 func (d *fakeDaemon) AnswerAttach(_ context.Context, req *mcrdmav1.AnswerAttachRequest) (*mcrdmav1.AnswerAttachResponse, error) {
 	d.w.mu.Lock()
 	c := d.w.waiting[req.GetAttach()]
@@ -424,7 +430,8 @@ func (w *world) settle(g *fakeGroup, f *mcrdmav1.Forming, members []*fakeMember,
 	r := &mcrdmav1.Relay{Algorithm: cmp.Or(g.req.GetAlgorithm(), "binomial-pipeline"), Transport: cmp.Or(g.req.GetTransport(), "tcp"), Block: 64 << 10,
 		Bootstrap: []string{f.GetBootstrap()}, Group: g.id.GetNumber()}
 	for _, m := range members {
-		info.Members = append(info.Members, &mcrdmav1.Member{Address: m.d.address, Host: "host-" + m.d.address, Qpn: m.answer.GetQpn(), Have: m.answer.GetHave()})
+		info.Members = append(info.Members, &mcrdmav1.Member{Address: m.d.address, Host: "host-" + m.d.address, Qpn: m.answer.GetQpn(), Have: m.answer.GetHave(),
+			Unicast: m.answer.GetUnicast()})
 		info.Have = min(info.GetHave(), m.answer.GetHave())
 		r.Bootstrap = append(r.Bootstrap, m.answer.GetBootstrap())
 	}

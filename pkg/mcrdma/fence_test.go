@@ -7,7 +7,8 @@ import (
 )
 
 // TestFence: a network holds back what a sender writes, until a second after the member's Close has
-// returned. No byte changes, not even when the same memory has become another group's region.
+// returned, to the group and to the member alone. No byte changes, not even when the same memory has
+// become another group's region.
 func TestFence(t *testing.T) {
 	onPaths(t, func(t *testing.T, r *rig) {
 		r.post(10)
@@ -18,8 +19,18 @@ func TestFence(t *testing.T) {
 		if _, err := m.Recv(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		u, err := r.g.Unicast(d.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := u.Write(t.Context(), At{0, 300_000}, r.mem.Slice(0, 100_000)); err != nil {
+			t.Fatal(err)
+		}
 		d.hold(true)
 		if _, err := r.g.Post(t.Context(), Op{Kind: OpWrite, At: At{0, 50_000}, Pieces: []Piece{r.mem.Slice(0, 200_000)}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Post(t.Context(), Op{Kind: OpWrite, At: At{0, 350_000}, Pieces: []Piece{r.mem.Slice(0, 200_000)}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -54,6 +65,33 @@ func TestFence(t *testing.T) {
 		late("in another group")
 		if err := g.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestFenceUnicast: the same, of what goes to the member alone, also over TCP.
+func TestFenceUnicast(t *testing.T) {
+	onUnicasts(t, func(t *testing.T, r *rig, u *Unicast) {
+		if err := u.Write(t.Context(), At{}, r.mem.Slice(0, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		d, m, mem := r.ds[0], r.rs[0].m, r.rs[0].mem.Bytes()
+		d.hold(true)
+		if _, err := u.Post(t.Context(), Op{Kind: OpWrite, At: At{0, 50_000}, Pieces: []Piece{r.mem.Slice(0, 200_000)}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before := bytes.Clone(mem)
+		d.hold(false)
+		d.release()
+		time.Sleep(time.Second)
+		r.rs[0].c.mu.Lock()   // orders, for the race detector, what the device has done
+		r.rs[0].c.mu.Unlock() //nolint:staticcheck // see above
+		if !bytes.Equal(mem, before) {
+			t.Error("bytes have changed")
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // A Group is the sender's end of a group. All methods may be called by any goroutine.
@@ -25,7 +24,7 @@ type Group struct {
 	drained chan struct{} // closed when closing and nothing is under way
 	news    chan struct{} // has a token if the runner's next job may be another one
 	tally   tally
-	waiters sync.Pool // of *Pending
+	poster
 
 	ctx  context.Context         // the group's life; its cause is why it has ended
 	stop context.CancelCauseFunc // ends it
@@ -33,6 +32,7 @@ type Group struct {
 	mu   sync.Mutex
 	life life
 	groupPath
+	unicasts map[string]*Unicast // by address
 
 	shutting sync.Once
 	closeErr error // of Close, once over
@@ -60,76 +60,19 @@ func newGroup(c *Client, cfg GroupConfig) *Group {
 		c: c, cfg: cfg, events: newEventQueue(), room: make(chan struct{}, cfg.Depth), begun: make(chan struct{}),
 		ended: make(chan struct{}), drained: make(chan struct{}), news: make(chan struct{}, 1),
 	}
+	g.poster.to = g
 	g.life.needViews, g.life.waits = cfg.OnView != nil, cfg.WaitForMinSize
 	g.ctx, g.stop = context.WithCancelCause(c.ctx)
 	return g
 }
 
-// A Pending is an operation that Post has begun. All methods may be called by any goroutine.
-type Pending struct {
-	g      *Group
-	op     Op
-	pieces [MaxPieces]Piece
-	done   chan struct{} // has a token when it is done
-	tell   func(*Op)     // puts it there
-}
+func (g *Group) groupID() GroupID { return g.id }
 
 // Post begins an operation and returns a handle to wait on; op.Done is not called. It waits for
 // room as Submit does. The pieces belong to the group until Wait has returned something else than
 // an Error with Pending. Post without Wait is allowed.
 func (g *Group) Post(ctx context.Context, op Op) (*Pending, error) {
 	return g.begin(ctx, op, op.Pieces)
-}
-
-func (g *Group) begin(ctx context.Context, op Op, pieces []Piece) (*Pending, error) {
-	p, ok := g.waiters.Get().(*Pending)
-	if !ok {
-		p = &Pending{g: g, done: make(chan struct{}, 1)}
-		p.tell = func(*Op) { p.done <- struct{}{} }
-	}
-	if len(pieces) > MaxPieces {
-		return nil, errPieces(len(pieces), MaxPieces)
-	}
-	p.op, p.op.Done = op, p.tell
-	p.op.Pieces = p.pieces[:copy(p.pieces[:], pieces)]
-	if err := g.Submit(ctx, &p.op); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// Wait waits until every member has the operation, or it has failed, and returns its error. If ctx
-// ends before that, the operation goes on; the error is then an Error with Pending, and wraps ctx's.
-// Wait may be called again.
-func (p *Pending) Wait(ctx context.Context) error {
-	select {
-	case <-p.done:
-		p.done <- struct{}{}
-		return p.op.Err
-	case <-ctx.Done():
-		return &Error{Group: p.g.id, Pending: p, Text: fmt.Sprintf("%v: %v; it goes on", p.op.Kind, ctx.Err()), under: ctx.Err()}
-	}
-}
-
-// Number returns which operation of the group it is: they are counted from 0.
-func (p *Pending) Number() uint64 { return p.op.Number }
-
-// View returns the number of the view whose members have it, after Wait has returned nil.
-func (p *Pending) View() uint32 { return p.op.View }
-
-// do posts an operation and waits for its end.
-func (g *Group) do(ctx context.Context, op Op, pieces []Piece) error {
-	p, err := g.begin(ctx, op, pieces)
-	if err != nil {
-		return err
-	}
-	err = p.Wait(ctx)
-	if e, ok := err.(*Error); !ok || e.Pending == nil { //nolint:errorlint // Wait's own
-		<-p.done
-		clear(p.op.Pieces)
-		g.waiters.Put(p)
-	}
-	return err
 }
 
 // Write puts the pieces, one behind the other, into a region of every receiver, and
@@ -162,7 +105,7 @@ func (g *Group) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error 
 // not called. Operations take effect in the order of Submit. In the steady state it does
 // not allocate.
 func (g *Group) Submit(ctx context.Context, op *Op) error {
-	if err := g.check(op); err != nil {
+	if err := op.check(g.cfg.Regions, g.c.maxPieces, OpSendImm); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -223,34 +166,6 @@ func (g *Group) post() {
 	}
 }
 
-func errPieces(n, limit int) error {
-	return fmt.Errorf("%w operation: %d pieces, at most %d", ErrInvalid, n, limit)
-}
-
-// check says what is wrong with an operation, and sets its size.
-func (g *Group) check(op *Op) error {
-	if op.Kind > OpSendImm || op.Done == nil {
-		return fmt.Errorf("%w operation: kind %d; it needs a Done", ErrInvalid, op.Kind)
-	}
-	if len(op.Pieces) > g.c.maxPieces {
-		return errPieces(len(op.Pieces), g.c.maxPieces)
-	}
-	op.size = 0
-	for i := range op.Pieces {
-		op.size += uint64(op.Pieces[i].n)
-	}
-	if op.size > qp.MaxMessage {
-		return fmt.Errorf("%w: a message of %d bytes; at most %d", ErrInvalid, op.size, qp.MaxMessage)
-	}
-	if op.Kind.send() {
-		return nil
-	}
-	if op.At.Region < 0 || op.At.Region >= len(g.regions) {
-		return fmt.Errorf("%w: region %d; the group has %d", ErrInvalid, op.At.Region, len(g.regions))
-	}
-	return inRange(op.At.Offset, op.size, g.regions[op.At.Region].GetLength())
-}
-
 // finish takes the n oldest operations out of the queue, which are complete. It is
 // the runner's.
 func (g *Group) finish(n int) {
@@ -294,7 +209,7 @@ func (g *Group) Err() error {
 }
 
 // Departures returns the receivers that were taken out, the last one last: of each of them the
-// last time, even if it is a member again; then the View's From says where it has everything again.
+// last time, even if it is a member again (see Info.Members); then its From says where it has everything again.
 // A receiver is listed before any operation completes without it, and also after the group's end.
 func (g *Group) Departures() []Departure {
 	g.mu.Lock()
@@ -306,7 +221,8 @@ func (g *Group) Departures() []Departure {
 	return list
 }
 
-// View returns the view that operations complete with at present.
+// View returns the view that operations complete with at present. While the group waits for members
+// (GroupConfig.WaitForMinSize), it is the last one with which they did; Info.Members are those that are left.
 func (g *Group) View() View {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -327,6 +243,7 @@ func (g *Group) Info() Info {
 	i.Members, i.Tree, i.View = g.life.marked(peersOf(g.life.members)), slices.Clone(g.life.tree), g.life.view.Number
 	i.Phases = append(i.Phases, g.phases...)
 	i.Stats = g.life.stats
+	i.Stats.Violations = g.tally.violations.Load()
 	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.tally.posts.Load(), g.tally.completions.Load(), g.tally.strangers.Load()
 	return i
 }
@@ -375,18 +292,22 @@ func (g *Group) Close(ctx context.Context) error {
 }
 
 // Add takes further receivers into the group, for example in place of those that were
-// removed; they are addresses or names of hosts. The group is formed anew for that, perhaps
+// removed; they are addresses or names of hosts. The group is formed anew for that, also if they do not come, perhaps
 // on another path, and operations wait meanwhile. It returns the cut: the operation from which on
 // the new receivers have everything. The application copies what they lack of those before. View
 // has the cut, too, as Peer.From.
 //
-// The error wraps ErrInvalid, ErrUnreachable if one of them could
-// not be added, ErrClosed, why the group has failed, or is ctx's; the group then goes on
+// The error wraps ErrInvalid, ErrClosed, why the group has failed, or is ctx's, or says of those that
+// could not be added why: errors.As finds the first one's Error, whose Reason, Host and Text are its receiver's. ErrUnreachable
+// is the kind of most; a receiver that refuses is of ErrDenied, for example. The group then goes on
 // without those that were not added, and the cut is that of the others. If ctx ends first, they may
 // still be added.
 func (g *Group) Add(ctx context.Context, receivers ...string) (cut uint64, err error) {
 	if len(receivers) == 0 {
 		return 0, fmt.Errorf("%w: no receiver is to be added", ErrInvalid)
+	}
+	if err := text("receiver", receivers...); err != nil {
+		return 0, err
 	}
 	w := &addition{slices.Clone(receivers), make(chan answer, 1)}
 	g.step(func(l *life) { err = l.add(w) })

@@ -92,4 +92,4 @@ func (k Kind) message() bool { return k != OpWrite }
 
 func (k Kind) hasImm() bool { return k == OpWriteImm || k == OpSendImm }
 
-func (k Kind) send() bool { return k >= OpSend }
+func (k Kind) send() bool { return k == OpSend || k == OpSendImm }

@@ -11,10 +11,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
 )
 
-// receiveWithin is how long a message waits for a receive where hosts relay. All others
-// wait with it.
-const receiveWithin = 30 * time.Second
-
 // inRelay receives messages where hosts relay.
 type inRelay struct {
 	m        *Member
@@ -78,9 +74,11 @@ func (p *inRelay) begin(size int64) ([]byte, error) {
 	return buf, err
 }
 
-// receive waits for a receive, and leaves it in the queue.
+// receive waits for a receive, and leaves it in the queue. All other members wait, too; after as long as the
+// daemon would wait for a queue pair that is not ready, this one is out.
 func (p *inRelay) receive() ([]byte, error) {
-	late := time.After(receiveWithin)
+	patience := p.m.c.patience()
+	late := time.After(patience)
 	for {
 		p.m.mu.Lock()
 		if p.m.recvs.len() > 0 {
@@ -93,7 +91,7 @@ func (p *inRelay) receive() ([]byte, error) {
 		case <-p.ctx.Done():
 			return nil, p.ctx.Err()
 		case <-late:
-			return nil, fmt.Errorf("%w: a message came, and for %v no receive was posted", ErrTimeout, receiveWithin)
+			return nil, fmt.Errorf("%w: a message came, and for %v no receive was posted", ErrRemoved, patience)
 		}
 	}
 }

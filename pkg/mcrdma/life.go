@@ -124,6 +124,7 @@ type (
 		err error
 	}
 	nudge   struct{}
+	changed struct{} // the members have changed
 	drained struct{} // draining, and nothing is under way
 )
 
@@ -294,13 +295,13 @@ func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
 	if re.catchUp {
 		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: errCatchUp.Error()}
 	}
-	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: re.cause.Error()}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: sayable(re.cause.Error())}
 }
 
 // answered: the daemon has made a formation, or has not. With an error, info may be one that
 // it has made before. again says that another try may help.
 //
-// A formation in which switches would write again what some receivers were told of, and so
+// A formation in which switches would write again what some receivers had reported to them, and so
 // show them older bytes, is not used: hosts relay until the others have caught up, because
 // hosts skip what they have.
 func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
@@ -373,6 +374,7 @@ func (l *life) begin(now time.Time) {
 	last := Path(l.info.GetPath())
 	l.compare(re.next.GetMembers(), had, "it is not in the new formation", now)
 	l.formation = formation{info: re.next, members: re.next.GetMembers(), tree: re.next.GetTree()}
+	l.do(changed{})
 	if re.next.GetView() == 0 {
 		l.view = viewOf(re.next)
 		l.marked(l.view.Members)
@@ -506,7 +508,7 @@ func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
 	l.settle(func(w *addition) (err error) {
 		for _, r := range w.receivers {
 			if !among(l.members, r) {
-				err = errors.Join(err, fmt.Errorf("%w: receiver %s could not be taken in; its daemon, or this host's, says why", ErrUnreachable, r))
+				err = errors.Join(err, absent(l.info.GetAbsent(), r))
 			}
 		}
 		return err

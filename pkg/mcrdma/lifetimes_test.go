@@ -89,7 +89,7 @@ func TestNudges(t *testing.T) {
 	}
 	removed(2, "a")
 	kinds, events := c.does()
-	if !slices.Equal(kinds, []string{"nudge"}) || len(events) != 1 || events[0].Type != EventRemoved || events[0].Address != "a" || events[0].Host != "ha" || events[0].Text != "silent" {
+	if !slices.Equal(kinds, []string{"nudge", "changed"}) || len(events) != 1 || events[0].Type != EventRemoved || events[0].Address != "a" || events[0].Host != "ha" || events[0].Text != "silent" {
 		t.Errorf("removed: %v, %v", kinds, events)
 	}
 	if len(c.members) != 2 || len(c.view.Members) != 2 || c.view.has("a") || c.info.GetMembers()[0].GetAddress() != "a" {
@@ -97,7 +97,7 @@ func TestNudges(t *testing.T) {
 	}
 	c.resumed(formationOf(2, "b"), c.now)
 	kinds, events = c.does()
-	if !slices.Equal(kinds, []string{"nudge"}) || len(events) != 1 || events[0].Type != EventResumed || events[0].Formation != 2 || len(c.members) != 1 {
+	if !slices.Equal(kinds, []string{"changed", "nudge"}) || len(events) != 1 || events[0].Type != EventResumed || events[0].Formation != 2 || len(c.members) != 1 {
 		t.Errorf("resumed: %v, %v, members %v", kinds, events, c.members)
 	}
 	// Why c is out may still be said; if it is not, the application learns it nevertheless.
@@ -308,7 +308,7 @@ func TestAdditions(t *testing.T) {
 	for _, e := range events {
 		types = append(types, e.Type)
 	}
-	if !slices.Equal(kinds, []string{"answer", "answer", "cut"}) || !slices.Equal(types, []EventType{EventAdded, EventAdded, EventReformed}) {
+	if !slices.Equal(kinds, []string{"changed", "answer", "answer", "cut"}) || !slices.Equal(types, []EventType{EventAdded, EventAdded, EventReformed}) {
 		t.Errorf("%v, %v", kinds, types)
 	}
 	c.ended(errAdding)
@@ -368,5 +368,71 @@ func TestCatchesUp(t *testing.T) {
 	c.complete(1)
 	if kinds, _ := c.does(); !slices.Equal(kinds, []string{"cut"}) {
 		t.Errorf("%v, and all have the same", kinds)
+	}
+}
+
+// TestCatchesUpWithoutTheMost: the only receiver that had more than the others is not in the
+// formation that was to bring them what it had: the group is formed anew at once.
+func TestCatchesUpWithoutTheMost(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a", "b"))
+	for range 2 {
+		c.queue.push(&Op{Kind: OpWriteImm, size: 8})
+		c.queue.advance()
+	}
+	c.ended(errPlay)
+	ahead := formationOf(2, "a", "b")
+	ahead.Path, ahead.Members[1].Have = mcrdmav1.Path_PATH_SWITCH, 2
+	c.answered(ahead, nil, false, c.now)
+	if req := c.re.request(); req.GetReason() != errCatchUp.Error() {
+		t.Fatalf("asks %v", req)
+	}
+	c.does()
+	c.answered(formationOf(3, "a"), nil, false, c.now)
+	c.begins()
+	if c.queue.next() != nil {
+		t.Error("operations are relayed")
+	}
+	if kinds, _ := c.does(); !slices.Contains(kinds, "cut") {
+		t.Errorf("%v, and nothing is to be relayed", kinds)
+	}
+}
+
+// TestFirstPathFails: a group whose first formation gets no path fails, and says why.
+func TestFirstPathFails(t *testing.T) {
+	c := &calm{now: time.Unix(1000, 0)}
+	c.created(formationOf(1, "a"))
+	c.connected(errPlay, c.now)
+	if j, _ := c.next(c.now); j != ending || c.state != closing || !errors.Is(c.err, ErrFailed) || !errors.Is(c.err, errPlay) {
+		t.Errorf("job %d, %v, %v", j, c.state, c.err)
+	}
+}
+
+// TestToldAtTheEnd: a group that ends before the daemon has said why a member is out tells so first.
+func TestToldAtTheEnd(t *testing.T) {
+	c := newCalm(t, formationOf(1, "a", "b"))
+	c.resumed(formationOf(1, "b"), c.now)
+	c.does()
+	c.stop(errClosing)
+	c.finish()
+	c.over()
+	if _, events := c.does(); len(events) != 2 || events[0].Type != EventRemoved || events[0].Address != "a" || events[1].Type != EventClosed {
+		t.Errorf("%+v", events)
+	}
+}
+
+// TestViewsBegin: a daemon that begins to count views, after one that did not, may have let the
+// switches go on without a member before: that has only what was complete when the formation began.
+func TestViewsBegin(t *testing.T) {
+	info := formationOf(1, "a", "b")
+	info.Path = mcrdmav1.Path_PATH_SWITCH
+	c := newCalm(t, info)
+	c.submit(3, 8)
+	c.complete(2)
+	c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_VIEW, Formation: 1, View: 1, Members: []string{"b"}})
+	c.hooked(1, nil)
+	c.does()
+	c.changed(&mcrdmav1.GroupChanged{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Formation: 1, Address: "a"})
+	if _, events := c.does(); len(events) != 1 || events[0].Type != EventRemoved || events[0].Operation != 0 {
+		t.Errorf("%+v", events)
 	}
 }

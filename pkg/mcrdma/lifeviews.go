@@ -84,7 +84,7 @@ func (l *life) learn(v View, wantsAck bool) {
 		if l.told = append(l.told, toldView{v, wantsAck}); len(l.told) == 1 {
 			l.do(show{v})
 		}
-	case v.Number <= l.view.Number && wantsAck: // it does not know that it was acknowledged
+	case v.Number <= l.view.Number: // it does not know that it was acknowledged
 		l.do(ack{l.view.Number})
 	}
 }
@@ -260,6 +260,7 @@ func (l *life) takenOut(e *mcrdmav1.GroupChanged, current bool) {
 			l.view.Members = slices.DeleteFunc(slices.Clone(l.view.Members), func(p Peer) bool { return p.Address == e.GetAddress() })
 		}
 		l.members = slices.Delete(slices.Clone(l.members), i, i+1)
+		l.do(changed{})
 	}
 	if d := l.departed[e.GetAddress()]; d != nil && !slices.ContainsFunc(l.members, is) { // otherwise it was removed before it was added
 		d.text = e.GetText()
@@ -293,6 +294,20 @@ func (l *life) resumed(after *mcrdmav1.FormationInfo, now time.Time) {
 	}
 	l.compare(after.GetMembers(), l.sure(), "it was taken out while the daemon was not there", now)
 	l.members = slices.DeleteFunc(slices.Clone(l.members), func(m *mcrdmav1.Member) bool { return !among(after.GetMembers(), m.GetAddress()) })
+	l.do(changed{})
 	l.do(nudge{})
 	l.tell(Event{Type: EventResumed, Formation: after.GetFormation()})
+}
+
+// absent is why a receiver that was to be added is not in a formation.
+func absent(list []*mcrdmav1.Absent, receiver string) error {
+	for _, a := range list {
+		if a.GetAddress() == receiver || a.GetHost() == receiver {
+			e := because(a.GetReason(), "receiver %s could not be taken in: %s", receiver, a.GetText())
+			e.Host = cmp.Or(a.GetHost(), a.GetAddress())
+			return e
+		}
+	}
+	// A daemon of an earlier release does not say why.
+	return because(mcrdmav1.Reason_UNREACHABLE, "receiver %s could not be taken in; its daemon, or this host's, says why", receiver)
 }

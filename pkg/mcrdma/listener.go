@@ -14,7 +14,8 @@ type ListenConfig struct {
 	Service string
 	// Accept decides whether to be a receiver of a group, and what memory the group gets.
 	// An error refuses; the sender gets its text. It is called by a goroutine of its own
-	// for each group, and should answer within a second.
+	// for each group, and should answer within a second. If the group is not formed after all, no
+	// Member comes of it, and the memory is free again.
 	Accept func(*Request) (*Grant, error)
 }
 
@@ -30,11 +31,15 @@ type Request struct {
 // A Grant is what a receiver gives to a group.
 type Grant struct {
 	// Regions are one for each region of the request, in the same order, and at least as
-	// long. The sender can write only these bytes, and of them only as many as it asked
-	// for.
+	// long. The sender can write and read only these bytes, and of them only as many as it
+	// asked for.
 	Regions []Piece
 	// Receives are posted before anything comes, as by PostRecv.
 	Receives []Piece
+	// Replenish has each receive go back by itself: what Recv has returned is the application's until it calls
+	// Recv again, which posts the receive once more. Only one goroutine at a time may call Recv then, and
+	// nothing else has to post receives.
+	Replenish bool
 }
 
 // A Listener accepts groups for a service. All methods may be called by any goroutine.
@@ -48,11 +53,14 @@ type Listener struct {
 	closed bool
 }
 
-// Listen offers a service. The error wraps ErrInvalid, ErrLimit if another application
+// Listen offers a service. The error wraps ErrInvalid, ErrDenied if another application
 // of this host has the service, or what went wrong with the daemon.
 func (c *Client) Listen(ctx context.Context, cfg ListenConfig) (*Listener, error) {
 	if cfg.Service == "" || cfg.Accept == nil {
 		return nil, fmt.Errorf("%w: to listen takes a Service and Accept", ErrInvalid)
+	}
+	if err := text("Service", cfg.Service); err != nil {
+		return nil, err
 	}
 	l := &Listener{c: c, cfg: cfg, ready: newInbox[*Member](), ended: make(chan struct{})}
 	c.mu.Lock()

@@ -383,7 +383,7 @@ func TestHurry(t *testing.T) {
 			return ok && s.nudges.Load() == maxNudges-1
 		})
 		r.post(0)
-		eventually(t, "the nudges are over", func() bool {
+		eventually(t, "the nudges have ended", func() bool {
 			r.g.mu.Lock()
 			defer r.g.mu.Unlock()
 			s, ok := r.g.path.(*switched)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -31,6 +32,14 @@ type Member struct {
 	life    memberLife
 	working bool // a goroutine does what life.out has
 	err     error
+
+	replenish bool  // Grant.Replenish; then Recv, which one goroutine calls, has:
+	back      bool  // lent is to be posted
+	lent      Piece // what Recv has returned
+
+	unicast *unicast.End  // nil: the application has not granted anything yet
+	how     []byte        // the sender reaches it
+	sends   chan struct{} // has a token for each Send under way
 
 	unfenced error // of Close, once ended
 }
@@ -58,6 +67,9 @@ type Received struct {
 	Imm    uint32
 	HasImm bool
 	Kind   Kind // OpWriteImm, OpSend or OpSendImm
+	// Unicast: it came on the unicast connection, and has taken no receive that was posted. Piece is what a SEND
+	// brought, in memory that is the application's, but not registered.
+	Unicast bool
 }
 
 // Bytes returns what a SEND brought; nil for a WRITE.
@@ -149,16 +161,27 @@ func (m *Member) deliver(r Received) {
 // Recv returns the next message: they come in the sender's order, each once. When the group
 // has ended it returns what has come, and then an error that wraps ErrClosed (the sender
 // has closed it, or Close was called), ErrRemoved, ErrSenderLost, ErrInvalid (a
-// message was longer than the receive), ErrTimeout,
+// message was longer than the receive),
 // ErrDaemon or ErrFailed.
+//
+// With Grant.Replenish, the receive that the call before has returned is posted again by this one.
 func (m *Member) Recv(ctx context.Context) (Received, error) {
+	if m.back {
+		m.back = false
+		_ = m.PostRecv(m.lent) // an error: the member has ended, as is found below
+	}
 	for {
 		m.mu.Lock()
 		r, ok := m.inbox.take()
 		err := m.err
 		m.mu.Unlock()
+		if ok && r.Unicast {
+			m.unicast.Took()
+			return r, nil
+		}
 		if ok {
 			r.Piece.release()
+			m.back, m.lent = m.replenish, r.Piece
 			return r, nil
 		}
 		if err != nil {
@@ -173,7 +196,7 @@ func (m *Member) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Region returns the bytes of a region, as it was granted; nil after the end. It shows what
+// Region returns the bytes of a region, as it was granted, also after the end. It shows what
 // WRITEs wrote before the call; to see later WRITEs, call it again when they are known to
 // be complete. It panics if there is no such region.
 func (m *Member) Region(i int) []byte {
@@ -184,6 +207,7 @@ func (m *Member) Region(i int) []byte {
 		// This passes the lock under which the queue pair wrote, for Go's memory model.
 		_, _ = a.qp.Query()
 	}
+	m.unicast.Sync()
 	return g.piece.Bytes()
 }
 
@@ -192,7 +216,7 @@ func (m *Member) Info() Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := infoOf(m.info)
-	i.ID, i.Service = m.id, m.listener.cfg.Service
+	i.ID, i.Service, i.Stats.Strangers = m.id, m.listener.cfg.Service, m.c.port.strangers.Load()
 	return i
 }
 

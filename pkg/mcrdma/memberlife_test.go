@@ -161,7 +161,7 @@ func (w *membership) form() {
 }
 
 func (w *membership) tell(k *known, event func(*attach)) {
-	w.step(fmt.Sprint("told of ", k), func() {
+	w.step(fmt.Sprint("told: ", k), func() {
 		if a := w.l.find(k.req.GetAttach()); a != nil {
 			event(a)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -111,6 +112,15 @@ func (p Piece) Bytes() []byte {
 func (p Piece) Slice(off, n int) Piece {
 	_ = p.Bytes()[off : off+n : off+n]
 	return Piece{p.mem, p.off + off, n}
+}
+
+// buf is the piece for the unicast connection.
+func (p Piece) buf() unicast.Buf {
+	b := unicast.Buf{Bytes: p.Bytes()}
+	if p.mem.mr != nil {
+		b.SGE = p.sge()
+	}
+	return b
 }
 
 func (p Piece) sge() qp.SGE { return p.mem.mr.SGE(p.off, p.n) }

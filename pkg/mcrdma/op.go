@@ -1,6 +1,10 @@
 package mcrdma
 
-import "github.com/mcrdma/mcrdma/pkg/qp"
+import (
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
 
 // A Kind is what an operation does.
 type Kind uint8
@@ -11,6 +15,7 @@ const (
 	OpWriteImm
 	OpSend
 	OpSendImm
+	OpRead // of one member: see Unicast.Read
 )
 
 // String returns the name of verbs.
@@ -43,4 +48,36 @@ type Op struct {
 	View uint32
 
 	size uint64
+}
+
+func errPieces(n, limit int) error {
+	return fmt.Errorf("%w operation: %d pieces, at most %d", ErrInvalid, n, limit)
+}
+
+// check says what is wrong with an operation, and sets its size. Its kind is at most last.
+func (op *Op) check(regions []Region, maxPieces int, last Kind) error {
+	switch {
+	case op.Kind == OpRead && last < OpRead:
+		return fmt.Errorf("%w operation: a group has many members, and each would answer a READ: Group.Unicast reads from one", ErrInvalid)
+	case op.Kind > last:
+		return fmt.Errorf("%w operation: no kind %d", ErrInvalid, op.Kind)
+	case op.Done == nil:
+		return fmt.Errorf("%w operation: it needs a Done", ErrInvalid)
+	case len(op.Pieces) > maxPieces:
+		return errPieces(len(op.Pieces), maxPieces)
+	}
+	op.size = 0
+	for i := range op.Pieces {
+		op.size += uint64(op.Pieces[i].n)
+	}
+	if op.size > qp.MaxMessage {
+		return fmt.Errorf("%w: a message of %d bytes; at most %d", ErrInvalid, op.size, qp.MaxMessage)
+	}
+	if op.Kind.send() {
+		return nil
+	}
+	if op.At.Region < 0 || op.At.Region >= len(regions) {
+		return fmt.Errorf("%w: region %d; the group has %d", ErrInvalid, op.At.Region, len(regions))
+	}
+	return inRange(op.At.Offset, op.size, regions[op.At.Region].Length)
 }

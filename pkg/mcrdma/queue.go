@@ -17,7 +17,8 @@ type opQueue struct {
 	ever     int    // posted in this or another formation; the oldest
 	messages uint64 // all that were pushed
 	first    uint64 // number of the oldest operation
-	until    uint64 // number of the first operation that waits for another formation; 0: none does
+	limited  bool   // the formation ends before operation until
+	until    uint64
 }
 
 type queued struct {
@@ -35,7 +36,7 @@ func (q *opQueue) push(op *Op) {
 
 // next returns the next operation to post; nil if there is none.
 func (q *opQueue) next() *queued {
-	if q.posted == q.ops.len() || q.until > 0 && q.first+uint64(q.posted) == q.until {
+	if q.posted == q.ops.len() || q.limited && q.first+uint64(q.posted) == q.until {
 		return nil
 	}
 	return q.ops.at(q.posted)
@@ -59,7 +60,7 @@ func (q *opQueue) pop() *Op {
 }
 
 // rewind records that the formation has ended: nothing is posted.
-func (q *opQueue) rewind() { q.posted, q.until = 0, 0 }
+func (q *opQueue) rewind() { q.posted, q.limited = 0, false }
 
 // renumber numbers the messages of incomplete operations from have+1 on. It is for a
 // formation without any receiver of the one before: its receivers count from have on, and
@@ -74,10 +75,10 @@ func (q *opQueue) renumber(have uint64) {
 }
 
 // catchUp limits the formation to operations up to message most.
-func (q *opQueue) catchUp(most uint64) { q.until = q.first + uint64(q.had(most)) }
+func (q *opQueue) catchUp(most uint64) { q.limited, q.until = true, q.first+uint64(q.had(most)) }
 
 // caughtUp reports whether nothing is left for the formation to do.
-func (q *opQueue) caughtUp() bool { return q.until > 0 && q.first == q.until }
+func (q *opQueue) caughtUp() bool { return q.limited && q.first == q.until }
 
 // stepsBack reports whether writing again what comes after message have would show older
 // bytes to a member that has message most: if bytes are written twice up to there, the

@@ -79,9 +79,9 @@ func (c *Client) transport(ctx context.Context, name string, opt tcp.Options) (r
 
 // A tally counts what a member posts.
 type tally struct {
-	posts, completions, strangers atomic.Uint64
-	mute                          atomic.Bool  // the member sends nothing any more: its part has failed
-	moved                         atomic.Int64 // when something completed, or began when nothing was under way; Unix ns
+	posts, completions, strangers, violations atomic.Uint64
+	mute                                      atomic.Bool  // the member sends nothing any more: its part has failed
+	moved                                     atomic.Int64 // when something completed, or began when nothing was under way; Unix ns
 }
 
 var errMute = errors.New("a message could not be delivered")

@@ -42,6 +42,8 @@ func (g *Group) perform() {
 			a.to.done <- a
 		case nudge:
 			g.nudge()
+		case changed:
+			g.endUnicasts()
 		case drained:
 			select {
 			case <-g.drained:
@@ -149,9 +151,14 @@ func (g *Group) finishAll() {
 	g.mu.Lock()
 	err := g.life.err
 	g.life.finish()
+	unicasts := g.unicasts
+	g.unicasts = nil
 	g.mu.Unlock()
 	g.stop(err)
 	g.hand(err)
+	for _, u := range unicasts {
+		u.stop(err)
+	}
 	g.c.closeGroup(g.id)
 	g.c.mu.Lock()
 	delete(g.c.groups, g.id)

@@ -158,9 +158,24 @@ func (c *Client) dispatch(event *mcrdmav1.OpenResponse) {
 		c.attachRequested(e.AttachRequested)
 	case *mcrdmav1.OpenResponse_AttachFormed:
 		c.attached(e.AttachFormed.GetAttach(), func(l *memberLife, a *attach) { l.formed(a, e.AttachFormed.GetFormation()) })
+	case *mcrdmav1.OpenResponse_CountersRequested:
+		c.wg.Go(func() { c.answerCounters(e.CountersRequested.GetCall()) })
 	case *mcrdmav1.OpenResponse_Detached:
 		c.attached(e.Detached.GetAttach(), func(l *memberLife, a *attach) { l.detached(a, e.Detached.GetReason(), e.Detached.GetText()) })
 	}
+}
+
+// answerCounters tells the daemon, for tools, what the device has counted. That is not repeated.
+func (c *Client) answerCounters(call uint64) {
+	d := &mcrdmav1.DeviceCounters{Address: c.Address()}
+	if c.dev != nil {
+		a, counters := c.dev.Attr(), c.dev.Counters()
+		d.Driver, d.Mtu = a.Driver, uint32(a.ActiveMTU) //nolint:gosec // 256 to 4096
+		for _, name := range slices.Sorted(maps.Keys(counters)) {
+			d.Counters = append(d.Counters, &mcrdmav1.DeviceCounter{Name: name, Value: counters[name]})
+		}
+	}
+	_, _ = c.rpc.AnswerCounters(c.ctx, &mcrdmav1.AnswerCountersRequest{Token: c.token(), Call: call, Device: d})
 }
 
 // groupChanged hands an event to its group, or keeps it for a group that is being

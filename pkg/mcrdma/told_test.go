@@ -114,7 +114,7 @@ func (p *play) settle() {
 }
 
 // TestToldStays: whatever fails, and whether switches or hosts copy, a receiver never sees
-// older bytes than it was told of; and in the end all have everything.
+// older bytes than were reported to it; and in the end all have everything.
 func TestToldStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, bySwitch: true}
@@ -146,7 +146,7 @@ func TestToldStays(t *testing.T) {
 			p.arrive(p.members[1])
 			p.settle()
 		}
-		if p.q.until > 0 {
+		if p.q.limited {
 			t.Fatal("switches are never used again")
 		}
 		if p.q.ops.len() > 0 {
@@ -197,7 +197,7 @@ func TestStepsBack(t *testing.T) {
 	}
 }
 
-// TestAheadKeepsWhatItHas: one receiver was told of operations that the other lacks, and the
+// TestAheadKeepsWhatItHas: one receiver had operations reported that the other lacks, and the
 // group is formed anew. The first one skips what the sender writes again: that can be seen,
 // because it has changed its bytes meanwhile.
 func TestAheadKeepsWhatItHas(t *testing.T) {
@@ -240,7 +240,7 @@ func TestAheadKeepsWhatItHas(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := ahead.Region(0)[:size]; !bytes.Equal(got, make([]byte, size)) {
-					t.Error("what the receiver was told of was written again")
+					t.Error("what was reported to the receiver was written again")
 				}
 				if got := behind.Region(0)[:size]; !bytes.Equal(got, r.mem.Bytes()[:size]) {
 					t.Error("the other one lacks it")

@@ -1,0 +1,77 @@
+package mcrdma
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// A poster begins operations of a Group, or of a Unicast, and waits for them.
+type poster struct {
+	to interface {
+		Submit(ctx context.Context, op *Op) error
+		groupID() GroupID
+	}
+	waiters sync.Pool // of *Pending
+}
+
+// A Pending is an operation that Post has begun. All methods may be called by any goroutine.
+type Pending struct {
+	by     *poster
+	op     Op
+	pieces [MaxPieces]Piece
+	done   chan struct{} // has a token when it is done
+	tell   func(*Op)     // puts it there
+}
+
+func (s *poster) begin(ctx context.Context, op Op, pieces []Piece) (*Pending, error) {
+	p, ok := s.waiters.Get().(*Pending)
+	if !ok {
+		p = &Pending{by: s, done: make(chan struct{}, 1)}
+		p.tell = func(*Op) { p.done <- struct{}{} }
+	}
+	if len(pieces) > MaxPieces {
+		return nil, errPieces(len(pieces), MaxPieces)
+	}
+	p.op, p.op.Done = op, p.tell
+	p.op.Pieces = p.pieces[:copy(p.pieces[:], pieces)]
+	if err := s.to.Submit(ctx, &p.op); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Wait waits until the operation is complete, at every member if it is a group's, or it has failed, and returns
+// its error. If ctx ends before that, the operation goes on; the error is then an Error with Pending,
+// and wraps ctx's. Wait may be called again.
+func (p *Pending) Wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		p.done <- struct{}{}
+		return p.op.Err
+	case <-ctx.Done():
+		return &Error{Group: p.by.to.groupID(), Pending: p, Text: fmt.Sprintf("%v: %v; it goes on", p.op.Kind, ctx.Err()), under: ctx.Err()}
+	}
+}
+
+// Number returns which operation of the group, or of the Unicast, it is: they are counted from 0.
+func (p *Pending) Number() uint64 { return p.op.Number }
+
+// View returns the number of the view whose members have it, after Wait has returned nil; 0: it is of
+// a Unicast.
+func (p *Pending) View() uint32 { return p.op.View }
+
+// do posts an operation and waits for its end.
+func (s *poster) do(ctx context.Context, op Op, pieces []Piece) error {
+	p, err := s.begin(ctx, op, pieces)
+	if err != nil {
+		return err
+	}
+	err = p.Wait(ctx)
+	if e, ok := err.(*Error); !ok || e.Pending == nil { //nolint:errorlint // Wait's own
+		<-p.done
+		clear(p.op.Pieces)
+		s.waiters.Put(p)
+	}
+	return err
+}

@@ -1,0 +1,332 @@
+package mcrdma
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// Counters is how many counters a member has: see Member.SetCounter.
+const Counters = unicast.Counters
+
+// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have.
+const MaxUnicastMessage = unicast.MaxMessage
+
+// A Unicast is the connection of a group's sender with one member, for as long as that is one, whatever
+// the group's path is: operations to this member alone, and what the member tells. It is made by the
+// first call of Group.Unicast, and again when it was lost. All methods may be called by any goroutine.
+type Unicast struct {
+	poster
+	g      *Group
+	peer   Peer
+	how    []byte // as the member has answered
+	end    *unicast.End
+	room   chan struct{} // has a token for each operation under way
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	number uint64
+	inbox  inbox[Received]
+}
+
+// Unicast returns the connection with a member, which is given by its address or its host's name. The
+// error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
+// connections, or is why the group has ended.
+func (g *Group) Unicast(member string) (*Unicast, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life.state >= closing {
+		return nil, g.life.err
+	}
+	for _, m := range g.life.members {
+		if m.GetAddress() != member && m.GetHost() != member {
+			continue
+		}
+		if u := g.unicasts[m.GetAddress()]; u != nil {
+			return u, nil
+		}
+		if len(m.GetUnicast()) <= len(unicast.Secret{}) {
+			return nil, because(mcrdmav1.Reason_VERSION, "%s, its daemon or this host's is of a release that knows no unicast connections", member)
+		}
+		return g.newUnicast(m), nil
+	}
+	return nil, fmt.Errorf("%w: %q is no member of the group", ErrInvalid, member)
+}
+
+// newUnicast begins a connection. g.mu is held.
+func (g *Group) newUnicast(m *mcrdmav1.Member) *Unicast {
+	c := g.c
+	cfg := unicast.Config{Device: c.dev, PD: c.pd, Window: g.cfg.Depth, SGEs: c.maxPieces, Timeout: timeoutOf(g.life.info.GetConnection())}
+	if c.dev != nil {
+		cfg.Window = min(cfg.Window, c.dev.Attr().MaxQPWR-1)
+	}
+	for _, r := range g.cfg.Regions {
+		cfg.Lengths = append(cfg.Lengths, r.Length)
+	}
+	u := &Unicast{g: g, peer: g.life.marked([]Peer{peerOf(m)})[0], how: m.GetUnicast(), room: make(chan struct{}, g.cfg.Depth), inbox: newInbox[Received]()}
+	u.poster.to = u
+	cfg.Deliver = u.deliver
+	u.end = unicast.NewEnd(cfg)
+	u.ctx, u.cancel = context.WithCancel(c.ctx)
+	if g.unicasts == nil {
+		g.unicasts = map[string]*Unicast{}
+	}
+	g.unicasts[m.GetAddress()] = u
+	c.wg.Go(u.run)
+	return u
+}
+
+// endUnicasts ends the connections with those that are not members any more, or are again. g.mu is held.
+func (g *Group) endUnicasts() {
+	for address, u := range g.unicasts {
+		stays := false
+		for _, m := range g.life.members {
+			stays = stays || m.GetAddress() == address && bytes.Equal(m.GetUnicast(), u.how)
+		}
+		if !stays {
+			delete(g.unicasts, address)
+			g.c.wg.Go(func() { u.stop(fmt.Errorf("%w: receiver %s", ErrRemoved, address)) })
+		}
+	}
+}
+
+// run makes the connection, again and again until the membership ends.
+func (u *Unicast) run() {
+	const first, longest = 10 * time.Millisecond, time.Second
+	for pause := first; u.ctx.Err() == nil; pause = min(2*pause, longest) {
+		begun := time.Now()
+		err := u.dial()
+		if time.Since(begun) > longest {
+			pause = first
+		}
+		if errors.Is(err, unicast.ErrPeer) {
+			u.g.tally.violations.Add(1)
+		}
+		u.end.Fail(fmt.Errorf("%w: %w", unicast.ErrLost, err)) // what waits for a connection
+		u.g.c.opt.Logger.Info("no unicast connection", "group", u.groupID(), "member", u.peer.Address, "error", err)
+		select {
+		case <-u.ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (u *Unicast) dial() error {
+	var secret unicast.Secret
+	addr, err := netip.ParseAddr(u.peer.Address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDaemon, err)
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
+	defer cancel()
+	conn, err := u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+	if err != nil {
+		return err
+	}
+	return u.end.Dial(u.ctx, conn, addr, secret)
+}
+
+// stop ends the connection, and returns when nothing is under way.
+func (u *Unicast) stop(why error) {
+	u.end.Close(u.groupID().about(why))
+	u.cancel()
+}
+
+func (u *Unicast) groupID() GroupID { return u.g.id }
+
+// Peer returns the member.
+func (u *Unicast) Peer() Peer { return u.peer }
+
+// Err returns why it has ended, because the member was taken out (ErrRemoved) or the group has ended, and
+// nil before that.
+func (u *Unicast) Err() error { return u.end.Err() }
+
+// Write puts the pieces, one behind the other, into a region of the member, and returns when it has
+// them. Operations of one Unicast take effect and complete in the order of their submission; in
+// relation to the group's they have no order. If the connection is lost, the error wraps
+// ErrUnreachable, and the operation may have taken effect, a WRITE in part. If ctx ends before, the
+// operation goes on, as in Group.Write.
+func (u *Unicast) Write(ctx context.Context, at At, pieces ...Piece) error {
+	return u.do(ctx, Op{Kind: OpWrite, At: at}, pieces)
+}
+
+// WriteImm is Write, and the member gets a message with imm from Recv.
+func (u *Unicast) WriteImm(ctx context.Context, at At, imm uint32, pieces ...Piece) error {
+	return u.do(ctx, Op{Kind: OpWriteImm, At: at, Imm: imm}, pieces)
+}
+
+// Send sends the pieces as one message of at most MaxUnicastMessage bytes, which the member's Recv returns.
+// The member's library keeps 9 to 16 messages that the application has not taken; a further one waits for
+// that, and what is submitted after it waits, too.
+func (u *Unicast) Send(ctx context.Context, pieces ...Piece) error {
+	return u.do(ctx, Op{Kind: OpSend}, pieces)
+}
+
+// SendImm is Send with immediate data.
+func (u *Unicast) SendImm(ctx context.Context, imm uint32, pieces ...Piece) error {
+	return u.do(ctx, Op{Kind: OpSendImm, Imm: imm}, pieces)
+}
+
+// Read fills the pieces from a region of the member: with the bytes that it has at some moment before Read
+// returns. What the member or an operation changes meanwhile may be there in part.
+func (u *Unicast) Read(ctx context.Context, at At, pieces ...Piece) error {
+	return u.do(ctx, Op{Kind: OpRead, At: at}, pieces)
+}
+
+// Post is Group.Post, to this member.
+func (u *Unicast) Post(ctx context.Context, op Op) (*Pending, error) {
+	return u.begin(ctx, op, op.Pieces)
+}
+
+// Submit is Group.Submit, to this member: Op.Number counts the operations of this Unicast, and Op.View is not
+// set. Done of a group's operation and of this may be called at a time.
+func (u *Unicast) Submit(ctx context.Context, op *Op) error {
+	err := op.check(u.g.cfg.Regions, u.g.c.maxPieces, OpRead)
+	if err == nil && op.Kind.send() && op.size > MaxUnicastMessage {
+		err = fmt.Errorf("%w: a message of %d bytes to one member; at most %d: write it", ErrInvalid, op.size, MaxUnicastMessage)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = holdAll(u.g.c, op.Pieces)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case u.room <- struct{}{}:
+	case <-u.end.Closed():
+		err = u.Err()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err == nil {
+		if err = u.submit(op); err != nil {
+			<-u.room
+		}
+	}
+	if err != nil {
+		releaseAll(op.Pieces)
+	}
+	return err
+}
+
+func (u *Unicast) submit(op *Op) error {
+	x := &unicast.Op{Kind: qp.Opcode(op.Kind), Imm: op.Imm, Region: op.At.Region, Offset: op.At.Offset, Bufs: make([]unicast.Buf, 0, len(op.Pieces))}
+	if !op.Kind.hasImm() {
+		x.Imm = 0
+	}
+	for _, p := range op.Pieces {
+		if p.n > 0 {
+			x.Bufs = append(x.Bufs, p.buf())
+		}
+	}
+	x.Done = func(err error) {
+		releaseAll(op.Pieces)
+		<-u.room
+		op.Err = u.explain(err)
+		op.Done(op)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	op.Number = u.number
+	err := u.end.Submit(x)
+	if err == nil {
+		u.number++
+	}
+	return err
+}
+
+// explain turns the end's error into one of this package.
+func (u *Unicast) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if why := u.Err(); why != nil {
+		return why
+	}
+	e := because(mcrdmav1.Reason_UNREACHABLE, "member %s: %v", u.peer.Address, err)
+	e.Host, e.Group, e.under = u.peer.Host, u.groupID(), err
+	return e
+}
+
+func (u *Unicast) deliver(m unicast.Message) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.inbox.put(unicastReceived(m))
+}
+
+// unicastReceived makes a Received of a message. Its bytes are no memory that could be posted.
+func unicastReceived(m unicast.Message) Received {
+	r := Received{N: m.N, Imm: m.Imm, Kind: Kind(m.Kind), HasImm: Kind(m.Kind).hasImm(), Unicast: true}
+	if len(m.Data) > 0 {
+		r.Piece = Piece{&Memory{buf: m.Data, closed: true}, 0, len(m.Data)}
+	}
+	return r
+}
+
+// Recv returns the member's next message (Member.Send). If the connection is lost, messages of the
+// member may be lost, and its Send says so. The error is the one of Err, after what has come, or
+// ctx's.
+func (u *Unicast) Recv(ctx context.Context) (Received, error) {
+	for {
+		u.mu.Lock()
+		r, ok := u.inbox.take()
+		u.mu.Unlock()
+		if ok {
+			u.end.Took()
+			return r, nil
+		}
+		select {
+		case <-u.inbox.news:
+			continue
+		case <-ctx.Done():
+			return Received{}, ctx.Err()
+		case <-u.end.Closed():
+		}
+		u.mu.Lock()
+		left := u.inbox.len()
+		u.mu.Unlock()
+		if left == 0 {
+			return Received{}, u.Err()
+		}
+	}
+}
+
+// Counter returns what the member has set one of its counters to, as far as is known here; 0: it has not
+// set it since it has joined. It panics if there is no such counter.
+func (u *Unicast) Counter(i int) uint64 {
+	counters, _ := u.end.Peer()
+	return counters[i]
+}
+
+// WaitCounter waits until one of the member's counters is at least so much. The error wraps ErrInvalid if
+// there is no such counter, or is the one of Err, or ctx's. A loss of the connection is no error: it waits until the member can tell again.
+func (u *Unicast) WaitCounter(ctx context.Context, i int, atLeast uint64) error {
+	if i < 0 || i >= Counters {
+		return errCounter(i)
+	}
+	for {
+		counters, changed := u.end.Peer()
+		if counters[i] >= atLeast {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-u.end.Closed():
+			return u.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

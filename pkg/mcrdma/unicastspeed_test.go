@@ -1,0 +1,80 @@
+package mcrdma
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkUnicast has the latency of the unicast connection beside that of a group's 64-byte write, in turns:
+// of a counter, from SetCounter until the sender's WaitCounter has returned, of a message of the member, from
+// Send until Recv has returned, and of a 64-byte write and read of one member. The metrics are medians, and
+// their ratios to the group's write.
+func BenchmarkUnicast(b *testing.B) {
+	ctx := context.Background()
+	for name, device := range map[string]bool{"queuepair": true, "tcp": false} {
+		b.Run(name, func(b *testing.B) {
+			w, ds := newWorldOn(b, 2, "127.%d.%d.%d", "softroce:%s?rx=udp")
+			w.noDevice = !device
+			r := newRigIn(w, ds, !device, GroupConfig{})
+			u, err := r.g.Unicast(r.ds[0].address)
+			if err != nil {
+				b.Fatal(err)
+			}
+			m, piece := r.rs[0].m, r.mem.Slice(0, 64)
+			message, sent := make([]byte, 64), make(chan error, 1)
+			count := uint64(0)
+			steps := []struct {
+				name string
+				do   func() error
+			}{
+				{"group", func() error { return r.g.Write(ctx, At{}, piece) }},
+				{"counter", func() error {
+					count++
+					if err := m.SetCounter(0, count); err != nil {
+						return err
+					}
+					return u.WaitCounter(ctx, 0, count)
+				}},
+				{"message", func() error {
+					go func() { sent <- m.Send(ctx, message) }()
+					_, err := u.Recv(ctx)
+					return err
+				}},
+				{"write", func() error { return u.Write(ctx, At{}, piece) }},
+				{"read", func() error { return u.Read(ctx, At{}, piece) }},
+			}
+			took := make([][]time.Duration, len(steps))
+			for n := 0; b.Loop(); n++ {
+				for i, s := range steps {
+					begun := time.Now()
+					if err := s.do(); err != nil {
+						b.Fatal(s.name, err)
+					}
+					if n > 0 { // the first connects
+						took[i] = append(took[i], time.Since(begun))
+					}
+					if s.name == "message" {
+						if err := <-sent; err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+			}
+			group := 0.0
+			for i, s := range steps {
+				if len(took[i]) == 0 {
+					return
+				}
+				slices.Sort(took[i])
+				median := took[i][len(took[i])/2].Seconds()
+				if i == 0 {
+					group = median
+				}
+				b.ReportMetric(median*1e6, s.name+"-µs")
+				b.ReportMetric(median/group, s.name+"/group")
+			}
+		})
+	}
+}
