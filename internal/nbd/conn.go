@@ -1,0 +1,289 @@
+package nbd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// writeStep is the most that is read or written within one Config.StallTime, in bytes: a
+// client that goes on slowly is not cut off.
+const writeStep = 1 << 20
+
+// lingerTime is for how long a connection that has ended waits for the client's end, so that
+// what the client sent too late does not destroy replies that it has not read.
+const lingerTime = time.Second
+
+var (
+	errStopped = errors.New("the server or the export has been shut down")
+	errStalled = errors.New("stalled")
+)
+
+// A conn is one connection.
+type conn struct {
+	config *Config
+	stats  *counters
+	raw    net.Conn // for deadlines
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	waiting  bool // for the first byte of a request; before that, for the handshake
+	bounded  bool // the read deadline is set
+	stopping bool
+}
+
+// A session is a connection after its handshake: what its reader needs.
+type session struct {
+	*conn
+	handler
+	in      *bufio.Reader
+	budget  *budget
+	jobs    chan job
+	workers sync.WaitGroup
+	started int
+	header  [requestLen]byte
+}
+
+// serve talks to the client until one of them ends it, and says why it ended.
+func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
+	h := handshake{config: c.config, conn: c.raw, in: bufio.NewReaderSize(c.raw, 16<<10),
+		client: Client{Addr: c.raw.RemoteAddr()}}
+	limited, cancel := context.WithTimeout(ctx, c.config.HandshakeTime)
+	err := h.run(limited)
+	cancel()
+	if err != nil {
+		if !errors.Is(err, errAbort) {
+			c.stats.handshakes.Add(1)
+		}
+		return fmt.Errorf("in the handshake: %w", err)
+	}
+	began(h.client, h.info)
+
+	out := &replies{failed: c.end}
+	out.write = func(b []byte) error { return c.write(h.conn, b) }
+	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
+	out.budget = s.budget
+	s.handler = handler{export: h.export, out: out, stats: c.stats, limits: limits{size: h.info.Size,
+		minBlock: h.info.MinBlock, maxPayload: h.info.MaxPayload, readOnly: h.info.ReadOnly,
+		structured: h.structured, status: h.structured && h.selected}}
+	unwatch := make(chan struct{})
+	s.workers.Go(func() {
+		select {
+		case <-h.export.Done():
+			c.stop()
+		case <-unwatch:
+		}
+	})
+	err = s.read(ctx)
+	close(unwatch)
+	switch {
+	case err == nil: // DISC: what is under way is carried out, but not for ever
+		defer time.AfterFunc(c.config.StallTime, func() { c.cancel(errStalled) }).Stop()
+	case !errors.Is(err, errStopped):
+		c.cancel(err)
+	}
+	close(s.jobs)
+	s.workers.Wait()
+	if cause := context.Cause(ctx); cause != nil && err == nil {
+		err = cause
+	}
+	var broken violation
+	if errors.As(err, &broken) {
+		c.stats.violations.Add(1)
+	}
+	c.linger(h.conn)
+	return err
+}
+
+// read takes requests from the client. Its error is nil after DISC.
+func (s *session) read(ctx context.Context) error {
+	for s.await() {
+		if _, err := io.ReadFull(s.in, s.header[:]); err != nil {
+			return s.readError(ctx, err, "before a request")
+		}
+		r, err := parseRequest(s.header[:])
+		if err != nil || r.cmd == cmdDisc {
+			return err
+		}
+		refused := s.check(r)
+		s.budget.take(r.weight())
+		if r.cmd == cmdWrite && r.length > 0 {
+			if err := s.readPayload(ctx, r, refused); err != nil {
+				return s.readError(ctx, err, "in the payload of a request")
+			}
+			continue
+		}
+		s.begin(ctx, job{request: r, refused: refused})
+	}
+	return errStopped
+}
+
+// readError is why nothing could be read.
+func (s *session) readError(ctx context.Context, err error, where string) error {
+	var broken violation
+	switch {
+	case errors.As(err, &broken):
+		return err
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded) && s.stopped():
+		return errStopped
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.conn.stats.stalls.Add(1)
+		return fmt.Errorf("the client %w for %v %s", errStalled, s.config.StallTime, where)
+	}
+	return fmt.Errorf("the client went away %s: %w", where, err)
+}
+
+// readPayload has the payload of a WRITE read into the export's buffers and written, or
+// dropped if the request is refused or fails.
+func (s *session) readPayload(ctx context.Context, r request, refused error) error {
+	if r.length > MaxPayload {
+		return violation(fmt.Sprintf("a WRITE of %d bytes; at most %d", r.length, MaxPayload))
+	}
+	left := int(r.length)
+	w := newWrite(r)
+	for refused == nil && left > 0 {
+		var b Buffer
+		if b, refused = s.export.Buffer(ctx, left); refused != nil {
+			break
+		}
+		p := b.Bytes()
+		if len(p) == 0 || len(p) > left {
+			b.Release()
+			refused = fmt.Errorf("the export has a buffer of %d bytes for %d: %w", len(p), left, EIO)
+			break
+		}
+		if err := s.fill(p); err != nil {
+			b.Release()
+			return err
+		}
+		at := int64(r.offset) + int64(r.length) - int64(left)
+		if left -= len(p); left > 0 {
+			w.add()
+		}
+		s.begin(ctx, job{request: r, write: w, buffer: b, at: at})
+	}
+	if refused == nil {
+		return nil
+	}
+	for left > 0 {
+		s.within()
+		n, err := s.in.Discard(min(left, writeStep))
+		if left -= n; err != nil {
+			return err
+		}
+	}
+	s.begin(ctx, job{request: r, write: w, refused: refused})
+	return nil
+}
+
+// fill reads the next bytes of a payload.
+func (s *session) fill(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), writeStep)
+		if n > s.in.Buffered() {
+			s.within()
+		}
+		if _, err := io.ReadFull(s.in, p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// begin gives a job to a goroutine that waits for one, or to a new one.
+func (s *session) begin(ctx context.Context, j job) {
+	if s.started < s.config.MaxRequests {
+		select {
+		case s.jobs <- j:
+		default:
+			s.started++
+			first := j // j itself would be allocated for each job
+			s.workers.Go(func() {
+				for j, ok := first, true; ok; j, ok = <-s.jobs {
+					s.handle(ctx, j)
+				}
+			})
+		}
+		return
+	}
+	s.jobs <- j
+}
+
+// await is called before a request is read, and reports whether one is to be read.
+func (c *conn) await() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = true
+	if c.bounded && !c.stopping {
+		c.bounded = false
+		_ = c.raw.SetReadDeadline(time.Time{}) // an error shows in the read
+	}
+	return !c.stopping
+}
+
+// within is called in the middle of a request: the client must go on.
+func (c *conn) within() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting, c.bounded = false, true
+	_ = c.raw.SetReadDeadline(time.Now().Add(c.config.StallTime)) // as above
+}
+
+// stop has the connection end when the requests that it has read have been replied to.
+func (c *conn) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopping = true
+	if c.waiting {
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
+	}
+}
+
+// end ends the connection at once, whatever is under way.
+func (c *conn) end(why error) {
+	c.cancel(why)
+	_ = c.raw.Close() // there is nothing to lose
+}
+
+func (c *conn) stopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopping
+}
+
+// write writes all of b, as long as the client takes some of it in time.
+func (c *conn) write(to io.Writer, b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), writeStep)
+		_ = c.raw.SetWriteDeadline(time.Now().Add(c.config.StallTime)) // an error shows in Write
+		if _, err := to.Write(b[:n]); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.stats.stalls.Add(1)
+				err = fmt.Errorf("the client %w: it took no reply for %v", errStalled, c.config.StallTime)
+			}
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// linger ends the server's half of the connection, and waits a little for the client's.
+func (c *conn) linger(conn net.Conn) {
+	_ = c.raw.SetDeadline(time.Now().Add(lingerTime)) // as above
+	for _, half := range []net.Conn{conn, c.raw} {    // TLS says farewell within TCP
+		if h, ok := half.(interface{ CloseWrite() error }); ok {
+			_ = h.CloseWrite() // the client may have gone
+		}
+	}
+	_, _ = io.Copy(io.Discard, c.raw)
+}

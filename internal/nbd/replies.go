@@ -1,0 +1,124 @@
+package nbd
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// A readBuffer is memory for the reply to a READ: a header, right before the data.
+type readBuffer struct {
+	mem  []byte
+	from int // where the header begins
+	to   int
+}
+
+// readBuffers hold those for up to 1<<i bytes of data.
+var readBuffers [26]sync.Pool
+
+func newReadBuffer(n int) *readBuffer {
+	class := bits.Len(uint(n - 1))
+	b, _ := readBuffers[class].Get().(*readBuffer)
+	if b == nil {
+		b = &readBuffer{mem: make([]byte, dataLen+1<<class)}
+	}
+	b.to = dataLen + n
+	return b
+}
+
+func (b *readBuffer) data() []byte { return b.mem[dataLen:b.to] }
+
+func (b *readBuffer) release() { readBuffers[bits.Len(uint(len(b.mem)-dataLen-1))].Put(b) }
+
+// head puts the header in front of the data.
+func (b *readBuffer) head(structured bool, r request) {
+	var header [dataLen]byte
+	h := appendData(header[:0], structured, r)
+	b.from = dataLen - len(h)
+	copy(b.mem[b.from:], h)
+}
+
+// A batch is replies that are written together, and the budget that they give back.
+type batch struct {
+	small           []byte // replies without data, one after the other
+	data            []*readBuffer
+	requests, bytes int
+}
+
+// Replies are what goes to the client. Whichever goroutine adds a reply while none is being
+// written writes it, and all that others add meanwhile.
+type replies struct {
+	write  func([]byte) error // all of it
+	failed func(error)        // the first error of write; nothing is written after it
+	budget *budget
+
+	mu          sync.Mutex
+	next, spare batch
+	writing     bool
+	broken      bool
+}
+
+// status replies to a request that has no data to return; text is the error's.
+func (o *replies) status(r request, structured bool, e Errno, text string) {
+	o.mu.Lock()
+	o.next.small = appendStatus(o.next.small, structured, r, e, text)
+	o.send(r)
+}
+
+// extents replies to a BLOCK_STATUS. It reports false if there is none to reply with.
+func (o *replies) extents(r request, extents []Extent) bool {
+	o.mu.Lock()
+	before := len(o.next.small)
+	o.next.small = appendExtents(o.next.small, r, extents)
+	if len(o.next.small) == before {
+		o.mu.Unlock()
+		return false
+	}
+	o.send(r)
+	return true
+}
+
+// data replies to a READ and takes the buffer.
+func (o *replies) data(r request, structured bool, b *readBuffer) {
+	b.head(structured, r)
+	o.mu.Lock()
+	o.next.data = append(o.next.data, b)
+	o.send(r)
+}
+
+// send unlocks o.mu, after what there is has been written, by this goroutine or another.
+func (o *replies) send(r request) {
+	o.next.requests++
+	o.next.bytes += r.weight()
+	if o.writing {
+		o.mu.Unlock()
+		return
+	}
+	o.writing = true
+	for o.next.requests > 0 {
+		now, broken := o.next, o.broken
+		o.next, o.spare = o.spare, batch{}
+		o.mu.Unlock()
+
+		var err error
+		if !broken && len(now.small) > 0 {
+			err = o.write(now.small)
+		}
+		for i, b := range now.data {
+			if !broken && err == nil {
+				err = o.write(b.mem[b.from:b.to])
+			}
+			b.release()
+			now.data[i] = nil
+		}
+		if err != nil {
+			o.failed(err)
+		}
+		o.budget.give(now.requests, now.bytes)
+
+		o.mu.Lock()
+		o.broken = broken || err != nil
+		o.spare = batch{small: now.small[:0], data: now.data[:0]}
+	}
+	o.writing = false
+	o.mu.Unlock()
+}

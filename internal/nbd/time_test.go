@@ -1,0 +1,206 @@
+package nbd
+
+import (
+	"bytes"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTimeLimits: how long a client may take, in virtual time.
+func TestTimeLimits(t *testing.T) {
+	type lab struct {
+		*testing.T
+		l    *pipes
+		m    *memory
+		s    *Server
+		from time.Time
+	}
+	after := func(x *lab, want time.Duration) {
+		x.Helper()
+		if got := time.Since(x.from); got != want {
+			x.Errorf("after %v instead of %v", got, want)
+		}
+	}
+	for name, f := range map[string]func(x *lab){
+		"a client that says nothing": func(x *lab) {
+			c := newClient(x, x.l.dial())
+			c.read(18)
+			c.ended()
+			after(x, 30*time.Second)
+		},
+		"a client that reads no greeting": func(x *lab) {
+			x.l.dial()
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if n := x.s.Stats().Connections; n != 0 {
+				x.Errorf("%d connections", n)
+			}
+		},
+		"options without end": func(x *lab) {
+			c := newClient(x, x.l.dial()).greet(fixed)
+			for i := 0; ; i++ {
+				if _, err := c.conn.Write(option(optAbort + 97)); err != nil {
+					break
+				}
+				if _, err := c.in.Discard(20 + len("option 99 is not known here")); err != nil {
+					break
+				}
+				time.Sleep(700 * time.Millisecond)
+			}
+			after(x, 30100*time.Millisecond) // the next option after 30 s
+		},
+		"a client that is silent between requests": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			for range 10 {
+				time.Sleep(100 * time.Hour)
+				if e := c.do(cmdWrite, 0, 0, 3, []byte("abc")); e != 0 {
+					x.Error(e)
+				}
+			}
+		},
+		"a payload that stops": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 0, 100, []byte("begin")))
+			c.ended()
+			after(x, time.Minute+lingerTime)
+			if n := x.s.Stats().Stalls; n != 1 || !x.m.unused() {
+				x.Errorf("%d stalls, buffers given back: %v", n, x.m.unused())
+			}
+		},
+		"a payload that is refused and stops": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 1<<20, 100, []byte("begin")))
+			c.ended()
+			after(x, time.Minute+lingerTime)
+		},
+		"a payload that comes slowly": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdWrite, 0, 1, 0, 8*mib))
+			for range 8 {
+				time.Sleep(59 * time.Second)
+				c.write(make([]byte, mib))
+			}
+			if _, e := c.simple(); e != 0 {
+				x.Error(e)
+			}
+			time.Sleep(time.Hour)
+			if e := c.do(cmdFlush, 0, 0, 0); e != 0 {
+				x.Error(e)
+			}
+		},
+		"a reply that is not taken": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdRead, 0, 1, 0, 4*mib), req(cmdRead, 0, 2, 0, 4*mib))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := x.s.Stats(); n.Stalls != 1 || n.Connections != 0 {
+				x.Errorf("%+v", n)
+			}
+		},
+		"a reply that is taken slowly": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdRead, 0, 1, 0, 8*mib))
+			for range 8 {
+				time.Sleep(59 * time.Second)
+				c.read(mib)
+			}
+			c.read(simpleLen)
+			if e := c.do(cmdFlush, 0, 0, 0); e != 0 {
+				x.Error(e)
+			}
+		},
+		"an export that hangs after DISC": func(x *lab) {
+			blocked(x.m, "flush")
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdFlush, 0, 1, 0, 0), req(cmdDisc, 0, 2, 0, 0))
+			if _, e := c.simple(); e != ESHUTDOWN {
+				x.Error(e)
+			}
+			after(x, time.Minute)
+			c.ended()
+		},
+		"a client that stays after the end": func(x *lab) {
+			c := newClient(x, x.l.dial()).enter("vol", false)
+			c.write(req(cmdDisc, 0, 1, 0, 0))
+			c.ended()
+			after(x, lingerTime)
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := &lab{T: t, l: newPipes(), m: newMemory(Info{Name: "vol", Size: 8 * mib}), from: time.Now()}
+			if name == "a payload that is refused and stops" {
+				x.m = small("vol")
+			}
+			x.s = start(t, only(x.m), x.l)
+			f(x)
+		})
+	}
+}
+
+// exhausted is a listener that cannot accept a few times.
+type exhausted struct {
+	*pipes
+	left atomic.Int32
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.pipes.Accept()
+}
+
+// TestAccept: a passing error of the listener is no reason to stop, another is.
+func TestAccept(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := &exhausted{pipes: newPipes()}
+		l.left.Store(12)
+		from := time.Now()
+		start(t, only(small("vol")), l)
+		c := newClient(t, l.dial()).enter("vol", false)
+		if got, want := time.Since(from), (5+10+20+40+80+160+320+640+4000)*time.Millisecond; got != want {
+			t.Errorf("a connection after %v, want %v", got, want)
+		}
+		if e := c.do(cmdFlush, 0, 0, 0); e != 0 {
+			t.Error(e)
+		}
+	})
+	s, err := New(only())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newPipes()
+	l.Close()
+	if err := s.Serve(l); err == nil {
+		t.Error("a listener that is closed is served")
+	}
+}
+
+// TestSlowReader: a client that reads nothing takes neither time nor memory of another's.
+func TestSlowReader(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		l := newPipes()
+		m := newMemory(Info{Name: "vol", Size: 8 * mib})
+		start(t, only(m), l)
+		slow := newClient(t, l.dial()).enter("vol", false)
+		for i := range 4 {
+			slow.write(req(cmdRead, 0, uint64(i), 0, 8*mib))
+		}
+		go func() { _, _ = slow.conn.Write(req(cmdRead, 0, 9, 0, 8*mib)) }() // it is never read
+		from := time.Now()
+		fast := newClient(t, l.dial()).enter("vol", false)
+		for i := range 100 {
+			data := bytes.Repeat([]byte{byte(i)}, 4096)
+			if e := fast.do(cmdWrite, flagFUA, int64(i*4096), 4096, data); e != 0 {
+				t.Fatal(e)
+			}
+		}
+		if d := time.Since(from); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
