@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+)
+
+var (
+	// errAgain: another host is the primary, or will be; the request may have taken effect.
+	errAgain = errors.New("this host is not the primary")
+	// errPast: the log begins after the request's floor.
+	errPast = errors.New("the log does not go back to when the request was made")
+)
+
+// A call is a request at the primary. Its fields are the loop's.
+type call struct {
+	try  func() bool // whether it is taken, or done; false: it has to wait. Called in the loop.
+	done chan error
+	gone bool // its caller has given it up
+}
+
+func newCall() *call { return &call{done: make(chan error, 1)} }
+
+// finish ends a call, once.
+func (c *call) finish(err error) { c.done <- err }
+
+type pendingWrite struct {
+	index uint64
+	call  *call
+}
+
+// calls are those of a primary that are not done. Its methods are called in the loop.
+type calls struct {
+	waiting []*call        // that the volume does not take yet
+	writes  []pendingWrite // that are in the log, by index
+	flushes map[uint64]*call
+	last    uint64 // flush
+	acked   uint64 // entries up to this one are acknowledged, by this primary
+}
+
+func newCalls() *calls { return &calls{flushes: map[uint64]*call{}} }
+
+// take tries a call.
+func (c *calls) take(x *call) {
+	if !x.try() {
+		c.waiting = append(c.waiting, x)
+	}
+}
+
+// retry tries those again that wait, and says whether one does not any longer.
+func (c *calls) retry() bool {
+	list := c.waiting
+	c.waiting = nil
+	for _, x := range list {
+		if !x.gone {
+			c.take(x)
+		}
+	}
+	return len(c.waiting) < len(list)
+}
+
+// written has a call wait until an entry is acknowledged.
+func (c *calls) written(x *call, index uint64) {
+	if index <= c.acked {
+		x.finish(nil)
+		return
+	}
+	at := len(c.writes) // most are the newest
+	if at > 0 && c.writes[at-1].index > index {
+		at, _ = slices.BinarySearchFunc(c.writes, index, func(w pendingWrite, i uint64) int { return cmp.Compare(w.index, i) })
+	}
+	c.writes = slices.Insert(c.writes, at, pendingWrite{index, x})
+}
+
+// ack ends the writes up to an index.
+func (c *calls) ack(index uint64) {
+	c.acked = max(c.acked, index)
+	n := 0
+	for ; n < len(c.writes) && c.writes[n].index <= index; n++ {
+		c.writes[n].call.finish(nil)
+	}
+	c.writes = slices.Delete(c.writes, 0, n)
+}
+
+// flushing has a call wait for a flush, if begin begins it.
+func (c *calls) flushing(x *call, begin func(id uint64) bool) bool {
+	c.last++
+	c.flushes[c.last] = x
+	if begin(c.last) {
+		return true
+	}
+	delete(c.flushes, c.last)
+	return false
+}
+
+func (c *calls) flushed(id uint64) {
+	if x := c.flushes[id]; x != nil {
+		delete(c.flushes, id)
+		x.finish(nil)
+	}
+}
+
+// end ends all calls: another host is the primary.
+func (c *calls) end() {
+	for _, x := range c.waiting {
+		x.finish(errAgain)
+	}
+	for _, w := range c.writes {
+		w.call.finish(errAgain)
+	}
+	for id, x := range c.flushes {
+		delete(c.flushes, id)
+		x.finish(errAgain)
+	}
+	c.waiting, c.writes, c.acked = nil, nil, 0
+}

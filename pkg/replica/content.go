@@ -1,0 +1,176 @@
+package replica
+
+import (
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// An item is an entry of the log. Its data is in memory from when it comes until it is on disk and in the
+// store, or on disk and the memory is needed: then Data is nil, and the log on disk has it.
+type item struct {
+	wal.Entry
+	buf *Buffer
+	seq uint64 // of the change that appends it: it is on disk when that is durable
+}
+
+func (i *item) span() span { return span{i.Offset, i.Offset + i.Length} }
+
+// resident says that the data is in memory, or that there is none.
+func (i *item) resident() bool { return i.Data != nil || i.Kind != wal.Data }
+
+type requestID struct{ session, seq uint64 }
+
+// content is what the entries of a volume's log are. It has those after tail, as core.Node does, and those
+// that have come and are not of the log yet.
+type content struct {
+	tail     uint64
+	items    []item // after tail
+	kept     uint64 // the data of entries up to this one is not in memory
+	durable  uint64 // changes
+	arrived  map[core.Version]item
+	requests map[requestID]uint64 // index of a client's request
+}
+
+func newContent(tail uint64) *content {
+	return &content{tail: tail, kept: tail, arrived: map[core.Version]item{}, requests: map[requestID]uint64{}}
+}
+
+func (c *content) head() uint64 { return c.tail + uint64(len(c.items)) }
+
+// at returns an entry of the log, or nil.
+func (c *content) at(index uint64) *item {
+	if index <= c.tail || index > c.head() {
+		return nil
+	}
+	return &c.items[index-c.tail-1]
+}
+
+// load takes an entry that is on disk.
+func (c *content) load(e wal.Entry) {
+	e.Data = nil
+	c.push(item{Entry: e})
+	c.kept = c.head()
+}
+
+func (c *content) push(i item) {
+	c.items = append(c.items, i)
+	if id := (requestID{i.Session, i.Seq}); id != (requestID{}) {
+		c.requests[id] = i.Version.Index
+	}
+}
+
+// arrive takes an entry that has come, and says whether it is a new one.
+func (c *content) arrive(i item) bool {
+	there := c.at(i.Version.Index)
+	if _, ok := c.arrived[i.Version]; ok || there != nil && there.Version == i.Version {
+		i.buf.Release()
+		return false
+	}
+	c.arrived[i.Version] = i
+	return true
+}
+
+// forget drops an entry that has come and is not of the log.
+func (c *content) forget(v core.Version) {
+	c.arrived[v].buf.Release()
+	delete(c.arrived, v)
+}
+
+// forgetAll drops all that has come and is not of the log.
+func (c *content) forgetAll() {
+	for v := range c.arrived {
+		c.forget(v)
+	}
+}
+
+// take makes an entry that has come the log's next. It is nil if it has not come, or is not the next.
+func (c *content) take(v core.Version, seq uint64) *item {
+	i, ok := c.arrived[v]
+	if !ok || v.Index != c.head()+1 {
+		return nil
+	}
+	delete(c.arrived, v)
+	i.seq = seq
+	c.push(i)
+	return c.at(v.Index)
+}
+
+func (c *content) drop(i *item) {
+	i.buf.Release()
+	if id := (requestID{i.Session, i.Seq}); c.requests[id] == i.Version.Index {
+		delete(c.requests, id)
+	}
+	*i = item{}
+}
+
+// truncate drops the entries after an index.
+func (c *content) truncate(after uint64) {
+	for c.head() > after && len(c.items) > 0 {
+		c.drop(&c.items[len(c.items)-1])
+		c.items = c.items[:len(c.items)-1]
+	}
+	c.kept = min(c.kept, c.head())
+}
+
+// reset begins the log anew.
+func (c *content) reset(tail uint64) {
+	c.truncate(c.tail)
+	c.tail, c.kept = tail, tail
+}
+
+// trim drops the entries up to an index.
+func (c *content) trim(to uint64) {
+	n := 0
+	for ; c.tail < to && n < len(c.items); n++ {
+		c.drop(&c.items[n])
+		c.tail++
+	}
+	c.items = c.items[n:]
+	c.kept = max(c.kept, c.tail)
+}
+
+// release gives up the memory of entries up to an index, as far as they are on disk.
+func (c *content) release(to uint64) {
+	for c.kept < min(to, c.head()) {
+		i := c.at(c.kept + 1)
+		if i.seq > c.durable {
+			return
+		}
+		i.buf.Release()
+		i.buf, i.Data = nil, nil
+		c.kept++
+	}
+}
+
+// parts finds which parts of a range are of which of the entries after applied up to index. It is false if the
+// log does not have all of these any more.
+func (c *content) parts(all span, applied, index uint64) (parts []part, ok bool) {
+	if applied < c.tail || index > c.head() {
+		return nil, false
+	}
+	o := overlay{gaps: []span{all}}
+	for i := index; i > applied; i-- {
+		if x := c.at(i).span(); !x.cut(all).empty() && !o.add(i, x) {
+			break
+		}
+	}
+	return o.parts, true
+}
+
+// read copies what a range reads as, in the entries after applied up to index, into p, which begins at off,
+// as far as they are in memory. The rest is to be read from the log on disk.
+func (c *content) read(p []byte, off int64, applied, index uint64) (rest []part, ok bool) {
+	parts, ok := c.parts(span{off, off + int64(len(p))}, applied, index)
+	for _, q := range parts {
+		x, to := c.at(q.index), p[q.off-off:q.end-off]
+		switch {
+		case x.Kind != wal.Data:
+			clear(to)
+		case x.Data == nil:
+			rest = append(rest, q)
+		default:
+			copy(to, x.Data[q.off-x.Offset:])
+		}
+	}
+	return rest, ok
+}

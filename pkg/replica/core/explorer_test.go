@@ -1,0 +1,275 @@
+package core
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A budget is what may yet happen on a path, beside what follows from that: the oldest event comes next,
+// unless it is one of so many delays (M. Emmi, S. Qadeer, Z. Rakamarić: Delay-bounded Scheduling, POPL 2011).
+type budget struct{ writes, flushes, crashes, jumps, losses, delays int }
+
+// jump is how long time passes at once: all leases and graces have ended then.
+const jump = time.Second
+
+// TestExplorer goes through all that can happen to a volume on three hosts within a bound: clients write at any
+// time, messages and answers come in another order or not at all, entries become durable at another time,
+// hosts crash at any time with and without what they had not synced, and time passes, so that others
+// take over and the acting set changes. In each state the invariants of the adversary hold; from many,
+// the volume comes to rest and goes on.
+func TestExplorer(t *testing.T) {
+	for _, r := range []struct {
+		name        string
+		bound, long budget // of the normal test, and of the long one
+		begin       func(w *world)
+	}{
+		{"writes, and crashes", budget{writes: 2, crashes: 1, jumps: 1}, budget{writes: 3, crashes: 2, jumps: 1}, func(*world) {}},
+		{"other orders", budget{writes: 1, crashes: 1, jumps: 1, delays: 1}, budget{writes: 2, crashes: 1, jumps: 1, delays: 2}, func(*world) {}},
+		{"a flush, and a loss", budget{writes: 1, flushes: 1, crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, flushes: 1, crashes: 2, jumps: 1, losses: 1}, func(*world) {}},
+		{"a takeover", budget{writes: 1, crashes: 1, delays: 1}, budget{writes: 1, crashes: 2, jumps: 1, delays: 1}, func(w *world) {
+			w.someone(Active, func(h *host) { w.client.write(w, h, 0) })
+			w.now += jump
+			w.someone(Replica, func(h *host) { h.n.Tick(h.clock(w.now)); w.settle(h) })
+		}},
+		{"all restart", budget{writes: 1, crashes: 2, delays: 1}, budget{writes: 1, crashes: 2, jumps: 1, delays: 1}, func(w *world) {
+			w.someone(Active, func(h *host) { w.client.write(w, h, 0) })
+			w.flush(2)
+			for _, h := range w.hosts {
+				w.crash(h, int(h.id))
+			}
+			for _, h := range w.hosts {
+				w.start(h)
+			}
+			w.now += jump
+		}},
+	} {
+		x, bound := explorer{seen: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, r.bound
+		if os.Getenv("MCRDMA_LONG") != "" {
+			bound = r.long
+		}
+		w := newWorld(3, 3, 2)
+		w.rnd, w.calm = rand.New(rand.NewPCG(1, 1)), true
+		for _, h := range w.hosts {
+			w.start(h)
+		}
+		w.pass(3 * time.Second)
+		w.pass(0)
+		w.queue = slices.DeleteFunc(w.queue, func(e event) bool { return e.kind == evTick })
+		w.pass(time.Second) // nothing is under way
+		w.now, w.steps, w.calm = w.now.Truncate(jump)+jump, true, false
+		for _, h := range w.hosts { // all leases are fresh
+			h.n.beat = 0
+		}
+		for _, h := range w.hosts {
+			h.n.Tick(h.clock(w.now))
+			w.settle(h)
+		}
+		w.flush(1000)
+		r.begin(w)
+		start := time.Now()
+		x.explore(&node{w, bound, nil})
+		if x.err != nil {
+			t.Fatalf("%s: %q: %v", r.name, x.names, x.err)
+		}
+		t.Logf("%s, %+v: %d states, %d of them come to rest, %v", r.name, bound, len(x.seen), x.rested, time.Since(start).Round(time.Millisecond))
+		if len(x.seen) < 1000 || x.rested < 2 {
+			t.Errorf("%s: %d states only", r.name, len(x.seen))
+		}
+	}
+}
+
+// someone does something at the first host in a state.
+func (w *world) someone(s State, f func(*host)) {
+	for _, h := range w.hosts {
+		if h.n != nil && h.n.state() == s {
+			f(h)
+			return
+		}
+	}
+	w.fail("no host is %v", s)
+}
+
+// flush has so many events happen, in order, and all be durable.
+func (w *world) flush(n int) {
+	for ; n > 0; n-- {
+		for _, h := range w.hosts {
+			w.sync(h)
+		}
+		if !w.next(w.now) {
+			return
+		}
+	}
+}
+
+func (w *world) sync(h *host) {
+	if h.n == nil || len(h.ops) == 0 {
+		return
+	}
+	w.happens(event{kind: evSync, host: h.n.self, seq: h.ops[len(h.ops)-1].Seq})
+}
+
+type explorer struct {
+	seen   map[uint64]struct{}
+	seed   maphash.Seed
+	rested int
+	err    error
+	names  []string // the way to the state that must not be
+}
+
+type node struct {
+	w    *world
+	b    budget
+	path *step
+}
+
+type step struct {
+	name string
+	up   *step
+}
+
+// explore goes through the states, depth first.
+func (x *explorer) explore(n *node) {
+	n.steps(func(name string, b budget, f func(w *world)) {
+		if x.err != nil {
+			return
+		}
+		c := n.w.clone()
+		f(c)
+		c.check()
+		c.client.holds(c)
+		path := &step{name, n.path}
+		k := maphash.String(x.seed, c.key(&b))
+		if _, ok := x.seen[k]; ok && c.err == nil {
+			return
+		}
+		x.seen[k] = struct{}{}
+		if len(x.seen)%500 == 0 && c.err == nil {
+			x.rested++
+			r := c.clone()
+			r.comesToRest()
+			c.err = r.err
+		}
+		if c.err == nil {
+			x.explore(&node{c, b, path})
+			return
+		}
+		x.err = c.err
+		for p := path; p != nil; p = p.up {
+			x.names = append(x.names, p.name)
+		}
+		slices.Reverse(x.names)
+	})
+}
+
+// comesToRest has the world go on by itself, without faults.
+func (w *world) comesToRest() {
+	w.steps, w.rnd = false, rand.New(rand.NewPCG(1, 1))
+	for _, h := range w.hosts {
+		if h.n == nil {
+			w.start(h)
+		} else {
+			w.tick(h)
+			w.resync(h)
+		}
+	}
+	for i, g := range w.groups {
+		if g.asked != nil && !g.ended {
+			w.later(0, event{kind: evViewLate, g: i, seq: uint64(g.number)})
+		}
+	}
+	w.rest()
+	w.client.judge(w)
+}
+
+// resync has what is not durable become so.
+func (w *world) resync(h *host) {
+	for _, p := range h.ops {
+		w.later(w.soon(), event{kind: evSync, host: h.n.self, seq: p.Seq})
+	}
+}
+
+// inOrder are the events to come, the oldest first.
+func (w *world) inOrder() (list []int) {
+	for i := range w.queue {
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(a, b int) int { return int(w.queue[a].order) - int(w.queue[b].order) })
+	return list
+}
+
+// steps are what may happen next.
+func (n *node) steps(do func(name string, b budget, f func(*world))) {
+	w, delayed := n.w, n.b
+	delayed.delays--
+	first := true // the next step is the one that comes without a delay
+	follows := func(name string, f func(*world)) {
+		switch {
+		case first:
+			do(name, n.b, f)
+		case delayed.delays >= 0:
+			do(name, delayed, f)
+		}
+		first = false
+	}
+	seen := map[string]bool{}
+	for _, i := range w.inOrder() {
+		name := w.queue[i].name()
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		follows(name, func(w *world) { w.take(i) })
+		if k := w.queue[i].kind; n.b.losses > 0 && (k == evMessage || k == evMap || k == evPropose) {
+			b := n.b
+			b.losses--
+			do("loss of "+name, b, func(w *world) { w.queue = slices.Delete(w.queue, i, i+1) })
+		}
+	}
+	of := func(h *host, f func(w *world, h *host)) func(w *world) {
+		return func(w *world) { f(w, w.hosts[h.id]) }
+	}
+	for _, h := range w.hosts {
+		if h.n != nil && len(h.ops) > 0 {
+			follows(fmt.Sprint("sync ", h.id), of(h, func(w *world, h *host) { w.sync(h) }))
+		}
+	}
+	for _, h := range w.hosts {
+		if h.n != nil && h.clock(w.now) >= h.n.Deadline() {
+			follows(fmt.Sprint("tick ", h.id), of(h, func(w *world, h *host) { w.happens(event{kind: evTick, host: h.n.self}) }))
+		}
+	}
+	for _, h := range w.hosts {
+		if h.n == nil {
+			follows(fmt.Sprint("start ", h.id), of(h, func(w *world, h *host) { w.start(h) }))
+		}
+	}
+	for _, h := range w.hosts {
+		if h.n == nil {
+			continue
+		}
+		spend := func(get func(*budget) *int, name string, f func(w *world, h *host)) {
+			b := n.b
+			if left := get(&b); *left > 0 {
+				*left--
+				do(fmt.Sprint(name, " ", h.id), b, of(h, f))
+			}
+		}
+		spend(func(b *budget) *int { return &b.crashes }, "crash", func(w *world, h *host) { w.crash(h, 0) })
+		if len(h.ops) > 0 {
+			spend(func(b *budget) *int { return &b.crashes }, "crash, synced", func(w *world, h *host) { w.crash(h, len(h.ops)) })
+		}
+		if h.n.state() == Active {
+			spend(func(b *budget) *int { return &b.writes }, "write", func(w *world, h *host) { w.client.write(w, h, 0) })
+			spend(func(b *budget) *int { return &b.flushes }, "flush", func(w *world, h *host) { w.client.flushAll(w, h) })
+		}
+	}
+	if b := n.b; b.jumps > 0 {
+		b.jumps--
+		do("time passes", b, func(w *world) { w.now += jump })
+	}
+}

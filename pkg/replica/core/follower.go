@@ -1,0 +1,366 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// follower is what a node is to the primary.
+type follower struct {
+	interval Interval
+	group    Interval // of the membership; zero: there is none
+	leaving  bool     // it is being closed
+	next     Interval // to be entered after that
+
+	match       uint64 // the log is the primary's up to here
+	cut, landed uint64 // entries that have landed; 0: none has
+	commit      uint64 // the primary's
+	stable      uint64
+	started     bool
+
+	granted time.Duration // when a lease was granted last
+	heard   time.Duration // when one was asked for last; 0: never was
+	sent    time.Duration // the request that was granted
+
+	stage  Backfill
+	cursor uint64 // of the chunk that comes next; Full: the last one is there
+	fill   uint64 // the chunks may have entries up to this one
+}
+
+// Step takes a message.
+func (n *Node) Step(m Message, now time.Duration) {
+	if m.Volume != n.cfg.Volume || m.To != n.self && m.To != (Member{ID: n.self.ID}) || m.From.ID == n.self.ID || !slices.Contains(n.cfg.Up, m.From.ID) {
+		n.refuse()
+		return
+	}
+	switch b := m.Body.(type) {
+	case Notify:
+		n.notified(m.From, b, now)
+		return
+	case Report:
+		n.reported(m, b, now)
+		return
+	}
+	if m.Interval.Since > n.osdmap.Since {
+		n.readMap()
+		return
+	}
+	f := &n.follow
+	if n.lead != nil || m.From != n.osdmap.Primary || m.Interval.Since != n.osdmap.Since || m.Interval.Round < f.interval.Round && f.interval.Since == n.osdmap.Since {
+		n.refuse() // of an older epoch, of an older group, or not the primary
+		return
+	}
+	if m.Interval != f.interval {
+		if n.enter(m.Interval); m.Interval != f.interval {
+			return
+		}
+	}
+	switch b := m.Body.(type) {
+	case Lease:
+		n.lease(b, now)
+	case Push:
+		n.push(b)
+	case Start:
+		n.start(b)
+	case Chunk:
+		n.chunk(b)
+	}
+	n.learn()
+	n.fill()
+	n.apply()
+	n.report()
+}
+
+// enter begins an interval, when the group of an older one has been left.
+func (n *Node) enter(iv Interval) {
+	f := &n.follow
+	if f.group != (Interval{}) {
+		f.next = iv
+		n.leave()
+		return
+	}
+	n.follow = follower{interval: iv, granted: f.granted, heard: f.heard}
+	if n.hard.Backfilling {
+		n.follow.stage = Incomplete
+	}
+}
+
+// lease grants a lease: this node does not take over before Grace has passed. So it grants none while
+// the outcome of its own proposal is not known.
+func (n *Node) lease(b Lease, now time.Duration) {
+	f := &n.follow
+	if b.Epoch > n.osdmap.Epoch {
+		n.readMap()
+	}
+	f.heard = now
+	if n.proposal == nil && b.Sent > 0 {
+		f.granted, f.sent = now, b.Sent
+	}
+	f.commit, f.stable = max(f.commit, b.Commit), max(f.stable, b.Stable)
+}
+
+// learn takes what the primary says is committed, as far as the log is the primary's.
+func (n *Node) learn() {
+	f := &n.follow
+	n.commit = max(n.commit, min(f.commit, f.match))
+	n.stable = max(n.stable, min(f.stable, f.match))
+}
+
+// Join asks whether this node takes part in the group of an interval.
+func (n *Node) Join(iv Interval) bool {
+	f := &n.follow
+	if n.lead != nil || iv != f.interval || f.group != (Interval{}) || n.osdmap.Since != iv.Since {
+		return false
+	}
+	f.group = iv
+	return true
+}
+
+// Landed says that an entry has come by the group.
+func (n *Node) Landed(iv Interval, p Post, _ time.Duration) {
+	f := &n.follow
+	i := p.Version.Index
+	if iv != f.group || iv != f.interval || p.Version.Epoch != iv.Since || i == 0 || f.landed != 0 && i != f.landed+1 {
+		n.refuse()
+		return
+	}
+	if f.landed = i; f.cut == 0 {
+		f.cut = i
+	}
+	f.commit, f.stable = max(f.commit, p.Commit), max(f.stable, p.Stable)
+	n.absorb()
+	n.learn()
+	n.apply()
+}
+
+// absorb appends what has landed, if nothing before it is missing.
+func (n *Node) absorb() {
+	f := &n.follow
+	for f.landed != 0 && f.match+1 >= f.cut && f.match < f.landed {
+		if !n.extend(Version{f.group.Since, f.match + 1}) {
+			return
+		}
+	}
+}
+
+// extend makes v, which follows what is matched, an entry of the log.
+func (n *Node) extend(v Version) bool {
+	if !n.log.has(v) {
+		if n.log.head().Index >= v.Index {
+			if !n.truncate(v.Index - 1) {
+				return false
+			}
+		}
+		n.append(v)
+	}
+	n.follow.match = v.Index
+	return true
+}
+
+// push takes entries into the log.
+func (n *Node) push(b Push) {
+	f := &n.follow
+	if b.Reset {
+		n.reset(b.Prev, b.Have)
+		return
+	}
+	if f.stage == Incomplete || !n.log.has(b.Prev) {
+		return
+	}
+	i := b.Prev.Index
+	if k := len(b.Runs); k > 0 && b.Runs[k-1].Index-i > n.cfg.Limit {
+		n.refuse() // no log is so long
+		return
+	}
+	f.match = max(f.match, i)
+	for _, r := range b.Runs {
+		for ; i < r.Index; i++ {
+			if i == f.match && !n.extend(Version{r.Epoch, i + 1}) {
+				return
+			}
+		}
+	}
+	n.absorb()
+}
+
+// start agrees to the primary's log, and drops what is beyond it.
+func (n *Node) start(b Start) {
+	f := &n.follow
+	if f.match < b.Head.Index || !n.log.has(b.Head) || f.stage == Incomplete || f.stage == Pulling {
+		return
+	}
+	if n.log.head().Index > f.match && !n.truncate(f.match) {
+		return
+	}
+	f.started = true
+	if n.hard.LastEpochStarted != f.interval.Since {
+		n.hard.LastEpochStarted = f.interval.Since
+		n.save()
+	}
+}
+
+// reset begins a backfill. A member of the acting set never needs one, and its log may be the only one.
+func (n *Node) reset(tail Version, have uint64) {
+	f := &n.follow
+	if f.match != have || f.match >= tail.Index && (f.match > 0 || f.stage >= Pulling) || n.osdmap.holds(n.self.ID) {
+		return
+	}
+	n.hard.Backfilling, n.hard.Applying = true, tail.Index
+	n.save()
+	n.log = history{tail: tail}
+	n.cap(0)
+	n.persist(Reset{tail})
+	n.commit, n.stable, n.applied = tail.Index, tail.Index, tail.Index
+	f.match, f.stage, f.cursor, f.fill = tail.Index, Pulling, 0, tail.Index
+	f.started = false
+	n.absorb()
+}
+
+// chunk takes a piece of the store. The entries that the store has are those before the cursor, up to
+// applied: a piece that is older than that would lack what was left out because it lay beyond the cursor.
+func (n *Node) chunk(b Chunk) {
+	f := &n.follow
+	if f.stage != Pulling || b.Cursor != f.cursor || b.Applied < n.applied || b.Next <= b.Cursor || !n.disk.hard.Backfilling {
+		return
+	}
+	n.do(Install{b})
+	f.cursor, f.fill = b.Next, max(f.fill, b.Applied)
+	n.learn()
+	if to := n.storable(); to > n.applied && f.cursor != Full {
+		n.applied = to
+		n.do(Apply{to, true, f.cursor})
+	}
+}
+
+// fill ends a backfill, when the log durably has all that the chunks may have.
+func (n *Node) fill() {
+	f := &n.follow
+	switch {
+	case f.stage != Pulling || f.cursor != Full || min(f.match, n.disk.durable) < f.fill:
+	case n.hard.Backfilling:
+		n.commit, n.stable = max(n.commit, f.fill), max(n.stable, f.fill)
+		n.hard.Backfilling, n.hard.Applying = false, max(n.applied, f.fill)
+		n.save()
+	case !n.disk.hard.Backfilling:
+		f.stage = Filled
+	}
+}
+
+// report tells the primary how far this node is, when it is durable that no older primary counts here.
+func (n *Node) report() {
+	f := &n.follow
+	if n.lead != nil || f.leaving || f.interval.Since == 0 || f.interval.Since != n.osdmap.Since || n.disk.hard.Epoch < f.interval.Since {
+		return
+	}
+	r := Report{Sent: f.sent, Applying: n.hard.Applying, Received: f.match, Durable: min(f.match, n.disk.durable),
+		Started: f.started && n.disk.hard.LastEpochStarted == f.interval.Since, Backfill: f.stage}
+	if !r.Started {
+		r.Log = n.log.list()
+	}
+	if f.stage == Pulling {
+		if r.Cursor = f.cursor; !n.disk.hard.Backfilling {
+			return
+		}
+	}
+	n.send(n.osdmap.Primary, f.interval, r)
+}
+
+// tickFollower looks for a primary, or becomes one.
+func (n *Node) tickFollower(now time.Duration) {
+	f := &n.follow
+	if f.heard == 0 || now-f.heard >= n.cfg.Lease {
+		n.readMap()
+		if !n.osdmap.Acts(n.self) && n.osdmap.Epoch > 0 && n.disk.hard.Epoch == n.osdmap.Epoch {
+			head, _ := n.log.at(n.disk.durable)
+			for _, id := range n.cfg.Up {
+				if id != n.self.ID {
+					n.send(Member{ID: id}, Interval{}, Notify{n.disk.hard, head})
+				}
+			}
+		}
+	}
+	if n.proposal != nil || n.osdmap.Epoch == 0 || now-f.granted < n.cfg.Grace {
+		return
+	}
+	if n.osdmap.Acts(n.self) {
+		n.takeOver()
+	} else if n.osdmap.holds(n.self.ID) {
+		n.revive()
+	}
+}
+
+// takeOver makes this member the primary: it has all that was acknowledged, and no lease of the old
+// primary lasts. That one stays in the acting set only if otherwise too few would have everything.
+func (n *Node) takeOver() {
+	rest := slices.DeleteFunc(slices.Clone(n.osdmap.Acting), func(m Member) bool { return m == n.osdmap.Primary })
+	if len(rest) < n.osdmap.MinSize {
+		rest = n.osdmap.Acting
+	}
+	n.propose(n.self, n.osdmap.Epoch+1, rest)
+}
+
+// revive goes on after all acting members have restarted: all but the lost ones have notified their
+// logs, and this one's is the best.
+func (n *Node) revive() {
+	mine := notice{n.self, Notify{HardState: n.disk.hard}}
+	mine.Head, _ = n.log.at(n.disk.durable)
+	var acting []Member
+	for _, m := range n.osdmap.Acting {
+		x := mine
+		if m.ID != n.self.ID {
+			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
+			switch {
+			case slices.Contains(n.lost, m.ID):
+				continue
+			case i < 0 || n.notices[i].Member.Incarnation <= m.Incarnation:
+				return // it may be alive, and then it takes over
+			}
+			x = n.notices[i]
+		}
+		if m.Incarnation != 0 && x.Born >= n.osdmap.Epoch || x.Backfilling {
+			return // its disk is another one: the operator declares it lost, or brings the old one back
+		}
+		if x.ID != n.self.ID && x.better(&mine) {
+			return
+		}
+		acting = append(acting, x.Member)
+	}
+	n.propose(n.self, n.osdmap.Epoch+1, acting)
+}
+
+// better says whether this log is the one to go on with.
+func (x *notice) better(y *notice) bool {
+	switch {
+	case x.LastEpochStarted != y.LastEpochStarted:
+		return x.LastEpochStarted > y.LastEpochStarted
+	case x.Head != y.Head:
+		return x.Head.Compare(y.Head) > 0
+	}
+	return x.ID < y.ID
+}
+
+// MarkLost is the operator's word that hosts will not come back with what they had. It counts when all
+// other acting members have restarted, and until there is another primary.
+func (n *Node) MarkLost(ids []ID) { n.lost = slices.Clone(ids) }
+
+// notified takes what another node says of itself.
+func (n *Node) notified(from Member, b Notify, now time.Duration) {
+	if b.Epoch > n.osdmap.Epoch {
+		n.readMap()
+	}
+	i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == from.ID })
+	switch {
+	case b.Incarnation != from.Incarnation:
+		n.refuse()
+		return
+	case i < 0:
+		n.notices = append(n.notices, notice{from, b})
+	case from.Incarnation >= n.notices[i].Member.Incarnation:
+		n.notices[i] = notice{from, b}
+	default:
+		return
+	}
+	if n.lead != nil && n.lead.state != Fencing {
+		n.recover(from, now)
+	}
+}

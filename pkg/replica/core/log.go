@@ -1,0 +1,143 @@
+package core
+
+import "slices"
+
+// history is which entries a log has.
+type history struct {
+	tail Version   // of the last entry that was trimmed; zero: none was
+	runs []Version // the last entry of each epoch after it, in order
+}
+
+func (h *history) head() Version {
+	if len(h.runs) == 0 {
+		return h.tail
+	}
+	return h.runs[len(h.runs)-1]
+}
+
+// at is the version of an entry; the tail counts. ok is false if the log does not have it.
+func (h *history) at(index uint64) (v Version, ok bool) {
+	if index == h.tail.Index {
+		return h.tail, true
+	}
+	for _, r := range h.runs {
+		if index > h.tail.Index && index <= r.Index {
+			return Version{r.Epoch, index}, true
+		}
+	}
+	return Version{}, false
+}
+
+func (h *history) has(v Version) bool {
+	w, ok := h.at(v.Index)
+	return ok && v == w
+}
+
+// list is the tail and the runs.
+func (h *history) list() []Version { return append([]Version{h.tail}, h.runs...) }
+
+// add puts v, whose index follows, at the end.
+func (h *history) add(v Version) {
+	if n := len(h.runs); n > 0 && h.runs[n-1].Epoch == v.Epoch {
+		h.runs[n-1] = v
+		return
+	}
+	h.runs = append(h.runs, v)
+}
+
+func (h *history) truncate(after uint64) {
+	h.runs = h.between(h.tail.Index, after)
+}
+
+func (h *history) trim(to uint64) {
+	if v, ok := h.at(to); ok {
+		h.tail = v
+		h.runs = slices.DeleteFunc(h.runs, func(r Version) bool { return r.Index <= to })
+	}
+}
+
+// between are the runs of the entries from the one after first to last.
+func (h *history) between(first, last uint64) (runs []Version) {
+	for _, r := range h.runs {
+		if end := min(r.Index, last); end > first {
+			runs, first = append(runs, Version{r.Epoch, end}), end
+		}
+	}
+	return runs
+}
+
+// common is the last entry that is also in the log whose list this is. Two logs with an entry of the same
+// version are the same up to it, and an epoch's entries are those of one primary: so it is in the
+// newest epoch that both have.
+func (h *history) common(list []Version) Version {
+	own := h.list()
+	for _, a := range slices.Backward(own) {
+		for _, b := range slices.Backward(list) {
+			if a.Epoch == b.Epoch {
+				return Version{a.Epoch, min(a.Index, b.Index)}
+			}
+		}
+	}
+	return Version{}
+}
+
+// An operation is a change that is not durable yet: what will be, once it is.
+type operation struct {
+	seq  uint64
+	head uint64 // of the log, as far as it is the present one
+	hard HardState
+}
+
+// disk is what is durable.
+type disk struct {
+	seq     uint64
+	pending []operation
+	durable uint64 // the log, up to here
+	hard    HardState
+}
+
+// persist has a change become durable.
+func (n *Node) persist(c Change) {
+	d := &n.disk
+	d.seq++
+	d.pending = append(d.pending, operation{d.seq, n.log.head().Index, n.hard})
+	n.do(Persist{d.seq, c})
+}
+
+func (n *Node) save() { n.persist(Save{n.hard}) }
+
+func (n *Node) append(v Version) {
+	n.log.add(v)
+	n.persist(Append{v})
+}
+
+// truncate drops the entries after an index. It is false if the store may have some of them, which can
+// only be when the disks of others have lost what was stable: then the store has to be copied.
+func (n *Node) truncate(after uint64) bool {
+	if after < n.hard.Applying {
+		n.refuse()
+		return false
+	}
+	n.log.truncate(after)
+	n.commit, n.stable = min(n.commit, after), min(n.stable, after)
+	n.cap(after)
+	n.persist(Truncate{after})
+	return true
+}
+
+// cap says that entries after an index are not those that were appended.
+func (n *Node) cap(index uint64) {
+	n.disk.durable = min(n.disk.durable, index)
+	for i := range n.disk.pending {
+		n.disk.pending[i].head = min(n.disk.pending[i].head, index)
+	}
+}
+
+// synced takes what is durable.
+func (d *disk) synced(seq uint64) {
+	i := 0
+	for ; i < len(d.pending) && d.pending[i].seq <= seq; i++ {
+		d.durable, d.hard = max(d.durable, d.pending[i].head), d.pending[i].hard
+	}
+	d.pending = append(d.pending[:0], d.pending[i:]...)
+}

@@ -1,0 +1,434 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// primary is what a node is to the others while it is the primary.
+type primary struct {
+	interval Interval
+	state    State
+	peers    []peer
+	members  []Member // of the group's view
+	wanted   *view    // it waits for an answer
+
+	// required are the members without which nothing is acknowledged: those of the map, those of a
+	// proposed one, and those that are about to be proposed. This node is not among them.
+	required []Member
+	acked    uint64 // writes
+	former   uint64 // entries up to this one may have been flushed under former primaries
+	flushes  []flush
+}
+
+// view is a set of members of the group with which operations are to complete.
+type view struct {
+	number  uint32
+	members []Member
+}
+
+type flush struct{ call, index uint64 }
+
+// peer is another member, in or out of the acting set.
+type peer struct {
+	member Member
+	heard  time.Duration // of a report; at first when the interval began
+	lease  time.Duration // when the newest request that it has granted was sent; 0: none was
+	known  bool          // it has reported its log
+
+	next           uint64 // the log is the same up to here, by its first report
+	match, durable uint64
+	started        bool
+	refill         bool // its store has to be copied, by its first report
+	stage          Backfill
+	cursor         uint64 // of the chunk that it asks for
+
+	reset reset
+
+	adding    bool   // to the group
+	from      uint64 // it gets the entries from this one on by the group; 0: it gets none
+	promoting bool   // it has all that is acknowledged, and is going to be proposed
+}
+
+// reset is the latest Push with Reset that was sent. It may still arrive, unless the member has gone on.
+type reset struct {
+	sent       bool
+	have, tail uint64
+}
+
+func (p *peer) resetPending() bool {
+	return p.reset.sent && p.match <= p.reset.have && (p.stage != Filled || p.match < p.reset.tail)
+}
+
+// base is the entry after which it may need entries of the log.
+func (p *peer) base() uint64 {
+	if !p.known || p.refill {
+		return 0
+	}
+	return max(p.match, p.next)
+}
+
+func (n *Node) peer(m Member) *peer {
+	for i := range n.lead.peers {
+		if p := &n.lead.peers[i]; p.member == m {
+			return p
+		}
+	}
+	return nil
+}
+
+// begin begins a round: peering with the acting set. The primary takes no writes until it has ended.
+func (n *Node) begin(now time.Duration) {
+	l := n.lead
+	n.follow = follower{granted: n.follow.granted}
+	if l.interval.Round++; l.interval.Round == 1 {
+		l.former = n.log.head().Index
+	}
+	l.state, l.members, l.wanted = Peering, nil, nil
+	var peers []peer
+	add := func(m Member) {
+		if m.ID != n.self.ID && !slices.ContainsFunc(peers, func(p peer) bool { return p.member.ID == m.ID }) {
+			peers = append(peers, peer{member: m, heard: now})
+		}
+	}
+	for _, p := range l.peers { // those that restarted are known by their newest incarnation
+		add(p.member)
+	}
+	for _, m := range n.osdmap.Acting {
+		add(m)
+	}
+	l.peers = peers
+	if n.hard.LastEpochStarted != l.interval.Since {
+		n.hard.LastEpochStarted = l.interval.Since
+		n.save()
+	}
+	n.require()
+	n.leases(now)
+	n.advance(now)
+}
+
+func (n *Node) depose() {
+	if n.lead.state >= Forming {
+		n.do(Dissolve{n.lead.interval})
+	}
+	n.do(Deposed{})
+	n.lead = nil
+}
+
+// recover takes in a member that is not in the acting set, or has come back with another incarnation.
+func (n *Node) recover(m Member, now time.Duration) {
+	l := n.lead
+	i := slices.IndexFunc(l.peers, func(p peer) bool { return p.member.ID == m.ID })
+	switch {
+	case i < 0:
+		l.peers = append(l.peers, peer{member: m, heard: now})
+	case l.peers[i].member.Incarnation < m.Incarnation:
+		l.peers[i] = peer{member: m, heard: now}
+	default:
+		return
+	}
+	n.require()
+	n.leases(now)
+	n.advance(now)
+}
+
+// require determines what is required.
+func (n *Node) require() {
+	l := n.lead
+	l.required = l.required[:0]
+	add := func(m Member) {
+		if m != n.self && !slices.Contains(l.required, m) {
+			l.required = append(l.required, m)
+		}
+	}
+	for _, m := range n.osdmap.Acting {
+		add(m)
+	}
+	if n.proposal != nil {
+		for _, m := range n.proposal.Acting {
+			add(m)
+		}
+	}
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.promoting = p.promoting && !n.osdmap.Acts(p.member); p.promoting {
+			add(p.member)
+		}
+	}
+}
+
+// change proposes another acting set, under the same primary.
+func (n *Node) change(acting []Member) {
+	n.propose(n.self, n.lead.interval.Since, acting)
+	n.require()
+}
+
+// without is the acting set without those that are gone, as far as MinSize allows.
+func (n *Node) without(gone func(Member) bool) []Member {
+	acting := slices.Clone(n.osdmap.Acting)
+	for _, m := range n.osdmap.Acting {
+		if m != n.self && gone(m) && len(acting) > n.osdmap.MinSize {
+			acting = slices.DeleteFunc(acting, func(x Member) bool { return x == m })
+		}
+	}
+	return acting
+}
+
+// leases asks all for a lease.
+func (n *Node) leases(now time.Duration) {
+	if n.disk.hard.Epoch < n.lead.interval.Since {
+		return
+	}
+	for i := range n.lead.peers {
+		n.send(n.lead.peers[i].member, n.lead.interval, Lease{n.osdmap.Epoch, now, n.commit, n.stable})
+	}
+}
+
+func (n *Node) tickPrimary(now time.Duration) {
+	l := n.lead
+	if l.state == Fencing {
+		return
+	}
+	n.leases(now)
+	for i := range l.peers {
+		n.tend(&l.peers[i])
+	}
+	if !n.leased(now) {
+		n.readMap() // another may be the primary
+	}
+	acting := n.without(func(m Member) bool {
+		p := n.peer(m)
+		return p == nil || now-p.heard > n.cfg.Grace
+	})
+	if n.proposal == nil && len(acting) < len(n.osdmap.Acting) {
+		n.change(acting)
+	}
+	n.advance(now)
+}
+
+// reported takes a member's report.
+func (n *Node) reported(m Message, r Report, now time.Duration) {
+	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
+		n.refuse()
+		return
+	}
+	p := n.peer(m.From)
+	if p == nil || r.Received > n.log.head().Index || r.Durable > r.Received || r.Sent > now || r.Backfill > Filled {
+		n.refuse() // it claims what it cannot have
+		return
+	}
+	was := *p
+	p.heard = now
+	p.lease = max(p.lease, r.Sent)
+	if !p.known && r.Log != nil {
+		p.known = true
+		p.next = n.log.common(r.Log).Index
+		p.refill = p.next < n.log.tail.Index || r.Applying > p.next || r.Backfill == Incomplete
+	}
+	p.durable = max(p.durable, r.Durable)
+	if r.Received >= p.match { // else it is late
+		p.match, p.started, p.stage, p.cursor = r.Received, r.Started, r.Backfill, r.Cursor
+		p.refill = p.refill && p.stage < Pulling
+	}
+	if !was.known || p.match > was.match || p.stage != was.stage || p.cursor != was.cursor || p.started != was.started {
+		n.tend(p) // else with the next beat
+	}
+	n.advance(now)
+}
+
+// settle determines what is durable at all that are required.
+func (n *Node) settle() {
+	stable := n.disk.durable
+	for _, m := range n.lead.required {
+		if p := n.peer(m); p != nil {
+			stable = min(stable, p.durable)
+		} else {
+			stable = 0
+		}
+	}
+	n.stable = max(n.stable, min(stable, n.commit))
+	n.apply()
+}
+
+// tend sends a member what it lacks next.
+func (n *Node) tend(p *peer) {
+	l := n.lead
+	if !p.known {
+		return
+	}
+	head := n.log.head().Index
+	limit := head
+	if p.from != 0 {
+		limit = p.from - 1
+	}
+	to := func(b Body) { n.send(p.member, l.interval, b) }
+	switch base := p.base(); {
+	case p.refill || base < n.log.tail.Index: // by now the log has been trimmed
+		if !n.osdmap.holds(p.member.ID) && !slices.Contains(l.required, p.member) {
+			v, _ := n.log.at(n.applied)
+			p.started, p.next, p.reset = false, 0, reset{true, p.match, v.Index}
+			to(Push{Prev: v, Reset: true, Have: p.match})
+		}
+		return
+	case p.match < limit:
+		v, _ := n.log.at(base)
+		to(Push{Prev: v, Runs: n.log.between(base, min(limit, base+n.cfg.Batch))})
+	case p.stage != Pulling && !p.started && (l.state == Peering || p.from != 0):
+		v, _ := n.log.at(p.match)
+		to(Start{v})
+	}
+	if p.stage == Pulling && p.cursor != Full {
+		to(Chunk{Cursor: p.cursor, Applied: n.applied})
+	}
+	if l.state == Active && p.from == 0 && !p.adding && head-p.match <= n.cfg.Near && l.wanted == nil && !slices.ContainsFunc(l.members, func(m Member) bool { return m.ID == p.member.ID }) {
+		p.adding = true
+		n.do(Add{l.interval, p.member})
+	}
+}
+
+// Added says that a member gets the entries from one on by the group; 0: it could not be added.
+func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
+	if n.lead == nil || iv != n.lead.interval || n.lead.state != Active {
+		return
+	}
+	if p := n.peer(m); p != nil && p.adding {
+		if p.adding = false; from > 0 && from <= n.log.head().Index+1 {
+			p.from = from
+			n.tend(p)
+		}
+	}
+	n.advance(now)
+}
+
+// advance goes on as far as possible.
+func (n *Node) advance(now time.Duration) {
+	l := n.lead
+	if l.state == Fencing || n.disk.hard.Epoch < l.interval.Since {
+		return
+	}
+	n.answerView()
+	n.promote(now)
+	if l.state == Peering {
+		n.activate()
+	}
+	n.settle()
+	n.release(now)
+}
+
+// activate ends peering, when all acting members have this log and have recorded the epoch. Then all
+// of it is committed: whichever of them comes next will have it.
+func (n *Node) activate() {
+	l := n.lead
+	for _, m := range l.required {
+		if p := n.peer(m); p == nil || !p.started {
+			return
+		}
+	}
+	if n.disk.hard.LastEpochStarted != l.interval.Since {
+		return
+	}
+	n.commit = n.log.head().Index
+	if len(n.osdmap.Acting) < n.osdmap.MinSize || n.proposal != nil {
+		return
+	}
+	l.state = Forming
+	for _, m := range l.required {
+		l.members = append(l.members, m)
+		n.peer(m).from = n.commit + 1
+	}
+	n.do(Form{l.interval, slices.Clone(l.members)})
+}
+
+// Formed says that the group is formed, or cannot be.
+func (n *Node) Formed(iv Interval, ok bool, now time.Duration) {
+	l := n.lead
+	if l == nil || iv != l.interval || l.state != Forming {
+		return
+	}
+	if !ok {
+		n.begin(now)
+		return
+	}
+	l.state = Active
+	n.advance(now)
+}
+
+// GroupEnded says that the group has failed. What has not completed stays in the log.
+func (n *Node) GroupEnded(iv Interval, now time.Duration) {
+	if l := n.lead; l != nil && iv == l.interval && l.state >= Forming {
+		n.begin(now)
+	}
+}
+
+// promote proposes a member for the acting set that has all entries in memory, and on disk all that is
+// stable, flushed or trimmed. It is required before that: so none of these rises without it any longer.
+func (n *Node) promote(now time.Duration) {
+	l := n.lead
+	for i := range l.peers {
+		p := &l.peers[i]
+		if !p.started || p.resetPending() || p.stage == Pulling || p.stage == Incomplete || n.osdmap.Acts(p.member) || n.proposal != nil {
+			continue
+		}
+		if p.promoting && now-p.heard > n.cfg.Lease {
+			p.promoting = false
+			n.require()
+			continue
+		}
+		ready := l.state == Peering
+		if l.state == Active {
+			ready = l.wanted == nil && slices.Contains(l.members, p.member) && p.from != 0 && p.match+1 >= p.from
+		}
+		if !ready || now-p.heard > n.cfg.Lease {
+			continue
+		}
+		if !p.promoting {
+			p.promoting = true
+			n.require()
+		}
+		if p.durable >= max(n.stable, l.former) && (l.state == Peering || p.leased(now, n.cfg.Lease)) {
+			acting := slices.DeleteFunc(slices.Clone(n.osdmap.Acting), func(m Member) bool { return m.ID == p.member.ID })
+			n.change(append(acting, p.member))
+		}
+	}
+}
+
+// View asks whether operations may complete when the members of a view have them. It is answered by
+// AnswerView, and so only when the map has no acting member outside of it.
+func (n *Node) View(iv Interval, number uint32, members []Member, now time.Duration) {
+	l := n.lead
+	if l == nil || iv != l.interval || l.state < Forming {
+		n.do(AnswerView{iv, number, false})
+		return
+	}
+	l.wanted = &view{number, slices.Clone(members)}
+	for i := range l.peers {
+		if p := &l.peers[i]; !slices.Contains(members, p.member) {
+			p.promoting, p.from = false, 0
+		}
+	}
+	n.require()
+	n.advance(now)
+}
+
+func (n *Node) answerView() {
+	l := n.lead
+	w := l.wanted
+	if w == nil {
+		return
+	}
+	missing := func(m Member) bool { return !slices.Contains(w.members, m) }
+	switch {
+	case !slices.ContainsFunc(l.required, missing):
+		l.members, l.wanted = w.members, nil
+		n.do(AnswerView{l.interval, w.number, true})
+	case n.proposal != nil:
+	default:
+		acting := n.without(missing)
+		if slices.ContainsFunc(acting, func(m Member) bool { return m != n.self && missing(m) }) {
+			l.wanted = nil
+			n.do(AnswerView{l.interval, w.number, false}) // it waits for members to come back
+			return
+		}
+		n.change(acting)
+	}
+}

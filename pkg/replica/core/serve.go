@@ -1,0 +1,90 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+func (p *peer) leased(now, lease time.Duration) bool { return p.lease > 0 && now-p.lease < lease }
+
+// leased says whether no other node can be the primary now: all that could take over have granted a
+// lease less than Lease ago, counted from the request.
+func (n *Node) leased(now time.Duration) bool {
+	l := n.lead
+	if l == nil || l.state != Active {
+		return false
+	}
+	for _, m := range l.required {
+		if p := n.peer(m); p == nil || !p.leased(now, n.cfg.Lease) {
+			return false
+		}
+	}
+	return true
+}
+
+// Write takes a write, whose content the caller has, and returns the version of its entry. If ok is
+// false the volume waits, and the write has to wait with it. Ack says when it is done.
+func (n *Node) Write() (v Version, ok bool) {
+	l := n.lead
+	if l == nil || l.state != Active || n.log.head().Index-n.log.tail.Index >= n.cfg.Limit {
+		return Version{}, false
+	}
+	v = Version{l.interval.Since, n.log.head().Index + 1}
+	n.append(v)
+	n.do(Post{v, n.commit, n.stable})
+	return v, true
+}
+
+// Completed says that all members of the group's view have the entries up to one.
+func (n *Node) Completed(iv Interval, index uint64, now time.Duration) {
+	if n.lead == nil || iv != n.lead.interval || n.lead.state != Active || index > n.log.head().Index {
+		return
+	}
+	n.commit = max(n.commit, index)
+	n.settle()
+	n.release(now)
+}
+
+// Flush begins a flush of all writes that were taken before; Flushed ends it. If ok is false the volume
+// waits. A write with FUA is a write and a flush.
+func (n *Node) Flush(call uint64, now time.Duration) (ok bool) {
+	if n.lead == nil || n.lead.state != Active {
+		return false
+	}
+	n.lead.flushes = append(n.lead.flushes, flush{call, n.log.head().Index})
+	n.settle()
+	n.release(now)
+	return true
+}
+
+// release acknowledges what is done.
+func (n *Node) release(now time.Duration) {
+	l := n.lead
+	if !n.leased(now) {
+		return
+	}
+	if n.commit > l.acked {
+		l.acked = n.commit
+		n.do(Ack{n.commit})
+	}
+	l.flushes = slices.DeleteFunc(l.flushes, func(f flush) bool {
+		if f.index <= n.stable {
+			n.do(Flushed{f.call})
+		}
+		return f.index <= n.stable
+	})
+}
+
+// Read begins a read. The caller reads the store and, of the log, the entries up to index: later ones
+// are not committed, and must not be seen. Then it calls ReadDone with iv. If ok is false the volume waits.
+func (n *Node) Read(now time.Duration) (iv Interval, index uint64, ok bool) {
+	if !n.leased(now) {
+		return Interval{}, 0, false
+	}
+	return n.lead.interval, n.commit, true
+}
+
+// ReadDone says whether what was read may be served. The caller takes now when it has been read.
+func (n *Node) ReadDone(iv Interval, now time.Duration) bool {
+	return n.leased(now) && n.lead.interval.Since == iv.Since
+}

@@ -1,0 +1,275 @@
+package core
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// An ID is a host that may have a copy of the volume (an OSD's number, in Ceph).
+type ID uint32
+
+// A Member is a host from one start of its process to the next: what it had in memory only is lost
+// with its incarnation.
+type Member struct {
+	ID          ID
+	Incarnation uint64 // 0: in the first map, of a member that has never run
+}
+
+// A Version names an entry of the log (Ceph's eversion_t): the epoch in which its primary became the
+// primary, and how many entries come before it. There is one content for each.
+type Version struct{ Epoch, Index uint64 }
+
+// Compare orders versions as Ceph does: by epoch, then by index.
+func (v Version) Compare(w Version) int {
+	return cmp.Or(cmp.Compare(v.Epoch, w.Epoch), cmp.Compare(v.Index, w.Index))
+}
+
+// A Map is what the configuration manager holds for a volume. It is changed by compare-and-swap of
+// Epoch only, which rises by one with each change. A Map is not changed once it is handed over.
+type Map struct {
+	Epoch   uint64
+	Since   uint64 // the epoch in which Primary became the primary (Ceph's same_primary_since)
+	Primary Member // zero: there was none yet
+	Acting  []Member
+	MinSize int
+}
+
+// Acts says whether a member, in this incarnation, is in the acting set.
+func (m *Map) Acts(x Member) bool { return slices.Contains(m.Acting, x) }
+
+// holds says whether a host is in the acting set, in whatever incarnation.
+func (m *Map) holds(id ID) bool {
+	return slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == id })
+}
+
+func (m *Map) equal(o *Map) bool {
+	return m.Epoch == o.Epoch && m.Since == o.Since && m.Primary == o.Primary && slices.Equal(m.Acting, o.Acting)
+}
+
+// An Interval is one try of a primary to lead: Round counts its groups.
+type Interval struct{ Since, Round uint64 }
+
+// HardState is what a node must know after a crash, beside its log.
+type HardState struct {
+	Incarnation      uint64
+	Epoch            uint64 // of the newest map that it has followed: older ones never count again
+	Born             uint64 // Epoch when the log was made: a log made later than a map says nothing about what was acknowledged under it
+	LastEpochStarted uint64 // the newest interval in which it has agreed to a log
+	Applying         uint64 // the store may have entries up to this one; they are stable
+	Backfilling      bool   // the store is incomplete
+}
+
+// A Stored is what a node finds when it starts.
+type Stored struct {
+	HardState
+	Tail Version   // of the last entry that was trimmed; the store has all up to it
+	Runs []Version // the last entry of each epoch in the log, in order
+}
+
+// A Config is what a Node must know. All is required but Boot.
+type Config struct {
+	Volume uint64
+	Self   ID
+	Up     []ID   // the hosts that may have a copy, Self too
+	Boot   uint64 // a number that this host has never used before (its clock, in ns), in case its disk was replaced
+	// Lease is how long a grant lasts, from when it was asked for; Grace is how long a member
+	// that has granted one waits before it takes over. Clocks may differ by a tenth in rate.
+	Lease, Grace time.Duration
+	Beat         time.Duration // between two tries, and two requests for leases
+	Keep         uint64        // entries that the log keeps for members that return
+	Limit        uint64        // entries in the log with which no more are taken
+	Near         uint64        // entries that a member may lack when it is taken into the group
+	Batch        uint64        // entries in a Push at most
+}
+
+var errConfig = errors.New("replica: bad configuration")
+
+// Check says what is wrong with a configuration.
+func (c *Config) Check() error {
+	switch {
+	case !slices.Contains(c.Up, c.Self):
+		return fmt.Errorf("%w: host %d is not among those that have the volume, %v", errConfig, c.Self, c.Up)
+	case c.Lease <= 0 || c.Beat <= 0 || c.Grace < c.Lease+c.Lease/4:
+		return fmt.Errorf("%w: lease %v, grace %v, beat %v: all must be positive, and the grace at least 5/4 of the lease, since clocks may differ by a tenth", errConfig, c.Lease, c.Grace, c.Beat)
+	case c.Keep == 0 || c.Batch == 0 || c.Limit < 2*c.Keep:
+		return fmt.Errorf("%w: keep %d, limit %d, batch %d: they must be positive, and the limit at least twice what is kept", errConfig, c.Keep, c.Limit, c.Batch)
+	}
+	return nil
+}
+
+// A Message goes from a node to another. The transport knows From.ID for certain. Messages may be
+// lost, doubled, and overtake each other.
+type Message struct {
+	Volume   uint64
+	From, To Member   // a Notify is for any incarnation, 0
+	Interval Interval // zero in a Notify
+	Body     Body
+}
+
+// A Body is one of the types below. The first four are a primary's.
+type Body interface{ body() }
+
+// Bodies of messages.
+type (
+	// Lease asks for a lease, and tells how far the volume is.
+	Lease struct {
+		Epoch          uint64
+		Sent           time.Duration // the primary's clock
+		Commit, Stable uint64
+	}
+	// Push brings the entries after Prev; the caller adds their content. Runs is the last entry of each
+	// epoch among them. Reset: the log begins anew after Prev, and the store is to be copied, unless the
+	// member has received more than Have meanwhile: then the primary has decided by an old report.
+	Push struct {
+		Prev  Version
+		Runs  []Version
+		Reset bool
+		Have  uint64
+	}
+	// Start says that Head is the end of the log: what is beyond it was never acknowledged.
+	Start struct{ Head Version }
+	// Chunk brings a piece of the store, from Cursor to before Next, as of Applied or later. The sender's
+	// caller sets Next, Full with the last piece, and adds the content.
+	Chunk struct{ Cursor, Next, Applied uint64 }
+	// Report answers a primary. The numbers rise during an interval, and the largest counts.
+	Report struct {
+		Sent              time.Duration // of the Lease that is granted; 0: none is
+		Log               []Version     // the tail, then the last entry of each epoch; nil once Started
+		Applying          uint64        // the log is never truncated below this
+		Received, Durable uint64        // the log is the primary's up to here, in memory and on disk
+		Started           bool          // the log is the primary's, and LastEpochStarted is durable
+		Backfill          Backfill
+		Cursor            uint64 // Pulling: of the Chunk that comes next
+	}
+	// Notify is what a node says of itself that is not in the acting set (Ceph's MNotify).
+	Notify struct {
+		HardState
+		Head Version // of what is durable
+	}
+)
+
+func (Lease) body()  {}
+func (Push) body()   {}
+func (Start) body()  {}
+func (Chunk) body()  {}
+func (Report) body() {}
+func (Notify) body() {}
+
+// Full is the cursor of a store that is complete (Ceph's last_backfill = MAX).
+const Full = ^uint64(0)
+
+// A Backfill is how far the copy of a store is, in an interval.
+type Backfill uint8
+
+// Stages of a backfill.
+const (
+	Intact     Backfill = iota // the store needs none, as far as the node knows
+	Incomplete                 // it was begun in an earlier interval
+	Pulling                    // chunks are asked for
+	Filled                     // it is complete
+)
+
+// An Action is something to be done; one of the types below.
+type Action interface{ action() }
+
+// Actions. Persist has to be carried out in the order of Seq, in such a way that what a crash leaves
+// is the result of a first part of them: for example as records of one file.
+type (
+	// Send sends a message, and with a Push or a Chunk the content. It may be lost.
+	Send struct{ Message Message }
+	// Persist changes what is durable: Synced, when it is.
+	Persist struct {
+		Seq    uint64
+		Change Change
+	}
+	// Apply has the store take the entries up to To: read with its log it then shows them. Up to
+	// Before only, if Partial: what lies beyond comes with a later Chunk.
+	Apply struct {
+		To      uint64
+		Partial bool
+		Before  uint64
+	}
+	// Install puts a Chunk into the store.
+	Install struct{ Chunk Chunk }
+	// ReadMap asks the configuration manager for the map: MapIs. It may fail silently.
+	ReadMap struct{}
+	// Propose writes the map if the present one's epoch is one less, and reads it: MapIs. It may
+	// fail silently, and be carried out late.
+	Propose struct{ Map Map }
+	// Form makes the group, of which all members are told the interval: Formed. A member of another
+	// incarnation must not join. Without members all operations are complete at once.
+	Form struct {
+		Interval Interval
+		Members  []Member
+	}
+	// Add takes a member into the group: Added.
+	Add struct {
+		Interval Interval
+		Member   Member
+	}
+	// Post writes the entry that Write returned to all members of the group: Completed.
+	Post struct {
+		Version        Version
+		Commit, Stable uint64
+	}
+	// AnswerView answers View. Without OK the group has to end.
+	AnswerView struct {
+		Interval Interval
+		Number   uint32
+		OK       bool
+	}
+	// Dissolve ends the group that this node leads: no operation of it is posted any longer.
+	Dissolve struct{ Interval Interval }
+	// Leave ends the membership in a group, so that nothing more lands here; what has landed is
+	// told by Landed, and then Left.
+	Leave struct{ Interval Interval }
+	// Ack says that all writes up to an index are done: they are in the memory of all acting members.
+	Ack struct{ Index uint64 }
+	// Flushed says that a flush is done: what it covers is durable at all acting members.
+	Flushed struct{ Call uint64 }
+	// Deposed says that calls without an answer will get none here: another node is the primary.
+	// They may have taken effect, or still do.
+	Deposed struct{}
+)
+
+func (Send) action()       {}
+func (Persist) action()    {}
+func (Apply) action()      {}
+func (Install) action()    {}
+func (ReadMap) action()    {}
+func (Propose) action()    {}
+func (Form) action()       {}
+func (Add) action()        {}
+func (Post) action()       {}
+func (AnswerView) action() {}
+func (Dissolve) action()   {}
+func (Leave) action()      {}
+func (Ack) action()        {}
+func (Flushed) action()    {}
+func (Deposed) action()    {}
+
+// A Change is what a Persist does; one of the types below.
+type Change interface{ change() }
+
+// Changes of what is durable.
+type (
+	// Append adds an entry, whose content came with Write, Landed or a Push.
+	Append struct{ Version Version }
+	// Truncate drops the entries after an index.
+	Truncate struct{ After uint64 }
+	// Reset empties the log, which goes on after Tail.
+	Reset struct{ Tail Version }
+	// Trim drops the entries up to an index, after the store has been synced.
+	Trim struct{ To uint64 }
+	// Save replaces the hard state; if Backfilling is false, after the store has been synced.
+	Save struct{ HardState HardState }
+)
+
+func (Append) change()   {}
+func (Truncate) change() {}
+func (Reset) change()    {}
+func (Trim) change()     {}
+func (Save) change()     {}

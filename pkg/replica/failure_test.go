@@ -1,0 +1,233 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+// pauses writes to block after block at a host until stopped, and returns the longest time of a write, and how
+// many there were.
+func (r *rig) pauses(host int) (stop func() (longest time.Duration, writes int)) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	v := r.volume(host)
+	type result struct {
+		longest time.Duration
+		writes  int
+	}
+	c := make(chan result, 1)
+	go func() {
+		var x result
+		for ctx.Err() == nil {
+			begun := time.Now()
+			err := v.WriteAt(ctx, fillBlock(x.writes), int64(x.writes%64)*block, false)
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil {
+				r.t.Error(err)
+				break
+			}
+			x.writes++
+			x.longest = max(x.longest, time.Since(begun))
+		}
+		c <- x
+	}()
+	return func() (time.Duration, int) {
+		cancel()
+		x := <-c
+		return x.longest, x.writes
+	}
+}
+
+// expect reads what pauses has written at a host.
+func (r *rig) expect(host, writes int) {
+	r.t.Helper()
+	p := make([]byte, block)
+	for i := max(0, writes-64); i < writes; i++ {
+		r.must(r.volume(host).ReadAt(r.ctx(), p, int64(i%64)*block))
+		if !bytes.Equal(p, fillBlock(i)) && !bytes.Equal(p, fillBlock(i+64)) { // the last one may have been done
+			r.t.Fatalf("h%d reads %.8q, want %d of %d", host, p, i, writes)
+		}
+	}
+}
+
+// others are hosts other than one.
+func (r *rig) others(host int) (list []int) {
+	for i := 1; i < len(r.hosts); i++ {
+		if i != host {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// TestReplicaKilled: writes go on, and the replica gets by the log what it missed.
+func TestReplicaKilled(t *testing.T) {
+	for _, mode := range []mcrdma.Mode{mcrdma.ModeAuto, mcrdma.ModeOff} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			o := Fast()
+			o.Mode = mode
+			r := newRig(t, 3, 2, 8<<20, o)
+			r.acting(3)
+			p := r.primary()
+			dead := r.others(p)[0]
+			stop := r.pauses(p)
+			time.Sleep(100 * time.Millisecond)
+			r.kill(dead)
+			r.acting(2)
+			time.Sleep(100 * time.Millisecond)
+			longest, writes := stop()
+			t.Logf("%d writes, the longest took %v", writes, longest)
+			r.expect(p, writes)
+			stop = r.pauses(p)
+			begun := time.Now()
+			r.start(dead)
+			r.acting(3)
+			t.Logf("it is back after %v", time.Since(begun))
+			longest, writes = stop()
+			t.Logf("%d writes, the longest took %v", writes, longest)
+			if s := r.volume(dead).Status(); s.Backfilling {
+				t.Errorf("%+v", s)
+			}
+			r.kill(r.others(p)[1])
+			r.kill(p) // the one that has come back has everything
+			r.start(r.others(p)[1])
+			r.expect(dead, writes)
+		})
+	}
+}
+
+// TestPrimaryKilled: the next write is done at another host.
+func TestPrimaryKilled(t *testing.T) {
+	r := newRig(t, 3, 2, 8<<20, Fast())
+	r.acting(3)
+	p := r.primary()
+	client := r.others(p)[0]
+	stop := r.pauses(client)
+	time.Sleep(200 * time.Millisecond)
+	r.kill(p)
+	begun := time.Now()
+	r.acting(2)
+	t.Logf("another primary after %v", time.Since(begun))
+	time.Sleep(200 * time.Millisecond)
+	longest, writes := stop()
+	t.Logf("%d writes, the longest took %v", writes, longest)
+	r.expect(r.others(p)[1], writes)
+	r.start(p)
+	r.acting(3)
+	r.expect(p, writes)
+}
+
+// TestPrimaryRestarts: a primary is back before another host has taken its place, and does not know yet which hosts
+// there are. Requests that others forward to it are made again.
+func TestPrimaryRestarts(t *testing.T) {
+	r := newRig(t, 3, 2, 8<<20, Options{})
+	r.acting(3)
+	p := r.primary()
+	client := r.others(p)[0]
+	stop := r.pauses(client)
+	r.away = make(chan struct{})
+	r.kill(p)
+	r.start(p)
+	x := r.hosts[client].peers.get(core.ID(p)) //nolint:gosec // 1 to 3
+	if _, err := x.rpc.Forward(r.ctx(), &replicav1.ForwardRequest{Version: forwardVersion, Volume: r.id}, grpc.WaitForReady(true)); status.Code(err) != codes.Unavailable {
+		t.Errorf("it answers %v", err)
+	}
+	close(r.away)
+	r.acting(3)
+	_, writes := stop()
+	r.expect(p, writes)
+}
+
+// TestBehind: a replica that comes back gets more entries by the log than its memory takes at once.
+func TestBehind(t *testing.T) {
+	o := Fast()
+	o.Memory = 4 * MaxEntry
+	r := newRig(t, 3, 2, 8<<20, o)
+	r.acting(3)
+	p := r.primary()
+	dead := r.others(p)[0]
+	r.kill(dead)
+	r.acting(2)
+	v := r.volume(p)
+	const writes = 900
+	for i := range writes {
+		r.must(v.WriteAt(r.ctx(), fillBlock(i), int64(i%64)*block, false))
+	}
+	r.start(dead)
+	r.acting(3)
+	r.expect(dead, writes)
+	if s := r.volume(dead).Status(); s.Head.Index < writes || s.Backfilling {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestWiped: a replica whose disk was replaced gets a copy.
+func TestWiped(t *testing.T) {
+	o := Fast()
+	o.Keep, o.Limit = 16, 128
+	r := newRig(t, 3, 2, 64<<20, o)
+	r.acting(3)
+	p := r.primary()
+	big := bytes.Repeat(fillBlock(7), 5<<20/block)
+	r.must(r.volume(p).WriteAt(r.ctx(), big, 20<<20, false))
+	r.must(r.volume(p).WriteAt(r.ctx(), big, 30<<20, false))
+	r.must(r.volume(p).Trim(r.ctx(), 31<<20, 1<<20, false))
+	dead := r.others(p)[0]
+	r.kill(dead)
+	r.acting(2)
+	<-r.hosts[dead].closed
+	r.must(os.RemoveAll(filepath.Join(r.dir, fmt.Sprint(dead))))
+	stop := r.pauses(p)
+	r.start(dead)
+	r.acting(3)
+	longest, writes := stop()
+	t.Logf("%d writes, the longest took %v", writes, longest)
+	r.must(r.volume(p).Flush(r.ctx()))
+	r.kill(p)
+	r.kill(r.others(p)[1])
+	r.start(r.others(p)[1])
+	r.expect(dead, writes)
+	got := make([]byte, len(big))
+	r.must(r.volume(dead).ReadAt(r.ctx(), got, 20<<20))
+	if !bytes.Equal(got, big) {
+		t.Error("the copy is not what was written")
+	}
+	r.must(r.volume(dead).ReadAt(r.ctx(), got, 30<<20))
+	clear(big[1<<20 : 2<<20])
+	if !bytes.Equal(got, big) {
+		t.Error("the copy is not what was written and trimmed")
+	}
+}
+
+// TestAllRestarted: what was flushed is there.
+func TestAllRestarted(t *testing.T) {
+	r := newRig(t, 3, 2, 8<<20, Fast())
+	stop := r.pauses(1)
+	time.Sleep(300 * time.Millisecond)
+	_, writes := stop()
+	r.must(r.volume(2).Flush(r.ctx()))
+	for i := 1; i <= 3; i++ {
+		r.kill(i)
+	}
+	for i := 1; i <= 3; i++ {
+		r.start(i)
+	}
+	for i := 1; i <= 3; i++ {
+		r.expect(i, writes)
+	}
+	r.acting(3)
+}

@@ -1,0 +1,213 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// followerEvents is what a membership tells the loop, in it.
+type followerEvents interface {
+	join(iv core.Interval) bool
+	landed(iv core.Interval, i item)
+	left(iv core.Interval)
+	fail(err error)
+}
+
+// following is this node as a member of groups that others lead: at most one at a time. Its methods are
+// called in the loop.
+type following struct {
+	post        func(func()) // to the loop
+	events      followerEvents
+	ctx         context.Context
+	wg          *sync.WaitGroup
+	incarnation uint64
+	buffers     pool
+	size        int64 // of the ring
+	alloc       register
+	spare       *mcrdma.Memory // a ring that nothing is written to
+	refused     *counters
+
+	now *membership // nil: there is none
+}
+
+// A membership is this node's place in one group.
+type membership struct {
+	iv     core.Interval
+	id     mcrdma.GroupID
+	ring   *mcrdma.Memory
+	member *mcrdma.Member // nil: the group is not formed yet
+	leave  bool
+}
+
+// listen offers the ring to the groups of this volume.
+func (f *following) listen(client *mcrdma.Client, service string) error {
+	l, err := client.Listen(f.ctx, mcrdma.ListenConfig{Service: service, Accept: f.accept})
+	if err != nil {
+		return err
+	}
+	f.wg.Go(func() {
+		defer l.Close()
+		for {
+			m, err := l.Accept(f.ctx)
+			if err != nil {
+				return
+			}
+			f.post(func() { f.joined(m) })
+		}
+	})
+	return nil
+}
+
+// accept says whether this node takes part in a group.
+func (f *following) accept(r *mcrdma.Request) (*mcrdma.Grant, error) {
+	if len(r.Regions) != 1 || r.Regions[0].Length != uint64(f.size) { //nolint:gosec // not negative
+		return nil, fmt.Errorf("the ring of this host has %d bytes: hosts of a volume need the same setting", f.size)
+	}
+	iv, err := parseRegionName(r.Regions[0].Name)
+	if err != nil {
+		return nil, err
+	}
+	type answer struct {
+		grant *mcrdma.Grant
+		err   error
+	}
+	c := make(chan answer, 1)
+	f.post(func() {
+		grant, err := f.grant(iv, r.Group)
+		c <- answer{grant, err}
+	})
+	select {
+	case a := <-c:
+		return a.grant, a.err
+	case <-f.ctx.Done():
+		return nil, f.ctx.Err()
+	}
+}
+
+func (f *following) grant(iv core.Interval, id mcrdma.GroupID) (*mcrdma.Grant, error) {
+	if f.now != nil && f.now.member == nil {
+		f.leaveGroup(f.now.iv) // that was not formed
+	}
+	if f.now != nil {
+		return nil, errors.New("this host is still a member of another group")
+	}
+	ring := f.spare
+	if f.spare = nil; ring == nil {
+		var err error
+		if ring, err = f.alloc(int(f.size)); err != nil {
+			return nil, err
+		}
+	}
+	if !f.events.join(iv) {
+		f.spare = ring
+		return nil, fmt.Errorf("this host does not take part in interval %v", iv)
+	}
+	f.now = &membership{iv: iv, id: id, ring: ring}
+	return &mcrdma.Grant{Regions: []mcrdma.Piece{ring.All()}, Receives: make([]mcrdma.Piece, 2*depth), Replenish: true}, nil
+}
+
+// joined: a group is formed.
+func (f *following) joined(m *mcrdma.Member) {
+	n := f.now
+	if n == nil || n.id != m.Info().ID || n.member != nil {
+		f.wg.Go(func() { _ = m.Close() }) // it was left before it was formed
+		return
+	}
+	n.member = m
+	f.wg.Go(func() {
+		err := f.receive(n)
+		if closed := m.Close(); closed != nil {
+			err = fmt.Errorf("the device does not give up the ring, so that an old primary might still write to it: %w; restart this host's program, and see to the device", closed)
+			f.post(func() { f.events.fail(err) })
+			return
+		}
+		f.post(func() { f.ended(n) })
+	})
+}
+
+// receive takes what lands until the membership ends.
+func (f *following) receive(n *membership) error {
+	if err := n.member.SetCounter(counterIncarnation, f.incarnation); err != nil {
+		return err
+	}
+	told, taken := int64(0), int64(0) // bytes
+	for {
+		r, err := n.member.Recv(f.ctx)
+		if err != nil {
+			return err
+		}
+		i, err := f.take(n.member.Region(0), &r)
+		if err != nil {
+			f.refused.badEntries.Add(1)
+			return err
+		}
+		f.post(func() { f.events.landed(n.iv, i) })
+		if taken += int64(r.N); taken-told >= f.size/16 {
+			told = taken
+			_ = n.member.SetCounter(counterConsumed, i.Version.Index) // an error: Recv says it too
+		}
+	}
+}
+
+// take copies an entry out of the ring.
+func (f *following) take(ring []byte, r *mcrdma.Received) (item, error) {
+	at := int64(r.Imm) * align
+	if r.Kind != mcrdma.OpWriteImm || r.N < wal.HeaderSize || at+int64(r.N) > int64(len(ring)) {
+		return item{}, fmt.Errorf("%v of %d bytes at %d of the ring is no entry", r.Kind, r.N, at)
+	}
+	from := ring[at : at+int64(r.N)]
+	e, err := wal.ParseHeader(from)
+	if err == nil && e.DataLen() != r.N-wal.HeaderSize {
+		err = fmt.Errorf("%d bytes with the header of %d", r.N, e.DataLen())
+	}
+	if err != nil {
+		return item{}, err
+	}
+	buf, err := f.buffers.get(f.ctx, e.DataLen())
+	if err != nil {
+		return item{}, err
+	}
+	copy(buf.data, from[wal.HeaderSize:])
+	return fill(e, buf)
+}
+
+// fill gives an entry its data, which lies in a buffer.
+func fill(e wal.Entry, buf *Buffer) (item, error) {
+	if e.Kind != wal.Data {
+		buf.Release()
+		return item{Entry: e}, nil
+	}
+	if err := e.SetData(buf.data); err != nil {
+		buf.Release()
+		return item{}, err
+	}
+	return item{Entry: e, buf: buf}, nil
+}
+
+// leaveGroup ends the membership of an interval. All that has landed is told before events.left.
+func (f *following) leaveGroup(iv core.Interval) {
+	n := f.now
+	switch {
+	case n == nil || n.iv != iv:
+		f.events.left(iv)
+	case n.member == nil: // the group is not formed: whether it will be is not known
+		f.now = nil
+		f.wg.Go(func() { _ = n.ring.Close() }) // if it is in use it is another's until the client ends
+		f.events.left(iv)
+	case !n.leave:
+		n.leave = true
+		f.wg.Go(func() { _ = n.member.Close() }) // then receive ends
+	}
+}
+
+// ended: nothing lands any more, and all that has landed was told.
+func (f *following) ended(n *membership) {
+	f.now, f.spare = nil, n.ring
+	f.events.left(n.iv)
+}

@@ -1,0 +1,326 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/status"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// ErrNotFound is when there is no such volume on this host.
+var ErrNotFound = errors.New("no such volume on this host")
+
+// A Host has copies of volumes: of all that the configuration manager says. All methods may be called by
+// any goroutine.
+type Host struct {
+	replicav1.UnimplementedReplicasServer
+	cfg     Config
+	peers   *peers
+	server  *grpc.Server
+	refused counters
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	volumes map[uint64]*Volume
+	broken  map[uint64]error // volumes that could not be opened
+	state   osdmap.State
+}
+
+// Open starts a host. Volumes are opened when the configuration manager is there.
+func Open(c Config) (*Host, error) {
+	c.Options = c.withDefaults()
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	creds, err := c.Files.Server()
+	if err != nil {
+		return nil, fmt.Errorf("replica: %w", err)
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("replica: %w", err)
+	}
+	h := &Host{cfg: c, volumes: map[uint64]*Volume{}, broken: map[uint64]error{}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.peers = &peers{files: c.Files, own: identity.Identity{Role: identity.Host, Name: c.Self.Name}, dial: c.Dial, log: c.Log, ctx: h.ctx,
+		all: map[core.ID]*peer{}}
+	auto := promauto.With(c.Registry)
+	h.metrics(auto)
+	h.server = grpcserver.New(grpcserver.Config{Log: c.Log, Metrics: grpcserver.NewMetrics(auto, "host", c.Self.Name), Health: health.NewServer(),
+		MaxMessage: maxMessage, MinPing: time.Second, Time: time.Minute, Explain: h.explain}, creds)
+	replicav1.RegisterReplicasServer(h.server, h)
+	if c.Register != nil {
+		c.Register(h.server)
+	}
+	h.wg.Go(func() { _ = h.server.Serve(c.Listener) }) // until Close
+	h.wg.Go(h.follow)
+	return h, nil
+}
+
+// Close closes all volumes here. Their other copies go on.
+func (h *Host) Close() error {
+	h.cancel()
+	h.server.Stop()
+	h.wg.Wait()
+	h.mu.Lock()
+	volumes := h.volumes
+	h.volumes = map[uint64]*Volume{}
+	h.mu.Unlock()
+	var errs []error
+	for _, v := range volumes {
+		errs = append(errs, v.close())
+	}
+	h.peers.close()
+	return errors.Join(errs...)
+}
+
+// Volume returns an open volume by its name. The error wraps ErrNotFound, or says why it is not open.
+func (h *Host) Volume(name string) (*Volume, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, v := range h.volumes {
+		if v.info.Name == name {
+			return v, nil
+		}
+	}
+	for _, s := range h.state.Volumes {
+		if err := h.broken[s.Volume.ID]; err != nil && s.Volume.Name == name {
+			return nil, err
+		}
+		if s.Volume.Name == name {
+			return nil, fmt.Errorf("%w: %s has its copies on hosts %v", ErrNotFound, name, s.Volume.Hosts)
+		}
+	}
+	if h.state.Away != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNotFound, name, h.state.Away)
+	}
+	return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
+}
+
+// Volumes returns the open volumes, by name.
+func (h *Host) Volumes() []*Volume {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.SortedFunc(maps.Values(h.volumes), func(a, b *Volume) int { return strings.Compare(a.info.Name, b.info.Name) })
+}
+
+// follow follows the configuration manager.
+func (h *Host) follow() {
+	for said := ""; ; { // until the configuration manager is there, and has no other host of that name
+		err := h.cfg.Manager.PutHost(h.ctx, h.cfg.Self)
+		if err == nil {
+			break
+		}
+		if err.Error() != said && h.ctx.Err() == nil {
+			said = err.Error()
+			h.cfg.Log.Warn("this host is not known to the others yet", "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-h.ctx.Done():
+			return
+		}
+	}
+	for s := range h.cfg.Manager.Watch(h.ctx) {
+		for _, err := range s.Faults {
+			h.cfg.Log.Error("a record of the configuration manager cannot be used", "error", err)
+		}
+		h.peers.update(s.Hosts, h.cfg.Self.ID)
+		h.mu.Lock()
+		h.state = s
+		h.mu.Unlock()
+		for _, v := range s.Volumes {
+			h.update(v)
+		}
+		h.sweep(&s)
+	}
+}
+
+// update opens a volume, or tells it its map.
+func (h *Host) update(s osdmap.VolumeState) {
+	h.mu.Lock()
+	v := h.volumes[s.Volume.ID]
+	h.mu.Unlock()
+	if v != nil && !slices.Equal(v.info.Hosts, s.Volume.Hosts) { // one is replaced: this node begins anew
+		h.drop(v)
+		v = nil
+	}
+	if v != nil {
+		v.mapIs(s.Map)
+		return
+	}
+	if !slices.Contains(s.Volume.Hosts, h.cfg.Self.ID) {
+		return
+	}
+	v, err := openVolume(&h.cfg, h.peers, &h.refused, s)
+	if err != nil {
+		h.cfg.Log.Error("a volume cannot be opened", "volume", s.Volume.Name, "error", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.broken[s.Volume.ID] = err; err == nil {
+		h.volumes[s.Volume.ID] = v
+		delete(h.broken, s.Volume.ID)
+	}
+}
+
+func (h *Host) drop(v *Volume) {
+	h.mu.Lock()
+	delete(h.volumes, v.info.ID)
+	h.mu.Unlock()
+	if err := v.close(); err != nil {
+		h.cfg.Log.Error("closing a volume", "volume", v.info.Name, "error", err)
+	}
+}
+
+// sweep removes the copies of volumes that were deleted, also while this host was away. A volume that is just not
+// there is kept: the configuration manager may have lost it.
+func (h *Host) sweep(s *osdmap.State) {
+	for _, v := range h.Volumes() {
+		switch deleted := slices.Contains(s.Deleted, v.info.ID); {
+		case s.Volume(v.info.ID) != nil:
+		case deleted:
+			h.cfg.Log.Info("the volume was deleted", "volume", v.info.Name)
+			h.drop(v)
+		case s.Away == nil && len(s.Faults) == 0:
+			h.cfg.Log.Error("the configuration manager has no record of the volume, nor that it was deleted, and so it is kept: restore a newer copy of etcd, or connect to the right one", "volume", v.info.Name)
+		}
+	}
+	for _, id := range s.Deleted {
+		if err := os.RemoveAll(volumeDir(h.cfg.Dir, id)); err != nil {
+			h.cfg.Log.Error("the data of a volume that was deleted cannot be removed", "volume", fmt.Sprintf("%016x", id), "error", err)
+		}
+	}
+}
+
+// metrics adds those of this host.
+func (h *Host) metrics(auto promauto.Factory) {
+	for name, n := range map[string]func() uint64{"ring": h.refused.badEntries.Load, "message": h.refused.badMessages.Load, "identity": h.refused.liars.Load} {
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: "replica_refused_total", Help: "What other hosts have sent and was refused, by what was wrong.",
+			ConstLabels: prometheus.Labels{"what": name}}, func() float64 { return float64(n()) })
+	}
+}
+
+func (h *Host) explain(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return status.Errorf(codes.Internal, "host %s: %v", h.cfg.Self.Name, err)
+}
+
+func (h *Host) volume(id uint64) *Volume {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.volumes[id]
+}
+
+// caller says which host calls.
+func (h *Host) caller(ctx context.Context) (core.ID, error) {
+	who, err := identity.FromContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	id, err := h.peers.id(who.Name)
+	if err == nil && !who.Is(identity.Host) {
+		err = fmt.Errorf("%v is no host", who)
+	}
+	switch {
+	case errors.Is(err, errStarting):
+		return 0, status.Error(codes.Unavailable, err.Error())
+	case err != nil:
+		return 0, status.Error(codes.PermissionDenied, err.Error())
+	}
+	return id, nil
+}
+
+// Deliver implements the protocol.
+func (h *Host) Deliver(s replicav1.Replicas_DeliverServer) error {
+	id, err := h.caller(s.Context())
+	if err != nil {
+		return err
+	}
+	for {
+		m, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return s.SendAndClose(&replicav1.DeliverResponse{})
+		}
+		if err != nil {
+			return err
+		}
+		if core.ID(m.GetFrom().GetId()) != id {
+			h.refused.liars.Add(1)
+			return status.Errorf(codes.PermissionDenied, "a message of host %d, which this is not: its certificate is that of host %d", m.GetFrom().GetId(), id)
+		}
+		if v := h.volume(m.GetVolume()); v != nil {
+			if err := v.deliver(s.Context(), m); err != nil {
+				h.refused.badMessages.Add(1)
+				h.cfg.Log.Warn("a message was refused", "from", id, "error", err)
+				return status.Error(codes.InvalidArgument, err.Error())
+			}
+		}
+	}
+}
+
+// deliver hands a message to the node, and waits until it has been taken.
+func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
+	x, err := decode(m, v.memory.pushed)
+	if errors.Is(err, errNoMemory) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	taken := make(chan struct{})
+	v.loop.post(func() {
+		v.loop.step(x)
+		close(taken)
+	})
+	select {
+	case <-taken:
+	case <-v.loop.stopped:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Forward implements the protocol.
+func (h *Host) Forward(ctx context.Context, q *replicav1.ForwardRequest) (*replicav1.ForwardResponse, error) {
+	if _, err := h.caller(ctx); err != nil {
+		return nil, err
+	}
+	v := h.volume(q.GetVolume())
+	if v == nil {
+		return &replicav1.ForwardResponse{Outcome: replicav1.Outcome_OUTCOME_NOT_PRIMARY}, nil
+	}
+	return v.serve(ctx, q)
+}

@@ -1,0 +1,128 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+// outside is what a loop needs of its host.
+type outside interface {
+	send(m message)
+	device(id core.ID) (address string, ok bool)
+	reachable(id core.ID) bool
+	readMap(ctx context.Context) (core.Map, error)
+	propose(ctx context.Context, m core.Map) (core.Map, error)
+	// lead makes a group of members, by the addresses of their devices.
+	lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading
+	// told is told the status after each event.
+	told(s core.Status, failure error)
+}
+
+// A loop is the goroutine that owns a volume's node, and carries out what that says. All else posts to it;
+// its other methods are called by itself.
+type loop struct {
+	*mailbox
+	beat    time.Duration
+	node    *core.Node
+	out     outside
+	log     *slog.Logger
+	ctx     context.Context // of all that it has begun
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // the same
+	stopped chan struct{}
+
+	memory  memory
+	content *content
+	calls   *calls
+	disk    *disk
+	follow  *following
+	lead    *leading      // nil: there is none
+	alone   core.Interval // in which this node is the group
+	joining core.Member   // it is becoming the first other one
+
+	shown   uint64    // entries that the store has
+	unsaved []unsaved // by seq
+	pieces  []piece   // of the chunk that is being taken
+	busy    busy
+	failure error // the node has ended by it
+}
+
+// busy is what is under way.
+type busy struct {
+	reading, proposing bool // with the configuration manager
+	timer              *time.Timer
+	due                time.Duration // of the timer
+}
+
+// unsaved is the buffer of an entry that is not durable yet.
+type unsaved struct {
+	seq uint64
+	buf *Buffer
+}
+
+// now is the time since the host was booted. It goes on while the host is suspended: leases end meanwhile.
+func now() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // Linux has this clock since 2.6.39
+	}
+	return time.Duration(t.Nano())
+}
+
+func (l *loop) tick() {
+	l.node.Tick(now())
+	if l.busy.due > now() {
+		l.busy.due = 0 // it came early
+	}
+}
+
+// fail ends the node: nothing more is claimed, and the group goes on without it.
+func (l *loop) fail(err error) {
+	if l.failure != nil {
+		return
+	}
+	l.failure = fmt.Errorf("%w; this host's copy has ended, and the others go on without it: repair that, and start this host's mcblock again", err)
+	l.log.Error("the volume's copy on this host has ended", "error", err)
+	l.cancel() // leaves the group, and ends that which it leads
+	l.calls.end()
+}
+
+// synced: changes up to seq are durable.
+func (l *loop) synced(seq uint64, err error) {
+	if err != nil {
+		l.fail(fmt.Errorf("the log: %w", err))
+		return
+	}
+	n := 0
+	for ; n < len(l.unsaved) && l.unsaved[n].seq <= seq; n++ {
+		l.unsaved[n].buf.Release()
+	}
+	l.unsaved = append(l.unsaved[:0], l.unsaved[n:]...)
+	if l.failure != nil {
+		return
+	}
+	l.content.durable = seq
+	l.spare()
+	l.node.Synced(seq, now())
+}
+
+// spare gives up memory that need not be kept.
+func (l *loop) spare() {
+	to := l.shown
+	if l.memory.wanted() {
+		to = l.content.head()
+	}
+	l.content.release(to)
+}
+
+// mapIs takes the map from the configuration manager.
+func (l *loop) mapIs(m core.Map) {
+	l.node.MapIs(m, now()) // also after a failure: requests go to the primary
+}

@@ -1,0 +1,217 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// A message is one of the core, with the content that belongs to it.
+type message struct {
+	core.Message
+	entries []item  // of a Push
+	pieces  []piece // of a Chunk
+	// fetch reads an entry whose data is not in memory.
+	fetch func(index uint64) (wal.Entry, error)
+}
+
+// A piece is bytes of the store. What lies between the pieces of a Chunk is zero.
+type piece struct {
+	off  int64
+	data []byte
+}
+
+func memberTo(m core.Member) *replicav1.Member {
+	return &replicav1.Member{Id: uint32(m.ID), Incarnation: m.Incarnation}
+}
+
+func versionTo(v core.Version) *replicav1.Version {
+	return &replicav1.Version{Epoch: v.Epoch, Index: v.Index}
+}
+
+func versionFrom(v *replicav1.Version) core.Version {
+	return core.Version{Epoch: v.GetEpoch(), Index: v.GetIndex()}
+}
+
+func versionsTo(list []core.Version) (out []*replicav1.Version) {
+	for _, v := range list {
+		out = append(out, versionTo(v))
+	}
+	return out
+}
+
+func versionsFrom(list []*replicav1.Version) (out []core.Version) {
+	for _, v := range list {
+		out = append(out, versionFrom(v))
+	}
+	return out
+}
+
+// encode makes a message one of the protocol. It copies the content. An error says that some of it is not
+// there any more.
+func (m *message) encode() (*replicav1.Message, error) {
+	out := &replicav1.Message{Volume: m.Volume, From: memberTo(m.From), To: memberTo(m.To), Interval: &replicav1.Interval{Since: m.Interval.Since, Round: m.Interval.Round}}
+	switch b := m.Body.(type) {
+	case core.Lease:
+		out.Body = &replicav1.Message_Lease{Lease: &replicav1.Lease{Epoch: b.Epoch, SentNs: int64(b.Sent), Commit: b.Commit, Stable: b.Stable}}
+	case core.Push:
+		p := &replicav1.Push{Prev: versionTo(b.Prev), Runs: versionsTo(b.Runs), Reset_: b.Reset, Have: b.Have}
+		for i := range m.entries {
+			e := &m.entries[i].Entry
+			if !m.entries[i].resident() {
+				there, err := m.fetch(e.Version.Index)
+				if err != nil {
+					return nil, err
+				}
+				if there.Version != e.Version {
+					return nil, errGone
+				}
+				e = &there
+			}
+			p.Entries = append(p.Entries, append(e.AppendHeader(make([]byte, 0, wal.HeaderSize+len(e.Data))), e.Data...))
+		}
+		out.Body = &replicav1.Message_Push{Push: p}
+	case core.Start:
+		out.Body = &replicav1.Message_Start{Start: &replicav1.Start{Head: versionTo(b.Head)}}
+	case core.Chunk:
+		c := &replicav1.Chunk{Cursor: b.Cursor, Next: b.Next, Applied: b.Applied}
+		for _, p := range m.pieces {
+			c.Pieces = append(c.Pieces, &replicav1.Piece{Offset: p.off, Data: p.data})
+		}
+		out.Body = &replicav1.Message_Chunk{Chunk: c}
+	case core.Report:
+		out.Body = &replicav1.Message_Report{Report: &replicav1.Report{SentNs: int64(b.Sent), Log: versionsTo(b.Log), Applying: b.Applying,
+			Received: b.Received, Durable: b.Durable, Started: b.Started, Backfill: uint32(b.Backfill), Cursor: b.Cursor}}
+	case core.Notify:
+		out.Body = &replicav1.Message_Notify{Notify: &replicav1.Notify{Incarnation: b.Incarnation, Epoch: b.Epoch, Born: b.Born,
+			LastEpochStarted: b.LastEpochStarted, Applying: b.Applying, Backfilling: b.Backfilling, Head: versionTo(b.Head)}}
+	}
+	return out, nil
+}
+
+var (
+	errBody     = errors.New("a message of an unknown kind: a newer program has sent it")
+	errGone     = errors.New("the log has another entry there by now")
+	errNoMemory = errors.New("no memory for entries: they come again")
+)
+
+// decode reads a message of the protocol. Entries get their data from buffers; without one, errNoMemory.
+func decode(m *replicav1.Message, buffers pool) (message, error) {
+	out := message{Message: core.Message{Volume: m.GetVolume(), From: memberFrom(m.GetFrom()), To: memberFrom(m.GetTo()),
+		Interval: core.Interval{Since: m.GetInterval().GetSince(), Round: m.GetInterval().GetRound()}}}
+	switch b := m.GetBody().(type) {
+	case *replicav1.Message_Lease:
+		out.Body = core.Lease{Epoch: b.Lease.GetEpoch(), Sent: time.Duration(b.Lease.GetSentNs()), Commit: b.Lease.GetCommit(), Stable: b.Lease.GetStable()}
+	case *replicav1.Message_Push:
+		return out, out.push(b.Push, buffers)
+	case *replicav1.Message_Start:
+		out.Body = core.Start{Head: versionFrom(b.Start.GetHead())}
+	case *replicav1.Message_Chunk:
+		return out, out.chunk(b.Chunk)
+	case *replicav1.Message_Report:
+		r := b.Report
+		out.Body = core.Report{Sent: time.Duration(r.GetSentNs()), Log: versionsFrom(r.GetLog()), Applying: r.GetApplying(), Received: r.GetReceived(),
+			Durable: r.GetDurable(), Started: r.GetStarted(), Backfill: core.Backfill(min(r.GetBackfill(), math.MaxUint8)), Cursor: r.GetCursor()}
+	case *replicav1.Message_Notify:
+		n := b.Notify
+		out.Body = core.Notify{HardState: core.HardState{Incarnation: n.GetIncarnation(), Epoch: n.GetEpoch(), Born: n.GetBorn(),
+			LastEpochStarted: n.GetLastEpochStarted(), Applying: n.GetApplying(), Backfilling: n.GetBackfilling()}, Head: versionFrom(n.GetHead())}
+	default:
+		return out, errBody
+	}
+	return out, nil
+}
+
+func memberFrom(m *replicav1.Member) core.Member {
+	return core.Member{ID: core.ID(m.GetId()), Incarnation: m.GetIncarnation()}
+}
+
+// push reads a Push. The entries must be those that Prev and Runs name. If memory is short it is made one of the
+// first entries: the others come again.
+func (m *message) push(p *replicav1.Push, buffers pool) error {
+	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: versionsFrom(p.GetRuns()), Reset: p.GetReset_(), Have: p.GetHave()}
+	m.Body = b
+	runs, at := b.Runs, b.Prev.Index
+	for _, raw := range p.GetEntries() {
+		i, err := parseEntry(raw, buffers)
+		if errors.Is(err, errNoMemory) && len(m.entries) > 0 {
+			b.Runs = cutRuns(b.Runs, at)
+			m.Body = b
+			return nil
+		}
+		if err != nil {
+			m.release()
+			return err
+		}
+		m.entries = append(m.entries, i)
+		at++
+		for len(runs) > 0 && runs[0].Index < at {
+			runs = runs[1:]
+		}
+		if len(runs) == 0 || i.Version != (core.Version{Epoch: runs[0].Epoch, Index: at}) {
+			m.release()
+			return fmt.Errorf("entry %v with a message for others", i.Version)
+		}
+	}
+	if !b.Reset && len(b.Runs) > 0 && b.Runs[len(b.Runs)-1].Index != at {
+		m.release()
+		return fmt.Errorf("%d entries after %v with a message for others", len(p.GetEntries()), b.Prev)
+	}
+	return nil
+}
+
+// cutRuns leaves the entries up to an index of runs, which has more.
+func cutRuns(runs []core.Version, index uint64) (out []core.Version) {
+	for _, r := range runs {
+		out = append(out, core.Version{Epoch: r.Epoch, Index: min(r.Index, index)})
+		if r.Index >= index {
+			break
+		}
+	}
+	return out
+}
+
+// parseEntry reads an entry with its data, which it copies.
+func parseEntry(raw []byte, buffers pool) (item, error) {
+	e, err := wal.ParseHeader(raw)
+	if err == nil && e.DataLen() != len(raw)-wal.HeaderSize {
+		err = fmt.Errorf("%d bytes with the header of %d", len(raw), e.DataLen())
+	}
+	if err != nil {
+		return item{}, err
+	}
+	buf := buffers.try(e.DataLen())
+	if buf == nil {
+		return item{}, errNoMemory
+	}
+	copy(buf.data, raw[wal.HeaderSize:])
+	return fill(e, buf)
+}
+
+// chunk reads a Chunk. The pieces must lie in it, one after the other.
+func (m *message) chunk(c *replicav1.Chunk) error {
+	m.Body = core.Chunk{Cursor: c.GetCursor(), Next: c.GetNext(), Applied: c.GetApplied()}
+	at := c.GetCursor()
+	for _, p := range c.GetPieces() {
+		off := uint64(p.GetOffset()) //nolint:gosec // a negative one is too large
+		if off < at || off > math.MaxInt64 || off+uint64(len(p.GetData())) > c.GetNext() {
+			return fmt.Errorf("%d bytes at %d in a piece of the store from %d to %d", len(p.GetData()), p.GetOffset(), c.GetCursor(), c.GetNext())
+		}
+		at = off + uint64(len(p.GetData()))
+		m.pieces = append(m.pieces, piece{p.GetOffset(), p.GetData()})
+	}
+	return nil
+}
+
+// release gives up the content.
+func (m *message) release() {
+	for i := range m.entries {
+		m.entries[i].buf.Release()
+	}
+	m.entries = nil
+}

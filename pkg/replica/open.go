@@ -1,0 +1,128 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// local is what a volume has of its host: what its loop calls outside.
+type local struct {
+	*Volume
+	cfg    *Config
+	mu     sync.Mutex
+	memory []*mcrdma.Memory
+}
+
+func (o *local) send(m message) { o.peers.send(m) }
+
+func (o *local) device(id core.ID) (string, bool) {
+	x := o.peers.get(id)
+	if x == nil {
+		return "", false
+	}
+	return x.host.Device, true
+}
+
+func (o *local) reachable(id core.ID) bool {
+	x := o.peers.get(id)
+	return x != nil && x.conn.Ready()
+}
+
+func (o *local) readMap(ctx context.Context) (core.Map, error) {
+	return o.cfg.Manager.Map(ctx, o.info.ID)
+}
+
+func (o *local) propose(ctx context.Context, m core.Map) (core.Map, error) {
+	return o.cfg.Manager.Propose(ctx, o.info.ID, m)
+}
+
+func (o *local) lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading {
+	g := mcrdma.GroupConfig{Service: service(o.info.ID), Mode: o.cfg.Mode}
+	return lead(ctx, o.cfg.Client, g, iv, members, first, o.cfg.Ring, wg, o.loop.post, l)
+}
+
+// alloc registers memory, until the volume is closed.
+func (o *local) alloc(n int) (*mcrdma.Memory, error) {
+	m, err := o.cfg.Client.Alloc(n)
+	if err == nil {
+		o.mu.Lock()
+		o.memory = append(o.memory, m)
+		o.mu.Unlock()
+	}
+	return m, err
+}
+
+// service is the name by which members listen for a volume's groups.
+func service(volume uint64) string { return fmt.Sprintf("volume-%016x", volume) }
+
+// volumeDir is where a volume's data lies.
+func volumeDir(dir string, volume uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%016x", volume))
+}
+
+// openVolume opens the copy that this host has, or is to have.
+func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
+	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, events: make(chan Event, 64), closed: make(chan struct{})}
+	o := &local{Volume: v, cfg: cfg}
+	l := &loop{mailbox: newMailbox(), beat: cfg.Beat, out: o, log: cfg.Log.With("volume", s.Volume.Name), calls: newCalls(), stopped: make(chan struct{})}
+	v.loop = l
+	keep, limit := cfg.keep(s.Volume.Size)
+	c := core.Config{Volume: s.Volume.ID, Self: cfg.Self.ID, Up: s.Volume.Hosts, Boot: uint64(time.Now().UnixNano()), //nolint:gosec // after 1970
+		Lease: cfg.Lease, Grace: cfg.Grace, Beat: cfg.Beat, Keep: keep, Limit: limit, Near: min(64, limit/4), Batch: 1024}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	var err error
+	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/8, 1),
+		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
+	if err != nil {
+		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	stored := l.disk.log.Stored()
+	l.content, l.shown = newContent(stored.Tail.Index), stored.Tail.Index
+	for e := range l.disk.log.Headers() {
+		l.content.load(e)
+	}
+	l.memory = newMemory(cfg.Memory, o.alloc, func() { l.post(func() { l.content.release(l.content.head()) }) })
+	v.memory = &l.memory
+	l.node = core.New(c, stored, now())
+	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,
+		buffers: l.memory.landed, size: cfg.Ring, alloc: o.alloc, refused: refused}
+	l.disk.start(l.post, l.fail)
+	l.settle()
+	go l.run()
+	if err := l.follow.listen(cfg.Client, service(s.Volume.ID)); err != nil {
+		_ = v.close()
+		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
+	}
+	v.mapIs(s.Map)
+	return v, nil
+}
+
+func (v *Volume) mapIs(m core.Map) { v.loop.post(func() { v.loop.mapIs(m) }) }
+
+// close closes this host's copy. What was taken becomes durable.
+func (v *Volume) close() error {
+	close(v.closed)
+	v.loop.cancel()
+	v.loop.wg.Wait()
+	v.loop.mailbox.close()
+	<-v.loop.stopped
+	err := v.loop.disk.close()
+	o := v.loop.out.(*local)
+	for _, m := range o.memory {
+		_ = m.Close() // busy: the client ends it
+	}
+	v.route.Load().cancel()
+	close(v.events)
+	return err
+}

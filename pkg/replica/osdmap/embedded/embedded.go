@@ -1,0 +1,113 @@
+// Package embedded runs a member of an etcd cluster in this process, so that hosts of replicated
+// volumes need no other program. Programs that do not import it do not link etcd's server.
+//
+// A cluster works while more than half of its members do: run it on three or five hosts. A member
+// whose disk is lost is replaced by etcd.Store's Replace.
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+// A Config is a member's. All but Join and Files is required.
+type Config struct {
+	Name    string            // of the member, as in Members
+	Dir     string            // data; made if it is not there
+	Client  string            // host:port that it listens on for clients, and which they use
+	Members map[string]string // all members of the cluster: host:port for other members, by name; counts at the first start only
+	Join    bool              // at its first start the cluster exists: the member replaces another
+	// Election is for how long a leader is silent before the other members choose a new one, in up to twice that
+	// time. It is the same for all. Default: 1 s.
+	Election time.Duration
+	Files    identity.Files // of this host; zero: plain text
+	Log      *slog.Logger
+}
+
+// A Member is one that runs.
+type Member struct {
+	etcd *embed.Etcd
+	once sync.Once
+}
+
+// Start starts the member. It returns before the cluster works, which needs a majority: Ready.
+func Start(c Config) (*Member, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	e, err := embed.StartEtcd(c.embed())
+	if err != nil {
+		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
+	}
+	return &Member{etcd: e}, nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Members[c.Name] == "":
+		return fmt.Errorf("member %q is not among the members of the cluster, %s", c.Name, strings.Join(slices.Sorted(maps.Keys(c.Members)), ", "))
+	case c.Dir == "" || c.Client == "" || c.Log == nil:
+		return errors.New("a data directory, an address for clients and a logger are needed")
+	}
+	if !c.Files.Plain() {
+		if _, _, err := c.Files.Read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) embed() *embed.Config {
+	at := func(hostPort string) []url.URL {
+		scheme, host, _ := strings.Cut(etcd.URL(hostPort, c.Files), "://")
+		return []url.URL{{Scheme: scheme, Host: host}}
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = c.Name, c.Dir
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(c.Client), at(c.Client)
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(c.Members[c.Name]), at(c.Members[c.Name])
+	var initial []string
+	for _, name := range slices.Sorted(maps.Keys(c.Members)) {
+		initial = append(initial, name+"="+etcd.URL(c.Members[name], c.Files))
+	}
+	cfg.InitialCluster, cfg.InitialClusterToken = strings.Join(initial, ","), "mcblock"
+	if c.Join {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	if !c.Files.Plain() {
+		cfg.ClientTLSInfo, cfg.PeerTLSInfo = etcd.Info(c.Files), etcd.Info(c.Files)
+	}
+	if c.Election > 0 {
+		cfg.TickMs = max(1, uint(c.Election.Milliseconds()/6)) //nolint:gosec // not negative
+		cfg.ElectionMs = 6 * cfg.TickMs
+	}
+	// Records are small and change rarely: no caller reads old revisions.
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
+	cfg.EnableGRPCGateway = false
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(bridge{c.Log.Handler()}))
+	return cfg
+}
+
+// Ready is closed when the member has found a majority.
+func (m *Member) Ready() <-chan struct{} { return m.etcd.Server.ReadyNotify() }
+
+// Err sends why the member has stopped by itself, and is closed by Close.
+func (m *Member) Err() <-chan error { return m.etcd.Err() }
+
+// Close stops the member.
+func (m *Member) Close() {
+	m.once.Do(m.etcd.Close)
+}

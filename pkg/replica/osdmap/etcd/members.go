@@ -1,0 +1,166 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A Member is one of the cluster.
+type Member struct {
+	Name    string // empty: it was added, and has not started yet
+	ID      uint64
+	Peer    string // host:port at which other members reach it
+	Client  string // host:port at which clients do
+	Leader  bool
+	Version string
+	Size    int64 // bytes of its database
+	Err     error // why it does not answer; nil: it does
+}
+
+// probe is how long a member may take to say how it is.
+const probe = 2 * time.Second
+
+func hostPort(urls []string) string {
+	if len(urls) == 0 {
+		return ""
+	}
+	_, rest, _ := strings.Cut(urls[0], "://")
+	return rest
+}
+
+// Members says who is in the cluster, and asks each how it is; the list is of one member that
+// answers, and may be old if the cluster has no majority.
+func (s *Store) Members(ctx context.Context) ([]Member, error) {
+	var r *clientv3.MemberListResponse
+	err := s.call(ctx, func(ctx context.Context) (err error) {
+		r, err = s.client.MemberList(ctx, clientv3.WithSerializable())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("no member of etcd answers: %w; start those that are down, or say where they are now", err)
+	}
+	members := make([]Member, len(r.Members))
+	var wg sync.WaitGroup
+	for i, x := range r.Members {
+		members[i] = Member{Name: x.Name, ID: x.ID, Peer: hostPort(x.PeerURLs), Client: hostPort(x.ClientURLs)}
+		wg.Go(func() { s.ask(ctx, &members[i], x.ClientURLs) })
+	}
+	wg.Wait()
+	return members, nil
+}
+
+// ask has a member say how it is.
+func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
+	if len(urls) == 0 {
+		m.Err = errors.New("it has not started yet")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, probe)
+	defer cancel()
+	var why error
+	st, err := s.client.Status(context.WithValue(ctx, reason{}, &why), urls[0])
+	if m.Err = err; err == nil {
+		m.Leader, m.Version, m.Size = st.Leader == m.ID, st.Version, st.DbSize
+		if len(st.Errors) > 0 {
+			m.Err = errors.New(strings.Join(st.Errors, "; "))
+		}
+	} else if why != nil {
+		m.Err = why
+	}
+}
+
+// Replace removes a member that is lost with its disk, by its name, and adds another in its place
+// (Add). A member that answers is not removed.
+func (s *Store) Replace(ctx context.Context, lost, name, peer string) (map[string]string, error) {
+	members, err := s.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(members, func(m Member) bool { return m.Name == lost })
+	switch {
+	case i < 0 && slices.ContainsFunc(members, func(m Member) bool { return m.Peer == peer }):
+		return s.Add(ctx, name, peer) // this call was made before
+	case i < 0:
+		return nil, fmt.Errorf("etcd at %s has no member %q to replace, its members are %s; if it has just been removed, add the new one", strings.Join(s.endpoints, ", "), lost, names(members))
+	case members[i].Err == nil:
+		return nil, fmt.Errorf("etcd member %q at %s answers: stop it for good before it is replaced", lost, members[i].Client)
+	}
+	if err := s.change(ctx, func(ctx context.Context) (bool, error) {
+		_, err := s.client.MemberRemove(ctx, members[i].ID)
+		return err == nil || errors.Is(err, rpctypes.ErrMemberNotFound), err
+	}); err != nil {
+		return nil, fmt.Errorf("removing member %q: %w", lost, err)
+	}
+	all, err := s.Add(ctx, name, peer)
+	if err != nil {
+		return nil, fmt.Errorf("%w; member %q is removed: add the new one", err, lost)
+	}
+	return all, nil
+}
+
+// Add adds a member with a name and a peer address, host:port. It returns all members by name, with
+// their peer addresses: the new one has to start with them, and to join (embedded.Config). Made again, it changes nothing.
+func (s *Store) Add(ctx context.Context, name, peer string) (all map[string]string, err error) {
+	err = s.change(ctx, func(ctx context.Context) (bool, error) {
+		r, err := s.client.MemberList(ctx)
+		if err != nil {
+			return false, err
+		}
+		all = map[string]string{name: peer}
+		added := false
+		for _, m := range r.Members {
+			if m.Name != "" {
+				all[m.Name] = hostPort(m.PeerURLs)
+			}
+			added = added || hostPort(m.PeerURLs) == peer
+		}
+		if !added {
+			_, err = s.client.MemberAdd(ctx, []string{URL(peer, s.files)})
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding member %q at %s: %w", name, peer, err)
+	}
+	return all, nil
+}
+
+// change changes the cluster, which refuses that until its members have been connected for some
+// seconds, and have said who they are.
+func (s *Store) change(ctx context.Context, f func(context.Context) (done bool, err error)) error {
+	for {
+		done := false
+		err := s.call(ctx, func(ctx context.Context) (err error) {
+			done, err = f(ctx)
+			return err
+		})
+		if done {
+			return nil
+		}
+		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrMemberNotEnoughStarted) {
+			return err
+		}
+		select {
+		case <-time.After(probe):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func names(members []Member) string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,164 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// do has a call be tried in the loop, until it is done or ctx ends.
+func (l *loop) do(ctx context.Context, try func(c *call) bool) error {
+	c := newCall()
+	c.try = func() bool { return try(c) }
+	l.post(func() {
+		switch {
+		case c.gone:
+		case l.failure != nil || l.node.Status(now()).State < core.Fencing:
+			c.finish(errAgain)
+		default:
+			l.calls.take(c)
+		}
+	})
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		l.abandon(c)
+		return ctx.Err()
+	case <-l.ctx.Done():
+		l.abandon(c)
+		return errAgain
+	}
+}
+
+// abandon returns when the loop will not try a call any more: what that uses is the caller's again.
+func (l *loop) abandon(c *call) {
+	gone := make(chan struct{})
+	l.post(func() {
+		c.gone = true
+		close(gone)
+	})
+	select {
+	case <-gone:
+	case <-l.stopped:
+	}
+}
+
+// writeEntry writes an entry, whose data lies in the buffer. Its version is not known yet. What is in the
+// log already is not written once more.
+func (l *loop) writeEntry(ctx context.Context, e wal.Entry, buf *Buffer, floor uint64, durable bool) error {
+	return l.do(ctx, func(c *call) bool {
+		index, ok := l.content.requests[requestID{e.Session, e.Seq}]
+		if !ok {
+			if floor < l.content.tail {
+				c.finish(errPast)
+				return true
+			}
+			if e.Version, ok = l.node.Write(); !ok {
+				return false
+			}
+			l.content.arrive(item{Entry: e, buf: buf.retain()})
+			index = e.Version.Index
+		}
+		if !durable {
+			l.calls.written(c, index)
+			return true
+		}
+		c.try = func() bool { return l.beginFlush(c) }
+		return c.try()
+	})
+}
+
+// flush makes durable what was written before.
+func (l *loop) flush(ctx context.Context) error { return l.do(ctx, l.beginFlush) }
+
+func (l *loop) beginFlush(c *call) bool {
+	return l.calls.flushing(c, func(id uint64) bool { return l.node.Flush(id, now()) })
+}
+
+// A reading is a read of the store, and then of the log.
+type reading struct {
+	iv    core.Interval
+	shown uint64 // entries that the store had when it was begun
+}
+
+// begin waits until reads are served.
+func (l *loop) begin(ctx context.Context, r *reading) error {
+	return l.do(ctx, func(c *call) bool {
+		var ok bool
+		if r.iv, _, ok = l.node.Read(now()); ok {
+			r.shown = l.shown
+			c.finish(nil)
+		}
+		return ok
+	})
+}
+
+// end has f look at the entries that the store may lack, the last of which is index. What is read may be
+// served if it returns true; otherwise it is to be begun again.
+func (l *loop) end(ctx context.Context, r *reading, f func(index uint64) bool) (ok bool, err error) {
+	err = l.do(ctx, func(c *call) bool {
+		iv, index, leased := l.node.Read(now())
+		if !leased {
+			return false
+		}
+		ok = iv.Since == r.iv.Since && f(index)
+		c.finish(nil)
+		return true
+	})
+	return ok, err
+}
+
+// readAt reads a range: what the store has, and over it what the log has beyond that.
+func (l *loop) readAt(ctx context.Context, p []byte, off int64) error {
+	for {
+		var r reading
+		var rest []part
+		err := l.begin(ctx, &r)
+		if err != nil {
+			return err
+		}
+		if err := l.disk.store.ReadAt(p, off); err != nil {
+			return l.unreadable("the store", err)
+		}
+		ok, err := l.end(ctx, &r, func(index uint64) (ok bool) {
+			rest, ok = l.content.read(p, off, r.shown, index)
+			return ok
+		})
+		if err != nil {
+			return err
+		}
+		for _, q := range rest {
+			e, err := l.fetch(q.index)
+			if ok = ok && err == nil; ok { // else it was trimmed meanwhile: the store has it
+				copy(p[q.off-off:q.end-off], e.Data[q.off-e.Offset:])
+			}
+		}
+		if ok && len(rest) > 0 {
+			ok, err = l.end(ctx, &r, func(uint64) bool { return true })
+		}
+		if ok || err != nil {
+			return err
+		}
+	}
+}
+
+// fetch reads an entry of the log from the disk.
+func (l *loop) fetch(index uint64) (wal.Entry, error) {
+	e, err := l.disk.log.Read(index)
+	if err != nil && !errors.Is(err, wal.ErrNotFound) {
+		err = l.unreadable("the log", err)
+	}
+	return e, err
+}
+
+// unreadable ends this host's copy, so that another host serves.
+func (l *loop) unreadable(what string, err error) error {
+	if l.ctx.Err() == nil { // else it was closed
+		l.post(func() { l.fail(fmt.Errorf("%s: %w", what, err)) })
+	}
+	return errAgain
+}

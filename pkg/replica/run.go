@@ -1,0 +1,62 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+// run carries out what is posted until the mailbox is closed.
+func (l *loop) run() {
+	defer close(l.stopped)
+	l.busy.timer = time.AfterFunc(0, func() { l.post(l.tick) })
+	defer l.busy.timer.Stop()
+	l.mailbox.run(l.settle)
+}
+
+// settle carries out the node's actions, and lets what waits try again.
+func (l *loop) settle() {
+	for {
+		list := l.node.Take()
+		for _, a := range list {
+			if l.failure == nil {
+				l.perform(a)
+			}
+		}
+		if len(list) == 0 && (len(l.calls.waiting) == 0 || !l.calls.retry()) {
+			break
+		}
+	}
+	at := now()
+	l.out.told(l.node.Status(at), l.failure)
+	if d := l.node.Deadline(); d != l.busy.due && l.failure == nil {
+		l.busy.due = d
+		l.busy.timer.Reset(d - at)
+	}
+}
+
+// step takes a message.
+func (l *loop) step(m message) {
+	var took []core.Version
+	for _, i := range m.entries {
+		if l.content.arrive(i) {
+			took = append(took, i.Version)
+		}
+	}
+	m.entries = nil
+	l.pieces = m.pieces
+	if l.failure == nil {
+		l.node.Step(m.Message, now())
+		l.settle()
+	}
+	for _, v := range took {
+		l.content.forget(v)
+	}
+}
+
+// left: this node is not a member of a group any more.
+func (l *loop) left(iv core.Interval) {
+	l.node.Left(iv, now())
+	l.settle()
+	l.content.forgetAll()
+}

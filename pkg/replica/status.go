@@ -1,0 +1,102 @@
+package replica
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+// Status is what there is to know of a volume on this host.
+type Status struct {
+	core.Status
+	Failure error        // why this host's copy has ended, and what to do; nil: it has not
+	Group   *mcrdma.Info // of the group that this node leads; nil: there is none
+}
+
+// Event is something that has happened to a volume, as this host sees it.
+type Event struct {
+	Time time.Time
+	Text string // for people
+	Status
+}
+
+// Status returns the present status.
+func (v *Volume) Status() Status {
+	type answer struct {
+		Status
+		group *mcrdma.Group
+	}
+	c := make(chan answer, 1)
+	v.loop.post(func() {
+		a := answer{Status: v.last}
+		if v.loop.lead != nil {
+			a.group = v.loop.lead.group
+		}
+		c <- a
+	})
+	select {
+	case a := <-c:
+		if a.group != nil {
+			i := a.group.Info()
+			a.Group = &i
+		}
+		return a.Status
+	case <-v.loop.stopped:
+		return v.last
+	}
+}
+
+// Events returns what happens to the volume. If they are not read, the oldest are lost. The channel is
+// closed with the volume.
+func (v *Volume) Events() <-chan Event { return v.events }
+
+// report keeps the status, and says what has changed: it is the loop's.
+func (v *Volume) report(s core.Status, failure error) {
+	was := v.last
+	v.last = Status{Status: s, Failure: failure}
+	text := ""
+	switch {
+	case failure != nil && was.Failure == nil:
+		text = failure.Error()
+	case s.State != was.State:
+		text = fmt.Sprintf("this host is %v, and was %v", s.State, was.State)
+	case s.Map.Epoch != was.Map.Epoch:
+		text = fmt.Sprintf("epoch %d: the primary is host %d, acting are %v", s.Map.Epoch, s.Map.Primary.ID, hostsOf(s.Map.Acting))
+	case s.Backfilling != was.Backfilling:
+		text = "the copy is complete"
+		if s.Backfilling {
+			text = "the store is copied to here, as the log does not go back far enough"
+		}
+	default:
+		return
+	}
+	e := Event{time.Now(), text, v.last}
+	for {
+		select {
+		case v.events <- e:
+			return
+		default:
+		}
+		select {
+		case <-v.events:
+		default:
+		}
+	}
+}
+
+func hostsOf(list []core.Member) (ids []core.ID) {
+	for _, m := range list {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// counters count what was refused.
+type counters struct {
+	badEntries  atomic.Uint64 // in the ring
+	badMessages atomic.Uint64
+	liars       atomic.Uint64 // messages in another host's name
+}

@@ -1,0 +1,253 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// Errors that those of this package wrap.
+var (
+	// ErrRange: the bytes are not in the volume, or not whole blocks of it.
+	ErrRange = errors.New("not in the volume")
+	// ErrUnknown: it cannot be found out whether a write has taken effect.
+	ErrUnknown = errors.New("it is not known whether the write has taken effect")
+	// ErrClosed: the volume was closed here, or deleted.
+	ErrClosed = errors.New("the volume is closed")
+)
+
+// A Volume is a replicated volume, on one of the hosts that have a copy of it. All methods may be called
+// by any goroutine, on any host: where this one is not the primary, requests go there. What cannot be done
+// waits, until it can be or ctx ends; then a write may still take effect, or do so later.
+type Volume struct {
+	info    osdmap.Volume
+	loop    *loop
+	peers   *peers
+	memory  *memory
+	session uint64
+	seq     atomic.Uint64
+	floor   atomic.Uint64 // an index that is committed
+	route   atomic.Pointer[route]
+	last    Status // the loop's, until that has ended
+	events  chan Event
+	closed  chan struct{}
+}
+
+// A route is where requests go.
+type route struct {
+	primary core.Member
+	here    bool
+	ctx     context.Context // ends when another takes its place
+	cancel  context.CancelFunc
+}
+
+// Info is what the configuration manager holds of the volume.
+func (v *Volume) Info() osdmap.Volume { return v.info }
+
+// Done is closed when the volume is closed here, or deleted.
+func (v *Volume) Done() <-chan struct{} { return v.closed }
+
+// check says whether a range is of whole blocks in the volume.
+func (v *Volume) check(off, n int64) error {
+	b := int64(v.info.BlockSize)
+	if off < 0 || n < 0 || off > v.info.Size-n || off%b != 0 || n%b != 0 {
+		return fmt.Errorf("%w: %d bytes at %d of volume %s, which has %d in blocks of %d", ErrRange, n, off, v.info.Name, v.info.Size, b)
+	}
+	return nil
+}
+
+// Buffer returns a buffer of n bytes, but at most MaxEntry, to be filled and given to WriteBuffer. It waits
+// for memory.
+func (v *Volume) Buffer(ctx context.Context, n int) (*Buffer, error) {
+	return v.memory.written.get(ctx, min(max(n, 0), MaxEntry))
+}
+
+// maxRead is how many bytes are read at once.
+const maxRead = 4 << 20
+
+// ReadAt fills p. More than 4 MiB are not read at once, but one part after the other.
+func (v *Volume) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := v.check(off, int64(len(p))); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(p, maxRead) {
+		if err := v.do(ctx, &request{op: opRead, off: off, n: int64(len(part)), read: part}); err != nil {
+			return err
+		}
+		off += int64(len(part))
+	}
+	return nil
+}
+
+// WriteBuffer writes all bytes of a buffer, at once. It takes the buffer, also when it fails. It returns
+// when all acting members have the bytes in memory, or with durable on disk.
+func (v *Volume) WriteBuffer(ctx context.Context, b *Buffer, off int64, durable bool) error {
+	defer b.Release()
+	if err := v.check(off, int64(len(b.data))); err != nil || len(b.data) == 0 {
+		return err
+	}
+	return v.change(ctx, wal.Data, off, int64(len(b.data)), b, durable)
+}
+
+// WriteAt is WriteBuffer for bytes that lie elsewhere. More than MaxEntry bytes are not written at once, but
+// one part after the other.
+func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, durable bool) error {
+	if err := v.check(off, int64(len(p))); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		b, err := v.Buffer(ctx, len(p))
+		if err != nil {
+			return err
+		}
+		n := copy(b.data, p)
+		if err := v.WriteBuffer(ctx, b, off, durable); err != nil {
+			return err
+		}
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
+}
+
+// Trim has a range read as zeros and take no space.
+func (v *Volume) Trim(ctx context.Context, off, n int64, durable bool) error {
+	return v.clear(ctx, wal.Trim, off, n, durable)
+}
+
+// WriteZeroes has a range read as zeros and keep its space.
+func (v *Volume) WriteZeroes(ctx context.Context, off, n int64, durable bool) error {
+	return v.clear(ctx, wal.Zero, off, n, durable)
+}
+
+func (v *Volume) clear(ctx context.Context, kind wal.Kind, off, n int64, durable bool) error {
+	if err := v.check(off, n); err != nil || n == 0 {
+		return err
+	}
+	b, err := v.Buffer(ctx, 0) // for the header
+	if err != nil {
+		return err
+	}
+	defer b.Release()
+	return v.change(ctx, kind, off, n, b, durable)
+}
+
+func (v *Volume) change(ctx context.Context, kind wal.Kind, off, n int64, b *Buffer, durable bool) error {
+	r := &request{op: opChange, off: off, n: n, durable: durable, buf: b, floor: v.floor.Load()}
+	r.entry = wal.Entry{Kind: kind, Offset: off, Length: n, Session: v.session, Seq: v.seq.Add(1)}
+	if kind == wal.Data {
+		r.entry.Data = b.data
+		r.entry.AppendHeader(b.slot.Bytes()[:0]) // computes the CRC here, and not in the loop
+	}
+	return v.do(ctx, r)
+}
+
+// Flush returns when all writes that were done before are on the disks of all acting members.
+func (v *Volume) Flush(ctx context.Context) error { return v.do(ctx, &request{op: opFlush}) }
+
+// Extents describes a range, or its first part: at most limit extents.
+func (v *Volume) Extents(ctx context.Context, off, n int64, limit int) ([]Extent, error) {
+	if err := v.check(off, n); err != nil {
+		return nil, err
+	}
+	r := &request{op: opExtents, off: off, n: n, limit: max(limit, 1)}
+	err := v.do(ctx, r)
+	return r.extents, err
+}
+
+type operation uint8
+
+const (
+	opRead operation = iota
+	opChange
+	opFlush
+	opExtents
+)
+
+// A request is made until it is done, at one primary after the other.
+type request struct {
+	op      operation
+	off, n  int64
+	read    []byte
+	entry   wal.Entry
+	buf     *Buffer
+	durable bool
+	floor   uint64 // was committed before it was made first
+	tries   int    // that may have taken effect
+	limit   int
+	extents []Extent
+}
+
+// retryTime is after how long a request is made again, if nothing has changed.
+const retryTime = 20 * time.Millisecond
+
+func (v *Volume) do(ctx context.Context, r *request) error {
+	for {
+		to := v.route.Load()
+		err := errAgain
+		switch {
+		case to.here:
+			r.tries++
+			err = v.here(ctx, r)
+		case to.primary.ID != 0:
+			err = v.forward(ctx, to, r)
+		}
+		switch {
+		case errors.Is(err, errPast) && r.tries == 1: // it was not made before
+			r.floor, r.tries = v.floor.Load(), 0
+			continue
+		case errors.Is(err, errPast):
+			return fmt.Errorf("%w: %d bytes at %d of volume %s: the primary has changed, and its log does not go back far enough; write it again if nothing else has written there",
+				ErrUnknown, r.n, r.off, v.info.Name)
+		case !errors.Is(err, errAgain):
+			return err
+		}
+		select {
+		case <-to.ctx.Done():
+		case <-time.After(retryTime):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-v.closed:
+			return fmt.Errorf("%w: %s", ErrClosed, v.info.Name)
+		}
+	}
+}
+
+// here makes a request at this host's node.
+func (v *Volume) here(ctx context.Context, r *request) (err error) {
+	switch r.op {
+	case opRead:
+		return v.loop.readAt(ctx, r.read, r.off)
+	case opChange:
+		return v.loop.writeEntry(ctx, r.entry, r.buf, r.floor, r.durable)
+	case opFlush:
+		return v.loop.flush(ctx)
+	}
+	r.extents, err = v.loop.extents(ctx, r.off, r.n, r.limit)
+	return err
+}
+
+// told takes the node's status: it is the loop's.
+func (v *Volume) told(s core.Status, failure error) {
+	was := v.route.Load()
+	here := s.State >= core.Fencing && failure == nil
+	to := route{primary: s.Map.Primary, here: here}
+	if failure != nil && s.Map.Primary == s.Self {
+		to.primary = core.Member{} // another one will be
+	}
+	v.floor.Store(max(v.floor.Load(), s.Commit))
+	if was == nil || was.primary != to.primary || was.here != to.here {
+		to.ctx, to.cancel = context.WithCancel(context.Background())
+		v.route.Store(&to)
+		if was != nil {
+			was.cancel()
+		}
+	}
+	v.report(s, failure)
+}

@@ -1,0 +1,46 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+)
+
+// TestVolume: what is written at one host is read at all.
+func TestVolume(t *testing.T) {
+	for _, mode := range []mcrdma.Mode{mcrdma.ModeRequire, mcrdma.ModeOff} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			o := Fast()
+			o.Mode = mode
+			r := newRig(t, 3, 2, 8<<20, o)
+			for i := 1; i <= 3; i++ {
+				begun := time.Now()
+				r.must(r.volume(i).WriteAt(r.ctx(), fillBlock(i), int64(i)*block, false))
+				t.Logf("written at h%d in %v", i, time.Since(begun))
+			}
+			for i := 1; i <= 3; i++ {
+				begun := time.Now()
+				r.must(r.volume(i).Flush(r.ctx()))
+				t.Logf("flushed at h%d in %v", i, time.Since(begun))
+				p := make([]byte, 4*block)
+				r.must(r.volume(i).ReadAt(r.ctx(), p, block))
+				if want := bytes.Join([][]byte{fillBlock(1), fillBlock(2), fillBlock(3), make([]byte, block)}, nil); !bytes.Equal(p, want) {
+					t.Errorf("h%d reads %.20q …", i, p)
+				}
+			}
+			for i := 1; i <= 3; i++ { // in more than one part
+				all := make([]byte, 8<<20)
+				if r.must(r.volume(i).ReadAt(r.ctx(), all, 0)); !bytes.Equal(all[3*block:4*block], fillBlock(3)) || !bytes.Equal(all[4*block:], make([]byte, 8<<20-4*block)) {
+					t.Errorf("h%d reads the whole volume wrong", i)
+				}
+			}
+			s := r.volume(r.primary()).Status()
+			if path := map[mcrdma.Mode]mcrdma.Path{mcrdma.ModeRequire: mcrdma.PathSwitch, mcrdma.ModeOff: mcrdma.PathRelay}[mode]; s.Group == nil || s.Group.Path != path {
+				t.Errorf("%+v", s.Group)
+			}
+		})
+	}
+}

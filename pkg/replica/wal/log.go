@@ -1,0 +1,419 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/internal/durable"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+// Options are what Open may be told.
+type Options struct {
+	// SegmentSize is the size in bytes from which on a file is followed by another, and which
+	// it takes from the first; 0: 32 MiB.
+	SegmentSize int64
+	// Synced, if not nil, is called when changes are durable, with the last one's Seq; and once with
+	// an error, as the last call: then nothing more becomes durable. It is called by one
+	// goroutine, and must not call Close.
+	Synced func(seq uint64, err error)
+}
+
+// Stats counts what a log has done since it was opened.
+type Stats struct {
+	Syncs    uint64 // group commits, each one fdatasync
+	Changes  uint64 // that are durable by them
+	Bytes    int64  // written
+	Torn     int64  // bytes that were cut at the end, by Open: they had never been durable
+	Segments int    // files now
+}
+
+// A Log is the durable log and hard state of one volume on one host. Its methods may be called
+// by several goroutines.
+type Log struct {
+	options Options
+	dir     directory
+
+	mu       sync.Mutex
+	work     sync.Cond // queue, closing
+	state    state
+	segments []*segment // the last one is written to
+	queue    []item
+	seq      uint64 // of the last change
+	err      error
+	closing  bool
+	stats    Stats
+
+	written  point         // the writer's: after the last change that is durable
+	unmarked bool          // the writer's: the segment does not say yet how far it is durable
+	done     chan struct{} // the writer has ended
+}
+
+// An item is a change that is to be written.
+type item struct {
+	seq    uint64
+	header []byte
+	data   []byte
+	size   int64
+	slot   *slot // of an entry
+	after  point
+}
+
+// Open opens the log of a volume in a directory, which is made if there is none, and locks it. What
+// it returns has been read and checked as a whole, and is durable. Errors: ErrForeign, ErrFormat, ErrDamaged
+// (a place that had been durable), durable.ErrLocked, and those of the disk.
+func Open(path string, volume uint64, o Options) (*Log, error) {
+	var l *Log
+	dir, err := durable.Dir(path)
+	if err == nil {
+		if l, err = open(osDirectory{dir}, volume, o); err != nil {
+			err = errors.Join(err, dir.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wal: opening %s: %w", path, told(err))
+	}
+	go l.run()
+	return l, nil
+}
+
+// open is Open, but for the writer.
+func open(dir directory, volume uint64, o Options) (*Log, error) {
+	if o.SegmentSize <= 0 {
+		o.SegmentSize = 32 << 20
+	}
+	numbers, others, err := segmentNumbers(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := recovery{volume: volume}
+	if err = r.read(dir, numbers); err == nil {
+		err = r.repair(dir)
+	}
+	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), done: make(chan struct{})}
+	l.work.L, l.stats.Torn = &l.mu, r.torn
+	if err == nil {
+		err = l.roll(volume)
+	}
+	for _, n := range others {
+		if err == nil {
+			err = dir.remove(segmentName(n))
+		}
+	}
+	if err == nil {
+		err = l.sweep(l.oldest())
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.closeSegments())
+	}
+	return l, nil
+}
+
+// Stored is what core.New wants: at Open, what is durable; later, what will be.
+func (l *Log) Stored() core.Stored {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state.stored()
+}
+
+// Persist has a change become durable, after all before it: Options.Synced says when. It does not
+// wait for the disk. Changes come in the order of Seq, which begins with 1 when the log is
+// opened; e is the content of an Append, and nil otherwise. A change that cannot follow those
+// before ends the log as a failed disk does. The caller has synced the store before a Trim, and before a
+// Save without Backfilling.
+func (l *Log) Persist(p core.Persist, e *Entry) {
+	r, header := &record{}, []byte(nil)
+	if e != nil {
+		*r = *e
+		header = r.AppendHeader(nil) // its CRC, outside of the lock
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, err := l.state.record(p.Change, r)
+	var sl *slot
+	if err == nil {
+		if r.Kind < logKinds {
+			sl = &slot{entry: *r}
+		} else {
+			header = r.AppendHeader(nil)
+		}
+		err = l.state.apply(r, sl)
+	}
+	if err == nil && p.Seq != l.seq+1 {
+		err = fmt.Errorf("%w: change %d after %d", ErrInvalid, p.Seq, l.seq)
+	}
+	if err == nil && l.closing {
+		err = ErrClosed
+	}
+	if l.seq = p.Seq; err != nil && l.err == nil {
+		l.err = err // the writer reports it
+	}
+	if l.err == nil {
+		l.queue = append(l.queue, item{p.Seq, header, r.Data, size(r), sl, l.state.point()})
+	}
+	l.work.Signal()
+}
+
+// Read returns an entry with its data, durable or not. Data is not to be changed.
+func (l *Log) Read(index uint64) (Entry, error) {
+	l.mu.Lock()
+	sl := l.state.slot(index)
+	if sl == nil {
+		l.mu.Unlock()
+		return Entry{}, fmt.Errorf("%w: %d", ErrNotFound, index)
+	}
+	e, seg, at := sl.entry, sl.seg, sl.at
+	l.mu.Unlock()
+	if e.DataLen() == len(e.Data) {
+		return e, nil
+	}
+	b := make([]byte, HeaderSize+e.DataLen())
+	_, err := seg.f.ReadAt(b, at)
+	if errors.Is(err, os.ErrClosed) {
+		return Entry{}, fmt.Errorf("%w: %d, it was trimmed just now", ErrNotFound, index)
+	}
+	if err == nil {
+		var found Entry
+		if found, err = ParseHeader(b); err == nil && found.Version != e.Version {
+			err = fmt.Errorf("%w: entry %v is not there, but %v", ErrDamaged, e.Version, found.Version)
+		}
+	}
+	if err == nil {
+		err = e.SetData(b[HeaderSize:])
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("wal: reading entry %d: %w", index, seg.wrap(at, err))
+	}
+	return e, nil
+}
+
+// Headers are the entries in the log, in order, without their data.
+func (l *Log) Headers() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		l.mu.Lock()
+		next := l.state.tail.Index + 1
+		l.mu.Unlock()
+		for {
+			l.mu.Lock()
+			sl := l.state.slot(max(next, l.state.tail.Index+1))
+			if sl == nil {
+				l.mu.Unlock()
+				return
+			}
+			e := sl.entry
+			l.mu.Unlock()
+			e.Data = nil
+			if next = e.Version.Index + 1; !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Err is the error that has ended the log, or nil: nothing becomes durable after it.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Stats returns the counters.
+func (l *Log) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Segments = len(l.segments)
+	return s
+}
+
+// Close makes durable what is queued, and ends the log. It returns Err.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	first := !l.closing
+	l.closing = true
+	l.work.Signal()
+	l.mu.Unlock()
+	if <-l.done; !first {
+		return ErrClosed
+	}
+	return errors.Join(l.Err(), l.closeSegments(), l.dir.Close())
+}
+
+func (l *Log) closeSegments() (err error) {
+	for _, g := range l.segments {
+		err = errors.Join(err, g.f.Close())
+	}
+	return err
+}
+
+// run is the writer.
+func (l *Log) run() {
+	defer close(l.done)
+	for more, err := true, error(nil); more; {
+		if more, err = l.step(); err != nil {
+			l.fail(err)
+			return
+		}
+	}
+}
+
+// step waits for something to write, and writes what is queued: all of it with one sync, while what comes
+// next queues. It is false when the log is closed.
+func (l *Log) step() (more bool, err error) {
+	l.mu.Lock()
+	for !l.unmarked && len(l.queue) == 0 && !l.closing && l.err == nil {
+		l.work.Wait()
+	}
+	batch, oldest, closing, err := l.queue, l.oldest(), l.closing, l.err
+	l.queue = nil
+	l.mu.Unlock()
+	if err == nil {
+		err = l.commit(batch)
+	}
+	if n := len(batch); err == nil && n > 0 && l.options.Synced != nil {
+		l.options.Synced(batch[n-1].seq, nil)
+	}
+	if g := l.current(); err == nil && l.unmarked && g.end >= l.options.SegmentSize { // after a sync only
+		err = l.roll(g.begin.Volume)
+	}
+	if err == nil {
+		err = l.sweep(oldest)
+	}
+	return !closing || l.unmarked, err
+}
+
+// commit writes a batch, and before it, unless it is there, the mark that all so far is durable. The mark
+// by itself needs no sync: it is for finding damage.
+func (l *Log) commit(batch []item) error {
+	g := l.current()
+	var bufs [][]byte
+	end := g.end
+	if l.unmarked {
+		bufs = append(bufs, g.begin.mark(end).AppendHeader(nil))
+		end += HeaderSize
+	}
+	for _, it := range batch {
+		pad := it.size - HeaderSize - int64(len(it.data))
+		bufs = append(bufs, it.header, it.data, zeros[:pad])
+		end += it.size
+	}
+	if err := g.f.writev(bufs, g.end); err != nil {
+		return err
+	}
+	if len(batch) > 0 {
+		if err := g.f.sync(); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := end
+	for i := len(batch) - 1; i >= 0; i-- {
+		at -= batch[i].size
+		if sl := batch[i].slot; sl != nil {
+			sl.entry.Data, sl.seg, sl.at = nil, g, at
+			if !sl.gone {
+				g.live++
+			}
+		}
+	}
+	l.stats.Bytes += end - g.end
+	g.end, l.unmarked = end, len(batch) > 0
+	if len(batch) > 0 {
+		l.written = batch[len(batch)-1].after
+		l.stats.Syncs++
+		l.stats.Changes += uint64(len(batch))
+	}
+	return nil
+}
+
+var zeros [align]byte
+
+func (l *Log) current() *segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.segments[len(l.segments)-1]
+}
+
+// roll begins a segment. All before it is durable.
+func (l *Log) roll(volume uint64) error {
+	b := begin{Volume: volume, Number: 1, Nonce: rand.Uint64(), Point: l.written}
+	if n := len(l.segments); n > 0 {
+		b.Number, b.Former = l.segments[n-1].begin.Number+1, l.segments[n-1].end
+	}
+	g := &segment{begin: b, name: segmentName(b.Number)}
+	var err error
+	if g.f, err = l.dir.open(g.name); err != nil {
+		return err
+	}
+	r := packed(kindBegin, b)
+	g.end = size(r)
+	err = g.f.truncate(0) // a crash may have left a part of it
+	if err == nil {
+		err = g.f.writev([][]byte{r.AppendHeader(nil), r.Data, zeros[:g.end-HeaderSize-int64(len(r.Data))]}, 0)
+	}
+	if err == nil {
+		err = g.f.sync()
+	}
+	if err == nil {
+		err = l.dir.sync()
+	}
+	if err != nil {
+		return errors.Join(err, g.f.Close())
+	}
+	g.f.allocate(l.options.SegmentSize)
+	l.mu.Lock()
+	l.segments, l.unmarked = append(l.segments, g), false // its beginning says so
+	l.mu.Unlock()
+	return nil
+}
+
+// oldest is the first segment that holds an entry which is in the log.
+func (l *Log) oldest() *segment {
+	for _, g := range l.segments {
+		if g.live > 0 {
+			return g
+		}
+	}
+	return l.segments[len(l.segments)-1]
+}
+
+// sweep removes the segments before one. If a crash brings them back, Open reads or removes them.
+func (l *Log) sweep(before *segment) error {
+	for {
+		l.mu.Lock()
+		g := l.segments[0]
+		if g == before {
+			l.mu.Unlock()
+			return nil
+		}
+		l.segments = l.segments[1:]
+		l.mu.Unlock()
+		if err := errors.Join(l.dir.remove(g.name), g.f.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// told adds to an error what to do.
+func told(err error) error {
+	if durable.Full(err) {
+		return fmt.Errorf("the disk is full: make space, and start again: %w", err)
+	}
+	return err
+}
+
+// fail ends the log, and says so once.
+func (l *Log) fail(err error) {
+	err = fmt.Errorf("wal: nothing more becomes durable: %w", told(err))
+	l.mu.Lock()
+	l.err, l.queue = err, nil
+	l.mu.Unlock()
+	if l.options.Synced != nil {
+		l.options.Synced(0, err)
+	}
+}

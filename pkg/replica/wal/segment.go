@@ -1,0 +1,104 @@
+package wal
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A segment is one file of the log.
+type segment struct {
+	begin begin
+	name  string
+	f     file
+	end   int64 // of its records
+	live  int   // durable entries in it that are in the log
+}
+
+const suffix = ".log"
+
+func segmentName(number uint64) string { return fmt.Sprintf("%016x%s", number, suffix) }
+
+// segmentNumbers lists the segments that are there, in order: those in use, and before them others that
+// a crash may have brought back.
+func segmentNumbers(dir directory) (used, others []uint64, err error) {
+	names, err := dir.list()
+	for _, name := range names {
+		digits, ok := strings.CutSuffix(name, suffix)
+		if n, err := strconv.ParseUint(digits, 16, 64); ok && err == nil && name == segmentName(n) {
+			used = append(used, n)
+		}
+	}
+	slices.Sort(used)
+	for i := len(used) - 1; i > 0; i-- {
+		if used[i-1]+1 != used[i] {
+			return used[i:], used[:i], err
+		}
+	}
+	return used, nil, err
+}
+
+// wrap says where an error is.
+func (g *segment) wrap(at int64, err error) error {
+	if errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return fmt.Errorf("%s at byte %d: %w", g.name, at, err)
+}
+
+// impossible is a record that has its CRC and yet cannot be: never a torn one.
+type impossible struct{ error }
+
+func (e impossible) Unwrap() error { return e.error }
+
+// A reader reads a segment's records.
+type reader struct {
+	b    *bufio.Reader
+	at   int64 // of the next record
+	end  int64
+	data []byte // of the latest record
+}
+
+func newReader(f file, from, end int64) *reader {
+	return &reader{b: buffered(f, from, end), at: from, end: end}
+}
+
+func buffered(f file, from, end int64) *bufio.Reader {
+	return bufio.NewReaderSize(io.NewSectionReader(f, from, end-from), int(min(end-from, 256<<10)))
+}
+
+// next returns the record at r.at, and goes on behind it. Its data is valid until the next call. Errors
+// that are not of this package are the disk's.
+func (r *reader) next() (*record, error) {
+	var h [HeaderSize]byte
+	if r.end-r.at < HeaderSize {
+		return nil, fmt.Errorf("%w: a record ends early", ErrDamaged)
+	}
+	if _, err := io.ReadFull(r.b, h[:]); err != nil {
+		return nil, err
+	}
+	rec, err := parse(h[:])
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRecord(&rec); err != nil {
+		return nil, impossible{err}
+	}
+	n := size(&rec)
+	if n > r.end-r.at {
+		return nil, fmt.Errorf("%w: a record ends early", ErrDamaged)
+	}
+	r.data = slices.Grow(r.data[:0], int(n-HeaderSize))[:n-HeaderSize]
+	if _, err := io.ReadFull(r.b, r.data); err != nil {
+		return nil, err
+	}
+	if err := rec.SetData(r.data[:rec.DataLen()]); err != nil {
+		return nil, err
+	}
+	r.at += n
+	return &rec, nil
+}
