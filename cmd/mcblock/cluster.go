@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+// configEnv is the environment variable that --config is taken from.
+const configEnv = "MCBLOCK_CONFIG"
+
+func addConfigFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "config", "c", "", "this host's configuration, a YAML `file`; default: $"+configEnv+", else "+config.DefaultFile)
+	cli.CompleteFile(cmd, "config", "yaml", "yml")
+}
+
+// loadConfig reads the configuration that the flag or the environment names.
+func loadConfig(file string) (*config.Config, error) {
+	return config.Load(cmp.Or(file, os.Getenv(configEnv), config.DefaultFile))
+}
+
+func files(c *config.Config) identity.Files {
+	return identity.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA}
+}
+
+// clusterFlags say where the configuration of the volumes is, and how long a call may take.
+type clusterFlags struct {
+	config  string
+	timeout time.Duration
+}
+
+func addClusterFlags(cmd *cobra.Command) *clusterFlags {
+	f := &clusterFlags{}
+	addConfigFlag(cmd, &f.config)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Second, "`time` that etcd has for each answer")
+	return f
+}
+
+// A cluster is the configuration store, and the manager above it.
+type cluster struct {
+	*osdmap.Manager
+	store *etcd.Store
+	cfg   *config.Config
+}
+
+// with connects to the store for a function.
+func (f *clusterFlags) with(ctx context.Context, do func(context.Context, *cluster) error) error {
+	if f.timeout <= 0 {
+		return cli.Usagef("--timeout %v: it is more than 0, such as 5s", f.timeout)
+	}
+	cfg, err := loadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	store, err := etcd.Dial(etcd.Config{Endpoints: cfg.EtcdClients(), Files: files(cfg)})
+	if err != nil {
+		return err
+	}
+	err = do(ctx, &cluster{osdmap.New(store, osdmap.Options{Timeout: f.timeout}), store, cfg})
+	if closing := store.Close(); err == nil && closing != nil && ctx.Err() == nil {
+		err = fmt.Errorf("etcd: %w", closing)
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+func etcdCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "etcd", Short: "Show and repair the etcd that the hosts run"}
+	cmd.AddCommand(membersCommand(), addCommand(), replaceCommand())
+	cli.Parent(cmd)
+	return cmd
+}
+
+func membersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "members [flags]",
+		Short:   "List the members of etcd",
+		Long:    "Lists the members of etcd, and how each is. It works without a majority, if one member answers.",
+		Example: "  mcblock etcd members",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			ctx, cancel := context.WithTimeout(ctx, flags.timeout)
+			defer cancel()
+			members, err := c.store.Members(ctx)
+			if err != nil {
+				return err
+			}
+			if out.IsJSON() {
+				return out.JSON(cmd.OutOrStdout(), memberViews(members))
+			}
+			return writeMembers(cmd.OutOrStdout(), out, memberViews(members))
+		})
+	}
+	return cmd
+}
+
+// patience is how long etcd may take to accept a change of its members: it refuses
+// some until it has been whole for seconds.
+const patience = time.Minute
+
+// newMember reads NAME=HOST:PORT.
+func newMember(arg string) (name, peer string, err error) {
+	name, peer, ok := strings.Cut(arg, "=")
+	if _, _, bad := net.SplitHostPort(peer); !ok || name == "" || bad != nil {
+		return "", "", cli.Usagef("%q: want NAME=HOST:PORT, as h4=10.2.0.12:2380", arg)
+	}
+	return name, peer, nil
+}
+
+func addCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add NAME=HOST:PORT [flags]",
+		Short: "Let another member into etcd",
+		Long: `Lets another member into etcd, by its host's name and its address for other members. It
+then has to start, before another is added: with three members one may be lost, with
+five two.`,
+		Example: "  mcblock etcd add h4=10.2.0.12:2380",
+		Args:    cli.ExactArg("one member"),
+	}
+	flags := addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, peer, err := newMember(args[0])
+		if err != nil {
+			return err
+		}
+		return changeMembers(cmd, flags, name, func(ctx context.Context, c *cluster) (map[string]string, error) {
+			return c.store.Add(ctx, name, peer)
+		})
+	}
+	return cmd
+}
+
+func replaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replace LOST NAME=HOST:PORT [flags]",
+		Short: "Replace a member of etcd whose disk is lost",
+		Long: `Takes a member of etcd that is lost with its disk out of the cluster, and lets another
+in, by its host's name and its address for other members. More than half of the
+members must run. A member that answers is not taken out.
+
+If it fails when the lost member is out, "etcd add" does the rest.`,
+		Example: "  mcblock etcd replace h3 h4=10.2.0.12:2380",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return cli.Usagef("%d arguments: name the lost member, and the new one with its address", len(args))
+			}
+			return nil
+		},
+	}
+	flags := addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, peer, err := newMember(args[1])
+		if err != nil {
+			return err
+		}
+		return changeMembers(cmd, flags, name, func(ctx context.Context, c *cluster) (map[string]string, error) {
+			return c.store.Replace(ctx, args[0], name, peer)
+		})
+	}
+	return cmd
+}
+
+// changeMembers changes the members of etcd, and says what to do next.
+func changeMembers(cmd *cobra.Command, flags *clusterFlags, name string, change func(context.Context, *cluster) (map[string]string, error)) error {
+	return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+		ctx, cancel := context.WithTimeout(ctx, max(patience, flags.timeout))
+		defer cancel()
+		all, err := change(ctx, c)
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s may come in. In its mcblock.yaml set\n\n  etcd:\n    join: true\n    members:\n", name)
+		for _, n := range slices.Sorted(maps.Keys(all)) {
+			host, _, _ := net.SplitHostPort(all[n])
+			fmt.Fprintf(&b, "      - {name: %s, address: %s, peer: %q}\n", n, host, all[n])
+		}
+		b.WriteString("\nand start it there. Give the other hosts the same members, for their next start.\n")
+		_, err = fmt.Fprint(cmd.OutOrStdout(), b.String())
+		return err
+	})
+}

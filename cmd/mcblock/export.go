@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mcrdma/mcrdma/internal/nbd"
+	"github.com/mcrdma/mcrdma/pkg/replica"
+)
+
+// exports are the volumes of a host, as NBD clients see them.
+type exports struct{ host *replica.Host }
+
+func (x exports) list(context.Context, nbd.Client) ([]nbd.Info, error) {
+	var all []nbd.Info
+	for _, v := range x.host.Volumes() {
+		all = append(all, export{v}.Info())
+	}
+	return all, nil
+}
+
+// open returns the volume with a name; the empty name is that of the only one.
+func (x exports) open(_ context.Context, _ nbd.Client, name string) (nbd.Export, error) {
+	if all := x.host.Volumes(); name == "" && len(all) == 1 {
+		return export{all[0]}, nil
+	}
+	v, err := x.host.Volume(name)
+	if err != nil {
+		return nil, err
+	}
+	return export{v}, nil
+}
+
+// An export is a volume.
+type export struct{ v *replica.Volume }
+
+// Info implements nbd.Export.
+func (e export) Info() nbd.Info {
+	i := e.v.Info()
+	return nbd.Info{Name: i.Name, Description: fmt.Sprintf("volume %016x, %d copies", i.ID, len(i.Hosts)), Size: i.Size, MinBlock: i.BlockSize}
+}
+
+// Done implements nbd.Export.
+func (e export) Done() <-chan struct{} { return e.v.Done() }
+
+// ReadAt implements nbd.Export.
+func (e export) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return errno(e.v.ReadAt(ctx, p, off))
+}
+
+// Buffer implements nbd.Export.
+func (e export) Buffer(ctx context.Context, n int) (nbd.Buffer, error) {
+	b, err := e.v.Buffer(ctx, n)
+	if err != nil {
+		return nil, errno(err)
+	}
+	return b, nil
+}
+
+// WriteAt implements nbd.Export.
+func (e export) WriteAt(ctx context.Context, b nbd.Buffer, off int64, fua bool) error {
+	return errno(e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua))
+}
+
+// Flush implements nbd.Export.
+func (e export) Flush(ctx context.Context) error { return errno(e.v.Flush(ctx)) }
+
+// Trim implements nbd.Export.
+func (e export) Trim(ctx context.Context, off, n int64, fua bool) error {
+	return errno(e.v.Trim(ctx, off, n, fua))
+}
+
+// WriteZeroes implements nbd.Export.
+func (e export) WriteZeroes(ctx context.Context, off, n int64, how nbd.Zeroes) error {
+	if !how.NoHole {
+		return e.Trim(ctx, off, n, how.FUA) // what is trimmed reads as zeros
+	}
+	if how.Fast { // a file system that cannot reserve space has zeros written
+		return nbd.ENOTSUP
+	}
+	return errno(e.v.WriteZeroes(ctx, off, n, how.FUA))
+}
+
+// Extents implements nbd.Export.
+func (e export) Extents(ctx context.Context, off, n int64, limit int) ([]nbd.Extent, error) {
+	list, err := e.v.Extents(ctx, off, n, limit)
+	all := make([]nbd.Extent, len(list))
+	for i, x := range list {
+		all[i] = nbd.Extent(x)
+	}
+	return all, errno(err)
+}
+
+// errno gives an error the number that clients know; others are EIO.
+func errno(err error) error {
+	switch {
+	case errors.Is(err, replica.ErrRange):
+		return fmt.Errorf("%w: %w", nbd.EINVAL, err)
+	case errors.Is(err, replica.ErrClosed):
+		return fmt.Errorf("%w: %w", nbd.ESHUTDOWN, err)
+	}
+	return err
+}

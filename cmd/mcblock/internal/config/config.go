@@ -1,0 +1,112 @@
+// Package config is the configuration of a host's mcblock: the YAML file that users write,
+// and the typed [Config] that it becomes. [Load] and [Parse] are strict: they refuse an unknown
+// field, a value of the wrong form and inconsistent values, each with file and line. [Reference]
+// shows every field.
+//
+// The package imports the standard library and strictyaml. It opens no file but the one that Load
+// is given.
+package config
+
+import (
+	_ "embed"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
+)
+
+// Reference is a complete configuration, in which comments explain every field and say which
+// values are defaults.
+//
+//go:embed reference.yaml
+var Reference string
+
+// Default ports and places.
+const (
+	DefaultPeerPort   = 9570  // where hosts' mcblock serve each other
+	DefaultClientPort = 2379  // of etcd, for clients
+	DefaultEtcdPort   = 2380  // of etcd, for other members
+	DefaultNBDPort    = 10809 // as NBD's clients expect it
+	DefaultFile       = "/etc/mcrdma/mcblock.yaml"
+
+	// DefaultElection of etcd: a replica that dies together with the leader is taken out of its group after twice as long at most.
+	DefaultElection = 120 * time.Millisecond
+)
+
+// A Config describes a host that has copies of volumes. Tags say what a field is called in the file.
+type Config struct {
+	Name     string     `yaml:"name"`     // the host's, as in its certificate
+	ID       uint32     `yaml:"id"`       // the host's number in maps, never given to another host
+	Address  netip.Addr `yaml:"address"`  // of the RDMA device
+	Data     string     `yaml:"data"`     // directory of logs and stores
+	Listen   string     `yaml:"listen"`   // for other hosts, host:port
+	NBD      string     `yaml:"nbd"`      // for clients, host:port
+	Socket   string     `yaml:"socket"`   // of the host's daemon
+	TLS      TLS        `yaml:"tls"`      // empty: plain text
+	Insecure bool       `yaml:"insecure"` // plain text at any address
+	Etcd     Etcd       `yaml:"etcd"`
+}
+
+// TLS holds the names of PEM files.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
+}
+
+// Etcd says where the maps of the volumes are: with members of our own, or in a cluster that
+// others run.
+type Etcd struct {
+	Endpoints []string `yaml:"endpoints"` // of others' cluster, host:port each
+	Members   []Member `yaml:"members"`   // hosts that run a member in their mcblock
+	Join      bool     `yaml:"join"`      // this host's member replaces another
+	// Election is for how long a leader is silent before the other members choose a new one.
+	Election time.Duration `yaml:"election"`
+}
+
+// A Member is a host with a member of etcd.
+type Member struct {
+	Name    string     `yaml:"name"`    // the host's
+	Address netip.Addr `yaml:"address"` // in its certificate
+	Peer    string     `yaml:"peer"`    // host:port for other members
+	Client  string     `yaml:"client"`  // host:port for clients
+}
+
+// EtcdClients are the addresses at which etcd is reached, host:port each.
+func (c *Config) EtcdClients() []string {
+	if len(c.Etcd.Members) == 0 {
+		return c.Etcd.Endpoints
+	}
+	var all []string
+	for _, m := range c.Etcd.Members {
+		all = append(all, m.Client)
+	}
+	return all
+}
+
+// Member is this host's member of etcd, or nil.
+func (c *Config) Member() *Member {
+	i := slices.IndexFunc(c.Etcd.Members, func(m Member) bool { return m.Name == c.Name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Etcd.Members[i]
+}
+
+func (c *Config) setDefaults() {
+	if c.Address.IsValid() {
+		strictyaml.Default(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPeerPort).String())
+	}
+	strictyaml.Default(&c.Data, "/var/lib/mcblock")
+	strictyaml.Default(&c.NBD, "127.0.0.1:"+strconv.Itoa(DefaultNBDPort))
+	strictyaml.Default(&c.Socket, "/run/mcrdma/daemon.sock")
+	strictyaml.Default(&c.Etcd.Election, DefaultElection)
+	for i := range c.Etcd.Members {
+		if m := &c.Etcd.Members[i]; m.Address.IsValid() {
+			strictyaml.Default(&m.Peer, netip.AddrPortFrom(m.Address, DefaultEtcdPort).String())
+			strictyaml.Default(&m.Client, netip.AddrPortFrom(m.Address, DefaultClientPort).String())
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
+)
+
+// format is the format of the file.
+var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"}
+
+// Load reads the file called name. Relative names of other files in it count from the
+// directory that it lies in. Errors are those of [Parse], or of reading.
+func Load(name string) (*Config, error) {
+	return strictyaml.Load(name, "host", format, Parse, func(c *Config) []*string {
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.Data, &c.Socket}
+	})
+}
+
+// Parse reads a configuration; name is what messages call the file. Defaults are set, and the
+// result is valid. The error joins one [*strictyaml.Error] for each fault, in the order of the file, up to
+// 20 of them.
+func Parse(data []byte, name string) (*Config, error) {
+	c := &Config{}
+	f, ok := strictyaml.Decode(data, name, c, format)
+	if !ok {
+		return nil, f.Err()
+	}
+	c.setDefaults()
+	k := &checker{f, c}
+	k.host()
+	k.services()
+	k.etcd()
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// A checker judges a Config.
+type checker struct {
+	*strictyaml.Faults
+	c *Config
+}
+
+func (k *checker) host() {
+	k.Name("name", k.c.Name, "the host's name, as in its certificate")
+	if k.c.ID == 0 {
+		k.Add("id", "missing: the host's number, 1 or more, which no other host ever had")
+	}
+	k.Unicast("address", k.c.Address, "the address of the host's RDMA device")
+}
+
+// services checks what the host listens at, and who may reach it.
+func (k *checker) services() {
+	c := k.c
+	if c.TLS != (TLS{}) && slices.Contains([]string{c.TLS.Cert, c.TLS.Key, c.TLS.CA}, "") {
+		k.Add("tls", "incomplete: want cert, key and ca, or none of them")
+	}
+	if c.Address.Is4() || k.Has("listen") { // otherwise its default is as wrong as the address
+		k.listens("listen", c.Listen)
+	}
+	k.listens("nbd", c.NBD)
+}
+
+// listens checks an address that this host listens at.
+func (k *checker) listens(path, at string) {
+	host, ok := k.HostPort(path, at)
+	if ok && k.c.TLS == (TLS{}) && !strictyaml.Loopback(host) && !k.c.Insecure && !k.Unread("tls") {
+		k.Add(path, "%s can be reached from elsewhere, and nothing protects it: set tls (cmd-daemon init makes certificates), or insecure: true to verify no identity", at)
+	}
+}
+
+// connects checks an address of another host.
+func (k *checker) connects(path, at string) { k.HostPort(path, at) }
+
+func (k *checker) etcd() {
+	e := k.c.Etcd
+	switch {
+	case len(e.Endpoints) == 0 && len(e.Members) == 0 && !k.Unread("etcd"):
+		k.Add("etcd", "missing: members, the hosts that run etcd in their mcblock, or endpoints of a cluster that is there")
+	case len(e.Endpoints) > 0 && len(e.Members) > 0:
+		k.Add("etcd", "endpoints and members: want one of them")
+	case e.Join && k.c.Member() == nil:
+		k.Add("etcd.join", "host %q is not among the members, and has nothing to join", k.c.Name)
+	}
+	k.Between("etcd.election", e.Election, 50*time.Millisecond, 10*time.Second)
+	for i, at := range e.Endpoints {
+		k.connects(fmt.Sprintf("etcd.endpoints[%d]", i), at)
+	}
+	names := map[string]string{}
+	for i, m := range e.Members {
+		at := fmt.Sprintf("etcd.members[%d]", i)
+		if k.Name(at+".name", m.Name, "the host's name") {
+			if first, taken := names[m.Name]; taken {
+				k.Add(at+".name", "%q is taken already, in %s", m.Name, k.Position(first))
+			} else {
+				names[m.Name] = at + ".name"
+			}
+		}
+		if !k.Unicast(at+".address", m.Address, "the address of that host, as in its certificate") {
+			continue
+		}
+		check := k.connects
+		if m.Name == k.c.Name {
+			check = k.listens
+		}
+		check(at+".peer", m.Peer)
+		check(at+".client", m.Client)
+	}
+}

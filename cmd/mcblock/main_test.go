@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+)
+
+// call runs a command line that ends by itself.
+func call(t testing.TB, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs testenv.SyncBuffer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	code = run(ctx, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// TestUsage: what is wrong with a command line is said, with exit code 2.
+func TestUsage(t *testing.T) {
+	t.Setenv(configEnv, "/no/such.yaml")
+	for _, c := range []struct{ args, want string }{
+		{"walk", `there is no sub-command "walk"; the sub-commands are: `},
+		{"serve x", `unexpected argument "x"`},
+		{"serve --log-level loud", `--log-level "loud" is none of`},
+		{"init", "0 arguments: name the directory that cmd-daemon init has made"},
+		{"init x --reference", `unexpected argument "x"`},
+		{"volume", ""},
+		{"volume create", "0 arguments: name one volume"},
+		{"volume create v", "a size is needed: --size 10G"},
+		{"volume create v --size 10X", "--size"},
+		{"volume create v --size 10G --timeout 0s", "--timeout 0s"},
+		{"volume delete v", "--yes says that it may be"},
+		{"volume list -o yaml", "formats are text or json"},
+		{"etcd replace h3", "1 arguments: name the lost member, and the new one"},
+		{"etcd replace h3 h4", `"h4": want NAME=HOST:PORT`},
+		{"etcd add h4=x", `"h4=x": want NAME=HOST:PORT`},
+	} {
+		code, stdout, stderr := call(t, strings.Fields(c.args)...)
+		if c.want == "" {
+			if code != cli.ExitOK || !strings.Contains(stdout, "Available Commands") {
+				t.Errorf("%s: %d, %s%s", c.args, code, stdout, stderr)
+			}
+		} else if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: %d, %s, %s; want %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+	if code, _, stderr := call(t, "status"); code != cli.ExitFailure || !strings.Contains(stderr, "/no/such.yaml") {
+		t.Errorf("%d, %s", code, stderr)
+	}
+}
+
+// TestInit: what init makes can be loaded, fits the daemon's lab, and is not overwritten.
+func TestInit(t *testing.T) {
+	dir := t.TempDir()
+	for i, name := range []string{"a", "b", "c", "d"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("name: %s\naddress: 127.1.0.%d\nsocket: daemon.sock\nstate: daemon.db\ntls: {cert: host.crt, key: host.key, ca: ca.crt}\n", name, i+1)
+		if err := os.WriteFile(filepath.Join(dir, name, "daemon.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, stdout, stderr := call(t, "init", dir)
+	if code != cli.ExitOK || strings.Count(stdout, "made ") != 4 {
+		t.Fatalf("%d, %s%s", code, stdout, stderr)
+	}
+	c, err := loadConfig(filepath.Join(dir, "d", configuration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, "d", name) }
+	if c.Name != "d" || c.ID != 4 || c.Member() != nil || len(c.EtcdClients()) != 3 || c.Data != at("data") || c.Socket != at("daemon.sock") || c.TLS.Key != at("host.key") {
+		t.Errorf("%+v", c)
+	}
+	for args, want := range map[string]string{dir: "nothing is overwritten", t.TempDir(): "cmd-daemon init"} {
+		if code, _, stderr := call(t, "init", args); code != cli.ExitFailure || !strings.Contains(stderr, want) {
+			t.Errorf("%d, %s; want %q", code, stderr, want)
+		}
+	}
+	if code, stdout, _ := call(t, "init", "--reference"); code != cli.ExitOK || !strings.Contains(stdout, "min") && !strings.Contains(stdout, "etcd:") {
+		t.Errorf("%d, %s", code, stdout)
+	}
+}
+
+// store starts etcd with n members, knows hosts, and writes the configuration of the first.
+func store(t *testing.T, n, hosts int) (m *osdmap.Manager, config string, members []*embedded.Member) {
+	t.Helper()
+	peers, text, first := map[string]string{}, "name: h1\nid: 1\naddress: 127.0.0.1\netcd:\n  members:\n", ""
+	var at []netip.Addr
+	for i := range n {
+		at = append(at, testenv.Loopback())
+		peers[fmt.Sprintf("h%d", i+1)] = netip.AddrPortFrom(at[i], 2380).String()
+		text += fmt.Sprintf("    - {name: h%d, address: %v}\n", i+1, at[i])
+	}
+	for i := range n {
+		name := fmt.Sprintf("h%d", i+1)
+		x, err := embedded.Start(embedded.Config{Name: name, Dir: filepath.Join(t.TempDir(), name), Client: netip.AddrPortFrom(at[i], 2379).String(),
+			Members: peers, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(x.Close)
+		members = append(members, x)
+	}
+	first = netip.AddrPortFrom(at[0], 2379).String()
+	kv, err := etcd.Dial(etcd.Config{Endpoints: []string{first}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kv.Close() })
+	m = osdmap.New(kv, osdmap.Options{Timeout: time.Minute})
+	for i := range hosts {
+		if err := m.PutHost(t.Context(), osdmaptest.Host(core.ID(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config = filepath.Join(t.TempDir(), configuration)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m, config, members
+}
+
+// TestVolumes: a volume is made, shown and deleted.
+func TestVolumes(t *testing.T) {
+	m, config, _ := store(t, 1, 4)
+	t.Setenv(configEnv, config)
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"volume list", 0, "VOLUME  BYTES  EPOCH  PRIMARY  ACTING  HOSTS  MIN_SIZE"},
+		{"volume create vol --size 10G", 2, "there are 4 hosts: choose with --hosts from h1, h2, h3, h4"},
+		{"volume create vol --size 10G --hosts h1,h9", 2, `there is no host "h9"; there are h1, h2, h3, h4`},
+		{"volume create vol --size 10G --hosts h1,h1", 2, "there twice"},
+		{"volume create vol --size 1000 --hosts h1", 2, "a multiple of 4096"},
+		{"volume create a/b --size 10G --hosts h1", 2, "name of the volume"},
+		{"volume create vol --size 10G --hosts h1,h2 --min-size 3", 2, "min_size 3"},
+		{"volume create vol --size 10G --hosts h1,h2 --block-size 1000", 2, "power of two"},
+		{"volume create vol --size 10G --hosts h1,h3,h4", 0, "epoch 1, min_size 2"},
+		{"volume create vol --size 1G --hosts h1", 1, "exists already"},
+		{"volume show vol", 0, "h3    acting"},
+		{"volume show wal", 1, `there is no volume "wal"; there are vol`},
+		{"volume delete wal --yes", 1, `there is no volume "wal"`},
+		{"status", 0, "10.1.0.14:10809"},
+		{"etcd members", 0, "leader"},
+	} {
+		code, stdout, stderr := call(t, strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) || (code == 0) != (stderr == "") {
+			t.Errorf("%s: %d, %s, %s; want %d, %q", c.args, code, stdout, stderr, c.code, c.want)
+		}
+	}
+	s, err := m.Read(t.Context())
+	if err != nil || len(s.Volumes) != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	v := s.Volumes[0]
+	if _, err := m.Propose(t.Context(), v.Volume.ID, osdmaptest.Next(v.Map, 3, 3, 4)); err != nil {
+		t.Fatal(err)
+	}
+	var got []volumeView
+	code, stdout, stderr := call(t, "volume", "list", "-o", "json")
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || len(got) != 1 {
+		t.Fatalf("%d, %s%s, %v", code, stdout, stderr, err)
+	}
+	if g := got[0]; g.Name != "vol" || g.Size != 10<<30 || g.Primary != "h3" || strings.Join(g.Acting, ",") != "h3,h4" || strings.Join(g.Hosts, ",") != "h1,h3,h4" ||
+		g.Epoch != 2 || g.ID != fmt.Sprintf("%016x", v.Volume.ID) {
+		t.Errorf("%+v", g)
+	}
+	if _, stdout, _ := call(t, "volume", "show", "vol"); !strings.Contains(stdout, "h1    not acting") || !strings.Contains(stdout, "h3    primary ") {
+		t.Error(stdout)
+	}
+	if code, stdout, stderr := call(t, "volume", "delete", "vol", "--yes"); code != 0 || stdout != "deleted vol\n" {
+		t.Errorf("%d, %s%s", code, stdout, stderr)
+	}
+	if _, stdout, _ := call(t, "volume", "list", "-o", "json"); strings.TrimSpace(stdout) != "[]" {
+		t.Error(stdout)
+	}
+}
+
+// TestNoMajority: without a majority of etcd, status fails, and still shows which members are down.
+func TestNoMajority(t *testing.T) {
+	_, config, members := store(t, 3, 1)
+	for _, m := range members {
+		<-m.Ready() // all have said their names
+	}
+	members[1].Close()
+	members[2].Close()
+	code, stdout, stderr := call(t, "status", "--config", config, "--timeout", "3s")
+	if code != cli.ExitFailure || strings.Count(stdout, "refused") != 2 || !strings.Contains(stderr, "volumes go on as they are") {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+	members[0].Close()
+	if code, stdout, stderr := call(t, "status", "--config", config, "--timeout", "1s"); code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "no member of etcd answers") {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+}
+
+// TestReplaceMember: the command says what to write into the configurations.
+func TestReplaceMember(t *testing.T) {
+	_, config, members := store(t, 3, 1)
+	for _, m := range members {
+		<-m.Ready()
+	}
+	at := netip.AddrPortFrom(testenv.Loopback(), 2380).String()
+	if code, _, stderr := call(t, "etcd", "replace", "h3", "h4="+at, "--config", config); code != cli.ExitFailure || !strings.Contains(stderr, `"h3"`) || !strings.Contains(stderr, "answers") {
+		t.Errorf("%d, %s", code, stderr)
+	}
+	members[2].Close()
+	code, stdout, stderr := call(t, "etcd", "replace", "h3", "h4="+at, "--config", config)
+	if code != cli.ExitOK || !strings.Contains(stdout, "join: true") || !strings.Contains(stdout, `{name: h4, address: `+strings.TrimSuffix(at, ":2380")) || strings.Contains(stdout, "name: h3") {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/nbd"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
+	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	_ "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"  // a device's driver
+	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // likewise
+	"github.com/mcrdma/mcrdma/pkg/replica"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+const serveHelp = `Keeps this host's copies of volumes, and serves all volumes that have one here to NBD
+clients, by name: nbd://127.0.0.1:10809/vol. A client may use any host of the volume:
+one that is not the primary passes requests on, also when the primary changes.
+
+The host's cmd-daemon must run. If the configuration lists this host among the
+members of etcd, its member runs here too.
+
+SIGINT and SIGTERM end it: requests that are under way are answered first. The
+volumes go on on the other hosts, if enough of them are left.
+
+Once clients are served, a line that begins with "ready" goes to standard output, and
+systemd is told.`
+
+// parting is how long requests may take that are under way when the host is to end.
+const parting = 5 * time.Second
+
+func serveCommand() *cobra.Command {
+	var file string
+	var check, fast, child bool
+	cmd := &cobra.Command{
+		Use:     "serve [flags]",
+		Short:   "Keep this host's copies of volumes, and serve them by NBD",
+		Long:    serveHelp,
+		Example: "  mcblock serve --config /etc/mcrdma/mcblock.yaml\n  mcblock serve --config lab/h1/mcblock.yaml --check",
+		Args:    cli.NoArgs,
+	}
+	addConfigFlag(cmd, &file)
+	f := cmd.Flags()
+	f.BoolVar(&check, "check", false, "only check the configuration and its certificate")
+	f.BoolVar(&fast, "fast", false, "shorter times until a primary counts as dead, for hosts without long pauses; the same on all hosts")
+	f.BoolVar(&child, "child", false, "end when standard input does")
+	_ = f.MarkHidden("child") // it is there
+	logger := cli.AddLogFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := logger(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		cfg, err := loadConfig(file)
+		if err != nil {
+			return err
+		}
+		if err := checkCertificate(cfg, time.Now()); err != nil {
+			return err
+		}
+		if check {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if child {
+			go func() {
+				_, _ = io.Copy(io.Discard, os.Stdin)
+				stop()
+			}()
+		}
+		s := &server{cfg: cfg, log: log}
+		if fast {
+			s.options = replica.Fast()
+		}
+		return s.run(ctx, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// checkCertificate says whether other hosts will accept this one.
+func checkCertificate(cfg *config.Config, now time.Time) error {
+	own, until, err := files(cfg).Read()
+	switch {
+	case err != nil || own.Role == 0: // plain text
+		return err
+	case !own.Is(identity.Host) || own.Name != cfg.Name:
+		return fmt.Errorf("%s is the certificate of %v, and this host is host:%s: issue one for it, or correct the name", cfg.TLS.Cert, own, cfg.Name)
+	case now.After(until):
+		return fmt.Errorf("%s was valid until %s: renew it (cmd-daemon init --renew for a lab's)", cfg.TLS.Cert, until.Format(time.DateTime))
+	}
+	return nil
+}
+
+// A server is a host that serves.
+type server struct {
+	cfg     *config.Config
+	log     *slog.Logger
+	options replica.Options
+
+	closers []func() error // in the order of opening
+}
+
+// opened has what is open closed at the end.
+func (s *server) opened(close func() error) { s.closers = append(s.closers, close) }
+
+// run serves until ctx ends.
+func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
+	defer func() {
+		if ctx.Err() != nil {
+			err = nil // it was to end, perhaps before it served
+		}
+		for _, c := range slices.Backward(s.closers) {
+			err = errors.Join(err, c())
+		}
+	}()
+	if err := files(s.cfg).Exposed(); err != nil {
+		s.log.Warn("the key is not secret", "error", err)
+	}
+	failed := make(chan error, 2)
+	manager, err := s.manager(failed)
+	if err != nil {
+		return err
+	}
+	host, err := s.host(ctx, manager)
+	if err != nil {
+		return err
+	}
+	at, err := s.export(host, failed)
+	if err != nil {
+		return err
+	}
+	cli.NotifySystemd("READY=1")
+	s.log.Info("ready", "host", s.cfg.Name, "nbd", at, "peers", s.cfg.Listen)
+	fmt.Fprintf(stdout, "ready: host %s, volumes at nbd://%s/NAME\n", s.cfg.Name, at)
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	cli.NotifySystemd("STOPPING=1")
+	return err
+}
+
+// manager starts etcd if it runs here, and connects to it.
+func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
+	if m := s.cfg.Member(); m != nil {
+		members := map[string]string{}
+		for _, x := range s.cfg.Etcd.Members {
+			members[x.Name] = x.Peer
+		}
+		member, err := embedded.Start(embedded.Config{Name: m.Name, Dir: filepath.Join(s.cfg.Data, "etcd"), Client: m.Client, Members: members,
+			Join: s.cfg.Etcd.Join, Election: s.cfg.Etcd.Election, Files: files(s.cfg), Log: s.log})
+		if err != nil {
+			return nil, err
+		}
+		s.opened(func() error {
+			member.Close()
+			return nil
+		})
+		go func() {
+			if err, ok := <-member.Err(); ok {
+				failed <- fmt.Errorf("etcd: %w", err)
+			}
+		}()
+	}
+	store, err := etcd.Dial(etcd.Config{Endpoints: s.cfg.EtcdClients(), Files: files(s.cfg)})
+	if err != nil {
+		return nil, err
+	}
+	s.opened(func() error {
+		_ = store.Close() // it reports that it is being closed
+		return nil
+	})
+	return osdmap.New(store, osdmap.Options{}), nil
+}
+
+// host opens the copies of this host.
+func (s *server) host(ctx context.Context, m *osdmap.Manager) (*replica.Host, error) {
+	client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket})
+	if err != nil {
+		return nil, err
+	}
+	s.opened(client.Close)
+	l, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	dir := filepath.Join(s.cfg.Data, "volumes")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}
+	h, err := replica.Open(replica.Config{Self: self, Client: client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	s.opened(h.Close)
+	return h, nil
+}
+
+// export serves the volumes to NBD clients, and returns where.
+func (s *server) export(h *replica.Host, failed chan<- error) (net.Addr, error) {
+	x := exports{h}
+	c := nbd.Config{List: x.list, Open: x.open, Log: s.log}
+	if f := files(s.cfg); !f.Plain() {
+		info := etcd.Info(f)
+		var err error
+		if c.TLS, err = info.ServerConfig(); err != nil {
+			return nil, fmt.Errorf("nbd: %w", err)
+		}
+		name, _, _ := net.SplitHostPort(s.cfg.NBD)
+		c.RequireTLS = !strictyaml.Loopback(name)
+	}
+	server, err := nbd.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("nbd: %w", err)
+	}
+	l, err := net.Listen("tcp", s.cfg.NBD)
+	if err != nil {
+		return nil, fmt.Errorf("nbd: %w; name another address in the configuration", err)
+	}
+	go func() {
+		if err := server.Serve(l); err != nil {
+			failed <- fmt.Errorf("nbd: %w", err)
+		}
+	}()
+	s.opened(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), parting)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			s.log.Warn("clients had requests under way", "error", err)
+		}
+		return nil
+	})
+	return l.Addr(), nil
+}

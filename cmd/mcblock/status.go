@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+// A statusView is the status in JSON.
+type statusView struct {
+	Etcd    []memberView  `json:"etcd"`
+	Hosts   []osdmap.Host `json:"hosts"`
+	Volumes []volumeView  `json:"volumes"`
+	Faults  []string      `json:"faults"` // records that cannot be read
+}
+
+// A memberView is a member of etcd in JSON.
+type memberView struct {
+	Name    string `json:"name"`
+	Client  string `json:"client"`
+	Peer    string `json:"peer"`
+	Leader  bool   `json:"leader"`
+	Version string `json:"version,omitempty"`
+	Size    int64  `json:"size,omitempty"` // bytes of its database
+	Error   string `json:"error,omitempty"`
+}
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show etcd, the hosts and the volumes",
+		Long: `Shows the members of etcd and whether each answers, the hosts, and the volumes with
+their present maps. It fails if etcd has no majority; then it still shows which
+members answer.`,
+		Example: "  mcblock status\n  mcblock status -o json",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			short, cancel := context.WithTimeout(ctx, flags.timeout)
+			members, err := c.store.Members(short)
+			cancel()
+			if err != nil {
+				return err
+			}
+			s, away := c.Read(ctx)
+			if err := writeStatus(cmd.OutOrStdout(), out, members, &s, away == nil); err != nil {
+				return err
+			}
+			return away
+		})
+	}
+	return cmd
+}
+
+func memberViews(members []etcd.Member) []memberView {
+	list := []memberView{}
+	for _, m := range members {
+		v := memberView{Name: m.Name, Client: m.Client, Peer: m.Peer, Leader: m.Leader, Version: m.Version, Size: m.Size}
+		if m.Err != nil {
+			v.Error = cli.Clean(m.Err.Error())
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// writeStatus writes what is known: without a majority of etcd that is its members.
+func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.State, known bool) error {
+	list := memberViews(members)
+	if out.IsJSON() {
+		v := statusView{Etcd: list, Hosts: append([]osdmap.Host{}, s.Hosts...), Volumes: volumes(s), Faults: []string{}}
+		for _, f := range s.Faults {
+			v.Faults = append(v.Faults, f.Error())
+		}
+		return out.JSON(w, v)
+	}
+	if err := writeMembers(w, out, list); err != nil || !known {
+		return err
+	}
+	var hosts [][]any
+	for _, h := range s.Hosts {
+		hosts = append(hosts, []any{h.Name, uint32(h.ID), h.Peer, h.NBD, h.Device})
+	}
+	fmt.Fprintln(w)
+	if err := out.Table(w, []string{"host", "number", "peer", "nbd", "device"}, hosts); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	if err := writeVolumes(w, out, s); err != nil {
+		return err
+	}
+	for _, f := range s.Faults {
+		if _, err := fmt.Fprintf(w, "\n%v\n", f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeMembers(w io.Writer, out *cli.Output, list []memberView) error {
+	var rows [][]any
+	for _, m := range list {
+		state := cli.Either(m.Leader, "leader", "follows")
+		if m.Error != "" {
+			state = m.Error
+		}
+		rows = append(rows, []any{m.Name, m.Client, m.Peer, m.Version, state})
+	}
+	return out.Table(w, []string{"etcd", "client", "peer", "version", "state"}, rows)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// A volumeView is a volume in JSON.
+type volumeView struct {
+	ID        string    `json:"id"` // hexadecimal
+	Name      string    `json:"name"`
+	Size      int64     `json:"size"`       // bytes
+	BlockSize int       `json:"block_size"` // bytes
+	MinSize   int       `json:"min_size"`
+	Epoch     uint64    `json:"epoch"`
+	Primary   string    `json:"primary"` // empty: there was none yet
+	Acting    []string  `json:"acting"`
+	Hosts     []string  `json:"hosts"`
+	Created   time.Time `json:"created"`
+}
+
+func volume(s *osdmap.State, v osdmap.VolumeState) volumeView {
+	j := volumeView{ID: fmt.Sprintf("%016x", v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.Size, BlockSize: v.Volume.BlockSize,
+		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: []string{}}
+	if v.Map.Since > 0 {
+		j.Primary = hostName(s, v.Map.Primary.ID)
+	}
+	for _, m := range v.Map.Acting {
+		j.Acting = append(j.Acting, hostName(s, m.ID))
+	}
+	for _, id := range v.Volume.Hosts {
+		j.Hosts = append(j.Hosts, hostName(s, id))
+	}
+	return j
+}
+
+func volumes(s *osdmap.State) []volumeView {
+	list := []volumeView{}
+	for _, v := range s.Volumes {
+		list = append(list, volume(s, v))
+	}
+	return list
+}
+
+func hostName(s *osdmap.State, id core.ID) string {
+	if h := s.Host(id); h != nil {
+		return h.Name
+	}
+	return fmt.Sprintf("host %d", id)
+}

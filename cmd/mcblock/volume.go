@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+func volumeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "volume", Short: "Make, show and delete volumes"}
+	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand())
+	cli.Parent(cmd)
+	return cmd
+}
+
+// createOptions are the flags of create.
+type createOptions struct {
+	size, block int
+	minSize     int
+	hosts       []string
+}
+
+func createCommand() *cobra.Command {
+	var o createOptions
+	cmd := &cobra.Command{
+		Use:   "create NAME --size BYTES [flags]",
+		Short: "Make a volume",
+		Long: `Makes a volume of a size, with a copy on each of some hosts. It reads as zeros, and
+takes space as it is written.
+
+With fewer than min_size copies up to date the volume waits: nothing fails, and
+it goes on when enough are back. By default that is all copies but one, and at
+least one; with 1 a single copy that is left takes writes, and is lost with its disk.`,
+		Example: `  mcblock volume create vol --size 10G
+  mcblock volume create db --size 1T --hosts h1,h2,h3 --min-size 2`,
+		Args: cli.ExactArg("one volume"),
+	}
+	f, flags := cmd.Flags(), addClusterFlags(cmd)
+	f.Var((*cmdline.Size)(&o.size), "size", "`bytes`, such as 512M, 10G or 1T")
+	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts that have a copy, with commas; default: all that there are, if they are three or fewer")
+	o.block = 4096
+	f.Var((*cmdline.Size)(&o.block), "block-size", "`bytes` that reads and writes are whole multiples of: a power of two, 512 to 64K")
+	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
+	out := cli.AddOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.size == 0 {
+			return cli.Usagef("a size is needed: --size 10G")
+		}
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			s, err := c.Read(ctx)
+			if err != nil {
+				return err
+			}
+			v, minSize, err := o.volume(&s, args[0])
+			if err != nil {
+				return err
+			}
+			first := osdmap.FirstMap(v, minSize)
+			if err := c.Create(ctx, v, first); err != nil {
+				return err
+			}
+			return showVolume(cmd.OutOrStdout(), out, &s, osdmap.VolumeState{Volume: v, Map: first})
+		})
+	}
+	return cmd
+}
+
+// volume is what is to be made. Errors are usage errors.
+func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, minSize int, err error) {
+	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now()}
+	var all []string
+	for _, h := range s.Hosts {
+		all = append(all, h.Name)
+	}
+	hosts := o.hosts
+	switch {
+	case len(all) == 0:
+		return v, 0, fmt.Errorf("no host has run yet: start \"mcblock serve\" on those that are to have copies")
+	case len(hosts) == 0 && len(all) > 3:
+		return v, 0, cli.Usagef("there are %d hosts: choose with --hosts from %s", len(all), strings.Join(all, ", "))
+	case len(hosts) == 0:
+		hosts = all
+	}
+	for _, name := range hosts {
+		i := slices.Index(all, name)
+		if i < 0 {
+			return v, 0, cli.Usagef("--hosts: there is no host %q; there are %s", name, strings.Join(all, ", "))
+		}
+		v.Hosts = append(v.Hosts, s.Hosts[i].ID)
+	}
+	minSize = o.minSize
+	if minSize == 0 {
+		minSize = max(1, len(v.Hosts)-1)
+	}
+	if err := v.Check(); err != nil {
+		return v, 0, cli.Usage(err)
+	}
+	if err := v.CheckMap(osdmap.FirstMap(v, minSize)); err != nil {
+		return v, 0, cli.Usage(err)
+	}
+	return v, minSize, nil
+}
+
+// newID draws a number that no volume has or had.
+func newID() uint64 {
+	for {
+		var b [8]byte
+		rand.Read(b[:]) // it does not fail
+		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
+			return id
+		}
+	}
+}
+
+func listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Short:   "List the volumes",
+		Long:    "Lists the volumes, with their present primaries and acting sets.",
+		Example: "  mcblock volume list\n  mcblock volume list -o json",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			s, err := c.Read(ctx)
+			if err != nil {
+				return err
+			}
+			for _, fault := range s.Faults {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%v\n", fault)
+			}
+			return writeVolumes(cmd.OutOrStdout(), out, &s)
+		})
+	}
+	return cmd
+}
+
+func writeVolumes(w io.Writer, out *cli.Output, s *osdmap.State) error {
+	list := volumes(s)
+	if out.IsJSON() {
+		return out.JSON(w, list)
+	}
+	var rows [][]any
+	for _, v := range list {
+		rows = append(rows, []any{v.Name, v.Size, v.Epoch, v.Primary, strings.Join(v.Acting, ","), strings.Join(v.Hosts, ","), v.MinSize})
+	}
+	return out.Table(w, []string{"volume", "bytes", "epoch", "primary", "acting", "hosts", "min_size"}, rows)
+}
+
+// named finds a volume by its name.
+func named(s *osdmap.State, name string) (osdmap.VolumeState, error) {
+	i := slices.IndexFunc(s.Volumes, func(v osdmap.VolumeState) bool { return v.Volume.Name == name })
+	if i >= 0 {
+		return s.Volumes[i], nil
+	}
+	var all []string
+	for _, v := range s.Volumes {
+		all = append(all, v.Volume.Name)
+	}
+	return osdmap.VolumeState{}, fmt.Errorf("there is no volume %q; there are %s", name, strings.Join(append(all, "no others"), ", "))
+}
+
+func showCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show NAME [flags]",
+		Short:   "Show a volume",
+		Long:    "Shows a volume, and what its map says of each of its hosts.",
+		Example: "  mcblock volume show vol",
+		Args:    cli.ExactArg("one volume"),
+	}
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			s, err := c.Read(ctx)
+			if err != nil {
+				return err
+			}
+			v, err := named(&s, args[0])
+			if err != nil {
+				return err
+			}
+			return showVolume(cmd.OutOrStdout(), out, &s, v)
+		})
+	}
+	return cmd
+}
+
+func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeState) error {
+	j := volume(s, v)
+	if out.IsJSON() {
+		return out.JSON(w, j)
+	}
+	fmt.Fprintf(w, "volume %s, %d bytes in blocks of %d, number %s, made %s\nepoch %d, min_size %d\n\n", j.Name, j.Size, j.BlockSize, j.ID,
+		j.Created.Format(time.DateTime), j.Epoch, j.MinSize)
+	var rows [][]any
+	for _, id := range v.Volume.Hosts {
+		role, incarnation := "not acting", any("")
+		if i := slices.IndexFunc(v.Map.Acting, func(m core.Member) bool { return m.ID == id }); i >= 0 {
+			role, incarnation = "acting", v.Map.Acting[i].Incarnation
+			if v.Map.Acting[i] == v.Map.Primary {
+				role = "primary"
+			}
+		}
+		at := ""
+		if h := s.Host(id); h != nil {
+			at = h.NBD
+		}
+		rows = append(rows, []any{hostName(s, id), role, incarnation, at})
+	}
+	return out.Table(w, []string{"host", "role", "incarnation", "nbd"}, rows)
+}
+
+func deleteCommand() *cobra.Command {
+	sure := false
+	cmd := &cobra.Command{
+		Use:     "delete NAME --yes",
+		Short:   "Delete a volume and all its copies",
+		Long:    "Deletes a volume. Its hosts end its clients' connections, and drop their copies.",
+		Example: "  mcblock volume delete vol --yes",
+		Args:    cli.ExactArg("one volume"),
+	}
+	flags := addClusterFlags(cmd)
+	cmd.Flags().BoolVar(&sure, "yes", false, "the data is not needed any more")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !sure {
+			return cli.Usagef("what is on volume %s would be lost: --yes says that it may be", args[0])
+		}
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			s, err := c.Read(ctx)
+			if err != nil {
+				return err
+			}
+			v, err := named(&s, args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.Delete(ctx, v.Volume.ID); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", args[0])
+			return err
+		})
+	}
+	return cmd
+}
