@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/ibverbs"  // a device's driver
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // likewise
@@ -74,7 +76,7 @@ func cmtimeCommand() *cobra.Command {
 	f.IntVarP(&o.count, "count", "n", 100, "how many groups are measured")
 	f.IntVar(&o.warmUp, "warm-up", 5, "how many groups are made before, and not counted")
 	f.StringVar(&o.mode, "mode", "auto", "auto (switches if they can), require (switches) or off (hosts)")
-	f.Var((*cli.Size)(&o.write), "write", "also write this many `bytes` to each group, such as 10000, 64K or 8M")
+	f.Var((*cmdline.Size)(&o.write), "write", "also write this many `bytes` to each group, such as 10000, 64K or 8M")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` that a group may take")
 	cli.CompleteHosts(cmd, "receivers", &o.socket)
 	cli.CompleteFlag(cmd, "mode", func() []string { return []string{"auto", "require", "off"} })
@@ -249,5 +251,14 @@ func (o *cmtimeOptions) one(ctx context.Context, client *mcrdma.Client, cfg mcrd
 		t.add("write", written.Sub(created))
 	}
 	t.add("close", time.Since(written))
-	return nil
+	return lost(g.Departures())
+}
+
+// lost is the error of a group that has lost receivers: what was measured includes that.
+func lost(list []mcrdma.Departure) error {
+	var errs []error
+	for _, d := range list {
+		errs = append(errs, fmt.Errorf("receiver %s was lost: %s", cmp.Or(d.Host, d.Address), cmp.Or(d.Why, "cmd-daemon's log says why")))
+	}
+	return errors.Join(errs...)
 }

@@ -95,7 +95,7 @@ func collect(ctx context.Context, flags *daemonFlags, file string, device bool) 
 	if err != nil {
 		return facts, "", err
 	}
-	defer d.close()
+	defer d.Close()
 	facts.Daemon, facts.DaemonErr = d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
 	if cli.CodeOf(facts.DaemonErr) == codes.Canceled {
 		return facts, "", facts.DaemonErr

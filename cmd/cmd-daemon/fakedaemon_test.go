@@ -76,6 +76,35 @@ func (f *fakeDaemon) GetGroup(_ context.Context, r *mcrdmav1.GetGroupRequest) (*
 	return nil, refusal(codes.NotFound, "NOT_FOUND", "there is no such group")
 }
 
+// ListDevices tells a device with counters, an application without one, two
+// without routes, and one that is silent.
+func (f *fakeDaemon) ListDevices(context.Context, *mcrdmav1.ListDevicesRequest) (*mcrdmav1.ListDevicesResponse, error) {
+	var counters []*mcrdmav1.DeviceCounter
+	for _, name := range []string{"qps", "rx_drop_qpn", "rx_drop_state", "rx_packets", "tx_errors", "tx_packets", "tx_retransmits"} {
+		counters = append(counters, &mcrdmav1.DeviceCounter{Name: name, Value: uint64(10*len(counters)) % 40})
+	}
+	return &mcrdmav1.ListDevicesResponse{Devices: []*mcrdmav1.DeviceInfo{
+		{Program: "osd", Pid: 4711, Device: &mcrdmav1.DeviceCounters{Driver: "softroce", Address: "10.1.0.11", Mtu: 4096, Counters: counters}},
+		{Program: "tcp\x1b[2J", Pid: 12, Uid: 4294967294, Device: &mcrdmav1.DeviceCounters{Address: "10.1.0.11"}},
+		{Program: "far", Pid: 14, Device: &mcrdmav1.DeviceCounters{Driver: "softroce", Address: "10.1.0.11", Counters: []*mcrdmav1.DeviceCounter{{Name: "tx_drop_no_route", Value: 7}}}},
+		{Program: "way", Pid: 15, Device: &mcrdmav1.DeviceCounters{Driver: "softroce", Address: "10.1.0.11", Counters: []*mcrdmav1.DeviceCounter{{Name: "tx_err_unreachable", Value: 1}}}},
+		{Program: "old", Pid: 13, Error: "the application has not answered"},
+	}}, nil
+}
+
+// WatchEvents tells two events, and ends.
+func (f *fakeDaemon) WatchEvents(_ *mcrdmav1.WatchEventsRequest, out grpc.ServerStreamingServer[mcrdmav1.WatchEventsResponse]) error {
+	at := timestamppb.New(time.Date(2026, 1, 2, 12, 0, 0, 5e6, time.Local))
+	for _, e := range []*mcrdmav1.WatchEventsResponse{{Time: at, Kind: "watching", Host: "h1"},
+		{Time: at, Kind: "removed", Group: &mcrdmav1.GroupID{Source: "10.1.0.11", Number: 3}, McId: 0x800003, Formation: 2, Address: "10.2.0.12", Host: "h4",
+			Program: "osd", Pid: 4711, Text: "its application has ended\x1b[2J"}} {
+		if err := out.Send(e); err != nil {
+			return err
+		}
+	}
+	return refusal(codes.ResourceExhausted, "LIMIT", "the events came faster than they were read: watch anew")
+}
+
 // refusal is an error as the daemon gives it.
 func refusal(code codes.Code, reason, text string) error {
 	s, err := status.New(code, text).WithDetails(&errdetails.ErrorInfo{Domain: "mcrdma", Reason: reason})
@@ -132,7 +161,7 @@ func busy(t testing.TB) *fakeDaemon {
 			},
 			Memberships: []*mcrdmav1.MembershipInfo{{Group: &mcrdmav1.GroupID{Source: "10.1.0.12", Number: 9}, Formation: 1, Service: "journal",
 				Sender: "h2", Program: "osd", Uid: root, Pid: 4711, Path: mcrdmav1.Path_PATH_SWITCH, Attach: 7, Since: ago(time.Hour + time.Minute),
-				View: 3, Members: []*mcrdmav1.Member{{Address: "10.1.0.11", Host: "h1"}, {Address: "10.2.0.11", Host: "h3"}}}},
+				McId: 0x800009, View: 3, Members: []*mcrdmav1.Member{{Address: "10.1.0.11", Host: "h1"}, {Address: "10.2.0.11", Host: "h3"}}}},
 		},
 	}).serve(t)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
 // groupsCommand lists the groups that start here.
@@ -72,10 +72,10 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 			}
 			var rows [][]any
 			for _, m := range l.GetMemberships() {
-				rows = append(rows, []any{groupName(m.GetGroup()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
+				rows = append(rows, []any{groupName(m.GetGroup()), cli.QPN(m.GetMcId()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
 					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
 			}
-			return out.Table(w, []string{"group", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
+			return out.Table(w, []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
 		})
 	}
 	return cmd
@@ -87,7 +87,7 @@ func list(cmd *cobra.Command, flags *daemonFlags, show func(io.Writer, *mcrdmav1
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer d.Close()
 	l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
 	if err != nil {
 		return err
@@ -105,15 +105,15 @@ func groupCommand() *cobra.Command {
 
 func groupShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show SOURCE/NUMBER|SOURCE/MC_ID [flags]",
+		Use:   "show SOURCE/NUMBER|SOURCE/0xMC_ID [flags]",
 		Short: "Show a group of this host: its members, its path and why, its tree",
 		Long: `Shows a group of which an application of this host is the sender: who its members
 are and how they do, whether switches copy or hosts relay, and why that and not the
 other. How the switches have the group, switchctl group show says.
 
 A group has a number at its sender's daemon, for all its life, and an MC_ID at switches and
-in packets, which changes when it is formed anew. Either names it here, the MC_ID in
-decimals or, after 0x, in hexadecimals.
+in packets, which changes when it is formed anew. Either names it: the number in decimals,
+the MC_ID after 0x, in hexadecimals, or in decimals, too, if no group has that number.
 
 Of a group in which this host receives, its daemon knows less: the latest view that it
 has recorded, and the receivers in it; see "cmd-daemon members".
@@ -122,20 +122,21 @@ The JSON is a GroupInfo, or a MembershipInfo (api/mcrdma/v1/daemon.proto).
 
 Exit code 1 tells that the group was not found, or that something is wrong with it.`,
 		Example: "  cmd-daemon group show 10.1.0.11/3\n  cmd-daemon group show 10.1.0.11/0x800001",
-		Args:    cli.ExactArg("one group, SOURCE/NUMBER or SOURCE/MC_ID, such as 10.1.0.11/3 or 10.1.0.11/0x800001"),
+		Args:    cli.ExactArg("one group, SOURCE/NUMBER or SOURCE/0xMC_ID, such as 10.1.0.11/3 or 10.1.0.11/0x800001"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
 	cmd.ValidArgsFunction = completeGroups(flags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := parseGroup(args[0])
+		key, err := grouptree.ParseKey(args[0])
 		if err != nil {
-			return err
+			return cli.Usage(err)
 		}
+		id := &mcrdmav1.GroupID{Source: key.Source.String(), Number: cmp.Or(key.Number, uint64(key.ID))}
 		d, err := flags.dial()
 		if err != nil {
 			return err
 		}
-		defer d.close()
+		defer d.Close()
 		answer, err := d.GetGroup(cmd.Context(), &mcrdmav1.GetGroupRequest{Group: id})
 		g := answer.GetGroup()
 		if cli.CodeOf(err) == codes.NotFound {
@@ -176,7 +177,7 @@ func withMCID(l *mcrdmav1.ListGroupsResponse, id *mcrdmav1.GroupID) *mcrdmav1.Gr
 func showMembership(cmd *cobra.Command, l *mcrdmav1.ListGroupsResponse, out *cli.Output, name string, id *mcrdmav1.GroupID) error {
 	var m *mcrdmav1.MembershipInfo // in the latest formation
 	for _, x := range l.GetMemberships() {
-		if proto.Equal(x.GetGroup(), id) {
+		if k := x.GetGroup(); proto.Equal(k, id) || k.GetSource() == id.GetSource() && uint64(x.GetMcId()) == id.GetNumber() && x.GetMcId() != 0 {
 			m = x
 		}
 	}
@@ -186,8 +187,8 @@ func showMembership(cmd *cobra.Command, l *mcrdmav1.ListGroupsResponse, out *cli
 	case out.IsJSON():
 		return out.Message(cmd.OutOrStdout(), m)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "group %s, service %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
-		name, m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
+		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
 		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
 	if err != nil {
 		return err
@@ -215,28 +216,10 @@ func viewHosts(m *mcrdmav1.MembershipInfo) string {
 	return strings.Join(hosts, " ")
 }
 
-// parseGroup reads SOURCE/NUMBER, or SOURCE/0xNUMBER. Errors are usage errors.
-func parseGroup(s string) (*mcrdmav1.GroupID, error) {
-	source, number, _ := strings.Cut(s, "/")
-	a, err := netip.ParseAddr(source)
-	if err != nil || !a.Is4() {
-		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not an IPv4 address", s, source)
-	}
-	base := 10
-	if hex, ok := strings.CutPrefix(number, "0x"); ok {
-		number, base = hex, 16
-	}
-	n, err := strconv.ParseUint(number, base, 64)
-	if err != nil {
-		return nil, cli.Usagef("%q: a group is SOURCE/NUMBER, such as 10.1.0.11/3, and %q is not a number", s, number)
-	}
-	return &mcrdmav1.GroupID{Source: a.String(), Number: n}, nil
-}
-
 func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Time) error {
 	f := g.GetFormation()
 	var b strings.Builder
-	fmt.Fprintf(&b, "group %s, service %s\n", groupName(f.GetGroup()), g.GetService())
+	fmt.Fprintf(&b, "group %s, %sservice %s\n", groupName(f.GetGroup()), mcID(f.GetMcId()), g.GetService())
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
 	}
@@ -247,7 +230,6 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 		line("why", "%s", why)
 	}
 	if c := f.GetConnection(); f.GetPath() == mcrdmav1.Path_PATH_SWITCH && c != nil {
-		line("switches", "know it as %s/%d, packets by the QPN %s", f.GetGroup().GetSource(), f.GetMcId(), cli.QPN(f.GetMcId()))
 		line("peer", "%s, MC_ID %s, PSN 0x%06x, MTU %d", c.GetAddress(), cli.QPN(f.GetMcId()), c.GetPsn(), c.GetMtu())
 	}
 	if r := f.GetRelay(); f.GetPath() == mcrdmav1.Path_PATH_RELAY && r != nil {
@@ -258,6 +240,7 @@ func groupText(w io.Writer, out *cli.Output, g *mcrdmav1.GroupInfo, now time.Tim
 	}
 	if tree := f.GetTree(); len(tree) > 0 {
 		fmt.Fprintf(&b, "\n  %s\n", strings.Join(tree, "\n  "))
+		fmt.Fprintf(&b, "  (as the first switch has it; switchctl group show %s follows the copies through the others)\n", groupName(f.GetGroup()))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
@@ -299,6 +282,14 @@ func groupName(id *mcrdmav1.GroupID) string {
 	return fmt.Sprintf("%s/%d", id.GetSource(), id.GetNumber())
 }
 
+// mcID is a group's MC_ID as a part of a line; "": it is not known.
+func mcID(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return "MC_ID " + cli.QPN(n) + ", "
+}
+
 func pathName(p mcrdmav1.Path) string {
 	switch p {
 	case mcrdmav1.Path_PATH_SWITCH:
@@ -333,7 +324,7 @@ func completeGroups(flags *daemonFlags) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		defer d.close()
+		defer d.Close()
 		l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

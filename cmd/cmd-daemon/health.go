@@ -11,17 +11,19 @@ import (
 
 // A healthServer serves /metrics, /healthz and /readyz.
 type healthServer struct {
-	ready atomic.Bool
-	close func()
+	ending atomic.Bool // groups are being closed
+	close  func()
 }
 
 // serveHealth serves at an address, or nowhere if it is empty; later errors are passed
 // to fail.
-func serveHealth(address string, metrics prometheus.Gatherer, fail context.CancelCauseFunc) (h *healthServer, err error) {
+func serveHealth(address string, metrics prometheus.Gatherer, readiness func() (bool, string), fail context.CancelCauseFunc) (h *healthServer, err error) {
 	h = &healthServer{}
-	h.close, err = grpcserver.ServeMetrics(address, metrics, h.ready.Load, fail)
+	h.close, err = grpcserver.ServeMetrics(address, metrics, func() (bool, string) {
+		if h.ending.Load() {
+			return false, "the daemon ends"
+		}
+		return readiness()
+	}, fail)
 	return h, err
 }
-
-// set says whether the daemon serves applications.
-func (h *healthServer) set(ready bool) { h.ready.Store(ready) }

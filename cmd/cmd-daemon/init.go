@@ -13,6 +13,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/cmd-daemon/internal/lab"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/topology"
 )
 
@@ -33,10 +34,13 @@ that is there, and the new hosts into the configurations of the old ones. With
 --renew, all certificates are replaced.
 
 If all addresses are loopback addresses, or with --local, sockets and state files are
-within DIR, so that all the daemons can run on this machine.`
+within DIR, so that all the daemons can run on this machine. With --topology, agents
+are then on loopback, too, each at a port of its own, as "switchctl init --local" has
+them.`
 
 // initOptions are the flags of init.
 type initOptions struct {
+	reference               bool
 	hosts, switches, admins []string
 	topology                string
 	add, renew, local       bool
@@ -53,12 +57,22 @@ func initCommand() *cobra.Command {
       --switch torA=192.0.2.1:9560,h1,h2 --switch torB=192.0.2.2:9560,h3 --admin me
   cmd-daemon init lab --add --host h4=10.2.0.12 --switch torB=192.0.2.2:9560,h4
   cmd-daemon init lab --topology fabric.yaml --admin me
-  cmd-daemon init lab --renew`,
-		Args: cli.ExactArg("one directory for the lab"),
+  cmd-daemon init lab --renew
+  cmd-daemon init --reference`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.reference {
+				return cli.NoArgs(cmd, args)
+			}
+			return cli.ExactArg("one directory for the lab")(cmd, args)
+		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.reference {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), config.Reference)
+				return err
+			}
 			return o.run(args[0], cmd.Flags().Changed("local"), cmd.OutOrStdout())
 		},
 	}
@@ -71,6 +85,7 @@ func initCommand() *cobra.Command {
 	f.BoolVar(&o.add, "add", false, "add to the lab that is there")
 	f.BoolVar(&o.renew, "renew", false, "replace all certificates of the lab that is there")
 	f.BoolVar(&o.local, "local", false, "all daemons run on this machine; default: if all addresses are loopback addresses")
+	f.BoolVar(&o.reference, "reference", false, "print a complete configuration of a daemon, with comments, instead")
 	f.IntVar(&o.days, "days", 365, "how many `days` the certificates are valid")
 	return cmd
 }
@@ -95,12 +110,22 @@ func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 		}
 		spec.Switches = append(spec.Switches, w)
 	}
+	all := slices.Clone(spec.Hosts)
+	var t *topology.Topology
 	if o.topology != "" {
-		t, err := topology.Load(o.topology)
-		if err != nil {
+		if t, err = topology.Load(o.topology); err != nil {
 			return spec, fmt.Errorf("--topology: %w", err)
 		}
-		if err := spec.Topology(t); err != nil {
+		for _, h := range t.Hosts {
+			all = append(all, lab.Host{Name: h.Name, Address: h.Address})
+		}
+	}
+	spec.Here = len(all) > 0 && !slices.ContainsFunc(all, func(h lab.Host) bool { return !h.Address.IsLoopback() })
+	if localSet {
+		spec.Here = o.local
+	}
+	if t != nil {
+		if err := spec.Topology(t, spec.Here); err != nil {
 			return spec, fmt.Errorf("--topology %s: %w", o.topology, err)
 		}
 	}
@@ -110,10 +135,6 @@ func (o *initOptions) spec(localSet bool) (spec lab.Spec, err error) {
 			return spec, cli.Usagef("--admin %w", err)
 		}
 		spec.Admins = append(spec.Admins, a)
-	}
-	spec.Here = len(spec.Hosts) > 0 && !slices.ContainsFunc(spec.Hosts, func(h lab.Host) bool { return !h.Address.IsLoopback() })
-	if localSet {
-		spec.Here = o.local
 	}
 	return spec, nil
 }
@@ -148,12 +169,12 @@ func (o *initOptions) run(dir string, localSet bool, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, initText(dir, spec, r))
+	_, err = io.WriteString(w, initText(dir, o.topology, spec, r))
 	return err
 }
 
 // initText says what was made, and what to do next.
-func initText(dir string, spec lab.Spec, r *lab.Result) string {
+func initText(dir, topology string, spec lab.Spec, r *lab.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "made in %s: %s\n", dir, strings.Join(r.Made, ", "))
 	if len(r.Changed) > 0 {
@@ -179,12 +200,21 @@ func initText(dir string, spec lab.Spec, r *lab.Result) string {
 		b.WriteString("- there, check it and run it (as user mcrdma: chown -R mcrdma: /etc/mcrdma first):\n    cmd-daemon doctor --config /etc/mcrdma/daemon.yaml\n    cmd-daemon run --config /etc/mcrdma/daemon.yaml\n")
 	}
 	for _, s := range spec.Switches {
+		if topology != "" {
+			fmt.Fprintf(&b, "- make a configuration for the agent of %[1]s, which listens at %[2]s:\n    switchctl init %[1]s --topology %[3]s --write %[4]s%[5]s\n",
+				s.Name, s.Agent, topology, filepath.Join(dir, s.Name, "agent.yaml"), cli.Either(spec.Here, " --local", ""))
+			continue
+		}
 		fmt.Fprintf(&b, "- in the configuration of the agent of %s (switchctl agent), which listens at %s, set\n    tls: {cert: switch.crt, key: switch.key, ca: ca.crt}   # of %s\n",
 			s.Name, s.Agent, filepath.Join(dir, s.Name))
 	}
+	agent := ""
+	if len(spec.Switches) > 0 {
+		agent = fmt.Sprintf(" --agent %s --peers", spec.Switches[0].Agent)
+	}
 	for _, a := range spec.Admins {
 		at := func(name string) string { return filepath.Join(dir, a, name) }
-		fmt.Fprintf(&b, "- as %s: switchctl status --tls-cert %s --tls-key %s --tls-ca %s\n", a, at("admin.crt"), at("admin.key"), at("ca.crt"))
+		fmt.Fprintf(&b, "- as %s: switchctl status%s --tls-cert %s --tls-key %s --tls-ca %s\n", a, agent, at("admin.crt"), at("admin.key"), at("ca.crt"))
 	}
 	fmt.Fprintf(&b, "- keep %s to yourself: its holder can act as any host\n", filepath.Join(dir, "ca.key"))
 	return b.String()

@@ -27,7 +27,7 @@ Next:
 - see how one does: cmd-daemon status --socket lab/h1/daemon.sock
 - in the configuration of the agent of torA (switchctl agent), which listens at 127.0.0.1:9560, set
     tls: {cert: switch.crt, key: switch.key, ca: ca.crt}   # of lab/torA
-- as me: switchctl status --tls-cert lab/me/admin.crt --tls-key lab/me/admin.key --tls-ca lab/me/ca.crt
+- as me: switchctl status --agent 127.0.0.1:9560 --peers --tls-cert lab/me/admin.crt --tls-key lab/me/admin.key --tls-ca lab/me/ca.crt
 - keep lab/ca.key to yourself: its holder can act as any host
 `},
 		{"init racks --host h1=10.1.0.11", `made in racks: ca.crt, ca.key, h1/
@@ -66,6 +66,20 @@ take them up with the next connection.
 	} {
 		if code, stdout, stderr := call(strings.Fields(args)...); code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %d, %s, %s", args, code, stdout, stderr)
+		}
+	}
+}
+
+// TestInitTopology: what to do next is named for each switch.
+func TestInitTopology(t *testing.T) {
+	fabric, err := filepath.Abs("../../examples/twoswitches/fabric.yaml")
+	must(t, err)
+	t.Chdir(t.TempDir())
+	code, stdout, stderr := call("init", "lab", "--topology", fabric)
+	for _, want := range []string{"agent of left, which listens at 10.255.0.1:9560:\n    switchctl init left --topology " + fabric + " --write lab/left/agent.yaml\n",
+		"switchctl init right --topology " + fabric + " --write lab/right/agent.yaml\n"} {
+		if code != cli.ExitOK || !strings.Contains(stdout, want) {
+			t.Errorf("%d, no %q in %s%s", code, want, stdout, stderr)
 		}
 	}
 }

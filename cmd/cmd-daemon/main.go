@@ -14,10 +14,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 )
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// configPage is the manual page of what "run" reads.
+var configPage = cli.ConfigPage{
+	Name: "cmd-daemon.yaml", Short: "configuration of the daemon of a host that takes part in mcrdma's groups",
+	Long: `A YAML file, which the package expects at /etc/mcrdma/daemon.yaml. **cmd-daemon init** makes one for each host of a lab;
+**cmd-daemon run --config** *FILE* **--check** says what is wrong with one, with line numbers. A name and an address are enough on
+loopback. Fields that are unknown are errors. Relative names of files count from the file's own directory.`,
+	Reference: config.Reference, See: "cmd-daemon-run(1), cmd-daemon-init(1), switchctl-agent.yaml(5)",
 }
 
 // run is the whole program. The end of ctx ends it as SIGTERM does.
@@ -30,6 +40,6 @@ them take part in those of others.
 
 Each sub-command explains itself: cmd-daemon run --help`,
 	}
-	root.AddCommand(runCommand(), initCommand(), statusCommand(), groupsCommand(), groupCommand(), membersCommand(), doctorCommand(), cmtimeCommand())
-	return cli.Run(ctx, root, args, stdout, stderr)
+	root.AddCommand(runCommand(), initCommand(), statusCommand(), groupsCommand(), groupCommand(), membersCommand(), devicesCommand(), watchCommand(), doctorCommand(), cmtimeCommand())
+	return cli.Run(ctx, root, args, stdout, stderr, configPage)
 }

@@ -114,7 +114,7 @@ func TestUsage(t *testing.T) {
 		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
 		{"group show", "0 arguments: name one group"},
 		{"group show a b", "2 arguments"},
-		{"group show 10.1.0.11", `"" is not a number`},
+		{"group show 10.1.0.11", "a group is SOURCE/NUMBER"},
 		{"group show x/3", `"x" is not an IPv4 address`},
 		{"group show ::1/3", `"::1" is not an IPv4 address`},
 		{"group show 10.1.0.11/-1", `"-1" is not a number`},
@@ -176,9 +176,25 @@ func TestClientScripts(t *testing.T) {
 	})
 }
 
+// TestWatchJSON: each event is a line.
+func TestWatchJSON(t *testing.T) {
+	code, stdout, stderr := call("watch", "--json", "--socket", busy(t).socket)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if code != cli.ExitFailure || len(lines) != 2 || !strings.Contains(stderr, "faster than they were read") {
+		t.Fatalf("%d, %q, %s", code, lines, stderr)
+	}
+	for i, kind := range []string{"watching", "removed"} {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(lines[i]), &e); err != nil || e["kind"] != kind {
+			t.Errorf("%s: %v", lines[i], err)
+		}
+	}
+}
+
 // TestSocket: the environment names the daemon, unless the command line does.
 func TestSocket(t *testing.T) {
 	fake := busy(t)
+	fake.daemon.Problems = nil
 	t.Setenv(cli.SocketEnv, fake.socket)
 	if code, stdout, stderr := call("status"); code != cli.ExitOK || !strings.HasPrefix(stdout, "h1, daemon at "+fake.socket) {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
@@ -207,16 +223,6 @@ func TestClientErrors(t *testing.T) {
 		code, stdout, stderr := call("status", "--timeout", "50ms", "--socket", c.socket)
 		if code != cli.ExitFailure || stdout != "" || !strings.Contains(stderr, "daemon at "+c.socket) || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit code %d, %q, %q; want 1 and %q", c.socket, code, stdout, stderr, c.want)
-		}
-	}
-	for said, want := range map[string]string{
-		"dial unix /x: connect: permission denied":            "be root",
-		"dial unix /x: connect: protocol wrong type for sock": "that is not a unix socket",
-		"error reading server preface: EOF":                   "hung up",
-		"something else":                                      "cannot be reached: something else",
-	} {
-		if got := unavailable(said); !strings.Contains(got, want) {
-			t.Errorf("%q: %s", said, got)
 		}
 	}
 }
@@ -277,28 +283,13 @@ func startProcess(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-func FuzzParseGroup(f *testing.F) {
-	for _, s := range []string{"10.1.0.11/3", "/", "1.2.3.4/18446744073709551616", "::1/1"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		id, err := parseGroup(s)
-		if err != nil {
-			return
-		}
-		if again, err := parseGroup(groupName(id)); err != nil || groupName(again) != groupName(id) {
-			t.Errorf("%q: %v, %v", s, id, err)
-		}
-	})
-}
-
 // TestGroupNames: a group is found by its number, and by the MC_ID that switches and packets
 // have, and each is printed beside the other.
 func TestGroupNames(t *testing.T) {
 	fake := busy(t)
 	for _, name := range []string{"10.1.0.11/3", "10.1.0.11/0x800003", "10.1.0.11/8388611"} {
 		_, stdout, stderr := call("group", "show", name, "--socket", fake.socket)
-		for _, want := range []string{"group 10.1.0.11/3, service journal", "know it as 10.1.0.11/8388611, packets by the QPN 0x800003", "0x000011"} {
+		for _, want := range []string{"group 10.1.0.11/3, MC_ID 0x800003, service journal", "0x000011"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("%s: no %q in %s%s", name, want, stdout, stderr)
 			}
@@ -307,7 +298,7 @@ func TestGroupNames(t *testing.T) {
 	if _, stdout, _ := call("groups", "--socket", fake.socket); !strings.Contains(stdout, "10.1.0.11/3  0x800003") {
 		t.Error(stdout)
 	}
-	for _, none := range []string{"10.1.0.12/0x800003", "10.1.0.11/0x800004", "10.1.0.11/0"} {
+	for _, none := range []string{"10.1.0.12/0x800003", "10.1.0.11/0x800004"} {
 		if code, _, stderr := call("group", "show", none, "--socket", fake.socket); code != cli.ExitFailure || !strings.Contains(stderr, "there is no group "+none) {
 			t.Errorf("%s: %d, %s", none, code, stderr)
 		}

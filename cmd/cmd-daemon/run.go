@@ -152,6 +152,8 @@ func (s *setup) check() error {
 	}
 	if driver, _, _ := strings.Cut(s.cfg.Device, ":"); !slices.Contains(qp.Drivers(), driver) {
 		add("device", fmt.Errorf("%q: there is no driver %q, but %s", s.cfg.Device, driver, cli.Enumeration(qp.Drivers())))
+	} else {
+		add("device", qp.Check(s.cfg.Device, s.cfg.Peers()...))
 	}
 	if i, err := os.Stat(s.cfg.Socket); err == nil && i.Mode()&os.ModeSocket == 0 {
 		add("socket", fmt.Errorf("%s is there and is no socket: name another file", s.cfg.Socket))
@@ -237,7 +239,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	}
 	ran := make(chan error, 1)
 	go func() { ran <- m.Run(life) }()
-	up, err := serveHealth(s.cfg.Metrics, registry, end)
+	up, err := serveHealth(s.cfg.Metrics, registry, m.Readiness, end)
 	if err != nil {
 		end(nil)
 		return errors.Join(err, <-ran)
@@ -251,7 +253,6 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 		return <-ran
 	case <-m.Ready():
 	}
-	up.set(true)
 	cli.NotifySystemd("READY=1")
 	log.Info("ready", "host", s.cfg.Name, "address", m.Addr().String(), "applications", m.Socket())
 	fmt.Fprintf(stdout, "ready: daemon of host %s at %v, applications at %s\n", s.cfg.Name, m.Addr(), m.Socket())
@@ -262,7 +263,7 @@ func (s *setup) run(ctx context.Context, log *slog.Logger, closeGroups bool, std
 	case <-ctx.Done():
 		stop() // another signal ends it at once
 	}
-	up.set(false)
+	up.ending.Store(true)
 	cli.NotifySystemd("STOPPING=1")
 	if closeGroups && life.Err() == nil {
 		late, cancel := context.WithTimeout(life, closeTimeout)

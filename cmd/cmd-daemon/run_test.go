@@ -236,17 +236,23 @@ func TestHealth(t *testing.T) {
 	h.stop(t)
 
 	at = free(t)
-	up, err := serveHealth(at, nil, func(error) {})
+	ready := true
+	up, err := serveHealth(at, nil, func() (bool, string) { return ready, "a note" }, func(error) {})
 	must(t, err)
 	defer up.close()
-	if code, _ := get("/readyz"); code != http.StatusServiceUnavailable {
-		t.Errorf("before it is ready: %d", code)
+	for _, c := range []struct {
+		ready, ending bool
+		code          int
+		body          string
+	}{{false, false, http.StatusServiceUnavailable, "not ready: a note\n"}, {true, false, http.StatusOK, "ready: a note\n"},
+		{true, true, http.StatusServiceUnavailable, "not ready: the daemon ends\n"}} {
+		ready = c.ready
+		up.ending.Store(c.ending)
+		if code, body := get("/readyz"); code != c.code || body != c.body {
+			t.Errorf("%+v: %d, %q", c, code, body)
+		}
 	}
-	up.set(true)
-	if code, _ := get("/readyz"); code != http.StatusOK {
-		t.Errorf("ready: %d", code)
-	}
-	if _, err := serveHealth(at, nil, nil); err == nil {
+	if _, err := serveHealth(at, nil, nil, nil); err == nil {
 		t.Error("two at one address")
 	}
 }
@@ -367,5 +373,31 @@ func TestCheckImpossible(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(lab, "h1", "host.key"), 0o644))
 	if code, _, stderr := check(); code != cli.ExitFailure || !strings.Contains(stderr, "all users of this host can read the key") {
 		t.Errorf("%d, %s", code, stderr)
+	}
+}
+
+// TestCheckDevice: all of a device's name is checked, as its driver reads it, and whether it has a way to the other hosts.
+func TestCheckDevice(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "daemon.yaml")
+	const tunnel = "softroce:10.1.0.11/24,tunnel=127.0.0.1:19611-127.0.0.1:19601"
+	for device, want := range map[string]string{
+		tunnel + ",gw=10.1.0.1":        "",
+		tunnel:                         "10.2.0.11 is outside 10.1.0.0/24 and there is no gateway (gw=…)",
+		tunnel + ",gw=10.2.0.1":        "gateway 10.2.0.1 is not another host in 10.1.0.0/24",
+		tunnel + ",gw=10.1.0.12":       "gw=10.1.0.12 is the address of a host",
+		tunnel + ",gw=10.1.0.1,color=": `unknown option "color"`,
+		tunnel + ",gw=10.1.0.1?clor=1": "unknown options [clor]",
+		"softroce:10.1.0.11":           "",
+		"softroce:10.1.0.11?rx=all":    "rx=all",
+		"softroce:10.1.0.11/24":        "want an IPv4 address, as in softroce:10.0.0.1, or softroce:ADDRESS/LENGTH,tunnel=LOCAL-REMOTE[,gw=ADDRESS]",
+		"ibverbs:mlx5_0?prt=1":         `unknown option "prt", have port and gid`,
+	} {
+		must(t, os.WriteFile(config, []byte(`{name: h1, address: 10.1.0.11, device: "`+device+`", socket: d.sock, state: d.db, listen: "127.0.0.1:19671", bootstrap: 127.0.0.1,
+hosts: [{name: h2, address: 10.1.0.12, daemon: "127.0.0.1:19672"}, {name: h3, address: 10.2.0.11, daemon: "127.0.0.1:19673"}]}`), 0o600))
+		code, stdout, stderr := call("run", "-c", config, "--check")
+		if want == "" && (code != cli.ExitOK || !strings.Contains(stdout, "is right")) ||
+			want != "" && (code != cli.ExitFailure || !strings.Contains(stderr, "daemon.yaml: device: ") || !strings.Contains(stderr, want)) {
+			t.Errorf("%s: %d, %s%s; want %q", device, code, stdout, stderr, want)
+		}
 	}
 }

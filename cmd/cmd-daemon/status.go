@@ -20,8 +20,8 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show the daemon: its host, its switch, other daemons, applications",
-		Long: `Shows what the daemon says of itself. Whether all that is as it should be,
-cmd-daemon doctor says.
+		Long: `Shows what the daemon says of itself. Exit code 1 tells that it has a problem, as
+"cannot have switches copy"; cmd-daemon doctor looks at more, and says what to do.
 
 The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 		Example: `  cmd-daemon status
@@ -34,15 +34,20 @@ The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
 		if err != nil {
 			return err
 		}
-		defer d.close()
+		defer d.Close()
 		s, err := d.GetDaemon(cmd.Context(), &mcrdmav1.GetDaemonRequest{})
 		if err != nil {
 			return err
 		}
 		if out.IsJSON() {
-			return out.Message(cmd.OutOrStdout(), s)
+			err = out.Message(cmd.OutOrStdout(), s)
+		} else {
+			err = statusText(cmd.OutOrStdout(), out, d.Socket, s, time.Now())
 		}
-		return statusText(cmd.OutOrStdout(), out, d.socket, s, time.Now())
+		if n := len(s.GetProblems()); err == nil && n > 0 {
+			err = fmt.Errorf("%s; cmd-daemon doctor says what to do", cli.Plural(n, "problem"))
+		}
+		return err
 	}
 	return cmd
 }
@@ -59,6 +64,8 @@ func statusText(w io.Writer, out *cli.Output, socket string, s *mcrdmav1.GetDaem
 	switch l := s.GetSwitch(); {
 	case l == nil:
 		line("switch", "none: hosts relay")
+	case l.GetNotReady() != "":
+		line("switch", "%s, agent %s, reachable, but not ready: %s", l.GetName(), l.GetAgent(), l.GetNotReady())
 	case l.GetReachable():
 		line("switch", "%s, agent %s, reachable", l.GetName(), l.GetAgent())
 	default:

@@ -26,6 +26,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// TestLost: a receiver that was lost is an error, with the reason if that is known.
+func TestLost(t *testing.T) {
+	if err := lost(nil); err != nil {
+		t.Error(err)
+	}
+	err := lost([]mcrdma.Departure{{Peer: mcrdma.Peer{Host: "h2", Address: "10.0.0.2"}, Why: "its host is silent"}, {Peer: mcrdma.Peer{Address: "10.0.0.3"}}})
+	if want := "receiver h2 was lost: its host is silent\nreceiver 10.0.0.3 was lost: cmd-daemon's log says why"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestTimings: phases are in the order of their first coming, and what is not counted is
 // not shown.
 func TestTimings(t *testing.T) {

@@ -63,7 +63,7 @@ func TestEndWithoutRace(t *testing.T) {
 				return // no process was left to report anything
 			}
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(errs.String(), "mcbench compare: ") || out.String() != "" {
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(errs.String(), `{"command":"mcbench compare","error":`) || out.String() != "" {
 				t.Errorf("%v, %q, %q", err, out.String(), errs.String())
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
@@ -196,7 +197,7 @@ func split(list string) (out []string) {
 // numbers reads a list of numbers from 1 to most. Errors are usage errors.
 func numbers(flag, list string, most int) (out []int, err error) {
 	for _, s := range split(list) {
-		n, err := cli.ParseSize(s)
+		n, err := cmdline.ParseSize(s)
 		if err != nil || n < 1 || n > most {
 			return nil, cli.Usagef("%s %q: want numbers from 1 to %d with commas between, such as 128,4K,1M", flag, s, most)
 		}

@@ -24,7 +24,8 @@ take each other's address of the session for the switch).
 States are those of RFC 4271. Only Established is good; "no link" says that no link to
 the neighbor is up, so that there is no session.
 
-The JSON is that of status: the neighbors are in "bgp".`,
+The JSON is a list with the address of each agent and the field "bgp" of its
+GetStatusResponse (api/mcrdma/v1/switch.proto).`,
 		Example:           "  switchctl bgp\n  switchctl bgp --agent 192.0.2.1:9560 -o json",
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -37,7 +38,7 @@ The JSON is that of status: the neighbors are in "bgp".`,
 			}
 		}
 		return agentTable(w, out, len(answers) > 1, bgpHeader, rows)
-	})
+	}, nil, "bgp")
 }
 
 var bgpHeader = []string{"bgp neighbor", "address", "as", "state", "since", "received", "accepted", "advertised", "next hop"}

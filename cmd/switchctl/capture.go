@@ -60,13 +60,13 @@ type captureOptions struct {
 func captureCommand() *cobra.Command {
 	var o captureOptions
 	cmd := &cobra.Command{
-		Use:   "capture SOURCE/MC_ID -w FILE.pcapng -i SWITCH:PORT@WHERE... [flags]",
+		Use:   "capture SOURCE/NUMBER|SOURCE/0xMC_ID -w FILE.pcapng -i SWITCH:PORT@WHERE... [flags]",
 		Short: "Write down one write's way through the switches, with comments",
 		Long:  captureHelp,
-		Example: `  switchctl capture 10.1.0.1/2049 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
-  switchctl capture 10.1.0.1/2049 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611
+		Example: `  switchctl capture 10.1.0.1/3 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
+  switchctl capture 10.1.0.1/0x800001 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611
   tshark -r write.pcapng -T fields -e frame.interface_name -e frame.comment`,
-		Args: cli.ExactArg("one group, SOURCE/MC_ID, such as 10.1.0.1/2049"),
+		Args: cli.ExactArg("one group, " + groupForm),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "write", "w", "", "the `file` to be written")
@@ -78,17 +78,13 @@ func captureCommand() *cobra.Command {
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, false, false)
 	cmd.ValidArgsFunction = completeGroups(client)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := grouptree.ParseKey(args[0])
-		if err != nil {
-			return cli.Usage(err)
-		}
 		taps, choice, err := o.check()
 		if err != nil {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		tree, err := client.tree(ctx, key)
+		tree, err := client.tree(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -182,10 +178,17 @@ const (
 // A capturer collects packets.
 type capturer struct {
 	explainer *journey.Explainer
-	packets   []journey.Packet // of interfaces
-	files     []tapSpec
+	packets   []journey.Packet // of interfaces and files, the last maxCaptured of files at least
+	files     []*tailed
 	live      <-chan journey.Packet // nil: there are no interfaces
 	failed    <-chan error
+}
+
+// A tailed is a port whose packets are in a file, those of one direction.
+type tailed struct {
+	tapSpec
+	out  bool
+	tail pcapfile.Tail
 }
 
 // capture collects packets until there is a write, and explains them.
@@ -200,7 +203,7 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 		if explainer.Watch(t.sw, t.port); t.name != "" {
 			interfaces = append(interfaces, t)
 		} else {
-			c.files = append(c.files, t)
+			c.files = append(c.files, &tailed{t, false, pcapfile.Tail{Name: t.base + "_in.pcap"}}, &tailed{t, true, pcapfile.Tail{Name: t.base + "_out.pcap"}})
 		}
 	}
 	if len(interfaces) > 0 {
@@ -215,17 +218,17 @@ func (o *captureOptions) capture(ctx context.Context, tree *grouptree.Tree, taps
 	if err := c.wait(ctx, o.patience, choice); err != nil {
 		return nil, err
 	}
-	packets, err := c.all()
-	if err != nil {
+	if _, err := c.read(); err != nil {
 		return nil, err
 	}
-	return explainer.Explain(packets, choice)
+	return explainer.Explain(c.packets, choice)
 }
 
 // wait collects until what is wanted is there, or time runs out.
 func (c *capturer) wait(ctx context.Context, patience time.Duration, choice journey.Options) error {
 	end := time.NewTimer(patience)
 	defer end.Stop()
+	last := time.Now().Add(patience) // also if looks take long, and end is one of several that are ready
 	tick := time.NewTicker(looking)
 	defer tick.Stop()
 	for news := true; ; {
@@ -240,17 +243,21 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 		case err := <-c.failed:
 			return err
 		case <-tick.C:
-			if !news && c.live != nil || choice.All && c.live != nil {
-				continue
+			if time.Now().After(last) {
+				return nil
 			}
-			news = false
-			packets, err := c.all()
+			more, err := c.read()
 			if err != nil {
 				return err
 			}
-			if _, err := c.explainer.Explain(packets, choice); err == nil {
+			if news = news || more; !news || choice.All && c.live != nil {
+				continue
+			}
+			news = false
+			if _, err := c.explainer.Explain(c.packets, choice); err == nil {
 				if choice.PSN == nil && !choice.All && c.live != nil {
 					end.Reset(straggling)
+					last = time.Now().Add(straggling)
 					choice.All = true // collects what else there is
 					continue
 				}
@@ -266,26 +273,24 @@ func (c *capturer) wait(ctx context.Context, patience time.Duration, choice jour
 	}
 }
 
-// all are the packets of interfaces and files.
-func (c *capturer) all() ([]journey.Packet, error) {
-	all := slices.Clone(c.packets)
+// read collects what has come into the files, and says whether anything of the group has.
+func (c *capturer) read() (news bool, err error) {
 	for _, t := range c.files {
-		for _, direction := range []struct {
-			suffix string
-			out    bool
-		}{{"_in.pcap", false}, {"_out.pcap", true}} {
-			frames, err := pcapfile.ReadFile(t.base + direction.suffix)
-			if err != nil && len(frames) == 0 {
-				return nil, fmt.Errorf("port %d of switch %s: %w", t.port, t.sw, err)
-			}
-			for _, f := range frames {
-				if p := (journey.Packet{Switch: t.sw, Port: t.port, Out: direction.out, Time: f.Time, Data: f.Data}); c.explainer.Relevant(&p) {
-					all = append(all, p)
-				}
+		frames, err := t.tail.Read()
+		if err != nil {
+			return news, fmt.Errorf("port %d of switch %s: %w", t.port, t.sw, err)
+		}
+		for _, f := range frames {
+			if p := (journey.Packet{Switch: t.sw, Port: t.port, Out: t.out, Time: f.Time, Data: f.Data}); c.explainer.Relevant(&p) {
+				news, c.packets = true, append(c.packets, p)
 			}
 		}
 	}
-	return all, nil
+	if len(c.files) > 0 && len(c.packets) > 2*maxCaptured { // the oldest go
+		slices.SortStableFunc(c.packets, func(a, b journey.Packet) int { return a.Time.Compare(b.Time) })
+		c.packets = slices.Clone(c.packets[len(c.packets)-maxCaptured:])
+	}
+	return news, nil
 }
 
 // writeJourney writes the file.

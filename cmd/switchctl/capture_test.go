@@ -22,7 +22,7 @@ import (
 func TestCaptureUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", "0 arguments"},
-		{"g -w x -i s:1@a", "a group is named SOURCE/MC_ID"},
+		{"g -w x -i s:1@a", "a group is SOURCE/NUMBER"},
 		{"10.1.0.1/7 -i s:1@a", "--write FILE is needed"},
 		{"10.1.0.1/7 -w x", "--interface SWITCH:PORT@WHERE is needed"},
 		{"10.1.0.1/7 -w x -i 1@a", "is not SWITCH:PORT@INTERFACE"},

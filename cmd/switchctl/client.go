@@ -154,9 +154,10 @@ func askAll[T proto.Message](list []*agents.Agent, ask func(a *agents.Agent) (T,
 }
 
 // asking makes a command one that asks the agents that its flags name one question, and
-// shows their answers as JSON, or as text does.
+// shows their answers as JSON, or as text does. fields are those of the answer that JSON
+// has; none: all. judge, if it is not nil, returns the failure that answers report.
 func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a *agents.Agent, args []string) (T, error),
-	text func(w io.Writer, out *cli.Output, answers []answer[T], args []string) error) *cobra.Command {
+	text func(w io.Writer, out *cli.Output, answers []answer[T], args []string) error, judge func([]answer[T]) error, fields ...string) *cobra.Command {
 	out, client := cli.AddOutputFlag(cmd), addClientFlags(cmd, true, false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		fleet := client.fleet()
@@ -166,7 +167,10 @@ func asking[T proto.Message](cmd *cobra.Command, ask func(ctx context.Context, a
 			return err
 		}
 		answers, failed := askAll(list, func(a *agents.Agent) (T, error) { return ask(cmd.Context(), a, args) })
-		return show(cmd, out, answers, failed, func(w io.Writer) error { return text(w, out, answers, args) })
+		if judge != nil {
+			failed = cmp.Or(failed, judge(answers))
+		}
+		return show(cmd, out, answers, failed, func(w io.Writer) error { return text(w, out, answers, args) }, fields...)
 	}
 	return cmd
 }
@@ -178,12 +182,12 @@ func getStatus(ctx context.Context, a *agents.Agent, _ []string) (*mcrdmav1.GetS
 
 // show writes answers as JSON, or as text does. Agents that did not answer are listed
 // after the answers of the others.
-func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error) error {
+func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer[T], failed error, text func(io.Writer) error, fields ...string) error {
 	w := cmd.OutOrStdout()
 	var err error
 	if out.IsJSON() {
 		var v any
-		if v, err = answersJSON(answers); err == nil {
+		if v, err = answersJSON(answers, fields); err == nil {
 			err = out.JSON(w, v)
 		}
 	} else if slices.ContainsFunc(answers, func(a answer[T]) bool { return a.err == nil }) {
@@ -193,8 +197,9 @@ func show[T proto.Message](cmd *cobra.Command, out *cli.Output, answers []answer
 }
 
 // answersJSON is the JSON of all commands that ask agents one question: a list with the
-// agent's address, and the message of api/mcrdma/v1 that it answers, or why it does not.
-func answersJSON[T proto.Message](list []answer[T]) (any, error) {
+// agent's address, and the message of api/mcrdma/v1 that it answers, or these fields of it, or
+// why it does not.
+func answersJSON[T proto.Message](list []answer[T], fields []string) (any, error) {
 	type one struct {
 		Agent  string          `json:"agent"`
 		Answer json.RawMessage `json:"answer,omitempty"`
@@ -208,7 +213,7 @@ func answersJSON[T proto.Message](list []answer[T]) (any, error) {
 			continue
 		}
 		var err error
-		if out[i].Answer, err = cli.MessageJSON(a.got); err != nil {
+		if out[i].Answer, err = cli.MessageJSON(a.got, fields...); err != nil {
 			return nil, err
 		}
 	}

@@ -91,7 +91,7 @@ func TestClientUsage(t *testing.T) {
 		{"group", ""},
 		{"group list", `there is no sub-command "list"; the sub-commands are: show`},
 		{"group show", "0 arguments"},
-		{"group show 1.2.3.4/x", "not one from 0 to 16777215"},
+		{"group show 1.2.3.4/x", "not a number from 1 on"},
 		{"top --interval 1ms", "--interval 1ms"},
 		{"doctor x", `unexpected argument "x"`},
 	} {
@@ -104,6 +104,21 @@ func TestClientUsage(t *testing.T) {
 		}
 		if code != cli.ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
 			t.Errorf("%s: exit code %d, %q, %q; want 2 and %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
+
+// TestNotReady: the status of an agent that is not ready says so, and its exit code too.
+func TestNotReady(t *testing.T) {
+	t.Setenv(agentEnv, "")
+	plain, err := identity.Files{}.Server()
+	must(t, err)
+	a := &fakeAgent{status: &mcrdmav1.GetStatusResponse{Name: "torA", WaitsFor: "the switch is away"}}
+	a.serve(t, plain)
+	for _, c := range []struct{ flag, want string }{{"-otext", "not ready  the switch is away\n"}, {"-ojson", `"waits_for": "the switch is away"`}} {
+		code, stdout, stderr := call("status", "--agent", a.addr, c.flag)
+		if code != cli.ExitFailure || !strings.Contains(stdout, c.want) || !strings.Contains(stderr, "not ready: torA; switchctl doctor says what to do") {
+			t.Errorf("%s: exit code %d, %s%s", c.flag, code, stdout, stderr)
 		}
 	}
 }
@@ -173,8 +188,8 @@ func TestGroupProblems(t *testing.T) {
 	for format, want := range map[string]string{
 		"text": "! does not know the branch of 10.2.0.11", "json": `"ok": false`, "svg": "does not know the branch", "dot": "does not know the branch",
 	} {
-		code, stdout, stderr := call("group", "show", "10.1.0.1/2049", "-o", format, "--agent", fakes["torA"].addr)
-		if code != cli.ExitFailure || !strings.Contains(stdout, want) || !strings.Contains(stderr, "group 10.1.0.1/2049: there are 3 problems") {
+		code, stdout, stderr := call("group", "show", "10.1.0.1/17", "-o", format, "--agent", fakes["torA"].addr)
+		if code != cli.ExitFailure || !strings.Contains(stdout, want) || !strings.Contains(stderr, "group 10.1.0.1/17: there are 3 problems") {
 			t.Errorf("%s: %d, %s, %s", format, code, stdout, stderr)
 		}
 	}
@@ -185,7 +200,7 @@ func TestCompletion(t *testing.T) {
 	t.Setenv(agentEnv, "")
 	fakes := lab(t)
 	code, stdout, _ := call("__complete", "group", "show", "--agent", fakes["torA"].addr, "")
-	if code != cli.ExitOK || !strings.Contains(stdout, "10.1.0.1/2049\t3 receivers, at torA\n") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "10.1.0.1/17\t3 receivers, at torA\n") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	code, stdout, _ = call("__complete", "group", "show", "--agent", deadAddress(t), "")

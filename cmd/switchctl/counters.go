@@ -35,7 +35,7 @@ The JSON is a list with the address of each agent and its GetCountersResponse
 		return a.Status.GetCounters(ctx, &mcrdmav1.GetCountersRequest{})
 	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.GetCountersResponse], _ []string) error {
 		return agentTable(w, out, len(answers) > 1, []string{"counter", "cell", "packets", "bytes", "meaning"}, counterRows(answers, *all))
-	})
+	}, nil)
 }
 
 type counterKey struct{ agent, name, cell string }

@@ -88,7 +88,7 @@ func (f *fakeAgent) ListRoutes(context.Context, *mcrdmav1.ListRoutesRequest) (*m
 func (f *fakeAgent) ListSteps(_ context.Context, r *mcrdmav1.ListStepsRequest) (*mcrdmav1.ListStepsResponse, error) {
 	out := &mcrdmav1.ListStepsResponse{Switch: f.status.GetName()}
 	for _, s := range f.steps {
-		if r.GetGroup() == nil || proto.Equal(r.GetGroup(), s.GetGroup()) {
+		if r.GetGroup() == nil || same(r.GetGroup(), s.GetGroup()) {
 			out.Steps = append(out.Steps, s)
 		}
 	}
@@ -128,7 +128,7 @@ func (f *fakeAgent) List(_ context.Context, r *mcrdmav1.ListRequest) (*mcrdmav1.
 
 func (f *fakeAgent) Get(_ context.Context, r *mcrdmav1.GetRequest) (*mcrdmav1.GetResponse, error) {
 	for _, g := range f.groups {
-		if proto.Equal(r.GetKey(), g.GetGroup().GetKey()) {
+		if same(r.GetKey(), g.GetGroup().GetKey()) {
 			g = proto.CloneOf(g)
 			g.Expires = nil
 			return &mcrdmav1.GetResponse{Group: g}, nil
@@ -142,7 +142,12 @@ func ago(d time.Duration) *timestamppb.Timestamp {
 	return timestamppb.New(time.Now().Add(-d - 30*time.Second))
 }
 
-// labKey is the group of the lab.
+// same compares keys as agents do: numbers are for people.
+func same(a, b *mcrdmav1.GroupKey) bool {
+	return a.GetSource() == b.GetSource() && a.GetMcId() == b.GetMcId()
+}
+
+// labKey is the group of the lab, which its sender's daemon knows as number 17.
 var labKey = &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 2049}
 
 // lab starts the agents of two racks with a group over both; between them is a switch
@@ -193,7 +198,7 @@ func lab(t testing.TB) map[string]*fakeAgent {
 		{Name: "ingress.drops", Cell: "no_route", Packets: 90, Bytes: 9000},
 	}
 	torA.groups = []*mcrdmav1.GroupStatus{{
-		Group: &mcrdmav1.Group{Key: labKey, SenderQpn: 17, Receivers: []*mcrdmav1.Receiver{
+		Group: &mcrdmav1.Group{Key: &mcrdmav1.GroupKey{Source: labKey.Source, McId: labKey.McId, Number: 17}, SenderQpn: 17, Receivers: []*mcrdmav1.Receiver{
 			{Address: "10.2.0.11", Qpn: 33}, {Address: "10.2.0.12", Qpn: 34}, {Address: "10.1.0.12", Qpn: 35}}},
 		Switch: "torA", Expires: ago(-2*time.Hour - time.Minute), Packets: 5000,
 		Members: []*mcrdmav1.MemberCounters{{Acks: 500, SequenceNaks: 3}, {Acks: 480, RnrNaks: 9}, {Acks: 500, Cnps: 4}},

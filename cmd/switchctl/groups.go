@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ The JSON is a list with the address of each agent and its ListResponse
 		return a.Groups.List(ctx, &mcrdmav1.ListRequest{Source: source})
 	}, func(w io.Writer, out *cli.Output, answers []answer[*mcrdmav1.ListResponse], _ []string) error {
 		return out.Table(w, []string{"group", "mc_id", "switch", "sender qpn", "receivers", "lease", "problems"}, groupRows(answers, time.Now()))
-	})
+	}, nil)
 }
 
 // groupRows are the rows of a table of groups.
@@ -84,6 +85,10 @@ The tree is collected from agent to agent, beginning at those that are named. An
 agent will do as long as the sender's switch can be found through its peers.
 An agent whose address the others do not know is given as --agent SWITCH=HOST:PORT.
 
+A group has a number at its sender's daemon, for all its life, and an MC_ID at switches and
+in packets, which changes when it is formed anew. Either names it: the number in decimals,
+the MC_ID after 0x, in hexadecimals, or in decimals, too, if no group has that number.
+
 Formats: text; json; dot, for Graphviz; and svg, a drawing that browsers show.
 
 Exit code 1 tells that the group was not found, or that something is wrong with it.`
@@ -91,22 +96,18 @@ Exit code 1 tells that the group was not found, or that something is wrong with 
 // groupShowCommand shows a group's tree.
 func groupShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show SOURCE/MC_ID [flags]",
+		Use:   "show SOURCE/NUMBER|SOURCE/0xMC_ID [flags]",
 		Short: "Show a group's tree of switches, and what is wrong with it",
 		Long:  groupShowHelp,
-		Example: `  switchctl group show 10.1.0.1/2049
-  switchctl group show 10.1.0.1/0x801 -o svg > group.svg
-  switchctl group show 10.1.0.1/2049 -o dot | dot -Tpdf -o group.pdf`,
-		Args: cli.ExactArg("one group, SOURCE/MC_ID, such as 10.1.0.1/2049"),
+		Example: `  switchctl group show 10.1.0.1/3
+  switchctl group show 10.1.0.1/0x800001 -o svg > group.svg
+  switchctl group show 10.1.0.1/3 -o dot | dot -Tpdf -o group.pdf`,
+		Args: cli.ExactArg("one group, " + groupForm),
 	}
 	out, client := cli.AddOutputFlag(cmd, "dot", "svg"), addClientFlags(cmd, false, false)
 	cmd.ValidArgsFunction = completeGroups(client)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := grouptree.ParseKey(args[0])
-		if err != nil {
-			return cli.Usage(err)
-		}
-		t, err := client.tree(cmd.Context(), key)
+		t, err := client.tree(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -122,15 +123,22 @@ func groupShowCommand() *cobra.Command {
 			err = t.Text(w, grouptree.TextOptions{Now: time.Now(), Color: cli.Colored(w)})
 		}
 		if n := len(t.All()); err == nil && n > 0 {
-			err = fmt.Errorf("group %v: %s", key, cli.Either(n == 1, "there is a problem", fmt.Sprintf("there are %d problems", n)))
+			err = fmt.Errorf("group %v: %s", t.Key, cli.Either(n == 1, "there is a problem", fmt.Sprintf("there are %d problems", n)))
 		}
 		return err
 	}
 	return cmd
 }
 
+// groupForm says what names a group.
+const groupForm = "SOURCE/NUMBER or SOURCE/0xMC_ID, such as 10.1.0.1/3 or 10.1.0.1/0x800001"
+
 // tree collects a group's tree. All in all it takes no longer than four answers may.
-func (f *clientFlags) tree(ctx context.Context, key grouptree.Key) (*grouptree.Tree, error) {
+func (f *clientFlags) tree(ctx context.Context, name string) (*grouptree.Tree, error) {
+	key, err := grouptree.ParseKey(name)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
 	given, err := f.addresses()
 	if err != nil {
 		return nil, err
@@ -150,6 +158,11 @@ func (f *clientFlags) tree(ctx context.Context, key grouptree.Key) (*grouptree.T
 			directory[a.Switch] = a.HostPort
 		}
 	}
+	if key.ID == 0 {
+		if key, err = findNumber(ctx, fleet, given, key); err != nil {
+			return nil, err
+		}
+	}
 	return grouptree.Collect(ctx, func(address string) (grouptree.Agent, error) {
 		a, err := agents.ParseAddress(address)
 		if err != nil {
@@ -161,4 +174,34 @@ func (f *clientFlags) tree(ctx context.Context, key grouptree.Key) (*grouptree.T
 		}
 		return grouptree.Agent{Status: agent.Status, Groups: agent.Groups}, nil
 	}, key, first, directory, grouptree.Limits{Agents: maxAgents})
+}
+
+// findNumber asks agents, those that are given first, for the group that its sender's daemon
+// knows by a number. If there is none, the number may be an MC_ID.
+func findNumber(ctx context.Context, fleet *agents.Fleet, given []agents.Address, key grouptree.Key) (grouptree.Key, error) {
+	asked := 0
+	for _, follow := range []bool{false, true} {
+		found, _, err := fleet.Discover(ctx, given, follow, maxAgents)
+		if err != nil {
+			return key, err
+		}
+		asked = len(found)
+		ids := make([]uint32, len(found))
+		agents.Each(len(found), func(i int) {
+			l, _ := found[i].Agent.Groups.List(ctx, &mcrdmav1.ListRequest{Source: key.Source.String()}) // one that does not answer has none
+			for _, g := range l.GetGroups() {
+				if k := g.GetGroup().GetKey(); k.GetNumber() == key.Number {
+					ids[i] = k.GetMcId()
+				}
+			}
+		})
+		if key.ID = slices.Max(append(ids, 0)); key.ID != 0 {
+			return key, nil
+		}
+	}
+	if key.Number >= 1<<24 {
+		return key, fmt.Errorf("%w: none of %s knows a group %v; \"switchctl groups --peers\" lists those there are", grouptree.ErrNoGroup, cli.Plural(asked, "agent"), key)
+	}
+	key.ID = uint32(key.Number)
+	return key, nil
 }

@@ -13,10 +13,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// configPage is the manual page of what "agent" reads.
+var configPage = cli.ConfigPage{
+	Name: "switchctl-agent.yaml", Short: "configuration of a switch's agent, which programs it for mcrdma's groups",
+	Long: `A YAML file, which the package's unit switchctl-agent@NAME expects at /etc/mcrdma/NAME.yaml. **switchctl init** makes one from
+a topology file; **switchctl agent --config** *FILE* **--check** says what is wrong with one, with line numbers. Fields that are
+unknown are errors. Relative names of files count from the file's own directory.`,
+	Reference: config.Reference, See: "switchctl-agent(1), switchctl-init(1), cmd-daemon.yaml(5)",
 }
 
 // run is the whole program. The end of ctx ends it as SIGTERM does.
@@ -29,7 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 Each sub-command explains itself: switchctl softswitch --help`,
 	}
 	root.AddCommand(softswitchCommand())
-	root.AddCommand(statusCommand(), bgpCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), doctorCommand())
-	root.AddCommand(agentCommand(), planCommand(), pipelineCommand(), captureCommand())
-	return cli.Run(ctx, root, softswitchArgs(args), stdout, stderr)
+	root.AddCommand(statusCommand(), bgpCommand(), routesCommand(), countersCommand(), groupsCommand(), groupCommand(), topCommand(), dashboardCommand(), doctorCommand())
+	root.AddCommand(initCommand(), agentCommand(), planCommand(), pipelineCommand(), captureCommand())
+	return cli.Run(ctx, root, softswitchArgs(args), stdout, stderr, configPage)
 }

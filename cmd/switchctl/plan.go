@@ -11,6 +11,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/switchctl/internal/planning"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/softswitch/pre"
 	"github.com/mcrdma/mcrdma/internal/topology"
@@ -81,7 +82,7 @@ func planCommand() *cobra.Command {
 	fs.StringVar(&f.group.Source, "source", "", "the sending `host`, by name or address")
 	fs.StringSliceVar(&f.group.Receivers, "receivers", nil, "the receiving `hosts`, by name or address, with commas between")
 	fs.StringVar(&f.group.Address, "address", "", "`host` or address that the sender is connected to; default: the first receiver")
-	fs.IntVar(&f.regions, "regions", 1, "memory `regions` that WRITEs may address at each receiver")
+	fs.IntVar(&f.regions, "regions", 1, fmt.Sprintf("memory `regions` that WRITEs may address at each receiver, up to %d", config.MaxRegions))
 	fs.StringVar(&f.from, "from", "", "plan all groups of a `file`")
 	fs.StringArrayVar(&f.down, "link-down", nil, "plan without the links between two nodes, `A:B`, or that at SWITCH:PORT; may be repeated")
 	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` that one step takes for equal-cost paths")
@@ -167,8 +168,8 @@ func (f *planFlags) groups() ([]planning.Group, error) {
 		return nil, cli.Usagef("no topology: name its file by --topology")
 	case f.preGroups < 1:
 		return nil, cli.Usagef("--pre-groups %d: a step takes at least one", f.preGroups)
-	case f.regions < 0:
-		return nil, cli.Usagef("--regions %d: it cannot be negative", f.regions)
+	case f.regions < 0 || f.regions > config.MaxRegions:
+		return nil, cli.Usagef("--regions %d: a receiver of a group has 0 to %d", f.regions, config.MaxRegions)
 	case f.from != "" && single:
 		return nil, cli.Usagef("--from takes groups from a file; --source, --receivers and --address are for a single one")
 	case f.from == "" && (f.group.Source == "" || len(f.group.Receivers) == 0):

@@ -85,6 +85,7 @@ func TestPlanUsage(t *testing.T) {
 		"-t F --source h1 --receivers h2 -o svg": "text or json",
 		"-t F --source h1 --receivers h2 --pre-groups 0":   "--pre-groups 0",
 		"-t F --source h1 --receivers h2 --regions -1":     "--regions -1",
+		"-t F --source h1 --receivers h2 --regions 17":     "--regions 17: a receiver of a group has 0 to 16",
 		"-t F --source h1 --receivers h2 --link-down h1":   `--link-down "h1" is not A:B`,
 		"-t F --source h1 --receivers h2 --link-down h1:x": `no switch or host "x"`,
 	} {
@@ -136,5 +137,15 @@ func TestPlanExamples(t *testing.T) {
 	}
 	if n < 3 {
 		t.Errorf("%d examples", n)
+	}
+}
+
+// TestPlanTooSmall: many groups take more entries than a table has.
+func TestPlanTooSmall(t *testing.T) {
+	groups := filepath.Join(t.TempDir(), "groups.yaml")
+	must(t, os.WriteFile(groups, []byte("groups:\n"+strings.Repeat("  - {source: h1, receivers: [h2, h3], regions: 16}\n", 1366)), 0o600))
+	code, stdout, stderr := call("plan", "-t", planFiles(t), "--from", groups, "--summary")
+	if code != cli.ExitFailure || !strings.Contains(stdout, "regions, 100.05 %: TOO SMALL") || !strings.Contains(stderr, "1 table is too small: egress.rewrite.regions of leaf1 would need 65568 of 65536 entries") {
+		t.Errorf("%d, %s, %s", code, stdout[max(0, len(stdout)-800):], stderr)
 	}
 }

@@ -21,8 +21,9 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show switches: ports, peers, hosts, and how full the tables are",
-		Long: `Shows what agents say of themselves and of their switches. switchctl doctor says
-what is wrong with them.
+		Long: `Shows what agents say of themselves and of their switches. Exit code 1 tells that one
+of them does not answer or is not ready: it has just started, or has lost its switch.
+switchctl doctor looks at more, and says what to do.
 
 The JSON is a list with the address of each agent and its GetStatusResponse
 (api/mcrdma/v1/switch.proto).`,
@@ -45,7 +46,21 @@ The JSON is a list with the address of each agent and its GetStatusResponse
 			}
 		}
 		return nil
-	})
+	}, ready)
+}
+
+// ready says whether all agents that have answered are.
+func ready(answers []answer[*mcrdmav1.GetStatusResponse]) error {
+	var waiting []string
+	for _, a := range answers {
+		if a.got.GetWaitsFor() != "" {
+			waiting = append(waiting, a.got.GetName())
+		}
+	}
+	if len(waiting) > 0 {
+		return fmt.Errorf("not ready: %s; switchctl doctor says what to do", strings.Join(waiting, ", "))
+	}
+	return nil
 }
 
 // statusText writes one switch's status.
@@ -57,6 +72,9 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 	}
 	line("version", "%s, up %s", s.GetVersion(), cli.Since(s.GetStarted(), now))
 	line("address", "%s", s.GetAddress())
+	if why := s.GetWaitsFor(); why != "" {
+		line("not ready", "%s", why)
+	}
 	p := s.GetP4Runtime()
 	switch {
 	case p.GetConnected() && p.GetPrimary():
@@ -164,7 +182,7 @@ The JSON is a list with the address of each agent and its ListRoutesResponse
 			return err
 		}
 		return agentTable(w, out, len(answers) > 1, []string{"prefix", "port", "neighbor", "mac", "next hop", "note"}, rows)
-	})
+	}, nil)
 }
 
 // routeTo keeps the route with the longest prefix that holds the address.

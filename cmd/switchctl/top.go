@@ -111,7 +111,7 @@ func lookAt(ctx context.Context, a *agents.Agent) agentLook {
 	}
 	l.groups = groups.GetGroups()
 	agents.Each(min(len(l.groups), maxTopGroups), func(i int) {
-		r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: l.groups[i].GetGroup().GetKey(), Counters: true})
+		r, err := a.Groups.Get(ctx, &mcrdmav1.GetRequest{Key: l.groups[i].GetGroup().GetKey(), Counters: true, Acked: true})
 		if err == nil { // else it has gone since, or the agent has: seen at the next look
 			l.groups[i] = r.GetGroup()
 		}

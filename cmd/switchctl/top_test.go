@@ -68,11 +68,11 @@ torA    primary  settled  1 of 2    1 of 1       1      1
 torB    primary  settled  0 of 0    1 of 1       0      1
 torC                                                       agent torC is away
 
-GROUP          SWITCH  PACKETS/S  RECEIVER   ACKS/S  NAKS/S  RNR/S  FATAL  CNPS/S  PROBLEMS
-10.1.0.1/2049  torA    12k        10.1.0.12  0       0       0          0  0
-                                  10.2.0.12  0       0       0.5        0  0
-                                  10.2.0.11  150     0       0          0  0
-                                  10.3.0.1   -       -       -          1  -
+GROUP        MC_ID     SWITCH  PACKETS/S  RECEIVER   ACKS/S  NAKS/S  RNR/S  FATAL  CNPS/S  PROBLEMS
+10.1.0.1/17  0x000801  torA    12k        10.1.0.12  0       0       0          0  0
+                                          10.2.0.12  0       0       0.5        0  0
+                                          10.2.0.11  150     0       0          0  0
+                                          10.3.0.1   -       -       -          1  -
 
 SWITCH  PORT  NEIGHBOR  STATE  SINCE  REASON
 torA      10  core      down          no hello for 150ms
@@ -90,7 +90,7 @@ func TestTopLines(t *testing.T) {
 	}
 	first, err := topLines(nil, now)
 	must(t, err)
-	if got := strings.Join(first, "\n"); strings.Contains(got, "DROPPED AT") || !strings.Contains(got, "10.1.0.1/2049  torA    -") {
+	if got := strings.Join(first, "\n"); strings.Contains(got, "DROPPED AT") || !strings.Contains(got, "10.1.0.1/17  0x000801  torA    -") {
 		t.Errorf("nothing seen before: %s", got)
 	}
 }

@@ -40,6 +40,8 @@ type receiverJSON struct {
 	RNRNAKs      *float64 `json:"rnr_naks_per_second"`
 	CNPs         *float64 `json:"cnps_per_second"`
 	FatalNAKs    uint64   `json:"fatal_naks"`
+	AckedPSN     *uint32  `json:"acked_psn"` // null: not told, as by bmv2, or nothing was acknowledged
+	Behind       *uint32  `json:"behind_packets"`
 }
 
 type counterJSON struct {
@@ -96,5 +98,6 @@ func receiverOf(z receiverJSON, old, now *mcrdmav1.MemberCounters, per func(bool
 	seen := old != nil
 	z.Acks, z.SequenceNAKs = per(seen, old.GetAcks(), now.GetAcks()), per(seen, old.GetSequenceNaks(), now.GetSequenceNaks())
 	z.RNRNAKs, z.CNPs, z.FatalNAKs = per(seen, old.GetRnrNaks(), now.GetRnrNaks()), per(seen, old.GetCnps(), now.GetCnps()), now.GetFatalNaks()
+	z.AckedPSN, z.Behind = now.AckedPsn, now.BehindPackets
 	return z
 }

@@ -126,7 +126,7 @@ func (v *topView) groupRows() ([]string, [][]any) {
 	for _, a := range v.now.agents {
 		for _, g := range a.groups {
 			was, seen := v.groups[a.address+" "+keyText(g)]
-			lead := []any{keyText(g), g.GetSwitch(), v.rate(seen, was.GetPackets(), g.GetPackets())}
+			lead := []any{keyText(g), cli.QPN(g.GetGroup().GetKey().GetMcId()), g.GetSwitch(), v.rate(seen, was.GetPackets(), g.GetPackets())}
 			problems := strings.Join(g.GetProblems(), "; ")
 			for i, r := range g.GetGroup().GetReceivers() {
 				var now, old *mcrdmav1.MemberCounters
@@ -144,11 +144,11 @@ func (v *topView) groupRows() ([]string, [][]any) {
 				}
 				row := append(append(slices.Clone(lead), r.GetAddress()), counts...)
 				rows = append(rows, append(row, problems))
-				lead, problems = []any{"", "", ""}, ""
+				lead, problems = []any{"", "", "", ""}, ""
 			}
 		}
 	}
-	return []string{"group", "switch", "packets/s", "receiver", "acks/s", "naks/s", "rnr/s", "fatal", "cnps/s", "problems"}, rows
+	return []string{"group", "mc_id", "switch", "packets/s", "receiver", "acks/s", "naks/s", "rnr/s", "fatal", "cnps/s", "problems"}, rows
 }
 
 // memberOf is a receiver's counters in what was seen before; nil if it was not seen.

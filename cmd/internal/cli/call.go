@@ -52,7 +52,7 @@ func (c Callee) Intercept() grpc.DialOption {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 		if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-			return c.explain(method, err)
+			return c.Explain(method, err)
 		}
 		if m, ok := reply.(proto.Message); ok {
 			CleanMessage(m)
@@ -61,7 +61,8 @@ func (c Callee) Intercept() grpc.DialOption {
 	})
 }
 
-func (c Callee) explain(method string, err error) error {
+// Explain is the error of a call in words that say what to do.
+func (c Callee) Explain(method string, err error) error {
 	s := status.Convert(err)
 	e := &callError{code: s.Code(), err: err}
 	said := Clean(failure.Said(err))

@@ -1,59 +1,95 @@
 // Package cli is what the commands have in common: how they are run and fail, how they
 // show results, and words for people.
 //
-// It may import the standard library, cobra, go-pretty, grpc, protobuf, pkg/mcrdma and x/sys.
+// It may import the standard library, cobra, go-md2man, go-pretty, grpc, protobuf, internal/cmdline, pkg/mcrdma and x/sys.
 package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 )
 
 // Exit codes.
 const (
-	ExitOK      = 0
-	ExitFailure = 1 // something failed
-	ExitUsage   = 2 // the command was called wrongly
+	ExitOK      = cmdline.ExitOK
+	ExitFailure = cmdline.ExitFailure
+	ExitUsage   = cmdline.ExitUsage
 )
 
-// Run runs a whole program, and returns its exit code. Errors go to stderr.
-func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+// Run runs a whole program, and returns its exit code. Errors go to stderr, as JSON if the
+// result was asked for as JSON. The manual has the pages of its configurations.
+func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer, pages ...ConfigPage) int {
 	root.Version = Version()
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.AddCommand(manCommand())
+	root.AddCommand(manCommand(pages))
 	Parent(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-			if like := similarFlag(cmd, unknown.GetSpecifiedName()); like != "" {
-				return Usagef("%w; did you mean --%s?", err, like)
-			}
-		}
-		return UsageError{err}
-	})
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cmdline.Unknown(cmd.Flags(), err) })
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		unquote(root)
 	}
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	strict(root)
 	cmd, err := root.ExecuteContextC(ctx)
-	var usage UsageError
-	switch {
-	case err == nil:
-		return ExitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "%s: %v\nSee \"%[1]s --help\".\n", cmd.CommandPath(), err)
-		return ExitUsage
+	if err == nil || !wantsJSON(cmd, args) {
+		return cmdline.Exit(cmd.CommandPath(), err, stderr)
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
-	return ExitFailure
+	code := cmdline.Exit("", err, io.Discard)
+	_ = json.NewEncoder(stderr).Encode(struct { // a terminal that is gone has no error shown
+		Command string `json:"command"`
+		Error   string `json:"error"`
+		Exit    int    `json:"exit"`
+	}{cmd.CommandPath(), err.Error(), code})
+	return code
+}
+
+// wantsJSON says whether the result of a command was asked for as JSON, by flags that it has read
+// or, if one before them is wrong, would have read.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	f := cmd.Flags().Lookup("output")
+	if f == nil {
+		return false
+	}
+	o, ok := f.Value.(*Output)
+	line := " " + strings.Join(args, " ") + " "
+	return ok && (o.IsJSON() || !f.Changed && slices.ContainsFunc([]string{"--json", "-o json", "-ojson", "--output json", "--output=json"},
+		func(said string) bool { return strings.Contains(line, " "+said+" ") }))
+}
+
+// strict has "completion" and "help" refuse words that they do not know; they write to what root
+// does now.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			Parent(c)
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return Usagef("there is no completion for shell %q, but for %s", args[0], strings.Join(subcommands(c), ", "))
+				}
+				return nil
+			}
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if about, rest, err := root.Find(args); err != nil || about.HasAvailableSubCommands() {
+					return about.Args(about, rest)
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // Parent makes a command one that only has sub-commands.
@@ -79,20 +115,6 @@ func unquote(cmd *cobra.Command) {
 	}
 }
 
-// similarFlag is the flag that was perhaps meant; "": none is like it.
-func similarFlag(cmd *cobra.Command, name string) (best string) {
-	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		}
-	})
-	if like := flags.SuggestionsFor(name); len(name) > 1 && len(like) > 0 {
-		return like[0]
-	}
-	return ""
-}
-
 // subcommands are the names of a command's sub-commands, in order.
 func subcommands(cmd *cobra.Command) []string {
 	var names []string
@@ -105,16 +127,13 @@ func subcommands(cmd *cobra.Command) []string {
 }
 
 // A UsageError tells that the command line is wrong.
-type UsageError struct{ error }
+type UsageError = cmdline.UsageError
 
 // Usage makes an error one of usage.
-func Usage(err error) error { return UsageError{err} }
+func Usage(err error) error { return cmdline.Usage(err) }
 
 // Usagef makes an error of usage.
-func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
-
-// Unwrap returns the error itself.
-func (e UsageError) Unwrap() error { return e.error }
+func Usagef(format string, args ...any) error { return cmdline.Usagef(format, args...) }
 
 // Version is that of the program, as the Go tool recorded it.
 func Version() string {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -48,6 +49,8 @@ func TestMeant(t *testing.T) {
 		"status --sokcet": "unknown flag: --sokcet; did you mean --socket?",
 		"status --xyzzy":  "unknown flag: --xyzzy\n",
 		"status -x":       "unknown shorthand flag: 'x' in -x\n",
+		"completion tcsh": `there is no completion for shell "tcsh", but for bash, fish, powershell, zsh`,
+		"help nothing":    `there is no sub-command "nothing"`,
 	} {
 		var errs strings.Builder
 		if code := Run(t.Context(), tree(), strings.Fields(args), io.Discard, &errs); code != ExitUsage || !strings.Contains(errs.String(), want) {
@@ -72,16 +75,31 @@ func tree() *cobra.Command {
 	return root
 }
 
-func TestSize(t *testing.T) {
-	for text, want := range map[string]int{"0": 0, "4096": 4096, "64K": 64 << 10, "8M": 8 << 20, "8m": 8 << 20, "2G": 2 << 30} {
-		var v Size
-		if err := v.Set(text); err != nil || int(v) != want {
-			t.Errorf("%s: %d, %v", text, v, err)
+// TestErrorJSON: a command that is asked for JSON gives errors as JSON, also those of flags; others do not.
+func TestErrorJSON(t *testing.T) {
+	for args, code := range map[string]int{
+		"fail -o json": ExitFailure, "fail --json": ExitFailure, "fail --output=json": ExitFailure, "fail --xyzzy -o json": ExitUsage, "fail --xyzzy --json": ExitUsage,
+		"fail": 0, "fail -o text": 0, "fail --xyzzy": 0, "status --json": 0, "fail --json -o text": 0,
+	} {
+		root := tree()
+		fail := &cobra.Command{Use: "fail", RunE: func(*cobra.Command, []string) error { return errors.New(`no "device"`) }}
+		AddOutputFlag(fail)
+		root.AddCommand(fail)
+		var errs strings.Builder
+		got := Run(t.Context(), root, strings.Fields(args), io.Discard, &errs)
+		var e struct {
+			Command, Error string
+			Exit           int
 		}
-	}
-	for _, text := range []string{"", "K", "-1", "1.5M", "8T", "8MB", "9999999999999G"} {
-		if n, err := ParseSize(text); err == nil {
-			t.Errorf("%q is %d", text, n)
+		err := json.Unmarshal([]byte(errs.String()), &e)
+		if code == 0 {
+			if err == nil || !strings.Contains(errs.String(), "x ") {
+				t.Errorf("%s: %s", args, errs.String())
+			}
+			continue
+		}
+		if err != nil || e.Command != "x fail" || e.Error == "" || e.Exit != code || got != code {
+			t.Errorf("%s: %d, %v, %s", args, got, err, errs.String())
 		}
 	}
 }

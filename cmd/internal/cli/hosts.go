@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -19,20 +17,18 @@ const completionTimeout = time.Second
 // middle of a line.
 func CompleteHosts(cmd *cobra.Command, flag string, socket *string) {
 	CompleteList(cmd, flag, func() (names []string) {
-		conn, err := grpc.NewClient("unix:"+Socket(*socket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		d, err := DialDaemon(Socket(*socket), "completion", completionTimeout)
 		if err != nil {
 			return nil
 		}
-		defer func() { _ = conn.Close() }()
-		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-		defer cancel()
-		d, err := mcrdmav1.NewApplicationsClient(conn).GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{})
+		defer d.Close()
+		r, err := d.GetDaemon(context.Background(), &mcrdmav1.GetDaemonRequest{})
 		if err != nil {
 			return nil
 		}
-		for _, p := range d.GetPeers() {
+		for _, p := range r.GetPeers() {
 			if p.GetHost() != "" {
-				names = append(names, Clean(p.GetHost()))
+				names = append(names, p.GetHost())
 			}
 		}
 		return names

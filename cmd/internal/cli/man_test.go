@@ -25,12 +25,14 @@ func TestMan(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
-	if code := Run(t.Context(), build(), []string{"man", dir}, &out, &errs); code != ExitOK || out.Len() > 0 {
+	page := ConfigPage{"prog.yaml", "what prog reads", "A file.", "# Comment.\nname: x  # 'its name'\nhosts:\n  - .a\n", "prog(1)"}
+	if code := Run(t.Context(), build(), []string{"man", dir}, &out, &errs, page); code != ExitOK || out.Len() > 0 {
 		t.Fatalf("%d, %s", code, &errs)
 	}
 	for name, wants := range map[string][]string{
-		"prog.1":     {`.TH "PROG" "1"`, "prog - Does things\n", "\n\\&.PP is no request\n\\&'nor is this\nback\\\\slash\n", "\\fBprog-sub(1)\\fP"},
-		"prog-sub.1": {`.TH "PROG-SUB" "1"`, "\\fBprog sub X", "\\fB-n\\fP, \\fB--number\\fP=7\n\ta \\fBcount\\fR of things\n", "  prog sub -n 5\n", "\\fBprog(1)\\fP"},
+		"man1/prog.1":      {`.TH "PROG" "1"`, "prog - Does things (mcrdma)\n", "\\fBprog COMMAND [flags]\\fP", "Commands:\n  sub         Part\n", "\n\\&.PP is no request\n\\&'nor is this\nback\\\\slash\n", "\\fBprog-sub(1)\\fP"},
+		"man5/prog.yaml.5": {`.TH "PROG.YAML" "5"`, "prog.yaml \\- what prog reads\n", "\n# Comment.\nname: x  # 'its name'\nhosts:\n  - .a\n", "prog(1)"},
+		"man1/prog-sub.1":  {`.TH "PROG-SUB" "1"`, "\\fBprog sub X", "\\fB-n\\fP, \\fB--number\\fP=7\n\ta \\fBcount\\fR of things\n", "  prog sub -n 5\n", "\\fBprog(1)\\fP"},
 	} {
 		page, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -45,15 +47,15 @@ func TestMan(t *testing.T) {
 			t.Errorf("%s tells a hidden flag", name)
 		}
 	}
-	if files, _ := os.ReadDir(dir); len(files) != 2 && len(files) != 7 { // cobra's completions have pages too
-		t.Errorf("%d pages", len(files))
+	if files, _ := filepath.Glob(filepath.Join(dir, "man[15]", "*.[15]")); len(files) != 3 { // and none of cobra's completions
+		t.Errorf("%q", files)
 	}
 	for _, args := range [][]string{{"man"}, {"man", "a", "b"}} {
 		if code := Run(t.Context(), build(), args, &out, &errs); code != ExitUsage {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 	}
-	if code := Run(t.Context(), build(), []string{"man", filepath.Join(dir, "none")}, &out, &errs); code != ExitFailure {
+	if code := Run(t.Context(), build(), []string{"man", filepath.Join(dir, "man1", "prog.1")}, &out, &errs); code != ExitFailure {
 		t.Errorf("no directory: exit code %d", code)
 	}
 }

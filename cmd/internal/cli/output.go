@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -26,7 +27,8 @@ const (
 )
 
 // An Output is how a command shows its result: the flag --output. Results go to
-// standard output, in one of the formats; errors and notes go to standard error.
+// standard output, in one of the formats; errors and notes go to standard error, errors in JSON
+// if the format is that.
 type Output struct {
 	format  string
 	formats []string // that there are; the first is the default
@@ -35,7 +37,7 @@ type Output struct {
 // AddOutputFlag adds --output to a command. more are formats beyond text and json.
 func AddOutputFlag(cmd *cobra.Command, more ...string) *Output {
 	o := &Output{format: FormatText, formats: append([]string{FormatText, FormatJSON}, more...)}
-	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats))
+	cmd.Flags().VarP(o, "output", "o", "`format` of the result: "+Enumeration(o.formats)+"; with json an error is JSON too, on standard error")
 	cmd.Flags().Var(jsonFlag{o}, "json", "the same as --output json")
 	cmd.Flags().Lookup("json").NoOptDefVal = "true"
 	CompleteFlag(cmd, "output", func() []string { return o.formats })
@@ -89,9 +91,18 @@ func (o *Output) JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// MessageJSON is a message with the names of its definition.
-func MessageJSON(m proto.Message) (json.RawMessage, error) {
-	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+// MessageJSON is a message with the names of its definition; fields are those that it has, none: all.
+func MessageJSON(m proto.Message, fields ...string) (json.RawMessage, error) {
+	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+	if err != nil || len(fields) == 0 {
+		return raw, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return !slices.Contains(fields, name) })
+	return json.Marshal(all)
 }
 
 // Message writes a message as JSON, whatever the format.

@@ -2,9 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -52,34 +49,4 @@ func QPN(n uint32) string {
 		return ""
 	}
 	return fmt.Sprintf("0x%06x", n)
-}
-
-// A Size is the value of a flag: bytes, with K, M or G for KiB, MiB and GiB.
-type Size int
-
-// ParseSize reads a size.
-func ParseSize(s string) (int, error) {
-	digits, shift := s, 0
-	if n := len(s); n > 0 {
-		if i := strings.IndexByte("KMG", s[n-1]&^0x20); i >= 0 {
-			digits, shift = s[:n-1], 10*(i+1)
-		}
-	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || n > math.MaxInt>>shift {
-		return 0, fmt.Errorf("%q is no number of bytes, such as 4096, 64K or 8M", s)
-	}
-	return n << shift, nil
-}
-
-func (v *Size) String() string { return strconv.Itoa(int(*v)) }
-
-// Type implements pflag.Value.
-func (v *Size) Type() string { return "bytes" }
-
-// Set implements pflag.Value.
-func (v *Size) Set(s string) error {
-	n, err := ParseSize(s)
-	*v = Size(n)
-	return err
 }

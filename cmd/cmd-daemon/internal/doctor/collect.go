@@ -29,7 +29,7 @@ func Collect(ctx context.Context, cfg *config.Config, device bool) Facts {
 	f := Facts{Now: time.Now(), Config: cfg, Certificate: readCertificate(cfg), Host: lookAtHost(cfg.Socket)}
 	f.Links = tryLinks(ctx, cfg)
 	if device {
-		f.Device = tryDevice(cfg.Device)
+		f.Device = tryDevice(cfg)
 	}
 	return f
 }
@@ -141,9 +141,12 @@ func reach(ctx context.Context, own identity.Files, address string, expect ident
 	return nil
 }
 
-// tryDevice opens the device and closes it.
-func tryDevice(name string) *Device {
-	dev, err := qp.Open(name)
+// tryDevice opens the device and closes it, if it can reach the other hosts.
+func tryDevice(cfg *config.Config) *Device {
+	if err := qp.Check(cfg.Device, cfg.Peers()...); err != nil {
+		return &Device{Err: err}
+	}
+	dev, err := qp.Open(cfg.Device)
 	if err != nil {
 		return &Device{Err: err}
 	}

@@ -127,15 +127,19 @@ func (d *diagnosis) daemon() {
 			d.Add(warning, who, p, "", "")
 		}
 	}
-	if s := d.Daemon.GetSwitch(); s != nil && !s.GetReachable() {
+	if s := d.Daemon.GetSwitch(); s != nil && !s.GetReachable() && !d.cut(s.GetAgent()) {
 		d.Add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" is not reachable for the daemon", s.GetError(),
-			"see that switchctl agent runs there; meanwhile hosts relay, and groups of mode require are refused")
+			"see that switchctl agent runs there; "+d.stake(s.GetAgent()))
+	}
+	if s := d.Daemon.GetSwitch(); s.GetNotReady() != "" {
+		d.Add(failure, "switch "+s.GetName(), "its agent at "+s.GetAgent()+" takes no groups", s.GetNotReady(),
+			"see that the switch runs and its agent reaches it (switchctl doctor); "+d.stake(s.GetAgent()))
 	}
 	for _, p := range d.Daemon.GetPeers() {
-		if s := p.GetState(); s != "ok" && s != "" {
+		if s := p.GetState(); s != "ok" && s != "" && !d.cut(p.GetDaemon()) {
 			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
 			d.Add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(),
-				fmt.Sprintf("see that cmd-daemon runs there; groups and memberships that depend on it: %d", p.GetShared()))
+				"see that cmd-daemon runs there; "+d.stake(p.GetDaemon()))
 		}
 	}
 	lost := 0
@@ -152,6 +156,24 @@ func (d *diagnosis) daemon() {
 		d.Add(failure, "daemon", fmt.Sprintf("the one that answers is host %s, %s; the configuration is of host %s, %v", d.Daemon.GetHost(), d.Daemon.GetAddress(), c.Name, c.Address),
 			"it runs with another configuration, or was not restarted since this one was changed", "restart it, or name its configuration (--config)")
 	}
+}
+
+// cut says whether this host cannot reach an address by itself: then links reports it.
+func (d *diagnosis) cut(address string) bool {
+	return slices.ContainsFunc(d.Links, func(l Link) bool { return l.Address == address && l.Err != nil })
+}
+
+// stake is what depends on the agent or daemon at an address, as far as the daemon knows.
+func (d *diagnosis) stake(address string) string {
+	if s := d.Daemon.GetSwitch(); s != nil && s.GetAgent() == address {
+		return "meanwhile hosts relay, and groups of mode require are refused"
+	}
+	for _, p := range d.Daemon.GetPeers() {
+		if p.GetDaemon() == address {
+			return fmt.Sprintf("groups and memberships that depend on it: %d", p.GetShared())
+		}
+	}
+	return ""
 }
 
 // certificate judges this host's own, and the clock by it.
@@ -251,7 +273,7 @@ func (d *diagnosis) device() {
 	case errors.Is(v.Err, qp.ErrAddrInUse):
 		d.Add(note, subject, "is in use", v.Err.Error(), "that is as it should be if an application of this host is running; only one can have it")
 	case v.Err != nil:
-		d.Add(failure, subject, "cannot be opened", v.Err.Error(), "correct device in the configuration; without a device applications are relayed to over TCP only")
+		d.Add(failure, subject, "cannot be used", v.Err.Error(), "correct device in the configuration; without a device applications are relayed to over TCP only")
 	case v.Attr.Addr.IsValid() && v.Attr.Addr != d.Config.Address:
 		d.Add(failure, subject, fmt.Sprintf("has the address %v, and the configuration says %v", v.Attr.Addr, d.Config.Address), "", "correct address or device in the configuration")
 	}
@@ -301,7 +323,7 @@ func (d *diagnosis) priority() {
 // links judges which peers this host cannot reach by itself.
 func (d *diagnosis) links() {
 	for _, l := range d.Links {
-		if l.Err == nil {
+		if l.Err == nil || l.Own && d.DaemonErr != nil { // which is reported
 			continue
 		}
 		sev, do := failure, "see that it runs, that the address is right, and that no firewall is in the way"
@@ -314,6 +336,9 @@ func (d *diagnosis) links() {
 		}
 		if errors.Is(l.Err, identity.ErrWantsTLS) || errors.As(l.Err, new(tls.RecordHeaderError)) {
 			do = "set tls in the configurations of both, or of neither (cmd-daemon init makes certificates)"
+		}
+		if at := d.stake(l.Address); at != "" {
+			do += "; " + at
 		}
 		d.Add(sev, l.What, "cannot be reached at "+l.Address, l.Err.Error(), do)
 	}

@@ -54,17 +54,33 @@ func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(*Facts)
-		want string // severity subject: what
+		want string // severity subject: what; a part of what to do
 	}{
 		{"dead daemon", func(f *Facts) { f.DaemonErr = errors.New("no"); f.Daemon = nil }, "error daemon: does not answer"},
 		{"problem", func(f *Facts) { f.Daemon.Problems = []string{"is tired"} }, "warning daemon of h1: is tired"},
 		{"switch", func(f *Facts) { f.Daemon.Switch.Reachable = false }, "error switch torA: its agent at 192.0.2.1:9560 is not reachable"},
 		{"silent peer", func(f *Facts) { f.Daemon.Peers[0].State = "silent" }, "warning host h2: its daemon at  is silent"},
 		{"peer of a group", func(f *Facts) { f.Daemon.Peers[0].State = "down"; f.Daemon.Peers[0].Shared = 2 }, "error host h2: its daemon at  is down"},
+		{"dead peer", func(f *Facts) { // which is said once
+			f.Daemon.Peers[0] = &mcrdmav1.PeerLink{Host: "h2", Daemon: f.Links[0].Address, State: "down", Shared: 2}
+			f.Links[0].Err = errors.New("refused")
+		}, "error daemon of host h2: cannot be reached at 10.1.0.12:9550; is in the way; groups and memberships that depend on it: 2"},
+		{"dead agent", func(f *Facts) {
+			f.Daemon.Switch.Reachable, f.Daemon.Problems = false, []string{"switch torA: its agent does not answer"}
+			f.Links = append(f.Links, Link{What: "agent of switch torA", Address: "192.0.2.1:9560", Err: errors.New("refused")})
+		}, "error agent of switch torA: cannot be reached at 192.0.2.1:9560; is in the way; meanwhile hosts relay"},
+		{"dead daemon, and its address", func(f *Facts) {
+			f.Daemon, f.DaemonErr = nil, errors.New("no")
+			f.Links = append(f.Links, Link{What: "this host's daemon", Own: true, Err: errors.New("refused")})
+		}, "error daemon: does not answer"},
 		{"lost session", func(f *Facts) { f.Daemon.Sessions[0].Lost = true }, "note daemon of h1: 1 of 1 applications have not come back"},
 		{"other daemon", func(f *Facts) { f.Daemon.Host = "h9" }, "error daemon: the one that answers is host h9"},
 		{"plain text", func(f *Facts) { f.Certificate = nil; f.Config.Insecure = true }, "warning tls: all traffic is in plain text"},
 		{"plain text on loopback", func(f *Facts) { f.Certificate = nil }, ""},
+		{"agent without a switch", func(f *Facts) {
+			f.Daemon.Switch = &mcrdmav1.SwitchLink{Name: "torA", Agent: "10.0.0.1:9560", Reachable: true, NotReady: "the switch is away"}
+			f.Daemon.Problems = []string{"switch torA: the switch is away"}
+		}, "error switch torA: its agent at 10.0.0.1:9560 takes no groups; switchctl doctor"},
 		{"no certificate", func(f *Facts) { f.Certificate = &Certificate{Err: errors.New("no such file")} }, "error certificate: cannot be used"},
 		{"another's", func(f *Facts) { f.Certificate.Own.Name = "h2" }, "error certificate: h1.crt is for host:h2 10.1.0.11"},
 		{"another address", func(f *Facts) { f.Certificate.Own.Addrs = nil }, "error certificate: h1.crt is for host:h1"},
@@ -86,7 +102,7 @@ func TestRules(t *testing.T) {
 			f.Config.Address, f.Daemon.Address, f.Device.Attr.Addr = addr("127.0.0.9"), "127.0.0.9", addr("127.0.0.9")
 			f.Certificate.Own.Addrs[0] = addr("127.0.0.9")
 		}, ""},
-		{"no device", func(f *Facts) { f.Device.Err = qp.ErrDevice }, "error device softroce:10.1.0.11: cannot be opened"},
+		{"no device", func(f *Facts) { f.Device.Err = qp.ErrDevice }, "error device softroce:10.1.0.11: cannot be used"},
 		{"device in use", func(f *Facts) { f.Device.Err = fmt.Errorf("x: %w", qp.ErrAddrInUse) }, "note device softroce:10.1.0.11: is in use"},
 		{"other device", func(f *Facts) { f.Device.Attr.Addr = addr("10.1.0.12") }, "error device softroce:10.1.0.11: has the address 10.1.0.12"},
 		{"no capability", func(f *Facts) { f.Host.RawNet = false }, "note device softroce:10.1.0.11: cannot check ICRCs"},
@@ -105,7 +121,8 @@ func TestRules(t *testing.T) {
 		if c.want == "" && len(list) == 0 {
 			continue
 		}
-		if len(list) != 1 || c.want == "" || !strings.HasPrefix(fmt.Sprintf("%v %s: %s", list[0].Severity, list[0].Subject, list[0].What), c.want) {
+		what, do, _ := strings.Cut(c.want, "; ")
+		if len(list) != 1 || c.want == "" || !strings.HasPrefix(fmt.Sprintf("%v %s: %s", list[0].Severity, list[0].Subject, list[0].What), what) || !strings.Contains(list[0].Do, do) {
 			t.Errorf("%s: %+v; want one, %q", c.name, list, c.want)
 		}
 	}

@@ -102,8 +102,9 @@ func ParseSwitch(s string) (Switch, error) {
 }
 
 // Topology adds the hosts and switches of a topology. Agents listen at their switches'
-// addresses, unless the spec names the switch already, with its agent.
-func (s *Spec) Topology(t *topology.Topology) error {
+// addresses, or where they do if all is on this machine, unless the spec names the switch
+// already, with its agent.
+func (s *Spec) Topology(t *topology.Topology, here bool) error {
 	for _, n := range t.Nodes() {
 		i := slices.IndexFunc(s.Switches, func(w Switch) bool { return w.Name == n.Name })
 		switch {
@@ -114,12 +115,16 @@ func (s *Spec) Topology(t *topology.Topology) error {
 			continue
 		case i < 0:
 			i = len(s.Switches)
-			s.Switches = append(s.Switches, Switch{Name: n.Name, Agent: netip.AddrPortFrom(n.Address, agentPort).String()})
+			at := netip.AddrPortFrom(n.Address, agentPort)
+			if here {
+				at, _ = n.Local()
+			}
+			s.Switches = append(s.Switches, Switch{Name: n.Name, Agent: at.String()})
 		}
 		if w := &s.Switches[i]; w.Hosts == nil {
 			w.Hosts = []string{}
 			for _, p := range n.Ports {
-				if p.To.Switch == nil && p.To.Ports[0].To == n { // a host's first link decides
+				if p.To.Switch == nil {
 					w.Hosts = append(w.Hosts, p.To.Name)
 				}
 			}

@@ -292,14 +292,19 @@ func TestTopology(t *testing.T) {
 	fabric, err := topology.Load("../../../../internal/lab/racks.yaml")
 	must(t, err)
 	s := Spec{Switches: []Switch{{Name: "torB", Agent: "192.0.2.2:9560"}}, Valid: time.Hour}
-	must(t, s.Topology(fabric))
+	must(t, s.Topology(fabric, false))
 	without, err := topology.Parse([]byte("switches: [{name: s}]"), "x")
 	must(t, err)
-	if err := new(Spec).Topology(without); !errors.Is(err, ErrSpec) {
+	if err := new(Spec).Topology(without, false); !errors.Is(err, ErrSpec) {
 		t.Errorf("a switch without an address: %v", err)
 	}
 	want := []Switch{{"torB", "192.0.2.2:9560", []string{"h3", "h4"}}, {"torA", "10.255.0.1:9560", []string{"h1", "h2"}}, {"spine", "10.255.0.3:9560", []string{}}}
 	if d := cmp.Diff(want, s.Switches); d != "" {
+		t.Error(d)
+	}
+	var here Spec // each agent has a port of its own on one machine
+	must(t, here.Topology(fabric, true))
+	if d := cmp.Diff([]Switch{{"torA", "127.0.0.1:9560", []string{"h1", "h2"}}, {"torB", "127.0.0.1:9570", []string{"h3", "h4"}}, {"spine", "127.0.0.1:9580", []string{}}}, here.Switches); d != "" {
 		t.Error(d)
 	}
 	dir := t.TempDir()

@@ -198,7 +198,7 @@ func (m *maker) configuration(i int, tor *rack, old []known) []byte {
 	h := m.spec.Hosts[i]
 	var b strings.Builder
 	fmt.Fprintf(&b, `# The daemon of host %s. Names of files count from this one. All that may be said here:
-# internal/connmgr/config/testdata/full.yaml in the sources of mcrdma.
+# "cmd-daemon init --reference", or "man cmd-daemon.yaml" with the package.
 
 name: %s
 address: %v   # of the RDMA device: one of this host's own

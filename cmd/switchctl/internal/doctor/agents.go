@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
 
 const (
@@ -23,12 +25,24 @@ const (
 	manyPushes = 3
 )
 
+// name is what a finding calls the agent.
+func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.Address) }
+
+// unreachable reports an agent that this command cannot reach, with what is at stake there for
+// those that cannot either: peers leaves it to this.
 func (d *diagnosis) unreachable(a *Agent) {
-	what := "its agent does not answer"
+	what, why := "its agent does not answer", a.Err.Error()
 	if a.From != "" {
 		what += "; " + a.From + " says that it is at " + a.Address
 	}
-	d.Add(findings.Error, a.name(), what, a.Err.Error(), "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
+	for _, x := range d.Agents {
+		for _, p := range x.Status.GetPeers() {
+			if p.GetAgent() == a.Address && p.GetBranches() > 0 && !p.GetReachable() {
+				why = joined(why, x.name()+" has "+atStake(p))
+			}
+		}
+	}
+	d.Add(findings.Error, a.name(), what, why, "start the agent, or correct its address where it is configured; until then nothing on this switch is adapted to changes")
 }
 
 func (d *diagnosis) failed(a *Agent) {
@@ -139,13 +153,20 @@ func (d *diagnosis) peers(a *Agent) {
 		if p.GetReachable() || p.GetError() == "" { // without error: it was not needed yet
 			continue
 		}
+		if slices.ContainsFunc(d.Agents, func(x Agent) bool { return x.Err != nil && x.Address == p.GetAgent() }) {
+			continue // unreachable has said it
+		}
 		why := p.GetError()
 		if p.GetBranches() > 0 {
-			why = joined(why, fmt.Sprintf("%s there are at stake: their leases end", counted(p.GetBranches(), "branch", "branches")))
+			why = joined(why, "it has "+atStake(p))
 		}
 		d.Add(findings.Error, a.name(), fmt.Sprintf("its agent does not reach that of %s, at %s", p.GetName(), p.GetAgent()), why,
 			"see that the other agent runs, that the network between the two lets TCP pass, and that they trust the same CA")
 	}
+}
+
+func atStake(p *mcrdmav1.PeerStatus) string {
+	return counted(p.GetBranches(), "branch", "branches") + " there at stake, whose leases end"
 }
 
 func (d *diagnosis) usage(a *Agent) {
@@ -167,9 +188,9 @@ func (d *diagnosis) routing(a *Agent) {
 	if s.GetSettled() {
 		return
 	}
-	severity, why := findings.Error, "the source of routes ("+s.GetRouting()+") has not delivered all of them"
+	severity, why := findings.Error, cmp.Or(s.GetWaitsFor(), "the source of routes ("+s.GetRouting()+") has not delivered all of them")
 	if s.GetStarted() != nil && d.Now.Sub(s.GetStarted().AsTime()) < patience {
-		severity, why = findings.Note, "the agent started a moment ago"
+		severity, why = findings.Note, joined("the agent started a moment ago", s.GetWaitsFor())
 	}
 	do := map[string]string{
 		"bgp":    "see that the BGP sessions are established: addresses, AS numbers, port 179",
@@ -189,14 +210,17 @@ func (d *diagnosis) groups(a *Agent) {
 	const do = "switchctl group show %s says where"
 	said := map[string]bool{} // of a group's first switch, twice
 	for _, g := range a.Groups {
-		key := fmt.Sprintf("%s/%d", g.GetGroup().GetKey().GetSource(), g.GetGroup().GetKey().GetMcId())
+		key := grouptree.KeyOf(g.GetGroup().GetKey())
 		for _, p := range g.GetProblems() {
 			d.Add(findings.Error, a.name(), fmt.Sprintf("group %s has a problem", key), p, fmt.Sprintf(do, key))
 			said[key+p] = true
 		}
 	}
 	for _, s := range a.Steps {
-		key := fmt.Sprintf("%s/%d", s.GetGroup().GetSource(), s.GetGroup().GetMcId())
+		if len(s.GetProblems()) == 0 {
+			continue
+		}
+		key := grouptree.KeyOf(d.named(s.GetGroup()))
 		for _, p := range s.GetProblems() {
 			if s.GetRoot() && said[key+p] {
 				continue
@@ -204,6 +228,18 @@ func (d *diagnosis) groups(a *Agent) {
 			d.Add(findings.Error, a.name(), fmt.Sprintf("its step of group %s for %s has a problem", key, s.GetDestination()), p, fmt.Sprintf(do, key))
 		}
 	}
+}
+
+// named is a step's group with the number that the switch where it was installed knows.
+func (d *diagnosis) named(k *mcrdmav1.GroupKey) *mcrdmav1.GroupKey {
+	for _, a := range d.Agents {
+		for _, g := range a.Groups {
+			if x := g.GetGroup().GetKey(); x.GetSource() == k.GetSource() && x.GetMcId() == k.GetMcId() {
+				return x
+			}
+		}
+	}
+	return k
 }
 
 // drops reports packets that were dropped since the switch started, unless that is how

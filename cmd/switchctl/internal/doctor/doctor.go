@@ -5,12 +5,11 @@
 // interfaces are collected here (Interfaces); those of agents are what their gRPC
 // services answer, which the command collects.
 //
-// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/findings, golang.org/x/sys and the
-// standard library.
+// It may import the contract of the agents (api/mcrdma/v1), cmd/internal/findings, internal/grouptree,
+// golang.org/x/sys and the standard library.
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -39,9 +38,6 @@ type Agent struct {
 	// Failed are the errors of asking for anything but Status.
 	Failed []error
 }
-
-// name is what a finding calls the agent.
-func (a *Agent) name() string { return cmp.Or(a.Status.GetName(), a.Expected, a.Address) }
 
 // Diagnose applies all rules. Findings are in order of severity, the worst first.
 func Diagnose(f Facts) []findings.Finding {

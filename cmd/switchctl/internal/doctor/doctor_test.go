@@ -32,7 +32,7 @@ func well(name string) Agent {
 // TestAgentRules: one thing is wrong at a time; what is said begins with the severity
 // and the subject, and names why and what to do.
 func TestAgentRules(t *testing.T) {
-	key := &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 5}
+	key, plain := &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 5, Number: 17}, &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: 5}
 	for _, c := range []struct {
 		name string
 		edit func(*Agent)
@@ -80,7 +80,7 @@ func TestAgentRules(t *testing.T) {
 			"error: a|does not reach that of torB, at b:1|refused|CA"},
 		{"peer unreachable with branches", func(a *Agent) {
 			a.Status.Peers[1] = &mcrdmav1.PeerStatus{Name: "torB", Agent: "b:1", Error: "refused", Branches: 2}
-		}, "error: a|does not reach|refused; 2 branches there are at stake|"},
+		}, "error: a|does not reach|refused; it has 2 branches there at stake|"},
 		{"nearly full", func(a *Agent) { a.Status.Usage[0].Used = 80 }, "warning: a|groups: 80 of 100 are used|may not fit|"},
 		{"full", func(a *Agent) { a.Status.Usage[0].Used = 100 }, "error: a|groups: 100 of 100|refused|"},
 		{"tiny", func(a *Agent) { a.Status.Usage[0].Used, a.Status.Usage[0].Size = 0, 1 }, ""},
@@ -91,8 +91,8 @@ func TestAgentRules(t *testing.T) {
 		{"reports", func(a *Agent) { a.Status.Problems = []string{"odd"} }, "warning: a|the agent reports: odd|"},
 		{"group", func(a *Agent) {
 			a.Groups = []*mcrdmav1.GroupStatus{{Group: &mcrdmav1.Group{Key: key}, Problems: []string{"torB is away"}}}
-			a.Steps = []*mcrdmav1.Step{{Group: key, Destination: "10.2.0.1", Root: true, Problems: []string{"torB is away", "no route"}}}
-		}, "error: a|group 10.1.0.1/5 has a problem|torB is away|switchctl group show 10.1.0.1/5\nerror: a|its step of group 10.1.0.1/5 for 10.2.0.1|no route|"},
+			a.Steps = []*mcrdmav1.Step{{Group: plain, Destination: "10.2.0.1", Root: true, Problems: []string{"torB is away", "no route"}}}
+		}, "error: a|group 10.1.0.1/17 has a problem|torB is away|switchctl group show 10.1.0.1/17\nerror: a|its step of group 10.1.0.1/17 for 10.2.0.1|no route|"},
 		{"drops", func(a *Agent) {
 			a.Counters = []*mcrdmav1.Counter{
 				{Name: "ingress.groups", Cell: "icrc", Packets: 5}, {Name: "ingress.drops", Cell: "ttl"}, {Name: "egress.drops", Cell: "absorbed", Packets: 99},
@@ -145,6 +145,13 @@ func TestFabricRules(t *testing.T) {
 		"error: fabric|treat the ICRC differently|nic-check-off: a; recompute: b|same")
 	expect(t, "versions", pair(func(_, b *Agent) { b.Status.Version = "v2" }), "warning: fabric|different versions|v1: a; v2: b|")
 	expect(t, "one of them is away", pair(func(_, b *Agent) { b.Status, b.Err = nil, errors.New("refused") }), "error: b:9560|")
+	expect(t, "a peer that is away is said once", pair(func(a, b *Agent) {
+		a.Status.Peers = append(a.Status.Peers, &mcrdmav1.PeerStatus{Name: "b", Agent: "b:9560", Error: "refused", Branches: 2})
+		b.Status, b.Err, b.From = nil, errors.New("refused"), "a"
+	}), "error: b:9560|a says that it is at b:9560|refused; a has 2 branches there at stake|start the agent")
+	expect(t, "a peer that only the other does not reach", pair(func(a, _ *Agent) {
+		a.Status.Peers = append(a.Status.Peers, &mcrdmav1.PeerStatus{Name: "b", Agent: "b:9560", Error: "refused"})
+	}), "error: a|does not reach that of b, at b:9560|refused|")
 	expect(t, "one name", pair(func(a, b *Agent) { b.Status.Name, a.Status.Started = "a", before(time.Minute) }),
 		"error: a|several agents call themselves so: those at a:9560 and b:9560|told apart|")
 	expect(t, "one agent, two addresses", pair(func(_, b *Agent) { b.Status.Name = "a" }), "")

@@ -61,10 +61,15 @@ func New(tree *grouptree.Tree) (*Explainer, error) {
 // Watch tells that a switch's port is watched: what isn't seen there was not there.
 func (e *Explainer) Watch(sw string, port uint32) { e.ports[switchPort{sw, port}] = true }
 
-// Relevant says whether a packet is one of the group.
+// Relevant says whether a packet is one of the group. What it has read, Explain does not read again.
 func (e *Explainer) Relevant(p *Packet) bool {
-	x := parse(p)
-	return x != nil && e.group.holds(x)
+	own := *p
+	x := parse(&own)
+	if x == nil || !e.group.holds(x) {
+		return false
+	}
+	p.read = x
+	return true
 }
 
 // parse takes the group's packets, in the order of their times; of the same time, what
@@ -72,8 +77,8 @@ func (e *Explainer) Relevant(p *Packet) bool {
 func (e *Explainer) parse(packets []Packet) []*parsed {
 	var list []*parsed
 	for _, p := range packets {
-		if x := parse(&p); x != nil && e.group.holds(x) {
-			list = append(list, x)
+		if p.read != nil || e.Relevant(&p) {
+			list = append(list, p.read)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *parsed) int {
@@ -99,6 +104,11 @@ func (e *Explainer) Explain(packets []Packet, o Options) (*Journey, error) {
 		}
 	} else if len(list) == 0 {
 		return nil, fmt.Errorf("%w: none of the packets is of group %v", ErrNoWrite, e.tree.Key)
+	}
+	for i, x := range list { // what was read stays as it is, for the next time
+		own, packet := *x, *x.Packet
+		own.n, own.Packet = i, &packet
+		list[i] = &own
 	}
 	e.follow(list)
 	j := &Journey{First: w.first, Last: w.last}

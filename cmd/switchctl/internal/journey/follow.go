@@ -20,13 +20,14 @@ type copyOf struct {
 // A follower goes through packets in their order.
 type follower struct {
 	*Explainer
-	before []*parsed // those that came before, of which some are expected to be seen again
+	before map[rocev2.PSN][]*parsed // those that came before by their PSNs; some are expected to be seen again
+	passed map[rocev2.PSN][]*parsed // answers that came before, by the PSNs with which they may have left
 	merger merger
 }
 
 // follow comments on all packets.
 func (e *Explainer) follow(list []*parsed) {
-	f := &follower{Explainer: e, merger: newMerger(&e.group, list)}
+	f := &follower{Explainer: e, before: map[rocev2.PSN][]*parsed{}, passed: map[rocev2.PSN][]*parsed{}, merger: newMerger(&e.group, list)}
 	for _, x := range list {
 		switch {
 		case x.answer && x.Out:
@@ -38,16 +39,23 @@ func (e *Explainer) follow(list []*parsed) {
 		default:
 			f.dataIn(x)
 		}
-		f.before = append(f.before, x)
+		f.before[x.h.PSN] = append(f.before[x.h.PSN], x)
 	}
 	for _, x := range list {
 		f.missing(x)
 	}
 }
 
-// last finds the latest packet before that fits.
-func (f *follower) last(fits func(y *parsed) bool) *parsed {
-	for _, y := range slices.Backward(f.before) {
+// lookBack is how many packets back one can belong to another: more than are on their way at a time,
+// at all ports.
+const lookBack = 1 << 13
+
+// last finds the latest of some packets before x that fits.
+func last(before []*parsed, x *parsed, fits func(y *parsed) bool) *parsed {
+	for _, y := range slices.Backward(before) {
+		if x.n-y.n > lookBack {
+			return nil
+		}
 		if fits(y) {
 			return y
 		}
@@ -66,13 +74,13 @@ func (e *Explainer) node(sw, destination string) *grouptree.Node {
 
 func (f *follower) dataIn(x *parsed) {
 	if f.group.fromSender(x) && x.Switch == f.group.root {
-		again := f.last(func(y *parsed) bool {
-			return !y.answer && !y.Out && y.Switch == x.Switch && y.h.PSN == x.h.PSN && y.dst == x.dst
+		again := last(f.before[x.h.PSN], x, func(y *parsed) bool {
+			return !y.answer && !y.Out && y.Switch == x.Switch && y.dst == x.dst
 		})
 		x.note("%s sent by %v to the group (MC_ID %s), addressed to %v, which stands for all", cli.Either(again != nil, "again", "as"), x.src, qpn(f.group.mcid), x.dst)
 	}
-	if x.from = f.last(func(y *parsed) bool {
-		return y.Out && !y.answer && !y.seen && slices.Contains(y.to, x.Switch) && y.h.PSN == x.h.PSN && y.dst == x.dst
+	if x.from = last(f.before[x.h.PSN], x, func(y *parsed) bool {
+		return y.Out && !y.answer && !y.seen && slices.Contains(y.to, x.Switch) && y.dst == x.dst
 	}); x.from != nil {
 		x.from.seen = true
 		x.note("comes from %s", x.from.Switch)
@@ -146,8 +154,8 @@ func (c *copyOf) fits(g *groupInfo, x *parsed) bool {
 
 func (f *follower) dataOut(x *parsed) {
 	var c *copyOf
-	in := f.last(func(y *parsed) bool {
-		if y.answer || y.Out || y.Switch != x.Switch || y.h.PSN != x.h.PSN {
+	in := last(f.before[x.h.PSN], x, func(y *parsed) bool {
+		if y.answer || y.Out || y.Switch != x.Switch {
 			return false
 		}
 		i := slices.IndexFunc(y.copies, func(c *copyOf) bool { return c.fits(&f.group, x) })
@@ -158,7 +166,7 @@ func (f *follower) dataOut(x *parsed) {
 		return true
 	})
 	if in == nil {
-		if f.passed(x) == nil {
+		if f.unicast(x) == nil {
 			x.note("leaves %s; how it came in was not seen", x.Switch)
 		}
 		return
@@ -171,11 +179,11 @@ func (f *follower) dataOut(x *parsed) {
 	x.note("%s for %s; next is %s; changed: %s", cli.Either(c.edge.Unicast, "passed on", "copied"), strings.Join(c.edge.Receivers, ", "), strings.Join(x.to, " or "), changes(in, x))
 }
 
-// passed finds the packet that leaves here by its unicast route as it came in, and says
+// unicast finds the packet that leaves here by its unicast route as it came in, and says
 // so at x.
-func (f *follower) passed(x *parsed) *parsed {
-	in := f.last(func(y *parsed) bool {
-		return !y.Out && !y.seen && len(y.copies) == 0 && y.Switch == x.Switch && y.h.PSN == x.h.PSN && y.src == x.src && y.dst == x.dst &&
+func (f *follower) unicast(x *parsed) *parsed {
+	in := last(f.before[x.h.PSN], x, func(y *parsed) bool {
+		return !y.Out && !y.seen && len(y.copies) == 0 && y.Switch == x.Switch && y.src == x.src && y.dst == x.dst &&
 			y.h.DestQP == x.h.DestQP && y.h.Opcode == x.h.Opcode
 	})
 	if in != nil {
@@ -196,6 +204,11 @@ func (f *follower) answerIn(x *parsed) {
 		return
 	}
 	f.merger.take(x, f.group.answerer(x))
+	psn := x.h.PSN
+	if x.state.known && x.h.Opcode != rocev2.CNP {
+		psn = x.state.out.PSN
+	}
+	f.passed[psn] = append(f.passed[psn], x)
 }
 
 // says is what an answer says.
@@ -214,14 +227,12 @@ func (f *follower) says(x *parsed) string {
 
 func (f *follower) answerOut(x *parsed) {
 	if !f.group.merged(x) {
-		if f.passed(x) == nil {
+		if f.unicast(x) == nil {
 			x.note("leaves %s; how it came in was not seen", x.Switch)
 		}
 		return
 	}
-	in := f.last(func(y *parsed) bool {
-		return y.answer && !y.Out && !y.seen && y.Switch == x.Switch && f.merger.became(y, x)
-	})
+	in := last(f.passed[x.h.PSN], x, func(y *parsed) bool { return !y.seen && y.Switch == x.Switch && f.merger.became(y, x) })
 	if in == nil {
 		x.note("merged: the sender takes it for the answer of all; what it was made of was not seen")
 		return

@@ -208,6 +208,75 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// long is a scene of that many writes, one behind the other.
+func long(writes int) (s scene) {
+	for i := range writes {
+		for _, p := range whole(first + rocev2.PSN(i)) {
+			p.Time = start.Add(time.Duration(len(s)) * time.Microsecond)
+			s = append(s, p)
+		}
+	}
+	return s
+}
+
+// TestLong: in a long capture each packet finds those that it belongs to, without a search through all
+// that came before; and those of long ago are not taken for them.
+func TestLong(t *testing.T) {
+	s := long(4000)
+	e, err := New(testTree())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for i := range s {
+		if !e.Relevant(&s[i]) {
+			t.Fatalf("packet %d is not of the group", i)
+		}
+	}
+	reading := time.Since(begun)
+	begun = time.Now()
+	j, err := e.Explain(s, Options{All: true})
+	if took := time.Since(begun); err != nil || took > 5*reading {
+		t.Errorf("%d packets took %v to be read, and %v to be explained, %v", len(s), reading, took, err)
+	}
+	for i, p := range j.Packets {
+		if want := whole(first)[i%6]; p.Port != want.Port || p.Out != want.Out || strings.Contains(p.Comment, "not seen") || i%6 == 0 && strings.Contains(p.Comment, "again") {
+			t.Fatalf("packet %d, %s: %s", i, p.Summary, p.Comment)
+		}
+	}
+	if again, err := e.Explain(s, Options{Latest: true}); err != nil || len(again.Packets) != 6 || again.First != first+3999 {
+		t.Errorf("the second time: %+v, %v", again, err)
+	}
+	for writes, want := range map[int]string{lookBack/6 - 1: "again sent by", lookBack/6 + 1: "as sent by"} { // the same PSN, that many packets later
+		s := long(writes)
+		s.see(1, false, 1, 2, writeOnly(mcID, first), nil)
+		if p := explain(t, s, Options{All: true}, 1, 2, 3).Packets; !strings.HasPrefix(p[len(p)-1].Comment, want) {
+			t.Errorf("after %d writes: %s, want %s", writes, p[len(p)-1].Comment, want)
+		}
+	}
+}
+
+// BenchmarkLook is what a look at 200,000 packets takes: of one write, which is the last, and of all.
+func BenchmarkLook(b *testing.B) {
+	s := long(33334)
+	e, err := New(testTree())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range s {
+		e.Relevant(&s[i])
+	}
+	for name, o := range map[string]Options{"none": {After: start.Add(time.Hour)}, "latest": {Latest: true}, "all": {All: true}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if j, err := e.Explain(s, o); (err != nil) != (name == "none") || err == nil && len(j.Packets) < 6 {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // FuzzExplain: whatever a capture holds, it is explained or refused.
 func FuzzExplain(f *testing.F) {
 	for _, p := range whole(first) {

@@ -25,6 +25,8 @@ type Packet struct {
 	Data   []byte // an Ethernet frame
 	// Summary and Comment say what it is, and what became of it. Explain fills them in.
 	Summary, Comment string
+
+	read *parsed // by Relevant, so that Explain needs not
 }
 
 // parsed is a RoCE packet with what was found out about it.
@@ -46,6 +48,7 @@ type parsed struct {
 	from   *parsed     // of data that comes in: as it left the switch before
 	seen   bool        // of what is to be seen again: it was
 	merged *parsed     // of a merged answer: what it was made of
+	n      int         // its place among the packets
 	state  memberState // of an answer at the merging switch: what members had acknowledged then
 }
 

@@ -1,9 +1,11 @@
 package planning
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -14,12 +16,8 @@ type Group struct {
 	Source    string   `yaml:"source"`
 	Receivers []string `yaml:"receivers"`
 	Address   string   `yaml:"address"` // that the sender is connected to; empty: the first receiver's
-	Regions   *int     `yaml:"regions"` // memory regions of each receiver; nil: 1
+	Regions   *int     `yaml:"regions"` // memory regions of each receiver, up to config.MaxRegions; nil: 1
 }
-
-// maxRegions is how many regions one receiver may have here: as many as the table
-// has room for at least.
-const maxRegions = 1 << 16
 
 var format = strictyaml.Format{MaxBytes: 16 << 20, Example: "groups: [{source: h1, receivers: [h2, h3]}]"}
 
@@ -47,14 +45,12 @@ func ParseGroups(data []byte, name string) ([]Group, error) {
 	names := map[string]string{}
 	for i := range file.Groups {
 		g, at := &file.Groups[i], fmt.Sprintf("groups[%d]", i)
-		if g.Name == "" {
-			g.Name = fmt.Sprintf("group %d", i+1)
-		}
+		g.Name = cmp.Or(g.Name, fmt.Sprintf("group %d", i+1))
 		if first, taken := names[g.Name]; taken {
 			f.Add(at+".name", "%q is taken already, in %s", g.Name, f.Position(first))
 		}
 		names[g.Name] = at + ".name"
-		f.Number(at+".regions", g.regions(), 0, maxRegions)
+		f.Number(at+".regions", g.regions(), 0, config.MaxRegions)
 	}
 	return file.Groups, f.Err()
 }
@@ -70,8 +66,8 @@ func (g Group) regions() int {
 // created, are made up: nothing that is planned depends on them.
 func (f *Fabric) group(g Group, id uint32) (out bifurcation.Group, err error) {
 	out.ID = id
-	if n := g.regions(); n < 0 || n > maxRegions {
-		return out, fmt.Errorf("%s: %d regions: a receiver has 0 to %d", g.Name, n, maxRegions)
+	if n := g.regions(); n < 0 || n > config.MaxRegions {
+		return out, fmt.Errorf("%s: %d regions: a receiver has 0 to %d", g.Name, n, config.MaxRegions)
 	}
 	if out.Source, err = f.Host(g.Source); err != nil {
 		return out, fmt.Errorf("source: %w", err)

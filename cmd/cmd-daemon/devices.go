@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+// devicesCommand shows what the devices of this host's applications have counted.
+func devicesCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "devices [flags]",
+		Short: "Show the RDMA devices of this host's applications, and their counters",
+		Long: `Shows the RDMA devices that applications of this host have open: their queue pairs, the
+packets that they have sent and received, how many of them they sent again, and how many
+they dropped, as "rdma statistic" does for devices of the kernel. The applications are
+asked; one that is stopped does not answer. Users see their own, and root sees all.
+The problem column names packets that the device had no route for.
+
+The dropped are the sum of all counters with "drop" in their names. With --counters each
+counter that is not 0 has a row; package softroce's Counters and the driver's explain them.
+
+The JSON is a ListDevicesResponse (api/mcrdma/v1/daemon.proto).`,
+		Example: "  cmd-daemon devices\n  cmd-daemon devices --counters",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.Flags().BoolVar(&all, "counters", false, "show all counters that are not 0")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := flags.dial()
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		l, err := d.ListDevices(cmd.Context(), &mcrdmav1.ListDevicesRequest{})
+		if err != nil {
+			return err
+		}
+		if out.IsJSON() {
+			return out.Message(cmd.OutOrStdout(), l)
+		}
+		return devicesText(cmd.OutOrStdout(), out, l, all)
+	}
+	return cmd
+}
+
+func devicesText(w io.Writer, out *cli.Output, l *mcrdmav1.ListDevicesResponse, all bool) error {
+	var rows, counters [][]any
+	for _, d := range l.GetDevices() {
+		row := []any{d.GetProgram(), d.GetPid(), userName(d.GetUid()), "", "", "", "", "", "", "", d.GetError()}
+		if v := d.GetDevice(); v.GetDriver() != "" {
+			count, drops := map[string]uint64{}, uint64(0)
+			for _, c := range v.GetCounters() {
+				count[c.GetName()] = c.GetValue()
+				if strings.Contains(c.GetName(), "drop") {
+					drops += c.GetValue()
+				}
+				if c.GetValue() > 0 {
+					counters = append(counters, []any{d.GetProgram(), d.GetPid(), c.GetName(), c.GetValue()})
+				}
+			}
+			if n := count["tx_drop_no_route"] + count["tx_err_unreachable"]; n > 0 {
+				row[10] = fmt.Sprintf("no route for %s that it had to send: %s", cli.Plural(int(n), "packet"), //nolint:gosec // less than 2^63
+					cli.Either(count["tx_drop_no_route"] > 0, "its name has no gateway (gw=…), or a wrong one", "see ip route"))
+			}
+			copy(row[3:], []any{v.GetDriver() + ":" + v.GetAddress(), v.GetMtu(), count["qps"], count["tx_packets"], count["tx_retransmits"], count["rx_packets"], drops})
+		} else if d.GetError() == "" {
+			row[3] = "none"
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(w, "no application of this host has a session with the daemon")
+		return err
+	}
+	if err := out.Table(w, []string{"program", "pid", "user", "device", "mtu", "qps", "sent", "sent again", "received", "dropped", "problem"}, rows); err != nil || !all {
+		return err
+	}
+	return out.Tables(w, cli.Table{Header: []string{"program", "pid", "counter", "value"}, Rows: counters})
+}

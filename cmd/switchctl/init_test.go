@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/topology"
+)
+
+// bare leaves out all that a topology may leave out.
+const bare = `switches:
+  - {name: leaf, prefixes: [10.1.0.0/24]}
+  - {name: spine, address: 10.255.1.1, mac: "02:00:00:01:01:00", programmable: false}
+  - {name: far, address: 10.255.0.2, prefixes: [10.2.0.0/24]}
+hosts:
+  - {name: h1, address: 10.1.0.11, mac: "02:00:00:00:01:0b"}
+  - {name: h2, address: 10.1.0.12}
+links:
+  - {a: {node: h1}, b: {node: leaf, port: 1, address: 10.0.9.1}}
+  - {a: {node: h2}, b: {node: leaf, port: 2, address: 10.0.9.2}}
+  - {a: {node: leaf, port: 9, address: 10.0.0.0}, b: {node: spine, port: 1}}
+  - {a: {node: far, port: 9}, b: {node: spine, port: 2}}
+`
+
+// TestInitLocal: agents and switches of one machine have ports and state files of their own, and know
+// each other's.
+func TestInitLocal(t *testing.T) {
+	abs, err := filepath.Abs("../../examples/twoswitches/fabric.yaml")
+	must(t, err)
+	dir := t.TempDir()
+	var all []*config.Config
+	for _, name := range []string{"left", "right"} {
+		made := filepath.Join(dir, name+".yaml")
+		for _, args := range [][]string{{"init", name, "--topology", abs, "--local", "--write", made}, {"agent", "--config", made, "--check"}} {
+			if code, _, stderr := call(args...); code != cli.ExitOK {
+				t.Errorf("%q: %d, %s", args, code, stderr)
+			}
+		}
+		c, err := config.Load(made)
+		must(t, err)
+		all = append(all, c)
+	}
+	l, r := all[0], all[1]
+	if l.Listen != "127.0.0.1:9560" || l.P4Runtime.Target != "127.0.0.1:9559" || r.Listen != "127.0.0.1:9570" || r.P4Runtime.Target != "127.0.0.1:9569" ||
+		l.State != filepath.Join(dir, "left.db") || r.State != filepath.Join(dir, "right.db") ||
+		l.Switches[0].Agent != r.Listen || r.Switches[0].Agent != l.Listen {
+		t.Errorf("%+v\n%+v", l, r)
+	}
+}
+
+// TestInit: an agent takes what is made for any switch of a topology.
+func TestInit(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "bare.yaml")
+	must(t, os.WriteFile(own, []byte(bare), 0o600))
+	for _, file := range []string{"../../examples/twoswitches/fabric.yaml", "../../internal/lab/racks.yaml", own} {
+		topo, err := topology.Load(file)
+		must(t, err)
+		for _, s := range topo.Switches {
+			made := filepath.Join(t.TempDir(), s.Name+".yaml")
+			abs, err := filepath.Abs(file)
+			must(t, err)
+			for _, args := range [][]string{{"init", s.Name, "--topology", abs, "--write", made}, {"agent", "--config", made, "--check"}} {
+				if code, _, stderr := call(args...); code != cli.ExitOK {
+					t.Errorf("%q: %d, %s", args, code, stderr)
+				}
+			}
+			c, err := config.Load(made)
+			must(t, err)
+			if c.Name != s.Name || c.Listen != "127.0.0.1:9560" || c.Programmable != s.Programmable || len(c.Prefixes) != len(s.Prefixes) {
+				t.Errorf("%+v", c)
+			}
+			if code, _, stderr := call("init", s.Name, "--topology", abs, "--write", made); code != cli.ExitFailure || !strings.Contains(stderr, "is there already") {
+				t.Errorf("%d, %s", code, stderr)
+			}
+		}
+	}
+	_, text, stderr := call("init", "leaf", "--topology", own)
+	for _, want := range []string{"address: 10.0.9.1 ", "- {port: 1}   # h1", `{address: 10.1.0.11, mac: "02:00:00:00:01:0b", port: 1}`, `peer_mac: "02:00:00:01:01:00"`,
+		"{name: spine, programmable: false, addresses", `{name: far, agent: "10.255.0.2:9560", addresses: [10.255.0.2], prefixes: [10.2.0.0/24]}`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s%s", want, text, stderr)
+		}
+	}
+	if strings.Contains(text, "10.1.0.12") {
+		t.Errorf("h2 has no MAC:\n%s", text)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "switch.crt"), nil, 0o600)) // as cmd-daemon init puts it
+	made := filepath.Join(dir, "agent.yaml")
+	if code, _, stderr := call("init", "far", "--topology", own, "-w", made); code != cli.ExitOK {
+		t.Error(stderr)
+	}
+	if c, err := config.Load(made); err != nil || c.Listen != "10.255.0.2:9560" || c.TLS.Cert != filepath.Join(dir, "switch.crt") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, text, _ := call("init", "--reference"); text != config.Reference {
+		t.Errorf("%q", text)
+	}
+	for args, want := range map[string]string{
+		"init": "name one switch", "init far": "name one switch", "init --reference far": "goes alone",
+	} {
+		if code, _, stderr := call(strings.Fields(args)...); code != cli.ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d, %s", args, code, stderr)
+		}
+	}
+	if code, _, stderr := call("init", "x", "--topology", own); code != cli.ExitFailure || !strings.Contains(stderr, `switch "x"; it has leaf, spine, far`) {
+		t.Errorf("%d, %s", code, stderr)
+	}
+}

@@ -1,0 +1,130 @@
+// Package cmdline is what all programs have in common in how they are called: sizes as values,
+// errors of usage, and, for programs without sub-commands, flags and help as cobra's.
+//
+// It may import the standard library, cobra and pflag.
+package cmdline
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes.
+const (
+	ExitOK      = 0
+	ExitFailure = 1 // something failed
+	ExitUsage   = 2 // the program was called wrongly
+)
+
+// A UsageError tells that the command line is wrong.
+type UsageError struct{ error }
+
+// Usage makes an error one of usage.
+func Usage(err error) error { return UsageError{err} }
+
+// Usagef makes an error of usage.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// Unwrap returns the error itself.
+func (e UsageError) Unwrap() error { return e.error }
+
+// Parse reads the flags of a program. For --help it writes usage and the flags to help, and
+// returns pflag.ErrHelp. All other errors are of usage.
+func Parse(f *pflag.FlagSet, usage string, args []string, help io.Writer) error {
+	f.SortFlags = false
+	f.Usage = func() {} // an error is told by Exit
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprintf(help, "%s\nFlags:\n%s  -h, --help   this help\n", usage, f.FlagUsages())
+		return err
+	case err != nil:
+		return Unknown(f, err)
+	}
+	return nil
+}
+
+// Exit says on stderr what was wrong, and returns the program's exit code.
+func Exit(name string, err error, stderr io.Writer) int {
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+		return ExitOK
+	case errors.As(err, new(UsageError)):
+		fmt.Fprintf(stderr, "%s: %v\nSee \"%[1]s --help\".\n", name, err)
+		return ExitUsage
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	return ExitFailure
+}
+
+// Unknown makes an error of parsing one of usage. For a flag that there is not it names the one
+// that was perhaps meant.
+func Unknown(f *pflag.FlagSet, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if like := similar(f, unknown.GetSpecifiedName()); like != "" {
+			return Usagef("%w; did you mean --%s?", err, like)
+		}
+	}
+	return UsageError{err}
+}
+
+// similar is a flag with a name like that; "": there is none.
+func similar(f *pflag.FlagSet, name string) string {
+	names := &cobra.Command{}
+	f.VisitAll(func(x *pflag.Flag) {
+		if !x.Hidden {
+			names.AddCommand(&cobra.Command{Use: x.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	for names.SuggestionsMinimumDistance = 1; len(name) > 1 && names.SuggestionsMinimumDistance <= 2; names.SuggestionsMinimumDistance++ {
+		if like := names.SuggestionsFor(name); len(like) > 0 { // the nearest
+			return like[0]
+		}
+	}
+	return ""
+}
+
+// A Size is the value of a flag: bytes, with K, M, G or T for KiB, MiB, GiB and TiB.
+type Size int
+
+// ParseSize reads a size.
+func ParseSize(s string) (int, error) {
+	digits, shift := s, 0
+	if n := len(s); n > 0 {
+		if i := strings.IndexByte("KMGT", s[n-1]&^0x20); i >= 0 {
+			digits, shift = s[:n-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || n > math.MaxInt>>shift {
+		return 0, fmt.Errorf("%q is no number of bytes, such as 4096, 64K or 8M", s)
+	}
+	return n << shift, nil
+}
+
+// String is what ParseSize reads.
+func (v *Size) String() string {
+	for i, unit := range []string{"T", "G", "M", "K"} {
+		if shift := 40 - 10*i; *v != 0 && *v&(1<<shift-1) == 0 {
+			return strconv.Itoa(int(*v>>shift)) + unit
+		}
+	}
+	return strconv.Itoa(int(*v))
+}
+
+// Type implements pflag.Value.
+func (v *Size) Type() string { return "bytes" }
+
+// Set implements pflag.Value.
+func (v *Size) Set(s string) error {
+	n, err := ParseSize(s)
+	*v = Size(n)
+	return err
+}

@@ -1,0 +1,56 @@
+package cmdline
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "4096": 4096, "64K": 64 << 10, "8M": 8 << 20, "8m": 8 << 20, "2G": 2 << 30, "8T": 8 << 40} {
+		var v Size
+		if err := v.Set(text); err != nil || int(v) != want {
+			t.Errorf("%s: %d, %v", text, v, err)
+		}
+		if n, err := ParseSize(v.String()); err != nil || n != want {
+			t.Errorf("%s is shown as %s", text, &v)
+		}
+	}
+	for _, text := range []string{"", "K", "-1", "1.5M", "8P", "8MB", "9999999999999G"} {
+		if n, err := ParseSize(text); err == nil {
+			t.Errorf("%q is %d", text, n)
+		}
+	}
+}
+
+// TestParse: help goes to where results do; what is wrong is told with exit code 2, and what
+// was perhaps meant.
+func TestParse(t *testing.T) {
+	for args, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"--size 8M":    {ExitOK, ""},
+		"-h":           {ExitOK, "prog FILE\n\nFlags:\n      --file string   none\n      --size bytes    to send (default 64M)\n"},
+		"--help":       {ExitOK, "prog FILE\n"},
+		"--sise 8M":    {ExitUsage, "prog: unknown flag: --sise; did you mean --size?\nSee \"prog --help\".\n"},
+		"--xyzzy":      {ExitUsage, "prog: unknown flag: --xyzzy\n"},
+		"--size large": {ExitUsage, `"large" is no number of bytes, such as 4096, 64K or 8M`},
+	} {
+		f := pflag.NewFlagSet("prog", pflag.ContinueOnError)
+		size := Size(64 << 20)
+		f.String("file", "", "none") // is not as near to sise as size is
+		f.Var(&size, "size", "to send")
+		var out, errs strings.Builder
+		code := Exit("prog", Parse(f, "prog FILE\n", strings.Fields(args), &out), &errs)
+		if code != want.code || !strings.Contains(out.String()+errs.String(), want.says) || (code == ExitOK) != (errs.Len() == 0) {
+			t.Errorf("%s: %d, %q, %q", args, code, out.String(), errs.String())
+		}
+	}
+	var errs strings.Builder
+	if code := Exit("prog", errors.New("no file"), &errs); code != ExitFailure || errs.String() != "prog: no file\n" {
+		t.Errorf("%d, %q", code, errs.String())
+	}
+}
