@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import math
-import os
 
+from . import capacity
 from .fabric import Fabric
 
 P4RUNTIME, AGENT, DAEMON, BGP = 9559, 9560, 9550, 1179
 MANAGEMENT = ipaddress.ip_network("198.18.0.0/16")
-HELLO = 50  # ms between two hellos, as agents have it by default
-ENDS = 16  # of links between switches, that a processor can watch so often beside other work
 
 
 def management(f: Fabric, name: str) -> str:
@@ -37,16 +34,7 @@ def topology(f: Fabric) -> str:
     return "\n".join(lines) + "\n"
 
 
-def hello(f: Fabric) -> int:
-    """Milliseconds between two hellos: more than by default where many switches share few
-    processors, which would have no time for anything else.
-    """
-    switches = {s.name for s in f.switches}
-    ends = sum(2 for x in f.links if {x.a, x.b} <= switches)
-    return HELLO * max(1, math.ceil(ends / (ENDS * len(os.sched_getaffinity(0)))))
-
-
-def agent(f: Fabric, name: str) -> str:
+def agent(f: Fabric, name: str, kind: str = "softswitch") -> str:
     """The configuration of a switch's agent, to lie beside its certificate."""
     s = f.switch(name)
     switches = {x.name for x in f.switches}
@@ -63,8 +51,8 @@ def agent(f: Fabric, name: str) -> str:
         "state: agent.db",
         "routing: {source: static, topology: ../fabric.yaml}",
     ]
-    if hello(f) > HELLO:
-        lines.append(f"hello: {{interval: {hello(f)}ms}}")
+    if (hello := capacity.hello(f, kind, capacity.here()[0])) > capacity.HELLO:
+        lines.append(f"hello: {{interval: {hello}ms}}")
     lines.append("ports:")
     for port, far in f.ports(name):
         lines.append(f'  - {{port: {port}, to: "{far}"}}' if far in switches else f"  - {{port: {port}}}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MAX_PORT = 509  # 510 is the CPU's, 511 drops
@@ -90,11 +91,10 @@ class Fabric:
 
     def complete(self) -> Fabric:
         """Fills in what is missing, and raises a TopologyError for all that is wrong."""
-        faults = _names(self) + _links(self)
-        if not faults:
-            faults = _addresses(self)
-        if not faults:
-            faults = _connected(self)
+        links = _links(self)
+        faults = _names(self) + links + _addresses(self)
+        if not links and self.switches:
+            faults += _connected(self)
         if faults:
             raise TopologyError(self.name, faults)
         return self
@@ -144,14 +144,12 @@ def _links(f: Fabric) -> list[str]:
                     )
                 used.setdefault((name, port), i)
     faults += [f"host {h.name}: no link leads to it" for h in f.hosts if h.name not in attached]
-    if faults:
-        return faults
     for x in f.links:  # ports that the topology does not name: the next ones
         for end, port in (("a", x.a_port), ("b", x.b_port)):
             name = getattr(x, end)
             if name in hosts:
                 port = 0
-            elif port is None:
+            elif port is None and name in switches:
                 port = 1 + max((p for n, p in used if n == name), default=0)
                 used[name, port] = 0
             setattr(x, f"{end}_port", port)
@@ -189,14 +187,17 @@ def _addresses(f: Fabric) -> list[str]:
             owner[p] = s.name
     if not faults:
         faults += _hosts(f)
+    switches = {s.name for s in f.switches}
     seen: dict[str, str] = {}
-    for n in [*f.switches, *f.hosts]:
+    for kind, n in [*(("switch", s) for s in f.switches), *(("host", h) for h in f.hosts)]:
+        if not n.address and (faults or f.tor(n.name) not in switches):
+            continue  # nothing was chosen for it, for a reason that is told
         try:
             n.address = str(ipaddress.IPv4Address(n.address))
         except ValueError:
-            faults.append(f"{n.name}: {n.address!r} is not an IPv4 address")
+            faults.append(f"{kind} {n.name}: {n.address!r} is not an IPv4 address, such as 10.1.0.11")
         if n.address in seen:
-            faults.append(f"{n.name}: {n.address} is the address of {seen[n.address]}")
+            faults.append(f"{kind} {n.name}: {n.address} is the address of {seen[n.address]}")
         seen[n.address] = n.name
     return faults
 
@@ -215,6 +216,11 @@ def _prefixes(hosts: list[Host], rack: int, faults: list[str]) -> list[str]:
     return [str(p) for p in nets]
 
 
+def _from(net: ipaddress.IPv4Network, first: int) -> Iterator[str]:
+    """The addresses that a station may have in a network, from one on."""
+    return (str(net[i]) for i in range(first, net.num_addresses - 1))
+
+
 def _hosts(f: Fabric) -> list[str]:
     """Hosts' addresses, those of their gateways, and MAC addresses."""
     faults: list[str] = []
@@ -224,7 +230,10 @@ def _hosts(f: Fabric) -> list[str]:
         gateways: dict[ipaddress.IPv4Network, str] = {}
         for h in f.at(s.name):
             if not h.address:
-                h.address = next(str(nets[0][11 + i]) for i in range(240) if str(nets[0][11 + i]) not in taken)
+                h.address = next((a for a in _from(nets[0], 11) if a not in taken), "")
+                if not h.address:
+                    faults.append(f"host {h.name}: {nets[0]} of {s.name} has no address left for it: from .11 on they are for hosts")
+                    continue
                 taken.add(h.address)
             try:
                 net = next((n for n in nets if ipaddress.IPv4Address(h.address) in n), None)
@@ -236,7 +245,10 @@ def _hosts(f: Fabric) -> list[str]:
                 )
                 continue
             h.length = net.prefixlen
-            h.gateway = h.gateway or gateways.get(net) or next(str(a) for a in net.hosts() if str(a) not in taken)
+            h.gateway = h.gateway or gateways.get(net) or next((a for a in _from(net, 1) if a not in taken), "")
+            if not h.gateway:
+                faults.append(f"host {h.name}: hosts have all addresses of {net}: one is needed for the switch {s.name}")
+                continue
             if gateways.setdefault(net, h.gateway) != h.gateway:
                 faults.append(f"host {h.name}: gateway {h.gateway}: another host in {net} has {gateways[net]}")
             h.mac = h.mac or "02:01:" + ":".join(f"{b:02x}" for b in ipaddress.IPv4Address(h.address).packed)

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import reprlib
+from collections import Counter
 
 from .fabric import Fabric, Host, Link, Switch, TopologyError
 
@@ -25,6 +26,7 @@ UNUSED_LINK = "weight queue_length max_queue_size intfName1 intfName2 params1 pa
 MAX_BW = 1000  # Mbit/s: Mininet leaves a link without a limit if it is higher
 MAX_INT = 1 << 63
 
+PART = re.compile(r"(switches|hosts|links)\[\d+\]|(switch|host) [^:]*")  # that the text of a fault begins with
 ROUTE = re.compile(r"\s*(?:route add default gw|ip route add default via)\s+(\S+)")
 ARP = re.compile(r"\s*arp\s.*-s\s+\S+\s+(\S+)")
 
@@ -41,16 +43,24 @@ class _Reader:
     def done(self, fabric: Fabric) -> Fabric:
         if self.ignored:
             fabric.notes.append(f"{self.name}: of no use here, and ignored: {', '.join(sorted(self.ignored))}")
-        if not self.faults:
+        if all(PART.match(f) for f in self.faults):  # else too much of it is unread
+            told = {self.place(f) for f in self.faults}
             try:
-                return fabric.complete()
+                fabric.complete()
             except TopologyError as e:
-                self.faults = e.faults
-        raise TopologyError(self.name, [self.line(f) + f for f in self.faults])
+                self.faults += [f for f in e.faults if self.place(f) not in told]
+        if self.faults:
+            raise TopologyError(self.name, [self.line(f) + f for f in self.faults])
+        return fabric
+
+    def place(self, fault: str) -> str:
+        """What a fault is of: a link, or a switch or host by its line if that is known."""
+        m = PART.match(fault)
+        return str(self.lines.get(m.group(), m.group())) if m else ""
 
     def line(self, fault: str) -> str:
         """Where in the file a fault is: by the field that its text begins with, as "links[0].b: port: …"."""
-        where, _, rest = fault.partition(": ")
+        where, _, rest = fault.replace("'", "").partition(": ")
         line = self.lines.get(f"{where}.{rest.partition(':')[0]}") or self.lines.get(where)
         return f"line {line}: " if line else ""
 
@@ -117,14 +127,21 @@ def load(path: str) -> Fabric:
 
 def parse(path: str, text: str) -> Fabric:
     """Reads a topology. The name says whether it is YAML (.yaml, .yml) or JSON."""
-    data = _yaml(path, text) if path.endswith((".yaml", ".yml")) else _json(path, text)
+    data, twice = _yaml(path, text) if path.endswith((".yaml", ".yml")) else _json(path, text)
     if not isinstance(data, dict):
         raise TopologyError(path, [f"{_short(data)}, and not a mapping with switches, hosts and links"])
-    if "topology" in data:
-        return _p4app(path, data)
-    if isinstance(data.get("hosts"), dict) or isinstance(data.get("switches"), dict):
-        return _tutorials(path, data)
-    return _own(path, data, _lines(text) if path.endswith((".yaml", ".yml")) else {})
+    try:
+        if "topology" in data:
+            f = _p4app(path, data)
+        elif isinstance(data.get("hosts"), dict) or isinstance(data.get("switches"), dict):
+            f = _tutorials(path, data)
+        else:
+            f = _own(path, data, _lines(text) if path.endswith((".yaml", ".yml")) else {})
+    except TopologyError as e:
+        raise TopologyError(path, twice + e.faults) from e
+    if twice:
+        raise TopologyError(path, twice)
+    return f
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -154,23 +171,26 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def _json(path: str, text: str):
+def _json(path: str, text: str) -> tuple:
+    """What it says, and the faults of keys that are there twice."""
+    twice: list[str] = []
+
     def once(pairs):
-        keys = [k for k, _ in pairs]
-        for k in keys:
-            if keys.count(k) > 1:
-                raise TopologyError(path, [f"key {k!r} is there twice"])
+        keys = Counter(k for k, _ in pairs)
+        twice.extend(f"key {k!r} is there twice" for k, n in keys.items() if n > 1)
         return dict(pairs)
 
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=once), twice
     except ValueError as e:
         raise TopologyError(path, [f"no JSON: {e}"]) from e
     except RecursionError as e:
         raise TopologyError(path, ["no JSON of a topology: too many brackets"]) from e
 
 
-def _yaml(path: str, text: str):
+def _yaml(path: str, text: str) -> tuple:
+    """What it says, and the faults of keys that are there twice."""
+    twice: list[str] = []
     try:
         import yaml
     except ImportError as e:
@@ -183,13 +203,13 @@ def _yaml(path: str, text: str):
             seen = set()
             for key, _ in node.value:
                 if key.value in seen:
-                    raise TopologyError(path, [f"line {key.start_mark.line + 1}: key {key.value!r} is there twice"])
+                    twice.append(f"line {key.start_mark.line + 1}: key {key.value!r} is there twice")
                 if isinstance(key.value, str):
                     seen.add(key.value)
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)
+        return yaml.load(text, Loader), twice
     except (yaml.YAMLError, RecursionError, TypeError, ValueError) as e:
         raise TopologyError(path, [f"no YAML: {' '.join(str(e).split())}"]) from e
 

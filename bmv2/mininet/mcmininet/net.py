@@ -36,7 +36,7 @@ class McNet(Mininet):
     ):
         super().__init__(controller=None, switch=McSwitch, host=McHost)
         self.fabric, self.directory, self.programs, self.logs = fabric, os.path.abspath(directory), programs, logs
-        self.daemon = daemon
+        self.daemon, self.kind = daemon, kind
         self.mgmt: Node | None = None
         for s in fabric.switches:
             self.addSwitch(
@@ -73,7 +73,7 @@ class McNet(Mininet):
                 raise StartError(f"cmd-daemon {shlex.join(args)}: {made.stderr}")
         self.write("fabric.yaml", config.topology(self.fabric))
         for s in self.fabric.switches:
-            self.write(f"{s.name}/agent.yaml", config.agent(self.fabric, s.name))
+            self.write(f"{s.name}/agent.yaml", config.agent(self.fabric, s.name, self.kind))
         for h in self.fabric.hosts:
             with open(self.file(h.name, "daemon.yaml"), "a", encoding="utf-8") as f:
                 f.write(self.daemon)

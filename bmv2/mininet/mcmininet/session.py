@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 
 from mininet.cli import CLI
-from mininet.log import info, setLogLevel
+from mininet.log import info, output, setLogLevel
 
 from . import multicast
 from .fabric import Fabric
@@ -30,6 +30,24 @@ Hosts run cmd-daemon, and switches an agent; their logs are in {logs}. For examp
 # For daemons in tests: all hosts and switches share this machine's processors, and may
 # be kept waiting without being dead.
 PATIENT = "beat: {interval: 500ms, dead_after: 24s, grace: 12s}\n"
+
+
+class Prompt(CLI):
+    """Mininet's prompt. Without a terminal, standard input is a script: each of its lines is a
+    command, shown behind the prompt as if it were typed, and none is input of the one before, to
+    which Mininet would hand it."""
+
+    def precmd(self, line):
+        if not self.isatty() and line != "EOF":
+            output(line + "\n")
+        return super().precmd(line)
+
+    def waitForNode(self, node):
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            output(node.monitor())
 
 
 class Shapeless(Exception):
@@ -91,8 +109,19 @@ def _errors(f) -> int:
     try:
         return f() or 0
     except (StartError, Shapeless, multicast.Failed) as e:
-        print(f"mininet: {e}", file=sys.stderr)
+        print(f"mininet: {e}{_busy()}", file=sys.stderr)
         return 1
+
+
+def _busy() -> str:
+    """That the processors may be the cause, if they have more to do than they can."""
+    load, processors = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= 2 * processors:
+        return ""
+    return (
+        f"\nPerhaps because this machine is busy: {load:.0f} processes want to run on {processors} processors. "
+        "End others, or take a topology with fewer switches."
+    )
 
 
 def prompt(f: Fabric, kind: str, lab: str, out: str, options: list[str]) -> int:
@@ -105,7 +134,7 @@ def prompt(f: Fabric, kind: str, lab: str, out: str, options: list[str]) -> int:
                     logs=net.logs, switch=f.switches[0].name, receivers=serve, sender=sender, names=",".join(receivers)
                 )
             )
-            CLI(net)
+            Prompt(net)
 
     return _errors(work)
 

@@ -1,5 +1,6 @@
 """The command from outside: what it says to bad input, and what it leaves."""
 
+import json
 import os
 import pty
 import select
@@ -33,8 +34,9 @@ class BadInput(unittest.TestCase):
                 )
             done = run(name)
             self.assertEqual(done.returncode, 2)
-            self.assertEqual(done.stderr.count(name + ": "), 1)
+            self.assertEqual(done.stderr.count(name + ": "), 2)
             self.assertIn("unknown key 'color'", done.stderr)
+            self.assertIn("port 1 of switch s1 is used twice", done.stderr)
             for ending, content, fault in (
                 ("json", b"{", "no JSON"),
                 ("json", b"\xff\xfe", "it cannot be read"),
@@ -47,11 +49,25 @@ class BadInput(unittest.TestCase):
                 for args in ((name,), ("--check", name), ("--test", name)):
                     done = run(*args)
                     self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                    self.assertEqual(done.stderr.count("\n"), done.stderr.count(f"{name}: "), done.stderr)
                     self.assertIn(f"{name}: {fault}", done.stderr)
         done = run("nosuch")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no such file, and none of rack, figure3", done.stderr)
+
+    def test_too_large(self):
+        """A network that this machine has no memory for is refused at once, and one that is slow here is told."""
+        with tempfile.TemporaryDirectory() as d:
+            name = os.path.join(d, "large.json")
+            switches = [f"s{i}" for i in range(1000)]
+            links = [["h1", "s0-p1"], ["h2", "s0-p2"], *([f"{a}-p8", f"{b}-p9"] for a, b in zip(switches, switches[1:]))]
+            with open(name, "w", encoding="utf-8") as f:
+                json.dump({"hosts": {"h1": {}, "h2": {}}, "switches": dict.fromkeys(switches, {}), "links": links}, f)
+            for args, status in (((name,), 1), (("--check", name), 0)):
+                done = run(*args)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn("mininet: large.json on softswitch takes ", done.stderr)
+                self.assertIn("note: large.json on softswitch wants 125 processors", done.stderr)
 
     def test_no_bmv2(self):
         with tempfile.TemporaryDirectory() as d:
@@ -118,6 +134,26 @@ def namespaces() -> set[str]:
             except OSError:
                 continue
     return found
+
+
+@unittest.skipUnless(os.geteuid() == 0, "it takes root")
+class Script(unittest.TestCase):
+    def test_file(self):
+        """Each line of a file is a command, also behind one that takes its time."""
+        with tempfile.TemporaryFile() as script:
+            script.write(b"h1 sleep 1; echo one-$((1+1))\nh2 echo two-$((2+2))\nh1 ping -c 1 h2\n")
+            script.seek(0)
+            done = subprocess.run(
+                [RUN, "rack"], stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+            )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for said in (
+            "mininet> h1 sleep 1; echo one-$((1+1))\none-2\n",
+            "mininet> h2 echo two-$((2+2))\ntwo-4\n",
+            "mininet> h1 ping -c 1 h2\n",
+            "1 packets transmitted, 1 received",
+        ):
+            self.assertIn(said, done.stdout)
 
 
 @unittest.skipUnless(os.geteuid() == 0, "it takes root")

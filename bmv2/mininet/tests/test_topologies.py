@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-from mcmininet import config, formats
+from mcmininet import capacity, config, formats
 from mcmininet.fabric import Fabric, Host, Link, Switch, TopologyError
 from mcmininet.multicast import choose, expected, once
 from mcmininet.shipped import SHIPPED
@@ -161,6 +161,12 @@ class Formats(unittest.TestCase):
             (OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.1/24"]), "host bits"),
             (OWN, lambda d: d["switches"][0].update(name="a b"), "letters, digits"),
             (
+                OWN,
+                lambda d: (d["switches"][0].update(prefixes=["10.1.0.0/29"]), d["hosts"][0].pop("address")),
+                "host h1: 10.1.0.0/29 of s1 has no address left for it",
+            ),
+            (OWN, lambda d: d["switches"][0].update(prefixes=["10.1.0.7/32"]), "host h1: hosts have all addresses"),
+            (
                 TUTORIAL,
                 lambda d: (d["switches"].update(muchtoolong={}), d["links"].append(["s1-p9", "muchtoolong-p1"])),
                 "more than 15 characters",
@@ -201,6 +207,32 @@ class Formats(unittest.TestCase):
         self.faults(text, "f.yaml: line 2: switches[0]: unknown key 'color'", "line 8: links[0].b: port: 'x'", name="f.yaml")
         text = text.replace(", color: red", "").replace("x}", "510}")
         self.faults(text, "f.yaml: line 8: links[0]: port 510", "line 6: host b: no link", name="f.yaml")
+
+    def test_all_kinds(self):
+        """Faults of all kinds are told at once, and none that only follows from another."""
+        text = (
+            "switches:\n- {name: s1, color: red, prefixes: [10.1.0.0/24]}\n- {name: s2, prefixes: [10.1.0.0/16]}\n"
+            "- {name: s 3}\nhosts:\n- {name: a, address: 10.1.0.300}\n- {name: b, mac: '02'}\n- {name: b, mac: '02'}\n"
+            "links:\n- {a: {node: a}, b: {node: s1, port: x}}\n- {a: {node: b}, b: {node: s1, port: 510}}\nlinks:\n"
+            "- {a: {node: a}, b: {node: s1, port: x}}\n- {a: {node: b}, b: {node: s1, port: 510}}\n- {a: {node: s9}, b: {node: s1}}\n"
+        )
+        with self.assertRaises(TopologyError) as e:
+            parse(text, "f.yaml")
+        said = str(e.exception).splitlines()
+        for words in (
+            "line 12: key 'links' is there twice",
+            "line 2: switches[0]: unknown key 'color'; ",
+            "line 4: switch 's 3': a name has",
+            "line 8: host b: there is a host of that name",
+            "line 8: host b: '02' is no MAC address",
+            "line 13: links[0].b: port: 'x', and not of type int",
+            "line 14: links[1]: port 510",
+            "line 15: links[2]: there is no switch or host 's9'",
+            "line 3: switch s2: prefix 10.1.0.0/16: s1 has 10.1.0.0/24",
+            "line 6: host a: '10.1.0.300' is not an IPv4 address",
+        ):
+            self.assertTrue(any(words in line for line in said), f"{words!r} is not in {said}")
+        self.assertNotIn("no links lead", str(e.exception))
 
     def test_not_even_that(self):
         self.faults("{", "no JSON")
@@ -290,8 +322,23 @@ class Shipped(unittest.TestCase):
             f = SHIPPED[name]().complete()
             with self.subTest(name=name, processors=processors):
                 with unittest.mock.patch("os.sched_getaffinity", return_value=set(range(processors))):
-                    self.assertEqual(config.hello(f), want)
-                    self.assertEqual("hello: " in config.agent(f, f.switches[0].name), want != config.HELLO)
+                    self.assertEqual(capacity.hello(f, "softswitch", processors), want)
+                    self.assertEqual("hello: " in config.agent(f, f.switches[0].name), want != capacity.HELLO)
+
+    def test_lacking(self):
+        """What a machine lacks for a network is known before it is started, and how that was estimated."""
+        rack, tree = SHIPPED["rack"]().complete(), SHIPPED["fattree"]().complete()
+        self.assertEqual(capacity.lacking(rack, "bmv2", 1, 400), ("", ""))
+        self.assertEqual(capacity.lacking(tree, "bmv2", 6, 8000), ("", ""))
+        slow, impossible = capacity.lacking(tree, "bmv2", 2, 1000)
+        self.assertIn("wants 6 processors, and here are 2", slow)
+        self.assertIn("each 150 ms in place of 50", slow)
+        self.assertIn("64 ends of links", slow)
+        self.assertIn(f"takes {capacity.memory(tree)} MiB of memory, and 1000 are free", impossible)
+        self.assertIn("20 switches", impossible)
+        processors, free = capacity.here()
+        self.assertEqual(processors, len(os.sched_getaffinity(0)))
+        self.assertGreater(free, 0)
 
     def test_configurations(self):
         """The agents, cmd-daemon and switchctl read what is written for them."""

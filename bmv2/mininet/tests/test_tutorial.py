@@ -123,9 +123,10 @@ class Prompt:
         return said.decode().removesuffix(PROMPT)
 
     def __call__(self, command: str) -> str:
-        self.popen.stdin.write(command.replace("/tmp/", self.tmp.name + "/").encode() + b"\n")
+        command = command.replace("/tmp/", self.tmp.name + "/") + "\n"
+        self.popen.stdin.write(command.encode())
         self.popen.stdin.flush()
-        return self.until_prompt().replace(self.tmp.name + "/", "/tmp/")
+        return self.until_prompt().removeprefix(command).replace(self.tmp.name + "/", "/tmp/")
 
     def wait_for(self, node: str, condition: str) -> None:
         """Waits until a command succeeds at a node."""
