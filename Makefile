@@ -18,17 +18,20 @@ LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/schedule pkg/rdmcfallback/engine \
 	internal/softswitch/program internal/softswitch/match internal/softswitch/pre internal/softswitch/pipeline \
 	internal/softswitch/traffic internal/switchagent/unicast internal/switchagent/links internal/switchagent/planner internal/switchspec \
-	internal/routing/liveness internal/connmgr/health internal/group tests/dataplane tests/purity
+	internal/routing/liveness internal/connmgr/health internal/group pkg/replica/core tests/dataplane tests/purity \
+	cmd/cmd-daemon/internal/lab cmd/internal/cli cmd/internal/findings cmd/switchctl/internal/journey cmd/switchctl/internal/planning \
+	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
+	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.
-ONCE_MORE = Alloc|WithoutRace|KilledAnywhere
+ONCE_MORE = Alloc|WithoutRace|KilledAnywhere|TestModel|TestRandom
 
 # A program with the race detector waits for a second before it ends, unless told otherwise.
 export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo build lint test test-serial test-once-more nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 deb clean
+.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,7 +41,11 @@ demo: ## a file to three hosts by switches and by hosts, and one of them dies
 	@$(GO) build -o bin/replicate ./examples/replicate
 	@bin/replicate $(if $(FILE),--file '$(FILE)') $(ARGS)
 
-build: ## compile everything, tests included
+volume: ## a replicated volume on three hosts of this machine, at nbd://127.0.0.1:10809/vol
+	@$(GO) build -o bin/ ./cmd/mcblock ./examples/volume
+	@bin/volume $(ARGS)
+
+build: ## compile everything, tests included; for programs: go build -o bin/ ./cmd/...
 	$(GO) build ./...
 	$(GO) vet -tags interop ./...
 
@@ -53,16 +60,20 @@ test: ## go vet and all tests, with the race detector where anything is concurre
 ifeq ($(LONG),1)
 	MCRDMA_LONG=1 $(TEST) -count=1 -timeout 120m ./...
 else
-	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
-	@$(MAKE) --no-print-directory -j2 test-serial test-once-more
+	@$(MAKE) --no-print-directory -k -j2 test-race test-once-more test-serial
 endif
 
-test-serial:
-	$(TEST) -timeout 10m $(SERIAL:%=./%)
+# Two of these run side by side, as many tests wait most of the time. Those below tests/ take longest,
+# and begin.
+test-race:
+	$(TEST) -race -p 3 -timeout 15m $$($(GO) list ./tests/... ./... | grep -vE '/($(subst $() ,|,$(SERIAL)))$$')
 
-test-once-more: # most of them wait most of the time
-	$(TEST) -p 3 -run '$(ONCE_MORE)' -timeout 10m \
-		$$(grep -rlE 'func Test\w*($(ONCE_MORE))' --include=*_test.go . | xargs -n1 dirname | sort -u | grep -vxE '\./($(subst $() ,|,$(SERIAL)))')
+test-once-more:
+	$(TEST) -p 2 -run '$(ONCE_MORE)' -timeout 15m \
+		$$(grep -rlE 'func Test\w*($(ONCE_MORE))' --include=*_test.go . | xargs -n1 dirname | sort -ur | grep -vxE '\./($(subst $() ,|,$(SERIAL)))')
+
+test-serial:
+	$(TEST) -p 2 -timeout 10m $(SERIAL:%=./%)
 
 nightly: ## what takes hours: the long mode, the model, the fault matrix, mutants, and the fuzz targets; needs root
 	$(MAKE) test LONG=1

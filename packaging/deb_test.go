@@ -47,10 +47,11 @@ func TestContents(t *testing.T) {
 	command(t, "dpkg-deb", "-x", deb(t), root)
 	for _, name := range []string{"usr/bin/cmd-daemon", "usr/bin/switchctl", "usr/bin/mcbench", "usr/lib/systemd/system/cmd-daemon.service",
 		"usr/lib/systemd/system/switchctl-agent@.service", "usr/lib/sysusers.d/mcrdma.conf", "usr/share/man/man1/switchctl-group-show.1.gz",
-		"usr/share/man/man1/mcbench-compare.1.gz", "usr/share/bash-completion/completions/switchctl", "usr/share/zsh/vendor-completions/_mcbench",
+		"usr/share/man/man1/mcbench-compare.1.gz", "usr/share/man/man5/cmd-daemon.yaml.5.gz",
+		"usr/share/man/man5/switchctl-agent.yaml.5.gz", "usr/share/doc/mcrdma/examples/daemon.yaml", "usr/share/doc/mcrdma/examples/agent.yaml", "usr/share/bash-completion/completions/switchctl", "usr/share/zsh/vendor-completions/_mcbench",
 		"usr/share/fish/vendor_completions.d/cmd-daemon.fish", "usr/share/doc/mcrdma/copyright", "usr/share/doc/mcrdma/daemon.md.gz",
 		"usr/share/doc/mcrdma/changelog.gz", "usr/share/doc/mcrdma/README.md.gz", "usr/share/doc/mcrdma/examples/application.conf",
-		"usr/share/mcrdma/mcrdma.json", "usr/share/mcrdma/mcrdma.p4info.txtpb", "usr/share/lintian/overrides/mcrdma", "etc/mcrdma"} {
+		"usr/share/mcrdma/monitoring/grafana.json", "usr/share/mcrdma/monitoring/mcrdma.rules.yaml", "usr/share/mcrdma/mcrdma.json", "usr/share/mcrdma/mcrdma.p4info.txtpb", "usr/share/lintian/overrides/mcrdma", "etc/mcrdma"} {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 			t.Error(err)
 		}
@@ -84,7 +85,31 @@ func TestContents(t *testing.T) {
 		}
 	}
 	units(t, root)
-	pages(t, filepath.Join(root, "usr/share/man/man1"))
+	pages(t, filepath.Join(root, "usr/share/man"))
+	found(t, filepath.Join(root, "usr/share/man"))
+}
+
+// found: "man -k" finds the pages, of configurations too, by what they are about.
+func found(t *testing.T, dir string) {
+	if _, err := exec.LookPath("mandb"); err != nil {
+		t.Log("optional: there is no mandb to make an index of the pages")
+		return
+	}
+	command(t, "mandb", "--quiet", "--create", "--user-db", dir)
+	for words, want := range map[string][]string{
+		"groups":        {"cmd-daemon (1)", "cmd-daemon-groups (1)", "switchctl-groups (1)", "cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
+		"configuration": {"cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
+		"mcrdma":        {"cmd-daemon (1)", "switchctl (1)", "mcbench (1)", "cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
+		"wrong":         {"cmd-daemon-doctor (1)", "switchctl-doctor (1)"},
+		"switchctl":     {"switchctl-agent (1)", "switchctl-init (1)", "switchctl-plan (1)"},
+	} {
+		out := command(t, "man", "--manpath="+dir, "--apropos", words)
+		for _, page := range want {
+			if !strings.Contains(out, page) {
+				t.Errorf("man -k %s does not find %s:\n%s", words, page, out)
+			}
+		}
+	}
 }
 
 // units: what they start is in the package, and systemd takes them.
@@ -130,7 +155,7 @@ func pages(t *testing.T, dir string) {
 		t.Log("optional: there is no groff to read the pages")
 		return
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.gz"))
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*.gz"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d pages, %v", len(files), err)
 	}

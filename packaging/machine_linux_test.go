@@ -285,6 +285,13 @@ func TestMachine(t *testing.T) {
 		}
 		m.says("enabled", "systemctl", "is-enabled", u)
 	}
+	// The upgrade restarts both at once. Status fails until the daemon has connected to the new agent, with
+	// gRPC's backoff; then it has to stay well.
+	for begun := time.Now(); time.Since(begun) < 30*time.Second; <-time.After(100 * time.Millisecond) {
+		if _, err := m.try("cmd-daemon", "status"); err == nil {
+			break
+		}
+	}
 	m.run("cmd-daemon", "status")
 
 	// Directories others may have, too.

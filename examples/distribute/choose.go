@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
@@ -18,27 +20,28 @@ const (
 // auto is the name of no algorithm: one is chosen.
 const auto = "auto"
 
-// choose sets the algorithm and the size of blocks, if they aren't given, by what is
-// best for a whole piece: receivers don't know the file's size, but all members come
-// to the same result if their flags are the same.
+// choose sets the algorithm and the size of blocks, if they aren't given. Receivers that were
+// started by themselves don't know the file's size: what is best for a whole piece is chosen,
+// so all members come to the same result if their flags are the same. Those that are started
+// here are told, so a file that is smaller than a piece counts as what it is.
 func (s *settings) choose(algorithm string) error {
 	if algorithm != auto {
-		if s.blockSize == 0 {
-			s.blockSize = tcp.BlockSize
-		}
+		s.blockSize = cmp.Or(s.blockSize, tcp.BlockSize)
 		return s.algorithm.UnmarshalText([]byte(algorithm))
 	}
 	nodes := max(len(s.members), s.receivers+1)
 	if nodes < 2 {
 		return fmt.Errorf("a group has 2 members at least, not %d", nodes)
 	}
-	plan, err := schedule.Choose(piece, nodes, schedule.Hints{Bandwidth: int64(s.gbps * 1e9 / 8), PerBlock: perBlock, Relay: relay})
+	size := int64(piece)
+	if info, err := os.Stat(s.file); s.receivers > 0 && err == nil { // send reports the error
+		size = max(min(size, info.Size()), 1)
+	}
+	plan, err := schedule.Choose(size, nodes, schedule.Hints{Bandwidth: int64(s.gbps * 1e9 / 8), PerBlock: perBlock, Relay: relay})
 	if err != nil {
 		return err
 	}
 	s.algorithm, s.plan = plan.Algorithm, plan.String()
-	if s.blockSize == 0 {
-		s.blockSize = int(plan.BlockSize)
-	}
+	s.blockSize = cmp.Or(s.blockSize, int(plan.BlockSize))
 	return nil
 }

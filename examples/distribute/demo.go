@@ -73,8 +73,8 @@ func (s *settings) receiver(ctx context.Context, self int, l *net.TCPListener) (
 	if err != nil {
 		return nil, err
 	}
-	c := exec.CommandContext(ctx, exe, "-members", strings.Join(s.members, ","), "-self", strconv.Itoa(self),
-		"-algorithm", s.algorithm.String(), "-block", strconv.Itoa(s.blockSize), "-wait", s.wait.String(), "-out", dir)
+	c := exec.CommandContext(ctx, exe, "--members", strings.Join(s.members, ","), "--self", strconv.Itoa(self),
+		"--algorithm", s.algorithm.String(), "--block", strconv.Itoa(s.blockSize), "--wait", s.wait.String(), "--out", dir)
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	c.ExtraFiles = []*os.File{f} // number 3 there
 	c.Env = append(os.Environ(), inheritedFD+"=3")

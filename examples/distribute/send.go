@@ -14,6 +14,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/examples/internal/bar"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/tcp"
 )
 
 // The file travels as a head, pieces, and a tail, each one message.
@@ -78,9 +79,26 @@ func send(ctx context.Context, s *settings, l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d receivers have %s, %d bytes, after %v, %.2f Gb/s to each; SHA-256 %x\n", len(s.members)-1,
-		filepath.Base(s.file), info.Size(), took.Round(time.Millisecond), float64(info.Size())*8/took.Seconds()/1e9, sum)
+	fmt.Printf("%d receivers have %s, %d bytes, after %v, %s to each; SHA-256 %x\n", len(s.members)-1,
+		filepath.Base(s.file), info.Size(), took.Round(time.Millisecond), bar.Rate(info.Size(), took), sum)
 	return nil
+}
+
+// join makes the group, with a listener or, if that is nil, at the member's own
+// address.
+func join(ctx context.Context, s *settings, l net.Listener, c rdmcfallback.Config, show func(string)) (*rdmcfallback.Group, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.wait, fmt.Errorf("not all members came within %v", s.wait))
+	defer cancel()
+	met := 0
+	t, err := tcp.Connect(ctx, tcp.Options{Members: s.members, Self: s.self, Listener: l, Progress: func(int) {
+		met++
+		show(fmt.Sprintf("%d of %d members are here", met+1, len(s.members)))
+	}})
+	if err != nil {
+		return nil, err
+	}
+	c.Members, c.Self, c.Algorithm, c.BlockSize = s.members, s.self, s.algorithm, s.blockSize
+	return rdmcfallback.Join(ctx, c, t)
 }
 
 func sendAll(ctx context.Context, g *rdmcfallback.Group, f *os.File, h head, free chan []byte) ([]byte, error) {

@@ -4,9 +4,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -14,17 +15,19 @@ import (
 )
 
 func main() {
+	flag.Parse() // of which there is --help
 	ctx := context.Background()
 	client := must(mcrdma.Dial(ctx, mcrdma.Options{}))
 	defer client.Close()
 	memory := must(client.Alloc(64))
 
-	if hosts := os.Args[1:]; len(hosts) > 0 {
+	if hosts := flag.Args(); len(hosts) > 0 {
 		group := must(client.Create(ctx, mcrdma.GroupConfig{
 			Service: "hello", Receivers: hosts, Regions: []mcrdma.Region{{Length: 64}}, Wait: 10 * time.Second}))
 		n := copy(memory.Bytes(), "Hello, all of you!")
 		must(0, group.WriteImm(ctx, mcrdma.At{}, uint32(n), memory.Slice(0, n)))
-		fmt.Println("all have it;", group.Info().Why) // by switches or by hosts, and why
+		info := group.Info() // a receiver that fails is taken out, and the write completes at the others
+		fmt.Printf("%d of %d have it; %s\n", len(info.Members), len(hosts), strings.Join(info.Why, "; "))
 		must(0, group.Close(ctx))
 		return
 	}
@@ -35,6 +38,13 @@ func main() {
 	member := must(listener.Accept(ctx))
 	for message, err := member.Recv(ctx); err == nil; message, err = member.Recv(ctx) { // until the group ends
 		fmt.Printf("%s\n", member.Region(0)[:message.Imm])
+	}
+}
+
+func init() {
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), "hello HOST...   write a line to the memory of these hosts\nhello           receive one\n\n"+
+			"The daemon's socket is $MCRDMA_SOCKET, or /run/mcrdma/daemon.sock.\n")
 	}
 }
 

@@ -87,7 +87,7 @@ func TestHello(t *testing.T) {
 		}()
 	}
 	out, err := hello("h1", names[1:]...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "all have it; [by hosts: ") {
+	if err != nil || !strings.Contains(string(out), "2 of 2 have it; by hosts: ") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for range 2 {

@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -17,17 +18,25 @@ import (
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce" // or …/ibverbs, for NICs
 )
 
+const usage = `kv HOST...   be the primary of these hosts, and put the lines "KEY VALUE" of standard input
+kv           be a backup, and print the values of the keys on standard input
+
+The daemon's socket is $MCRDMA_SOCKET, or /run/mcrdma/daemon.sock.
+`
+
 func main() {
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage) }
+	flag.Parse()
 	ctx := context.Background()
 	client := must(mcrdma.Dial(ctx, mcrdma.Options{}))
 	lines := bufio.NewScanner(os.Stdin)
-	if len(os.Args) == 1 {
+	if flag.NArg() == 0 {
 		for b := must(store.NewBackup(ctx, client)); lines.Scan(); {
 			fmt.Println(b.Get(lines.Text()))
 		}
 		return
 	}
-	p := must(store.NewPrimary(ctx, client, mcrdma.GroupConfig{Wait: time.Minute}, os.Args[1:]...))
+	p := must(store.NewPrimary(ctx, client, mcrdma.GroupConfig{Wait: time.Minute}, flag.Args()...))
 	go p.Keep(ctx)
 	for lines.Scan() {
 		key, value, _ := strings.Cut(lines.Text(), " ")

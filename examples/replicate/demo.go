@@ -47,52 +47,6 @@ type demo struct {
 	processes map[string]*process
 }
 
-// run demonstrates, and ends all that it began.
-func (d *demo) run(ctx context.Context) (err error) {
-	data, what, err := d.settings.content()
-	if err != nil {
-		return err
-	}
-	d.sum = sha256.Sum256(data)
-	d.processes = map[string]*process{}
-	defer func() {
-		if ctx.Err() != nil && err != nil {
-			err = causeOf(ctx, err)
-		}
-		if closeErr := d.close(); closeErr != nil {
-			err = errors.Join(err, fmt.Errorf("ending: %w", closeErr))
-		}
-	}()
-	if err := d.start(ctx, data); err != nil {
-		return err
-	}
-	d.say("File: %s, %s, SHA-256 %x", what, bar.Bytes(uint64(len(data))), d.sum)
-	d.say("From h1 to the memory of h2, h3 and h4 in %d writes of %s, %d under way at a time.", d.sender.writes(),
-		bar.Bytes(uint64(min(d.settings.write, len(data)))), d.settings.depth)
-
-	r := results{File: fileResult{Name: what, Bytes: len(data), SHA256: hexText(d.sum[:])}, Write: d.settings.write, Depth: d.settings.depth}
-	for i, w := range ways {
-		one, err := d.replicate(ctx, i+1, w)
-		if err != nil {
-			return fmt.Errorf("replicating by %s: %w", w.name, err)
-		}
-		r.Ways = append(r.Ways, one)
-	}
-	d.say("\n%s", r.table())
-	if r.Failure, err = d.failure(ctx); err != nil {
-		return fmt.Errorf("replicating while %s dies: %w", victim, err)
-	}
-	if d.settings.json {
-		if err := r.json(d.results); err != nil {
-			return err
-		}
-	}
-	if d.settings.keep {
-		return d.keep(ctx)
-	}
-	return nil
-}
-
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
 // start starts the lab and the applications.

@@ -76,13 +76,14 @@ In another terminal, in this directory:
   go run ./cmd/switchctl status --peers $tls
   go run ./cmd/switchctl group show %s/%d $tls
   go run ./cmd/switchctl top --peers $tls
+  go run ./cmd/switchctl dashboard $tls --daemon %s    # a live page
 
   export MCRDMA_SOCKET=%s        # the daemon of h1
   go run ./cmd/cmd-daemon status
   go run ./cmd/cmd-daemon groups
 
-or kill a receiver:`, d.lab.Agent(d.lab.Host(from).Switch), files.Cert, files.Key, files.CA, g.Info().ID.Source, g.Info().MCID,
-		d.lab.Host(from).Socket)
+or kill a receiver:`, d.lab.Agent(d.lab.Host(from).Switch), files.Cert, files.Key, files.CA, g.Info().ID.Source, g.Info().ID.Number,
+		d.lab.Host(from).Socket, d.lab.Host(from).Socket)
 	for _, host := range receivers {
 		d.say("  kill -9 %d    # on %s", d.process(host).Process.Pid, host)
 	}

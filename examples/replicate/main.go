@@ -12,13 +12,18 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/mcrdma/mcrdma/examples/internal/bar"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 )
 
 const usage = `replicate [flags]
@@ -41,8 +46,6 @@ For each way there is a line in the table at the end:
 
 Exit codes: 0, all replicas were equal; 1, something failed; 2, wrong flags; 130,
 interrupted.
-
-Flags:
 `
 
 // settings are what the flags say.
@@ -72,13 +75,9 @@ func main() {
 
 // command runs the program and returns its exit code.
 func command(args []string, stdout, stderr *os.File) int {
-	s, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintf(stderr, "replicate: %v; --help says more\n", err)
-		return 2
+	s, err := parse(args, stdout)
+	if err != nil {
+		return cmdline.Exit("replicate", err, stderr)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -93,6 +92,52 @@ func command(args []string, stdout, stderr *os.File) int {
 	defer close(ended)
 	go d.heed(signals, ended)
 	return d.exit(d.run(ctx))
+}
+
+// run demonstrates, and ends all that it began.
+func (d *demo) run(ctx context.Context) (err error) {
+	data, what, err := d.settings.content()
+	if err != nil {
+		return err
+	}
+	d.sum = sha256.Sum256(data)
+	d.processes = map[string]*process{}
+	defer func() {
+		if ctx.Err() != nil && err != nil {
+			err = causeOf(ctx, err)
+		}
+		if closeErr := d.close(); closeErr != nil {
+			err = errors.Join(err, fmt.Errorf("ending: %w", closeErr))
+		}
+	}()
+	if err := d.start(ctx, data); err != nil {
+		return err
+	}
+	d.say("File: %s, %s, SHA-256 %x", what, bar.Bytes(uint64(len(data))), d.sum)
+	d.say("From h1 to the memory of h2, h3 and h4 in %d writes of %s, %d under way at a time.", d.sender.writes(),
+		bar.Bytes(uint64(min(d.settings.write, len(data)))), d.settings.depth)
+
+	r := results{File: fileResult{Name: what, Bytes: len(data), SHA256: hexText(d.sum[:])}, Write: d.settings.write, Depth: d.settings.depth}
+	for i, w := range ways {
+		one, err := d.replicate(ctx, i+1, w)
+		if err != nil {
+			return fmt.Errorf("replicating by %s: %w", w.name, err)
+		}
+		r.Ways = append(r.Ways, one)
+	}
+	d.say("\n%s", r.table())
+	if r.Failure, err = d.failure(ctx); err != nil {
+		return fmt.Errorf("replicating while %s dies: %w", victim, err)
+	}
+	if d.settings.json {
+		if err := r.json(d.results); err != nil {
+			return err
+		}
+	}
+	if d.settings.keep {
+		return d.keep(ctx)
+	}
+	return nil
 }
 
 // An interruption ends the program by a signal.
@@ -135,34 +180,28 @@ func (d *demo) exit(err error) int {
 	return 1
 }
 
-func parse(args []string, stderr io.Writer) (*settings, error) {
-	s := &settings{}
-	f := flag.NewFlagSet("replicate", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
+func parse(args []string, help io.Writer) (*settings, error) {
+	s := &settings{size: 64 << 20, write: 1 << 20}
+	f := pflag.NewFlagSet("replicate", pflag.ContinueOnError)
 	f.StringVar(&s.file, "file", "", "the `file` to replicate, of 1 GiB at most; default: random bytes, the same each time")
-	f.IntVar(&s.size, "size", 64<<20, "`bytes` of random bytes, without --file")
-	f.IntVar(&s.write, "write", 1<<20, "`bytes` of each write")
+	f.Var((*cmdline.Size)(&s.size), "size", "`bytes` of random bytes, such as 4096, 64K or 8M, without --file")
+	f.Var((*cmdline.Size)(&s.write), "write", "`bytes` of each write")
 	f.IntVar(&s.depth, "depth", 8, "`writes` under way at the same time")
 	f.BoolVar(&s.json, "json", false, "print the results as JSON to standard output, and all else to standard error")
 	f.BoolVar(&s.keep, "keep", false, "in the end, keep everything running until Ctrl-C, to be looked at")
 	f.BoolVar(&s.verbose, "verbose", false, "log what agents, daemons and switches do, to standard error")
-	err := f.Parse(args)
+	if err := cmdline.Parse(f, usage, args, help); err != nil {
+		return nil, err
+	}
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stderr, usage)
-		f.SetOutput(stderr)
-		f.PrintDefaults()
-		return nil, err
-	case err != nil:
-		return nil, err
 	case f.NArg() > 0:
-		return nil, fmt.Errorf("%q: the file is given as --file %[1]s", f.Arg(0))
+		return nil, cmdline.Usagef("%q: the file is given as --file %[1]s", f.Arg(0))
 	case s.file == "" && (s.size < 1 || s.size > maxFile):
-		return nil, fmt.Errorf("--size %d: it is 1 to %d", s.size, maxFile)
+		return nil, cmdline.Usagef("--size %d: it is 1 to %d", s.size, maxFile)
 	case s.write < 1 || s.write > maxFile:
-		return nil, fmt.Errorf("--write %d: it is 1 to %d", s.write, maxFile)
+		return nil, cmdline.Usagef("--write %d: it is 1 to %d", s.write, maxFile)
 	case s.depth < 1 || s.depth > maxDepth:
-		return nil, fmt.Errorf("--depth %d: it is 1 to %d", s.depth, maxDepth)
+		return nil, cmdline.Usagef("--depth %d: it is 1 to %d", s.depth, maxDepth)
 	}
 	return s, nil
 }

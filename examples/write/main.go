@@ -7,8 +7,8 @@
 // other over TCP (queue pair numbers, PSNs, rkeys) is handed over directly.
 //
 //	go run ./examples/write                      # 64 MiB of random bytes over loopback
-//	go run ./examples/write -size 8M             # fewer
-//	go run ./examples/write -file some.iso       # a file
+//	go run ./examples/write --size 8M            # fewer
+//	go run ./examples/write --file some.iso      # a file
 package main
 
 import (
@@ -16,57 +16,54 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	_ "github.com/mcrdma/mcrdma/pkg/qp/softroce"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 const (
-	chunk  = 1 << 20 // bytes per WRITE
-	window = 16      // WRITEs outstanding
+	chunk   = 1 << 20 // bytes per WRITE
+	window  = 16      // WRITEs outstanding
+	maxSize = 1 << 30 // bytes: they are held in memory twice
 )
 
-func main() {
-	from := flag.String("from", "softroce:127.0.0.1", "sending device")
-	to := flag.String("to", "softroce:127.0.0.2", "receiving device")
-	size := 64 << 20
-	flag.Func("size", "bytes to send, such as 4096, 64K or 8M (default 64M)", func(s string) (err error) {
-		size, err = parseSize(s)
-		return err
-	})
-	file := flag.String("file", "", "file to send, instead of random bytes")
-	flag.Parse()
+const usage = `write [flags]
 
+Moves bytes from one RDMA device to another, both in this process, and compares their
+SHA-256.
+`
+
+func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *from, *to, *file, size); err != nil {
-		fmt.Fprintln(os.Stderr, "write:", err)
-		os.Exit(1)
-	}
+	os.Exit(cmdline.Exit("write", command(ctx, os.Args[1:]), os.Stderr))
 }
 
-// parseSize reads bytes, with K, M or G for KiB, MiB and GiB.
-func parseSize(s string) (int, error) {
-	digits, shift := s, 0
-	if n := len(s); n > 0 {
-		if i := strings.IndexByte("KMG", s[n-1]); i >= 0 {
-			digits, shift = s[:n-1], 10*(i+1)
-		}
+func command(ctx context.Context, args []string) error {
+	f := pflag.NewFlagSet("write", pflag.ContinueOnError)
+	from := f.String("from", "softroce:127.0.0.1", "the sending `device`")
+	to := f.String("to", "softroce:127.0.0.2", "the receiving `device`")
+	size := cmdline.Size(64 << 20)
+	f.Var(&size, "size", "`bytes` to send, such as 4096, 64K or 8M")
+	file := f.String("file", "", "the `file` to send, instead of random bytes")
+	if err := cmdline.Parse(f, usage, args, os.Stdout); err != nil {
+		return err
 	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || n > 1<<40>>shift {
-		return 0, errors.New("want bytes, such as 4096, 64K or 8M")
+	if f.NArg() > 0 {
+		return cmdline.Usagef("%q: the file is given as --file %[1]s", f.Arg(0))
 	}
-	return n << shift, nil
+	if size > maxSize {
+		return cmdline.Usagef("--size %d: it is at most %d", size, maxSize)
+	}
+	return run(ctx, *from, *to, *file, int(size))
 }
 
 func run(ctx context.Context, from, to, file string, size int) error {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 )
 
 // The example is what the README has people run first, so it has to work: on
@@ -47,15 +50,11 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	for text, want := range map[string]int{"0": 0, "4096": 4096, "64K": 64 << 10, "8M": 8 << 20, "1G": 1 << 30} {
-		if n, err := parseSize(text); err != nil || n != want {
-			t.Errorf("%s: %d, %v", text, n, err)
-		}
-	}
-	for _, text := range []string{"", "M", "-1", "8T", "99999999999G"} {
-		if n, err := parseSize(text); err == nil {
-			t.Errorf("%q is %d", text, n)
+// TestUsage: it is called as the commands are.
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"-size", "8M"}, {"--size", "8T"}, {"some.iso"}} {
+		if err := command(t.Context(), args); !errors.As(err, new(cmdline.UsageError)) {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/hostload"
@@ -21,13 +23,16 @@ const settle = time.Second
 // openSpeaker opens a switch's BGP speaker. That is done for all switches before the
 // first has a session: GoBGP asks for it where several are in one process.
 func (l *Lab) openSpeaker(ctx context.Context, n *topology.Node) error {
+	if len(l.plan.switches()) == 1 { // it has no neighbor
+		return nil
+	}
 	at := l.plan.at(n, bgpPort)
 	s, err := bgp.Open(ctx, bgp.Config{ASN: l.plan.asn(n), RouterID: n.Address, Listen: []netip.Addr{at.Addr()}, ListenPort: at.Port(),
 		Logger: l.o.Logger.With("switch", n.Name, "part", "bgp")})
 	if err != nil {
 		return fmt.Errorf("switch %s: %w", n.Name, err)
 	}
-	l.speakers[n.Name] = s
+	l.speakers.Store(n.Name, s)
 	return nil
 }
 
@@ -41,6 +46,9 @@ func (l *Lab) agentConfig(n *topology.Node, files identity.Files) *config.Config
 		State:     filepath.Join(l.o.Dir, n.Name+".db"),
 		Routing: config.Routing{Source: config.BGP, Settle: settle,
 			BGP: config.Speaker{ASN: p.asn(n), Listen: []netip.Addr{p.addr(n)}, Port: bgpPort + p.shift}}}
+	if _, speaks := l.speakers.Load(n.Name); !speaks {
+		c.Routing = config.Routing{Source: config.Static, Topology: filepath.Join(l.o.Dir, "fabric.yaml")}
+	}
 	named := map[string]bool{}
 	for _, at := range n.Ports {
 		port, far := config.Port{Port: uint16(at.Near.Port)}, at.To
@@ -64,11 +72,20 @@ func (l *Lab) startAgent(ctx context.Context, n *topology.Node) error {
 	if err != nil {
 		return err
 	}
+	if _, speaks := l.speakers.Load(n.Name); !speaks {
+		prefixes := make([]string, 0, len(n.Switch.Prefixes))
+		for _, p := range n.Switch.Prefixes {
+			prefixes = append(prefixes, p.String())
+		}
+		text := fmt.Sprintf("switches: [{name: %s, address: %v, prefixes: [%s]}]\n", n.Name, n.Address, strings.Join(prefixes, ", "))
+		if err := os.WriteFile(filepath.Join(l.o.Dir, "fabric.yaml"), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
 	a, err := switchagent.New(ctx, l.agentConfig(n, files), switchagent.Options{Logger: l.o.Logger.With("agent", n.Name), Version: "lab", Busy: new(hostload.Meter).Busy,
 		OpenBGP: func(context.Context, bgp.Config) (switchagent.Speaker, error) {
-			s := l.speakers[n.Name]
-			delete(l.speakers, n.Name) // the agent closes it
-			return s, nil
+			s, _ := l.speakers.LoadAndDelete(n.Name) // the agent closes it
+			return s.(*bgp.Source), nil
 		}})
 	if err != nil {
 		return fmt.Errorf("agent of %s: %w", n.Name, err)
@@ -76,3 +93,6 @@ func (l *Lab) startAgent(ctx context.Context, n *topology.Node) error {
 	l.agents = append(l.agents, Run("agent of "+n.Name, a.Ready(), a.Run, l.o.Failed))
 	return nil
 }
+
+// Agent is the address of a switch's agent.
+func (l *Lab) Agent(name string) string { return l.plan.at(l.plan.Node(name), agentPort).String() }

@@ -23,10 +23,15 @@ func (l *Lab) openCA() (err error) {
 	return writeFile(l.caFile(), l.ca.Pair().Cert)
 }
 
+// files are a subject's files in the lab's directory.
+func (l *Lab) files(name string) identity.Files {
+	base := filepath.Join(l.o.Dir, name)
+	return identity.Files{Cert: base + ".pem", Key: base + ".key", CA: l.caFile()}
+}
+
 // issue makes a subject's key and certificate files in the lab's directory.
 func (l *Lab) issue(id identity.Identity) (identity.Files, error) {
-	base := filepath.Join(l.o.Dir, id.Name)
-	f := identity.Files{Cert: base + ".pem", Key: base + ".key", CA: l.caFile()}
+	f := l.files(id.Name)
 	pair, err := l.ca.Issue(id, validity)
 	if err != nil {
 		return f, err

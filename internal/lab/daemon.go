@@ -35,7 +35,7 @@ func (l *Lab) daemonConfig(h *topology.Node, files identity.Files) *config.Confi
 }
 
 func (l *Lab) startDaemon(ctx context.Context, h *topology.Node) error {
-	files, err := l.issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address}})
+	files, err := l.issue(identity.Identity{Role: identity.Host, Name: h.Name, Addrs: []netip.Addr{h.Address, l.plan.addr(h)}})
 	if err != nil {
 		return err
 	}
@@ -46,3 +46,5 @@ func (l *Lab) startDaemon(ctx context.Context, h *topology.Node) error {
 	l.daemons = append(l.daemons, Run("daemon of "+h.Name, m.Ready(), m.Run, l.o.Failed))
 	return nil
 }
+
+func (l *Lab) socket(h *topology.Node) string { return filepath.Join(l.o.Dir, h.Name+".sock") }

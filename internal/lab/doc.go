@@ -1,6 +1,6 @@
 // Package lab runs a small data center in one process: the switches of a topology as
 // embedded ones, an agent beside each with BGP between the agents, and a daemon for
-// each host.
+// each host. A single switch has static routes.
 //
 //	l, err := lab.Start(ctx, lab.Options{Dir: dir})
 //	client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: l.Host("h1").Socket})

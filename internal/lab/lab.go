@@ -1,11 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -48,9 +49,10 @@ type Lab struct {
 	ca       *labca.CA
 	admin    identity.Files
 	switches map[string]*Switch
-	speakers map[string]*bgp.Source // that no agent has yet
 	agents   []*Part
 	daemons  []*Part
+
+	speakers sync.Map // *bgp.Source by switch, that no agent has yet
 
 	mu    sync.Mutex
 	conns map[string]*grpc.ClientConn // with agents, by address
@@ -64,9 +66,7 @@ const patience = 30 * time.Second
 // Start starts a lab and waits until everything is ready: switches have ways to all
 // racks, and daemons serve. If it fails, or ctx ends, nothing is left.
 func Start(ctx context.Context, o Options) (*Lab, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 			return nil, err
 		}
 	}
-	l := &Lab{o: o, switches: map[string]*Switch{}, speakers: map[string]*bgp.Source{}, conns: map[string]*grpc.ClientConn{}}
+	l := &Lab{o: o, switches: map[string]*Switch{}, conns: map[string]*grpc.ClientConn{}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 	defer cancel()
 	if err := l.start(ctx); err != nil {
@@ -136,14 +136,14 @@ func (l *Lab) Close() error {
 	clear(l.conns)
 	l.mu.Unlock()
 	errs = append(errs, closeAll(l.agents)...)
-	for _, s := range l.speakers {
-		errs = append(errs, s.Close())
+	for _, s := range l.speakers.Range {
+		errs = append(errs, s.(*bgp.Source).Close())
 	}
 	for _, s := range l.switches {
 		errs = append(errs, s.Close())
 	}
 	l.daemons, l.agents = nil, nil
-	clear(l.speakers)
+	l.speakers.Clear()
 	clear(l.switches)
 	return errors.Join(errs...)
 }
@@ -164,20 +164,20 @@ func closeAll(parts []*Part) []error {
 type Host struct {
 	Name    string
 	Address string
-	Switch  string // its ToR
-	Socket  string // of its daemon, for applications
+	Switch  string         // its ToR
+	Socket  string         // of its daemon, for applications
+	Local   netip.Addr     // its own loopback address, for what else runs on it
+	Files   identity.Files // its certificate, for Address and Local
 }
 
 // Host describes the host with this name; it must exist.
 func (l *Lab) Host(name string) Host {
 	h := l.plan.Node(name)
-	return Host{Name: h.Name, Address: h.Address.String(), Switch: tor(h).To.Name, Socket: l.socket(h)}
+	return Host{Name: h.Name, Address: h.Address.String(), Switch: tor(h).To.Name, Socket: l.socket(h), Local: l.plan.addr(h), Files: l.files(name)}
 }
 
-func (l *Lab) socket(h *topology.Node) string { return filepath.Join(l.o.Dir, h.Name+".sock") }
-
-// Agent is the address of a switch's agent.
-func (l *Lab) Agent(name string) string { return l.plan.at(l.plan.Node(name), agentPort).String() }
+// Device is the host's device, as package qp opens it; one process at a time can.
+func (l *Lab) Device(name string) string { return l.plan.device(l.plan.Node(name)) }
 
 // Admin are the files of an administrator, for switchctl.
 func (l *Lab) Admin() identity.Files { return l.admin }

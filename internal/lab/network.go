@@ -19,20 +19,6 @@ const (
 	tunnelPort    = 7000 // of port 0, at switches and at hosts
 )
 
-// A network is where a lab is: 127.x.y.0/24, in which each switch and each
-// host has an address of its own, and how far its ports are shifted.
-type network struct {
-	net   netip.Addr
-	shift uint16
-}
-
-// addr is the address of the switch or host with this number.
-func (p network) addr(number byte) netip.Addr {
-	a := p.net.As4()
-	a[3] = number
-	return netip.AddrFrom4(a)
-}
-
 // findNetwork puts the lab where nothing else is. Another lab's network has other
 // addresses; ports of processes that listen on all addresses are avoided.
 func (p *plan) findNetwork() (err error) {

@@ -16,6 +16,20 @@ import (
 //go:embed racks.yaml
 var racks []byte
 
+// A network is where a lab is: 127.x.y.0/24, in which each switch and each
+// host has an address of its own, and how far its ports are shifted.
+type network struct {
+	net   netip.Addr
+	shift uint16
+}
+
+// addr is the address of the switch or host with this number.
+func (p network) addr(number byte) netip.Addr {
+	a := p.net.As4()
+	a[3] = number
+	return netip.AddrFrom4(a)
+}
+
 // Picture is what a lab looks like that has no topology of its own.
 const Picture = `   rack A                      rack B
      h1 ──┐                    ┌── h3

@@ -79,7 +79,7 @@ func Merge(c *Config, s *State, a Answer, now time.Duration) (Answer, Verdict) {
 		return Answer{}, NotMember
 	}
 	if a.CNP {
-		if c.CNPGap != 0 && s.CNPAt != 0 && now-s.CNPAt < c.CNPGap {
+		if s.CNPAt != 0 && now-s.CNPAt < c.CNPGap {
 			return Answer{}, FilteredCNP
 		}
 		s.CNPAt = now

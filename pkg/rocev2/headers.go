@@ -5,16 +5,6 @@ import (
 	"fmt"
 )
 
-// Sizes in bytes of the headers that this package encodes.
-const (
-	BTHLen    = 12
-	RETHLen   = 16
-	AETHLen   = 4
-	ImmDtLen  = 4
-	ICRCLen   = 4
-	CNPPadLen = 16 // the reserved zero bytes that follow the BTH of a CNP
-)
-
 // DefaultPKey is the full-membership default partition key, the only one that
 // RoCE uses.
 const DefaultPKey = 0xffff

@@ -37,6 +37,16 @@ const (
 	CNP            Opcode = 0x81
 )
 
+// Sizes in bytes of the headers that this package encodes.
+const (
+	BTHLen    = 12
+	RETHLen   = 16
+	AETHLen   = 4
+	ImmDtLen  = 4
+	ICRCLen   = 4
+	CNPPadLen = 16 // the reserved zero bytes that follow the BTH of a CNP
+)
+
 type opFlags uint16
 
 const (

@@ -73,3 +73,16 @@ func TestRunExitCode(t *testing.T) {
 		t.Errorf("exit code %d, %v for a passing test; printed:\n%s", code, err, &out)
 	}
 }
+
+// TestRaceOfAnother: the race detector's report may be in the output of a test that passes.
+func TestRaceOfAnother(t *testing.T) {
+	var out strings.Builder
+	r := report{w: &out, output: map[testID][]string{}}
+	err := r.read(strings.NewReader(`{"Action":"output","Package":"m/a","Test":"TestGood","Output":"WARNING: DATA RACE\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"--- PASS: TestGood (0.00s)\n"}
+{"Action":"pass","Package":"m/a","Test":"TestGood"}
+`))
+	if want := "WARNING: DATA RACE\n--- PASS: TestGood (0.00s)\n"; err != nil || out.String() != want {
+		t.Errorf("%v; printed:\n%s\nwant:\n%s", err, out.String(), want)
+	}
+}

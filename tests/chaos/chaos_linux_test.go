@@ -23,7 +23,7 @@ import (
 
 var (
 	seed = flag.Uint64("chaos.seed", 1, "of the first run")
-	runs = flag.Int("chaos.runs", 0, "how many; 0: 20, 200 with MCRDMA_LONG=1")
+	runs = flag.Int("chaos.runs", 0, "how many; 0: 10, 200 with MCRDMA_LONG=1")
 )
 
 // base is where files of labs are. It goes with the tests, also when they are
@@ -80,11 +80,11 @@ func carry(t *testing.T, p lab.Programs, what *plan.Plan, liar bool) *result {
 // noRace is why tests run without the race detector only.
 const noRace = "the processes of a lab are not built with the race detector"
 
-// The fault matrix: 20 runs, and 200 of the long mode.
+// The fault matrix: 10 runs, and 200 of the long mode.
 func TestMatrixWithoutRace(t *testing.T) {
 	testenv.WithoutRace(t, noRace)
 	p := programs(t)
-	n := 20
+	n := 10
 	switch {
 	case *runs > 0:
 		n = *runs
@@ -108,6 +108,7 @@ func TestRowsWithoutRace(t *testing.T) {
 // judge carries a plan out; a promise that was not kept fails the test.
 func judge(t *testing.T, p lab.Programs, what *plan.Plan) {
 	t.Run(strings.ReplaceAll(what.Name(), " ", "="), func(t *testing.T) {
+		t.Parallel() // labs share nothing, and wait most of the time
 		res := carry(t, p, what, false)
 		t.Log(report(what, res))
 		if len(res.Violations) > 0 {

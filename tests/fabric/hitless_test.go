@@ -318,7 +318,7 @@ func (w *witness) end(writes *atomic.Int64) {
 		w.f.t.Errorf("agents of other switches wrote %d times", n)
 	}
 	if n := w.events.Load(); n != 0 {
-		w.f.t.Errorf("watchers were told of %d events", n)
+		w.f.t.Errorf("watchers saw %d events", n)
 	}
 }
 

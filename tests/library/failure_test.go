@@ -248,7 +248,7 @@ func TestPathChanges(t *testing.T) {
 	}
 	eventually(t, "messages", func() bool { return tm.g.Info().Stats.Completed > 20 })
 	l.hosts[0].away.Store(false)
-	// stream writes the same bytes again and again. If some receivers were told of writes
+	// stream writes the same bytes again and again. If some receivers had writes reported
 	// that others lack, hosts relay these in a formation of its own first.
 	for path := mcrdma.PathRelay; path != mcrdma.PathSwitch; {
 		e := event(t, tm.g.Events(), mcrdma.EventReformed)

@@ -175,6 +175,21 @@ func (n *Network) Reset(process string) {
 	}
 }
 
+// Break breaks the connections between two processes; they may make new ones.
+func (n *Network) Break(a, b string) {
+	n.mu.Lock()
+	var list []io.Closer
+	for w := range n.wires {
+		if x, y := w.ends[0], w.ends[1]; x.process == a && y.process == b || x.process == b && y.process == a {
+			list = append(list, x)
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range list {
+		_ = c.Close()
+	}
+}
+
 // conns are a process's ends of connections.
 func (n *Network) conns(process string) (list []io.Closer) {
 	n.mu.Lock()

@@ -17,8 +17,11 @@ var seedFlag = flag.Uint64("model.seed", 0, "run TestRandom with this seed only,
 // TestRandom: S1 and L1 in random worlds.
 func TestRandom(t *testing.T) {
 	seeds := uint64(60)
-	if os.Getenv("MCRDMA_LONG") != "" {
+	switch {
+	case os.Getenv("MCRDMA_LONG") != "":
 		seeds = 20_000
+	case testenv.Race:
+		seeds = 20
 	}
 	first := uint64(1)
 	if *seedFlag != 0 {

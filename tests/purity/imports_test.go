@@ -34,6 +34,8 @@ const (
 	p4runtime  = "github.com/p4lang"
 	gobgp      = "github.com/osrg/gobgp"
 	netlink    = "github.com/vishvananda"
+	etcdClient = "go.etcd.io/etcd/client"
+	etcdServer = "go.etcd.io/etcd/server"
 	switchCode = "internal/softswitch"
 )
 
@@ -59,7 +61,19 @@ var limits = []limit{
 	{dir: "pkg/rdmcfallback/engine", only: []string{std, "pkg/rdmcfallback/schedule"}},
 	{dir: "pkg/mcrdma", never: []string{p4runtime, gobgp, switchCode, "internal/p4rt", "internal/switchspec",
 		"internal/switchagent", "pkg/ackmerge", "pkg/bifurcation", "bmv2", "cmd"}},
-	{dir: "internal/switchspec", only: []string{std}},
+	{dir: "pkg/mcrdma/internal/unicast", only: []string{std, "pkg/rocev2", "pkg/qp"}, never: []string{"pkg/qp/rc", "pkg/qp/softroce", "pkg/qp/ibverbs"}},
+	{dir: "pkg/mcrdmatest", only: []string{std, "internal/lab", "internal/softswitch/ports", "internal/topology", "pkg/mcrdma", "pkg/qp"}},
+	{dir: "pkg/replica", never: []string{p4runtime, gobgp, switchCode, "internal/connmgr", "internal/p4rt", "internal/switchagent", "internal/nbd",
+		"pkg/replica/osdmap/etcd", "pkg/replica/osdmap/embedded", "pkg/ackmerge", "pkg/bifurcation", "cmd"},
+		except: []string{"pkg/replica/core", "pkg/replica/wal", "pkg/replica/store", "pkg/replica/osdmap"}},
+	{dir: "pkg/replica/core", only: []string{std}},
+	{dir: "pkg/replica/wal", only: []string{std, "golang.org/x/sys/unix", "internal/durable", "pkg/replica/core"}},
+	{dir: "pkg/replica/store", only: []string{std, "github.com/google/renameio", "golang.org/x/sys/unix", "internal/durable"}},
+	{dir: "pkg/replica/osdmap", only: []string{std, "pkg/replica/core"},
+		except: []string{"pkg/replica/osdmap/etcd", "pkg/replica/osdmap/embedded", "pkg/replica/osdmap/osdmaptest"}},
+	{dir: "pkg/replica/osdmap/etcd", only: []string{std, etcdClient, "go.etcd.io/etcd/api", "go.uber.org/zap", "google.golang.org/grpc", "internal/identity", "pkg/replica/osdmap"},
+		never: []string{etcdServer}},
+	{dir: "internal/switchspec", only: []string{std, "pkg/bifurcation"}},
 	{dir: switchCode, never: []string{"internal/switchagent", "internal/connmgr", "internal/p4rt", "pkg/mcrdma", "cmd"}},
 	{dir: "internal/softswitch/program", only: []string{std}},
 	{dir: "internal/softswitch/match", only: []string{std}},
@@ -69,8 +83,12 @@ var limits = []limit{
 	{dir: "bmv2", only: []string{std, "bmv2"}},
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/identity", only: []string{std, "google.golang.org/grpc", "internal/identity"}, except: []string{"internal/identity/identitytest"}},
+	{dir: "internal/fanout", only: []string{std}},
+	{dir: "internal/nbd", only: []string{std}},
+	{dir: "internal/cmdline", only: []string{std, "github.com/spf13"}},
 	{dir: "internal/failure", only: []string{std, "google.golang.org", "api"}},
-	{dir: "internal/grpcclient", only: []string{std, "google.golang.org/grpc", "internal/failure", "internal/identity"}},
+	{dir: "internal/grpcwindow", only: []string{"google.golang.org/grpc"}},
+	{dir: "internal/grpcclient", only: []string{std, "google.golang.org/grpc", "internal/failure", "internal/grpcwindow", "internal/identity"}},
 	{dir: "internal/unixsock", only: []string{std, "golang.org/x/sys/unix", "google.golang.org/grpc", "api", "internal/failure"}},
 	{dir: "internal/grpcserver", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "internal/connmgr", "pkg", "cmd"}},
 	{dir: "internal/labca", only: []string{std, "internal/identity"}},
@@ -86,14 +104,19 @@ var limits = []limit{
 	{dir: "internal/strictyaml", only: []string{std, "go.yaml.in/yaml"}},
 	{dir: "internal/topology", only: []string{std, "internal/strictyaml", "internal/routing"},
 		never: []string{gobgp, netlink, "internal/routing/static", "internal/routing/kernel", "internal/routing/bgp"}},
-	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt"}},
+	{dir: "internal/store", only: []string{std, "go.etcd.io/bbolt", "internal/durable"}},
+	{dir: "internal/durable", only: []string{std, "golang.org/x/sys/unix"}},
 	{dir: "internal/connmgr", never: []string{switchCode, "internal/p4rt", "internal/switchagent", "cmd"}},
 	{dir: "internal/connmgr/health", only: []string{std}},
+	{dir: "internal/connmgr/agent", only: []string{std, "golang.org/x/sync", "google.golang.org", "api", "internal/failure", "internal/group", "internal/grpcclient"}},
 	{dir: "internal/group", only: []string{std, "api/mcrdma/v1", "google.golang.org/protobuf", "internal/failure", "pkg/rdmcfallback/schedule"}},
 	{dir: "internal/connmgr/config", only: []string{std, "internal/strictyaml", "pkg/rdmcfallback/schedule"}},
 	{dir: "cmd/cmd-daemon/internal/lab", only: []string{std, "github.com/google/renameio", "internal/connmgr/config", "internal/identity", "internal/labca", "internal/topology"}},
+	{dir: "cmd/mcblock", never: []string{switchCode, "internal/switchagent", "internal/connmgr/agent", "internal/p4rt", gobgp}},
+	{dir: "cmd/mcblock/internal/config", only: []string{std, "internal/strictyaml"}},
 	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},
-	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/topology", "internal/strictyaml"}},
+	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/connmgr/config", "internal/topology", "internal/strictyaml"}},
+	{dir: "internal/dashboard", only: []string{std, "google.golang.org/protobuf", "google.golang.org/grpc", "api", "internal/grouptree", "pkg/rocev2"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
 
@@ -107,8 +130,11 @@ type monopoly struct {
 var monopolies = []monopoly{
 	{gobgp, []string{"internal/routing/bgp"}},
 	{netlink, []string{"internal/routing/kernel", "internal/hostnet"}},
-	{"github.com/spf13/cobra", []string{"cmd"}},
+	{"github.com/spf13/cobra", []string{"cmd", "internal/cmdline"}},
 	{"internal/simnet", []string{"internal/simnet"}},
+	{etcdClient, []string{"pkg/replica/osdmap/etcd"}},
+	{etcdServer, []string{"pkg/replica/osdmap/embedded"}},
+	{"pkg/replica/osdmap/osdmaptest", nil},
 	{"internal/testenv", nil},
 	{"internal/identity/identitytest", nil},
 	{"tests", nil},
@@ -117,6 +143,7 @@ var monopolies = []monopoly{
 	{"github.com/cockroachdb/datadriven", nil},
 	{"go.uber.org/goleak", nil},
 	{"pgregory.net/rapid", nil},
+	{"github.com/anishathalye/porcupine", nil},
 }
 
 // A pkgInfo is what go list says of a package. Deps includes Imports.
@@ -127,24 +154,7 @@ type pkgInfo struct {
 }
 
 func TestImportDirections(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps,Standard", root+"/...").Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
-		}
-		t.Fatal(err)
-	}
-	var pkgs []pkgInfo
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkgInfo
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		pkgs = append(pkgs, p)
-	}
+	pkgs := goList[pkgInfo](t, "-deps", "-json=ImportPath,Imports,Deps,Standard")
 	own, found := wrongImports(pkgs)
 	found = append(found, unlisted(t, pkgs)...)
 	for _, v := range found {
@@ -154,6 +164,27 @@ func TestImportDirections(t *testing.T) {
 		t.Fatal("go list found no package of this module")
 	}
 	t.Logf("%d packages", own)
+}
+
+// goList is what go list says, as JSON, of the packages of the module, and by the flags of others.
+func goList[T any](t *testing.T, flags ...string) (list []T) {
+	t.Helper()
+	cmd := exec.Command("go", append(append([]string{"list"}, flags...), "./...")...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		var p T
+		if err = dec.Decode(&p); err == nil {
+			list = append(list, p)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // unlisted lists the packages that docs/architecture.md does not name: each has a line in

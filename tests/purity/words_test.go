@@ -23,6 +23,7 @@ var avoided = []struct{ bad, good string }{
 	{"neighbour", "neighbor"}, {"neighbours", "neighbors"}, {"colour", "color"}, {"colours", "colors"}, {"centre", "center"},
 	{"behaviour", "behavior"}, {"dialled", "dialed"}, {"prioritised", "prioritized"}, {"labelled", "labeled"},
 	{"tells of", "reports, describes, ..."}, {"tell of", "report, describe, ..."},
+	{"told of", "notified of, given, ..."}, {"is over", "has ended"}, {"are over", "have ended"},
 	{"everybody", "every member, all hosts, ..."}, {"whoever", "whichever host, the caller, ..."},
 }
 

@@ -24,6 +24,8 @@ func TestChange(t *testing.T) {
 		{"closed while daemons are away", closedWhileAway},
 		{"the client is closed", clientClosed},
 		{"messages", messages},
+		{"a message waits for a receive", waitsForReceive},
+		{"receives that go back by themselves", replenished},
 	})
 }
 
@@ -96,14 +98,21 @@ func cannotJoin(l *lab, cfg mcrdma.GroupConfig) {
 	l.fails(err, because(mcrdmav1.Reason_DUPLICATE_ADDRESS), "")
 	_, err = tm.g.Add(l.t.Context(), "missing")
 	l.fails(err, because(mcrdmav1.Reason_NO_SUCH_HOST), "")
-	for _, change := range []func(){ // why, is not said to the sender
-		func() {},
-		func() { l.hosts[3].run().listen(func(*mcrdma.Request) error { return errors.New("no") }) },
-		l.hosts[3].stop,
+	for _, c := range []struct {
+		change func()
+		kind   error
+		reason mcrdmav1.Reason
+		text   string
+	}{
+		{func() {}, mcrdma.ErrUnreachable, mcrdmav1.Reason_NO_SERVICE, "listens"},
+		{func() { l.hosts[3].run().listen(func(*mcrdma.Request) error { return errors.New("it is full") }) }, mcrdma.ErrDenied, mcrdmav1.Reason_DENIED, "it is full"},
+		{l.hosts[3].stop, mcrdma.ErrUnreachable, mcrdmav1.Reason_UNREACHABLE, "refused"},
 	} {
-		change()
-		if _, err := tm.g.Add(l.t.Context(), "h4"); !errors.Is(err, mcrdma.ErrUnreachable) || !strings.Contains(err.Error(), "h4") {
-			l.t.Error(err)
+		c.change()
+		_, err := tm.g.Add(l.t.Context(), "h4")
+		e, ok := errors.AsType[*mcrdma.Error](err)
+		if !ok || !errors.Is(err, c.kind) || e.Reason != c.reason || e.Host != "h4" || !strings.Contains(e.Text, "h4") || !strings.Contains(e.Text, c.text) {
+			l.t.Errorf("%v: %+v; want %v and %q", err, e, c.reason, c.text)
 		}
 	}
 	l.hosts[3].start()
@@ -182,6 +191,80 @@ func messages(l *lab, cfg mcrdma.GroupConfig) {
 			}
 		}
 	}
+	tm.close()
+}
+
+// waitsForReceive: the group waits for receivers' applications, and is not formed anew for that; one that is
+// never ready is taken out.
+func waitsForReceive(l *lab, cfg mcrdma.GroupConfig) {
+	tm := l.group(cfg, l.others()...)
+	tm.write()
+	late := tm.apps[1]
+	for _, patient := range []bool{true, false} {
+		p, err := tm.g.Post(l.t.Context(), mcrdma.Op{Kind: mcrdma.OpSend, Pieces: []mcrdma.Piece{tm.sender.mem.Slice(0, 100)}})
+		l.must(err)
+		for _, a := range tm.apps {
+			if a == late && !patient {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(l.t.Context(), 2*time.Second)
+			l.fails(p.Wait(ctx), context.DeadlineExceeded, "")
+			cancel()
+			l.must(a.m.PostRecv(a.mem.Slice(size, 100)))
+		}
+		if !patient {
+			tm.removed(late)
+			late.ends(mcrdma.ErrRemoved)
+		}
+		l.must(p.Wait(l.t.Context()))
+		for _, a := range tm.apps {
+			if r, err := a.m.Recv(l.t.Context()); err != nil || r.N != 100 {
+				l.t.Errorf("%s: %+v, %v", a.h.name, r, err)
+			}
+		}
+		if i := tm.g.Info(); patient && i.Formation != 1 {
+			l.t.Errorf("formation %d", i.Formation)
+		}
+	}
+	tm.write()
+	tm.members(2)
+	tm.close()
+}
+
+// replenished: two receives are enough for any number of messages; what Recv has returned stays until its
+// next call.
+func replenished(l *lab, cfg mcrdma.GroupConfig) {
+	tm := &team{l: l, sender: l.hosts[0].run()}
+	var wg sync.WaitGroup
+	const n = 50
+	for _, h := range l.others() {
+		a := h.run()
+		tm.apps = append(tm.apps, a)
+		var err error
+		a.l, err = a.client.Listen(l.t.Context(), mcrdma.ListenConfig{Service: "s", Accept: func(*mcrdma.Request) (*mcrdma.Grant, error) {
+			return &mcrdma.Grant{Regions: []mcrdma.Piece{a.mem.Slice(0, size)}, Replenish: true,
+				Receives: []mcrdma.Piece{a.mem.Slice(size, 4), a.mem.Slice(size+4, 4)}}, nil
+		}})
+		l.must(err)
+	}
+	tm.create(groupTo(cfg, l.others()...))
+	for _, a := range tm.apps {
+		wg.Go(func() {
+			for i := range n {
+				r, err := a.m.Recv(l.t.Context())
+				time.Sleep(time.Duration(i%3) * time.Millisecond)
+				if err != nil || r.Bytes()[0] != byte(i) {
+					l.t.Errorf("%s: %+v, %v instead of message %d", a.h.name, r, err, i)
+					return
+				}
+			}
+		})
+	}
+	for i := range n {
+		tm.sender.mem.Bytes()[i] = byte(i)
+		l.must(tm.g.Send(l.t.Context(), tm.sender.mem.Slice(i, 4)))
+	}
+	wg.Wait()
 	tm.close()
 }
 

@@ -24,6 +24,11 @@ func TestCreate(t *testing.T) {
 	})
 }
 
+// What takes time while a group is created is done in parallel.
+func TestCreateInSeries(t *testing.T) {
+	bySwitches(t, []story{{"slow switches", slowSwitches}, {"slow disks", slowDisks}})
+}
+
 // Where switches cannot copy, hosts relay, and Info says why; or it is an error.
 func TestFallBack(t *testing.T) {
 	bySwitches(t, []story{
@@ -72,6 +77,43 @@ func created(l *lab, cfg mcrdma.GroupConfig) {
 		l.t.Errorf("%+v", s)
 	}
 	tm.close()
+}
+
+// inSeries says how many times as long as that a group takes.
+func inSeries(l *lab, cfg mcrdma.GroupConfig, each time.Duration) int {
+	for _, h := range l.others() {
+		h.receive()
+	}
+	a, begun := l.hosts[0].run(), time.Now()
+	g, err := a.client.Create(l.t.Context(), groupTo(cfg, l.others()...))
+	took := time.Since(begun)
+	l.must(err)
+	l.must(g.Close(l.t.Context()))
+	return int((took + each/2) / each)
+}
+
+// slowSwitches: all are written to at the same time, in three calls: what depends on nothing, what
+// uses that, and the match. The sender's has counters read before.
+func slowSwitches(l *lab, cfg mcrdma.GroupConfig) {
+	for _, n := range l.switches {
+		n.slow.Store(int64(100 * time.Millisecond))
+		defer n.slow.Store(0)
+	}
+	if n := inSeries(l, cfg, 100*time.Millisecond); n != 4 {
+		l.t.Errorf("%d calls to switches in series, want 4", n)
+	}
+}
+
+// slowDisks: a formation that has begun is stored while it is made, and then that it is
+// complete, here and at the members.
+func slowDisks(l *lab, cfg mcrdma.GroupConfig) {
+	for _, h := range l.hosts {
+		h.disk.setLatency(100 * time.Millisecond)
+		defer h.disk.setLatency(0)
+	}
+	if n := inSeries(l, cfg, 100*time.Millisecond); n != 2 {
+		l.t.Errorf("%d durable writes in series, want 2", n)
+	}
 }
 
 func refused(l *lab, cfg mcrdma.GroupConfig) {

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,30 @@ func receiverSilentShortly(l *lab, cfg mcrdma.GroupConfig) {
 	time.Sleep(5 * time.Second)
 	tm.members(3)
 	tm.close()
+}
+
+// TestFrozen: an application answers no packets any more, and its host is well.
+func TestFrozen(t *testing.T) {
+	bySwitches(t, []story{{"a receiver's application freezes", func(l *lab, cfg mcrdma.GroupConfig) {
+		tm := l.group(cfg, l.others()...)
+		tm.write()
+		frozen := tm.apps[1]
+		frozen.h.cable.Cut(true)
+		begun := time.Now()
+		l.must(tm.tryWrite(l.t.Context()))
+		if took := time.Since(begun); took > 650*time.Millisecond { // as docs/failures.md has it
+			l.t.Errorf("the write took %v", took)
+		}
+		if e := tm.removed(frozen); !strings.Contains(e.Text, "acknowledges nothing") {
+			l.t.Errorf("%+v", e)
+		}
+		tm.same()
+		tm.members(2)
+		frozen.h.cable.Cut(false)
+		frozen.ends(mcrdma.ErrRemoved)
+		tm.write()
+		tm.close()
+	}}})
 }
 
 func senderDies(l *lab, cfg mcrdma.GroupConfig) {

@@ -14,7 +14,39 @@ import (
 
 // TestKV: a backup of examples/kv is killed while writers put entries, each of their own and some that
 // all put; it comes back, is caught up meanwhile, and at last all have the same.
-func TestKV(t *testing.T) { everywhere(t, []story{{"a backup of a store is killed", storeKeeps}}) }
+func TestKV(t *testing.T) {
+	everywhere(t, []story{{"a backup of a store is killed", storeKeeps}, {"a backup cannot be caught up at once", storeRetries},
+		{"the only backup ends and comes back", storeWaits}})
+}
+
+// storeWaits: without its only backup the store waits, and it goes on with that one.
+func storeWaits(l *lab, cfg mcrdma.GroupConfig) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	only := l.others()[0]
+	a := only.run()
+	_, err := store.NewBackup(ctx, a.client)
+	l.must(err)
+	cfg.WaitForMinSize = true
+	p, err := store.NewPrimary(ctx, l.hosts[0].run().client, cfg, only.name)
+	l.must(err)
+	l.must(p.Put(ctx, "before", "value"))
+	var kept sync.WaitGroup
+	kept.Go(func() { p.Keep(ctx) })
+	a.kill()
+	b, err := store.NewBackup(ctx, only.run().client)
+	l.must(err)
+	l.must(p.Put(ctx, "after", "value"))
+	for len(b.All()) < 2 && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if !maps.Equal(b.All(), p.All()) {
+		l.t.Errorf("the backup has %v, and not %v", b.All(), p.All())
+	}
+	cancel()
+	kept.Wait()
+	l.must(p.Close(l.t.Context()))
+}
 
 func storeKeeps(l *lab, cfg mcrdma.GroupConfig) {
 	ctx, cancel := context.WithCancel(l.t.Context())
@@ -85,5 +117,45 @@ func storeKeeps(l *lab, cfg mcrdma.GroupConfig) {
 	}
 	cancel()
 	wg.Wait()
+	l.must(p.Close(l.t.Context()))
+}
+
+// storeRetries: a backup takes no entry for a while, and the connection on which it is caught up is lost
+// meanwhile. It is sent all that it lacks, when it takes it.
+func storeRetries(l *lab, cfg mcrdma.GroupConfig) {
+	ctx, cancel := context.WithCancel(l.t.Context())
+	defer cancel()
+	var last *app
+	var names []string
+	for _, h := range l.others() {
+		last = h.run()
+		_, err := store.NewBackup(ctx, last.client)
+		l.must(err)
+		names = append(names, h.name)
+	}
+	p, err := store.NewPrimary(ctx, l.hosts[0].run().client, cfg, names...)
+	l.must(err)
+	last.kill()
+	const entries = 40
+	for n := range entries {
+		l.must(p.Put(ctx, fmt.Sprint(n), "value"))
+	}
+	var kept sync.WaitGroup
+	kept.Go(func() { p.Keep(ctx) })
+	a := last.h.run()
+	a.l, err = a.client.Listen(ctx, mcrdma.ListenConfig{Service: "kv", Accept: func(*mcrdma.Request) (*mcrdma.Grant, error) { return &mcrdma.Grant{}, nil }})
+	l.must(err)
+	a.accept()
+	time.Sleep(5 * time.Second)
+	l.net.Break(a.h.appProcess(), l.hosts[0].appProcess())
+	late, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	for got := map[string]bool{}; len(got) < entries; {
+		r, err := a.m.Recv(late)
+		l.must(err)
+		got[string(r.Bytes())] = r.Unicast
+	}
+	cancel()
+	kept.Wait()
 	l.must(p.Close(l.t.Context()))
 }

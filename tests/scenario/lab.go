@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +66,7 @@ type leaf struct {
 	reader *p4rt.Client
 	conn   *grpc.ClientConn // an administrator's, with the agent
 	runs   *process         // the agent; nil: it does not run
+	slow   atomic.Int64     // how long a call of the agent to the switch takes
 }
 
 // A host has a daemon, and at most one application.
@@ -327,13 +329,19 @@ func (n *leaf) start() {
 	l.must(err)
 	var s *state
 	dial := []grpc.DialOption{l.dialer(name)}
+	slow := func() { time.Sleep(time.Duration(n.slow.Load())) }
+	reads := grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, stream grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+		slow()
+		return stream(ctx, d, c, method, o...)
+	})
 	toSwitch := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		slow()
 		if w, ok := req.(*p4.WriteRequest); !ok || len(w.GetUpdates()) == 0 {
 			return invoke(ctx, method, req, reply, c, o...)
 		}
 		return n.disk.toSwitch(func() error { return invoke(ctx, method, req, reply, c, o...) })
 	})
-	a, err := switchagent.New(l.t.Context(), cfg, switchagent.Options{Logger: l.log(name), Version: "test", Listener: at, DialSwitch: append(dial, toSwitch), DialPeers: dial,
+	a, err := switchagent.New(l.t.Context(), cfg, switchagent.Options{Logger: l.log(name), Version: "test", Listener: at, DialSwitch: append(dial, toSwitch, reads), DialPeers: dial,
 		OpenStore: func(ctx context.Context, _ string) (switchagent.Store, error) {
 			s, err = n.disk.start(ctx)
 			return s, err

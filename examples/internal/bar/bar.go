@@ -113,7 +113,13 @@ func Rate(bytes int64, d time.Duration) string {
 	if d <= 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f Gb/s", float64(bytes)*8/d.Seconds()/1e9)
+	rate, unit := float64(bytes)*8/d.Seconds()/1e9, "Gb/s"
+	for _, smaller := range []string{"Mb/s", "kb/s"} {
+		if rate < 0.1 {
+			rate, unit = rate*1000, smaller
+		}
+	}
+	return fmt.Sprintf("%.2f %s", rate, unit)
 }
 
 // Bytes is a number of bytes for people.

@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,10 +17,7 @@ import (
 // MaxEntry is the most bytes of a key and its value together.
 const MaxEntry = 4096
 
-const (
-	service, catchUp = "kv", "kv.catchup" // by the second a backup gets what was put before it joined
-	slots, slot      = 64, 2 + MaxEntry   // entries under way, and the bytes of one
-)
+const service, slots, slot = "kv", 64, 2 + MaxEntry // entries under way, and the bytes of one
 
 // A table is what a primary or a backup has.
 type table struct {
@@ -48,18 +44,18 @@ func (t *table) All() map[string]string {
 type Primary struct {
 	table
 	applied uint64 // entries
-	client  *mcrdma.Client
 	group   *mcrdma.Group
 	free    chan mcrdma.Piece
+	spare   mcrdma.Piece // of Keep
 }
 
 // NewPrimary makes the group with the backups, which are hosts.
 func NewPrimary(ctx context.Context, client *mcrdma.Client, cfg mcrdma.GroupConfig, backups ...string) (*Primary, error) {
-	p := &Primary{table: table{entries: map[string]string{}}, client: client, free: make(chan mcrdma.Piece, slots)}
-	memory, err := client.Alloc(slots * slot)
+	memory, err := client.Alloc((slots + 1) * slot)
 	if err != nil {
 		return nil, err
 	}
+	p := &Primary{table: table{entries: map[string]string{}}, free: make(chan mcrdma.Piece, slots), spare: memory.Slice(slots*slot, slot)}
 	for i := range slots {
 		p.free <- memory.Slice(i*slot, slot)
 	}
@@ -103,38 +99,40 @@ func (p *Primary) Put(ctx context.Context, key, value string) error {
 	}
 }
 
-// Keep takes backups back that were taken out, when their hosts listen again, until ctx ends.
+// Keep takes backups back that were taken out, when their hosts listen again, and sends each what
+// was put without it, until ctx ends.
 func (p *Primary) Keep(ctx context.Context) {
-	for ; ctx.Err() == nil; time.Sleep(time.Second) {
+	complete := map[string]uint64{} // by address, the From of a backup that has been sent what it lacked
+	for ; ctx.Err() == nil; <-time.After(time.Second) {
 		for _, d := range p.group.Departures() {
-			if slices.ContainsFunc(p.group.View().Members, func(m mcrdma.Peer) bool { return m.Address == d.Address }) {
-				continue
+			if !slices.ContainsFunc(p.group.Info().Members, func(m mcrdma.Peer) bool { return m.Address == d.Address }) {
+				_, _ = p.group.Add(ctx, d.Address) // an error: its host does not listen yet
 			}
-			if cut, err := p.group.Add(ctx, d.Address); err == nil {
-				_ = p.catchUp(ctx, d.Address, cut) // with an error it is out again
+		}
+		for _, m := range p.group.View().Members {
+			if m.From > complete[m.Address] && p.catchUp(ctx, m) == nil {
+				complete[m.Address] = m.From
 			}
 		}
 	}
 }
 
-// catchUp sends a backup all that it may lack: it has the entries from cut on.
-func (p *Primary) catchUp(ctx context.Context, backup string, cut uint64) error {
-	for applied := uint64(0); applied < cut; time.Sleep(time.Millisecond) {
-		p.mu.Lock()
-		applied = p.applied
-		p.mu.Unlock()
+// catchUp sends a backup all that it may lack: it has the entries from From on. After an error it
+// can be called again.
+func (p *Primary) catchUp(ctx context.Context, backup mcrdma.Peer) error {
+	p.mu.Lock()
+	applied := p.applied
+	p.mu.Unlock()
+	if applied < backup.From {
+		return fmt.Errorf("%d of %d entries are in the table yet", applied, backup.From)
 	}
-	g, err := p.client.Create(ctx, mcrdma.GroupConfig{Service: catchUp, Receivers: []string{backup}})
-	if err != nil {
-		return err
-	}
-	memory, err := p.client.Alloc(slot)
+	u, err := p.group.Unicast(backup.Address)
 	for key, value := range p.All() {
 		if err == nil {
-			err = g.Send(ctx, encode(memory.All(), key, value))
+			err = u.Send(ctx, encode(p.spare, key, value))
 		}
 	}
-	return errors.Join(err, g.Close(ctx), memory.Close())
+	return err
 }
 
 // Close waits for what is under way, and ends the group.
@@ -146,43 +144,37 @@ type Backup struct{ table }
 // NewBackup listens. The backup is empty, and is again whenever it joins.
 func NewBackup(ctx context.Context, client *mcrdma.Client) (*Backup, error) {
 	b := &Backup{table{entries: map[string]string{}}}
-	return b, errors.Join(b.listen(ctx, client, service, true), b.listen(ctx, client, catchUp, false))
-}
-
-func (b *Backup) listen(ctx context.Context, client *mcrdma.Client, service string, live bool) error {
+	memory, err := client.Alloc(slots * slot)
+	if err != nil {
+		return nil, err
+	}
+	grant := &mcrdma.Grant{Replenish: true}
+	for i := range slots {
+		grant.Receives = append(grant.Receives, memory.Slice(i*slot, slot))
+	}
 	l, err := client.Listen(ctx, mcrdma.ListenConfig{Service: service, Accept: func(*mcrdma.Request) (*mcrdma.Grant, error) {
-		if live {
-			b.mu.Lock()
-			clear(b.entries)
-			b.mu.Unlock()
-		}
-		memory, err := client.Alloc(slots * slot)
-		g := &mcrdma.Grant{}
-		for i := 0; err == nil && i < slots; i++ {
-			g.Receives = append(g.Receives, memory.Slice(i*slot, slot))
-		}
-		return g, err
+		return grant, nil
 	}})
 	if err == nil {
-		go func() {
-			for m, err := l.Accept(ctx); err == nil; m, err = l.Accept(ctx) {
-				go b.receive(ctx, m, live)
-			}
-		}()
+		go b.receive(ctx, l)
 	}
-	return err
+	return b, err
 }
 
-// receive takes a group's entries: what comes live is newer than what is caught up.
-func (b *Backup) receive(ctx context.Context, m *mcrdma.Member, live bool) {
-	for r, err := m.Recv(ctx); err == nil; r, err = m.Recv(ctx) {
-		key, value := decode(r.Bytes())
+// receive takes groups' entries: what comes to all is newer than what comes to this backup alone.
+func (b *Backup) receive(ctx context.Context, l *mcrdma.Listener) {
+	for m, err := l.Accept(ctx); err == nil; m, err = l.Accept(ctx) {
 		b.mu.Lock()
-		if _, has := b.entries[key]; live || !has {
-			b.entries[key] = value
-		}
+		clear(b.entries)
 		b.mu.Unlock()
-		_ = m.PostRecv(r.Piece) // an error: the group has ended
+		for r, err := m.Recv(ctx); err == nil; r, err = m.Recv(ctx) {
+			key, value := decode(r.Bytes())
+			b.mu.Lock()
+			if _, has := b.entries[key]; !r.Unicast || !has {
+				b.entries[key] = value
+			}
+			b.mu.Unlock()
+		}
 	}
 }
 

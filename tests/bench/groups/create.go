@@ -14,7 +14,7 @@ import (
 
 const (
 	warmUp     = 30
-	createGoal = 25 * time.Millisecond // p99
+	createGoal = 10 * time.Millisecond // p99
 )
 
 // create makes groups, one after the other, and prints what each phase took.

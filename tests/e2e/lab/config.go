@@ -125,10 +125,11 @@ func (l *Lab) writeDaemon(h *HostNode) error {
 			fmt.Fprintf(&b, "  - {name: %s, address: %v}\n", o.Name, o.Addr)
 		}
 	}
-	if l.Spec.BMv2 {
+	own := l.Spec.Daemon + spec.Daemon
+	if l.Spec.BMv2 && !strings.Contains(own, "beat:") {
 		fmt.Fprintf(&b, "beat: {dead_after: %v}\n", bmv2DeadAfter)
 	}
-	b.WriteString(l.Spec.Daemon + spec.Daemon)
+	b.WriteString(own)
 	h.Config, err = l.write(h.Name+".yaml", b.String())
 	return err
 }

@@ -278,6 +278,39 @@ func (m *team) refuses(t *testing.T, name string) {
 	}
 }
 
+// fences has one receiver leave while its cable holds back what was written, which reaches it a second
+// after it has left, and changes nothing.
+func (m *team) fences(t *testing.T, name string) {
+	one := m.Host(name)
+	done := make(chan error, 1)
+	go func() {
+		_, err := lab.Ask[orders.WorkResult](t.Context(), m.from.Member, orders.Work, orders.WorkArgs{Name: "g", Kinds: []string{"write"},
+			Sizes: []int{65_537}, Millis: 5000, Depth: 8, Seed: 9, Patience: 90_000})
+		done <- err
+	}()
+	cable := m.guests[name].vm
+	cable.Impair(vm.Impairment{Hold: true})
+	time.Sleep(200 * time.Millisecond) // of writes that are held back
+	ask[any](t, one, orders.Leave, orders.Name{Name: m.info.ID})
+	regions := func(h *lab.HostNode) []string {
+		return ask[orders.ReplicaInfo](t, h, orders.Replica, orders.ReplicaArgs{Group: m.info.ID}).Regions
+	}
+	before := regions(one)
+	time.Sleep(time.Second)
+	held := cable.Impair(vm.Impairment{}).Held
+	time.Sleep(time.Second)
+	if after := regions(one); !slices.Equal(before, after) {
+		t.Errorf("%s has left with %.8q, and has %.8q after %d late frames", name, before, after, held)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d frames came late", held)
+	if held == 0 || slices.Equal(before, regions(m.but(one)[0])) {
+		t.Errorf("nothing could have changed: %d frames were held back", held)
+	}
+}
+
 // but returns all receivers but one.
 func (m *team) but(one *lab.HostNode) []*lab.HostNode {
 	return slices.DeleteFunc(slices.Clone(m.to), func(h *lab.HostNode) bool { return h == one })
@@ -341,6 +374,14 @@ func TestKernelRefuses(t *testing.T) {
 		m.refuses(t, "h3")
 		m.close(t)
 	})
+}
+
+// A kernel's member leaves: no byte changes afterward, whatever the network still holds.
+func TestKernelFence(t *testing.T) {
+	m := getBed(t, "h1", "h2", "h3").gather(t, "h4", "h1", "h2", "h3").form(t, "require", "switch")
+	m.work(t, orders.WorkArgs{Kinds: kinds, Sizes: []int{65_537}, Count: len(kinds), Depth: 4, Seed: 1, Patience: 90_000})
+	m.fences(t, "h1")
+	m.close(t)
 }
 
 // Three kernels receive what softroce sends.

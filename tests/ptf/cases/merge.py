@@ -33,7 +33,7 @@ class Lockstep(MergeBed):
 
 
 class Credits(MergeBed):
-    """Whatever credits members grant, the sender is told of no limit; how far MSNs are apart does not matter."""
+    """Whatever credits members grant, the sender sees no limit; how far MSNs are apart does not matter."""
 
     def runTest(self):
         for psn, credits in enumerate((0, 1, 30, 31)):
@@ -238,6 +238,6 @@ class Safety(MergeBed):
                 self.assertGreaterEqual(news, told, "told less than before")
                 told = news
             else:
-                self.assertTrue(min(said) <= told or -1 in said, f"not told of {min(said)}, only of {told}")
+                self.assertTrue(min(said) <= told or -1 in said, f"{min(said)} was expected, {told} came")
         self.assertEqual(told, min(said))
         self.assertGreater(told, 60)

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
@@ -13,12 +14,13 @@ import (
 type Impairment struct {
 	Loss    float64 // probability that a frame is lost
 	Corrupt float64 // probability that one bit of it is flipped
+	Hold    bool    // requests are held back, until the next impairment
 	Seed    uint64
 }
 
 // Stats counts RoCEv2 frames, before anything was done to them.
 type Stats struct {
-	Frames, Lost, Corrupted uint64
+	Frames, Lost, Corrupted, Held uint64
 	// Acknowledgements that say "receiver not ready" and "out of sequence".
 	RNRNaks, SequenceNaks uint64
 }
@@ -29,6 +31,13 @@ type impairer struct {
 	imp   Impairment
 	rng   *rand.Rand
 	stats Stats
+	held  []heldFrame
+}
+
+// A heldFrame is held back.
+type heldFrame struct {
+	from  *ethPort
+	frame []byte
 }
 
 // set changes the impairment, restarts its random numbers and returns the
@@ -39,6 +48,28 @@ func (im *impairer) set(i Impairment) Stats {
 	old := im.stats
 	im.imp, im.rng, im.stats = i, rand.New(rand.NewPCG(i.Seed, 0)), Stats{}
 	return old
+}
+
+// hold reports whether the frame is held back.
+func (im *impairer) hold(from *ethPort, frame []byte) bool {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if !im.imp.Hold || !isRoCE(frame) || rocev2.Opcode(frame[ethLen+ipLen+udpLen]) == rocev2.Acknowledge {
+		return false
+	}
+	im.held = append(im.held, heldFrame{from, bytes.Clone(frame)})
+	im.stats.Frames++
+	im.stats.Held++
+	return true
+}
+
+// release returns the frames that were held back.
+func (im *impairer) release() []heldFrame {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	held := im.held
+	im.held = nil
+	return held
 }
 
 // count returns the counts since the last set.

@@ -58,7 +58,7 @@ func NewLab(img *Image, mtu int) (*Lab, error) {
 
 // Impair changes what the network does to RoCEv2 frames and returns what it
 // did to them since the last call.
-func (l *Lab) Impair(i Impairment) Stats { return l.sw.impair.set(i) }
+func (l *Lab) Impair(i Impairment) Stats { return l.sw.change(i) }
 
 // Stats returns what Impair would, and changes nothing.
 func (l *Lab) Stats() Stats { return l.sw.impair.count() }

@@ -97,7 +97,7 @@ func (g *Guest) boot(img *Image, m Machine) (err error) {
 
 // Impair changes what the cable to eth0 does to RoCEv2 frames, in both directions,
 // and returns what it did to them since the last call.
-func (g *Guest) Impair(i Impairment) Stats { return g.machine.cables[0].impair.set(i) }
+func (g *Guest) Impair(i Impairment) Stats { return g.machine.cables[0].change(i) }
 
 // Cables says what has come through the guest's cables: port 0 is the far end, port 1 the
 // guest.

@@ -96,9 +96,22 @@ func (s *ethSwitch) note(p *ethPort, err error) {
 // forward sends a frame on its way. What a port cannot take is lost, as on any
 // network.
 func (s *ethSwitch) forward(from *ethPort, frame []byte) {
-	if len(frame) < ethLen || !s.impair.apply(frame) {
-		return
+	if len(frame) >= ethLen && !s.impair.hold(from, frame) && s.impair.apply(frame) {
+		s.deliver(from, frame)
 	}
+}
+
+// change changes the impairment, delivers what was held back, and returns the counts since the last
+// change.
+func (s *ethSwitch) change(i Impairment) Stats {
+	stats := s.impair.set(i)
+	for _, h := range s.impair.release() {
+		s.deliver(h.from, h.frame)
+	}
+	return stats
+}
+
+func (s *ethSwitch) deliver(from *ethPort, frame []byte) {
 	if s.tap != nil {
 		s.tap(frame)
 	}

@@ -218,6 +218,30 @@ func TestImpairCountsNaks(t *testing.T) {
 	}
 }
 
+// TestHold: requests wait for the next impairment, answers and other frames do not.
+func TestHold(t *testing.T) {
+	var s ethSwitch
+	a, b := newChanPort(), newChanPort()
+	s.attach(a)
+	s.attach(b)
+	s.change(Impairment{Hold: true})
+	frames := [][]byte{roceFrame(rocev2.SendOnly, 0, 1), roceFrame(rocev2.Acknowledge, 0, 0), roceFrame(rocev2.SendOnly, 0, 2), make([]byte, ethLen)}
+	for _, f := range frames {
+		f[0], f[6] = 2, 4 // to b, from a
+		a.in <- f
+	}
+	if got := [][]byte{<-b.out, <-b.out}; !bytes.Equal(got[0], frames[1]) || !bytes.Equal(got[1], frames[3]) {
+		t.Errorf("meanwhile: %x", got)
+	}
+	if n := s.change(Impairment{}).Held; n != 2 {
+		t.Errorf("%d held", n)
+	}
+	if got := [][]byte{<-b.out, <-b.out}; !bytes.Equal(got[0], frames[0]) || !bytes.Equal(got[1], frames[2]) {
+		t.Errorf("afterward: %x", got)
+	}
+	s.close()
+}
+
 // A chanPort is a port whose other end is two channels.
 type chanPort struct {
 	in, out chan []byte
