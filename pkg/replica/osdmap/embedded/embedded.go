@@ -6,6 +6,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
@@ -39,8 +41,9 @@ type Config struct {
 
 // A Member is one that runs.
 type Member struct {
-	etcd *embed.Etcd
-	once sync.Once
+	etcd    *embed.Etcd
+	once    sync.Once
+	streams context.CancelFunc // ends those of clients
 }
 
 // Start starts the member. It returns before the cluster works, which needs a majority: Ready.
@@ -48,12 +51,36 @@ func Start(c Config) (*Member, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	e, err := embed.StartEtcd(c.embed())
+	cfg := c.embed()
+	open, end := context.WithCancel(context.Background())
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(endWith(open))}
+	e, err := embed.StartEtcd(cfg)
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
 	}
-	return &Member{etcd: e}, nil
+	return &Member{etcd: e, streams: end}, nil
 }
+
+// endWith ends streams when open ends. A client's watch does not end by itself, and etcd may wait
+// for it for seconds when it stops.
+func endWith(open context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		defer context.AfterFunc(open, cancel)()
+		return handle(srv, stream{s, ctx})
+	}
+}
+
+// A stream has a context of its own.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (s stream) Context() context.Context { return s.ctx }
 
 func (c *Config) check() error {
 	switch {
@@ -109,5 +136,8 @@ func (m *Member) Err() <-chan error { return m.etcd.Err() }
 
 // Close stops the member.
 func (m *Member) Close() {
-	m.once.Do(m.etcd.Close)
+	m.once.Do(func() {
+		m.streams()
+		m.etcd.Close()
+	})
 }
