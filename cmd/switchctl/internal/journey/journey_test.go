@@ -218,6 +218,7 @@ func long(writes int) (s scene) {
 	}
 	return s
 }
+
 // TestLong: in a long capture each packet finds those that it belongs to, and those of long ago are not
 // taken for them. BenchmarkLook is how long that takes.
 // that came before; and those of long ago are not taken for them.
