@@ -221,7 +221,6 @@ func long(writes int) (s scene) {
 
 // TestLong: in a long capture each packet finds those that it belongs to, and those of long ago are not
 // taken for them. BenchmarkLook is how long that takes.
-// that came before; and those of long ago are not taken for them.
 func TestLong(t *testing.T) {
 	s := long(4000)
 	e, err := New(testTree())
