@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -111,7 +112,6 @@ func (u *Unicast) run() {
 		if errors.Is(err, unicast.ErrPeer) {
 			u.g.tally.violations.Add(1)
 		}
-		u.end.Fail(fmt.Errorf("%w: %w", unicast.ErrLost, err)) // what waits for a connection
 		u.g.c.opt.Logger.Info("no unicast connection", "group", u.groupID(), "member", u.peer.Address, "error", err)
 		select {
 		case <-u.ctx.Done():
@@ -120,16 +120,21 @@ func (u *Unicast) run() {
 	}
 }
 
+// dial makes a connection, and returns when it has ended. What waits for it fails if it can't be made.
 func (u *Unicast) dial() error {
 	var secret unicast.Secret
 	addr, err := netip.ParseAddr(u.peer.Address)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDaemon, err)
+		err = fmt.Errorf("%w: %w", ErrDaemon, err)
 	}
-	ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
-	defer cancel()
-	conn, err := u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+	var conn net.Conn
+	if err == nil {
+		ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
+		defer cancel()
+		conn, err = u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+	}
 	if err != nil {
+		u.end.Fail(err)
 		return err
 	}
 	return u.end.Dial(u.ctx, conn, addr, secret)
@@ -323,7 +328,10 @@ func (u *Unicast) WaitCounter(ctx context.Context, i int, atLeast uint64) error 
 		}
 		select {
 		case <-changed:
-		case <-u.end.Closed():
+		case <-u.end.Closed(): // what came just before counts
+			if counters, _ = u.end.Peer(); counters[i] >= atLeast {
+				return nil
+			}
 			return u.Err()
 		case <-ctx.Done():
 			return ctx.Err()

@@ -153,3 +153,77 @@ func TestUnicastMessagesWait(t *testing.T) {
 		}
 	})
 }
+
+// TestUnicastGoesOn: what is submitted when the loss of the connection is known waits for the next one.
+func TestUnicastGoesOn(t *testing.T) {
+	onUnicasts(t, func(t *testing.T, r *rig, u *Unicast) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		const n = 17 // the last one waits for the member to take another
+		done := make(chan error, n+1)
+		again := &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 100)}, Done: func(op *Op) { done <- op.Err }}
+		for i := range n {
+			op := &Op{Kind: OpSend, Done: func(op *Op) {
+				if i == n-1 {
+					if err := u.Submit(ctx, again); err != nil {
+						t.Error(err)
+					}
+				}
+				done <- op.Err
+			}}
+			if err := u.Submit(ctx, op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outcome := func() error {
+			select {
+			case err := <-done:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for range n - 1 {
+			if err := outcome(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.w.net.Break(r.src.address+"/app", r.ds[0].address+"/app")
+		wants(t, "what was under way", outcome(), ErrUnreachable, "lost")
+		if err := outcome(); err != nil {
+			t.Errorf("what came later: %v", err)
+		}
+	})
+}
+
+// TestUnicastSendsGivenUp: a member's messages whose calls were given up still take their places: there are never
+// more of them than the sender's library would keep.
+func TestUnicastSendsGivenUp(t *testing.T) {
+	testenv.Bubble(t, "no sender", func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		m := r.rs[0].m
+		for i := range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			err := m.Send(ctx, fmt.Append(nil, i))
+			wants(t, "given up", err, context.DeadlineExceeded, "has no unicast connection with this member")
+			cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		u, err := r.g.Unicast(r.ds[0].address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 17 {
+			if i == 16 {
+				if err := m.Send(ctx, []byte("100")); err != nil {
+					t.Fatal(err)
+				}
+				i = 100
+			}
+			if got, err := u.Recv(ctx); err != nil || string(got.Bytes()) != fmt.Sprint(i) {
+				t.Errorf("message %q, %v instead of %d", got.Bytes(), err, i)
+			}
+		}
+	})
+}
