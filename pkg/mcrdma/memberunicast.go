@@ -20,7 +20,7 @@ import (
 // SetCounter sets one of the member's Counters, which its sender reads (Unicast.Counter, Unicast.WaitCounter):
 // for example, up to which operation the application has made durable what it got. It does not wait. Of
 // several calls the sender may see the last one only, and it sees that one, also if connections are lost
-// meanwhile. Counters begin at 0 when the member joins: those of the host's earlier memberships have gone
+// meanwhile, unless the member ends just then. Counters begin at 0 when the member joins: those of the host's earlier memberships have gone
 // with them. The error wraps ErrInvalid if there is no such counter, or is why the member has ended.
 func (m *Member) SetCounter(i int, v uint64) error {
 	if i < 0 || i >= Counters {

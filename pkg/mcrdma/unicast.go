@@ -15,10 +15,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// Counters is how many counters a member has: see Member.SetCounter.
+// Counters is how many counters a member has, 8: see Member.SetCounter.
 const Counters = unicast.Counters
 
-// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have.
+// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have: 8 KiB.
 const MaxUnicastMessage = unicast.MaxMessage
 
 // A Unicast is the connection of a group's sender with one member, for as long as that is one, whatever
@@ -39,8 +39,8 @@ type Unicast struct {
 	inbox  inbox[Received]
 }
 
-// Unicast returns the connection with a member, which is given by its address or its host's name. The
-// error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
+// Unicast returns the connection with a member, which is given by its address or its host's name. It does
+// not wait: operations wait until the connection is made, and fail if it can't be. The error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
 // connections, or is why the group has ended.
 func (g *Group) Unicast(member string) (*Unicast, error) {
 	g.mu.Lock()
@@ -308,8 +308,8 @@ func (u *Unicast) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Counter returns what the member has set one of its counters to, as far as is known here; 0: it has not
-// set it since it has joined. It panics if there is no such counter.
+// Counter returns what the member has set one of its counters to, as far as is known here, also after its end; 0:
+// it has not set it since it has joined. It panics if there is no such counter.
 func (u *Unicast) Counter(i int) uint64 {
 	counters, _ := u.end.Peer()
 	return counters[i]

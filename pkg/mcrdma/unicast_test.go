@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -223,6 +224,49 @@ func TestUnicastSendsGivenUp(t *testing.T) {
 			}
 			if got, err := u.Recv(ctx); err != nil || string(got.Bytes()) != fmt.Sprint(i) {
 				t.Errorf("message %q, %v instead of %d", got.Bytes(), err, i)
+			}
+		}
+	})
+}
+
+// TestUnicastPackets: what a member tells takes a packet and its acknowledgement, as a small write of the group does,
+// and nothing before that.
+func TestUnicastPackets(t *testing.T) {
+	testenv.Bubble(t, "queue pair", func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		u, err := r.g.Unicast(r.ds[0].address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, m, piece, count := t.Context(), r.rs[0].m, r.mem.Slice(0, 64), uint64(0)
+		steps := map[string]func() error{
+			"group":   func() error { return r.g.Write(ctx, At{}, piece) },
+			"counter": func() error { count++; return errors.Join(m.SetCounter(0, count), u.WaitCounter(ctx, 0, count)) },
+			"message": func() error {
+				err := m.Send(ctx, piece.Bytes())
+				_, err2 := u.Recv(ctx)
+				return errors.Join(err, err2)
+			},
+			"write": func() error { return u.Write(ctx, At{}, piece) },
+			"read":  func() error { return u.Read(ctx, At{}, piece) },
+		}
+		sent := func() (n [2]uint64) {
+			time.Sleep(time.Second) // all that would follow has come
+			for i, c := range []*Client{r.c, r.rs[0].c} {
+				n[i] = c.dev.Counters()["tx_packets"]
+			}
+			return n
+		}
+		if err := steps["counter"](); err != nil { // it connects
+			t.Fatal(err)
+		}
+		for name, do := range steps {
+			before := sent()
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if after := sent(); after[0]-before[0] != 1 || after[1]-before[1] != 1 {
+				t.Errorf("%s: the sender has sent %d packets, and the member %d", name, after[0]-before[0], after[1]-before[1])
 			}
 		}
 	})
