@@ -1,12 +1,14 @@
 package group_test
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/group"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
@@ -113,6 +115,13 @@ func TestRelayTransports(t *testing.T) {
 		r, err := group.RelayChoice{Host: "h1", Block: 4096, Transport: c.asked}.For(c.f)
 		if c.want == "" {
 			expect(t, c.asked, err, mcrdmav1.Reason_INVALID)
+			host := "h2" // whose device is missing
+			if c.f == sender {
+				host = "h1"
+			}
+			if f, ok := errors.AsType[*failure.Error](err); !ok || f.Host != host {
+				t.Errorf("%v is not about %s", err, host)
+			}
 		} else if err != nil || r.Transport != c.want {
 			t.Errorf("%q: %+v, %v; want %s", c.asked, r, err, c.want)
 		}

@@ -57,7 +57,7 @@ const (
 	MaxPieces    = 16   // of one operation
 )
 
-// Limits of GroupConfig.ViewTime.
+// Limits of Tuning.ViewTime.
 const (
 	DefaultViewTime = 2 * time.Second
 	MaxViewTime     = 4 * time.Second

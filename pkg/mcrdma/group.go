@@ -195,7 +195,8 @@ func (g *Group) hand(err error) {
 }
 
 // Events returns what happens to the group. If the application does not read them, the
-// oldest are lost. The channel is closed after the last event, Closed or Failed.
+// oldest are lost. The channel is closed after the last event, EventClosed or
+// EventFailed.
 func (g *Group) Events() <-chan Event { return g.events.c }
 
 // Err returns why the group has ended, and nil before that.

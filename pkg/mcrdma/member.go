@@ -14,7 +14,7 @@ import (
 const MaxReceives = 1024
 
 // A Member is a receiver's place in a group. All methods may be called by any
-// goroutine.
+// goroutine; Recv by one at a time, if the Grant has Replenish.
 type Member struct {
 	c        *Client
 	id       GroupID
@@ -221,7 +221,7 @@ func (m *Member) Info() Info {
 }
 
 // Events returns what happens to the member. If the application does not read them, the
-// oldest are lost. The channel is closed after the last event, Closed or Failed.
+// oldest are lost. The channel is closed after the last event, EventClosed or EventFailed.
 func (m *Member) Events() <-chan Event { return m.events.c }
 
 // Err returns why the member has ended, and nil before that.

@@ -20,7 +20,7 @@ import (
 // SetCounter sets one of the member's Counters, which its sender reads (Unicast.Counter, Unicast.WaitCounter):
 // for example, up to which operation the application has made durable what it got. It does not wait. Of
 // several calls the sender may see the last one only, and it sees that one, also if connections are lost
-// meanwhile. Counters begin at 0 when the member joins: those of the host's earlier memberships have gone
+// meanwhile, unless the member ends just then. Counters begin at 0 when the member joins: those of the host's earlier memberships have gone
 // with them. The error wraps ErrInvalid if there is no such counter, or is why the member has ended.
 func (m *Member) SetCounter(i int, v uint64) error {
 	if i < 0 || i >= Counters {
@@ -40,17 +40,20 @@ func (m *Member) Send(ctx context.Context, message []byte) error {
 	if len(message) > MaxUnicastMessage {
 		return fmt.Errorf("%w: a message of %d bytes to the sender; at most %d", ErrInvalid, len(message), MaxUnicastMessage)
 	}
-	done := make(chan error, 1)
-	op := &unicast.Op{Kind: qp.OpSend, Bufs: []unicast.Buf{{Bytes: append([]byte(nil), message...)}}, Done: func(err error) { done <- err }}
 	select {
 	case m.sends <- struct{}{}:
-		defer func() { <-m.sends }()
 	case <-m.unicast.Closed():
 		return m.unicast.Err()
 	case <-ctx.Done():
-		return ctx.Err()
+		return m.unsent(ctx)
 	}
+	done := make(chan error, 1)
+	op := &unicast.Op{Kind: qp.OpSend, Bufs: []unicast.Buf{{Bytes: append([]byte(nil), message...)}}, Done: func(err error) {
+		<-m.sends
+		done <- err
+	}}
 	if err := m.unicast.Submit(op); err != nil {
+		<-m.sends
 		return err
 	}
 	select {
@@ -65,11 +68,16 @@ func (m *Member) Send(ctx context.Context, message []byte) error {
 		e.Group, e.under = m.id, err
 		return e
 	case <-ctx.Done():
-		if !m.unicast.Connected() {
-			return fmt.Errorf("the sender's application has no unicast connection with this member: %w", ctx.Err())
-		}
-		return ctx.Err()
+		return m.unsent(ctx)
 	}
+}
+
+// unsent is why a message was not sent before ctx has ended.
+func (m *Member) unsent(ctx context.Context) error {
+	if !m.unicast.Connected() {
+		return fmt.Errorf("the sender's application has no unicast connection with this member: %w", ctx.Err())
+	}
+	return ctx.Err()
 }
 
 // offerUnicast makes the member's end of the unicast connection, and lets the sender find it.
@@ -197,6 +205,7 @@ func (p *unicastPort) enter(call unicastCall) {
 
 // answer finds out which member a caller wants, and gives it the connection.
 func (p *unicastPort) answer(c *Client, conn net.Conn, from string) {
+	defer conn.Close()
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(callTime))
@@ -209,7 +218,6 @@ func (p *unicastPort) answer(c *Client, conn net.Conn, from string) {
 		err = errStranger
 	}
 	if err != nil {
-		_ = conn.Close()
 		p.strangers.Add(1)
 		c.opt.Logger.Warn("a stranger called where senders make unicast connections", "from", from, "why", err)
 		return

@@ -27,13 +27,13 @@ type At struct {
 	Offset uint64 // bytes
 }
 
-// An Op is an operation for Group.Submit. It belongs to the group from then on, with
+// An Op is an operation for Group.Submit or Unicast.Submit. It belongs to the group from then on, with
 // the bytes of its Pieces, until Done is called; then it may be submitted again.
 type Op struct {
 	Kind   Kind
-	At     At     // for OpWrite and OpWriteImm
-	Imm    uint32 // for OpWriteImm and OpSendImm
-	Pieces []Piece
+	At     At      // for OpWrite, OpWriteImm and OpRead
+	Imm    uint32  // for OpWriteImm and OpSendImm
+	Pieces []Piece // what is sent; OpRead fills them
 	// Done is called when every member has it, or with Err when the group has failed or was
 	// closed before that; the operations' Done are called in the order of Submit, by one
 	// goroutine, which does nothing else meanwhile. It must not wait for other operations,

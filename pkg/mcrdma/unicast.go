@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -14,10 +15,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
-// Counters is how many counters a member has: see Member.SetCounter.
+// Counters is how many counters a member has, 8: see Member.SetCounter.
 const Counters = unicast.Counters
 
-// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have.
+// MaxUnicastMessage is how many bytes a message to one member, or of a member to its sender, may have: 8 KiB.
 const MaxUnicastMessage = unicast.MaxMessage
 
 // A Unicast is the connection of a group's sender with one member, for as long as that is one, whatever
@@ -38,8 +39,8 @@ type Unicast struct {
 	inbox  inbox[Received]
 }
 
-// Unicast returns the connection with a member, which is given by its address or its host's name. The
-// error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
+// Unicast returns the connection with a member, which is given by its address or its host's name. It does
+// not wait: operations wait until the connection is made, and fail if it can't be. The error wraps ErrInvalid if it is none, ErrVersion if a daemon is of a release that knows no unicast
 // connections, or is why the group has ended.
 func (g *Group) Unicast(member string) (*Unicast, error) {
 	g.mu.Lock()
@@ -111,7 +112,6 @@ func (u *Unicast) run() {
 		if errors.Is(err, unicast.ErrPeer) {
 			u.g.tally.violations.Add(1)
 		}
-		u.end.Fail(fmt.Errorf("%w: %w", unicast.ErrLost, err)) // what waits for a connection
 		u.g.c.opt.Logger.Info("no unicast connection", "group", u.groupID(), "member", u.peer.Address, "error", err)
 		select {
 		case <-u.ctx.Done():
@@ -120,16 +120,21 @@ func (u *Unicast) run() {
 	}
 }
 
+// dial makes a connection, and returns when it has ended. What waits for it fails if it can't be made.
 func (u *Unicast) dial() error {
 	var secret unicast.Secret
 	addr, err := netip.ParseAddr(u.peer.Address)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDaemon, err)
+		err = fmt.Errorf("%w: %w", ErrDaemon, err)
 	}
-	ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
-	defer cancel()
-	conn, err := u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+	var conn net.Conn
+	if err == nil {
+		ctx, cancel := context.WithTimeout(u.ctx, joinWithin)
+		defer cancel()
+		conn, err = u.g.c.opt.Dial(ctx, "tcp", string(u.how[copy(secret[:], u.how):]))
+	}
 	if err != nil {
+		u.end.Fail(err)
 		return err
 	}
 	return u.end.Dial(u.ctx, conn, addr, secret)
@@ -303,8 +308,8 @@ func (u *Unicast) Recv(ctx context.Context) (Received, error) {
 	}
 }
 
-// Counter returns what the member has set one of its counters to, as far as is known here; 0: it has not
-// set it since it has joined. It panics if there is no such counter.
+// Counter returns what the member has set one of its counters to, as far as is known here, also after its end; 0:
+// it has not set it since it has joined. It panics if there is no such counter.
 func (u *Unicast) Counter(i int) uint64 {
 	counters, _ := u.end.Peer()
 	return counters[i]
@@ -323,7 +328,10 @@ func (u *Unicast) WaitCounter(ctx context.Context, i int, atLeast uint64) error 
 		}
 		select {
 		case <-changed:
-		case <-u.end.Closed():
+		case <-u.end.Closed(): // what came just before counts
+			if counters, _ = u.end.Peer(); counters[i] >= atLeast {
+				return nil
+			}
 			return u.Err()
 		case <-ctx.Done():
 			return ctx.Err()

@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -149,6 +150,123 @@ func TestUnicastMessagesWait(t *testing.T) {
 			got, err := u.Recv(t.Context())
 			if err != nil || string(got.Bytes()) != fmt.Sprint(i) {
 				t.Fatalf("message %d is %q, %v", i, got.Bytes(), err)
+			}
+		}
+	})
+}
+
+// TestUnicastGoesOn: what is submitted when the loss of the connection is known waits for the next one.
+func TestUnicastGoesOn(t *testing.T) {
+	onUnicasts(t, func(t *testing.T, r *rig, u *Unicast) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		const n = 17 // the last one waits for the member to take another
+		done := make(chan error, n+1)
+		again := &Op{Kind: OpWrite, Pieces: []Piece{r.mem.Slice(0, 100)}, Done: func(op *Op) { done <- op.Err }}
+		for i := range n {
+			op := &Op{Kind: OpSend, Done: func(op *Op) {
+				if i == n-1 {
+					if err := u.Submit(ctx, again); err != nil {
+						t.Error(err)
+					}
+				}
+				done <- op.Err
+			}}
+			if err := u.Submit(ctx, op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outcome := func() error {
+			select {
+			case err := <-done:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for range n - 1 {
+			if err := outcome(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.w.net.Break(r.src.address+"/app", r.ds[0].address+"/app")
+		wants(t, "what was under way", outcome(), ErrUnreachable, "lost")
+		if err := outcome(); err != nil {
+			t.Errorf("what came later: %v", err)
+		}
+	})
+}
+
+// TestUnicastSendsGivenUp: a member's messages whose calls were given up still take their places: there are never
+// more of them than the sender's library would keep.
+func TestUnicastSendsGivenUp(t *testing.T) {
+	testenv.Bubble(t, "no sender", func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		m := r.rs[0].m
+		for i := range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			err := m.Send(ctx, fmt.Append(nil, i))
+			wants(t, "given up", err, context.DeadlineExceeded, "has no unicast connection with this member")
+			cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		u, err := r.g.Unicast(r.ds[0].address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 17 {
+			if i == 16 {
+				if err := m.Send(ctx, []byte("100")); err != nil {
+					t.Fatal(err)
+				}
+				i = 100
+			}
+			if got, err := u.Recv(ctx); err != nil || string(got.Bytes()) != fmt.Sprint(i) {
+				t.Errorf("message %q, %v instead of %d", got.Bytes(), err, i)
+			}
+		}
+	})
+}
+
+// TestUnicastPackets: what a member tells takes a packet and its acknowledgement, as a small write of the group does,
+// and nothing before that.
+func TestUnicastPackets(t *testing.T) {
+	testenv.Bubble(t, "queue pair", func(t *testing.T) {
+		r := newRig(t, 1, false, GroupConfig{})
+		u, err := r.g.Unicast(r.ds[0].address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, m, piece, count := t.Context(), r.rs[0].m, r.mem.Slice(0, 64), uint64(0)
+		steps := map[string]func() error{
+			"group":   func() error { return r.g.Write(ctx, At{}, piece) },
+			"counter": func() error { count++; return errors.Join(m.SetCounter(0, count), u.WaitCounter(ctx, 0, count)) },
+			"message": func() error {
+				err := m.Send(ctx, piece.Bytes())
+				_, err2 := u.Recv(ctx)
+				return errors.Join(err, err2)
+			},
+			"write": func() error { return u.Write(ctx, At{}, piece) },
+			"read":  func() error { return u.Read(ctx, At{}, piece) },
+		}
+		sent := func() (n [2]uint64) {
+			time.Sleep(time.Second) // all that would follow has come
+			for i, c := range []*Client{r.c, r.rs[0].c} {
+				n[i] = c.dev.Counters()["tx_packets"]
+			}
+			return n
+		}
+		if err := steps["counter"](); err != nil { // it connects
+			t.Fatal(err)
+		}
+		for name, do := range steps {
+			before := sent()
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if after := sent(); after[0]-before[0] != 1 || after[1]-before[1] != 1 {
+				t.Errorf("%s: the sender has sent %d packets, and the member %d", name, after[0]-before[0], after[1]-before[1])
 			}
 		}
 	})

@@ -274,7 +274,11 @@ func TestNewPrimaryWaitsForWrites(t *testing.T) {
 	})
 	b.arbitrate(9)
 	a.expectArbitration(codes.AlreadyExists, 9)
-	// From here on no controller may write, and b has not been notified yet.
+	// From here on no controller may write, and b has not been notified yet. Packets are for nobody.
+	r.bench.packetIn(make([]byte, 100))
+	if st := r.server.Stats(); st.PacketIns != 0 || st.PacketInDrops != 1 {
+		t.Errorf("stats %+v", st)
+	}
 	late := make(chan error)
 	go func() {
 		_, err := r.client.Write(t.Context(), r.request(0))

@@ -504,6 +504,9 @@ func (w *world) ended(s *step) {
 	}
 	if err := s.t.Err(); err != nil {
 		w.tally.undone++
+		if behind && len(s.branches) == 0 {
+			w.fail("%s: it is behind, and had no branches", s.name)
+		}
 		if s.match != s.was.match || s.merging != s.was.merging || s.early != 0 {
 			w.fail("%s: undone, the switch has match %d, merging %d, early entries %d, and had %d, %d, none", s.name, s.match, s.merging, s.early, s.was.match, s.was.merging)
 		}

@@ -219,6 +219,9 @@ func TestSlots(t *testing.T) {
 		}
 		return n
 	}
+	if n := posted(); n != 0 {
+		t.Errorf("%d messages are posted before the peer has said that it takes any", n)
+	}
 	for i, limit := range []int64{Slots, 2 * Slots} {
 		if err := c.Heard(Board{Limit: limit}); err != nil {
 			t.Fatal(err)

@@ -52,6 +52,7 @@ type End struct {
 	mu     sync.Mutex
 	core   Core
 	link   link                    // nil: not connected
+	calls  uint64                  // of carry; the last one has the turn next
 	cut    context.CancelCauseFunc // ends the connection; nil: there is none
 	heard  chan struct{}           // closed when the peer's counters have changed
 	closed chan struct{}
@@ -155,10 +156,12 @@ func (e *End) choose(conn net.Conn, q *rdma, peer Hello) link {
 	return newStream(e, conn)
 }
 
-// carry makes a connection and carries it, in place of the one before.
+// carry makes a connection and carries it, in place of the one before, and of those that wait for its end.
 func (e *End) carry(ctx context.Context, conn net.Conn, meet func(mine Hello, q *rdma) (link, error)) (err error) {
 	defer conn.Close()
 	e.mu.Lock()
+	e.calls++
+	call := e.calls
 	if e.cut != nil {
 		e.cut(errReplaced)
 	}
@@ -170,15 +173,20 @@ func (e *End) carry(ctx context.Context, conn net.Conn, meet func(mine Hello, q 
 	case <-e.closed:
 		return e.Err()
 	}
-	defer func() { <-e.turn }()
+	defer func() {
+		e.fail(fmt.Errorf("%w: %w", ErrLost, err))
+		<-e.turn
+	}()
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	e.mu.Lock()
-	e.cut = cut
-	if e.err != nil {
-		cut(e.err)
+	if e.cut, err = cut, e.err; e.calls != call {
+		err = errReplaced
 	}
 	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -199,7 +207,6 @@ func (e *End) carry(ctx context.Context, conn net.Conn, meet func(mine Hello, q 
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	e.Fail(fmt.Errorf("%w: %w", ErrLost, err))
 	return err
 }
 
@@ -216,8 +223,18 @@ func (e *End) run(ctx context.Context, l link) error {
 	return err
 }
 
-// Fail ends the operations that wait for a connection. There is none.
+// Fail ends the operations that wait for a connection, which could not even be tried.
 func (e *End) Fail(why error) {
+	select {
+	case e.turn <- struct{}{}:
+		e.fail(fmt.Errorf("%w: %w", ErrLost, why))
+		<-e.turn
+	case <-e.closed: // Close does it
+	}
+}
+
+// fail ends all operations. Its caller has the turn, so that their Done are called in their order.
+func (e *End) fail(why error) {
 	e.mu.Lock()
 	ops := e.core.End()
 	e.mu.Unlock()
@@ -245,7 +262,7 @@ func (e *End) Close(why error) {
 	e.mu.Unlock()
 	if first {
 		e.turn <- struct{}{} // and keeps it
-		e.Fail(why)
+		e.fail(why)
 	}
 }
 

@@ -180,6 +180,46 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
+// TestNewestConnection: while a connection ends, the sender gives one up and makes another: that one is carried,
+// and nobody waits for the one that was given up.
+func TestNewestConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, free := make(chan struct{}), make(chan struct{})
+		e := NewEnd(Config{Member: true, Regions: []Region{{Bytes: make([]byte, 100)}}, Sync: func() {
+			busy <- struct{}{}
+			<-free
+		}})
+		ends := make(chan error, 3)
+		serve := func() net.Conn {
+			mine, theirs := net.Pipe()
+			go func() { ends <- e.Serve(t.Context(), mine, Hello{}, localhost) }()
+			synctest.Wait()
+			return theirs
+		}
+		first := serve()
+		go io.Copy(io.Discard, first) //nolint:errcheck // it ends
+		_, _ = first.Write([]byte{0})
+		_, _ = first.Write(frame(header{Kind: kindWrite, Length: 5}, 5)[:headerLen])
+		<-busy
+		serve() // nobody is at its other end any more
+		last := serve()
+		free <- struct{}{}
+		<-busy
+		begun := time.Now()
+		free <- struct{}{}
+		for range 2 {
+			if err := <-ends; !errors.Is(err, errReplaced) {
+				t.Errorf("an earlier one has ended: %v", err)
+			}
+		}
+		if _, err := ReadHello(last); err != nil || time.Since(begun) > 0 {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		_ = last.Close()
+		<-ends
+	})
+}
+
 // TestBadHello: what answers that is no member, or another one.
 func TestBadHello(t *testing.T) {
 	hello := func(h Hello, regions ...Remote) []byte {
@@ -278,6 +318,9 @@ func TestHostileQueuePair(t *testing.T) {
 		},
 		"a short board": func(_ *End, q *rdma) {
 			_ = q.send(idBoard, 0, len(appendBoard(q.slot(0), Board{}))-1)
+		},
+		"TCP": func(_ *End, q *rdma) {
+			_, _ = q.conn.Write([]byte{0})
 		},
 		"writes": func(_ *End, q *rdma) {
 			_ = q.qp.PostSend(&qp.SendWR{ID: idBoard, Opcode: qp.OpWriteImm})

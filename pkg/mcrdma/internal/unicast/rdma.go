@@ -162,8 +162,11 @@ func (q *rdma) run(ctx context.Context) error {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, err := q.conn.Read(make([]byte, 1))
-		cut(fmt.Errorf("the peer has closed the connection: %w", err))
+		if _, err := q.conn.Read(make([]byte, 1)); err != nil {
+			cut(fmt.Errorf("the peer has closed the connection: %w", err))
+		} else {
+			cut(fmt.Errorf("%w: it sends by TCP, beside the queue pair", ErrPeer))
+		}
 	}()
 	err := q.carry(ctx)
 	if ctx.Err() != nil {
