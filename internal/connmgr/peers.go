@@ -3,9 +3,11 @@ package connmgr
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -227,6 +229,9 @@ func (p *peer) unreachable(text string) *failure.Error {
 			return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(p.String())
 		}
 		text = cause.Error()
+		if errno := syscall.Errno(0); errors.As(cause, &errno) {
+			text = errno.Error() // without Go's words around it
+		}
 	}
 	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).AtHost(p.String())
 }
