@@ -140,7 +140,7 @@ const traffic = loader(() => "api/traffic", ({ verdicts, senders }) => {
   born("#verdicts", verdicts.length ? verdicts.map((v) => v.at).sort()[0] : notice.now);
   const line = (name, a, b) => el("tr", {}, td(name), num(a), num(b));
   $("#senders").dataset.limit = senders.round_ms; // groups are measured in turn
-  born("#senders", senders.oldest);
+  born("#senders", senders.groups ? senders.oldest : notice.now);
   $("#senders tbody").replaceChildren(
     line("groups measured", `${senders.measured} of ${senders.groups}`, ""),
     line("by multicast", bytes(senders.bytes), rate(senders.bytes_per_second)),
