@@ -104,7 +104,7 @@ func cmtimeCommand() *cobra.Command {
 
 // check reads the flags. Errors are usage errors.
 func (o *cmtimeOptions) check() (cfg mcrdma.GroupConfig, err error) {
-	cfg = mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers}
+	cfg = mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Wait: 10 * time.Second} // they may have been started just now
 	switch {
 	case o.service == "":
 		return cfg, cli.Usagef("a service is needed: --service NAME, the same at sender and receivers")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -82,6 +84,9 @@ func runCommand() *cobra.Command {
 			if o.check {
 				if err := s.check(); err != nil {
 					return err
+				}
+				if text := absent(s.cfg, infiniband); text != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", text)
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), s)
 				return err
@@ -167,6 +172,35 @@ func (s *setup) check() error {
 	}
 	add("tls", files(s.cfg).Exposed())
 	return errors.Join(errs...)
+}
+
+// infiniband is where the kernel lists RDMA devices.
+const infiniband = "/sys/class/infiniband"
+
+// absent says that a host lacks the device that its configuration names, if it does: by this kernel,
+// with its devices in list. It is no error, as devices come later than the daemon where a host starts.
+func absent(cfg *config.Config, list string) string {
+	driver, rest, _ := strings.Cut(cfg.Device, ":")
+	switch {
+	case driver == "ibverbs":
+		name, _, _ := strings.Cut(rest, "?")
+		devices, _ := os.ReadDir(list) // there is none without RDMA devices
+		names := make([]string, 0, len(devices))
+		for _, d := range devices {
+			names = append(names, d.Name())
+		}
+		if !slices.Contains(names, name) {
+			return fmt.Sprintf("device: this host has no RDMA device %q now, %s (\"rdma link\" lists them)", name, cli.Either(len(names) > 0, "but "+strings.Join(names, ", "), "nor any other"))
+		}
+	case driver == "softroce" && rest == cfg.Address.String():
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cfg.Address, 0)))
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return fmt.Sprintf("device: no interface of this host has the address %v now (\"ip address\" lists them)", cfg.Address)
+		} else if err == nil {
+			_ = c.Close()
+		}
+	}
+	return ""
 }
 
 // checkCertificate says whether peers will accept this host under the name in its

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -398,6 +400,33 @@ hosts: [{name: h2, address: 10.1.0.12, daemon: "127.0.0.1:19672"}, {name: h3, ad
 		if want == "" && (code != cli.ExitOK || !strings.Contains(stdout, "is right")) ||
 			want != "" && (code != cli.ExitFailure || !strings.Contains(stderr, "daemon.yaml: device: ") || !strings.Contains(stderr, want)) {
 			t.Errorf("%s: %d, %s%s; want %q", device, code, stdout, stderr, want)
+		}
+	}
+}
+
+// TestAbsent: a device that the host does not have is named, with those that it has.
+func TestAbsent(t *testing.T) {
+	none, two := filepath.Join(t.TempDir(), "none"), t.TempDir()
+	for _, name := range []string{"mlx5_0", "rxe0"} {
+		must(t, os.Mkdir(filepath.Join(two, name), 0o700))
+	}
+	here, elsewhere := netip.MustParseAddr("127.0.77.9"), netip.MustParseAddr("192.0.2.9")
+	for _, c := range []struct {
+		device  string
+		address netip.Addr
+		list    string
+		want    string
+	}{
+		{"ibverbs:mlx5_0", here, two, ""},
+		{"ibverbs:rxe0?port=1", here, two, ""},
+		{"ibverbs:mlx5_9", here, two, `no RDMA device "mlx5_9" now, but mlx5_0, rxe0 (`},
+		{"ibverbs:mlx5_9", here, none, `no RDMA device "mlx5_9" now, nor any other (`},
+		{"softroce:127.0.77.9", here, none, ""},
+		{"softroce:192.0.2.9", elsewhere, none, "no interface of this host has the address 192.0.2.9 now"},
+		{"softroce:192.0.2.9/24,tunnel=127.0.0.1:1-127.0.0.1:2", elsewhere, none, ""},
+	} {
+		if got := absent(&config.Config{Device: c.device, Address: c.address}, c.list); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", c.device, got, c.want)
 		}
 	}
 }

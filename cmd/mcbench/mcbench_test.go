@@ -354,8 +354,8 @@ func TestPlot(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"multicast", "chain", "128", "4K", "1M", "bytes of a write", "latency, to multicast", "mcbench compare, receivers <h2>",
-		"mean latency[usec]", "bandwidth[Gb/sec]", "1e+06", "writes under way: 8; lab on loopback, links without a rate; 2 rounds"} {
+	for _, want := range []string{"multicast", "chain", "128", "4K", "1M", "bytes of a write", "latency, relative to multicast", "mcbench compare, receivers <h2>",
+		"mean latency[usec], logarithmic", "bandwidth[Gb/sec]", "1,000,000", "1,000", "0.5", "writes under way: 8; lab on loopback, links without a rate; 2 rounds"} {
 		if !slices.Contains(texts, want) {
 			t.Errorf("the drawing lacks %q", want)
 		}

@@ -115,11 +115,11 @@ func panelsOf(r *report) []panel {
 		absolute("bandwidth[Gb/sec]", bandwidth), absolute("sender's CPU per write[usec]", func(x *result) float64 { return x.CPU })}
 	switch {
 	case axis == 2: // each way in comparison with itself
-		return append([]panel{build("throughput, to that without loss", bandwidth, bandwidth), build("99% latency, to that without loss", p99, p99)}, panels...)
+		return append([]panel{build("throughput, relative to that without loss", bandwidth, bandwidth), build("99% latency, relative to that without loss", p99, p99)}, panels...)
 	case len(r.Info.Ways) > 1:
-		ratios := []panel{build("latency, to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
-			build("bandwidth, to "+base, func(x *result) float64 { return x.BandwidthRatio }, one),
-			build("sender's CPU per write, to "+base, func(x *result) float64 { return x.CPURatio }, one)}
+		ratios := []panel{build("latency, relative to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
+			build("bandwidth, relative to "+base, func(x *result) float64 { return x.BandwidthRatio }, one),
+			build("sender's CPU per write, relative to "+base, func(x *result) float64 { return x.CPURatio }, one)}
 		if r.Info.Lab {
 			ratios = append(ratios, build("sender's bytes per byte of payload", func(x *result) float64 { return x.Uplink }, one))
 		}

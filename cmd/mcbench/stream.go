@@ -49,7 +49,7 @@ func newStream(ctx context.Context, client *mcrdma.Client, memory *mcrdma.Memory
 		transport = ""
 	}
 	var err error
-	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode,
+	s.group, err = client.Create(ctx, mcrdma.GroupConfig{Service: o.service, Receivers: o.receivers, Mode: w.mode, Wait: 10 * time.Second, // they may have been started just now
 		Depth: depth, Tuning: mcrdma.Tuning{Algorithm: w.algorithm, Transport: transport, TypicalSize: int64(size)},
 		MinSize: len(o.receivers) + 1,                                                           // a receiver that leaves ends the measurement
 		Regions: []mcrdma.Region{{Name: s.layout.String(), Length: uint64(s.layout.length())}}}) //nolint:gosec // positive

@@ -24,7 +24,7 @@ type series struct {
 // Sizes of what is drawn.
 const (
 	panelWidth, panelHeight  = 400, 300 // of the axes' rectangle
-	marginLeft, marginTop    = 60, 40
+	marginLeft, marginTop    = 76, 40
 	marginRight, marginBelow = 30, 50
 	columns                  = 2 // of panels, so that the whole fits on a page
 	headHeight               = 50
@@ -68,12 +68,14 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 	least, most := p.bounds()
 	var lines []float64 // of the y axis
 	var share func(v float64) float64
+	title := p.title
 	if p.absolute && least > 0 && most > muchMore*least {
 		from, to := math.Floor(math.Log10(least)+1e-9), math.Ceil(math.Log10(most)-1e-9)
 		for e := from; e <= to; e++ {
 			lines = append(lines, math.Pow(10, e))
 		}
 		share = func(v float64) float64 { return (math.Log10(v) - from) / (to - from) }
+		title += ", logarithmic"
 	} else {
 		step := niceStep(most / 5)
 		for i := 0.0; i == 0 || lines[len(lines)-1] < most-1e-9*most; i++ {
@@ -83,14 +85,14 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 	}
 	x := func(i int) float64 { return left + panelWidth*(float64(i)+0.5)/float64(len(p.ticks)) }
 	y := func(v float64) float64 { return top + panelHeight*(1-share(v)) }
-	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, p.title)
+	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, title)
 	for i, v := range lines {
 		color := "#dddddd"
 		if i == 0 || !p.absolute && math.Abs(v-1) < 1e-9 {
 			color = "#888888"
 		}
 		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), color)
-		text(b, left-6, y(v)+4, "end", "", fmt.Sprintf("%.4g", v))
+		text(b, left-6, y(v)+4, "end", "", axisText(v))
 	}
 	for i, t := range p.ticks {
 		text(b, x(i), top+panelHeight+16, "middle", `font-size="10"`, t)
@@ -112,6 +114,18 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 			fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", path[:len(path)-1], color)
 		}
 	}
+}
+
+// axisText is a value at an axis: four digits that count, and 20,000 rather than 2e+04.
+func axisText(v float64) string {
+	if v < 1000 {
+		return fmt.Sprintf("%.4g", v)
+	}
+	text := fmt.Sprintf("%.0f", v)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
 
 // bounds are the least and the largest value that is drawn; of ratios, the largest is at

@@ -24,6 +24,7 @@ func demonstrate(ctx context.Context, s *settings) (err error) {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(s.out) }()
+		fmt.Println("the receivers' copies are removed in the end; --out DIR keeps them")
 	}
 	listeners := make([]*net.TCPListener, s.receivers+1)
 	for i := range listeners {

@@ -265,7 +265,7 @@ func TestBounds(t *testing.T) {
 	for _, g := range a.groups {
 		g.status.Problems = []string{"p"}
 	}
-	if v := s.suspicions(); len(v.List) != maxSuspicions || v.More != maxGroups-maxSuspicions {
+	if v := s.suspicions(now); len(v.List) != maxSuspicions || v.More != maxGroups-maxSuspicions {
 		t.Errorf("%d suspicions and %d more", len(v.List), v.More)
 	}
 	d := New("secret", Options{})

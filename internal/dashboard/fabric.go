@@ -38,7 +38,11 @@ func (s *state) fabric() *grouptree.Fabric {
 			}
 		}
 		if a.err != nil {
-			b.Problems = append(b.Problems, "the agent does not answer")
+			text := "the agent has not answered yet"
+			if !a.at.IsZero() {
+				text = "silent since " + a.at.UTC().Format("15:04:05 MST")
+			}
+			b.Problems = append(b.Problems, text)
 		}
 		out.Switches = append(out.Switches, b)
 		for _, p := range a.status.GetPorts() {

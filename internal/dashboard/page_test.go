@@ -204,15 +204,21 @@ func TestPageCut(t *testing.T) {
 	if color != "rgb(138, 138, 138)" {
 		t.Errorf("a dead agent's state is %s", color)
 	}
+	// What the others say is not old, and that one is silent is known now.
+	b.until(`document.querySelector("#fabric svg").textContent.includes("! silent since ") && document.querySelectorAll("#fabric .switch.gray").length === 1`)
+	b.until(`!document.querySelector("#fabric.stale, #agents.stale, #suspicions.stale, [data-switch='torA'].stale") && document.querySelector("#connection.bad").textContent === "live: 2 of 3 agents answer"`)
+	b.until(`Array.from(document.querySelectorAll("#suspicions li:not(.stale)")).some((l) => l.textContent.startsWith("agent of torB: agent cannot be reached")) && document.querySelector("#alarm.bad").textContent.endsWith(" suspicions")`)
 	fakes["torB:9560"].do(func() { fakes["torB:9560"].err = nil })
-	b.until(settled + ` && !document.querySelector("#fabric .switch.gray")`)
+	b.until(settled + ` && !document.querySelector("#fabric .switch.gray") && !document.querySelector("#connection.bad")`)
 	b.noErrors()
 }
 
-// TestPageAlone: when the dashboard itself is silent, everything turns gray.
+// TestPageAlone: without groups, nothing is old; and when the dashboard itself is silent, everything
+// turns gray.
 func TestPageAlone(t *testing.T) {
-	b := browse(t, rack(5))
+	b := browse(t, rack(0))
 	b.until(settled[:strings.Index(settled, " &&")])
+	b.until(`document.querySelector("#senders:not(.stale) tbody").textContent.includes("0 of 0") && !document.querySelector(".tile.stale:not(#group)")`)
 	b.server.CloseClientConnections()
 	b.server.Close()
 	b.until(`document.querySelector("#connection").textContent.startsWith("the dashboard is silent for ") && document.querySelectorAll("#agents tr.stale, #fabric.stale").length === 4`)
@@ -251,37 +257,70 @@ func unmarshal(t testing.TB, raw json.RawMessage, to *mcrdmav1.GetStatusResponse
 	}
 }
 
-// BenchmarkFirstPaint is the time from opening the page with 200 groups to its first paint, and to
-// all of its parts.
+// paint opens the page anew, and is the time to its first paint, and to all of its parts.
+func (b *browser) paint() (first, all time.Duration) {
+	b.t.Helper()
+	begun := time.Now()
+	b.run(chromedp.Reload())
+	b.until(settled)
+	b.until(`performance.getEntriesByName("first-contentful-paint").length`)
+	all = time.Since(begun)
+	return time.Duration(1e6 * eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)), all
+}
+
+// cut is the time from when an agent holds a link for down to when the page shows it.
+func (b *browser) cut(agent *fake) time.Duration {
+	b.t.Helper()
+	agent.do(func() { agent.status.Ports[2].State = "up" })
+	b.until(`!document.querySelector("#fabric path.bad")`)
+	cut(agent)
+	begun := time.Now()
+	b.until(`document.querySelector("#fabric path.bad")`)
+	return time.Since(begun)
+}
+
+// TestPageSoon: with 200 groups, the page and all of its parts are there within a second, and a cut
+// link is shown within one. What else runs on the machine can only add to that, so one of some
+// tries has to do; that each does, apart from the browser, is what TestCutCable says.
+func TestPageSoon(t *testing.T) {
+	fakes := rack(200)
+	b := browse(t, fakes)
+	b.until(settled)
+	soon := func(what string, once func() time.Duration) {
+		least := once()
+		for range 9 {
+			if least < time.Second {
+				t.Logf("%s: %v", what, least)
+				return
+			}
+			least = min(least, once())
+		}
+		t.Errorf("%s takes %v at best, more than a second", what, least)
+	}
+	soon("the first paint and all parts", func() time.Duration { first, all := b.paint(); return max(first, all) })
+	soon("a cut link", func() time.Duration { return b.cut(fakes["torA:9560"]) })
+}
+
 func BenchmarkFirstPaint(b *testing.B) {
 	x := browse(b, rack(200))
 	x.until(settled)
-	paint, all := 0.0, 0.0
+	paint, parts := 0.0, 0.0
 	for b.Loop() {
-		begun := time.Now()
-		x.run(chromedp.Reload())
-		x.until(settled)
-		x.until(`performance.getEntriesByName("first-contentful-paint").length`)
-		all += float64(time.Since(begun).Milliseconds())
-		paint += eval[float64](x, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)
+		first, all := x.paint()
+		paint += float64(first.Milliseconds())
+		parts += float64(all.Milliseconds())
 	}
 	b.ReportMetric(paint/float64(b.N), "paint-ms")
-	b.ReportMetric(all/float64(b.N), "parts-ms")
+	b.ReportMetric(parts/float64(b.N), "parts-ms")
 }
 
-// BenchmarkCut is the time from when an agent holds a link for down to when the page shows it.
 func BenchmarkCut(b *testing.B) {
 	fakes := rack(200)
 	x := browse(b, fakes)
 	x.until(settled)
 	var worst time.Duration
 	for b.Loop() {
-		fakes["torA:9560"].do(func() { fakes["torA:9560"].status.Ports[2].State = "up" })
-		x.until(`!document.querySelector("#fabric path.bad")`)
-		cut(fakes["torA:9560"])
-		begun := time.Now()
-		x.until(`document.querySelector("#fabric path.bad")`)
-		worst = max(worst, time.Since(begun))
+		worst = max(worst, x.cut(fakes["torA:9560"]))
 	}
 	b.ReportMetric(float64(worst.Milliseconds()), "worst-ms")
 }

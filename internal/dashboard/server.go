@@ -64,7 +64,7 @@ func (d *Dashboard) Handler() http.Handler {
 		})
 	}
 	view("/api/status", func(s *state) any { return s.agentViews(true) })
-	view("/api/suspicions", func(s *state) any { return s.suspicions() })
+	view("/api/suspicions", func(s *state) any { return s.suspicions(time.Now()) })
 	view("/api/traffic", func(s *state) any { return s.traffic(d.options) })
 	mux.HandleFunc("GET /api/events", func(w http.ResponseWriter, r *http.Request) {
 		after, _ := strconv.ParseUint(r.FormValue("after"), 10, 64) // none: all

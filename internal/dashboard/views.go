@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -346,7 +347,7 @@ type suspicionsView struct {
 	List []suspicion `json:"list"`
 }
 
-func (s *state) suspicions() suspicionsView {
+func (s *state) suspicions(now time.Time) suspicionsView {
 	out := suspicionsView{List: []suspicion{}}
 	add := func(x suspicion) {
 		if len(out.List) >= maxSuspicions {
@@ -359,7 +360,7 @@ func (s *state) suspicions() suspicionsView {
 		a := s.agents[address]
 		at := known(a.at)
 		if a.err != nil {
-			add(suspicion{"dashboard", "agent of " + a.name, a.err.Error(), nil, at, false})
+			add(suspicion{"dashboard", "agent of " + a.name, a.err.Error(), at, known(now), false}) // of which the dashboard knows now
 		}
 		say := func(since *time.Time, what, why string) { add(suspicion{a.name, what, why, since, at, a.gray}) }
 		if a.status != nil {
@@ -398,9 +399,10 @@ func (s *state) suspicions() suspicionsView {
 			}
 		}
 	}
-	for socket, d := range s.daemons {
+	for _, socket := range slices.Sorted(maps.Keys(s.daemons)) {
+		d := s.daemons[socket]
 		if d.err != nil {
-			add(suspicion{"dashboard", "daemon at " + socket, d.err.Error(), nil, known(d.at), false})
+			add(suspicion{"dashboard", "daemon at " + socket, d.err.Error(), known(d.at), known(now), false})
 		}
 		for _, g := range d.groups {
 			for _, m := range g.GetStates() {

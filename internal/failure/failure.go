@@ -168,15 +168,32 @@ func Read(err error) *Error {
 // unwrapped is what grpc-go puts around the reason for which a connection failed.
 var unwrapped = regexp.MustCompile(`^(?:.*: )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(?:dial \S+ \S+: (?:connect: )?)?(.*)"$`)
 
+// plain are grpc-go's words for how a connection ended, and what they mean.
+var plain = []struct{ said, means string }{
+	{"keepalive ping failed to receive ACK within timeout", "it was silent for too long"},
+	{"error reading server preface: ", "it has closed the connection: "},
+	{"error reading from server: ", "the connection was lost: "},
+	{"received goaway and there are no active streams", "it has closed the connection"},
+	{"no active streams left to process while draining", "it has closed the connection"},
+	{"transport is closing", "the connection was closed"},
+	{"stream terminated by RST_STREAM with error code: ", "it has ended the call: "},
+}
+
 // Said is the text of the error of a call, of bounded length and without gRPC's words around it.
 func Said(err error) string {
 	text := status.Convert(err).Message()
+	text, _, _ = strings.Cut(text, ", received prior goaway: ")
 	if m := unwrapped.FindStringSubmatch(text); m != nil {
 		text = strings.ReplaceAll(m[1], `\"`, `"`)
-		if why, ok := strings.CutPrefix(text, "error reading server preface: "); ok {
-			if text = why; !strings.HasPrefix(why, "identity: ") {
-				text = "it has closed the connection: " + why
-			}
+	}
+	for _, p := range plain {
+		rest, found := strings.CutPrefix(text, p.said)
+		switch {
+		case !found:
+		case strings.HasPrefix(rest, "identity: "):
+			text = rest
+		default:
+			text = p.means + rest
 		}
 	}
 	return Clip(text, MaxText)

@@ -95,11 +95,14 @@ func TestOf(t *testing.T) {
 // TestSaid: what gRPC puts around the reason for which a connection failed is no help.
 func TestSaid(t *testing.T) {
 	for said, want := range map[string]string{
-		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:9560: connect: connection refused"`: "connection refused",
-		`connection error: desc = "transport: Error while dialing: dial tcp: lookup torX: no such host"`:                  "dial tcp: lookup torX: no such host",
-		`last connection error: connection error: desc = "error reading server preface: EOF"`:                             "it has closed the connection: EOF",
-		`connection error: desc = "error reading server preface: identity: server 192.0.2.1:9560: it speaks TLS"`:         "identity: server 192.0.2.1:9560: it speaks TLS",
-		`connection error: desc = "transport: authentication handshake failed: x509: \"torA\" has expired"`:               `authentication handshake failed: x509: "torA" has expired`,
+		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:9560: connect: connection refused"`:                                         "connection refused",
+		`connection error: desc = "transport: Error while dialing: dial tcp: lookup torX: no such host"`:                                                          "dial tcp: lookup torX: no such host",
+		`last connection error: connection error: desc = "error reading server preface: EOF"`:                                                                     "it has closed the connection: EOF",
+		`connection error: desc = "error reading server preface: identity: server 192.0.2.1:9560: it speaks TLS"`:                                                 "identity: server 192.0.2.1:9560: it speaks TLS",
+		`connection error: desc = "transport: authentication handshake failed: x509: \"torA\" has expired"`:                                                       `authentication handshake failed: x509: "torA" has expired`,
+		"keepalive ping failed to receive ACK within timeout":                                                                                                     "it was silent for too long",
+		`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`: "the connection was lost: EOF",
+		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`:                                                                          "it was silent for too long",
 		"the switch is full": "the switch is full",
 	} {
 		if got := Said(status.Error(codes.Unavailable, said)); got != want {

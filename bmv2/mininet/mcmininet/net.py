@@ -15,9 +15,6 @@ from . import config
 from .fabric import Fabric
 from .nodes import PATIENCE, PROGRAMS, McHost, McSwitch, StartError, bare
 
-# Subcommands of switchctl that ask agents, and need an administrator's certificate.
-ASKING = "status|routes|counters|groups|group|top|doctor|capture"
-
 
 class McNet(Mininet):
     """Mininet with a fabric as its topology.
@@ -105,8 +102,7 @@ class McNet(Mininet):
         lines = [
             f"export PATH={self.programs}:$PATH SWITCHCTL_AGENT={config.management(self.fabric, tor)}:{config.AGENT}",
             f"export MCRDMA_SOCKET={self.file(node.name, 'daemon.sock')}",
-            f'switchctl() {{ case "$1" in {ASKING}) command switchctl "$@" --tls-cert {admin}/admin.crt '
-            f'--tls-key {admin}/admin.key --tls-ca {admin}/ca.crt;; *) command switchctl "$@";; esac; }}',
+            f"export SWITCHCTL_TLS_CERT={admin}/admin.crt SWITCHCTL_TLS_KEY={admin}/admin.key SWITCHCTL_TLS_CA={admin}/ca.crt",
         ]
         for line in lines:
             node.cmd(line)

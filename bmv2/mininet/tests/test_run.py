@@ -136,12 +136,34 @@ def namespaces() -> set[str]:
     return found
 
 
+class Complete(unittest.TestCase):
+    def test_names_and_links(self):
+        """A file of names and links only becomes one that has everything, which stays as it is."""
+        with tempfile.TemporaryDirectory() as d:
+            said, name = [], os.path.join(d, "mine.json")
+            with open(name, "w", encoding="utf-8") as f:
+                links = [{"a": {"node": h}, "b": {"node": "s"}} for h in ("h", "i")]
+                json.dump({"switches": [{"name": "s"}], "hosts": [{"name": "h"}, {"name": "i"}], "links": links}, f)
+            for name in (name, os.path.join(d, "full.yaml")):
+                done = subprocess.run([RUN, "--complete", name], capture_output=True, text=True, timeout=300)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                said.append(done.stdout)
+                with open(os.path.join(d, "full.yaml"), "w", encoding="utf-8") as f:
+                    f.write(done.stdout)
+        self.assertIn('{name: "h", address: 10.1.0.11,', said[0])
+        self.assertIn('b: {node: "s", port: 1}', said[0])
+        self.assertEqual(said[0], said[1])
+
+
 @unittest.skipUnless(os.geteuid() == 0, "it takes root")
 class Script(unittest.TestCase):
     def test_file(self):
         """Each line of a file is a command, also behind one that takes its time."""
         with tempfile.TemporaryFile() as script:
-            script.write(b"h1 sleep 1; echo one-$((1+1))\nh2 echo two-$((2+2))\nh1 ping -c 1 h2\n")
+            script.write(
+                b"h1 sleep 1; echo one-$((1+1))\nh2 echo two-$((2+2))\nh1 ping -c 1 h2\n"
+                b"tor sh -c 'switchctl status && switchctl bgp && switchctl top --json >/dev/null && echo asked-$((3+3))'\n"
+            )
             script.seek(0)
             done = subprocess.run(
                 [RUN, "rack"], stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
@@ -152,6 +174,7 @@ class Script(unittest.TestCase):
             "mininet> h2 echo two-$((2+2))\ntwo-4\n",
             "mininet> h1 ping -c 1 h2\n",
             "1 packets transmitted, 1 received",
+            "asked-6\n",  # agents know programs that other programs start
         ):
             self.assertIn(said, done.stdout)
 

@@ -3,7 +3,7 @@
 // Ages go on when no notice comes: then everything turns gray.
 
 const $ = (selector, within = document) => within.querySelector(selector);
-const rowHeight = 26, inSight = 15, slack = 5, shownEvents = 200, keptEvents = 1000, timeline = 600_000;
+const rowHeight = 26, inSight = 15, slack = 5, shownEvents = 200, keptEvents = 1000, timeline = 600_000, muchBehind = 1000;
 
 let notice = null, received = 0; // and when it was, by performance.now
 let events = [], chosen = "";
@@ -26,6 +26,9 @@ function ageText(ms) {
   return ms < 3_600_000 ? `${Math.floor(ms / 60_000)} min` : `${Math.floor(ms / 3_600_000)} h`;
 }
 
+// late is from when on counters are old: they are read at each second look, and fetched once a second.
+const fetching = 1000, late = () => notice ? notice.stale_ms + fetching : null;
+
 // born says of when a tile's content is; null: of never.
 const born = (tile, at) => { $(".age", $(tile)).dataset.at = at ?? ""; };
 
@@ -40,9 +43,11 @@ function tick() {
   }
   const silent = performance.now() - received;
   const lost = silent > notice.stale_ms;
-  const status = lost ? `the dashboard is silent for ${ageText(silent)}: all of this is old` : `live: ${notice.agents.filter((a) => !a.gray).length} of ${notice.agents.length} agents answer`;
+  const answer = notice.agents.filter((a) => !a.gray).length, all = notice.agents.length;
+  const status = lost ? `the dashboard is silent for ${ageText(silent)}: all of this is old` : `live: ${answer} of ${all} agents answer`;
   const line = $("#connection");
   if (line.textContent !== status) line.textContent = status;
+  line.classList.toggle("bad", lost || answer < all);
   document.body.classList.toggle("stale", lost);
 }
 
@@ -88,6 +93,10 @@ const bytes = (n) => {
 };
 const rate = (n) => n === null ? "-" : `${bytes(n)}/s`;
 const shown = (v) => v === null || v === undefined ? "-" : String(v);
+const count = (n) => n === null || n === undefined ? "-" : n.toLocaleString("en");
+const clock = (at) => new Date(at).toLocaleTimeString("en-GB"); // of the reader's zone, 24 hours
+const td = (...children) => el("td", {}, ...children);
+const num = (text, bad) => el("td", { class: bad ? "n bad" : "n" }, text);
 
 const fabric = loader(() => "api/fabric", (v) => {
   born("#fabric", v.at);
@@ -104,17 +113,20 @@ const agents = loader(() => "api/status", (list) => {
     else if (!s.settled) [state, bad] = ["learning", true];
     if (a.error) state = `silent; was ${state}`;
     return el("tr", { "data-switch": a.switch, "data-gray": a.gray, title: a.error },
-      el("td", {}, a.switch), el("td", { class: bad || a.error ? "bad" : "ok" }, state),
-      el("td", { class: ports.some((p) => p.state !== "up") ? "bad" : "" }, `${ports.filter((p) => p.state === "up").length} of ${ports.length}`),
-      el("td", {}, bgp.length ? `${bgp.filter((n) => n.state === "Established").length} of ${bgp.length}` : ""),
-      el("td", {}, shown(s?.groups)), el("td", {}, shown(s?.steps)), aged("td", a.at));
+      td(a.switch), el("td", { class: bad || a.error ? "bad" : "ok" }, state),
+      num(`${ports.filter((p) => p.state === "up").length} of ${ports.length}`, ports.some((p) => p.state !== "up")),
+      num(bgp.length ? `${bgp.filter((n) => n.state === "Established").length} of ${bgp.length}` : "-", bgp.some((n) => n.state !== "Established")),
+      num(shown(s?.groups)), num(shown(s?.steps)), aged("td", a.at));
   });
   $("#agents tbody").replaceChildren(...rows);
 });
 
 const suspicions = loader(() => "api/suspicions", (v) => {
-  const items = v.list.map((x) => el("li", { "data-gray": x.gray }, el("strong", {}, x.what), `: ${x.why} `,
-    el("small", {}, `says ${x.by}${x.since ? `, since ${new Date(x.since).toLocaleTimeString()}` : ""}, `, aged("span", x.at), " ago")));
+  const items = v.list.map((x) => el("li", { "data-gray": x.gray }, el("strong", { class: "bad" }, x.what), `: ${x.why} `,
+    el("small", {}, `says ${x.by}${x.since ? `, since ${clock(x.since)}` : ""}, `, aged("span", x.at), " ago")));
+  const n = v.list.length + v.more;
+  $("#alarm").textContent = n ? (n === 1 ? "1 suspicion" : `${n} suspicions`) : "no suspicions";
+  $("#alarm").classList.toggle("bad", n > 0);
   if (v.more) items.push(el("li", {}, `and ${v.more} more`));
   if (!items.length) items.push(el("li", {}, "none"));
   $("#suspicions ul").replaceChildren(...items);
@@ -122,12 +134,13 @@ const suspicions = loader(() => "api/suspicions", (v) => {
 
 const traffic = loader(() => "api/traffic", ({ verdicts, senders }) => {
   $("#verdicts tbody").replaceChildren(...verdicts.slice(0, 30).map((v) => el("tr", { "data-gray": v.gray, class: v.gray ? "stale" : "" },
-    el("td", {}, v.switch), el("td", {}, v.cell), el("td", {}, String(v.packets)),
-    el("td", { class: !v.usual && v.packets_per_second > 0 ? "bad" : "" }, v.packets_per_second === null ? "-" : v.packets_per_second.toFixed(1)), el("td", {}, v.meaning))));
+    td(v.switch), td(v.cell), num(count(v.packets)),
+    num(v.packets_per_second === null ? "-" : v.packets_per_second.toFixed(1), !v.usual && v.packets_per_second > 0), td(v.meaning))));
+  $("#verdicts").dataset.limit = late();
   born("#verdicts", verdicts.length ? verdicts.map((v) => v.at).sort()[0] : notice.now);
-  const line = (name, a, b) => el("tr", {}, el("td", {}, name), el("td", {}, a), el("td", {}, b));
+  const line = (name, a, b) => el("tr", {}, td(name), num(a), num(b));
   $("#senders").dataset.limit = senders.round_ms; // groups are measured in turn
-  born("#senders", senders.oldest);
+  born("#senders", senders.groups ? senders.oldest : notice.now);
   $("#senders tbody").replaceChildren(
     line("groups measured", `${senders.measured} of ${senders.groups}`, ""),
     line("by multicast", bytes(senders.bytes), rate(senders.bytes_per_second)),
@@ -148,9 +161,9 @@ const groups = loader(() => {
   const focused = document.activeElement?.dataset?.id;
   rows.replaceChildren(...v.rows.map((g, i) => {
     const behind = (g.group.members ?? []).map((m) => m.behind_packets).filter((n) => n !== null && n !== undefined);
-    const row = el("button", { type: "button", class: "row", "data-id": g.id, "data-gray": g.gray, "aria-current": g.id === chosen },
-      el("span", {}, g.name), el("span", {}, g.id.split("/")[1]), el("span", {}, g.group.switch), el("span", {}, String(g.group.group.receivers.length)), el("span", {}, rate(g.bytes_per_second)),
-      el("span", {}, behind.length ? `${Math.max(...behind)} packets` : "not known"), aged("span", g.measured),
+    const row = el("button", { type: "button", class: "row", "data-id": g.id, "data-gray": g.gray, "data-limit": late(), "aria-current": g.id === chosen },
+      el("span", {}, g.name), el("span", {}, g.id.split("/")[1]), el("span", {}, g.group.switch), el("span", { class: "n" }, String(g.group.group.receivers.length)), el("span", { class: "n" }, rate(g.bytes_per_second)),
+      el("span", { class: Math.max(...behind) >= muchBehind ? "n bad" : "n" }, behind.length ? `${count(Math.max(...behind))} packets` : "not known"), aged("span", g.measured),
       el("span", { class: "bad", title: g.group.problems.join("\n") }, g.group.problems.join("; ")));
     row.style.top = `${(from + i) * rowHeight}px`;
     return row;
@@ -160,22 +173,23 @@ const groups = loader(() => {
 
 const group = loader(() => chosen && "api/group?" + new URLSearchParams({ name: chosen }), (v) => {
   if (v.id !== chosen && v.name !== chosen) return;
+  $("#group").dataset.limit = late();
   born("#group", v.at);
   $("#h-group").textContent = `Group ${v.name}, MC_ID ${v.id.split("/")[1]}`;
   const problems = v.tree?.ok === false ? "Something is wrong with it: see the drawing." : "";
   $("#group .note").textContent = v.error ? `The tree is not of now: ${v.error}` : problems;
   if (v.svg) drawing($("#group .drawing"), v.svg); else $("#group .drawing").replaceChildren();
   $("#group .receivers tbody").replaceChildren(...(v.receivers ?? []).map((r) => el("tr", { "data-address": r.address },
-    el("td", {}, r.address), el("td", {}, shown(r.acked_psn)), el("td", {}, shown(r.behind_packets)),
-    el("td", {}, r.behind_ms === null ? "-" : `${r.or_more ? "≥ " : ""}${r.behind_ms.toFixed(0)}`), el("td", {}, r.daemon || "-"))));
+    td(r.address), num(shown(r.acked_psn)), num(count(r.behind_packets), r.behind_packets >= muchBehind),
+    num(r.behind_ms === null ? "-" : `${r.or_more ? "≥ " : ""}${r.behind_ms.toFixed(0)}`), el("td", { class: r.daemon && r.daemon !== "ok" ? "bad" : "" }, r.daemon || "-"))));
   $("#group .links tbody").replaceChildren(...(v.links ?? []).map((l) => el("tr", {},
-    el("td", {}, `${l.from} → ${l.to}${l.ports?.length ? ` (port ${l.ports.join("/")})` : ""}`), el("td", {}, bytes(l.bytes)), el("td", {}, bytes(l.unicast_bytes)))));
+    td(`${l.from} → ${l.to}${l.ports?.length ? ` (port ${l.ports.join("/")})` : ""}`), num(bytes(l.bytes)), num(bytes(l.unicast_bytes)))));
 });
 
 const happened = loader(() => `api/events?after=${events.at(-1)?.id ?? 0}`, (fresh) => {
   events = events.concat(fresh).slice(-keptEvents);
   $("#events ol").replaceChildren(...events.slice(-shownEvents).reverse().map((e) => el("li", { class: e.bad ? "bad" : "", "data-kind": e.kind },
-    el("time", { datetime: e.at }, new Date(e.at).toLocaleTimeString()), ` ${e.switch}: ${e.text}`)));
+    el("time", { datetime: e.at, title: e.at }, clock(e.at)), ` ${e.switch}: ${e.text}`)));
   if (!events.length) $("#events ol").append(el("li", {}, "none yet"));
 });
 
@@ -221,10 +235,10 @@ new EventSource("api/live").onmessage = (m) => {
     const row = $(`#agents tr[data-switch="${CSS.escape(a.switch)}"]`);
     if (row) { $(".age", row).dataset.at = a.at ?? ""; row.dataset.gray = a.gray; }
   }
-  const oldest = notice.agents.map((a) => a.at ?? "").sort()[0];
-  for (const tile of ["#fabric", "#agents", "#suspicions"]) born(tile, oldest);
+  const newest = notice.agents.map((a) => a.at ?? "").sort().at(-1); // those that are silent are gray in it
+  for (const tile of ["#fabric", "#agents", "#suspicions"]) born(tile, newest);
   born("#events", notice.now);
-  if (performance.now() - measured > 1000) {
+  if (performance.now() - measured > fetching) {
     measured = performance.now();
     groups(); traffic(); suspicions();
     if (chosen) group();
