@@ -199,7 +199,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 	for suffix, want := range map[string][]byte{specA + "_in": frame(90, 1), specB + "_out": frame(90, 1), specB + "_in": frame(91, 2)} {
-		got, err := pcapfile.ReadFile(filepath.Join(dir, suffix+".pcap"))
+		got, err := (&pcapfile.Tail{Name: filepath.Join(dir, suffix+".pcap")}).Read()
 		if err != nil || len(got) != 1 || !bytes.Equal(got[0].Data, want) {
 			t.Errorf("capture %s: %v, %v", suffix, got, err)
 		}

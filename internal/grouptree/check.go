@@ -7,7 +7,7 @@ import (
 
 // check looks for what is wrong with the tree that its switches do not see.
 func (t *Tree) check() {
-	w := &walker{tree: t, state: map[*Node]int{}, reach: map[*Node]map[string]int{}}
+	w := &walker{state: map[*Node]int{}, reach: map[*Node]map[string]int{}}
 	total := map[string]int{}
 	for _, r := range t.Roots {
 		for receiver, n := range w.visit(r) {
@@ -51,7 +51,6 @@ func (t *Tree) check() {
 
 // walker finds who is reached from each node, and how many times.
 type walker struct {
-	tree  *Tree
 	state map[*Node]int // 0 new, 1 on the way to here, 2 done
 	reach map[*Node]map[string]int
 }

@@ -16,8 +16,7 @@ import (
 )
 
 // ErrFormat reports that a file is not a classic pcap file of Ethernet frames, or is
-// damaged; test with errors.Is. A file that ends in the middle wraps
-// io.ErrUnexpectedEOF too.
+// damaged; test with errors.Is.
 var ErrFormat = errors.New("not a classic pcap file of Ethernet frames, or damaged")
 
 // A Frame is one captured frame.
@@ -29,21 +28,7 @@ type Frame struct {
 	Len int
 }
 
-// ReadFile returns all frames of the named file.
-func ReadFile(name string) ([]Frame, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	frames, err := read(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: frame %d: %w: %w", name, len(frames)+1, ErrFormat, err)
-	}
-	return frames, nil
-}
-
-// A Tail reads a file that grows, each frame once. It is for one goroutine.
+// A Tail reads a file, which may grow, each frame once. It is for one goroutine.
 type Tail struct {
 	Name   string
 	header []byte // of the file; nil: it was not there yet

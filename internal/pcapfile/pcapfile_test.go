@@ -59,34 +59,19 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name string, b []byte) string {
-		name = filepath.Join(dir, name)
+func TestNoCapture(t *testing.T) {
+	longer := capture(binary.BigEndian, 0xa1b2c3d4, 1, 0)
+	longer[24+15]-- // the length on the wire
+	for name, b := range map[string][]byte{
+		"cooked": capture(binary.BigEndian, 0xa1b2c3d4, 113, 0), "pcapng": capture(binary.LittleEndian, 0x0a0d0d0a, 1, 0), "longer": longer,
+	} {
+		name := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(name, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return name
-	}
-	whole := capture(binary.BigEndian, 0xa1b2c3d4, 1, 0)
-	if fs, err := ReadFile(write("good", whole)); err != nil || len(fs) != 2 {
-		t.Errorf("%d frames, %v", len(fs), err)
-	}
-	if _, err := ReadFile(write("cut", whole[:len(whole)-1])); !errors.Is(err, ErrFormat) || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("cut off: %v", err)
-	}
-	longer := bytes.Clone(whole)
-	longer[24+15]-- // the length on the wire
-	for name, b := range map[string][]byte{
-		"cooked": capture(binary.BigEndian, 0xa1b2c3d4, 113, 0), "pcapng": capture(binary.LittleEndian, 0x0a0d0d0a, 1, 0),
-		"empty": nil, "longer": longer,
-	} {
-		if _, err := ReadFile(write(name, b)); !errors.Is(err, ErrFormat) {
+		if _, err := (&Tail{Name: name}).Read(); !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v, want ErrFormat", name, err)
 		}
-	}
-	if _, err := ReadFile(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no such file: %v", err)
 	}
 }
 
@@ -121,12 +106,6 @@ func TestTail(t *testing.T) {
 	}
 	if frames, err := tail.Read(); err != nil || len(frames) != 2 {
 		t.Errorf("another file: %d frames, %v", len(frames), err)
-	}
-	if err := os.WriteFile(name, capture(binary.LittleEndian, 0x0a0d0d0a, 1, 0), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (&Tail{Name: name}).Read(); !errors.Is(err, ErrFormat) {
-		t.Errorf("no pcap: %v", err)
 	}
 }
 

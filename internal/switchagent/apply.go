@@ -119,7 +119,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 		if !turned && t.Err() == nil && at >= planner.Trimming {
 			turned = true
 			a.mu.Lock()
-			s.spec, s.installation, s.early, s.branches, s.problems, s.behind = p.spec, t.next, p.early, p.branches, p.problems, false
+			s.spec, s.installation, s.branches, s.problems, s.behind = p.spec, t.next, p.branches, p.problems, false
 			s.coming = nil
 			a.mu.Unlock()
 			if fresh {

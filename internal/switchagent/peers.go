@@ -21,13 +21,12 @@ const callTime = 5 * time.Second
 
 // A peer is the agent of another switch. held and err are under Agent.mu.
 type peer struct {
-	name   bifurcation.Switch
-	target string
-	conn   *grpc.ClientConn
-	rpc    mcrdmav1.SwitchPeerClient
-	held   planner.Holdings[stepKey, *step]
-	err    error // of the last call; nil: it answered
-	tried  bool
+	name  bifurcation.Switch
+	conn  *grpc.ClientConn
+	rpc   mcrdmav1.SwitchPeerClient
+	held  planner.Holdings[stepKey, *step]
+	err   error // of the last call; nil: it answered
+	tried bool
 }
 
 // hold makes another switch reach a branch's receivers.

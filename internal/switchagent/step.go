@@ -63,7 +63,6 @@ type step struct {
 
 	spec         spec
 	installation installation
-	early        []netip.Addr
 	branches     planner.Branches // held at other switches
 	coming       planner.Branches // held too, while the step changes to one that makes no copies
 	behind       bool             // some branch is not held as it should be
@@ -149,7 +148,6 @@ type plan struct {
 	spec     spec
 	ways     uint64 // version of the routes
 	rules    bifurcation.Rules
-	early    []netip.Addr
 	branches planner.Branches
 	problems []string
 }
@@ -173,7 +171,7 @@ func (p plan) same(s *step) bool {
 // that cannot be reached are left out, and named among the problems; an error then
 // means that none can be reached.
 func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (plan, error) {
-	p := plan{spec: s, early: early, branches: planner.Branches{}}
+	p := plan{spec: s, branches: planner.Branches{}}
 	receivers := s.Receivers
 	a.uni.mu.Lock()
 	defer a.uni.mu.Unlock()

@@ -22,7 +22,7 @@ func captured(tb testing.TB) [][]byte {
 	}
 	var frames [][]byte
 	for _, name := range names {
-		fs, err := pcapfile.ReadFile(name)
+		fs, err := (&pcapfile.Tail{Name: name}).Read()
 		if err != nil {
 			tb.Fatal(err)
 		}

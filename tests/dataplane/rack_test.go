@@ -103,7 +103,7 @@ func TestMergedAnswer(t *testing.T) {
 func TestCapturesPass(t *testing.T) {
 	frames := 0
 	for _, name := range []string{"rc_send", "rc_write", "rc_read", "rc_atomic", "ud_send", "cm_rping"} {
-		packets, err := pcapfile.ReadFile("../../pkg/rocev2/testdata/" + name + ".pcap")
+		packets, err := (&pcapfile.Tail{Name: "../../pkg/rocev2/testdata/" + name + ".pcap"}).Read()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (l *loader) loadStacks(root node) {
 			if hdr.Stack != None || hdr.Metadata || hdr.Type != typ {
 				n.invalid("header %s cannot be element %d", quote(hdr.Name), k)
 			}
-			hdr.Stack, hdr.Index = i, k
+			hdr.Stack = i
 			s.Headers = append(s.Headers, h)
 		}
 		if size := n.get("size").integer(1, maxHeaders); size != len(s.Headers) {

@@ -112,6 +112,6 @@ func (l *loader) meta(n node) {
 		m.unsupported("format version %d.%d, want 2.x", l.prog.Version[0], l.prog.Version[1])
 	}
 	if c := m.get("compiler"); !c.isNull() {
-		l.prog.Compiler = c.str()
+		c.str()
 	}
 }

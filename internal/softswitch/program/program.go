@@ -17,9 +17,8 @@ import "math/big"
 // Program is one compiled v1model program. Cross references are indices into
 // its slices.
 type Program struct {
-	Name     string // of the P4 source file, as the compiler gave it
-	Compiler string
-	Version  [2]int // of the JSON format
+	Name    string // of the P4 source file, as the compiler gave it
+	Version [2]int // of the JSON format
 
 	Headers      []Header // header instances, metadata and stack elements included
 	Stacks       []Stack
@@ -61,7 +60,6 @@ type Header struct {
 	Fields   []Field
 	Bits     int // sum of the fixed-width fields
 	Stack    int // the stack that it is an element of, or None
-	Index    int // in that stack
 	Source   Source
 }
 
@@ -241,7 +239,6 @@ type Entry struct {
 	Key      []EntryKey
 	Priority int // smaller comes first, as in the JSON
 	Call     Call
-	Source   Source
 }
 
 // EntryKey is one field of an entry's key; which members count depends on the

@@ -205,7 +205,7 @@ func (c *control) entries(n node, t *Table) {
 		if len(key) != len(t.Key) {
 			e.invalid("a key of %d fields, want %d", len(key), len(t.Key))
 		}
-		entry := Entry{Priority: e.get("priority").integer(0, 1<<31-1), Source: e.source}
+		entry := Entry{Priority: e.get("priority").integer(0, 1<<31-1)}
 		for k, f := range t.Key {
 			entry.Key = append(entry.Key, entryKey(key[k].under("entry %d, key %d", i, k), f))
 		}

@@ -70,7 +70,7 @@ func (r *aRegion) Remote(rkey uint32, va uint64, n int, need qp.Access) ([]byte,
 // The kernel's READs: a requester sends its requests and takes its responses, a responder takes its
 // requests and sends its responses.
 func TestCapturedReads(t *testing.T) {
-	frames, err := pcapfile.ReadFile("../../rocev2/testdata/rc_read.pcap")
+	frames, err := (&pcapfile.Tail{Name: "../../rocev2/testdata/rc_read.pcap"}).Read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,6 @@ type Options struct {
 type Journey struct {
 	Packets []Packet   // in the order of their times
 	First   rocev2.PSN // of the write
-	Last    rocev2.PSN // likewise
 	Dropped int        // packets of which something became of nothing
 	Text    string     // of the whole, in a sentence
 }
@@ -111,7 +110,7 @@ func (e *Explainer) Explain(packets []Packet, o Options) (*Journey, error) {
 		list[i] = &own
 	}
 	e.follow(list)
-	j := &Journey{First: w.first, Last: w.last}
+	j := &Journey{First: w.first}
 	for _, x := range list {
 		if !o.All && !w.holds(x) {
 			continue

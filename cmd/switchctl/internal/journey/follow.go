@@ -237,7 +237,7 @@ func (f *follower) answerOut(x *parsed) {
 		x.note("merged: the sender takes it for the answer of all; what it was made of was not seen")
 		return
 	}
-	in.seen, x.merged = true, in
+	in.seen = true
 	if x.h.Opcode == rocev2.CNP {
 		x.note("merged: passed on to the sender; changed: %s", changes(in, x))
 		return

@@ -47,7 +47,6 @@ type parsed struct {
 	to     []string    // of data that leaves: the switches of which one is to see it next
 	from   *parsed     // of data that comes in: as it left the switch before
 	seen   bool        // of what is to be seen again: it was
-	merged *parsed     // of a merged answer: what it was made of
 	n      int         // its place among the packets
 	state  memberState // of an answer at the merging switch: what members had acknowledged then
 }

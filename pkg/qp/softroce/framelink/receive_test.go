@@ -236,7 +236,7 @@ func TestKernelCaptures(t *testing.T) {
 	}
 	total := 0
 	for _, file := range files {
-		fs, err := pcapfile.ReadFile(file)
+		fs, err := (&pcapfile.Tail{Name: file}).Read()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -339,7 +339,7 @@ func TestPcapWriter(t *testing.T) {
 	}
 	w([]byte("first frame"))
 	w([]byte("second"))
-	frames, err := pcapfile.ReadFile(name)
+	frames, err := (&pcapfile.Tail{Name: name}).Read()
 	if err != nil || len(frames) != 2 || string(frames[0].Data) != "first frame" || string(frames[1].Data) != "second" {
 		t.Errorf("got %+v, %v", frames, err)
 	}
