@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -134,32 +135,27 @@ func (l *loop) apply(a core.Apply) {
 	})
 }
 
-// readMap asks the configuration manager, unless it is being asked.
-func (l *loop) readMap() {
-	if l.busy.reading {
-		return
-	}
-	l.busy.reading = true
-	l.wg.Go(func() {
-		m, err := l.out.readMap(l.ctx)
-		l.post(func() {
-			if l.busy.reading = false; err == nil {
-				l.mapIs(m)
-			}
-		})
-	})
-}
+// attempts is how many calls to the configuration manager of one kind are under way at most. One that waits for a member
+// of etcd that is frozen, or whose leader has just died, does not hold up those that follow with each beat.
+const attempts = 8
+
+func (l *loop) readMap() { l.call(&l.busy.reading, l.out.readMap) }
 
 func (l *loop) propose(m core.Map) {
-	if l.busy.proposing {
+	l.call(&l.busy.proposing, func(ctx context.Context) (core.Map, error) { return l.out.propose(ctx, m) })
+}
+
+// call calls the configuration manager, for the map that is there then.
+func (l *loop) call(underway *int, f func(context.Context) (core.Map, error)) {
+	if *underway == attempts {
 		return
 	}
-	l.busy.proposing = true
+	*underway++
 	l.wg.Go(func() {
-		now, err := l.out.propose(l.ctx, m)
+		m, err := f(l.ctx)
 		l.post(func() {
-			if l.busy.proposing = false; err == nil {
-				l.mapIs(now)
+			if *underway--; err == nil {
+				l.mapIs(m)
 			}
 		})
 	})

@@ -56,7 +56,7 @@ type loop struct {
 
 // busy is what is under way.
 type busy struct {
-	reading, proposing bool // with the configuration manager
+	reading, proposing int // calls to the configuration manager
 	timer              *time.Timer
 	due                time.Duration // of the timer
 }

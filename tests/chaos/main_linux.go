@@ -10,6 +10,8 @@
 //	go run ./tests/chaos -measure 50   how long a sender waits when a receiver dies
 //	go run ./tests/chaos -soak 1000s -cpus 2
 //	                                   whether any member is suspected under load
+//	go run ./tests/chaos -volumes -rows -runs 200
+//	                                   the same for replicated volumes; so -volumes -seed, -row, -liar, -measure
 //
 // Package plan makes up what happens, package history judges what came of it, and
 // command app is the application. It takes root, and Linux.
@@ -29,6 +31,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/tests/chaos/history"
 	"github.com/mcrdma/mcrdma/tests/chaos/plan"
+	"github.com/mcrdma/mcrdma/tests/chaos/volume"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
 )
 
@@ -44,14 +47,29 @@ func main() {
 	flag.BoolVar(&keepAll, "keep-all", false, "keep also what is left of runs that do not fail")
 	row := flag.Int("row", 0, "only the run of that row of the plan's, from 1 on")
 	rows := flag.Bool("rows", false, "the runs of all rows as well")
+	volumes := flag.Bool("volumes", false, "replicated volumes instead of groups")
 	flag.Parse()
-	if *row > len(plan.Rows()) {
-		fmt.Fprintf(os.Stderr, "chaos: there are %d rows\n", len(plan.Rows()))
+	last := len(plan.Rows())
+	if *volumes {
+		last = len(volume.Rows())
+	}
+	if *row > last {
+		fmt.Fprintf(os.Stderr, "chaos: there are %d rows\n", last)
 		os.Exit(2)
+	}
+	if !*rows {
+		last = 0
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := do(ctx, numbers(*seed, *runs, *row, *rows), *liar, m, *keep); err != nil {
+	list := numbers(*seed, *runs, *row, last)
+	var err error
+	if *volumes {
+		err = doVolumes(ctx, list, *liar, m.kills, *keep)
+	} else {
+		err = do(ctx, list, *liar, m, *keep)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // nothing is deferred but stop
@@ -67,15 +85,13 @@ type measurements struct {
 	cpus  int
 }
 
-// numbers are those of the runs, as plan.Of takes them.
-func numbers(seed uint64, runs, row int, rows bool) (list []uint64) {
+// numbers are those of the runs, as plan.Of takes them: with the first so many rows.
+func numbers(seed uint64, runs, row, rows int) (list []uint64) {
 	if row > 0 {
 		return []uint64{plan.FirstRow + uint64(row) - 1} //nolint:gosec // positive
 	}
-	if rows {
-		for _, p := range plan.Rows() {
-			list = append(list, p.Seed)
-		}
+	for i := range rows {
+		list = append(list, plan.FirstRow+uint64(i)) //nolint:gosec // positive
 	}
 	for i := range runs {
 		list = append(list, seed+uint64(i)) //nolint:gosec // not negative

@@ -1,5 +1,5 @@
 // Package watch counts a process's durable writes (fdatasync) as it makes them, and kills
-// it before one of them. The kernel holds each until the watcher has said that it may go
+// it before one of them, or says which file it is of. The kernel holds each until the watcher has said that it may go
 // on (seccomp's user notifications): no other system call is slower for it, and the
 // process knows nothing of it.
 //

@@ -14,6 +14,7 @@ import (
 type Watcher struct {
 	listener *net.UnixListener
 	kill     func()
+	synced   func(pid, fd int) error // nil: nobody wants to know
 	serving  sync.WaitGroup
 	closed   chan struct{}
 
@@ -26,12 +27,20 @@ type Watcher struct {
 
 // Listen makes a watcher for processes that call Exec with that socket. kill ends the
 // process that is watched; it may return before the end.
-func Listen(socket string, kill func()) (*Watcher, error) {
+func Listen(socket string, kill func()) (*Watcher, error) { return listen(socket, kill, nil) }
+
+// Syncs calls synced before each fsync and fdatasync of such processes, which goes on when that has
+// returned; if it fails, the process is killed instead.
+func Syncs(socket string, kill func(), synced func(pid, fd int) error) (*Watcher, error) {
+	return listen(socket, kill, synced)
+}
+
+func listen(socket string, kill func(), synced func(pid, fd int) error) (*Watcher, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{listener: l, kill: kill, closed: make(chan struct{})}
+	w := &Watcher{listener: l, kill: kill, synced: synced, closed: make(chan struct{})}
 	w.serving.Go(func() {
 		for {
 			c, err := l.AcceptUnix()
@@ -142,8 +151,12 @@ func (w *Watcher) serve(fd int) {
 		if !control(fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)) { //nolint:gosec // the kernel's structure
 			continue // the thread was killed meanwhile
 		}
-		if w.last() {
+		if q.data.nr == unix.SYS_FDATASYNC && w.last() {
 			continue // never to be answered
+		}
+		if w.synced != nil && w.synced(int(q.pid), int(q.data.args[0])) != nil { //nolint:gosec // a process and its descriptor
+			w.kill()
+			continue
 		}
 		a := answer{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		control(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) //nolint:gosec // the kernel's structure

@@ -74,14 +74,16 @@ type Member struct {
 	Client  string     `yaml:"client"`  // host:port for clients
 }
 
-// EtcdClients are the addresses at which etcd is reached, host:port each.
+// EtcdClients are the addresses at which etcd is reached, host:port each, that of this host's member first.
 func (c *Config) EtcdClients() []string {
 	if len(c.Etcd.Members) == 0 {
 		return c.Etcd.Endpoints
 	}
 	var all []string
 	for _, m := range c.Etcd.Members {
-		all = append(all, m.Client)
+		if all = append(all, m.Client); m.Name == c.Name {
+			all[0], all[len(all)-1] = m.Client, all[0]
+		}
 	}
 	return all
 }

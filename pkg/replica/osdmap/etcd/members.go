@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -65,15 +66,15 @@ func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probe)
 	defer cancel()
-	var why error
+	var why atomic.Pointer[error]
 	st, err := s.client.Status(context.WithValue(ctx, reason{}, &why), urls[0])
 	if m.Err = err; err == nil {
 		m.Leader, m.Version, m.Size = st.Leader == m.ID, st.Version, st.DbSize
 		if len(st.Errors) > 0 {
 			m.Err = errors.New(strings.Join(st.Errors, "; "))
 		}
-	} else if why != nil {
-		m.Err = why
+	} else if w := why.Load(); w != nil {
+		m.Err = *w
 	}
 }
 

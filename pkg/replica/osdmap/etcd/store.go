@@ -13,7 +13,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,14 +35,15 @@ const DefaultPrefix = "/mcblock/"
 
 // A Config says where the cluster is.
 type Config struct {
-	Endpoints []string       // host:port each
+	Endpoints []string       // host:port each; the first one is asked first
 	Files     identity.Files // zero: plain text
 	Prefix    string         // of all keys; default DefaultPrefix
 }
 
 // A Store is an [osdmap.KV] in etcd.
 type Store struct {
-	client    *clientv3.Client
+	client    *clientv3.Client // of all members, for what is asked of any
+	members   members
 	endpoints []string
 	prefix    string
 	files     identity.Files
@@ -73,9 +76,6 @@ func Dial(c Config) (*Store, error) {
 	}
 	cfg := clientv3.Config{Logger: zap.NewNop(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(note)}}
-	for _, e := range c.Endpoints {
-		cfg.Endpoints = append(cfg.Endpoints, URL(e, c.Files))
-	}
 	if !c.Files.Plain() {
 		if _, _, err := c.Files.Read(); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
@@ -85,28 +85,50 @@ func Dial(c Config) (*Store, error) {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
-	var err error
-	if s.client, err = clientv3.New(cfg); err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+	connect := func(endpoints ...string) (*clientv3.Client, error) {
+		cfg.Endpoints = endpoints
+		client, err := clientv3.New(cfg)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("etcd: %w", err), s.Close())
+		}
+		return client, nil
 	}
-	return s, nil
+	var urls []string
+	for _, e := range c.Endpoints {
+		urls = append(urls, URL(e, c.Files))
+		client, err := connect(URL(e, c.Files))
+		if err != nil {
+			return nil, err
+		}
+		s.members.each = append(s.members.each, client)
+	}
+	var err error
+	s.client, err = connect(urls...)
+	return s, err
 }
 
 // Close ends the connections; calls that are under way fail.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() (err error) {
+	for _, c := range append(slices.Clone(s.members.each), s.client) {
+		if c != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
 
 type reason struct{}
 
 // call makes calls of etcd's client, and says which cluster failed and why the last attempt did:
 // the client tries again until its deadline, and then reports that alone.
 func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
-	var why error
+	var why atomic.Pointer[error] // attempts may be under way at several members
 	err := f(context.WithValue(ctx, reason{}, &why))
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, context.DeadlineExceeded) && why != nil:
-		err = fmt.Errorf("%w: %w", err, why)
+	}
+	if w := why.Load(); w != nil && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", err, *w)
 	}
 	return fmt.Errorf("etcd at %s: %w", strings.Join(s.endpoints, ", "), err)
 }
@@ -116,12 +138,13 @@ func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
 // writes then may fail before it has read the alert.
 func note(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	if why, ok := ctx.Value(reason{}).(*error); ok && err != nil && status.Convert(err).Message() != context.DeadlineExceeded.Error() {
+	if why, ok := ctx.Value(reason{}).(*atomic.Pointer[error]); ok && err != nil && status.Convert(err).Message() != context.DeadlineExceeded.Error() {
 		text := status.Convert(err).Message()
 		if strings.HasSuffix(text, syscall.EPIPE.Error()) || strings.HasSuffix(text, syscall.ECONNRESET.Error()) {
 			text += ": it may not trust this host's certificate"
 		}
-		*why = errors.New(text)
+		last := errors.New(text)
+		why.Store(&last)
 	}
 	return err
 }
@@ -130,7 +153,9 @@ func note(ctx context.Context, method string, req, reply any, cc *grpc.ClientCon
 func (s *Store) Get(ctx context.Context, prefix string) ([]osdmap.Pair, int64, error) {
 	var r *clientv3.GetResponse
 	err := s.call(ctx, func(ctx context.Context) (err error) {
-		r, err = s.client.Get(ctx, s.prefix+prefix, clientv3.WithPrefix())
+		r, err = ask(ctx, &s.members, func(ctx context.Context, c *clientv3.Client) (*clientv3.GetResponse, error) {
+			return c.Get(ctx, s.prefix+prefix, clientv3.WithPrefix())
+		})
 		return err
 	})
 	if err != nil {
@@ -158,7 +183,9 @@ func (s *Store) Commit(ctx context.Context, changes ...osdmap.Change) (bool, err
 	}
 	var r *clientv3.TxnResponse
 	err := s.call(ctx, func(ctx context.Context) (err error) {
-		r, err = s.client.Txn(ctx).If(ifs...).Then(thens...).Commit()
+		r, err = ask(ctx, &s.members, func(ctx context.Context, c *clientv3.Client) (*clientv3.TxnResponse, error) {
+			return c.Txn(ctx).If(ifs...).Then(thens...).Commit()
+		})
 		return err
 	})
 	if err != nil {

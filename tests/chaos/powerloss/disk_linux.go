@@ -1,0 +1,208 @@
+package powerloss
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Disk is a directory of programs whose power can be lost.
+type Disk struct {
+	root  string
+	keeps string // directory of what is on disk
+
+	mu    sync.Mutex
+	files map[uint64]*os.File          // by inode: open, so that none is used for another file
+	names map[string]map[string]uint64 // of directories that were synced, by path below root
+}
+
+// New makes a disk of a directory, which is there, and keeps what is durable in another one.
+func New(root, keeps string) (*Disk, error) {
+	return &Disk{root: root, keeps: keeps, files: map[uint64]*os.File{}, names: map[string]map[string]uint64{}}, os.MkdirAll(keeps, 0o700)
+}
+
+// Synced has what a process's descriptor refers to be on disk. It is called before the fsync returns.
+func (d *Disk) Synced(pid, fd int) error {
+	link := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
+	path, err := os.Readlink(link)
+	if err != nil || path != d.root && !strings.HasPrefix(path, d.root+"/") {
+		return nil //nolint:nilerr // it has ended, or the file is elsewhere
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info, err := os.Stat(link)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return d.listed(strings.TrimPrefix(path, d.root))
+	}
+	f, err := d.track(link, info)
+	if err != nil {
+		return err
+	}
+	to, err := os.Create(d.copyOf(inode(info)))
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return copyData(to, f)
+}
+
+// listed takes the names of a directory.
+func (d *Disk) listed(dir string) error {
+	entries, err := os.ReadDir(d.root + dir)
+	if err != nil {
+		return err
+	}
+	names := map[string]uint64{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is being removed
+		}
+		if err != nil {
+			return err
+		}
+		names[e.Name()] = inode(info)
+		if info.IsDir() {
+			names[e.Name()] = 0
+		} else if _, err := d.track(filepath.Join(d.root+dir, e.Name()), info); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	d.names[dir] = names
+	return nil
+}
+
+func inode(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }
+
+func (d *Disk) copyOf(ino uint64) string { return filepath.Join(d.keeps, fmt.Sprint(ino)) }
+
+func (d *Disk) track(path string, info fs.FileInfo) (*os.File, error) {
+	if f := d.files[inode(info)]; f != nil {
+		return f, nil
+	}
+	f, err := os.Open(path)
+	if err == nil {
+		d.files[inode(info)] = f
+	}
+	return f, err
+}
+
+// copyData copies a file, and leaves holes where it has none.
+func copyData(to, from *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		begin, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break
+		} else if err != nil {
+			return err
+		}
+		if at, err = unix.Seek(int(from.Fd()), begin, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(to, begin), io.NewSectionReader(from, begin, at-begin)); err != nil {
+			return err
+		}
+	}
+	return to.Truncate(info.Size())
+}
+
+// Lose has the directory be as after a power loss; its programs have ended. What of a file was not synced
+// is there if lucky says so, by its name.
+func (d *Disk) Lose(lucky func(name string) bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fresh := d.root + ".lost"
+	if err := d.restore("", fresh, lucky); err != nil {
+		return err
+	}
+	for _, f := range d.files {
+		_ = f.Close()
+	}
+	d.files = map[uint64]*os.File{}
+	if err := errors.Join(os.RemoveAll(d.root), os.Rename(fresh, d.root), os.RemoveAll(d.keeps), os.MkdirAll(d.keeps, 0o700)); err != nil {
+		return err
+	}
+	// What is there is on disk, from now on.
+	return filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			return d.listed(strings.TrimPrefix(path, d.root))
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		f, err := d.track(path, info)
+		if err != nil {
+			return err
+		}
+		to, err := os.Create(d.copyOf(inode(info)))
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		return copyData(to, f)
+	})
+}
+
+// restore writes what is on disk of a directory.
+func (d *Disk) restore(dir, to string, lucky func(name string) bool) error {
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	for name, ino := range d.names[dir] {
+		target := filepath.Join(to, name)
+		if ino == 0 {
+			if err := d.restore(dir+"/"+name, target, lucky); err != nil {
+				return err
+			}
+			continue
+		}
+		f, err := os.Create(target)
+		if err != nil {
+			return err
+		}
+		from := d.files[ino]
+		if from == nil || !lucky(dir+"/"+name) {
+			from, err = os.Open(d.copyOf(ino))
+			if errors.Is(err, fs.ErrNotExist) { // never synced
+				_ = f.Close()
+				continue
+			} else if err != nil {
+				return err
+			}
+			defer from.Close()
+		}
+		if err := errors.Join(copyData(f, from), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close lets go of the files.
+func (d *Disk) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.files {
+		_ = f.Close()
+	}
+	d.files = nil
+}

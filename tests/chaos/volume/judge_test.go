@@ -1,0 +1,65 @@
+package volume
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+)
+
+func write(v uint64, call, ret int64) Op { return Op{Kind: Write, Value: v, Call: call, Return: ret} }
+func read(v uint64, call, ret int64) Op  { return Op{Kind: Read, Value: v, Call: call, Return: ret} }
+func flushed(call, ret int64) Op         { return Op{Kind: Flush, Call: call, Return: ret} }
+func fua(v uint64, call, ret int64) Op {
+	return Op{Kind: Write, FUA: true, Value: v, Call: call, Return: ret}
+}
+
+// TestCheck: what keeps the promises passes, and what breaks them by a little does not.
+func TestCheck(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		ops    []Op
+		losses []int64
+		ok     bool
+	}{
+		{"the last write is read", []Op{write(1, 1, 2), write(2, 3, 4), read(2, 5, 6)}, nil, true},
+		{"a stale read", []Op{write(1, 1, 2), write(2, 3, 4), read(1, 5, 6)}, nil, false},
+		{"a read that began before the write had ended", []Op{write(1, 1, 2), write(2, 3, 6), read(1, 4, 7), read(2, 8, 9)}, nil, true},
+		{"a write that has not ended takes effect late", []Op{write(1, 1, Never), read(0, 2, 3), read(1, 4, 5)}, nil, true},
+		{"and is gone again", []Op{write(1, 1, Never), read(1, 2, 3), read(0, 4, 5)}, nil, false},
+		{"a value that nobody wrote", []Op{write(1, 1, 2), read(7, 3, 4)}, nil, false},
+		{"a loss forgets what was not flushed", []Op{write(1, 1, 2), write(2, 3, 4), read(0, 11, 12)}, []int64{10}, true},
+		{"but not what was", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(0, 11, 12)}, []int64{10}, false},
+		{"it keeps that", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(1, 11, 12)}, []int64{10}, true},
+		{"or what came later", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(2, 11, 12)}, []int64{10}, true},
+		{"and then keeps to it", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(2, 11, 12), read(1, 13, 14)}, []int64{10}, false},
+		{"a flush that was begun before covers nothing", []Op{flushed(1, 4), write(1, 2, 3), read(0, 11, 12)}, []int64{10}, true},
+		{"a write with FUA is flushed", []Op{fua(1, 1, 2), read(0, 11, 12)}, []int64{10}, false},
+		{"what was overwritten and flushed does not come back", []Op{write(1, 1, 2), fua(2, 3, 4), read(1, 11, 12)}, []int64{10}, false},
+		{"what was under way may", []Op{write(1, 1, Never), fua(2, 3, 4), read(1, 11, 12)}, []int64{10}, true},
+		{"a write that is made again after the loss", []Op{fua(2, 3, 4), write(1, 5, 14), read(2, 11, 12), read(1, 15, 16)}, []int64{10}, true},
+		{"two losses", []Op{fua(1, 1, 2), write(2, 11, 12), read(1, 21, 22)}, []int64{10, 20}, true},
+		{"the first one's flush counts after the second", []Op{fua(1, 1, 2), write(2, 11, 12), read(0, 21, 22)}, []int64{10, 20}, false},
+		{"without a loss nothing is forgotten", []Op{write(1, 1, 2), read(0, 11, 12)}, nil, false},
+	} {
+		if bad := Check(x.ops, x.losses); (len(bad) == 0) != x.ok {
+			t.Errorf("%s: %q", x.name, bad)
+		}
+	}
+}
+
+// TestLosses: a map without any of the members before is a loss, which needs the end of all of them.
+func TestLosses(t *testing.T) {
+	a := func(list ...core.Member) core.Map { return core.Map{Acting: list} }
+	m := func(id core.ID, i uint64) core.Member { return core.Member{ID: id, Incarnation: i} }
+	maps := []core.Map{a(m(1, 0), m(2, 0)), a(m(1, 11), m(2, 12)), a(m(2, 12)), a(m(2, 12), m(1, 31)), a(m(1, 51), m(2, 52))}
+	lives := []Life{{1, 10, 30}, {2, 10, 50}, {1, 30, 40}, {2, 50, 0}, {1, 50, 0}}
+	at, bad := Losses(maps, lives)
+	if len(bad) > 0 || len(at) != 1 || at[0] != 50 {
+		t.Errorf("%v %q", at, bad)
+	}
+	lives[1].End = 0
+	if _, bad := Losses(maps, lives); len(bad) != 1 || !strings.HasPrefix(bad[0], "revived:") {
+		t.Errorf("a member that lives: %q", bad)
+	}
+}

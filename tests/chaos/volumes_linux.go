@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/tests/chaos/volume"
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+// whole is how long a volume may take, when the last fault has ended, until it serves and all hosts are in its acting
+// set: leases and graces, detection, and the copy of a store.
+const whole = 30 * time.Second
+
+// A volumeResult is what came of a run.
+type volumeResult struct {
+	Violations []string
+	Ops        int
+	Losses     int           // of all memory
+	Epochs     uint64        // of the map
+	Longest    time.Duration // that an operation took
+	Took       time.Duration
+	Logs       string
+}
+
+// carryOutVolume carries a plan out and judges it. The error says that it could not be.
+func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*volumeResult, error) {
+	begun := time.Now()
+	r, err := newRack(ctx, programs, dir, p)
+	if err != nil {
+		return nil, err
+	}
+	res := &volumeResult{}
+	bad := func(format string, args ...any) {
+		res.Violations = append(res.Violations, fmt.Sprintf(format, args...))
+	}
+	mine := belongings(r.lab)
+	defer mine.close()
+	h := &volume.History{}
+	clients := make([]*volume.Client, p.Clients)
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	for i := range clients {
+		clients[i] = &volume.Client{ID: i, Export: export, Hosts: []string{"h1", "h2", "h3"}, Blocks: p.Blocks, Dial: r.dial, History: h, Rand: rand.New(rand.NewPCG(p.Seed, uint64(i)))} //nolint:gosec // small
+		wg.Go(func() { clients[i].Work(working) })
+	}
+	for _, text := range r.wreck(ctx) {
+		bad("fault: %s", text)
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not within %v of the last fault", whole))
+	defer cancel()
+	if err := r.all(waiting); err != nil {
+		bad("live: %v", err)
+	}
+	sleep(ctx, 300*time.Millisecond)
+	stop()
+	wg.Wait()
+	for _, c := range clients {
+		if !c.Done(whole) {
+			bad("hang: operations are under way %v after the last fault", whole)
+		}
+	}
+	for _, name := range []string{"h1", "h2", "h3"} { // what there is in the end
+		c := &volume.Client{ID: len(clients), Export: export, Dial: r.dial, History: h}
+		if err := c.ReadAll(name, p.Blocks); err != nil {
+			bad("live: reading at %s: %v", name, err)
+		}
+	}
+	for _, l := range r.lab.Hosts {
+		if !r.blocks[l.Name].Running() {
+			bad("end: %s has ended by itself", r.blocks[l.Name].Name)
+		}
+	}
+	if err := r.close(); err != nil {
+		bad("end: %v", err)
+	}
+	if text := mine.inhabited(); text != "" {
+		bad("left: %s", text)
+	}
+	res.judge(r, h)
+	res.Took, res.Logs = time.Since(begun), r.logs()
+	return res, nil
+}
+
+// judge looks for what was promised and is not so.
+func (res *volumeResult) judge(r *rack, h *volume.History) {
+	ops, torn := h.Ops()
+	for _, o := range torn {
+		res.Violations = append(res.Violations, fmt.Sprintf("torn: a read saw parts of two writes: %+v", o))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	losses, bad := volume.Losses(r.maps, r.lives)
+	res.Violations = append(append(res.Violations, bad...), volume.Check(ops, losses)...)
+	for _, o := range ops {
+		if o.Return != volume.Never {
+			res.Ops++
+			res.Longest = max(res.Longest, time.Duration(o.Return-o.Call))
+		}
+	}
+	if res.Losses = len(losses); len(r.maps) > 0 {
+		res.Epochs = r.maps[len(r.maps)-1].Epoch
+	}
+	if limit := time.Second; r.plan.Quiet() && (res.Longest > limit || res.Epochs > r.maps[len(r.maps)-1].Epoch) {
+		res.Violations = append(res.Violations, fmt.Sprintf("effect: etcd alone was away, and an operation took %v", res.Longest))
+	}
+}
+
+// wreck injects the faults, each at its time, and returns when the time for work has passed and all have ended.
+func (r *rack) wreck(ctx context.Context) (bad []string) {
+	start := time.Now()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, f := range r.plan.Faults {
+		wg.Go(func() {
+			sleep(ctx, time.Until(start.Add(f.At)))
+			undo, err := r.do(f)
+			sleep(ctx, f.For)
+			if undo != nil {
+				err = errors.Join(err, undo(ctx))
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				bad = append(bad, fmt.Sprintf("%v: %v", f, err))
+			}
+		})
+	}
+	sleep(ctx, time.Until(start.Add(r.plan.Work)))
+	wg.Wait()
+	return bad
+}
+
+// do has a fault begin, and returns what ends it.
+func (r *rack) do(f volume.Fault) (undo func(context.Context) error, err error) {
+	node := r.node(f.Node)
+	one := []string{node}
+	all := []string{"h1", "h2", "h3"}
+	sw := r.lab.Switches[0]
+	switch f.What {
+	case volume.KillBlock:
+		return r.kill(one, false)
+	case volume.KillAll:
+		return r.kill(all, false)
+	case volume.PowerLoss:
+		return r.kill(one, true)
+	case volume.AllPower:
+		return r.kill(all, true)
+	case volume.FreezeBlock:
+		return freeze(r.blocks[node]), nil
+	case volume.KillDaemon:
+		return r.killed(r.lab.Host(node).Daemon), nil
+	case volume.StopDaemon:
+		return freeze(r.lab.Host(node).Daemon), nil
+	case volume.KillAgent:
+		return r.killed(sw.Agent), nil
+	case volume.StopAgent:
+		return freeze(sw.Agent), nil
+	case volume.KillSwitch:
+		return r.killed(sw.Switch), nil
+	case volume.StopSwitch:
+		return freeze(sw.Switch), nil
+	case volume.KillEtcd:
+		return r.killed(r.etcds[node[1]-'1']), nil
+	case volume.StopEtcd:
+		return freeze(r.etcds[node[1]-'1']), nil
+	case volume.EtcdAway:
+		return freeze(r.etcds...), nil
+	case volume.Cut:
+		return func(context.Context) error { return r.lab.Impair(node, sw.Name, lab.Impairment{}) }, r.lab.Impair(node, sw.Name, lab.Cut)
+	}
+	return nil, errors.New("no such fault")
+}
+
+// node is the node that is meant, now.
+func (r *rack) node(name string) string {
+	m, _ := r.latest()
+	switch name {
+	case volume.Primary:
+		return fmt.Sprint("h", m.Primary.ID)
+	case volume.Replica:
+		others := slices.DeleteFunc(slices.Clone(m.Acting), func(x core.Member) bool { return x.ID == m.Primary.ID })
+		if len(others) > 0 {
+			return fmt.Sprint("h", others[len(others)-1].ID)
+		}
+		return fmt.Sprint("h", m.Primary.ID)
+	}
+	return name
+}
+
+func freeze(list ...*lab.Process) func(context.Context) error {
+	for _, p := range list {
+		p.Signal(unix.SIGSTOP)
+	}
+	return func(context.Context) error {
+		for _, p := range list {
+			p.Signal(unix.SIGCONT)
+		}
+		return nil
+	}
+}
+
+// killed kills a process that keeps nothing of a volume.
+func (r *rack) killed(p *lab.Process) func(context.Context) error {
+	p.Kill()
+	return func(ctx context.Context) error { return r.again(p, func() error { return p.Start(ctx) }) }
+}
+
+// again starts a process, unless another fault's end has done so.
+func (r *rack) again(p *lab.Process, start func() error) error {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	if p.Running() {
+		return nil
+	}
+	return start()
+}
+
+// kill kills mcblock on hosts at the same time; with power, what they and their daemons had not synced is gone.
+func (r *rack) kill(hosts []string, power bool) (func(context.Context) error, error) {
+	for _, h := range hosts {
+		r.blocks[h].Signal(unix.SIGKILL)
+	}
+	var errs []error
+	for _, h := range hosts {
+		r.killBlock(h)
+		if !power {
+			continue
+		}
+		r.lab.Host(h).Daemon.Kill()
+		rng := rand.New(rand.NewPCG(r.plan.Seed, uint64(hostID(h))))
+		none := rng.IntN(2) == 0 || r.plan.Lying
+		errs = append(errs, r.disks[h].Lose(func(string) bool { return !none && rng.IntN(2) == 0 }))
+	}
+	return func(ctx context.Context) error {
+		return lab.Each(hosts, func(h string) error {
+			d := r.lab.Host(h).Daemon
+			return errors.Join(r.again(d, func() error { return d.Start(ctx) }), r.again(r.blocks[h], func() error { return r.startBlock(ctx, h) }))
+		})
+	}, errors.Join(errs...)
+}
+
+// oneVolume carries out the run of a plan. What its processes said goes to keep if it fails.
+func oneVolume(ctx context.Context, programs volumePrograms, base string, p *volume.Plan, keep string) (*volumeResult, error) {
+	dir, err := os.MkdirTemp(base, "run-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	res, err := carryOutVolume(ctx, programs, dir, p)
+	if err != nil || len(res.Violations) == 0 && !keepAll || keep == "" {
+		return res, err
+	}
+	keep = filepath.Join(keep, "volume-"+strings.ReplaceAll(p.Name(), " ", "-"))
+	return res, errors.Join(os.MkdirAll(keep, 0o750), os.WriteFile(filepath.Join(keep, "logs"), []byte(res.Logs), 0o600))
+}
+
+func reportVolume(p *volume.Plan, res *volumeResult) string {
+	var b strings.Builder
+	b.WriteString(p.String())
+	fmt.Fprintf(&b, "  %d operations, the longest took %v; epoch %d, %d times all memory was lost\n", res.Ops, res.Longest.Round(time.Millisecond), res.Epochs, res.Losses)
+	if len(res.Violations) == 0 {
+		fmt.Fprintf(&b, "  all promises were kept (%.1f s)", res.Took.Seconds())
+	}
+	for _, v := range res.Violations {
+		fmt.Fprintf(&b, "  VIOLATION %s\n", v)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// doVolumes carries out the runs of some numbers.
+func doVolumes(ctx context.Context, numbers []uint64, liar bool, times int, keep string) error {
+	base, err := os.MkdirTemp("", "mcrdma-chaos-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(base)
+	programs, err := buildVolumes(filepath.Join(base, "bin"))
+	if err != nil {
+		return err
+	}
+	if times > 0 {
+		return measureVolumes(ctx, programs, base, times)
+	}
+	begun, failed, ops := time.Now(), []string{}, 0
+	for _, n := range numbers {
+		p := volume.Of(n)
+		if liar {
+			p = volume.Liar(n)
+		}
+		res, err := oneVolume(ctx, programs, base, p, keep)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name(), err)
+		}
+		ops += res.Ops
+		fmt.Println(reportVolume(p, res))
+		if len(res.Violations) > 0 {
+			failed = append(failed, p.Name())
+		}
+	}
+	if len(numbers) > 1 {
+		fmt.Printf("%d runs in %v: %d operations\n", len(numbers), time.Since(begun).Round(time.Second), ops)
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d runs failed: %s", len(failed), len(numbers), strings.Join(failed, ", "))
+	}
+	return nil
+}
