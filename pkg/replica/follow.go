@@ -26,6 +26,7 @@ type following struct {
 	events      followerEvents
 	ctx         context.Context
 	wg          *sync.WaitGroup
+	receiving   sync.WaitGroup
 	incarnation uint64
 	buffers     pool
 	size        int64 // of the ring
@@ -115,12 +116,12 @@ func (f *following) grant(iv core.Interval, id mcrdma.GroupID) (*mcrdma.Grant, e
 // joined: a group is formed.
 func (f *following) joined(m *mcrdma.Member) {
 	n := f.now
-	if n == nil || n.id != m.Info().ID || n.member != nil {
+	if n == nil || n.id != m.Info().ID || n.member != nil || f.ctx.Err() != nil {
 		f.wg.Go(func() { _ = m.Close() }) // it was left before it was formed
 		return
 	}
 	n.member = m
-	f.wg.Go(func() {
+	f.receiving.Go(func() {
 		err := f.receive(n)
 		if closed := m.Close(); closed != nil {
 			err = fmt.Errorf("the device does not give up the ring, so that an old primary might still write to it: %w; restart this host's program, and see to the device", closed)

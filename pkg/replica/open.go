@@ -87,6 +87,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.wg.Add(1) // the loop begins others until it has stopped
 	stored := l.disk.log.Stored()
 	l.content, l.shown = newContent(stored.Tail.Index), stored.Tail.Index
 	for e := range l.disk.log.Headers() {
@@ -113,12 +114,18 @@ func (v *Volume) mapIs(m core.Map) { v.loop.post(func() { v.loop.mapIs(m) }) }
 // close closes this host's copy. What was taken becomes durable.
 func (v *Volume) close() error {
 	close(v.closed)
-	v.loop.cancel()
-	v.loop.wg.Wait()
-	v.loop.mailbox.close()
-	<-v.loop.stopped
-	err := v.loop.disk.close()
-	o := v.loop.out.(*local)
+	l := v.loop
+	l.cancel()
+	begun := make(chan struct{})
+	l.post(func() { close(begun) })
+	<-begun
+	l.follow.receiving.Wait() // no other receive begins, and what has landed was posted
+	l.mailbox.close()
+	<-l.stopped
+	l.wg.Done()
+	l.wg.Wait()
+	err := l.disk.close()
+	o := l.out.(*local)
 	for _, m := range o.memory {
 		_ = m.Close() // busy: the client ends it
 	}
