@@ -43,7 +43,9 @@ type peer struct {
 	stage          Backfill
 	cursor         uint64 // of the chunk that it asks for
 
-	reset reset
+	pushed attempt // by the entry after which it began
+	asked  attempt // for a chunk, by its cursor
+	reset  reset
 
 	adding    bool   // to the group
 	from      uint64 // it gets the entries from this one on by the group; 0: it gets none
@@ -58,6 +60,21 @@ type reset struct {
 
 func (p *peer) resetPending() bool {
 	return p.reset.sent && p.match <= p.reset.have && (p.stage != Filled || p.match < p.reset.tail)
+}
+
+// attempt is what was sent to a member last, and is long to send.
+type attempt struct {
+	from uint64
+	at   time.Duration
+}
+
+// due says whether something is to be sent: it is something else, or has probably been lost.
+func (a *attempt) due(from uint64, now, after time.Duration) bool {
+	if a.at != 0 && a.from == from && now-a.at < after {
+		return false
+	}
+	*a = attempt{from, now}
+	return true
 }
 
 // base is the entry after which it may need entries of the log.
@@ -191,7 +208,9 @@ func (n *Node) tickPrimary(now time.Duration) {
 	}
 	n.leases(now)
 	for i := range l.peers {
-		n.tend(&l.peers[i])
+		if p := &l.peers[i]; now-p.heard < n.cfg.Lease {
+			n.tend(p, now)
+		}
 	}
 	if !n.leased(now) {
 		n.readMap() // another may be the primary
@@ -231,7 +250,7 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 		p.refill = p.refill && p.stage < Pulling
 	}
 	if !was.known || p.match > was.match || p.stage != was.stage || p.cursor != was.cursor || p.started != was.started {
-		n.tend(p) // else with the next beat
+		n.tend(p, now) // else with the next beat
 	}
 	n.advance(now)
 }
@@ -250,8 +269,8 @@ func (n *Node) settle() {
 	n.apply()
 }
 
-// tend sends a member what it lacks next.
-func (n *Node) tend(p *peer) {
+// tend sends a member what it lacks next. What is long is sent again when there was time for an answer.
+func (n *Node) tend(p *peer, now time.Duration) {
 	l := n.lead
 	if !p.known {
 		return
@@ -271,13 +290,15 @@ func (n *Node) tend(p *peer) {
 		}
 		return
 	case p.match < limit:
-		v, _ := n.log.at(base)
-		to(Push{Prev: v, Runs: n.log.between(base, min(limit, base+n.cfg.Batch))})
+		if p.pushed.due(base, now, n.cfg.Lease) {
+			v, _ := n.log.at(base)
+			to(Push{Prev: v, Runs: n.log.between(base, min(limit, base+n.cfg.Batch))})
+		}
 	case p.stage != Pulling && !p.started && (l.state == Peering || p.from != 0):
 		v, _ := n.log.at(p.match)
 		to(Start{v})
 	}
-	if p.stage == Pulling && p.cursor != Full {
+	if p.stage == Pulling && p.cursor != Full && p.asked.due(p.cursor, now, n.cfg.Lease) {
 		to(Chunk{Cursor: p.cursor, Applied: n.applied})
 	}
 	if l.state == Active && p.from == 0 && !p.adding && head-p.match <= n.cfg.Near && l.wanted == nil && !slices.ContainsFunc(l.members, func(m Member) bool { return m.ID == p.member.ID }) {
@@ -294,7 +315,7 @@ func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
 	if p := n.peer(m); p != nil && p.adding {
 		if p.adding = false; from > 0 && from <= n.log.head().Index+1 {
 			p.from = from
-			n.tend(p)
+			n.tend(p, now)
 		}
 	}
 	n.advance(now)
