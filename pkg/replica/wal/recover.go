@@ -136,11 +136,12 @@ func (r *recovery) cut(at int64, cause error) error {
 		if _, err := io.ReadFull(b, h[:]); err != nil {
 			return err
 		}
+		if h == [HeaderSize]byte{} {
+			continue // most of a segment, as a rule
+		}
+		end = p + HeaderSize
 		if rec, err := parse(h[:]); err == nil && g.begin.isMark(&rec, p) && p > at {
 			return fmt.Errorf("%w, and what follows shows that it was durable: this host's copy cannot be used any more", cause)
-		}
-		if h != [HeaderSize]byte{} {
-			end = p + HeaderSize
 		}
 	}
 	r.torn += end - at
