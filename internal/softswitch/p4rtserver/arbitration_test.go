@@ -274,7 +274,7 @@ func TestNewPrimaryWaitsForWrites(t *testing.T) {
 	})
 	b.arbitrate(9)
 	a.expectArbitration(codes.AlreadyExists, 9)
-	// From here on no controller may write, and b has not been notified yet. Packets are for nobody.
+	// From here on no controller may write, and b has not been notified yet. Packets go to no controller.
 	r.bench.packetIn(make([]byte, 100))
 	if st := r.server.Stats(); st.PacketIns != 0 || st.PacketInDrops != 1 {
 		t.Errorf("stats %+v", st)

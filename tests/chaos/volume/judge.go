@@ -27,8 +27,8 @@ func Ended(lives []Life, m core.Member) (end int64) {
 	return end
 }
 
-// Losses are the moments at which no member of the acting set was left: what was not flushed may be gone. A map that
-// has no member of the one before tells of them. If one of those lived on, that is a violation.
+// Losses are the moments at which no member of the acting set was left: what was not flushed may be gone. They show in a map that
+// has no member of the one before. If one of those lived on, that is a violation.
 func Losses(maps []core.Map, lives []Life) (at []int64, bad []string) {
 	for i := 1; i < len(maps); i++ {
 		was, is := &maps[i-1], &maps[i]

@@ -27,7 +27,7 @@ func TestCheck(t *testing.T) {
 		{"a read that began before the write had ended", []Op{write(1, 1, 2), write(2, 3, 6), read(1, 4, 7), read(2, 8, 9)}, nil, true},
 		{"a write that has not ended takes effect late", []Op{write(1, 1, Never), read(0, 2, 3), read(1, 4, 5)}, nil, true},
 		{"and is gone again", []Op{write(1, 1, Never), read(1, 2, 3), read(0, 4, 5)}, nil, false},
-		{"a value that nobody wrote", []Op{write(1, 1, 2), read(7, 3, 4)}, nil, false},
+		{"a value that no client wrote", []Op{write(1, 1, 2), read(7, 3, 4)}, nil, false},
 		{"a loss forgets what was not flushed", []Op{write(1, 1, 2), write(2, 3, 4), read(0, 11, 12)}, []int64{10}, true},
 		{"but not what was", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(0, 11, 12)}, []int64{10}, false},
 		{"it keeps that", []Op{write(1, 1, 2), flushed(3, 4), write(2, 5, 6), read(1, 11, 12)}, []int64{10}, true},

@@ -14,7 +14,7 @@ import (
 type Watcher struct {
 	listener *net.UnixListener
 	kill     func()
-	synced   func(pid, fd int) error // nil: nobody wants to know
+	synced   func(pid, fd int) error // nil: it is not wanted
 	serving  sync.WaitGroup
 	closed   chan struct{}
 

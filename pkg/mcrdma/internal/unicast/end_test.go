@@ -181,7 +181,7 @@ func TestCloseWaits(t *testing.T) {
 }
 
 // TestNewestConnection: while a connection ends, the sender gives one up and makes another: that one is carried,
-// and nobody waits for the one that was given up.
+// and none waits for the one that was given up.
 func TestNewestConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, free := make(chan struct{}), make(chan struct{})
@@ -201,7 +201,7 @@ func TestNewestConnection(t *testing.T) {
 		_, _ = first.Write([]byte{0})
 		_, _ = first.Write(frame(header{Kind: kindWrite, Length: 5}, 5)[:headerLen])
 		<-busy
-		serve() // nobody is at its other end any more
+		serve() // its other end is not used any more
 		last := serve()
 		free <- struct{}{}
 		<-busy
