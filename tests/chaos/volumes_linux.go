@@ -68,13 +68,13 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	stop()
 	wg.Wait()
 	for _, c := range clients {
-		if !c.Done(whole) {
+		if ctx.Err() == nil && !c.Done(whole) {
 			bad("hang: operations are under way %v after the last fault", whole)
 		}
 	}
 	for _, name := range []string{"h1", "h2", "h3"} { // what there is in the end
 		c := &volume.Client{ID: len(clients), Export: export, Dial: r.dial, History: h}
-		if err := c.ReadAll(name, p.Blocks); err != nil {
+		if err := c.ReadAll(name, p.Blocks, whole); err != nil {
 			bad("live: reading at %s: %v", name, err)
 		}
 	}
