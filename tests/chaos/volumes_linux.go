@@ -61,22 +61,17 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not within %v of the last fault", whole))
 	defer cancel()
-	if err := r.all(waiting); err != nil {
-		bad("live: %v", err)
+	serves := r.all(waiting)
+	if serves == nil {
+		sleep(ctx, 300*time.Millisecond) // of work with all copies
 	}
-	sleep(ctx, 300*time.Millisecond)
 	stop()
 	wg.Wait()
-	for _, c := range clients {
-		if ctx.Err() == nil && !c.Done(whole) {
-			bad("hang: operations are under way %v after the last fault", whole)
-		}
+	if serves == nil {
+		serves = r.last(clients, h)
 	}
-	for _, name := range []string{"h1", "h2", "h3"} { // what there is in the end
-		c := &volume.Client{ID: len(clients), Export: export, Dial: r.dial, History: h}
-		if err := c.ReadAll(name, p.Blocks, whole); err != nil {
-			bad("live: reading at %s: %v", name, err)
-		}
+	if serves != nil {
+		bad("live: %v", serves)
 	}
 	for _, l := range r.lab.Hosts {
 		if !r.blocks[l.Name].Running() {
@@ -92,6 +87,25 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 	res.judge(r, h)
 	res.Took, res.Logs = time.Since(begun), r.logs()
 	return res, nil
+}
+
+// last waits for what is under way, and has each block be read at each host.
+func (r *rack) last(clients []*volume.Client, h *volume.History) error {
+	if err := lab.Each(clients, func(c *volume.Client) error {
+		if !c.Done(whole) {
+			return fmt.Errorf("operations of client %d are under way %v after the last fault", c.ID, whole)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return lab.Each(r.lab.Hosts, func(l *lab.HostNode) error {
+		c := &volume.Client{ID: len(clients), Export: export, Dial: r.dial, History: h}
+		if err := c.ReadAll(l.Name, r.plan.Blocks, whole); err != nil {
+			return fmt.Errorf("reading at %s: %w", l.Name, err)
+		}
+		return nil
+	})
 }
 
 // judge looks for what was promised and is not so.
