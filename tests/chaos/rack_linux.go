@@ -63,6 +63,7 @@ type rack struct {
 	etcdAt   []string
 	etcdIDs  identity.Files
 	follower *lab.Process
+	begun    uint64 // the epoch with which all were there
 
 	starting sync.Mutex // of processes that faults have ended
 
@@ -127,7 +128,10 @@ func (r *rack) start(ctx context.Context) error {
 		}
 		sleep(ctx, 100*time.Millisecond)
 	}
-	return r.all(ctx)
+	err := r.all(ctx)
+	m, _ := r.latest()
+	r.begun = m.Epoch
+	return err
 }
 
 // watch keeps what is on disk of a host's volumes. etcd's files keep all that was written to them.
