@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,7 @@ type rack struct {
 	blocks   map[string]*lab.Process // mcblock, by host
 	disks    map[string]*powerloss.Disk
 	watchers []*watch.Watcher
+	lying    atomic.Bool // of the disks
 	etcds    []*lab.Process // members in processes of their own
 	etcdAt   []string
 	etcdIDs  identity.Files
@@ -131,6 +133,7 @@ func (r *rack) start(ctx context.Context) error {
 	err := r.all(ctx)
 	m, _ := r.latest()
 	r.begun = m.Epoch
+	r.lying.Store(r.plan.Lying)
 	return err
 }
 
@@ -145,9 +148,11 @@ func (r *rack) watch(host string) error {
 		return err
 	}
 	r.disks[host] = d
-	synced := d.Synced
-	if r.plan.Lying {
-		synced = nil
+	synced := func(pid, fd int) error {
+		if r.lying.Load() {
+			return nil
+		}
+		return d.Synced(pid, fd)
 	}
 	socket := filepath.Join(r.lab.Dir, host+".watch")
 	w, err := watch.Syncs(socket, func() { p.Signal(unix.SIGKILL) }, synced)
