@@ -60,7 +60,7 @@ type rack struct {
 	blocks   map[string]*lab.Process // mcblock, by host
 	disks    map[string]*powerloss.Disk
 	watchers []*watch.Watcher
-	lying    atomic.Bool // of the disks
+	lying    atomic.Bool    // of the disks
 	etcds    []*lab.Process // members in processes of their own
 	etcdAt   []string
 	etcdIDs  identity.Files
