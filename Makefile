@@ -88,15 +88,17 @@ bench: ## benchmarks, with allocations
 	$(GO) run ./tests/bench/groups
 	$(GO) run ./tests/bench/rdmc
 
-chaos: ## the fault matrix: rows, and 200 runs with faults in network namespaces; needs root
+chaos: ## the fault matrices of groups and of volumes: rows, and 200 runs each, in network namespaces; needs root
 	@scripts/need gcc ip:iproute2
 	$(GO) run ./tests/chaos -rows -runs 200
+	$(GO) run ./tests/chaos -volumes -rows -runs 200
 
 e2e: ## whole programs, devices and switches across network namespaces, on bmv2 with SWITCH=bmv2 (needs root)
 	@scripts/need gcc ip:iproute2
 ifeq ($(or $(SWITCH),softswitch),softswitch)
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/e2e/...
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/docs
+	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestVolume' ./tests/chaos
 	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/... ./internal/softswitch/... ./cmd/...
 else
 	MCRDMA_E2E=1 MCRDMA_SWITCH=$(SWITCH) $(GO) run ./scripts/gotest -v -count=1 -timeout 30m ./tests/e2e

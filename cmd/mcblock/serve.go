@@ -18,6 +18,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
@@ -205,7 +206,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager) (*replica.Host, er
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	dir := filepath.Join(s.cfg.Data, "volumes")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}

@@ -79,6 +79,20 @@ func Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
+// MkdirAll makes a directory, and those above it that are missing. All their names are on disk.
+func MkdirAll(path string) error {
+	above := filepath.Dir(path)
+	if _, err := os.Stat(above); errors.Is(err, os.ErrNotExist) {
+		if err := MkdirAll(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return SyncDir(above) // also if it is there: it may have been made right before a crash
+}
+
 // SyncDir makes the names in a directory durable.
 func SyncDir(path string) error {
 	d, err := os.Open(path)

@@ -3,9 +3,9 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/store"
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
@@ -46,7 +46,7 @@ type change struct {
 
 // openDisk opens what this host has of a volume. synced is called by another goroutine.
 func openDisk(dir string, volume uint64, size int64, step uint64, synced func(seq uint64, err error)) (*disk, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	s, err := store.Open(filepath.Join(dir, "store"), volume, size)

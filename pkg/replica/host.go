@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -64,7 +65,7 @@ func Open(c Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+	if err := durable.MkdirAll(c.Dir); err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
 	h := &Host{cfg: c, volumes: map[uint64]*Volume{}, broken: map[uint64]error{}}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,10 +60,12 @@ type rack struct {
 	blocks   map[string]*lab.Process // mcblock, by host
 	disks    map[string]*powerloss.Disk
 	watchers []*watch.Watcher
+	lying    atomic.Bool    // of the disks
 	etcds    []*lab.Process // members in processes of their own
 	etcdAt   []string
 	etcdIDs  identity.Files
 	follower *lab.Process
+	begun    uint64 // the epoch with which all were there
 
 	starting sync.Mutex // of processes that faults have ended
 
@@ -127,7 +130,11 @@ func (r *rack) start(ctx context.Context) error {
 		}
 		sleep(ctx, 100*time.Millisecond)
 	}
-	return r.all(ctx)
+	err := r.all(ctx)
+	m, _ := r.latest()
+	r.begun = m.Epoch
+	r.lying.Store(r.plan.Lying)
+	return err
 }
 
 // watch keeps what is on disk of a host's volumes. etcd's files keep all that was written to them.
@@ -141,9 +148,11 @@ func (r *rack) watch(host string) error {
 		return err
 	}
 	r.disks[host] = d
-	synced := d.Synced
-	if r.plan.Lying {
-		synced = nil
+	synced := func(pid, fd int) error {
+		if r.lying.Load() {
+			return nil
+		}
+		return d.Synced(pid, fd)
 	}
 	socket := filepath.Join(r.lab.Dir, host+".watch")
 	w, err := watch.Syncs(socket, func() { p.Signal(unix.SIGKILL) }, synced)

@@ -33,7 +33,8 @@ func New(root, keeps string) (*Disk, error) {
 func (d *Disk) Synced(pid, fd int) error {
 	link := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 	path, err := os.Readlink(link)
-	if err != nil || path != d.root && !strings.HasPrefix(path, d.root+"/") {
+	mine := path == d.root || strings.HasPrefix(path, d.root+"/")
+	if err != nil || !mine && filepath.Dir(path) != filepath.Clean(os.TempDir()) { // from there it may be moved here
 		return nil //nolint:nilerr // it has ended, or the file is elsewhere
 	}
 	d.mu.Lock()

@@ -214,9 +214,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ReadAll reads each block at a host.
-func (c *Client) ReadAll(host string, blocks int) error {
+// ReadAll reads each block at a host, in a time.
+func (c *Client) ReadAll(host string, blocks int, bound time.Duration) error {
 	x, err := c.dial(host)
+	if err == nil {
+		err = x.SetDeadline(time.Now().Add(bound))
+	}
 	for b := range blocks {
 		if err == nil {
 			err = c.do(x, Op{Kind: Read, Host: host, Client: c.ID, Block: b})

@@ -19,7 +19,7 @@ type Plan struct {
 	Fast       bool // the shorter times
 	HostsRelay bool // the switch copies nothing
 	OwnEtcd    bool // in processes of its own, on the management network
-	Lying      bool // all disks say that they have synced, and have not
+	Lying      bool // all disks say that they have synced, and have not since the work began
 	Work       time.Duration
 	Faults     []Fault
 }
