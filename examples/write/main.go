@@ -105,7 +105,7 @@ func run(ctx context.Context, from, to, file string, size int) error {
 	}
 	// SENDs and WRITEs of one queue pair arrive in order, so when the digest
 	// is there, so is all the data.
-	send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.Signaled, SGEs: []qp.SGE{tx.mr.SGE(len(data), len(digest))}}
+	send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.FlagSignaled, SGEs: []qp.SGE{tx.mr.SGE(len(data), len(digest))}}
 	if err := tx.qp.PostSend(&send); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func writeAll(ctx context.Context, tx, rx *endpoint, n int) error {
 	for done < total {
 		for posted < total && posted-done < window {
 			off := posted * chunk
-			wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.Signaled,
+			wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.FlagSignaled,
 				SGEs:       []qp.SGE{tx.mr.SGE(off, min(chunk, n-off))},
 				RemoteAddr: rx.mr.Addr() + uint64(off), RKey: rx.mr.RKey()}
 			if err := tx.qp.PostSend(&wr); err != nil {
@@ -204,19 +204,19 @@ func (e *endpoint) create(buf []byte, access qp.Access) error {
 	if e.qp, err = pd.CreateQP(qp.Init{SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: window, MaxRecvWR: 1, MaxSGE: 1}); err != nil {
 		return err
 	}
-	return e.qp.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit)
+	return e.qp.Modify(&qp.Attr{State: qp.StateInit, Access: access}, qp.MaskInit)
 }
 
 // connect takes the queue pair up to RTS, connected to peer's.
 func (e *endpoint) connect(peer *endpoint, mtu int) error {
 	attr := qp.Attr{
-		State: qp.RTR, DestAddr: peer.dev.Attr().Addr, DestQPN: peer.qp.QPN(), PathMTU: mtu,
+		State: qp.StateRTR, DestAddr: peer.dev.Attr().Addr, DestQPN: peer.qp.QPN(), PathMTU: mtu,
 		RQPSN: peer.psn, MinRNRTimer: 12, // 0.64 ms
 	}
 	if err := e.qp.Modify(&attr, qp.MaskRTR); err != nil {
 		return err
 	}
-	attr = qp.Attr{State: qp.RTS, SQPSN: e.psn, Timeout: 14, RetryCnt: 7, RNRRetry: 7} // 67 ms, 7 = forever
+	attr = qp.Attr{State: qp.StateRTS, SQPSN: e.psn, Timeout: 14, RetryCnt: 7, RNRRetry: 7} // 67 ms, 7 = forever
 	return e.qp.Modify(&attr, qp.MaskRTS)
 }
 

@@ -396,3 +396,37 @@ func TestReformed(t *testing.T) {
 		}
 	})
 }
+
+// TestReplenishClosed: a receive whose memory was closed can't go back, and Recv says so.
+func TestReplenishClosed(t *testing.T) {
+	onPaths(t, func(t *testing.T, r *rig) {
+		m := r.rs[0].m
+		mem, err := r.rs[0].c.Alloc(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.replenish = true
+		r.post(1)
+		for _, other := range r.rs[1:] {
+			if err := other.m.PostRecv(Piece{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.PostRecv(mem.All()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := r.g.WriteImm(t.Context(), At{}, 1, r.mem.Slice(0, 10)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Recv(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := mem.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Recv(t.Context())
+		wants(t, "a receive without memory", err, ErrClosed, "the memory was closed")
+	})
+}

@@ -116,12 +116,12 @@ func (p *inSwitch) poll() error {
 		wc := &p.wcs[i]
 		p.out--
 		switch {
-		case wc.Status == qp.WRFlushErr:
+		case wc.Status == qp.StatusWRFlushErr:
 			p.dead = true
-		case wc.Status == qp.LocLenErr:
+		case wc.Status == qp.StatusLocLenErr:
 			p.dead = true
 			m.endLocked(fmt.Errorf("%w: a message is longer than the receive", ErrInvalid))
-		case wc.Status != qp.Success:
+		case wc.Status != qp.StatusSuccess:
 			// Whatever it is, it would fail again: soft-RoCE, for example, reports a
 			// message that is too long as an operation error of the queue pair.
 			p.dead = true

@@ -164,11 +164,14 @@ func (m *Member) deliver(r Received) {
 // message was longer than the receive),
 // ErrDaemon or ErrFailed.
 //
-// With Grant.Replenish, the receive that the call before has returned is posted again by this one.
+// With Grant.Replenish, the receive that the call before has returned is posted again by this one. If that is not
+// possible, as its memory was closed, the error is PostRecv's, and the receive is gone.
 func (m *Member) Recv(ctx context.Context) (Received, error) {
 	if m.back {
 		m.back = false
-		_ = m.PostRecv(m.lent) // an error: the member has ended, as is found below
+		if err := m.PostRecv(m.lent); err != nil && m.Err() == nil {
+			return Received{}, err
+		}
 	}
 	for {
 		m.mu.Lock()

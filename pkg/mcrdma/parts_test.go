@@ -184,9 +184,9 @@ func TestCompletions(t *testing.T) {
 	}{
 		"all":     {[]qp.WC{{ID: 0}, {ID: 1}, {ID: 2}}, 3, "", false, false},
 		"order":   {[]qp.WC{{ID: 0}, {ID: 2}, {ID: 2}}, 1, "out of order", false, false},
-		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.RemInvReqErr}, {ID: 2, Status: qp.WRFlushErr}}, 1, "a receiver refused", true, true},
-		"access":  {[]qp.WC{{ID: 0, Status: qp.RemAccessErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "a receiver refused", true, true},
-		"silent":  {[]qp.WC{{ID: 0, Status: qp.RetryExcErr}, {ID: 1, Status: qp.WRFlushErr}}, 0, "nothing is acknowledged", true, false},
+		"refused": {[]qp.WC{{ID: 0}, {ID: 1, Status: qp.StatusRemInvReqErr}, {ID: 2, Status: qp.StatusWRFlushErr}}, 1, "a receiver refused", true, true},
+		"access":  {[]qp.WC{{ID: 0, Status: qp.StatusRemAccessErr}, {ID: 1, Status: qp.StatusWRFlushErr}}, 0, "a receiver refused", true, true},
+		"silent":  {[]qp.WC{{ID: 0, Status: qp.StatusRetryExcErr}, {ID: 1, Status: qp.StatusWRFlushErr}}, 0, "nothing is acknowledged", true, false},
 	} {
 		done := 0
 		g := &Group{room: make(chan struct{}, 3), drained: make(chan struct{})}
@@ -291,7 +291,7 @@ func TestFlush(t *testing.T) {
 		g.life.queue.push(&Op{Done: func(*Op) { done++ }})
 		g.life.queue.advance()
 	}
-	s := &switched{g: g, queuePair: queuePair{&lateCQ{listCQ: listCQ{list: []qp.WC{{ID: 0}, {ID: 1}, {ID: 2, Status: qp.WRFlushErr}}}}, stubQP{}}, posted: 3}
+	s := &switched{g: g, queuePair: queuePair{&lateCQ{listCQ: listCQ{list: []qp.WC{{ID: 0}, {ID: 1}, {ID: 2, Status: qp.StatusWRFlushErr}}}}, stubQP{}}, posted: 3}
 	if err := s.run(ended); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -306,7 +306,7 @@ func TestFlushReceived(t *testing.T) {
 	m := &Member{inbox: newInbox[Received]()}
 	m.recvs.push(Piece{})
 	m.recvs.push(Piece{})
-	cq := &lateCQ{listCQ: listCQ{list: []qp.WC{{Opcode: qp.WCRecvWriteImm, ByteLen: 9}, {Status: qp.WRFlushErr}}}}
+	cq := &lateCQ{listCQ: listCQ{list: []qp.WC{{Opcode: qp.WCRecvWriteImm, ByteLen: 9}, {Status: qp.StatusWRFlushErr}}}}
 	p := &inSwitch{m: m, queuePair: queuePair{cq, stubQP{}}, out: 2, posted: 2}
 	p.run(ended)
 	if m.have != 1 || m.inbox.len() != 1 || m.recvs.len() != 1 || p.out != 0 {

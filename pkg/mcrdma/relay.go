@@ -102,7 +102,7 @@ func (c *counted) Send(peer int, imm uint32, block []byte) error {
 func (c *counted) Events(ctx context.Context, events []rdmcfallback.Event) (int, error) {
 	n, err := c.relayTransport.Events(ctx, events)
 	for i := range events[:n] {
-		if events[i].Kind == rdmcfallback.Sent {
+		if events[i].Kind == rdmcfallback.EventSent {
 			c.tally.completions.Add(1)
 		}
 	}

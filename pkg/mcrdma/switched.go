@@ -37,7 +37,7 @@ func (c *Client) newQueuePair(depth int, init qp.Init, access qp.Access) (p queu
 	}
 	init.SendCQ, init.RecvCQ = p.cq, p.cq
 	if p.qp, err = c.pd.CreateQP(init); err == nil {
-		err = p.qp.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit)
+		err = p.qp.Modify(&qp.Attr{State: qp.StateInit, Access: access}, qp.MaskInit)
 	}
 	if err != nil {
 		p.close()
@@ -49,7 +49,7 @@ func (c *Client) newQueuePair(depth int, init qp.Init, access qp.Access) (p queu
 // flush ends the queue pair. What was acknowledged before completes, the rest comes back
 // flushed: poll takes that, while there is something left.
 func (p queuePair) flush(left func() bool, poll func() error) {
-	_ = p.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState)
+	_ = p.qp.Modify(&qp.Attr{State: qp.StateError}, qp.MaskState)
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
 	for left() && p.cq.Wait(ctx) == nil && poll() == nil {
@@ -136,12 +136,12 @@ func ready(q qp.QP, c *mcrdmav1.Connection) error {
 		return fmt.Errorf("%w: %w", ErrDaemon, err)
 	}
 	psn := rocev2.PSN(c.GetPsn())
-	err = q.Modify(&qp.Attr{State: qp.RTR, DestAddr: addr, DestQPN: rocev2.QPN(c.GetQpn()), PathMTU: int(c.GetMtu()),
+	err = q.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: addr, DestQPN: rocev2.QPN(c.GetQpn()), PathMTU: int(c.GetMtu()),
 		RQPSN: psn, MinRNRTimer: minRNRTimer, DSCP: uint8(c.GetDscp())}, qp.MaskRTR|qp.MaskDSCP)
 	if err != nil {
 		return err
 	}
-	return q.Modify(&qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: timeoutOf(c), RetryCnt: retries, RNRRetry: rnrRetries}, qp.MaskRTS)
+	return q.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: psn, Timeout: timeoutOf(c), RetryCnt: retries, RNRRetry: rnrRetries}, qp.MaskRTS)
 }
 
 // post implements outbound.
@@ -153,7 +153,7 @@ func (s *switched) post(o *queued) error {
 			n++
 		}
 	}
-	s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.Signaled, SGEs: s.sges[:n], Imm: op.Imm}
+	s.wr = qp.SendWR{ID: s.posted, Opcode: qp.Opcode(op.Kind), Flags: qp.FlagSignaled, SGEs: s.sges[:n], Imm: op.Imm}
 	if !op.Kind.send() {
 		r := s.g.regions[op.At.Region]
 		s.wr.RemoteAddr, s.wr.RKey = r.GetVa()+op.At.Offset, r.GetRkey()
@@ -194,7 +194,7 @@ func (s *switched) nudge() {
 		return
 	}
 	r := s.g.regions[0]
-	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.Signaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
+	s.wr = qp.SendWR{ID: nudgeID, Opcode: qp.OpWrite, Flags: qp.FlagSignaled, RemoteAddr: r.GetVa(), RKey: r.GetRkey()}
 	if s.qp.PostSend(&s.wr) == nil { // otherwise the timeout does it
 		s.nudges.Add(1)
 	}
@@ -239,9 +239,9 @@ func (s *switched) poll() error {
 		nudge := wc.ID == nudgeID
 		switch {
 		case s.broken:
-		case nudge && wc.Status == qp.Success:
+		case nudge && wc.Status == qp.StatusSuccess:
 			s.nudges.Add(-1)
-		case wc.Status == qp.Success && wc.ID == s.completed:
+		case wc.Status == qp.StatusSuccess && wc.ID == s.completed:
 			good++
 		default:
 			s.broken, err = true, failure(wc)
@@ -257,16 +257,16 @@ func (s *switched) poll() error {
 
 // failure says why a completion is bad.
 func failure(wc *qp.WC) error {
-	if wc.Status == qp.Success {
+	if wc.Status == qp.StatusSuccess {
 		return errors.New("completions are out of order")
 	}
 	e := &formationError{err: wc.Status.Err()}
 	switch wc.Status {
-	case qp.RemInvReqErr, qp.RemAccessErr, qp.RemOpErr:
+	case qp.StatusRemInvReqErr, qp.StatusRemAccessErr, qp.StatusRemOpErr:
 		// The switch has counted which receiver refused. The others were cut off at
 		// different places, so what each has acknowledged says nothing about it.
 		e.blame, e.refused, e.err = true, true, fmt.Errorf("a receiver refused: %w", e.err)
-	case qp.RetryExcErr:
+	case qp.StatusRetryExcErr:
 		e.blame, e.err = true, fmt.Errorf("nothing is acknowledged: %w", e.err)
 	}
 	return e

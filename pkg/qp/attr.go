@@ -10,19 +10,19 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// A State is a queue pair state; numbers as in libibverbs. SQE is for
+// A State is a queue pair state; numbers as in libibverbs. StateSQE is for
 // unreliable services and never entered by an RC queue pair.
 type State uint8
 
 // The queue pair states (IBTA 1.2.1 §10.3.1).
 const (
-	Reset State = iota
-	InitState
-	RTR
-	RTS
-	SQD
-	SQE
-	Error
+	StateReset State = iota
+	StateInit
+	StateRTR
+	StateRTS
+	StateSQD
+	StateSQE
+	StateError
 )
 
 // String returns the verbs name.
@@ -136,16 +136,16 @@ type transition struct{ required, optional AttrMask }
 
 // transitions is IBTA 1.2.1 table 91, cut to RC and to this API's attributes. It requires the
 // depths of READ too, and lets SQD change both; here a queue pair without them has no READs.
-// Reset and Error can be entered from everywhere with the state alone.
+// StateReset and StateError can be entered from everywhere with the state alone.
 var transitions = map[[2]State]transition{
-	{Reset, InitState}:     {MaskInit, 0},
-	{InitState, InitState}: {0, MaskState | MaskAccess},
-	{InitState, RTR}:       {MaskRTR, MaskAccess | MaskDSCP | MaskMaxDestRdAtomic},
-	{RTR, RTS}:             {MaskRTS, MaskAccess | MaskMinRNRTimer | MaskDSCP | MaskMaxRdAtomic},
-	{RTS, RTS}:             {0, MaskState | MaskAccess | MaskMinRNRTimer},
-	{RTS, SQD}:             {MaskState, 0},
-	{SQD, SQD}:             {0, MaskState | MaskAccess | MaskMinRNRTimer | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskDSCP},
-	{SQD, RTS}:             {MaskState, MaskAccess | MaskMinRNRTimer},
+	{StateReset, StateInit}: {MaskInit, 0},
+	{StateInit, StateInit}:  {0, MaskState | MaskAccess},
+	{StateInit, StateRTR}:   {MaskRTR, MaskAccess | MaskDSCP | MaskMaxDestRdAtomic},
+	{StateRTR, StateRTS}:    {MaskRTS, MaskAccess | MaskMinRNRTimer | MaskDSCP | MaskMaxRdAtomic},
+	{StateRTS, StateRTS}:    {0, MaskState | MaskAccess | MaskMinRNRTimer},
+	{StateRTS, StateSQD}:    {MaskState, 0},
+	{StateSQD, StateSQD}:    {0, MaskState | MaskAccess | MaskMinRNRTimer | MaskTimeout | MaskRetryCnt | MaskRNRRetry | MaskDSCP},
+	{StateSQD, StateRTS}:    {MaskState, MaskAccess | MaskMinRNRTimer},
 }
 
 // CheckModify reports whether a queue pair in state cur may be modified with
@@ -157,7 +157,7 @@ func CheckModify(cur State, attr *Attr, mask AttrMask) error {
 	if mask&MaskState != 0 {
 		next = attr.State
 	}
-	if next == Reset || next == Error {
+	if next == StateReset || next == StateError {
 		if mask&^MaskState != 0 {
 			return fmt.Errorf("%w: %v → %v takes no attributes, got %v", ErrAttr, cur, next, mask&^MaskState)
 		}

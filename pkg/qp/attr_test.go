@@ -24,8 +24,8 @@ SQD   SQD  | State | Access MinRNRTimer Timeout RetryCnt RNRRetry DSCP
 SQD   RTS  | State | Access MinRNRTimer
 `
 
-var stateNames = map[string]State{"RESET": Reset, "INIT": InitState, "RTR": RTR, "RTS": RTS,
-	"SQD": SQD, "SQE": SQE, "ERR": Error}
+var stateNames = map[string]State{"RESET": StateReset, "INIT": StateInit, "RTR": StateRTR, "RTS": StateRTS,
+	"SQD": StateSQD, "SQE": StateSQE, "ERR": StateError}
 
 func parseMask(t *testing.T, fields string) AttrMask {
 	t.Helper()
@@ -72,8 +72,8 @@ func TestCheckModifyExhaustive(t *testing.T) {
 	table := parseTable(t)
 	const all = AttrMask(1<<len(maskNames)) - 1
 	accepted := 0
-	for cur := Reset; cur <= Error; cur++ {
-		for next := Reset; next <= Error; next++ {
+	for cur := StateReset; cur <= StateError; cur++ {
+		for next := StateReset; next <= StateError; next++ {
 			attr := validAttr(next)
 			for mask := range all + 1 {
 				to := next
@@ -86,7 +86,7 @@ func TestCheckModifyExhaustive(t *testing.T) {
 				var want error
 				tr, ok := table[[2]State{cur, to}]
 				switch {
-				case to == Reset || to == Error:
+				case to == StateReset || to == StateError:
 					if mask&^MaskState != 0 {
 						want = ErrAttr
 					}
@@ -120,7 +120,7 @@ func TestCheckModifyWayUp(t *testing.T) {
 	for _, c := range []struct {
 		cur, next State
 		mask      AttrMask
-	}{{Reset, InitState, MaskInit}, {InitState, RTR, MaskRTR}, {RTR, RTS, MaskRTS}} {
+	}{{StateReset, StateInit, MaskInit}, {StateInit, StateRTR, MaskRTR}, {StateRTR, StateRTS, MaskRTS}} {
 		attr := validAttr(c.next)
 		if err := CheckModify(c.cur, &attr, c.mask); err != nil {
 			t.Errorf("%v → %v with %v: %v", c.cur, c.next, c.mask, err)
@@ -138,18 +138,18 @@ func TestCheckModifyWayUp(t *testing.T) {
 }
 
 func TestCheckModifyNamesTheFault(t *testing.T) {
-	attr := validAttr(RTS)
+	attr := validAttr(StateRTS)
 	for _, c := range []struct {
 		cur  State
 		mask AttrMask
 		is   error
 		says string
 	}{
-		{Reset, MaskState, ErrState, "no transition RESET → RTS"},
-		{SQE, MaskState, ErrState, "no transition SQE → RTS"},
-		{RTS, MaskDestQPN | MaskPathMTU, ErrAttr, "does not allow DestQPN,PathMTU"},
-		{RTR, MaskRTS | MaskDestQPN, ErrAttr, "does not allow DestQPN"},
-		{RTS, 1 << 14, ErrAttr, "0x4000"},
+		{StateReset, MaskState, ErrState, "no transition RESET → RTS"},
+		{StateSQE, MaskState, ErrState, "no transition SQE → RTS"},
+		{StateRTS, MaskDestQPN | MaskPathMTU, ErrAttr, "does not allow DestQPN,PathMTU"},
+		{StateRTR, MaskRTS | MaskDestQPN, ErrAttr, "does not allow DestQPN"},
+		{StateRTS, 1 << 14, ErrAttr, "0x4000"},
 		{State(99), MaskAccess, ErrState, "UNKNOWN"},
 	} {
 		err := CheckModify(c.cur, &attr, c.mask)
@@ -168,42 +168,42 @@ func TestCheckModifyRanges(t *testing.T) {
 		mask      AttrMask
 		good, bad []set
 	}{
-		{"Access", Reset, InitState, MaskInit,
+		{"Access", StateReset, StateInit, MaskInit,
 			[]set{func(a *Attr) { a.Access = 0 }, func(a *Attr) { a.Access = 15 }},
 			[]set{func(a *Attr) { a.Access = 16 }, func(a *Attr) { a.Access = 255 }}},
-		{"DestAddr", InitState, RTR, MaskRTR,
+		{"DestAddr", StateInit, StateRTR, MaskRTR,
 			[]set{addr("10.0.0.1"), addr("255.0.0.1"), addr("127.0.0.1")},
 			[]set{addr(""), addr("0.0.0.0"), addr("224.0.0.1"), addr("::1"), addr("::ffff:10.0.0.1")}},
-		{"DestQPN", InitState, RTR, MaskRTR,
+		{"DestQPN", StateInit, StateRTR, MaskRTR,
 			[]set{func(a *Attr) { a.DestQPN = 2 }, func(a *Attr) { a.DestQPN = 0xffffff }},
 			[]set{func(a *Attr) { a.DestQPN = 0 }, func(a *Attr) { a.DestQPN = 1 }, func(a *Attr) { a.DestQPN = 1 << 24 }}},
-		{"PathMTU", InitState, RTR, MaskRTR,
+		{"PathMTU", StateInit, StateRTR, MaskRTR,
 			[]set{func(a *Attr) { a.PathMTU = 256 }, func(a *Attr) { a.PathMTU = 512 }, func(a *Attr) { a.PathMTU = 2048 },
 				func(a *Attr) { a.PathMTU = 4096 }},
 			[]set{func(a *Attr) { a.PathMTU = 0 }, func(a *Attr) { a.PathMTU = -256 }, func(a *Attr) { a.PathMTU = 1500 },
 				func(a *Attr) { a.PathMTU = 8192 }}},
-		{"RQPSN", InitState, RTR, MaskRTR,
+		{"RQPSN", StateInit, StateRTR, MaskRTR,
 			[]set{func(a *Attr) { a.RQPSN = 0 }, func(a *Attr) { a.RQPSN = 0xffffff }},
 			[]set{func(a *Attr) { a.RQPSN = 1 << 24 }}},
-		{"MinRNRTimer", InitState, RTR, MaskRTR,
+		{"MinRNRTimer", StateInit, StateRTR, MaskRTR,
 			[]set{func(a *Attr) { a.MinRNRTimer = 0 }, func(a *Attr) { a.MinRNRTimer = 31 }},
 			[]set{func(a *Attr) { a.MinRNRTimer = 32 }}},
-		{"DSCP", InitState, RTR, MaskRTR | MaskDSCP,
+		{"DSCP", StateInit, StateRTR, MaskRTR | MaskDSCP,
 			[]set{func(a *Attr) { a.DSCP = 63 }}, []set{func(a *Attr) { a.DSCP = 64 }}},
-		{"MaxDestRdAtomic", InitState, RTR, MaskRTR | MaskMaxDestRdAtomic,
+		{"MaxDestRdAtomic", StateInit, StateRTR, MaskRTR | MaskMaxDestRdAtomic,
 			[]set{func(a *Attr) { a.MaxDestRdAtomic = 0 }, func(a *Attr) { a.MaxDestRdAtomic = 16 }},
 			[]set{func(a *Attr) { a.MaxDestRdAtomic = 17 }}},
-		{"MaxRdAtomic", RTR, RTS, MaskRTS | MaskMaxRdAtomic,
+		{"MaxRdAtomic", StateRTR, StateRTS, MaskRTS | MaskMaxRdAtomic,
 			[]set{func(a *Attr) { a.MaxRdAtomic = 0 }, func(a *Attr) { a.MaxRdAtomic = 16 }},
 			[]set{func(a *Attr) { a.MaxRdAtomic = 17 }}},
-		{"SQPSN", RTR, RTS, MaskRTS,
+		{"SQPSN", StateRTR, StateRTS, MaskRTS,
 			[]set{func(a *Attr) { a.SQPSN = 0 }, func(a *Attr) { a.SQPSN = 0xffffff }},
 			[]set{func(a *Attr) { a.SQPSN = 1 << 24 }}},
-		{"Timeout", RTR, RTS, MaskRTS,
+		{"Timeout", StateRTR, StateRTS, MaskRTS,
 			[]set{func(a *Attr) { a.Timeout = 0 }, func(a *Attr) { a.Timeout = 31 }}, []set{func(a *Attr) { a.Timeout = 32 }}},
-		{"RetryCnt", RTR, RTS, MaskRTS,
+		{"RetryCnt", StateRTR, StateRTS, MaskRTS,
 			[]set{func(a *Attr) { a.RetryCnt = 0 }}, []set{func(a *Attr) { a.RetryCnt = 8 }}},
-		{"RNRRetry", RTR, RTS, MaskRTS,
+		{"RNRRetry", StateRTR, StateRTS, MaskRTS,
 			[]set{func(a *Attr) { a.RNRRetry = 0 }}, []set{func(a *Attr) { a.RNRRetry = 8 }}},
 	} {
 		for i, f := range c.good {
@@ -221,7 +221,7 @@ func TestCheckModifyRanges(t *testing.T) {
 				t.Errorf("%s, bad value %d: %v", c.name, i, err)
 			}
 			// A value that the mask does not name is not looked at.
-			attr.State = Error
+			attr.State = StateError
 			if err := CheckModify(c.cur, &attr, MaskState); err != nil {
 				t.Errorf("%s, bad value %d that the mask does not name: %v", c.name, i, err)
 			}
@@ -232,9 +232,9 @@ func TestCheckModifyRanges(t *testing.T) {
 // FuzzCheckModify: whatever comes in, an error is one of the two sentinels and
 // what passes is in range.
 func FuzzCheckModify(f *testing.F) {
-	f.Add(uint8(Reset), uint16(MaskInit), uint8(InitState), uint8(2), []byte{10, 0, 0, 1}, uint32(17), 1024, uint32(1), uint32(2), uint64(0))
-	f.Add(uint8(InitState), uint16(MaskRTR), uint8(RTR), uint8(2), []byte{10, 0, 0, 1}, uint32(17), 1024, uint32(1), uint32(2), uint64(0x0c_00_00_00_00))
-	f.Add(uint8(RTR), uint16(MaskRTS), uint8(RTS), uint8(0), []byte{}, uint32(0), 0, uint32(1<<24), uint32(0), uint64(0x07_07_0e))
+	f.Add(uint8(StateReset), uint16(MaskInit), uint8(StateInit), uint8(2), []byte{10, 0, 0, 1}, uint32(17), 1024, uint32(1), uint32(2), uint64(0))
+	f.Add(uint8(StateInit), uint16(MaskRTR), uint8(StateRTR), uint8(2), []byte{10, 0, 0, 1}, uint32(17), 1024, uint32(1), uint32(2), uint64(0x0c_00_00_00_00))
+	f.Add(uint8(StateRTR), uint16(MaskRTS), uint8(StateRTS), uint8(0), []byte{}, uint32(0), 0, uint32(1<<24), uint32(0), uint64(0x07_07_0e))
 	f.Fuzz(func(t *testing.T, cur uint8, mask uint16, next, access uint8, addr []byte, qpn uint32, mtu int, sq, rq uint32, small uint64) {
 		a := Attr{State: State(next), Access: Access(access), DestQPN: rocev2.QPN(qpn), PathMTU: mtu,
 			SQPSN: rocev2.PSN(sq), RQPSN: rocev2.PSN(rq), Timeout: uint8(small), RetryCnt: uint8(small >> 8),
@@ -253,7 +253,7 @@ func FuzzCheckModify(f *testing.F) {
 		if m&MaskState != 0 {
 			to = a.State
 		}
-		if to == SQE && cur != uint8(SQE) || to > Error && m != 0 {
+		if to == StateSQE && cur != uint8(StateSQE) || to > StateError && m != 0 {
 			t.Fatalf("%v → %v accepted", State(cur), to)
 		}
 		for _, c := range []struct {

@@ -50,7 +50,7 @@ type PD interface {
 	// closed; the application owns the bytes between posting and completion as
 	// verbs programs do.
 	RegMR(buf []byte, access Access) (MR, error)
-	// CreateQP creates an RC queue pair in state Reset.
+	// CreateQP creates an RC queue pair in StateReset.
 	CreateQP(init Init) (QP, error)
 	// Close frees the domain; it is ErrBusy while regions or queue pairs live.
 	Close() error
@@ -119,7 +119,7 @@ type Init struct {
 	MaxRecvWR      int
 	MaxSGE         int
 	// SignalAll makes every send request complete visibly (verbs'
-	// sq_sig_all); otherwise only those posted with Signaled, and failures.
+	// sq_sig_all); otherwise only those posted with FlagSignaled, and failures.
 	SignalAll bool
 	// Multicast marks the sender of a multicast group: READ and atomics are
 	// then refused with an error that says why.

@@ -127,20 +127,20 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ got, want Status }{
-		"WRFlushErr": {WRFlushErr, 5}, "RemInvReqErr": {RemInvReqErr, 9}, "RemAccessErr": {RemAccessErr, 10},
-		"RemOpErr": {RemOpErr, 11}, "RetryExcErr": {RetryExcErr, 12}, "RNRRetryExcErr": {RNRRetryExcErr, 13},
-		"FatalErr": {FatalErr, 19}, "GeneralErr": {GeneralErr, 21},
+		"WRFlushErr": {StatusWRFlushErr, 5}, "RemInvReqErr": {StatusRemInvReqErr, 9}, "RemAccessErr": {StatusRemAccessErr, 10},
+		"RemOpErr": {StatusRemOpErr, 11}, "RetryExcErr": {StatusRetryExcErr, 12}, "RNRRetryExcErr": {StatusRNRRetryExcErr, 13},
+		"FatalErr": {StatusFatalErr, 19}, "GeneralErr": {StatusGeneralErr, 21},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %d, in verbs.h %d", name, c.got, c.want)
 		}
 	}
-	if err := Success.Err(); err != nil {
+	if err := StatusSuccess.Err(); err != nil {
 		t.Errorf("Success.Err() = %v", err)
 	}
-	err := fmt.Errorf("post: %w", RetryExcErr.Err())
+	err := fmt.Errorf("post: %w", StatusRetryExcErr.Err())
 	var se StatusError
-	if !errors.As(err, &se) || se.Status != RetryExcErr || !strings.Contains(err.Error(), RetryExcErr.String()) {
+	if !errors.As(err, &se) || se.Status != StatusRetryExcErr || !strings.Contains(err.Error(), StatusRetryExcErr.String()) {
 		t.Errorf("%v does not carry its status", err)
 	}
 }

@@ -56,15 +56,15 @@ type SendFlags uint8
 
 // The send flags.
 const (
-	Signaled  SendFlags = 1 << iota // complete visibly on success
-	Solicited                       // set the solicited-event bit in the last packet
-	Fence                           // begin when all READs posted before are complete
+	FlagSignaled  SendFlags = 1 << iota // complete visibly on success
+	FlagSolicited                       // set the solicited-event bit in the last packet
+	FlagFence                           // begin when all READs posted before are complete
 )
 
 // A SendWR is a send work request. Its message is the concatenation of the
 // SGEs, 0 to MaxMessage bytes. A READ fills them, so their regions must allow
 // local write; until it completes, their content is undefined. A request posted
-// after a READ may change what the READ finds, unless it has Fence.
+// after a READ may change what the READ finds, unless it has FlagFence.
 type SendWR struct {
 	ID         uint64 // comes back in the completion
 	Opcode     Opcode
@@ -119,28 +119,28 @@ type Status uint8
 
 // The completion statuses.
 const (
-	Success Status = iota
-	LocLenErr
-	LocQPOpErr
-	LocEECOpErr
-	LocProtErr
-	WRFlushErr
-	MWBindErr
-	BadRespErr
-	LocAccessErr
-	RemInvReqErr
-	RemAccessErr
-	RemOpErr
-	RetryExcErr
-	RNRRetryExcErr
-	LocRDDViolErr
-	RemInvRDReqErr
-	RemAbortErr
-	InvEECNErr
-	InvEECStateErr
-	FatalErr
-	RespTimeoutErr
-	GeneralErr
+	StatusSuccess Status = iota
+	StatusLocLenErr
+	StatusLocQPOpErr
+	StatusLocEECOpErr
+	StatusLocProtErr
+	StatusWRFlushErr
+	StatusMWBindErr
+	StatusBadRespErr
+	StatusLocAccessErr
+	StatusRemInvReqErr
+	StatusRemAccessErr
+	StatusRemOpErr
+	StatusRetryExcErr
+	StatusRNRRetryExcErr
+	StatusLocRDDViolErr
+	StatusRemInvRDReqErr
+	StatusRemAbortErr
+	StatusInvEECNErr
+	StatusInvEECStateErr
+	StatusFatalErr
+	StatusRespTimeoutErr
+	StatusGeneralErr
 )
 
 var statusNames = []string{"success", "local length error", "local QP operation error",
@@ -154,10 +154,10 @@ var statusNames = []string{"success", "local length error", "local QP operation 
 // String returns the text of ibv_wc_status_str.
 func (s Status) String() string { return nameOf(s, "unknown", statusNames) }
 
-// Err returns nil for Success and otherwise an error that wraps s, so that
+// Err returns nil for StatusSuccess and otherwise an error that wraps s, so that
 // errors.As finds the status.
 func (s Status) Err() error {
-	if s == Success {
+	if s == StatusSuccess {
 		return nil
 	}
 	return StatusError{s}

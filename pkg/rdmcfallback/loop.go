@@ -83,20 +83,20 @@ func (g *Group) orders() (ctx context.Context, poked bool) {
 // event hands the engine an event.
 func (g *Group) event(ev *Event) {
 	switch ev.Kind {
-	case Received:
+	case EventReceived:
 		g.engine.Received(ev.Peer, ev.Imm, ev.N)
-	case Sent:
+	case EventSent:
 		g.engine.Sent(ev.Peer)
-	case Ready:
+	case EventReady:
 		g.engine.Ready(ev.Peer)
-	case Told:
+	case EventTold:
 		g.engine.Told(ev.Peer, ev.Msg)
-	case Small:
+	case EventSmall:
 		g.small = append(g.small, ev.Msg)
 		g.engine.Small(ev.Peer, ev.Imm, len(ev.Msg))
-	case Freed:
+	case EventFreed:
 		g.engine.Freed(ev.Peer, ev.N)
-	case Down:
+	case EventDown:
 		g.engine.Down(ev.Peer, ev.Err)
 	}
 }

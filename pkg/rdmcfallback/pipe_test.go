@@ -23,16 +23,16 @@ func TestPipe(t *testing.T) {
 	if err := p[1].PostRecv(0, buf); err != nil {
 		t.Fatal(err)
 	}
-	if ev := next(t, p[0]); ev.Kind != Ready || ev.Peer != 1 {
+	if ev := next(t, p[0]); ev.Kind != EventReady || ev.Peer != 1 {
 		t.Fatalf("%+v", ev)
 	}
 	if err := p[0].Send(1, 7, []byte("abc")); err != nil {
 		t.Fatal(err)
 	}
-	if ev := next(t, p[0]); ev.Kind != Sent || ev.Peer != 1 {
+	if ev := next(t, p[0]); ev.Kind != EventSent || ev.Peer != 1 {
 		t.Fatalf("%+v", ev)
 	}
-	if ev := next(t, p[1]); ev.Kind != Received || ev.Peer != 0 || ev.Imm != 7 || ev.N != 3 || string(buf[:3]) != "abc" {
+	if ev := next(t, p[1]); ev.Kind != EventReceived || ev.Peer != 0 || ev.Imm != 7 || ev.N != 3 || string(buf[:3]) != "abc" {
 		t.Fatalf("%+v", ev)
 	}
 	if err := p[1].Tell(0, []byte("psst")); err != nil {
@@ -41,10 +41,10 @@ func TestPipe(t *testing.T) {
 	if err := p[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if ev := next(t, p[0]); ev.Kind != Told || string(ev.Msg) != "psst" {
+	if ev := next(t, p[0]); ev.Kind != EventTold || string(ev.Msg) != "psst" {
 		t.Fatalf("%+v", ev)
 	}
-	if ev := next(t, p[0]); ev.Kind != Down || ev.Err == nil {
+	if ev := next(t, p[0]); ev.Kind != EventDown || ev.Err == nil {
 		t.Fatalf("%+v", ev)
 	}
 	// What comes after Down vanishes.
@@ -84,7 +84,7 @@ func TestPipeMisused(t *testing.T) {
 	if err := p[0].Send(1, 0, make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if ev := next(t, p[1]); ev.Kind != Down {
+	if ev := next(t, p[1]); ev.Kind != EventDown {
 		t.Errorf("a block too long: %+v", ev)
 	}
 	if err := errors.Join(p[0].Close(), p[1].Close()); err != nil {

@@ -59,7 +59,7 @@ func (p *pipe) pushLocked(ev Event) {
 	if p.closed || p.down[ev.Peer] {
 		return
 	}
-	p.down[ev.Peer] = ev.Kind == Down
+	p.down[ev.Peer] = ev.Kind == EventDown
 	p.events = append(p.events, ev)
 	select {
 	case p.notify <- struct{}{}:
@@ -81,7 +81,7 @@ func (p *pipe) PostRecv(peer int, buf []byte) error {
 	}
 	p.posted[peer] = append(p.posted[peer], buf)
 	p.mu.Unlock()
-	q.push(Event{Kind: Ready, Peer: p.self})
+	q.push(Event{Kind: EventReady, Peer: p.self})
 	return nil
 }
 
@@ -102,16 +102,16 @@ func (p *pipe) Send(peer int, imm uint32, block []byte) error {
 	buf := q.posted[p.self][0]
 	q.posted[p.self] = slices.Delete(q.posted[p.self], 0, 1)
 	if len(block) > len(buf) {
-		q.pushLocked(Event{Kind: Down, Peer: p.self, Err: fmt.Errorf("a block of %d bytes came for %d", len(block), len(buf))})
+		q.pushLocked(Event{Kind: EventDown, Peer: p.self, Err: fmt.Errorf("a block of %d bytes came for %d", len(block), len(buf))})
 		q.mu.Unlock()
 		return nil
 	}
 	q.copying.Add(1)
 	q.mu.Unlock()
 	n := copy(buf, block)
-	q.push(Event{Kind: Received, Peer: p.self, Imm: imm, N: n})
+	q.push(Event{Kind: EventReceived, Peer: p.self, Imm: imm, N: n})
 	q.copying.Done()
-	p.push(Event{Kind: Sent, Peer: peer})
+	p.push(Event{Kind: EventSent, Peer: peer})
 	return nil
 }
 
@@ -123,7 +123,7 @@ func (p *pipe) Tell(peer int, msg []byte) error {
 	if len(msg) == 0 || len(msg) > MaxTell {
 		return fmt.Errorf("pipe: a message of %d bytes can't be told; 1 to %d can", len(msg), MaxTell)
 	}
-	q.push(Event{Kind: Told, Peer: p.self, Msg: slices.Clone(msg)})
+	q.push(Event{Kind: EventTold, Peer: p.self, Msg: slices.Clone(msg)})
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (p *pipe) PutSmall(peer int, imm uint32, msg []byte) error {
 	slot := q.slots[q.nextSlot]
 	q.nextSlot = (q.nextSlot + 1) % len(q.slots)
 	q.taken++
-	q.pushLocked(Event{Kind: Small, Peer: p.self, Imm: imm, Msg: slot[:copy(slot, msg)]})
+	q.pushLocked(Event{Kind: EventSmall, Peer: p.self, Imm: imm, Msg: slot[:copy(slot, msg)]})
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (p *pipe) FreeSmall(n int) error {
 	}
 	p.taken -= n
 	p.mu.Unlock()
-	p.all[0].push(Event{Kind: Freed, Peer: p.self, N: n})
+	p.all[0].push(Event{Kind: EventFreed, Peer: p.self, N: n})
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (p *pipe) Close() error {
 	p.copying.Wait()
 	for i, q := range p.all {
 		if i != p.self {
-			q.push(Event{Kind: Down, Peer: p.self, Err: errGone})
+			q.push(Event{Kind: EventDown, Peer: p.self, Err: errGone})
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ type Ring interface {
 	OpenRing(slots, size int) error
 	// PutSmall puts msg, of at most size bytes, into the next slot at a peer; imm
 	// travels with it. Only the root calls it, at most slots times more than it
-	// has seen the peer's slots Freed. msg is the caller's again when PutSmall
+	// has seen the peer's slots freed (EventFreed). msg is the caller's again when PutSmall
 	// returns.
 	PutSmall(peer int, imm uint32, msg []byte) error
 	// FreeSmall lets the root use the n oldest slots of this receiver again, at

@@ -17,7 +17,7 @@ const MaxTell = 4096
 // The methods are for one goroutine, the group's; Rank and Close may be called from
 // others, and more than once. None of them but Events waits for a peer. An error of
 // PostRecv, Send or Tell means that this transport as a whole can't go on, or that it was
-// used against the rules; Down reports the failure of one connection; before and after that
+// used against the rules; EventDown reports the failure of one connection; before and after that
 // event, what is sent to that peer vanishes without an error.
 //
 // In the steady state none of them allocates.
@@ -26,13 +26,13 @@ type Transport interface {
 	Rank() (self, members int)
 	// PostRecv says where the next block from a peer is to go, after those posted before,
 	// and tells the peer that it may send one more (ready_for_block, DSN §4.2). buf belongs
-	// to the transport until the Received event, or until Close has returned. A block
-	// longer than buf is an error of the peer and ends the connection: Down. buf may be
+	// to the transport until EventReceived, or until Close has returned. A block
+	// longer than buf is an error of the peer and ends the connection: EventDown. buf may be
 	// empty.
 	PostRecv(peer int, buf []byte) error
 	// Send sends a block, perhaps empty, to a peer, after those sent before. There may be
-	// at most as many sends as there were Ready events from the peer. imm travels with the
-	// block. block belongs to the transport, which only reads it, until the Sent event, or
+	// at most as many sends as there were events EventReady of the peer. imm travels with the
+	// block. block belongs to the transport, which only reads it, until EventSent, or
 	// until Close has returned.
 	Send(peer int, imm uint32, block []byte) error
 	// Tell sends a small message, of 1 to MaxTell bytes, reliably and in order, to any
@@ -42,11 +42,11 @@ type Transport interface {
 	// Events waits until something has happened or ctx ends, and returns what
 	// happened in events[:n], in the order in which it happened with each peer;
 	// blocks and told messages of one peer have no order among each other, but
-	// Down comes after all that the peer told before it ended. With n = 0 there is
+	// EventDown comes after all that the peer told before it ended. With n = 0 there is
 	// an error: ctx's, or one that says why the transport as a whole can't go on.
 	Events(ctx context.Context, events []Event) (n int, err error)
 	// Close ends all connections and returns when the transport no longer uses
-	// any buffer. Peers see Down. What was told before reaches the peers that
+	// any buffer. Peers see EventDown. What was told before reaches the peers that
 	// still read, unless that takes unreasonably long.
 	Close() error
 }
@@ -56,22 +56,22 @@ type EventKind uint8
 
 // What may happen.
 const (
-	// Received: the buffer posted longest ago for Peer holds a block of N bytes
+	// EventReceived: the buffer posted longest ago for Peer holds a block of N bytes
 	// that came with Imm.
-	Received EventKind = iota + 1
-	// Sent: the block sent longest ago to Peer is the sender's again.
-	Sent
-	// Ready: Peer can take one more block.
-	Ready
-	// Told: Peer sent the message Msg.
-	Told
-	// Small: the root put Msg with Imm into the ring at this member; see Ring.
-	Small
-	// Freed: at the root, Peer freed N slots of its ring.
-	Freed
-	// Down: the connection to Peer ended, because of Err. It is the last event
+	EventReceived EventKind = iota + 1
+	// EventSent: the block sent longest ago to Peer is the sender's again.
+	EventSent
+	// EventReady: Peer can take one more block.
+	EventReady
+	// EventTold: Peer sent the message Msg.
+	EventTold
+	// EventSmall: the root put Msg with Imm into the ring at this member; see Ring.
+	EventSmall
+	// EventFreed: at the root, Peer freed N slots of its ring.
+	EventFreed
+	// EventDown: the connection to Peer ended, because of Err. It is the last event
 	// of that peer.
-	Down
+	EventDown
 )
 
 // An Event is something that happened at a Transport.
@@ -85,6 +85,6 @@ type Event struct {
 	// Msg is what was told, valid until the next call of Events, or a small
 	// message, valid until it is freed.
 	Msg []byte
-	// Err says why the connection is down; never nil with Down.
+	// Err says why the connection is down; never nil with EventDown.
 	Err error
 }

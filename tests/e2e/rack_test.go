@@ -132,9 +132,9 @@ func (h *host) connect(t *testing.T, peer [4]byte, qpn rocev2.QPN) {
 		a qp.Attr
 		m qp.AttrMask
 	}{
-		{qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit},
-		{qp.Attr{State: qp.RTR, DestAddr: netip.AddrFrom4(peer), DestQPN: qpn, PathMTU: 1024, RQPSN: startPSN, MinRNRTimer: 5}, qp.MaskRTR},
-		{qp.Attr{State: qp.RTS, SQPSN: startPSN, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
+		{qp.Attr{State: qp.StateInit, Access: qp.AccessRemoteWrite}, qp.MaskInit},
+		{qp.Attr{State: qp.StateRTR, DestAddr: netip.AddrFrom4(peer), DestQPN: qpn, PathMTU: 1024, RQPSN: startPSN, MinRNRTimer: 5}, qp.MaskRTR},
+		{qp.Attr{State: qp.StateRTS, SQPSN: startPSN, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
 	} {
 		if err := h.qp.Modify(&m.a, m.m); err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func replicate(t *testing.T, r *rack, region, writes int) {
 	posted := 0
 	for done := range writes {
 		for ; posted < writes && posted-done < 4; posted++ {
-			wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.Signaled, RKey: dataplane.SenderRKey,
+			wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.FlagSignaled, RKey: dataplane.SenderRKey,
 				SGEs: []qp.SGE{r.hosts[0].mr.SGE(posted*piece, piece)}, RemoteAddr: dataplane.SenderVA + uint64(posted*piece)}
 			if err := r.hosts[0].qp.PostSend(&wr); err != nil {
 				t.Fatal(err)

@@ -49,7 +49,7 @@ func (f *Fabric) prey(devices map[string]*softroce.Device) *prey {
 func (p *prey) post(at int) {
 	p.f.t.Helper()
 	copy(p.sender.mr.Bytes()[at:], bytes.Repeat(p.f.nonce(), preyPiece/16))
-	p.f.must(p.sender.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.Signaled, RKey: p.g.RKey,
+	p.f.must(p.sender.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.FlagSignaled, RKey: p.g.RKey,
 		SGEs: []qp.SGE{p.sender.mr.SGE(at, preyPiece)}, RemoteAddr: p.g.VA + uint64(at)}))
 	p.next = p.next.Add(preyPiece / preyMTU)
 }

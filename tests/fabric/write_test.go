@@ -48,9 +48,9 @@ func (f *Fabric) endpointOn(name string, dev *softroce.Device, region int) *endp
 
 func (e *endpoint) connect(peer netip.Addr, qpn rocev2.QPN, psn uint32, timeout uint8) error {
 	return errors.Join(
-		e.qp.Modify(&qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit),
-		e.qp.Modify(&qp.Attr{State: qp.RTR, DestAddr: peer, DestQPN: qpn, PathMTU: 1024, RQPSN: rocev2.PSN(psn), MinRNRTimer: 5}, qp.MaskRTR),
-		e.qp.Modify(&qp.Attr{State: qp.RTS, SQPSN: rocev2.PSN(psn), Timeout: timeout, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS))
+		e.qp.Modify(&qp.Attr{State: qp.StateInit, Access: qp.AccessRemoteWrite}, qp.MaskInit),
+		e.qp.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: peer, DestQPN: qpn, PathMTU: 1024, RQPSN: rocev2.PSN(psn), MinRNRTimer: 5}, qp.MaskRTR),
+		e.qp.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: rocev2.PSN(psn), Timeout: timeout, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS))
 }
 
 // wait returns when a completion has come.
@@ -155,7 +155,7 @@ func writeAll(ctx context.Context, s *endpoint, receivers []*endpoint, g *Group,
 		posted := 0
 		for at := 0; at < len(src); at += piece {
 			for ; posted < len(src) && posted-at < 4*piece; posted += piece {
-				wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.Signaled, RKey: g.RKey,
+				wr := qp.SendWR{ID: uint64(posted), Opcode: qp.OpWrite, Flags: qp.FlagSignaled, RKey: g.RKey,
 					SGEs: []qp.SGE{s.mr.SGE(posted, piece)}, RemoteAddr: g.VA + uint64(posted)}
 				if err := s.qp.PostSend(&wr); err != nil {
 					return err

@@ -242,7 +242,7 @@ func (r *run) pump() {
 	}
 	var wc qp.WC
 	for r.sender.NextSendWC(&wc) {
-		if wc.Status != qp.Success { // no burst, death or restart is as long as seven timers
+		if wc.Status != qp.StatusSuccess { // no burst, death or restart is as long as seven timers
 			r.broken = fmt.Errorf("L1: message %d failed at %v: %v", wc.ID, r.now, wc.Status)
 			return
 		}

@@ -59,13 +59,13 @@ var (
 
 // The numbers of package qp that are passed through unchanged.
 var (
-	_ = zero[qp.Reset-C.IBV_QPS_RESET]
-	_ = zero[qp.InitState-C.IBV_QPS_INIT]
-	_ = zero[qp.RTR-C.IBV_QPS_RTR]
-	_ = zero[qp.RTS-C.IBV_QPS_RTS]
-	_ = zero[qp.SQD-C.IBV_QPS_SQD]
-	_ = zero[qp.SQE-C.IBV_QPS_SQE]
-	_ = zero[qp.Error-C.IBV_QPS_ERR]
+	_ = zero[qp.StateReset-C.IBV_QPS_RESET]
+	_ = zero[qp.StateInit-C.IBV_QPS_INIT]
+	_ = zero[qp.StateRTR-C.IBV_QPS_RTR]
+	_ = zero[qp.StateRTS-C.IBV_QPS_RTS]
+	_ = zero[qp.StateSQD-C.IBV_QPS_SQD]
+	_ = zero[qp.StateSQE-C.IBV_QPS_SQE]
+	_ = zero[qp.StateError-C.IBV_QPS_ERR]
 
 	_ = zero[qp.AccessLocalWrite-C.IBV_ACCESS_LOCAL_WRITE]
 	_ = zero[qp.AccessRemoteWrite-C.IBV_ACCESS_REMOTE_WRITE]
@@ -78,18 +78,18 @@ var (
 	_ = zero[qp.OpSendImm-C.IBV_WR_SEND_WITH_IMM]
 	_ = zero[qp.OpRead-C.IBV_WR_RDMA_READ]
 
-	_ = zero[qp.Success-C.IBV_WC_SUCCESS]
-	_ = zero[qp.LocLenErr-C.IBV_WC_LOC_LEN_ERR]
-	_ = zero[qp.LocProtErr-C.IBV_WC_LOC_PROT_ERR]
-	_ = zero[qp.WRFlushErr-C.IBV_WC_WR_FLUSH_ERR]
-	_ = zero[qp.RemInvReqErr-C.IBV_WC_REM_INV_REQ_ERR]
-	_ = zero[qp.RemAccessErr-C.IBV_WC_REM_ACCESS_ERR]
-	_ = zero[qp.RemOpErr-C.IBV_WC_REM_OP_ERR]
-	_ = zero[qp.RetryExcErr-C.IBV_WC_RETRY_EXC_ERR]
-	_ = zero[qp.RNRRetryExcErr-C.IBV_WC_RNR_RETRY_EXC_ERR]
-	_ = zero[qp.FatalErr-C.IBV_WC_FATAL_ERR]
-	_ = zero[qp.RespTimeoutErr-C.IBV_WC_RESP_TIMEOUT_ERR]
-	_ = zero[qp.GeneralErr-C.IBV_WC_GENERAL_ERR]
+	_ = zero[qp.StatusSuccess-C.IBV_WC_SUCCESS]
+	_ = zero[qp.StatusLocLenErr-C.IBV_WC_LOC_LEN_ERR]
+	_ = zero[qp.StatusLocProtErr-C.IBV_WC_LOC_PROT_ERR]
+	_ = zero[qp.StatusWRFlushErr-C.IBV_WC_WR_FLUSH_ERR]
+	_ = zero[qp.StatusRemInvReqErr-C.IBV_WC_REM_INV_REQ_ERR]
+	_ = zero[qp.StatusRemAccessErr-C.IBV_WC_REM_ACCESS_ERR]
+	_ = zero[qp.StatusRemOpErr-C.IBV_WC_REM_OP_ERR]
+	_ = zero[qp.StatusRetryExcErr-C.IBV_WC_RETRY_EXC_ERR]
+	_ = zero[qp.StatusRNRRetryExcErr-C.IBV_WC_RNR_RETRY_EXC_ERR]
+	_ = zero[qp.StatusFatalErr-C.IBV_WC_FATAL_ERR]
+	_ = zero[qp.StatusRespTimeoutErr-C.IBV_WC_RESP_TIMEOUT_ERR]
+	_ = zero[qp.StatusGeneralErr-C.IBV_WC_GENERAL_ERR]
 )
 
 // A qp.SGE is handed to C as the struct ibv_sge that it has the layout of.

@@ -90,11 +90,11 @@ func verbsMask(cur, next qp.State, mask qp.AttrMask) (int, error) {
 		}
 	}
 	switch {
-	case cur == qp.Reset && next == qp.InitState:
+	case cur == qp.StateReset && next == qp.StateInit:
 		v |= vPkeyIndex | vPort
-	case cur == qp.InitState && next == qp.RTR:
+	case cur == qp.StateInit && next == qp.StateRTR:
 		v |= vMaxDestRd
-	case cur == qp.RTR && next == qp.RTS:
+	case cur == qp.StateRTR && next == qp.StateRTS:
 		v |= vMaxRdAtomic
 		if mask&qp.MaskDSCP != 0 {
 			return 0, fmt.Errorf("%w: DSCP: with ibverbs it is part of the address and goes with INIT → RTR", qp.ErrAttr)
@@ -105,13 +105,13 @@ func verbsMask(cur, next qp.State, mask qp.AttrMask) (int, error) {
 
 func sendFlags(f qp.SendFlags) int {
 	var v int
-	if f&qp.Signaled != 0 {
+	if f&qp.FlagSignaled != 0 {
 		v |= vSendSignaled
 	}
-	if f&qp.Solicited != 0 {
+	if f&qp.FlagSolicited != 0 {
 		v |= vSendSolicited
 	}
-	if f&qp.Fence != 0 {
+	if f&qp.FlagFence != 0 {
 		v |= vSendFence
 	}
 	return v

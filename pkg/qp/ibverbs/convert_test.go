@@ -39,16 +39,16 @@ func TestVerbsMask(t *testing.T) {
 		mask      qp.AttrMask
 		want      int
 	}{
-		{qp.Reset, qp.InitState, qp.MaskInit, toInit},
-		{qp.InitState, qp.InitState, qp.MaskAccess, vAccess},
-		{qp.InitState, qp.RTR, qp.MaskRTR, toRTR},
-		{qp.InitState, qp.RTR, qp.MaskRTR | qp.MaskDSCP | qp.MaskAccess, toRTR | vAccess},
-		{qp.RTR, qp.RTS, qp.MaskRTS, toRTS},
-		{qp.RTS, qp.RTS, qp.MaskMinRNRTimer, vMinRNRTimer},
-		{qp.RTS, qp.SQD, qp.MaskState, vState},
-		{qp.SQD, qp.SQD, qp.MaskDSCP, vAV},
-		{qp.RTS, qp.Error, qp.MaskState, vState},
-		{qp.Error, qp.Reset, qp.MaskState, vState},
+		{qp.StateReset, qp.StateInit, qp.MaskInit, toInit},
+		{qp.StateInit, qp.StateInit, qp.MaskAccess, vAccess},
+		{qp.StateInit, qp.StateRTR, qp.MaskRTR, toRTR},
+		{qp.StateInit, qp.StateRTR, qp.MaskRTR | qp.MaskDSCP | qp.MaskAccess, toRTR | vAccess},
+		{qp.StateRTR, qp.StateRTS, qp.MaskRTS, toRTS},
+		{qp.StateRTS, qp.StateRTS, qp.MaskMinRNRTimer, vMinRNRTimer},
+		{qp.StateRTS, qp.StateSQD, qp.MaskState, vState},
+		{qp.StateSQD, qp.StateSQD, qp.MaskDSCP, vAV},
+		{qp.StateRTS, qp.StateError, qp.MaskState, vState},
+		{qp.StateError, qp.StateReset, qp.MaskState, vState},
 	} {
 		if err := qp.CheckModify(tc.cur, anyAttr(tc.next), tc.mask); err != nil {
 			t.Errorf("%v → %v with %v is no transition: %v", tc.cur, tc.next, tc.mask, err)
@@ -57,7 +57,7 @@ func TestVerbsMask(t *testing.T) {
 			t.Errorf("%v → %v with %v: %#x, %v; want %#x", tc.cur, tc.next, tc.mask, got, err, tc.want)
 		}
 	}
-	if _, err := verbsMask(qp.RTR, qp.RTS, qp.MaskRTS|qp.MaskDSCP); !errors.Is(err, qp.ErrAttr) {
+	if _, err := verbsMask(qp.StateRTR, qp.StateRTS, qp.MaskRTS|qp.MaskDSCP); !errors.Is(err, qp.ErrAttr) {
 		t.Errorf("DSCP with RTR → RTS: %v, want ErrAttr", err)
 	}
 }
@@ -79,18 +79,18 @@ func TestCompletionsAndEvents(t *testing.T) {
 			t.Errorf("eventType(%d) = %v, want %v", v, got, want)
 		}
 	}
-	for v, want := range map[uint32]qp.Status{0: qp.Success, 5: qp.WRFlushErr, 13: qp.RNRRetryExcErr, 21: qp.GeneralErr, 300: qp.GeneralErr} {
+	for v, want := range map[uint32]qp.Status{0: qp.StatusSuccess, 5: qp.StatusWRFlushErr, 13: qp.StatusRNRRetryExcErr, 21: qp.StatusGeneralErr, 300: qp.StatusGeneralErr} {
 		if got := wcStatus(v); got != want {
 			t.Errorf("wcStatus(%d) = %v, want %v", v, got, want)
 		}
 	}
-	if got := sendFlags(qp.Signaled | qp.Solicited); got != 6 {
+	if got := sendFlags(qp.FlagSignaled | qp.FlagSolicited); got != 6 {
 		t.Errorf("both send flags are %#x, want 6", got)
 	}
-	if got := sendFlags(qp.Fence); got != 1 {
+	if got := sendFlags(qp.FlagFence); got != 1 {
 		t.Errorf("Fence is %#x, want 1", got)
 	}
-	if got := sendFlags(qp.Signaled); got != 2 {
+	if got := sendFlags(qp.FlagSignaled); got != 2 {
 		t.Errorf("Signaled is %#x, want 2", got)
 	}
 }

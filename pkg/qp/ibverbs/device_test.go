@@ -80,7 +80,7 @@ func (e *end) bringUp(t *testing.T, dev qp.Device, peer *end, next qp.State) {
 	for _, step := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR | qp.MaskMaxDestRdAtomic}, {qp.RTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
+	}{{qp.StateInit, qp.MaskInit}, {qp.StateRTR, qp.MaskRTR | qp.MaskMaxDestRdAtomic}, {qp.StateRTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
 		if step.state > next {
 			return
 		}
@@ -98,8 +98,8 @@ func newPair(t *testing.T, dev qp.Device, recvDepth int) (a, b *end) {
 	t.Helper()
 	pd := must(dev.AllocPD())(t)
 	a, b = newEnd(t, dev, pd, recvDepth), newEnd(t, dev, pd, recvDepth)
-	a.bringUp(t, dev, b, qp.RTS)
-	b.bringUp(t, dev, a, qp.RTS)
+	a.bringUp(t, dev, b, qp.StateRTS)
+	b.bringUp(t, dev, a, qp.StateRTS)
 	return a, b
 }
 
@@ -175,11 +175,11 @@ func TestLoopback(t *testing.T) {
 	if err := b.qp.PostRecv(&qp.RecvWR{ID: 5, SGEs: []qp.SGE{b.mr.SGE(100, 1000), b.mr.SGE(5000, 3000)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.PostSend(&qp.SendWR{ID: 6, Opcode: qp.OpSendImm, Flags: qp.Signaled | qp.Solicited, Imm: 0xfeedbeef,
+	if err := a.qp.PostSend(&qp.SendWR{ID: 6, Opcode: qp.OpSendImm, Flags: qp.FlagSignaled | qp.FlagSolicited, Imm: 0xfeedbeef,
 		SGEs: []qp.SGE{a.mr.SGE(1, 1999), a.mr.SGE(2000, 1001)}}); err != nil {
 		t.Fatal(err)
 	}
-	if wc := one(t, a.sendCQ); wc.ID != 6 || wc.Status != qp.Success || wc.Opcode != qp.WCSend || wc.QPN != a.qp.QPN() {
+	if wc := one(t, a.sendCQ); wc.ID != 6 || wc.Status != qp.StatusSuccess || wc.Opcode != qp.WCSend || wc.QPN != a.qp.QPN() {
 		t.Errorf("send completion %+v", wc)
 	}
 	want := qp.WC{ID: 5, Opcode: qp.WCRecv, QPN: b.qp.QPN(), ByteLen: 3000, HasImm: true, Imm: 0xfeedbeef}
@@ -191,21 +191,21 @@ func TestLoopback(t *testing.T) {
 		t.Error("data differ")
 	}
 
-	if err := a.qp.PostSend(&qp.SendWR{ID: 7, Opcode: qp.OpWrite, Flags: qp.Signaled, SGEs: []qp.SGE{a.mr.SGE(3, 10001)},
+	if err := a.qp.PostSend(&qp.SendWR{ID: 7, Opcode: qp.OpWrite, Flags: qp.FlagSignaled, SGEs: []qp.SGE{a.mr.SGE(3, 10001)},
 		RemoteAddr: b.mr.Addr() + 20001, RKey: b.mr.RKey()}); err != nil {
 		t.Fatal(err)
 	}
-	if wc := one(t, a.sendCQ); wc.ID != 7 || wc.Status != qp.Success || wc.Opcode != qp.WCWrite {
+	if wc := one(t, a.sendCQ); wc.ID != 7 || wc.Status != qp.StatusSuccess || wc.Opcode != qp.WCWrite {
 		t.Errorf("write completion %+v", wc)
 	}
 	if !bytes.Equal(b.mr.Bytes()[20001:30002], a.mr.Bytes()[3:10004]) {
 		t.Error("written data differ")
 	}
-	if err := a.qp.PostSend(&qp.SendWR{ID: 8, Opcode: qp.OpRead, Flags: qp.Signaled | qp.Fence, SGEs: []qp.SGE{a.mr.SGE(40000, 10001)},
+	if err := a.qp.PostSend(&qp.SendWR{ID: 8, Opcode: qp.OpRead, Flags: qp.FlagSignaled | qp.FlagFence, SGEs: []qp.SGE{a.mr.SGE(40000, 10001)},
 		RemoteAddr: b.mr.Addr() + 20001, RKey: b.mr.RKey()}); err != nil {
 		t.Fatal(err)
 	}
-	if wc := one(t, a.sendCQ); wc.ID != 8 || wc.Status != qp.Success || wc.Opcode != qp.WCRead {
+	if wc := one(t, a.sendCQ); wc.ID != 8 || wc.Status != qp.StatusSuccess || wc.Opcode != qp.WCRead {
 		t.Errorf("read completion %+v", wc)
 	}
 	if !bytes.Equal(b.mr.Bytes()[20001:30002], a.mr.Bytes()[40000:50001]) {
@@ -217,7 +217,7 @@ func TestQuery(t *testing.T) {
 	dev := openTest(t)
 	a, b := newPair(t, dev, 128)
 	got := must(a.qp.Query())(t)
-	want := qp.Attr{State: qp.RTS, Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, DestAddr: dev.Attr().Addr, DestQPN: b.qp.QPN(),
+	want := qp.Attr{State: qp.StateRTS, Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, DestAddr: dev.Attr().Addr, DestQPN: b.qp.QPN(),
 		PathMTU: 1024, SQPSN: 7, RQPSN: 7, Timeout: 15, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 2, MaxDestRdAtomic: 4}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -225,9 +225,9 @@ func TestQuery(t *testing.T) {
 	// And one that is set up with a DSCP, which becomes the traffic class.
 	pd := must(dev.AllocPD())(t)
 	c := newEnd(t, dev, pd, 16)
-	c.bringUp(t, dev, a, qp.InitState)
+	c.bringUp(t, dev, a, qp.StateInit)
 	attr := want
-	attr.State, attr.DSCP, attr.PathMTU, attr.RQPSN = qp.RTR, 46, 256, 0xabcdef
+	attr.State, attr.DSCP, attr.PathMTU, attr.RQPSN = qp.StateRTR, 46, 256, 0xabcdef
 	if err := c.qp.Modify(&attr, qp.MaskRTR|qp.MaskDSCP); err != nil {
 		t.Fatal(err)
 	}
@@ -240,34 +240,34 @@ func TestStates(t *testing.T) {
 	dev := openTest(t)
 	pd := must(dev.AllocPD())(t)
 	e := newEnd(t, dev, pd, 16)
-	send := &qp.SendWR{Opcode: qp.OpSend, Flags: qp.Signaled}
+	send := &qp.SendWR{Opcode: qp.OpSend, Flags: qp.FlagSignaled}
 	recv := &qp.RecvWR{ID: 3}
 	if err := e.qp.PostRecv(recv); !errors.Is(err, qp.ErrState) {
 		t.Errorf("receive in RESET: %v", err)
 	}
-	if err := e.qp.Modify(&qp.Attr{State: qp.RTS}, qp.MaskState); !errors.Is(err, qp.ErrState) {
+	if err := e.qp.Modify(&qp.Attr{State: qp.StateRTS}, qp.MaskState); !errors.Is(err, qp.ErrState) {
 		t.Errorf("RESET → RTS: %v", err)
 	}
-	e.bringUp(t, dev, e, qp.InitState)
+	e.bringUp(t, dev, e, qp.StateInit)
 	if err := e.qp.PostRecv(recv); err != nil {
 		t.Errorf("receive in INIT: %v", err)
 	}
 	if err := e.qp.PostSend(send); !errors.Is(err, qp.ErrState) {
 		t.Errorf("send in INIT: %v", err)
 	}
-	if err := e.qp.Modify(&qp.Attr{State: qp.RTR}, qp.MaskState); !errors.Is(err, qp.ErrAttr) {
+	if err := e.qp.Modify(&qp.Attr{State: qp.StateRTR}, qp.MaskState); !errors.Is(err, qp.ErrAttr) {
 		t.Errorf("RTR without attributes: %v", err)
 	}
-	if err := e.qp.Modify(&qp.Attr{State: qp.Error}, qp.MaskState); err != nil {
+	if err := e.qp.Modify(&qp.Attr{State: qp.StateError}, qp.MaskState); err != nil {
 		t.Fatal(err)
 	}
-	if wc := one(t, e.recvCQ); wc.ID != 3 || wc.Status != qp.WRFlushErr {
+	if wc := one(t, e.recvCQ); wc.ID != 3 || wc.Status != qp.StatusWRFlushErr {
 		t.Errorf("receive in ERROR completes as %+v", wc)
 	}
-	if err := e.qp.Modify(&qp.Attr{State: qp.Reset}, qp.MaskState); err != nil {
+	if err := e.qp.Modify(&qp.Attr{State: qp.StateReset}, qp.MaskState); err != nil {
 		t.Fatal(err)
 	}
-	if got := e.qp.State(); got != qp.Reset {
+	if got := e.qp.State(); got != qp.StateReset {
 		t.Errorf("state %v", got)
 	}
 }
@@ -297,10 +297,10 @@ func TestBadRequests(t *testing.T) {
 		RKey: b.mr.RKey() ^ 0xff}); err != nil {
 		t.Fatal(err)
 	}
-	if wc := one(t, a.sendCQ); wc.ID != 1 || wc.Status != qp.RemAccessErr {
+	if wc := one(t, a.sendCQ); wc.ID != 1 || wc.Status != qp.StatusRemAccessErr {
 		t.Errorf("WRITE with a wrong rkey completes as %+v", wc)
 	}
-	if got := a.qp.State(); got != qp.Error {
+	if got := a.qp.State(); got != qp.StateError {
 		t.Errorf("state %v afterwards", got)
 	}
 }
@@ -315,13 +315,13 @@ func TestPollInPieces(t *testing.T) {
 		if err := b.qp.PostRecv(&qp.RecvWR{ID: uint64(i)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.qp.PostSend(&qp.SendWR{ID: uint64(i), Opcode: qp.OpSend, Flags: qp.Signaled}); err != nil {
+		if err := a.qp.PostSend(&qp.SendWR{ID: uint64(i), Opcode: qp.OpSend, Flags: qp.FlagSignaled}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The last send has completed, so all receives have.
 	for i := range n {
-		if wc := one(t, a.sendCQ); wc.ID != uint64(i) || wc.Status != qp.Success {
+		if wc := one(t, a.sendCQ); wc.ID != uint64(i) || wc.Status != qp.StatusSuccess {
 			t.Fatalf("send completion %d is %+v", i, wc)
 		}
 	}
@@ -345,7 +345,7 @@ func TestQueueFull(t *testing.T) {
 	dev := openTest(t)
 	pd := must(dev.AllocPD())(t)
 	e := newEnd(t, dev, pd, 16)
-	e.bringUp(t, dev, e, qp.InitState)
+	e.bringUp(t, dev, e, qp.StateInit)
 	const plenty = 64 * qp.DefaultWR
 	for n := range plenty {
 		err := e.qp.PostRecv(&qp.RecvWR{})
@@ -478,7 +478,7 @@ func TestWait(t *testing.T) {
 	if err := b.qp.PostRecv(&qp.RecvWR{ID: 9}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.PostSend(&qp.SendWR{Opcode: qp.OpSend, Flags: qp.Signaled}); err != nil {
+	if err := a.qp.PostSend(&qp.SendWR{Opcode: qp.OpSend, Flags: qp.FlagSignaled}); err != nil {
 		t.Fatal(err)
 	}
 	for range cap(results) {
@@ -497,7 +497,7 @@ func TestWait(t *testing.T) {
 	if wc := one(t, b.recvCQ); wc.ID != 9 {
 		t.Errorf("got %+v", wc)
 	}
-	if wc := one(t, a.sendCQ); wc.Status != qp.Success {
+	if wc := one(t, a.sendCQ); wc.Status != qp.StatusSuccess {
 		t.Errorf("got %+v", wc)
 	}
 }
@@ -542,7 +542,7 @@ func TestNothingAllocates(t *testing.T) {
 	dev := openTest(t)
 	a, b := newPair(t, dev, 128)
 	var wc [4]qp.WC
-	send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.Signaled, SGEs: []qp.SGE{a.mr.SGE(0, 8)}}
+	send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.FlagSignaled, SGEs: []qp.SGE{a.mr.SGE(0, 8)}}
 	recv := qp.RecvWR{SGEs: []qp.SGE{b.mr.SGE(0, 8)}}
 	n := testing.AllocsPerRun(50, func() {
 		if b.qp.PostRecv(&recv) != nil || a.qp.PostSend(&send) != nil {

@@ -159,7 +159,7 @@ func (q *queuePair) Modify(attr *qp.Attr, mask qp.AttrMask) error {
 	if err != nil {
 		return err
 	}
-	if next == qp.Reset {
+	if next == qp.StateReset {
 		q.attr = qp.Attr{}
 	}
 	merged := q.attr
@@ -217,7 +217,7 @@ func (q *queuePair) PostSend(wr *qp.SendWR) error {
 	if err := q.checkSGEs(wr.SGEs); err != nil {
 		return err
 	}
-	if s := qp.State(q.state.Load()); s < qp.RTS {
+	if s := qp.State(q.state.Load()); s < qp.StateRTS {
 		return fmt.Errorf("%w: %v, sending needs RTS", qp.ErrState, s)
 	}
 	w := C.struct_mc_wr{
@@ -241,7 +241,7 @@ func (q *queuePair) PostRecv(wr *qp.RecvWR) error {
 	if err := q.checkSGEs(wr.SGEs); err != nil {
 		return err
 	}
-	if s := qp.State(q.state.Load()); s == qp.Reset {
+	if s := qp.State(q.state.Load()); s == qp.StateReset {
 		return fmt.Errorf("%w: %v, receiving needs INIT", qp.ErrState, s)
 	}
 	q.mu.RLock()

@@ -283,10 +283,10 @@ func (e *endpoint) makeMessages() {
 		}
 		m.wr = qp.SendWR{ID: uint64(i), Opcode: qp.Opcode(rng.IntN(5)), Imm: rng.Uint32()}
 		if rng.IntN(2) == 0 {
-			m.wr.Flags = qp.Signaled
+			m.wr.Flags = qp.FlagSignaled
 		}
 		if rng.IntN(4) == 0 {
-			m.wr.Flags |= qp.Fence
+			m.wr.Flags |= qp.FlagFence
 		}
 		local := m.data
 		if m.wr.Opcode != qp.OpSend && m.wr.Opcode != qp.OpSendImm {
@@ -296,7 +296,7 @@ func (e *endpoint) makeMessages() {
 		if m.wr.Opcode == qp.OpRead {
 			copy(m.dst, m.data)
 			local = make([]byte, n)
-		} else if i > 0 && m.wr.Opcode.IsWrite() && m.wr.Flags&qp.Fence != 0 && e.msgs[i-1].wr.Opcode == qp.OpRead {
+		} else if i > 0 && m.wr.Opcode.IsWrite() && m.wr.Flags&qp.FlagFence != 0 && e.msgs[i-1].wr.Opcode == qp.OpRead {
 			// It writes where the READ before it reads.
 			m.dst = e.msgs[i-1].dst[:min(n, len(e.msgs[i-1].dst))]
 			m.data = m.data[:len(m.dst)]
@@ -444,7 +444,7 @@ func (e *endpoint) completions() {
 // without a completion: they must be unsignaled, and done.
 func (e *endpoint) skipUnsignaled(to int) {
 	for ; e.checked < to && e.failed == nil; e.checked++ {
-		if e.signalAll || e.msgs[e.checked].wr.Flags&qp.Signaled != 0 {
+		if e.signalAll || e.msgs[e.checked].wr.Flags&qp.FlagSignaled != 0 {
 			e.fail("signaled request %d has no completion", e.checked)
 		}
 		e.checkExecuted(e.checked)
@@ -483,7 +483,7 @@ func (e *endpoint) checkSend(wc *qp.WC) {
 	}
 	e.skipUnsignaled(int(wc.ID))
 	e.checked++
-	if wc.Status == qp.Success {
+	if wc.Status == qp.StatusSuccess {
 		e.checkExecuted(int(wc.ID))
 		return
 	}
@@ -496,7 +496,7 @@ func (e *endpoint) checkSend(wc *qp.WC) {
 // checkRecv holds a receive completion against the messages that the peer
 // sent, in order.
 func (e *endpoint) checkRecv(wc *qp.WC) {
-	if wc.Status != qp.Success {
+	if wc.Status != qp.StatusSuccess {
 		if _, _, bad := e.q.Failed(); !bad {
 			e.fail("receive %d failed with %v on a healthy queue pair", wc.ID, wc.Status)
 		}

@@ -122,7 +122,7 @@ func TestCapturedReads(t *testing.T) {
 	}
 	var wc qp.WC
 	for i, b := range bufs {
-		if !requester.NextSendWC(&wc) || wc.ID != uint64(i) || wc.Status != qp.Success || wc.Opcode != qp.WCRead || int(wc.ByteLen) != size {
+		if !requester.NextSendWC(&wc) || wc.ID != uint64(i) || wc.Status != qp.StatusSuccess || wc.Opcode != qp.WCRead || int(wc.ByteLen) != size {
 			t.Errorf("completion %+v", wc)
 		}
 		if !bytes.Equal(b, data[i*size:][:size]) {

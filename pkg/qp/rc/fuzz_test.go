@@ -91,7 +91,7 @@ func (d *feed) step() bool {
 	}
 	switch d.byte() % 8 {
 	case 0:
-		wr := qp.SendWR{ID: uint64(d.posted), Opcode: qp.Opcode(d.byte() % 8), Flags: qp.Signaled}
+		wr := qp.SendWR{ID: uint64(d.posted), Opcode: qp.Opcode(d.byte() % 8), Flags: qp.FlagSignaled}
 		if d.q.PostSend(&wr, [][]byte{make([]byte, d.byte()*8)}) == nil {
 			d.posted++
 		}
@@ -153,7 +153,7 @@ func (d *feed) pull() {
 	}
 	var wc qp.WC
 	for d.q.NextSendWC(&wc) {
-		if d.posted--; d.posted < 0 || wc.Status == qp.Success && (!d.acked || wc.Opcode == qp.WCRead && !d.answered) {
+		if d.posted--; d.posted < 0 || wc.Status == qp.StatusSuccess && (!d.acked || wc.Opcode == qp.WCRead && !d.answered) {
 			d.t.Fatalf("unfounded completion %+v", wc)
 		}
 	}

@@ -16,18 +16,18 @@ func (p *Responder) fatal(code rocev2.Syndrome, local qp.Status, event qp.EventT
 	p.stats.NakFatal++
 	p.nak(code)
 	p.failed, p.failedEvent = local, event
-	if local == qp.LocLenErr {
+	if local == qp.StatusLocLenErr {
 		p.rq.fail(local)
 	}
 	p.stop()
 }
 
 func (p *Responder) invalid() {
-	p.fatal(rocev2.NakInvalidRequest, qp.RemInvReqErr, qp.EventQPRequestErr)
+	p.fatal(rocev2.NakInvalidRequest, qp.StatusRemInvReqErr, qp.EventQPRequestErr)
 }
 
 func (p *Responder) noAccess() {
-	p.fatal(rocev2.NakRemoteAccess, qp.RemAccessErr, qp.EventQPAccessErr)
+	p.fatal(rocev2.NakRemoteAccess, qp.StatusRemAccessErr, qp.EventQPAccessErr)
 }
 
 // stop puts the responder into the error state. A fatal NAK that is due still

@@ -149,12 +149,12 @@ func (q *QP) Deadline() time.Duration {
 // raise, 0 where a completion tells it.
 func (q *QP) Failed() (qp.Status, qp.EventType, bool) {
 	switch {
-	case q.req.failed != qp.Success:
+	case q.req.failed != qp.StatusSuccess:
 		return q.req.failed, 0, true
-	case q.resp.failed != qp.Success:
+	case q.resp.failed != qp.StatusSuccess:
 		return q.resp.failed, q.resp.failedEvent, true
 	}
-	return qp.Success, 0, false
+	return qp.StatusSuccess, 0, false
 }
 
 // SetError moves the queue pair to the error state: all queued requests

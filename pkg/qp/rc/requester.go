@@ -132,7 +132,7 @@ func (r *Requester) next(now time.Duration, out *Out) bool {
 
 	out.BTH = rocev2.BTH{
 		Opcode:    w.sendOpcode(k == 0, last),
-		Solicited: last && w.flags&qp.Solicited != 0 && (!w.op.IsWrite() || w.op.HasImm()),
+		Solicited: last && w.flags&qp.FlagSolicited != 0 && (!w.op.IsWrite() || w.op.HasImm()),
 		MigReq:    true,
 		Pad:       uint8(-n & 3),
 		PKey:      rocev2.DefaultPKey,
@@ -163,7 +163,7 @@ func (r *Requester) open() uint64 {
 	}
 	room := min(r.sq.end-r.nxt, r.una+r.window.size-r.nxt)
 	if (r.drain || r.sq.reads > 0) && r.nxt >= r.max {
-		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.Fence != 0 && len(r.asked) > 0) ||
+		if w := r.sq.at(r.cur); r.nxt == w.first && (r.drain || w.flags&qp.FlagFence != 0 && len(r.asked) > 0) ||
 			w.op == qp.OpRead && !r.mayAsk(w, room) {
 			return 0
 		}
@@ -262,11 +262,11 @@ func (r *Requester) handleAck(h *rocev2.Headers, now time.Duration) {
 		r.progress(r.answered(pos), now)
 		r.sequenceNak(now)
 	case s == rocev2.NakInvalidRequest:
-		r.fatalNak(pos, qp.RemInvReqErr, now)
+		r.fatalNak(pos, qp.StatusRemInvReqErr, now)
 	case s == rocev2.NakRemoteAccess:
-		r.fatalNak(pos, qp.RemAccessErr, now)
+		r.fatalNak(pos, qp.StatusRemAccessErr, now)
 	case s == rocev2.NakRemoteOperation:
-		r.fatalNak(pos, qp.RemOpErr, now)
+		r.fatalNak(pos, qp.StatusRemOpErr, now)
 	default:
 		r.stats.BadAcks++
 	}
@@ -326,7 +326,7 @@ func (r *Requester) sequenceNak(now time.Duration) {
 	case r.nxt == r.una:
 	case r.nakUna != r.una:
 		if r.retries == 0 {
-			r.fail(qp.RetryExcErr)
+			r.fail(qp.StatusRetryExcErr)
 			return
 		}
 		r.retries--
@@ -375,7 +375,7 @@ func (r *Requester) handleRead(in *In, now time.Duration) bool {
 	}
 	off := int(pos-w.first) * r.cfg.PathMTU
 	if len(in.Payload) != min(r.cfg.PathMTU, int(w.length)-off) {
-		r.fail(qp.BadRespErr)
+		r.fail(qp.StatusBadRespErr)
 		return true
 	}
 	scatter(w.mem, off, in.Payload)
@@ -394,7 +394,7 @@ func (r *Requester) backOff(d, now time.Duration) {
 	}
 	if r.cfg.RNRRetry != rnrForever {
 		if r.rnrRetries == 0 {
-			r.fail(qp.RNRRetryExcErr)
+			r.fail(qp.StatusRNRRetryExcErr)
 			return
 		}
 		r.rnrRetries--
@@ -421,7 +421,7 @@ func (r *Requester) tick(now time.Duration) {
 	}
 	r.stats.Timeouts++
 	if r.retries == 0 {
-		r.fail(qp.RetryExcErr)
+		r.fail(qp.StatusRetryExcErr)
 		return
 	}
 	r.retries--

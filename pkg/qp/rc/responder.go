@@ -232,7 +232,7 @@ func (p *Responder) needsRecv(op rocev2.Opcode) bool {
 func (p *Responder) placePayload(in *In) bool {
 	if p.msg.kind == sendMessage {
 		if !scatter(p.rq.head().mem, p.msg.done, in.Payload) {
-			p.fatal(rocev2.NakInvalidRequest, qp.LocLenErr, qp.EventQPRequestErr)
+			p.fatal(rocev2.NakInvalidRequest, qp.StatusLocLenErr, qp.EventQPRequestErr)
 			return false
 		}
 		return true
@@ -331,7 +331,7 @@ func (q *recvQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 	q.reported++
 	clear(w.mem)
 	*wc = qp.WC{ID: w.id, Status: w.status, Opcode: w.opcode, QPN: local, ByteLen: w.length, Imm: w.imm, HasImm: w.hasImm}
-	if w.status != qp.Success {
+	if w.status != qp.StatusSuccess {
 		wc.Opcode = qp.WCRecv
 	}
 	return true

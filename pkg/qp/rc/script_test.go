@@ -96,7 +96,7 @@ func (s *script) do(words []string) {
 		s.create(a)
 	case "post":
 		wr := qp.SendWR{ID: uint64(a.num("id", 0)), Imm: uint32(a.num("imm", 0)), RemoteAddr: 4096, RKey: 7,
-			Flags: qp.Signaled}
+			Flags: qp.FlagSignaled}
 		for wr.Opcode = 0; wr.Opcode.String() != a["op"]; wr.Opcode++ {
 			if wr.Opcode > qp.OpFetchAdd {
 				s.t.Fatalf("op %q", a["op"])
@@ -106,7 +106,7 @@ func (s *script) do(words []string) {
 			wr.Flags = 0
 		}
 		if a.has("fence") {
-			wr.Flags |= qp.Fence
+			wr.Flags |= qp.FlagFence
 		}
 		mem, cut := make([]byte, a.num("len", 0)), a.num("cut", 0)
 		s.failure = s.q.PostSend(&wr, [][]byte{mem[:cut], mem[cut:]})

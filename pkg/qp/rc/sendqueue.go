@@ -77,8 +77,8 @@ func (q *workQueue) fail(s qp.Status) {
 // has set another status.
 func (q *workQueue) flush() {
 	for ; q.done != q.tail; q.done++ {
-		if w := q.at(q.done); w.status == qp.Success {
-			w.status = qp.WRFlushErr
+		if w := q.at(q.done); w.status == qp.StatusSuccess {
+			w.status = qp.StatusWRFlushErr
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (q *sendQueue) push(wr *qp.SendWR, gather [][]byte, mtu int, signalAll bool
 	}
 	*w = wqe{
 		id: wr.ID, op: wr.Opcode, flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, remoteAddr: wr.RemoteAddr,
-		signaled: signalAll || wr.Flags&qp.Signaled != 0,
+		signaled: signalAll || wr.Flags&qp.FlagSignaled != 0,
 		mem:      append(w.mem[:0], gather...),
 		length:   uint32(length),
 		first:    q.end,
@@ -160,7 +160,7 @@ func (q *sendQueue) nextWC(wc *qp.WC, local rocev2.QPN) bool {
 		w := q.at(q.reported)
 		q.reported++
 		clear(w.mem)
-		if !w.signaled && w.status == qp.Success {
+		if !w.signaled && w.status == qp.StatusSuccess {
 			continue
 		}
 		*wc = qp.WC{ID: w.id, Status: w.status, Opcode: qp.WCSend, QPN: local, ByteLen: w.length}

@@ -30,7 +30,7 @@ func TestNoAllocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := connected(t)
-			wr := qp.SendWR{Flags: qp.Signaled, SGEs: []qp.SGE{a.mr.SGE(0, size)},
+			wr := qp.SendWR{Flags: qp.FlagSignaled, SGEs: []qp.SGE{a.mr.SGE(0, size)},
 				RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
 			wcs := make([]qp.WC, 1)
 			both := func() {
@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 							t.Fatalf("%v; %s", err, a.counters())
 						}
 					}
-					if wcs[0].Status != qp.Success {
+					if wcs[0].Status != qp.StatusSuccess {
 						t.Fatalf("completion %+v; %s", wcs[0], a.counters())
 					}
 				}

@@ -115,15 +115,15 @@ func TestPacketsInOtherStates(t *testing.T) {
 		counter string
 	}{
 		{"RESET", func(*testing.T, *station) {}, "state"},
-		{"INIT", func(t *testing.T, s *station) { modify(t, s.end, qp.InitState, qp.MaskInit) }, "state"},
+		{"INIT", func(t *testing.T, s *station) { modify(t, s.end, qp.StateInit, qp.MaskInit) }, "state"},
 		{"ERR", func(t *testing.T, s *station) {
 			s.up(peerAddr, peerQPN)
-			modify(t, s.end, qp.Error, qp.MaskState)
+			modify(t, s.end, qp.StateError, qp.MaskState)
 		}, "state"},
-		{"ERR from RESET", func(t *testing.T, s *station) { modify(t, s.end, qp.Error, qp.MaskState) }, "state"},
+		{"ERR from RESET", func(t *testing.T, s *station) { modify(t, s.end, qp.StateError, qp.MaskState) }, "state"},
 		{"RESET again", func(t *testing.T, s *station) {
 			s.up(peerAddr, peerQPN)
-			modify(t, s.end, qp.Reset, qp.MaskState)
+			modify(t, s.end, qp.StateReset, qp.MaskState)
 		}, "state"},
 		{"closed", func(t *testing.T, s *station) {
 			s.up(peerAddr, peerQPN)
@@ -147,8 +147,8 @@ func TestPacketsInOtherStates(t *testing.T) {
 				t.Errorf("counted as %v, want 4 under rx_drop_%s", got, c.counter)
 			}
 			if c.counter == "state" { // it is no worse for it
-				if s.qp.State() != qp.Reset {
-					modify(t, s.end, qp.Reset, qp.MaskState)
+				if s.qp.State() != qp.StateReset {
+					modify(t, s.end, qp.StateReset, qp.MaskState)
 				}
 				s.up(peerAddr, peerQPN)
 				s.works()
@@ -188,11 +188,11 @@ func TestUnservedRequests(t *testing.T) {
 			if len(got) != 1 || got[0].AETH.Syndrome != rocev2.NakInvalidRequest || got[0].PSN != s.attr.RQPSN {
 				t.Errorf("answered by %+v", got)
 			}
-			s.want(7, qp.WRFlushErr)
+			s.want(7, qp.StatusWRFlushErr)
 			if e := s.event(); e.Type != qp.EventQPRequestErr || e.QPN != s.qp.QPN() || e.Err == nil {
 				t.Errorf("event %+v", e)
 			}
-			if st := s.qp.State(); st != qp.Error {
+			if st := s.qp.State(); st != qp.StateError {
 				t.Errorf("state %v", st)
 			}
 		})

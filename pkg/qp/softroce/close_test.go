@@ -84,7 +84,7 @@ func (e *end) allClosed() {
 	for name, f := range map[string]func() error{
 		"PostSend": func() error { return e.qp.PostSend(&qp.SendWR{Opcode: qp.OpSend}) },
 		"PostRecv": func() error { return e.qp.PostRecv(&qp.RecvWR{}) },
-		"Modify":   func() error { return e.qp.Modify(&qp.Attr{State: qp.Reset}, qp.MaskState) },
+		"Modify":   func() error { return e.qp.Modify(&qp.Attr{State: qp.StateReset}, qp.MaskState) },
 		"Query":    func() error { _, err := e.qp.Query(); return err },
 		"Poll":     func() error { _, err := e.cq.Poll(make([]qp.WC, 1)); return err },
 		"Wait":     func() error { return e.cq.Wait(e.ctx) },
@@ -127,7 +127,7 @@ func TestCloseUnderLoad(t *testing.T) {
 			for _, pair := range [][2]*end{{a, b}, {b, a}} {
 				from, to := pair[0], pair[1]
 				wait(func(context.Context) error {
-					err := from.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.Signaled,
+					err := from.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.FlagSignaled,
 						SGEs: []qp.SGE{from.mr.SGE(0, 1<<19)}, RemoteAddr: to.mr.Addr() + 1<<19, RKey: to.mr.RKey()})
 					if errors.Is(err, qp.ErrQueueFull) {
 						return nil
@@ -161,7 +161,7 @@ func TestCloseUnderLoad(t *testing.T) {
 func TestCloseWaitsForTransmission(t *testing.T) {
 	for name, f := range map[string]func(*station) error{
 		"queue pair":    func(s *station) error { return s.qp.Close() },
-		"reset":         func(s *station) error { return s.qp.Modify(&qp.Attr{State: qp.Reset}, qp.MaskState) },
+		"reset":         func(s *station) error { return s.qp.Modify(&qp.Attr{State: qp.StateReset}, qp.MaskState) },
 		"memory region": func(s *station) error { return s.mr.Close() },
 		"device":        func(s *station) error { return s.dev.Close() },
 	} {

@@ -21,8 +21,8 @@ func TestCounters(t *testing.T) {
 			a, b := connected(t)
 			b.recv(1, b.mr.SGE(0, 100))
 			a.send(qp.SendWR{ID: 1, Opcode: qp.OpSend, SGEs: []qp.SGE{a.mr.SGE(0, 90)}})
-			a.want(1, qp.Success)
-			b.want(1, qp.Success)
+			a.want(1, qp.StatusSuccess)
+			b.want(1, qp.StatusSuccess)
 			check := func() {
 				t.Helper()
 				for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestCounters(t *testing.T) {
 				}
 			}
 			check()
-			modify(t, a, qp.Reset, qp.MaskState)
+			modify(t, a, qp.StateReset, qp.MaskState)
 			if err := b.qp.Close(); err != nil {
 				t.Fatal(err)
 			}

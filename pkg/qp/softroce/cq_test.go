@@ -203,12 +203,12 @@ func TestOverrun(t *testing.T) {
 	for range 2 {
 		sends.request(rocev2.SendOnly, []byte("data"))
 	}
-	if st := sends.qp.State(); st != qp.RTS {
+	if st := sends.qp.State(); st != qp.StateRTS {
 		t.Fatalf("state %v before the overrun", st)
 	}
 	sends.request(rocev2.SendOnly, []byte("data"))
 	until(t, "the queue pairs fail", func() bool {
-		return sends.qp.State() == qp.Error && other.qp.State() == qp.Error
+		return sends.qp.State() == qp.StateError && other.qp.State() == qp.StateError
 	})
 	types := map[qp.EventType]int{}
 	for range 3 {
@@ -222,7 +222,7 @@ func TestOverrun(t *testing.T) {
 		t.Errorf("events %v", types)
 	}
 	sends.noEvent()
-	sends.want(9, qp.WRFlushErr) // in the other queue
+	sends.want(9, qp.StatusWRFlushErr) // in the other queue
 
 	var wc [8]qp.WC
 	if err := small.Wait(t.Context()); err != nil {

@@ -34,12 +34,12 @@ func TestReceiverNotReady(t *testing.T) {
 				RemoteAddr: to.mr.Addr() + 10000, RKey: to.mr.RKey()})
 			time.Sleep(20 * time.Millisecond)
 			to.recv(1, to.mr.SGE(0, 10000))
-			to.want(1, qp.Success)
+			to.want(1, qp.StatusSuccess)
 			time.Sleep(20 * time.Millisecond)
 			to.recv(2)
-			to.want(2, qp.Success)
-			from.want(1, qp.Success)
-			from.want(2, qp.Success)
+			to.want(2, qp.StatusSuccess)
+			from.want(1, qp.StatusSuccess)
+			from.want(2, qp.StatusSuccess)
 			if string(from.buf[:20000]) != string(to.buf[:20000]) {
 				t.Error("data differ")
 			}
@@ -58,16 +58,16 @@ func TestRNRRetryExceeded(t *testing.T) {
 			for id := range uint64(3) {
 				a.send(qp.SendWR{ID: id, Opcode: qp.OpSend})
 			}
-			a.want(0, qp.RNRRetryExcErr)
-			a.want(1, qp.WRFlushErr)
-			a.want(2, qp.WRFlushErr)
+			a.want(0, qp.StatusRNRRetryExcErr)
+			a.want(1, qp.StatusWRFlushErr)
+			a.want(2, qp.StatusWRFlushErr)
 			if n := b.dev.Counters()["rc_rnr_naks_sent"]; n != uint64(retries)+1 {
 				t.Errorf("%d RNR NAKs, want %d", n, retries+1)
 			}
-			if st := a.qp.State(); st != qp.Error {
+			if st := a.qp.State(); st != qp.StateError {
 				t.Errorf("state %v", st)
 			}
-			if st := b.qp.State(); st != qp.RTS { // the receiver has done nothing wrong
+			if st := b.qp.State(); st != qp.StateRTS { // the receiver has done nothing wrong
 				t.Errorf("receiver's state %v", st)
 			}
 		})
@@ -81,7 +81,7 @@ func TestRetryExceeded(t *testing.T) {
 			a, b := piped(t, pipe.Config{}, Options{}, 64<<10, qp.Init{}, func(x *qp.Attr) { x.Timeout, x.RetryCnt = 8, retries })
 			b.recv(1)
 			a.send(qp.SendWR{ID: 1, Opcode: qp.OpSend})
-			a.want(1, qp.Success)
+			a.want(1, qp.StatusSuccess)
 			if err := b.dev.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestRetryExceeded(t *testing.T) {
 			if d := time.Since(start); d < want || d > want+want/4 {
 				t.Errorf("it took %v, want %v", d, want)
 			}
-			a.wantEach([]qp.WC{first}, map[uint64]qp.Status{2: qp.RetryExcErr, 3: qp.WRFlushErr, 10: qp.WRFlushErr, 11: qp.WRFlushErr})
+			a.wantEach([]qp.WC{first}, map[uint64]qp.Status{2: qp.StatusRetryExcErr, 3: qp.StatusWRFlushErr, 10: qp.StatusWRFlushErr, 11: qp.StatusWRFlushErr})
 			if n := a.dev.Counters()["rc_timeouts"]; n != uint64(retries)+1 {
 				t.Errorf("%d time-outs, want %d", n, retries+1)
 			}
@@ -114,14 +114,14 @@ func TestMessageTooLong(t *testing.T) {
 			fillPattern(a.buf, 3)
 			a.send(qp.SendWR{ID: 1, Opcode: qp.OpSend, SGEs: []qp.SGE{a.mr.SGE(0, n)}})
 			a.send(qp.SendWR{ID: 2, Opcode: qp.OpSend})
-			a.want(1, qp.RemInvReqErr)
-			a.want(2, qp.WRFlushErr)
-			b.want(1, qp.LocLenErr)
-			b.want(2, qp.WRFlushErr)
+			a.want(1, qp.StatusRemInvReqErr)
+			a.want(2, qp.StatusWRFlushErr)
+			b.want(1, qp.StatusLocLenErr)
+			b.want(2, qp.StatusWRFlushErr)
 			if e := b.event(); e.Type != qp.EventQPRequestErr || e.QPN != b.qp.QPN() {
 				t.Errorf("event %+v", e)
 			}
-			if a.qp.State() != qp.Error || b.qp.State() != qp.Error {
+			if a.qp.State() != qp.StateError || b.qp.State() != qp.StateError {
 				t.Errorf("states %v and %v", a.qp.State(), b.qp.State())
 			}
 			for i, v := range b.buf {
@@ -141,7 +141,7 @@ func TestFlushOrder(t *testing.T) {
 	for id := range uint64(6) {
 		wr := qp.SendWR{ID: id, Opcode: qp.OpWrite, SGEs: []qp.SGE{s.mr.SGE(0, 10)}}
 		if id%2 == 0 {
-			wr.Flags = qp.Signaled
+			wr.Flags = qp.FlagSignaled
 		}
 		if err := s.qp.PostSend(&wr); err != nil {
 			t.Fatal(err)
@@ -149,11 +149,11 @@ func TestFlushOrder(t *testing.T) {
 		s.recv(100+id, s.mr.SGE(0, 10))
 	}
 	s.request(rocev2.SendOnly, []byte("data"))
-	s.want(100, qp.Success)
+	s.want(100, qp.StatusSuccess)
 	s.respond(s.attr.SQPSN.Add(3), rocev2.NakRemoteAccess)
-	s.wantEach(nil, map[uint64]qp.Status{0: qp.Success, 2: qp.Success, // 1 is not signaled, and has succeeded
-		3: qp.RemAccessErr, 4: qp.WRFlushErr, 5: qp.WRFlushErr,
-		101: qp.WRFlushErr, 102: qp.WRFlushErr, 103: qp.WRFlushErr, 104: qp.WRFlushErr, 105: qp.WRFlushErr})
+	s.wantEach(nil, map[uint64]qp.Status{0: qp.StatusSuccess, 2: qp.StatusSuccess, // 1 is not signaled, and has succeeded
+		3: qp.StatusRemAccessErr, 4: qp.StatusWRFlushErr, 5: qp.StatusWRFlushErr,
+		101: qp.StatusWRFlushErr, 102: qp.StatusWRFlushErr, 103: qp.StatusWRFlushErr, 104: qp.StatusWRFlushErr, 105: qp.StatusWRFlushErr})
 }
 
 // wantEach waits for completions with these statuses besides those it is given.
@@ -221,9 +221,9 @@ func TestStateBeforeCompletion(t *testing.T) {
 					var wc [4]qp.WC
 					n := must(s.cq.Poll(wc[:]))(t)
 					for _, c := range wc[:n] {
-						failed = failed || c.Status != qp.Success
+						failed = failed || c.Status != qp.StatusSuccess
 					}
-					if failed && s.qp.State() != qp.Error {
+					if failed && s.qp.State() != qp.StateError {
 						t.Errorf("completions %+v, but the state is %v", wc[:n], s.qp.State())
 					}
 				}
@@ -277,7 +277,7 @@ func TestLinkErrors(t *testing.T) {
 			t.Fatal("nothing was sent again")
 		}
 		s.respond(s.attr.SQPSN, rocev2.AckNoLimit)
-		s.want(1, qp.Success)
+		s.want(1, qp.StatusSuccess)
 
 		broken := errors.New("cable cut")
 		down.Store(&broken)

@@ -49,7 +49,7 @@ func FuzzReceive(f *testing.F) {
 			arena[i] = 0xa5
 		}
 		e.t = t
-		modify(t, e, qp.Reset, qp.MaskState)
+		modify(t, e, qp.StateReset, qp.MaskState)
 		e.up(peerAddr, peerQPN)
 		e.send(qp.SendWR{ID: 9, Opcode: qp.OpRead, SGEs: []qp.SGE{mr.SGE(0, 1500)}})
 		for id := range uint64(4) {
@@ -67,7 +67,7 @@ func FuzzReceive(f *testing.F) {
 			fix(packet, flags, q.QPN(), sq, rq, mr)
 			w.deliver(link.Rx{Src: peerAddr, TOS: flags, Data: packet})
 		}
-		modify(t, e, qp.Reset, qp.MaskState) // orders the device's writes before what follows
+		modify(t, e, qp.StateReset, qp.MaskState) // orders the device's writes before what follows
 		for i, v := range arena {
 			if v != 0xa5 && (i < margin || i >= margin+size) {
 				t.Fatalf("byte %d of the arena is written, the region is %d to %d", i, margin, margin+size)

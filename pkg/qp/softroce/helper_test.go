@@ -114,7 +114,7 @@ func (e *end) up(addr netip.Addr, qpn rocev2.QPN) {
 	for _, s := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR | qp.MaskDSCP | qp.MaskMaxDestRdAtomic}, {qp.RTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
+	}{{qp.StateInit, qp.MaskInit}, {qp.StateRTR, qp.MaskRTR | qp.MaskDSCP | qp.MaskMaxDestRdAtomic}, {qp.StateRTS, qp.MaskRTS | qp.MaskMaxRdAtomic}} {
 		e.attr.State = s.state
 		if err := e.qp.Modify(&e.attr, s.mask); err != nil {
 			e.t.Fatal(err)
@@ -167,7 +167,7 @@ func (e *end) want(id uint64, s qp.Status) qp.WC {
 
 func (e *end) send(wr qp.SendWR) {
 	e.t.Helper()
-	wr.Flags |= qp.Signaled
+	wr.Flags |= qp.FlagSignaled
 	if err := e.qp.PostSend(&wr); err != nil {
 		e.t.Fatal(err)
 	}

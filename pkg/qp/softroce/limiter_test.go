@@ -81,7 +81,7 @@ func TestCrowdTakesTurns(t *testing.T) {
 				s.respond(last[s], rocev2.AckNoLimit)
 				var wc [1]qp.WC
 				if k, _ := s.cq.Poll(wc[:]); k == 1 {
-					if wc[0].Status != qp.Success {
+					if wc[0].Status != qp.StatusSuccess {
 						t.Fatalf("%+v", wc[0])
 					}
 					done++
@@ -125,8 +125,8 @@ func TestCrowdBesideADeadPeer(t *testing.T) {
 			t.Fatalf("after a timeout: %v", packets)
 		}
 		live.respond(last[live], rocev2.AckNoLimit)
-		live.want(1, qp.Success)
-		dead.want(1, qp.RetryExcErr)
+		live.want(1, qp.StatusSuccess)
+		dead.want(1, qp.StatusRetryExcErr)
 		if c.post(later, burst); c.dev.limiter.used != burst {
 			t.Errorf("%d packets are on their way", c.dev.limiter.used)
 		}
@@ -203,8 +203,8 @@ func TestCrowdAfterCongestion(t *testing.T) {
 				_, _, last = c.sent()
 			}
 			s.respond(last[s], rocev2.AckNoLimit)
-			s.want(1, qp.Success)
-			other.want(1, qp.Success)
+			s.want(1, qp.StatusSuccess)
+			other.want(1, qp.StatusSuccess)
 			return packets[s]
 		}
 		if n := send(); n != 0 {
@@ -241,7 +241,7 @@ func TestCrowdLearns(t *testing.T) {
 				_, _, last := c.sent()
 				s.respond(last[s], rocev2.AckNoLimit)
 			}
-			if wc[0].Status != qp.Success {
+			if wc[0].Status != qp.StatusSuccess {
 				t.Fatalf("%+v", wc[0])
 			}
 		}
@@ -298,6 +298,6 @@ func TestAckedWhileSending(t *testing.T) {
 			return nil
 		})
 		c.post(s, (maxBatches+1)*window)
-		s.want(1, qp.Success)
+		s.want(1, qp.StatusSuccess)
 	})
 }

@@ -87,7 +87,7 @@ func readAll(t *testing.T, r *rand.Rand, from, to *end) {
 				RemoteAddr: to.mr.Addr() + uint64(at[i]), RKey: to.mr.RKey()})
 		}
 		for id := range batch {
-			if wc := from.want(uint64(id), qp.Success); wc.Opcode != qp.WCRead {
+			if wc := from.want(uint64(id), qp.StatusSuccess); wc.Opcode != qp.WCRead {
 				t.Errorf("completion %+v", wc)
 			}
 		}
@@ -139,10 +139,10 @@ func exchange(t *testing.T, r *rand.Rand, from, to *end) {
 		*at += n
 	}
 	for id := range uint64(messages) {
-		from.want(id, qp.Success)
+		from.want(id, qp.StatusSuccess)
 	}
 	for id, imm := range imms {
-		if wc := to.want(uint64(id), qp.Success); wc.HasImm != (imm != 0) || wc.HasImm && wc.Imm != imm {
+		if wc := to.want(uint64(id), qp.StatusSuccess); wc.HasImm != (imm != 0) || wc.HasImm && wc.Imm != imm {
 			t.Errorf("completion %+v, want immediate data %d", wc, imm)
 		}
 	}

@@ -29,7 +29,7 @@ func TestManyQueuePairs(t *testing.T) {
 					wr := qp.SendWR{ID: uint64(r), Opcode: qp.OpWrite, SGEs: []qp.SGE{from.mr.SGE(0, size/2)},
 						RemoteAddr: to.mr.Addr() + 3*size/2, RKey: to.mr.RKey()}
 					err := from.qp.PostSend(&wr)
-					wr.Opcode, wr.Flags = qp.OpSend, qp.Signaled
+					wr.Opcode, wr.Flags = qp.OpSend, qp.FlagSignaled
 					if err == nil {
 						err = from.qp.PostSend(&wr)
 					}
@@ -53,7 +53,7 @@ func TestManyQueuePairs(t *testing.T) {
 						return
 					}
 					for _, c := range wc[:n] {
-						if c.Status != qp.Success || c.QPN != e.qp.QPN() {
+						if c.Status != qp.StatusSuccess || c.QPN != e.qp.QPN() {
 							t.Errorf("pair %d: completion %+v", i, c)
 						}
 					}
@@ -85,7 +85,7 @@ func TestOneDevice(t *testing.T) {
 			fillPattern(own.buf[:4096], 1)
 			own.recv(1, own.mr.SGE(4096, 4096))
 			own.send(qp.SendWR{ID: 2, Opcode: qp.OpSend, SGEs: []qp.SGE{own.mr.SGE(0, 4096)}})
-			own.wantEach(nil, map[uint64]qp.Status{1: qp.Success, 2: qp.Success})
+			own.wantEach(nil, map[uint64]qp.Status{1: qp.StatusSuccess, 2: qp.StatusSuccess})
 			if !bytes.Equal(own.buf[:4096], own.buf[4096:]) {
 				t.Error("data differ")
 			}
@@ -113,7 +113,7 @@ func TestStar(t *testing.T) {
 				return
 			}
 			var wc [1]qp.WC
-			if n, err := in.cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Status != qp.Success || !bytes.Equal(in.buf, out.buf) {
+			if n, err := in.cq.Poll(wc[:]); n != 1 || err != nil || wc[0].Status != qp.StatusSuccess || !bytes.Equal(in.buf, out.buf) {
 				t.Errorf("%d completions %+v, %v", n, wc, err)
 			}
 		})

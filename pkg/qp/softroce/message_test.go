@@ -44,14 +44,14 @@ func testMessages(t *testing.T, a, b *end) {
 			b.recv(id, b.mr.SGE(0, n))
 			a.send(qp.SendWR{ID: id, Opcode: op, SGEs: []qp.SGE{a.mr.SGE(0, n)}, Imm: 0xdead0000 + uint32(id),
 				RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
-			a.want(id, qp.Success)
+			a.want(id, qp.StatusSuccess)
 			want := n
 			if op == qp.OpWrite { // raises no completion at the peer: an empty message behind it does
 				want = 0
 				a.send(qp.SendWR{ID: id, Opcode: qp.OpSend})
-				a.want(id, qp.Success)
+				a.want(id, qp.StatusSuccess)
 			}
-			wc := b.want(id, qp.Success)
+			wc := b.want(id, qp.StatusSuccess)
 			if int(wc.ByteLen) != want || wc.HasImm != op.HasImm() || wc.HasImm && wc.Imm != 0xdead0000+uint32(id) {
 				t.Fatalf("%v of %d bytes: completion %+v", op, n, wc)
 			}

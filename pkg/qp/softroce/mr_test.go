@@ -144,7 +144,7 @@ func TestRemoteAccess(t *testing.T) {
 		{"another domain", reg(must(s.dev.AllocPD())(t), qp.AccessRemoteWrite), 0, 10, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			modify(t, s.end, qp.Reset, qp.MaskState)
+			modify(t, s.end, qp.StateReset, qp.MaskState)
 			s.up(peerAddr, peerQPN)
 			s.psn = s.attr.RQPSN
 			data := make([]byte, c.n)
@@ -165,7 +165,7 @@ func TestRemoteAccess(t *testing.T) {
 				if c.n > 0 && !bytes.Equal(c.mr.buf[c.off:c.off+c.n], data) {
 					t.Error("the data did not arrive")
 				}
-				if st := s.qp.State(); st != qp.RTS {
+				if st := s.qp.State(); st != qp.StateRTS {
 					t.Errorf("state %v", st)
 				}
 				s.noEvent()
@@ -178,7 +178,7 @@ func TestRemoteAccess(t *testing.T) {
 			if e := s.event(); e.Type != qp.EventQPAccessErr || e.QPN != s.qp.QPN() || e.Err == nil {
 				t.Errorf("event %+v", e)
 			}
-			if st := s.qp.State(); st != qp.Error {
+			if st := s.qp.State(); st != qp.StateError {
 				t.Errorf("state %v", st)
 			}
 			if !bytes.Equal(c.mr.buf, make([]byte, 2000)) {
@@ -195,17 +195,17 @@ func TestStaleRKey(t *testing.T) {
 		a.send(qp.SendWR{ID: id, Opcode: qp.OpWrite, SGEs: []qp.SGE{a.mr.SGE(0, 8)}, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 	}
 	write(1)
-	a.want(1, qp.Success)
+	a.want(1, qp.StatusSuccess)
 	if err := b.mr.Close(); err != nil {
 		t.Fatal(err)
 	}
 	write(2)
-	a.want(2, qp.RemAccessErr)
+	a.want(2, qp.StatusRemAccessErr)
 	if e := b.event(); e.Type != qp.EventQPAccessErr || e.QPN != b.qp.QPN() {
 		t.Errorf("event %+v", e)
 	}
 	for _, e := range []*end{a, b} {
-		if st := e.qp.State(); st != qp.Error {
+		if st := e.qp.State(); st != qp.StateError {
 			t.Errorf("state %v", st)
 		}
 	}
@@ -227,14 +227,14 @@ func TestCloseRegionInUse(t *testing.T) {
 			m := must(s.pd.RegMR(make([]byte, 10), qp.AccessLocalWrite))(t)
 			unused := must(s.pd.RegMR(make([]byte, 10), qp.AccessLocalWrite))(t)
 			post(s, m.SGE(9, 1))
-			if err := unused.Close(); err != nil || s.qp.State() != qp.RTS {
+			if err := unused.Close(); err != nil || s.qp.State() != qp.StateRTS {
 				t.Fatalf("close of an unused region: %v, %v", err, s.qp.State())
 			}
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s.want(1, qp.WRFlushErr)
-			if st := s.qp.State(); st != qp.Error {
+			s.want(1, qp.StatusWRFlushErr)
+			if st := s.qp.State(); st != qp.StateError {
 				t.Errorf("state %v", st)
 			}
 			if e := s.event(); e.Type != qp.EventQPFatal || e.QPN != s.qp.QPN() || !errors.Is(e.Err, qp.ErrSGE) {
@@ -248,13 +248,13 @@ func TestCloseRegionInUse(t *testing.T) {
 // A receive posted in INIT holds its region too.
 func TestCloseRegionInUseEarly(t *testing.T) {
 	s := newFresh(t, qp.Init{})
-	s.in(qp.InitState)
+	s.in(qp.StateInit)
 	s.recv(1, s.mr.SGE(0, 10))
 	if err := s.mr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.want(1, qp.WRFlushErr)
-	if st := s.qp.State(); st != qp.Error {
+	s.want(1, qp.StatusWRFlushErr)
+	if st := s.qp.State(); st != qp.StateError {
 		t.Errorf("state %v", st)
 	}
 }
@@ -280,14 +280,14 @@ func TestCloseRegionUnderWrites(t *testing.T) {
 		wg.Go(func() {
 			for n := 0; ; n++ {
 				fillPattern(e.buf[:4096], n*writers+i)
-				wr := qp.SendWR{Opcode: qp.OpWrite, Flags: qp.Signaled, SGEs: []qp.SGE{e.mr.SGE(0, len(buf))},
+				wr := qp.SendWR{Opcode: qp.OpWrite, Flags: qp.FlagSignaled, SGEs: []qp.SGE{e.mr.SGE(0, len(buf))},
 					RemoteAddr: mr.Addr(), RKey: mr.RKey()}
 				if err := e.qp.PostSend(&wr); err != nil {
 					t.Error(err)
 					return
 				}
-				if wc := e.wc(); wc.Status != qp.Success {
-					if wc.Status != qp.RemAccessErr {
+				if wc := e.wc(); wc.Status != qp.StatusSuccess {
+					if wc.Status != qp.StatusRemAccessErr {
 						t.Errorf("status %v", wc.Status)
 					}
 					return

@@ -15,10 +15,10 @@ func (q *QP) PostSend(wr *qp.SendWR) error {
 	switch {
 	case q.closed:
 		return errClosed("queue pair")
-	case q.state == qp.Error && q.rc == nil: // it failed before it was connected
-		q.complete(q.sendCQ, &qp.WC{ID: wr.ID, Status: qp.WRFlushErr, QPN: q.qpn})
+	case q.state == qp.StateError && q.rc == nil: // it failed before it was connected
+		q.complete(q.sendCQ, &qp.WC{ID: wr.ID, Status: qp.StatusWRFlushErr, QPN: q.qpn})
 		return nil
-	case q.state != qp.RTS && q.state != qp.SQD && q.state != qp.Error:
+	case q.state != qp.StateRTS && q.state != qp.StateSQD && q.state != qp.StateError:
 		return fmt.Errorf("softroce: %w: send posted in %v, it takes RTS", qp.ErrState, q.state)
 	}
 	if err := qp.CheckOpcode(wr.Opcode, q.init.Multicast); err != nil {
@@ -43,7 +43,7 @@ func (q *QP) PostRecv(wr *qp.RecvWR) error {
 	switch {
 	case q.closed:
 		return errClosed("queue pair")
-	case q.state == qp.Reset:
+	case q.state == qp.StateReset:
 		return fmt.Errorf("softroce: %w: receive posted in RESET", qp.ErrState)
 	}
 	if err := q.gather(wr.SGEs, true); err != nil {
@@ -55,11 +55,11 @@ func (q *QP) PostRecv(wr *qp.RecvWR) error {
 		if err := q.rc.PostRecv(wr.ID, q.pieces); err != nil {
 			return fmt.Errorf("softroce: queue pair %#x: %w", uint32(q.qpn), err)
 		}
-		if q.state == qp.Error {
+		if q.state == qp.StateError {
 			q.pump(q.dev.now())
 		}
-	case q.state == qp.Error:
-		q.complete(q.recvCQ, &qp.WC{ID: wr.ID, Status: qp.WRFlushErr, Opcode: qp.WCRecv, QPN: q.qpn})
+	case q.state == qp.StateError:
+		q.complete(q.recvCQ, &qp.WC{ID: wr.ID, Status: qp.StatusWRFlushErr, Opcode: qp.WCRecv, QPN: q.qpn})
 	case len(q.early) >= q.init.MaxRecvWR:
 		return fmt.Errorf("softroce: queue pair %#x: %w: %d receive requests outstanding", uint32(q.qpn), qp.ErrQueueFull, len(q.early))
 	default:

@@ -125,7 +125,7 @@ func (q *QP) Query() (qp.Attr, error) {
 }
 
 // sends reports whether the queue pair has been to RTS.
-func (q *QP) sends() bool { return q.state == qp.RTS || q.state == qp.SQD }
+func (q *QP) sends() bool { return q.state == qp.StateRTS || q.state == qp.StateSQD }
 
 // Modify implements qp.QP.
 func (q *QP) Modify(attr *qp.Attr, mask qp.AttrMask) error {
@@ -146,10 +146,10 @@ func (q *QP) Modify(attr *qp.Attr, mask qp.AttrMask) error {
 		next = attr.State
 	}
 	switch next {
-	case qp.Reset:
+	case qp.StateReset:
 		q.reset()
 		return nil
-	case qp.Error:
+	case qp.StateError:
 		q.fail()
 		return nil
 	}
@@ -162,12 +162,12 @@ func (q *QP) enter(next qp.State) error {
 	prev := q.state
 	q.state = next
 	switch {
-	case prev == qp.InitState && next == qp.RTR:
+	case prev == qp.StateInit && next == qp.StateRTR:
 		if err := q.connect(); err != nil {
 			q.state = prev
 			return err
 		}
-	case prev == qp.RTR && next == qp.RTS, prev == qp.SQD && next == qp.SQD:
+	case prev == qp.StateRTR && next == qp.StateRTS, prev == qp.StateSQD && next == qp.StateSQD:
 		a := &q.attr
 		q.cfg.SQPSN, q.cfg.Timeout, q.cfg.RetryCnt, q.cfg.RNRRetry = a.SQPSN, a.Timeout, a.RetryCnt, a.RNRRetry
 		q.cfg.MaxRdAtomic = a.MaxRdAtomic
@@ -178,7 +178,7 @@ func (q *QP) enter(next qp.State) error {
 	}
 	q.rc.SetAccess(q.attr.Access)
 	q.rc.SetMinRNRTimer(q.attr.MinRNRTimer)
-	q.rc.Drain(next == qp.SQD)
+	q.rc.Drain(next == qp.StateSQD)
 	q.pump(q.dev.now())
 	return nil
 }
@@ -242,14 +242,14 @@ func flow(local, remote rocev2.QPN) uint16 {
 // fail brings the queue pair to the error state: everything queued completes
 // with qp.WRFlushErr.
 func (q *QP) fail() {
-	q.state = qp.Error
+	q.state = qp.StateError
 	if q.rc != nil {
 		q.rc.SetError()
 		q.pump(q.dev.now())
 		return
 	}
 	for _, e := range q.early {
-		q.complete(q.recvCQ, &qp.WC{ID: e.id, Status: qp.WRFlushErr, Opcode: qp.WCRecv, QPN: q.qpn})
+		q.complete(q.recvCQ, &qp.WC{ID: e.id, Status: qp.StatusWRFlushErr, Opcode: qp.WCRecv, QPN: q.qpn})
 	}
 	q.early = nil
 }
@@ -258,7 +258,7 @@ func (q *QP) fail() {
 func (q *QP) reset() {
 	q.stopSending()
 	q.retire()
-	q.state, q.attr, q.early, q.talked, q.told = qp.Reset, qp.Attr{}, nil, false, false
+	q.state, q.attr, q.early, q.talked, q.told = qp.StateReset, qp.Attr{}, nil, false, false
 }
 
 // retire lets go of the state machines and keeps their statistics.
@@ -325,7 +325,7 @@ func (q *QP) release(m *MR) {
 func (q *QP) cqFailed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.state == qp.Error || q.state == qp.Reset {
+	if q.closed || q.state == qp.StateError || q.state == qp.StateReset {
 		return
 	}
 	q.dev.event(qp.EventQPFatal, q.qpn, fmt.Errorf("softroce: %w: a completion queue of the queue pair", qp.ErrOverrun))

@@ -80,7 +80,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	q := must(pd.CreateQP(qp.Init{SendCQ: cq, RecvCQ: cq, MaxSendWR: at.MaxQPWR, MaxRecvWR: at.MaxQPWR, MaxSGE: at.MaxSGE}))(t)
-	if q.State() != qp.Reset {
+	if q.State() != qp.StateReset {
 		t.Errorf("a new queue pair is in %v", q.State())
 	}
 }

@@ -55,7 +55,7 @@ func TestReadAccess(t *testing.T) {
 		{"a queue pair to write only", qp.AccessRemoteWrite, reg(s.pd, qp.AccessRemoteRead), 0, 10, rocev2.NakRemoteAccess},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			modify(t, s.end, qp.Reset, qp.MaskState)
+			modify(t, s.end, qp.StateReset, qp.MaskState)
 			s.attr.Access = c.access
 			s.up(peerAddr, peerQPN)
 			s.psn = s.attr.RQPSN
@@ -68,7 +68,7 @@ func TestReadAccess(t *testing.T) {
 				if e := s.event(); e.QPN != s.qp.QPN() || e.Err == nil {
 					t.Errorf("event %+v", e)
 				}
-				if st := s.qp.State(); st != qp.Error {
+				if st := s.qp.State(); st != qp.StateError {
 					t.Errorf("state %v", st)
 				}
 				return
@@ -110,7 +110,7 @@ func TestRegionClosedUnderREAD(t *testing.T) {
 	if err := mr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.want(1, qp.WRFlushErr)
+	s.want(1, qp.StatusWRFlushErr)
 	s.wire.deliver(s.packet(rocev2.ReadRespOnly, bytes.Repeat([]byte{1}, 100), func(h *rocev2.Headers) { h.PSN = s.attr.SQPSN }))
 	if !bytes.Equal(buf, make([]byte, 100)) {
 		t.Error("a closed region was written")
@@ -187,7 +187,7 @@ func TestCrowdReads(t *testing.T) {
 				}
 				var wc [1]qp.WC
 				if k, _ := s.cq.Poll(wc[:]); k == 1 {
-					if wc[0].Status != qp.Success {
+					if wc[0].Status != qp.StatusSuccess {
 						t.Fatalf("%+v", wc[0])
 					}
 					done++
@@ -217,7 +217,7 @@ func TestReadResponsesAndCongestion(t *testing.T) {
 		p := s.packet(rocev2.ReadRespOnly, make([]byte, 8), func(h *rocev2.Headers) { h.PSN = s.attr.SQPSN })
 		p.TOS = ecnCE
 		w.deliver(p)
-		s.want(1, qp.Success)
+		s.want(1, qp.StatusSuccess)
 		if got := w.take(); len(got) != 1 || got[0].Opcode != rocev2.CNP {
 			t.Errorf("a marked response is answered by %+v", got)
 		}

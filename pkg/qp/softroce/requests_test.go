@@ -67,8 +67,8 @@ func TestGatherScatter(t *testing.T) {
 			recv, got := pieces(b, n, cut[1])
 			b.recv(id, append(recv, qp.SGE{})...) // an empty entry takes nothing
 			a.send(qp.SendWR{ID: id, Opcode: qp.OpSend, SGEs: send})
-			a.want(id, qp.Success)
-			if wc := b.want(id, qp.Success); int(wc.ByteLen) != n || wc.HasImm || wc.Opcode != qp.WCRecv {
+			a.want(id, qp.StatusSuccess)
+			if wc := b.want(id, qp.StatusSuccess); int(wc.ByteLen) != n || wc.HasImm || wc.Opcode != qp.WCRecv {
 				t.Fatalf("completion %+v", wc)
 			}
 			if !bytes.Equal(sent(), got()) {
@@ -76,11 +76,11 @@ func TestGatherScatter(t *testing.T) {
 			}
 			// and as a WRITE, which knows nothing of the receive's pieces
 			a.send(qp.SendWR{ID: id, Opcode: qp.OpWrite, SGEs: send, RemoteAddr: b.mr.Addr() + 1, RKey: b.mr.RKey()})
-			a.want(id, qp.Success)
+			a.want(id, qp.StatusSuccess)
 			a.send(qp.SendWR{ID: id, Opcode: qp.OpSend})
 			b.recv(id)
-			a.want(id, qp.Success)
-			b.want(id, qp.Success)
+			a.want(id, qp.StatusSuccess)
+			b.want(id, qp.StatusSuccess)
 			if !bytes.Equal(sent(), b.buf[1:1+n]) {
 				t.Fatalf("WRITE of %d bytes in pieces of %d differs", n, cut[0])
 			}
@@ -93,7 +93,7 @@ func TestShortMessage(t *testing.T) {
 	s := newStation(t, Options{}, qp.Init{})
 	s.recv(1, s.mr.SGE(100, 4), s.mr.SGE(0, 4), s.mr.SGE(200, 4))
 	s.request(rocev2.SendOnlyImm, []byte("sixsix"))
-	if wc := s.want(1, qp.Success); wc.ByteLen != 6 || !wc.HasImm || wc.Imm != 0 {
+	if wc := s.want(1, qp.StatusSuccess); wc.ByteLen != 6 || !wc.HasImm || wc.Imm != 0 {
 		t.Errorf("completion %+v", wc)
 	}
 	if string(s.buf[100:105]) != "sixs\x00" || string(s.buf[:5]) != "ix\x00\x00\x00" || s.buf[200] != 0 {
@@ -123,7 +123,7 @@ func TestCompletions(t *testing.T) {
 				b.recv(id, b.mr.SGE(0, 40))
 				b.recv(id+1, b.mr.SGE(0, 40))
 			}
-			for _, flags := range []qp.SendFlags{0, qp.Signaled} { // the first completes visibly only if all do
+			for _, flags := range []qp.SendFlags{0, qp.FlagSignaled} { // the first completes visibly only if all do
 				wr.Flags = flags
 				if err := a.qp.PostSend(&wr); err != nil {
 					t.Fatal(err)
@@ -131,16 +131,16 @@ func TestCompletions(t *testing.T) {
 				wr.ID++
 			}
 			if all {
-				a.want(id, qp.Success)
+				a.want(id, qp.StatusSuccess)
 			}
-			if wc := a.want(id+1, qp.Success); wc.Opcode != c.send || wc.QPN != a.qp.QPN() || wc.HasImm {
+			if wc := a.want(id+1, qp.StatusSuccess); wc.Opcode != c.send || wc.QPN != a.qp.QPN() || wc.HasImm {
 				t.Errorf("%v: completion %+v", c.op, wc)
 			}
 			if c.none {
 				continue
 			}
 			for k := range uint64(2) {
-				wc := b.want(id+k, qp.Success)
+				wc := b.want(id+k, qp.StatusSuccess)
 				if wc.Opcode != c.recv || wc.ByteLen != 40 || wc.QPN != b.qp.QPN() ||
 					wc.HasImm != c.op.HasImm() || wc.HasImm && wc.Imm != 0x80000001 {
 					t.Errorf("%v: completion %+v", c.op, wc)
@@ -159,7 +159,7 @@ func TestCompletions(t *testing.T) {
 func TestSolicited(t *testing.T) {
 	s := newStation(t, Options{}, qp.Init{})
 	for op, want := range map[qp.Opcode]bool{qp.OpSend: true, qp.OpSendImm: true, qp.OpWriteImm: true, qp.OpWrite: false} {
-		s.send(qp.SendWR{Opcode: op, Flags: qp.Solicited, SGEs: []qp.SGE{s.mr.SGE(0, 1500)}})
+		s.send(qp.SendWR{Opcode: op, Flags: qp.FlagSolicited, SGEs: []qp.SGE{s.mr.SGE(0, 1500)}})
 		got := s.wire.take()
 		if len(got) != 2 || got[0].Solicited || got[1].Solicited != want {
 			t.Errorf("%v: %+v", op, got)
@@ -172,7 +172,7 @@ func TestSolicited(t *testing.T) {
 func TestQueueFull(t *testing.T) {
 	s := newStation(t, Options{}, qp.Init{MaxSendWR: 4, MaxRecvWR: 4})
 	post := func(id uint64) error {
-		return s.qp.PostSend(&qp.SendWR{ID: id, Opcode: qp.OpSend, Flags: qp.Signaled})
+		return s.qp.PostSend(&qp.SendWR{ID: id, Opcode: qp.OpSend, Flags: qp.FlagSignaled})
 	}
 	for id := range uint64(4) {
 		if err := post(id); err != nil {
@@ -187,19 +187,19 @@ func TestQueueFull(t *testing.T) {
 		t.Errorf("PostRecv: %v", err)
 	}
 	s.respond(s.attr.SQPSN, rocev2.AckNoLimit)
-	s.want(0, qp.Success)
+	s.want(0, qp.StatusSuccess)
 	if err := post(4); err != nil {
 		t.Errorf("PostSend after a completion: %v", err)
 	}
 	s.request(rocev2.SendOnly, []byte("data"))
-	s.want(100, qp.Success)
+	s.want(100, qp.StatusSuccess)
 	s.recv(104)
 }
 
 // So does the receive queue in INIT.
 func TestQueueFullEarly(t *testing.T) {
 	s := newFresh(t, qp.Init{MaxRecvWR: 4})
-	s.in(qp.InitState)
+	s.in(qp.StateInit)
 	for id := range uint64(4) {
 		s.recv(id, s.mr.SGE(int(id), 1))
 	}
@@ -209,10 +209,10 @@ func TestQueueFullEarly(t *testing.T) {
 	if err := s.qp.PostRecv(&qp.RecvWR{SGEs: make([]qp.SGE, qp.DefaultSGE+1)}); !errors.Is(err, qp.ErrSGE) {
 		t.Errorf("PostRecv with too many entries: %v", err)
 	}
-	s.in(qp.RTS)
+	s.in(qp.StateRTS)
 	for id := range uint64(4) {
 		s.request(rocev2.SendOnly, []byte{byte('a' + id)})
-		s.want(id, qp.Success)
+		s.want(id, qp.StatusSuccess)
 	}
 	if string(s.buf[:4]) != "abcd" {
 		t.Errorf("memory holds %q", s.buf[:4])
@@ -239,7 +239,7 @@ func TestNoCompletionDuringSend(t *testing.T) {
 		t.Errorf("%d completions while the link was sending, %v", n, err)
 	}
 	close(release)
-	s.want(1, qp.Success)
+	s.want(1, qp.StatusSuccess)
 	<-posted
 }
 

@@ -107,7 +107,7 @@ func (r *receiver) packet(p *link.Rx, now time.Duration) rxDrop {
 	switch {
 	case q.closed:
 		return dropQPN
-	case q.rc == nil || q.state == qp.Error:
+	case q.rc == nil || q.state == qp.StateError:
 		return dropState
 	case p.Src != q.attr.DestAddr:
 		return dropPeer
@@ -122,7 +122,7 @@ func (r *receiver) packet(p *link.Rx, now time.Duration) rxDrop {
 	}
 	if !q.talked && in.Opcode.IsRequest() {
 		q.talked = true
-		if q.state == qp.RTR {
+		if q.state == qp.StateRTR {
 			r.dev.event(qp.EventCommEst, q.qpn, nil)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 // in brings a queue pair on to state st.
 func (s *station) in(st qp.State) {
 	s.t.Helper()
-	if st == qp.Error {
-		modify(s.t, s.end, qp.Error, qp.MaskState)
+	if st == qp.StateError {
+		modify(s.t, s.end, qp.StateError, qp.MaskState)
 		return
 	}
 	s.attr.DestAddr, s.attr.DestQPN = peerAddr, peerQPN
 	for _, step := range []struct {
 		to   qp.State
 		mask qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR}, {qp.RTS, qp.MaskRTS}, {qp.SQD, qp.MaskState}} {
+	}{{qp.StateInit, qp.MaskInit}, {qp.StateRTR, qp.MaskRTR}, {qp.StateRTS, qp.MaskRTS}, {qp.StateSQD, qp.MaskState}} {
 		if now := s.qp.State(); now < step.to && now < st {
 			modify(s.t, s.end, step.to, step.mask)
 		}
@@ -46,24 +46,24 @@ func TestModifyRefuses(t *testing.T) {
 		err    error
 		says   string
 	}{
-		{"skip INIT", qp.Reset, func(a *qp.Attr) { a.State = qp.RTR }, qp.MaskRTR, qp.ErrState, "RESET → RTR"},
-		{"skip RTR", qp.InitState, func(a *qp.Attr) { a.State = qp.RTS }, qp.MaskRTS, qp.ErrState, "INIT → RTS"},
-		{"back to INIT", qp.RTS, func(a *qp.Attr) { a.State = qp.InitState }, qp.MaskInit, qp.ErrState, "RTS → INIT"},
-		{"out of ERR", qp.Error, func(a *qp.Attr) { a.State = qp.InitState }, qp.MaskInit, qp.ErrState, "ERR → INIT"},
-		{"drain from RTR", qp.RTR, func(a *qp.Attr) { a.State = qp.SQD }, qp.MaskState, qp.ErrState, "RTR → SQD"},
-		{"no destination", qp.InitState, func(a *qp.Attr) { a.State = qp.RTR }, qp.MaskRTR &^ qp.MaskDestAddr,
+		{"skip INIT", qp.StateReset, func(a *qp.Attr) { a.State = qp.StateRTR }, qp.MaskRTR, qp.ErrState, "RESET → RTR"},
+		{"skip RTR", qp.StateInit, func(a *qp.Attr) { a.State = qp.StateRTS }, qp.MaskRTS, qp.ErrState, "INIT → RTS"},
+		{"back to INIT", qp.StateRTS, func(a *qp.Attr) { a.State = qp.StateInit }, qp.MaskInit, qp.ErrState, "RTS → INIT"},
+		{"out of ERR", qp.StateError, func(a *qp.Attr) { a.State = qp.StateInit }, qp.MaskInit, qp.ErrState, "ERR → INIT"},
+		{"drain from RTR", qp.StateRTR, func(a *qp.Attr) { a.State = qp.StateSQD }, qp.MaskState, qp.ErrState, "RTR → SQD"},
+		{"no destination", qp.StateInit, func(a *qp.Attr) { a.State = qp.StateRTR }, qp.MaskRTR &^ qp.MaskDestAddr,
 			qp.ErrAttr, "DestAddr"},
-		{"PSN in RTS", qp.RTS, func(a *qp.Attr) { a.SQPSN = 1 }, qp.MaskSQPSN, qp.ErrAttr, "SQPSN"},
-		{"attributes of RESET", qp.RTS, func(a *qp.Attr) { a.State = qp.Reset }, qp.MaskState | qp.MaskDSCP,
+		{"PSN in RTS", qp.StateRTS, func(a *qp.Attr) { a.SQPSN = 1 }, qp.MaskSQPSN, qp.ErrAttr, "SQPSN"},
+		{"attributes of RESET", qp.StateRTS, func(a *qp.Attr) { a.State = qp.StateReset }, qp.MaskState | qp.MaskDSCP,
 			qp.ErrAttr, "DSCP"},
-		{"multicast address", qp.InitState, func(a *qp.Attr) {
-			a.State, a.DestAddr = qp.RTR, netip.MustParseAddr("224.0.0.1")
+		{"multicast address", qp.StateInit, func(a *qp.Attr) {
+			a.State, a.DestAddr = qp.StateRTR, netip.MustParseAddr("224.0.0.1")
 		}, qp.MaskRTR, qp.ErrAttr, "224.0.0.1"},
-		{"path MTU of none", qp.InitState, func(a *qp.Attr) { a.State, a.PathMTU = qp.RTR, 1500 }, qp.MaskRTR, qp.ErrAttr, "1500"},
-		{"path MTU of the link", qp.InitState, func(a *qp.Attr) {
-			a.State, a.PathMTU, a.DestAddr = qp.RTR, 2048, small
+		{"path MTU of none", qp.StateInit, func(a *qp.Attr) { a.State, a.PathMTU = qp.StateRTR, 1500 }, qp.MaskRTR, qp.ErrAttr, "1500"},
+		{"path MTU of the link", qp.StateInit, func(a *qp.Attr) {
+			a.State, a.PathMTU, a.DestAddr = qp.StateRTR, 2048, small
 		}, qp.MaskRTR, qp.ErrAttr, "allows 1024"},
-		{"timeout", qp.RTR, func(a *qp.Attr) { a.State, a.Timeout = qp.RTS, 32 }, qp.MaskRTS, qp.ErrAttr, "Timeout"},
+		{"timeout", qp.StateRTR, func(a *qp.Attr) { a.State, a.Timeout = qp.StateRTS, 32 }, qp.MaskRTS, qp.ErrAttr, "Timeout"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWire()
@@ -81,8 +81,8 @@ func TestModifyRefuses(t *testing.T) {
 			if after := must(s.qp.Query())(t); after != before {
 				t.Errorf("the queue pair has changed from %+v to %+v", before, after)
 			}
-			if c.in != qp.Error && c.in != qp.SQD {
-				s.in(qp.RTS)
+			if c.in != qp.StateError && c.in != qp.StateSQD {
+				s.in(qp.StateRTS)
 				s.works()
 			}
 		})
@@ -116,7 +116,7 @@ func TestQuery(t *testing.T) {
 // event, once.
 func TestRTR(t *testing.T) {
 	s := newFresh(t, qp.Init{})
-	s.in(qp.RTR)
+	s.in(qp.StateRTR)
 	for range 2 {
 		if got := s.request(rocev2.WriteOnly, []byte("data")); len(got) != 1 || !got[0].AETH.Syndrome.IsAck() {
 			t.Fatalf("answered by %+v", got)
@@ -128,7 +128,7 @@ func TestRTR(t *testing.T) {
 	if err := s.qp.PostSend(&qp.SendWR{Opcode: qp.OpSend}); !errors.Is(err, qp.ErrState) {
 		t.Errorf("PostSend in RTR: %v", err)
 	}
-	s.in(qp.RTS)
+	s.in(qp.StateRTS)
 	s.works()
 	s.noEvent()
 }
@@ -151,27 +151,27 @@ func TestSendQueueDrain(t *testing.T) {
 	if n := len(s.wire.take()); n != 2 {
 		t.Fatalf("%d packets in a window of 2", n)
 	}
-	modify(t, s.end, qp.SQD, qp.MaskState)
+	modify(t, s.end, qp.StateSQD, qp.MaskState)
 	s.send(qp.SendWR{ID: 2, Opcode: qp.OpSend})
 	s.respond(s.attr.SQPSN.Add(1), rocev2.AckNoLimit)
 	if got := s.wire.take(); len(got) != 1 || got[0].Opcode != rocev2.SendLast {
 		t.Fatalf("in SQD the rest of the message is %+v", got)
 	}
 	s.respond(s.attr.SQPSN.Add(2), rocev2.AckNoLimit)
-	s.want(1, qp.Success)
+	s.want(1, qp.StatusSuccess)
 	if got := s.wire.take(); len(got) != 0 {
 		t.Fatalf("in SQD another message began: %+v", got)
 	}
 	// The path may be adjusted meanwhile; the PSN goes on.
 	s.attr.DSCP, s.attr.RNRRetry = 10, 3
-	modify(t, s.end, qp.SQD, qp.MaskState|qp.MaskDSCP|qp.MaskRNRRetry)
-	modify(t, s.end, qp.RTS, qp.MaskState)
+	modify(t, s.end, qp.StateSQD, qp.MaskState|qp.MaskDSCP|qp.MaskRNRRetry)
+	modify(t, s.end, qp.StateRTS, qp.MaskState)
 	got := s.wire.take()
 	if len(got) != 1 || got[0].Opcode != rocev2.SendOnly || got[0].PSN != s.attr.SQPSN.Add(3) || got[0].tos>>2 != 10 {
 		t.Fatalf("in RTS the message is %+v", got)
 	}
 	s.respond(s.attr.SQPSN.Add(3), rocev2.AckNoLimit)
-	s.want(2, qp.Success)
+	s.want(2, qp.StatusSuccess)
 	s.works()
 }
 
@@ -180,7 +180,7 @@ func TestAccessInRTS(t *testing.T) {
 	s := newStation(t, Options{}, qp.Init{})
 	s.works()
 	s.attr.Access = qp.AccessLocalWrite
-	modify(t, s.end, qp.RTS, qp.MaskAccess)
+	modify(t, s.end, qp.StateRTS, qp.MaskAccess)
 	if got := s.request(rocev2.WriteOnly, []byte("data")); len(got) != 1 || got[0].AETH.Syndrome != rocev2.NakRemoteAccess {
 		t.Errorf("answered by %+v", got)
 	}
@@ -189,23 +189,23 @@ func TestAccessInRTS(t *testing.T) {
 // RESET forgets what is queued without completions, and the queue pair can be
 // used again with other numbers.
 func TestReset(t *testing.T) {
-	for _, from := range []qp.State{qp.InitState, qp.RTR, qp.RTS, qp.SQD, qp.Error} {
+	for _, from := range []qp.State{qp.StateInit, qp.StateRTR, qp.StateRTS, qp.StateSQD, qp.StateError} {
 		t.Run(from.String(), func(t *testing.T) {
 			s := newFresh(t, qp.Init{})
-			s.in(qp.InitState)
+			s.in(qp.StateInit)
 			s.recv(1, s.mr.SGE(0, 100))
-			if from == qp.RTS || from == qp.SQD {
-				s.in(qp.RTS)
+			if from == qp.StateRTS || from == qp.StateSQD {
+				s.in(qp.StateRTS)
 				s.send(qp.SendWR{ID: 2, Opcode: qp.OpSend})
 			}
-			if from == qp.Error {
-				s.in(qp.RTS)
+			if from == qp.StateError {
+				s.in(qp.StateRTS)
 			}
 			s.in(from)
-			if from == qp.Error {
-				s.want(1, qp.WRFlushErr)
+			if from == qp.StateError {
+				s.want(1, qp.StatusWRFlushErr)
 			}
-			modify(t, s.end, qp.Reset, qp.MaskState)
+			modify(t, s.end, qp.StateReset, qp.MaskState)
 			if a := must(s.qp.Query())(t); a != (qp.Attr{}) {
 				t.Errorf("attributes after RESET: %+v", a)
 			}
@@ -231,20 +231,20 @@ func TestReset(t *testing.T) {
 
 // ERR completes everything that is queued, in order, and what is posted then.
 func TestErrorFlushes(t *testing.T) {
-	for _, from := range []qp.State{qp.InitState, qp.RTR, qp.RTS, qp.SQD} {
+	for _, from := range []qp.State{qp.StateInit, qp.StateRTR, qp.StateRTS, qp.StateSQD} {
 		t.Run(from.String(), func(t *testing.T) {
 			scq, rcq := 0, 1
 			w := newWire()
 			d := onLink(t, w, Options{})
 			cqs := [2]qp.CQ{must(d.CreateCQ(16))(t), must(d.CreateCQ(16))(t)}
 			s := newStationOn(t, w, d, qp.Init{SendCQ: cqs[scq], RecvCQ: cqs[rcq]})
-			s.in(qp.InitState)
+			s.in(qp.StateInit)
 			s.recv(1, s.mr.SGE(0, 100))
 			s.recv(2)
 			s.in(from)
 			s.recv(3)
 			sends := []uint64{}
-			if from == qp.RTS || from == qp.SQD {
+			if from == qp.StateRTS || from == qp.StateSQD {
 				for id := range uint64(3) {
 					wr := qp.SendWR{ID: 10 + id, Opcode: qp.OpWrite} // unsignaled: failures complete all the same
 					if err := s.qp.PostSend(&wr); err != nil {
@@ -253,18 +253,18 @@ func TestErrorFlushes(t *testing.T) {
 					sends = append(sends, 10+id)
 				}
 			}
-			modify(t, s.end, qp.Error, qp.MaskState)
+			modify(t, s.end, qp.StateError, qp.MaskState)
 			s.recv(4, s.mr.SGE(0, 1))
 			s.send(qp.SendWR{ID: 20, Opcode: qp.OpSend})
 			s.cq = cqs[rcq]
 			for id := range uint64(4) {
-				if wc := s.want(1+id, qp.WRFlushErr); wc.Opcode != qp.WCRecv || wc.QPN != s.qp.QPN() {
+				if wc := s.want(1+id, qp.StatusWRFlushErr); wc.Opcode != qp.WCRecv || wc.QPN != s.qp.QPN() {
 					t.Errorf("completion %+v", wc)
 				}
 			}
 			s.cq = cqs[scq]
 			for _, id := range append(sends, 20) {
-				s.want(id, qp.WRFlushErr)
+				s.want(id, qp.StatusWRFlushErr)
 			}
 			for _, c := range cqs {
 				if n, err := c.Poll(make([]qp.WC, 1)); n != 0 || err != nil {
@@ -276,8 +276,8 @@ func TestErrorFlushes(t *testing.T) {
 			if got := s.wire.take(); len(got) != 0 {
 				t.Errorf("in ERR a WRITE is answered by %+v", got)
 			}
-			modify(t, s.end, qp.Error, qp.MaskState) // again, without effect
-			s.noEvent()                              // the program did it and needs no event
+			modify(t, s.end, qp.StateError, qp.MaskState) // again, without effect
+			s.noEvent()                                   // the program did it and needs no event
 		})
 	}
 }

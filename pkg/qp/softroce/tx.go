@@ -96,7 +96,7 @@ func (q *QP) drain() (woken bool) {
 	if q.rc == nil {
 		return false
 	}
-	if q.state != qp.Error {
+	if q.state != qp.StateError {
 		q.checkFailed()
 	}
 	var wc qp.WC
@@ -183,7 +183,7 @@ func (q *QP) checkFailed() {
 	if !failed {
 		return
 	}
-	q.state = qp.Error
+	q.state = qp.StateError
 	if event != 0 && !q.told {
 		q.told = true
 		q.dev.event(event, q.qpn, status.Err())

@@ -224,7 +224,7 @@ func runPeer(device, other string, number int, in io.Reader, out io.Writer) erro
 	for _, s := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR}, {qp.RTS, qp.MaskRTS}} {
+	}{{qp.StateInit, qp.MaskInit}, {qp.StateRTR, qp.MaskRTR}, {qp.StateRTS, qp.MaskRTS}} {
 		attr.State = s.state
 		if err := q.Modify(&attr, s.mask); err != nil {
 			return err
@@ -256,7 +256,7 @@ func peerExchange(q qp.QP, cq qp.CQ, src, dst qp.MR, peer peerAddress) error {
 	for i := range peerMessages {
 		at := i * peerMessage
 		write := qp.SendWR{Opcode: qp.OpWrite, SGEs: []qp.SGE{src.SGE(at, peerMessage)}, RemoteAddr: peer.Addr + uint64(at), RKey: peer.RKey}
-		send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.Signaled, SGEs: []qp.SGE{src.SGE(peerHalf+at, peerMessage)}}
+		send := qp.SendWR{Opcode: qp.OpSend, Flags: qp.FlagSignaled, SGEs: []qp.SGE{src.SGE(peerHalf+at, peerMessage)}}
 		if err := errors.Join(q.PostSend(&write), q.PostSend(&send)); err != nil {
 			return err
 		}

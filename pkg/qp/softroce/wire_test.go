@@ -206,5 +206,5 @@ func (s *station) works() {
 		s.t.Fatalf("a SEND sends %+v", got)
 	}
 	s.respond(got[0].PSN, rocev2.AckNoLimit)
-	s.want(id, qp.Success)
+	s.want(id, qp.StatusSuccess)
 }

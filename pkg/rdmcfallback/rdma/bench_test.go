@@ -27,9 +27,9 @@ func BenchmarkReady(b *testing.B) {
 		for b.Loop() {
 			start := time.Now()
 			check(b, x.x.PostRecv(1, nil))
-			y.fetch(rdmcfallback.Ready)
+			y.fetch(rdmcfallback.EventReady)
 			check(b, y.x.PostRecv(0, nil))
-			x.fetch(rdmcfallback.Ready)
+			x.fetch(rdmcfallback.EventReady)
 			total += time.Since(start)
 			// Blocks without bytes return the buffers.
 			check(b, x.x.Send(1, 0, nil))
@@ -48,9 +48,9 @@ func BenchmarkReady(b *testing.B) {
 		for b.Loop() {
 			binary.BigEndian.PutUint32(msg[:], uint32(b.N))
 			check(b, x.x.Tell(1, msg[:]))
-			y.fetch(rdmcfallback.Told)
+			y.fetch(rdmcfallback.EventTold)
 			check(b, y.x.Tell(0, msg[:]))
-			x.fetch(rdmcfallback.Told)
+			x.fetch(rdmcfallback.EventTold)
 		}
 		b.ReportMetric(float64(time.Since(start).Nanoseconds())/float64(b.N), "ns/turn")
 	})
@@ -91,10 +91,10 @@ func newUnicast(t testing.TB, msg []byte) *unicast {
 	}
 	for i, q := range u.qp {
 		other := 1 - i
-		check(t, q.Modify(&qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit))
-		check(t, q.Modify(&qp.Attr{State: qp.RTR, DestAddr: u.dev[other].Attr().Addr, DestQPN: u.qp[other].QPN(),
+		check(t, q.Modify(&qp.Attr{State: qp.StateInit, Access: qp.AccessRemoteWrite}, qp.MaskInit))
+		check(t, q.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: u.dev[other].Attr().Addr, DestQPN: u.qp[other].QPN(),
 			PathMTU: u.dev[0].Attr().ActiveMTU, RQPSN: rocev2.PSN(1), MinRNRTimer: minRNRTimer}, qp.MaskRTR))
-		check(t, q.Modify(&qp.Attr{State: qp.RTS, SQPSN: rocev2.PSN(1), Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}, qp.MaskRTS))
+		check(t, q.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: rocev2.PSN(1), Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}, qp.MaskRTS))
 	}
 	return u
 }

@@ -102,7 +102,7 @@ func (t *Transport) collect() (found bool, err error) {
 	// All but one of a failed queue pair's requests are only flushed, and that one needn't
 	// be the first.
 	for i := range t.wcs[:n] {
-		if s := t.wcs[i].Status; s != qp.Success && s != qp.WRFlushErr {
+		if s := t.wcs[i].Status; s != qp.StatusSuccess && s != qp.StatusWRFlushErr {
 			if err := t.complete(&t.wcs[i]); err != nil {
 				return true, err
 			}
@@ -123,11 +123,11 @@ func (t *Transport) news(e *rdmcfallback.Event) {
 	if p.down {
 		return
 	}
-	if e.Kind == rdmcfallback.Down {
+	if e.Kind == rdmcfallback.EventDown {
 		t.fail(p, e.Err)
 		return
 	}
-	if e.Kind != rdmcfallback.Told {
+	if e.Kind != rdmcfallback.EventTold {
 		t.fail(p, fmt.Errorf("%w: blocks on the control connection", ErrProtocol))
 		return
 	}
@@ -146,7 +146,7 @@ func (t *Transport) told(p *peer, msg []byte) error {
 		if len(p.part) > 0 {
 			rest, p.part = append(p.part, rest...), nil
 		}
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Told, Peer: p.id, Msg: rest})
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.EventTold, Peer: p.id, Msg: rest})
 		return nil
 	case kindPart:
 		if len(rest) != partBytes || len(p.part) > 0 {
@@ -183,7 +183,7 @@ func (t *Transport) complete(wc *qp.WC) error {
 		return nil // of a queue pair that is closed
 	}
 	kind := int(wc.ID & (1<<kindBits - 1))
-	if wc.Status != qp.Success {
+	if wc.Status != qp.StatusSuccess {
 		t.fail(p, explain(kind, wc.Status))
 		return nil
 	}
@@ -195,13 +195,13 @@ func (t *Transport) complete(wc *qp.WC) error {
 			return nil
 		}
 		p.in.regions.pop()
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: wc.Imm, N: int(wc.ByteLen)})
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.EventReceived, Peer: p.id, Imm: wc.Imm, N: int(wc.ByteLen)})
 	case sendReady:
 		p.in.telling--
 		err = t.tellCount(p, &p.in.conn, sendReady, MaxPosted)
 	case sendBlock:
 		p.out.regions.pop()
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.EventSent, Peer: p.id})
 	case recvReady:
 		out := &p.out
 		more, ok := t.grown(p, wc, out.ready, MaxPosted-(out.ready-out.nSent), "buffers posted")
@@ -210,7 +210,7 @@ func (t *Transport) complete(wc *qp.WC) error {
 		}
 		out.ready += more
 		for range more {
-			t.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
+			t.push(rdmcfallback.Event{Kind: rdmcfallback.EventReady, Peer: p.id})
 		}
 		err = t.postEmpty(p, &out.conn, recvReady, 1)
 	default:
@@ -231,15 +231,15 @@ func (t *Transport) at(id uint64) *peer {
 func explain(kind int, s qp.Status) error {
 	what := requestNames[kind]
 	switch {
-	case kind == recvBlock && s == qp.LocLenErr:
+	case kind == recvBlock && s == qp.StatusLocLenErr:
 		return fmt.Errorf("%w: a block longer than its buffer: %w", ErrProtocol, s.Err())
-	case kind == recvSmall && (s == qp.LocLenErr || s == qp.LocAccessErr):
+	case kind == recvSmall && (s == qp.StatusLocLenErr || s == qp.StatusLocAccessErr):
 		return fmt.Errorf("%w: a small message that isn't for the ring: %w", ErrProtocol, s.Err())
-	case kind == recvSmall && s == qp.WRFlushErr:
+	case kind == recvSmall && s == qp.StatusWRFlushErr:
 		return fmt.Errorf("%w: %s: the device has ended it, perhaps because the root wrote elsewhere: %w", ErrQueuePair, what, s.Err())
-	case s == qp.RetryExcErr:
+	case s == qp.StatusRetryExcErr:
 		return fmt.Errorf("%w: %s: the peer's device does not answer: %w", ErrQueuePair, what, s.Err())
-	case s == qp.WRFlushErr:
+	case s == qp.StatusWRFlushErr:
 		return fmt.Errorf("%w: %s: the device has ended it: %w", ErrQueuePair, what, s.Err())
 	}
 	return fmt.Errorf("%w: %s: %w", ErrQueuePair, what, s.Err())

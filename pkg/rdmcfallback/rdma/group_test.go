@@ -101,13 +101,13 @@ func TestSilentDevice(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.want(rdmcfallback.Ready, 1)
+		a.want(rdmcfallback.EventReady, 1)
 	}()
 	b.turn(b0)
 	<-done
 	check(t, all[1].Device.Close())
 	check(t, a.x.Send(1, 0, make([]byte, 100)))
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrQueuePair) {
 		t.Error(e.Err)
 	}
 	// What is sent to it vanishes.

@@ -17,7 +17,7 @@ func (b *inbox) wantDown(what string, want error) {
 	b.t.Helper()
 	for {
 		e := b.next()
-		if e.Kind != rdmcfallback.Down {
+		if e.Kind != rdmcfallback.EventDown {
 			continue
 		}
 		if !errors.Is(e.Err, want) {
@@ -137,10 +137,10 @@ func TestTooLong(t *testing.T) {
 	a, b := pair(t)
 	link(t, a, b)
 	check(t, b.x.PostRecv(0, make([]byte, 99)))
-	a.want(rdmcfallback.Ready, 1)
+	a.want(rdmcfallback.EventReady, 1)
 	check(t, a.x.Send(1, 0, make([]byte, 100)))
 	b.wantDown("long block", ErrProtocol)
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) && !errors.Is(e.Err, qp.StatusError{Status: qp.RemInvReqErr}) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrQueuePair) && !errors.Is(e.Err, qp.StatusError{Status: qp.StatusRemInvReqErr}) {
 		t.Errorf("at the sender: %v", e.Err)
 	}
 }
@@ -156,7 +156,7 @@ func TestNonsenseOnQueuePairs(t *testing.T) {
 		a, b := pair(t)
 		link(t, a, b)
 		check(t, b.x.PostRecv(0, make([]byte, 99)))
-		a.want(rdmcfallback.Ready, 1)
+		a.want(rdmcfallback.EventReady, 1)
 		a.send(a.x.peers[1].out.qp, op, 5)
 		b.wantDown("block as "+name, ErrProtocol)
 	}
@@ -171,7 +171,7 @@ func TestNonsenseOnQueuePairs(t *testing.T) {
 	link(t, a, b)
 	a.x.peers[1].out.ready++
 	check(t, a.x.Send(1, 0, nil))
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrQueuePair) {
 		t.Errorf("block not asked for: %v", e.Err)
 	}
 }
@@ -218,13 +218,13 @@ func TestReason(t *testing.T) {
 	a, _ := pair(t)
 	a.x.mu.Lock()
 	a.x.cq = &failing{a.x.cq, []qp.WC{
-		{ID: requestID(1, sendReady), Status: qp.WRFlushErr},
-		{ID: requestID(1, recvBlock), Status: qp.LocLenErr},
-		{ID: requestID(7, recvBlock), Status: qp.LocLenErr},
-		{ID: requestID(0, recvBlock), Status: qp.LocLenErr},
+		{ID: requestID(1, sendReady), Status: qp.StatusWRFlushErr},
+		{ID: requestID(1, recvBlock), Status: qp.StatusLocLenErr},
+		{ID: requestID(7, recvBlock), Status: qp.StatusLocLenErr},
+		{ID: requestID(0, recvBlock), Status: qp.StatusLocLenErr},
 	}}
 	a.x.mu.Unlock()
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrProtocol) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrProtocol) {
 		t.Errorf("%v", e.Err)
 	}
 }

@@ -116,7 +116,7 @@ func (t *Transport) createQP(c *conn, requests int, access qp.Access) error {
 	if err != nil {
 		return fmt.Errorf("rdma: %w", err)
 	}
-	if err := q.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit); err != nil {
+	if err := q.Modify(&qp.Attr{State: qp.StateInit, Access: access}, qp.MaskInit); err != nil {
 		return errors.Join(fmt.Errorf("rdma: %w", err), q.Close())
 	}
 	var b [4]byte
@@ -130,11 +130,11 @@ func (c *conn) address() *address { return &address{c.qp.QPN(), c.psn} }
 
 // connectQP takes a queue pair from INIT to RTS.
 func (t *Transport) connectQP(p *peer, c *conn, a *address) error {
-	attr := qp.Attr{State: qp.RTR, DestAddr: p.hello.addr, DestQPN: a.QPN, PathMTU: min(t.mtu, p.hello.mtu), RQPSN: a.PSN,
+	attr := qp.Attr{State: qp.StateRTR, DestAddr: p.hello.addr, DestQPN: a.QPN, PathMTU: min(t.mtu, p.hello.mtu), RQPSN: a.PSN,
 		MinRNRTimer: minRNRTimer}
 	err := c.qp.Modify(&attr, qp.MaskRTR)
 	if err == nil {
-		attr = qp.Attr{State: qp.RTS, SQPSN: c.psn, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}
+		attr = qp.Attr{State: qp.StateRTS, SQPSN: c.psn, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry}
 		err = c.qp.Modify(&attr, qp.MaskRTS)
 	}
 	if err != nil {
@@ -283,7 +283,7 @@ func (t *Transport) fail(p *peer, err error) {
 	}
 	p.down = true
 	t.release(p)
-	t.push(rdmcfallback.Event{Kind: rdmcfallback.Down, Peer: p.id, Err: err})
+	t.push(rdmcfallback.Event{Kind: rdmcfallback.EventDown, Peer: p.id, Err: err})
 }
 
 // release closes the queue pairs, after which nothing uses their memory.

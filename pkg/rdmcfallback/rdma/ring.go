@@ -236,7 +236,7 @@ func (t *Transport) completeRing(p *peer, kind int, wc *qp.WC) (err error) {
 			return nil
 		}
 		r.nPut++
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Small, Peer: p.id, Imm: binary.BigEndian.Uint32(slot[4:]), Msg: slot[slotHeader:][:n]})
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.EventSmall, Peer: p.id, Imm: binary.BigEndian.Uint32(slot[4:]), Msg: slot[slotHeader:][:n]})
 	}
 	return err
 }
@@ -246,7 +246,7 @@ func (t *Transport) freed(p *peer) {
 	r := &p.ring
 	if n := min(r.freed-r.free, r.nDone-r.free); n > 0 {
 		r.free += n
-		t.push(rdmcfallback.Event{Kind: rdmcfallback.Freed, Peer: p.id, N: int(n)})
+		t.push(rdmcfallback.Event{Kind: rdmcfallback.EventFreed, Peer: p.id, N: int(n)})
 	}
 }
 

@@ -55,7 +55,7 @@ func TestRing(t *testing.T) {
 			connectRing(a, b)
 		}
 		for i := n - ringSlots; i < n; i++ {
-			e := b.want(rdmcfallback.Small, 0)
+			e := b.want(rdmcfallback.EventSmall, 0)
 			if e.Imm != uint32(i)<<5 || !bytes.Equal(e.Msg, message(i)) {
 				t.Fatalf("message %d came as %+v", i, e)
 			}
@@ -75,7 +75,7 @@ func TestRing(t *testing.T) {
 			check(t, b.x.FreeSmall(ringSlots-free))
 		}
 		for freed := 0; freed < ringSlots; {
-			freed += a.want(rdmcfallback.Freed, 1).N
+			freed += a.want(rdmcfallback.EventFreed, 1).N
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestRingMisuse(t *testing.T) {
 			t.Errorf("%s after Close: %v", name, err)
 		}
 	}
-	b.want(rdmcfallback.Down, 0)
+	b.want(rdmcfallback.EventDown, 0)
 	check(t, b.x.FreeSmall(1)) // vanishes
 }
 
@@ -127,10 +127,10 @@ func TestRingDown(t *testing.T) {
 		for range before {
 			check(t, a.x.PutSmall(1, 0, nil))
 			connectRing(a, b)
-			b.want(rdmcfallback.Small, 0)
+			b.want(rdmcfallback.EventSmall, 0)
 		}
 		check(t, b.x.Close())
-		for a.next().Kind != rdmcfallback.Down {
+		for a.next().Kind != rdmcfallback.EventDown {
 		}
 		for range 2 * ringSlots {
 			check(t, a.x.PutSmall(1, 0, nil))
@@ -151,9 +151,9 @@ func TestRingAllocsWithoutRace(t *testing.T) {
 	}
 	check(t, a.x.PutSmall(1, 1, msg))
 	connectRing(a, b)
-	fetch(b.x, rdmcfallback.Small)
+	fetch(b.x, rdmcfallback.EventSmall)
 	check(t, b.x.FreeSmall(1))
-	fetch(a.x, rdmcfallback.Freed)
+	fetch(a.x, rdmcfallback.EventFreed)
 	const rounds = 500
 	var before, after runtime.MemStats
 	for i := range rounds {
@@ -162,11 +162,11 @@ func TestRingAllocsWithoutRace(t *testing.T) {
 		}
 		for range ringSlots {
 			check(t, a.x.PutSmall(1, 1, msg))
-			fetch(b.x, rdmcfallback.Small)
+			fetch(b.x, rdmcfallback.EventSmall)
 		}
 		check(t, b.x.FreeSmall(ringSlots))
 		for freed := 0; freed < ringSlots; freed += events[0].N {
-			fetch(a.x, rdmcfallback.Freed)
+			fetch(a.x, rdmcfallback.EventFreed)
 		}
 	}
 	runtime.ReadMemStats(&after)
@@ -180,8 +180,8 @@ func ringUp(t *testing.T) (root, receiver *inbox) {
 	a, b := ringPair(t)
 	check(t, errors.Join(a.x.PutSmall(1, 0, nil), a.x.PutSmall(1, 0, nil)))
 	connectRing(a, b)
-	b.want(rdmcfallback.Small, 0)
-	b.want(rdmcfallback.Small, 0)
+	b.want(rdmcfallback.EventSmall, 0)
+	b.want(rdmcfallback.EventSmall, 0)
 	return a, b
 }
 
@@ -230,13 +230,13 @@ func TestRingFreedTooMuch(t *testing.T) {
 	for name, imm := range map[string]uint32{"nothing": 0, "too much": 3, "less": 1<<32 - 1} {
 		a, b := ringUp(t)
 		check(t, b.x.peers[0].ring.qp.PostSend(&qp.SendWR{ID: requestID(9, 0), Opcode: qp.OpSendImm, Imm: imm}))
-		if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrProtocol) {
+		if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrProtocol) {
 			t.Errorf("%s: %v", name, e.Err)
 		}
 	}
 	a, b := ringUp(t)
 	check(t, b.x.peers[0].ring.qp.PostSend(&qp.SendWR{ID: requestID(9, 0), Opcode: qp.OpSend}))
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrProtocol) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrProtocol) {
 		t.Errorf("no number: %v", e.Err)
 	}
 }
@@ -246,11 +246,11 @@ func TestRingOverrun(t *testing.T) {
 	a, b := ringUp(t)
 	for range ringSlots - 2 {
 		check(t, a.x.PutSmall(1, 0, nil))
-		b.want(rdmcfallback.Small, 0)
+		b.want(rdmcfallback.EventSmall, 0)
 	}
 	r := &a.x.peers[1].ring
 	check(t, r.qp.PostSend(&qp.SendWR{ID: requestID(1, putSmall), Opcode: qp.OpWriteImm, Imm: ringSlots, RemoteAddr: r.remote.Addr, RKey: r.remote.RKey}))
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, ErrQueuePair) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, ErrQueuePair) {
 		t.Errorf("no slot: %v", e.Err)
 	}
 }
@@ -265,7 +265,7 @@ func TestRingOffers(t *testing.T) {
 			check(t, from.x.mesh.Tell(1-from.x.self, msg))
 		}
 		for {
-			if e := to.next(); e.Kind == rdmcfallback.Down {
+			if e := to.next(); e.Kind == rdmcfallback.EventDown {
 				if !errors.Is(e.Err, ErrProtocol) {
 					t.Errorf("%s: %v", what, e.Err)
 				}
@@ -322,7 +322,7 @@ func TestRingOddCompletions(t *testing.T) {
 	}
 	a, b := ringUp(t)
 	check(t, a.x.PutSmall(1, 0, nil))
-	b.want(rdmcfallback.Small, 0)
+	b.want(rdmcfallback.EventSmall, 0)
 	b.x.peers[0].ring.nPut-- // it is there already
 	b.completed(recvSmall, qp.WC{Opcode: qp.WCRecv, HasImm: true, Imm: 2, ByteLen: slotHeader})
 	b.wantDownOf(0, "a small message by a SEND")
@@ -330,7 +330,7 @@ func TestRingOddCompletions(t *testing.T) {
 
 func (b *inbox) wantDownOf(peer int, what string) {
 	b.t.Helper()
-	if e := b.want(rdmcfallback.Down, peer); !errors.Is(e.Err, ErrProtocol) {
+	if e := b.want(rdmcfallback.EventDown, peer); !errors.Is(e.Err, ErrProtocol) {
 		b.t.Errorf("%s: %v", what, e.Err)
 	}
 }
@@ -347,7 +347,7 @@ func TestRingTellsLater(t *testing.T) {
 	}
 	b.completed(sendFreed, qp.WC{})
 	for freed := 0; freed < 2; {
-		freed += a.want(rdmcfallback.Freed, 1).N
+		freed += a.want(rdmcfallback.EventFreed, 1).N
 	}
 	if r.told != 2 {
 		t.Fatalf("%d freed slots are told", r.told)
@@ -367,13 +367,13 @@ func TestRingFreedEarly(t *testing.T) {
 	a.x.peers[1].ring.nDone = 1 // as if the second one's completion were still to come
 	check(t, a.x.completeRing(a.x.peers[1], recvFreed, &qp.WC{Opcode: qp.WCRecv, HasImm: true, Imm: 2}))
 	a.x.mu.Unlock()
-	if e := a.want(rdmcfallback.Freed, 1); e.N != 1 {
+	if e := a.want(rdmcfallback.EventFreed, 1); e.N != 1 {
 		t.Errorf("%d slots are free", e.N)
 	}
 	a.x.mu.Lock()
 	check(t, a.x.completeRing(a.x.peers[1], putSmall, &qp.WC{}))
 	a.x.mu.Unlock()
-	if e := a.want(rdmcfallback.Freed, 1); e.N != 1 {
+	if e := a.want(rdmcfallback.EventFreed, 1); e.N != 1 {
 		t.Errorf("%d slots are free", e.N)
 	}
 }

@@ -29,11 +29,11 @@ func link(t testing.TB, a, b *inbox) {
 	check(t, b.x.PostRecv(peer, nil))
 	go func() {
 		defer close(done)
-		b.want(rdmcfallback.Received, peer)
+		b.want(rdmcfallback.EventReceived, peer)
 	}()
-	a.want(rdmcfallback.Ready, 1-peer)
+	a.want(rdmcfallback.EventReady, 1-peer)
 	check(t, a.x.Send(1-peer, 0, nil))
-	a.want(rdmcfallback.Sent, 1-peer)
+	a.want(rdmcfallback.EventSent, 1-peer)
 	<-done
 }
 
@@ -50,10 +50,10 @@ func TestBlocks(t *testing.T) {
 			block := bytes.Repeat([]byte{byte(i + 1)}, n)
 			clear(buf)
 			check(t, way.to.x.PostRecv(way.at, buf))
-			way.from.want(rdmcfallback.Ready, way.of)
+			way.from.want(rdmcfallback.EventReady, way.of)
 			check(t, way.from.x.Send(way.of, uint32(n)<<3|5, block))
-			way.from.want(rdmcfallback.Sent, way.of)
-			e := way.to.want(rdmcfallback.Received, way.at)
+			way.from.want(rdmcfallback.EventSent, way.of)
+			e := way.to.want(rdmcfallback.EventReceived, way.at)
 			if e.N != n || e.Imm != uint32(n)<<3|5 || !bytes.Equal(buf[:n], block) {
 				t.Errorf("block of %d bytes came as %+v", n, e)
 			}
@@ -82,7 +82,7 @@ func TestManyPosted(t *testing.T) {
 		t.Error("one more buffer could be posted")
 	}
 	for range bufs {
-		a.want(rdmcfallback.Ready, 1)
+		a.want(rdmcfallback.EventReady, 1)
 	}
 	for i := range bufs {
 		check(t, a.x.Send(1, uint32(i), []byte{byte(i + 1)}))
@@ -91,8 +91,8 @@ func TestManyPosted(t *testing.T) {
 		t.Errorf("Send without readiness: %v", err)
 	}
 	for i := range bufs {
-		a.want(rdmcfallback.Sent, 1)
-		if e := b.want(rdmcfallback.Received, 0); e.Imm != uint32(i) || bufs[i][0] != byte(i+1) {
+		a.want(rdmcfallback.EventSent, 1)
+		if e := b.want(rdmcfallback.EventReceived, 0); e.Imm != uint32(i) || bufs[i][0] != byte(i+1) {
 			t.Errorf("buffer %d has %d, event %+v", i, bufs[i][0], e)
 		}
 	}
@@ -105,7 +105,7 @@ func TestTell(t *testing.T) {
 			check(t, a.x.Tell(1, bytes.Repeat([]byte{byte(n)}, n)))
 		}
 		for range 20 {
-			if e := b.want(rdmcfallback.Told, 0); len(e.Msg) != n || bytes.Count(e.Msg, []byte{byte(n)}) != n {
+			if e := b.want(rdmcfallback.EventTold, 0); len(e.Msg) != n || bytes.Count(e.Msg, []byte{byte(n)}) != n {
 				t.Fatalf("%d bytes came as %d", n, len(e.Msg))
 			}
 		}
@@ -153,7 +153,7 @@ func TestClosedDevice(t *testing.T) {
 		t.Errorf("with a closed device: %v", errs[0])
 	}
 	if errs[1] == nil { // it met a member that went then
-		(&inbox{t: t, x: ts[1]}).want(rdmcfallback.Down, 0)
+		(&inbox{t: t, x: ts[1]}).want(rdmcfallback.EventDown, 0)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestClose(t *testing.T) {
 		}
 	}
 	check(t, a.x.Close())
-	if e := b.want(rdmcfallback.Down, 0); e.Err == nil {
+	if e := b.want(rdmcfallback.EventDown, 0); e.Err == nil {
 		t.Error("Down without a reason")
 	}
 }
@@ -213,10 +213,10 @@ func TestSteadyStateAllocsWithoutRace(t *testing.T) {
 		at := i % 16 << 16
 		i++
 		check(t, b.x.PostRecv(0, in[at:at+1<<16]))
-		fetch(a, rdmcfallback.Ready)
+		fetch(a, rdmcfallback.EventReady)
 		check(t, a.x.Send(1, 1, out[at:at+1<<16]))
-		fetch(a, rdmcfallback.Sent)
-		fetch(b, rdmcfallback.Received)
+		fetch(a, rdmcfallback.EventSent)
+		fetch(b, rdmcfallback.EventReceived)
 	}
 	for range 50 {
 		block()

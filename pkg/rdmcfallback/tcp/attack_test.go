@@ -83,7 +83,7 @@ func TestAttackOnBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := make([]rdmcfallback.Event, 1)
-	if n, err := got[1].Events(t.Context(), events); err != nil || n != 1 || events[0].Kind != rdmcfallback.Told || !strings.Contains(string(events[0].Msg), "hello") {
+	if n, err := got[1].Events(t.Context(), events); err != nil || n != 1 || events[0].Kind != rdmcfallback.EventTold || !strings.Contains(string(events[0].Msg), "hello") {
 		t.Errorf("%v, %v", events, err)
 	}
 }

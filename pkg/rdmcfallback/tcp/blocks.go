@@ -100,7 +100,7 @@ func (p *peer) readBlocks(conn io.Reader) error {
 	}, func(imm uint32, block []byte) rdmcfallback.Event {
 		p.posted[p.nRecv%MaxPosted] = nil
 		p.nRecv++
-		return rdmcfallback.Event{Kind: rdmcfallback.Received, Peer: p.id, Imm: imm, N: len(block)}
+		return rdmcfallback.Event{Kind: rdmcfallback.EventReceived, Peer: p.id, Imm: imm, N: len(block)}
 	})
 }
 
@@ -157,7 +157,7 @@ func (p *peer) readReadies(conn io.Reader) error {
 		known += more
 		p.credits.Add(int32(more))
 		for range more {
-			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Ready, Peer: p.id})
+			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventReady, Peer: p.id})
 		}
 	})
 }
@@ -200,6 +200,6 @@ func (p *peer) writeBlocks(conn stream) {
 			return
 		}
 		array[1] = nil
-		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Sent, Peer: p.id})
+		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventSent, Peer: p.id})
 	}
 }

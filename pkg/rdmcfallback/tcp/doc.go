@@ -17,9 +17,9 @@
 // connection, and blocks, even where both peers send at once, never delay readiness.
 //
 // A block is read straight into the buffer that was posted, and written straight
-// from the sender's memory: only the kernel copies. Sent means that the kernel
+// from the sender's memory: only the kernel copies. EventSent means that the kernel
 // has the block and has passed all but a little of it on to the network.
-// [rdmcfallback.Sent] is therefore late enough for a sender that sends one block
+// [rdmcfallback.EventSent] is therefore late enough for a sender that sends one block
 // after the other to keep the order of the schedule on the wire.
 //
 // Small messages travel on one more connection from the root to each receiver,
@@ -33,7 +33,7 @@
 // Members tell each other that they are alive; they notice a host that dies or is cut off,
 // and a process that is stopped, by its silence, within little more than Options.DeadAfter.
 // A member whose application is busy isn't silent. A peer that breaks the protocol is
-// disconnected, and Down says what it did.
+// disconnected, and EventDown says what it did.
 //
 // # Wire format
 //

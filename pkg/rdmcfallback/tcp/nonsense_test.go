@@ -121,7 +121,7 @@ func (l *liar) wantDown(sentinel error, text string) {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		if e := events[0]; e.Kind == rdmcfallback.Down {
+		if e := events[0]; e.Kind == rdmcfallback.EventDown {
 			if e.Peer != l.self || sentinel != nil && !errors.Is(e.Err, sentinel) || !strings.Contains(e.Err.Error(), text) {
 				l.t.Errorf("down: %v, want %q", e.Err, text)
 			}
@@ -389,7 +389,7 @@ func TestLateCallers(t *testing.T) {
 	events := make([]rdmcfallback.Event, 8)
 	for got := 0; got < 3; {
 		n, err := l.x.Events(t.Context(), events)
-		if err != nil || events[0].Kind != rdmcfallback.Ready {
+		if err != nil || events[0].Kind != rdmcfallback.EventReady {
 			t.Fatal(events[:n], err)
 		}
 		got += n

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Errors of this package, and those of Down, wrap one of these or the network's error.
+// Errors of this package, and those of EventDown, wrap one of these or the network's error.
 var (
 	// ErrOptions: Connect was called with impossible options.
 	ErrOptions = errors.New("tcp: impossible options")

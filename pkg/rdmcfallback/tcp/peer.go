@@ -181,7 +181,7 @@ func (p *peer) readFrames(r *bufio.Reader) error {
 			return err
 		}
 		if kind == frameTold {
-			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Told, Peer: p.id, Msg: buf})
+			p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventTold, Peer: p.id, Msg: buf})
 			continue
 		}
 		if kind == frameMet {

@@ -113,11 +113,11 @@ func relay(ctx context.Context, x rdmcfallback.Transport, s schedule.Schedule, s
 		}
 		for _, e := range events[:n] {
 			switch e.Kind {
-			case rdmcfallback.Ready:
+			case rdmcfallback.EventReady:
 				ready[e.Peer]++
-			case rdmcfallback.Sent:
+			case rdmcfallback.EventSent:
 				sending--
-			case rdmcfallback.Received:
+			case rdmcfallback.EventReceived:
 				b := expect[e.Peer][0]
 				expect[e.Peer] = expect[e.Peer][1:]
 				if int64(e.Imm) != b || e.N != len(cut(b)) {
@@ -125,7 +125,7 @@ func relay(ctx context.Context, x rdmcfallback.Transport, s schedule.Schedule, s
 				}
 				have[b] = true
 				posted--
-			case rdmcfallback.Down:
+			case rdmcfallback.EventDown:
 				return fmt.Errorf("%d is down: %w", e.Peer, e.Err)
 			}
 		}

@@ -118,7 +118,7 @@ func (p *peer) readFreed(conn io.Reader) error {
 		p.mu.Lock()
 		r.nFreed += more
 		p.mu.Unlock()
-		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Freed, Peer: p.id, N: int(more)})
+		p.t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventFreed, Peer: p.id, N: int(more)})
 	})
 }
 
@@ -153,6 +153,6 @@ func (p *peer) readSmall(conn io.Reader) error {
 	}, func(imm uint32, msg []byte) rdmcfallback.Event {
 		r.nPut++
 		slot = (slot + 1) % r.slots
-		return rdmcfallback.Event{Kind: rdmcfallback.Small, Peer: p.id, Imm: imm, Msg: msg}
+		return rdmcfallback.Event{Kind: rdmcfallback.EventSmall, Peer: p.id, Imm: imm, Msg: msg}
 	})
 }

@@ -34,7 +34,7 @@ func TestRing(t *testing.T) {
 		}
 		var got [][]byte
 		for i := n - ringSlots; i < n; i++ {
-			e := b.want(rdmcfallback.Small, 0)
+			e := b.want(rdmcfallback.EventSmall, 0)
 			if e.Imm != uint32(i)<<5 || !bytes.Equal(e.Msg, message(i)) {
 				t.Fatalf("message %d came as %+v", i, e)
 			}
@@ -54,7 +54,7 @@ func TestRing(t *testing.T) {
 			check(t, b.x.FreeSmall(ringSlots-free))
 		}
 		for freed := 0; freed < ringSlots; {
-			freed += a.want(rdmcfallback.Freed, 1).N
+			freed += a.want(rdmcfallback.EventFreed, 1).N
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestRingMisuse(t *testing.T) {
 			t.Errorf("%s after Close: %v", name, err)
 		}
 	}
-	b.want(rdmcfallback.Down, 0)
+	b.want(rdmcfallback.EventDown, 0)
 	check(t, b.x.FreeSmall(1)) // vanishes
 }
 
@@ -100,10 +100,10 @@ func TestRingDown(t *testing.T) {
 		a, b := ringPair(t)
 		for range before {
 			check(t, a.x.PutSmall(1, 0, nil))
-			b.want(rdmcfallback.Small, 0)
+			b.want(rdmcfallback.EventSmall, 0)
 		}
 		check(t, b.x.Close())
-		for a.next().Kind != rdmcfallback.Down {
+		for a.next().Kind != rdmcfallback.EventDown {
 		}
 		for range 2 * ringSlots {
 			check(t, a.x.PutSmall(1, 0, nil))
@@ -128,10 +128,10 @@ func TestRingAllocs(t *testing.T) {
 		}
 		for range ringSlots {
 			check(t, a.x.PutSmall(1, 1, msg))
-			fetch(b.x, rdmcfallback.Small)
+			fetch(b.x, rdmcfallback.EventSmall)
 		}
 		check(t, b.x.FreeSmall(ringSlots))
-		fetch(a.x, rdmcfallback.Freed)
+		fetch(a.x, rdmcfallback.EventFreed)
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.Mallocs - before.Mallocs; n > rounds/10 {

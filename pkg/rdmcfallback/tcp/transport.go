@@ -142,7 +142,7 @@ func (t *Transport) Events(ctx context.Context, events []rdmcfallback.Event) (in
 	t.lent = t.lent[:0]
 	n, err := t.events.wait(ctx, events)
 	for _, e := range events[:n] {
-		if e.Kind == rdmcfallback.Told {
+		if e.Kind == rdmcfallback.EventTold {
 			t.lent = append(t.lent, lent{t.peers[e.Peer], e.Msg})
 		}
 	}
@@ -170,7 +170,7 @@ func (t *Transport) beat() {
 // down reports that a peer has gone and nothing of it is in use any more.
 func (t *Transport) down(p *peer) {
 	t.boot.fail(&memberError{p.id, t.opt.Members[p.id], p.err})
-	t.events.push(rdmcfallback.Event{Kind: rdmcfallback.Down, Peer: p.id, Err: p.err})
+	t.events.push(rdmcfallback.Event{Kind: rdmcfallback.EventDown, Peer: p.id, Err: p.err})
 }
 
 // Close implements rdmcfallback.Transport. It waits up to 2 s for peers that

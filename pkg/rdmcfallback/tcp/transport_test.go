@@ -74,10 +74,10 @@ func TestBlocks(t *testing.T) {
 			block := bytes.Repeat([]byte{byte(i + 1)}, n)
 			clear(buf)
 			check(t, to.x.PostRecv(peerOf(to), buf))
-			from.want(rdmcfallback.Ready, peerOf(from))
+			from.want(rdmcfallback.EventReady, peerOf(from))
 			check(t, from.x.Send(peerOf(from), uint32(n)<<3|5, block))
-			from.want(rdmcfallback.Sent, peerOf(from))
-			e := to.want(rdmcfallback.Received, peerOf(to))
+			from.want(rdmcfallback.EventSent, peerOf(from))
+			e := to.want(rdmcfallback.EventReceived, peerOf(to))
 			if e.N != n || e.Imm != uint32(n)<<3|5 || !bytes.Equal(buf[:n], block) || n < len(buf) && buf[n] != 0 {
 				t.Fatalf("sent %d bytes, received %+v", n, e)
 			}
@@ -106,14 +106,14 @@ func TestOrderOfBlocks(t *testing.T) {
 			ready--
 		}
 		for sending > 0 || ready == 0 && received == sent {
-			if a.next().Kind == rdmcfallback.Ready {
+			if a.next().Kind == rdmcfallback.EventReady {
 				ready++
 			} else {
 				sending--
 			}
 		}
 		for received < sent {
-			e := b.want(rdmcfallback.Received, 0)
+			e := b.want(rdmcfallback.EventReceived, 0)
 			if int(e.Imm) != received || e.N != 100+received%len(bufs) {
 				t.Fatalf("block %d came as %+v", received, e)
 			}
@@ -159,7 +159,7 @@ func TestTell(t *testing.T) {
 		check(t, a.x.Tell(1, bytes.Repeat([]byte{byte(i)}, 1+(i*37)%rdmcfallback.MaxTell)))
 	}
 	for i := range count {
-		if e := b.want(rdmcfallback.Told, 0); !bytes.Equal(e.Msg, bytes.Repeat([]byte{byte(i)}, 1+(i*37)%rdmcfallback.MaxTell)) {
+		if e := b.want(rdmcfallback.EventTold, 0); !bytes.Equal(e.Msg, bytes.Repeat([]byte{byte(i)}, 1+(i*37)%rdmcfallback.MaxTell)) {
 			t.Fatalf("message %d: %d bytes, the first %d", i, len(e.Msg), e.Msg[0])
 		}
 	}
@@ -169,13 +169,13 @@ func TestTell(t *testing.T) {
 func TestTellOvertakes(t *testing.T) {
 	a, b := pair(t)
 	check(t, b.x.PostRecv(0, make([]byte, 64<<20)))
-	a.want(rdmcfallback.Ready, 1)
+	a.want(rdmcfallback.EventReady, 1)
 	check(t, a.x.Send(1, 1, make([]byte, 64<<20)))
 	check(t, a.x.Tell(1, []byte("failure")))
-	if e := b.next(); e.Kind != rdmcfallback.Told || string(e.Msg) != "failure" {
+	if e := b.next(); e.Kind != rdmcfallback.EventTold || string(e.Msg) != "failure" {
 		t.Errorf("first came %+v", e)
 	}
-	b.want(rdmcfallback.Received, 0)
+	b.want(rdmcfallback.EventReceived, 0)
 }
 
 func TestTellOverflow(t *testing.T) {
@@ -184,13 +184,13 @@ func TestTellOverflow(t *testing.T) {
 	for range 20000 {
 		check(t, a.x.Tell(1, msg))
 	}
-	if e := a.want(rdmcfallback.Down, 1); !errors.Is(e.Err, tcp.ErrOverflow) {
+	if e := a.want(rdmcfallback.EventDown, 1); !errors.Is(e.Err, tcp.ErrOverflow) {
 		t.Errorf("down because of %v", e.Err)
 	}
 	check(t, a.x.Send(1, 0, nil)) // vanishes
 	check(t, a.x.Tell(1, msg))
 	check(t, a.x.PostRecv(1, nil))
-	for b.next().Kind != rdmcfallback.Down {
+	for b.next().Kind != rdmcfallback.EventDown {
 	}
 }
 
@@ -200,7 +200,7 @@ func TestCloseTells(t *testing.T) {
 		a, b := pair(t)
 		check(t, b.x.PostRecv(0, make([]byte, 1<<20)))
 		check(t, a.x.PostRecv(1, make([]byte, 1<<20)))
-		a.want(rdmcfallback.Ready, 1)
+		a.want(rdmcfallback.EventReady, 1)
 		check(t, a.x.Send(1, 0, make([]byte, 1<<20)))
 		for range 20 {
 			check(t, a.x.Tell(1, make([]byte, 4000)))
@@ -210,10 +210,10 @@ func TestCloseTells(t *testing.T) {
 		told := 0
 		for {
 			e := b.next()
-			if e.Kind == rdmcfallback.Told {
+			if e.Kind == rdmcfallback.EventTold {
 				told++
 			}
-			if e.Kind == rdmcfallback.Down {
+			if e.Kind == rdmcfallback.EventDown {
 				break
 			}
 		}
@@ -230,12 +230,12 @@ func TestCloseAmidBlock(t *testing.T) {
 	a, b := pair(t)
 	in := make([]byte, 64<<20)
 	check(t, b.x.PostRecv(0, in))
-	a.want(rdmcfallback.Ready, 1)
+	a.want(rdmcfallback.EventReady, 1)
 	out := make([]byte, 64<<20)
 	check(t, a.x.Send(1, 0, out))
 	check(t, a.x.Close())
 	clear(out) // the race detector sees writers and readers
-	for b.next().Kind != rdmcfallback.Down {
+	for b.next().Kind != rdmcfallback.EventDown {
 	}
 	clear(in)
 }
@@ -254,7 +254,7 @@ func TestManyMembers(t *testing.T) {
 		b := &inbox{t: t, x: x}
 		for range n - 1 {
 			e := b.next()
-			if e.Kind != rdmcfallback.Told || string(e.Msg) != fmt.Sprint(e.Peer, " to ", i) {
+			if e.Kind != rdmcfallback.EventTold || string(e.Msg) != fmt.Sprint(e.Peer, " to ", i) {
 				t.Fatalf("%+v %q", e, e.Msg)
 			}
 		}
@@ -262,7 +262,7 @@ func TestManyMembers(t *testing.T) {
 	check(t, ts[3].Close())
 	for i, x := range ts {
 		if i != 3 {
-			(&inbox{t: t, x: x}).want(rdmcfallback.Down, 3)
+			(&inbox{t: t, x: x}).want(rdmcfallback.EventDown, 3)
 		}
 	}
 }
@@ -288,11 +288,11 @@ func TestAllocs(t *testing.T) {
 	msg := []byte("done")
 	one := func() {
 		check(t, b.x.PostRecv(0, buf))
-		until(a.x, rdmcfallback.Ready)
+		until(a.x, rdmcfallback.EventReady)
 		check(t, a.x.Send(1, 1, block))
-		until(b.x, rdmcfallback.Received)
+		until(b.x, rdmcfallback.EventReceived)
 		check(t, b.x.Tell(0, msg))
-		until(a.x, rdmcfallback.Told)
+		until(a.x, rdmcfallback.EventTold)
 	}
 	for range 100 {
 		one()

@@ -90,7 +90,7 @@ func (m *member) write() error {
 	if err != nil {
 		return err
 	}
-	if err := q.Modify(&qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit); err != nil {
+	if err := q.Modify(&qp.Attr{State: qp.StateInit, Access: qp.AccessRemoteWrite}, qp.MaskInit); err != nil {
 		return err
 	}
 	attr := dev.Attr()
@@ -100,9 +100,9 @@ func (m *member) write() error {
 	}
 	defer bye.Close()
 	// Each end sends from the PSN 1 on.
-	err = q.Modify(&qp.Attr{State: qp.RTR, DestAddr: there.Addr, DestQPN: there.QPN, PathMTU: attr.ActiveMTU, RQPSN: 1, MinRNRTimer: 20}, qp.MaskRTR)
+	err = q.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: there.Addr, DestQPN: there.QPN, PathMTU: attr.ActiveMTU, RQPSN: 1, MinRNRTimer: 20}, qp.MaskRTR)
 	if err == nil {
-		err = q.Modify(&qp.Attr{State: qp.RTS, SQPSN: 1, Timeout: 15, RetryCnt: 7, RNRRetry: 6}, qp.MaskRTS)
+		err = q.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: 1, Timeout: 15, RetryCnt: 7, RNRRetry: 6}, qp.MaskRTS)
 	}
 	if err != nil {
 		return err

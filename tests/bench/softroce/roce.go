@@ -60,7 +60,7 @@ func openSide(j job, exchange func(hello) (hello, error)) (*side, error) {
 	for _, m := range []struct {
 		state qp.State
 		mask  qp.AttrMask
-	}{{qp.InitState, qp.MaskInit}, {qp.RTR, qp.MaskRTR}, {qp.RTS, qp.MaskRTS}} {
+	}{{qp.StateInit, qp.MaskInit}, {qp.StateRTR, qp.MaskRTR}, {qp.StateRTS, qp.MaskRTS}} {
 		a.State = m.state
 		if err := s.qp.Modify(&a, m.mask); err != nil {
 			return nil, err
@@ -77,7 +77,7 @@ func next(ctx context.Context, cq qp.CQ, wcs []qp.WC) (int, error) {
 			return 0, err
 		}
 		for _, wc := range wcs[:n] {
-			if wc.Status != qp.Success {
+			if wc.Status != qp.StatusSuccess {
 				return 0, wc.Status.Err()
 			}
 		}
@@ -111,7 +111,7 @@ func roceSend(j job, exchange func(hello) (hello, error), _ <-chan struct{}) (r 
 		for more && open+signalEach <= inFlight {
 			for i := range signalEach {
 				if wr.Flags = 0; i == signalEach-1 {
-					wr.Flags = qp.Signaled
+					wr.Flags = qp.FlagSignaled
 				}
 				if err := s.qp.PostSend(&wr); err != nil {
 					return r, err
@@ -240,7 +240,7 @@ type thrower struct {
 }
 
 func (s *side) thrower() *thrower {
-	return &thrower{s: s, wr: qp.SendWR{Opcode: qp.OpWriteImm, Flags: qp.Signaled,
+	return &thrower{s: s, wr: qp.SendWR{Opcode: qp.OpWriteImm, Flags: qp.FlagSignaled,
 		SGEs: []qp.SGE{s.mr.SGE(0, pingBytes)}, RemoteAddr: s.peer.VA, RKey: s.peer.RKey}}
 }
 

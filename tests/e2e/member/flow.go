@@ -78,9 +78,9 @@ func (a *app) flowJoin(args orders.FlowJoinArgs) (any, error) {
 		a qp.Attr
 		m qp.AttrMask
 	}{
-		{qp.Attr{State: qp.InitState, Access: qp.AccessRemoteWrite}, qp.MaskInit},
-		{qp.Attr{State: qp.RTR, DestAddr: addr, DestQPN: rocev2.QPN(args.Peer.QPN), PathMTU: args.MTU, RQPSN: psn, MinRNRTimer: 5}, qp.MaskRTR},
-		{qp.Attr{State: qp.RTS, SQPSN: psn, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
+		{qp.Attr{State: qp.StateInit, Access: qp.AccessRemoteWrite}, qp.MaskInit},
+		{qp.Attr{State: qp.StateRTR, DestAddr: addr, DestQPN: rocev2.QPN(args.Peer.QPN), PathMTU: args.MTU, RQPSN: psn, MinRNRTimer: 5}, qp.MaskRTR},
+		{qp.Attr{State: qp.StateRTS, SQPSN: psn, Timeout: 16, RetryCnt: 7, RNRRetry: 7}, qp.MaskRTS},
 	} {
 		if err := f.qp.Modify(&m.a, m.m); err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (f *flow) post(size int) error {
 	from := f.sent * 7919 % (len(f.mirror) - size + 1)
 	f.sent++
 	copy(f.mirror[at:], f.to.Bytes()[from:from+size])
-	return f.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.Signaled, SGEs: []qp.SGE{f.to.SGE(from, size)},
+	return f.qp.PostSend(&qp.SendWR{Opcode: qp.OpWrite, Flags: qp.FlagSignaled, SGEs: []qp.SGE{f.to.SGE(from, size)},
 		RemoteAddr: f.peer.VA + uint64(at), RKey: f.peer.RKey})
 }
 

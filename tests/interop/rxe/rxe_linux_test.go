@@ -61,7 +61,7 @@ func transfer(t *testing.T, from, to *peer, b peerproto.Batch) {
 	to.ask(t, peerproto.Request{Prepare: &peerproto.Prepare{Batch: b}})
 	sent := from.ask(t, peerproto.Request{Send: &peerproto.Send{Batch: b}}).Messages
 	for i, m := range sent {
-		if m.Status != qp.Success {
+		if m.Status != qp.StatusSuccess {
 			t.Fatalf("%v of %d bytes from %s: completes with %q", b.Opcode, b.Sizes[i], from.name, m.Status)
 		}
 	}
@@ -85,7 +85,7 @@ func compare(t *testing.T, b peerproto.Batch, sent, got []peerproto.Message) {
 	}
 	for i, size := range b.Sizes {
 		s, g := sent[i], got[i]
-		if s.Status != qp.Success || g.Status != qp.Success || s.Trouble+g.Trouble != "" ||
+		if s.Status != qp.StatusSuccess || g.Status != qp.StatusSuccess || s.Trouble+g.Trouble != "" ||
 			s.Opcode != "" && s.Opcode != sendOp || g.Opcode != recvOp {
 			t.Fatalf("%v of %d bytes:\nsent %+v\ngot  %+v", b.Opcode, size, s, g)
 		}
@@ -192,7 +192,7 @@ func TestUnprivilegedReceive(t *testing.T) {
 	c.RetryCnt = 1
 	p.connect(t, c)
 	sent := p.a.ask(t, peerproto.Request{Send: &peerproto.Send{Batch: peerproto.Batch{Opcode: qp.OpWrite, Sizes: []int{8}}}}).Messages
-	if sent[0].Status != qp.RetryExcErr {
+	if sent[0].Status != qp.StatusRetryExcErr {
 		t.Errorf("completes with %q", sent[0].Status)
 	}
 	if n := p.a.ask(t, peerproto.Request{Counters: &peerproto.Counters{}}).Counters["rx_drop_icrc"]; n == 0 {
@@ -297,16 +297,16 @@ func failures() []failure {
 	}
 	send, write, read := batch(qp.OpSend, 3000), batch(qp.OpWrite, 3000), batch(qp.OpRead, 3000)
 	return []failure{
-		{"wrong rkey", peerproto.Send{Batch: write, RKeyXor: 0x55}, nil, 7, qp.RemAccessErr, qp.Success, nil},
-		{"behind the region", peerproto.Send{Batch: write, VAOffset: 4 << 20}, nil, 7, qp.RemAccessErr, qp.Success, nil},
-		{"over the region's end", peerproto.Send{Batch: write, VAOffset: 4<<20 - 1000}, nil, 7, qp.RemAccessErr, qp.Success, nil},
-		{"READ, wrong rkey", peerproto.Send{Batch: read, RKeyXor: 0x55}, nil, 7, qp.RemAccessErr, qp.Success, nil},
-		{"READ over the region's end", peerproto.Send{Batch: read, VAOffset: 4<<20 - 1000}, nil, 7, qp.RemAccessErr, qp.Success, nil},
+		{"wrong rkey", peerproto.Send{Batch: write, RKeyXor: 0x55}, nil, 7, qp.StatusRemAccessErr, qp.StatusSuccess, nil},
+		{"behind the region", peerproto.Send{Batch: write, VAOffset: 4 << 20}, nil, 7, qp.StatusRemAccessErr, qp.StatusSuccess, nil},
+		{"over the region's end", peerproto.Send{Batch: write, VAOffset: 4<<20 - 1000}, nil, 7, qp.StatusRemAccessErr, qp.StatusSuccess, nil},
+		{"READ, wrong rkey", peerproto.Send{Batch: read, RKeyXor: 0x55}, nil, 7, qp.StatusRemAccessErr, qp.StatusSuccess, nil},
+		{"READ over the region's end", peerproto.Send{Batch: read, VAOffset: 4<<20 - 1000}, nil, 7, qp.StatusRemAccessErr, qp.StatusSuccess, nil},
 		// IBTA 1.2.1 table 58 calls this an invalid request; the kernel, up to
 		// 6.1 at least, treats its own receive request as malformed instead.
-		{"receive too short", peerproto.Send{Batch: send}, prepare(send, 1), 7, qp.RemInvReqErr, qp.LocLenErr,
-			&[2]qp.Status{qp.RemOpErr, qp.LocQPOpErr}},
-		{"never ready", peerproto.Send{Batch: send}, nil, 2, qp.RNRRetryExcErr, qp.Success, nil},
+		{"receive too short", peerproto.Send{Batch: send}, prepare(send, 1), 7, qp.StatusRemInvReqErr, qp.StatusLocLenErr,
+			&[2]qp.Status{qp.StatusRemOpErr, qp.StatusLocQPOpErr}},
+		{"never ready", peerproto.Send{Batch: send}, nil, 2, qp.StatusRNRRetryExcErr, qp.StatusSuccess, nil},
 	}
 }
 
@@ -330,7 +330,7 @@ func TestFailures(t *testing.T) {
 			if got := from.ask(t, peerproto.Request{State: &peerproto.State{}}).State; got != "ERR" {
 				t.Errorf("%s: the sender's queue pair is in state %s afterwards", f.name, got)
 			}
-			if f.receiver == qp.Success {
+			if f.receiver == qp.StatusSuccess {
 				continue
 			}
 			got := to.ask(t, peerproto.Request{Collect: &f.send.Batch}).Messages
@@ -352,8 +352,8 @@ func TestDeadPeer(t *testing.T) {
 			Opcode: qp.OpWrite, Sizes: []int{10, 20}, Seed: 4,
 		}}}).Messages
 		st := l.lab.Impair(vm.Impairment{})
-		if sent[0].Status != qp.RetryExcErr {
-			t.Errorf("completes with %q, want %q", sent[0].Status, qp.RetryExcErr)
+		if sent[0].Status != qp.StatusRetryExcErr {
+			t.Errorf("completes with %q, want %q", sent[0].Status, qp.StatusRetryExcErr)
 		}
 		if st.Frames < uint64(c.RetryCnt) {
 			t.Errorf("only %d packets were sent", st.Frames)

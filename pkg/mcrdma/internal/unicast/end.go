@@ -173,10 +173,6 @@ func (e *End) carry(ctx context.Context, conn net.Conn, meet func(mine Hello, q 
 	case <-e.closed:
 		return e.Err()
 	}
-	defer func() {
-		e.fail(fmt.Errorf("%w: %w", ErrLost, err))
-		<-e.turn
-	}()
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	e.mu.Lock()
@@ -185,8 +181,13 @@ func (e *End) carry(ctx context.Context, conn net.Conn, meet func(mine Hello, q 
 	}
 	e.mu.Unlock()
 	if err != nil {
+		<-e.turn
 		return err
 	}
+	defer func() {
+		e.fail(fmt.Errorf("%w: %w", ErrLost, err))
+		<-e.turn
+	}()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()

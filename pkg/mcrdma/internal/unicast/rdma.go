@@ -71,7 +71,7 @@ func newRDMA(e *End, conn net.Conn) (q *rdma, err error) {
 	if cfg.Member {
 		access = qp.AccessRemoteWrite | qp.AccessRemoteRead
 	}
-	if err := q.qp.Modify(&qp.Attr{State: qp.InitState, Access: access}, qp.MaskInit); err != nil {
+	if err := q.qp.Modify(&qp.Attr{State: qp.StateInit, Access: access}, qp.MaskInit); err != nil {
 		return nil, err
 	}
 	for i := range receives {
@@ -88,10 +88,10 @@ func (q *rdma) hello() Hello {
 
 // connect takes the queue pair to RTS.
 func (q *rdma) connect(mine, peer Hello, addr netip.Addr, timeout uint8) error {
-	err := q.qp.Modify(&qp.Attr{State: qp.RTR, DestAddr: addr, DestQPN: rocev2.QPN(peer.QPN), PathMTU: int(min(mine.MTU, peer.MTU)),
+	err := q.qp.Modify(&qp.Attr{State: qp.StateRTR, DestAddr: addr, DestQPN: rocev2.QPN(peer.QPN), PathMTU: int(min(mine.MTU, peer.MTU)),
 		RQPSN: rocev2.PSN(peer.PSN), MinRNRTimer: minRNRTimer, MaxDestRdAtomic: reads}, qp.MaskRTR|qp.MaskMaxDestRdAtomic)
 	if err == nil {
-		err = q.qp.Modify(&qp.Attr{State: qp.RTS, SQPSN: rocev2.PSN(q.psn), Timeout: timeout, RetryCnt: retries, RNRRetry: 7, MaxRdAtomic: reads},
+		err = q.qp.Modify(&qp.Attr{State: qp.StateRTS, SQPSN: rocev2.PSN(q.psn), Timeout: timeout, RetryCnt: retries, RNRRetry: 7, MaxRdAtomic: reads},
 			qp.MaskRTS|qp.MaskMaxRdAtomic)
 	}
 	return err

@@ -150,7 +150,7 @@ func (g *game) send(ctx context.Context) error {
 		return nil
 	}
 	g.sent++
-	err := g.s.conn.qp.PostSend(&qp.SendWR{ID: uint64(g.sent), Opcode: qp.OpSend, Flags: qp.Signaled,
+	err := g.s.conn.qp.PostSend(&qp.SendWR{ID: uint64(g.sent), Opcode: qp.OpSend, Flags: qp.FlagSignaled,
 		SGEs: []qp.SGE{g.s.send.SGE(0, g.req.Size)}})
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (g *game) send(ctx context.Context) error {
 	// The other side is done when it has all messages, and destroys its queue
 	// pair; if the last acknowledgement is lost, it is not repeated. The other
 	// side's exit status says whether the message arrived.
-	if g.sent == g.req.Iters && wcs[0].Status == qp.RetryExcErr {
+	if g.sent == g.req.Iters && wcs[0].Status == qp.StatusRetryExcErr {
 		return nil
 	}
 	return wcs[0].Status.Err()

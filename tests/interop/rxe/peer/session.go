@@ -123,7 +123,7 @@ func (s *session) create(req *peerproto.Create) (*peerproto.Endpoint, error) {
 		return nil, err
 	}
 	s.conn = c
-	attr := qp.Attr{State: qp.InitState, Access: access}
+	attr := qp.Attr{State: qp.StateInit, Access: access}
 	if err := c.qp.Modify(&attr, qp.MaskInit); err != nil {
 		return nil, err
 	}
@@ -136,13 +136,13 @@ func (s *session) create(req *peerproto.Create) (*peerproto.Endpoint, error) {
 func (c *conn) connect(req *peerproto.Connect) error {
 	c.peer = req.Peer
 	attr := qp.Attr{
-		State: qp.RTR, DestAddr: req.Peer.Addr, DestQPN: req.Peer.QPN, PathMTU: req.MTU,
+		State: qp.StateRTR, DestAddr: req.Peer.Addr, DestQPN: req.Peer.QPN, PathMTU: req.MTU,
 		RQPSN: req.Peer.PSN, MinRNRTimer: req.MinRNRTimer, DSCP: req.DSCP, MaxDestRdAtomic: reads,
 	}
 	if err := c.qp.Modify(&attr, qp.MaskRTR|qp.MaskDSCP|qp.MaskMaxDestRdAtomic); err != nil {
 		return err
 	}
-	attr = qp.Attr{State: qp.RTS, SQPSN: c.psn.PSN, Timeout: req.Timeout, RetryCnt: req.RetryCnt, RNRRetry: req.RNRRetry, MaxRdAtomic: reads}
+	attr = qp.Attr{State: qp.StateRTS, SQPSN: c.psn.PSN, Timeout: req.Timeout, RetryCnt: req.RetryCnt, RNRRetry: req.RNRRetry, MaxRdAtomic: reads}
 	if err := c.qp.Modify(&attr, qp.MaskRTS|qp.MaskMaxRdAtomic); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (c *conn) connect(req *peerproto.Connect) error {
 	if err != nil {
 		return err
 	}
-	if got.State != qp.RTS || got.DestQPN != req.Peer.QPN || got.DestAddr != req.Peer.Addr || got.PathMTU != req.MTU ||
+	if got.State != qp.StateRTS || got.DestQPN != req.Peer.QPN || got.DestAddr != req.Peer.Addr || got.PathMTU != req.MTU ||
 		got.SQPSN != c.psn.PSN || got.RQPSN != req.Peer.PSN || got.Timeout != req.Timeout || got.DSCP != req.DSCP {
 		return fmt.Errorf("queried attributes %+v are not what was set: %+v", got, req)
 	}
@@ -218,7 +218,7 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 	for i, n := range req.Sizes {
 		wr := qp.SendWR{ID: uint64(i), Opcode: req.Opcode, SGEs: sges(s.send, offs[i], n)}
 		if i%3 != 1 || i == len(req.Sizes)-1 {
-			wr.Flags |= qp.Signaled
+			wr.Flags |= qp.FlagSignaled
 			signaled++
 		}
 		if req.Opcode.IsWrite() || req.Opcode == qp.OpRead {
@@ -248,7 +248,7 @@ func (s *session) sendBatch(ctx context.Context, req *peerproto.Send) ([]peerpro
 			if wc.QPN != s.conn.qp.QPN() {
 				m.Trouble = fmt.Sprintf("completion names queue pair %#x", wc.QPN)
 			}
-			if want--; wc.Status != qp.Success {
+			if want--; wc.Status != qp.StatusSuccess {
 				return msgs, nil // what follows is flushed
 			}
 		}
@@ -287,7 +287,7 @@ func (s *session) collect(ctx context.Context, b *peerproto.Batch) ([]peerproto.
 			if wc.HasImm {
 				msgs[i].Imm = &wc.Imm
 			}
-			if wc.Status != qp.Success {
+			if wc.Status != qp.StatusSuccess {
 				return msgs[:i+1], nil
 			}
 			i++
