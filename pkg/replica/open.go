@@ -45,7 +45,7 @@ func (o *local) propose(ctx context.Context, m core.Map) (core.Map, error) {
 }
 
 func (o *local) lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading {
-	g := mcrdma.GroupConfig{Service: service(o.info.ID), Mode: o.cfg.Mode}
+	g := mcrdma.GroupConfig{Service: service(o.info.ID), Mode: o.cfg.Mode, Tuning: mcrdma.Tuning{Algorithm: o.cfg.Algorithm}}
 	return lead(ctx, o.cfg.Client, g, iv, members, first, o.cfg.Ring, wg, o.loop.post, l)
 }
 

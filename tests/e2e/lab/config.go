@@ -107,7 +107,7 @@ func (l *Lab) writeAgent(n *SwitchNode) (string, error) {
 // writeDaemon writes a daemon's configuration, and its certificate.
 func (l *Lab) writeDaemon(h *HostNode) error {
 	files, err := h.Issue()
-	if err != nil {
+	if h.Files = files; err != nil {
 		return err
 	}
 	rack := l.Spec.seats()[h.index].rack

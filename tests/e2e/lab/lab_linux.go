@@ -77,6 +77,7 @@ type HostNode struct {
 	Member *Member
 	Socket string // of the daemon
 	Config string // file of the daemon's
+	Files  identity.Files
 	lab    *Lab
 	index  int
 }
