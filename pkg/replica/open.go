@@ -92,7 +92,10 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	for e := range l.disk.log.Headers() {
 		l.content.load(e)
 	}
-	l.memory = newMemory(cfg.Memory, o.alloc, func() { l.post(func() { l.content.release(l.content.head()) }) })
+	l.memory = newMemory(cfg.Memory, o.alloc, func() {
+		l.disk.log.Hurry(0)
+		l.post(func() { l.content.release(l.content.head()) })
+	})
 	v.memory = &l.memory
 	l.node = core.New(c, stored, now())
 	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,

@@ -238,7 +238,7 @@ func TestHostile(t *testing.T) {
 		hard := HardState{small(), small(), small(), small(), small(), rnd.IntN(2) == 0}
 		runs := []Version{version(), version()}[:rnd.IntN(3)]
 		m := Message{Volume: 7, From: bad.n.self, Interval: []Interval{p.n.lead.interval, {small(), small()}}[rnd.IntN(2)], Body: []Body{
-			Lease{small(), time.Duration(small()), small(), small()}, Push{version(), runs, rnd.IntN(2) == 0, small()}, Start{version()},
+			Lease{small(), time.Duration(small()), small(), small(), small()}, Push{version(), runs, rnd.IntN(2) == 0, small()}, Start{version()},
 			Chunk{small(), small(), small()}, Notify{hard, version()},
 			Report{time.Duration(small()), runs, small(), small(), small(), rnd.IntN(2) == 0, Backfill(small()), small()}}[rnd.IntN(6)]}
 		if rnd.IntN(3) == 0 {
