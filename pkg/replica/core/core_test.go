@@ -383,6 +383,44 @@ func TestWithoutBeats(t *testing.T) {
 	}
 }
 
+// TestHurry: a flush has all members make durable at once what it covers, and the next entries; it tells them once.
+func TestHurry(t *testing.T) {
+	w := begun(t, 3, 2)
+	p := w.primary(t)
+	now := p.clock(w.now)
+	p.n.Write()
+	head := p.n.log.head().Index
+	p.n.Take()
+	hurry := func(list []Action) (to []uint64) {
+		for _, a := range list {
+			if h, ok := a.(Hurry); ok {
+				to = append(to, h.To)
+			}
+			if s, ok := a.(Send); ok {
+				to = append(to, s.Message.Body.(Lease).Hurry)
+			}
+		}
+		return to
+	}
+	p.n.Flush(1, now)
+	want := head + eager
+	list := p.n.Take()
+	if got := hurry(list); !slices.Equal(got, []uint64{want, want, want}) {
+		t.Errorf("the first flush: %v", got)
+	}
+	p.n.Write()
+	p.n.Take()
+	if p.n.Flush(2, now); len(p.n.Take()) != 0 {
+		t.Error("the next flush tells it again")
+	}
+	m := list[1].(Send).Message
+	o := w.hosts[m.To.ID]
+	o.n.Step(m, o.clock(w.now))
+	if i := slices.Index(o.n.Take(), Action(Hurry{want})); i < 0 {
+		t.Error("the member does not hurry")
+	}
+}
+
 // TestQuiet: while nothing happens, members talk of leases only.
 func TestQuiet(t *testing.T) {
 	w := begun(t, 3, 2)
