@@ -49,7 +49,7 @@ systemd is told.`
 const parting = 5 * time.Second
 
 func serveCommand() *cobra.Command {
-	var file string
+	var file, relay string
 	var check, fast, child bool
 	cmd := &cobra.Command{
 		Use:     "serve [flags]",
@@ -64,6 +64,8 @@ func serveCommand() *cobra.Command {
 	f.BoolVar(&fast, "fast", false, "shorter times until a primary counts as dead, for hosts without long pauses; the same on all hosts")
 	f.BoolVar(&child, "child", false, "end when standard input does")
 	_ = f.MarkHidden("child") // it is there
+	f.StringVar(&relay, "relay", "", "hosts relay, by this algorithm, also where switches could copy")
+	_ = f.MarkHidden("relay") // likewise: for comparisons
 	logger := cli.AddLogFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := logger(cmd.ErrOrStderr())
@@ -92,6 +94,9 @@ func serveCommand() *cobra.Command {
 		s := &server{cfg: cfg, log: log}
 		if fast {
 			s.options = replica.Fast()
+		}
+		if relay != "" {
+			s.options.Mode, s.options.Algorithm = mcrdma.ModeOff, relay
 		}
 		return s.run(ctx, cmd.OutOrStdout())
 	}

@@ -24,6 +24,8 @@ func (l *loop) perform(a core.Action) {
 		l.apply(a)
 	case core.Install:
 		l.disk.install(a.Chunk.Cursor, l.pieces)
+	case core.Hurry:
+		l.disk.log.Hurry(a.To)
 	case core.ReadMap:
 		l.readMap()
 	case core.Propose:

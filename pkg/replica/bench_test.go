@@ -6,6 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
@@ -47,6 +50,7 @@ func parallel(b *testing.B, size, depth int, f func(ctx context.Context, i int) 
 			}
 		})
 	}
+	before := processorTime(b)
 	b.ResetTimer()
 	for i := range b.N {
 		next <- i
@@ -54,7 +58,17 @@ func parallel(b *testing.B, size, depth int, f func(ctx context.Context, i int) 
 	close(next)
 	wg.Wait()
 	b.StopTimer()
+	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op") // all hosts, and the switch
 	runtime.GC()
+}
+
+// processorTime is what this process has used.
+func processorTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func benchGroup(b *testing.B, size, depth int) {

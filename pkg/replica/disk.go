@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -16,6 +17,9 @@ const maxPiece = 1 << 20
 
 // maxHole is the longest range that such a piece covers.
 const maxHole = 1 << 30
+
+// logDelay is how long entries of the log wait for more: none waits for their sync but a flush, which hurries it.
+const logDelay = 5 * time.Millisecond
 
 // disk is a volume on this host's disk: the log, and the store behind it, which a goroutine of its own
 // writes to in the order of the calls. Its methods are called in the loop, but for those of log and store.
@@ -53,7 +57,7 @@ func openDisk(dir string, volume uint64, size int64, step uint64, synced func(se
 	if err != nil {
 		return nil, err
 	}
-	l, err := wal.Open(filepath.Join(dir, "log"), volume, wal.Options{Synced: synced})
+	l, err := wal.Open(filepath.Join(dir, "log"), volume, wal.Options{Synced: synced, Delay: logDelay})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -58,7 +58,7 @@ func (m *message) encode() (*replicav1.Message, error) {
 	out := &replicav1.Message{Volume: m.Volume, From: memberTo(m.From), To: memberTo(m.To), Interval: &replicav1.Interval{Since: m.Interval.Since, Round: m.Interval.Round}}
 	switch b := m.Body.(type) {
 	case core.Lease:
-		out.Body = &replicav1.Message_Lease{Lease: &replicav1.Lease{Epoch: b.Epoch, SentNs: int64(b.Sent), Commit: b.Commit, Stable: b.Stable}}
+		out.Body = &replicav1.Message_Lease{Lease: &replicav1.Lease{Epoch: b.Epoch, SentNs: int64(b.Sent), Commit: b.Commit, Stable: b.Stable, Hurry: b.Hurry}}
 	case core.Push:
 		p := &replicav1.Push{Prev: versionTo(b.Prev), Runs: versionsTo(b.Runs), Reset_: b.Reset, Have: b.Have}
 		for i := range m.entries {
@@ -106,7 +106,7 @@ func decode(m *replicav1.Message, buffers pool) (message, error) {
 		Interval: core.Interval{Since: m.GetInterval().GetSince(), Round: m.GetInterval().GetRound()}}}
 	switch b := m.GetBody().(type) {
 	case *replicav1.Message_Lease:
-		out.Body = core.Lease{Epoch: b.Lease.GetEpoch(), Sent: time.Duration(b.Lease.GetSentNs()), Commit: b.Lease.GetCommit(), Stable: b.Lease.GetStable()}
+		out.Body = core.Lease{Epoch: b.Lease.GetEpoch(), Sent: time.Duration(b.Lease.GetSentNs()), Commit: b.Lease.GetCommit(), Stable: b.Lease.GetStable(), Hurry: b.Lease.GetHurry()}
 	case *replicav1.Message_Push:
 		return out, out.push(b.Push, buffers)
 	case *replicav1.Message_Start:

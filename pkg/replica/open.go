@@ -45,7 +45,7 @@ func (o *local) propose(ctx context.Context, m core.Map) (core.Map, error) {
 }
 
 func (o *local) lead(ctx context.Context, wg *sync.WaitGroup, iv core.Interval, members map[string]core.Member, first uint64, l leaderEvents) *leading {
-	g := mcrdma.GroupConfig{Service: service(o.info.ID), Mode: o.cfg.Mode}
+	g := mcrdma.GroupConfig{Service: service(o.info.ID), Mode: o.cfg.Mode, Tuning: mcrdma.Tuning{Algorithm: o.cfg.Algorithm}}
 	return lead(ctx, o.cfg.Client, g, iv, members, first, o.cfg.Ring, wg, o.loop.post, l)
 }
 
@@ -81,7 +81,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		return nil, err
 	}
 	var err error
-	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/8, 1),
+	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1),
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
@@ -93,7 +93,10 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	for e := range l.disk.log.Headers() {
 		l.content.load(e)
 	}
-	l.memory = newMemory(cfg.Memory, o.alloc, func() { l.post(func() { l.content.release(l.content.head()) }) })
+	l.memory = newMemory(cfg.Memory, o.alloc, func() {
+		l.disk.log.Hurry(0)
+		l.post(func() { l.content.release(l.content.head()) })
+	})
 	v.memory = &l.memory
 	l.node = core.New(c, stored, now())
 	l.follow = &following{post: l.post, events: l, ctx: l.ctx, wg: &l.wg, incarnation: l.node.Status(now()).Self.Incarnation,

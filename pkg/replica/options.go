@@ -37,7 +37,8 @@ type Config struct {
 
 // Options are the same on all hosts of a volume. Zero fields have defaults.
 type Options struct {
-	Mode mcrdma.Mode // of the groups
+	Mode      mcrdma.Mode // of the groups
+	Algorithm string      // by which their hosts relay, as mcrdma.Tuning has it
 	// Lease is how long a member's word lasts that it does not take over, and Grace how long a member
 	// waits that has given it. A primary that has died is replaced after Grace and a little more. Both
 	// have to be longer than any pause of a host that works. Default: 1.2 s, 1.5 s.

@@ -514,6 +514,7 @@ type Lease struct {
 	SentNs        int64                  `protobuf:"varint,2,opt,name=sent_ns,json=sentNs,proto3" json:"sent_ns,omitempty"` // of the primary's clock
 	Commit        uint64                 `protobuf:"varint,3,opt,name=commit,proto3" json:"commit,omitempty"`
 	Stable        uint64                 `protobuf:"varint,4,opt,name=stable,proto3" json:"stable,omitempty"`
+	Hurry         uint64                 `protobuf:"varint,5,opt,name=hurry,proto3" json:"hurry,omitempty"` // entries up to this one are to become durable without delay
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -572,6 +573,13 @@ func (x *Lease) GetCommit() uint64 {
 func (x *Lease) GetStable() uint64 {
 	if x != nil {
 		return x.Stable
+	}
+	return 0
+}
+
+func (x *Lease) GetHurry() uint64 {
+	if x != nil {
+		return x.Hurry
 	}
 	return 0
 }
@@ -1293,12 +1301,13 @@ const file_replica_v1_replica_proto_rawDesc = "" +
 	"\x06report\x18\t \x01(\v2\x12.replica.v1.ReportH\x00R\x06report\x12,\n" +
 	"\x06notify\x18\n" +
 	" \x01(\v2\x12.replica.v1.NotifyH\x00R\x06notifyB\x06\n" +
-	"\x04body\"f\n" +
+	"\x04body\"|\n" +
 	"\x05Lease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x17\n" +
 	"\asent_ns\x18\x02 \x01(\x03R\x06sentNs\x12\x16\n" +
 	"\x06commit\x18\x03 \x01(\x04R\x06commit\x12\x16\n" +
-	"\x06stable\x18\x04 \x01(\x04R\x06stable\"\x9c\x01\n" +
+	"\x06stable\x18\x04 \x01(\x04R\x06stable\x12\x14\n" +
+	"\x05hurry\x18\x05 \x01(\x04R\x05hurry\"\x9c\x01\n" +
 	"\x04Push\x12'\n" +
 	"\x04prev\x18\x01 \x01(\v2\x13.replica.v1.VersionR\x04prev\x12'\n" +
 	"\x04runs\x18\x02 \x03(\v2\x13.replica.v1.VersionR\x04runs\x12\x14\n" +

@@ -238,7 +238,7 @@ func TestHostile(t *testing.T) {
 		hard := HardState{small(), small(), small(), small(), small(), rnd.IntN(2) == 0}
 		runs := []Version{version(), version()}[:rnd.IntN(3)]
 		m := Message{Volume: 7, From: bad.n.self, Interval: []Interval{p.n.lead.interval, {small(), small()}}[rnd.IntN(2)], Body: []Body{
-			Lease{small(), time.Duration(small()), small(), small()}, Push{version(), runs, rnd.IntN(2) == 0, small()}, Start{version()},
+			Lease{small(), time.Duration(small()), small(), small(), small()}, Push{version(), runs, rnd.IntN(2) == 0, small()}, Start{version()},
 			Chunk{small(), small(), small()}, Notify{hard, version()},
 			Report{time.Duration(small()), runs, small(), small(), small(), rnd.IntN(2) == 0, Backfill(small()), small()}}[rnd.IntN(6)]}
 		if rnd.IntN(3) == 0 {
@@ -380,6 +380,44 @@ func TestWithoutBeats(t *testing.T) {
 			}
 			w.ends(t)
 		})
+	}
+}
+
+// TestHurry: a flush has all members make durable at once what it covers, and the next entries; it tells them once.
+func TestHurry(t *testing.T) {
+	w := begun(t, 3, 2)
+	p := w.primary(t)
+	now := p.clock(w.now)
+	p.n.Write()
+	head := p.n.log.head().Index
+	p.n.Take()
+	hurry := func(list []Action) (to []uint64) {
+		for _, a := range list {
+			if h, ok := a.(Hurry); ok {
+				to = append(to, h.To)
+			}
+			if s, ok := a.(Send); ok {
+				to = append(to, s.Message.Body.(Lease).Hurry)
+			}
+		}
+		return to
+	}
+	p.n.Flush(1, now)
+	want := head + eager
+	list := p.n.Take()
+	if got := hurry(list); !slices.Equal(got, []uint64{want, want, want}) {
+		t.Errorf("the first flush: %v", got)
+	}
+	p.n.Write()
+	p.n.Take()
+	if p.n.Flush(2, now); len(p.n.Take()) != 0 {
+		t.Error("the next flush tells it again")
+	}
+	m := list[1].(Send).Message
+	o := w.hosts[m.To.ID]
+	o.n.Step(m, o.clock(w.now))
+	if i := slices.Index(o.n.Take(), Action(Hurry{want})); i < 0 {
+		t.Error("the member does not hurry")
 	}
 }
 

@@ -97,6 +97,9 @@ func (n *Node) lease(b Lease, now time.Duration) {
 		f.granted, f.sent = now, b.Sent
 	}
 	f.commit, f.stable = max(f.commit, b.Commit), max(f.stable, b.Stable)
+	if b.Hurry > n.disk.durable {
+		n.do(Hurry{b.Hurry})
+	}
 }
 
 // learn takes what the primary says is committed, as far as the log is the primary's.

@@ -19,6 +19,7 @@ type primary struct {
 	acked    uint64 // writes
 	former   uint64 // entries up to this one may have been flushed under former primaries
 	flushes  []flush
+	hurried  uint64 // entries up to this one are to become durable without delay
 }
 
 // view is a set of members of the group with which operations are to complete.
@@ -101,7 +102,7 @@ func (n *Node) begin(now time.Duration) {
 	if l.interval.Round++; l.interval.Round == 1 {
 		l.former = n.log.head().Index
 	}
-	l.state, l.members, l.wanted = Peering, nil, nil
+	l.state, l.members, l.wanted, l.hurried = Peering, nil, nil, 0
 	var peers []peer
 	add := func(m Member) {
 		if m.ID != n.self.ID && !slices.ContainsFunc(peers, func(p peer) bool { return p.member.ID == m.ID }) {
@@ -197,7 +198,7 @@ func (n *Node) leases(now time.Duration) {
 		return
 	}
 	for i := range n.lead.peers {
-		n.send(n.lead.peers[i].member, n.lead.interval, Lease{n.osdmap.Epoch, now, n.commit, n.stable})
+		n.send(n.lead.peers[i].member, n.lead.interval, Lease{n.osdmap.Epoch, now, n.commit, n.stable, n.lead.hurried})
 	}
 }
 

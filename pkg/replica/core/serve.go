@@ -54,7 +54,21 @@ func (n *Node) Flush(call uint64, now time.Duration) (ok bool) {
 	n.lead.flushes = append(n.lead.flushes, flush{call, n.log.head().Index})
 	n.settle()
 	n.release(now)
+	n.hurry(now)
 	return true
+}
+
+// eager is how many entries after a flush are hurried too, as another one is likely to follow.
+const eager = 32
+
+// hurry has all members make durable what flushes wait for.
+func (n *Node) hurry(now time.Duration) {
+	l, head := n.lead, n.log.head().Index
+	if len(l.flushes) > 0 && head > l.hurried {
+		l.hurried = head + eager
+		n.do(Hurry{l.hurried})
+		n.leases(now)
+	}
 }
 
 // release acknowledges what is done.

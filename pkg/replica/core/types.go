@@ -114,11 +114,13 @@ type Body interface{ body() }
 
 // Bodies of messages.
 type (
-	// Lease asks for a lease, and tells how far the volume is.
+	// Lease asks for a lease, and tells how far the volume is, and that entries up to Hurry are to become durable
+	// without delay.
 	Lease struct {
 		Epoch          uint64
 		Sent           time.Duration // the primary's clock
 		Commit, Stable uint64
+		Hurry          uint64
 	}
 	// Push brings the entries after Prev; the caller adds their content. Runs is the last entry of each
 	// epoch among them. Reset: the log begins anew after Prev, and the store is to be copied, unless the
@@ -185,6 +187,9 @@ type (
 		Seq    uint64
 		Change Change
 	}
+	// Hurry has entries up to To become durable without delay, as soon as they are appended. It is a hint:
+	// without it that may take a little longer.
+	Hurry struct{ To uint64 }
 	// Apply has the store take the entries up to To: read with its log it then shows them. Up to
 	// Before only, if Partial: what lies beyond comes with a later Chunk.
 	Apply struct {
@@ -237,6 +242,7 @@ type (
 
 func (Send) action()       {}
 func (Persist) action()    {}
+func (Hurry) action()      {}
 func (Apply) action()      {}
 func (Install) action()    {}
 func (ReadMap) action()    {}

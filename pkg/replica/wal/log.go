@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -17,6 +18,9 @@ type Options struct {
 	// SegmentSize is the size in bytes from which on a file is followed by another, and which
 	// it takes from the first; 0: 32 MiB.
 	SegmentSize int64
+	// Delay is how long entries wait for more to come, which one sync makes durable with them. They do not
+	// wait behind a change of another kind, when they are 1 MiB, or when Hurry asks for them.
+	Delay time.Duration
 	// Synced, if not nil, is called when changes are durable, with the last one's Seq; and once with
 	// an error, as the last call: then nothing more becomes durable. It is called by one
 	// goroutine, and must not call Close.
@@ -43,6 +47,10 @@ type Log struct {
 	state    state
 	segments []*segment // the last one is written to
 	queue    []item
+	queued   int64  // bytes
+	urgent   bool   // the queue is to be written now
+	hurry    uint64 // entries up to this one are urgent
+	delay    *time.Timer
 	seq      uint64 // of the last change
 	err      error
 	closing  bool
@@ -96,6 +104,7 @@ func open(dir directory, volume uint64, o Options) (*Log, error) {
 	}
 	l := &Log{options: o, dir: dir, state: r.state, segments: r.segments, written: r.state.point(), done: make(chan struct{})}
 	l.work.L, l.stats.Torn = &l.mu, r.torn
+	l.delay = time.AfterFunc(o.Delay, func() { l.Hurry(0) })
 	if err == nil {
 		err = l.roll(volume)
 	}
@@ -153,9 +162,33 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 		l.err = err // the writer reports it
 	}
 	if l.err == nil {
+		if len(l.queue) == 0 {
+			l.delay.Reset(l.options.Delay)
+		}
 		l.queue = append(l.queue, item{p.Seq, header, r.Data, size(r), sl, l.state.point()})
+		l.queued += size(r)
 	}
+	if l.err != nil || l.options.Delay == 0 || sl == nil || l.queued >= enough || r.Version.Index <= l.hurry {
+		l.wake()
+	}
+}
+
+// enough is how many bytes of entries do not wait for more.
+const enough = 1 << 20
+
+func (l *Log) wake() {
+	l.urgent = true
 	l.work.Signal()
+}
+
+// Hurry has what is queued become durable without delay, and entries up to index as soon as they come.
+func (l *Log) Hurry(index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hurry = max(l.hurry, index)
+	if len(l.queue) > 0 {
+		l.wake()
+	}
 }
 
 // Read returns an entry with its data, durable or not. Data is not to be changed.
@@ -265,11 +298,14 @@ func (l *Log) run() {
 // next queues. It is false when the log is closed.
 func (l *Log) step() (more bool, err error) {
 	l.mu.Lock()
-	for !l.unmarked && len(l.queue) == 0 && !l.closing && l.err == nil {
+	for !l.unmarked && !l.urgent && !l.closing && l.err == nil {
 		l.work.Wait()
 	}
-	batch, oldest, closing, err := l.queue, l.oldest(), l.closing, l.err
-	l.queue = nil
+	var batch []item
+	oldest, closing, err := l.oldest(), l.closing, l.err
+	if l.urgent || closing {
+		batch, l.queue, l.queued, l.urgent = l.queue, nil, 0, false
+	}
 	l.mu.Unlock()
 	if err == nil {
 		err = l.commit(batch)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -239,6 +241,67 @@ func TestInvalidChanges(t *testing.T) {
 			t.Errorf("%s: %v, told %v", name, err, told)
 		}
 	}
+}
+
+// TestDelay: entries wait for more, but not longer than Delay, nor when they are many, hurried, or followed by another change.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = 5 * time.Millisecond
+		var synced uint64
+		l, err := open(newMemDisk(rand.New(rand.NewPCG(8, 8))), 7, Options{Delay: delay, Synced: func(seq uint64, err error) {
+			if synced = seq; err != nil {
+				t.Error(err)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go l.run()
+		seq, index := uint64(0), uint64(0)
+		change := func(c core.Change, e *Entry) {
+			seq++
+			l.Persist(core.Persist{Seq: seq, Change: c}, e)
+			synctest.Wait()
+		}
+		add := func(size int64) {
+			index++
+			v := core.Version{Epoch: 1, Index: index}
+			change(core.Append{Version: v}, &Entry{Version: v, Kind: Data, Length: size, Data: make([]byte, size)})
+		}
+		expect := func(want uint64) {
+			t.Helper()
+			if synctest.Wait(); synced != want {
+				t.Errorf("%d are durable, and not %d", synced, want)
+			}
+		}
+		add(4096)
+		time.Sleep(delay - 1)
+		add(4096)
+		expect(0)
+		time.Sleep(1)
+		expect(2)
+		add(4096)
+		expect(2)
+		l.Hurry(4)
+		expect(3)
+		add(4096) // the hurry was for this one, too
+		expect(4)
+		add(4096)
+		expect(4)
+		change(core.Truncate{After: 5}, nil)
+		expect(6)
+		add(enough)
+		expect(7)
+		add(4096)
+		expect(7)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		expect(8)
+		if s := l.Stats(); s.Syncs != 6 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 // The log on a real disk, its methods called at once.

@@ -1,0 +1,228 @@
+// Command volumes measures replicated volumes in a lab of real programs: racks in
+// network namespaces, hosts whose links have a limited rate, two volumes with copies on three hosts each, fio as the
+// client beside the primary. Contestants take turns; medians are shown. Beside the volume whose writes the switch copies
+// are the same with copies that the primary sends (mode off, algorithm sequential), and what mcbench
+// measures on the same links: groups of the library alone, and one copy.
+//
+//   - 1 MiB writes, 8 at a time: rate, bytes on the primary's link for each of payload, and
+//     the processor time of the primary's process;
+//   - 4 KiB writes, one after the other, with and without an fsync after each: latency.
+//
+// It takes root, fio with its nbd engine and iproute2's kernel part (tbf), makes everything itself, and leaves nothing.
+// Run it on a machine that does nothing else:
+//
+//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+type options struct {
+	rates  string // Mb/s
+	rounds int
+	span   time.Duration
+	only   string
+	fio    string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.rates, "rates", "100,200", "of the hosts' links, Mb/s, with commas between")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
+	flag.DurationVar(&o.span, "time", 5*time.Second, "how long each run takes")
+	flag.StringVar(&o.only, "only", "", "large or small; both if empty")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, &o)
+	switch {
+	case errors.Is(err, lab.ErrUnable):
+		fmt.Println("volumes are left out:", err)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "volumes:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o *options) (err error) {
+	if o.fio, err = exec.LookPath("fio"); err != nil {
+		return fmt.Errorf("%w: there is no fio (Debian: fio)", lab.ErrUnable)
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: it takes root", lab.ErrUnable)
+	}
+	dir, err := os.MkdirTemp("", "mcrdma-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	fmt.Printf("%d processors, load %s at the start (other load distorts all figures)\n", runtime.NumCPU(), load())
+	r, err := newRack(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	for text := range strings.SplitSeq(o.rates, ",") {
+		rate, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || rate == 0 {
+			return fmt.Errorf("-rates %q: want Mb/s, such as 100,200", o.rates)
+		}
+		for _, h := range r.lab.Hosts {
+			if err := h.Space.Limit("eth0", rate*1e6); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("\nLinks of %d Mb/s, medians of %d rounds of %v, load %s\n", rate, o.rounds, o.span, load())
+		for _, b := range []struct {
+			name string
+			run  func(context.Context, *rack, *options) error
+		}{{"large", large}, {"small", small}} {
+			if o.only == "" || o.only == b.name {
+				if err := b.run(ctx, r, o); err != nil {
+					return fmt.Errorf("%w\n%s", err, r.logs())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func load() string {
+	b, _ := os.ReadFile("/proc/loadavg")
+	text, _, _ := strings.Cut(string(b), " ")
+	return text
+}
+
+// A figure is what one contestant did in one round, or medians of it.
+type figure struct {
+	rate      float64 // bits of payload a second
+	uplink    float64 // bytes on the sender's link for each of payload
+	processor float64 // seconds of the sender's process for each GiB of payload
+	typical   float64 // latency, µs
+	p99       float64
+}
+
+// A contestant writes for a while.
+type contestant struct {
+	name string
+	run  func(ctx context.Context) (figure, error)
+	got  []figure
+}
+
+// contest has contestants take turns, and returns their medians.
+func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, error) {
+	for range rounds {
+		for _, c := range all {
+			f, err := c.run(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			c.got = append(c.got, f)
+		}
+	}
+	var medians []figure
+	for _, c := range all {
+		m := func(of func(*figure) float64) float64 {
+			var list []float64
+			for i := range c.got {
+				list = append(list, of(&c.got[i]))
+			}
+			slices.Sort(list)
+			return list[len(list)/2]
+		}
+		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.uplink }),
+			m(func(f *figure) float64 { return f.processor }), m(func(f *figure) float64 { return f.typical }), m(func(f *figure) float64 { return f.p99 })})
+	}
+	return medians, nil
+}
+
+// large: 1 MiB writes, 8 at a time.
+func large(ctx context.Context, r *rack, o *options) error {
+	const size, depth = 1 << 20, 8
+	fio := []string{"--rw=write", "--bs=1M", "--iodepth=" + fmt.Sprint(depth)}
+	all := []*contestant{
+		{name: "one copy, mcbench", run: r.mcbench(o, "bw", "multicast", 1, size, depth)},
+		{name: "group, mcbench", run: r.mcbench(o, "bw", "multicast", 2, size, depth)},
+		{name: "fan-out, mcbench", run: r.mcbench(o, "bw", "fan-out", 2, size, depth)},
+		{name: "volume", run: r.volumes[0].fio(o, fio...)},
+		{name: "volume, fan-out", run: r.volumes[1].fio(o, fio...)},
+	}
+	m, err := contest(ctx, o.rounds, all)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nwrites of 1 MiB, %d at a time:\n", depth)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "contestant\tMb/s of payload\tof one copy\tlink x payload\tprocessor s/GiB\t")
+	for i, c := range all {
+		link := "" // mcbench knows that of a lab of its own only
+		if m[i].uplink > 0 {
+			link = fmt.Sprintf("%.3f", m[i].uplink)
+		}
+		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%s\t%.2f\t\n", c.name, m[i].rate/1e6, m[i].rate/m[0].rate, link, m[i].processor)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println(verdict("volume's rate to one copy's", m[3].rate/m[0].rate, 0.95, true))
+	fmt.Println(verdict("fan-out volume's rate to one copy's", m[4].rate/m[0].rate, 0.55, false))
+	fmt.Println(verdict("volume's bytes on the link for each of payload", m[3].uplink, 1.05, false))
+	fmt.Println(verdict("processor time of the volume's primary to that of the fan-out volume's", m[3].processor/m[4].processor, 0.6, false))
+	return nil
+}
+
+// small: 4 KiB writes, one after the other.
+func small(ctx context.Context, r *rack, o *options) error {
+	fio := []string{"--rw=randwrite", "--bs=4k", "--iodepth=1"}
+	all := []*contestant{
+		{name: "group, mcbench lat", run: r.mcbench(o, "lat", "multicast", 2, 4096, 1)},
+		{name: "volume", run: r.volumes[0].fio(o, fio...)},
+		{name: "volume, fsync after each", run: r.volumes[0].fio(o, append(slices.Clone(fio), "--fsync=1")...)},
+		{name: "fdatasync of a file on that disk", run: func(context.Context) (figure, error) { return fdatasync(filepath.Join(r.dir, "file"), o.span) }},
+	}
+	m, err := contest(ctx, o.rounds, all)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nwrites of 4 KiB, one after the other:\n")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "contestant\ttypical µs\tp99\tof mcbench lat\t")
+	for i, c := range all {
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t\n", c.name, m[i].typical, m[i].p99, m[i].typical/m[0].typical)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Println(verdict("volume's latency to mcbench lat's", m[1].typical/m[0].typical, 1.3, false))
+	fmt.Println(verdict("what an fsync adds, in fdatasyncs", (m[2].typical-m[1].typical)/m[3].typical, 1.5, false))
+	return nil
+}
+
+// verdict says whether a figure is where it should be.
+func verdict(what string, got, goal float64, more bool) string {
+	word, sign := "reached", "at most"
+	if more {
+		sign = "at least"
+	}
+	if more && got < goal || !more && got > goal {
+		word = "MISSED"
+	}
+	return fmt.Sprintf("%s: %.3g; goal: %s %.3g: %s", what, got, sign, goal, word)
+}

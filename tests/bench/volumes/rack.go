@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mcrdma/mcrdma/tests/e2e/lab"
+)
+
+const (
+	ready = 30 * time.Second // until all copies are there
+	name  = "vol"
+	size  = 256 << 20 // bytes of a volume
+	nbdAt = "127.0.0.1:10809"
+)
+
+// A rack is a lab of two volumes. The hosts of its second rack are mcbench's, as a device is one program's.
+type rack struct {
+	dir      string
+	programs lab.Programs
+	lab      *lab.Lab
+	volumes  []*volume
+	servers  []*lab.Process // of mcbench
+}
+
+// A volume has copies on three hosts of the rack.
+type volume struct {
+	rack    *rack
+	hosts   []*lab.HostNode
+	blocks  []*lab.Process // mcblock, by host
+	primary int            // of hosts
+}
+
+func newRack(ctx context.Context, dir string) (*rack, error) {
+	r := &rack{dir: dir}
+	bin := filepath.Join(dir, "bin")
+	var err error
+	if r.programs, err = lab.Build(bin); err != nil {
+		return nil, err
+	}
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./cmd/mcblock", "./cmd/mcbench").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	at := filepath.Join(dir, "lab")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return nil, err
+	}
+	if r.lab, err = lab.Start(ctx, r.programs, at, lab.Spec{Racks: []int{6, 3}}); err != nil {
+		return nil, err
+	}
+	if err := r.start(ctx); err != nil {
+		return nil, fmt.Errorf("%w\n%s", errors.Join(err, r.close()), r.logs())
+	}
+	return r, nil
+}
+
+func (r *rack) start(ctx context.Context) error {
+	for i, args := range [][]string{nil, {"--relay", "sequential"}} {
+		v := &volume{rack: r, hosts: r.lab.Hosts[3*i:][:3]}
+		r.volumes = append(r.volumes, v)
+		if err := v.start(ctx, args); err != nil {
+			return err
+		}
+	}
+	for _, h := range r.lab.Hosts[7:] {
+		p := &lab.Process{Name: "mcbench of " + h.Name, Space: h.Space, Args: []string{r.program("mcbench"), "serve", "--socket", h.Socket}}
+		r.servers = append(r.servers, p)
+	}
+	return lab.Each(r.servers, func(p *lab.Process) error { return p.Start(ctx) })
+}
+
+func (r *rack) program(name string) string { return filepath.Join(r.dir, "bin", name) }
+
+func (r *rack) processes() []*lab.Process {
+	list := slices.Clone(r.servers)
+	for _, v := range r.volumes {
+		list = append(list, v.blocks...)
+	}
+	return list
+}
+
+func (r *rack) logs() string {
+	text := r.lab.Logs()
+	for _, p := range r.processes() {
+		text += fmt.Sprintf("══ %s\n%s\n", p.Name, p.Log())
+	}
+	return text
+}
+
+func (r *rack) close() error {
+	return errors.Join(lab.Each(r.processes(), (*lab.Process).Stop), r.lab.Close())
+}
+
+// start starts the hosts, makes the volume, and waits until all copies are in the acting set.
+func (v *volume) start(ctx context.Context, args []string) error {
+	for i := range v.hosts {
+		if err := os.WriteFile(v.config(i), v.configText(i), 0o600); err != nil {
+			return err
+		}
+		v.blocks = append(v.blocks, &lab.Process{Name: "mcblock of " + v.hosts[i].Name, Space: v.hosts[i].Space,
+			Args: append([]string{v.rack.program("mcblock"), "serve", "--config", v.config(i)}, args...)})
+	}
+	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
+	defer cancel()
+	for made := false; ; {
+		var out string
+		var err error
+		if !made { // once all hosts are known
+			out, err = v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
+			made = err == nil
+		} else if out, err = v.mcblock("show", name, "-o", "json"); err == nil {
+			var j struct {
+				Primary string   `json:"primary"`
+				Acting  []string `json:"acting"`
+			}
+			if err = json.Unmarshal([]byte(out), &j); err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
+				v.primary = slices.IndexFunc(v.hosts, func(h *lab.HostNode) bool { return h.Name == j.Primary })
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", context.Cause(ctx), out)
+		case <-time.After(100 * time.Millisecond): // it is other processes' to become so
+		}
+	}
+}
+
+func (v *volume) names() string {
+	var list []string
+	for _, h := range v.hosts {
+		list = append(list, h.Name)
+	}
+	return strings.Join(list, ",")
+}
+
+func (v *volume) config(i int) string {
+	return filepath.Join(v.rack.dir, v.hosts[i].Name+".mcblock.yaml")
+}
+
+func (v *volume) configText(i int) []byte {
+	h := v.hosts[i]
+	text := fmt.Appendf(nil, "name: %s\nid: %d\naddress: %v\ndata: %s\nsocket: %s\ntls: {cert: %s, key: %s, ca: %s}\netcd:\n  members:\n",
+		h.Name, i+1, h.Addr, filepath.Join(v.rack.dir, h.Name+".data"), h.Socket, h.Files.Cert, h.Files.Key, h.Files.CA)
+	for _, h := range v.hosts {
+		text = fmt.Appendf(text, "    - {name: %s, address: %v}\n", h.Name, h.Addr)
+	}
+	return text
+}
+
+// mcblock runs a command of "mcblock volume".
+func (v *volume) mcblock(args ...string) (string, error) {
+	return v.hosts[0].Space.Run(v.rack.program("mcblock"), append(append([]string{"volume"}, args...), "--config", v.config(0))...)
+}
