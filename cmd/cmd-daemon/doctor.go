@@ -31,7 +31,7 @@ opens; limits on locked memory.
 Nothing is changed. The device is opened for a moment, unless --no-device says no:
 an application that starts just then would find it in use.
 
-Exit code 1 tells that there is at least one error; warnings and notes are none.
+Exit code 1 means that there is at least one error; warnings and notes do not count.
 
 The JSON has the findings, with severity, subject, what, why and do.`
 

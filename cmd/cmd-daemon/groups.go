@@ -120,7 +120,7 @@ has recorded, and the receivers in it; see "cmd-daemon members".
 
 The JSON is a GroupInfo, or a MembershipInfo (api/mcrdma/v1/daemon.proto).
 
-Exit code 1 tells that the group was not found, or that something is wrong with it.`,
+Exit code 1 means that the group was not found, or that something is wrong with it.`,
 		Example: "  cmd-daemon group show 10.1.0.11/3\n  cmd-daemon group show 10.1.0.11/0x800001",
 		Args:    cli.ExactArg("one group, SOURCE/NUMBER or SOURCE/0xMC_ID, such as 10.1.0.11/3 or 10.1.0.11/0x800001"),
 	}

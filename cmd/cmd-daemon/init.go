@@ -29,9 +29,9 @@ With --topology, hosts and switches are those of a topology file (docs/topology.
 Agents are at port 9560 of their switches' addresses, unless --switch NAME=AGENT says
 otherwise.
 
-Nothing is overwritten. With --add, hosts, switches and administrators come to a lab
-that is there, and the new hosts into the configurations of the old ones. With
---renew, all certificates are replaced.
+Nothing is overwritten. --add adds hosts, switches and administrators to a lab that is
+there, and the new hosts to the configurations of the old ones. --renew replaces all
+certificates.
 
 If all addresses are loopback addresses, or with --local, sockets and state files are
 within DIR, so that all the daemons can run on this machine. With --topology, agents

@@ -133,7 +133,7 @@ func TestUsage(t *testing.T) {
 		{"cmtime --service s --receivers a -n 0", "--count 0"},
 		{"cmtime --service s --receivers a --warm-up -1", "--warm-up -1"},
 		{"cmtime --service s --receivers a --mode fast", `--mode "fast" is none of`},
-		{"cmtime --service s --receivers a --write -1", `"-1" is no number of bytes`},
+		{"cmtime --service s --receivers a --write -1", `"-1" is not a number of bytes`},
 		{"cmtime --service s --receivers a --timeout 0s", "--timeout 0s"},
 		{"doctor x", `unexpected argument "x"`},
 	} {

@@ -161,11 +161,11 @@ func (s *setup) check() error {
 		add("device", qp.Check(s.cfg.Device, s.cfg.Peers()...))
 	}
 	if i, err := os.Stat(s.cfg.Socket); err == nil && i.Mode()&os.ModeSocket == 0 {
-		add("socket", fmt.Errorf("%s is there and is no socket: name another file", s.cfg.Socket))
+		add("socket", fmt.Errorf("%s is there and is not a socket: name another file", s.cfg.Socket))
 	}
 	for field, file := range map[string]string{"socket": s.cfg.Socket, "state": s.cfg.State} {
 		if i, err := os.Stat(filepath.Dir(file)); err == nil && !i.IsDir() {
-			add(field, fmt.Errorf("%s is no directory: name another file", filepath.Dir(file)))
+			add(field, fmt.Errorf("%s is not a directory: name another file", filepath.Dir(file)))
 		} else if errors.Is(err, syscall.ENOTDIR) {
 			add(field, err)
 		}

@@ -354,8 +354,8 @@ func TestCheckImpossible(t *testing.T) {
 	for with, want := range map[string]string{
 		"device: mlx5:mlx5_0":                          `there is no driver "mlx5", but ibverbs or softroce`,
 		"device: softroce:10.9.9.9":                    `daemon.yaml:1: device: "softroce:10.9.9.9" cannot have the address`,
-		"socket: " + file:                              "is there and is no socket",
-		"socket: " + file + "/daemon.sock":             "socket: " + file + " is no directory",
+		"socket: " + file:                              "is there and is not a socket",
+		"socket: " + file + "/daemon.sock":             "socket: " + file + " is not a directory",
 		"state: " + file + "/a/daemon.db":              "state: ",
 		"socket: " + strings.Repeat("long/", 20) + "d": "the name of a unix socket at most 107",
 	} {

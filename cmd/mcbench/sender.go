@@ -36,8 +36,8 @@ processors.`},
 	{name: "bw", short: "Measure the bandwidth of writes", depth: 8, form: bandwidthText, long: `Measures how much payload gets to every receiver. The columns are perftest's, and
 behind them what a write took of the sender's processors. The peak is that of the
 best tenth of the writes.`},
-	{name: "compare", short: "Compare the ways, in turns", depth: 8, compare: true, form: compareText, long: `Measures several ways at the same receivers. They take turns (--rounds), so that what
-else happens at the machines happens to all of them. Ratios are to the first of
+	{name: "compare", short: "Compare the ways, in turns", depth: 8, compare: true, form: compareText, long: `Measures several ways at the same receivers. They take turns (--rounds), so that other
+load on the machines affects all of them alike. Ratios are to the first of
 --ways, and medians of the rounds' ratios.`},
 }
 

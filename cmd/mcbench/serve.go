@@ -16,7 +16,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
-const serveHelp = `Is a receiver for lat, bw and compare, until an interrupt. It needs the host's
+const serveHelp = `Receives for lat, bw and compare, until an interrupt. It needs the host's
 daemon, and the host's RDMA device for itself, as any application does.
 
 Where the sender says --check, the content of every write is verified. A receiver

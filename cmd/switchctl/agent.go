@@ -26,14 +26,13 @@ The configuration is a YAML file; --check says whether it is right. The
 agent keeps in its state file what must outlive it. When it is restarted, it
 reads the switch back and goes on; the switch forwards meanwhile.
 
-SIGINT and SIGTERM end the agent and leave the switch as it is. What the
-neighbors make of that is said by restart.hold in the configuration. If it
-is 30s, say, they keep their links to this switch and its routes for so long
-while the agent is started again, and no packet is lost; they don't notice
-if a cable is pulled meanwhile. If it is 0s, or the time has passed, they turn
-to other ways at once. --on-stop leave has them do so whatever the
-configuration says: before the switch is taken away, restart its agent with
-it, and then stop that one.
+SIGINT and SIGTERM end the agent and leave the switch as it is. restart.hold in
+the configuration says what the neighbors do then. With 30s, they keep their
+links to this switch and its routes for that long while the agent starts again,
+and no packet is lost; but they do not notice a cable that is pulled meanwhile.
+With 0s, or after that time, they turn to other paths at once. --on-stop leave has
+them do so whatever the configuration says: before you take the switch away,
+restart its agent with that flag, and then stop it.
 
 Once routes are known and all groups are in place, a line that begins with
 "ready" goes to standard output.`

@@ -18,7 +18,7 @@ func bgpCommand() *cobra.Command {
 		Long: `Shows the BGP sessions of agents that learn their routes by BGP: the neighbor, its
 address and AS number, the state of the session and since when, and how many prefixes
 were received from it, were accepted, and were advertised to it, with which next hop:
-the neighbor sends packets there, so it is to be an address of the data network (agents
+the neighbor sends packets there, so it must be an address of the data network (agents
 take each other's address of the session for the switch).
 
 States are those of RFC 4271. Only Established is good; "no link" says that no link to

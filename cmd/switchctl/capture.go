@@ -33,7 +33,7 @@ Wireshark shows the comments, and "tshark -r FILE -T fields -e frame.comment".
 Packets are seen in two ways:
 
   -i SWITCH:PORT@INTERFACE    a network interface, on this machine and in this network
-                              namespace; it takes root or CAP_NET_RAW
+                              namespace; it needs root or CAP_NET_RAW
   -i SWITCH:PORT@pcap:BASE    what "switchctl softswitch --pcap" has written of the port:
                               BASE_in.pcap and BASE_out.pcap
 
@@ -44,9 +44,9 @@ to exist. The port at the sender's link is needed; what is not watched elsewhere
 missing in the file, and comments say so.
 
 Interfaces are watched until one write has been completed from its first packet on, or
-for as long as --for says. Of files the latest complete write is taken. Why a packet was
-dropped within a switch is told by its counters only (switchctl counters); comments name
-what can be seen from outside.`
+for as long as --for says. Of files the latest complete write is taken. Only the counters of a
+switch say why it dropped a packet (switchctl counters); comments name what can be seen
+from outside.`
 
 // captureOptions are the flags.
 type captureOptions struct {
@@ -61,7 +61,7 @@ func captureCommand() *cobra.Command {
 	var o captureOptions
 	cmd := &cobra.Command{
 		Use:   "capture SOURCE/NUMBER|SOURCE/0xMC_ID -w FILE.pcapng -i SWITCH:PORT@WHERE... [flags]",
-		Short: "Write down one write's way through the switches, with comments",
+		Short: "Capture one write on its way through the switches, with comments",
 		Long:  captureHelp,
 		Example: `  switchctl capture 10.1.0.1/3 -w write.pcapng -i s1:1@s1-eth1 -i s1:2@s1-eth2 -i s1:3@s1-eth3
   switchctl capture 10.1.0.1/0x800001 -w write.pcapng -i tor:1@pcap:dir/udp:127.0.0.1:19601,127.0.0.1:19611

@@ -23,7 +23,7 @@ func countersCommand() *cobra.Command {
 		Short: "Show switches' counters: drops by reason, and all others",
 		Long: `Shows the counters of switches: first the drops by reason, the most frequent
 first, then all others. Only those that have counted something are shown, unless
---all is given. Rates of what groups do and of drops are shown by switchctl top.
+--all is given. switchctl top shows rates of groups and drops.
 
 The JSON is a list with the address of each agent and its GetCountersResponse
 (api/mcrdma/v1/switch.proto).`,

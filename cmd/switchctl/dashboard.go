@@ -41,8 +41,8 @@ which changes with each start. From another machine, take a tunnel:
 
   ssh -L 9570:127.0.0.1:9570 HOST
 
-What the page shows is there as JSON too: /api/status as of "switchctl status -o json",
-/api/group?name=SOURCE/NUMBER with the tree as of "switchctl group show -o json",
+What the page shows is there as JSON too: /api/status as in "switchctl status -o json",
+/api/group?name=SOURCE/NUMBER with the tree as in "switchctl group show -o json",
 /api/groups, /api/traffic, /api/suspicions and /api/events; add &key=KEY.`
 
 // dashboardCommand serves the live page.

@@ -30,7 +30,7 @@ IPv4 address is taken for a host's, others for a switch's port. Offloads that
 damage packets, MTUs that are too small or differ, links that are down. Nothing is
 changed.
 
-Exit code 1 tells that there is at least one error; warnings and notes are none.
+Exit code 1 means that there is at least one error; warnings and notes do not count.
 
 The JSON has the findings, with severity, subject, what, why and do, and how many
 agents and interfaces were looked at.`

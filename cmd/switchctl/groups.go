@@ -91,7 +91,7 @@ the MC_ID after 0x, in hexadecimals, or in decimals, too, if no group has that n
 
 Formats: text; json; dot, for Graphviz; and svg, a drawing that browsers show.
 
-Exit code 1 tells that the group was not found, or that something is wrong with it.`
+Exit code 1 means that the group was not found, or that something is wrong with it.`
 
 // groupShowCommand shows a group's tree.
 func groupShowCommand() *cobra.Command {

@@ -23,7 +23,7 @@ import (
 
 const pipelineHelp = `Looks after the P4 program of a switch, by P4Runtime: on the embedded switch and
 on bmv2 alike. The agent of a switch does all this by itself; these commands are
-for switches without one, and to see what is the matter.
+for switches without one, and to find out what is wrong.
 
 The program is part of switchctl. show and verify only read: they take part in no
 election, and do no harm to an agent at work.`
@@ -58,7 +58,7 @@ func pipelineCommand() *cobra.Command {
 	cmd.AddCommand(
 		pipelineSubcommand("show", "Show which program a switch runs, and its tables", `Shows the program that a switch runs, whether it is this switchctl's, its tables with
 their sizes and the entries in them, and the packet replication engine's groups. Any
-program is shown; no program is no error.`, (*pipelineFlags).show, nil),
+program is shown; a switch without one is no error.`, (*pipelineFlags).show, nil),
 		pipelineSubcommand("verify", "Check that a switch runs this program, and that its entries are consistent",
 			`Compares the program on the switch with this switchctl's, by cookie, P4Info and
 JSON, as far as the switch keeps them. Then reads back all entries, and checks that

@@ -21,8 +21,8 @@ import (
 const planHelp = `Plans multicast groups on a fabric that a topology file describes, and touches no
 switch. It shows
 
-  - the merge point: the switch that makes the first copies, and one receiver's
-    answers of all receivers'. Where there is none, it says why, switch by switch;
+  - the merge point: the switch that makes the first copies, and that makes
+    one answer of the answers of all receivers. Where there is none, it says why, switch by switch;
   - each switch's step, in the order in which agents install them: which packets
     it takes, the copies that it makes of them, what each becomes, and the PRE
     groups among which a flow's hash chooses;

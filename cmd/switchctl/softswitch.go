@@ -54,9 +54,9 @@ type tlsOptions struct {
 const softswitchHelp = `Runs a P4 program (v1model, compiled by p4c for bmv2) between ports, under the
 control of P4Runtime. The command line is that of bmv2's simple_switch_grpc.
 
-A port is a network interface, which takes root or CAP_NET_RAW and
+A port is a network interface, which needs root or CAP_NET_RAW and
 CAP_NET_ADMIN, or a UDP tunnel that carries one Ethernet frame in each datagram,
-which takes nothing:
+which needs nothing:
 
   -i PORT@INTERFACE           -i 0@veth0
   -i PORT@udp:LOCAL,REMOTE    -i 1@udp:127.0.0.1:7000,127.0.0.1:7001
@@ -151,7 +151,7 @@ func (f *softswitchFlags) add(cmd *cobra.Command) {
 	fs.Lookup("pcap").NoOptDefVal = "."
 	fs.BoolVar(&f.logConsole, "log-console", false, "log in detail, the program's log_msg() included")
 	fs.StringVar(&f.logFile, "log-file", "", "likewise, but to a `file`")
-	fs.StringVarP(&f.logLevel, "log-level", "L", "", "least `level` that is logged: trace, debug, info, warn, error or off; default info, or debug with the former two")
+	fs.StringVarP(&f.logLevel, "log-level", "L", "", "lowest `level` that is logged: trace, debug, info, warn, error or off; default info, or debug with one of the two flags before")
 	fs.StringVar(&f.readyFile, "ready-file", "", "`file` to make once the switch is ready; it holds P4Runtime's address and is removed at the end")
 	fs.BoolVar(&f.jsonVersion, "json-version", false, "print the version of bmv2's JSON format that is read, and exit")
 	fs.BoolP("help", "h", false, "print this help")

@@ -21,7 +21,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show switches: ports, peers, hosts, and how full the tables are",
-		Long: `Shows what agents say of themselves and of their switches. Exit code 1 tells that one
+		Long: `Shows what agents say of themselves and of their switches. Exit code 1 means that one
 of them does not answer or is not ready: it has just started, or has lost its switch.
 switchctl doctor looks at more, and says what to do.
 

@@ -30,7 +30,7 @@ func topCommand() *cobra.Command {
 		Short: "Watch switches live: groups' packet rates, answers, ports, drops",
 		Long: `Shows switches, their groups with packet rates and how each receiver answers, ports
 that are not up, and packets that are dropped, and refreshes that each second until
-Ctrl-C. If the output is no terminal, or with --once, it is shown once, after one
+Ctrl-C. If the output is not a terminal, or with --once, it is shown once, after one
 interval. With -o json, that is an object in a line, with rates per second and the
 agents' GetStatusResponses (api/mcrdma/v1/switch.proto). Of each switch, the first ` + fmt.Sprint(maxTopGroups) + ` groups are looked at.`,
 		Example: `  switchctl top --agent 192.0.2.1:9560

@@ -104,7 +104,7 @@ func ParseSize(s string) (int, error) {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 0 || n > math.MaxInt>>shift {
-		return 0, fmt.Errorf("%q is no number of bytes, such as 4096, 64K or 8M", s)
+		return 0, fmt.Errorf("%q is not a number of bytes, such as 4096, 64K or 8M", s)
 	}
 	return n << shift, nil
 }

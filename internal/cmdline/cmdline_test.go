@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		"--help":       {ExitOK, "prog FILE\n"},
 		"--sise 8M":    {ExitUsage, "prog: unknown flag: --sise; did you mean --size?\nSee \"prog --help\".\n"},
 		"--xyzzy":      {ExitUsage, "prog: unknown flag: --xyzzy\n"},
-		"--size large": {ExitUsage, `"large" is no number of bytes, such as 4096, 64K or 8M`},
+		"--size large": {ExitUsage, `"large" is not a number of bytes, such as 4096, 64K or 8M`},
 	} {
 		f := pflag.NewFlagSet("prog", pflag.ContinueOnError)
 		size := Size(64 << 20)

@@ -49,7 +49,7 @@ const (
 func AddrFrom(s, what string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || !addr.Is4() || addr.IsUnspecified() {
-		return netip.Addr{}, failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no IPv4 address of a host", what, failure.Clip(s, failure.MaxName))
+		return netip.Addr{}, failure.New(mcrdmav1.Reason_INVALID, "%s: %q is not an IPv4 address of a host", what, failure.Clip(s, failure.MaxName))
 	}
 	return addr, nil
 }
@@ -60,7 +60,7 @@ func CheckService(s string) error {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(".-_", r))
 	}
 	if s == "" || len(s) > maxService || strings.ContainsFunc(s, bad) {
-		return failure.New(mcrdmav1.Reason_INVALID, "the name of a service has 1 to %d letters, digits, '.', '-' and '_', and %q is none", maxService, failure.Clip(s, 2*maxService))
+		return failure.New(mcrdmav1.Reason_INVALID, "the name of a service has 1 to %d letters, digits, '.', '-' and '_', and %q is not one", maxService, failure.Clip(s, 2*maxService))
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func checkEndpoint(s, what string) error {
 		host = ""
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 || len(s) > maxAddress {
-		return failure.New(mcrdmav1.Reason_INVALID, "%s: %q is no host:port of a listener", what, failure.Clip(s, maxAddress))
+		return failure.New(mcrdmav1.Reason_INVALID, "%s: %q is not the host:port of a listener", what, failure.Clip(s, maxAddress))
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (h Host) Invitation(source netip.Addr, sender string, req *mcrdmav1.Prepare
 	if c := req.GetConnection(); c != nil {
 		if c.GetAddress() != source.String() || c.GetQpn() < FirstMCID || c.GetQpn() > FirstMCID+CountMCID-1 || c.GetPsn() > MaxPSN ||
 			!validMTU(c.GetMtu()) || c.GetDscp() > 63 {
-			return in, failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is none to the group's sender",
+			return in, failure.New(mcrdmav1.Reason_INVALID, "a connection to %q, QPN %#x, PSN %#x, MTU %d, DSCP %d is not one to the group's sender",
 				failure.Clip(c.GetAddress(), failure.MaxName), c.GetQpn(), c.GetPsn(), c.GetMtu(), c.GetDscp())
 		}
 	} else if !req.GetRelay() {
@@ -163,7 +163,7 @@ func Refusal(req *mcrdmav1.AnswerAttachRequest) error {
 func CheckAnswer(asked *mcrdmav1.PrepareRequest, req *mcrdmav1.AnswerAttachRequest) error {
 	switch {
 	case req.GetQpn() > maxQPN || req.GetQpn() == 1:
-		return failure.New(mcrdmav1.Reason_INVALID, "QPN %#x is none of a device", req.GetQpn())
+		return failure.New(mcrdmav1.Reason_INVALID, "%#x is not the QPN of a device", req.GetQpn())
 	case req.GetQpn() == 0 && req.GetBootstrap() == "":
 		return failure.New(mcrdmav1.Reason_INVALID, "an answer has a QPN, an address for relaying, or both")
 	case len(req.GetRegions()) != len(asked.GetRegions()) && (req.GetQpn() != 0 || len(req.GetRegions()) != 0):

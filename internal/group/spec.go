@@ -174,7 +174,7 @@ func (h Host) ReceiversFrom(list []string) ([]netip.Addr, error) {
 func (h Host) resolve(s string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		if !a.Is4() || a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-			return a, failure.New(mcrdmav1.Reason_INVALID, "receiver %v is no IPv4 address of a host", a)
+			return a, failure.New(mcrdmav1.Reason_INVALID, "receiver %v is not an IPv4 address of a host", a)
 		}
 		return a, nil
 	}
@@ -217,9 +217,9 @@ func (h Host) Sender(sp *Spec, req *mcrdmav1.Forming) (Endpoint, error) {
 	relays := sp.Relays(from)
 	switch {
 	case from.QPN > maxQPN || from.QPN == 1:
-		return from, failure.New(mcrdmav1.Reason_INVALID, "QPN %#x is none of a device", from.QPN)
+		return from, failure.New(mcrdmav1.Reason_INVALID, "%#x is not the QPN of a device", from.QPN)
 	case from.QPN != 0 && !validMTU(sp.MTU):
-		return from, failure.New(mcrdmav1.Reason_MTU, "%d is no path MTU of a device: it is 256, 512, 1024, 2048 or 4096", sp.MTU)
+		return from, failure.New(mcrdmav1.Reason_MTU, "%d is not a path MTU of a device: one is 256, 512, 1024, 2048 or 4096", sp.MTU)
 	case !relays && !h.Switch:
 		return from, failure.New(mcrdmav1.Reason_NO_SWITCH, "mode require, and the daemon's configuration names no switch agent: add it under switch, or use mode auto")
 	case !relays && from.QPN == 0:

@@ -135,7 +135,7 @@ func CannotListen(field, addr string, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		do = fmt.Sprintf(": another program listens there (ss -ltnp says which); end it, or choose another address for %s", field)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		do = fmt.Sprintf(": it is no address of this host (ip -4 address shows them); correct %s, or give the address to an interface", field)
+		do = fmt.Sprintf(": it is not an address of this host (ip -4 address shows them); correct %s, or give the address to an interface", field)
 	case errors.Is(err, syscall.EACCES):
 		do = ": ports below 1024 need CAP_NET_BIND_SERVICE"
 	}

@@ -19,7 +19,7 @@ func invalid(format string, args ...any) error {
 func addrFrom(s, what string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || !addr.Is4() {
-		return netip.Addr{}, invalid("%s: %q is no IPv4 address", what, s)
+		return netip.Addr{}, invalid("%s: %q is not an IPv4 address", what, s)
 	}
 	return addr, nil
 }

@@ -140,10 +140,10 @@ func badGroups() map[string]struct {
 	}
 	out := map[string]entry{
 		"no key":         {func(g *mcrdmav1.Group) { g.Key = nil }, invalid("source of the group", `""`)},
-		"no source":      {func(g *mcrdmav1.Group) { g.Key.Source = "" }, invalid("source of the group", `""`, "no IPv4")},
+		"no source":      {func(g *mcrdmav1.Group) { g.Key.Source = "" }, invalid("source of the group", `""`, "not an IPv4")},
 		"source is junk": {func(g *mcrdmav1.Group) { g.Key.Source = "10.1.0" }, invalid("source of the group", "10.1.0")},
-		"IPv6 source":    {func(g *mcrdmav1.Group) { g.Key.Source = "fe80::1" }, invalid("source of the group", "fe80::1", "no IPv4")},
-		"mapped source":  {func(g *mcrdmav1.Group) { g.Key.Source = "::ffff:10.1.0.11" }, invalid("no IPv4")},
+		"IPv6 source":    {func(g *mcrdmav1.Group) { g.Key.Source = "fe80::1" }, invalid("source of the group", "fe80::1", "not an IPv4")},
+		"mapped source":  {func(g *mcrdmav1.Group) { g.Key.Source = "::ffff:10.1.0.11" }, invalid("not an IPv4")},
 		"MC_ID 0":        {func(g *mcrdmav1.Group) { g.Key.McId = 0 }, invalid("MC_ID 0x0", "0x1 to 0xffffff")},
 		"MC_ID long":     {func(g *mcrdmav1.Group) { g.Key.McId = 1 << 24 }, invalid("MC_ID 0x1000000")},
 		"sender's QPN":   {func(g *mcrdmav1.Group) { g.SenderQpn = 1 << 24 }, invalid("QPN 0x1000000", "24 bits")},

@@ -42,7 +42,7 @@ func Listen(path string, mode uint32) (net.Listener, error) {
 
 func removeStale(path string) error {
 	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("%s is there and is no socket: move it away", path)
+		return fmt.Errorf("%s is there and is not a socket: move it away", path)
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {

@@ -73,7 +73,7 @@ func TestDialErrors(t *testing.T) {
 		_, err = Dial(ctx, Options{Socket: filepath.Join(t.TempDir(), "none", "daemon.sock")})
 		wants(t, "no directory", err, ErrDaemon, "there is no directory")
 		_, err = Dial(ctx, Options{Socket: "badinput_test.go"})
-		wants(t, "a file", err, ErrInvalid, "it is no socket")
+		wants(t, "a file", err, ErrInvalid, "it is not a socket")
 		_, err = Dial(ctx, Options{Socket: "/" + strings.Repeat("x", 200)})
 		wants(t, "a long name", err, ErrInvalid, "invalid argument")
 		if took := time.Since(begun); took > defaultWait/2 {

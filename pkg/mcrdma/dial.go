@@ -81,7 +81,7 @@ func (c *Client) reachable(ctx context.Context) error {
 		return fmt.Errorf("%w: it has made no socket yet", errStarting)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if info, err := os.Stat(socket); err == nil && info.Mode()&fs.ModeSocket == 0 {
-			return fmt.Errorf("%w socket %q: it is no socket", ErrInvalid, socket)
+			return fmt.Errorf("%w socket %q: it is not a socket", ErrInvalid, socket)
 		}
 		return errStarting
 	}

@@ -31,7 +31,7 @@ func NotifySystemd(state string) {
 // its error is a usage error.
 func AddLogFlags(cmd *cobra.Command) func(w io.Writer) (*slog.Logger, error) {
 	level, asJSON := "", false
-	cmd.Flags().StringVar(&level, "log-level", "info", "least `level` of messages: debug, info, warn or error")
+	cmd.Flags().StringVar(&level, "log-level", "info", "lowest `level` of messages: debug, info, warn or error")
 	CompleteFlag(cmd, "log-level", func() []string { return []string{"debug", "info", "warn", "error"} })
 	cmd.Flags().BoolVar(&asJSON, "log-json", false, "log in JSON, one object a line")
 	return func(w io.Writer) (*slog.Logger, error) {

@@ -160,7 +160,7 @@ func (k *checker) hosts() {
 		}
 		if host, ok := k.HostPort(at+".daemon", h.Daemon); ok {
 			if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
-				k.Add(at+".daemon", "%s is no address to connect to", h.Daemon)
+				k.Add(at+".daemon", "%s is not an address to connect to", h.Daemon)
 			}
 		}
 	}

@@ -63,11 +63,11 @@ func ParseARP(frame []byte) (ARP, error) {
 		return ARP{}, fmt.Errorf("%w: ARP operation %d, want request or reply", ErrFrame, a.Op)
 	}
 	if !station(a.SenderMAC) {
-		return ARP{}, fmt.Errorf("%w: ARP from %v, which is no station's address", ErrFrame, a.SenderMAC)
+		return ARP{}, fmt.Errorf("%w: ARP from %v, which is not a station's address", ErrFrame, a.SenderMAC)
 	}
 	s := a.SenderAddr
 	if s.IsMulticast() || s.IsLoopback() || s == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || s.IsUnspecified() && a.Op == ARPReply {
-		return ARP{}, fmt.Errorf("%w: ARP from %v, which is no host's address", ErrFrame, s)
+		return ARP{}, fmt.Errorf("%w: ARP from %v, which is not a host's address", ErrFrame, s)
 	}
 	return a, nil
 }

@@ -58,7 +58,7 @@ func TestParseHelloRefuses(t *testing.T) {
 	for what, change := range map[string]func(f []byte){
 		"EtherType":                  func(f []byte) { f[13]++ },
 		"hello to":                   func(f []byte) { f[5] = 0 },
-		"no station's address":       func(f []byte) { f[6] |= 1 },
+		"not a station's address":    func(f []byte) { f[6] |= 1 },
 		"from 00:00":                 func(f []byte) { clear(f[6:12]) },
 		"not a hello of this":        func(f []byte) { f[14] = 0xa1 },
 		"another version":            func(f []byte) { f[15] = 2 << 5 },
@@ -189,10 +189,10 @@ func TestParseARPRefuses(t *testing.T) {
 		{22, []byte{1}, "station"},
 		{22, make([]byte, 6), "station"},
 		{22, broadcast[:], "station"},
-		{28, []byte{224}, "no host"},
-		{28, []byte{127}, "no host"},
-		{28, []byte{255, 255, 255, 255}, "no host"},
-		{28, make([]byte, 4), "no host"},
+		{28, []byte{224}, "not a host"},
+		{28, []byte{127}, "not a host"},
+		{28, []byte{255, 255, 255, 255}, "not a host"},
+		{28, make([]byte, 4), "not a host"},
 	} {
 		f := slices.Clone(reply)
 		copy(f[c.at:], c.bytes)

@@ -106,7 +106,7 @@ func parseHello(frame []byte) (hello, error) {
 	}
 	h := hello{src: switchspec.MAC(frame[6:12]), port: binary.BigEndian.Uint16(frame[portAt:])}
 	if !station(h.src) {
-		return hello{}, fmt.Errorf("%w: hello from %v, which is no station's address", ErrFrame, h.src)
+		return hello{}, fmt.Errorf("%w: hello from %v, which is not a station's address", ErrFrame, h.src)
 	}
 	if m := frame[etherLen]; m != helloMark {
 		return hello{}, fmt.Errorf("%w: first byte %#02x, want %#02x: not a hello of this version", ErrFrame, m, helloMark)
