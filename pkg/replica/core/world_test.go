@@ -412,7 +412,7 @@ func (w *world) sendMessage(h *host, m Message) {
 	}
 	switch b := m.Body.(type) {
 	case Chunk:
-		if b.Next = b.Cursor + 1; b.Next == blocks {
+		if b.Next = b.Cursor + 1; b.Next >= blocks { // a hostile member asks for what is beyond the end, too
 			b.Next = Full
 		}
 		m.Body = b
@@ -427,7 +427,7 @@ func (w *world) sendMessage(h *host, m Message) {
 		}
 	}
 	val := 0
-	if b, ok := m.Body.(Chunk); ok {
+	if b, ok := m.Body.(Chunk); ok && b.Cursor < blocks {
 		val = h.store.blocks[b.Cursor] // as it is now
 	}
 	for range 1 + btoi(w.chance(5)) - btoi(w.chance(5)) {
