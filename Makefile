@@ -75,9 +75,11 @@ test-once-more:
 test-serial:
 	$(TEST) -p 2 -timeout 10m $(SERIAL:%=./%)
 
-nightly: ## what takes hours: the long mode, the model, the fault matrix, mutants, and the fuzz targets; needs root
+nightly: ## what takes hours: the long mode, the model, the fault matrix, a Debian on a volume, mutants, and the fuzz targets; needs root
 	$(MAKE) test LONG=1
 	$(MAKE) model chaos
+	scripts/need mmdebstrap mkfs.ext4:e2fsprogs nbdcopy:libnbd-bin qemu-system-x86_64:qemu-system-x86
+	MCRDMA_LONG=1 $(GO) test -tags interop -count=1 -v -timeout 60m -run TestDebian ./tests/interop/volume
 	$(MAKE) mutants COUNT=300
 	$(MAKE) fuzz FUZZTIME=$(if $(filter file,$(origin FUZZTIME)),10m,$(FUZZTIME))
 
@@ -97,7 +99,7 @@ chaos: ## the fault matrices of groups and of volumes: rows, and 200 runs each, 
 e2e: ## whole programs, devices and switches across network namespaces, on bmv2 with SWITCH=bmv2 (needs root)
 	@scripts/need gcc ip:iproute2
 ifeq ($(or $(SWITCH),softswitch),softswitch)
-	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/e2e/...
+	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -p 1 -count=1 -timeout 15m ./tests/e2e/...
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m ./tests/docs
 	MCRDMA_E2E=1 $(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestVolume' ./tests/chaos
 	$(GO) run ./scripts/gotest -v -count=1 -timeout 15m -run '^TestRun|Namespace|Veth' ./examples/... ./pkg/... ./internal/softswitch/... ./cmd/...
@@ -105,8 +107,8 @@ else
 	MCRDMA_E2E=1 MCRDMA_SWITCH=$(SWITCH) $(GO) run ./scripts/gotest -v -count=1 -timeout 30m ./tests/e2e
 endif
 
-interop: ## against the Linux kernel's own RoCE stack, in QEMU guests; needs root, sets itself up
-	@scripts/need gcc
+interop: ## against the Linux kernel's own RoCE stack and NBD client, in QEMU guests; needs root, sets itself up
+	@scripts/need gcc nbd-client mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
 	$(GO) test -tags interop -p 1 -count=1 -v -timeout 20m ./tests/interop/...
 
 ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root

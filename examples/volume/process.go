@@ -68,6 +68,9 @@ func (d *demo) configText(i int) []byte {
 	for _, name := range hosts {
 		fmt.Fprintf(&b, "    - {name: %s, address: %v}\n", name, d.lab.Host(name).Local)
 	}
+	if d.settings.election > 0 {
+		fmt.Fprintf(&b, "  election: %v\n", d.settings.election)
+	}
 	return b.Bytes()
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -27,10 +28,11 @@ Exit codes: 0, ended by Ctrl-C; 1, something failed; 2, wrong flags.
 
 // settings are what the flags say.
 type settings struct {
-	mcblock string
-	nbd     netip.AddrPort // of h1; the others have the next ports
-	size    int
-	verbose bool
+	mcblock  string
+	nbd      netip.AddrPort // of h1; the others have the next ports
+	size     int
+	election time.Duration // of etcd; 0: mcblock's default
+	verbose  bool
 }
 
 func parse(args []string, help io.Writer) (*settings, error) {
@@ -39,6 +41,7 @@ func parse(args []string, help io.Writer) (*settings, error) {
 	nbd := f.String("nbd", "127.0.0.1:10809", "`address:port` at which clients find h1; h2 and h3 have the next two ports")
 	f.Var((*cmdline.Size)(&s.size), "size", "`bytes` of the volume, such as 512M or 4G")
 	f.StringVar(&s.mcblock, "mcblock", "", "the `program`; default: that beside this one, else that in $PATH")
+	f.DurationVar(&s.election, "election", 0, "silence of etcd's leader after which another is chosen; longer, such as 1s, on a machine that is busy; default: mcblock's")
 	f.BoolVar(&s.verbose, "verbose", false, "log what hosts and switches do, to standard error")
 	if err := cmdline.Parse(f, usage, args, help); err != nil {
 		return nil, err

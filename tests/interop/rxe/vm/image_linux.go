@@ -35,8 +35,10 @@ var guestModules = []string{"virtio_pci", "virtio_net", "crc32_generic", "crc32c
 
 // A Program is one more for the guests, which have it in /bin.
 type Program struct {
-	Package string // its import path
-	Verbs   bool   // it uses pkg/qp/ibverbs
+	Package string   // its import path
+	Verbs   bool     // it uses pkg/qp/ibverbs
+	File    string   // instead of Package: this machine's
+	Modules []string // that it needs of the kernel
 }
 
 // BuildImage prepares everything that guests need and puts what is not worth
@@ -73,7 +75,11 @@ func BuildImage(ctx context.Context, dir string, logf func(string, ...any), more
 	if err != nil {
 		return nil, err
 	}
-	mods, err := loadModules(ctx, filepath.Join(root, "lib/modules", version), guestModules, builtin(root, version))
+	names := slices.Clone(guestModules)
+	for _, m := range more {
+		names = append(names, m.Modules...)
+	}
+	mods, err := loadModules(ctx, filepath.Join(root, "lib/modules", version), names, builtin(root, version))
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +121,10 @@ func buildPrograms(ctx context.Context, dir, root, hostPeer string, more []Progr
 	}
 	programs := map[string]string{"init": initBin, "bin/peer": peerBin, "bin/ibverbs.test": testBin}
 	for _, m := range more {
+		if m.File != "" {
+			programs["bin/"+path.Base(m.File)] = m.File
+			continue
+		}
 		base := path.Base(m.Package)
 		bin := filepath.Join(dir, base)
 		b := build{[]string{"CGO_ENABLED=0"}, []string{"build", "-ldflags=-s -w", "-o", bin, m.Package}}

@@ -68,6 +68,16 @@ func (l *Lab) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return l.ns.dial(ctx, to)
 }
 
+// Listen opens a TCP port of the host on the lab's network.
+func (l *Lab) Listen(at netip.AddrPort) (net.Listener, error) {
+	var port net.Listener
+	err := l.ns.visit(func() (err error) {
+		port, err = net.Listen("tcp4", at.String())
+		return err
+	})
+	return port, err
+}
+
 // Tunnel opens a UDP port on the loopback address of the lab's namespace, by
 // which one program of the host joins the network with its own frames: one
 // datagram, one Ethernet frame.
