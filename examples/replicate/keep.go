@@ -71,16 +71,16 @@ func (d *demo) explain(g *mcrdma.Group) {
 Everything keeps running, with a group that is written to once a second, until Ctrl-C.
 In another terminal, in this directory:
 
-  export SWITCHCTL_AGENT=%s
-  tls="--tls-cert %s --tls-key %s --tls-ca %s"
-  go run ./cmd/switchctl status --peers $tls
-  go run ./cmd/switchctl group show %s/%d $tls
-  go run ./cmd/switchctl top --peers $tls
-  go run ./cmd/switchctl dashboard $tls --daemon %s    # a live page
+  export SWITCHCTL_AGENT=%s SWITCHCTL_TLS_CERT=%s SWITCHCTL_TLS_KEY=%s SWITCHCTL_TLS_CA=%s
+  go run ./cmd/switchctl status --peers
+  go run ./cmd/switchctl group show %s/%d
+  go run ./cmd/switchctl top --peers
+  go run ./cmd/switchctl dashboard --daemon %s    # a live page
 
   export MCRDMA_SOCKET=%s        # the daemon of h1
   go run ./cmd/cmd-daemon status
   go run ./cmd/cmd-daemon groups
+  go run ./cmd/cmd-daemon watch                # events, as they happen
 
 or kill a receiver:`, d.lab.Agent(d.lab.Host(from).Switch), files.Cert, files.Key, files.CA, g.Info().ID.Source, g.Info().ID.Number,
 		d.lab.Host(from).Socket, d.lab.Host(from).Socket)

@@ -238,6 +238,10 @@ func TestPageOfMany(t *testing.T) {
 			t.Errorf("at group %d the page has %d elements", at, n)
 		}
 	}
+	// A row that is pressed while the list is brought up to date can be released, and has the focus.
+	eval[any](b, `(window.pressed = document.querySelectorAll("#groups .row[data-id]")[9], pressed.focus(), window.shown = pressed.lastChild, 0)`)
+	b.until(`!document.contains(shown)`)
+	b.until(`document.contains(pressed) && document.activeElement === pressed`)
 	b.run(chromedp.SendKeys("#find", "/7777"))
 	b.until(`document.querySelector("#total").textContent === "1 of 10000 groups" && document.querySelector("#groups .rows").children.length === 1`)
 	b.run(chromedp.Click("#groups .rows .row"))

@@ -218,7 +218,11 @@ func (d *drawing) label(a arrow, path []*vertex) {
 	bend := (x2 - x1) / 2
 	x := x1 + 3*t*(1-t)*(1-t)*bend + 3*t*t*(1-t)*bend + t*t*t*(x2-x1)
 	y := y1 + (y2-y1)*(3*t*t-2*t*t*t)
-	d.printf("<text class=\"port\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", x, y+4, escape(a.label))
+	y += 4
+	if a.link {
+		y -= 10 // above the line, of which dashes would show between the words
+	}
+	d.printf("<text class=\"port\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", x, y, escape(a.label))
 }
 
 func (d *drawing) drawBox(b *box) {

@@ -138,13 +138,22 @@ func (s *source) get() *material {
 	return s.have
 }
 
+// A plainPeerError is what TLS says of a peer that answers in plain text, in other words.
+type plainPeerError struct{ err tls.RecordHeaderError }
+
+func (plainPeerError) Error() string {
+	return "the other side does not speak TLS: give it certificate files, or none to this side"
+}
+
+func (e plainPeerError) Unwrap() error { return e.err }
+
 // explain adds to the error of a handshake what is known on this side.
 func (s *source) explain(err error, m *material) error {
 	s.mu.Lock()
 	failed := s.failed
 	s.mu.Unlock()
 	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
-		err = fmt.Errorf("%w; the other side does not speak TLS: give it certificate files, or none to this side", err)
+		err = plainPeerError{plain}
 	}
 	if now := time.Now(); now.After(m.cert.Leaf.NotAfter) || now.Before(m.cert.Leaf.NotBefore) {
 		err = fmt.Errorf("%w; this side's own certificate %s is valid from %v to %v: renew it", err, s.files.Cert, m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter)

@@ -82,7 +82,10 @@ func TestServersThatAreNotTrusted(t *testing.T) {
 	})
 	t.Run("plain text", func(t *testing.T) {
 		_, err := call(t, serveFiles(t, identity.Files{}), me, sw("torA"))
-		says(t, err, "Unavailable", "does not speak TLS")
+		says(t, err, "Unavailable", "the other side does not speak TLS")
+		if strings.Contains(err.Error(), "first record") {
+			t.Errorf("in TLS's own words: %v", err)
+		}
 	})
 	t.Run("plain text to TLS", func(t *testing.T) {
 		_, err := call(t, serveFiles(t, ca.Switch("torA")), identity.Files{}, sw("torA"))

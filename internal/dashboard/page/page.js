@@ -39,7 +39,7 @@ function tick() {
     const at = e.dataset.at, ms = now() - Date.parse(at);
     e.textContent = at ? ageText(ms) : "never";
     const part = e.closest("tr, .row, li") ?? e.closest(".tile");
-    part.classList.toggle("stale", !at || ms > Number(part.dataset.limit ?? notice.stale_ms) || part.dataset.gray === "true");
+    part.classList.toggle("stale", !at || ms > Number(part.dataset.limit || notice.stale_ms) || part.dataset.gray === "true");
   }
   const silent = performance.now() - received;
   const lost = silent > notice.stale_ms;
@@ -158,17 +158,22 @@ const groups = loader(() => {
   born("#groups", v.at);
   $("#total").textContent = (v.total === v.all ? "" : `${v.total} of `) + (v.all === 1 ? "1 group" : `${v.all} groups`) + (v.lost ? "; one agent has more than are kept" : "");
   rows.style.height = `${v.total * rowHeight}px`;
-  const focused = document.activeElement?.dataset?.id;
-  rows.replaceChildren(...v.rows.map((g, i) => {
+  const old = new Map(Array.from(rows.children, (r) => [r.dataset.id, r])), next = v.rows.map((g, i) => {
     const behind = (g.group.members ?? []).map((m) => m.behind_packets).filter((n) => n !== null && n !== undefined);
-    const row = el("button", { type: "button", class: "row", "data-id": g.id, "data-gray": g.gray, "data-limit": late(), "aria-current": g.id === chosen },
+    const row = old.get(g.id) ?? el("button", { type: "button", class: "row", "data-id": g.id });
+    row.dataset.gray = g.gray;
+    row.dataset.limit = late() ?? "";
+    row.setAttribute("aria-current", g.id === chosen);
+    row.replaceChildren(
       el("span", {}, g.name), el("span", {}, g.id.split("/")[1]), el("span", {}, g.group.switch), el("span", { class: "n" }, String(g.group.group.receivers.length)), el("span", { class: "n" }, rate(g.bytes_per_second)),
       el("span", { class: Math.max(...behind) >= muchBehind ? "n bad" : "n" }, behind.length ? `${count(Math.max(...behind))} packets` : "not known"), aged("span", g.measured),
       el("span", { class: "bad", title: g.group.problems.join("\n") }, g.group.problems.join("; ")));
     row.style.top = `${(from + i) * rowHeight}px`;
     return row;
-  }));
-  if (focused) rows.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  });
+  // A row stays the same element: it may have the focus, or be pressed and not yet released.
+  for (const r of old.values()) if (!next.includes(r)) r.remove();
+  next.forEach((r, i) => { if (rows.children[i] !== r) rows.insertBefore(r, rows.children[i] ?? null); });
 });
 
 const group = loader(() => chosen && "api/group?" + new URLSearchParams({ name: chosen }), (v) => {

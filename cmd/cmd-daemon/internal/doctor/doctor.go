@@ -138,8 +138,11 @@ func (d *diagnosis) daemon() {
 	for _, p := range d.Daemon.GetPeers() {
 		if s := p.GetState(); s != "ok" && s != "" && !d.cut(p.GetDaemon()) {
 			sev := cmp.Or(map[bool]findings.Severity{true: failure}[p.GetShared() > 0], warning)
-			d.Add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(),
-				"see that cmd-daemon runs there; "+d.stake(p.GetDaemon()))
+			do := "see that cmd-daemon runs there; "
+			if s == "untrusted" { // it does
+				do = "correct the certificates, here or there; "
+			}
+			d.Add(sev, "host "+cmp.Or(p.GetHost(), p.GetAddress()), "its daemon at "+p.GetDaemon()+" is "+s, p.GetError(), do+d.stake(p.GetDaemon()))
 		}
 	}
 	lost := 0

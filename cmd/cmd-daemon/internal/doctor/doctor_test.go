@@ -60,6 +60,7 @@ func TestRules(t *testing.T) {
 		{"problem", func(f *Facts) { f.Daemon.Problems = []string{"is tired"} }, "warning daemon of h1: is tired"},
 		{"switch", func(f *Facts) { f.Daemon.Switch.Reachable = false }, "error switch torA: its agent at 192.0.2.1:9560 is not reachable"},
 		{"silent peer", func(f *Facts) { f.Daemon.Peers[0].State = "silent" }, "warning host h2: its daemon at  is silent"},
+		{"untrusted peer", func(f *Facts) { f.Daemon.Peers[0].State = "untrusted" }, "warning host h2: its daemon at  is untrusted; correct the certificates, here or there"},
 		{"peer of a group", func(f *Facts) { f.Daemon.Peers[0].State = "down"; f.Daemon.Peers[0].Shared = 2 }, "error host h2: its daemon at  is down"},
 		{"dead peer", func(f *Facts) { // which is said once
 			f.Daemon.Peers[0] = &mcrdmav1.PeerLink{Host: "h2", Daemon: f.Links[0].Address, State: "down", Shared: 2}
