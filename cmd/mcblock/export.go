@@ -12,28 +12,50 @@ import (
 // exports are the volumes of a host, as NBD clients see them.
 type exports struct{ host *replica.Host }
 
-func (x exports) list(context.Context, nbd.Client) ([]nbd.Info, error) {
-	var all []nbd.Info
+// granted are the volumes that a client may open.
+func (x exports) granted(c nbd.Client) (all []export) {
 	for _, v := range x.host.Volumes() {
-		all = append(all, export{v}.Info())
+		if e, err := x.grant(v, c); err == nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (x exports) grant(v *replica.Volume, c nbd.Client) (export, error) {
+	ended, err := v.Grant(clientName(c))
+	return export{v, ended}, err
+}
+
+func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
+	var all []nbd.Info
+	for _, e := range x.granted(c) {
+		all = append(all, e.Info())
 	}
 	return all, nil
 }
 
-// open returns the volume with a name; the empty name is that of the only one.
-func (x exports) open(_ context.Context, _ nbd.Client, name string) (nbd.Export, error) {
-	if all := x.host.Volumes(); name == "" && len(all) == 1 {
-		return export{all[0]}, nil
+// open returns the volume with a name; the empty name is that of the only one that the client may open.
+func (x exports) open(_ context.Context, c nbd.Client, name string) (nbd.Export, error) {
+	if all := x.granted(c); name == "" && len(all) == 1 {
+		return all[0], nil
 	}
 	v, err := x.host.Volume(name)
 	if err != nil {
 		return nil, err
 	}
-	return export{v}, nil
+	e, err := x.grant(v, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", nbd.EPERM, err)
+	}
+	return e, nil
 }
 
-// An export is a volume.
-type export struct{ v *replica.Volume }
+// An export is a volume, as long as the client may have it.
+type export struct {
+	v     *replica.Volume
+	ended <-chan struct{}
+}
 
 // Info implements nbd.Export.
 func (e export) Info() nbd.Info {
@@ -42,7 +64,7 @@ func (e export) Info() nbd.Info {
 }
 
 // Done implements nbd.Export.
-func (e export) Done() <-chan struct{} { return e.v.Done() }
+func (e export) Done() <-chan struct{} { return e.ended }
 
 // ReadAt implements nbd.Export.
 func (e export) ReadAt(ctx context.Context, p []byte, off int64) error {

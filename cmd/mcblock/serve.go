@@ -223,6 +223,7 @@ func (s *server) export(h *replica.Host, failed chan<- error) (net.Addr, error) 
 	c := nbd.Config{List: x.list, Open: x.open, Log: s.log}
 	if f := files(s.cfg); !f.Plain() {
 		info := etcd.Info(f)
+		info.TrustedCAFile = s.cfg.TLS.Clients
 		var err error
 		if c.TLS, err = info.ServerConfig(); err != nil {
 			return nil, fmt.Errorf("nbd: %w", err)
