@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/pkg/replica"
 )
 
 // exports are the volumes of a host, as NBD clients see them.
-type exports struct{ host *replica.Host }
+type exports struct {
+	host    *replica.Host
+	traffic *traffic
+}
 
 // granted are the volumes that a client may open.
 func (x exports) granted(c nbd.Client) (all []export) {
@@ -24,7 +28,7 @@ func (x exports) granted(c nbd.Client) (all []export) {
 
 func (x exports) grant(v *replica.Volume, c nbd.Client) (export, error) {
 	ended, err := v.Grant(clientName(c))
-	return export{v, ended}, err
+	return export{v, ended, x.traffic.volume(v.Info().Name)}, err
 }
 
 func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
@@ -46,6 +50,7 @@ func (x exports) open(_ context.Context, c nbd.Client, name string) (nbd.Export,
 	}
 	e, err := x.grant(v, c)
 	if err != nil {
+		x.traffic.denied.Inc()
 		return nil, fmt.Errorf("%w: %w", nbd.EPERM, err)
 	}
 	return e, nil
@@ -55,6 +60,7 @@ func (x exports) open(_ context.Context, c nbd.Client, name string) (nbd.Export,
 type export struct {
 	v     *replica.Volume
 	ended <-chan struct{}
+	*operations
 }
 
 // Info implements nbd.Export.
@@ -68,7 +74,8 @@ func (e export) Done() <-chan struct{} { return e.ended }
 
 // ReadAt implements nbd.Export.
 func (e export) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return errno(e.v.ReadAt(ctx, p, off))
+	begun := time.Now()
+	return errno(e.read.done(begun, int64(len(p)), e.v.ReadAt(ctx, p, off)))
 }
 
 // Buffer implements nbd.Export.
@@ -82,15 +89,20 @@ func (e export) Buffer(ctx context.Context, n int) (nbd.Buffer, error) {
 
 // WriteAt implements nbd.Export.
 func (e export) WriteAt(ctx context.Context, b nbd.Buffer, off int64, fua bool) error {
-	return errno(e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua))
+	begun, n := time.Now(), int64(len(b.Bytes()))
+	return errno(e.write.done(begun, n, e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua)))
 }
 
 // Flush implements nbd.Export.
-func (e export) Flush(ctx context.Context) error { return errno(e.v.Flush(ctx)) }
+func (e export) Flush(ctx context.Context) error {
+	begun := time.Now()
+	return errno(e.flush.done(begun, 0, e.v.Flush(ctx)))
+}
 
 // Trim implements nbd.Export.
 func (e export) Trim(ctx context.Context, off, n int64, fua bool) error {
-	return errno(e.v.Trim(ctx, off, n, fua))
+	begun := time.Now()
+	return errno(e.clear.done(begun, n, e.v.Trim(ctx, off, n, fua)))
 }
 
 // WriteZeroes implements nbd.Export.
@@ -101,7 +113,8 @@ func (e export) WriteZeroes(ctx context.Context, off, n int64, how nbd.Zeroes) e
 	if how.Fast { // a file system that cannot reserve space has zeros written
 		return nbd.ENOTSUP
 	}
-	return errno(e.v.WriteZeroes(ctx, off, n, how.FUA))
+	begun := time.Now()
+	return errno(e.clear.done(begun, n, e.v.WriteZeroes(ctx, off, n, how.FUA)))
 }
 
 // Extents implements nbd.Export.

@@ -27,7 +27,7 @@ func TestReference(t *testing.T) {
 	want := &Config{
 		Name: "h1", ID: 1, Address: netip.MustParseAddr("10.1.0.11"), Data: "/var/lib/mcblock",
 		Listen: "10.1.0.11:9570", NBD: "127.0.0.1:10809", Socket: "/run/mcrdma/daemon.sock",
-		TLS:  TLS{"/etc/mcrdma/host.crt", "/etc/mcrdma/host.key", "/etc/mcrdma/ca.crt", "/etc/mcrdma/ca.crt"}, Metrics: "127.0.0.1:9572",
+		TLS: TLS{"/etc/mcrdma/host.crt", "/etc/mcrdma/host.key", "/etc/mcrdma/ca.crt", "/etc/mcrdma/ca.crt"}, Metrics: "127.0.0.1:9572",
 		Etcd: Etcd{Members: []Member{member("h1", "10.1.0.11"), member("h2", "10.1.0.12"), member("h3", "10.2.0.11")}, Election: DefaultElection},
 	}
 	c, err := Load("reference.yaml")
