@@ -120,6 +120,12 @@ func TestDoctor(t *testing.T) {
 		}
 		return nil
 	})
+	r.until("status has both parts", func() error {
+		if out := r.must("status"); !strings.Contains(out, "  replica ") || !strings.Contains(out, "  active ") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	r.hosts[1].stop()
 	r.until("h2 is named", func() error {
 		v := look()

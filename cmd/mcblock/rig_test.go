@@ -17,7 +17,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/mcrdmatest"
-	"github.com/mcrdma/mcrdma/pkg/replica"
 )
 
 // A rig is hosts that serve, with TLS. Etcd runs at the first.
@@ -62,7 +61,7 @@ func newRig(t *testing.T, hosts int) *rig {
 		if testing.Verbose() {
 			log = os.Stderr
 		}
-		s := &server{cfg: cfg, options: replica.Fast(), client: rack.Dial(name), log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("host", name)}
+		s := &server{cfg: cfg, client: rack.Dial(name), log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("host", name)}
 		ctx, cancel := context.WithCancel(context.Background())
 		out, ended := new(testenv.SyncBuffer), make(chan error, 1)
 		go func() { ended <- s.run(ctx, out) }()
