@@ -71,7 +71,7 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 		wg.Go(func() {
 			p := make([]byte, r.Block)
 			rand.Read(p) // zeros might be stored as holes
-			for n := 1; time.Since(begun) < o.runtime && errs[i] == nil; n++ {
+			for n := 1; errs[i] == nil && (n == 1 || time.Since(begun) < o.runtime); n++ {
 				at, from := place(), time.Now()
 				if writes(workload) {
 					errs[i] = d.WriteAt(ctx, p, at, false)
