@@ -98,12 +98,6 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// workloads in the order in which they are run: what is read was written.
-var workloads = []string{"write", "randwrite", "read", "randread"}
-
-func writes(workload string) bool { return workload == "write" || workload == "randwrite" }
-func random(workload string) bool { return workload == "randread" || workload == "randwrite" }
-
 // complete checks the flags. Errors are usage errors.
 func (o *benchOptions) complete() error {
 	may := o.scratch || o.write

@@ -15,6 +15,12 @@ import (
 	"github.com/mcrdma/mcrdma/internal/nbd"
 )
 
+// workloads in the order in which they are run: what is read was written.
+var workloads = []string{"write", "randwrite", "read", "randread"}
+
+func writes(workload string) bool { return workload == "write" || workload == "randwrite" }
+func random(workload string) bool { return workload == "randread" || workload == "randwrite" }
+
 // A benchResult is one workload in JSON. Times are in microseconds.
 type benchResult struct {
 	Workload   string  `json:"rw"`

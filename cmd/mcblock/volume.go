@@ -20,7 +20,7 @@ import (
 
 func volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "volume", Short: "Make, show and delete volumes"}
-	cmd.AddCommand(createCommand(), listCommand(), showCommand(), allowCommand(), deleteCommand())
+	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand())
 	cli.Parent(cmd)
 	return cmd
 }
