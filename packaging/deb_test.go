@@ -45,10 +45,10 @@ func command(t *testing.T, name string, args ...string) string {
 func TestContents(t *testing.T) {
 	root := t.TempDir()
 	command(t, "dpkg-deb", "-x", deb(t), root)
-	for _, name := range []string{"usr/bin/cmd-daemon", "usr/bin/switchctl", "usr/bin/mcbench", "usr/lib/systemd/system/cmd-daemon.service",
+	for _, name := range []string{"usr/bin/cmd-daemon", "usr/bin/switchctl", "usr/bin/mcbench", "usr/bin/mcblock", "usr/lib/systemd/system/cmd-daemon.service", "usr/lib/systemd/system/mcblock.service",
 		"usr/lib/systemd/system/switchctl-agent@.service", "usr/lib/sysusers.d/mcrdma.conf", "usr/share/man/man1/switchctl-group-show.1.gz",
-		"usr/share/man/man1/mcbench-compare.1.gz", "usr/share/man/man5/cmd-daemon.yaml.5.gz",
-		"usr/share/man/man5/switchctl-agent.yaml.5.gz", "usr/share/doc/mcrdma/examples/daemon.yaml", "usr/share/doc/mcrdma/examples/agent.yaml", "usr/share/bash-completion/completions/switchctl", "usr/share/zsh/vendor-completions/_mcbench",
+		"usr/share/man/man1/mcbench-compare.1.gz", "usr/share/man/man1/mcblock-volume-allow.1.gz", "usr/share/man/man5/mcblock.yaml.5.gz", "usr/share/man/man5/cmd-daemon.yaml.5.gz",
+		"usr/share/man/man5/switchctl-agent.yaml.5.gz", "usr/share/doc/mcrdma/examples/daemon.yaml", "usr/share/doc/mcrdma/examples/agent.yaml", "usr/share/doc/mcrdma/examples/mcblock.yaml", "usr/share/bash-completion/completions/mcblock", "usr/share/bash-completion/completions/switchctl", "usr/share/zsh/vendor-completions/_mcbench",
 		"usr/share/fish/vendor_completions.d/cmd-daemon.fish", "usr/share/doc/mcrdma/copyright", "usr/share/doc/mcrdma/daemon.md.gz",
 		"usr/share/doc/mcrdma/changelog.gz", "usr/share/doc/mcrdma/README.md.gz", "usr/share/doc/mcrdma/examples/application.conf",
 		"usr/share/mcrdma/monitoring/grafana.json", "usr/share/mcrdma/monitoring/mcrdma.rules.yaml", "usr/share/mcrdma/mcrdma.json", "usr/share/mcrdma/mcrdma.p4info.txtpb", "usr/share/lintian/overrides/mcrdma", "etc/mcrdma"} {
@@ -79,7 +79,7 @@ func TestContents(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, p := range []string{"cmd-daemon", "switchctl", "mcbench"} {
+	for _, p := range []string{"cmd-daemon", "switchctl", "mcbench", "mcblock"} {
 		if out := command(t, filepath.Join(root, "usr/bin", p), "--version"); !strings.HasPrefix(out, p+" version ") {
 			t.Errorf("%s --version: %s", p, out)
 		}
@@ -98,9 +98,10 @@ func found(t *testing.T, dir string) {
 	command(t, "mandb", "--quiet", "--create", "--user-db", dir)
 	for words, want := range map[string][]string{
 		"groups":        {"cmd-daemon (1)", "cmd-daemon-groups (1)", "switchctl-groups (1)", "cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
-		"configuration": {"cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
+		"configuration": {"cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)", "mcblock.yaml (5)"},
+		"volumes":       {"mcblock (1)", "mcblock-serve (1)", "mcblock-doctor (1)", "mcblock.yaml (5)"},
 		"mcrdma":        {"cmd-daemon (1)", "switchctl (1)", "mcbench (1)", "cmd-daemon.yaml (5)", "switchctl-agent.yaml (5)"},
-		"wrong":         {"cmd-daemon-doctor (1)", "switchctl-doctor (1)"},
+		"wrong":         {"cmd-daemon-doctor (1)", "switchctl-doctor (1)", "mcblock-doctor (1)"},
 		"switchctl":     {"switchctl-agent (1)", "switchctl-init (1)", "switchctl-plan (1)"},
 	} {
 		out := command(t, "man", "--manpath="+dir, "--apropos", words)
@@ -211,7 +212,7 @@ func TestInstall(t *testing.T) {
 	}
 	dpkg("--install", name)
 	listed := strings.Fields(dpkg("--listfiles", "mcrdma"))
-	for _, want := range []string{"/usr/bin/mcbench", "/usr/lib/systemd/system/cmd-daemon.service", "/etc/mcrdma"} {
+	for _, want := range []string{"/usr/bin/mcbench", "/usr/lib/systemd/system/cmd-daemon.service", "/usr/lib/systemd/system/mcblock.service", "/etc/mcrdma"} {
 		if !slices.Contains(listed, want) {
 			t.Errorf("dpkg -L lacks %s", want)
 		}
@@ -226,9 +227,11 @@ func TestInstall(t *testing.T) {
 	if out := command(t, filepath.Join(root, "usr/bin/mcbench"), "lat", "--lab", "-n", "20", "--warm-up", "5", "-s", "4K", "--check", "-q"); !strings.Contains(out, " 4096    20 ") {
 		t.Error(out)
 	}
-	state := filepath.Join(root, "var/lib/mcrdma")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		t.Fatal(err)
+	state, volumes := filepath.Join(root, "var/lib/mcrdma"), filepath.Join(root, "var/lib/mcblock")
+	for _, d := range []string{state, volumes} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dpkg("--install", name) // again, as an upgrade
 	dpkg("--remove", "mcrdma")
@@ -238,6 +241,9 @@ func TestInstall(t *testing.T) {
 	dpkg("--purge", "mcrdma")
 	if _, err := os.Stat(state); err == nil {
 		t.Error("the state is there still")
+	}
+	if _, err := os.Stat(volumes); err != nil {
+		t.Errorf("volumes do not outlive the package: %v", err)
 	}
 	if out := dpkg("--audit"); out != "" {
 		t.Error(out)

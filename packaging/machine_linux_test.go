@@ -243,19 +243,27 @@ func TestMachine(t *testing.T) {
 	m.run("dpkg", "-i", "/mnt/old.deb")
 	m.says("inactive", "systemctl", "is-active", "cmd-daemon")
 	m.says("disabled", "systemctl", "is-enabled", "cmd-daemon")
-	for _, unit := range []string{"cmd-daemon.service", "switchctl-agent@x.service"} {
+	for _, unit := range []string{"cmd-daemon.service", "mcblock.service", "switchctl-agent@x.service"} {
 		if out := m.run("systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
 			t.Error(out) // others' units may be as they want
 		}
 	}
 
 	// As docs/daemon.md has it.
-	m.run("sh", "-c", `cd /root && cmd-daemon init lab --host h1=192.0.2.1 --switch torA=192.0.2.1:9560,h1 --admin me &&
+	m.run("sh", "-c", `cd /root && cmd-daemon init lab --host h1=192.0.2.1 --switch torA=192.0.2.1:9560,h1 --admin me && mcblock init lab &&
 		cp lab/h1/* /etc/mcrdma/ && cp -r lab/torA /etc/mcrdma/ && echo "$1" >/etc/mcrdma/torA.yaml && echo "$2" >/etc/mcrdma/fabric.yaml &&
 		chown -R mcrdma: /etc/mcrdma`, "sh", agent, fabric)
 	m.run("systemd-run", "--quiet", "--unit=tor", "switchctl", "softswitch", "--no-p4", "--grpc-server-addr", "127.0.0.1:9559", "--cpu-port", "510")
 	units := []string{"cmd-daemon.service", "switchctl-agent@torA.service"}
 	m.run("systemctl", "enable", "--now", units[0], units[1])
+	const volumes = "mcblock.service"
+	m.run("systemctl", "enable", "--now", volumes) // it needs the daemon
+	kept := m.service(volumes)
+	m.run("mcblock", "volume", "create", "vol", "--size", "16M")
+	m.run("mcblock", "bench", "vol", "--write", "--runtime", "100ms")
+	if out := m.run("mcblock", "doctor"); !strings.HasPrefix(out, "all is well") {
+		t.Error(out)
+	}
 	before := map[string]string{}
 	for _, u := range units {
 		before[u] = m.service(u)
@@ -269,11 +277,11 @@ func TestMachine(t *testing.T) {
 	m.run("switchctl", "status", "--agent", "192.0.2.1:9560", "--tls-cert", "/root/lab/me/admin.crt", "--tls-key", "/root/lab/me/admin.key", "--tls-ca", "/root/lab/me/ca.crt")
 
 	// What is the administrator's stays as it is in all that follows.
-	const kept = "find /etc/mcrdma -type f -exec md5sum {} + | sort; ls -lRn /etc/mcrdma"
-	config := m.run("sh", "-c", kept)
+	const content = "find /etc/mcrdma -type f -exec md5sum {} + | sort; ls -lRn /etc/mcrdma"
+	config := m.run("sh", "-c", content)
 	same := func(after string) {
 		t.Helper()
-		if now := m.run("sh", "-c", kept); now != config {
+		if now := m.run("sh", "-c", content); now != config {
 			t.Errorf("after the %s /etc/mcrdma was\n%s\nand not\n%s", after, now, config)
 		}
 	}
@@ -284,6 +292,9 @@ func TestMachine(t *testing.T) {
 			t.Errorf("%s: process %s of the old version runs still", u, pid)
 		}
 		m.says("enabled", "systemctl", "is-enabled", u)
+	}
+	if pid := m.service(volumes); pid != kept {
+		t.Error("the upgrade has restarted mcblock, whose clients wait meanwhile")
 	}
 	// The upgrade restarts both at once. Status fails until the daemon has connected to the new agent, with
 	// gRPC's backoff; then it has to stay well.
@@ -302,17 +313,17 @@ func TestMachine(t *testing.T) {
 
 	m.run("dpkg", "-r", "mcrdma")
 	same("removal")
-	for _, u := range units {
+	for _, u := range append(units, volumes) {
 		m.says("inactive", "systemctl", "is-active", u)
 	}
 	m.says("", "find", "/proc", "-maxdepth", "1", "-user", "mcrdma") // processes
-	gone := append([]string{"sh", "-c", `for f; do [ ! -e "$f" ] || echo "$f"; done; cd /; find etc run var/lib -xdev -not -path "var/lib/dpkg/*" -not -path "etc/mcrdma/*" \( -name "*mcrdma*" -o -name "switchctl*" -o -name "cmd-daemon*" \) | sort`, "sh"}, files...)
-	m.says("etc/mcrdma\nvar/lib/mcrdma", gone...)
+	gone := append([]string{"sh", "-c", `for f; do [ ! -e "$f" ] || echo "$f"; done; cd /; find etc run var/lib -xdev -not -path "var/lib/dpkg/*" -not -path "etc/mcrdma/*" \( -name "*mcrdma*" -o -name "switchctl*" -o -name "cmd-daemon*" -o -name "mcblock*" \) | sort`, "sh"}, files...)
+	m.says("etc/mcrdma\nvar/lib/mcblock\nvar/lib/mcrdma", gone...)
 
 	m.run("dpkg", "-i", "/mnt/old.deb")
 	m.run("systemctl", "start", units[0], units[1])
 	m.run("dpkg", "--purge", "mcrdma")
 	same("purge")
 	m.says("", "find", "/proc", "-maxdepth", "1", "-user", "mcrdma") // processes
-	m.says("etc/mcrdma", gone...)
+	m.says("etc/mcrdma\nvar/lib/mcblock", gone...)
 }

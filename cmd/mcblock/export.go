@@ -4,36 +4,64 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/pkg/replica"
 )
 
 // exports are the volumes of a host, as NBD clients see them.
-type exports struct{ host *replica.Host }
+type exports struct {
+	host    *replica.Host
+	traffic *traffic
+}
 
-func (x exports) list(context.Context, nbd.Client) ([]nbd.Info, error) {
-	var all []nbd.Info
+// granted are the volumes that a client may open.
+func (x exports) granted(c nbd.Client) (all []export) {
 	for _, v := range x.host.Volumes() {
-		all = append(all, export{v}.Info())
+		if e, err := x.grant(v, c); err == nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func (x exports) grant(v *replica.Volume, c nbd.Client) (export, error) {
+	ended, err := v.Grant(clientName(c))
+	return export{v, ended, x.traffic.volume(v.Info().Name)}, err
+}
+
+func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
+	var all []nbd.Info
+	for _, e := range x.granted(c) {
+		all = append(all, e.Info())
 	}
 	return all, nil
 }
 
-// open returns the volume with a name; the empty name is that of the only one.
-func (x exports) open(_ context.Context, _ nbd.Client, name string) (nbd.Export, error) {
-	if all := x.host.Volumes(); name == "" && len(all) == 1 {
-		return export{all[0]}, nil
+// open returns the volume with a name; the empty name is that of the only one that the client may open.
+func (x exports) open(_ context.Context, c nbd.Client, name string) (nbd.Export, error) {
+	if all := x.granted(c); name == "" && len(all) == 1 {
+		return all[0], nil
 	}
 	v, err := x.host.Volume(name)
 	if err != nil {
 		return nil, err
 	}
-	return export{v}, nil
+	e, err := x.grant(v, c)
+	if err != nil {
+		x.traffic.denied.Inc()
+		return nil, fmt.Errorf("%w: %w", nbd.EPERM, err)
+	}
+	return e, nil
 }
 
-// An export is a volume.
-type export struct{ v *replica.Volume }
+// An export is a volume, as long as the client may have it.
+type export struct {
+	v     *replica.Volume
+	ended <-chan struct{}
+	*operations
+}
 
 // Info implements nbd.Export.
 func (e export) Info() nbd.Info {
@@ -42,11 +70,12 @@ func (e export) Info() nbd.Info {
 }
 
 // Done implements nbd.Export.
-func (e export) Done() <-chan struct{} { return e.v.Done() }
+func (e export) Done() <-chan struct{} { return e.ended }
 
 // ReadAt implements nbd.Export.
 func (e export) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return errno(e.v.ReadAt(ctx, p, off))
+	begun := time.Now()
+	return errno(e.read.done(begun, int64(len(p)), e.v.ReadAt(ctx, p, off)))
 }
 
 // Buffer implements nbd.Export.
@@ -60,15 +89,20 @@ func (e export) Buffer(ctx context.Context, n int) (nbd.Buffer, error) {
 
 // WriteAt implements nbd.Export.
 func (e export) WriteAt(ctx context.Context, b nbd.Buffer, off int64, fua bool) error {
-	return errno(e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua))
+	begun, n := time.Now(), int64(len(b.Bytes()))
+	return errno(e.write.done(begun, n, e.v.WriteBuffer(ctx, b.(*replica.Buffer), off, fua)))
 }
 
 // Flush implements nbd.Export.
-func (e export) Flush(ctx context.Context) error { return errno(e.v.Flush(ctx)) }
+func (e export) Flush(ctx context.Context) error {
+	begun := time.Now()
+	return errno(e.flush.done(begun, 0, e.v.Flush(ctx)))
+}
 
 // Trim implements nbd.Export.
 func (e export) Trim(ctx context.Context, off, n int64, fua bool) error {
-	return errno(e.v.Trim(ctx, off, n, fua))
+	begun := time.Now()
+	return errno(e.clear.done(begun, n, e.v.Trim(ctx, off, n, fua)))
 }
 
 // WriteZeroes implements nbd.Export.
@@ -79,7 +113,8 @@ func (e export) WriteZeroes(ctx context.Context, off, n int64, how nbd.Zeroes) e
 	if how.Fast { // a file system that cannot reserve space has zeros written
 		return nbd.ENOTSUP
 	}
-	return errno(e.v.WriteZeroes(ctx, off, n, how.FUA))
+	begun := time.Now()
+	return errno(e.clear.done(begun, n, e.v.WriteZeroes(ctx, off, n, how.FUA)))
 }
 
 // Extents implements nbd.Export.

@@ -40,6 +40,8 @@ not need it, only changes do.
 
 Each sub-command explains itself: mcblock volume create --help`,
 	}
-	root.AddCommand(serveCommand(), initCommand(), volumeCommand(), statusCommand(), etcdCommand())
+	volumes := volumeCommand()
+	volumes.AddCommand(allowCommand())
+	root.AddCommand(serveCommand(), initCommand(), volumes, statusCommand(), doctorCommand(), benchCommand(), etcdCommand())
 	return cli.Run(ctx, root, args, stdout, stderr, configPage)
 }

@@ -14,11 +14,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
@@ -43,7 +49,8 @@ SIGINT and SIGTERM end it: requests that are under way are answered first. The
 volumes go on on the other hosts, if enough of them are left.
 
 Once clients are served, a line that begins with "ready" goes to standard output, and
-systemd is told.`
+systemd is told. With "metrics", there are /metrics for Prometheus, /healthz, and
+/readyz, which answers 503 until this host's volumes are open.`
 
 // parting is how long requests may take that are under way when the host is to end.
 const parting = 5 * time.Second
@@ -122,6 +129,7 @@ type server struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	options replica.Options
+	client  *mcrdma.Client // nil: run connects to the daemon
 
 	closers []func() error // in the order of opening
 }
@@ -142,19 +150,30 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err := files(s.cfg).Exposed(); err != nil {
 		s.log.Warn("the key is not secret", "error", err)
 	}
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	manager, err := s.manager(failed)
 	if err != nil {
 		return err
 	}
-	host, err := s.host(ctx, manager)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	own := prometheus.WrapRegistererWithPrefix(metricsPrefix, registry)
+	host, err := s.host(ctx, manager, own)
 	if err != nil {
 		return err
 	}
-	at, err := s.export(host, failed)
+	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err
 	}
+	stop, err := grpcserver.ServeMetrics(s.cfg.Metrics, registry, host.Ready, func(err error) { failed <- err })
+	if err != nil {
+		return err
+	}
+	s.opened(func() error {
+		stop()
+		return nil
+	})
 	cli.NotifySystemd("READY=1")
 	s.log.Info("ready", "host", s.cfg.Name, "nbd", at, "peers", s.cfg.Listen)
 	fmt.Fprintf(stdout, "ready: host %s, volumes at nbd://%s/NAME\n", s.cfg.Name, at)
@@ -200,12 +219,15 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 }
 
 // host opens the copies of this host.
-func (s *server) host(ctx context.Context, m *osdmap.Manager) (*replica.Host, error) {
-	client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket})
-	if err != nil {
-		return nil, err
+func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheus.Registerer) (*replica.Host, error) {
+	if s.client == nil {
+		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket})
+		if err != nil {
+			return nil, err
+		}
+		s.opened(client.Close)
+		s.client = client
 	}
-	s.opened(client.Close)
 	l, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
@@ -215,20 +237,24 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager) (*replica.Host, er
 		return nil, errors.Join(err, l.Close())
 	}
 	self := osdmap.Host{ID: core.ID(s.cfg.ID), Name: s.cfg.Name, Peer: s.cfg.Listen, NBD: s.cfg.NBD, Device: s.cfg.Address.String()}
-	h, err := replica.Open(replica.Config{Self: self, Client: client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log})
+	tell := &statuses{cfg: s.cfg}
+	h, err := replica.Open(replica.Config{Self: self, Client: s.client, Manager: m, Dir: dir, Listener: l, Files: files(s.cfg), Options: s.options, Log: s.log,
+		Registry: registry, Register: func(r grpc.ServiceRegistrar) { replicav1.RegisterStatusesServer(r, tell) }})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	s.opened(h.Close)
+	tell.host.Store(h)
 	return h, nil
 }
 
 // export serves the volumes to NBD clients, and returns where.
-func (s *server) export(h *replica.Host, failed chan<- error) (net.Addr, error) {
-	x := exports{h}
+func (s *server) export(h *replica.Host, registry prometheus.Registerer, failed chan<- error) (net.Addr, error) {
+	x := exports{h, newTraffic(promauto.With(registry))}
 	c := nbd.Config{List: x.list, Open: x.open, Log: s.log}
 	if f := files(s.cfg); !f.Plain() {
 		info := etcd.Info(f)
+		info.TrustedCAFile = s.cfg.TLS.Clients
 		var err error
 		if c.TLS, err = info.ServerConfig(); err != nil {
 			return nil, fmt.Errorf("nbd: %w", err)
@@ -240,6 +266,7 @@ func (s *server) export(h *replica.Host, failed chan<- error) (net.Addr, error) 
 	if err != nil {
 		return nil, fmt.Errorf("nbd: %w", err)
 	}
+	registry.MustRegister(&collector{server: s, host: h, traffic: x.traffic, stats: server.Stats})
 	l, err := net.Listen("tcp", s.cfg.NBD)
 	if err != nil {
 		return nil, fmt.Errorf("nbd: %w; name another address in the configuration", err)

@@ -17,6 +17,7 @@ type statusView struct {
 	Etcd    []memberView  `json:"etcd"`
 	Hosts   []osdmap.Host `json:"hosts"`
 	Volumes []volumeView  `json:"volumes"`
+	Parts   []partView    `json:"parts"`
 	Faults  []string      `json:"faults"` // records that cannot be read
 }
 
@@ -35,9 +36,10 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show etcd, the hosts and the volumes",
-		Long: `Shows the members of etcd and whether each answers, the hosts, and the volumes with
-their present maps. It fails if etcd has no majority; then it still shows which
-members answer.`,
+		Long: `Shows the members of etcd and whether each answers, the hosts, the volumes with their
+present maps, and what each host says of its part in each: its state, the entries in
+its log, and how many of all are durable. It fails if etcd has no majority; then it
+still shows which members answer. "mcblock doctor" says what is wrong.`,
 		Example: "  mcblock status\n  mcblock status -o json",
 		Args:    cli.NoArgs,
 	}
@@ -51,7 +53,11 @@ members answer.`,
 				return err
 			}
 			s, away := c.Read(ctx)
-			if err := writeStatus(cmd.OutOrStdout(), out, members, &s, away == nil); err != nil {
+			var live []partView
+			if len(s.Volumes) > 0 {
+				live = parts(&s, ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, flags.timeout))
+			}
+			if err := writeStatus(cmd.OutOrStdout(), out, members, &s, live, away == nil); err != nil {
 				return err
 			}
 			return away
@@ -73,10 +79,10 @@ func memberViews(members []etcd.Member) []memberView {
 }
 
 // writeStatus writes what is known: without a majority of etcd that is its members.
-func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.State, known bool) error {
+func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.State, live []partView, known bool) error {
 	list := memberViews(members)
 	if out.IsJSON() {
-		v := statusView{Etcd: list, Hosts: append([]osdmap.Host{}, s.Hosts...), Volumes: volumes(s), Faults: []string{}}
+		v := statusView{Etcd: list, Hosts: append([]osdmap.Host{}, s.Hosts...), Volumes: volumes(s), Parts: append([]partView{}, live...), Faults: []string{}}
 		for _, f := range s.Faults {
 			v.Faults = append(v.Faults, f.Error())
 		}
@@ -95,6 +101,9 @@ func writeStatus(w io.Writer, out *cli.Output, members []etcd.Member, s *osdmap.
 	}
 	fmt.Fprintln(w)
 	if err := writeVolumes(w, out, s); err != nil {
+		return err
+	}
+	if err := writeParts(w, out, live); err != nil {
 		return err
 	}
 	for _, f := range s.Faults {

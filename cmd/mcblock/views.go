@@ -20,11 +20,12 @@ type volumeView struct {
 	Acting    []string  `json:"acting"`
 	Hosts     []string  `json:"hosts"`
 	Created   time.Time `json:"created"`
+	Allow     []string  `json:"allow"` // clients that may open it; empty: all
 }
 
 func volume(s *osdmap.State, v osdmap.VolumeState) volumeView {
 	j := volumeView{ID: fmt.Sprintf("%016x", v.Volume.ID), Name: v.Volume.Name, Size: v.Volume.Size, BlockSize: v.Volume.BlockSize,
-		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: []string{}}
+		MinSize: v.Map.MinSize, Epoch: v.Map.Epoch, Created: v.Volume.Created.UTC(), Acting: []string{}, Hosts: []string{}, Allow: append([]string{}, v.Volume.Allow...)}
 	if v.Map.Since > 0 {
 		j.Primary = hostName(s, v.Map.Primary.ID)
 	}

@@ -30,6 +30,7 @@ type createOptions struct {
 	size, block int
 	minSize     int
 	hosts       []string
+	allow       []string
 }
 
 func createCommand() *cobra.Command {
@@ -50,6 +51,7 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 	f, flags := cmd.Flags(), addClusterFlags(cmd)
 	f.Var((*cmdline.Size)(&o.size), "size", "`bytes`, such as 512M, 10G or 1T")
 	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts that have a copy, with commas; default: all that there are, if they are three or fewer")
+	f.StringSliceVar(&o.allow, "allow", nil, "`names` of the clients that may open it, as \"volume allow\" has them, with commas; default: all that may connect")
 	o.block = 4096
 	f.Var((*cmdline.Size)(&o.block), "block-size", "`bytes` that reads and writes are whole multiples of: a power of two, 512 to 64K")
 	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
@@ -79,7 +81,7 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 
 // volume is what is to be made. Errors are usage errors.
 func (o *createOptions) volume(s *osdmap.State, name string) (v osdmap.Volume, minSize int, err error) {
-	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now()}
+	v = osdmap.Volume{ID: newID(), Name: name, Size: int64(o.size), BlockSize: o.block, Created: time.Now(), Allow: clientNames(o.allow)}
 	var all []string
 	for _, h := range s.Hosts {
 		all = append(all, h.Name)
@@ -203,8 +205,8 @@ func showVolume(w io.Writer, out *cli.Output, s *osdmap.State, v osdmap.VolumeSt
 	if out.IsJSON() {
 		return out.JSON(w, j)
 	}
-	fmt.Fprintf(w, "volume %s, %d bytes in blocks of %d, number %s, made %s\nepoch %d, min_size %d\n\n", j.Name, j.Size, j.BlockSize, j.ID,
-		j.Created.Format(time.DateTime), j.Epoch, j.MinSize)
+	fmt.Fprintf(w, "volume %s, %d bytes in blocks of %d, number %s, made %s\nepoch %d, min_size %d\nclients: %s\n\n", j.Name, j.Size, j.BlockSize, j.ID,
+		j.Created.Format(time.DateTime), j.Epoch, j.MinSize, clientList(j.Allow))
 	var rows [][]any
 	for _, id := range v.Volume.Hosts {
 		role, incarnation := "not acting", any("")

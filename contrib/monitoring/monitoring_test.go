@@ -24,10 +24,11 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// metrics are those that agents and daemons have, as their packages' tests find them, and the
+// metrics are those that agents, daemons and mcblock have, as their packages' tests find them, and the
 // one that Prometheus makes of each target.
 func metrics(t *testing.T) []string {
-	return append(strings.Fields(read(t, "../../internal/switchagent/testdata/metrics.txt")+read(t, "../../internal/connmgr/testdata/metrics.txt")), "up")
+	return append(strings.Fields(read(t, "../../internal/switchagent/testdata/metrics.txt")+read(t, "../../internal/connmgr/testdata/metrics.txt")+
+		read(t, "../../cmd/mcblock/testdata/metrics.txt")), "up")
 }
 
 var (
@@ -46,7 +47,7 @@ func exist(t *testing.T, where string, expressions ...string) {
 		}
 		for _, m := range names {
 			if !slices.Contains(known, series.ReplaceAllString(m[1], "")) && !slices.Contains(known, m[1]) {
-				t.Errorf("%s: neither an agent nor a daemon has %s", where, m[1])
+				t.Errorf("%s: neither an agent nor a daemon nor mcblock has %s", where, m[1])
 			}
 		}
 	}

@@ -1,5 +1,6 @@
 // Package nbd serves block devices to NBD clients: kernels, QEMU, libnbd, fio. It holds the
-// server's half of the protocol and no storage; what it serves are Exports.
+// server's half of the protocol and no storage; what it serves are Exports. A Device is the client's half, for
+// programs that measure.
 //
 // It speaks the fixed newstyle handshake, TLS by STARTTLS, simple and structured replies,
 // READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, BLOCK_STATUS (base:allocation) and DISC. It offers

@@ -208,7 +208,7 @@ func (r *rig) edit(change func(m *core.Map)) {
 	}
 }
 
-// TestEditedByHand: somebody edits the map in etcd under load: names another primary, in a new epoch or in the
+// TestEditedByHand: an administrator edits the map in etcd under load: names another primary, in a new epoch or in the
 // same one, or puts an older map back for a while. There are never two that serve: each block is a register.
 func TestEditedByHand(t *testing.T) {
 	r := newRig(t, 3, 2, 8<<20, Fast())

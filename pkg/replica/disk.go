@@ -3,7 +3,9 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/durable"
@@ -24,12 +26,13 @@ const logDelay = 5 * time.Millisecond
 // disk is a volume on this host's disk: the log, and the store behind it, which a goroutine of its own
 // writes to in the order of the calls. Its methods are called in the loop, but for those of log and store.
 type disk struct {
-	log   *wal.Log
-	store *store.Store
-	post  func(func()) // to the loop
-	fail  func(error)  // in the loop
-	jobs  *mailbox     // of the store
-	ended chan struct{}
+	log    *wal.Log
+	store  *store.Store
+	post   func(func()) // to the loop
+	fail   func(error)  // in the loop
+	jobs   *mailbox     // of the store
+	ended  chan struct{}
+	copied atomic.Uint64 // bytes up to which another host's store was copied to here
 
 	backfilling bool   // by the latest hard state
 	applied     uint64 // entries that the store has, by what was ordered
@@ -208,6 +211,7 @@ func (d *disk) reset(tail uint64) {
 // install writes a piece of another host's store. The first one begins the store anew.
 func (d *disk) install(cursor uint64, pieces []piece) {
 	d.job(func() error {
+		d.copied.Store(cursor)
 		if cursor == 0 {
 			if err := d.store.Clear(); err != nil {
 				return err

@@ -174,6 +174,7 @@ func (h *Host) update(s osdmap.VolumeState) {
 		v = nil
 	}
 	if v != nil {
+		v.access.set(s.Volume)
 		v.mapIs(s.Map)
 		return
 	}

@@ -14,6 +14,7 @@ type Status struct {
 	core.Status
 	Failure error        // why this host's copy has ended, and what to do; nil: it has not
 	Group   *mcrdma.Info // of the group that this node leads; nil: there is none
+	Copied  uint64       // bytes of the volume up to which its store was copied to here, while Backfilling
 }
 
 // Event is something that has happened to a volume, as this host sees it.
@@ -43,6 +44,7 @@ func (v *Volume) Status() Status {
 			i := a.group.Info()
 			a.Group = &i
 		}
+		a.Copied = v.loop.disk.copied.Load()
 		return a.Status
 	case <-v.loop.stopped:
 		return v.last

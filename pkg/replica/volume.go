@@ -35,6 +35,7 @@ type Volume struct {
 	seq     atomic.Uint64
 	floor   atomic.Uint64 // an index that is committed
 	route   atomic.Pointer[route]
+	access  access
 	last    Status // the loop's, until that has ended
 	events  chan Event
 	closed  chan struct{}

@@ -118,10 +118,13 @@ func sources(t *testing.T) (all tree) {
 	return all
 }
 
+// program is the prefix of a program's metrics.
+var program = regexp.MustCompile(`^mcrdma_(agent|daemon|block)_`)
+
 // names says whether the code has a name, as a string, or the program a counter. Names
 // of metrics are put together from a prefix and the rest, and histograms have a count.
 func (s tree) names(word string) bool {
-	rest := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(word, "mcrdma_daemon_"), "mcrdma_agent_"), "_count")
+	rest := strings.TrimSuffix(program.ReplaceAllString(word, ""), "_count")
 	for _, w := range []string{word, rest, strings.TrimPrefix(word, "ingress.")} {
 		if bytes.Contains(s.code, []byte(`"`+w+`"`)) {
 			return true

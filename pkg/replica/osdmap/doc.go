@@ -12,7 +12,7 @@
 // proposed one is written. A call that fails may still take effect, even later. Each call can be
 // made again with the same arguments: that changes nothing if it had taken effect.
 //
-// Records are JSON with a format number. A record that a newer program wrote is refused with
+// Records are JSON with a format number, the oldest that can say it. A record that a newer program wrote is refused with
 // ErrFormat, one that makes no sense with ErrDamaged, each by itself: the others count.
 //
 // The package imports the standard library and pkg/replica/core.

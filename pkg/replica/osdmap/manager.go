@@ -134,7 +134,7 @@ func (m *Manager) PutHost(ctx context.Context, h Host) error {
 		if err != nil {
 			return err
 		}
-		c := Change{Key: hostKey(h.ID), Value: encode(hostRecord{format, h})}
+		c := Change{Key: hostKey(h.ID), Value: ofHost(h)}
 		for _, p := range pairs {
 			x, err := parseHost(p.Key, p.Value)
 			switch {
@@ -165,7 +165,7 @@ func (m *Manager) Create(ctx context.Context, v Volume, first core.Map) error {
 		return fmt.Errorf("osdmap: %w", err)
 	}
 	v.Created = v.Created.UTC().Round(0)
-	ok, err := m.commit(ctx, Change{Key: volumeKey(v.ID), Value: encode(volumeRecord{format, v, first})},
+	ok, err := m.commit(ctx, Change{Key: volumeKey(v.ID), Value: ofVolume(v, first)},
 		Change{Key: nameKey(v.Name), Value: nameRecord(v.ID)})
 	if ok || err != nil {
 		return err
@@ -235,7 +235,7 @@ func (m *Manager) Propose(ctx context.Context, volume uint64, next core.Map) (co
 		if v.Map.Epoch != next.Epoch-1 {
 			return v.Map, nil
 		}
-		ok, err := m.commit(ctx, Change{volumeKey(volume), encode(volumeRecord{format, v.Volume, next}), revision})
+		ok, err := m.commit(ctx, Change{volumeKey(volume), ofVolume(v.Volume, next), revision})
 		if err != nil {
 			return core.Map{}, err
 		}

@@ -145,6 +145,15 @@ func FuzzRecord(f *testing.F) {
 		f.Add(p.Key, append(bytes.Clone(p.Value), '1'))
 		f.Add(p.Key, bytes.Replace(p.Value, []byte(`"format":1`), []byte(`"format":9`), 1))
 	}
+	if _, err := m.Allow(ctx, 7, []string{"host:vm1"}); err != nil {
+		f.Fatal(err)
+	}
+	listed, _, err := kv.Get(ctx, "volumes/")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(listed[0].Key, listed[0].Value)
+	f.Add(listed[0].Key, bytes.Replace(listed[0].Value, []byte(`"format":2`), []byte(`"format":1`), 1))
 	f.Add("hosts/", []byte(`null`))
 	f.Add("volumes/0000000000000007", []byte(`{"format":1,"volume":{"hosts":[0]},"map":{}}`))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {

@@ -10,8 +10,12 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
 
-// format is the newest format of records that this program knows, and the one that it writes.
-const format = 1
+// Formats of records. Each is written in the oldest one that can say it, so that programs that are not updated
+// yet can read it.
+const (
+	first   = 1
+	allowed = 2 // of volumes with Allow: a program that does not know it would serve them to all
+)
 
 // Keys: hosts/<id>, volumes/<id>, names/<name>, whose value is the id of the volume, and deleted/<id>.
 const (
@@ -41,6 +45,19 @@ type volumeRecord struct {
 	Map    core.Map `json:"map"`
 }
 
+// ofHost is the record of a host.
+func ofHost(h Host) []byte { return encode(hostRecord{first, h}) }
+
+// ofVolume is the record of a volume.
+func ofVolume(v Volume, m core.Map) []byte { return encode(volumeRecord{v.format(), v, m}) }
+
+func (v *Volume) format() int {
+	if len(v.Allow) > 0 {
+		return allowed
+	}
+	return first
+}
+
 // encode makes a record of a struct that has no values that JSON lacks.
 func encode(record any) []byte {
 	b, err := json.Marshal(record)
@@ -50,8 +67,8 @@ func encode(record any) []byte {
 	return b
 }
 
-// decode reads a record: first its format, then all of it.
-func decode(data []byte, record any) error {
+// decode reads a record, of which this program knows the formats up to the newest: first its format, then all of it.
+func decode(data []byte, record any, newest int) error {
 	if len(data) > maxRecord {
 		return damaged(fmt.Errorf("%d bytes, more than %d", len(data), maxRecord))
 	}
@@ -61,8 +78,8 @@ func decode(data []byte, record any) error {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return damaged(err)
 	}
-	if f.Format > format {
-		return fmt.Errorf("%w: it has format %d, and this program knows formats up to %d: update it on this host", ErrFormat, f.Format, format)
+	if f.Format > newest {
+		return fmt.Errorf("%w: it has format %d, and this program knows formats up to %d: update it on this host", ErrFormat, f.Format, newest)
 	}
 	if f.Format < 1 {
 		return damaged(fmt.Errorf("format %d", f.Format))
@@ -81,7 +98,7 @@ func decode(data []byte, record any) error {
 // parseHost reads the record of a host under its key.
 func parseHost(key string, data []byte) (Host, error) {
 	var r hostRecord
-	if err := decode(data, &r); err != nil {
+	if err := decode(data, &r, first); err != nil {
 		return Host{}, fmt.Errorf("osdmap: record %q: %w", key, err)
 	}
 	err := r.Host.Check()
@@ -97,12 +114,15 @@ func parseHost(key string, data []byte) (Host, error) {
 // parseVolume reads the record of a volume under its key.
 func parseVolume(key string, data []byte) (VolumeState, error) {
 	var r volumeRecord
-	if err := decode(data, &r); err != nil {
+	if err := decode(data, &r, allowed); err != nil {
 		return VolumeState{}, fmt.Errorf("osdmap: record %q: %w", key, err)
 	}
 	err := r.Volume.Check()
 	if err == nil {
 		err = r.Volume.CheckMap(r.Map)
+	}
+	if err == nil && r.Format < r.Volume.format() {
+		err = fmt.Errorf("format %d has no list of clients", r.Format)
 	}
 	if err == nil && volumeKey(r.Volume.ID) != key {
 		err = fmt.Errorf("it is of volume %016x", r.Volume.ID)

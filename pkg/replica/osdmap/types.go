@@ -33,6 +33,7 @@ const (
 	MaxName   = 63
 	MaxHosts  = 64      // of a volume
 	MaxSize   = 1 << 60 // bytes of a volume
+	MaxAllow  = 128     // clients that a volume names
 	maxRecord = 64 << 10
 )
 
@@ -45,7 +46,7 @@ type Host struct {
 	Device string  `json:"device"` // address of its RDMA device
 }
 
-// A Volume is what does not change about a volume, but for Hosts.
+// A Volume is what does not change about a volume, but for Hosts and Allow.
 type Volume struct {
 	ID        uint64    `json:"id"` // above 0, drawn at random: a volume made later under the same name is another
 	Name      string    `json:"name"`
@@ -53,7 +54,12 @@ type Volume struct {
 	BlockSize int       `json:"block_size"` // bytes, a power of two from 512 to 65536
 	Hosts     []core.ID `json:"hosts"`      // that may have a copy
 	Created   time.Time `json:"created"`
+	// Allow is which clients may open it; none: all that may connect. Each is an identity, as host:vm1, or Loopback.
+	Allow []string `json:"allow,omitempty"`
 }
+
+// Loopback, in the list of a volume's clients, is each that connects from the host itself, in plain text.
+const Loopback = "loopback"
 
 // A VolumeState is a volume with its present map.
 type VolumeState struct {
@@ -154,7 +160,31 @@ func (v *Volume) Check() error {
 			return invalid("volume %s: host number %d is 0 or there twice", v.Name, id)
 		}
 	}
+	return v.checkAllow()
+}
+
+// clientForm is that of package identity.
+var clientForm = regexp.MustCompile(`^(host|switch|admin):[A-Za-z0-9._-]{1,253}$`)
+
+func (v *Volume) checkAllow() error {
+	if len(v.Allow) > MaxAllow {
+		return invalid("volume %s: %d clients: want at most %d", v.Name, len(v.Allow), MaxAllow)
+	}
+	for i, c := range v.Allow {
+		if c != Loopback && !clientForm.MatchString(c) {
+			return invalid("volume %s: client %.100q: want %s, or an identity as in a certificate: host:NAME or admin:NAME", v.Name, c, Loopback)
+		}
+		if slices.Contains(v.Allow[:i], c) {
+			return invalid("volume %s: client %s is there twice", v.Name, c)
+		}
+	}
 	return nil
+}
+
+// Allows says whether a client may open the volume, by its identity; one in plain text at the host itself is
+// Loopback, and others without an identity are "".
+func (v *Volume) Allows(client string) bool {
+	return len(v.Allow) == 0 || slices.Contains(v.Allow, client)
 }
 
 // CheckMap says what is wrong with a map of this volume; errors wrap ErrInvalid.

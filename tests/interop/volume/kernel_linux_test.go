@@ -123,7 +123,7 @@ func (d *disk) start(ctx context.Context, g *vm.Guest) (err error) {
 			_, _ = fmt.Fprintln(&d.says, s.Text())
 			select {
 			case lines <- s.Text():
-			default: // nobody waits for it
+			default: // no caller waits for it
 			}
 		}
 	}()

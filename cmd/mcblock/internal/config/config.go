@@ -46,6 +46,7 @@ type Config struct {
 	Socket   string     `yaml:"socket"`   // of the host's daemon
 	TLS      TLS        `yaml:"tls"`      // empty: plain text
 	Insecure bool       `yaml:"insecure"` // plain text at any address
+	Metrics  string     `yaml:"metrics"`  // for Prometheus, host:port; empty: nowhere
 	Etcd     Etcd       `yaml:"etcd"`
 }
 
@@ -54,6 +55,8 @@ type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 	CA   string `yaml:"ca"`
+	// Clients is the CA of NBD clients, if it is another.
+	Clients string `yaml:"clients"`
 }
 
 // Etcd says where the maps of the volumes are: with members of our own, or in a cluster that
@@ -100,6 +103,9 @@ func (c *Config) Member() *Member {
 func (c *Config) setDefaults() {
 	if c.Address.IsValid() {
 		strictyaml.Default(&c.Listen, netip.AddrPortFrom(c.Address, DefaultPeerPort).String())
+	}
+	if c.TLS != (TLS{}) {
+		strictyaml.Default(&c.TLS.Clients, c.TLS.CA)
 	}
 	strictyaml.Default(&c.Data, "/var/lib/mcblock")
 	strictyaml.Default(&c.NBD, "127.0.0.1:"+strconv.Itoa(DefaultNBDPort))

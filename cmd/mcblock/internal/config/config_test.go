@@ -27,7 +27,7 @@ func TestReference(t *testing.T) {
 	want := &Config{
 		Name: "h1", ID: 1, Address: netip.MustParseAddr("10.1.0.11"), Data: "/var/lib/mcblock",
 		Listen: "10.1.0.11:9570", NBD: "127.0.0.1:10809", Socket: "/run/mcrdma/daemon.sock",
-		TLS:  TLS{"/etc/mcrdma/host.crt", "/etc/mcrdma/host.key", "/etc/mcrdma/ca.crt"},
+		TLS: TLS{"/etc/mcrdma/host.crt", "/etc/mcrdma/host.key", "/etc/mcrdma/ca.crt", "/etc/mcrdma/ca.crt"}, Metrics: "127.0.0.1:9572",
 		Etcd: Etcd{Members: []Member{member("h1", "10.1.0.11"), member("h2", "10.1.0.12"), member("h3", "10.2.0.11")}, Election: DefaultElection},
 	}
 	c, err := Load("reference.yaml")
@@ -92,7 +92,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(name); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	text := "name: h\nid: 4\naddress: 127.0.0.5\ndata: d\nsocket: s\ntls: {cert: c, key: /k, ca: ca}\netcd: {endpoints: [\"192.0.2.1:2379\"]}\n"
+	text := "name: h\nid: 4\naddress: 127.0.0.5\ndata: d\nsocket: s\ntls: {cert: c, key: /k, ca: ca, clients: nbd}\netcd: {endpoints: [\"192.0.2.1:2379\"]}\n"
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(name)
-	if c.Data != dir+"/d" || c.Socket != dir+"/s" || c.TLS != (TLS{dir + "/c", "/k", dir + "/ca"}) || c.Member() != nil || !slices.Equal(c.EtcdClients(), []string{"192.0.2.1:2379"}) {
+	if c.Data != dir+"/d" || c.Socket != dir+"/s" || c.TLS != (TLS{dir + "/c", "/k", dir + "/ca", dir + "/nbd"}) || c.Member() != nil || !slices.Equal(c.EtcdClients(), []string{"192.0.2.1:2379"}) {
 		t.Errorf("%+v", c)
 	}
 }

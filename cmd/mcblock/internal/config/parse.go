@@ -15,7 +15,7 @@ var format = strictyaml.Format{MaxBytes: strictyaml.MaxFile, Example: "name: h1"
 // directory that it lies in. Errors are those of [Parse], or of reading.
 func Load(name string) (*Config, error) {
 	return strictyaml.Load(name, "host", format, Parse, func(c *Config) []*string {
-		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.Data, &c.Socket}
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.TLS.Clients, &c.Data, &c.Socket}
 	})
 }
 
@@ -63,6 +63,9 @@ func (k *checker) services() {
 		k.listens("listen", c.Listen)
 	}
 	k.listens("nbd", c.NBD)
+	if c.Metrics != "" {
+		k.HostPort("metrics", c.Metrics)
+	}
 }
 
 // listens checks an address that this host listens at.

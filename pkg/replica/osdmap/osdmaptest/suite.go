@@ -59,7 +59,7 @@ func want(t *testing.T, err, kind error, words ...string) {
 // Run checks what every store has to do; open returns one that is empty.
 func Run(t *testing.T, open func(t *testing.T) osdmap.KV) {
 	for name, f := range map[string]func(*testing.T, osdmap.KV){
-		"hosts": hosts, "volumes": volumes, "propose": propose, "race": race, "lost answer": lostAnswer, "watch": watch, "foreign": foreign,
+		"hosts": hosts, "volumes": volumes, "allow": allow, "propose": propose, "race": race, "lost answer": lostAnswer, "watch": watch, "foreign": foreign,
 	} {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}
@@ -113,6 +113,44 @@ func volumes(t *testing.T, kv osdmap.KV) {
 	_, err = m.Propose(ctx, 7, Next(first, 1, 1, 2))
 	want(t, err, osdmap.ErrNotFound)
 	want(t, m.Create(ctx, Volume(9, "a"), first), nil)
+}
+
+// allow: the list of clients changes beside the map, and each is kept when the other is written. A record with a list has the
+// format that older programs refuse, and one without it the format that they read.
+func allow(t *testing.T, kv osdmap.KV) {
+	m, ctx := osdmap.New(kv, osdmap.Options{}), t.Context()
+	first := osdmap.FirstMap(Volume(7, "a"), 2)
+	want(t, m.Create(ctx, Volume(7, "a"), first), nil)
+	format := func(n string) {
+		t.Helper()
+		if pairs, _, err := kv.Get(ctx, "volumes/"); err != nil || len(pairs) != 1 || !strings.HasPrefix(string(pairs[0].Value), `{"format":`+n+`,`) {
+			t.Errorf("%+v, %v; want format %s", pairs, err, n)
+		}
+	}
+	format("1")
+	list := []string{"host:vm1", osdmap.Loopback}
+	for range 2 {
+		if v := must[osdmap.Volume](t)(m.Allow(ctx, 7, list)); !reflect.DeepEqual(v.Allow, list) {
+			t.Errorf("%+v", v)
+		}
+	}
+	second := must[core.Map](t)(m.Propose(ctx, 7, Next(first, 1, 1, 2)))
+	format("2")
+	s := must[osdmap.State](t)(m.Read(ctx))
+	if v := s.Volume(7); v == nil || !reflect.DeepEqual(v.Volume.Allow, list) || !reflect.DeepEqual(v.Map, second) || len(s.Faults) > 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, bad := range [][]string{{"vm1"}, {"host:"}, {"host:a b"}, {"host:a", "host:a"}, {""}, make([]string, osdmap.MaxAllow+1)} {
+		_, err := m.Allow(ctx, 7, bad)
+		want(t, err, osdmap.ErrInvalid, "client")
+	}
+	_, err := m.Allow(ctx, 8, list)
+	want(t, err, osdmap.ErrNotFound)
+	must[osdmap.Volume](t)(m.Allow(ctx, 7, nil))
+	format("1")
+	if got := must[core.Map](t)(m.Map(ctx, 7)); !reflect.DeepEqual(got, second) {
+		t.Errorf("%+v, want %+v", got, second)
+	}
 }
 
 func propose(t *testing.T, kv osdmap.KV) {
@@ -266,7 +304,7 @@ func foreign(t *testing.T, kv osdmap.KV) {
 	for key, value := range map[string]string{
 		"hosts/00000001":           `{"format":2,"host":{"id":1,"shoe_size":43}}`,
 		"hosts/00000002":           `{"format":1,"host":{"id":3,"name":"h3","peer":"h:1","nbd":"h:2","device":"10.1.0.1"}}`,
-		"volumes/0000000000000008": `{"format":2}`,
+		"volumes/0000000000000008": `{"format":3}`,
 		"volumes/0000000000000009": "\x00\xff",
 	} {
 		if ok, err := kv.Commit(ctx, osdmap.Change{Key: key, Value: []byte(value)}); !ok || err != nil {

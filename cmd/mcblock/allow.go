@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+const allowHelp = `Says which clients may open a volume by NBD: those that are named here, and no others.
+A NAME is that of the client's certificate, with its role: host:vm1 or admin:ops; vm1
+alone means host:vm1. "loopback" is each client in plain text at a loopback address of
+a host: all programs of that host. Clients in plain text from elsewhere have no name.
+
+Connections of clients that may not any longer are ended. With --everyone the list is
+removed: then each client may open the volume that can connect at all.
+
+A host whose mcblock does not know such lists goes on with the volume as it is, and
+refuses its new record: update all hosts first.`
+
+func allowCommand() *cobra.Command {
+	everyone := false
+	cmd := &cobra.Command{
+		Use:     "allow VOLUME NAME...",
+		Short:   "Say which clients may open a volume",
+		Long:    allowHelp,
+		Example: "  mcblock volume allow vol vm1 vm2\n  mcblock volume allow vol loopback host:vm1\n  mcblock volume allow vol --everyone",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || everyone != (len(args) == 1) {
+				return cli.Usagef("name one volume, and the clients that may open it, or --everyone")
+			}
+			return nil
+		},
+	}
+	flags := addClusterFlags(cmd)
+	cmd.Flags().BoolVar(&everyone, "everyone", false, "remove the list: all that may connect")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		clients := clientNames(args[1:])
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			s, err := c.Read(ctx)
+			if err != nil {
+				return err
+			}
+			v, err := named(&s, args[0])
+			if err != nil {
+				return err
+			}
+			try := v.Volume
+			try.Allow = clients
+			if err := try.Check(); err != nil {
+				return cli.Usage(err)
+			}
+			changed, err := c.Allow(ctx, v.Volume.ID, clients)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "volume %s: clients %s\n", args[0], clientList(changed.Allow))
+			return err
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/nbd"
+	"github.com/mcrdma/mcrdma/internal/strictyaml"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+const benchHelp = `Measures latency and bandwidth of a volume as its clients have them, by NBD at this host
+(or, if it has no copy, at the volume's first one).
+
+Of a VOLUME that is there, reads are measured only; with --write it is written to as
+well: WHAT WAS ON IT IS LOST. Without a VOLUME a scratch volume is made, of --size
+bytes, and deleted in the end, also after Ctrl-C.
+
+The workloads are fio's: read and write go through the volume in order, 1 MiB at a time
+and 8 at once; randread and randwrite are of 4 KiB, one after the other. --bs, --iodepth
+and --fsync change that for all.
+
+The columns are perftest's, with times in microseconds, and MiB/s and IOPS as fio counts
+them. With --fsync, flushes count in IOPS and bandwidth, not in the times of writes.`
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	workloads        []string
+	block, depth     int
+	size, fsync      int
+	runtime          time.Duration
+	write, encrypted bool
+	hosts            []string
+	scratch          bool
+}
+
+func benchCommand() *cobra.Command {
+	o := benchOptions{size: 256 << 20, runtime: 5 * time.Second}
+	cmd := &cobra.Command{
+		Use:     "bench [VOLUME] [flags]",
+		Short:   "Measure latency and bandwidth of a volume",
+		Long:    benchHelp,
+		Example: "  mcblock bench\n  mcblock bench vol --rw randread --iodepth 16\n  mcblock bench --rw randwrite --fsync 1 -o json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return cli.Usagef("unexpected argument %q: name one volume, or none for a scratch volume", args[1])
+			}
+			return nil
+		},
+	}
+	f, out, flags := cmd.Flags(), cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	f.StringSliceVar(&o.workloads, "rw", nil, "`workloads`, with commas: write, randwrite, read, randread; default: those that may be run, in this order")
+	f.Var((*cmdline.Size)(&o.block), "bs", "`bytes` of each request; default: 1M, or 4K of random ones")
+	f.IntVar(&o.depth, "iodepth", 0, "`requests` under way at the same time; default: 8, or 1 of random ones")
+	f.DurationVar(&o.runtime, "runtime", o.runtime, "`time` for each workload")
+	f.IntVar(&o.fsync, "fsync", 0, "flush after so many `writes`; default: never")
+	f.Var((*cmdline.Size)(&o.size), "size", "`bytes` of the scratch volume")
+	f.StringSliceVar(&o.hosts, "hosts", nil, "`names` of the hosts of the scratch volume, as for \"volume create\"")
+	f.BoolVar(&o.write, "write", false, "write to VOLUME: what was on it is lost")
+	f.BoolVar(&o.encrypted, "tls", false, "use TLS at a loopback address too, with this host's certificate")
+	cli.CompleteFlag(cmd, "rw", func() []string { return slices.Clone(workloads) })
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.scratch = len(args) == 0
+		if err := o.complete(); err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return flags.with(ctx, func(ctx context.Context, c *cluster) error {
+			name := ""
+			if !o.scratch {
+				name = args[0]
+			}
+			results, err := o.run(ctx, c, name, cmd.ErrOrStderr())
+			if len(results) > 0 {
+				err = cmp.Or(writeBench(cmd.OutOrStdout(), out, results), err)
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// complete checks the flags. Errors are usage errors.
+func (o *benchOptions) complete() error {
+	may := o.scratch || o.write
+	if len(o.workloads) == 0 {
+		o.workloads = slices.DeleteFunc(slices.Clone(workloads), func(w string) bool { return writes(w) && !may })
+	}
+	for _, w := range o.workloads {
+		switch {
+		case !slices.Contains(workloads, w):
+			return cli.Usagef("--rw %q is none of %s", w, cli.Enumeration(workloads))
+		case writes(w) && !may:
+			return cli.Usagef("--rw %s destroys what is on the volume: --write says that it may, or leave VOLUME out for a scratch volume", w)
+		}
+	}
+	switch {
+	case o.scratch && o.write:
+		return cli.Usagef("--write is for a VOLUME: a scratch volume is written to in any case")
+	case o.block < 0 || o.block > nbd.MaxPayload || o.depth < 0 || o.depth > 1024 || o.fsync < 0:
+		return cli.Usagef("--bs %d, --iodepth %d, --fsync %d: want up to 32M, up to 1024, and no negative number", o.block, o.depth, o.fsync)
+	case o.runtime <= 0:
+		return cli.Usagef("--runtime %v: it is more than 0, such as 5s", o.runtime)
+	}
+	return nil
+}
+
+// run measures all workloads, of a scratch volume if there is no name. It returns what it has measured also if it fails.
+func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progress io.Writer) (results []benchResult, err error) {
+	s, err := c.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var v osdmap.Volume
+	if name != "" {
+		found, err := named(&s, name)
+		if err != nil {
+			return nil, err
+		}
+		v = found.Volume
+	} else {
+		var undo func() error
+		if v, undo, err = o.makeScratch(ctx, c, &s); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, undo()) }()
+	}
+	d, err := o.connect(ctx, c, &s, v)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	p := cli.NewProgress(progress)
+	defer p.Done()
+	for _, w := range o.workloads {
+		p.Say(func() string { return fmt.Sprintf("%s, %v", w, o.runtime) })
+		r, err := o.measure(ctx, d, w)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// makeScratch makes a volume that undo deletes.
+func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.State) (v osdmap.Volume, undo func() error, err error) {
+	create := createOptions{size: o.size, block: 4096, hosts: o.hosts,
+		allow: []string{osdmap.Loopback, fmt.Sprintf("%v:%s", identity.Host, c.cfg.Name)}}
+	v, minSize, err := create.volume(s, fmt.Sprintf("bench-%016x", newID()))
+	if err != nil {
+		return v, nil, err
+	}
+	undo = func() error {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if err := c.Delete(late, v.ID); err != nil {
+			return fmt.Errorf("the scratch volume is left; \"mcblock volume delete %s --yes\" removes it: %w", v.Name, err)
+		}
+		return nil
+	}
+	if err := c.Create(ctx, v, osdmap.FirstMap(v, minSize)); err != nil {
+		return v, nil, errors.Join(err, undo()) // it may have been made all the same
+	}
+	return v, undo, nil
+}
+
+// opening is for how long a volume that was just made may be unknown to its hosts.
+const opening = 30 * time.Second
+
+// connect opens the volume as a client does.
+func (o *benchOptions) connect(ctx context.Context, c *cluster, s *osdmap.State, v osdmap.Volume) (*nbd.Device, error) {
+	at, server := c.cfg.NBD, c.cfg.Address.String()
+	h := s.Host(v.Hosts[0])
+	if i := slices.Index(v.Hosts, core.ID(c.cfg.ID)); i < 0 && h != nil {
+		at, server = h.NBD, h.Device
+	}
+	var t *tls.Config
+	name, _, _ := net.SplitHostPort(at)
+	if f := files(c.cfg); !f.Plain() && (o.encrypted || !strictyaml.Loopback(name)) {
+		info := etcd.Info(f)
+		var err error
+		if t, err = info.ClientConfig(); err != nil {
+			return nil, err
+		}
+		t.ServerName = server
+	}
+	wait, cancel := context.WithTimeout(ctx, opening)
+	defer cancel()
+	for {
+		d, err := nbd.Dial(wait, at, v.Name, t)
+		if err == nil || !o.scratch || errors.Is(err, nbd.EPERM) {
+			return d, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond): // its hosts open it
+		case <-wait.Done():
+			return nil, cmp.Or(ctx.Err(), err)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+)
+
+// Limits of what is still well.
+const (
+	certificateSoon = 14 * 24 * time.Hour
+	littleFree      = 0.15 // of the file system with logs and stores
+	hardlyFree      = 0.03
+)
+
+// facts are what the doctor has found out.
+type facts struct {
+	now                 time.Time
+	certificate, secret error // what is wrong with this host's certificate, and its key
+	daemon              error // why the daemon does not answer; nil: it does
+	endpoints           string
+	members             []etcd.Member
+	noMember            error // none answers
+	state               osdmap.State
+	away                error // etcd has no majority
+	hosts               map[core.ID]told
+	self                string // this host's name
+}
+
+// A diagnosis collects what is wrong.
+type diagnosis struct {
+	*facts
+	findings.List
+}
+
+// diagnose says what is wrong, the worst first.
+func diagnose(f *facts) []findings.Finding {
+	d := &diagnosis{facts: f}
+	d.thisHost()
+	d.etcd()
+	for _, h := range f.state.Hosts {
+		d.host(h)
+	}
+	for _, v := range f.state.Volumes {
+		d.volume(v)
+	}
+	return d.Sorted()
+}
+
+func (d *diagnosis) thisHost() {
+	if d.certificate != nil {
+		d.Add(findings.Error, "certificate", "other hosts do not accept this one's", d.certificate.Error(), "issue one for this host; it counts from the next connection on")
+	}
+	if d.secret != nil {
+		d.Add(findings.Warning, "certificate", "its key is not secret", d.secret.Error(), "take the right to read it from others, and issue another certificate if they may have copied it")
+	}
+	if d.daemon != nil {
+		d.Add(findings.Error, "daemon", "this host's cmd-daemon does not answer", d.daemon.Error(), "systemctl start cmd-daemon, or see its log; \"cmd-daemon doctor\" says more")
+	}
+}
+
+func (d *diagnosis) etcd() {
+	if d.noMember != nil {
+		d.Add(findings.Error, "etcd", "no member answers at "+d.endpoints, d.noMember.Error(), "start mcblock (or etcd) on the hosts that run it; volumes go on as they are")
+		return
+	}
+	var down []string
+	for _, m := range d.members {
+		if m.Err != nil {
+			down = append(down, m.Name)
+		}
+	}
+	need := len(d.members)/2 + 1
+	switch {
+	case d.away != nil:
+		d.Add(findings.Error, "etcd", fmt.Sprintf("it has no majority: %d of %d members answer, and %d must", len(d.members)-len(down), len(d.members), need), d.away.Error(),
+			"start those that are down: "+strings.Join(down, ", "))
+	case len(down) > 0:
+		d.Add(findings.Warning, "etcd", fmt.Sprintf("%s down: %s; it works with %d of %d", cli.Plural(len(down), "member"), strings.Join(down, ", "), need, len(d.members)),
+			d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Err != nil })].Err.Error(),
+			"start mcblock there; a member whose disk is lost: mcblock etcd replace")
+	}
+	for _, f := range d.state.Faults {
+		d.Add(findings.Error, "etcd", "a record cannot be used", f.Error(), "update mcblock here if a newer one wrote it; else restore that record from a copy of etcd")
+	}
+	if d.away == nil && !slices.ContainsFunc(d.state.Hosts, func(h osdmap.Host) bool { return h.Name == d.self }) {
+		d.Add(findings.Error, "host "+d.self, "no volume can have a copy here", "mcblock serve has never run on this host, or with another etcd", "systemctl start mcblock")
+	}
+}
+
+// host says what is wrong with a host, its volumes aside.
+func (d *diagnosis) host(h osdmap.Host) {
+	name, t := "host "+h.Name, d.hosts[h.ID]
+	if t.err != nil {
+		do := "see whether it runs and can be reached at " + h.Peer + "; on it: systemctl status mcblock, mcblock doctor"
+		if h.Name == d.self {
+			do = "systemctl start mcblock; journalctl -u mcblock says why it has ended"
+		}
+		d.Add(findings.Error, name, "its mcblock does not answer", cli.Clean(t.err.Error()), do)
+		return
+	}
+	if t.GetHostResponse == nil {
+		return
+	}
+	if free := float64(t.GetFreeBytes()) / float64(max(t.GetDataBytes(), 1)); t.GetDataBytes() > 0 && free < littleFree {
+		s, what := findings.Warning, "its disk is nearly full"
+		if free < hardlyFree {
+			s, what = findings.Error, "its disk is full, or will be at any moment"
+		}
+		d.Add(s, name, what, fmt.Sprintf("%.1f %% are free where its data is; copies end on a host whose disk is full", 100*free), "make room, or a larger disk; a trim by the volumes' clients (fstrim) gives space back")
+	}
+	if u := t.GetCertificateUntil(); u != nil && u.AsTime().Sub(d.now) < certificateSoon {
+		s := findings.Warning
+		if u.AsTime().Before(d.now) {
+			s = findings.Error
+		}
+		d.Add(s, name, "its certificate is valid until "+u.AsTime().Format(time.DateTime), "from then on no other host, and no client, accepts it",
+			"renew it (cmd-daemon init --renew for a lab's), and replace the files; mcblock reads them at the next connection")
+	}
+	if away := t.GetAway(); away != "" && d.away == nil {
+		d.Add(findings.Error, name, "etcd does not answer it", cli.Clean(away), "look at the network between it and the members of etcd, and at its mcblock.yaml")
+	}
+	for _, b := range t.GetBroken() {
+		d.Add(findings.Error, name, fmt.Sprintf("it cannot open its copy of volume %s", d.volumeName(b.GetVolume())), cli.Clean(b.GetError()), "repair what that says, and start its mcblock again")
+	}
+}
+
+func (d *diagnosis) volumeName(id uint64) string {
+	if v := d.state.Volume(id); v != nil {
+		return v.Volume.Name
+	}
+	return fmt.Sprintf("%016x", id)
+}
+
+// part is what a host says of its part in a volume; nil: nothing.
+func (d *diagnosis) part(id core.ID, volume uint64) *replicav1.VolumeStatus {
+	all := d.hosts[id].GetVolumes()
+	if i := slices.IndexFunc(all, func(v *replicav1.VolumeStatus) bool { return v.GetVolume() == volume }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+func (d *diagnosis) volume(s osdmap.VolumeState) {
+	v, m := s.Volume, s.Map
+	name := "volume " + v.Name
+	var head uint64
+	var up []string
+	for _, x := range m.Acting {
+		if p := d.part(x.ID, v.ID); p != nil && p.GetFailure() == "" {
+			up = append(up, hostName(&d.state, x.ID))
+			head = max(head, p.GetHead())
+		}
+	}
+	if p := d.part(m.Primary.ID, v.ID); p == nil || !p.GetLeased() {
+		d.waits(name, s, up, p)
+	}
+	for _, id := range v.Hosts {
+		host, p := hostName(&d.state, id), d.part(id, v.ID)
+		acting := slices.ContainsFunc(m.Acting, func(x core.Member) bool { return x.ID == id })
+		switch {
+		case p.GetFailure() != "":
+			d.Add(findings.Error, name, "the copy on "+host+" has ended", cli.Clean(p.GetFailure()), "repair what that says, and start mcblock on "+host+" again")
+		case acting:
+		case p == nil:
+			d.Add(findings.Error, name, fmt.Sprintf("it is degraded: %s has no copy that counts", host), "its mcblock does not answer, or has not opened the volume",
+				fmt.Sprintf("start mcblock on %s: the copy is brought up to date by itself", host))
+		case p.GetBackfilling():
+			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded, and is copied to %s: %.0f %%", host, 100*float64(p.GetCopiedBytes())/float64(v.Size)), "the log does not go back to when "+host+" left", "wait; writes go there already")
+		default:
+			d.Add(findings.Warning, name, fmt.Sprintf("it is degraded: %s is being brought up to date, %s behind", host, cli.Plural(int(head-min(head, p.GetHead())), "write")), //nolint:gosec // for people
+				"it was away", "wait; if it lasts, see the logs of mcblock on "+host+" and the primary")
+		}
+	}
+}
+
+// waits says why a volume is not served; p is what its primary says of it.
+func (d *diagnosis) waits(name string, s osdmap.VolumeState, up []string, p *replicav1.VolumeStatus) {
+	m := s.Map
+	switch {
+	case d.away != nil || d.noMember != nil: // what is known may be old
+	case m.Since == 0 && len(up) == len(m.Acting) || p != nil && p.GetState() != "active" && len(up) >= m.MinSize:
+		d.Add(findings.Warning, name, "it is not served yet", fmt.Sprintf("its primary is being chosen, or prepares (%s)", cli.Either(p == nil, "none yet", p.GetState())), "wait a few seconds, and look again")
+	case len(up) < m.MinSize:
+		d.Add(findings.Error, name, fmt.Sprintf("it waits: %d of its acting hosts answer, and min_size is %d", len(up), m.MinSize), "fewer copies than that take no writes; clients wait, and nothing is lost",
+			"start mcblock on "+strings.Join(d.missing(s, up), ", "))
+	default:
+		d.Add(findings.Error, name, "it is not served", fmt.Sprintf("its primary, %s, does not answer, or has no leases", cli.Either(m.Since == 0, "not chosen yet", hostName(&d.state, m.Primary.ID))),
+			"another takes over within seconds; if none does, see the logs of mcblock on its hosts")
+	}
+}
+
+// missing are the acting hosts that do not answer.
+func (d *diagnosis) missing(s osdmap.VolumeState, up []string) (names []string) {
+	for _, x := range s.Map.Acting {
+		if n := hostName(&d.state, x.ID); !slices.Contains(up, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}

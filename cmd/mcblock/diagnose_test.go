@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
+)
+
+// well are the facts of three hosts with a volume, in which nothing is wrong.
+func well() *facts {
+	v := osdmaptest.Volume(7, "vol")
+	f := &facts{now: time.Unix(1e9, 0), self: "h1", hosts: map[core.ID]told{}}
+	f.state.Volumes = []osdmap.VolumeState{{Volume: v, Map: osdmaptest.Next(osdmap.FirstMap(v, 2), 1, 1, 2, 3)}}
+	for id := core.ID(1); id <= 3; id++ {
+		f.members = append(f.members, etcd.Member{Name: fmt.Sprint("h", id)})
+		f.state.Hosts = append(f.state.Hosts, osdmaptest.Host(id))
+		f.hosts[id] = told{GetHostResponse: &replicav1.GetHostResponse{DataBytes: 100, FreeBytes: 50, CertificateUntil: timestamppb.New(f.now.Add(365 * 24 * time.Hour)),
+			Volumes: []*replicav1.VolumeStatus{{Volume: 7, State: "replica", Head: 100}}}}
+	}
+	p := f.hosts[1].Volumes[0]
+	p.State, p.Leased = "active", true
+	return f
+}
+
+// TestDiagnose: each fault is found, with its severity and what to do, and nothing else is; without one there is nothing.
+func TestDiagnose(t *testing.T) {
+	part := func(f *facts, id core.ID) *replicav1.VolumeStatus { return f.hosts[id].Volumes[0] }
+	away := func(f *facts, ids ...core.ID) {
+		for _, id := range ids {
+			f.hosts[id] = told{err: errors.New("connection refused")}
+		}
+	}
+	acting := func(f *facts, ids ...core.ID) {
+		f.state.Volumes[0].Map = osdmaptest.Next(f.state.Volumes[0].Map, ids[0], ids...)
+	}
+	for _, c := range []struct {
+		name string
+		do   func(f *facts)
+		want []string
+	}{
+		{"nothing", func(*facts) {}, nil},
+		{"daemon", func(f *facts) { f.daemon = errors.New("no such socket") }, []string{"error daemon: this host's cmd-daemon does not answer"}},
+		{"certificate", func(f *facts) { f.certificate, f.secret = errors.New("expired"), errors.New("mode 0644") },
+			[]string{"error certificate: other hosts", "warning certificate: its key is not secret"}},
+		{"one of etcd", func(f *facts) { f.members[2].Err = errors.New("refused") }, []string{"warning etcd: 1 member down: h3; it works with 2 of 3"}},
+		{"etcd's majority", func(f *facts) {
+			f.members[1].Err, f.members[2].Err, f.away, f.state = errors.New("refused"), errors.New("refused"), osdmap.ErrAway, osdmap.State{}
+		}, []string{"error etcd: it has no majority: 1 of 3 members answer, and 2 must"}},
+		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
+		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
+		{"never run", func(f *facts) { f.self = "h9" }, []string{"error host h9: no volume can have a copy here"}},
+		{"disk", func(f *facts) { f.hosts[2].FreeBytes = 10; f.hosts[3].FreeBytes = 1 },
+			[]string{"error host h3: its disk is full", "warning host h2: its disk is nearly full"}},
+		{"certificates", func(f *facts) {
+			f.hosts[2].CertificateUntil = timestamppb.New(f.now.Add(24 * time.Hour))
+			f.hosts[3].CertificateUntil = timestamppb.New(f.now.Add(-time.Hour))
+		}, []string{"error host h3: its certificate", "warning host h2: its certificate"}},
+		{"etcd from one host", func(f *facts) { f.hosts[2].Away = "timeout" }, []string{"error host h2: etcd does not answer it"}},
+		{"broken", func(f *facts) {
+			f.hosts[3].Broken = []*replicav1.BrokenVolume{{Volume: 7, Error: "log"}}
+			f.hosts[3].Volumes = nil
+			acting(f, 1, 2)
+		}, []string{"error host h3: it cannot open its copy of volume vol", "error volume vol: it is degraded: h3 has no copy"}},
+		{"a host away", func(f *facts) { away(f, 3); acting(f, 1, 2) }, []string{"error host h3: its mcblock does not answer", "error volume vol: it is degraded: h3 has no copy"}},
+		{"min_size", func(f *facts) { away(f, 2, 3); part(f, 1).Leased = false },
+			[]string{"error host h2: its", "error host h3: its", "error volume vol: it waits: 1 of its acting hosts answer, and min_size is 2"}},
+		{"the primary", func(f *facts) { away(f, 1) }, []string{"error host h1: its", "error volume vol: it is not served"}},
+		{"no primary yet", func(f *facts) {
+			f.state.Volumes[0].Map = osdmap.FirstMap(f.state.Volumes[0].Volume, 2)
+			part(f, 1).Leased, part(f, 1).State = false, "stray"
+		}, []string{"warning volume vol: it is not served yet"}},
+		{"failed", func(f *facts) { part(f, 3).Failure = "input/output error"; acting(f, 1, 2) }, []string{"error volume vol: the copy on h3 has ended"}},
+		{"backfill", func(f *facts) { part(f, 3).Backfilling, part(f, 3).CopiedBytes = true, 1<<29; acting(f, 1, 2) }, []string{"warning volume vol: it is degraded, and is copied to h3: 50 %"}},
+		{"recovery", func(f *facts) { part(f, 3).Head = 60; acting(f, 1, 2) }, []string{"warning volume vol: it is degraded: h3 is being brought up to date, 40 writes behind"}},
+	} {
+		f := well()
+		c.do(f)
+		got := diagnose(f)
+		ok := len(got) == len(c.want)
+		for i := range min(len(got), len(c.want)) {
+			ok = ok && strings.HasPrefix(fmt.Sprintf("%v %s: %s", got[i].Severity, got[i].Subject, got[i].What), c.want[i])
+		}
+		if !ok || slices.ContainsFunc(got, func(x findings.Finding) bool { return x.Do == "" || x.Why == "" }) {
+			t.Errorf("%s: %+v; want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestDoctor: with hosts that serve there is nothing to say but that there is no daemon at the socket that is configured;
+// a host that has ended is named, and the volume that lacks it; the exit code is 1.
+func TestDoctor(t *testing.T) {
+	r := newRig(t, 2)
+	r.must("volume create vol --size 16M --min-size 1")
+	type view struct {
+		Findings []struct{ Severity, Subject, What string }
+	}
+	look := func() (v view) {
+		code, out, errs := call(t, "doctor", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &v); err != nil || code != 1 {
+			t.Fatalf("%d, %s%s, %v", code, out, errs, err)
+		}
+		return v
+	}
+	r.until("only the daemon is missing", func() error {
+		if v := look(); len(v.Findings) != 1 || v.Findings[0].Subject != "daemon" {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	r.until("status has both parts", func() error {
+		if out := r.must("status"); !strings.Contains(out, "  replica ") || !strings.Contains(out, "  active ") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	r.hosts[1].stop()
+	r.until("h2 is named", func() error {
+		v := look()
+		text := fmt.Sprint(v)
+		if !strings.Contains(text, "{error host h2 its mcblock does not answer}") || !strings.Contains(text, "{error volume vol it is degraded: h2 has no copy that counts}") || len(v.Findings) != 3 {
+			return errors.New(text)
+		}
+		return nil
+	})
+	if code, out, _ := call(t, "doctor"); code != 1 || !strings.Contains(out, "do:  see whether it runs and can be reached") || !strings.Contains(out, "3 errors; looked at this host, etcd, 2 hosts and 1 volume") {
+		t.Errorf("%d, %s", code, out)
+	}
+}

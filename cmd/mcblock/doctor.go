@@ -1,0 +1,86 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/findings"
+)
+
+const doctorHelp = `Looks for what is wrong with volumes, their hosts and etcd, and says why and what to do.
+
+This host: its certificate and key, and whether its cmd-daemon answers. Etcd: whether
+its members answer and are a majority, and records that cannot be read. Each host:
+whether its mcblock answers, its disk, its certificate, its connection with etcd. Each
+volume: whether it is served, has min_size copies, and all that it is to have; what is
+on its way there. Clocks of hosts may differ: nothing depends on them.
+
+Nothing is changed. Exit code 1 tells that something is wrong, be it a warning.
+
+The JSON has the findings, with severity, subject, what, why and do.`
+
+func doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "doctor [flags]",
+		Short:   "Say what is wrong with volumes, hosts and etcd, why, and what to do",
+		Long:    doctorHelp,
+		Example: "  mcblock doctor\n  mcblock doctor -o json",
+		Args:    cli.NoArgs,
+	}
+	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
+			f, err := examine(ctx, c, flags.timeout)
+			if err != nil {
+				return err
+			}
+			found := diagnose(f)
+			w := cmd.OutOrStdout()
+			if out.IsJSON() {
+				err = out.JSON(w, struct {
+					Findings []findings.Finding `json:"findings"`
+				}{append([]findings.Finding{}, found...)})
+			} else {
+				looked := fmt.Sprintf("this host, etcd, %s and %s", cli.Plural(len(f.state.Hosts), "host"), cli.Plural(len(f.state.Volumes), "volume"))
+				err = findings.Text(w, found, looked, cli.Colored(w))
+			}
+			if slices.ContainsFunc(found, func(f findings.Finding) bool { return f.Severity >= findings.Warning }) {
+				return cmp.Or(err, errors.New("not all is well"))
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// examine finds out all facts. The error is that of ctx.
+func examine(ctx context.Context, c *cluster, limit time.Duration) (*facts, error) {
+	f := &facts{now: time.Now(), self: c.cfg.Name, endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
+	f.certificate, f.secret = checkCertificate(c.cfg, f.now), files(c.cfg).Exposed()
+	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", limit)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	if _, err := d.GetDaemon(ctx, &mcrdmav1.GetDaemonRequest{}); err != nil && cli.CodeOf(err) != codes.Canceled {
+		f.daemon = err
+	}
+	short, cancel := context.WithTimeout(ctx, limit)
+	f.members, f.noMember = c.store.Members(short)
+	cancel()
+	if f.noMember == nil {
+		f.state, f.away = c.Read(ctx)
+		f.hosts = ask(ctx, files(c.cfg), own(c.cfg), f.state.Hosts, limit)
+	}
+	return f, ctx.Err()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// statuses tells how a host is.
+type statuses struct {
+	replicav1.UnimplementedStatusesServer
+	cfg  *config.Config
+	host atomic.Pointer[replica.Host] // nil: it is being opened
+}
+
+// GetHost implements the protocol.
+func (s *statuses) GetHost(ctx context.Context, _ *replicav1.GetHostRequest) (*replicav1.GetHostResponse, error) {
+	who, err := identity.FromContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !who.Is(identity.Host, identity.Admin) {
+		return nil, status.Errorf(codes.PermissionDenied, "%v is neither a host nor an administrator", who)
+	}
+	h := s.host.Load()
+	if h == nil {
+		return nil, status.Errorf(codes.Unavailable, "host %s is starting: try again", s.cfg.Name)
+	}
+	a := &replicav1.GetHostResponse{Name: s.cfg.Name, Version: cli.Version()}
+	a.DataBytes, a.FreeBytes = space(s.cfg.Data)
+	if _, until, err := files(s.cfg).Read(); err == nil && !until.IsZero() {
+		a.CertificateUntil = timestamppb.New(until)
+	}
+	health := h.Health()
+	if health.Away != nil {
+		a.Away = health.Away.Error()
+	}
+	for id, err := range health.Broken {
+		a.Broken = append(a.Broken, &replicav1.BrokenVolume{Volume: id, Error: err.Error()})
+	}
+	for _, v := range h.Volumes() {
+		x := v.Status()
+		to := &replicav1.VolumeStatus{Volume: v.Info().ID, State: x.State.String(), Epoch: x.Map.Epoch, Leased: x.Leased, Head: x.Head.Index,
+			Committed: x.Commit, Durable: x.Stable, Stored: x.Applied, Backfilling: x.Backfilling, CopiedBytes: x.Copied}
+		if x.Failure != nil {
+			to.Failure = x.Failure.Error()
+		}
+		a.Volumes = append(a.Volumes, to)
+	}
+	return a, nil
+}
+
+// A told is what a host says of itself, or why it does not.
+type told struct {
+	*replicav1.GetHostResponse
+	err error
+}
+
+// ask asks all hosts at the same time, each for so long.
+func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []osdmap.Host, limit time.Duration) map[core.ID]told {
+	all := map[core.ID]told{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, h := range hosts {
+		wg.Go(func() {
+			a, err := askOne(ctx, f, own, h, limit)
+			mu.Lock()
+			defer mu.Unlock()
+			all[h.ID] = told{a, err}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdmap.Host, limit time.Duration) (*replicav1.GetHostResponse, error) {
+	creds, err := f.Client(identity.Identity{Role: identity.Host, Name: h.Name})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+h.Peer, grpc.WithTransportCredentials(creds), identity.Claim(own))
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return replicav1.NewStatusesClient(conn).GetHost(ctx, &replicav1.GetHostRequest{})
+}
+
+// own is who this host's programs are to other hosts.
+func own(c *config.Config) identity.Identity {
+	return identity.Identity{Role: identity.Host, Name: c.Name}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// A partView is a host's part in a volume, as the host says, in JSON.
+type partView struct {
+	Volume      string `json:"volume"`
+	Host        string `json:"host"`
+	State       string `json:"state,omitempty"` // of the host: active is the primary that serves
+	Epoch       uint64 `json:"epoch"`
+	Served      bool   `json:"served"`
+	Head        uint64 `json:"head"`    // entries in its log
+	Durable     uint64 `json:"durable"` // at all acting hosts
+	Stored      uint64 `json:"stored"`
+	Backfilling bool   `json:"backfilling"`
+	Copied      uint64 `json:"copied_bytes"`
+	Error       string `json:"error,omitempty"` // why the copy has ended, or the host says nothing
+}
+
+// parts are all hosts' parts in all volumes.
+func parts(s *osdmap.State, hosts map[core.ID]told) []partView {
+	list := []partView{}
+	for _, v := range s.Volumes {
+		for _, id := range v.Volume.Hosts {
+			p := partView{Volume: v.Volume.Name, Host: hostName(s, id), Error: "it has no copy yet"}
+			if err := hosts[id].err; err != nil {
+				p.Error = cli.Clean(err.Error())
+			}
+			for _, x := range hosts[id].GetVolumes() {
+				if x.GetVolume() == v.Volume.ID {
+					p.State, p.Epoch, p.Served, p.Head, p.Durable, p.Stored = x.GetState(), x.GetEpoch(), x.GetLeased(), x.GetHead(), x.GetDurable(), x.GetStored()
+					p.Backfilling, p.Copied, p.Error = x.GetBackfilling(), x.GetCopiedBytes(), cli.Clean(x.GetFailure())
+				}
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func writeParts(w io.Writer, out *cli.Output, list []partView) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var rows [][]any
+	for _, p := range list {
+		note := p.Error
+		if p.Backfilling {
+			note = fmt.Sprintf("%d bytes copied", p.Copied)
+		}
+		rows = append(rows, []any{p.Volume, p.Host, p.State, p.Epoch, p.Head, p.Durable, note})
+	}
+	fmt.Fprintln(w)
+	return out.Table(w, []string{"volume", "host", "state", "epoch", "entries", "durable", "note"}, rows)
+}

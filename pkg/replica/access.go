@@ -1,0 +1,76 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// ErrDenied: the volume is not for this client.
+var ErrDenied = errors.New("not allowed")
+
+// access is who may open a volume.
+type access struct {
+	mu     sync.Mutex
+	volume osdmap.Volume // as the configuration manager last said
+	grants map[string]chan struct{}
+	ended  bool
+}
+
+// Grant lets a client open the volume, by its name as in [osdmap.Volume.Allows]. The channel is closed when it
+// may not any longer, or the volume is closed here. The error wraps ErrDenied.
+func (v *Volume) Grant(client string) (ended <-chan struct{}, err error) {
+	a := &v.access
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.volume.Allows(client) {
+		who := client
+		if who == "" {
+			who = "a client without a certificate, or without an identity in it,"
+		}
+		return nil, fmt.Errorf("volume %s: %w: %s may not open it, only %s; \"mcblock volume allow\" changes that", v.info.Name, ErrDenied, who, strings.Join(a.volume.Allow, ", "))
+	}
+	c := a.grants[client]
+	if c == nil {
+		c = make(chan struct{})
+		a.grants[client] = c
+	}
+	if a.ended {
+		close(c)
+		delete(a.grants, client)
+	}
+	return c, nil
+}
+
+// set takes what the configuration manager says, and ends the grants of those that may not any longer.
+func (a *access) set(v osdmap.Volume) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.grants == nil {
+		a.grants = map[string]chan struct{}{}
+	}
+	v.Allow = slices.Clone(v.Allow)
+	a.volume = v
+	a.end(func(client string) bool { return !v.Allows(client) })
+}
+
+// close ends all grants.
+func (a *access) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	a.end(func(string) bool { return true })
+}
+
+func (a *access) end(these func(client string) bool) {
+	for client, c := range a.grants {
+		if these(client) {
+			close(c)
+			delete(a.grants, client)
+		}
+	}
+}

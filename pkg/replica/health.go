@@ -1,0 +1,39 @@
+package replica
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Health is how a host is, its volumes aside.
+type Health struct {
+	Known  bool    // the configuration manager has said which hosts and volumes there are
+	Away   error   // why it does not answer any more; nil: it does
+	Faults []error // records that cannot be used
+	Broken map[uint64]error
+}
+
+// Health returns how the host is now.
+func (h *Host) Health() Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := Health{Known: len(h.state.Hosts) > 0, Away: h.state.Away, Faults: slices.Clone(h.state.Faults), Broken: map[uint64]error{}}
+	maps.Copy(s.Broken, h.broken)
+	maps.DeleteFunc(s.Broken, func(_ uint64, err error) bool { return err == nil })
+	return s
+}
+
+// Ready says whether the host serves the volumes that it has to, and what is to be known of it.
+func (h *Host) Ready() (ok bool, note string) {
+	s := h.Health()
+	switch {
+	case !s.Known:
+		return false, "the configuration manager has not answered yet"
+	case len(s.Broken) > 0:
+		return false, fmt.Sprintf("%d volumes cannot be opened: the log says why", len(s.Broken))
+	case s.Away != nil:
+		return true, "the configuration manager does not answer; volumes go on as they are"
+	}
+	return true, ""
+}
