@@ -48,7 +48,7 @@ func (r *rig) unopened(host int, want error, says string) {
 	r.wait("the copy is refused", func() error {
 		_, err := r.hosts[host].Volume(volumeName)
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
-			return fmt.Errorf("%v, want %v, %q", err, want, says)
+			return fmt.Errorf("%w, want %q of %q", err, says, want)
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	r.wait("the copy ends", func() error {
 		if err := r.volume(1).Status().Failure; !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "others go on without it") {
-			return fmt.Errorf("it says %v", err)
+			return fmt.Errorf("it says %w", err)
 		}
 		return nil
 	})

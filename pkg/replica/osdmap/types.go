@@ -58,7 +58,7 @@ type Volume struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Loopback, in the list of a volume's clients, is each that connects from the host itself, in plain text.
+// Loopback in the list of a volume's clients is each that connects from the host itself, in plain text.
 const Loopback = "loopback"
 
 // A VolumeState is a volume with its present map.

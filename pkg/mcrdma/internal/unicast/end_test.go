@@ -216,7 +216,9 @@ func TestNewestConnection(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		_ = last.Close()
-		<-ends
+		if err := <-ends; err == nil {
+			t.Error("it has ended without an error")
+		}
 	})
 }
 
