@@ -49,6 +49,8 @@ type peer struct {
 	reset  reset
 
 	adding    bool   // to the group
+	present   bool   // in the newest view that was asked for
+	left      bool   // while it was being added it has come, and left again
 	from      uint64 // it gets the entries from this one on by the group; 0: it gets none
 	promoting bool   // it has all that is acknowledged, and is going to be proposed
 }
@@ -314,10 +316,11 @@ func (n *Node) Added(iv Interval, m Member, from uint64, now time.Duration) {
 		return
 	}
 	if p := n.peer(m); p != nil && p.adding {
-		if p.adding = false; from > 0 && from <= n.log.head().Index+1 {
+		if p.adding = false; from > 0 && from <= n.log.head().Index+1 && !p.left {
 			p.from = from
 			n.tend(p, now)
 		}
+		p.left = false
 	}
 	n.advance(now)
 }
@@ -424,8 +427,11 @@ func (n *Node) View(iv Interval, number uint32, members []Member, now time.Durat
 	}
 	l.wanted = &view{number, slices.Clone(members)}
 	for i := range l.peers {
-		if p := &l.peers[i]; !slices.Contains(members, p.member) {
+		p := &l.peers[i]
+		was := p.present
+		if p.present = slices.Contains(members, p.member); !p.present {
 			p.promoting, p.from = false, 0
+			p.left = p.left || was && p.adding
 		}
 	}
 	n.require()

@@ -96,7 +96,7 @@ func (e *encoder) state(n *Node) {
 		p := &l.peers[i]
 		e.members(p.member)
 		e.num(uint64(p.heard), uint64(p.lease), p.next, p.match, p.durable, uint64(p.stage), p.cursor, p.pushed.from, uint64(p.pushed.at), p.asked.from, uint64(p.asked.at), p.reset.have, p.reset.tail, p.from)
-		e.flag(p.known, p.started, p.refill, p.reset.sent, p.adding, p.promoting)
+		e.flag(p.known, p.started, p.refill, p.reset.sent, p.adding, p.present, p.left, p.promoting)
 	}
 }
 

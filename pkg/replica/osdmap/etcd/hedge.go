@@ -10,7 +10,7 @@ import (
 
 // hedge is after how long without an answer of one member the next one is asked as well. A member that is frozen keeps
 // its connections, and answers nothing.
-const hedge = 100 * time.Millisecond
+const hedge = 200 * time.Millisecond
 
 // members are the ways to the members of the cluster, of which one is asked first: that which has answered last.
 type members struct {
