@@ -66,13 +66,14 @@ type nic struct {
 const oneCPU = "1,maxcpus=2"
 
 // start starts QEMU. The card that is given first is eth0. The idle card is notified of
-// each packet (event_idx=off), so that one which it has missed goes with the next.
+// each packet (event_idx=off), so that one which it has missed goes with the next. The kernel takes a
+// timer that is late, because QEMU had no processor, for a broken one, unless told (no_timer_check).
 func (g *Guest) start(ns *netns, img *Image, memory int, params string, nics ...nic) error {
 	args := []string{"-nodefaults", "-no-user-config", "-no-reboot",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", oneCPU, "-m", fmt.Sprint(memory),
 		"-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-kernel", img.kernel, "-initrd", img.initramfs,
-		"-append", "console=ttyS0 loglevel=4 panic=-1 tsc=reliable mitigations=off " + params}
+		"-append", "console=ttyS0 loglevel=4 panic=-1 tsc=reliable no_timer_check mitigations=off " + params}
 	var files []*os.File
 	for i, n := range nics {
 		args = append(args, "-netdev", fmt.Sprintf("dgram,id=net%d,local.type=fd,local.str=%d", i, 3+i),
