@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 )
@@ -24,4 +27,35 @@ func addDaemonFlags(cmd *cobra.Command) *daemonFlags {
 // dial returns the daemon; it connects when it is first called. The error is one of usage.
 func (f *daemonFlags) dial() (*cli.Daemon, error) {
 	return cli.DialDaemon(cli.Socket(f.socket), "cmd-daemon", f.timeout)
+}
+
+// A question is a command under way that asks the daemon.
+type question struct {
+	context.Context
+	*cli.Daemon
+	out  *cli.Output
+	w    io.Writer
+	args []string
+}
+
+// asking makes a command one that asks the daemon of its flags, and shows the answer.
+func asking(cmd *cobra.Command, ask func(question) error) *daemonFlags {
+	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		d, err := flags.dial()
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		return ask(question{cmd.Context(), d, out, cmd.OutOrStdout(), args})
+	}
+	return flags
+}
+
+// show shows an answer as JSON, or as text does.
+func (q question) show(answer proto.Message, text func() error) error {
+	if q.out.IsJSON() {
+		return q.out.Message(q.w, answer)
+	}
+	return text()
 }

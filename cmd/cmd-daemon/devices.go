@@ -30,23 +30,14 @@ The JSON is a ListDevicesResponse (api/mcrdma/v1/daemon.proto).`,
 		Example: "  cmd-daemon devices\n  cmd-daemon devices --counters",
 		Args:    cli.NoArgs,
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
 	cmd.Flags().BoolVar(&all, "counters", false, "show all counters that are not 0")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := flags.dial()
+	asking(cmd, func(q question) error {
+		l, err := q.ListDevices(q, &mcrdmav1.ListDevicesRequest{})
 		if err != nil {
 			return err
 		}
-		defer d.Close()
-		l, err := d.ListDevices(cmd.Context(), &mcrdmav1.ListDevicesRequest{})
-		if err != nil {
-			return err
-		}
-		if out.IsJSON() {
-			return out.Message(cmd.OutOrStdout(), l)
-		}
-		return devicesText(cmd.OutOrStdout(), out, l, all)
-	}
+		return q.show(l, func() error { return devicesText(q.w, q.out, l, all) })
+	})
 	return cmd
 }
 

@@ -29,21 +29,22 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without membership
 		Example: "  cmd-daemon groups\n  cmd-daemon groups -o json",
 		Args:    cli.NoArgs,
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return list(cmd, flags, func(w io.Writer, l *mcrdmav1.ListGroupsResponse) error {
-			if l.Memberships = nil; out.IsJSON() {
-				return out.Message(w, l)
-			}
+	asking(cmd, func(q question) error {
+		l, err := q.ListGroups(q, &mcrdmav1.ListGroupsRequest{})
+		if err != nil {
+			return err
+		}
+		l.Memberships = nil
+		return q.show(l, func() error {
 			var rows [][]any
 			for _, g := range l.GetGroups() {
 				f := g.GetFormation()
 				rows = append(rows, []any{groupName(f.GetGroup()), cli.QPN(f.GetMcId()), g.GetService(), pathName(f.GetPath()), len(f.GetMembers()), f.GetFormation(),
 					g.GetProgram(), g.GetPid(), userName(g.GetUid()), cli.Since(g.GetCreated(), time.Now()), strings.Join(g.GetProblems(), "; ")})
 			}
-			return out.Table(w, []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
+			return q.out.Table(q.w, []string{"group", "mc_id", "service", "path", "receivers", "formation", "program", "pid", "user", "age", "problems"}, rows)
 		})
-	}
+	})
 	return cmd
 }
 
@@ -64,35 +65,22 @@ The JSON is a ListGroupsResponse (api/mcrdma/v1/daemon.proto) without groups.`,
 		Example: "  cmd-daemon members\n  cmd-daemon members -o json",
 		Args:    cli.NoArgs,
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return list(cmd, flags, func(w io.Writer, l *mcrdmav1.ListGroupsResponse) error {
-			if l.Groups = nil; out.IsJSON() {
-				return out.Message(w, l)
-			}
+	asking(cmd, func(q question) error {
+		l, err := q.ListGroups(q, &mcrdmav1.ListGroupsRequest{})
+		if err != nil {
+			return err
+		}
+		l.Groups = nil
+		return q.show(l, func() error {
 			var rows [][]any
 			for _, m := range l.GetMemberships() {
 				rows = append(rows, []any{groupName(m.GetGroup()), cli.QPN(m.GetMcId()), m.GetSender(), m.GetService(), pathName(m.GetPath()), m.GetFormation(),
 					viewNumber(m.GetView()), viewHosts(m), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now())})
 			}
-			return out.Table(w, []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
+			return q.out.Table(q.w, []string{"group", "mc_id", "sender", "service", "path", "formation", "view", "receivers", "program", "pid", "user", "age"}, rows)
 		})
-	}
+	})
 	return cmd
-}
-
-// list asks for groups and memberships, and shows them.
-func list(cmd *cobra.Command, flags *daemonFlags, show func(io.Writer, *mcrdmav1.ListGroupsResponse) error) error {
-	d, err := flags.dial()
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
-	if err != nil {
-		return err
-	}
-	return show(cmd.OutOrStdout(), l)
 }
 
 // groupCommand holds what there is to do with one group.
@@ -124,42 +112,32 @@ Exit code 1 means that the group was not found, or that something is wrong with 
 		Example: "  cmd-daemon group show 10.1.0.11/3\n  cmd-daemon group show 10.1.0.11/0x800001",
 		Args:    cli.ExactArg("one group, SOURCE/NUMBER or SOURCE/0xMC_ID, such as 10.1.0.11/3 or 10.1.0.11/0x800001"),
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
-	cmd.ValidArgsFunction = completeGroups(flags)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := grouptree.ParseKey(args[0])
+	cmd.ValidArgsFunction = completeGroups(asking(cmd, func(q question) error {
+		name := q.args[0]
+		key, err := grouptree.ParseKey(name)
 		if err != nil {
 			return cli.Usage(err)
 		}
 		id := &mcrdmav1.GroupID{Source: key.Source.String(), Number: cmp.Or(key.Number, uint64(key.ID))}
-		d, err := flags.dial()
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		answer, err := d.GetGroup(cmd.Context(), &mcrdmav1.GetGroupRequest{Group: id})
+		answer, err := q.GetGroup(q, &mcrdmav1.GetGroupRequest{Group: id})
 		g := answer.GetGroup()
 		if cli.CodeOf(err) == codes.NotFound {
-			l, err := d.ListGroups(cmd.Context(), &mcrdmav1.ListGroupsRequest{})
+			l, err := q.ListGroups(q, &mcrdmav1.ListGroupsRequest{})
 			if err != nil {
 				return err
 			}
 			if g = withMCID(l, id); g == nil {
-				return showMembership(cmd, l, out, args[0], id)
+				return showMembership(q, l, name, id)
 			}
 		} else if err != nil {
 			return err
 		}
-		if out.IsJSON() {
-			err = out.Message(cmd.OutOrStdout(), g)
-		} else {
-			err = groupText(cmd.OutOrStdout(), out, g, time.Now())
-		}
+		err = q.show(g, func() error { return groupText(q.w, q.out, g, time.Now()) })
 		if n := len(g.GetProblems()); err == nil && n > 0 {
-			err = fmt.Errorf("group %s: %s", args[0], cli.Plural(n, "problem"))
+			err = fmt.Errorf("group %s: %s", name, cli.Plural(n, "problem"))
 		}
 		return err
-	}
+	}))
 	return cmd
 }
 
@@ -174,20 +152,21 @@ func withMCID(l *mcrdmav1.ListGroupsResponse, id *mcrdmav1.GroupID) *mcrdmav1.Gr
 }
 
 // showMembership shows a group in which this host receives.
-func showMembership(cmd *cobra.Command, l *mcrdmav1.ListGroupsResponse, out *cli.Output, name string, id *mcrdmav1.GroupID) error {
+func showMembership(q question, l *mcrdmav1.ListGroupsResponse, name string, id *mcrdmav1.GroupID) error {
 	var m *mcrdmav1.MembershipInfo // in the latest formation
 	for _, x := range l.GetMemberships() {
 		if k := x.GetGroup(); proto.Equal(k, id) || k.GetSource() == id.GetSource() && uint64(x.GetMcId()) == id.GetNumber() && x.GetMcId() != 0 {
 			m = x
 		}
 	}
-	switch {
-	case m == nil:
+	if m == nil {
 		return fmt.Errorf("there is no group %s here; \"cmd-daemon groups\" and \"cmd-daemon members\" list those there are", name)
-	case out.IsJSON():
-		return out.Message(cmd.OutOrStdout(), m)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
+	return q.show(m, func() error { return membershipText(q, m) })
+}
+
+func membershipText(q question, m *mcrdmav1.MembershipInfo) error {
+	_, err := fmt.Fprintf(q.w, "group %s, %sservice %s\n  sender    %s\n  program   %s, pid %d, user %s, since %s\n  path      %s, formation %d\n  view      %s\n",
 		groupName(m.GetGroup()), mcID(m.GetMcId()), m.GetService(), m.GetSender(), m.GetProgram(), m.GetPid(), userName(m.GetUid()), cli.Since(m.GetSince(), time.Now()),
 		pathName(m.GetPath()), m.GetFormation(), cmp.Or(viewNumber(m.GetView()), "none is recorded"))
 	if err != nil {
@@ -197,7 +176,7 @@ func showMembership(cmd *cobra.Command, l *mcrdmav1.ListGroupsResponse, out *cli
 	for _, x := range m.GetMembers() {
 		rows = append(rows, []any{x.GetAddress(), x.GetHost()})
 	}
-	return out.Tables(cmd.OutOrStdout(), cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
+	return q.out.Tables(q.w, cli.Table{Header: []string{"receiver", "host"}, Rows: rows})
 }
 
 // viewNumber is the number of a view in words; "": there is none.

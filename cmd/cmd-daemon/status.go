@@ -28,27 +28,17 @@ The JSON is a GetDaemonResponse (api/mcrdma/v1/daemon.proto).`,
   cmd-daemon status --socket lab/h1/daemon.sock -o json`,
 		Args: cli.NoArgs,
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := flags.dial()
+	asking(cmd, func(q question) error {
+		s, err := q.GetDaemon(q, &mcrdmav1.GetDaemonRequest{})
 		if err != nil {
 			return err
 		}
-		defer d.Close()
-		s, err := d.GetDaemon(cmd.Context(), &mcrdmav1.GetDaemonRequest{})
-		if err != nil {
-			return err
-		}
-		if out.IsJSON() {
-			err = out.Message(cmd.OutOrStdout(), s)
-		} else {
-			err = statusText(cmd.OutOrStdout(), out, d.Socket, s, time.Now())
-		}
+		err = q.show(s, func() error { return statusText(q.w, q.out, q.Socket, s, time.Now()) })
 		if n := len(s.GetProblems()); err == nil && n > 0 {
 			err = fmt.Errorf("%s; cmd-daemon doctor says what to do", cli.Plural(n, "problem"))
 		}
 		return err
-	}
+	})
 	return cmd
 }
 

@@ -31,21 +31,15 @@ The JSON is one WatchEventsResponse (api/mcrdma/v1/daemon.proto) in each line.`,
 		Example: "  cmd-daemon watch\n  cmd-daemon watch --json | jq .kind",
 		Args:    cli.NoArgs,
 	}
-	out, flags := cli.AddOutputFlag(cmd), addDaemonFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	asking(cmd, func(q question) error {
+		ctx, stop := signal.NotifyContext(q, os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		d, err := flags.dial()
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		events, err := d.WatchEvents(ctx, &mcrdmav1.WatchEventsRequest{})
+		events, err := q.WatchEvents(ctx, &mcrdmav1.WatchEventsRequest{})
 		for err == nil {
 			var e *mcrdmav1.WatchEventsResponse
 			if e, err = events.Recv(); err == nil {
 				cli.CleanMessage(e)
-				if err := writeEvent(cmd.OutOrStdout(), out, e); err != nil {
+				if err := writeEvent(q.w, q.out, e); err != nil {
 					return err
 				}
 			}
@@ -53,8 +47,8 @@ The JSON is one WatchEventsResponse (api/mcrdma/v1/daemon.proto) in each line.`,
 		if ctx.Err() != nil {
 			return nil
 		}
-		return d.Callee.Explain("WatchEvents", err)
-	}
+		return q.Callee.Explain("WatchEvents", err)
+	})
 	return cmd
 }
 
