@@ -7,8 +7,8 @@
 // An [Entry] is one write; its header and data are the same on the wire and on disk. A record is a header of
 // 64 bytes, each with a CRC-32C of its own and of its data; records other than entries are the changes
 // of core, in one sequence, so that what is durable is always all up to some change. All that is queued is
-// written and synced at once, while what comes next queues (group commit). Entries wait for more for a while, unless a
-// flush waits for them (Options.Delay, Hurry).
+// written and synced at once, while what comes next queues (group commit). Entries that no flush waits for
+// wait for more for a while (Options.Delay, Hurry).
 //
 // # Files
 //
