@@ -36,6 +36,11 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a member is promoted while it may yet be told to begin anew", "primary.go", "if !p.started || p.resetPending() ||", "if !p.started || !M && p.resetPending() ||"},
 	{"the acting set shrinks below min_size", "primary.go", "len(acting) > n.osdmap.MinSize {", "(M || len(acting) > n.osdmap.MinSize) {"},
 	{"a revived volume does not wait for all", "follower.go", "return // it may be alive, and then it takes over", "if M {\n\t\t\t\t\tcontinue\n\t\t\t\t}\n\t\t\t\treturn"},
+	{"a replaced disk counts for the one before", "follower.go", "x.Born > m.Incarnation ||", "!M && x.Born > m.Incarnation ||"},
+	{"the operator's primary does not wait for the old one", "operator.go", "n.Primary, n.Since = m.Acting[i], n.Epoch", "if n.Primary, n.Since = m.Acting[i], n.Epoch; M && m.Primary.ID != id {\n\t\tn.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x == m.Primary })\n\t}"},
+	{"a primary that is replaced has a successor at once", "operator.go", "n.Primary, n.Since = Member{}, 0\n\t}", "if n.Primary, n.Since = Member{}, 0; M {\n\t\t\tn.Primary, n.Since = n.Acting[0], n.Epoch\n\t\t}\n\t}"},
+	{"members do not wait when the primary is replaced", "node.go", "n.follow.granted = now // the new", "n.follow.granted = pick(M && m.Since == 0, n.follow.granted-n.cfg.Grace, now) // the new"},
+	{"a replaced host is taken back", "node.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
 }
 
 const pickText = `package core
