@@ -205,7 +205,7 @@ func (n *Node) start(b Start) {
 // reset begins a backfill. A member of the acting set never needs one, and its log may be the only one.
 func (n *Node) reset(tail Version, have uint64) {
 	f := &n.follow
-	if f.match != have || f.match >= tail.Index && (f.match > 0 || f.stage >= Pulling) || n.osdmap.holds(n.self.ID) {
+	if f.match != have || f.match >= tail.Index && (f.match > 0 || f.stage >= Pulling) || n.osdmap.Holds(n.self.ID) {
 		return
 	}
 	n.hard.Backfilling, n.hard.Applying = true, tail.Index
@@ -287,7 +287,7 @@ func (n *Node) tickFollower(now time.Duration) {
 	}
 	if n.osdmap.Acts(n.self) {
 		n.takeOver()
-	} else if n.osdmap.holds(n.self.ID) {
+	} else if n.osdmap.Holds(n.self.ID) {
 		n.revive()
 	}
 }

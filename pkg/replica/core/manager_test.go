@@ -79,6 +79,9 @@ func (w *world) swap(m Map) {
 		}
 		lead := w.hosts[m.Primary.ID].disk
 		for _, x := range m.Acting {
+			if slices.Contains(w.lost, m.Primary.ID) {
+				break // it was asked for before that was replaced
+			}
 			if d := w.hosts[x.ID].disk; d.hard.LastEpochStarted > lead.hard.LastEpochStarted || d.hard.LastEpochStarted == lead.hard.LastEpochStarted && d.head().Compare(lead.head()) > 0 {
 				w.fail("%v goes on with %v, and %v has %v", m.Primary, lead.head(), x, d.head())
 			}

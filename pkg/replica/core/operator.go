@@ -12,6 +12,8 @@ var (
 	ErrLast = errors.New("no other host is in the acting set")
 	// ErrActing: the acting set does not have the host, or is too small.
 	ErrActing = errors.New("not in the acting set")
+	// ErrPlace: the host that is to give its place has none, or the one that is to get it has one.
+	ErrPlace = errors.New("no place to give")
 )
 
 // These are the maps that an operator may have follow another, by compare-and-swap as any other. Each keeps A1 to A3, but
@@ -61,6 +63,28 @@ func (m *Map) Only(x Member) Map {
 	n := m.next()
 	n.Acting, n.Primary, n.Since = []Member{x}, Member{}, 0
 	return n
+}
+
+// Replaced gives the place of a host to another one, which gets a copy. If the host is in the acting set it is taken out
+// as by Without, or with only not zero the rest is given up as by Only.
+func (m *Map) Replaced(lost, by ID, only Member) (n Map, err error) {
+	i := slices.Index(m.Up, lost)
+	if i < 0 || slices.Contains(m.Up, by) {
+		return Map{}, fmt.Errorf("%w: of hosts %v, %d is to be replaced by %d", ErrPlace, m.Up, lost, by)
+	}
+	switch n = m.next(); {
+	case only != Member{}:
+		n = m.Only(only)
+	case m.Unused():
+		if k := slices.Index(n.Acting, Member{ID: lost}); k >= 0 {
+			n.Acting[k].ID = by
+		}
+	case m.Holds(lost):
+		n, err = m.Without(lost)
+	}
+	n.Up = slices.Clone(m.Up)
+	n.Up[i] = by
+	return n, err
 }
 
 // Unused says that the volume has never had a primary: it holds nothing.

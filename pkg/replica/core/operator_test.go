@@ -57,22 +57,17 @@ func (w *world) orders() {
 // replace gives a host's place to one that has none, or takes it out of the acting set.
 func (w *world) replace(id ID) {
 	m := w.osdmap
-	if m.holds(id) {
-		if !w.survives(id) {
-			return
-		}
-		m, _ = m.Without(id)
-	} else {
-		m = m.next()
+	if m.Holds(id) && !w.survives(id) {
+		return
 	}
 	i := slices.IndexFunc(w.hosts, func(h *host) bool { return !w.up(h.id) })
-	if i >= 0 {
-		w.tally.replaced++
-		m.Up = slices.Clone(m.Up)
-		m.Up[slices.Index(m.Up, id)] = ID(i)
-		w.later(w.soon(), event{kind: evStart, host: Member{ID: ID(i)}})
+	if i < 0 {
+		w.operate(m.Without(id))
+		return
 	}
-	w.operate(m, nil)
+	w.tally.replaced++
+	w.later(w.soon(), event{kind: evStart, host: Member{ID: ID(i)}})
+	w.operate(m.Replaced(id, ID(i), Member{}))
 }
 
 // drop: a host learns that its place was given to another. It ends its copy.
@@ -102,28 +97,38 @@ func (w *world) lossOrders() {
 	if w.rnd.IntN(4) == 0 { // all of the acting set are lost, but another host has some of it
 		id := m.Up[w.rnd.IntN(len(m.Up))]
 		if x := (Member{id, w.hosts[id].disk.hard.Incarnation}); intact(x) {
-			w.tally.only++
-			w.client.lose(w)
-			w.only = m.Epoch + 1
-			w.operate(m.Only(x), nil)
+			w.goOn(x)
 		}
 		return
 	}
 	i := w.rnd.IntN(len(m.Acting))
 	gone, lost := m.Acting[i], m.Acting[i].ID
-	if !slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID != lost && intact(x) }) {
+	k := slices.IndexFunc(m.Acting, func(x Member) bool { return x.ID != lost && intact(x) })
+	if k < 0 {
 		return
 	}
+	other, born := m.Acting[k].ID, gone.Incarnation
 	if w.rnd.IntN(2) == 0 { // it comes back with another disk before the operator knows
 		w.tally.wiped++
 		w.wipe(w.hosts[lost])
-		w.lost = []ID{lost}
+		w.lost, born = []ID{lost}, w.hosts[lost].disk.hard.Incarnation
 		w.pass(time.Duration(w.rnd.IntN(4000)) * time.Millisecond)
 	}
-	if m = w.osdmap; slices.Contains(m.Acting, gone) {
-		w.operate(m.Without(lost))
+	if m = w.osdmap; m.Acts(gone) || slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == lost && x.Incarnation < born }) {
+		next, err := m.Without(lost)
+		if w.operate(next, err); err != nil {
+			w.goOn(Member{other, w.hosts[other].disk.hard.Incarnation})
+		}
 	}
 	w.lost = nil
+}
+
+// goOn gives up all but what one has.
+func (w *world) goOn(x Member) {
+	w.tally.only++
+	w.client.lose(w)
+	w.only = w.osdmap.Epoch + 1
+	w.operate(w.osdmap.Only(x), nil)
 }
 
 // lose: the volume goes on with any of what was written.
@@ -166,7 +171,7 @@ func TestReplace(t *testing.T) {
 				if lost.n == nil && !alive { // it does not know yet
 					w.start(lost)
 				}
-				if w.ends(t); !w.osdmap.holds(3) || w.osdmap.holds(lost.id) || lost.n != nil || len(lost.disk.log) > 0 {
+				if w.ends(t); !w.osdmap.Holds(3) || w.osdmap.Holds(lost.id) || lost.n != nil || len(lost.disk.log) > 0 {
 					t.Errorf("%+v, and the lost host has %+v", w.osdmap, lost.disk)
 				}
 			}
@@ -224,10 +229,13 @@ func TestOrders(t *testing.T) {
 		"promote one that does not act":          func() error { _, err := m.Promoted(3); return err },
 		"promote before there is a primary":      func() error { _, err := first.Promoted(1); return err },
 		"wait for more than there are":           func() error { _, err := m.Needs(3); return err },
+		"replace a host that has no place":       func() error { _, err := m.Replaced(4, 5, Member{}); return err },
+		"replace by one that has a place":        func() error { _, err := m.Replaced(1, 3, Member{}); return err },
+		"replace the last one that acts":         func() error { w, _ := m.Without(1); _, err := w.Replaced(2, 4, Member{}); return err },
 		"wait for none":                          func() error { _, err := m.Needs(0); return err },
 		"take the last one out of an acting set": func() error { w, _ := m.Without(1); _, err := w.Without(2); return err },
 	} {
-		if err := f(); !errors.Is(err, ErrActing) && !errors.Is(err, ErrLast) {
+		if err := f(); !errors.Is(err, ErrActing) && !errors.Is(err, ErrLast) && !errors.Is(err, ErrPlace) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -236,6 +244,13 @@ func TestOrders(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if w, err = m.Without(2); err != nil || w.Since != 4 || w.Primary != m.Primary || !slices.Equal(w.Acting, []Member{{1, 7}}) || len(m.Acting) != 2 {
+		t.Errorf("%+v, %v", w, err)
+	}
+	first.Up = []ID{1, 2}
+	if w, err = first.Replaced(2, 3, Member{}); err != nil || !slices.Equal(w.Acting, []Member{{1, 0}, {3, 0}}) || !slices.Equal(w.Up, []ID{1, 3}) || first.Up[1] != 2 || first.Acting[1].ID != 2 {
+		t.Errorf("%+v, %v", w, err)
+	}
+	if w, err = m.Replaced(1, 4, Member{3, 9}); err != nil || w.Epoch != 6 || !slices.Equal(w.Acting, []Member{{3, 9}}) || !slices.Equal(w.Up, []ID{4, 2, 3}) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }

@@ -284,7 +284,7 @@ func (n *Node) tend(p *peer, now time.Duration) {
 	to := func(b Body) { n.send(p.member, l.interval, b) }
 	switch base := p.base(); {
 	case p.refill || base < n.log.tail.Index: // by now the log has been trimmed
-		if !n.osdmap.holds(p.member.ID) && !slices.Contains(l.required, p.member) {
+		if !n.osdmap.Holds(p.member.ID) && !slices.Contains(l.required, p.member) {
 			v, _ := n.log.at(n.applied)
 			p.started, p.next, p.reset = false, 0, reset{true, p.match, v.Index}
 			to(Push{Prev: v, Reset: true, Have: p.match})

@@ -41,8 +41,8 @@ type Map struct {
 // Acts says whether a member, in this incarnation, is in the acting set.
 func (m *Map) Acts(x Member) bool { return slices.Contains(m.Acting, x) }
 
-// holds says whether a host is in the acting set, in whatever incarnation.
-func (m *Map) holds(id ID) bool {
+// Holds says whether a host is in the acting set, in whatever incarnation.
+func (m *Map) Holds(id ID) bool {
 	return slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == id })
 }
 
