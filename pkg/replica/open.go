@@ -71,6 +71,7 @@ func volumeDir(dir string, volume uint64) string {
 // openVolume opens the copy that this host has, or is to have.
 func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
 	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, events: make(chan Event, 64), closed: make(chan struct{})}
+	v.hosts.Store(&s.Volume.Hosts)
 	o := &local{Volume: v, cfg: cfg}
 	l := &loop{mailbox: newMailbox(), beat: cfg.Beat, out: o, log: cfg.Log.With("volume", s.Volume.Name), calls: newCalls(), stopped: make(chan struct{})}
 	v.loop = l

@@ -113,11 +113,14 @@ type Status struct {
 	Backfilling                     bool
 	// Leased: reads are served, and writes acknowledged.
 	Leased bool
+	Disk   HardState // that is durable
+	Synced Version   // the last entry of the log that is
 }
 
 // Status returns the node's present status.
 func (n *Node) Status(now time.Duration) Status {
-	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now)}
+	synced, _ := n.log.at(n.disk.durable)
+	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
 }
 
 func (n *Node) state() State {
