@@ -19,8 +19,8 @@ import (
 )
 
 func volumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Short: "Make, show and delete volumes"}
-	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand())
+	cmd := &cobra.Command{Use: "volume", Short: "Make, show, check and change volumes"}
+	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand(), replaceHostCommand(), lostCommand(), promoteCommand(), minSizeCommand(), scrubCommand())
 	cli.Parent(cmd)
 	return cmd
 }

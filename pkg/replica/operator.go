@@ -254,7 +254,7 @@ func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*o
 		}
 		for _, c := range o.Copies(ctx, s, v) {
 			if c.Host == host && (!c.alive() || !m.Acts(c.Self)) {
-				return m, fmt.Errorf("the host has restarted, or its copy has ended, and the primary does not know yet: %w: %s", cmp.Or(c.Err, errAgain), c.Failure)
+				return m, fmt.Errorf("%w: the host does not answer, has just restarted, or its copy has ended: wait until it is back (mcblock volume show)", core.ErrActing)
 			}
 		}
 		return m, nil

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,8 +13,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/store"
 )
 
-// scrubTries is how often a piece is compared again, that was written to meanwhile, or while the acting set changes.
-const scrubTries = 100
+// scrubTime is how long a piece is compared again that was written to meanwhile, or while the acting set changes.
+const scrubTime = 10 * time.Second
+
+// ErrUnreadable: a host cannot read its copy.
+var ErrUnreadable = errors.New("it cannot be read")
+
+var errBusy = errors.New("written to all the time")
 
 // A Scrubbed is a piece of a volume, as its acting members have it, all as of the same entry of the log.
 type Scrubbed struct {
@@ -47,9 +53,9 @@ func (p *Scrubbed) Wrong() (hosts []core.ID) {
 	return hosts
 }
 
-// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to. each is told each
-// piece.
-func (o *Operator) Scrub(ctx context.Context, volume uint64, each func(s *osdmap.State, p Scrubbed)) error {
+// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to, and tells of
+// each piece.
+func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap.State, p Scrubbed)) error {
 	s, v, err := o.look(ctx, volume)
 	if err != nil {
 		return err
@@ -57,13 +63,15 @@ func (o *Operator) Scrub(ctx context.Context, volume uint64, each func(s *osdmap
 	size := v.Volume.Size
 	for off := int64(0); off < size; off += store.Piece {
 		p := Scrubbed{Offset: off, Length: min(store.Piece, size-off)}
-		for try := 1; ; try++ {
+		for begun := time.Now(); ; {
 			again := o.compare(ctx, v, &p)
 			if again == nil {
 				break
 			}
-			if try == scrubTries {
-				p.Sums, p.Busy = nil, again
+			if time.Since(begun) > scrubTime {
+				if p.Sums, p.Busy = nil, again; !errors.Is(again, errBusy) {
+					return again
+				}
 				break
 			}
 			select {
@@ -75,7 +83,7 @@ func (o *Operator) Scrub(ctx context.Context, volume uint64, each func(s *osdmap
 				return err
 			}
 		}
-		each(s, p)
+		tell(s, p)
 	}
 	return nil
 }
@@ -122,9 +130,9 @@ func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubb
 		case err != nil:
 			failures[i] = err
 		case c == replicav1.Checked_CHECKED_UNREADABLE:
-			p.Sums[i].Err = fmt.Errorf("it cannot be read: %s", a.GetError())
+			p.Sums[i].Err = fmt.Errorf("%w: %s", ErrUnreadable, a.GetError())
 		case c == replicav1.Checked_CHECKED_PAST:
-			failures[i] = fmt.Errorf("%d bytes at %d are written to all the time", p.Length, p.Offset)
+			failures[i] = fmt.Errorf("%d bytes at %d: %w", p.Length, p.Offset, errBusy)
 		case c != replicav1.Checked_CHECKED_DONE:
 			failures[i] = fmt.Errorf("host %d does not have all of the log: %v", id, c)
 		}
