@@ -51,7 +51,9 @@ func TestOperate(t *testing.T) {
 		}
 	}
 	acting := func(n int, host core.ID) func(v *osdmap.VolumeState) bool {
-		return func(v *osdmap.VolumeState) bool { return len(v.Map.Acting) == n && v.Map.Holds(host) && v.Map.Since > 0 }
+		return func(v *osdmap.VolumeState) bool {
+			return len(v.Map.Acting) == n && v.Map.Holds(host) && v.Map.Since > 0
+		}
 	}
 	expect := func(line string, code int, want ...string) (stdout string) {
 		t.Helper()
