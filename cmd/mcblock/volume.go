@@ -18,13 +18,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-func volumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Short: "Make, show, check and change volumes"}
-	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand(), replaceHostCommand(), lostCommand(), promoteCommand(), minSizeCommand(), scrubCommand())
-	cli.Parent(cmd)
-	return cmd
-}
-
 // createOptions are the flags of create.
 type createOptions struct {
 	size, block int

@@ -10,15 +10,13 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// evict ends this host's copy of a volume in which it has no place any more: another host was given that. The data is
-// removed when as many act as the volume needs. Until then it may be the last copy, which the operator gives its place again.
-func (h *Host) evict(v *Volume, s osdmap.VolumeState) {
+// evict removes this host's copy, which is closed, of a volume in which it has no place any more: another host was given
+// that. It does so when as many act as the volume needs: until then it may be the last copy, and the operator can give it its
+// place again.
+func (h *Host) evict(s osdmap.VolumeState) {
 	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return
-	}
-	if v != nil {
-		h.drop(v)
 	}
 	err := h.removeCopy(dir, s)
 	h.mu.Lock()

@@ -172,7 +172,10 @@ func (h *Host) update(s osdmap.VolumeState) {
 	h.mu.Unlock()
 	switch {
 	case !slices.Contains(s.Volume.Hosts, h.cfg.Self.ID):
-		h.evict(v, s)
+		if v != nil {
+			h.drop(v)
+		}
+		h.evict(s)
 		return
 	case v != nil:
 		v.mapIs(s.Map)

@@ -141,10 +141,16 @@ func TestEvicted(t *testing.T) {
 	r.acting(1)
 	r.must(r.volume(1).WriteAt(r.ctx(), fillBlock(1), 0, true))
 	h := r.hosts[1].Host
-	h.mu.Lock()
-	s := *h.state.Volume(r.id)
-	h.mu.Unlock()
-	s.Map = r.volume(1).Status().Map
+	var s osdmap.VolumeState
+	r.wait("it has read the newest map", func() error { // nothing opens the volume again
+		h.mu.Lock()
+		s = *h.state.Volume(r.id)
+		h.mu.Unlock()
+		if now := r.volume(1).Status().Map.Epoch; s.Map.Epoch < now || s.Map.Since == 0 {
+			return fmt.Errorf("epoch %d, and it is %d", s.Map.Epoch, now)
+		}
+		return nil
+	})
 	s.Volume.Hosts = []core.ID{2, 3}
 	dir := volumeDir(h.cfg.Dir, r.id)
 	for _, c := range []struct {
@@ -157,7 +163,10 @@ func TestEvicted(t *testing.T) {
 	} {
 		x := s
 		c.change(&x.Map)
-		h.evict(h.volume(r.id), x)
+		if v := h.volume(r.id); v != nil {
+			h.drop(v)
+		}
+		h.evict(x)
 		if _, err := h.Volume(volumeName); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v; want %q", err, c.want)
 		}
@@ -165,7 +174,7 @@ func TestEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.evict(nil, s)
+	h.evict(s)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is there: %v", err)
 	}
