@@ -32,7 +32,7 @@ func TestOperate(t *testing.T) {
 		name := fmt.Sprint("h", i)
 		dirs[name] = filepath.Join(t.TempDir(), name)
 		hosts[name], err = replica.Open(replica.Config{Self: osdmap.Host{ID: core.ID(i), Name: name, Peer: l.Addr().String(), NBD: "127.0.0.1:1", Device: fmt.Sprint("10.1.0.", 10+i)},
-			Client: rack.Dial(name), Manager: m, Dir: dirs[name], Listener: l, Options: replica.Fast(), Log: slog.New(slog.DiscardHandler)})
+			Client: rack.Dial(name), Manager: m, Dir: dirs[name], Listener: l, Options: replica.Options{Lease: 4 * time.Second, Beat: 100 * time.Millisecond}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
