@@ -80,7 +80,7 @@ func TestOperate(t *testing.T) {
 	expect("volume min-size vol 4", 1, "3 members are")
 	expect("volume min-size vol 1", 0, "min_size 1")
 	expect("volume scrub vol", 0, "8388608 of 8388608 bytes compared, on h1, h2, h3")
-	expect("volume replace vol h3 h1", 1, "no place to give")
+	expect("volume replace vol h3 h1", 1, "has a copy already")
 	expect("volume replace vol h3 h4", 0, "h4 has the place of h3", "h4    not acting")
 	until("h4 acts", acting(3, 4))
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
@@ -155,11 +156,32 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 			return v.Map, nil
 		}
 		only, err := o.without(ctx, s, v, lost, loseData)
+		if err == nil {
+			err = o.vacant(ctx, s, volume, by)
+		}
 		if err != nil {
 			return core.Map{}, err
 		}
 		return v.Map.Replaced(lost, by, only)
 	})
+}
+
+// vacant says whether a host is there and has no copy of a volume. One that had a place before may be about to remove its copy.
+func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
+	o.peers.update(s.Hosts, 0)
+	none := false
+	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
+		_, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
+		none = status.Code(err) == codes.FailedPrecondition
+		return err
+	})
+	switch {
+	case none:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: the new host has a copy already, or still has one: then try again when it has removed that", core.ErrPlace)
+	}
+	return fmt.Errorf("the new host does not answer: start mcblock there: %w", err)
 }
 
 // Lost takes a host out of the acting set that will not come back with what it had, without giving its place to another. As

@@ -67,7 +67,12 @@ func TestReplaced(t *testing.T) {
 			}
 			_, err = o.Replace(r.ctx(), r.id, id(lost), 4, false) // it is done already
 			r.must(err)
-			r.acting(3)
+			r.wait("the new host acts", func() error {
+				if s := r.volume(client).Status(); !s.Map.Holds(4) || len(s.Map.Acting) < 3 {
+					return fmt.Errorf("%+v", s.Map)
+				}
+				return nil
+			})
 			longest, writes := stop()
 			t.Logf("%d writes, the longest took %v", writes, longest)
 			if now := r.incarnations(stay...); !slices.Equal(now, was) {

@@ -199,7 +199,11 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 	}
 	switch {
 	case m.Since == was.Since:
-		if n.lead != nil {
+		switch {
+		case n.lead == nil:
+		case m.Epoch > was.Epoch+1: // a host may have lost its place and got it again: what it has said does not count
+			n.regroup(now)
+		default:
 			n.require()
 			n.advance(now)
 		}

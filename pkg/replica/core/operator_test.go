@@ -60,7 +60,7 @@ func (w *world) replace(id ID) {
 	if m.Holds(id) && !w.survives(id) {
 		return
 	}
-	i := slices.IndexFunc(w.hosts, func(h *host) bool { return !w.up(h.id) })
+	i := slices.IndexFunc(w.hosts, func(h *host) bool { return !w.up(h.id) && h.n == nil })
 	if i < 0 {
 		w.operate(m.Without(id))
 		return
@@ -177,6 +177,30 @@ func TestReplace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReplacedAndBack: a host gets its place back that it had lost, with its copy, before the primary knows either.
+func TestReplacedAndBack(t *testing.T) {
+	w := begun(t, 4, 2)
+	w.write(t, 0)
+	w.client.flushAll(w, w.primary(t))
+	w.pass(time.Second)
+	p := w.primary(t)
+	x := w.hosts[(p.id+1)%4]
+	m, err := w.osdmap.Replaced(x.id, 9, Member{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.osdmap = m
+	w.drop(x)
+	if m, err = m.Replaced(9, x.id, Member{}); err != nil {
+		t.Fatal(err)
+	}
+	w.operate(m, nil)
+	p.n.MapIs(m, p.clock(w.now))
+	w.settle(p)
+	w.later(time.Second, event{kind: evStart, host: Member{ID: x.id}})
+	w.ends(t)
 }
 
 // TestPromoted: another acting member becomes the primary, at once, and clients go on.

@@ -125,6 +125,17 @@ func (n *Node) begin(now time.Duration) {
 	n.advance(now)
 }
 
+// regroup begins another round, with another group.
+func (n *Node) regroup(now time.Duration) {
+	switch {
+	case n.lead.state == Fencing:
+		return
+	case n.lead.state >= Forming:
+		n.do(Dissolve{n.lead.interval})
+	}
+	n.begin(now)
+}
+
 func (n *Node) depose() {
 	if n.lead.state >= Forming {
 		n.do(Dissolve{n.lead.interval})
