@@ -248,7 +248,8 @@ func (v *Volume) told(s core.Status, failure error) {
 	}
 	v.floor.Store(max(v.floor.Load(), s.Commit))
 	if s.Map.Up != nil && !slices.Equal(s.Map.Up, *v.hosts.Load()) {
-		v.hosts.Store(&s.Map.Up)
+		up := s.Map.Up
+		v.hosts.Store(&up)
 	}
 	if was == nil || was.primary != to.primary || was.here != to.here {
 		to.ctx, to.cancel = context.WithCancel(context.Background())
