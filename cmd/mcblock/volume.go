@@ -18,13 +18,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-func volumeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "volume", Short: "Make, show and delete volumes"}
-	cmd.AddCommand(createCommand(), listCommand(), showCommand(), deleteCommand())
-	cli.Parent(cmd)
-	return cmd
-}
-
 // createOptions are the flags of create.
 type createOptions struct {
 	size, block int

@@ -47,6 +47,7 @@ type Host struct {
 	volumes map[uint64]*Volume
 	broken  map[uint64]error // volumes that could not be opened
 	state   osdmap.State
+	checks  chan struct{} // as many checksums at once
 }
 
 // Open starts a host. Volumes are opened when the configuration manager is there.
@@ -68,7 +69,7 @@ func Open(c Config) (*Host, error) {
 	if err := durable.MkdirAll(c.Dir); err != nil {
 		return nil, fmt.Errorf("replica: %w", err)
 	}
-	h := &Host{cfg: c, volumes: map[uint64]*Volume{}, broken: map[uint64]error{}}
+	h := &Host{cfg: c, volumes: map[uint64]*Volume{}, broken: map[uint64]error{}, checks: make(chan struct{}, 2)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.peers = &peers{files: c.Files, own: identity.Identity{Role: identity.Host, Name: c.Self.Name}, dial: c.Dial, log: c.Log, ctx: h.ctx,
 		all: map[core.ID]*peer{}}
@@ -169,16 +170,16 @@ func (h *Host) update(s osdmap.VolumeState) {
 	h.mu.Lock()
 	v := h.volumes[s.Volume.ID]
 	h.mu.Unlock()
-	if v != nil && !slices.Equal(v.info.Hosts, s.Volume.Hosts) { // one is replaced: this node begins anew
-		h.drop(v)
-		v = nil
-	}
-	if v != nil {
+	switch {
+	case !slices.Contains(s.Volume.Hosts, h.cfg.Self.ID):
+		if v != nil {
+			h.drop(v)
+		}
+		h.evict(s)
+		return
+	case v != nil:
 		v.access.set(s.Volume)
 		v.mapIs(s.Map)
-		return
-	}
-	if !slices.Contains(s.Volume.Hosts, h.cfg.Self.ID) {
 		return
 	}
 	v, err := openVolume(&h.cfg, h.peers, &h.refused, s)

@@ -72,6 +72,7 @@ func volumeDir(dir string, volume uint64) string {
 func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) (*Volume, error) {
 	v := &Volume{info: s.Volume, peers: p, session: rand.Uint64() | 1, events: make(chan Event, 64), closed: make(chan struct{})}
 	v.access.set(s.Volume)
+	v.hosts.Store(&s.Volume.Hosts)
 	o := &local{Volume: v, cfg: cfg}
 	l := &loop{mailbox: newMailbox(), beat: cfg.Beat, out: o, log: cfg.Log.With("volume", s.Volume.Name), calls: newCalls(), stopped: make(chan struct{})}
 	v.loop = l

@@ -54,6 +54,12 @@ type machine struct {
 
 func newRig(t testing.TB, hosts, minSize int, size int64, o Options) *rig {
 	t.Helper()
+	return newRigOf(t, hosts, hosts, minSize, size, o)
+}
+
+// newRigOf makes hosts of which the first have the volume.
+func newRigOf(t testing.TB, hosts, copies, minSize int, size int64, o Options) *rig {
+	t.Helper()
 	if _, ok := t.(*testing.T); ok {
 		t.Cleanup(func() { goleak.VerifyNone(t) })
 	}
@@ -63,7 +69,9 @@ func newRig(t testing.TB, hosts, minSize int, size int64, o Options) *rig {
 	v := osdmap.Volume{ID: r.id, Name: volumeName, Size: size, BlockSize: block, Created: time.Now()}
 	r.files = make([]identity.Files, hosts+1)
 	for i := 1; i <= hosts; i++ {
-		v.Hosts = append(v.Hosts, core.ID(i))
+		if i <= copies {
+			v.Hosts = append(v.Hosts, core.ID(i))
+		}
 		r.files[i] = r.ca.Host(fmt.Sprint("h", i))
 	}
 	if err := osdmap.New(r.kv, osdmap.Options{}).Create(t.Context(), v, osdmap.FirstMap(v, minSize)); err != nil {

@@ -27,7 +27,7 @@ var (
 // by any goroutine, on any host: where this one is not the primary, requests go there. What cannot be done
 // waits, until it can be or ctx ends; then a write may still take effect, or do so later.
 type Volume struct {
-	info    osdmap.Volume
+	info    osdmap.Volume // but for Hosts, which may change
 	loop    *loop
 	peers   *peers
 	memory  *memory
@@ -36,6 +36,7 @@ type Volume struct {
 	floor   atomic.Uint64 // an index that is committed
 	route   atomic.Pointer[route]
 	access  access
+	hosts   atomic.Pointer[[]core.ID]
 	last    Status // the loop's, until that has ended
 	events  chan Event
 	closed  chan struct{}
@@ -50,7 +51,11 @@ type route struct {
 }
 
 // Info is what the configuration manager holds of the volume.
-func (v *Volume) Info() osdmap.Volume { return v.info }
+func (v *Volume) Info() osdmap.Volume {
+	i := v.info
+	i.Hosts = *v.hosts.Load()
+	return i
+}
 
 // Done is closed when the volume is closed here, or deleted.
 func (v *Volume) Done() <-chan struct{} { return v.closed }
@@ -243,6 +248,10 @@ func (v *Volume) told(s core.Status, failure error) {
 		to.primary = core.Member{} // another one will be
 	}
 	v.floor.Store(max(v.floor.Load(), s.Commit))
+	if s.Map.Up != nil && !slices.Equal(s.Map.Up, *v.hosts.Load()) {
+		up := s.Map.Up
+		v.hosts.Store(&up)
+	}
 	if was == nil || was.primary != to.primary || was.here != to.here {
 		to.ctx, to.cancel = context.WithCancel(context.Background())
 		v.route.Store(&to)

@@ -134,6 +134,67 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_replica_v1_replica_proto_rawDescGZIP(), []int{1}
 }
 
+type Checked int32
+
+const (
+	Checked_CHECKED_UNSPECIFIED Checked = 0
+	Checked_CHECKED_DONE        Checked = 1
+	Checked_CHECKED_NOT_PRIMARY Checked = 2 // at was not set
+	Checked_CHECKED_NOT_ACTING  Checked = 3
+	Checked_CHECKED_BEHIND      Checked = 4 // the log here does not have at yet
+	Checked_CHECKED_PAST        Checked = 5 // the store here has later entries there already
+	Checked_CHECKED_UNREADABLE  Checked = 6 // the disk fails, or what it has is damaged
+)
+
+// Enum value maps for Checked.
+var (
+	Checked_name = map[int32]string{
+		0: "CHECKED_UNSPECIFIED",
+		1: "CHECKED_DONE",
+		2: "CHECKED_NOT_PRIMARY",
+		3: "CHECKED_NOT_ACTING",
+		4: "CHECKED_BEHIND",
+		5: "CHECKED_PAST",
+		6: "CHECKED_UNREADABLE",
+	}
+	Checked_value = map[string]int32{
+		"CHECKED_UNSPECIFIED": 0,
+		"CHECKED_DONE":        1,
+		"CHECKED_NOT_PRIMARY": 2,
+		"CHECKED_NOT_ACTING":  3,
+		"CHECKED_BEHIND":      4,
+		"CHECKED_PAST":        5,
+		"CHECKED_UNREADABLE":  6,
+	}
+)
+
+func (x Checked) Enum() *Checked {
+	p := new(Checked)
+	*p = x
+	return p
+}
+
+func (x Checked) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Checked) Descriptor() protoreflect.EnumDescriptor {
+	return file_replica_v1_replica_proto_enumTypes[2].Descriptor()
+}
+
+func (Checked) Type() protoreflect.EnumType {
+	return &file_replica_v1_replica_proto_enumTypes[2]
+}
+
+func (x Checked) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Checked.Descriptor instead.
+func (Checked) EnumDescriptor() ([]byte, []int) {
+	return file_replica_v1_replica_proto_rawDescGZIP(), []int{2}
+}
+
 type DeliverResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1273,6 +1334,295 @@ func (x *Extent) GetZero() bool {
 	return false
 }
 
+type DescribeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        uint64                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeRequest) Reset() {
+	*x = DescribeRequest{}
+	mi := &file_replica_v1_replica_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeRequest) ProtoMessage() {}
+
+func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_v1_replica_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
+func (*DescribeRequest) Descriptor() ([]byte, []int) {
+	return file_replica_v1_replica_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DescribeRequest) GetVolume() uint64 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+type DescribeResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Self   *Member                `protobuf:"bytes,1,opt,name=self,proto3" json:"self,omitempty"`
+	Epoch  uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the newest map that it knows
+	Acting bool                   `protobuf:"varint,3,opt,name=acting,proto3" json:"acting,omitempty"` // by that map, in this incarnation
+	Active bool                   `protobuf:"varint,4,opt,name=active,proto3" json:"active,omitempty"` // it is the primary, and serves
+	// What is durable here: see HardState of pkg/replica/core.
+	Born             uint64   `protobuf:"varint,5,opt,name=born,proto3" json:"born,omitempty"`
+	LastEpochStarted uint64   `protobuf:"varint,6,opt,name=last_epoch_started,json=lastEpochStarted,proto3" json:"last_epoch_started,omitempty"`
+	Backfilling      bool     `protobuf:"varint,7,opt,name=backfilling,proto3" json:"backfilling,omitempty"`
+	Head             *Version `protobuf:"bytes,8,opt,name=head,proto3" json:"head,omitempty"`
+	Failure          string   `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"` // why the copy has ended; empty: it has not
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *DescribeResponse) Reset() {
+	*x = DescribeResponse{}
+	mi := &file_replica_v1_replica_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeResponse) ProtoMessage() {}
+
+func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_v1_replica_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
+func (*DescribeResponse) Descriptor() ([]byte, []int) {
+	return file_replica_v1_replica_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DescribeResponse) GetSelf() *Member {
+	if x != nil {
+		return x.Self
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetActing() bool {
+	if x != nil {
+		return x.Acting
+	}
+	return false
+}
+
+func (x *DescribeResponse) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *DescribeResponse) GetBorn() uint64 {
+	if x != nil {
+		return x.Born
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetLastEpochStarted() uint64 {
+	if x != nil {
+		return x.LastEpochStarted
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetBackfilling() bool {
+	if x != nil {
+		return x.Backfilling
+	}
+	return false
+}
+
+func (x *DescribeResponse) GetHead() *Version {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *DescribeResponse) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+type ChecksumRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        uint64                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"` // bytes
+	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"` // bytes; 0: only say at
+	At            *Version               `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`          // not set: the newest that is committed, which the primary says
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChecksumRequest) Reset() {
+	*x = ChecksumRequest{}
+	mi := &file_replica_v1_replica_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChecksumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChecksumRequest) ProtoMessage() {}
+
+func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_v1_replica_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
+func (*ChecksumRequest) Descriptor() ([]byte, []int) {
+	return file_replica_v1_replica_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ChecksumRequest) GetVolume() uint64 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *ChecksumRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ChecksumRequest) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *ChecksumRequest) GetAt() *Version {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+type ChecksumResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checked       Checked                `protobuf:"varint,1,opt,name=checked,proto3,enum=replica.v1.Checked" json:"checked,omitempty"`
+	At            *Version               `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	Crc           uint32                 `protobuf:"fixed32,3,opt,name=crc,proto3" json:"crc,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"` // if it is unreadable
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChecksumResponse) Reset() {
+	*x = ChecksumResponse{}
+	mi := &file_replica_v1_replica_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChecksumResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChecksumResponse) ProtoMessage() {}
+
+func (x *ChecksumResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_v1_replica_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChecksumResponse.ProtoReflect.Descriptor instead.
+func (*ChecksumResponse) Descriptor() ([]byte, []int) {
+	return file_replica_v1_replica_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ChecksumResponse) GetChecked() Checked {
+	if x != nil {
+		return x.Checked
+	}
+	return Checked_CHECKED_UNSPECIFIED
+}
+
+func (x *ChecksumResponse) GetAt() *Version {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ChecksumResponse) GetCrc() uint32 {
+	if x != nil {
+		return x.Crc
+	}
+	return 0
+}
+
+func (x *ChecksumResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_replica_v1_replica_proto protoreflect.FileDescriptor
 
 const file_replica_v1_replica_proto_rawDesc = "" +
@@ -1362,7 +1712,29 @@ const file_replica_v1_replica_proto_rawDesc = "" +
 	"\x06Extent\x12\x16\n" +
 	"\x06length\x18\x01 \x01(\x03R\x06length\x12\x12\n" +
 	"\x04hole\x18\x02 \x01(\bR\x04hole\x12\x12\n" +
-	"\x04zero\x18\x03 \x01(\bR\x04zero*\xa3\x01\n" +
+	"\x04zero\x18\x03 \x01(\bR\x04zero\")\n" +
+	"\x0fDescribeRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\x04R\x06volume\"\xa7\x02\n" +
+	"\x10DescribeResponse\x12&\n" +
+	"\x04self\x18\x01 \x01(\v2\x12.replica.v1.MemberR\x04self\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06acting\x18\x03 \x01(\bR\x06acting\x12\x16\n" +
+	"\x06active\x18\x04 \x01(\bR\x06active\x12\x12\n" +
+	"\x04born\x18\x05 \x01(\x04R\x04born\x12,\n" +
+	"\x12last_epoch_started\x18\x06 \x01(\x04R\x10lastEpochStarted\x12 \n" +
+	"\vbackfilling\x18\a \x01(\bR\vbackfilling\x12'\n" +
+	"\x04head\x18\b \x01(\v2\x13.replica.v1.VersionR\x04head\x12\x18\n" +
+	"\afailure\x18\t \x01(\tR\afailure\"~\n" +
+	"\x0fChecksumRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\x04R\x06volume\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\x12#\n" +
+	"\x02at\x18\x04 \x01(\v2\x13.replica.v1.VersionR\x02at\"\x8e\x01\n" +
+	"\x10ChecksumResponse\x12-\n" +
+	"\achecked\x18\x01 \x01(\x0e2\x13.replica.v1.CheckedR\achecked\x12#\n" +
+	"\x02at\x18\x02 \x01(\v2\x13.replica.v1.VersionR\x02at\x12\x10\n" +
+	"\x03crc\x18\x03 \x01(\aR\x03crc\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error*\xa3\x01\n" +
 	"\tOperation\x12\x19\n" +
 	"\x15OPERATION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eOPERATION_READ\x10\x01\x12\x13\n" +
@@ -1375,10 +1747,20 @@ const file_replica_v1_replica_proto_rawDesc = "" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fOUTCOME_DONE\x10\x01\x12\x17\n" +
 	"\x13OUTCOME_NOT_PRIMARY\x10\x02\x12\x10\n" +
-	"\fOUTCOME_PAST\x10\x032\x8d\x01\n" +
+	"\fOUTCOME_PAST\x10\x03*\xa3\x01\n" +
+	"\aChecked\x12\x17\n" +
+	"\x13CHECKED_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fCHECKED_DONE\x10\x01\x12\x17\n" +
+	"\x13CHECKED_NOT_PRIMARY\x10\x02\x12\x16\n" +
+	"\x12CHECKED_NOT_ACTING\x10\x03\x12\x12\n" +
+	"\x0eCHECKED_BEHIND\x10\x04\x12\x10\n" +
+	"\fCHECKED_PAST\x10\x05\x12\x16\n" +
+	"\x12CHECKED_UNREADABLE\x10\x062\x9b\x02\n" +
 	"\bReplicas\x12=\n" +
 	"\aDeliver\x12\x13.replica.v1.Message\x1a\x1b.replica.v1.DeliverResponse(\x01\x12B\n" +
-	"\aForward\x12\x1a.replica.v1.ForwardRequest\x1a\x1b.replica.v1.ForwardResponseB3Z1github.com/mcrdma/mcrdma/api/replica/v1;replicav1b\x06proto3"
+	"\aForward\x12\x1a.replica.v1.ForwardRequest\x1a\x1b.replica.v1.ForwardResponse\x12E\n" +
+	"\bDescribe\x12\x1b.replica.v1.DescribeRequest\x1a\x1c.replica.v1.DescribeResponse\x12E\n" +
+	"\bChecksum\x12\x1b.replica.v1.ChecksumRequest\x1a\x1c.replica.v1.ChecksumResponseB3Z1github.com/mcrdma/mcrdma/api/replica/v1;replicav1b\x06proto3"
 
 var (
 	file_replica_v1_replica_proto_rawDescOnce sync.Once
@@ -1392,55 +1774,69 @@ func file_replica_v1_replica_proto_rawDescGZIP() []byte {
 	return file_replica_v1_replica_proto_rawDescData
 }
 
-var file_replica_v1_replica_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_replica_v1_replica_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_replica_v1_replica_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_replica_v1_replica_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_replica_v1_replica_proto_goTypes = []any{
-	(Operation)(0),          // 0: replica.v1.Operation
-	(Outcome)(0),            // 1: replica.v1.Outcome
-	(*DeliverResponse)(nil), // 2: replica.v1.DeliverResponse
-	(*Member)(nil),          // 3: replica.v1.Member
-	(*Version)(nil),         // 4: replica.v1.Version
-	(*Interval)(nil),        // 5: replica.v1.Interval
-	(*Message)(nil),         // 6: replica.v1.Message
-	(*Lease)(nil),           // 7: replica.v1.Lease
-	(*Push)(nil),            // 8: replica.v1.Push
-	(*Start)(nil),           // 9: replica.v1.Start
-	(*Chunk)(nil),           // 10: replica.v1.Chunk
-	(*Piece)(nil),           // 11: replica.v1.Piece
-	(*Report)(nil),          // 12: replica.v1.Report
-	(*Notify)(nil),          // 13: replica.v1.Notify
-	(*ForwardRequest)(nil),  // 14: replica.v1.ForwardRequest
-	(*ForwardResponse)(nil), // 15: replica.v1.ForwardResponse
-	(*Extent)(nil),          // 16: replica.v1.Extent
+	(Operation)(0),           // 0: replica.v1.Operation
+	(Outcome)(0),             // 1: replica.v1.Outcome
+	(Checked)(0),             // 2: replica.v1.Checked
+	(*DeliverResponse)(nil),  // 3: replica.v1.DeliverResponse
+	(*Member)(nil),           // 4: replica.v1.Member
+	(*Version)(nil),          // 5: replica.v1.Version
+	(*Interval)(nil),         // 6: replica.v1.Interval
+	(*Message)(nil),          // 7: replica.v1.Message
+	(*Lease)(nil),            // 8: replica.v1.Lease
+	(*Push)(nil),             // 9: replica.v1.Push
+	(*Start)(nil),            // 10: replica.v1.Start
+	(*Chunk)(nil),            // 11: replica.v1.Chunk
+	(*Piece)(nil),            // 12: replica.v1.Piece
+	(*Report)(nil),           // 13: replica.v1.Report
+	(*Notify)(nil),           // 14: replica.v1.Notify
+	(*ForwardRequest)(nil),   // 15: replica.v1.ForwardRequest
+	(*ForwardResponse)(nil),  // 16: replica.v1.ForwardResponse
+	(*Extent)(nil),           // 17: replica.v1.Extent
+	(*DescribeRequest)(nil),  // 18: replica.v1.DescribeRequest
+	(*DescribeResponse)(nil), // 19: replica.v1.DescribeResponse
+	(*ChecksumRequest)(nil),  // 20: replica.v1.ChecksumRequest
+	(*ChecksumResponse)(nil), // 21: replica.v1.ChecksumResponse
 }
 var file_replica_v1_replica_proto_depIdxs = []int32{
-	3,  // 0: replica.v1.Message.from:type_name -> replica.v1.Member
-	3,  // 1: replica.v1.Message.to:type_name -> replica.v1.Member
-	5,  // 2: replica.v1.Message.interval:type_name -> replica.v1.Interval
-	7,  // 3: replica.v1.Message.lease:type_name -> replica.v1.Lease
-	8,  // 4: replica.v1.Message.push:type_name -> replica.v1.Push
-	9,  // 5: replica.v1.Message.start:type_name -> replica.v1.Start
-	10, // 6: replica.v1.Message.chunk:type_name -> replica.v1.Chunk
-	12, // 7: replica.v1.Message.report:type_name -> replica.v1.Report
-	13, // 8: replica.v1.Message.notify:type_name -> replica.v1.Notify
-	4,  // 9: replica.v1.Push.prev:type_name -> replica.v1.Version
-	4,  // 10: replica.v1.Push.runs:type_name -> replica.v1.Version
-	4,  // 11: replica.v1.Start.head:type_name -> replica.v1.Version
-	11, // 12: replica.v1.Chunk.pieces:type_name -> replica.v1.Piece
-	4,  // 13: replica.v1.Report.log:type_name -> replica.v1.Version
-	4,  // 14: replica.v1.Notify.head:type_name -> replica.v1.Version
+	4,  // 0: replica.v1.Message.from:type_name -> replica.v1.Member
+	4,  // 1: replica.v1.Message.to:type_name -> replica.v1.Member
+	6,  // 2: replica.v1.Message.interval:type_name -> replica.v1.Interval
+	8,  // 3: replica.v1.Message.lease:type_name -> replica.v1.Lease
+	9,  // 4: replica.v1.Message.push:type_name -> replica.v1.Push
+	10, // 5: replica.v1.Message.start:type_name -> replica.v1.Start
+	11, // 6: replica.v1.Message.chunk:type_name -> replica.v1.Chunk
+	13, // 7: replica.v1.Message.report:type_name -> replica.v1.Report
+	14, // 8: replica.v1.Message.notify:type_name -> replica.v1.Notify
+	5,  // 9: replica.v1.Push.prev:type_name -> replica.v1.Version
+	5,  // 10: replica.v1.Push.runs:type_name -> replica.v1.Version
+	5,  // 11: replica.v1.Start.head:type_name -> replica.v1.Version
+	12, // 12: replica.v1.Chunk.pieces:type_name -> replica.v1.Piece
+	5,  // 13: replica.v1.Report.log:type_name -> replica.v1.Version
+	5,  // 14: replica.v1.Notify.head:type_name -> replica.v1.Version
 	0,  // 15: replica.v1.ForwardRequest.operation:type_name -> replica.v1.Operation
 	1,  // 16: replica.v1.ForwardResponse.outcome:type_name -> replica.v1.Outcome
-	16, // 17: replica.v1.ForwardResponse.extents:type_name -> replica.v1.Extent
-	6,  // 18: replica.v1.Replicas.Deliver:input_type -> replica.v1.Message
-	14, // 19: replica.v1.Replicas.Forward:input_type -> replica.v1.ForwardRequest
-	2,  // 20: replica.v1.Replicas.Deliver:output_type -> replica.v1.DeliverResponse
-	15, // 21: replica.v1.Replicas.Forward:output_type -> replica.v1.ForwardResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 17: replica.v1.ForwardResponse.extents:type_name -> replica.v1.Extent
+	4,  // 18: replica.v1.DescribeResponse.self:type_name -> replica.v1.Member
+	5,  // 19: replica.v1.DescribeResponse.head:type_name -> replica.v1.Version
+	5,  // 20: replica.v1.ChecksumRequest.at:type_name -> replica.v1.Version
+	2,  // 21: replica.v1.ChecksumResponse.checked:type_name -> replica.v1.Checked
+	5,  // 22: replica.v1.ChecksumResponse.at:type_name -> replica.v1.Version
+	7,  // 23: replica.v1.Replicas.Deliver:input_type -> replica.v1.Message
+	15, // 24: replica.v1.Replicas.Forward:input_type -> replica.v1.ForwardRequest
+	18, // 25: replica.v1.Replicas.Describe:input_type -> replica.v1.DescribeRequest
+	20, // 26: replica.v1.Replicas.Checksum:input_type -> replica.v1.ChecksumRequest
+	3,  // 27: replica.v1.Replicas.Deliver:output_type -> replica.v1.DeliverResponse
+	16, // 28: replica.v1.Replicas.Forward:output_type -> replica.v1.ForwardResponse
+	19, // 29: replica.v1.Replicas.Describe:output_type -> replica.v1.DescribeResponse
+	21, // 30: replica.v1.Replicas.Checksum:output_type -> replica.v1.ChecksumResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_replica_v1_replica_proto_init() }
@@ -1461,8 +1857,8 @@ func file_replica_v1_replica_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_replica_v1_replica_proto_rawDesc), len(file_replica_v1_replica_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   15,
+			NumEnums:      3,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Replicas_Deliver_FullMethodName = "/replica.v1.Replicas/Deliver"
-	Replicas_Forward_FullMethodName = "/replica.v1.Replicas/Forward"
+	Replicas_Deliver_FullMethodName  = "/replica.v1.Replicas/Deliver"
+	Replicas_Forward_FullMethodName  = "/replica.v1.Replicas/Forward"
+	Replicas_Describe_FullMethodName = "/replica.v1.Replicas/Describe"
+	Replicas_Checksum_FullMethodName = "/replica.v1.Replicas/Checksum"
 )
 
 // ReplicasClient is the client API for Replicas service.
@@ -36,6 +38,10 @@ type ReplicasClient interface {
 	// Forward makes a request at the host of the volume's primary. It answers when the request is done, or
 	// this host is not the primary any more.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardResponse, error)
+	// Describe says what this host has of a volume. An operator's command asks.
+	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
+	// Checksum is the CRC-32C of a part of this host's copy, as of an entry of the log. A scrub asks all acting members.
+	Checksum(ctx context.Context, in *ChecksumRequest, opts ...grpc.CallOption) (*ChecksumResponse, error)
 }
 
 type replicasClient struct {
@@ -69,6 +75,26 @@ func (c *replicasClient) Forward(ctx context.Context, in *ForwardRequest, opts .
 	return out, nil
 }
 
+func (c *replicasClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeResponse)
+	err := c.cc.Invoke(ctx, Replicas_Describe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *replicasClient) Checksum(ctx context.Context, in *ChecksumRequest, opts ...grpc.CallOption) (*ChecksumResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChecksumResponse)
+	err := c.cc.Invoke(ctx, Replicas_Checksum_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ReplicasServer is the server API for Replicas service.
 // All implementations must embed UnimplementedReplicasServer
 // for forward compatibility.
@@ -82,6 +108,10 @@ type ReplicasServer interface {
 	// Forward makes a request at the host of the volume's primary. It answers when the request is done, or
 	// this host is not the primary any more.
 	Forward(context.Context, *ForwardRequest) (*ForwardResponse, error)
+	// Describe says what this host has of a volume. An operator's command asks.
+	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
+	// Checksum is the CRC-32C of a part of this host's copy, as of an entry of the log. A scrub asks all acting members.
+	Checksum(context.Context, *ChecksumRequest) (*ChecksumResponse, error)
 	mustEmbedUnimplementedReplicasServer()
 }
 
@@ -97,6 +127,12 @@ func (UnimplementedReplicasServer) Deliver(grpc.ClientStreamingServer[Message, D
 }
 func (UnimplementedReplicasServer) Forward(context.Context, *ForwardRequest) (*ForwardResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
+}
+func (UnimplementedReplicasServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
+}
+func (UnimplementedReplicasServer) Checksum(context.Context, *ChecksumRequest) (*ChecksumResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Checksum not implemented")
 }
 func (UnimplementedReplicasServer) mustEmbedUnimplementedReplicasServer() {}
 func (UnimplementedReplicasServer) testEmbeddedByValue()                  {}
@@ -144,6 +180,42 @@ func _Replicas_Forward_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Replicas_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Describe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Describe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Describe(ctx, req.(*DescribeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Replicas_Checksum_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChecksumRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ReplicasServer).Checksum(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Replicas_Checksum_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ReplicasServer).Checksum(ctx, req.(*ChecksumRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Replicas_ServiceDesc is the grpc.ServiceDesc for Replicas service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -154,6 +226,14 @@ var Replicas_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Forward",
 			Handler:    _Replicas_Forward_Handler,
+		},
+		{
+			MethodName: "Describe",
+			Handler:    _Replicas_Describe_Handler,
+		},
+		{
+			MethodName: "Checksum",
+			Handler:    _Replicas_Checksum_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -18,8 +18,8 @@ var (
 
 // TestAdversary has clients write, flush and read while all goes wrong that can: messages are lost, doubled
 // and overtake each other, hosts crash and lose what they had not synced, freeze, have clocks that differ,
-// are cut off; the configuration manager is away, its answers are lost; all hosts lose power, and the
-// operator declares some lost. Every seed is another scenario.
+// are cut off; the configuration manager is away, its answers are lost; all hosts lose power; and the
+// operator replaces hosts, promotes others, changes min_size, and takes out what is lost. Every seed is another scenario.
 func TestAdversary(t *testing.T) {
 	if *coreSeed != 0 {
 		if err := runAdversary(*coreSeed, *coreTrace, new(tally)); err != nil {
@@ -38,12 +38,40 @@ func TestAdversary(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds: %+v", seeds, total)
-	for _, n := range []int{total.acked / 10, total.reads / 10, total.flushes, total.crashes, total.power * 5, total.revived * 5, total.lost * 10,
-		total.takeovers, total.removals, total.promotions, total.backfills, total.truncated * 2, total.forms, total.waits * 3, total.refused} {
+	for _, n := range []int{total.acked / 10, total.reads / 10, total.flushes, total.crashes, total.power * 5, total.revived * 5,
+		total.takeovers, total.removals, total.promotions, total.backfills, total.truncated * 2, total.forms, total.waits * 3, total.refused,
+		total.orders, total.replaced * 10, total.only * 30, total.wiped * 30} {
 		if n < int(seeds) {
 			t.Fatalf("the adversary does not exercise what it should: %+v", total)
 		}
 	}
+}
+
+// tally counts what has happened, so that a run that tests nothing is noticed.
+type tally struct {
+	acked, reads, flushes, crashes, power, revived, takeovers, removals, promotions, backfills, truncated, forms, waits, refused int
+	orders, replaced, only, wiped                                                                                                int // the operator's
+}
+
+func (t *tally) add(o tally) {
+	t.acked += o.acked
+	t.reads += o.reads
+	t.flushes += o.flushes
+	t.crashes += o.crashes
+	t.power += o.power
+	t.revived += o.revived
+	t.takeovers += o.takeovers
+	t.removals += o.removals
+	t.promotions += o.promotions
+	t.backfills += o.backfills
+	t.truncated += o.truncated
+	t.forms += o.forms
+	t.waits += o.waits
+	t.refused += o.refused
+	t.orders += o.orders
+	t.replaced += o.replaced
+	t.only += o.only
+	t.wiped += o.wiped
 }
 
 func runAdversary(seed uint64, trace bool, total *tally) (err error) {
@@ -51,6 +79,8 @@ func runAdversary(seed uint64, trace bool, total *tally) (err error) {
 	hosts := 3 + rnd.IntN(2)
 	w := newWorld(hosts, min(hosts, 2+rnd.IntN(2)), 1+rnd.IntN(2))
 	w.rnd, w.trace = rnd, trace
+	spare := btoi(hosts == 4 && rnd.IntN(3) > 0)
+	w.osdmap.Up = w.osdmap.Up[:hosts-spare]
 	defer func() {
 		if p := recover(); p != nil {
 			if trace {
@@ -64,7 +94,9 @@ func runAdversary(seed uint64, trace bool, total *tally) (err error) {
 		h.rate = int64(920 + rnd.IntN(160))
 		h.offset = time.Duration(rnd.IntN(1000)) * time.Second
 		h.boasts = seed%5 == 0 && h.id == 1
-		w.start(h)
+		if w.up(h.id) {
+			w.start(h)
+		}
 	}
 	w.calm = true
 	w.pass(time.Duration(rnd.IntN(3000)) * time.Millisecond)
@@ -132,8 +164,10 @@ func (w *world) something() {
 			w.down(h, time.Duration(w.rnd.IntN(3000))*time.Millisecond)
 		}
 		if w.rnd.IntN(2) == 0 {
-			w.operator()
+			w.lossOrders()
 		}
+	default:
+		w.orders()
 	}
 }
 
@@ -183,49 +217,16 @@ func (w *world) down(h *host, d time.Duration) {
 	}
 }
 
-// operator declares lost all acting members but one, when all of them have lost power.
-func (w *world) operator() {
-	i := w.rnd.IntN(len(w.osdmap.Acting))
-	w.lost = nil
-	for k, m := range w.osdmap.Acting {
-		if k != i && w.rnd.IntN(2) == 0 {
-			w.lost = append(w.lost, m.ID)
-		}
-	}
-	if len(w.lost) == 0 {
-		return
-	}
-	w.tally.lost++
-	w.logf("lost: %v", w.lost)
-	keep := w.queue[:0]
-	for _, e := range w.queue { // they come back later
-		if e.kind == evStart && slices.Contains(w.lost, e.host.ID) {
-			e.at += 4 * time.Second
-		}
-		keep = append(keep, e)
-	}
-	w.queue = keep
-	epoch := w.osdmap.Epoch
-	for range 12 {
-		w.pass(300 * time.Millisecond)
-		for _, h := range w.hosts {
-			if h.n != nil && w.osdmap.Epoch == epoch && !slices.Contains(w.lost, h.id) {
-				h.n.MarkLost(w.lost)
-			}
-		}
-	}
-	w.lost = nil
-}
-
 // rest: faults stop, and the volume must go on, with all hosts.
 func (w *world) rest() {
 	w.calm, w.away, w.cut = true, false, [2]int{-1, -1}
 	for _, h := range w.hosts {
 		h.boasts = false
 	}
+	w.watched()
 	for range 40 {
 		w.pass(500 * time.Millisecond)
-		if w.err != nil || len(w.osdmap.Acting) == len(w.hosts) && slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n != nil && h.n.leased(h.clock(w.now)) }) {
+		if w.err != nil || len(w.osdmap.Acting) == len(w.osdmap.Up) && slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n != nil && h.n.leased(h.clock(w.now)) }) {
 			break
 		}
 	}
@@ -251,11 +252,11 @@ func (w *world) rest() {
 	if len(c.ops)-done != 3*blocks+1 || slices.ContainsFunc(c.ops[done:], func(o op) bool { return o.ended == never }) {
 		w.fail("long after the last fault %d calls are taken, of them %+v\n%s", len(c.ops)-done, c.ops[done:], w.status())
 	}
-	if len(w.osdmap.Acting) != len(w.hosts) {
+	if len(w.osdmap.Acting) != len(w.osdmap.Up) {
 		w.fail("long after the last fault the acting set is %v\n%s", w.osdmap.Acting, w.status())
 	}
 	for _, h := range w.hosts {
-		if n := uint64(len(h.log)); n > 20 {
+		if n := len(h.log); n > 20 && w.up(h.id) {
 			w.fail("the log of %d has %d entries", h.id, n)
 		}
 	}

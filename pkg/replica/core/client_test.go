@@ -96,7 +96,7 @@ func (c *client) readDone(w *world, h *host, e event) {
 		w.order++
 		o.ended = w.order
 		w.logf("read %d from %d at %d", o.value, o.block, h.id)
-		if p := w.hosts[w.osdmap.Primary.ID]; p.n != nil && p != h && p.n.lead != nil && p.n.lead.state == Active {
+		if p := w.hosts[w.osdmap.Primary.ID]; w.osdmap.Since > 0 && p.n != nil && p != h && p.n.lead != nil && p.n.lead.state == Active {
 			w.fail("%d serves a read, and %d is active", h.id, p.id)
 		}
 	}

@@ -145,12 +145,9 @@ func TestPowerLoss(t *testing.T) {
 			t.Fatal("it goes on without one that may have more")
 		}
 		if lost {
-			w.lost = []ID{0}
-			w.hosts[1].n.MarkLost(w.lost)
-			w.hosts[2].n.MarkLost(w.lost)
+			w.operate(w.osdmap.Without(0))
 			w.pass(3 * time.Second)
 			w.write(t, 2)
-			w.lost = nil
 		}
 		w.start(w.hosts[0])
 		w.ends(t)
@@ -171,8 +168,7 @@ func TestDiskReplaced(t *testing.T) {
 	if slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n.lead != nil }) {
 		t.Fatal("it goes on with a disk that was not there before")
 	}
-	w.lost = []ID{0}
-	w.hosts[1].n.MarkLost(w.lost)
+	w.operate(w.osdmap.Without(0))
 	w.ends(t)
 	if w.tally.backfills+len(w.hosts[0].log) == 0 {
 		t.Error("the new disk has nothing")

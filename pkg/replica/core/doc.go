@@ -21,8 +21,8 @@
 //   - Acked: an acknowledged write is in the memory of all acting members, and survives while one of them
 //     has not restarted.
 //   - Flushed: what a flush covered is on the disks of all acting members. After all have restarted each
-//     block has its last flushed content, or what was written later. If all that come back are declared to be
-//     all there is (MarkLost), one of them suffices. Of those that are back, the one that has most prevails.
+//     block has its last flushed content, or what was written later. If the operator takes those out of the map that do
+//     not come back (Without), one of them suffices. Of those that are back, the one that has most prevails.
 //   - Waits: what cannot be done is not refused, but waits: with fewer than MinSize members, or when the members
 //     with the data have not all come back. It goes on when they are back.
 //   - Live: when faults stop for some multiples of Grace, the volume serves, and all hosts that are there are in
@@ -71,7 +71,15 @@
 // last_epoch_started and then by version, proposes itself, with all that have notified, in their new
 // incarnations. Nothing is acknowledged or read before they agree on the log, so A1 asks nothing of
 // them until then. A first map has members of incarnation 0: a new volume begins in this same way. A
-// disk that was replaced does not count for the one before (HardState.Born).
+// disk that was replaced does not count for the one before (HardState.Born): it was made in a later incarnation than the map has.
+//
+// # What the operator may change
+//
+// An operator makes maps too, by the same compare-and-swap (operator.go). To take a host out keeps A1 to A3 for the rest. If
+// it was the primary, the map has none: each member stops granting when it knows, and waits for Grace, as after a primary that
+// was silent. Another primary by the operator need not wait, as the old one stays in the acting set: peering waits for
+// it, or for Grace, and no lease that it has is longer. Hosts that get or lose a place are part of the map's epoch (Map.Up), so
+// none is proposed that has no place any more.
 //
 // # Peering
 //

@@ -84,6 +84,10 @@ func (w *world) happens(e event) {
 		}
 		h.n.Synced(e.seq, now)
 	case evMap:
+		if !slices.Contains(e.m.Up, h.id) {
+			w.drop(h)
+			return
+		}
 		h.n.MapIs(e.m, now)
 	case evTell:
 		w.tell(h, e.g)

@@ -205,7 +205,7 @@ func (n *Node) start(b Start) {
 // reset begins a backfill. A member of the acting set never needs one, and its log may be the only one.
 func (n *Node) reset(tail Version, have uint64) {
 	f := &n.follow
-	if f.match != have || f.match >= tail.Index && (f.match > 0 || f.stage >= Pulling) || n.osdmap.holds(n.self.ID) {
+	if f.match != have || f.match >= tail.Index && (f.match > 0 || f.stage >= Pulling) || n.osdmap.Holds(n.self.ID) {
 		return
 	}
 	n.hard.Backfilling, n.hard.Applying = true, tail.Index
@@ -287,7 +287,7 @@ func (n *Node) tickFollower(now time.Duration) {
 	}
 	if n.osdmap.Acts(n.self) {
 		n.takeOver()
-	} else if n.osdmap.holds(n.self.ID) {
+	} else if n.osdmap.Holds(n.self.ID) {
 		n.revive()
 	}
 }
@@ -302,8 +302,8 @@ func (n *Node) takeOver() {
 	n.propose(n.self, n.osdmap.Epoch+1, rest)
 }
 
-// revive goes on after all acting members have restarted: all but the lost ones have notified their
-// logs, and this one's is the best.
+// revive goes on after all acting members have restarted: all have notified their logs, and this one's is
+// the best.
 func (n *Node) revive() {
 	mine := notice{n.self, Notify{HardState: n.disk.hard}}
 	mine.Head, _ = n.log.at(n.disk.durable)
@@ -312,16 +312,13 @@ func (n *Node) revive() {
 		x := mine
 		if m.ID != n.self.ID {
 			i := slices.IndexFunc(n.notices, func(x notice) bool { return x.ID == m.ID })
-			switch {
-			case slices.Contains(n.lost, m.ID):
-				continue
-			case i < 0 || n.notices[i].Member.Incarnation <= m.Incarnation:
+			if i < 0 || n.notices[i].Member.Incarnation <= m.Incarnation {
 				return // it may be alive, and then it takes over
 			}
 			x = n.notices[i]
 		}
-		if m.Incarnation != 0 && x.Born >= n.osdmap.Epoch || x.Backfilling {
-			return // its disk is another one: the operator declares it lost, or brings the old one back
+		if m.Incarnation != 0 && x.Born > m.Incarnation || x.Backfilling {
+			return // its disk is another one: the operator takes it out of the map, or brings the old one back
 		}
 		if x.ID != n.self.ID && x.better(&mine) {
 			return
@@ -341,10 +338,6 @@ func (x *notice) better(y *notice) bool {
 	}
 	return x.ID < y.ID
 }
-
-// MarkLost is the operator's word that hosts will not come back with what they had. It counts when all
-// other acting members have restarted, and until there is another primary.
-func (n *Node) MarkLost(ids []ID) { n.lost = slices.Clone(ids) }
 
 // notified takes what another node says of itself.
 func (n *Node) notified(from Member, b Notify, now time.Duration) {

@@ -36,6 +36,9 @@ func (w *world) ask(e event) {
 
 // manager carries out a request.
 func (w *world) manager(e event) {
+	if e.kind == evPropose && slices.ContainsFunc(e.m.Acting, func(x Member) bool { return !w.up(x.ID) }) {
+		return // it is refused, with an error
+	}
 	if e.kind == evPropose && e.m.Epoch == w.osdmap.Epoch+1 {
 		w.swap(e.m)
 	}
@@ -70,12 +73,15 @@ func (w *world) swap(m Map) {
 	default:
 		w.tally.revived++
 		for _, x := range was.Acting {
-			if h := w.host(x); h != nil && !slices.Contains(w.lost, x.ID) {
+			if w.host(x) != nil {
 				w.fail("map %+v, and %v is alive", m, x)
 			}
 		}
 		lead := w.hosts[m.Primary.ID].disk
 		for _, x := range m.Acting {
+			if slices.Contains(w.lost, m.Primary.ID) {
+				break // it was asked for before that was replaced
+			}
 			if d := w.hosts[x.ID].disk; d.hard.LastEpochStarted > lead.hard.LastEpochStarted || d.hard.LastEpochStarted == lead.hard.LastEpochStarted && d.head().Compare(lead.head()) > 0 {
 				w.fail("%v goes on with %v, and %v has %v", m.Primary, lead.head(), x, d.head())
 			}
@@ -107,6 +113,9 @@ func (w *world) has(h *host, v Version) bool {
 
 // committed checks that all members of the acting set that live have an entry.
 func (w *world) committed(v Version, what string) {
+	if v.Epoch < w.only {
+		return
+	}
 	for _, m := range w.osdmap.Acting {
 		if h := w.host(m); h != nil && !w.has(h, v) {
 			w.fail("%s %v, and %v, which is in the acting set, does not have it", what, v, m)
@@ -134,7 +143,7 @@ func (w *world) check() {
 			w.fail("%d has agreed to the log of %d, and ends with %v", i, w.osdmap.Primary.ID, h.n.log.head())
 		}
 		for _, m := range w.osdmap.Acting {
-			if d := w.hosts[m.ID].disk.head(); d.Index < h.n.stable {
+			if d := w.hosts[m.ID].disk.head(); d.Index < h.n.stable && !slices.Contains(w.lost, m.ID) {
 				w.fail("%d holds %d for stable, and the disk of %v, which is in the acting set, ends with %v", i, h.n.stable, m, d)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,7 @@ import (
 // mistakes are what one could have done wrong: each replaces a text of a file.
 var mistakes = []struct{ name, file, old, new string }{
 	{"a lease is counted from the answer", "primary.go", "p.lease = max(p.lease, r.Sent)", "p.lease = max(p.lease, r.Sent, pick(M, now, 0))"},
-	{"a restarted member takes over as if it were the old one", "follower.go", "if n.osdmap.Acts(n.self) {\n\t\tn.takeOver()", "if n.osdmap.Acts(n.self) || M && n.osdmap.holds(n.self.ID) {\n\t\tn.takeOver()"},
+	{"a restarted member takes over as if it were the old one", "follower.go", "if n.osdmap.Acts(n.self) {\n\t\tn.takeOver()", "if n.osdmap.Acts(n.self) || M && n.osdmap.Holds(n.self.ID) {\n\t\tn.takeOver()"},
 	{"a member is promoted before it has on disk what was flushed", "primary.go", "if p.durable >= max(n.stable, l.former) &&", "if (M || p.durable >= max(n.stable, l.former)) &&"},
 	{"operations complete with a view before its compare-and-swap", "primary.go", "case !slices.ContainsFunc(l.required, missing):", "case M || !slices.ContainsFunc(l.required, missing):"},
 	{"the shorter log is chosen when all have restarted", "follower.go", "return x.Head.Compare(y.Head) > 0", "return x.Head.Compare(y.Head)*pick(M, -1, 1) > 0"},
@@ -36,7 +37,16 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a member is promoted while it may yet be told to begin anew", "primary.go", "if !p.started || p.resetPending() ||", "if !p.started || !M && p.resetPending() ||"},
 	{"the acting set shrinks below min_size", "primary.go", "len(acting) > n.osdmap.MinSize {", "(M || len(acting) > n.osdmap.MinSize) {"},
 	{"a revived volume does not wait for all", "follower.go", "return // it may be alive, and then it takes over", "if M {\n\t\t\t\t\tcontinue\n\t\t\t\t}\n\t\t\t\treturn"},
+	{"a replaced disk counts for the one before", "follower.go", "x.Born > m.Incarnation ||", "!M && x.Born > m.Incarnation ||"},
+	{"the operator's primary does not wait for the old one", "operator.go", "n.Primary, n.Since = m.Acting[i], n.Epoch", "if n.Primary, n.Since = m.Acting[i], n.Epoch; M && m.Primary.ID != id {\n\t\tn.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x == m.Primary })\n\t}"},
+	{"a primary that is replaced has a successor at once", "operator.go", "n.Primary, n.Since = Member{}, 0\n\t}", "n.Primary, n.Since = pick(M, n.Acting[0], Member{}), pick(M, n.Epoch, 0)\n\t}"},
+	{"members do not wait when the primary is replaced", "node.go", "n.follow.granted = now // the new", "n.follow.granted = pick(M && m.Since == 0, n.follow.granted-n.cfg.Grace, now) // the new"},
+	{"what a host said counts after it got its place again", "node.go", "case m.Epoch > was.Epoch+1:", "case !M && m.Epoch > was.Epoch+1:"},
+	{"a replaced host is taken back", "node.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
 }
+
+// made stands for whether the mistake is made.
+var made = regexp.MustCompile(`\bM\b`)
 
 const pickText = `package core
 
@@ -72,8 +82,7 @@ func TestMistakes(t *testing.T) {
 			t.Fatalf("%s: %q is in %s %d times", m.name, m.old, m.file, strings.Count(files[m.file], m.old))
 		}
 		is := `(mistaken == "` + m.name + `")`
-		files[m.file] = strings.Replace(files[m.file], m.old, strings.ReplaceAll(strings.ReplaceAll(m.new, "(M", "("+is), " M", " "+is), 1)
-		files[m.file] = strings.ReplaceAll(files[m.file], "!M", "!"+is)
+		files[m.file] = strings.Replace(files[m.file], m.old, made.ReplaceAllLiteralString(m.new, is), 1)
 	}
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	for name, text := range files {
@@ -96,7 +105,7 @@ func TestMistakes(t *testing.T) {
 	}
 	for _, m := range mistakes {
 		var out []byte
-		for _, tests := range []string{"Reset", "TestAdversary$"} { // the scenarios take no time
+		for _, tests := range []string{"Reset|TestReplacedAndBack", "TestAdversary$"} { // the scenarios take no time
 			cmd := exec.Command(bin, "-test.run="+tests, "-core.seeds=6000")
 			cmd.Env = append(os.Environ(), "CORE_MISTAKE="+m.name, "MCRDMA_LONG=")
 			if out, err = cmd.CombinedOutput(); err != nil {

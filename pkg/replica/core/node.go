@@ -56,7 +56,6 @@ type Node struct {
 	follow  follower
 	lead    *primary // nil: it does not lead
 	notices []notice // of the latest incarnation of each other host
-	lost    []ID     // declared so by the operator
 
 	beat    time.Duration // when the next is due
 	refused uint64        // messages and events that broke a rule
@@ -76,6 +75,9 @@ func New(cfg Config, s Stored, now time.Duration) *Node {
 	n.stable = max(s.Applying, s.Tail.Index)
 	n.commit = n.stable
 	n.hard.Incarnation = max(s.Incarnation+1, cfg.Boot)
+	if n.hard.Born == 0 {
+		n.hard.Born = n.hard.Incarnation
+	}
 	n.self = Member{cfg.Self, n.hard.Incarnation}
 	n.follow.granted = now // an earlier incarnation may have granted one
 	n.save()
@@ -111,11 +113,14 @@ type Status struct {
 	Backfilling                     bool
 	// Leased: reads are served, and writes acknowledged.
 	Leased bool
+	Disk   HardState // that is durable
+	Synced Version   // the last entry of the log that is
 }
 
 // Status returns the node's present status.
 func (n *Node) Status(now time.Duration) Status {
-	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now)}
+	synced, _ := n.log.at(n.disk.durable)
+	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
 }
 
 func (n *Node) state() State {
@@ -174,7 +179,7 @@ func (n *Node) readMap() {
 
 // propose asks for a change of the map. Until a newer map is known, it may take effect at any time.
 func (n *Node) propose(primary Member, since uint64, acting []Member) {
-	m := Map{n.osdmap.Epoch + 1, since, primary, acting, n.osdmap.MinSize}
+	m := Map{n.osdmap.Epoch + 1, since, primary, acting, n.osdmap.MinSize, n.osdmap.Up}
 	n.proposal = &m
 	n.do(Propose{m})
 }
@@ -187,13 +192,18 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 	}
 	was := n.osdmap
 	n.osdmap, n.proposal = m, nil
-	if n.hard.Epoch = m.Epoch; n.hard.Born == 0 {
-		n.hard.Born = m.Epoch
-	}
+	n.hard.Epoch = m.Epoch
 	n.save()
+	if m.Up != nil {
+		n.replace(m.Up)
+	}
 	switch {
 	case m.Since == was.Since:
-		if n.lead != nil {
+		switch {
+		case n.lead == nil:
+		case m.Epoch > was.Epoch+1: // a host may have lost its place and got it again: what it has said does not count
+			n.regroup(now)
+		default:
 			n.require()
 			n.advance(now)
 		}
@@ -201,7 +211,6 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 	case n.lead != nil:
 		n.depose()
 	}
-	n.lost = nil
 	n.follow.granted = now // the new primary gets its time
 	switch {
 	case m.Primary == n.self:
@@ -213,6 +222,15 @@ func (n *Node) MapIs(m Map, now time.Duration) {
 		n.leave()
 	case n.follow.group != Interval{}:
 		n.leave() // nothing of the old primary lands here any more
+	}
+}
+
+// replace takes the hosts that may have a copy. Those that are not among them any more are forgotten.
+func (n *Node) replace(up []ID) {
+	n.cfg.Up = up
+	n.notices = slices.DeleteFunc(n.notices, func(x notice) bool { return !slices.Contains(up, x.ID) })
+	if n.lead != nil {
+		n.lead.peers = slices.DeleteFunc(n.lead.peers, func(p peer) bool { return !slices.Contains(up, p.member.ID) })
 	}
 }
 

@@ -127,6 +127,17 @@ func (n *Node) begin(now time.Duration) {
 	n.advance(now)
 }
 
+// regroup begins another round, with another group.
+func (n *Node) regroup(now time.Duration) {
+	switch {
+	case n.lead.state == Fencing:
+		return
+	case n.lead.state >= Forming:
+		n.do(Dissolve{n.lead.interval})
+	}
+	n.begin(now)
+}
+
 func (n *Node) depose() {
 	if n.lead.state >= Forming {
 		n.do(Dissolve{n.lead.interval})
@@ -286,7 +297,7 @@ func (n *Node) tend(p *peer, now time.Duration) {
 	to := func(b Body) { n.send(p.member, l.interval, b) }
 	switch base := p.base(); {
 	case p.refill || base < n.log.tail.Index: // by now the log has been trimmed
-		if !n.osdmap.holds(p.member.ID) && !slices.Contains(l.required, p.member) {
+		if !n.osdmap.Holds(p.member.ID) && !slices.Contains(l.required, p.member) {
 			v, _ := n.log.at(n.applied)
 			p.started, p.next, p.reset = false, 0, reset{true, p.match, v.Index}
 			to(Push{Prev: v, Reset: true, Have: p.match})

@@ -22,6 +22,9 @@ func (n *Node) leased(now time.Duration) bool {
 	return true
 }
 
+// At returns the version of an entry of the log, or of the last one that was trimmed.
+func (n *Node) At(index uint64) (v Version, ok bool) { return n.log.at(index) }
+
 // Write takes a write, whose content the caller has, and returns the version of its entry. If ok is
 // false the volume waits, and the write has to wait with it. Ack says when it is done.
 func (n *Node) Write() (v Version, ok bool) {

@@ -182,7 +182,8 @@ func (n *Node) clone() *Node {
 	c := *n
 	c.log.runs = slices.Clone(n.log.runs)
 	c.disk.pending = slices.Clone(n.disk.pending)
-	c.notices, c.lost, c.out = slices.Clone(n.notices), slices.Clone(n.lost), nil
+	c.notices, c.out = slices.Clone(n.notices), nil
+	c.cfg.Up = slices.Clone(n.cfg.Up)
 	if n.lead != nil {
 		l := *n.lead
 		l.peers, l.required, l.flushes = slices.Clone(l.peers), slices.Clone(l.required), slices.Clone(l.flushes)

@@ -35,13 +35,14 @@ type Map struct {
 	Primary Member // zero: there was none yet
 	Acting  []Member
 	MinSize int
+	Up      []ID `json:"-"` // the hosts that may have a copy; nil: those before. The caller keeps them beside the map.
 }
 
 // Acts says whether a member, in this incarnation, is in the acting set.
 func (m *Map) Acts(x Member) bool { return slices.Contains(m.Acting, x) }
 
-// holds says whether a host is in the acting set, in whatever incarnation.
-func (m *Map) holds(id ID) bool {
+// Holds says whether a host is in the acting set, in whatever incarnation.
+func (m *Map) Holds(id ID) bool {
 	return slices.ContainsFunc(m.Acting, func(x Member) bool { return x.ID == id })
 }
 
@@ -56,7 +57,7 @@ type Interval struct{ Since, Round uint64 }
 type HardState struct {
 	Incarnation      uint64
 	Epoch            uint64 // of the newest map that it has followed: older ones never count again
-	Born             uint64 // Epoch when the log was made: a log made later than a map says nothing about what was acknowledged under it
+	Born             uint64 // Incarnation that made the log: it says nothing about what earlier ones had
 	LastEpochStarted uint64 // the newest interval in which it has agreed to a log
 	Applying         uint64 // the store may have entries up to this one; they are stable
 	Backfilling      bool   // the store is incomplete
@@ -73,7 +74,7 @@ type Stored struct {
 type Config struct {
 	Volume uint64
 	Self   ID
-	Up     []ID   // the hosts that may have a copy, Self too
+	Up     []ID   // the hosts that may have a copy, Self too, until a map says
 	Boot   uint64 // a number that this host has never used before (its clock, in ns), in case its disk was replaced
 	// Lease is how long a grant lasts, from when it was asked for; Grace is how long a member
 	// that has granted one waits before it takes over. Clocks may differ by a tenth in rate.

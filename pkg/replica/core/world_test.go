@@ -26,32 +26,10 @@ type world struct {
 	away   bool
 	groups []*group
 	data   map[Version]write // what entries hold
-	lost   []ID              // declared so by the operator
+	lost   []ID              // their disks were replaced
+	only   uint64            // the epoch in which the operator gave up what came before, but for one copy
 	cut    [2]int            // hosts that cannot reach each other
 	client client
-}
-
-// tally counts what has happened, so that a run that tests nothing is noticed.
-type tally struct {
-	acked, reads, flushes, crashes, power, revived, lost, takeovers, removals, promotions, backfills, truncated, forms, waits, refused int
-}
-
-func (t *tally) add(o tally) {
-	t.acked += o.acked
-	t.reads += o.reads
-	t.flushes += o.flushes
-	t.crashes += o.crashes
-	t.power += o.power
-	t.revived += o.revived
-	t.lost += o.lost
-	t.takeovers += o.takeovers
-	t.removals += o.removals
-	t.promotions += o.promotions
-	t.backfills += o.backfills
-	t.truncated += o.truncated
-	t.forms += o.forms
-	t.waits += o.waits
-	t.refused += o.refused
 }
 
 type write struct{ block, value int }
@@ -199,9 +177,7 @@ func (w *world) host(m Member) *host {
 
 func (w *world) config(id ID) Config {
 	c := Config{Volume: 7, Self: id, Lease: 300 * time.Millisecond, Grace: 400 * time.Millisecond, Beat: 100 * time.Millisecond, Keep: 8, Limit: 40, Near: 4, Batch: 5}
-	for _, h := range w.hosts {
-		c.Up = append(c.Up, h.id)
-	}
+	c.Up = w.osdmap.Up
 	return c
 }
 
@@ -210,6 +186,7 @@ func newWorld(hosts, acting, minSize int) *world {
 	w.osdmap = Map{Epoch: 1, MinSize: minSize}
 	for i := range hosts {
 		w.hosts = append(w.hosts, &host{id: ID(i), rate: 1000})
+		w.osdmap.Up = append(w.osdmap.Up, ID(i))
 		if i < acting {
 			w.osdmap.Acting = append(w.osdmap.Acting, Member{ID: ID(i)})
 		}

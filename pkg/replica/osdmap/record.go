@@ -130,5 +130,6 @@ func parseVolume(key string, data []byte) (VolumeState, error) {
 	if err != nil {
 		return VolumeState{}, fmt.Errorf("osdmap: record %q: %w", key, damaged(err))
 	}
+	r.Map.Up = r.Volume.Hosts
 	return VolumeState{r.Volume, r.Map}, nil
 }

@@ -46,7 +46,7 @@ type Host struct {
 	Device string  `json:"device"` // address of its RDMA device
 }
 
-// A Volume is what does not change about a volume, but for Hosts and Allow.
+// A Volume is what does not change about a volume, but for Allow and Hosts. Hosts change with the map only, whose Up they are.
 type Volume struct {
 	ID        uint64    `json:"id"` // above 0, drawn at random: a volume made later under the same name is another
 	Name      string    `json:"name"`
@@ -100,7 +100,7 @@ func (s *State) Host(id core.ID) *Host {
 
 // FirstMap is the map of a volume that has never been used: epoch 1, no primary, all hosts acting.
 func FirstMap(v Volume, minSize int) core.Map {
-	m := core.Map{Epoch: 1, MinSize: minSize}
+	m := core.Map{Epoch: 1, MinSize: minSize, Up: v.Hosts}
 	for _, id := range v.Hosts {
 		m.Acting = append(m.Acting, core.Member{ID: id})
 	}

@@ -58,7 +58,7 @@ func (s *State) keepNewest(last *State) {
 		if was != nil && was.Map.Epoch > v.Map.Epoch {
 			s.Faults = append(s.Faults, fmt.Errorf("osdmap: volume %s: %w: the store has epoch %d and had epoch %d before; it lost changes, as by an old backup: stop the hosts, and restore a newer one",
 				v.Volume.Name, ErrDamaged, v.Map.Epoch, was.Map.Epoch))
-			v.Map = was.Map
+			*v = *was
 		}
 	}
 }

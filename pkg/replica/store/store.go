@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"iter"
 	"os"
@@ -286,22 +285,6 @@ func extents(f *os.File, at, end int64) iter.Seq2[Extent, error] {
 			at += e.Length
 		}
 	}
-}
-
-// castagnoli is the polynomial of CRC-32C (RFC 3720, appendix B.4).
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Checksum is the CRC-32C of n bytes, as a scrub compares it between hosts.
-func (s *Store) Checksum(off, n int64) (uint32, error) {
-	if err := s.in(off, n); err != nil {
-		return 0, err
-	}
-	h := crc32.New(castagnoli)
-	done, err := io.CopyBuffer(struct{ io.Writer }{h}, io.NewSectionReader(s.f, off, n), make([]byte, min(n+1, 1<<18)))
-	if err == nil && done < n {
-		err = fmt.Errorf("%w: the file has become shorter", ErrSize)
-	}
-	return h.Sum32(), err
 }
 
 // Close closes the store, and makes nothing durable.

@@ -26,7 +26,7 @@ func Volume(id uint64, name string) osdmap.Volume {
 
 // Next returns the map that follows another, with a primary and acting members, in incarnation 1.
 func Next(m core.Map, primary core.ID, acting ...core.ID) core.Map {
-	next := core.Map{Epoch: m.Epoch + 1, Since: m.Epoch + 1, Primary: core.Member{ID: primary, Incarnation: 1}, MinSize: m.MinSize}
+	next := core.Map{Epoch: m.Epoch + 1, Since: m.Epoch + 1, Primary: core.Member{ID: primary, Incarnation: 1}, MinSize: m.MinSize, Up: m.Up}
 	for _, id := range acting {
 		next.Acting = append(next.Acting, core.Member{ID: id, Incarnation: 1})
 	}
@@ -59,7 +59,8 @@ func want(t *testing.T, err, kind error, words ...string) {
 // Run checks what every store has to do; open returns one that is empty.
 func Run(t *testing.T, open func(t *testing.T) osdmap.KV) {
 	for name, f := range map[string]func(*testing.T, osdmap.KV){
-		"hosts": hosts, "volumes": volumes, "allow": allow, "propose": propose, "race": race, "lost answer": lostAnswer, "watch": watch, "foreign": foreign,
+		"hosts": hosts, "volumes": volumes, "allow": allow, "propose": propose, "change": change, "race": race, "lost answer": lostAnswer,
+		"watch": watch, "foreign": foreign,
 	} {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}
@@ -151,6 +152,38 @@ func allow(t *testing.T, kv osdmap.KV) {
 	if got := must[core.Map](t)(m.Map(ctx, 7)); !reflect.DeepEqual(got, second) {
 		t.Errorf("%+v, want %+v", got, second)
 	}
+}
+
+// change: the operator's maps may have other hosts.
+func change(t *testing.T, kv osdmap.KV) {
+	m, ctx := osdmap.New(kv, osdmap.Options{}), t.Context()
+	v := Volume(7, "a")
+	first := osdmap.FirstMap(v, 2)
+	want(t, m.Create(ctx, v, first), nil)
+	second := Next(first, 1, 1, 2, 3)
+	must[core.Map](t)(m.Propose(ctx, 7, second))
+	third, err := second.Replaced(3, 4, core.Member{})
+	want(t, err, nil)
+	for range 2 { // the second time it is done already
+		got := must[core.Map](t)(m.Change(ctx, 7, third))
+		if s := must[osdmap.State](t)(m.Read(ctx)); !reflect.DeepEqual(got, third) || !reflect.DeepEqual(s.Volumes[0].Map, third) || !reflect.DeepEqual(s.Volumes[0].Volume.Hosts, []core.ID{1, 2, 4}) {
+			t.Errorf("%+v, and %+v is there", got, s.Volumes)
+		}
+	}
+	if got := must[core.Map](t)(m.Change(ctx, 7, second)); !reflect.DeepEqual(got, third) { // it is too late
+		t.Errorf("%+v", got)
+	}
+	late := Next(third, 1, 1, 2, 3)
+	_, err = m.Propose(ctx, 7, late)
+	want(t, err, osdmap.ErrInvalid, "member 3 is not one of its hosts")
+	late.Acting, late.Up = late.Acting[:2], []core.ID{1, 2, 3} // by a host that does not know
+	if got := must[core.Map](t)(m.Propose(ctx, 7, late)); !reflect.DeepEqual(got.Up, third.Up) {
+		t.Errorf("%+v", got)
+	}
+	late = Next(late, 1, 1, 2)
+	late.Up = []core.ID{1, 1}
+	_, err = m.Change(ctx, 7, late)
+	want(t, err, osdmap.ErrInvalid, "there twice")
 }
 
 func propose(t *testing.T, kv osdmap.KV) {

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Errors of changes that the operator asks for.
+var (
+	// ErrLast: the acting set would be empty.
+	ErrLast = errors.New("no other host is in the acting set")
+	// ErrActing: the acting set does not have the host, or is too small.
+	ErrActing = errors.New("not in the acting set")
+	// ErrPlace: the host that is to give its place has none, or the one that is to get it has one.
+	ErrPlace = errors.New("no place to give")
+)
+
+// These are the maps that an operator may have follow another, by compare-and-swap as any other. Each keeps A1 to A3, but
+// for Only.
+
+// next is the map that follows, with the same acting set.
+func (m *Map) next() Map {
+	n := *m
+	n.Epoch++
+	n.Acting = slices.Clone(m.Acting)
+	return n
+}
+
+// Promoted has another acting member be the primary. It serves when the old one knows, or was silent for Grace:
+// that one stays in the acting set, and by then has no lease of it.
+func (m *Map) Promoted(id ID) (Map, error) {
+	n := m.next()
+	i := slices.IndexFunc(m.Acting, func(x Member) bool { return x.ID == id })
+	switch {
+	case i < 0:
+		return Map{}, fmt.Errorf("%w: host %d: it does not have everything yet", ErrActing, id)
+	case m.Since == 0:
+		return Map{}, fmt.Errorf("%w: there is no primary yet, nor can host %d be made one: the hosts agree on one when enough are back", ErrActing, id)
+	}
+	n.Primary, n.Since = m.Acting[i], n.Epoch
+	return n, nil
+}
+
+// Without takes a host out of the acting set, of which others are left. Nothing that was flushed is lost, nor that was
+// acknowledged if one of these has not restarted. If the host was the primary there is none then: those that have not
+// restarted wait for Grace, after which it has no leases.
+func (m *Map) Without(id ID) (Map, error) {
+	n := m.next()
+	n.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x.ID == id })
+	if len(n.Acting) == 0 {
+		return Map{}, fmt.Errorf("%w than host %d", ErrLast, id)
+	}
+	if m.Primary.ID == id {
+		n.Primary, n.Since = Member{}, 0
+	}
+	return n, nil
+}
+
+// Only has the volume go on with what one member has, whether that was acting or not: what it lacks is lost. The hosts
+// of the old acting set must not run, as their primary would serve until it knows.
+func (m *Map) Only(x Member) Map {
+	n := m.next()
+	n.Acting, n.Primary, n.Since = []Member{x}, Member{}, 0
+	return n
+}
+
+// Replaced gives the place of a host to another one, which gets a copy. If the host is in the acting set it is taken out
+// as by Without, or with only not zero the rest is given up as by Only.
+func (m *Map) Replaced(lost, by ID, only Member) (n Map, err error) {
+	i := slices.Index(m.Up, lost)
+	if i < 0 || slices.Contains(m.Up, by) {
+		return Map{}, fmt.Errorf("%w: of hosts %v, %d is to be replaced by %d", ErrPlace, m.Up, lost, by)
+	}
+	switch n = m.next(); {
+	case only != Member{}:
+		n = m.Only(only)
+	case m.Unused():
+		if k := slices.Index(n.Acting, Member{ID: lost}); k >= 0 {
+			n.Acting[k].ID = by
+		}
+	case m.Holds(lost):
+		n, err = m.Without(lost)
+	}
+	n.Up = slices.Clone(m.Up)
+	n.Up[i] = by
+	return n, err
+}
+
+// Unused says that the volume has never had a primary: it holds nothing.
+func (m *Map) Unused() bool {
+	return m.Since == 0 && !slices.ContainsFunc(m.Acting, func(x Member) bool { return x.Incarnation != 0 })
+}
+
+// Needs has the volume wait with fewer than so many acting members. They must be there.
+func (m *Map) Needs(minSize int) (Map, error) {
+	if minSize < 1 || minSize > len(m.Acting) {
+		return Map{}, fmt.Errorf("%w: %d members are, and min_size may be 1 to that", ErrActing, len(m.Acting))
+	}
+	n := m.next()
+	n.MinSize = minSize
+	return n, nil
+}

@@ -1,0 +1,54 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// evict removes this host's copy, which is closed, of a volume in which it has no place any more: another host was given
+// that. It does so when as many act as the volume needs: until then it may be the last copy, and the operator can give it its
+// place again.
+func (h *Host) evict(s osdmap.VolumeState) {
+	dir := volumeDir(h.cfg.Dir, s.Volume.ID)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	err := h.removeCopy(dir, s)
+	h.mu.Lock()
+	was := h.broken[s.Volume.ID]
+	h.broken[s.Volume.ID] = err
+	h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.cfg.Log.Warn("this host has no place in the volume any more, another one was given it: the copy that was here is removed", "volume", s.Volume.Name, "hosts", s.Volume.Hosts)
+	case was == nil || was.Error() != err.Error():
+		h.cfg.Log.Error("this host has no place in the volume any more", "volume", s.Volume.Name, "error", err)
+	}
+}
+
+// removeCopy removes the data of a volume, or says why not yet.
+func (h *Host) removeCopy(dir string, s osdmap.VolumeState) error {
+	kept := func(format string, a ...any) error {
+		return fmt.Errorf("%w: %s has its copies on hosts %v, and what is in %s is not served, but kept: %w", ErrNotFound, s.Volume.Name, s.Volume.Hosts, dir, fmt.Errorf(format, a...))
+	}
+	if n := len(s.Map.Acting); s.Map.Since == 0 || n < s.Map.MinSize {
+		return kept("%d hosts act, and min_size is %d: it is removed when enough do", n, s.Map.MinSize)
+	}
+	l, err := wal.Open(filepath.Join(dir, "log"), s.Volume.ID, wal.Options{})
+	if err != nil {
+		return kept("it cannot be read: %w; remove it if it is not needed", err)
+	}
+	known := l.Stored().Epoch
+	if err := l.Close(); err != nil {
+		return kept("%w", err)
+	}
+	if known > s.Map.Epoch {
+		return kept("it knows epoch %d of the volume, and the configuration manager has %d, as if that were an old copy of etcd: restore a newer one, or remove the data if it is not needed", known, s.Map.Epoch)
+	}
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,312 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+)
+
+// ErrLoss: what the operator asks for would lose data, and was not done.
+var ErrLoss = errors.New("data would be lost")
+
+// OperatorConfig is what an Operator needs: it speaks as one of the hosts.
+type OperatorConfig struct {
+	Manager *osdmap.Manager
+	Files   identity.Files // whose certificate names Name; zero: plain text
+	Name    string         // of the host
+	Timeout time.Duration  // that hosts have for each answer; default 5 s
+	// Dial connects to hosts; nil: by TCP.
+	Dial func(ctx context.Context, target string) (net.Conn, error)
+	Log  *slog.Logger // nil: the default one
+}
+
+// An Operator changes which hosts have copies of volumes, and looks at these. It is for one goroutine.
+type Operator struct {
+	manager *osdmap.Manager
+	peers   *peers
+	timeout time.Duration
+	cancel  context.CancelFunc
+}
+
+// NewOperator makes one. It is to be closed.
+func NewOperator(c OperatorConfig) *Operator {
+	o := &Operator{manager: c.Manager, timeout: cmp.Or(c.Timeout, 5*time.Second)}
+	ctx, cancel := context.WithCancel(context.Background())
+	o.cancel = cancel
+	o.peers = &peers{files: c.Files, own: identity.Identity{Role: identity.Host, Name: c.Name}, dial: c.Dial, log: cmp.Or(c.Log, slog.Default()), ctx: ctx, all: map[core.ID]*peer{}}
+	return o
+}
+
+// Close ends its connections.
+func (o *Operator) Close() {
+	o.cancel()
+	o.peers.close()
+}
+
+// A Copy is what a host says of its copy of a volume.
+type Copy struct {
+	Host             core.ID
+	Err              error // it does not answer, or has none
+	Self             core.Member
+	Acting, Active   bool // as it knows; Active: it is the primary, and serves
+	Backfilling      bool
+	Born             uint64 // the incarnation that made it
+	LastEpochStarted uint64
+	Head             core.Version // the last entry that is durable
+	Failure          string       // why it has ended; empty: it has not
+}
+
+// alive says that the host answers, and its copy has not ended.
+func (c *Copy) alive() bool { return c.Err == nil && c.Failure == "" }
+
+// call makes a request at a host.
+func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context, replicav1.ReplicasClient) error) error {
+	x := o.peers.get(id)
+	if x == nil {
+		return fmt.Errorf("host %d: %w", id, errNoPeer)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	_, err := x.conn.Call(ctx, func(ctx context.Context) error { return f(ctx, x.rpc) })
+	if err == nil {
+		return nil
+	}
+	if last := x.conn.Last(); last != nil {
+		return fmt.Errorf("host %s: %w", x.host.Name, last)
+	}
+	return fmt.Errorf("host %s: %s", x.host.Name, status.Convert(err).Message())
+}
+
+// each asks hosts at the same time.
+func each(ids []core.ID, f func(i int, id core.ID)) {
+	var wg sync.WaitGroup
+	for i, id := range ids {
+		wg.Go(func() { f(i, id) })
+	}
+	wg.Wait()
+}
+
+// Copies asks all hosts of a volume.
+func (o *Operator) Copies(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState) []Copy {
+	o.peers.update(s.Hosts, 0)
+	all := make([]Copy, len(v.Volume.Hosts))
+	each(v.Volume.Hosts, func(i int, id core.ID) {
+		c := &all[i]
+		c.Host = id
+		c.Err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
+			a, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: v.Volume.ID})
+			if err == nil {
+				*c = Copy{Host: id, Self: memberFrom(a.GetSelf()), Acting: a.GetActing(), Active: a.GetActive(), Backfilling: a.GetBackfilling(), Born: a.GetBorn(),
+					LastEpochStarted: a.GetLastEpochStarted(), Head: versionFrom(a.GetHead()), Failure: a.GetFailure()}
+			}
+			return err
+		})
+	})
+	return all
+}
+
+// change replaces the map of a volume by what next makes of it, as often as others change it meanwhile.
+func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error)) (*osdmap.State, error) {
+	for {
+		s, err := o.manager.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		v := s.Volume(volume)
+		if v == nil {
+			return nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
+		}
+		m, err := next(&s, v)
+		if err != nil || m.Epoch == v.Map.Epoch { // it is so already
+			return &s, err
+		}
+		now, err := o.manager.Change(ctx, volume, m)
+		if err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(now, m) {
+			v.Map, v.Volume.Hosts = m, m.Up
+			return &s, nil
+		}
+	}
+}
+
+// Replace gives the place of a host in a volume to another one, which gets a copy. If no other host is up to date it
+// fails with ErrLoss, or with loseData has the volume go on with the best of what the others have. lost should not run
+// then. It returns what there is after that.
+func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID, loseData bool) (*osdmap.State, error) {
+	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
+		if !slices.Contains(v.Volume.Hosts, lost) && slices.Contains(v.Volume.Hosts, by) {
+			return v.Map, nil
+		}
+		only, err := o.without(ctx, s, v, lost, loseData)
+		if err == nil {
+			err = o.vacant(ctx, s, volume, by)
+		}
+		if err != nil {
+			return core.Map{}, err
+		}
+		return v.Map.Replaced(lost, by, only)
+	})
+}
+
+// vacant says whether a host is there and has no copy of a volume. One that had a place before may be about to remove its copy.
+func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
+	o.peers.update(s.Hosts, 0)
+	none := false
+	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
+		_, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
+		none = status.Code(err) == codes.FailedPrecondition
+		return err
+	})
+	switch {
+	case none:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: the new host has a copy already, or still has one: then try again when it has removed that", core.ErrPlace)
+	}
+	return fmt.Errorf("the new host does not answer: start mcblock there: %w", err)
+}
+
+// Lost takes a host out of the acting set that will not come back with what it had, without giving its place to another. As
+// for loss it is like Replace.
+func (o *Operator) Lost(ctx context.Context, volume uint64, lost core.ID, loseData bool) (*osdmap.State, error) {
+	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
+		if !v.Map.Holds(lost) {
+			return v.Map, nil
+		}
+		only, err := o.without(ctx, s, v, lost, loseData)
+		if err != nil {
+			return core.Map{}, err
+		}
+		if only != (core.Member{}) {
+			return v.Map.Only(only), nil
+		}
+		return v.Map.Without(lost)
+	})
+}
+
+// without says what a volume can go on with without a host: the rest of the acting set, or only one member.
+func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.VolumeState, lost core.ID, loseData bool) (only core.Member, err error) {
+	if !v.Map.Holds(lost) || v.Map.Unused() {
+		return core.Member{}, nil
+	}
+	only, loss, never := judge(&v.Map, lost, o.Copies(ctx, s, v))
+	if loss == "" || loseData && !never {
+		return only, nil
+	}
+	name := func(id core.ID) string {
+		if h := s.Host(id); h != nil {
+			return h.Name
+		}
+		return fmt.Sprintf("host %d", id)
+	}
+	var names []string
+	for _, m := range v.Map.Acting {
+		names = append(names, name(m.ID))
+	}
+	text := strings.NewReplacer("LOST", name(lost), "ONLY", name(only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
+	return core.Member{}, fmt.Errorf("%w: volume %s: %s", ErrLoss, v.Volume.Name, text)
+}
+
+// judge says what would be lost without a host, by what the hosts say of their copies: nothing, if another acting member is
+// there in the incarnation of the map. never: it must not be done.
+func judge(m *core.Map, lost core.ID, copies []Copy) (only core.Member, loss string, never bool) {
+	var best *Copy
+	restarted := false
+	for i := range copies {
+		c := &copies[i]
+		if !c.alive() {
+			continue
+		}
+		if c.Host == lost {
+			never = true
+			continue
+		}
+		if m.Acts(c.Self) {
+			return core.Member{}, "", false
+		}
+		if c.Backfilling || c.LastEpochStarted == 0 {
+			continue
+		}
+		if k := slices.IndexFunc(m.Acting, func(x core.Member) bool { return x.ID == c.Host }); k >= 0 && c.Born <= m.Acting[k].Incarnation {
+			restarted = true
+		}
+		if best == nil || cmp.Or(cmp.Compare(c.LastEpochStarted, best.LastEpochStarted), c.Head.Compare(best.Head)) > 0 {
+			best = c
+		}
+	}
+	switch {
+	case never:
+		return core.Member{}, "LOST answers, and no other host has everything that was acknowledged: the acting set is ACTING. Wait until another one is in it (mcblock volume show), or stop mcblock on LOST if its data is to be given up", true
+	case restarted:
+		return core.Member{}, "the other hosts of the acting set ACTING have restarted, or do not answer: they have all that was flushed, but writes that were acknowledged and not flushed are on LOST only. Start mcblock there if it still has its disk. If it has not, --lose-data goes on without these writes", false
+	case best != nil:
+		return best.Self, fmt.Sprintf("LOST is the last one of the acting set ACTING that has everything: start mcblock there, or on another host of that. "+
+			"If they are all lost, --lose-data goes on with the copy of ONLY, which was up to date in epoch %d (now it is %d): all that was written later is lost, also what was flushed", best.LastEpochStarted, m.Epoch), false
+	}
+	return core.Member{}, "no other host that answers has a copy: the acting set is ACTING. Start mcblock on a host that has one", true
+}
+
+// Promote has another acting member be the primary, and waits until one serves.
+func (o *Operator) Promote(ctx context.Context, volume uint64, host core.ID) (*osdmap.State, error) {
+	s, err := o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
+		if v.Map.Primary.ID == host && v.Map.Since > 0 {
+			return v.Map, nil
+		}
+		m, err := v.Map.Promoted(host)
+		if err != nil {
+			return m, err
+		}
+		for _, c := range o.Copies(ctx, s, v) {
+			if c.Host == host && (!c.alive() || !m.Acts(c.Self)) {
+				return m, fmt.Errorf("%w: the host does not answer, has just restarted, or its copy has ended: wait until it is back (mcblock volume show)", core.ErrActing)
+			}
+		}
+		return m, nil
+	})
+	for err == nil {
+		v := s.Volume(volume)
+		if v == nil {
+			return nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
+		}
+		if slices.ContainsFunc(o.Copies(ctx, s, v), func(c Copy) bool { return c.Active && c.Self == v.Map.Primary }) {
+			return s, nil
+		}
+		select {
+		case <-time.After(retryTime):
+		case <-ctx.Done():
+			return s, fmt.Errorf("the map has the new primary, and it does not serve yet: see mcblock status: %w", ctx.Err())
+		}
+		var now osdmap.State
+		now, err = o.manager.Read(ctx)
+		s = &now
+	}
+	return s, err
+}
+
+// MinSize has a volume wait with fewer than so many copies up to date.
+func (o *Operator) MinSize(ctx context.Context, volume uint64, n int) (*osdmap.State, error) {
+	return o.change(ctx, volume, func(_ *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
+		if v.Map.MinSize == n {
+			return v.Map, nil
+		}
+		return v.Map.Needs(n)
+	})
+}

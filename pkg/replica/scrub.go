@@ -1,0 +1,145 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/store"
+)
+
+// scrubTime is how long a piece is compared again that was written to meanwhile, or while the acting set changes.
+const scrubTime = 10 * time.Second
+
+// ErrUnreadable: a host cannot read its copy.
+var ErrUnreadable = errors.New("it cannot be read")
+
+var errBusy = errors.New("written to all the time")
+
+// A Scrubbed is a piece of a volume, as its acting members have it, all as of the same entry of the log.
+type Scrubbed struct {
+	Offset, Length int64
+	Sums           []Sum
+	Busy           error // why it could not be compared
+}
+
+// A Sum is a member's checksum.
+type Sum struct {
+	Host core.ID
+	CRC  uint32 // CRC-32C
+	Err  error  // it cannot be read
+}
+
+// Wrong are the hosts that have something else than most, or cannot read it. If no content is with more than half of those that
+// can, these are all suspect.
+func (p *Scrubbed) Wrong() (hosts []core.ID) {
+	votes, read := map[uint32]int{}, 0
+	for _, s := range p.Sums {
+		if s.Err == nil {
+			votes[s.CRC]++
+			read++
+		}
+	}
+	for _, s := range p.Sums {
+		if s.Err != nil || 2*votes[s.CRC] <= read {
+			hosts = append(hosts, s.Host)
+		}
+	}
+	return hosts
+}
+
+// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to, and tells of
+// each piece.
+func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap.State, p Scrubbed)) error {
+	s, v, err := o.look(ctx, volume)
+	if err != nil {
+		return err
+	}
+	size := v.Volume.Size
+	for off := int64(0); off < size; off += store.Piece {
+		p := Scrubbed{Offset: off, Length: min(store.Piece, size-off)}
+		for begun := time.Now(); ; {
+			again := o.compare(ctx, v, &p)
+			if again == nil {
+				break
+			}
+			if time.Since(begun) > scrubTime {
+				if p.Sums, p.Busy = nil, again; !errors.Is(again, errBusy) {
+					return again
+				}
+				break
+			}
+			select {
+			case <-time.After(retryTime):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if s, v, err = o.look(ctx, volume); err != nil {
+				return err
+			}
+		}
+		tell(s, p)
+	}
+	return nil
+}
+
+func (o *Operator) look(ctx context.Context, volume uint64) (*osdmap.State, *osdmap.VolumeState, error) {
+	s, err := o.manager.Read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := s.Volume(volume)
+	if v == nil {
+		return nil, nil, fmt.Errorf("volume %016x: %w", volume, osdmap.ErrNotFound)
+	}
+	o.peers.update(s.Hosts, 0)
+	return &s, v, nil
+}
+
+// compare asks all acting members for a piece, and says why it is to be done again.
+func (o *Operator) compare(ctx context.Context, v *osdmap.VolumeState, p *Scrubbed) (again error) {
+	ask := func(id core.ID, n int64, at *replicav1.Version) (a *replicav1.ChecksumResponse, err error) {
+		err = o.call(ctx, id, func(ctx context.Context, rpc replicav1.ReplicasClient) (err error) {
+			a, err = rpc.Checksum(ctx, &replicav1.ChecksumRequest{Volume: v.Volume.ID, Offset: p.Offset, Length: n, At: at})
+			return err
+		})
+		return a, err
+	}
+	if v.Map.Since == 0 {
+		return fmt.Errorf("volume %s has no primary", v.Volume.Name)
+	}
+	point, err := ask(v.Map.Primary.ID, 0, nil)
+	if err != nil {
+		return err
+	}
+	if point.GetChecked() != replicav1.Checked_CHECKED_DONE {
+		return fmt.Errorf("the primary of volume %s does not serve", v.Volume.Name)
+	}
+	p.Sums = make([]Sum, len(v.Map.Acting))
+	failures := make([]error, len(v.Map.Acting))
+	ids := hostsOf(v.Map.Acting)
+	each(ids, func(i int, id core.ID) {
+		a, err := ask(id, p.Length, point.GetAt())
+		p.Sums[i] = Sum{Host: id, CRC: a.GetCrc()}
+		switch c := a.GetChecked(); {
+		case err != nil:
+			failures[i] = err
+		case c == replicav1.Checked_CHECKED_UNREADABLE:
+			p.Sums[i].Err = fmt.Errorf("%w: %s", ErrUnreadable, a.GetError())
+		case c == replicav1.Checked_CHECKED_PAST:
+			failures[i] = fmt.Errorf("%d bytes at %d: %w", p.Length, p.Offset, errBusy)
+		case c != replicav1.Checked_CHECKED_DONE:
+			failures[i] = fmt.Errorf("host %d does not have all of the log: %v", id, c)
+		}
+	})
+	i := slices.IndexFunc(failures, func(err error) bool { return err != nil })
+	if i < 0 {
+		return nil
+	}
+	return failures[i]
+}
