@@ -148,7 +148,7 @@ func TestReplaceLast(t *testing.T) {
 
 // TestEvicted: a copy is kept while it may be needed.
 func TestEvicted(t *testing.T) {
-	r := newRig(t, 1, 1, 8<<20, steady())
+	r := newRigOf(t, 2, 1, 1, 8<<20, steady())
 	r.acting(1)
 	r.must(r.volume(1).WriteAt(r.ctx(), fillBlock(1), 0, true))
 	h := r.hosts[1].Host
