@@ -53,7 +53,7 @@ func (p *Scrubbed) Wrong() (hosts []core.ID) {
 	return hosts
 }
 
-// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to, and tells of
+// Scrub compares the copies of all acting members of a volume, piece by piece, while that is written to, and reports
 // each piece.
 func (o *Operator) Scrub(ctx context.Context, volume uint64, tell func(s *osdmap.State, p Scrubbed)) error {
 	s, v, err := o.look(ctx, volume)
