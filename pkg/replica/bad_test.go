@@ -48,7 +48,7 @@ func (r *rig) unopened(host int, want error, says string) {
 	r.wait("the copy is refused", func() error {
 		_, err := r.hosts[host].Volume(volumeName)
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
-			return fmt.Errorf("%w, want %q of %q", err, says, want)
+			return fmt.Errorf("%w, want %q of %q", err, says, want.Error())
 		}
 		return nil
 	})

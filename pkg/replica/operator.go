@@ -22,7 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
-// ErrLoss: what the operator asks for would lose data, and was not done.
+// ErrLoss says that what the operator asks for would lose data, and was not done.
 var ErrLoss = errors.New("data would be lost")
 
 // OperatorConfig is what an Operator needs: it speaks as one of the hosts.

@@ -89,7 +89,7 @@ func TestReplaced(t *testing.T) {
 			}
 			r.wait("the copy is removed", func() error {
 				if _, err := os.Stat(volumeDir(r.hosts[lost].cfg.Dir, r.id)); !errors.Is(err, os.ErrNotExist) {
-					return fmt.Errorf("it is there: %v", err)
+					return fmt.Errorf("it is there: %w", err)
 				}
 				return nil
 			})

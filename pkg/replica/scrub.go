@@ -16,7 +16,7 @@ import (
 // scrubTime is how long a piece is compared again that was written to meanwhile, or while the acting set changes.
 const scrubTime = 10 * time.Second
 
-// ErrUnreadable: a host cannot read its copy.
+// ErrUnreadable says that a host cannot read its copy.
 var ErrUnreadable = errors.New("it cannot be read")
 
 var errBusy = errors.New("written to all the time")
