@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,9 +248,9 @@ func TestInvalidChanges(t *testing.T) {
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay = 5 * time.Millisecond
-		var synced uint64
+		var synced atomic.Uint64
 		l, err := open(newMemDisk(rand.New(rand.NewPCG(8, 8))), 7, Options{Delay: delay, Synced: func(seq uint64, err error) {
-			if synced = seq; err != nil {
+			if synced.Store(seq); err != nil {
 				t.Error(err)
 			}
 		}})
@@ -270,8 +271,8 @@ func TestDelay(t *testing.T) {
 		}
 		expect := func(want uint64) {
 			t.Helper()
-			if synctest.Wait(); synced != want {
-				t.Errorf("%d are durable, and not %d", synced, want)
+			if synctest.Wait(); synced.Load() != want {
+				t.Errorf("%d are durable, and not %d", synced.Load(), want)
 			}
 		}
 		add(4096)
