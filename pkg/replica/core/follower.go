@@ -19,12 +19,19 @@ type follower struct {
 	started     bool
 
 	granted time.Duration // when a lease was granted last
+	grants  []grant       // the last one of each primary, less than Grace ago
 	heard   time.Duration // when one was asked for last; 0: never was
 	sent    time.Duration // the request that was granted
 
 	stage  Backfill
 	cursor uint64 // of the chunk that comes next; Full: the last one is there
 	fill   uint64 // the chunks may have entries up to this one
+}
+
+// grant is a lease that was granted.
+type grant struct {
+	to Member
+	at time.Duration
 }
 
 // Step takes a message.
@@ -79,7 +86,7 @@ func (n *Node) enter(iv Interval) {
 		n.leave()
 		return
 	}
-	n.follow = follower{interval: iv, granted: f.granted, heard: f.heard}
+	n.follow = follower{interval: iv, granted: f.granted, grants: f.grants, heard: f.heard}
 	if n.hard.Backfilling {
 		n.follow.stage = Incomplete
 	}
@@ -95,6 +102,8 @@ func (n *Node) lease(b Lease, now time.Duration) {
 	f.heard = now
 	if n.proposal == nil && b.Sent > 0 {
 		f.granted, f.sent = now, b.Sent
+		f.grants = slices.DeleteFunc(f.grants, func(g grant) bool { return g.to == n.osdmap.Primary || now-g.at >= n.cfg.Grace })
+		f.grants = append(f.grants, grant{n.osdmap.Primary, now})
 	}
 	f.commit, f.stable = max(f.commit, b.Commit), max(f.stable, b.Stable)
 	if b.Hurry > n.disk.durable {

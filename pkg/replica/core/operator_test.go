@@ -220,26 +220,32 @@ func TestPromoted(t *testing.T) {
 	w.ends(t)
 }
 
-// TestPromotedBusy: a primary that does not know that another one was promoted still serves, until that one does.
+// TestPromotedBusy: a primary that does not know that another one was promoted still serves, until that one does; also if it
+// is taken out of the acting set before it knows.
 func TestPromotedBusy(t *testing.T) {
-	w := begun(t, 3, 2)
-	p := w.primary(t)
-	next := w.hosts[(p.id+1)%3]
-	p.frozen = true
-	w.operate(w.osdmap.Promoted(next.id))
-	for range 30 {
-		w.later(0, event{kind: evMap, host: next.n.self, m: w.osdmap})
-		w.pass(10 * time.Millisecond)
-		if p.n.leased(p.clock(w.now)) && next.n.leased(next.clock(w.now)) {
-			t.Fatal("both serve")
+	for _, takenOut := range []bool{false, true} {
+		w := begun(t, 3, 2)
+		p := w.primary(t)
+		next := w.hosts[(p.id+1)%3]
+		p.frozen = true
+		w.operate(w.osdmap.Promoted(next.id))
+		if takenOut {
+			w.operate(w.osdmap.Without(p.id))
 		}
+		for range 30 {
+			w.later(0, event{kind: evMap, host: next.n.self, m: w.osdmap})
+			w.pass(10 * time.Millisecond)
+			if p.n.leased(p.clock(w.now)) && next.n.leased(next.clock(w.now)) {
+				t.Fatal("both serve")
+			}
+		}
+		w.pass(3 * time.Second)
+		if w.primary(t) != next {
+			t.Error(w.status())
+		}
+		p.frozen = false
+		w.ends(t)
 	}
-	w.pass(3 * time.Second)
-	if w.primary(t) != next {
-		t.Error(w.status())
-	}
-	p.frozen = false
-	w.ends(t)
 }
 
 // TestOrders: maps that make no sense are refused in words.

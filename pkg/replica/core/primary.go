@@ -16,8 +16,9 @@ type primary struct {
 	// required are the members without which nothing is acknowledged: those of the map, those of a
 	// proposed one, and those that are about to be proposed. This node is not among them.
 	required []Member
-	acked    uint64 // writes
-	former   uint64 // entries up to this one may have been flushed under former primaries
+	granted  []grant // to former primaries: one of these may not know of this one yet
+	acked    uint64  // writes
+	former   uint64  // entries up to this one may have been flushed under former primaries
 	flushes  []flush
 	hurried  uint64 // entries up to this one are to become durable without delay
 }

@@ -19,6 +19,11 @@ func (n *Node) leased(now time.Duration) bool {
 			return false
 		}
 	}
+	for _, g := range l.granted { // the operator may have taken it out of the acting set since
+		if p := n.peer(g.to); now-g.at < n.cfg.Grace && (p == nil || p.lease == 0) {
+			return false
+		}
+	}
 	return true
 }
 

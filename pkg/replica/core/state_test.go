@@ -36,6 +36,14 @@ func (e *encoder) members(list ...Member) {
 	}
 }
 
+func (e *encoder) grants(list []grant) {
+	e.num(uint64(len(list)))
+	for _, g := range list {
+		e.members(g.to)
+		e.num(uint64(g.at))
+	}
+}
+
 func (e *encoder) interval(iv Interval) { e.num(iv.Since, iv.Round) }
 
 func (e *encoder) hard(h *HardState) {
@@ -74,6 +82,7 @@ func (e *encoder) state(n *Node) {
 	e.interval(f.next)
 	e.flag(f.leaving, f.started)
 	e.num(f.match, f.cut, f.landed, f.commit, f.stable, uint64(f.granted), uint64(f.heard), uint64(f.sent), uint64(f.stage), f.cursor, f.fill)
+	e.grants(f.grants)
 	notices := slices.Clone(n.notices)
 	slices.SortFunc(notices, func(a, b notice) int { return int(a.ID) - int(b.ID) })
 	for i := range notices {
@@ -89,6 +98,7 @@ func (e *encoder) state(n *Node) {
 	e.num(uint64(l.state), l.acked, l.former, uint64(len(l.flushes)), uint64(len(l.peers)))
 	e.members(l.members...)
 	e.members(l.required...)
+	e.grants(l.granted)
 	if e.flag(l.wanted != nil); l.wanted != nil {
 		e.members(l.wanted.members...)
 	}
@@ -184,6 +194,7 @@ func (n *Node) clone() *Node {
 	c.disk.pending = slices.Clone(n.disk.pending)
 	c.notices, c.out = slices.Clone(n.notices), nil
 	c.cfg.Up = slices.Clone(n.cfg.Up)
+	c.follow.grants = slices.Clone(n.follow.grants)
 	if n.lead != nil {
 		l := *n.lead
 		l.peers, l.required, l.flushes = slices.Clone(l.peers), slices.Clone(l.required), slices.Clone(l.flushes)
