@@ -59,6 +59,9 @@ func TestStarting(t *testing.T) {
 		_, err = c.Create(ctx, group)
 		wants(t, "until the context ends", err, context.DeadlineExceeded, "")
 		wants(t, "until the context ends", err, &Error{Reason: mcrdmav1.Reason_NO_SERVICE}, "")
+		if strings.Contains(err.Error(), "deadline") {
+			t.Errorf("the text is also the context's: %v", err)
+		}
 	})
 }
 

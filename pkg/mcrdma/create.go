@@ -140,6 +140,7 @@ func (g *Group) create(ctx context.Context) error {
 
 // askUntil asks again while receivers are still starting.
 func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mcrdmav1.CreateGroupResponse, *connection, error) {
+	var last error
 	for {
 		b, err := g.bring(false)
 		if err != nil {
@@ -150,17 +151,26 @@ func (g *Group) askUntil(ctx context.Context, deadline time.Time) (*brought, *mc
 			return b, resp, conn, nil
 		}
 		b.close()
-		starting := errors.Is(err, ErrUnreachable)
-		if !starting || !time.Now().Before(deadline) {
+		switch {
+		case last != nil && ctx.Err() != nil:
+			return nil, nil, nil, waitedError{last, ctx.Err()}
+		case !errors.Is(err, ErrUnreachable) || !time.Now().Before(deadline):
 			return nil, nil, nil, err
 		}
+		last = err
 		select {
 		case <-ctx.Done():
-			return nil, nil, nil, fmt.Errorf("%w: %w", err, ctx.Err())
+			return nil, nil, nil, waitedError{last, ctx.Err()}
 		case <-time.After(createEvery):
 		}
 	}
 }
+
+// A waitedError is what was wrong when a context ended, and the context's error. The text is the former's: it says more.
+type waitedError struct{ last, ended error }
+
+func (e waitedError) Error() string   { return e.last.Error() }
+func (e waitedError) Unwrap() []error { return []error{e.last, e.ended} }
 
 // createEvery is how often Create asks for receivers that are still starting.
 const createEvery = 100 * time.Millisecond
