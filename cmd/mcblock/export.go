@@ -40,11 +40,11 @@ func (x exports) list(_ context.Context, c nbd.Client) ([]nbd.Info, error) {
 }
 
 // open returns the volume with a name; the empty name is that of the only one that the client may open.
-func (x exports) open(_ context.Context, c nbd.Client, name string) (nbd.Export, error) {
+func (x exports) open(ctx context.Context, c nbd.Client, name string) (nbd.Export, error) {
 	if all := x.granted(c); name == "" && len(all) == 1 {
 		return all[0], nil
 	}
-	v, err := x.host.Volume(name)
+	v, err := x.host.Opened(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -126,6 +126,30 @@ func (h *Host) Volume(name string) (*Volume, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNotFound, name)
 }
 
+// Opened is Volume, but waits for a volume that the configuration manager has here, and that is still to be opened: it has
+// just been made, or this host has just started.
+func (h *Host) Opened(ctx context.Context, name string) (*Volume, error) {
+	for {
+		v, err := h.Volume(name)
+		if !errors.Is(err, ErrNotFound) {
+			return v, err
+		}
+		s, away := h.cfg.Manager.Read(ctx)
+		if away != nil || !slices.ContainsFunc(s.Volumes, func(v osdmap.VolumeState) bool {
+			return v.Volume.Name == name && slices.Contains(v.Volume.Hosts, h.cfg.Self.ID)
+		}) {
+			return nil, err
+		}
+		select {
+		case <-time.After(retryTime):
+		case <-ctx.Done():
+			return nil, err
+		case <-h.ctx.Done():
+			return nil, err
+		}
+	}
+}
+
 // Volumes returns the open volumes, by name.
 func (h *Host) Volumes() []*Volume {
 	h.mu.Lock()

@@ -2,11 +2,14 @@ package replica
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
 
 // TestVolume: what is written at one host is read at all.
@@ -42,5 +45,22 @@ func TestVolume(t *testing.T) {
 				t.Errorf("%+v", s.Group)
 			}
 		})
+	}
+}
+
+// TestOpened: a volume that has just been made can be opened, and one that is not there fails at once.
+func TestOpened(t *testing.T) {
+	r := newRig(t, 2, 1, 8<<20, Options{})
+	m := osdmap.New(r.kv, osdmap.Options{})
+	for i := range 3 {
+		v := osdmap.Volume{ID: uint64(i) + 1, Name: fmt.Sprint("v", i), Size: 8 << 20, BlockSize: block, Hosts: []core.ID{1}, Created: time.Now()}
+		r.must(m.Create(r.ctx(), v, osdmap.FirstMap(v, 1)))
+		got, err := r.hosts[1].Opened(r.ctx(), v.Name)
+		if r.must(err); got.Info().ID != v.ID {
+			t.Errorf("%+v", got.Info())
+		}
+	}
+	if _, err := r.hosts[1].Opened(r.ctx(), "other"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("another one: %v", err)
 	}
 }
