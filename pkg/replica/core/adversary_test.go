@@ -224,10 +224,11 @@ func (w *world) rest() {
 		h.boasts = false
 	}
 	w.watched()
-	for range 40 {
+	well := 0 // in a row: leases may just have been those from before
+	for i := 0; i < 40 && well < 2 && w.err == nil; i++ {
 		w.pass(500 * time.Millisecond)
-		if w.err != nil || len(w.osdmap.Acting) == len(w.osdmap.Up) && slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n != nil && h.n.leased(h.clock(w.now)) }) {
-			break
+		if well++; len(w.osdmap.Acting) != len(w.osdmap.Up) || !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n != nil && h.n.leased(h.clock(w.now)) }) {
+			well = 0
 		}
 	}
 	if w.err != nil {
