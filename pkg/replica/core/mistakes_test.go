@@ -40,7 +40,7 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a replaced disk counts for the one before", "follower.go", "x.Born > m.Incarnation ||", "!M && x.Born > m.Incarnation ||"},
 	{"the operator's primary does not wait for the old one", "operator.go", "n.Primary, n.Since = m.Acting[i], n.Epoch", "if n.Primary, n.Since = m.Acting[i], n.Epoch; M && m.Primary.ID != id {\n\t\tn.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x == m.Primary })\n\t}"},
 	{"a primary that is replaced has a successor at once", "operator.go", "n.Primary, n.Since = Member{}, 0\n\t}", "n.Primary, n.Since = pick(M, n.Acting[0], Member{}), pick(M, n.Epoch, 0)\n\t}"},
-	{"members do not wait when the primary is replaced", "node.go", "n.follow.granted = now // the new", "n.follow.granted = pick(M && m.Since == 0, n.follow.granted-n.cfg.Grace, now) // the new"},
+	{"leases that a promoted primary has granted before do not count", "serve.go", "now-g.at < n.cfg.Grace && (p == nil", "!M && now-g.at < n.cfg.Grace && (p == nil"},
 	{"what a host said counts after it got its place again", "node.go", "case m.Epoch > was.Epoch+1:", "case !M && m.Epoch > was.Epoch+1:"},
 	{"a replaced host is taken back", "node.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
 }
@@ -105,7 +105,7 @@ func TestMistakes(t *testing.T) {
 	}
 	for _, m := range mistakes {
 		var out []byte
-		for _, tests := range []string{"Reset|TestReplacedAndBack", "TestAdversary$"} { // the scenarios take no time
+		for _, tests := range []string{"Reset|TestReplacedAndBack|TestPromotedBusy", "TestAdversary$"} { // the scenarios take no time
 			cmd := exec.Command(bin, "-test.run="+tests, "-core.seeds=6000")
 			cmd.Env = append(os.Environ(), "CORE_MISTAKE="+m.name, "MCRDMA_LONG=")
 			if out, err = cmd.CombinedOutput(); err != nil {
