@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -26,7 +27,11 @@ func addConfigFlag(cmd *cobra.Command, file *string) {
 
 // loadConfig reads the configuration that the flag or the environment names.
 func loadConfig(file string) (*config.Config, error) {
-	return config.Load(cmp.Or(file, os.Getenv(configEnv), config.DefaultFile))
+	cfg, err := config.Load(cmp.Or(file, os.Getenv(configEnv), config.DefaultFile))
+	if errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w: name this host's by --config or %s; \"mcblock init\" makes those of a lab", err, configEnv)
+	}
+	return cfg, err
 }
 
 func files(c *config.Config) identity.Files {

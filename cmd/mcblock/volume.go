@@ -50,8 +50,15 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 	f.IntVar(&o.minSize, "min-size", 0, "`copies` without which the volume waits; default: all but one, and at least one")
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.size == 0 {
-			return cli.Usagef("a size is needed: --size 10G")
+		switch changed := cmd.Flags().Changed; {
+		case o.size == 0:
+			return cli.Usagef("a size is needed, above 0: --size 10G")
+		case changed("allow") && len(clientNames(o.allow)) == 0:
+			return cli.Usagef("--allow: no client is named, and then no list would be kept: leave it out for a volume that all may open")
+		case changed("hosts") && len(o.hosts) == 0:
+			return cli.Usagef("--hosts: no host is named; leave it out for all that there are")
+		case changed("min-size") && o.minSize < 1:
+			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
 		}
 		return flags.with(cmd.Context(), func(ctx context.Context, c *cluster) error {
 			s, err := c.Read(ctx)

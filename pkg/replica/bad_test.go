@@ -106,6 +106,10 @@ func TestBadCopy(t *testing.T) {
 		{"no store", func() {
 			r.must(os.RemoveAll(filepath.Join(r.volumeDir(bad), "store")))
 		}, store.ErrDamaged, "is not there"},
+		{"an empty store, as of a file system that is not mounted", func() {
+			dir := filepath.Join(r.volumeDir(bad), "store")
+			r.must(errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)))
+		}, store.ErrDamaged, "is not there"},
 	} {
 		t.Logf("%s", c.name)
 		for range 8 { // each is durable before the next one comes

@@ -57,8 +57,7 @@ func openDisk(dir string, volume uint64, size int64, step uint64, synced func(se
 		return nil, err
 	}
 	path := filepath.Join(dir, "store")
-	_, there := os.Lstat(path)
-	if _, err := os.Lstat(filepath.Join(dir, "log")); err == nil && errors.Is(there, os.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir, "log")); err == nil && !store.Exists(path) {
 		// The store is made first. An empty one would read as zeros what the log does not have any more.
 		return nil, fmt.Errorf("%w: %s is not there, but the log that belongs to it: put it back, or remove %s for the volume to be copied to here again",
 			store.ErrDamaged, path, dir)

@@ -81,25 +81,41 @@ func open(path string, want header) (s *Store, err error) {
 	if s.dir, err = durable.Dir(path); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.dir.Close())
-			if s.f != nil {
-				err = errors.Join(err, s.f.Close())
-			}
+	if err = s.openFiles(path, want); err != nil {
+		err = errors.Join(err, s.dir.Close())
+		if s.f != nil {
+			err = errors.Join(err, s.f.Close())
 		}
-	}()
-	if s.f, err = os.OpenFile(filepath.Join(path, dataName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
+	return s, nil
+}
+
+// Exists says whether a store was made in a directory, whatever is left of it.
+func Exists(path string) bool {
+	_, err := os.Lstat(filepath.Join(path, headerName))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// openFiles opens what there is, or makes it.
+func (s *Store) openFiles(path string, want header) error {
 	b, err := os.ReadFile(filepath.Join(path, headerName))
-	if errors.Is(err, os.ErrNotExist) {
-		return s, s.create(want)
+	fresh, data := errors.Is(err, os.ErrNotExist), filepath.Join(path, dataName)
+	if err != nil && !fresh {
+		return err
 	}
-	if err == nil {
-		err = s.check(b, want)
+	if fresh {
+		if s.f, err = os.OpenFile(data, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return err
+		}
+		return s.create(want)
 	}
-	return s, err
+	if s.f, err = os.OpenFile(data, os.O_RDWR, 0); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %s is there, and %s is not: put it back, or remove both for the volume to be copied to here again", ErrDamaged, headerName, dataName)
+	} else if err != nil {
+		return err
+	}
+	return s.check(b, want)
 }
 
 // create makes a new store. The header comes last: without it there is no store yet.

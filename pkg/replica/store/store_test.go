@@ -187,7 +187,10 @@ func TestRefused(t *testing.T) {
 		}, 7, size, ErrDamaged, "not a header"},
 		"header gone": {func(dir string) error { return os.Remove(filepath.Join(dir, headerName)) }, 7, size, ErrDamaged, "put it back"},
 		"data cut":    {func(dir string) error { return os.Truncate(filepath.Join(dir, dataName), size/2) }, 7, size, ErrSize, "the file has 524288"},
-		"data gone":   {func(dir string) error { return os.Remove(filepath.Join(dir, dataName)) }, 7, size, ErrSize, "the file has 0"},
+		"data gone":   {func(dir string) error { return os.Remove(filepath.Join(dir, dataName)) }, 7, size, ErrDamaged, "data is not: put it back"},
+		"a directory for data": {func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, dataName)), os.Mkdir(filepath.Join(dir, dataName), 0o700))
+		}, 7, size, syscall.EISDIR, ""},
 	} {
 		dir := filepath.Join(t.TempDir(), "store")
 		s := mustOpen(t, dir)

@@ -138,6 +138,11 @@ func (m *Member) Err() <-chan error { return m.etcd.Err() }
 func (m *Member) Close() {
 	m.once.Do(func() {
 		m.streams()
+		select {
+		case <-m.etcd.Server.ReadyNotify():
+		default: // etcd's Close would wait for a majority
+			m.etcd.Server.HardStop()
+		}
 		m.etcd.Close()
 	})
 }

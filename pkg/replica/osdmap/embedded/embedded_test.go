@@ -293,6 +293,22 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestCloseAlone: a member that waits for a majority can be stopped.
+func TestCloseAlone(t *testing.T) {
+	c := plan(t, 3, nil)
+	c.start("h1")
+	stopped := make(chan struct{})
+	go func() {
+		c.stop("h1")
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not stop")
+	}
+}
+
 func TestStartRefused(t *testing.T) {
 	c := plan(t, 1, nil)
 	good := c.configs["h1"]
