@@ -221,7 +221,8 @@ In another terminal, for example:
   fio --name=x --ioengine=nbd --uri=%s --rw=randrw --bs=4k --size=64M --verify=crc32c
   %s volume show %s --config %s
 
-and meanwhile kill hosts, one at a time; the one named primary above has the most to hand over:
+and meanwhile kill hosts, one at a time, but not the one whose port your client uses, as its connection would end; the one named
+primary above has the most to hand over:
 `, uri, d.settings.nbd.Port()+1, d.settings.nbd.Port()+2, uri, uri, uri, uri, d.settings.mcblock, name, d.config(0))
 	for _, h := range hosts {
 		d.say("  kill -9 %d    # %s", d.ran[h].Process.Pid, h)

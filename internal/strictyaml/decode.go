@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -236,8 +237,14 @@ func text(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "[…]"
 	}
+	if utf8.RuneCountInString(n.Value) > maxShown {
+		return fmt.Sprintf("%.*q…", maxShown, n.Value) // another file may have been named by mistake, which has secrets
+	}
 	return strconv.Quote(n.Value)
 }
+
+// maxShown is how many characters of a value an error shows.
+const maxShown = 60
 
 // mapping decodes the fields of a struct.
 func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
