@@ -74,8 +74,11 @@ func (d *diagnosis) etcd() {
 	}
 	var down []string
 	for _, m := range d.members {
-		if m.Err != nil {
+		switch {
+		case m.Err != nil && m.Version == "":
 			down = append(down, m.Name)
+		case m.Err != nil && d.away == nil: // else it says that it has no leader
+			d.Add(findings.Warning, "etcd", m.Name+" answers that something is wrong", m.Err.Error(), "see the log of mcblock (or etcd) there")
 		}
 	}
 	need := len(d.members)/2 + 1
@@ -85,7 +88,7 @@ func (d *diagnosis) etcd() {
 			"start those that are down: "+strings.Join(down, ", "))
 	case len(down) > 0:
 		d.Add(findings.Warning, "etcd", fmt.Sprintf("%s down: %s; it works with %d of %d", cli.Plural(len(down), "member"), strings.Join(down, ", "), need, len(d.members)),
-			d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Err != nil })].Err.Error(),
+			d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Name == down[0] })].Err.Error(),
 			"start mcblock there; a member whose disk is lost: mcblock etcd replace")
 	}
 	for _, f := range d.state.Faults {

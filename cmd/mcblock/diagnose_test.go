@@ -56,8 +56,10 @@ func TestDiagnose(t *testing.T) {
 		{"certificate", func(f *facts) { f.certificate, f.secret = errors.New("expired"), errors.New("mode 0644") },
 			[]string{"error certificate: other hosts", "warning certificate: its key is not secret"}},
 		{"one of etcd", func(f *facts) { f.members[2].Err = errors.New("refused") }, []string{"warning etcd: 1 member down: h3; it works with 2 of 3"}},
+		{"one of etcd is full", func(f *facts) { f.members[2].Version, f.members[2].Err = "3.7.3", errors.New("NOSPACE") }, []string{"warning etcd: h3 answers that something is wrong"}},
 		{"etcd's majority", func(f *facts) {
 			f.members[1].Err, f.members[2].Err, f.away, f.state = errors.New("refused"), errors.New("refused"), osdmap.ErrAway, osdmap.State{}
+			f.members[0].Version, f.members[0].Err = "3.7.3", errors.New("etcdserver: no leader")
 		}, []string{"error etcd: it has no majority: 1 of 3 members answer, and 2 must"}},
 		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
 		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
