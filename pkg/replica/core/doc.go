@@ -65,7 +65,9 @@
 // It sees the log up to the commit index and no further: what is not yet with all might not survive.
 // A member that has waited for Grace proposes itself, and grants nothing until the outcome is
 // known, even if that takes long: its proposal may still win. The old primary stays in the acting
-// set only if fewer than MinSize would be left, since it may be the only other one with everything.
+// set only if fewer than MinSize would be left, since it may be the only other one with everything. A primary that the
+// operator has promoted has not waited: it serves when each holder of a lease that it granted before has granted one to
+// it, and so knows, or Grace has passed.
 //
 // If all acting members have restarted, all of them say so (Notify), and what their disks have. The best, by
 // last_epoch_started and then by version, proposes itself, with all that have notified, in their new
