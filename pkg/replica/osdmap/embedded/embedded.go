@@ -20,6 +20,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/etcd"
@@ -63,13 +65,18 @@ func Start(c Config) (*Member, error) {
 }
 
 // endWith ends streams when open ends. A client's watch does not end by itself, and etcd may wait
-// for it for seconds when it stops.
+// for it for seconds when it stops. It ends as Unavailable: at "canceled", which etcd may say, a
+// client's watch fails instead of going on at another member.
 func endWith(open context.Context) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		ctx, cancel := context.WithCancel(s.Context())
 		defer cancel()
 		defer context.AfterFunc(open, cancel)()
-		return handle(srv, stream{s, ctx})
+		err := handle(srv, stream{s, ctx})
+		if open.Err() != nil {
+			return status.Error(codes.Unavailable, "the member of etcd stops")
+		}
+		return err
 	}
 }
 
