@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/grouptree"
 )
@@ -164,16 +166,15 @@ func (d *Dashboard) count(ctx context.Context, a Agent) {
 	}
 	var keys []string
 	d.do(func(s *state) { keys = s.turns(a.Address, d.wants(time.Now()), measureOthers) })
-	slots := make(chan struct{}, atOnce)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for _, k := range keys {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			d.measure(ctx, a, k)
+			return nil // what can't be read grows old
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 }
 
 // measure reads the counters of a group. If that fails, those that are known grow old.

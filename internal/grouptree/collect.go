@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -103,16 +104,15 @@ func (c *collector) ask(ctx context.Context, addresses []string) {
 			fresh = append(fresh, a)
 		}
 	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for _, a := range fresh {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		g.Go(func() error {
 			c.question(ctx, a)
+			return nil // the answer holds its error
 		})
 	}
-	wg.Wait()
+	_ = g.Wait()
 	for _, a := range fresh {
 		if a.err != nil {
 			continue

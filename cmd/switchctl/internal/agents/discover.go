@@ -2,7 +2,8 @@ package agents
 
 import (
 	"context"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
@@ -13,16 +14,15 @@ const atOnce = 16
 // Each calls do for the numbers below n, some of them at the same time, and returns
 // when all have returned.
 func Each(n int, do func(i int)) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		g.Go(func() error {
 			do(i)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = g.Wait() // none returns an error
 }
 
 // Found is an agent that was looked for.
