@@ -10,6 +10,7 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/connmgr/config"
 	"github.com/mcrdma/mcrdma/internal/hostload"
+	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/switchagent"
 	agentconfig "github.com/mcrdma/mcrdma/internal/switchagent/config"
 )
@@ -69,4 +70,9 @@ func reachable(a net.Addr) string {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Port()).String()
 	}
 	return a.String()
+}
+
+// files are the daemon's certificate, its key and the CA.
+func files(cfg *config.Config) identity.Files {
+	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
 }

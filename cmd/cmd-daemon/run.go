@@ -219,10 +219,6 @@ func checkCertificate(cfg *config.Config, now time.Time) error {
 	return nil
 }
 
-func files(cfg *config.Config) identity.Files {
-	return identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.CA}
-}
-
 // String is one line for people.
 func (s *setup) String() string {
 	text := fmt.Sprintf("%s is right: host %s at %v, %s", s.file, s.cfg.Name, s.cfg.Address, cli.Plural(len(s.cfg.Hosts), "other host"))

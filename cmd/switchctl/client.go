@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -234,38 +233,3 @@ func agentTable(w io.Writer, out *cli.Output, several bool, header []string, row
 
 // completionTimeout is how long a shell waits for what agents know.
 const completionTimeout = time.Second
-
-// completeGroups offers the groups that the agents know.
-func completeGroups(f *clientFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return groupNames(cmd.Context(), f), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// groupNames lists groups with a description each. Errors are not reported to a shell
-// in the middle of a line.
-func groupNames(ctx context.Context, f *clientFlags) (names []string) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-	defer cancel()
-	fleet := f.fleet()
-	defer fleet.Close()
-	list, err := f.connect(ctx, fleet)
-	if err != nil {
-		return nil
-	}
-	answers, _ := askAll(list, func(a *agents.Agent) (*mcrdmav1.ListResponse, error) {
-		return a.Groups.List(ctx, &mcrdmav1.ListRequest{})
-	})
-	for _, a := range answers {
-		for _, g := range a.got.GetGroups() {
-			names = append(names, fmt.Sprintf("%s\t%d receivers, at %s", keyText(g), len(g.GetGroup().GetReceivers()), g.GetSwitch()))
-		}
-	}
-	return names
-}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
 )
 
@@ -231,7 +232,7 @@ func Enumeration(list []string) string {
 // NoArgs refuses arguments, as a usage error.
 func NoArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usagef("unexpected argument %q: this command takes flags only", args[0])
+		return cmdline.Usagef("unexpected argument %q: this command takes flags only", args[0])
 	}
 	return nil
 }
@@ -240,7 +241,7 @@ func NoArgs(_ *cobra.Command, args []string) error {
 func ExactArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return Usagef("%d arguments: name %s", len(args), what)
+			return cmdline.Usagef("%d arguments: name %s", len(args), what)
 		}
 		return nil
 	}

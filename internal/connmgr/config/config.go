@@ -12,7 +12,6 @@ package config
 
 import (
 	_ "embed"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -107,19 +106,6 @@ type Relay struct {
 	Algorithm string `yaml:"algorithm"` // as package schedule names it, or "auto"
 	Transport string `yaml:"transport"` // "auto", "rdma" or "tcp"
 	Block     uint32 `yaml:"block"`     // bytes
-}
-
-// Load reads the file called name. Relative names of other files in it count
-// from the directory that it lies in. Errors are those of [Parse], or of
-// reading.
-func Load(name string) (*Config, error) {
-	c, err := strictyaml.Load(name, "daemon", format, Parse, func(c *Config) []*string {
-		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Socket, &c.Direct}
-	})
-	if err == nil && len(c.Socket) > maxSocket {
-		return nil, fmt.Errorf("%s: socket: %s has %d bytes, and the name of a unix socket at most %d: name one in another directory", name, c.Socket, len(c.Socket), maxSocket)
-	}
-	return c, err
 }
 
 // SetDefaults fills in what is not set.

@@ -223,3 +223,16 @@ func algorithms() (names []string) {
 		names = append(names, string(name))
 	}
 }
+
+// Load reads the file called name. Relative names of other files in it count
+// from the directory that it lies in. Errors are those of [Parse], or of
+// reading.
+func Load(name string) (*Config, error) {
+	c, err := strictyaml.Load(name, "daemon", format, Parse, func(c *Config) []*string {
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Socket, &c.Direct}
+	})
+	if err == nil && len(c.Socket) > maxSocket {
+		return nil, fmt.Errorf("%s: socket: %s has %d bytes, and the name of a unix socket at most %d: name one in another directory", name, c.Socket, len(c.Socket), maxSocket)
+	}
+	return c, err
+}

@@ -198,15 +198,6 @@ func (c *Config) Router(p Port) netip.Addr {
 	return netip.Addr{}
 }
 
-// Load reads the file called name. Relative names of other files in it count
-// from the directory that it lies in. Errors are those of [Parse], or of
-// reading.
-func Load(name string) (*Config, error) {
-	return strictyaml.Load(name, "agent", format, Parse, func(c *Config) []*string {
-		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Routing.Topology, &c.Routing.Kernel.Namespace}
-	})
-}
-
 // SetDefaults fills in what is not set. Bools stay as they are.
 func (c *Config) SetDefaults() {
 	if c.Gateways == nil {

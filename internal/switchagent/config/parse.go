@@ -46,3 +46,12 @@ func Parse(data []byte, name string) (*Config, error) {
 	}
 	return c, nil
 }
+
+// Load reads the file called name. Relative names of other files in it count
+// from the directory that it lies in. Errors are those of [Parse], or of
+// reading.
+func Load(name string) (*Config, error) {
+	return strictyaml.Load(name, "agent", format, Parse, func(c *Config) []*string {
+		return []*string{&c.TLS.Cert, &c.TLS.Key, &c.TLS.CA, &c.State, &c.Routing.Topology, &c.Routing.Kernel.Namespace}
+	})
+}

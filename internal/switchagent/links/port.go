@@ -189,3 +189,13 @@ func (p *port) tell() {
 		p.pending = append(p.pending, e)
 	}
 }
+
+// ask returns a router's next ARP request.
+func (p *port) ask(now time.Time) []byte {
+	if p.asks == maxAsks {
+		p.become(now, Down, fmt.Sprintf("%s has not answered ARP for %v for %v", p.Expect, p.Router, maxAsks*askEvery))
+	}
+	p.asks = min(p.asks+1, maxAsks)
+	p.next = now.Add(askEvery)
+	return AppendRequest(nil, p.MAC, p.Own, p.Router)
+}

@@ -12,16 +12,6 @@ const (
 	maxAsks  = 3 // without an answer, after which the link is down
 )
 
-// ask returns a router's next ARP request.
-func (p *port) ask(now time.Time) []byte {
-	if p.asks == maxAsks {
-		p.become(now, Down, fmt.Sprintf("%s has not answered ARP for %v for %v", p.Expect, p.Router, maxAsks*askEvery))
-	}
-	p.asks = min(p.asks+1, maxAsks)
-	p.next = now.Add(askEvery)
-	return AppendRequest(nil, p.MAC, p.Own, p.Router)
-}
-
 // ReceiveARP takes an ARP packet that came in at a port and was for this switch. Only the
 // answers of a router that is watched count. Call [Manager.Tick] afterwards.
 func (m *Manager) ReceiveARP(now time.Time, number uint16, a ARP) {
