@@ -116,7 +116,7 @@ var limits = []limit{
 	{dir: "cmd/mcblock/internal/config", only: []string{std, "internal/strictyaml"}},
 	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},
 	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/connmgr/config", "internal/topology", "internal/strictyaml"}},
-	{dir: "internal/dashboard", only: []string{std, "google.golang.org/protobuf", "google.golang.org/grpc", "api", "internal/grouptree", "pkg/rocev2"}},
+	{dir: "internal/dashboard", only: []string{std, "golang.org/x/sync", "google.golang.org/protobuf", "google.golang.org/grpc", "api", "internal/grouptree", "pkg/rocev2"}},
 	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
 }
 
