@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -98,6 +99,18 @@ func (h *history) client(ctx context.Context, r *rig, id int, rnd *rand.Rand, bl
 		h.ops = append(h.ops, x)
 		h.mu.Unlock()
 	}
+}
+
+// wait waits until clients have made that many calls: a busy machine needs longer for them.
+func (h *history) wait(r *rig, calls int) {
+	r.wait(fmt.Sprint(calls, " calls"), func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.ops) < calls {
+			return fmt.Errorf("%d", len(h.ops))
+		}
+		return nil
+	})
 }
 
 // any returns the volume at one of the hosts that run.
