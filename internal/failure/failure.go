@@ -177,6 +177,10 @@ var plain = []struct{ said, means string }{
 	{"no active streams left to process while draining", "it has closed the connection"},
 	{"transport is closing", "the connection was closed"},
 	{"stream terminated by RST_STREAM with error code: ", "it has ended the call: "},
+	{"context deadline exceeded while waiting for connections to become ready", "no connection was made in time"},
+	{"context deadline exceeded", "no answer came in time"},
+	{"context canceled", "interrupted"},
+	{"i/o timeout", "nothing came back in time"},
 }
 
 // Said is the text of the error of a call, of bounded length and without gRPC's words around it.
@@ -198,6 +202,22 @@ func Said(err error) string {
 	}
 	return Clip(text, MaxText)
 }
+
+// Plain is the error of a call with Said as its text; for errors.Is and errors.As it is what it was.
+func Plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &plainError{Said(err), err}
+}
+
+type plainError struct {
+	text string
+	err  error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.err }
 
 // MaxName and MaxText bound texts from others that are kept, logged and passed on.
 const (

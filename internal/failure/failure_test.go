@@ -103,10 +103,22 @@ func TestSaid(t *testing.T) {
 		"keepalive ping failed to receive ACK within timeout":                                                                                                     "it was silent for too long",
 		`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`: "the connection was lost: EOF",
 		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`:                                                                          "it was silent for too long",
-		"the switch is full": "the switch is full",
+		`latest balancer error: connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:2379: connect: connection refused"`:                  "connection refused",
+		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:2379: i/o timeout"`:                                                         "nothing came back in time",
+		"context deadline exceeded while waiting for connections to become ready":                                                                                 "no connection was made in time",
+		"context deadline exceeded": "no answer came in time",
+		"the switch is full":        "the switch is full",
 	} {
 		if got := Said(status.Error(codes.Unavailable, said)); got != want {
 			t.Errorf("%s: %q, want %q", said, got, want)
 		}
+	}
+	for _, ended := range []error{context.DeadlineExceeded, fmt.Errorf("%w", context.Canceled)} {
+		if err := Plain(ended); strings.Contains(err.Error(), "context") || !errors.Is(err, ended) {
+			t.Errorf("%v: %v", ended, err)
+		}
+	}
+	if err := Plain(nil); err != nil {
+		t.Error(err)
 	}
 }
