@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		says string
 	}{
 		"--size 8M":    {ExitOK, ""},
-		"-h":           {ExitOK, "prog FILE\n\nFlags:\n      --file string   none\n      --size bytes    to send (default 64M)\n      --wait time     for an answer\n"},
+		"-h":           {ExitOK, "prog FILE\n\nFlags:\n      --file string   none\n      --size bytes    to send (default 64M)\n      --wait time     time for an answer\n"},
 		"--help":       {ExitOK, "prog FILE\n"},
 		"--sise 8M":    {ExitUsage, "prog: unknown flag: --sise; did you mean --size?\nSee \"prog --help\".\n"},
 		"--xyzzy":      {ExitUsage, "prog: unknown flag: --xyzzy\n"},

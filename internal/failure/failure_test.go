@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -112,6 +114,12 @@ func TestSaid(t *testing.T) {
 		if got := Said(status.Error(codes.Unavailable, said)); got != want {
 			t.Errorf("%s: %q, want %q", said, got, want)
 		}
+	}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	late := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	lost := fmt.Errorf("dial tcp 192.0.2.1:9561: %w", os.ErrDeadlineExceeded) // as grpcclient has it
+	if a, b, c := Said(fmt.Errorf("h1: %w", refused)), Said(late), Said(lost); a != "connection refused" || b != silence || c != silence {
+		t.Errorf("%q, %q, %q", a, b, c)
 	}
 	for _, ended := range []error{context.DeadlineExceeded, fmt.Errorf("%w", context.Canceled)} {
 		if err := Plain(ended); strings.Contains(err.Error(), "context") || !errors.Is(err, ended) {
