@@ -21,7 +21,12 @@ const (
 	ExitOK      = 0
 	ExitFailure = 1 // something failed
 	ExitUsage   = 2 // the program was called wrongly
+
+	ExitInterrupted = 130 // it was ended by Ctrl-C before it was done, as a shell reports it: 128 + SIGINT
 )
+
+// ErrInterrupted ends a program that was interrupted before it was done.
+var ErrInterrupted = errors.New("interrupted")
 
 // A UsageError tells that the command line is wrong.
 type UsageError struct{ error }
@@ -61,16 +66,30 @@ func Exit(name string, err error, stderr io.Writer) int {
 		return ExitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	if errors.Is(err, ErrInterrupted) {
+		return ExitInterrupted
+	}
 	return ExitFailure
 }
 
 // Unknown makes an error of parsing one of usage. For a flag that there is not it names the one
-// that was perhaps meant.
+// that was perhaps meant, and for a time without a unit that it needs one.
 func Unknown(f *pflag.FlagSet, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		short := unknown.GetSpecifiedShortnames()
+		if _, bad := strconv.ParseFloat(short, 64); bad == nil {
+			return Usagef("-%s: no number here is negative", short)
+		}
 		if like := similar(f, unknown.GetSpecifiedName()); like != "" {
 			return Usagef("%w; did you mean --%s?", err, like)
 		}
+	}
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok && wrong.GetFlag().Value.Type() == "duration" {
+		name, value := wrong.GetFlag().Name, wrong.GetValue()
+		if _, bad := strconv.ParseFloat(value, 64); bad == nil {
+			return Usagef("--%s %s: the unit is missing: %[2]ss, for seconds, or %[2]sms", name, value)
+		}
+		return Usagef("--%s %q is not a time, such as 5s, 500ms or 1m30s", name, value)
 	}
 	return UsageError{err}
 }
@@ -91,29 +110,34 @@ func similar(f *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// A Size is the value of a flag: bytes, with K, M, G or T for KiB, MiB, GiB and TiB.
+// A Size is the value of a flag: bytes, with K, M, G, T, P or E for KiB, MiB, and so on.
 type Size int
+
+const units = "KMGTPE"
 
 // ParseSize reads a size.
 func ParseSize(s string) (int, error) {
 	digits, shift := s, 0
 	if n := len(s); n > 0 {
-		if i := strings.IndexByte("KMGT", s[n-1]&^0x20); i >= 0 {
+		if i := strings.IndexByte(units, s[n-1]&^0x20); i >= 0 {
 			digits, shift = s[:n-1], 10*(i+1)
 		}
 	}
 	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || n > math.MaxInt>>shift {
-		return 0, fmt.Errorf("%q is not a number of bytes, such as 4096, 64K or 8M", s)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || err == nil && n > math.MaxInt>>shift:
+		return 0, fmt.Errorf("%q is out of range: a number of bytes is below 8E", s)
+	case err != nil || n < 0:
+		return 0, fmt.Errorf("%q is not a number of bytes, such as 4096, 64K or 8M; units are up to E, each 1024 times the one before", s)
 	}
 	return n << shift, nil
 }
 
 // String is what ParseSize reads.
 func (v *Size) String() string {
-	for i, unit := range []string{"T", "G", "M", "K"} {
-		if shift := 40 - 10*i; *v != 0 && *v&(1<<shift-1) == 0 {
-			return strconv.Itoa(int(*v>>shift)) + unit
+	for i := len(units) - 1; i >= 0; i-- {
+		if shift := 10 * (i + 1); *v != 0 && *v&(1<<shift-1) == 0 {
+			return strconv.Itoa(int(*v>>shift)) + units[i:i+1]
 		}
 	}
 	return strconv.Itoa(int(*v))

@@ -3,12 +3,9 @@ package connmgr
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -229,16 +226,7 @@ func (p *peer) unreachable(text string) *failure.Error {
 		if grpcclient.Untrusted(cause) {
 			return failure.New(mcrdmav1.Reason_UNTRUSTED, "its daemon at %s: %v", p.target, cause).AtHost(p.String())
 		}
-		text = cause.Error()
-		if op := (*net.OpError)(nil); errors.As(cause, &op) { // without Go's words around it
-			errno := syscall.Errno(0)
-			switch {
-			case op.Timeout():
-				text = "nothing came back in time"
-			case errors.As(op.Err, &errno):
-				text = errno.Error()
-			}
-		}
+		text = failure.Said(cause)
 	}
 	return failure.New(mcrdmav1.Reason_UNREACHABLE, "its daemon at %s does not answer: see whether cmd-daemon runs there, and the way to it (%s)", p.target, text).AtHost(p.String())
 }

@@ -9,9 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -165,6 +168,9 @@ func Read(err error) *Error {
 		Formation: uint32(formation), Sequence: sequence} //nolint:gosec // of 32 bits
 }
 
+// silence is what a try to connect that took too long has seen.
+const silence = "nothing came back in time"
+
 // unwrapped is what grpc-go puts around the reason for which a connection failed.
 var unwrapped = regexp.MustCompile(`^(?:.*: )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(?:dial \S+ \S+: (?:connect: )?)?(.*)"$`)
 
@@ -177,11 +183,23 @@ var plain = []struct{ said, means string }{
 	{"no active streams left to process while draining", "it has closed the connection"},
 	{"transport is closing", "the connection was closed"},
 	{"stream terminated by RST_STREAM with error code: ", "it has ended the call: "},
+	{"context deadline exceeded while waiting for connections to become ready", "no connection was made in time"},
+	{"context deadline exceeded", "no answer came in time"},
+	{"context canceled", "interrupted"},
+	{"i/o timeout", silence},
 }
 
-// Said is the text of the error of a call, of bounded length and without gRPC's words around it.
+// Said is the text of the error of a call, or of a connection, of bounded length and without gRPC's and Go's words around it.
 func Said(err error) string {
 	text := status.Convert(err).Message()
+	op, network := errors.AsType[*net.OpError](err)
+	errno, system := errors.AsType[syscall.Errno](err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), network && op.Timeout():
+		return silence
+	case network && system:
+		return errno.Error()
+	}
 	text, _, _ = strings.Cut(text, ", received prior goaway: ")
 	if m := unwrapped.FindStringSubmatch(text); m != nil {
 		text = strings.ReplaceAll(m[1], `\"`, `"`)
@@ -198,6 +216,22 @@ func Said(err error) string {
 	}
 	return Clip(text, MaxText)
 }
+
+// Plain is the error of a call with Said as its text; for errors.Is and errors.As it is what it was.
+func Plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &plainError{Said(err), err}
+}
+
+type plainError struct {
+	text string
+	err  error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.err }
 
 // MaxName and MaxText bound texts from others that are kept, logged and passed on.
 const (

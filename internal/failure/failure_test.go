@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -103,10 +105,28 @@ func TestSaid(t *testing.T) {
 		"keepalive ping failed to receive ACK within timeout":                                                                                                     "it was silent for too long",
 		`closing transport due to: connection error: desc = "error reading from server: EOF", received prior goaway: code: NO_ERROR, debug data: "graceful_stop"`: "the connection was lost: EOF",
 		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`:                                                                          "it was silent for too long",
-		"the switch is full": "the switch is full",
+		`latest balancer error: connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:2379: connect: connection refused"`:                  "connection refused",
+		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:2379: i/o timeout"`:                                                         "nothing came back in time",
+		"context deadline exceeded while waiting for connections to become ready":                                                                                 "no connection was made in time",
+		"context deadline exceeded": "no answer came in time",
+		"the switch is full":        "the switch is full",
 	} {
 		if got := Said(status.Error(codes.Unavailable, said)); got != want {
 			t.Errorf("%s: %q, want %q", said, got, want)
 		}
+	}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	late := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	lost := fmt.Errorf("dial tcp 192.0.2.1:9561: %w", os.ErrDeadlineExceeded) // as grpcclient has it
+	if a, b, c := Said(fmt.Errorf("h1: %w", refused)), Said(late), Said(lost); a != "connection refused" || b != silence || c != silence {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+	for _, ended := range []error{context.DeadlineExceeded, fmt.Errorf("%w", context.Canceled)} {
+		if err := Plain(ended); strings.Contains(err.Error(), "context") || !errors.Is(err, ended) {
+			t.Errorf("%v: %v", ended, err)
+		}
+	}
+	if err := Plain(nil); err != nil {
+		t.Error(err)
 	}
 }

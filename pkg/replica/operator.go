@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -87,10 +88,7 @@ func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context,
 	if err == nil {
 		return nil
 	}
-	if last := x.conn.Last(); last != nil {
-		return fmt.Errorf("host %s: %w", x.host.Name, last)
-	}
-	return fmt.Errorf("host %s: %s", x.host.Name, status.Convert(err).Message())
+	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, failure.Plain(cmp.Or(x.conn.Last(), err)))
 }
 
 // each asks hosts at the same time.

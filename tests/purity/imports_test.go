@@ -71,7 +71,7 @@ var limits = []limit{
 	{dir: "pkg/replica/store", only: []string{std, "github.com/google/renameio", "golang.org/x/sys/unix", "internal/durable"}},
 	{dir: "pkg/replica/osdmap", only: []string{std, "pkg/replica/core"},
 		except: []string{"pkg/replica/osdmap/etcd", "pkg/replica/osdmap/embedded", "pkg/replica/osdmap/osdmaptest"}},
-	{dir: "pkg/replica/osdmap/etcd", only: []string{std, etcdClient, "go.etcd.io/etcd/api", "go.uber.org/zap", "google.golang.org/grpc", "internal/identity", "pkg/replica/osdmap"},
+	{dir: "pkg/replica/osdmap/etcd", only: []string{std, etcdClient, "go.etcd.io/etcd/api", "go.uber.org/zap", "google.golang.org/grpc", "internal/failure", "internal/identity", "pkg/replica/osdmap"},
 		never: []string{etcdServer}},
 	{dir: "internal/switchspec", only: []string{std, "pkg/bifurcation"}},
 	{dir: switchCode, never: []string{"internal/switchagent", "internal/connmgr", "internal/p4rt", "pkg/mcrdma", "cmd"}},

@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // A Member is one of the cluster.
@@ -75,6 +77,8 @@ func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
 		}
 	} else if w := why.Load(); w != nil {
 		m.Err = *w
+	} else {
+		m.Err = failure.Plain(err)
 	}
 }
 

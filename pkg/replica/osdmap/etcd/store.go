@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
 )
@@ -127,8 +128,12 @@ func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
 	if err == nil {
 		return nil
 	}
-	if w := why.Load(); w != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", err, *w)
+	w := why.Load()
+	switch ended := errors.Is(err, context.DeadlineExceeded); {
+	case ended && w != nil:
+		err = fmt.Errorf("%w: %w", failure.Plain(err), *w)
+	case ended, errors.Is(err, context.Canceled):
+		err = failure.Plain(err)
 	}
 	return fmt.Errorf("etcd at %s: %w", strings.Join(s.endpoints, ", "), err)
 }
@@ -138,8 +143,8 @@ func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
 // writes then may fail before it has read the alert.
 func note(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	if why, ok := ctx.Value(reason{}).(*atomic.Pointer[error]); ok && err != nil && status.Convert(err).Message() != context.DeadlineExceeded.Error() {
-		text := status.Convert(err).Message()
+	if why, ok := ctx.Value(reason{}).(*atomic.Pointer[error]); ok && err != nil && !strings.HasPrefix(status.Convert(err).Message(), context.DeadlineExceeded.Error()) {
+		text := failure.Said(err)
 		if strings.HasSuffix(text, syscall.EPIPE.Error()) || strings.HasSuffix(text, syscall.ECONNRESET.Error()) {
 			text += ": it may not trust this host's certificate"
 		}
