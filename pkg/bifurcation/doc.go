@@ -27,6 +27,18 @@
 //     the paper leaves out: nothing ever splits, yet the QPN must be rewritten, and
 //     that happens in the first step.
 //
+// # When rewriting keeps the ICRC
+//
+// A switch need not compute the ICRC anew if a constant, XORed into IPv4 identification and UDP
+// source port, cancels what the rewriting does to it ([Rules.Neutralize]; rocev2.NeutralOf
+// has the arithmetic). A packet with a RETH then gets another source port than the
+// other packets of its message, and switches behind, which choose among equal paths by
+// it, would send them different ways. [Request.Late] avoids that: a copy for one
+// receiver keeps the MC_ID as long as a programmable switch is ahead on all of its paths, and is
+// rewritten in full at the last. Until then one constant serves all packets, so that
+// a flow stays one flow. It costs a rule at each receiver's last switch. A copy that is kept apart
+// by [Request.Early] is rewritten at once all the same.
+//
 // # When the representative leaves
 //
 // The sender's queue pair cannot be connected anew: its packets keep the address of

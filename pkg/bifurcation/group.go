@@ -70,6 +70,9 @@ type Group struct {
 	// addressed to and answers come from. Zero: the first receiver's. It stays when that
 	// receiver leaves the group, and no host needs to be reachable there.
 	Address netip.Addr
+
+	// Late is what Plan makes its requests with, see Request.
+	Late bool
 }
 
 // Destination is the address that the sender's packets come with.

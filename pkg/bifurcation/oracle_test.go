@@ -88,6 +88,9 @@ func (n *network) choices(at Switch, pkt packet) ([][]out, error) {
 			if err != nil {
 				return nil, err
 			}
+			if ahead := n.nextProgrammable(at, c.dst); n.g.Late && n.p.Early == 0 && c.rewrites > 0 && !ahead.direct {
+				return nil, fmt.Errorf("%q rewrites the copy to %v in full, and %v are ahead", at, c.dst, ahead)
+			}
 			copies = append(copies, out{r.Port, c})
 		}
 		all = append(all, copies)

@@ -262,7 +262,7 @@ func (p *planner) visit(at Switch, dst netip.Addr, receivers []Receiver, via []S
 	p.known[key] = receivers
 	via = append(via, at)
 	result, err := Step(Request{
-		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Dst: dst, Via: via, Early: p.early[at], MaxPREGroups: p.max,
+		Source: p.g.Source, ID: p.g.ID, Receivers: receivers, Dst: dst, Via: via, Early: p.early[at], Late: p.g.Late, MaxPREGroups: p.max,
 	}, func(dst netip.Addr) (Route, error) { return Ahead(p.f, at, dst) })
 	if err != nil {
 		return err

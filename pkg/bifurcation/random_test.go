@@ -189,7 +189,7 @@ func pick(rnd *rand.Rand, hosts []netip.Addr, most int) Group {
 }
 
 // tally counts what random runs have seen, so that no case is missing from them.
-type tally struct{ planned, refused, early, ecmp, looked, left int }
+type tally struct{ planned, refused, early, ecmp, looked, left, late int }
 
 func (c *tally) run(rnd *rand.Rand) (err error) {
 	density := []int{0, 0, 2, 5, 9}[rnd.IntN(5)] // tenths that are not programmable
@@ -213,6 +213,7 @@ func (c *tally) run(rnd *rand.Rand) (err error) {
 	g := pick(rnd, hosts, MaxReceivers)
 	leave(rnd, t, &g, hosts)
 	limit := max(0, rnd.IntN(12)-6)
+	g.Late = rnd.IntN(2) == 0
 	p, err := Plan(t, g, limit)
 	n, _ := newNetwork(t, g, p)
 	if err != nil {
@@ -223,6 +224,13 @@ func (c *tally) run(rnd *rand.Rand) (err error) {
 		return nil
 	}
 	c.planned++
+	for _, s := range p.Steps {
+		for _, b := range s.Branches {
+			if len(b.Receivers) == 1 {
+				c.late++
+			}
+		}
+	}
 	if g.astray() {
 		c.left++
 	}
@@ -278,7 +286,7 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", c)
-	if c.left < 200 || c.planned < 500 || c.refused < 50 || c.early < 2 || c.ecmp < 200 || c.looked < 200 {
+	if c.left < 200 || c.planned < 500 || c.refused < 50 || c.early < 2 || c.ecmp < 200 || c.looked < 200 || c.late < 500 {
 		t.Errorf("the runs have not seen enough: %+v", c)
 	}
 }
@@ -291,6 +299,7 @@ func TestUnion(t *testing.T) {
 		fabric, hosts := fatTree(2+2*rnd.IntN(4), always)
 		fabric.SinglePath = true
 		g := pick(rnd, hosts, MaxReceivers)
+		g.Late = seed%2 == 1
 		p, err := Plan(fabric, g, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -55,6 +55,10 @@ type Request struct {
 	// share one for longer. See ErrAmbiguous.
 	Early []netip.Addr
 
+	// Late leaves the full rewriting of a copy to the last programmable switch on its
+	// way, as far as Early allows. See the package comment.
+	Late bool
+
 	// MaxPREGroups limits Rules.PREGroups; 0 is DefaultMaxPREGroups. Of a branch
 	// with more next hops, only so many are used, in ascending order.
 	MaxPREGroups int
@@ -73,6 +77,10 @@ type Rewrite struct {
 	Dst     netip.Addr // new destination address
 	Last    bool       // to_receiver, with QPN; otherwise to_branch, and the MC_ID stays
 	QPN     uint32     // new destination QPN, if Last
+
+	// Neutral is what the switch XORs into identification and source port, so that the
+	// ICRC stays right; 0: the ICRC is computed anew. Step leaves it 0, see Neutralize.
+	Neutral uint32
 }
 
 // Translation rewrites the RETH of a last copy: a virtual address in
@@ -84,6 +92,34 @@ type Translation struct {
 	First, Last uint64 // the sender's virtual addresses, both inclusive
 	Offset      uint64
 	NewRKey     uint32
+	Neutral     uint32 // for the change of the rkey, as in Rewrite; that of the copy is XORed, too
+}
+
+// A Change is what a copy's rewriting, or a translation, changes of a packet's headers,
+// by the packet alone: the virtual address stays.
+type Change struct {
+	Dst, NewDst   netip.Addr // zero in a translation's
+	QPN, NewQPN   uint32
+	RKey, NewRKey uint32
+}
+
+// Neutralize asks for the constants of packets ⟨Dst, id⟩, those that the rules are for.
+// Translations that move the virtual address have none: how many bits that changes
+// depends on the address.
+func (r *Rules) Neutralize(dst netip.Addr, id uint32, neutral func(Change) uint32) {
+	for i := range r.Rewrites {
+		w := &r.Rewrites[i]
+		c := Change{Dst: dst, NewDst: w.Dst, QPN: id, NewQPN: id}
+		if w.Last {
+			c.NewQPN = w.QPN
+		}
+		w.Neutral = neutral(c)
+	}
+	for i := range r.Translations {
+		if t := &r.Translations[i]; t.Offset == 0 {
+			t.Neutral = neutral(Change{RKey: t.RKey, NewRKey: t.NewRKey})
+		}
+	}
 }
 
 // Rules are what is to be installed on a switch for packets ⟨Request.Source,
@@ -106,7 +142,7 @@ type Branch struct {
 	// ascending order. Each has to make its step, as each gets some flows.
 	Next []Switch
 
-	// Receivers, at least two, in the request's order. The first is the
+	// Receivers, at least two unless the request is Late, in the request's order. The first is the
 	// representative: packets come with its address.
 	Receivers []Receiver
 }
@@ -115,7 +151,7 @@ type Branch struct {
 // receivers' regions and, where nothing splits, the receivers.
 type Result struct {
 	Rules    Rules
-	Branches []Branch // by their first receiver; those of one receiver end here
+	Branches []Branch // by their first receiver; those that are rewritten in full end here
 }
 
 // branch is a set of receivers while it is collected.
@@ -123,6 +159,7 @@ type branch struct {
 	route Route // of the representative
 	count int   // receivers
 	alone bool  // no other receiver may join
+	last  bool  // rewritten in full
 }
 
 // Step is one switch's part of Algorithm 1. route is NextHop of this switch; it is
@@ -165,7 +202,10 @@ func Step(req Request, route func(dst netip.Addr) (Route, error)) (Result, error
 		}
 		branches[of[i]].count++
 	}
-	if n == 1 && len(req.Receivers) > 1 && dst == req.Receivers[0].Addr {
+	for b := range branches[:n] {
+		branches[b].last = branches[b].count == 1 && (branches[b].alone || !req.Late)
+	}
+	if n == 1 && !branches[0].last && dst == req.Receivers[0].Addr {
 		return Result{Branches: []Branch{{Next: sorted(branches[0].route.Next, cmp.Compare), Receivers: req.Receivers}}}, nil
 	}
 	return Result{
@@ -215,7 +255,7 @@ func rules(req Request, branches []branch, of []int) Rules {
 	rid := uint16(1)
 	for b := range branches {
 		first := &req.Receivers[slices.Index(of, b)]
-		last := branches[b].count == 1
+		last := branches[b].last
 		for k := range groups {
 			w := k % width[b]
 			out.PREGroups[k][b] = Replica{RID: rid + uint16(w), Port: hops[b][w].Port}
@@ -245,7 +285,7 @@ func translate(to []Translation, rid uint16, regions []Region) []Translation {
 // downstream hands on the branches that are to be split again.
 func downstream(req Request, branches []branch, of []int) (out []Branch) {
 	for b := range branches {
-		if branches[b].count == 1 {
+		if branches[b].last {
 			continue
 		}
 		next := Branch{Next: sorted(branches[b].route.Next, cmp.Compare), Receivers: make([]Receiver, 0, branches[b].count)}

@@ -148,12 +148,12 @@ func TestStepWhole(t *testing.T) {
 			},
 			Rewrites: []Rewrite{
 				{RID: 1, NextHop: 3, Dst: addr(2)}, {RID: 2, NextHop: 4, Dst: addr(2)},
-				{3, 7, addr(3), true, 0x101}, {4, 8, addr(3), true, 0x101}, {5, 9, addr(3), true, 0x101},
-				{6, 6, addr(5), true, 0x103},
+				{3, 7, addr(3), true, 0x101, 0}, {4, 8, addr(3), true, 0x101, 0}, {5, 9, addr(3), true, 0x101, 0},
+				{6, 6, addr(5), true, 0x103, 0},
 			},
 			Translations: []Translation{
-				{3, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001}, {4, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001},
-				{5, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001}, {6, probeRKey, 0x1000, 0x17ff, 0x2ff000, 0x1003},
+				{3, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001, 0}, {4, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001, 0},
+				{5, probeRKey, 0x1000, 0x17ff, 0xff000, 0x1001, 0}, {6, probeRKey, 0x1000, 0x17ff, 0x2ff000, 0x1003, 0},
 			},
 		},
 		Branches: []Branch{{Next: []Switch{"x", "y"}, Receivers: []Receiver{r.Receivers[0], r.Receivers[2]}}},
@@ -490,5 +490,46 @@ func BenchmarkPlanFatTree8(b *testing.B) {
 		if _, err := Plan(fabric, g, 0); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestNeutralize: what a constant may stand for is asked for; where the virtual address
+// moves, nothing is.
+func TestNeutralize(t *testing.T) {
+	g := groupOf([]netip.Addr{addr(1), addr(2), addr(3), addr(4)})
+	for i := range g.Receivers {
+		g.Receivers[i].Regions[0].ReceiverVA = probeVA
+	}
+	res, err := Step(Request{Source: g.Source, ID: g.ID, Receivers: g.Receivers}, func(dst netip.Addr) (Route, error) {
+		if dst == addr(2) {
+			return Route{Hops: []Hop{{NextHop: 1, Port: 1}}, Direct: true}, nil
+		}
+		return Route{Hops: []Hop{{NextHop: 2, Port: 2}}, Next: []Switch{"s"}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []Change
+	res.Rules.Neutralize(addr(2), g.ID, func(c Change) uint32 {
+		asked = append(asked, c)
+		return uint32(len(asked))
+	})
+	want := []Change{
+		{Dst: addr(2), NewDst: addr(2), QPN: g.ID, NewQPN: 0x100},
+		{Dst: addr(2), NewDst: addr(3), QPN: g.ID, NewQPN: g.ID},
+		{RKey: probeRKey, NewRKey: 0x1000},
+	}
+	if d := cmp.Diff(want, asked, addrs); d != "" {
+		t.Error(d)
+	}
+	var got []uint32
+	for _, w := range res.Rules.Rewrites {
+		got = append(got, w.Neutral)
+	}
+	for _, x := range res.Rules.Translations {
+		got = append(got, x.Neutral)
+	}
+	if d := cmp.Diff([]uint32{1, 2, 3, 0}, got); d != "" {
+		t.Error(d)
 	}
 }

@@ -17,7 +17,7 @@
 // then Headers.Parse over the UDP payload without its last four bytes. To write
 // one: the AppendTo methods in the same order, four bytes of room, and PutICRC.
 // Senders that gather the payload from several places use ICRCState instead, and
-// devices that edit packets in flight use ICRCDelta.
+// what rewrites packets in flight without looking at the payload, NeutralOf.
 //
 // Clauses are those of the InfiniBand Architecture Specification (IBTA), volume 1,
 // release 1.2.1, and its annex A17, RoCEv2.

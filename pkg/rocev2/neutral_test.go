@@ -1,0 +1,127 @@
+package rocev2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// rewriteNeutral changes a packet's headers, and cancels what that does to the ICRC.
+func rewriteNeutral(ip []byte, c HeaderChange) {
+	n := NeutralOf(c)
+	xor := func(off int, b []byte) {
+		for i, v := range b {
+			ip[off+i] ^= v
+		}
+	}
+	be := binary.BigEndian
+	xor(16, c.Dst[:])
+	xor(32, be.AppendUint32(nil, uint32(c.QPN)))
+	if Opcode(ip[28]).HasRETH() {
+		xor(40, be.AppendUint64(nil, c.VA))
+		xor(48, be.AppendUint32(nil, c.RKey))
+	}
+	xor(4, be.AppendUint16(nil, n.ID()))
+	xor(20, be.AppendUint16(nil, n.SrcPort()))
+}
+
+func drawChange(t *rapid.T, op Opcode) HeaderChange {
+	c := HeaderChange{QPN: QPN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "QPN"))}
+	binary.BigEndian.PutUint32(c.Dst[:], rapid.Uint32().Draw(t, "dst"))
+	if op.HasRETH() {
+		c.VA, c.RKey = rapid.Uint64().Draw(t, "VA"), rapid.Uint32().Draw(t, "rkey")
+	}
+	return c
+}
+
+// TestNeutralAnyPacket: packets of each opcode, of any content and length, also of odd
+// ones, keep the ICRC that they came with.
+func TestNeutralAnyPacket(t *testing.T) {
+	for _, op := range knownOpcodes() {
+		rapid.Check(t, func(t *rapid.T) {
+			payload := rapid.OneOf(rapid.IntRange(0, 64), rapid.IntRange(0, 4096)).Draw(t, "payload")
+			ip := drawPacket(t, IPv4Len, IPv4Len+UDPLen+op.HeaderLen()+op.ExtLen()+payload+ICRCLen)
+			ip[28] = byte(op)
+			PutICRC(ip)
+			was := bytes.Clone(ip)
+			c := drawChange(t, op)
+			rewriteNeutral(ip, c)
+			if slow := slowICRC(ip[:len(ip)-ICRCLen]); binary.LittleEndian.Uint32(ip[len(ip)-ICRCLen:]) != slow {
+				t.Fatalf("%v, %d bytes of payload, %+v: ICRC is %x, should be %08x", op, payload, c, ip[len(ip)-ICRCLen:], bits.ReverseBytes32(slow))
+			}
+			rewriteNeutral(ip, c)
+			if !bytes.Equal(ip, was) {
+				t.Fatalf("the same change twice is not none")
+			}
+		})
+	}
+}
+
+func TestNeutralCaptures(t *testing.T) {
+	frames := captured(t)
+	rapid.Check(t, func(t *rapid.T) {
+		for i, f := range frames {
+			ip := bytes.Clone(f[EthernetLen:])
+			c := drawChange(t, Opcode(ip[28]))
+			if rewriteNeutral(ip, c); !VerifyICRC(ip) {
+				t.Fatalf("frame %d, %v: %+v leaves a wrong ICRC", i, Opcode(ip[28]), c)
+			}
+			// What was damaged stays damaged.
+			at := rapid.IntRange(0, len(ip)-1).Draw(t, "damaged")
+			if ip[at] ^= 1 << (at % 8); VerifyICRC(ip) && (at >= len(ip)-ICRCLen || covered(at, IPv4Len)) {
+				t.Fatalf("frame %d: damage of byte %d is not seen", i, at)
+			}
+		}
+	})
+}
+
+// TestNeutralOneToOne: each Neutral cancels something, and only none cancels nothing. As
+// the map is linear, 32 changes that give the 32 single bits show it.
+func TestNeutralOneToOne(t *testing.T) {
+	var of [32]HeaderChange // a change whose Neutral has this bit as its highest
+	var have [32]bool
+	for i := range 64 {
+		c := HeaderChange{VA: 1 << i}
+		n := NeutralOf(c)
+		for n != 0 {
+			h := bits.Len32(uint32(n)) - 1
+			if !have[h] {
+				of[h], have[h] = c, true
+				break
+			}
+			c.VA ^= of[h].VA
+			n = NeutralOf(c)
+		}
+	}
+	for i, ok := range have {
+		if !ok {
+			t.Errorf("no change needs bit %d", i)
+		}
+	}
+	if n := NeutralOf(HeaderChange{}); n != 0 {
+		t.Errorf("no change needs %#08x", n)
+	}
+}
+
+func TestNeutralIsLinear(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawChange(t, WriteOnly), drawChange(t, WriteOnly)
+		both := HeaderChange{QPN: a.QPN ^ b.QPN, VA: a.VA ^ b.VA, RKey: a.RKey ^ b.RKey}
+		for i := range both.Dst {
+			both.Dst[i] = a.Dst[i] ^ b.Dst[i]
+		}
+		if got, want := NeutralOf(both), NeutralOf(a)^NeutralOf(b); got != want {
+			t.Fatalf("%#08x, want %#08x", got, want)
+		}
+	})
+}
+
+func BenchmarkNeutralOf(b *testing.B) {
+	c := HeaderChange{Dst: [4]byte{0, 0, 0, 7}, QPN: 0x123456, RKey: 0xdeadbeef}
+	for b.Loop() {
+		c.QPN ^= QPN(NeutralOf(c)) & 0xffffff
+	}
+}
