@@ -27,19 +27,14 @@ var circles = []string{
 	"pkg/mcrdma/internal/unicast end.go rdma.go stream.go",
 	"pkg/rdmcfallback/tcp blocks.go connect.go greet.go hello.go options.go outbox.go peer.go ring.go transport.go",
 	"pkg/replica/core follower.go log.go node.go primary.go serve.go",
-	"tests/bench/groups create.go goodput.go main.go",
-	"tests/bench/rdmc child.go softroce.go",
-	"tests/bench/softroce bare.go process.go roce.go",
 	"tests/chaos faults_linux.go remains_linux.go run_linux.go states_linux.go",
 	"tests/chaos/app main.go receive_linux.go send.go",
 	"tests/chaos/plan further.go plan.go rows.go",
 	"tests/e2e/lab config.go lab_linux.go release_linux.go wire.go",
 	"tests/e2e/member flow.go main.go receive.go send.go",
 	"tests/fabric converge.go fabric.go host.go",
-	"tests/interop/rxe/peer pingpong.go session.go",
 	"tests/interop/rxe/vm guest_linux.go lab_linux.go",
 	"tests/model actions.go encode.go explore.go steps.go trace.go world.go",
-	"tests/scenario app.go lab.go",
 }
 
 // A compiled package is what go list -export says of one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -162,20 +161,6 @@ func newLab(t *testing.T, switches bool, change ...func(*lab)) *lab {
 		l.clean = append(l.clean, d.len())
 	}
 	return l
-}
-
-func (l *lab) must(err error) {
-	l.t.Helper()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-func (l *lab) log(name string) *slog.Logger {
-	if os.Getenv("SCENARIO_LOG") == "" {
-		return nil
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("at", name)
 }
 
 func (l *lab) disks() (list []*disk) {
@@ -393,15 +378,8 @@ func (n *leaf) state() *switchspec.State {
 	return s
 }
 
-func (h *host) mac() (m switchspec.MAC) {
-	a := h.addr.As4()
-	return switchspec.MAC{2, 0, a[0], a[1], a[2], a[3]}
-}
-
-func (h *host) port() uint16    { return uint16(slices.Index(h.l.hosts, h)%hostsPerRack + 1) }
-func (h *host) listen() string  { return fmt.Sprintf("%v:9550", h.l.net.Addr(h.name)) }
-func (h *host) socket() string  { return filepath.Join(h.l.dir, h.name+".sock") }
-func (h *host) process() string { return h.name + "/daemon" }
+func (h *host) port() uint16   { return uint16(slices.Index(h.l.hosts, h)%hostsPerRack + 1) }
+func (h *host) listen() string { return fmt.Sprintf("%v:9550", h.l.net.Addr(h.name)) }
 
 // start starts the daemon.
 func (h *host) start() {

@@ -65,24 +65,3 @@ func row(w *tabwriter.Writer, name string, d []time.Duration) {
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
 	fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, len(d), ms(sum)/float64(len(d)), ms(percentile(d, 50)), ms(percentile(d, 99)), ms(percentile(d, 100)))
 }
-
-// percentile is the least value that p of a hundred do not exceed.
-func percentile(d []time.Duration, p int) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(d))
-	return s[max(0, (len(s)*p+99)/100-1)]
-}
-
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, unit string, more bool) string {
-	word, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		word = "MISSED"
-	}
-	return fmt.Sprintf("%s: %.3g %s; goal: %s %.3g %s: %s", what, got, unit, sign, goal, unit, word)
-}

@@ -22,7 +22,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -99,17 +98,6 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	text, _, _ := strings.Cut(string(b), " ")
-	return text
-}
-
-const service = "bench"
-
 // dial has all applications connect to their daemons, and receive.
 func dial(ctx context.Context, l *lab.Lab) error {
 	for _, h := range l.Hosts {
@@ -124,12 +112,4 @@ func dial(ctx context.Context, l *lab.Lab) error {
 		}
 	}
 	return nil
-}
-
-// receivers are those of h1's groups: one in its rack, two in the other.
-func receivers(l *lab.Lab) (list []string) {
-	for _, h := range l.Hosts[1:] {
-		list = append(list, h.Addr.String())
-	}
-	return list
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,42 +13,10 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
-	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
 )
 
-// A job is what a child process does.
-type job struct {
-	Role      string // "group", "plain" or "write"
-	Members   []string
-	Devices   []string // the members' RDMA devices; none for TCP
-	Self      int
-	Size      int
-	Algorithm schedule.Algorithm
-	BlockSize int
-	Ahead     int
-}
-
-// A report is what a child says when it is ready, and for each message that is
-// complete: when it began to send it, when it had it, and for the first one, its
-// SHA-256.
-type report struct {
-	Begin, End int64
-	Sum        string
-}
-
 const patience = 30 * time.Second
-
-// now reads the clock that all processes of the machine share, in nanoseconds.
-func now() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0
-	}
-	return t.Nano()
-}
 
 // child does the job that comes on stdin. At the root, a line for each message
 // follows; the end of stdin is the end.
@@ -86,39 +52,6 @@ func child() error {
 		return c.write()
 	}
 	return c.plain()
-}
-
-type member struct {
-	job
-	in    *json.Decoder
-	out   *json.Encoder
-	msg   []byte
-	count int // of complete messages
-}
-
-func (m *member) report(begin, end int64) error {
-	r := report{Begin: begin, End: end}
-	if m.count == 0 {
-		sum := sha256.Sum256(m.msg)
-		r.Sum = hex.EncodeToString(sum[:])
-	}
-	m.count++
-	return m.out.Encode(r)
-}
-
-// each calls send for each line of stdin.
-func (m *member) each(send func() error) error {
-	for {
-		var round int
-		if err := m.in.Decode(&round); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := send(); err != nil {
-			return err
-		}
-	}
 }
 
 // group is a member of a group.
@@ -215,15 +148,4 @@ func (m *member) plain() error {
 			return err
 		}
 	}
-}
-
-// dial calls the root, which may not listen yet.
-func dial(addr string) (c net.Conn, err error) {
-	for range 200 {
-		if c, err = net.Dial("tcp", addr); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return c, err
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // A job is what a child process does.
@@ -250,33 +249,4 @@ func (t trial) latency(kind string) (latencyResult, error) {
 		return latencyResult{}, fmt.Errorf("only %d round trips", n)
 	}
 	return latencyResult{p50: a.RTT[n/2] / 2, p99: a.RTT[n*99/100] / 2}, nil
-}
-
-// A meter measures what the process uses from its making to its reading.
-type meter struct {
-	start   time.Time
-	cpu     float64
-	mallocs uint64
-}
-
-func cpuSeconds() float64 {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
-}
-
-func mallocs() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.Mallocs
-}
-
-func newMeter() meter { return meter{time.Now(), cpuSeconds(), mallocs()} }
-
-func (m meter) read(r *sideResult) {
-	r.Seconds = time.Since(m.start).Seconds()
-	r.CPU = cpuSeconds() - m.cpu
-	r.Mallocs = mallocs() - m.mallocs
 }

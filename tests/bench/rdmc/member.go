@@ -1,0 +1,88 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/pkg/rdmcfallback/schedule"
+)
+
+// A job is what a child process does.
+type job struct {
+	Role      string // "group", "plain" or "write"
+	Members   []string
+	Devices   []string // the members' RDMA devices; none for TCP
+	Self      int
+	Size      int
+	Algorithm schedule.Algorithm
+	BlockSize int
+	Ahead     int
+}
+
+// A report is what a child says when it is ready, and for each message that is
+// complete: when it began to send it, when it had it, and for the first one, its
+// SHA-256.
+type report struct {
+	Begin, End int64
+	Sum        string
+}
+
+// now reads the clock that all processes of the machine share, in nanoseconds.
+func now() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano()
+}
+
+type member struct {
+	job
+	in    *json.Decoder
+	out   *json.Encoder
+	msg   []byte
+	count int // of complete messages
+}
+
+func (m *member) report(begin, end int64) error {
+	r := report{Begin: begin, End: end}
+	if m.count == 0 {
+		sum := sha256.Sum256(m.msg)
+		r.Sum = hex.EncodeToString(sum[:])
+	}
+	m.count++
+	return m.out.Encode(r)
+}
+
+// each calls send for each line of stdin.
+func (m *member) each(send func() error) error {
+	for {
+		var round int
+		if err := m.in.Decode(&round); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := send(); err != nil {
+			return err
+		}
+	}
+}
+
+// dial calls the root, which may not listen yet.
+func dial(addr string) (c net.Conn, err error) {
+	for range 200 {
+		if c, err = net.Dial("tcp", addr); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return c, err
+}
