@@ -15,6 +15,7 @@ import (
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -100,7 +101,8 @@ func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdm
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return replicav1.NewStatusesClient(conn).GetHost(ctx, &replicav1.GetHostRequest{})
+	a, err := replicav1.NewStatusesClient(conn).GetHost(ctx, &replicav1.GetHostRequest{})
+	return a, failure.Plain(err)
 }
 
 // own is who this host's programs are to other hosts.
