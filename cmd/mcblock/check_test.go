@@ -22,7 +22,9 @@ func TestCheck(t *testing.T) {
 	h1 := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{at}}
 	right, foreign, elsewhere := ca.Host("h1", at), ca.Host("h1", at), ca.Host("h1", netip.MustParseAddr("127.0.0.9"))
 	foreign.CA = other.Host("h1").CA
-	expired := ca.Issue(h1, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour) })
+	expired := ca.Issue(h1, func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	})
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
-	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -88,7 +87,7 @@ func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context,
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, failure.Plain(cmp.Or(x.conn.Last(), err)))
+	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
 }
 
 // each asks hosts at the same time.

@@ -141,6 +141,10 @@ func (m *Member) Ready() <-chan struct{} { return m.etcd.Server.ReadyNotify() }
 // Err sends why the member has stopped by itself, and is closed by Close.
 func (m *Member) Err() <-chan error { return m.etcd.Err() }
 
+// handover is how long a leader that stops may take to hand its lead to another member. Where that one stops too, etcd would
+// wait for more than five seconds.
+const handover = time.Second
+
 // Close stops the member.
 func (m *Member) Close() {
 	m.once.Do(func() {
@@ -150,6 +154,8 @@ func (m *Member) Close() {
 		default: // etcd's Close would wait for a majority
 			m.etcd.Server.HardStop()
 		}
+		late := time.AfterFunc(handover, m.etcd.Server.HardStop)
+		defer late.Stop()
 		m.etcd.Close()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +70,25 @@ func (c *cluster) start(names ...string) {
 			c.t.Fatal(err)
 		}
 		c.running[name] = m
+	}
+}
+
+// TestAllStop: members that stop at the same time do not wait for each other to take the lead, for which etcd alone takes five seconds
+// and more.
+func TestAllStop(t *testing.T) {
+	c := plan(t, 3, nil)
+	c.start("h1", "h2", "h3")
+	for _, m := range c.running {
+		<-m.Ready()
+	}
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for _, m := range c.running {
+		wg.Go(m.Close)
+	}
+	wg.Wait()
+	if took := time.Since(begun); took >= 5*time.Second {
+		t.Errorf("they took %v", took)
 	}
 }
 
