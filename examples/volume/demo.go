@@ -60,7 +60,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	defer remove()
 	defer func() {
 		if ctx.Err() != nil {
-			d.say("\nstopping…")
+			d.say("\nstopping…, which takes some seconds if clients have requests under way")
 		}
 		if closing := d.close(); err == nil || ctx.Err() != nil {
 			err = closing // what ctx has broken off is no fault
