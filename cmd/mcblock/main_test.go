@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,16 @@ func TestInit(t *testing.T) {
 		if code, _, stderr := call(t, "init", args); code != cli.ExitFailure || !strings.Contains(stderr, want) {
 			t.Errorf("%d, %s; want %q", code, stderr, want)
 		}
+	}
+	if err := os.Remove(filepath.Join(dir, "b", configuration)); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := call(t, "init", dir); code != cli.ExitOK || stdout != "made "+filepath.Join(dir, "b", configuration)+"\n" {
+		t.Errorf("one is missing: %d, %s%s", code, stdout, stderr)
+	}
+	added, err := loadConfig(filepath.Join(dir, "b", configuration))
+	if err != nil || added.ID != 5 || !slices.Equal(added.Etcd.Members, c.Etcd.Members) { // 2 may have been another host's
+		t.Errorf("%+v, %v", added, err)
 	}
 	if code, stdout, _ := call(t, "init", "--reference"); code != cli.ExitOK || !strings.Contains(stdout, "min") && !strings.Contains(stdout, "etcd:") {
 		t.Errorf("%d, %s", code, stdout)

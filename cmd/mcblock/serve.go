@@ -121,6 +121,7 @@ type server struct {
 	log     *slog.Logger
 	options replica.Options
 	client  *mcrdma.Client // nil: run connects to the daemon
+	trouble func() error   // of the member of etcd that runs here
 
 	closers []func() error // in the order of opening
 }
@@ -158,7 +159,14 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	waiting, stopWaiting := context.WithCancel(ctx)
 	defer stopWaiting()
-	go waitFor(waiting, s.log, func() bool { return host.Health().Known }, func(ctx context.Context) string { return etcdSilent(ctx, s.cfg) })
+	go waitFor(waiting, s.log, func() bool { return host.Health().Known }, func(ctx context.Context) string {
+		if s.trouble != nil {
+			if text := memberTrouble(s.cfg, s.trouble()); text != "" {
+				return "etcd: " + text
+			}
+		}
+		return etcdSilent(ctx, s.cfg)
+	})
 	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err
@@ -214,8 +222,12 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 			member.Close()
 			return nil
 		})
+		s.trouble = member.Trouble
 		go func() {
 			if err, ok := <-member.Err(); ok {
+				if text := memberTrouble(s.cfg, member.Trouble()); text != "" {
+					err = errors.New(text)
+				}
 				failed <- fmt.Errorf("etcd: %w", err)
 			}
 		}()

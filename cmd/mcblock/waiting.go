@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
 // Times of waitFor.
@@ -53,6 +56,18 @@ func etcdSilent(ctx context.Context, cfg *config.Config) string {
 		return "etcd: its members can be reached, and it has not answered yet: if this lasts, see what their logs say of certificates and of members"
 	}
 	return fmt.Sprintf("etcd: %s %s not answer: start mcblock (or etcd) there", strings.Join(silent, ", "), cli.Either(len(silent) == 1, "does", "do"))
+}
+
+// memberTrouble says what is wrong with this host's member of etcd, and what to do; "": nothing that is known.
+func memberTrouble(cfg *config.Config, err error) string {
+	dir := filepath.Join(cfg.Data, "etcd")
+	switch {
+	case errors.Is(err, embedded.ErrRemoved):
+		return fmt.Sprintf("%v (mcblock etcd replace): take %s out of etcd.members in its configuration, and start it again. To have it back as a member: mcblock etcd add, join: true, and remove %s", err, cfg.Name, dir)
+	case errors.Is(err, embedded.ErrOtherCluster):
+		return fmt.Sprintf("%v: where it takes the place of a lost one, set join: true under etcd, remove %s, and start it again; else see that etcd.members is the same on all hosts", err, dir)
+	}
+	return ""
 }
 
 // unconnected are the names of those that take no connection, by their addresses.

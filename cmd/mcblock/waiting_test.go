@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
 )
 
 // TestWaitFor: what is there within a second is not told; else it is told after a second, and then ever more rarely, until it is there.
@@ -34,7 +36,7 @@ func TestWaitFor(t *testing.T) {
 	}
 }
 
-// TestEtcdSilent: members that take no connection are named; this host's own is not asked.
+// TestEtcdSilent: members that take no connection are named; this host's own is not asked. What keeps that out is said, with what to do.
 func TestEtcdSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,6 +60,11 @@ func TestEtcdSilent(t *testing.T) {
 		}
 		if got := etcdSilent(t.Context(), cfg); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s; want %s", got, c.want)
+		}
+	}
+	for err, want := range map[error]string{nil: "", io.EOF: "", embedded.ErrRemoved: "take h1 out of etcd.members", embedded.ErrOtherCluster: "set join: true under etcd, remove /d/etcd"} {
+		if got := memberTrouble(&config.Config{Name: "h1", Data: "/d"}, err); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%v: %s", err, got)
 		}
 	}
 	cfg := &config.Config{Etcd: config.Etcd{Endpoints: []string{up, down}}}

@@ -190,6 +190,16 @@ func TestMembersDie(t *testing.T) {
 	step("a majority again")
 }
 
+// until waits for what comes by the network.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("not so: ", what)
+		}
+	}
+}
+
 func leader(t *testing.T, store *etcd.Store) string {
 	t.Helper()
 	members, err := store.Members(t.Context())
@@ -234,10 +244,25 @@ func TestReplace(t *testing.T) {
 	if want := []string{"h1", "h2", "h4"}; !slices.Equal(slices.Sorted(maps.Keys(fresh.Members)), want) {
 		t.Fatalf("members %v, want %v", fresh.Members, want)
 	}
+	c.configs["h4"] = fresh
+	c.start("h4")
+	until(t, "it is of another cluster, as it does not join", func() bool { return errors.Is(c.running["h4"].Trouble(), embedded.ErrOtherCluster) })
+	c.stop("h4")
+	if err := os.RemoveAll(fresh.Dir); err != nil {
+		t.Fatal(err)
+	}
 	fresh.Join = true
 	c.configs["h4"] = fresh
 	c.start("h4")
 	<-c.running["h4"].Ready()
+	if err := c.running["h4"].Trouble(); err != nil {
+		t.Error(err)
+	}
+	c.start("h3")
+	if err := <-c.running["h3"].Err(); err == nil || !errors.Is(c.running["h3"].Trouble(), embedded.ErrRemoved) {
+		t.Errorf("the member that was replaced: %v, %v", err, c.running["h3"].Trouble())
+	}
+	c.stop("h3")
 	c.stop("h1")
 	s, err := osdmap.New(c.store("", "h4", "h2"), patient).Read(ctx)
 	if err != nil || s.Host(1) == nil {
