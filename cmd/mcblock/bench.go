@@ -31,7 +31,8 @@ const benchHelp = `Measures latency and bandwidth of a volume as its clients hav
 
 Of a VOLUME that is there, reads are measured only; with --write it is written to as
 well: WHAT WAS ON IT IS LOST. Without a VOLUME a scratch volume is made, of --size
-bytes, and deleted in the end, also after Ctrl-C.
+bytes, and deleted in the end, also after Ctrl-C: then what was measured until then is
+shown, and the exit code is 130.
 
 The workloads are fio's: read and write go through the volume in order, 1 MiB at a time
 and 8 at once; randread and randwrite are of 4 KiB, one after the other. --bs, --iodepth
@@ -89,6 +90,9 @@ func benchCommand() *cobra.Command {
 				name = args[0]
 			}
 			results, err := o.run(ctx, c, name, cmd.ErrOrStderr())
+			if errors.Is(err, cmdline.ErrInterrupted) && len(results) > 0 {
+				err = fmt.Errorf("%w: the last line is of what was measured until then", err)
+			}
 			if len(results) > 0 {
 				err = cmp.Or(writeBench(cmd.OutOrStdout(), out, results), err)
 			}
@@ -125,6 +129,13 @@ func (o *benchOptions) complete() error {
 
 // run measures all workloads, of a scratch volume if there is no name. It returns what it has measured also if it fails.
 func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progress io.Writer) (results []benchResult, err error) {
+	undo := func() error { return nil }
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = cmdline.ErrInterrupted
+		}
+		err = errors.Join(err, undo())
+	}()
 	s, err := c.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -137,11 +148,9 @@ func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progres
 		}
 		v = found.Volume
 	} else {
-		var undo func() error
 		if v, undo, err = o.makeScratch(ctx, c, &s); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, undo()) }()
 	}
 	d, err := o.connect(ctx, c, &s, v)
 	if err != nil {
@@ -153,10 +162,12 @@ func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progres
 	for _, w := range o.workloads {
 		p.Say(func() string { return fmt.Sprintf("%s, %v", w, o.runtime) })
 		r, err := o.measure(ctx, d, w)
+		if err == nil || ctx.Err() != nil && r.Iterations > 0 {
+			results = append(results, r)
+		}
 		if err != nil {
 			return results, err
 		}
-		results = append(results, r)
 	}
 	return results, nil
 }
@@ -165,9 +176,10 @@ func (o *benchOptions) run(ctx context.Context, c *cluster, name string, progres
 func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.State) (v osdmap.Volume, undo func() error, err error) {
 	create := createOptions{size: o.size, block: 4096, hosts: o.hosts,
 		allow: []string{osdmap.Loopback, fmt.Sprintf("%v:%s", identity.Host, c.cfg.Name)}}
+	none := func() error { return nil }
 	v, minSize, err := create.volume(s, fmt.Sprintf("bench-%016x", newID()))
 	if err != nil {
-		return v, nil, err
+		return v, none, err
 	}
 	undo = func() error {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -177,10 +189,7 @@ func (o *benchOptions) makeScratch(ctx context.Context, c *cluster, s *osdmap.St
 		}
 		return nil
 	}
-	if err := c.Create(ctx, v, osdmap.FirstMap(v, minSize)); err != nil {
-		return v, nil, errors.Join(err, undo()) // it may have been made all the same
-	}
-	return v, undo, nil
+	return v, undo, c.Create(ctx, v, osdmap.FirstMap(v, minSize)) // after an error it may have been made all the same
 }
 
 // opening is for how long a volume that was just made may be unknown to its hosts.

@@ -27,6 +27,7 @@ type facts struct {
 	certificate, secret error // what is wrong with this host's certificate, and its key
 	daemon              error // why the daemon does not answer; nil: it does
 	endpoints           string
+	configured          []string // the members of etcd, name at address, as this host's configuration has them
 	members             []etcd.Member
 	noMember            error // none answers
 	state               osdmap.State
@@ -91,6 +92,17 @@ func (d *diagnosis) etcd() {
 			d.members[slices.IndexFunc(d.members, func(m etcd.Member) bool { return m.Name == down[0] })].Err.Error(),
 			"start mcblock there; a member whose disk is lost: mcblock etcd replace")
 	}
+	var has []string
+	for _, m := range d.members {
+		if m.Name != "" { // else it has not started yet
+			has = append(has, memberAt(m.Name, m.Peer))
+		}
+	}
+	slices.Sort(has)
+	if len(d.configured) > 0 && len(has) == len(d.members) && !slices.Equal(has, d.configured) {
+		d.Add(findings.Warning, "etcd", "this host's configuration has other members than etcd", fmt.Sprintf("etcd has %s, and etcd.members %s", cli.All(has), cli.All(d.configured)),
+			"write what etcd has into mcblock.yaml of all hosts, for their next start")
+	}
 	for _, f := range d.state.Faults {
 		d.Add(findings.Error, "etcd", "a record cannot be used", f.Error(), "update mcblock here if a newer one wrote it; else restore that record from a copy of etcd")
 	}
@@ -98,6 +110,8 @@ func (d *diagnosis) etcd() {
 		d.Add(findings.Error, "host "+d.self, "no volume can have a copy here", "mcblock serve has never run on this host, or with another etcd", "systemctl start mcblock")
 	}
 }
+
+func memberAt(name, peer string) string { return name + " at " + peer }
 
 // host says what is wrong with a host, its volumes aside.
 func (d *diagnosis) host(h osdmap.Host) {

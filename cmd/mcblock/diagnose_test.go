@@ -63,6 +63,8 @@ func TestDiagnose(t *testing.T) {
 		}, []string{"error etcd: it has no majority: 1 of 3 members answer, and 2 must"}},
 		{"all of etcd", func(f *facts) { f.members, f.noMember, f.state = nil, errors.New("refused"), osdmap.State{} }, []string{"error etcd: no member answers"}},
 		{"a record", func(f *facts) { f.state.Faults = []error{osdmap.ErrFormat} }, []string{"error etcd: a record cannot be used"}},
+		{"members as configured", func(f *facts) { f.configured = []string{"h1 at a:1", "h2 at ", "h3 at "}; f.members[0].Peer = "a:1" }, nil},
+		{"another member", func(f *facts) { f.configured = []string{"h1 at ", "h2 at ", "h4 at "} }, []string{"warning etcd: this host's configuration has other members than etcd"}},
 		{"never run", func(f *facts) { f.self = "h9" }, []string{"error host h9: no volume can have a copy here"}},
 		{"disk", func(f *facts) { f.hosts[2].FreeBytes = 10; f.hosts[3].FreeBytes = 1 },
 			[]string{"error host h3: its disk is full", "warning host h2: its disk is nearly full"}},

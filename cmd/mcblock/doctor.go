@@ -66,6 +66,10 @@ func doctorCommand() *cobra.Command {
 // examine finds out all facts. The error is that of ctx.
 func examine(ctx context.Context, c *cluster, limit time.Duration) (*facts, error) {
 	f := &facts{now: time.Now(), self: c.cfg.Name, endpoints: strings.Join(c.cfg.EtcdClients(), ", ")}
+	for _, m := range c.cfg.Etcd.Members {
+		f.configured = append(f.configured, memberAt(m.Name, m.Peer))
+	}
+	slices.Sort(f.configured)
 	f.certificate, f.secret = checkCertificate(c.cfg, f.now), files(c.cfg).Exposed()
 	d, err := cli.DialDaemon(c.cfg.Socket, "mcblock", limit)
 	if err != nil {

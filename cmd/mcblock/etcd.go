@@ -93,12 +93,7 @@ members must run. A member that answers is not taken out.
 
 If it fails when the lost member is out, "etcd add" does the rest.`,
 		Example: "  mcblock etcd replace h3 h4=10.2.0.12:2380",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return cli.Usagef("%d arguments: name the lost member, and the new one with its address", len(args))
-			}
-			return nil
-		},
+		Args:    cli.ExactArgs("the lost member", "the new one with its address"),
 	}
 	flags := addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

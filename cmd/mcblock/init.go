@@ -23,7 +23,9 @@ made in DIR: beside its daemon.yaml, with the same name, address and certificate
 Hosts get numbers in the order of their names. The first five run etcd, or the first
 three if there are fewer hosts, or the first alone.
 
-Nothing is overwritten. If all addresses are loopback addresses, data is within DIR.`
+Nothing is overwritten: of a lab to which "cmd-daemon init --add" has added hosts, those
+that have none get one, with the next numbers and the members of etcd of the others. If
+all addresses are loopback addresses, data is within DIR.`
 
 func initCommand() *cobra.Command {
 	reference := false
@@ -63,21 +65,43 @@ func makeConfigs(dir string, w io.Writer) error {
 		return errors.Join(fmt.Errorf("there is no host in %s: make them with \"cmd-daemon init\"", dir), err)
 	}
 	slices.Sort(paths)
-	var hosts []*daemon.Config
+	var hosts []*daemon.Config // without a configuration
+	var made, etcd []string    // where it is to be; the members of etcd
+	last, here := uint32(0), true
 	for _, p := range paths {
 		h, err := daemon.Load(p)
 		if err != nil {
 			return err
 		}
-		hosts = append(hosts, h)
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(p), configuration)); !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(fmt.Errorf("%s is there, and nothing is overwritten", filepath.Join(filepath.Dir(p), configuration)), err)
+		here = here && h.Address.IsLoopback()
+		path := filepath.Join(filepath.Dir(p), configuration)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			hosts, made = append(hosts, h), append(made, path)
+			continue
+		}
+		was, err := config.Load(path)
+		if err != nil {
+			return fmt.Errorf("%s is there, nothing is overwritten, and it cannot be read: %w", path, err)
+		}
+		last, etcd = max(last, was.ID), nil
+		for _, m := range was.Etcd.Members {
+			etcd = append(etcd, fmt.Sprintf("{name: %s, address: %v, peer: %q, client: %q}", m.Name, m.Address, m.Peer, m.Client))
+		}
+		if len(etcd) == 0 {
+			return fmt.Errorf("%s has another etcd than the hosts' own (etcd.endpoints): write those of the new hosts as it is", path)
 		}
 	}
-	here := !slices.ContainsFunc(hosts, func(h *daemon.Config) bool { return !h.Address.IsLoopback() })
-	for i := range hosts {
-		path := filepath.Join(filepath.Dir(paths[i]), configuration)
-		text := configText(hosts, i, here)
+	if len(hosts) == 0 {
+		return fmt.Errorf("all hosts in %s have their %s, and nothing is overwritten", dir, configuration)
+	}
+	if last == 0 {
+		for _, m := range hosts[:members(len(hosts))] {
+			etcd = append(etcd, fmt.Sprintf("{name: %s, address: %v}", m.Name, m.Address))
+		}
+	}
+	for i, h := range hosts {
+		path := made[i]
+		text := configText(h, last+uint32(i)+1, etcd, here) //nolint:gosec // few
 		if _, err := config.Parse([]byte(text), path); err != nil {
 			return err
 		}
@@ -103,10 +127,9 @@ func members(hosts int) int {
 	return 1
 }
 
-func configText(hosts []*daemon.Config, i int, here bool) string {
-	h := hosts[i]
+func configText(h *daemon.Config, id uint32, etcd []string, here bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What else can be set: \"mcblock init --reference\", or \"man mcblock.yaml\" with the package.\nname: %s\nid: %d\naddress: %v\n", h.Name, i+1, h.Address)
+	fmt.Fprintf(&b, "# What else can be set: \"mcblock init --reference\", or \"man mcblock.yaml\" with the package.\nname: %s\nid: %d\naddress: %v\n", h.Name, id, h.Address)
 	base := func(path string) string { return filepath.Base(path) } // beside this file
 	if here {
 		fmt.Fprintf(&b, "data: data\nsocket: %s\nnbd: %v\n", base(h.Socket), netip.AddrPortFrom(h.Address, config.DefaultNBDPort))
@@ -115,8 +138,8 @@ func configText(hosts []*daemon.Config, i int, here bool) string {
 		fmt.Fprintf(&b, "tls: {cert: %s, key: %s, ca: %s}\n", base(h.TLS.Cert), base(h.TLS.Key), base(h.TLS.CA))
 	}
 	b.WriteString("etcd:\n  members:\n")
-	for _, m := range hosts[:members(len(hosts))] {
-		fmt.Fprintf(&b, "    - {name: %s, address: %v}\n", m.Name, m.Address)
+	for _, m := range etcd {
+		fmt.Fprintf(&b, "    - %s\n", m)
 	}
 	return b.String()
 }

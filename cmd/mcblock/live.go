@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,6 +14,7 @@ import (
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/grpcclient"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
@@ -88,19 +88,27 @@ func ask(ctx context.Context, f identity.Files, own identity.Identity, hosts []o
 	return all
 }
 
+// maxStatus is how many bytes a host's answer may have.
+const maxStatus = 4 << 20
+
 func askOne(ctx context.Context, f identity.Files, own identity.Identity, h osdmap.Host, limit time.Duration) (*replicav1.GetHostResponse, error) {
 	creds, err := f.Client(identity.Identity{Role: identity.Host, Name: h.Name})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+h.Peer, grpc.WithTransportCredentials(creds), identity.Claim(own))
+	conn, err := grpcclient.New(grpcclient.Config{Target: h.Peer, Creds: creds, Own: own, MaxMessage: maxStatus})
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return replicav1.NewStatusesClient(conn).GetHost(ctx, &replicav1.GetHostRequest{})
+	var a *replicav1.GetHostResponse
+	_, err = conn.Call(ctx, func(ctx context.Context) (err error) {
+		a, err = replicav1.NewStatusesClient(conn).GetHost(ctx, &replicav1.GetHostRequest{})
+		return err
+	})
+	return a, conn.Explain(err)
 }
 
 // own is who this host's programs are to other hosts.

@@ -40,7 +40,7 @@ type benchResult struct {
 	Max        float64 `json:"t_max"`
 }
 
-// measure runs one workload.
+// measure runs one workload. What was measured until an error is there too.
 func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload string) (benchResult, error) {
 	r := benchResult{Workload: workload, Block: o.block, Depth: o.depth}
 	if r.Block == 0 {
@@ -67,7 +67,7 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 	if random(workload) {
 		place = func() int64 { return mathrand.Int64N(blocks) * int64(r.Block) }
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	parts, cancel := context.WithCancel(ctx)
 	defer cancel()
 	times, errs := make([][]time.Duration, r.Depth), make([]error, r.Depth)
 	var flushes atomic.Int64
@@ -80,13 +80,16 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 			for n := 1; errs[i] == nil && (n == 1 || time.Since(begun) < o.runtime); n++ {
 				at, from := place(), time.Now()
 				if writes(workload) {
-					errs[i] = d.WriteAt(ctx, p, at, false)
+					errs[i] = d.WriteAt(parts, p, at, false)
 				} else {
-					errs[i] = d.ReadAt(ctx, p, at)
+					errs[i] = d.ReadAt(parts, p, at)
+				}
+				if errs[i] != nil {
+					break
 				}
 				times[i] = append(times[i], time.Since(from))
-				if errs[i] == nil && r.Fsync > 0 && n%r.Fsync == 0 {
-					errs[i] = d.Flush(ctx)
+				if r.Fsync > 0 && n%r.Fsync == 0 {
+					errs[i] = d.Flush(parts)
 					flushes.Add(1)
 				}
 			}
@@ -96,13 +99,13 @@ func (o *benchOptions) measure(ctx context.Context, d *nbd.Device, workload stri
 		})
 	}
 	wg.Wait()
+	r.Flushes = int(flushes.Load())
+	r.summarize(slices.Concat(times...), time.Since(begun))
 	for _, err := range errs {
 		if err != nil {
 			return r, fmt.Errorf("%s: %w", workload, err)
 		}
 	}
-	r.Flushes = int(flushes.Load())
-	r.summarize(slices.Concat(times...), time.Since(begun))
 	return r, nil
 }
 

@@ -39,19 +39,9 @@ func hostNamed(s *osdmap.State, name string) (core.ID, error) {
 		for _, h := range s.Hosts {
 			all = append(all, h.Name)
 		}
-		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.Enumeration(all))
+		return 0, fmt.Errorf("there is no host %q; there are %s: a host is known when \"mcblock serve\" has run on it", name, cli.All(all))
 	}
 	return s.Hosts[i].ID, nil
-}
-
-// args wants arguments with names.
-func args(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return cli.Usagef("%d arguments: name %s", len(args), cli.Enumeration(names))
-		}
-		return nil
-	}
 }
 
 // said shows a volume after a change.
@@ -89,7 +79,7 @@ If the lost host comes back it does not serve the volume, and removes its copy w
 many hosts as min_size are up to date. It may also be a host that works: its clients
 have to go to another one.`,
 		Example: "  mcblock volume replace vol h3 h4",
-		Args:    args("a volume", "the lost host", "the new host"),
+		Args:    cli.ExactArgs("a volume", "the lost host", "the new host"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.Flags().BoolVar(&loseData, "lose-data", false, loseDataUsage)
@@ -123,7 +113,7 @@ Nothing that was acknowledged is lost: it fails if no other host that answers ha
 everything, and says what would be lost. With --lose-data it goes on without that. Be
 sure then that the lost hosts do not run.`,
 		Example: "  mcblock volume lost vol h3",
-		Args:    args("a volume", "a host"),
+		Args:    cli.ExactArgs("a volume", "a host"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.Flags().BoolVar(&loseData, "lose-data", false, loseDataUsage)
@@ -147,7 +137,7 @@ func promoteCommand() *cobra.Command {
 		Long: `Makes another host of the acting set the primary, and waits until it serves. Nothing is
 lost, and clients go on: what they have under way is done by the new primary.`,
 		Example: "  mcblock volume promote vol h2",
-		Args:    args("a volume", "a host"),
+		Args:    cli.ExactArgs("a volume", "a host"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -182,7 +172,7 @@ to date now.
 
 With 1 a single copy that is left takes writes, and is lost with its disk.`,
 		Example: "  mcblock volume min-size vol 1",
-		Args:    args("a volume", "a number of copies"),
+		Args:    cli.ExactArgs("a volume", "a number of copies"),
 	}
 	out, flags := cli.AddOutputFlag(cmd), addClusterFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -73,14 +73,14 @@ func TestOperate(t *testing.T) {
 	}
 	expect("volume create vol --size 8M --hosts h1,h2,h3", 0, "min_size 2")
 	until("all act", acting(3, 3))
-	expect("volume promote vol h4", 1, "not in the acting set")
-	expect("volume promote vol h9", 1, "there is no host \"h9\"; there are h1, h2, h3")
+	expect("volume promote vol h4", 1, "h4: not in the acting set: it does not have everything yet")
+	expect("volume promote vol h9", 1, "there is no host \"h9\"; there are h1, h2, h3 and h4: a host is known when")
 	expect("volume promote vol h2", 0, "h2 is the primary", "h2    primary")
 	expect("volume promote vol h2", 0, "h2 is the primary")
-	expect("volume min-size vol 4", 1, "3 members are")
+	expect("volume min-size vol 4", 1, "min_size 4: so many hosts are not in the acting set, which has 3: want 1 to 3")
 	expect("volume min-size vol 1", 0, "min_size 1")
 	expect("volume scrub vol", 0, "8388608 of 8388608 bytes compared, on h1, h2, h3")
-	expect("volume replace vol h3 h1", 1, "has a copy already")
+	expect("volume replace vol h3 h1", 1, "h1 has a copy of volume vol already: name another host than h1, h2, h3")
 	expect("volume replace vol h3 h4", 0, "h4 has the place of h3", "h4    not acting")
 	until("h4 acts", acting(3, 4))
 
@@ -111,6 +111,8 @@ func TestOperate(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	_ = hosts["h1"].Close()
+	until("h1 is taken out", func(v *osdmap.VolumeState) bool { return !v.Map.Holds(1) })
+	expect("volume scrub vol", 1, "not compared, since their copies are not up to date: h1\n", "h1 of volume vol was not compared, as not up to date: the other copies are the same")
 	expect("volume lost vol h1", 0, "does not wait for what h1 had")
 	_ = hosts["h4"].Close()
 	until("h4 is taken out", acting(1, 2))

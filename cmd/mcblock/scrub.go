@@ -50,7 +50,8 @@ func scrubCommand() *cobra.Command {
 each, as of the same write. The volume may be in use. It says which host has something
 else than most of the others, or cannot read its disk, and where, and what to do.
 
-It exits with 1 if copies differ, or some could not be compared.`,
+It exits with 1 if copies differ, or not all could be compared: those of hosts that are
+away are not up to date.`,
 		Example: "  mcblock volume scrub vol\n  mcblock volume scrub vol -o json",
 		Args:    cli.ExactArg("one volume"),
 	}
@@ -154,8 +155,10 @@ func (r *scrubView) verdict() error {
 		return fmt.Errorf("the copies of volume %s differ in %d places, or cannot be read there", r.Volume, len(r.Bad))
 	case len(r.Busy) > 0:
 		return fmt.Errorf("%d places of volume %s could not be compared: try again", len(r.Busy), r.Volume)
-	case len(r.Hosts) < 2:
+	case len(r.Hosts) < 2 && len(r.Left) > 0:
 		return errors.New("only one copy is up to date, so nothing was compared: mcblock volume show says which hosts are missing")
+	case len(r.Left) > 0:
+		return fmt.Errorf("%s of volume %s %s not compared, as not up to date: the other copies are the same", cli.All(r.Left), r.Volume, cli.Either(len(r.Left) == 1, "was", "were"))
 	}
 	return nil
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
 	"github.com/mcrdma/mcrdma/internal/durable"
 	"github.com/mcrdma/mcrdma/internal/grpcserver"
-	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/strictyaml"
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -67,7 +66,7 @@ func serveCommand() *cobra.Command {
 	}
 	addConfigFlag(cmd, &file)
 	f := cmd.Flags()
-	f.BoolVar(&check, "check", false, "only check the configuration and its certificate")
+	f.BoolVar(&check, "check", false, "only check the configuration, its certificate, and that data can be written")
 	f.BoolVar(&fast, "fast", false, "shorter times until a primary counts as dead, for hosts without long pauses; the same on all hosts")
 	f.BoolVar(&child, "child", false, "end when standard input does")
 	_ = f.MarkHidden("child") // it is there
@@ -86,7 +85,13 @@ func serveCommand() *cobra.Command {
 		if err := checkCertificate(cfg, time.Now()); err != nil {
 			return err
 		}
+		if few := fewMembers(cfg); few != "" {
+			log.Warn(few)
+		}
 		if check {
+			if err := writable(cfg.Data); err != nil {
+				return err
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the configuration of %s is right\n", cfg.Name)
 			return err
 		}
@@ -110,26 +115,13 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
-// checkCertificate says whether other hosts will accept this one.
-func checkCertificate(cfg *config.Config, now time.Time) error {
-	own, until, err := files(cfg).Read()
-	switch {
-	case err != nil || own.Role == 0: // plain text
-		return err
-	case !own.Is(identity.Host) || own.Name != cfg.Name:
-		return fmt.Errorf("%s is the certificate of %v, and this host is host:%s: issue one for it, or correct the name", cfg.TLS.Cert, own, cfg.Name)
-	case now.After(until):
-		return fmt.Errorf("%s was valid until %s: renew it (cmd-daemon init --renew for a lab's)", cfg.TLS.Cert, until.Format(time.DateTime))
-	}
-	return nil
-}
-
 // A server is a host that serves.
 type server struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	options replica.Options
 	client  *mcrdma.Client // nil: run connects to the daemon
+	trouble func() error   // of the member of etcd that runs here
 
 	closers []func() error // in the order of opening
 }
@@ -150,6 +142,9 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err := files(s.cfg).Exposed(); err != nil {
 		s.log.Warn("the key is not secret", "error", err)
 	}
+	if err := s.lock(); err != nil {
+		return err
+	}
 	failed := make(chan error, 3)
 	manager, err := s.manager(failed)
 	if err != nil {
@@ -162,6 +157,16 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	waiting, stopWaiting := context.WithCancel(ctx)
+	defer stopWaiting()
+	go waitFor(waiting, s.log, func() bool { return host.Health().Known }, func(ctx context.Context) string {
+		if s.trouble != nil {
+			if text := memberTrouble(s.cfg, s.trouble()); text != "" {
+				return "etcd: " + text
+			}
+		}
+		return etcdSilent(ctx, s.cfg)
+	})
 	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err
@@ -185,6 +190,22 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	return err
 }
 
+// lock keeps other processes from the data directory.
+func (s *server) lock() error {
+	err := durable.MkdirAll(filepath.Dir(s.cfg.Data))
+	if err == nil {
+		var f *os.File
+		if f, err = durable.Dir(s.cfg.Data); err == nil {
+			s.opened(f.Close)
+			return nil
+		}
+	}
+	if errors.Is(err, durable.ErrLocked) {
+		return fmt.Errorf("data directory %s: %w: end that one, or give this host another directory (data)", s.cfg.Data, err)
+	}
+	return fmt.Errorf("data directory: %w", err)
+}
+
 // manager starts etcd if it runs here, and connects to it.
 func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 	if m := s.cfg.Member(); m != nil {
@@ -201,8 +222,12 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 			member.Close()
 			return nil
 		})
+		s.trouble = member.Trouble
 		go func() {
 			if err, ok := <-member.Err(); ok {
+				if text := memberTrouble(s.cfg, member.Trouble()); text != "" {
+					err = errors.New(text)
+				}
 				failed <- fmt.Errorf("etcd: %w", err)
 			}
 		}()
@@ -221,7 +246,7 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 // host opens the copies of this host.
 func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheus.Registerer) (*replica.Host, error) {
 	if s.client == nil {
-		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket})
+		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket, Logger: s.log})
 		if err != nil {
 			return nil, err
 		}

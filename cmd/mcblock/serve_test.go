@@ -5,15 +5,18 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/mcrdma/mcrdma/internal/cmdline"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/nbd"
 	"github.com/mcrdma/mcrdma/internal/testenv"
@@ -202,13 +205,15 @@ func TestBench(t *testing.T) {
 	var out, errs testenv.SyncBuffer
 	go func() { ended <- run(ctx, []string{"bench", "--size", "16M", "--runtime", "1h"}, &out, &errs) }()
 	r.until("it runs", func() error {
-		if !strings.Contains(r.must("volume list"), "bench-") {
-			return errors.New("no volume")
+		name := regexp.MustCompile(`bench-[0-9a-f]+`).FindString(r.must("volume list"))
+		_, text, err := r.hosts[0].get(t.Context(), "/metrics")
+		if written := `volume_request_seconds_count{operation="write",volume="` + name + `"} `; !strings.Contains(text, written) || strings.Contains(text, written+"0\n") {
+			return fmt.Errorf("nothing is written: %v", err)
 		}
 		return nil
 	})
 	cancel()
-	if code := <-ended; code == 0 {
+	if code := <-ended; code != cmdline.ExitInterrupted || !strings.Contains(out.String(), "\nwrite  1048576 ") || !strings.Contains(errs.String(), "mcblock bench: interrupted: the last line") {
 		t.Errorf("%d, %s%s", code, out.String(), errs.String())
 	}
 	none()

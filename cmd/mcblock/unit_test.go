@@ -16,7 +16,7 @@ func TestUnit(t *testing.T) {
 	}
 	dir := t.TempDir()
 	conf := filepath.Join(dir, configuration)
-	text := "name: h1\nid: 1\naddress: 127.0.0.1\netcd: {endpoints: [\"127.0.0.1:2379\"]}\n"
+	text := "name: h1\nid: 1\naddress: 127.0.0.1\ndata: data\netcd: {endpoints: [\"127.0.0.1:2379\"]}\n"
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

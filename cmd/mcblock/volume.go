@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/mcrdma/mcrdma/cmd/internal/cli"
 	"github.com/mcrdma/mcrdma/internal/cmdline"
@@ -51,12 +53,16 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 	out := cli.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch changed := cmd.Flags().Changed; {
+		case !changed("size"):
+			return cli.Usagef("a size is needed: --size 10G")
 		case o.size == 0:
-			return cli.Usagef("a size is needed, above 0: --size 10G")
+			return cli.Usagef("--size 0: a volume has at least one block, of %d bytes", o.block)
 		case changed("allow") && len(clientNames(o.allow)) == 0:
 			return cli.Usagef("--allow: no client is named, and then no list would be kept: leave it out for a volume that all may open")
 		case changed("hosts") && len(o.hosts) == 0:
 			return cli.Usagef("--hosts: no host is named; leave it out for all that there are")
+		case twice(o.hosts) != "":
+			return cli.Usagef("--hosts: %s is there twice: a host has one copy", twice(o.hosts))
 		case changed("min-size") && o.minSize < 1:
 			return cli.Usagef("--min-size %d: want 1 or more", o.minSize)
 		}
@@ -73,10 +79,21 @@ least one; with 1 a single copy that is left takes writes, and is lost with its 
 			if err := c.Create(ctx, v, first); err != nil {
 				return err
 			}
+			silent(cmd.ErrOrStderr(), &s, v, minSize, ask(ctx, files(c.cfg), own(c.cfg), s.Hosts, min(flags.timeout, noteTime)))
 			return showVolume(cmd.OutOrStdout(), out, &s, osdmap.VolumeState{Volume: v, Map: first})
 		})
 	}
 	return cmd
+}
+
+// twice is what is in a list more than once; "": nothing.
+func twice(list []string) string {
+	for i, x := range list {
+		if slices.Contains(list[:i], x) {
+			return x
+		}
+	}
+	return ""
 }
 
 // volume is what is to be made. Errors are usage errors.
@@ -123,6 +140,24 @@ func newID() uint64 {
 		if id := binary.LittleEndian.Uint64(b[:]); id != 0 {
 			return id
 		}
+	}
+}
+
+// noteTime is how long hosts have to say that they are there, when nothing depends on that.
+const noteTime = 2 * time.Second
+
+// silent says which hosts of a volume do not answer, and what comes of it.
+func silent(w io.Writer, s *osdmap.State, v osdmap.Volume, minSize int, hosts map[core.ID]told) {
+	away := 0
+	for _, id := range v.Hosts {
+		err := hosts[id].err
+		if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
+			away++
+			fmt.Fprintf(w, "%s has no copy yet: its mcblock does not answer at %s (%s): start it\n", hostName(s, id), s.Host(id).Peer, cli.Clean(err.Error()))
+		}
+	}
+	if len(v.Hosts)-away < minSize {
+		fmt.Fprintf(w, "the volume waits until %d of its hosts are there\n", minSize)
 	}
 }
 

@@ -41,6 +41,7 @@ type demo struct {
 	store *etcd.Store
 	ran   map[string]*process
 	ended chan *process
+	away  bool // etcd does not answer
 }
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
@@ -48,6 +49,9 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n",
 // run runs the demonstration until ctx ends, and ends all that it began.
 func (d *demo) run(ctx context.Context) (err error) {
 	begun := time.Now()
+	if err := d.settings.free(); err != nil {
+		return err
+	}
 	dir, remove, err := lab.TempDir()
 	if err != nil {
 		return err
@@ -55,6 +59,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 	d.dir, d.ran, d.ended = dir, map[string]*process{}, make(chan *process, len(hosts))
 	defer remove()
 	defer func() {
+		if ctx.Err() != nil {
+			d.say("\nstopping…, which takes some seconds if clients have requests under way")
+		}
 		if closing := d.close(); err == nil || ctx.Err() != nil {
 			err = closing // what ctx has broken off is no fault
 		}
@@ -155,15 +162,25 @@ func (d *demo) wait(ctx context.Context, states <-chan osdmap.State) (shown core
 	}
 }
 
-// show says what has changed in the volume's map.
+// show says what has changed: whether etcd answers, and the volume's map. Of epochs that follow fast upon each other only the last is
+// known.
 func (d *demo) show(s *osdmap.State, shown *core.Map) {
 	now := time.Now().Format(time.TimeOnly)
-	if s.Away != nil {
-		d.say("%s  etcd: %v", now, s.Away)
+	if away := s.Away != nil; away != d.away {
+		d.away = away
+		d.say("%s  etcd %s", now, map[bool]string{true: fmt.Sprint("does not answer: ", s.Away), false: "answers again"}[away])
 	}
 	i := slices.IndexFunc(s.Volumes, func(v osdmap.VolumeState) bool { return v.Volume.Name == name })
+	if i < 0 && shown.Epoch > 0 && s.Away == nil {
+		d.say("%s  the volume was deleted; Ctrl-C ends this", now)
+		*shown = core.Map{}
+	}
 	if i < 0 || s.Volumes[i].Map.Epoch == shown.Epoch {
 		return
+	}
+	passed := ""
+	if n := s.Volumes[i].Map.Epoch - shown.Epoch; shown.Epoch > 0 && n > 1 {
+		passed = fmt.Sprintf(" (%d before it was over at once)", n-1)
 	}
 	*shown = s.Volumes[i].Map
 	var acting []string
@@ -174,7 +191,7 @@ func (d *demo) show(s *osdmap.State, shown *core.Map) {
 	if shown.Since > 0 {
 		primary = hosts[shown.Primary.ID-1]
 	}
-	d.say("%s  epoch %d: primary %s, acting %s", now, shown.Epoch, primary, strings.Join(acting, ", "))
+	d.say("%s  epoch %d%s: primary %s, acting %s", now, shown.Epoch, passed, primary, strings.Join(acting, ", "))
 }
 
 // follow shows what happens, and starts hosts again.

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -55,8 +57,25 @@ func parse(args []string, help io.Writer) (*settings, error) {
 	}
 	if s.mcblock == "" {
 		s.mcblock, err = findMcblock()
+	} else if _, err = exec.LookPath(s.mcblock); err != nil {
+		err = cmdline.Usagef("--mcblock %s: %w: name the program that \"make volume\" builds as bin/mcblock, or leave it out", s.mcblock, errors.Unwrap(err))
 	}
 	return s, err
+}
+
+// free says which of the addresses for clients are taken.
+func (s *settings) free() error {
+	for i := range hosts {
+		l, err := net.Listen("tcp", s.address(i))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%s, for clients of %s, is in use by another program, perhaps another \"make volume\": end that, or take three other ports by --nbd ADDRESS:PORT (make volume ARGS=\"--nbd %v:20809\")", s.address(i), hosts[i], s.nbd.Addr())
+		}
+		if err != nil {
+			return fmt.Errorf("%s, for clients of %s: %w: take another address by --nbd", s.address(i), hosts[i], err)
+		}
+		_ = l.Close()
+	}
+	return nil
 }
 
 func findMcblock() (string, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grouptree"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
@@ -342,5 +344,18 @@ func TestGuard(t *testing.T) {
 	set := ask("GET", "/?key=secret", "").Result().Cookies()
 	if len(set) != 1 || !set[0].HttpOnly || set[0].SameSite != http.SameSiteStrictMode || set[0].Name != "mcrdma-dashboard-9570" {
 		t.Errorf("%+v", set)
+	}
+}
+
+// TestOneForm: an MC_ID looks the same in lists, addresses of the page and drawings.
+func TestOneForm(t *testing.T) {
+	k := &mcrdmav1.GroupKey{Source: "10.1.0.1", Number: 3, McId: 0x3a98}
+	if id := idOf(k); id != "10.1.0.1/0x003a98" {
+		t.Error(id)
+	}
+	var drawing strings.Builder
+	tree := grouptree.Tree{Key: grouptree.Key{Source: netip.MustParseAddr("10.1.0.1"), Number: 3, ID: 0x3a98}}
+	if err := tree.SVG(&drawing); err != nil || !strings.Contains(drawing.String(), "MC_ID 0x003a98") {
+		t.Error(err, drawing.String())
 	}
 }

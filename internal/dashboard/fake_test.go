@@ -130,7 +130,7 @@ func (w *watching) Recv() (*mcrdmav1.WatchResponse, error) {
 	}
 }
 
-// key is that of one of torA's groups: 10.1.0.1/1, with MC_ID 0x2710, and so on.
+// key is that of one of torA's groups: 10.1.0.1/1, with MC_ID 0x002710, and so on.
 func key(i int) *mcrdmav1.GroupKey {
 	return &mcrdmav1.GroupKey{Source: "10.1.0.1", McId: uint32(10_000 + i), Number: uint64(1 + i)}
 }

@@ -147,7 +147,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	b.until(`document.querySelector("#groups .rows .row span:nth-child(6)").textContent === "12 packets"`)
-	b.run(chromedp.Click(`#groups .row[data-id="10.1.0.1/0x2713"]`))
+	b.run(chromedp.Click(`#groups .row[data-id="10.1.0.1/0x002713"]`))
 	b.until(`document.querySelector("#group .drawing svg") && document.querySelectorAll("#group .receivers tbody tr").length === 2`)
 	v := get[oneView](t, b.d, "/api/group?name=10.1.0.1/4")
 	var want [][]string
@@ -233,7 +233,7 @@ func TestPageOfMany(t *testing.T) {
 	b.until(`document.querySelector("#total").textContent === "10000 groups"`)
 	for _, at := range []int{0, 5000, 9999} {
 		eval[any](b, fmt.Sprintf(`document.querySelector("#groups .list").scrollTop = %d * 26`, at))
-		b.until(fmt.Sprintf(`document.querySelector('#groups .row[data-id="10.1.0.1/%#x"]')`, 10_000+at))
+		b.until(fmt.Sprintf(`document.querySelector('#groups .row[data-id="10.1.0.1/0x%06x"]')`, 10_000+at))
 		if n := eval[int](b, `document.querySelectorAll("*").length`); n > 1500 {
 			t.Errorf("at group %d the page has %d elements", at, n)
 		}
@@ -245,7 +245,7 @@ func TestPageOfMany(t *testing.T) {
 	b.run(chromedp.SendKeys("#find", "/7777"))
 	b.until(`document.querySelector("#total").textContent === "1 of 10000 groups" && document.querySelector("#groups .rows").children.length === 1`)
 	b.run(chromedp.Click("#groups .rows .row"))
-	b.until(`location.hash === "#10.1.0.1/0x4570" && document.querySelector("#h-group").textContent === "Group 10.1.0.1/7777, MC_ID 0x4570" && document.querySelector("#group .drawing svg")`)
+	b.until(`location.hash === "#10.1.0.1/0x004570" && document.querySelector("#h-group").textContent === "Group 10.1.0.1/7777, MC_ID 0x004570" && document.querySelector("#group .drawing svg")`)
 	gets, torA := 0, fakes["torA:9560"]
 	torA.do(func() { gets = torA.gets })
 	if most := (maxWanted + measureOthers) * (1 + int(time.Since(begun)/(2*Interval))); gets > most {

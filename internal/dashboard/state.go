@@ -85,7 +85,9 @@ type daemonState struct {
 
 // idOf names a group at its switch, SOURCE/0xMC_ID: while a group is formed anew, there may be
 // two with the same number. People are told grouptree.KeyOf.
-func idOf(k *mcrdmav1.GroupKey) string { return fmt.Sprintf("%s/%#x", k.GetSource(), k.GetMcId()) }
+func idOf(k *mcrdmav1.GroupKey) string {
+	return grouptree.KeyOf(&mcrdmav1.GroupKey{Source: k.GetSource(), McId: k.GetMcId()})
+}
 
 func nameOf(g *mcrdmav1.GroupStatus) string { return grouptree.KeyOf(g.GetGroup().GetKey()) }
 

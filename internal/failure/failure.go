@@ -222,16 +222,19 @@ func Plain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &plainError{Said(err), err}
+	return Because(err, err)
 }
+
+// Because is an error with Said of its cause as its text; for errors.Is and errors.As it is both.
+func Because(err, cause error) error { return &plainError{Said(cause), []error{err, cause}} }
 
 type plainError struct {
 	text string
-	err  error
+	are  []error
 }
 
-func (e *plainError) Error() string { return e.text }
-func (e *plainError) Unwrap() error { return e.err }
+func (e *plainError) Error() string   { return e.text }
+func (e *plainError) Unwrap() []error { return e.are }
 
 // MaxName and MaxText bound texts from others that are kept, logged and passed on.
 const (

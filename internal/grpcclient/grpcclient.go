@@ -87,6 +87,14 @@ func (c *Conn) Ready() bool { return c.GetState() == connectivity.Ready }
 // Last is why the last try to connect failed; nil: it did not.
 func (c *Conn) Last() error { return c.watch.last() }
 
+// Explain is the error of a call in plain words: why there is no connection, or else what came back. It has the call's code.
+func (c *Conn) Explain(err error) error {
+	if last := c.Last(); err != nil && last != nil {
+		return failure.Because(err, last)
+	}
+	return failure.Plain(err)
+}
+
 // Call makes a request, and makes it again if the connection had been lost unnoticed. It says
 // whether no request can have arrived.
 func (c *Conn) Call(ctx context.Context, f func(context.Context) error) (unsent bool, err error) {

@@ -61,6 +61,9 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 		if !errors.Is(err, errAbort) {
 			c.stats.handshakes.Add(1)
 		}
+		if h.farewell {
+			c.linger(h.conn)
+		}
 		return fmt.Errorf("in the handshake: %w", err)
 	}
 	began(h.client, h.info)

@@ -31,6 +31,7 @@ type handshake struct {
 	structured      bool
 	status          string // the export for which base:allocation is selected, if selected
 	selected        bool
+	farewell        bool // what was said last tells the client why the handshake has failed
 
 	export Export // set at the end
 	info   Info
@@ -58,16 +59,23 @@ func (h *handshake) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		data := make([]byte, min(length, maxOption))
+		var data []byte
+		if length <= maxUnread {
+			data = make([]byte, min(length, maxOption))
+		}
 		if _, err := io.ReadFull(h.in, data); err != nil {
 			return err
 		}
-		if length > maxOption && option != optExportName {
+		switch text := fmt.Sprintf("%d bytes of data; at most %d", length, maxOption); {
+		case length > maxUnread: // the reply comes before the data, as the client may never send them
+			h.farewell = true
+			return errors.Join(violation(fmt.Sprintf("option %d with %s", option, text)), h.refuse(option, repErrTooBig, text))
+		case length > maxOption && option != optExportName:
 			if _, err := io.CopyN(io.Discard, h.in, int64(length)-maxOption); err != nil {
 				return err
 			}
-			err = h.refuse(option, repErrTooBig, fmt.Sprintf("%d bytes of data; at most %d", length, maxOption))
-		} else {
+			err = h.refuse(option, repErrTooBig, text)
+		default:
 			err = h.option(ctx, option, data)
 		}
 		if err != nil {
@@ -167,6 +175,7 @@ func (h *handshake) startTLS(ctx context.Context) error {
 	}
 	conn := tls.Server(h.conn, h.config.TLS)
 	if err := conn.HandshakeContext(ctx); err != nil {
+		h.farewell = true // the alert says why; a client of TLS 1.3 may have sent more already
 		return fmt.Errorf("TLS: %w", err)
 	}
 	state := conn.ConnectionState()

@@ -104,6 +104,25 @@ func TestHandshakeEnds(t *testing.T) {
 	}
 }
 
+// TestHugeOption: an option whose data are too many to be skipped is refused before they come, and the connection ends.
+func TestHugeOption(t *testing.T) {
+	for _, kind := range []int{99, optGo, optExportName} {
+		l := newPipes()
+		s := start(t, only(newMemory(Info{Name: "vol", Size: 512})), l)
+		c := newClient(t, l.dial()).greet(fixed)
+		c.write(join(option(kind)[:12], be32(-1)))
+		reply := c.read(20)
+		text := c.read(int(binary.BigEndian.Uint32(reply[16:])))
+		if binary.BigEndian.Uint32(reply[12:]) != repErrTooBig || string(text) != "4294967295 bytes of data; at most 65536" {
+			t.Errorf("option %d: %x %s", kind, reply, text)
+		}
+		c.ended()
+		if n := s.Stats().Requests; n != 0 {
+			t.Error(n)
+		}
+	}
+}
+
 // TestExportName: the old end of the handshake, with and without 124 zeros, also of clients
 // that do not know the fixed handshake.
 func TestExportName(t *testing.T) {

@@ -21,7 +21,8 @@ const (
 	flagNoZeroes      = 1 << 1
 
 	optionLen = 16      // header of an option
-	maxOption = 1 << 16 // its data; more is read and refused
+	maxOption = 1 << 16 // its data; more is refused,
+	maxUnread = 1 << 20 // and read up to this, or the connection ends
 	maxName   = 4096
 )
 

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
-	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
@@ -88,7 +87,7 @@ func (o *Operator) call(ctx context.Context, id core.ID, f func(context.Context,
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, failure.Plain(cmp.Or(x.conn.Last(), err)))
+	return fmt.Errorf("host %s at %s: %w", x.host.Name, x.host.Peer, x.conn.Explain(err))
 }
 
 // each asks hosts at the same time.
@@ -153,6 +152,16 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 		if !slices.Contains(v.Volume.Hosts, lost) && slices.Contains(v.Volume.Hosts, by) {
 			return v.Map, nil
 		}
+		var has []string
+		for _, id := range v.Volume.Hosts {
+			has = append(has, hostName(s, id))
+		}
+		switch on := strings.Join(has, ", "); {
+		case !slices.Contains(v.Volume.Hosts, lost):
+			return core.Map{}, fmt.Errorf("%w: volume %s has no copy on %s: its hosts are %s", core.ErrPlace, v.Volume.Name, hostName(s, lost), on)
+		case slices.Contains(v.Volume.Hosts, by):
+			return core.Map{}, fmt.Errorf("%w: %s has a copy of volume %s already: name another host than %s", core.ErrPlace, hostName(s, by), v.Volume.Name, on)
+		}
 		only, err := o.without(ctx, s, v, lost, loseData)
 		if err == nil {
 			err = o.vacant(ctx, s, volume, by)
@@ -167,7 +176,7 @@ func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID,
 // vacant says whether a host is there and has no copy of a volume. One that had a place before may be about to remove its copy.
 func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, by core.ID) error {
 	o.peers.update(s.Hosts, 0)
-	none := false
+	none, name := false, hostName(s, by)
 	err := o.call(ctx, by, func(ctx context.Context, rpc replicav1.ReplicasClient) error {
 		_, err := rpc.Describe(ctx, &replicav1.DescribeRequest{Volume: volume})
 		none = status.Code(err) == codes.FailedPrecondition
@@ -177,9 +186,9 @@ func (o *Operator) vacant(ctx context.Context, s *osdmap.State, volume uint64, b
 	case none:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: the new host has a copy already, or still has one: then try again when it has removed that", core.ErrPlace)
+		return fmt.Errorf("%w: host %s still has a copy, which it removes when the volume does not need it: try again then", core.ErrPlace, name)
 	}
-	return fmt.Errorf("the new host does not answer: start mcblock there: %w", err)
+	return fmt.Errorf("the new host, %s, does not answer: start mcblock there: %w", name, err)
 }
 
 // Lost takes a host out of the acting set that will not come back with what it had, without giving its place to another. As
@@ -209,18 +218,19 @@ func (o *Operator) without(ctx context.Context, s *osdmap.State, v *osdmap.Volum
 	if loss == "" || loseData && !never {
 		return only, nil
 	}
-	name := func(id core.ID) string {
-		if h := s.Host(id); h != nil {
-			return h.Name
-		}
-		return fmt.Sprintf("host %d", id)
-	}
 	var names []string
 	for _, m := range v.Map.Acting {
-		names = append(names, name(m.ID))
+		names = append(names, hostName(s, m.ID))
 	}
-	text := strings.NewReplacer("LOST", name(lost), "ONLY", name(only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
+	text := strings.NewReplacer("LOST", hostName(s, lost), "ONLY", hostName(s, only.ID), "ACTING", strings.Join(names, ", ")).Replace(loss)
 	return core.Member{}, fmt.Errorf("%w: volume %s: %s", ErrLoss, v.Volume.Name, text)
+}
+
+func hostName(s *osdmap.State, id core.ID) string {
+	if h := s.Host(id); h != nil {
+		return h.Name
+	}
+	return fmt.Sprintf("host %d", id)
 }
 
 // judge says what would be lost without a host, by what the hosts say of their copies: nothing, if another acting member is

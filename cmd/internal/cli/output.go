@@ -222,11 +222,16 @@ func CompleteFile(cmd *cobra.Command, flag string, endings ...string) {
 }
 
 // Enumeration is "a, b or c".
-func Enumeration(list []string) string {
+func Enumeration(list []string) string { return join(list, " or ") }
+
+// All is "a, b and c".
+func All(list []string) string { return join(list, " and ") }
+
+func join(list []string, last string) string {
 	if len(list) < 2 {
 		return strings.Join(list, "")
 	}
-	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+	return strings.Join(list[:len(list)-1], ", ") + last + list[len(list)-1]
 }
 
 // NoArgs refuses arguments, as a usage error.
@@ -238,10 +243,13 @@ func NoArgs(_ *cobra.Command, args []string) error {
 }
 
 // ExactArg wants one argument; what says which.
-func ExactArg(what string) cobra.PositionalArgs {
+func ExactArg(what string) cobra.PositionalArgs { return ExactArgs(what) }
+
+// ExactArgs wants one argument for each of these.
+func ExactArgs(what ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return cmdline.Usagef("%d arguments: name %s", len(args), what)
+		if len(args) != len(what) {
+			return cmdline.Usagef("%s: name %s", Plural(len(args), "argument"), All(what))
 		}
 		return nil
 	}

@@ -34,9 +34,9 @@ func (m *Map) Promoted(id ID) (Map, error) {
 	i := slices.IndexFunc(m.Acting, func(x Member) bool { return x.ID == id })
 	switch {
 	case i < 0:
-		return Map{}, fmt.Errorf("%w: host %d: it does not have everything yet", ErrActing, id)
+		return Map{}, fmt.Errorf("%w: it does not have everything yet", ErrActing)
 	case m.Since == 0:
-		return Map{}, fmt.Errorf("%w: there is no primary yet, nor can host %d be made one: the hosts agree on one when enough are back", ErrActing, id)
+		return Map{}, fmt.Errorf("%w: there is no primary yet, nor can one be made: the hosts agree on one when enough are back", ErrActing)
 	}
 	n.Primary, n.Since = m.Acting[i], n.Epoch
 	return n, nil
@@ -95,7 +95,7 @@ func (m *Map) Unused() bool {
 // Needs has the volume wait with fewer than so many acting members. They must be there.
 func (m *Map) Needs(minSize int) (Map, error) {
 	if minSize < 1 || minSize > len(m.Acting) {
-		return Map{}, fmt.Errorf("%w: %d members are, and min_size may be 1 to that", ErrActing, len(m.Acting))
+		return Map{}, fmt.Errorf("min_size %d: so many hosts are %w, which has %d: want 1 to %[3]d", minSize, ErrActing, len(m.Acting))
 	}
 	n := m.next()
 	n.MinSize = minSize

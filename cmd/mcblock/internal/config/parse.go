@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -93,7 +94,7 @@ func (k *checker) etcd() {
 	for i, at := range e.Endpoints {
 		k.connects(fmt.Sprintf("etcd.endpoints[%d]", i), at)
 	}
-	names := map[string]string{}
+	names, addresses := map[string]string{}, map[string]string{}
 	for i, m := range e.Members {
 		at := fmt.Sprintf("etcd.members[%d]", i)
 		if k.Name(at+".name", m.Name, "the host's name") {
@@ -112,5 +113,15 @@ func (k *checker) etcd() {
 		}
 		check(at+".peer", m.Peer)
 		check(at+".client", m.Client)
+		for _, a := range []string{m.Peer, m.Client} {
+			if first, taken := addresses[a]; taken {
+				k.Add(at+".address", "%s is there already, of member %q: each has an address of its own", a, first)
+				break
+			}
+			addresses[a] = m.Name
+		}
+		if host, _, _ := net.SplitHostPort(k.c.Listen); k.c.Member() == nil && (m.Address == k.c.Address || m.Address.String() == host) {
+			k.Add(at+".name", "%q has the address of this host, %v, whose name is %q: a member has the name of its host", m.Name, m.Address, k.c.Name)
+		}
 	}
 }

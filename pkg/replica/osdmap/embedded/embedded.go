@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -41,9 +42,19 @@ type Config struct {
 	Log      *slog.Logger
 }
 
+// What Trouble returns.
+var (
+	// ErrOtherCluster: another member says that this one is of another cluster. One that replaces a lost member has to Join, and
+	// its directory has to be new.
+	ErrOtherCluster = errors.New("this member and another are of different clusters")
+	// ErrRemoved: the member was taken out of the cluster.
+	ErrRemoved = errors.New("this member was removed from the cluster")
+)
+
 // A Member is one that runs.
 type Member struct {
 	etcd    *embed.Etcd
+	trouble *atomic.Pointer[error]
 	once    sync.Once
 	streams context.CancelFunc // ends those of clients
 }
@@ -53,7 +64,8 @@ func Start(c Config) (*Member, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	cfg := c.embed()
+	trouble := new(atomic.Pointer[error])
+	cfg := c.embed(trouble)
 	open, end := context.WithCancel(context.Background())
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(endWith(open))}
 	e, err := embed.StartEtcd(cfg)
@@ -61,7 +73,7 @@ func Start(c Config) (*Member, error) {
 		end()
 		return nil, fmt.Errorf("etcd: starting the member %s in %s: %w", c.Name, c.Dir, err)
 	}
-	return &Member{etcd: e, streams: end}, nil
+	return &Member{etcd: e, trouble: trouble, streams: end}, nil
 }
 
 // endWith ends streams when open ends. A client's watch does not end by itself, and etcd may wait
@@ -104,7 +116,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-func (c *Config) embed() *embed.Config {
+func (c *Config) embed(trouble *atomic.Pointer[error]) *embed.Config {
 	at := func(hostPort string) []url.URL {
 		scheme, host, _ := strings.Cut(etcd.URL(hostPort, c.Files), "://")
 		return []url.URL{{Scheme: scheme, Host: host}}
@@ -131,15 +143,27 @@ func (c *Config) embed() *embed.Config {
 	// Records are small and change rarely: no caller reads old revisions.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
 	cfg.EnableGRPCGateway = false
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(bridge{c.Log.Handler()}))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(bridge{c.Log.Handler(), trouble}))
 	return cfg
 }
 
 // Ready is closed when the member has found a majority.
 func (m *Member) Ready() <-chan struct{} { return m.etcd.Server.ReadyNotify() }
 
+// Trouble says why the member is not in its cluster, as far as it knows: ErrOtherCluster or ErrRemoved; nil: it knows of nothing.
+func (m *Member) Trouble() error {
+	if err := m.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // Err sends why the member has stopped by itself, and is closed by Close.
 func (m *Member) Err() <-chan error { return m.etcd.Err() }
+
+// handover is how long a leader that stops may take to hand its lead to another member. Where that one stops too, etcd would
+// wait for more than five seconds.
+const handover = time.Second
 
 // Close stops the member.
 func (m *Member) Close() {
@@ -150,6 +174,8 @@ func (m *Member) Close() {
 		default: // etcd's Close would wait for a majority
 			m.etcd.Server.HardStop()
 		}
+		late := time.AfterFunc(handover, m.etcd.Server.HardStop)
+		defer late.Stop()
 		m.etcd.Close()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +70,25 @@ func (c *cluster) start(names ...string) {
 			c.t.Fatal(err)
 		}
 		c.running[name] = m
+	}
+}
+
+// TestAllStop: members that stop at the same time do not wait for each other to take the lead, for which etcd alone takes five seconds
+// and more.
+func TestAllStop(t *testing.T) {
+	c := plan(t, 3, nil)
+	c.start("h1", "h2", "h3")
+	for _, m := range c.running {
+		<-m.Ready()
+	}
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for _, m := range c.running {
+		wg.Go(m.Close)
+	}
+	wg.Wait()
+	if took := time.Since(begun); took >= 5*time.Second {
+		t.Errorf("they took %v", took)
 	}
 }
 
@@ -170,6 +190,16 @@ func TestMembersDie(t *testing.T) {
 	step("a majority again")
 }
 
+// until waits for what comes by the network.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("not so: ", what)
+		}
+	}
+}
+
 func leader(t *testing.T, store *etcd.Store) string {
 	t.Helper()
 	members, err := store.Members(t.Context())
@@ -214,10 +244,25 @@ func TestReplace(t *testing.T) {
 	if want := []string{"h1", "h2", "h4"}; !slices.Equal(slices.Sorted(maps.Keys(fresh.Members)), want) {
 		t.Fatalf("members %v, want %v", fresh.Members, want)
 	}
+	c.configs["h4"] = fresh
+	c.start("h4")
+	until(t, "it is of another cluster, as it does not join", func() bool { return errors.Is(c.running["h4"].Trouble(), embedded.ErrOtherCluster) })
+	c.stop("h4")
+	if err := os.RemoveAll(fresh.Dir); err != nil {
+		t.Fatal(err)
+	}
 	fresh.Join = true
 	c.configs["h4"] = fresh
 	c.start("h4")
 	<-c.running["h4"].Ready()
+	if err := c.running["h4"].Trouble(); err != nil {
+		t.Error(err)
+	}
+	c.start("h3")
+	if err := <-c.running["h3"].Err(); err == nil || !errors.Is(c.running["h3"].Trouble(), embedded.ErrRemoved) {
+		t.Errorf("the member that was replaced: %v, %v", err, c.running["h3"].Trouble())
+	}
+	c.stop("h3")
 	c.stop("h1")
 	s, err := osdmap.New(c.store("", "h4", "h2"), patient).Read(ctx)
 	if err != nil || s.Host(1) == nil {

@@ -3,13 +3,17 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"go.uber.org/zap/zapcore"
 )
 
 // A bridge takes etcd's messages into a slog.Handler, each a level lower: what etcd reports of its
-// everyday work is for who looks for a fault in it.
-type bridge struct{ to slog.Handler }
+// everyday work is for who looks for a fault in it. What keeps a member out of its cluster etcd says nowhere else.
+type bridge struct {
+	to      slog.Handler
+	trouble *atomic.Pointer[error]
+}
 
 func level(l zapcore.Level) slog.Level {
 	switch {
@@ -23,10 +27,12 @@ func level(l zapcore.Level) slog.Level {
 	return slog.LevelError
 }
 
-func (b bridge) Enabled(l zapcore.Level) bool { return b.to.Enabled(context.Background(), level(l)) }
+func (b bridge) Enabled(l zapcore.Level) bool {
+	return l >= zapcore.WarnLevel || b.to.Enabled(context.Background(), level(l))
+}
 
 func (b bridge) With(fields []zapcore.Field) zapcore.Core {
-	return bridge{b.to.WithAttrs(attrs(fields))}
+	return bridge{b.to.WithAttrs(attrs(fields)), b.trouble}
 }
 
 func (b bridge) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
@@ -37,9 +43,27 @@ func (b bridge) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.Checked
 }
 
 func (b bridge) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			b.note(err)
+		}
+	}
+	if !b.to.Enabled(context.Background(), level(e.Level)) {
+		return nil
+	}
 	r := slog.NewRecord(e.Time, level(e.Level), "etcd: "+e.Message, 0)
 	r.AddAttrs(attrs(fields)...)
 	return b.to.Handle(context.Background(), r)
+}
+
+// note keeps why the member cannot be in its cluster, by etcd's words for it.
+func (b bridge) note(err error) {
+	switch err.Error() {
+	case "cluster ID mismatch": // rafthttp.ErrClusterIDMismatch
+		b.trouble.CompareAndSwap(nil, &ErrOtherCluster)
+	case "the member has been permanently removed from the cluster":
+		b.trouble.Store(&ErrRemoved)
+	}
 }
 
 func (bridge) Sync() error { return nil }

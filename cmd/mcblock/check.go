@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/internal/identity"
+)
+
+// checkCertificate says whether others will accept this host, and this host others.
+func checkCertificate(cfg *config.Config, now time.Time) error {
+	own, until, err := files(cfg).Read()
+	switch {
+	case err != nil || own.Role == 0: // plain text
+		return err
+	case !own.Is(identity.Host) || own.Name != cfg.Name:
+		return fmt.Errorf("%s is the certificate of %v, and this host is host:%s: issue one for it, or correct the name", cfg.TLS.Cert, own, cfg.Name)
+	case now.After(until):
+		return fmt.Errorf("%s was valid until %s: renew it (cmd-daemon init --renew for a lab's)", cfg.TLS.Cert, until.Format(time.DateTime))
+	}
+	if err := files(cfg).Trusted(); err != nil {
+		return err
+	}
+	if m := cfg.Member(); m != nil {
+		for _, at := range []string{m.Client, m.Peer} {
+			a, err := netip.ParseAddrPort(at)
+			if err == nil && !a.Addr().IsUnspecified() && !own.Owns(a.Addr()) {
+				return fmt.Errorf("%s does not have the address %v of this host's member of etcd, so that no other would connect to it: issue one that has it", cfg.TLS.Cert, a.Addr())
+			}
+		}
+	}
+	if _, _, err := (identity.Files{Cert: cfg.TLS.Cert, Key: cfg.TLS.Key, CA: cfg.TLS.Clients}).Read(); err != nil {
+		return fmt.Errorf("tls.clients: %w", err)
+	}
+	return nil
+}
+
+// fewMembers says that a member of etcd more adds nothing to what may be lost; "": all is well.
+func fewMembers(cfg *config.Config) string {
+	switch n := len(cfg.Etcd.Members); {
+	case n == 2:
+		return "two members of etcd: if one of them is lost there is no majority, so this is no safer than one: run three"
+	case n > 0 && n%2 == 0:
+		return fmt.Sprintf("%d members of etcd: no more of them may be lost than of %d", n, n-1)
+	}
+	return ""
+}
+
+// writable says why nothing can be written in a directory, or in that in which it is to be made.
+func writable(dir string) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue // serve makes it
+		}
+		f, err := os.CreateTemp(at, ".mcblock-check-*")
+		if err == nil {
+			return errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+		return fmt.Errorf("data directory %s cannot be written by user %d: %w: correct data in the configuration, or the owner of the directory", dir, os.Geteuid(), err)
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/identity/identitytest"
+)
+
+// TestCheck: serve --check says what would keep this host from serving, and warns of an etcd that is no safer than with fewer members.
+func TestCheck(t *testing.T) {
+	ca, other, at := identitytest.New(t), identitytest.New(t), netip.MustParseAddr("127.0.0.1")
+	h1 := identity.Identity{Role: identity.Host, Name: "h1", Addrs: []netip.Addr{at}}
+	right, foreign, elsewhere := ca.Host("h1", at), ca.Host("h1", at), ca.Host("h1", netip.MustParseAddr("127.0.0.9"))
+	foreign.CA = other.Host("h1").CA
+	expired := ca.Issue(h1, func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	three := "{name: h1, address: 127.0.0.1}, {name: h2, address: 127.0.0.2}, {name: h3, address: 127.0.0.3}"
+	for _, c := range []struct {
+		name, data, members string
+		files               identity.Files
+		clients, want       string
+		code                int
+	}{
+		{name: "all is well", files: right, want: "the configuration of h1 is right"},
+		{name: "foreign CA", files: foreign, code: cli.ExitFailure, want: "the CA in " + foreign.CA + " does not vouch for " + foreign.Cert},
+		{name: "expired", files: expired, code: cli.ExitFailure, want: "was valid until"},
+		{name: "another's", files: ca.Host("h2", at), code: cli.ExitFailure, want: "is the certificate of host:h2"},
+		{name: "no address", files: elsewhere, code: cli.ExitFailure, want: "does not have the address 127.0.0.1 of this host's member of etcd"},
+		{name: "no CA of clients", files: right, clients: "none.pem", code: cli.ExitFailure, want: "tls.clients: "},
+		{name: "a file", files: right, data: file, code: cli.ExitFailure, want: "data directory " + file + " cannot be written"},
+		{name: "below a file", files: right, data: file + "/data", code: cli.ExitFailure, want: "not a directory"},
+		{name: "no files can be made", files: right, data: "/proc/data", code: cli.ExitFailure, want: "data directory /proc/data cannot be written"},
+		{name: "two members", files: right, members: "{name: h1, address: 127.0.0.1}, {name: h2, address: 127.0.0.2}", want: "two members of etcd: if one of them is lost there is no majority"},
+		{name: "four members", files: right, members: three + ", {name: h4, address: 127.0.0.4}", want: "no more of them may be lost than of 3"},
+		{name: "renamed", files: right, members: strings.ReplaceAll(three, "h1", "host1"), code: cli.ExitFailure, want: "a member has the name of its host"},
+		{name: "twice", files: right, members: strings.ReplaceAll(three, "0.0.3", "0.0.2"), code: cli.ExitFailure, want: `127.0.0.2:2380 is there already, of member "h2"`},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, configuration)
+		text := fmt.Sprintf("name: h1\nid: 1\naddress: 127.0.0.1\ntls: {cert: %s, key: %s, ca: %s}\n", c.files.Cert, c.files.Key, c.files.CA)
+		if c.clients != "" {
+			text = strings.Replace(text, "}", ", clients: "+c.clients+"}", 1)
+		}
+		if c.data == "" {
+			c.data = "new/data"
+		}
+		if c.members == "" {
+			c.members = three
+		}
+		text += fmt.Sprintf("data: %s\netcd: {members: [%s]}\n", c.data, c.members)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := call(t, "serve", "--check", "--config", path)
+		if warns := strings.Contains(stderr, "level=WARN"); code != c.code || !strings.Contains(stdout+stderr, c.want) || warns != (code == 0 && strings.HasSuffix(c.name, "members")) {
+			t.Errorf("%s: %d, %s%s; want %d, %s", c.name, code, stdout, stderr, c.code, c.want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("%s: left %v, %v", c.name, left, err)
+		}
+	}
+}
+
+// TestTwice: a second process on a data directory is told which, and which process has it.
+func TestTwice(t *testing.T) {
+	r := newRig(t, 1)
+	again := *r.hosts[0].cfg
+	s := &server{cfg: &again}
+	err := s.run(context.Background(), new(strings.Builder))
+	if want := fmt.Sprintf("data directory %s: in use by another process (process %d, mcblock.test", again.Data, os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %s", err, want)
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/mcblock/internal/config"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/embedded"
+)
+
+// Times of waitFor.
+const (
+	firstSaid = time.Second // what is there sooner is not worth a line
+	rarely    = time.Minute
+)
+
+// waitFor says what is waited for until it is there: after a second, and then at intervals that grow to a minute.
+func waitFor(ctx context.Context, log *slog.Logger, there func() bool, what func(context.Context) string) {
+	for pause := firstSaid; ; pause = min(2*pause, rarely) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		if there() {
+			return
+		}
+		if text := what(ctx); ctx.Err() == nil {
+			log.Warn("waiting for " + text)
+		}
+	}
+}
+
+// etcdSilent says which parts of etcd do not answer.
+func etcdSilent(ctx context.Context, cfg *config.Config) string {
+	at := map[string]string{}
+	for _, e := range cfg.Etcd.Endpoints {
+		at[e] = e
+	}
+	for _, m := range cfg.Etcd.Members {
+		if m.Name != cfg.Name { // this one has no clients before the others are there
+			at[m.Name] = m.Peer
+		}
+	}
+	silent := unconnected(ctx, at)
+	if len(silent) == 0 {
+		return "etcd: its members can be reached, and it has not answered yet: if this lasts, see what their logs say of certificates and of members"
+	}
+	return fmt.Sprintf("etcd: %s %s not answer: start mcblock (or etcd) there", strings.Join(silent, ", "), cli.Either(len(silent) == 1, "does", "do"))
+}
+
+// memberTrouble says what is wrong with this host's member of etcd, and what to do; "": nothing that is known.
+func memberTrouble(cfg *config.Config, err error) string {
+	dir := filepath.Join(cfg.Data, "etcd")
+	switch {
+	case errors.Is(err, embedded.ErrRemoved):
+		return fmt.Sprintf("%v (mcblock etcd replace): take %s out of etcd.members in its configuration, and start it again. To have it back as a member: mcblock etcd add, join: true, and remove %s", err, cfg.Name, dir)
+	case errors.Is(err, embedded.ErrOtherCluster):
+		return fmt.Sprintf("%v: where it takes the place of a lost one, set join: true under etcd, remove %s, and start it again; else see that etcd.members is the same on all hosts", err, dir)
+	}
+	return ""
+}
+
+// unconnected are the names of those that take no connection, by their addresses.
+func unconnected(ctx context.Context, at map[string]string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, firstSaid)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name, address := range at {
+		wg.Go(func() {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err == nil {
+				_ = conn.Close()
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			names = append(names, name)
+		})
+	}
+	wg.Wait()
+	slices.Sort(names)
+	return names
+}
