@@ -18,6 +18,7 @@ type Stream struct {
 	Members  uint16 // current ones
 	rng      *rand.Rand
 	window   int // packets that the sender may have under way
+	max      int // members
 	initial  rocev2.PSN
 	epoch    uint16
 	n        int
@@ -32,13 +33,13 @@ type Stream struct {
 
 // NewStream returns a stream of groups with up to max members, whose sender has at most window packets under way.
 func NewStream(rng *rand.Rand, window, max int) *Stream {
-	s := &Stream{rng: rng, window: window}
-	s.begin(max)
+	s := &Stream{rng: rng, window: window, max: max}
+	s.begin()
 	return s
 }
 
-func (s *Stream) begin(max int) {
-	*s = Stream{rng: s.rng, window: s.window, now: s.now, epoch: s.epoch + 1, n: 1 + s.rng.IntN(max), liar: s.rng.IntN(3) == 0,
+func (s *Stream) begin() {
+	*s = Stream{rng: s.rng, window: s.window, max: s.max, now: s.now, epoch: s.epoch + 1, n: 1 + s.rng.IntN(s.max), liar: s.rng.IntN(3) == 0,
 		initial: rocev2.PSN(s.rng.Uint32() & rocev2.Mask24), gap: time.Duration(s.rng.IntN(3)) * 50 * tick}
 	s.Members = 1<<s.n - 1
 	s.liar = s.liar && s.n > 1
@@ -79,7 +80,7 @@ func (s *Stream) Told(psn rocev2.PSN) {
 func (s *Stream) Next() (a ackmerge.Answer, now time.Duration, anew bool) {
 	r := s.rng
 	if r.IntN(5000) == 0 {
-		s.begin(ackmerge.MaxMembers)
+		s.begin()
 		anew = true
 	}
 	if r.IntN(3) == 0 || s.sent == 0 {

@@ -55,10 +55,11 @@ func Reset(initial rocev2.PSN, now time.Duration) State {
 	return s
 }
 
-// Send notes that the sender's packet psn passes the switch.
+// Send notes that the sender's packet psn passes the switch. One that no sender can be at yet is not
+// noted: its PSN was spoiled on the way.
 func (s *State) Send(psn rocev2.PSN) {
-	if sent := uint32(psn) << 8; int32(sent-s.Sent) > 0 {
-		s.Sent = sent
+	if d := int32(uint32(psn)<<8 - s.Sent); d > 0 && d < Window<<8 {
+		s.Sent += uint32(d)
 	}
 }
 
@@ -133,7 +134,10 @@ func behind(n, low uint32) uint32 {
 // notify processes a CNP. The last one counts as long as it is less than 2^15 ticks further back than the
 // gap: time is a circle, too.
 func (s *State) notify(c *Config, a ackmerge.Answer, now uint32) (ackmerge.Answer, ackmerge.Verdict) {
-	if since := int32(now - c.CNPGap - s.CNPAt); c.CNPGap != 0 && since < 0 && since >= -MaxGap {
+	if c.CNPGap == 0 {
+		return a, ackmerge.Pass
+	}
+	if since := int32(now - c.CNPGap - s.CNPAt); since < 0 && since >= -MaxGap {
 		return ackmerge.Answer{}, ackmerge.FilteredCNP
 	}
 	s.CNPAt = now
