@@ -134,10 +134,7 @@ func behind(n, low uint32) uint32 {
 // notify processes a CNP. The last one counts as long as it is less than 2^15 ticks further back than the
 // gap: time is a circle, too.
 func (s *State) notify(c *Config, a ackmerge.Answer, now uint32) (ackmerge.Answer, ackmerge.Verdict) {
-	if c.CNPGap == 0 {
-		return a, ackmerge.Pass
-	}
-	if since := int32(now - c.CNPGap - s.CNPAt); since < 0 && since >= -MaxGap {
+	if since := int32(now - c.CNPGap - s.CNPAt); c.CNPGap != 0 && since < 0 && since >= -MaxGap {
 		return ackmerge.Answer{}, ackmerge.FilteredCNP
 	}
 	s.CNPAt = now
