@@ -5,7 +5,7 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                 inout ingress_intrinsic_metadata_for_deparser_t deparser,
                 inout ingress_intrinsic_metadata_for_tm_t tm) {
     Admit() admit;
-    Hash<bit<32>>(HashAlgorithm_t.CRC32) verify;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) icrc;
     Hash<bit<13>>(HashAlgorithm_t.CRC16) flow;
     DirectCounter<bit<32>>(CounterType_t.PACKETS) packets; // of each group
     DirectCounter<bit<32>>(CounterType_t.PACKETS) answers; // of each member
@@ -97,9 +97,8 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
         size = REPLICAS;
     }
 
-    // source, sender_qpn: the address that the sender's queue pair is connected to, and its own number. id,
-    // src_port: what cancels that for the ICRC, in a CNP; an answer's is computed anew.
-    action merge(bit<16> members, bit<32> source, bit<24> sender_qpn, bit<16> gap) {
+    // source, sender_qpn: the address that the sender's queue pair is connected to, and its own number. gap: ns.
+    action merge(bit<16> members, bit<32> source, bit<24> sender_qpn, bit<32> gap) {
         hdr.bridge.members = members;
         hdr.ipv4.src = source;
         hdr.bth.dest_qp = sender_qpn;
@@ -113,7 +112,7 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
         size = GROUPS;
     }
 
-    // By member, since the address that the CNP comes from is.
+    // What cancels, for the ICRC of a CNP, that its source and queue pair change. An answer's is computed anew.
     action cancel(bit<16> id, bit<16> src_port) {
         hdr.ipv4.id = hdr.ipv4.id ^ id;
         hdr.ports.src = hdr.ports.src ^ src_port;
@@ -169,7 +168,6 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
     }
 
     apply {
-        bool unicast = false;
         bool guarded = guarded_ports.apply().hit;
         if (hdr.ethernet.type != ETHERTYPE_IPV4) {
             punt.apply();
@@ -181,7 +179,7 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
             }
             if (hdr.bth.isValid()) {
                 if (hdr.aeth.isValid()) {
-                    ig.crc = verify.get({ ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 });
+                    ig.crc = icrc.get({ ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 });
                 }
                 if (groups.apply().hit) {
                     tm.level2_mcast_hash = flow.get({ hdr.ipv4.src, hdr.ipv4.dst, hdr.ipv4.proto, hdr.ports.src, hdr.ports.dst });
@@ -197,7 +195,7 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                 }
                 if (hdr.bridge.kind != KIND_NONE) {
                     bit<8> drop;
-                    admit.apply(hdr.bridge, hdr.bth, hdr.aeth, from_parser.global_tstamp[41:10], ig.gap, drop);
+                    admit.apply(hdr.bridge, hdr.bth, hdr.aeth, from_parser.global_tstamp[31:0], ig.gap, drop);
                     if (drop != 0) {
                         discard();
                     }

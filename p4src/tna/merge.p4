@@ -11,9 +11,9 @@
 //   MEMBERS                           how many a group can have: a stage for each
 
 // Ingress: what an answer acknowledges, and whether the sender has sent that.
-control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in bit<16> gap, out bit<8> drop) {
-    bit<32> psn;   // in bits 31 to 8
-    bit<32> since; // how far the sender has sent since
+control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in bit<32> gap, out bit<8> drop) {
+    bit<32> psn = 0;   // in bits 31 to 8
+    bit<32> since = 0; // how far the sender has sent since
 
     REGISTER(sent)
     OPERATION(note_sent, sent, bit<32>, {
@@ -36,7 +36,7 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
     action cnp() {
         m.kind = KIND_CNP;
         m.own = now;
-        m.low = now - (bit<32>)gap;
+        m.low = now - gap;
     }
     action data() { psn = bth.psn_hi ++ bth.psn_lo ++ 8w0; }
     action refuse() { drop = 1; }
@@ -134,9 +134,10 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
         }                                                                          \
     })                                                                             \
     OPERATION(lower_##i, acked_##i, bit<32>, {                                     \
-        rv = m.low;                                                                \
         if (AFTER(m.low, value)) {                                                 \
             rv = value;                                                            \
+        } else {                                                                   \
+            rv = m.low;                                                            \
         }                                                                          \
     })                                                                             \
     action own_ack_##i() { EXECUTE(ack_##i, flag) }                                \
@@ -195,10 +196,11 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bi
 
     // An ACK that advances its member goes on if it is news,
     OPERATION(tell_news, passed, bit<8>, {
-        rv = 1;
         if (AFTER(m.low, value)) {
             value = m.low;
             rv = 0;
+        } else {
+            rv = 1;
         }
     })
     // one that does not answers a retransmission,
@@ -215,8 +217,10 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bi
     OPERATION(tell_nak, passed, bit<32>, {
         if (AFTER(m.low, value)) {
             value = m.low;
+            rv = m.low;
+        } else {
+            rv = value;
         }
-        rv = value;
     })
 
     action news() { EXECUTE(tell_news, drop) }
@@ -277,10 +281,11 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bi
 
     REGISTER(cnp_at)
 
-    // The last CNP counts if it is less than 2^15 ticks further back than the gap: time is a circle, too.
+    // The last CNP counts if it is less than 2^20 ns further back than the gap: time is a circle, too.
     OPERATION(notify, cnp_at, bit<8>, {
-        rv = 1;
-        if (!NEGATIVE(m.low, value, 0) || NEGATIVE(m.low, value, 32768)) {
+        if (NEGATIVE(m.low, value, 0) && !NEGATIVE(m.low, value, 0x100000)) {
+            rv = 1;
+        } else {
             value = m.own;
             rv = 0;
         }
@@ -331,7 +336,7 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bi
 #endif
             verdicts.apply();
             if (m.kind == KIND_NAK) {
-                m.low = m.low + 0x10000;
+                m.low[31:16] = m.low[31:16] + 1;
             } else {
                 aeth.syndrome = 0x1f; // no credit limit
             }

@@ -59,7 +59,7 @@ struct headers {
 struct ingress_meta {
     bool    bad_checksum;
     bit<8>  drop;
-    bit<16> gap;      // ticks between CNPs
+    bit<32> gap;       // ns between CNPs
     bit<16> ecmp;
     bit<2>  elsewhere; // not 0: another pipe has the sender's port
     bit<32> crc;

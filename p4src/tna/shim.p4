@@ -24,7 +24,7 @@
 // What the tables of a group would say, and the verdict.
 header frame_t {
     bit<32> now;
-    bit<16> gap;
+    bit<32> gap;
     bit<8>  drop;
 }
 

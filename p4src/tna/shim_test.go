@@ -3,6 +3,7 @@ package tna_test
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/mcrdma/mcrdma/internal/softswitch/program"
 	"github.com/mcrdma/mcrdma/p4src/tna"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/pkg/ackmerge/ackmergetest"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge/packed"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/answers"
 )
 
 const slot = 3
@@ -22,10 +23,10 @@ const (
 	kindData = 1
 	kindACK  = 2 // or another answer
 
-	atNow, atGap, atDrop          = 0, 4, 6
-	atKind, atIndex, atSlot       = 7, 8, 9
-	atMembers, atBTH, atQPN       = 11, 23, 28
-	atPSN, atSyndrome, atMSN, end = 32, 35, 36, 39
+	atNow, atGap, atDrop          = 0, 4, 8
+	atKind, atIndex, atSlot       = 9, 10, 11
+	atMembers, atBTH              = 13, 25
+	atPSN, atSyndrome, atMSN, end = 34, 37, 38, 41
 )
 
 // A shim is the compiled program, and beside it the group as it must be.
@@ -61,7 +62,7 @@ func (s *shim) registers(f func(name string, value uint32)) {
 
 // group sets the group's tables and, if it is a new one, its registers.
 func (s *shim) group(c *ackmerge.Config, anew bool, now time.Duration) {
-	s.c = packed.Config{Members: c.Members, CNPGap: uint32((c.CNPGap + packed.Tick - 1) / packed.Tick)}
+	s.c = packed.Config{Members: c.Members, CNPGap: uint32(c.CNPGap)}
 	if c.Epoch == 0 {
 		s.c.Members = 0
 	}
@@ -118,8 +119,8 @@ func (s *shim) process(kind, opcode byte, a ackmerge.Answer, now time.Duration) 
 	put := binary.BigEndian
 	put.PutUint32(b[atMSN-1:], a.MSN)
 	put.PutUint32(b[atPSN-1:], uint32(a.PSN))
-	put.PutUint32(b[atNow:], packed.Ticks(now))
-	put.PutUint16(b[atGap:], uint16(s.c.CNPGap))
+	put.PutUint32(b[atNow:], uint32(now))
+	put.PutUint32(b[atGap:], s.c.CNPGap)
 	put.PutUint16(b[atSlot:], slot)
 	put.PutUint16(b[atMembers:], s.c.Members)
 	b[atKind], b[atIndex], b[atBTH], b[atSyndrome] = kind, byte(a.Member), opcode, byte(a.Syndrome)
@@ -136,13 +137,13 @@ func (s *shim) process(kind, opcode byte, a ackmerge.Answer, now time.Duration) 
 
 // TestShimScripts has the program merge the scripts of ackmerge.
 func TestShimScripts(t *testing.T) {
-	scripts, err := ackmergetest.Scripts("../../pkg/ackmerge/testdata")
+	scripts, err := answers.Scripts("../../pkg/ackmerge/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers, passed := 0, 0
+	s := newShim(t)
+	total, passed := 0, 0
 	for _, steps := range scripts {
-		s := newShim(t)
 		var c ackmerge.Config
 		anew := true
 		for _, x := range steps {
@@ -159,27 +160,27 @@ func TestShimScripts(t *testing.T) {
 				if _, v := s.merge(x.Where, x.Answer, x.Now); v == ackmerge.Pass {
 					passed++
 				}
-				answers++
+				total++
 				s.check(x.Where)
 			}
 		}
 	}
-	t.Logf("%d answers, %d passed on", answers, passed)
+	t.Logf("%d answers, %d passed on", total, passed)
 	if passed < 30 {
-		t.Errorf("%d of %d answers were passed on", passed, answers)
+		t.Errorf("%d of %d answers were passed on", passed, total)
 	}
 }
 
-// TestShimRandom has the program merge answers drawn at random, a million of them unless -short.
+// TestShimRandom has the program merge answers drawn at random; in the long mode, a million of them.
 func TestShimRandom(t *testing.T) {
-	answers := 1_000_000
-	if testing.Short() {
-		answers = 20_000
+	total := 20_000
+	if os.Getenv("MCRDMA_LONG") != "" {
+		total = 1_000_000
 	}
 	s := newShim(t)
-	x := ackmergetest.NewStream(rand.New(rand.NewPCG(22, 22)), packed.Window-1, ackmerge.MaxMembers)
+	x := answers.NewStream(rand.New(rand.NewPCG(22, 22)), packed.Window-1, ackmerge.MaxMembers)
 	passed := 0
-	for i := range answers {
+	for i := range total {
 		a, now, anew := x.Next()
 		c := x.Group()
 		s.group(&c, anew || i == 0, now)
@@ -196,7 +197,7 @@ func TestShimRandom(t *testing.T) {
 			}
 		}
 	}
-	if passed < answers/10 {
-		t.Errorf("%d of %d answers were passed on", passed, answers)
+	if passed < total/10 {
+		t.Errorf("%d of %d answers were passed on", passed, total)
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/pkg/ackmerge/ackmergetest"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge/packed"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/answers"
 )
 
 // packedMerger merges in packed form. The sender sends all its packets before an answer arrives.
@@ -160,7 +160,7 @@ func TestPackedMistakes(t *testing.T) {
 
 // drawn has a chain merge answers drawn at random, and reports whether that breaks S1.
 func drawn(x chain) bool {
-	stream := ackmergetest.NewStream(rand.New(rand.NewPCG(5, 5)), packed.Window-1, maxMembers)
+	stream := answers.NewStream(rand.New(rand.NewPCG(5, 5)), packed.Window-1, maxMembers)
 	s := packed.Reset(stream.Group().InitialPSN, 0)
 	for range 100_000 {
 		a, _, anew := stream.Next()

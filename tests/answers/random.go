@@ -1,4 +1,4 @@
-package ackmergetest
+package answers
 
 import (
 	"math/rand/v2"
@@ -7,9 +7,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
-
-// tick is the unit of a stream's time: the coarsest that a switch measures in.
-const tick = 1024 * time.Nanosecond
 
 // A Stream is a sender and its members, drawn at random: what they send and answer, late, twice, in any
 // order, and what a member that lies makes up. The first member may be one. It knows of each what it has
@@ -40,7 +37,7 @@ func NewStream(rng *rand.Rand, window, max int) *Stream {
 
 func (s *Stream) begin() {
 	*s = Stream{rng: s.rng, window: s.window, max: s.max, now: s.now, epoch: s.epoch + 1, n: 1 + s.rng.IntN(s.max), liar: s.rng.IntN(3) == 0,
-		initial: rocev2.PSN(s.rng.Uint32() & rocev2.Mask24), gap: time.Duration(s.rng.IntN(3)) * 50 * tick}
+		initial: rocev2.PSN(s.rng.Uint32() & rocev2.Mask24), gap: time.Duration(s.rng.IntN(3)) * 50 * time.Microsecond}
 	s.Members = 1<<s.n - 1
 	s.liar = s.liar && s.n > 1
 }
@@ -91,7 +88,7 @@ func (s *Stream) Next() (a ackmerge.Answer, now time.Duration, anew bool) {
 			s.Members = rest
 		}
 	}
-	s.now += time.Duration(r.IntN(40)) * tick
+	s.now += time.Duration(r.IntN(40)) * time.Microsecond
 	a.Member = r.IntN(s.n)
 	a.Syndrome = []rocev2.Syndrome{rocev2.AckNoLimit, rocev2.AckNoLimit, 3, 0, rocev2.NakSequence, 0x25, 0x62, 0x45}[r.IntN(8)]
 	switch {
