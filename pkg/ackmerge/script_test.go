@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/pkg/ackmerge/ackmergetest"
+	"github.com/mcrdma/mcrdma/tests/answers"
 )
 
 // TestScripts runs testdata: what each member says, and what the sender hears.
@@ -40,7 +40,7 @@ func (s *scripted) run(t *testing.T, d *datadriven.TestData) string {
 		for _, arg := range d.CmdArgs {
 			args = append(args, arg.String())
 		}
-		c, err := ackmergetest.Group(args)
+		c, err := answers.Group(args)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func (s *scripted) say(t *testing.T, line string) string {
 	if line == "records" {
 		return s.records()
 	}
-	a, now, err := ackmergetest.Answer(line)
+	a, now, err := answers.Answer(line)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,6 @@
 //   - The window is the 2^15 packets up to the last one sent, not 2^22 after what was passed on.
 //   - After a removal, an ACK that was overtaken by another of its member tells the sender its own PSN
 //     if that is lower than the minimum. What it says is true, and the next answer says the rest.
-//   - The time between CNPs is counted in units of [Tick], up to [MaxGap].
+//   - Time is known modulo 2^32 ns, 4.3 s: after a pause that long, a CNP may be taken for one that comes too soon. The gap is at most [MaxGap].
 //   - A drop for being behind what was passed on has the same verdict as one that tells nothing.
 package packed

@@ -10,12 +10,8 @@ import (
 // Window is how many packets an answer may lie behind the last one sent, that one counted.
 const Window = 1 << 15
 
-// Tick is the unit of time between CNPs: bits 10 and up of a clock of nanoseconds.
-// MaxGap is how many there can be between two that are passed on.
-const (
-	Tick   = 1024 * time.Nanosecond
-	MaxGap = 1 << 15
-)
+// MaxGap is how long CNPs can be kept back after one that is passed on.
+const MaxGap = 1 << 20 * time.Nanosecond
 
 // A Record is a PSN and an MSN, of each the low 16 bits.
 type Record uint32
@@ -29,11 +25,11 @@ func (r Record) after(s Record) bool { return int32(r-s) > 0 }
 // Config is what the tables say of a group. It may change while packets flow.
 type Config struct {
 	Members uint16 // a bit for each current member
-	CNPGap  uint32 // ticks between CNPs that are passed on, up to MaxGap; 0: all are
+	CNPGap  uint32 // ns between CNPs that are passed on, up to MaxGap; 0: all are
 }
 
 // State is a group's registers: of each member and of what was passed on; of the last PSN sent
-// (bits 31 to 8); of when a CNP was passed on, in ticks.
+// (bits 31 to 8); of when a CNP was passed on, in nanoseconds modulo 2^32.
 type State struct {
 	Acked  [ackmerge.MaxMembers]Record
 	Passed Record
@@ -41,24 +37,22 @@ type State struct {
 	CNPAt  uint32
 }
 
-// Ticks is a time in ticks, modulo 2^32.
-func Ticks(now time.Duration) uint32 { return uint32(now / Tick) }
-
 // Reset returns the state that the control plane writes for a group whose first packet is
 // initial.
 func Reset(initial rocev2.PSN, now time.Duration) State {
 	before := initial.Add(-1)
-	s := State{Passed: Pack(before, 0), Sent: uint32(before) << 8, CNPAt: Ticks(now) - MaxGap}
+	s := State{Passed: Pack(before, 0), Sent: uint32(before) << 8, CNPAt: uint32(now - MaxGap)}
 	for i := range s.Acked {
 		s.Acked[i] = s.Passed - 1
 	}
 	return s
 }
 
-// Send notes that the sender's packet psn passes the switch.
+// Send notes that the sender's packet psn passes the switch. One that no sender can be at yet is not
+// noted: its PSN was spoiled on the way.
 func (s *State) Send(psn rocev2.PSN) {
-	if sent := uint32(psn) << 8; int32(sent-s.Sent) > 0 {
-		s.Sent = sent
+	if d := int32(uint32(psn)<<8 - s.Sent); d > 0 && d < Window<<8 {
+		s.Sent += uint32(d)
 	}
 }
 
@@ -68,7 +62,7 @@ func Merge(c *Config, s *State, a ackmerge.Answer, now time.Duration) (ackmerge.
 		return ackmerge.Answer{}, ackmerge.NotMember
 	}
 	if a.CNP {
-		return s.notify(c, a, Ticks(now))
+		return s.notify(c, a, uint32(now))
 	}
 	ack := a.Syndrome.IsAck()
 	psn := a.PSN & rocev2.Mask24 // the last one that is acknowledged
@@ -130,10 +124,10 @@ func behind(n, low uint32) uint32 {
 	return n&0xff0000 | low&0xffff
 }
 
-// notify processes a CNP. The last one counts as long as it is less than 2^15 ticks further back than the
+// notify processes a CNP. The last one counts as long as it is less than MaxGap further back than the
 // gap: time is a circle, too.
 func (s *State) notify(c *Config, a ackmerge.Answer, now uint32) (ackmerge.Answer, ackmerge.Verdict) {
-	if since := int32(now - c.CNPGap - s.CNPAt); c.CNPGap != 0 && since < 0 && since >= -MaxGap {
+	if since := int32(now - c.CNPGap - s.CNPAt); c.CNPGap != 0 && since < 0 && since >= -int32(MaxGap) {
 		return ackmerge.Answer{}, ackmerge.FilteredCNP
 	}
 	s.CNPAt = now

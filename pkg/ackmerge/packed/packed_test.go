@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/pkg/ackmerge/ackmergetest"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/answers"
 )
 
 // A pair is a group merged in both forms.
@@ -29,7 +29,7 @@ func (p *pair) group(c ackmerge.Config, now time.Duration) {
 }
 
 func (p *pair) config() *Config {
-	return &Config{Members: p.c.Members, CNPGap: uint32((p.c.CNPGap + Tick - 1) / Tick)}
+	return &Config{Members: p.c.Members, CNPGap: uint32(p.c.CNPGap)}
 }
 
 // merge has both forms merge an answer, but for one that is outside what the packed form takes; it
@@ -79,7 +79,7 @@ func (p *pair) overtaken(a ackmerge.Answer) bool {
 // TestScripts has both forms merge the scripts of ackmerge, under a sender that always has as much under way as
 // it may. Groups whose initial PSN must be learned are none of this form.
 func TestScripts(t *testing.T) {
-	scripts, err := ackmergetest.Scripts("../testdata")
+	scripts, err := answers.Scripts("../testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,19 +116,19 @@ func told(s *State, initial rocev2.PSN) rocev2.PSN {
 
 // TestRandom: both forms say the same, and no more than all honest members have.
 func TestRandom(t *testing.T) {
-	answers := 1_000_000
+	total := 1_000_000
 	if testing.Short() {
-		answers = 50_000
+		total = 50_000
 	}
 	for seed := range uint64(4) {
-		x := ackmergetest.NewStream(rand.New(rand.NewPCG(seed, 22)), Window-1, ackmerge.MaxMembers)
+		x := answers.NewStream(rand.New(rand.NewPCG(seed, 22)), Window-1, ackmerge.MaxMembers)
 		p := pair{}
 		p.group(x.Group(), 0)
 		passed := 0
-		for range answers / 4 {
+		for range total / 4 {
 			a, now, anew := x.Next()
 			if anew {
-				p.s = ackmerge.State{CNPAt: now - MaxGap*Tick}
+				p.s = ackmerge.State{CNPAt: now - MaxGap}
 			}
 			p.group(x.Group(), now)
 			p.packed.Send(x.Sent())
@@ -150,7 +150,7 @@ func TestRandom(t *testing.T) {
 			x.Told(psn)
 		}
 		t.Logf("seed %d: %d answers passed on", seed, passed)
-		if passed < answers/50 {
+		if passed < total/50 {
 			t.Errorf("seed %d: only %d answers were passed on", seed, passed)
 		}
 	}
@@ -177,12 +177,12 @@ func FuzzMerge(f *testing.F) {
 	f.Add(uint16(7), uint32(0xfffffe), uint16(40), uint16(3), []byte("\x00\x1f\x00\x00\x01\x01\x60\x00\x00\x02"))
 	f.Fuzz(func(t *testing.T, members uint16, initial uint32, sent, gap uint16, script []byte) {
 		first := rocev2.PSN(initial) & rocev2.Mask24
-		c, s := Config{Members: members, CNPGap: uint32(gap) % (MaxGap + 1)}, Reset(first, 0)
+		c, s := Config{Members: members, CNPGap: uint32(gap)}, Reset(first, 0)
 		s.Send(first.Add(int(sent) % Window))
 		for ; len(script) >= 5; script = script[5:] {
 			a := ackmerge.Answer{Member: int(int8(script[0])), Syndrome: rocev2.Syndrome(script[1]), CNP: script[1] == 0x81,
 				PSN: first.Add(int(int16(uint16(script[2])<<8 | uint16(script[3])))), MSN: uint32(script[4])}
-			got, v := Merge(&c, &s, a, time.Duration(script[4])*Tick)
+			got, v := Merge(&c, &s, a, time.Duration(script[4])*time.Microsecond)
 			if v == ackmerge.Pass && !a.CNP && (got.PSN > rocev2.Mask24 || got.MSN > rocev2.Mask24 || got.PSN.Sub(rocev2.PSN(s.Sent>>8)) > 1) {
 				t.Fatalf("%+v -> %+v, sent %d", a, got, s.Sent>>8)
 			}

@@ -1,6 +1,6 @@
-// Package ackmergetest reads the scripts of pkg/ackmerge/testdata, which tell what a group's members
+// Package answers reads the scripts of pkg/ackmerge/testdata, which tell what a group's members
 // answer, for tests of whatever merges. It imports ackmerge, rocev2 and the standard library.
-package ackmergetest
+package answers
 
 import (
 	"fmt"

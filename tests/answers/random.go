@@ -1,4 +1,4 @@
-package ackmergetest
+package answers
 
 import (
 	"math/rand/v2"
@@ -8,9 +8,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// tick is the unit of a stream's time: the coarsest that a switch measures in.
-const tick = 1024 * time.Nanosecond
-
 // A Stream is a sender and its members, drawn at random: what they send and answer, late, twice, in any
 // order, and what a member that lies makes up. The first member may be one. It knows of each what it has
 // received, in positions: packet i of the sender has position i+1, and the MSN of a position is the same for all.
@@ -18,6 +15,7 @@ type Stream struct {
 	Members  uint16 // current ones
 	rng      *rand.Rand
 	window   int // packets that the sender may have under way
+	max      int // members
 	initial  rocev2.PSN
 	epoch    uint16
 	n        int
@@ -32,14 +30,14 @@ type Stream struct {
 
 // NewStream returns a stream of groups with up to max members, whose sender has at most window packets under way.
 func NewStream(rng *rand.Rand, window, max int) *Stream {
-	s := &Stream{rng: rng, window: window}
-	s.begin(max)
+	s := &Stream{rng: rng, window: window, max: max}
+	s.begin()
 	return s
 }
 
-func (s *Stream) begin(max int) {
-	*s = Stream{rng: s.rng, window: s.window, now: s.now, epoch: s.epoch + 1, n: 1 + s.rng.IntN(max), liar: s.rng.IntN(3) == 0,
-		initial: rocev2.PSN(s.rng.Uint32() & rocev2.Mask24), gap: time.Duration(s.rng.IntN(3)) * 50 * tick}
+func (s *Stream) begin() {
+	*s = Stream{rng: s.rng, window: s.window, max: s.max, now: s.now, epoch: s.epoch + 1, n: 1 + s.rng.IntN(s.max), liar: s.rng.IntN(3) == 0,
+		initial: rocev2.PSN(s.rng.Uint32() & rocev2.Mask24), gap: time.Duration(s.rng.IntN(3)) * 50 * time.Microsecond}
 	s.Members = 1<<s.n - 1
 	s.liar = s.liar && s.n > 1
 }
@@ -79,7 +77,7 @@ func (s *Stream) Told(psn rocev2.PSN) {
 func (s *Stream) Next() (a ackmerge.Answer, now time.Duration, anew bool) {
 	r := s.rng
 	if r.IntN(5000) == 0 {
-		s.begin(ackmerge.MaxMembers)
+		s.begin()
 		anew = true
 	}
 	if r.IntN(3) == 0 || s.sent == 0 {
@@ -90,7 +88,7 @@ func (s *Stream) Next() (a ackmerge.Answer, now time.Duration, anew bool) {
 			s.Members = rest
 		}
 	}
-	s.now += time.Duration(r.IntN(40)) * tick
+	s.now += time.Duration(r.IntN(40)) * time.Microsecond
 	a.Member = r.IntN(s.n)
 	a.Syndrome = []rocev2.Syndrome{rocev2.AckNoLimit, rocev2.AckNoLimit, 3, 0, rocev2.NakSequence, 0x25, 0x62, 0x45}[r.IntN(8)]
 	switch {

@@ -1,0 +1,145 @@
+// Command compile has compilers make what package tna holds, run from the top of the repository:
+//
+//	go run ./p4src/tna/compile
+//
+// It needs p4c-bm2-ss, as package bmv2/compile finds it. Where p4c-barefoot and bfas are in PATH, it has them compile
+// for Tofino, and notes the resources.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/mcrdma/mcrdma/bmv2/compile"
+	"github.com/mcrdma/mcrdma/p4src/tna"
+)
+
+const dir = "p4src/tna"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "compile:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	p4c, err := compile.Compiler()
+	if err != nil {
+		return err
+	}
+	version, err := compile.Version(ctx, p4c)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "mcrdma-tna-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	shim, err := compileShim(ctx, p4c, filepath.Join(tmp, "shim.json"))
+	if err != nil {
+		return err
+	}
+	sources, artifact, err := tna.Hash(os.DirFS(dir), shim)
+	if err != nil {
+		return err
+	}
+	made := fmt.Sprintf("sources %s\nshim %s\np4c %s\n", sources, artifact, version)
+	if _, err := exec.LookPath("p4c-barefoot"); err != nil {
+		fmt.Fprintln(os.Stderr, "compile: without the resources of Tofino:", err)
+		targets = nil
+	}
+	for _, t := range targets {
+		lines, err := t.compile(ctx, filepath.Join(tmp, t.name))
+		if err != nil {
+			return err
+		}
+		made += lines
+	}
+	if err := os.WriteFile(filepath.Join(dir, "shim.json"), shim, 0o644); err != nil {
+		return err
+	}
+	fmt.Print(made)
+	return os.WriteFile(filepath.Join(dir, "made.txt"), []byte(made), 0o644)
+}
+
+// command runs a compiler in the directory of the sources.
+func command(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, bytes.TrimSpace(out[max(0, len(out)-4000):]))
+	}
+	return nil
+}
+
+// compileShim compiles shim.p4, and takes out where in the sources each part comes from: most of its size.
+func compileShim(ctx context.Context, p4c, to string) ([]byte, error) {
+	if err := command(ctx, p4c, "--std", "p4-16", "-o", to, "shim.p4"); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(to)
+	if err != nil {
+		return nil, err
+	}
+	var program any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&program); err != nil {
+		return nil, fmt.Errorf("the output of %s: %w", p4c, err)
+	}
+	withoutSources(program)
+	shim, err := json.Marshal(program)
+	return append(shim, '\n'), err
+}
+
+func withoutSources(v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			withoutSources(x)
+		}
+	case map[string]any:
+		delete(v, "source_info")
+		for _, x := range v {
+			withoutSources(x)
+		}
+	}
+}
+
+// A target is a chip, and how many members its groups have.
+type target struct {
+	name, arch, number string
+	members            int
+}
+
+var targets = []target{{"tofino", "tna", "1", 6}, {"tofino2", "t2na", "2", 14}}
+
+// compile compiles tna.p4 and assembles the result. It returns lines that tell what it takes.
+func (t *target) compile(ctx context.Context, to string) (string, error) {
+	if err := command(ctx, "p4c-barefoot", "--target", t.name, "--arch", t.arch, "-D__TARGET_TOFINO__="+t.number,
+		fmt.Sprintf("-DMEMBERS=%d", t.members), "-g", "-o", to, "tna.p4"); err != nil {
+		return "", err
+	}
+	pipe := filepath.Join(to, "pipe")
+	if err := command(ctx, "bfas", "--target", t.name, "-o", pipe, filepath.Join(pipe, "tna.bfa")); err != nil {
+		return "", err
+	}
+	stages, err := resources(t.name, filepath.Join(pipe, "logs", "resources.json"))
+	if err != nil {
+		return "", err
+	}
+	containers, err := phv(filepath.Join(pipe, "logs", "phv.json"))
+	return fmt.Sprintf("%s.members %d\n%s%s.phv %s\n", t.name, t.members, stages, t.name, containers), err
+}
