@@ -167,7 +167,7 @@ struct merge_t {
     bit<64> lowest;     // state of the member that is farthest behind
 }
 
-// What a copy's headers are to be, and the constants that cancel the change:
+// What a copy's headers are to be, and the constant that cancels the change:
 // IPv4 identification ++ UDP source port, to be XORed.
 struct copy_t {
     bit<32> dst;
@@ -175,7 +175,6 @@ struct copy_t {
     bit<64> va;
     bit<32> rkey;
     bit<32> neutral;
-    bit<32> neutral_region;
 }
 
 struct metadata {

@@ -6,16 +6,16 @@
 // In mode neutral nobody computes a CRC over the payload. CRCs are linear, so what
 // the rewriting does to the ICRC depends on what changes alone, and constants from
 // the control plane, XORed into IPv4 identification and UDP source port, cancel it: one of
-// a copy's address and QPN, one of a region's rkey. A copy whose change is not
-// constant (its VA moves, or no region is there), or whose constant is 0, is computed
+// a copy's address and QPN, one of a region's rkey. What has the constant 0, since its change
+// is not constant (the VA moves, or no region is there) or nobody wants it, is computed
 // anew, and then checked before.
 
-// The sum of all words in the UDP checksum that a copy changes, inverted.
+// The sum of all words in the UDP checksum that a neutral copy changes, inverted.
 control UdpSum(in headers hdr, out bit<16> value) {
     apply {
         if (hdr.reth.isValid()) {
             hash(value, HashAlgorithm.csum16, 16w0,
-                 { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp, hdr.reth.va, hdr.reth.rkey }, 32w0x10000);
+                 { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp, hdr.reth.rkey }, 32w0x10000);
         } else {
             hash(value, HashAlgorithm.csum16, 16w0, { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp }, 32w0x10000);
         }
@@ -55,10 +55,11 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
         size = 65536;
     }
 
+    // offset is 0 where neutral is not.
     action translate(bit<64> offset, bit<32> rkey, bit<32> neutral) {
         meta.copy.va = hdr.reth.va + offset;
         meta.copy.rkey = rkey;
-        meta.copy.neutral_region = neutral;
+        meta.copy.neutral = neutral == 0 || meta.copy.neutral == 0 ? 0 : meta.copy.neutral ^ neutral;
     }
 
     // No region of the receiver's is there. Its answer will say so to the
@@ -66,7 +67,7 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
     action no_region() {
         meta.copy.va = hdr.reth.va;
         meta.copy.rkey = 0;
-        meta.copy.neutral_region = 0;
+        meta.copy.neutral = 0;
     }
 
     table regions {
@@ -89,26 +90,39 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
             drop = DROP_NO_REPLICA;
         } else {
             bool write = meta.last == 1 && hdr.reth.isValid();
-            bool changes = meta.last == 1 || meta.copy.dst != hdr.ipv4.dst;
-            bool cancelled = meta.icrc_mode == IcrcMode.NEUTRAL && meta.copy.neutral != 0;
             if (write) {
                 regions.apply();
-                if (meta.copy.va != hdr.reth.va || (meta.copy.neutral_region == 0 && meta.copy.rkey != hdr.reth.rkey)) {
-                    cancelled = false;
-                }
-                meta.copy.neutral = meta.copy.neutral ^ meta.copy.neutral_region;
             }
-            if (meta.icrc_mode == IcrcMode.NEUTRAL && changes && !cancelled) {
-                bit<32> crc;
-                icrc.apply(hdr, crc);
-                if (crc != hdr.icrc.value || meta.corrupt == 1) {
-                    drop = DROP_ICRC;
-                }
-            }
-            if (drop == PASS && changes) {
+            if (meta.icrc_mode == IcrcMode.NEUTRAL && meta.copy.neutral != 0) {
                 bit<16> before = 0;
-                if (cancelled && hdr.udp.checksum != 0) {
+                if (hdr.udp.checksum != 0) {
                     sum_before.apply(hdr, before);
+                }
+                hdr.ipv4.dst = meta.copy.dst;
+                hdr.bth.dest_qp = meta.copy.qpn;
+                hdr.ipv4.id = hdr.ipv4.id ^ meta.copy.neutral[31:16];
+                hdr.udp.src = hdr.udp.src ^ meta.copy.neutral[15:0];
+                if (write) {
+                    hdr.reth.rkey = meta.copy.rkey;
+                }
+                if (hdr.udp.checksum != 0) { // RFC 1624
+                    bit<16> after;
+                    sum_after.apply(hdr, after);
+                    bit<32> sum = (bit<32>)(~hdr.udp.checksum) + (bit<32>)before + (bit<32>)(~after);
+                    sum = (sum & 0xffff) + (sum >> 16);
+                    sum = sum + (sum >> 16);
+                    hdr.udp.checksum = ~sum[15:0];
+                    if (hdr.udp.checksum == 0) { // that would mean none
+                        hdr.udp.checksum = 0xffff;
+                    }
+                }
+            } else if (meta.last == 1 || meta.copy.dst != hdr.ipv4.dst) {
+                if (meta.icrc_mode == IcrcMode.NEUTRAL) {
+                    bit<32> crc;
+                    icrc.apply(hdr, crc);
+                    if (crc != hdr.icrc.value || meta.corrupt == 1) {
+                        drop = DROP_ICRC;
+                    }
                 }
                 hdr.ipv4.dst = meta.copy.dst;
                 hdr.bth.dest_qp = meta.copy.qpn;
@@ -116,23 +130,7 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
                     hdr.reth.va = meta.copy.va;
                     hdr.reth.rkey = meta.copy.rkey;
                 }
-                if (cancelled) {
-                    hdr.ipv4.id = hdr.ipv4.id ^ meta.copy.neutral[31:16];
-                    hdr.udp.src = hdr.udp.src ^ meta.copy.neutral[15:0];
-                    if (hdr.udp.checksum != 0) { // RFC 1624
-                        bit<16> after;
-                        sum_after.apply(hdr, after);
-                        bit<32> sum = (bit<32>)(~hdr.udp.checksum) + (bit<32>)before + (bit<32>)(~after);
-                        sum = (sum & 0xffff) + (sum >> 16);
-                        sum = sum + (sum >> 16);
-                        hdr.udp.checksum = ~sum[15:0];
-                        if (hdr.udp.checksum == 0) { // that would mean none
-                            hdr.udp.checksum = 0xffff;
-                        }
-                    }
-                } else {
-                    meta.icrc_stale = 1;
-                }
+                meta.icrc_stale = 1;
             }
         }
     }
