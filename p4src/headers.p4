@@ -130,6 +130,13 @@ struct headers {
     icrc_t         icrc;
 }
 
+// What becomes of the ICRC.
+enum bit<2> IcrcMode {
+    RECOMPUTE = 0, // checked on the way in, computed anew where something has changed
+    OFF       = 1, // neither: for NICs whose check is off
+    NEUTRAL   = 2  // a copy keeps it: identification and source port cancel the change
+}
+
 // Arguments of a fault rule that matched.
 enum bit<2> FaultKind {
     DROP    = 0,
@@ -160,12 +167,22 @@ struct merge_t {
     bit<64> lowest;     // state of the member that is farthest behind
 }
 
+// What a copy's headers are to be, and the constant that cancels the change:
+// IPv4 identification ++ UDP source port, to be XORed.
+struct copy_t {
+    bit<32> dst;
+    bit<24> qpn;
+    bit<64> va;
+    bit<32> rkey;
+    bit<32> neutral;
+}
+
 struct metadata {
     bit<16> rest;        // bytes of RoCE payload still to be parsed
     bit<1>  direct;      // from the agent: leaves unchanged
     Punt    punt;
-    bit<1>  icrc_off;    // mode nic-check-off: ICRCs are neither checked nor set
-    bit<1>  icrc_stale;  // a field that the ICRC covers has changed
+    IcrcMode icrc_mode;
+    bit<1>  icrc_stale;  // a field that the ICRC covers has changed, and nothing cancels that
     bit<1>  corrupt;     // a fault rule spoils the ICRC
     bit<32> hash_seed;   // makes the switches' ECMP choices differ
     bit<16> l4_src;
@@ -179,6 +196,7 @@ struct metadata {
     bit<16> pre_groups;  // equal paths of a multicast group
     bit<16> group;       // this switch's index of a multicast group
     bit<1>  last;        // the copy has its receiver's address now
+    copy_t  copy;
     fault_t fault;
     merge_t merge;
 }

@@ -6,16 +6,18 @@
 //
 //   parser.p4       Ethernet, ARP, IPv4, UDP, BTH, RETH, AETH, payload, ICRC
 //   guard.p4        hosts at guarded ports speak for themselves only, and plainly
-//   icrc.p4         a RoCE packet whose ICRC is wrong goes no further
+//   icrc.p4         a RoCE packet whose ICRC is wrong goes no further (mode neutral: an answer)
 //   replication.p4  ⟨source, MC_ID⟩ of a group: to the replication engine
 //   flow.p4         equal paths: which one
 //   forwarding.p4   anything else: routed, bridged, or to the agent
-//   rewrite.p4      egress, copies: the receiver's address, QPN, VA, rkey
+//   rewrite.p4      egress, copies: the receiver's address, QPN, VA, rkey (mode neutral:
+//                   and what keeps the ICRC right)
 //   ackmerge.p4     egress, ACK, NAK, CNP of a group's members: merged; to a
 //                   group's sender nothing else passes
 //   forwarding.p4   egress: the next hop's MAC
 //   ecn.p4          egress: marked by queue depth
-//   icrc.p4         egress: computed anew if a field that it covers has changed
+//   icrc.p4         egress: computed anew if a field that it covers has changed, and nothing
+//                   cancels that
 //
 // fault.p4 injects faults for tests; drops.p4 lists why packets are dropped.
 
@@ -48,18 +50,17 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
         drops.count(reason);
     }
 
-    action configure(bit<1> icrc_off, bit<32> hash_seed, bit<64> owner, bit<64> numbers) {
-        meta.icrc_off = icrc_off;
+    action configure(IcrcMode icrc_mode, bit<32> hash_seed, bit<64> owner, bit<64> numbers) {
+        meta.icrc_mode = icrc_mode;
         meta.hash_seed = hash_seed;
     }
 
-    // Settings of the switch. icrc_off = 1 is for NICs whose check is off. owner and
-    // numbers are a note of the agent to itself: which of its state files programmed
+    // Settings of the switch. owner and numbers are a note of the agent to itself: which of its state files programmed
     // this switch, and the first number that it had not reserved by then.
     table settings {
         key = {}
         actions = { configure; }
-        default_action = configure(0, 0, 0, 0);
+        default_action = configure(IcrcMode.RECOMPUTE, 0, 0, 0);
         size = 1;
     }
 
@@ -107,7 +108,8 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
                 discard(DROP_FAULT);
                 exit;
             }
-            if (meta.icrc_off == 0) {
+            bool answer = hdr.bth.opcode == OP_ACK || hdr.bth.opcode == OP_CNP;
+            if (meta.icrc_mode == IcrcMode.RECOMPUTE || (meta.icrc_mode == IcrcMode.NEUTRAL && answer)) {
                 bit<32> crc;
                 icrc.apply(hdr, crc);
                 if (crc != hdr.icrc.value || meta.corrupt == 1) {
@@ -115,7 +117,7 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
                     exit;
                 }
             }
-            if (hdr.bth.opcode == OP_ACK || hdr.bth.opcode == OP_CNP) {
+            if (answer) {
                 std.priority = URGENT;
             } else {
                 replication.apply(hdr, meta, std, drop);
@@ -163,22 +165,18 @@ control egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
             exit;
         }
 
-        bool found;
+        bit<32> drop = DROP_REASONS;
         if (meta.replicated == 1) {
-            rewrite.apply(hdr, meta, std, found);
-            if (!found) {
-                discard(DROP_NO_REPLICA);
-                exit;
-            }
+            rewrite.apply(hdr, meta, std, drop);
         } else if (hdr.bth.isValid()) {
-            bit<32> drop;
             ack_merge.apply(hdr, meta, std, drop);
-            if (drop < DROP_REASONS) {
-                discard(drop);
-                exit;
-            }
+        }
+        if (drop < DROP_REASONS) {
+            discard(drop);
+            exit;
         }
         if (meta.next_hop != 0) {
+            bool found;
             neighbour.apply(hdr, meta, found);
             if (!found) {
                 discard(DROP_NO_NEIGHBOUR);
@@ -197,7 +195,7 @@ control egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
             }
             if (meta.icrc_stale == 1) {
                 hdr.udp.checksum = 0;
-                if (meta.icrc_off == 0) {
+                if (meta.icrc_mode != IcrcMode.OFF) {
                     icrc.apply(hdr, hdr.icrc.value);
                 }
             }

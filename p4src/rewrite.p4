@@ -2,19 +2,44 @@
 // the representative of its branch. A copy on its last way gets its receiver's
 // address, QPN, and for a WRITE the receiver's virtual address and rkey, so that
 // the receiver takes it for unicast.
+//
+// In mode neutral nobody computes a CRC over the payload. CRCs are linear, so what
+// the rewriting does to the ICRC depends on what changes alone, and constants from
+// the control plane, XORed into IPv4 identification and UDP source port, cancel it: one of
+// a copy's address and QPN, one of a region's rkey. What has the constant 0, since its change
+// is not constant (the VA moves, or no region is there) or nobody wants it, is computed
+// anew, and then checked before.
 
-control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_t std, out bool found) {
+// The sum of all words in the UDP checksum that a neutral copy changes, inverted.
+control UdpSum(in headers hdr, out bit<16> value) {
+    apply {
+        if (hdr.reth.isValid()) {
+            hash(value, HashAlgorithm.csum16, 16w0,
+                 { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp, hdr.reth.rkey }, 32w0x10000);
+        } else {
+            hash(value, HashAlgorithm.csum16, 16w0, { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp }, 32w0x10000);
+        }
+    }
+}
+
+control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_t std, out bit<32> drop) {
+    const bit<32> PASS = 0xffffffff;
+    Icrc() icrc;
+    UdpSum() sum_before;
+    UdpSum() sum_after;
     direct_counter(CounterType.packets_and_bytes) copies;         // of each branch or member
     direct_counter(CounterType.packets_and_bytes) region_packets; // of each memory region
 
-    action to_branch(bit<32> dst, bit<16> next_hop) {
-        hdr.ipv4.dst = dst;
+    action to_branch(bit<32> dst, bit<16> next_hop, bit<32> neutral) {
+        meta.copy.dst = dst;
+        meta.copy.neutral = neutral;
         meta.next_hop = next_hop;
     }
 
-    action to_receiver(bit<32> dst, bit<24> qpn, bit<16> next_hop) {
-        hdr.ipv4.dst = dst;
-        hdr.bth.dest_qp = qpn;
+    action to_receiver(bit<32> dst, bit<24> qpn, bit<16> next_hop, bit<32> neutral) {
+        meta.copy.dst = dst;
+        meta.copy.qpn = qpn;
+        meta.copy.neutral = neutral;
         meta.next_hop = next_hop;
         meta.last = 1;
     }
@@ -30,14 +55,20 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
         size = 65536;
     }
 
-    action translate(bit<64> offset, bit<32> rkey) {
-        hdr.reth.va = hdr.reth.va + offset;
-        hdr.reth.rkey = rkey;
+    // offset is 0 where neutral is not.
+    action translate(bit<64> offset, bit<32> rkey, bit<32> neutral) {
+        meta.copy.va = hdr.reth.va + offset;
+        meta.copy.rkey = rkey;
+        meta.copy.neutral = neutral == 0 || meta.copy.neutral == 0 ? 0 : meta.copy.neutral ^ neutral;
     }
 
     // No region of the receiver's is there. Its answer will say so to the
     // sender, as in unicast: key 0 opens nothing.
-    action no_region() { hdr.reth.rkey = 0; }
+    action no_region() {
+        meta.copy.va = hdr.reth.va;
+        meta.copy.rkey = 0;
+        meta.copy.neutral = 0;
+    }
 
     table regions {
         key = {
@@ -53,13 +84,54 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
     }
 
     apply {
-        bit<32> dst = hdr.ipv4.dst;
-        found = replicas.apply().hit;
-        if (meta.last == 1 && hdr.reth.isValid()) {
-            regions.apply();
-        }
-        if (meta.last == 1 || dst != hdr.ipv4.dst) {
-            meta.icrc_stale = 1;
+        drop = PASS;
+        meta.copy.qpn = hdr.bth.dest_qp;
+        if (!replicas.apply().hit) {
+            drop = DROP_NO_REPLICA;
+        } else {
+            bool write = meta.last == 1 && hdr.reth.isValid();
+            if (write) {
+                regions.apply();
+            }
+            if (meta.icrc_mode == IcrcMode.NEUTRAL && meta.copy.neutral != 0) {
+                bit<16> before = 0;
+                if (hdr.udp.checksum != 0) {
+                    sum_before.apply(hdr, before);
+                }
+                hdr.ipv4.dst = meta.copy.dst;
+                hdr.bth.dest_qp = meta.copy.qpn;
+                hdr.ipv4.id = hdr.ipv4.id ^ meta.copy.neutral[31:16];
+                hdr.udp.src = hdr.udp.src ^ meta.copy.neutral[15:0];
+                if (write) {
+                    hdr.reth.rkey = meta.copy.rkey;
+                }
+                if (hdr.udp.checksum != 0) { // RFC 1624
+                    bit<16> after;
+                    sum_after.apply(hdr, after);
+                    bit<32> sum = (bit<32>)(~hdr.udp.checksum) + (bit<32>)before + (bit<32>)(~after);
+                    sum = (sum & 0xffff) + (sum >> 16);
+                    sum = sum + (sum >> 16);
+                    hdr.udp.checksum = ~sum[15:0];
+                    if (hdr.udp.checksum == 0) { // that would mean none
+                        hdr.udp.checksum = 0xffff;
+                    }
+                }
+            } else if (meta.last == 1 || meta.copy.dst != hdr.ipv4.dst) {
+                if (meta.icrc_mode == IcrcMode.NEUTRAL) {
+                    bit<32> crc;
+                    icrc.apply(hdr, crc);
+                    if (crc != hdr.icrc.value || meta.corrupt == 1) {
+                        drop = DROP_ICRC;
+                    }
+                }
+                hdr.ipv4.dst = meta.copy.dst;
+                hdr.bth.dest_qp = meta.copy.qpn;
+                if (write) {
+                    hdr.reth.va = meta.copy.va;
+                    hdr.reth.rkey = meta.copy.rkey;
+                }
+                meta.icrc_stale = 1;
+            }
         }
     }
 }

@@ -123,8 +123,9 @@ func TestCapture(t *testing.T) {
 		{"torB port 3 in", "replicated: 2 copies", 5},
 		{"torB port 1 out", "rewritten for receiver 10.2.0.11: ", 5},
 		{"torB port 2 out", "rewritten for receiver 10.2.0.12: ", 5},
-		{"torB port 2 out", "VA 0x", 1},
 		{"torB port 2 out", "rkey 0x", 1},
+		{"torB port 2 out", "identification 0x", 5},
+		{"torB port 2 out", "source port ", 5},
 		{"torA port 1 out", "merged: the sender takes it for the answer of all 3", 1},
 		{"torA port 1 out", "QPN 0x", 1},
 	} {

@@ -89,7 +89,7 @@ func statusText(w io.Writer, out *cli.Output, address string, s *mcrdmav1.GetSta
 		line("cleared", "%s", why)
 	}
 	line("routing", "%s, %s", s.GetRouting(), cli.Either(s.GetSettled(), "settled", "not settled yet"))
-	line("ICRC", "%s", cli.Either(s.GetIcrcOff(), "not checked, not recomputed", "checked and recomputed"))
+	line("ICRC", "%s", icrcMode(s))
 	line("groups", "%d, steps %d", s.GetGroups(), s.GetSteps())
 	for _, x := range s.GetProblems() {
 		line("problem", "%s", x)
@@ -226,4 +226,17 @@ func unlessZero(n uint64) any {
 		return ""
 	}
 	return n
+}
+
+// icrcMode says what the agent does about the ICRC. Agents of earlier releases know two modes.
+func icrcMode(s *mcrdmav1.GetStatusResponse) string {
+	switch {
+	case s.GetIcrcOff():
+		return "not checked, not recomputed"
+	case s.GetIcrc() == "auto":
+		return "auto: kept right in copies where that can be, else checked and recomputed"
+	case s.GetIcrc() == "neutral":
+		return "neutral: kept right in copies"
+	}
+	return "checked and recomputed"
 }

@@ -263,7 +263,7 @@ func (t *members) answer(s *session, req *mcrdmav1.AnswerAttachRequest) (err err
 		}
 		err = r.Answer(s.token, req.GetAttach(), &mcrdmav1.PrepareResponse{Host: t.host, Qpn: req.GetQpn(), Mtu: asked.GetConnection().GetMtu(), Regions: req.GetRegions(),
 			Bootstrap: req.GetBootstrap(), Transport: req.GetTransport(), Have: req.GetHave(), Version: ProtocolVersion, Rack: t.rack,
-			Unicast: req.GetUnicast(), NoDevice: req.GetNoDevice()}, nil)
+			Unicast: req.GetUnicast(), NoDevice: req.GetNoDevice(), SeesIdentification: req.GetSeesIdentification()}, nil)
 	})
 	return err
 }

@@ -48,16 +48,17 @@ type Absent struct {
 
 // A Receiver is a member of a formation, as its daemon has answered.
 type Receiver struct {
-	Addr      netip.Addr
-	Host      string
-	QPN       uint32
-	Regions   []Region // without names and lengths, which are the Spec's
-	Bootstrap string
-	Transport string
-	Have      uint64
-	Rack      uint32
-	Unicast   []byte `json:"-"`          // for the sender's application, which keeps it
-	NoDevice  string `json:",omitempty"` // why its application has none
+	Addr               netip.Addr
+	Host               string
+	QPN                uint32
+	Regions            []Region // without names and lengths, which are the Spec's
+	Bootstrap          string
+	Transport          string
+	Have               uint64
+	Rack               uint32
+	Unicast            []byte `json:"-"`          // for the sender's application, which keeps it
+	NoDevice           string `json:",omitempty"` // why its application has none
+	SeesIdentification bool   `json:",omitempty"` // its device takes packets with any IPv4 identification
 }
 
 // An Endpoint is what the sender's application brings to a formation.

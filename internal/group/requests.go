@@ -194,7 +194,7 @@ var transports = []string{"rdma", "tcp"}
 func ReceiverFrom(a netip.Addr, req *mcrdmav1.PrepareRequest, res *mcrdmav1.PrepareResponse) (Receiver, error) {
 	r := Receiver{Addr: a, Host: cmp.Or(failure.Clip(res.GetHost(), failure.MaxName), a.String()), QPN: res.GetQpn(), Bootstrap: res.GetBootstrap(),
 		Transport: res.GetTransport(), Have: res.GetHave(), Rack: res.GetRack(), Unicast: res.GetUnicast(),
-		NoDevice: failure.Clip(res.GetNoDevice(), failure.MaxText)}
+		NoDevice: failure.Clip(res.GetNoDevice(), failure.MaxText), SeesIdentification: res.GetSeesIdentification()}
 	if v := res.GetVersion(); v != ProtocolVersion {
 		return r, failure.New(mcrdmav1.Reason_VERSION, "its daemon speaks version %d of the protocol, and this one %d: update the older of the two", v, ProtocolVersion).AtHost(r.Host)
 	}

@@ -56,7 +56,7 @@ func (sp *Spec) RegionSpecs() []*mcrdmav1.RegionSpec {
 func (sp *Spec) SwitchReceivers(list []Receiver) []*mcrdmav1.Receiver {
 	out := make([]*mcrdmav1.Receiver, 0, len(list))
 	for _, r := range list {
-		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN}
+		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN, SeesIdentification: r.SeesIdentification}
 		for i, p := range r.Regions {
 			x.Regions = append(x.Regions, &mcrdmav1.MemoryRegion{Rkey: sp.Regions[i].RKey, Va: sp.Regions[i].VA, Length: sp.Regions[i].Length,
 				ReceiverRkey: p.RKey, ReceiverVa: p.VA})

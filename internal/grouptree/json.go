@@ -27,6 +27,7 @@ func (t *Tree) MarshalJSON() ([]byte, error) {
 		Holders     []string `json:"holders,omitempty"`
 		Copies      []edge   `json:"copies,omitempty"`
 		Problems    []string `json:"problems,omitempty"`
+		Recomputes  string   `json:"recomputes,omitempty"` // why the ICRC of copies is computed anew
 	}
 	number := map[*Node]int{}
 	for i, n := range t.Nodes {
@@ -55,7 +56,7 @@ func (t *Tree) MarshalJSON() ([]byte, error) {
 	for _, n := range t.Nodes {
 		one := node{
 			Switch: n.Switch, Agent: n.Agent, Destination: n.Destination, Root: n.Step.GetRoot(), Answered: n.Asked,
-			Generation: n.Step.GetGeneration(), Holders: n.Step.GetHolders(), Problems: n.Problems,
+			Generation: n.Step.GetGeneration(), Holders: n.Step.GetHolders(), Problems: n.Problems, Recomputes: n.Step.GetRecomputes(),
 		}
 		for _, e := range n.Edges {
 			x := edge{Destination: e.Destination, Ports: e.Ports, Unicast: e.Unicast, Receiver: e.Receiver, QPN: e.QPN}

@@ -99,6 +99,9 @@ func (p *textPrinter) below(n *Node, prefix string) {
 	for _, problem := range n.Problems {
 		p.line(prefix+bar, "! ", p.red(problem))
 	}
+	if why := n.Step.GetRecomputes(); why != "" {
+		p.line(prefix+bar, "", "computes ICRCs anew: "+why)
+	}
 	for i := range n.Edges {
 		branch, deeper := "├── ", prefix+"│   "
 		if i == len(n.Edges)-1 {

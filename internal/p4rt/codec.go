@@ -91,10 +91,10 @@ var routeActions = [...]string{
 var layouts = []layout{
 	of("ingress.settings",
 		func(s switchspec.Settings) entry {
-			return entry{action: "ingress.configure", args: nums(bit(s.ICRCOff), uint64(s.HashSeed), s.Owner, s.Numbers)}
+			return entry{action: "ingress.configure", args: nums(uint64(s.ICRC), uint64(s.HashSeed), s.Owner, s.Numbers)}
 		},
 		func(_, a []uint64, _ string) switchspec.Settings {
-			return switchspec.Settings{ICRCOff: a[0] == 1, HashSeed: uint32(a[1]), Owner: a[2], Numbers: a[3]}
+			return switchspec.Settings{ICRC: switchspec.ICRC(a[0]), HashSeed: uint32(a[1]), Owner: a[2], Numbers: a[3]}
 		}),
 	of("ingress.bridge_ports",
 		func(p switchspec.BridgePort) entry {
@@ -174,27 +174,27 @@ var layouts = []layout{
 		}),
 	of("egress.rewrite.replicas",
 		func(r switchspec.Replica) entry {
-			e := entry{key: nums(uint64(r.Group), uint64(r.RID)), action: toBranch, args: nums(u32(r.Dst), uint64(r.NextHop))}
+			e := entry{key: nums(uint64(r.Group), uint64(r.RID)), action: toBranch, args: nums(u32(r.Dst), uint64(r.NextHop), uint64(r.Neutral))}
 			if r.Last {
-				e.action, e.args = toReceiver, nums(u32(r.Dst), uint64(r.QPN), uint64(r.NextHop))
+				e.action, e.args = toReceiver, nums(u32(r.Dst), uint64(r.QPN), uint64(r.NextHop), uint64(r.Neutral))
 			}
 			return e
 		},
 		func(k, a []uint64, name string) switchspec.Replica {
-			r := bifurcation.Rewrite{RID: uint16(k[1]), Dst: addr(a[0]), NextHop: uint16(a[1])}
+			r := bifurcation.Rewrite{RID: uint16(k[1]), Dst: addr(a[0]), NextHop: uint16(a[1]), Neutral: uint32(a[2])}
 			if name == toReceiver {
-				r.Last, r.QPN, r.NextHop = true, uint32(a[1]), uint16(a[2])
+				r.Last, r.QPN, r.NextHop, r.Neutral = true, uint32(a[1]), uint16(a[2]), uint32(a[3])
 			}
 			return switchspec.Replica{Group: uint16(k[0]), Rewrite: r}
 		}),
 	of("egress.rewrite.regions",
 		func(r switchspec.Region) entry {
 			return entry{key: nums(uint64(r.Group), uint64(r.RID), uint64(r.RKey), r.First, r.Last),
-				action: "egress.rewrite.translate", args: nums(r.Offset, uint64(r.NewRKey))}
+				action: "egress.rewrite.translate", args: nums(r.Offset, uint64(r.NewRKey), uint64(r.Neutral))}
 		},
 		func(k, a []uint64, _ string) switchspec.Region {
 			return switchspec.Region{Group: uint16(k[0]), Translation: bifurcation.Translation{RID: uint16(k[1]), RKey: uint32(k[2]),
-				First: k[3], Last: k[4], Offset: a[0], NewRKey: uint32(a[1])}}
+				First: k[3], Last: k[4], Offset: a[0], NewRKey: uint32(a[1]), Neutral: uint32(a[2])}}
 		}),
 	{"egress.ack_merge.merge_members",
 		func(e switchspec.Entity) (entry, bool) {

@@ -263,7 +263,7 @@ func TestPacketsAreCounted(t *testing.T) {
 	s := ready(t, r.target)
 	match := switchspec.Match{Src: ip(9), MCID: 77, Dst: ip(1), Group: 1, FirstPRE: 1, PREGroups: 1}
 	state := &switchspec.State{}
-	if err := state.Put(match, switchspec.Settings{ICRCOff: true}, switchspec.PREGroup{ID: 1, Replicas: []switchspec.PREReplica{{Port: 2, Instance: 5}}}); err != nil {
+	if err := state.Put(match, switchspec.Settings{ICRC: switchspec.ICRCOff}, switchspec.PREGroup{ID: 1, Replicas: []switchspec.PREReplica{{Port: 2, Instance: 5}}}); err != nil {
 		t.Fatal(err)
 	}
 	reach(t, s, state)

@@ -198,7 +198,7 @@ func everything(t testing.TB) *switchspec.State {
 	s := &switchspec.State{}
 	all := netip.MustParsePrefix("0.0.0.0/0")
 	err := s.Put(
-		switchspec.Settings{ICRCOff: true, HashSeed: 1<<32 - 1, Owner: 1<<64 - 1, Numbers: 1 << 40},
+		switchspec.Settings{ICRC: switchspec.ICRCNeutral, HashSeed: 1<<32 - 1, Owner: 1<<64 - 1, Numbers: 1 << 40},
 		switchspec.Bypass{Src: ip(2), Dst: ip(1), QPN: 1<<24 - 1},
 		switchspec.PREGroup{ID: 4095, Replicas: []switchspec.PREReplica{{Port: 1, Instance: 1}, {Port: 2, Instance: 1}, {Port: 3, Instance: 1}, {Port: 3, Instance: 9}}},
 		switchspec.BridgePort{Port: 3, FloodGroup: 4095}, switchspec.BridgePort{Port: 0},

@@ -46,7 +46,8 @@ func (e *branchError) Unwrap() error { return e.err }
 
 // apply makes a change to a step whose turn the caller has. If another switch
 // cannot tell a branch from another one, or fails and the change is not strict,
-// that branch's receivers get copies of their own from here.
+// that branch's receivers get copies of their own from here. A single receiver's always do:
+// another switch would rewrite its copy only so that flows stay together.
 func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 	var early []netip.Addr
 	unreached := false // a switch did not answer, and is bypassed
@@ -68,7 +69,7 @@ func (a *Agent) apply(ctx context.Context, s *step, c change) error {
 		}
 		var b *branchError
 		if !errors.As(err, &b) || len(early) >= len(c.spec.Receivers) ||
-			c.strict && !errors.Is(err, bifurcation.ErrAmbiguous) || ctx.Err() != nil {
+			c.strict && len(b.receivers) > 1 && !errors.Is(err, bifurcation.ErrAmbiguous) || ctx.Err() != nil {
 			return err
 		}
 		unreached = unreached || !errors.Is(err, bifurcation.ErrAmbiguous)
@@ -120,6 +121,7 @@ func (a *Agent) transit(ctx context.Context, s *step, p plan, c change) (err err
 			turned = true
 			a.mu.Lock()
 			s.spec, s.installation, s.branches, s.problems, s.behind = p.spec, t.next, p.branches, p.problems, false
+			s.recomputes = p.recomputes
 			s.coming = nil
 			a.mu.Unlock()
 			if fresh {

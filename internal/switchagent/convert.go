@@ -54,7 +54,7 @@ func receiversFrom(list []*mcrdmav1.Receiver) ([]bifurcation.Receiver, error) {
 		if err != nil {
 			return nil, err
 		}
-		x := bifurcation.Receiver{Addr: addr, QPN: r.GetQpn()}
+		x := bifurcation.Receiver{Addr: addr, QPN: r.GetQpn(), SeesIdentification: r.GetSeesIdentification()}
 		if len(r.GetRegions()) > maxRegions {
 			return nil, fmt.Errorf("%w: receiver %v has %d memory regions, and %d is the most", ErrLimit, addr, len(r.GetRegions()), maxRegions)
 		}
@@ -135,7 +135,7 @@ func groupKeyProto(k groupKey) *mcrdmav1.GroupKey {
 func receiversProto(list []bifurcation.Receiver) []*mcrdmav1.Receiver {
 	out := make([]*mcrdmav1.Receiver, 0, len(list))
 	for _, r := range list {
-		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN}
+		x := &mcrdmav1.Receiver{Address: r.Addr.String(), Qpn: r.QPN, SeesIdentification: r.SeesIdentification}
 		for _, m := range r.Regions {
 			x.Regions = append(x.Regions, &mcrdmav1.MemoryRegion{Rkey: m.RKey, Va: m.VA, Length: m.Length,
 				ReceiverRkey: m.ReceiverRKey, ReceiverVa: m.ReceiverVA})

@@ -105,7 +105,7 @@ func (a *Agent) freeSlot(m *merging) {
 
 // settings are those of the switch. The caller has Agent.mu.
 func (a *Agent) settings() switchspec.Settings {
-	return switchspec.Settings{ICRCOff: a.cfg.ICRCOff, HashSeed: a.cfg.HashSeed, Owner: a.slots.Owner, Numbers: a.slots.Numbers}
+	return switchspec.Settings{ICRC: icrcModes[a.cfg.ICRC], HashSeed: a.cfg.HashSeed, Owner: a.slots.Owner, Numbers: a.slots.Numbers}
 }
 
 // mergePut is the edit that puts merging on the switch as it is then. The switch first

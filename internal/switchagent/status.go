@@ -16,6 +16,7 @@ import (
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/identity"
 	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -148,7 +149,8 @@ func (s *statusServer) GetStatus(ctx context.Context, _ *mcrdmav1.GetStatusReque
 	a := s.a
 	d, _ := a.driver.current()
 	out := &mcrdmav1.GetStatusResponse{Name: a.cfg.Name, Address: a.cfg.Address.String(), Version: a.opts.Version,
-		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled), IcrcOff: a.cfg.ICRCOff,
+		Started: timestamppb.New(a.started), Routing: a.cfg.Routing.Source, Settled: closed(a.settled),
+		IcrcOff: a.cfg.ICRC == config.ICRCOff, Icrc: a.cfg.ICRC,
 		WaitsFor: a.waitsFor(),
 		P4Runtime: &mcrdmav1.P4RuntimeStatus{Target: a.cfg.P4Runtime.Target, Connected: d.connected, Primary: d.primary,
 			Pushes: d.pushes, Reconnects: d.reconnects, Cleared: d.cleared}}
@@ -317,7 +319,7 @@ func (s *statusServer) ListSteps(ctx context.Context, req *mcrdmav1.ListStepsReq
 // describeStep is called with Agent.mu.
 func describeStep(s *step) *mcrdmav1.Step {
 	out := &mcrdmav1.Step{Group: groupKeyProto(s.key.groupKey), Destination: s.key.dst.String(), Generation: s.spec.Generation,
-		Root: s.group != nil, Problems: slices.Clone(s.problems)}
+		Root: s.group != nil, Problems: slices.Clone(s.problems), Recomputes: s.recomputes}
 	for name := range s.holders {
 		out.Holders = append(out.Holders, string(name))
 	}

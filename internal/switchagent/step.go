@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
@@ -67,6 +68,7 @@ type step struct {
 	coming       planner.Branches // held too, while the step changes to one that makes no copies
 	behind       bool             // some branch is not held as it should be
 	problems     []string
+	recomputes   string // why copies do not keep their ICRC; "": they do, or nobody asks for it
 	persisted    []byte // the record as it was stored
 }
 
@@ -145,11 +147,12 @@ func keysOf(list []switchspec.Entity) []switchspec.Key {
 
 // A plan is what a step is to become.
 type plan struct {
-	spec     spec
-	ways     uint64 // version of the routes
-	rules    bifurcation.Rules
-	branches planner.Branches
-	problems []string
+	spec       spec
+	ways       uint64 // version of the routes
+	rules      bifurcation.Rules
+	branches   planner.Branches
+	problems   []string
+	recomputes string // see describeStep
 }
 
 // same says that nothing needs to change on this switch or others.
@@ -187,9 +190,18 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 	}
 	req := bifurcation.Request{Source: key.source, ID: key.id, Dst: key.dst, Receivers: receivers, Early: early,
 		Via: append(slices.Clone(s.Via), a.name), MaxPREGroups: a.cfg.Limits.PREGroups}
+	keeps, whyNot := a.keepsICRC(receivers)
+	if a.cfg.ICRC == config.ICRCNeutral && whyNot != "" {
+		return plan{}, at(a.name, invalid("the switch cannot compute ICRCs (icrc: neutral), and %s", whyNot))
+	}
+	p.recomputes = whyNot
+	req.Late = keeps && takesWrites(receivers)
 	res, err := bifurcation.Step(req, a.uni.table.Resolve)
 	if err != nil {
 		return plan{}, at(a.name, err)
+	}
+	if keeps {
+		res.Rules.Neutralize(key.dst, key.id, neutral)
 	}
 	p.rules, p.ways = res.Rules, a.uni.table.WaysVersion()
 	slices.SortFunc(p.rules.Translations, compareTranslations)

@@ -272,7 +272,7 @@ func canonicalRoutes(s *switchspec.State) string {
 				lines = append(lines, fmt.Sprint(e))
 			}
 		case switchspec.Settings:
-			lines = append(lines, fmt.Sprint(e.ICRCOff, e.HashSeed))
+			lines = append(lines, fmt.Sprint(e.ICRC, e.HashSeed))
 		default:
 			lines = append(lines, fmt.Sprint(e))
 		}

@@ -162,10 +162,31 @@ func rules(what fmt.Stringer, list ...rule) error {
 	return nil
 }
 
+// ICRC is what becomes of the ICRC.
+type ICRC uint8
+
+// What becomes of the ICRC.
+const (
+	ICRCRecompute ICRC = iota // checked on the way in, computed anew where something has changed
+	ICRCOff                   // neither
+	// ICRCNeutral: constants of replicas and regions keep it right. A copy without is
+	// checked and computed anew.
+	ICRCNeutral
+)
+
+func (i ICRC) String() string {
+	if int(i) < len(icrcNames) {
+		return icrcNames[i]
+	}
+	return fmt.Sprintf("mode %d", uint8(i))
+}
+
+var icrcNames = [...]string{"recompute", "off", "neutral"}
+
 // Settings are those of the switch as a whole. A State without any has the zero
 // value.
 type Settings struct {
-	ICRCOff  bool   // neither check nor compute ICRCs
+	ICRC     ICRC
 	HashSeed uint32 // of the choice among equal paths
 	// Whose epochs the registers hold, and that all of them are of uses of slots with
 	// lower numbers. The program does not look at them.
@@ -177,9 +198,11 @@ type Settings struct {
 func (Settings) Key() Key { return Key{kind: KindSettings} }
 
 func (s Settings) String() string {
-	return fmt.Sprintf("settings: ICRC off %t, hash seed %d, owner %016x, numbers to %d", s.ICRCOff, s.HashSeed, s.Owner, s.Numbers)
+	return fmt.Sprintf("settings: ICRC %v, hash seed %d, owner %016x, numbers to %d", s.ICRC, s.HashSeed, s.Owner, s.Numbers)
 }
-func (s Settings) check() error { return nil }
+func (s Settings) check() error {
+	return rules(s, rule{s.ICRC <= ICRCNeutral, "there is no such mode of the ICRC"})
+}
 
 // BridgePort is a port that bridges.
 type BridgePort struct {

@@ -88,9 +88,9 @@ func (r Replica) Key() Key { return replicaKey(r.Group, r.RID) }
 
 func (r Replica) String() string {
 	if r.Last {
-		return fmt.Sprintf("replica %d/%d: to receiver %v, QPN %#06x, next hop %d", r.Group, r.RID, r.Dst, r.QPN, r.NextHop)
+		return fmt.Sprintf("replica %d/%d: to receiver %v, QPN %#06x, next hop %d, neutral %#08x", r.Group, r.RID, r.Dst, r.QPN, r.NextHop, r.Neutral)
 	}
-	return fmt.Sprintf("replica %d/%d: to branch %v, next hop %d", r.Group, r.RID, r.Dst, r.NextHop)
+	return fmt.Sprintf("replica %d/%d: to branch %v, next hop %d, neutral %#08x", r.Group, r.RID, r.Dst, r.NextHop, r.Neutral)
 }
 func (r Replica) check() error {
 	return rules(r, rule{r.Dst.Is4(), "the address is not IPv4"},
@@ -113,10 +113,11 @@ func (r Region) Key() Key {
 func (r Region) replica() Key { return replicaKey(r.Group, r.RID) }
 
 func (r Region) String() string {
-	return fmt.Sprintf("region %d/%d, rkey %#08x, VA %#x to %#x: offset %#x, rkey %#08x", r.Group, r.RID, r.RKey, r.First, r.Last, r.Offset, r.NewRKey)
+	return fmt.Sprintf("region %d/%d, rkey %#08x, VA %#x to %#x: offset %#x, rkey %#08x, neutral %#08x", r.Group, r.RID, r.RKey, r.First, r.Last, r.Offset, r.NewRKey, r.Neutral)
 }
 func (r Region) check() error {
-	return rules(r, rule{r.First <= r.Last, "the last address is before the first"})
+	return rules(r, rule{r.First <= r.Last, "the last address is before the first"},
+		rule{r.Neutral == 0 || r.Offset == 0, "no constant keeps the ICRC where the virtual address moves"})
 }
 
 // MergeMember says whose an answer is.

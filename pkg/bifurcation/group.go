@@ -51,9 +51,10 @@ func (r Region) last() uint64 { return r.VA + (r.Length - 1) }
 
 // Receiver is one member of a group.
 type Receiver struct {
-	Addr    netip.Addr // IPv4
-	QPN     uint32     // 24 bits
-	Regions []Region   // do not overlap where the sender's rkeys are equal
+	Addr               netip.Addr // IPv4
+	QPN                uint32     // 24 bits
+	Regions            []Region   // do not overlap where the sender's rkeys are equal
+	SeesIdentification bool       `json:",omitempty"` // takes packets with any IPv4 identification
 }
 
 // Group is a multicast group ⟨SRC, DST₁ … DSTₙ⟩.

@@ -132,7 +132,7 @@ func (m *Member) answer(a *attach) *mcrdmav1.AnswerAttachRequest {
 	defer m.mu.Unlock()
 	ans := &mcrdmav1.AnswerAttachRequest{Have: m.have, Transport: transportTCP, Qpn: a.qpn(), Bootstrap: a.bootstrap(), Unicast: m.how, NoDevice: m.c.noDeviceText()}
 	if m.c.dev != nil {
-		ans.Transport = transportRDMA
+		ans.Transport, ans.SeesIdentification = transportRDMA, m.c.dev.Attr().SeesIdentification
 	}
 	for _, g := range m.regions {
 		r := &mcrdmav1.ReceiverRegion{}
@@ -157,7 +157,7 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 	if g == nil {
 		g = &Grant{}
 	}
-	err = m.take(r, g)
+	err = m.take(r, g, req.GetRegions())
 	switch {
 	case errors.Is(err, qp.ErrClosed): // the application has ended meanwhile
 		return m.c.errLeft()
@@ -168,13 +168,13 @@ func (m *Member) grant(req *mcrdmav1.AttachRequested) error {
 }
 
 // take makes the regions, so that the sender can write the granted bytes and no others.
-func (m *Member) take(r *Request, g *Grant) (err error) {
+func (m *Member) take(r *Request, g *Grant, asked []*mcrdmav1.RegionSpec) (err error) {
 	if len(g.Regions) != len(r.Regions) {
 		return fmt.Errorf("%w: %d regions, %d were asked for", ErrInvalid, len(g.Regions), len(r.Regions))
 	}
 	regions := []granted{}
 	for i, p := range g.Regions {
-		if regions, err = m.add(regions, p, r.Regions[i]); err != nil {
+		if regions, err = m.add(regions, p, asked[i]); err != nil {
 			return errors.Join(fmt.Errorf("region %d, %q: %w", i, r.Regions[i].Name, err), closeRegions(regions))
 		}
 	}
@@ -192,20 +192,33 @@ func (m *Member) take(r *Request, g *Grant) (err error) {
 	return nil
 }
 
-func (m *Member) add(regions []granted, p Piece, asked Region) ([]granted, error) {
-	if uint64(p.Len()) < asked.Length || p.Len() == 0 {
-		return regions, fmt.Errorf("%w: it has %d bytes, %d were asked for", ErrInvalid, p.Len(), asked.Length)
+func (m *Member) add(regions []granted, p Piece, asked *mcrdmav1.RegionSpec) ([]granted, error) {
+	if uint64(p.Len()) < asked.GetLength() || p.Len() == 0 {
+		return regions, fmt.Errorf("%w: it has %d bytes, %d were asked for", ErrInvalid, p.Len(), asked.GetLength())
 	}
-	p = p.Slice(0, int(asked.Length))
+	p = p.Slice(0, int(asked.GetLength())) //nolint:gosec // at most the piece's
 	if err := p.hold(m.c); err != nil {
 		return regions, err
 	}
 	g := granted{piece: p}
 	var err error
 	if m.c.pd != nil {
-		g.mr, err = m.c.pd.RegMR(p.Bytes(), qp.AccessLocalWrite|qp.AccessRemoteWrite|qp.AccessRemoteRead)
+		g.mr, err = m.c.register(p.Bytes(), asked.GetVa())
 	}
 	return append(regions, g), err
+}
+
+// register makes a region that the sender may write and read. If the device can, it has the
+// address that the sender's packets carry, so that switches leave it alone.
+func (c *Client) register(buf []byte, va uint64) (qp.MR, error) {
+	const access = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead
+	if m, ok := c.pd.(qp.Mapper); ok && va != 0 {
+		mr, err := m.RegMRAt(buf, va, access)
+		if !errors.Is(err, qp.ErrAttr) {
+			return mr, err
+		}
+	}
+	return c.pd.RegMR(buf, access)
 }
 
 // closeRegions deregisters the regions, so that the sender can no longer write to them.

@@ -228,7 +228,7 @@ func TestMTU(t *testing.T) {
 		src := ds[0].client()
 		ds[1].receiver(100, 0)
 		g := &fakeGroup{id: &mcrdmav1.GroupID{Source: ds[0].address, Number: 7}, source: ds[0], req: &mcrdmav1.CreateGroupRequest{Service: "s",
-			Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}}
+			Regions: []*mcrdmav1.RegionSpec{{Length: 100}}}, regions: []*mcrdmav1.RegionSpec{{Length: 100}}}
 		mtu := src.Device().Attr().ActiveMTU
 		_, err := w.prepare(t.Context(), g, ds[1], &mcrdmav1.Connection{Address: ds[0].address, Qpn: 0x800000, Psn: 1, Mtu: uint32(2 * mtu)}, 1)
 		wants(t, "MTU", fromStatus(err), &Error{Reason: mcrdmav1.Reason_MTU}, "host-"+ds[1].address)

@@ -460,10 +460,14 @@ func (w *world) prepare(ctx context.Context, g *fakeGroup, d *fakeDaemon, conn *
 	m := &fakeMember{d: d, attach: w.attach}
 	answer := make(chan *mcrdmav1.AnswerAttachRequest, 1)
 	w.waiting[m.attach] = answer
+	var regions []*mcrdmav1.RegionSpec
+	for _, r := range g.regions {
+		regions = append(regions, &mcrdmav1.RegionSpec{Name: r.GetName(), Length: r.GetLength(), Rkey: r.GetRkey(), Va: r.GetVa()})
+	}
 	w.mu.Unlock()
 	there := d.push(&mcrdmav1.OpenResponse{Event: &mcrdmav1.OpenResponse_AttachRequested{AttachRequested: &mcrdmav1.AttachRequested{
 		Attach: m.attach, Service: g.req.GetService(), Group: g.id, Formation: formation, Sender: "host-" + g.source.address,
-		SenderProgram: "test", Connection: conn, Regions: g.req.GetRegions(), Relay: g.req.GetMode() != mcrdmav1.Mode_MODE_REQUIRE}}})
+		SenderProgram: "test", Connection: conn, Regions: regions, Relay: g.req.GetMode() != mcrdmav1.Mode_MODE_REQUIRE}}})
 	if !there {
 		return nil, fail(codes.Unavailable, "UNREACHABLE", "no application at %s", d.address)
 	}

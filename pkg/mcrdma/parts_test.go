@@ -332,3 +332,27 @@ func TestRegionsOfDaemon(t *testing.T) {
 		}
 	}
 }
+
+// TestRegionsAtTheGroupsAddress: members register their regions where the sender's packets address
+// them, if the device can; whether it sees the identification goes to the daemon as it says.
+func TestRegionsAtTheGroupsAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ds := newWorld(t, 2)
+		src := ds[0].client()
+		ds[1].receiver(100, 1)
+		g, err := src.Create(t.Context(), GroupConfig{Service: "s", Receivers: []string{ds[1].address}, Regions: []Region{{"r", 100}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		for _, x := range w.groups {
+			if a := x.members[0].answer; a.GetRegions()[0].GetVa() != 1<<40 || !a.GetSeesIdentification() {
+				t.Errorf("%v", a)
+			}
+		}
+		w.mu.Unlock()
+		if err := g.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -40,6 +40,9 @@ type DeviceAttr struct {
 	MaxSGE    int        // gather and scatter entries per work request
 	MaxQPWR   int        // work requests outstanding per queue
 	MaxCQE    int
+	// SeesIdentification: the device sees the IPv4 identification of what it receives, and takes any.
+	// One that does not cannot check the ICRC under another than its peer is known to send.
+	SeesIdentification bool
 }
 
 // A PD is a protection domain: memory regions and queue pairs of one PD may be
@@ -54,6 +57,13 @@ type PD interface {
 	CreateQP(init Init) (QP, error)
 	// Close frees the domain; it is ErrBusy while regions or queue pairs live.
 	Close() error
+}
+
+// A Mapper is a PD that registers memory under a virtual address of the caller's choice.
+type Mapper interface {
+	// RegMRAt is RegMR with va as the region's address, which is multiples of the page
+	// size away from that of buf where a NIC translates. Errors wrap ErrAttr if the device cannot.
+	RegMRAt(buf []byte, va uint64, access Access) (MR, error)
 }
 
 // An MR is a registered memory region.

@@ -3,7 +3,11 @@ package rocev2
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"math/bits"
+	"os"
+	"regexp"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -123,5 +127,43 @@ func BenchmarkNeutralOf(b *testing.B) {
 	c := HeaderChange{Dst: [4]byte{0, 0, 0, 7}, QPN: 0x123456, RKey: 0xdeadbeef}
 	for b.Loop() {
 		c.QPN ^= QPN(NeutralOf(c)) & 0xffffff
+	}
+}
+
+// TestWorkedExample: what docs/hardware.md has readers check by hand is right.
+func TestWorkedExample(t *testing.T) {
+	page, err := os.ReadFile("../../docs/hardware.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packets [][]byte
+	for _, m := range regexp.MustCompile(`(?m)^    (4500[0-9a-f]+)$`).FindAllSubmatch(page, -1) {
+		b, err := hex.DecodeString(string(m[1]))
+		if err != nil || !VerifyICRC(b) {
+			t.Errorf("%s: %v, or its ICRC is wrong", m[1], err)
+		}
+		packets = append(packets, b)
+	}
+	if len(packets) != 2 {
+		t.Fatalf("%d packets", len(packets))
+	}
+	ip := bytes.Clone(packets[0])
+	c := HeaderChange{Dst: [4]byte{0, 0, 0, 1}, QPN: 0x800010}
+	rewriteNeutral(ip, c)
+	copy(ip[10:12], []byte{0, 0})
+	binary.BigEndian.PutUint16(ip[10:], Checksum(ip[:IPv4Len]))
+	if !bytes.Equal(ip, packets[1]) {
+		t.Errorf("the copy is\n%x, not\n%x", ip, packets[1])
+	}
+	for _, row := range []string{
+		fmt.Sprintf("| destination | `%x` | `%08x` |", c.Dst, place(0x01000000, 16)),
+		fmt.Sprintf("| QPN | `%06x` | `%08x` |", c.QPN, place(0x100080, 33)),
+		fmt.Sprintf("| identification | `%04x` | `%08x` |", NeutralOf(c).ID(), place(uint32(bits.ReverseBytes16(NeutralOf(c).ID())), 4)),
+		fmt.Sprintf("| source port | `%04x` | `%08x` |", NeutralOf(c).SrcPort(), place(uint32(bits.ReverseBytes16(NeutralOf(c).SrcPort())), 20)),
+		fmt.Sprintf("The constant %#08x cancels", uint32(NeutralOf(c))),
+	} {
+		if !bytes.Contains(page, []byte(row)) {
+			t.Errorf("the page does not say %q", row)
+		}
 	}
 }

@@ -31,13 +31,16 @@ func BenchmarkUnicast(b *testing.B) {
 }
 
 func BenchmarkReplicate(b *testing.B) {
-	for _, n := range []int{1, 2, 3, 7, 16} {
-		b.Run(fmt.Sprintf("copies=%d", n), func(b *testing.B) {
+	for i := range 10 {
+		n, mode := []int{1, 2, 3, 7, 16}[i/2], []uint64{Recompute, Neutral}[i%2]
+		b.Run(fmt.Sprintf("copies=%d/neutral=%t", n, mode == Neutral), func(b *testing.B) {
 			s := rack(b)
+			s.SetICRC(mode)
 			g := trio
 			g.Receivers = nil
 			for i := range n {
 				g.Receivers = append(g.Receivers, 2+i)
+				g.Targets = append(g.Targets, Target{ReceiverQPN(i), ReceiverRKey(i), SenderVA})
 			}
 			s.Install(g)
 			in := g.Data(rocev2.WriteOnly, 0, make([]byte, 1024)).Frame()

@@ -174,22 +174,41 @@ func (r *rack) group(t *testing.T) dataplane.Group {
 
 // TestReplicatedWrites: the sender posts each WRITE once, and when it completes,
 // every receiver has it; the same with packets lost, corrupted and marked on every
-// way: to all, to one, from one, and merged.
+// way: to all, to one, from one, and merged. In mode neutral it is the receivers that
+// drop what was corrupted.
 func TestReplicatedWrites(t *testing.T) {
 	embeddedOnly(t, "it is within this process")
-	for _, faulty := range []bool{false, true} {
-		for _, members := range []int{1, 3, 7} {
-			t.Run(fmt.Sprintf("members=%d,faults=%v", members, faulty), func(t *testing.T) {
-				const region, writes = 1 << 20, 48
-				r := newRack(t, members+1, region)
-				g := r.group(t)
-				if faulty {
-					r.program(func(s *dataplane.Switch) { spoil(s, g) })
-				}
-				replicate(t, r, region, writes)
-				r.checkDrops(t, faulty)
-			})
+	for i := range 12 {
+		neutral, faulty, members := i/6 == 1, i/3%2 == 1, []int{1, 3, 7}[i%3]
+		t.Run(fmt.Sprintf("members=%d,faults=%v,neutral=%v", members, faulty, neutral), func(t *testing.T) {
+			const region, writes = 1 << 20, 48
+			r := newRack(t, members+1, region)
+			if neutral {
+				r.keep(t)
+			}
+			g := r.group(t)
+			if faulty {
+				r.program(func(s *dataplane.Switch) { spoil(s, g) })
+			}
+			replicate(t, r, region, writes)
+			r.checkDrops(t, faulty, neutral)
+		})
+	}
+}
+
+// keep has copies keep their ICRC: hosts have their memory where the sender addresses it.
+func (r *rack) keep(t *testing.T) {
+	t.Helper()
+	r.program(func(s *dataplane.Switch) { s.SetICRC(dataplane.Neutral) })
+	for _, h := range r.hosts {
+		mr, err := h.pd.(qp.Mapper).RegMRAt(h.mr.Bytes(), dataplane.SenderVA, qp.AccessLocalWrite|qp.AccessRemoteWrite)
+		if err == nil {
+			err = h.mr.Close()
 		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.mr = mr
 	}
 }
 
@@ -260,11 +279,18 @@ func (r *rack) drops() (m map[string]uint64) {
 	return m
 }
 
-func (r *rack) checkDrops(t *testing.T, faulty bool) {
+func (r *rack) checkDrops(t *testing.T, faulty, neutral bool) {
 	t.Helper()
-	d := r.drops()
-	if faulty && (d["fault"] < uint64(3*len(r.hosts)) || d["icrc"] == 0) {
-		t.Errorf("the faults did not happen: %v", d)
+	d, atHosts := r.drops(), uint64(0)
+	for _, h := range r.hosts[1:] {
+		n := h.dev.Counters()["rx_drop_icrc"]
+		atHosts += n
+		if faulty && n == 0 {
+			t.Error("a receiver has dropped nothing")
+		}
+	}
+	if faulty && (d["fault"] < uint64(3*len(r.hosts)) || neutral != (d["icrc"] == 0)) || faulty != (atHosts > 0) {
+		t.Errorf("the faults did not happen, or elsewhere: %v; %d ICRCs were wrong at the receivers", d, atHosts)
 	}
 	for _, reason := range []string{"malformed", "no_replica", "not_member", "syndrome", "opcode", "no_neighbour"} {
 		if d[reason] != 0 {

@@ -33,7 +33,7 @@ func (f *Fabric) prey(devices map[string]*softroce.Device) *prey {
 	f.t.Helper()
 	p := &prey{f: f, g: f.Group("h1-1"), sender: f.endpointOn("h1-1", devices["h1-1"], preyRegion)}
 	p.next = rocev2.PSN(p.g.InitialPSN)
-	p.g.SenderQPN, p.g.Length = uint32(p.sender.qp.QPN()), preyRegion
+	p.g.SenderQPN, p.g.VA, p.g.Length = uint32(p.sender.qp.QPN()), regionVA, preyRegion
 	for _, name := range []string{"h1-2", "h2-1"} {
 		e := f.endpointOn(name, devices[name], preyRegion)
 		p.receivers = append(p.receivers, e)
@@ -153,7 +153,7 @@ func TestForgery(t *testing.T) {
 }
 
 // corrupt sends data with the group's MC_ID whose ICRC is wrong where no guard is in the
-// way: a switch that computed it anew would make it right.
+// way: a switch that made it right would harm the receivers, which drop it.
 func (f *Fabric) corrupt(devices map[string]*softroce.Device, from string) {
 	t := f.t
 	t.Helper()
@@ -163,7 +163,13 @@ func (f *Fabric) corrupt(devices map[string]*softroce.Device, from string) {
 	defer cancel()
 	p.post(0)
 	f.must(p.sender.wait(ctx))
-	before := f.drops(mallory.Switch, "icrc")
+	dropped := func() (n uint64) {
+		for _, r := range p.receivers {
+			n += r.dev.Counters()["rx_drop_icrc"]
+		}
+		return n
+	}
+	before := dropped()
 	const sent = 32
 	for bit := range sent {
 		h, payload := p.evil(p.g.MCID, p.g.RKey, p.g.VA)
@@ -172,8 +178,8 @@ func (f *Fabric) corrupt(devices map[string]*softroce.Device, from string) {
 		mallory.send(b)
 	}
 	f.eventually("wrong ICRCs are counted", func() error {
-		if n := f.drops(mallory.Switch, "icrc") - before; n != sent {
-			return fmt.Errorf("%d packets were sent, and %d are counted as icrc", sent, n)
+		if n := dropped() - before; n != sent*uint64(len(p.receivers)) {
+			return fmt.Errorf("%d packets were sent, and %d are counted as rx_drop_icrc at the receivers", sent, n)
 		}
 		return nil
 	})

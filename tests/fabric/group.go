@@ -39,7 +39,7 @@ func (f *Fabric) Group(sender string, receivers ...string) *Group {
 	f.lastMCID++
 	n := f.lastMCID
 	g := &Group{Sender: sender, MCID: 0x800000 + n, SenderQPN: 0x100 + n, InitialPSN: rocev2.Mask24 - f.rand.Uint32N(8),
-		RKey: 0x1000 + n, VA: 0x7f0000000000 + uint64(n)<<32, Length: 1 << 20}
+		RKey: 0x1000 + n, VA: groupVA(n), Length: 1 << 20}
 	for i, r := range receivers {
 		g.Receivers = append(g.Receivers, f.Receiver(r, n<<8+uint32(i)))
 	}
@@ -47,10 +47,18 @@ func (f *Fabric) Group(sender string, receivers ...string) *Group {
 	return g
 }
 
-// Receiver makes up a receiver, out of a number that no other has.
+// Receiver makes up a receiver, out of a number that no other has. Every other has its memory where
+// the sender's packets address it.
 func (f *Fabric) Receiver(host string, n uint32) Receiver {
-	return Receiver{Host: host, QPN: 0x10000 + n, RKey: 0x200000 + n, VA: 0x550000000000 + uint64(n)<<24}
+	r := Receiver{Host: host, QPN: 0x10000 + n, RKey: 0x200000 + n, VA: 0x550000000000 + uint64(n)<<24}
+	if n%2 == 0 {
+		r.VA = groupVA(n >> 8)
+	}
+	return r
 }
+
+// groupVA is where the sender of group number n addresses the region.
+func groupVA(n uint32) uint64 { return 0x7f0000000000 + uint64(n)<<32 }
 
 // address is what the group's packets are addressed to.
 func (f *Fabric) address(g *Group) netip.Addr {
@@ -62,7 +70,7 @@ func (f *Fabric) address(g *Group) netip.Addr {
 
 func (f *Fabric) receivers(list []Receiver, g *Group) (out []*mcrdmav1.Receiver) {
 	for _, r := range list {
-		x := &mcrdmav1.Receiver{Address: f.host(r.Host).Addr.String(), Qpn: r.QPN}
+		x := &mcrdmav1.Receiver{Address: f.host(r.Host).Addr.String(), Qpn: r.QPN, SeesIdentification: true}
 		if g.Length > 0 {
 			x.Regions = []*mcrdmav1.MemoryRegion{{Rkey: g.RKey, Va: g.VA, Length: g.Length, ReceiverRkey: r.RKey, ReceiverVa: r.VA}}
 		}

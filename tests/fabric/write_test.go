@@ -31,6 +31,9 @@ func (f *Fabric) endpoint(name string, region int) *endpoint {
 	return f.endpointOn(name, f.Device(name, softroce.Options{}), region)
 }
 
+// regionVA is where all endpoints have their memory, as their peers address it.
+const regionVA = 0x1000_0000
+
 // endpointOn is one more on a host's device.
 func (f *Fabric) endpointOn(name string, dev *softroce.Device, region int) *endpoint {
 	f.t.Helper()
@@ -39,7 +42,7 @@ func (f *Fabric) endpointOn(name string, dev *softroce.Device, region int) *endp
 	f.must(err)
 	e.cq, err = e.dev.CreateCQ(256)
 	f.must(err)
-	e.mr, err = pd.RegMR(make([]byte, region), qp.AccessLocalWrite|qp.AccessRemoteWrite)
+	e.mr, err = pd.(qp.Mapper).RegMRAt(make([]byte, region), regionVA, qp.AccessLocalWrite|qp.AccessRemoteWrite)
 	f.must(err)
 	e.qp, err = pd.CreateQP(qp.Init{SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: 64, MaxRecvWR: 64, MaxSGE: 1})
 	f.must(err)
@@ -74,7 +77,7 @@ func TestWrites(t *testing.T) {
 	sender := f.endpoint("A1", region)
 	receivers := []*endpoint{f.endpoint("A2", region), f.endpoint("B1", region), f.endpoint("D2", region)}
 	g := f.Group("A1")
-	g.SenderQPN, g.RKey, g.VA, g.Length = uint32(sender.qp.QPN()), 0x5eed, 0x1000_0000, region
+	g.SenderQPN, g.RKey, g.VA, g.Length = uint32(sender.qp.QPN()), 0x5eed, regionVA, region
 	for _, r := range receivers {
 		g.Receivers = append(g.Receivers, Receiver{Host: r.name, QPN: uint32(r.qp.QPN()), RKey: r.mr.RKey(), VA: r.mr.Addr()})
 		f.must(r.connect(f.host("A1").Addr, rocev2.QPN(g.MCID), g.InitialPSN, 16))

@@ -1180,10 +1180,11 @@ type AnswerAttachRequest struct {
 	Reason    string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`       // of the refusal: the name of a Reason; empty: DENIED
 	// How the sender's application makes its unicast connection with this member; for the sender alone,
 	// and the same in all formations. At most 256 bytes; empty: it cannot.
-	Unicast       []byte `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`
-	NoDevice      string `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // why it has none, where qpn could be given; empty: it has one, or does not say
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Unicast            []byte `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`
+	NoDevice           string `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // why it has none, where qpn could be given; empty: it has one, or does not say
+	SeesIdentification bool   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // the device takes packets with any IPv4 identification; see Receiver.sees_identification
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AnswerAttachRequest) Reset() {
@@ -1291,6 +1292,13 @@ func (x *AnswerAttachRequest) GetNoDevice() string {
 		return x.NoDevice
 	}
 	return ""
+}
+
+func (x *AnswerAttachRequest) GetSeesIdentification() bool {
+	if x != nil {
+		return x.SeesIdentification
+	}
+	return false
 }
 
 type ReceiverRegion struct {
@@ -4751,7 +4759,7 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x04R\x06length\x12\x12\n" +
 	"\x04rkey\x18\x03 \x01(\rR\x04rkey\x12\x0e\n" +
-	"\x02va\x18\x04 \x01(\x04R\x02va\"\xc3\x02\n" +
+	"\x02va\x18\x04 \x01(\x04R\x02va\"\xf4\x02\n" +
 	"\x13AnswerAttachRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
 	"\x06attach\x18\x02 \x01(\x04R\x06attach\x12\x18\n" +
@@ -4764,7 +4772,8 @@ const file_mcrdma_v1_daemon_proto_rawDesc = "" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12\x18\n" +
 	"\aunicast\x18\n" +
 	" \x01(\fR\aunicast\x12\x1b\n" +
-	"\tno_device\x18\v \x01(\tR\bnoDevice\"4\n" +
+	"\tno_device\x18\v \x01(\tR\bnoDevice\x12/\n" +
+	"\x13sees_identification\x18\f \x01(\bR\x12seesIdentification\"4\n" +
 	"\x0eReceiverRegion\x12\x12\n" +
 	"\x04rkey\x18\x01 \x01(\rR\x04rkey\x12\x0e\n" +
 	"\x02va\x18\x02 \x01(\x04R\x02va\"\x16\n" +

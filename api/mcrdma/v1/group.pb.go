@@ -165,12 +165,15 @@ func (x *MemoryRegion) GetReceiverVa() uint64 {
 
 // A Receiver is a member of a group.
 type Receiver struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Qpn           uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
-	Regions       []*MemoryRegion        `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Qpn     uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
+	Regions []*MemoryRegion        `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty"`
+	// Its device sees the IPv4 identification, and takes packets with any. Switches may then keep
+	// the ICRC of copies right by changing identification and source port.
+	SeesIdentification bool `protobuf:"varint,4,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Receiver) Reset() {
@@ -222,6 +225,13 @@ func (x *Receiver) GetRegions() []*MemoryRegion {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *Receiver) GetSeesIdentification() bool {
+	if x != nil {
+		return x.SeesIdentification
+	}
+	return false
 }
 
 // A Group is what the switches are to do for one sender's queue pair.
@@ -329,11 +339,12 @@ const file_mcrdma_v1_group_proto_rawDesc = "" +
 	"\x06length\x18\x03 \x01(\x04R\x06length\x12#\n" +
 	"\rreceiver_rkey\x18\x04 \x01(\rR\freceiverRkey\x12\x1f\n" +
 	"\vreceiver_va\x18\x05 \x01(\x04R\n" +
-	"receiverVa\"i\n" +
+	"receiverVa\"\x9a\x01\n" +
 	"\bReceiver\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x121\n" +
-	"\aregions\x18\x03 \x03(\v2\x17.mcrdma.v1.MemoryRegionR\aregions\"\xef\x01\n" +
+	"\aregions\x18\x03 \x03(\v2\x17.mcrdma.v1.MemoryRegionR\aregions\x12/\n" +
+	"\x13sees_identification\x18\x04 \x01(\bR\x12seesIdentification\"\xef\x01\n" +
 	"\x05Group\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.mcrdma.v1.GroupKeyR\x03key\x12\x1d\n" +
 	"\n" +

@@ -155,20 +155,21 @@ func (x *PrepareRequest) GetJoins() bool {
 }
 
 type PrepareResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	Qpn           uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
-	Mtu           uint32                 `protobuf:"varint,3,opt,name=mtu,proto3" json:"mtu,omitempty"`
-	Regions       []*ReceiverRegion      `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
-	Bootstrap     string                 `protobuf:"bytes,5,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
-	Transport     string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`
-	Have          uint64                 `protobuf:"varint,7,opt,name=have,proto3" json:"have,omitempty"`
-	Version       uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
-	Rack          uint32                 `protobuf:"varint,9,opt,name=rack,proto3" json:"rack,omitempty"`                         // 0: not known
-	Unicast       []byte                 `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`                   // of AnswerAttachRequest
-	NoDevice      string                 `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"` // of AnswerAttachRequest
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Host               string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Qpn                uint32                 `protobuf:"varint,2,opt,name=qpn,proto3" json:"qpn,omitempty"`
+	Mtu                uint32                 `protobuf:"varint,3,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Regions            []*ReceiverRegion      `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
+	Bootstrap          string                 `protobuf:"bytes,5,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
+	Transport          string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`
+	Have               uint64                 `protobuf:"varint,7,opt,name=have,proto3" json:"have,omitempty"`
+	Version            uint32                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
+	Rack               uint32                 `protobuf:"varint,9,opt,name=rack,proto3" json:"rack,omitempty"`                                                        // 0: not known
+	Unicast            []byte                 `protobuf:"bytes,10,opt,name=unicast,proto3" json:"unicast,omitempty"`                                                  // of AnswerAttachRequest
+	NoDevice           string                 `protobuf:"bytes,11,opt,name=no_device,json=noDevice,proto3" json:"no_device,omitempty"`                                // of AnswerAttachRequest
+	SeesIdentification bool                   `protobuf:"varint,12,opt,name=sees_identification,json=seesIdentification,proto3" json:"sees_identification,omitempty"` // of AnswerAttachRequest
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PrepareResponse) Reset() {
@@ -276,6 +277,13 @@ func (x *PrepareResponse) GetNoDevice() string {
 		return x.NoDevice
 	}
 	return ""
+}
+
+func (x *PrepareResponse) GetSeesIdentification() bool {
+	if x != nil {
+		return x.SeesIdentification
+	}
+	return false
 }
 
 type CommitRequest struct {
@@ -872,7 +880,7 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\atimeout\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12/\n" +
 	"\x05lease\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x14\n" +
-	"\x05joins\x18\f \x01(\bR\x05joins\"\xb3\x02\n" +
+	"\x05joins\x18\f \x01(\bR\x05joins\"\xe4\x02\n" +
 	"\x0fPrepareResponse\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
 	"\x03qpn\x18\x02 \x01(\rR\x03qpn\x12\x10\n" +
@@ -885,7 +893,8 @@ const file_mcrdma_v1_host_proto_rawDesc = "" +
 	"\x04rack\x18\t \x01(\rR\x04rack\x12\x18\n" +
 	"\aunicast\x18\n" +
 	" \x01(\fR\aunicast\x12\x1b\n" +
-	"\tno_device\x18\v \x01(\tR\bnoDevice\"a\n" +
+	"\tno_device\x18\v \x01(\tR\bnoDevice\x12/\n" +
+	"\x13sees_identification\x18\f \x01(\bR\x12seesIdentification\"a\n" +
 	"\rCommitRequest\x126\n" +
 	"\tformation\x18\x01 \x01(\v2\x18.mcrdma.v1.FormationInfoR\tformation\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x10\n" +

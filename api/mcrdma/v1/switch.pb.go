@@ -1366,6 +1366,7 @@ type GetStatusResponse struct {
 	Steps         uint64                 `protobuf:"varint,15,opt,name=steps,proto3" json:"steps,omitempty"`
 	Bgp           []*BgpNeighbor         `protobuf:"bytes,16,rep,name=bgp,proto3" json:"bgp,omitempty"`                           // if routing is bgp
 	WaitsFor      string                 `protobuf:"bytes,17,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // why it is not ready, in words; empty: it is
+	Icrc          string                 `protobuf:"bytes,18,opt,name=icrc,proto3" json:"icrc,omitempty"`                         // as in the configuration: auto, neutral, recompute or nic-check-off
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1515,6 +1516,13 @@ func (x *GetStatusResponse) GetBgp() []*BgpNeighbor {
 func (x *GetStatusResponse) GetWaitsFor() string {
 	if x != nil {
 		return x.WaitsFor
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetIcrc() string {
+	if x != nil {
+		return x.Icrc
 	}
 	return ""
 }
@@ -2315,15 +2323,18 @@ func (x *ListStepsResponse) GetSteps() []*Step {
 
 // A Step is one switch's part of a group's tree.
 type Step struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         *GroupKey              `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Destination   string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"` // that packets come with
-	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	Holders       []string               `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"` // switches that packets come from
-	Root          bool                   `protobuf:"varint,5,opt,name=root,proto3" json:"root,omitempty"`      // the group was installed here, and its answers are merged here
-	Receivers     []string               `protobuf:"bytes,6,rep,name=receivers,proto3" json:"receivers,omitempty"`
-	Copies        []*Copy                `protobuf:"bytes,7,rep,name=copies,proto3" json:"copies,omitempty"` // none: packets pass by their unicast route
-	Problems      []string               `protobuf:"bytes,8,rep,name=problems,proto3" json:"problems,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Group       *GroupKey              `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Destination string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"` // that packets come with
+	Generation  uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Holders     []string               `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"` // switches that packets come from
+	Root        bool                   `protobuf:"varint,5,opt,name=root,proto3" json:"root,omitempty"`      // the group was installed here, and its answers are merged here
+	Receivers   []string               `protobuf:"bytes,6,rep,name=receivers,proto3" json:"receivers,omitempty"`
+	Copies      []*Copy                `protobuf:"bytes,7,rep,name=copies,proto3" json:"copies,omitempty"` // none: packets pass by their unicast route
+	Problems    []string               `protobuf:"bytes,8,rep,name=problems,proto3" json:"problems,omitempty"`
+	// Why the switch computes the ICRC of copies anew where it could keep it right, in words; empty: it
+	// keeps it, or does not treat it at all.
+	Recomputes    string `protobuf:"bytes,9,opt,name=recomputes,proto3" json:"recomputes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2412,6 +2423,13 @@ func (x *Step) GetProblems() []string {
 		return x.Problems
 	}
 	return nil
+}
+
+func (x *Step) GetRecomputes() string {
+	if x != nil {
+		return x.Recomputes
+	}
+	return ""
 }
 
 // A Copy is one that the switch makes of each packet.
@@ -2740,7 +2758,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\"?\n" +
 	"\fSyncResponse\x12/\n" +
 	"\amissing\x18\x01 \x03(\v2\x15.mcrdma.v1.HeldBranchR\amissing\"\x12\n" +
-	"\x10GetStatusRequest\"\xda\x04\n" +
+	"\x10GetStatusRequest\"\xee\x04\n" +
 	"\x11GetStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -2759,7 +2777,8 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x06groups\x18\x0e \x01(\x04R\x06groups\x12\x14\n" +
 	"\x05steps\x18\x0f \x01(\x04R\x05steps\x12(\n" +
 	"\x03bgp\x18\x10 \x03(\v2\x16.mcrdma.v1.BgpNeighborR\x03bgp\x12\x1b\n" +
-	"\twaits_for\x18\x11 \x01(\tR\bwaitsFor\"\x8c\x02\n" +
+	"\twaits_for\x18\x11 \x01(\tR\bwaitsFor\x12\x12\n" +
+	"\x04icrc\x18\x12 \x01(\tR\x04icrc\"\x8c\x02\n" +
 	"\vBgpNeighbor\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -2823,7 +2842,7 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\v2\x13.mcrdma.v1.GroupKeyR\x05group\"R\n" +
 	"\x11ListStepsResponse\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12%\n" +
-	"\x05steps\x18\x02 \x03(\v2\x0f.mcrdma.v1.StepR\x05steps\"\x84\x02\n" +
+	"\x05steps\x18\x02 \x03(\v2\x0f.mcrdma.v1.StepR\x05steps\"\xa4\x02\n" +
 	"\x04Step\x12)\n" +
 	"\x05group\x18\x01 \x01(\v2\x13.mcrdma.v1.GroupKeyR\x05group\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x1e\n" +
@@ -2834,7 +2853,10 @@ const file_mcrdma_v1_switch_proto_rawDesc = "" +
 	"\x04root\x18\x05 \x01(\bR\x04root\x12\x1c\n" +
 	"\treceivers\x18\x06 \x03(\tR\treceivers\x12'\n" +
 	"\x06copies\x18\a \x03(\v2\x0f.mcrdma.v1.CopyR\x06copies\x12\x1a\n" +
-	"\bproblems\x18\b \x03(\tR\bproblems\"\x96\x01\n" +
+	"\bproblems\x18\b \x03(\tR\bproblems\x12\x1e\n" +
+	"\n" +
+	"recomputes\x18\t \x01(\tR\n" +
+	"recomputes\"\x96\x01\n" +
 	"\x04Copy\x12\x14\n" +
 	"\x05ports\x18\x01 \x03(\rR\x05ports\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x12\n" +

@@ -221,8 +221,10 @@ class Tutorial(unittest.TestCase):
         self.assertEqual([r[5] for r in requests], ["64", "63", "63", "63"])
         self.assertEqual({r[6] for r in requests}, {r[5] for r in acks})  # PSN
         self.assertEqual(len({r[6] for r in requests}), 1)
-        for values in (transport[1], transport[2], transport[4]):  # destination QPN, VA, ICRC
-            self.assertEqual(len(set(values)), 4, transport)
+        self.assertEqual(len(set(transport[1])), 4, transport)  # destination QPN
+        self.assertEqual(len(set(zip(transport[5], transport[6], strict=True))), 4, transport)  # identification, source port
+        for values in (transport[2], transport[4]):  # VA, ICRC
+            self.assertEqual(len(set(values)), 1, transport)
         self.assertNotIn(transport[3][0], transport[3][1:])  # rkeys of two hosts may be the same
         # Three ACKs came to the switch, one left it.
         self.assertEqual([r[0] for r in acks], ["tor-eth1", "tor-eth2", "tor-eth3", "tor-eth4"])

@@ -237,7 +237,7 @@ type tableRun struct {
 // apply looks the packet up and runs the action. It returns what comes then.
 func (r *tableRun) apply(pk *Packet) *block {
 	var e *Entry
-	if len(r.key) > 0 {
+	if len(r.key) > 0 && r.t.Len() > 0 {
 		for i := range r.key {
 			k := &r.key[i]
 			r.words[k.at] = pk.w[k.w] & k.mask & -pk.w[k.valid]

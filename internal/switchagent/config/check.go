@@ -60,6 +60,9 @@ func (k *checker) station(path string, m switchspec.MAC, what string) {
 }
 
 func (k *checker) global() {
+	if all := []string{ICRCAuto, ICRCNeutral, ICRCRecompute, ICRCOff}; !slices.Contains(all, k.c.ICRC) {
+		k.Add("icrc", "%q: want %s or %s", k.c.ICRC, strings.Join(all[:3], ", "), ICRCOff)
+	}
 	c := k.c
 	k.name("name", c.Name)
 	k.Unicast("address", c.Address, "the router's own address")

@@ -35,6 +35,14 @@ const (
 	Kernel = "kernel" // the tables of a network namespace
 )
 
+// What becomes of the ICRC of copies.
+const (
+	ICRCAuto      = "auto"          // kept right where that can be, else computed anew
+	ICRCNeutral   = "neutral"       // kept right; groups where that cannot be are refused
+	ICRCRecompute = "recompute"     // computed anew
+	ICRCOff       = "nic-check-off" // left alone
+)
+
 // A Config describes an agent's switch and the fabric. All addresses are IPv4.
 // Tags give a field's name in the file; "absent" is a bool's value if it is not
 // there.
@@ -45,7 +53,7 @@ type Config struct {
 	Prefixes     []netip.Prefix `yaml:"prefixes"` // of the hosts at this switch
 	Gateways     []netip.Addr   `yaml:"gateways"` // ARP is answered for them
 	Programmable bool           `yaml:"programmable" absent:"true"`
-	ICRCOff      bool           `yaml:"icrc" words:"recompute,nic-check-off"`
+	ICRC         string         `yaml:"icrc"` // see the constants
 	HashSeed     uint32         `yaml:"hash_seed"`
 	ECN          ECN            `yaml:"ecn"`
 	P4Runtime    P4Runtime      `yaml:"p4runtime"`
@@ -210,6 +218,7 @@ func (c *Config) SetDefaults() {
 	if c.HashSeed == 0 {
 		c.HashSeed = seed(c.Name)
 	}
+	strictyaml.Default(&c.ICRC, ICRCAuto)
 	c.ECN.setDefaults()
 	strictyaml.Default(&c.P4Runtime.Target, "127.0.0.1:9559")
 	strictyaml.Default(&c.P4Runtime.ElectionID, 1)

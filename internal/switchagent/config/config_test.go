@@ -31,7 +31,7 @@ func full() *Config {
 	return &Config{
 		Name: "torA", Address: addr("10.255.0.1"), MAC: switchspec.MAC{2, 0, 0, 0, 0x0a, 0},
 		Prefixes: []netip.Prefix{prefix("10.1.0.0/24")}, Gateways: []netip.Addr{addr("10.1.0.1")},
-		Programmable: true, HashSeed: 7, ECN: ECN{KMin: 20_000, KMax: 80_000, PMax: 0.1, Unit: 64},
+		Programmable: true, ICRC: ICRCAuto, HashSeed: 7, ECN: ECN{KMin: 20_000, KMax: 80_000, PMax: 0.1, Unit: 64},
 		P4Runtime: P4Runtime{Target: "127.0.0.1:9559", ElectionID: 1},
 		Listen:    "192.0.2.1:9560", Metrics: "127.0.0.1:9561",
 		TLS:   TLS{Cert: "/etc/mcrdma/torA.crt", Key: "/etc/mcrdma/torA.key", CA: "/etc/mcrdma/ca.crt"},
@@ -149,7 +149,7 @@ func TestLoadKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.ICRCOff || c.Programmable || c.Routing.Settle != 2*time.Second || c.Routing.Kernel != (KernelRouting{"/run/netns/sw1", 100}) || c.Ports[1].Hello {
+	if c.ICRC != ICRCOff || c.Programmable || c.Routing.Settle != 2*time.Second || c.Routing.Kernel != (KernelRouting{"/run/netns/sw1", 100}) || c.Ports[1].Hello {
 		t.Errorf("%+v", c)
 	}
 	if c.State != "/var/lib/mcrdma/sw1.db" {
@@ -273,7 +273,8 @@ config: hosts[0].address: missing: the host's address`
 	if d := cmp.Diff(want, fmt.Sprint(err)); d != "" {
 		t.Error(d)
 	}
-	want = `config: name: missing: each switch has a name
+	want = `config: icrc: "": want auto, neutral, recompute or nic-check-off
+config: name: missing: each switch has a name
 config: address: missing: the router's own address
 config: mac: missing: the router's MAC address
 config: hello.interval: 0s: want 1ms to 1m0s

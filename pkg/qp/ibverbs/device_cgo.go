@@ -138,12 +138,13 @@ func (d *device) query() error {
 	}
 	d.maxMsg = min(uint64(info.max_msg_sz), qp.MaxMessage)
 	d.attr = qp.DeviceAttr{
-		Driver:    "ibverbs",
-		Addr:      addr,
-		ActiveMTU: mtuFromVerbs(int(info.active_mtu)),
-		MaxSGE:    int(info.max_sge),
-		MaxQPWR:   int(info.max_qp_wr),
-		MaxCQE:    int(info.max_cqe),
+		Driver:             "ibverbs",
+		Addr:               addr,
+		ActiveMTU:          mtuFromVerbs(int(info.active_mtu)),
+		MaxSGE:             int(info.max_sge),
+		MaxQPWR:            int(info.max_qp_wr),
+		MaxCQE:             int(info.max_cqe),
+		SeesIdentification: true,
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -70,6 +71,7 @@ func (p *domain) Close() error {
 type region struct {
 	pd         *domain
 	buf        []byte
+	va         uint64 // as peers and SGEs name the first byte
 	pin        runtime.Pinner
 	mr         *C.struct_ibv_mr
 	lkey, rkey uint32
@@ -79,9 +81,17 @@ type region struct {
 }
 
 func (p *domain) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
+	return p.RegMRAt(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), access)
+}
+
+// RegMRAt implements qp.Mapper. The kernel refuses addresses whose places within a page
+// differ.
+func (p *domain) RegMRAt(buf []byte, va uint64, access qp.Access) (qp.MR, error) {
 	switch {
 	case len(buf) == 0:
 		return nil, fmt.Errorf("%w: a memory region must not be empty", qp.ErrAttr)
+	case (va-uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))))%uint64(os.Getpagesize()) != 0:
+		return nil, fmt.Errorf("%w: a memory region at %#x that begins elsewhere within its page", qp.ErrAttr, va)
 	case access >= qp.AccessRemoteAtomic<<1:
 		return nil, fmt.Errorf("%w: access %#x has unknown bits", qp.ErrAttr, uint8(access))
 	}
@@ -92,10 +102,10 @@ func (p *domain) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
 		return nil, err
 	}
 	m, err := create(p.dev, p.dev.mrs, func() (*region, error) {
-		m := &region{pd: p, buf: buf}
+		m := &region{pd: p, buf: buf, va: va}
 		m.pin.Pin(unsafe.SliceData(buf))
 		addr := C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
-		err := check("ibv_reg_mr", C.mc_reg_mr(p.pd, addr, C.size_t(len(buf)), C.int(access), &m.mr))
+		err := check("ibv_reg_mr", C.mc_reg_mr(p.pd, addr, C.size_t(len(buf)), C.uint64_t(va), C.int(access), &m.mr))
 		if err != nil {
 			m.pin.Unpin()
 			return nil, fmt.Errorf("%w (%d bytes)", err, len(buf))
@@ -111,7 +121,7 @@ func (p *domain) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
 }
 
 func (m *region) Bytes() []byte { return m.buf }
-func (m *region) Addr() uint64  { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.buf)))) }
+func (m *region) Addr() uint64  { return m.va }
 func (m *region) LKey() uint32  { return m.lkey }
 func (m *region) RKey() uint32  { return m.rkey }
 

@@ -102,10 +102,10 @@ int mc_alloc_pd(struct ibv_context *ctx, struct ibv_pd **out)
 	return *out ? 0 : last_error();
 }
 
-int mc_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t len, int access, struct ibv_mr **out)
+int mc_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t len, uint64_t iova, int access, struct ibv_mr **out)
 {
 	errno = 0;
-	*out = ibv_reg_mr(pd, (void *)addr, len, access);
+	*out = ibv_reg_mr_iova(pd, (void *)addr, len, iova, access);
 	return *out ? 0 : last_error();
 }
 

@@ -46,7 +46,8 @@ int mc_query(struct ibv_context *ctx, uint8_t port, struct mc_info *out);
 // mc_query_gid fills gid; it returns ENODATA for empty entries.
 int mc_query_gid(struct ibv_context *ctx, uint8_t port, uint32_t index, uint8_t gid[16], uint32_t *type);
 int mc_alloc_pd(struct ibv_context *ctx, struct ibv_pd **out);
-int mc_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t len, int access, struct ibv_mr **out);
+// mc_reg_mr registers memory that peers address from iova on.
+int mc_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t len, uint64_t iova, int access, struct ibv_mr **out);
 // mc_create_cq makes a completion channel that does not block and a queue on it.
 int mc_create_cq(struct ibv_context *ctx, int depth, struct ibv_comp_channel **ch, struct ibv_cq **out);
 int mc_req_notify(struct ibv_cq *cq);

@@ -92,8 +92,9 @@ func (d *Device) Name() string { return d.name }
 
 // Attr implements qp.Device.
 func (d *Device) Attr() qp.DeviceAttr {
+	l, seeing := d.link.(link.Seeing)
 	return qp.DeviceAttr{Driver: driverName, Addr: d.addr, ActiveMTU: d.mtu,
-		MaxSGE: MaxSGE, MaxQPWR: MaxQPWR, MaxCQE: MaxCQE}
+		MaxSGE: MaxSGE, MaxQPWR: MaxQPWR, MaxCQE: MaxCQE, SeesIdentification: seeing && l.SeesIdentification()}
 }
 
 // AllocPD implements qp.Device.

@@ -13,7 +13,7 @@ import (
 type MR struct {
 	pd     *PD
 	buf    []byte
-	addr   uint64
+	addr   uint64 // as peers and SGEs name its first byte
 	access qp.Access
 	key    uint32 // both lkey and rkey: index in the table, and 8 bits that change with each use of it
 }
@@ -48,8 +48,8 @@ func (m *MR) slice(va uint64, n int) ([]byte, bool) {
 
 // overlaps reports whether mem lies in the region.
 func (m *MR) overlaps(mem []byte) bool {
-	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
-	return len(mem) > 0 && at-m.addr < uint64(len(m.buf))
+	at, first := uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(unsafe.Pointer(unsafe.SliceData(m.buf)))
+	return len(mem) > 0 && at-first < uintptr(len(m.buf))
 }
 
 const (

@@ -3,6 +3,7 @@ package softroce
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -303,5 +304,38 @@ func TestCloseRegionUnderWrites(t *testing.T) {
 	wg.Wait()
 	if !bytes.Equal(buf, after) {
 		t.Error("the region changed after it was closed")
+	}
+}
+
+// TestRegMRAt: a region is where its owner says, for peers and for its own SGEs; the memory
+// itself stays where it is.
+func TestRegMRAt(t *testing.T) {
+	const at = 1 << 40
+	a, b := pair(t, "", 100)
+	buf := make([]byte, 64)
+	m := must(b.pd.(qp.Mapper).RegMRAt(buf, at, qp.AccessRemoteWrite))(t)
+	if m.Addr() != at || m.SGE(5, 9) != (qp.SGE{Addr: at + 5, Length: 9, LKey: m.LKey()}) {
+		t.Errorf("region at %#x, SGE %+v", m.Addr(), m.SGE(5, 9))
+	}
+	copy(a.buf, "written")
+	a.send(qp.SendWR{ID: 1, Opcode: qp.OpWrite, RemoteAddr: at + 50, RKey: m.RKey(), SGEs: []qp.SGE{a.mr.SGE(0, 7)}, Flags: qp.FlagSignaled})
+	if wc := a.wc(); wc.Status != qp.StatusSuccess || string(buf[50:57]) != "written" {
+		t.Errorf("%v, %q", wc, buf)
+	}
+	if mr := m.(*MR); !mr.overlaps(buf[63:]) || mr.overlaps(a.buf) {
+		t.Error("the region is taken to lie where peers address it")
+	}
+	for _, va := range []uint64{^uint64(0) - 62, ^uint64(0)} {
+		if _, err := b.pd.(qp.Mapper).RegMRAt(buf, va, 0); !errors.Is(err, qp.ErrAttr) {
+			t.Errorf("a region of 64 bytes at %#x: %v", va, err)
+		}
+	}
+	for options, want := range map[string]bool{"rx=udp": false, "rx=raw": true} {
+		if want && os.Geteuid() != 0 {
+			continue
+		}
+		if d := open(t, options); d.Attr().SeesIdentification != want {
+			t.Errorf("%s: sees the identification: %t", options, !want)
+		}
 	}
 }

@@ -20,10 +20,17 @@ type PD struct {
 // RegMR implements qp.PD. The region's virtual address is that of buf in this
 // process.
 func (p *PD) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
+	return p.RegMRAt(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), access)
+}
+
+// RegMRAt implements qp.Mapper. Any address will do at which buf does not wrap.
+func (p *PD) RegMRAt(buf []byte, va uint64, access qp.Access) (qp.MR, error) {
 	const all = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic
 	switch {
 	case len(buf) == 0:
 		return nil, fmt.Errorf("softroce: %w: memory region of 0 bytes", qp.ErrAttr)
+	case va > va+uint64(len(buf)):
+		return nil, fmt.Errorf("softroce: %w: memory region of %d bytes at %#x", qp.ErrAttr, len(buf), va)
 	case access&^all != 0:
 		return nil, fmt.Errorf("softroce: %w: access %#x has unknown bits", qp.ErrAttr, uint8(access))
 	}
@@ -36,7 +43,7 @@ func (p *PD) RegMR(buf []byte, access qp.Access) (qp.MR, error) {
 	if p.closed || d.closed {
 		return nil, errClosed("protection domain")
 	}
-	m := &MR{pd: p, buf: buf, access: access, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))}
+	m := &MR{pd: p, buf: buf, access: access, addr: va}
 	if err := d.mrs.add(m); err != nil {
 		return nil, err
 	}

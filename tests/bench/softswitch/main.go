@@ -8,7 +8,10 @@
 // it, which is counted. Latency is with one frame under way at a time. At last
 // the switch gets frames at a fixed rate, whatever comes out of it.
 //
-//	go run ./tests/bench/softswitch [-rounds 9] [-time 1s] [-size 1100] [-rate 150000] [-min 150000]
+// Before that it measures what copying takes in each mode of the ICRC, in its own process: with -copies
+// nothing else.
+//
+//	go run ./tests/bench/softswitch [-rounds 9] [-time 1s] [-size 1100] [-rate 150000] [-min 150000] [-copies] [-ratio 1.5]
 //
 // It makes a network namespace of its own, which takes root, and which is gone
 // when it ends. With -min it fails if the switch's median is below that or if
@@ -46,6 +49,8 @@ type options struct {
 	rounds, size, window, rate, least int
 	span                              time.Duration
 	profile                           string
+	only                              bool
+	ratio                             float64
 }
 
 func run() error {
@@ -56,11 +61,16 @@ func run() error {
 	flag.IntVar(&o.window, "window", 1024, "frames under way")
 	flag.IntVar(&o.rate, "rate", 150000, "frames a second of the last run, which does not wait for any; 0: no such run")
 	flag.IntVar(&o.least, "min", 0, "frames a second that the switch must reach")
+	flag.BoolVar(&o.only, "copies", false, "measure copying only, which takes no root")
+	flag.Float64Var(&o.ratio, "ratio", 0, "how many times as many packets copying with icrc: neutral must make as with recompute")
 	flag.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of the switch's process in its last run")
 	flag.Parse()
 	if o.size < 34 || o.size > 1514 || o.rounds < 1 || o.window < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		return errors.New("sizes are 34 to 1514 bytes, rounds and window at least 1, and there are no arguments but flags")
+	}
+	if err := measureCopies(o); err != nil || o.only {
+		return err
 	}
 	if err := makeVeths(); err != nil {
 		return err
@@ -115,6 +125,14 @@ func run() error {
 		return fmt.Errorf("%d frames were lost", lost)
 	}
 	return nil
+}
+
+func measureCopies(o options) error {
+	ratio, err := copies(os.Stdout, o.rounds, o.span/4, 1024)
+	if err == nil && ratio < o.ratio {
+		err = fmt.Errorf("mode neutral makes %.2f times as many packets as recompute, fewer than %.2f", ratio, o.ratio)
+	}
+	return err
 }
 
 // A result is one run of a contestant.

@@ -2,7 +2,7 @@
 
 import struct
 
-from bed import Bed, from_router, roce, routed
+from bed import CHECK_OFF, RECOMPUTE, Bed, from_router, roce, routed
 from groups import GroupBed, member, multicast
 from merging import A, MergeBed
 from wire import ACK, AETH, BTH, IP, RETH, SEND_ONLY, UDP, WRITE_ONLY, ip_checksum, patch
@@ -79,7 +79,7 @@ class CheckOff(GroupBed):
     """Mode nic-check-off: ICRCs are neither checked nor set, in unicast as in copies."""
 
     def runTest(self):
-        self.configure(icrc_off=1)
+        self.configure(icrc_mode=CHECK_OFF)
         self.install([member(2), member(3)])
         unicast = roce(1, 2, SEND_ONLY, 7, 9, payload=b"eight by").bytes()[:-4] + b"none"
         self.passes(1, unicast, {2: [routed(unicast, from_router(2))]})
@@ -93,7 +93,7 @@ class CheckOff(GroupBed):
                 va=region.translate(packet.va), rkey=region.to_rkey,
             ).bytes()[:-4] + b"kept"  # fmt: skip
             self.assertEqual(got, want)
-        self.configure(icrc_off=0)
+        self.configure(icrc_mode=RECOMPUTE)
         self.dropped(1, unicast, "icrc")
 
 
@@ -103,7 +103,7 @@ class CheckOffAnswers(MergeBed):
     members = 1
 
     def runTest(self):
-        self.configure(icrc_off=1)
+        self.configure(icrc_mode=CHECK_OFF)
         frame = self.packet(0, A, 4).bytes()[:-4] + b"kept"
         out = self.exchange(2, frame)
         ((port, (got,)),) = out.ports.items()

@@ -146,8 +146,8 @@ class Branch(GroupBed):
 
     def runTest(self):
         self.install([], pre_groups=[[Replica(2, 2), Replica(3, 3)]])
-        self.sw.insert("replicas", {"group": 1, "rid": 2}, "to_branch", dst=ip("10.88.0.1"), next_hop=2)
-        self.sw.insert("replicas", {"group": 1, "rid": 3}, "to_branch", dst=MC_DST, next_hop=3)
+        self.sw.insert("replicas", {"group": 1, "rid": 2}, "to_branch", dst=ip("10.88.0.1"), next_hop=2, neutral=0)
+        self.sw.insert("replicas", {"group": 1, "rid": 3}, "to_branch", dst=MC_DST, next_hop=3, neutral=0)
         packet = multicast(WRITE_ONLY, 5, payload=b"payload!", udp_checksum=0xBEEF, **RETH)
         out = self.exchange(1, packet.bytes())
         moved = packet.to(hop=from_router(2), dst=ip("10.88.0.1"), ttl=63, udp_checksum=0)
@@ -182,7 +182,7 @@ class PreGroupsBed(GroupBed):
         self.branches = (2, 3, 4, 5)
         self.install([member(7)], pre_groups=[[Replica(p, p), Replica(7, 7)] for p in self.branches])
         for p in self.branches:
-            self.sw.insert("replicas", {"group": 1, "rid": p}, "to_branch", dst=host_ip(9), next_hop=p)
+            self.sw.insert("replicas", {"group": 1, "rid": p}, "to_branch", dst=host_ip(9), next_hop=p, neutral=0)
 
     def branch(self, sport: int) -> int:
         packet = multicast(SEND_ONLY, 1, payload=b"data", sport=sport)

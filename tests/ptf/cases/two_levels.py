@@ -4,7 +4,7 @@ from bed import LINK, from_router, host_ip, roce, switch
 from groups import MC_DST, MC_ID, GroupBed, Member, copy_for, link_hop, member, multicast
 from merging import SENDER_AS_SEEN, SENDER_QPN, SLOT
 from p4rt import Replica
-from wire import ACK, NAK_SEQUENCE, SEND_ONLY, WRITE_ONLY
+from wire import ACK, NAK_SEQUENCE, SEND_ONLY, WRITE_ONLY, neutral
 
 BRANCH = 90  # replication id, next hop of the link
 RETH = {"va": 0x7F0000000040, "rkey": 0x1000, "length": 12}
@@ -27,7 +27,10 @@ class TwoLevels(GroupBed):
         """One group: members on this switch, and a branch to those on the second."""
         representative = host_ip(there[0].port)
         self.install(there, dst=representative, sw=self.second)
-        self.sw.insert("replicas", {"group": 1, "rid": BRANCH}, "to_branch", dst=representative, next_hop=BRANCH)
+        self.sw.insert(
+            "replicas", {"group": 1, "rid": BRANCH}, "to_branch",
+            dst=representative, next_hop=BRANCH, neutral=neutral(dst=MC_DST ^ representative),
+        )  # fmt: skip
         self.install(here, pre_groups=[[*(Replica(m.port, m.port) for m in here), Replica(LINK, BRANCH)]])
 
     def check(self, here: list[Member], there: list[Member]) -> None:

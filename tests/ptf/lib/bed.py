@@ -34,6 +34,7 @@ DEADLINE = 5.0  # s until a packet has come out of a switch
 MARKER = 253  # an IP protocol for experiments
 HELLO = 0x88B5
 PUNT_ARP, PUNT_LOCAL, PUNT_HELLO = 1, 2, 3
+RECOMPUTE, CHECK_OFF, NEUTRAL = range(3)  # modes of the ICRC
 
 # The indices of the drop counters, by the reasons' names.
 DROPS = {name: i for i, name in enumerate(re.findall(r'"(\w+)"', (ARTIFACTS / "reasons.go").read_text()))}
@@ -217,8 +218,8 @@ class Bed(BaseTest):
         sw.multicast(group, replicas)
         self._groups.append((sw, group))
 
-    def configure(self, icrc_off: int = 0, hash_seed: int = 0) -> None:
-        self.sw.set_default("settings", "configure", icrc_off=icrc_off, hash_seed=hash_seed, owner=0, numbers=0)
+    def configure(self, icrc_mode: int = RECOMPUTE, hash_seed: int = 0) -> None:
+        self.sw.set_default("settings", "configure", icrc_mode=icrc_mode, hash_seed=hash_seed, owner=0, numbers=0)
 
     def eventually(self, condition, what: str) -> None:
         """Polls until the condition holds."""

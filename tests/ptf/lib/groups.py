@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bed import Bed, from_router, host_ip, host_mac, roce
 from p4rt import Replica, Switch
-from wire import Hop, Roce, ip
+from wire import Hop, Roce, ip, neutral
 
 MC_ID = 0x800001
 MC_DST = ip("10.77.0.1")  # what the sender's queue pair is connected to
@@ -79,19 +79,24 @@ class GroupBed(Bed):
         for n, replicas in enumerate(pre_groups):
             self.multicast(16 * group + n, list(replicas), sw)
         for m in members:
-            self.receiver(m, group, sw)
+            self.receiver(m, group, sw, mc_id, dst)
         sw.insert(
             "groups", {"src": host_ip(1), "mc_id": mc_id, "dst": dst}, "replicate",
             group=group, first_pre_group=16 * group, pre_groups=len(pre_groups),
         )  # fmt: skip
 
-    def receiver(self, m: Member, group: int = 1, sw: Switch | None = None) -> None:
+    def receiver(
+        self, m: Member, group: int = 1, sw: Switch | None = None, mc_id: int = MC_ID, dst: int = MC_DST
+    ) -> None:
         sw = sw or self.sw
         here = {"group": group, "rid": m.port}
-        sw.insert("replicas", here, "to_receiver", dst=host_ip(m.port), qpn=m.qpn, next_hop=m.port)
+        to = host_ip(m.port)
+        constant = neutral(dst=dst ^ to, qpn=mc_id ^ m.qpn)
+        sw.insert("replicas", here, "to_receiver", dst=to, qpn=m.qpn, next_hop=m.port, neutral=constant)
         for r in m.regions:
             match = here | {"rkey": r.rkey, "va": (r.first, r.last)}
-            sw.insert("regions", match, "translate", priority=1, offset=r.offset, rkey=r.to_rkey)
+            constant = 0 if r.offset else neutral(rkey=r.rkey ^ r.to_rkey)
+            sw.insert("regions", match, "translate", priority=1, offset=r.offset, rkey=r.to_rkey, neutral=constant)
 
     def replicated(self, packet: Roce, members: Sequence[Member]) -> None:
         """Fails unless each member gets its copy, byte for byte, and no other port anything."""

@@ -87,8 +87,12 @@ func (f *follower) dataIn(x *parsed) {
 	}
 	n := f.node(x.Switch, x.dst.String())
 	switch {
-	case !x.intact:
-		x.note("dropped: its ICRC is wrong (icrc)")
+	case !x.intact: // what becomes of it depends on the switch's mode, and is seen
+		if n != nil && copied(x.h.Opcode) {
+			for i := range n.Edges {
+				x.copies = append(x.copies, &copyOf{edge: &n.Edges[i]})
+			}
+		}
 	case f.group.receiver(x) >= 0 || n == nil || len(n.Edges) == 0:
 		x.note("not copied here: it passes by its unicast route")
 	case !copied(x.h.Opcode):
@@ -155,7 +159,7 @@ func (c *copyOf) fits(g *groupInfo, x *parsed) bool {
 func (f *follower) dataOut(x *parsed) {
 	var c *copyOf
 	in := last(f.before[x.h.PSN], x, func(y *parsed) bool {
-		if y.answer || y.Out || y.Switch != x.Switch {
+		if y.answer || y.Out || y.Switch != x.Switch || x.intact && !y.intact {
 			return false
 		}
 		i := slices.IndexFunc(y.copies, func(c *copyOf) bool { return c.fits(&f.group, x) })
@@ -247,9 +251,13 @@ func (f *follower) answerOut(x *parsed) {
 
 // missing says what did not come of a packet.
 func (f *follower) missing(x *parsed) {
+	if !x.Out && !x.answer && !x.intact {
+		passed := x.seen || slices.ContainsFunc(x.copies, func(c *copyOf) bool { return c.seen })
+		x.note("%s", cli.Either(passed, "its ICRC is wrong: passed on so, for who receives it to drop it", "dropped: its ICRC is wrong (icrc)"))
+	}
 	for _, c := range x.copies {
 		switch {
-		case c.seen:
+		case c.seen || !x.intact:
 		case !f.watched(x.Switch, c.edge):
 			x.note("the copy %s was not watched", goal(c.edge))
 		default:

@@ -111,6 +111,13 @@ func TestExplain(t *testing.T) {
 			s.see(1, false, 1, 2, writeOnly(mcID, first), func(b []byte) { b[len(b)-6] ^= 1 })
 			return append(s, whole(first)[1:]...)
 		}, []uint32{1, 2, 3}, 0, []string{"dropped: its ICRC is wrong (icrc)"}, 1},
+		{"damaged, and passed on", func() scene {
+			s := whole(first)
+			for i := range 3 {
+				s[i].Data[len(s[i].Data)-6] ^= 1
+			}
+			return s
+		}, []uint32{1, 2, 3}, 0, []string{"its ICRC is wrong: passed on so, for who receives it to drop it"}, 0},
 		{"TTL", func() scene {
 			var s scene
 			s.see(1, false, 1, 2, writeOnly(mcID, first), func(b []byte) {

@@ -123,6 +123,8 @@ func changes(a, b *parsed) string {
 		add("syndrome", a.h.AETH.Syndrome.String(), b.h.AETH.Syndrome.String())
 		add("MSN", fmt.Sprint(a.h.AETH.MSN), fmt.Sprint(b.h.AETH.MSN))
 	}
+	add("identification", fmt.Sprintf("0x%04x", a.ip.ID), fmt.Sprintf("0x%04x", b.ip.ID))
+	add("source port", fmt.Sprint(a.udp.SrcPort), fmt.Sprint(b.udp.SrcPort))
 	add("ICRC", fmt.Sprintf("0x%08x", a.icrc), fmt.Sprintf("0x%08x", b.icrc))
 	add("TTL", fmt.Sprint(a.ip.TTL), fmt.Sprint(b.ip.TTL))
 	if a.ip.TOS&3 != 3 && b.ip.TOS&3 == 3 {

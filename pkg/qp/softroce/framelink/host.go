@@ -133,6 +133,9 @@ func New(conn Conn, cfg Config) (*Host, error) {
 // Addr implements link.Link.
 func (h *Host) Addr() netip.Addr { return h.cfg.Prefix.Addr() }
 
+// SeesIdentification implements link.Seeing.
+func (h *Host) SeesIdentification() bool { return true }
+
 // MTU implements link.Link.
 func (h *Host) MTU() int { return h.cfg.MTU }
 

@@ -10,7 +10,10 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/qp/softroce/link"
 )
 
-var _ link.Link = (*Host)(nil)
+var (
+	_ link.Link   = (*Host)(nil)
+	_ link.Seeing = (*Host)(nil)
+)
 
 // Syntax is the form of the strings that Open takes.
 const Syntax = "ADDRESS/LENGTH,tunnel=LOCAL-REMOTE[,gw=ADDRESS][,mtu=BYTES][,mac=MAC]"

@@ -40,6 +40,10 @@ type Rx struct {
 // sizes its window by it.
 type Buffered interface{ RxSpace() int }
 
+// A Seeing link says whether it sees the IPv4 identification of what it receives, and takes
+// packets with any; others take those that their like send.
+type Seeing interface{ SeesIdentification() bool }
+
 // A Link carries packets. Send may be called by many goroutines at once, Recv
 // by one.
 type Link interface {

@@ -319,3 +319,48 @@ func TestTruncatedMessage(t *testing.T) {
 		t.Errorf("%d packets, want 0", n)
 	}
 }
+
+// TestNumbersTurnedRound: a switch has turned the same bits round in the identifications of a
+// flow before the kernel put its packets together. All are taken; one that is damaged, or that was
+// numbered by nobody who sends so, is not.
+func TestNumbersTurnedRound(t *testing.T) {
+	for _, by := range []uint16{0, 1, 0x3f, 0x40, 0xb6c9, 0xffff} {
+		for name, number := range map[string]func(i int) uint16{
+			"rising":   func(i int) uint16 { return uint16(i) },
+			"from 7":   func(i int) uint16 { return uint16(7 + i) },
+			"constant": func(int) uint16 { return 5 },
+		} {
+			l := deaf(RXRaw)
+			var payload []byte
+			const count = 40
+			for i := range count {
+				f := frame(there, here, number(i)^by, rocev2.UDPPort, nil, packet(rocev2.WriteMiddle, 1024, i))
+				switch i {
+				case 9:
+					f[len(f)-100] ^= 4
+				case 20:
+					f = frame(there, here, 0x1234^by, rocev2.UDPPort, nil, packet(rocev2.WriteMiddle, 1024, i))
+				}
+				payload = append(payload, f[rocev2.IPv4Len+rocev2.UDPLen:]...)
+			}
+			data := frame(there, here, number(0)^by, rocev2.UDPPort, nil, payload[:len(payload)-rocev2.ICRCLen])
+			copy(data[len(data)-rocev2.ICRCLen:], payload[len(payload)-rocev2.ICRCLen:])
+			got := l.feed(message{data: data})
+			if len(got) != count-2 || drops(l) != 2 || l.counters.rxDrop[dropICRC].Load() != 2 {
+				t.Errorf("%s, turned round by %#x: %d packets and %d drops, want %d and 2", name, by, len(got), drops(l), count-2)
+			}
+			for i, rx := range got {
+				k := i
+				if i >= 9 {
+					k++
+				}
+				if k >= 20 {
+					k++
+				}
+				if want := packet(rocev2.WriteMiddle, 1024, k); !bytes.Equal(rx.Data, want) {
+					t.Fatalf("%s, turned round by %#x: packet %d is another", name, by, i)
+				}
+			}
+		}
+	}
+}

@@ -18,7 +18,8 @@
 //     ICRC is right for an identification of 0 to 63, which are all that this
 //     package sends. Packets of other senders, which number them in their own
 //     ways, are dropped as rx_drop_icrc. 26 of the 32 bits of the check are
-//     left, and the UDP checksum.
+//     left, and the UDP checksum. So are copies whose identification a switch has
+//     changed: see SeesIdentification.
 //
 // RXAuto, the default, takes RXRaw if the process may.
 //
@@ -28,7 +29,8 @@
 // length to one place leave as one GSO message. On loopback and on virtual
 // links such a message arrives in one piece; RXUDP learns the segment size from
 // the kernel (UDP_GRO), RXRaw finds the path MTU that makes the ICRC of the
-// first segment right. Every offload can be switched off, see Options.
+// first segment right, and the identifications of the others, which count up from the
+// first's, are all like it, or had the same bits turned round by a switch. Every offload can be switched off, see Options.
 //
 // The package imports link, rocev2, qp's errors, golang.org/x/sys/unix and the
 // standard library.

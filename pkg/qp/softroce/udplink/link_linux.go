@@ -42,6 +42,7 @@ type Link struct {
 var (
 	_ link.Link     = (*Link)(nil)
 	_ link.Buffered = (*Link)(nil)
+	_ link.Seeing   = (*Link)(nil)
 )
 
 // Open claims addr, an IPv4 address of this host. The error wraps
@@ -132,6 +133,9 @@ func (l *Link) RxSpace() int {
 	}
 	return n / 2
 }
+
+// SeesIdentification implements link.Seeing: a UDP socket does not show the identification.
+func (l *Link) SeesIdentification() bool { return l.raw != nil }
 
 // RX returns the receive mode in use, RXRaw or RXUDP.
 func (l *Link) RX() RXMode {
