@@ -10,8 +10,8 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// maxPush is about how many bytes of entries go with one message.
-const maxPush = 4 << 20
+// maxPush is about how many bytes of entries go with one message: what is lost with it is sent again.
+const maxPush = 1 << 20
 
 // perform carries out one action.
 func (l *loop) perform(a core.Action) {

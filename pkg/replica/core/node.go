@@ -134,10 +134,23 @@ func (n *Node) state() State {
 }
 
 // Deadline is when Tick must be called if nothing else happens.
-func (n *Node) Deadline() time.Duration { return n.beat }
+func (n *Node) Deadline() time.Duration {
+	due := n.beat
+	if n.lead != nil {
+		for i := range n.lead.peers {
+			if at := n.lead.peers[i].asked.rest; at > 0 {
+				due = min(due, at)
+			}
+		}
+	}
+	return due
+}
 
 // Tick does what is due.
 func (n *Node) Tick(now time.Duration) {
+	if n.lead != nil {
+		n.resume(now)
+	}
 	if now < n.beat {
 		return
 	}

@@ -82,7 +82,7 @@ func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, 
 		took := func(percentile string) float64 {
 			return (x.Write.Latency.Percentile[percentile] + x.Sync.Latency.Percentile[percentile]) / 1e3
 		}
-		return figure{rate: x.Write.Rate * 8, uplink: (linkAfter - link) / x.Write.Bytes, processor: (processorAfter - processor) / (x.Write.Bytes / (1 << 30)),
+		return figure{rate: x.Write.Rate * 8, bytes: x.Write.Bytes, uplink: (linkAfter - link) / x.Write.Bytes, processor: (processorAfter - processor) / (x.Write.Bytes / (1 << 30)),
 			typical: took("50.000000"), p99: took("99.000000")}, nil
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -111,28 +110,15 @@ func (v *volume) start(ctx context.Context, args []string) error {
 	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
+	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
 	defer cancel()
-	for made := false; ; {
-		var out string
-		var err error
-		if !made { // once all hosts are known
-			out, err = v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
-			made = err == nil
-		} else if out, err = v.mcblock("show", name, "-o", "json"); err == nil {
-			var j struct {
-				Primary string   `json:"primary"`
-				Acting  []string `json:"acting"`
-			}
-			if err = json.Unmarshal([]byte(out), &j); err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
-				v.primary = slices.IndexFunc(v.hosts, func(h *lab.HostNode) bool { return h.Name == j.Primary })
-				return nil
-			}
+	for { // once all hosts are known
+		out, err := v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
+		if err == nil {
+			return v.whole(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s", context.Cause(ctx), out)
-		case <-time.After(100 * time.Millisecond): // it is other processes' to become so
+		if pause(limited) != nil {
+			return fmt.Errorf("%w: %s", context.Cause(limited), out)
 		}
 	}
 }
@@ -149,10 +135,12 @@ func (v *volume) config(i int) string {
 	return filepath.Join(v.rack.dir, v.hosts[i].Name+".mcblock.yaml")
 }
 
+func (v *volume) data(i int) string { return filepath.Join(v.rack.dir, v.hosts[i].Name+".data") }
+
 func (v *volume) configText(i int) []byte {
 	h := v.hosts[i]
-	text := fmt.Appendf(nil, "name: %s\nid: %d\naddress: %v\ndata: %s\nsocket: %s\ntls: {cert: %s, key: %s, ca: %s}\netcd:\n  members:\n",
-		h.Name, i+1, h.Addr, filepath.Join(v.rack.dir, h.Name+".data"), h.Socket, h.Files.Cert, h.Files.Key, h.Files.CA)
+	text := fmt.Appendf(nil, "name: %s\nid: %d\naddress: %v\ndata: %s\nsocket: %s\nmetrics: %s\ntls: {cert: %s, key: %s, ca: %s}\netcd:\n  members:\n",
+		h.Name, i+1, h.Addr, v.data(i), h.Socket, metricsAt, h.Files.Cert, h.Files.Key, h.Files.CA)
 	for _, h := range v.hosts {
 		text = fmt.Appendf(text, "    - {name: %s, address: %v}\n", h.Name, h.Addr)
 	}
