@@ -101,7 +101,7 @@ var (
 	errNoMemory = errors.New("no memory for entries: they come again")
 )
 
-// decode reads a message of the protocol. Entries get their data from buffers; it waits for that of the first one.
+// decode reads a message of the protocol. Entries get their data from buffers, for which it waits.
 func decode(ctx context.Context, m *replicav1.Message, buffers pool) (message, error) {
 	out := message{Message: core.Message{Volume: m.GetVolume(), From: memberFrom(m.GetFrom()), To: memberFrom(m.GetTo()),
 		Interval: core.Interval{Since: m.GetInterval().GetSince(), Round: m.GetInterval().GetRound()}}}
@@ -132,20 +132,21 @@ func memberFrom(m *replicav1.Member) core.Member {
 	return core.Member{ID: core.ID(m.GetId()), Incarnation: m.GetIncarnation()}
 }
 
-// push reads a Push. The entries must be those that Prev and Runs name. If memory is short it is made one of the
-// first entries: the others come again.
+// push reads a Push. The entries must be those that Prev and Runs name. If there are more than this program sends, and memory
+// is short, it is made one of the first entries: the others come again.
 func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) error {
 	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: versionsFrom(p.GetRuns()), Reset: p.GetReset_(), Have: p.GetHave()}
 	m.Body = b
 	runs, at := b.Runs, b.Prev.Index
-	for _, raw := range p.GetEntries() {
-		buffer := buffers.try
-		if len(m.entries) == 0 {
-			buffer = func(n int) *Buffer {
-				b, _ := buffers.get(ctx, n) // nil: there is none
-				return b
-			}
+	bytes := 0
+	buffer := func(n int) *Buffer {
+		if bytes += buffers.class(n).size; bytes > maxPush && len(m.entries) > 0 {
+			return buffers.try(n) // there may never be as many as these
 		}
+		b, _ := buffers.get(ctx, n) // nil: there is none
+		return b
+	}
+	for _, raw := range p.GetEntries() {
 		i, err := parseEntry(raw, buffer)
 		if errors.Is(err, errNoMemory) && len(m.entries) > 0 {
 			b.Runs = cutRuns(b.Runs, at)

@@ -84,6 +84,7 @@ func TestBackfillRests(t *testing.T) {
 		w := begun(t, 3, 2)
 		back := w.absent(t, 60, 8)
 		var sent []time.Duration
+		longest := 0
 		w.holds = func(m Message) time.Duration {
 			if _, ok := m.Body.(Chunk); !ok {
 				return 0
@@ -96,7 +97,13 @@ func TestBackfillRests(t *testing.T) {
 			if !c.do(w, w.primary(t)) {
 				t.Fatalf("%s: a call is not taken", c.name)
 			}
+			if back.n.hard.Backfilling {
+				longest = max(longest, len(back.log))
+			}
 		})
+		if n := int((1 + pace) * takes / (20 * time.Millisecond)); longest > n+30 { // writes from one piece to the next
+			t.Errorf("%s: its log becomes %d entries long, and %d come with a piece", c.name, longest, n)
+		}
 		if len(sent) != blocks {
 			t.Errorf("%s: %d pieces", c.name, len(sent))
 		}

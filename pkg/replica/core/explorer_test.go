@@ -1,6 +1,7 @@
 package core
 
 import (
+	"flag"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
@@ -30,6 +31,13 @@ func TestExplorer(t *testing.T) {
 		bound, long budget // of the normal test, and of the long one
 		begin       func(w *world)
 	}{
+		{"all at once", budget{crashes: 1, jumps: 1, losses: 1}, budget{crashes: 2, jumps: 1, losses: 1, delays: 1}, func(w *world) {
+			w.someone(Active, func(h *host) {
+				for range 3 {
+					w.client.write(w, h, 0)
+				}
+			})
+		}},
 		{"writes, and crashes", budget{writes: 2, crashes: 1, jumps: 1}, budget{writes: 3, crashes: 2, jumps: 1}, func(*world) {}},
 		{"other orders", budget{writes: 1, crashes: 1, jumps: 1, delays: 1}, budget{writes: 2, crashes: 1, jumps: 1, delays: 2}, func(*world) {}},
 		{"a flush, and a loss", budget{writes: 1, flushes: 1, crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, flushes: 1, crashes: 2, jumps: 1, losses: 1}, func(*world) {}},
@@ -50,38 +58,50 @@ func TestExplorer(t *testing.T) {
 			w.now += jump
 		}},
 	} {
-		x, bound := explorer{seen: map[uint64]visit{}, more: map[uint64][]visit{}, seed: maphash.MakeSeed(), every: 500}, r.bound
-		if os.Getenv("MCRDMA_LONG") != "" {
-			bound, x.every = r.long, 20_000
+		t.Run(r.name, func(t *testing.T) { explore(t, r.bound, r.long, r.begin) })
+	}
+}
+
+// coreBound replaces the bounds.
+var coreBound = flag.String("core.bound", "", "what the explorer may do: writes,flushes,crashes,jumps,losses,delays")
+
+func explore(t *testing.T, bound, long budget, begin func(w *world)) {
+	x := explorer{seen: map[uint64]visit{}, more: map[uint64][]visit{}, seed: maphash.MakeSeed(), every: 500}
+	if os.Getenv("MCRDMA_LONG") != "" {
+		bound, x.every = long, 20_000
+	}
+	if *coreBound != "" {
+		if _, err := fmt.Sscanf(*coreBound, "%d,%d,%d,%d,%d,%d", &bound.writes, &bound.flushes, &bound.crashes, &bound.jumps, &bound.losses, &bound.delays); err != nil {
+			t.Fatal(err)
 		}
-		w := newWorld(3, 3, 2)
-		w.rnd, w.calm = rand.New(rand.NewPCG(1, 1)), true
-		for _, h := range w.hosts {
-			w.start(h)
-		}
-		w.pass(3 * time.Second)
-		w.pass(0)
-		w.queue = slices.DeleteFunc(w.queue, func(e *event) bool { return e.kind == evTick })
-		w.pass(time.Second) // nothing is under way
-		w.now, w.steps, w.calm = w.now.Truncate(jump)+jump, true, false
-		for _, h := range w.hosts { // all leases are fresh
-			h.n.beat = 0
-		}
-		for _, h := range w.hosts {
-			h.n.Tick(h.clock(w.now))
-			w.settle(h)
-		}
-		w.flush(1000)
-		r.begin(w)
-		start := time.Now()
-		x.explore(&node{w, bound, hosts, nil})
-		if x.err != nil {
-			t.Fatalf("%s: %q: %v", r.name, x.names, x.err)
-		}
-		t.Logf("%s, %+v: %d states by %d steps, %d of them come to rest, %v", r.name, bound, len(x.seen), x.steps, x.rested, time.Since(start).Round(time.Millisecond))
-		if len(x.seen) < 1000 || x.rested < 2 {
-			t.Errorf("%s: %d states only", r.name, len(x.seen))
-		}
+	}
+	w := newWorld(3, 3, 2)
+	w.rnd, w.calm = rand.New(rand.NewPCG(1, 1)), true
+	for _, h := range w.hosts {
+		w.start(h)
+	}
+	w.pass(3 * time.Second)
+	w.pass(0)
+	w.queue = slices.DeleteFunc(w.queue, func(e *event) bool { return e.kind == evTick })
+	w.pass(time.Second) // nothing is under way
+	w.now, w.steps, w.calm = w.now.Truncate(jump)+jump, true, false
+	for _, h := range w.hosts { // all leases are fresh
+		h.n.beat = 0
+	}
+	for _, h := range w.hosts {
+		h.n.Tick(h.clock(w.now))
+		w.settle(h)
+	}
+	w.flush(1000)
+	begin(w)
+	start := time.Now()
+	x.explore(&node{w, bound, hosts | writable, nil})
+	if x.err != nil {
+		t.Fatalf("%q: %v", x.names, x.err)
+	}
+	t.Logf("%+v: %d states by %d steps, %d of them come to rest, %v", bound, len(x.seen), x.steps, x.rested, time.Since(start).Round(time.Millisecond))
+	if len(x.seen) < 1000 || x.rested < 2 {
+		t.Errorf("%d states only", len(x.seen))
 	}
 }
 
@@ -167,13 +187,31 @@ func (x *explorer) fresh(k uint64, v visit) bool {
 type node struct {
 	w       *world
 	b       budget
-	touched uint8 // by the latest step: the hosts that may crash or be written to next
+	touched uint8 // the hosts that may crash next; and writable
 	path    *step
 }
 
 type step struct {
 	name string
 	up   *step
+}
+
+// Beside hosts: the host that is active may be written to next; and the hosts have made a step.
+const (
+	writable = 1 << manager
+	stepped  = 1 << (manager + 1)
+)
+
+// silent are the hosts that have neither sent, nor stored, nor acknowledged anything in a step: for the others they might as
+// well have crashed before.
+func (w *world) silent(after *world) (set uint8) {
+	for i, h := range w.hosts {
+		if x := after.hosts[i]; after.order == w.order && len(x.ops) == len(h.ops) && x.disk.hard == h.disk.hard && x.disk.tail == h.disk.tail &&
+			slices.Equal(x.disk.log, h.disk.log) {
+			set |= 1 << i
+		}
+	}
+	return set
 }
 
 // explore goes through the states, depth first.
@@ -184,6 +222,9 @@ func (x *explorer) explore(n *node) {
 		}
 		c := n.w.clone()
 		f(c)
+		if touched&stepped != 0 {
+			touched &^= stepped | n.w.silent(c)
+		}
 		c.check()
 		c.client.holds(c)
 		x.steps++
@@ -255,9 +296,9 @@ func (n *node) steps(do func(name string, b budget, touched uint8, f func(*world
 	follows := func(name string, touched uint8, f func(*world)) {
 		switch {
 		case first:
-			do(name, n.b, touched&hosts, f)
+			do(name, n.b, touched&hosts|writable|stepped, f)
 		case delayed.delays >= 0 && before&touched != 0:
-			do(name, delayed, touched&hosts, f)
+			do(name, delayed, touched&hosts|writable|stepped, f)
 		}
 		before, first = before|touched, false
 	}
@@ -295,7 +336,7 @@ func (n *node) steps(do func(name string, b budget, touched uint8, f func(*world
 		}
 	}
 	for _, h := range w.hosts {
-		if h.n == nil || n.touched&(1<<h.id) == 0 {
+		if h.n == nil {
 			continue
 		}
 		spend := func(get func(*budget) *int, name string, touched uint8, f func(w *world, h *host)) {
@@ -305,18 +346,25 @@ func (n *node) steps(do func(name string, b budget, touched uint8, f func(*world
 				do(fmt.Sprint(name, " ", h.id), b, touched, of(h, f))
 			}
 		}
-		later := n.touched &^ (2<<h.id - 1) // of two that crash, the order does not matter
-		spend(func(b *budget) *int { return &b.crashes }, "crash", later, func(w *world, h *host) { w.crash(h, 0) })
-		if len(h.ops) > 0 {
-			spend(func(b *budget) *int { return &b.crashes }, "crash, synced", later, func(w *world, h *host) { w.crash(h, len(h.ops)) })
+		if n.touched&(1<<h.id) != 0 {
+			later := n.touched & hosts &^ (2<<h.id - 1) // of two that crash, the order does not matter
+			spend(func(b *budget) *int { return &b.crashes }, "crash", later, func(w *world, h *host) { w.crash(h, 0) })
+			if len(h.ops) > 0 {
+				spend(func(b *budget) *int { return &b.crashes }, "crash, synced", later, func(w *world, h *host) { w.crash(h, len(h.ops)) })
+			}
 		}
-		if h.n.state() == Active {
+		if n.touched&writable != 0 && h.n.state() == Active {
 			spend(func(b *budget) *int { return &b.writes }, "write", n.touched, func(w *world, h *host) { w.client.write(w, h, 0) })
 			spend(func(b *budget) *int { return &b.flushes }, "flush", n.touched, func(w *world, h *host) { w.client.flushAll(w, h) })
 		}
 	}
-	if b := n.b; b.jumps > 0 {
-		b.jumps--
-		do("time passes", b, 0, func(w *world) { w.now += jump })
+	if b := n.b; b.jumps > 0 { // while something else is to come it is late
+		if b.jumps--; len(w.queue) > 0 || slices.ContainsFunc(w.hosts, func(h *host) bool { return h.n != nil && len(h.ops) > 0 }) {
+			b.delays--
+		}
+		if b.delays < 0 {
+			return
+		}
+		do("time passes", b, hosts|writable, func(w *world) { w.now += jump })
 	}
 }

@@ -277,6 +277,9 @@ func (n *Node) storable() uint64 { return min(n.commit, n.stable, n.disk.durable
 func (n *Node) apply() {
 	hard := &n.disk.hard
 	if hard.Backfilling || n.hard.Backfilling {
+		if n.follow.stage == Pulling {
+			n.trim() // what was applied: the store has it, or gets it with later pieces
+		}
 		return
 	}
 	if to := min(hard.Applying, n.log.head().Index); to > n.applied {

@@ -1,21 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 )
-
-const metricsAt = "127.0.0.1:9809"
 
 // Metrics of mcblock that say how a host catches up.
 const (
@@ -110,61 +101,4 @@ func (v *volume) behind(ctx context.Context, host int, write func(context.Contex
 	}
 	after, err := v.metric(v.primary, sentOfLog)
 	return (after - before) / missed.bytes, err
-}
-
-// whole waits until all copies are in the acting set, and learns which host is the primary.
-func (v *volume) whole(ctx context.Context) error {
-	const most = 2 * time.Minute // the copy of a volume
-	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not all copies are in the acting set within %v", most))
-	defer cancel()
-	for {
-		out, err := v.mcblock("show", name, "-o", "json")
-		var j struct {
-			Primary string   `json:"primary"`
-			Acting  []string `json:"acting"`
-		}
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &j)
-		}
-		if err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
-			v.primary = slices.Index(strings.Split(v.names(), ","), j.Primary)
-			return nil
-		}
-		if pause(ctx) != nil {
-			return fmt.Errorf("%w: %s", context.Cause(ctx), out)
-		}
-	}
-}
-
-// pause waits a moment for what is other processes' to become so.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(100 * time.Millisecond):
-		return nil
-	}
-}
-
-// metric asks a host's mcblock for a metric. One that is not there is an error.
-func (v *volume) metric(host int, what string) (float64, error) {
-	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = v.hosts[host].Space.Do(func() (err error) {
-			c, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return c, err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: ready}
-	a, err := client.Get("http://" + metricsAt + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer a.Body.Close()
-	for s := bufio.NewScanner(a.Body); s.Scan(); {
-		if text, ok := strings.CutPrefix(s.Text(), what+" "); ok {
-			return strconv.ParseFloat(text, 64)
-		}
-	}
-	return 0, fmt.Errorf("%s has no metric %s", v.hosts[host].Name, what)
 }

@@ -216,15 +216,3 @@ func small(ctx context.Context, r *rack, o *options) error {
 	fmt.Println(verdict("what an fsync adds, in fdatasyncs", (m[2].typical-m[1].typical)/m[3].typical, 1.5, false))
 	return nil
 }
-
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, more bool) string {
-	word, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		word = "MISSED"
-	}
-	return fmt.Sprintf("%s: %.3g; goal: %s %.3g: %s", what, got, sign, goal, word)
-}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,8 @@ const (
 	name  = "vol"
 	size  = 256 << 20 // bytes of a volume
 	nbdAt = "127.0.0.1:10809"
+
+	metricsAt = "127.0.0.1:9809"
 )
 
 // A rack is a lab of two volumes. The hosts of its second rack are mcbench's, as a device is one program's.
@@ -120,6 +123,40 @@ func (v *volume) start(ctx context.Context, args []string) error {
 		if pause(limited) != nil {
 			return fmt.Errorf("%w: %s", context.Cause(limited), out)
 		}
+	}
+}
+
+// whole waits until all copies are in the acting set, and learns which host is the primary.
+func (v *volume) whole(ctx context.Context) error {
+	const most = 2 * time.Minute // the copy of a volume
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not all copies are in the acting set within %v", most))
+	defer cancel()
+	for {
+		out, err := v.mcblock("show", name, "-o", "json")
+		var j struct {
+			Primary string   `json:"primary"`
+			Acting  []string `json:"acting"`
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &j)
+		}
+		if err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
+			v.primary = slices.Index(strings.Split(v.names(), ","), j.Primary)
+			return nil
+		}
+		if pause(ctx) != nil {
+			return fmt.Errorf("%w: %s", context.Cause(ctx), out)
+		}
+	}
+}
+
+// pause waits a moment for what is other processes' to become so.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(100 * time.Millisecond):
+		return nil
 	}
 }
 
