@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
-	"github.com/mcrdma/mcrdma/pkg/replica/wal"
 )
 
-// maxPush is about how many bytes of entries go with one message.
-const maxPush = 4 << 20
+// maxPush is how many bytes of memory the entries of one message take at most where they arrive: each pool of buffers has
+// more, so that all of them find room, once those before are on disk.
+const maxPush = MaxEntry
 
 // perform carries out one action.
 func (l *loop) perform(a core.Action) {
@@ -74,11 +74,11 @@ func (l *loop) send(m core.Message) {
 
 // attach adds the entries of a Push: as many as go with one message, and at least one.
 func (l *loop) attach(m *message, b core.Push) {
-	bytes, index := int64(0), b.Prev.Index
+	bytes, index := 0, b.Prev.Index
 	for _, r := range b.Runs {
 		for ; index < r.Index; index++ {
 			i := l.content.at(index + 1)
-			if bytes += int64(i.DataLen()) + wal.HeaderSize; bytes > maxPush && len(m.entries) > 0 {
+			if bytes += l.memory.pushed.class(i.DataLen()).size; bytes > maxPush && len(m.entries) > 0 {
 				b.Runs = cutRuns(b.Runs, index)
 				m.Body = b
 				return

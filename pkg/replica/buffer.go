@@ -166,7 +166,9 @@ func newMemory(bytes int, alloc register, short func()) memory {
 }
 
 // wanted says whether a buffer is waited for.
-func (m *memory) wanted() bool { return m.written.wanted() || m.landed.wanted() }
+func (m *memory) wanted() bool {
+	return m.written.wanted() || m.landed.wanted() || m.pushed.wanted()
+}
 
 func (p pool) wanted() bool {
 	for _, c := range p {

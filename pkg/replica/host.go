@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -253,6 +254,10 @@ func (h *Host) metrics(auto promauto.Factory) {
 		auto.NewCounterFunc(prometheus.CounterOpts{Name: "replica_refused_total", Help: "What other hosts have sent and was refused, by what was wrong.",
 			ConstLabels: prometheus.Labels{"what": name}}, func() float64 { return float64(n()) })
 	}
+	for name, n := range map[string]*atomic.Uint64{"log": &h.peers.sentLog, "store": &h.peers.sentStore} {
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: "replica_recovery_bytes_total", Help: "What this host has sent to hosts that lacked it, from logs and stores.",
+			ConstLabels: prometheus.Labels{"of": name}}, func() float64 { return float64(n.Load()) })
+	}
 }
 
 func (h *Host) explain(err error) error {
@@ -318,9 +323,13 @@ func (h *Host) Deliver(s replicav1.Replicas_DeliverServer) error {
 	}
 }
 
-// deliver hands a message to the node, and waits until it has been taken.
+// deliver hands a message to the node, and waits until it has been taken. A piece of the store is taken when the one
+// before has been written: so no more of them come than the disk takes.
 func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
-	x, err := decode(m, v.memory.pushed)
+	waiting, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(v.loop.ctx, cancel)()
+	defer cancel()
+	x, err := decode(waiting, m, v.memory.pushed)
 	if errors.Is(err, errNoMemory) {
 		return nil
 	}
@@ -329,7 +338,11 @@ func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
 	}
 	taken := make(chan struct{})
 	v.loop.post(func() {
-		v.loop.step(x)
+		if _, ok := x.Body.(core.Chunk); ok {
+			v.loop.disk.job(func() error { return nil }, func() { v.loop.step(x) })
+		} else {
+			v.loop.step(x)
+		}
 		close(taken)
 	})
 	select {

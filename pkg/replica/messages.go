@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -100,15 +101,15 @@ var (
 	errNoMemory = errors.New("no memory for entries: they come again")
 )
 
-// decode reads a message of the protocol. Entries get their data from buffers; without one, errNoMemory.
-func decode(m *replicav1.Message, buffers pool) (message, error) {
+// decode reads a message of the protocol. Entries get their data from buffers, for which it waits.
+func decode(ctx context.Context, m *replicav1.Message, buffers pool) (message, error) {
 	out := message{Message: core.Message{Volume: m.GetVolume(), From: memberFrom(m.GetFrom()), To: memberFrom(m.GetTo()),
 		Interval: core.Interval{Since: m.GetInterval().GetSince(), Round: m.GetInterval().GetRound()}}}
 	switch b := m.GetBody().(type) {
 	case *replicav1.Message_Lease:
 		out.Body = core.Lease{Epoch: b.Lease.GetEpoch(), Sent: time.Duration(b.Lease.GetSentNs()), Commit: b.Lease.GetCommit(), Stable: b.Lease.GetStable(), Hurry: b.Lease.GetHurry()}
 	case *replicav1.Message_Push:
-		return out, out.push(b.Push, buffers)
+		return out, out.push(ctx, b.Push, buffers)
 	case *replicav1.Message_Start:
 		out.Body = core.Start{Head: versionFrom(b.Start.GetHead())}
 	case *replicav1.Message_Chunk:
@@ -131,14 +132,22 @@ func memberFrom(m *replicav1.Member) core.Member {
 	return core.Member{ID: core.ID(m.GetId()), Incarnation: m.GetIncarnation()}
 }
 
-// push reads a Push. The entries must be those that Prev and Runs name. If memory is short it is made one of the
-// first entries: the others come again.
-func (m *message) push(p *replicav1.Push, buffers pool) error {
+// push reads a Push. The entries must be those that Prev and Runs name. If there are more than this program sends, and memory
+// is short, it is made one of the first entries: the others come again.
+func (m *message) push(ctx context.Context, p *replicav1.Push, buffers pool) error {
 	b := core.Push{Prev: versionFrom(p.GetPrev()), Runs: versionsFrom(p.GetRuns()), Reset: p.GetReset_(), Have: p.GetHave()}
 	m.Body = b
 	runs, at := b.Runs, b.Prev.Index
+	bytes := 0
+	buffer := func(n int) *Buffer {
+		if bytes += buffers.class(n).size; bytes > maxPush && len(m.entries) > 0 {
+			return buffers.try(n) // there may never be as many as these
+		}
+		b, _ := buffers.get(ctx, n) // nil: there is none
+		return b
+	}
 	for _, raw := range p.GetEntries() {
-		i, err := parseEntry(raw, buffers)
+		i, err := parseEntry(raw, buffer)
 		if errors.Is(err, errNoMemory) && len(m.entries) > 0 {
 			b.Runs = cutRuns(b.Runs, at)
 			m.Body = b
@@ -177,7 +186,7 @@ func cutRuns(runs []core.Version, index uint64) (out []core.Version) {
 }
 
 // parseEntry reads an entry with its data, which it copies.
-func parseEntry(raw []byte, buffers pool) (item, error) {
+func parseEntry(raw []byte, buffer func(n int) *Buffer) (item, error) {
 	e, err := wal.ParseHeader(raw)
 	if err == nil && e.DataLen() != len(raw)-wal.HeaderSize {
 		err = fmt.Errorf("%d bytes with the header of %d", len(raw), e.DataLen())
@@ -185,7 +194,7 @@ func parseEntry(raw []byte, buffers pool) (item, error) {
 	if err != nil {
 		return item{}, err
 	}
-	buf := buffers.try(e.DataLen())
+	buf := buffer(e.DataLen())
 	if buf == nil {
 		return item{}, errNoMemory
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	replicav1 "github.com/mcrdma/mcrdma/api/replica/v1"
 	"github.com/mcrdma/mcrdma/internal/grpcclient"
@@ -31,6 +32,8 @@ type peers struct {
 	own   identity.Identity
 	dial  func(ctx context.Context, target string) (net.Conn, error)
 	log   *slog.Logger
+
+	sentLog, sentStore atomic.Uint64 // bytes of entries and of pieces of stores, their headers too
 
 	mu     sync.Mutex
 	ctx    context.Context
@@ -84,7 +87,7 @@ func (p *peers) connect(h osdmap.Host) (*peer, error) {
 	ctx, end := context.WithCancel(p.ctx)
 	x.end = end
 	p.wg.Go(func() {
-		x.run(ctx)
+		p.run(ctx, x)
 		_ = conn.Close()
 	})
 	return x, nil
@@ -133,7 +136,7 @@ func (p *peers) send(m message) {
 }
 
 // run sends what is queued. What is on its way when the stream ends is lost.
-func (x *peer) run(ctx context.Context) {
+func (p *peers) run(ctx context.Context, x *peer) {
 	var stream replicav1.Replicas_DeliverClient
 	for {
 		var m message
@@ -155,6 +158,18 @@ func (x *peer) run(ctx context.Context) {
 		}
 		if stream.Send(out) != nil {
 			stream = nil
+			continue
 		}
+		p.count(out)
+	}
+}
+
+// count counts what was sent of logs and stores.
+func (p *peers) count(m *replicav1.Message) {
+	for _, e := range m.GetPush().GetEntries() {
+		p.sentLog.Add(uint64(len(e)))
+	}
+	for _, c := range m.GetChunk().GetPieces() {
+		p.sentStore.Add(uint64(len(c.GetData())))
 	}
 }

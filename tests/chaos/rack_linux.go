@@ -22,6 +22,7 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 	"github.com/mcrdma/mcrdma/tests/chaos/orders"
 	"github.com/mcrdma/mcrdma/tests/chaos/powerloss"
+	"github.com/mcrdma/mcrdma/tests/chaos/skew"
 	"github.com/mcrdma/mcrdma/tests/chaos/volume"
 	"github.com/mcrdma/mcrdma/tests/chaos/watch"
 	"github.com/mcrdma/mcrdma/tests/e2e/lab"
@@ -33,12 +34,20 @@ type volumePrograms struct {
 	mcblock, etcd string
 }
 
-// buildVolumes compiles them.
-func buildVolumes(dir string) (volumePrograms, error) {
+// buildVolumes compiles them: such that live by clocks that can be set, if a plan sets them.
+func buildVolumes(dir string, plans ...*volume.Plan) (volumePrograms, error) {
 	p := volumePrograms{lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: "cat"},
 		filepath.Join(dir, "mcblock"), filepath.Join(dir, "etcd")}
 	const module = "github.com/mcrdma/mcrdma/"
-	out, err := exec.Command("go", "build", "-o", dir+"/", module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"cmd/mcblock", module+"tests/chaos/etcd").CombinedOutput()
+	args := []string{"build", "-o", dir + "/"}
+	if slices.ContainsFunc(plans, (*volume.Plan).SetsClocks) {
+		overlay, err := overlay(dir)
+		if err != nil {
+			return p, err
+		}
+		args = append(args, "-overlay", overlay)
+	}
+	out, err := exec.Command("go", append(args, module+"cmd/switchctl", module+"cmd/cmd-daemon", module+"cmd/mcblock", module+"tests/chaos/etcd")...).CombinedOutput()
 	if err != nil {
 		return p, fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -65,7 +74,8 @@ type rack struct {
 	etcdAt   []string
 	etcdIDs  identity.Files
 	follower *lab.Process
-	begun    uint64 // the epoch with which all were there
+	clocks   map[string]*skew.Clock // by host, if the plan sets them
+	begun    uint64                 // the epoch with which all were there
 
 	starting sync.Mutex // of processes that faults have ended
 
@@ -79,6 +89,12 @@ type rack struct {
 func newRack(ctx context.Context, programs volumePrograms, dir string, p *volume.Plan) (*rack, error) {
 	r := &rack{plan: p, programs: programs, blocks: map[string]*lab.Process{}, disks: map[string]*powerloss.Disk{}, told: make(chan struct{})}
 	spec := lab.Spec{Racks: []int{3}, Wired: true, Daemon: daemons, Switches: map[string]lab.Switch{"torA": {NotProgrammable: p.HostsRelay}}}
+	if p.SetsClocks() {
+		if err := r.makeClocks(dir); err != nil {
+			return nil, err
+		}
+		spec.Prepare = r.byClock
+	}
 	if p.Fast {
 		spec.Daemon = "leases: {member: 4s, group: 4s}\n" + fast
 	}
@@ -105,6 +121,7 @@ func (r *rack) start(ctx context.Context) error {
 			args = append(args, "--fast")
 		}
 		r.blocks[h.Name] = &lab.Process{Name: "mcblock of " + h.Name, Space: h.Space, Args: args}
+		r.byClock(r.blocks[h.Name])
 		if r.plan.LosesPower() {
 			if err := r.watch(h.Name); err != nil {
 				return err
@@ -135,6 +152,28 @@ func (r *rack) start(ctx context.Context) error {
 	r.begun = m.Epoch
 	r.lying.Store(r.plan.Lying)
 	return err
+}
+
+// makeClocks makes a clock for each host.
+func (r *rack) makeClocks(dir string) error {
+	r.clocks = map[string]*skew.Clock{}
+	for _, h := range []string{"h1", "h2", "h3"} {
+		c, err := skew.NewClock(filepath.Join(dir, h+".clock"))
+		if err != nil {
+			return err
+		}
+		if r.clocks[h] = c; c.Set(start) != nil {
+			return fmt.Errorf("the clock of %s cannot be set", h)
+		}
+	}
+	return nil
+}
+
+// byClock has a process live by the clock of its host.
+func (r *rack) byClock(p *lab.Process) {
+	if c := r.clocks[p.Space.Name]; c != nil {
+		p.Env = append(p.Env, skew.Variable+"="+c.Name())
+	}
 }
 
 // watch keeps what is on disk of a host's volumes. etcd's files keep all that was written to them.
@@ -326,6 +365,9 @@ func (r *rack) close() error {
 	}
 	for _, d := range r.disks {
 		d.Close()
+	}
+	for _, c := range r.clocks {
+		errs = append(errs, c.Close())
 	}
 	errs = append(errs, lab.Each(r.etcds, (*lab.Process).Stop))
 	return errors.Join(append(errs, r.lab.Close())...)

@@ -37,10 +37,7 @@ func build(dir string, clocks bool) (lab.Programs, error) {
 	const module = "github.com/mcrdma/mcrdma/"
 	args := []string{"build", "-o", dir + "/"}
 	if clocks {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return lab.Programs{}, err
-		}
-		overlay, err := skew.Overlay(dir)
+		overlay, err := overlay(dir)
 		if err != nil {
 			return lab.Programs{}, err
 		}
@@ -51,6 +48,14 @@ func build(dir string, clocks bool) (lab.Programs, error) {
 		return lab.Programs{}, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return lab.Programs{Switchctl: filepath.Join(dir, "switchctl"), Daemon: filepath.Join(dir, "cmd-daemon"), Member: filepath.Join(dir, "app")}, nil
+}
+
+// overlay makes what has programs live by clocks that can be set.
+func overlay(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	return skew.Overlay(dir)
 }
 
 // A run is one plan being carried out.

@@ -131,7 +131,7 @@ func (res *volumeResult) judge(r *rack, h *volume.History) {
 		res.Epochs = r.maps[len(r.maps)-1].Epoch
 	}
 	if r.plan.Quiet() && (res.Longest > effect || res.Epochs != r.begun) {
-		res.Violations = append(res.Violations, fmt.Sprintf("effect: etcd alone was away, an operation took %v, and epoch %d was followed by %d", res.Longest, r.begun, res.Epochs))
+		res.Violations = append(res.Violations, fmt.Sprintf("effect: etcd alone was away, or clocks jumped; an operation took %v, and epoch %d was followed by %d", res.Longest, r.begun, res.Epochs))
 	}
 }
 
@@ -195,6 +195,13 @@ func (r *rack) do(f volume.Fault) (undo func(context.Context) error, err error) 
 		return freeze(r.etcds[node[1]-'1']), nil
 	case volume.EtcdAway:
 		return freeze(r.etcds...), nil
+	case volume.ClockBack, volume.ClockAhead:
+		by := time.Hour
+		if f.What == volume.ClockBack {
+			by = -by
+		}
+		c := r.clocks[node]
+		return func(context.Context) error { return c.Set(start) }, c.Set(start + by)
 	case volume.Cut:
 		return func(context.Context) error { return r.lab.Impair(node, sw.Name, lab.Impairment{}) }, r.lab.Impair(node, sw.Name, lab.Cut)
 	}
@@ -304,7 +311,15 @@ func doVolumes(ctx context.Context, numbers []uint64, liar bool, times int, keep
 		return err
 	}
 	defer os.RemoveAll(base)
-	programs, err := buildVolumes(filepath.Join(base, "bin"))
+	of := volume.Of
+	if liar {
+		of = volume.Liar
+	}
+	var plans []*volume.Plan
+	for _, n := range numbers {
+		plans = append(plans, of(n))
+	}
+	programs, err := buildVolumes(filepath.Join(base, "bin"), plans...)
 	if err != nil {
 		return err
 	}
@@ -312,11 +327,7 @@ func doVolumes(ctx context.Context, numbers []uint64, liar bool, times int, keep
 		return measureVolumes(ctx, programs, base, times)
 	}
 	begun, failed, ops := time.Now(), []string{}, 0
-	for _, n := range numbers {
-		p := volume.Of(n)
-		if liar {
-			p = volume.Liar(n)
-		}
+	for _, p := range plans {
 		res, err := oneVolume(ctx, programs, base, p, keep)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)

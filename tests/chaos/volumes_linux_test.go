@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func volumeRuns(t *testing.T, plans ...*volume.Plan) (results []*volumeResult) {
 	if os.Geteuid() != 0 {
 		testenv.Skip(t, "network namespaces take root")
 	}
-	p, err := buildVolumes(filepath.Join(base, "volumes"))
+	p, err := buildVolumes(filepath.Join(base, "volumes"), plans...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +49,17 @@ func TestVolumesWithoutRace(t *testing.T) {
 		}
 		if i == 0 && res.Losses != 1 {
 			t.Errorf("power was lost once, and all memory %d times", res.Losses)
+		}
+	}
+}
+
+// TestVolumeClocksWithoutRace: clocks of all hosts that jump an hour back and ahead change nothing, not even the map; and
+// a host that starts with a wrong one comes back.
+func TestVolumeClocksWithoutRace(t *testing.T) {
+	rows := slices.DeleteFunc(volume.Rows(), func(p *volume.Plan) bool { return !p.SetsClocks() })
+	for i, res := range volumeRuns(t, rows...) {
+		if len(res.Violations) > 0 {
+			t.Errorf("replay: go run ./tests/chaos -volumes -%s", rows[i].Name())
 		}
 	}
 }

@@ -325,7 +325,7 @@ func TestPushRefused(t *testing.T) {
 
 // stopBeats has no node do what waits for a beat.
 func (w *world) stopBeats() {
-	w.queue = slices.DeleteFunc(w.queue, func(e event) bool { return e.kind == evTick })
+	w.queue = slices.DeleteFunc(w.queue, func(e *event) bool { return e.kind == evTick })
 }
 
 // TestWithoutBeats: beats are for what is lost. All else is done when what it waits for happens.

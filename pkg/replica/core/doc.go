@@ -110,7 +110,9 @@
 // before the tail, its store is copied, piece by piece (Push with Reset, Chunk): the log begins anew at what
 // the primary's store has, new entries come meanwhile, and those before the cursor are applied, others
 // come with a later piece. A piece must not be older than what is applied. The copy is complete
-// when the log has on disk what the newest piece may have. A Reset that comes late would destroy a
+// when the log has on disk what the newest piece may have. Meanwhile the log is trimmed as always. While clients have calls the
+// copy rests after each piece, six times as long as that took. What was sent and has not arrived is sent again after four times as
+// long as what came before it took, and each time after twice as long: a link that is slow does not get more to carry. A Reset that comes late would destroy a
 // member that has been promoted meanwhile: so it names how far the member was, and is void if that has gone on; and
 // while one may be under way the member is not promoted.
 //

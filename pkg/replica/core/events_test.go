@@ -24,9 +24,10 @@ func (w *world) next(end time.Duration) bool {
 func (w *world) take(k int) {
 	e := w.queue[k]
 	w.queue[k] = w.queue[len(w.queue)-1]
+	w.queue[len(w.queue)-1] = nil
 	w.queue = w.queue[:len(w.queue)-1]
 	w.now = max(w.now, e.at)
-	w.happens(e)
+	w.happens(*e)
 }
 
 func (w *world) happens(e event) {

@@ -134,10 +134,23 @@ func (n *Node) state() State {
 }
 
 // Deadline is when Tick must be called if nothing else happens.
-func (n *Node) Deadline() time.Duration { return n.beat }
+func (n *Node) Deadline() time.Duration {
+	due := n.beat
+	if n.lead != nil {
+		for i := range n.lead.peers {
+			if at := n.lead.peers[i].asked.rest; at > 0 {
+				due = min(due, at)
+			}
+		}
+	}
+	return due
+}
 
 // Tick does what is due.
 func (n *Node) Tick(now time.Duration) {
+	if n.lead != nil {
+		n.resume(now)
+	}
 	if now < n.beat {
 		return
 	}
@@ -264,6 +277,9 @@ func (n *Node) storable() uint64 { return min(n.commit, n.stable, n.disk.durable
 func (n *Node) apply() {
 	hard := &n.disk.hard
 	if hard.Backfilling || n.hard.Backfilling {
+		if n.follow.stage == Pulling {
+			n.trim() // what was applied: the store has it, or gets it with later pieces
+		}
 		return
 	}
 	if to := min(hard.Applying, n.log.head().Index); to > n.applied {

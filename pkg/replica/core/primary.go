@@ -20,6 +20,7 @@ type primary struct {
 	acked    uint64  // writes
 	former   uint64  // entries up to this one may have been flushed under former primaries
 	flushes  []flush
+	calls    uint64 // of clients
 	hurried  uint64 // entries up to this one are to become durable without delay
 }
 
@@ -64,21 +65,6 @@ type reset struct {
 
 func (p *peer) resetPending() bool {
 	return p.reset.sent && p.match <= p.reset.have && (p.stage != Filled || p.match < p.reset.tail)
-}
-
-// attempt is what was sent to a member last, and is long to send.
-type attempt struct {
-	from uint64
-	at   time.Duration
-}
-
-// due says whether something is to be sent: it is something else, or has probably been lost.
-func (a *attempt) due(from uint64, now, after time.Duration) bool {
-	if a.at != 0 && a.from == from && now-a.at < after {
-		return false
-	}
-	*a = attempt{from, now}
-	return true
 }
 
 // base is the entry after which it may need entries of the log.
@@ -264,6 +250,14 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 		p.match, p.started, p.stage, p.cursor = r.Received, r.Started, r.Backfill, r.Cursor
 		p.refill = p.refill && p.stage < Pulling
 	}
+	if p.match > was.match {
+		p.pushed.arrived(now)
+	}
+	if p.stage == Pulling && was.stage == Pulling && p.cursor > was.cursor {
+		if p.asked.arrived(now); p.asked.calls != n.lead.calls {
+			p.asked.rest = now + pace*min(p.asked.took, patience*n.cfg.Lease)
+		}
+	}
 	if !was.known || p.match > was.match || p.stage != was.stage || p.cursor != was.cursor || p.started != was.started {
 		n.tend(p, now) // else with the next beat
 	}
@@ -284,7 +278,18 @@ func (n *Node) settle() {
 	n.apply()
 }
 
-// tend sends a member what it lacks next. What is long is sent again when there was time for an answer.
+// resume goes on with backfills that have rested.
+func (n *Node) resume(now time.Duration) {
+	for i := range n.lead.peers {
+		if p := &n.lead.peers[i]; p.asked.rest > 0 && now >= p.asked.rest {
+			p.asked.rest = 0
+			n.tend(p, now)
+		}
+	}
+}
+
+// tend sends a member what it lacks next. What is long is sent again when there was time for an answer. Pieces of the
+// store leave time to clients.
 func (n *Node) tend(p *peer, now time.Duration) {
 	l := n.lead
 	if !p.known {
@@ -313,7 +318,8 @@ func (n *Node) tend(p *peer, now time.Duration) {
 		v, _ := n.log.at(p.match)
 		to(Start{v})
 	}
-	if p.stage == Pulling && p.cursor != Full && p.asked.due(p.cursor, now, n.cfg.Lease) {
+	if p.stage == Pulling && p.cursor != Full && p.asked.rest == 0 && p.asked.due(p.cursor, now, n.cfg.Lease) {
+		p.asked.calls = l.calls
 		to(Chunk{Cursor: p.cursor, Applied: n.applied})
 	}
 	if l.state == Active && p.from == 0 && !p.adding && head-p.match <= n.cfg.Near && l.wanted == nil && !slices.ContainsFunc(l.members, func(m Member) bool { return m.ID == p.member.ID }) {

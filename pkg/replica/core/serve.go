@@ -37,6 +37,7 @@ func (n *Node) Write() (v Version, ok bool) {
 	if l == nil || l.state != Active || n.log.head().Index-n.log.tail.Index >= n.cfg.Limit {
 		return Version{}, false
 	}
+	l.calls++
 	v = Version{l.interval.Since, n.log.head().Index + 1}
 	n.append(v)
 	n.do(Post{v, n.commit, n.stable})
@@ -59,6 +60,7 @@ func (n *Node) Flush(call uint64, now time.Duration) (ok bool) {
 	if n.lead == nil || n.lead.state != Active {
 		return false
 	}
+	n.lead.calls++
 	n.lead.flushes = append(n.lead.flushes, flush{call, n.log.head().Index})
 	n.settle()
 	n.release(now)
@@ -103,6 +105,7 @@ func (n *Node) Read(now time.Duration) (iv Interval, index uint64, ok bool) {
 	if !n.leased(now) {
 		return Interval{}, 0, false
 	}
+	n.lead.calls++
 	return n.lead.interval, n.commit, true
 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 )
@@ -105,15 +106,19 @@ func (e *encoder) state(n *Node) {
 	for i := range l.peers {
 		p := &l.peers[i]
 		e.members(p.member)
-		e.num(uint64(p.heard), uint64(p.lease), p.next, p.match, p.durable, uint64(p.stage), p.cursor, p.pushed.from, uint64(p.pushed.at), p.asked.from, uint64(p.asked.at), p.reset.have, p.reset.tail, p.from)
+		e.num(uint64(p.heard), uint64(p.lease), p.next, p.match, p.durable, uint64(p.stage), p.cursor, p.reset.have, p.reset.tail, p.from)
+		for _, a := range []*attempt{&p.pushed, &p.asked} {
+			e.num(a.from, uint64(a.begun), uint64(a.took), uint64(a.wait), uint64(a.again), uint64(a.rest))
+			e.flag(a.calls == l.calls)
+		}
 		e.flag(p.known, p.started, p.refill, p.reset.sent, p.adding, p.present, p.left, p.promoting)
 	}
 }
 
-// key is the world's state.
-func (w *world) key(b *budget) string {
-	e := &encoder{b: make([]byte, 0, 1024)}
-	e.num(uint64(w.now), uint64(b.writes), uint64(b.flushes), uint64(b.crashes), uint64(b.jumps), uint64(b.losses))
+// key is the world's state, hashed.
+func (w *world) key(seed maphash.Seed, e *encoder) uint64 {
+	e.b = e.b[:0]
+	e.num(uint64(w.now))
 	e.osdmap(&w.osdmap)
 	for _, h := range w.hosts {
 		e.state(h.n)
@@ -138,11 +143,43 @@ func (w *world) key(b *budget) string {
 	}
 	e.versions(w.client.acks)
 	e.versions(w.client.flush)
-	var list []string
-	for _, i := range w.inOrder() { // which decides what comes next without a delay
-		list = append(list, w.queue[i].name())
+	order := w.inOrder() // as far as it matters what is the next: of those that do not commute
+	for k := range resources {
+		e.num(uint64(k))
+		for _, i := range order {
+			if x := w.queue[i]; w.touches(x)&(1<<k) != 0 {
+				e.b = append(e.b, x.name()...)
+			}
+		}
 	}
-	return fmt.Sprint(string(e.b), list)
+	return maphash.Bytes(seed, e.b)
+}
+
+// resources are what events touch: the hosts, and the configuration manager.
+const (
+	manager   = 3
+	resources = manager + 1
+)
+
+// touches are the resources that an event changes or depends on: two that have none in common commute.
+func (w *world) touches(e *event) (set uint8) {
+	switch e.kind {
+	case evPropose, evRead:
+		return 1 << manager
+	case evLoss:
+		return 1 << w.groups[e.g].lead.ID
+	case evForm, evEnd, evAdd:
+		g := w.groups[e.g]
+		set = 1 << g.lead.ID
+		for _, p := range g.members {
+			set |= 1 << p.m.ID
+		}
+		if g.add != nil {
+			set |= 1 << g.add.m.ID
+		}
+		return set
+	}
+	return 1 << e.host.ID
 }
 
 // name names an event.

@@ -17,10 +17,11 @@ type world struct {
 	calm   bool          // no more faults
 	steps  bool          // the explorer says what happens next
 	trace  bool
+	holds  func(Message) time.Duration // what a message takes longer; nil: nothing
 	tally  tally
 	err    error
 	order  uint64
-	queue  []event
+	queue  []*event // which are not changed, as clones have them too
 	hosts  []*host
 	osdmap Map // the configuration manager's
 	away   bool
@@ -147,8 +148,8 @@ func (w *world) later(d time.Duration, e event) {
 		}
 	}
 	w.order++
-	e.at, e.order = w.now+d, w.order
-	w.queue = append(w.queue, e)
+	e.at, e.order, e.text = w.now+d, w.order, ""
+	w.queue = append(w.queue, &e)
 }
 
 // soon is how long something takes.
@@ -318,7 +319,7 @@ func (w *world) perform(h *host, a Action) {
 	case ReadMap:
 		w.ask(event{kind: evRead, host: n.self})
 	case Propose:
-		if w.steps && slices.ContainsFunc(w.queue, func(e event) bool { return e.kind == evPropose && e.host == n.self && e.m.equal(&a.Map) }) {
+		if w.steps && slices.ContainsFunc(w.queue, func(e *event) bool { return e.kind == evPropose && e.host == n.self && e.m.equal(&a.Map) }) {
 			break
 		}
 		w.ask(event{kind: evPropose, host: n.self, m: a.Map})
@@ -407,8 +408,12 @@ func (w *world) sendMessage(h *host, m Message) {
 	if b, ok := m.Body.(Chunk); ok && b.Cursor < blocks {
 		val = h.store.blocks[b.Cursor] // as it is now
 	}
+	held := time.Duration(0)
+	if w.holds != nil {
+		held = w.holds(m)
+	}
 	for range 1 + btoi(w.chance(5)) - btoi(w.chance(5)) {
-		w.later(w.soon(), event{kind: evMessage, host: Member{ID: m.To.ID}, msg: m, val: val})
+		w.later(w.soon()+held, event{kind: evMessage, host: Member{ID: m.To.ID}, msg: m, val: val})
 	}
 }
 

@@ -6,12 +6,13 @@
 //
 //   - 1 MiB writes, 8 at a time: rate, bytes on the primary's link for each of payload, and
 //     the processor time of the primary's process;
-//   - 4 KiB writes, one after the other, with and without an fsync after each: latency.
+//   - 4 KiB writes, one after the other, with and without an fsync after each: latency;
+//   - what a host takes that comes back: a copy of the volume from the writes' rate, and the log of its bytes.
 //
 // It takes root, fio with its nbd engine and iproute2's kernel part (tbf), makes everything itself, and leaves nothing.
 // Run it on a machine that does nothing else:
 //
-//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small]
+//	go run ./tests/bench/volumes [-rates 100,200] [-rounds 5] [-time 5s] [-only large|small|catchup]
 package main
 
 import (
@@ -47,7 +48,7 @@ func main() {
 	flag.StringVar(&o.rates, "rates", "100,200", "of the hosts' links, Mb/s, with commas between")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant runs; medians are shown")
 	flag.DurationVar(&o.span, "time", 5*time.Second, "how long each run takes")
-	flag.StringVar(&o.only, "only", "", "large or small; both if empty")
+	flag.StringVar(&o.only, "only", "", "large, small or catchup; all if empty")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -93,7 +94,7 @@ func run(ctx context.Context, o *options) (err error) {
 		for _, b := range []struct {
 			name string
 			run  func(context.Context, *rack, *options) error
-		}{{"large", large}, {"small", small}} {
+		}{{"large", large}, {"small", small}, {"catchup", catchup}} {
 			if o.only == "" || o.only == b.name {
 				if err := b.run(ctx, r, o); err != nil {
 					return fmt.Errorf("%w\n%s", err, r.logs())
@@ -113,6 +114,7 @@ func load() string {
 // A figure is what one contestant did in one round, or medians of it.
 type figure struct {
 	rate      float64 // bits of payload a second
+	bytes     float64 // of payload
 	uplink    float64 // bytes on the sender's link for each of payload
 	processor float64 // seconds of the sender's process for each GiB of payload
 	typical   float64 // latency, µs
@@ -147,7 +149,7 @@ func contest(ctx context.Context, rounds int, all []*contestant) ([]figure, erro
 			slices.Sort(list)
 			return list[len(list)/2]
 		}
-		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.uplink }),
+		medians = append(medians, figure{m(func(f *figure) float64 { return f.rate }), m(func(f *figure) float64 { return f.bytes }), m(func(f *figure) float64 { return f.uplink }),
 			m(func(f *figure) float64 { return f.processor }), m(func(f *figure) float64 { return f.typical }), m(func(f *figure) float64 { return f.p99 })})
 	}
 	return medians, nil
@@ -213,16 +215,4 @@ func small(ctx context.Context, r *rack, o *options) error {
 	fmt.Println(verdict("volume's latency to mcbench lat's", m[1].typical/m[0].typical, 1.3, false))
 	fmt.Println(verdict("what an fsync adds, in fdatasyncs", (m[2].typical-m[1].typical)/m[3].typical, 1.5, false))
 	return nil
-}
-
-// verdict says whether a figure is where it should be.
-func verdict(what string, got, goal float64, more bool) string {
-	word, sign := "reached", "at most"
-	if more {
-		sign = "at least"
-	}
-	if more && got < goal || !more && got > goal {
-		word = "MISSED"
-	}
-	return fmt.Sprintf("%s: %.3g; goal: %s %.3g: %s", what, got, sign, goal, word)
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -82,7 +85,7 @@ func (v *volume) fio(o *options, args ...string) func(context.Context) (figure, 
 		took := func(percentile string) float64 {
 			return (x.Write.Latency.Percentile[percentile] + x.Sync.Latency.Percentile[percentile]) / 1e3
 		}
-		return figure{rate: x.Write.Rate * 8, uplink: (linkAfter - link) / x.Write.Bytes, processor: (processorAfter - processor) / (x.Write.Bytes / (1 << 30)),
+		return figure{rate: x.Write.Rate * 8, bytes: x.Write.Bytes, uplink: (linkAfter - link) / x.Write.Bytes, processor: (processorAfter - processor) / (x.Write.Bytes / (1 << 30)),
 			typical: took("50.000000"), p99: took("99.000000")}, nil
 	}
 }
@@ -140,4 +143,39 @@ func fdatasync(file string, span time.Duration) (f figure, err error) {
 	slices.Sort(took)
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
 	return figure{typical: us(took[len(took)/2]), p99: us(took[len(took)*99/100])}, nil
+}
+
+// metric asks a host's mcblock for a metric. One that is not there is an error.
+func (v *volume) metric(host int, what string) (float64, error) {
+	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = v.hosts[host].Space.Do(func() (err error) {
+			c, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: ready}
+	a, err := client.Get("http://" + metricsAt + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer a.Body.Close()
+	for s := bufio.NewScanner(a.Body); s.Scan(); {
+		if text, ok := strings.CutPrefix(s.Text(), what+" "); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", v.hosts[host].Name, what)
+}
+
+// verdict says whether a figure is where it should be.
+func verdict(what string, got, goal float64, more bool) string {
+	word, sign := "reached", "at most"
+	if more {
+		sign = "at least"
+	}
+	if more && got < goal || !more && got > goal {
+		word = "MISSED"
+	}
+	return fmt.Sprintf("%s: %.3g; goal: %s %.3g: %s", what, got, sign, goal, word)
 }

@@ -20,6 +20,8 @@ const (
 	name  = "vol"
 	size  = 256 << 20 // bytes of a volume
 	nbdAt = "127.0.0.1:10809"
+
+	metricsAt = "127.0.0.1:9809"
 )
 
 // A rack is a lab of two volumes. The hosts of its second rack are mcbench's, as a device is one program's.
@@ -111,29 +113,50 @@ func (v *volume) start(ctx context.Context, args []string) error {
 	if err := lab.Each(v.blocks, func(p *lab.Process) error { return p.Start(ctx) }); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
+	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("the volume is not there within %v", ready))
 	defer cancel()
-	for made := false; ; {
-		var out string
-		var err error
-		if !made { // once all hosts are known
-			out, err = v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
-			made = err == nil
-		} else if out, err = v.mcblock("show", name, "-o", "json"); err == nil {
-			var j struct {
-				Primary string   `json:"primary"`
-				Acting  []string `json:"acting"`
-			}
-			if err = json.Unmarshal([]byte(out), &j); err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
-				v.primary = slices.IndexFunc(v.hosts, func(h *lab.HostNode) bool { return h.Name == j.Primary })
-				return nil
-			}
+	for { // once all hosts are known
+		out, err := v.mcblock("create", name, "--size", fmt.Sprint(size), "--hosts", v.names())
+		if err == nil {
+			return v.whole(ctx)
 		}
-		select {
-		case <-ctx.Done():
+		if pause(limited) != nil {
+			return fmt.Errorf("%w: %s", context.Cause(limited), out)
+		}
+	}
+}
+
+// whole waits until all copies are in the acting set, and learns which host is the primary.
+func (v *volume) whole(ctx context.Context) error {
+	const most = 2 * time.Minute // the copy of a volume
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("not all copies are in the acting set within %v", most))
+	defer cancel()
+	for {
+		out, err := v.mcblock("show", name, "-o", "json")
+		var j struct {
+			Primary string   `json:"primary"`
+			Acting  []string `json:"acting"`
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &j)
+		}
+		if err == nil && len(j.Acting) == len(v.hosts) && j.Primary != "" {
+			v.primary = slices.Index(strings.Split(v.names(), ","), j.Primary)
+			return nil
+		}
+		if pause(ctx) != nil {
 			return fmt.Errorf("%w: %s", context.Cause(ctx), out)
-		case <-time.After(100 * time.Millisecond): // it is other processes' to become so
 		}
+	}
+}
+
+// pause waits a moment for what is other processes' to become so.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(100 * time.Millisecond):
+		return nil
 	}
 }
 
@@ -149,10 +172,12 @@ func (v *volume) config(i int) string {
 	return filepath.Join(v.rack.dir, v.hosts[i].Name+".mcblock.yaml")
 }
 
+func (v *volume) data(i int) string { return filepath.Join(v.rack.dir, v.hosts[i].Name+".data") }
+
 func (v *volume) configText(i int) []byte {
 	h := v.hosts[i]
-	text := fmt.Appendf(nil, "name: %s\nid: %d\naddress: %v\ndata: %s\nsocket: %s\ntls: {cert: %s, key: %s, ca: %s}\netcd:\n  members:\n",
-		h.Name, i+1, h.Addr, filepath.Join(v.rack.dir, h.Name+".data"), h.Socket, h.Files.Cert, h.Files.Key, h.Files.CA)
+	text := fmt.Appendf(nil, "name: %s\nid: %d\naddress: %v\ndata: %s\nsocket: %s\nmetrics: %s\ntls: {cert: %s, key: %s, ca: %s}\netcd:\n  members:\n",
+		h.Name, i+1, h.Addr, v.data(i), h.Socket, metricsAt, h.Files.Cert, h.Files.Key, h.Files.CA)
 	for _, h := range v.hosts {
 		text = fmt.Appendf(text, "    - {name: %s, address: %v}\n", h.Name, h.Addr)
 	}

@@ -125,5 +125,8 @@ func (c *Clock) Set(ahead time.Duration) error {
 	return err
 }
 
+// Name is that of the file.
+func (c *Clock) Name() string { return c.f.Name() }
+
 // Close closes the file. Programs keep the time that was set last.
 func (c *Clock) Close() error { return c.f.Close() }

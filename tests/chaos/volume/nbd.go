@@ -39,6 +39,9 @@ func connect(c net.Conn, export string) (*conn, error) {
 	if binary.BigEndian.Uint64(hello) != nbdInit || binary.BigEndian.Uint64(hello[8:]) != nbdOption {
 		return nil, fmt.Errorf("no NBD server: it begins with %x", hello)
 	}
+	if flags := binary.BigEndian.Uint16(hello[16:]); flags&nbdFixed != nbdFixed {
+		return nil, fmt.Errorf("the NBD server has flags %x, and not fixed newstyle without zeroes", flags)
+	}
 	b := binary.BigEndian.AppendUint32(nil, nbdFixed)
 	b = binary.BigEndian.AppendUint64(b, nbdOption)
 	b = binary.BigEndian.AppendUint32(b, nbdExport)
@@ -50,7 +53,11 @@ func connect(c net.Conn, export string) (*conn, error) {
 	if _, err := io.ReadFull(c, info); err != nil {
 		return nil, err // the server has no such export, or not yet
 	}
-	return &conn{Conn: c, size: int64(binary.BigEndian.Uint64(info))}, nil //nolint:gosec // of a file
+	size := int64(binary.BigEndian.Uint64(info)) //nolint:gosec // checked
+	if size < 0 {
+		return nil, fmt.Errorf("an export of %x bytes", info[:8])
+	}
+	return &conn{Conn: c, size: size}, nil
 }
 
 // do makes a request, and fills data if it is a read. An errno of the server is an error.

@@ -43,7 +43,9 @@ const (
 	Cut         What = "cut cable"
 	KillEtcd    What = "kill etcd" // one member, with etcd in processes of its own
 	StopEtcd    What = "freeze etcd"
-	EtcdAway    What = "etcd away" // all members are frozen
+	EtcdAway    What = "etcd away"  // all members are frozen
+	ClockBack   What = "clock back" // by an hour: CLOCK_REALTIME of all programs of a host jumps, and jumps back in the end
+	ClockAhead  What = "clock ahead"
 )
 
 // Nodes that are found when the fault is due; others are a host's, as h2, or a member's of etcd, as e2.
@@ -138,6 +140,11 @@ func Rows() []*Plan {
 	// A member of etcd, two, and all.
 	add(Plan{MinSize: 2, OwnEtcd: true, Work: 6000 * ms, Faults: []Fault{{KillEtcd, "e1", 1000 * ms, 3000 * ms}, {StopEtcd, "e2", 2000 * ms, 1000 * ms}, {KillBlock, Replica, 2500 * ms, 500 * ms}}})
 	add(Plan{MinSize: 2, OwnEtcd: true, Work: 62_000 * ms, Faults: []Fault{{EtcdAway, "", 1000 * ms, 60_000 * ms}}})
+	// Clocks jump, of each host and each way, and nothing else happens; and hosts are killed whose clock is wrong.
+	jumps := []Fault{{ClockBack, "h1", 500 * ms, 1500 * ms}, {ClockAhead, "h2", 1000 * ms, 2000 * ms}, {ClockBack, "h3", 1500 * ms, 1000 * ms},
+		{ClockAhead, "h1", 3000 * ms, 2000 * ms}, {ClockBack, "h2", 3500 * ms, 1500 * ms}, {ClockAhead, "h3", 4000 * ms, 1000 * ms}}
+	add(Plan{MinSize: 2, Work: 6000 * ms, Faults: jumps})
+	add(Plan{MinSize: 2, Work: 9000 * ms, Faults: []Fault{{ClockBack, "h1", 500 * ms, 5500 * ms}, {ClockAhead, "h2", 700 * ms, 7300 * ms}, {KillBlock, "h1", 1000 * ms, 500 * ms}, {KillBlock, "h2", 4000 * ms, 500 * ms}}})
 	return rows
 }
 
@@ -154,9 +161,16 @@ func Liar(seed uint64) *Plan {
 	return &Plan{Seed: seed, Blocks: 4, Clients: 3, MinSize: 2, OwnEtcd: true, Lying: true, Work: 3000 * ms, Faults: []Fault{{AllPower, "", 2000 * ms, 100 * ms}}}
 }
 
-// Quiet says whether nothing in the plan may hold up a client: etcd alone is away.
+// Quiet says whether nothing in the plan may hold up a client: etcd alone is away, or clocks jump.
 func (p *Plan) Quiet() bool {
-	return !slices.ContainsFunc(p.Faults, func(f Fault) bool { return !f.What.onEtcd() })
+	return !slices.ContainsFunc(p.Faults, func(f Fault) bool { return !f.What.onEtcd() && !f.What.onClock() })
+}
+
+func (w What) onClock() bool { return w == ClockBack || w == ClockAhead }
+
+// SetsClocks says whether the programs have to be such that live by clocks that can be set.
+func (p *Plan) SetsClocks() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.What.onClock() })
 }
 
 // LosesPower says whether what was not synced has to be known.

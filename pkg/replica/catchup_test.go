@@ -1,0 +1,59 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/pkg/replica/wal"
+)
+
+// TestCatchUpBytes: a replica that comes back gets what it missed by the log, and at most a tenth of that twice, with
+// and without clients that write meanwhile.
+func TestCatchUpBytes(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprint("busy ", busy), func(t *testing.T) {
+			r := newRig(t, 3, 2, 64<<20, Options{})
+			r.acting(3)
+			p := r.primary()
+			back := r.others(p)[0]
+			r.kill(back)
+			r.acting(2)
+			v := r.volume(p)
+			const writes, size = 200, 64 << 10
+			for i := range writes {
+				r.must(v.WriteAt(r.ctx(), bytes.Repeat(fillBlock(i), size/block), int64(i)*size, false))
+			}
+			missed := uint64(writes * (size + wal.HeaderSize))
+			sent := &r.hosts[p].peers.sentLog
+			before := sent.Load()
+			stop := func() (int, int) { return 0, 0 }
+			if busy {
+				end := r.pauses(p)
+				stop = func() (int, int) {
+					_, n := end()
+					return n, n * (block + wal.HeaderSize)
+				}
+			}
+			r.start(back)
+			r.acting(3)
+			n, more := stop() // those that it has missed, and those since
+			got := sent.Load() - before
+			t.Logf("%d bytes missed, %d sent, beside %d writes: %.3f", missed, got, n, float64(got)/float64(missed))
+			if s := r.volume(back).Status(); got < missed || got > (missed+uint64(more))*11/10 || s.Backfilling || r.hosts[p].peers.sentStore.Load() > 0 { //nolint:gosec // not negative
+				t.Errorf("%d bytes were missed, and at most %d more written meanwhile; %d were sent; %+v", missed, more, got, s)
+			}
+		})
+	}
+}
+
+// TestPushFits: the memory that a host has for entries by messages takes all of one message, whatever their size: it
+// waits for it.
+func TestPushFits(t *testing.T) {
+	p := newMemory(4*MaxEntry, nil, nil).pushed // as little as Config allows
+	for _, c := range p {
+		if n := cap(c.free) * c.size; n < maxPush {
+			t.Errorf("%d buffers of %d bytes for messages of %d", cap(c.free), c.size, maxPush)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package core
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// absent has a host crash, and writes so many entries without it. The logs keep so many for it.
+func (w *world) absent(t *testing.T, entries int, keep uint64) (back *host) {
+	t.Helper()
+	p := w.primary(t)
+	for _, h := range w.hosts {
+		h.n.cfg.Keep, h.n.cfg.Limit = keep, 4*keep
+	}
+	back = w.hosts[(p.id+1)%3]
+	w.crash(back, 0)
+	w.pass(time.Second)
+	for i := range entries {
+		w.write(t, i%blocks)
+	}
+	return back
+}
+
+// together passes the time until all hosts are in the acting set.
+func (w *world) together(t *testing.T, each func()) {
+	t.Helper()
+	for range 100_000 {
+		if len(w.osdmap.Acting) == len(w.hosts) && !slices.ContainsFunc(w.osdmap.Acting, func(m Member) bool { return w.host(m) == nil }) {
+			return
+		}
+		each()
+		w.pass(20 * time.Millisecond)
+	}
+	t.Fatalf("it does not come back:\n%s", w.status())
+}
+
+// TestCatchUpBytes: a member that comes back is sent what it missed once, also over a link that takes longer than
+// leases last: then at first a little of it again.
+func TestCatchUpBytes(t *testing.T) {
+	const missed = 300
+	for _, c := range []struct {
+		takes time.Duration // a Push
+		most  int           // entries that are sent
+	}{{0, missed}, {3 * 300 * time.Millisecond, missed}, {10 * 300 * time.Millisecond, missed * 11 / 10}} {
+		w := begun(t, 3, 2)
+		back, sent := w.absent(t, missed, 1000), 0
+		w.holds = func(m Message) time.Duration {
+			p, ok := m.Body.(Push)
+			if !ok {
+				return 0
+			}
+			if len(p.Runs) > 0 {
+				sent += int(p.Runs[len(p.Runs)-1].Index - p.Prev.Index)
+			}
+			return c.takes
+		}
+		w.start(back)
+		w.together(t, func() {})
+		if sent < missed || sent > c.most || w.tally.backfills > 0 {
+			t.Errorf("%d entries were missed, and %d sent, each %d of them in %v; %d backfills", missed, sent, back.n.cfg.Batch, c.takes, w.tally.backfills)
+		}
+		for _, h := range w.hosts {
+			h.n.cfg = w.config(h.id)
+		}
+		w.ends(t)
+	}
+}
+
+// TestBackfillRests: a copy of the store takes a seventh of the time while clients write, read or flush, and all of it
+// while they do not.
+func TestBackfillRests(t *testing.T) {
+	const takes = 200 * time.Millisecond // a piece
+	for _, c := range []struct {
+		name        string
+		do          func(w *world, h *host) bool
+		least, most time.Duration // from one piece to the next
+	}{
+		{"no calls", func(*world, *host) bool { return true }, takes, takes + 20*time.Millisecond},
+		{"writes", func(w *world, h *host) bool { return w.client.write(w, h, 0) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
+		{"reads", func(w *world, h *host) bool { return w.client.read(w, h, 0) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
+		{"flushes", func(w *world, h *host) bool { return w.client.flushAll(w, h) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
+	} {
+		w := begun(t, 3, 2)
+		back := w.absent(t, 60, 8)
+		var sent []time.Duration
+		longest := 0
+		w.holds = func(m Message) time.Duration {
+			if _, ok := m.Body.(Chunk); !ok {
+				return 0
+			}
+			sent = append(sent, w.now)
+			return takes
+		}
+		w.start(back)
+		w.together(t, func() {
+			if !c.do(w, w.primary(t)) {
+				t.Fatalf("%s: a call is not taken", c.name)
+			}
+			if back.n.hard.Backfilling {
+				longest = max(longest, len(back.log))
+			}
+		})
+		if n := int((1 + pace) * takes / (20 * time.Millisecond)); longest > n+30 { // writes from one piece to the next
+			t.Errorf("%s: its log becomes %d entries long, and %d come with a piece", c.name, longest, n)
+		}
+		if len(sent) != blocks {
+			t.Errorf("%s: %d pieces", c.name, len(sent))
+		}
+		for i := range sent[1:] {
+			if d := sent[i+1] - sent[i]; d < c.least || d > c.most {
+				t.Errorf("%s: a piece %v after the one before, want %v to %v", c.name, d, c.least, c.most)
+			}
+		}
+		w.ends(t)
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Metrics of mcblock that say how a host catches up.
+const (
+	backfilling = `mcrdma_block_volume_backfilling{volume="` + name + `"}`
+	sentOfLog   = `mcrdma_block_replica_recovery_bytes_total{of="log"}`
+	sentOfStore = `mcrdma_block_replica_recovery_bytes_total{of="store"}`
+)
+
+// catchup: what clients have while a host gets a copy, and what a host is sent of the log that comes back.
+func catchup(ctx context.Context, r *rack, o *options) error {
+	v := r.volumes[0]
+	write := v.fio(o, "--rw=write", "--bs=1M", "--iodepth=8")
+	back := (v.primary + 1) % len(v.hosts)
+	var off, again []float64
+	var copied float64
+	for range o.rounds {
+		whole, err := write(ctx)
+		if err != nil {
+			return err
+		}
+		with, n, err := v.backfill(ctx, back, write)
+		if err != nil {
+			return err
+		}
+		off, copied = append(off, 1-with.rate/whole.rate), copied+n
+		ratio, err := v.behind(ctx, back, write)
+		if err != nil {
+			return err
+		}
+		again = append(again, ratio)
+	}
+	slices.Sort(off)
+	slices.Sort(again)
+	fmt.Printf("\na host comes back, and 1 MiB is written, 8 at a time (copies of %.1f MiB/s meanwhile):\n", copied/(1<<20)/float64(o.rounds)/o.span.Seconds())
+	fmt.Println(verdict("what a backfill takes of the writes' rate", off[len(off)/2], 0.15, false))
+	fmt.Println(verdict("bytes that are sent from the log for each that was missed", again[len(again)/2], 1.1, false))
+	return nil
+}
+
+// backfill has a host lose its copy, and clients write while it gets one. It returns how, and how many bytes it got meanwhile.
+func (v *volume) backfill(ctx context.Context, host int, write func(context.Context) (figure, error)) (f figure, copied float64, err error) {
+	v.blocks[host].Kill()
+	if err := os.RemoveAll(filepath.Join(v.data(host), "volumes")); err != nil {
+		return f, 0, err
+	}
+	if err := v.blocks[host].Start(ctx); err != nil {
+		return f, 0, err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("no copy is begun within %v", ready))
+	defer cancel()
+	for is := 0.0; is != 1; {
+		if is, err = v.metric(host, backfilling); err != nil {
+			return f, 0, err
+		}
+		if err := pause(limited); err != nil {
+			return f, 0, err
+		}
+	}
+	before, err := v.metric(v.primary, sentOfStore)
+	if err != nil {
+		return f, 0, err
+	}
+	if f, err = write(ctx); err != nil {
+		return f, 0, err
+	}
+	after, err := v.metric(v.primary, sentOfStore)
+	if err != nil {
+		return f, 0, err
+	}
+	if is, err := v.metric(host, backfilling); err != nil || is != 1 {
+		return f, 0, fmt.Errorf("the copy was complete before %v of writes were: a shorter -time is needed; %w", f.rate, err)
+	}
+	return f, after - before, v.whole(ctx)
+}
+
+// behind has a host be away while clients write, and returns what it is sent then to what it has missed.
+func (v *volume) behind(ctx context.Context, host int, write func(context.Context) (figure, error)) (float64, error) {
+	before, err := v.metric(v.primary, sentOfLog)
+	if err != nil {
+		return 0, err
+	}
+	v.blocks[host].Kill()
+	missed, err := write(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := v.blocks[host].Start(ctx); err != nil {
+		return 0, err
+	}
+	if err := v.whole(ctx); err != nil {
+		return 0, err
+	}
+	after, err := v.metric(v.primary, sentOfLog)
+	return (after - before) / missed.bytes, err
+}
