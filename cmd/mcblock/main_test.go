@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -255,7 +256,35 @@ func TestNoMajority(t *testing.T) {
 	}
 	members[1].Close()
 	members[2].Close()
+	plain := func(command string, texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if raw := regexp.MustCompile(`rpc error|desc =|context |etcdserver`).FindString(text); raw != "" {
+				t.Errorf("%s: %q in %s", command, raw, text)
+			}
+		}
+	}
+	defer func() {
+		for _, command := range []string{"status", "doctor", "volume list", "volume show vol", "volume create vol --size 1G", "etcd members", "etcd add h4=127.0.0.1:1", "bench"} {
+			code, stdout, stderr := call(t, append(strings.Fields(command), "--config", config, "--timeout", "300ms")...)
+			if plain(command, stdout, stderr); code != cli.ExitFailure || !strings.Contains(stdout+stderr, "start") {
+				t.Errorf("%s: %d, %s%s", command, code, stdout, stderr)
+			}
+		}
+	}()
+	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the leader notices after an election's time
+		if _, stdout, _ := call(t, "etcd", "members", "--config", config); strings.Contains(stdout, "it has no leader") {
+			break
+		} else if time.Now().After(late) {
+			t.Fatal(stdout)
+		}
+	}
 	code, stdout, stderr := call(t, "status", "--config", config, "--timeout", "3s")
+	plain("status", stdout, stderr)
+	for _, command := range []string{"doctor", "volume list", "volume create vol --size 1G"} {
+		_, stdout, stderr := call(t, append(strings.Fields(command), "--config", config, "--timeout", "300ms")...)
+		plain(command, stdout, stderr)
+	}
 	if code != cli.ExitFailure || strings.Count(stdout, "refused") != 2 || !strings.Contains(stderr, "volumes go on as they are") {
 		t.Errorf("%d, %s, %s", code, stdout, stderr)
 	}

@@ -121,7 +121,7 @@ type server struct {
 	log     *slog.Logger
 	options replica.Options
 	client  *mcrdma.Client // nil: run connects to the daemon
-	trouble func() error   // of the member of etcd that runs here
+	member  *embedded.Member
 
 	closers []func() error // in the order of opening
 }
@@ -159,14 +159,7 @@ func (s *server) run(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	waiting, stopWaiting := context.WithCancel(ctx)
 	defer stopWaiting()
-	go waitFor(waiting, s.log, func() bool { return host.Health().Known }, func(ctx context.Context) string {
-		if s.trouble != nil {
-			if text := memberTrouble(s.cfg, s.trouble()); text != "" {
-				return "etcd: " + text
-			}
-		}
-		return etcdSilent(ctx, s.cfg)
-	})
+	go waitFor(waiting, s.log, func() bool { return host.Health().Known && s.joined() }, s.etcdWaits)
 	at, err := s.export(host, own, failed)
 	if err != nil {
 		return err
@@ -222,7 +215,7 @@ func (s *server) manager(failed chan<- error) (*osdmap.Manager, error) {
 			member.Close()
 			return nil
 		})
-		s.trouble = member.Trouble
+		s.member = member
 		go func() {
 			if err, ok := <-member.Err(); ok {
 				if text := memberTrouble(s.cfg, member.Trouble()); text != "" {
@@ -248,7 +241,7 @@ func (s *server) host(ctx context.Context, m *osdmap.Manager, registry prometheu
 	if s.client == nil {
 		client, err := mcrdma.Dial(ctx, mcrdma.Options{Socket: s.cfg.Socket, Logger: s.log})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the socket of this host's configuration, %s: %w", s.cfg.Socket, err)
 		}
 		s.opened(client.Close)
 		s.client = client

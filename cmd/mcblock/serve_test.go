@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
@@ -208,7 +207,7 @@ func TestBench(t *testing.T) {
 		name := regexp.MustCompile(`bench-[0-9a-f]+`).FindString(r.must("volume list"))
 		_, text, err := r.hosts[0].get(t.Context(), "/metrics")
 		if written := `volume_request_seconds_count{operation="write",volume="` + name + `"} `; !strings.Contains(text, written) || strings.Contains(text, written+"0\n") {
-			return fmt.Errorf("nothing is written: %v", err)
+			return errors.Join(errors.New("nothing is written"), err)
 		}
 		return nil
 	})

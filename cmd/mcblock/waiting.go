@@ -40,6 +40,29 @@ func waitFor(ctx context.Context, log *slog.Logger, there func() bool, what func
 	}
 }
 
+// joined says whether the member of etcd that runs here, if one does, is in its cluster.
+func (s *server) joined() bool {
+	if s.member == nil {
+		return true
+	}
+	select {
+	case <-s.member.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// etcdWaits says why etcd is not there.
+func (s *server) etcdWaits(ctx context.Context) string {
+	if s.member != nil {
+		if text := memberTrouble(s.cfg, s.member.Trouble()); text != "" {
+			return "etcd: " + text
+		}
+	}
+	return etcdSilent(ctx, s.cfg)
+}
+
 // etcdSilent says which parts of etcd do not answer.
 func etcdSilent(ctx context.Context, cfg *config.Config) string {
 	at := map[string]string{}

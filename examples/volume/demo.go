@@ -180,7 +180,7 @@ func (d *demo) show(s *osdmap.State, shown *core.Map) {
 	}
 	passed := ""
 	if n := s.Volumes[i].Map.Epoch - shown.Epoch; shown.Epoch > 0 && n > 1 {
-		passed = fmt.Sprintf(" (%d before it was over at once)", n-1)
+		passed = fmt.Sprintf(" (%d before it %s over at once)", n-1, map[bool]string{true: "was", false: "were"}[n == 2])
 	}
 	*shown = s.Volumes[i].Map
 	var acting []string

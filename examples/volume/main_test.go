@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,9 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/replica/core"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap"
+	"github.com/mcrdma/mcrdma/pkg/replica/osdmap/osdmaptest"
 )
 
 // until waits until the program's output has a text.
@@ -104,6 +109,9 @@ func TestVolume(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
+	if !strings.Contains(out.String(), "\nstopping…") {
+		t.Error("it does not say that it stops")
+	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -122,10 +130,64 @@ func TestUsage(t *testing.T) {
 		"--nbd 127.0.0.1:65534":     "want a loopback address",
 		"--nbd 127.0.0.1":           "want a loopback address",
 		"--size 10X --mcblock true": "--size",
+		"--mcblock /nope":           "--mcblock /nope: stat /nope: no such file or directory: name the program",
+		"--mcblock nope":            "--mcblock nope: executable file not found in $PATH: name the program",
 	} {
 		var out, errs testenv.SyncBuffer
 		if code := command(t.Context(), strings.Fields(args), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: %d, %s; want %q", args, code, errs.String(), want)
+		}
+	}
+}
+
+// TestPorts: that an address for clients is taken is said before anything is started, with what to do.
+func TestPorts(t *testing.T) {
+	at := testenv.Loopback()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at, 10811).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var out, errs testenv.SyncBuffer
+	code := command(t.Context(), []string{"--mcblock", "true", "--nbd", at.String() + ":10809"}, &out, &errs)
+	if want := fmt.Sprintf("%v:10811, for clients of h3, is in use by another program", at); code != 1 || out.String() != "" || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "--nbd") {
+		t.Errorf("%d, %s, %s; want %s", code, out.String(), errs.String(), want)
+	}
+}
+
+// TestShow: each change is told once: of etcd, of the map, also how many were over at once, and that the volume was deleted.
+func TestShow(t *testing.T) {
+	v := osdmaptest.Volume(7, name)
+	first := osdmap.FirstMap(v, 2)
+	second := osdmaptest.Next(first, 1, 1, 2, 3)
+	fifth := osdmaptest.Next(osdmaptest.Next(osdmaptest.Next(second, 2, 2, 3), 2, 2), 2, 2, 3)
+	is := func(m core.Map, away error) osdmap.State {
+		return osdmap.State{Volumes: []osdmap.VolumeState{{Volume: v, Map: m}}, Away: away}
+	}
+	var out strings.Builder
+	d, shown := &demo{out: &out}, core.Map{}
+	for i, c := range []struct {
+		s    osdmap.State
+		want string
+	}{
+		{osdmap.State{}, ""},
+		{is(first, nil), "epoch 1: primary none, acting h1, h2, h3\n"},
+		{is(second, nil), "epoch 2: primary h1, acting h1, h2, h3\n"},
+		{is(second, nil), ""},
+		{is(second, errors.New("frozen")), "etcd does not answer: frozen\n"},
+		{is(second, errors.New("down")), ""},
+		{is(fifth, nil), "etcd answers again\n"},
+		{osdmap.State{Away: osdmap.ErrAway}, "etcd does not answer: the configuration store is away\n"},
+		{osdmap.State{}, "the volume was deleted; Ctrl-C ends this\n"},
+		{osdmap.State{}, ""},
+	} {
+		out.Reset()
+		d.show(&c.s, &shown)
+		if got := out.String(); !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+		if i == 6 && !strings.Contains(out.String(), "epoch 5 (2 before it were over at once): primary h2, acting h2, h3\n") {
+			t.Errorf("epochs that were missed: %s", &out)
 		}
 	}
 }

@@ -37,34 +37,6 @@ func (f Files) Read() (own Identity, until time.Time, err error) {
 	return m.own, m.cert.Leaf.NotAfter, nil
 }
 
-// Trusted says why this side itself would not accept the certificate by the CA, with which
-// others of the same CA will not either; nil: it would, or there are no files. Errors wrap ErrFiles or ErrUntrusted.
-func (f Files) Trusted() error {
-	if f.Plain() {
-		return nil
-	}
-	raw, err := f.read()
-	if err != nil {
-		return err
-	}
-	m, err := f.parse(raw)
-	if err != nil {
-		return err
-	}
-	chain := []*x509.Certificate{m.cert.Leaf}
-	for _, der := range m.cert.Certificate[1:] {
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return fmt.Errorf("identity: %w: %s: %w", ErrFiles, f.Cert, err)
-		}
-		chain = append(chain, c)
-	}
-	if err := m.verify(chain, Identity{}); err != nil {
-		return fmt.Errorf("the CA in %s does not vouch for %s: %w", f.CA, f.Cert, err)
-	}
-	return nil
-}
-
 // Exposed says that all users of this host can read the key, so that each can act as its
 // owner; nil: they cannot, or there is none.
 func (f Files) Exposed() error {

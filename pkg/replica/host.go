@@ -175,7 +175,15 @@ func (h *Host) follow() {
 			return
 		}
 	}
+	away := false
 	for s := range h.cfg.Manager.Watch(h.ctx) {
+		if was := away; was != (s.Away != nil) {
+			if away = !was; away {
+				h.cfg.Log.Warn("the configuration manager does not answer any more", "error", s.Away)
+			} else {
+				h.cfg.Log.Info("the configuration manager answers again")
+			}
+		}
 		for _, err := range s.Faults {
 			h.cfg.Log.Error("a record of the configuration manager cannot be used", "error", err)
 		}

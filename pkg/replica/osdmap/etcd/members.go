@@ -31,6 +31,9 @@ type Member struct {
 // probe is how long a member may take to say how it is.
 const probe = 2 * time.Second
 
+// attempt is how long etcd may take for a change of its members.
+const attempt = 5 * time.Second
+
 func hostPort(urls []string) string {
 	if len(urls) == 0 {
 		return ""
@@ -73,7 +76,7 @@ func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
 	if m.Err = err; err == nil {
 		m.Leader, m.Version, m.Size = st.Leader == m.ID, st.Version, st.DbSize
 		if len(st.Errors) > 0 {
-			m.Err = errors.New(strings.Join(st.Errors, "; "))
+			m.Err = errors.New(strings.ReplaceAll(strings.Join(st.Errors, "; "), "etcdserver: ", "it has "))
 		}
 	} else if w := why.Load(); w != nil {
 		m.Err = *w
@@ -143,10 +146,14 @@ func (s *Store) Add(ctx context.Context, name, peer string) (all map[string]stri
 func (s *Store) change(ctx context.Context, f func(context.Context) (done bool, err error)) error {
 	for {
 		done := false
-		err := s.call(ctx, func(ctx context.Context) (err error) {
+		limited, cancel := context.WithTimeout(ctx, attempt)
+		err := s.call(limited, func(ctx context.Context) (err error) {
 			done, err = f(ctx)
 			return err
 		})
+		if cancel(); errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w; more than half of the members must run: start those that are down", err)
+		}
 		if done {
 			return nil
 		}

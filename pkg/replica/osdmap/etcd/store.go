@@ -128,12 +128,10 @@ func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
 	if err == nil {
 		return nil
 	}
-	w := why.Load()
-	switch ended := errors.Is(err, context.DeadlineExceeded); {
-	case ended && w != nil:
-		err = fmt.Errorf("%w: %w", failure.Plain(err), *w)
-	case ended, errors.Is(err, context.Canceled):
-		err = failure.Plain(err)
+	w, late := why.Load(), errors.Is(err, context.DeadlineExceeded)
+	err = failure.Plain(err)
+	if w != nil && late {
+		err = fmt.Errorf("%w: %w", err, *w)
 	}
 	return fmt.Errorf("etcd at %s: %w", strings.Join(s.endpoints, ", "), err)
 }
