@@ -1,4 +1,4 @@
-// Headers and constants that the merging needs, for any target. PSN and MSN are in two parts: records
+// Headers and constants of an answer and its merging, for any target. PSN and MSN are in two parts: records
 // hold the low 16 bits of each.
 
 const bit<8> OP_ACK = 0x11;
@@ -10,6 +10,30 @@ const bit<8> KIND_DATA = 1; // of a group's sender
 const bit<8> KIND_ACK  = 2;
 const bit<8> KIND_NAK  = 3; // RNR NAKs too
 const bit<8> KIND_CNP  = 4;
+
+header ipv4_t {
+    bit<8>  version_ihl;
+    bit<8>  tos;
+    bit<16> total_len;
+    bit<16> id;
+    bit<16> frag;
+    bit<8>  ttl;
+    bit<8>  proto;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+// Of UDP or TCP.
+header ports_t {
+    bit<16> src;
+    bit<16> dst;
+}
+
+header udp_rest_t {
+    bit<16> length;
+    bit<16> checksum;
+}
 
 header bth_t {
     bit<8>  opcode;
@@ -28,6 +52,14 @@ header aeth_t {
     bit<16> msn_lo;
 }
 
+// As on the wire, least significant byte first.
+header icrc_t {
+    bit<8> b0;
+    bit<8> b1;
+    bit<8> b2;
+    bit<8> b3;
+}
+
 // What ingress finds out, for egress.
 header bridge_t {
     bit<8>  kind;
@@ -38,3 +70,16 @@ header bridge_t {
     bit<32> own;      // what is acknowledged, as a record; of a CNP, the time
     bit<32> low;      // the lowest record so far; of a CNP, the time less the gap
 }
+
+// What the ICRC of an answer covers (IBTA annex A17), as p4src/icrc.p4 has it. The CRC-32 over that and the ICRC
+// itself, as it is on the wire, is always the same.
+#define ICRC_OF_ANSWER                                                             \
+    64w0xffffffffffffffff,                                                         \
+    hdr.ipv4.version_ihl, 8w0xff, hdr.ipv4.total_len, hdr.ipv4.id, hdr.ipv4.frag,  \
+    8w0xff, hdr.ipv4.proto, 16w0xffff, hdr.ipv4.src, hdr.ipv4.dst,                 \
+    hdr.ports.src, hdr.ports.dst, hdr.udp.length, 16w0xffff,                       \
+    hdr.bth.opcode, hdr.bth.flags, hdr.bth.pkey, 8w0xff, hdr.bth.dest_qp,          \
+    hdr.bth.ack_req, hdr.bth.psn_hi, hdr.bth.psn_lo,                               \
+    hdr.aeth.syndrome, hdr.aeth.msn_hi, hdr.aeth.msn_lo
+
+const bit<32> ICRC_RESIDUE = 0x2144df1c;

@@ -203,7 +203,7 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                 if (hdr.bridge.kind == KIND_CNP) {
                     cnp_members.apply();
                 } else if (hdr.aeth.isValid() && hdr.bridge.kind != KIND_NONE) {
-                    if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48 || ig.crc != 0x2144df1c) { // CRC over itself
+                    if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48 || ig.crc != ICRC_RESIDUE) {
                         discard();
                     }
                 }

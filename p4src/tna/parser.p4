@@ -6,42 +6,11 @@ header ethernet_t {
     bit<16> type;
 }
 
-header ipv4_t {
-    bit<8>  version_ihl;
-    bit<8>  tos;
-    bit<16> total_len;
-    bit<16> id;
-    bit<16> frag;
-    bit<8>  ttl;
-    bit<8>  proto;
-    bit<16> checksum;
-    bit<32> src;
-    bit<32> dst;
-}
-
-header ports_t {
-    bit<16> src;
-    bit<16> dst;
-}
-
-header udp_rest_t {
-    bit<16> length;
-    bit<16> checksum;
-}
-
 header reth_t {
     bit<32> va_hi;
     bit<32> va_lo;
     bit<32> rkey;
     bit<32> length;
-}
-
-// As on the wire, least significant byte first.
-header icrc_t {
-    bit<8> b0;
-    bit<8> b1;
-    bit<8> b2;
-    bit<8> b3;
 }
 
 struct headers {
@@ -192,13 +161,3 @@ control EgressDeparser(packet_out packet, inout headers hdr, in egress_meta eg,
         packet.emit(hdr.icrc);
     }
 }
-
-// What the ICRC of an answer covers (IBTA annex A17), as p4src/icrc.p4 has it.
-#define ICRC_OF_ANSWER                                                             \
-    64w0xffffffffffffffff,                                                         \
-    hdr.ipv4.version_ihl, 8w0xff, hdr.ipv4.total_len, hdr.ipv4.id, hdr.ipv4.frag,  \
-    8w0xff, hdr.ipv4.proto, 16w0xffff, hdr.ipv4.src, hdr.ipv4.dst,                 \
-    hdr.ports.src, hdr.ports.dst, hdr.udp.length, 16w0xffff,                       \
-    hdr.bth.opcode, hdr.bth.flags, hdr.bth.pkey, 8w0xff, hdr.bth.dest_qp,          \
-    hdr.bth.ack_req, hdr.bth.psn_hi, hdr.bth.psn_lo,                               \
-    hdr.aeth.syndrome, hdr.aeth.msn_hi, hdr.aeth.msn_lo

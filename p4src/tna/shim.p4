@@ -1,5 +1,5 @@
 // The merging on v1model, so that it runs on bmv2 and the embedded switch: each stateful operation as
-// read, modify and write. A frame is what ingress has found out in tna.p4, and an answer; it comes back merged.
+// read, modify and write. A frame is what the tables of tna.p4 say, and an answer from IP on; it comes back merged.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -15,6 +15,7 @@
         reg.write((bit<32>)m.slot, value);                                         \
     }
 #define EXECUTE(name, to) name(to);
+#define WHOLE_CRC 64w0x100000000
 #define AFTER(a, b) ((int<32>)((a) - (b)) > 0)
 #define NEGATIVE(a, b, k) ((int<32>)((a) - (b)) + (k) < 0)
 
@@ -29,10 +30,14 @@ header frame_t {
 }
 
 struct headers {
-    frame_t  frame;
-    bridge_t bridge;
-    bth_t    bth;
-    aeth_t   aeth;
+    frame_t    frame;
+    bridge_t   bridge;
+    ipv4_t     ipv4;
+    ports_t    ports;
+    udp_rest_t udp;
+    bth_t      bth;
+    aeth_t     aeth;
+    icrc_t     icrc;
 }
 
 struct metadata {}
@@ -41,8 +46,12 @@ parser parse(packet_in packet, out headers hdr, inout metadata meta, inout stand
     state start {
         packet.extract(hdr.frame);
         packet.extract(hdr.bridge);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.ports);
+        packet.extract(hdr.udp);
         packet.extract(hdr.bth);
         packet.extract(hdr.aeth);
+        packet.extract(hdr.icrc);
         transition accept;
     }
 }
@@ -51,7 +60,12 @@ control ingress(inout headers hdr, inout metadata meta, inout standard_metadata_
     Admit() admit;
     apply {
         std.egress_spec = std.ingress_port;
+        bit<32> crc;
+        hash(crc, HashAlgorithm.crc32, 32w0, { ICRC_OF_ANSWER, hdr.icrc.b0, hdr.icrc.b1, hdr.icrc.b2, hdr.icrc.b3 }, WHOLE_CRC);
         admit.apply(hdr.bridge, hdr.bth, hdr.aeth, hdr.frame.now, hdr.frame.gap, hdr.frame.drop);
+        if (hdr.bridge.kind != KIND_CNP && crc != ICRC_RESIDUE) {
+            hdr.frame.drop = 1;
+        }
     }
 }
 
@@ -60,6 +74,12 @@ control egress(inout headers hdr, inout metadata meta, inout standard_metadata_t
     apply {
         if (hdr.frame.drop == 0 && hdr.bridge.kind != KIND_DATA) {
             merge.apply(hdr.bridge, hdr.bth, hdr.aeth, hdr.frame.drop);
+            bit<32> crc;
+            hash(crc, HashAlgorithm.crc32, 32w0, { ICRC_OF_ANSWER }, WHOLE_CRC);
+            hdr.icrc.b0 = crc[7:0];
+            hdr.icrc.b1 = crc[15:8];
+            hdr.icrc.b2 = crc[23:16];
+            hdr.icrc.b3 = crc[31:24];
         }
     }
 }
@@ -72,8 +92,12 @@ control deparse(packet_out packet, in headers hdr) {
     apply {
         packet.emit(hdr.frame);
         packet.emit(hdr.bridge);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.ports);
+        packet.emit(hdr.udp);
         packet.emit(hdr.bth);
         packet.emit(hdr.aeth);
+        packet.emit(hdr.icrc);
     }
 }
 

@@ -1,6 +1,7 @@
 package tna_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"os"
@@ -25,8 +26,8 @@ const (
 
 	atNow, atGap, atDrop          = 0, 4, 8
 	atKind, atIndex, atSlot       = 9, 10, 11
-	atMembers, atBTH              = 13, 25
-	atPSN, atSyndrome, atMSN, end = 34, 37, 38, 41
+	atMembers, atIP, atBTH        = 13, 25, 53
+	atPSN, atSyndrome, atMSN, end = 62, 65, 66, 73
 )
 
 // A shim is the compiled program, and beside it the group as it must be.
@@ -88,7 +89,7 @@ func (s *shim) check(where any) {
 
 func (s *shim) send(psn rocev2.PSN) {
 	s.want.Send(psn)
-	s.process(kindData, 0x0a, ackmerge.Answer{PSN: psn}, 0)
+	s.process(s.frame(kindData, byte(rocev2.WriteOnly), ackmerge.Answer{PSN: psn}, 0), 0)
 }
 
 // merge has an answer merged by the program and by package packed.
@@ -99,38 +100,48 @@ func (s *shim) merge(where any, a ackmerge.Answer, now time.Duration) (ackmerge.
 		opcode = rocev2.CNP
 	}
 	want, verdict := packed.Merge(&s.c, &s.want, a, now)
-	out := s.process(kindACK, byte(opcode), a, now)
+	out := s.process(s.frame(kindACK, byte(opcode), a, now), now)
 	if pass := out[atDrop] == 0; pass != (verdict == ackmerge.Pass) {
 		s.Fatalf("%v: %+v of %+v: passed on is %v, expected %v, %v", where, a, s.c, pass, want, verdict)
 	}
 	if verdict == ackmerge.Pass && !a.CNP {
 		got := ackmerge.Answer{Member: a.Member, Syndrome: rocev2.Syndrome(out[atSyndrome]),
 			PSN: rocev2.PSN(binary.BigEndian.Uint32(out[atPSN-1:])) & rocev2.Mask24, MSN: binary.BigEndian.Uint32(out[atMSN-1:]) & rocev2.Mask24}
-		if got != want {
-			s.Fatalf("%v: %+v of %+v becomes\n%+v, expected\n%+v", where, a, s.c, got, want)
+		if got != want || !rocev2.VerifyICRC(out[atIP:]) {
+			s.Fatalf("%v: %+v of %+v becomes\n%+v, ICRC right: %v; expected\n%+v", where, a, s.c, got, rocev2.VerifyICRC(out[atIP:]), want)
 		}
 	}
 	return want, verdict
 }
 
-func (s *shim) process(kind, opcode byte, a ackmerge.Answer, now time.Duration) (out []byte) {
-	s.Helper()
+// frame returns a frame of shim.p4.
+func (s *shim) frame(kind, opcode byte, a ackmerge.Answer, now time.Duration) []byte {
 	b := make([]byte, end)
 	put := binary.BigEndian
-	put.PutUint32(b[atMSN-1:], a.MSN)
-	put.PutUint32(b[atPSN-1:], uint32(a.PSN))
 	put.PutUint32(b[atNow:], uint32(now))
 	put.PutUint32(b[atGap:], s.c.CNPGap)
 	put.PutUint16(b[atSlot:], slot)
 	put.PutUint16(b[atMembers:], s.c.Members)
-	b[atKind], b[atIndex], b[atBTH], b[atSyndrome] = kind, byte(a.Member), opcode, byte(a.Syndrome)
+	b[atKind], b[atIndex] = kind, byte(a.Member)
+	ip := b[atIP:]
+	copy(ip, []byte{0x45, 2, 0, 48, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, byte(a.Member), 10, 0, 1, 1,
+		0xc0, 0x11, 0x12, 0xb7, 0, 28, 0, 0, opcode, 0, 0xff, 0xff, 0, 0x80, 0, 7})
+	put.PutUint32(b[atMSN-1:], a.MSN)
+	put.PutUint32(b[atPSN-1:], uint32(a.PSN))
+	b[atSyndrome] = byte(a.Syndrome)
+	rocev2.PutICRC(ip)
+	return b
+}
+
+func (s *shim) process(frame []byte, now time.Duration) (out []byte) {
+	s.Helper()
 	n := 0
-	s.p.Process(now, 1, b, func(_ uint16, frame []byte) {
+	s.p.Process(now, 1, frame, func(_ uint16, frame []byte) {
 		out = append(out, frame...)
 		n++
 	})
 	if n != 1 || len(out) != end {
-		s.Fatalf("of %x there came %d frames, %x", b, n, out)
+		s.Fatalf("of %x there came %d frames, %x", frame, n, out)
 	}
 	return out
 }
@@ -199,5 +210,27 @@ func TestShimRandom(t *testing.T) {
 	}
 	if passed < total/10 {
 		t.Errorf("%d of %d answers were passed on", passed, total)
+	}
+}
+
+// TestShimCorruption: an answer in which any bit has changed that the ICRC covers goes no further, and changes nothing.
+func TestShimCorruption(t *testing.T) {
+	s := newShim(t)
+	s.group(&ackmerge.Config{Members: 3, Epoch: 1, InitialPSN: 7}, true, 0)
+	s.send(9)
+	intact := s.frame(kindACK, byte(rocev2.Acknowledge), ackmerge.Answer{PSN: 8, MSN: 1, Syndrome: rocev2.AckNoLimit}, 0)
+	for bit := atIP * 8; bit < end*8; bit++ {
+		spoiled := bytes.Clone(intact)
+		spoiled[bit/8] ^= 1 << (bit % 8)
+		if rocev2.VerifyICRC(spoiled[atIP:]) {
+			continue // not covered
+		}
+		if spoiled[atBTH] == byte(rocev2.CNP) {
+			t.Fatal("an ACK became a CNP")
+		}
+		if out := s.process(spoiled, 0); out[atDrop] == 0 {
+			t.Errorf("bit %d of byte %d has changed, and the answer goes on", bit%8, bit/8-atIP)
+		}
+		s.check(bit)
 	}
 }
