@@ -7,8 +7,8 @@
 // the rewriting does to the ICRC depends on what changes alone, and constants from
 // the control plane, XORed into IPv4 identification and UDP source port, cancel it: one of
 // a copy's address and QPN, one of a region's rkey. What has the constant 0, since its change
-// is not constant (the VA moves, or no region is there) or nobody wants it, is computed
-// anew, and then checked before.
+// is not constant (the VA moves, or no region is there) or it is not wanted, is computed
+// anew, and checked before.
 
 // The sum of all words in the UDP checksum that a neutral copy changes, inverted.
 control UdpSum(in headers hdr, out bit<16> value) {

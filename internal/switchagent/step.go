@@ -68,7 +68,7 @@ type step struct {
 	coming       planner.Branches // held too, while the step changes to one that makes no copies
 	behind       bool             // some branch is not held as it should be
 	problems     []string
-	recomputes   string // why copies do not keep their ICRC; "": they do, or nobody asks for it
+	recomputes   string // why copies do not keep their ICRC; "": they do, or are not to
 	persisted    []byte // the record as it was stored
 }
 

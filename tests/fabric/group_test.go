@@ -38,6 +38,7 @@ func groups(t *testing.T, cases ...groupCase) {
 			check := func(g *Group) {
 				f.CheckDelivery(g)
 				f.CheckAcks(g)
+				f.CheckFlows(g)
 				f.CheckDelivery(g)
 				f.CheckAcks(g)
 				if p := f.Problems(g); p != nil {

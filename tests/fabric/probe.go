@@ -49,7 +49,7 @@ func (p *Probe) run(flow uint16, psn rocev2.PSN) {
 		p.sent = append(p.sent, time.Now())
 		p.mu.Unlock()
 		psn = psn.Add(1)
-		p.f.write(p.g, flow, uint32(psn), 64, binary.BigEndian.AppendUint64(p.id[:16:16], n))
+		p.f.write(p.g, flow, rocev2.WriteOnly, uint32(psn), 64, binary.BigEndian.AppendUint64(p.id[:16:16], n))
 		select {
 		case <-tick.C:
 		case <-p.stop:

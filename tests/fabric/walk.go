@@ -3,6 +3,7 @@ package fabric
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -70,20 +71,20 @@ func (h *host) packet(to netip.Addr, flow uint16, hd rocev2.Headers, payload []b
 	return b
 }
 
-// write sends a WRITE of one packet to a group. Its data are payload, for the byte
-// at that offset of the region.
-func (f *Fabric) write(g *Group, flow uint16, psn uint32, offset uint64, payload []byte) {
+// write sends a WRITE of one packet to a group, or a packet of a longer one. Its data are
+// payload, for the byte at that offset of the region.
+func (f *Fabric) write(g *Group, flow uint16, op rocev2.Opcode, psn uint32, offset uint64, payload []byte) {
 	h := f.host(g.Sender)
-	hd := rocev2.Headers{BTH: rocev2.BTH{Opcode: rocev2.WriteOnly, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(g.MCID),
+	hd := rocev2.Headers{BTH: rocev2.BTH{Opcode: op, PKey: rocev2.DefaultPKey, MigReq: true, DestQP: rocev2.QPN(g.MCID),
 		AckReq: true, PSN: rocev2.PSN(psn)}, RETH: rocev2.RETH{VA: g.VA + offset, RKey: g.RKey, Length: uint32(len(payload))}}
 	h.send(h.packet(f.address(g), flow, hd, payload))
 }
 
 // Walk sends one packet to a group, the next in sequence, and reports what becomes
 // of it. Packets of different flows may go different ways.
-func (f *Fabric) Walk(g *Group, flow uint16) *Walk { return f.walk(g, flow, arrival) }
+func (f *Fabric) Walk(g *Group, flow uint16) *Walk { return f.walk(g, flow, rocev2.WriteOnly, arrival) }
 
-func (f *Fabric) walk(g *Group, flow uint16, arrival time.Duration) *Walk {
+func (f *Fabric) walk(g *Group, flow uint16, op rocev2.Opcode, arrival time.Duration) *Walk {
 	w := &Walk{Copies: map[string][]Copy{}, Crossed: map[Hop]int{}}
 	var mu sync.Mutex
 	missing := map[string]bool{}
@@ -122,7 +123,7 @@ func (f *Fabric) walk(g *Group, flow uint16, arrival time.Duration) *Walk {
 	f.tap.Store(&see)
 	defer f.tap.Store(nil)
 	g.sent = uint32(rocev2.PSN(g.sent).Add(1))
-	f.write(g, flow, g.sent, 64, id)
+	f.write(g, flow, op, g.sent, 64, id)
 	for deadline := time.After(arrival); ; {
 		mu.Lock()
 		all := len(missing) == 0
@@ -156,13 +157,27 @@ func (f *Fabric) CheckDelivery(g *Group) {
 	}
 }
 
+// CheckFlows sends messages of several flows to a group, and checks that all packets of
+// each, those with a RETH and those without, cross the same wires, so that none overtakes another.
+func (f *Fabric) CheckFlows(g *Group) {
+	f.t.Helper()
+	for flow := range uint16(8) {
+		first := f.walk(g, flow*977, rocev2.WriteFirst, arrival)
+		for _, op := range []rocev2.Opcode{rocev2.WriteMiddle, rocev2.WriteLast} {
+			if w := f.walk(g, flow*977, op, arrival); !maps.Equal(w.Crossed, first.Crossed) {
+				f.t.Errorf("flow %d of the group from %s: %v crosses\n%v, and the first packet\n%v", flow, g.Sender, op, w.Crossed, first.Crossed)
+			}
+		}
+	}
+}
+
 // Repaired waits until packets of all flows reach all receivers of a group, as
 // CheckDelivery wants it.
 func (f *Fabric) Repaired(g *Group) {
 	f.t.Helper()
 	f.eventually("repairing a group", func() error {
 		for flow := range uint16(8) {
-			if err := f.delivered(g, f.walk(g, flow*977, arrival/20)); err != nil {
+			if err := f.delivered(g, f.walk(g, flow*977, rocev2.WriteOnly, arrival/20)); err != nil {
 				return err
 			}
 		}

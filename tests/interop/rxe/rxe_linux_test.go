@@ -28,8 +28,12 @@ var lossySizes = append(slices.Clone(sizes[:len(sizes)-2]), 1<<17-1)
 
 var opcodes = []qp.Opcode{qp.OpSend, qp.OpSendImm, qp.OpWrite, qp.OpWriteImm, qp.OpRead}
 
-// A pair is two endpoints.
-type pair struct{ a, b *peer }
+// A pair is two endpoints. What a sends is for a queue pair and a region that b does not
+// have, if a switch is to turn them into those that it has.
+type pair struct {
+	a, b  *peer
+	turns rocev2.HeaderChange
+}
 
 // connect makes a queue pair on each end and connects them. The PSNs wrap soon.
 func (p pair) connect(t *testing.T, c peerproto.Connect) {
@@ -44,7 +48,10 @@ func (p pair) connect(t *testing.T, c peerproto.Connect) {
 		peer *peerproto.Endpoint
 	}{{p.a, eb}, {p.b, ea}} {
 		c := c
-		c.Peer = *end.peer
+		if c.Peer = *end.peer; end.p == p.a {
+			c.Peer.QPN ^= p.turns.QPN
+			c.Peer.RKey ^= p.turns.RKey
+		}
 		end.p.ask(t, peerproto.Request{Connect: &c})
 	}
 }
@@ -146,12 +153,38 @@ func (p pair) matrix(t *testing.T, l *testLab, mtus []int) {
 
 func TestKernelToKernel(t *testing.T) {
 	l := getLab(t, 4200, 2)
-	pair{l.guestPeer(t, 0), l.guestPeer(t, 1)}.matrix(t, l, []int{1024})
+	pair{a: l.guestPeer(t, 0), b: l.guestPeer(t, 1)}.matrix(t, l, []int{1024})
 }
 
 func TestSoftroceToKernel(t *testing.T) {
 	l := getLab(t, 4200, 1)
-	pair{l.hostPeer(t), l.guestPeer(t, 0)}.matrix(t, l, []int{256, 512, 1024, 2048, 4096})
+	pair{a: l.hostPeer(t), b: l.guestPeer(t, 0)}.matrix(t, l, []int{256, 512, 1024, 2048, 4096})
+}
+
+// TestNeutral: the kernel takes packets whose QPN and rkey were rewritten on the way, under the
+// ICRC that they were sent with: identification and source port keep it right. Those that
+// were damaged, too, it drops.
+func TestNeutral(t *testing.T) {
+	l := getLab(t, 4200, 1)
+	p := pair{a: l.hostPeer(t), b: l.guestPeer(t, 0), turns: rocev2.HeaderChange{QPN: 0xa5c3f1, RKey: 0xdeadbeef}}
+	short := []int{0, 1, 2, 3, 4, 5, 7, 31, 64, 255, 256, 257, 1023, 1024, 1025, 2047, 3001, 4093, 4094, 4095, 4096, 4097, 20_001}
+	for _, n := range networks {
+		for _, mtu := range []int{1024, 4096} {
+			t.Run(fmt.Sprintf("%s/mtu%d", n.name, mtu), func(t *testing.T) {
+				to := p.b.ask(t, peerproto.Request{Create: &peerproto.Create{}}).Endpoint.Addr
+				imp := n.imp
+				imp.To, imp.Rewrite, imp.Seed = to.As4(), p.turns, imp.Seed+uint64(mtu)
+				l.lab.Impair(imp)
+				p.connect(t, usual(mtu))
+				p.batches(t, short, uint64(mtu))
+				st := l.lab.Impair(vm.Impairment{})
+				t.Logf("%+v", st)
+				if st.Rewritten < 100 || (st.Corrupted > 0) != (n.imp.Corrupt > 0) {
+					t.Errorf("the network did not do as told: %+v", st)
+				}
+			})
+		}
+	}
 }
 
 // TestVariants tries the other ways in which softroce reaches the network.
@@ -167,7 +200,7 @@ func TestVariants(t *testing.T) {
 		fmt.Sprintf("softroce:10.77.0.9/24,mtu=4200,tunnel=127.0.0.1:0-%v", tunnel),
 	} {
 		t.Run(device, func(t *testing.T) {
-			p := pair{l.startHostPeer(t, device), l.guestPeer(t, 0)}
+			p := pair{a: l.startHostPeer(t, device), b: l.guestPeer(t, 0)}
 			for _, mtu := range []int{256, 4096} {
 				p.connect(t, usual(mtu))
 				p.batches(t, sizes, uint64(mtu))
@@ -187,7 +220,7 @@ func TestVariants(t *testing.T) {
 // cannot check instead of taking it on trust. See package udplink.
 func TestUnprivilegedReceive(t *testing.T) {
 	l := getLab(t, 4200, 1)
-	p := pair{l.startHostPeer(t, "softroce:"+vm.HostAddr.Addr().String()+"?rx=udp"), l.guestPeer(t, 0)}
+	p := pair{a: l.startHostPeer(t, "softroce:"+vm.HostAddr.Addr().String()+"?rx=udp"), b: l.guestPeer(t, 0)}
 	c := usual(1024)
 	c.RetryCnt = 1
 	p.connect(t, c)
@@ -220,7 +253,7 @@ func TestDeviceInGuest(t *testing.T) {
 // TestEthernetMTU uses a link of the usual MTU, on which IB's is 1024.
 func TestEthernetMTU(t *testing.T) {
 	l := getLab(t, 1500, 1)
-	p := pair{l.hostPeer(t), l.guestPeer(t, 0)}
+	p := pair{a: l.hostPeer(t), b: l.guestPeer(t, 0)}
 	for _, end := range []*peer{p.a, p.b} {
 		if got := end.ask(t, peerproto.Request{Create: &peerproto.Create{}}).Endpoint.ActiveMTU; got != 1024 {
 			t.Errorf("%s: path MTU %d on an MTU of 1500, want 1024", end.name, got)
@@ -244,7 +277,7 @@ func TestReceiverNotReady(t *testing.T) {
 	bothWays(t, func(t *testing.T, l *testLab, from, to *peer) {
 		for _, op := range []qp.Opcode{qp.OpSend, qp.OpSendImm, qp.OpWriteImm} {
 			for _, size := range []int{0, 5, 5000} {
-				pair{from, to}.connect(t, usual(1024))
+				pair{a: from, b: to}.connect(t, usual(1024))
 				l.lab.Impair(vm.Impairment{})
 				b := peerproto.Batch{Opcode: op, Sizes: []int{size, 17}, Seed: uint64(size)}
 				to.ask(t, peerproto.Request{Prepare: &peerproto.Prepare{Batch: b, NoPost: true}})
@@ -316,7 +349,7 @@ func TestFailures(t *testing.T) {
 		for _, f := range failures() {
 			c := usual(1024)
 			c.RNRRetry = f.rnr
-			pair{from, to}.connect(t, c)
+			pair{a: from, b: to}.connect(t, c)
 			if f.prepare != nil {
 				to.ask(t, peerproto.Request{Prepare: f.prepare})
 			}
@@ -346,7 +379,7 @@ func TestDeadPeer(t *testing.T) {
 	bothWays(t, func(t *testing.T, l *testLab, from, to *peer) {
 		c := usual(1024)
 		c.RetryCnt = 3
-		pair{from, to}.connect(t, c)
+		pair{a: from, b: to}.connect(t, c)
 		l.lab.Impair(vm.Impairment{Loss: 1})
 		sent := from.ask(t, peerproto.Request{Send: &peerproto.Send{Batch: peerproto.Batch{
 			Opcode: qp.OpWrite, Sizes: []int{10, 20}, Seed: 4,

@@ -322,7 +322,7 @@ func TestTruncatedMessage(t *testing.T) {
 
 // TestNumbersTurnedRound: a switch has turned the same bits round in the identifications of a
 // flow before the kernel put its packets together. All are taken; one that is damaged, or that was
-// numbered by nobody who sends so, is not.
+// numbered as no sender does, is not.
 func TestNumbersTurnedRound(t *testing.T) {
 	for _, by := range []uint16{0, 1, 0x3f, 0x40, 0xb6c9, 0xffff} {
 		for name, number := range map[string]func(i int) uint16{

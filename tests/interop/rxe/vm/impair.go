@@ -15,12 +15,16 @@ type Impairment struct {
 	Loss    float64 // probability that a frame is lost
 	Corrupt float64 // probability that one bit of it is flipped
 	Hold    bool    // requests are held back, until the next impairment
+	// Frames to an address are rewritten as a switch does in mode neutral, with their ICRC left
+	// alone.
+	To      [4]byte
+	Rewrite rocev2.HeaderChange // of QPN and rkey
 	Seed    uint64
 }
 
 // Stats counts RoCEv2 frames, before anything was done to them.
 type Stats struct {
-	Frames, Lost, Corrupted, Held uint64
+	Frames, Lost, Corrupted, Held, Rewritten uint64
 	// Acknowledgements that say "receiver not ready" and "out of sequence".
 	RNRNaks, SequenceNaks uint64
 }
@@ -95,6 +99,10 @@ func (im *impairer) apply(frame []byte) bool {
 			im.stats.SequenceNaks++
 		}
 	}
+	if ip := frame[ethLen:]; im.imp.To != [4]byte{} && [4]byte(ip[16:]) == im.imp.To {
+		rewrite(ip, im.imp.Rewrite)
+		im.stats.Rewritten++
+	}
 	switch {
 	case im.imp.Loss > 0 && im.rng.Float64() < im.imp.Loss:
 		im.stats.Lost++
@@ -120,6 +128,27 @@ func isRoCE(f []byte) bool {
 	return len(f) >= ethLen+ipLen+udpLen && binary.BigEndian.Uint16(f[12:]) == ipv4 &&
 		f[ethLen] == 0x45 && f[ethLen+9] == 17 &&
 		binary.BigEndian.Uint16(f[ethLen+ipLen+2:]) == roceUDP
+}
+
+// rewrite changes a packet's QPN and rkey, and what keeps its ICRC right then. The UDP
+// checksum, which IPv4 can do without, goes.
+func rewrite(ip []byte, c rocev2.HeaderChange) {
+	be, bth := binary.BigEndian, ip[ipLen+udpLen:]
+	if len(bth) < rocev2.BTHLen {
+		return
+	}
+	if len(bth) < rocev2.BTHLen+rocev2.RETHLen || !rocev2.Opcode(bth[0]).HasRETH() {
+		c.RKey = 0
+	} else {
+		be.PutUint32(bth[rocev2.BTHLen+8:], be.Uint32(bth[rocev2.BTHLen+8:])^c.RKey)
+	}
+	be.PutUint32(bth[4:], be.Uint32(bth[4:])^uint32(c.QPN))
+	n := rocev2.NeutralOf(c)
+	be.PutUint16(ip[4:], be.Uint16(ip[4:])^n.ID())
+	be.PutUint16(ip[ipLen:], be.Uint16(ip[ipLen:])^n.SrcPort())
+	be.PutUint16(ip[ipLen+6:], 0)
+	be.PutUint16(ip[10:], 0)
+	be.PutUint16(ip[10:], rocev2.Checksum(ip[:ipLen]))
 }
 
 // flip inverts one bit of the IP packet. All of it is covered by the ICRC, by
