@@ -77,9 +77,9 @@ func TestBackfillRests(t *testing.T) {
 		least, most time.Duration // from one piece to the next
 	}{
 		{"no calls", func(*world, *host) bool { return true }, takes, takes + 20*time.Millisecond},
-		{"writes", func(w *world, h *host) bool { return w.client.write(w, h, 0) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
-		{"reads", func(w *world, h *host) bool { return w.client.read(w, h, 0) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
-		{"flushes", func(w *world, h *host) bool { return w.client.flushAll(w, h) }, (1 + pace) * takes, (1+pace)*takes + 150*time.Millisecond},
+		{"writes", func(w *world, h *host) bool { return w.client.write(w, h, 0) }, 7 * takes, 7*takes + 150*time.Millisecond},
+		{"reads", func(w *world, h *host) bool { return w.client.read(w, h, 0) }, 7 * takes, 7*takes + 150*time.Millisecond},
+		{"flushes", func(w *world, h *host) bool { return w.client.flushAll(w, h) }, 7 * takes, 7*takes + 150*time.Millisecond},
 	} {
 		w := begun(t, 3, 2)
 		back := w.absent(t, 60, 8)
@@ -101,7 +101,7 @@ func TestBackfillRests(t *testing.T) {
 				longest = max(longest, len(back.log))
 			}
 		})
-		if n := int((1 + pace) * takes / (20 * time.Millisecond)); longest > n+30 { // writes from one piece to the next
+		if n := int(7 * takes / (20 * time.Millisecond)); longest > n+30 { // writes from one piece to the next
 			t.Errorf("%s: its log becomes %d entries long, and %d come with a piece", c.name, longest, n)
 		}
 		if len(sent) != blocks {

@@ -31,7 +31,7 @@ func TestExplorer(t *testing.T) {
 		bound, long budget // of the normal test, and of the long one
 		begin       func(w *world)
 	}{
-		{"all at once", budget{crashes: 1, jumps: 1, losses: 1}, budget{crashes: 2, jumps: 1, losses: 1, delays: 1}, func(w *world) {
+		{"all at once", budget{crashes: 1, jumps: 1, losses: 1, delays: 1}, budget{crashes: 2, jumps: 1, losses: 1, delays: 1}, func(w *world) {
 			w.someone(Active, func(h *host) {
 				for range 3 {
 					w.client.write(w, h, 0)
@@ -66,7 +66,7 @@ func TestExplorer(t *testing.T) {
 var coreBound = flag.String("core.bound", "", "what the explorer may do: writes,flushes,crashes,jumps,losses,delays")
 
 func explore(t *testing.T, bound, long budget, begin func(w *world)) {
-	x := explorer{seen: map[uint64]visit{}, more: map[uint64][]visit{}, seed: maphash.MakeSeed(), every: 500}
+	x := explorer{seen: map[uint64]visit{}, more: map[uint64][]visit{}, seed: maphash.MakeSeed(), every: 2000}
 	if os.Getenv("MCRDMA_LONG") != "" {
 		bound, x.every = long, 20_000
 	}
