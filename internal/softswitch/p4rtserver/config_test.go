@@ -136,7 +136,11 @@ func TestBadConfigs(t *testing.T) {
 		{"no name", info(func(i *p4cfg.P4Info) { i.Tables[0].Preamble.Name = "" }), "has no name"},
 		{"no id", info(func(i *p4cfg.P4Info) { i.Counters[0].Preamble.Id = 0 }), "counter In.seen has no id"},
 		{"same id", info(func(i *p4cfg.P4Info) { i.Counters[0].Preamble.Id = table(i, "In.acl").Preamble.Id }), "counter In.seen has the id"},
-		{"table name", info(func(i *p4cfg.P4Info) { table(i, "In.acl").Preamble.Name = "In.other" }), "table In.other is not in the program"},
+		{"table names", info(func(i *p4cfg.P4Info) {
+			for _, t := range i.Tables {
+				t.Preamble.Name += "x"
+			}
+		}), "none of its tables is in the program, which has the table In.acl"},
 		{"field name", info(func(i *p4cfg.P4Info) { table(i, "In.acl").MatchFields[0].Name = "h.eth.other" }), "table In.acl: match field h.eth.other is not in the program; table In.acl: match field h.eth.dst of the program is not in the P4Info"},
 		{"field missing", info(func(i *p4cfg.P4Info) { x := table(i, "In.acl"); x.MatchFields = x.MatchFields[1:] }), "table In.acl: match field h.eth.dst of the program is not in the P4Info"},
 		{"field id", info(func(i *p4cfg.P4Info) { table(i, "In.acl").MatchFields[1].Id = 1 }), "match field h.eth.type has the id 1, which is none or another's"},
@@ -153,7 +157,7 @@ func TestBadConfigs(t *testing.T) {
 				TranslatedType: &p4cfg.P4NewTypeTranslation{SdnType: &p4cfg.P4NewTypeTranslation_SdnString_{SdnString: &p4cfg.P4NewTypeTranslation_SdnString{}}}}}}
 			table(i, "In.routes").MatchFields[0].TypeName = &p4cfg.P4NamedType{Name: "name_t"}
 		}), "values of type name_t are strings to the controller"},
-		{"action name", info(func(i *p4cfg.P4Info) { actionOf(i, "In.to").Preamble.Name = "In.fro" }), "action In.fro is not in the program"},
+		{"action name", info(func(i *p4cfg.P4Info) { actionOf(i, "In.to").Preamble.Name = "In.fro" }), "action In.fro is not among the table's actions in the program"},
 		{"action of another table", info(func(i *p4cfg.P4Info) {
 			x := table(i, "In.routes")
 			x.ActionRefs = append(x.ActionRefs, &p4cfg.ActionRef{Id: actionOf(i, "In.limited").Preamble.Id})
@@ -166,7 +170,7 @@ func TestBadConfigs(t *testing.T) {
 		{"other profile", info(func(i *p4cfg.P4Info) {
 			table(i, "In.ecmp").ImplementationId = table(i, "In.indirect").ImplementationId
 		}), `table In.ecmp: its action profile In.plainly is not the program's ("In.hops")`},
-		{"profile name", info(func(i *p4cfg.P4Info) { i.ActionProfiles[0].Preamble.Name = "In.x" }), "action profile In.x is not in the program"},
+		{"profile name", info(func(i *p4cfg.P4Info) { i.ActionProfiles[0].Preamble.Name = "In.x" }), "action profile In.x, which is not in the program"},
 		{"selector", info(func(i *p4cfg.P4Info) {
 			for _, p := range i.ActionProfiles {
 				p.WithSelector = false
@@ -241,6 +245,25 @@ func TestBadConfigs(t *testing.T) {
 		t.Errorf("%d pipelines loaded", r.loads())
 	}
 	expectSame(t, before, r.everything())
+}
+
+// A table that the compiler has dropped is in the P4Info only: the config is taken,
+// and who writes to the table is told.
+func TestDroppedTable(t *testing.T) {
+	r, _ := ready(t)
+	c := r.config()
+	c.P4Info.Tables = append(c.P4Info.Tables, &p4cfg.Table{
+		Preamble: &p4cfg.Preamble{Id: 0x02abcdef, Name: "In.gone"}, ImplementationId: 0x11abcdef, DirectResourceIds: []uint32{0x13abcdef},
+	})
+	c.P4Info.ActionProfiles = append(c.P4Info.ActionProfiles, &p4cfg.ActionProfile{Preamble: &p4cfg.Preamble{Id: 0x11abcdef, Name: "In.lost"}})
+	c.P4Info.DirectCounters = append(c.P4Info.DirectCounters, &p4cfg.DirectCounter{
+		Preamble: &p4cfg.Preamble{Id: 0x13abcdef, Name: "In.counts"}, DirectTableId: 0x02abcdef,
+	})
+	if err := r.trySet(commitNew, c); err != nil {
+		t.Fatal(err)
+	}
+	err := r.tryWrite(p4.WriteRequest_CONTINUE_ON_ERROR, `INSERT table_entry { table_id: 44813807 }`)
+	expectDetail(t, err, 0, codes.InvalidArgument, "that is table In.gone, which is not in the program")
 }
 
 func actionOf(i *p4cfg.P4Info, name string) *p4cfg.Action {

@@ -9,7 +9,7 @@ import (
 
 const (
 	route10 = `table_entry { table_id: @In.routes match { field_id: 1 lpm { value: "\n\000\000\000" prefix_len: 8 } } `
-	acl5    = `table_entry { table_id: @In.acl match { field_id: 4 exact { value: "\001" } } priority: 5 `
+	acl5    = `table_entry { table_id: @In.acl match { field_id: 3 range { low: "\000" high: "\001\377" } } match { field_id: 4 exact { value: "\001" } } priority: 5 `
 	to3     = `action { action { action_id: @In.to params { param_id: 1 value: "\003" } } } `
 	limit3  = `action { action { action_id: @In.limited params { param_id: 1 value: "\003" } } } `
 )
@@ -65,7 +65,7 @@ func TestReadWriteSymmetry(t *testing.T) {
 		{name: "meter", modify: true, entity: `meter_entry { meter_id: @In.rate index {} config { cir: 1 cburst: 2 pir: 1 pburst: 4 } }`},
 		{name: "meter, unset", modify: true, entity: `meter_entry { meter_id: @In.rate index { index: 3 } }`},
 		{name: "direct meter entry", modify: true, before: []string{`INSERT ` + acl5 + limit3 + `}`},
-			entity: `direct_meter_entry { table_entry { table_id: @In.acl match { field_id: 4 exact { value: "\001" } } priority: 5 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }`},
+			entity: `direct_meter_entry { table_entry { table_id: @In.acl match { field_id: 3 range { low: "\000" high: "\001\377" } } match { field_id: 4 exact { value: "\001" } } priority: 5 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }`},
 		{name: "register", modify: true, entity: `register_entry { register_id: @In.narrow index { index: 15 } data { bitstring: "\377\000\000\001" } }`},
 		{name: "wide register", modify: true, entity: `register_entry { register_id: @In.broad index {} data { bitstring: "\017\000\000\000\000\000\000\000\000\000\000\000\001" } }`},
 		{name: "value set", modify: true, entity: `value_set_entry { value_set_id: @Parse.plain
@@ -94,6 +94,25 @@ func TestReadWriteSymmetry(t *testing.T) {
 			}
 			r.expectRead(request, c.entity)
 		})
+	}
+}
+
+// A range that is left out is all values. It is read as it is by bmv2: as a range
+// where the field is not of whole bytes, as here, and may be written so, too.
+func TestWholeRange(t *testing.T) {
+	r, _ := ready(t)
+	r.write(`INSERT table_entry { table_id: @In.acl match { field_id: 4 exact { value: "\001" } } priority: 5 ` + limit3 + `}`)
+	r.expectRead(acl5+`}`, acl5+limit3+`}`)
+	r.expectRead(`table_entry { table_id: @In.acl match { field_id: 4 exact { value: "\001" } } }`, acl5+limit3+`}`)
+	r.write(`MODIFY `+acl5+limit3+`}`, `DELETE `+acl5+`}`)
+	r.expectRead(`table_entry { table_id: @In.acl }`)
+	for _, c := range []struct {
+		low, high string
+		all       bool
+	}{{"\x00", "\xff", true}, {"\x00\x00", "\xff\xff", true}, {"\x00", "\xff\xff", false}, {"\x00", "\x01\xff", false}, {"\x01", "\xff", false}} {
+		if allBytes(&p4.FieldMatch_Range{Low: []byte(c.low), High: []byte(c.high)}) != c.all {
+			t.Errorf("%x to %x", c.low, c.high)
+		}
 	}
 }
 
@@ -203,10 +222,10 @@ func TestProfileLifeCycle(t *testing.T) {
 // The priorities and default of constant entries, and that they are said to be.
 func TestConstantEntries(t *testing.T) {
 	r, _ := ready(t)
-	one := `table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\010\000" mask: "\377\000" } } match { field_id: 2 exact { value: "\001" } } priority: 2 `
+	one := `table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\010\000" mask: "\377\000" } } match { field_id: 2 exact { value: "\001" } } priority: 2147483646 `
 	r.expectRead(`table_entry { table_id: @In.fixed }`,
 		one+`action { action { action_id: @In.to params { param_id: 1 value: "\005" } } } is_const: true }`,
-		`table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\011\000" mask: "\377\377" } } match { field_id: 2 exact { value: "\002" } } priority: 1
+		`table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\011\000" mask: "\377\377" } } match { field_id: 2 exact { value: "\002" } } priority: 2147483645
 			action { action { action_id: @In.drop } } is_const: true }`)
 	r.expectRead(`table_entry { table_id: @In.fixed is_default_action: true }`,
 		`table_entry { table_id: @In.fixed is_default_action: true action { action { action_id: @NoAction } } is_const: true }`)

@@ -47,7 +47,6 @@ var badUpdates = []struct {
 	{"ternary value empty", "", badACL(`match { field_id: 1 ternary { mask: "\001" } }`), codes.InvalidArgument, "field 1 (h.eth.dst): the value is empty"},
 	{"bits outside of the mask", "", badACL(`match { field_id: 1 ternary { value: "\003" mask: "\001" } }`), codes.InvalidArgument, "value 0x03 has bits outside of its mask 0x01"},
 	{"range backwards", "", badACL(`match { field_id: 3 range { low: "\003" high: "\001" } }`), codes.InvalidArgument, "field 3 (s.ingress_port): low 0x03 is greater than high 0x01"},
-	{"range of all", "", badACL(`match { field_id: 3 range { low: "\000" high: "\001\377" } }`), codes.InvalidArgument, "the range is that of all values"},
 	{"low too wide", "", badACL(`match { field_id: 3 range { low: "\002\000" high: "\001\377" } }`), codes.InvalidArgument, "low: value 0x0200 needs 10 bits, the field has 9"},
 	{"high empty", "", badACL(`match { field_id: 3 range { low: "\001" } }`), codes.InvalidArgument, "high: the value is empty"},
 	{"optional too wide", "", badACL(`match { field_id: 2 optional { value: "\001\000\000" } }`), codes.InvalidArgument, "field 2 (h.eth.type): value 0x010000 needs 17 bits, the field has 16"},
@@ -206,7 +205,7 @@ var badUpdates = []struct {
 }
 
 const (
-	fixed1  = `table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\010\000" mask: "\377\000" } } match { field_id: 2 exact { value: "\001" } } priority: 2 `
+	fixed1  = `table_entry { table_id: @In.fixed match { field_id: 1 ternary { value: "\010\000" mask: "\377\000" } } match { field_id: 2 exact { value: "\001" } } priority: 2147483646 `
 	ecmp1   = `table_entry { table_id: @In.ecmp match { field_id: 1 exact { value: "\001" } } `
 	member1 = `action_profile_member { action_profile_id: @In.hops member_id: 1 action { action_id: @In.to params { param_id: 1 value: "\003" } } }`
 	group1  = `action_profile_group { action_profile_id: @In.hops group_id: 1 `

@@ -1,6 +1,7 @@
 package p4rtserver
 
 import (
+	"bytes"
 	"fmt"
 
 	p4cfg "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -24,7 +25,7 @@ func (s *slab) take(bits int) match.Value {
 }
 
 // fields reads a list of FieldMatch ("Match Format"). What is not there is
-// don't care.
+// don't care; of a range, that is all values.
 func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
 	if len(list) > len(x.spec) { // each at most once: one is unknown or twice
 		list = list[:len(x.spec)+1]
@@ -45,8 +46,12 @@ func (x *keyReader) fields(list []*p4.FieldMatch) (match.Key, error) {
 		}
 	}
 	for i := range x.spec {
-		if f := &x.spec[i]; f.kind == p4cfg.MatchField_EXACT && key[i].Value == nil {
+		switch f := &x.spec[i]; {
+		case key[i].Value != nil:
+		case f.kind == p4cfg.MatchField_EXACT:
 			return nil, invalid("%s: %s is missing: an exact field cannot be left out", x.of, f)
+		case f.kind == p4cfg.MatchField_RANGE:
+			key[i].Value, key[i].High = mem.take(f.bits), match.Ones(f.bits)
 		}
 	}
 	return key, nil
@@ -93,15 +98,23 @@ func readField(f *field, m *p4.FieldMatch, to *match.Field, mem *slab) (err erro
 		return fmt.Errorf("prefix length 0: a field that does not matter must be left out")
 	case kind == p4cfg.MatchField_TERNARY && to.Mask.IsZero():
 		return fmt.Errorf("mask 0: a field that does not matter must be left out")
-	case kind == p4cfg.MatchField_RANGE && isAll(to, f.bits):
+	case kind == p4cfg.MatchField_RANGE && allBytes(m.GetRange()):
 		return fmt.Errorf("the range is that of all values: a field that does not matter must be left out")
 	}
 	return match.Spec{Kind: match.Kind(programKind[kind]), Bits: f.bits}.Check(to)
 }
 
+// allBytes reports whether a range goes from zeros to ones in as many bytes: this
+// is how bmv2 recognizes that of all values. It takes any other writing of it, and
+// shows it where the field is not of whole bytes.
+func allBytes(r *p4.FieldMatch_Range) bool {
+	low, high := r.GetLow(), r.GetHigh()
+	return len(low) == len(high) && len(bytes.TrimLeft(low, "\x00")) == 0 && len(bytes.TrimLeft(high, "\xff")) == 0
+}
+
 // isAll reports whether a range is that of all values.
 func isAll(f *match.Field, bits int) bool {
-	return f.Value.IsZero() && (f.High == nil || f.High.Equal(match.Ones(bits)))
+	return f.Value.IsZero() && f.High.Equal(match.Ones(bits))
 }
 
 // writeKey is the inverse of fields: fields that don't matter are left out.
@@ -124,7 +137,7 @@ func writeKey(spec []field, byID []int, key match.Key) []*p4.FieldMatch {
 			}
 			m.FieldMatchType = &p4.FieldMatch_Ternary_{Ternary: &p4.FieldMatch_Ternary{Value: k.Value.Bytes(), Mask: k.Mask.Bytes()}}
 		case p4cfg.MatchField_RANGE:
-			if isAll(k, f.bits) {
+			if isAll(k, f.bits) && f.bits%8 == 0 {
 				continue
 			}
 			m.FieldMatchType = &p4.FieldMatch_Range_{Range: &p4.FieldMatch_Range{Low: k.Value.Bytes(), High: k.High.Bytes()}}

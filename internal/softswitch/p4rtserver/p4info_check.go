@@ -20,6 +20,7 @@ type indexer struct {
 	pipe     *pipeline.Pipeline
 	prog     *program.Program // of the pipeline
 	problems []string
+	dropped  map[uint32]bool // ids of tables and action profiles that are not in the program
 }
 
 // maxProblems is how many problems an error lists.
@@ -83,7 +84,7 @@ func (b *indexer) width(what string, bits int, typ *p4cfg.P4NamedType, have int)
 		}
 		return have
 	}
-	if bits != have {
+	if bits != have && bits != 0 { // a type such as error has no width in the P4Info
 		b.problem("%s has %d bits in the P4Info and %d in the program", what, bits, have)
 	}
 	return have
@@ -97,12 +98,8 @@ func (b *indexer) readActions() {
 		}
 		x := &action{object: o}
 		at := slices.IndexFunc(b.prog.Actions, func(p program.Action) bool { return p.Name == x.name })
-		switch {
-		case at < 0 && len(a.GetParams()) == 0:
+		if at < 0 {
 			b.actions[x.id] = x // nothing calls it, or else the table that does complains
-			continue
-		case at < 0:
-			b.problem("%s is not in the program", x)
 			continue
 		}
 		var got []declared

@@ -27,11 +27,12 @@ func newIndex(info *p4cfg.P4Info, pipe *pipeline.Pipeline) (*index, error) {
 	x.registers = newObjects[register](x, "register")
 	x.valueSets = newObjects[valueSet](x, "value set")
 	x.digests = newObjects[digest](x, "digest")
-	b := &indexer{index: x, info: info, pipe: pipe, prog: pipe.Program()}
+	b := &indexer{index: x, info: info, pipe: pipe, prog: pipe.Program(), dropped: map[uint32]bool{}}
 	b.common()
 	b.readActions()
 	resolve(b, &x.profiles, info.GetActionProfiles(), pipe.Profile, b.readProfile)
 	resolve(b, &x.tables, info.GetTables(), pipe.Table, b.readTable)
+	b.checkDropped()
 	b.finishProfiles()
 	b.readArrays()
 	b.readDirect()
@@ -52,12 +53,36 @@ func resolve[I interface{ GetPreamble() *p4cfg.Preamble }, S, T any](b *indexer,
 		}
 		s := find(o.name)
 		if s == nil {
-			b.problem("%s is not in the program", o)
+			b.missing(o)
 			continue
 		}
 		if x := read(o, info, s); x != nil {
 			to.byID[o.id] = x
 			to.list = append(to.list, x)
+		}
+	}
+}
+
+// missing notes an object that is not in the program. Compilers drop tables that
+// nothing applies, with what only they use, from the program but not from the P4Info.
+func (b *indexer) missing(o object) {
+	if o.kind != b.tables.kind && o.kind != b.profiles.kind {
+		b.problem("%s is not in the program", o)
+		return
+	}
+	b.kinds[o.id] += ", which is not in the program"
+	b.dropped[o.id] = true
+}
+
+// checkDropped refuses a P4Info of which the program has no table but others.
+func (b *indexer) checkDropped() {
+	if len(b.tables.list) > 0 || len(b.dropped) == 0 {
+		return
+	}
+	for _, t := range b.prog.Tables {
+		if len(t.Key) > 0 {
+			b.problem("none of its tables is in the program, which has the table %s", t.Name)
+			return
 		}
 	}
 }
@@ -165,6 +190,9 @@ func (b *indexer) readDirect() {
 		t := b.tables.byID[id]
 		switch {
 		case !ok:
+			return nil, nil
+		case t == nil && b.dropped[id]:
+			known[o.id] = true
 			return nil, nil
 		case t == nil:
 			b.problem("%s: its table with id %d is %s", o, id, kindOf(b.kinds, id))

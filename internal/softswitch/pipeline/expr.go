@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"math/big"
 	"slices"
 
@@ -191,6 +192,11 @@ func (c *compiler) cond(e *program.Expr) cond {
 		return func(pk *Packet) bool { return x(pk) != 0 }
 	case program.OpEq, program.OpNe, program.OpLt, program.OpLe, program.OpGt, program.OpGe:
 		return c.compare(e)
+	case program.OpEqVar:
+		l, r := c.slot(e.Left.Field).w, c.slot(e.Right.Field).w
+		return func(pk *Packet) bool {
+			return bytes.Equal(bytes.TrimLeft(pk.varbit(pk.w[l]), "\x00"), bytes.TrimLeft(pk.varbit(pk.w[r]), "\x00"))
+		}
 	case program.OpCond:
 		t, x, y := c.cond(e.Cond), c.cond(e.Left), c.cond(e.Right)
 		return func(pk *Packet) bool {
@@ -427,10 +433,10 @@ type cell func(pk *Packet) int
 func (c *compiler) cell(e *program.Expr) (cell, slot) {
 	st := c.stacks[e.Stack]
 	var shape slot
-	first := make([]int, len(st.elems))
-	for i, h := range st.elems {
+	var first []int
+	for _, h := range st.column(e.Head) {
 		shape = c.slot(program.FieldRef{Header: h, Field: e.Index})
-		first[i] = shape.w
+		first = append(first, shape.w)
 	}
 	if e.Op == program.OpStackField {
 		next := st.next

@@ -22,10 +22,11 @@ type head struct {
 	valid  int // word of its validity
 	meta   bool
 	slots  []slot
-	lo, hi int // its fields are w[lo:hi]
-	bytes  int // of its fixed-width fields
-	varb   int // word of its varbit field, or -1
-	max    int // bytes that its varbit field holds at most
+	lo, hi int   // its fields are w[lo:hi]
+	bytes  int   // of its fixed-width fields
+	varb   int   // word of its varbit field, or -1
+	max    int   // bytes that its varbit field holds at most
+	others []int // words of the validities of its union's other members
 }
 
 // A slot is the place of a field.
@@ -38,8 +39,18 @@ type slot struct {
 
 // A stack is the place of a header stack.
 type stack struct {
-	next  int // word of the number of elements that were extracted or pushed
-	elems []int
+	next  int   // word of the number of elements that were extracted or pushed
+	elems []int // headers
+	width int   // headers of an element
+	union bool  // elements are unions
+}
+
+// column returns the headers that are member i of the elements.
+func (s *stack) column(i int) (hs []int) {
+	for ; i < len(s.elems); i += s.width {
+		hs = append(hs, s.elems[i])
+	}
+	return hs
 }
 
 // layOut lays out the words of a packet.
@@ -53,8 +64,13 @@ func layOut(p *program.Program) *layout {
 		}
 	}
 	for _, s := range p.Stacks {
-		l.stacks = append(l.stacks, stack{next: l.words, elems: s.Headers})
+		l.stacks = append(l.stacks, stack{next: l.words, elems: s.Headers, width: max(1, s.Members), union: s.Members > 0})
 		l.words++
+	}
+	for _, s := range p.Stacks {
+		if s.Members == len(s.Headers) {
+			l.union(s.Headers)
+		}
 	}
 	for _, meta := range []bool{true, false} {
 		for i, h := range p.Headers {
@@ -78,6 +94,17 @@ func (l *layout) fields(h *head, fields []program.Field) {
 		h.slots = append(h.slots, s)
 	}
 	h.hi = l.words
+}
+
+// union notes that of these headers at most one is valid.
+func (l *layout) union(headers []int) {
+	for _, h := range headers {
+		for _, o := range headers {
+			if o != h {
+				l.heads[h].others = append(l.heads[h].others, l.heads[o].valid)
+			}
+		}
+	}
 }
 
 // slot returns a field's place. The validity of a header is a field of 1 bit.

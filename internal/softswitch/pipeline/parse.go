@@ -58,6 +58,7 @@ type parserCase struct {
 	value, mask   uint64 // of a number
 	values, masks []uint64
 	set           *ValueSet
+	joined        []int // widths of the parts, if the set has one for all
 	next          int
 }
 
@@ -117,7 +118,7 @@ func (ps *parser) selectN(st *parserState, pk *Packet) int {
 	for i := range st.cases {
 		c := &st.cases[i]
 		if c.set != nil {
-			if c.set.contains(ps.key[:n]) {
+			if c.inSet(ps.key[:n]) {
 				return c.next
 			}
 			continue
@@ -127,6 +128,18 @@ func (ps *parser) selectN(st *parserState, pk *Packet) int {
 		}
 	}
 	return program.Accept
+}
+
+// inSet looks the words up in the case's value set.
+func (c *parserCase) inSet(key []uint64) bool {
+	if c.joined == nil {
+		return c.set.contains(key)
+	}
+	var all [1]uint64
+	for i, bits := range c.joined {
+		all[0] = all[0]<<bits | key[i]
+	}
+	return c.set.contains(all[:])
 }
 
 // matches compares the words. A default case has none.
@@ -255,6 +268,9 @@ func (c *compiler) wordsCase(k *program.Case, widths []int) parserCase {
 		return pc
 	case k.ValueSet != program.None:
 		pc.set = c.p.valueSets[k.ValueSet]
+		if len(widths) > 1 && len(pc.set.info.Bits) == 1 {
+			pc.joined = widths
+		}
 		return pc
 	}
 	for i, bits := range widths {
@@ -290,7 +306,7 @@ func (c *compiler) parserOps(s *program.Stmt) []stmt {
 	case program.StExtractStack:
 		return append(ops, c.extractStack(s))
 	case program.StExtractVar:
-		return append(ops, c.extractVar(s.Head, c.num(s.X)))
+		return append(ops, c.extractVar(s.Head, c.num(s.X), s.Own))
 	case program.StAdvance:
 		return append(ops, c.advance(c.num(s.X)))
 	case program.StVerify:
@@ -313,7 +329,7 @@ func (c *compiler) extract(i int) stmt {
 	}
 	ws, _ := windowsOf(h.slots)
 	valid, n, short := h.valid, h.bytes, c.p.errs.tooShort
-	return func(pk *Packet) {
+	return h.alone(func(pk *Packet) {
 		if pk.end-pk.pos < n {
 			pk.parserErr = short
 			return
@@ -321,7 +337,7 @@ func (c *compiler) extract(i int) stmt {
 		load(ws, pk.w, pk.buf.b[pk.pos:])
 		pk.w[valid] = 1
 		pk.pos += n
-	}
+	})
 }
 
 // whole refuses headers that are not of whole bytes.
@@ -350,9 +366,9 @@ func (h *head) split() (before, after []slot) {
 }
 
 // extractVar takes a header whose varbit field has a length in bits that the
-// packet tells. Lengths are signed 32-bit numbers to bmv2, into which larger ones
-// saturate.
-func (c *compiler) extractVar(i int, length num) stmt {
+// packet tells, or, with own, the header's fields before it. Lengths are signed
+// 32-bit numbers to bmv2, into which larger ones saturate.
+func (c *compiler) extractVar(i int, length num, own bool) stmt {
 	h := c.heads[i]
 	c.whole(&h)
 	if h.varb < 0 {
@@ -363,7 +379,14 @@ func (c *compiler) extractVar(i int, length num) stmt {
 	pre, preBits := windowsOf(before)
 	post, _ := windowsOf(after)
 	errs := c.p.errs
-	return func(pk *Packet) {
+	return h.alone(func(pk *Packet) {
+		if own {
+			if pk.end-pk.pos < h.bytes {
+				pk.parserErr = errs.tooShort
+				return
+			}
+			load(pre, pk.w, pk.buf.b[pk.pos:])
+		}
 		bits := length(pk)
 		if bits%8 != 0 || bits >= math.MaxInt32 {
 			pk.parserErr = errs.invalidArgument
@@ -386,7 +409,7 @@ func (c *compiler) extractVar(i int, length num) stmt {
 		load(post, pk.w, pk.buf.b[at+n:])
 		pk.w[h.valid] = 1
 		pk.pos += h.bytes + n
-	}
+	})
 }
 
 // extractStack takes the next element of a stack.
@@ -396,12 +419,12 @@ func (c *compiler) extractStack(s *program.Stmt) stmt {
 	if s.X != nil {
 		length = c.num(s.X)
 	}
-	each := make([]stmt, len(st.elems))
-	for i, h := range st.elems {
+	var each []stmt
+	for _, h := range st.column(s.Head) {
 		if length != nil {
-			each[i] = c.extractVar(h, length)
+			each = append(each, c.extractVar(h, length, false))
 		} else {
-			each[i] = c.extract(h)
+			each = append(each, c.extract(h))
 		}
 	}
 	next, full := st.next, c.p.errs.outOfBounds

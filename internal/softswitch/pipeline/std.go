@@ -32,12 +32,17 @@ const (
 
 func (l *layout) standard(s *program.Std) (out std) {
 	for i, r := range s {
-		if r != program.NoField {
-			f := l.slot(r)
-			out[i] = stdField{f.w, maskOf(f.bits)}
-		}
+		out[i] = l.stdField(r)
 	}
 	return out
+}
+
+func (l *layout) stdField(r program.FieldRef) stdField {
+	if r == program.NoField {
+		return stdField{}
+	}
+	s := l.slot(r)
+	return stdField{s.w, maskOf(s.bits)}
 }
 
 // metadata returns where the metadata's words begin and end.

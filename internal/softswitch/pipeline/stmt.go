@@ -57,7 +57,7 @@ func (c *compiler) stmt(s *program.Stmt) stmt {
 func (c *compiler) request(s *program.Stmt) stmt {
 	switch s.Op {
 	case program.StMarkToDrop:
-		spec, grp, drop := c.p.std[program.StdEgressSpec], c.p.std[program.StdMcastGrp], uint64(c.p.opt.DropPort)
+		spec, grp, drop := c.stdField(s.Field), c.stdField(s.Src), uint64(c.p.opt.DropPort)
 		return func(pk *Packet) {
 			spec.set(pk, drop)
 			grp.set(pk, 0)
@@ -79,6 +79,8 @@ func (c *compiler) request(s *program.Stmt) stmt {
 		return func(pk *Packet) { pk.keep = int(min(uint64(pk.keep), x(pk))) }
 	case program.StExit:
 		return func(pk *Packet) { pk.exited = true }
+	case program.StNop:
+		return func(*Packet) {}
 	}
 	c.fail("statement %d in an action", s.Op)
 	return func(*Packet) {}
@@ -193,7 +195,7 @@ func (c *compiler) assignElem(dst, e *program.Expr) stmt {
 // fields stay as they were.
 func (c *compiler) assignHeader(dst, src int) stmt {
 	d, s := c.heads[dst], c.heads[src]
-	return func(pk *Packet) {
+	return d.alone(func(pk *Packet) {
 		valid := pk.w[s.valid]
 		if !d.meta {
 			pk.w[d.valid] = valid
@@ -201,7 +203,7 @@ func (c *compiler) assignHeader(dst, src int) stmt {
 		if valid != 0 {
 			copy(pk.w[d.lo:d.hi], pk.w[s.lo:s.hi])
 		}
-	}
+	})
 }
 
 func (c *compiler) assignStack(s *program.Stmt) stmt {
@@ -222,7 +224,7 @@ func (c *compiler) assignStack(s *program.Stmt) stmt {
 // field keeps the length it had.
 func (c *compiler) setValid(i int) stmt {
 	h := c.heads[i]
-	return func(pk *Packet) {
+	return h.alone(func(pk *Packet) {
 		if pk.w[h.valid] != 0 {
 			return
 		}
@@ -237,6 +239,22 @@ func (c *compiler) setValid(i int) stmt {
 		}
 		pk.w[h.valid] = 1
 		pk.length += uint64(h.bytes + n)
+	})
+}
+
+// alone makes the other members of a header's union invalid after f, if the header
+// is valid then.
+func (h *head) alone(f stmt) stmt {
+	if len(h.others) == 0 {
+		return f
+	}
+	valid, others := h.valid, h.others
+	return func(pk *Packet) {
+		if f(pk); pk.w[valid] != 0 {
+			for _, o := range others {
+				pk.w[o] = 0
+			}
+		}
 	}
 }
 
@@ -276,31 +294,38 @@ func (c *compiler) elements(st stack) []head {
 	return hs
 }
 
-// push moves the elements back by n; the first n become invalid.
+// push moves the elements back by n; the first n become invalid, but for unions,
+// to which bmv2 does nothing.
 func (c *compiler) push(s *program.Stmt) stmt {
 	st := c.stacks[s.Stack]
-	hs, next := c.elements(st), st.next
-	n := min(s.N, len(hs))
+	hs, next, size := c.elements(st), st.next, uint64(len(st.elems)/st.width)
+	n := min(s.N*st.width, len(hs))
+	by := uint64(n / st.width)
 	return func(pk *Packet) {
-		pk.w[next] = min(uint64(len(hs)), pk.w[next]+uint64(n))
+		pk.w[next] = min(size, pk.w[next]+by)
 		for i := len(hs) - 1; i >= n; i-- {
 			swap(pk, &hs[i], &hs[i-n])
 		}
-		invalidate(pk, hs[:n])
+		if !st.union {
+			invalidate(pk, hs[:n])
+		}
 	}
 }
 
-// pop moves the elements forward by n; the last n become invalid.
+// pop moves the elements forward by n; the last n become invalid, as with push.
 func (c *compiler) pop(s *program.Stmt) stmt {
 	st := c.stacks[s.Stack]
 	hs, next := c.elements(st), st.next
-	n := min(s.N, len(hs))
+	n := min(s.N*st.width, len(hs))
+	by := uint64(n / st.width)
 	return func(pk *Packet) {
-		pk.w[next] -= min(pk.w[next], uint64(n))
+		pk.w[next] -= min(pk.w[next], by)
 		for i := range len(hs) - n {
 			swap(pk, &hs[i], &hs[i+n])
 		}
-		invalidate(pk, hs[len(hs)-n:])
+		if !st.union {
+			invalidate(pk, hs[len(hs)-n:])
+		}
 	}
 }
 

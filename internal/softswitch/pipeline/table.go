@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -93,10 +94,6 @@ func (t *Table) addConst() error {
 	if err := t.ResetDefault(); err != nil {
 		return err
 	}
-	last := 0
-	for _, e := range t.info.Entries {
-		last = max(last, e.Priority)
-	}
 	for _, c := range t.info.Entries {
 		e := &Entry{Key: make(match.Key, len(c.Key)), Call: t.s.fromProgram(c.Call)}
 		for i, k := range c.Key {
@@ -112,7 +109,7 @@ func (t *Table) addConst() error {
 			}
 		}
 		if t.engine.Prioritized() {
-			e.Priority = int32(last + 1 - c.Priority)
+			e.Priority = int32(math.MaxInt32 - c.Priority) // as bmv2 shows it to controllers
 		}
 		if err := t.insert(e); err != nil {
 			return err

@@ -25,7 +25,7 @@ const (
 	OpField                // Field; Field.Field may be Valid
 	OpParam                // Index: of the action's parameter
 	OpLookahead            // Offset, Bits: of the packet ahead (parser only)
-	OpStackField           // field Index of the last valid element of Stack (parser)
+	OpStackField           // field Index of the last element of Stack (parser); of a union: of member Head
 	OpStackElem            // field Index of element Left of Stack
 	OpStackLast            // index of the last valid element of Stack
 	OpStackSize            // number of valid elements of Stack
@@ -52,6 +52,7 @@ const (
 	OpLAnd // both sides are booleans, of which the right one may not be evaluated
 	OpLOr
 	OpLNot
+	OpEqVar // whether varbit fields Left and Right (OpField) are the same number
 
 	OpD2B     // Left to a boolean
 	OpB2D     // Left to 0 or 1
@@ -88,7 +89,7 @@ const (
 	StSetInvalid                  // Head
 	StPush                        // Stack, N
 	StPop                         // Stack, N
-	StMarkToDrop                  //
+	StMarkToDrop                  // Field = the drop port, Src = 0; either may be NoField
 	StHash                        // Dst = X + Calc mod Y (a Y of 0 counts as 1)
 	StRandom                      // Dst = a value from X to Y, both included
 	StRegisterRead                // Dst = Register[X]
@@ -106,10 +107,11 @@ const (
 	StExit                        //
 	StAssert                      // X
 	StLog                         // Text, with {} for each of Exprs
+	StNop                         //
 
 	StExtract      // parser: Head
-	StExtractStack // parser: next element of Stack, with X as StExtractVar
-	StExtractVar   // parser: Head, its varbit field X bits long
+	StExtractStack // parser: next element of Stack, with X as StExtractVar; of a union: its member Head
+	StExtractVar   // parser: Head, its varbit field X bits long; Own: X has fields of Head itself
 	StAdvance      // parser: by X bits
 	StVerify       // parser: X, or else error Y
 )
@@ -120,7 +122,7 @@ type Stmt struct {
 	Dst         *Expr // OpField or OpStackElem or OpStackField
 	X, Y        *Expr
 	Exprs       []*Expr
-	Field, Src  FieldRef // varbit fields
+	Field, Src  FieldRef // varbit fields, unless Op says otherwise
 	Head, Head2 int
 	Stack       int
 	Stack2      int
@@ -131,6 +133,7 @@ type Stmt struct {
 	Meter       int
 	Digest      int
 	FieldList   int // index into Program.FieldLists, or None
+	Own         bool
 	Text        string
 	Source      Source
 }

@@ -1,21 +1,13 @@
 package program
 
-// refuseExterns refuses whatever of the JSON's top level the embedded switch has
-// no counterpart of.
+// refuseExterns refuses the objects that an architecture other than v1model defines.
 func (l *loader) refuseExterns(root node) {
-	for _, kind := range []struct{ list, one string }{
-		{"header_union_types", "header union type"},
-		{"header_unions", "header union"},
-		{"header_union_stacks", "stack of header unions"},
-		{"extern_instances", "extern instance"},
-	} {
-		l.each(root, kind.list, kind.one, func(_ int, n node) {
-			if o, ok := n.v.(*object); ok && o.members["source_info"] != nil {
-				n.source = n.get("source_info").sourceInfo()
-			}
-			n.unsupported("there is none of its kind")
-		})
-	}
+	l.each(root, "extern_instances", "extern instance", func(_ int, n node) {
+		if o, ok := n.v.(*object); ok && o.members["source_info"] != nil {
+			n.source = n.get("source_info").sourceInfo()
+		}
+		n.unsupported("there is none of its kind")
+	})
 }
 
 // arraySize reads the size of an indirect array.

@@ -1,26 +1,20 @@
 package program
 
-import (
-	"maps"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // headerType is a type of headers; its fields are shared by all instances.
 type headerType struct {
 	fields []Field
 	index  map[string]int
 	bits   int
-	varbit int // the index of the varbit field, or None
+	varbit int  // the index of the varbit field, or None
+	length node // the expression for its length in bits, or null
 }
 
 func (l *loader) loadHeaderTypes(root node) {
 	l.types = map[string]*headerType{}
 	ids := registry{}
 	l.declared(root, "header_types", "header type", "fields", "max_length length_exp", &ids, func(i int, n node, name string) {
-		if n.has("length_exp") {
-			n.unsupported("a length_exp; only extract with a length gives a varbit its length")
-		}
 		l.types[name] = loadHeaderType(n)
 	})
 }
@@ -52,6 +46,7 @@ func loadHeaderType(n node) *headerType {
 	}
 	if t.varbit != None {
 		t.sizeVarbit(n)
+		t.length = n.get("length_exp")
 	}
 	return t
 }
@@ -170,7 +165,6 @@ func (l *loader) loadStd(root node) {
 	for i, name := range names {
 		r := l.stdField(name)
 		l.prog.Std[i] = r
-		delete(l.aliases, name)
 		if r == NoField {
 			if i <= StdPacketLength { // without these there is no v1model
 				n.invalid("%s is missing", name)
@@ -182,10 +176,6 @@ func (l *loader) loadStd(root node) {
 			n.invalid("%s is not an unsigned metadata field of up to 64 bits", name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.aliases)) {
-		n.unsupported("an alias for %s", quote(name))
-	}
-	l.std = l.prog.Std[StdEgressSpec].Header
 }
 
 func (l *loader) stdField(name string) FieldRef {

@@ -11,15 +11,19 @@ const (
 	maxCells   = 1 << 24   // of one table, profile, counter, meter or register
 	maxState   = 256 << 20 // bytes of all counters, meters and registers
 	maxID      = 1 << 31   // identifiers in the JSON
+
+	maxMembers  = 64      // of a header union
+	maxCompared = 1 << 16 // fields, in comparisons of whole headers
 )
 
 // Load returns the program in p4c's bmv2 JSON, format 2.x. Every error is a
 // *LoadError.
 //
 // Load refuses whatever it does not understand. It ignores only what informs
-// people: compiler, source fragments, pi_omit, enums (the compiler has put the
-// values in their place), force_arith, and the receiver of a digest, which
-// v1model leaves without meaning.
+// people: compiler, source fragments, pi_omit, pragmas, enums (the compiler has put
+// the values in their place), force_arith, aliases by which the switch knows no
+// field, and the receiver of a digest, which v1model leaves without meaning. What
+// older compilers wrote otherwise it reads as bmv2 does.
 func Load(json []byte) (p *Program, err error) {
 	tree, err := parseJSON(json)
 	if err != nil {
@@ -44,32 +48,36 @@ func Load(json []byte) (p *Program, err error) {
 
 // loader holds what resolves names while a program is read.
 type loader struct {
-	prog       *Program
-	types      map[string]*headerType
-	headers    registry
-	stacks     registry
-	aliases    map[string]FieldRef
-	valueSets  registry
-	setsUsed   []bool
-	calcs      registry
-	counters   registry
-	direct     map[string]bool // names of direct counters
-	bindings   []func()        // of direct counters and meters to tables that are read later
-	meters     registry
-	registers  registry
-	digests    registry
-	fieldLists registry
-	actions    registry
-	tables     registry
-	conds      registry
-	profiles   registry
-	state      int // bytes that counters, meters and registers will take
-	std        int // the header of standard metadata
+	prog        *Program
+	types       map[string]*headerType
+	headers     registry
+	stacks      registry // of headers; into Program.Stacks, as the next two are
+	unions      registry
+	unionStacks registry
+	unionTypes  map[string]*unionType
+	unionOf     map[int]*unionType // by index into Program.Stacks
+	aliases     map[string]FieldRef
+	valueSets   registry
+	setsUsed    []bool
+	calcs       registry
+	counters    registry
+	direct      map[string]bool // names of direct counters
+	bindings    []func()        // of direct counters and meters to tables that are read later
+	meters      registry
+	registers   registry
+	digests     registry
+	fieldLists  registry
+	actions     registry
+	tables      registry
+	conds       registry
+	profiles    registry
+	state       int // bytes that counters, meters and registers will take
+	compared    int // fields, in comparisons of headers
 }
 
-const rootRequired = "__meta__ header_types headers parsers deparsers actions pipelines"
+const rootRequired = "header_types headers parsers deparsers actions pipelines"
 
-const rootOptional = "program header_stacks header_union_types header_unions header_union_stacks field_lists " +
+const rootOptional = "__meta__ program header_stacks header_union_types header_unions header_union_stacks field_lists " +
 	"errors enums parse_vsets meter_arrays counter_arrays register_arrays calculations learn_lists checksums " +
 	"force_arith extern_instances field_aliases"
 
@@ -79,6 +87,7 @@ func (l *loader) load(n node) {
 	l.loadHeaderTypes(n)
 	l.loadHeaders(n)
 	l.loadStacks(n)
+	l.loadUnions(n)
 	l.loadEnums(n)
 	l.loadErrors(n)
 	l.loadAliases(n)
@@ -103,13 +112,18 @@ func (l *loader) meta(n node) {
 	if name := n.get("program"); !name.isNull() {
 		l.prog.Name = name.str()
 	}
-	m := n.get("__meta__").in("__meta__").object("version", "compiler")
-	v := m.get("version").tuple(2, 2)
-	for i := range v {
-		l.prog.Version[i] = v[i].integer(0, 1<<20)
+	if !n.has("__meta__") {
+		return
 	}
-	if l.prog.Version[0] != 2 {
-		m.unsupported("format version %d.%d, want 2.x", l.prog.Version[0], l.prog.Version[1])
+	m := n.get("__meta__").in("__meta__").object("", "version compiler")
+	if m.has("version") {
+		v := m.get("version").tuple(2, 2)
+		for i := range v {
+			l.prog.Version[i] = v[i].integer(0, 1<<20)
+		}
+		if l.prog.Version[0] != 2 {
+			m.unsupported("format version %d.%d, want 2.x", l.prog.Version[0], l.prog.Version[1])
+		}
 	}
 	if c := m.get("compiler"); !c.isNull() {
 		c.str()

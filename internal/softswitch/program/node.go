@@ -70,8 +70,8 @@ func (n node) kind() string {
 func (n node) isNull() bool { return n.v == nil }
 
 // object checks that n is an object with all of the required members and, besides
-// these, none but the optional ones and the informative source_info and pi_omit.
-// Both lists are separated by blanks. The result's place is the object's own.
+// these, none but the optional ones and the informative source_info, pi_omit and
+// pragmas. Both lists are separated by blanks. The result's place is the object's own.
 func (n node) object(required, optional string) node {
 	o, ok := n.v.(*object)
 	if !ok {
@@ -88,7 +88,7 @@ func (n node) object(required, optional string) node {
 			n.invalid("%q is missing", name)
 		}
 	}
-	allowed := append(must, strings.Fields(optional+" source_info pi_omit")...)
+	allowed := append(must, strings.Fields(optional+" source_info pi_omit pragmas")...)
 	for _, name := range o.names {
 		if !slices.Contains(allowed, name) {
 			n.unsupported("unknown member %s", quote(name))
@@ -230,18 +230,24 @@ func (n node) tuple(low, high int) []node {
 	return l
 }
 
-// hex returns the value of a string such as "0x0a" or "-0x0a".
-func (n node) hex() *big.Int {
+// digits returns the digits of a string such as "0x0a", "-0x0a", or, from older
+// compilers, "0a".
+func (n node) digits() string {
 	s := n.str()
-	digits, ok := strings.CutPrefix(strings.TrimPrefix(s, "-"), "0x")
-	if !ok || digits == "" || strings.Trim(digits, "0123456789abcdefABCDEF") != "" {
+	digits := strings.TrimPrefix(strings.TrimPrefix(s, "-"), "0x")
+	if digits == "" || strings.Trim(digits, "0123456789abcdefABCDEF") != "" {
 		n.invalid("%s is not a hexadecimal number", quote(s))
 	}
 	if len(digits) > maxHex {
 		n.unsupported("a constant of %d hexadecimal digits", len(digits))
 	}
-	v, _ := new(big.Int).SetString(digits, 16)
-	if s[0] == '-' {
+	return digits
+}
+
+// hex returns the value of a hexadecimal string.
+func (n node) hex() *big.Int {
+	v, _ := new(big.Int).SetString(n.digits(), 16)
+	if n.str()[0] == '-' {
 		v.Neg(v)
 	}
 	return v

@@ -8,6 +8,7 @@ const maxExpr = 500
 // scope is what an expression may refer to besides fields.
 type scope struct {
 	parser bool    // the packet ahead, and the last element of a stack
+	own    *int    // the header whose length it is
 	params []Param // of the enclosing action
 	depth  int     // of nested expressions so far
 }
@@ -100,11 +101,14 @@ func (l *loader) expr(n node, sc scope) *Expr {
 	case "bool":
 		return truth(v.boolean())
 	case "local", "runtime_data":
+		if sc.own != nil {
+			return l.ownField(v, *sc.own)
+		}
 		return parameter(v, sc)
 	case "lookahead":
 		return lookahead(v, sc)
-	case "stack_field":
-		return l.stackField(v, sc)
+	case "stack_field", "union_stack_field":
+		return l.stackField(v, sc, t == "union_stack_field")
 	case "header", "header_stack":
 		n.unsupported("a %s as a value", t)
 	default:
@@ -145,23 +149,41 @@ func lookahead(n node, sc scope) *Expr {
 	return &Expr{Op: OpLookahead, Offset: part[0].integer(0, maxVarbit), Bits: part[1].integer(1, maxBits)}
 }
 
-func (l *loader) stackField(n node, sc scope) *Expr {
+func (l *loader) stackField(n node, sc scope, union bool) *Expr {
 	if !sc.parser {
 		n.unsupported("the last element of a header stack outside of the parser")
 	}
-	part := n.tuple(2, 2)
-	s := l.stacks.named(part[0], "header stack")
-	hdr := &l.prog.Headers[l.prog.Stacks[s].Headers[0]]
-	i, ok := l.types[hdr.Type].index[part[1].str()]
-	if !ok {
-		n.unsupported("%s of the last element of header stack %s", quote(part[1].str()), quote(part[0].str()))
+	e := &Expr{Op: OpStackField}
+	var part []node
+	if union {
+		part = n.tuple(3, 3)
+		e.Stack = l.unionStacks.named(part[0], "stack of header unions")
+		e.Head = l.member(part[1], e.Stack)
+	} else {
+		part = n.tuple(2, 2)
+		e.Stack = l.stacks.named(part[0], "header stack")
 	}
-	return l.element(n, &Expr{Op: OpStackField, Stack: s, Index: i})
+	hdr, name := &l.prog.Headers[l.prog.Stacks[e.Stack].Headers[e.Head]], part[len(part)-1].str()
+	i, ok := l.types[hdr.Type].index[name]
+	if !ok {
+		n.unsupported("%s of the last element of header stack %s", quote(name), quote(part[0].str()))
+	}
+	e.Index = i
+	return l.element(n, e)
+}
+
+// ownField reads a field of header h by its index, as a length_exp names it.
+func (l *loader) ownField(n node, h int) *Expr {
+	i, hdr := n.integer(0, 1<<20), &l.prog.Headers[h]
+	if i >= len(hdr.Fields) || hdr.Fields[i].Var {
+		n.invalid("field %d of header %s", i, quote(hdr.Name))
+	}
+	return &Expr{Op: OpField, Field: FieldRef{h, i}, Bits: hdr.Fields[i].Bits, Signed: hdr.Fields[i].Signed}
 }
 
 // element completes an expression for field e.Index of an element of e.Stack.
 func (l *loader) element(n node, e *Expr) *Expr {
-	fields := l.prog.Headers[l.prog.Stacks[e.Stack].Headers[0]].Fields
+	fields := l.prog.Headers[l.prog.Stacks[e.Stack].Headers[e.Head]].Fields
 	if e.Index >= len(fields) {
 		n.invalid("field %d of a header with %d", e.Index, len(fields))
 	}
@@ -201,12 +223,12 @@ func (l *loader) operation(n node, sc scope) *Expr {
 		return l.accessField(n, sc)
 	case "valid":
 		return &Expr{Op: OpValid, Head: l.realHeader(l.typed(right, "header")), Bits: 1, Bool: true}
+	case "valid_union":
+		return l.validUnion(l.union(right))
 	case "last_stack_index":
-		s := l.stacks.named(l.typed(right, "header_stack"), "header stack")
-		return &Expr{Op: OpStackLast, Stack: s, Bits: 32, Signed: true} // -1 if it is empty
+		return &Expr{Op: OpStackLast, Stack: l.stack(right), Bits: 32, Signed: true} // -1 if it is empty
 	case "size_stack":
-		s := l.stacks.named(l.typed(right, "header_stack"), "header stack")
-		return &Expr{Op: OpStackSize, Stack: s, Bits: 32}
+		return &Expr{Op: OpStackSize, Stack: l.stack(right), Bits: 32}
 	}
 	if op, ok := unary[name]; ok {
 		if !left.isNull() {
@@ -253,6 +275,11 @@ func (l *loader) binary(n node, op Op, sc scope) *Expr {
 		e.Left, e.Right = l.boolean(n.get("left"), sc), l.boolean(n.get("right"), sc)
 		e.Bits, e.Bool = 1, true
 	case OpEq, OpNe:
+		if same := l.compound(n); same != nil && op == OpEq {
+			return same
+		} else if same != nil {
+			return &Expr{Op: OpLNot, Left: same, Bits: 1, Bool: true}
+		}
 		e.Left, e.Right = l.expr(n.get("left"), sc), l.expr(n.get("right"), sc)
 		if e.Left.Bool != e.Right.Bool {
 			n.invalid("a comparison of a number and a boolean")

@@ -111,25 +111,40 @@ func (l *loader) extract(n node, args []node, sc scope) Stmt {
 	case "stack":
 		s.Op, s.Stack = StExtractStack, l.stacks.named(arg.get("value"), "header stack")
 		h = l.prog.Stacks[s.Stack].Headers[0]
+	case "union_stack":
+		part := arg.get("value").tuple(2, 2)
+		s.Op, s.Stack = StExtractStack, l.unionStacks.named(part[0], "stack of header unions")
+		s.Head = l.member(part[1], s.Stack)
+		h = l.prog.Stacks[s.Stack].Headers[s.Head]
 	default:
 		n.unsupported("a %s", quote(t))
 	}
+	l.extractLength(n, args, sc, &s, h)
+	return s
+}
+
+// extractLength reads the length of the varbit field of header h, if it has one: the
+// second argument, or the header type's own expression.
+func (l *loader) extractLength(n node, args []node, sc scope, s *Stmt, h int) {
 	hdr := &l.prog.Headers[h]
-	varbit := l.types[hdr.Type].varbit != None
-	if len(args) == 1 {
-		if varbit {
-			n.invalid("header %s has a varbit field, but no length is given", quote(hdr.Name))
-		}
-		return s
-	}
-	if !varbit {
+	t := l.types[hdr.Type]
+	switch {
+	case t.varbit == None && len(args) == 1:
+		return
+	case t.varbit == None:
 		n.invalid("header %s has no varbit field", quote(hdr.Name))
+	case len(args) == 2:
+		s.X = l.exact(args[1], sc)
+	case t.length.isNull():
+		n.invalid("header %s has a varbit field, but no length is given", quote(hdr.Name))
+	case s.Op == StExtractStack:
+		n.unsupported("a length_exp in a header stack")
+	default:
+		s.X, s.Own = l.exact(t.length, scope{parser: true, own: &h}), true
 	}
 	if s.Op == StExtract {
 		s.Op = StExtractVar
 	}
-	s.X = l.exact(args[1], sc)
-	return s
 }
 
 func (l *loader) transitionKey(n node) *Expr {
@@ -141,12 +156,19 @@ func (l *loader) transitionKey(n node) *Expr {
 }
 
 func (l *loader) transition(n node, s *State, states *registry) Case {
-	n = n.object("type value mask next_state", "")
+	n = n.object("next_state", "type value mask")
 	c := Case{ValueSet: None, Next: Accept}
 	if next := n.get("next_state"); !next.isNull() {
 		c.Next = states.named(next, "parser state")
 	}
-	switch t := n.get("type").str(); t {
+	t := "hexstr" // older compilers wrote no type, and "default" in the place of a value
+	if n.has("type") {
+		t = n.get("type").str()
+	}
+	if t == "hexstr" && n.get("value").v == "default" {
+		t = "default"
+	}
+	switch t {
 	case "default":
 		c.Default = true
 	case "parse_vset":
@@ -173,7 +195,7 @@ func keyParts(n node, key []*Expr, value bool) []*big.Int {
 		bytes += (k.Bits + 7) / 8
 	}
 	v := n.hex()
-	if have := (len(n.str()) - 2 + 1) / 2; bytes == 0 || have != bytes || v.Sign() < 0 {
+	if have := (len(n.digits()) + 1) / 2; bytes == 0 || have != bytes || v.Sign() < 0 {
 		n.invalid("%s is not %d bytes, as the key is", n.kind(), bytes)
 	}
 	parts := make([]*big.Int, len(key))
@@ -195,8 +217,8 @@ func ones(bits int) *big.Int {
 	return v.Sub(v, big.NewInt(1))
 }
 
-// useValueSet notes the widths of the key that the set is matched against, which
-// must be the same wherever it is used.
+// useValueSet notes the widths of the key that the set is matched against. If they
+// are not the same wherever it is used, the set has one part for all.
 func (l *loader) useValueSet(n node, s *State, c *Case) {
 	if !n.get("mask").isNull() {
 		n.unsupported("a mask on a value set")
@@ -218,7 +240,9 @@ func (l *loader) useValueSet(n node, s *State, c *Case) {
 		n.invalid("value set %s has %d bits, the key has %d", quote(v.Name), have, sum)
 	}
 	if l.setsUsed[c.ValueSet] && !same {
-		n.unsupported("value set %s is matched against keys of different parts", quote(v.Name))
+		if bits = []int{sum}; sum > word {
+			n.unsupported("value set %s of more than %d bits is matched against keys of different parts", quote(v.Name), word)
+		}
 	}
 	l.setsUsed[c.ValueSet], v.Bits = true, bits
 }

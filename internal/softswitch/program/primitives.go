@@ -27,6 +27,8 @@ var primitives = map[string]primitive{
 	"assign_VL":                           {StAssignVar, 2, true, (*call).assignVar},
 	"assign_header":                       {StAssignHeader, 2, true, (*call).assignHeader},
 	"assign_header_stack":                 {StAssignStack, 2, true, (*call).assignStack},
+	"assign_union":                        {StAssignStack, 2, true, (*call).assignUnion},
+	"assign_union_stack":                  {StAssignStack, 2, true, (*call).assignStack},
 	"add_header":                          {StSetValid, 1, true, (*call).validity},
 	"remove_header":                       {StSetInvalid, 1, true, (*call).validity},
 	"push":                                {StPush, 2, true, (*call).shiftStack},
@@ -50,6 +52,21 @@ var primitives = map[string]primitive{
 	"assert":                              {StAssert, 1, true, (*call).assert},
 	"assume":                              {StAssert, 1, true, (*call).assert},
 	"log_msg":                             {StLog, 2, true, (*call).log},
+
+	// Those of P4_14, which older compilers wrote.
+	"no_op":               {StNop, 0, true, func(*call, *Stmt) {}},
+	"drop":                {StMarkToDrop, 0, false, (*call).drop},
+	"copy_header":         {StAssignHeader, 2, true, (*call).assignHeader},
+	"modify_field":        {StAssign, 2, true, (*call).assign},
+	"add_to_field":        {StAssign, 2, true, arithmetic(OpAdd)},
+	"subtract_from_field": {StAssign, 2, true, arithmetic(OpSub)},
+	"add":                 {StAssign, 3, true, arithmetic(OpAdd)},
+	"subtract":            {StAssign, 3, true, arithmetic(OpSub)},
+	"bit_and":             {StAssign, 3, true, arithmetic(OpAnd)},
+	"bit_or":              {StAssign, 3, true, arithmetic(OpOr)},
+	"bit_xor":             {StAssign, 3, true, arithmetic(OpXor)},
+	"shift_left":          {StAssign, 3, true, arithmetic(OpShl)},
+	"shift_right":         {StAssign, 3, true, arithmetic(OpShr)},
 }
 
 // statement reads a call of a primitive, one of several in a body.
@@ -92,9 +109,7 @@ func (c *call) typed(i int, want string) node { return c.l.typed(c.args[i], want
 
 func (c *call) header(i int) int { return c.l.realHeader(c.typed(i, "header")) }
 
-func (c *call) stack(i int) int {
-	return c.l.stacks.named(c.typed(i, "header_stack"), "header stack")
-}
+func (c *call) stack(i int) int { return c.l.stack(c.args[i]) }
 
 func (c *call) assign(s *Stmt) {
 	s.Dst = c.l.destination(c.args[0], c.sc)
@@ -118,11 +133,12 @@ func (c *call) assignHeader(s *Stmt) {
 
 func (c *call) assignStack(s *Stmt) {
 	s.Stack, s.Stack2 = c.stack(0), c.stack(1)
-	a, b := c.l.prog.Stacks[s.Stack], c.l.prog.Stacks[s.Stack2]
-	h := c.l.prog.Headers
-	if len(a.Headers) != len(b.Headers) || h[a.Headers[0]].Type != h[b.Headers[0]].Type {
-		c.n.invalid("header stacks %s and %s differ in type or size", quote(a.Name), quote(b.Name))
-	}
+	c.l.alike(c.n, s.Stack, s.Stack2)
+}
+
+func (c *call) assignUnion(s *Stmt) {
+	s.Stack, s.Stack2 = c.l.union(c.args[0]), c.l.union(c.args[1])
+	c.l.alike(c.n, s.Stack, s.Stack2)
 }
 
 func (c *call) validity(s *Stmt) { s.Head = c.header(0) }
@@ -132,9 +148,43 @@ func (c *call) shiftStack(s *Stmt) {
 	s.N = c.typed(1, "hexstr").small(maxHeaders)
 }
 
-func (c *call) markToDrop(*Stmt) {
-	if h := c.l.headers.named(c.typed(0, "header"), "header"); h != c.l.std {
-		c.n.unsupported("on %s, which is not the standard metadata itself", quote(c.l.prog.Headers[h].Name))
+func (c *call) drop(s *Stmt) {
+	s.Field, s.Src = c.l.prog.Std[StdEgressSpec], c.l.prog.Std[StdMcastGrp]
+}
+
+// markToDrop may be given a copy of the standard metadata, which is written back
+// later. Its fields are found by their names.
+func (c *call) markToDrop(s *Stmt) {
+	h := c.l.headers.named(c.typed(0, "header"), "header")
+	if h == c.l.prog.Std[StdEgressSpec].Header {
+		c.drop(s)
+		return
+	}
+	hdr := &c.l.prog.Headers[h]
+	for i, f := range hdr.Fields {
+		switch {
+		case f.Bits > word || f.Var:
+		case f.Name == "egress_spec":
+			s.Field = FieldRef{h, i}
+		case f.Name == "mcast_grp":
+			s.Src = FieldRef{h, i}
+		}
+	}
+	if s.Field == NoField {
+		c.n.invalid("%s has no egress_spec, so that it is no standard metadata", quote(hdr.Name))
+	}
+}
+
+// arithmetic makes the assignment of a sum, or the like, of the last two arguments,
+// of which the first may be the destination.
+func arithmetic(op Op) func(c *call, s *Stmt) {
+	return func(c *call, s *Stmt) {
+		s.Dst = c.l.destination(c.args[0], c.sc)
+		last := len(c.args) - 1
+		s.X = &Expr{Op: op, Left: c.l.data(c.args[last-1], c.sc), Right: c.l.data(c.args[last], c.sc)}
+		s.X.checkConstant(c.n)
+		s.X.bound()
+		c.n.need(s.X, s.Dst.Bits)
 	}
 }
 

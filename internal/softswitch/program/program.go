@@ -59,7 +59,7 @@ type Header struct {
 	Metadata bool // always valid, never emitted
 	Fields   []Field
 	Bits     int // sum of the fixed-width fields
-	Stack    int // the stack that it is an element of, or None
+	Stack    int // the stack or union that it is part of, or None
 	Source   Source
 }
 
@@ -83,10 +83,12 @@ const Valid = -2
 // NoField is a FieldRef to nothing.
 var NoField = FieldRef{None, None}
 
-// Stack is a header stack.
+// Stack is a header stack, a header union, or a stack of these. Of a union's
+// headers at most one is valid: one that becomes valid makes the others invalid.
 type Stack struct {
 	Name    string
-	Headers []int
+	Headers []int // element by element
+	Members int   // headers of an element, which is a union; 0: elements are headers
 }
 
 // Enumerator is a named value, such as a parser error.

@@ -9,7 +9,7 @@ import (
 const tableRequired = "name id key match_type type max_size actions next_tables"
 
 const tableOptional = "with_counters support_timeout direct_meters action_ids base_default_next default_entry " +
-	"entries action_profile"
+	"entries action_profile act_prof_name selector default_action"
 
 func (c *control) table(n node) Table {
 	n = n.object(tableRequired, tableOptional)
@@ -56,7 +56,7 @@ func (c *control) next(n node) Node {
 
 // matchKind reads the name of a match kind.
 func matchKind(n node) MatchKind {
-	k, ok := map[string]MatchKind{"exact": Exact, "lpm": LPM, "ternary": Ternary, "range": Range}[n.str()]
+	k, ok := map[string]MatchKind{"exact": Exact, "valid": Exact, "lpm": LPM, "ternary": Ternary, "range": Range}[n.str()]
 	if !ok {
 		n.unsupported("match kind %s", quote(n.str()))
 	}
@@ -67,10 +67,16 @@ func (c *control) key(n node, t *Table) {
 	lpm := 0
 	for i, k := range n.get("key").list() {
 		k = k.under("key %d", i).object("match_type target", "mask name")
-		f := KeyField{Match: matchKind(k.get("match_type")), Field: c.l.readable(k.get("target"))}
+		f := KeyField{Match: matchKind(k.get("match_type"))}
+		if k.get("match_type").v == "valid" { // P4_14's, of a header
+			f.Field = FieldRef{c.l.realHeader(k.get("target")), Valid}
+			f.Name = k.get("target").str()
+		} else {
+			f.Field = c.l.readable(k.get("target"))
+		}
 		if name := k.get("name"); !name.isNull() {
 			f.Name = name.name()
-		} else {
+		} else if f.Name == "" {
 			f.Name = c.l.prog.Headers[f.Field.Header].Name + "." + c.l.fieldAt(f.Field).Name
 		}
 		f.Bits = c.l.fieldAt(f.Field).Bits
@@ -146,7 +152,7 @@ func (c *control) implementation(n node, t *Table) {
 	typ := n.get("type").str()
 	switch typ {
 	case "simple":
-		if n.has("action_profile") {
+		if n.has("action_profile") || n.has("act_prof_name") {
 			n.invalid("a simple table with an action profile")
 		}
 		return
@@ -154,10 +160,14 @@ func (c *control) implementation(n node, t *Table) {
 	default:
 		n.unsupported("table type %s", quote(typ))
 	}
-	if !n.has("action_profile") {
+	switch {
+	case n.has("action_profile"):
+		t.Profile = c.l.profiles.named(n.get("action_profile"), "action profile")
+	case n.has("act_prof_name"):
+		t.Profile = c.l.ownProfile(n)
+	default:
 		n.invalid("an indirect table without an action profile")
 	}
-	t.Profile = c.l.profiles.named(n.get("action_profile"), "action profile")
 	if p := c.l.prog.Profiles[t.Profile]; p.Selector != (typ == "indirect_ws") {
 		n.invalid("type %s does not suit action profile %s", quote(typ), quote(p.Name))
 	}
@@ -205,7 +215,7 @@ func (c *control) entries(n node, t *Table) {
 		if len(key) != len(t.Key) {
 			e.invalid("a key of %d fields, want %d", len(key), len(t.Key))
 		}
-		entry := Entry{Priority: e.get("priority").integer(0, 1<<31-1)}
+		entry := Entry{Priority: e.get("priority").integer(0, 1<<31-2)}
 		for k, f := range t.Key {
 			entry.Key = append(entry.Key, entryKey(key[k].under("entry %d, key %d", i, k), f))
 		}
