@@ -21,7 +21,7 @@ SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/sche
 	internal/routing/liveness internal/connmgr/health internal/group pkg/replica/core tests/dataplane tests/purity \
 	cmd/cmd-daemon/internal/lab cmd/internal/cli cmd/internal/findings cmd/switchctl/internal/journey cmd/switchctl/internal/planning \
 	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
-	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
+	bpf internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.
 ONCE_MORE = Alloc|WithoutRace|KilledAnywhere|TestModel|TestRandom
@@ -31,7 +31,7 @@ export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 deb clean
+.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 bpf deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -136,6 +136,10 @@ proto: ## check api/ and generate its Go code
 
 p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 	$(GO) run ./bmv2/compile/p4c
+
+bpf: ## compile bpf/ into bpf/mcrdma.o, by Debian's clang; only after a change of its C source
+	@scripts/need clang llvm-strip:llvm gcc
+	$(GO) run ./bpf/compile
 
 deb: ## the Debian package, in out/deb, and its life on a machine: installed, upgraded, removed; needs root for that
 	@scripts/need dpkg-deb:dpkg gzip git ip:iproute2 systemctl:systemd

@@ -1,0 +1,75 @@
+// Headers, and the constants of the wire that the program tells apart. Fields are in network order.
+#pragma once
+
+#include "helpers.h"
+
+#define PACKED __attribute__((packed, aligned(1)))
+
+struct PACKED ethernet {
+    u8 dst[6];
+    u8 src[6];
+    u16 type;
+};
+
+struct PACKED ipv4 {
+    u8 version_ihl;
+    u8 tos;
+    u16 total_len;
+    u16 id;
+    u16 frag;
+    u8 ttl;
+    u8 proto;
+    u16 checksum;
+    u32 src;
+    u32 dst;
+};
+
+struct PACKED udp {
+    u16 src;
+    u16 dst;
+    u16 length;
+    u16 checksum;
+};
+
+struct PACKED bth {
+    u8 opcode;
+    u8 flags;
+    u16 pkey;
+    u32 dest_qp; // the first byte is FECN, BECN and reserved bits
+    u32 psn;     // the first byte is AckReq and reserved bits
+};
+
+struct PACKED aeth {
+    u32 syndrome_msn;
+};
+
+// RoCE is a packet as far as the program changes it.
+struct PACKED roce {
+    struct ethernet eth;
+    struct ipv4 ip;
+    struct udp udp;
+    struct bth bth;
+};
+
+#define ETHERTYPE_IPV4 swap16(0x0800)
+#define PROTO_UDP 17
+#define UDP_ROCE swap16(4791)
+#define NOT_FRAGMENT(frag) (((frag) & swap16(0x3fff)) == 0)
+
+#define OP_ACK 0x11
+#define OP_CNP 0x81
+
+// low24 is the number in the low 24 bits of a word of the wire, with24 the word with another.
+INLINE u32 low24(u32 word) { return swap32(word) & 0xffffff; }
+
+INLINE u32 with24(u32 word, u32 value) { return (word & swap32(0xff000000)) | swap32(value & 0xffffff); }
+
+// checksum is that of an IPv4 header without options, counted without what its checksum field
+// holds: 0xffff less the sum of the others.
+INLINE u16 checksum(const struct ipv4 *ip) {
+    const u16 *w = (const u16 *)ip;
+    u32 sum = (u32)w[0] + w[1] + w[2] + w[3] + w[4] + w[6] + w[7] + w[8] + w[9];
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return ~sum;
+}

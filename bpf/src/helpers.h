@@ -1,0 +1,46 @@
+// What the kernel gives a program: helpers by their numbers in linux/bpf.h, and the words for
+// maps and sections that loaders read.
+#pragma once
+
+#include <linux/bpf.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+#define SECTION(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+
+// Maps are described by the types of a variable's members.
+#define MAP(type_, key_, value_, max_, flags_)                                     \
+    struct {                                                                       \
+        int (*type)[type_];                                                        \
+        key_ *key;                                                                 \
+        value_ *value;                                                             \
+        int (*max_entries)[max_];                                                  \
+        int (*map_flags)[flags_];                                                  \
+    }
+
+static void *(*const lookup)(const void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static u64 (*const monotonic)(void) = (void *)BPF_FUNC_ktime_get_ns;
+static void (*const spin_lock)(struct bpf_spin_lock *) = (void *)BPF_FUNC_spin_lock;
+static void (*const spin_unlock)(struct bpf_spin_lock *) = (void *)BPF_FUNC_spin_unlock;
+
+#define swap16(x) __builtin_bswap16(x)
+#define swap32(x) __builtin_bswap32(x)
+
+// The compiler may not know more of x than is written: else it leaves out the check of an index
+// that the kernel's verifier wants to see.
+#define forget(x) asm volatile("" : "+r"(x))
+
+// All before it is read or written before all after it: an atomic operation that returns
+// something is a full barrier.
+INLINE void barrier(void) {
+    u64 cell = 0;
+    __sync_fetch_and_add(&cell, 1);
+    forget(cell);
+}
