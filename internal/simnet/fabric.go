@@ -209,7 +209,9 @@ func (f *fabric) NextHops(at bifurcation.Switch, dst netip.Addr) (list []bifurca
 }
 
 // Programmable implements bifurcation.Fabric.
-func (f *fabric) Programmable(at bifurcation.Switch) bool { return f.s.nodes[f.sw[at]].Switch.Programmable }
+func (f *fabric) Programmable(at bifurcation.Switch) bool {
+	return f.s.nodes[f.sw[at]].Switch.Programmable
+}
 
 // name is "" for a host.
 func (f *fabric) name(i int32) bifurcation.Switch {
@@ -324,4 +326,3 @@ func mix(x uint64) uint64 {
 func (n *node) hash(p *packet) uint64 {
 	return mix(n.seed ^ uint64(uint32(p.src))<<40 ^ uint64(uint32(p.dst))<<16 ^ uint64(p.sport)) //nolint:gosec // bits are all that matters
 }
-

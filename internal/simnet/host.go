@@ -1,6 +1,8 @@
 package simnet
 
 import (
+	"time"
+
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
@@ -10,6 +12,8 @@ const (
 	firstQPN  = 2        // 0 and 1 are not for applications
 	firstMCID = 0x800000 // groups' numbers begin here
 	soon      = 10_000 * perNano
+
+	workRequests = 256 // of a queue pair
 )
 
 // An Endpoint is a queue pair of a host. Functions that it is given are called while the simulation
@@ -38,7 +42,7 @@ func (s *Sim) endpoint(host, peer int32, remote rocev2.QPN, sport uint16) *Endpo
 	cc := s.p.CC
 	cc.LineRate = s.p.HostRate
 	e.cfg = rc.Config{LocalQPN: rocev2.QPN(e.id + firstQPN), RemoteQPN: remote, PathMTU: s.p.MTU, Window: s.p.Window, AckEvery: s.p.AckEvery,
-		MaxSendWR: 1024, MaxRecvWR: 1024, MaxSGE: 1, Timeout: s.p.Timeout, RetryCnt: s.p.Retries, RNRRetry: 7, MinRNRTimer: 1,
+		MaxSendWR: workRequests, MaxRecvWR: workRequests, MaxSGE: 1, Timeout: s.p.Timeout, RetryCnt: s.p.Retries, RNRRetry: 7, MinRNRTimer: 1,
 		Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, MaxRdAtomic: 16, MaxDestRdAtomic: 16, CC: cc}
 	s.ends = append(s.ends, e)
 	return e
@@ -73,6 +77,20 @@ func (e *Endpoint) Post(op qp.Opcode, n int, id uint64, imm uint32) error {
 func (e *Endpoint) PostRecv(n int, id uint64) error {
 	e.gather[0] = e.s.scratch.bytes(n)
 	return e.qp.PostRecv(id, e.gather[:])
+}
+
+// Delay is how long a small message takes to another host on an idle network, by the first of equal paths.
+func (s *Sim) Delay(from, to int) time.Duration {
+	var sum int64
+	for at := s.nodes[from].ports[0]; ; {
+		p := &s.ports[at]
+		sum += p.delay + int64((64+overhead)*p.perByte)
+		next := s.ports[p.peer].node
+		if next == int32(to) || len(s.nodes[next].routes) == 0 || len(s.nodes[next].routes[to]) == 0 { //nolint:gosec // an index
+			return time.Duration(sum / perNano)
+		}
+		at = s.nodes[next].routes[to][0]
+	}
 }
 
 // Stats are the queue pair's.
@@ -221,5 +239,6 @@ func (m *scratch) bytes(n int) []byte {
 }
 
 // Remote implements rc.Memory: hosts may write everywhere.
-func (m *scratch) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) { return m.bytes(n), true }
-
+func (m *scratch) Remote(_ uint32, _ uint64, n int, _ qp.Access) ([]byte, bool) {
+	return m.bytes(n), true
+}
