@@ -144,7 +144,7 @@ func (s *Sim) headroom(p *port) int {
 		return 0
 	}
 	back := &s.ports[p.peer]
-	return int(float64(2*back.delay)/back.perByte) + 3*(s.p.MTU+overhead)
+	return int(float64(2*back.delay)/back.perByte) + 3*(s.p.MTU+Overhead)
 }
 
 // A fabric is the topology as the bifurcation sees it. Next hops are numbered as ports are.

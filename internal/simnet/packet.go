@@ -2,9 +2,9 @@ package simnet
 
 import "github.com/mcrdma/mcrdma/pkg/rocev2"
 
-// overhead is what a packet has on the wire beyond transport headers and payload: ICRC, UDP, IPv4,
+// Overhead is what a packet has on the wire beyond transport headers and payload: ICRC, UDP, IPv4,
 // Ethernet with FCS, preamble and gap.
-const overhead = 4 + 8 + 20 + 18 + 20
+const Overhead = 4 + 8 + 20 + 18 + 20
 
 // A packet is one on its way.
 type packet struct {

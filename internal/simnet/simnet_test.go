@@ -73,7 +73,7 @@ func TestWriteTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Run(time.Second)
-	data, ack := 4096+28+overhead, 16+overhead // BTH and RETH; BTH and AETH
+	data, ack := 4096+28+Overhead, 16+Overhead // BTH and RETH; BTH and AETH
 	want := 4*(500*time.Nanosecond+time.Duration(float64(data)*0.08)) + 4*(500*time.Nanosecond+time.Duration(float64(ack)*0.08))
 	if at < want-10 || at > want+10 {
 		t.Errorf("complete after %v, want %v", at, want)
@@ -116,7 +116,7 @@ func TestGroupCopies(t *testing.T) {
 				}
 				continue
 			}
-			const wire = 20 * (1<<20 + 256*(12+overhead) + 16)
+			const wire = 20 * (1<<20 + 256*(12+Overhead) + 16)
 			for _, l := range s.Links() {
 				want := uint64(wire)
 				switch [2]string{l.From, l.To} {
