@@ -15,8 +15,6 @@ type Figure struct {
 	Name, Title string
 	X, Unit     string // what the points are at; of the values
 	Jobs        []Job
-	// Derive, if not nil, adds what follows from the values of all jobs.
-	Derive func(all []Value) []Value
 }
 
 // A Job is a simulation.
