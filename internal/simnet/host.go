@@ -12,9 +12,10 @@ const (
 	firstQPN  = 2        // 0 and 1 are not for applications
 	firstMCID = 0x800000 // groups' numbers begin here
 	soon      = 10_000 * perNano
-
-	workRequests = 256 // of a queue pair
 )
+
+// WorkRequests is how many sends, and receives, a queue pair holds.
+const WorkRequests = 256
 
 // An Endpoint is a queue pair of a host. Functions that it is given are called while the simulation
 // runs; they may post, and must not keep the completion.
@@ -34,6 +35,16 @@ type Endpoint struct {
 	near   int64 // when its timers expire; 0: not
 	far    int64
 	gather [1][]byte
+
+	posted  int       // sends that are not complete
+	backlog []request // sends that the queue pair has no room for
+}
+
+// A request is a send that is to be posted.
+type request struct {
+	op  qp.Opcode
+	n   int
+	imm uint32
 }
 
 // endpoint adds a queue pair to a host.
@@ -42,7 +53,7 @@ func (s *Sim) endpoint(host, peer int32, remote rocev2.QPN, sport uint16) *Endpo
 	cc := s.p.CC
 	cc.LineRate = s.p.HostRate
 	e.cfg = rc.Config{LocalQPN: rocev2.QPN(e.id + firstQPN), RemoteQPN: remote, PathMTU: s.p.MTU, Window: s.p.Window, AckEvery: s.p.AckEvery,
-		MaxSendWR: workRequests, MaxRecvWR: workRequests, MaxSGE: 1, Timeout: s.p.Timeout, RetryCnt: s.p.Retries, RNRRetry: 7, MinRNRTimer: 1,
+		MaxSendWR: WorkRequests, MaxRecvWR: WorkRequests, MaxSGE: 1, Timeout: s.p.Timeout, RetryCnt: s.p.Retries, RNRRetry: 7, MinRNRTimer: 1,
 		Access: qp.AccessRemoteWrite | qp.AccessRemoteRead, MaxRdAtomic: 16, MaxDestRdAtomic: 16, CC: cc}
 	s.ends = append(s.ends, e)
 	return e
@@ -65,18 +76,31 @@ func (s *Sim) Connect(a, b int) (from, to *Endpoint) {
 	return from, to
 }
 
-// Post posts a send of n bytes; its completion has the id. Errors are those of rc.QP.PostSend.
-func (e *Endpoint) Post(op qp.Opcode, n int, id uint64, imm uint32) error {
-	e.gather[0] = e.s.scratch.bytes(n)
-	err := e.qp.PostSend(&qp.SendWR{ID: id, Opcode: op, Flags: qp.FlagSignaled, Imm: imm}, e.gather[:])
+// Post posts a send of n bytes, or keeps it until the queue pair has room. Errors are those of rc.QP.PostSend,
+// but for qp.ErrQueueFull.
+func (e *Endpoint) Post(op qp.Opcode, n int, imm uint32) error {
+	r := request{op, n, imm}
+	if e.posted >= WorkRequests || len(e.backlog) > 0 {
+		e.backlog = append(e.backlog, r)
+		return nil
+	}
+	return e.post(r)
+}
+
+func (e *Endpoint) post(r request) error {
+	e.gather[0] = e.s.scratch.bytes(r.n)
+	err := e.qp.PostSend(&qp.SendWR{Opcode: r.op, Flags: qp.FlagSignaled, Imm: r.imm}, e.gather[:])
+	if err == nil {
+		e.posted++
+	}
 	e.wake()
 	return err
 }
 
 // PostRecv posts a receive of n bytes at most.
-func (e *Endpoint) PostRecv(n int, id uint64) error {
+func (e *Endpoint) PostRecv(n int) error {
 	e.gather[0] = e.s.scratch.bytes(n)
-	return e.qp.PostRecv(id, e.gather[:])
+	return e.qp.PostRecv(0, e.gather[:])
 }
 
 // Delay is how long a small message takes to another host on an idle network, by the first of equal paths.
@@ -137,6 +161,12 @@ func (s *Sim) received(host, i int32) {
 func (e *Endpoint) complete() {
 	wc := &e.s.scratch.wc
 	for e.qp.NextSendWC(wc) {
+		e.posted--
+		if len(e.backlog) > 0 && e.posted < WorkRequests {
+			next := e.backlog[0]
+			e.backlog = append(e.backlog[:0], e.backlog[1:]...)
+			_ = e.post(next) // in the error state it completes with an error
+		}
 		if e.Sent != nil {
 			e.Sent(wc)
 		}

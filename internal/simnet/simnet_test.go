@@ -43,7 +43,7 @@ func repeat(t testing.TB, e *Endpoint, n, count int) *int {
 	post := func() {
 		if posted < count {
 			posted++
-			if err := e.Post(qp.OpWrite, n, 0, 0); err != nil {
+			if err := e.Post(qp.OpWrite, n, 0); err != nil {
 				t.Error(err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestWriteTime(t *testing.T) {
 	e, _ := s.Connect(h[0], h[1])
 	var at time.Duration
 	e.Sent = func(*qp.WC) { at = s.Now() }
-	if err := e.Post(qp.OpWrite, 4096, 0, 0); err != nil {
+	if err := e.Post(qp.OpWrite, 4096, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.Run(time.Second)

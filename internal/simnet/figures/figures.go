@@ -75,7 +75,7 @@ func unending(e *simnet.Endpoint) *flow {
 	const size = 64 << 10
 	f := &flow{sender: e}
 	post := func() {
-		if err := e.Post(qp.OpWrite, size, 0, 0); err != nil && f.err == nil {
+		if err := e.Post(qp.OpWrite, size, 0); err != nil && f.err == nil {
 			f.err = err
 		}
 	}

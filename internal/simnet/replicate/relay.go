@@ -106,7 +106,7 @@ func (r *relay) perform(i int) {
 		switch a.Kind {
 		case engine.PostRecv:
 			r.link(a.Peer, i)
-			if err := r.links[[2]int{-1 - a.Peer, i}].PostRecv(m.block, 0); err != nil {
+			if err := r.links[[2]int{-1 - a.Peer, i}].PostRecv(m.block); err != nil {
 				r.err = err
 				return
 			}
@@ -115,7 +115,7 @@ func (r *relay) perform(i int) {
 				r.perform(a.Peer)
 			})
 		case engine.SendBlock:
-			if err := r.link(i, a.Peer).Post(qp.OpSendImm, a.Span.Len, 0, a.Imm); err != nil {
+			if err := r.link(i, a.Peer).Post(qp.OpSendImm, a.Span.Len, a.Imm); err != nil {
 				r.err = err
 				return
 			}

@@ -125,7 +125,7 @@ func (d *direct) watch() {
 // Write implements Set.
 func (d *direct) Write(n int, done func()) error {
 	for _, e := range d.ends {
-		if err := e.Post(qp.OpWrite, n, 0, 0); err != nil {
+		if err := e.Post(qp.OpWrite, n, 0); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func newChain(s *simnet.Sim, sender int, receivers []int) (*chain, error) {
 	c.first = next[0]
 	for i, in := range prev { // of host i+1; the last is the sender's
 		for range receives {
-			if err := in.PostRecv(0, 0); err != nil {
+			if err := in.PostRecv(0); err != nil {
 				return nil, err
 			}
 		}
@@ -163,16 +163,16 @@ func newChain(s *simnet.Sim, sender int, receivers []int) (*chain, error) {
 			if !c.look(wc) {
 				return
 			}
-			err := in.PostRecv(0, 0)
+			err := in.PostRecv(0)
 			size := int(wc.Imm)
 			switch {
 			case err != nil:
 			case i == len(hosts)-1:
 				c.finish()
 			case i == len(hosts)-2: // the last host answers
-				err = next[i+1].Post(qp.OpWriteImm, 0, 0, wc.Imm)
+				err = next[i+1].Post(qp.OpWriteImm, 0, wc.Imm)
 			default:
-				err = next[i+1].Post(qp.OpWriteImm, size, 0, wc.Imm)
+				err = next[i+1].Post(qp.OpWriteImm, size, wc.Imm)
 			}
 			if err != nil && c.err == nil {
 				c.err = err
@@ -184,7 +184,7 @@ func newChain(s *simnet.Sim, sender int, receivers []int) (*chain, error) {
 
 // Write implements Set.
 func (c *chain) Write(n int, done func()) error {
-	if err := c.first.Post(qp.OpWriteImm, n, 0, uint32(n)); err != nil { //nolint:gosec // a message's size
+	if err := c.first.Post(qp.OpWriteImm, n, uint32(n)); err != nil { //nolint:gosec // a message's size
 		return err
 	}
 	c.list = append(c.list, done)
