@@ -377,7 +377,7 @@ func TestPlot(t *testing.T) {
 		t.Errorf("a drawing in no directory: %v", err)
 	}
 	lossy := &report{Info: r.Info, Results: []result{{Way: "chain", BWAverage: 4, P99: 1}, {Way: "chain", Loss: 1. / 1024, BWAverage: 3, P99: 2}}}
-	if p := panelsOf(lossy); len(p) != 6 || !slices.Equal(p[0].ticks, []string{"0", "1/1024"}) || !slices.Equal(p[0].series[0].points, []float64{1, 0.75}) {
+	if p := panelsOf(lossy); len(p) != 6 || !slices.Equal(p[0].Ticks, []string{"0", "1/1024"}) || !slices.Equal(p[0].Series[0].Points, []float64{1, 0.75}) {
 		t.Errorf("%+v", p)
 	}
 }

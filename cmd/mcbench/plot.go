@@ -6,13 +6,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
 )
 
 // writePlot draws what a report says to a file: ratios, which depend less on machines, and
 // what was measured.
 func writePlot(name string, r *report) error {
 	var b bytes.Buffer
-	drawPanels(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
+	plot.Draw(&b, "mcbench "+r.Info.Test+", receivers "+strings.Join(r.Info.Receivers, ", "), conditions(r), panelsOf(r))
 	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read the plot
 		return fmt.Errorf("--plot: %w", err)
 	}
@@ -63,7 +65,7 @@ func sizeText(n int) string {
 
 // panelsOf chooses what is drawn. The x axis is the first dimension with several values;
 // each way is a curve, once for each value of the other dimensions.
-func panelsOf(r *report) []panel {
+func panelsOf(r *report) []plot.Panel {
 	axis := 0
 	for i := len(dimensions) - 1; i >= 0; i-- {
 		if values := distinct(r, dimensions[i].of); len(values) > 1 {
@@ -80,10 +82,10 @@ func panelsOf(r *report) []panel {
 		}
 		return name
 	}
-	build := func(title string, value, base func(x *result) float64) panel {
-		p := panel{title: title, label: dimensions[axis].label, ticks: ticks}
+	build := func(title string, value, base func(x *result) float64) plot.Panel {
+		p := plot.Panel{Title: title, Label: dimensions[axis].label, Ticks: ticks}
 		for _, name := range distinct(r, curve) {
-			s := series{name: name, points: make([]float64, len(ticks))}
+			s := plot.Series{Name: name, Points: make([]float64, len(ticks))}
 			var first float64 // what the curve's values are divided by
 			for i := range r.Results {
 				x := &r.Results[i]
@@ -94,10 +96,10 @@ func panelsOf(r *report) []panel {
 					first = base(x)
 				}
 				if first > 0 {
-					s.points[slices.Index(ticks, dimensions[axis].of(x))] = value(x) / first
+					s.Points[slices.Index(ticks, dimensions[axis].of(x))] = value(x) / first
 				}
 			}
-			p.series = append(p.series, s)
+			p.Series = append(p.Series, s)
 		}
 		return p
 	}
@@ -106,18 +108,18 @@ func panelsOf(r *report) []panel {
 	p99 := func(x *result) float64 { return x.P99 }
 	bandwidth := func(x *result) float64 { return x.BWAverage }
 	base := r.Info.Ways[0]
-	absolute := func(title string, value func(x *result) float64) panel {
+	absolute := func(title string, value func(x *result) float64) plot.Panel {
 		p := build(title, value, one)
-		p.absolute = true
+		p.Absolute = true
 		return p
 	}
-	panels := []panel{absolute("mean latency[usec]", latency), absolute("99% latency[usec]", p99),
+	panels := []plot.Panel{absolute("mean latency[usec]", latency), absolute("99% latency[usec]", p99),
 		absolute("bandwidth[Gb/sec]", bandwidth), absolute("sender's CPU per write[usec]", func(x *result) float64 { return x.CPU })}
 	switch {
 	case axis == 2: // each way in comparison with itself
-		return append([]panel{build("throughput, relative to that without loss", bandwidth, bandwidth), build("99% latency, relative to that without loss", p99, p99)}, panels...)
+		return append([]plot.Panel{build("throughput, relative to that without loss", bandwidth, bandwidth), build("99% latency, relative to that without loss", p99, p99)}, panels...)
 	case len(r.Info.Ways) > 1:
-		ratios := []panel{build("latency, relative to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
+		ratios := []plot.Panel{build("latency, relative to "+base, func(x *result) float64 { return x.LatencyRatio }, one),
 			build("bandwidth, relative to "+base, func(x *result) float64 { return x.BandwidthRatio }, one),
 			build("sender's CPU per write, relative to "+base, func(x *result) float64 { return x.CPURatio }, one)}
 		if r.Info.Lab {

@@ -1,4 +1,7 @@
-package main
+// Package plot draws diagrams of curves as SVG.
+//
+// It imports the standard library only.
+package plot
 
 import (
 	"bytes"
@@ -7,18 +10,18 @@ import (
 	"math"
 )
 
-// A panel is one diagram.
-type panel struct {
-	title, label string   // of the diagram and of the x axis
-	ticks        []string // of the x axis, evenly spaced
-	series       []series
-	absolute     bool // not ratios; the y axis is logarithmic if the values differ much
+// A Panel is one diagram.
+type Panel struct {
+	Title, Label string   // of the diagram and of the x axis
+	Ticks        []string // of the x axis, evenly spaced
+	Series       []Series
+	Absolute     bool // not ratios; the y axis is logarithmic if the values differ much
 }
 
-// A series is a curve: a value for each tick; 0: there is none.
-type series struct {
-	name   string
-	points []float64
+// A Series is a curve: a value for each tick; 0: there is none.
+type Series struct {
+	Name   string
+	Points []float64
 }
 
 // Sizes of what is drawn.
@@ -35,14 +38,14 @@ const (
 // colors that differ for the color-blind, too; marks differ besides.
 var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
-// drawPanels writes diagrams as one SVG, two in a row, under a title, the conditions and the
+// Draw writes diagrams as one SVG, two in a row, under a title, the conditions and the
 // legend, which all have in common: curves have the same order in each.
-func drawPanels(b *bytes.Buffer, title, conditions string, panels []panel) {
+func Draw(b *bytes.Buffer, title, conditions string, panels []Panel) {
 	var legend []string
 	for _, p := range panels {
-		for i, s := range p.series {
+		for i, s := range p.Series {
 			if i == len(legend) {
-				legend = append(legend, s.name)
+				legend = append(legend, s.Name)
 			}
 		}
 	}
@@ -64,12 +67,12 @@ func drawPanels(b *bytes.Buffer, title, conditions string, panels []panel) {
 	b.WriteString("</svg>\n")
 }
 
-func (p *panel) draw(b *bytes.Buffer, left, top float64) {
+func (p *Panel) draw(b *bytes.Buffer, left, top float64) {
 	least, most := p.bounds()
 	var lines []float64 // of the y axis
 	var share func(v float64) float64
-	title := p.title
-	if p.absolute && least > 0 && most > muchMore*least {
+	title := p.Title
+	if p.Absolute && least > 0 && most > muchMore*least {
 		from, to := math.Floor(math.Log10(least)+1e-9), math.Ceil(math.Log10(most)-1e-9)
 		for e := from; e <= to; e++ {
 			lines = append(lines, math.Pow(10, e))
@@ -83,25 +86,25 @@ func (p *panel) draw(b *bytes.Buffer, left, top float64) {
 		}
 		share = func(v float64) float64 { return v / lines[len(lines)-1] }
 	}
-	x := func(i int) float64 { return left + panelWidth*(float64(i)+0.5)/float64(len(p.ticks)) }
+	x := func(i int) float64 { return left + panelWidth*(float64(i)+0.5)/float64(len(p.Ticks)) }
 	y := func(v float64) float64 { return top + panelHeight*(1-share(v)) }
 	text(b, left+panelWidth/2, top-12, "middle", `font-weight="bold"`, title)
 	for i, v := range lines {
 		color := "#dddddd"
-		if i == 0 || !p.absolute && math.Abs(v-1) < 1e-9 {
+		if i == 0 || !p.Absolute && math.Abs(v-1) < 1e-9 {
 			color = "#888888"
 		}
 		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>`+"\n", left, y(v), left+panelWidth, y(v), color)
 		text(b, left-6, y(v)+4, "end", "", axisText(v))
 	}
-	for i, t := range p.ticks {
+	for i, t := range p.Ticks {
 		text(b, x(i), top+panelHeight+16, "middle", `font-size="10"`, t)
 	}
-	text(b, left+panelWidth/2, top+panelHeight+36, "middle", "", p.label)
-	for i, s := range p.series {
+	text(b, left+panelWidth/2, top+panelHeight+36, "middle", "", p.Label)
+	for i, s := range p.Series {
 		color := colors[i%len(colors)]
 		path, pen := "", "M"
-		for j, v := range s.points {
+		for j, v := range s.Points {
 			if v <= 0 {
 				pen = "M"
 				continue
@@ -130,16 +133,16 @@ func axisText(v float64) string {
 
 // bounds are the least and the largest value that is drawn; of ratios, the largest is at
 // least 1.
-func (p *panel) bounds() (least, most float64) {
-	for _, s := range p.series {
-		for _, v := range s.points {
+func (p *Panel) bounds() (least, most float64) {
+	for _, s := range p.Series {
+		for _, v := range s.Points {
 			if v > 0 && (least == 0 || v < least) {
 				least = v
 			}
 			most = max(most, v)
 		}
 	}
-	if !p.absolute || most == 0 {
+	if !p.Absolute || most == 0 {
 		most = max(most, 1)
 	}
 	return least, most

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
+	"github.com/mcrdma/mcrdma/internal/simnet/figures"
+)
+
+// A figure is the result: one of a paper's.
+type figure struct {
+	Name   string          `json:"name"`
+	Title  string          `json:"title"`
+	X      string          `json:"x"`
+	Unit   string          `json:"unit"`
+	Seed   uint64          `json:"seed"`
+	Quick  bool            `json:"quick,omitzero"`
+	Values []figures.Value `json:"values"`
+}
+
+func figuresCommand() *cobra.Command {
+	var o figures.Options
+	var dir string
+	var quiet bool
+	var names []string
+	long := "Repeats figures and tables of papers: all, or those that are named. Each value of a paper is\n" +
+		"shown beside ours, with the difference. The figures:\n"
+	for _, f := range figures.All() {
+		names = append(names, f.Name)
+		long += fmt.Sprintf("\n  %-9s %s", f.Name, f.Title)
+	}
+	cmd := &cobra.Command{
+		Use: "figures [NAME…] [flags]", Short: "Repeat figures of papers", Long: long,
+		Example:   "  mcsim figures mc5 rdmc1 --plot out\n  mcsim figures --quick --json",
+		ValidArgs: names,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.Uint64Var(&o.Seed, "seed", 1, "`number` from which all that is random follows")
+	fs.BoolVar(&o.Quick, "quick", false, "simulate less time; values are less exact")
+	fs.StringVar(&dir, "plot", "", "write each figure, as NAME.svg and NAME.json, into a `directory`")
+	fs.BoolVarP(&quiet, "quiet", "q", false, "say nothing about progress")
+	out := cli.AddOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		chosen := figures.All()
+		if len(args) > 0 {
+			chosen = nil
+		}
+		for _, name := range args {
+			f, err := figures.Find(name)
+			if err != nil {
+				return cli.Usage(err)
+			}
+			chosen = append(chosen, f)
+		}
+		if dir != "" {
+			if i, err := os.Stat(dir); err != nil || !i.IsDir() {
+				return cli.Usagef("--plot %s: there is no such directory", dir)
+			}
+		}
+		list, err := repeat(cmd, quiet, o, chosen)
+		if err != nil {
+			return err
+		}
+		if out.IsJSON() {
+			err = out.JSON(cmd.OutOrStdout(), list)
+		} else {
+			err = figuresText(cmd, out, list)
+		}
+		for i := range list {
+			if err == nil && dir != "" {
+				err = save(dir, out, &list[i])
+			}
+		}
+		return err
+	}
+	return cmd
+}
+
+// repeat runs the simulations of figures.
+func repeat(cmd *cobra.Command, quiet bool, o figures.Options, chosen []figures.Figure) ([]figure, error) {
+	var jobs []job
+	values := make([][][]figures.Value, len(chosen)) // by figure and job
+	for i, f := range chosen {
+		values[i] = make([][]figures.Value, len(f.Jobs))
+		for k, j := range f.Jobs {
+			jobs = append(jobs, job{name: f.Name + ", " + j.Name, weight: j.Weight, run: func() (err error) {
+				values[i][k], err = j.Run(o)
+				return err
+			}})
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b job) int { return -compare(a.weight, b.weight) }) // the longest first
+	if err := perform(cmd.Context(), cmd, quiet, jobs); err != nil {
+		return nil, err
+	}
+	var list []figure
+	for i, f := range chosen {
+		list = append(list, figure{Name: f.Name, Title: f.Title, X: f.X, Unit: f.Unit, Seed: o.Seed, Quick: o.Quick, Values: slices.Concat(values[i]...)})
+	}
+	return list, nil
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func figuresText(cmd *cobra.Command, out *cli.Output, list []figure) error {
+	w := cmd.OutOrStdout()
+	for i, f := range list {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: %s. %s; seed %d\n\n", f.Name, f.Title, f.Unit, f.Seed)
+		var rows [][]any
+		for _, v := range f.Values {
+			paper, off, verdict := "", "", ""
+			if v.Paper != 0 {
+				paper, off, verdict = number(v.Paper), fmt.Sprintf("%+.0f %%", 100*v.Off()), fmt.Sprintf("within %.0f %%", 100*v.Within)
+				if v.Missed() {
+					verdict = "missed"
+				}
+			}
+			rows = append(rows, []any{v.X, v.Series, number(v.Value), paper, off, verdict})
+		}
+		if err := out.Table(w, []string{f.X, "curve", "ours", "paper", "difference", ""}, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number is a value with three digits that count.
+func number(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), v)
+}
+
+// save writes a figure's files.
+func save(dir string, out *cli.Output, f *figure) error {
+	var b, j bytes.Buffer
+	conditions := fmt.Sprintf("seed %d", f.Seed)
+	if f.Quick {
+		conditions += ", quick"
+	}
+	plot.Draw(&b, f.Title, conditions, []plot.Panel{panelOf(f)})
+	if err := out.JSON(&j, f); err != nil {
+		return err
+	}
+	for ending, data := range map[string][]byte{".svg": b.Bytes(), ".json": j.Bytes()} {
+		if err := os.WriteFile(filepath.Join(dir, f.Name+ending), data, 0o644); err != nil { //nolint:gosec // every user may read it
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	return nil
+}
+
+// panelOf draws each curve, and behind them the paper's.
+func panelOf(f *figure) plot.Panel {
+	p := plot.Panel{Title: f.Unit, Label: f.X, Absolute: true}
+	for _, v := range f.Values {
+		if !slices.Contains(p.Ticks, v.X) {
+			p.Ticks = append(p.Ticks, v.X)
+		}
+	}
+	add := func(series, x string, value float64) {
+		i := slices.IndexFunc(p.Series, func(s plot.Series) bool { return s.Name == series })
+		if i < 0 {
+			i = len(p.Series)
+			p.Series = append(p.Series, plot.Series{Name: series, Points: make([]float64, len(p.Ticks))})
+		}
+		p.Series[i].Points[slices.Index(p.Ticks, x)] = value
+	}
+	for _, v := range f.Values {
+		add(v.Series, v.X, v.Value)
+	}
+	for _, v := range f.Values {
+		if v.Paper != 0 {
+			add(v.Series+", paper", v.X, v.Paper)
+		}
+	}
+	return p
+}

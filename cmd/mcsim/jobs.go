@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+// A job is a simulation. Several run at a time.
+type job struct {
+	name   string
+	weight float64 // how long it takes, in comparison with others
+	run    func() error
+}
+
+// perform runs jobs, as many at a time as there are processors, and says how far they are. It ends at the first error, and when ctx
+// ends; simulations that have begun are not waited for then.
+func perform(ctx context.Context, cmd *cobra.Command, quiet bool, jobs []job) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	out := io.Discard
+	if !quiet {
+		out = cmd.ErrOrStderr()
+	}
+	progress := cli.NewProgress(out)
+	defer progress.Done()
+	var total, done float64
+	for _, j := range jobs {
+		total += j.weight
+	}
+	next, results := make(chan job), make(chan func() (job, error), len(jobs))
+	var workers sync.WaitGroup
+	for range min(len(jobs), runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for j := range next {
+				err := j.run()
+				results <- func() (job, error) { return j, err }
+			}
+		})
+	}
+	begin, left, sent := time.Now(), len(jobs), 0
+	var failed error
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	text := func() string {
+		s := fmt.Sprintf("%d of %s done", len(jobs)-left, cli.Plural(len(jobs), "simulation"))
+		if done > 0 {
+			spent := time.Since(begin)
+			s += fmt.Sprintf(", some %v to go", time.Duration(float64(spent)*(total-done)/done).Round(time.Second))
+		}
+		return s
+	}
+	for left > 0 && failed == nil {
+		var offer chan job
+		var j job
+		if sent < len(jobs) {
+			offer, j = next, jobs[sent]
+		}
+		select {
+		case offer <- j:
+			sent++
+		case r := <-results:
+			j, err := r()
+			left--
+			done += j.weight
+			if err != nil {
+				failed = fmt.Errorf("%s: %w", j.name, err)
+			}
+			progress.Say(text)
+		case <-tick.C:
+			progress.Say(text)
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		}
+	}
+	close(next)
+	if failed == nil {
+		workers.Wait()
+	}
+	return failed
+}

@@ -1,0 +1,39 @@
+// Command mcsim runs the production machines in a simulated fabric: it repeats figures of papers, and answers
+// what a user asks about his own network.
+//
+// It exits with 0 if all went well, 1 if something failed, and 2 if it was called wrongly.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+const longHelp = `mcsim runs the code of this project (queue pairs, congestion control, where switches copy
+and merge, the relay through hosts) in a packet-level simulation of a fabric. Its
+time is virtual, and the same seed gives the same result.
+
+  mcsim figures mc5 mc6 --plot out
+
+repeats figures of papers, and shows their values beside.
+
+  mcsim run --topology fabric.yaml --workload websearch --load 0.5
+
+says how long writes and reads take in your fabric, for each way to replicate.
+docs/simulation.md has what is simulated and what is not.`
+
+// run is the whole program. The end of ctx ends it as SIGTERM does.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{Use: "mcsim", Short: "Simulate replication in a data center", Long: longHelp}
+	root.AddCommand(figuresCommand())
+	return cli.Run(ctx, root, args, stdout, stderr)
+}
