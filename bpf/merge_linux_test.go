@@ -17,7 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/pkg/ackmerge/ackmergetest"
+	"github.com/mcrdma/mcrdma/tests/answers"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
@@ -174,7 +174,7 @@ func (p *pair) answer(a ackmerge.Answer, now time.Duration) (said ackmerge.Answe
 
 // TestScripts has the kernel merge the scripts of pkg/ackmerge.
 func TestScripts(t *testing.T) {
-	scripts, err := ackmergetest.Scripts("../pkg/ackmerge/testdata")
+	scripts, err := answers.Scripts("../pkg/ackmerge/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,15 +207,15 @@ func TestScripts(t *testing.T) {
 
 // TestRandom has the kernel merge what random members answer: late, twice, in any order; one of them lies.
 func TestRandom(t *testing.T) {
-	answers := 1_000_000
+	count := 1_000_000
 	if testing.Short() || testenv.Race {
-		answers = 50_000
+		count = 50_000
 	}
 	rng := rand.New(rand.NewPCG(1, 23)) //nolint:gosec // for a test
-	stream := ackmergetest.NewStream(rng, 1<<14, ackmerge.MaxMembers)
+	stream := answers.NewStream(rng, 1<<14, ackmerge.MaxMembers)
 	p := newPair(t)
 	verdicts := map[ackmerge.Verdict]int{}
-	for i := range answers {
+	for i := range count {
 		a, now, anew := stream.Next()
 		c := stream.Group()
 		if anew && rng.IntN(3) == 0 {
