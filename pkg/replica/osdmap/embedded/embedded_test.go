@@ -395,7 +395,7 @@ func TestUntrusted(t *testing.T) {
 	foreign := identitytest.New(t).Host("h2")
 	trusting := foreign
 	trusting.CA = c.configs["h1"].Files.CA
-	for why, files := range map[string]identity.Files{"signed by unknown authority": foreign, "server preface": {}, "remote error: tls|may not trust": trusting} {
+	for why, files := range map[string]identity.Files{"signed by unknown authority": foreign, "it may speak TLS": {}, "remote error: tls|may not trust": trusting} {
 		if err := read(files); !errors.Is(err, osdmap.ErrAway) || !regexp.MustCompile(why).MatchString(err.Error()) {
 			t.Errorf("%v does not say %q", err, why)
 		}

@@ -13,6 +13,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -76,7 +77,7 @@ func Dial(c Config) (*Store, error) {
 		s.prefix = DefaultPrefix
 	}
 	cfg := clientv3.Config{Logger: zap.NewNop(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second, PermitWithoutStream: true,
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(note)}}
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(s.note)}}
 	if !c.Files.Plain() {
 		if _, _, err := c.Files.Read(); err != nil {
 			return nil, fmt.Errorf("etcd: %w", err)
@@ -139,11 +140,14 @@ func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
 // note keeps why an attempt failed, unless that is just the deadline. A server that refuses the client's
 // certificate ends the connection after the client's handshake (RFC 8446, section 4.4.2.4): what the client
 // writes then may fail before it has read the alert.
-func note(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (s *Store) note(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	if why, ok := ctx.Value(reason{}).(*atomic.Pointer[error]); ok && err != nil && !strings.HasPrefix(status.Convert(err).Message(), context.DeadlineExceeded.Error()) {
 		text := failure.Said(err)
-		if strings.HasSuffix(text, syscall.EPIPE.Error()) || strings.HasSuffix(text, syscall.ECONNRESET.Error()) {
+		switch broken := strings.HasSuffix(text, syscall.EPIPE.Error()) || strings.HasSuffix(text, syscall.ECONNRESET.Error()); {
+		case s.files.Plain() && (broken || strings.HasSuffix(text, io.EOF.Error())):
+			text += ": it may speak TLS, for which this host has no certificate"
+		case broken:
 			text += ": it may not trust this host's certificate"
 		}
 		last := errors.New(text)
