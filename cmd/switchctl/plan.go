@@ -59,6 +59,7 @@ type planFlags struct {
 	regions   int
 	down      []string
 	preGroups int
+	recompute bool
 	summary   bool
 	out       *cli.Output
 }
@@ -86,6 +87,7 @@ func planCommand() *cobra.Command {
 	fs.StringVar(&f.from, "from", "", "plan all groups of a `file`")
 	fs.StringArrayVar(&f.down, "link-down", nil, "plan without the links between two nodes, `A:B`, or that at SWITCH:PORT; may be repeated")
 	fs.IntVar(&f.preGroups, "pre-groups", bifurcation.DefaultMaxPREGroups, "most PRE `groups` that one step takes for equal-cost paths")
+	fs.BoolVar(&f.recompute, "recompute", false, "as agents with icrc: recompute do it, who rewrite copies in full as soon as they are for one receiver")
 	fs.BoolVar(&f.summary, "summary", false, "a line for each group in place of its steps; no single links")
 	f.out = cli.AddOutputFlag(cmd)
 	cli.CompleteFile(cmd, "topology", "yaml", "yml", "json")
@@ -142,7 +144,7 @@ func (f *planFlags) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report := planning.Plan(fabric, groups, planning.Options{MaxPREGroups: f.preGroups, Sizes: sizes})
+	report := planning.Plan(fabric, groups, planning.Options{MaxPREGroups: f.preGroups, Sizes: sizes, Late: !f.recompute})
 	switch {
 	case f.out.IsJSON() && f.summary:
 		report = summary(report)

@@ -113,6 +113,7 @@ type Load struct {
 type Options struct {
 	MaxPREGroups int              // as in bifurcation.Request
 	Sizes        map[string]int64 // of Tables
+	Late         bool             // as in bifurcation.Request, for groups that take WRITEs
 }
 
 // Plan plans groups. What cannot be planned is in the report, with the reason.
@@ -167,6 +168,7 @@ func (f *Fabric) plan(g Group, id uint32, o Options) (Planned, uses, *loads) {
 	if err != nil {
 		return failed(err)
 	}
+	group.Late = o.Late && g.regions() > 0
 	p, err := bifurcation.Plan(f, group, o.MaxPREGroups)
 	if err != nil {
 		return failed(err)

@@ -209,7 +209,7 @@ func (r *receiver) beginRaw(b []byte) {
 	}
 	c := cutter{
 		rest: payload, src: netip.AddrFrom4(ip.Src), tos: ip.TOS,
-		base: ip.ID, step: 1, known: true, ihl: ip.Len(),
+		base: ip.ID, first: ip.ID, step: 1, known: true, ihl: ip.Len(),
 	}
 	copy(c.head[:rocev2.IPv4Len], b)
 	copy(c.head[rocev2.IPv4Len:], b[c.ihl:c.ihl+rocev2.UDPLen])
@@ -305,6 +305,8 @@ type cutter struct {
 	known      bool   // the identification is known: base, base+step, base+2·step, …
 	verified   bool   // the ICRC of the packet at the start of rest is right
 	base, step uint16 // step is 0 or 1; base is that of the packet at the start of rest, most likely
+	first, n   uint16 // that of the first packet, and the number of packets before that at the start of rest
+	turned     bool   // by a switch: it is most likely first ^ n
 }
 
 // packet takes the next packet from c.rest and reports whether it is good.
@@ -323,6 +325,7 @@ func (c *cutter) packet(r *receiver, rx *link.Rx) bool {
 		ok = c.next(r, b)
 	}
 	c.base += c.step
+	c.n++
 	if !ok {
 		r.drop(dropICRC)
 		return false
@@ -339,17 +342,21 @@ func (c *cutter) next(r *receiver, b []byte) bool {
 	if len(b) < minUDP {
 		return false
 	}
+	last := c.base - c.step
+	if c.turned {
+		c.base = c.first ^ c.n
+	}
 	got, want := binary.LittleEndian.Uint32(b[len(b)-rocev2.ICRCLen:]), c.icrc(b, c.base)
 	if got == want {
 		return true
 	}
 	r.link.counters.rxSolved.Add(1)
-	last := c.base - c.step
 	diff, ok := rocev2.SolveIPID(got, want, c.behind(b))
 	id := c.base ^ diff
 	if !ok || id^last >= ourIDs {
 		return false
 	}
+	c.turned = id == c.first^c.n && id != last
 	if id == last {
 		c.step = 0 // the sender numbers all alike
 	}
