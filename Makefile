@@ -31,7 +31,7 @@ export GORACE ?= atexit_sleep_ms=10
 
 export MCRDMA_MUST_RUN ?= $(if $(filter true 1,$(CI)),1,)
 
-.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 bpf deb clean
+.PHONY: help demo volume build lint test test-race test-once-more test-serial nightly bench ptf fuzz mutants chaos e2e interop mininet mininet-test model proto p4 p4-tna bpf deb clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -136,6 +136,9 @@ proto: ## check api/ and generate its Go code
 
 p4: ## compile p4src into bmv2/; needs p4c-bm2-ss
 	$(GO) run ./bmv2/compile/p4c
+
+p4-tna: ## compile p4src/tna; needs p4c-bm2-ss, and for Tofino's resources p4c-barefoot and bfas
+	$(GO) run ./p4src/tna/compile
 
 bpf: ## compile bpf/ into bpf/mcrdma.o, by Debian's clang; only after a change of its C source
 	@scripts/need clang llvm-strip:llvm gcc

@@ -45,6 +45,7 @@ type target struct {
 
 var targets = []target{
 	{dir: "pkg/ackmerge", also: []string{"tests/model"}},
+	{dir: "pkg/ackmerge/packed"},
 	{dir: "pkg/qp/rc", also: []string{"tests/model"}},
 	{dir: "pkg/rdmcfallback/engine"},
 	{dir: "pkg/mcrdma", only: []string{"life.go", "lifeviews.go", "memberlife.go", "queue.go"}},
