@@ -70,25 +70,35 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTypes: the structures of the source are as large as the types of this package.
+// TestTypes: the structures of the source have the fields of the types of this package at the same places.
 func TestTypes(t *testing.T) {
 	s := spec(t)
-	for name, size := range map[string]any{
-		"merge_members": bpf.Member{}, "merge_groups": bpf.Group{}, "merge_slots": bpf.Slot{},
-		"settings": bpf.Settings{}, "drops": bpf.Count{},
+	for name, types := range map[string][2]any{
+		"merge_members": {bpf.MemberKey{}, bpf.Member{}}, "merge_groups": {nil, bpf.Group{}}, "merge_slots": {nil, bpf.Slot{}},
+		"settings": {nil, bpf.Settings{}}, "drops": {nil, bpf.Count{}}, "counters": {nil, bpf.Count{}}, "ecn_seen": {nil, bpf.Count{}},
+		"ports_in": {nil, bpf.Port{}}, "port_hosts": {bpf.PortHost{}, bpf.MAC{}}, "router_macs": {bpf.MAC{}, nil}, "bridge": {bpf.MAC{}, nil},
+		"routes": {bpf.Prefix{}, bpf.Route{}}, "ecmp_groups": {nil, bpf.Paths{}}, "next_hops": {nil, bpf.NextHop{}},
+		"groups": {bpf.GroupKey{}, bpf.Multicast{}}, "group_regions": {bpf.GroupRegion{}, bpf.Span{}},
+		"copies": {bpf.CopyKey{}, bpf.Copy{}}, "regions": {bpf.RegionKey{}, bpf.Region{}},
 	} {
 		m := s.Maps[name]
 		if m == nil {
 			t.Errorf("no map %s", name)
 			continue
 		}
-		st, ok := btf.UnderlyingType(m.Value).(*btf.Struct)
-		if !ok {
-			t.Errorf("%s has values of type %v", name, m.Value)
-			continue
-		}
-		if d := cmp.Diff(inSource(st, 0), inGo(reflect.TypeOf(size), 0), cmp.AllowUnexported(place{})); d != "" || int(st.Size) != int(reflect.TypeOf(size).Size()) {
-			t.Errorf("%s: of %d and %d bytes; source (-), Go (+):\n%s", name, st.Size, reflect.TypeOf(size).Size(), d)
+		for i, in := range []btf.Type{m.Key, m.Value} {
+			if types[i] == nil {
+				continue
+			}
+			st, ok := btf.UnderlyingType(in).(*btf.Struct)
+			if !ok {
+				t.Errorf("%s has a %v", name, in)
+				continue
+			}
+			g := reflect.TypeOf(types[i])
+			if d := cmp.Diff(inSource(st, 0), inGo(g, 0), cmp.AllowUnexported(place{})); d != "" || uintptr(st.Size) != g.Size() {
+				t.Errorf("%s: of %d and %d bytes; source (-), Go (+):\n%s", name, st.Size, g.Size(), d)
+			}
 		}
 	}
 }

@@ -59,12 +59,120 @@ type Slot struct {
 	Counts  [MaxMembers][Kinds]uint64
 }
 
+// Modes of the ICRC, as in p4src/headers.p4.
+const (
+	Recompute = iota
+	CheckOff
+	Neutral
+)
+
 // Settings is the value of map settings, which has one.
 type Settings struct {
-	ICRCOff uint32
-	Told    uint32 // 1: Now is the time, for tests
-	Now     uint64 // ns
+	ICRCMode   uint32
+	HashSeed   uint32
+	RoCEClimbs uint32 // 1: requests do not stay in the kernel
+	Told       uint32 // 1: Now is the time, for tests
+	Now        uint64 // ns
 }
 
-// Count is the value of map drops, by reason, on each processor.
+// Count is the value of map drops, by reason, of counters, by the numbers that entries have, and of ecn_seen, by port;
+// on each processor.
 type Count struct{ Packets, Bytes uint64 }
+
+// MAC is a MAC as a key of maps router_macs and bridge, whose value is a port, and a value of port_hosts.
+type MAC struct {
+	At [6]byte
+	_  [2]byte
+}
+
+// Port is the value of map ports_in, by interface.
+type Port struct{ Number, Guarded uint32 }
+
+// PortHost is the key of map port_hosts.
+type PortHost struct {
+	Port uint32
+	IP   [4]byte
+}
+
+// Prefix is the key of map routes.
+type Prefix struct {
+	Bits uint32
+	Dst  [4]byte
+}
+
+// Route is its value.
+type Route struct {
+	NextHop uint16
+	ECMP    uint16 // if not 0, NextHop is 0
+	Climbs  uint32 // 1: the agent's, or none
+}
+
+// MaxPaths is how many paths the kernel chooses from, each as often as its weight says.
+const MaxPaths = 64
+
+// Paths is the value of map ecmp_groups.
+type Paths struct {
+	N        uint32 // 0: none that the kernel can choose from
+	NextHops [MaxPaths]uint16
+}
+
+// NextHop is the value of map next_hops.
+type NextHop struct {
+	Port  uint32
+	Known uint32 // 1: its MAC is
+	Dst   [6]byte
+	Src   [6]byte
+}
+
+// GroupKey is the key of map groups: what a request comes with. The first byte of the MC_ID is 0.
+type GroupKey struct{ Src, Dst, MCID [4]byte }
+
+// Multicast is its value.
+type Multicast struct {
+	Group, FirstPREGroup, PREGroups uint32
+	Climbs                          uint32 // 1: what must be done for some copy cannot be done here
+	Regions                         uint32 // 1: some copy is its receiver's
+	Counter                         uint32
+}
+
+// GroupRegion is the key of map group_regions.
+type GroupRegion struct {
+	Group uint32
+	RKey  [4]byte
+}
+
+// Span is its value: virtual addresses, both ends included, at which all copies can be rewritten.
+type Span struct{ First, Last uint64 }
+
+// CopyKey is the key of map copies.
+type CopyKey struct{ PREGroup, Interface uint32 }
+
+// Copy is its value. ID and SrcPort are the change that keeps the ICRC, in network order.
+type Copy struct {
+	Dst     [4]byte
+	QPN     [4]byte // the first byte is 0
+	ID      [2]byte
+	SrcPort [2]byte
+	Last    uint8 // 1: it is its receiver's
+	_       [3]byte
+	Number  uint32 // that its regions refer to
+	Counter uint32
+	Port    uint32
+	Known   uint32 // 1: the next hop's MAC is
+	EthDst  [6]byte
+	EthSrc  [6]byte
+}
+
+// RegionKey is the key of map regions.
+type RegionKey struct {
+	Copy uint32
+	RKey [4]byte
+}
+
+// Region is its value, for the addresses that GroupRegion has.
+type Region struct {
+	RKey    [4]byte
+	ID      [2]byte
+	SrcPort [2]byte
+	Counter uint32
+}

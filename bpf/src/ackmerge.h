@@ -100,33 +100,46 @@ INLINE void note(struct view *v, u32 i, u32 psn, u32 msn, bool *advanced, bool *
     *stale = now < known;
 }
 
+// What follows is without branches: the verifier goes each way at each of them, at one member after
+// the other. Numbers are less than 2^31.
+INLINE u32 less(u32 a, u32 b) { return (a - b) >> 31; }
+
+INLINE u32 differ(u32 a, u32 b) { return less(0, a ^ b); }
+
+INLINE u32 pick(u32 bit, u32 yes, u32 no) {
+    u32 mask = 0 - bit;
+    forget(mask);
+    return (yes & mask) | (no & ~mask);
+}
+
 // record is what member i has acknowledged, or what is assumed if it has not been heard of; its
 // epoch is then 0.
 INLINE struct record record(const struct view *v, u32 i) {
-    const struct record *r = &v->s->acked[i];
-    if (r->epoch == v->c->epoch) {
-        return *r;
-    }
-    return (struct record){.psn = before(v->c)};
+    struct record r = v->s->acked[i];
+    u32 unheard = differ(r.epoch, v->c->epoch);
+    r.epoch = pick(unheard, 0, r.epoch);
+    r.msn = pick(unheard, 0, r.msn);
+    r.psn = pick(unheard, before(v->c), r.psn);
+    return r;
 }
 
 // lowest is the record of the current member that is farthest behind.
 INLINE struct record lowest(const struct view *v, u32 own, bool *silent, bool *far) {
     struct record low = record(v, own);
-    *silent = false;
-    *far = false;
+    u32 any_silent = 0, any_far = 0;
+#pragma clang loop unroll(disable)
     for (u32 i = 0; i < MAX_MEMBERS; i++) {
-        if (!(v->c->members >> i & 1)) {
-            continue;
-        }
+        u32 member = v->c->members >> i & 1;
         struct record r = record(v, i);
-        *silent |= r.epoch != v->c->epoch;
-        *far |= ahead(v, r.psn) > v->reach;
-        if (ahead(v, r.psn) < ahead(v, low.psn)) {
-            low = r;
-        }
+        any_silent |= member & differ(r.epoch, v->c->epoch);
+        any_far |= member & less(v->reach, ahead(v, r.psn));
+        u32 behind = member & less(ahead(v, r.psn), ahead(v, low.psn));
+        low.msn = pick(behind, r.msn, low.msn);
+        low.psn = pick(behind, r.psn, low.psn);
     }
     low.epoch = v->c->epoch;
+    *silent = any_silent;
+    *far = any_far;
     return low;
 }
 

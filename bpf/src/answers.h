@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ackmerge.h"
-#include "drops.h"
+#include "forward.h"
 #include "icrc.h"
 
 // Where an answer comes from, and for whom. In network order, the QPN in the low three bytes.
@@ -41,18 +41,6 @@ struct slot {
 MAP(BPF_MAP_TYPE_HASH, struct member_key, struct member, 131072, BPF_F_NO_PREALLOC) merge_members SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, u32, struct group, 16384, BPF_F_NO_PREALLOC) merge_groups SECTION(".maps");
 MAP(BPF_MAP_TYPE_ARRAY, u32, struct slot, 16384, 0) merge_slots SECTION(".maps");
-
-// Odd while user space changes tables, another number afterward. Packets that see it change
-// have perhaps seen half of what it changed.
-MAP(BPF_MAP_TYPE_ARRAY, u32, u64, 1, BPF_F_MMAPABLE) generation SECTION(".maps");
-
-struct settings {
-    u32 icrc_off; // mode nic-check-off: ICRCs are neither checked nor set
-    u32 told;     // the time is what follows, not the kernel's: for tests
-    u64 now;      // ns
-};
-
-MAP(BPF_MAP_TYPE_ARRAY, u32, struct settings, 1, 0) settings SECTION(".maps");
 
 // kind_of is the counter of an answer, KINDS if there is none.
 INLINE u32 kind_of(const struct answer *a) {
@@ -95,14 +83,13 @@ INLINE u32 reason(enum verdict v) {
 
 // locked merges an answer as one step of its slot. It returns false, and has done nothing, if
 // tables have changed since began.
-INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, u64 now, const volatile u64 *gen, u64 began,
-                   enum verdict *v) {
-    bool whole = false;
+INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, u64 now, const struct reading *r, enum verdict *v) {
+    bool same = false;
     *v = NOT_MEMBER;
     u32 kind = kind_of(a);
     spin_lock(&slot->lock);
-    if (*gen == began) {
-        whole = true;
+    if (*r->now == r->began) {
+        same = true;
         slot->answers++;
         *v = merge(c, &slot->state, a, now);
         u32 own = a->member & (MAX_MEMBERS - 1);
@@ -111,45 +98,23 @@ INLINE bool locked(struct slot *slot, const struct config *c, struct answer *a, 
         }
     }
     spin_unlock(&slot->lock);
-    return whole;
+    return same;
 }
 
-// merged says what becomes of an answer. XDP_TX: it is now what the sender is to receive, but for
-// MAC addresses and TTL. XDP_PASS: it concerns no group of this switch, or is dropped by the
-// pipeline in any case before it would be merged.
-INLINE int merged(struct xdp_md *ctx, struct roce *p, void *end) {
+INLINE struct member *member_of(const struct roce *p) {
     struct member_key key = {p->ip.src, p->ip.dst, p->bth.dest_qp & swap32(0xffffff)};
-    u32 zero = 0;
-    const volatile u64 *gen = lookup(&generation, &zero);
-    struct settings *set = lookup(&settings, &zero);
-    if (!gen || !set) {
-        return XDP_PASS;
-    }
-    u64 began = *gen;
-    barrier();
-    struct member *m = lookup(&merge_members, &key);
-    if (!m || m->bypass) {
-        return XDP_PASS;
-    }
+    return lookup(&merge_members, &key);
+}
+
+// answered says what becomes of an answer of m. None climbs: the state to merge it with is here.
+// What the program in user space would drop before it merges is dropped for the same reason; wrong
+// is one, if less than DROP_REASONS.
+INLINE int answered(struct xdp_md *ctx, struct roce *p, void *end, const struct settings *set, const struct member *m,
+                    const struct way *w, bool spoofed, u32 wrong, const struct reading *r) {
     u32 number = m->slot, icrc;
     struct answer a = {.member = m->index, .cnp = p->bth.opcode == OP_CNP, .psn = low24(p->bth.psn)};
-    u32 *trailer = icrc_at(p, end, &icrc);
-    if (!trailer || (!set->icrc_off && *trailer != icrc)) {
-        return XDP_PASS;
-    }
-    struct aeth *aeth = (struct aeth *)(p + 1);
-    if ((void *)(aeth + 1) > end) {
-        return XDP_PASS;
-    }
-    if (!a.cnp) {
-        a.syndrome = swap32(aeth->syndrome_msn) >> 24;
-        a.msn = low24(aeth->syndrome_msn);
-    }
     struct group *g = lookup(&merge_groups, &number);
     struct slot *slot = lookup(&merge_slots, &number);
-    if (!slot) {
-        return drop(ctx, DROP_NOT_MEMBER);
-    }
     struct config c = {};
     u32 source = 0, sender_qpn = 0;
     if (g) {
@@ -157,14 +122,42 @@ INLINE int merged(struct xdp_md *ctx, struct roce *p, void *end) {
         source = g->source;
         sender_qpn = g->sender_qpn;
     }
-    barrier();
+    if (!whole(r)) {
+        return drop(ctx, DROP_UPDATE);
+    }
+    if (wrong == DROP_MALFORMED) {
+        return drop(ctx, DROP_MALFORMED);
+    }
+    if (spoofed) {
+        return drop(ctx, DROP_SPOOFED);
+    }
+    if (wrong == DROP_ICRC) {
+        return drop(ctx, DROP_ICRC);
+    }
+    struct aeth *aeth = (struct aeth *)(p + 1);
+    if ((void *)(aeth + 1) > end) {
+        return drop(ctx, DROP_MALFORMED);
+    }
+    if (w->reason < DROP_REASONS) {
+        return drop(ctx, w->reason);
+    }
+    if (!slot) {
+        return drop(ctx, DROP_NOT_MEMBER);
+    }
+    if (!a.cnp) {
+        a.syndrome = swap32(aeth->syndrome_msn) >> 24;
+        a.msn = low24(aeth->syndrome_msn);
+    }
     u64 now = set->told ? set->now : monotonic();
     enum verdict v;
-    if ((began & 1) || !locked(slot, &c, &a, now, gen, began, &v)) {
+    if (!locked(slot, &c, &a, now, r, &v)) {
         return drop(ctx, DROP_UPDATE);
     }
     if (v != PASS) {
         return drop(ctx, reason(v));
+    }
+    if (w->routed && !w->hop.known) {
+        return drop(ctx, DROP_NO_NEIGHBOUR);
     }
     if (!a.cnp) {
         p->bth.psn = with24(p->bth.psn, a.psn);
@@ -173,13 +166,13 @@ INLINE int merged(struct xdp_md *ctx, struct roce *p, void *end) {
     p->ip.src = source;
     p->bth.dest_qp = (p->bth.dest_qp & swap32(0xff000000)) | sender_qpn;
     p->udp.checksum = 0;
-    if (!set->icrc_off) {
-        trailer = icrc_at(p, end, &icrc);
+    if (set->icrc_mode != ICRC_OFF) {
+        u32 *trailer = icrc_at(p, end, &icrc);
         if (!trailer) {
-            return XDP_DROP; // it was there before
+            return drop(ctx, DROP_MALFORMED);
         }
         *trailer = icrc;
     }
     p->ip.checksum = checksum(&p->ip);
-    return XDP_TX;
+    return leave(ctx, &p->eth, &p->ip, w);
 }

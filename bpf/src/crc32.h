@@ -37,3 +37,5 @@ static const u32 crc32_table[256] = {
     0xbdbdf21c, 0xcabac28a, 0x53b39330, 0x24b4a3a6, 0xbad03605, 0xcdd70693, 0x54de5729, 0x23d967bf,
     0xb3667a2e, 0xc4614ab8, 0x5d681b02, 0x2a6f2b94, 0xb40bbe37, 0xc30c8ea1, 0x5a05df1b, 0x2d02ef8d,
 };
+
+INLINE u32 crc32_byte(u32 crc, u8 b) { return crc32_table[(crc ^ b) & 0xff] ^ (crc >> 8); }

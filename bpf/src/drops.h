@@ -4,14 +4,23 @@
 
 #include "helpers.h"
 
+#define DROP_MALFORMED 0
+#define DROP_ICRC 2
+#define DROP_TTL 3
+#define DROP_NO_ROUTE 4
+#define DROP_NO_NEXT_HOP 5
+#define DROP_NO_NEIGHBOUR 6
+#define DROP_UNKNOWN_MAC 7
+#define DROP_NO_REPLICA 9
 #define DROP_NOT_MEMBER 10
 #define DROP_SYNDROME 11
 #define DROP_ABSORBED 12
 #define DROP_STALE_NAK 13
 #define DROP_UNDECIDED_NAK 14
 #define DROP_CNP_FILTER 15
+#define DROP_SPOOFED 17
 #define DROP_WINDOW 19
-#define DROP_UPDATE 32 // an answer that met half an update of the tables
+#define DROP_UPDATE 32 // an answer or a copy that met half an update of the tables
 #define DROP_REASONS 33
 
 struct count {
@@ -21,11 +30,18 @@ struct count {
 
 MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, DROP_REASONS, 0) drops SECTION(".maps");
 
-INLINE int drop(struct xdp_md *ctx, u32 reason) {
-    struct count *c = lookup(&drops, &reason);
+// The direct counters of tables, by the numbers that entries have. 0 counts for none.
+MAP(BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct count, 16384, 0) counters SECTION(".maps");
+
+INLINE void count(struct xdp_md *ctx, const void *map, u32 number) {
+    struct count *c = lookup(map, &number);
     if (c) {
         c->packets++;
         c->bytes += ctx->data_end - ctx->data;
     }
+}
+
+INLINE int drop(struct xdp_md *ctx, u32 reason) {
+    count(ctx, &drops, reason);
     return XDP_DROP;
 }

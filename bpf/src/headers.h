@@ -3,7 +3,7 @@
 
 #include "helpers.h"
 
-#define PACKED __attribute__((packed, aligned(1)))
+#define PACKED __attribute__((packed, aligned(2))) // frames begin at even addresses
 
 struct PACKED ethernet {
     u8 dst[6];
@@ -39,6 +39,12 @@ struct PACKED bth {
     u32 psn;     // the first byte is AckReq and reserved bits
 };
 
+struct PACKED reth {
+    u64 va;
+    u32 rkey;
+    u32 length;
+};
+
 struct PACKED aeth {
     u32 syndrome_msn;
 };
@@ -52,10 +58,14 @@ struct PACKED roce {
 };
 
 #define ETHERTYPE_IPV4 swap16(0x0800)
+#define PROTO_TCP 6
 #define PROTO_UDP 17
 #define UDP_ROCE swap16(4791)
 #define NOT_FRAGMENT(frag) (((frag) & swap16(0x3fff)) == 0)
 
+#define OP_WRITE_FIRST 0x06
+#define OP_WRITE_ONLY 0x0a
+#define OP_WRITE_ONLY_IMM 0x0b
 #define OP_ACK 0x11
 #define OP_CNP 0x81
 

@@ -7,8 +7,6 @@
 
 #define MAX_ICRC_TAIL 64 // bytes behind the BTH that an ICRC is computed over
 
-INLINE u32 crc32_byte(u32 crc, u8 b) { return crc32_table[(crc ^ b) & 0xff] ^ (crc >> 8); }
-
 // icrc_at finds the ICRC of a packet and computes what it must be, as it is on the wire. It
 // returns no place if the packet is cut short, or too long for this.
 INLINE u32 *icrc_at(struct roce *p, void *end, u32 *value) {
@@ -25,16 +23,21 @@ INLINE u32 *icrc_at(struct roce *p, void *end, u32 *value) {
         return 0;
     }
     u8 *b = (u8 *)(p + 1);
-    for (u32 i = 0; i < MAX_ICRC_TAIL && i < tail; i++, b++) {
-        forget(b); // or else the compiler compares with end less something, which no verifier follows
+    u32 *trailer = (u32 *)(b + tail);
+    if ((void *)(trailer + 1) > end) {
+        return 0;
+    }
+    // The verifier may not see that n is tail: else it follows all that comes after for each length.
+    u32 n = tail;
+    forget(n);
+    n &= 2 * MAX_ICRC_TAIL - 1;
+    for (u32 i = 0; i < MAX_ICRC_TAIL && i < n; i++, b++) {
+        forget(b); // or else the compiler compares with end less something, which the verifier does not follow
         if ((void *)(b + 1) > end) {
             return 0;
         }
         crc = crc32_byte(crc, *b);
     }
-    if ((void *)(b + 4) > end) {
-        return 0;
-    }
     *value = ~crc; // its least significant byte comes first, which is this machine's order as well
-    return (u32 *)b;
+    return trailer;
 }

@@ -1,21 +1,89 @@
-// The hot part of the data plane, as a program of the Linux kernel (XDP). What it leaves alone
-// goes on to the switch in user space.
+// The hot part of the data plane, as programs of the Linux kernel (XDP): unicast, the copying of
+// groups' requests, and the merging of answers, as p4src has them. All else, and what meets half
+// an update of the tables, climbs to the switch in user space, which has the same tables; an
+// answer that meets half an update is dropped, because the state to merge it with is here.
+//
+//   ackmerge.h   the rules of merging
+//   answers.h    answers: found, merged, addressed
+//   replicate.h  requests to groups: copied, rewritten
+//   forward.h    unicast
+//   tables.h     settings; no packet meets half an update
+//   icrc.h, crc32.h, headers.h, drops.h, helpers.h
 
 #include "answers.h"
+#include "replicate.h"
 
 SECTION("license") const char terms[] = "Apache-2.0"; // no helper here asks for the GPL
 
-// merge_answers merges what members of groups answer, and passes everything else.
-SECTION("xdp") int merge_answers(struct xdp_md *ctx) {
-    struct roce *p = (struct roce *)(long)ctx->data;
+// Each packet that comes in at a port.
+SECTION("xdp") int ingress(struct xdp_md *ctx) {
+    struct ethernet *eth = (struct ethernet *)(long)ctx->data;
+    struct ipv4 *ip = (struct ipv4 *)(eth + 1);
     void *end = (void *)(long)ctx->data_end;
-    if ((void *)(p + 1) > end || p->eth.type != ETHERTYPE_IPV4 || p->ip.version_ihl != 0x45 || !NOT_FRAGMENT(p->ip.frag) ||
-        p->ip.proto != PROTO_UDP || p->udp.dst != UDP_ROCE || p->ip.checksum != checksum(&p->ip) ||
-        swap16(p->ip.total_len) != swap16(p->udp.length) + sizeof(struct ipv4)) {
+    if ((void *)(ip + 1) > end || eth->type != ETHERTYPE_IPV4 || ip->version_ihl != 0x45 || !NOT_FRAGMENT(ip->frag) ||
+        ip->checksum != checksum(ip)) {
         return XDP_PASS;
     }
-    if (p->bth.opcode != OP_ACK && p->bth.opcode != OP_CNP) {
+    struct roce *p = (struct roce *)eth;
+    bool roce = false;
+    if (ip->proto == PROTO_UDP) {
+        if ((void *)(&p->udp + 1) > end) {
+            return XDP_PASS;
+        }
+        roce = p->udp.dst == UDP_ROCE;
+        if (roce && ((void *)(p + 1) > end || swap16(ip->total_len) != swap16(p->udp.length) + sizeof(struct ipv4))) {
+            return XDP_PASS;
+        }
+    }
+    u32 zero = 0, in = ctx->ingress_ifindex;
+    struct reading r;
+    struct settings *set = lookup(&settings, &zero);
+    struct port *port = lookup(&ports_in, &in);
+    if (!set || !port || !begin(&r)) {
         return XDP_PASS;
     }
-    return merged(ctx, p, end);
+    bool spoofed = false;
+    if (port->guarded) {
+        struct port_host key = {port->number, ip->src};
+        struct mac *mac = lookup(&port_hosts, &key);
+        spoofed = !mac || !same_mac(mac->at, eth->src);
+    }
+    struct member *m = 0;
+    u32 wrong = DROP_REASONS;
+    if (roce && (p->bth.opcode == OP_ACK || p->bth.opcode == OP_CNP)) {
+        u32 icrc, *trailer = icrc_at(p, end, &icrc);
+        if (!trailer) {
+            wrong = DROP_MALFORMED;
+        } else if (set->icrc_mode != ICRC_OFF && *trailer != icrc) {
+            wrong = DROP_ICRC;
+        }
+        m = member_of(p);
+        if (m ? m->bypass : wrong < DROP_REASONS) {
+            return XDP_PASS;
+        }
+    } else if (roce) {
+        if (spoofed || set->roce_climbs || set->icrc_mode == ICRC_RECOMPUTE) {
+            return XDP_PASS;
+        }
+        struct group_key key = {ip->src, ip->dst, p->bth.dest_qp & swap32(0xffffff)};
+        struct multicast *g = lookup(&groups, &key);
+        if (g) {
+            return replicate(ctx, p, end, set, g, &r);
+        }
+        if (member_of(p)) {
+            return XDP_PASS;
+        }
+    }
+    struct way w;
+    unicast(eth, ip, ports_of(ip, end), set->hash_seed, &w);
+    if (m) {
+        return answered(ctx, p, end, set, m, &w, spoofed, wrong, &r);
+    }
+    if (spoofed || w.climbs || (w.routed && !w.hop.known) || !whole(&r)) {
+        return XDP_PASS;
+    }
+    return leave(ctx, eth, ip, &w);
 }
+
+// Each copy of a request to a group, at the port that it leaves by.
+SECTION("xdp/devmap") int copy_out(struct xdp_md *ctx) { return copied(ctx); }

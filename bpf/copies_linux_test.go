@@ -1,0 +1,250 @@
+package bpf_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/mcrdma/mcrdma/bpf"
+	"github.com/mcrdma/mcrdma/internal/testenv"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/dataplane"
+)
+
+// A wired kernel has ports: veth pairs in a namespace of the test's thread.
+type wired struct {
+	*kernel
+	interfaces map[int]uint32 // of the switch, by port
+	hosts      map[int]int    // packet sockets at the other ends
+}
+
+// wire makes ports 1 to n.
+func newWired(t testing.TB, n int) *wired {
+	t.Helper()
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and its namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
+	}
+	w := &wired{kernel: load(t), interfaces: map[int]uint32{}, hosts: map[int]int{}}
+	passes, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer passes.Close()
+	for i := 1; i <= n; i++ {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: 3000}, PeerName: fmt.Sprintf("h%d", i)}
+		if err := netlink.LinkAdd(pair); err != nil {
+			testenv.Skip(t, "no veth: %v", err)
+		}
+		w.interfaces[i] = uint32(w.up(pair.Name, w.Programs["ingress"]))
+		// A veth takes what is redirected to it only if its peer has a program, too.
+		peer := w.up(pair.PeerName, passes)
+		w.hosts[i] = w.socket(peer)
+		w.put("ports_in", w.interfaces[i], bpf.Port{Number: uint32(i)})
+		w.put("ports_out", uint32(i), w.interfaces[i])
+	}
+	return w
+}
+
+func (w *wired) up(name string, program *ebpf.Program) int {
+	w.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetMTU(l, 3000)
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(l)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	x, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: i.Index, Flags: link.XDPDriverMode})
+	if err != nil {
+		testenv.Skip(w, "no XDP at a veth: %v", err)
+	}
+	w.Cleanup(func() { x.Close() })
+	return i.Index
+}
+
+func (w *wired) socket(ifindex int) int {
+	w.Helper()
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
+	}
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// send has a host send a frame.
+func (w *wired) send(host int, frame []byte) {
+	w.Helper()
+	if _, err := unix.Write(w.hosts[host], frame); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// receive is the next IPv4 frame that a host receives.
+func (w *wired) receive(host int) []byte {
+	w.Helper()
+	b := make([]byte, 4096)
+	for {
+		n, from, err := unix.Recvfrom(w.hosts[host], b, 0)
+		if err != nil {
+			w.Fatalf("host %d receives nothing: %v; dropped %v", host, err, w.dropped())
+		}
+		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING && n > 14 && b[12] == 8 && b[13] == 0 {
+			return b[:n]
+		}
+	}
+}
+
+// TestVethCopies: copies of each opcode and length are right for their receivers, with the ICRC that came.
+// Only identification and source port, and a UDP checksum, change beside what is rewritten.
+func TestVethCopies(t *testing.T) {
+	w := newWired(t, 4)
+	g := still()
+	w.replicate(&g, w.interfaces)
+	sent := uint64(0)
+	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
+		for n := 0; n <= 2048; n += 1 + n/2 {
+			in := g.Data(op, rocev2.PSN(n), bytes.Repeat([]byte{0xa5, byte(n)}, n/2+1)[:n])
+			in.IP.ID, in.UDP.SrcPort = uint16(n*77), uint16(0xc000+n)
+			frame := in.Frame()
+			if n%2 == 1 {
+				binary.BigEndian.PutUint16(frame[40:], udpSum(frame))
+			}
+			w.send(1, frame)
+			sent++
+			for i, host := range g.Receivers {
+				got := w.receive(host)
+				p, err := dataplane.Frame{Data: got}.Parse()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := *in
+				want.Eth.Dst, want.Eth.Src = dataplane.HostMAC(host), dataplane.RouterMAC
+				want.IP.Dst, want.IP.TTL, want.H.DestQP = dataplane.HostIP(host), 63, g.Targets[i].QPN
+				if op.HasRETH() {
+					want.H.RETH.RKey = g.Targets[i].RKey
+				}
+				want.IP.ID, want.UDP.SrcPort = p.IP.ID, p.UDP.SrcPort
+				b := want.Frame()
+				if n%2 == 1 {
+					binary.BigEndian.PutUint16(b[40:], udpSum(b))
+				}
+				if !bytes.Equal(got, b) || !bytes.Equal(got[len(got)-4:], frame[len(frame)-4:]) {
+					t.Fatalf("%v, %d B: copy %d is\n% x, expected\n% x", op, n, i, got, b)
+				}
+			}
+		}
+	}
+	if d := w.dropped(); len(d) > 0 || w.count("counters", 33) != sent {
+		t.Errorf("dropped %v; %d counted of %d", d, w.count("counters", 33), sent)
+	}
+	for i := range g.Receivers {
+		if n := w.count("counters", uint32(i+1)); n != sent {
+			t.Errorf("%d copies %d of %d", n, i, sent)
+		}
+	}
+}
+
+// udpSum is a UDP checksum from the bytes of a frame: RFC 768.
+func udpSum(frame []byte) uint16 {
+	b := bytes.Clone(frame[14+12 : 14+20])
+	b = append(append(b, 0, rocev2.ProtocolUDP, frame[38], frame[39]), frame[34:]...)
+	b[18], b[19] = 0, 0
+	if len(b)%2 == 1 {
+		b = append(b, 0)
+	}
+	if sum := rocev2.Checksum(b); sum != 0 {
+		return sum
+	}
+	return 0xffff
+}
+
+// TestVethAnswers: three members' ACKs become one, at the sender's port.
+func TestVethAnswers(t *testing.T) {
+	w := newWired(t, 4)
+	g := still()
+	w.merge(&g)
+	for i, host := range g.Receivers {
+		w.send(host, g.Answer(i, rocev2.AckNoLimit, 5, 2).Frame())
+	}
+	p, err := dataplane.Frame{Data: w.receive(1)}.Parse()
+	if err != nil || p.H.PSN != 5 || p.H.DestQP != g.SenderQPN || p.IP.Src != dataplane.HostIP(2) {
+		t.Errorf("the sender receives %+v, %v", p, err)
+	}
+	if d := cmp.Diff(map[string]uint64{"absorbed": 2}, w.dropped()); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestClimbs: requests to a group that the kernel cannot copy climb, whole.
+func TestClimbs(t *testing.T) {
+	k := load(t)
+	g := still()
+	k.only(1, 2)
+	k.put("ports_out", uint32(3), lo)
+	k.put("ports_out", uint32(4), lo)
+	k.replicate(&g, map[int]uint32{2: lo, 3: lo, 4: lo})
+	k.merge(&g)
+	write := func(change func(p *dataplane.Packet)) []byte {
+		p := g.Data(rocev2.WriteOnly, 1, make([]byte, 64))
+		change(p)
+		return p.Frame()
+	}
+	if did, _ := k.run(write(func(*dataplane.Packet) {})); did != xdpRedirect {
+		t.Fatalf("a WRITE to the group: %d", did)
+	}
+	key := bpf.GroupKey{Src: dataplane.HostIP(1), Dst: dataplane.HostIP(2), MCID: wire(g.MCID)}
+	for name, c := range map[string]struct {
+		table string
+		key   any
+		value any
+		frame []byte
+	}{
+		"a READ":            {frame: write(func(p *dataplane.Packet) { p.H.Opcode = rocev2.ReadRequest })},
+		"an address behind": {frame: write(func(p *dataplane.Packet) { p.H.RETH.VA = dataplane.SenderVA + dataplane.RegionLen })},
+		"another rkey":      {frame: write(func(p *dataplane.Packet) { p.H.RETH.RKey++ })},
+		"TTL":               {frame: write(func(p *dataplane.Packet) { p.IP.TTL = 1 })},
+		"recompute":         {"settings", uint32(0), bpf.Settings{}, write(func(*dataplane.Packet) {})},
+		"check off":         {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.CheckOff}, write(func(*dataplane.Packet) {})},
+		"RoCE climbs":       {"settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral, RoCEClimbs: 1}, write(func(*dataplane.Packet) {})},
+		"group climbs":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Climbs: 1}, write(func(*dataplane.Packet) {})},
+		"half an update":    {"generation", uint32(0), uint64(3), write(func(*dataplane.Packet) {})},
+		"no PRE group":      {"groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 78, PREGroups: 1, Regions: 1}, write(func(*dataplane.Packet) {})},
+	} {
+		k.put("settings", uint32(0), bpf.Settings{ICRCMode: bpf.Neutral})
+		k.put("generation", uint32(0), uint64(2))
+		k.put("groups", key, bpf.Multicast{Group: 77, FirstPREGroup: 77, PREGroups: 1, Regions: 1})
+		if c.table != "" {
+			k.put(c.table, c.key, c.value)
+		}
+		if did, out := k.run(c.frame); did != xdpPass || !bytes.Equal(out, c.frame) {
+			t.Errorf("%s: %d", name, did)
+		}
+	}
+}

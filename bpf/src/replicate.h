@@ -1,0 +1,210 @@
+// The packets of groups: copied to ports by the kernel, and rewritten copy by copy by a program
+// at each, as p4src/replication.p4 and rewrite.p4 have it in mode neutral: the ICRC that
+// a packet comes with stays right, because identification and source port cancel the change.
+#pragma once
+
+#include "forward.h"
+
+// In network order, the MC_ID in the low three bytes.
+struct group_key {
+    u32 src;
+    u32 dst;
+    u32 mc_id;
+};
+
+struct multicast {
+    u32 group;
+    u32 first_pre_group;
+    u32 pre_groups;
+    u32 climbs;  // what must be done for some copy cannot be done here
+    u32 regions; // some copy is its receiver's: WRITEs need their regions
+    u32 counter;
+};
+
+struct group_region {
+    u32 group;
+    u32 rkey; // network order
+};
+
+// Virtual addresses, both ends included, at which all copies can be rewritten.
+struct span {
+    u64 first;
+    u64 last;
+};
+
+// One copy that a PRE group makes. Each port gets at most one.
+struct copy_key {
+    u32 pre_group;
+    u32 ifindex;
+};
+
+struct copy {
+    u32 dst;
+    u32 qpn;    // in the low three bytes
+    u16 id;     // what cancels the change
+    u16 sport;
+    u8 last;    // it is its receiver's: QPN and region are rewritten
+    u8 pad[3];
+    u32 number; // of the copy, which its regions refer to
+    u32 counter;
+    u32 port;
+    u32 known; // its next hop's MAC is
+    u8 eth_dst[6]; // as in the frame
+    u8 eth_src[6];
+};
+
+struct region_key {
+    u32 copy;
+    u32 rkey; // network order
+};
+
+struct region {
+    u32 rkey;
+    u16 id;
+    u16 sport;
+    u32 counter;
+};
+
+MAP(BPF_MAP_TYPE_HASH, struct group_key, struct multicast, 16384, BPF_F_NO_PREALLOC) groups SECTION(".maps");
+MAP(BPF_MAP_TYPE_HASH, struct group_region, struct span, 65536, BPF_F_NO_PREALLOC) group_regions SECTION(".maps");
+MAP(BPF_MAP_TYPE_HASH, struct copy_key, struct copy, 65536, BPF_F_NO_PREALLOC) copies SECTION(".maps");
+MAP(BPF_MAP_TYPE_HASH, struct region_key, struct region, 65536, BPF_F_NO_PREALLOC) regions SECTION(".maps");
+
+// By PRE group: the ports that it copies to, each with the program below. PRE groups of the
+// same ports share one.
+struct {
+    int (*type)[BPF_MAP_TYPE_HASH_OF_MAPS];
+    u32 *key;
+    int (*max_entries)[32768];
+    int (*map_flags)[BPF_F_NO_PREALLOC];
+    struct {
+        int (*type)[BPF_MAP_TYPE_DEVMAP_HASH];
+        u32 *key;
+        int (*value_size)[sizeof(struct bpf_devmap_val)];
+        int (*max_entries)[512];
+    } *values[];
+} port_sets SECTION(".maps");
+
+// What a packet carries from its copying to its copies, ahead of the frame.
+struct carried {
+    u64 generation;
+    u32 pre_group;
+    u32 pad;
+};
+
+INLINE bool is_write(u8 opcode) {
+    return opcode == OP_WRITE_FIRST || opcode == OP_WRITE_ONLY || opcode == OP_WRITE_ONLY_IMM;
+}
+
+// replicate copies a request to a group. XDP_PASS: it climbs. r has been begun, and g read since.
+INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct settings *set, const struct multicast *g,
+                     const struct reading *r) {
+    if (g->climbs || set->icrc_mode != ICRC_NEUTRAL || p->bth.opcode > OP_WRITE_ONLY_IMM || p->ip.ttl <= 1) {
+        return XDP_PASS;
+    }
+    if (is_write(p->bth.opcode) && g->regions) {
+        struct reth *reth = (struct reth *)(p + 1);
+        if ((void *)(reth + 1) > end) {
+            return XDP_PASS;
+        }
+        struct group_region key = {g->group, reth->rkey};
+        struct span *all = lookup(&group_regions, &key);
+        u64 va = __builtin_bswap64(reth->va);
+        if (!all || va < all->first || va > all->last) {
+            return XDP_PASS;
+        }
+    }
+    u32 pre_group = g->first_pre_group;
+    if (g->pre_groups > 1) {
+        pre_group = (pre_group + choice(flow_hash(&p->ip, ports_of(&p->ip, end), set->hash_seed)) % g->pre_groups) & 0xffff;
+    }
+    void *set_of = lookup(&port_sets, &pre_group);
+    u32 counter = g->counter;
+    if (!set_of || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
+        return XDP_PASS;
+    }
+    struct carried *c = (struct carried *)(long)ctx->data_meta;
+    if ((void *)(c + 1) > (void *)(long)ctx->data) {
+        return XDP_PASS;
+    }
+    c->generation = r->began;
+    c->pre_group = pre_group;
+    c->pad = 0;
+    count(ctx, &counters, counter);
+    return redirect(set_of, 0, BPF_F_BROADCAST);
+}
+
+// change is how much the sum of a checksum changes with a word.
+INLINE u32 change(u32 before, u32 after) {
+    u64 sum = (u64)(u16)~before + (u16)~(before >> 16) + (u16)after + (after >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (sum & 0xffff) + (sum >> 16);
+}
+
+INLINE int copied(struct xdp_md *ctx) {
+    struct carried *c = (struct carried *)(long)ctx->data_meta;
+    struct roce *p = (struct roce *)(long)ctx->data;
+    void *end = (void *)(long)ctx->data_end;
+    if ((void *)(c + 1) > (void *)p || (void *)(p + 1) > end) {
+        return drop(ctx, DROP_NO_REPLICA);
+    }
+    u64 generation = c->generation;
+    struct copy_key key = {c->pre_group, ctx->egress_ifindex};
+    struct reading r;
+    if (!begin(&r) || r.began != generation) {
+        return drop(ctx, DROP_UPDATE);
+    }
+    struct copy *found = lookup(&copies, &key), to = {};
+    struct region *where = 0, in = {};
+    struct reth *reth = (struct reth *)(p + 1);
+    bool write = false;
+    if (found) {
+        to = *found;
+        write = to.last && is_write(p->bth.opcode) && (void *)(reth + 1) <= end;
+        if (write) {
+            struct region_key rkey = {to.number, reth->rkey};
+            where = lookup(&regions, &rkey);
+            if (where) {
+                in = *where;
+            }
+        }
+    }
+    if (!whole(&r)) {
+        return drop(ctx, DROP_UPDATE);
+    }
+    if (!found || (write && !where)) {
+        return drop(ctx, DROP_NO_REPLICA);
+    }
+    count(ctx, &counters, to.counter);
+    u32 sum = change(p->ip.dst, to.dst);
+    p->ip.dst = to.dst;
+    u16 sport = p->udp.src ^ to.sport ^ in.sport;
+    sum += change(p->udp.src, sport);
+    p->udp.src = sport;
+    p->ip.id ^= to.id ^ in.id;
+    if (to.last) {
+        u32 qpn = (p->bth.dest_qp & swap32(0xff000000)) | to.qpn;
+        sum += change(p->bth.dest_qp, qpn);
+        p->bth.dest_qp = qpn;
+    }
+    if (write && (void *)(reth + 1) <= end) {
+        count(ctx, &counters, in.counter);
+        sum += change(reth->rkey, in.rkey);
+        reth->rkey = in.rkey;
+    }
+    if (p->udp.checksum) { // RFC 1624
+        sum += (u16)~p->udp.checksum;
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        p->udp.checksum = (u16)~sum ? (u16)~sum : 0xffff; // 0 would mean none
+    }
+    if (!to.known) {
+        return drop(ctx, DROP_NO_NEIGHBOUR);
+    }
+    __builtin_memcpy(p->eth.dst, to.eth_dst, 6);
+    __builtin_memcpy(p->eth.src, to.eth_src, 6);
+    p->ip.ttl--;
+    p->ip.checksum = checksum(&p->ip);
+    seen(ctx, &p->ip, to.port);
+    return adjust_meta(ctx, sizeof(struct carried)) ? drop(ctx, DROP_NO_REPLICA) : XDP_PASS; // here, PASS sends it
+}

@@ -1,0 +1,44 @@
+// Settings, and what keeps a packet from meeting half an update.
+#pragma once
+
+#include "drops.h"
+
+// What becomes of the ICRC, as in p4src/headers.p4.
+enum { ICRC_RECOMPUTE, ICRC_OFF, ICRC_NEUTRAL };
+
+struct settings {
+    u32 icrc_mode;
+    u32 hash_seed;
+    u32 roce_climbs; // requests do not stay in the kernel
+    u32 told;        // the time is what follows, not the kernel's: for tests
+    u64 now;         // ns
+};
+
+MAP(BPF_MAP_TYPE_ARRAY, u32, struct settings, 1, 0) settings SECTION(".maps");
+
+// Odd while user space changes tables, another number afterward. Packets that see it change
+// have perhaps seen half of what it changed.
+MAP(BPF_MAP_TYPE_ARRAY, u32, u64, 1, 0) generation SECTION(".maps");
+
+// A reading is one look at the tables.
+struct reading {
+    const volatile u64 *now;
+    u64 began;
+};
+
+INLINE bool begin(struct reading *r) {
+    u32 zero = 0;
+    r->now = lookup(&generation, &zero);
+    if (!r->now) {
+        return false;
+    }
+    r->began = *r->now;
+    barrier();
+    return true;
+}
+
+// whole says that what was read since begin is of one moment.
+INLINE bool whole(const struct reading *r) {
+    barrier();
+    return !(r->began & 1) && *r->now == r->began;
+}
