@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/simnet"
+	"github.com/mcrdma/mcrdma/internal/simnet/workload"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
