@@ -46,7 +46,7 @@ var (
 	runUntil = regexp.MustCompile(`^run( each until|, Ctrl-C after| until): (.+)$`)
 	// commands are what first words of commands look like in these pages.
 	commands = regexp.MustCompile(`^(\$ |mininet> |(sudo |PATH=\S+ )*(make|go|git|for|export|cd|ip|sysctl|apt|apt-get|systemctl|tshark|curl|docker|` +
-		`cmd-daemon|switchctl|mcbench|hello|replicate|(\./)?(bin|examples|bmv2|scripts|tests|packaging)/\S+)( |$))`)
+		`cmd-daemon|switchctl|mcbench|mcsim|hello|replicate|(\./)?(bin|examples|bmv2|scripts|tests|packaging)/\S+)( |$))`)
 )
 
 // pages are the Markdown files of the repository.

@@ -119,7 +119,9 @@ var limits = []limit{
 	{dir: "cmd/internal/findings", only: []string{std, "cmd/internal/cli"}},
 	{dir: "cmd/switchctl/internal/planning", only: []string{std, "pkg/bifurcation", "internal/connmgr/config", "internal/topology", "internal/strictyaml"}},
 	{dir: "internal/dashboard", only: []string{std, "golang.org/x/sync", "google.golang.org/protobuf", "google.golang.org/grpc", "api", "internal/grouptree", "pkg/rocev2"}},
-	{dir: "internal/simnet", never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
+	{dir: "internal/simnet", only: []string{std, "internal/topology", "pkg/ackmerge", "pkg/bifurcation", "pkg/qp", "pkg/rdmcfallback/engine", "pkg/rdmcfallback/schedule",
+		"pkg/rocev2", "internal/simnet"}, never: []string{"internal/switchagent", "internal/connmgr", "cmd"}},
+	{dir: "cmd/internal/plot", only: []string{std}},
 }
 
 // A monopoly names what only some directories may import directly.
@@ -133,7 +135,7 @@ var monopolies = []monopoly{
 	{gobgp, []string{"internal/routing/bgp"}},
 	{netlink, []string{"internal/routing/kernel", "internal/hostnet"}},
 	{"github.com/spf13/cobra", []string{"cmd", "internal/cmdline"}},
-	{"internal/simnet", []string{"internal/simnet"}},
+	{"internal/simnet", []string{"internal/simnet", "cmd/mcsim"}},
 	{etcdClient, []string{"pkg/replica/osdmap/etcd"}},
 	{etcdServer, []string{"pkg/replica/osdmap/embedded"}},
 	{"pkg/replica/osdmap/osdmaptest", nil},

@@ -47,6 +47,7 @@ var pureDirs = []string{
 	"internal/switchagent/planner",
 	"internal/connmgr/health",
 	"internal/group",
+	"internal/simnet",
 	"internal/nbd/option.go",
 	"internal/nbd/request.go",
 	"pkg/replica/core",

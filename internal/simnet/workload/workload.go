@@ -32,9 +32,11 @@ type Config struct {
 	Storage   []int // hosts; may be the same
 }
 
-// check says what cannot be.
-func (c *Config) check(p simnet.Params) error {
+// Check says what cannot be. Errors wrap ErrLoad or replicate.ErrScheme.
+func (c *Config) Check() error {
 	switch {
+	case !slices.Contains(replicate.Schemes, c.Scheme):
+		return fmt.Errorf("%w: %q; there are %v", replicate.ErrScheme, c.Scheme, replicate.Schemes)
 	case c.Replicas < 2 || c.Replicas > len(c.Storage):
 		return fmt.Errorf("%w: %d replicas on %d storage hosts; want 2 or more, on as many hosts", ErrLoad, c.Replicas, len(c.Storage))
 	case len(c.Clients) == 0:
@@ -63,7 +65,6 @@ func (c *Config) check(p simnet.Params) error {
 			return fmt.Errorf("%w: with load %g, %s would be %.0f %% of their links' rate by %s; want a lower load", ErrLoad, c.Load, l.what, 100*l.load, c.Scheme)
 		}
 	}
-	_ = p
 	return nil
 }
 
@@ -111,16 +112,15 @@ func latencyOf(list []float64) Latency {
 
 // A run is a workload that is being simulated.
 type run struct {
-	c        Config
-	s        *simnet.Sim
-	groups   []*group
-	links    map[[2]int]*link
-	made     int // requests that have begun
-	done     int
-	reads    []float64
-	writes   []float64
-	failed   error
-	progress func(done int)
+	c      Config
+	s      *simnet.Sim
+	groups []*group
+	links  map[[2]int]*link
+	made   int // requests that have begun
+	done   int
+	reads  []float64
+	writes []float64
+	failed error
 }
 
 type group struct {
@@ -143,13 +143,13 @@ type lane struct {
 	sent []func() // what is done when a send is complete, by send
 }
 
-// Run simulates a workload in a fabric in which nothing has happened yet. progress, if not nil, is called now and then with how many
-// requests are done. Errors wrap ErrLoad, or are those of replicate.New, or say what failed.
-func Run(s *simnet.Sim, c Config, progress func(done int)) (*Result, error) {
-	if err := c.check(s.Params()); err != nil {
+// Run simulates a workload in a fabric in which nothing has happened yet. Errors wrap
+// ErrLoad, or are those of replicate.New, or say what failed.
+func Run(s *simnet.Sim, c Config) (*Result, error) {
+	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	r := &run{c: c, s: s, links: map[[2]int]*link{}, progress: progress}
+	r := &run{c: c, s: s, links: map[[2]int]*link{}}
 	rng := s.Rand()
 	for i, primary := range c.Storage {
 		others := slices.Delete(slices.Clone(c.Storage), i, i+1)
@@ -217,9 +217,6 @@ func (r *run) request() {
 		}
 		if r.done++; r.done == r.c.Requests {
 			r.s.Stop()
-		}
-		if r.progress != nil && r.done%256 == 0 {
-			r.progress(r.done)
 		}
 	}
 	if rng.Float64() < r.c.ReadShare {

@@ -37,7 +37,7 @@ func TestRun(t *testing.T) {
 		var results [2]*Result
 		for i := range results {
 			s := newSim(t, 1)
-			r, err := Run(s, config(s, scheme), nil)
+			r, err := Run(s, config(s, scheme))
 			if err != nil {
 				t.Fatalf("%s: %v", scheme, err)
 			}
@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 	s := newSim(t, 1)
 	c := config(s, replicate.Multicast)
 	c.Clients, c.Storage, c.Replicas, c.Requests = s.Hosts()[:1], s.Hosts()[1:], 2, 20_000
-	r, err := Run(s, c, nil)
+	r, err := Run(s, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestImpossible(t *testing.T) {
 		s := newSim(t, 1)
 		c := config(s, replicate.Fanout)
 		change(&c)
-		if _, err := Run(s, c, nil); !errors.Is(err, ErrLoad) {
+		if _, err := Run(s, c); !errors.Is(err, ErrLoad) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+	"github.com/mcrdma/mcrdma/cmd/internal/plot"
+	"github.com/mcrdma/mcrdma/internal/cmdline"
+	"github.com/mcrdma/mcrdma/internal/simnet"
+	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
+	"github.com/mcrdma/mcrdma/internal/simnet/workload"
+	"github.com/mcrdma/mcrdma/internal/softswitch/traffic"
+	"github.com/mcrdma/mcrdma/internal/topology"
+)
+
+// runFlags are the command line of run.
+type runFlags struct {
+	topology, workload, rate, fabricRate, plot, buffer, block string
+	schemes, clients, storage                                 []string
+	loads                                                     []string
+	reads                                                     float64
+	replicas, groups, requests, mtu                           int
+	delay                                                     time.Duration
+	noPFC, noECN, quiet                                       bool
+	seed                                                      uint64
+}
+
+func (f *runFlags) add(cmd *cobra.Command) {
+	var schemes, sizes []string
+	for _, s := range replicate.Schemes {
+		schemes = append(schemes, string(s))
+	}
+	for _, s := range workload.Known() {
+		sizes = append(sizes, s.Name)
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&f.topology, "topology", "t", "", "the fabric, a topology `file`")
+	fs.StringVarP(&f.workload, "workload", "w", "alistorage", "sizes of messages: "+strings.Join(sizes, ", ")+", a number of bytes as 64K, or a `file` with lines of bytes and percent")
+	fs.StringSliceVar(&f.loads, "load", []string{"0.3"}, "`share` of the clients' links that they ask for and hand over; several with commas between")
+	fs.StringSliceVar(&f.schemes, "schemes", []string{"multicast", "fanout", "chain"}, "`ways` to replicate, with commas between: "+cli.Enumeration(schemes))
+	fs.IntVar(&f.replicas, "replicas", 3, "`copies` of each message, the primary's among them")
+	fs.IntVar(&f.groups, "groups", 4, "`groups` that each storage host is the primary of")
+	fs.Float64Var(&f.reads, "reads", 0.5, "`share` of the requests that read")
+	fs.IntVarP(&f.requests, "requests", "n", 20_000, "`requests`, of which the first tenth does not count")
+	fs.StringSliceVar(&f.clients, "clients", nil, "`hosts` that ask; default: all")
+	fs.StringSliceVar(&f.storage, "storage", nil, "`hosts` that store; default: all")
+	fs.StringVar(&f.rate, "rate", "100gbit", "`rate` of hosts' links")
+	fs.StringVar(&f.fabricRate, "fabric-rate", "", "`rate` of links between switches; default: that of hosts' links")
+	fs.DurationVar(&f.delay, "delay", 500*time.Nanosecond, "`time` from one end of a link to the other")
+	fs.IntVar(&f.mtu, "mtu", 4096, "`bytes` of payload in a packet")
+	fs.StringVar(&f.buffer, "buffer", "12M", "`bytes` that a switch can hold")
+	fs.BoolVar(&f.noPFC, "no-pfc", false, "switches drop what finds no room, instead of pausing senders")
+	fs.BoolVar(&f.noECN, "no-ecn", false, "switches mark nothing, so senders do not slow down")
+	fs.StringVar(&f.block, "block", "1M", "`bytes` of a block, by blocks and rdmc")
+	fs.Uint64Var(&f.seed, "seed", 1, "`number` from which all that is random follows")
+	fs.StringVar(&f.plot, "plot", "", "draw latencies by load to an SVG `file`")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing about progress")
+	cli.CompleteFile(cmd, "topology", "yaml", "json")
+	cli.CompleteFile(cmd, "plot", "svg")
+	cli.CompleteList(cmd, "schemes", func() []string { return schemes })
+	cli.CompleteFlag(cmd, "workload", func() []string { return sizes })
+}
+
+// An outcome is what one way comes to at one load.
+type outcome struct {
+	Scheme replicate.Scheme `json:"scheme"`
+	Load   float64          `json:"load"`
+	*workload.Result
+}
+
+// A runReport is the result.
+type runReport struct {
+	Topology string    `json:"topology"`
+	Workload string    `json:"workload"`
+	Mean     float64   `json:"mean_bytes"`
+	Replicas int       `json:"replicas"`
+	Seed     uint64    `json:"seed"`
+	Results  []outcome `json:"results"`
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run --topology FILE [flags]", Short: "Simulate replicated storage in a fabric of yours",
+		Long: `Simulates clients that write to and read from hosts that replicate, in the fabric of a
+topology file, once for each way to replicate. Says how long requests take, by
+percentile, and what links carry. Requests come at random times at random clients;
+a write goes to the primary of a group, which replicates it and then answers; a
+read is from any of the group's hosts.`,
+		Example: `  mcsim run -t fabric.yaml -w websearch --load 0.2,0.4,0.6 --plot load.svg
+  mcsim run -t fabric.yaml -w 64K --clients h1,h2 --storage h3,h4,h5 --schemes multicast,rdmc --json`,
+		Args: cli.NoArgs,
+	}
+	f.add(cmd)
+	out := cli.AddOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, jobs, err := f.jobs()
+		if err != nil {
+			return err
+		}
+		if err := perform(cmd.Context(), cmd, f.quiet, jobs); err != nil {
+			return err
+		}
+		if out.IsJSON() {
+			err = out.JSON(cmd.OutOrStdout(), r)
+		} else {
+			err = r.text(cmd, out)
+		}
+		if err == nil && f.plot != "" {
+			err = r.draw(f.plot)
+		}
+		return err
+	}
+	return cmd
+}
+
+// jobs reads the flags and makes the simulations. Errors are usage errors.
+func (f *runFlags) jobs() (*runReport, []job, error) {
+	if f.topology == "" {
+		return nil, nil, cli.Usagef("--topology FILE is needed: the fabric, as docs/topology.md describes it")
+	}
+	topo, err := topology.Load(f.topology)
+	if err != nil {
+		return nil, nil, cli.Usage(err)
+	}
+	sizes, err := f.sizes()
+	if err != nil {
+		return nil, nil, cli.Usage(err)
+	}
+	p, err := f.params()
+	if err != nil {
+		return nil, nil, err
+	}
+	block, err := cmdline.ParseSize(f.block)
+	if err != nil || block < 1 || block > 1<<30 {
+		return nil, nil, cli.Usagef("--block %q: want 1 to 1G bytes", f.block)
+	}
+	sim, err := simnet.New(topo, p, f.seed) // to find what is wrong at once
+	if err != nil {
+		return nil, nil, cli.Usage(err)
+	}
+	clients, err := hostsOf(sim, f.clients)
+	if err != nil {
+		return nil, nil, cli.Usagef("--clients: %w", err)
+	}
+	storage, err := hostsOf(sim, f.storage)
+	if err != nil {
+		return nil, nil, cli.Usagef("--storage: %w", err)
+	}
+	r := &runReport{Topology: f.topology, Workload: sizes.Name, Mean: sizes.Mean(), Replicas: f.replicas, Seed: f.seed}
+	var configs []workload.Config
+	for _, text := range f.loads {
+		load, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, nil, cli.Usagef("--load %q: want shares such as 0.3,0.5", text)
+		}
+		for _, s := range f.schemes {
+			c := workload.Config{Scheme: replicate.Scheme(s), Block: block, Replicas: f.replicas, Groups: f.groups, Sizes: sizes, Load: load, ReadShare: f.reads,
+				Requests: f.requests, Clients: clients, Storage: storage}
+			if err := c.Check(); err != nil {
+				return nil, nil, cli.Usage(err)
+			}
+			configs = append(configs, c)
+		}
+	}
+	r.Results = make([]outcome, len(configs))
+	jobs := make([]job, len(configs))
+	for i, c := range configs {
+		o := &r.Results[i]
+		o.Scheme, o.Load = c.Scheme, c.Load
+		jobs[i] = job{name: fmt.Sprintf("%s, load %g", c.Scheme, c.Load), weight: 1, run: func() error {
+			s, err := simnet.New(topo, p, f.seed)
+			if err != nil {
+				return err
+			}
+			o.Result, err = workload.Run(s, c)
+			return err
+		}}
+	}
+	if f.plot != "" {
+		if i, err := os.Stat(filepath.Dir(f.plot)); err != nil || !i.IsDir() {
+			return nil, nil, cli.Usagef("--plot %s: there is no directory %s", f.plot, filepath.Dir(f.plot))
+		}
+	}
+	return r, jobs, nil
+}
+
+// sizes finds the workload.
+func (f *runFlags) sizes() (workload.Sizes, error) {
+	for _, s := range workload.Known() {
+		if s.Name == f.workload {
+			return s, nil
+		}
+	}
+	if n, err := cmdline.ParseSize(f.workload); err == nil {
+		if n < 1 || n > 1<<30 {
+			return workload.Sizes{}, fmt.Errorf("--workload %s: want 1 to 1G bytes", f.workload)
+		}
+		return workload.Fixed(n), nil
+	}
+	file, err := os.Open(f.workload)
+	if err != nil {
+		return workload.Sizes{}, fmt.Errorf("--workload: it is no workload that is known, no number of bytes, and no file: %w", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	return workload.ParseSizes(file, f.workload)
+}
+
+// params are those of the fabric.
+func (f *runFlags) params() (simnet.Params, error) {
+	p := simnet.Defaults()
+	rate := func(flag, text string) (float64, error) {
+		r, err := traffic.ParseRate(text)
+		if err != nil || !r.Bits || r.PerSecond == 0 {
+			return 0, cli.Usagef("--%s %q: want bits a second, such as 25gbit", flag, text)
+		}
+		return float64(r.PerSecond), nil
+	}
+	var err error
+	if p.HostRate, err = rate("rate", f.rate); err != nil {
+		return p, err
+	}
+	if p.FabricRate = p.HostRate; f.fabricRate != "" {
+		if p.FabricRate, err = rate("fabric-rate", f.fabricRate); err != nil {
+			return p, err
+		}
+	}
+	if p.Buffer, err = cmdline.ParseSize(f.buffer); err != nil {
+		return p, cli.Usagef("--buffer: %w", err)
+	}
+	p.HostDelay, p.FabricDelay, p.MTU, p.PFC = f.delay, f.delay, f.mtu, !f.noPFC
+	if f.noECN {
+		p.KMax = 0
+	}
+	return p, nil
+}
+
+// hostsOf finds hosts by name; no names: all.
+func hostsOf(s *simnet.Sim, names []string) (list []int, err error) {
+	if len(names) == 0 {
+		return s.Hosts(), nil
+	}
+	for _, n := range names {
+		h, err := s.Host(n)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(list, h) {
+			return nil, errors.New(n + " is there twice")
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+func (r *runReport) text(cmd *cobra.Command, out *cli.Output) error {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s, %s (%.0f bytes on average), %d replicas, seed %d\n\n", r.Topology, r.Workload, r.Mean, r.Replicas, r.Seed)
+	var rows [][]any
+	for _, o := range r.Results {
+		for _, l := range []struct {
+			what string
+			workload.Latency
+		}{{"read", o.Reads}, {"write", o.Writes}} {
+			if l.Count > 0 {
+				rows = append(rows, []any{fmt.Sprintf("%g", o.Load), string(o.Scheme), l.what, l.Count, number(l.Mean), number(l.P50), number(l.P90), number(l.P99), number(l.P999), number(l.Max)})
+			}
+		}
+	}
+	if err := out.Table(w, []string{"load", "way", "request", "count", "mean[usec]", "50%[usec]", "90%[usec]", "99%[usec]", "99.9%[usec]", "max[usec]"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, o := range r.Results {
+		var all uint64
+		for _, l := range o.Links {
+			all += l.Bytes
+		}
+		busiest := o.Links[0]
+		rows = append(rows, []any{fmt.Sprintf("%g", o.Load), string(o.Scheme), fmt.Sprintf("%.1f", float64(all)/(1<<20)), busiest.From + " → " + busiest.To,
+			fmt.Sprintf("%.0f %%", 100*busiest.Load), o.Counts.Marked, o.Counts.Pauses, o.Counts.Dropped})
+	}
+	fmt.Fprintln(w)
+	return out.Table(w, []string{"load", "way", "all links[MiB]", "busiest link", "its load", "marked", "pauses", "dropped"}, rows)
+}
+
+// draw writes the latencies as curves over the load.
+func (r *runReport) draw(name string) error {
+	panel := func(title string, value func(o *outcome) float64) plot.Panel {
+		p := plot.Panel{Title: title, Label: "load", Absolute: true}
+		for i := range r.Results {
+			o := &r.Results[i]
+			tick := fmt.Sprintf("%g", o.Load)
+			if !slices.Contains(p.Ticks, tick) {
+				p.Ticks = append(p.Ticks, tick)
+			}
+			k := slices.IndexFunc(p.Series, func(s plot.Series) bool { return s.Name == string(o.Scheme) })
+			if k < 0 {
+				k = len(p.Series)
+				p.Series = append(p.Series, plot.Series{Name: string(o.Scheme)})
+			}
+			p.Series[k].Points = append(p.Series[k].Points, value(o))
+		}
+		return p
+	}
+	var b bytes.Buffer
+	plot.Draw(&b, fmt.Sprintf("mcsim: %s on %s, %d replicas", r.Workload, r.Topology, r.Replicas), fmt.Sprintf("seed %d", r.Seed), []plot.Panel{
+		panel("reads: mean latency[usec]", func(o *outcome) float64 { return o.Reads.Mean }),
+		panel("reads: 99% latency[usec]", func(o *outcome) float64 { return o.Reads.P99 }),
+		panel("writes: mean latency[usec]", func(o *outcome) float64 { return o.Writes.Mean }),
+		panel("writes: 99% latency[usec]", func(o *outcome) float64 { return o.Writes.P99 }),
+	})
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil { //nolint:gosec // every user may read it
+		return fmt.Errorf("--plot: %w", err)
+	}
+	return nil
+}
