@@ -40,7 +40,12 @@ func TestExplorer(t *testing.T) {
 		}},
 		{"writes, and crashes", budget{writes: 2, crashes: 1, jumps: 1}, budget{writes: 3, crashes: 2, jumps: 1}, func(*world) {}},
 		{"other orders", budget{writes: 1, crashes: 1, jumps: 1, delays: 1}, budget{writes: 2, crashes: 1, jumps: 1, delays: 2}, func(*world) {}},
-		{"a flush, and a loss", budget{writes: 1, flushes: 1, crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, flushes: 1, crashes: 2, jumps: 1, losses: 1}, func(*world) {}},
+		{"a flush, and a loss", budget{crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, crashes: 2, jumps: 1, losses: 1}, func(w *world) {
+			w.someone(Active, func(h *host) {
+				w.client.write(w, h, 0)
+				w.client.flushAll(w, h)
+			})
+		}},
 		{"a takeover", budget{writes: 1, crashes: 1, delays: 1}, budget{writes: 1, crashes: 2, jumps: 1, delays: 1}, func(w *world) {
 			w.someone(Active, func(h *host) { w.client.write(w, h, 0) })
 			w.now += jump

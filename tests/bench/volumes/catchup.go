@@ -57,12 +57,13 @@ func (v *volume) backfill(ctx context.Context, host int, write func(context.Cont
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("no copy is begun within %v", ready))
 	defer cancel()
-	for is := 0.0; is != 1; {
-		if is, err = v.metric(host, backfilling); err != nil {
-			return f, 0, err
+	for { // there is no metric before the volume is open
+		is, err := v.metric(host, backfilling)
+		if is == 1 {
+			break
 		}
-		if err := pause(limited); err != nil {
-			return f, 0, err
+		if late := pause(limited); late != nil {
+			return f, 0, fmt.Errorf("%w: %w", late, err)
 		}
 	}
 	before, err := v.metric(v.primary, sentOfStore)
