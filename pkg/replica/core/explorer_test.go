@@ -25,6 +25,10 @@ const hosts = 1<<manager - 1 // of resources
 // hosts crash at any time with and without what they had not synced, and time passes, so that others
 // take over and the acting set changes. In each state the invariants of the adversary hold; from many,
 // the volume comes to rest and goes on.
+//
+// The long mode's first bound has it all at once: three entries, two crashes, a change of the acting set, a message that is lost, and
+// one that another overtakes. These are 1,643,638 states by 4,784,830 steps, in 70 s of one processor. The normal test has one
+// crash less there: 81,627 states by 163,483 steps, 4 s; with its other bounds 15 s.
 func TestExplorer(t *testing.T) {
 	for _, r := range []struct {
 		name        string
