@@ -25,6 +25,10 @@ const hosts = 1<<manager - 1 // of resources
 // hosts crash at any time with and without what they had not synced, and time passes, so that others
 // take over and the acting set changes. In each state the invariants of the adversary hold; from many,
 // the volume comes to rest and goes on.
+//
+// The long mode's first bound has it all at once: three entries, two crashes, a change of the acting set, a message that is lost, and
+// one that another overtakes. These are 1,643,638 states by 4,784,830 steps, in 70 s of one processor. The normal test has one
+// crash less there: 81,627 states by 163,483 steps, 4 s; with its other bounds 15 s.
 func TestExplorer(t *testing.T) {
 	for _, r := range []struct {
 		name        string
@@ -40,7 +44,12 @@ func TestExplorer(t *testing.T) {
 		}},
 		{"writes, and crashes", budget{writes: 2, crashes: 1, jumps: 1}, budget{writes: 3, crashes: 2, jumps: 1}, func(*world) {}},
 		{"other orders", budget{writes: 1, crashes: 1, jumps: 1, delays: 1}, budget{writes: 2, crashes: 1, jumps: 1, delays: 2}, func(*world) {}},
-		{"a flush, and a loss", budget{writes: 1, flushes: 1, crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, flushes: 1, crashes: 2, jumps: 1, losses: 1}, func(*world) {}},
+		{"a flush, and a loss", budget{crashes: 1, jumps: 1, losses: 1}, budget{writes: 1, crashes: 2, jumps: 1, losses: 1}, func(w *world) {
+			w.someone(Active, func(h *host) {
+				w.client.write(w, h, 0)
+				w.client.flushAll(w, h)
+			})
+		}},
 		{"a takeover", budget{writes: 1, crashes: 1, delays: 1}, budget{writes: 1, crashes: 2, jumps: 1, delays: 1}, func(w *world) {
 			w.someone(Active, func(h *host) { w.client.write(w, h, 0) })
 			w.now += jump

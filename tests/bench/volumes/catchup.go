@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 )
+
+// kept is how many entries the log of such a volume keeps.
+const kept = 1024
 
 // Metrics of mcblock that say how a host catches up.
 const (
@@ -20,6 +24,14 @@ func catchup(ctx context.Context, r *rack, o *options) error {
 	v := r.volumes[0]
 	write := v.fio(o, "--rw=write", "--bs=1M", "--iodepth=8")
 	back := (v.primary + 1) % len(v.hosts)
+	fill := v.fio(o, "--rw=write", "--bs=64k", "--iodepth=16")
+	for bytes := 0.0; bytes < 2*kept*64<<10; { // so the log does not go back to the begin
+		f, err := fill(ctx)
+		if err != nil {
+			return err
+		}
+		bytes += f.bytes
+	}
 	var off, again []float64
 	var copied float64
 	for range o.rounds {
@@ -57,12 +69,13 @@ func (v *volume) backfill(ctx context.Context, host int, write func(context.Cont
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, ready, fmt.Errorf("no copy is begun within %v", ready))
 	defer cancel()
-	for is := 0.0; is != 1; {
-		if is, err = v.metric(host, backfilling); err != nil {
-			return f, 0, err
+	for { // there is no metric before the volume is open
+		is, err := v.metric(host, backfilling)
+		if is == 1 {
+			break
 		}
-		if err := pause(limited); err != nil {
-			return f, 0, err
+		if late := pause(limited); late != nil {
+			return f, 0, errors.Join(late, err)
 		}
 	}
 	before, err := v.metric(v.primary, sentOfStore)
@@ -76,8 +89,11 @@ func (v *volume) backfill(ctx context.Context, host int, write func(context.Cont
 	if err != nil {
 		return f, 0, err
 	}
-	if is, err := v.metric(host, backfilling); err != nil || is != 1 {
-		return f, 0, fmt.Errorf("the copy was complete before %v of writes were: a shorter -time is needed; %w", f.rate, err)
+	switch is, err := v.metric(host, backfilling); {
+	case err != nil:
+		return f, 0, err
+	case is != 1:
+		return f, 0, fmt.Errorf("the copy was complete after %.0f bytes, before the writes were: they need a shorter -time", after-before)
 	}
 	return f, after - before, v.whole(ctx)
 }
