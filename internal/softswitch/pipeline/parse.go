@@ -399,7 +399,7 @@ func (c *compiler) extractVar(i int, length num, own bool) stmt {
 		case pk.end-pk.pos < total:
 			pk.parserErr = errs.tooShort
 			return
-		case total > h.bytes+h.max:
+		case !own && total > h.bytes+h.max: // to bmv2, a header's own length has no limit
 			pk.parserErr = errs.headerTooShort
 			return
 		}

@@ -92,34 +92,6 @@ func (l *loader) loadProfile(n node) {
 	l.profile(n, Profile{Name: name, Size: n.get("max_size").size(maxCells), Source: n.source})
 }
 
-// ownProfile reads the profile that older compilers declared in the table that has it.
-func (l *loader) ownProfile(n node) (index int) {
-	index = len(l.prog.Profiles)
-	name := n.get("act_prof_name").name()
-	if _, ok := l.profiles.byName[name]; ok {
-		n.invalid("the name %s is taken", quote(name))
-	}
-	l.profile(n, Profile{Name: name, Source: n.source})
-	if l.profiles.byName == nil {
-		l.profiles.byName, l.profiles.byID = map[string]int{}, map[int]int{}
-	}
-	l.profiles.byName[name] = index
-	return index
-}
-
-// profile adds a profile, with the selector that n has.
-func (l *loader) profile(n node, p Profile) {
-	if n.has("selector") {
-		p.Selector = true
-		s := n.get("selector").under("selector").object("algo input", "")
-		p.Algo = algorithm(s.get("algo"))
-		for _, in := range s.get("input").list() {
-			p.Input = append(p.Input, l.fieldElement(in))
-		}
-	}
-	l.prog.Profiles = append(l.prog.Profiles, p)
-}
-
 // successors returns the nodes that may come after n.
 func (c *control) successors(n Node) []Node {
 	if n.Kind == NodeConditional {

@@ -270,3 +270,14 @@ func (l *loader) fieldElement(n node) FieldRef {
 	}
 	return l.readable(n.get("value"))
 }
+
+// typed checks a pair of a type and a value for its type, and returns the value.
+func (l *loader) typed(n node, want string) node {
+	n = n.object("type value", "")
+	if t := n.get("type").str(); t == "expression" {
+		n.unsupported("a computed %s", want)
+	} else if t != want {
+		n.invalid("type %s, want %s", quote(t), want)
+	}
+	return n.get("value")
+}

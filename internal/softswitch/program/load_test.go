@@ -91,6 +91,27 @@ func TestSmallParts(t *testing.T) {
 		{"tables", `pipelines/[ingress]/tables/[In.acl]/entries/0/match_key/3/prefix_length = 6`, " 0x8000000/6 0x1 priority 1"},
 		{"tables", `pipelines/[ingress]/tables/[In.acl]/entries/0/match_key/3/prefix_length = 0`, " 0x0/0 0x1 priority 1"},
 		{"tables", `header_types/[ethernet_t]/fields/0/2 = 1`, "header eth ethernet_t (112): dst:int<48>"},
+		{"tables", "__meta__ -", `program "tables.p4", format 0.0`},
+		{"tables", "__meta__/version -", `program "tables.p4", format 0.0`},
+		{"tables", `field_aliases + ["intrinsic_metadata.magic", ["eth", "type"]]`, "std EgressRid = standard_metadata.egress_rid"},
+		{"tables", `pipelines/[ingress]/tables/0/pragmas = ["old"]`, "table tbl_tables22 exact"},
+		{"parser", `parsers/0/parse_states/[start]/transitions/0/value = "8847"`, "    0x8847: "},
+		{"parser", `parsers/0/parse_states/[start]/transitions/0/type -
+			parsers/0/parse_states/[start]/transitions/0/mask -`, "    0x8847: "},
+		{"parser", `parsers/0/parse_states/[start]/transitions = [{"value": "default", "mask": null, "next_state": null}]`, "    default: accept"},
+		{"parser", `parsers/0/parse_states/[skip]/transition_key = [{"type": "field", "value": ["eth", "type"]}, {"type": "field", "value": ["scalars", "meta_t.next"]}]
+			parsers/0/parse_states/[skip]/transitions/0 = {"type": "parse_vset", "value": "Parse.pairs", "mask": null, "next_state": null}`, "value set Parse.pairs of [24]"},
+		{"unions", `actions/0/primitives = [{"op": "assign_union", "parameters": [{"type": "header_union", "value": "u"}, {"type": "header_union", "value": "v"}]}]`,
+			"  0: assign stack u = v"},
+		{"unions", `pipelines/0/conditionals/0/expression = {"type": "expression", "value": {"op": "!=", "left": {"type": "header_union", "value": "u"}, "right": {"type": "header_union", "value": "v"}}}`,
+			"not ((((valid u.a and valid v.a) and (u.a.tag == v.a.tag)) and (u.a.x == v.a.x)) or (((valid u.c and valid v.c) and "},
+		{"unions", `pipelines/0/conditionals/0/expression = {"type": "expression", "value": {"op": "==", "left": {"type": "header", "value": "b1"}, "right": {"type": "header", "value": "b2"}}}`,
+			"(((valid b1 and valid b2) and (b1.len == b2.len)) and (b1.d same number as b2.d))"},
+		{"unions", `parsers/0/parse_states/[stack_a]/transition_key = [{"type": "union_stack_field", "value": ["s", "c", "y"]}]
+			parsers/0/parse_states/[stack_a]/transitions = []`, "  select s[last].y"},
+		{"older", `pipelines/0/tables/0/type = "indirect_ws"
+			pipelines/0/tables/0/selector = {"algo": "crc16", "input": []}
+			pipelines/0/tables/0/act_prof_name = "profile"`, "profile profile size 0 selector=true crc16"},
 	} {
 		p, err := Load(edit(t, readSample(t, c.sample), c.edits))
 		if err != nil {

@@ -243,17 +243,6 @@ func (l *loader) operation(n node, sc scope) *Expr {
 	return l.binary(n, op, sc)
 }
 
-// typed checks a pair of a type and a value for its type, and returns the value.
-func (l *loader) typed(n node, want string) node {
-	n = n.object("type value", "")
-	if t := n.get("type").str(); t == "expression" {
-		n.unsupported("a computed %s", want)
-	} else if t != want {
-		n.invalid("type %s, want %s", quote(t), want)
-	}
-	return n.get("value")
-}
-
 func (l *loader) unary(op Op, n node, sc scope) *Expr {
 	e := &Expr{Op: op, Bits: 1, Bool: op != OpB2D && op != OpNot}
 	switch op {

@@ -11,7 +11,7 @@ var stmtNames = [...]string{
 	StHash: "hash", StRandom: "random", StRegisterRead: "register read", StRegisterWrite: "register write",
 	StCount: "count", StMeter: "meter", StDigest: "digest", StCloneIngress: "clone ingress",
 	StCloneEgress: "clone egress", StResubmit: "resubmit", StRecirculate: "recirculate", StTruncate: "truncate",
-	StJump: "jump", StJumpIfZero: "jump if zero", StExit: "exit", StAssert: "assert", StLog: "log",
+	StJump: "jump", StJumpIfZero: "jump if zero", StExit: "exit", StAssert: "assert", StLog: "log", StNop: "nothing",
 	StExtract: "extract", StExtractStack: "extract next", StExtractVar: "extract varbit", StAdvance: "advance",
 	StVerify: "verify",
 }
@@ -32,6 +32,9 @@ func (w *printer) stmt(s *Stmt) string {
 	}
 	if s.Op == StHash {
 		out += " " + p.Calculations[s.Calc].Name
+	}
+	if s.Own {
+		out += " of its own"
 	}
 	if s.X != nil {
 		out += " " + w.expr(s.X)
@@ -66,10 +69,12 @@ func (w *printer) object(s *Stmt) string {
 		return fmt.Sprintf(" %s = %s", p.Stacks[s.Stack].Name, p.Stacks[s.Stack2].Name)
 	case StSetValid, StSetInvalid, StExtract, StExtractVar:
 		return " " + p.Headers[s.Head].Name
+	case StMarkToDrop:
+		return " by " + w.field(s.Field) + " and " + w.field(s.Src)
 	case StPush, StPop:
 		return fmt.Sprintf(" %s by %d", p.Stacks[s.Stack].Name, s.N)
 	case StExtractStack:
-		return " of " + p.Stacks[s.Stack].Name
+		return " of " + p.Stacks[s.Stack].Name + fmt.Sprintf("[%d]", s.Head)
 	case StRegisterRead, StRegisterWrite:
 		return " " + p.Registers[s.Register].Name
 	case StCount:
@@ -88,7 +93,7 @@ var opNames = [...]string{
 	OpAdd: "+", OpSub: "-", OpMul: "*", OpDiv: "/", OpMod: "%", OpShl: "<<", OpShr: ">>", OpAnd: "&", OpOr: "|",
 	OpXor: "^", OpNot: "~", OpEq: "==", OpNe: "!=", OpLt: "<", OpLe: "<=", OpGt: ">", OpGe: ">=", OpLAnd: "and",
 	OpLOr: "or", OpLNot: "not ", OpD2B: "d2b ", OpB2D: "b2d ", OpTwoComp: "two_comp_mod", OpSatCast: "sat_cast",
-	OpUSatCast: "usat_cast",
+	OpUSatCast: "usat_cast", OpEqVar: "same number as",
 }
 
 func (w *printer) expr(e *Expr) string {
@@ -123,5 +128,5 @@ func (w *printer) expr(e *Expr) string {
 }
 
 func (w *printer) elementField(e *Expr) string {
-	return w.p.Headers[w.p.Stacks[e.Stack].Headers[0]].Fields[e.Index].Name
+	return w.p.Headers[w.p.Stacks[e.Stack].Headers[e.Head]].Fields[e.Index].Name
 }

@@ -176,6 +176,34 @@ func (c *control) implementation(n node, t *Table) {
 	}
 }
 
+// ownProfile reads the profile that older compilers declared in the table that has it.
+func (l *loader) ownProfile(n node) (index int) {
+	index = len(l.prog.Profiles)
+	name := n.get("act_prof_name").name()
+	if _, ok := l.profiles.byName[name]; ok {
+		n.invalid("the name %s is taken", quote(name))
+	}
+	l.profile(n, Profile{Name: name, Source: n.source})
+	if l.profiles.byName == nil {
+		l.profiles.byName, l.profiles.byID = map[string]int{}, map[int]int{}
+	}
+	l.profiles.byName[name] = index
+	return index
+}
+
+// profile adds a profile, with the selector that n has.
+func (l *loader) profile(n node, p Profile) {
+	if n.has("selector") {
+		p.Selector = true
+		s := n.get("selector").under("selector").object("algo input", "")
+		p.Algo = algorithm(s.get("algo"))
+		for _, in := range s.get("input").list() {
+			p.Input = append(p.Input, l.fieldElement(in))
+		}
+	}
+	l.prog.Profiles = append(l.prog.Profiles, p)
+}
+
 func (c *control) defaultEntry(n node, t *Table) *DefaultEntry {
 	n = n.object("action_id action_data", "action_const action_entry_const")
 	d := &DefaultEntry{

@@ -82,7 +82,7 @@ control In(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
         if (h.u.isValid()) {
             m.n = m.n + 1;
         }
-        if (h.b1 == h.b2) {
+        if (h.b1.isValid() && h.b1 == h.b2) {
             m.n = m.n + 2;
         }
         h.k.what = m.n;
