@@ -393,6 +393,33 @@ func TestLimits(t *testing.T) {
 	mr.SGE(5, 6)
 }
 
+// TestRegMRAt: a region is where its owner says, for peers and for its own SGEs, if the place within
+// a page is that of the memory.
+func TestRegMRAt(t *testing.T) {
+	const at = 1 << 40
+	dev := openTest(t)
+	pd := must(dev.AllocPD())(t)
+	a, b := newEnd(t, dev, pd, 16), newEnd(t, dev, pd, 16)
+	a.bringUp(t, dev, b, qp.StateRTS)
+	b.bringUp(t, dev, a, qp.StateRTS)
+	buf := make([]byte, testMem) // begins with a page
+	m := must(pd.(qp.Mapper).RegMRAt(buf, at, qp.AccessRemoteWrite))(t)
+	if m.Addr() != at || m.SGE(5, 9).Addr != at+5 {
+		t.Errorf("region at %#x, SGE %+v", m.Addr(), m.SGE(5, 9))
+	}
+	copy(a.mr.Bytes(), "written")
+	if err := a.qp.PostSend(&qp.SendWR{ID: 1, Opcode: qp.OpWrite, RemoteAddr: at + 50, RKey: m.RKey(), SGEs: []qp.SGE{a.mr.SGE(0, 7)},
+		Flags: qp.FlagSignaled}); err != nil {
+		t.Fatal(err)
+	}
+	if wc := one(t, a.sendCQ); wc.Status != qp.StatusSuccess || string(buf[50:57]) != "written" {
+		t.Errorf("%+v, %q", wc, buf[50:57])
+	}
+	if _, err := pd.(qp.Mapper).RegMRAt(buf, at+1, 0); !errors.Is(err, qp.ErrAttr) {
+		t.Errorf("elsewhere within a page: %v", err)
+	}
+}
+
 func TestCloseInOrder(t *testing.T) {
 	dev := openTest(t)
 	pd := must(dev.AllocPD())(t)
