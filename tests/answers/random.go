@@ -68,7 +68,7 @@ func (s *Stream) slowest() int {
 	return least
 }
 
-// Told says that the sender has been told of everything up to psn.
+// Told says that the sender knows that everything up to psn has arrived.
 func (s *Stream) Told(psn rocev2.PSN) {
 	s.told = max(s.told, s.told+psn.Sub(s.psn(s.told)))
 }
@@ -89,6 +89,9 @@ func (s *Stream) Next() (a ackmerge.Answer, now time.Duration, anew bool) {
 		}
 	}
 	s.now += time.Duration(r.IntN(40)) * time.Microsecond
+	if r.IntN(500) == 0 {
+		s.now += 3 * time.Second // more than half of what a clock of 32 bits tells apart in nanoseconds
+	}
 	a.Member = r.IntN(s.n)
 	a.Syndrome = []rocev2.Syndrome{rocev2.AckNoLimit, rocev2.AckNoLimit, 3, 0, rocev2.NakSequence, 0x25, 0x62, 0x45}[r.IntN(8)]
 	switch {

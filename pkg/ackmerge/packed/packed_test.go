@@ -145,7 +145,7 @@ func TestRandom(t *testing.T) {
 				psn = psn.Add(-1)
 			}
 			if x.Slowest().Before(psn) {
-				t.Fatalf("seed %d: the sender is told of %d, the slowest has %d", seed, psn, x.Slowest())
+				t.Fatalf("seed %d: the sender hears of %d, the slowest has %d", seed, psn, x.Slowest())
 			}
 			x.Told(psn)
 		}
