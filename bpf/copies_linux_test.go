@@ -106,6 +106,16 @@ func (w *wired) send(host int, frame []byte) {
 	}
 }
 
+// burst has n frames come in at a port, all of which the program sees before the first of their copies leaves.
+func (w *wired) burst(port int, frame []byte, n uint32) {
+	w.Helper()
+	const liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
+	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: w.interfaces[port]}
+	if _, err := w.Programs["ingress"].Run(&ebpf.RunOptions{Data: frame, Context: in, Repeat: n, BatchSize: n, Flags: liveFrames}); err != nil {
+		testenv.Skip(w, "no test runs with live frames; they take Linux 5.18: %v", err)
+	}
+}
+
 // receive is the next IPv4 frame that a host receives.
 func (w *wired) receive(host int) []byte {
 	w.Helper()
@@ -228,16 +238,12 @@ func TestVethUpdates(t *testing.T) {
 		return bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: wire(g.MCID)}
 	}
 	w.portSet(&groups[0], w.interfaces)
-	stop, stopped := make(chan struct{}), make(chan uint64)
-	go func() {
+	w.portSet(&groups[0], w.interfaces)
+	change, changed := make(chan int), make(chan struct{})
+	go func() { // on another processor, while a burst comes in
+		defer close(changed)
 		number := uint64(0)
-		defer func() { stopped <- number }()
-		for i := 0; ; i = 1 - i {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for i := range change {
 			w.put("generation", uint32(0), number+1)
 			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
 			w.replicate(&groups[i], w.interfaces)
@@ -245,12 +251,12 @@ func TestVethUpdates(t *testing.T) {
 			w.put("generation", uint32(0), number)
 		}
 	}()
-	const packets = 20_000
+	const batches, burst = 2000, 64
 	copies := 0
-	for n := range packets {
+	for n := range batches {
 		p := groups[n%2].Data(rocev2.SendOnly, rocev2.PSN(n), []byte{byte(n % 2), 0, 0, 0})
-		p.IP.ID = uint16(n)
-		w.send(1, p.Frame())
+		change <- n / 2 % 2
+		w.burst(1, p.Frame(), burst)
 		for i, host := range groups[0].Receivers {
 			for got := w.next(host, unix.MSG_DONTWAIT); got != nil; got = w.next(host, unix.MSG_DONTWAIT) {
 				if diff := w.ofOneGroup(groups[:], i, got, &copies); diff != "" {
@@ -259,11 +265,11 @@ func TestVethUpdates(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	updates := <-stopped / 2
-	t.Logf("%d packets, %d updates, %d copies, dropped %v", packets, updates, copies, w.dropped())
-	if copies == 0 || updates < 10 {
-		t.Errorf("%d copies, %d updates", copies, updates)
+	close(change)
+	<-changed
+	t.Logf("%d packets, %d copies, dropped %v", batches*burst, copies, w.dropped())
+	if copies == 0 {
+		t.Error("no copies")
 	}
 }
 
