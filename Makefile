@@ -22,7 +22,7 @@ SERIAL = pkg/rocev2 pkg/qp/rc pkg/ackmerge pkg/bifurcation pkg/rdmcfallback/sche
 	cmd/cmd-daemon/internal/lab cmd/internal/cli cmd/internal/findings cmd/switchctl/internal/journey cmd/switchctl/internal/planning \
 	cmd/mcblock/internal/config internal/connmgr/config internal/failure internal/labca internal/pcapfile internal/strictyaml internal/switchagent/config \
 	internal/simnet internal/simnet/figures internal/simnet/replicate internal/simnet/workload \
-	bpf internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
+	internal/topology scripts/gotest tests/chaos/history tests/chaos/plan
 # ONCE_MORE are tests that run without the race detector too, or only: those that count
 # allocations, those that say so, and those that take a sample with it.
 ONCE_MORE = Alloc|WithoutRace|KilledAnywhere|TestModel|TestRandom

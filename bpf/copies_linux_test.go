@@ -106,14 +106,33 @@ func (w *wired) send(host int, frame []byte) {
 	}
 }
 
+// burst has n frames come in at a port, all of which the program sees before the first of their copies leaves.
+func (w *wired) burst(port int, frame []byte, n uint32) {
+	w.Helper()
+	const liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
+	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: w.interfaces[port]}
+	if _, err := w.Programs["ingress"].Run(&ebpf.RunOptions{Data: frame, Context: in, Repeat: n, BatchSize: n, Flags: liveFrames}); err != nil {
+		testenv.Skip(w, "no test runs with live frames; they take Linux 5.18: %v", err)
+	}
+}
+
 // receive is the next IPv4 frame that a host receives.
 func (w *wired) receive(host int) []byte {
 	w.Helper()
+	f := w.next(host, 0)
+	if f == nil {
+		w.Fatalf("host %d receives nothing; dropped %v", host, w.dropped())
+	}
+	return f
+}
+
+// next is the next IPv4 frame, or nil.
+func (w *wired) next(host, flags int) []byte {
 	b := make([]byte, 4096)
 	for {
-		n, from, err := unix.Recvfrom(w.hosts[host], b, 0)
+		n, from, err := unix.Recvfrom(w.hosts[host], b, flags)
 		if err != nil {
-			w.Fatalf("host %d receives nothing: %v; dropped %v", host, err, w.dropped())
+			return nil
 		}
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING && n > 14 && b[12] == 8 && b[13] == 0 {
 			return b[:n]
@@ -126,6 +145,7 @@ func (w *wired) receive(host int) []byte {
 func TestVethCopies(t *testing.T) {
 	w := newWired(t, 4)
 	g := still()
+	w.portSet(&g, w.interfaces)
 	w.replicate(&g, w.interfaces)
 	sent := uint64(0)
 	for op := rocev2.SendFirst; op <= rocev2.WriteOnlyImm; op++ {
@@ -202,6 +222,74 @@ func TestVethAnswers(t *testing.T) {
 	}
 }
 
+// TestVethUpdates: while the number of a PRE group goes from one group to another and back, no packet of one
+// is copied as the other's are.
+func TestVethUpdates(t *testing.T) {
+	w := newWired(t, 4)
+	var groups [2]dataplane.Group
+	for i := range groups {
+		groups[i] = still()
+		groups[i].MCID += rocev2.QPN(i)
+		for j := range groups[i].Targets {
+			groups[i].Targets[j].QPN += rocev2.QPN(0x1000 * i)
+		}
+	}
+	key := func(g *dataplane.Group) bpf.GroupKey {
+		return bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: wire(g.MCID)}
+	}
+	w.portSet(&groups[0], w.interfaces)
+	w.portSet(&groups[0], w.interfaces)
+	change, changed := make(chan int), make(chan struct{})
+	go func() { // on another processor, while a burst comes in
+		defer close(changed)
+		number := uint64(0)
+		for i := range change {
+			w.put("generation", uint32(0), number+1)
+			_ = w.Maps["groups"].Delete(key(&groups[1-i]))
+			w.replicate(&groups[i], w.interfaces)
+			number += 2
+			w.put("generation", uint32(0), number)
+		}
+	}()
+	const batches, burst = 2000, 64
+	copies := 0
+	for n := range batches {
+		p := groups[n%2].Data(rocev2.SendOnly, rocev2.PSN(n), []byte{byte(n % 2), 0, 0, 0})
+		change <- n / 2 % 2
+		w.burst(1, p.Frame(), burst)
+		for i, host := range groups[0].Receivers {
+			for got := w.next(host, unix.MSG_DONTWAIT); got != nil; got = w.next(host, unix.MSG_DONTWAIT) {
+				if diff := w.ofOneGroup(groups[:], i, got, &copies); diff != "" {
+					t.Fatalf("host %d: %s", host, diff)
+				}
+			}
+		}
+	}
+	close(change)
+	<-changed
+	t.Logf("%d packets, %d copies, dropped %v", batches*burst, copies, w.dropped())
+	if copies == 0 {
+		t.Error("no copies")
+	}
+}
+
+// ofOneGroup says what is wrong with a frame that receiver i of the groups got, or "".
+func (w *wired) ofOneGroup(groups []dataplane.Group, i int, frame []byte, copies *int) string {
+	p, err := dataplane.Frame{Data: frame}.Parse()
+	if err != nil || !(dataplane.Frame{Data: frame}).GoodICRC() {
+		return fmt.Sprintf("%v: % x", err, frame)
+	}
+	g := &groups[p.Payload[0]]
+	if p.H.DestQP == g.MCID {
+		return "" // it came while this was no group, and is routed
+	}
+	*copies++
+	if want := g.Targets[i].QPN; p.H.DestQP != want {
+		return fmt.Sprintf("a packet of group %d goes to QPN %#x, expected %#x", p.Payload[0], p.H.DestQP, want)
+	}
+	return ""
+}
+
 // TestClimbs: requests to a group that the kernel cannot copy climb, whole.
 func TestClimbs(t *testing.T) {
 	k := load(t)
@@ -209,7 +297,9 @@ func TestClimbs(t *testing.T) {
 	k.only(1, 2)
 	k.put("ports_out", uint32(3), lo)
 	k.put("ports_out", uint32(4), lo)
-	k.replicate(&g, map[int]uint32{2: lo, 3: lo, 4: lo})
+	interfaces := map[int]uint32{2: lo, 3: lo, 4: lo}
+	k.portSet(&g, interfaces)
+	k.replicate(&g, interfaces)
 	k.merge(&g)
 	write := func(change func(p *dataplane.Packet)) []byte {
 		p := g.Data(rocev2.WriteOnly, 1, make([]byte, 64))

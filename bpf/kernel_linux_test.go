@@ -150,20 +150,28 @@ func neutral(c rocev2.HeaderChange) (id, srcPort [2]byte) {
 	return [2]byte(n[:2]), [2]byte(n[2:])
 }
 
-// replicate has the kernel copy a group's requests to the interfaces of its receivers' ports.
-func (k *kernel) replicate(g *dataplane.Group, interfaces map[int]uint32) {
+// portSet makes set 1 the ports of a group's receivers. It must be called in the namespace that has them.
+func (k *kernel) portSet(g *dataplane.Group, interfaces map[int]uint32) {
 	k.Helper()
-	index := uint32(g.Index)
 	set, err := ebpf.NewMap(spec(k).Maps["port_sets"].InnerMap)
 	if err != nil {
 		k.Fatal(err)
 	}
 	defer set.Close()
 	for i, n := range g.Receivers {
-		to := g.Targets[i]
 		if err := set.Put(uint32(i), struct{ Interface, Program uint32 }{interfaces[n], uint32(k.Programs["copy_out"].FD())}); err != nil {
 			k.Fatal(err)
 		}
+	}
+	k.put("port_sets", uint32(1), uint32(set.FD()))
+}
+
+// replicate has the kernel copy a group's requests to the interfaces of its receivers' ports.
+func (k *kernel) replicate(g *dataplane.Group, interfaces map[int]uint32) {
+	k.Helper()
+	index := uint32(g.Index)
+	for i, n := range g.Receivers {
+		to := g.Targets[i]
 		c := bpf.Copy{Dst: dataplane.HostIP(n), QPN: wire(to.QPN), Last: 1, Number: uint32(i + 1), Counter: uint32(i + 1), Port: uint32(n), Known: 1,
 			EthDst: dataplane.HostMAC(n), EthSrc: dataplane.RouterMAC}
 		change := rocev2.HeaderChange{Dst: dataplane.HostIP(n), QPN: g.MCID ^ to.QPN}
@@ -176,7 +184,7 @@ func (k *kernel) replicate(g *dataplane.Group, interfaces map[int]uint32) {
 		r.ID, r.SrcPort = neutral(rocev2.HeaderChange{RKey: dataplane.SenderRKey ^ to.RKey})
 		k.put("regions", bpf.RegionKey{Copy: c.Number, RKey: wire(uint32(dataplane.SenderRKey))}, r)
 	}
-	k.put("port_sets", index, uint32(set.FD()))
+	k.put("pre_groups", index, uint32(1))
 	k.put("group_regions", bpf.GroupRegion{Group: index, RKey: wire(uint32(dataplane.SenderRKey))},
 		bpf.Span{First: dataplane.SenderVA, Last: dataplane.SenderVA + dataplane.RegionLen - 1})
 	k.put("groups", bpf.GroupKey{Src: dataplane.HostIP(g.Sender), Dst: dataplane.HostIP(g.Receivers[0]), MCID: wire(g.MCID)},

@@ -70,12 +70,15 @@ MAP(BPF_MAP_TYPE_HASH, struct group_region, struct span, 65536, BPF_F_NO_PREALLO
 MAP(BPF_MAP_TYPE_HASH, struct copy_key, struct copy, 65536, BPF_F_NO_PREALLOC) copies SECTION(".maps");
 MAP(BPF_MAP_TYPE_HASH, struct region_key, struct region, 65536, BPF_F_NO_PREALLOC) regions SECTION(".maps");
 
-// By PRE group: the ports that it copies to, each with the program below. PRE groups of the
-// same ports share one.
+// The ports that a PRE group copies to. PRE groups of the same ports share one set: a change of
+// port_sets takes user space some milliseconds, so none is made while tables change.
+MAP(BPF_MAP_TYPE_HASH, u32, u32, 32768, BPF_F_NO_PREALLOC) pre_groups SECTION(".maps");
+
+// Sets of ports, each with the program below.
 struct {
     int (*type)[BPF_MAP_TYPE_HASH_OF_MAPS];
     u32 *key;
-    int (*max_entries)[32768];
+    int (*max_entries)[4096];
     int (*map_flags)[BPF_F_NO_PREALLOC];
     struct {
         int (*type)[BPF_MAP_TYPE_DEVMAP_HASH];
@@ -118,9 +121,9 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     if (g->pre_groups > 1) {
         pre_group = (pre_group + choice(flow_hash(&p->ip, ports_of(&p->ip, end), set->hash_seed)) % g->pre_groups) & 0xffff;
     }
-    void *set_of = lookup(&port_sets, &pre_group);
-    u32 counter = g->counter;
-    if (!set_of || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
+    u32 counter = g->counter, *number = lookup(&pre_groups, &pre_group);
+    void *to = number ? lookup(&port_sets, number) : 0;
+    if (!to || !whole(r) || adjust_meta(ctx, -(int)sizeof(struct carried))) {
         return XDP_PASS;
     }
     struct carried *c = (struct carried *)(long)ctx->data_meta;
@@ -131,7 +134,7 @@ INLINE int replicate(struct xdp_md *ctx, struct roce *p, void *end, const struct
     c->pre_group = pre_group;
     c->pad = 0;
     count(ctx, &counters, counter);
-    return redirect(set_of, 0, BPF_F_BROADCAST);
+    return redirect(to, 0, BPF_F_BROADCAST);
 }
 
 // change is how much the sum of a checksum changes with a word.
