@@ -49,7 +49,11 @@ func (v *Value) Missed() bool { return v.Paper != 0 && math.Abs(v.Off()) > v.Wit
 
 // All are the figures that there are.
 func All() []Figure {
-	return []Figure{figure5(), figure6(1), figure6(4), figure7(), figure9(), table1()}
+	list := []Figure{figure5(), figure6(1), figure6(4), figure7()}
+	for _, sizes := range workload.Known() {
+		list = append(list, figure8(sizes, 3), figure8(sizes, 1))
+	}
+	return append(list, figure9(), table1())
 }
 
 // Find returns the figure of a name.
