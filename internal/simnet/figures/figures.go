@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mcrdma/mcrdma/internal/simnet"
-	"github.com/mcrdma/mcrdma/internal/simnet/workload"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
@@ -46,27 +45,6 @@ func (v *Value) Off() float64 { return v.Value/v.Paper - 1 }
 
 // Missed says that the value is farther from the paper's than it should be.
 func (v *Value) Missed() bool { return v.Paper != 0 && math.Abs(v.Off()) > v.Within }
-
-// All are the figures that there are.
-func All() []Figure {
-	list := []Figure{figure5(), figure6(1), figure6(4), figure7()}
-	for _, sizes := range workload.Known() {
-		list = append(list, figure8(sizes, 3), figure8(sizes, 1))
-	}
-	return append(list, figure9(), table1())
-}
-
-// Find returns the figure of a name.
-func Find(name string) (Figure, error) {
-	var names []string
-	for _, f := range All() {
-		if f.Name == name {
-			return f, nil
-		}
-		names = append(names, f.Name)
-	}
-	return Figure{}, fmt.Errorf("there is no figure %q; there are %v", name, names)
-}
 
 // A flow sends writes without end.
 type flow struct {
