@@ -46,23 +46,6 @@ func (v *Value) Off() float64 { return v.Value/v.Paper - 1 }
 // Missed says that the value is farther from the paper's than it should be.
 func (v *Value) Missed() bool { return v.Paper != 0 && math.Abs(v.Off()) > v.Within }
 
-// All are the figures that there are.
-func All() []Figure {
-	return []Figure{figure5(), figure6(1), figure6(4), figure7(), figure9(), table1()}
-}
-
-// Find returns the figure of a name.
-func Find(name string) (Figure, error) {
-	var names []string
-	for _, f := range All() {
-		if f.Name == name {
-			return f, nil
-		}
-		names = append(names, f.Name)
-	}
-	return Figure{}, fmt.Errorf("there is no figure %q; there are %v", name, names)
-}
-
 // A flow sends writes without end.
 type flow struct {
 	sender *simnet.Endpoint

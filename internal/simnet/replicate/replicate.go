@@ -75,29 +75,6 @@ func New(s *simnet.Sim, scheme Scheme, block, sender int, receivers ...int) (Set
 	return newRelay(s, schedule.BinomialPipeline, block, sender, receivers)
 }
 
-// A pending is writes under way, in their order.
-type pending struct {
-	list []func()
-	err  error
-}
-
-func (p *pending) finish() {
-	done := p.list[0]
-	p.list = slices.Delete(p.list, 0, 1)
-	done()
-}
-
-// Failed implements Set.
-func (p *pending) Failed() error { return p.err }
-
-// look keeps the failure that a completion tells of, and reports whether there is none.
-func (p *pending) look(wc *qp.WC) bool {
-	if wc.Status != qp.StatusSuccess && p.err == nil {
-		p.err = fmt.Errorf("a write failed: %v", wc.Status)
-	}
-	return wc.Status == qp.StatusSuccess
-}
-
 // A direct set posts each write to one or more queue pairs of the sender.
 type direct struct {
 	pending

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mcrdma/mcrdma/cmd/internal/cli"
+)
+
+// mcsim runs the program.
+func mcsim(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+const racks = "../../internal/lab/racks.yaml"
+
+// TestFigures: a table with the paper's values, and files of a figure.
+func TestFigures(t *testing.T) {
+	dir := t.TempDir()
+	code, out, errs := mcsim(t, "figures", "rdmc1", "--quick", "--plot", dir)
+	if code != 0 || !strings.Contains(out, "rdmc1: RDMC, table 1") || !strings.Contains(out, "DIFFERENCE") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errs)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "rdmc1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f figure
+	if err := json.Unmarshal(data, &f); err != nil || f.Name != "rdmc1" || len(f.Values) != 4 || f.Seed != 1 {
+		t.Errorf("%+v: %v", f, err)
+	}
+	wellFormed(t, filepath.Join(dir, "rdmc1.svg"))
+}
+
+func wellFormed(t *testing.T, name string) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(data)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRun: each way has its latencies; the same seed gives the same bytes, another one others.
+func TestRun(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "load.svg")
+	args := []string{"run", "-t", racks, "-n", "400", "--load", "0.1,0.2", "--json", "--plot", plot}
+	code, first, errs := mcsim(t, args...)
+	var r runReport
+	if err := json.Unmarshal([]byte(first), &r); code != 0 || err != nil {
+		t.Fatalf("exit code %d, %v\n%s%s", code, err, first, errs)
+	}
+	if len(r.Results) != 6 || r.Results[0].Scheme != "multicast" || r.Results[5].Load != 0.2 {
+		t.Errorf("%d results: %+v", len(r.Results), r.Results)
+	}
+	for _, o := range r.Results {
+		if o.Reads.Count == 0 || o.Writes.P99 < o.Writes.P50 || o.Writes.P50 < 4 {
+			t.Errorf("%s, load %g: reads %+v, writes %+v", o.Scheme, o.Load, o.Reads, o.Writes)
+		}
+	}
+	wellFormed(t, plot)
+	if _, again, _ := mcsim(t, args...); again != first {
+		t.Error("two runs of one seed differ")
+	}
+	if _, other, _ := mcsim(t, append(args, "--seed", "2")...); other == first {
+		t.Error("another seed changes nothing")
+	}
+}
+
+// TestRunText: multicast takes the least of the links.
+func TestRunText(t *testing.T) {
+	sizes := filepath.Join(t.TempDir(), "sizes.txt")
+	if err := os.WriteFile(sizes, []byte("4096 50\n65536 100\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := mcsim(t, "run", "--topology", racks, "--workload", sizes, "-n", "200", "--load", "0.05")
+	if code != 0 || strings.Count(out, " multicast ") != 3 || !strings.Contains(out, "BUSIEST LINK") || !strings.Contains(out, "99%[usec]") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+// TestUsage: what is wrong is said at once, with exit code 2.
+func TestUsage(t *testing.T) {
+	dir := t.TempDir()
+	half := filepath.Join(dir, "half.txt")
+	if err := os.WriteFile(half, []byte("4096 50\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"figures mc99", `no figure "mc99"`},
+		{"figures rdmc1 --plot " + dir + "/none", "no such directory"},
+		{"run", "--topology FILE is needed"},
+		{"run -t " + dir + "/none.yaml", "no such file"},
+		{"run -t " + half, "want fields, as switches"},
+		{"run -t " + racks + " -w " + half, "want 100 %"},
+		{"run -t " + racks + " -w nothing", "no file"},
+		{"run -t " + racks + " --load 0.9", "want a lower load"},
+		{"run -t " + racks + " --load x", "want shares"},
+		{"run -t " + racks + " --schemes mail", "unknown scheme"},
+		{"run -t " + racks + " --replicas 5", "5 replicas on 4 storage hosts"},
+		{"run -t " + racks + " --clients h9", `host "h9"`},
+		{"run -t " + racks + " --storage h1,h1", "twice"},
+		{"run -t " + racks + " --rate 100", "25gbit"},
+		{"run -t " + racks + " --mtu 1500", "MTU"},
+		{"run -t " + racks + " --buffer 1", "buffer"},
+		{"run -t " + racks + " --block 0", "--block"},
+	} {
+		code, out, errs := mcsim(t, strings.Fields(c.args)...)
+		if code != cli.ExitUsage || !strings.Contains(errs, c.want) || out != "" {
+			t.Errorf("mcsim %s: exit code %d, want 2 and %q\n%s%s", c.args, code, c.want, out, errs)
+		}
+	}
+}
