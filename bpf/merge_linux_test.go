@@ -13,8 +13,8 @@ import (
 	"github.com/mcrdma/mcrdma/bpf"
 	"github.com/mcrdma/mcrdma/internal/testenv"
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
-	"github.com/mcrdma/mcrdma/tests/answers"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
+	"github.com/mcrdma/mcrdma/tests/answers"
 	"github.com/mcrdma/mcrdma/tests/dataplane"
 )
 
