@@ -10,23 +10,14 @@
 // is not constant (the VA moves, or no region is there) or it is not wanted, is computed
 // anew, and checked before.
 
-// The sum of all words in the UDP checksum that a neutral copy changes, inverted.
-control UdpSum(in headers hdr, out bit<16> value) {
-    apply {
-        if (hdr.reth.isValid()) {
-            hash(value, HashAlgorithm.csum16, 16w0,
-                 { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp, hdr.reth.rkey }, 32w0x10000);
-        } else {
-            hash(value, HashAlgorithm.csum16, 16w0, { hdr.ipv4.dst, hdr.udp.src, 8w0, hdr.bth.dest_qp }, 32w0x10000);
-        }
-    }
-}
+// The sum of words in the UDP checksum.
+#define UDP_WORDS(dst, qpn)                                                        \
+    (bit<32>)dst[31:16] + (bit<32>)dst[15:0] + (bit<32>)qpn[23:16] + (bit<32>)qpn[15:0] + (bit<32>)hdr.udp.src
+#define RKEY_WORDS(rkey) (bit<32>)rkey[31:16] + (bit<32>)rkey[15:0]
 
 control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_t std, out bit<32> drop) {
     const bit<32> PASS = 0xffffffff;
     Icrc() icrc;
-    UdpSum() sum_before;
-    UdpSum() sum_after;
     direct_counter(CounterType.packets_and_bytes) copies;         // of each branch or member
     direct_counter(CounterType.packets_and_bytes) region_packets; // of each memory region
 
@@ -94,27 +85,27 @@ control Rewrite(inout headers hdr, inout metadata meta, inout standard_metadata_
                 regions.apply();
             }
             if (meta.icrc_mode == IcrcMode.NEUTRAL && meta.copy.neutral != 0) {
-                bit<16> before = 0;
-                if (hdr.udp.checksum != 0) {
-                    sum_before.apply(hdr, before);
-                }
-                hdr.ipv4.dst = meta.copy.dst;
-                hdr.bth.dest_qp = meta.copy.qpn;
-                hdr.ipv4.id = hdr.ipv4.id ^ meta.copy.neutral[31:16];
-                hdr.udp.src = hdr.udp.src ^ meta.copy.neutral[15:0];
-                if (write) {
-                    hdr.reth.rkey = meta.copy.rkey;
-                }
-                if (hdr.udp.checksum != 0) { // RFC 1624
-                    bit<16> after;
-                    sum_after.apply(hdr, after);
-                    bit<32> sum = (bit<32>)(~hdr.udp.checksum) + (bit<32>)before + (bit<32>)(~after);
+                bit<16> port = hdr.udp.src ^ meta.copy.neutral[15:0];
+                if (hdr.udp.checksum != 0) { // RFC 1624, with 0xffff for each word that goes
+                    bit<32> sum = (bit<32>)(~hdr.udp.checksum) + 7 * 0xffff - (UDP_WORDS(hdr.ipv4.dst, hdr.bth.dest_qp));
+                    hdr.udp.src = port;
+                    sum = sum + UDP_WORDS(meta.copy.dst, meta.copy.qpn);
+                    if (write) {
+                        sum = sum - (RKEY_WORDS(hdr.reth.rkey)) + RKEY_WORDS(meta.copy.rkey);
+                    }
                     sum = (sum & 0xffff) + (sum >> 16);
                     sum = sum + (sum >> 16);
                     hdr.udp.checksum = ~sum[15:0];
                     if (hdr.udp.checksum == 0) { // that would mean none
                         hdr.udp.checksum = 0xffff;
                     }
+                }
+                hdr.udp.src = port;
+                hdr.ipv4.dst = meta.copy.dst;
+                hdr.bth.dest_qp = meta.copy.qpn;
+                hdr.ipv4.id = hdr.ipv4.id ^ meta.copy.neutral[31:16];
+                if (write) {
+                    hdr.reth.rkey = meta.copy.rkey;
                 }
             } else if (meta.last == 1 || meta.copy.dst != hdr.ipv4.dst) {
                 if (meta.icrc_mode == IcrcMode.NEUTRAL) {
