@@ -110,11 +110,13 @@
 // before the tail, its store is copied, piece by piece (Push with Reset, Chunk): the log begins anew at what
 // the primary's store has, new entries come meanwhile, and those before the cursor are applied, others
 // come with a later piece. A piece must not be older than what is applied. The copy is complete
-// when the log has on disk what the newest piece may have. Meanwhile the log is trimmed as always. While clients have calls the
-// copy rests after each piece, six times as long as that took. What was sent and has not arrived is sent again after four times as
-// long as what came before it took, and each time after twice as long: a link that is slow does not get more to carry. A Reset that comes late would destroy a
+// when the log has on disk what the newest piece may have. Meanwhile the log is trimmed as always. While clients have
+// calls the copy rests after each piece, six times as long as that took. A Reset that comes late would destroy a
 // member that has been promoted meanwhile: so it names how far the member was, and is void if that has gone on; and
 // while one may be under way the member is not promoted.
+//
+// What was sent and has not arrived is sent again after four times as long as what came before it took, and then after
+// twice as long each time: a link that is slow does not get more to carry.
 //
 // # Differences to PacificA and Ceph
 //
@@ -125,7 +127,8 @@
 //
 // # Tests
 //
-// TestAdversary runs whole volumes from a seed, TestExplorer goes through all schedules within a bound, and TestMistakes shows
+// TestAdversary runs whole volumes from a seed, TestExplorer goes through all schedules within bounds, of which one
+// has three entries, two crashes, a change of the acting set, loss and reordering, and TestMistakes shows
 // that the adversary finds each of some two dozen mistakes in this code.
 //
 // The package is pure, and imports the standard library.
