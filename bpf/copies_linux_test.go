@@ -25,23 +25,24 @@ import (
 type wired struct {
 	*kernel
 	interfaces map[int]uint32 // of the switch, by port
-	hosts      map[int]int    // packet sockets at the other ends
+	peers      map[int]int    // the other ends
+	hosts      map[int]int    // packet sockets there
 }
 
-// wire makes ports 1 to n.
-func newWired(t testing.TB, n int) *wired {
+// newWired makes ports 1 to n, at whose other ends a program says what becomes of packets.
+func newWired(t testing.TB, n int, says int32) *wired {
 	t.Helper()
 	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and its namespace with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		testenv.Skip(t, "it takes root to make a network namespace: %v", err)
 	}
-	w := &wired{kernel: load(t), interfaces: map[int]uint32{}, hosts: map[int]int{}}
-	passes, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	w := &wired{kernel: load(t), interfaces: map[int]uint32{}, peers: map[int]int{}, hosts: map[int]int{}}
+	peers, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, says), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer passes.Close()
+	defer peers.Close()
 	for i := 1; i <= n; i++ {
 		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("s%d", i), MTU: 3000}, PeerName: fmt.Sprintf("h%d", i)}
 		if err := netlink.LinkAdd(pair); err != nil {
@@ -49,8 +50,8 @@ func newWired(t testing.TB, n int) *wired {
 		}
 		w.interfaces[i] = uint32(w.up(pair.Name, w.Programs["ingress"]))
 		// A veth takes what is redirected to it only if its peer has a program, too.
-		peer := w.up(pair.PeerName, passes)
-		w.hosts[i] = w.socket(peer)
+		w.peers[i] = w.up(pair.PeerName, peers)
+		w.hosts[i] = w.socket(w.peers[i])
 		w.put("ports_in", w.interfaces[i], bpf.Port{Number: uint32(i)})
 		w.put("ports_out", uint32(i), w.interfaces[i])
 	}
@@ -109,9 +110,15 @@ func (w *wired) send(host int, frame []byte) {
 // burst has n frames come in at a port, all of which the program sees before the first of their copies leaves.
 func (w *wired) burst(port int, frame []byte, n uint32) {
 	w.Helper()
+	w.live(w.Programs["ingress"], w.interfaces[port], frame, n, n)
+}
+
+// live runs a program n times at an interface, with frames that go where it says.
+func (w *wired) live(p *ebpf.Program, at uint32, frame []byte, n, batch uint32) {
+	w.Helper()
 	const liveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
-	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: w.interfaces[port]}
-	if _, err := w.Programs["ingress"].Run(&ebpf.RunOptions{Data: frame, Context: in, Repeat: n, BatchSize: n, Flags: liveFrames}); err != nil {
+	in := struct{ Data, DataEnd, DataMeta, Interface, Queue, Egress uint32 }{DataEnd: uint32(len(frame)), Interface: at}
+	if _, err := p.Run(&ebpf.RunOptions{Data: frame, Context: in, Repeat: n, BatchSize: batch, Flags: liveFrames}); err != nil {
 		testenv.Skip(w, "no test runs with live frames; they take Linux 5.18: %v", err)
 	}
 }
@@ -143,7 +150,7 @@ func (w *wired) next(host, flags int) []byte {
 // TestVethCopies: copies of each opcode and length are right for their receivers, with the ICRC that came.
 // Only identification and source port, and a UDP checksum, change beside what is rewritten.
 func TestVethCopies(t *testing.T) {
-	w := newWired(t, 4)
+	w := newWired(t, 4, xdpPass)
 	g := still()
 	w.portSet(&g, w.interfaces)
 	w.replicate(&g, w.interfaces)
@@ -207,7 +214,7 @@ func udpSum(frame []byte) uint16 {
 
 // TestVethAnswers: three members' ACKs become one, at the sender's port.
 func TestVethAnswers(t *testing.T) {
-	w := newWired(t, 4)
+	w := newWired(t, 4, xdpPass)
 	g := still()
 	w.merge(&g)
 	for i, host := range g.Receivers {
@@ -225,7 +232,7 @@ func TestVethAnswers(t *testing.T) {
 // TestVethUpdates: while the number of a PRE group goes from one group to another and back, no packet of one
 // is copied as the other's are.
 func TestVethUpdates(t *testing.T) {
-	w := newWired(t, 4)
+	w := newWired(t, 4, xdpPass)
 	var groups [2]dataplane.Group
 	for i := range groups {
 		groups[i] = still()

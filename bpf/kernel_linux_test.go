@@ -64,13 +64,6 @@ func (k *kernel) put(table string, key, value any) {
 	}
 }
 
-func (k *kernel) remove(table string, key any) {
-	k.Helper()
-	if err := k.Maps[table].Delete(key); err != nil {
-		k.Fatalf("%s: %v", table, err)
-	}
-}
-
 // only makes port the one that packets can leave by, and from the one that they come from.
 func (k *kernel) only(from, port uint32) {
 	for n := range uint32(dataplane.RackHosts + 1) {

@@ -233,6 +233,7 @@ func TestCounts(t *testing.T) {
 // a packet that is routed, and for an answer that is absorbed.
 func BenchmarkIngress(b *testing.B) {
 	w := newTwin(b)
+	w.put("next_hops", uint32(5), bpf.NextHop{Port: 5, Known: 1, Dst: dataplane.RouterMAC}) // what is made of a frame is routed again
 	routed := ip(udp(1, 5, 99, make([]byte, 1000)), func(h []byte) { h[8] = 255 })
 	for _, c := range []struct {
 		name  string
