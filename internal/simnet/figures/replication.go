@@ -89,7 +89,7 @@ func figure9() Figure {
 				f.Jobs = append(f.Jobs, Job{Name: fmt.Sprintf("%s, %d MB", series, mb), Weight: float64(mb), Run: func(o Options) ([]Value, error) {
 					ms, err := training(o, scheme, racks, mb*1_000_000)
 					v := Value{Series: series, X: fmt.Sprintf("%d MB", mb), Value: ms}
-					if mb == 8 {
+					if paper[scheme] > 0 && mb == 8 {
 						v.Paper, v.Within = paper[scheme], 0.15
 					}
 					return []Value{v}, err
