@@ -81,7 +81,7 @@ var limits = []limit{
 	{dir: "internal/softswitch/pipeline", only: []string{std, "pkg/rocev2", "internal/softswitch/program", "internal/softswitch/match", "internal/softswitch/pre"}},
 	{dir: "internal/softswitch/traffic", only: []string{std, "internal/softswitch/pipeline", "internal/softswitch/pre"}},
 	{dir: "bmv2", only: []string{std, "bmv2"}},
-	{dir: "p4src/tna", only: []string{std, "bmv2"}},
+	{dir: "p4src/tna", only: []string{std, "bmv2", "p4src/tna"}},
 	{dir: "bpf", only: []string{std, "bpf"}},
 	{dir: "internal/p4rt", never: []string{switchCode, "internal/switchagent", "internal/connmgr", "cmd"}},
 	{dir: "internal/identity", only: []string{std, "google.golang.org/grpc", "internal/identity"}, except: []string{"internal/identity/identitytest"}},

@@ -161,7 +161,7 @@ func TestContradictingEntries(t *testing.T) {
 	e := &p.Tables[3].Entries
 	*e = append(*e, (*e)[0])
 	_, err := newState(p)
-	wantErr(t, err, ErrExists, "table const", "proto=0x06&&&0xff", "priority 3")
+	wantErr(t, err, ErrExists, "table const", "proto=0x06&&&0xff", "priority 2147483646")
 }
 
 func TestCounter(t *testing.T) {
