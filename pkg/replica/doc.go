@@ -9,7 +9,7 @@
 //
 // # Parts
 //
-// A loop (loop.go, actions.go, run.go) is the goroutine that owns a volume's core.Node. All else posts to it: the group that
+// A loop (loop.go, mailbox.go, actions.go, run.go) owns a volume's core.Node. All else posts to it: the group that
 // this node leads (lead.go, with ring.go), its membership in another's (follow.go), the disk (disk.go), messages of
 // other hosts (host.go, peers.go, messages.go), and requests (requests.go, calls.go). What entries hold is in content.go
 // until the disk has it, in buffers of buffer.go, whose number bounds the memory. A Volume (volume.go) sends each request

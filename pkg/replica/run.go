@@ -11,7 +11,7 @@ func (l *loop) run() {
 	defer close(l.stopped)
 	l.busy.timer = time.AfterFunc(0, func() { l.post(l.tick) })
 	defer l.busy.timer.Stop()
-	l.mailbox.run(l.settle)
+	l.mailbox.run()
 }
 
 // settle carries out the node's actions, and lets what waits try again.
