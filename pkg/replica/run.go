@@ -28,7 +28,9 @@ func (l *loop) settle() {
 		}
 	}
 	at := now()
-	l.out.told(l.node.Status(at), l.failure)
+	s := l.node.Status(at)
+	s.Applied = min(s.Applied, l.shown) // the store has them, and is not only to get them
+	l.out.told(s, l.failure)
 	if d := l.node.Deadline(); d != l.busy.due && l.failure == nil {
 		l.busy.due = d
 		l.busy.timer.Reset(d - at)
