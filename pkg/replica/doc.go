@@ -24,7 +24,8 @@
 // # Flow
 //
 // An entry goes to the same place of each member's ring, when all members have taken out what was there. A member tells
-// by a counter of the unicast connection (counterConsumed) up to which index it has, and by another one its incarnation.
+// by counters of the unicast connection up to which index it has taken them out, and up to which it has them on disk, and its
+// incarnation.
 // Buffers of writes, of entries that land, and of entries in messages are apart, so that none of these waits for another;
 // each becomes free when its entry is on disk at the latest.
 //
