@@ -61,6 +61,9 @@ func (l *loop) send(m core.Message) {
 		if !b.Reset {
 			l.attach(&out, b)
 		}
+	case core.Durable:
+		l.follow.durable(m.Interval, b.Index)
+		return
 	case core.Chunk:
 		l.disk.piece(b.Cursor, func(pieces []piece, next uint64) {
 			b.Next, out.pieces = next, pieces
@@ -260,6 +263,13 @@ func (l *loop) asked(g *leading, number uint32, members []core.Member) {
 func (l *loop) completed(g *leading, index uint64) {
 	if g == l.lead {
 		l.node.Completed(g.iv, index, now())
+	}
+}
+
+// durable takes what a member of the group tells of its disk.
+func (l *loop) durable(g *leading, m core.Member, index uint64) {
+	if at := now(); g == l.lead {
+		l.node.Step(core.Message{Volume: l.volume, From: m, To: l.node.Status(at).Self, Interval: g.iv, Body: core.Durable{Index: index}}, at)
 	}
 }
 

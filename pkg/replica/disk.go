@@ -70,7 +70,7 @@ func openDisk(dir string, volume uint64, size int64, step uint64, synced func(se
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	d := &disk{log: l, store: s, jobs: newMailbox(), ended: make(chan struct{}), step: step}
+	d := &disk{log: l, store: s, jobs: newMailbox(false, func() {}), ended: make(chan struct{}), step: step}
 	stored := l.Stored()
 	d.applied, d.backfilling = stored.Tail.Index, stored.Backfilling
 	d.synced = d.applied
@@ -82,7 +82,7 @@ func (d *disk) start(post func(func()), fail func(error)) {
 	d.post, d.fail = post, fail
 	go func() {
 		defer close(d.ended)
-		d.jobs.run(func() {})
+		d.jobs.run()
 	}()
 }
 

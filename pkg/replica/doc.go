@@ -9,7 +9,7 @@
 //
 // # Parts
 //
-// A loop (loop.go, actions.go, run.go) is the goroutine that owns a volume's core.Node. All else posts to it: the group that
+// A loop (loop.go, mailbox.go, actions.go, run.go) owns a volume's core.Node. All else posts to it: the group that
 // this node leads (lead.go, with ring.go), its membership in another's (follow.go), the disk (disk.go), messages of
 // other hosts (host.go, peers.go, messages.go), and requests (requests.go, calls.go). What entries hold is in content.go
 // until the disk has it, in buffers of buffer.go, whose number bounds the memory. A Volume (volume.go) sends each request
@@ -24,7 +24,8 @@
 // # Flow
 //
 // An entry goes to the same place of each member's ring, when all members have taken out what was there. A member tells
-// by a counter of the unicast connection (counterConsumed) up to which index it has, and by another one its incarnation.
+// by counters of the unicast connection up to which index it has taken them out, and up to which it has them on disk, and its
+// incarnation.
 // Buffers of writes, of entries that land, and of entries in messages are apart, so that none of these waits for another;
 // each becomes free when its entry is on disk at the latest.
 //

@@ -191,6 +191,13 @@ func fill(e wal.Entry, buf *Buffer) (item, error) {
 	return item{Entry: e, buf: buf}, nil
 }
 
+// durable tells the leader of a group up to which entry this host has them on disk.
+func (f *following) durable(iv core.Interval, index uint64) {
+	if n := f.now; n != nil && n.iv == iv && n.member != nil {
+		_ = n.member.SetCounter(counterDurable, index) // an error: Recv says it too
+	}
+}
+
 // leaveGroup ends the membership of an interval. All that has landed is told before events.left.
 func (f *following) leaveGroup(iv core.Interval) {
 	n := f.now

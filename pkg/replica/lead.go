@@ -20,6 +20,7 @@ const depth = 256
 const (
 	counterConsumed    = 0 // up to which entry it has taken what it got out of the ring
 	counterIncarnation = 1 // of its node
+	counterDurable     = 2 // up to which entry it has them on disk (core.Durable)
 )
 
 // leaderEvents is what a group tells the loop, in it.
@@ -28,6 +29,7 @@ type leaderEvents interface {
 	added(g *leading, m core.Member, from uint64, err error) // 0: it is not
 	asked(g *leading, number uint32, members []core.Member)
 	completed(g *leading, index uint64)
+	durable(g *leading, m core.Member, index uint64)
 	ended(g *leading, err error)
 }
 
@@ -137,7 +139,7 @@ func (g *leading) run(client *mcrdma.Client, cfg mcrdma.GroupConfig, members map
 	g.post(func() { g.events.ended(g, group.Err()) })
 }
 
-// meet makes sure that a member is of the incarnation that is meant, and follows what it consumes.
+// meet makes sure that a member is of the incarnation that is meant, and follows what it tells.
 func (g *leading) meet(group *mcrdma.Group, address string, m core.Member) error {
 	u, err := group.Unicast(address)
 	if err == nil {
@@ -149,17 +151,23 @@ func (g *leading) meet(group *mcrdma.Group, address string, m core.Member) error
 	if is := u.Counter(counterIncarnation); is != m.Incarnation {
 		return fmt.Errorf("host %d has joined in incarnation %d and not %d", m.ID, is, m.Incarnation)
 	}
+	g.follow(u, counterConsumed, func(index uint64) {
+		g.ring.consume(address, index)
+		g.pump()
+	})
+	g.follow(u, counterDurable, func(index uint64) { g.events.durable(g, m, index) })
+	return nil
+}
+
+// follow has the loop learn of a member's counter.
+func (g *leading) follow(u *mcrdma.Unicast, counter int, is func(index uint64)) {
 	g.wg.Go(func() {
-		for c := uint64(0); u.WaitCounter(g.ctx, counterConsumed, c+1) == nil; {
-			c = u.Counter(counterConsumed)
+		for c := uint64(0); u.WaitCounter(g.ctx, counter, c+1) == nil; {
+			c = u.Counter(counter)
 			at := c
-			g.post(func() {
-				g.ring.consume(address, at)
-				g.pump()
-			})
+			g.post(func() { is(at) })
 		}
 	})
-	return nil
 }
 
 // add takes a member into the group.

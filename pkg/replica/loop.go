@@ -25,11 +25,12 @@ type outside interface {
 	told(s core.Status, failure error)
 }
 
-// A loop is the goroutine that owns a volume's node, and carries out what that says. All else posts to it;
-// its other methods are called by itself.
+// A loop owns a volume's node, and carries out what that says, one event after the other. All else posts events to it: who
+// posts while none is under way carries out that one itself, and so holds no lock. Its other methods are called by itself.
 type loop struct {
 	*mailbox
 	beat    time.Duration
+	volume  uint64
 	node    *core.Node
 	out     outside
 	log     *slog.Logger

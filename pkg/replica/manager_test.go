@@ -30,10 +30,10 @@ func TestFrozenManager(t *testing.T) {
 	for silent, want := range map[int]time.Duration{1: 200 * time.Millisecond, attempts - 1: (attempts - 1) * 200 * time.Millisecond, attempts: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			out := &frozen{silent: silent}
-			l := &loop{mailbox: newMailbox(), out: out}
+			l := &loop{mailbox: newMailbox(true, func() {}), out: out}
 			l.node = core.New(core.Config{Self: 1, Up: []core.ID{1}}, core.Stored{}, 0)
 			l.ctx, l.cancel = context.WithCancel(t.Context())
-			go l.mailbox.run(func() {})
+			go l.mailbox.run()
 			begun := time.Now()
 			for took := make(chan time.Duration, 1); ; time.Sleep(200 * time.Millisecond) {
 				l.post(func() {

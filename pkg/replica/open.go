@@ -74,8 +74,8 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 	v.access.set(s.Volume)
 	v.hosts.Store(&s.Volume.Hosts)
 	o := &local{Volume: v, cfg: cfg}
-	l := &loop{mailbox: newMailbox(), beat: cfg.Beat, out: o, log: cfg.Log.With("volume", s.Volume.Name), calls: newCalls(), stopped: make(chan struct{})}
-	v.loop = l
+	l := &loop{volume: s.Volume.ID, beat: cfg.Beat, out: o, log: cfg.Log.With("volume", s.Volume.Name), calls: newCalls(), stopped: make(chan struct{})}
+	l.mailbox, v.loop = newMailbox(true, l.settle), l
 	keep, limit := cfg.keep(s.Volume.Size)
 	c := core.Config{Volume: s.Volume.ID, Self: cfg.Self.ID, Up: s.Volume.Hosts, Boot: uint64(time.Now().UnixNano()), //nolint:gosec // after 1970
 		Lease: cfg.Lease, Grace: cfg.Grace, Beat: cfg.Beat, Keep: keep, Limit: limit, Near: min(64, limit/4), Batch: 1024}

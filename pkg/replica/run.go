@@ -11,7 +11,7 @@ func (l *loop) run() {
 	defer close(l.stopped)
 	l.busy.timer = time.AfterFunc(0, func() { l.post(l.tick) })
 	defer l.busy.timer.Stop()
-	l.mailbox.run(l.settle)
+	l.mailbox.run()
 }
 
 // settle carries out the node's actions, and lets what waits try again.
@@ -28,7 +28,9 @@ func (l *loop) settle() {
 		}
 	}
 	at := now()
-	l.out.told(l.node.Status(at), l.failure)
+	s := l.node.Status(at)
+	s.Applied = min(s.Applied, l.shown) // the store has them, and is not only to get them
+	l.out.told(s, l.failure)
 	if d := l.node.Deadline(); d != l.busy.due && l.failure == nil {
 		l.busy.due = d
 		l.busy.timer.Reset(d - at)

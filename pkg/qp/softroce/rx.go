@@ -51,20 +51,11 @@ func (r *receiver) handle(batch []link.Rx, now time.Duration) {
 	r.dev.counters.rxPackets.Add(uint64(packets))
 	r.dev.counters.rxBytes.Add(uint64(bytes))
 	r.leave()
-	// Completions first, then packets: if a goroutine was waiting for a
-	// completion, what it sends next can travel with the acknowledgement.
 	woken := false
-	for _, q := range r.touched {
-		q.mu.Lock()
-		woken = q.drain() || woken
-		q.mu.Unlock()
-	}
-	if woken {
-		runtime.Gosched()
-	}
 	for i, q := range r.touched {
 		q.mu.Lock()
 		q.touched = false
+		woken = q.drain() || woken
 		if q.rc != nil {
 			q.pump(now)
 		}
@@ -72,6 +63,11 @@ func (r *receiver) handle(batch []link.Rx, now time.Duration) {
 		r.touched[i] = nil
 	}
 	r.touched = r.touched[:0]
+	// Acknowledgements are on their way: now those that wait for completions run here. Otherwise the link would block this
+	// thread, and they would wait for another one to wake up.
+	if woken {
+		runtime.Gosched()
+	}
 }
 
 // leave unlocks the current queue pair.

@@ -90,7 +90,7 @@ func (q *QP) stopSending() {
 }
 
 // drain moves completions to their queues and reports whether that woke a
-// goroutine that waited for a receive. When a goroutine sees a failed
+// goroutine. When a goroutine sees a failed
 // completion, the queue pair is already in the error state.
 func (q *QP) drain() (woken bool) {
 	if q.rc == nil {
@@ -104,7 +104,7 @@ func (q *QP) drain() (woken bool) {
 		woken = q.complete(q.recvCQ, &wc) || woken
 	}
 	for !q.sending && q.rc.NextSendWC(&wc) {
-		q.complete(q.sendCQ, &wc)
+		woken = q.complete(q.sendCQ, &wc) || woken
 	}
 	return woken
 }

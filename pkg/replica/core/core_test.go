@@ -200,6 +200,8 @@ func TestRefused(t *testing.T) {
 		{"more than there is", p, Message{7, o.n.self, p.n.self, iv, Report{Received: head + 1}}},
 		{"a lease for a request to come", p, Message{7, o.n.self, p.n.self, iv, Report{Sent: now(p) + 1}}},
 		{"a report of another group", p, Message{7, o.n.self, p.n.self, Interval{iv.Since, 9}, Report{}}},
+		{"on a member's disk what was never written", p, Message{7, o.n.self, p.n.self, iv, Durable{head + 1}}},
+		{"durable in another group", p, Message{7, o.n.self, p.n.self, Interval{iv.Since, 9}, Durable{}}},
 		{"a report to a replica", o, Message{7, p.n.self, o.n.self, iv, Report{}}},
 	} {
 		before, refused := (&encoder{}), c.to.n.refused
@@ -236,7 +238,7 @@ func TestHostile(t *testing.T) {
 		m := Message{Volume: 7, From: bad.n.self, Interval: []Interval{p.n.lead.interval, {small(), small()}}[rnd.IntN(2)], Body: []Body{
 			Lease{small(), time.Duration(small()), small(), small(), small()}, Push{version(), runs, rnd.IntN(2) == 0, small()}, Start{version()},
 			Chunk{small(), small(), small()}, Notify{hard, version()},
-			Report{time.Duration(small()), runs, small(), small(), small(), rnd.IntN(2) == 0, Backfill(small()), small()}}[rnd.IntN(6)]}
+			Report{time.Duration(small()), runs, small(), small(), small(), rnd.IntN(2) == 0, Backfill(small()), small()}, Durable{small()}}[rnd.IntN(7)]}
 		if rnd.IntN(3) == 0 {
 			m.From.Incarnation = uint64(rnd.IntN(2)) // with a later one it would shut itself out
 		}

@@ -47,6 +47,9 @@ func (n *Node) Step(m Message, now time.Duration) {
 	case Report:
 		n.reported(m, b, now)
 		return
+	case Durable:
+		n.durable(m, b, now)
+		return
 	}
 	if m.Interval.Since > n.osdmap.Since {
 		n.readMap()
@@ -258,10 +261,16 @@ func (n *Node) fill() {
 	}
 }
 
-// report tells the primary how far this node is, when it is durable that no older primary counts here.
+// reports says whether the primary may be told anything: it is durable that no older one counts here.
+func (n *Node) reports() bool {
+	f := &n.follow
+	return n.lead == nil && !f.leaving && f.interval.Since != 0 && f.interval.Since == n.osdmap.Since && n.disk.hard.Epoch >= f.interval.Since
+}
+
+// report tells the primary how far this node is.
 func (n *Node) report() {
 	f := &n.follow
-	if n.lead != nil || f.leaving || f.interval.Since == 0 || f.interval.Since != n.osdmap.Since || n.disk.hard.Epoch < f.interval.Since {
+	if !n.reports() {
 		return
 	}
 	r := Report{Sent: f.sent, Applying: n.hard.Applying, Received: f.match, Durable: min(f.match, n.disk.durable),

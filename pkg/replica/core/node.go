@@ -172,12 +172,16 @@ func (n *Node) Synced(seq uint64, now time.Duration) {
 		n.refuse()
 		return
 	}
+	was := n.disk.hard
 	n.disk.synced(seq)
 	n.fill()
 	n.apply()
-	if n.lead != nil {
+	switch f := &n.follow; {
+	case n.lead != nil:
 		n.advance(now)
-	} else {
+	case n.disk.hard == was && n.reports() && f.group == f.interval:
+		n.send(n.osdmap.Primary, f.interval, Durable{min(f.match, n.disk.durable)})
+	default:
 		n.report()
 	}
 }

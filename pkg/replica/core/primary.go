@@ -264,6 +264,22 @@ func (n *Node) reported(m Message, r Report, now time.Duration) {
 	n.advance(now)
 }
 
+// durable takes what a member says of its disk. It is in its memory, too.
+func (n *Node) durable(m Message, b Durable, now time.Duration) {
+	if n.lead == nil || m.Interval != n.lead.interval || n.lead.state == Fencing {
+		n.refuse()
+		return
+	}
+	p := n.peer(m.From)
+	if p == nil || b.Index > n.log.head().Index {
+		n.refuse() // it claims what it cannot have
+		return
+	}
+	p.heard = now
+	p.match, p.durable = max(p.match, b.Index), max(p.durable, b.Index)
+	n.advance(now)
+}
+
 // settle determines what is durable at all that are required.
 func (n *Node) settle() {
 	stable := n.disk.durable

@@ -147,6 +147,9 @@ type (
 		Backfill          Backfill
 		Cursor            uint64 // Pulling: of the Chunk that comes next
 	}
+	// Durable is the Durable of a Report alone, from a member of the group, with each sync. Only the largest of an
+	// interval counts, so a counter carries it.
+	Durable struct{ Index uint64 }
 	// Notify is what a node says of itself that is not in the acting set (Ceph's MNotify).
 	Notify struct {
 		HardState
@@ -154,12 +157,13 @@ type (
 	}
 )
 
-func (Lease) body()  {}
-func (Push) body()   {}
-func (Start) body()  {}
-func (Chunk) body()  {}
-func (Report) body() {}
-func (Notify) body() {}
+func (Lease) body()   {}
+func (Push) body()    {}
+func (Start) body()   {}
+func (Chunk) body()   {}
+func (Report) body()  {}
+func (Durable) body() {}
+func (Notify) body()  {}
 
 // Full is the cursor of a store that is complete (Ceph's last_backfill = MAX).
 const Full = ^uint64(0)

@@ -403,6 +403,10 @@ func (w *world) sendMessage(h *host, m Message) {
 			b.Durable = b.Received + 1 + uint64(w.rnd.IntN(100))
 			m.Body = b
 		}
+	case Durable:
+		if h.boasts && w.chance(20) {
+			m.Body = Durable{h.n.log.head().Index + 1000} // more than its primary has
+		}
 	}
 	val := 0
 	if b, ok := m.Body.(Chunk); ok && b.Cursor < blocks {

@@ -19,7 +19,8 @@ type Options struct {
 	// it takes from the first; 0: 32 MiB.
 	SegmentSize int64
 	// Delay is how long entries wait for more to come, which one sync makes durable with them. They do not
-	// wait behind a change of another kind, when they are 1 MiB, or when Hurry asks for them.
+	// wait behind a change of another kind, when they are 1 MiB, or when Hurry asks for them. A Save of nothing but
+	// another Applying waits like them: it only has the store take entries.
 	Delay time.Duration
 	// Synced, if not nil, is called when changes are durable, with the last one's Seq; and once with
 	// an error, as the last call: then nothing more becomes durable. It is called by one
@@ -142,6 +143,7 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	was := l.state.hard
 	r, err := l.state.record(p.Change, r)
 	var sl *slot
 	if err == nil {
@@ -168,7 +170,11 @@ func (l *Log) Persist(p core.Persist, e *Entry) {
 		l.queue = append(l.queue, item{p.Seq, header, r.Data, size(r), sl, l.state.point()})
 		l.queued += size(r)
 	}
-	if l.err != nil || l.options.Delay == 0 || sl == nil || l.queued >= enough || r.Version.Index <= l.hurry {
+	was.Applying = l.state.hard.Applying
+	waits := func() bool {
+		return sl != nil && r.Version.Index > l.hurry || r.Kind == kindSave && was == l.state.hard
+	}
+	if l.err != nil || l.options.Delay == 0 || l.queued >= enough || !waits() {
 		l.wake()
 	}
 }

@@ -295,11 +295,18 @@ func TestDelay(t *testing.T) {
 		expect(7)
 		add(4096)
 		expect(7)
+		change(core.Save{HardState: core.HardState{Epoch: 1}}, nil)
+		expect(9)
+		change(core.Save{HardState: core.HardState{Epoch: 1, Applying: 1}}, nil) // nobody waits for that
+		expect(9)
+		time.Sleep(delay)
+		expect(10)
+		add(4096)
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		expect(8)
-		if s := l.Stats(); s.Syncs != 6 {
+		expect(11)
+		if s := l.Stats(); s.Syncs != 8 {
 			t.Errorf("%+v", s)
 		}
 	})
