@@ -16,11 +16,11 @@ func TestJoinedKey(t *testing.T) {
 	}
 	c := &compiler{p: &Pipeline{state: &state{valueSets: []*ValueSet{v}}}}
 	k := c.wordsCase(&program.Case{ValueSet: 0}, []int{3, 13})
-	if !k.inSet([]uint64{2, 5}) || k.inSet([]uint64{5, 2}) || k.inSet([]uint64{2, 6}) {
+	if !k.set.has([]uint64{2, 5}) || k.set.has([]uint64{5, 2}) || k.set.has([]uint64{2, 6}) {
 		t.Error("the parts are joined in another way")
 	}
 	k = c.wordsCase(&program.Case{ValueSet: 0}, []int{16})
-	if !k.inSet([]uint64{2<<13 | 5}) {
+	if !k.set.has([]uint64{2<<13 | 5}) {
 		t.Error("one part is not found")
 	}
 }

@@ -57,9 +57,14 @@ type parserState struct {
 type parserCase struct {
 	value, mask   uint64 // of a number
 	values, masks []uint64
-	set           *ValueSet
-	joined        []int // widths of the parts, if the set has one for all
+	set           *setCase
 	next          int
+}
+
+// A setCase is a transition by a value set.
+type setCase struct {
+	*ValueSet
+	joined []int // widths of the parts, if the set has one for all
 }
 
 // parser is the compiled parser.
@@ -118,7 +123,7 @@ func (ps *parser) selectN(st *parserState, pk *Packet) int {
 	for i := range st.cases {
 		c := &st.cases[i]
 		if c.set != nil {
-			if c.inSet(ps.key[:n]) {
+			if c.set.has(ps.key[:n]) {
 				return c.next
 			}
 			continue
@@ -130,16 +135,16 @@ func (ps *parser) selectN(st *parserState, pk *Packet) int {
 	return program.Accept
 }
 
-// inSet looks the words up in the case's value set.
-func (c *parserCase) inSet(key []uint64) bool {
+// has looks the words up in the value set.
+func (c *setCase) has(key []uint64) bool {
 	if c.joined == nil {
-		return c.set.contains(key)
+		return c.contains(key)
 	}
 	var all [1]uint64
 	for i, bits := range c.joined {
 		all[0] = all[0]<<bits | key[i]
 	}
-	return c.set.contains(all[:])
+	return c.contains(all[:])
 }
 
 // matches compares the words. A default case has none.
@@ -267,9 +272,9 @@ func (c *compiler) wordsCase(k *program.Case, widths []int) parserCase {
 	case k.Default:
 		return pc
 	case k.ValueSet != program.None:
-		pc.set = c.p.valueSets[k.ValueSet]
+		pc.set = &setCase{ValueSet: c.p.valueSets[k.ValueSet]}
 		if len(widths) > 1 && len(pc.set.info.Bits) == 1 {
-			pc.joined = widths
+			pc.set.joined = widths
 		}
 		return pc
 	}
