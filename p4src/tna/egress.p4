@@ -84,11 +84,7 @@ control Egress(inout headers hdr, inout egress_meta eg, in egress_intrinsic_meta
                 regions.apply();
             }
         } else if (hdr.bridge.kind != KIND_NONE) {
-            bit<8> drop;
-            merge.apply(hdr.bridge, hdr.bth, hdr.aeth, drop);
-            if (drop != 0) {
-                discard();
-            }
+            merge.apply(hdr.bridge, hdr.bth, hdr.aeth, eg.drop);
             if (hdr.aeth.isValid()) {
                 hdr.udp.checksum = 0;
                 eg.crc = icrc.get({ ICRC_OF_ANSWER });

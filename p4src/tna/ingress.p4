@@ -194,16 +194,14 @@ control Ingress(inout headers hdr, inout ingress_meta ig, in ingress_intrinsic_m
                     merge_groups.apply();
                 }
                 if (hdr.bridge.kind != KIND_NONE) {
-                    bit<8> drop;
-                    admit.apply(hdr.bridge, hdr.bth, hdr.aeth, from_parser.global_tstamp[31:0], ig.gap, drop);
-                    if (drop != 0) {
-                        discard();
-                    }
+                    admit.apply(hdr.bridge, hdr.bth, hdr.aeth, from_parser.global_tstamp[31:0], ig.gap, ig.drop);
                 }
                 if (hdr.bridge.kind == KIND_CNP) {
                     cnp_members.apply();
                 } else if (hdr.aeth.isValid() && hdr.bridge.kind != KIND_NONE) {
-                    if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48 || ig.crc != ICRC_RESIDUE) {
+                    if (hdr.udp.length != 28 || hdr.ipv4.total_len != 48) {
+                        discard();
+                    } else if (ig.crc != ICRC_RESIDUE) {
                         discard();
                     }
                 }

@@ -10,10 +10,10 @@
 //   NEGATIVE(a, b, k)                 a - b + k is negative as one
 //   MEMBERS                           how many a group can have: a stage for each
 
-// Ingress: what an answer acknowledges, and whether the sender has sent that.
-control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in bit<32> gap, out bit<8> drop) {
-    bit<32> psn = 0;   // in bits 31 to 8
-    bit<32> since = 0; // how far the sender has sent since
+// Ingress: what an answer acknowledges, and whether the sender has sent that. A `drop` of 0 may become 1.
+control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in bit<32> gap, inout bit<8> drop) {
+    bit<32> psn;   // in bits 31 to 8
+    bit<32> since; // how far the sender has sent since
 
     REGISTER(sent)
     OPERATION(note_sent, sent, bit<32>, {
@@ -94,7 +94,6 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
     }
 
     apply {
-        drop = 0;
         kinds.apply();
         if (m.kind != KIND_DATA) {
             currents.apply();
@@ -160,8 +159,8 @@ control Admit(inout bridge_t m, in bth_t bth, in aeth_t aeth, in bit<32> now, in
     }
 
 // Egress, at the sender's port: through the stages of the members, and that of what was passed on.
-control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bit<8> drop) {
-    bit<8> flag = 0;
+control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, inout bit<8> drop) {
+    bit<8> flag;
 
     MEMBER(0)
     MEMBER(1)
@@ -298,7 +297,6 @@ control PackedMerge(inout bridge_t m, inout bth_t bth, inout aeth_t aeth, out bi
     action any_cnp() { EXECUTE(note, drop) }
 
     apply {
-        drop = 0;
         if (m.kind == KIND_CNP) {
             if (m.low == m.own) { // no gap
                 any_cnp();
