@@ -266,7 +266,7 @@ func (l *loop) completed(g *leading, index uint64) {
 	}
 }
 
-// durable takes what a member of the group tells of its disk.
+// durable takes how far a member of the group says that its disk is.
 func (l *loop) durable(g *leading, m core.Member, index uint64) {
 	if at := now(); g == l.lead {
 		l.node.Step(core.Message{Volume: l.volume, From: m, To: l.node.Status(at).Self, Interval: g.iv, Body: core.Durable{Index: index}}, at)

@@ -4,7 +4,7 @@ import "sync"
 
 // A mailbox has functions carried out one at a time, in the order of post. After each, after is called.
 type mailbox struct {
-	inline bool // whoever posts while none is carried out does so itself; else run does
+	inline bool // who posts while none is carried out does so itself; else run does
 	after  func()
 
 	mu     sync.Mutex

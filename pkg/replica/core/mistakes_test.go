@@ -30,7 +30,7 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a promoted member need not have what was written before it joined", "primary.go", "p.match+1 >= p.from", "(M || p.match+1 >= p.from)"},
 	{"a chunk is taken that lacks what was left out", "follower.go", "b.Applied < n.applied ||", "!M && b.Applied < n.applied ||"},
 	{"a flush waits for memory only", "serve.go", "if f.index <= n.stable {", "if f.index <= pick(M, n.commit, n.stable) {"},
-	{"a member tells of its disk what it has in memory", "node.go", "Durable{min(f.match, n.disk.durable)}", "Durable{pick(M, f.match, min(f.match, n.disk.durable))}"},
+	{"a member says that its disk has what is in its memory", "node.go", "Durable{min(f.match, n.disk.durable)}", "Durable{pick(M, f.match, min(f.match, n.disk.durable))}"},
 	{"a backfill ends before the log has caught up with it", "follower.go", "min(f.match, n.disk.durable) < f.fill:", "!M && min(f.match, n.disk.durable) < f.fill:"},
 	{"a divergent tail is kept", "follower.go", "if n.log.head().Index > f.match && !n.truncate(f.match) {", "if !M && n.log.head().Index > f.match && !n.truncate(f.match) {"},
 	{"the log is trimmed below what acting members have on disk", "node.go", "to := min(n.applied, n.stable,", "to := min(pick(M, n.commit, n.applied), pick(M, n.commit, n.stable),"},

@@ -297,7 +297,7 @@ func TestDelay(t *testing.T) {
 		expect(7)
 		change(core.Save{HardState: core.HardState{Epoch: 1}}, nil)
 		expect(9)
-		change(core.Save{HardState: core.HardState{Epoch: 1, Applying: 1}}, nil) // nobody waits for that
+		change(core.Save{HardState: core.HardState{Epoch: 1, Applying: 1}}, nil) // no caller waits for that
 		expect(9)
 		time.Sleep(delay)
 		expect(10)
