@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/mcrdma/mcrdma/pkg/mcrdma"
@@ -104,6 +105,7 @@ func (a *app) kill() {
 	a.h.l.net.Kill(a.h.appProcess())
 	a.h.app = nil
 	a.h.l.wg.Go(func() { _ = a.client.Close() }) // what is left of it in this process; nothing gets out any more
+	synctest.Wait()                              // its daemon knows
 }
 
 // A team is a group, its sender and its receivers.

@@ -318,9 +318,11 @@ func TestRegMRAt(t *testing.T) {
 		t.Errorf("region at %#x, SGE %+v", m.Addr(), m.SGE(5, 9))
 	}
 	copy(a.buf, "written")
-	a.send(qp.SendWR{ID: 1, Opcode: qp.OpWrite, RemoteAddr: at + 50, RKey: m.RKey(), SGEs: []qp.SGE{a.mr.SGE(0, 7)}, Flags: qp.FlagSignaled})
-	if wc := a.wc(); wc.Status != qp.StatusSuccess || string(buf[50:57]) != "written" {
-		t.Errorf("%v, %q", wc, buf)
+	b.recv(2)
+	a.send(qp.SendWR{ID: 1, Opcode: qp.OpWriteImm, RemoteAddr: at + 50, RKey: m.RKey(), SGEs: []qp.SGE{a.mr.SGE(0, 7)}, Flags: qp.FlagSignaled})
+	a.want(1, qp.StatusSuccess)
+	if b.want(2, qp.StatusSuccess); string(buf[50:57]) != "written" {
+		t.Errorf("%q", buf)
 	}
 	if mr := m.(*MR); !mr.overlaps(buf[63:]) || mr.overlaps(a.buf) {
 		t.Error("the region is taken to lie where peers address it")
