@@ -43,6 +43,8 @@ func (d *Disk) Synced(pid, fd int) error {
 	switch {
 	case err != nil:
 		return err
+	case info.IsDir() && !mine: // it holds the disk, and is not on it
+		return nil
 	case info.IsDir():
 		return d.listed(strings.TrimPrefix(path, d.root))
 	}

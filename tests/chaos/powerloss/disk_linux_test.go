@@ -40,6 +40,8 @@ func TestLose(t *testing.T) {
 			}
 			return f
 		}
+		t.Setenv("TMPDIR", filepath.Dir(dir))
+		syncDir("..") // a directory that holds the disk
 		a := write("sub/a", "synced", true)
 		write("sub/b", "not synced", false)
 		syncDir("")
