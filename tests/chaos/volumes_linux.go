@@ -81,6 +81,8 @@ func carryOutVolume(ctx context.Context, programs volumePrograms, dir string, p 
 			bad("end: %s has ended by itself", r.blocks[l.Name].Name)
 		}
 	}
+	m, _ := r.latest() // hosts that end one after the other change it
+	res.Epochs = m.Epoch
 	if err := r.close(); err != nil {
 		bad("end: %v", err)
 	}
@@ -127,9 +129,7 @@ func (res *volumeResult) judge(r *rack, h *volume.History) {
 			res.Longest = max(res.Longest, time.Duration(o.Return-o.Call))
 		}
 	}
-	if res.Losses = len(losses); len(r.maps) > 0 {
-		res.Epochs = r.maps[len(r.maps)-1].Epoch
-	}
+	res.Losses = len(losses)
 	if r.plan.Quiet() && (res.Longest > effect || res.Epochs != r.begun) {
 		res.Violations = append(res.Violations, fmt.Sprintf("effect: etcd alone was away, or clocks jumped; an operation took %v, and epoch %d was followed by %d", res.Longest, r.begun, res.Epochs))
 	}
