@@ -13,7 +13,7 @@ import (
 func TestCatchUpBytes(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprint("busy ", busy), func(t *testing.T) {
-			r := newRig(t, 3, 2, 64<<20, Options{})
+			r := newRig(t, 3, 2, 64<<20, Options{Keep: 64 << 10}) // clients write thousands of entries meanwhile
 			r.acting(3)
 			p := r.primary()
 			back := r.others(p)[0]
