@@ -14,9 +14,8 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
-	"sort"
-	"strings"
+
+	"github.com/mcrdma/mcrdma/internal/made"
 )
 
 // JSON is the program in bmv2's JSON format.
@@ -36,28 +35,17 @@ const CPUPort = 510
 
 // Made says what JSON and P4Info were made from.
 type Made struct {
-	Sources   string // hash of the sources, see HashSources
+	Sources   string // hash of the sources, see made.HashSources
 	Artifacts string // hash of JSON and P4Info, see HashArtifacts
 	P4C       string // version of the compiler
 }
 
 //go:embed made.txt
-var made string
+var text string
 
 // Origin returns what JSON and P4Info were made from.
 func Origin() Made {
-	var m Made
-	for line := range strings.Lines(made) {
-		switch key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key {
-		case "sources":
-			m.Sources = value
-		case "artifacts":
-			m.Artifacts = value
-		case "p4c":
-			m.P4C = value
-		}
-	}
-	return m
+	return Made{Sources: made.Value(text, "sources"), Artifacts: made.Value(text, "artifacts"), P4C: made.Value(text, "p4c")}
 }
 
 // String is the form in which Made is stored.
@@ -72,23 +60,4 @@ func HashArtifacts(json, p4info []byte) string {
 	h.Write(json)
 	h.Write(p4info)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// HashSources is the SHA-256 over the names and contents of the .p4 files in
-// dir.
-func HashSources(dir fs.FS) (string, error) {
-	names, err := fs.Glob(dir, "*.p4")
-	if err != nil {
-		return "", err
-	}
-	sort.Strings(names)
-	h := sha256.New()
-	for _, name := range names {
-		text, err := fs.ReadFile(dir, name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/made"
 )
 
 const sources = "../p4src"
 
 // TestArtifactsAreCurrent fails when p4src has changed and was not compiled.
 func TestArtifactsAreCurrent(t *testing.T) {
-	want, err := bmv2.HashSources(os.DirFS(sources))
+	want, err := made.HashSources(os.DirFS(sources), "*.p4")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,17 +5,16 @@
 // source, "make bpf" compiles it anew; a test fails as long as source and object differ. The
 // bytecode is the same for all machines whose least significant byte comes first.
 //
-// The package imports the standard library only.
+// The package imports internal/made and the standard library.
 package bpf
 
 import (
 	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
+
+	"github.com/mcrdma/mcrdma/internal/made"
 )
 
 // Object is the program and its maps, in ELF.
@@ -24,41 +23,17 @@ import (
 var Object []byte
 
 //go:embed made.txt
-var made string
+var text string
 
 // Origin returns what is committed of what Object was made from.
-func Origin() string { return made }
+func Origin() string { return text }
 
 // Made says what an object was made from, in the form in which that is committed: the hash of
 // the names and contents of the .c and .h files in dir, the hash of the object, and the compiler.
 func Made(dir fs.FS, object []byte, clang string) (string, error) {
-	var names []string
-	for _, pattern := range []string{"*.c", "*.h"} {
-		found, err := fs.Glob(dir, pattern)
-		if err != nil {
-			return "", err
-		}
-		names = append(names, found...)
-	}
-	slices.Sort(names)
-	h := sha256.New()
-	for _, name := range names {
-		text, err := fs.ReadFile(dir, name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
-	}
-	sum := sha256.Sum256(object)
-	return fmt.Sprintf("sources %x\nobject %s\nclang %s\n", h.Sum(nil), hex.EncodeToString(sum[:]), clang), nil
+	sources, err := made.HashSources(dir, "*.c", "*.h")
+	return fmt.Sprintf("sources %s\nobject %x\nclang %s\n", sources, sha256.Sum256(object), clang), err
 }
 
 // Clang is the compiler that Object was made by, as it names its version.
-func Clang() string {
-	for line := range strings.Lines(made) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "clang "); ok {
-			return v
-		}
-	}
-	return ""
-}
+func Clang() string { return made.Value(text, "clang") }

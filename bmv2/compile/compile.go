@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/made"
 )
 
 // ErrNoCompiler means that p4c-bm2-ss is not installed.
@@ -60,7 +61,7 @@ func Program(ctx context.Context, p4c, dir string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := bmv2.HashSources(os.DirFS(dir))
+	sources, err := made.HashSources(os.DirFS(dir), "*.p4")
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,9 @@
-// Package tna holds what compilers made of this directory: of shim.p4, which has the merging run on v1model, the
-// JSON for bmv2 and the embedded switch; of tna.p4, what it takes of Tofino and Tofino 2.
+// Package tna holds what p4c made of shim.p4, which has the merging of the Tofino program run on v1model: the JSON for
+// bmv2 and the embedded switch.
 //
-// As in package bmv2, both are committed, and a test fails as long as they and the sources differ. "make p4-tna" makes them anew.
+// As in package bmv2, it is committed, and a test fails as long as it and the sources differ. "make p4-tna" makes it anew.
 //
-// It imports bmv2 and the standard library.
+// It imports internal/made and the standard library.
 package tna
 
 import (
@@ -11,9 +11,8 @@ import (
 	_ "embed"
 	"fmt"
 	"io/fs"
-	"strings"
 
-	"github.com/mcrdma/mcrdma/bmv2"
+	"github.com/mcrdma/mcrdma/internal/made"
 )
 
 // Shim is shim.p4 in bmv2's JSON format.
@@ -21,24 +20,13 @@ import (
 //go:embed shim.json
 var Shim []byte
 
-// Made says what compilers made of which sources: a key and a value in each line. It has the hash of the sources,
-// that of what precedes it, and then the resources that the program takes of each target.
+// Made says what the shim was made from: the hash of the sources, its own, and the compiler.
 //
 //go:embed made.txt
 var Made string
 
-// Hash is the SHA-256 over the sources in dir, and over what was made of them.
-func Hash(dir fs.FS, shim []byte) (sources, artifacts string, err error) {
-	sources, err = bmv2.HashSources(dir)
+// Hash is the SHA-256 over the sources in dir, and over the shim.
+func Hash(dir fs.FS, shim []byte) (sources, artifact string, err error) {
+	sources, err = made.HashSources(dir, "*.p4")
 	return sources, fmt.Sprintf("%x", sha256.Sum256(shim)), err
-}
-
-// Value returns the value of a key in Made.
-func Value(key string) string {
-	for line := range strings.Lines(Made) {
-		if k, v, _ := strings.Cut(strings.TrimSpace(line), " "); k == key {
-			return v
-		}
-	}
-	return ""
 }

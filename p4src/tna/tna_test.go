@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/mcrdma/mcrdma/internal/made"
 	"github.com/mcrdma/mcrdma/p4src/tna"
 )
 
@@ -13,10 +14,10 @@ func TestArtifactsAreCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if was := tna.Value("sources"); was != sources {
+	if was := made.Value(tna.Made, "sources"); was != sources {
 		t.Errorf("made.txt and shim.json are of other sources (%s, now %s); run: make p4-tna", was, sources)
 	}
-	if was := tna.Value("shim"); was != shim {
+	if was := made.Value(tna.Made, "shim"); was != shim {
 		t.Errorf("shim.json was edited (%s, compiled as %s); run: make p4-tna", shim, was)
 	}
 }

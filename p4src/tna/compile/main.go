@@ -1,9 +1,8 @@
-// Command compile has compilers make what package tna holds, run from the top of the repository:
+// Command compile has p4c make what package tna holds, run from the top of the repository:
 //
 //	go run ./p4src/tna/compile
 //
-// It needs p4c-bm2-ss, as package bmv2/compile finds it. Where p4c-barefoot and bfas are in PATH, it has them compile
-// for Tofino, and notes the resources.
+// It needs p4c-bm2-ss, as package bmv2/compile finds it.
 package main
 
 import (
@@ -55,17 +54,6 @@ func run(ctx context.Context) error {
 		return err
 	}
 	made := fmt.Sprintf("sources %s\nshim %s\np4c %s\n", sources, artifact, version)
-	if _, err := exec.LookPath("p4c-barefoot"); err != nil {
-		fmt.Fprintln(os.Stderr, "compile: without the resources of Tofino:", err)
-		targets = nil
-	}
-	for _, t := range targets {
-		lines, err := t.compile(ctx, filepath.Join(tmp, t.name))
-		if err != nil {
-			return err
-		}
-		made += lines
-	}
 	if err := os.WriteFile(filepath.Join(dir, "shim.json"), shim, 0o644); err != nil {
 		return err
 	}
@@ -116,30 +104,4 @@ func withoutSources(v any) {
 			withoutSources(x)
 		}
 	}
-}
-
-// A target is a chip, and how many members its groups have.
-type target struct {
-	name, arch, number string
-	members            int
-}
-
-var targets = []target{{"tofino", "tna", "1", 6}, {"tofino2", "t2na", "2", 14}}
-
-// compile compiles tna.p4 and assembles the result. It returns lines that tell what it takes.
-func (t *target) compile(ctx context.Context, to string) (string, error) {
-	if err := command(ctx, "p4c-barefoot", "--target", t.name, "--arch", t.arch, "-D__TARGET_TOFINO__="+t.number,
-		fmt.Sprintf("-DMEMBERS=%d", t.members), "-g", "-o", to, "tna.p4"); err != nil {
-		return "", err
-	}
-	pipe := filepath.Join(to, "pipe")
-	if err := command(ctx, "bfas", "--target", t.name, "-o", pipe, filepath.Join(pipe, "tna.bfa")); err != nil {
-		return "", err
-	}
-	stages, err := resources(t.name, filepath.Join(pipe, "logs", "resources.json"))
-	if err != nil {
-		return "", err
-	}
-	containers, err := phv(filepath.Join(pipe, "logs", "phv.json"))
-	return fmt.Sprintf("%s.members %d\n%s%s.phv %s\n", t.name, t.members, stages, t.name, containers), err
 }
