@@ -7,7 +7,7 @@
 // passed on. Registers cannot be written by the control plane, so each value
 // carries the epoch of the group in which it was written. A value of another
 // epoch does not count: that member has not been heard of. It is then taken to
-// have acknowledged what came before initial_psn; where nobody knows that PSN any
+// have acknowledged what came before initial_psn; where that PSN is not known any
 // more (`learn`), nothing is passed on until each member has been heard of.
 //
 // PSNs are numbers of a circle. They are compared by their distance from what the

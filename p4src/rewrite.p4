@@ -3,7 +3,7 @@
 // address, QPN, and for a WRITE the receiver's virtual address and rkey, so that
 // the receiver takes it for unicast.
 //
-// In mode neutral nobody computes a CRC over the payload. CRCs are linear, so what
+// In mode neutral no CRC over the payload is computed. CRCs are linear, so what
 // the rewriting does to the ICRC depends on what changes alone, and constants from
 // the control plane, XORed into IPv4 identification and UDP source port, cancel it: one of
 // a copy's address and QPN, one of a region's rkey. What has the constant 0, since its change

@@ -64,15 +64,15 @@ control Egress(inout headers hdr, inout egress_meta eg, in egress_intrinsic_meta
         size = REPLICAS;
     }
 
-    action neighbour(bit<48> src, bit<48> dst) {
+    action neighbor(bit<48> src, bit<48> dst) {
         hdr.ethernet.src = src;
         hdr.ethernet.dst = dst;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
     }
 
-    table neighbours {
+    table neighbors {
         key = { hdr.bridge.next_hop: exact @name("next_hop"); }
-        actions = { neighbour; discard; }
+        actions = { neighbor; discard; }
         const default_action = discard();
         size = 4096;
     }
@@ -94,7 +94,7 @@ control Egress(inout headers hdr, inout egress_meta eg, in egress_intrinsic_meta
                 hdr.icrc.b3 = eg.crc[31:24];
             }
         }
-        neighbours.apply();
+        neighbors.apply();
         if (eg.drop != 0) {
             deparser.drop_ctl = 1;
         }
