@@ -68,7 +68,7 @@ func one(t *testing.T, script, program string) {
 	}
 	json, err := os.ReadFile(program + ".json")
 	if err != nil {
-		t.Skip("optional: not compiled here: ", err)
+		t.Fatal(err)
 	}
 	info, err := os.ReadFile(program + ".p4info.txtpb")
 	if err != nil {
@@ -114,7 +114,12 @@ func TestCorpus(t *testing.T) {
 		case strings.HasSuffix(path, ".stf"):
 			name = strings.TrimSuffix(path, ".stf")
 			sub, _ = filepath.Rel(root, name)
-			t.Run(sub, func(t *testing.T) { one(t, path, name) })
+			t.Run(sub, func(t *testing.T) {
+				if !exists(name + ".json") {
+					t.Skip("optional: the corpus has no JSON of it: p4c does not compile it for v1model")
+				}
+				one(t, path, name)
+			})
 		case isJSON && !exists(name+".stf"):
 			t.Run(sub, func(t *testing.T) { loads(t, path) })
 		}
