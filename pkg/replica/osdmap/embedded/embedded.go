@@ -174,8 +174,13 @@ func (m *Member) Close() {
 		default: // etcd's Close would wait for a majority
 			m.etcd.Server.HardStop()
 		}
-		late := time.AfterFunc(handover, m.etcd.Server.HardStop)
-		defer late.Stop()
-		m.etcd.Close()
+		closeSoon(m.etcd.Close, m.etcd.Server.HardStop)
 	})
+}
+
+// closeSoon calls closes, which may hand over the lead, and hard if that takes too long.
+func closeSoon(closes, hard func()) {
+	late := time.AfterFunc(handover, hard)
+	defer late.Stop()
+	closes()
 }

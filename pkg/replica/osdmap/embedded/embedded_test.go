@@ -73,23 +73,18 @@ func (c *cluster) start(names ...string) {
 	}
 }
 
-// TestAllStop: members that stop at the same time do not wait for each other to take the lead, for which etcd alone takes five seconds
-// and more.
+// TestAllStop: members that stop at the same time all end. TestCloseSoon has for how long a leader waits for another.
 func TestAllStop(t *testing.T) {
 	c := plan(t, 3, nil)
 	c.start("h1", "h2", "h3")
 	for _, m := range c.running {
 		<-m.Ready()
 	}
-	begun := time.Now()
 	var wg sync.WaitGroup
 	for _, m := range c.running {
 		wg.Go(m.Close)
 	}
 	wg.Wait()
-	if took := time.Since(begun); took >= 5*time.Second {
-		t.Errorf("they took %v", took)
-	}
 }
 
 func (c *cluster) stop(name string) {

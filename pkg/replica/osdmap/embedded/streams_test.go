@@ -3,6 +3,8 @@ package embedded
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -16,6 +18,19 @@ type openStream struct {
 }
 
 func (s openStream) Context() context.Context { return s.ctx }
+
+// TestCloseSoon: a member that stops waits for a second at most until another has the lead.
+func TestCloseSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, forced := time.Now(), make(chan struct{})
+		closeSoon(func() { <-forced }, func() { close(forced) }) // the other one stops, too, and never takes it
+		if took := time.Since(begun); took != handover {
+			t.Errorf("it took %v", took)
+		}
+		closeSoon(func() {}, func() { t.Error("it is stopped hard, and has ended") })
+		time.Sleep(2 * handover)
+	})
+}
 
 // TestStreamsEnd: a stream that its client keeps open ends when the member is closed, and so that
 // the client goes on at another member.
