@@ -331,8 +331,8 @@ func (h *Host) Deliver(s replicav1.Replicas_DeliverServer) error {
 	}
 }
 
-// deliver hands a message to the node, and waits until it has been taken. A piece of the store is taken when the one
-// before has been written: so no more of them come than the disk takes.
+// deliver hands a message to the node, and waits until it has been taken. A piece of the store gets to the node when those
+// before have been written: it asks for the next one no sooner, so no more of them come than the disk takes.
 func (v *Volume) deliver(ctx context.Context, m *replicav1.Message) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(v.loop.ctx, cancel)()
