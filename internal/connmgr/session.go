@@ -344,7 +344,7 @@ func (t *sessions) listen(s *session, service string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.services[service]; o != nil && o != s {
-		return failure.New(mcrdmav1.Reason_DENIED, "another application listens for the service %q: choose another name, or end that one", service)
+		return failure.New(mcrdmav1.Reason_DENIED, "another application listens for the service %q, %s: choose another name, or end that one", service, o.process())
 	}
 	if n := len(t.servicesOf(s)); n >= maxServices {
 		return failure.New(mcrdmav1.Reason_LIMIT, "the application listens for %d services, and no more are allowed", n)

@@ -53,14 +53,22 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no member of etcd answers: %w; start those that are down, or say where they are now", err)
 	}
-	members := make([]Member, len(r.Members))
+	members := memberList(r)
 	var wg sync.WaitGroup
 	for i, x := range r.Members {
-		members[i] = Member{Name: x.Name, ID: x.ID, Peer: hostPort(x.PeerURLs), Client: hostPort(x.ClientURLs)}
 		wg.Go(func() { s.ask(ctx, &members[i], x.ClientURLs) })
 	}
 	wg.Wait()
 	return members, nil
+}
+
+// memberList is etcd's answer as members, of which none has been asked how it is.
+func memberList(r *clientv3.MemberListResponse) []Member {
+	members := make([]Member, len(r.Members))
+	for i, x := range r.Members {
+		members[i] = Member{Name: x.Name, ID: x.ID, Peer: hostPort(x.PeerURLs), Client: hostPort(x.ClientURLs)}
+	}
+	return members
 }
 
 // ask has a member say how it is.
@@ -88,11 +96,19 @@ func (s *Store) ask(ctx context.Context, m *Member, urls []string) {
 // Replace removes a member that is lost with its disk, by its name, and adds another in its place
 // (Add). A member that answers is not removed.
 func (s *Store) Replace(ctx context.Context, lost, name, peer string) (map[string]string, error) {
-	members, err := s.Members(ctx)
-	if err != nil {
-		return nil, err
+	// A majority says who the members are: one alone may not have heard of the last change yet.
+	var r *clientv3.MemberListResponse
+	if err := s.change(ctx, func(ctx context.Context) (_ bool, err error) {
+		r, err = s.client.MemberList(ctx)
+		return err == nil, err
+	}); err != nil {
+		return nil, fmt.Errorf("asking etcd for its members: %w", err)
 	}
+	members := memberList(r)
 	i := slices.IndexFunc(members, func(m Member) bool { return m.Name == lost })
+	if i >= 0 {
+		s.ask(ctx, &members[i], r.Members[i].ClientURLs)
+	}
 	switch {
 	case i < 0 && slices.ContainsFunc(members, func(m Member) bool { return m.Peer == peer }):
 		return s.Add(ctx, name, peer) // this call was made before
