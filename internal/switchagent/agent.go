@@ -220,7 +220,7 @@ func (a *Agent) dialPeers() error {
 			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
 		}
 		name := bifurcation.Switch(s.Name)
-		a.peers[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: planner.Holdings[stepKey, *step]{}}
+		a.peers[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: planner.Holdings[stepKey, *step]{}, unsure: make(wakeup, 1)}
 	}
 	return nil
 }

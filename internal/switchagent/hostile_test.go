@@ -498,3 +498,31 @@ func TestPeerGoneRoundIsTriedAgain(t *testing.T) {
 		l.noLeftovers()
 	})
 }
+
+// TestReleaseRefused: a switch that has not released a branch is told soon after what is held there.
+func TestReleaseRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 2)
+		f := l.fake(2)
+		l.start(1)
+		l.install(1, twoHops(1))
+		time.Sleep(maxSyncPeriod * 3 / 2) // between two syncs
+		f.mu.Lock()
+		f.release = func(context.Context, *mcrdmav1.ReleaseRequest) error { return toStatus("sw2", ErrNotReady) }
+		f.mu.Unlock()
+		named := make(chan int, 1)
+		f.onSync(func(_ context.Context, r *mcrdmav1.SyncRequest) (*mcrdmav1.SyncResponse, error) {
+			select {
+			case named <- len(r.GetBranches()):
+			default:
+			}
+			return &mcrdmav1.SyncResponse{}, nil
+		})
+		begun := time.Now()
+		l.remove(1, twoHops(1))
+		if n := <-named; n != 0 || time.Since(begun) > 2*resync {
+			t.Errorf("synced after %v, %d branches named", time.Since(begun), n)
+		}
+		l.noLeftovers()
+	})
+}

@@ -21,12 +21,13 @@ const callTime = 5 * time.Second
 
 // A peer is the agent of another switch. held and err are under Agent.mu.
 type peer struct {
-	name  bifurcation.Switch
-	conn  *grpc.ClientConn
-	rpc   mcrdmav1.SwitchPeerClient
-	held  planner.Holdings[stepKey, *step]
-	err   error // of the last call; nil: it answered
-	tried bool
+	name   bifurcation.Switch
+	conn   *grpc.ClientConn
+	rpc    mcrdmav1.SwitchPeerClient
+	held   planner.Holdings[stepKey, *step]
+	err    error // of the last call; nil: it answered
+	tried  bool
+	unsure wakeup // the switch may hold what is not among held: it is synced soon
 }
 
 // hold makes another switch reach a branch's receivers.
@@ -73,6 +74,9 @@ func (a *Agent) holdOnce(ctx context.Context, s *step, sp spec, k branchKey, rec
 		_, err := p.rpc.Hold(ctx, req)
 		return err
 	})
+	if err != nil {
+		p.unsure.wake()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.held.Answered(key, err == nil || s.branches[k] != nil)
@@ -110,10 +114,14 @@ func (a *Agent) release(ctx context.Context, s *step, k branchKey) error {
 		return nil
 	}
 	req := &mcrdmav1.ReleaseRequest{Group: groupKeyProto(key.groupKey), Destination: k.Dst.String(), Sequence: sequence}
-	return a.call(ctx, p, func(ctx context.Context) error {
+	err := a.call(ctx, p, func(ctx context.Context) error {
 		_, err := p.rpc.Release(ctx, req)
 		return err
 	})
+	if err != nil {
+		p.unsure.wake()
+	}
+	return err
 }
 
 // call makes a call within callTime and records whether the peer answers.
@@ -155,8 +163,8 @@ func (p *peer) back(ctx context.Context) bool {
 	return true
 }
 
-// syncPeers periodically tells each switch what is held there, and repairs what is
-// missing.
+// syncPeers tells each switch what is held there, periodically and after a request that failed,
+// and repairs what is missing.
 func (a *Agent) syncPeers(ctx context.Context) {
 	period := min(a.cfg.Leases.Branch/3, maxSyncPeriod)
 	var wg sync.WaitGroup
@@ -167,9 +175,16 @@ func (a *Agent) syncPeers(ctx context.Context) {
 				if err := a.syncPeer(ctx, p); err != nil {
 					wait = min(wait, time.Second)
 				}
+				periodic := time.After(wait)
 				select {
 				case <-ctx.Done():
-				case <-time.After(wait):
+				case <-periodic:
+				case <-p.unsure:
+					select { // a peer that refuses or is away is not asked all the time
+					case <-ctx.Done():
+					case <-periodic:
+					case <-time.After(resync):
+					}
 				}
 			}
 		})
@@ -179,6 +194,9 @@ func (a *Agent) syncPeers(ctx context.Context) {
 
 // maxSyncPeriod is the longest time between two syncs.
 const maxSyncPeriod = 10 * time.Second
+
+// resync is how long after a request that failed the next sync is at most.
+const resync = 500 * time.Millisecond
 
 func (a *Agent) syncPeer(ctx context.Context, p *peer) error {
 	req := &mcrdmav1.SyncRequest{}

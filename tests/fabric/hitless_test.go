@@ -436,6 +436,7 @@ func TestNoFarewellWithoutRace(t *testing.T) {
 			f.Repaired(g)
 			f.CheckDelivery(g)
 			f.Reach()
+			f.CheckTrees(patience) // what could not be released while the agent was away is released now
 			f.Remove(g)
 			f.CheckLeftovers(0)
 		})
