@@ -108,8 +108,8 @@ else
 	MCRDMA_E2E=1 MCRDMA_SWITCH=$(SWITCH) $(GO) run ./scripts/gotest -v -count=1 -timeout 30m ./tests/e2e
 endif
 
-interop: ## against the Linux kernel's own RoCE stack and NBD client, in QEMU guests; needs root, sets itself up
-	@scripts/need gcc nbd-client mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
+interop: ## against the Linux kernel's own RoCE stack and NBD client, in QEMU guests, and libnbd's tests; needs root, sets itself up
+	@scripts/need gcc nbd-client mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs nbdkit nbdcopy:libnbd-bin nbdsh:python3-libnbd /usr/include/libnbd.h:libnbd-dev
 	$(GO) test -tags interop -p 1 -count=1 -v -timeout 20m ./tests/interop/...
 
 ptf: ## the P4 program on the embedded switch, or on bmv2 with SWITCH=bmv2; needs root

@@ -81,8 +81,11 @@ func TestOperate(t *testing.T) {
 	expect("volume min-size vol 1", 0, "min_size 1")
 	expect("volume scrub vol", 0, "8388608 of 8388608 bytes compared, on h1, h2, h3")
 	expect("volume replace vol h3 h1", 1, "h1 has a copy of volume vol already: name another host than h1, h2, h3")
+	expect("volume replace vol h4 h1", 1, "volume vol has no copy on h4: its hosts are h1, h2, h3")
 	expect("volume replace vol h3 h4", 0, "h4 has the place of h3", "h4    not acting")
 	until("h4 acts", acting(3, 4))
+	expect("volume replace vol h3 h4", 0, "h4 has the place of h3") // the same call again
+	expect("volume replace vol h3 h1", 1, "volume vol has no copy on h3: its hosts are h1, h2, h4")
 
 	v, err := hosts["h1"].Volume("vol")
 	if err == nil {

@@ -149,7 +149,7 @@ func (o *Operator) change(ctx context.Context, volume uint64, next func(s *osdma
 // then. It returns what there is after that.
 func (o *Operator) Replace(ctx context.Context, volume uint64, lost, by core.ID, loseData bool) (*osdmap.State, error) {
 	return o.change(ctx, volume, func(s *osdmap.State, v *osdmap.VolumeState) (core.Map, error) {
-		if !slices.Contains(v.Volume.Hosts, lost) && slices.Contains(v.Volume.Hosts, by) {
+		if !slices.Contains(v.Volume.Hosts, lost) && v.Map.Has(by, lost) {
 			return v.Map, nil
 		}
 		var has []string

@@ -196,7 +196,8 @@ func (n *Node) readMap() {
 
 // propose asks for a change of the map. Until a newer map is known, it may take effect at any time.
 func (n *Node) propose(primary Member, since uint64, acting []Member) {
-	m := Map{n.osdmap.Epoch + 1, since, primary, acting, n.osdmap.MinSize, n.osdmap.Up}
+	m := n.osdmap
+	m.Epoch, m.Since, m.Primary, m.Acting = m.Epoch+1, since, primary, acting
 	n.proposal = &m
 	n.do(Propose{m})
 }

@@ -84,7 +84,16 @@ func (m *Map) Replaced(lost, by ID, only Member) (n Map, err error) {
 	}
 	n.Up = slices.Clone(m.Up)
 	n.Up[i] = by
+	n.Former = make([]ID, len(n.Up))
+	copy(n.Former, m.Former)
+	n.Former[i] = lost
 	return n, err
+}
+
+// Has says that a host has got the place of another: a call that asks for it was made before.
+func (m *Map) Has(by, lost ID) bool {
+	i := slices.Index(m.Up, by)
+	return i >= 0 && i < len(m.Former) && m.Former[i] == lost
 }
 
 // Unused says that the volume has never had a primary: it holds nothing.

@@ -283,4 +283,8 @@ func TestOrders(t *testing.T) {
 	if w, err = m.Replaced(1, 4, Member{3, 9}); err != nil || w.Epoch != 6 || !slices.Equal(w.Acting, []Member{{3, 9}}) || !slices.Equal(w.Up, []ID{4, 2, 3}) {
 		t.Errorf("%+v, %v", w, err)
 	}
+	w.Acting = append(w.Acting, Member{2, 8})
+	if w, err = w.Replaced(3, 5, Member{}); err != nil || !w.Has(4, 1) || !w.Has(5, 3) || w.Has(2, 1) || w.Has(4, 3) || w.Has(6, 1) || m.Has(1, 4) {
+		t.Errorf("%+v, %v", w, err)
+	}
 }

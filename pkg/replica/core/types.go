@@ -35,7 +35,8 @@ type Map struct {
 	Primary Member // zero: there was none yet
 	Acting  []Member
 	MinSize int
-	Up      []ID `json:"-"` // the hosts that may have a copy; nil: those before. The caller keeps them beside the map.
+	Up      []ID `json:"-"`          // the hosts that may have a copy; nil: those before. The caller keeps them beside the map.
+	Former  []ID `json:",omitempty"` // whose place each of Up has got (Replaced); 0: it had its own from the beginning. nil: all had
 }
 
 // Acts says whether a member, in this incarnation, is in the acting set.

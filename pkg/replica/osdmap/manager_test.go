@@ -115,6 +115,7 @@ func TestCheckMap(t *testing.T) {
 		"a stranger":          func(m *core.Map) { m.Acting = append(m.Acting, core.Member{ID: 4, Incarnation: 2}) },
 		"min_size 0":          func(m *core.Map) { m.MinSize = 0 },
 		"min_size impossible": func(m *core.Map) { m.MinSize = 4 },
+		"too many former":     func(m *core.Map) { m.Former = make([]core.ID, 4) },
 	} {
 		m := osdmaptest.Next(osdmap.FirstMap(v, 2), 1, 1, 2)
 		if err := v.CheckMap(m); err != nil {

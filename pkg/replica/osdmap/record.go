@@ -13,8 +13,9 @@ import (
 // Formats of records. Each is written in the oldest one that can say it, so that programs that are not updated
 // yet can read it.
 const (
-	first   = 1
-	allowed = 2 // of volumes with Allow: a program that does not know it would serve them to all
+	first    = 1
+	allowed  = 2 // of volumes with Allow: a program that does not know it would serve them to all
+	replaced = 3 // of volumes with Map.Former, which older programs would take for damage
 )
 
 // Keys: hosts/<id>, volumes/<id>, names/<name>, whose value is the id of the volume, and deleted/<id>.
@@ -49,10 +50,13 @@ type volumeRecord struct {
 func ofHost(h Host) []byte { return encode(hostRecord{first, h}) }
 
 // ofVolume is the record of a volume.
-func ofVolume(v Volume, m core.Map) []byte { return encode(volumeRecord{v.format(), v, m}) }
+func ofVolume(v Volume, m core.Map) []byte { return encode(volumeRecord{v.format(&m), v, m}) }
 
-func (v *Volume) format() int {
-	if len(v.Allow) > 0 {
+func (v *Volume) format(m *core.Map) int {
+	switch {
+	case len(m.Former) > 0:
+		return replaced
+	case len(v.Allow) > 0:
 		return allowed
 	}
 	return first
@@ -114,15 +118,15 @@ func parseHost(key string, data []byte) (Host, error) {
 // parseVolume reads the record of a volume under its key.
 func parseVolume(key string, data []byte) (VolumeState, error) {
 	var r volumeRecord
-	if err := decode(data, &r, allowed); err != nil {
+	if err := decode(data, &r, replaced); err != nil {
 		return VolumeState{}, fmt.Errorf("osdmap: record %q: %w", key, err)
 	}
 	err := r.Volume.Check()
 	if err == nil {
 		err = r.Volume.CheckMap(r.Map)
 	}
-	if err == nil && r.Format < r.Volume.format() {
-		err = fmt.Errorf("format %d has no list of clients", r.Format)
+	if err == nil && r.Format < r.Volume.format(&r.Map) {
+		err = fmt.Errorf("format %d has no list of clients or of former hosts", r.Format)
 	}
 	if err == nil && volumeKey(r.Volume.ID) != key {
 		err = fmt.Errorf("it is of volume %016x", r.Volume.ID)

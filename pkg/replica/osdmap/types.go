@@ -198,6 +198,8 @@ func (v *Volume) CheckMap(m core.Map) error {
 		return invalid("map of volume %s: %d acting members of %d hosts", v.Name, len(m.Acting), len(v.Hosts))
 	case m.Since > m.Epoch || (m.Since == 0) != (m.Primary == core.Member{}):
 		return invalid("map of volume %s: primary %v since epoch %d in epoch %d", v.Name, m.Primary, m.Since, m.Epoch)
+	case len(m.Former) > len(v.Hosts):
+		return invalid("map of volume %s: %d hosts have got places of others, of %d", v.Name, len(m.Former), len(v.Hosts))
 	case m.Since > 0 && !m.Acts(m.Primary):
 		return invalid("map of volume %s: the primary %v is not acting", v.Name, m.Primary)
 	}

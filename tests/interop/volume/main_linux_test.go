@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ import (
 var base string
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "nbdkit" {
+		os.Exit(bridge())
+	}
 	log.SetFlags(log.Ltime)
 	var err error
 	if base, err = os.MkdirTemp("", "mcrdma-volume-"); err != nil {

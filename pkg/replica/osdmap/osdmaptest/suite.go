@@ -122,13 +122,7 @@ func allow(t *testing.T, kv osdmap.KV) {
 	m, ctx := osdmap.New(kv, osdmap.Options{}), t.Context()
 	first := osdmap.FirstMap(Volume(7, "a"), 2)
 	want(t, m.Create(ctx, Volume(7, "a"), first), nil)
-	format := func(n string) {
-		t.Helper()
-		if pairs, _, err := kv.Get(ctx, "volumes/"); err != nil || len(pairs) != 1 || !strings.HasPrefix(string(pairs[0].Value), `{"format":`+n+`,`) {
-			t.Errorf("%+v, %v; want format %s", pairs, err, n)
-		}
-	}
-	format("1")
+	hasFormat(t, kv, "1")
 	list := []string{"host:vm1", osdmap.Loopback}
 	for range 2 {
 		if v := must[osdmap.Volume](t)(m.Allow(ctx, 7, list)); !reflect.DeepEqual(v.Allow, list) {
@@ -136,7 +130,7 @@ func allow(t *testing.T, kv osdmap.KV) {
 		}
 	}
 	second := must[core.Map](t)(m.Propose(ctx, 7, Next(first, 1, 1, 2)))
-	format("2")
+	hasFormat(t, kv, "2")
 	s := must[osdmap.State](t)(m.Read(ctx))
 	if v := s.Volume(7); v == nil || !reflect.DeepEqual(v.Volume.Allow, list) || !reflect.DeepEqual(v.Map, second) || len(s.Faults) > 0 {
 		t.Errorf("%+v", s)
@@ -148,9 +142,17 @@ func allow(t *testing.T, kv osdmap.KV) {
 	_, err := m.Allow(ctx, 8, list)
 	want(t, err, osdmap.ErrNotFound)
 	must[osdmap.Volume](t)(m.Allow(ctx, 7, nil))
-	format("1")
+	hasFormat(t, kv, "1")
 	if got := must[core.Map](t)(m.Map(ctx, 7)); !reflect.DeepEqual(got, second) {
 		t.Errorf("%+v, want %+v", got, second)
+	}
+}
+
+// hasFormat: the one volume that there is has a record of this format.
+func hasFormat(t *testing.T, kv osdmap.KV, format string) {
+	t.Helper()
+	if pairs, _, err := kv.Get(t.Context(), "volumes/"); err != nil || len(pairs) != 1 || !strings.HasPrefix(string(pairs[0].Value), `{"format":`+format+`,`) {
+		t.Errorf("%+v, %v; want format %s", pairs, err, format)
 	}
 }
 
@@ -170,6 +172,7 @@ func change(t *testing.T, kv osdmap.KV) {
 			t.Errorf("%+v, and %+v is there", got, s.Volumes)
 		}
 	}
+	hasFormat(t, kv, "3")
 	if got := must[core.Map](t)(m.Change(ctx, 7, second)); !reflect.DeepEqual(got, third) { // it is too late
 		t.Errorf("%+v", got)
 	}
@@ -337,7 +340,7 @@ func foreign(t *testing.T, kv osdmap.KV) {
 	for key, value := range map[string]string{
 		"hosts/00000001":           `{"format":2,"host":{"id":1,"shoe_size":43}}`,
 		"hosts/00000002":           `{"format":1,"host":{"id":3,"name":"h3","peer":"h:1","nbd":"h:2","device":"10.1.0.1"}}`,
-		"volumes/0000000000000008": `{"format":3}`,
+		"volumes/0000000000000008": `{"format":4}`,
 		"volumes/0000000000000009": "\x00\xff",
 	} {
 		if ok, err := kv.Commit(ctx, osdmap.Change{Key: key, Value: []byte(value)}); !ok || err != nil {
