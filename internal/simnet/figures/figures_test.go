@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
 )
@@ -114,4 +115,18 @@ func TestFabrics(t *testing.T) {
 			t.Errorf("%d racks in a pod: %d next hops to another pod, want 3", racks, len(hops))
 		}
 	}
+}
+
+// TestRacksApart: copies to three racks behind a switch that only routes leave by three of the four links to it,
+// so that the group gets the line.
+func TestRacksApart(t *testing.T) {
+	w, err := newTestbed(testbed(), 4, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := w.between(time.Millisecond, 3*time.Millisecond, unending(w.group("A1", "C1", "A2", "C2")))
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	near(t, "share of the line", share[0], 1, 0.02)
 }
