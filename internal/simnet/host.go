@@ -108,7 +108,7 @@ func (s *Sim) Delay(from, to int) time.Duration {
 	var sum int64
 	for at := s.nodes[from].ports[0]; ; {
 		p := &s.ports[at]
-		sum += p.delay + int64((64+Overhead)*p.perByte)
+		sum += p.delay + int64(float64(64+s.p.Overhead())*p.perByte)
 		next := s.ports[p.peer].node
 		if next == int32(to) || len(s.nodes[next].routes) == 0 || len(s.nodes[next].routes[to]) == 0 { //nolint:gosec // an index
 			return time.Duration(sum / perNano)
@@ -214,7 +214,7 @@ func (e *Endpoint) next() int32 {
 	}
 	i := s.packets.take()
 	s.packets.list[i] = packet{Headers: out.Headers, src: e.host, dst: e.peer, sport: e.sport, in: none,
-		payload: int32(out.PayloadLen), wire: int32(out.Len() + out.PayloadLen + int(out.Pad) + Overhead), //nolint:gosec // a packet's
+		payload: int32(out.PayloadLen), wire: int32(out.Len() + out.PayloadLen + int(out.Pad) + s.p.Overhead()), //nolint:gosec // a packet's
 		control: out.Opcode == rocev2.Acknowledge || out.Opcode == rocev2.CNP}
 	return i
 }

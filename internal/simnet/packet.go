@@ -2,10 +2,6 @@ package simnet
 
 import "github.com/mcrdma/mcrdma/pkg/rocev2"
 
-// Overhead is what a packet has on the wire beyond transport headers and payload: ICRC, UDP, IPv4,
-// Ethernet with FCS, preamble and gap.
-const Overhead = 4 + 8 + 20 + 18 + 20
-
 // A packet is one on its way.
 type packet struct {
 	rocev2.Headers

@@ -73,7 +73,8 @@ func TestWriteTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Run(time.Second)
-	data, ack := 4096+28+Overhead, 16+Overhead // BTH and RETH; BTH and AETH
+	over := s.p.Overhead()
+	data, ack := 4096+28+over, 16+over // BTH and RETH; BTH and AETH
 	want := 4*(500*time.Nanosecond+time.Duration(float64(data)*0.08)) + 4*(500*time.Nanosecond+time.Duration(float64(ack)*0.08))
 	if at < want-10 || at > want+10 {
 		t.Errorf("complete after %v, want %v", at, want)
@@ -116,9 +117,9 @@ func TestGroupCopies(t *testing.T) {
 				}
 				continue
 			}
-			const wire = 20 * (1<<20 + 256*(12+Overhead) + 16)
+			wire := uint64(20 * (1<<20 + 256*(12+p.Overhead()) + 16))
 			for _, l := range s.Links() {
-				want := uint64(wire)
+				want := wire
 				switch [2]string{l.From, l.To} {
 				case [2]string{"h1", "torA"}, [2]string{"torA", "h2"}, [2]string{"torA", "spine"}, [2]string{"spine", "torB"},
 					[2]string{"torB", "h3"}, [2]string{"torB", "h4"}:
