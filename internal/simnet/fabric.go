@@ -72,6 +72,7 @@ type Sim struct {
 	now     int64 // picoseconds
 	end     int64
 	events  events
+	later   events // timers of endpoints that are not soon, mostly of many that do nothing: not to be in the way
 	rng     *rand.Rand
 	nodes   []node
 	ports   []port

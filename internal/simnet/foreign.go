@@ -136,5 +136,9 @@ func (s *Sim) decode(k *packet, frame []byte) bool {
 	k.src, k.dst, k.sport, k.ce = host(ip.Src), host(ip.Dst), udp.SrcPort, ip.TOS&3 == 3
 	k.payload, k.wire = int32(len(b)), int32(len(frame)+s.p.Framing) //nolint:gosec // a packet's
 	k.control = k.Opcode == rocev2.Acknowledge || k.Opcode == rocev2.CNP
-	return err == nil && k.src >= 0 && k.dst >= 0
+	if err != nil || k.src < 0 || k.dst < 0 {
+		return false
+	}
+	k.flow = s.flowOf(k.src, k.dst, k.sport)
+	return true
 }

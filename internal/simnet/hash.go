@@ -1,22 +1,25 @@
 package simnet
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
-// hash is what chooses among equal paths of a packet at a switch: that of the P4 program (p4src/flow.p4), which takes
-// CRC-16 of it.
-func (s *Sim) hash(n *node, k *packet) int {
-	var b [13]byte
-	*(*[4]byte)(b[0:]) = s.nodes[k.src].addr
-	*(*[4]byte)(b[4:]) = s.nodes[k.dst].addr
-	b[8] = rocev2.ProtocolUDP
-	binary.BigEndian.PutUint16(b[9:], k.sport)
-	binary.BigEndian.PutUint16(b[11:], rocev2.UDPPort)
-	h := crc32.ChecksumIEEE(b[:]) ^ n.seed
+// flowOf is the CRC of what makes a flow, as in p4src/flow.p4: addresses, protocol, ports.
+func (s *Sim) flowOf(src, dst int32, sport uint16) uint32 {
+	a, b := &s.nodes[src].addr, &s.nodes[dst].addr
+	sum := ^uint32(0)
+	for _, x := range [...]byte{a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], rocev2.ProtocolUDP,
+		byte(sport >> 8), byte(sport), rocev2.UDPPort >> 8, rocev2.UDPPort & 0xff} { //nolint:gosec // its halves
+		sum = crc32.IEEETable[byte(sum)^x] ^ sum>>8
+	}
+	return ^sum
+}
+
+// hash is what chooses among equal paths of a packet at a switch, as in the P4 program.
+func (n *node) hash(k *packet) int {
+	h := k.flow ^ n.seed
 	h ^= h >> 16
 	h *= 0x85ebca6b
 	h ^= h >> 13

@@ -6,8 +6,15 @@ import "time"
 // called again.
 func (s *Sim) Run(until time.Duration) {
 	s.end = until.Nanoseconds() * perNano
-	for len(s.events.list) > 0 && s.events.list[0].at <= s.end {
-		e := s.events.pop()
+	for {
+		q := &s.events
+		if len(q.list) == 0 || len(s.later.list) > 0 && s.later.list[0].before(&q.list[0]) {
+			q = &s.later
+		}
+		if len(q.list) == 0 || q.list[0].at > s.end {
+			break
+		}
+		e := q.pop()
 		s.now = e.at
 		s.counts.Events++
 		switch e.kind {

@@ -32,14 +32,14 @@ func (s *Sim) route(sw int32, k *packet) int32 {
 	case 1:
 		return ports[0]
 	}
-	return ports[s.hash(n, k)%len(ports)]
+	return ports[n.hash(k)%len(ports)]
 }
 
 // replicate makes the copies that a step's rules are for.
 func (s *Sim) replicate(sw, i int32, st *step) {
 	copies := st.groups[0]
 	if n := len(st.groups); n > 1 {
-		copies = st.groups[s.hash(&s.nodes[sw], &s.packets.list[i])%n]
+		copies = st.groups[s.nodes[sw].hash(&s.packets.list[i])%n]
 	}
 	for c := range copies {
 		to := &copies[c]
@@ -60,6 +60,7 @@ func (s *Sim) replicate(sw, i int32, st *step) {
 				k.sport ^= to.region
 			}
 		}
+		k.flow = s.flowOf(k.src, k.dst, k.sport)
 		s.enqueue(to.port, j)
 	}
 }
@@ -194,6 +195,7 @@ func (s *Sim) merge(sw int32, k *packet) bool {
 		return false
 	}
 	k.src, k.DestQP = g.address, g.senderQPN
+	k.flow = s.flowOf(k.src, k.dst, k.sport)
 	if !a.CNP {
 		k.PSN, k.AETH = a.PSN, rocev2.AETH{Syndrome: a.Syndrome, MSN: a.MSN}
 	}

@@ -213,8 +213,8 @@ func drawParams(rng *rand.Rand) simnet.Params {
 	p.Framing, p.PFC, p.Buffer = 0, false, 1<<30
 	p.MTU = []int{256, 1024, 4096}[rng.IntN(3)]
 	p.AckEvery, p.Timeout = 1+rng.IntN(16), 6
-	p.KMin = rng.IntN(10_000)
-	p.KMax, p.PMax = p.KMin+1+rng.IntN(20_000), 0
+	p.KMax, p.PMax = (1+rng.IntN(20))*(p.MTU+58), 0 // so many full packets
+	p.KMin = rng.IntN(p.KMax)
 	p.CNPGap = time.Duration(rng.IntN(3)) * 20 * time.Microsecond
 	p.Late = rng.IntN(2) == 0
 	return p
@@ -372,7 +372,9 @@ func (s *Switch) installStep(index int, g bifurcation.Group, st *bifurcation.Swi
 		for _, r := range group {
 			replicas = append(replicas, pre.Replica{Port: uint16(r.Port), Instance: r.RID})
 		}
-		slices.SortFunc(replicas, func(a, b pre.Replica) int { return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Instance, b.Instance)) })
+		slices.SortFunc(replicas, func(a, b pre.Replica) int {
+			return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Instance, b.Instance))
+		})
 		if err := s.PRE.InsertGroup(uint32(first+k), replicas); err != nil {
 			panic(err)
 		}

@@ -1,11 +1,13 @@
 package figures
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/mcrdma/mcrdma/internal/simnet"
 	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
 )
 
@@ -129,4 +131,25 @@ func TestRacksApart(t *testing.T) {
 		t.Fatal(w.err)
 	}
 	near(t, "share of the line", share[0], 1, 0.02)
+}
+
+// TestNoAllocations: packets cost no allocation where there are equal paths, either.
+func TestNoAllocations(t *testing.T) {
+	topo, err := FatTree(3, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := simnet.New(topo, fatTree(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Sim: s}
+	for i := range 9 {
+		unending(w.group(fmt.Sprint("h", i), fmt.Sprint("h", 9+i), fmt.Sprint("h", 18+i), fmt.Sprint("h", 27+i)))
+		unending(w.connect(fmt.Sprint("h", 36+i), fmt.Sprint("h", 45+i%3)))
+	}
+	w.Run(3 * time.Millisecond)
+	if n := testing.AllocsPerRun(5, func() { w.Run(w.Now() + 100*time.Microsecond) }); n != 0 || w.err != nil {
+		t.Errorf("%v allocations in 100 µs; %v", n, w.err)
+	}
 }
