@@ -71,7 +71,7 @@ func (q *events) pop() event {
 		if least >= len(l) {
 			break
 		}
-		for j := least + 1; j < min(least+4, len(l)); j++ {
+		for j, end := least+1, min(least+4, len(l)); j < end; j++ {
 			if l[j].before(&l[least]) {
 				least = j
 			}
