@@ -4,7 +4,7 @@
 //
 // # How it works
 //
-// A [Sim] has one heap of events in virtual time, in picoseconds. The same seed gives the same
+// A [Sim] has events in virtual time, in picoseconds, in a heap, and timers that are not soon in another. The same seed gives the same
 // run. A host pulls packets out of its queue pairs one at a time, in turns, whenever its link is
 // free. A switch keeps each packet until all of it has arrived, chooses among equal paths by
 // a hash of addresses and source port, copies a group's packets by the rules that [bifurcation.Plan]

@@ -1,9 +1,11 @@
 package simnet
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +20,10 @@ type node struct {
 	*topology.Node
 	ports  []int32
 	routes [][]int32 // of a switch: the ports to a host, by the host's index
-	seed   uint64    // of its hash
+	seed   uint32    // of its hash
+	addr   [4]byte   // of a host
+	form   Switch    // of a switch that is not this package's
+	wakes  int64     // when it is to be called; 0: it has nothing to do
 	used   int       // bytes that wait in it
 	room   int       // bytes of its buffer that are no headroom
 	ready  []int32   // of a host: the endpoints that may have something to send, in turns
@@ -67,6 +72,7 @@ type Sim struct {
 	now     int64 // picoseconds
 	end     int64
 	events  events
+	later   events // timers of endpoints that are not soon, mostly of many that do nothing: not to be in the way
 	rng     *rand.Rand
 	nodes   []node
 	ports   []port
@@ -78,6 +84,8 @@ type Sim struct {
 	fabric  *fabric
 	counts  Counts
 	flows   uint16 // source ports given out
+	watch   func(*Seen)
+	frames  map[int32][]byte // of packets that come from switches that are not this package's
 }
 
 // Counts are sums over the whole simulation.
@@ -85,6 +93,7 @@ type Counts struct {
 	Events     uint64 // that were handled
 	Delivered  uint64 // packets to hosts
 	Stray      uint64 // packets that no endpoint or rule was for
+	Damaged    uint64 // packets to hosts whose ICRC was wrong
 	Absorbed   uint64 // answers that merging did not pass on
 	Marked     uint64 // packets
 	Dropped    uint64 // packets that found no room
@@ -104,7 +113,10 @@ func New(t *topology.Topology, p Params, seed uint64) (*Sim, error) {
 	index := map[*topology.Node]int32{}
 	for i, n := range t.Nodes() {
 		index[n] = int32(i)
-		s.nodes = append(s.nodes, node{Node: n, seed: mix(seed<<16 + uint64(i) + 1)})
+		s.nodes = append(s.nodes, node{Node: n, seed: uint32(mix(seed<<16 + uint64(i) + 1))}) //nolint:gosec // half of it
+		if n.Switch == nil {
+			s.nodes[i].addr = n.Address.As4()
+		}
 	}
 	for l, link := range t.Links {
 		a, b := index[t.Node(link.A.Node)], index[t.Node(link.B.Node)]
@@ -144,7 +156,7 @@ func (s *Sim) headroom(p *port) int {
 		return 0
 	}
 	back := &s.ports[p.peer]
-	return int(float64(2*back.delay)/back.perByte) + 3*(s.p.MTU+Overhead)
+	return int(float64(2*back.delay)/back.perByte) + 3*(s.p.MTU+s.p.Overhead())
 }
 
 // A fabric is the topology as the bifurcation sees it. Next hops are numbered as ports are.
@@ -183,6 +195,7 @@ func newFabric(s *Sim, t *topology.Topology) *fabric {
 				number, _ := strconv.ParseUint(hop.Port, 10, 32) // the topology has made it of a number
 				n.routes[dst] = append(n.routes[dst], at[topology.End{Node: n.Name, Port: uint32(number)}])
 			}
+			slices.SortFunc(n.routes[dst], func(a, b int32) int { return cmp.Compare(s.ports[a].number, s.ports[b].number) })
 		}
 	}
 	return f
@@ -320,9 +333,4 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// hash is that of a flow at a switch.
-func (n *node) hash(p *packet) uint64 {
-	return mix(n.seed ^ uint64(uint32(p.src))<<40 ^ uint64(uint32(p.dst))<<16 ^ uint64(p.sport)) //nolint:gosec // bits are all that matters
 }

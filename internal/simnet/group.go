@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -37,8 +38,11 @@ type step struct {
 type replica struct {
 	port, dst int32
 	qpn       rocev2.QPN
-	neutral   uint16
 	last      bool
+	offset    uint64 // of its region, for the first packet of a WRITE
+	rkey      uint32
+	neutral   uint16 // what the constants that keep the ICRC do to the source port
+	region    uint16 // likewise that of the region
 }
 
 // Group makes a multicast group of hosts. Errors are those of bifurcation.Plan: the fabric cannot have it.
@@ -52,7 +56,11 @@ func (s *Sim) Group(sender int, receivers ...int) (*Group, error) {
 		e := s.endpoint(int32(r), g.sender, id, sport) //nolint:gosec // likewise
 		g.Receivers = append(g.Receivers, e)
 		g.members = append(g.members, e.host)
-		b.Receivers = append(b.Receivers, bifurcation.Receiver{Addr: s.nodes[r].Address, QPN: uint32(e.cfg.LocalQPN)})
+		region := bifurcation.Region{Length: 1 << 40, ReceiverRKey: uint32(e.cfg.LocalQPN)} // of a sender that writes to 0 with key 0
+		if !s.p.Late {
+			region.ReceiverVA = uint64(e.cfg.LocalQPN) << 40
+		}
+		b.Receivers = append(b.Receivers, bifurcation.Receiver{Addr: s.nodes[r].Address, QPN: uint32(e.cfg.LocalQPN), Regions: []bifurcation.Region{region}})
 	}
 	if len(g.members) > 0 {
 		g.address = g.members[0]
@@ -82,14 +90,25 @@ func (s *Sim) Group(sender int, receivers ...int) (*Group, error) {
 // compile resolves a step's rules to ports.
 func (s *Sim) compile(st *bifurcation.SwitchStep, g bifurcation.Group) step {
 	sw := s.fabric.sw[st.At]
-	st.Rules.Neutralize(st.Dst, g.ID, neutral)
+	if s.p.Late {
+		st.Rules.Neutralize(st.Dst, g.ID, neutral)
+	}
 	out := step{sw: sw, dst: s.fabric.host[st.Dst]}
 	for _, group := range st.Rules.PREGroups {
+		slices.SortFunc(group, func(a, b bifurcation.Replica) int {
+			return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.RID, b.RID))
+		}) // as switches are told
 		var copies []replica
 		for _, r := range group {
 			w := st.Rules.Rewrites[r.RID-1]
-			copies = append(copies, replica{port: s.fabric.port(sw, r.Port), dst: s.fabric.host[w.Dst], qpn: rocev2.QPN(w.QPN),
-				neutral: rocev2.Neutral(w.Neutral).SrcPort(), last: w.Last})
+			c := replica{port: s.fabric.port(sw, r.Port), dst: s.fabric.host[w.Dst], qpn: rocev2.QPN(w.QPN),
+				neutral: rocev2.Neutral(w.Neutral).SrcPort(), last: w.Last}
+			for _, t := range st.Rules.Translations {
+				if t.RID == r.RID {
+					c.offset, c.rkey, c.region = t.Offset, t.NewRKey, rocev2.Neutral(t.Neutral).SrcPort()
+				}
+			}
+			copies = append(copies, c)
 		}
 		out.groups = append(out.groups, copies)
 	}

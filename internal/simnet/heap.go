@@ -10,18 +10,32 @@ const (
 	far                  // … later
 	pause                // port a may not send data, or may again if b is 0
 	callback             // of handler a, with b
+	wake                 // of switch a, which is not this package's
 )
 
-// An event is something that happens at a time; of several at one time, in the order in which
-// they were added.
+// An event is something that happens at a time; of several at one time, in the order of their ranks.
 type event struct {
 	at   int64 // picoseconds
-	seq  uint64
+	rank uint64
 	kind kind
 	a, b int32
 }
 
-func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.rank < o.rank }
+
+// rankOf orders what happens at one time: by kind, then by port or endpoint, so that the order in which events
+// were added has no part in it. Of what is left, the first that was added comes first.
+func rankOf(k kind, a int32, seq uint64) uint64 {
+	switch k {
+	case free, wake:
+		return uint64(a) //nolint:gosec // an index; one of a port, or of a switch that has no other
+	case arrive:
+		return 1<<60 | uint64(a) //nolint:gosec // likewise
+	case near, far:
+		return 2<<60 | uint64(a)<<8 | uint64(k) //nolint:gosec // likewise
+	}
+	return 3<<60 | seq
+}
 
 // An events is a heap in which each element has four below it: fewer levels than two.
 type events struct {
@@ -31,7 +45,7 @@ type events struct {
 
 func (q *events) push(at int64, k kind, a, b int32) {
 	q.seq++
-	e := event{at: at, seq: q.seq, kind: k, a: a, b: b}
+	e := event{at: at, rank: rankOf(k, a, q.seq), kind: k, a: a, b: b}
 	q.list = append(q.list, e)
 	l := q.list
 	i := len(l) - 1
@@ -57,7 +71,7 @@ func (q *events) pop() event {
 		if least >= len(l) {
 			break
 		}
-		for j := least + 1; j < min(least+4, len(l)); j++ {
+		for j, end := least+1, min(least+4, len(l)); j < end; j++ {
 			if l[j].before(&l[least]) {
 				least = j
 			}

@@ -30,6 +30,7 @@ type Endpoint struct {
 	host   int32
 	peer   int32 // the host that packets are addressed to, and come from
 	sport  uint16
+	flow   uint32
 	queued bool  // it is among those of its host that may have something to send
 	held   int32 // a packet that waits for the end of a pause
 	near   int64 // when its timers expire; 0: not
@@ -49,7 +50,7 @@ type request struct {
 
 // endpoint adds a queue pair to a host.
 func (s *Sim) endpoint(host, peer int32, remote rocev2.QPN, sport uint16) *Endpoint {
-	e := &Endpoint{s: s, id: int32(len(s.ends)), host: host, peer: peer, held: none, sport: sport} //nolint:gosec // memory ends before
+	e := &Endpoint{s: s, id: int32(len(s.ends)), host: host, peer: peer, held: none, sport: sport, flow: s.flowOf(host, peer, sport)} //nolint:gosec // memory ends before
 	cc := s.p.CC
 	cc.LineRate = s.p.HostRate
 	e.cfg = rc.Config{LocalQPN: rocev2.QPN(e.id + firstQPN), RemoteQPN: remote, PathMTU: s.p.MTU, Window: s.p.Window, AckEvery: s.p.AckEvery,
@@ -108,7 +109,7 @@ func (s *Sim) Delay(from, to int) time.Duration {
 	var sum int64
 	for at := s.nodes[from].ports[0]; ; {
 		p := &s.ports[at]
-		sum += p.delay + int64((64+Overhead)*p.perByte)
+		sum += p.delay + int64(float64(64+s.p.Overhead())*p.perByte)
 		next := s.ports[p.peer].node
 		if next == int32(to) || len(s.nodes[next].routes) == 0 || len(s.nodes[next].routes[to]) == 0 { //nolint:gosec // an index
 			return time.Duration(sum / perNano)
@@ -213,8 +214,8 @@ func (e *Endpoint) next() int32 {
 		return none
 	}
 	i := s.packets.take()
-	s.packets.list[i] = packet{Headers: out.Headers, src: e.host, dst: e.peer, sport: e.sport, in: none,
-		payload: int32(out.PayloadLen), wire: int32(out.Len() + out.PayloadLen + int(out.Pad) + Overhead), //nolint:gosec // a packet's
+	s.packets.list[i] = packet{Headers: out.Headers, src: e.host, dst: e.peer, flow: e.flow, sport: e.sport, in: none,
+		payload: int32(out.PayloadLen), wire: int32(out.Len() + out.PayloadLen + int(out.Pad) + s.p.Overhead()), //nolint:gosec // a packet's
 		control: out.Opcode == rocev2.Acknowledge || out.Opcode == rocev2.CNP}
 	return i
 }
@@ -233,7 +234,7 @@ func (e *Endpoint) arm() {
 		e.s.events.push(at, near, e.id, 0)
 	default:
 		e.far = at
-		e.s.events.push(at, far, e.id, 0)
+		e.s.later.push(at, far, e.id, 0)
 	}
 }
 

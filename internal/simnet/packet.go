@@ -2,18 +2,15 @@ package simnet
 
 import "github.com/mcrdma/mcrdma/pkg/rocev2"
 
-// Overhead is what a packet has on the wire beyond transport headers and payload: ICRC, UDP, IPv4,
-// Ethernet with FCS, preamble and gap.
-const Overhead = 4 + 8 + 20 + 18 + 20
-
 // A packet is one on its way.
 type packet struct {
 	rocev2.Headers
-	src, dst int32 // hosts
-	payload  int32 // bytes
-	wire     int32 // bytes
-	next     int32 // in its queue, or among the unused
-	in       int32 // the port that it came by
+	src, dst int32  // hosts
+	payload  int32  // bytes
+	wire     int32  // bytes
+	next     int32  // in its queue, or among the unused
+	in       int32  // the port that it came by
+	flow     uint32 // CRC of addresses and ports
 	sport    uint16
 	control  bool
 	ce       bool

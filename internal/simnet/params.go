@@ -8,6 +8,7 @@ import (
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 	"github.com/mcrdma/mcrdma/pkg/qp/rc"
+	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // ErrParams is what errors about parameters wrap.
@@ -18,6 +19,7 @@ type Params struct {
 	HostRate, FabricRate   float64       // bits a second of links at hosts, and between switches
 	HostDelay, FabricDelay time.Duration // from one end of such a link to the other
 
+	Framing  int   // bytes that a frame takes of a link beside itself: FCS, preamble and gap
 	MTU      int   // payload of a packet, as of a queue pair: 256 to 4096
 	Window   int   // packets that a queue pair has under way at most; NICs have no such limit
 	AckEvery int   // packets after which a queue pair asks for an acknowledgement
@@ -42,11 +44,16 @@ type Params struct {
 func Defaults() Params {
 	return Params{
 		HostRate: 100e9, FabricRate: 100e9, HostDelay: 500 * time.Nanosecond, FabricDelay: 500 * time.Nanosecond,
-		MTU: 4096, Window: 1 << 14, AckEvery: 16, Timeout: 14, Retries: 7,
+		Framing: 4 + 20, MTU: 4096, Window: 1 << 14, AckEvery: 16, Timeout: 14, Retries: 7,
 		Buffer: 12 << 20, PFC: true, PFCShift: 3,
 		KMin: 50_000, KMax: 500_000, PMax: 0.01,
 		CC: rc.CCParams{Burst: 1}, // hosts' timers are exact
 	}
+}
+
+// Overhead is what a packet takes of a link beyond transport headers and payload: ICRC, UDP, IPv4, Ethernet, framing.
+func (p *Params) Overhead() int {
+	return rocev2.ICRCLen + rocev2.UDPLen + rocev2.IPv4Len + rocev2.EthernetLen + p.Framing
 }
 
 // check says what is impossible.
@@ -59,6 +66,8 @@ func (p *Params) check() error {
 		return fmt.Errorf("%w: rates of %g and %g b/s; want 1 Mb/s to 10 Tb/s", ErrParams, p.HostRate, p.FabricRate)
 	case !delay(p.HostDelay) || !delay(p.FabricDelay):
 		return fmt.Errorf("%w: delays of %v and %v; want 0 to 1s", ErrParams, p.HostDelay, p.FabricDelay)
+	case p.Framing < 0 || p.Framing > 1000:
+		return fmt.Errorf("%w: framing of %d bytes; want 0 to 1000", ErrParams, p.Framing)
 	case !mtu:
 		return fmt.Errorf("%w: MTU of %d; want 256, 512, 1024, 2048 or 4096", ErrParams, p.MTU)
 	case p.Window < 4 || p.Window > 1<<20 || p.AckEvery < 1 || p.AckEvery > p.Window:

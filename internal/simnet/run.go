@@ -6,8 +6,15 @@ import "time"
 // called again.
 func (s *Sim) Run(until time.Duration) {
 	s.end = until.Nanoseconds() * perNano
-	for len(s.events.list) > 0 && s.events.list[0].at <= s.end {
-		e := s.events.pop()
+	for {
+		q := &s.events
+		if len(q.list) == 0 || len(s.later.list) > 0 && s.later.list[0].before(&q.list[0]) {
+			q = &s.later
+		}
+		if len(q.list) == 0 || q.list[0].at > s.end {
+			break
+		}
+		e := q.pop()
 		s.now = e.at
 		s.counts.Events++
 		switch e.kind {
@@ -19,6 +26,8 @@ func (s *Sim) Run(until time.Duration) {
 			s.expired(s.ends[e.a], e.kind)
 		case pause:
 			s.pauseArrived(e.a, e.b != 0)
+		case wake:
+			s.woken(e.a)
 		case callback:
 			s.timers[e.a](s.Now(), int(e.b))
 		}
@@ -34,12 +43,22 @@ func (s *Sim) arrived(at, i int32) {
 	if from := &s.ports[p.peer]; from.loss > 0 && s.rng.Float64() < from.loss {
 		from.stats.Lost++
 		s.counts.Lost++
+		delete(s.frames, i)
 		s.packets.give(i)
 		return
 	}
-	if n := &s.nodes[p.node]; n.Switch == nil {
+	n := &s.nodes[p.node]
+	switch {
+	case n.form != nil:
+		s.handOver(p, i)
+	case n.Switch == nil:
+		if s.frames != nil && !s.intact(i) {
+			s.counts.Damaged++
+			s.packets.give(i)
+			return
+		}
 		s.received(p.node, i)
-	} else {
+	default:
 		s.packets.list[i].in = at
 		s.forward(p.node, i)
 	}

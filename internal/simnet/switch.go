@@ -1,6 +1,8 @@
 package simnet
 
 import (
+	"time"
+
 	"github.com/mcrdma/mcrdma/pkg/ackmerge"
 	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
@@ -30,13 +32,13 @@ func (s *Sim) route(sw int32, k *packet) int32 {
 	case 1:
 		return ports[0]
 	}
-	return ports[n.hash(k)%uint64(len(ports))]
+	return ports[n.hash(k)%len(ports)]
 }
 
 // replicate makes the copies that a step's rules are for.
 func (s *Sim) replicate(sw, i int32, st *step) {
 	copies := st.groups[0]
-	if n := uint64(len(st.groups)); n > 1 {
+	if n := len(st.groups); n > 1 {
 		copies = st.groups[s.nodes[sw].hash(&s.packets.list[i])%n]
 	}
 	for c := range copies {
@@ -49,12 +51,16 @@ func (s *Sim) replicate(sw, i int32, st *step) {
 		}
 		k := &s.packets.list[j]
 		k.dst = to.dst
+		k.sport ^= to.neutral // what keeps its ICRC
 		if to.last {
 			k.DestQP = to.qpn
+			if k.Opcode.HasRETH() {
+				k.RETH.VA += to.offset
+				k.RETH.RKey = to.rkey
+				k.sport ^= to.region
+			}
 		}
-		if s.p.Late {
-			k.sport ^= to.neutral // what keeps its ICRC
-		}
+		k.flow = s.flowOf(k.src, k.dst, k.sport)
 		s.enqueue(to.port, j)
 	}
 }
@@ -154,8 +160,8 @@ func (s *Sim) serve(at int32) {
 		return
 	}
 	i := p.data.pop(&s.packets)
-	if s.marks(p.data.bytes) {
-		s.packets.list[i].ce = true
+	if k := &s.packets.list[i]; k.Opcode.HasPayload() && s.marks(p.data.bytes) { // others are sent as not ECN-capable
+		k.ce = true
 		p.stats.Marked++
 		s.counts.Marked++
 	}
@@ -164,11 +170,13 @@ func (s *Sim) serve(at int32) {
 
 // marks decides whether a packet is marked that leaves so many bytes behind it.
 func (s *Sim) marks(behind int) bool {
-	if s.p.KMax == 0 || behind <= s.p.KMin {
+	switch {
+	case s.p.KMax == 0 || behind <= s.p.KMin:
 		return false
-	}
-	if behind >= s.p.KMax {
+	case behind >= s.p.KMax:
 		return true
+	case s.p.PMax == 0:
+		return false
 	}
 	return s.rng.Float64() < s.p.PMax*float64(behind-s.p.KMin)/float64(s.p.KMax-s.p.KMin)
 }
@@ -180,13 +188,14 @@ func (s *Sim) merge(sw int32, k *packet) bool {
 		return true
 	}
 	a := ackmerge.Answer{Member: g.member(k.src), CNP: k.Opcode == rocev2.CNP, Syndrome: k.AETH.Syndrome, PSN: k.PSN, MSN: k.AETH.MSN}
-	a, v := ackmerge.Merge(&g.merge, &g.state, a, s.Now())
+	a, v := ackmerge.Merge(&g.merge, &g.state, a, s.Now().Truncate(time.Microsecond)) // a switch's clock
 	g.Verdicts[v]++
 	if v != ackmerge.Pass {
 		s.counts.Absorbed++
 		return false
 	}
 	k.src, k.DestQP = g.address, g.senderQPN
+	k.flow = s.flowOf(k.src, k.dst, k.sport)
 	if !a.CNP {
 		k.PSN, k.AETH = a.PSN, rocev2.AETH{Syndrome: a.Syndrome, MSN: a.MSN}
 	}

@@ -64,7 +64,10 @@
 //
 // A branch leaves by each of its representative's next hops, for some of the flows.
 // The switch has several PRE groups and the flow's hash takes one of them; in group
-// number k a branch of w next hops uses number k mod w, in ascending order. Branches
+// number k a branch of w next hops uses number (k+s) mod w, in ascending order, where
+// s keeps its copies from the ports of earlier branches' copies as far as it can: racks
+// behind a switch that only routes are branches of their own by the same next hops, and
+// their copies, with the same s, would share one link. Branches
 // of different widths are all spread evenly if the number of groups is a multiple
 // of each width, so the least common multiple is taken. Where that exceeds the limit
 // ([DefaultMaxPREGroups]), it is the number within the limit that uses all paths and

@@ -3,6 +3,7 @@ package bifurcation
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 )
@@ -256,8 +257,9 @@ func rules(req Request, branches []branch, of []int) Rules {
 	for b := range branches {
 		first := &req.Receivers[slices.Index(of, b)]
 		last := branches[b].last
+		shift := apart(out.PREGroups, b, hops[b])
 		for k := range groups {
-			w := k % width[b]
+			w := (k + shift) % width[b]
 			out.PREGroups[k][b] = Replica{RID: rid + uint16(w), Port: hops[b][w].Port}
 		}
 		for _, hop := range hops[b] {
@@ -271,6 +273,26 @@ func rules(req Request, branches []branch, of []int) Rules {
 		}
 	}
 	return out
+}
+
+// apart returns by how much branch b counts its next hops ahead of the PRE groups' numbers, so that
+// the fewest of a packet's copies leave by a port that an earlier branch's copy leaves by.
+func apart(groups [][]Replica, b int, hops []Hop) (shift int) {
+	least := math.MaxInt
+	for s := 0; s < len(hops) && least > 0; s++ {
+		shared := 0
+		for k, group := range groups {
+			for _, r := range group[:b] {
+				if r.Port == hops[(k+s)%len(hops)].Port {
+					shared++
+				}
+			}
+		}
+		if shared < least {
+			least, shift = shared, s
+		}
+	}
+	return shift
 }
 
 func translate(to []Translation, rid uint16, regions []Region) []Translation {

@@ -2,6 +2,7 @@ package bifurcation
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -163,6 +164,42 @@ func TestStepWhole(t *testing.T) {
 	}
 	if !slices.Equal(wide.Hops, hops(4, 3, 4)) || !slices.Equal(wide.Next, []Switch{"y", "x"}) {
 		t.Error("a route was changed")
+	}
+}
+
+// TestStepApart: racks behind a switch that only routes are branches of their own, by the same equal
+// paths. No two copies of a packet share one while others are free, and each path gets each
+// branch's share of the flows.
+func TestStepApart(t *testing.T) {
+	for _, c := range []struct{ racks, paths int }{{2, 2}, {3, 4}, {4, 4}, {5, 4}, {6, 4}, {16, 4}, {3, 2}, {7, 16}} {
+		m := map[netip.Addr]Route{addr(2): {Hops: hops(99), Direct: true}} // in the sender's rack
+		for i := range c.racks - 1 {
+			r := Route{Next: []Switch{Switch(fmt.Sprint("tor", i))}}
+			for p := range c.paths {
+				r.Hops = append(r.Hops, hops(uint16(p+1))...)
+			}
+			m[addr(3+i)] = r
+		}
+		got, err := Step(request(c.racks), routes(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flows := map[uint16]int{} // by copy
+		for k, group := range got.Rules.PREGroups {
+			copies := map[uint32]int{}
+			for _, r := range group {
+				flows[r.RID]++
+				copies[r.Port]++
+				if want := (c.racks - 2 + c.paths) / c.paths; copies[r.Port] > want {
+					t.Errorf("%+v: of group %d, %d copies leave by port %d, want %d", c, k, copies[r.Port], r.Port, want)
+				}
+			}
+		}
+		for rid, n := range flows {
+			if rid > 1 && n != 1 {
+				t.Errorf("%+v: copy %d is in %d PRE groups", c, rid, n)
+			}
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (w *world) group(from string, to ...string) *simnet.Endpoint {
 
 // most is the payload that a link of a rate carries, in bits a second.
 func most(p simnet.Params) float64 {
-	return p.HostRate * float64(p.MTU) / float64(p.MTU+simnet.Overhead)
+	return p.HostRate * float64(p.MTU) / float64(p.MTU+p.Overhead())
 }
 
 // between lets the simulation run until a time, and returns what flows then get until another, as a share of what

@@ -1,10 +1,13 @@
 package figures
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/mcrdma/mcrdma/internal/simnet"
 	"github.com/mcrdma/mcrdma/internal/simnet/replicate"
 )
 
@@ -113,5 +116,40 @@ func TestFabrics(t *testing.T) {
 		if hops := topo.HopsTo(tor, topo.Node("h53"), nil); len(hops) != 3 {
 			t.Errorf("%d racks in a pod: %d next hops to another pod, want 3", racks, len(hops))
 		}
+	}
+}
+
+// TestRacksApart: copies to three racks behind a switch that only routes leave by three of the four links to it,
+// so that the group gets the line.
+func TestRacksApart(t *testing.T) {
+	w, err := newTestbed(testbed(), 4, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := w.between(time.Millisecond, 3*time.Millisecond, unending(w.group("A1", "C1", "A2", "C2")))
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	near(t, "share of the line", share[0], 1, 0.02)
+}
+
+// TestNoAllocations: packets cost no allocation where there are equal paths, either.
+func TestNoAllocations(t *testing.T) {
+	topo, err := FatTree(3, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := simnet.New(topo, fatTree(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Sim: s}
+	for i := range 9 {
+		unending(w.group(fmt.Sprint("h", i), fmt.Sprint("h", 9+i), fmt.Sprint("h", 18+i), fmt.Sprint("h", 27+i)))
+		unending(w.connect(fmt.Sprint("h", 36+i), fmt.Sprint("h", 45+i%3)))
+	}
+	w.Run(3 * time.Millisecond)
+	if n := testing.AllocsPerRun(5, func() { w.Run(w.Now() + 100*time.Microsecond) }); n != 0 || w.err != nil {
+		t.Errorf("%v allocations in 100 µs; %v", n, w.err)
 	}
 }
