@@ -7,12 +7,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 )
 
-// adopted is where routes led on the switch that was read back.
-type adopted struct {
-	keys  []hopKey
-	agent bool
-}
-
 // Adopt takes over from a switch that was read back: the numbers of next hops and
 // ECMP groups; hosts, which are asked soon whether they are still there; and until
 // Settled the routes, and the MACs of neighbors whose hellos were not heard yet.
@@ -121,27 +115,4 @@ func (t *Table) adoptHost(s *switchspec.State, p netip.Prefix, a *adopted) bool 
 		t.hosts[h.Addr] = &host{Host: h}
 	}
 	return true
-}
-
-// adoptedWay is where an adopted route leads now: by the same ports, as far as they are
-// usable, to the neighbor that is there now.
-func (t *Table) adoptedWay(a *adopted) *way {
-	if a.agent {
-		return hostsWay
-	}
-	var keys []hopKey
-	for _, k := range a.keys {
-		p := t.ports[k.port]
-		if p == nil || !p.usable() {
-			continue
-		}
-		k.src = p.MAC
-		if m := p.mac(); m != (switchspec.MAC{}) && !p.presumed() {
-			k.dst = m
-		}
-		if unicastMAC(k.dst) && !t.ownMACs[k.dst] {
-			keys = append(keys, k)
-		}
-	}
-	return t.way(keys)
 }

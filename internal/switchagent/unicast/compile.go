@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/routing"
@@ -145,6 +144,35 @@ func (t *Table) best(p prefix) *way {
 	return nil
 }
 
+// adopted is where routes led on the switch that was read back.
+type adopted struct {
+	keys  []hopKey
+	agent bool
+}
+
+// adoptedWay is where an adopted route leads now: by the same ports, as far as they are
+// usable, to the neighbor that is there now.
+func (t *Table) adoptedWay(a *adopted) *way {
+	if a.agent {
+		return hostsWay
+	}
+	var keys []hopKey
+	for _, k := range a.keys {
+		p := t.ports[k.port]
+		if p == nil || !p.usable() {
+			continue
+		}
+		k.src = p.MAC
+		if m := p.mac(); m != (switchspec.MAC{}) && !p.presumed() {
+			k.dst = m
+		}
+		if unicastMAC(k.dst) && !t.ownMACs[k.dst] {
+			keys = append(keys, k)
+		}
+	}
+	return t.way(keys)
+}
+
 // limit leaves out routes of the longest prefixes if the switch has no room for all.
 func (t *Table) limit(next map[prefix]*way) {
 	over := -MaxRoutes
@@ -241,89 +269,4 @@ func (t *Table) resolvePort(s *set, h routing.NextHop, p *port, keys []hopKey) [
 		keys = append(keys, hopKey{p.Number, p.MAC, mac})
 	}
 	return keys
-}
-
-// usable says whether packets may leave by the port.
-func (p *port) usable() bool { return !p.routed() || !p.Hello || p.state == linkUp || p.presumed() }
-
-// presumed says whether a link is taken to be as it was on the switch that was
-// adopted.
-func (p *port) presumed() bool {
-	return p.Hello && p.state == linkUnknown && p.assumed != switchspec.MAC{}
-}
-
-// mac is the neighboring switch's, as far as the link tells; else zero.
-func (p *port) mac() switchspec.MAC {
-	for _, m := range []switchspec.MAC{p.peer, p.assumed, p.PeerMAC} {
-		if p.routed() && m != (switchspec.MAC{}) {
-			return m
-		}
-	}
-	return switchspec.MAC{}
-}
-
-func (t *Table) inOwn(p netip.Prefix) bool {
-	return slices.ContainsFunc(t.cfg.Prefixes, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
-}
-
-func (t *Table) ownPrefix(a netip.Addr) bool { return t.inOwn(netip.PrefixFrom(a, a.BitLen())) }
-
-func (s *set) problem(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Sprintf(format, args...))
-}
-
-// problems counts routes by what is wrong with them.
-type problems map[string]problem
-
-type problem struct {
-	routes int
-	first  prefix
-}
-
-// none stands for a prefix where the problem is not of a single route.
-const none = ^prefix(0)
-
-// maxProblems is how many Problems lists.
-const maxProblems = 50
-
-func (p problems) add(cause string, at prefix) {
-	q, ok := p[cause]
-	if !ok || at < q.first {
-		q.first = at
-	}
-	q.routes++
-	p[cause] = q
-}
-
-// Problems describes what keeps routes from being as the source has them, except
-// for links that are down. It is empty if all is well.
-func (t *Table) Problems() []string {
-	t.compile()
-	all := problems{}
-	maps.Copy(all, t.limits)
-	for p, s := range t.routes {
-		t.resolveSet(s)
-		for _, cause := range s.problems {
-			all.add(cause, p)
-		}
-		if s.local && !t.inOwn(p.netip()) {
-			all.add("the MAC of a next hop at a host port is not known", p)
-		}
-	}
-	var list []string
-	for cause, p := range all {
-		switch {
-		case p.first == none:
-			list = append(list, cause)
-		case p.routes == 1:
-			list = append(list, fmt.Sprintf("%s (route %v)", cause, p.first.netip()))
-		default:
-			list = append(list, fmt.Sprintf("%s (%d routes, %v for one)", cause, p.routes, p.first.netip()))
-		}
-	}
-	slices.Sort(list)
-	if more := len(list) - maxProblems; more > 0 {
-		list = append(list[:maxProblems], fmt.Sprintf("and %d more", more))
-	}
-	return list
 }

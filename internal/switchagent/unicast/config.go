@@ -77,26 +77,6 @@ type Config struct {
 	Next func(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool)
 }
 
-// A port with what is known of its link.
-type port struct {
-	Port
-	label   string // its number, in decimal
-	state   linkState
-	peer    switchspec.MAC // by its hellos
-	assumed switchspec.MAC // as the switch had it, until Settled
-}
-
-type linkState uint8
-
-const (
-	linkUnknown linkState = iota
-	linkUp
-	linkDown
-)
-
-// routed says whether a switch is behind the port.
-func (p *port) routed() bool { return p.To != "" }
-
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
@@ -207,5 +187,3 @@ func (t *Table) addHosts() error {
 	}
 	return nil
 }
-
-func unicastMAC(m switchspec.MAC) bool { return m != switchspec.MAC{} && m[0]&1 == 0 }

@@ -1,9 +1,7 @@
 package unicast
 
 import (
-	"encoding/binary"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 )
@@ -68,21 +66,6 @@ func (t *Table) unfit(h Host) string {
 		return RefusedLimit
 	}
 	return ""
-}
-
-// edge says whether an address is the first or last of one of the switch's prefixes
-// of more than two: the network's own, or the broadcast address.
-func (t *Table) edge(a netip.Addr) bool {
-	for _, p := range t.cfg.Prefixes {
-		if p.Bits() < 31 && p.Contains(a) {
-			b := a.As4()
-			rest := binary.BigEndian.Uint32(b[:]) << p.Bits() >> p.Bits()
-			if rest == 0 || rest == ^uint32(0)>>p.Bits() {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Learn says that a host was heard, by ARP, and reports whether that changes a

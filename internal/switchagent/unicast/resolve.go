@@ -92,6 +92,30 @@ func (t *Table) lookup(dst netip.Addr) (*way, prefix) {
 	return nil, 0
 }
 
+// Use counts a user of a next hop's number, and reports whether there is such a next
+// hop. What is in use stays on the switch, even if no route leads there any more. Call it
+// with numbers that Resolve just returned, or that an adopted switch had.
+func (t *Table) Use(number uint16) bool {
+	h := t.hops.at(number)
+	if h == nil {
+		return false
+	}
+	h.uses++
+	return true
+}
+
+// Unuse takes a Use back.
+func (t *Table) Unuse(number uint16) {
+	t.compile() // it may be wanted again
+	h := t.hops.at(number)
+	if h == nil || h.uses == 0 {
+		return
+	}
+	if h.uses--; t.release(number) {
+		t.version++
+	}
+}
+
 // behind looks through a neighbor that is not programmable.
 func (t *Table) behind(neighbor string, dst netip.Addr) (next []bifurcation.Switch, direct bool) {
 	if t.cfg.Next != nil {

@@ -3,6 +3,7 @@ package unicast
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/internal/routing"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
@@ -85,6 +86,27 @@ func (t *Table) touch() {
 func (t *Table) rise() {
 	t.version++
 	t.ways++
+}
+
+func (t *Table) inOwn(p netip.Prefix) bool {
+	return slices.ContainsFunc(t.cfg.Prefixes, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+}
+
+func (t *Table) ownPrefix(a netip.Addr) bool { return t.inOwn(netip.PrefixFrom(a, a.BitLen())) }
+
+// edge says whether an address is the first or last of one of the switch's prefixes
+// of more than two: the network's own, or the broadcast address.
+func (t *Table) edge(a netip.Addr) bool {
+	for _, p := range t.cfg.Prefixes {
+		if p.Bits() < 31 && p.Contains(a) {
+			b := a.As4()
+			rest := binary.BigEndian.Uint32(b[:]) << p.Bits() >> p.Bits()
+			if rest == 0 || rest == ^uint32(0)>>p.Bits() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Version rises with every change that Changes or Resolve could show.
@@ -232,29 +254,5 @@ func (t *Table) Link(number uint16, up bool, peer switchspec.MAC) {
 	if p.state != state || p.peer != peer {
 		p.state, p.peer, p.assumed = state, peer, switchspec.MAC{}
 		t.touch()
-	}
-}
-
-// Use counts a user of a next hop's number, and reports whether there is such a next
-// hop. What is in use stays on the switch, even if no route leads there any more. Call it
-// with numbers that Resolve just returned, or that an adopted switch had.
-func (t *Table) Use(number uint16) bool {
-	h := t.hops.at(number)
-	if h == nil {
-		return false
-	}
-	h.uses++
-	return true
-}
-
-// Unuse takes a Use back.
-func (t *Table) Unuse(number uint16) {
-	t.compile() // it may be wanted again
-	h := t.hops.at(number)
-	if h == nil || h.uses == 0 {
-		return
-	}
-	if h.uses--; t.release(number) {
-		t.version++
 	}
 }
