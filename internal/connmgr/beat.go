@@ -3,14 +3,12 @@ package connmgr
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"net/netip"
 	"syscall"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/connmgr/health"
 	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
@@ -111,37 +109,5 @@ func (m *Manager) removeEnded(p *peer, res *mcrdmav1.BeatResponse) {
 			continue
 		}
 		m.lose(g, p.addr, "left", failure.Clip(x.GetReason(), failure.MaxText))
-	}
-}
-
-// judge acts on what has changed with the hosts of receivers. It is called with
-// Manager.mu.
-func (m *Manager) judge(now time.Time) {
-	for _, c := range m.health.Tick(now) {
-		m.act(c, now)
-	}
-}
-
-func (m *Manager) act(c health.Change, now time.Time) {
-	for _, g := range m.groups {
-		if f := g.form(); f == nil || !f.Has(c.Addr) {
-			continue
-		}
-		s, was := g.states.change(c, now)
-		switch {
-		case c.State == health.OK:
-			g.happened("recovered", c.Addr, s.host, "it answers again")
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_RECOVERED, c.Addr, fmt.Sprintf("%s answers again", s.host))
-		case c.State == health.Silent || c.State == health.Down && was == stateOK:
-			g.happened("suspected", c.Addr, s.host, s.reason)
-			m.tell(g, mcrdmav1.GroupChanged_TYPE_SUSPECTED, c.Addr, s.host+": "+s.reason)
-		case c.State == health.Gone:
-			silence := c.For.Round(time.Millisecond)
-			why, reason := fmt.Sprintf("nothing was heard of its daemon for %v", silence), "silent"
-			if was == stateDown {
-				why, reason = fmt.Sprintf("its daemon has not run for %v", silence), "down"
-			}
-			m.lose(g, c.Addr, reason, why)
-		}
 	}
 }

@@ -2,46 +2,14 @@ package connmgr
 
 import (
 	"context"
-	"net/netip"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	machine "github.com/mcrdma/mcrdma/internal/group"
 )
-
-// watch follows the receivers of a group, and stops following hosts that are in no group.
-// It is called with Manager.mu.
-func (m *Manager) watch(g *group, f *formation, now time.Time) {
-	for _, r := range f.Receivers {
-		m.health.Add(r.Addr, now)
-		if s := g.states.get(r.Addr); s.state != stateOK || s.host != r.Host {
-			g.states.set(r.Addr, memberState{host: r.Host, state: stateOK, since: now})
-		}
-		if _, err := m.peerLocked(r.Addr); err != nil {
-			m.log.Error("no connection can be made", "host", r.Addr, "error", err)
-		}
-	}
-	m.unwatch()
-}
-
-// unwatch ends following hosts that are in no group any longer. It is called with
-// Manager.mu.
-func (m *Manager) unwatch() {
-	used := map[netip.Addr]bool{}
-	for _, g := range m.groups {
-		if f := g.form(); f != nil {
-			for _, r := range f.Receivers {
-				used[r.Addr] = true
-			}
-		}
-	}
-	for _, a := range m.health.Peers() {
-		if !used[a] {
-			m.health.Remove(a)
-			m.moved.forget(a)
-		}
-	}
-}
 
 // groupOf returns a group of a session; nil: there is none.
 func (m *Manager) groupOf(s *session, id groupID) *group {
@@ -69,4 +37,59 @@ func (m *Manager) endGroup(g *group, e machine.Ending) {
 // abandon ends a group whose application is gone. It may be called with Manager.mu.
 func (m *Manager) abandon(g *group, reason mcrdmav1.Detached_Reason, why string) {
 	g.post(func(s *machine.Sender, now time.Time) { s.Close(0, machine.Ending{Reason: reason, Text: why}, now) })
+}
+
+// drainText is the reason that applications and members get.
+const drainText = "the daemon of the host is being stopped"
+
+// CloseAll takes the host out of service while Run goes on: it accepts no new groups and
+// memberships, ends the groups of its applications for all their members, and gives up its
+// memberships, which their senders learn by the next beat. Applications are notified. It
+// returns when all that is done, as far as the other hosts can be reached within seconds,
+// or with ctx's error; what is left then ends with its leases. The caller then ends Run.
+func (m *Manager) CloseAll(ctx context.Context) error {
+	m.mu.Lock()
+	m.draining = true
+	groups := slices.Collect(maps.Values(m.groups))
+	m.mu.Unlock()
+	members := m.members.stop(drainText)
+	var all sync.WaitGroup
+	for _, g := range groups {
+		all.Go(func() {
+			m.endGroup(g, machine.Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: drainText, Failed: drainText,
+				Cause: mcrdmav1.Reason_SENDER_LOST})
+		})
+	}
+	if members > 0 {
+		beats := time.NewTimer(3 * m.cfg.Beat.Interval)
+		defer beats.Stop()
+		select {
+		case <-beats.C:
+		case <-ctx.Done():
+		}
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+// endSession ends a session and all that belongs to it, if the stream still has it.
+func (m *Manager) endSession(s *session, stream uint64, why string) {
+	if m.life.Err() == nil && s.finish(stream) {
+		m.sessionOver(s, why)
+	}
+}
+
+// sessionOver ends all that belongs to a session that has ended.
+func (m *Manager) sessionOver(s *session, why string) {
+	m.sessions.remove(s)
+	m.members.sessionEnded(s.token, why)
+	m.mu.Lock()
+	for _, g := range m.groups {
+		if g.sess == s {
+			m.abandon(g, mcrdmav1.Detached_REASON_SENDER_LOST, why)
+		}
+	}
+	m.mu.Unlock()
+	r := s.record()
+	m.log.Info("a session has ended", "program", r.Program, "pid", r.PID, "why", why)
 }

@@ -88,8 +88,3 @@ func (m *Manager) enterGroup(s *session, sp machine.Spec) (g *group, views bool,
 	m.startGroup(g, machine.NewSender(m.senderConfig(sp)))
 	return g, s.acksViews(), nil
 }
-
-// startGroup has a group's machine run.
-func (m *Manager) startGroup(g *group, s *machine.Sender) {
-	m.background(func(ctx context.Context) { g.run(ctx, s) })
-}

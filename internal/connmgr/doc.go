@@ -43,7 +43,7 @@
 //
 // # Concurrency
 //
-// A group's machine belongs to one goroutine (group.run), to which events are posted; others
+// A group's machine belongs to one goroutine (run, in perform.go), to which events are posted; others
 // read the status that it publishes. Parts with locks of their own are the sessions of
 // applications (session.go), the memberships (member.go), and the client of the switch's agent (package agent).
 // Manager.mu guards the tables of groups and peers, and the hosts' health. No goroutine waits for anything else while it holds

@@ -116,63 +116,6 @@ func (g *group) answer(call uint64, a answer) {
 	}
 }
 
-// run is the group's life, until nothing is left of it or the daemon ends.
-func (g *group) run(ctx context.Context, s *machine.Sender) {
-	defer g.end(ctx)
-	r := &runner{group: g, life: ctx}
-	r.renew()
-	defer func() { r.cancel() }()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		g.mu.Lock()
-		events := g.events
-		g.events = nil
-		g.mu.Unlock()
-		for _, e := range append(events, (*machine.Sender).Tick) {
-			e(s, time.Now())
-			for list := s.Take(); len(list) > 0; list = s.Take() {
-				r.publish(s.Status())
-				for _, a := range list {
-					r.perform(a)
-				}
-			}
-		}
-		status := s.Status()
-		r.publish(status)
-		if status.State == machine.Closed {
-			return
-		}
-		var due <-chan time.Time
-		if at := s.Deadline(); !at.IsZero() {
-			timer.Reset(time.Until(at))
-			due = timer.C
-		}
-		select {
-		case <-g.wake:
-		case <-due:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// end fails the calls that have no answer.
-func (g *group) end(ctx context.Context) {
-	g.cancel()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gone = true
-	err := ctx.Err()
-	if err == nil {
-		err = g.closed()
-	}
-	for _, c := range g.calls {
-		c <- answer{err: err}
-	}
-	clear(g.calls)
-}
-
 func (g *group) closed() error {
 	return failure.New(mcrdmav1.Reason_CLOSED, "the group %v has been closed", g.id)
 }

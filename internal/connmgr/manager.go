@@ -104,21 +104,6 @@ type Manager struct {
 	table
 }
 
-// running is what there is as long as Run runs.
-type running struct {
-	started time.Time
-	ready   chan struct{}
-	life    context.Context // ends when Run ends
-	end     context.CancelFunc
-	wg      sync.WaitGroup // all goroutines of Run
-}
-
-// background runs work that must finish even if the caller that asked for it has gone; its
-// context ends with Run. It may be called only from a goroutine of Run or a handler.
-func (r *running) background(f func(context.Context)) {
-	r.wg.Go(func() { f(r.life) })
-}
-
 // table is the groups of this host and the other hosts, with what is known of them.
 type table struct {
 	mu       sync.Mutex
@@ -186,7 +171,7 @@ func (m *Manager) open(ctx context.Context) error {
 	if err := m.dialSwitch(); err != nil {
 		return err
 	}
-	m.sessions = newSessions(m)
+	m.sessions = newSessions(m.log, func(s *session, why string) { m.background(func(context.Context) { m.sessionOver(s, why) }) })
 	m.members = newMembers(m)
 	if err := m.load(); err != nil {
 		return err
@@ -240,8 +225,10 @@ func (m *Manager) Readiness() (ok bool, note string) {
 	if m.life.Err() != nil {
 		return false, "the daemon ends"
 	}
-	if why := m.noSwitch(); why != "" {
-		note = "hosts relay new groups: switch " + m.tor.Name + ": " + why
+	if m.tor != nil {
+		if why := m.tor.Unusable(); why != "" {
+			note = "hosts relay new groups: switch " + m.tor.Name + ": " + why
+		}
 	}
 	return true, note
 }

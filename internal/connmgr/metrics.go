@@ -61,7 +61,7 @@ func newMetrics(m *Manager) (*metrics, error) {
 		return grpcserver.One(synced)
 	})
 	gauge("switch_ready", "1 if the switch's agent is there, has its switch, and takes new groups; else hosts relay them.", func() int {
-		return grpcserver.One(m.tor != nil && m.noSwitch() == "")
+		return grpcserver.One(m.tor != nil && m.tor.Unusable() == "")
 	})
 	gauge("state_failed", "1 if the state file could not be written: make room, and restart the daemon.", func() int {
 		return grpcserver.One(m.store.Failed() != nil)

@@ -28,6 +28,68 @@ type runner struct {
 
 func (r *runner) renew() { r.calls, r.cancel = context.WithCancel(r.life) }
 
+// run is the group's life, until nothing is left of it or the daemon ends.
+func (g *group) run(ctx context.Context, s *machine.Sender) {
+	defer g.end(ctx)
+	r := &runner{group: g, life: ctx}
+	r.renew()
+	defer func() { r.cancel() }()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		g.mu.Lock()
+		events := g.events
+		g.events = nil
+		g.mu.Unlock()
+		for _, e := range append(events, (*machine.Sender).Tick) {
+			e(s, time.Now())
+			for list := s.Take(); len(list) > 0; list = s.Take() {
+				r.publish(s.Status())
+				for _, a := range list {
+					r.perform(a)
+				}
+			}
+		}
+		status := s.Status()
+		r.publish(status)
+		if status.State == machine.Closed {
+			return
+		}
+		var due <-chan time.Time
+		if at := s.Deadline(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		select {
+		case <-g.wake:
+		case <-due:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// end fails the calls that have no answer.
+func (g *group) end(ctx context.Context) {
+	g.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone = true
+	err := ctx.Err()
+	if err == nil {
+		err = g.closed()
+	}
+	for _, c := range g.calls {
+		c <- answer{err: err}
+	}
+	clear(g.calls)
+}
+
+// startGroup has a group's machine run.
+func (m *Manager) startGroup(g *group, s *machine.Sender) {
+	m.background(func(ctx context.Context) { g.run(ctx, s) })
+}
+
 // start calls f in the background, within limit, and posts the event that f returns.
 func (r *runner) start(ctx context.Context, limit time.Duration, f func(context.Context) event) {
 	r.m.background(func(context.Context) {
@@ -103,7 +165,7 @@ func (r *runner) perform(a machine.SenderAction) {
 		})
 	case machine.ProbeSwitch:
 		r.start(r.life, installTime, func(ctx context.Context) event {
-			ready := m.tor != nil && m.noSwitch() == ""
+			ready := m.tor != nil && m.tor.Unusable() == ""
 			return func(s *machine.Sender, now time.Time) { s.Probed(ready, now) }
 		})
 	case machine.TellSender:

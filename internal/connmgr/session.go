@@ -1,7 +1,6 @@
 package connmgr
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -216,9 +215,8 @@ type sessions struct {
 	gone     map[string]string   // who listened last and has ended, by the service's name; at most maxEnded
 }
 
-func newSessions(m *Manager) *sessions {
-	return &sessions{log: m.log, byToken: map[string]*session{}, services: map[string]*session{}, gone: map[string]string{},
-		over: func(s *session, why string) { m.background(func(context.Context) { m.sessionOver(s, why) }) }}
+func newSessions(log *slog.Logger, over func(s *session, why string)) *sessions {
+	return &sessions{log: log, over: over, byToken: map[string]*session{}, services: map[string]*session{}, gone: map[string]string{}}
 }
 
 // open gives a stream a session: that of the token if the caller's user has it, else a
@@ -406,26 +404,4 @@ func (t *sessions) describe(u unixsock.User) (out []*mcrdmav1.SessionInfo) {
 		s.mu.Unlock()
 	}
 	return out
-}
-
-// endSession ends a session and all that belongs to it, if the stream still has it.
-func (m *Manager) endSession(s *session, stream uint64, why string) {
-	if m.life.Err() == nil && s.finish(stream) {
-		m.sessionOver(s, why)
-	}
-}
-
-// sessionOver ends all that belongs to a session that has ended.
-func (m *Manager) sessionOver(s *session, why string) {
-	m.sessions.remove(s)
-	m.members.sessionEnded(s.token, why)
-	m.mu.Lock()
-	for _, g := range m.groups {
-		if g.sess == s {
-			m.abandon(g, mcrdmav1.Detached_REASON_SENDER_LOST, why)
-		}
-	}
-	m.mu.Unlock()
-	r := s.record()
-	m.log.Info("a session has ended", "program", r.Program, "pid", r.PID, "why", why)
 }

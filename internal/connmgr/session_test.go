@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
@@ -301,7 +302,7 @@ func TestEndedListener(t *testing.T) {
 		if _, err := a.rpc.CreateGroup(t.Context(), a.request()); err != nil {
 			t.Error(err)
 		}
-		s := newSessions(r.host(2).m)
+		s := newSessions(slog.New(slog.DiscardHandler), nil)
 		for i := range maxEnded + 1 {
 			s.gone[fmt.Sprint(i)] = "x"
 		}

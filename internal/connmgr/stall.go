@@ -220,13 +220,6 @@ func fruitless(deadAfter, timeout time.Duration) time.Duration {
 	return max(deadAfter/4, 2*timeout+timeout/8)
 }
 
-// patient is how long d is for hosts that are slower than usual.
-func (m *Manager) patient(d time.Duration, among ...netip.Addr) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Duration(float64(d) * m.health.Patience(among))
-}
-
 // refusers returns the receivers of which the switch has counted fatal NAKs. They are not
 // taken out for that: the next formation may work for them.
 func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
@@ -257,31 +250,4 @@ func (m *Manager) refusers(g *group, f *formation) (suspects []netip.Addr) {
 // (RNR NAK) is alive, and so is one that misses packets.
 func answered(c *mcrdmav1.MemberCounters) uint64 {
 	return c.GetAcks() + c.GetSequenceNaks() + c.GetRnrNaks()
-}
-
-// answering is when each host was last seen to have answered something, in any group.
-type answering struct {
-	mu sync.Mutex
-	at map[netip.Addr]time.Time
-}
-
-func (x *answering) note(hosts []netip.Addr, now time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, a := range hosts {
-		x.at[a] = now
-	}
-}
-
-func (x *answering) forget(host netip.Addr) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.at, host)
-}
-
-// without returns the hosts that have answered nothing since then.
-func (x *answering) without(hosts []netip.Addr, then time.Time) []netip.Addr {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.DeleteFunc(hosts, func(a netip.Addr) bool { return x.at[a].After(then) })
 }

@@ -108,7 +108,7 @@ func (a *appsServer) GetDaemon(ctx context.Context, _ *mcrdmav1.GetDaemonRequest
 		} else {
 			out.Switch.NotReady = t.NotReady()
 		}
-		if why := m.noSwitch(); why != "" && !errors.Is(err, agent.ErrNotYet) {
+		if why := t.Unusable(); why != "" && !errors.Is(err, agent.ErrNotYet) {
 			out.Problems = append(out.Problems, "switch "+t.Name+": "+why)
 		}
 	}

@@ -1,12 +1,7 @@
 package connmgr
 
 import (
-	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -64,22 +59,6 @@ func (m *Manager) followSwitch() {
 	})
 }
 
-// noSwitch says why new groups are not copied by the switch that is configured, as far as its agent
-// is known; "": they are, or there is none.
-func (m *Manager) noSwitch() string {
-	if m.tor == nil {
-		return ""
-	}
-	synced, err := m.tor.State()
-	switch why := m.tor.NotReady(); {
-	case err != nil:
-		return strings.TrimPrefix(err.Error(), m.tor.Name+": ")
-	case synced:
-		return why
-	}
-	return ""
-}
-
 // eachInstalled calls f for all groups that the agent should have.
 func (m *Manager) eachInstalled(f func(g *group, mcID uint32)) {
 	m.mu.Lock()
@@ -122,61 +101,4 @@ func clipAll(list []string) []string {
 		out = append(out, failure.Clip(s, failure.MaxText))
 	}
 	return out
-}
-
-// install has the switches copy, if they can, or determines how hosts relay. It takes the
-// formation before out of the switches first.
-func (m *Manager) install(ctx context.Context, g *group, f, old *formation) (in machine.Installation, err error) {
-	if old != nil {
-		undo, cancel := context.WithTimeout(ctx, undoTime)
-		if err := m.tor.Remove(undo, old.MCID); err != nil {
-			m.log.Warn("a formation that has ended is still at the switch; it will be removed", "group", g.id, "error", err)
-			in.OldLeft = true
-		}
-		cancel()
-	}
-	why, sw := m.host.NoSwitch(&g.spec, f), ""
-	if why == "" {
-		err := m.tor.Install(ctx, g.id.number, &g.spec, f)
-		if in.Left = true; err == nil {
-			in.Path, in.Why = mcrdmav1.Path_PATH_SWITCH, []string{fmt.Sprintf("by switches: %s merges, %s", m.tor.Name, plural(len(f.Receivers), "receiver"))}
-			return in, nil
-		}
-		if ctx.Err() != nil {
-			return in, ctx.Err()
-		}
-		why, sw = err.Error(), m.tor.Name
-		if e, ok := errors.AsType[*agent.Error](err); ok {
-			sw, in.Transient, in.Left = e.Switch, e.Transient, !e.Unchanged
-		}
-	}
-	if !g.spec.Relays(f.Sender) {
-		e := failure.New(mcrdmav1.Reason_NO_SWITCH, "mode require, and switches cannot copy: %s", why)
-		e.Switch = sw
-		return in, e
-	}
-	var secret [8]byte
-	_, _ = rand.Read(secret[:]) // never fails
-	choice := machine.RelayChoice{Algorithm: notAuto(g.spec.Algorithm, m.cfg.Relay.Algorithm), Transport: notAuto(g.spec.Transport, m.cfg.Relay.Transport),
-		Block: m.cfg.Relay.Block, Typical: g.spec.Typical, Host: m.cfg.Name, Rack: m.cfg.Rack, Group: max(binary.BigEndian.Uint64(secret[:]), 1)}
-	if in.Relay, err = choice.For(f); err != nil {
-		cannot := failure.Of(err)
-		cannot.Text += " (switches cannot copy: " + why + ")"
-		return in, cannot
-	}
-	in.Path, in.Why = mcrdmav1.Path_PATH_RELAY, []string{"by hosts: " + why, fmt.Sprintf("relayed as %s over %s", in.Relay.Algorithm, in.Relay.Transport)}
-	if no, _ := machine.NoRDMA(f); no != "" && no != why {
-		in.Why = append(in.Why, "over TCP: "+no)
-	}
-	return in, nil
-}
-
-// notAuto returns the first choice that is not left to the daemon; "": there is none.
-func notAuto(choices ...string) string {
-	for _, c := range choices {
-		if c != "" && c != machine.Auto {
-			return c
-		}
-	}
-	return ""
 }

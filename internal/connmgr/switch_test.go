@@ -261,7 +261,7 @@ func TestAgentWithoutSwitch(t *testing.T) {
 				}
 			}
 		}
-		r.until("the agent is ready", func() bool { return m.noSwitch() == "" })
+		r.until("the agent is ready", func() bool { return m.tor.Unusable() == "" })
 		gauge(1)
 		if ok, note := m.Readiness(); !ok || note != "" || notReady() != "" {
 			t.Errorf("%v, %q", ok, note)

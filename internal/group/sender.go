@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -225,54 +226,6 @@ func (s *Sender) Take() []SenderAction {
 
 func (s *Sender) do(a SenderAction) { s.out = append(s.out, a) }
 
-// Tick does what is due.
-func (s *Sender) Tick(now time.Time) { s.step(now) }
-
-// step goes on as far as possible.
-func (s *Sender) step(now time.Time) {
-	if !s.app.resumed && !now.Before(s.app.by) {
-		s.app.resumed = true
-		s.close(&ending{Ending: Ending{Reason: mcrdmav1.Detached_REASON_SENDER_LOST, Text: "its application has not come back after the daemon's restart"}})
-	}
-	s.stepTry(now)
-	s.stepRemoval(now)
-	s.stepWaiting(now)
-	s.stepAgent(now)
-	s.stepEnd(now)
-	s.stepJobs(now)
-}
-
-// Deadline is when Tick must be called if nothing else happens; zero: never.
-func (s *Sender) Deadline() time.Time {
-	var out time.Time
-	by := func(t time.Time, holds bool) {
-		if holds && !t.IsZero() && (out.IsZero() || t.Before(out)) {
-			out = t
-		}
-	}
-	by(s.app.by, !s.app.resumed)
-	if t := s.try; t != nil {
-		done, err := s.durable(t.version)
-		by(t.until, done || err != nil)
-	}
-	if r := s.removal; r != nil {
-		by(r.until, !r.acked)
-		for _, at := range r.calls {
-			by(at, true)
-		}
-	}
-	if e := s.end; e != nil {
-		by(e.until, len(e.calls) > 0)
-	}
-	by(s.agent.retryAt, s.state == Active)
-	by(s.agent.drawAt, s.state == Active)
-	by(s.agent.settled(), s.state == Active)
-	for _, j := range s.jobs {
-		by(j.at, !j.busy && !s.held(j))
-	}
-	return out
-}
-
 // A SenderStatus is what others may know of a group.
 type SenderStatus struct {
 	State      SenderState
@@ -325,48 +278,53 @@ func (s *Sender) reply(call uint64, f *Formation, err error) {
 	}
 }
 
-// Resume says that the application still has the group, after a restart.
-func (s *Sender) Resume(call uint64, formation uint32, views bool, now time.Time) {
-	switch {
-	case s.end != nil || s.form == nil:
-		s.reply(call, nil, s.endedError())
-		return
-	case formation > s.form.N:
-		s.reply(call, nil, failure.New(mcrdmav1.Reason_STALE, "the group is at formation %d, and not %d", s.form.N, formation))
-		return
-	}
-	s.app.views = views
-	f := s.form
-	if r := s.removal; r != nil {
-		if r.told { // otherwise its number may come again after a restart; TYPE_VIEW follows
-			f = r.next
-			if !s.app.resumed {
-				r.until = now.Add(ViewTime)
-			}
-		}
-		r.acked = r.acked || !views
-	}
-	s.app.resumed = true
-	s.reply(call, f, nil)
-	s.step(now)
-}
-
-// Cancelled says that the caller does not wait any longer. Its call still has an answer.
-func (s *Sender) Cancelled(call uint64, err error, now time.Time) {
-	if t := s.try; t != nil && t.call == call {
-		t.cancelled = true
-		s.giveUp(err)
-	}
-	s.waiting = slices.DeleteFunc(s.waiting, func(r *request) bool {
-		if r.call == call {
-			s.reply(call, nil, err)
-		}
-		return r.call == call
-	})
-	s.step(now)
-}
-
 // enough says whether the group may go on with so many receivers.
 func (s *Sender) enough(receivers int) bool {
 	return receivers > 0 && uint32(receivers)+1 >= s.cfg.MinSize //nolint:gosec // at most 16
+}
+
+// depart takes a receiver out, unless that was noted before, and tells the application.
+func (s *Sender) depart(d Departure, label string) {
+	delete(s.suspected.in, d.Addr)
+	if !slices.ContainsFunc(s.departures, func(o Departure) bool { return o.Addr == d.Addr }) {
+		s.departures = append(s.departures, d)
+	}
+	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Member: d, Text: d.Host + ": " + d.Why, Label: label})
+}
+
+// takenOut takes lost receivers out.
+func (s *Sender) takenOut(lost []Receiver) (gone []netip.Addr) {
+	for _, x := range lost {
+		s.depart(s.departureOf(x), s.lost[x.Addr].Label)
+		delete(s.lost, x.Addr)
+		gone = append(gone, x.Addr)
+	}
+	return gone
+}
+
+// split returns the receivers that stay, and those that are lost.
+func (s *Sender) split() (stay, lost []Receiver) {
+	for _, r := range s.form.Receivers {
+		if _, ok := s.lost[r.Addr]; ok {
+			lost = append(lost, r)
+		} else {
+			stay = append(stay, r)
+		}
+	}
+	return stay, lost
+}
+
+// few says why so many receivers are not enough.
+func (s *Sender) few(receivers int) string {
+	if receivers == 0 {
+		return fmt.Sprintf("no receiver is left, whatever min_size is (%d)", s.cfg.MinSize)
+	}
+	return fmt.Sprintf("%d copies are left, the sender's own counted, and min_size is %d", receivers+1, s.cfg.MinSize)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

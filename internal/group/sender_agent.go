@@ -1,13 +1,9 @@
 package group
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
-
-	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 )
 
 // agent is what is known of the present formation from the switch's agent.
@@ -43,17 +39,6 @@ func (a *agent) settled() time.Time {
 	return a.since.Add(SettleTime)
 }
 
-// News is what the agent says of a formation: its tree may have changed, and these are its
-// problems. Of a formation that is being made, it is kept.
-func (s *Sender) News(mcID uint32, problems []string, now time.Time) {
-	if f := s.form; f != nil && f.switched() && f.MCID == mcID {
-		s.heard(problems, now)
-	} else if t := s.try; t != nil && t.f != nil && t.f.MCID == mcID {
-		t.news = &problems
-	}
-	s.step(now)
-}
-
 func (s *Sender) heard(problems []string, now time.Time) {
 	a := &s.agent
 	had := len(a.problems) > 0
@@ -77,58 +62,6 @@ func (s *Sender) draw(route bool) {
 		a.drawing, a.route = true, route
 		s.do(DrawTree{s.form})
 	}
-}
-
-// Drawn is the outcome of DrawTree. No lines: it is not known.
-func (s *Sender) Drawn(of *Formation, lines, why []string, now time.Time) {
-	a := &s.agent
-	again, route := a.again || s.form != of, a.route
-	a.drawing, a.again = false, false
-	if s.end != nil {
-		return
-	}
-	if s.form == of && len(lines) == 0 {
-		a.drawAt = now.Add(firstRetry)
-	}
-	if f := s.form; f == of && len(lines) > 0 && !slices.Equal(lines, f.Tree) {
-		drawn := *f
-		drawn.Tree, drawn.Why = lines, why
-		s.form = &drawn
-		t := TellSender{Type: mcrdmav1.GroupChanged_TYPE_TREE, Tree: lines}
-		if route && len(f.Tree) > 0 {
-			t.Type, t.Text = mcrdmav1.GroupChanged_TYPE_ROUTE, "the way to the receivers has changed"
-		}
-		s.tell(t)
-	}
-	if again {
-		s.draw(true)
-	}
-	s.step(now)
-}
-
-// Missing says that the agent lacks a formation. While that is being changed, the agent may
-// lack it for a moment: so it is asked again. sure: that was done.
-func (s *Sender) Missing(mcID uint32, missing, sure bool, now time.Time) {
-	a := &s.agent
-	if sure {
-		a.asking = false
-	}
-	if s.end == nil && s.form != nil && s.form.MCID == mcID && s.form.switched() && missing {
-		if sure && s.state == Active {
-			s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s does not have the group any longer", s.cfg.Switch))
-		} else {
-			a.missed = true
-		}
-	}
-	s.step(now)
-}
-
-// Probed is the outcome of ProbeSwitch.
-func (s *Sender) Probed(ready bool, now time.Time) {
-	if ready && s.state == Active && s.form.Transient {
-		s.breakUp(netip.Addr{}, fmt.Sprintf("switch %s is ready again", s.cfg.Switch))
-	}
-	s.step(now)
 }
 
 // stepAgent does what is due of the present formation.

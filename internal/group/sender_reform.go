@@ -1,9 +1,7 @@
 package group
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -92,110 +90,4 @@ func (s *Sender) choose(r *request) error {
 	}
 	s.departures = slices.DeleteFunc(s.departures, func(d Departure) bool { return slices.Contains(r.again.Add, d.Addr) })
 	return nil
-}
-
-// giveUp begins to undo the formation.
-func (s *Sender) giveUp(err error) {
-	t := s.try
-	if t.err != nil {
-		return
-	}
-	was := t.phase
-	t.err, t.phase = err, undoing
-	if was == committing { // the record says that it is complete
-		t.version = s.save()
-	}
-	s.do(CancelCalls{})
-}
-
-// stepUndoing undoes the formation when no call is under way, which might arrive later.
-func (s *Sender) stepUndoing(now time.Time) {
-	t := s.try
-	if t.busy || len(t.calls) > 0 {
-		return
-	}
-	if t.until.IsZero() {
-		t.until = now.Add(UndoTime)
-		if t.f != nil {
-			for _, a := range slices.SortedFunc(maps.Keys(t.reached), netip.Addr.Compare) {
-				n := t.f.N
-				if slices.Contains(t.joining, a) {
-					n = 0
-				}
-				s.drop([]netip.Addr{a}, t.f.MCID, n, mcrdmav1.Detached_REASON_ABORTED, t.err.Error(), now)
-			}
-			if t.left {
-				s.remove(t.f.MCID, now)
-			}
-		}
-	}
-	done, err := s.durable(t.version)
-	if !done && err == nil || t.f != nil && s.undoing(t.f.MCID) && now.Before(t.until) {
-		return
-	}
-	s.try = nil
-	if t.f != nil {
-		s.settle(t.f.MCID)
-	}
-	s.after(t, now)
-}
-
-// after goes on after a formation that was given up: with the next try, or as before.
-func (s *Sender) after(t *try, now time.Time) {
-	var behind *behindError
-	var late *lateError
-	err := t.err
-	switch {
-	case s.end != nil:
-		s.reply(t.call, nil, s.endedError())
-		return
-	case s.form == nil:
-		s.close(&ending{Ending: Ending{Reason: mcrdmav1.Detached_REASON_ABORTED, Text: err.Error()}})
-		s.end.replies = append(s.end.replies, ReplySender{t.call, err, nil})
-		return
-	case errors.As(err, &behind) && !t.cancelled:
-		s.last = max(s.last, behind.last)
-		t.skipped = true
-		t.tries--
-		s.begin(t.request)
-		return
-	case t.cancelled || len(t.out) == 0 || t.tries == formTries || errors.As(err, &late) || failure.Is(err, mcrdmav1.Reason_MIN_SIZE):
-	default:
-		maps.Copy(t.lost, lostIn(t.out))
-		t.candidates = slices.DeleteFunc(slices.Clone(t.candidates), func(a netip.Addr) bool { return t.out[a] != nil })
-		s.begin(t.request)
-		return
-	}
-	s.state = t.was
-	s.save()
-	if failure.Is(err, mcrdmav1.Reason_MIN_SIZE) && !s.cfg.Waits {
-		s.fail(err.Error(), mcrdmav1.Reason_MIN_SIZE)
-		s.end.replies = append(s.end.replies, ReplySender{t.call, err, nil})
-		return
-	}
-	s.reply(t.call, nil, err)
-	s.stepRemoval(now)
-}
-
-// lostIn says why receivers have dropped out.
-func lostIn(out map[netip.Addr]error) map[netip.Addr]Loss {
-	lost := map[netip.Addr]Loss{}
-	for a, err := range out {
-		l := Loss{Label: "unprepared", Why: err.Error(), Reason: mcrdmav1.Reason_UNREACHABLE}
-		if f := failure.Of(err); f != nil {
-			l.Why, l.Reason = f.Text, f.Reason
-		}
-		lost[a] = l
-	}
-	return lost
-}
-
-// absent says who was to join with a formation, and has not.
-func (r *request) absent(f *Formation) (list []Absent) {
-	for _, a := range r.joining {
-		if !f.Has(a) {
-			list = append(list, Absent{a, r.lost[a]})
-		}
-	}
-	return list
 }

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/internal/failure"
 )
 
 // A removal takes receivers out of a formation that switches copy. Before the switches go on
@@ -24,27 +22,6 @@ type removal struct {
 	acked    bool
 	until    time.Time // for AckView; zero: the application is not back
 	updating bool
-}
-
-// Lose says that a receiver is to be taken out.
-func (s *Sender) Lose(a netip.Addr, l Loss, now time.Time) {
-	if _, ok := s.lost[a]; ok || s.end != nil || s.form == nil || !s.form.Has(a) {
-		return
-	}
-	s.lost[a] = l
-	s.step(now)
-}
-
-// split returns the receivers that stay, and those that are lost.
-func (s *Sender) split() (stay, lost []Receiver) {
-	for _, r := range s.form.Receivers {
-		if _, ok := s.lost[r.Addr]; ok {
-			lost = append(lost, r)
-		} else {
-			stay = append(stay, r)
-		}
-	}
-	return stay, lost
 }
 
 // stepRemoval takes out the receivers that are lost.
@@ -127,12 +104,7 @@ func (s *Sender) shrink(stay, lost []Receiver, text string, now time.Time) {
 	s.view++
 	next.Receivers, next.View, next.Tree = stay, s.view, nil
 	s.form = &next
-	var gone []netip.Addr
-	for _, x := range lost {
-		s.depart(s.departureOf(x), s.lost[x.Addr].Label)
-		delete(s.lost, x.Addr)
-		gone = append(gone, x.Addr)
-	}
+	gone := s.takenOut(lost)
 	s.breakUp(lost[0].Addr, text)
 	s.save()
 	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, text, now)
@@ -164,67 +136,6 @@ func (s *Sender) abandon() {
 	}
 }
 
-// ViewRecorded is the outcome of RecordMembers. A daemon that is away, for a restart perhaps, is
-// asked again until it answers or is dead: meanwhile nothing is acknowledged without the lost.
-func (s *Sender) ViewRecorded(view uint32, a netip.Addr, err error, now time.Time) {
-	r := s.removal
-	if r == nil || r.next.View != view {
-		return
-	}
-	if at, ok := r.calls[a]; !ok || !at.IsZero() {
-		return
-	}
-	if away(err) {
-		r.calls[a] = now.Add(recordAgain)
-	} else {
-		delete(r.calls, a)
-		r.err = errors.Join(r.err, err)
-	}
-	s.step(now)
-}
-
-// AckView says that the application knows a view.
-func (s *Sender) AckView(call uint64, view uint32, now time.Time) {
-	switch r := s.removal; {
-	case s.end != nil || s.form == nil:
-		s.reply(call, nil, s.endedError())
-		return
-	case r != nil && view == r.next.View:
-		r.acked = true
-	case view > s.form.View && (r == nil || view > r.next.View):
-		s.reply(call, nil, failure.New(mcrdmav1.Reason_STALE, "the group has no view %d yet", view))
-		return
-	}
-	s.reply(call, nil, nil)
-	s.step(now)
-}
-
-// Updated is the outcome of UpdateSwitch.
-func (s *Sender) Updated(view uint32, err error, now time.Time) {
-	r := s.removal
-	if r == nil || r.next.View != view || !r.updating {
-		return
-	}
-	if err != nil {
-		s.cannot(err)
-		s.step(now)
-		return
-	}
-	var gone []netip.Addr
-	why := s.lost[r.lost[0].Addr].Why
-	s.form, s.state, s.removal = r.next, Active, nil
-	for _, x := range r.lost {
-		l := s.lost[x.Addr]
-		s.depart(s.departureOf(x), l.Label)
-		delete(s.lost, x.Addr)
-		gone = append(gone, x.Addr)
-	}
-	s.save()
-	s.drop(gone, 0, 0, mcrdmav1.Detached_REASON_REMOVED, why, now)
-	s.draw(false)
-	s.step(now)
-}
-
 // cannot breaks the group up, because the switches cannot go on without the lost receivers, or
 // it is not known whether they do.
 func (s *Sender) cannot(err error) {
@@ -236,23 +147,6 @@ func (s *Sender) cannot(err error) {
 	}
 	x := r.lost[0]
 	s.breakUp(x.Addr, fmt.Sprintf("%s: %s; the group cannot go on without it: %v", x.Host, s.lost[x.Addr].Why, err))
-}
-
-// depart takes a receiver out, unless that was noted before, and tells the application.
-func (s *Sender) depart(d Departure, label string) {
-	delete(s.suspected.in, d.Addr)
-	if !slices.ContainsFunc(s.departures, func(o Departure) bool { return o.Addr == d.Addr }) {
-		s.departures = append(s.departures, d)
-	}
-	s.tell(TellSender{Type: mcrdmav1.GroupChanged_TYPE_REMOVED, Member: d, Text: d.Host + ": " + d.Why, Label: label})
-}
-
-// Stuck says that nothing completes in a formation, and that no receiver is to blame.
-func (s *Sender) Stuck(formation uint32, text string, now time.Time) {
-	if s.end == nil && s.form != nil && s.form.N == formation && s.state == Active {
-		s.breakUp(netip.Addr{}, text)
-		s.step(now)
-	}
 }
 
 // breakUp asks the application to form the group anew.

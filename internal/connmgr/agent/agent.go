@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,6 +88,19 @@ func (c *Client) NotReady() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.notReady
+}
+
+// Unusable says why new groups are not copied by the switch, as far as its agent is known; "": they are.
+func (c *Client) Unusable() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return strings.TrimPrefix(c.err.Error(), c.Name+": ")
+	case c.synced:
+		return c.notReady
+	}
+	return ""
 }
 
 // follows notes it, and returns what was before.

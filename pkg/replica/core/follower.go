@@ -34,53 +34,6 @@ type grant struct {
 	at time.Duration
 }
 
-// Step takes a message.
-func (n *Node) Step(m Message, now time.Duration) {
-	if m.Volume != n.cfg.Volume || m.To != n.self && m.To != (Member{ID: n.self.ID}) || m.From.ID == n.self.ID || !slices.Contains(n.cfg.Up, m.From.ID) {
-		n.refuse()
-		return
-	}
-	switch b := m.Body.(type) {
-	case Notify:
-		n.notified(m.From, b, now)
-		return
-	case Report:
-		n.reported(m, b, now)
-		return
-	case Durable:
-		n.durable(m, b, now)
-		return
-	}
-	if m.Interval.Since > n.osdmap.Since {
-		n.readMap()
-		return
-	}
-	f := &n.follow
-	if n.lead != nil || m.From != n.osdmap.Primary || m.Interval.Since != n.osdmap.Since || m.Interval.Round < f.interval.Round && f.interval.Since == n.osdmap.Since {
-		n.refuse() // of an older epoch, of an older group, or not the primary
-		return
-	}
-	if m.Interval != f.interval {
-		if n.enter(m.Interval); m.Interval != f.interval {
-			return
-		}
-	}
-	switch b := m.Body.(type) {
-	case Lease:
-		n.lease(b, now)
-	case Push:
-		n.push(b)
-	case Start:
-		n.start(b)
-	case Chunk:
-		n.chunk(b)
-	}
-	n.learn()
-	n.fill()
-	n.apply()
-	n.report()
-}
-
 // enter begins an interval, when the group of an older one has been left.
 func (n *Node) enter(iv Interval) {
 	f := &n.follow

@@ -96,43 +96,6 @@ type disk struct {
 	hard    HardState
 }
 
-// persist has a change become durable.
-func (n *Node) persist(c Change) {
-	d := &n.disk
-	d.seq++
-	d.pending = append(d.pending, operation{d.seq, n.log.head().Index, n.hard})
-	n.do(Persist{d.seq, c})
-}
-
-func (n *Node) save() { n.persist(Save{n.hard}) }
-
-func (n *Node) append(v Version) {
-	n.log.add(v)
-	n.persist(Append{v})
-}
-
-// truncate drops the entries after an index. It is false if the store may have some of them, which can
-// only be when the disks of others have lost what was stable: then the store has to be copied.
-func (n *Node) truncate(after uint64) bool {
-	if after < n.hard.Applying {
-		n.refuse()
-		return false
-	}
-	n.log.truncate(after)
-	n.commit, n.stable = min(n.commit, after), min(n.stable, after)
-	n.cap(after)
-	n.persist(Truncate{after})
-	return true
-}
-
-// cap says that entries after an index are not those that were appended.
-func (n *Node) cap(index uint64) {
-	n.disk.durable = min(n.disk.durable, index)
-	for i := range n.disk.pending {
-		n.disk.pending[i].head = min(n.disk.pending[i].head, index)
-	}
-}
-
 // synced takes what is durable.
 func (d *disk) synced(seq uint64) {
 	i := 0

@@ -25,12 +25,12 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a read is not checked when it is done", "serve.go", "return n.leased(now) && n.lead.interval.Since == iv.Since", "return M || n.leased(now) && n.lead.interval.Since == iv.Since"},
 	{"a lease is granted while a takeover is under way", "follower.go", "if n.proposal == nil && b.Sent > 0 {", "if (M || n.proposal == nil) && b.Sent > 0 {"},
 	{"a member takes over without waiting for its grace", "follower.go", "now-f.granted < n.cfg.Grace {", "now-f.granted < pick(M, 0, n.cfg.Grace) {"},
-	{"what has landed is left behind by a new primary", "node.go", "if n.follow.group == (Interval{}) {", "if M || n.follow.group == (Interval{}) {"},
+	{"what has landed is left behind by a new primary", "events.go", "if n.follow.group == (Interval{}) {", "if M || n.follow.group == (Interval{}) {"},
 	{"the old map alone is required while a change is under way", "primary.go", "if n.proposal != nil {\n\t\tfor _, m", "if !M && n.proposal != nil {\n\t\tfor _, m"},
 	{"a promoted member need not have what was written before it joined", "primary.go", "p.match+1 >= p.from", "(M || p.match+1 >= p.from)"},
 	{"a chunk is taken that lacks what was left out", "follower.go", "b.Applied < n.applied ||", "!M && b.Applied < n.applied ||"},
-	{"a flush waits for memory only", "serve.go", "if f.index <= n.stable {", "if f.index <= pick(M, n.commit, n.stable) {"},
-	{"a member says that its disk has what is in its memory", "node.go", "Durable{min(f.match, n.disk.durable)}", "Durable{pick(M, f.match, min(f.match, n.disk.durable))}"},
+	{"a flush waits for memory only", "primary.go", "if f.index <= n.stable {", "if f.index <= pick(M, n.commit, n.stable) {"},
+	{"a member says that its disk has what is in its memory", "events.go", "Durable{min(f.match, n.disk.durable)}", "Durable{pick(M, f.match, min(f.match, n.disk.durable))}"},
 	{"a backfill ends before the log has caught up with it", "follower.go", "min(f.match, n.disk.durable) < f.fill:", "!M && min(f.match, n.disk.durable) < f.fill:"},
 	{"a divergent tail is kept", "follower.go", "if n.log.head().Index > f.match && !n.truncate(f.match) {", "if !M && n.log.head().Index > f.match && !n.truncate(f.match) {"},
 	{"the log is trimmed below what acting members have on disk", "node.go", "to := min(n.applied, n.stable,", "to := min(pick(M, n.commit, n.applied), pick(M, n.commit, n.stable),"},
@@ -41,9 +41,9 @@ var mistakes = []struct{ name, file, old, new string }{
 	{"a replaced disk counts for the one before", "follower.go", "x.Born > m.Incarnation ||", "!M && x.Born > m.Incarnation ||"},
 	{"the operator's primary does not wait for the old one", "operator.go", "n.Primary, n.Since = m.Acting[i], n.Epoch", "if n.Primary, n.Since = m.Acting[i], n.Epoch; M && m.Primary.ID != id {\n\t\tn.Acting = slices.DeleteFunc(n.Acting, func(x Member) bool { return x == m.Primary })\n\t}"},
 	{"a primary that is replaced has a successor at once", "operator.go", "n.Primary, n.Since = Member{}, 0\n\t}", "n.Primary, n.Since = pick(M, n.Acting[0], Member{}), pick(M, n.Epoch, 0)\n\t}"},
-	{"leases that a promoted primary has granted before do not count", "serve.go", "now-g.at < n.cfg.Grace && (p == nil", "!M && now-g.at < n.cfg.Grace && (p == nil"},
-	{"what a host said counts after it got its place again", "node.go", "case m.Epoch > was.Epoch+1:", "case !M && m.Epoch > was.Epoch+1:"},
-	{"a replaced host is taken back", "node.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
+	{"leases that a promoted primary has granted before do not count", "primary.go", "now-g.at < n.cfg.Grace && (p == nil", "!M && now-g.at < n.cfg.Grace && (p == nil"},
+	{"what a host said counts after it got its place again", "events.go", "case m.Epoch > was.Epoch+1:", "case !M && m.Epoch > was.Epoch+1:"},
+	{"a replaced host is taken back", "events.go", "if n.lead != nil {\n\t\tn.lead.peers = slices.Delete", "if !M && n.lead != nil {\n\t\tn.lead.peers = slices.Delete"},
 }
 
 // made stands for whether the mistake is made.

@@ -103,86 +103,40 @@ func (n *Node) send(to Member, iv Interval, b Body) {
 	}
 }
 
-// Status is what others may know of a node.
-type Status struct {
-	State                           State
-	Self                            Member
-	Map                             Map
-	Head                            Version
-	Commit, Stable, Applied, Refuse uint64
-	Backfilling                     bool
-	// Leased: reads are served, and writes acknowledged.
-	Leased bool
-	Disk   HardState // that is durable
-	Synced Version   // the last entry of the log that is
+// persist has a change become durable.
+func (n *Node) persist(c Change) {
+	d := &n.disk
+	d.seq++
+	d.pending = append(d.pending, operation{d.seq, n.log.head().Index, n.hard})
+	n.do(Persist{d.seq, c})
 }
 
-// Status returns the node's present status.
-func (n *Node) Status(now time.Duration) Status {
-	synced, _ := n.log.at(n.disk.durable)
-	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
+func (n *Node) save() { n.persist(Save{n.hard}) }
+
+func (n *Node) append(v Version) {
+	n.log.add(v)
+	n.persist(Append{v})
 }
 
-func (n *Node) state() State {
-	switch {
-	case n.lead != nil:
-		return n.lead.state
-	case n.osdmap.Acts(n.self):
-		return Replica
-	}
-	return Stray
-}
-
-// Deadline is when Tick must be called if nothing else happens.
-func (n *Node) Deadline() time.Duration {
-	due := n.beat
-	if n.lead != nil {
-		for i := range n.lead.peers {
-			if at := n.lead.peers[i].asked.rest; at > 0 {
-				due = min(due, at)
-			}
-		}
-	}
-	return due
-}
-
-// Tick does what is due.
-func (n *Node) Tick(now time.Duration) {
-	if n.lead != nil {
-		n.resume(now)
-	}
-	if now < n.beat {
-		return
-	}
-	n.beat = now + n.cfg.Beat
-	n.asking = false
-	if n.proposal != nil {
-		n.do(Propose{*n.proposal})
-	}
-	if n.lead != nil {
-		n.tickPrimary(now)
-	} else {
-		n.tickFollower(now)
-	}
-}
-
-// Synced says that all changes up to seq are durable.
-func (n *Node) Synced(seq uint64, now time.Duration) {
-	if seq > n.disk.seq {
+// truncate drops the entries after an index. It is false if the store may have some of them, which can
+// only be when the disks of others have lost what was stable: then the store has to be copied.
+func (n *Node) truncate(after uint64) bool {
+	if after < n.hard.Applying {
 		n.refuse()
-		return
+		return false
 	}
-	was := n.disk.hard
-	n.disk.synced(seq)
-	n.fill()
-	n.apply()
-	switch f := &n.follow; {
-	case n.lead != nil:
-		n.advance(now)
-	case n.disk.hard == was && n.reports() && f.group == f.interval:
-		n.send(n.osdmap.Primary, f.interval, Durable{min(f.match, n.disk.durable)})
-	default:
-		n.report()
+	n.log.truncate(after)
+	n.commit, n.stable = min(n.commit, after), min(n.stable, after)
+	n.cap(after)
+	n.persist(Truncate{after})
+	return true
+}
+
+// cap says that entries after an index are not those that were appended.
+func (n *Node) cap(index uint64) {
+	n.disk.durable = min(n.disk.durable, index)
+	for i := range n.disk.pending {
+		n.disk.pending[i].head = min(n.disk.pending[i].head, index)
 	}
 }
 
@@ -202,75 +156,10 @@ func (n *Node) propose(primary Member, since uint64, acting []Member) {
 	n.do(Propose{m})
 }
 
-// MapIs is the map that the configuration manager has, or had.
-func (n *Node) MapIs(m Map, now time.Duration) {
-	n.asking = false
-	if m.Epoch <= n.osdmap.Epoch || m.Epoch < n.hard.Epoch {
-		return
-	}
-	was := n.osdmap
-	n.osdmap, n.proposal = m, nil
-	n.hard.Epoch = m.Epoch
-	n.save()
-	if m.Up != nil {
-		n.replace(m.Up)
-	}
-	switch {
-	case m.Since == was.Since:
-		switch {
-		case n.lead == nil:
-		case m.Epoch > was.Epoch+1: // a host may have lost its place and got it again: what it has said does not count
-			n.regroup(now)
-		default:
-			n.require()
-			n.advance(now)
-		}
-		return
-	case n.lead != nil:
-		n.depose()
-	}
-	n.follow.granted = now // the new primary gets its time
-	switch {
-	case m.Primary == n.self:
-		n.lead = &primary{interval: Interval{Since: m.Since}, state: Fencing, granted: n.follow.grants}
-		if n.follow.group == (Interval{}) {
-			n.begin(now)
-			return
-		}
-		n.leave()
-	case n.follow.group != Interval{}:
-		n.leave() // nothing of the old primary lands here any more
-	}
-}
-
-// replace takes the hosts that may have a copy. Those that are not among them any more are forgotten.
-func (n *Node) replace(up []ID) {
-	n.cfg.Up = up
-	n.notices = slices.DeleteFunc(n.notices, func(x notice) bool { return !slices.Contains(up, x.ID) })
-	if n.lead != nil {
-		n.lead.peers = slices.DeleteFunc(n.lead.peers, func(p peer) bool { return !slices.Contains(up, p.member.ID) })
-	}
-}
-
 func (n *Node) leave() {
 	if !n.follow.leaving {
 		n.follow.leaving = true
 		n.do(Leave{n.follow.group})
-	}
-}
-
-// Left says that the membership in a group has ended, and that all that has landed was told.
-func (n *Node) Left(iv Interval, now time.Duration) {
-	f := &n.follow
-	if iv != f.group {
-		return
-	}
-	f.group, f.leaving, f.cut, f.landed = Interval{}, false, 0, 0
-	if n.lead != nil && n.lead.state == Fencing {
-		n.begin(now)
-	} else if f.next != (Interval{}) {
-		n.enter(f.next)
-		n.report()
 	}
 }
 

@@ -32,58 +32,6 @@ type view struct {
 
 type flush struct{ call, index uint64 }
 
-// peer is another member, in or out of the acting set.
-type peer struct {
-	member Member
-	heard  time.Duration // of a report; at first when the interval began
-	lease  time.Duration // when the newest request that it has granted was sent; 0: none was
-	known  bool          // it has reported its log
-
-	next           uint64 // the log is the same up to here, by its first report
-	match, durable uint64
-	started        bool
-	refill         bool // its store has to be copied, by its first report
-	stage          Backfill
-	cursor         uint64 // of the chunk that it asks for
-
-	pushed attempt // by the entry after which it began
-	asked  attempt // for a chunk, by its cursor
-	reset  reset
-
-	adding    bool   // to the group
-	present   bool   // in the newest view that was asked for
-	left      bool   // while it was being added it has come, and left again
-	from      uint64 // it gets the entries from this one on by the group; 0: it gets none
-	promoting bool   // it has all that is acknowledged, and is going to be proposed
-}
-
-// reset is the latest Push with Reset that was sent. It may still arrive, unless the member has gone on.
-type reset struct {
-	sent       bool
-	have, tail uint64
-}
-
-func (p *peer) resetPending() bool {
-	return p.reset.sent && p.match <= p.reset.have && (p.stage != Filled || p.match < p.reset.tail)
-}
-
-// base is the entry after which it may need entries of the log.
-func (p *peer) base() uint64 {
-	if !p.known || p.refill {
-		return 0
-	}
-	return max(p.match, p.next)
-}
-
-func (n *Node) peer(m Member) *peer {
-	for i := range n.lead.peers {
-		if p := &n.lead.peers[i]; p.member == m {
-			return p
-		}
-	}
-	return nil
-}
-
 // begin begins a round: peering with the acting set. The primary takes no writes until it has ended.
 func (n *Node) begin(now time.Duration) {
 	l := n.lead
@@ -493,4 +441,42 @@ func (n *Node) answerView() {
 		}
 		n.change(acting)
 	}
+}
+
+// leased says whether no other node can be the primary now: all that could take over have granted a
+// lease less than Lease ago, counted from the request.
+func (n *Node) leased(now time.Duration) bool {
+	l := n.lead
+	if l == nil || l.state != Active {
+		return false
+	}
+	for _, m := range l.required {
+		if p := n.peer(m); p == nil || !p.leased(now, n.cfg.Lease) {
+			return false
+		}
+	}
+	for _, g := range l.granted { // the operator may have taken it out of the acting set since
+		if p := n.peer(g.to); now-g.at < n.cfg.Grace && (p == nil || p.lease == 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// release acknowledges what is done.
+func (n *Node) release(now time.Duration) {
+	l := n.lead
+	if !n.leased(now) {
+		return
+	}
+	if n.commit > l.acked {
+		l.acked = n.commit
+		n.do(Ack{n.commit})
+	}
+	l.flushes = slices.DeleteFunc(l.flushes, func(f flush) bool {
+		if f.index <= n.stable {
+			n.do(Flushed{f.call})
+		}
+		return f.index <= n.stable
+	})
 }

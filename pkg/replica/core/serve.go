@@ -1,31 +1,6 @@
 package core
 
-import (
-	"slices"
-	"time"
-)
-
-func (p *peer) leased(now, lease time.Duration) bool { return p.lease > 0 && now-p.lease < lease }
-
-// leased says whether no other node can be the primary now: all that could take over have granted a
-// lease less than Lease ago, counted from the request.
-func (n *Node) leased(now time.Duration) bool {
-	l := n.lead
-	if l == nil || l.state != Active {
-		return false
-	}
-	for _, m := range l.required {
-		if p := n.peer(m); p == nil || !p.leased(now, n.cfg.Lease) {
-			return false
-		}
-	}
-	for _, g := range l.granted { // the operator may have taken it out of the acting set since
-		if p := n.peer(g.to); now-g.at < n.cfg.Grace && (p == nil || p.lease == 0) {
-			return false
-		}
-	}
-	return true
-}
+import "time"
 
 // At returns the version of an entry of the log, or of the last one that was trimmed.
 func (n *Node) At(index uint64) (v Version, ok bool) { return n.log.at(index) }
@@ -79,24 +54,6 @@ func (n *Node) hurry(now time.Duration) {
 		n.do(Hurry{l.hurried})
 		n.leases(now)
 	}
-}
-
-// release acknowledges what is done.
-func (n *Node) release(now time.Duration) {
-	l := n.lead
-	if !n.leased(now) {
-		return
-	}
-	if n.commit > l.acked {
-		l.acked = n.commit
-		n.do(Ack{n.commit})
-	}
-	l.flushes = slices.DeleteFunc(l.flushes, func(f flush) bool {
-		if f.index <= n.stable {
-			n.do(Flushed{f.call})
-		}
-		return f.index <= n.stable
-	})
 }
 
 // Read begins a read. The caller reads the store and, of the log, the entries up to index: later ones
