@@ -4,65 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
-	"github.com/mcrdma/mcrdma/pkg/mcrdma/internal/unicast"
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // errLeft is the refusal for a member that has ended, or is about to.
 func (c *Client) errLeft() error {
 	return because(mcrdmav1.Reason_CLOSED, "the application of host %s has left the group", c.Host())
-}
-
-// attachRequested begins to answer. A former member can't go on as one, since it lacks what
-// came before; but it can begin anew.
-func (c *Client) attachRequested(req *mcrdmav1.AttachRequested) {
-	id, first := groupID(req.GetGroup()), req.GetFormation() == 1 || req.GetJoins()
-	c.mu.Lock()
-	m := c.members[id]
-	c.mu.Unlock()
-	if first && (m == nil || m.ending()) {
-		m = c.newMember(id, req.GetService())
-	}
-	switch {
-	case m != nil:
-		m.step(func(l *memberLife) { l.asked(&attach{req: req}) })
-	case first:
-		err := because(mcrdmav1.Reason_NO_SERVICE, "no application of host %s listens for %q", c.Host(), req.GetService())
-		c.wg.Go(func() { _ = c.answer(req, nil, err) })
-	default:
-		c.wg.Go(func() { _ = c.answer(req, nil, c.errLeft()) })
-	}
-}
-
-// newMember returns nil if the application does not listen for the service.
-func (c *Client) newMember(id GroupID, service string) *Member {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l := c.listeners[service]
-	if l == nil || c.closed {
-		return nil
-	}
-	m := &Member{c: c, id: id, listener: l, events: newEventQueue(), ended: make(chan struct{}), inbox: newInbox[Received](), sends: make(chan struct{}, unicast.Slots)}
-	c.members[id] = m
-	return m
-}
-
-// attached tells the member whose attach that is.
-func (c *Client) attached(number uint64, event func(*memberLife, *attach)) {
-	c.mu.Lock()
-	members := slices.Collect(maps.Values(c.members))
-	c.mu.Unlock()
-	for _, m := range members {
-		m.step(func(l *memberLife) {
-			if a := l.find(number); a != nil {
-				event(l, a)
-			}
-		})
-	}
 }
 
 // answer tells the daemon, and through it the sender's, whether the application wants to be a
@@ -79,37 +28,6 @@ func (c *Client) answer(req *mcrdmav1.AttachRequested, yes *mcrdmav1.AnswerAttac
 	defer cancel()
 	_, e := c.rpc.AnswerAttach(ctx, yes)
 	return errors.Join(err, fromStatus(e))
-}
-
-// perform does an action of the member's life.
-func (m *Member) perform(action action) {
-	switch a := action.(type) {
-	case drop:
-		m.drop(a.a)
-	case offer:
-		if err := m.offer(a.a); err != nil {
-			m.c.opt.Logger.Info("not attached", "group", m.id, "error", err)
-			m.step(func(l *memberLife) { l.offered(a.a, err) })
-		}
-	case refuse:
-		_ = m.c.answer(a.a.req, nil, m.c.errLeft())
-	case carry:
-		if err := m.begin(a.a, a.info); err != nil {
-			m.end(err)
-		}
-	case tell:
-		m.events.put(a.event)
-	case leave:
-		err := m.c.say(func(ctx context.Context) error {
-			_, err := m.c.rpc.Leave(ctx, &mcrdmav1.LeaveRequest{Token: m.c.token(), Attach: a.a.req.GetAttach(), Reason: sayable(a.why.Error())})
-			return err
-		})
-		if err != nil {
-			m.c.opt.Logger.Debug("leave", "group", m.id, "error", err)
-		}
-	case finish:
-		m.finish(a.why)
-	}
 }
 
 // offer asks the application, the first time, prepares a formation, and answers.
@@ -271,6 +189,16 @@ func (m *Member) begin(a *attach, info *mcrdmav1.FormationInfo) error {
 	return err
 }
 
+// add hands a member to Accept; false if the listener is closed.
+func (l *Listener) add(m *Member) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.ready.put(m)
+	}
+	return !l.closed
+}
+
 // carry makes the formation's path. It returns the formation before; nil: this is the first.
 func (m *Member) carry(a *attach, info *mcrdmav1.FormationInfo) (before *mcrdmav1.FormationInfo, err error) {
 	m.mu.Lock()
@@ -301,6 +229,44 @@ func (m *Member) carry(a *attach, info *mcrdmav1.FormationInfo) (before *mcrdmav
 	})
 	path.more()
 	return before, nil
+}
+
+// receiveBySwitch makes the path of a formation in which switches copy. The first again
+// messages are dropped: the member has them. m.mu is held.
+func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
+	if a.qp == nil {
+		return nil, fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+		a.listener = nil
+	}
+	p := &inSwitch{m: m, queuePair: a.queuePair, again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
+	if again > 0 {
+		// Messages that come again need receives as large as they are; the last ones must
+		// not use the receives that wait for other messages.
+		size := uint32(1)
+		for i := range again {
+			size = max(size, m.sizes[(m.have-uint64(i))%MaxDepth])
+		}
+		var err error
+		if p.spare, err = m.c.pd.RegMR(make([]byte, size), qp.AccessLocalWrite); err != nil {
+			return nil, closedOr(err)
+		}
+	}
+	return p, nil
+}
+
+// receiveByRelay makes the path of a formation in which hosts relay. m.mu is held.
+func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) inbound {
+	p := &inRelay{m: m, info: info, listener: a.listener, news: make(chan struct{}, 1)}
+	p.asm = assembler{message: info.GetHave(), have: m.have}
+	for _, g := range m.regions {
+		p.asm.regions = append(p.asm.regions, g.piece.Bytes())
+	}
+	a.listener = nil
+	a.close()
+	return p
 }
 
 // drop ends what an attach has.
@@ -336,26 +302,4 @@ func (m *Member) finish(why error) {
 	m.c.mu.Unlock()
 	m.events.put(lastEvent(why, formation))
 	close(m.ended)
-}
-
-// resume tells a daemon that has come back that the member is still there, in the formation
-// that is being made, if any, and in the one before, which the daemon keeps until then. It
-// returns false if the daemon is gone again.
-func (m *Member) resume(ctx context.Context) bool {
-	m.mu.Lock()
-	next, last := m.life.next, m.life.last
-	m.mu.Unlock()
-	for _, a := range []*attach{next, last} {
-		if a == nil {
-			continue
-		}
-		_, err := m.c.rpc.ResumeMember(ctx, &mcrdmav1.ResumeMemberRequest{
-			Token: m.c.token(), Attach: a.req.GetAttach(), Group: m.id.wire(), Formation: a.req.GetFormation(),
-		})
-		if lost(err) {
-			return false
-		}
-		m.step(func(l *memberLife) { l.resumed(a, fromStatus(err)) })
-	}
-	return true
 }

@@ -3,6 +3,7 @@ package mcrdma
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
@@ -136,6 +137,11 @@ type View struct {
 	Number    uint32 // 0: the daemon is of a release that counts none
 	Formation uint32
 	Members   []Peer
+}
+
+func (v View) clone() View {
+	v.Members = slices.Clone(v.Members)
+	return v
 }
 
 // A Path says whether switches or hosts copy a group's packets at present.

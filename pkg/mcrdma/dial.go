@@ -5,18 +5,63 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcwindow"
 )
 
 const (
 	defaultWait = 10 * time.Second
 	dialEvery   = 50 * time.Millisecond
 )
+
+// slowDaemon is how long a daemon that is there may take to accept a connection: its host
+// may be busy. One that is not there is noticed at once.
+const slowDaemon = 10 * time.Second
+
+// Dial begins a session with the daemon. It waits for a daemon that is still starting, up
+// to Options.Wait, but not if the socket's directory does not exist or permission is
+// denied. The error wraps ErrDaemon if the daemon can't be reached, ErrVersion if it speaks
+// another version, or ErrDenied.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	o = o.withDefaults()
+	conn, err := grpc.NewClient("unix:"+o.Socket, append(grpcwindow.Dial(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return o.Dial(ctx, "unix", o.Socket) }),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: slowDaemon,
+			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond}}))...)
+	if err != nil {
+		return nil, fmt.Errorf("%w socket %q: %w", ErrInvalid, o.Socket, err)
+	}
+	c := &Client{
+		opt: o, conn: conn, rpc: mcrdmav1.NewApplicationsClient(conn),
+		groups: map[GroupID]*Group{}, orphans: map[GroupID][]*mcrdmav1.GroupChanged{},
+		listeners: map[string]*Listener{}, members: map[GroupID]*Member{},
+		memories: map[*Memory]struct{}{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	s, err := c.first(ctx)
+	if err == nil {
+		c.hello, c.tok, c.grace = s.hello, s.hello.GetToken(), s.hello.GetGrace().AsDuration()
+		err = c.openDevice()
+	}
+	if err != nil {
+		c.cancel()
+		return nil, errors.Join(fmt.Errorf("dial %s: %w", o.Socket, err), conn.Close())
+	}
+	close(c.connected().up)
+	c.wg.Go(func() { c.listenTo(s) })
+	c.wg.Go(c.watch)
+	return c, nil
+}
 
 // first begins the session, and waits for a daemon that is still starting.
 func (c *Client) first(ctx context.Context) (*stream, error) {

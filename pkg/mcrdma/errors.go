@@ -12,6 +12,7 @@ import (
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	errinfo "github.com/mcrdma/mcrdma/internal/failure"
+	"github.com/mcrdma/mcrdma/pkg/qp"
 )
 
 // Kinds of errors; test with errors.Is. All are *Error, and so is what errors.As finds in each error
@@ -174,4 +175,21 @@ func fromStatus(err error) error {
 		return context.DeadlineExceeded
 	}
 	return fmt.Errorf("%w: %s (%v)", ErrDaemon, s.Message(), s.Code())
+}
+
+// ignoreClosed ignores qp.ErrClosed: the application may have closed an object before, with
+// its device.
+func ignoreClosed(err error) error {
+	if errors.Is(err, qp.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// closedOr turns a device's ErrClosed into this package's.
+func closedOr(err error) error {
+	if errors.Is(err, qp.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
 }

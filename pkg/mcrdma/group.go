@@ -53,6 +53,12 @@ type outbound interface {
 	// run handles completions until the formation fails or ctx ends, and returns why. When
 	// it returns, nothing uses the operations' memory, and the path is closed.
 	run(ctx context.Context) error
+	// nudge has the receivers acknowledge once more, if that may complete something. It is called
+	// as post is.
+	nudge()
+	// heard returns when receivers were last heard of, or what waits for them was sent, and how long
+	// the device has learnt to wait for them. moved is when something completed last.
+	heard(now, moved time.Time) (last time.Time, patience time.Duration)
 }
 
 func newGroup(c *Client, cfg GroupConfig) *Group {
@@ -148,52 +154,6 @@ func (g *Group) Submit(ctx context.Context, op *Op) error {
 	return nil
 }
 
-// post posts what is queued. g.mu is held.
-func (g *Group) post() {
-	for g.path != nil {
-		o := g.life.queue.next()
-		if o == nil {
-			return
-		}
-		if err := g.path.post(o); err != nil {
-			g.path = nil
-			g.cut(fmt.Errorf("post: %w", err))
-			return
-		}
-		if g.life.queue.advance() {
-			g.life.stats.Replayed++
-		}
-	}
-}
-
-// finish takes the n oldest operations out of the queue, which are complete. It is
-// the runner's.
-func (g *Group) finish(n int) {
-	if n == 0 {
-		return
-	}
-	g.mu.Lock()
-	g.life.complete(n)
-	g.perform()
-	g.mu.Unlock()
-	g.tally.moved.Store(time.Now().UnixNano())
-	g.hand(nil)
-}
-
-// hand gives the batch back to the application.
-func (g *Group) hand(err error) {
-	batch := g.life.batch
-	for _, op := range batch {
-		releaseAll(op.Pieces)
-		<-g.room
-	}
-	for i, op := range batch {
-		batch[i] = nil
-		op.Err = err
-		op.Done(op)
-	}
-}
-
 // Events returns what happens to the group. If the application does not read them, the
 // oldest are lost. The channel is closed after the last event, EventClosed or
 // EventFailed.
@@ -230,11 +190,6 @@ func (g *Group) View() View {
 	return g.life.view.clone()
 }
 
-func (v View) clone() View {
-	v.Members = slices.Clone(v.Members)
-	return v
-}
-
 // Info returns how the group is at present.
 func (g *Group) Info() Info {
 	g.mu.Lock()
@@ -246,21 +201,6 @@ func (g *Group) Info() Info {
 	i.Stats = g.life.stats
 	i.Stats.Violations = g.tally.violations.Load()
 	i.Stats.Posts, i.Stats.Completions, i.Stats.Strangers = g.tally.posts.Load(), g.tally.completions.Load(), g.tally.strangers.Load()
-	return i
-}
-
-// infoOf translates what the daemon says.
-func infoOf(f *mcrdmav1.FormationInfo) Info {
-	i := Info{
-		ID: groupID(f.GetGroup()), Path: Path(f.GetPath()), Why: f.GetWhy(), Formation: f.GetFormation(), MCID: f.GetMcId(),
-		PSN: f.GetConnection().GetPsn(), MTU: int(f.GetConnection().GetMtu()), Members: peersOf(f.GetMembers()), View: f.GetView(),
-	}
-	if r := f.GetRelay(); r != nil && i.Path == PathRelay {
-		i.Algorithm, i.Transport, i.Block = r.GetAlgorithm(), r.GetTransport(), int(r.GetBlock())
-	}
-	for _, s := range f.GetPhases() {
-		i.Phases = append(i.Phases, Phase{Name: s.GetPhase(), Took: s.GetTook().AsDuration()})
-	}
 	return i
 }
 

@@ -22,21 +22,9 @@ type inRelay struct {
 	count    tally
 }
 
-// receiveByRelay makes the path of a formation in which hosts relay. m.mu is held.
-func (m *Member) receiveByRelay(a *attach, info *mcrdmav1.FormationInfo) inbound {
-	p := &inRelay{m: m, info: info, listener: a.listener, news: make(chan struct{}, 1)}
-	p.asm = assembler{message: info.GetHave(), have: m.have, receive: p.receive}
-	for _, g := range m.regions {
-		p.asm.regions = append(p.asm.regions, g.piece.Bytes())
-	}
-	a.listener = nil
-	a.close()
-	return p
-}
-
 // run implements inbound.
 func (p *inRelay) run(ctx context.Context) {
-	p.ctx = ctx
+	p.ctx, p.asm.receive = ctx, p.receive
 	self := -1
 	if p.listener != nil {
 		self = slices.Index(p.info.GetRelay().GetBootstrap(), p.listener.Addr().String())

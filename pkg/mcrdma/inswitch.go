@@ -26,32 +26,6 @@ type inSwitch struct {
 	sge    [1]qp.SGE
 }
 
-// receiveBySwitch makes the path of a formation in which switches copy. The first again
-// messages are dropped: the member has them. m.mu is held.
-func (m *Member) receiveBySwitch(a *attach, again int) (inbound, error) {
-	if a.qp == nil {
-		return nil, fmt.Errorf("%w: it put this member behind switches, without a queue pair", ErrDaemon)
-	}
-	if a.listener != nil {
-		_ = a.listener.Close()
-		a.listener = nil
-	}
-	p := &inSwitch{m: m, queuePair: a.queuePair, again: again, fillup: again, room: min(MaxReceives, m.c.dev.Attr().MaxQPWR)}
-	if again > 0 {
-		// Messages that come again need receives as large as they are; the last ones must
-		// not use the receives that wait for other messages.
-		size := uint32(1)
-		for i := range again {
-			size = max(size, m.sizes[(m.have-uint64(i))%MaxDepth])
-		}
-		var err error
-		if p.spare, err = m.c.pd.RegMR(make([]byte, size), qp.AccessLocalWrite); err != nil {
-			return nil, closedOr(err)
-		}
-	}
-	return p, nil
-}
-
 // more posts as many receives as there is room for. m.mu is held.
 func (p *inSwitch) more() {
 	for p.out < p.room && !p.dead {

@@ -40,21 +40,6 @@ type departure struct {
 // reasonWithin is how long to wait for the daemon's reason.
 const reasonWithin = 300 * time.Millisecond
 
-func viewOf(f *mcrdmav1.FormationInfo) View {
-	return View{Number: f.GetView(), Formation: f.GetFormation(), Members: peersOf(f.GetMembers())}
-}
-
-func peersOf(members []*mcrdmav1.Member) (list []Peer) {
-	for _, m := range members {
-		list = append(list, peerOf(m))
-	}
-	return list
-}
-
-func peerOf(m *mcrdmav1.Member) Peer {
-	return Peer{Address: m.GetAddress(), Host: m.GetHost(), QPN: m.GetQpn()}
-}
-
 // has says whether a view has a member.
 func (v *View) has(address string) bool {
 	return slices.ContainsFunc(v.Members, func(p Peer) bool { return p.Address == address })

@@ -107,16 +107,6 @@ func (l *Listener) forget() (first bool) {
 	return first
 }
 
-// add hands a member to Accept; false if the listener is closed.
-func (l *Listener) add(m *Member) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.ready.put(m)
-	}
-	return !l.closed
-}
-
 // Accept returns the next group that this application has become a receiver of. The
 // error wraps ErrClosed, or is ctx's.
 func (l *Listener) Accept(ctx context.Context) (*Member, error) {

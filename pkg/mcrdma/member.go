@@ -80,49 +80,10 @@ func (r *Received) Bytes() []byte {
 	return r.Piece.Bytes()[:r.N]
 }
 
-// step gives the member's life an event.
-func (m *Member) step(event func(*memberLife)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	event(&m.life)
-	m.work()
-}
-
-// end ends the member for a reason of its own.
-func (m *Member) end(err error) {
-	m.step(func(l *memberLife) { l.stop(err, true) })
-}
-
-// endLocked is end when m.mu is held.
-func (m *Member) endLocked(err error) {
-	m.life.stop(err, true)
-	m.work()
-}
-
 func (m *Member) ending() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.life.err != nil
-}
-
-// work has a goroutine do the actions of the member's life, one after the other. m.mu is held.
-func (m *Member) work() {
-	if m.working || len(m.life.out) == 0 {
-		return
-	}
-	m.working = true
-	m.c.wg.Go(func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for len(m.life.out) > 0 {
-			a := m.life.out[0]
-			m.life.out = m.life.out[1:]
-			m.mu.Unlock()
-			m.perform(a)
-			m.mu.Lock()
-		}
-		m.working = false
-	})
 }
 
 // PostRecv posts a receive, for a message after those of the receives posted before. The
@@ -232,15 +193,4 @@ func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
-}
-
-// Close leaves the group, which goes on without this member. When it has returned nil, no write of
-// the sender lands in the regions any more, whatever the network still holds: the queue pair and
-// the keys of the regions are gone, and no host relays to here. An error says that the device has not
-// given up a region. Close is to be called for this also when the member has ended otherwise, and
-// may be called again.
-func (m *Member) Close() error {
-	m.end(fmt.Errorf("%w: this member has left the group", ErrClosed))
-	<-m.ended
-	return m.unfenced
 }

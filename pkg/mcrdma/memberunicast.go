@@ -29,8 +29,6 @@ func (m *Member) SetCounter(i int, v uint64) error {
 	return m.unicast.Set(i, v)
 }
 
-func errCounter(i int) error { return fmt.Errorf("%w: counter %d of %d", ErrInvalid, i, Counters) }
-
 // Send sends the sender a message of at most MaxUnicastMessage bytes, which its Unicast.Recv returns. It returns
 // when the sender's library has it, which keeps 9 to 16 that the application has not taken; a further one
 // waits, as long as the sender's application has not called Group.Unicast, too. Messages are in the order of the

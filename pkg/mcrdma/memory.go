@@ -1,7 +1,6 @@
 package mcrdma
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -167,12 +166,4 @@ func releaseAll(pieces []Piece) {
 	for _, p := range pieces {
 		p.release()
 	}
-}
-
-// closedOr turns a device's ErrClosed into this package's.
-func closedOr(err error) error {
-	if errors.Is(err, qp.ErrClosed) {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
-	}
-	return err
 }

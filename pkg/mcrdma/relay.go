@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/pkg/rdmcfallback"
@@ -275,3 +276,9 @@ func (r *relayed) post(o *queued) error {
 	}
 	return nil
 }
+
+// nudge implements outbound: hosts acknowledge by themselves.
+func (r *relayed) nudge() {}
+
+// heard implements outbound: what completes is all that is heard.
+func (r *relayed) heard(_, moved time.Time) (time.Time, time.Duration) { return moved, 0 }

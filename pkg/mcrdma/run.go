@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,49 +15,6 @@ import (
 
 // joinWithin is how long the connections of a formation may take.
 const joinWithin = 5 * time.Second
-
-// step gives the group's life an event.
-func (g *Group) step(event func(*life)) {
-	g.mu.Lock()
-	event(&g.life)
-	g.perform()
-	g.mu.Unlock()
-	poke(g.news)
-}
-
-// perform does the actions of the group's life. None of them waits. g.mu is held.
-func (g *Group) perform() {
-	for _, a := range g.life.out {
-		switch a := a.(type) {
-		case cut:
-			g.cut(a.why)
-		case halt:
-			g.stop(a.why)
-		case tell:
-			g.events.put(a.event)
-		case show:
-			g.c.wg.Go(func() { g.show(a.view) })
-		case ack:
-			g.c.wg.Go(func() { g.ackView(a.view) })
-		case answer:
-			a.to.done <- a
-		case nudge:
-			g.nudge()
-		case changed:
-			g.endUnicasts()
-		case drained:
-			select {
-			case <-g.drained:
-			default:
-				close(g.drained)
-			}
-		}
-	}
-	g.life.out = g.life.out[:0]
-}
-
-// end ends the group.
-func (g *Group) end(why error) { g.step(func(l *life) { l.stop(why) }) }
 
 // run is the group's goroutine, the runner.
 func (g *Group) run(b *brought) {
@@ -139,13 +97,6 @@ func (g *Group) carry(b *brought) {
 	g.c.opt.Logger.Info("a formation has ended", "group", g.id, "cause", err)
 }
 
-// halt stops posting.
-func (g *Group) halt() {
-	g.mu.Lock()
-	g.path = nil
-	g.mu.Unlock()
-}
-
 // finishAll ends the group for all.
 func (g *Group) finishAll() {
 	g.mu.Lock()
@@ -194,51 +145,13 @@ func (g *Group) form(re *reforming) (*brought, *mcrdmav1.FormationInfo, error) {
 	return b, resp.GetFormation(), err
 }
 
-// show has the application's hook take a view in.
-func (g *Group) show(v View) {
-	err := g.onView(v)
-	g.step(func(l *life) { l.hooked(v.Number, err) })
-}
-
-// onView calls the application's hook, if there is one.
-func (g *Group) onView(v View) error {
-	if g.cfg.OnView == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(g.ctx, g.cfg.ViewTime)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- g.cfg.OnView(ctx, v.clone()) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("it has not returned: %w", ctx.Err())
-	}
-}
-
-// ackView tells the daemon that the application knows a view.
-func (g *Group) ackView(number uint32) {
-	_, err := call(g.ctx, g.c, g.c.rpc.AckView, &mcrdmav1.AckViewRequest{Token: g.c.token(), Group: g.id.wire(), View: number})
-	if err != nil && g.ctx.Err() == nil {
-		g.c.opt.Logger.Warn("acknowledge a view", "group", g.id, "view", number, "error", err)
-	}
-}
-
-// nudge speeds up operations that waited for a member that is out. g.mu is held.
-func (g *Group) nudge() {
-	if s, ok := g.path.(*switched); ok && g.life.queue.posted > 0 {
-		s.nudge()
-	}
-}
-
 // watch is called from time to time: it reports a stall to the daemon, if there is one. It
 // returns the time after which there may be one.
 func (g *Group) watch(now time.Time) (next time.Duration) {
 	moved := time.Unix(0, g.tally.moved.Load())
 	g.mu.Lock()
-	if s, ok := g.path.(*switched); ok {
-		moved, g.life.usual = s.heard(now, moved)
+	if g.path != nil {
+		moved, g.life.usual = g.path.heard(now, moved)
 	}
 	next, stall := g.life.lookedAt(now, moved)
 	g.perform()
@@ -304,3 +217,29 @@ func (g *Group) resume(ctx context.Context) error {
 	}
 	return err
 }
+
+// watch checks for stalled groups every lookAfter, and earlier when one may be stalled.
+func (c *Client) watch() {
+	timer := time.NewTimer(lookAfter)
+	defer timer.Stop()
+	var groups []*Group
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case now := <-timer.C:
+			c.mu.Lock()
+			groups = slices.AppendSeq(groups[:0], maps.Values(c.groups))
+			c.mu.Unlock()
+			next := lookAfter
+			for _, g := range groups {
+				next = min(next, g.watch(now))
+			}
+			timer.Reset(max(next, time.Millisecond))
+		}
+	}
+}
+
+// lookAfter is the longest time between two checks. A group with a shorter patience is
+// checked more often from the first check on.
+const lookAfter = 50 * time.Millisecond

@@ -338,3 +338,5 @@ func (u *Unicast) WaitCounter(ctx context.Context, i int, atLeast uint64) error 
 		}
 	}
 }
+
+func errCounter(i int) error { return fmt.Errorf("%w: counter %d of %d", ErrInvalid, i, Counters) }

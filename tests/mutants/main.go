@@ -48,7 +48,7 @@ var targets = []target{
 	{dir: "pkg/ackmerge/packed"},
 	{dir: "pkg/qp/rc", also: []string{"tests/model"}},
 	{dir: "pkg/rdmcfallback/engine"},
-	{dir: "pkg/mcrdma", only: []string{"life.go", "lifeviews.go", "memberlife.go", "queue.go"}},
+	{dir: "pkg/mcrdma", only: []string{"life.go", "lifejobs.go", "lifeviews.go", "memberlife.go", "queue.go"}},
 	{dir: "pkg/mcrdma/internal/unicast", only: []string{"core.go"}},
 	{dir: "internal/group"},
 	{dir: "pkg/replica/core"},

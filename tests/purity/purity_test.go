@@ -52,6 +52,7 @@ var pureDirs = []string{
 	"internal/nbd/request.go",
 	"pkg/replica/core",
 	"pkg/mcrdma/life.go",
+	"pkg/mcrdma/lifejobs.go",
 	"pkg/mcrdma/lifeviews.go",
 	"pkg/mcrdma/queue.go",
 	"pkg/mcrdma/internal/unicast/core.go",

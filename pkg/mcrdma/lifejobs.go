@@ -1,0 +1,365 @@
+package mcrdma
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/pkg/qp"
+)
+
+// created begins the life with the first formation.
+func (l *life) created(info *mcrdmav1.FormationInfo) {
+	l.info, l.departed, l.from = info, map[string]*departure{}, map[string]uint64{}
+	l.connect(info)
+}
+
+// connect makes the next formation out of the daemon's answer.
+func (l *life) connect(info *mcrdmav1.FormationInfo) {
+	l.re.next, l.job = info, connecting
+	cut := l.stats.Completed // nothing else completes before the formation begins
+	if !allNew(info.GetMembers(), l.members, l.re.added) {
+		cut += uint64(l.queue.had(info.GetHave()))
+	}
+	for _, m := range info.GetMembers() {
+		if l.state != forming && l.joins(m, l.members) {
+			if _, again := l.re.was[m.GetAddress()]; !again {
+				l.re.was[m.GetAddress()] = l.from[m.GetAddress()]
+			}
+			l.from[m.GetAddress()] = cut
+		}
+	}
+	l.learnFormation(info)
+}
+
+// next returns the runner's next job. To wait, it waits for any event, and if until is not
+// zero, for that time.
+func (l *life) next(now time.Time) (j job, until time.Time) {
+	switch {
+	case l.job == viewing && len(l.told) == 0:
+		l.job = beginning
+	case l.job == pausing && !now.Before(l.re.until):
+		l.ask()
+	case l.job == pausing:
+		until = l.re.until
+	}
+	return l.job, until
+}
+
+// complete takes the n oldest operations, which every member has.
+func (l *life) complete(n int) {
+	l.fruitless = 0
+	l.take(n)
+}
+
+func (l *life) take(n int) {
+	l.batch = l.batch[:0]
+	for range n {
+		op := l.queue.pop()
+		op.View = l.view.Number
+		l.batch = append(l.batch, op)
+		l.stats.Completed++
+		l.stats.Bytes += op.size
+	}
+	if l.queue.caughtUp() {
+		l.fail(errCaughtUp)
+	}
+	l.checkDrained()
+}
+
+// ended: the path carries nothing any more.
+func (l *life) ended(cause error) {
+	l.queue.rewind()
+	if l.state != active {
+		return
+	}
+	if l.fruitless++; l.queue.ops.len() == 0 {
+		l.fruitless = 0
+	}
+	if l.fruitless > maxFruitless {
+		l.stop(fmt.Errorf("%w: nothing was completed in %d formations in a row, the last ended so: %w", ErrFailed, maxFruitless, cause))
+		return
+	}
+	l.state, l.re = reForming, reforming{cause: cause, failed: l.info.GetFormation(), members: l.members, was: map[string]uint64{}}
+	f, ok := errors.AsType[*formationError](cause)
+	if ok {
+		l.re.suspects, l.re.refused = f.suspects, f.refused
+	}
+	if ok && f.blame {
+		l.job = blaming
+	} else {
+		l.ask()
+	}
+}
+
+// blamed: the daemon has said which receivers it suspects.
+func (l *life) blamed(suspects []string) {
+	if l.job == blaming {
+		l.re.suspects = slices.Concat(l.re.suspects, suspects)
+		l.ask()
+	}
+}
+
+// ask asks the daemon for a formation with all receivers that are to be added.
+func (l *life) ask() {
+	l.job, l.re.catchUp, l.re.asked = asking, false, nil
+	for _, w := range l.adding {
+		l.re.asked = append(l.re.asked, w.receivers...)
+	}
+	l.re.add = slices.DeleteFunc(slices.Clone(l.re.asked), func(r string) bool { return among(l.re.members, r) })
+	l.re.added = append(l.re.added, l.re.add...)
+}
+
+// request is what is asked.
+func (re *reforming) request() *mcrdmav1.ReformGroupRequest {
+	if re.catchUp {
+		return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Reason: errCatchUp.Error()}
+	}
+	return &mcrdmav1.ReformGroupRequest{Formation: re.failed, Suspects: re.suspects, Add: re.add, Reason: sayable(re.cause.Error())}
+}
+
+// answered: the daemon has made a formation, or has not. With an error, info may be one that
+// it has made before. again says that another try may help.
+//
+// A formation in which switches would write again what some receivers had reported to them, and so
+// show them older bytes, is not used: hosts relay until the others have caught up, because
+// hosts skip what they have.
+func (l *life) answered(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
+	if l.job != asking {
+		return
+	}
+	if err != nil {
+		l.retry(info, err, again, now)
+		return
+	}
+	if have, before := info.GetHave(), l.queue.before(l.queue.had(info.GetHave())); have != before {
+		l.stop(fmt.Errorf("%w: the daemon says that receivers have %d messages; %d are complete and %d were sent",
+			ErrFailed, have, l.queue.before(0), l.queue.sent()))
+		return
+	}
+	switch stepsBack := Path(info.GetPath()) == PathSwitch && l.queue.stepsBack(info.GetHave(), most(info)); {
+	case stepsBack && l.re.catchUp:
+		l.retry(info, fmt.Errorf("%w: it does not let hosts relay, and some receivers lack WRITEs that others have reported to their applications", ErrDaemon),
+			true, now)
+	case stepsBack:
+		l.re.failed, l.re.members, l.re.catchUp = info.GetFormation(), info.GetMembers(), true
+	default:
+		l.connect(info)
+	}
+}
+
+// retry asks again after a while, if that may help. info is a formation that can't be used.
+func (l *life) retry(info *mcrdmav1.FormationInfo, err error, again bool, now time.Time) {
+	few := l.waits && errors.Is(err, ErrMinSize)
+	if few && !l.re.few {
+		l.re.few = true
+		l.tell(Event{Type: EventWaiting, Formation: l.info.GetFormation(), Text: err.Error()})
+	}
+	switch {
+	case info != nil:
+		l.re.failed, l.re.members = info.GetFormation(), info.GetMembers()
+	case again || l.re.catchUp:
+	case len(l.re.add) == 0 && !few:
+		l.stop(err)
+		return
+	default: // the daemon doesn't form the group with them
+		l.settle(func(*addition) error { return err })
+	}
+	l.re.cause = err
+	// As long as daemons that are away may come back, this host's says so.
+	if l.re.attempt++; l.re.attempt >= maxFruitless && !few && !errors.Is(err, &Error{Reason: mcrdmav1.Reason_UNREACHABLE}) {
+		l.stop(fmt.Errorf("%w: it can't be formed anew: %w", ErrFailed, err))
+		return
+	}
+	l.job, l.re.until = pausing, now.Add(min(10*time.Millisecond<<min(l.re.attempt, maxFruitless), time.Second))
+}
+
+// connected: the next formation's path is there, or can't be made.
+func (l *life) connected(err error, now time.Time) {
+	switch {
+	case l.job != connecting:
+	case err == nil:
+		l.job = viewing
+	case l.state == forming:
+		l.stop(fmt.Errorf("%w: %w", ErrFailed, err))
+	default:
+		l.retry(l.re.next, err, true, now)
+	}
+}
+
+// begin begins the next formation: the operations that all members have already, as their
+// count of messages says, are complete, and the others can be posted.
+func (l *life) begin(now time.Time) {
+	re, before, had, first := &l.re, l.members, l.sure(), l.state == forming
+	last := Path(l.info.GetPath())
+	l.compare(re.next.GetMembers(), had, "it is not in the new formation", now)
+	l.formation = formation{info: re.next, members: re.next.GetMembers(), tree: re.next.GetTree()}
+	l.do(changed{})
+	if re.next.GetView() == 0 {
+		l.view = viewOf(re.next)
+		l.marked(l.view.Members)
+	}
+	l.stats.Formations++
+	if !first && allNew(l.members, before, re.added) {
+		l.queue.renumber(l.info.GetHave())
+	}
+	if re.catchUp {
+		l.queue.catchUp(most(l.info))
+	}
+	l.state, l.job = active, carrying
+	l.take(l.queue.had(l.info.GetHave()))
+	l.began = l.stats.Completed
+	if !first {
+		l.joined(before, had)
+	}
+	early := l.early
+	l.early = nil
+	for _, e := range early {
+		l.changed(e)
+	}
+	if !first {
+		l.tell(Event{Type: EventReformed, Formation: l.info.GetFormation(), Before: last, After: Path(l.info.GetPath()), Text: re.cause.Error()})
+	}
+}
+
+// most returns the largest number of messages that any member has.
+func most(info *mcrdmav1.FormationInfo) (n uint64) {
+	for _, m := range info.GetMembers() {
+		n = max(n, m.GetHave())
+	}
+	return n
+}
+
+// finish hands all operations back, which fail with err.
+func (l *life) finish() {
+	l.state = closed
+	l.batch = l.batch[:0]
+	for l.queue.ops.len() > 0 {
+		l.batch = append(l.batch, l.queue.pop())
+	}
+}
+
+// over tells the application of the end, as the last event.
+func (l *life) over() {
+	l.job = over
+	l.tellMissing(time.Time{})
+	l.tell(lastEvent(l.err, l.info.GetFormation()))
+}
+
+// lookedAt is to be called from time to time: it reports whether there is a stall to be told
+// to the daemon, and after which time there may be one. moved is when something completed,
+// or began when nothing was under way.
+func (l *life) lookedAt(now, moved time.Time) (next time.Duration, stall bool) {
+	if l.state == closed {
+		return stallAfter, false
+	}
+	next = l.patience()
+	if l.state == active && l.queue.posted > 0 {
+		if next -= min(now.Sub(moved), now.Sub(l.stalled)); next <= 0 {
+			l.stalled, next, stall = now, l.patience(), true
+		}
+	}
+	l.tellMissing(now)
+	return next, stall
+}
+
+// patience returns how long nothing may complete before the daemon is told: a timeout of
+// the queue pair, if there is one, and time for an answer to the retransmission.
+func (l *life) patience() time.Duration {
+	if c := l.info.GetConnection(); c != nil {
+		t := qp.AckTimeout(timeoutOf(c))
+		t = min(stallAfter, t+t/32)
+		return min(max(t, l.usual+l.usual/32), 3*t)
+	}
+	return stallAfter
+}
+
+// joins says whether a member begins with a formation, or begins again.
+func (l *life) joins(m *mcrdmav1.Member, before []*mcrdmav1.Member) bool {
+	return l.departed[m.GetAddress()] != nil || isNew(m, before, l.re.added)
+}
+
+// settle answers the additions that were asked for.
+func (l *life) settle(result func(*addition) error) {
+	for n := len(l.re.asked); n > 0; {
+		w := l.adding[0]
+		l.adding, n = l.adding[1:], n-len(w.receivers)
+		l.do(answer{w, l.began, result(w)})
+	}
+	l.re.asked = nil
+}
+
+// joined tells the application who has joined with this formation, and answers the
+// additions that it was asked for. A member that was out before had that many operations.
+func (l *life) joined(before []*mcrdmav1.Member, had uint64) {
+	for _, m := range l.members {
+		if !l.joins(m, before) {
+			continue
+		}
+		d := l.departed[m.GetAddress()]
+		if d == nil && among(before, m.GetAddress()) {
+			d = l.departs(peerOf(m), had)
+		}
+		if d != nil { // the Removed event comes before the Added event
+			l.removed(d)
+			delete(l.departed, m.GetAddress())
+		}
+		l.tell(Event{Type: EventAdded, Address: m.GetAddress(), Host: m.GetHost(), Formation: l.info.GetFormation(), Operation: l.began})
+	}
+	clear(l.re.was)
+	l.settle(func(w *addition) (err error) {
+		for _, r := range w.receivers {
+			if !among(l.members, r) {
+				err = errors.Join(err, absent(l.info.GetAbsent(), r))
+			}
+		}
+		return err
+	})
+	if len(l.adding) > 0 { // they came too late for this formation
+		l.fail(errAdding)
+	}
+}
+
+// isNew reports whether a member has nothing of what the members before had: it was not one
+// of them, or it has left since and was added again.
+func isNew(m *mcrdmav1.Member, before []*mcrdmav1.Member, added []string) bool {
+	return !among(before, m.GetAddress()) || slices.Contains(added, m.GetAddress()) || slices.Contains(added, m.GetHost())
+}
+
+// allNew reports whether all members are new.
+func allNew(members, before []*mcrdmav1.Member, added []string) bool {
+	return !slices.ContainsFunc(members, func(m *mcrdmav1.Member) bool { return !isNew(m, before, added) })
+}
+
+// add: further receivers are to be taken in.
+func (l *life) add(w *addition) error {
+	if l.state >= closing || l.draining {
+		return cmp.Or(l.err, errBeingClosed)
+	}
+	for _, r := range w.receivers {
+		if among(l.members, r) {
+			return because(mcrdmav1.Reason_DUPLICATE_ADDRESS, "receiver %s is in the group", r)
+		}
+	}
+	l.adding = append(l.adding, w)
+	l.fail(errAdding)
+	if l.re.few {
+		l.re.until = time.Time{}
+	}
+	return nil
+}
+
+// drain accepts no more operations.
+func (l *life) drain() {
+	l.draining = true
+	l.checkDrained()
+}
+
+func (l *life) checkDrained() {
+	if l.draining && l.state < closed && l.queue.ops.len() == 0 {
+		l.do(drained{})
+	}
+}

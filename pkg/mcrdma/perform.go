@@ -1,0 +1,143 @@
+package mcrdma
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+)
+
+// step gives the group's life an event.
+func (g *Group) step(event func(*life)) {
+	g.mu.Lock()
+	event(&g.life)
+	g.perform()
+	g.mu.Unlock()
+	poke(g.news)
+}
+
+// end ends the group.
+func (g *Group) end(why error) { g.step(func(l *life) { l.stop(why) }) }
+
+// perform does the actions of the group's life. None of them waits. g.mu is held.
+func (g *Group) perform() {
+	for _, a := range g.life.out {
+		switch a := a.(type) {
+		case cut:
+			g.cut(a.why)
+		case halt:
+			g.stop(a.why)
+		case tell:
+			g.events.put(a.event)
+		case show:
+			g.c.wg.Go(func() { g.show(a.view) })
+		case ack:
+			g.c.wg.Go(func() { g.ackView(a.view) })
+		case answer:
+			a.to.done <- a
+		case nudge:
+			g.nudge()
+		case changed:
+			g.endUnicasts()
+		case drained:
+			select {
+			case <-g.drained:
+			default:
+				close(g.drained)
+			}
+		}
+	}
+	g.life.out = g.life.out[:0]
+}
+
+// show has the application's hook take a view in.
+func (g *Group) show(v View) {
+	err := g.onView(v)
+	g.step(func(l *life) { l.hooked(v.Number, err) })
+}
+
+// onView calls the application's hook, if there is one.
+func (g *Group) onView(v View) error {
+	if g.cfg.OnView == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, g.cfg.ViewTime)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- g.cfg.OnView(ctx, v.clone()) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("it has not returned: %w", ctx.Err())
+	}
+}
+
+// ackView tells the daemon that the application knows a view.
+func (g *Group) ackView(number uint32) {
+	_, err := call(g.ctx, g.c, g.c.rpc.AckView, &mcrdmav1.AckViewRequest{Token: g.c.token(), Group: g.id.wire(), View: number})
+	if err != nil && g.ctx.Err() == nil {
+		g.c.opt.Logger.Warn("acknowledge a view", "group", g.id, "view", number, "error", err)
+	}
+}
+
+// nudge speeds up operations that waited for a member that is out. g.mu is held.
+func (g *Group) nudge() {
+	if g.path != nil && g.life.queue.posted > 0 {
+		g.path.nudge()
+	}
+}
+
+// post posts what is queued. g.mu is held.
+func (g *Group) post() {
+	for g.path != nil {
+		o := g.life.queue.next()
+		if o == nil {
+			return
+		}
+		if err := g.path.post(o); err != nil {
+			g.path = nil
+			g.cut(fmt.Errorf("post: %w", err))
+			return
+		}
+		if g.life.queue.advance() {
+			g.life.stats.Replayed++
+		}
+	}
+}
+
+// finish takes the n oldest operations out of the queue, which are complete. It is
+// the runner's.
+func (g *Group) finish(n int) {
+	if n == 0 {
+		return
+	}
+	g.mu.Lock()
+	g.life.complete(n)
+	g.perform()
+	g.mu.Unlock()
+	g.tally.moved.Store(time.Now().UnixNano())
+	g.hand(nil)
+}
+
+// hand gives the batch back to the application.
+func (g *Group) hand(err error) {
+	batch := g.life.batch
+	for _, op := range batch {
+		releaseAll(op.Pieces)
+		<-g.room
+	}
+	for i, op := range batch {
+		batch[i] = nil
+		op.Err = err
+		op.Done(op)
+	}
+}
+
+// halt stops posting.
+func (g *Group) halt() {
+	g.mu.Lock()
+	g.path = nil
+	g.mu.Unlock()
+}
