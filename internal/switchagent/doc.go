@@ -50,8 +50,8 @@
 // numbered (slots), and the switch's settings say whose numbers it knows and up to
 // which (ownership): the state reserves numbers first, then the switch learns of them,
 // then they are used. If the state is not the one that the switch knows, or is older,
-// the agent clears the switch and gives up its groups (judge in merging.go; adopt in
-// record.go finds what is its own). So does an agent that
+// the agent clears the switch and gives up its groups (judge in adopt.go; adopt beside it
+// finds what is its own). So does an agent that
 // starts and finds a switch that knows nothing.
 //
 // # How an agent ends

@@ -17,9 +17,7 @@ import (
 	"github.com/mcrdma/mcrdma/internal/switchagent/config"
 	"github.com/mcrdma/mcrdma/internal/switchagent/links"
 	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
-	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
-	"github.com/mcrdma/mcrdma/pkg/rocev2"
 )
 
 // linkGrace is how long after the start the routes count as not settled while
@@ -44,7 +42,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			a.linksMu.Lock()
-			last := a.links.Close(a.now(), a.absence())
+			last := a.links.Close(time.Now(), a.absence())
 			a.linksMu.Unlock()
 			for _, f := range last {
 				a.send(f.Port, f.Bytes)
@@ -62,7 +60,7 @@ func (a *Agent) fabric(ctx context.Context) {
 		case <-hello.C:
 		case <-a.opened:
 			a.linksMu.Lock()
-			a.links.SendNow(a.now())
+			a.links.SendNow(time.Now())
 			a.linksMu.Unlock()
 		case <-asked:
 			asked = nil
@@ -70,7 +68,7 @@ func (a *Agent) fabric(ctx context.Context) {
 			continue
 		case <-second.C:
 			var ask []unicast.Host
-			a.table(func(t *unicast.Table) { ask, _ = t.Probe(a.now()) })
+			a.table(func(t *unicast.Table) { ask, _ = t.Probe(time.Now()) })
 			for _, h := range ask {
 				a.request(h.Port, h.Addr)
 			}
@@ -88,7 +86,7 @@ func (a *Agent) fabric(ctx context.Context) {
 
 // settling says why what the agent has not learned by now may exist all the same; "": it does not.
 func (a *Agent) settling() string {
-	since := a.now().Sub(a.started)
+	since := time.Now().Sub(a.started)
 	switch {
 	case !closed(a.adopted):
 		return "what the switch has is being read"
@@ -152,7 +150,7 @@ func (a *Agent) watchRoutes(ctx context.Context, to chan<- routing.Delta) {
 // times the detection time.
 func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 	a.linksMu.Lock()
-	names := a.links.Doubtful(a.now())
+	names := a.links.Doubtful(time.Now())
 	a.linksMu.Unlock()
 	if len(names) == 0 {
 		return nil
@@ -178,7 +176,7 @@ func (a *Agent) askAbout(ctx context.Context) chan struct{} {
 
 // stepLinks does what is due on the links, and returns when to call it again.
 func (a *Agent) stepLinks() time.Duration {
-	now := a.now()
+	now := time.Now()
 	a.linksMu.Lock()
 	a.links.Busy(a.opts.Busy != nil && a.opts.Busy(now))
 	send, events, next := a.links.Tick(now)
@@ -204,17 +202,6 @@ func (a *Agent) linkStates() []links.State {
 	return a.links.States()
 }
 
-// send sends a frame out of a port, if there is a switch.
-func (a *Agent) send(port uint16, frame []byte) {
-	_, s := a.driver.current()
-	if s == nil {
-		return
-	}
-	if err := s.PacketOut(port, frame); err != nil {
-		a.metrics.dropped("packet_out")
-	}
-}
-
 // listen passes on what a session's switch sends, and has hellos sent to it.
 func (a *Agent) listen(s *p4rt.Session) {
 	a.wg.Go(func() { forward(s, s.PacketIns(), a.packets) })
@@ -237,12 +224,6 @@ func forward[T any](s *p4rt.Session, from <-chan T, to chan<- T) {
 	}
 }
 
-const (
-	etherHello = 0x88b5
-	etherARP   = 0x0806
-	etherIPv4  = 0x0800
-)
-
 // packetIn takes a frame that the switch sent to the agent.
 func (a *Agent) packetIn(p p4rt.PacketIn) {
 	if len(p.Frame) < 14 {
@@ -252,7 +233,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 	switch binary.BigEndian.Uint16(p.Frame[12:]) {
 	case etherHello:
 		a.linksMu.Lock()
-		err := a.links.Receive(a.now(), p.Port, p.Frame)
+		err := a.links.Receive(time.Now(), p.Port, p.Frame)
 		a.linksMu.Unlock()
 		if err != nil {
 			a.metrics.dropped("hello")
@@ -265,7 +246,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 			return
 		}
 		a.linksMu.Lock()
-		a.links.ReceiveARP(a.now(), p.Port, q)
+		a.links.ReceiveARP(time.Now(), p.Port, q)
 		a.linksMu.Unlock()
 		a.learn(unicast.Host{Addr: q.SenderAddr, MAC: q.SenderMAC, Port: p.Port})
 		if q.Op == links.ARPRequest && a.answersFor(q.TargetAddr, p.Port) {
@@ -288,7 +269,7 @@ func (a *Agent) packetIn(p p4rt.PacketIn) {
 }
 
 func (a *Agent) learn(h unicast.Host) {
-	a.table(func(t *unicast.Table) { t.Learn(h, a.now()) })
+	a.table(func(t *unicast.Table) { t.Learn(h, time.Now()) })
 }
 
 // answersFor says whether an address is the router's own, and not that of another port;
@@ -297,78 +278,4 @@ func (a *Agent) answersFor(dst netip.Addr, port uint16) bool {
 	return dst == a.cfg.Address || slices.Contains(a.cfg.Gateways, dst) || slices.ContainsFunc(a.cfg.Ports, func(p config.Port) bool {
 		return p.Address.Addr() == dst && (port == 0 || port == p.Port)
 	})
-}
-
-func (a *Agent) portMAC(port uint16) switchspec.MAC {
-	for _, p := range a.cfg.Ports {
-		if p.Port == port && p.MAC != (switchspec.MAC{}) {
-			return p.MAC
-		}
-	}
-	return a.cfg.MAC
-}
-
-// askEvery is the least time between two ARP requests for a host.
-const askEvery = 200 * time.Millisecond
-
-// askHost asks for a host's MAC at all ports where it may be.
-func (a *Agent) askHost(host netip.Addr) {
-	now := a.now()
-	a.uni.mu.Lock()
-	wait := now.Sub(a.uni.asked[host]) < askEvery
-	if !wait {
-		if len(a.uni.asked) > unicast.MaxHosts {
-			clear(a.uni.asked)
-		}
-		a.uni.asked[host] = now
-	}
-	a.uni.mu.Unlock()
-	if wait {
-		return
-	}
-	for _, p := range a.cfg.Ports {
-		if p.To == "" {
-			a.request(p.Port, host)
-		}
-	}
-}
-
-// request asks at one port.
-func (a *Agent) request(port uint16, host netip.Addr) {
-	from := a.cfg.Address
-	for i, p := range a.cfg.Prefixes {
-		if p.Contains(host) && i < len(a.cfg.Gateways) {
-			from = a.cfg.Gateways[i]
-		}
-	}
-	a.send(port, links.AppendRequest(nil, a.portMAC(port), from, host))
-}
-
-// echoReply answers a ping of the router, so that operators can check that it is
-// reachable; nil if the frame is something else. The frame is at least 34 bytes long.
-func echoReply(frame []byte, own switchspec.MAC) []byte {
-	const ether, echo, reply, icmp = 14, 8, 0, 1
-	ip := frame[ether:]
-	header := int(ip[0]&0x0f) * 4
-	length := int(binary.BigEndian.Uint16(ip[2:]))
-	fragment := binary.BigEndian.Uint16(ip[6:]) & 0x3fff
-	if ip[0]>>4 != 4 || header < 20 || length > len(ip) || length < header+8 || ip[9] != icmp || fragment != 0 || ip[header] != echo {
-		return nil
-	}
-	out := append([]byte(nil), frame[:ether+length]...)
-	copy(out[0:6], frame[6:12])
-	copy(out[6:12], own[:])
-	o := out[ether:]
-	copy(o[12:16], ip[16:20])
-	copy(o[16:20], ip[12:16])
-	o[8] = 64
-	binary.BigEndian.PutUint16(o[10:], 0)
-	binary.BigEndian.PutUint16(o[10:], rocev2.Checksum(o[:header]))
-	o[header] = reply
-	binary.BigEndian.PutUint16(o[header+2:], 0)
-	binary.BigEndian.PutUint16(o[header+2:], rocev2.Checksum(o[header:]))
-	for len(out) < 60 {
-		out = append(out, 0)
-	}
-	return out
 }

@@ -13,31 +13,6 @@ import (
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
-// A group was installed at this switch, where its answers are merged. All under
-// Agent.mu; a goroutine that changes it also has the turn of its step.
-type group struct {
-	bifurcation.Group // with Address
-	cnpGap            time.Duration
-	lease             time.Duration
-	number            uint64 // at the sender's daemon, which says it again after a restart here; 0: not known
-	expires           time.Time
-	generation        uint64
-	merging           *merging
-	step              *step
-	void              bool // given up: it counts as absent, and will be removed
-}
-
-func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
-
-func (g *group) spec() spec { return spec{Generation: g.generation, Receivers: g.Receivers} }
-
-func (g *group) stepKey() stepKey { return stepKey{g.key(), g.Address} }
-
-func (g *group) sameAs(o *group) bool {
-	return g.Source == o.Source && g.ID == o.ID && g.SenderQPN == o.SenderQPN && g.InitialPSN == o.InitialPSN &&
-		g.Address == o.Address && g.cnpGap == o.cnpGap && planner.Equal(g.Receivers, o.Receivers)
-}
-
 // install sets a group up along the whole tree, or changes nothing.
 func (a *Agent) install(ctx context.Context, g *group) error {
 	if g.Address == (netip.Addr{}) && len(g.Receivers) > 0 {
@@ -114,7 +89,7 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 		if old.step == nil || !old.sameAs(g) {
 			return true, fmt.Errorf("%w: group %v; remove it first, or update it", ErrExists, g.key())
 		}
-		old.lease, old.expires = g.lease, a.now().Add(g.lease)
+		old.lease, old.expires = g.lease, time.Now().Add(g.lease)
 		return true, nil
 	}
 	if len(s.holders) > 0 {
@@ -131,7 +106,7 @@ func (a *Agent) claim(g *group, s *step) (there bool, err error) {
 		return true, err
 	}
 	g.generation = a.sequence.Add(1)
-	g.expires = a.now().Add(g.lease)
+	g.expires = time.Now().Add(g.lease)
 	a.groups[g.key()] = g
 	a.bySource[g.Source]++
 	return false, nil
@@ -340,7 +315,7 @@ func (a *Agent) remove(ctx context.Context, k groupKey, why mcrdmav1.WatchRespon
 		return err
 	}
 	a.mu.Lock()
-	renewed := why == mcrdmav1.WatchResponse_TYPE_EXPIRED && a.now().Before(g.expires)
+	renewed := why == mcrdmav1.WatchResponse_TYPE_EXPIRED && time.Now().Before(g.expires)
 	a.mu.Unlock()
 	if renewed {
 		return nil
@@ -363,6 +338,6 @@ func (a *Agent) renew(k groupKey, number uint64) bool {
 	if g == nil || g.step == nil || g.void {
 		return false
 	}
-	g.expires, g.number = a.now().Add(g.lease), cmp.Or(number, g.number)
+	g.expires, g.number = time.Now().Add(g.lease), cmp.Or(number, g.number)
 	return true
 }

@@ -4,49 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sync/semaphore"
+	"time"
 
 	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
 	"github.com/mcrdma/mcrdma/internal/failure"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
-
-// enter gives the caller the turn of a step, which it makes if there is none.
-func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
-	for {
-		a.mu.Lock()
-		s := a.steps[k]
-		if s == nil {
-			if max := a.cfg.Limits.Steps; max > 0 && len(a.steps) >= max {
-				a.mu.Unlock()
-				return nil, fmt.Errorf("%w: this switch is configured to take part in %d groups", ErrLimit, max)
-			}
-			s = &step{key: k, turn: semaphore.NewWeighted(1), holders: map[bifurcation.Switch]*holder{}}
-			a.steps[k] = s
-		}
-		a.mu.Unlock()
-		if err := s.lock(ctx); err != nil {
-			return nil, err
-		}
-		if !s.gone {
-			return s, nil
-		}
-		s.unlock()
-	}
-}
-
-// leave ends the caller's turn. A step without a group and holders is removed.
-func (a *Agent) leave(s *step) {
-	a.mu.Lock()
-	if s.group == nil && len(s.holders) == 0 && !s.gone {
-		s.gone = true
-		delete(a.steps, s.key)
-	}
-	a.mu.Unlock()
-	s.unlock()
-}
 
 // A holding is what another switch asks for.
 type holding struct {
@@ -90,7 +54,7 @@ func (a *Agent) take(ctx context.Context, h holding) error {
 		return err
 	}
 	was, held := s.holders[h.from]
-	mine := holder{h.spec, h.sequence, a.now().Add(a.cfg.Leases.Branch)}
+	mine := holder{h.spec, h.sequence, time.Now().Add(a.cfg.Leases.Branch)}
 	same := held && was.spec.equal(h.spec) && next.equal(s.spec)
 	if same && !s.behind {
 		a.setHolder(s, h.from, mine)
@@ -112,16 +76,6 @@ func (a *Agent) setHolder(s *step, from bifurcation.Switch, h holder) {
 	s.holders[from] = &h
 	a.heldFrom(from)[s] = struct{}{}
 	a.mu.Unlock()
-}
-
-// heldFrom are the steps that a switch holds here. The caller has Agent.mu.
-func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
-	m := a.heldBy[from]
-	if m == nil {
-		m = map[*step]struct{}{}
-		a.heldBy[from] = m
-	}
-	return m
 }
 
 // with is what the step is for once a switch holds it so. The highest generation
@@ -195,7 +149,7 @@ func (a *Agent) letGoIf(ctx context.Context, k stepKey, from bifurcation.Switch,
 // name it no longer holds. The result is what it names and does not hold here.
 func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint64, held map[stepKey]uint64) (missing []stepKey) {
 	var stale []stepKey
-	until := a.now().Add(a.cfg.Leases.Branch)
+	until := time.Now().Add(a.cfg.Leases.Branch)
 	seen := make(map[stepKey]bool, len(held))
 	a.mu.Lock()
 	for s := range a.heldFrom(from) {
@@ -226,7 +180,7 @@ func (a *Agent) sync(ctx context.Context, from bifurcation.Switch, sequence uint
 
 // expire drops what was not renewed in time.
 func (a *Agent) expire(ctx context.Context) {
-	now := a.now()
+	now := time.Now()
 	type lapsed struct {
 		key  stepKey
 		from bifurcation.Switch
@@ -255,7 +209,7 @@ func (a *Agent) expire(ctx context.Context) {
 	}
 	for _, l := range branches {
 		a.log.Warn("a branch was not renewed in time", "group", l.key, "switch", l.from)
-		if err := a.letGoIf(ctx, l.key, l.from, func(h *holder) bool { return a.now().After(h.expires) }); err != nil {
+		if err := a.letGoIf(ctx, l.key, l.from, func(h *holder) bool { return time.Now().After(h.expires) }); err != nil {
 			a.log.Warn("an expired branch was not released", "group", l.key, "error", err)
 		}
 	}

@@ -3,7 +3,6 @@ package switchagent
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
-	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
 	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
@@ -122,7 +120,7 @@ func decode(k stepKey, b []byte) (stepRecord, error) {
 
 // load makes the steps that the agent's state knows; adopt reads what is on the switch.
 func (a *Agent) load() error {
-	now := a.now()
+	now := time.Now()
 	for key, value := range a.store.Load(bucket) {
 		k, err := parseStepKey(key)
 		var r stepRecord
@@ -163,192 +161,4 @@ func (a *Agent) loadGroup(s *step, r groupRecord, now time.Time) {
 	s.group = g
 	a.groups[g.key()] = g
 	a.bySource[g.Source]++
-}
-
-// adopt takes over what is on the switch, when the agent first connects to it: steps
-// that the agent knows keep their numbers, and unknown entries will be deleted. It
-// returns the merging that begins anew. The caller has Agent.mu.
-func (a *Agent) adopt(have, want *switchspec.State) ([]*merging, error) {
-	base := &switchspec.State{}
-	byGroup := map[uint16][]switchspec.Entity{}
-	pre := map[uint16]switchspec.PREGroup{}
-	for e := range have.All() {
-		switch e := e.(type) {
-		case switchspec.Replica:
-			byGroup[e.Group] = append(byGroup[e.Group], e)
-		case switchspec.Region:
-			byGroup[e.Group] = append(byGroup[e.Group], e)
-		case switchspec.PREGroup:
-			pre[e.ID] = e
-			if e.ID == unicast.FloodGroup {
-				if err := base.Put(e); err != nil {
-					return nil, err
-				}
-			}
-		case switchspec.Match, switchspec.MergeGroup, switchspec.MergeMember, switchspec.Bypass, switchspec.Settings:
-		default:
-			if err := base.Put(e); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for e := range base.All() {
-		if err := want.Put(e); err != nil {
-			return nil, err
-		}
-	}
-	a.uni.adopt(base)
-	for m := range switchspec.Of[switchspec.Match](have) {
-		s := a.steps[stepKey{groupKey{m.Src, m.MCID}, m.Dst}]
-		if s == nil || s.group == nil && len(s.holders) == 0 || m.FirstPRE <= unicast.FloodGroup || m.Group == 0 {
-			continue
-		}
-		if !a.groupNumbers.free(m.Group, 1) || !a.preNumbers.free(m.FirstPRE, int(m.PREGroups)) {
-			continue // another program has changed the switch: they are another group's too
-		}
-		list := byGroup[m.Group]
-		for i := range m.PREGroups {
-			if g, ok := pre[m.FirstPRE+i]; ok {
-				list = append(list, g)
-			}
-		}
-		list = append(list, m)
-		s.installation = installation{rules: bifurcation.Rules{PREGroups: make([][]bifurcation.Replica, m.PREGroups)},
-			group: m.Group, firstPRE: m.FirstPRE, entities: list}
-		s.installation.rules = readRules(s.installation)
-		a.groupNumbers.keep(m.Group, 1)
-		a.preNumbers.keep(m.FirstPRE, int(m.PREGroups))
-		a.uni.use(nextHops(s.installation.rules))
-		if err := want.Put(list...); err != nil {
-			return nil, err
-		}
-	}
-	return a.adoptMerging(have, want)
-}
-
-// readRules is the opposite of entities.
-func readRules(p installation) bifurcation.Rules {
-	r := bifurcation.Rules{PREGroups: p.rules.PREGroups}
-	var pre []switchspec.PREGroup
-	for _, e := range p.entities {
-		switch e := e.(type) {
-		case switchspec.PREGroup:
-			pre = append(pre, e)
-		case switchspec.Replica:
-			r.Rewrites = append(r.Rewrites, e.Rewrite)
-		case switchspec.Region:
-			r.Translations = append(r.Translations, e.Translation)
-		}
-	}
-	for _, g := range pre {
-		var list []bifurcation.Replica
-		for _, x := range g.Replicas {
-			list = append(list, bifurcation.Replica{RID: x.Instance, Port: uint32(x.Port)})
-		}
-		slices.SortFunc(list, func(a, b bifurcation.Replica) int { return int(a.RID) - int(b.RID) })
-		r.PREGroups[g.ID-p.firstPRE] = list
-	}
-	slices.SortFunc(r.Translations, compareTranslations)
-	return r
-}
-
-// adoptMerging keeps the merging of groups whose members on the switch are those
-// that are wanted. Others begin anew. It returns those whose baseline is not known. The
-// caller has Agent.mu.
-func (a *Agent) adoptMerging(have, want *switchspec.State) (begun []*merging, err error) {
-	there := map[groupKey][]switchspec.MergeMember{}
-	for x := range switchspec.Of[switchspec.MergeMember](have) {
-		k := groupKey{x.Dst, x.DestQP}
-		there[k] = append(there[k], x)
-	}
-	var older []*group
-	var lost []*merging
-	for k, g := range a.groups {
-		if g.step == nil || g.void {
-			continue
-		}
-		m, recorded := g.merging, g.merging.use
-		switch m.use = 0; {
-		case m.outgrown(have, there[k]):
-			older = append(older, g)
-		case m.read(have, there[k]) && a.slots.used[m.slot()] == nil:
-			a.slots.keep(m, m.use)
-			if m.use != recorded {
-				begun = append(begun, m)
-			}
-			if err := want.Put(m.entities()...); err != nil {
-				return nil, err
-			}
-		default:
-			lost = append(lost, m)
-		}
-	}
-	if len(older) > 0 {
-		a.log.Warn("the switch has groups with more members than the agent's state knows of; they are given up", "groups", len(older))
-		if err := a.giveUp(older, a.slots.ownership); err != nil {
-			return nil, err
-		}
-	}
-	for _, m := range lost {
-		if err := a.beginAnew(m, want); err != nil {
-			return nil, err
-		}
-	}
-	return append(begun, lost...), nil
-}
-
-// outgrown says whether merging waits for members on the switch that it does not know
-// of. The agent's state knows of members before the switch does, so it is an older copy.
-func (m *merging) outgrown(have *switchspec.State, there []switchspec.MergeMember) bool {
-	places := map[[2]uint16]bool{} // slot and index
-	known := func(x switchspec.MergeMember) bool {
-		return slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src })
-	}
-	for _, x := range there {
-		if known(x) {
-			places[[2]uint16{x.Slot, uint16(x.Index)}] = true
-		}
-	}
-	return slices.ContainsFunc(there, func(x switchspec.MergeMember) bool {
-		e, ok := have.Find(switchspec.MergeGroup{Slot: x.Slot}.Key())
-		return ok && !known(x) && !places[[2]uint16{x.Slot, uint16(x.Index)}] && e.(switchspec.MergeGroup).Members&(1<<x.Index) != 0
-	})
-}
-
-// read finds merging on the switch by its members there, and takes over its slot and
-// their places.
-func (m *merging) read(have *switchspec.State, there []switchspec.MergeMember) bool {
-	var found switchspec.MergeGroup
-	var others []switchspec.MergeMember // that left
-	places := map[netip.Addr]uint8{}
-	current := uint16(0)
-	for _, x := range there {
-		if !slices.ContainsFunc(m.members, func(y bifurcation.MergeMember) bool { return y.Src == x.Src }) {
-			others = append(others, x)
-			continue
-		}
-		e, ok := have.Find(switchspec.MergeGroup{Slot: x.Slot}.Key())
-		if !ok || found.Epoch != 0 && e != switchspec.Entity(found) {
-			return false
-		}
-		found = e.(switchspec.MergeGroup)
-		places[x.Src] = x.Index
-		current |= 1 << x.Index
-	}
-	if found.Epoch == 0 || found.Source != m.source || found.SenderQPN != m.senderQPN || current&^found.Members != 0 ||
-		bits.OnesCount16(current) != len(m.members) {
-		return false
-	}
-	others = slices.DeleteFunc(others, func(x switchspec.MergeMember) bool { return x.Slot != found.Slot })
-	if slices.ContainsFunc(others, func(x switchspec.MergeMember) bool { return current&(1<<x.Index) != 0 }) {
-		return false
-	}
-	for i := range m.members {
-		m.members[i].Index = places[m.members[i].Src]
-	}
-	for _, x := range others {
-		m.members = append(m.members, bifurcation.MergeMember{Index: x.Index, Src: x.Src, Dst: x.Dst, QPN: x.DestQP})
-	}
-	m.use, m.psn, m.learn, m.current, m.cnpGap = useOf(found), found.InitialPSN, found.Learn, current, found.CNPGap
-	return true
 }

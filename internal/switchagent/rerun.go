@@ -12,17 +12,6 @@ import (
 // rerunWidth is how many steps are changed side by side.
 const rerunWidth = 128
 
-// A wakeup wakes the goroutine that does the pending work; several calls before it
-// runs wake it once.
-type wakeup chan struct{}
-
-func (w wakeup) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
-
 // follow makes the switch, and the trees of the groups, follow the unicast table.
 func (a *Agent) follow(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
@@ -34,12 +23,12 @@ func (a *Agent) follow(ctx context.Context) {
 		case <-a.rerun:
 		case <-retry.C:
 		}
-		begun := a.now()
+		begun := time.Now()
 		if err := a.followOnce(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the switch does not follow the routes yet", "error", err)
 			retry.Reset(time.Second)
 		}
-		a.metrics.rerunTime.Observe(a.now().Sub(begun).Seconds())
+		a.metrics.rerunTime.Observe(time.Now().Sub(begun).Seconds())
 	}
 }
 

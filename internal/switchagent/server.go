@@ -110,30 +110,6 @@ func (l *streamLimit) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServ
 	return handle(srv, s)
 }
 
-// caller says who calls; it must have one of the roles.
-func (a *Agent) caller(ctx context.Context, any ...identity.Role) (identity.Identity, error) {
-	id, err := identity.FromContext(ctx)
-	if err != nil {
-		return id, err
-	}
-	if !id.Is(any...) {
-		return id, fmt.Errorf("%w: %v may not call this", ErrDenied, id)
-	}
-	return id, nil
-}
-
-// owner says whether the caller may manage a source's groups.
-func (a *Agent) owner(ctx context.Context, source netip.Addr) error {
-	id, err := a.caller(ctx, identity.Host, identity.Admin)
-	if err != nil {
-		return err
-	}
-	if id.Is(identity.Host) && !id.Owns(source) {
-		return fmt.Errorf("%w: %v is not %v, and a host manages groups with itself as the source only: its certificate, or without TLS its configuration, must have its address", ErrDenied, id, source)
-	}
-	return nil
-}
-
 type groupsServer struct {
 	mcrdmav1.UnimplementedSwitchGroupsServer
 	a *Agent
@@ -278,11 +254,6 @@ func (s *groupsServer) sees(ctx context.Context, source string) (func(netip.Addr
 		}
 	}
 	return func(a netip.Addr) bool { return (source == "" || a == only) && mayKnow(id, a) }, nil
-}
-
-// mayKnow says whether a client may know of a source's groups.
-func mayKnow(id identity.Identity, source netip.Addr) bool {
-	return !id.Is(identity.Host) || id.Owns(source)
 }
 
 type peerServer struct {

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 
+	"github.com/mcrdma/mcrdma/internal/p4rt"
 	"github.com/mcrdma/mcrdma/internal/store"
 	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
 )
 
 // An ownership says whose epochs a switch's registers hold. It is in the agent's state
@@ -54,6 +57,57 @@ func loadSlots(ctx context.Context, s Store) (*slots, error) {
 		return x, nil
 	}
 	return x, x.become(ctx, ownership{newOwner(), 1})
+}
+
+// merging is how a group's answers become one receiver's. All under Agent.mu.
+type merging struct {
+	of        *group
+	use       uint64 // the number of its use of a slot; 0: it has none
+	leaving   bool   // an edit takes it off the switch
+	psn       uint32
+	learn     bool
+	members   []bifurcation.MergeMember // those that left too: their late answers are to be dropped
+	current   uint16                    // bits of members
+	source    netip.Addr
+	senderQPN uint32
+	cnpGap    uint32              // µs
+	base      []p4rt.MemberCounts // what the slot had counted before this use; nil: nothing
+}
+
+// newMerging makes the merging of a group that begins at its PSN. It has no slot yet.
+func newMerging(g *group) *merging {
+	m := bifurcation.MergeOf(g.Group)
+	return &merging{of: g, psn: m.InitialPSN, members: m.Members, current: m.Current, source: m.Source, senderQPN: m.SenderQPN,
+		cnpGap: uint32(g.cnpGap.Microseconds())} //nolint:gosec // checked at the border
+}
+
+func (m *merging) slot() uint16 { return slotOf(m.use) }
+
+func (m *merging) group() switchspec.MergeGroup {
+	return switchspec.MergeGroup{Slot: m.slot(), Members: m.current, Epoch: epochOf(m.use), InitialPSN: m.psn, Learn: m.learn,
+		Source: m.source, SenderQPN: m.senderQPN, CNPGap: m.cnpGap}
+}
+
+func (m *merging) bypass() switchspec.Bypass {
+	return switchspec.Bypass{Src: m.source, Dst: m.of.Source, QPN: m.senderQPN}
+}
+
+func (m *merging) entities() []switchspec.Entity {
+	out := make([]switchspec.Entity, 0, len(m.members)+2)
+	out = append(out, m.bypass(), m.group())
+	for _, x := range m.members {
+		out = append(out, switchspec.MergeMember{Src: x.Src, Dst: x.Dst, DestQP: x.QPN, Slot: m.slot(), Index: x.Index})
+	}
+	return out
+}
+
+// without removes receivers from those whose answers are waited for.
+func (m *merging) without(addrs []netip.Addr) {
+	for _, x := range m.members {
+		if slices.Contains(addrs, x.Src) {
+			m.current &^= 1 << x.Index
+		}
+	}
 }
 
 func newSlots(s Store) *slots {

@@ -384,3 +384,18 @@ func (s *statusServer) GetCounters(ctx context.Context, _ *mcrdmav1.GetCountersR
 	}
 	return out, nil
 }
+
+// waitsFor says why the agent is not ready: for what it waits since it started, or that it does
+// not control its switch; "": it is ready, as its gRPC health says too.
+func (a *Agent) waitsFor() string {
+	if away := a.driver.away(); away != "" {
+		return away
+	}
+	if !closed(a.settled) {
+		return cmp.Or(a.settling(), "the source of routes ("+a.cfg.Routing.Source+") has not told what it knows")
+	}
+	if !closed(a.restored) {
+		return "the groups of before the agent's start are being made again"
+	}
+	return ""
+}

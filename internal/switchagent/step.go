@@ -215,3 +215,73 @@ func (a *Agent) plan(key stepKey, s spec, early []netip.Addr, leaveOut bool) (pl
 	}
 	return p, nil
 }
+
+// A group was installed at this switch, where its answers are merged. All under
+// Agent.mu; a goroutine that changes it also has the turn of its step.
+type group struct {
+	bifurcation.Group // with Address
+	cnpGap            time.Duration
+	lease             time.Duration
+	number            uint64 // at the sender's daemon, which says it again after a restart here; 0: not known
+	expires           time.Time
+	generation        uint64
+	merging           *merging
+	step              *step
+	void              bool // given up: it counts as absent, and will be removed
+}
+
+func (g *group) key() groupKey { return groupKey{g.Source, g.ID} }
+
+func (g *group) spec() spec { return spec{Generation: g.generation, Receivers: g.Receivers} }
+
+func (g *group) stepKey() stepKey { return stepKey{g.key(), g.Address} }
+
+func (g *group) sameAs(o *group) bool {
+	return g.Source == o.Source && g.ID == o.ID && g.SenderQPN == o.SenderQPN && g.InitialPSN == o.InitialPSN &&
+		g.Address == o.Address && g.cnpGap == o.cnpGap && planner.Equal(g.Receivers, o.Receivers)
+}
+
+// enter gives the caller the turn of a step, which it makes if there is none.
+func (a *Agent) enter(ctx context.Context, k stepKey) (*step, error) {
+	for {
+		a.mu.Lock()
+		s := a.steps[k]
+		if s == nil {
+			if max := a.cfg.Limits.Steps; max > 0 && len(a.steps) >= max {
+				a.mu.Unlock()
+				return nil, fmt.Errorf("%w: this switch is configured to take part in %d groups", ErrLimit, max)
+			}
+			s = &step{key: k, turn: semaphore.NewWeighted(1), holders: map[bifurcation.Switch]*holder{}}
+			a.steps[k] = s
+		}
+		a.mu.Unlock()
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		if !s.gone {
+			return s, nil
+		}
+		s.unlock()
+	}
+}
+
+// leave ends the caller's turn. A step without a group and holders is removed.
+func (a *Agent) leave(s *step) {
+	a.mu.Lock()
+	if s.group == nil && len(s.holders) == 0 && !s.gone {
+		s.gone = true
+		delete(a.steps, s.key)
+	}
+	a.mu.Unlock()
+	s.unlock()
+}
+
+// heldFrom are the steps that a switch holds here. The caller has Agent.mu.
+func (a *Agent) heldFrom(from bifurcation.Switch) map[*step]struct{} {
+	m := a.heldBy[from]
+	if m == nil {
+		m = map[*step]struct{}{}
+		a.heldBy[from] = m
+	}
+	return m
+}

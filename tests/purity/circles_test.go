@@ -19,7 +19,6 @@ import (
 // circles are the files of a package that still call each other, each directly or by way of
 // others. A line becomes shorter or goes; none is added.
 var circles = []string{
-	"internal/switchagent agent.go ahead.go apply.go away.go driver.go fabric.go group.go hold.go merging.go metrics.go peers.go record.go rerun.go server.go slots.go status.go uni.go",
 	"pkg/rdmcfallback/tcp blocks.go connect.go greet.go hello.go options.go outbox.go peer.go ring.go transport.go",
 	"tests/chaos faults_linux.go remains_linux.go run_linux.go states_linux.go",
 	"tests/chaos/app main.go receive_linux.go send.go",

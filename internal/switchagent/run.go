@@ -1,0 +1,267 @@
+package switchagent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	mcrdmav1 "github.com/mcrdma/mcrdma/api/mcrdma/v1"
+	"github.com/mcrdma/mcrdma/internal/grpcserver"
+	"github.com/mcrdma/mcrdma/internal/identity"
+	"github.com/mcrdma/mcrdma/internal/p4rt"
+	"github.com/mcrdma/mcrdma/internal/store"
+	"github.com/mcrdma/mcrdma/internal/switchagent/config"
+	"github.com/mcrdma/mcrdma/internal/switchagent/links"
+	"github.com/mcrdma/mcrdma/internal/switchagent/planner"
+	"github.com/mcrdma/mcrdma/internal/switchagent/unicast"
+	"github.com/mcrdma/mcrdma/internal/switchspec"
+	"github.com/mcrdma/mcrdma/pkg/bifurcation"
+)
+
+// New makes an agent. It listens, and opens its state; it does nothing else before
+// Run, which must be called. Errors wrap ErrConfig or say what cannot be opened.
+func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
+	own := *cfg
+	cfg = &own
+	cfg.SetDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	a := &Agent{cfg: cfg, name: bifurcation.Switch(cfg.Name), opts: o, log: o.Logger,
+		packets: make(chan p4rt.PacketIn), digests: make(chan p4rt.ARPDigest), portTo: map[uint16]string{},
+		adopted: make(chan struct{}), settled: make(chan struct{}), restored: make(chan struct{}), rerun: make(wakeup, 1), opened: make(wakeup, 1),
+		peers: map[bifurcation.Switch]*peer{}, steps: map[stepKey]*step{}, groups: map[groupKey]*group{},
+		bySource: map[netip.Addr]int{}, heldBy: map[bifurcation.Switch]map[*step]struct{}{},
+		groupNumbers: newNumbers("groups", 65535), preNumbers: newNumbers("replication groups", 65535)}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.preNumbers.keep(unicast.FloodGroup, 1)
+	a.metrics = newMetrics(a)
+	if err := a.open(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open opens all that can fail at the start.
+func (a *Agent) open(ctx context.Context) error {
+	client, err := p4rt.New(p4rt.Config{Target: a.cfg.P4Runtime.Target, DeviceID: a.cfg.P4Runtime.DeviceID,
+		ElectionID: p4rt.ElectionID{Low: a.cfg.P4Runtime.ElectionID}, Dial: append(a.switchDial(), a.opts.DialSwitch...)})
+	if err != nil {
+		return err
+	}
+	program, err := p4rt.OwnProgram()
+	if err != nil {
+		return err
+	}
+	a.sizes = map[string]uint64{}
+	for _, t := range program.Tables() {
+		a.sizes[t.Name] = uint64(t.Size) //nolint:gosec // not negative
+	}
+	a.driver = newDriver(client, a.log)
+	a.driver.audit = cmp.Or(a.opts.Audit, 5*time.Minute)
+	a.driver.judge, a.driver.found, a.driver.opened = a.judge, a.found, a.listen
+	open := a.opts.OpenStore
+	if open == nil {
+		var o store.Options
+		if a.opts.Standby {
+			o.Wait = 100 * 365 * 24 * time.Hour
+		}
+		open = func(ctx context.Context, path string) (Store, error) { return store.Open(ctx, path, o) }
+	}
+	if a.store, err = open(ctx, a.cfg.State); err != nil {
+		a.store = nil // not an interface around a nil pointer
+		return err
+	}
+	a.sequence.Store(a.store.Boot())
+	if a.slots, err = loadSlots(ctx, a.store); err == nil {
+		err = a.load()
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.dialPeers(); err != nil {
+		return err
+	}
+	if a.listener = a.opts.Listener; a.listener == nil {
+		if a.listener, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, grpcserver.CannotListen("listen", a.cfg.Listen, err))
+		}
+	}
+	return nil
+}
+
+// switchDial is how to connect to the switch: in plain text, as both bmv2 and the
+// embedded switch serve it, beside the agent.
+func (a *Agent) switchDial() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnectBackoff, MinConnectTimeout: time.Second})}
+}
+
+func (a *Agent) dialPeers() error {
+	own := identity.Identity{Role: identity.Switch, Name: a.cfg.Name}
+	for _, s := range a.cfg.Switches {
+		if s.Agent == "" || !s.Programmable {
+			continue
+		}
+		creds, err := a.files().Client(identity.Identity{Role: identity.Switch, Name: s.Name})
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		conn, err := grpc.NewClient(s.Agent, append(append(clientOptions(), grpc.WithTransportCredentials(creds), identity.Claim(own)), a.opts.DialPeers...)...)
+		if err != nil {
+			return fmt.Errorf("%w: the agent of switch %s: %w", ErrConfig, s.Name, err)
+		}
+		name := bifurcation.Switch(s.Name)
+		a.peers[name] = &peer{name: name, conn: conn, rpc: mcrdmav1.NewSwitchPeerClient(conn), held: planner.Holdings[stepKey, *step]{}, unsure: make(wakeup, 1)}
+	}
+	return nil
+}
+
+// farewellTime is how long the last hellos may take to get to the switch.
+const farewellTime = time.Second
+
+// Run works until ctx ends, and closes the agent. The switch keeps what it has. The
+// neighbors keep using it for Config.Restart, or turn to other paths if that is zero.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var err error
+	found := finding{a.adopted, func() bool { return a.forwards }}
+	if a.routes, err = openRouting(ctx, a.cfg, found, a.opts.OpenBGP, a.log); err != nil {
+		return err
+	}
+	defer func() {
+		if err := a.routes.end(a.absence() > 0); err != nil {
+			a.log.Warn("the end of routing", "error", err)
+		}
+	}()
+	table, err := unicast.New(a.unicastConfig())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	a.uni = newUni(table)
+	a.started = time.Now()
+	a.links = links.New(a.linksConfig(), a.started)
+
+	server, err := a.newServer(ctx)
+	if err != nil {
+		return err
+	}
+	stopMetrics, err := grpcserver.ServeMetrics(a.cfg.Metrics, a.metrics.registry, func() (bool, string) {
+		why := a.waitsFor()
+		return why == "", why
+	}, cancel)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	defer stopMetrics()
+	driving, halt := context.WithCancel(context.WithoutCancel(ctx)) // the last hellos go to the switch
+	defer halt()
+	a.halt = halt
+	said := make(chan struct{})
+	a.wg.Go(func() { a.driver.run(driving) })
+	a.wg.Go(func() { defer close(said); a.fabric(ctx) })
+	a.wg.Go(func() { a.follow(ctx) })
+	a.wg.Go(func() { a.tick(ctx) })
+	a.wg.Go(func() {
+		select {
+		case <-a.restored: // before, it is not known what is held
+			a.syncPeers(ctx)
+		case <-ctx.Done():
+		}
+	})
+	a.wg.Go(func() {
+		if err := server.Serve(a.listener); err != nil {
+			cancel(fmt.Errorf("serving: %w", err))
+		}
+	})
+	a.log.Info("the agent serves", "switch", a.name, "address", a.listener.Addr())
+	<-ctx.Done()
+	server.Stop()
+	select {
+	case <-said:
+	case <-time.After(farewellTime):
+	}
+	halt()
+	a.wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (a *Agent) close() {
+	for _, p := range a.peers {
+		_ = p.conn.Close()
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+	}
+	if a.driver != nil {
+		_ = a.driver.client.Close()
+	}
+	if a.store != nil {
+		_ = a.store.Close()
+	}
+}
+
+func (a *Agent) unicastConfig() unicast.Config {
+	c := unicast.Config{Name: a.cfg.Name, MAC: a.cfg.MAC, Addr: a.cfg.Address, Prefixes: a.cfg.Prefixes, Gateways: a.cfg.Gateways,
+		ECN: ecnPort(a.cfg.ECN), Guard: a.cfg.Guard, Next: a.routes.next}
+	for _, p := range a.cfg.Ports {
+		router := a.cfg.Router(p)
+		c.Ports = append(c.Ports, unicast.Port{Number: p.Port, Name: p.Name, MAC: p.MAC, To: p.To, Hello: p.Hello || router.IsValid(),
+			PeerMAC: p.PeerMAC, Router: router})
+		if p.Address.IsValid() {
+			c.Gateways = append(c.Gateways[:len(c.Gateways):len(c.Gateways)], p.Address.Addr())
+		}
+	}
+	for _, h := range a.cfg.Hosts {
+		c.Hosts = append(c.Hosts, unicast.Host{Addr: h.Address, MAC: h.MAC, Port: h.Port})
+	}
+	for _, s := range a.cfg.Switches {
+		x := unicast.Switch{Name: s.Name, Programmable: s.Programmable, Addrs: s.Addresses, Prefixes: s.Prefixes}
+		if s.BGP != nil {
+			x.Addrs = append(x.Addrs[:len(x.Addrs):len(x.Addrs)], s.BGP.Address)
+		}
+		c.Switches = append(c.Switches, x)
+	}
+	return c
+}
+
+// ecnPort puts marking in the data plane's units; nil: there is none.
+func ecnPort(e config.ECN) *switchspec.ECNPort {
+	if e.Off {
+		return nil
+	}
+	kmin, kmax := e.Steps()
+	// In 1/65536, of which 0 would be no chance at all, and 65536 is one too many.
+	chance := min(max(math.Round(e.PMax*65536), 1), 65535)
+	return &switchspec.ECNPort{KMin: kmin, KMax: kmax, PMax: uint16(chance)}
+}
+
+func (a *Agent) linksConfig() links.Config {
+	c := links.Config{Name: a.cfg.Name, Interval: a.cfg.Hello.Interval, Multiplier: a.cfg.Hello.Multiplier,
+		Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+	for _, p := range a.cfg.Ports {
+		a.portTo[p.Port] = p.To
+		if router := a.cfg.Router(p); p.Hello || router.IsValid() {
+			c.Ports = append(c.Ports, links.Port{Number: p.Port, MAC: a.portMAC(p.Port), Expect: p.To, Router: router, Own: p.Address.Addr()})
+		}
+	}
+	return c
+}
