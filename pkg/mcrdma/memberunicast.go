@@ -97,9 +97,7 @@ func (m *Member) offerUnicast() error {
 	m.mu.Lock()
 	m.unicast, m.how = unicast.NewEnd(cfg), append(secret[:], addr...)
 	m.mu.Unlock()
-	c.port.mu.Lock()
-	defer c.port.mu.Unlock()
-	c.port.members[secret] = m
+	c.port.add(secret, m)
 	return nil
 }
 
@@ -117,9 +115,7 @@ func (m *Member) endUnicast(why error) {
 	if end == nil { // the application has granted nothing
 		return
 	}
-	m.c.port.mu.Lock()
-	delete(m.c.port.members, unicast.Secret(how))
-	m.c.port.mu.Unlock()
+	m.c.port.remove(unicast.Secret(how))
 	end.Close(why)
 }
 
@@ -162,6 +158,18 @@ func (p *unicastPort) listen(c *Client) (addr string, err error) {
 		c.wg.Go(func() { p.accept(c, l) })
 	}
 	return p.l.Addr().String(), nil
+}
+
+func (p *unicastPort) add(secret unicast.Secret, m *Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[secret] = m
+}
+
+func (p *unicastPort) remove(secret unicast.Secret) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.members, secret)
 }
 
 func (p *unicastPort) accept(c *Client, l net.Listener) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
 	"github.com/mcrdma/mcrdma/pkg/qp"
 )
@@ -13,20 +14,19 @@ import (
 // A stream is the link over TCP. One goroutine reads, and one writes, so that neither end waits for
 // the other to read.
 type stream struct {
-	e    *End
-	conn net.Conn
-	r    *bufio.Reader
-	work chan struct{} // a token: there may be something to write
+	e       *End
+	conn    net.Conn
+	r       *bufio.Reader
+	work    chan struct{} // a token: there may be something to write
+	replied chan struct{} // the reply is written
 
-	// Under the end's lock:
+	mu     sync.Mutex
 	out    []*Op // posted, and not written
 	board  Board
 	tells  bool
 	undone uint64 // of the peer's operations that are complete, those not yet reported to it
 	reply  []byte // to a READ; nil: none
 	flying []*Op  // written, and not complete
-
-	replied chan struct{} // the reply is written
 }
 
 func newStream(e *End, conn net.Conn) *stream {
@@ -42,6 +42,8 @@ func (s *stream) poke() {
 
 // post implements link.
 func (s *stream) post(op *Op) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.out = append(s.out, op)
 	s.poke()
 	return nil
@@ -49,6 +51,8 @@ func (s *stream) post(op *Op) error {
 
 // tell implements link.
 func (s *stream) tell(b Board) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.board, s.tells = b, true
 	s.poke()
 	return nil
@@ -107,8 +111,8 @@ func (s *stream) write(ctx context.Context) error {
 
 // next takes what is to be written next: headers and boards, built in head, and one payload.
 func (s *stream) next(head []byte) (bufs net.Buffers, told, replied bool) {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var payload []Buf
 	if s.undone > 0 {
 		h := header{Kind: kindDone, Offset: s.undone}
@@ -193,10 +197,10 @@ func (s *stream) access(ctx context.Context, h *header) error {
 	b = b[h.Offset:][:h.Length:h.Length]
 	s.e.cfg.Sync()
 	if h.Kind == kindRead {
-		s.e.mu.Lock()
+		s.mu.Lock()
 		s.reply = b
 		s.poke()
-		s.e.mu.Unlock()
+		s.mu.Unlock()
 		select {
 		case <-s.replied:
 			return nil
@@ -217,20 +221,20 @@ func (s *stream) access(ctx context.Context, h *header) error {
 
 // done tells the peer that one more of its operations is complete.
 func (s *stream) done() {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.undone++
 	s.poke()
 }
 
 // data takes what the oldest operation, a READ, has read.
 func (s *stream) data(n uint64) error {
-	s.e.mu.Lock()
+	s.mu.Lock()
 	var op *Op
 	if len(s.flying) > 0 && s.flying[0].Kind == qp.OpRead {
 		op = s.flying[0]
 	}
-	s.e.mu.Unlock()
+	s.mu.Unlock()
 	if op == nil || op.size() != n {
 		return fmt.Errorf("%w: %d bytes that were not read", ErrPeer, n)
 	}
@@ -244,7 +248,7 @@ func (s *stream) data(n uint64) error {
 
 // completed takes the n oldest operations, which are complete: READs only by their data.
 func (s *stream) completed(n uint64, read bool) error {
-	s.e.mu.Lock()
+	s.mu.Lock()
 	bad := n > uint64(len(s.flying))
 	for i := uint64(0); i < n && !bad; i++ {
 		bad = (s.flying[i].Kind == qp.OpRead) != read
@@ -252,7 +256,7 @@ func (s *stream) completed(n uint64, read bool) error {
 	if !bad {
 		s.flying = s.flying[n:]
 	}
-	s.e.mu.Unlock()
+	s.mu.Unlock()
 	if bad {
 		return fmt.Errorf("%w: operations that were not sent, or READs without data, are complete", ErrPeer)
 	}
