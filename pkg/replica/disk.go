@@ -111,6 +111,10 @@ func (d *disk) job(f func() error, then func()) {
 
 // persist has a change become durable, when the store is synced if that has to come before.
 func (d *disk) persist(c change) {
+	if _, ok := c.Change.(core.Append); ok && len(d.held) == 0 {
+		d.log.Persist(c.Persist, c.entry)
+		return
+	}
 	d.held = append(d.held, c)
 	d.release()
 }

@@ -123,7 +123,10 @@ func (v *Volume) close() error {
 	l := v.loop
 	l.cancel()
 	begun := make(chan struct{})
-	l.post(func() { close(begun) })
+	l.post(func() {
+		l.calls.end()
+		close(begun)
+	})
 	<-begun
 	l.follow.receiving.Wait() // no other receive begins, and what has landed was posted
 	l.mailbox.close()

@@ -92,7 +92,12 @@ func (n *Node) Take() []Action {
 	return out
 }
 
-func (n *Node) do(a Action) { n.out = append(n.out, a) }
+func (n *Node) do(a Action) {
+	if n.out == nil {
+		n.out = make([]Action, 0, 8) // as many as a write has
+	}
+	n.out = append(n.out, a)
+}
 
 // refuse counts what broke a rule.
 func (n *Node) refuse() { n.refused++ }
@@ -120,10 +125,11 @@ type Status struct {
 // Status returns the node's present status.
 func (n *Node) Status(now time.Duration) Status {
 	synced, _ := n.log.at(n.disk.durable)
-	return Status{n.state(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
+	return Status{n.State(), n.self, n.osdmap, n.log.head(), n.commit, n.stable, n.applied, n.refused, n.hard.Backfilling, n.leased(now), n.disk.hard, synced}
 }
 
-func (n *Node) state() State {
+// State is what the node is.
+func (n *Node) State() State {
 	switch {
 	case n.lead != nil:
 		return n.lead.state

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/mcrdma/mcrdma/pkg/replica/core"
 )
@@ -101,6 +102,7 @@ func (e *Entry) AppendHeader(b []byte) []byte {
 	if !e.summed {
 		e.sum, e.summed = crc32.Checksum(e.Data, castagnoli), true
 	}
+	b = slices.Grow(b, HeaderSize)
 	at := len(b)
 	le := binary.LittleEndian
 	b = le.AppendUint32(b, magic)
