@@ -9,7 +9,10 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // writeStep is the most that is read or written within one Config.StallTime, in bytes: a
@@ -70,6 +73,11 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 
 	out := &replies{failed: c.end}
 	out.write = func(b []byte) error { return c.write(h.conn, b) }
+	if tcp, ok := h.conn.(syscall.Conn); ok { // and not TLS
+		if fd, err := tcp.SyscallConn(); err == nil {
+			out.now = atOnce(fd)
+		}
+	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
 	s.handler = handler{export: h.export, out: out, stats: c.stats, limits: limits{size: h.info.Size,
@@ -93,6 +101,7 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 	}
 	close(s.jobs)
 	s.workers.Wait()
+	s.budget.wait(ctx)
 	if cause := context.Cause(ctx); cause != nil && err == nil {
 		err = cause
 	}
@@ -151,7 +160,7 @@ func (s *session) readPayload(ctx context.Context, r request, refused error) err
 		return violation(fmt.Sprintf("a WRITE of %d bytes; at most %d", r.length, MaxPayload))
 	}
 	left := int(r.length)
-	w := newWrite(r)
+	w := s.newWrite(r)
 	for refused == nil && left > 0 {
 		var b Buffer
 		if b, refused = s.export.Buffer(ctx, left); refused != nil {
@@ -204,6 +213,10 @@ func (s *session) fill(p []byte) error {
 
 // begin gives a job to a goroutine that waits for one, or to a new one.
 func (s *session) begin(ctx context.Context, j job) {
+	if j.short() {
+		s.handle(ctx, j)
+		return
+	}
 	if s.started < s.config.MaxRequests {
 		select {
 		case s.jobs <- j:
@@ -278,6 +291,20 @@ func (c *conn) write(to io.Writer, b []byte) error {
 		b = b[n:]
 	}
 	return nil
+}
+
+// atOnce writes what can be written without waiting. It is for one goroutine at a time.
+func atOnce(c syscall.RawConn) func([]byte) int {
+	var bytes []byte
+	n := 0
+	write := func(fd uintptr) { n, _ = unix.Write(int(fd), bytes) }
+	return func(b []byte) int {
+		bytes, n = b, 0
+		if err := c.Control(write); err != nil || n < 0 {
+			return 0 // the next write says why
+		}
+		return n
+	}
 }
 
 // linger ends the server's half of the connection, and waits a little for the client's.
