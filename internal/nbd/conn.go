@@ -9,10 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // writeStep is the most that is read or written within one Config.StallTime, in bytes: a
@@ -55,7 +52,8 @@ type session struct {
 
 // serve talks to the client until one of them ends it, and says why it ended.
 func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
-	h := handshake{config: c.config, conn: c.raw, in: bufio.NewReaderSize(c.raw, 16<<10),
+	raw := newDirect(c.raw)
+	h := handshake{config: c.config, conn: raw, in: bufio.NewReaderSize(raw, 16<<10),
 		client: Client{Addr: c.raw.RemoteAddr()}}
 	limited, cancel := context.WithTimeout(ctx, c.config.HandshakeTime)
 	err := h.run(limited)
@@ -73,10 +71,8 @@ func (c *conn) serve(ctx context.Context, began func(Client, Info)) error {
 
 	out := &replies{failed: c.end}
 	out.write = func(b []byte) error { return c.write(h.conn, b) }
-	if tcp, ok := h.conn.(syscall.Conn); ok { // and not TLS
-		if fd, err := tcp.SyscallConn(); err == nil {
-			out.now = atOnce(fd)
-		}
+	if d, ok := h.conn.(*direct); ok { // and not TLS
+		out.now = d.atOnce
 	}
 	s := &session{conn: c, in: h.in, budget: newBudget(c.config.MaxRequests, c.config.MaxBytes), jobs: make(chan job)}
 	out.budget = s.budget
@@ -291,20 +287,6 @@ func (c *conn) write(to io.Writer, b []byte) error {
 		b = b[n:]
 	}
 	return nil
-}
-
-// atOnce writes what can be written without waiting. It is for one goroutine at a time.
-func atOnce(c syscall.RawConn) func([]byte) int {
-	var bytes []byte
-	n := 0
-	write := func(fd uintptr) { n, _ = unix.Write(int(fd), bytes) }
-	return func(b []byte) int {
-		bytes, n = b, 0
-		if err := c.Control(write); err != nil || n < 0 {
-			return 0 // the next write says why
-		}
-		return n
-	}
 }
 
 // linger ends the server's half of the connection, and waits a little for the client's.
