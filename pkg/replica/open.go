@@ -83,7 +83,7 @@ func openVolume(cfg *Config, p *peers, refused *counters, s osdmap.VolumeState) 
 		return nil, err
 	}
 	var err error
-	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1),
+	l.disk, err = openDisk(volumeDir(cfg.Dir, s.Volume.ID), s.Volume.ID, s.Volume.Size, max(keep/4, 1), cfg.logDelay,
 		func(seq uint64, err error) { l.post(func() { l.synced(seq, err) }) })
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", s.Volume.Name, err)

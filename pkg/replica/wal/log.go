@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,12 +188,13 @@ func (l *Log) wake() {
 	l.work.Signal()
 }
 
-// Hurry has what is queued become durable without delay, and entries up to index as soon as they come.
+// Hurry has entries up to index become durable without delay, those that are queued and others as soon as they come; 0: all
+// that is queued.
 func (l *Log) Hurry(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hurry = max(l.hurry, index)
-	if len(l.queue) > 0 {
+	if slices.ContainsFunc(l.queue, func(i item) bool { return index == 0 || i.slot != nil && i.slot.entry.Version.Index <= index }) {
 		l.wake()
 	}
 }

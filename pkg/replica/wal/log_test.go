@@ -299,6 +299,8 @@ func TestDelay(t *testing.T) {
 		expect(9)
 		change(core.Save{HardState: core.HardState{Epoch: 1, Applying: 1}}, nil) // no caller waits for that
 		expect(9)
+		l.Hurry(index + 1) // nor for an entry that is queued
+		expect(9)
 		time.Sleep(delay)
 		expect(10)
 		add(4096)
