@@ -96,10 +96,11 @@ func (h *handler) handle(ctx context.Context, j job) {
 		}
 		var extents []Extent
 		if extents, err = h.export.Extents(ctx, at, n, limit); err == nil {
+			h.stats.requests.Add(1) // before the client can know
 			if h.out.extents(r, extents) {
-				h.stats.requests.Add(1)
 				return
 			}
+			h.stats.requests.Add(-1)
 			err = fmt.Errorf("the export knows no extent at %d", at)
 		}
 	}
