@@ -23,6 +23,7 @@ type memDisk struct {
 	dead    bool
 	fails   int  // this one fails; 0: none does
 	lies    bool // it syncs nothing
+	renamed int  // spares that became segments
 }
 
 type memFile struct {
@@ -75,6 +76,18 @@ func (d *memDisk) remove(name string) error {
 	half, err := d.op()
 	if err == nil || half && d.rnd.IntN(2) == 0 {
 		delete(d.names, name)
+	}
+	return err
+}
+
+func (d *memDisk) rename(from, to string) error {
+	half, err := d.op()
+	if err == nil || half && d.rnd.IntN(2) == 0 {
+		d.names[to] = d.names[from]
+		delete(d.names, from)
+		if from == spare {
+			d.renamed++
+		}
 	}
 	return err
 }
