@@ -451,3 +451,60 @@ func TestFormat(t *testing.T) {
 		t.Error("kinds have changed")
 	}
 }
+
+// TestReadTrimmed: an entry that is trimmed while it is read is not there: its file may be another segment by then.
+func TestReadTrimmed(t *testing.T) {
+	disk := newMemDisk(rand.New(rand.NewPCG(9, 9)))
+	l, err := open(disk, 7, Options{SegmentSize: 600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq := uint64(0)
+	change := func(c core.Change, e *Entry) {
+		seq++
+		l.Persist(core.Persist{Seq: seq, Change: c}, e)
+		for l.urgent || l.unmarked {
+			if _, err := l.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := uint64(1); i <= 3; i++ {
+		v := core.Version{Epoch: 1, Index: i}
+		change(core.Append{Version: v}, &Entry{Version: v, Kind: Data, Length: 700, Data: make([]byte, 700)})
+	}
+	disk.reading = func() {
+		disk.reading = func() {}
+		change(core.Trim{To: 2}, nil)
+	}
+	if _, err := l.Read(1); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// TestFormer: a log whose segments were written before records were bound to them is read.
+func TestFormer(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(10, 10))
+	disk := newMemDisk(rnd)
+	f, err := start(disk, model{}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := disk.names[segmentName(1)].data
+	b[4] = 1
+	clear(b[8:12])
+	copy(b[8:], crcOf(b[:HeaderSize]))
+	f.l.segments[0].bound = false
+	for len(f.after) < 30 {
+		if err := f.run(rnd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := open(disk.restart(), 7, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.after[len(f.after)-1].compare(l); err != nil || l.Stats().Torn != 0 {
+		t.Errorf("%v, %+v", err, l.Stats())
+	}
+}
